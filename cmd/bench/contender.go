@@ -33,11 +33,12 @@ type unit struct {
 	start   func(context.Context) (*localcluster.Process, error)
 }
 
-// contender is somebody who runs the controllers.
+// contender is a program that runs the controllers.
 type contender interface {
 	name() string
-	// alone starts these controllers once, with nobody to hand over to.
-	alone(context.Context, *localcluster.Cluster, []string) ([]unit, error)
+	// alone starts these controllers once, without a second replica, with further flags that
+	// kube-controller-manager and Millrace have in common.
+	alone(ctx context.Context, c *localcluster.Cluster, controllers []string, flags ...string) ([]unit, error)
 	// paired starts two processes of each service, the one that becomes active
 	// first, where only one can be.
 	paired(context.Context, *localcluster.Cluster) ([]unit, error)
@@ -81,8 +82,8 @@ func (k kcm) name() string {
 	return "kcm"
 }
 
-func (k kcm) alone(ctx context.Context, c *localcluster.Cluster, controllers []string) ([]unit, error) {
-	return begin(ctx, k.unit(c, 1, controllers, "--leader-elect=false"))
+func (k kcm) alone(ctx context.Context, c *localcluster.Cluster, controllers []string, flags ...string) ([]unit, error) {
+	return begin(ctx, k.unit(c, 1, controllers, append(flags, "--leader-elect=false")...))
 }
 
 func (k kcm) paired(ctx context.Context, c *localcluster.Cluster) ([]unit, error) {
@@ -129,10 +130,12 @@ func knowsSignatures(binary string) (bool, error) {
 	return strings.Contains(string(help), "--turn-keys-file"), nil
 }
 
-func (m millrace) alone(ctx context.Context, c *localcluster.Cluster, controllers []string) ([]unit, error) {
-	return begin(ctx, m.unit(c, "", "millrace", "run",
-		"--kubeconfig="+c.Kubeconfig(localcluster.Millrace), "--data-dir="+m.store(c),
-		"--controllers="+list(controllers), "--root-ca-file="+c.RootCAFile()))
+func (m millrace) alone(ctx context.Context, c *localcluster.Cluster, controllers []string, flags ...string) ([]unit, error) {
+	return begin(ctx, m.unit(c, "", "millrace", append([]string{
+		"run",
+		"--kubeconfig=" + c.Kubeconfig(localcluster.Millrace), "--data-dir=" + m.store(c),
+		"--controllers=" + list(controllers), "--root-ca-file=" + c.RootCAFile(),
+	}, flags...)...))
 }
 
 // paired runs the three services apart, two of each, on a bus of their own.

@@ -24,7 +24,7 @@ type field struct {
 	units  []unit
 	way    string // how the units were started
 	arenas int
-	crowd  int // Pods that nobody owns
+	crowd  int // Pods without an owner
 	past   int // messages that were made
 }
 
@@ -45,6 +45,13 @@ func (f *field) paired(ctx context.Context) error { return f.staff(ctx, "paired"
 
 // wide is alone, with the controllers of more kinds of work.
 func (f *field) wide(ctx context.Context) error { return f.staff(ctx, "wide", f.running(wide)) }
+
+// further is alone, with the controllers of volumes, certificates, devices and ranges.
+func (f *field) further(ctx context.Context) error {
+	return f.staff(ctx, "further", func(ctx context.Context, c *localcluster.Cluster) ([]unit, error) {
+		return f.who.alone(ctx, c, further, furtherFlags(c)...)
+	})
+}
 
 func (f *field) running(controllers []string) func(context.Context, *localcluster.Cluster) ([]unit, error) {
 	return func(ctx context.Context, c *localcluster.Cluster) ([]unit, error) {
@@ -88,7 +95,7 @@ func (f *field) warm(ctx context.Context) error {
 }
 
 // open makes a namespace. Its default service account is the contender's work;
-// where nobody is there, this program creates it.
+// where no contender runs, this program creates it.
 func (f *field) open(ctx context.Context) (*arena.Arena, error) {
 	f.arenas++
 	return f.client.Open(ctx, fmt.Sprintf("bench-%d", f.arenas), f.units == nil)
@@ -110,7 +117,7 @@ func (f *field) settled(ctx context.Context, replicas int) (*arena.Arena, error)
 	return a, err
 }
 
-// crowded makes sure that there are so many Pods that nobody owns.
+// crowded makes sure that there are so many Pods without an owner.
 func (f *field) crowded(ctx context.Context, pods int) error {
 	if f.crowd >= pods {
 		return nil

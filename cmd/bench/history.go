@@ -61,7 +61,7 @@ func startsOn(ctx context.Context, f *field, pods, messages int) ([]metric, erro
 	return append(metrics, apart...), err
 }
 
-// grow makes what is missing of a past, and starts on it once, which nobody measures:
+// grow makes what is missing of a past, and starts on it once, which is not measured:
 // it is the first time on these streams.
 func (f *field) grow(ctx context.Context, store string, messages int) error {
 	if err := f.halt((*unit).stop); err != nil {
@@ -141,7 +141,7 @@ func (f *field) startAfter(ctx context.Context, a *arena.Arena, end func(*unit) 
 	if err := f.halt(end); err != nil {
 		return 0, err
 	}
-	wanted := a.Born() + 1
+	wanted := a.Created() + 1
 	if _, err := a.DeletePod(ctx); err != nil {
 		return 0, err
 	}
@@ -149,7 +149,7 @@ func (f *field) startAfter(ctx context.Context, a *arena.Arena, end func(*unit) 
 	if err := f.resume(ctx); err != nil {
 		return 0, err
 	}
-	replaced, err := a.Until(ctx, arena.Born(wanted))
+	replaced, err := a.Until(ctx, arena.Created(wanted))
 	return replaced.Sub(begun), err
 }
 

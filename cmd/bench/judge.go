@@ -65,7 +65,7 @@ func newJudge(ctx context.Context, record bus.Archive, address string, judged fu
 			for _, m := range batch {
 				ref, err := subject.ParseDelta(m.Subject)
 				if err != nil || !judged(ref.Namespace, m.Time) {
-					continue // a mark, or somebody else's
+					continue // a mark, or not to be judged
 				}
 				d, err := events.DecodeDelta(ref, m)
 				if err != nil {

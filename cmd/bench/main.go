@@ -38,11 +38,13 @@ type sizes struct {
 	Completions int `json:"completions"` // of one Job
 	Ordered     int `json:"ordered"`     // Pods of one StatefulSet
 	Held        int `json:"held"`        // objects in a namespace that is deleted
+	Claims      int `json:"claims"`      // of volumes, bound and attached
+	Requests    int `json:"requests"`    // of certificates, of devices, of ranges
 }
 
 var (
-	full  = sizes{Rounds: 3, Burst: 500, Deployments: 200, Heals: 200, Kills: 4, Pods: 10_000, Direct: 2000, Past: 1_000_000, Scales: 1000, Rest: 60, Completions: 1000, Ordered: 50, Held: 2000}
-	small = sizes{Rounds: 1, Burst: 100, Deployments: 20, Heals: 20, Kills: 1, Pods: 1000, Direct: 200, Past: 20_000, Scales: 200, Rest: 8, Completions: 50, Ordered: 5, Held: 100}
+	full  = sizes{Rounds: 3, Burst: 500, Deployments: 200, Heals: 200, Kills: 4, Pods: 10_000, Direct: 2000, Past: 1_000_000, Scales: 1000, Rest: 60, Completions: 1000, Ordered: 50, Held: 2000, Claims: 500, Requests: 1000}
+	small = sizes{Rounds: 1, Burst: 100, Deployments: 20, Heals: 20, Kills: 1, Pods: 1000, Direct: 200, Past: 20_000, Scales: 200, Rest: 8, Completions: 50, Ordered: 5, Held: 100, Claims: 20, Requests: 50}
 )
 
 func main() {

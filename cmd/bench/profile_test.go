@@ -12,13 +12,13 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// busy is a profile as a process gives it, with things that are nobody's business.
+// busy is a profile as a process gives it, with things that tell of the machine.
 func busy() *profile.Profile {
 	in := &profile.Function{ID: 1, Name: "decide"}
-	binary := &profile.Mapping{ID: 1, File: "/home/somebody/millrace", BuildID: "abc"}
+	binary := &profile.Mapping{ID: 1, File: "/home/user/millrace", BuildID: "abc"}
 	at := &profile.Location{ID: 1, Mapping: binary, Line: []profile.Line{{Function: in, Line: 7}}}
 	return &profile.Profile{
-		SampleType: []*profile.ValueType{{Type: "samples", Unit: "count"}}, TimeNanos: 5, Comments: []string{"of somebody"},
+		SampleType: []*profile.ValueType{{Type: "samples", Unit: "count"}}, TimeNanos: 5, Comments: []string{"of a user"},
 		Sample: []*profile.Sample{{Location: []*profile.Location{at}, Value: []int64{3}}}, Mapping: []*profile.Mapping{binary},
 		Location: []*profile.Location{at}, Function: []*profile.Function{in},
 	}
@@ -68,5 +68,5 @@ func TestNoProfileIsNotWritten(t *testing.T) {
 		t.Error("there is a file")
 	}
 	var none *profiler
-	none.follow("127.0.0.1:1") // who gathers nothing asks nobody
+	none.follow("127.0.0.1:1") // without a profiler no process is asked
 }

@@ -37,7 +37,7 @@ func longRecord(ctx context.Context, f *field, work sizes) ([]metric, error) {
 }
 
 // askRecord makes a store with a past and asks what happened in it, and why. It
-// needs no cluster, and nobody else has a record.
+// needs no cluster, and no other contender has a record.
 func askRecord(ctx context.Context, f *field, pods, messages int) (metrics []metric, err error) {
 	if _, ok := f.who.(millrace); !ok {
 		return nil, nil

@@ -38,7 +38,7 @@ const (
 )
 
 // replayed makes two records and decides them once more. It needs no cluster, and
-// nobody else has a record.
+// no other contender has a record.
 func replayed(ctx context.Context, f *field, work sizes) ([]metric, error) {
 	if _, ok := f.who.(millrace); !ok {
 		return nil, nil
@@ -91,8 +91,8 @@ func replayRecord(ctx context.Context, r rehearsal) (p performance, err error) {
 		if err != nil {
 			return err
 		}
-		// Whoever comes first pays for memory that nobody has touched; that each does it once
-		// before makes them comparable.
+		// The first pass pays for memory that was not touched before. Each does it once before,
+		// which makes them comparable.
 		for range 2 {
 			if p.Summary, p.bus, err = r.replay(ctx, b); err != nil {
 				break
@@ -168,7 +168,7 @@ func (r *rehearsal) rest(ctx context.Context, b *stream.Bus) error {
 type rehearsal struct {
 	sets, turns, changes int
 
-	seen     *shell.Hindsight
+	seen     *shell.History
 	logs     map[kinds.Name]bus.Appender
 	tallies  map[kinds.Name]*events.Tally
 	version  int
@@ -180,7 +180,7 @@ type rehearsal struct {
 const actor = "replicaset-controller"
 
 func (r *rehearsal) make(ctx context.Context, b *stream.Bus) error {
-	r.seen, r.logs, r.tallies, r.position = shell.NewHindsight(1), map[kinds.Name]bus.Appender{}, map[kinds.Name]*events.Tally{}, events.Position{}
+	r.seen, r.logs, r.tallies, r.position = shell.NewHistory(1), map[kinds.Name]bus.Appender{}, map[kinds.Name]*events.Tally{}, events.Position{}
 	for _, kind := range []kinds.Kind{kinds.ReplicaSets.Kind, kinds.Pods.Kind} {
 		if err := b.EnsureKind(ctx, kind); err != nil {
 			return err

@@ -144,7 +144,7 @@ func (w row) value(contender string) string {
 }
 
 // cells are the lines of the table, the first of them its head. Rows stay in the
-// order of the scenarios whoever was measured first.
+// order of the scenarios, whichever contender was measured first.
 func (r *results) cells() [][]string {
 	table := [][]string{{"scenario", "what", "unit", "kcm", "kcm-tuned", "millrace", "millrace/kcm", "millrace/tuned"}}
 	compared := slices.ContainsFunc(r.Rows, func(w row) bool { _, played := w.Values[earlier]; return played })
@@ -220,7 +220,7 @@ func (r *results) save(file string) error {
 func (r *results) document(file string) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, pageHead, r.When.Format("2 January 2006"), r.Machine, r.Work.Rounds, r.Work.Burst, r.Work.Deployments, r.Work.Heals, r.Work.Kills,
-		r.Work.Pods, r.Work.Pods/perNamespace, r.Work.Rest, r.Work.Completions, r.Work.Ordered, r.Work.Held, r.Work.Pods, r.Work.Past, r.Work.Scales, longer*r.Work.Past)
+		r.Work.Pods, r.Work.Pods/perNamespace, r.Work.Rest, r.Work.Completions, r.Work.Ordered, r.Work.Held, r.Work.Claims, r.Work.Requests, r.Work.Pods, r.Work.Past, r.Work.Scales, longer*r.Work.Past)
 	for i, line := range r.cells() {
 		fmt.Fprintf(&b, "| %s |\n", strings.Join(line, " | "))
 		if i == 0 {
@@ -288,16 +288,21 @@ for one scenario was measured in one go; different ones need not have been, and 
 
 | scenario | what is done |
 | --- | --- |
-| wall | how many Pods per second this API server takes directly, with nobody in the way |
+| wall | how many Pods per second this API server takes directly, with nothing in the way |
 | burst | one Deployment of %d replicas; then it is deleted |
 | many | %d Deployments of 5 replicas, created as fast as possible |
 | heal | a Pod of 20 is deleted: the time until its replacement exists, %d times |
 | usage | processor time since the start, and the sum of the processes' peak memory, after the three scenarios above |
 | kill | the active of two processes is killed and a Pod deleted: the time until its replacement exists, %d times for each service; Millrace runs its services as processes of their own |
-| rest | %d Pods in %d namespaces, 20 of one Deployment in each, which no scheduler looks at: when nobody has written anything for a while, what the processes use and what is written in %d s, but for Leases, Nodes and Events. From here to namespace eight controllers run: those of Jobs, StatefulSets and namespaces, too |
+| rest | %d Pods in %d namespaces, 20 of one Deployment in each, which no scheduler looks at: when nothing has been written for a while, what the processes use and what is written in %d s, but for Leases, Nodes and Events. From here to namespace eight controllers run: those of Jobs, StatefulSets and namespaces, too |
 | job | a Job of %d completions, a tenth of them at a time, each of which runs for 0.3 s; then it is deleted |
 | statefulset | a StatefulSet of %d ordered Pods; then it is scaled to 0 |
 | namespace | a namespace with %d objects, half of them Pods, is deleted: the time until it is gone |
+| claims | %d claims, for as many volumes that are there already and that any of them fits: until all are bound. From here to ranges the controllers of volumes, certificates, devices and node ranges run, too, and processor time is that of the contender for the work and for cleaning up |
+| attachments | as many Pods, placed on ten nodes, each with a volume of a CSI driver: until all volumes are attached, and, when the Pods have gone, until none is; this program plays the driver's attacher |
+| certificates | %d requests of kubelets for client certificates: until all are approved and signed |
+| devices | as many Pods that name a template of a claim: until all claims exist and the Pods' status names them |
+| ranges | as many nodes are registered: until each has a range of Pod addresses |
 | restart | the processes are killed with %d Pods in the cluster, a Pod is deleted, and they are started: the time from there until its replacement exists (kcm without leader election, which would have to wait for its own old lease) |
 | history | the same with %d messages of history in the streams of pods, turns and outcomes, of half of which the objects came and went: after an orderly stop of the one process; after a kill, when the server of the streams has to read all of them again; and of the services as processes of their own, on a bus that is there; the median of 3 starts |
 | tracing | %d times a Deployment of its own is scaled by one, by 20 users at a time, without traces, with 1 %% and with all of them recorded, in turns, in short rounds: what tracing costs is told by the median of the rounds, each compared with the one without traces beside it, and by their quartiles, between which are half of them; then every trace is held against the record |

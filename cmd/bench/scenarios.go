@@ -36,6 +36,11 @@ var scenarios = []scenario{
 	{name: "job", run: inNamespaces((*field).wide, job), what: func(s sizes) string { return fmt.Sprintf("a Job of %d completions", s.Completions) }},
 	{name: "statefulset", run: stateful, what: func(s sizes) string { return fmt.Sprintf("a StatefulSet of %d", s.Ordered) }},
 	{name: "namespace", run: inNamespaces((*field).wide, emptied), what: func(s sizes) string { return fmt.Sprintf("a namespace of %d objects deleted", s.Held) }},
+	{name: "claims", run: inFurther(claims), what: func(s sizes) string { return fmt.Sprintf("%d claims bound to volumes", s.Claims) }},
+	{name: "attachments", run: inFurther(attachments), what: func(s sizes) string { return fmt.Sprintf("%d volumes attached and detached", s.Claims) }},
+	{name: "certificates", run: inFurther(certificates), what: func(s sizes) string { return fmt.Sprintf("%d certificate requests approved and signed", s.Requests) }},
+	{name: "devices", run: inFurther(devices), what: func(s sizes) string { return fmt.Sprintf("%d Pods given claims of devices", s.Requests) }},
+	{name: "ranges", run: inFurther(ranges), what: func(s sizes) string { return fmt.Sprintf("%d nodes given ranges of addresses", s.Requests) }},
 	{name: "restart", run: restart, what: func(s sizes) string { return fmt.Sprintf("a start with %d Pods", s.Pods) }},
 	{name: "history", run: past, what: func(s sizes) string { return fmt.Sprintf("starts on %d messages of history", s.Past) }},
 	{name: "tracing", run: tracing, what: func(s sizes) string { return fmt.Sprintf("%d scale operations, with and without traces", s.Scales) }},
@@ -104,7 +109,7 @@ func (f *field) accounted(ctx context.Context, play play, work sizes) ([]metric,
 		metric{"its processor time", "s", since.Processor}), nil
 }
 
-// played are the scenarios that nobody has to ask for.
+// played are the scenarios that need not be asked for.
 func played() []string {
 	return names(slices.DeleteFunc(slices.Clone(scenarios), func(s scenario) bool { return s.asked }))
 }
@@ -137,13 +142,13 @@ func wall(ctx context.Context, f *field, work sizes) ([]metric, error) {
 	return []metric{{"creates by this program", "1/s", rate}}, a.DeletePods(ctx)
 }
 
-// burst is the birth of one large Deployment.
+// burst is the create of one large Deployment.
 func burst(ctx context.Context, _ *field, a *arena.Arena, work sizes) ([]metric, error) {
 	begun := time.Now()
 	if err := a.Deploy(ctx, "burst", image, work.Burst); err != nil {
 		return nil, err
 	}
-	exist, err := a.Until(ctx, arena.Born(work.Burst))
+	exist, err := a.Until(ctx, arena.Created(work.Burst))
 	if err != nil {
 		return nil, err
 	}
@@ -151,8 +156,8 @@ func burst(ctx context.Context, _ *field, a *arena.Arena, work sizes) ([]metric,
 	if err != nil {
 		return nil, err
 	}
-	if born := a.Born(); born != work.Burst {
-		return nil, fmt.Errorf("%d pods were created for %d replicas", born, work.Burst)
+	if created := a.Created(); created != work.Burst {
+		return nil, fmt.Errorf("%d pods were created for %d replicas", created, work.Burst)
 	}
 	deleted := time.Now()
 	if err := wipe(ctx, a); err != nil {
@@ -165,13 +170,13 @@ func burst(ctx context.Context, _ *field, a *arena.Arena, work sizes) ([]metric,
 	}, nil
 }
 
-// many is the birth of many small Deployments.
+// many is the create of many small Deployments.
 func many(ctx context.Context, _ *field, a *arena.Arena, work sizes) ([]metric, error) {
 	begun := time.Now()
 	if err := arena.Parallel(20, work.Deployments, func(i int) error { return a.Deploy(ctx, fmt.Sprintf("many-%d", i), image, 5) }); err != nil {
 		return nil, err
 	}
-	exist, err := a.Until(ctx, arena.Born(5*work.Deployments))
+	exist, err := a.Until(ctx, arena.Created(5*work.Deployments))
 	if err != nil {
 		return nil, err
 	}
@@ -179,8 +184,8 @@ func many(ctx context.Context, _ *field, a *arena.Arena, work sizes) ([]metric, 
 	if err != nil {
 		return nil, err
 	}
-	if born := a.Born(); born != 5*work.Deployments {
-		return nil, fmt.Errorf("%d pods were created for %d replicas", born, 5*work.Deployments)
+	if created := a.Created(); created != 5*work.Deployments {
+		return nil, fmt.Errorf("%d pods were created for %d replicas", created, 5*work.Deployments)
 	}
 	return []metric{
 		seconds("until all Pods exist", exist.Sub(begun)),
@@ -229,7 +234,7 @@ func used(ctx context.Context, f *field, _ sizes) ([]metric, error) {
 }
 
 // kill ends processes the hard way while another of the same service is there,
-// and asks how long nobody does their work.
+// and asks how long their work is not done.
 func kill(ctx context.Context, f *field, work sizes) ([]metric, error) {
 	if err := f.paired(ctx); err != nil {
 		return nil, err
@@ -316,7 +321,7 @@ func restart(ctx context.Context, f *field, work sizes) ([]metric, error) {
 			return nil, err
 		}
 	}
-	wanted := a.Born() + 1
+	wanted := a.Created() + 1
 	if _, err := a.DeletePod(ctx); err != nil {
 		return nil, err
 	}
@@ -326,7 +331,7 @@ func restart(ctx context.Context, f *field, work sizes) ([]metric, error) {
 			return nil, err
 		}
 	}
-	replaced, err := a.Until(ctx, arena.Born(wanted))
+	replaced, err := a.Until(ctx, arena.Created(wanted))
 	if err != nil {
 		return nil, err
 	}
@@ -335,9 +340,9 @@ func restart(ctx context.Context, f *field, work sizes) ([]metric, error) {
 
 // replace deletes a Pod and says when its replacement was seen.
 func replace(ctx context.Context, a *arena.Arena) (time.Time, error) {
-	wanted := a.Born() + 1
+	wanted := a.Created() + 1
 	if _, err := a.DeletePod(ctx); err != nil {
 		return time.Time{}, err
 	}
-	return a.Until(ctx, arena.Born(wanted))
+	return a.Until(ctx, arena.Created(wanted))
 }

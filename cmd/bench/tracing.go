@@ -109,7 +109,7 @@ func tracing(ctx context.Context, f *field, work sizes) (metrics []metric, err e
 					return nil, err
 				}
 			}
-			last = tracers[(i+round)%len(tracers)] // whoever goes first has the emptiest cluster
+			last = tracers[(i+round)%len(tracers)] // the first to play has the emptiest cluster
 			if err := last.play(ctx); err != nil {
 				return nil, fmt.Errorf("%s: %w", last.share.name, errors.Join(err, last.dismiss()))
 			}

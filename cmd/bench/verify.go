@@ -18,7 +18,7 @@ import (
 )
 
 // verified signs a record and verifies it, on the bus and in a file. It needs no cluster,
-// and nobody else has a record.
+// and no other contender has a record.
 func verified(ctx context.Context, f *field, work sizes) ([]metric, error) {
 	if _, ok := f.who.(millrace); !ok {
 		return nil, nil

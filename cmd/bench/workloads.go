@@ -16,7 +16,7 @@ var wide = append([]string{"job-controller", "statefulset-controller", "namespac
 const perNamespace = 20
 
 // rest is what it costs to have nothing to do: a cluster full of Deployments whose
-// Pods nobody schedules, so that nothing in it changes but by the contender.
+// Pods no scheduler looks at, so that nothing in it changes but by the contender.
 func rest(ctx context.Context, f *field, work sizes) ([]metric, error) {
 	if err := f.wide(ctx); err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func rest(ctx context.Context, f *field, work sizes) ([]metric, error) {
 	})
 }
 
-// quiet waits until so long a time has passed in which nobody wrote anything.
+// quiet waits until so long a time has passed in which nothing was written.
 func (f *field) quiet(ctx context.Context, long time.Duration) error {
 	for {
 		before, err := f.client.Ledger(ctx)
@@ -65,7 +65,7 @@ func (f *field) quiet(ctx context.Context, long time.Duration) error {
 			return err
 		}
 		if err := arena.Rest(ctx, long); err != nil {
-			return fmt.Errorf("wait until nobody writes: %w", err)
+			return fmt.Errorf("wait until nothing is written: %w", err)
 		}
 		if after, err := f.client.Ledger(ctx); err != nil || after.Writes() == before.Writes() {
 			return err
@@ -113,8 +113,8 @@ func job(ctx context.Context, _ *field, a *arena.Arena, work sizes) ([]metric, e
 	if err != nil {
 		return nil, err
 	}
-	if born := a.Born(); born != work.Completions {
-		return nil, fmt.Errorf("%d pods were created for %d completions", born, work.Completions)
+	if created := a.Created(); created != work.Completions {
+		return nil, fmt.Errorf("%d pods were created for %d completions", created, work.Completions)
 	}
 	if err := a.DeleteJob(ctx, "sum"); err != nil {
 		return nil, err
@@ -138,7 +138,7 @@ func stateful(ctx context.Context, f *field, work sizes) ([]metric, error) {
 	return append(up, down...), err
 }
 
-// ascending is how long ordered Pods take that are born one after the other.
+// ascending is how long ordered Pods take that are created one after the other.
 func ascending(ctx context.Context, _ *field, a *arena.Arena, work sizes) ([]metric, error) {
 	took, err := ordered(ctx, a, work)
 	if err != nil {

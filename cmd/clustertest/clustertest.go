@@ -25,12 +25,12 @@ type (
 	KCM = localcluster.KCM
 	// Process is one started program.
 	Process = localcluster.Process
-	// User is somebody whom the cluster knows.
+	// User is a user that the cluster knows.
 	User = localcluster.User
 	// Client makes arenas.
 	Client = arena.Client
 	// Arena is a namespace in which something is played, with a view of it that
-	// is independent of whoever plays.
+	// is independent of the programs that play.
 	Arena = arena.Arena
 	// Condition is something that can be seen to hold in an arena.
 	Condition = arena.Condition
@@ -53,7 +53,7 @@ type (
 // What can be seen to hold; see package arena.
 var (
 	Ready     = arena.Ready
-	Born      = arena.Born
+	Created   = arena.Created
 	Replaced  = arena.Replaced
 	RolledOut = arena.RolledOut
 	Available = arena.Available
@@ -70,15 +70,15 @@ func AskJaeger(address string) (*Jaeger, error) { return jaeger.New(address) }
 // Connect makes a client for arenas from a kubeconfig file.
 func Connect(kubeconfig string) (*Client, error) { return arena.Connect(kubeconfig) }
 
-// FreePort is a port of 127.0.0.1 that nobody uses, kept until this process ends.
+// FreePort is a port of 127.0.0.1 that no process uses, kept until this process ends.
 func FreePort() (int, error) { return localcluster.FreePort() }
 
-// Launch starts a control plane for several tests; whoever launches it stops it.
+// Launch starts a control plane for several tests; the caller stops it.
 func Launch(ctx context.Context, options Options) (*Cluster, error) {
 	return localcluster.Start(ctx, options)
 }
 
-// Unmanned is the label of a node that nobody plays; see package localcluster.
+// Unmanned is the label of a node that no program plays; see package localcluster.
 const Unmanned = localcluster.Unmanned
 
 // The users of a cluster; see package localcluster.

@@ -14,8 +14,8 @@ import (
 	"github.com/millrace/millrace/cmd/internal/reader"
 )
 
-// letIn has whoever gives no name, or a wrong password, sent away, and gets the login of
-// who only reads.
+// letIn has clients without a name, or with a wrong password, sent away, and gets the login of
+// the user that only reads.
 func letIn(ctx context.Context, s *stage) (string, error) {
 	out, err := s.composed(ctx, "--profile", "tools", "run", "--rm", "-T", "reader").Output()
 	if err != nil {
@@ -32,10 +32,10 @@ func letIn(ctx context.Context, s *stage) (string, error) {
 	for _, address := range []string{s.at("nats", "NATS_PORT"), strings.Replace(s.bus, "@", "x@", 1)} {
 		_, _, err := (&reader.Source{Connection: reader.Connection{URL: address, CAData: s.busCA}}).Open(ctx, patience)
 		if err == nil || !strings.Contains(err.Error(), "uthorization") {
-			return "", fmt.Errorf("somebody without a password is told: %w", errors.Join(err, errLetIn))
+			return "", fmt.Errorf("a client without a password is told: %w", errors.Join(err, errLetIn))
 		}
 	}
-	return "the reader, and nobody without a password", nil
+	return "the reader, and no client without a password", nil
 }
 
 var errLetIn = errors.New("the bus must send him away")

@@ -18,7 +18,7 @@ func busy(until time.Time) func(context.Context, ...string) ([]byte, error) {
 		case time.Now().Before(until):
 			return []byte("STREAM  WHO  LAST  BEHIND\nEV_pods  namespace-controller  7  3\n"), nil
 		default:
-			return []byte("nobody is behind: 62 consumers have answered everything\n"), nil
+			return []byte("no consumer is behind: all 62 have answered everything\n"), nil
 		}
 	}
 }

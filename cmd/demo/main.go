@@ -77,7 +77,7 @@ var steps = []step{
 			name, err := a.DeletePod(ctx)
 			return name + " was deleted; ", err
 		},
-		then: func(a *arena.Arena) arena.Condition { return arena.Replaced(a.Born(), replicas) },
+		then: func(a *arena.Arena) arena.Condition { return arena.Replaced(a.Created(), replicas) },
 	},
 	{
 		title: "set another image",

@@ -44,13 +44,13 @@ type options struct {
 func main() {
 	var o options
 	flag.StringVar(&o.by, "by", "millrace", "who runs the controllers under test: millrace, kcm (the baseline), shadow (kcm, with millrace beside it, which is compared), or nobody (the negative control, in which tests must fail)")
-	flag.StringVar(&o.which, "controllers", "", "the controllers under test (default: all that Millrace has; with nobody without those for which each namespace waits); kube-controller-manager runs all others")
+	flag.StringVar(&o.which, "controllers", "", "the controllers under test (default: all that Millrace has; in the negative control without those for which each namespace waits); kube-controller-manager runs all others")
 	flag.StringVar(&o.list, "tests", "", "file of names of tests, instead of those of test/e2e")
 	flag.StringVar(&o.focus, "focus", "", "run only tests whose name contains this")
 	flag.StringVar(&o.out, "out", "", "directory of the results (default: .millrace/e2e-<by>)")
 	flag.StringVar(&o.binary, "binary", "", "the millrace program (default: bin/millrace)")
 	flag.IntVar(&o.procs, "procs", 16, "tests at a time, of those that may run beside others")
-	flag.DurationVar(&o.limit, "limit", 30*time.Minute, "each test's limit; with nobody it is a minute more than the test takes with kube-controller-manager")
+	flag.DurationVar(&o.limit, "limit", 30*time.Minute, "each test's limit; in the negative control it is a minute more than the test takes with kube-controller-manager")
 	flag.BoolVar(&o.all, "all", false, "run the tests that are left out, and those of controllers that Millrace does not have, too; kcm always does")
 	flag.BoolVar(&o.resume, "resume", false, "go on with a run that was interrupted: with the tests that it has no result of, on a new cluster, by the same build")
 	flag.StringVar(&o.export, "export", "", "export the record of the run to this `file` when the tests have ended; for millrace and shadow")

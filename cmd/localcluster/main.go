@@ -63,7 +63,7 @@ func up(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	options := localcluster.Options{Dir: *dir, Nodes: *nodes, E2E: *e2e, Detached: true, Output: os.Stderr}
+	options := localcluster.Options{Dir: *dir, Nodes: *nodes, E2E: *e2e, Storage: true, Detached: true, Output: os.Stderr}
 	options.Tracing = localcluster.Tracing{Jaeger: *jaeger, UsualPorts: true}
 	if *kcm != "none" {
 		controllers := *kcm

@@ -34,11 +34,17 @@ func suiteOf(text string) *suite {
 		only = "."
 	}
 	s := &suite{dir: dir, only: only}
-	if dir == oracle {
-		s.flags = []string{"-rapid.checks=300"} // instead of thousands: mutants are many
+	switch dir { // mutants are many
+	case oracle:
+		s.flags = []string{"-rapid.checks=300"} // instead of thousands
+	case simulation:
+		s.flags = []string{"-sim.seed=7", "-sim.n=10"} // always the same worlds, ten of each shape
 	}
 	return s
 }
+
+// simulation is where the worlds of the simulation are played.
+const simulation = "test/sim"
 
 // oracle is the module of tests that is in no workspace.
 const oracle = "test/oracle"

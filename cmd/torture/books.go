@@ -10,8 +10,8 @@ import (
 	"github.com/millrace/millrace/cmd/internal/check"
 )
 
-// keep writes the three books down, for whoever wants to know more than the rules,
-// or has better ones.
+// keep writes the three books down, for users who want to know more than the rules,
+// or have better ones.
 func keep(path string, h *check.History) error {
 	file, err := os.Create(path)
 	if err != nil {

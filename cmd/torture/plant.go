@@ -111,7 +111,7 @@ func (p *plant) lay() error {
 	return nil
 }
 
-// freeAddress is one that nobody listens on, and that is kept for us: a process that is away
+// freeAddress is one that no server listens on, and that is kept for us: a process that is away
 // for a while must find its own free.
 func freeAddress() (string, error) {
 	port, err := localcluster.FreePort()

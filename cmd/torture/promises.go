@@ -90,7 +90,7 @@ func handOvers(samples []crowd.Sample, strikes []strike) []handOver {
 			if only.Began.After(begun) {
 				begun = only.Began
 			}
-			times[name], promises[name] = append(times[name], sample.Born.Sub(begun)), promise
+			times[name], promises[name] = append(times[name], sample.Created.Sub(begun)), promise
 		}
 	}
 	calm := median(peace)
@@ -109,7 +109,7 @@ func handOvers(samples []crowd.Sample, strikes []strike) []handOver {
 // onlyStrike gives a fault that a sample fell into, and how many were on or had just been.
 func onlyStrike(sample crowd.Sample, strikes []strike) (only strike, n int) {
 	for _, s := range strikes {
-		if !s.Began.After(sample.Born) && !s.Ended.Add(wholeFor).Before(sample.Deleted) {
+		if !s.Began.After(sample.Created) && !s.Ended.Add(wholeFor).Before(sample.Deleted) {
 			only, n = s, n+1
 		}
 	}

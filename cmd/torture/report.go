@@ -78,7 +78,7 @@ func (s *session) figures() {
 	s.say("")
 	s.say("seed           %d", r.Seed)
 	s.say("faults         %d, which hit %d targets: %s", played, sum(kinds), counts(kinds))
-	s.say("               %d more found nobody to hit", len(r.Strikes)-played)
+	s.say("               %d more found no target", len(r.Strikes)-played)
 	s.say("machine        stood still %d times", r.Stalls)
 	s.say("requests met   %d refused, or their answers lost", r.Met)
 	s.say("load           %d actions of users in %v (%.1f a second): %s", did, r.Load.Round(time.Second), float64(did)/r.Load.Seconds(), counts(r.Done))
@@ -86,7 +86,7 @@ func (s *session) figures() {
 	s.say("changes        %d revisions of the storage, %.1f a second", f.Changes, float64(f.Changes)/r.Load.Seconds())
 	s.say("record         %d deltas, %d gaps that hide %d changes; %d turns with %d commands", f.Deltas, f.Gaps, f.Hidden, f.Turns, f.Commands)
 	s.say("writes         %d carried out, %d of them repeated without effect; %d without a certain answer", f.Writes, f.Repeated, f.Unanswered)
-	s.say("unsure         %d results say that nobody knows; %d of those commands had been carried out", f.Unsure, f.Late)
+	s.say("unsure         %d results say that they are not known; %d of those commands had been carried out", f.Unsure, f.Late)
 	s.say("               %d of turns that came late, with many others, where no fault was near", f.Crowded)
 	s.say("unread         %d turns rest on what the logs do not have", f.Unread)
 	s.say("unseen         %d owners went before a dependent that the log had not told of yet", f.Unseen)
@@ -154,7 +154,7 @@ const aftermath = 2 * time.Second
 func classOf(sample crowd.Sample, strikes []strike) string {
 	hit := map[string]map[string]bool{} // targets by cause
 	for _, s := range strikes {
-		if s.Began.After(sample.Born) || s.Ended.Add(aftermath).Before(sample.Deleted) {
+		if s.Began.After(sample.Created) || s.Ended.Add(aftermath).Before(sample.Deleted) {
 			continue
 		}
 		for _, target := range s.Targets {

@@ -108,7 +108,7 @@ func (s *session) work(ctx context.Context) (err error) {
 }
 
 // load has users at work, first in peace, then under the faults, and ends with
-// everything whole again and nobody at work.
+// everything whole again and no user at work.
 func (s *session) load(ctx context.Context) error {
 	if err := s.crowd.Plant(ctx, canary); err != nil {
 		return err

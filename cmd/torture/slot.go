@@ -32,7 +32,7 @@ type slot struct {
 	crashes []string
 }
 
-// crashRest is how long a place stays empty after an end that nobody asked for.
+// crashRest is how long a place stays empty after an end that was not asked for.
 const crashRest = 500 * time.Millisecond
 
 // keep starts the process, and starts it again whenever it ends, until the context
@@ -143,7 +143,7 @@ func (s *slot) kill(politely bool, away time.Duration) error {
 	return p.Kill()
 }
 
-// errAway is for faults that find nobody to hit: an earlier one is not over yet.
+// errAway is for faults that find no process to hit: an earlier one is not over yet.
 var errAway = errors.New("it does not run at the moment")
 
 // pause stops the process where it is, and lets it go on later.
@@ -166,7 +166,7 @@ func (s *slot) pause(ctx context.Context, d time.Duration) error {
 		return nil
 	}
 	if s.pauses--; s.pauses > 0 {
-		return nil // somebody else holds it
+		return nil // another pause holds it
 	}
 	return send(p, syscall.SIGCONT)
 }

@@ -76,7 +76,7 @@ func TestSlotComesBackAfterAKill(t *testing.T) {
 		t.Error("it lives")
 	}
 	if err := s.kill(false, 0); !errors.Is(err, errAway) {
-		t.Errorf("killed while nobody was there: %v", err)
+		t.Errorf("killed while no process was there: %v", err)
 	}
 	close(gate)
 	s.life(t, 2)

@@ -43,7 +43,7 @@ func TestEveryFaultIsKnown(t *testing.T) {
 		_, wired := conditions[f.Kind]
 		_, fronted := troubles[f.Kind]
 		if !wired && !fronted && !slices.Contains(process, f.Kind) {
-			t.Errorf("nobody knows how to play %v", f)
+			t.Errorf("no table says how to play %v", f)
 		}
 	}
 }
@@ -54,7 +54,7 @@ func TestClassOfSample(t *testing.T) {
 	strikeAt := func(kind fault.Kind, from, to int, targets ...string) strike {
 		return strike{Fault: fault.Fault{Kind: kind, Targets: targets}, Began: at(from), Ended: at(to)}
 	}
-	sample := crowd.Sample{Deleted: at(100), Born: at(101)}
+	sample := crowd.Sample{Deleted: at(100), Created: at(101)}
 	for _, c := range []struct {
 		want    string
 		strikes []strike
@@ -88,14 +88,14 @@ func TestEachRuleOfTheRunBites(t *testing.T) {
 		for i := range 20 {
 			begun := float64(100 * i)
 			r.Strikes = append(r.Strikes, strike{Fault: fault.Fault{Number: i + 1, Kind: fault.Kill, Targets: []string{"writer-1"}}, Began: at(begun), Ended: at(begun + 2), Hit: 1})
-			r.Samples = append(r.Samples, crowd.Sample{Deleted: at(begun), Born: at(begun + 0.9)}, crowd.Sample{Deleted: at(begun + 50), Born: at(begun + 50.01)})
+			r.Samples = append(r.Samples, crowd.Sample{Deleted: at(begun), Created: at(begun + 0.9)}, crowd.Sample{Deleted: at(begun + 50), Created: at(begun + 50.01)})
 		}
 		return r
 	}
 	late := func(r *report, kind fault.Kind, target string, seconds float64) {
 		for i := range r.Strikes {
 			r.Strikes[i].Kind, r.Strikes[i].Targets, r.Strikes[i].Ended = kind, []string{target}, at(100*float64(i)+40)
-			r.Samples[2*i].Born = at(100*float64(i) + seconds)
+			r.Samples[2*i].Created = at(100*float64(i) + seconds)
 		}
 	}
 	for name, c := range map[string]struct {
@@ -103,7 +103,7 @@ func TestEachRuleOfTheRunBites(t *testing.T) {
 		spoil func(*report)
 	}{
 		"all is well":        {"", func(*report) {}},
-		"one late of twenty": {"", func(r *report) { r.Samples[0].Born = at(2.9) }},
+		"one late of twenty": {"", func(r *report) { r.Samples[0].Created = at(2.9) }},
 		"stopped":            {"", func(r *report) { late(r, fault.Pause, "writer-1", 2.9) }},
 		"cut off":            {"", func(r *report) { late(r, fault.HalfOpen, "writer-1>bus", 4.9) }},
 		"a bus":              {"", func(r *report) { late(r, fault.Kill, "bus-1", 19) }},
@@ -115,13 +115,13 @@ func TestEachRuleOfTheRunBites(t *testing.T) {
 		"a crash":                 {"ends", func(r *report) { r.Crashes = []string{"writer-1.1 ended by itself with code 2: panic: boom"} }},
 		"an end in disorder":      {"ends", func(r *report) { r.Unclean = "stop writer-1: it ended with code 1" }},
 		"a fault that was not":    {"faults", func(r *report) { r.Strikes[0].Error = "signal writer-1: operation not permitted" }},
-		"two late of twenty":      {"hand-over", func(r *report) { r.Samples[0].Born, r.Samples[2].Born = at(1.5), at(101.5) }},
-		"one late by three times": {"hand-over", func(r *report) { r.Samples[0].Born = at(3.5) }},
+		"two late of twenty":      {"hand-over", func(r *report) { r.Samples[0].Created, r.Samples[2].Created = at(1.5), at(101.5) }},
+		"one late by three times": {"hand-over", func(r *report) { r.Samples[0].Created = at(3.5) }},
 		"stopped for too long":    {"hand-over", func(r *report) { late(r, fault.Pause, "writer-1", 3.5) }},
 		"cut off for too long":    {"hand-over", func(r *report) { late(r, fault.HalfOpen, "writer-1>bus", 5.5) }},
 		"a bus for too long":      {"hand-over", func(r *report) { late(r, fault.Kill, "bus-1", 21) }},
 		"replaced":                {"hand-over", func(r *report) { late(r, fault.Restart, "watcher-1", 1.5) }},
-		"it never went on":        {"hand-over", func(r *report) { r.Samples[0].Born, r.Samples[0].Open = at(60), true }},
+		"it never went on":        {"hand-over", func(r *report) { r.Samples[0].Created, r.Samples[0].Open = at(60), true }},
 		"nothing was measured":    {"hand-over", func(r *report) { r.Samples = nil }},
 		"measured only in peace": {"hand-over", func(r *report) {
 			r.Strikes[0].Targets = []string{"etcd"}
@@ -183,7 +183,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"no faults": func(o *options) { o.faults = 0 },
 		"no time":   func(o *options) { o.time = 0 },
 		"two buses": func(o *options) { o.size.buses = 2 },
-		"nobody":    func(o *options) { o.users = 0 },
+		"no users":  func(o *options) { o.users = 0 },
 	} {
 		o := good
 		spoil(&o)

@@ -84,7 +84,7 @@ func TestWhatIsInARange(t *testing.T) {
 	if !RangesOverlap(c("10.0.0.0/24", "fd00::/112"), c("fd00::/120")) || RangesOverlap(c("10.0.0.0/24"), c("10.0.1.0/24", "fd00::/112")) {
 		t.Error("two ServiceCIDRs that share a prefix do not overlap, or two that share none do")
 	}
-	for name, manager := range map[string]string{"10.0.0.1": "somebody", "": AddressManager, "web": AddressManager} {
+	for name, manager := range map[string]string{"10.0.0.1": "another-manager", "": AddressManager, "web": AddressManager} {
 		if _, allocated := Allocated(&metav1.ObjectMeta{Name: name, Labels: map[string]string{networkingv1.LabelManagedBy: manager}}); allocated {
 			t.Errorf("%q of %s is allocated", name, manager)
 		}

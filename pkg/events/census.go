@@ -10,8 +10,8 @@ import (
 )
 
 // Census counts the objects of a kind that are there, behind one delta of its
-// log: how many, and a digest that does not depend on their order. Whoever has
-// folded the log, or its state, up to that delta has the same census, or lacks
+// log: how many, and a digest that does not depend on their order. A reader that
+// has folded the log, or its state, up to that delta has the same census, or lacks
 // something, or holds something that should not be there.
 type Census struct {
 	Known   bool

@@ -74,6 +74,14 @@ func TestAMessageInPlaceOfAnotherIsNoticed(t *testing.T) {
 }
 
 // The first delta of this version stands behind one that bears no sum.
+func TestNoLinkIsNoText(t *testing.T) {
+	for text, link := range map[string]events.Link{"": {}, "7": {Sequence: 7}, "7 ab": {Sequence: 7, Sum: "ab"}} {
+		if got := link.String(); got != text {
+			t.Errorf("%+v is %q, want %q", link, got, text)
+		}
+	}
+}
+
 func TestALinkToAnOlderVersionsMessage(t *testing.T) {
 	ref := events.Ref{Kind: "pods", Namespace: "ns", Name: "a"}
 	d := events.Delta{Kind: ref.Kind, Ref: ref, Op: events.Is, UID: "u", ResourceVersion: "7", After: events.Link{Sequence: 68}}

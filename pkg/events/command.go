@@ -44,7 +44,7 @@ type Command struct {
 	If *If `json:"if,omitempty"`
 
 	// Body is the object (create, update) or the patch. A created object takes
-	// its name and namespace from the command, so that many births share a body.
+	// its name and namespace from the command, so that many creates share a body.
 	Body json.RawMessage `json:"body,omitempty"`
 	// Shape is the position, from 1, of the body in Turn.Shapes when the body
 	// is shared; 0 means Body.
@@ -121,7 +121,7 @@ type Notice struct {
 func (c Command) Ref() Ref { return Ref{Kind: c.Kind, Namespace: c.Namespace, Name: c.Name} }
 
 // Reports is true for commands that only tell what is seen: status and
-// Events. They may go on while births and deaths are under way.
+// Events. They may go on while creates and deletions are under way.
 func (c Command) Reports() bool { return c.Subresource == "status" || c.Verb == VerbRecord }
 
 // Lane separates the two kinds of turns of one key.

@@ -31,7 +31,7 @@ type ContentsQuestion struct {
 // The namespace itself was looked at after everything else, and had the uid that the
 // ask insists on: what is in here was that one's.
 type Contents struct {
-	// Kinds are those of which there is something, or of which nobody can say, in the
+	// Kinds are those of which there is something, or of which that is unknown, in the
 	// order of their names.
 	Kinds []Holding `json:"kinds,omitempty"`
 	// Partial is true when kinds that come first have something, and no others were
@@ -55,7 +55,7 @@ type Holding struct {
 	// Grace is the longest time in seconds that one that is on its way out was given.
 	Grace int64 `json:"grace,omitempty"`
 	// Standing are those that a delete would do something about, at most
-	// [MaxStanding] of all kinds together: nobody has deleted them, or they wait for
+	// [MaxStanding] of all kinds together: they have not been deleted, or they wait for
 	// their dependents. One that is served under two kinds is here once.
 	Standing []Standing `json:"standing,omitempty"`
 	// Part is true where only some of those that stand are named, and Again where none

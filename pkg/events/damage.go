@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
@@ -22,6 +24,19 @@ type Damage struct {
 	// Suspected: the streams agree with themselves, and not with what the API server
 	// answered to a command.
 	Suspected bool `json:"suspected,omitempty"`
+	// About is the object about which they disagree, and UID its uid; Removed tells whether
+	// the API server says that it is gone. Empty where nothing is suspected, and in what
+	// earlier versions say.
+	About   Ref       `json:"about,omitzero"`
+	UID     types.UID `json:"uid,omitempty"`
+	Removed bool      `json:"removed,omitempty"`
+}
+
+// Settled tells whether the newest delta of the object of a suspicion says what the API
+// server said.
+func (d Damage) Settled(newest Delta) bool {
+	there := newest.Op != Gone && newest.UID == d.UID
+	return d.Suspected && d.UID != "" && there != d.Removed
 }
 
 // maxDamage bounds a report of damage, in bytes; its reason is cut at maxDetail.

@@ -75,7 +75,7 @@ func fill(r *rapid.T, v reflect.Value) {
 }
 
 // A moment that has no JSON form makes a decision that is the same as no other.
-func TestADecisionThatCannotBeWrittenIsNobodys(t *testing.T) {
+func TestADecisionThatCannotBeWrittenMatchesNone(t *testing.T) {
 	far := time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
 	turn := events.Turn{Because: "it is late", WakeAt: &far}
 	if text := turn.AppendDecision(nil); json.Valid(append(append([]byte("{"), text...), '}')) {

@@ -32,8 +32,8 @@ const (
 type Hole struct {
 	Reason string `json:"reason"`
 	// From and To are the first and the last message of the log that were lost
-	// or damaged; 0 where that is not known, or where it is changes that nobody
-	// has seen.
+	// or damaged; 0 where that is not known, or where it is changes that no
+	// watcher has seen.
 	From uint64 `json:"from,omitempty"`
 	To   uint64 `json:"to,omitempty"`
 	// Since is when the log was last known to have everything: what happened between
@@ -81,14 +81,14 @@ type Delta struct {
 	After Link
 	// Since, of a mark: everything that is there behind it has been said by this
 	// message of the log or by a later one, so that who reads the state from here
-	// on has all of it. 0: nobody has looked.
+	// on has all of it. 0: no watcher has looked.
 	Since uint64
 	// Before is where the log says the object the last time before this; of a mark or
 	// a gap, where the last gap before it is. So the past of an object, and the gaps
 	// of a log, are read from their ends, and not by going through the log.
 	Before Place
 	// Sight is for how long the kind has been watched without a break; zero where
-	// nobody asks for it ([kinds.Beating]).
+	// no reader asks for it ([kinds.IsHeartbeat]).
 	Sight Sight
 	// Left is what was left out since the object was said before this: it was written
 	// faster than is recorded.
@@ -162,8 +162,8 @@ type Manager struct {
 type Trace struct {
 	Parent string `json:"traceparent,omitempty"`
 	State  string `json:"tracestate,omitempty"`
-	// Hops counts the writes of ours that led here, one after the other.
-	Hops int `json:"hops,omitempty"`
+	// Writes counts the writes of ours that led here, one after the other.
+	Writes int `json:"hops,omitempty"`
 	// Began is when the trace began, in milliseconds since 1970; 0: not known.
 	Began int64 `json:"began,omitempty"`
 }

@@ -9,7 +9,7 @@
 //   - an [Outcome], made by the writer: what became of each command of a turn;
 //   - a [Wake], made by the reconcilers: "ask again at this moment".
 //
-// One life of a message: somebody changes a Deployment. The watcher sees the
+// One life of a message: a user changes a Deployment. The watcher sees the
 // change and publishes a Delta. A reconciler folds it into its memory, asks the
 // deployment controller, and publishes the Turn: "too few replicas, so create
 // this ReplicaSet". The writer reads the Turn, creates the ReplicaSet with the

@@ -8,7 +8,7 @@ import (
 
 // Finding is what came of comparing a shadow with kube-controller-manager (KCM):
 // of one write that a controller wanted beside it, or of one that KCM made. A
-// shadow's turns have no outcomes, since nobody carries them out; what KCM does is
+// shadow's turns have no outcomes, since no writer carries them out; what KCM does is
 // what becomes of them.
 type Finding struct {
 	Controller string    `json:"controller"`

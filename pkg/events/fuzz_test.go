@@ -128,15 +128,15 @@ func FuzzDelta(f *testing.F) {
 	})
 }
 
-// FuzzBeat: what is taken for a heartbeat of a writer has a name, and is the same once it
+// FuzzHeartbeat: what is taken for a heartbeat of a writer has a name, and is the same once it
 // has been written and read again.
-func FuzzBeat(f *testing.F) {
-	f.Add(events.Beat{Writer: "w", Number: 1, Turns: map[string][]uint64{"c": {1, 2}}, Full: []string{"c"}}.Encode())
+func FuzzHeartbeat(f *testing.F) {
+	f.Add(events.Heartbeat{Writer: "w", Number: 1, Turns: map[string][]uint64{"c": {1, 2}}, Full: []string{"c"}}.Encode())
 	for _, seed := range []string{`{"writer":"w","number":18446744073709551615}`, `{"writer":"w","turns":{"c":[-1]}}`, `null`, `{"writer":1}`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		b, ok := events.DecodeBeat(text)
+		b, ok := events.DecodeHeartbeat(text)
 		if !ok {
 			return
 		}
@@ -145,11 +145,11 @@ func FuzzBeat(f *testing.F) {
 		}
 		const most = 256 << 10
 		first := b.Encode()
-		if again, fine := events.DecodeBeat(first); len(first) <= most && (!fine || !bytes.Equal(again.Encode(), first)) {
+		if again, fine := events.DecodeHeartbeat(first); len(first) <= most && (!fine || !bytes.Equal(again.Encode(), first)) {
 			t.Errorf("%s cannot be read again", first)
 		}
 		for controller := range b.Turns {
-			if n := len(b.InHand(controller)); n != len(b.Turns[controller])+len(b.Waiting[controller]) {
+			if n := len(b.InFlight(controller)); n != len(b.Turns[controller])+len(b.Waiting[controller]) {
 				t.Errorf("%d turns of %q are in flight: %s", n, controller, first)
 			}
 		}

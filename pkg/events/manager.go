@@ -50,8 +50,8 @@ func ManagerIn(f metav1.ManagedFieldsEntry) Manager {
 
 // Scales tells whether a manager's entry is about the number of replicas alone, which it
 // set through the scale subresource, as "kubectl scale" does. The API server does not
-// date such an entry, and takes it away when somebody else sets that number: whoever
-// has one has set the number that is there.
+// date such an entry, and takes it away when another manager sets that number: a manager
+// that has one has set the number that is there.
 //
 // Upstream: apimachinery/pkg/util/managedfields/scalehandler.go, ToParent.
 func (m Manager) Scales() bool { return m.Subresource == "scale" }
@@ -93,7 +93,7 @@ func parseManager(text string) Manager {
 	if len(f) > fields || plain(f[0]) == "" {
 		return Manager{}
 	}
-	f = append(f, make([]string, fields-len(f))...)
+	f = append(f, make([]string, fields)...)
 	m := Manager{Name: plain(f[0]), Operation: plain(f[1]), Subresource: plain(f[2])}
 	if at, err := parseTime(time.RFC3339, f[3]); err == nil {
 		m.Time = at

@@ -49,7 +49,7 @@ const (
 	HeaderRedaction   = "Millrace-Redaction"
 	HeaderTraceParent = "traceparent"
 	HeaderTraceState  = "tracestate"
-	HeaderTraceHops   = "Millrace-Hop"
+	HeaderTraceWrites = "Millrace-Hop"
 	HeaderTraceBegan  = "Millrace-Root-Time" // milliseconds since 1970
 )
 
@@ -233,7 +233,7 @@ func TraceOf(header map[string][]string) Trace {
 	m := Message{Header: header}
 	t := Trace{Parent: m.Get(HeaderTraceParent), State: m.Get(HeaderTraceState)}
 	if t.Parent != "" {
-		t.Hops, _ = strconv.Atoi(m.Get(HeaderTraceHops))
+		t.Writes, _ = strconv.Atoi(m.Get(HeaderTraceWrites))
 		t.Began, _ = strconv.ParseInt(m.Get(HeaderTraceBegan), 10, 64)
 	}
 	return t
@@ -246,8 +246,8 @@ func (t Trace) set(header map[string][]string) {
 	if t.State != "" {
 		header[HeaderTraceState] = []string{t.State}
 	}
-	if t.Hops != 0 {
-		header[HeaderTraceHops] = []string{strconv.Itoa(t.Hops)}
+	if t.Writes != 0 {
+		header[HeaderTraceWrites] = []string{strconv.Itoa(t.Writes)}
 	}
 	if t.Began != 0 {
 		header[HeaderTraceBegan] = []string{strconv.FormatInt(t.Began, 10)}

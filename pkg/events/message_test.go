@@ -59,13 +59,22 @@ func TestManagersWithoutANameAreLeftOut(t *testing.T) {
 			{By: other, Beside: []events.Manager{blank}},
 		} {
 			d.Kind, d.Ref, d.Op, d.UID, d.At = ref.Kind, ref, events.Is, "u", time.Unix(9, 0).UTC()
-			got, err := events.DecodeDelta(ref, events.EncodeDelta(d))
+			m := events.EncodeDelta(d)
+			if told := m.Header[events.HeaderManager]; len(told) > 1 || len(told) == 1 && !strings.HasPrefix(told[0], "b\t") {
+				t.Errorf("%q: of %+v is told %q", name, d, told)
+			}
+			got, err := events.DecodeDelta(ref, m)
 			if err != nil || got.By != other || got.Proven || len(got.Beside) != 0 {
 				t.Errorf("%q: %+v came back as %+v, %v", name, d, got, err)
 			}
 		}
 	}
-	m := events.EncodeDelta(events.Delta{Kind: "pods", Ref: ref, Op: events.Is, UID: "u", By: other, Proven: true})
+	m := events.EncodeDelta(events.Delta{Kind: "pods", Ref: ref, Op: events.Is, UID: "u"})
+	m.Header[events.HeaderManager] = []string{"a\tUpdate\t\t2030-01-01T12:00:00Z\tmore", "\tUpdate"}
+	if d, err := events.DecodeDelta(ref, m); err != nil || d.By.Name != "" || d.By.Operation != "" || len(d.Beside) != 0 {
+		t.Errorf("%v is read as %+v, %v", m.Header, d, err)
+	}
+	m = events.EncodeDelta(events.Delta{Kind: "pods", Ref: ref, Op: events.Is, UID: "u", By: other, Proven: true})
 	m.Header[events.HeaderManager] = append([]string{" \tUpdate"}, m.Header[events.HeaderManager]...)
 	if d, err := events.DecodeDelta(ref, m); err != nil || d.By != other || d.Proven {
 		t.Errorf("%v is read as %+v, %v", m.Header, d, err)
@@ -125,7 +134,7 @@ func TestPackSharesBodiesAndNotices(t *testing.T) {
 	turn.Commands = append(turn.Commands, events.Command{Verb: events.VerbPatch, Kind: "pods", Name: "d", Body: json.RawMessage(`{}`)})
 	turn.Pack()
 	if len(turn.Shapes) != 1 || len(turn.Notices) != 1 {
-		t.Fatalf("3 births of one shape pack into %d shapes and %d notices", len(turn.Shapes), len(turn.Notices))
+		t.Fatalf("3 creates of one shape pack into %d shapes and %d notices", len(turn.Shapes), len(turn.Notices))
 	}
 	for _, c := range turn.Commands[:3] {
 		if string(turn.BodyOf(c)) != string(body) || turn.NoticeAt(c.Applied).Message != told.Message || turn.NoticeAt(c.Failed) != nil {
@@ -192,7 +201,7 @@ func TestManagersOfTheSameSecondAreBesideEachOther(t *testing.T) {
 	}
 }
 
-// Whoever scales is told whenever that was: the API server does not say.
+// A manager that scales is told whenever that was: the API server does not say.
 func TestWhoScalesIsBesideEverybody(t *testing.T) {
 	at := func(s int64) *metav1.Time { v := metav1.NewTime(time.Unix(s, 0)); return &v }
 	scaler := metav1.ManagedFieldsEntry{Manager: "kubectl", Subresource: "scale"}
@@ -264,19 +273,19 @@ func mustJSON(t *testing.T, v any) []byte {
 }
 
 func TestADigestIsOfTheRequests(t *testing.T) {
-	death := func(uid, version string) events.Command {
+	deletion := func(uid, version string) events.Command {
 		return events.Command{Verb: events.VerbDelete, Kind: "pods", Namespace: "a", Name: "b", If: &events.If{UID: types.UID(uid), ResourceVersion: version}}
 	}
-	one := events.Digest([]events.Command{death("u", "1")})
-	told := death("u", "1")
+	one := events.Digest([]events.Command{deletion("u", "1")})
+	told := deletion("u", "1")
 	told.OnApplied = &events.Notice{}
 	if events.Digest([]events.Command{told}) != one {
 		t.Error("what is told of a request counts")
 	}
-	birth := death("u", "1")
-	birth.Body = []byte(`{}`)
+	create := deletion("u", "1")
+	create.Body = []byte(`{}`)
 	for name, other := range map[string][]events.Command{
-		"none": nil, "two": {death("u", "1"), death("u", "1")}, "another object": {death("v", "1")}, "another version": {death("u", "2")}, "another body": {birth},
+		"none": nil, "two": {deletion("u", "1"), deletion("u", "1")}, "another object": {deletion("v", "1")}, "another version": {deletion("u", "2")}, "another body": {create},
 	} {
 		if events.Digest(other) == one {
 			t.Errorf("%s: the same digest", name)

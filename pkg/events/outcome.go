@@ -2,10 +2,13 @@ package events
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
 // Outcome is what became of the commands of one turn.
@@ -59,7 +62,7 @@ const (
 )
 
 // BadSignature is the reason of a refusal of what lies where a turn should and is of no
-// reconciler. It says nothing of the turns before it: whoever puts such a message behind a
+// reconciler. It says nothing of the turns before it: a forger who puts such a message behind a
 // turn that is under way must not have the fence opened by its refusal.
 const BadSignature = "BadSignature"
 
@@ -134,9 +137,9 @@ type Result struct {
 	Answer *Answer `json:"answer,omitempty"`
 	// AuditID is the request's id in the API server's audit log.
 	AuditID string `json:"auditID,omitempty"`
-	// Unsure is true where nobody can tell whether a request of ours has done it: the
+	// Unsure is true where it is unknown whether a request of ours has done it: the
 	// command did not succeed, but an earlier request for it may have had its effect,
-	// since the answer was lost or the turn was in another writer's hand before; or
+	// since the answer was lost or another writer had the turn before; or
 	// what it deletes is gone after an answer was lost. The audit log may know.
 	Unsure bool `json:"unsure,omitempty"`
 }
@@ -193,4 +196,41 @@ func (o Outcome) Failure() (Result, bool) {
 		}
 	}
 	return Result{}, false
+}
+
+// Concerns gives the kinds whose epochs an outcome has: that of the key's object, if there is
+// one, and those of results that are seen in a log, or were read from the storage.
+func Concerns(own kinds.Name, results []Result) (some []kinds.Name) {
+	if own != "" {
+		some = append(some, own)
+	}
+	for _, r := range results {
+		if (r.Version != "" || r.Removed || r.Status == Answered) && !slices.Contains(some, r.Ref.Kind) {
+			some = append(some, r.Ref.Kind)
+		}
+	}
+	return some
+}
+
+// Dated gives now, the epochs of the kinds that the results of a turn concern, with those of what
+// was read as the turn has them. It was read after the decision, and the storage may have gone
+// back, and been told anew, between the reading and now.
+func (t Turn) Dated(results []Result, now Epochs) Epochs {
+	for _, r := range results {
+		if epoch, known := now[r.Ref.Kind]; known && r.Status == Answered {
+			now[r.Ref.Kind] = min(epoch, t.Epochs[r.Ref.Kind])
+		}
+	}
+	return now
+}
+
+// Over tells whether the outcome is of an epoch that has ended by now: what was done may never
+// have been, and what was read may not be so.
+func (o Outcome) Over(now func(kinds.Name) (epoch uint64, known bool)) bool {
+	for kind, epoch := range o.Epochs {
+		if current, known := now(kind); known && current > epoch {
+			return true
+		}
+	}
+	return false
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// SubReadings is the subresource of an ask for how many pods somebody has, and how busy
-// they are. The API server has none of that name: the writer reads the scale of whom
-// the ask is of, and then the metrics of the pods that the scale selects, from the
+// SubReadings is the subresource of an ask for how many pods an object has, and how busy
+// they are. The API server has none of that name: the writer reads the scale of the object
+// that the ask is of, and then the metrics of the pods that the scale selects, from the
 // metrics APIs, all live. The answer is [Readings], the body of the command a
 // [ReadingsQuestion].
 const SubReadings = "readings"
@@ -35,7 +35,7 @@ func (q ReadingsQuestion) Counts(replicas int32) bool {
 	return q.Least <= replicas && replicas <= q.Most
 }
 
-// Readings is the scale of somebody, and what the metrics are.
+// Readings is the scale of an object, and what the metrics are.
 type Readings struct {
 	// Scale is nil where it could not be read; Failure is why.
 	Scale   *Scale `json:"scale,omitempty"`
@@ -44,7 +44,7 @@ type Readings struct {
 	Metrics []Reading `json:"metrics,omitempty"`
 }
 
-// Scale is how many pods somebody has and wants.
+// Scale is how many pods an object has and wants.
 type Scale struct {
 	// Kind and Version are where it was read.
 	Kind            kinds.Name `json:"kind"`

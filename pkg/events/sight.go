@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// Blind is for how long nothing may be heard of a kind that beats before that counts
+// Blind is for how long nothing may be heard of a kind of heartbeats before that counts
 // as a break: the API server itself renews a lease every ten seconds.
 const Blind = 15 * time.Second
 
 // Sight is a stretch of time in which the watcher heard of every change soon after it
 // was made. What did not happen in it did not happen; of what lies before and behind
-// it nobody can say so.
+// it that cannot be said.
 type Sight struct {
 	Since time.Time `json:"since,omitzero"`
 	Until time.Time `json:"until,omitzero"`

@@ -27,6 +27,8 @@ const ClusterInfo = "cluster-info"
 type Signatures struct {
 	// Until is when the first of the tokens expires; nil where none of them does.
 	Until *time.Time `json:"until,omitempty"`
+	// By are the names of the tokens that signed.
+	By []string `json:"by,omitempty"`
 }
 
 // Signs tells whether a command is such a patch.

@@ -26,7 +26,7 @@ const (
 // headerSize is set by the server where it leaves the body out.
 const headerSize = "Nats-Msg-Size"
 
-// Seal gives a message with its sums. Whoever stores messages seals them; a
+// Seal gives a message with its sums. A publisher seals what it stores; a
 // message that is sealed already stays as it is. The headers of m are not
 // changed.
 func Seal(m Message) Message {

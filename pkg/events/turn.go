@@ -35,7 +35,7 @@ type Turn struct {
 	// Now is the moment that the decision was given.
 	Now time.Time `json:"now"`
 	// Digest says what was there at Seen: the sum of what [Census.Of] gives of each
-	// kind. Whoever folds the logs up to Seen and comes to the same sees what the
+	// kind. A reader that folds the logs up to Seen and comes to the same sees what the
 	// decision saw. 0: nothing was there, or an older version decided, which knew
 	// neither this nor Heard.
 	Digest uint64 `json:"digest,omitempty,string"`
@@ -96,7 +96,7 @@ type Trigger struct {
 }
 
 // Pack moves bodies that several commands share, and all notices, into the
-// turn's tables, so that 500 births from one template are not 500 templates.
+// turn's tables, so that 500 creates from one template are not 500 templates.
 func (t *Turn) Pack() {
 	uses := map[string]int{}
 	if len(t.Commands) > 1 { // one alone shares nothing

@@ -28,7 +28,8 @@ func TestRangesOfABody(t *testing.T) {
 		`{"spec":{"podCIDRs":[]}}`:                                                  "",
 		`{"spec":{"podCIDRs":null}}`:                                                "",
 		`{"spec":{"podCIDRs":"10.0.1.0/24"}}`:                                       "",
-		`null`:                                                                      "",
+		`{"spec":{"podCIDR":"10.0.2.0/24","podCIDRs":7}}`:                           "",
+		`null`: "",
 	} {
 		ranges, err := RangesIn(json.RawMessage(body))
 		var texts []string

@@ -79,7 +79,7 @@ func (u Users) String() string {
 }
 
 // Need tells whether one of the pods may need the claim. Of those that are not named
-// nobody can say.
+// it is unknown.
 func (u Users) Need(claim metav1.Object) bool {
 	return u.Count > len(u.Pods) || slices.ContainsFunc(u.Pods, func(user User) bool { return user.Needs(claim) })
 }

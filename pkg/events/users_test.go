@@ -20,7 +20,7 @@ func TestWhatIsSearched(t *testing.T) {
 	}
 }
 
-// Of pods that are too many to be named nobody says that they need nothing.
+// Of pods that are too many to be named it is not said that they need nothing.
 func TestUsersThatAreNotNamed(t *testing.T) {
 	claim, down := &corev1.PersistentVolumeClaim{}, []User{{Name: "p", UID: "up", Own: true, Down: true}}
 	if (Users{Pods: down, Count: 1}).Need(claim) {

@@ -30,7 +30,7 @@ func full() events.Delta {
 		By: events.Manager{Name: "kubectl", Operation: "Apply"}, Proven: true, Beside: []events.Manager{{Name: "kubelet"}},
 		Census: events.Census{Known: true, Objects: 14, Digest: 15}, After: events.Link{Sequence: 16, Sum: "s"}, Before: events.Place{Known: true, Sequence: 17},
 		Since: 18, Sight: events.Sight{Since: dawn, Until: dawn.Add(time.Second)}, Left: events.Left{Versions: 19, Bytes: 20}, Waits: 21,
-		Redaction: events.Redacted, Trace: events.Trace{Parent: "p", State: "s", Hops: 22, Began: 23},
+		Redaction: events.Redacted, Trace: events.Trace{Parent: "p", State: "s", Writes: 22, Began: 23},
 	}
 }
 
@@ -44,7 +44,7 @@ func TestADeltaOnTheWire(t *testing.T) {
 		events.HeaderContentType: "application/json", events.HeaderManager: "kubectl\tApply", events.HeaderAuthor: "proven",
 		events.HeaderCensus: "14 000000000000000f", events.HeaderAfter: "16 s", events.HeaderBefore: "17", events.HeaderSince: "18",
 		events.HeaderSight: "2026-11-27T03:00:00Z 2026-11-27T03:00:01Z", events.HeaderLeft: "19 20", events.HeaderWaits: "21",
-		events.HeaderRedaction: "rules", "traceparent": "p", "tracestate": "s", events.HeaderTraceHops: "22", events.HeaderTraceBegan: "23",
+		events.HeaderRedaction: "rules", "traceparent": "p", "tracestate": "s", events.HeaderTraceWrites: "22", events.HeaderTraceBegan: "23",
 		"ce-specversion": "1.0", "ce-id": "is/u/11", "ce-source": "/millrace/watcher", "ce-type": "io.k8s.pods.is", "ce-subject": "pods:shop/web",
 		events.HeaderBodySum: "2e1472b57af294d1", events.HeaderSum: "e6243bce25fb733d",
 	}
@@ -90,7 +90,7 @@ func TestMalformedHeadersAreNamed(t *testing.T) {
 
 // A trace goes with what is stored as JSON, and what cannot be written is an error.
 func TestWhatIsStoredAsJSON(t *testing.T) {
-	trace := events.Trace{Parent: "p", State: "s", Hops: 22, Began: 23}
+	trace := events.Trace{Parent: "p", State: "s", Writes: 22, Began: 23}
 	m, err := events.EncodeJSON(events.Wake{Controller: "c"}, trace)
 	if err != nil || events.TraceOf(m.Header) != trace || m.Get(events.HeaderContentType) != "application/json" {
 		t.Errorf("the headers are %v, %v", m.Header, err)
@@ -105,7 +105,7 @@ func TestWhatIsStoredAsJSON(t *testing.T) {
 	if m, err := events.EncodeJSON(func() {}, trace); err == nil || m.Header != nil {
 		t.Errorf("what cannot be written is %+v", m)
 	}
-	if got := events.TraceOf(map[string][]string{events.HeaderTraceHops: {"22"}, events.HeaderTraceBegan: {"23"}}); got != (events.Trace{}) {
+	if got := events.TraceOf(map[string][]string{events.HeaderTraceWrites: {"22"}, events.HeaderTraceBegan: {"23"}}); got != (events.Trace{}) {
 		t.Errorf("without a parent the trace is %+v", got)
 	}
 	sealed := events.Seal(m)
@@ -201,7 +201,7 @@ func TestConditionsAreExplained(t *testing.T) {
 	}
 }
 
-// What a writer says is read up to its bounds; what it has in hand is all that it was given.
+// What a writer says is read up to its bounds; what it has in flight is all that it was given.
 func TestWhatWritersSay(t *testing.T) {
 	named := func(n int) []byte { return []byte(`{"writer":"` + strings.Repeat("w", n) + `"}`) }
 	for name, c := range map[string]struct {
@@ -212,16 +212,16 @@ func TestWhatWritersSay(t *testing.T) {
 		"a name as long as may be": {named(256), true}, "a longer name": {named(257), false}, "no name": {named(0), false},
 		"half of it": {[]byte(`{"writer":"w","number":"x"}`), false},
 	} {
-		if got, ok := events.DecodeBeat(c.data); ok != c.read || name == "half of it" && got.Writer != "" {
+		if got, ok := events.DecodeHeartbeat(c.data); ok != c.read || name == "half of it" && got.Writer != "" {
 			t.Errorf("%s: %.60v, %t", name, got, ok)
 		}
 	}
-	said := events.Beat{Writer: "w", Number: 7, Turns: map[string][]uint64{"c": {1, 2}}, Waiting: map[string][]uint64{"c": {3}}}
-	if got, ok := events.DecodeBeat(said.Encode()); !ok || !reflect.DeepEqual(got, said) {
+	said := events.Heartbeat{Writer: "w", Number: 7, Turns: map[string][]uint64{"c": {1, 2}}, Waiting: map[string][]uint64{"c": {3}}}
+	if got, ok := events.DecodeHeartbeat(said.Encode()); !ok || !reflect.DeepEqual(got, said) {
 		t.Errorf("it is read as %+v", got)
 	}
-	if got := said.InHand("c"); !slices.Equal(got, []uint64{1, 2, 3}) || !slices.Equal(said.Turns["c"], []uint64{1, 2}) {
-		t.Errorf("in hand are %v", got)
+	if got := said.InFlight("c"); !slices.Equal(got, []uint64{1, 2, 3}) || !slices.Equal(said.Turns["c"], []uint64{1, 2}) {
+		t.Errorf("in flight are %v", got)
 	}
 }
 
@@ -275,7 +275,7 @@ func TestWhichPodsUseAClaim(t *testing.T) {
 			t.Errorf("%s: %+v, %t", name, got, uses)
 		}
 		if uses && (got.Needs(owned) != c.needs || got.Needs(strange) != c.others || got.Needs(&corev1.PersistentVolumeClaim{}) != c.others) {
-			t.Errorf("%s: it needs its own claim: %t, another one's: %t, nobody's: %t", name, got.Needs(owned), got.Needs(strange), got.Needs(&corev1.PersistentVolumeClaim{}))
+			t.Errorf("%s: it needs its own claim: %t, another one's: %t, an unowned one: %t", name, got.Needs(owned), got.Needs(strange), got.Needs(&corev1.PersistentVolumeClaim{}))
 		}
 		var users events.Users
 		for range 101 {

@@ -36,7 +36,7 @@ func (f figures) add(m reconcile.Metric) {
 		if f.counters[m.Name] = c; len(m.Labels) == 0 {
 			c.WithLabelValues()
 		}
-	case m.Sort == reconcile.Gauge:
+	case m.Sort == reconcile.Gauge, m.Sort == reconcile.Mark:
 		f.gauges[m.Name] = newGauge(m)
 	default:
 		h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: m.Name, Help: m.Help, Buckets: m.Buckets}, m.Labels)
@@ -92,9 +92,10 @@ func (f figures) collect(out chan<- prometheus.Metric, d reconcile.Description) 
 	}
 }
 
-// gauge is the sum of what each key says, for each set of labels.
+// gauge is the sum of what each key says, for each set of labels, or 1 where it only marks them.
 type gauge struct {
 	desc *prometheus.Desc
+	mark bool
 
 	mu   sync.Mutex
 	said map[speaker][]reconcile.Figure
@@ -113,7 +114,7 @@ type sum struct {
 }
 
 func newGauge(m reconcile.Metric) *gauge {
-	g := &gauge{desc: prometheus.NewDesc(m.Name, m.Help, m.Labels, nil), said: map[speaker][]reconcile.Figure{}, sums: map[string]*sum{}}
+	g := &gauge{desc: prometheus.NewDesc(m.Name, m.Help, m.Labels, nil), mark: m.Sort == reconcile.Mark, said: map[speaker][]reconcile.Figure{}, sums: map[string]*sum{}}
 	if len(m.Labels) == 0 {
 		g.sums[""] = &sum{count: 1} // it is there from the start, and stays
 	}
@@ -151,6 +152,10 @@ func (g *gauge) collect(out chan<- prometheus.Metric) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, s := range g.sums {
-		out <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, s.value, s.labels...)
+		value := s.value
+		if g.mark {
+			value = 1
+		}
+		out <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, value, s.labels...)
 	}
 }

@@ -66,6 +66,32 @@ func TestGaugesAreSums(t *testing.T) {
 	f.shared("c", events.Key{Name: "a"}, nil)
 	f.shared("c", events.Key{Name: "b"}, nil)
 	if got := readings(t, f, d); got != "0, 7, z 2" {
-		t.Errorf("when nobody says anything any more they say %q", got)
+		t.Errorf("when no key says anything any more they say %q", got)
+	}
+}
+
+// A mark is 1, however many keys say so, until none does.
+func TestMarks(t *testing.T) {
+	d := reconcile.Description{Metrics: []reconcile.Metric{{Name: "marked", Sort: reconcile.Mark, Labels: []string{"of"}}}}
+	f := newFigures()
+	f.add(d.Metrics[0])
+	say := func(key string, labels ...string) {
+		var said []reconcile.Figure
+		for _, of := range labels {
+			said = append(said, reconcile.Figure{Metric: "marked", Value: 1, Labels: []string{of}})
+		}
+		f.shared("c", events.Key{Name: key}, said)
+	}
+	for _, step := range []struct {
+		key    string
+		labels []string
+		want   string
+	}{
+		{"a", []string{"x"}, "x 1"}, {"b", []string{"x", "y"}, "x 1, y 1"}, {"a", nil, "x 1, y 1"}, {"b", []string{"y"}, "y 1"}, {"b", nil, ""},
+	} {
+		say(step.key, step.labels...)
+		if got := readings(t, f, d); got != step.want {
+			t.Errorf("after %s says %v they say %q, not %q", step.key, step.labels, got, step.want)
+		}
 	}
 }

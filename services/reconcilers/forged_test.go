@@ -78,7 +78,7 @@ func folder(name string) string {
 	name = strings.TrimSuffix(name, "-controller")
 	switch name {
 	case "endpointslice-mirroring", "horizontal-pod-autoscaler", "ephemeral-volume", "resourcequota", "node-lifecycle",
-		"taint-eviction", "clusterrole-aggregation", "service-cidr", "validatingadmissionpolicy-status", "ttl-after-finished", "serviceaccount-token":
+		"taint-eviction", "clusterrole-aggregation", "service-cidr", "validatingadmissionpolicy-status", "ttl-after-finished", "serviceaccount-token", "selinux-warning":
 		return strings.ReplaceAll(name, "-", "")
 	case "garbage-collector":
 		return "garbagecollector"

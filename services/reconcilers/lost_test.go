@@ -2,21 +2,29 @@ package reconcilers_test
 
 import (
 	"context"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/sign"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/reconcilers/shell"
 )
 
 // inMemoryWorld is a world whose streams can lose their end.
 func inMemoryWorld(ctx context.Context, t *testing.T) (*world, *memory.Bus) {
 	t.Helper()
-	w := &world{t: t, logs: map[kinds.Name]bus.Appender{}, objects: map[kinds.Name]map[events.Ref]string{}, born: map[string]int{}}
+	w := &world{t: t, logs: map[kinds.Name]bus.Appender{}, objects: map[kinds.Name]map[events.Ref]string{}, created: map[string]int{}}
 	w.bus, w.connect = inMemory(t)
 	for _, kind := range worldKinds {
 		w.objects[kind.Name] = map[events.Ref]string{}
@@ -56,8 +64,8 @@ func (w *world) stored(ctx context.Context, stream string) uint64 {
 	return s.Messages
 }
 
-// A turn was stored and its ticket answered; then the bus lost the turn. Nobody
-// would ever ask for the key again.
+// A turn was stored and its ticket answered; then the bus lost the turn. No
+// message would ever ask for the key again.
 func TestLostTurnsAreMadeAgain(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -74,8 +82,191 @@ func TestLostTurnsAreMadeAgain(t *testing.T) {
 	}
 	w.writing(ctx, t, 0)
 	eventually(t, "both have their copy", func() bool {
-		born := w.births()
-		return born["first"] == 1 && born["second"] == 1
+		created := w.creates()
+		return created["first"] == 1 && created["second"] == 1
 	})
 	eventually(t, "the loss is reported", func() bool { return losses(t, registry) > 0 })
+}
+
+// gauged are what a metric says of a controller, by kind.
+func gauged(t *testing.T, s *reconcilers.Service, name string) map[string]float64 {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(s.Collectors()...)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == name {
+				said[label(m, "kind")] = m.GetGauge().GetValue()
+			}
+		}
+	}
+	return said
+}
+
+// What has not had its turn is measured from the oldest change on, up to the end of the log.
+func TestWhatHasNotHadItsTurnIsMeasured(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		w, _ := inMemoryWorld(ctx, t)
+		if err := w.bus.Forget(ctx, kinds.ServiceAccounts.Name); err != nil {
+			t.Fatal(err)
+		}
+		w.open(ctx, kinds.ServiceAccounts.Kind) // and not all of it has been told
+		s := w.start(ctx)
+		defer s.end()
+		time.Sleep(time.Second) // virtual
+		for _, namespace := range []string{"first", "second", "third"} {
+			w.say(ctx, kinds.ConfigMaps.Kind, namespace, "c")
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		const prefix = "millrace_reconcilers_controller_lag"
+		if got := gauged(t, s.Service, prefix); got["configmaps"] != 3 || got["serviceaccounts"] != 0 || len(got) != 2 {
+			t.Errorf("the controller is behind by %v", got)
+		}
+		if got := gauged(t, s.Service, prefix+"_seconds"); got["configmaps"] != 60 || got["serviceaccounts"] != 0 {
+			t.Errorf("the controller is behind by %v seconds", got)
+		}
+		if got := gauged(t, s.Service, "millrace_reconcilers_lag"); got["configmaps"] != 0 {
+			t.Errorf("the fold is behind by %v", got)
+		}
+		if got := gauged(t, s.Service, "millrace_reconcilers_active"); got[""] != 1 {
+			t.Errorf("of the keys this replica decides about %v", got)
+		}
+	})
+}
+
+// A key that breaks is set aside, by its controller, and tried again when that is asked for.
+func TestAKeyThatIsSetAsideIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var broken atomic.Bool
+		broken.Store(true)
+		c, ok := copies().(reconcile.Controller[bool])
+		if !ok {
+			t.Fatal("it is another controller")
+		}
+		decide := c.Decide
+		c.Decide = func(there bool, now time.Time) reconcile.Decision {
+			if broken.Load() {
+				panic("it breaks")
+			}
+			return decide(there, now)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		w, _ := inMemoryWorld(ctx, t)
+		s := w.start(ctx, c)
+		defer s.end()
+		w.writing(ctx, t, 0)
+		if parked := s.Parked(); len(parked) != 0 {
+			t.Errorf("at first is set aside %v", parked)
+		}
+		w.say(ctx, kinds.ConfigMaps.Kind, "first", "c")
+		time.Sleep(time.Minute) // virtual
+		synctest.Wait()
+		key := events.Key{Name: "first"}
+		if parked := s.Parked()["copies"]; len(parked) != 1 || parked[0].Key != key || !strings.Contains(parked[0].Reason, "it breaks") {
+			t.Errorf("set aside is %v", parked)
+		}
+		broken.Store(false)
+		s.Unpark("other", key)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if parked := s.Parked()["copies"]; len(parked) != 1 {
+			t.Errorf("for another controller is tried again %v", parked)
+		}
+		s.Unpark("copies", key)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if made := w.creates(); made["first"] != 1 || len(s.Parked()) != 0 {
+			t.Errorf("after it was asked for there are %v, and set aside is %v", made, s.Parked())
+		}
+	})
+}
+
+// A replica decides nothing before it has listened for others: one that was started anew would store what
+// another one is storing.
+func TestAReplicaListensFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		w, _ := inMemoryWorld(ctx, t)
+		w.say(ctx, kinds.ConfigMaps.Kind, "first", "c")
+		s := w.start(ctx)
+		defer s.end()
+		time.Sleep(300 * time.Millisecond) // virtual
+		synctest.Wait()
+		if n := w.stored(ctx, subject.TurnStream("copies")); n != 0 {
+			t.Errorf("it has stored %d turns at once", n)
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if n := w.stored(ctx, subject.TurnStream("copies")); n != 1 {
+			t.Errorf("it has stored %d turns, want 1", n)
+		}
+		if turn, _ := w.turnOf(ctx, "first"); turn.Code != "test" {
+			t.Errorf("the turn was decided by version %q", turn.Code)
+		}
+	})
+}
+
+// An outcome that no trusted writer has signed is counted, and its turn goes on waiting.
+func TestAnOutcomeThatIsNotSignedIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keys, err := sign.Provide(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		own, err := sign.SignerFile(keys.Turns.Private, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		writers, err := sign.TrustFile(keys.Outcomes.Public, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		w, _ := inMemoryWorld(ctx, t)
+		time.Sleep(time.Minute) // virtual; the keys count by then
+		s, err := reconcilers.New(reconcilers.Config{
+			Bus: w.connect(), Controllers: []reconcile.Any{copies()}, Settings: shell.Settings{Signatures: shell.Signatures{Sign: own, Outcomes: writers}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- s.Run(ctx) }()
+		w.writing(ctx, t, 0)
+		w.say(ctx, kinds.ConfigMaps.Kind, "first", "c")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		registry := prometheus.NewRegistry()
+		registry.MustRegister(s.Collectors()...)
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		refused := 0.0
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				if f.GetName() == "millrace_reconcilers_unproven_outcomes_total" && label(m, "controller") == "copies" {
+					refused += m.GetCounter().GetValue()
+				}
+			}
+		}
+		if refused == 0 {
+			t.Error("no outcome is counted as unproven")
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }

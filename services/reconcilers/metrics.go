@@ -28,7 +28,7 @@ type metrics struct {
 	members             *prometheus.Desc
 	lag, lagTime        *prometheus.Desc
 	behind, behindTime  *prometheus.Desc
-	foldAge, hops       *prometheus.HistogramVec
+	foldAge, stages     *prometheus.HistogramVec
 	answers             *prometheus.CounterVec
 }
 
@@ -57,31 +57,31 @@ func newMetrics(s *Service) *metrics {
 			Name: "millrace_reconcilers_fold_age_seconds", Help: "How old changes were, since they were stored, when they had been folded.",
 			Buckets: prometheus.ExponentialBuckets(0.5e-3, 2, 15),
 		}, []string{"kind"}),
-		hops: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "millrace_reconcilers_hop_duration_seconds",
+		stages: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "millrace_reconcilers_stage_duration_seconds",
 			Help: "How long changes took for a part of their way: from the bus until the turn was \"decided\", until it was \"stored\", until its outcome was known (\"written\"), and until all its effects were \"seen\".",
 			// From half a millisecond to 66 seconds.
 			Buckets: prometheus.ExponentialBuckets(0.5e-3, 2, 18),
-		}, []string{"controller", "hop"}),
+		}, []string{"controller", "stage"}),
 		answers: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "millrace_reconcilers_answers_total", Help: "Turns by the HTTP status that they ended with; 200 for those that wanted nothing.",
 		}, []string{"controller", "code"}),
 	}
 }
 
-// watch has a controller's desk tell what is measured of it.
+// watch has a controller's engine tell what is measured of it.
 func (m *metrics) watch(s *shell.Settings, d reconcile.Description) {
 	m.upstream.watch(s, d)
 	s.Answered = func(code int, took time.Duration) {
 		m.answers.WithLabelValues(d.Name, strconv.Itoa(code)).Inc()
 		m.upstream.answered(d.Name, code, took)
 	}
-	hops := map[shell.Hop]prometheus.Observer{}
-	for _, hop := range shell.Hops {
-		hops[hop] = m.hops.WithLabelValues(d.Name, string(hop))
+	stages := map[shell.Stage]prometheus.Observer{}
+	for _, stage := range shell.Stages {
+		stages[stage] = m.stages.WithLabelValues(d.Name, string(stage))
 	}
-	s.Passed = func(hop shell.Hop, took time.Duration, trace events.Trace) {
-		exemplar.Observe(hops[hop], took.Seconds(), trace)
+	s.Passed = func(stage shell.Stage, took time.Duration, trace events.Trace) {
+		exemplar.Observe(stages[stage], took.Seconds(), trace)
 	}
 }
 
@@ -91,7 +91,7 @@ func (m *metrics) folded(kind kinds.Name) func(time.Duration) {
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return append(m.upstream.collectors(m.service.config.Controllers), m.foldAge, m.hops, m.answers, m)
+	return append(m.upstream.collectors(m.service.config.Controllers), m.foldAge, m.stages, m.answers, m)
 }
 
 // Describe implements [prometheus.Collector].
@@ -110,12 +110,12 @@ const lagTimeout = time.Second
 
 // Collect implements [prometheus.Collector].
 func (m *metrics) Collect(out chan<- prometheus.Metric) {
-	out <- prometheus.MustNewConstMetric(m.members, prometheus.GaugeValue, float64(m.service.roster.Members()))
+	out <- prometheus.MustNewConstMetric(m.members, prometheus.GaugeValue, float64(m.service.members.Members()))
 	queues := map[string]queue{}
 	for at, l := range m.service.loops {
 		d := m.service.config.Controllers[at].Describe()
 		queues[d.Queue] = queues[d.Queue].with(l.Tally(), l.Busy())
-		m.upstream.collect(out, d, m.service.roster.First(l.Name()))
+		m.upstream.collect(out, d, m.service.members.First(l.Name()))
 		m.collect(out, l)
 		m.service.stalls.collect(out, l.Name())
 	}

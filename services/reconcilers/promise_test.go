@@ -82,6 +82,7 @@ var worst = map[string]string{
 	"validatingadmissionpolicy-status-controller":                    "say what it likes in the status of an admission policy",
 	"node-lifecycle-controller":                                      "taint every node as one that is not well or cordoned, so that its pods go and none come, or take such taints off; say that nodes and pods are not ready",
 	"device-taint-eviction-controller":                               "delete any pod, with the time that it has to end, and say what it likes in the status of a DeviceTaintRule",
+	"resourcepoolstatusrequest-controller":                           "give any answer to a request about pools of devices, once, and delete any such request",
 	"node-ipam-controller":                                           "give a node that has no range of addresses any that no other node has a part of, also one outside of the cluster's",
 	"taint-eviction-controller":                                      "delete any pod, with the time that it has to end",
 	"ttl-controller":                                                 "say in an annotation how long kubelets keep Secrets",
@@ -93,6 +94,7 @@ var worst = map[string]string{
 	"persistentvolume-expander-controller":                           "name another driver's resizer in a claim, so that nothing expands its volume",
 	"persistentvolume-binder-controller":                             "bind any claim to any volume, also to one of another claim, take the finalizers off any volume, and say what it likes in the statuses of claims and volumes",
 	"volumeattributesclass-protection-controller":                    "take the finalizers off any class",
+	"selinux-warning-controller":                                     "tell any pod that its volumes conflict with others'",
 	"bootstrap-signer-controller":                                    "have the writer sign cluster-info with the tokens that sign, which changes nothing but signatures",
 	"token-cleaner-controller":                                       "learn when a bootstrap token expires, and delete any Secret, of which Kubernetes' own role leaves those in kube-system",
 	"certificatesigningrequest-approving-controller":                 "approve any request for the client certificate of a kubelet, and so become any node where a signer signs it",
@@ -131,7 +133,7 @@ func TestForgedBodiesAreBeyondThePromise(t *testing.T) {
 	protects := func(finalizers string) events.Command {
 		return patch("servicecidrs.networking.k8s.io", "", "a", `{"metadata":{"finalizers":`+finalizers+`}}`)
 	}
-	birth := func(namespace, body string) events.Command {
+	create := func(namespace, body string) events.Command {
 		return events.Command{Verb: events.VerbCreate, Kind: "pods", Version: "v1", Namespace: namespace, Name: "web-1", Body: json.RawMessage(body)}
 	}
 	const child = `{"metadata":{"ownerReferences":[{"apiVersion":"%s","kind":"%s","name":"%s","uid":"%s","controller":true}]}}`
@@ -171,12 +173,12 @@ func TestForgedBodiesAreBeyondThePromise(t *testing.T) {
 		"a range: another finalizer":  {"service-cidr-controller", events.Key{Name: "a"}, protects(`["mine"]`), nil, false},
 		"a range: a directive":        {"service-cidr-controller", events.Key{Name: "a"}, protects(`[],"$retainKeys":[]`), nil, false},
 		"a range: the prefixes":       {"service-cidr-controller", events.Key{Name: "a"}, patch("servicecidrs.networking.k8s.io", "", "a", `{"spec":{"cidrs":["0.0.0.0/0"]}}`), nil, false},
-		"a pod":                       {"replicaset-controller", key, birth("ns", fmt.Sprintf(child, "apps/v1", "ReplicaSet", "web", "u")), nil, true},
-		"a pod of another":            {"replicaset-controller", key, birth("ns", fmt.Sprintf(child, "apps/v1", "ReplicaSet", "db", "u")), nil, false},
-		"a pod of an earlier one":     {"replicaset-controller", key, birth("ns", fmt.Sprintf(child, "apps/v1", "ReplicaSet", "web", "x")), nil, false},
-		"a pod of another kind":       {"replicaset-controller", key, birth("ns", fmt.Sprintf(child, "apps/v1", "DaemonSet", "web", "u")), nil, false},
-		"a pod elsewhere":             {"replicaset-controller", key, birth("kube-system", fmt.Sprintf(child, "apps/v1", "ReplicaSet", "web", "u")), nil, false},
-		"a pod of nobody":             {"daemonset-controller", key, birth("ns", `{"spec":{"hostNetwork":true}}`), nil, false},
+		"a pod":                       {"replicaset-controller", key, create("ns", fmt.Sprintf(child, "apps/v1", "ReplicaSet", "web", "u")), nil, true},
+		"a pod of another":            {"replicaset-controller", key, create("ns", fmt.Sprintf(child, "apps/v1", "ReplicaSet", "db", "u")), nil, false},
+		"a pod of an earlier one":     {"replicaset-controller", key, create("ns", fmt.Sprintf(child, "apps/v1", "ReplicaSet", "web", "x")), nil, false},
+		"a pod of another kind":       {"replicaset-controller", key, create("ns", fmt.Sprintf(child, "apps/v1", "DaemonSet", "web", "u")), nil, false},
+		"a pod elsewhere":             {"replicaset-controller", key, create("kube-system", fmt.Sprintf(child, "apps/v1", "ReplicaSet", "web", "u")), nil, false},
+		"a pod without an owner":      {"daemonset-controller", key, create("ns", `{"spec":{"hostNetwork":true}}`), nil, false},
 		"a pod's image":               {"replicaset-controller", key, patch("pods", "ns", "web-1", `{"metadata":{"uid":"u"},"spec":{"containers":[]}}`), nil, false},
 		"a node's address":            {"node-lifecycle-controller", events.Key{Name: "zone"}, patch("nodes", "", "worker", `{"spec":{"podCIDR":"10.0.0.0/8"}}`), nil, false},
 		"a Secret's content":          {"legacy-serviceaccount-token-cleaner-controller", key, patch("secrets", "ns", "web", `{"data":{"token":"eA=="}}`), nil, false},

@@ -18,7 +18,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
-	"github.com/millrace/millrace/pkg/events/roster"
+	"github.com/millrace/millrace/pkg/events/membership"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/shell"
@@ -34,7 +34,7 @@ type Config struct {
 	ID string
 	// Trace makes the spans; nil makes none.
 	Trace *trace.Tracer
-	// Settings of every desk. Trace, Code, Lost and what only measures are filled in.
+	// Settings of every engine. Trace, Code, Lost and what only measures are filled in.
 	// Its Signatures say what turns are signed with and whose outcomes count.
 	Settings shell.Settings
 }
@@ -44,7 +44,7 @@ type Service struct {
 	config  Config
 	memory  *shell.Memory
 	loops   []*shell.Loop
-	roster  *roster.Roster
+	members *membership.Membership
 	metrics *metrics
 
 	integrity  *integrity
@@ -69,7 +69,7 @@ func New(config Config) (*Service, error) {
 	}
 	s.metrics = newMetrics(s)
 	s.signatures = newSignatures(config.Settings.Signatures, s.busTime)
-	s.roster = roster.New(roster.Config{
+	s.members = membership.New(membership.Config{
 		Bus: config.Bus, Service: events.Reconcilers, ID: config.ID, Fit: s.fit, Sign: s.signatures.sign, Signed: s.signatures.signed,
 	})
 	known := map[string]bool{}
@@ -102,7 +102,7 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 	var all sync.WaitGroup
 	defer all.Wait()
-	all.Go(func() { s.roster.Run(ctx) })
+	all.Go(func() { s.members.Run(ctx) })
 	all.Go(func() { s.watchStalls(ctx) })
 	all.Go(func() { s.shareOut(ctx) })
 	all.Go(func() { s.followWakes(ctx) })
@@ -125,7 +125,7 @@ func (s *Service) Run(ctx context.Context) error {
 	return nil
 }
 
-// prepare makes the streams of the controllers, and shuts the desks for every
+// prepare makes the streams of the controllers, and shuts the engines for every
 // kind that they name until it has been folded.
 func (s *Service) prepare(ctx context.Context) error {
 	for at, l := range s.loops {
@@ -151,7 +151,7 @@ const (
 	// stored, of which some may be about a kind that is not known yet.
 	patient = time.Second
 	// resting is how often when nothing happens: a new kind needs its first objects
-	// seen, but nobody waits for them.
+	// seen, but no client waits for them.
 	resting = 5 * time.Second
 )
 
@@ -160,9 +160,9 @@ const (
 func (s *Service) discover(ctx context.Context, all *sync.WaitGroup) {
 	for ctx.Err() == nil {
 		stored, complete := s.stored(), false
-		s.tell((*shell.Desk).Survey)
+		s.tell((*shell.Engine).Discover)
 		if found, err := s.config.Bus.Kinds(ctx); err == nil {
-			// All are shut before the first is opened, so that nobody decides on
+			// All are shut before the first is opened, so that no engine decides on
 			// half of what there is.
 			var fresh []audience
 			for _, kind := range found {
@@ -170,7 +170,7 @@ func (s *Service) discover(ctx context.Context, all *sync.WaitGroup) {
 					fresh = append(fresh, a)
 				}
 			}
-			s.tell((*shell.Desk).Surveyed)
+			s.tell((*shell.Engine).Discovered)
 			for _, a := range fresh {
 				all.Go(func() { s.follow(ctx, a) })
 			}
@@ -218,7 +218,7 @@ func (s *Service) busTime() time.Time {
 	return s.loops[0].BusTime()
 }
 
-func (s *Service) tell(say func(*shell.Desk)) {
+func (s *Service) tell(say func(*shell.Engine)) {
 	for _, l := range s.loops {
 		l.Tell(say)
 	}
@@ -251,8 +251,8 @@ type audience struct {
 	casual  []*shell.Loop // readers that name every kind rather than this one
 }
 
-// claim gives the audience of a kind that nobody follows yet, and shuts its
-// desks until the kind has been folded.
+// claim gives the audience of a kind that has no follower yet, and shuts its
+// engines until the kind has been folded.
 func (s *Service) claim(kind kinds.Kind) (a audience, ok bool) {
 	a.kind = kind
 	for at, c := range s.config.Controllers {
@@ -271,12 +271,12 @@ func (s *Service) claim(kind kinds.Kind) (a audience, ok bool) {
 	}
 	s.followed[kind.Name] = true
 	for _, l := range a.readers {
-		l.Tell(func(d *shell.Desk) { d.Shut(kind.Name) })
+		l.Tell(func(d *shell.Engine) { d.Shut(kind.Name) })
 	}
 	return a, true
 }
 
-// follow serves a kind until its stream is no more; discover then starts anew.
+// follow serves a kind until its stream is gone; discover then starts anew.
 func (s *Service) follow(ctx context.Context, a audience) {
 	follower := shell.Follower{
 		Bus: s.config.Bus, Memory: s.memory, Kind: a.kind, Loops: a.readers, Folded: s.metrics.folded(a.kind.Name),
@@ -284,7 +284,7 @@ func (s *Service) follow(ctx context.Context, a audience) {
 	}
 	if err := follower.Follow(ctx); err != nil {
 		for _, l := range a.casual { // they can do without it
-			l.Tell(func(d *shell.Desk) { d.Open(a.kind.Name) })
+			l.Tell(func(d *shell.Engine) { d.Open(a.kind.Name) })
 		}
 	}
 	s.mu.Lock()
@@ -342,7 +342,7 @@ func (s *Service) Checks() map[string]func() error {
 			return ready
 		},
 		"reconcilers-bus":      s.config.Bus.Healthy,
-		"reconcilers-replicas": s.roster.Check,
+		"reconcilers-replicas": s.members.Check,
 	}
 }
 
@@ -389,7 +389,7 @@ func (s *Service) Key(ctx context.Context, controller string, key events.Key) (k
 func (s *Service) Unpark(controller string, key events.Key) {
 	for _, l := range s.loops {
 		if l.Name() == controller {
-			l.Tell(func(d *shell.Desk) { d.Unpark(key) })
+			l.Tell(func(d *shell.Engine) { d.Unpark(key) })
 		}
 	}
 }

@@ -16,14 +16,14 @@ import (
 const namespaces = 50
 
 // done waits until every namespace has its copy, and tells where there were too
-// many births.
+// many creates.
 func (w *world) done(ctx context.Context, t *testing.T) {
 	t.Helper()
-	eventually(t, "every namespace has its copy", func() bool { return len(w.births()) == namespaces })
+	eventually(t, "every namespace has its copy", func() bool { return len(w.creates()) == namespaces })
 	eventually(t, "every turn has its outcome", func() bool { return w.quiet(ctx) })
-	for at, n := range w.births() {
+	for at, n := range w.creates() {
 		if n != 1 {
-			t.Errorf("%s has %d births, want 1", at, n)
+			t.Errorf("%s has %d creates, want 1", at, n)
 		}
 	}
 }
@@ -63,13 +63,13 @@ func TestWorkSurvivesReplicas(t *testing.T) {
 			onEach(t, func(ctx context.Context, t *testing.T, w *world) {
 				w.writing(ctx, t, 5*time.Millisecond)
 				for i := range namespaces {
-					before := len(w.births())
+					before := len(w.creates())
 					w.say(ctx, kinds.ConfigMaps.Kind, fmt.Sprint("ns", i), "map")
 					if i%10 != 0 {
 						continue
 					}
 					r := w.start(ctx, controller)
-					eventually(t, "a birth", func() bool { return len(w.births()) > before })
+					eventually(t, "a create", func() bool { return len(w.creates()) > before })
 					r.end()
 				}
 				w.start(ctx, controller)
@@ -86,13 +86,13 @@ func TestWorkSurvivesKills(t *testing.T) {
 		w.writing(ctx, t, 2*time.Millisecond)
 		w.start(ctx)
 		for i := range namespaces {
-			before := len(w.births())
+			before := len(w.creates())
 			w.say(ctx, kinds.ConfigMaps.Kind, fmt.Sprint("ns", i), "map")
 			if i%10 != 5 {
 				continue
 			}
 			r := w.start(ctx)
-			eventually(t, "a birth", func() bool { return len(w.births()) > before })
+			eventually(t, "a create", func() bool { return len(w.creates()) > before })
 			r.kill()
 			w.say(ctx, kinds.ConfigMaps.Kind, fmt.Sprint("ns", i), "another")
 		}
@@ -100,9 +100,9 @@ func TestWorkSurvivesKills(t *testing.T) {
 	})
 }
 
-// While a kind is told anew, what is missing may only be untold: nothing is born
+// While a kind is told anew, what is missing may only be untold: nothing is created
 // in its place.
-func TestRemadeStreamsGiveNoBirths(t *testing.T) {
+func TestRemadeStreamsGiveNoCreates(t *testing.T) {
 	for name, controller := range map[string]reconcile.Any{"named": copies(), "every": copiesOfAll()} {
 		t.Run(name, func(t *testing.T) {
 			onEach(t, func(ctx context.Context, t *testing.T, w *world) {
@@ -111,7 +111,7 @@ func TestRemadeStreamsGiveNoBirths(t *testing.T) {
 				w.start(ctx, controller)
 				for i := range namespaces {
 					if i == namespaces-1 {
-						eventually(t, "most are born", func() bool { return len(w.births()) == namespaces-1 })
+						eventually(t, "most are created", func() bool { return len(w.creates()) == namespaces-1 })
 						w.remake(ctx, kinds.ServiceAccounts.Kind)
 						w.remake(ctx, kinds.ConfigMaps.Kind)
 					}
@@ -138,10 +138,10 @@ func TestFirstListIsAwaited(t *testing.T) {
 		}
 		w.start(ctx)
 		w.remake(ctx, kinds.ServiceAccounts.Kind)
-		eventually(t, "the one that is missing is born", func() bool { return len(w.births()) > 0 })
+		eventually(t, "the one that is missing is created", func() bool { return len(w.creates()) > 0 })
 		eventually(t, "every turn has its outcome", func() bool { return w.quiet(ctx) })
-		if got := w.births(); len(got) != 1 || got["ns0"] != 1 {
-			t.Errorf("births are %v, want one in ns0", got)
+		if got := w.creates(); len(got) != 1 || got["ns0"] != 1 {
+			t.Errorf("creates are %v, want one in ns0", got)
 		}
 	})
 }
@@ -162,7 +162,7 @@ func TestChecksAndMetrics(t *testing.T) {
 		registry.MustRegister(s.Collectors()...)
 		for at := 0; !counted(t, registry); at++ {
 			w.say(ctx, kinds.ConfigMaps.Kind, fmt.Sprint("ns", at), "map")
-			eventually(t, "a birth", func() bool { return len(w.births()) > at })
+			eventually(t, "a create", func() bool { return len(w.creates()) > at })
 		}
 	})
 }
@@ -188,6 +188,6 @@ func counted(t *testing.T, registry *prometheus.Registry) bool {
 		found["workqueue_work_duration_seconds/copies_queue"] && found["millrace_reconcilers_turns_total/copies"] &&
 		found["millrace_reconcilers_answers_total/200"] && found["millrace_reconcilers_fold_age_seconds/configmaps"] && there["millrace_reconcilers_lag/configmaps"] &&
 		there["millrace_reconcilers_lag_seconds/configmaps"] && there["millrace_reconcilers_controller_lag/copies"] &&
-		there["millrace_reconcilers_controller_lag_seconds/copies"] && found["millrace_reconcilers_hop_duration_seconds/copies"] &&
+		there["millrace_reconcilers_controller_lag_seconds/copies"] && found["millrace_reconcilers_stage_duration_seconds/copies"] &&
 		found["millrace_reconcilers_members"]
 }

@@ -12,7 +12,7 @@ import (
 // shareOut tells every controller which of its keys fall to this replica, now and whenever
 // that changes, until the context ends.
 func (s *Service) shareOut(ctx context.Context) {
-	s.roster.Watch(ctx, func() {
+	s.members.Watch(ctx, func() {
 		for _, l := range s.loops {
 			l.Own(s.share(l.Name()))
 		}
@@ -23,7 +23,7 @@ func (s *Service) shareOut(ctx context.Context) {
 // agree on one.
 func (s *Service) share(controller string) (share shell.Share) {
 	for shard := range shell.Shards {
-		if s.roster.First(fmt.Sprint(controller, "/", shard)) {
+		if s.members.First(fmt.Sprint(controller, "/", shard)) {
 			share = share.With(shard)
 		}
 	}
@@ -52,7 +52,7 @@ func (s *Service) followWakes(ctx context.Context) {
 }
 
 // fired tells a controller of a wake. The stream holds those that are set as well; and one
-// that cannot be read is of somebody else.
+// that cannot be read is of another publisher.
 func fired(of map[string]*shell.Loop, m events.Message) {
 	controller, key, err := subject.ParseWake(m.Subject)
 	if err != nil || m.Subject != subject.Wake(controller, key) || of[controller] == nil {
@@ -60,6 +60,6 @@ func fired(of map[string]*shell.Loop, m events.Message) {
 	}
 	var w events.Wake
 	if events.DecodeJSON(m, &w) == nil && w.Key == key {
-		of[controller].Tell(func(d *shell.Desk) { d.Wake(m.Sequence, w) })
+		of[controller].Tell(func(d *shell.Engine) { d.Wake(m.Sequence, w) })
 	}
 }

@@ -38,7 +38,7 @@ func TestReplicasDoNotDoTheSameWork(t *testing.T) {
 							w.say(ctx, kinds.ConfigMaps.Kind, fmt.Sprint("ns", round*namespaces+i), fmt.Sprint("map", n))
 						}
 					}
-					eventually(t, "every namespace has its copy", func() bool { return len(w.births()) == (round+1)*namespaces })
+					eventually(t, "every namespace has its copy", func() bool { return len(w.creates()) == (round+1)*namespaces })
 					before := overtaken
 					stored, overtaken = 0, 0
 					for _, r := range all {
@@ -51,7 +51,7 @@ func TestReplicasDoNotDoTheSameWork(t *testing.T) {
 				if third := shares[2]; third > 0.25 {
 					t.Errorf("of the turns of the third best of %d rounds %.0f %% were thrown away", rounds, 100*third)
 				}
-				t.Logf("%v for %v births: stored %v, overtaken %v", time.Since(began), rounds*namespaces, stored, overtaken)
+				t.Logf("%v for %v creates: stored %v, overtaken %v", time.Since(began), rounds*namespaces, stored, overtaken)
 			})
 		})
 	}

@@ -204,7 +204,7 @@ func (s *Service) watchStalls(ctx context.Context) {
 
 // report says on the bus how the controllers stand that fall to this replica.
 func (s *Service) report(ctx context.Context, loops []*shell.Loop, number int) error {
-	r := events.Report{Replica: s.roster.ID(), Stalled: s.stalls.all()}
+	r := events.Report{Replica: s.members.ID(), Stalled: s.stalls.all()}
 	for _, l := range loops {
 		r.Controllers = append(r.Controllers, l.Name())
 	}

@@ -1,9 +1,7 @@
 package reconcilers_test
 
 import (
-	"bytes"
 	"context"
-	"flag"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -62,25 +60,11 @@ func reported(t *testing.T, w *world) (r events.Report) {
 	return r
 }
 
-// logged collects what is logged until the test ends.
-func logged(t *testing.T) *bytes.Buffer {
-	t.Helper()
-	flags := flag.NewFlagSet("", flag.ContinueOnError)
-	klog.InitFlags(flags)
-	if err := flags.Set("logtostderr", "false"); err != nil {
-		t.Fatal(err)
-	}
-	var text bytes.Buffer
-	klog.SetOutput(&text)
-	t.Cleanup(func() { _ = flags.Set("logtostderr", "true"); klog.SetOutput(nil) })
-	return &text
-}
-
 // whatStalls has a controller that stands still: where it is said, and that it is said
 // no more when the cause is mended.
 func whatStalls(t *testing.T, condition events.Condition, begin func(context.Context, *world), mend func(context.Context, *world)) {
 	synctest.Test(t, func(t *testing.T) {
-		text := logged(t)
+		text := reconcilers.Logged(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		w, _ := inMemoryWorld(ctx, t)
@@ -129,7 +113,7 @@ func whatStalls(t *testing.T, condition events.Condition, begin func(context.Con
 // long it lasts; and no more when a writer has come.
 func TestKeysThatWaitAreCountedAndLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		text := logged(t)
+		text := reconcilers.Logged(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		w, _ := inMemoryWorld(ctx, t)
@@ -146,6 +130,9 @@ func TestKeysThatWaitAreCountedAndLogged(t *testing.T) {
 		klog.Flush()
 		if n, lines := waiting(t, s.Service, events.NoOutcome), strings.Count(text.String(), `"Keys wait"`); n != 1 || lines != 1 || !strings.Contains(text.String(), `condition="NoOutcome"`) {
 			t.Errorf("%v keys are said to wait, in %d lines, want 1 in 1: %s", n, lines, text)
+		}
+		if r := reported(t, w); len(r.Controllers) != 1 || r.Controllers[0] != "copies" {
+			t.Errorf("it is reported of %v", r.Controllers)
 		}
 		w.writing(ctx, t, 0)
 		time.Sleep(events.ReportEvery)

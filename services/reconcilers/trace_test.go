@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/trace/tracetest"
 )
 
-// caused is the context of somebody's change.
+// caused is the context of a client's change.
 func caused(n int) events.Trace {
 	return events.Trace{Parent: fmt.Sprintf("00-%032x-%016x-01", n, n)}
 }
@@ -31,7 +31,7 @@ func (w *world) turnOf(ctx context.Context, namespace string) (turn events.Turn,
 	return turn, m
 }
 
-// warm waits until turns are asked for by tickets: what is there when a desk opens
+// warm waits until turns are asked for by tickets: what is there when an engine opens
 // has no cause.
 func (w *world) warm(ctx context.Context) {
 	w.t.Helper()
@@ -43,6 +43,18 @@ func (w *world) warm(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// wayBack names the span of a turn, its parent, the parent of that, and so on.
+func wayBack(spans []tracetest.Span, turn events.Turn) (names []string) {
+	byID := map[string]tracetest.Span{}
+	for _, s := range spans {
+		byID[s.Context.SpanID().String()] = s
+	}
+	for s, ok := byID[trace.Context(turn.Trace).SpanID().String()]; ok; s, ok = byID[s.Parent.SpanID().String()] {
+		names = append(names, s.Name)
+	}
+	return names
 }
 
 // TestATurnIsInTheTraceOfItsNewestCause, has links to the others, and is the parent
@@ -71,17 +83,8 @@ func TestATurnIsInTheTraceOfItsNewestCause(t *testing.T) {
 			}
 			return false
 		})
-		byID := map[string]tracetest.Span{}
-		for _, s := range r.Spans() {
-			byID[s.Context.SpanID().String()] = s
-		}
-		var way []string
-		for s, ok := byID[trace.Context(turn.Trace).SpanID().String()]; ok; s, ok = byID[s.Parent.SpanID().String()] {
-			way = append(way, s.Name)
-		}
-		if got, want := fmt.Sprint(way), "[send TURN_copies reconcile copies process STATE_configmaps]"; got != want {
-			t.Errorf("the way back is %s, want %s", got, want)
-		}
+		want := "[send TURN_copies reconcile copies process STATE_configmaps]"
+		eventually(t, "the way back is "+want, func() bool { return fmt.Sprint(wayBack(r.Spans(), turn)) == want })
 	})
 }
 

@@ -123,7 +123,7 @@ func (u *upstream) add(d reconcile.Description) {
 	}
 }
 
-// watch has a desk tell what these metrics measure.
+// watch has an engine tell what these metrics measure.
 func (u *upstream) watch(s *shell.Settings, d reconcile.Description) {
 	waited := u.queueTime.WithLabelValues(d.Queue)
 	s.Waited = func(took time.Duration) { waited.Observe(took.Seconds()) }

@@ -74,7 +74,7 @@ type world struct {
 	version int
 	logs    map[kinds.Name]bus.Appender
 	objects map[kinds.Name]map[events.Ref]string // versions
-	born    map[string]int                       // births carried out, by namespace
+	created map[string]int                       // creates carried out, by namespace
 }
 
 var worldKinds = []kinds.Kind{kinds.ConfigMaps.Kind, kinds.ServiceAccounts.Kind}
@@ -83,7 +83,7 @@ var worldKinds = []kinds.Kind{kinds.ConfigMaps.Kind, kinds.ServiceAccounts.Kind}
 func onEach(t *testing.T, test func(context.Context, *testing.T, *world)) {
 	for name, open := range map[string]func(*testing.T) (bus.Bus, func() bus.Bus){"memory": inMemory, "jetstream": onJetStream} {
 		t.Run(name, func(t *testing.T) {
-			w := &world{t: t, logs: map[kinds.Name]bus.Appender{}, objects: map[kinds.Name]map[events.Ref]string{}, born: map[string]int{}}
+			w := &world{t: t, logs: map[kinds.Name]bus.Appender{}, objects: map[kinds.Name]map[events.Ref]string{}, created: map[string]int{}}
 			w.bus, w.connect = open(t)
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
@@ -225,7 +225,7 @@ func (w *world) write(ctx context.Context, slowly time.Duration) {
 		for i, c := range turn.Commands {
 			version := w.say(ctx, kinds.ServiceAccounts.Kind, turn.Key.Name, c.Name)
 			w.mu.Lock()
-			w.born[turn.Key.Name]++
+			w.created[turn.Key.Name]++
 			w.mu.Unlock()
 			ref := events.Ref{Kind: c.Kind, Namespace: turn.Key.Name, Name: c.Name}
 			o.Results = append(o.Results, events.Result{
@@ -244,10 +244,10 @@ func (w *world) write(ctx context.Context, slowly time.Duration) {
 	})
 }
 
-func (w *world) births() map[string]int {
+func (w *world) creates() map[string]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return maps.Clone(w.born)
+	return maps.Clone(w.created)
 }
 
 // quiet tells whether every turn has its outcome.

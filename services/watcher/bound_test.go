@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -209,6 +210,233 @@ func TestBoundsTakeMemoryForBusyObjectsOnly(t *testing.T) {
 	}
 	if b.waits == 0 {
 		t.Error("nothing waits")
+	}
+}
+
+// Accounts are swept when there are as many as at the last sweep were left, twice, and 64 at least.
+func TestWhenAccountsAreSwept(t *testing.T) {
+	t.Parallel()
+	b, now := bounds{Bound: Bound{Burst: 1000, PerSecond: 1}}, time.Unix(1e9, 0)
+	add := func(from, to int, after time.Duration) int {
+		for i := from; i < to; i++ {
+			b.admits(events.Delta{UID: types.UID(fmt.Sprint(i)), Op: events.Is, Body: make([]byte, 100)}, translate.Writers{}, false, now.Add(after))
+		}
+		return len(b.objects)
+	}
+	if got := add(0, 64, 0); got != 64 {
+		t.Errorf("%d accounts are kept of 64 objects", got)
+	}
+	if got := add(64, 65, 99*time.Second); got != 65 || b.sweepAt != 128 {
+		t.Errorf("%d accounts are kept of 65 busy objects, swept at %d", got, b.sweepAt)
+	}
+	if got := add(65, 128, 101*time.Second); got != 128 {
+		t.Errorf("%d accounts are kept of 128 objects, most of which are at rest", got)
+	}
+	if got := add(128, 129, 101*time.Second); got != 65 {
+		t.Errorf("%d accounts are kept of 65 busy objects and 64 at rest", got)
+	}
+}
+
+// The next one for which there is room is the one that has room first, however long the others
+// have waited; what fits exactly into the memory waits.
+func TestWhenTheNextVersionIsDue(t *testing.T) {
+	t.Parallel()
+	b, now := bounds{Bound: Bound{Burst: 100, PerSecond: 100}}, time.Now()
+	for i, c := range []struct {
+		uid   types.UID
+		bytes int
+	}{{"a", 90}, {"b", 20}, {"c", 50}} {
+		b.admits(events.Delta{UID: c.uid, Body: make([]byte, 100)}, translate.Writers{}, false, now)
+		b.admits(events.Delta{UID: c.uid, Body: make([]byte, c.bytes)}, translate.Writers{}, false, now.Add(time.Duration(i)))
+	}
+	if due, next := b.due(false, now); len(due) != 0 || !next.Equal(now.Add(200*time.Millisecond)) {
+		t.Errorf("%d are due, the next in %v, want it in 200 ms", len(due), next.Sub(now))
+	}
+	for over, want := range map[int]int{-1: 0, 0: 0, 1: 1, 90: 1, 91: 2, 160: 3} {
+		b.waiting = maxWaiting + over
+		if due, _ := b.due(false, now); len(due) != want {
+			t.Errorf("with %d bytes too many %d are due, want %d", over, len(due), want)
+		}
+	}
+}
+
+// waitingFor is a watch of pods of which some are on record, whose objects may add so much.
+func waitingFor(t *testing.T, bound Bound) *kindWatch {
+	t.Helper()
+	k, _ := recorded(t, 3, 0)
+	k.bell, k.bounds.Bound = make(chan struct{}, 1), bound
+	return k
+}
+
+// pod is a version of the first pod on record.
+func pod(version, bytes int) events.Delta {
+	return events.Delta{
+		Kind: "pods", Op: events.Is, UID: "u0", ResourceVersion: fmt.Sprint(version), At: time.Now(), Body: make([]byte, bytes),
+		Ref: events.Ref{Kind: "pods", Namespace: "default", Name: "p0"},
+	}
+}
+
+// rings tells whether a bell has rung, and has it ring again.
+func rings(bell chan struct{}) bool {
+	synctest.Wait()
+	select {
+	case <-bell:
+		return true
+	default:
+		return false
+	}
+}
+
+// What is kept back has the watch wake up when there is room, or at once when too much waits.
+func TestWhatIsKeptBackWakesTheWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := waitingFor(t, Bound{Burst: -1})
+		if k.withhold(pod(8, 1<<20), translate.Writers{}, false) || len(k.bounds.objects) != 0 {
+			t.Errorf("without a bound something is kept back, or %d accounts", len(k.bounds.objects))
+		}
+		k.bounds.Bound = Bound{Burst: 100, PerSecond: 100}
+		if k.withhold(pod(8, 100), translate.Writers{}, false) || !k.waking.IsZero() {
+			t.Errorf("what is within the bound is kept back, and wakes the watch at %v", k.waking)
+		}
+		if !k.withhold(pod(9, 50), translate.Writers{}, false) {
+			t.Error("what is beyond the bound is not kept back")
+		}
+		time.Sleep(499 * time.Millisecond) // virtual
+		if rings(k.bell) {
+			t.Error("it wakes before there is room")
+		}
+		if time.Sleep(time.Millisecond); !rings(k.bell) {
+			t.Error("it does not wake when there is room")
+		}
+		k.bounds.Bound = Bound{Burst: 100, PerSecond: 1}
+		if k.withhold(pod(10, maxWaiting), translate.Writers{}, false); rings(k.bell) {
+			t.Error("it wakes although no more waits than may")
+		}
+		if k.withhold(pod(11, maxWaiting+1), translate.Writers{}, false); !rings(k.bell) {
+			t.Error("it does not wake at once although more waits than may")
+		}
+	})
+}
+
+// A watch wakes at the first of several moments.
+func TestAWatchWakesOnceForWhatComesLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &kindWatch{tracing: newTracing(nil)}
+		began := time.Now()
+		var rung []time.Duration
+		to := func(at time.Duration) {
+			for time.Since(began) < at {
+				if time.Sleep(time.Second); rings(k.bell) {
+					rung = append(rung, time.Since(began))
+				}
+			}
+		}
+		wake := func(after time.Duration) { k.wakeAt(began.Add(after)) }
+		wake(10 * time.Second)
+		wake(20 * time.Second) // it looks before that
+		wake(10 * time.Second)
+		to(15 * time.Second)
+		wake(25 * time.Second)
+		wake(18 * time.Second) // and again at 25 s, where it was to wake first
+		to(40 * time.Second)
+		wake(45 * time.Second)
+		to(50 * time.Second)
+		inTime(t, "it wakes", rung, 10*time.Second, 18*time.Second, 25*time.Second, 45*time.Second)
+	})
+}
+
+// What waits is recorded as what a relist finds, with what was left out for it; when nothing
+// waits any more, a mark says so.
+func TestWhatWaitsIsRecordedInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := waitingFor(t, Bound{Burst: 100, PerSecond: 100})
+		said := func(what string, want ...string) (log []events.Delta) {
+			t.Helper()
+			log = logOf(t, k.bus)[4:]
+			if got := ops(log); fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("%s: it says %v, want %v", what, got, want)
+			}
+			return log
+		}
+		other := pod(8, 100)
+		other.UID, other.Ref.Name = "u1", "p1"
+		k.withhold(pod(8, 100), translate.Writers{}, false)
+		k.withhold(pod(9, 40), translate.Writers{}, false)
+		k.withhold(pod(10, 50), translate.Writers{}, false)
+		k.withhold(other, translate.Writers{}, false)
+		other.Body = make([]byte, 80)
+		k.withhold(other, translate.Writers{}, false)
+		if err := k.recordWaiting(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		said("before there is room")
+		if time.Sleep(500 * time.Millisecond); !rings(k.bell) { // virtual
+			t.Error("it does not wake for the first one")
+		}
+		if err := k.recordWaiting(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		log := said("with room for one", "is p0")
+		if d := log[0]; !d.Sync || d.ResourceVersion != "10" || d.Left != (events.Left{Versions: 1, Bytes: 40}) || d.Waits != 1 || !d.At.Equal(time.Now()) {
+			t.Errorf("it says %+v", d)
+		}
+		if k.bounds.left("u0") != (events.Left{}) {
+			t.Errorf("%+v is left out of what is recorded", k.bounds.left("u0"))
+		}
+		if time.Sleep(300 * time.Millisecond); !rings(k.bell) {
+			t.Error("it does not wake for the other one")
+		}
+		if err := k.recordWaiting(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		log = said("with room for all", "is p0", "is p1", "mark")
+		if mark := log[2]; mark.Waits != 0 {
+			t.Errorf("the mark says that %d wait", mark.Waits)
+		}
+		if err := k.recordWaiting(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		said("when nothing waits", "is p0", "is p1", "mark")
+		if !k.withhold(pod(11, 40), translate.Writers{}, false) {
+			t.Error("what is recorded late does not count")
+		}
+		k.withhold(pod(12, 100), translate.Writers{}, false)
+		if err := k.recordWaiting(t.Context(), true); err != nil {
+			t.Fatal(err)
+		}
+		said("of all, without a mark", "is p0", "is p1", "mark", "is p0")
+		k.withhold(pod(13, 100), translate.Writers{}, false)
+		k.appender = &refusing{k.appender, bus.ErrOvertaken}
+		if err := k.recordWaiting(t.Context(), true); !errors.Is(err, bus.ErrOvertaken) {
+			t.Errorf("of what the log refuses: %v", err)
+		}
+	})
+}
+
+// At the end of a watch what waits is recorded, although its time is over; nothing is where
+// nothing waits, and nothing where the log may lack what was counted.
+func TestTheEndOfAWatchCatchesUp(t *testing.T) {
+	t.Parallel()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for what, c := range map[string]struct {
+		waits, torn bool
+		want        string
+	}{
+		"something waits": {true, false, "[is p0 mark]"}, "nothing waits": {false, false, "[]"}, "the log is torn": {true, true, "[]"},
+	} {
+		k := waitingFor(t, Bound{Burst: 100, PerSecond: 100})
+		k.withhold(pod(8, 100), translate.Writers{}, false)
+		if c.waits {
+			k.withhold(pod(9, 100), translate.Writers{}, false)
+		}
+		k.torn = c.torn
+		if err := k.catchUp(ended); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if got := fmt.Sprint(ops(logOf(t, k.bus)[4:])); got != c.want {
+			t.Errorf("%s: it says %s, want %s", what, got, c.want)
+		}
 	}
 }
 

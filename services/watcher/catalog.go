@@ -29,7 +29,7 @@ func (s *Service) discover(ctx context.Context) {
 // untilDiscovery is when to look at the catalog again. Another watcher may be the one
 // that sees the kinds change of which kinds are made.
 func (s *Service) untilDiscovery(now time.Time) time.Duration {
-	others := s.roster.Others()
+	others := s.members.Others()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if others > 0 || !s.watchesMakers() || s.waiting || s.finding != nil || now.Sub(s.stirred) < discoverSettled {
@@ -103,7 +103,7 @@ func contains(list []kinds.Kind, name kinds.Name) bool {
 // mine tells whether a kind falls to this watcher. Another one may believe the
 // same for a moment; the log then refuses one of them.
 func (s *Service) mine(kind kinds.Name) bool {
-	return s.config.Scope.Has(kind) && s.roster.First(string(kind))
+	return s.config.Scope.Has(kind) && s.members.First(string(kind))
 }
 
 // reconcile starts and stops watches as they are wanted, and as the kinds fall to
@@ -119,7 +119,7 @@ func (s *Service) reconcile(ctx context.Context, moved <-chan struct{}) {
 	}
 	s.stop(func(kind kinds.Name) bool { return !s.mine(kind) && !s.taken[kind] })
 	if watched != s.watched {
-		klog.FromContext(ctx).Info("Sharing the kinds out", "id", s.roster.ID(), "watched", watched, "left", len(want)-watched)
+		klog.FromContext(ctx).Info("Sharing the kinds out", "id", s.members.ID(), "watched", watched, "left", len(want)-watched)
 		s.watched = watched
 	}
 	s.standBy(ctx, want, moved)
@@ -173,7 +173,7 @@ func (s *Service) start(ctx context.Context, kind kinds.Kind) {
 	}
 	ctx, stop := context.WithCancel(ctx)
 	r := &running{stop: stop, done: make(chan struct{}), watch: &kindWatch{
-		kind: kind, bus: s.config.Bus, open: s.source.Kind, metrics: s.metrics, era: s.era, age: defaultLogAge, hide: s.config.Hide,
+		kind: kind, bus: s.config.Bus, open: s.source.Kind, metrics: s.metrics, epoch: s.epoch, age: defaultLogAge, hide: s.config.Hide,
 		want:    func() kinds.Kind { return s.wantedNow(kind) },
 		served:  func(version string) bool { return s.serves(kind.Name, version) },
 		ensured: s.warm[kind.Name], overtaken: func() { s.yield(kind.Name) }, tracing: newTracing(s.causes),

@@ -32,14 +32,14 @@ const (
 // killed, or is cut off.
 const quiet = 6 * trace.RollEvery
 
-// haste is why a version went on as somebody else's that was ours.
-type haste string
+// attribution is why a version of ours went on as another client's.
+type attribution string
 
 const (
-	unheard haste = "unheard" // no word of the write had come
-	late    haste = "late"    // that it is under way became known after the change
-	waited  haste = "waited"  // the answer did not become known within the grace
-	hurried haste = "hurried" // too many changes waited behind it, or the watch ended
+	unheard attribution = "unheard" // no word of the write had come
+	late    attribution = "late"    // that it is under way became known after the change
+	waited  attribution = "waited"  // the answer did not become known within the grace
+	hurried attribution = "hurried" // too many changes waited behind it, or the watch ended
 )
 
 // version is a version of an object; without a number it is whatever brings the
@@ -57,7 +57,7 @@ type causes struct {
 
 	mu      sync.Mutex
 	writes  generations[version, events.Trace]
-	given   generations[version, gift] // what has gone on as somebody else's
+	given   generations[version, untracked] // what has gone on as another client's
 	waiting []chan struct{}
 	heard   bool                           // a writer has told of something
 	flights map[events.Ref]map[flight]bool // the writes under way
@@ -68,10 +68,10 @@ type causes struct {
 // flight is a write under way.
 type flight struct{ writer, id string }
 
-// gift is what has gone on as somebody else's, and in what haste.
-type gift struct {
-	kind  kinds.Name
-	haste haste
+// untracked is what has gone on as another client's, and why.
+type untracked struct {
+	kind kinds.Name
+	why  attribution
 }
 
 // newCauses are none where there are no traces.
@@ -81,7 +81,7 @@ func newCauses(t *trace.Tracer) *causes {
 	}
 	return &causes{
 		tracer: t, flights: map[events.Ref]map[flight]bool{}, words: map[string]time.Time{},
-		writes: generations[version, events.Trace]{limit: remembered}, given: generations[version, gift]{limit: remembered},
+		writes: generations[version, events.Trace]{limit: remembered}, given: generations[version, untracked]{limit: remembered},
 		missed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "millrace_watcher_missed_causes_total",
 			Help: "Changes of our own writers of which none had told in time; each has begun a trace of its own.",
@@ -160,16 +160,16 @@ func (c *causes) tell(w trace.Write) {
 	c.news()
 }
 
-// regret counts a version of ours that has gone on as somebody else's.
+// regret counts a version of ours that has gone on as another client's.
 func (c *causes) regret(v version, began bool) {
 	g, ok := c.given.get(v)
 	if !ok {
 		return
 	}
-	if g.haste == unheard && began {
-		g.haste = late
+	if g.why == unheard && began {
+		g.why = late
 	}
-	c.missed.WithLabelValues(string(g.kind), string(g.haste)).Inc()
+	c.missed.WithLabelValues(string(g.kind), string(g.why)).Inc()
 }
 
 // end takes a write for ended, and tells whether it was known to be under way.
@@ -236,7 +236,7 @@ func (c *causes) forget(which func(flight) bool) {
 	}
 }
 
-// news has whoever waits look again.
+// news has the watches that wait look again.
 func (c *causes) news() {
 	for _, look := range c.waiting {
 		knock(look)
@@ -244,7 +244,7 @@ func (c *causes) news() {
 	c.waiting = nil
 }
 
-// deafen is for when nothing is heard any more: nobody waits for what will not be.
+// deafen is for when nothing is heard any more: no change waits for a word that will not come.
 func (c *causes) deafen() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -260,10 +260,10 @@ func (c *causes) of(v version, gone bool) (cause events.Trace, ours bool) {
 	return c.find(v, gone)
 }
 
-// foreign remembers a version that goes on as somebody else's. Only a writer that
+// foreign remembers a version that goes on as another client's. Only a writer that
 // tells of it later proves that it was ours: what is written on the object does not,
 // since bindings and scaling leave no name there.
-func (c *causes) foreign(v version, g gift) {
+func (c *causes) foreign(v version, g untracked) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.given.put(v, g)
@@ -297,8 +297,8 @@ func (c *causes) await(v version, gone bool, about events.Ref, look chan struct{
 	return true
 }
 
-// despair takes the writes of an object for ended: a change has waited for them in
-// vain, and no second one must.
+// despair takes the writes of an object for ended: a change has waited for them
+// without result, and no second one must.
 func (c *causes) despair(about events.Ref) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

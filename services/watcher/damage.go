@@ -72,7 +72,7 @@ func (k *kindWatch) look(ctx context.Context) error {
 	d := k.reported
 	k.reported = nil
 	k.mu.Unlock()
-	if d != nil {
+	if d != nil && !k.answered(ctx, *d) {
 		if err := k.asked(*d); err != nil {
 			return err
 		}
@@ -114,6 +114,24 @@ func (k *kindWatch) look(ctx context.Context) error {
 			events.ErrDamaged, k.kind.Name, state.Last, log.Last, mirrorPatience)
 	}
 	return nil
+}
+
+// answered tells whether a suspicion needs no comparison: the log says meanwhile of its object what the
+// API server said, or cannot be asked, and the reader says it again. A reader that has heard nothing for
+// a while, since no watcher was there, asks just when the watchers that are there again tell it.
+func (k *kindWatch) answered(ctx context.Context, d events.Damage) bool {
+	if !d.Suspected || d.About.Kind != k.kind.Name {
+		return false
+	}
+	m, known, err := k.bus.Last(ctx, subject.LogStream(k.kind.Name), subject.Delta(d.About))
+	switch {
+	case err != nil:
+		return true
+	case !known:
+		return false
+	}
+	delta, err := events.DecodeDelta(d.About, m)
+	return err == nil && d.Settled(delta)
 }
 
 // asked is an error when a reader has found damage since it was mended last.

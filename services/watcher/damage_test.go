@@ -212,7 +212,7 @@ func TestAStoppedReaderHearsNoSilence(t *testing.T) {
 	}
 }
 
-// TestAGhostIsBuried: an object went while nobody watched, and the state's message
+// TestAGhostIsBuried: an object went while no watcher ran, and the state's message
 // of it is damaged.
 func TestAGhostIsBuried(t *testing.T) {
 	t.Parallel()
@@ -326,6 +326,80 @@ func TestTheLogIsReadThrough(t *testing.T) {
 	}
 	if again := pass(); len(again) != 0 {
 		t.Errorf("found again: %+v", again)
+	}
+}
+
+// TestASuspicionThatTheLogHasAnsweredIsNone: a reader that has read nothing for long, since
+// no watcher was there or its state stood still, suspects what the log says meanwhile.
+func TestASuspicionThatTheLogHasAnsweredIsNone(t *testing.T) {
+	t.Parallel()
+	s, b := serve(t), memory.New(memory.Options{})
+	s.change("ADDED", "a", 0)
+	s.change("ADDED", "b", 0)
+	start(t, s, b, "one")
+	until(t, func() bool { return len(logOf(t, b)) == 3 })
+	s.change("DELETED", "b", 0)
+	until(t, func() bool { return len(logOf(t, b)) == 4 })
+	log := logOf(t, b)
+	suspicion := func(name string, removed bool) events.Damage {
+		i := slices.IndexFunc(log, func(d events.Delta) bool { return d.Ref.Name == name })
+		return events.Damage{Kind: "pods", Suspected: true, About: log[i].Ref, UID: log[i].UID, Removed: removed}
+	}
+	k := &kindWatch{bus: b, kind: kinds.Pods.Kind}
+	recreated := suspicion("a", true)
+	recreated.UID = "another"
+	earlier := suspicion("b", true)
+	earlier.About, earlier.UID = events.Ref{}, ""
+	for name, c := range map[string]struct {
+		damage   events.Damage
+		answered bool
+	}{
+		"it is gone, and the log says so":           {suspicion("b", true), true},
+		"it is gone, and the log does not say so":   {suspicion("a", true), false},
+		"it is there, and the log says so":          {suspicion("a", false), true},
+		"it is there, and the log says it is gone":  {suspicion("b", false), false},
+		"it is gone, and the log has another of it": {recreated, true},
+		"an earlier version does not say what":      {earlier, false},
+		"the log has never had it":                  {events.Damage{Kind: "pods", Suspected: true, About: events.Ref{Kind: "pods", Namespace: "default", Name: "c"}, UID: "c", Removed: true}, false},
+		"it is damage, and no suspicion":            {events.Damage{Kind: "pods", About: suspicion("b", true).About, UID: suspicion("b", true).UID, Removed: true}, false},
+	} {
+		if got := k.answered(t.Context(), c.damage); got != c.answered {
+			t.Errorf("%s: answered %t, want %t", name, got, c.answered)
+		}
+	}
+	// A bus that has no leader for a moment is no reason for a gap: the reader asks again.
+	k.bus = &ailing{Bus: b, last: map[string]error{logPods: away}}
+	if !k.answered(t.Context(), suspicion("a", true)) {
+		t.Error("a suspicion is taken for damage while the log cannot be asked")
+	}
+}
+
+// TestAnAnsweredSuspicionIsNoDamage: the watcher goes on, and its log gets no gap.
+func TestAnAnsweredSuspicionIsNoDamage(t *testing.T) {
+	t.Parallel()
+	s, b := serve(t), memory.New(memory.Options{})
+	s.change("ADDED", "a", 0)
+	service, _ := start(t, s, b, "one")
+	until(t, func() bool { return len(logOf(t, b)) == 2 })
+	of := logOf(t, b)[0]
+	service.mu.Lock()
+	watch := service.kinds["pods"].watch
+	service.mu.Unlock()
+	suspect := func(removed bool) {
+		watch.report(events.Damage{Kind: "pods", Suspected: true, About: of.Ref, UID: of.UID, Removed: removed, End: 9})
+		until(t, func() bool {
+			watch.mu.Lock()
+			defer watch.mu.Unlock()
+			return watch.reported == nil
+		})
+	}
+	suspect(false)
+	s.change("ADDED", "b", 0)
+	until(t, func() bool { return len(logOf(t, b)) == 3 })
+	suspect(true) // which the log does not say
+	until(t, func() bool { return len(logOf(t, b)) > 4 })
+	if got := fmt.Sprint(ops(logOf(t, b))[2:5]); got != "[is b gap mark]" {
+		t.Errorf("the log goes on with %s", got)
 	}
 }
 

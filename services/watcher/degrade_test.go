@@ -96,7 +96,7 @@ func TestPatienceIsShortWithWhoIsAwayAndLongWithWhoRefuses(t *testing.T) {
 	var longest time.Duration
 	for range 50 {
 		if pause := p.next(away); pause > time.Second {
-			t.Errorf("%v while nobody answers", pause)
+			t.Errorf("%v while no server answers", pause)
 		}
 		longest = max(longest, p.next(busy))
 	}
@@ -126,7 +126,7 @@ func TestTheWatchGoesOnSoonAfterAnOutage(t *testing.T) {
 	go func() { _ = again.Serve(listener) }()
 	t.Cleanup(func() { s.cut(); again.Close() })
 	const look = 10 * time.Millisecond
-	looks := 0 // while this process stands still, nobody counts
+	looks := 0 // while this process stands still, nothing is counted
 	for ; len(logOf(t, b)) < 3; looks++ {
 		if time.Sleep(look); time.Duration(looks)*look >= farPause/2 {
 			t.Fatalf("the watch has not gone on after %v", time.Duration(looks)*look)

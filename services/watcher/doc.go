@@ -1,7 +1,7 @@
 // Package watcher turns what the API server reports into the logs on the bus:
 // one list and watch per kind, however many read the log.
 //
-//	Run ── roster.Run    heartbeats, and whether the API server answers: which kinds
+//	Run ── membership.Run    heartbeats, and whether the API server answers: which kinds
 //	  │                  fall to this watcher
 //	  ├─── discover      which kinds there are
 //	  ├─── reconcile     starts and stops, as the other two say, one of these
@@ -44,22 +44,22 @@
 // # More than one watcher
 //
 // Any number may run, all of them active: each kind falls to one of them (package
-// roster), and when one comes or goes only the kinds move that have to. Whoever
-// gets a kind goes on where its log ends. Its former watcher ends when it hears of
-// that, or finds its next append refused: if two believe a kind to be theirs, the
-// log takes one of them at its word. A watcher that cannot reach the API server
+// membership), and when one comes or goes only the kinds move that have to. The
+// watcher that gets a kind goes on where its log ends. Its former watcher ends when
+// it hears of that, or finds its next append refused: if two believe a kind to be
+// theirs, the log takes one of them at its word. A watcher that cannot reach the API server
 // leaves its kinds to those that can.
 //
 // # Large objects
 //
 // An object whose whole body is larger than a message may be is reported in
 // metadata form, and its delta's Form says so. If even its metadata is too
-// large, its name, identity and dates are left. Nothing is dropped, and whoever
-// needs the rest knows that it is not there.
+// large, its name, identity and dates are left. Nothing is dropped, and a
+// reader that needs the rest knows that it is not there.
 //
 // # Form and version
 //
 // A kind that is on the bus in full stays so for who asks for its metadata.
 // The other way about, and when a kind that is wanted in full is there in
-// another version, its streams are made anew; whoever reads them begins again.
+// another version, its streams are made anew; their readers begin again.
 package watcher

@@ -103,7 +103,7 @@ func storedKind(ctx context.Context, b bus.Bus, name kinds.Name) (kind kinds.Kin
 }
 
 // advise says what to do about settings that cannot be settled here: to make
-// the streams anew would throw away a record that somebody wants to keep.
+// the streams anew would throw away a record that an operator wants to keep.
 func advise(kind kinds.Name, err error) error {
 	if !errors.Is(err, bus.ErrSettings) {
 		return err

@@ -19,10 +19,10 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// Two who want an object to be different write it back and forth for ever, each of them
-// right by its own lights: an autoscaler and a pipeline that sets replicas, say. None of
-// them can see it, but whoever sees every change can: what the object is to be comes back
-// to what it was to be before, again and again, and by another manager each time.
+// Two clients that want an object to be different write it back and forth for ever, each of
+// them right by its own lights: an autoscaler and a pipeline that sets replicas, say. Neither
+// of them can see it, but a watcher, which sees every change, can: what the object is to be
+// comes back to what it was to be before, again and again, and by another manager each time.
 
 const (
 	// fightReturns is how often that must happen within fightWindow. It is told again
@@ -63,7 +63,7 @@ type fight struct {
 func (f *fights) see(d events.Delta, wish func() []byte) (found fight, ok bool) {
 	c, known := f.contests.get(d.UID)
 	if d.Generation <= 1 || known && c.generation == d.Generation {
-		return fight{}, false // nobody has changed what it is to be
+		return fight{}, false // what it is to be has not changed
 	}
 	f.contests.limit = contested
 	text := wish()

@@ -3,6 +3,7 @@ package watcher
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,10 +11,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
+	"github.com/millrace/millrace/services/watcher/translate"
 )
 
 // written is one change of what an object is to be.
@@ -108,11 +112,139 @@ func TestTheWatcherTellsOfAFight(t *testing.T) {
 			p.Generation, p.Spec.HostNetwork = int64(i+1), i%2 == 0
 		})
 	}
-	const enough = 3 + fightReturns // its birth, the first change, and the first that is none's return
+	const enough = 3 + fightReturns // its create, the first change, and the first that is none's return
 	for i := range 2*enough - 1 {
 		write(i)
 	}
 	until(t, func() bool {
 		return testutil.ToFloat64(service.metrics.fights.WithLabelValues(string(kinds.Pods.Name))) == 2
 	})
+}
+
+// A fight is told when it has gone on for ten returns, and again after ten more, each time with
+// since when.
+func TestWhenAFightIsToldAgain(t *testing.T) {
+	t.Parallel()
+	began := time.Unix(1e9, 0)
+	told := func(every time.Duration) (at []int, since []time.Duration) {
+		f := fights{}
+		for i := range 40 {
+			d := events.Delta{UID: "u", Generation: int64(i + 2), At: began.Add(time.Duration(i) * every), Proven: true, By: events.Manager{Name: fmt.Sprint("m", i%2)}}
+			if found, ok := f.see(d, func() []byte { return fmt.Appendf(nil, `{"x":%d}`, i%2) }); ok {
+				at, since = append(at, i), append(since, found.since.Sub(began))
+			}
+		}
+		return at, since
+	}
+	at, since := told(time.Second)
+	if !slices.Equal(at, []int{11, 21, 31}) {
+		t.Errorf("it is told at the changes %v", at)
+	}
+	inTime(t, "it goes on since", since, time.Second, 11*time.Second, 21*time.Second)
+	if at, _ := told(time.Minute); !slices.Equal(at, []int{11, 21, 31}) {
+		t.Errorf("within ten minutes it is told at %v", at)
+	}
+	if at, _ := told(time.Minute + 1); !slices.Equal(at, []int{20, 39}) { // the tenth return comes too late, and is the first again
+		t.Errorf("in more than ten minutes it is told at %v", at)
+	}
+}
+
+// What is remembered of objects begins with their second generation, and is bounded.
+func TestWhatIsRememberedOfFights(t *testing.T) {
+	t.Parallel()
+	f := fights{}
+	see := func(uid types.UID, generation int64) {
+		f.see(events.Delta{UID: uid, Generation: generation, At: time.Now()}, func() []byte { return []byte(`{"x":1}`) })
+	}
+	for generation, want := range map[int64]bool{0: false, 1: false, 2: true} {
+		uid := types.UID(fmt.Sprint("g", generation))
+		see(uid, generation)
+		if _, known := f.contests.get(uid); known != want {
+			t.Errorf("an object of generation %d is remembered: %t", generation, known)
+		}
+	}
+	for i := range 511 {
+		see(types.UID(fmt.Sprint(i)), 2)
+	}
+	if _, known := f.contests.get("g2"); !known {
+		t.Error("it is forgotten behind 511 others")
+	}
+	for i := range 1024 {
+		see(types.UID(fmt.Sprint("more", i)), 2)
+	}
+	if _, known := f.contests.get("g2"); known || len(f.contests.young)+len(f.contests.old) > 1024 {
+		t.Errorf("%d objects are remembered, the first: %t", len(f.contests.young)+len(f.contests.old), known)
+	}
+}
+
+// A fight is seen in changes that a watch brings, in whatever form they come, and told by names
+// and fields, and not by values.
+func TestWhichChangesMakeAFight(t *testing.T) {
+	t.Parallel()
+	raw := func(p *corev1.Pod) runtime.Object {
+		sent, err := kinds.Encode(kinds.Pods.Kind, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := kinds.ReadRaw(kinds.Pods.Kind, sent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	for what, c := range map[string]struct {
+		op     events.Op
+		sync   bool
+		form   func(*corev1.Pod) runtime.Object
+		fights float64
+	}{
+		"as they are":      {events.Is, false, func(p *corev1.Pod) runtime.Object { return p }, 1},
+		"as they are sent": {events.Is, false, raw, 1},
+		"in a list":        {events.Is, true, raw, 0},
+		"when it is gone":  {events.Gone, false, raw, 0},
+	} {
+		k, _ := recorded(t, 0, 0)
+		ctx, log := logged(t)
+		for i := range 13 {
+			p := aVersion("web", 10+i, func(p *corev1.Pod) { p.Generation, p.Spec.NodeName = int64(i+2), fmt.Sprint("secret-", i%2) })
+			d, err := translate.Object(kinds.Pods.Kind, c.op, p.DeepCopy(), translate.Stamp{At: time.Now(), Sync: c.sync})
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.By, d.Proven = events.Manager{Name: fmt.Sprint("m", i%2)}, true
+			k.referee(ctx, d, c.form(p))
+		}
+		if got := testutil.ToFloat64(k.metrics.fights.WithLabelValues("pods")); got != c.fights {
+			t.Errorf("%s: %v fights are counted, want %v", what, got, c.fights)
+		}
+		if told := strings.Contains(log(), "Managers write an object back and forth"); told != (c.fights == 1) || strings.Contains(log(), "secret-") || told && !(strings.Contains(log(), ".spec.nodeName") && strings.Contains(log(), "10 since")) {
+			t.Errorf("%s: it tells\n%s", what, log())
+		}
+	}
+}
+
+// An object is read from the log in the form in which it was told.
+func TestWhatWasToldIsRead(t *testing.T) {
+	t.Parallel()
+	k := &kindWatch{kind: kinds.Pods.Kind}
+	for _, size := range []translate.Size{translate.Whole, translate.Brief} {
+		d, err := translate.Object(kinds.Pods.Kind, events.Is, aVersion("a", 1), translate.Stamp{Size: size})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, whole := k.told(d).(*corev1.Pod)
+		_, brief := k.told(d).(*metav1.PartialObjectMetadata)
+		if whole != (size == translate.Whole) || brief == whole {
+			t.Errorf("in size %d it is read as %T", size, k.told(d))
+		}
+	}
+	if got := k.told(events.Delta{Form: kinds.Full, ContentType: kinds.Protobuf, Body: []byte("torn")}); got != nil {
+		t.Errorf("what is torn is read as %v", got)
+	}
+	if got := wishOf(&unstructured.Unstructured{Object: map[string]any{"spec": make(chan int)}}); got != nil {
+		t.Errorf("what cannot be written is wanted as %s", got)
+	}
+	if got := wishOf(nil); got != nil {
+		t.Errorf("of nothing is wanted %s", got)
+	}
 }

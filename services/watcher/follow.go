@@ -20,7 +20,7 @@ import (
 
 const (
 	// markEvery bounds how often a quiet kind's position is stored. The API server serves
-	// a watch from there for longer; and whoever appends to a stream at rest has its newest
+	// a watch from there for longer; and an append to a stream at rest has its newest
 	// block read from the disk, log and state, of up to 8 MB each.
 	markEvery = 5 * time.Minute
 	// flushAfter is how long a delta may go unnoticed that was not stored.
@@ -33,13 +33,13 @@ func (k *kindWatch) watch(ctx context.Context, w watch.Interface, resumed bool) 
 	defer w.Stop()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	_, over := k.era.Now()
+	_, over := k.epoch.Now()
 	proved := k.proving(ctx, resumed, nil)
 	k.note(nil)
 	flush, keyframes := time.NewTimer(flushAfter), time.NewTimer(k.soon())
 	defer flush.Stop()
 	defer keyframes.Stop()
-	look := newLookout()
+	look := newLookTimer()
 	defer look.timer.Stop()
 	for {
 		if k.outlived() {
@@ -162,7 +162,7 @@ func (k *kindWatch) proving(ctx context.Context, reason bool, proved chan error)
 
 // sighted notes that something has been heard of the kind just now.
 func (k *kindWatch) sighted() {
-	if kinds.Beating(k.kind.Name) {
+	if kinds.IsHeartbeat(k.kind.Name) {
 		k.sight = k.sight.Heard(time.Now())
 	}
 }

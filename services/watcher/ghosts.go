@@ -14,8 +14,8 @@ import (
 )
 
 // Before the window of a state stream lie ends alone (translate.Window). A bus that
-// has lost its index has older messages of ended objects there again. Nobody who
-// reads the window sees them, but a writer that asks for one object does. So when a
+// has lost its index has older messages of ended objects there again. A reader
+// of the window does not see them, but a writer that asks for one object does. So when a
 // session has begun on a window, what lies before it is read as well, when those
 // that have work to do are at work.
 const (

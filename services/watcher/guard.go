@@ -16,7 +16,7 @@ import (
 // Heartbeats say to whom a kind falls, and anybody who may publish can make up a replica. So
 // a watcher asks on a topic who watches the kinds that fall to others. Who does so appends a
 // mark, which only one who has the fence of the log can. A kind of which the log stays where
-// it is falls to somebody who does not watch it: this watcher takes it, and keeps it until
+// it is falls to a replica that does not watch it: this watcher takes it, and keeps it until
 // another one has appended to the log. Of each kind that is asked once for each replica to
 // which it falls; after that, one of its kinds shows for all of them that the replica lives. A
 // replica that dies is heard on for as long as another process says its heartbeats, and when that
@@ -25,8 +25,8 @@ import (
 const (
 	// watchedTopic is where it is asked who watches a kind.
 	watchedTopic = "watched"
-	// guardEvery is how often it is looked at kinds of which nobody has shown that he
-	// watches them, and takeAfter for how long that may be so.
+	// guardEvery is how often it is looked at kinds of which no watcher has shown that
+	// it watches them, and takeAfter for how long that may be so.
 	guardEvery = 500 * time.Millisecond
 	takeAfter  = 5 * time.Second
 	// askAfter is how long the log of a witness may stand still until it is asked for a mark,
@@ -40,7 +40,7 @@ const (
 // guarded is what is known of a kind that falls to another watcher.
 type guarded struct {
 	holder string
-	since  time.Time // when it was first not known that somebody watches it
+	since  time.Time // when it was first not known that a replica watches it
 	from   uint64    // the end of the log then
 	shown  bool
 }
@@ -61,7 +61,7 @@ func (s *Service) guard(ctx context.Context) {
 		here := map[kinds.Name]bool{}
 		for _, kind := range want {
 			here[kind.Name] = true
-			if s.roster.Check() != nil || s.mine(kind.Name) || s.watches(kind.Name) {
+			if s.members.Check() != nil || s.mine(kind.Name) || s.watches(kind.Name) {
 				delete(held, kind.Name)
 			} else if g := s.challenge(ctx, kind.Name, held[kind.Name]); g != nil {
 				held[kind.Name] = g
@@ -97,7 +97,7 @@ func (s *Service) guard(ctx context.Context) {
 // challenge asks who watches a kind, where that has not been shown, and looks whether it is by
 // now; nil when that cannot be told.
 func (s *Service) challenge(ctx context.Context, kind kinds.Name, g *guarded) *guarded {
-	holder := s.roster.Holder(string(kind))
+	holder := s.members.Holder(string(kind))
 	if g != nil && g.shown && g.holder == holder {
 		return g
 	}

@@ -44,7 +44,7 @@ func (s *Service) Checks() map[string]func() error {
 			return cmp.Or(s.api, s.finding)
 		},
 		"bus":      s.config.Bus.Healthy,
-		"replicas": s.roster.Check,
+		"replicas": s.members.Check,
 		"synced":   s.checkSynced,
 		"watched":  s.checkWatched,
 	}
@@ -54,6 +54,6 @@ func (s *Service) Checks() map[string]func() error {
 func (s *Service) Collectors() []prometheus.Collector {
 	members := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "millrace_watcher_members", Help: "Watchers that this one hears on the bus, itself among them; 33 at most.",
-	}, func() float64 { return float64(s.roster.Members()) })
+	}, func() float64 { return float64(s.members.Members()) })
 	return append(append(s.metrics.collectors(), members), s.causes.collectors()...)
 }

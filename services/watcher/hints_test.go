@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 )
 
-// promptly is within what a kind is watched again, whoever says what.
+// promptly is the time within which a kind is watched again, whatever is said on the bus.
 const promptly = 10 * time.Second
 
 // TestForgedEpochsMakeNoRelist: a claim that the storage went back makes a watcher look,
@@ -154,7 +154,7 @@ func TestMadeUpWatchersLeaveNoKindUnwatched(t *testing.T) {
 						at[name] = time.Now()
 					}
 					if time.Since(at[name]) > promptly {
-						t.Fatalf("%s is watched by nobody for %v", name, promptly)
+						t.Fatalf("%s is not watched for %v", name, promptly)
 					}
 				}
 				time.Sleep(10 * time.Millisecond)

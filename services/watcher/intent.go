@@ -66,7 +66,7 @@ func intentOf(m metav1.Object) intent {
 // reports tells whether a change that none of our writers made wants nothing that the
 // version before did not want: it reports a status, binds a Pod, or is the end of what
 // was being deleted. Such a one goes on in the trace of what it reports on. By the
-// generation, since whoever writes a status may have changed labels in the same second
+// generation, since a client that writes a status may have changed labels in the same second
 // and managed fields do not tell one from the other; kinds without generations are
 // believed what those say.
 func (c *causes) reports(d events.Delta, before, now intent) bool {
@@ -108,7 +108,7 @@ func (k *kindWatch) origin(d events.Delta, m metav1.Object) trace.Origin {
 	}
 	o.Reports = known && k.causes.reports(d, before.intent, intentOf(m))
 	if d.Op == events.Is {
-		k.causes.foreign(v, gift{k.kind.Name, k.haste})
+		k.causes.foreign(v, untracked{k.kind.Name, k.why})
 		o.Missed = !known && !beating[d.Kind] && d.By.Name == events.FieldManager && k.causes.told()
 	}
 	return o

@@ -35,10 +35,10 @@ func TestWhatWantsNothingNew(t *testing.T) {
 		"a status":                                 {by: kubelet, want: true},
 		"of a kind without generations":            {by: kubelet, from: func(p *corev1.Pod) { p.Generation = 0 }, to: func(p *corev1.Pod) { p.Generation = 0 }, want: true},
 		"who knows what of such a kind":            {by: events.Manager{Name: "kubectl"}, from: func(p *corev1.Pod) { p.Generation = 0 }, to: func(p *corev1.Pod) { p.Generation = 0 }},
-		"a status in the second of the birth":      {by: events.Manager{Name: events.FieldManager}, beside: []events.Manager{kubelet}, want: true},
+		"a status in the second of the create":     {by: events.Manager{Name: events.FieldManager}, beside: []events.Manager{kubelet}, want: true},
 		"a heartbeat":                              {kind: "nodes", by: kubelet},
 		"a lease":                                  {kind: "leases.coordination.k8s.io", by: kubelet},
-		"a status of ours, of which nobody told":   {by: writer},
+		"a status of ours that was not told of":    {by: writer},
 		"one in the same second as another":        {by: kubelet, beside: []events.Manager{writer}},
 		"one that is proven to be of the other":    {by: kubelet, beside: []events.Manager{writer}, proven: true, want: true},
 		"one that is proven to be ours":            {by: writer, beside: []events.Manager{kubelet}, proven: true},
@@ -82,7 +82,7 @@ func TestAReportGoesOnInTheTraceOfWhatItReportsOn(t *testing.T) {
 	s, b, r := serve(t), memory.New(memory.Options{}), tracetest.New()
 	service, _ := start(t, s, b, "one", tracedBy(r))
 	watching(t, service)
-	cause := events.Trace{Parent: request, Hops: 3, Began: time.Now().UnixMilli()}
+	cause := events.Trace{Parent: request, Writes: 3, Began: time.Now().UnixMilli()}
 	known(t, b, service, trace.Write{UID: "uid-2", Version: "2", Trace: cause})
 	s.change("ADDED", "a", 0)
 	s.change("MODIFIED", "a", 1) // it is bound
@@ -102,8 +102,87 @@ func TestAReportGoesOnInTheTraceOfWhatItReportsOn(t *testing.T) {
 	}
 	eventually(t, b, "is a", "is a", "is a", "is a")
 	for _, d := range logOf(t, b) {
-		if d.ResourceVersion == "4" && d.Trace.Hops != 6 {
-			t.Errorf("the second report is %d writes away, want 6", d.Trace.Hops)
+		if d.ResourceVersion == "4" && d.Trace.Writes != 6 {
+			t.Errorf("the second report is %d writes away, want 6", d.Trace.Writes)
+		}
+	}
+}
+
+// An object that the API server has sent in protobuf wants the same as one in its type.
+func TestAnIntentOfWhatIsSent(t *testing.T) {
+	t.Parallel()
+	p := aVersion("a", 1, func(p *corev1.Pod) {
+		p.Spec.NodeName, p.Generation, p.Labels, p.Finalizers = "n", 3, map[string]string{"a": "b"}, []string{"f"}
+		p.OwnerReferences = []metav1.OwnerReference{{UID: "o", Name: "owner", APIVersion: "v1", Kind: "Node"}}
+	})
+	sent, err := kinds.Encode(kinds.Pods.Kind, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := kinds.ReadRaw(kinds.Pods.Kind, sent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := intentOf(raw), intentOf(p); got != want || got.node != "n" {
+		t.Errorf("it wants %+v as it is sent, and %+v in its type", got, want)
+	}
+	other := p.DeepCopy()
+	if other.OwnerReferences[0].Name = "other"; intentOf(other) == intentOf(p) {
+		t.Error("another owner is the same")
+	}
+	if other.OwnerReferences[0].Name = "owner"; intentOf(other) != intentOf(p) {
+		t.Error("the same owner is another")
+	}
+}
+
+// Where a version comes from is what its writer has told, or what it reports on; one of ours of
+// which none has told is missed, but for heartbeats and those that are known.
+func TestWhereAVersionComesFrom(t *testing.T) {
+	t.Parallel()
+	ours := func(d *events.Delta) { d.By.Name = events.FieldManager }
+	for what, c := range map[string]struct {
+		change              func(*events.Delta)
+		kind                kinds.Name
+		known, told, writes bool
+		missed, reports, is bool
+	}{
+		"another's":              {change: func(*events.Delta) {}, told: true},
+		"ours, of which is told": {change: ours, told: true, writes: true, is: true},
+		"ours, of which is not":  {change: ours, told: true, missed: true},
+		"where writers are mute": {change: ours},
+		"a heartbeat":            {change: ours, kind: "leases.coordination.k8s.io", told: true},
+		"a known one":            {change: ours, told: true, known: true, reports: true},
+		"an end":                 {change: func(d *events.Delta) { ours(d); d.Op = events.Gone }, told: true},
+	} {
+		k := traceable(t, memory.New(memory.Options{}), tracetest.New())
+		if c.told {
+			k.causes.tell(trace.Write{ID: "other", About: aPod("other"), Begins: true})
+		}
+		if c.writes {
+			k.causes.tell(trace.Write{ID: "1", About: aPod("a"), UID: "u", Version: "7", Trace: events.Trace{Parent: request}})
+		}
+		d := aDelta("a", 7)
+		if d.Kind = "pods"; c.kind != "" {
+			d.Kind = c.kind
+		}
+		p := aVersion("a", 7, func(p *corev1.Pod) {
+			p.Generation, p.Labels, p.Annotations = 2, map[string]string{"l": "1"}, map[string]string{"n": "2"}
+		})
+		if c.known {
+			k.versions.put("u", seen{events.Trace{Parent: "before"}, intentOf(p)})
+		}
+		c.change(&d)
+		k.why = late
+		o := k.origin(d, p)
+		if o.Ours != c.is || o.Missed != c.missed || o.Reports != c.reports || (o.Cause.Parent == request) != c.is || (o.Before.Parent == "before") != c.known {
+			t.Errorf("%s: it comes from %+v", what, o)
+		}
+		if o.Labels["l"] != "1" || o.Notes["n"] != "2" {
+			t.Errorf("%s: it has the labels %v and notes %v", what, o.Labels, o.Notes)
+		}
+		g, given := k.causes.given.get(version{"u", "7"})
+		if given != (!c.is && d.Op == events.Is) || given && g != (untracked{"pods", late}) {
+			t.Errorf("%s: it goes on as %+v: %t", what, g, given)
 		}
 	}
 }

@@ -148,7 +148,7 @@ func TestTheServerOfTheBusRestarts(t *testing.T) {
 	}
 }
 
-// free is an address that nobody listens on, and that is kept for us: the server goes and
+// free is an address that no server listens on, and that is kept for us: the server goes and
 // comes back.
 func free(t *testing.T) string {
 	t.Helper()

@@ -20,9 +20,9 @@ const (
 	// keyframeSoon and keyframeBatch spread keyframes over time.
 	keyframeSoon  = 30 * time.Second
 	keyframeBatch = 500
-	// keyframeHaste is the pace when objects are about to fall out of the log, or
+	// keyframeUrgent is the pace when objects are about to fall out of the log, or
 	// have: it may be told to keep less at any time.
-	keyframeHaste = time.Second
+	keyframeUrgent = time.Second
 	// keyframeLate is when to look again although nothing is due.
 	keyframeLate = 10 * time.Minute
 	// reachLeast, and so many times the objects that are there, is how many messages
@@ -30,7 +30,7 @@ const (
 	reachLeast, reachTimes = 20_000, 5
 )
 
-// reach bounds how far back somebody has to read who asks what was there at a
+// reach bounds how far back a reader has to read that asks what was there at a
 // moment, in a kind of which few objects change all the time and most never do. It
 // costs a fifth more messages at the most. Where the log is bounded by size it is no
 // more than half of what that holds, so that what does not change is said again before
@@ -123,7 +123,7 @@ func (k *kindWatch) keyframes(ctx context.Context) (again time.Duration, err err
 // they have been, and when to look again.
 //
 // What was counted otherwise is not said again, or it would count from then on: the
-// bus knows from its index alone that an older message of an object is no more,
+// bus knows from its index alone that an older message of an object is gone,
 // and when it loses that after the object's end has expired, the message is back.
 func (k *kindWatch) oldest(ctx context.Context, at bus.State) (due []events.Delta, w translate.Window, again time.Duration, err error) {
 	w, again = k.window, min(keyframeLate, k.age/8)
@@ -139,7 +139,7 @@ func (k *kindWatch) oldest(ctx context.Context, at bus.State) (due []events.Delt
 			return nil
 		case len(due) == keyframeBatch:
 			if again = k.soon(); time.Since(m.Time) > k.age/4*3 {
-				again = min(again, keyframeHaste)
+				again = min(again, keyframeUrgent)
 			}
 			return errEnough
 		}

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -181,7 +183,7 @@ func TestCountingBeginsWhereEverythingIsThere(t *testing.T) {
 		whole bool
 	}{
 		"from the first object on":  {1, false, []uint64{1}, true},
-		"nobody knows":              {0, false, []uint64{1}, true},
+		"that is not known":         {0, false, []uint64{1}, true},
 		"something is there before": {2, false, []uint64{2, 1}, true},
 		"something is lost":         {2, true, []uint64{2, 1}, false},
 	} {
@@ -267,5 +269,254 @@ func TestWhatNeverChangesIsSaidAgainAmongMuchThatDoes(t *testing.T) {
 		if said != step.said || again > step.again || again < keyframeSoon || step.again > keyframeSoon && again == keyframeSoon {
 			t.Errorf("after %d changes %d objects are said again, and looked at in %v; want %d in %v", step.changes, said, again, step.said, step.again)
 		}
+	}
+}
+
+// onceTold is a watch of a log that keeps a day, in which a pod was told each hour, beginning
+// that long ago.
+func onceTold(t *testing.T, pods int) *kindWatch {
+	t.Helper()
+	k := past(t, memory.New(memory.Options{}), 0, 0)
+	k.age = 24 * time.Hour
+	for i := range pods {
+		tells(t, k, i)
+		time.Sleep(time.Hour) // virtual
+	}
+	k.marked = time.Now()
+	return k
+}
+
+// tells has a pod on record, by its number.
+func tells(t *testing.T, k *kindWatch, pods ...int) {
+	t.Helper()
+	for _, i := range pods {
+		d := aDelta(fmt.Sprint("p", i), 1)
+		d.UID = types.UID(fmt.Sprint("u", i))
+		if err := k.append(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := k.flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// repeats says keyframes, and gives what was said and when it is looked again.
+func repeats(t *testing.T, k *kindWatch) (said string, again time.Duration) {
+	t.Helper()
+	before := k.appender.Last()
+	again, err := k.keyframes(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(ops(toldSince(t, k.bus, before)), " "), again
+}
+
+// toldSince is what the log of pods has behind a message, without what has expired.
+func toldSince(t *testing.T, b bus.Bus, sequence uint64) (log []events.Delta) {
+	t.Helper()
+	for sequence++; sequence <= standing(t, b, logPods).Last; sequence++ {
+		d, there, err := stored(t.Context(), b, logPods, sequence)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if there {
+			log = append(log, d)
+		}
+	}
+	return log
+}
+
+// An object is said again when half of the log's age has passed, and it is looked again when the
+// next one is due: in ten minutes at the latest.
+func TestWhenAnObjectIsSaidAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := onceTold(t, 3)
+		for _, step := range []struct {
+			wait  time.Duration
+			said  string
+			again time.Duration
+		}{
+			{0, "", keyframeLate},
+			{9*time.Hour - 5*time.Minute, "", 5 * time.Minute},
+			{5*time.Minute - 10*time.Second, "", keyframeSoon}, // ten seconds before it is due
+			{10*time.Second - 1, "", keyframeSoon},
+			{1, "is p0 mark", keyframeLate},
+			{time.Hour, "is p1 mark", keyframeLate},
+			{time.Hour - time.Minute, "", time.Minute},
+			{time.Minute, "is p2 mark", keyframeLate},
+		} {
+			time.Sleep(step.wait)
+			k.marked = time.Now()
+			if said, again := repeats(t, k); said != step.said || again != step.again {
+				t.Errorf("%v later it says %q, and looks again in %v; want %q in %v", step.wait, said, again, step.said, step.again)
+			}
+		}
+		if last := toldSince(t, k.bus, k.appender.Last()-1)[0]; last.Since != k.window.Since() || last.Since <= 4 {
+			t.Errorf("the mark says that everything is there since %d, and the window %d", last.Since, k.window.Since())
+		}
+	})
+}
+
+// So many are said at a time, the rest half a minute later, or a second later where the log is
+// about to lose them.
+func TestKeyframesAreSpreadOverTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for wait, want := range map[time.Duration]time.Duration{12 * time.Hour: keyframeSoon, 18 * time.Hour: keyframeSoon, 18*time.Hour + 1: keyframeUrgent} {
+			k := onceTold(t, 0)
+			for i := range keyframeBatch + 1 {
+				tells(t, k, i)
+			}
+			time.Sleep(wait) // virtual
+			k.marked = time.Now()
+			said, again := repeats(t, k)
+			if got := strings.Count(said, "is p"); got != 500 || again != want || !strings.HasSuffix(said, "mark") {
+				t.Errorf("after %v %d are said, and it looks again in %v, want 500 in %v", wait, got, again, want)
+			}
+			if said, again := repeats(t, k); strings.Count(said, "is p") != 1 || again != keyframeLate {
+				t.Errorf("after that it says %q, and looks again in %v", said, again)
+			}
+			if said, again := repeats(t, k); said != "" || again != keyframeLate {
+				t.Errorf("at last it says %q, and looks again in %v", said, again)
+			}
+		}
+	})
+}
+
+// Old marks are replaced although nothing else is to be said: after five minutes, or a quarter of
+// the log's age.
+func TestOldMarksAreReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for age, every := range map[time.Duration]time.Duration{24 * time.Hour: 5 * time.Minute, 4 * time.Minute: time.Minute} {
+			k := onceTold(t, 0)
+			k.age = age
+			time.Sleep(every) // virtual
+			if said, again := repeats(t, k); said != "" || again != min(keyframeLate, age/8) {
+				t.Errorf("of a log that keeps %v it says %q, and looks again in %v", age, said, again)
+			}
+			time.Sleep(1)
+			if said, _ := repeats(t, k); said != "mark" {
+				t.Errorf("of a log that keeps %v it says %q a moment later", age, said)
+			}
+		}
+	})
+}
+
+// A state that lags is looked at again soon, and of one that is away nothing is said.
+func TestKeyframesOfAStateThatLags(t *testing.T) {
+	t.Parallel()
+	k, a := recorded(t, 3, 0)
+	k.age = time.Nanosecond
+	k.marked = time.Now().Add(time.Hour)
+	state := a.stands(t, statePod)
+	state.Last--
+	a.states[statePod] = state
+	k.age = time.Hour
+	if said, again := repeats(t, k); said != "" || again != k.soon() {
+		t.Errorf("of a state that lags it says %q, and looks again in %v", said, again)
+	}
+	clear(a.states)
+	k.age = time.Nanosecond
+	k.appender = &refusing{k.appender, bus.ErrOvertaken}
+	if _, err := k.keyframes(t.Context()); !errors.Is(err, bus.ErrOvertaken) {
+		t.Errorf("of a log that refuses: %v", err)
+	}
+	if since := k.window.Since(); since != 1 {
+		t.Errorf("everything is there since %d, and was not said", since)
+	}
+	k.marked = time.Time{}
+	if _, err := k.keyframes(t.Context()); !errors.Is(err, bus.ErrOvertaken) {
+		t.Errorf("of a log that refuses a mark: %v", err)
+	}
+}
+
+// Before a log that is bounded by size loses an object, or one whose age has become less, it is
+// said again; by then the window begins with it.
+func TestWhenALogIsPressed(t *testing.T) {
+	t.Parallel()
+	for what, c := range map[string]struct {
+		room    uint64
+		since   uint64
+		last    uint64
+		pressed bool
+	}{
+		"no bound":              {0, 1, 1000, false},
+		"far from it":           {100, 1, 51, false},
+		"beyond half of it":     {100, 1, 52, true},
+		"no window":             {100, 0, 1000, false},
+		"as far from the begin": {100, 50, 100, false},
+		"farther":               {100, 50, 101, true},
+		"room for one message":  {1, 1, 100, true},
+	} {
+		k := &kindWatch{room: c.room, appender: &opened{nil, c.last}}
+		k.counted = true
+		if c.since > 0 {
+			k.window.Begin(c.since)
+		}
+		if got := k.pressed(); got != c.pressed {
+			t.Errorf("%s: it is pressed: %t", what, got)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		k := onceTold(t, 2)
+		if _, _ = repeats(t, k); k.window.Since() != 2 {
+			t.Errorf("without a bound the window begins with %d", k.window.Since())
+		}
+		k.window = translate.Window{}
+		tells(t, k, 0)
+		if k.room = 1000; k.window.Since() == 0 {
+			t.Fatal("there is no window")
+		}
+		k.window.Begin(1)
+		_, w, _, err := k.oldest(t.Context(), standing(t, k.bus, statePod))
+		if err != nil || w.Since() != 3 {
+			t.Errorf("with a bound it begins with %d (%v), want the object that was told longest ago", w.Since(), err)
+		}
+	})
+}
+
+// What is a damaged message, or one of an object that the log does not have so, is no keyframe.
+func TestWhatIsDamagedIsNotSaidAgain(t *testing.T) {
+	t.Parallel()
+	k, a := recorded(t, 3, 0)
+	k.age = time.Nanosecond
+	k.marked = time.Now().Add(time.Hour)
+	k.bus = &worn{Bus: a, damaged: map[string]bool{at(statePod, 2): true}}
+	if _, err := k.keyframes(t.Context()); !errors.Is(err, events.ErrDamaged) {
+		t.Errorf("of a damaged message: %v", err)
+	}
+	k.bus = a
+	k.tally = events.Tally{}
+	if _, err := k.keyframes(t.Context()); !errors.Is(err, events.ErrDamaged) || !strings.Contains(err.Error(), "message 1 of the state of pods") {
+		t.Errorf("of what was counted otherwise: %v", err)
+	}
+	k.counted = false
+	if said, _ := repeats(t, k); !strings.HasPrefix(said, "is p0 is p1 is p2") {
+		t.Errorf("where it is not counted it says %q", said)
+	}
+}
+
+// What is too little room for what is there is told once.
+func TestThatALogIsTooSmallIsToldOnce(t *testing.T) {
+	t.Parallel()
+	k := past(t, memory.New(memory.Options{}), 100, 0)
+	ctx, log := logged(t)
+	small, large := bus.State{Keeps: bus.Retention{Bytes: 3990}, Bytes: 1000, Messages: 100}, bus.State{Keeps: bus.Retention{Bytes: 40000}, Bytes: 40000, Messages: 4000}
+	k.hold(ctx, large)
+	if log() != "" || k.narrow {
+		t.Errorf("of a log that is large enough it tells\n%s", log())
+	}
+	k.hold(ctx, small)
+	k.hold(ctx, small)
+	if got := strings.Count(log(), "The log is too small"); got != 1 {
+		t.Errorf("of a log that is too small it tells %d times", got)
+	}
+	k.counted = false
+	if k.hold(ctx, small); k.narrow {
+		t.Error("of what is not counted the log is too small")
+	}
+	k.counted = true
+	if k.hold(ctx, small); strings.Count(log(), "The log is too small") != 2 {
+		t.Error("it is not told again")
 	}
 }

@@ -12,9 +12,9 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
-	"github.com/millrace/millrace/pkg/events/era"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/redact"
+	"github.com/millrace/millrace/pkg/events/storageepoch"
 	"github.com/millrace/millrace/services/watcher/source"
 	"github.com/millrace/millrace/services/watcher/translate"
 )
@@ -31,7 +31,7 @@ type kindWatch struct {
 	age     time.Duration // how long the log keeps a delta
 	room    uint64        // how many messages it holds by its size; 0 means no bound
 	narrow  bool          // that is too little for what is there
-	shorter bool          // age is less than it was, and nobody has looked yet what that means
+	shorter bool          // age is less than it was, and what that means has not been looked at yet
 	// open, want and served tell how to read the kind, how it is wanted by now,
 	// and whether it is served in a version.
 	open   func(kinds.Kind) (*source.Kind, error)
@@ -49,9 +49,9 @@ type kindWatch struct {
 	bounds  bounds
 	waking  time.Time // when it is looked next at what waits for room
 	cursor  translate.Cursor
-	latest  events.Delta // the newest object that was said: proof of history
-	expired bool         // the position is of no use: relist
-	era     *era.Era     // of the storage; what is told belongs to it, or to a later one
+	latest  events.Delta          // the newest object that was said: proof of history
+	expired bool                  // the position is of no use: relist
+	epoch   *storageepoch.Tracker // of the storage; what is told belongs to it, or to a later one
 	// limits are the sizes of bodies that did not fit the bus, whole and brief;
 	// 0: none yet.
 	limits [translate.Bare]int
@@ -147,7 +147,7 @@ func (k *kindWatch) run(ctx context.Context) {
 			log.V(2).Info("Relisting", "because", err)
 		case errors.Is(err, errRewound):
 			k.expired = true
-			k.era.Begin(events.NextEpoch(k.cursor.Epoch))
+			k.epoch.Begin(events.NextEpoch(k.cursor.Epoch))
 			k.hole = events.Hole{Reason: err.Error()}
 			log.Info("Relisting in a new epoch", "because", err)
 		case source.Unreachable(err):
@@ -184,7 +184,7 @@ func (k *kindWatch) session(ctx context.Context) error {
 	var w watch.Interface
 	resumed := resumable && !k.expired
 	if resumed {
-		k.era.Begin(k.cursor.Epoch)
+		k.epoch.Begin(k.cursor.Epoch)
 		k.suspectPast()
 		k.bounds.abandon(true)
 		w, err = k.source.Watch(ctx, k.cursor.Version)

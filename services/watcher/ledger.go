@@ -24,7 +24,7 @@ type ledger struct {
 	places places
 	gap    events.Place
 	since  time.Time // when it was last known that nothing is missing in the log
-	// sight is for how long the kind has been watched without a break, of one that beats.
+	// sight is for how long the kind has been watched without a break, of a kind of heartbeats.
 	sight events.Sight
 
 	hole     events.Hole // what the next gap stands for
@@ -78,7 +78,7 @@ func (l *ledger) found(h holding) { l.tally, l.window, l.counted = h.tally, h.wi
 
 // places are sequences by a hash of the subject: 16 bytes and some air for each
 // object. Two objects of one hash would make one link lead to the other, which
-// whoever follows it sees.
+// a reader that follows it sees.
 type places map[uint64]uint64
 
 var seed = maphash.MakeSeed()

@@ -60,7 +60,7 @@ func TestLeasesSayForHowLongTheyHaveBeenWatched(t *testing.T) {
 		t.Errorf("a watcher that was away for long says %v", got)
 	}
 	if got := told(kinds.Pods.Kind, old); got != (events.Sight{}) {
-		t.Errorf("of a kind that does not beat it says %v", got)
+		t.Errorf("of a kind without heartbeats it says %v", got)
 	}
 }
 

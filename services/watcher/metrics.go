@@ -3,8 +3,8 @@ package watcher
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/millrace/millrace/pkg/events/era"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/storageepoch"
 )
 
 type metrics struct {
@@ -84,7 +84,7 @@ func newClaims() *prometheus.CounterVec {
 		Name: "millrace_watcher_epoch_claims_total",
 		Help: "Claims of other processes that the API server's storage went back, by what this watcher found when it looked.",
 	}, []string{"verdict"})
-	for _, v := range era.Verdicts {
+	for _, v := range storageepoch.Verdicts {
 		claims.WithLabelValues(string(v))
 	}
 	return claims

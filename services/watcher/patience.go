@@ -15,8 +15,8 @@ import (
 
 const (
 	firstPause = 50 * time.Millisecond
-	// nearPause bounds the pause while nobody answers, jitter (half of it) not
-	// counted: who is back must not wait for us.
+	// nearPause bounds the pause while no server answers, jitter (half of it) not
+	// counted: a server that is back must not wait for us.
 	nearPause = 600 * time.Millisecond
 	// farPause bounds it while a server answers that it will not or cannot.
 	farPause = 10 * time.Second

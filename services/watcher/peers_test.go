@@ -21,7 +21,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 )
 
-// The pace at which watchers hear of each other; see package roster.
+// The pace at which watchers hear of each other; see package membership.
 const (
 	heartbeat = 120 * time.Millisecond
 	quietFor  = 480 * time.Millisecond
@@ -91,7 +91,7 @@ func pair(t *testing.T, s *server, cables [2]*cable, options ...func(*Config)) (
 	}
 	until(t, func() bool {
 		for i, s := range services {
-			if s.roster.Check() != nil || s.roster.Others() != 1 || s.isActive() != s.roster.First("pods") {
+			if s.members.Check() != nil || s.members.Others() != 1 || s.isActive() != s.members.First("pods") {
 				return false
 			}
 			if s.isActive() {
@@ -217,7 +217,7 @@ func TestAWatcherWithoutAnAPIServerLeavesTheKindsToOthers(t *testing.T) {
 	eventually(t, b, "is a", "is a", "is a")
 }
 
-// wire is a connection that can be cut: nothing comes through, and nobody is told.
+// wire is a connection that can be cut: nothing comes through, and neither end is told.
 type wire struct {
 	net.Conn
 	cut *atomic.Bool

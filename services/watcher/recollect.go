@@ -14,7 +14,7 @@ import (
 
 // recollect adds to what a state stream holds what the log knows besides. A state that
 // was made anew, or has lost something, does not know of objects that have gone
-// meanwhile; nobody would say their ends, and they would be in the record for ever.
+// meanwhile; their ends would not be said, and they would be in the record for ever.
 func (k *kindWatch) recollect(ctx context.Context, h holding) error {
 	stream, last := subject.LogStream(k.kind.Name), k.appender.Last()
 	if last == 0 {

@@ -38,9 +38,9 @@ func (k *kindWatch) relist(ctx context.Context) (watch.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
-	epoch, _ := k.era.Now()
+	epoch, _ := k.epoch.Now()
 	r := h.state.Compare(position, epoch)
-	k.era.Begin(r.Epoch())
+	k.epoch.Begin(r.Epoch())
 	k.cursor, k.latest = translate.Cursor{Epoch: r.Epoch()}, noDelta
 	k.writers.forget()
 	k.bounds.abandon(false)

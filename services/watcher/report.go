@@ -49,13 +49,13 @@ func (s *Service) unwatched(now time.Time) (all []events.Unwatched) {
 }
 
 func (s *Service) report(ctx context.Context, unwatched []events.Unwatched, number int) error {
-	m, err := events.Report{Replica: s.roster.ID(), Unwatched: unwatched}.Encode()
+	m, err := events.Report{Replica: s.members.ID(), Unwatched: unwatched}.Encode()
 	if err != nil {
 		return err
 	}
 	m.Subject = subject.WatcherStatusSubject
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	_, err = s.config.Bus.Put(ctx, m, fmt.Sprint(s.roster.ID(), "/", number))
+	_, err = s.config.Bus.Put(ctx, m, fmt.Sprint(s.members.ID(), "/", number))
 	return err
 }

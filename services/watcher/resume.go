@@ -65,10 +65,6 @@ func (k *kindWatch) resume(ctx context.Context) (ok bool, err error) {
 		k.hole = events.Hole{Reason: "the API server did not serve the kind"}
 		return false, nil
 	}
-	if err != nil || !translate.Proves(proof, k.state) {
-		k.hole = events.Hole{Reason: "the state stream has been made anew"}
-		return false, nil
-	}
 	if newest.Waits > 0 {
 		k.hole = events.Hole{Reason: "versions that waited to be recorded were not, when their watcher ended"}
 		return false, nil
@@ -76,6 +72,10 @@ func (k *kindWatch) resume(ctx context.Context) (ok bool, err error) {
 	cursor, ok := translate.Resume(newest)
 	if !ok {
 		k.hole = events.Hole{Reason: "a relist was not finished"}
+		return false, nil
+	}
+	if err != nil || !translate.Proves(proof, k.state) {
+		k.hole = events.Hole{Reason: "the state stream has been made anew"}
 		return false, nil
 	}
 	if whole, err := k.count(ctx, newest, proof.Since); err != nil || !whole {
@@ -97,7 +97,7 @@ func (k *kindWatch) takeUp(ctx context.Context, newest events.Delta, last uint64
 // noteEnd takes in what the newest delta of the log says about gaps: that it is
 // one, or that nothing is missing up to it; and about who watched.
 func (k *kindWatch) noteEnd(newest events.Delta, sequence uint64) {
-	if kinds.Beating(k.kind.Name) {
+	if kinds.IsHeartbeat(k.kind.Name) {
 		k.sight = newest.Sight
 	}
 	switch {
@@ -156,8 +156,8 @@ func (k *kindWatch) complete(ctx context.Context, log, state bus.State) (bool, e
 	return false, k.flush(ctx)
 }
 
-// settled makes sure that a log stays shorter than it was. In a cluster whoever has
-// just become its leader may not have read all that it has.
+// settled makes sure that a log stays shorter than it was. In a cluster a NATS
+// server that has just become its leader may not have read all that it has.
 //
 // Errors: bus.ErrOvertaken, when it is longer after all.
 func (k *kindWatch) settled(ctx context.Context, log bus.State, lost uint64) error {

@@ -49,17 +49,17 @@ func onRecord(t *testing.T, b *stream.Bus, name string) error {
 // pulse begins to measure for how long at a time this process, in which all of the record is,
 // stands still.
 func pulse() (stop func() (longest time.Duration)) {
-	const beat = 10 * time.Millisecond
+	const heartbeat = 10 * time.Millisecond
 	end, ended := make(chan struct{}), make(chan time.Duration)
 	go func() {
 		longest, last := time.Duration(0), time.Now()
-		for beats := time.NewTicker(beat); ; {
+		for heartbeats := time.NewTicker(heartbeat); ; {
 			select {
-			case <-beats.C:
-				longest, last = max(longest, time.Since(last)-beat), time.Now()
+			case <-heartbeats.C:
+				longest, last = max(longest, time.Since(last)-heartbeat), time.Now()
 			case <-end:
-				beats.Stop()
-				ended <- max(longest, time.Since(last)-beat)
+				heartbeats.Stop()
+				ended <- max(longest, time.Since(last)-heartbeat)
 				return
 			}
 		}
@@ -91,7 +91,7 @@ func TestAQuietObjectNeverFallsOutOfTheRecord(t *testing.T) {
 		log, err := b.StreamState(t.Context(), subject.LogStream("pods"))
 		return err == nil && log.Last >= 2
 	})
-	for on := false; !on; { // or once more: whoever stands still says nothing in time
+	for on := false; !on; { // or once more: a watcher that stands still says nothing in time
 		first := standing(t, b, subject.LogStream("pods")).Last
 		stop := pulse()
 		until(t, func() bool { return standing(t, b, subject.LogStream("pods")).First > first+3 })
@@ -102,7 +102,7 @@ func TestAQuietObjectNeverFallsOutOfTheRecord(t *testing.T) {
 		on = err == nil
 	}
 	stop()
-	// Nobody says anything again while no watcher runs: the log runs dry, the state does
+	// Nothing is said again while no watcher runs: the log runs dry, the state does
 	// not, and the next watcher begins with that.
 	until(t, func() bool { return standing(t, b, subject.LogStream("pods")).Messages == 0 })
 	if at := standing(t, b, subject.StateStream("pods")); at.Messages == 0 {

@@ -46,13 +46,18 @@ type server struct {
 	since    []time.Time    // when it was asked for pods
 	asked    []string       // what was refused
 	watchers map[chan struct{}]bool
+	serving  int // requests that have not ended
 }
 
-func serve(t *testing.T) *server {
-	s := &server{
+func newServer() *server {
+	return &server{
 		objects: map[string]map[string]corev1.Pod{"pods": {}, "widgets": {}}, version: 1, streams: true,
 		refuse: map[string]int{}, watchers: map[chan struct{}]bool{},
 	}
+}
+
+func serve(t *testing.T) *server {
+	s := newServer()
 	s.Server = httptest.NewServer(s)
 	t.Cleanup(s.Server.Close)
 	t.Cleanup(s.cut) // before the server closes, which waits for its requests
@@ -113,6 +118,12 @@ func (s *server) wake() {
 	}
 }
 
+// isServing is how many requests have not ended.
+func (s *server) isServing() (n int) {
+	s.set(func() { n = s.serving })
+	return n
+}
+
 // cut ends every watch.
 func (s *server) cut() {
 	s.mu.Lock()
@@ -147,6 +158,8 @@ func (s *server) restore(version int) {
 
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	resource := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
+	s.set(func() { s.serving++ })
+	defer s.set(func() { s.serving-- })
 	s.mu.Lock()
 	code := max(s.refuse[""], s.refuse[resource])
 	if resource == "widgets" && !s.custom {

@@ -217,8 +217,8 @@ func replay(ctx context.Context, b bus.Bus, stream string, from uint64, at bus.S
 	return nil
 }
 
-// left looks how much a stream still holds; and where that ends, for somebody
-// who reads from some message on, up to one by now, and cannot go by the number.
+// left looks how much a stream still holds; and where that ends, for a reader
+// that reads from some message on, up to one by now, and cannot go by the number.
 func left(ctx context.Context, b bus.Bus, stream string, from, read uint64, at *bus.State) error {
 	now, err := b.StreamState(ctx, stream)
 	if err != nil {

@@ -41,7 +41,7 @@ type tracing struct {
 	bell     chan struct{}
 	held     []held
 	alarm    time.Time                    // when bell rings for the first of them
-	haste    haste                        // of what goes on at the moment
+	why      attribution                  // of what goes on at the moment
 	versions generations[types.UID, seen] // the newest delta's, by object
 	sending  []sending
 }
@@ -86,9 +86,9 @@ func (k *kindWatch) receive(ctx context.Context, event watch.Event) error {
 func (k *kindWatch) release(ctx context.Context, all bool) error {
 	for len(k.held) > 0 {
 		h := k.held[0]
-		switch k.haste = unheard; {
+		switch k.why = unheard; {
 		case all, len(k.held) >= maxHeld:
-			k.haste = hurried
+			k.why = hurried
 		case k.waits(h):
 			return nil
 		}
@@ -113,7 +113,7 @@ func (k *kindWatch) waits(h held) bool {
 	left := time.Until(h.until)
 	if left <= 0 {
 		k.causes.despair(h.about)
-		k.haste = waited
+		k.why = waited
 		return false
 	}
 	if !k.alarm.Equal(h.until) {

@@ -130,7 +130,7 @@ func TestAChangeOfOursGoesOnInItsTrace(t *testing.T) {
 	s, b, r := serve(t), memory.New(memory.Options{}), tracetest.New()
 	service, _ := start(t, s, b, "one", tracedBy(r))
 	watching(t, service)
-	cause := events.Trace{Parent: request, Hops: 3, Began: time.Now().UnixMilli()}
+	cause := events.Trace{Parent: request, Writes: 3, Began: time.Now().UnixMilli()}
 	known(t, b, service, trace.Write{UID: "uid-2", Version: "2", Trace: cause})
 	s.changeOf("pods", "ADDED", "early", byWriter(events.FieldManager))
 	spans(t, r, 1)
@@ -145,7 +145,7 @@ func TestAChangeOfOursGoesOnInItsTrace(t *testing.T) {
 		}
 	}
 	for _, d := range logOf(t, b) {
-		if d.Ref.Name == "early" && (d.Trace.Hops != 4 || d.Trace.Began != cause.Began) {
+		if d.Ref.Name == "early" && (d.Trace.Writes != 4 || d.Trace.Began != cause.Began) {
 			t.Errorf("it goes on as %+v", d.Trace)
 		}
 	}
@@ -169,7 +169,7 @@ func (k *kindWatch) goesOn(t *testing.T, b bus.Bus, want int) {
 	select {
 	case <-k.bell:
 	default:
-		t.Error("nobody says that there is news")
+		t.Error("the bell does not say that there is news")
 	}
 	if err := k.release(t.Context(), false); err != nil {
 		t.Fatal(err)
@@ -191,7 +191,7 @@ func TestAChangeWaitsForTheWriteUnderWay(t *testing.T) {
 	k := traceable(t, b, r)
 	k.meets(t, "before", "1")
 	if got := len(logOf(t, b)); got != 1 {
-		t.Fatalf("%d deltas went on, want that which nobody is writing", got)
+		t.Fatalf("%d deltas went on, want that which no writer is writing", got)
 	}
 	k.causes.tell(trace.Write{ID: "w", About: aPod("late"), Begins: true})
 	k.meets(t, "late", "2")
@@ -227,7 +227,7 @@ func TestAWriteThatFailsHoldsUpNothing(t *testing.T) {
 }
 
 // TestAWriterThatIsKilledHoldsUpOneChange, and for no longer than the grace; what
-// nobody hears any more holds up none.
+// is not heard any more holds up none.
 func TestAWriterThatIsKilledHoldsUpOneChange(t *testing.T) {
 	t.Parallel()
 	b := memory.New(memory.Options{})
@@ -323,7 +323,7 @@ func TestMissedCausesAreCountedByReason(t *testing.T) {
 	if got := len(logOf(t, b)); got != 5 {
 		t.Fatalf("%d deltas went on, want 5", got)
 	}
-	for _, reason := range []haste{unheard, late, waited, hurried} {
+	for _, reason := range []attribution{unheard, late, waited, hurried} {
 		if got := testutil.ToFloat64(k.causes.missed.WithLabelValues("pods", string(reason))); got != 1 {
 			t.Errorf("%v causes are counted as %s, want 1", got, reason)
 		}
@@ -333,8 +333,8 @@ func TestMissedCausesAreCountedByReason(t *testing.T) {
 	}
 }
 
-// TestAWriterIsToldThatItIsHeard, by whoever watches the kind, after which the change
-// waits; of other kinds nobody tells it.
+// TestAWriterIsToldThatItIsHeard, by the watcher of the kind, after which the change
+// waits; of other kinds no watcher tells it.
 func TestAWriterIsToldThatItIsHeard(t *testing.T) {
 	t.Parallel()
 	s, b, r := serve(t), memory.New(memory.Options{}), tracetest.New()
@@ -373,7 +373,7 @@ func TestAWriterThatDoesNotTell(t *testing.T) {
 		t.Error("it does not know that writers tell of their writes")
 	}
 	if got := testutil.CollectAndCount(service.causes.missed); got != 0 {
-		t.Errorf("%d kinds have missed causes, although nobody has told of any", got)
+		t.Errorf("%d kinds have missed causes, although no writer has told of any", got)
 	}
 	eventually(t, b, "is a")
 	for _, d := range logOf(t, b) {
@@ -437,7 +437,7 @@ func (r *refusing) Append(ctx context.Context, m events.Message) error {
 	return r.Appender.Append(ctx, m)
 }
 
-// TestWhatIsNotStoredHasNoSpan, and what is stored has one although nobody said so.
+// TestWhatIsNotStoredHasNoSpan, and what is stored has one although the log did not say so.
 func TestWhatIsNotStoredHasNoSpan(t *testing.T) {
 	t.Parallel()
 	b, r := memory.New(memory.Options{}), tracetest.New()

@@ -75,7 +75,7 @@ func (s *Service) sweep(ctx context.Context, want []kinds.Kind, catalog source.C
 // end sees to a kind that is not served: it says so where that has not been said in
 // this epoch or was said long ago, and removes the streams where they hold nothing else.
 func (s *Service) end(ctx context.Context, kind kinds.Kind) error {
-	epoch, _ := s.era.Now()
+	epoch, _ := s.epoch.Now()
 	said, retired := s.retired[kind.Name]
 	retired = retired && said.err == nil
 	if retired && s.forget(ctx, kind.Name) || retired && said.epoch >= epoch && time.Since(said.at) < markAgain {
@@ -142,7 +142,7 @@ func (s *Service) retire(ctx context.Context, kind kinds.Kind) (epoch uint64, er
 		return 0, err
 	}
 	defer appender.Close()
-	k := &kindWatch{kind: kind, bus: s.config.Bus, metrics: s.metrics, hide: s.config.Hide, appender: appender, era: s.era}
+	k := &kindWatch{kind: kind, bus: s.config.Bus, metrics: s.metrics, hide: s.config.Hide, appender: appender, epoch: s.epoch}
 	log, err := s.config.Bus.StreamState(ctx, subject.LogStream(kind.Name))
 	if err != nil {
 		return 0, fmt.Errorf("look at the log of %s: %w", kind.Name, err)
@@ -159,9 +159,9 @@ func (s *Service) retire(ctx context.Context, kind kinds.Kind) (epoch uint64, er
 	if err != nil {
 		return 0, err
 	}
-	epoch, _ = s.era.Now()
+	epoch, _ = s.epoch.Now()
 	r := h.state.Compare(position, epoch)
-	s.era.Begin(r.Epoch())
+	s.epoch.Begin(r.Epoch())
 	k.cursor = translate.Cursor{Version: position, Epoch: r.Epoch()}
 	for _, sequence := range r.Missing() {
 		if err := k.bury(ctx, sequence); err != nil {

@@ -12,10 +12,10 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/millrace/millrace/pkg/events/bus"
-	"github.com/millrace/millrace/pkg/events/era"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/membership"
 	"github.com/millrace/millrace/pkg/events/redact"
-	"github.com/millrace/millrace/pkg/events/roster"
+	"github.com/millrace/millrace/pkg/events/storageepoch"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/watcher/source"
 	"github.com/millrace/millrace/services/watcher/translate"
@@ -60,7 +60,7 @@ type Config struct {
 	Scope Scope
 	// ID tells watchers apart; empty: one is made up.
 	ID string
-	// Hide is what must not be told of objects. Whoever gives it has made sure that
+	// Hide is what must not be told of objects. The caller has made sure that
 	// no controller decides on it.
 	Hide redact.Policy
 	// Bound is for the versions of each object; see there.
@@ -73,10 +73,10 @@ type Config struct {
 type Service struct {
 	config  Config
 	source  *source.Source
-	roster  *roster.Roster
+	members *membership.Membership
 	metrics *metrics
 	causes  *causes // nil without traces
-	era     *era.Era
+	epoch   *storageepoch.Tracker
 
 	mu       sync.Mutex
 	api      error // of the newest probe
@@ -88,7 +88,7 @@ type Service struct {
 	reminder time.Time // when a kind that is not served is to be said to be so again; zero: none is
 	kinds    map[kinds.Name]*running
 	taken    map[kinds.Name]bool // watched here although they fall to others; see guard.go
-	unshown  int                 // kinds of which nobody shows that he watches them
+	unshown  int                 // kinds of which no watcher shows that it watches them
 
 	// missing is since when a kind has not been served, and retired what has been said
 	// of that; only the loop of Run uses them.
@@ -124,11 +124,11 @@ func New(config Config) (*Service, error) {
 		return nil, err
 	}
 	service := &Service{
-		config: config, source: s, metrics: newMetrics(), causes: newCauses(config.Trace), era: era.New(), searched: !config.Every,
+		config: config, source: s, metrics: newMetrics(), causes: newCauses(config.Trace), epoch: storageepoch.New(), searched: !config.Every,
 		kinds: map[kinds.Name]*running{}, taken: map[kinds.Name]bool{}, missing: map[kinds.Name]time.Time{}, retired: map[kinds.Name]retirement{},
 		warm: map[kinds.Name]bool{}, changed: make(chan struct{}, 1), stir: make(chan struct{}, 1), stirred: time.Now(),
 	}
-	service.roster = roster.New(roster.Config{
+	service.members = membership.New(membership.Config{
 		Bus: config.Bus, Service: "watchers", Group: config.Scope.group(), ID: config.ID, Reach: s.Reach,
 		Reached: func(ctx context.Context, err error) { service.note(ctx, &service.api, err) },
 	})
@@ -149,7 +149,7 @@ func (s *Service) Run(ctx context.Context) error {
 	// others may go on.
 	talk, hush := context.WithCancel(context.WithoutCancel(ctx))
 	var talking, looking sync.WaitGroup
-	talking.Go(func() { s.roster.Run(talk) })
+	talking.Go(func() { s.members.Run(talk) })
 	looking.Go(func() { s.discover(ctx) })
 	looking.Go(func() { s.listen(ctx) })
 	looking.Go(func() { s.share(ctx) })
@@ -158,8 +158,8 @@ func (s *Service) Run(ctx context.Context) error {
 	looking.Go(func() { s.tellUnwatched(ctx) })
 	looking.Go(func() { s.causes.listen(ctx, s.config.Bus, s.watches) })
 	for ctx.Err() == nil {
-		moved := s.roster.Changed()
-		_, over := s.era.Now()
+		moved := s.members.Changed()
+		_, over := s.epoch.Now()
 		s.reconcile(ctx, moved)
 		select {
 		case <-ctx.Done():

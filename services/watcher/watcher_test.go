@@ -126,7 +126,7 @@ func until(t *testing.T, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patient); !holds(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("waited in vain")
+			t.Fatal("timed out")
 		}
 	}
 }

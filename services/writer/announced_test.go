@@ -23,22 +23,22 @@ func holding() *flights {
 
 // hears has a writer hear a heartbeat of another one.
 func hears(h *flights, number uint64, turns ...uint64) {
-	h.hear(events.Beat{Writer: "b", Number: number, Turns: map[string][]uint64{held.Controller: turns}}.Encode())
+	h.hear(events.Heartbeat{Writer: "b", Number: number, Turns: map[string][]uint64{held.Controller: turns}}.Encode())
 }
 
-// What may have been begun is begun anew only by one who has heard itself say that it
-// has it, and nobody else.
+// What may have been begun is begun anew only by a writer that has heard itself say that it
+// has the turn, and has heard no other writer say so.
 func TestAClaimIsAnnounced(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		others []uint64 // turns of somebody else, said before ours comes back
+		others []uint64 // turns of another writer, said before ours comes back
 		cut    bool
 		want   bool
 	}{
-		"nobody is there":        {nil, false, true},
-		"somebody else has it":   {[]uint64{held.Sequence}, false, false},
-		"somebody has another":   {[]uint64{8}, false, true},
-		"the writer is stopping": {nil, true, false},
+		"no other writer is there":        {nil, false, true},
+		"another writer has it":           {[]uint64{held.Sequence}, false, false},
+		"another writer has another turn": {[]uint64{8}, false, true},
+		"the writer is stopping":          {nil, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

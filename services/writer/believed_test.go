@@ -23,12 +23,12 @@ func TestWhatIsNotProvenIsNotSaid(t *testing.T) {
 			}
 			listen(h, claim.Interval)
 		}
-		time.Sleep(claim.Lapse)
+		time.Sleep(claim.Expiry)
 		for range 4 {
 			listen(h, claim.Interval)
 		}
 		if got := h.standing(held); got != claim.Free {
-			t.Errorf("after a lapse the turn stands %d: a claim that is not proven contests it", got)
+			t.Errorf("after an expiry the turn stands %d: a claim that is not proven contests it", got)
 		}
 		proven = true
 		hears(h, 50, other.Sequence)

@@ -20,8 +20,15 @@ type busTime struct {
 	heard time.Time // when that was
 }
 
-// clockRead is how often the clock of the bus is read.
-const clockRead = 10 * time.Second
+const (
+	// clockRead is how often the clock of the bus is read.
+	clockRead = 10 * time.Second
+	// slowAnswer is how long an answer takes that tells less than the time that has passed
+	// since an earlier one: what the bus said may be that much older. A connection that was
+	// lost answers when there is another one. Turns would seem older by as much, and to have
+	// been begun by another writer.
+	slowAnswer = 200 * time.Millisecond
+)
 
 func (t *busTime) read(ctx context.Context, b bus.Bus, stream string) error {
 	asked := time.Now()
@@ -31,7 +38,9 @@ func (t *busTime) read(ctx context.Context, b bus.Bus, stream string) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.told, t.heard = state.Now, asked
+	if t.heard.IsZero() || time.Since(asked) < slowAnswer {
+		t.told, t.heard = state.Now, asked
+	}
 	return nil
 }
 

@@ -54,7 +54,7 @@ func (s *scene) age() {
 	s.eventually("age", func() bool { return time.Since(stored) > waited })
 }
 
-// judged plays a story until it is as it was told: a writer whose beats came back too late,
+// judged plays a story until it is as it was told: a writer whose heartbeats came back too late,
 // since the machine stood still, rightly has doubts that this story is not about. wrong is
 // what is wrong with how it ended.
 func judged(t *testing.T, play func(*scene) (wrong string)) {
@@ -64,31 +64,31 @@ func judged(t *testing.T, play func(*scene) (wrong string)) {
 		s := newScene(t)
 		s.started = func(w *writer.Service) { s.service = w }
 		wrong := play(s)
-		s.age() // a lapse is known when the writer hears itself again
-		switch lapses := s.lapses(); {
+		s.age() // an expiry is known when the writer hears itself again
+		switch expiries := s.expiries(); {
 		case wrong == "":
 			return
-		case lapses <= s.foreseen:
+		case expiries <= s.foreseen:
 			t.Error(wrong)
 			return
 		case n == plays:
-			t.Errorf("the writer had lapses each of %d times: %s", n, wrong)
+			t.Errorf("the writer had expiries each of %d times: %s", n, wrong)
 			return
 		default:
-			t.Logf("once more after %d of at most %d times, since the writer had %v lapses: %s", n, plays, lapses, wrong)
+			t.Logf("once more after %d of at most %d times, since the writer had %v expiries: %s", n, plays, expiries, wrong)
 		}
 	}
 }
 
-// lapses is how often the beats of the writer came back too late.
-func (s *scene) lapses() float64 {
+// expiries is how often the heartbeats of the writer came back too late.
+func (s *scene) expiries() float64 {
 	s.Helper()
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(s.service.Collectors()...)
 	families, err := registry.Gather()
 	s.must(err)
 	for _, f := range families {
-		if f.GetName() == "millrace_writer_lapses_total" {
+		if f.GetName() == "millrace_writer_claim_expiries_total" {
 			return f.Metric[0].GetCounter().GetValue()
 		}
 	}
@@ -100,11 +100,11 @@ func (s *scene) lapses() float64 {
 func (s *scene) listens() {
 	s.Helper()
 	s.age()
-	s.foreseen = s.lapses()
+	s.foreseen = s.expiries()
 }
 
 // Turns of a crowd that wait behind each other are carried out without a look at what
-// may have been done of them before: nobody else can have begun them.
+// may have been done of them before: no other writer can have begun them.
 func TestACrowdIsNotLookedAt(t *testing.T) {
 	const many = 20
 	judged(t, func(s *scene) string {
@@ -141,7 +141,7 @@ func TestACrowdOfBeforeIsLookedAt(t *testing.T) {
 	})
 }
 
-// A writer that was starved for a while, while nobody else was there, goes on with
+// A writer that was starved for a while, while no other writer was there, goes on with
 // a turn where it was: it does not begin anew, nor look at what it has done.
 func TestAStarvedWriterGoesOn(t *testing.T) { judged(t, starved) }
 
@@ -158,7 +158,7 @@ func starved(s *scene) string {
 	})
 	s.writer(func(c *writer.Config) { c.Bus = line })
 	s.listens()
-	at := s.say(turnOf(s.T, "web", nil, births("web", many)...))
+	at := s.say(turnOf(s.T, "web", nil, creates("web", many)...))
 	<-arrived
 	line.cut.Store(true)
 	s.foreseen++
@@ -176,7 +176,7 @@ func starved(s *scene) string {
 		}
 	}
 	if asked != many || o.Results[0].Status != events.Applied {
-		return fmt.Sprintf("%d requests for %d births, the first of which is %+v", asked, many, o.Results[0])
+		return fmt.Sprintf("%d requests for %d creates, the first of which is %+v", asked, many, o.Results[0])
 	}
 	return ""
 }

@@ -12,8 +12,8 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
-	"github.com/millrace/millrace/pkg/events/era"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/storageepoch"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -27,7 +27,7 @@ type epochs struct {
 	// kinds asks for each of them at once.
 	looking singleflight.Group
 
-	era *era.Era // of the storage
+	epoch *storageepoch.Tracker // of the storage
 
 	mu    sync.Mutex
 	known map[kinds.Name]*term
@@ -57,11 +57,11 @@ const (
 )
 
 func newEpochs(b bus.Bus) *epochs {
-	return &epochs{bus: b, era: era.New(), known: map[kinds.Name]*term{}}
+	return &epochs{bus: b, epoch: storageepoch.New(), known: map[kinds.Name]*term{}}
 }
 
 // of gives the epochs of some kinds, as they were two reviews ago or later. A kind
-// that nobody watches, or of which nothing is stored, has none.
+// that is not watched, or of which nothing is stored, has none.
 func (e *epochs) of(ctx context.Context, some []kinds.Name) (events.Epochs, error) {
 	found := events.Epochs{}
 	var unknown []kinds.Name
@@ -103,7 +103,7 @@ func (e *epochs) lookAll(ctx context.Context, some []kinds.Name, tell func(kinds
 // storage is the epoch of the storage, as far as is known here: the watchers tell it
 // when it has gone back, which is before any kind has been told anew.
 func (e *epochs) storage() uint64 {
-	epoch, _ := e.era.Now()
+	epoch, _ := e.epoch.Now()
 	return epoch
 }
 
@@ -128,7 +128,7 @@ func (e *epochs) check(ctx context.Context) (uint64, error) {
 // await waits while it is looked into whether the storage is in a later epoch than
 // what a turn rests on: once, so that many claims hold no turn up for longer than one.
 func (e *epochs) await(ctx context.Context, rests uint64) error {
-	if claimed, decided := e.era.Pending(); claimed > rests {
+	if claimed, decided := e.epoch.Pending(); claimed > rests {
 		select {
 		case <-decided:
 		case <-ctx.Done():
@@ -166,7 +166,7 @@ func (e *epochs) keep(ctx context.Context) {
 	}
 }
 
-// lookUp finds out which epoch a kind is in, with whoever is just doing so.
+// lookUp finds out which epoch a kind is in, together with any other call that is just doing so.
 func (e *epochs) lookUp(ctx context.Context, kind kinds.Name) (term, error) {
 	now, err, _ := e.looking.Do(string(kind), func() (any, error) { return e.look(context.WithoutCancel(ctx), kind) })
 	if err != nil {
@@ -206,7 +206,7 @@ func (e *epochs) look(ctx context.Context, kind kinds.Name) (term, error) {
 	at := e.known[kind]
 	if at.at = began; err == nil && ok {
 		at.epoch, at.ok, at.read = max(at.epoch, d.Epoch), true, end // an epoch never goes back
-		e.era.Begin(at.epoch)
+		e.epoch.Begin(at.epoch)
 	}
 	return *at, nil
 }

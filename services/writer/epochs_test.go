@@ -2,6 +2,8 @@ package writer
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -10,6 +12,8 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/storageepoch"
+	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -18,6 +22,7 @@ type asked struct {
 	bus.Bus
 	epoch, last    uint64
 	answers        chan struct{} // one for each question where a stream stands; nil: at once
+	created        time.Time
 	states, bodies atomic.Int32
 }
 
@@ -26,7 +31,7 @@ func (a *asked) StreamState(context.Context, string) (bus.State, error) {
 	if a.answers != nil {
 		<-a.answers
 	}
-	return bus.State{First: 1, Last: a.last, Messages: 1}, nil
+	return bus.State{First: 1, Last: a.last, Messages: 1, Created: a.created}, nil
 }
 
 func (a *asked) At(context.Context, string, uint64) (events.Message, bool, error) {
@@ -57,6 +62,8 @@ func TestAnEpochIsReadWhenTheStateHasMoved(t *testing.T) {
 		is(1, 1)
 		b.epoch, b.last = 2, 6
 		is(2, 2)
+		b.epoch, b.created = 3, time.Now() // made anew, and as long again
+		is(3, 3)
 	})
 }
 
@@ -90,6 +97,85 @@ func TestATurnThatRestsOnManyKindsLooksAtThemTogether(t *testing.T) {
 	})
 }
 
+// TestNotAllKindsAreLookedAtAtOnce: a turn that rests on all kinds leaves the bus to others, too.
+func TestNotAllKindsAreLookedAtAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &asked{epoch: 1, last: 5, answers: make(chan struct{})}
+		var many []kinds.Name
+		for i := range 20 {
+			many = append(many, kinds.Name(fmt.Sprint("kind", i)))
+		}
+		done := make(chan error)
+		go func() {
+			_, err := newEpochs(b).of(t.Context(), many)
+			done <- err
+		}()
+		synctest.Wait()
+		if asked := b.states.Load(); asked != 16 {
+			t.Errorf("%d kinds of %d are asked for at once", asked, len(many))
+		}
+		close(b.answers)
+		if err := <-done; err != nil || b.states.Load() != 20 {
+			t.Errorf("%d kinds are asked for, %v", b.states.Load(), err)
+		}
+	})
+}
+
+// TestAnEpochStaysKnown while it is asked for now and then: no turn waits for it.
+func TestAnEpochStaysKnown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := newEpochs(&asked{epoch: 1, last: 5})
+		if _, err := e.of(t.Context(), []kinds.Name{kinds.Pods.Name}); err != nil {
+			t.Fatal(err)
+		}
+		go e.keep(t.Context())
+		for range 3 {
+			time.Sleep(5*time.Second + time.Millisecond) // virtual
+			if now, known := e.recent(kinds.Pods.Name); !known || now.epoch != 1 {
+				t.Errorf("it is %+v, known: %t", now, known)
+			}
+		}
+	})
+}
+
+// TestATurnAwaitsALaterEpoch than it rests on, for as long as it is looked into; one that rests on
+// it does not wait, nor does one whose writer stops.
+func TestATurnAwaitsALaterEpoch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory.New(memory.Options{})
+		defer b.Close()
+		e := newEpochs(b)
+		if err := e.await(t.Context(), 0); err != nil {
+			t.Errorf("nothing is said, and it waits: %v", err)
+		}
+		looked := make(chan struct{})
+		go e.epoch.Share(t.Context(), storageepoch.Config{Bus: b, ID: "writer", Check: func(context.Context, bool) (uint64, error) {
+			<-looked
+			return 0, nil
+		}})
+		synctest.Wait()
+		if err := storageepoch.Say(b, storageepoch.Claim{Epoch: 1, By: "watcher"}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if err := e.await(t.Context(), 1); err != nil {
+			t.Errorf("it rests on that epoch, and waits: %v", err)
+		}
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := e.await(short, 0); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("it rests on an earlier epoch, and its writer stops: %v", err)
+		}
+		began := time.Now()
+		close(looked)
+		if err := e.await(t.Context(), 0); err != nil || time.Since(began) == 0 {
+			t.Errorf("it rests on an earlier epoch, and waits for %v: %v", time.Since(began), err)
+		}
+	})
+}
+
 // TestACrowdOfTurnsLooksOnce: turns that come together ask for an epoch together.
 func TestACrowdOfTurnsLooksOnce(t *testing.T) {
 	t.Parallel()
@@ -115,7 +201,7 @@ func TestACrowdOfTurnsLooksOnce(t *testing.T) {
 					t.Errorf("a turn of the crowd was told %v", epochs)
 				}
 			case <-time.After(time.Minute):
-				t.Fatal("nobody answers a turn of the crowd")
+				t.Fatal("no writer answers a turn of the crowd")
 			}
 		}
 		if n := b.states.Load(); n != 1 {

@@ -68,9 +68,9 @@ func (f *flights) take(at claim.Place, d bus.Delivery, fresh bool, carry func())
 		d.Working()
 		return
 	}
-	f.metrics.inHand.WithLabelValues(at.Controller).Inc()
+	f.metrics.inFlight.WithLabelValues(at.Controller).Inc()
 	f.turns.Go(func() {
-		defer f.metrics.inHand.WithLabelValues(at.Controller).Dec()
+		defer f.metrics.inFlight.WithLabelValues(at.Controller).Dec()
 		carry()
 	})
 }
@@ -149,7 +149,7 @@ func (f *flights) limit(controller string, most int) {
 
 // deaf tells whether heartbeats have not come back for long.
 func (f *flights) deaf() (it bool) {
-	f.with(func(c *claim.Claims, now time.Time) { it = c.Deaf(now) >= deafness })
+	f.with(func(c *claim.Claims, now time.Time) { it = c.Deaf(now) >= heartbeatTimeout })
 	return it
 }
 
@@ -171,7 +171,7 @@ func (f *flights) announced(ctx context.Context, at claim.Place) bool {
 
 // hear takes in a heartbeat, this writer's own or another's.
 func (f *flights) hear(text []byte) {
-	b, ok := events.DecodeBeat(text)
+	b, ok := events.DecodeHeartbeat(text)
 	if !ok {
 		return
 	}
@@ -181,13 +181,13 @@ func (f *flights) hear(text []byte) {
 	}
 	f.with(func(c *claim.Claims, now time.Time) {
 		if c.Hear(b, now) {
-			f.metrics.lapses.Inc()
+			f.metrics.expiries.Inc()
 		}
 	})
 }
 
-// beat is the next heartbeat, and what is in flight.
-func (f *flights) beat() (all []bus.Delivery, said events.Beat) {
+// heartbeat is the next heartbeat, and what is in flight.
+func (f *flights) heartbeat() (all []bus.Delivery, said events.Heartbeat) {
 	f.with(func(c *claim.Claims, now time.Time) {
 		said, f.told = c.Heartbeat(now), !c.Empty()
 		for _, d := range f.deliveries {
@@ -213,7 +213,7 @@ func (f *flights) keep(ctx context.Context, b bus.Peers, log *slog.Logger) {
 		}
 	})
 	say := func() {
-		deliveries, said := f.beat()
+		deliveries, said := f.heartbeat()
 		if ctx.Err() == nil {
 			for _, d := range deliveries {
 				d.Working()
@@ -232,7 +232,7 @@ func (f *flights) keep(ctx context.Context, b bus.Peers, log *slog.Logger) {
 
 // pause is between two heartbeats: twice as long while nothing is in flight, and the others
 // know it: a writer may wait to hear that a turn was let go. A turn that is taken in a pause
-// is held all the same, since a lapse is longer than that, and it is said as soon as ever.
+// is held all the same, since an expiry is longer than that, and it is said as soon as ever.
 func (f *flights) pause(ctx context.Context) {
 	wait(ctx, claim.Interval)
 	f.mu.Lock()

@@ -1,20 +1,32 @@
 package writer
 
 import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/stream/memory"
+	"github.com/millrace/millrace/services/writer/claim"
 )
 
 // listen has a writer say a heartbeat, which comes back after a while.
 func listen(f *flights, after time.Duration) {
-	_, said := f.beat()
+	_, said := f.heartbeat()
 	time.Sleep(after)
 	f.hear(said.Encode())
 }
 
-// nothing is a delivery whose answers nobody hears.
+// nothing is a delivery whose answers are not heard.
 type nothing struct{}
 
 var _ bus.Delivery = nothing{}
@@ -23,5 +35,171 @@ func (nothing) Message() events.Message { return events.Message{} }
 func (nothing) Attempt() int            { return 1 }
 func (nothing) Done()                   {}
 func (nothing) Later(time.Duration)     {}
-func (nothing) Hopeless(string)         {}
+func (nothing) Term(string)             {}
 func (nothing) Working()                {}
+
+// worked counts how often a turn is said to be worked on.
+type worked struct {
+	nothing
+	times *atomic.Int32
+}
+
+func (w worked) Working() { w.times.Add(1) }
+
+// What is in flight is said to be worked on for as long as the writer runs. When it has stopped it
+// says once more what it has: what was handed back must not seem to be in flight.
+func TestWhatIsInFlightIsSaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory.New(memory.Options{})
+		defer b.Close()
+		var heard, times atomic.Int32
+		go func() { _ = b.Listen(t.Context(), events.Writers, func([]byte) { heard.Add(1) }) }()
+		f, hold := newFlights("a", newMetrics()), make(chan struct{})
+		f.take(held, worked{times: &times}, true, func() { <-hold })
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { f.keep(ctx, b, slog.New(slog.DiscardHandler)); close(ended) }()
+		time.Sleep(5*claim.Interval + claim.Interval/2) // virtual
+		if n := times.Load(); n != 6 {
+			t.Errorf("it is said to be worked on %d times in five intervals, and at once", n)
+		}
+		before := heard.Load()
+		stop()
+		<-ended
+		synctest.Wait()
+		if more, said := times.Load()-6, heard.Load()-before; more != 0 || said != 1 {
+			t.Errorf("when it stops the writer works on it %d times more, and says %d heartbeats", more, said)
+		}
+		close(hold)
+		f.turns.Wait()
+	})
+}
+
+// mute is a bus that cannot be listened to.
+type mute struct {
+	bus.Bus
+	tries atomic.Int32
+}
+
+func (m *mute) Listen(context.Context, string, func([]byte)) error {
+	m.tries.Add(1)
+	return away
+}
+
+// While a writer cannot hear the others it tries to once in a while, and what they said then is not
+// known.
+func TestAWriterThatCannotHear(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &mute{Bus: memory.New(memory.Options{})}
+		defer b.Bus.Close()
+		f := newFlights("a", newMetrics())
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { f.keep(ctx, b, slog.New(slog.DiscardHandler)); close(ended) }()
+		time.Sleep(10*claim.Interval + claim.Interval/2) // virtual
+		stop()
+		<-ended
+		if n := b.tries.Load(); n != 11 {
+			t.Errorf("in ten intervals it tries %d times", n)
+		}
+		stored := time.Now()
+		for range 4 {
+			listen(f, claim.Interval)
+		}
+		if f.watched(stored) {
+			t.Error("what others said while they could not be heard is taken for known")
+		}
+		if later := time.Now().Add(claim.Listening); !f.watched(later) {
+			t.Error("what others say from now on is not")
+		}
+	})
+}
+
+// That heartbeats come back too late is counted, and only that.
+func TestLateHeartbeatsAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFlights("a", newMetrics())
+		for range 3 {
+			listen(f, claim.Interval)
+		}
+		if n := sumOf(t, f.metrics.expiries); n != 0 {
+			t.Errorf("of a writer that hears itself %v heartbeats are counted", n)
+		}
+		time.Sleep(claim.Expiry) // virtual
+		listen(f, claim.Interval)
+		if n := sumOf(t, f.metrics.expiries); n != 1 {
+			t.Errorf("of a writer that did not hear itself once %v heartbeats are counted", n)
+		}
+	})
+}
+
+// sumOf is what a metric counts under all its labels, or those of some values.
+func sumOf(t *testing.T, c prometheus.Collector, labels ...string) (sum float64) {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(c)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			has := map[string]bool{}
+			for _, l := range m.GetLabel() {
+				has[l.GetValue()] = true
+			}
+			if !slices.ContainsFunc(labels, func(l string) bool { return !has[l] }) {
+				sum += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return sum
+}
+
+// A writer that does not hear itself for five seconds is not ready: it takes turns, and may make no
+// request for them.
+func TestAWriterThatIsDeafIsNotReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory.New(memory.Options{})
+		defer b.Close()
+		s, err := New(Config{REST: &rest.Config{Host: "http://api.invalid"}, Bus: b})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ready := s.Checks()["writer"]
+		time.Sleep(5 * time.Second) // virtual
+		if err := ready(); err == nil || err.Error() != "not started" {
+			t.Errorf("before it takes turns: %v", err)
+		}
+		s.become(nil)
+		if err := ready(); err == nil || !strings.Contains(err.Error(), "does not hear its own") {
+			t.Errorf("after five seconds: %v", err)
+		}
+		listen(s.flights, 0)
+		time.Sleep(5*time.Second - 1)
+		if err := ready(); err != nil {
+			t.Errorf("after less than that: %v", err)
+		}
+	})
+}
+
+// What is in flight has some time when the writer stops; what takes longer is cut short then, and
+// nothing else.
+func TestWhatIsInFlightMayEnd(t *testing.T) {
+	for takes, want := range map[time.Duration]struct {
+		cut  bool
+		took time.Duration
+	}{time.Second: {false, time.Second}, time.Minute: {true, 10 * time.Second}} {
+		synctest.Test(t, func(t *testing.T) {
+			f, ctx := newFlights("a", newMetrics()), t.Context()
+			ctx, stop := context.WithCancel(ctx)
+			defer stop()
+			f.take(held, nothing{}, true, func() { wait(ctx, takes) })
+			began, cut := time.Now(), false
+			f.drain(10*time.Second, func() { cut = true; stop() })
+			if took := time.Since(began); took != want.took || cut != want.cut {
+				t.Errorf("of a turn that takes %v the end is waited for %v, and it is cut short: %t", takes, took, cut)
+			}
+		})
+	}
+}

@@ -10,14 +10,14 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-func aTaker(t *testing.T) *taker {
+func anExecutor(t *testing.T) *executor {
 	t.Helper()
 	b := memory.New(memory.Options{})
 	t.Cleanup(func() { _ = b.Close() })
 	if err := b.EnsureController(t.Context(), "rs"); err != nil {
 		t.Fatal(err)
 	}
-	return &taker{
+	return &executor{
 		Service: &Service{config: Config{Bus: b, Log: slog.New(slog.DiscardHandler)}, flights: newFlights("a", newMetrics())}, profile: &Profile{Name: "rs"},
 	}
 }
@@ -25,7 +25,7 @@ func aTaker(t *testing.T) *taker {
 // Of two turns of a key and lane the later one is to be carried out.
 func TestALaterTurnTakesAnEarlierOnesPlace(t *testing.T) {
 	t.Parallel()
-	w := aTaker(t)
+	w := anExecutor(t)
 	key := events.Key{Namespace: "ns", Name: "web"}
 	stored := func(lane events.Lane, expect uint64) events.Message {
 		t.Helper()
@@ -66,9 +66,9 @@ type silent struct {
 
 func (s silent) Done() { s.Error("a turn that may be in another hand was answered") }
 
-// An answer to a turn whose grip was lost would count for whoever has it now.
+// An answer to a turn whose claim was lost would count for the writer that has it now.
 func TestALostTurnIsNotAnswered(t *testing.T) {
 	t.Parallel()
 	var d bus.Delivery = silent{T: t}
-	aTaker(t).lost(events.Message{Sequence: 7})(d)
+	anExecutor(t).lost(events.Message{Sequence: 7})(d)
 }

@@ -26,7 +26,7 @@ func TestALostTurnIsNotGoneOnWith(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				w, h := aTaker(t), newFlights("a", newMetrics())
+				w, h := anExecutor(t), newFlights("a", newMetrics())
 				w.flights = h
 				turn := events.Turn{Controller: "rs", Key: events.Key{Namespace: "ns", Name: "web"}, Lane: events.Act, Now: time.Now()}
 				m, err := events.EncodeJSON(turn, events.Trace{})
@@ -48,7 +48,7 @@ func TestALostTurnIsNotGoneOnWith(t *testing.T) {
 					listen(h, claim.Interval)
 				}
 				h.take(claim.Place{Controller: "rs", Sequence: 1}, nothing{}, true, func() {})
-				time.Sleep(claim.Lapse) // the bus is away
+				time.Sleep(claim.Expiry) // the bus is away
 				for range 4 {
 					listen(h, claim.Interval)
 				}

@@ -19,31 +19,31 @@ import (
 
 // guarded carries a turn out. A fault of this writer that the turn shows is its outcome:
 // otherwise the process would end, and the turn would be given to the next one.
-func (t *taker) guarded(ctx context.Context, d bus.Delivery, fresh bool) (answer func(bus.Delivery)) {
+func (x *executor) guarded(ctx context.Context, d bus.Delivery, fresh bool) (answer func(bus.Delivery)) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			answer = t.panicked(ctx, d.Message(), cause, debug.Stack())
+			answer = x.panicked(ctx, d.Message(), cause, debug.Stack())
 		}
 	}()
-	return t.carry(ctx, d, fresh)
+	return x.carry(ctx, d, fresh)
 }
 
 // panicked settles a turn that shows a fault of this writer. What was done of it is not
 // known.
-func (t *taker) panicked(ctx context.Context, m events.Message, cause any, stack []byte) func(bus.Delivery) {
+func (x *executor) panicked(ctx context.Context, m events.Message, cause any, stack []byte) func(bus.Delivery) {
 	err := fmt.Errorf("the writer has a fault: %v", cause)
-	t.metrics.alarms.WithLabelValues(t.profile.Name, plan.ReasonPanicked).Inc()
-	t.log(m).Error("a turn made the writer panic", "err", err, "stack", string(stack))
+	x.metrics.alarms.WithLabelValues(x.profile.Name, plan.ReasonPanicked).Inc()
+	x.log(m).Error("a turn made the writer panic", "err", err, "stack", string(stack))
 	controller, lane, key, unread := subject.ParseTurn(m.Subject)
 	if unread != nil {
-		return func(d bus.Delivery) { d.Hopeless(err.Error()) }
+		return func(d bus.Delivery) { d.Term(err.Error()) }
 	}
 	turn := events.Turn{Controller: controller, Lane: lane, Key: key}
 	failed := []events.Result{{Status: events.Failed, Reason: plan.ReasonPanicked, Message: err.Error(), Unsure: true}}
-	if unsettled := t.settle(ctx, m, turn, failed); unsettled != nil {
-		return t.later(m, unsettled)
+	if unsettled := x.settle(ctx, m, turn, failed); unsettled != nil {
+		return x.later(m, unsettled)
 	}
-	return func(d bus.Delivery) { d.Hopeless(err.Error()) }
+	return func(d bus.Delivery) { d.Term(err.Error()) }
 }
 
 // panicked counts and logs a fault of the door.
@@ -88,11 +88,11 @@ func objectOf(d events.Delta) metav1.Object {
 // stands gives what the state has of an object that a turn changes, or that it names. All
 // that it changes of a kind are looked up together, when one of them is first asked for. Where
 // the state cannot be asked nothing is known, and the command is stale.
-func (t *taker) stands(ctx context.Context, turn events.Turn) func(events.Ref) metav1.Object {
+func (x *executor) stands(ctx context.Context, turn events.Turn) func(events.Ref) metav1.Object {
 	found := map[events.Ref]metav1.Object{}
 	return func(ref events.Ref) metav1.Object {
 		if _, asked := found[ref]; !asked {
-			for one, object := range t.lookUp(ctx, changedWith(turn, ref)) {
+			for one, object := range x.lookUp(ctx, changedWith(turn, ref)) {
 				found[one] = object
 			}
 		}
@@ -113,12 +113,12 @@ func changedWith(turn events.Turn, ref events.Ref) []events.Ref {
 
 // lookUp is what the state has of some objects of one kind; nil of one of which nothing is
 // known.
-func (t *taker) lookUp(ctx context.Context, refs []events.Ref) map[events.Ref]metav1.Object {
+func (x *executor) lookUp(ctx context.Context, refs []events.Ref) map[events.Ref]metav1.Object {
 	subjects := make([]string, len(refs))
 	for i, ref := range refs {
 		subjects[i] = subject.Delta(ref)
 	}
-	messages, err := t.config.Bus.LastOf(ctx, subject.StateStream(refs[0].Kind), subjects)
+	messages, err := x.config.Bus.LastOf(ctx, subject.StateStream(refs[0].Kind), subjects)
 	objects := make(map[events.Ref]metav1.Object, len(refs))
 	for i, ref := range refs {
 		m, there := messages[subjects[i]]

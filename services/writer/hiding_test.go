@@ -1,12 +1,14 @@
 package writer
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
@@ -53,7 +55,7 @@ func TestAWriterHidesWhatTheWatcherHides(t *testing.T) {
 	} {
 		before := hides(t.Context(), kinds.Pods.Name)
 		step.do()
-		now.SetTime(now.Now().Add(redactionAge - 1))
+		now.SetTime(now.Now().Add(10*time.Second - 1))
 		if hides(t.Context(), kinds.Pods.Name) != before {
 			t.Errorf("%s: the record was asked again at once", step.what)
 		}
@@ -62,4 +64,43 @@ func TestAWriterHidesWhatTheWatcherHides(t *testing.T) {
 			t.Errorf("%s: hides %t, want %t", step.what, got, step.want)
 		}
 	}
+}
+
+// TestWhatIsHiddenIsAskedAgain where the record could not be asked, or read: until then something
+// may be hidden. Of a kind that there is not nothing is, whatever the bus says.
+func TestWhatIsHiddenIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	unredacted := markOf("3", 0)
+	unredacted.Redaction = events.Unredacted
+	b := recorded(t, unredacted)
+	broken := &ailing{Bus: b, last: map[string]error{subject.StateStream("pods"): away, subject.StateStream("widgets.e"): away}}
+	torn := &tearing{Bus: b, torn: true}
+	for what, c := range map[string]struct {
+		bus  bus.Bus
+		mend func()
+	}{"the bus is away": {broken, func() { broken.last = nil }}, "the mark cannot be read": {torn, func() { torn.torn = false }}} {
+		hides := hiding(c.bus, testingclock.NewFakePassiveClock(time.Now()))
+		if !hides(t.Context(), kinds.Pods.Name) {
+			t.Errorf("%s: nothing is hidden", what)
+		}
+		if hides(t.Context(), "widgets.e") {
+			t.Errorf("%s: something is hidden of a kind that there is not", what)
+		}
+		if c.mend(); hides(t.Context(), kinds.Pods.Name) {
+			t.Errorf("%s: it is not asked again at once", what)
+		}
+	}
+}
+
+// tearing is a bus whose last messages cannot be read while they are torn.
+type tearing struct {
+	bus.Bus
+	torn bool
+}
+
+func (b *tearing) Last(ctx context.Context, stream, subject string) (events.Message, bool, error) {
+	if b.torn {
+		return garbled{b.Bus}.Last(ctx, stream, subject)
+	}
+	return b.Bus.Last(ctx, stream, subject)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 )
 
-// promptly is within what an honest turn is carried out, whoever says what.
+// promptly is within what an honest turn is carried out, whatever a forger says.
 const promptly = 10 * time.Second
 
 // attack says what forge gives, again and again until the test ends.
@@ -41,7 +41,7 @@ func (s *scene) goesOn(while time.Duration) {
 	began := time.Now()
 	for n := 0; time.Since(began) < while; n++ {
 		key, stored := fmt.Sprint("honest-", n), time.Now()
-		turn := s.say(turnOf(s.T, key, nil, births(key, 1)...))
+		turn := s.say(turnOf(s.T, key, nil, creates(key, 1)...))
 		for s.api.Created(pods+key+"-0") == 0 {
 			if time.Since(stored) > promptly {
 				s.Fatalf("turn %d, stored %v after the attack began, is not carried out after %v", turn, stored.Sub(began), promptly)
@@ -113,7 +113,7 @@ func madeUp(writers int, turns ...uint64) func(n int) (topic, text string) {
 		if n%2 == 0 {
 			return events.Writers, fmt.Sprintf(`{"id":%q}`, name)
 		}
-		claim := events.Beat{Writer: name, Number: uint64(n/2/writers) + 1, Turns: map[string][]uint64{controller: turns}}
+		claim := events.Heartbeat{Writer: name, Number: uint64(n/2/writers) + 1, Turns: map[string][]uint64{controller: turns}}
 		return events.Writers, string(claim.Encode())
 	}
 }
@@ -134,7 +134,7 @@ func TestForgedClaimsDelayNoTurn(t *testing.T) {
 	})
 	t.Cleanup(func() { close(ended) })
 	s.writer(keys, func(c *writer.Config) { c.Bus, c.Drain = line, time.Nanosecond })
-	at := s.say(turnOf(t, "web", nil, births("web", 3)...))
+	at := s.say(turnOf(t, "web", nil, creates("web", 3)...))
 	<-arrived
 	s.attack(time.Millisecond, madeUp(8, at))
 	line.cut.Store(true)

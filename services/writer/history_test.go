@@ -52,7 +52,7 @@ func (s *scene) past(n int) {
 		storing.Go(func() {
 			for i := range turns {
 				name := fmt.Sprint("past-", i)
-				m := turnOf(s.T, name, nil, births(name, 1)...)
+				m := turnOf(s.T, name, nil, creates(name, 1)...)
 				at, err := s.bus.Put(s.Context(), m, name)
 				if err == nil {
 					o := events.Outcome{Controller: controller, Turn: at, Lane: events.Act, Key: events.Key{Namespace: "ns", Name: name}}
@@ -82,7 +82,7 @@ func (s *scene) live(n int) time.Duration {
 	var took []time.Duration
 	for i := range n {
 		began, key := time.Now(), fmt.Sprint("live-", i)
-		s.store(key, nil, births(key, 1)...)
+		s.store(key, nil, creates(key, 1)...)
 		s.outcome(key)
 		took = append(took, time.Since(began))
 	}

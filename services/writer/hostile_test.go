@@ -79,7 +79,7 @@ func TestAPanicIsAnOutcome(t *testing.T) {
 	if count := alarms(t, registry, "Panicked"); count != 1 {
 		t.Errorf("%v alarms", count)
 	}
-	s.store("web", nil, births("web", 1)...)
+	s.store("web", nil, creates("web", 1)...)
 	if o := s.outcome("web"); !o.OK() {
 		t.Errorf("the next turn: %+v", o.Results)
 	}

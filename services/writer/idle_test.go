@@ -22,48 +22,54 @@ func TestAnEmptyHandSaysSoLessOften(t *testing.T) {
 		defer b.Close()
 		h, at := newFlights("a", newMetrics()), claim.Place{Controller: "rs", Sequence: 7}
 		var mu sync.Mutex
-		var heard []events.Beat
+		var heard []events.Heartbeat
 		go func() {
 			_ = b.Listen(t.Context(), events.Writers, func(text []byte) {
 				mu.Lock()
 				defer mu.Unlock()
-				said, _ := events.DecodeBeat(text)
+				said, _ := events.DecodeHeartbeat(text)
 				heard = append(heard, said)
 			})
 		}()
 		go h.keep(t.Context(), bus.Peers(b), slog.New(slog.DiscardHandler))
-		during := func(d time.Duration) []events.Beat {
+		after := func(act func(), d time.Duration) []events.Heartbeat {
 			mu.Lock()
 			heard = nil
 			mu.Unlock()
+			act()
 			time.Sleep(d)
 			synctest.Wait()
 			mu.Lock()
 			defer mu.Unlock()
 			return heard
 		}
-		if got := len(during(40 * claim.Interval)); got > 21 {
-			t.Errorf("with nothing in hand it beats %d times in %v", got, 40*claim.Interval)
+		nothingElse := func() {}
+		if got := len(after(nothingElse, 40*claim.Interval)); got > 21 {
+			t.Errorf("with nothing in flight it sends %d heartbeats in %v", got, 40*claim.Interval)
 		}
-		during(claim.Interval + claim.Interval/2) // it rests
-		release := make(chan struct{})
-		h.take(at, nothing{}, true, func() { <-release })
-		if got := h.standing(at); got != claim.Held {
-			t.Errorf("what was taken after a rest stands %v", got)
+		after(nothingElse, claim.Interval+claim.Interval/2) // it rests
+		done := make(chan struct{})
+		take := func() {
+			h.take(at, nothing{}, true, func() { <-done })
+			if got := h.standing(at); got != claim.Held {
+				t.Errorf("what was taken after a rest stands %v", got)
+			}
 		}
-		if said := during(claim.Interval / 4); len(said) != 1 || len(said[0].Turns["rs"]) != 1 {
+		if said := after(take, claim.Interval/4); len(said) != 1 || len(said[0].Turns["rs"]) != 1 {
 			t.Errorf("of what was taken after a rest was said %v", said)
 		}
-		if got := len(during(40 * claim.Interval)); got < 39 {
-			t.Errorf("with a turn in hand it beats %d times in %v", got, 40*claim.Interval)
+		if got := len(after(nothingElse, 40*claim.Interval)); got < 39 {
+			t.Errorf("with a turn in flight it sends %d heartbeats in %v", got, 40*claim.Interval)
 		}
 		if got := h.standing(at); got != claim.Held {
 			t.Errorf("then it stands %v", got)
 		}
-		close(release)
-		h.answer(at, bus.Delivery.Done)
+		release := func() {
+			close(done)
+			h.answer(at, bus.Delivery.Done)
+		}
 		// Another writer may wait to hear that it was let go.
-		if said := during(claim.Interval + claim.Interval/4); len(said) != 1 || len(said[0].Turns["rs"]) != 0 {
+		if said := after(release, claim.Interval+claim.Interval/4); len(said) != 1 || len(said[0].Turns["rs"]) != 0 {
 			t.Errorf("of what was let go was said %v", said)
 		}
 	})

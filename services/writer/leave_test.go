@@ -9,12 +9,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/millrace/millrace/pkg/events/roster"
+	"github.com/millrace/millrace/pkg/events/membership"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 )
 
 // TestTurnsAreLeftSoonToWritersThatReachTheAPIServer: from the moment when a writer is cut
-// off until its turns in hand are interrupted, at whichever moment that is; and when no
+// off until its turns in flight are interrupted, at whichever moment that is; and when no
 // writer has answers, none lets go.
 func TestTurnsAreLeftSoonToWritersThatReachTheAPIServer(t *testing.T) {
 	t.Parallel()
@@ -29,7 +29,7 @@ func TestTurnsAreLeftSoonToWritersThatReachTheAPIServer(t *testing.T) {
 			var cut [2]atomic.Bool
 			var all [2]*share
 			for i := range all {
-				all[i] = newShare(b, roster.Config{ID: fmt.Sprint("writer-", i), Reach: func(ctx context.Context) error {
+				all[i] = newShare(b, membership.Config{ID: fmt.Sprint("writer-", i), Reach: func(ctx context.Context) error {
 					if cut[i].Load() {
 						<-ctx.Done()
 					}
@@ -40,7 +40,7 @@ func TestTurnsAreLeftSoonToWritersThatReachTheAPIServer(t *testing.T) {
 			}
 			time.Sleep(5*time.Second + offset)
 			begun := time.Now()
-			hand, other := inHand(t, all[0], ctx), inHand(t, all[1], ctx)
+			hand, other := inFlight(t, all[0], ctx), inFlight(t, all[1], ctx)
 			cut[0].Store(true)
 			<-hand.Done()
 			if took := time.Since(begun); took > 1550*time.Millisecond {
@@ -57,14 +57,14 @@ func TestTurnsAreLeftSoonToWritersThatReachTheAPIServer(t *testing.T) {
 			cut[0].Store(false)
 			cut[1].Store(false)
 			time.Sleep(5 * time.Second)
-			if inHand(t, all[0], ctx).Err() != nil || all[0].back() != 0 {
+			if inFlight(t, all[0], ctx).Err() != nil || all[0].back() != 0 {
 				t.Error("it does not take turns again")
 			}
 		})
 	}
 }
 
-func inHand(t *testing.T, s *share, ctx context.Context) context.Context {
+func inFlight(t *testing.T, s *share, ctx context.Context) context.Context {
 	t.Helper()
 	hand, takes := s.holding(ctx)
 	if !takes {

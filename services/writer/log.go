@@ -3,6 +3,7 @@ package writer
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -14,29 +15,38 @@ import (
 const everyTurn = slog.Level(-3)
 
 // log is the logger of a turn, whose lines bear what leads to it and to its trace.
-func (t *taker) log(m events.Message) *slog.Logger {
-	log := t.config.Log.With("controller", t.profile.Name)
+func (x *executor) log(m events.Message) *slog.Logger {
+	log := x.config.Log.With("controller", x.profile.Name)
 	if _, lane, key, err := subject.ParseTurn(m.Subject); err == nil {
 		log = log.With("key", key.String(), "lane", string(lane))
 	}
 	return log.With("stream", m.Stream, "sequence", m.Sequence, "traceID", trace.Context(events.TraceOf(m.Header)).TraceID().String())
 }
 
+// failureOf is the first result of a turn that did not succeed. That the object of a question is gone
+// is its answer.
+func failureOf(turn events.Turn, results []events.Result) (events.Result, bool) {
+	told := func(r events.Result) bool {
+		return r.Status == events.Absent && verbAt(turn, r.Command) == events.VerbAsk
+	}
+	return events.Outcome{Results: slices.DeleteFunc(slices.Clone(results), told)}.Failure()
+}
+
 // remark logs what came of a turn: each if asked for, and always one that did not
 // succeed, unless it was only late. A failure that repeats is logged once a minute, with
 // how often it came.
-func (t *taker) remark(m events.Message, turn events.Turn, results []events.Result) {
-	failure, failed := events.Outcome{Results: results}.Failure()
+func (x *executor) remark(m events.Message, turn events.Turn, results []events.Result) {
+	failure, failed := failureOf(turn, results)
 	late := failure.Status == events.Conflict || failure.Reason == "Stale"
-	of := turnsOf{t.profile.Name, turn.Key, turn.Lane}
+	of := turnsOf{x.profile.Name, turn.Key, turn.Lane}
 	if !failed {
-		t.failing.succeeded(of)
+		x.failing.succeeded(of)
 	}
 	if failed && !late {
 		verb := verbAt(turn, failure.Command)
 		why := cause{verb, string(failure.Ref.Kind), failure.Status, failure.Code, failure.Reason}
-		if times, since, say := t.failing.failed(of, why, t.config.Clock.Now()); say {
-			log := t.log(m).With("because", turn.Because, "verb", string(verb), "object", failure.Ref.String(),
+		if times, since, say := x.failing.failed(of, why, x.config.Clock.Now()); say {
+			log := x.log(m).With("because", turn.Because, "verb", string(verb), "object", failure.Ref.String(),
 				"status", string(failure.Status), "code", failure.Code, "reason", failure.Reason, "err", failure.Message)
 			if times > 1 {
 				log = log.With("times", times, "since", since.Format(time.RFC3339))
@@ -45,7 +55,7 @@ func (t *taker) remark(m events.Message, turn events.Turn, results []events.Resu
 			return
 		}
 	}
-	if t.config.Log.Enabled(context.Background(), everyTurn) {
-		t.log(m).Log(context.Background(), everyTurn, "carried out a turn", "because", turn.Because, "commands", len(turn.Commands), "late", late, "failed", failed)
+	if x.config.Log.Enabled(context.Background(), everyTurn) {
+		x.log(m).Log(context.Background(), everyTurn, "carried out a turn", "because", turn.Because, "commands", len(turn.Commands), "late", late, "failed", failed)
 	}
 }

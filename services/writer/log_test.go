@@ -48,11 +48,11 @@ func TestWhatDoesNotSucceedIsLogged(t *testing.T) {
 	traced := func(turn *events.Turn) { turn.Trace.Parent = "00-" + id + "-00f067aa0ba902b7-00" }
 	s, log := newScene(t), &book{}
 	stop := s.writer(func(c *writer.Config) { c.Log = slog.New(slog.NewJSONHandler(log, nil)) })
-	s.store("web", traced, births("web", 1)...)
+	s.store("web", traced, creates("web", 1)...)
 	s.eventually("outcome of what succeeds", func() bool { return s.outcomes() == 1 })
 	at := s.store("db", traced, events.Command{Verb: events.VerbDelete, Kind: "secrets", Version: "v1", Namespace: "ns", Name: "x"})
 	s.eventually("outcome of what does not", func() bool { return s.outcomes() == 2 })
-	stop() // what is in hand is finished
+	stop() // what is in flight is finished
 	line := log.line(t, "a turn did not succeed")
 	if line == nil {
 		t.Fatal("it has no line")
@@ -65,7 +65,7 @@ func TestWhatDoesNotSucceedIsLogged(t *testing.T) {
 		}
 	}
 	if line := log.line(t, "carried out a turn"); line != nil {
-		t.Errorf("what succeeds has a line although nobody asked for it: %v", line)
+		t.Errorf("what succeeds has a line although none was asked for: %v", line)
 	}
 }
 
@@ -85,5 +85,26 @@ func TestARefusalPerRetryIsOneLine(t *testing.T) {
 	line := log.line(t, "a turn did not succeed")
 	if line["attempt"] != 1.0 || line["againIn"] != "5ms" || line["times"] != nil {
 		t.Errorf("the line is %v", line)
+	}
+}
+
+// That what was asked for is gone is an answer, and no failure. A command behind it that fails is one.
+func TestAnAnswerIsNoFailure(t *testing.T) {
+	t.Parallel()
+	s, log := newScene(t), &book{}
+	stop := s.writer(func(c *writer.Config) { c.Log = slog.New(slog.NewJSONHandler(log, nil)) })
+	gone := events.Command{Verb: events.VerbAsk, Kind: "persistentvolumes", Version: "v1", Name: "gone"}
+	s.store("asks", nil, gone)
+	if o := s.outcome("asks"); len(o.Results) != 1 || o.Results[0].Status != events.Absent {
+		t.Fatalf("the answer is %+v", o.Results)
+	}
+	s.store("asks-and-fails", nil, gone, events.Command{Verb: events.VerbPatch, Kind: "pods", Version: "v1", Namespace: "ns", Name: "gone", PatchType: "application/merge-patch+json", Body: json.RawMessage(`{}`)})
+	if o := s.outcome("asks-and-fails"); len(o.Results) != 2 || o.Results[1].OK() {
+		t.Fatalf("the answers are %+v", o.Results)
+	}
+	stop()
+	line := log.line(t, "a turn did not succeed")
+	if line == nil || line["key"] != "ns/asks-and-fails" || line["verb"] != "patch" {
+		t.Errorf("the first failure is %v", line)
 	}
 }

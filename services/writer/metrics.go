@@ -4,20 +4,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/millrace/millrace/pkg/events"
-	"github.com/millrace/millrace/pkg/events/era"
+	"github.com/millrace/millrace/pkg/events/storageepoch"
 	"github.com/millrace/millrace/services/writer/apply"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
 type metrics struct {
-	door    *apply.Metrics
-	results *prometheus.CounterVec
-	alarms  *prometheus.CounterVec
-	inHand  *prometheus.GaugeVec
-	lapses  prometheus.Counter
-	turns   *prometheus.HistogramVec
-	claims  *prometheus.CounterVec
-	strange prometheus.Counter
+	door     *apply.Metrics
+	results  *prometheus.CounterVec
+	alarms   *prometheus.CounterVec
+	inFlight *prometheus.GaugeVec
+	expiries prometheus.Counter
+	turns    *prometheus.HistogramVec
+	claims   *prometheus.CounterVec
+	strange  prometheus.Counter
 }
 
 // reasons are those of alarms, which are there from the start: the first alarm is
@@ -35,12 +35,12 @@ func newMetrics(controllers ...Profile) *metrics {
 			Name: "millrace_writer_alarms_total",
 			Help: "Messages that no honest reconciler writes: malformed and damaged turns and those without a good signature, likewise outcomes, and broken promises; and faults of this writer.",
 		}, []string{"controller", "reason"}),
-		inHand: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "millrace_writer_turns_in_hand",
+		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "millrace_writer_turns_in_flight",
 			Help: "Turns taken and not answered yet.",
 		}, []string{"controller"}),
-		lapses: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "millrace_writer_lapses_total",
+		expiries: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "millrace_writer_claim_expiries_total",
 			Help: "Times that this writer was stopped, starved or cut off for so long that others may have had what was in its hand.",
 		}),
 		claims: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -57,11 +57,11 @@ func newMetrics(controllers ...Profile) *metrics {
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}, []string{"controller", "lane"}),
 	}
-	for _, v := range era.Verdicts {
+	for _, v := range storageepoch.Verdicts {
 		m.claims.WithLabelValues(string(v))
 	}
 	for _, p := range controllers {
-		m.inHand.WithLabelValues(p.Name)
+		m.inFlight.WithLabelValues(p.Name)
 		for _, reason := range reasons {
 			m.alarms.WithLabelValues(p.Name, reason)
 		}
@@ -70,5 +70,5 @@ func newMetrics(controllers ...Profile) *metrics {
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return append(m.door.Collectors(), m.results, m.alarms, m.inHand, m.lapses, m.turns, m.claims, m.strange)
+	return append(m.door.Collectors(), m.results, m.alarms, m.inFlight, m.expiries, m.turns, m.claims, m.strange)
 }

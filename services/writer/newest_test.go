@@ -18,7 +18,7 @@ type numbered struct {
 func (n numbered) Attempt() int { return n.attempt }
 func (n numbered) Working()     { *n.working++ }
 
-// A turn that is delivered again while it is in hand is carried out once; the
+// A turn that is delivered again while it is in flight is carried out once; the
 // newest delivery is the one that is said to be worked on, and that is answered.
 func TestTheNewestDeliveryIsAnswered(t *testing.T) {
 	t.Parallel()
@@ -28,11 +28,11 @@ func TestTheNewestDeliveryIsAnswered(t *testing.T) {
 	carry := func() { carried++; <-hold }
 	h.take(at, numbered{attempt: 1, working: &first}, true, carry)
 	h.take(at, numbered{attempt: 2, working: &second}, false, carry)
-	deliveries, _ := h.beat()
+	deliveries, _ := h.heartbeat()
 	for _, d := range deliveries {
 		d.Working()
 	}
-	if first != 0 || second != 2 { // once when it came, once with the beat
+	if first != 0 || second != 2 { // once when it came, once with the heartbeat
 		t.Errorf("the first delivery was renewed %d times, the second %d times", first, second)
 	}
 	answered := 0

@@ -14,8 +14,8 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
-	"github.com/millrace/millrace/pkg/events/era"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/storageepoch"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/writer"
 	"github.com/millrace/millrace/services/writer/internal/fakeserver"
@@ -66,18 +66,18 @@ func TestARepetitionTakesTheTurnsPlace(t *testing.T) {
 	again := map[string]uint64{}
 	for i := range keys {
 		key := fmt.Sprint("web", i)
-		first := s.say(turnOf(t, key, nil, births(key, 3)...))
+		first := s.say(turnOf(t, key, nil, creates(key, 3)...))
 		s.api.Put(pods+key+"-0", "uid-0", map[string]any{"metadata": map[string]any{"name": key + "-0", "ownerReferences": []any{
 			map[string]any{"kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": true},
 		}}})
-		again[key] = s.say(turnOf(t, key, func(t *events.Turn) { t.Repeats = first }, births(key, 3)...))
+		again[key] = s.say(turnOf(t, key, func(t *events.Turn) { t.Repeats = first }, creates(key, 3)...))
 	}
 	s.writer()
 	for key, turn := range again {
 		o := s.outcomeOf(key, turn)
 		for i, want := range []events.Status{events.Unchanged, events.Applied, events.Applied} {
 			if o.Results[i].Status != want {
-				t.Errorf("birth %d of %s is %+v, want %s", i, key, o.Results[i], want)
+				t.Errorf("create %d of %s is %+v, want %s", i, key, o.Results[i], want)
 			}
 		}
 	}
@@ -89,17 +89,17 @@ func TestARepetitionTakesTheTurnsPlace(t *testing.T) {
 
 // A repetition that comes too late to be carried out says nevertheless what was
 // done of the turn.
-func TestARepetitionThatIsTooOldIsSurveyed(t *testing.T) {
+func TestARepetitionThatIsTooOldIsRechecked(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	s.writer()
-	at := s.say(turnOf(t, "done", nil, births("done", 1)...))
+	at := s.say(turnOf(t, "done", nil, creates("done", 1)...))
 	s.outcomeOf("done", at)
 	late := func(t *events.Turn) { t.Repeats, t.Now = at, t.Now.Add(-time.Hour) }
-	if r := s.outcomeOf("done", s.say(turnOf(t, "done", late, births("done", 1)...))).Results[0]; r.Status != events.Unchanged || r.UID == "" {
+	if r := s.outcomeOf("done", s.say(turnOf(t, "done", late, creates("done", 1)...))).Results[0]; r.Status != events.Unchanged || r.UID == "" {
 		t.Errorf("what was done is %+v", r)
 	}
-	if r := s.outcomeOf("not", s.say(turnOf(t, "not", late, births("not", 1)...))).Results[0]; r.Status != events.Refused || r.Reason != "TooOld" {
+	if r := s.outcomeOf("not", s.say(turnOf(t, "not", late, creates("not", 1)...))).Results[0]; r.Status != events.Refused || r.Reason != "TooOld" {
 		t.Errorf("what was not done is %+v", r)
 	}
 	if s.api.Created(pods+"done-0") != 1 || s.api.Created(pods+"not-0") != 0 {
@@ -113,7 +113,7 @@ func TestAgeIsThatOfTheBus(t *testing.T) {
 	t.Parallel()
 	for _, wrong := range []time.Duration{-time.Hour, 0, time.Hour} {
 		s := newScene(t)
-		old := s.say(turnOf(t, "old", nil, births("old", 1)...))
+		old := s.say(turnOf(t, "old", nil, creates("old", 1)...))
 		stored := time.Now()
 		s.eventually("age", func() bool { return time.Since(stored) > time.Second })
 		s.writer(func(c *writer.Config) {
@@ -134,7 +134,7 @@ func (s *scene) young() (o events.Outcome) {
 	s.Helper()
 	for n := 0; ; n++ {
 		key, began := fmt.Sprint("new-", n), time.Now()
-		o = s.outcomeOf(key, s.say(turnOf(s.T, key, nil, births(key, 1)...)))
+		o = s.outcomeOf(key, s.say(turnOf(s.T, key, nil, creates(key, 1)...)))
 		if o.OK() || o.Results[0].Reason != "TooOld" || time.Since(began) < time.Second {
 			return o
 		}
@@ -161,7 +161,7 @@ func TestATurnOfAnOldEpochIsRefused(t *testing.T) {
 		return func(t *events.Turn) { t.Seen, t.Epochs = events.Position{kinds.Pods.Name: 1}, epochs }
 	}
 	tell("900", 0)
-	before := s.outcomeOf("before", s.say(turnOf(t, "before", seen(nil), births("before", 1)...)))
+	before := s.outcomeOf("before", s.say(turnOf(t, "before", seen(nil), creates("before", 1)...)))
 	if epoch, ok := before.Epochs[kinds.Pods.Name]; !before.OK() || !ok || epoch != 0 {
 		t.Errorf("before the restore: %+v", before)
 	}
@@ -170,10 +170,10 @@ func TestATurnOfAnOldEpochIsRefused(t *testing.T) {
 	s.eventually("a turn of the old epoch refused", func() bool {
 		tries++ // the writer looks once a second
 		key := fmt.Sprint("old-", tries)
-		r := s.outcomeOf(key, s.say(turnOf(t, key, seen(nil), births(key, 1)...))).Results[0]
+		r := s.outcomeOf(key, s.say(turnOf(t, key, seen(nil), creates(key, 1)...))).Results[0]
 		return r.Status == events.Refused && r.Reason == "Stale" && s.api.Created(pods+key+"-0") == 0
 	})
-	after := s.outcomeOf("after", s.say(turnOf(t, "after", seen(events.Epochs{kinds.Pods.Name: 1}), births("after", 1)...)))
+	after := s.outcomeOf("after", s.say(turnOf(t, "after", seen(events.Epochs{kinds.Pods.Name: 1}), creates("after", 1)...)))
 	if !after.OK() || after.Epochs[kinds.Pods.Name] != 1 {
 		t.Errorf("after the restore: %+v", after)
 	}
@@ -192,9 +192,9 @@ func TestATurnWaitsAsSoonAsTheStorageIsSaidToHaveGoneBack(t *testing.T) {
 	tries := 0
 	s.eventually("a turn of the old epoch waiting", func() bool {
 		tries++ // the writer may not be listening yet
-		s.must(era.Say(s.bus, era.Claim{Epoch: 1, By: "watcher"}))
+		s.must(storageepoch.Say(s.bus, storageepoch.Claim{Epoch: 1, By: "watcher"}))
 		key := fmt.Sprint("old-", tries)
-		old = s.say(turnOf(t, key, nil, births(key, 1)...))
+		old = s.say(turnOf(t, key, nil, creates(key, 1)...))
 		for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 			if s.api.Created(pods+key+"-0") > 0 {
 				return false
@@ -214,7 +214,7 @@ func TestATurnWaitsAsSoonAsTheStorageIsSaidToHaveGoneBack(t *testing.T) {
 		t.Errorf("the turn of the old epoch: %+v", r)
 	}
 	anew := func(t *events.Turn) { t.Epochs = events.Epochs{kinds.Pods.Name: 1} }
-	if after := s.outcomeOf("after", s.say(turnOf(t, "after", anew, births("after", 1)...))); !after.OK() {
+	if after := s.outcomeOf("after", s.say(turnOf(t, "after", anew, creates("after", 1)...))); !after.OK() {
 		t.Errorf("after the restore: %+v", after)
 	}
 }
@@ -226,7 +226,7 @@ func TestADamagedTurnIsRefused(t *testing.T) {
 	s := newScene(t)
 	registry := prometheus.NewRegistry()
 	s.serve(registry)
-	m := events.Seal(turnOf(t, "web", nil, births("web", 1)...))
+	m := events.Seal(turnOf(t, "web", nil, creates("web", 1)...))
 	m.Data[len(m.Data)/2] ^= 1
 	at := s.say(m)
 	if r := s.outcomeOf("web", at).Results[0]; r.Status != events.Refused || r.Reason != "Damaged" {
@@ -243,7 +243,7 @@ func TestADamagedTurnIsRefused(t *testing.T) {
 func TestADamagedOutcomeIsNone(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
-	at := s.say(turnOf(t, "web", nil, births("web", 1)...))
+	at := s.say(turnOf(t, "web", nil, creates("web", 1)...))
 	m, err := events.EncodeJSON(events.Outcome{Controller: controller, Turn: at, Lane: events.Act, Key: events.Key{Namespace: "ns", Name: "web"}}, events.Trace{})
 	s.must(err)
 	m.Subject = subject.Outcome(controller, events.Act, events.Key{Namespace: "ns", Name: "web"})
@@ -306,12 +306,34 @@ func (c *tether) Put(ctx context.Context, m events.Message, id string) (uint64, 
 	return c.Bus.Put(ctx, m, id)
 }
 
+// Work loses what is on its way to a worker that is cut off, and then asks the bus for nothing
+// more, until it is there again: a server forgets what a connection that has ended asked for.
 func (c *tether) Work(ctx context.Context, w bus.Work, handle func(bus.Delivery)) error {
-	return c.Bus.Work(ctx, w, func(d bus.Delivery) {
-		if !c.cut.Load() { // what does not arrive comes again
+	for ctx.Err() == nil {
+		working, leave := context.WithCancel(ctx)
+		err := c.Bus.Work(working, w, func(d bus.Delivery) {
+			if c.cut.Load() { // what does not arrive comes again
+				leave()
+				return
+			}
 			handle(loose{d, c})
+		})
+		leave()
+		if err != nil {
+			return err
 		}
-	})
+		for c.cut.Load() && ctx.Err() == nil {
+			wait(ctx, 10*time.Millisecond)
+		}
+	}
+	return nil
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
 }
 
 // loose is a delivery whose answers do not arrive while its holder is cut off.
@@ -342,7 +364,7 @@ func TestAWriterThatIsCutOffLetsGo(t *testing.T) {
 		}
 	})
 	s.writer(func(c *writer.Config) { c.Bus = line })
-	at := s.say(turnOf(t, "web", nil, births("web", 3)...))
+	at := s.say(turnOf(t, "web", nil, creates("web", 3)...))
 	<-arrived
 	line.cut.Store(true)
 	s.writer() // the other one

@@ -24,7 +24,7 @@ func TestTheFirstHeartbeatIsProven(t *testing.T) {
 		t.Fatal(err)
 	}
 	starting := &Service{config: Config{Sign: signer}}
-	text := starting.signHeartbeat((events.Beat{Writer: "starting", Number: 1}).Encode())
+	text := starting.signHeartbeat((events.Heartbeat{Writer: "starting", Number: 1}).Encode())
 	there := &Service{config: Config{Outcomes: trust}}
 	there.time.told, there.time.heard = time.Now(), time.Now()
 	if err := there.heartbeatProven(text); err != nil {

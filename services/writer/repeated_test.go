@@ -1,10 +1,15 @@
 package writer
 
 import (
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
+	testingclock "k8s.io/utils/clock/testing"
+
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/subject"
 )
 
 // TestARepeatedFailureIsCounted: the first one is logged at once, further ones of the same
@@ -47,5 +52,69 @@ func TestARepeatedFailureIsCounted(t *testing.T) {
 	f.failed(web, quota, begin.Add(time.Hour+forgottenAfter))
 	if len(f.all) != 1 {
 		t.Errorf("what is not tried any more is remembered: %v", f.all)
+	}
+}
+
+// TestAFailureIsForgotten when it has not come again for twice the longest back-off: later than it
+// would be tried again.
+func TestAFailureIsForgotten(t *testing.T) {
+	t.Parallel()
+	for after, want := range map[time.Duration]int{2000 * time.Second: 3, 2000*time.Second + 1: 1} {
+		var f failing
+		begin := time.Unix(1_700_000_000, 0)
+		f.failed(turnsOf{controller: "a"}, cause{}, begin.Add(-time.Hour))
+		f.failed(turnsOf{controller: "a"}, cause{}, begin)
+		f.failed(turnsOf{controller: "b"}, cause{}, begin.Add(after))
+		if times, _, _ := f.failed(turnsOf{controller: "a"}, cause{}, begin.Add(after)); times != want {
+			t.Errorf("%v after the second failure the next one is number %d, want %d", after, times, want)
+		}
+	}
+}
+
+// TestWhatIsRemarked of a turn: that it did not succeed, and how often, unless it was only late; and
+// each turn where that is asked for.
+func TestWhatIsRemarked(t *testing.T) {
+	t.Parallel()
+	var text strings.Builder
+	now := testingclock.NewFakePassiveClock(time.Unix(1_700_000_000, 0))
+	w := anExecutor(t)
+	w.config.Clock = now
+	leveled := func(level slog.Level) {
+		w.config.Log = slog.New(slog.NewJSONHandler(&text, &slog.HandlerOptions{Level: level}))
+	}
+	turn := events.Turn{Controller: "rs", Key: events.Key{Namespace: "ns", Name: "web"}, Lane: events.Act, Commands: []events.Command{{Verb: events.VerbDelete}}}
+	result := func(status events.Status, reason string) []events.Result {
+		return []events.Result{{Status: status, Reason: reason}}
+	}
+	for i, step := range []struct {
+		level   slog.Level
+		after   time.Duration
+		results []events.Result
+		failed  string // what the line that says so has besides; "-": there is none
+		every   string // likewise
+	}{
+		{-3, 0, result(events.Applied, ""), "-", `"failed":false`},
+		{-3, 0, result(events.Refused, "Forbidden"), `"verb":"delete"`, "-"},
+		{-3, time.Second, result(events.Refused, "Forbidden"), "-", `"failed":true`},
+		{-3, time.Minute, result(events.Refused, "Forbidden"), `"times":3,"since":"`, "-"},
+		{-3, 0, result(events.Conflict, "Conflict"), "-", `"late":true`},
+		{-3, 0, result(events.Refused, "Stale"), "-", `"late":true`},
+		{-3, 0, result(events.Applied, ""), "-", `"late":false`},
+		{-3, 0, result(events.Refused, "Forbidden"), `"attempt":0`, "-"},
+		{-2, 0, result(events.Applied, ""), "-", "-"},
+	} {
+		leveled(step.level)
+		now.SetTime(now.Now().Add(step.after))
+		text.Reset()
+		w.remark(events.Message{Subject: subject.Turn("rs", turn.Lane, turn.Key)}, turn, step.results)
+		for message, want := range map[string]string{"a turn did not succeed": step.failed, "carried out a turn": step.every} {
+			said := strings.Contains(text.String(), message)
+			if said != (want != "-") || said && !strings.Contains(text.String(), want) {
+				t.Errorf("step %d: the log is %s, want a line %q with %s", i, text.String(), message, want)
+			}
+		}
+		if strings.Contains(text.String(), `"times":1,`) {
+			t.Errorf("step %d: a first failure has been counted: %s", i, text.String())
+		}
 	}
 }

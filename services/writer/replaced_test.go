@@ -25,7 +25,7 @@ func TestTheOutcomeOfALostTurnSettlesNoOther(t *testing.T) {
 		"of the one before":     {now.Add(-time.Second), false},
 		"of an older version's": {time.Time{}, true},
 	} {
-		w, key := aTaker(t), events.Key{Namespace: "ns", Name: "web"}
+		w, key := anExecutor(t), events.Key{Namespace: "ns", Name: "web"}
 		put := func(body any, on string) events.Message {
 			t.Helper()
 			m, err := events.EncodeJSON(body, events.Trace{})

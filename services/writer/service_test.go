@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -38,7 +39,7 @@ type scene struct {
 	api *fakeserver.Server
 	// started is told of every writer that is made; may be nil.
 	started func(*writer.Service)
-	// service is the writer of a story that is judged, and foreseen how often its beats come
+	// service is the writer of a story that is judged, and foreseen how often its heartbeats come
 	// back too late in it.
 	service  *writer.Service
 	foreseen float64
@@ -92,7 +93,7 @@ func (s *scene) writer(change ...func(*writer.Config)) (stop func()) {
 	return stop
 }
 
-func births(key string, n int) []events.Command {
+func creates(key string, n int) []events.Command {
 	body := json.RawMessage(`{"metadata":{"ownerReferences":[{"kind":"ReplicaSet","name":"web","uid":"rs","controller":true}]}}`)
 	about := corev1.ObjectReference{Kind: "ReplicaSet", APIVersion: "apps/v1", Namespace: "ns", Name: key, UID: "rs"}
 	var commands []events.Command
@@ -165,7 +166,7 @@ func TestATurnIsCarriedOutAndTold(t *testing.T) {
 	s := newScene(t)
 	s.writer()
 	decided := time.Now().Add(time.Hour) // by a clock that is ahead of the writer's
-	sequence := s.store("web", func(t *events.Turn) { t.Now = decided }, births("web", 3)...)
+	sequence := s.store("web", func(t *events.Turn) { t.Now = decided }, creates("web", 3)...)
 	o := s.outcome("web")
 	if o.Turn != sequence || !o.OK() || len(o.Results) != 3 || !o.Decided.Equal(decided) || !o.At.Before(decided) {
 		t.Fatalf("the outcome is %+v", o)
@@ -175,16 +176,25 @@ func TestATurnIsCarriedOutAndTold(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
-	s.eventually("Event for each birth", func() bool { return strings.Count(strings.Join(s.api.Paths(), "\n"), told) == 3 })
+	for _, r := range s.api.Requests() {
+		if as := r.Header.Get("Impersonate-User"); r.Method == http.MethodPost && as != "system:serviceaccount:kube-system:"+controller {
+			t.Errorf("%s is made as %q", r.Path, as)
+		}
+	}
+	s.eventually("Event for each create", func() bool { return strings.Count(strings.Join(s.api.Paths(), "\n"), told) == 3 })
 	for _, path := range s.api.Paths() {
-		if event := s.api.Get(path); strings.HasPrefix(path, told) && !strings.HasPrefix(fmt.Sprint(event["message"]), "Created pod: web-") {
+		event := s.api.Get(path)
+		if source, _ := event["source"].(map[string]any); strings.HasPrefix(path, told) && source["component"] != controller {
+			t.Errorf("told by %v", source)
+		}
+		if strings.HasPrefix(path, told) && !strings.HasPrefix(fmt.Sprint(event["message"]), "Created pod: web-") {
 			t.Errorf("told %v", event["message"])
 		}
 	}
 }
 
 // Two writers share the turns; the API server loses answers; one writer is cut
-// off in the middle. Every turn has one outcome, every birth happens once.
+// off in the middle. Every turn has one outcome, every create happens once.
 func TestWritersShareAndSurviveEachOther(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -197,7 +207,7 @@ func TestWritersShareAndSurviveEachOther(t *testing.T) {
 	s.writer()
 	for i := range keys {
 		key := fmt.Sprintf("web%d", i)
-		s.store(key, nil, births(key, each)...)
+		s.store(key, nil, creates(key, each)...)
 	}
 	s.eventually("work done", func() bool { return s.outcomes() > 3 })
 	stop()
@@ -242,14 +252,14 @@ func TestTurnsThatMayNotAct(t *testing.T) {
 			if story.live != nil {
 				s.delta(*story.live)
 			}
-			s.store("web", story.change, births("web", 1)...)
+			s.store("web", story.change, creates("web", 1)...)
 			s.writer()
 			o := s.outcome("web")
 			if r := o.Results[0]; r.Reason != story.reason || r.OK() != (story.reason == "") {
 				t.Errorf("%+v", r)
 			}
-			if born := s.api.Created(pods+"web-0") == 1; born != (story.reason == "") {
-				t.Errorf("born: %v", born)
+			if created := s.api.Created(pods+"web-0") == 1; created != (story.reason == "") {
+				t.Errorf("created: %v", created)
 			}
 		})
 	}
@@ -285,7 +295,7 @@ func TestWhatIsNotCarriedOut(t *testing.T) {
 	_, err = s.bus.Put(t.Context(), parked, "parked")
 	s.must(err)
 
-	old := s.store("settled", func(t *events.Turn) { t.Now = t.Now.Add(-time.Hour) }, births("settled", 1)...)
+	old := s.store("settled", func(t *events.Turn) { t.Now = t.Now.Add(-time.Hour) }, creates("settled", 1)...)
 	done, err := events.EncodeJSON(events.Outcome{Controller: controller, Turn: old}, events.Trace{})
 	s.must(err)
 	done.Subject = subject.Outcome(controller, events.Act, events.Key{Namespace: "ns", Name: "settled"})
@@ -293,7 +303,7 @@ func TestWhatIsNotCarriedOut(t *testing.T) {
 	s.must(err)
 	s.redeliver(2)
 
-	s.store("web", nil, births("web", 1)...)
+	s.store("web", nil, creates("web", 1)...)
 	s.writer()
 	s.outcome("web")
 	s.eventually("answer to what was redelivered", func() bool { return s.unanswered() == 0 })
@@ -332,7 +342,7 @@ func TestSwitchedOff(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	s.writer(func(c *writer.Config) { c.Mode = writer.Off })
-	s.store("web", nil, births("web", 2)...)
+	s.store("web", nil, creates("web", 2)...)
 	for _, r := range s.outcome("web").Results {
 		if r.Status != events.Refused || r.Reason != "Off" {
 			t.Errorf("%+v", r)
@@ -367,10 +377,144 @@ func TestConfigurationsThatCannotBe(t *testing.T) {
 		"no bus":     {REST: &rest.Config{Host: "127.0.0.1"}},
 		"no address": {Bus: b},
 		"mode":       {REST: &rest.Config{Host: "127.0.0.1"}, Bus: b, Mode: "never"},
+		"nameless":   {REST: &rest.Config{Host: "127.0.0.1"}, Bus: b, Controllers: []writer.Profile{{}}},
 		"twice":      {REST: &rest.Config{Host: "127.0.0.1"}, Bus: b, Controllers: []writer.Profile{{Name: "a"}, {Name: "a"}}},
 	} {
 		if _, err := writer.New(c); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
+	}
+	for _, mode := range []writer.Mode{"", writer.Apply, writer.DryRun, writer.Off} {
+		if _, err := writer.New(writer.Config{REST: &rest.Config{Host: "127.0.0.1"}, Bus: b, Mode: mode}); err != nil {
+			t.Errorf("mode %q: %v", mode, err)
+		}
+	}
+}
+
+// failing is a bus that fails in one thing.
+type failing struct {
+	bus.Bus
+	streams, clock, work error
+}
+
+var errDown = errors.New("the disk is full")
+
+func (f failing) EnsureController(ctx context.Context, name string) error {
+	return cmp.Or(f.streams, f.Bus.EnsureController(ctx, name))
+}
+
+func (f failing) StreamState(ctx context.Context, stream string) (bus.State, error) {
+	state, err := f.Bus.StreamState(ctx, stream)
+	return state, cmp.Or(f.clock, err)
+}
+
+func (f failing) Work(ctx context.Context, w bus.Work, handle func(bus.Delivery)) error {
+	if f.work != nil {
+		return f.work
+	}
+	return f.Bus.Work(ctx, w, handle)
+}
+
+// A writer that cannot use the bus ends, says why, and says so where its health is asked for.
+func TestAWriterEndsWithoutItsBus(t *testing.T) {
+	t.Parallel()
+	for want, f := range map[string]failing{
+		"make the streams of " + controller: {streams: errDown}, "read the clock of the bus": {clock: errDown}, "read turns": {work: errDown},
+	} {
+		f.Bus = memory.New(memory.Options{})
+		service, err := writer.New(writer.Config{REST: &rest.Config{Host: "http://api.invalid"}, Bus: f, Mode: writer.Off, Controllers: []writer.Profile{{Name: controller}}, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := service.Run(t.Context()); !errors.Is(err, errDown) || !strings.Contains(err.Error(), want) {
+			t.Errorf("it ends with %v, want %q", err, want)
+		}
+		if err := service.Checks()["writer"](); err == nil || want != "read turns" && !errors.Is(err, errDown) {
+			t.Errorf("%s: and then it is ready, or says %v", want, err)
+		}
+		_ = f.Bus.Close()
+	}
+}
+
+// A writer is ready while it takes turns.
+func TestAWriterIsReadyWhileItTakesTurns(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	s.started = func(w *writer.Service) { s.service = w }
+	stop := s.writer()
+	ready := s.service.Checks()["writer"]
+	s.eventually("ready writer", func() bool { return ready() == nil })
+	stop()
+	if err := ready(); err == nil || err.Error() != "stopped" {
+		t.Errorf("when it has stopped: %v", err)
+	}
+}
+
+// asking is a bus that keeps how turns are asked for, and counts how often it is asked where a kind
+// stands.
+type asking struct {
+	bus.Bus
+	works chan bus.Work
+	pods  atomic.Int64
+}
+
+func (a *asking) Work(ctx context.Context, w bus.Work, handle func(bus.Delivery)) error {
+	select {
+	case a.works <- w:
+	default:
+	}
+	return a.Bus.Work(ctx, w, handle)
+}
+
+func (a *asking) StreamState(ctx context.Context, stream string) (bus.State, error) {
+	if stream == subject.StateStream(kinds.Pods.Name) {
+		a.pods.Add(1)
+	}
+	return a.Bus.StreamState(ctx, stream)
+}
+
+// Twice as many turns are taken as are carried out at a time; the epochs that they rest on are kept at
+// hand.
+func TestHowTurnsAreTaken(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	line := &asking{Bus: s.bus, works: make(chan bus.Work, 1)}
+	s.writer(func(c *writer.Config) {
+		c.Bus, c.Since, c.Concurrent = line, time.Minute, map[string]int{controller: 3}
+	})
+	if w := <-line.works; w.Stream != subject.TurnStream(controller) || w.Durable != "writer" || w.AckWait != time.Second || w.MaxPending != 6 || w.Since != time.Minute || w.Known == nil {
+		t.Errorf("turns are asked for as %+v", w)
+	}
+	s.must(s.bus.EnsureKind(t.Context(), kinds.Pods.Kind))
+	s.store("web", func(t *events.Turn) { t.Seen = events.Position{kinds.Pods.Name: 1} }, creates("web", 1)...)
+	s.outcome("web")
+	before := line.pods.Load()
+	s.eventually("look at the epoch of pods", func() bool { return line.pods.Load() > before+1 })
+}
+
+// What is in flight when the writer stops is finished, if that does not take too long.
+func TestAWriterFinishesWhatItHas(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	arrived, goOn := make(chan struct{}), make(chan struct{})
+	var posts atomic.Int64
+	s.api.Hold(func(r fakeserver.Request) {
+		if r.Method == http.MethodPost && posts.Add(1) == 1 {
+			close(arrived)
+			<-goOn
+		}
+	})
+	s.started = func(w *writer.Service) { s.service = w }
+	stop := s.writer(func(c *writer.Config) { c.Drain = 5 * time.Minute })
+	s.store("web", nil, creates("web", 1)...)
+	<-arrived
+	ended := make(chan struct{})
+	go func() { stop(); close(ended) }()
+	ready := s.service.Checks()["writer"]
+	s.eventually("end of taking turns", func() bool { return ready() != nil })
+	close(goOn)
+	<-ended
+	if outcomes := s.outcomes(); outcomes != 1 || s.api.Created(pods+"web-0") != 1 {
+		t.Errorf("%d outcomes, and the pod was made %d times", outcomes, s.api.Created(pods+"web-0"))
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
-	"github.com/millrace/millrace/pkg/events/roster"
+	"github.com/millrace/millrace/pkg/events/membership"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -19,31 +19,31 @@ const heardBy = 300 * time.Millisecond
 
 // share is a writer's share of the turns: those of the controllers that fall to
 // it. A writer that is cut off from the API server leaves the turns to those that
-// are not, also those that it has in hand.
+// are not, also those that it has in flight.
 type share struct {
-	roster.Ranked
+	membership.Ranked
 
 	mu   sync.Mutex
 	left bool            // the turns are left to others
-	hand context.Context // of the turns in hand; nil before the first
+	hand context.Context // of the turns in flight; nil before the first
 	drop context.CancelFunc
 }
 
-// newShare shares with the other writers that the roster hears. Service and bus of the roster
-// are filled in.
-func newShare(b bus.Bus, config roster.Config) *share {
+// newShare shares with the other writers that the membership hears. The service and the bus of its
+// configuration are filled in.
+func newShare(b bus.Bus, config membership.Config) *share {
 	config.Bus, config.Service = b, events.Writers
-	return &share{Ranked: roster.Ranked{Bus: b, Of: func(w bus.Work) string { return w.Stream }, Roster: roster.New(config)}}
+	return &share{Ranked: membership.Ranked{Bus: b, Of: func(w bus.Work) string { return w.Stream }, Membership: membership.New(config)}}
 }
 
 // run takes part until the context ends.
 func (s *share) run(ctx context.Context) {
 	var talking sync.WaitGroup
 	defer talking.Wait()
-	talking.Go(func() { s.Roster.Run(ctx) })
+	talking.Go(func() { s.Membership.Run(ctx) })
 	for ctx.Err() == nil {
-		changed := s.Roster.Changed()
-		s.leave(s.Roster.Unfit() && s.Roster.Others() > 0)
+		changed := s.Membership.Changed()
+		s.leave(s.Membership.Unfit() && s.Membership.Others() > 0)
 		select {
 		case <-ctx.Done():
 		case <-changed:
@@ -51,7 +51,7 @@ func (s *share) run(ctx context.Context) {
 	}
 }
 
-// leave says whether the turns are left to others. What is in hand is interrupted, so
+// leave says whether the turns are left to others. What is in flight is interrupted, so
 // that it is handed back. The writer that gets it finds out first what has been done of
 // it.
 func (s *share) leave(left bool) {
@@ -64,8 +64,8 @@ func (s *share) leave(left bool) {
 	}
 }
 
-// holding is the context of a turn that is taken in hand now. It ends with all, or when
-// the turns in hand are left to others. While they are, there is none: a turn that was
+// holding is the context of a turn that is taken now. It ends with all, or when
+// the turns in flight are left to others. While they are, there is none: a turn that was
 // on its way here is not to be taken.
 func (s *share) holding(all context.Context) (hand context.Context, takes bool) {
 	s.mu.Lock()
@@ -108,10 +108,10 @@ func (a activity) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements [prometheus.Collector].
 func (a activity) Collect(out chan<- prometheus.Metric) {
-	out <- prometheus.MustNewConstMetric(membersDesc, prometheus.GaugeValue, float64(a.share.Roster.Members()))
+	out <- prometheus.MustNewConstMetric(membersDesc, prometheus.GaugeValue, float64(a.share.Membership.Members()))
 	for _, p := range a.controllers {
 		value := 0.0
-		if a.share.Roster.First(subject.TurnStream(p.Name)) {
+		if a.share.Membership.First(subject.TurnStream(p.Name)) {
 			value = 1
 		}
 		out <- prometheus.MustNewConstMetric(activeDesc, prometheus.GaugeValue, value, p.Name)

@@ -13,7 +13,7 @@ import (
 )
 
 // TestAWriterWithoutAnAPIServerLeavesTheTurnsToOthers: its connections are cut
-// without a word, with a turn in hand. The other one carries out that turn and
+// without a word, with a turn in flight. The other one carries out that turn and
 // those that come later, and each effect is there once.
 func TestAWriterWithoutAnAPIServerLeavesTheTurnsToOthers(t *testing.T) {
 	t.Parallel()
@@ -30,7 +30,7 @@ func TestAWriterWithoutAnAPIServerLeavesTheTurnsToOthers(t *testing.T) {
 		})
 	}
 	// While they come to know each other, and one of them has not found the API server yet,
-	// the turns may be somebody's to whom they do not fall.
+	// a writer may have turns that do not fall to it.
 	first, divided := 0, time.Now()
 	s.eventually("division of the turns", func() bool {
 		of := 0
@@ -43,15 +43,15 @@ func TestAWriterWithoutAnAPIServerLeavesTheTurnsToOthers(t *testing.T) {
 		}
 		return time.Since(divided) > 2*time.Second
 	})
-	s.store("before", nil, births("before", 1)...)
+	s.store("before", nil, creates("before", 1)...)
 	s.outcome("before")
 	cut[first].Store(true)
-	s.store("in-hand", nil, births("in-hand", 2)...)
-	s.outcome("in-hand")
-	s.store("after", nil, births("after", 1)...)
+	s.store("in-flight", nil, creates("in-flight", 2)...)
+	s.outcome("in-flight")
+	s.store("after", nil, creates("after", 1)...)
 	s.outcome("after")
 	s.eventually("turns that fall to the writer with an API server", func() bool { return !active(t, services[first]) && active(t, services[1-first]) })
-	for _, name := range []string{"before-0", "in-hand-0", "in-hand-1", "after-0"} {
+	for _, name := range []string{"before-0", "in-flight-0", "in-flight-1", "after-0"} {
 		if n := s.api.Created(pods + name); n != 1 {
 			t.Errorf("%s was created %d times", name, n)
 		}
@@ -77,7 +77,7 @@ func active(t *testing.T, w *writer.Service) bool {
 	return false
 }
 
-// wire is a connection that can be cut: nothing comes through, and nobody is told.
+// wire is a connection that can be cut: nothing comes through, and neither end is told.
 type wire struct {
 	net.Conn
 	cut *atomic.Bool

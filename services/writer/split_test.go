@@ -28,7 +28,7 @@ func TestWritersOfDisjointControllersWorkSideBySide(t *testing.T) {
 	}
 	const keys = 30
 	for i := range keys {
-		s.store(fmt.Sprint("web", i), nil, births(fmt.Sprint("web", i), 1)...)
+		s.store(fmt.Sprint("web", i), nil, creates(fmt.Sprint("web", i), 1)...)
 		s.storeOf(another, fmt.Sprint("job", i))
 		if i == keys/2 {
 			s.eventually("outcomes", func() bool { return s.outcomes() > 3 })
@@ -57,7 +57,7 @@ func TestWritersOfDisjointControllersWorkSideBySide(t *testing.T) {
 // storeOf stores a turn of a controller that makes one pod.
 func (s *scene) storeOf(name, key string) {
 	s.Helper()
-	turn := events.Turn{Controller: name, Key: events.Key{Namespace: "ns", Name: key}, Lane: events.Act, Now: time.Now(), Commands: births(key, 1)}
+	turn := events.Turn{Controller: name, Key: events.Key{Namespace: "ns", Name: key}, Lane: events.Act, Now: time.Now(), Commands: creates(key, 1)}
 	turn.Pack()
 	m, err := events.EncodeJSON(turn, turn.Trace)
 	s.must(err)

@@ -9,8 +9,8 @@ import (
 )
 
 // traced begins the span of a turn, which the context carries to its requests.
-func (t *taker) traced(ctx context.Context, d bus.Delivery, turn events.Turn) (context.Context, *trace.Span) {
-	span := t.config.Trace.Carry(d.Message(), turn, d.Attempt())
+func (x *executor) traced(ctx context.Context, d bus.Delivery, turn events.Turn) (context.Context, *trace.Span) {
+	span := x.config.Trace.Carry(d.Message(), turn, d.Attempt())
 	return trace.With(ctx, span), span
 }
 

@@ -54,7 +54,7 @@ func (s *scene) heard() func() []trace.Write {
 		})
 	}()
 	s.eventually("listener", func() bool { // what is said before that is lost
-		s.must(s.bus.Say(trace.Writes, trace.Roll{Writer: "nobody", Open: []string{}}.Encode()))
+		s.must(s.bus.Say(trace.Writes, trace.Roll{Writer: "another", Open: []string{}}.Encode()))
 		mu.Lock()
 		defer mu.Unlock()
 		return listening
@@ -66,9 +66,9 @@ func (s *scene) heard() func() []trace.Write {
 	}
 }
 
-// quietBirths are births that nobody is told of: an Event is a write as well.
-func quietBirths(key string, n int) []events.Command {
-	commands := births(key, n)
+// quietCreates are creates that no watcher is told of: an Event is a write as well.
+func quietCreates(key string, n int) []events.Command {
+	commands := creates(key, n)
 	for i := range commands {
 		commands[i].OnApplied, commands[i].OnFailed = nil, nil
 	}
@@ -95,14 +95,14 @@ func TestARequestIsInTheTraceOfItsTurn(t *testing.T) {
 		return fakeserver.Fault{}
 	})
 	s.writer(tracedBy(r, trace.Limits{}))
-	sequence := s.store("web", func(turn *events.Turn) { turn.Trace = events.Trace{Parent: sent, Hops: 2} }, quietBirths("web", 2)...)
+	sequence := s.store("web", func(turn *events.Turn) { turn.Trace = events.Trace{Parent: sent, Writes: 2} }, quietCreates("web", 2)...)
 	o := s.outcome("web")
 	s.eventually("span of the turn", func() bool { return len(r.Named("process TURN_"+controller)) == 1 })
 	turn := r.Named("process TURN_" + controller)[0]
-	if turn.Parent.SpanID().String() != "b7ad6b7169203331" || turn.Attributes[trace.Sequence] != fmt.Sprint(sequence) {
+	if turn.Parent.SpanID().String() != "b7ad6b7169203331" || turn.Attributes[trace.Sequence] != fmt.Sprint(sequence) || turn.Attributes[trace.Outcome] != "applied" || turn.Failure != "" {
 		t.Errorf("the turn's span is %+v", turn)
 	}
-	if got := trace.Context(o.Trace).SpanID(); got != turn.Context.SpanID() || o.Trace.Hops != 2 {
+	if got := trace.Context(o.Trace).SpanID(); got != turn.Context.SpanID() || o.Trace.Writes != 2 {
 		t.Errorf("the outcome goes on behind %v as %+v", got, o.Trace)
 	}
 	requests := r.Named(creating)
@@ -137,7 +137,7 @@ func TestCommandsBeyondTheLimitHaveTracesOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	s, r := newScene(t), tracetest.New()
 	s.writer(tracedBy(r, trace.Limits{Fanout: 2}))
-	s.store("web", func(turn *events.Turn) { turn.Trace = events.Trace{Parent: sent} }, quietBirths("web", 5)...)
+	s.store("web", func(turn *events.Turn) { turn.Trace = events.Trace{Parent: sent} }, quietCreates("web", 5)...)
 	s.outcome("web")
 	s.eventually("span of the turn", func() bool { return len(r.Named("process TURN_"+controller)) == 1 })
 	want := "(orphan) writer: process TURN_" + controller + "\n  writer: " + creating + " ×2\nwriter: " + creating + " [1 links] ×3\n"
@@ -146,18 +146,18 @@ func TestCommandsBeyondTheLimitHaveTracesOfTheirOwn(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotSampledIsToldOf nevertheless, and has no span; without traces nobody
-// is told.
+// TestWhatIsNotSampledIsToldOf nevertheless, and has no span; without traces no
+// watcher is told.
 func TestWhatIsNotSampledIsToldOf(t *testing.T) {
 	t.Parallel()
 	s, r := newScene(t), tracetest.New()
 	heard := s.heard()
 	stop := s.writer()
-	s.store("silent", nil, quietBirths("silent", 1)...)
+	s.store("silent", nil, quietCreates("silent", 1)...)
 	s.outcome("silent")
 	stop()
 	s.writer(tracedBy(r, trace.Limits{}))
-	s.store("web", nil, quietBirths("web", 1)...)
+	s.store("web", nil, quietCreates("web", 1)...)
 	o := s.outcome("web")
 	s.eventually("the write is told of", func() bool { return len(heard()) > 0 })
 	if w := heard(); len(w) != 1 || w[0].UID != o.Results[0].UID || w[0].Trace != (events.Trace{}) || len(r.Spans()) != 0 {
@@ -200,7 +200,7 @@ func TestAWriteThatIsRefusedIsToldToHaveEnded(t *testing.T) {
 		})
 	}()
 	s.eventually("listener", func() bool { // what is said before that is lost
-		s.must(s.bus.Say(trace.Writes, trace.Roll{Writer: "nobody", Open: []string{}}.Encode()))
+		s.must(s.bus.Say(trace.Writes, trace.Roll{Writer: "another", Open: []string{}}.Encode()))
 		return len(listening) > 0
 	})
 	s.api.Break(func(q fakeserver.Request) fakeserver.Fault {
@@ -210,7 +210,7 @@ func TestAWriteThatIsRefusedIsToldToHaveEnded(t *testing.T) {
 		return fakeserver.Fault{}
 	})
 	s.writer(tracedBy(r, trace.Limits{}))
-	s.store("web", func(turn *events.Turn) { turn.Trace = events.Trace{Parent: sent} }, quietBirths("web", 1)...)
+	s.store("web", func(turn *events.Turn) { turn.Trace = events.Trace{Parent: sent} }, quietCreates("web", 1)...)
 	s.outcome("web")
 	begun, ended := <-said, <-said
 	if !begun.Begins || begun.ID == "" || begun.About.Kind != "pods" || begun.About.Name == "" {
@@ -233,7 +233,7 @@ func TestAnotherDeliveryIsAnotherSpan(t *testing.T) {
 		}
 	})
 	stop := s.writer(tracedBy(r, trace.Limits{}), func(c *writer.Config) { c.Drain = 1 })
-	s.store("web", func(turn *events.Turn) { turn.Trace = events.Trace{Parent: sent} }, quietBirths("web", 1)...)
+	s.store("web", func(turn *events.Turn) { turn.Trace = events.Trace{Parent: sent} }, quietCreates("web", 1)...)
 	<-taken
 	stop() // it hands the turn back
 	close(held)

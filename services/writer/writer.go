@@ -19,7 +19,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
-	"github.com/millrace/millrace/pkg/events/roster"
+	"github.com/millrace/millrace/pkg/events/membership"
 	"github.com/millrace/millrace/pkg/events/sign"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/pkg/events/trace"
@@ -76,18 +76,22 @@ type Config struct {
 	Impersonate bool
 	// MaxInFlight bounds the requests under way; 0 means 200.
 	MaxInFlight int
+	// QPS bounds the requests of each controller in a second, and Burst those that follow each
+	// other at once; 0 or less is no bound.
+	QPS   float32
+	Burst int
 	// Concurrent bounds the turns of a controller that are carried out at once;
 	// a controller without an entry has 50.
 	Concurrent map[string]int
 	// MaxAge is how old a turn may be to be carried out; 0 means 2 minutes.
 	MaxAge time.Duration
 	// Since is how far back turns are delivered when the bus has forgotten which
-	// have been; 0 means 30 s. A desk that waits for the outcome of an older one
+	// have been; 0 means 30 s. An engine that waits for the outcome of an older one
 	// stores it again.
 	Since time.Duration
 	// Patience is how long a command is tried again; 0 means 30 s.
 	Patience time.Duration
-	// Drain is how long the turns in hand may take when the writer stops; 0
+	// Drain is how long the turns in flight may take when the writer stops; 0
 	// means 10 s.
 	Drain time.Duration
 	// Mint makes the tokens of service accounts; nil makes none, and their commands are
@@ -116,26 +120,26 @@ type Config struct {
 
 const (
 	durable = "writer"
-	// deafness is how long beats may stay away before the writer is not ready.
-	deafness          = 5 * time.Second
+	// heartbeatTimeout is how long heartbeats may stay away before the writer is not ready.
+	heartbeatTimeout  = 5 * time.Second
 	defaultConcurrent = 50
-	// ahead is how many turns are in hand for each that may be carried out.
+	// ahead is how many turns are in flight for each that may be carried out.
 	ahead = 2
 )
 
 // Service is a writer.
 type Service struct {
-	config   Config
-	door     *apply.Door
-	teller   *apply.Teller
-	metrics  *metrics
-	flights  *flights
-	crier    *crier // nil without traces
-	epochs   *epochs
-	time     busTime
-	share    *share
-	failing  failing
-	unsigned rate.Sometimes // how often the log tells of heartbeats that count as not said
+	config    Config
+	door      *apply.Door
+	teller    *apply.Teller
+	metrics   *metrics
+	flights   *flights
+	announcer *announcer // nil without traces
+	epochs    *epochs
+	time      busTime
+	share     *share
+	failing   failing
+	unsigned  rate.Sometimes // how often the log tells of heartbeats that count as not said
 
 	mu   sync.Mutex
 	idle error // why no turns are taken; nil while they are
@@ -167,11 +171,11 @@ func New(c Config) (*Service, error) {
 		actors = append(actors, p.actor())
 	}
 	m, id := newMetrics(c.Controllers...), rand.Text()
-	cries := newCrier(c, id)
+	announcer := newAnnouncer(c, id)
 	door, err := apply.New(apply.Config{
 		REST: c.REST, Impersonate: c.Impersonate, DryRun: c.Mode == DryRun,
-		MaxInFlight: c.MaxInFlight, Patience: c.Patience, Known: bearers(c.Bus), Metrics: m.door,
-		Trace: c.Trace, Tell: cries.teller(), Mint: c.Mint, Authority: c.Authority, Types: c.Types, Hides: hiding(c.Bus, c.Clock), Panicked: m.panicked(c.Log),
+		MaxInFlight: c.MaxInFlight, QPS: c.QPS, Burst: c.Burst, Patience: c.Patience, Known: previousObjects(c.Bus), Metrics: m.door,
+		Trace: c.Trace, Tell: announcer.teller(), Mint: c.Mint, Authority: c.Authority, Types: c.Types, Hides: hiding(c.Bus, c.Clock), Panicked: m.panicked(c.Log),
 	}, actors)
 	if err != nil {
 		return nil, fmt.Errorf("make a writer: %w", err)
@@ -181,10 +185,10 @@ func New(c Config) (*Service, error) {
 		probe = func(context.Context) error { return nil } // it needs none
 	}
 	s := &Service{
-		unsigned: rate.Sometimes{Interval: 10 * time.Second}, config: c, door: door, teller: apply.NewTeller(door, c.Clock), metrics: m, flights: newFlights(id, m), crier: cries,
+		unsigned: rate.Sometimes{Interval: 10 * time.Second}, config: c, door: door, teller: apply.NewTeller(door, c.Clock), metrics: m, flights: newFlights(id, m), announcer: announcer,
 		epochs: newEpochs(c.Bus), idle: errors.New("not started"),
 	}
-	replicas := roster.Config{ID: id, Reach: probe, Sign: s.signHeartbeat}
+	replicas := membership.Config{ID: id, Reach: probe, Sign: s.signHeartbeat}
 	if s.flights.sign = s.signHeartbeat; c.Sign != nil || c.Outcomes != nil {
 		s.flights.signed, replicas.Signed = s.signedHeartbeat, s.signedHeartbeat
 	}
@@ -228,21 +232,23 @@ func (p *Profile) actor() apply.Actor {
 	return apply.Actor{Controller: p.Name, Identity: p.Identity}
 }
 
-// Run carries out turns until the context ends, then finishes what is in hand.
+// Run carries out turns until the context ends, then finishes what is in flight.
 //
 // Errors: the bus cannot be used.
 func (s *Service) Run(ctx context.Context) error {
-	// What is in hand outlives ctx by the drain.
+	// What is in flight outlives ctx by the drain.
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
+	sharing, leave := context.WithCancel(ctx)
 	var background sync.WaitGroup
 	background.Go(func() { s.teller.Run(working) })
-	background.Go(func() { s.share.run(ctx) })
+	background.Go(func() { s.share.run(sharing) })
 	background.Go(func() { s.epochs.keep(working) })
 	background.Go(func() { s.shareEpochs(working) })
 	background.Go(func() { s.flights.keep(working, s.config.Bus, s.config.Log) })
-	background.Go(func() { s.crier.keep(working) })
+	background.Go(func() { s.announcer.keep(working) })
 	defer background.Wait()
 	defer stop()
+	defer leave()
 
 	for _, p := range s.config.Controllers {
 		if err := s.config.Bus.EnsureController(ctx, p.Name); err != nil {
@@ -259,7 +265,7 @@ func (s *Service) Run(ctx context.Context) error {
 	s.become(nil)
 	readers, reading := errgroup.WithContext(ctx)
 	for i := range s.config.Controllers {
-		t := s.taker(&s.config.Controllers[i])
+		t := s.executor(&s.config.Controllers[i])
 		most := ahead * cap(t.slots)
 		s.flights.limit(t.profile.Name, most)
 		readers.Go(func() error {
@@ -301,12 +307,12 @@ func (s *Service) Checks() map[string]func() error {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if s.idle == nil && s.flights.deaf() {
-				return fmt.Errorf("does not hear its own beats on %q: is the bus away, or may this writer not publish and subscribe there?", events.Writers)
+				return fmt.Errorf("does not hear its own heartbeats on %q: is the bus away, or may this writer not publish and subscribe there?", events.Writers)
 			}
 			return s.idle
 		},
 		"writer-bus":      s.config.Bus.Healthy,
-		"writer-replicas": s.share.Roster.Check,
+		"writer-replicas": s.share.Membership.Check,
 		"writer-api": func() error {
 			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 			defer cancel()

@@ -82,7 +82,7 @@ var layers = []Layer{
 			"go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/codes", "go.opentelemetry.io/otel/propagation",
 			"go.opentelemetry.io/otel/semconv/v1.43.0", "go.opentelemetry.io/otel/trace",
 		}),
-		Because: "the words of traces rest on OpenTelemetry's interfaces and one version of its conventions; whoever wires chooses the SDK",
+		Because: "the words of traces rest on OpenTelemetry's interfaces and one version of its conventions; wiring chooses the SDK",
 	},
 	{
 		Name: "grammar (L1)", Packages: []string{grammar}, Pure: true,
@@ -137,7 +137,7 @@ var layers = []Layer{
 	{
 		Name: "stories (L1)", Packages: []string{"services/reconcilers/story"}, Pure: true,
 		May:     list(vocabulary, []string{grammar, "sigs.k8s.io/yaml", "golang.org/x/tools/txtar"}),
-		Because: "a story is a view and a decision written down, whoever wants it",
+		Because: "a story is a view and a decision written down, for every program that wants it",
 	},
 	{
 		Name: "test kit", Packages: []string{"services/reconcilers/reconciletest/..."},
@@ -160,7 +160,7 @@ var layers = []Layer{
 	{
 		Name: "record (L2)", Packages: []string{"pkg/events/record"},
 		May:     list(vocabulary, apiTypes, []string{"pkg/events/bus", "pkg/events/record/fields", "pkg/events/stream/memory"}),
-		Because: "whoever reads the past knows the bus and the vocabulary, and neither a service nor a controller",
+		Because: "what reads the past knows the bus and the vocabulary, and neither a service nor a controller",
 	},
 	{
 		Name: "record's test kit", Packages: []string{"pkg/events/record/recordtest"},
@@ -188,12 +188,12 @@ var layers = []Layer{
 		Because: "who signed a message is told by the message and the keys alone; only the keys' files are read",
 	},
 	{
-		Name: "roster (L2)", Packages: []string{"pkg/events/roster"},
+		Name: "membership (L2)", Packages: []string{"pkg/events/membership"},
 		May:     list(vocabulary, []string{"pkg/events/bus", "pkg/events/stream/memory"}),
-		Because: "whoever divides work knows the bus and what the others say, and nothing of the work",
+		Because: "what divides work knows the bus and what the other replicas say, and nothing of the work",
 	},
 	{
-		Name: "era (L2)", Packages: []string{"pkg/events/era"},
+		Name: "storageepoch (L2)", Packages: []string{"pkg/events/storageepoch"},
 		May:     list(vocabulary, []string{"pkg/events/bus", "pkg/events/stream/memory"}),
 		Because: "which epoch it is concerns who tells of it and who acts on it, and is neither's",
 	},
@@ -221,7 +221,7 @@ var layers = []Layer{
 	{
 		Name: "beside (L3)", Packages: []string{"services/reconcilers/beside"},
 		May: list(vocabulary, apiTypes, instruments, []string{
-			"pkg/events/bus", "pkg/events/roster", "pkg/events/stream/memory", grammar, "services/reconcilers/shell", "services/reconcilers/shadow",
+			"pkg/events/bus", "pkg/events/membership", "pkg/events/stream/memory", grammar, "services/reconcilers/shell", "services/reconcilers/shadow",
 		}),
 		Because: "who only looks on needs a bus and the memory of the shell, and no door to anything",
 	},
@@ -260,8 +260,8 @@ var doors = []Door{
 		Imports: []string{"k8s.io/client-go/..."},
 		Except:  list(credentials, templates),
 		// localcluster is the administrator of the cluster that it starts; delegated asks who
-		// a scraper is, and reads and writes no object.
-		Keepers: []string{"cmd/internal/localcluster/...", "cmd/internal/health/delegated", "services/watcher/source/...", "services/writer/apply/...", "test/...", "tools/..."},
+		// a scraper is, and reads and writes no object; election holds a Lease, and nothing else.
+		Keepers: []string{"cmd/internal/localcluster/...", "cmd/internal/health/delegated", "cmd/internal/election", "services/watcher/source/...", "services/writer/apply/...", "test/...", "tools/..."},
 		Because: "watcher/source and writer/apply are the only doors to the API server",
 	},
 	{
@@ -287,7 +287,7 @@ var doors = []Door{
 	{
 		Imports: []string{"github.com/go-jose/...", "services/writer/apply/mint"},
 		Keepers: []string{"services/writer", "services/writer/apply", "services/writer/apply/mint", "cmd/internal/command", "test/..."},
-		Because: "whoever can sign tokens may be any service account: the mint alone has the key, wiring hands it to the door, and the door uses it",
+		Because: "a process that can sign tokens may be any service account: the mint alone has the key, wiring hands it to the door, and the door uses it",
 	},
 	{
 		Imports: []string{"services/writer/apply/authority"},
@@ -315,8 +315,8 @@ var impureImports = map[string]string{
 	"unsafe":                               "pure code is safe code",
 	"k8s.io/klog/v2":                       "the reason of a decision is its log line",
 	"k8s.io/apimachinery/pkg/util/uuid":    "names and ids derive from inputs",
-	"k8s.io/apimachinery/pkg/util/wait":    "the shell waits, nobody else",
-	"k8s.io/apimachinery/pkg/util/runtime": "the shell recovers, nobody else",
+	"k8s.io/apimachinery/pkg/util/wait":    "the shell alone waits",
+	"k8s.io/apimachinery/pkg/util/runtime": "the shell alone recovers",
 	"k8s.io/apimachinery/pkg/watch":        "pure code has no client",
 	"k8s.io/apimachinery/pkg/util/httpstream": "pure code has no client",
 }

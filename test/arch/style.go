@@ -157,7 +157,7 @@ func (c *checker) declaration(d *ast.GenDecl) {
 }
 
 // catalogue checks that every controller is in the catalogue: one that is not
-// cannot be asked for, and nobody would notice.
+// cannot be asked for, and no test would notice.
 func (c *checker) catalogue() {
 	listed := map[string]bool{}
 	for _, p := range c.tree.Packages {
@@ -172,7 +172,7 @@ func (c *checker) catalogue() {
 	}
 	for _, p := range c.tree.Packages {
 		if path.Dir(p.Dir) == controllers && !listed[p.Dir] {
-			c.report(p.Files[0].AST.Name, "controller %s is not in the catalogue: nobody can ask for it", p.Dir)
+			c.report(p.Files[0].AST.Name, "controller %s is not in the catalogue: no flag can ask for it", p.Dir)
 		}
 	}
 }

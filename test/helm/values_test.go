@@ -64,7 +64,7 @@ func TestValuesThatAreRefused(t *testing.T) {
 		{"image: {tag: latest}", []string{"'/image/tag'"}},
 		{"image: {digest: 'sha256:12'}", []string{"'/image/digest'"}},
 		{"certificates: {source: vault}", []string{"'/certificates/source'", "'secret', 'cert-manager'"}},
-		{"credentials: {secrets: {nobody: a}}", []string{"'nobody'", "'writer-workloads'"}},
+		{"credentials: {secrets: {stranger: a}}", []string{"'stranger'", "'writer-workloads'"}},
 		{"flags: {services: {--v: 2}}", []string{"'--v'"}},
 		{"podDisruptionBudget: {maxUnavailable: 0}", []string{"'/podDisruptionBudget/maxUnavailable'"}},
 		{"rbac: {impersonation: modern}", []string{"'constrained', 'classic'"}},

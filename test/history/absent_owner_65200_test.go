@@ -21,7 +21,7 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// kubernetes/kubernetes #65200, mended by #92743. Somebody copied objects from one
+// kubernetes/kubernetes #65200, mended by #92743. A user copied objects from one
 // namespace to another with their owner references. After the next restart of the
 // controller manager the originals were deleted, volumes and all, although their
 // owner lived.

@@ -46,7 +46,7 @@ func TestChildrenAreSeenBeforeTheirParents(t *testing.T) {
 }
 
 // sure is the garbage collector, which is as sure of what it does not see as
-// upstream's was: nobody looks whether an owner is really absent.
+// upstream's was: it does not look whether an owner is really absent.
 func sure() reconcile.Any {
 	c := garbagecollector.Controller
 	judge := c.Decide

@@ -12,13 +12,13 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// kubernetes/kubernetes #79277. Somebody else writes to the same objects, often.
+// kubernetes/kubernetes #79277. Another client writes to the same objects, often.
 // Each write of the controller meets a conflict, is tried again at once on the
 // cached object that is known to be old, and meets the next conflict: the API
 // server answers hundreds of 409s for nothing.
 //
 // Here a conflict is an outcome. The first one has the key looked at again at once,
-// the next ones with backoff, and a version that was tried in vain is tried again
+// the next ones with backoff, and a version that was tried without success is tried again
 // only when its time has come or a newer one is seen.
 func TestAForeignWriterAndAWatchThatIsLate(t *testing.T) {
 	play := func(t *testing.T, choose func(*stage) player) (conflicts int, settled bool) {
@@ -40,7 +40,7 @@ func TestAForeignWriterAndAWatchThatIsLate(t *testing.T) {
 	t.Run("upstream", func(t *testing.T) {
 		conflicts, _ := play(t, func(s *stage) player {
 			p := s.informed(replicaset.Controller)
-			p.hopeless = 500 // or it would never end
+			p.retries = 500 // or it would never end
 			return p
 		})
 		if conflicts < 100 {

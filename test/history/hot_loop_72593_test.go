@@ -26,7 +26,7 @@ import (
 // Here a set looks at them too: when its youngest pods were turned away before
 // anything of them ran, it rests as long as that has been going on.
 func TestAKubeletThatTurnsEveryPodAway(t *testing.T) {
-	play := func(t *testing.T, controller reconcile.Any, minutes int) (births int, worst int) {
+	play := func(t *testing.T, controller reconcile.Any, minutes int) (creates int, worst int) {
 		s := newStage(t)
 		p := s.ours(controller)
 		s.arrive = p
@@ -48,18 +48,18 @@ func TestAKubeletThatTurnsEveryPodAway(t *testing.T) {
 				worst = max(worst, n)
 			}
 		}
-		return s.births, worst
+		return s.creates, worst
 	}
 	t.Run("upstream", func(t *testing.T) {
-		if births, worst := play(t, livingOnly(), 2); births < 300 || worst < 100 {
-			t.Errorf("%d pods in two minutes, at most %d in one: the story does not show the bug", births, worst)
+		if creates, worst := play(t, livingOnly(), 2); creates < 300 || worst < 100 {
+			t.Errorf("%d pods in two minutes, at most %d in one: the story does not show the bug", creates, worst)
 		}
 	})
 	t.Run("ours", func(t *testing.T) {
-		births, worst := play(t, replicaset.Controller, 10)
-		t.Logf("%d pods in ten minutes, at most %d in one after the first", births, worst)
-		if births > 60 || worst > 20 {
-			t.Errorf("%d pods in ten minutes, at most %d in one after the first", births, worst)
+		creates, worst := play(t, replicaset.Controller, 10)
+		t.Logf("%d pods in ten minutes, at most %d in one after the first", creates, worst)
+		if creates > 60 || worst > 20 {
+			t.Errorf("%d pods in ten minutes, at most %d in one after the first", creates, worst)
 		}
 	})
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/millrace/millrace/services/writer/apply"
 )
 
-// TestAnOwnersNameIsNoPath: whoever may create an object may write any name into its
+// TestAnOwnersNameIsNoPath: a user who may create an object may write any name into its
 // owner references, and the API server does not check it. The garbage collector looks for
 // the owner; that name must not become a path to what its identity may reach.
 //

@@ -33,12 +33,12 @@ func newRecord() *record {
 	}
 }
 
-// ours is a player as Millrace is: memory, desk and fence, and a writer.
+// ours is a player as Millrace is: memory, engine and fence, and a writer.
 type ours struct {
 	*stage
 	name   string
 	memory *shell.Memory
-	desk   *shell.Desk
+	engine *shell.Engine
 	asked  []func() // of the door, not answered yet
 }
 
@@ -48,7 +48,7 @@ func (s *stage) ours(controller reconcile.Any) *ours {
 		p.memory.Follow(kind)
 	}
 	p.memory.Register(controller.Describe())
-	p.desk = shell.NewDesk(controller, p.memory, p, shell.Settings{Pace: -1}, s.now)
+	p.engine = shell.NewEngine(controller, p.memory, p, shell.Settings{Pace: -1}, s.now)
 	return p
 }
 
@@ -60,23 +60,23 @@ func (p *ours) hear(changes ...change) {
 		m.Subject, m.Sequence = subject.Delta(d.Ref), c.at
 		p.record.deltas[d.Ref] = d
 		p.memory.Fold(c.kind.Name, []events.Message{m})
-		p.desk.Folded(c.kind.Name)
+		p.engine.Folded(c.kind.Name)
 	}
 }
 
 func (p *ours) work() {
-	p.desk.Advance(p.now)
+	p.engine.Advance(p.now)
 	for range 100_000 {
 		switch {
 		case len(p.asked) > 0:
 			next := p.asked[0]
 			p.asked = p.asked[1:]
 			next()
-		case !p.desk.Step():
+		case !p.engine.Step():
 			return
 		}
 	}
-	p.Fatal("the desk does not come to rest")
+	p.Fatal("the engine does not come to rest")
 }
 
 // Store implements [shell.Door]: the turn is stored, carried out, and its outcome
@@ -85,13 +85,13 @@ func (p *ours) Store(t events.Turn, expect uint64) {
 	p.asked = append(p.asked, func() {
 		at := subject.Turn(p.name, t.Lane, t.Key)
 		if p.record.at[at] != expect {
-			p.desk.Stored(t.Key, t.Lane, 0, bus.ErrOvertaken)
+			p.engine.Stored(t.Key, t.Lane, 0, bus.ErrOvertaken)
 			return
 		}
 		p.record.sequence++
 		sequence := p.record.sequence
 		p.record.turns[at], p.record.at[at] = t, sequence
-		p.desk.Stored(t.Key, t.Lane, sequence, nil)
+		p.engine.Stored(t.Key, t.Lane, sequence, nil)
 		p.asked = append(p.asked, func() { p.outcome(t, sequence) })
 	})
 }
@@ -106,7 +106,7 @@ func (p *ours) outcome(t events.Turn, sequence uint64) {
 	}
 	o := events.Outcome{Controller: p.name, Key: t.Key, Lane: t.Lane, Turn: sequence, UID: t.UID, ResourceVersion: t.ResourceVersion, Results: results, At: p.now}
 	p.record.outcomes[subject.Turn(p.name, t.Lane, t.Key)] = o
-	p.desk.Outcome(sequence, o)
+	p.engine.Outcome(sequence, o)
 }
 
 // Recall implements [shell.Door].
@@ -120,18 +120,18 @@ func (p *ours) Recall(key events.Key, lane events.Lane) {
 		if o, ok := p.record.outcomes[at]; ok {
 			past.Outcome = &o
 		}
-		p.desk.Recalled(key, lane, past, nil)
+		p.engine.Recalled(key, lane, past, nil)
 	})
 }
 
-// Schedule implements [shell.Door]; the desk's own timer is what counts here.
+// Schedule implements [shell.Door]; the engine's own timer is what counts here.
 func (p *ours) Schedule(w events.Wake) {
-	p.asked = append(p.asked, func() { p.desk.Scheduled(w.Key, w.At, nil) })
+	p.asked = append(p.asked, func() { p.engine.Scheduled(w.Key, w.At, nil) })
 }
 
 // Reach implements [shell.Door].
 func (p *ours) Reach(kind kinds.Name) {
-	p.asked = append(p.asked, func() { p.desk.Reached(kind, p.counts[kind], nil) })
+	p.asked = append(p.asked, func() { p.engine.Reached(kind, p.counts[kind], nil) })
 }
 
 // deltaOf is a change as the watcher tells it.

@@ -25,7 +25,7 @@ import (
 // come they are not the second one's. So it waits until the expectations expire.
 //
 // Here a key's fence waits for the very objects that the writer reported, with
-// their versions, whoever owns them, and is open as soon as they have been seen.
+// their versions, whichever set owns them, and is open as soon as they have been seen.
 func TestASetMadeAnewInOneBreathHasItsPods(t *testing.T) {
 	play := func(t *testing.T, choose func(*stage) player) int {
 		s := newStage(t)
@@ -33,8 +33,8 @@ func TestASetMadeAnewInOneBreathHasItsPods(t *testing.T) {
 		s.create(kinds.ReplicaSets.Kind, reconciletest.ReplicaSet("web", 3))
 		p.hear(s.changes...)
 		p.work()
-		if s.births != 3 {
-			t.Fatalf("%d pods of the first set, want 3", s.births)
+		if s.creates != 3 {
+			t.Fatalf("%d pods of the first set, want 3", s.creates)
 		}
 		s.remove(kinds.ReplicaSets.Kind, "web")
 		s.create(kinds.ReplicaSets.Kind, reconciletest.ReplicaSet("web", 3))
@@ -58,7 +58,7 @@ func TestASetMadeAnewInOneBreathHasItsPods(t *testing.T) {
 
 // The same breath, seen by the garbage collector: the pods of the first set name
 // an owner whose name is taken and whose uid is gone. A collector that takes two
-// objects of one name for one that changed tells nobody that the first has gone.
+// objects of one name for one that changed never learns that the first has gone.
 func TestWhatTheFirstSetOwnedIsCollected(t *testing.T) {
 	play := func(t *testing.T, controller reconcile.Any) int {
 		s := newStage(t)

@@ -19,7 +19,7 @@ import (
 // The fence here has no time-out. What the writer said was done is awaited until it
 // is seen, or until the kind's log proves that it can no longer come.
 func TestAWatchThatStandsStill(t *testing.T) {
-	play := func(t *testing.T, choose func(*stage) player) (births int) {
+	play := func(t *testing.T, choose func(*stage) player) (creates int) {
 		s := newStage(t)
 		p := choose(s)
 		s.create(kinds.ReplicaSets.Kind, reconciletest.ReplicaSet("web", 3))
@@ -32,19 +32,19 @@ func TestAWatchThatStandsStill(t *testing.T) {
 			p.hear(s.changes[len(s.changes)-1])
 			p.work()
 		}
-		births = s.births
+		creates = s.creates
 		p.hear(s.since(from, kinds.Pods.Name)...)
 		p.work()
-		return births
+		return creates
 	}
 	t.Run("upstream", func(t *testing.T) {
 		if got := play(t, func(s *stage) player { return s.informed(replicaset.Controller) }); got < 30 {
-			t.Errorf("%d pods were born: the story does not show the bug", got)
+			t.Errorf("%d pods were created: the story does not show the bug", got)
 		}
 	})
 	t.Run("ours", func(t *testing.T) {
 		if got := play(t, func(s *stage) player { return s.ours(replicaset.Controller) }); got != 3 {
-			t.Errorf("%d pods were born for a set of 3", got)
+			t.Errorf("%d pods were created for a set of 3", got)
 		}
 	})
 }

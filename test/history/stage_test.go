@@ -48,12 +48,12 @@ type stage struct {
 	changes []change // all so far
 	counts  map[kinds.Name]uint64
 	// arrive is who hears each change as it happens; nil: the story delivers.
-	arrive player
-	births int            // pods that were born, ever
-	codes  map[int]int    // answers to writes, by HTTP status
-	record *record        // what the bus holds of our turns
-	before func()         // called before each request of a controller; may be nil
-	minute map[string]int // births, by minute of the story
+	arrive  player
+	creates int            // pods that were created, ever
+	codes   map[int]int    // answers to writes, by HTTP status
+	record  *record        // what the bus holds of our turns
+	before  func()         // called before each request of a controller; may be nil
+	minute  map[string]int // creates, by minute of the story
 }
 
 // newStage is a cluster that serves some kinds; ReplicaSets and Pods where none are named.
@@ -120,7 +120,7 @@ func (s *stage) request(r plan.Request) plan.Response {
 	if r.Verb.Writes() {
 		s.codes[answer.Code]++
 		if r.Verb == plan.Create && answer.Code == 200 {
-			s.births++
+			s.creates++
 			s.minute[s.now.Format("15:04")]++
 		}
 	}
@@ -216,16 +216,16 @@ type informed struct {
 	cache      *reconciletest.World
 	queue      []events.Key
 	expected   map[events.Key]expectation
-	// hopeless is how many failures in a row are tried again at once.
-	hopeless int
-	// named is true for StatefulSets: names are not made up at birth, deletes go by the name
+	// retries is how many failures in a row are tried again at once.
+	retries int
+	// named is true for StatefulSets: names are not made up at create, deletes go by the name
 	// alone, and nothing is expected.
 	named bool
 }
 
 type expectation struct {
-	births int
-	until  time.Time
+	creates int
+	until   time.Time
 }
 
 func (s *stage) informed(controller reconcile.Any) *informed {
@@ -244,8 +244,8 @@ func (p *informed) hear(changes ...change) {
 		}
 		for _, key := range p.cache.Keys(p.controller, c.kind, was, now) {
 			p.enqueue(key)
-			if e := p.expected[key]; c.kind.Name == kinds.Pods.Name && was == nil && now != nil && e.births > 0 {
-				e.births--
+			if e := p.expected[key]; c.kind.Name == kinds.Pods.Name && was == nil && now != nil && e.creates > 0 {
+				e.creates--
 				p.expected[key] = e
 			}
 		}
@@ -272,7 +272,7 @@ func (p *informed) sync(key events.Key) {
 		delete(p.expected, key) // gone: whatever comes next starts afresh
 		return
 	}
-	if e := p.expected[key]; e.births > 0 && p.now.Before(e.until) {
+	if e := p.expected[key]; e.creates > 0 && p.now.Before(e.until) {
 		d = d.In(events.Tell)
 	}
 	if len(d.Commands) == 0 {
@@ -283,20 +283,20 @@ func (p *informed) sync(key events.Key) {
 		case p.named && c.Verb == events.VerbDelete:
 			c.If = &events.If{UID: p.uid(kinds.Pods.Kind, c.Name)} // whosever it is
 		case !p.named && c.Verb == events.VerbCreate:
-			c.Name = fmt.Sprintf("%s-%05d", key.Name, p.stage.births+i) // at random, as far as anybody can tell
+			c.Name = fmt.Sprintf("%s-%05d", key.Name, p.stage.creates+i) // at random, as far as anybody can tell
 		}
 	}
 	turn := events.Turn{Controller: p.controller.Describe().Name, Key: key, Commands: d.Commands}
-	born := 0
+	created := 0
 	for _, r := range p.carry(turn) {
 		if turn.Commands[r.Command].Verb == events.VerbCreate && r.OK() {
-			born++
-		} else if !r.OK() && p.hopeless > 0 {
-			p.hopeless--
+			created++
+		} else if !r.OK() && p.retries > 0 {
+			p.retries--
 			p.enqueue(key)
 		}
 	}
-	if born > 0 && !p.named {
-		p.expected[key] = expectation{births: born, until: p.now.Add(5 * time.Minute)}
+	if created > 0 && !p.named {
+		p.expected[key] = expectation{creates: created, until: p.now.Add(5 * time.Minute)}
 	}
 }

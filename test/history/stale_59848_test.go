@@ -14,7 +14,7 @@ import (
 // pods of one StatefulSet run under one name; a ReplicaSet gets twice its pods.
 //
 // After the restart the controller knows nothing of what it did, its list is from
-// before its own pods were born, and nothing in a list says how old it is.
+// before its own pods were created, and nothing in a list says how old it is.
 //
 // Here what was done is in the record, not in a process. The one who starts
 // recalls the key's last turn, what the writer said of it, and in which versions;
@@ -30,8 +30,8 @@ func TestARestartBesideAnAPIServerThatLags(t *testing.T) {
 		s.arrive = first
 		first.hear(s.changes...)
 		first.work()
-		if s.births != 3 {
-			t.Fatalf("%d pods to begin with, want 3", s.births)
+		if s.creates != 3 {
+			t.Fatalf("%d pods to begin with, want 3", s.creates)
 		}
 		s.arrive = nil
 		second := start(s)
@@ -39,16 +39,16 @@ func TestARestartBesideAnAPIServerThatLags(t *testing.T) {
 		second.work()
 		second.hear(s.changes[past:]...) // it catches up
 		second.work()
-		return s.births
+		return s.creates
 	}
 	t.Run("upstream", func(t *testing.T) {
 		if got := play(t, func(s *stage) player { return s.informed(replicaset.Controller) }); got != 6 {
-			t.Errorf("%d pods were born: the story does not show the bug", got)
+			t.Errorf("%d pods were created: the story does not show the bug", got)
 		}
 	})
 	t.Run("ours", func(t *testing.T) {
 		if got := play(t, func(s *stage) player { return s.ours(replicaset.Controller) }); got != 3 {
-			t.Errorf("%d pods were born for a set of 3", got)
+			t.Errorf("%d pods were created for a set of 3", got)
 		}
 	})
 }

@@ -23,7 +23,7 @@ import (
 // that was decided on, and it is not even asked for: the record says what was done to the
 // key last, and as long as that is not seen, nothing else is done.
 func TestAStatefulSetBesideAnAPIServerThatLags(t *testing.T) {
-	play := func(t *testing.T, start func(*stage) player) (lives bool, births int) {
+	play := func(t *testing.T, start func(*stage) player) (lives bool, creates int) {
 		s := newStage(t, kinds.StatefulSets.Kind, kinds.Pods.Kind, kinds.ControllerRevisions.Kind, kinds.PersistentVolumeClaims.Kind)
 		first := start(s)
 		s.arrive = first
@@ -32,8 +32,8 @@ func TestAStatefulSetBesideAnAPIServerThatLags(t *testing.T) {
 		s.phase("db-0", corev1.PodFailed)
 		past := len(s.changes)
 		first.work()
-		if s.phase("db-0", corev1.PodRunning); s.podBirths() != 2 {
-			t.Fatalf("%d pods were born to begin with, want one and its successor", s.podBirths())
+		if s.phase("db-0", corev1.PodRunning); s.podCreates() != 2 {
+			t.Fatalf("%d pods were created to begin with, want one and its successor", s.podCreates())
 		}
 		second := start(s)
 		s.arrive = nil
@@ -43,7 +43,7 @@ func TestAStatefulSetBesideAnAPIServerThatLags(t *testing.T) {
 		second.hear(s.changes[past:]...) // it catches up
 		second.work()
 		found := s.api.Get(events.Ref{Kind: kinds.Pods.Name, Namespace: reconciletest.Namespace, Name: "db-0"})
-		return found != nil && found.GetUID() == healthy, s.podBirths()
+		return found != nil && found.GetUID() == healthy, s.podCreates()
 	}
 	t.Run("upstream", func(t *testing.T) {
 		if lives, _ := play(t, func(s *stage) player {
@@ -55,8 +55,8 @@ func TestAStatefulSetBesideAnAPIServerThatLags(t *testing.T) {
 		}
 	})
 	t.Run("ours", func(t *testing.T) {
-		if lives, births := play(t, func(s *stage) player { return s.ours(statefulset.Controller) }); !lives || births != 2 {
-			t.Errorf("the pod that works lives: %v; %d pods were born, want 2", lives, births)
+		if lives, creates := play(t, func(s *stage) player { return s.ours(statefulset.Controller) }); !lives || creates != 2 {
+			t.Errorf("the pod that works lives: %v; %d pods were created, want 2", lives, creates)
 		}
 	})
 }
@@ -86,8 +86,8 @@ func (s *stage) phase(pod string, phase corev1.PodPhase) {
 	})
 }
 
-// podBirths is how many pods were ever seen to be born.
-func (s *stage) podBirths() int {
+// podCreates is how many pods were ever seen to be created.
+func (s *stage) podCreates() int {
 	seen := map[any]bool{}
 	for _, c := range s.changes {
 		if c.kind.Name == kinds.Pods.Name {

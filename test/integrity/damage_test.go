@@ -62,7 +62,7 @@ func TestDamagedStateBehindTheWatcher(t *testing.T) {
 	w.truthful()
 }
 
-// TestWhatEndsWhileTheStateIsMadeAnew: an empty state knows of nobody who could have gone;
+// TestWhatEndsWhileTheStateIsMadeAnew: an empty state knows of no pod that could have gone;
 // the log does, and in it an end is said for each that is there no more. (F15)
 func TestWhatEndsWhileTheStateIsMadeAnew(t *testing.T) {
 	t.Parallel()
@@ -142,7 +142,7 @@ func TestStreamsThatAreMadeAnew(t *testing.T) {
 }
 
 // TestBlocksThatCannotBeRead: the bus leaves out what is damaged in a block; it does
-// not go past a packed one that it cannot unpack, and tells nobody but its log; after a
+// not go past a packed one that it cannot unpack, and tells it only in its log; after a
 // crash it does not serve the stream at all. (F13)
 func TestBlocksThatCannotBeRead(t *testing.T) {
 	t.Parallel()
@@ -150,7 +150,7 @@ func TestBlocksThatCannotBeRead(t *testing.T) {
 		name, stream  string
 		packed, crash bool // a packed state is of an earlier version
 		says          string
-		holes         int // of the log, for whoever reads it through
+		holes         int // of the log, for a reader of all of it
 	}{
 		{"of the state", subject.StateStream("pods"), false, false, "the state has", 0},
 		{"of the state, after a crash", subject.StateStream("pods"), false, true, "the state has", 0},

@@ -55,7 +55,7 @@ func TestMadeUpReplicasStopNoController(t *testing.T) {
 			w.floodAs("writer", func(n int, say func(topic, text string)) {
 				for i := range 200 {
 					say("writers", fmt.Sprintf(`{"id":%q}`, ghost(n, i)))
-					claim := events.Beat{Writer: ghost(n, i), Number: uint64(n), Full: copiers, Turns: map[string][]uint64{}}
+					claim := events.Heartbeat{Writer: ghost(n, i), Number: uint64(n), Full: copiers, Turns: map[string][]uint64{}}
 					for turn := range uint64(20) {
 						claim.Turns[copiers[i%len(copiers)]] = append(claim.Turns[copiers[i%len(copiers)]], uint64(n)/10+turn)
 					}

@@ -15,13 +15,13 @@ import (
 )
 
 // ghosts are pods that ended, and whose ends have expired. The bus knows from its
-// index alone that their last changes are no more.
+// index alone that their last changes are gone.
 const ghosts = 50
 
 // TestGhosts: the ends of pods have expired from the log and from the state when the
 // machine stops, and the index of the bus was not written down. Then the state
-// tells of all of them as if they lived. Nobody may decide on that, and the watcher
-// has to say again that they are gone.
+// tells of all of them as if they lived. No reconciler may decide on that, and the
+// watcher has to say again that they are gone.
 func TestGhosts(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -30,7 +30,7 @@ func TestGhosts(t *testing.T) {
 	}{
 		"with a watcher":                 {},
 		"the reconcilers come first":     {late: true},
-		"nobody had said anything since": {mute: true},
+		"a watcher that had been silent": {mute: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -164,7 +164,7 @@ func TestAReaderThatTheLogHasPassed(t *testing.T) {
 	}
 }
 
-// TestDeletesBehindACompaction: while nobody watches, a thousand pods go and the
+// TestDeletesBehindACompaction: while no watcher watches, a thousand pods go and the
 // API server forgets how. (F10)
 func TestDeletesBehindACompaction(t *testing.T) {
 	t.Parallel()

@@ -121,7 +121,7 @@ func (all *trio) password(user string) string {
 }
 
 // TestStockServers: three stock servers with our configuration and credentials find each
-// other and keep three copies; nobody is let in without TLS, a name and its password, no
+// other and keep three copies; no client is let in without TLS, a name and its password, no
 // server without the password of the cluster, and it is as the record needs it.
 func TestStockServers(t *testing.T) {
 	all := startTrio(t)
@@ -147,7 +147,7 @@ func TestStockServers(t *testing.T) {
 	ok(t, err)
 	bare := strings.TrimPrefix(address, "tls://")
 	for who, options := range map[string][]nats.Option{
-		"nobody":                 {nats.RootCAs(ca)},
+		"a client with no name":  {nats.RootCAs(ca)},
 		"a name with no word":    {nats.RootCAs(ca), nats.UserInfo(access.Reader, "")},
 		"a name with a guess":    {nats.RootCAs(ca), nats.UserInfo(access.Writer, string(secret))},
 		"one who trusts another": {nats.UserInfo(access.Reader, string(secret))},

@@ -16,7 +16,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/access"
 )
 
-// unsafe says what is missing before nobody reaches more of an installation than he should.
+// unsafe says what is missing before no client reaches more of an installation than it should.
 func unsafe(all []runtime.Object) (wrong []string) {
 	for _, rule := range []func([]runtime.Object) []string{bus, users, signatures, secrets, settings, restricted, accounts, reach} {
 		wrong = append(wrong, rule(all)...)
@@ -260,7 +260,7 @@ func confined(c *corev1.Container) (wrong []string) {
 	return wrong
 }
 
-// accounts: who reaches the API server has an account of the installation, nobody else has
+// accounts: a pod that reaches the API server has an account of the installation, no other has
 // a token, and no right is given to an account that is not there.
 func accounts(all []runtime.Object) (wrong []string) {
 	made := map[rbacv1.Subject]bool{}

@@ -45,7 +45,7 @@ func start(t *testing.T) *site {
 	s.options, err = server.ProcessConfigFile(filepath.Join("..", "..", "deployments", "nats", "accounts.conf"))
 	must(t, err)
 	s.options.Host, s.options.JetStream, s.options.StoreDir = "127.0.0.1", true, t.TempDir()
-	s.options.Port, err = port.Free() // nobody else takes it while the server is away
+	s.options.Port, err = port.Free() // no other process takes it while the server is away
 	must(t, err)
 	s.options.NoLog, s.options.NoSigs = true, true
 	private, _, err := notary.Generate("notary.test")

@@ -29,8 +29,8 @@ import (
 	"github.com/millrace/millrace/test/ui/program"
 )
 
-// desk is a directory in which the program is used, beside a bus with a record.
-type desk struct {
+// engine is a directory in which the program is used, beside a bus with a record.
+type engine struct {
 	*testing.T
 	dir, binary, url string
 	bus              *stream.Bus
@@ -38,8 +38,8 @@ type desk struct {
 	server           *stream.Server
 }
 
-func newDesk(t *testing.T) *desk {
-	d := &desk{T: t, dir: t.TempDir()}
+func newEngine(t *testing.T) *engine {
+	d := &engine{T: t, dir: t.TempDir()}
 	var err error
 	d.binary, err = program.Build(d.dir)
 	must(t, err)
@@ -58,7 +58,7 @@ func newDesk(t *testing.T) *desk {
 }
 
 // live tells so many pods, with a turn and an outcome for each, signed.
-func (d *desk) live(n int) {
+func (d *engine) live(n int) {
 	d.Helper()
 	turns, err := sign.SignerFile(d.keys.Turns.Private, nil)
 	must(d.T, err)
@@ -100,7 +100,7 @@ func (d *desk) live(n int) {
 	}
 }
 
-func (d *desk) command(args ...string) *exec.Cmd {
+func (d *engine) command(args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(d.Context(), d.binary, args...)
 	cmd.Dir, cmd.Cancel = d.dir, func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.Env = append(os.Environ(), "MILLRACE_NATS_URL="+d.url, "MILLRACE_HEALTH_ADDRESS=127.0.0.1:0")
@@ -108,7 +108,7 @@ func (d *desk) command(args ...string) *exec.Cmd {
 }
 
 // run runs the program, and gives what it said and its exit code.
-func (d *desk) run(args ...string) (said string, code int) {
+func (d *engine) run(args ...string) (said string, code int) {
 	d.Helper()
 	out, err := d.command(args...).CombinedOutput()
 	var exit *exec.ExitError
@@ -122,7 +122,7 @@ func (d *desk) run(args ...string) (said string, code int) {
 }
 
 // start runs the program until stop is called, or the test ends.
-func (d *desk) start(args ...string) (stop func()) {
+func (d *engine) start(args ...string) (stop func()) {
 	d.Helper()
 	cmd := d.command(args...)
 	var said bytes.Buffer
@@ -146,7 +146,7 @@ func (d *desk) start(args ...string) (stop func()) {
 }
 
 // signed waits until the notary has signed everything.
-func (d *desk) signed() (said string) {
+func (d *engine) signed() (said string) {
 	d.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
 		said, code := d.run("verify", "--key=notary.key.pub")
@@ -160,7 +160,7 @@ func (d *desk) signed() (said string) {
 }
 
 // tampered copies a file, with a change of the messages of a stream.
-func (d *desk) tampered(from, to, stream string, change func([]events.Message) []events.Message) {
+func (d *engine) tampered(from, to, stream string, change func([]events.Message) []events.Message) {
 	d.Helper()
 	f, err := archive.Open(filepath.Join(d.dir, from))
 	must(d.T, err)
@@ -208,9 +208,9 @@ func shape(line string) string {
 }
 
 // TestThePageIsTrue: the commands of docs/verify.md do what it says, and the answer about a
-// file that somebody has changed looks as it is printed there.
+// file that a user has changed looks as it is printed there.
 func TestThePageIsTrue(t *testing.T) {
-	d := newDesk(t)
+	d := newEngine(t)
 	commands, says := page(t)
 	if len(commands) < 5 || commands[1][0] != "notary" || says[0] != "$ millrace "+strings.Join(commands[4], " ") {
 		t.Fatalf("docs/verify.md has other commands: %q, %q", commands, says)
@@ -250,7 +250,7 @@ func TestThePageIsTrue(t *testing.T) {
 // TestTheExitCodeOfVerify tells a record that is whole from one that is not, and both from one
 // that could not be read; and so it is with a file.
 func TestTheExitCodeOfVerify(t *testing.T) {
-	d := newDesk(t)
+	d := newEngine(t)
 	for _, name := range []string{"notary.key", "other.key"} {
 		if said, code := d.run("notary", "keys", "notary.test", name); code != 0 {
 			t.Fatal(said)
@@ -307,8 +307,8 @@ func TestTheExitCodeOfVerify(t *testing.T) {
 		{"a forged turn in a file", []string{key, "--record=forged.millrace"}, 2, "TURN_job-controller 4: the message is not the one that was signed"},
 		{"a forged turn in a file, without the notary", append([]string{"--record=forged.millrace"}, signing...), 2, "of the turns 39 bear a signature that counts, 0 are older than the first key, and 1 bear none"},
 		{"turns of another signer", append([]string{key, "--record=all.millrace"}, swapped...), 2, "TURN_job-controller 1: "},
-		{"another notary's key", []string{"--key=other.key.pub"}, 2, "nobody who is known has signed it"},
-		{"another notary's key, for a file", []string{"--key=other.key.pub", "--record=all.millrace"}, 2, "nobody who is known has signed it"},
+		{"another notary's key", []string{"--key=other.key.pub"}, 2, "no known key has signed it"},
+		{"another notary's key, for a file", []string{"--key=other.key.pub", "--record=all.millrace"}, 2, "no known key has signed it"},
 		{"a file without pages", []string{key, "--record=without.millrace"}, 2, "there is no page that could be trusted"},
 		{"a file with a damaged block", []string{key, "--record=damaged.millrace"}, 2, "cannot be read from here on"},
 		{"a file with damaged pages", []string{key, "--record=pages.millrace"}, 2, "the pages cannot be read"},
@@ -327,7 +327,7 @@ func TestTheExitCodeOfVerify(t *testing.T) {
 }
 
 // removed removes streams from the bus: first one with a log, then the notary's.
-func (d *desk) removed(key string) {
+func (d *engine) removed(key string) {
 	d.Helper()
 	must(d.T, d.bus.Forget(d.Context(), kinds.Pods.Name))
 	if said, code := d.run("verify", key); code != 2 || !strings.Contains(said, "EV_pods: the stream is left out") {
@@ -343,7 +343,7 @@ func (d *desk) removed(key string) {
 	}
 }
 
-func (d *desk) damaged(from, to string, change func([]byte) []byte) {
+func (d *engine) damaged(from, to string, change func([]byte) []byte) {
 	d.Helper()
 	text, err := os.ReadFile(filepath.Join(d.dir, from))
 	must(d.T, err)
@@ -351,7 +351,7 @@ func (d *desk) damaged(from, to string, change func([]byte) []byte) {
 }
 
 // delete removes a stream as the bus's operator can.
-func (d *desk) delete(name string) {
+func (d *engine) delete(name string) {
 	d.Helper()
 	conn, err := nats.Connect(d.url)
 	must(d.T, err)

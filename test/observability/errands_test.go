@@ -15,7 +15,7 @@ import (
 )
 
 // errands is what controllers have to do that have nothing to do with the deployment: a
-// Job that runs out of time, one that fails by its rules, one of another manager, a Service, and one whose addresses somebody else keeps.
+// Job that runs out of time, one that fails by its rules, one of another manager, a Service, and one whose addresses another manager keeps.
 func (s *site) errands(ctx context.Context, namespace string) (done func() error, err error) {
 	config, err := s.cluster.Config()
 	if err != nil {

@@ -7,21 +7,21 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/shell"
 )
 
-// Who asks for OpenMetrics finds a trace behind each hop.
+// Who asks for OpenMetrics finds a trace behind each stage.
 func TestHopsHaveExemplars(t *testing.T) {
-	for _, hop := range unled(here(t).decided) {
-		t.Errorf("no example of the hop %q leads to a trace", hop)
+	for _, stage := range unled(here(t).decided) {
+		t.Errorf("no example of the stage %q leads to a trace", stage)
 	}
 }
 
-// unled are the hops of which a page has no example that leads to a trace.
-func unled(page string) (hops []shell.Hop) {
-	for _, hop := range shell.Hops {
-		example := regexp.MustCompile(`millrace_reconcilers_hop_duration_seconds_bucket\{controller="\S+-controller",hop="` + string(hop) +
+// unled are the stages of which a page has no example that leads to a trace.
+func unled(page string) (stages []shell.Stage) {
+	for _, stage := range shell.Stages {
+		example := regexp.MustCompile(`millrace_reconcilers_stage_duration_seconds_bucket\{controller="\S+-controller",stage="` + string(stage) +
 			`",le="\S+"\} \d+ # \{[^}]*trace_id="[0-9a-f]{32}"`)
 		if !example.MatchString(page) {
-			hops = append(hops, hop)
+			stages = append(stages, stage)
 		}
 	}
-	return hops
+	return stages
 }

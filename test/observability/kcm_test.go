@@ -83,7 +83,7 @@ func withRare(text, known string) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// Whoever has dashboards and alerts for kube-controller-manager finds every metric
+// An operator with dashboards and alerts for kube-controller-manager finds every metric
 // of our controllers under the same name, with the same type, labels and buckets.
 func TestTheMetricsOfKubeControllerManager(t *testing.T) {
 	ours := here(t).ours

@@ -157,7 +157,7 @@ func (s *site) watchOurs(ctx context.Context) (map[string]family, error) {
 	if err != nil {
 		return nil, err
 	}
-	nobody, err := clustertest.FreePort()
+	unused, err := clustertest.FreePort()
 	if err != nil {
 		return nil, err
 	}
@@ -167,8 +167,8 @@ func (s *site) watchOurs(ctx context.Context) (map[string]family, error) {
 	}
 	bus := fmt.Sprintf("127.0.0.1:%d", port)
 	rootCA, url := "--root-ca-file="+s.cluster.RootCAFile(), "--nats-url=nats://"+bus
-	// Nobody takes the spans, and the services must bear that.
-	traces := "--tracing-endpoint=127.0.0.1:" + strconv.Itoa(nobody)
+	// No collector takes the spans, and the services must bear that.
+	traces := "--tracing-endpoint=127.0.0.1:" + strconv.Itoa(unused)
 	kubeconfig := "--kubeconfig=" + s.cluster.Kubeconfig(clustertest.Millrace)
 	var pages []string
 	for _, args := range [][]string{

@@ -122,7 +122,7 @@ func write(t *testing.T, ours, chance map[string]family, known map[string]row, b
 // labels are all that a metric of ours may have. There are as many values of each as
 // kinds, controllers, or words of a list in the program.
 var labels = []string{
-	"code", "condition", "consumer", "controller", "hop", "kind", "lane", "op", "reason", "result", "status", "stream", "verb", "verdict",
+	"code", "condition", "consumer", "controller", "stage", "kind", "lane", "op", "reason", "result", "status", "stream", "verb", "verdict",
 	"version", "revision", "goversion", // of millrace_build_info, which is one
 }
 

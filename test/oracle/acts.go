@@ -28,6 +28,8 @@ type Actor struct {
 	// Shown makes what it is shown of an object.
 	Shown func(kinds.Kind, metav1.Object) metav1.Object
 
+	// Door, when set, carries out requests; nil: the stage does.
+	Door func(plan.Request) plan.Response
 	// Before, when set, is called before each turn with what the turn will see.
 	Before func(*reconciletest.World)
 
@@ -189,7 +191,7 @@ func (a *Actor) carry(key events.Key, lane events.Lane, d reconcile.Decision) er
 			if tries[r.Command]++; tries[r.Command] > spentTries*spentTries {
 				return fmt.Errorf("%s: %w", wrote(r), ErrRestless) // a create of which nothing is known is never given up
 			}
-			answer := a.Stage.API.Do(r)
+			answer := a.do(r)
 			answer.Spent = tries[r.Command] >= spentTries
 			p.Answer(r.Command, answer)
 		}
@@ -210,6 +212,13 @@ func (a *Actor) carry(key events.Key, lane events.Lane, d reconcile.Decision) er
 	a.until[at] = a.Now.Add(min(time.Second<<min(a.failures[at]-1, 9), 5*time.Minute))
 	a.wakeAt(key, a.until[at])
 	return nil
+}
+
+func (a *Actor) do(r plan.Request) plan.Response {
+	if a.Door != nil {
+		return a.Door(r)
+	}
+	return a.Stage.API.Do(r)
 }
 
 // spentTries is after how many tries a command has no time left.

@@ -65,7 +65,6 @@ func (a *Attaching) Compare(t *testing.T) (diff string, err error) {
 const patient = 3 * time.Minute
 
 func (a *Attaching) build(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
-	core, storage := f.Core().V1(), f.Storage().V1()
 	c.(*fake.Clientset).PrependReactor("patch", "nodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		p := action.(clienttesting.PatchAction)
 		node, err := listedAfter(a.World, p.GetName(), p.GetPatch())
@@ -74,6 +73,11 @@ func (a *Attaching) build(ctx context.Context, f informers.SharedInformerFactory
 		}
 		return false, nil, err
 	})
+	return buildAttachDetach(ctx, f, c)
+}
+
+func buildAttachDetach(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
+	core, storage := f.Core().V1(), f.Storage().V1()
 	adc, err := upstream.NewAttachDetachController(ctx, c, core.Pods(), core.Nodes(), core.PersistentVolumeClaims(), core.PersistentVolumes(),
 		storage.CSINodes(), storage.CSIDrivers(), storage.VolumeAttachments(), csi.ProbeVolumePlugins(), nil, false, time.Minute, false, upstream.DefaultTimerConfig)
 	if err != nil {

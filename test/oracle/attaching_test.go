@@ -75,8 +75,7 @@ func anyDiskNode(t *rapid.T, name string) *corev1.Node {
 
 // anyDisk is a volume, and the claim that may be bound to it.
 func anyDisk(t *rapid.T, name string) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim) {
-	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-" + name, UID: types.UID("pv-" + name), ResourceVersion: "7"}}
-	pv.Spec.PersistentVolumeSource = rapid.SampledFrom([]corev1.PersistentVolumeSource{
+	source := rapid.SampledFrom([]corev1.PersistentVolumeSource{
 		{CSI: &corev1.CSIPersistentVolumeSource{Driver: "d.example.com", VolumeHandle: "handle/" + name}},
 		{CSI: &corev1.CSIPersistentVolumeSource{Driver: "d.example.com", VolumeHandle: "handle/" + name}},
 		{CSI: &corev1.CSIPersistentVolumeSource{Driver: "lazy.example.com", VolumeHandle: name}},
@@ -84,10 +83,8 @@ func anyDisk(t *rapid.T, name string) (*corev1.PersistentVolume, *corev1.Persist
 		{Cinder: &corev1.CinderPersistentVolumeSource{VolumeID: "vol-" + name}},
 		{NFS: &corev1.NFSVolumeSource{Server: "s"}},
 	}).Draw(t, "source")
+	pv, claim := boundClaim(namespace, name, source)
 	pv.Spec.AccessModes = rapid.SampledFrom([][]corev1.PersistentVolumeAccessMode{{corev1.ReadWriteOnce}, {corev1.ReadWriteOnce}, {corev1.ReadWriteMany}, {corev1.ReadOnlyMany}, nil}).Draw(t, "modes")
-	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("claim-" + name), ResourceVersion: "8"}}
-	claim.Spec.VolumeName, claim.Status.Phase = pv.Name, corev1.ClaimBound
-	pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: namespace, Name: name, UID: claim.UID}
 	switch rapid.IntRange(0, 11).Draw(t, "bound") {
 	case 0:
 		claim.Status.Phase = corev1.ClaimPending

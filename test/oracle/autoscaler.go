@@ -56,7 +56,7 @@ type Autoscaling struct {
 type Look struct {
 	Pods []*corev1.Pod
 	// Current is how many pods the scale says that there are, Selector which; To is
-	// how many somebody has it ask for just before, if that is not less than 0.
+	// how many a user has it ask for just before, if that is not less than 0.
 	Current  int32
 	Selector string
 	To       int32

@@ -108,7 +108,7 @@ func autoscalerLook(t *rapid.T, h *autoscalingv2.HorizontalPodAutoscaler, calm b
 	rare := func(what string) bool { return rapid.IntRange(0, 11).Draw(t, what) == 0 && !calm }
 	l := oracle.Look{Current: int32(rapid.IntRange(1, 12).Draw(t, "current")), Selector: "app=web", To: -1}
 	oracle.Uses("scaled-meanwhile") // before the look, and never during it
-	if rare("somebody scales") {
+	if rare("a user scales") {
 		l.To = int32(rapid.SampledFrom([]int{0, 0, 1, 2, 5, 12, 30}).Draw(t, "to"))
 	}
 	if rare("no selector") {
@@ -130,7 +130,7 @@ func autoscalerLook(t *rapid.T, h *autoscalingv2.HorizontalPodAutoscaler, calm b
 	for _, spec := range h.Spec.Metrics {
 		r := events.Reading{}
 		if rare("fails") {
-			r.Failure = "nobody answers"
+			r.Failure = "no answer"
 		}
 		samples := 1
 		oracle.Uses("average-of-none") // at least one sample

@@ -3,6 +3,8 @@ package oracle
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/controllers/persistentvolumebinder"
+	"github.com/millrace/millrace/services/writer/plan"
 )
 
 // VolumeBinder binds claims to volumes.
@@ -23,6 +26,30 @@ var VolumeBinder = bindersWith(persistentvolumebinder.Config{})
 
 // StaticVolumeBinder is the same controller where no volumes are asked of provisioners.
 var StaticVolumeBinder = bindersWith(persistentvolumebinder.Config{Static: true})
+
+// RefusedVolumeBinder is the same controller where some writes are refused. Upstream looks at all
+// claims and volumes again every 15 seconds. It tells of each request to a provisioner that could
+// not be written, but for the one of directories; of one that is tried again by the writer ours
+// tells nothing.
+var RefusedVolumeBinder = func() Life {
+	l := bindersWith(persistentvolumebinder.Config{})
+	l.Chapter = 45 * time.Second
+	l.Fair = func(theirs, ours []string) ([]string, []string) {
+		return letLines("provisioner-asked-again", theirs, func(line string) string {
+				if _, why, failed := strings.Cut(line, "Error saving claim: "); failed && slices.ContainsFunc(refusals, func(r plan.Response) bool { return passes(r) && r.Message == why }) {
+					return ""
+				}
+				return line
+			}), letLines("provisioner-asked-again", ours, func(line string) string {
+				line = strings.Replace(line, moved, "it has been modified", 1)
+				if strings.Contains(line, " events directory Warning ProvisioningFailed Error saving claim: ") {
+					return ""
+				}
+				return line
+			})
+	}
+	return l
+}()
 
 // bindersWith has upstream's controller with the plugins that kube-controller-manager gives it.
 func bindersWith(config persistentvolumebinder.Config) Life {
@@ -59,7 +86,7 @@ func bindingLine(obj metav1.Object) string {
 		return fmt.Sprintf("claim %s has %q class %q %s %v %v attributes %v, %v", o.UID, o.Spec.VolumeName, class, o.Status.Phase, o.Status.AccessModes,
 			sizeOf(o.Status.Capacity), o.Status.CurrentVolumeAttributesClassName != nil, o.Annotations)
 	case *corev1.PersistentVolume:
-		by := "nobody's"
+		by := "free"
 		if ref := o.Spec.ClaimRef; ref != nil {
 			by = fmt.Sprintf("%s %s/%s %s", ref.Kind, ref.Namespace, ref.Name, ref.UID)
 		}

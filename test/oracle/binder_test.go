@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/writer/plan"
 	"github.com/millrace/millrace/test/oracle"
 	"github.com/millrace/millrace/test/sim"
 )
@@ -33,11 +34,38 @@ func TestVolumesAreBoundAsUpstreams(t *testing.T) {
 	}
 }
 
+// TestRefusedVolumesAreBoundAsUpstreams is the same on an API server that refuses some of what is
+// written, which is tried again within the chapter.
+func TestRefusedVolumesAreBoundAsUpstreams(t *testing.T) {
+	fewer(t, 4)
+	rapid.Check(t, func(r *rapid.T) { refusedStore(r).compare(t, r, oracle.RefusedVolumeBinder) })
+}
+
+// mostRefused chapters make 15 looks at a claim: upstream's recorder drops the 26th Event about
+// an object.
+const mostRefused = 5
+
+func refusedStore(r *rapid.T) *store {
+	v := &store{}
+	for range rapid.IntRange(1, mostRefused).Draw(r, "chapters") {
+		v.refuse(r, bindingRequests)
+		v.act(r)
+		v.chapter()
+	}
+	return v
+}
+
+// bindingRequests are what the binder writes: of claims and volumes, and their statuses.
+var bindingRequests = []oracle.Refusal{
+	{Verb: plan.Update, Kind: kinds.PersistentVolumeClaims.Name}, {Verb: plan.Update, Kind: kinds.PersistentVolumeClaims.Name, Status: true},
+	{Verb: plan.Update, Kind: kinds.PersistentVolumes.Name}, {Verb: plan.Update, Kind: kinds.PersistentVolumes.Name, Status: true},
+}
+
 // store is a place with claims and volumes. One thing happens at a time, and claims are of
 // different classes: which of several claims comes first is chance upstream.
 type store struct {
 	village
-	births int
+	made int
 }
 
 // ofClass are the claims, each of a class of its own; that of the first is the default one, if
@@ -78,7 +106,7 @@ func (v *store) act(r *rapid.T) {
 	case 12:
 		v.does(func(api *sim.API) {
 			api.Change(pvRef(volume), func(o metav1.Object) {
-				if pv := o.(*corev1.PersistentVolume); pv.Status.Phase == corev1.VolumeReleased {
+				if pv := o.(*corev1.PersistentVolume); pv.Status.Phase == corev1.VolumeReleased && !contested(api, pv) {
 					pv.Spec.ClaimRef = nil
 				}
 			})
@@ -92,8 +120,8 @@ func (v *store) act(r *rapid.T) {
 }
 
 func (v *store) claim(r *rapid.T, name, volume string) {
-	v.births++
-	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(fmt.Sprint(name, "-", v.births))}}
+	v.made++
+	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(fmt.Sprint(name, "-", v.made))}}
 	c.Status.Phase = corev1.ClaimPending
 	c.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
 	c.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(rapid.SampledFrom([]string{"1Gi", "2Gi"}).Draw(r, "size"))}
@@ -125,8 +153,8 @@ func (v *store) claim(r *rapid.T, name, volume string) {
 // different sets: which goes first is chance upstream.
 func (v *store) volume(r *rapid.T, name string) {
 	oracle.Uses("choice-of-volumes")
-	v.births++
-	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(fmt.Sprint(name, "-", v.births))}}
+	v.made++
+	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(fmt.Sprint(name, "-", v.made))}}
 	pv.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(map[string]string{"v": "1Gi", "w": "2Gi", "x": "3Gi"}[name])}
 	pv.Spec.AccessModes = rapid.SampledFrom([][]corev1.PersistentVolumeAccessMode{{"ReadWriteOnce"}, {"ReadWriteOnce"}, {"ReadWriteOnce", "ReadWriteMany"}, {"ReadWriteMany"}}).Draw(r, "modes")
 	claim := rapid.SampledFrom(storeClaims).Draw(r, "for")
@@ -145,10 +173,28 @@ func (v *store) volume(r *rapid.T, name string) {
 		pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: namespace, Name: claim}
 	}
 	v.does(func(api *sim.API) {
-		if api.Get(pvRef(name)) == nil && (pv.Spec.ClaimRef == nil || !reserved(api, claim)) && naming(api, name) < 2 {
-			api.Load(kinds.PersistentVolumes.Name, pv)
+		free := pv.Spec.ClaimRef == nil
+		if api.Get(pvRef(name)) != nil || free && contested(api, pv) || !free && reserved(api, claim) || naming(api, name) > 1 {
+			return
 		}
+		api.Load(kinds.PersistentVolumes.Name, pv)
 	}, "create %s for %s %v", pv.UID, claim, pv.Spec)
+}
+
+// contested tells whether several claims that wait could get a volume that is free, or ask for it
+// by its name: which of them comes first is chance upstream.
+func contested(api *sim.API, pv *corev1.PersistentVolume) bool {
+	asking := 0
+	for _, o := range api.List(kinds.PersistentVolumeClaims.Name) {
+		c := o.(*corev1.PersistentVolumeClaim)
+		class, labels := c.Spec.StorageClassName, c.Spec.Selector
+		fits := c.Spec.VolumeName == "" && (class == nil && pv.Spec.StorageClassName == "" || class != nil && *class == pv.Spec.StorageClassName) &&
+			(labels == nil || labels.MatchLabels["for"] == pv.Labels["for"])
+		if c.Status.Phase == corev1.ClaimPending && (fits || c.Spec.VolumeName == pv.Name) {
+			asking++
+		}
+	}
+	return asking > 1
 }
 
 // naming is how many claims name a volume: which of several has it first is chance upstream.

@@ -23,7 +23,7 @@ func TestTheOracleBitesInPlacesThatItMayChoose(t *testing.T) {
 	seeing := func(change func(*reconciletest.World, *reconcile.Decision)) mutant {
 		var world *reconciletest.World
 		return mutant{
-			blur:   func(w *reconciletest.World) { world = w },
+			mask:   func(w *reconciletest.World) { world = w },
 			garble: func(d *reconcile.Decision) { change(world, d) },
 		}
 	}

@@ -79,6 +79,11 @@ func TestRequestsAreSignedAsUpstreams(t *testing.T) {
 	agree(t, oracle.RequestSigner, requestKey, approvedRequest)
 }
 
+// Both sign the same requests in the end, though some answers are refused.
+func TestRefusedRequestsAreSignedAsUpstreams(t *testing.T) {
+	restAlike(t, oracle.RequestSignerAtRest, approvedRequest, reports)
+}
+
 // approvedRequest is a request for a certificate that is approved more often than not.
 func approvedRequest(t *rapid.T) []runtime.Object {
 	r := kubeletRequest(t)[0].(*certificatesv1.CertificateSigningRequest)

@@ -55,7 +55,7 @@ func (p Pair) Under(gates gate.Set) (Pair, error) {
 }
 
 // Deployment is the deployment controller.
-var Deployment = Pair{Theirs: buildDeployments, Ours: deployment.Controller, Alone: claimsOrBears, Told: toldOfBirth, Fair: fairDeployment, Strict: bearsResumed}
+var Deployment = Pair{Theirs: buildDeployments, Ours: deployment.Controller, Alone: claimsOrBears, Told: toldOfCreate, Fair: fairDeployment, Strict: bearsResumed}
 
 // ReplicaSet is the replica set controller.
 var ReplicaSet = Pair{Theirs: buildReplicaSets, Ours: replicaset.Controller, Alone: claims, Fair: fairReplicaSet}
@@ -135,7 +135,7 @@ func (p Pair) AskOurs(key events.Key, world []runtime.Object, now time.Time) ([]
 // not.
 //
 // Where one of our decisions is less than one of their syncs (objects change
-// hands first and alone, and so is a new set born) the step that both take is
+// hands first and alone, and so is a new set created) the step that both take is
 // compared and carried out, and both are asked again.
 func (p Pair) Compare(t *testing.T, key events.Key, world []runtime.Object) (string, error) {
 	for {

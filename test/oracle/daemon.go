@@ -35,7 +35,7 @@ var DaemonSet = Pair{
 	Ours: daemonset.Controller, Alone: claimsOrRevisions, Fair: fairDaemonSet,
 }
 
-// claimsOrRevisions does not hold for the birth of a revision: these effects are not
+// claimsOrRevisions does not hold for the create of a revision: these effects are not
 // written in the bytes that upstream would know it by.
 func claimsOrRevisions(e Effect) bool { return claims(e) || ofRevision(e) && e.Verb != create }
 
@@ -48,9 +48,9 @@ func bearsRevision(e Effect) bool { return ofRevision(e) && e.Verb == create }
 //   - What upstream does twice, once. A node makes another turn of the set; in that it
 //     waits for what it has just done, and reports again, without the generation.
 //   - When pods or revisions change hands, nothing else, as for replica sets.
-//   - When the revision of the template is born, that; when others are put in order,
+//   - When the revision of the template is created, that; when others are put in order,
 //     that. Upstream goes on in the same sync.
-//   - When a pod has ended, not the birth of the next one, which upstream leaves to the
+//   - When a pod has ended, not the create of the next one, which upstream leaves to the
 //     next sync, and what that says of the failures before it.
 //   - Of pods of which a rollout may take any, and of nodes with such, how many are
 //     replaced, and not which: upstream takes them in the order of a map.
@@ -89,21 +89,21 @@ func once(effects []Effect) []Effect {
 // noted is how a pod begins that says how many failed before it.
 const noted = `{"metadata":{"annotations":{"daemonset.millrace.io/failures":"1"},`
 
-// successors leaves out the births of pods in place of those that have ended, but for
+// successors leaves out the creates of pods in place of those that have ended, but for
 // those that upstream has, too.
 func successors(theirs, ours []Effect) []Effect {
 	var out []Effect
-	births := false
+	creates := false
 	for _, e := range ours {
 		if rest, ok := strings.CutPrefix(e.Body, noted); ok {
 			if e.Body = `{"metadata":{` + rest; !slices.Contains(theirs, e) {
 				continue
 			}
 		}
-		births = births || e.Verb == create && e.Resource == "pods"
+		creates = creates || e.Verb == create && e.Resource == "pods"
 		out = append(out, e)
 	}
-	return only(out, func(e Effect) bool { return births || !strings.Contains(e.Body, "Created pod: ") })
+	return only(out, func(e Effect) bool { return creates || !strings.Contains(e.Body, "Created pod: ") })
 }
 
 // alike gives one name to those of which upstream takes some in the order of a map: pods of
@@ -118,7 +118,7 @@ func alike(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
 	for _, p := range replaceable(world, set) {
 		names[p.Name], names[p.Spec.NodeName] = true, true
 	}
-	blur := func(effects, others []Effect) []Effect {
+	mask := func(effects, others []Effect) []Effect {
 		out := slices.Clone(effects)
 		for i, e := range out {
 			if slices.Contains(others, e) {
@@ -137,7 +137,7 @@ func alike(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
 		}
 		return out
 	}
-	return lets("any-old-daemon", theirs, blur(theirs, ours)), blur(ours, theirs)
+	return lets("any-old-daemon", theirs, mask(theirs, ours)), mask(ours, theirs)
 }
 
 // replaceable are the pods of which a rollout may take any: each is of an older revision and

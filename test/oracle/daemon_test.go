@@ -27,7 +27,7 @@ func TestDaemonSetDecidesAsUpstreamDoes(t *testing.T) {
 // TestTheOracleBitesOnDaemonSets: a controller with one small fault is found out.
 func TestTheOracleBitesOnDaemonSets(t *testing.T) {
 	seeing := func(change func(*appsv1.DaemonSet)) mutant {
-		return mutant{blur: func(w *reconciletest.World) { each(w, kinds.DaemonSets, change) }}
+		return mutant{mask: func(w *reconciletest.World) { each(w, kinds.DaemonSets, change) }}
 	}
 	rolling := func(change func(*appsv1.RollingUpdateDaemonSet)) mutant {
 		return seeing(func(d *appsv1.DaemonSet) {
@@ -37,10 +37,10 @@ func TestTheOracleBitesOnDaemonSets(t *testing.T) {
 		})
 	}
 	pods := func(change func(*corev1.Pod)) mutant {
-		return mutant{blur: func(w *reconciletest.World) { each(w, kinds.Pods, change) }}
+		return mutant{mask: func(w *reconciletest.World) { each(w, kinds.Pods, change) }}
 	}
 	nodes := func(change func(*corev1.Node)) mutant {
-		return mutant{blur: func(w *reconciletest.World) { each(w, kinds.Nodes, change) }}
+		return mutant{mask: func(w *reconciletest.World) { each(w, kinds.Nodes, change) }}
 	}
 	for name, m := range map[string]mutant{
 		"may miss one more":     rolling(func(r *appsv1.RollingUpdateDaemonSet) { r.MaxUnavailable = ptr(intstr.FromInt32(4)) }),
@@ -58,7 +58,7 @@ func TestTheOracleBitesOnDaemonSets(t *testing.T) {
 		"sees no taint":         nodes(func(n *corev1.Node) { n.Spec.Taints = nil }),
 		"is closed to everyone": nodes(func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "x", Effect: corev1.TaintEffectNoSchedule}} }),
 		"forgets the last":      {garble: forgetLast},
-		"tells nobody":          {garble: tellNobody},
+		"tells no user":         {garble: tellNothing},
 		"binds to nothing":      {garble: replace("metadata.name", "metadata.uid")},
 	} {
 		t.Run(name, func(t *testing.T) { noticed(t, oracle.DaemonSet, m, deploymentKey, daemonSetWorld) })

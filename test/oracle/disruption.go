@@ -171,8 +171,8 @@ func scaled() (all []*metav1.APIResourceList) {
 	return all
 }
 
-// unchanged answers an update that changes nothing as an API server does: nobody
-// hears of it.
+// unchanged answers an update that changes nothing as an API server does: no
+// watch hears of it.
 func unchanged(tracker clienttesting.ObjectTracker) clienttesting.ReactionFunc {
 	return func(action clienttesting.Action) (bool, runtime.Object, error) {
 		next := action.(clienttesting.UpdateAction).GetObject()

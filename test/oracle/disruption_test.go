@@ -135,7 +135,7 @@ func anyGuarded(t *rapid.T, name string) *corev1.Pod {
 	}
 	odd := rapid.IntRange(0, 15).Draw(t, "whose")
 	switch {
-	case odd == 0: // nobody's
+	case odd == 0: // of no owner
 	case odd == 1:
 		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: rapid.SampledFrom([]string{"Bar", "Baz"}).Draw(t, "odd"), Name: "x", UID: "uid-x", Controller: of(true)}}
 	default:

@@ -44,6 +44,7 @@ var Exemptions = []Exemption{
 	exempt("resumed-and-rolled-back", "Deployment", sameEnd),
 	exempt("rolled-back-first", "Deployment", nextTurn),
 	exempt("kept-while-it-grows", "Deployment", nextTurn),
+	exempt("numbered-first", "Deployment", nextTurn),
 	exempt("note-of-size", "Deployment", ""),
 	exempt("told-of-new-set", "Deployment", ""),
 	exempt("low-max-replicas", "Deployment", ""),
@@ -60,6 +61,11 @@ var Exemptions = []Exemption{
 	exempt("one-block-of-two", "node IPAM", ""),
 	exempt("node-outside", "node IPAM", ""),
 	exempt("second-range-alone", "node IPAM", ""),
+	exempt("next-range-after-a-failure", "node IPAM", ""),
+	exempt("refused-range-told-at-once", "node IPAM", ""),
+
+	exempt("answered-and-deleted", "requests about pools", sameEnd),
+	exempt("slices-disagree", "requests about pools", ""),
 
 	exempt("twins-among-pods", "ReplicaSet, ReplicationController", chance),
 
@@ -82,6 +88,10 @@ var Exemptions = []Exemption{
 	exempt("conflict-after-claims", "ephemeral volume", nextTurn),
 
 	exempt("any-of-the-nodes", "attaching volumes", chance),
+	exempt("each-pod-told-of-the-other-node", "attaching volumes", ""),
+	exempt("pods-told-of-refused-attachments", "attaching volumes", ""),
+
+	exempt("conflict-on-the-way", "SELinux warning", ""),
 
 	exempt("version-in-patch", "volume expander", "it is a condition of ours, and the writer puts it there"),
 	exempt("empty-patch", "volume expander", "it changes nothing"),
@@ -121,6 +131,7 @@ var Exemptions = []Exemption{
 	exempt("migration-after-the-last", "storage version migrator", nextTurn),
 	exempt("stored-versions-after-a-failure", "storage version migrator", ""),
 	exempt("range-that-stays", "ServiceCIDR", ""),
+	exempt("ready-though-unprotected", "ServiceCIDR", ""),
 
 	exempt("role-as-it-is", "ClusterRole aggregation", ""),
 
@@ -166,9 +177,11 @@ var Exemptions = []Exemption{
 	exempt("to-the-second", "legacy tokens", "upstream's clock and ours stand still at another fraction of a second"),
 	exempt("deleted-again", "requests for certificates", ""),
 	exempt("token-deleted-again", "bootstrap tokens", ""),
+	exempt("token-tried-again", "bootstrap tokens", ""),
 	exempt("serial-numbers", "requests for certificates", "serial numbers of certificates, and so their signatures, are drawn at random; all else of them is compared"),
 	exempt("choice-of-volumes", "PersistentVolume binder", chance),
 	exempt("volumes-of-nodes", "PersistentVolume binder", ""),
+	exempt("provisioner-asked-again", "PersistentVolume binder", ""),
 	exempt("type-of-secret", "legacy tokens", "what is written says what was so already"),
 }
 

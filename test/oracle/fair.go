@@ -16,7 +16,7 @@ import (
 // controllers make.
 func claims(e Effect) bool { return e.Verb == patch }
 
-// bears is true for the birth of a replica set.
+// bears is true for the create of a replica set.
 func bears(e Effect) bool { return e.Verb == create && e.Resource == "replicasets" }
 
 func claimsOrBears(e Effect) bool { return claims(e) || bears(e) }
@@ -36,7 +36,7 @@ func fairReplicaSet(_ []runtime.Object, theirs, ours []Effect) ([]Effect, []Effe
 // fairDeployment leaves of both what they do in the same step:
 //
 //   - When replica sets change hands, nothing else, as for pods.
-//   - When the new set is born, that, the Event about it and what is said about
+//   - When the new set is created, that, the Event about it and what is said about
 //     progress. Upstream may scale old sets in the same sync, and counts the new
 //     one as if it were seen.
 //   - When a Deployment that is to be rolled back is resumed at that, no status: upstream
@@ -49,6 +49,8 @@ func fairReplicaSet(_ []runtime.Object, theirs, ours []Effect) ([]Effect, []Effe
 //   - When a Deployment that recreates has been given several sets with replicas, one of which
 //     notes another number, nothing, unless the new one is all that is wanted. Upstream takes
 //     that for a change of size for ever, and never recreates; ours does.
+//   - When the new set gets its number, not the end of old ones that had a number as high.
+//     Ours waits for that.
 //   - When a set is scaled up in place of the new one that a paused Deployment
 //     does not have, not its end. Upstream throws it away in the same sync if the
 //     history has no room for it.
@@ -79,10 +81,24 @@ func fairDeployment(world []runtime.Object, theirs, ours []Effect) ([]Effect, []
 			return o.Verb == update && o.Resource == e.Resource && o.Name == e.Name
 		})
 	}))
+	if slices.ContainsFunc(theirs, func(e Effect) bool { return numbers(world, e) }) {
+		theirs = lets("numbered-first", theirs, only(theirs, func(e Effect) bool {
+			return e.Verb != remove || slices.ContainsFunc(ours, func(o Effect) bool { return o.head() == e.head() })
+		}))
+	}
 	if crowd := slices.DeleteFunc(setsOf(world), func(rs *appsv1.ReplicaSet) bool { return *rs.Spec.Replicas == 0 }); len(crowd) <= 1 {
 		return lets("note-of-size", theirs, corrected(world, theirs)), lets("note-of-size", ours, corrected(world, ours))
 	}
 	return theirs, ours
+}
+
+// numbers tells whether an effect gives a set another revision.
+func numbers(world []runtime.Object, e Effect) bool {
+	const note = "deployment.kubernetes.io/revision"
+	return e.Verb == update && e.Resource == "replicasets" && slices.ContainsFunc(setsOf(world), func(rs *appsv1.ReplicaSet) bool {
+		var next metav1.PartialObjectMetadata
+		return rs.Name == e.Name && json.Unmarshal([]byte(e.Body), &next) == nil && next.Annotations[note] != rs.Annotations[note]
+	})
 }
 
 // stuck tells whether upstream takes the sets of a Deployment that recreates for a change of
@@ -150,7 +166,7 @@ func setsOf(world []runtime.Object) []*appsv1.ReplicaSet {
 	return sets
 }
 
-// bearsResumed is true where a Deployment that was paused has a set born as it goes on.
+// bearsResumed is true where a Deployment that was paused has a set created as it goes on.
 // Upstream says that it is resumed, and then with the same version something else.
 func bearsResumed(world []runtime.Object, theirs []Effect) bool {
 	return slices.ContainsFunc(theirs, bears) && resumes(world)
@@ -181,7 +197,7 @@ func rollsBack(e Effect) bool { return e.Verb == update && e.Resource == "deploy
 
 func reportsNot(e Effect) bool { return e.Resource != "deployments/status" }
 
-// firstWords is a birth, the Event about it and the condition Progressing as it
+// firstWords is a create, the Event about it and the condition Progressing as it
 // is after the step.
 func firstWords(world []runtime.Object, effects []Effect) []Effect {
 	at := slices.IndexFunc(effects, bears)
@@ -210,10 +226,10 @@ func firstWords(world []runtime.Object, effects []Effect) []Effect {
 	return kept
 }
 
-// toldOfBirth has the Deployment say of its new set what [firstWords] are. Ours tells of a
+// toldOfCreate has the Deployment say of its new set what [firstWords] are. Ours tells of a
 // set that was created whenever that was not told; upstream does not, where its report
 // met a conflict.
-func toldOfBirth(world []runtime.Object, theirs []Effect) ([]runtime.Object, error) {
+func toldOfCreate(world []runtime.Object, theirs []Effect) ([]runtime.Object, error) {
 	if !slices.ContainsFunc(theirs, bears) {
 		return world, nil
 	}

@@ -161,7 +161,7 @@ func anyFailurePolicy(t *rapid.T) *batchv1.PodFailurePolicy {
 }
 
 // anyJobPod is a pod of a Job. One that leaves after the Job has said that it is to
-// end has been let go by upstream in the same sync, so there is none. No two are born
+// end has been let go by upstream in the same sync, so there is none. No two are created
 // at once: which of them goes first were chance.
 func anyJobPod(t *rapid.T, job *batchv1.Job, i int, ends bool) *corev1.Pod {
 	name := fmt.Sprintf("sum-%d", i)

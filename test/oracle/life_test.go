@@ -163,7 +163,7 @@ func (l *life) change(what string, edit func(*appsv1.Deployment)) {
 			next.Generation++
 		}
 		if next.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType && !hasFresh(world, next) {
-			// A set that is missing when a rollback is asked for is born with all its
+			// A set that is missing when a rollback is asked for is created with all its
 			// replicas upstream, beside the old ones; ours waits for those to end.
 			oracle.Uses("rollback-and-recreate")
 			delete(next.Annotations, appsv1.DeprecatedRollbackTo)

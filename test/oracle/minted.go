@@ -150,7 +150,7 @@ func MintedByUs(world []runtime.Object, gone []string) (end []string) {
 			s, ok := obj.(*corev1.Secret)
 			annotated = annotated || ok && s.Name == name && s.Annotations[corev1.ServiceAccountNameKey] != ""
 		}
-		if m.secrets[name] == nil && annotated { // or nobody asks
+		if m.secrets[name] == nil && annotated { // or there is no question
 			m.turn(name)
 		}
 	}

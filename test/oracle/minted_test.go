@@ -44,7 +44,7 @@ func TestTokensAreMintedAsUpstreamsAre(t *testing.T) {
 	}
 }
 
-// mintedWorld is some Secrets and two accounts, and which Secrets somebody deletes.
+// mintedWorld is some Secrets and two accounts, and which Secrets a user deletes.
 func mintedWorld(t *rapid.T) (world []runtime.Object, gone []string) {
 	accounts := []*corev1.ServiceAccount{}
 	for _, name := range []string{"builder", "deployer"} {
@@ -60,7 +60,7 @@ func mintedWorld(t *rapid.T) (world []runtime.Object, gone []string) {
 			corev1.SecretTypeServiceAccountToken, corev1.SecretTypeServiceAccountToken, corev1.SecretTypeServiceAccountToken, corev1.SecretTypeOpaque,
 		}).Draw(t, "type")}
 		s.UID = types.UID(s.Name + "-uid")
-		name := rapid.SampledFrom([]string{"builder", "builder", "deployer", "nobody"}).Draw(t, "of")
+		name := rapid.SampledFrom([]string{"builder", "builder", "deployer", "absent"}).Draw(t, "of")
 		s.Annotations = map[string]string{corev1.ServiceAccountNameKey: name}
 		if uid := rapid.SampledFrom([]string{"", name + "-uid", "before"}).Draw(t, "which"); uid != "" {
 			s.Annotations[corev1.ServiceAccountUIDKey] = uid

@@ -55,7 +55,7 @@ func fairMirrors(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Eff
 }
 
 // afterwards are the slices of a world after the effects, without their names, each as
-// a birth; and each effect without what it is about.
+// a create; and each effect without what it is about.
 func afterwards(world []runtime.Object, effects []Effect) []Effect {
 	slicesNow := map[string]string{}
 	for _, obj := range world {

@@ -23,14 +23,14 @@ import (
 // mutant is one of our controllers that sees or decides something wrong.
 type mutant struct {
 	reconcile.Any
-	blur   func(*reconciletest.World) // of what it sees
+	mask   func(*reconciletest.World) // of what it sees
 	late   time.Duration              // of the time that it believes
 	garble func(*reconcile.Decision)  // of what it says
 }
 
 func (m mutant) Ask(s reconcile.Snapshot, k events.Key, now time.Time) (reconcile.Decision, bool) {
-	if m.blur != nil {
-		m.blur(s.(*reconciletest.World))
+	if m.mask != nil {
+		m.mask(s.(*reconciletest.World))
 	}
 	d, ok := m.Any.Ask(s, k, now.Add(m.late))
 	if m.garble != nil {
@@ -73,12 +73,12 @@ func noticed(t *testing.T, p oracle.Pair, m mutant, key events.Key, worlds func(
 			return
 		}
 	}
-	t.Errorf("nobody noticed in %d worlds", enough)
+	t.Errorf("nothing was noticed in %d worlds", enough)
 }
 
 func deploymentMutants() map[string]mutant {
 	seeing := func(change func(*appsv1.Deployment)) mutant {
-		return mutant{blur: func(w *reconciletest.World) { each(w, kinds.Deployments, change) }}
+		return mutant{mask: func(w *reconciletest.World) { each(w, kinds.Deployments, change) }}
 	}
 	rolling := func(change func(*appsv1.RollingUpdateDeployment)) mutant {
 		return seeing(func(d *appsv1.Deployment) {
@@ -98,26 +98,26 @@ func deploymentMutants() map[string]mutant {
 		"sees no notes":        seeing(func(d *appsv1.Deployment) { d.Annotations = nil }),
 		"sees no collisions":   seeing(func(d *appsv1.Deployment) { d.Status.CollisionCount = nil }),
 		"waits for minutes":    seeing(func(d *appsv1.Deployment) { d.Spec.MinReadySeconds += 60 }),
-		"sees no set fail": {blur: func(w *reconciletest.World) {
+		"sees no set fail": {mask: func(w *reconciletest.World) {
 			each(w, kinds.ReplicaSets, func(rs *appsv1.ReplicaSet) { rs.Status.Conditions = nil })
 		}},
-		"sees every pod gone": {blur: func(w *reconciletest.World) {
+		"sees every pod gone": {mask: func(w *reconciletest.World) {
 			each(w, kinds.Pods, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
 		}},
 		"is a second late":       {late: time.Second},
 		"forgets the last":       {garble: forgetLast},
-		"tells nobody":           {garble: tellNobody},
+		"tells no user":          {garble: tellNothing},
 		"says it in other words": {garble: replace("minimum availability", "some availability")},
-		"is nobody's":            {garble: replace(`"controller":true`, `"controller":false`)},
+		"is no owner's":          {garble: replace(`"controller":true`, `"controller":false`)},
 	}
 }
 
 func replicaSetMutants() map[string]mutant {
 	seeing := func(change func(*appsv1.ReplicaSet)) mutant {
-		return mutant{blur: func(w *reconciletest.World) { each(w, kinds.ReplicaSets, change) }}
+		return mutant{mask: func(w *reconciletest.World) { each(w, kinds.ReplicaSets, change) }}
 	}
 	pods := func(change func(*corev1.Pod)) mutant {
-		return mutant{blur: func(w *reconciletest.World) { each(w, kinds.Pods, change) }}
+		return mutant{mask: func(w *reconciletest.World) { each(w, kinds.Pods, change) }}
 	}
 	return map[string]mutant{
 		"wants one more":       seeing(func(rs *appsv1.ReplicaSet) { *rs.Spec.Replicas++ }),
@@ -130,7 +130,7 @@ func replicaSetMutants() map[string]mutant {
 		"sees nothing leave":   pods(func(p *corev1.Pod) { p.DeletionTimestamp = nil }),
 		"sees nothing ready":   pods(func(p *corev1.Pod) { p.Status.Conditions = nil }),
 		"forgets the last":     {garble: forgetLast},
-		"tells nobody":         {garble: tellNobody},
+		"tells no user":        {garble: tellNothing},
 		"has another template": {garble: replace("web:v", "web:x")},
 	}
 }
@@ -156,7 +156,7 @@ func forgetLast(d *reconcile.Decision) {
 	}
 }
 
-func tellNobody(d *reconcile.Decision) {
+func tellNothing(d *reconcile.Decision) {
 	for i := range d.Commands {
 		d.Commands[i].OnApplied = nil
 	}

@@ -101,7 +101,7 @@ type item struct {
 	deleting   bool
 	grace      int64 // of a pod that runs on a node
 	done       bool  // a pod that has ended
-	kept       bool  // nobody may delete it
+	kept       bool  // no user may delete it
 }
 
 // variety is a kind of items.
@@ -405,7 +405,7 @@ func (p *place) goOurs() (time.Duration, error) {
 	return 0, fmt.Errorf("it still acts: %s", p.picture())
 }
 
-// repeats tells whether the same was done just before, in vain.
+// repeats tells whether the same was done just before, without effect.
 func (p *place) repeats(commands []events.Command) bool {
 	if p.last == nil || p.last.OK() || len(p.last.Results) != len(commands) {
 		return false

@@ -2,10 +2,10 @@ package oracle
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net"
+	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
@@ -28,6 +28,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/controllers/nodeipam"
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
+	"github.com/millrace/millrace/services/writer/plan"
+	"github.com/millrace/millrace/test/sim"
 )
 
 // NodeRanges is a cluster in which nodes come and go, one after the other.
@@ -38,9 +40,11 @@ type NodeRanges struct {
 	Steps []NodeStep
 }
 
-// NodeStep is what happens next: a node comes, or one goes.
+// NodeStep is what happens next: a node comes, or one goes. Until the step is over some patches
+// of nodes are refused.
 type NodeStep struct {
-	Comes *corev1.Node
+	Comes   *corev1.Node
+	Refused Refusal
 	// Goes is the number of the node that goes, of those that have ranges, in the order of these:
 	// which node has which is chance where several wait for one.
 	Goes int
@@ -49,12 +53,17 @@ type NodeStep struct {
 // patienceOfRanges is longer than upstream waits at most before it tries again.
 const patienceOfRanges = 1100 * time.Second
 
+// rangeTries is how often upstream tries at once to give a node a range. After so many refusals
+// it takes the next range.
+const rangeTries = 3
+
 // rangesSide is one of the two controllers with its nodes.
 type rangesSide interface {
+	refuse(Refusal)
 	nodes() []*corev1.Node
 	come(*corev1.Node)
 	leave(name string)
-	settle()
+	settle() error
 	told() []string
 }
 
@@ -65,14 +74,28 @@ func (w NodeRanges) Compare(t *testing.T) (diff string) {
 		defer end()
 		ours := w.ours(t)
 		for at := -1; at < len(w.Steps); at++ {
-			for _, side := range []rangesSide{theirs, ours} {
-				if at >= 0 {
-					w.take(w.Steps[at], side)
-				}
-				side.settle()
+			var step NodeStep
+			if at >= 0 {
+				step = w.Steps[at]
 			}
-			if one, other := standing(theirs), standing(ours); one != other {
+			for _, side := range []rangesSide{theirs, ours} {
+				side.refuse(step.Refused)
+				if at >= 0 {
+					w.take(step, side)
+				}
+				for range 1 + step.Refused.Times/rangeTries { // upstream's back-off may be at its limit
+					if err := side.settle(); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			if one, other := standing(theirs, step.Refused), standing(ours, step.Refused); one != other {
 				diff = fmt.Sprintf("after step %d:\n- %s\n+ %s", at, one, other)
+				return
+			}
+			if step.Refused.Times >= rangeTries {
+				Uses("next-range-after-a-failure")
+				diff = untold(theirs, ours)
 				return
 			}
 			if w.leaks(ours) {
@@ -85,7 +108,7 @@ func (w NodeRanges) Compare(t *testing.T) (diff string) {
 }
 
 // leaks tells whether a node has to wait because of the second range alone: upstream takes one of
-// the first for it at each try, and gives none of these to anybody else.
+// the first for it at each try, and gives none of these to another node.
 func (w NodeRanges) leaks(ours rangesSide) bool {
 	waits := slices.ContainsFunc(ours.nodes(), func(n *corev1.Node) bool { return len(n.Spec.PodCIDRs) == 0 })
 	if !waits || len(w.Config.Cluster) < 2 {
@@ -174,87 +197,98 @@ func rangesOf(n *corev1.Node) string {
 	return strings.Join(append([]string{n.Spec.PodCIDR + ":"}, n.Spec.PodCIDRs...), " ")
 }
 
-// standing is which ranges nodes have, and of whom it was told that there is none.
-func standing(side rangesSide) string {
+// standing is which ranges nodes have, and of whom it was told that there is none; where upstream
+// takes the next one, and may give it to another node that waits, how many they have.
+func standing(side rangesSide, refused Refusal) string {
 	var have []string
 	for _, n := range side.nodes() {
-		have = append(have, rangesOf(n))
+		if refused.Times < rangeTries {
+			have = append(have, rangesOf(n))
+		} else {
+			have = append(have, fmt.Sprint(len(n.Spec.PodCIDRs)))
+		}
 	}
 	slices.Sort(have)
-	return fmt.Sprintf("%q, told %q", have, side.told())
+	told := slices.DeleteFunc(side.told(), assignmentFailed)
+	return fmt.Sprintf("%q, told %q", have, told)
+}
+
+func assignmentFailed(line string) bool { return strings.HasPrefix(line, "CIDRAssignmentFailed ") }
+
+// untold shows where upstream tells that ranges of a node were refused, and ours does not. Ours
+// tells it when the writer gives up, and upstream after some tries; which of several nodes that wait
+// is tried is chance.
+func untold(theirs, ours rangesSide) (diff string) {
+	told := slices.ContainsFunc(theirs.told(), assignmentFailed)
+	if told {
+		Uses("refused-range-told-at-once")
+	}
+	if told && !slices.ContainsFunc(ours.told(), assignmentFailed) {
+		diff = fmt.Sprintf("- %q\n+ %q\n", theirs.told(), ours.told())
+	}
+	return diff
 }
 
 // allNodes is the key of our controller.
 var allNodes = events.Key{Name: "ranges"}
 
-// ourRanges is our side: each decision is carried out.
-type ourRanges struct {
-	t      *testing.T
-	config nodeipam.Config
-	world  *reconciletest.World
-	at     map[string]*corev1.Node
-	events map[string]bool
-}
+// ourRanges is our side, which acts as the writer has it.
+type ourRanges struct{ *Actor }
 
 func (w NodeRanges) ours(t *testing.T) rangesSide {
-	o := &ourRanges{t: t, config: w.Config, world: reconciletest.NewWorld(kinds.Nodes.Kind), at: map[string]*corev1.Node{}, events: map[string]bool{}}
+	o := &ourRanges{&Actor{Controller: nodeipam.New(w.Config), Now: Now}}
+	o.Stage = NewStage(func() time.Time { return o.Now }, kinds.Nodes.Kind)
+	o.Door = func(r plan.Request) plan.Response { return o.door(t, r) }
 	for _, n := range w.First {
 		o.come(w.apart(nil, n))
 	}
+	o.Begin(kinds.Nodes.Kind)
 	return o
 }
 
-func (o *ourRanges) nodes() []*corev1.Node { return slices.Collect(maps.Values(o.at)) }
-func (o *ourRanges) told() []string        { return slices.Sorted(maps.Keys(o.events)) }
+// door answers as the writer's: it knows which ranges nodes have. No node gets a second one.
+func (o *ourRanges) door(t *testing.T, r plan.Request) plan.Response {
+	if r.Verb == plan.Search && r.Subresource == events.SubRanges {
+		all := []events.Ranged{}
+		for _, n := range o.nodes() {
+			all = append(all, events.Ranged{Name: n.Name, UID: n.UID, Ranges: n.Spec.PodCIDRs})
+		}
+		return plan.Response{Code: http.StatusOK, Body: []byte(text(all))}
+	}
+	if n, there := o.Stage.API.Get(nodeRef(r.Name)).(*corev1.Node); there && r.Verb.Writes() && len(n.Spec.PodCIDRs) > 0 {
+		t.Errorf("ours gives %s ranges, which has %v", r.Name, n.Spec.PodCIDRs)
+	}
+	return o.Stage.API.Do(r)
+}
+
+func (o *ourRanges) nodes() (all []*corev1.Node) {
+	for _, obj := range o.Stage.API.List(kinds.Nodes.Name) {
+		all = append(all, obj.(*corev1.Node))
+	}
+	return all
+}
+
+// told are the Events, each once, without their words.
+func (o *ourRanges) told() []string {
+	all := map[string]bool{}
+	for _, line := range o.Stage.Told {
+		part := strings.Fields(line)
+		all[part[4]+" "+part[2]] = true
+	}
+	return slices.Sorted(maps.Keys(all))
+}
+
+func (o *ourRanges) refuse(r Refusal) { o.Stage.refuse(r) }
 
 func (o *ourRanges) come(n *corev1.Node) {
-	o.at[n.Name] = n.DeepCopy()
-	o.world.Put(kinds.Nodes.Kind, o.at[n.Name])
+	o.Stage.Do(func(api *sim.API) { api.Load(kinds.Nodes.Name, n) })
 }
 
 func (o *ourRanges) leave(name string) {
-	delete(o.at, name)
-	o.world.Remove(kinds.Nodes.Name, "", name)
+	o.Stage.Do(func(api *sim.API) { api.Do(plan.Request{Verb: plan.Delete, Kind: kinds.Nodes.Name, Name: name}) })
 }
 
-func (o *ourRanges) settle() {
-	c := nodeipam.New(o.config)
-	for range 20 {
-		d, ok := c.Ask(o.world, allNodes, Now)
-		if !ok || len(d.Commands) == 0 {
-			return
-		}
-		results := map[events.Lane][]events.Result{}
-		for _, command := range d.Commands {
-			r := events.Result{Status: events.Applied}
-			if len(command.Note) > 0 {
-				r.Answer = &events.Answer{Note: command.Note}
-			}
-			results[command.Lane()] = append(results[command.Lane()], r)
-			if n := command.OnApplied; n != nil {
-				o.events[n.Reason+" "+n.About.Name] = true
-			}
-			o.carry(command)
-		}
-		for lane, done := range results {
-			o.world.Remember(events.Outcome{Key: allNodes, Lane: lane, At: Now, Decided: Now, Results: done})
-		}
-	}
-	o.t.Error("ours does not come to an end")
-}
-
-func (o *ourRanges) carry(command events.Command) {
-	if command.Verb != events.VerbPatch {
-		return
-	}
-	var body struct{ Spec corev1.NodeSpec }
-	n := o.at[command.Name].DeepCopy()
-	if err := json.Unmarshal(command.Body, &body); err != nil || command.If == nil || command.If.UID != n.UID || len(n.Spec.PodCIDRs) > 0 {
-		o.t.Errorf("ours gives %s ranges, which has %v: %v", command.Name, n.Spec.PodCIDRs, err)
-	}
-	n.Spec.PodCIDR, n.Spec.PodCIDRs = body.Spec.PodCIDR, body.Spec.PodCIDRs
-	o.come(n)
-}
+func (o *ourRanges) settle() error { return o.Until(o.Now.Add(patienceOfRanges)) }
 
 // theirRanges is upstream's side.
 type theirRanges struct {
@@ -262,6 +296,8 @@ type theirRanges struct {
 	client *fake.Clientset
 	mu     sync.Mutex
 	events map[string]bool
+	// refused is what refuses patches of nodes.
+	refused func(plan.Request) *plan.Response
 }
 
 func (w NodeRanges) theirs(t *testing.T) (side rangesSide, end func()) {
@@ -275,7 +311,7 @@ func (w NodeRanges) theirs(t *testing.T) (side rangesSide, end func()) {
 			list.Items = append(list.Items, *n.DeepCopy())
 		}
 	}
-	o := &theirRanges{t: t, client: fake.NewSimpleClientset(world...), events: map[string]bool{}}
+	o := &theirRanges{t: t, client: fake.NewSimpleClientset(world...), events: map[string]bool{}, refused: Refusal{}.refuses()}
 	o.client.PrependReactor("create", "events", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		told := action.(clienttesting.CreateAction).GetObject().(*corev1.Event)
 		o.mu.Lock()
@@ -283,6 +319,14 @@ func (w NodeRanges) theirs(t *testing.T) (side rangesSide, end func()) {
 		o.events[told.Reason+" "+told.InvolvedObject.Name] = true
 		if want := fmt.Sprintf("Node %s status is now: %s", told.InvolvedObject.Name, told.Reason); told.Type != corev1.EventTypeNormal || !strings.HasSuffix(told.Message, want) {
 			t.Errorf("upstream tells %+v", told)
+		}
+		return false, nil, nil
+	})
+	o.client.PrependReactor("patch", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if answer := o.refused(plan.Request{Verb: plan.Patch, Kind: kinds.Nodes.Name}); answer != nil {
+			return true, nil, errorOf(*answer)
 		}
 		return false, nil, nil
 	})
@@ -366,10 +410,17 @@ func (o *theirRanges) leave(name string) {
 	}
 }
 
-func (o *theirRanges) settle() {
+func (o *theirRanges) settle() error {
 	synctest.Wait()
 	time.Sleep(patienceOfRanges)
 	synctest.Wait()
+	return nil
+}
+
+func (o *theirRanges) refuse(r Refusal) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.refused = r.refuses()
 }
 
 // RangedNode is a node with ranges of its own, or with none.

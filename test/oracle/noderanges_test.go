@@ -7,7 +7,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"pgregory.net/rapid"
 
+	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/controllers/nodeipam"
+	"github.com/millrace/millrace/services/writer/plan"
 	"github.com/millrace/millrace/test/oracle"
 )
 
@@ -19,6 +21,27 @@ func TestNodesGetTheRangesOfUpstream(t *testing.T) {
 		world := rangedNodes(r)
 		if diff := world.Compare(t); diff != "" {
 			r.Fatalf("upstream (-) and we (+) differ %s\n%+v", diff, world.Config)
+		}
+	})
+}
+
+// The same where patches of nodes are refused for a while: fewer times than upstream tries at
+// once, or in the last step more.
+func TestRefusedNodesGetTheRangesOfUpstream(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(r *rapid.T) {
+		world, refusals := rangedNodes(r), ""
+		for i := range world.Steps {
+			refused := oracle.Refusal{Verb: plan.Patch, Kind: kinds.Nodes.Name, Times: rapid.IntRange(0, 2).Draw(r, "times")}
+			if i == len(world.Steps)-1 {
+				refused.Times = rapid.IntRange(0, 7).Draw(r, "times at last")
+			}
+			refused.Answer = rapid.SampledFrom(oracle.Refusals(plan.Patch)).Draw(r, "answer")
+			world.Steps[i].Refused = refused
+			refusals += fmt.Sprintf("%d: %v\n", i, refused)
+		}
+		if diff := world.Compare(t); diff != "" {
+			r.Fatalf("upstream (-) and we (+) differ %s\n%+v\n%v", diff, world.Config, refusals)
 		}
 	})
 }

@@ -153,9 +153,9 @@ func patched(resource, name string, how types.PatchType, body []byte) Effect {
 	return Effect{Verb: patch, Resource: resource, Name: name, Body: string(how) + " " + canonical(body)}
 }
 
-// born is an object that is created. A pod's name is left to its creator; that of a
+// created is an object that is created. A pod's name is left to its creator; that of a
 // StatefulSet's is also a label.
-func born(resource, namespace, name string, body []byte) Effect {
+func created(resource, namespace, name string, body []byte) Effect {
 	tree := parsed(body)
 	meta, _ := tree["metadata"].(map[string]any)
 	if meta == nil {

@@ -88,6 +88,7 @@ func TestWorldsAreEventful(t *testing.T) {
 		{"requests of pods", oracle.PodRequestCleaner, mirrorKey, func(r *rapid.T) []runtime.Object {
 			return []runtime.Object{podsRequest(r, []int{0, 900})}
 		}, []string{"delete podcertificaterequests"}},
+		{"requests about pools", oracle.PoolRequests, requestKey, poolWorld, []string{"update resourcepoolstatusrequests/status", "delete resourcepoolstatusrequests", "nodeName", `"allocatedDevices":2`}},
 		{"bootstrap tokens", oracle.TokenCleaner, bootstrapKey, bootstrapWorld, []string{"delete secrets"}},
 		{"approved requests", oracle.RequestSigner, requestKey, approvedRequest, []string{"certificate\":", "SignerValidationFailure", "update certificatesigningrequests/status"}},
 		{"bundles", oracle.Bundles, events.Key{Name: bundleName(oracle.BundleCA)}, publishedBundle, []string{"create clustertrustbundles", "update clustertrustbundles"}},

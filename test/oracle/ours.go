@@ -16,6 +16,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	resourcev1alpha3 "k8s.io/api/resource/v1alpha3"
 	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
 	storagev1 "k8s.io/api/storage/v1"
 	storagemigrationv1beta1 "k8s.io/api/storagemigration/v1beta1"
@@ -132,7 +134,7 @@ func effectOf(c events.Command) (Effect, error) {
 	}
 	switch c.Verb {
 	case events.VerbCreate:
-		return born(resource, c.Namespace, c.Name, c.Body), nil
+		return created(resource, c.Namespace, c.Name, c.Body), nil
 	case events.VerbUpdate:
 		return updated(resource, c.Name, c.Body), nil
 	case events.VerbPatch:
@@ -230,6 +232,12 @@ func rarer(seen *reconciletest.World, obj runtime.Object) error {
 		seen.Put(kinds.ServiceCIDRs.Kind, obj)
 	case *networkingv1.IPAddress:
 		seen.Put(kinds.IPAddresses.Kind, obj)
+	case *resourcev1alpha3.ResourcePoolStatusRequest:
+		seen.Put(kinds.ResourcePoolStatusRequests.Kind, obj)
+	case *resourcev1.ResourceSlice:
+		seen.Put(kinds.ResourceSlices.Kind, obj)
+	case *resourcev1.ResourceClaim:
+		seen.Put(kinds.ResourceClaims.Kind, obj)
 	case *rbacv1.ClusterRole:
 		seen.Put(kinds.ClusterRoles.Kind, obj)
 	default:

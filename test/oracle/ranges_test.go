@@ -53,7 +53,7 @@ func rangeWorld(t *rapid.T) []runtime.Object {
 		if a.Name = fmt.Sprintf("10.0.0.%d", last); chance(t, 3, "IPv6") {
 			family, a.Name = "IPv6", fmt.Sprintf("fd00::%x", last)
 		}
-		manager := rapid.SampledFrom([]string{events.AddressManager, events.AddressManager, events.AddressManager, "somebody"}).Draw(t, "manager")
+		manager := rapid.SampledFrom([]string{events.AddressManager, events.AddressManager, events.AddressManager, "another"}).Draw(t, "manager")
 		a.Labels = map[string]string{networkingv1.LabelManagedBy: manager, networkingv1.LabelIPAddressFamily: family}
 		world = append(world, a)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/millrace/millrace/pkg/events/kinds"
@@ -76,6 +78,11 @@ func Passing(verb plan.Verb, r plan.Response) bool {
 	return r.Reason == string(metav1.StatusReasonAlreadyExists) || r.Reason == string(metav1.StatusReasonConflict) || verb == plan.Create && r.Code >= 500
 }
 
+// passes tells whether the writer itself asks again after an answer.
+func passes(r plan.Response) bool {
+	return r.Code == http.StatusTooManyRequests || r.Code >= http.StatusInternalServerError
+}
+
 // String is the refusal on one line.
 func (r Refusal) String() string {
 	return fmt.Sprintf("%s %s, status: %v, %d times: %d %s %s", r.Verb, r.Kind, r.Status, r.Times, r.Answer.Code, r.Answer.Reason, r.Answer.Cause)
@@ -102,6 +109,12 @@ type Rest struct {
 	Kinds  []kinds.Kind
 	// Long is for how long both are left alone; 0: [resting].
 	Long time.Duration
+	// Shown, when set, makes what ours is shown of an object.
+	Shown func(kinds.Kind, metav1.Object) metav1.Object
+	// Spared, when set, makes of what is refused to ours what is refused to upstream's.
+	Spared func(Refusal) Refusal
+	// Door, when set, carries out the requests that ours makes; nil: the stage does.
+	Door func(s *Stage, now time.Time, r plan.Request) plan.Response
 	// Chance tells by what upstream wrote whether its end is chance; nil: it never is.
 	Chance func(writes []string) bool
 	// Picture is what is compared of what there is and what was told; nil: all.
@@ -119,7 +132,11 @@ const resting = 90 * time.Second
 // not.
 func (c Rest) Compare(t *testing.T, world []runtime.Object, refusal Refusal) (diff string, err error) {
 	var theirs, writes []string
-	failed := under(nil, func() { synctest.Test(t, func(*testing.T) { theirs, writes, err = c.theirs(world, refusal) }) })
+	upstreams := refusal
+	if c.Spared != nil {
+		upstreams = c.Spared(refusal)
+	}
+	failed := under(nil, func() { synctest.Test(t, func(*testing.T) { theirs, writes, err = c.theirs(world, upstreams) }) })
 	err = errors.Join(failed, err)
 	if err != nil {
 		return "", fmt.Errorf("ask upstream: %w", err)
@@ -151,6 +168,9 @@ const taken = "the name was taken a moment ago"
 // moved is what the writer says of an object that has changed since it was seen.
 const moved = "the object has changed"
 
+// failure is how an Event is told from others that is about a write that failed.
+var failure = regexp.MustCompile(` Failed|Error | error `)
+
 // comparable are lines without what may differ on purpose:
 //
 //   - What fails in passing is tried again by the writer, and told when it is given up.
@@ -160,10 +180,10 @@ const moved = "the object has changed"
 //   - Of many Events that are alike a client tells the last ones as one.
 //   - In which words a name is taken that is free again, or an object has changed that has not.
 func (r Refusal) comparable(lines []string) (left []string) {
-	passes := (r.Answer.Code == 429 || r.Answer.Code >= 500) && r.Times < spentTries
+	passes := passes(r.Answer) && r.Times < spentTries
 	for _, line := range lines {
 		line = strings.NewReplacer(combined, "", taken, r.Answer.Message, moved, r.Answer.Message).Replace(line)
-		if (passes || r.Answer.Cause != "") && strings.Contains(line, " "+corev1.EventTypeWarning+" ") && strings.Contains(line, " Failed") || slices.Contains(left, line) && strings.HasPrefix(line, event) {
+		if (passes || r.Answer.Cause != "") && strings.Contains(line, " "+corev1.EventTypeWarning+" ") && failure.MatchString(line) || slices.Contains(left, line) && strings.HasPrefix(line, event) {
 			continue
 		}
 		left = append(left, line)
@@ -212,9 +232,12 @@ func (c Rest) ours(world []runtime.Object, refusal Refusal) (lines []string, err
 
 // rested is our controller when it has come to rest.
 func (c Rest) rested(world []runtime.Object, refusal Refusal) (a *Actor, err error) {
-	a = &Actor{Controller: c.Ours, Now: Now}
+	a = &Actor{Controller: c.Ours, Now: Now, Shown: c.Shown}
 	if a.Stage, err = c.stage(func() time.Time { return a.Now }, world, refusal); err != nil {
 		return nil, err
+	}
+	if c.Door != nil {
+		a.Door = func(r plan.Request) plan.Response { return c.Door(a.Stage, a.Now, r) }
 	}
 	a.Begin(c.Kinds...)
 	if err := a.Until(Now.Add(cmp.Or(c.Long, resting))); err != nil {
@@ -229,29 +252,16 @@ func (c Rest) theirs(world []runtime.Object, refusal Refusal) (lines, writes []s
 	if err != nil {
 		return nil, nil, err
 	}
-	client, err := s.typed()
-	if err != nil {
-		return nil, nil, err
+	build := func(ctx context.Context, f informers.SharedInformerFactory, client kubernetes.Interface) (func(), error) {
+		s.Informers = f
+		return c.Theirs(ctx, f, client)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	f := informers.NewSharedInformerFactory(client, 0)
-	s.Informers = f
-	run, err := c.Theirs(ctx, f, client)
-	if err != nil {
-		return nil, nil, err
-	}
-	f.Start(ctx.Done())
-	synctest.Wait()
-	done := make(chan struct{})
-	go func() { defer close(done); run() }()
-	time.Sleep(cmp.Or(c.Long, resting))
-	synctest.Wait()
-	s.Do(func(*sim.API) { lines, writes = c.rest(s), s.Writes })
-	cancel()
-	<-done
-	f.Shutdown()
-	return lines, writes, nil
+	err = s.during(build, func() {
+		time.Sleep(cmp.Or(c.Long, resting))
+		synctest.Wait()
+		s.Do(func(*sim.API) { lines, writes = c.rest(s), s.Writes })
+	})
+	return lines, writes, err
 }
 
 // counted is the uid of an object that was created meanwhile.

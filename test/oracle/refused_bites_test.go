@@ -53,9 +53,39 @@ func TestRefusalsBite(t *testing.T) {
 		{"a mirror is given up", oracle.MirrorsAtRest, mirrorWorld, []oracle.Refusal{creates, updates, deletes}, giveUp},
 		{"a quota is given up", oracle.QuotaAtRest, typedQuotaWorld, []oracle.Refusal{reports}, giveUp},
 		{"a budget is given up", oracle.BudgetAtRest, builtInBudgetWorld, []oracle.Refusal{budgetReports}, giveUp},
+		{"a certificate is given up", oracle.RequestSignerAtRest, approvedRequest, []oracle.Refusal{reports}, giveUp},
+		{"a token is given up", oracle.TokensAtRest, bootstrapWorld, []oracle.Refusal{deletes}, giveUp},
+		{"a range is given up", oracle.ServiceCIDRsAtRest, rangeWorld, []oracle.Refusal{patches, statusPatches}, giveUp},
 		{"a pod's disruption is given up", oracle.BudgetAtRest, builtInBudgetWorld, []oracle.Refusal{podReports}, giveUp},
 	} {
 		t.Run(c.name, func(t *testing.T) { noticedAtRest(t, c.rest, c.mutant, c.worlds, c.requests) })
+	}
+}
+
+// TestRefusedLivesBite: a controller that gives up at a refusal lives another life.
+func TestRefusedLivesBite(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		life     oracle.Life
+		chapters func(*rapid.T) []oracle.Chapter
+	}{
+		{"a volume is not bound", oracle.RefusedVolumeBinder, func(r *rapid.T) []oracle.Chapter { return refusedStore(r).chapters }},
+		{"a volume is not attached", oracle.AttachDetach, func(r *rapid.T) []oracle.Chapter { return anyHall(r, attachingRequests).chapters }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			lives := rapid.Custom(c.chapters)
+			c.life.Ours = giveUp(c.life.Ours)
+			for seed := range enough {
+				diff, err := c.life.Compare(t, lives.Example(seed))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff != "" {
+					return
+				}
+			}
+			t.Errorf("nothing was noticed in %d lives", enough)
+		})
 	}
 }
 

@@ -60,6 +60,28 @@ func TestSilentNodesCountThoughItCannotBeSaid(t *testing.T) {
 	}
 }
 
+// TestSilenceThatCannotBeSaidStopsEvictions: where the last nodes that say that they are ready
+// are silent, and that can never be written, no pods are driven away, until one is heard again.
+func TestSilenceThatCannotBeSaidStopsEvictions(t *testing.T) {
+	f := &fleet{out: map[string]bool{}}
+	f.add("east", "", false, 1)
+	f.add("east", "", true, 1)
+	f.add("west", "", true, 1)
+	f.add("west", "", false, 1) // so that the zone is not a new one when n2 is back
+	f.chapter()
+	for _, name := range []string{"n1", "n2"} {
+		f.does(func(k *oracle.Kubelets) { k.Silent[name] = true }, "%s falls silent", name)
+	}
+	f.chapter()
+	f.does(func(k *oracle.Kubelets) { k.Silent["n2"] = false }, "n2 is back")
+	f.chapter()
+	refused := oracle.Refusal{Verb: plan.Patch, Also: plan.Update, Kind: kinds.Nodes.Name, Status: true, Times: 1 << 30, Answer: oracle.Refusals(plan.Patch)[0]}
+	diff, err := oracle.Cluster{Config: f.config, Chapters: f.chapters, Refused: refused}.Compare(t)
+	if err != nil || diff != "" {
+		t.Errorf("%v, %s", err, diff)
+	}
+}
+
 // TestRefusedNodesBite: a controller that gives up at a refusal leaves nodes otherwise than
 // upstream does, whatever was refused.
 func TestRefusedNodesBite(t *testing.T) {

@@ -20,10 +20,10 @@ func TestRefusedWritesEndAsUpstreams(t *testing.T) {
 	fewer(t, 10)
 	pods, sets := kinds.Pods.Kind, kinds.ReplicaSets.Kind
 	for _, c := range []refused{
-		{"replicaset", oracle.ReplicaSet, wellSetWorld, []kinds.Kind{sets, pods, kinds.Deployments.Kind}, false, claimsForGood, nil},
-		{"replicationcontroller", oracle.ReplicationController, func(t *rapid.T) []runtime.Object { return oracle.Older(wellSetWorld(t)) }, []kinds.Kind{kinds.ReplicationControllers.Kind, pods}, false, claimsForGood, nil},
-		{"pvprotection", oracle.VolumeProtection, volumeWorld, []kinds.Kind{kinds.PersistentVolumes.Kind}, false, nil, nil},
-		{"pvcprotection", oracle.ClaimProtection, claimWorld, []kinds.Kind{kinds.PersistentVolumeClaims.Kind, pods}, false, nil, nil},
+		{"replicaset", oracle.ReplicaSet, wellSetWorld, []kinds.Kind{sets, pods, kinds.Deployments.Kind}, nil, claimsForGood, nil},
+		{"replicationcontroller", oracle.ReplicationController, func(t *rapid.T) []runtime.Object { return oracle.Older(wellSetWorld(t)) }, []kinds.Kind{kinds.ReplicationControllers.Kind, pods}, nil, claimsForGood, nil},
+		{"pvprotection", oracle.VolumeProtection, volumeWorld, []kinds.Kind{kinds.PersistentVolumes.Kind}, nil, nil, nil},
+		{"pvcprotection", oracle.ClaimProtection, claimWorld, []kinds.Kind{kinds.PersistentVolumeClaims.Kind, pods}, nil, nil, nil},
 	} {
 		c.endsAlike(t)
 	}
@@ -35,9 +35,9 @@ type refused struct {
 	pair   oracle.Pair
 	worlds func(*rapid.T) []runtime.Object
 	kinds  []kinds.Kind
-	// byKind tells that requests of one kind only are refused: which of several is the first
-	// goes by the order in which a controller writes them.
-	byKind bool
+	// requests, when set, are those of which one sort is refused, each of one kind: which of
+	// several is the first goes by the order in which a controller writes them. Else any is.
+	requests []oracle.Refusal
 	// spared tells which refusals are left out in a world; nil: none.
 	spared func([]runtime.Object, oracle.Refusal) bool
 	fair   func(world []runtime.Object, refusal oracle.Refusal, theirs, ours []oracle.Effect) ([]oracle.Effect, []oracle.Effect)
@@ -51,9 +51,12 @@ func (c refused) rest() oracle.Rest {
 func (c refused) endsAlike(t *testing.T) {
 	t.Run(c.name, func(t *testing.T) {
 		rapid.Check(t, func(r *rapid.T) {
-			world, refusal := c.worlds(r), anyRefusal(r)
-			if c.byKind {
-				refusal.Kind = rapid.SampledFrom(c.kinds).Draw(r, "kind").Name
+			world := c.worlds(r)
+			var refusal oracle.Refusal
+			if c.requests != nil {
+				refusal = refusalOf(r, c.requests)
+			} else {
+				refusal = anyRefusal(r)
 			}
 			if c.spared != nil && c.spared(world, refusal) {
 				refusal.Times = 0

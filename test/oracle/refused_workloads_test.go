@@ -1,6 +1,7 @@
 package oracle_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -28,10 +29,36 @@ func TestRefusedWritesOfWorkloadsEndAsUpstreams(t *testing.T) {
 func workloads() []refused {
 	pods, revisions := kinds.Pods.Kind, kinds.ControllerRevisions.Kind
 	return []refused{
-		{"statefulset", oracle.StatefulSet, wellStatefulSetWorld, []kinds.Kind{kinds.StatefulSets.Kind, revisions, pods, kinds.PersistentVolumeClaims.Kind}, true, sparedStateful, oracle.FairStatefulEnd},
-		{"daemonset", oracle.DaemonSet, wellDaemonSetWorld, []kinds.Kind{kinds.DaemonSets.Kind, revisions, pods, kinds.Nodes.Kind}, true, sparedDaemons, oracle.FairDaemonEnd},
-		{"deployment", oracle.Deployment, wellDeploymentWorld, []kinds.Kind{kinds.Deployments.Kind, kinds.ReplicaSets.Kind, pods}, true, sparedDeployments, oracle.FairDeploymentEnd},
+		{"statefulset", oracle.StatefulSet, wellStatefulSetWorld, []kinds.Kind{kinds.StatefulSets.Kind, revisions, pods, kinds.PersistentVolumeClaims.Kind}, statefulRequests(), sparedStateful, oracle.FairStatefulEnd},
+		{"daemonset", oracle.DaemonSet, wellDaemonSetWorld, []kinds.Kind{kinds.DaemonSets.Kind, revisions, pods, kinds.Nodes.Kind}, append(ownRequests(kinds.DaemonSets.Name), historyRequests...), sparedDaemons, oracle.FairDaemonEnd},
+		{"deployment", oracle.Deployment, wellDeploymentWorld, []kinds.Kind{kinds.Deployments.Kind, kinds.ReplicaSets.Kind, pods}, rolloutRequests, sparedDeployments, oracle.FairDeploymentEnd},
 	}
+}
+
+// historyRequests are what is written of revisions.
+var historyRequests = []oracle.Refusal{
+	{Verb: plan.Create, Kind: kinds.ControllerRevisions.Name}, {Verb: plan.Update, Kind: kinds.ControllerRevisions.Name},
+	{Verb: plan.Patch, Kind: kinds.ControllerRevisions.Name}, {Verb: plan.Delete, Kind: kinds.ControllerRevisions.Name},
+}
+
+// rolloutRequests are what the controller of Deployments writes.
+var rolloutRequests = []oracle.Refusal{
+	{Verb: plan.Create, Kind: kinds.ReplicaSets.Name}, {Verb: plan.Update, Kind: kinds.ReplicaSets.Name}, {Verb: plan.Patch, Kind: kinds.ReplicaSets.Name},
+	{Verb: plan.Delete, Kind: kinds.ReplicaSets.Name}, {Verb: plan.Update, Kind: kinds.Deployments.Name}, {Verb: plan.Update, Kind: kinds.Deployments.Name, Status: true},
+}
+
+// ownRequests are what is written of the status of a set, and of its pods.
+func ownRequests(set kinds.Name) []oracle.Refusal {
+	return []oracle.Refusal{
+		{Verb: plan.Update, Kind: set, Status: true}, {Verb: plan.Create, Kind: kinds.Pods.Name}, {Verb: plan.Delete, Kind: kinds.Pods.Name}, {Verb: plan.Patch, Kind: kinds.Pods.Name},
+	}
+}
+
+// statefulRequests are what the controller of StatefulSets writes.
+func statefulRequests() []oracle.Refusal {
+	return slices.Concat(ownRequests(kinds.StatefulSets.Name), historyRequests, []oracle.Refusal{
+		{Verb: plan.Update, Kind: kinds.Pods.Name}, {Verb: plan.Create, Kind: kinds.PersistentVolumeClaims.Name}, {Verb: plan.Update, Kind: kinds.PersistentVolumeClaims.Name},
+	})
 }
 
 // sparedStateful is where upstream's controller stops at what is refused and ours goes on.

@@ -17,6 +17,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/serviceaccount"
 	upstreamttl "k8s.io/kubernetes/pkg/controller/ttl"
 
+	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/controllers/rootcapublisher"
 	accounts "github.com/millrace/millrace/services/reconcilers/controllers/serviceaccount"
@@ -40,6 +41,8 @@ type Life struct {
 	Fair func(theirs, ours []string) ([]string, []string)
 	// Gates are the feature gates that are not at their defaults.
 	Gates gate.Set
+	// Attend, when set, is what another program does at once where an object changes.
+	Attend func(*sim.API, events.Ref)
 }
 
 // Chapter is what users and nodes do in one moment. After one that is Loose nothing is
@@ -139,6 +142,7 @@ func (l Life) lines(s *Stage) (lines []string) {
 func (l Life) ours(chapters []Chapter) (pages [][]string, err error) {
 	a := &Actor{Controller: l.Ours, Now: Now}
 	a.Stage = NewStage(func() time.Time { return a.Now }, l.Kinds...)
+	a.Stage.Attend = l.Attend
 	a.Begin(l.Kinds...)
 	for _, chapter := range chapters {
 		a.Stage.refuse(chapter.Refused)
@@ -154,30 +158,15 @@ func (l Life) ours(chapters []Chapter) (pages [][]string, err error) {
 func (l Life) theirs(chapters []Chapter) (pages [][]string, err error) {
 	time.Sleep(time.Until(Now))
 	s := NewStage(time.Now, l.Kinds...)
-	client, err := s.typed()
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	f := informers.NewSharedInformerFactory(client, 0)
-	run, err := l.Theirs(ctx, f, client)
-	if err != nil {
-		return nil, err
-	}
-	f.Start(ctx.Done())
-	synctest.Wait()
-	done := make(chan struct{})
-	go func() { defer close(done); run() }()
-	for _, chapter := range chapters {
-		s.refuse(chapter.Refused)
-		s.Do(chapter.Acts)
-		time.Sleep(l.Chapter)
-		synctest.Wait()
-		s.Do(func(*sim.API) { pages = append(pages, l.lines(s)) })
-	}
-	cancel()
-	<-done
-	f.Shutdown()
-	return pages, nil
+	s.Attend = l.Attend
+	err = s.during(l.Theirs, func() {
+		for _, chapter := range chapters {
+			s.refuse(chapter.Refused)
+			s.Do(chapter.Acts)
+			time.Sleep(l.Chapter)
+			synctest.Wait()
+			s.Do(func(*sim.API) { pages = append(pages, l.lines(s)) })
+		}
+	})
+	return pages, err
 }

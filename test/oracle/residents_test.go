@@ -2,6 +2,7 @@ package oracle_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,42 +19,49 @@ import (
 
 func TestRootCertificatesArePublishedAsUpstreams(t *testing.T) {
 	fewer(t, 4)
-	inhabit(t, oracle.RootCAPublisher, func(r *rapid.T, v *village, namespace string) {
-		ref := events.Ref{Kind: kinds.ConfigMaps.Name, Namespace: namespace, Name: rapid.SampledFrom([]string{"kube-root-ca.crt", "kube-root-ca.crt", "other"}).Draw(r, "name")}
-		v.change(r, ref, kinds.ConfigMaps.Kind, func(o metav1.Object, n int) {
-			c := o.(*corev1.ConfigMap)
-			switch n {
-			case 0:
-				c.Data = map[string]string{"ca.crt": "a root certificate", "more": "x"}
-			case 1:
-				c.Data = map[string]string{"ca.crt": "another"}
-			case 2:
-				c.Annotations = nil
-			case 3:
-				c.Annotations = map[string]string{"kubernetes.io/description": "ours", "note": "kept"}
-			default:
-				c.BinaryData = map[string][]byte{"b": {1}}
-			}
-		})
+	inhabit(t, oracle.RootCAPublisher, certificatesTouched)
+}
+
+func certificatesTouched(r *rapid.T, v *village, namespace string) {
+	ref := events.Ref{Kind: kinds.ConfigMaps.Name, Namespace: namespace, Name: rapid.SampledFrom([]string{"kube-root-ca.crt", "kube-root-ca.crt", "other"}).Draw(r, "name")}
+	v.change(r, ref, kinds.ConfigMaps.Kind, func(o metav1.Object, n int) {
+		c := o.(*corev1.ConfigMap)
+		switch n {
+		case 0:
+			c.Data = map[string]string{"ca.crt": "a root certificate", "more": "x"}
+		case 1:
+			c.Data = map[string]string{"ca.crt": "another"}
+		case 2:
+			c.Annotations = nil
+		case 3:
+			c.Annotations = map[string]string{"kubernetes.io/description": "ours", "note": "kept"}
+		default:
+			c.BinaryData = map[string][]byte{"b": {1}}
+		}
 	})
 }
 
 func TestNamespacesHaveAccountsAsUpstreams(t *testing.T) {
 	fewer(t, 4)
-	inhabit(t, oracle.ServiceAccounts, func(r *rapid.T, v *village, namespace string) {
-		ref := events.Ref{Kind: kinds.ServiceAccounts.Name, Namespace: namespace, Name: rapid.SampledFrom([]string{"default", "default", "builder"}).Draw(r, "name")}
-		v.change(r, ref, kinds.ServiceAccounts.Kind, func(o metav1.Object, n int) {
-			o.SetAnnotations(map[string]string{"note": fmt.Sprint(n)})
-		})
+	inhabit(t, oracle.ServiceAccounts, accountsTouched)
+}
+
+func accountsTouched(r *rapid.T, v *village, namespace string) {
+	ref := events.Ref{Kind: kinds.ServiceAccounts.Name, Namespace: namespace, Name: rapid.SampledFrom([]string{"default", "default", "builder"}).Draw(r, "name")}
+	v.change(r, ref, kinds.ServiceAccounts.Kind, func(o metav1.Object, n int) {
+		o.SetAnnotations(map[string]string{"note": fmt.Sprint(n)})
 	})
 }
 
-// inhabit plays lives of namespaces and of what is in them.
-func inhabit(t *testing.T, life oracle.Life, touch func(*rapid.T, *village, string)) {
+// inhabit plays lives of namespaces and of what is in them, in which some requests are refused.
+func inhabit(t *testing.T, life oracle.Life, touch func(*rapid.T, *village, string), refused ...oracle.Refusal) {
 	rapid.Check(t, func(r *rapid.T) {
 		v := &village{}
 		names := []string{"a", "b", "c"}
 		for range rapid.IntRange(1, 5).Draw(r, "chapters") {
+			if len(refused) > 0 {
+				v.refuse(r, refused)
+			}
 			for range rapid.IntRange(0, 4).Draw(r, "acts") {
 				name := rapid.SampledFrom(names).Draw(r, "namespace")
 				switch rapid.IntRange(0, 5).Draw(r, "act") {
@@ -155,6 +163,21 @@ func (v *village) end(moment []func(*sim.API), loose bool) {
 		}
 	}})
 	v.story = append(v.story, "--")
+}
+
+// refuse has one sort of some requests refused once or twice in the chapter that comes next, or
+// none, with an answer that may be given for a while: a namespace that is there is not said to be
+// gone, nor a name to be taken that is free.
+func (v *village) refuse(r *rapid.T, requests []oracle.Refusal) {
+	v.refused = rapid.SampledFrom(append([]oracle.Refusal{{}}, requests...)).Draw(r, "refused")
+	if v.refused.Verb == "" {
+		return
+	}
+	v.refused.Times = rapid.IntRange(1, 2).Draw(r, "times")
+	v.refused.Answer = rapid.SampledFrom(slices.DeleteFunc(oracle.Refusals(v.refused.Verb), func(answer plan.Response) bool {
+		return oracle.Lasting(answer) || answer.Reason == string(metav1.StatusReasonNotFound) || answer.Reason == string(metav1.StatusReasonAlreadyExists)
+	})).Draw(r, "answer")
+	v.story = append(v.story, v.refused.String())
 }
 
 func (v *village) create(kind kinds.Kind, ref events.Ref) {

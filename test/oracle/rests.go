@@ -36,6 +36,27 @@ var (
 	MirrorsAtRest = fairAmongSlices(Rest{Theirs: EndpointSliceMirroring.Theirs, Ours: EndpointSliceMirroring.Ours, Kinds: served(kinds.Services.Kind, kinds.Endpoints.Kind, kinds.EndpointSlices.Kind), Chance: overAnother})
 )
 
+// Controllers that look before they write, and others of few kinds.
+var (
+	GroupProtectionAtRest = Rest{Theirs: GroupProtection.Theirs, Ours: GroupProtection.Ours, Kinds: served(kinds.PodGroups.Kind, kinds.Pods.Kind), Door: looking}
+	ServiceCIDRsAtRest    = Rest{Theirs: ServiceCIDRs.Theirs, Ours: ServiceCIDRs.Ours, Kinds: served(kinds.ServiceCIDRs.Kind, kinds.IPAddresses.Kind), Door: looking}
+	TokensAtRest          = Rest{Theirs: TokenCleaner.Theirs, Ours: TokenCleaner.Ours, Kinds: served(kinds.Secrets.Kind), Long: 70 * time.Minute, Shown: partly, Door: looking, Spared: tokensSpared}
+	ClassProtectionAtRest = Rest{Theirs: ClassProtection.Theirs, Ours: ClassProtection.Ours, Kinds: served(kinds.VolumeAttributesClasses.Kind, kinds.PersistentVolumes.Kind, kinds.PersistentVolumeClaims.Kind)}
+)
+
+// partly shows the metadata of an object.
+func partly(k kinds.Kind, obj metav1.Object) metav1.Object { return metadataOf(k, obj).(metav1.Object) }
+
+// tokensSpared has upstream delete tokens of which nothing is refused: it does not try again
+// before they change.
+func tokensSpared(r Refusal) Refusal {
+	if r.Times > 0 && r.Times < 1<<30 {
+		Uses("token-tried-again")
+		r.Times = 0
+	}
+	return r
+}
+
 // fairAmongSlices has the ends of controllers of slices compared by [fairSliceEnds].
 func fairAmongSlices(rest Rest) Rest {
 	rest.Fair = fairSliceEnds(rest)

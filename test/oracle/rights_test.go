@@ -78,7 +78,7 @@ func TestBuiltInKindsAreUpstreams(t *testing.T) {
 // writer's rights are cut, to those that Kubernetes makes.
 func TestRolesAreUpstreams(t *testing.T) {
 	featuregatetesting.SetFeatureGatesDuringTest(t, utilfeature.DefaultFeatureGate, featuregatetesting.FeatureOverrides{
-		genericfeatures.APIServerIdentity: true, genericfeatures.StorageVersionAPI: true, features.GenericWorkload: true, features.PodCertificateRequest: true, features.DRADeviceTaintRules: true, features.StorageVersionMigrator: true, features.ClusterTrustBundle: true,
+		genericfeatures.APIServerIdentity: true, genericfeatures.StorageVersionAPI: true, features.GenericWorkload: true, features.PodCertificateRequest: true, features.DRADeviceTaintRules: true, features.DRAResourcePoolStatus: true, features.StorageVersionMigrator: true, features.ClusterTrustBundle: true,
 	})
 	roles := map[string][]rbacv1.PolicyRule{}
 	for _, p := range controllers.Profiles() {

@@ -48,15 +48,15 @@ type Settled struct {
 // is deleted stays as long as a node or a finalizer holds it.
 type ground struct {
 	now     func() time.Time
-	births  int
+	creates int
 	removed []Effect
 }
 
-// born completes a new object.
-func (g *ground) born(obj object, name string) {
-	g.births++
+// complete completes a new object.
+func (g *ground) complete(obj object, name string) {
+	g.creates++
 	if name == "" {
-		name = fmt.Sprintf("%s%05d", obj.GetGenerateName(), g.births)
+		name = fmt.Sprintf("%s%05d", obj.GetGenerateName(), g.creates)
 	}
 	obj.SetName(name)
 	obj.SetUID(types.UID("uid-" + name))
@@ -163,7 +163,7 @@ func (l *live) react(action clienttesting.Action) (bool, runtime.Object, error) 
 			return true, e, nil
 		}
 		next := a.GetObject().DeepCopyObject().(object)
-		l.born(next, next.GetName())
+		l.complete(next, next.GetName())
 		next.SetNamespace(a.GetNamespace())
 		return true, next, l.tracker.Create(a.GetResource(), next, a.GetNamespace())
 	case clienttesting.DeleteActionImpl:
@@ -385,7 +385,7 @@ func (w *turns) carryOut(c events.Command) (events.Result, error) {
 		if err != nil {
 			return r, err
 		}
-		w.born(next, c.Name)
+		w.complete(next, c.Name)
 		next.SetNamespace(c.Namespace)
 		w.objects = append(w.objects, next)
 		r.UID = next.GetUID()

@@ -34,14 +34,14 @@ type Course struct {
 	// Long is how long upstream's is left alone. Nothing that waits may come due in
 	// that time.
 	Long time.Duration
-	// Blur takes out of a line what either may say in another way in this world; nil:
+	// Mask takes out of a line what either may say in another way in this world; nil:
 	// nothing.
-	Blur func(world []runtime.Object, line string) string
+	Mask func(world []runtime.Object, line string) string
 }
 
 // Job is the job controller. It is left alone for six seconds, since it looks at pods
 // one second after they changed.
-var Job = Course{Theirs: buildJobs, Ours: jobs.Controller, Long: 6 * time.Second, Blur: blames}
+var Job = Course{Theirs: buildJobs, Ours: jobs.Controller, Long: 6 * time.Second, Mask: blames}
 
 // CronJob is the CronJob controller.
 var CronJob = Course{Theirs: buildCronJobs, Ours: cronjobs.Controller, Long: 2 * time.Second}
@@ -83,11 +83,11 @@ func (c Course) Compare(t *testing.T, world []runtime.Object) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("ask ours: %w", err)
 	}
-	blur := func(line string) string { return line }
-	if c.Blur != nil {
-		blur = func(line string) string { return c.Blur(world, line) }
+	mask := func(line string) string { return line }
+	if c.Mask != nil {
+		mask = func(line string) string { return c.Mask(world, line) }
 	}
-	return diffSettled(theirs, ours, blur), nil
+	return diffSettled(theirs, ours, mask), nil
 }
 
 // AskTheirs leaves upstream's controller alone with a world.
@@ -106,11 +106,11 @@ func (c Course) AskTheirs(t *testing.T, world []runtime.Object) (settled Settled
 // diffSettled shows what only theirs has with "- " before it and what only ours has
 // with "+ ".
 //
-// Moments after the question are all "now"; objects that were born since have no
+// Moments after the question are all "now"; objects that were created since have no
 // names, since these differ.
-func diffSettled(theirs, ours Settled, blur func(string) string) string {
+func diffSettled(theirs, ours Settled, mask func(string) string) string {
 	ours.Removed = freer(theirs.Removed, ours.Removed)
-	a, b := blurred(lines(theirs), blur), blurred(lines(ours), blur)
+	a, b := masked(lines(theirs), mask), masked(lines(ours), mask)
 	var page strings.Builder
 	for _, line := range missing(a, b) {
 		fmt.Fprintln(&page, "-", line)
@@ -137,15 +137,15 @@ func blames(world []runtime.Object, line string) string {
 	return culprit.ReplaceAllString(line, "a pod is blamed")
 }
 
-// waits tells whether something is a pod that failed and that nobody controls.
+// waits tells whether something is a pod that failed and that has no controller.
 func waits(obj runtime.Object) bool {
 	p, ok := obj.(*corev1.Pod)
 	return ok && p.Status.Phase == corev1.PodFailed && len(p.OwnerReferences) == 0
 }
 
-func blurred(lines []string, blur func(string) string) []string {
+func masked(lines []string, mask func(string) string) []string {
 	for i := range lines {
-		lines[i] = blur(lines[i])
+		lines[i] = mask(lines[i])
 	}
 	return lines
 }
@@ -167,7 +167,7 @@ func missing(a, b []string) []string {
 // lines are what is worth comparing: what controllers write, and who is there.
 func lines(s Settled) []string {
 	var all []string
-	for _, event := range s.Told { // equal Events are one, which counts; those of births differ by the names that are left out
+	for _, event := range s.Told { // equal Events are one, which counts; those of creates differ by the names that are left out
 		if strings.Contains(event, "Created pod: ") || !slices.Contains(all, event) {
 			all = append(all, event)
 		}
@@ -185,14 +185,14 @@ func lines(s Settled) []string {
 		for _, field := range []string{"resourceVersion", "managedFields", "uid", "generation"} {
 			delete(meta, field)
 		}
-		born := !obj.(object).GetCreationTimestamp().Time.Before(Now.Truncate(time.Second))
+		created := !obj.(object).GetCreationTimestamp().Time.Before(Now.Truncate(time.Second))
 		switch obj := obj.(type) {
 		case *corev1.Pod:
-			if delete(tree, "status"); born {
+			if delete(tree, "status"); created {
 				meta["name"] = obj.GenerateName + "*"
 			}
 		case *batchv1.Job:
-			if born { // the API server sets it
+			if created { // the API server sets it
 				delete(meta, "creationTimestamp")
 			}
 		case *batchv1.CronJob:

@@ -16,13 +16,18 @@ import (
 	"math/big"
 	"net/http"
 	"os"
+	"path"
 	"path/filepath"
 	"reflect"
+	"regexp"
+	"strings"
 	"sync"
 	"time"
 	"unsafe"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -136,6 +141,23 @@ func signed(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) 
 // asTheWriter is what the writer's door writes when it is to certify a request; nil where it
 // refuses.
 func asTheWriter(request *certificatesv1.CertificateSigningRequest) (written []byte) {
+	d := signersDoor(storing{request, &written}, Now)
+	body, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": request.UID, "resourceVersion": request.ResourceVersion}, "spec": map[string]any{"signerName": request.Spec.SignerName},
+	})
+	if err != nil {
+		panic(err)
+	}
+	kind := kinds.CertificateSigningRequests
+	d.Do(context.Background(), certifier, plan.Request{Verb: plan.Patch, Kind: kind.Name, Version: kind.Version, Name: request.Name, Subresource: events.SubCertificate, Body: body}, "")
+	return written
+}
+
+// certifier is who signs in the writer.
+var certifier = apply.Actor{Controller: "certificatesigningrequest-signing-controller", Identity: "certificate-controller"}
+
+// signersDoor is the writer's door with the keys of all signers, in front of an API server.
+func signersDoor(server http.RoundTripper, now time.Time) *apply.Door {
 	files := map[string]authority.Files{}
 	for _, name := range csr.Signers() {
 		files[name] = signerFiles()
@@ -144,25 +166,88 @@ func asTheWriter(request *certificatesv1.CertificateSigningRequest) (written []b
 	if err != nil {
 		panic(err)
 	}
-	actor := apply.Actor{Controller: "certificatesigningrequest-signing-controller", Identity: "certificate-controller"}
 	d, err := apply.New(apply.Config{
-		Authority: a, Clock: testclock.NewFakePassiveClock(Now),
-		REST: &rest.Config{Host: "https://oracle.invalid", WrapTransport: func(http.RoundTripper) http.RoundTripper {
-			return storing{request, &written}
-		}},
-	}, []apply.Actor{actor})
+		Authority: a, Clock: testclock.NewFakePassiveClock(now),
+		REST: &rest.Config{Host: "https://oracle.invalid", WrapTransport: func(http.RoundTripper) http.RoundTripper { return server }},
+	}, []apply.Actor{certifier})
 	if err != nil {
 		panic(err)
 	}
-	body, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": request.UID, "resourceVersion": request.ResourceVersion}, "spec": map[string]any{"signerName": request.Spec.SignerName},
-	})
-	if err != nil {
-		panic(err)
-	}
+	return d
+}
+
+// RequestSignerAtRest is the same controller on an API server that refuses some of what is
+// written.
+var RequestSignerAtRest = Rest{
+	Theirs: buildRequestSigners, Ours: RequestSigner.Ours, Kinds: []kinds.Kind{kinds.CertificateSigningRequests.Kind},
+	Door: func(s *Stage, now time.Time, r plan.Request) plan.Response {
+		if r.Subresource != events.SubCertificate {
+			return s.API.Do(r)
+		}
+		return signersDoor(staged{s}, now).Do(context.Background(), certifier, r, "")
+	},
+	Picture: signedPicture,
+}
+
+// staged is a stage as an API server for the writer's door: requests for certificates are read,
+// and their statuses are written.
+type staged struct{ *Stage }
+
+func (s staged) RoundTrip(r *http.Request) (*http.Response, error) {
 	kind := kinds.CertificateSigningRequests
-	d.Do(context.Background(), actor, plan.Request{Verb: plan.Patch, Kind: kind.Name, Version: kind.Version, Name: request.Name, Subresource: events.SubCertificate, Body: body}, "")
-	return written
+	of, status := strings.CutSuffix(r.URL.Path, "/status")
+	request := plan.Request{Verb: plan.Read, Kind: kind.Name, Version: kind.Version, Name: path.Base(of)}
+	if status {
+		request.Verb, request.Subresource = plan.Update, "status"
+	}
+	if r.Body != nil {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return nil, err
+		}
+		request.Body = body
+	}
+	answer := s.API.Do(request)
+	body := answer.Body
+	if answer.Code == http.StatusOK && status {
+		request.Verb, request.Subresource = plan.Read, ""
+		body = s.API.Do(request).Body
+	} else if answer.Code != http.StatusOK {
+		failed := errorOf(answer).(*apierrors.StatusError).ErrStatus
+		failed.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+		text, err := json.Marshal(failed)
+		if err != nil {
+			return nil, err
+		}
+		body = text
+	}
+	return &http.Response{StatusCode: answer.Code, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body)), Request: r}, nil
+}
+
+// signedPicture is what requests say of their answers. When a write was tried again is of no
+// matter: the times of a certificate are read to the nearest minute.
+func signedPicture(world []runtime.Object, told []string) (lines []string) {
+	for _, obj := range world {
+		r := obj.(*certificatesv1.CertificateSigningRequest)
+		line := r.Name + " " + moment.ReplaceAllStringFunc(inWords(base64.StdEncoding.EncodeToString(r.Status.Certificate)), nearly)
+		for _, c := range r.Status.Conditions {
+			line += fmt.Sprintf("; %s=%s %s %s", c.Type, c.Status, c.Reason, c.Message)
+		}
+		lines = append(lines, line)
+	}
+	return append(lines, told...)
+}
+
+// moment is how a time is written in a certificate's words.
+var moment = regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \+0000 UTC`)
+
+// nearly is a time to the nearest minute.
+func nearly(text string) string {
+	at, err := time.Parse("2006-01-02 15:04:05 -0700 MST", text)
+	if err != nil {
+		panic(err) // it is one
+	}
+	return at.Round(time.Minute).String()
 }
 
 // storing is an API server that has one object, and keeps what is written to its status.

@@ -41,6 +41,8 @@ type Stage struct {
 	// Informers, when set, are upstream's: each write of its controller waits until they have
 	// seen it. Else it is chance whether the rest of a sync sees it.
 	Informers informers.SharedInformerFactory
+	// Attend, when set, is what another program does at once where an object changes.
+	Attend func(*sim.API, events.Ref)
 
 	kinds   []kinds.Kind
 	mu      sync.Mutex
@@ -66,6 +68,9 @@ func NewStage(now func() time.Time, served ...kinds.Kind) *Stage {
 		}
 		if over(now) {
 			s.API.Finish(ref)
+		}
+		if s.Attend != nil {
+			s.Attend(s.API, ref)
 		}
 	}
 	return s

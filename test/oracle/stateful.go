@@ -41,7 +41,7 @@ var StatefulSet = Pair{
 	Ours: statefulset.Controller, Alone: claimsOrRevises, Fair: fairStatefulSet,
 }
 
-// revises is true for the birth of a revision, and for one that becomes the newest.
+// revises is true for the create of a revision, and for one that becomes the newest.
 func revises(e Effect) bool {
 	return e.Resource == "controllerrevisions" && (e.Verb == create || e.Verb == update)
 }
@@ -86,8 +86,8 @@ func fairStatefulSet(world []runtime.Object, theirs, ours []Effect) ([]Effect, [
 	}
 	wanted := wantedOf(world, set)
 	stepOf := func(e Effect) step { return stepOf(wanted, e) }
-	deaths := only(theirs, ends) // upstream may delete for its revision a pod that it has deleted because it has ended
-	rolled := len(unrepeated(deaths)) < len(deaths) || either(func(e Effect) bool { return stepOf(e) == roll })
+	deletions := only(theirs, ends) // upstream may delete for its revision a pod that it has deleted because it has ended
+	rolled := len(unrepeated(deletions)) < len(deletions) || either(func(e Effect) bool { return stepOf(e) == roll })
 	first := none
 	for _, e := range theirs { // that a claim has another owner is told at every step
 		if at := stepOf(e); at != none && e.Verb != event && (first == none || at < first) {
@@ -213,7 +213,7 @@ func unwell(world []runtime.Object, name string) bool {
 	})
 }
 
-// ends is true for the death of a pod, and the Event about it.
+// ends is true for the deletion of a pod, and the Event about it.
 func ends(e Effect) bool {
 	return e.Verb == remove && e.Resource == "pods" || e.Verb == event && strings.Contains(e.Body, "Delete Pod ")
 }

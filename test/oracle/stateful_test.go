@@ -133,7 +133,9 @@ func arbitraryStatefulSet(t *rapid.T) *appsv1.StatefulSet {
 		},
 	}
 	if rapid.Bool().Draw(t, "claims") {
-		set.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}}}
+		set.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{
+			Name: "data", GenerateName: rapid.SampledFrom([]string{"", "data-"}).Draw(t, "generate name"),
+		}}}
 		when := rapid.SampledFrom([]appsv1.PersistentVolumeClaimRetentionPolicyType{appsv1.RetainPersistentVolumeClaimRetentionPolicyType, appsv1.DeletePersistentVolumeClaimRetentionPolicyType})
 		set.Spec.PersistentVolumeClaimRetentionPolicy = &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{
 			WhenDeleted: when.Draw(t, "when deleted"), WhenScaled: when.Draw(t, "when scaled"),

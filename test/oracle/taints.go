@@ -59,7 +59,7 @@ func (w Taints) Compare(t *testing.T) (diff string) {
 	return diff
 }
 
-func (w Taints) theirs(t *testing.T) (deaths []string) {
+func (w Taints) theirs(t *testing.T) (deletions []string) {
 	time.Sleep(time.Until(Now))
 	ctx, cancel := context.WithCancel(context.Background())
 	world := []runtime.Object{w.Node.DeepCopy()}
@@ -74,7 +74,7 @@ func (w Taints) theirs(t *testing.T) (deaths []string) {
 		defer mu.Unlock()
 		if a := action.(clienttesting.DeleteAction); !dead[a.GetName()] {
 			dead[a.GetName()] = true
-			deaths = append(deaths, death(time.Since(Now), removed("pods", a.GetName(), a.GetDeleteOptions())))
+			deletions = append(deletions, deletion(time.Since(Now), removed("pods", a.GetName(), a.GetDeleteOptions())))
 		}
 		return false, nil, nil
 	})
@@ -100,15 +100,15 @@ func (w Taints) theirs(t *testing.T) (deaths []string) {
 	cancel()
 	running.Wait()
 	factory.Shutdown()
-	return deaths
+	return deletions
 }
 
-func death(after time.Duration, of Effect) string {
+func deletion(after time.Duration, of Effect) string {
 	return fmt.Sprintf("%v %s", after.Truncate(time.Second/2), of)
 }
 
 // ours has our controller look at every pod every half second.
-func (w Taints) ours(t *testing.T) (deaths []string) {
+func (w Taints) ours(t *testing.T) (deletions []string) {
 	world := reconciletest.NewWorld().Put(kinds.Nodes.Kind, w.Node)
 	for _, p := range w.Pods {
 		world.Put(kinds.Pods.Kind, p)
@@ -121,30 +121,30 @@ func (w Taints) ours(t *testing.T) (deaths []string) {
 			world.Put(kinds.Nodes.Kind, next)
 		}
 		for _, p := range w.Pods {
-			deaths = append(deaths, w.turns(t, world, p, after)...)
+			deletions = append(deletions, w.turns(t, world, p, after)...)
 		}
 	}
-	return deaths
+	return deletions
 }
 
 // turns are those of one pod at one moment.
-func (w Taints) turns(t *testing.T, world *reconciletest.World, p *corev1.Pod, after time.Duration) (deaths []string) {
+func (w Taints) turns(t *testing.T, world *reconciletest.World, p *corev1.Pod, after time.Duration) (deletions []string) {
 	key, ground := events.Key{Namespace: p.Namespace, Name: p.Name}, ground{now: func() time.Time { return Now.Add(after) }}
 	for range 4 {
 		v, ok := tainteviction.New(w.Gates).Observe(world, key)
 		if !ok {
-			return deaths
+			return deletions
 		}
 		d := tainteviction.New(w.Gates).Decide(v, Now.Add(after))
 		if len(d.Commands) == 0 {
-			return deaths
+			return deletions
 		}
 		said := events.Outcome{Key: key, Lane: events.Tell, UID: v.Pod.UID}
 		for _, c := range d.Commands {
 			switch c.Verb {
 			case events.VerbDelete:
 				world.Remove(kinds.Pods.Name, p.Namespace, p.Name)
-				return append(deaths, death(after, freer(nil, []Effect{removed("pods", p.Name, optionsOf(c))})[0]))
+				return append(deletions, deletion(after, freer(nil, []Effect{removed("pods", p.Name, optionsOf(c))})[0]))
 			case events.VerbPatch:
 				next, err := ground.patched(v.Pod, c.Body)
 				if err != nil {
@@ -162,5 +162,5 @@ func (w Taints) turns(t *testing.T, world *reconciletest.World, p *corev1.Pod, a
 		world.Remember(said)
 	}
 	t.Errorf("%s does not come to rest", p.Name)
-	return deaths
+	return deletions
 }

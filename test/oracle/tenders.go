@@ -65,7 +65,7 @@ var RoleAggregation = Pair{
 	Ours: clusterroleaggregation.Controller, Alone: never, Fair: fairRoles,
 }
 
-// PodGC is the controller that ends pods which nobody else would.
+// PodGC is the controller that ends pods which no other component would.
 var PodGC = Pair{
 	Theirs: func(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
 		gc := upstreampodgc.NewPodGC(ctx, c, f.Core().V1().Pods(), f.Core().V1().Nodes(), 0)
@@ -290,7 +290,7 @@ func fairSlices(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effe
 		Uses("left-empty")
 		mine := left.DeepCopy()
 		mine.OwnerReferences[0].UID = uidOf(world, left.OwnerReferences[0].Name)
-		theirs = append(theirs, born("endpointslices", mine.Namespace, "", []byte(text(mine))), removed("endpointslices", left.Name, metav1.DeleteOptions{}))
+		theirs = append(theirs, created("endpointslices", mine.Namespace, "", []byte(text(mine))), removed("endpointslices", left.Name, metav1.DeleteOptions{}))
 	}
 	shows := map[types.UID]bool{}
 	for _, s := range slicesAfter(world, theirs) {

@@ -285,8 +285,11 @@ func slicesWorld(t *rapid.T) []runtime.Object {
 		world = append(world, p)
 	}
 	noted := rapid.Bool().Draw(t, "noted")
-	for i := range rapid.IntRange(0, 3).Draw(t, "slices") {
+	for i, n := 0, rapid.IntRange(0, 3).Draw(t, "slices"); i < n; i++ {
 		slice := anySlice(t, s, pods, i)
+		if n == 1 && chance(t, 8, "the last of the service before") { // which had no pods
+			slice.OwnerReferences[0].UID, slice.Endpoints, slice.Ports = "before", nil, []discoveryv1.EndpointPort{}
+		}
 		if noted {
 			slice.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: "1999-12-31T00:00:00Z"}
 		}

@@ -57,7 +57,7 @@ func tokenWorld(t *rapid.T) (world []runtime.Object, period time.Duration) {
 	for i := range rapid.IntRange(1, 3).Draw(t, "tokens") {
 		s := &corev1.Secret{ObjectMeta: shopMeta(fmt.Sprint("token-", i)), Type: corev1.SecretTypeServiceAccountToken}
 		s.CreationTimestamp = metav1.NewTime(oracle.Now.Add(-period*time.Duration(rapid.IntRange(0, 3).Draw(t, "age")) - time.Hour).Truncate(time.Second))
-		s.Annotations = map[string]string{corev1.ServiceAccountNameKey: rapid.SampledFrom([]string{"builder", "builder", "builder", "nobody"}).Draw(t, "of")}
+		s.Annotations = map[string]string{corev1.ServiceAccountNameKey: rapid.SampledFrom([]string{"builder", "builder", "builder", "absent"}).Draw(t, "of")}
 		if rapid.Bool().Draw(t, "says of which") {
 			s.Annotations[corev1.ServiceAccountUIDKey] = rapid.SampledFrom([]string{"b", "b", "another"}).Draw(t, "uid")
 		}

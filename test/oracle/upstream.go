@@ -95,7 +95,7 @@ type recorder struct {
 	strict   bool
 	mu       sync.Mutex
 	effects  []Effect
-	births   int
+	creates  int
 	versions map[string]string // of what has been written, by resource, namespace and name
 	trouble  error
 }
@@ -168,22 +168,22 @@ func keyOf(a clienttesting.Action, obj object) string {
 	return a.GetResource().Resource + "/" + a.GetNamespace() + "/" + obj.GetName()
 }
 
-// created acknowledges a birth with the object as the API server would have it.
+// created acknowledges a create with the object as the API server would have it.
 func (r *recorder) created(resource string, a clienttesting.CreateActionImpl) runtime.Object {
 	if e, ok := a.GetObject().(*corev1.Event); ok {
 		r.effects = append(r.effects, told(e.InvolvedObject.Name, e.Type, e.Reason, e.Message))
 		return e
 	}
-	r.effects = append(r.effects, born(resource, a.GetNamespace(), nameOf(a.GetObject()), r.json(a.GetObject())))
+	r.effects = append(r.effects, created(resource, a.GetNamespace(), nameOf(a.GetObject()), r.json(a.GetObject())))
 	obj := a.GetObject().DeepCopyObject()
 	m, err := meta.Accessor(obj)
 	if err != nil {
 		r.trouble = fmt.Errorf("create an object: %w", err)
 		return obj
 	}
-	r.births++
-	if m.GetName() == "" { // as many names as births: equal Events would be counted
-		m.SetName(fmt.Sprintf("%s%05d", m.GetGenerateName(), r.births))
+	r.creates++
+	if m.GetName() == "" { // as many names as creates: equal Events would be counted
+		m.SetName(fmt.Sprintf("%s%05d", m.GetGenerateName(), r.creates))
 	}
 	m.SetUID(types.UID("uid-" + m.GetName()))
 	return obj

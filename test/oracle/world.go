@@ -49,7 +49,7 @@ func carryOut(world []runtime.Object, e Effect, now time.Time) ([]runtime.Object
 		return ok && resourceOf(o) == resource && m.GetName() == e.Name
 	})
 	if e.Verb == create {
-		return birth(world, resource, e, now)
+		return added(world, resource, e, now)
 	}
 	if at < 0 {
 		return nil, fmt.Errorf("there is no such object")
@@ -75,7 +75,7 @@ func carryOut(world []runtime.Object, e Effect, now time.Time) ([]runtime.Object
 	return world, nil
 }
 
-func birth(world []runtime.Object, resource string, e Effect, now time.Time) ([]runtime.Object, error) {
+func added(world []runtime.Object, resource string, e Effect, now time.Time) ([]runtime.Object, error) {
 	obj, err := decoded(resource, e.Body)
 	if err != nil {
 		return nil, err

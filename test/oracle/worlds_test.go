@@ -66,7 +66,7 @@ func deploymentWorld(t *rapid.T) []runtime.Object {
 			}
 		}
 	}
-	forgetBirths(world, d)
+	forgetCreates(world, d)
 	believe(world, d)
 	return world
 }
@@ -100,10 +100,10 @@ func believe(world []runtime.Object, d *appsv1.Deployment) {
 	}
 }
 
-// forgetBirths takes it back that the new set was made where there is none. It
+// forgetCreates takes it back that the new set was made where there is none. It
 // can be so when the template changes before anything else is told. Then the
 // words about the next set stay those about the last one upstream; ours are new.
-func forgetBirths(world []runtime.Object, d *appsv1.Deployment) {
+func forgetCreates(world []runtime.Object, d *appsv1.Deployment) {
 	for _, obj := range world {
 		rs, ok := obj.(*appsv1.ReplicaSet)
 		if !ok || image(&rs.Spec.Template) != image(&d.Spec.Template) {
@@ -162,7 +162,7 @@ func arbitraryDeployment(t *rapid.T) *appsv1.Deployment {
 	}
 	d.Spec.Strategy = arbitraryStrategy(t)
 	if d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
-		// A set that is missing when a rollback is asked for is born with all its
+		// A set that is missing when a rollback is asked for is created with all its
 		// replicas upstream, beside the old ones; ours waits for those to end.
 		oracle.Uses("rollback-and-recreate")
 		delete(d.Annotations, appsv1.DeprecatedRollbackTo)
@@ -260,7 +260,7 @@ func arbitraryReplicaSetOf(t *rapid.T, d *appsv1.Deployment, i int) *appsv1.Repl
 }
 
 // own makes the ReplicaSet the Deployment's, an orphan, one whose labels moved
-// on, or somebody else's.
+// on, or another owner's.
 func own(t *rapid.T, rs *appsv1.ReplicaSet, d *appsv1.Deployment) {
 	reference := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "Deployment", Name: d.Name, UID: d.UID, Controller: ptr(true), BlockOwnerDeletion: ptr(true)}
 	switch rapid.IntRange(1, 12).Draw(t, "ownership") {
@@ -269,7 +269,7 @@ func own(t *rapid.T, rs *appsv1.ReplicaSet, d *appsv1.Deployment) {
 		rs.OwnerReferences = []metav1.OwnerReference{reference}
 		rs.Labels = map[string]string{"app": "else"}
 	case 3:
-		reference.UID = "somebody-else"
+		reference.UID = "another-owner"
 		rs.OwnerReferences = []metav1.OwnerReference{reference}
 	default:
 		rs.OwnerReferences = []metav1.OwnerReference{reference}
@@ -281,10 +281,10 @@ func podOf(t *rapid.T, rs *appsv1.ReplicaSet, i int) *corev1.Pod {
 	name := fmt.Sprintf("%s-%c", rs.Name, 'a'+i)
 	// No two at once: of pods that are alike in everything, upstream picks any.
 	oracle.Uses("twins-among-pods")
-	born := ago(t, 3000, "pod created").Truncate(32 * time.Second).Add(time.Duration(i) * time.Second)
+	made := ago(t, 3000, "pod created").Truncate(32 * time.Second).Add(time.Duration(i) * time.Second)
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, UID: types.UID("pod-" + name), ResourceVersion: strconv.Itoa(1000 + i),
-			Labels: rs.Spec.Template.Labels, CreationTimestamp: metav1.NewTime(born),
+			Labels: rs.Spec.Template.Labels, CreationTimestamp: metav1.NewTime(made),
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: rs.Name, UID: rs.UID, Controller: ptr(true), BlockOwnerDeletion: ptr(true)}}},
 		Spec:   rs.Spec.Template.Spec,
 		Status: corev1.PodStatus{Phase: rapid.SampledFrom([]corev1.PodPhase{corev1.PodPending, corev1.PodRunning, corev1.PodRunning, corev1.PodRunning, corev1.PodSucceeded, corev1.PodFailed, corev1.PodUnknown}).Draw(t, "phase")},
@@ -313,7 +313,7 @@ func podOf(t *rapid.T, rs *appsv1.ReplicaSet, i int) *corev1.Pod {
 // replicaSetWorld is a ReplicaSet with pods of its own, orphans and strangers.
 func replicaSetWorld(t *rapid.T) []runtime.Object {
 	d := arbitraryDeployment(t)
-	d.UID = "somebody"
+	d.UID = "a-deployment"
 	rs := arbitraryReplicaSetOf(t, d, 0)
 	rs.Status.FullyLabeledReplicas = small(t, 4, "fully labeled")
 	if chance(t, 8, "rs going away") {
@@ -329,7 +329,7 @@ func replicaSetWorld(t *rapid.T) []runtime.Object {
 		case 2:
 			pod.Labels = map[string]string{"app": "else"}
 		case 3:
-			pod.OwnerReferences[0].UID = "somebody-else"
+			pod.OwnerReferences[0].UID = "another-owner"
 		}
 		world = append(world, pod)
 	}
@@ -345,7 +345,7 @@ func sibling(t *rapid.T, d *appsv1.Deployment) []runtime.Object {
 	rs := arbitraryReplicaSetOf(t, d, 1)
 	rs.Name, rs.UID = owner+"-other", "rs-other"
 	rs.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: d.Name, UID: d.UID, Controller: ptr(true), BlockOwnerDeletion: ptr(true)}}
-	// On its way out, so that its own number of pods is nobody's business.
+	// On its way out, so that its own number of pods does not matter.
 	rs.DeletionTimestamp, rs.Finalizers = ptr(ago(t, 60, "sibling deleted")), []string{"example.com/hold"}
 	rs.Labels = map[string]string{"app": owner, hashLabel: "hash1"}
 	world := []runtime.Object{rs}

@@ -44,8 +44,8 @@ func begin(t *testing.T) *site {
 		Lean: true, Nodes: -1,
 		// Some of the identities have a role only with them.
 		APIServerArgs: []string{
-			"--feature-gates=APIServerIdentity=true,StorageVersionAPI=true,PodCertificateRequest=true,GenericWorkload=true,DRADeviceTaintRules=true,StorageVersionMigrator=true,ClusterTrustBundle=true",
-			"--runtime-config=internal.apiserver.k8s.io/v1alpha1=true,certificates.k8s.io/v1beta1/podcertificaterequests=true,scheduling.k8s.io/v1alpha2=true,resource.k8s.io/v1beta2=true,storagemigration.k8s.io/v1beta1=true,certificates.k8s.io/v1beta1/clustertrustbundles=true",
+			"--feature-gates=APIServerIdentity=true,StorageVersionAPI=true,PodCertificateRequest=true,GenericWorkload=true,DRADeviceTaintRules=true,DRAResourcePoolStatus=true,StorageVersionMigrator=true,ClusterTrustBundle=true",
+			"--runtime-config=internal.apiserver.k8s.io/v1alpha1=true,certificates.k8s.io/v1beta1/podcertificaterequests=true,scheduling.k8s.io/v1alpha2=true,resource.k8s.io/v1beta2=true,resource.k8s.io/v1alpha3=true,storagemigration.k8s.io/v1beta1=true,certificates.k8s.io/v1beta1/clustertrustbundles=true",
 		},
 	})
 	config, err := c.Config()

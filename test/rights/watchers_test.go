@@ -9,16 +9,16 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// watchers are their rights in files. They act as nobody else.
+// watchers are their rights in files. They act as no other user.
 var watchers = []manifest{
 	{"kubernetes", "rbac.yaml", "millrace-watcher"},
 	{"kubernetes", "rbac.yaml", "millrace-watcher-other"},
 	{"kubernetes-shadow", "rbac.yaml", "millrace-shadow-watcher"},
 }
 
-// nobody is the account that the pods of reconcilers, bus, provisioner and notary have.
+// roleless is the account that the pods of reconcilers, bus, provisioner and notary have.
 // No token of it is mounted; it could do nothing.
-const nobody = "the account without a role"
+const roleless = "the account without a role"
 
 // TestWatchersMatrix: each watcher, and an account without a role, and every request that
 // the writers are measured by. Watchers list and watch; each of their rights is needed for
@@ -28,9 +28,9 @@ func TestWatchersMatrix(t *testing.T) {
 	writes, _ := promised()
 	asked := slices.Concat(writes, reads, worse, impersonations)
 	var table strings.Builder
-	for _, m := range append(slices.Clone(watchers), manifest{role: nobody}) {
+	for _, m := range append(slices.Clone(watchers), manifest{role: roleless}) {
 		var rules []rbacv1.PolicyRule
-		if m.role != nobody {
+		if m.role != roleless {
 			rules = clusterRoles(t, m.folder, m.file)[m.role]
 		}
 		w := s.writer(t, nil, rules)
@@ -53,7 +53,7 @@ func TestWatchersMatrix(t *testing.T) {
 	golden(t, "testdata/watchers.txt", table.String())
 }
 
-// impersonations are ways to act as somebody else.
+// impersonations are ways to act as another user.
 var impersonations = []probe{
 	{verb: "list", resource: "serviceaccounts"}, {verb: "create", group: "authentication.k8s.io", resource: "tokenreviews"},
 	{verb: "list", group: "rbac.authorization.k8s.io", resource: "clusterrolebindings"}, {verb: "list", group: "example.com", resource: "widgets"},

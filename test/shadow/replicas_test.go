@@ -49,7 +49,7 @@ func TestReplicasWithTheShadowsRights(t *testing.T) {
 			URL: "nats://shadow:word-of-shadow@" + address, Guest: true, APIPrefix: stream.GuestPrefix,
 		}))
 	}
-	// KCM is not there: nobody ever makes the pod that each of these sets lacks.
+	// KCM is not there: no controller ever makes the pod that each of these sets lacks.
 	lacking := func(set string) {
 		t.Helper()
 		labels := map[string]string{"app": set}

@@ -88,7 +88,7 @@ func (s *site) rests(t *testing.T, namespace string) {
 	})
 }
 
-// life is that of a Deployment from its birth to its end.
+// life is that of a Deployment from its create to its end.
 func (s *site) life(t *testing.T, namespace string) {
 	s.deploy(t, namespace, "web", 3)
 	for _, replicas := range []int{5, 2, 6} {
@@ -131,8 +131,8 @@ func (s *site) healing(t *testing.T, namespace string) {
 }
 
 // sparing has those pods go of which it is said that they cost the least, and no others:
-// whoever chooses in another way is wrong, whatever else is seen at that moment. But who
-// looks on must see it before they go, or it is taken for somebody else's doing.
+// a controller that chooses in another way is wrong, whatever else is seen at that moment. But
+// the shadow must see it before they go, or it is taken for the doing of another manager.
 func (s *site) sparing(t *testing.T, namespace, name string) {
 	s.deploy(t, namespace, name, 4)
 	these := metav1.ListOptions{LabelSelector: "app=" + name}
@@ -208,7 +208,7 @@ func (s *site) sets(t *testing.T, namespace string) {
 	}
 }
 
-// refusals has the API server refuse births, and then no more.
+// refusals has the API server refuse creates, and then no more.
 func (s *site) refusals(t *testing.T, _ string) {
 	namespace := s.namespace(t, "poor")
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "two"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"pods": quantity("2")}}}
@@ -304,7 +304,7 @@ func mutants() []mutant {
 		return deployment.Controller.Decide(v, now)
 	}
 	costly := replicaset.Controller
-	costly.Name, costly.Decide = "costly-deaths", func(v replicas.View, now time.Time) reconcile.Decision {
+	costly.Name, costly.Decide = "costly-deletions", func(v replicas.View, now time.Time) reconcile.Decision {
 		pods := make([]*corev1.Pod, len(v.Pods))
 		for i, p := range v.Pods {
 			pods[i] = p.DeepCopy()

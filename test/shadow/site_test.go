@@ -27,11 +27,13 @@ import (
 // patience is how long anything may take on a machine that has other things to do.
 const patience = 2 * time.Minute
 
-// auditPolicy has every request recorded, but for reads of others.
+// auditPolicy has every request recorded, but for reads of others, and for reviews, which ask
+// something and store nothing.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
 rules:
+- {level: None, resources: [{group: authorization.k8s.io}, {group: authentication.k8s.io}]}
 - {level: Metadata}
 `
 

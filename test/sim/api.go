@@ -31,7 +31,11 @@ type API struct {
 	now     func() time.Time
 	kinds   []*collection
 	version int64
-	births  int64
+	creates int64
+	// encoding is how objects are stored now, and encoded how each version was; nil where that does
+	// not matter.
+	encoding int
+	encoded  map[stored]int
 	// Writes counts the requests that changed something.
 	Writes int
 	// Refuse, when set, refuses a write before it happens.
@@ -40,7 +44,7 @@ type API struct {
 	Meter func(d *appsv1.Deployment, selector string) events.Reading
 	// Allows tells whether a user may do something; nil: no user may do anything.
 	Allows func(asked authorizationv1.SubjectAccessReviewSpec, now time.Time) bool
-	// Changed, when set, is told of every change: old is nil for a birth, now for
+	// Changed, when set, is told of every change: old is nil for a create, now for
 	// an end.
 	Changed func(ref events.Ref, old, now metav1.Object)
 }
@@ -104,8 +108,11 @@ func (a *API) Do(r plan.Request) plan.Response {
 			return *refusal
 		}
 	}
-	if r.Verb == plan.Search && r.Subresource == events.SubReadings {
+	switch {
+	case r.Verb == plan.Search && r.Subresource == events.SubReadings:
 		return a.readings(r)
+	case r.Verb == plan.Search && r.Subresource == events.SubRanges:
+		return a.ranges(r.Kind)
 	}
 	ref := events.Ref{Kind: r.Kind, Namespace: r.Namespace, Name: r.Name}
 	if r.Owner != nil {
@@ -159,6 +166,12 @@ func (a *API) asked(about metav1.Object, r plan.Request) plan.Response {
 		return a.review(about, r.Body)
 	case events.SubTypes:
 		return typesOf(about, r.Body)
+	case events.SubObjects:
+		return a.objects(about, r.Body)
+	case events.SubExpiry:
+		response := answer(about)
+		response.Body, _ = json.Marshal(events.ExpiryOf(about.(*corev1.Secret))) // every time in it has a form
+		return response
 	default:
 		return a.search(about, r.Body)
 	}
@@ -204,8 +217,8 @@ func (a *API) create(c *collection, ref events.Ref, body []byte) plan.Response {
 	if err := json.Unmarshal(body, obj); err != nil {
 		return refusal(422, "Invalid", err.Error())
 	}
-	a.births++
-	obj.SetUID(types.UID("uid-" + strconv.FormatInt(a.births, 10)))
+	a.creates++
+	obj.SetUID(types.UID("uid-" + strconv.FormatInt(a.creates, 10)))
 	obj.SetGeneration(1)
 	obj.SetCreationTimestamp(metav1.NewTime(a.now()))
 	obj.SetDeletionTimestamp(nil)
@@ -250,8 +263,13 @@ func (a *API) update(c *collection, ref events.Ref, old metav1.Object, r plan.Re
 }
 
 func (a *API) patch(c *collection, ref events.Ref, old metav1.Object, r plan.Request) plan.Response {
-	if r.FillsToken() {
+	switch {
+	case r.FillsToken():
 		return a.fillToken(c, ref, old, r)
+	case r.Certifies():
+		return a.certify(c, ref, old, r)
+	case r.Signs():
+		return a.sign(c, ref, old, r)
 	}
 	var asked struct {
 		Metadata struct {
@@ -282,10 +300,13 @@ func (a *API) patch(c *collection, ref events.Ref, old metav1.Object, r plan.Req
 	if err := json.Unmarshal(after, next); err != nil {
 		return refusal(422, "Invalid", err.Error())
 	}
-	if retyped(old, next) {
-		return refusal(422, "Invalid", "the type cannot be changed")
+	if retyped(old, next) || reranged(old, next) {
+		return refusal(422, "Invalid", "this cannot be changed")
 	}
 	keepManaged(next, old)
+	if equal(old, next) {
+		return answer(a.rewrite(c, ref, old))
+	}
 	return answer(a.store(c, ref, old, next))
 }
 
@@ -384,6 +405,9 @@ func (a *API) remove(c *collection, ref events.Ref, old, last metav1.Object) {
 func (a *API) commit(c *collection, ref events.Ref, old, obj metav1.Object) {
 	a.version++
 	obj.SetResourceVersion(strconv.FormatInt(a.version, 10))
+	if a.encoded != nil {
+		a.encoded[storedAs(obj)] = a.encoding
+	}
 	c.put(ref, obj)
 	c.log = append(c.log, Change{Op: events.Is, Object: obj, Version: a.version})
 	if a.Changed != nil {
@@ -396,7 +420,7 @@ func (c *collection) put(ref events.Ref, obj metav1.Object) {
 	at, found := slices.BinarySearchFunc(c.sorted, ref, func(o metav1.Object, ref events.Ref) int {
 		return cmp.Or(cmp.Compare(o.GetNamespace(), ref.Namespace), cmp.Compare(o.GetName(), ref.Name))
 	})
-	// Whoever ranges over a list may change it: it is never changed in place.
+	// A loop over a list may change the collection: the list is never changed in place.
 	switch {
 	case obj == nil:
 		delete(c.objects, ref)

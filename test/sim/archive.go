@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// Archive is what a world has recorded, as whoever reads the past has it from a bus.
+// Archive is what a world has recorded, as a reader of the past has it from a bus.
 // What the toy bus does not model is not asked of it.
 func (w *World) Archive() bus.Archive { return past{bus: w.bus} }
 

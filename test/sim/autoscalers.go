@@ -22,7 +22,7 @@ import (
 
 // Autoscalers is what users do with autoscalers and their Deployments, while there is
 // now more to do and now less.
-var Autoscalers = slices.Concat(slices.Repeat([]Deed{busySome}, 10), []Deed{
+var Autoscalers = slices.Concat(slices.Repeat([]Operation{busySome}, 10), []Operation{
 	autoscaleSome, autoscaleSome, autoscaleSome, boundSome, boundSome, dropAutoscaler, blindMetrics, crossSome, crossSome, crossSome,
 	scaleSome, imageSome, deletePod, failPod, tamperSome, recreateSome,
 })
@@ -52,17 +52,17 @@ func busySome(w *World) {
 // pass lets a few rounds of autoscalers pass before users do anything else.
 func (w *World) pass() { w.lull = w.now.Add(time.Duration(1+w.roll(60)) * time.Second) }
 
-// blindMetrics has nobody know for a while how busy pods are.
+// blindMetrics leaves it unknown for a while how busy pods are.
 func blindMetrics(w *World) {
 	w.blind = w.now.Add(time.Duration(1+w.roll(60)) * time.Second)
-	w.note("metrics: nobody knows anything until %s", w.blind.Format(time.TimeOnly))
+	w.note("metrics: nothing is known until %s", w.blind.Format(time.TimeOnly))
 }
 
-// crossSome has somebody else write in between, when autoscalers have looked next and have
+// crossSome has another client write in between, when autoscalers have looked next and have
 // not written yet.
 func crossSome(w *World) { w.crosses = 1 + w.roll(4) }
 
-// crossed is what somebody else writes then.
+// crossed is what the other client writes then.
 func (w *World) crossed(d *appsv1.Deployment) {
 	if w.crosses == 0 {
 		return
@@ -261,6 +261,8 @@ type round struct {
 type move struct {
 	at time.Time
 	by int32
+	// found is of one that a user wrote, and a turn found as it should be.
+	found bool
 }
 
 // rescaleOf is what a command says that asks for a round, or writes what came of it.
@@ -313,7 +315,7 @@ func (g *guard) rescales(t events.Turn, sequence uint64) {
 const slack = 5 * time.Minute
 
 // rescaled looks at a scale that was written: in no period more pods come or go than the
-// policy allows, counted from what was written, whoever has forgotten what. What went the
+// policy allows, counted from what was written, whatever a process has forgotten. What went the
 // other way may be remembered for a little longer than it is true.
 func (g *guard) rescaled(c *carrying, r plan.Request) {
 	said, round, ok := rescaleOf(c.turn, c.turn.Commands[r.Command])
@@ -339,7 +341,7 @@ func (g *guard) rescaled(c *carrying, r plan.Request) {
 		since := now.Add(-time.Duration(p.PeriodSeconds) * time.Second)
 		same, back := sign*(to-from), int32(0)
 		for _, m := range g.moves[round.of] {
-			if by := sign * m.by; by > 0 && m.at.After(since) {
+			if by := sign * m.by; by > 0 && !m.found && m.at.After(since) {
 				same += by
 			} else if by < 0 && m.at.After(since.Add(-slack)) {
 				back -= by
@@ -355,7 +357,7 @@ func (g *guard) rescaled(c *carrying, r plan.Request) {
 			g.breaks("A2", "turn %d has %s go from %d to %d, %d in %d s, where %d may, and %d went back", c.sequence, h.Name, from, to, same, p.PeriodSeconds, p.Value, back)
 		}
 	}
-	g.moves[round.of] = append(g.moves[round.of], move{now, to - from})
+	g.moves[round.of] = append(g.moves[round.of], move{at: now, by: to - from})
 }
 
 // steady is for how long an autoscaler without a behavior does not go below what was asked for:
@@ -405,9 +407,9 @@ func (g *guard) falls(h *autoscalingv2.HorizontalPodAutoscaler, round round, fro
 	}
 }
 
-// rescaledAlready notes a scale that was found to be what a turn asks for when the turn
-// came to write it, perhaps for the second time: it may have been written by the turn or
-// by a user, nobody can tell, and its controller takes it for its own, as upstream's does.
+// rescaledAlready notes a scale that was found to be what a turn asks for when the turn came to
+// write it, though no turn of the round had: a user has. Its controller may take it for its own,
+// as upstream's does, so that as much more may go the other way.
 func (g *guard) rescaledAlready(c *carrying, r plan.Request, found plan.Response) {
 	said, round, ok := rescaleOf(c.turn, c.turn.Commands[r.Command])
 	var scale autoscalingv1.Scale
@@ -416,7 +418,7 @@ func (g *guard) rescaledAlready(c *carrying, r plan.Request, found plan.Response
 	}
 	g.spare(foundWritten)
 	g.written[round] = true
-	g.moves[round.of] = append(g.moves[round.of], move{g.world.now, said.Verdict.To - said.Verdict.Scale.Replicas})
+	g.moves[round.of] = append(g.moves[round.of], move{at: g.world.now, by: said.Verdict.To - said.Verdict.Scale.Replicas, found: true})
 }
 
 // autoscaled tells whether every Deployment with an autoscaler has the pods that it takes.

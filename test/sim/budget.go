@@ -21,7 +21,7 @@ import (
 
 // Budgets is what users do with PodDisruptionBudgets, and with the Deployments whose
 // pods they are of.
-var Budgets = slices.Concat(slices.Repeat([]Deed{evictSome}, 10), []Deed{
+var Budgets = slices.Concat(slices.Repeat([]Operation{evictSome}, 10), []Operation{
 	budgetSome, budgetSome, dropBudget, disruptSome, scaleSome, scaleSome, imageSome, deletePod, failPod,
 })
 

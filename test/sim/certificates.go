@@ -7,6 +7,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/services/writer/plan"
@@ -42,4 +43,29 @@ func judged(next, old metav1.Object, now time.Time) metav1.Object {
 		}
 	}
 	return judged
+}
+
+// wantedPatch is what a patch says that the writer's door carries out itself: of which version of an
+// object it is, and as which signer the door is to act.
+type wantedPatch struct {
+	Metadata struct {
+		UID             types.UID `json:"uid"`
+		ResourceVersion string    `json:"resourceVersion"`
+	} `json:"metadata"`
+	Spec struct {
+		SignerName string `json:"signerName"`
+	} `json:"spec"`
+}
+
+// wantedOf reads such a patch; it is refused where the object has changed since.
+func wantedOf(body []byte, old metav1.Object) (said wantedPatch, refused *plan.Response) {
+	if err := json.Unmarshal(body, &said); err != nil {
+		answer := refusal(400, "BadRequest", err.Error())
+		return said, &answer
+	}
+	if said.Metadata.UID != old.GetUID() || said.Metadata.ResourceVersion != old.GetResourceVersion() {
+		answer := refusal(409, "Conflict", "the object has changed")
+		return said, &answer
+	}
+	return said, nil
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // Cluster is what administrators do with nodes, volumes and roles.
-var Cluster = []Deed{
+var Cluster = []Operation{
 	newNode, newNode, deleteNode, forgeNode, newVolume, newVolume, bindVolume, deleteVolume,
 	outOfService, outOfService, newClaim, newClaim, useClaim, useClaim, deleteClaim, deleteClaim, deletePod, newRole, newRole, changeRole, deleteRole,
 }
@@ -63,6 +63,12 @@ func outOfService(w *World) {
 func silenced(obj metav1.Object) bool {
 	n, ok := obj.(*corev1.Node)
 	return ok && slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
+}
+
+// wellSaid tells whether a node says that it is ready.
+func wellSaid(n *corev1.Node) bool {
+	c := readiness(n)
+	return c != nil && c.Status == corev1.ConditionTrue
 }
 
 func forgeNode(w *World) {
@@ -165,7 +171,7 @@ func deleteRole(w *World) {
 	}
 }
 
-// lives tells whether a node is there; where nodes are nobody's business they are.
+// lives tells whether a node is there; in a world without nodes each of them is.
 func (w *World) lives(node string) bool {
 	if k := w.kubelets[node]; k != nil && k.stopped {
 		return false
@@ -226,9 +232,10 @@ func (w *World) users(claim metav1.Object) (all []string) {
 
 // users is which pods may need a claim.
 func (a *API) users(claim metav1.Object) plan.Response {
-	var found events.Users
+	found := a.usersOf(claim)
 	for _, obj := range a.List(kinds.Pods.Name) {
-		if pod := obj.(*corev1.Pod); pod.Namespace == claim.GetNamespace() {
+		pod := obj.(*corev1.Pod)
+		if _, isClaim := claim.(*corev1.PersistentVolumeClaim); isClaim && pod.Namespace == claim.GetNamespace() {
 			found.Take(pod, claim.GetName())
 		}
 	}
@@ -258,13 +265,15 @@ func has(obj metav1.Object, finalizer string) bool {
 	return obj != nil && slices.Contains(obj.GetFinalizers(), finalizer)
 }
 
-// cleans looks at a pod that is about to be deleted because nobody else would. Its node may be
+// cleans looks at a pod that is about to be deleted because no kubelet would. Its node may be
 // back in service since that was decided.
 func (g *guard) cleans(c *carrying, pod *corev1.Pod) {
-	if pod.Spec.NodeName == "" || !g.world.lives(pod.Spec.NodeName) {
-		return
-	}
-	if pod.DeletionTimestamp == nil || !silenced(g.world.api.Get(nodeRef(pod.Spec.NodeName))) && !silenced(g.objectOf(c.turn, kinds.Nodes.Kind, nodeRef(pod.Spec.NodeName))) {
+	at := nodeRef(pod.Spec.NodeName)
+	switch node := g.world.api.Get(at); {
+	case pod.Spec.NodeName == "" || !g.world.lives(pod.Spec.NodeName):
+	case node != nil && g.sinceLook(c, node):
+		g.spare(nodeMeanwhile)
+	case pod.DeletionTimestamp == nil || !silenced(node) && !silenced(g.objectOf(c.turn, kinds.Nodes.Kind, at)):
 		g.breaks("I4", "pod %s is deleted although its node %s lives", pod.Name, pod.Spec.NodeName)
 	}
 }
@@ -304,23 +313,31 @@ func (w *World) tended() error {
 		if pod.Spec.NodeName != "" && w.api.of(kinds.Nodes.Name) != nil && w.api.Get(nodeRef(pod.Spec.NodeName)) == nil {
 			return fmt.Errorf("pod %s is left on node %s, which is gone", pod.Name, pod.Spec.NodeName)
 		}
-		if pod.DeletionTimestamp != nil && silenced(w.api.Get(nodeRef(pod.Spec.NodeName))) {
+		if n, _ := w.api.Get(nodeRef(pod.Spec.NodeName)).(*corev1.Node); pod.DeletionTimestamp != nil && n != nil && silenced(n) && !wellSaid(n) {
 			return fmt.Errorf("pod %s is to go and is left on node %s, which is out of service", pod.Name, pod.Spec.NodeName)
 		}
 	}
+	if err := w.protected(); err != nil {
+		return err
+	}
+	return w.aggregated()
+}
+
+// protected tells whether volumes and claims are held while they are used, and no longer.
+func (w *World) protected() error {
 	for _, obj := range w.api.List(kinds.PersistentVolumes.Name) {
 		held := obj.GetDeletionTimestamp() != nil
-		if !has(obj, volumeGuard) || held && obj.(*corev1.PersistentVolume).Status.Phase != corev1.VolumeBound {
+		if w.runs("persistentvolume-protection-controller") && (!has(obj, volumeGuard) || held && obj.(*corev1.PersistentVolume).Status.Phase != corev1.VolumeBound) {
 			return fmt.Errorf("volume %s, deleted: %v, has the finalizers %v", obj.GetName(), held, obj.GetFinalizers())
 		}
 	}
 	for _, obj := range w.api.List(kinds.PersistentVolumeClaims.Name) {
 		held := obj.GetDeletionTimestamp() != nil
-		if !has(obj, claimGuard) || held && len(w.users(obj)) == 0 {
+		if w.runs("persistentvolumeclaim-protection-controller") && (!has(obj, claimGuard) || held && len(w.users(obj)) == 0) {
 			return fmt.Errorf("claim %s, deleted: %v, has the finalizers %v", obj.GetName(), held, obj.GetFinalizers())
 		}
 	}
-	return w.aggregated()
+	return nil
 }
 
 // aggregated tells whether every role of parts has the rules of its parts.

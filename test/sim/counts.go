@@ -37,7 +37,7 @@ func (g *guard) pod(old, now metav1.Object) {
 	g.live[is][now.GetUID()] = true
 	switch {
 	case old == nil && !g.restoring:
-		g.born = append(g.born, g.world.now)
+		g.pods = append(g.pods, g.world.now)
 		g.tooMany(now.(*corev1.Pod), is)
 	case was != is:
 		g.brought[now.GetUID()] = true

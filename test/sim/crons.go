@@ -15,7 +15,7 @@ import (
 )
 
 // Crons is what users do with CronJobs, while minutes pass.
-var Crons = []Deed{newCron, newCron, minutesPass, minutesPass, minutesPass, rescheduleCron, suspendCron, failPod, deleteCron}
+var Crons = []Operation{newCron, newCron, minutesPass, minutesPass, minutesPass, rescheduleCron, suspendCron, failPod, deleteCron}
 
 // minutesPass has users wait, so that runs begin.
 func minutesPass(w *World) { w.lull = w.now.Add(time.Duration(1+w.roll(240)) * time.Second) }

@@ -13,7 +13,7 @@ import (
 )
 
 // Daemons is what users do with DaemonSets, and what becomes of nodes.
-var Daemons = []Deed{
+var Daemons = []Operation{
 	newNode, newNode, newNode, deleteNode, closeNode, closeNode, newDaemons, newDaemons, newDaemons, rollDaemons, rollDaemons, rollDaemons,
 	deleteDaemons, deletePod, deletePod, failPod, failPod, releasePod,
 }

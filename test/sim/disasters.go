@@ -32,7 +32,7 @@ func skipSome(w *World) { w.SkipAhead() }
 // (docs/reliability.md).
 func (w *World) untold() bool {
 	for _, epoch := range w.bus.epochs(maps.Keys(w.bus.kinds)) {
-		if epoch < w.era {
+		if epoch < w.epoch {
 			return true
 		}
 	}

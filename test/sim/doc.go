@@ -1,6 +1,6 @@
 // Package sim runs the whole system in one goroutine and in virtual time: a toy
 // API server, a toy bus, toy nodes, a watcher made of the real translate, and
-// everything else for real - memory, desks, controllers, plans.
+// everything else for real - memory, engines, controllers, plans.
 //
 // # Worlds
 //
@@ -10,8 +10,8 @@
 // on an old copy of the streams, the end of a log lost. Whenever something happens
 // that could break an invariant, the guard looks; when inputs and faults have
 // stopped, the world must come to rest in the state that the last specs ask for,
-// with streams that agree with the API server, and stay silent; a world in which somebody asks
-// again and again never sleeps, and is at rest when nobody writes. A failure prints
+// with streams that agree with the API server, and stay silent; a world in which a controller asks
+// again and again never sleeps, and is at rest when no client writes. A failure prints
 // the seed, the transcript, and the command that plays it again.
 //
 // # The sieve
@@ -32,10 +32,17 @@
 //	disasters.go                       restores, and what the bus loses for good
 //	judge.go, rollouts.go              what a decision may be, by what it was shown
 //	counts.go, pace.go, crons.go       what is so, how often and when
+//	storage.go, drivers.go             volumes: users, and drivers and kubelets
+//	bindings.go, attachments.go        who has which volume, and where it is attached
+//	devices.go, reservations.go        the same of devices
+//	ranges.go, requests.go             ranges of nodes, certificates
+//	joins.go, groups.go                bootstrap tokens, groups of pods, ranges of Services
+//	migrations.go                      objects that are stored otherwise
+//	labels.go, pools.go                labels of volumes, and how many devices there are
 //	exceptions.go                      what is not judged, and why
 //	scenario.go, scripts.go, sieve.go  scripts, and blows at every point of them
 //
-// What is not modelled: time between a process' last look at its grip and its
+// What is not modelled: time between a process' last look at its claim and its
 // request on the wire (a writer that is stopped exactly there), damage of messages,
 // expiry, a restore while something that the API server had done was not yet
 // heard of, and, in worlds, turns that the bus loses.

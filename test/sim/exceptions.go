@@ -29,9 +29,22 @@ const (
 	heardLater
 	indexedWork
 	takenRun
+	keptOn
 	claimsCircle
 	clockAhead
 	restoredAway
+	claimGone
+	countedLate
+	endsLater
+	cameAgain
+	uncertainAttach
+	rangeMeanwhile
+	usedMeanwhile
+	podGone
+	crackedBefore
+	nodeMeanwhile
+	silentThen
+	firstByName
 	exceptions
 )
 
@@ -43,7 +56,7 @@ var reasons = [exceptions]struct{ name, why string }{
 	forgotten:         {"I10 of a log that has lost its end", "what it had said of an object that is gone by now it does not say again"},
 	goneUnsaid:        {"I10 of an object that is gone", "a list that was compared tells only that it is not there, in the version that was known"},
 	wentBack:          {"A2 of a scale that went to and fro", "what went the other way may be remembered for longer than it is true, as upstream does"},
-	foundWritten:      {"A2 of a scale that a turn found as it should be", "the turn or a user may have written it, and upstream takes it for its own as well"},
+	foundWritten:      {"A2 of a scale that a turn found as it should be", "a user has written it, and the controller may take it for its own, as upstream does"},
 	askedAgain:        {"A3 of a round that is asked again", "it has another answer"},
 	faultyAutoscalers: {"A6 where something goes wrong", "what a lost answer had asked for is known to none, and upstream's memory ends with its process"},
 	listedTokens:      {"the list of an account, where something goes wrong", "a token that is gone tells of its account no more to a process that has not seen it"},
@@ -51,10 +64,23 @@ var reasons = [exceptions]struct{ name, why string }{
 	leavingOwner:      {"I4 of an object whose owner is on its way out", "a deletion in the foreground that a user turns into one that orphans races the collector, here as upstream"},
 	heardLater:        {"C1 of a moment of a schedule that was changed, where something goes wrong", "it begins with the next moment after reconcilers have heard of it"},
 	takenRun:          {"C1 of a moment whose Job has a name that is taken", "a Job of another owner leaves that run out"},
+	keptOn:            {"I1 of a CronJob that could not delete a run, and has another to come", "it is tried again with that run, as upstream's cleanupFinishedJobs (pkg/controller/cronjob), of which an error asks for no retry"},
 	indexedWork:       {"I4 of a pod of a Job with indexes, at its effect", "another pod may have its index; the decision is judged by that"},
 	claimsCircle:      {"I1 of a StatefulSet that is deleted in the foreground while a claim goes with its pod", "the pod waits for the claim and the claim for the pod, for ever, as upstream's podUsesPVCForDeletion (pkg/controller/volume/pvcprotection), which lets go of a pod that has ended for ephemeral volumes alone; users delete such a set in the background"},
 	clockAhead:        {"A2, F24 and I11 of what was decided by a clock that is ahead", "by that clock the time has passed, and by another replica's it has not"},
 	restoredAway:      {"C1 of a CronJob that a restore of the API server took away", "its watcher stands still for longer than kinds wait for each other, and an informer of upstream's would not know either"},
+	claimGone:         {"V1 of a volume that is given to a claim that is gone", "the volume alone is a condition of the write, as upstream's; it is released when that is seen"},
+	countedLate:       {"I1 of a quota that was counted while a watch cache stood still, or by reconcilers that have just begun", "what is made asks for no count, as upstream's: the API server charges it, a count of an older state takes that back, and it is counted again after the period"},
+	endsLater:         {"I1 of a Job that says it ended later than it is", "the clock of the reconcilers was ahead when it ended, and it goes when its own time has passed since that moment, as upstream's timeLeft (pkg/controller/ttlafterfinished)"},
+	cameAgain:         {"V1 of a volume that came again under the name of one that a claim had", "the claim gets it whatever it is like, as upstream's syncBoundClaim (pkg/controller/volume/persistentvolume)"},
+	uncertainAttach:   {"V4 of a volume whose driver could not attach it once", "it does not keep others from trying, as upstream's uncertain volumes (pkg/controller/volume/attachdetach/cache), and the driver may do it all the same"},
+	rangeMeanwhile:    {"N1 of a range that another program gives between a writer's look and its request", "no condition of a write is about other nodes"},
+	usedMeanwhile:     {"I12 of a group that a pod has come into between a writer's look and its request", "the API server lets pods into groups that are deleted, here as upstream"},
+	podGone:           {"D1 of a claim that is reserved for a pod that is gone", "the claim alone is a condition of the write; the reservation is taken back when that is seen"},
+	crackedBefore:     {"D2 of a pod that was given a device just after that had ceased to drive pods away", "its controller has heard of the one and not yet of the other, as upstream's informers may, which read each kind on their own"},
+	nodeMeanwhile:     {"I4 of a pod whose node is created between a writer's look and its request", "no condition of a delete is about another object, as upstream's podgc (pkg/controller/podgc), which asks for the node before it deletes"},
+	silentThen:        {"F24 of a node that was silent for long enough before its watcher stood still", "what was heard since is not recorded yet, and an informer of upstream's would not know it either"},
+	firstByName:       {"I5 of two pods of one node that were created in the same second, neither of the template", "the one whose name comes first stays, as upstream's podByCreationTimestampAndPhase (pkg/controller/daemon) has it"},
 	sampled:           {"I13 of a decision", "one in so many is decided again, which costs as much as deciding"},
 	noSilence:         {"I1 of a world that never sleeps", "a controller in it asks again and again; it has been silent for as long as its shape says"},
 }

@@ -50,7 +50,7 @@ func killWatcher(w *World) { w.KillWatcher(w.roll(len(w.watchers))) }
 func (w *World) KillReplica(i int) {
 	w.note("fault: reconcilers %d killed", i)
 	w.replicas[i] = newReplica(w)
-	w.actors = nil
+	w.actors, w.began = nil, true
 }
 
 // KillWatcher ends a watcher and starts another one.
@@ -65,7 +65,7 @@ func (w *World) KillWriter(i int) { w.killWriter(w.writers[i]) }
 
 func (w *World) killWriter(x *writer) {
 	i := slices.Index(w.writers, x)
-	w.note("fault: writer %d killed with %d turns in hand", i, len(x.hands))
+	w.note("fault: writer %d killed with %d turns in flight", i, len(x.hands))
 	w.writers[i] = w.newWriter()
 	w.actors = nil
 }
@@ -127,7 +127,7 @@ func (w *World) own(share shell.Share) {
 	r := w.replicas[w.roll(len(w.replicas))]
 	w.note("fault: reconcilers take themselves to own %d shards", share.Size())
 	r.share = share
-	for _, d := range r.desks {
+	for _, d := range r.engines {
 		d.own(share)
 	}
 }
@@ -182,7 +182,7 @@ func (w *World) StallWriter(i int) {
 // of one epoch.
 func jumpClock(w *World) {
 	i, ahead := w.roll(len(w.replicas)), []time.Duration{0, 10 * time.Minute, time.Hour}[w.roll(3)]
-	if r := w.replicas[i]; ahead < r.skew || w.era > 0 && (w.untold() || r.behind()) {
+	if r := w.replicas[i]; ahead < r.skew || w.epoch > 0 && (w.untold() || r.behind()) {
 		w.KillReplica(i)
 	}
 	r := w.replicas[i]
@@ -279,7 +279,7 @@ func (w *World) cut() {
 }
 
 // Restore brings the API server's storage back to an earlier version. That takes
-// long: what it had done before has been heard, what writers had in hand they have
+// long: what it had done before has been heard, what writers had in flight they have
 // given up, and a watcher has found out before anybody writes. But only one kind has
 // been told anew by then; each of the others takes its time.
 func (w *World) Restore(versions int64) {
@@ -288,6 +288,7 @@ func (w *World) Restore(versions int64) {
 	w.note("fault: the API server is restored from %d to %d", w.api.version, at)
 	w.guard.restore(at, func() { w.api.Restore(at) })
 	w.remember()
+	w.store.restored()
 	w.dirty = true
 	for _, x := range w.writers {
 		for _, c := range x.hands {
@@ -325,8 +326,8 @@ func (w *World) noticed(watches []*kindWatch) {
 		if k.watcher.stalled() {
 			continue
 		}
-		before := w.era
-		if k.begin(); w.era == before {
+		before := w.epoch
+		if k.begin(); w.epoch == before {
 			continue
 		}
 		k.begin()
@@ -373,11 +374,11 @@ func (w *World) LoseTurns(n int) {
 }
 
 // restart is the time that a server takes to come back without what it has lost. Every
-// connection breaks: desks doubt what they know, what was on its way to the bus is lost, and
+// connection breaks: engines doubt what they know, what was on its way to the bus is lost, and
 // writers hear nothing meanwhile.
 func (w *World) restart() {
 	for _, r := range w.replicas {
-		for _, d := range r.desks {
+		for _, d := range r.engines {
 			d.connection++
 			d.Doubt()
 		}
@@ -386,10 +387,10 @@ func (w *World) restart() {
 	w.advance(w.pulse)
 }
 
-// inspect has every desk find out in time what its streams have lost.
+// inspect has every engine find out in time what its streams have lost.
 func (w *World) inspect(stream func(controller string) string) {
 	for _, r := range w.replicas {
-		for _, d := range r.desks {
+		for _, d := range r.engines {
 			d.losses = append(d.losses, stream(d.Name()))
 		}
 	}

@@ -18,7 +18,7 @@ func lives(t *testing.T, o sim.Options, controllers []reconcile.Any) *sim.World 
 	return w
 }
 
-// The pods' stream stands still while a burst is born: nobody is born twice,
+// The pods' stream stands still while a burst is created: no pod is created twice,
 // however long that lasts. A fence that is kept in memory, as upstream's is, must
 // fail as soon as its process is replaced.
 func TestOwnWritesStayUnseen(t *testing.T) {
@@ -28,8 +28,8 @@ func TestOwnWritesStayUnseen(t *testing.T) {
 			{Name: "another process", After: 250, Do: func(w *sim.World) { w.KillReplica(0) }},
 		}
 		w := lives(t, sim.Options{Script: script, Mute: true}, workloads())
-		if born := w.Born(time.Hour); born != 40 {
-			t.Errorf("%v: %d pods were born for 40", silence, born)
+		if created := w.Created(time.Hour); created != 40 {
+			t.Errorf("%v: %d pods were created for 40", silence, created)
 		}
 		err := sim.New(sim.Options{Script: script, Mute: true, Cheat: sim.MemoryFence, Ignore: "I10"}, workloads()).Run()
 		if silence > time.Second && (err == nil || !strings.Contains(err.Error(), "I2 ")) {
@@ -49,8 +49,8 @@ func TestRejectedPodsAreNoHotLoop(t *testing.T) {
 		t.Fatal(err)
 	}
 	const most = 20
-	if born := w.Born(5 * time.Minute); born > 5*most {
-		t.Errorf("%d pods in the last five minutes, more than %d a minute", born, most)
+	if created := w.Created(5 * time.Minute); created > 5*most {
+		t.Errorf("%d pods in the last five minutes, more than %d a minute", created, most)
 	}
 }
 
@@ -85,7 +85,7 @@ func TestClocksApart(t *testing.T) {
 	}
 }
 
-// Somebody takes back what a controller does as soon as it is done. Who is right
+// Another client takes back what a controller does as soon as it is done. Who is right
 // cannot be told, but the fight costs a bounded number of writes.
 func TestAFightIsBounded(t *testing.T) {
 	fought := 0
@@ -95,6 +95,6 @@ func TestAFightIsBounded(t *testing.T) {
 	}
 	w := lives(t, sim.Options{Script: script, Mute: true}, workloads())
 	if writes := w.Tally().Writes; writes > 30*fought {
-		t.Errorf("%d writes for %d times that somebody interfered", writes, fought)
+		t.Errorf("%d writes for %d times that another client interfered", writes, fought)
 	}
 }

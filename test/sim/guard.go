@@ -33,7 +33,7 @@ type guard struct {
 	brought map[types.UID]bool               // pods that an owner has not created, or has lost once
 	ended   map[types.UID]string             // which controller had a pod go; "": none
 	doing   *carrying                        // the turn whose request is being carried out
-	born    []time.Time                      // when pods were, for the rate
+	pods    []time.Time                      // when pods were created, for the rate
 
 	work map[types.UID]*ledger // of a Job: what became of its pods
 
@@ -62,10 +62,21 @@ type guard struct {
 	names   map[string]bool         // of Jobs that were refused since another had the name
 	other   map[types.UID]time.Time // when a CronJob was given another schedule
 	batches map[claim.Place]*batch  // what became of the creates of a turn
+
+	madeAt   map[types.UID]int64     // in which version of everything each object came
+	looked   map[claim.Place]int64   // when the writer of a turn has looked for what stands against it
+	rangedAt map[types.UID]int64     // in which version of everything each node got its ranges
+	rangedBy map[types.UID]string    // by which controller; empty: by another program
+	encoding map[types.UID]int       // of a migration: how objects were stored when it began
+	stayed   map[events.Ref]bool     // Jobs of which a writer has heard that they were not deleted
+	driven   map[types.UID]time.Time // when pods last had to leave their devices
+	cracked  map[string]time.Time    // when devices last drove pods away, if there were any
+	changes  int                     // of objects
+	warned   map[warning]warned      // when each warning was given last
 }
 
 // asker is a controller that does something about an object. What two of them do
-// about one has no order: a birth that may have happened is tried until that is
+// about one has no order: a create that may have happened is tried until that is
 // known, and the garbage collector does not wait for it.
 type asker struct {
 	controller string
@@ -119,6 +130,8 @@ func newGuard(w *World) *guard {
 		seen: map[turnOf]*look{}, advised: map[asker][]advice{},
 		writes: map[events.Ref]int{}, batches: map[claim.Place]*batch{},
 		begun: map[run]bool{}, other: map[types.UID]time.Time{}, names: map[string]bool{},
+		madeAt: map[types.UID]int64{}, looked: map[claim.Place]int64{}, rangedAt: map[types.UID]int64{}, rangedBy: map[types.UID]string{}, stayed: map[events.Ref]bool{}, driven: map[types.UID]time.Time{}, cracked: map[string]time.Time{}, encoding: map[types.UID]int{},
+		warned: map[warning]warned{},
 	}
 	for _, k := range w.served {
 		g.logs[k.Name] = &heard{told: map[events.Ref][]telling{}}
@@ -133,15 +146,24 @@ func (g *guard) breaks(rule string, format string, args ...any) {
 }
 
 var rules = map[string]string{
-	"I2": "no over-creation", "I3": "order of a StatefulSet", "I6": "one effect", "I4": "nothing is deleted that was not to be", "I5": "as many stay available as must", "I8": "turns of a key never overlap or go back", "I9": "watch contract",
-	"A1": "bounds of an autoscaler", "A2": "policies of an autoscaler", "A3": "an answer is judged once", "A6": "an autoscaler does not fall at once", "A4": "nobody is gone who was not asked for", "A5": "no token goes that is in use",
+	"I1": "convergence", "I2": "no over-creation", "I3": "order of a StatefulSet", "I6": "one effect", "I4": "nothing is deleted that was not to be", "I5": "as many stay available as must", "I8": "turns of a key never overlap or go back", "I9": "watch contract",
+	"A1": "bounds of an autoscaler", "A2": "policies of an autoscaler", "A3": "an answer is judged once", "A6": "an autoscaler does not fall at once", "A4": "no API server is gone that was not asked for", "A5": "no token goes that is in use",
 	"I7": "no lost trigger", "I11": "bounded writes", "I16": "what fails costs little", "C1": "a run for each moment", "S1": "slices say who answers",
 	"I12": "finalizers go by the rules", "I10": "no decision on a view older than the key's own writes", "I13": "same inputs, same bytes",
-	"O1": "why comes before what is done", "O2": "a success stays one", "O3": "what was created is told", "F24": "nobody is silent who was heard",
+	"O1": "why comes before what is done", "O2": "a success stays one", "O3": "what was created is told", "F24": "no node is silent that was heard",
+	"V1": "one claim, one volume", "V2": "no data go that are claimed", "V3": "nothing is detached that is in use", "V4": "attached where it may be", "V5": "nothing is detached that its node lists",
+	"N1": "no address is of two nodes", "C2": "signed once, what was approved", "D1": "devices are of those who claim them", "D2": "nothing is driven from a device without a reason",
+	"A7": "no token goes before its time", "M1": "a migration that has succeeded leaves nothing out",
+	"P1": "a request about pools is answered once", "P2": "the answer is what is so", "P3": "no request about pools goes before its time",
+	"W1": "pods are warned of conflicts that there are", "W2": "no pod is warned again of the same",
 }
 
 // changed looks at a change of the API server's state.
 func (g *guard) changed(ref events.Ref, old, now metav1.Object) {
+	g.changes++
+	if old == nil {
+		g.madeAt[now.GetUID()] = g.world.api.version
+	}
 	switch ref.Kind {
 	case kinds.Pods.Name:
 		g.world.dirty = true
@@ -161,9 +183,26 @@ func (g *guard) changed(ref events.Ref, old, now metav1.Object) {
 	case kinds.PersistentVolumeClaims.Name, kinds.PersistentVolumes.Name:
 		g.world.dirty = true // a pod may have waited for it
 		g.unguarded(old, now)
+		g.stored(old, now)
+	case kinds.VolumeAttachments.Name:
+		g.world.dirty = true
+		g.attaches(old, now)
+	case kinds.ResourceClaims.Name:
+		g.world.dirty = true
+		g.claimedDevices(old, now)
+	case kinds.CertificateSigningRequests.Name:
+		g.answered(old, now)
+	case kinds.PodGroups.Name, kinds.ServiceCIDRs.Name:
+		g.letsGo(old, now)
+	case kinds.ResourcePoolStatusRequests.Name:
+		g.poolsTold(old, now)
+	case kinds.StorageVersionMigrations.Name:
+		g.migrated(old, now)
 	case kinds.Nodes.Name:
 		g.world.dirty = true
 		g.node(old, now)
+		g.ranged(old, now)
+		g.leavesStorage(old, now)
 	case kinds.Deployments.Name:
 		if d, ok := now.(*appsv1.Deployment); ok {
 			g.created(old, d)
@@ -173,6 +212,20 @@ func (g *guard) changed(ref events.Ref, old, now metav1.Object) {
 	case kinds.Namespaces.Name:
 		if now == nil {
 			g.emptied(old)
+		}
+	}
+	g.noted(ref.Kind)
+}
+
+// noted notes what follows from a change for what may be done later.
+func (g *guard) noted(kind kinds.Name) {
+	switch kind {
+	case kinds.ResourceSlices.Name, kinds.DeviceTaintRules.Name, kinds.ResourceClaims.Name:
+		g.world.dirty = true
+		g.drivenNow()
+	case kinds.Pods.Name, kinds.PersistentVolumes.Name, kinds.PersistentVolumeClaims.Name, kinds.VolumeAttachments.Name:
+		if g.world.store != nil && !g.restoring {
+			g.world.store.wants()
 		}
 	}
 }
@@ -224,7 +277,7 @@ func surge(d *appsv1.Deployment) int {
 
 // stored looks at a turn as it is stored: no act turn may overlap another, nor
 // rest on a view that lacks what the last one did.
-func (w *World) stored(d *desk, t events.Turn, sequence uint64, seen *look) {
+func (w *World) stored(d *engine, t events.Turn, sequence uint64, seen *look) {
 	w.tally.Turns++
 	w.note("turn %d of %s %v (%s): %s, %d commands", sequence, t.Controller, t.Key, t.Lane, t.Because, len(t.Commands))
 	w.guard.whole(t, sequence)
@@ -340,12 +393,13 @@ func (g *guard) lost(kind kinds.Name, last uint64) {
 }
 
 // before looks at what is about to be done: nothing with a live owner is
-// collected. An owner that is being deleted does not live: whoever turns a
+// collected. An owner that is being deleted does not live: a user who turns a
 // foreground deletion into one that orphans races the collector, between its look
 // at the owner and its delete, here as upstream.
 func (g *guard) before(c *carrying, r plan.Request) {
 	g.spends(c, r)
 	g.forgets(c, r)
+	g.looks(c, r)
 	if r.Verb != plan.Delete {
 		return
 	}
@@ -358,30 +412,7 @@ func (g *guard) before(c *carrying, r plan.Request) {
 		return // the API server will refuse it
 	}
 	g.wrong = c.turn.Commands[r.Command].If.UID != obj.GetUID()
-	switch c.turn.Controller {
-	case "job-controller":
-		g.dismisses(obj.(*corev1.Pod))
-		g.spareWork(c, obj.(*corev1.Pod))
-		return
-	case "statefulset-controller":
-		if pod, ok := obj.(*corev1.Pod); ok {
-			g.replaced(c, pod)
-		}
-		return
-	case "replicaset-controller", "replicationcontroller-controller":
-		g.unasked(c, obj.(*corev1.Pod))
-		return
-	case "garbage-collector-controller":
-	case "pod-garbage-collector-controller", "ttl-after-finished-controller":
-		g.tends(c, obj)
-		return
-	case "namespace-controller":
-		g.clears(obj, r.Kind)
-		return
-	default:
-		if _, judged := judgements[c.turn.Controller]; !judged && judgedByEffect[c.turn.Controller] == "" {
-			g.breaks("I4", "%s deletes %s %s, and no rule says when it may", c.turn.Controller, r.Kind, r.Name)
-		}
+	if g.deletes(c, r, obj) {
 		return
 	}
 	for _, ref := range obj.GetOwnerReferences() {
@@ -429,25 +460,25 @@ func waits(owner metav1.Object) bool {
 
 // watched is a controller that is asked some of its questions twice: at once, and
 // on what is left of its view when it has been written down.
-func (w *World) watched(c reconcile.Any, d *desk) twice {
+func (w *World) watched(c reconcile.Any, d *engine) twice {
 	return twice{c, w.guard, newLooks(c.Describe()), d}
 }
 
 type twice struct {
 	reconcile.Any
-	guard *guard
-	looks *looks
-	desk  *desk
+	guard  *guard
+	looks  *looks
+	engine *engine
 }
 
-// Describe implements [reconcile.Any]: the desk is told of every key that a change asks for.
+// Describe implements [reconcile.Any]: the engine is told of every key that a change asks for.
 func (t twice) Describe() reconcile.Description {
 	described := t.Any.Describe()
 	described.Inputs = slices.Clone(described.Inputs)
 	for i, in := range described.Inputs {
 		if in.Keys != nil {
 			described.Inputs[i].Keys = func(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
-				return t.desk.maps(in.Keys(s, was, now))
+				return t.engine.maps(in.Keys(s, was, now))
 			}
 		}
 	}
@@ -459,7 +490,7 @@ const sample = 64
 
 // Ask implements [reconcile.Any].
 func (t twice) Ask(s reconcile.Snapshot, k events.Key, now time.Time) (reconcile.Decision, bool) {
-	delete(t.desk.wanted, k)
+	delete(t.engine.wanted, k)
 	decision, ok := t.Any.Ask(s, k, now)
 	if len(decision.Commands) == 0 {
 		return decision, ok

@@ -11,7 +11,7 @@ import (
 
 // heartbeats let time pass for the writers: every so often each says what it has in flight,
 // and hears what the others have said. One that stands still hears it when it goes on. While
-// nothing is in flight anywhere heartbeats tell nobody anything: only the last ones before a
+// nothing is in flight anywhere heartbeats tell the writers nothing: only the last ones before a
 // turn is taken are said then.
 func (w *World) heartbeats(to time.Time) {
 	if w.atRest() {
@@ -70,10 +70,10 @@ func (x *writer) heartbeat(at time.Time) {
 	}
 }
 
-// says is what desks have heard of a writer last.
-func (x *writer) says() events.Beat {
+// says is what engines have heard of a writer last.
+func (x *writer) says() events.Heartbeat {
 	if len(x.hands) == 0 {
-		return events.Beat{Writer: x.id}
+		return events.Heartbeat{Writer: x.id}
 	}
 	return x.last
 }
@@ -84,7 +84,7 @@ func (x *writer) waits() bool {
 }
 
 func (w *World) newWriter() *writer {
-	w.born++
-	id := fmt.Sprint("writer-", w.born)
+	w.created++
+	id := fmt.Sprint("writer-", w.created)
 	return &writer{process: process{world: w, skew: w.skew()}, id: id, claims: claim.New(id, w.now)}
 }

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"time"
 
@@ -12,10 +13,11 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/writer/plan"
 )
 
 // Jobs is what users do with Jobs and CronJobs.
-var Jobs = []Deed{
+var Jobs = []Operation{
 	newJob, newJob, newJob, sizeJob, suspendJob, suspendJob, mortalJob, deleteJob, deletePod, failPod,
 	newCron, newCron, suspendCron, deleteCron,
 }
@@ -23,7 +25,7 @@ var Jobs = []Deed{
 // Leaders is what users do with Jobs of which one pod decides: it succeeds, and the others,
 // which would succeed as well, are in its way no more. Meanwhile other programs write on
 // the same Jobs.
-var Leaders = []Deed{newLeaders, newLeaders, noteJob}
+var Leaders = []Operation{newLeaders, newLeaders, noteJob}
 
 // leading is the image of pods that always succeed, and at once.
 const leading = "leader:v0"
@@ -308,7 +310,7 @@ func (g *guard) expires(c *carrying, job *batchv1.Job) {
 	}
 }
 
-// runOf looks at the birth of a Job of a CronJob: where only one may be at work, no
+// runOf looks at the create of a Job of a CronJob: where only one may be at work, no
 // other is.
 func (g *guard) runOf(old, now metav1.Object) {
 	job, ok := now.(*batchv1.Job)
@@ -326,7 +328,7 @@ func (g *guard) runOf(old, now metav1.Object) {
 	}
 	for _, obj := range g.world.api.List(kinds.Jobs.Name) {
 		if _, over := endOf(obj.(*batchv1.Job)); !over && obj.GetUID() != job.UID && controllerOf(obj) == cron.UID {
-			g.breaks("I2", "%s is born while %s is at work", job.Name, obj.GetName())
+			g.breaks("I2", "%s is created while %s is at work", job.Name, obj.GetName())
 		}
 	}
 }
@@ -371,6 +373,9 @@ func (w *World) workDone(job *batchv1.Job, pods int) error {
 		return fmt.Errorf("%s is complete with %d of %d", job.Name, job.Status.Succeeded, *job.Spec.Completions)
 	case job.Spec.SuccessPolicy != nil && (end.Type != batchv1.JobComplete || job.Status.Failed > 0):
 		return fmt.Errorf("%s should be complete without a failure: %+v", job.Name, job.Status)
+	case over && job.Spec.TTLSecondsAfterFinished != nil && end.LastTransitionTime.After(w.now):
+		w.late = true
+		w.guard.spare(endsLater)
 	case over && job.Spec.TTLSecondsAfterFinished != nil:
 		return fmt.Errorf("%s has finished and should be gone by now", job.Name)
 	case !over && *job.Spec.Suspend && pods > 0:
@@ -379,15 +384,23 @@ func (w *World) workDone(job *batchv1.Job, pods int) error {
 	return nil
 }
 
+// stays notes that a Job was not deleted, as far as a writer has heard.
+func (g *guard) stays(r plan.Request, answer plan.Response) {
+	if r.Verb == plan.Delete && r.Kind == kinds.Jobs.Name && answer.Code != http.StatusOK {
+		g.stayed[jobRef(r.Name)] = true
+	}
+}
+
 // runsKept tells whether every CronJob has kept no more runs than it may.
 func (w *World) runsKept() error {
 	for _, obj := range w.api.List(kinds.CronJobs.Name) {
 		cron := obj.(*batchv1.CronJob)
-		well, badly := 0, 0
+		well, badly, stay := 0, 0, false
 		for _, obj := range w.api.List(kinds.Jobs.Name) {
 			if controllerOf(obj) != cron.UID {
 				continue
 			}
+			stay = stay || w.guard.stayed[jobRef(obj.GetName())]
 			switch end, _ := endOf(obj.(*batchv1.Job)); end.Type {
 			case batchv1.JobComplete:
 				well++
@@ -398,6 +411,8 @@ func (w *World) runsKept() error {
 		switch {
 		case cron.DeletionTimestamp != nil:
 			return fmt.Errorf("%s is still on its way out", cron.Name)
+		case (well > int(*cron.Spec.SuccessfulJobsHistoryLimit) || badly > int(*cron.Spec.FailedJobsHistoryLimit)) && stay && !*cron.Spec.Suspend:
+			w.guard.spare(keptOn)
 		case well > int(*cron.Spec.SuccessfulJobsHistoryLimit) || badly > int(*cron.Spec.FailedJobsHistoryLimit):
 			return fmt.Errorf("%s has kept %d runs that went well and %d that did not", cron.Name, well, badly)
 		case len(cron.Status.Active) > 0 && !slices.ContainsFunc(w.api.List(kinds.Jobs.Name), func(o metav1.Object) bool { return controllerOf(o) == cron.UID }):

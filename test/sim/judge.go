@@ -55,6 +55,13 @@ var judgements = map[string]struct {
 	},
 	"serviceaccount-token-controller":  {tokenJudged, []kinds.Name{kinds.Secrets.Name, kinds.ServiceAccounts.Name}},
 	"pod-garbage-collector-controller": {podJudged, []kinds.Name{kinds.Pods.Name, kinds.Nodes.Name}},
+	"persistentvolume-attach-detach-controller": {
+		attachingJudged, []kinds.Name{kinds.Pods.Name, kinds.PersistentVolumeClaims.Name},
+	},
+	"selinux-warning-controller": {
+		warningsJudged, []kinds.Name{kinds.Pods.Name, kinds.PersistentVolumeClaims.Name, kinds.PersistentVolumes.Name, kinds.CSIDrivers.Name},
+	},
+	"resourcepoolstatusrequest-controller": {poolsJudged, []kinds.Name{kinds.ResourceSlices.Name, kinds.ResourceClaims.Name}},
 	"disruption-controller": {
 		budgetJudged, []kinds.Name{kinds.Pods.Name, kinds.ReplicaSets.Name, kinds.Deployments.Name},
 	},
@@ -69,6 +76,7 @@ var judgedByEffect = map[string]string{
 	"taint-eviction-controller":                      "F24, guest",
 	"storageversion-garbage-collector-controller":    "A4, forgets",
 	"legacy-serviceaccount-token-cleaner-controller": "A5, cleaned",
+	"certificatesigningrequest-cleaner-controller":   "C2, answered",
 }
 
 // judge judges a turn that acts by what it was decided on.

@@ -16,7 +16,7 @@ import (
 // Kubelets is what becomes of nodes that say how they are, and of pods on them that put
 // up with it for [patient]. In between time passes: with everybody at work, or with
 // everybody but the kubelets standing still.
-var Kubelets = []Deed{
+var Kubelets = []Operation{
 	newKubelet, newKubelet, newKubelet, stopKubelet, stopKubelet, startKubelet, complain, placePod, placePod, placePod, wait, wait, freeze, cordon,
 }
 
@@ -37,7 +37,7 @@ type kubelet struct {
 	stopped, unready bool
 	renewed, before  time.Time // when it was heard last, and the time before that
 	// driving is since when its pods are driven away, zero: they are not; driven until
-	// when they were, the last time that it was for as long as they put up with it.
+	// when they were, the last time that it was for as long as they tolerate it.
 	driving, driven time.Time
 }
 
@@ -66,7 +66,7 @@ func newKubelet(w *World) {
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelTopologyZone: zone, corev1.LabelOSStable: "linux"}},
 		Spec:       corev1.NodeSpec{Taints: []corev1.Taint{{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}}},
 	})
-	w.beat()
+	w.liveness()
 }
 
 func stopKubelet(w *World) {
@@ -125,13 +125,13 @@ func freeze(w *World) {
 	w.note("everybody but the kubelets stands still")
 	for range 1 + w.roll(18) {
 		w.advance(w.now.Add(renewEvery))
-		w.beat()
+		w.liveness()
 	}
 	w.stirred = w.now // the others have only now begun to see what has become
 }
 
-// beat has the kubelets say how they are, and the API server that it is there.
-func (w *World) beat() {
+// liveness has the kubelets say how they are, and the API server that it is there.
+func (w *World) liveness() {
 	if len(w.kubelets) == 0 || w.api.of(kinds.Leases.Name) == nil {
 		return
 	}
@@ -214,8 +214,8 @@ func sortedNames(all map[string]*kubelet) []string {
 	return names
 }
 
-// node guards what is said of nodes and done about them (F24): nobody is called silent
-// who was heard, and of each zone the pods of one node after the other are driven away.
+// node guards what is said of nodes and done about them (F24): no node is called silent
+// that was heard, and of each zone the pods of one node after the other are driven away.
 func (g *guard) node(old, now metav1.Object) {
 	before, _ := old.(*corev1.Node)
 	n, there := now.(*corev1.Node)
@@ -225,11 +225,14 @@ func (g *guard) node(old, now metav1.Object) {
 	w, k := g.world, g.world.kubelets[n.Name]
 	if c := readiness(n); c != nil && c.Status == corev1.ConditionUnknown && (before == nil || readiness(before) == nil || readiness(before).Status != c.Status) {
 		heard := k.renewed
-		if heard.Equal(w.now) { // that is on its way to whoever decided this
+		if heard.Equal(w.now) { // that is on its way to the replica that decided this
 			heard = k.before
 			g.spare(heardNow)
 		}
-		if silent := w.now.Sub(heard); silent <= grace {
+		if silent := w.now.Sub(heard); silent > grace {
+		} else if g.doing != nil && g.wasSilent(g.doing.turn, n.Name) {
+			g.spare(silentThen)
+		} else {
 			g.breaks("F24", "%s is said to be silent, and was heard %v ago", n.Name, silent)
 		}
 	}
@@ -255,7 +258,20 @@ func (g *guard) node(old, now metav1.Object) {
 	}
 }
 
-// guest guards pods that put up with their node for a while: until that is over nobody
+// wasSilent tells whether a node had been silent for too long by what a turn saw of the leases, of
+// which nothing has been recorded for longer than kubelets are quiet.
+func (g *guard) wasSilent(t events.Turn, name string) bool {
+	log := g.world.bus.kinds[kinds.Leases.Name].log
+	seen := min(int(t.Seen[kinds.Leases.Name]), len(log))
+	lease, ok := g.objectOf(t, kinds.Leases.Kind, events.Ref{Kind: kinds.Leases.Name, Namespace: corev1.NamespaceNodeLease, Name: name}).(*coordinationv1.Lease)
+	if !ok || seen == 0 {
+		return false
+	}
+	newest := log[seen-1].delta.At
+	return g.world.now.Sub(newest) > renewEvery && newest.Sub(lease.Spec.RenewTime.Time) > grace
+}
+
+// guest guards pods that tolerate their node for a while: until that is over no controller
 // deletes them.
 func (g *guard) guest(old, now metav1.Object) {
 	before, _ := old.(*corev1.Pod)

@@ -13,9 +13,9 @@ import (
 )
 
 // LegacyTokens is what becomes of tokens of the time before Kubernetes 1.24, day by day:
-// they are used or not, pods name them, and somebody may still need one. In the last days
+// they are used or not, pods name them, and a user may still need one. In the last days
 // nothing happens to them any more.
-var LegacyTokens = []Deed{
+var LegacyTokens = []Operation{
 	track, inLastDays(legacyToken), inLastDays(legacyToken), inLastDays(legacyToken), inLastDays(useToken), inLastDays(needToken), inLastDays(deletePod),
 	inLastDays(reviveToken), inLastDays(unlistToken), inLastDays(newAccount), passDay, passDay, passDay,
 }
@@ -35,7 +35,7 @@ const (
 var tracked = events.Ref{Kind: kinds.ConfigMaps.Name, Namespace: metav1.NamespaceSystem, Name: "kube-apiserver-legacy-service-account-token-tracking"}
 
 // inLastDays lets a day pass instead, when not much is to come.
-func inLastDays(do Deed) Deed {
+func inLastDays(do Operation) Operation {
 	return func(w *World) {
 		if w.changes < lastDays {
 			passDay(w)
@@ -45,7 +45,7 @@ func inLastDays(do Deed) Deed {
 	}
 }
 
-// passDay lets a day pass in which nobody gets to do anything. What is left of the last
+// passDay lets a day pass in which no process gets to do anything. What is left of the last
 // days suffices for everything that there is to do.
 func passDay(w *World) {
 	w.note("a day passes")
@@ -109,7 +109,7 @@ func (w *World) relabel(s *corev1.Secret, change func(labels map[string]string))
 	})
 }
 
-// useToken has somebody use a token, which the API server notes; one that is invalid is
+// useToken has a user use a token, which the API server notes; one that is invalid is
 // of no use.
 func useToken(w *World) {
 	if s := w.anySecret(); s != nil && s.Type != impostor && s.Labels[invalidOn] == "" {
@@ -118,7 +118,7 @@ func useToken(w *World) {
 	}
 }
 
-// reviveToken has somebody take back that a token is invalid, and use it.
+// reviveToken has a user take back that a token is invalid, and use it.
 func reviveToken(w *World) {
 	if s := w.anySecret(); s != nil && s.Labels[invalidOn] != "" {
 		w.note("user: %s is still needed", s.Name)
@@ -161,7 +161,7 @@ func over(day string, now time.Time) bool {
 	return err == nil && !now.Before(from.Add(aDay+Unused))
 }
 
-// unused tells whether nobody has used a token for long enough.
+// unused tells whether a token has not been used for long enough.
 func (w *World) unused(s *corev1.Secret) bool {
 	noted, ok := w.api.Get(tracked).(*corev1.ConfigMap)
 	used, ever := s.Labels[usedOn]
@@ -189,6 +189,9 @@ func (g *guard) cleaned(old, now metav1.Object) {
 
 // tokensGone tells whether every old token is where its time is.
 func (w *World) tokensGone() error {
+	if !w.runs("legacy-serviceaccount-token-cleaner-controller") {
+		return nil
+	}
 	for _, obj := range w.api.List(kinds.Secrets.Name) {
 		s := obj.(*corev1.Secret)
 		account, _ := w.api.Get(events.Ref{Kind: kinds.ServiceAccounts.Name, Namespace: s.Namespace, Name: s.Annotations[corev1.ServiceAccountNameKey]}).(*corev1.ServiceAccount)
@@ -196,7 +199,7 @@ func (w *World) tokensGone() error {
 		needed := slices.ContainsFunc(w.api.List(kinds.Pods.Name), func(obj metav1.Object) bool {
 			return obj.(*corev1.Pod).Spec.Volumes[0].Secret.SecretName == s.Name
 		})
-		if s.Type == impostor || !listed || needed || !w.unused(s) || !w.runs("legacy-serviceaccount-token-cleaner-controller") {
+		if s.Type == impostor || !listed || needed || !w.unused(s) {
 			continue
 		}
 		if since := s.Labels[invalidOn]; since == "" || over(since, w.now) {

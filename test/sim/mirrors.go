@@ -14,7 +14,7 @@ import (
 )
 
 // Mirrors is what users do with Services whose addresses they keep themselves.
-var Mirrors = []Deed{
+var Mirrors = []Operation{
 	newOutside, newOutside, selectOutside, deleteOutside, newAddresses, newAddresses, newAddresses, changeAddresses, changeAddresses,
 	hideAddresses, deleteAddresses, forgeSlice,
 }

@@ -15,7 +15,7 @@ import (
 
 // Demolition is what users do with namespaces that come and go, and with what is in
 // them.
-var Demolition = []Deed{useNamespace, useNamespace, useNamespace, useNamespace, tamperCertificate, deleteFurniture}
+var Demolition = []Operation{useNamespace, useNamespace, useNamespace, useNamespace, tamperCertificate, deleteFurniture}
 
 func namespaceRef(name string) events.Ref {
 	return events.Ref{Kind: kinds.Namespaces.Name, Name: name}
@@ -51,7 +51,7 @@ func finalize(next, old metav1.Object) metav1.Object {
 	return ns
 }
 
-// closed is the answer to a birth in a namespace that is not there or on its way out;
+// closed is the answer to a create in a namespace that is not there or on its way out;
 // nil: it may happen. Upstream: the admission plugin NamespaceLifecycle.
 func (a *API) closed(namespace string) *plan.Response {
 	c := a.of(kinds.Namespaces.Name)

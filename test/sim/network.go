@@ -16,7 +16,7 @@ import (
 )
 
 // Network is what users do with Services and the pods behind them.
-var Network = []Deed{
+var Network = []Operation{
 	newService, newService, portService, turnService, deleteService, forgeEndpoints, forgeSlice,
 	scaleController, scaleController, scaleController, deletePod, failPod, releasePod,
 }

@@ -45,6 +45,10 @@ func (w *World) lookForWork() {
 		pod := obj.(*corev1.Pod)
 		ref := events.Ref{Kind: kinds.Pods.Name, Namespace: pod.Namespace, Name: pod.Name}
 		switch {
+		case w.stores():
+			w.workOnPod(pod, ref)
+		case w.hasDevices():
+			w.workOnDevices(pod, ref)
 		case pod.Spec.NodeName != "" && silenced(w.api.Get(nodeRef(pod.Spec.NodeName))):
 		case pod.DeletionTimestamp != nil && len(pod.Finalizers) == 0:
 			w.work = append(w.work, func() { w.note("node: %s ended", pod.Name); w.api.Finish(ref) })
@@ -62,6 +66,9 @@ func (w *World) lookForWork() {
 		case pod.Status.Phase == corev1.PodRunning && runs(pod):
 			w.work = append(w.work, func() { w.note("node: %s ends", pod.Name); w.api.Change(ref, w.end) })
 		}
+	}
+	if w.stores() {
+		w.storageWork()
 	}
 }
 

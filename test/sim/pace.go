@@ -75,19 +75,19 @@ func (g *guard) waited(d time.Duration) {
 		return
 	}
 	for _, r := range w.replicas {
-		for _, desk := range r.desks {
-			g.undecided(desk, d)
+		for _, engine := range r.engines {
+			g.undecided(engine, d)
 		}
 	}
 }
 
-// undecided looks at the keys of a desk that were asked for and not decided about.
-func (g *guard) undecided(desk *desk, d time.Duration) {
-	for key, wants := range desk.wanted {
+// undecided looks at the keys of an engine that were asked for and not decided about.
+func (g *guard) undecided(engine *engine, d time.Duration) {
+	for key, wants := range engine.wanted {
 		wants.late += d
 		g.world.tally.Latest = max(g.world.tally.Latest, wants.late)
 		if wants.late > latest {
-			g.breaks("I7", "%s has left %v undecided for %v", desk.Name(), key, wants.late)
+			g.breaks("I7", "%s has left %v undecided for %v", engine.Name(), key, wants.late)
 		}
 	}
 }

@@ -13,10 +13,14 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	resourcev1alpha3 "k8s.io/api/resource/v1alpha3"
 	resourcev1beta2 "k8s.io/api/resource/v1beta2"
+	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
 	storagev1 "k8s.io/api/storage/v1"
+	storagemigrationv1beta1 "k8s.io/api/storagemigration/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/millrace/millrace/pkg/events/kinds"
@@ -44,8 +48,11 @@ var further = map[kinds.Name]func() metav1.Object{
 	kinds.ResourceClaimTemplates.Name: func() metav1.Object { return &resourcev1.ResourceClaimTemplate{} },
 	kinds.ResourceSlices.Name:         func() metav1.Object { return &resourcev1.ResourceSlice{} },
 	kinds.DeviceTaintRules.Name:       func() metav1.Object { return &resourcev1beta2.DeviceTaintRule{} },
-	kinds.DeviceClasses.Name:          func() metav1.Object { return &resourcev1.DeviceClass{} },
-	kinds.Secrets.Name:                func() metav1.Object { return &corev1.Secret{} },
+	kinds.ResourcePoolStatusRequests.Name: func() metav1.Object {
+		return &resourcev1alpha3.ResourcePoolStatusRequest{}
+	},
+	kinds.DeviceClasses.Name: func() metav1.Object { return &resourcev1.DeviceClass{} },
+	kinds.Secrets.Name:       func() metav1.Object { return &corev1.Secret{} },
 
 	kinds.StorageVersions.Name: func() metav1.Object { return &apiserverinternalv1alpha1.StorageVersion{} },
 	kinds.ValidatingAdmissionPolicies.Name: func() metav1.Object {
@@ -53,8 +60,21 @@ var further = map[kinds.Name]func() metav1.Object{
 	},
 	kinds.HorizontalPodAutoscalers.Name: func() metav1.Object { return &autoscalingv2.HorizontalPodAutoscaler{} },
 
-	kinds.StorageClasses.Name:          func() metav1.Object { return &storagev1.StorageClass{} },
+	kinds.StorageClasses.Name:    func() metav1.Object { return &storagev1.StorageClass{} },
+	kinds.VolumeAttachments.Name: func() metav1.Object { return &storagev1.VolumeAttachment{} },
+	kinds.CSIDrivers.Name:        func() metav1.Object { return &storagev1.CSIDriver{} },
+	kinds.PodGroups.Name:         func() metav1.Object { return &schedulingv1alpha2.PodGroup{} },
+	kinds.ServiceCIDRs.Name:      func() metav1.Object { return &networkingv1.ServiceCIDR{} },
+	kinds.IPAddresses.Name:       func() metav1.Object { return &networkingv1.IPAddress{} },
+	kinds.StorageVersionMigrations.Name: func() metav1.Object {
+		return &storagemigrationv1beta1.StorageVersionMigration{}
+	},
 	kinds.VolumeAttributesClasses.Name: func() metav1.Object { return &storagev1.VolumeAttributesClass{} },
+	kinds.VolumeAttachments.Name:       func() metav1.Object { return &storagev1.VolumeAttachment{} },
+	kinds.CSIDrivers.Name:              func() metav1.Object { return &storagev1.CSIDriver{} },
+	kinds.ServiceCIDRs.Name:            func() metav1.Object { return &networkingv1.ServiceCIDR{} },
+	kinds.IPAddresses.Name:             func() metav1.Object { return &networkingv1.IPAddress{} },
+	kinds.PodGroups.Name:               func() metav1.Object { return &schedulingv1alpha2.PodGroup{} },
 	kinds.PodCertificateRequests.Name: func() metav1.Object {
 		return &certificatesv1beta1.PodCertificateRequest{}
 	},
@@ -101,7 +121,7 @@ func samePart(a, b metav1.Object, name string) bool {
 }
 
 // defaulted fills in what the API server does, as far as it matters here. Nothing is
-// born with a status, but a node, which reports its own.
+// created with a status, but a node, which reports its own.
 func defaulted(obj metav1.Object) {
 	switch o := obj.(type) {
 	case *batchv1.Job:
@@ -110,6 +130,8 @@ func defaulted(obj metav1.Object) {
 		o.Status = batchv1.CronJobStatus{}
 	case *corev1.PersistentVolumeClaim:
 		o.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}
+	case *corev1.PersistentVolume:
+		o.Status = corev1.PersistentVolumeStatus{Phase: corev1.VolumePending}
 	}
 }
 

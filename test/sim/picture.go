@@ -9,9 +9,12 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -83,6 +86,30 @@ func pictured(obj metav1.Object) string {
 		return fmt.Sprintf("quota %s: %v", o.Name, used)
 	case *autoscalingv2.HorizontalPodAutoscaler:
 		return fmt.Sprintf("autoscaler %s: %d", o.Name, o.Status.DesiredReplicas)
+	default:
+		return picturedLate(obj)
+	}
+}
+
+// picturedLate is the same of volumes, devices and certificates.
+func picturedLate(obj metav1.Object) string {
+	switch o := obj.(type) {
+	case *corev1.PersistentVolumeClaim:
+		return fmt.Sprintf("claim %s: %s, has a volume %v of %d bytes", o.Name, o.Status.Phase, o.Spec.VolumeName != "", sizeIn(o.Status.Capacity))
+	case *corev1.PersistentVolume:
+		of := ""
+		if o.Spec.ClaimRef != nil {
+			of = o.Spec.ClaimRef.Name
+		}
+		return fmt.Sprintf("volume of the class %q: %s, of %q, made %v", o.Spec.StorageClassName, o.Status.Phase, of, !byHand(o))
+	case *storagev1.VolumeAttachment:
+		return fmt.Sprintf("attachment to %s: %v", o.Spec.NodeName, o.Status.Attached)
+	case *corev1.Node:
+		return fmt.Sprintf("node %s: %d volumes, %d in use, %d ranges", o.Name, len(o.Status.VolumesAttached), len(o.Status.VolumesInUse), len(o.Spec.PodCIDRs))
+	case *resourcev1.ResourceClaim:
+		return fmt.Sprintf("claim to devices of a pod: %v, has %d, reserved for %d", controllerOf(o) != "", len(devicesOf(o)), len(o.Status.ReservedFor))
+	case *certificatesv1.CertificateSigningRequest:
+		return fmt.Sprintf("request %s: %d conditions, signed %v", o.Name, len(o.Status.Conditions), len(o.Status.Certificate) > 0)
 	default:
 		return ""
 	}

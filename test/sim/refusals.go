@@ -2,7 +2,7 @@ package sim
 
 // Refusals is what users do with large Deployments, while the API server refuses pods beyond a
 // number that changes.
-var Refusals = []Deed{refuseSome, refuseSome, growSome, growSome, imageSome, scaleSome, deletePod}
+var Refusals = []Operation{refuseSome, refuseSome, growSome, growSome, imageSome, scaleSome, deletePod}
 
 // growSome scales a Deployment up by so many that one turn creates several batches.
 func growSome(w *World) {

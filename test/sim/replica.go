@@ -11,12 +11,12 @@ import (
 )
 
 // replica is one process of the reconcilers: a memory, a follower for each kind,
-// and a desk for each controller. Killing it is forgetting it.
+// and an engine for each controller. Killing it is forgetting it.
 type replica struct {
 	process
 	memory    *shell.Memory
 	followers []*follower
-	desks     []*desk
+	engines   []*engine
 	share     shell.Share // of the keys of every controller
 	folding   bool
 }
@@ -27,15 +27,15 @@ func newReplica(w *World) *replica {
 		r.memory.Follow(k)
 	}
 	for _, c := range w.controllers {
-		d := newDesk(r, c)
+		d := newEngine(r, c)
 		d.Own(0)
-		r.desks = append(r.desks, d)
+		r.engines = append(r.engines, d)
 	}
 	for _, k := range w.served {
 		f := &follower{replica: r, stream: w.bus.kinds[k.Name]}
-		for _, d := range r.desks {
+		for _, d := range r.engines {
 			if slices.Contains(d.reads, k.Name) {
-				f.desks = append(f.desks, d)
+				f.engines = append(f.engines, d)
 				d.Shut(k.Name)
 			}
 		}
@@ -51,12 +51,12 @@ func (r *replica) advance() {
 	if r.stalled() {
 		return
 	}
-	for _, d := range r.desks {
+	for _, d := range r.engines {
 		d.Advance(r.clock())
 	}
 }
 
-// hear tells the desks what the writers have in hand.
+// hear tells the engines what the writers have in flight.
 func (r *replica) hear() {
 	if r.stalled() {
 		return
@@ -66,8 +66,8 @@ func (r *replica) hear() {
 			continue
 		}
 		said := x.says()
-		for _, d := range r.desks {
-			d.Beat(said)
+		for _, d := range r.engines {
+			d.Heartbeat(said)
 		}
 	}
 }
@@ -79,7 +79,7 @@ func (r *replica) behind() bool {
 
 // awake tells whether a replica has seen what there is, and can do work.
 func (r *replica) awake() bool {
-	return !r.stalled() && !slices.ContainsFunc(r.desks, func(d *desk) bool { return !d.Awake() })
+	return !r.stalled() && !slices.ContainsFunc(r.engines, func(d *engine) bool { return !d.Awake() })
 }
 
 // fair is the share of the keys that falls to a replica, as far as it can hear the others:
@@ -107,7 +107,7 @@ func (r sharing) ready() bool { return !r.stalled() && r.share != r.fair() }
 
 func (r sharing) act() {
 	r.share = r.fair()
-	for _, d := range r.desks {
+	for _, d := range r.engines {
 		d.own(r.share)
 	}
 }
@@ -116,7 +116,7 @@ func (r sharing) act() {
 type follower struct {
 	replica *replica
 	stream  *stream
-	desks   []*desk // that read the kind
+	engines []*engine // that read the kind
 	folded  uint64
 	goal    uint64 // where the stream ended when following began
 	marked  bool   // the kind has been told whole once
@@ -194,7 +194,7 @@ func (f *follower) act() {
 		for _, m := range batch {
 			f.marked = f.marked || m.Get(events.HeaderOp) == string(events.Mark)
 		}
-		for _, d := range f.desks {
+		for _, d := range f.engines {
 			for _, o := range d.early {
 				d.Outcome(0, o)
 			}
@@ -209,13 +209,13 @@ func (f *follower) act() {
 // overtaken, and an old copy of it what nothing had.
 func (f *follower) held(m *message) bool { return f.stream.current(m) || f.copied[m.sequence] }
 
-// open opens the desks as soon as the memory is whole.
+// open opens the engines as soon as the memory is whole.
 func (f *follower) open() {
 	if f.opened || f.folded < f.goal || !f.marked || f.behind() {
 		return
 	}
 	f.opened = true
-	for _, d := range f.desks {
+	for _, d := range f.engines {
 		d.Open(f.stream.kind.Name)
 	}
 }
@@ -224,11 +224,11 @@ func (f *follower) open() {
 // to read it from its start.
 func (f *follower) forget() {
 	kind := f.stream.kind.Name
-	for _, d := range f.desks {
+	for _, d := range f.engines {
 		d.Shut(kind)
 	}
 	keys := f.replica.memory.Forget(kind)
-	for _, d := range f.desks {
+	for _, d := range f.engines {
 		d.Forgot(kind, keys[d.Name()])
 	}
 	f.folded, f.goal, f.marked, f.opened = 0, f.stream.end(), false, false
@@ -236,10 +236,10 @@ func (f *follower) forget() {
 	f.replica.memory.Dealt(kind, f.goal)
 }
 
-// desk is a desk with what lies between it and the bus: requests that have not
+// engine is an engine with what lies between it and the bus: requests that have not
 // been carried out, and answers that have not arrived.
-type desk struct {
-	*shell.Desk
+type engine struct {
+	*shell.Engine
 	replica  *replica
 	book     *book
 	reads    []kinds.Name
@@ -262,20 +262,20 @@ type desk struct {
 // wanted is how long a key has waited while every process ran.
 type wanted struct{ late time.Duration }
 
-func newDesk(r *replica, c reconcile.Any) *desk {
+func newEngine(r *replica, c reconcile.Any) *engine {
 	w, name := r.world, c.Describe().Name
-	d := &desk{replica: r, book: w.bus.books[name], reads: reads(c, w.served)}
+	d := &engine{replica: r, book: w.bus.books[name], reads: reads(c, w.served)}
 	d.heard, d.fired, d.breaks = len(d.book.outcomes), len(d.book.fired), d.book.breaks
 	d.wanted = map[events.Key]*wanted{}
 	watched := w.watched(c, d)
 	d.looks = watched.looks
 	r.memory.Register(watched.Describe())
-	d.Desk = shell.NewDesk(watched, r.memory, d, shell.Settings{Code: "sim", Pace: w.options.Pace}, r.clock())
+	d.Engine = shell.NewEngine(watched, r.memory, d, shell.Settings{Code: "sim", Pace: w.options.Pace}, r.clock())
 	return d
 }
 
-// own tells the desk which keys it has. What others have it need not decide about.
-func (d *desk) own(share shell.Share) {
+// own tells the engine which keys it has. What others have it need not decide about.
+func (d *engine) own(share shell.Share) {
 	for key := range d.wanted {
 		if !share.Has(shell.Shard(key)) {
 			delete(d.wanted, key)
@@ -284,10 +284,10 @@ func (d *desk) own(share shell.Share) {
 	d.Own(share)
 }
 
-// maps notes the keys that a change asks for, and gives those that the desk is told of.
-func (d *desk) maps(keys []events.Key) []events.Key {
+// maps notes the keys that a change asks for, and gives those that the engine is told of.
+func (d *engine) maps(keys []events.Key) []events.Key {
 	if !d.replica.folding || !d.Awake() {
-		return keys // a desk that opens asks about every key
+		return keys // an engine that opens asks about every key
 	}
 	for _, key := range keys {
 		if d.replica.share.Has(shell.Shard(key)) && d.wanted[key] == nil {
@@ -315,7 +315,7 @@ func reads(c reconcile.Any, served []kinds.Kind) []kinds.Name {
 }
 
 // Store implements shell.Door.
-func (d *desk) Store(t events.Turn, expect uint64) {
+func (d *engine) Store(t events.Turn, expect uint64) {
 	seen, connection := d.looks.of(t), d.connection
 	d.request(func() func() {
 		w := d.replica.world
@@ -339,7 +339,7 @@ func (d *desk) Store(t events.Turn, expect uint64) {
 }
 
 // Recall implements shell.Door.
-func (d *desk) Recall(key events.Key, of events.Lane) {
+func (d *engine) Recall(key events.Key, of events.Lane) {
 	d.request(func() func() {
 		w := d.replica.world
 		sequence, turn, outcome := d.book.last(lane{key, of})
@@ -357,7 +357,7 @@ func (d *desk) Recall(key events.Key, of events.Lane) {
 }
 
 // Schedule implements shell.Door.
-func (d *desk) Schedule(wake events.Wake) {
+func (d *engine) Schedule(wake events.Wake) {
 	d.request(func() func() {
 		w := d.replica.world
 		w.bus.schedule(wake)
@@ -370,26 +370,26 @@ func (d *desk) Schedule(wake events.Wake) {
 }
 
 // Reach implements shell.Door.
-func (d *desk) Reach(kind kinds.Name) {
+func (d *engine) Reach(kind kinds.Name) {
 	d.request(func() func() {
 		end := d.replica.world.bus.kinds[kind].end()
 		return func() { d.Reached(kind, end, nil) }
 	})
 }
 
-func (d *desk) request(r func() func()) { d.requests = append(d.requests, r) }
+func (d *engine) request(r func() func()) { d.requests = append(d.requests, r) }
 
-// The steps of a desk, each of which may happen when it is ready.
+// The steps of an engine, each of which may happen when it is ready.
 type (
-	inspecting struct{ *desk } // notices that a stream has lost something
-	hearing    struct{ *desk } // hears the next outcome of the stream that it follows
-	waking     struct{ *desk } // hears the next wake
-	turning    struct{ *desk } // makes a turn
-	asking     struct{ *desk } // has a request reach the bus
-	answering  struct{ *desk } // gets the answer to one
+	inspecting struct{ *engine } // notices that a stream has lost something
+	hearing    struct{ *engine } // hears the next outcome of the stream that it follows
+	waking     struct{ *engine } // hears the next wake
+	turning    struct{ *engine } // makes a turn
+	asking     struct{ *engine } // has a request reach the bus
+	answering  struct{ *engine } // gets the answer to one
 )
 
-func (d *desk) actors() []actor {
+func (d *engine) actors() []actor {
 	return []actor{inspecting{d}, hearing{d}, waking{d}, turning{d}, asking{d}, answering{d}}
 }
 
@@ -446,7 +446,7 @@ func (d answering) act() {
 
 // next is the earliest timer of the replica, by the world's clock.
 func (r *replica) next() (at time.Time, ok bool) {
-	for _, d := range r.desks {
+	for _, d := range r.engines {
 		if t, has := d.Next(); has && (!ok || t.Add(-r.skew).Before(at)) {
 			at, ok = t.Add(-r.skew), true
 		}

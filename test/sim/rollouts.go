@@ -281,7 +281,11 @@ func (s *station) endJudged(set *appsv1.DaemonSet, p *corev1.Pod, gone map[types
 	case !s.known && p.Spec.NodeName == "", s.closed == corev1.TaintEffectNoExecute:
 	case rest >= 0:
 		surge, _ := limitsOf(set, 1)
-		if q := s.pods[rest]; surge > 0 && ready(p) && !ready(q) && imageOfPod(p) != imageOfPod(q) {
+		switch q := s.pods[rest]; {
+		case surge == 0 || !ready(p) || ready(q) || imageOfPod(p) == imageOfPod(q):
+		case imageOfPod(q) != imageOf(set.Spec.Template) && p.CreationTimestamp.Equal(&q.CreationTimestamp):
+			f.spares(firstByName)
+		default:
 			f.breaks("I5", "deletes %s, and %s, which takes its place, is not available", p.Name, q.Name)
 		}
 	case imageOfPod(p) == imageOf(set.Spec.Template):

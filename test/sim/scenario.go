@@ -73,6 +73,8 @@ type Scenario struct {
 	Cast string
 	// Asks: a controller asks again and again, so that the world never sleeps.
 	Asks bool
+	// Horizon is as in [Options].
+	Horizon time.Duration
 	// Clocks: it depends on the clocks of the reconcilers, which are not set then.
 	Clocks bool
 }
@@ -143,7 +145,7 @@ func quota(most int) Scene {
 }
 
 func foreign(name string) Scene {
-	return Scene{Name: "somebody else writes: " + name, Do: func(w *World) {
+	return Scene{Name: "another client writes: " + name, Do: func(w *World) {
 		for _, kind := range []kinds.Name{kinds.Deployments.Name, kinds.ReplicaSets.Name, kinds.Pods.Name} {
 			for _, obj := range w.api.List(kind) {
 				w.Annotate(refOf(kind, obj), name)
@@ -172,13 +174,13 @@ func Scenarios() []Scenario {
 		{Name: "pause and resume", Script: []Scene{deploy(2), pause(true), image("web:v1"), pause(false)}},
 		{Name: "delete in the background", Script: []Scene{deploy(2), remove(background)}},
 		{Name: "delete in the foreground", Script: []Scene{deploy(2), remove(foreground)}},
-		{Name: "delete while it is born", Script: []Scene{deploy(3), remove(background).after(60)}},
+		{Name: "delete while it is created", Script: []Scene{deploy(3), remove(background).after(60)}},
 		{Name: "leave orphans and adopt them", Script: []Scene{deploy(2), remove(orphan), deploy(2)}},
 		{Name: "release a pod and adopt it", Script: []Scene{deploy(2), onPod("release", relabel), adopt()}},
 		{Name: "a pod is deleted and one fails", Script: []Scene{deploy(2), onPod("delete", kill), onPod("fail", fail)}},
 		{Name: "the same name again at once", Script: []Scene{deploy(2), remove(background), deploy(3).after(1)}},
 		{Name: "a quota comes and goes", Script: []Scene{quota(1), deploy(3), quota(-1)}},
-		{Name: "somebody else writes too", Script: []Scene{deploy(2), foreign("a").after(50), foreign("b").after(10), image("web:v1"), foreign("c").after(60)}},
+		{Name: "another client writes too", Script: []Scene{deploy(2), foreign("a").after(50), foreign("b").after(10), image("web:v1"), foreign("c").after(60)}},
 		{Name: "a namespace", Cast: "furniture", Script: []Scene{
 			{Name: "create a namespace", Do: func(w *World) { w.Namespace("shop") }},
 			{Name: "forge its certificate", Do: func(w *World) { w.Forge("shop") }},

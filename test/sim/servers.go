@@ -18,7 +18,7 @@ import (
 
 // Servers is what API servers do that come and go and write down how they store objects,
 // and administrators with policies of admission.
-var Servers = []Deed{
+var Servers = []Operation{
 	startServer, startServer, startServer, stopServer, stopServer, writeDown, writeDown, writeDown, writeDown, writeDown, renameServer,
 	newPolicy, newPolicy, changePolicy, changePolicy, touchPolicy, dropPolicy,
 }
@@ -61,7 +61,7 @@ func stopServer(w *World) {
 	}
 }
 
-// renameServer has a lease be the identity of somebody else, or of an API server again.
+// renameServer has a lease be the identity of another component, or of an API server again.
 func renameServer(w *World) {
 	ref := w.anyServer()
 	if lease, ok := w.api.Get(ref).(*coordinationv1.Lease); ok {

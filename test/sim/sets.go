@@ -17,7 +17,7 @@ import (
 )
 
 // Sets is what users do with ReplicationControllers and StatefulSets.
-var Sets = []Deed{
+var Sets = []Operation{
 	scaleController, scaleController, deleteController, scaleStateful, scaleStateful, scaleStateful, rollStateful, rollStateful,
 	deleteStateful, deletePod, deletePod, failPod, releasePod,
 }

@@ -217,6 +217,7 @@ func Play(s Scenario, o Options, controllers []reconcile.Any) (*World, error) {
 
 // scripted is the options of a world that plays a scenario.
 func scripted(s Scenario, o Options) Options {
+	o.Horizon = s.Horizon
 	if o.Script = s.Script; s.Asks {
 		o.Asks, o.Quiet = true, 3*time.Minute
 	}
@@ -354,7 +355,7 @@ func (r *Record) losses() iter.Seq[Blow] {
 }
 
 // Restores is a restore of the API server at every point to every earlier one. It
-// takes the users' deeds back, so it ends otherwise.
+// takes the users' operations back, so it ends otherwise.
 func (r *Record) Restores() iter.Seq[Blow] {
 	return func(yield func(Blow) bool) {
 		for i, at := range r.versions {

@@ -21,6 +21,8 @@ var (
 var casts = map[string]func() []reconcile.Any{
 	"": workloads, "furniture": furniture, "sets": sets, "daemons": daemons, "jobs": jobs, "network": network, "budgets": budgets,
 	"quotas": quotas, "demolition": demolition, "autoscalers": autoscalers,
+	"storage": storage, "node ranges": nodeRanges, "devices": devices, "certificates": certificates,
+	"joins": joins, "labels": labels, "pools": pools,
 }
 
 func cast(s sim.Scenario) []reconcile.Any { return casts[s.Cast]() }

@@ -122,7 +122,7 @@ func cluster() []reconcile.Any {
 }
 
 func quotas() []reconcile.Any {
-	return []reconcile.Any{resourcequota.New(resourcequota.Config{Period: time.Hour})}
+	return []reconcile.Any{resourcequota.New(resourcequota.Config{Period: 20 * time.Minute})}
 }
 
 func quotasOften() []reconcile.Any {
@@ -169,10 +169,22 @@ type shape struct {
 	controllers func() []reconcile.Any
 }
 
+// crowd is worlds with two processes of each, in which something goes wrong now and then.
+func crowd(changes int, users []sim.Operation, controllers func() []reconcile.Any) shape {
+	return shape{sim.Options{
+		Watchers: 2, Replicas: 2, Writers: 2, Changes: changes, Users: users, Faults: 8, Trouble: sim.All, Pace: 50 * time.Millisecond,
+	}, controllers}
+}
+
+// calm is worlds in which nothing goes wrong.
+func calm(changes int, users []sim.Operation, controllers func() []reconcile.Any) shape {
+	return shape{sim.Options{Changes: changes, Users: users, Pace: -1}, controllers}
+}
+
 // shapes are the worlds that every seed is tried in.
 var shapes = map[string]shape{
-	"one deed, one fault": {sim.Options{Changes: 2, Users: sim.Workloads, Faults: 1, Trouble: sim.All, Pace: -1}, workloads},
-	"small":               {sim.Options{Changes: 3, Users: sim.Workloads, Faults: 4, Trouble: sim.All, Pace: -1}, workloads},
+	"one operation, one fault": {sim.Options{Changes: 2, Users: sim.Workloads, Faults: 1, Trouble: sim.All, Pace: -1}, workloads},
+	"small":                    {sim.Options{Changes: 3, Users: sim.Workloads, Faults: 4, Trouble: sim.All, Pace: -1}, workloads},
 	"small, two of each": {sim.Options{
 		Watchers: 2, Replicas: 2, Writers: 2, Changes: 2, Users: sim.Workloads, Faults: 4, Trouble: sim.All, Pace: -1,
 	}, workloads},
@@ -219,8 +231,8 @@ var shapes = map[string]shape{
 		Watchers: 2, Replicas: 2, Writers: 2, Changes: 14, Users: sim.Quotas, Faults: 6,
 		Trouble: sim.All, Pace: 50 * time.Millisecond,
 	}, quotas},
-	// Whoever has not heard of a Service when it counts for the last time is told of it
-	// by nobody, since births are charged elsewhere: it counts again after a period.
+	// A controller that has not heard of a Service when it counts for the last time is never
+	// told of it, since creates are charged elsewhere: it counts again after a period.
 	"quotas, blind": {sim.Options{
 		Watchers: 2, Replicas: 2, Writers: 2, Changes: 14, Users: sim.Quotas, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,
 		Quiet: 11 * time.Minute,
@@ -251,9 +263,34 @@ var shapes = map[string]shape{
 	"kubelets": {sim.Options{
 		Watchers: 2, Replicas: 2, Writers: 2, Changes: 40, Users: sim.Kubelets, Faults: 8, Trouble: sim.All, Pace: 50 * time.Millisecond, Quiet: 4 * time.Minute,
 	}, kubelets},
-	"cluster, calm": {sim.Options{Changes: 12, Users: sim.Cluster, Pace: -1}, cluster},
-	"calm":          {sim.Options{Changes: 5, Users: sim.Workloads, Pace: -1}, workloads},
-	"settled":       {sim.Options{Changes: 12, Users: sim.Workloads, Faults: 4, Trouble: sim.All, Pace: -1, Seldom: 40}, workloads},
+	"storage": {sim.Options{
+		Watchers: 2, Replicas: 2, Writers: 2, Changes: 40, Users: sim.Storage, Faults: 8, Trouble: sim.All, Pace: 50 * time.Millisecond, Horizon: horizon, Quiet: quiet,
+	}, storage},
+	"storage, one of each": {sim.Options{Changes: 30, Users: sim.Storage, Faults: 6, Trouble: sim.All, Pace: -1, Horizon: horizon, Quiet: quiet}, storage},
+	"storage, calm":        {sim.Options{Changes: 40, Users: sim.Storage, Pace: -1, Horizon: horizon, Quiet: quiet}, storage},
+	"storage, settled":     {sim.Options{Changes: 40, Users: sim.Storage, Faults: 4, Trouble: sim.All, Pace: -1, Horizon: horizon, Quiet: quiet, Seldom: 40}, storage},
+	"node ranges": {sim.Options{
+		Watchers: 2, Replicas: 3, Writers: 3, Changes: 20, Users: sim.NodeRanges, Faults: 10, Trouble: sim.All, Pace: 50 * time.Millisecond,
+	}, nodeRanges},
+	"node ranges, calm":  {sim.Options{Changes: 20, Users: sim.NodeRanges, Pace: -1}, nodeRanges},
+	"certificates":       crowd(40, sim.Requests, certificates),
+	"certificates, calm": calm(40, sim.Requests, certificates),
+	"devices":            crowd(30, sim.Devices, devices),
+	"devices, calm":      calm(30, sim.Devices, devices),
+	"joins":              crowd(30, sim.Joins, joins),
+	"joins, calm":        calm(30, sim.Joins, joins),
+	"signatures":         crowd(30, sim.Joins, signatures),
+	"groups":             crowd(30, sim.Groups, groups),
+	"groups, calm":       calm(30, sim.Groups, groups),
+	"migrations":         crowd(24, sim.Migrations, migrations),
+	"migrations, calm":   calm(24, sim.Migrations, migrations),
+	"labels":             crowd(30, sim.Labels, labels),
+	"labels, calm":       calm(30, sim.Labels, labels),
+	"pools":              crowd(40, sim.Pools, pools),
+	"pools, calm":        calm(40, sim.Pools, pools),
+	"cluster, calm":      calm(12, sim.Cluster, cluster),
+	"calm":               calm(5, sim.Workloads, workloads),
+	"settled":            {sim.Options{Changes: 12, Users: sim.Workloads, Faults: 4, Trouble: sim.All, Pace: -1, Seldom: 40}, workloads},
 	"crashes": {sim.Options{
 		Changes: 4, Users: sim.Workloads, Faults: 10, Trouble: sim.Crashes, Pace: -1,
 	}, workloads},

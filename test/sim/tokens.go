@@ -14,7 +14,7 @@ import (
 )
 
 // Tokens is what users do with service accounts and their tokens in Secrets.
-var Tokens = []Deed{
+var Tokens = []Operation{
 	newAccount, newAccount, newAccount, dropAccount, newToken, newToken, newToken, emptyToken, dropToken, dropToken, listToken, listToken, newImpostor,
 }
 
@@ -63,8 +63,8 @@ func newImpostor(w *World) {
 	})
 }
 
-// filledToken is a token that has been filled in. Of one that is gone before that nobody
-// knows whose it was.
+// filledToken is a token that has been filled in. Of one that is gone before that it is
+// not known whose it was.
 func (w *World) filledToken() (events.Ref, *corev1.Secret, bool) {
 	ref, there := w.someToken()
 	token, _ := w.api.Get(ref).(*corev1.Secret)
@@ -133,7 +133,7 @@ func (a *API) fillToken(c *collection, ref events.Ref, old metav1.Object, r plan
 	return answer(a.store(c, ref, old, next))
 }
 
-// retyped tells whether a change would change the type of a Secret, which nobody can.
+// retyped tells whether a change would change the type of a Secret, which no client can.
 func retyped(old, next metav1.Object) bool {
 	was, ok := old.(*corev1.Secret)
 	return ok && was.Type != next.(*corev1.Secret).Type

@@ -16,19 +16,19 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// Deed is something that users, or programs that are not ours, do at random.
-type Deed func(*World)
+// Operation is something that users, or programs that are not ours, do at random.
+type Operation func(*World)
 
 // Workloads is what users do with Deployments and their pods.
-var Workloads = []Deed{
+var Workloads = []Operation{
 	scaleSome, scaleSome, imageSome, imageSome, pauseSome, deleteSome, recreateSome, deletePod, failPod, releasePod, tamperSome,
 }
 
 // Furniture is what users do with namespaces and what is in each.
-var Furniture = []Deed{newNamespace, newNamespace, tamperCertificate, deleteFurniture}
+var Furniture = []Operation{newNamespace, newNamespace, tamperCertificate, deleteFurniture}
 
 // Everything is both.
-var Everything = slices.Concat(Furniture, []Deed{deleteSet}, Workloads)
+var Everything = slices.Concat(Furniture, []Operation{deleteSet}, Workloads)
 
 const namespace = "default"
 
@@ -131,7 +131,7 @@ func (w *World) Tamper() {
 	}
 }
 
-// ScaleSets has somebody give every ReplicaSet another size.
+// ScaleSets has another client give every ReplicaSet another size.
 func (w *World) ScaleSets(n int32) {
 	w.note("foreign: scale every replica set to %d", n)
 	for _, obj := range w.api.List(kinds.ReplicaSets.Name) {
@@ -139,9 +139,9 @@ func (w *World) ScaleSets(n int32) {
 	}
 }
 
-// Born is how many pods were born in the last stretch of time.
-func (w *World) Born(since time.Duration) (n int) {
-	for _, at := range w.guard.born {
+// Created is how many pods were created in the last stretch of time.
+func (w *World) Created(since time.Duration) (n int) {
+	for _, at := range w.guard.pods {
 		if w.now.Sub(at) <= since {
 			n++
 		}
@@ -214,7 +214,7 @@ func (w *World) Relabel(pod metav1.Object) {
 			labels["app"] = app
 			delete(labels, "was")
 		} else {
-			labels["was"], labels["app"] = labels["app"], "nobody"
+			labels["was"], labels["app"] = labels["app"], "none"
 		}
 		obj.SetLabels(labels)
 	})
@@ -264,7 +264,15 @@ func (w *World) populate() {
 	if w.api.of(kinds.Namespaces.Name) != nil {
 		w.Namespace(namespace)
 	}
-	if w.api.of(kinds.Nodes.Name) != nil {
+	if w.runs("storage-version-migrator-controller") {
+		w.api.encoded = map[stored]int{}
+	}
+	switch {
+	case w.stores():
+		w.furnishStorage()
+	case w.hasDevices():
+		w.furnishDevices()
+	case w.api.of(kinds.Nodes.Name) != nil:
 		w.someNode()
 	}
 }

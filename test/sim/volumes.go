@@ -13,7 +13,7 @@ import (
 
 // Volumes is what users do with pods that have volumes of their own, and
 // administrators with classes of volumes.
-var Volumes = []Deed{
+var Volumes = []Operation{
 	newOwner, newOwner, newOwner, deletePod, takeClaim, takeClaim, dropClaim, dropClaim,
 	newClass, newClass, deleteClass, deleteClass, classVolume, classVolume, classVolume, deleteVolume,
 }
@@ -51,7 +51,7 @@ func takeClaim(w *World) {
 	}
 }
 
-// dropClaim deletes a claim of such a name, whoever has it.
+// dropClaim deletes a claim of such a name, whichever pod has it.
 func dropClaim(w *World) {
 	if ref := w.ownClaim(); w.api.Get(ref) != nil {
 		w.Delete(ref, metav1.DeletePropagationBackground)
@@ -91,7 +91,7 @@ func classVolume(w *World) {
 	}
 }
 
-// claimed tells whether each pod has the claim that it wants, unless somebody else
+// claimed tells whether each pod has the claim that it wants, unless another owner
 // has it; and classes whether they are held while they are used, and no longer.
 func (w *World) claimed() error {
 	for _, obj := range w.api.List(kinds.Pods.Name) {

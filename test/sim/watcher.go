@@ -76,12 +76,12 @@ func (k *kindWatch) ready() bool {
 	}
 }
 
-// outlived tells whether the epoch of the kind has ended, as somebody has found out.
-func (k *kindWatch) outlived() bool { return k.cursor.Epoch < k.world.era }
+// outlived tells whether the epoch of the kind has ended, as a watcher has found out.
+func (k *kindWatch) outlived() bool { return k.cursor.Epoch < k.world.epoch }
 
 // rewinds notes that the storage has gone back.
 func (k *kindWatch) rewinds() {
-	k.world.era, k.expired = max(k.world.era, k.cursor.Epoch+1), true
+	k.world.epoch, k.expired = max(k.world.epoch, k.cursor.Epoch+1), true
 }
 
 // behind tells whether the server has something to tell.
@@ -203,8 +203,8 @@ func (k *kindWatch) relist() {
 		}
 	}
 	version := strconv.FormatInt(k.world.api.version, 10)
-	r := state.Compare(version, k.world.era)
-	k.world.era = r.Epoch()
+	r := state.Compare(version, k.world.epoch)
+	k.world.epoch = r.Epoch()
 	k.cursor, k.latest = translate.Cursor{Version: version, Epoch: r.Epoch()}, events.Delta{}
 	for _, obj := range k.from.sorted {
 		ref := events.Ref{Kind: k.from.kind.Name, Namespace: obj.GetNamespace(), Name: obj.GetName()}
@@ -251,9 +251,9 @@ func (k *kindWatch) hear(c Change) {
 	}
 }
 
-// sighted notes that something has been heard of a kind that beats.
+// sighted notes that something has been heard of a kind of heartbeats.
 func (k *kindWatch) sighted() {
-	if kinds.Beating(k.from.kind.Name) {
+	if kinds.IsHeartbeat(k.from.kind.Name) {
 		k.sight = k.sight.Heard(k.watcher.clock())
 	}
 }

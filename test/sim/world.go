@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
@@ -27,9 +29,9 @@ type Options struct {
 	Trouble []Fault
 	// Changes are how many things users do, chosen from Users.
 	Changes int
-	Users   []Deed
+	Users   []Operation
 	// Last is what users do after the last of their changes.
-	Last Deed
+	Last Operation
 	// Seldom is how many times as rare users and faults are as in other worlds while something
 	// else can happen, so that they meet what has settled; 0: as in others, early and at once.
 	Seldom int
@@ -46,9 +48,11 @@ type Options struct {
 	Cheat Cheat
 	// Ignore is the invariants that are not looked at, such as "I10".
 	Ignore string
+	// Horizon is how far away what is due may be for a world to come to rest before it; 0: five minutes.
+	Horizon time.Duration
 	// Ends is when a world ends that never comes to rest; 0: it has to.
 	Ends time.Duration
-	// Quiet is for how long nobody must write in a world that never sleeps, for it to be
+	// Quiet is for how long no client must write in a world that never sleeps, for it to be
 	// at rest; 0: it has to sleep.
 	Quiet time.Duration
 	// Asks: a controller asks again and again, and a script waits for none of it.
@@ -92,12 +96,12 @@ type World struct {
 	bus      *Bus
 	watchers []*watcher
 	first    int64  // the version of what is there from the start
-	era      uint64 // the epoch of the storage, as far as a watcher has found out
+	epoch    uint64 // the epoch of the storage, as far as a watcher has found out
 	replicas []*replica
 	writers  []*writer
-	born     int       // writers that have been started
+	created  int       // writers that have been started
 	pulse    time.Time // when writers last said what they have in flight
-	heard    time.Time // when desks last heard that
+	heard    time.Time // when engines last heard that
 	actors   []actor   // every thing that can happen; nil when they have to be counted anew
 	ready    []actor
 	turn     int // of the actors, when they take turns
@@ -109,8 +113,11 @@ type World struct {
 	dirty    bool    // the nodes' work has to be looked for
 	crash    *writer // dies as soon as its next request has had its effect
 	asked    int     // requests of writers
-	hiccups  int     // requests of desks that the bus will leave without an answer
+	hiccups  int     // requests of engines that the bus will leave without an answer
 	horizon  time.Duration
+	stuck    bool      // a watch cache stood still until nothing else was to be done
+	began    bool      // reconcilers began in the middle, and read each kind from a moment of its own
+	late     bool      // what was excepted for that, or for a clock, is still to be mended by time alone
 	fated    []fate    // of the next requests of writers
 	until    time.Time // when what is held back has to go on; zero: nothing is
 	story    []string
@@ -124,10 +131,15 @@ type World struct {
 	drove    map[string]time.Time // when a node of each zone last began to drive pods away
 	lull     time.Time            // until when users do nothing
 	loads    map[string]int64     // how much the pods of a Deployment have to do, in thousandths
-	blind    time.Time            // until when nobody knows that
-	crosses  int                  // how often somebody writes between a look and a write
-	wrote    int                  // writes when somebody last stirred
+	blind    time.Time            // until when that is unknown
+	crosses  int                  // how often another client writes between a look and a write
+	wrote    int                  // writes when a client last stirred
 	stirred  time.Time
+	store    *drivers  // nil where there is no storage
+	joins    bool      // nodes that join may have certificates
+	joined   time.Time // until when they might, before that was taken back
+	// prepared is which pods have begun to use a device, each with the claim by which it has it.
+	prepared map[string]map[types.UID]types.UID
 }
 
 // Tally counts what happened in a world.
@@ -182,7 +194,7 @@ func New(o Options, controllers []reconcile.Any) *World {
 	w := &World{
 		options: o, random: rand.New(rand.NewPCG(o.Seed, 7)), now: Epoch, served: servedBy(controllers),
 		controllers: controllers, promises: map[string]func(events.Command) bool{}, bounds: map[string]bounds{},
-		pulse: Epoch, faults: o.Faults, changes: o.Changes, horizon: 5 * time.Minute,
+		pulse: Epoch, faults: o.Faults, changes: o.Changes, horizon: cmp.Or(o.Horizon, 5*time.Minute),
 	}
 	clock := func() time.Time { return w.now }
 	w.api, w.bus = NewAPI(clock, w.served...), newBus(clock, w.served)
@@ -276,6 +288,9 @@ func (w *World) step() bool {
 			w.ready = append(w.ready, a)
 		}
 	}
+	if len(w.ready) == 0 {
+		w.meanwhile()
+	}
 	// Users and faults come now and then, so that what they meet has got
 	// somewhere; when nothing else moves, it is a user's turn.
 	roll := w.random.IntN(20)
@@ -317,7 +332,7 @@ func (w *World) count() {
 		for _, f := range r.followers {
 			w.actors = append(w.actors, f)
 		}
-		for _, d := range r.desks {
+		for _, d := range r.engines {
 			w.actors = append(w.actors, d.actors()...)
 		}
 		w.actors = append(w.actors, sharing{r})
@@ -329,7 +344,7 @@ func (w *World) count() {
 }
 
 // sleep lets time pass until something is due; false when nothing ever is. What
-// is further away than the horizon is nobody's business here.
+// is further away than the horizon does not count here.
 func (w *World) sleep() bool {
 	next := w.next()
 	if next.IsZero() || next.Sub(w.now) > w.horizon {
@@ -337,7 +352,7 @@ func (w *World) sleep() bool {
 	}
 	w.guard.waited(next.Sub(w.now))
 	w.advance(next)
-	w.beat()
+	w.liveness()
 	for _, x := range w.watchers {
 		for _, k := range x.kinds {
 			k.bookmark()
@@ -388,15 +403,16 @@ func (w *World) next() (next time.Time) {
 		}
 	}
 	consider(w.until)
+	w.store.due(consider)
 	w.bus.due(consider)
 	return next
 }
 
 // advance moves the clock of everything.
 func (w *World) advance(to time.Time) {
-	// Somebody writes something all the time: nodes renew their leases.
+	// The storage is written to all the time: nodes renew their leases.
 	w.api.version += to.Unix() - w.now.Unix()
-	// Desks hear the writers all the time: also just before anything is due.
+	// Engines hear the writers all the time: also just before anything is due.
 	if len(w.replicas) > 1 && to.After(w.now) {
 		w.guard.stirred() // two that see different things, and own no keys here, write in turn
 	}
@@ -419,6 +435,8 @@ func (w *World) advance(to time.Time) {
 	if !w.until.IsZero() && !to.Before(w.until) {
 		w.release()
 	}
+	w.store.passed()
+	w.guard.drivenNow()
 }
 
 // patience is how long something is held back at most.
@@ -436,8 +454,10 @@ func (w *World) release() (some bool) {
 		}
 	}
 	for _, s := range w.servers {
-		some = some || s.stuck > 0
-		s.stuck = 0
+		if s.stuck > 0 {
+			some, w.stuck = true, true
+			s.stuck = 0
+		}
 	}
 	return some
 }

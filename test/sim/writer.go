@@ -20,8 +20,8 @@ type writer struct {
 	id     string
 	hands  []*carrying
 	claims *claim.Claims
-	last   events.Beat   // what it said last
-	late   []events.Beat // what was said while it stood still
+	last   events.Heartbeat   // what it said last
+	late   []events.Heartbeat // what was said while it stood still
 }
 
 // carrying is a turn that is being carried out.
@@ -52,11 +52,11 @@ const (
 
 // The steps of a writer.
 type (
-	taking struct { // takes the next turn of a controller in hand
+	taking struct { // takes the next turn of a controller
 		*writer
 		book *book
 	}
-	carryOn struct{ *writer } // makes a request of a turn in hand
+	carryOn struct{ *writer } // makes a request of a turn in flight
 )
 
 func (x *writer) actors() []actor {
@@ -304,6 +304,7 @@ func (x *writer) step(c *carrying, which int, f fate) {
 		answer = refusal(429, "TooManyRequests", "too many requests")
 		answer.RetryAfter = time.Second
 	}
+	x.world.guard.stays(r, answer)
 	if x.world.crash == x {
 		x.world.crash = nil
 		x.world.killWriter(x)
@@ -315,26 +316,17 @@ func (x *writer) step(c *carrying, which int, f fate) {
 }
 
 func (x *writer) finish(c *carrying, results []events.Result) {
+	now := x.world.bus.epochs(slices.Values(events.Concerns(c.turn.Kind, results)))
 	o := events.Outcome{
 		Controller: c.turn.Controller, Key: c.turn.Key, Lane: c.turn.Lane, Turn: c.sequence, Decided: c.turn.Now,
-		Results: results, Epochs: x.world.bus.epochs(slices.Values(about(c.turn, results))), At: x.clock(),
+		Results: results, Epochs: c.turn.Dated(results, now), At: x.clock(),
 	}
 	if o.Epochs[c.turn.Kind] == c.turn.Epochs[c.turn.Kind] {
 		o.UID, o.ResourceVersion = c.turn.UID, c.turn.ResourceVersion
 	}
+	x.world.guard.tells(c.turn, plan.Tellings(c.turn, results))
 	c.book.settle(o, c.place)
 	x.release(c, c.delivery.Done)
-}
-
-// about is the kinds that a turn and its results are about.
-func about(t events.Turn, results []events.Result) []kinds.Name {
-	some := []kinds.Name{t.Kind}
-	for _, r := range results {
-		if r.Version != "" {
-			some = append(some, r.Ref.Kind)
-		}
-	}
-	return some
 }
 
 // fate is what becomes of a request.

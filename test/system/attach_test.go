@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
@@ -82,27 +81,6 @@ func (s *site) diskStatus(t *testing.T, node string, status corev1.NodeStatus) {
 	must(t, err)
 }
 
-// disk makes a volume of the driver and a claim that is bound to it.
-func (s *site) disk(t *testing.T, namespace string) {
-	t.Helper()
-	claims, volumes := s.kube.CoreV1().PersistentVolumeClaims(namespace), s.kube.CoreV1().PersistentVolumes()
-	size, none := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}, ""
-	modes := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
-	claim, err := claims.Create(t.Context(), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: corev1.PersistentVolumeClaimSpec{
-		AccessModes: modes, StorageClassName: &none, VolumeName: "disk-1", Resources: corev1.VolumeResourceRequirements{Requests: size},
-	}}, metav1.CreateOptions{})
-	must(t, err)
-	_, err = volumes.Create(t.Context(), &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "disk-1"}, Spec: corev1.PersistentVolumeSpec{
-		Capacity: size, AccessModes: modes, ClaimRef: &corev1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: namespace, Name: "data", UID: claim.UID},
-		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: attachDriver, VolumeHandle: "disk-1"}},
-	}}, metav1.CreateOptions{})
-	must(t, err)
-	t.Cleanup(func() { must(t, volumes.Delete(context.WithoutCancel(t.Context()), "disk-1", metav1.DeleteOptions{})) })
-	claim.Status.Phase, claim.Status.Capacity, claim.Status.AccessModes = corev1.ClaimBound, size, modes
-	_, err = claims.UpdateStatus(t.Context(), claim, metav1.UpdateOptions{})
-	must(t, err)
-}
-
 // TestVolumesFollowTheirPods: a volume is attached to the node of its pod and listed there;
 // while the kubelet uses it, it is attached to no other node, and a pod there says so; once the
 // pod is gone and the kubelet has let go of it, it goes to the other node.
@@ -115,16 +93,10 @@ func TestVolumesFollowTheirPods(t *testing.T) {
 	s.attacher(t)
 	s.diskNode(t, "disks-1")
 	s.diskNode(t, "disks-2")
-	s.disk(t, name)
+	s.boundVolume(t, name, "disk-1", attachDriver, corev1.ReadWriteOnce)
 	pods := s.kube.CoreV1().Pods(name)
 	pod := func(pod, node string) {
-		eventually(t, "the pod can be created", func() string {
-			_, err := pods.Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: pod}, Spec: corev1.PodSpec{
-				NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "none/runs:it"}},
-				Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}},
-			}}, metav1.CreateOptions{})
-			return made(err)
-		})
+		s.createPod(t, name, pod, corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "none/runs:it"}}, Volumes: ofClaim()})
 	}
 	lists := func(node string, wants int) {
 		eventually(t, fmt.Sprintf("%s lists %d volumes", node, wants), func() string {
@@ -137,9 +109,9 @@ func TestVolumesFollowTheirPods(t *testing.T) {
 	}
 	says := func(pod, reason, message string) {
 		eventually(t, pod+" says "+reason, func() string {
-			told, err := s.kube.CoreV1().Events(name).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=" + reason + ",involvedObject.name=" + pod})
-			if err == nil && (len(told.Items) != 1 || !strings.HasPrefix(told.Items[0].Message, message) || told.Items[0].Source.Component != "attachdetach-controller") {
-				return fmt.Sprintf("%d things are said", len(told.Items))
+			told, err := s.eventsOf(t, name, pod, reason)
+			if err == nil && (len(told) != 1 || !strings.HasPrefix(told[0].Message, message) || told[0].Source.Component != "attachdetach-controller") {
+				return fmt.Sprintf("%d things are said", len(told))
 			}
 			return ask(err)
 		})

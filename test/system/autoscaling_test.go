@@ -92,7 +92,7 @@ func (a *autoscaled) deploy(t *testing.T, name string) {
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: appsv1.DeploymentSpec{
 		Selector: &metav1.LabelSelector{MatchLabels: labels},
 		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{
-			Name: "c", Image: "nobody/runs:it", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}},
+			Name: "c", Image: "none/runs:it", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}},
 		}}}},
 	}}
 	_, err := a.kube.AppsV1().Deployments(a.namespace).Create(t.Context(), d, metav1.CreateOptions{})

@@ -88,16 +88,16 @@ func (s *storage) bound(claim, volume string) {
 func (s *storage) told(claim, reason, message string) {
 	s.t.Helper()
 	eventually(s.t, claim+" is told "+reason, func() string {
-		told, err := s.kube.CoreV1().Events(s.name).List(s.t.Context(), metav1.ListOptions{FieldSelector: "reason=" + reason + ",involvedObject.name=" + claim})
+		told, err := s.eventsOf(s.t, s.name, claim, reason)
 		if err != nil {
 			return err.Error()
 		}
-		for _, e := range told.Items {
+		for _, e := range told {
 			if strings.Contains(e.Message, message) && e.Source.Component == "persistentvolume-controller" {
 				return ""
 			}
 		}
-		return fmt.Sprintf("%d others are told", len(told.Items))
+		return fmt.Sprintf("%d others are told", len(told))
 	})
 }
 

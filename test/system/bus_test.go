@@ -20,7 +20,7 @@ import (
 // after the other and all at once, in every way that there is. After each time a
 // pod is replaced, once, and every service is still the process that it was.
 func TestThreeNodes(t *testing.T) {
-	s := here(t)
+	s := alone(t)
 	n := s.nodes(t)
 	for i := range n.servers {
 		n.start(i)
@@ -32,12 +32,12 @@ func TestThreeNodes(t *testing.T) {
 	deleted := 0
 	heal := func(what string) {
 		t.Helper()
-		born := a.Born()
+		created := a.Created()
 		began := time.Now()
 		_, err := a.DeletePod(t.Context())
 		must(t, err)
 		deleted++
-		took := until(t, a, clustertest.Replaced(born, 3)).Sub(began)
+		took := until(t, a, clustertest.Replaced(created, 3)).Sub(began)
 		// The servers of the bus choose a new leader 4 to 9 s after they last heard of
 		// one that died.
 		t.Logf("%s: a pod was replaced after %v", what, took.Round(10*time.Millisecond))
@@ -73,8 +73,8 @@ func TestThreeNodes(t *testing.T) {
 		}
 		p.ready(t)
 	}
-	if born := a.Born(); born != 3+deleted {
-		t.Errorf("%d pods were created for 3 and %d that were deleted", born, deleted)
+	if created := a.Created(); created != 3+deleted {
+		t.Errorf("%d pods were created for 3 and %d that were deleted", created, deleted)
 	}
 	clear(t, a)
 }
@@ -217,7 +217,7 @@ func (n *nodes) leader(stream string) (leader int) {
 		}
 		cluster := info.CachedInfo().Cluster
 		if cluster == nil {
-			return "nobody speaks for the cluster"
+			return "the server does not know the cluster"
 		}
 		_, err = fmt.Sscanf(cluster.Leader, "bus-%d", &leader)
 		return ask(err)

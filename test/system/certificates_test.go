@@ -15,10 +15,12 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	corev1 "k8s.io/api/core/v1"
@@ -87,7 +89,8 @@ func (s *site) as(t *testing.T, user string, groups ...string) kubernetes.Interf
 	return client
 }
 
-// permit gives a group a built-in role for as long as the test runs.
+// permit gives a group a built-in role for as long as the test runs. The API server goes by a
+// binding a moment after it has stored it, which permit awaits.
 func (s *site) permit(t *testing.T, group, role string) {
 	t.Helper()
 	bindings := s.kube.RbacV1().ClusterRoleBindings()
@@ -98,6 +101,25 @@ func (s *site) permit(t *testing.T, group, role string) {
 	}, metav1.CreateOptions{})
 	must(t, err)
 	t.Cleanup(func() { must(t, bindings.Delete(context.Background(), b.Name, metav1.DeleteOptions{})) })
+	r, err := s.kube.RbacV1().ClusterRoles().Get(t.Context(), role, metav1.GetOptions{})
+	must(t, err)
+	for _, rule := range r.Rules {
+		resource, sub, _ := strings.Cut(rule.Resources[0], "/")
+		eventually(t, group+" has "+role, func() string {
+			review, err := s.kube.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
+				Spec: authorizationv1.SubjectAccessReviewSpec{Groups: []string{group}, ResourceAttributes: &authorizationv1.ResourceAttributes{
+					Verb: rule.Verbs[0], Group: rule.APIGroups[0], Resource: resource, Subresource: sub,
+				}},
+			}, metav1.CreateOptions{})
+			if err != nil {
+				return err.Error()
+			}
+			if !review.Status.Allowed {
+				return fmt.Sprintf("not yet: %+v", rule)
+			}
+			return ""
+		})
+	}
 }
 
 // TestKubeletsGetTheirCertificates: a node that joins has its request approved once its group
@@ -261,7 +283,7 @@ func (s *site) certified(t *testing.T, name string) (c *x509.Certificate) {
 // what is not approved waits, and the key is nowhere else.
 func TestApprovedRequestsAreSigned(t *testing.T) {
 	s := here(t)
-	const none = "/nobody/here/reads/it"
+	const none = "/not/read/here"
 	elsewhere := []string{"--cluster-signing-cert-file=" + none, "--cluster-signing-key-file=" + none}
 	m := s.apartWith(t, map[string][]string{"watcher": elsewhere, "reconcilers": append(elsewhere, "-v=10"), "writer": append(s.signers(), "-v=10")})
 	requests := s.kube.CertificatesV1().CertificateSigningRequests()

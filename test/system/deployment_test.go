@@ -89,7 +89,7 @@ func (s *site) accountKubeconfig(t *testing.T, account string) string {
 }
 
 // TestRights holds the manifest to the catalogue: the writer may act as every
-// controller that there is, and as nobody else.
+// controller that there is, and as no other user.
 func TestRights(t *testing.T) {
 	chosen, err := controllers.Select([]string{"*"}, controllers.Whole())
 	must(t, err)

@@ -58,8 +58,8 @@ func endRollout(t *testing.T, a *clustertest.Arena) {
 	if most, bound := a.Most(), crowd+crowd/4; most > bound {
 		t.Errorf("%d pods at a time, want at most %d", most, bound)
 	}
-	if born := a.Born(); born != 2*crowd {
-		t.Errorf("%d pods were created for two templates of %d", born, crowd)
+	if created := a.Created(); created != 2*crowd {
+		t.Errorf("%d pods were created for two templates of %d", created, crowd)
 	}
 	clear(t, a)
 }
@@ -86,11 +86,11 @@ func TestOutage(t *testing.T) {
 			}
 			return ""
 		})
-		born := a.Born()
+		created := a.Created()
 		_, err := a.DeletePod(t.Context())
 		must(t, err)
 		m.startBus()
-		until(t, a, clustertest.Replaced(born, 3))
+		until(t, a, clustertest.Replaced(created, 3))
 	})
 	t.Run("API server", func(t *testing.T) {
 		must(t, s.RestartAPIServer(t.Context()))

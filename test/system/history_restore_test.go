@@ -37,16 +37,16 @@ func TestStorageIsRestored(t *testing.T) {
 	m := r.run(t)
 	r.open(t)
 	r.deploy(t, "kept", 3)
-	r.deploy(t, "doomed", 2)
-	r.expectPods(t, map[string]int{"kept": 3, "doomed": 2})
+	r.deploy(t, "dropped", 2)
+	r.expectPods(t, map[string]int{"kept": 3, "dropped": 2})
 
 	backup := filepath.Join(t.TempDir(), "backup")
 	must(t, r.RestartStorage(t.Context(), func(dir string) error { return os.CopyFS(backup, os.DirFS(dir)) }))
-	before := r.expectPods(t, map[string]int{"kept": 3, "doomed": 2})
+	before := r.expectPods(t, map[string]int{"kept": 3, "dropped": 2})
 
 	r.scale(t, "kept", 6)
 	r.deploy(t, "late", 2)
-	r.remove(t, "doomed")
+	r.remove(t, "dropped")
 	r.expectPods(t, map[string]int{"kept": 6, "late": 2})
 	r.expectStatus(t, map[string]int32{"kept": 6, "late": 2})
 	expectSettled(t, connect(t, m.nats))
@@ -57,8 +57,8 @@ func TestStorageIsRestored(t *testing.T) {
 		}
 		return os.CopyFS(dir, os.DirFS(backup))
 	}))
-	r.scale(t, "doomed", 4) // which is a decision of the new epoch
-	there := r.expectPods(t, map[string]int{"kept": 3, "doomed": 4})
+	r.scale(t, "dropped", 4) // which is a decision of the new epoch
+	there := r.expectPods(t, map[string]int{"kept": 3, "dropped": 4})
 	r.expectKept(t, m, before, there)
 	r.deploy(t, "late", 1) // the name of one that was never there
 	victim := there["kept"][0]
@@ -68,9 +68,9 @@ func TestStorageIsRestored(t *testing.T) {
 		if slices.ContainsFunc(now["kept"], func(p corev1.Pod) bool { return p.UID == victim.UID }) {
 			return "it is still there"
 		}
-		return differs(now, map[string]int{"kept": 3, "doomed": 4, "late": 1})
+		return differs(now, map[string]int{"kept": 3, "dropped": 4, "late": 1})
 	})
-	r.expectStatus(t, map[string]int32{"kept": 3, "doomed": 4, "late": 1})
+	r.expectStatus(t, map[string]int32{"kept": 3, "dropped": 4, "late": 1})
 	r.expectNewEpoch(t, m)
 }
 
@@ -192,7 +192,7 @@ func expectSettled(t *testing.T, b bus.Bus) {
 	})
 }
 
-// expectKept demands that every pod of the backup is there: nobody asked for fewer.
+// expectKept demands that every pod of the backup is there: no user asked for fewer.
 func (r *restored) expectKept(t *testing.T, m *together, before, now map[string][]corev1.Pod) {
 	t.Helper()
 	there := map[types.UID]bool{}

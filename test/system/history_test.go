@@ -10,7 +10,7 @@ import (
 
 // TestStartOnALongHistory starts on streams that hold far more of the past than of
 // the present, after an orderly end and after a crash. What the past tells of is
-// over: nobody decides on it again.
+// over: no reconciler decides on it again.
 func TestStartOnALongHistory(t *testing.T) {
 	s := here(t)
 	m := s.run(t)
@@ -23,11 +23,11 @@ func TestStartOnALongHistory(t *testing.T) {
 	since := s.mark(t)
 	for _, end := range []func(*testing.T){func(*testing.T) {}, func(t *testing.T) { m.stop(t) }, func(t *testing.T) { m.kill(t) }} {
 		end(t)
-		born := a.Born()
+		created := a.Created()
 		_, err := a.DeletePod(t.Context())
 		must(t, err)
 		m.again(t, s)
-		until(t, a, clustertest.Replaced(born, 3))
+		until(t, a, clustertest.Replaced(created, 3))
 	}
 	var made, deleted []write
 	// A request is answered before it is in the audit log.
@@ -47,7 +47,7 @@ func TestStartOnALongHistory(t *testing.T) {
 	clear(t, a)
 }
 
-// madeAndDeleted are the births of pods since a mark, and all deletions.
+// madeAndDeleted are the creates of pods since a mark, and all deletions.
 func (s *site) madeAndDeleted(t *testing.T, since int64) (made, deleted []write) {
 	t.Helper()
 	for _, w := range s.writes(t, since) {

@@ -69,7 +69,7 @@ func (s *site) largestCustomObject(t *testing.T, b bus.Bus, owner *corev1.Config
 	must(t, s.defineKind(t.Context(), "giant"))
 	t.Cleanup(func() { must(t, s.removeKind(context.WithoutCancel(t.Context()), "giant")) })
 	giant := customObject("giant", "giant", metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID})
-	giant.Object["nobody"] = map[string]any{"declared": map[string]any{"this": strings.Repeat("x", 1200<<10)}}
+	giant.Object["fields"] = map[string]any{"without": map[string]any{"schema": strings.Repeat("x", 1200<<10)}}
 	giants := s.dynamic.Resource(kindResource("giant")).Namespace(owner.Namespace)
 	eventually(t, "a large custom object can be created", func() string {
 		_, err := giants.Create(t.Context(), giant, metav1.CreateOptions{})
@@ -158,10 +158,10 @@ func TestKindsComeAndGo(t *testing.T) {
 	var worst time.Duration
 	rounds := 0
 	for busy := true; busy; rounds++ {
-		born, begun := a.Born(), time.Now()
+		created, begun := a.Created(), time.Now()
 		_, err := a.DeletePod(t.Context())
 		must(t, err)
-		worst = max(worst, until(t, a, clustertest.Replaced(born, 3)).Sub(begun))
+		worst = max(worst, until(t, a, clustertest.Replaced(created, 3)).Sub(begun))
 		select {
 		case <-over:
 			busy = false
@@ -169,8 +169,8 @@ func TestKindsComeAndGo(t *testing.T) {
 		}
 	}
 	t.Logf("of %d pods that were deleted meanwhile, the slowest was ready again after %v", rounds, worst.Round(time.Millisecond))
-	if born := a.Born(); born != 3+rounds {
-		t.Errorf("%d pods were created for %d that were deleted", born-3, rounds)
+	if created := a.Created(); created != 3+rounds {
+		t.Errorf("%d pods were created for %d that were deleted", created-3, rounds)
 	}
 	m.ready(t)
 	clear(t, a)
@@ -185,9 +185,9 @@ func (s *site) useKind(ctx context.Context, namespace, name string) error {
 		return err
 	}
 	objects := s.dynamic.Resource(kindResource(name)).Namespace(namespace)
-	nobody := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "nobody", UID: types.UID("nobody-" + name)}
+	absent := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "absent", UID: types.UID("absent-" + name)}
 	err := repeat(ctx, "create an object of "+name, func() string {
-		_, err := objects.Create(ctx, customObject(name, "orphan", nobody), metav1.CreateOptions{})
+		_, err := objects.Create(ctx, customObject(name, "orphan", absent), metav1.CreateOptions{})
 		return made(err)
 	})
 	if err == nil {

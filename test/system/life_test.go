@@ -62,10 +62,10 @@ func playDeployment(t *testing.T, s *site) {
 	must(t, a.Deploy(t.Context(), "web", first, 3))
 	until(t, a, clustertest.RolledOut("web", first, 3))
 
-	born := a.Born()
+	created := a.Created()
 	_, err := a.DeletePod(t.Context())
 	must(t, err)
-	until(t, a, clustertest.Replaced(born, 3))
+	until(t, a, clustertest.Replaced(created, 3))
 
 	must(t, a.SetImage(t.Context(), "web", second))
 	until(t, a, clustertest.RolledOut("web", second, 3))
@@ -116,7 +116,7 @@ func playNamespace(t *testing.T, s *site) {
 	eventually(t, "kube-root-ca.crt", published)
 	before, err := s.kube.CoreV1().ConfigMaps(a.Namespace).Get(t.Context(), "kube-root-ca.crt", metav1.GetOptions{})
 	must(t, err)
-	before.Data["ca.crt"] = "somebody else's"
+	before.Data["ca.crt"] = "of a user"
 	_, err = s.kube.CoreV1().ConfigMaps(a.Namespace).Update(t.Context(), before, metav1.UpdateOptions{})
 	must(t, err)
 	eventually(t, "kube-root-ca.crt, after it was changed", published)
@@ -199,7 +199,7 @@ func (s *site) allowPods(t *testing.T, namespace, n string) {
 		return ask(err)
 	})
 	// The API server's quota plugin reads quotas from a cache of its own. One that it has
-	// not heard of limits nothing, which the refusal of what nobody may have excludes.
+	// not heard of limits nothing, which the refusal of what no user may have excludes.
 	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	eventually(t, "the quota in force", func() string {
 		service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "probe"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
@@ -276,8 +276,8 @@ func playOrphanIn(t *testing.T, s *site, namespace string) {
 	if len(sets.Items) != 1 || len(sets.Items[0].OwnerReferences) != 0 || sets.Items[0].DeletionTimestamp != nil {
 		t.Errorf("the replica sets are %+v, want one without an owner", sets.Items)
 	}
-	if born := a.Born(); born != 2 {
-		t.Errorf("%d pods were created, want the first 2 only", born)
+	if created := a.Created(); created != 2 {
+		t.Errorf("%d pods were created, want the first 2 only", created)
 	}
 	background := metav1.DeletePropagationBackground
 	must(t, s.kube.AppsV1().ReplicaSets(a.Namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{PropagationPolicy: &background}, everything))
@@ -306,7 +306,7 @@ func playCustomResource(t *testing.T, s *site) {
 		return gone(err)
 	})
 	if _, err := widgets.Get(t.Context(), "free", metav1.GetOptions{}); err != nil {
-		t.Errorf("get the widget that nobody owns: %v", err)
+		t.Errorf("get the widget without an owner: %v", err)
 	}
 }
 
@@ -383,8 +383,8 @@ func command(auditID string) string {
 }
 
 // ended are the commands of which the record says that their effect is there, or may be.
-// Where an answer was lost, or came to a writer that had to let the turn go, whoever
-// looked again found it done, and names no request. The outcome of a turn that was
+// Where an answer was lost, or came to a writer that had to let the turn go, the writer
+// that looked again found it done, and names no request. The outcome of a turn that was
 // stored again is its repetition's.
 func ended(t *testing.T, b bus.Bus) map[string]bool {
 	t.Helper()

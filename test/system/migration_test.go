@@ -101,7 +101,7 @@ func TestObjectsAreStoredInTheNewVersion(t *testing.T) {
 	if stored, _, _ := unstructured.NestedStringSlice(d.Object, "status", "storedVersions"); len(stored) != 1 || stored[0] != "v2" {
 		t.Errorf("widgets may be stored as %v", stored)
 	}
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "nobody/runs:it"}}}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "none/runs:it"}}}}
 	eventually(t, "the pod can be created", func() string {
 		_, err := s.kube.CoreV1().Pods(name).Create(t.Context(), pod, metav1.CreateOptions{})
 		return made(err)

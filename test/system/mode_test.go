@@ -50,8 +50,8 @@ func TestModesThatWriteNothing(t *testing.T) {
 	}
 }
 
-// TestSubset runs one controller of a pair: it does its work, and nobody does the
-// other's.
+// TestSubset runs one controller of a pair: it does its work, and the other's
+// is not done.
 func TestSubset(t *testing.T) {
 	s := here(t)
 	since := s.mark(t)
@@ -77,8 +77,8 @@ func TestSubset(t *testing.T) {
 			t.Errorf("a controller wrote that was not asked for: %v", w)
 		}
 	}
-	if born := a.Born(); born != 2 {
-		t.Errorf("%d pods were created, want the ReplicaSet's 2", born)
+	if created := a.Created(); created != 2 {
+		t.Errorf("%d pods were created, want the ReplicaSet's 2", created)
 	}
 	background := metav1.DeletePropagationBackground
 	all := s.run(t)

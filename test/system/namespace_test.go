@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestNamespacesGoWhenTheyAreKnownToBeEmpty deletes a namespace in which somebody holds
+// TestNamespacesGoWhenTheyAreKnownToBeEmpty deletes a namespace in which a finalizer holds
 // a custom object, while a group of kinds does not say which it has. The namespace says
 // both, and goes when neither is so any more; everything else in it goes at once.
 func TestNamespacesGoWhenTheyAreKnownToBeEmpty(t *testing.T) {
@@ -46,7 +46,7 @@ func TestNamespacesGoWhenTheyAreKnownToBeEmpty(t *testing.T) {
 	s.says(t, name, corev1.NamespaceContentRemaining, "All content successfully removed")
 	ns, err := s.kube.CoreV1().Namespaces().Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil || len(ns.Spec.Finalizers) == 0 {
-		t.Fatalf("a namespace was let go of which nobody knows what is in it: %v", err)
+		t.Fatalf("a namespace was let go of which it is not known what is in it: %v", err)
 	}
 
 	mend()
@@ -77,7 +77,7 @@ func (s *site) says(t *testing.T, namespace string, about corev1.NamespaceCondit
 	})
 }
 
-// silence has a group of kinds served by nobody, until it is mended.
+// silence has a group of kinds served by no server, until it is mended.
 func (s *site) silence(t *testing.T, group string) (mend func()) {
 	t.Helper()
 	services := s.dynamic.Resource(schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"})
@@ -86,7 +86,7 @@ func (s *site) silence(t *testing.T, group string) (mend func()) {
 		"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": map[string]any{"name": name},
 		"spec": map[string]any{
 			"group": group, "version": "v1", "groupPriorityMinimum": int64(100), "versionPriority": int64(100),
-			"insecureSkipTLSVerify": true, "service": map[string]any{"namespace": "default", "name": "nobody"},
+			"insecureSkipTLSVerify": true, "service": map[string]any{"namespace": "default", "name": "absent"},
 		},
 	}}, metav1.CreateOptions{})
 	must(t, err)
@@ -98,7 +98,7 @@ func (s *site) silence(t *testing.T, group string) (mend func()) {
 		}
 	}
 	t.Cleanup(mend)
-	eventually(t, "the API server knows that nobody serves the group", func() string {
+	eventually(t, "the API server knows that no server serves the group", func() string {
 		if _, err := s.kube.Discovery().ServerPreferredNamespacedResources(); err == nil {
 			return "it says that it knows all kinds"
 		}

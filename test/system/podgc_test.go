@@ -22,7 +22,7 @@ import (
 func TestPodsThatNobodyElseEnds(t *testing.T) {
 	s := here(t)
 	s.run(t, "--terminated-pod-gc-threshold=2")
-	const name = "nobodys-pods"
+	const name = "collected-pods"
 	must(t, s.arenas.CreateNamespace(t.Context(), name))
 	s.abandon(t, name)
 	s.node(t, "goes")
@@ -47,7 +47,7 @@ func TestPodsThatNobodyElseEnds(t *testing.T) {
 	t.Run("a node is out of service", func(t *testing.T) {
 		must(t, s.kube.CoreV1().Pods(name).Delete(t.Context(), stuck.Name, metav1.DeleteOptions{}))
 		if _, err := s.kube.CoreV1().Pods(name).Get(t.Context(), stuck.Name, metav1.GetOptions{}); err != nil {
-			t.Fatalf("the pod went with nobody to let it: %v", err)
+			t.Fatalf("the pod went, and no kubelet let it go: %v", err)
 		}
 		out := `{"spec":{"taints":[{"key":"node.kubernetes.io/out-of-service","value":"nodeshutdown","effect":"NoExecute"}]}}`
 		_, err := s.kube.CoreV1().Nodes().Patch(t.Context(), "breaks", types.MergePatchType, []byte(out), metav1.PatchOptions{})
@@ -59,7 +59,7 @@ func TestPodsThatNobodyElseEnds(t *testing.T) {
 	}
 }
 
-// node is a node that nobody runs.
+// node is a node without a kubelet.
 func (s *site) node(t *testing.T, name string) {
 	t.Helper()
 	_, err := s.kube.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{
@@ -76,7 +76,7 @@ func (s *site) podOn(t *testing.T, namespace, name, node string) *corev1.Pod {
 	eventually(t, "pod "+name+" can be created", func() string {
 		_, err := s.kube.CoreV1().Pods(namespace).Create(t.Context(), &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
-			Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "nobody/runs:it"}}},
+			Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "none/runs:it"}}},
 		}, metav1.CreateOptions{})
 		return made(err)
 	})
@@ -124,7 +124,7 @@ func (s *site) goes(t *testing.T, p *corev1.Pod) {
 }
 
 // kept are the pods of tooMany that stay.
-const kept = "[nobodys-pods/done-2 nobodys-pods/done-3]"
+const kept = "[collected-pods/done-2 collected-pods/done-3]"
 
 // tooMany has four pods end, younger than all others that have. Of all in the cluster the
 // last two are kept.

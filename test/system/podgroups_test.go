@@ -33,7 +33,7 @@ func TestAPodGroupThatPodsAreIn(t *testing.T) {
 	of := "gang"
 	eventually(t, "the pod can be created", func() string {
 		_, err := pods.Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.PodSpec{
-			SchedulingGroup: &corev1.PodSchedulingGroup{PodGroupName: &of}, Containers: []corev1.Container{{Name: "c", Image: "nobody/runs:it"}},
+			SchedulingGroup: &corev1.PodSchedulingGroup{PodGroupName: &of}, Containers: []corev1.Container{{Name: "c", Image: "none/runs:it"}},
 		}}, metav1.CreateOptions{})
 		return made(err)
 	})

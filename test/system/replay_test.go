@@ -74,7 +74,7 @@ func explainsATurn(t *testing.T, r asker) {
 
 func replaysNothing(t *testing.T, r asker, file string) {
 	for want, args := range map[string][]string{
-		"no turn on record to be replayed":        {"replay", "--strict", "--key=again/nobody"},
+		"no turn on record to be replayed":        {"replay", "--strict", "--key=again/absent"},
 		"is not in the list of known controllers": {"replay", "--controller=nonsense"},
 		"--until":            {"replay", "--since=10s", "--until=20s"},
 		"is not on record":   {"explain", "replicaset-controller/99999999"},

@@ -151,12 +151,12 @@ func (h *herd) heal(t *testing.T) time.Duration {
 func (h *herd) tryHeal(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	born, begun := h.Born(), time.Now()
+	created, begun := h.Created(), time.Now()
 	if _, err := h.DeletePod(ctx); err != nil {
 		return 0, err
 	}
 	h.deleted++
-	at, err := h.Until(ctx, clustertest.Replaced(born, h.size))
+	at, err := h.Until(ctx, clustertest.Replaced(created, h.size))
 	return at.Sub(begun), err
 }
 
@@ -165,8 +165,8 @@ func (h *herd) tryHeal(ctx context.Context) (time.Duration, error) {
 func (h *herd) expectNoneDoubled(t *testing.T) {
 	t.Helper()
 	until(t, h.Arena, clustertest.RolledOut("web", first, h.size))
-	if born, want := h.Born(), h.size+h.deleted; born != want {
-		t.Errorf("%d pods were made, want %d: %d, and one for each of %d that were deleted", born, want, h.size, h.deleted)
+	if created, want := h.Created(), h.size+h.deleted; created != want {
+		t.Errorf("%d pods were made, want %d: %d, and one for each of %d that were deleted", created, want, h.size, h.deleted)
 	}
 	if most := h.Most(); most > h.size {
 		t.Errorf("%d pods at a time, want at most %d", most, h.size)
@@ -217,8 +217,8 @@ func TestFailover(t *testing.T) {
 	h.expectNoneDoubled(t)
 	clear(t, h.Arena)
 	for _, name := range serviceNames {
-		t.Run(name+" with turns in hand", func(t *testing.T) {
-			m.playInBirth(t, "killed-"+name, func() (resume func()) {
+		t.Run(name+" with turns in flight", func(t *testing.T) {
+			m.playInCreate(t, "killed-"+name, func() (resume func()) {
 				victim := m.active(t, name)
 				victim.kill(t)
 				m.forget(name, victim)
@@ -229,7 +229,7 @@ func TestFailover(t *testing.T) {
 }
 
 // TestStall stops the replica that has the work, which then holds all that it had
-// in hand and looks alive to the bus, and lets it go on later where it was.
+// in flight and looks alive to the bus, and lets it go on later where it was.
 func TestStall(t *testing.T) {
 	s := alone(t)
 	m := s.separate(t, 2, s.credentials())
@@ -249,16 +249,16 @@ func TestStall(t *testing.T) {
 	h.expectNoneDoubled(t)
 	clear(t, h.Arena)
 	for _, name := range serviceNames {
-		t.Run(name+" with turns in hand", func(t *testing.T) {
-			m.playInBirth(t, "stopped-"+name, func() (resume func()) { return m.active(t, name).pause(t) })
+		t.Run(name+" with turns in flight", func(t *testing.T) {
+			m.playInCreate(t, "stopped-"+name, func() (resume func()) { return m.active(t, name).pause(t) })
 			m.active(t, name) // who was stopped has gone on
 		})
 	}
 }
 
-// playInBirth disturbs Millrace while many pods are being made, and lets it go on
-// undisturbed when somebody else has made the rest.
-func (m *apart) playInBirth(t *testing.T, namespace string, disturb func() (resume func())) {
+// playInCreate disturbs Millrace while many pods are being made, and lets it go on
+// undisturbed when other replicas have made the rest.
+func (m *apart) playInCreate(t *testing.T, namespace string, disturb func() (resume func())) {
 	t.Helper()
 	const many = 80
 	h := &herd{Arena: m.site.arena(t, namespace), size: many}
@@ -352,7 +352,7 @@ func TestCutOff(t *testing.T) {
 }
 
 // TestRescale replaces every replica of every service, and goes from one to three
-// and back, while pods come and go: nobody waits, and nothing is done twice.
+// and back, while pods come and go: no pod waits, and nothing is done twice.
 func TestRescale(t *testing.T) {
 	s := alone(t)
 	m := s.separate(t, 1, s.credentials())

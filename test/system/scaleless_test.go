@@ -20,7 +20,7 @@ var scaleless = map[string]struct {
 	"of-a-secret":    {autoscalingv2.CrossVersionObjectReference{APIVersion: "vault.example.com/v1", Kind: "Secret", Name: "word"}, `secrets.vault.example.com "word" not found`},
 	"of-a-daemonset": {autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "word"}, "the server could not find the requested resource"},
 	"of-no-kind":     {autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Nothing", Name: "word"}, `no matches for kind "Nothing" in group "apps"`},
-	"of-nobody":      {autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "word"}, `deployments.apps "word" not found`},
+	"of-no-object":   {autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "word"}, `deployments.apps "word" not found`},
 }
 
 // TestAutoscalersOfWhatHasNoScale: of such targets Millrace says what

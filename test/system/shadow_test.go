@@ -48,7 +48,7 @@ func TestShadowInTheCluster(t *testing.T) {
 	_, err := s.kube.AppsV1().ReplicaSets(shop).Create(t.Context(), replicaSet("lonely", 1), metav1.CreateOptions{})
 	must(t, err)
 	b := p.connect(t, stream.ShadowUser)
-	eventually(t, "the shadow wants the pod that nobody makes", func() string { return wanted(t, b, "lonely") })
+	eventually(t, "the shadow wants the pod that no controller makes", func() string { return wanted(t, b, "lonely") })
 
 	for _, user := range []string{stream.ShadowUser, stream.GuestUser} {
 		for _, args := range [][]string{

@@ -104,12 +104,12 @@ func unrank(t *testing.T, nats, service string) {
 func heal(t *testing.T, a *clustertest.Arena, replicas int) {
 	t.Helper()
 	for range 3 {
-		born := a.Born()
+		created := a.Created()
 		_, err := a.DeletePod(t.Context())
 		must(t, err)
-		until(t, a, clustertest.Replaced(born, replicas))
-		if now := a.Born(); now != born+1 {
-			t.Errorf("%d pods were created for one that was deleted", now-born)
+		until(t, a, clustertest.Replaced(created, replicas))
+		if now := a.Created(); now != created+1 {
+			t.Errorf("%d pods were created for one that was deleted", now-created)
 		}
 	}
 }

@@ -28,7 +28,7 @@ func TestMistakes(t *testing.T) {
 	s := here(t)
 	good := s.Kubeconfig(clustertest.Millrace)
 	nowhere := s.kubeconfig(t, "https://"+loopback(t), "")
-	stranger := s.kubeconfig(t, s.Server, "nobody-knows-this-token")
+	stranger := s.kubeconfig(t, s.Server, "unknown-token")
 	file := filepath.Join(t.TempDir(), "file")
 	must(t, os.WriteFile(file, nil, 0o600))
 	settings := filepath.Join(t.TempDir(), "settings.yaml")
@@ -101,7 +101,7 @@ func expectMistake(t *testing.T, binary string, args []string, want string) {
 	}
 }
 
-// kubeconfig writes one of somebody whom the cluster does not know.
+// kubeconfig writes one of a user that the cluster does not know.
 func (s *site) kubeconfig(t *testing.T, server, token string) string {
 	t.Helper()
 	config := api.NewConfig()
@@ -119,7 +119,7 @@ func (s *site) kubeconfig(t *testing.T, server, token string) string {
 }
 
 // dataDirs are data directories with something wrong: one that a process holds, one
-// in which turns are damaged, which nobody could tell again, and one whose streams keep things for 24 hours.
+// in which turns are damaged, which no service could tell again, and one whose streams keep things for 24 hours.
 func (s *site) dataDirs(t *testing.T) (held, damaged, other string) {
 	t.Helper()
 	m := s.run(t, "--mode=off")

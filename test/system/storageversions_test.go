@@ -59,9 +59,9 @@ func TestAPIServersThatAreGone(t *testing.T) {
 	}}, metav1.CreateOptions{})
 	must(t, err)
 	write("example.com.shared", living, "another")
-	write("example.com.nobodys", "nobody")
-	eventually(t, "what nobody has written goes", func() string {
-		_, err := versions.Get(t.Context(), "example.com.nobodys", metav1.GetOptions{})
+	write("example.com.left", "absent")
+	eventually(t, "what no living API server has written goes", func() string {
+		_, err := versions.Get(t.Context(), "example.com.left", metav1.GetOptions{})
 		return gone(err)
 	})
 	sv, err := versions.Get(t.Context(), "example.com.shared", metav1.GetOptions{})

@@ -31,7 +31,7 @@ const signing = "--service-account-private-key-file="
 func TestTokens(t *testing.T) {
 	s := here(t)
 	m := s.apartWith(t, map[string][]string{
-		"watcher": {signing + "/nobody/here/reads/it"}, "reconcilers": {signing + "/nobody/here/reads/it", "-v=10"},
+		"watcher": {signing + "/not/read/here"}, "reconcilers": {signing + "/not/read/here", "-v=10"},
 		"writer": {signing + s.ServiceAccountKeyFile(), "-v=10"},
 	})
 	a := s.arena(t, "tokens")
@@ -50,13 +50,13 @@ func TestTokens(t *testing.T) {
 		tokens = append(tokens, s.filled(t, a.Namespace, "key", account.UID, ""))
 		s.authenticates(t, tokens[0], "system:serviceaccount:"+a.Namespace+":builder", account.UID)
 	})
-	t.Run("what somebody takes out comes back", func(t *testing.T) {
+	t.Run("what a user takes out comes back", func(t *testing.T) {
 		_, err := secrets.Patch(t.Context(), "key", types.MergePatchType, []byte(`{"data":{"token":null,"ca.crt":"eA==","mine":"eQ=="}}`), metav1.PatchOptions{})
 		must(t, err)
 		tokens = append(tokens, s.filled(t, a.Namespace, "key", account.UID, "y"))
 	})
 	t.Run("what is no token is left alone", func(t *testing.T) {
-		put("password", "nobody", corev1.SecretTypeOpaque)
+		put("password", "absent", corev1.SecretTypeOpaque)
 		b := connect(t, m.nats)
 		eventually(t, "the API server says that it is none", func() string {
 			for _, message := range read(t, b, subject.OutcomeStream("serviceaccount-token-controller")) {
@@ -71,9 +71,9 @@ func TestTokens(t *testing.T) {
 			return "it was not asked"
 		})
 	})
-	t.Run("a token of nobody goes", func(t *testing.T) {
-		put("of-nobody", "nobody", corev1.SecretTypeServiceAccountToken)
-		s.secretGoes(t, a.Namespace, "of-nobody")
+	t.Run("a token without an account goes", func(t *testing.T) {
+		put("of-none", "absent", corev1.SecretTypeServiceAccountToken)
+		s.secretGoes(t, a.Namespace, "of-none")
 	})
 	t.Run("an account forgets the token that is gone", func(t *testing.T) {
 		put("second", "builder", corev1.SecretTypeServiceAccountToken)
@@ -94,7 +94,7 @@ func TestTokens(t *testing.T) {
 		must(t, accounts.Delete(t.Context(), "builder", metav1.DeleteOptions{}))
 		s.secretGoes(t, a.Namespace, "key")
 	})
-	t.Run("nobody has told a token", func(t *testing.T) { m.toldNo(t, tokens) })
+	t.Run("no service has told a token", func(t *testing.T) { m.toldNo(t, tokens) })
 	if _, err := secrets.Get(t.Context(), "password", metav1.GetOptions{}); err != nil {
 		t.Errorf("what is no token is gone: %v", err)
 	}
@@ -193,7 +193,7 @@ func (m *apart) holdsNone(t *testing.T, secret [][]byte, config controllers.Conf
 	if looked == 0 {
 		t.Error("no stream has messages: nothing was looked at")
 	}
-	// Logs and files are looked at when nobody writes any more: a bus that runs makes
+	// Logs and files are looked at when no service writes any more: a bus that runs makes
 	// some of its files anew, under other names.
 	for _, name := range serviceNames {
 		m.services[name][0].stop(t)

@@ -160,7 +160,7 @@ func TestTraces(t *testing.T) {
 	t.Run("rolling update", s.playRollingUpdate)
 	t.Run("deletion", s.playDeletion)
 	t.Run("namespace", s.playNamespaceDeletion)
-	t.Run("fan-out", s.playFanOut) // the last: nobody waits until all its Pods are gone
+	t.Run("fan-out", s.playFanOut) // the last: it does not wait until all its Pods are gone
 	t.Logf("%d of at most %d repeats", s.repeats, mostRepeats)
 }
 
@@ -214,8 +214,8 @@ const (
 	sets      = "replicasets_apps"
 )
 
-// runs is what becomes of a Pod that was born: somebody binds it, and somebody
-// else says how it is.
+// runs is what becomes of a Pod that was created: the scheduler binds it, and the kubelet
+// says how it is.
 const runs = `
 millrace-watcher: send EV_pods
   .. millrace-watcher: send EV_pods`
@@ -340,7 +340,7 @@ func (s *traced) playNamespaceDeletion(t *testing.T) {
 	}, nil)
 }
 
-// playFanOut: of the births of 500 Pods, 50 are in the trace of the change that
+// playFanOut: of the creates of 500 Pods, 50 are in the trace of the change that
 // asked for them; each of the others has one of its own, which leads back to it.
 func (s *traced) playFanOut(t *testing.T) {
 	const pods, bound = 500, 50
@@ -355,13 +355,13 @@ func (s *traced) playFanOut(t *testing.T) {
 		turnOf("replicaset-controller", sets), fmt.Sprintf("millrace-writer: %s x%d", postPod, bound))
 	s.tells(t, func(attempt int) []tale {
 		version := s.patch(t, a.Namespace, fmt.Sprintf(`{"spec":{"replicas":%d}}`, attempt*pods))
-		until(t, a, clustertest.Born(attempt*pods))
+		until(t, a, clustertest.Created(attempt*pods))
 		return []tale{{a.Namespace, "deploy/web", version, what}}
 	}, func(told *clustertest.Trace) (missing string) {
-		births, back := map[string]bool{}, map[string]bool{}
+		creates, back := map[string]bool{}, map[string]bool{}
 		for span := range told.All() {
 			if span.Name == postPod {
-				births[commandOf(span)] = true
+				creates[commandOf(span)] = true
 			}
 		}
 		traces, err := jaeger.Find(t.Context(), "millrace-writer", postPod, begun, 10*pods)
@@ -371,8 +371,8 @@ func (s *traced) playFanOut(t *testing.T) {
 				back[commandOf(root)] = true
 			}
 		}
-		if len(births) != bound || len(back) != pods-bound {
-			return fmt.Sprintf("%d births are in it, want %d, and %d others lead back to it, want %d (%s)", len(births), bound, len(back), pods-bound, ask(err))
+		if len(creates) != bound || len(back) != pods-bound {
+			return fmt.Sprintf("%d creates are in it, want %d, and %d others lead back to it, want %d (%s)", len(creates), bound, len(back), pods-bound, ask(err))
 		}
 		return ""
 	})

@@ -48,30 +48,30 @@ func TestTheRecordIsVerified(t *testing.T) {
 	clear(t, b)
 	proven(t, r, key, witness, "--audit-log="+s.audit)
 
-	s.tampered(t, r, a.Born()+b.Born(), file)
+	s.tampered(t, r, a.Created()+b.Created(), file)
 	if out, err := r.ask(t, "verify", key, witness, "--record="+older); err == nil || !strings.Contains(out, "the record went back") {
 		t.Errorf("an older record: %v\n%s", err, out)
 	}
 }
 
 // tampered has the API server's audit log and the record tell different stories, in
-// each of the ways in which they can. births are the pods that were made.
-func (s *site) tampered(t *testing.T, r asker, births int, file func(name, text string) string) {
-	// The log has those of other records, too, under the same ids; and a birth that was
+// each of the ways in which they can. creates are the pods that were made.
+func (s *site) tampered(t *testing.T, r asker, creates int, file func(name, text string) string) {
+	// The log has those of other records, too, under the same ids; and a create that was
 	// asked for once more, of which nothing came.
-	ofBirth := func(line string) bool {
+	ofCreate := func(line string) bool {
 		return strings.Contains(line, `"auditID":"TURN_replicaset-controller.`) && strings.Contains(line, `"verb":"create"`) &&
 			strings.Contains(line, `"namespace":"signed`) && strings.Contains(line, `"code":201`)
 	}
-	eventually(t, "the audit log has the births", func() string {
+	eventually(t, "the audit log has the creates", func() string {
 		found := 0
 		for line := range strings.Lines(s.audited(t)) {
-			if ofBirth(line) {
+			if ofCreate(line) {
 				found++
 			}
 		}
-		if found != births || births < 5 {
-			return fmt.Sprintf("it has %d of %d", found, births)
+		if found != creates || creates < 5 {
+			return fmt.Sprintf("it has %d of %d", found, creates)
 		}
 		return ""
 	})
@@ -89,15 +89,15 @@ func (s *site) tampered(t *testing.T, r asker, births int, file func(name, text 
 			return fmt.Sprintf("%v\n%s", err, out)
 		})
 	}
-	finds("an outcome that tells of a write that was never made", births, "is on record as applied", func(line string) string {
-		if ofBirth(line) {
+	finds("an outcome that tells of a write that was never made", creates, "is on record as applied", func(line string) string {
+		if ofCreate(line) {
 			return ""
 		}
 		return line
 	})
 	forged := regexp.MustCompile(`"auditID":"TURN_replicaset-controller\.\d+`)
-	finds("a write that no outcome tells of", births, "the record has no outcome of it", func(line string) string {
-		if ofBirth(line) {
+	finds("a write that no outcome tells of", creates, "the record has no outcome of it", func(line string) string {
+		if ofCreate(line) {
 			return line + forged.ReplaceAllString(line, `"auditID":"TURN_replicaset-controller.4711`)
 		}
 		return line

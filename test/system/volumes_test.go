@@ -1,6 +1,7 @@
 package system
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -12,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestAPodsOwnVolume: a pod has a claim made for it, which goes with it; one that
-// somebody else has is not taken, and the pod says so.
+// TestAPodsOwnVolume: a pod has a claim made for it, which goes with it; one of
+// another owner is not taken, and the pod says so.
 func TestAPodsOwnVolume(t *testing.T) {
 	s := here(t)
 	s.run(t)
@@ -33,7 +34,7 @@ func TestAPodsOwnVolume(t *testing.T) {
 			return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{VolumeClaimTemplate: template}}}
 		}
 		_, err = pods.Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.PodSpec{
-			Volumes: []corev1.Volume{own("cache"), own("taken")}, Containers: []corev1.Container{{Name: "c", Image: "nobody/runs:it"}},
+			Volumes: []corev1.Volume{own("cache"), own("taken")}, Containers: []corev1.Container{{Name: "c", Image: "none/runs:it"}},
 		}}, metav1.CreateOptions{})
 		return made(err)
 	})
@@ -43,7 +44,7 @@ func TestAPodsOwnVolume(t *testing.T) {
 		eventually(t, "the pod has "+claim, func() string {
 			c, err := claims.Get(t.Context(), claim, metav1.GetOptions{})
 			if err == nil && !metav1.IsControlledBy(c, pod) {
-				return "it is somebody else's"
+				return "it has another owner"
 			}
 			return ask(err)
 		})
@@ -122,6 +123,7 @@ func TestAVolumeThatIsToBeLarger(t *testing.T) {
 	class, grows := "growing", true
 	_, err := classes.Create(t.Context(), &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: "ebs.csi.aws.com", AllowVolumeExpansion: &grows}, metav1.CreateOptions{})
 	must(t, err)
+	t.Cleanup(func() { must(t, classes.Delete(context.WithoutCancel(t.Context()), class, metav1.DeleteOptions{})) })
 	size := func(text string) corev1.ResourceList {
 		return corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(text)}
 	}
@@ -135,9 +137,18 @@ func TestAVolumeThatIsToBeLarger(t *testing.T) {
 		PersistentVolumeSource: corev1.PersistentVolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: "vol-1"}},
 	}}, metav1.CreateOptions{})
 	must(t, err)
-	claim.Status.Phase, claim.Status.Capacity, claim.Status.AccessModes = corev1.ClaimBound, size("1Gi"), modes
-	_, err = claims.UpdateStatus(t.Context(), claim, metav1.UpdateOptions{})
+	t.Cleanup(func() { must(t, volumes.Delete(context.WithoutCancel(t.Context()), "disk", metav1.DeleteOptions{})) })
+	// A patch, since the binder may write the claim at the same time.
+	_, err = claims.Patch(t.Context(), "data", types.MergePatchType, []byte(`{"status":{"phase":"Bound","capacity":{"storage":"1Gi"},"accessModes":["ReadWriteOnce"]}}`), metav1.PatchOptions{}, "status")
 	must(t, err)
+	// A write of the binder in between has the Event said with each try to name the resizer.
+	eventually(t, "the claim is bound", func() string {
+		c, err := claims.Get(t.Context(), "data", metav1.GetOptions{})
+		if err == nil && c.Annotations["pv.kubernetes.io/bind-completed"] == "" {
+			return fmt.Sprintf("it has %v", c.Annotations)
+		}
+		return ask(err)
+	})
 	eventually(t, "the claim can ask for more", func() string {
 		_, err := claims.Patch(t.Context(), "data", types.MergePatchType, []byte(`{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}`), metav1.PatchOptions{})
 		return ask(err)

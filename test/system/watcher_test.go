@@ -156,7 +156,7 @@ func soon(t *testing.T, holds func() bool, what func() string) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("waited in vain: %s", what())
+			t.Fatalf("timed out: %s", what())
 		}
 	}
 }
@@ -548,14 +548,14 @@ func theActiveWatcherDies(w *watched, t *testing.T) {
 	w.remove(t, "inherited")
 	w.has(t, "configmaps", events.Gone, "inherited")
 	took := time.Since(died)
-	if t.Logf("the heir told the next change %v after the death", took.Round(time.Millisecond)); took > 3*promised {
+	if t.Logf("the heir told the next change %v after the end", took.Round(time.Millisecond)); took > 3*promised {
 		t.Errorf("the heir took %v, far more than the %v that are promised on a machine with nothing else to do", took, promised)
 	}
 	if younger.opened.Load() == 0 {
 		t.Error("it was not the heir who told it")
 	}
 	synced(t, heir)
-	t.Logf("every kind was watched %v after the death", time.Since(died).Round(time.Millisecond))
+	t.Logf("every kind was watched %v after the end", time.Since(died).Round(time.Millisecond))
 	if got := countOf(w.log(t, "configmaps"), events.Gap); got != gaps {
 		t.Errorf("taking over left %d gaps", got-gaps)
 	}

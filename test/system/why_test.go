@@ -32,10 +32,10 @@ func TestWhatHappenedAndWhy(t *testing.T) {
 	must(t, err)
 	until(t, a, clustertest.RolledOut("web", first, 4))
 	scaled := time.Now()
-	born := a.Born()
+	pods := a.Created()
 	victim, err := a.DeletePod(t.Context())
 	must(t, err)
-	until(t, a, clustertest.Replaced(born, 4))
+	until(t, a, clustertest.Replaced(pods, 4))
 	must(t, a.SetImage(t.Context(), "web", second))
 	until(t, a, clustertest.RolledOut("web", second, 4))
 
@@ -120,7 +120,7 @@ func (r asker) awaitLook(t *testing.T, object, controller string) {
 func toldHistory(t *testing.T, r asker, victim string) {
 	var h record.History
 	r.json(t, &h, "history", "deploy/web", "--limit=0")
-	if first := h.Versions[0]; first.Event != record.Born || first.By.Manager == "" || len(h.Gaps) > 0 {
+	if first := h.Versions[0]; first.Event != record.Created || first.By.Manager == "" || len(h.Gaps) > 0 {
 		t.Errorf("it begins with %+v, %v", first, h.Gaps)
 	}
 	wanted := map[string]bool{"replicas": false, "image": false} // how the paths end
@@ -137,7 +137,7 @@ func toldHistory(t *testing.T, r asker, victim string) {
 	}
 	for path, found := range wanted {
 		if !found {
-			t.Errorf("nobody changed the %s, as the history has it", path)
+			t.Errorf("no user changed the %s, as the history has it", path)
 		}
 	}
 	if ours == 0 {
@@ -150,8 +150,8 @@ func toldHistory(t *testing.T, r asker, victim string) {
 		}
 		return ""
 	})
-	if born, end := h.Versions[0], h.Versions[len(h.Versions)-1]; born.By.Controller != "replicaset-controller" || end.Event != record.Ended {
-		t.Errorf("the pod began with %+v and ended with %+v", born, end)
+	if created, end := h.Versions[0], h.Versions[len(h.Versions)-1]; created.By.Controller != "replicaset-controller" || end.Event != record.Ended {
+		t.Errorf("the pod began with %+v and ended with %+v", created, end)
 	}
 	text, err := r.ask(t, "history", "deploy/web")
 	if must(t, err); !strings.Contains(text, "~ spec.replicas: 2 -> 4") || strings.Contains(text, "\x1b") {
@@ -283,7 +283,7 @@ func toldEnd(t *testing.T, r asker) {
 	var lags []record.Lag
 	r.json(t, &lags, "lag", "--all")
 	if len(lags) == 0 {
-		t.Error("nobody works on anything")
+		t.Error("no consumer works on anything")
 	}
 	var parked []record.Parked
 	if r.json(t, &parked, "parked"); len(parked) > 0 {
@@ -297,9 +297,9 @@ func toldErrors(t *testing.T, r asker, began time.Time) {
 		"get pods --at=" + stamp(time.Now().Add(time.Hour)):     "is to come",
 		"get pods --at=yesterday":                               "is no moment",
 		"get nonsense":                                          "the record has no kind",
-		"history pod/nobody":                                    "not on record",
+		"history pod/absent":                                    "not on record",
 		"history pod":                                           "write KIND/NAME",
-		"why-not deploy/web --controller=nobody":                "is not in the list of known controllers",
+		"why-not deploy/web --controller=nonsense":              "is not in the list of known controllers",
 		"diff deploy/web":                                       "--from is missing",
 		"get deploy/web":                                        "is gone since",
 		"tail --kind=pods --nats-url=nats://127.0.0.1:1 -o xml": "is none of table, json",

@@ -25,7 +25,7 @@ func TestAJobByHandStopsNoCronJob(t *testing.T) {
 	s.abandon(t, name)
 	crons, jobs := s.kube.BatchV1().CronJobs(name), s.kube.BatchV1().Jobs(name)
 	work := batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
-		RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "c", Image: "nobody/runs:it"}},
+		RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "c", Image: "none/runs:it"}},
 	}}}
 	suspended := true
 	cron, err := crons.Create(t.Context(), &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Name: "backup"}, Spec: batchv1.CronJobSpec{
@@ -82,7 +82,7 @@ func TestClaimsGoWithASetThatNeverGotReady(t *testing.T) {
 	one, labels := int32(1), map[string]string{"app": "web"}
 	_, err = sets.Create(t.Context(), &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: appsv1.StatefulSetSpec{
 		Replicas: &one, ServiceName: "web", Selector: &metav1.LabelSelector{MatchLabels: labels},
-		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "nobody/runs:it"}}}},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "none/runs:it"}}}},
 		VolumeClaimTemplates: []corev1.PersistentVolumeClaim{
 			{ObjectMeta: metav1.ObjectMeta{Name: "old"}, Spec: spec}, {ObjectMeta: metav1.ObjectMeta{Name: "new"}, Spec: spec},
 		},

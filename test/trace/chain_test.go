@@ -137,7 +137,7 @@ const (
 )
 
 // TestADeploymentIsOneTrace from its user's change to its Pods, with ids that
-// whoever knows the version can tell.
+// every reader who knows the version can tell.
 func TestADeploymentIsOneTrace(t *testing.T) {
 	var missing []string
 	for n := range tellings {
@@ -177,7 +177,7 @@ func (w *world) missed() (missed, changes int) {
 
 // story makes a Deployment, and tells what its trace lacks.
 func (w *world) story() (missing []string) {
-	made, err := w.kube.AppsV1().Deployments("default").Create(w.Context(), deployment(3), metav1.CreateOptions{FieldManager: "somebody"})
+	made, err := w.kube.AppsV1().Deployments("default").Create(w.Context(), deployment(3), metav1.CreateOptions{FieldManager: "a-user"})
 	must(w.T, err)
 	id := trace.TraceID("", events.Delta{UID: made.UID, ResourceVersion: made.ResourceVersion})
 	pods := func(which func(tracetest.Span) bool) int {

@@ -278,7 +278,7 @@ func (f *forger) refusals() (refused int) {
 	return refused
 }
 
-// signs gives keys to whoever decides and writes from now on.
+// signs gives keys to the reconcilers and writers from now on.
 func (w *world) signs(from time.Time) {
 	w.Helper()
 	keys, err := sign.ProvideFrom(w.TempDir(), from)
@@ -310,7 +310,7 @@ func TestSigningBeginsOnAnUnsignedHistory(t *testing.T) {
 	w.session(func() {
 		for _, name := range names {
 			w.remove(name)
-			w.eventually("the copy is made anew", func() bool { return w.births(name) == 2 })
+			w.eventually("the copy is made anew", func() bool { return w.creates(name) == 2 })
 		}
 		w.settle("e")
 		for _, name := range names {
@@ -348,7 +348,7 @@ func TestAForgedOutcomeOpensNoFence(t *testing.T) {
 		t.Errorf("a forged outcome opened the fence: there is turn %d behind %d", now, sequence)
 	}
 	defer w.writes()()
-	w.eventually("the copy is made", func() bool { return w.births("a") == 1 })
+	w.eventually("the copy is made", func() bool { return w.creates("a") == 1 })
 	w.eventually("it has an outcome that counts", func() bool { _, last, o := w.last("a"); return o.OK() && o.Turn == last })
 }
 

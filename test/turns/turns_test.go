@@ -13,7 +13,7 @@ import (
 )
 
 // The writers' consumer passes over a turn, as after an acknowledgement floor that
-// has jumped: nobody will ever be handed it. It is noticed and served.
+// has jumped: no writer will ever be handed it. It is noticed and served.
 func TestATurnThatTheConsumerHasSkippedIsServed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -23,7 +23,7 @@ func TestATurnThatTheConsumerHasSkippedIsServed(t *testing.T) {
 	w.eventually("the turn is stored", func() bool { return w.messages(subject.TurnStream(copier)) == 1 })
 	w.skip()
 	stop := w.writes()
-	took := w.eventually("the copy is there", func() bool { return w.births("a") == 1 })
+	took := w.eventually("the copy is there", func() bool { return w.creates("a") == 1 })
 	t.Logf("served after %v", took)
 	w.eventually("the outcome is there", func() bool { return w.messages(subject.OutcomeStream(copier)) == 1 })
 	turn, sequence, outcome := w.last("a")
@@ -99,15 +99,15 @@ func TestLostOutcomesDoNotBlockTheirKeys(t *testing.T) {
 	lose()
 	w.session(func() {
 		w.remove("a")
-		took := w.eventually("the copy of a is made anew", func() bool { return w.births("a") == 2 })
+		took := w.eventually("the copy of a is made anew", func() bool { return w.creates("a") == 2 })
 		t.Logf("a, whose outcome is there, after %v", took)
 		w.remove("b")
-		took = w.eventually("the copy of b is made anew", func() bool { return w.births("b") == 2 })
+		took = w.eventually("the copy of b is made anew", func() bool { return w.creates("b") == 2 })
 		t.Logf("b, whose outcome was lost, after %v", took)
 		w.settle("c")
 	})
 	for name, want := range map[string]int{"a": 2, "b": 2, "c": 1} {
-		if got := w.births(name); got != want {
+		if got := w.creates(name); got != want {
 			t.Errorf("%s was made %d times, want %d", name, got, want)
 		}
 	}
@@ -128,7 +128,7 @@ func TestLostTurnsAreMadeAgainAndServed(t *testing.T) {
 	w.session(func() {
 		w.want("d")
 		w.remove("b")
-		took := w.eventually("both are there", func() bool { return w.births("b") == 2 && w.births("d") == 1 })
+		took := w.eventually("both are there", func() bool { return w.creates("b") == 2 && w.creates("d") == 1 })
 		t.Logf("served after %v", took)
 		for _, name := range []string{"b", "d"} {
 			took := w.eventually("the outcome of "+name+" is its own", func() bool {
@@ -139,37 +139,37 @@ func TestLostTurnsAreMadeAgainAndServed(t *testing.T) {
 		}
 	})
 	for name, want := range map[string]int{"a": 1, "b": 2, "c": 1, "d": 1} {
-		if got := w.births(name); got != want {
+		if got := w.creates(name); got != want {
 			t.Errorf("%s was made %d times, want %d", name, got, want)
 		}
 	}
 }
 
-// The answer to a birth is lost, somebody deletes what was born, and the watcher lags:
-// the API server has nobody of that name, and the record has never heard of anybody.
+// The answer to a create is lost, a user deletes what was created, and the watcher lags:
+// the API server has no object of that name, and the record has never heard of one.
 // It is not made again before the record has been told, and then by a new turn; nor
-// where the record never is, since what was born lived and died in a gap of it.
-func TestABirthThatNobodyWasToldOfIsNotMadeAgain(t *testing.T) {
+// where the record never is, since what was created lived and died in a gap of it.
+func TestACreateThatNoReaderHeardOfIsNotMadeAgain(t *testing.T) {
 	for name, tell := range map[string]func(*world){"it is told late": (*world).speak, "it is never told": (*world).relist} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			bornInVain(t, tell)
+			createdForNothing(t, tell)
 		})
 	}
 }
 
-func bornInVain(t *testing.T, tell func(*world)) {
+func createdForNothing(t *testing.T, tell func(*world)) {
 	w := newWorld(t)
 	w.session(func() {
 		w.settle("a")
 		w.undo("c")
 		w.want("c")
-		w.eventually("the writer has looked again and again", func() bool { return w.asks() >= 7 || w.births("c") > 1 })
-		if n := w.births("c"); n != 1 {
-			t.Errorf("c was made %d times, and nobody knew", n)
+		w.eventually("the writer has looked again and again", func() bool { return w.asks() >= 7 || w.creates("c") > 1 })
+		if n := w.creates("c"); n != 1 {
+			t.Errorf("c was made %d times, and the record did not know", n)
 		}
 		tell(w)
-		w.eventually("the copy of c is made anew", func() bool { return w.births("c") == 2 })
+		w.eventually("the copy of c is made anew", func() bool { return w.creates("c") == 2 })
 		w.settle("d")
 	})
 	w.open()
@@ -182,7 +182,7 @@ func bornInVain(t *testing.T, tell func(*world)) {
 		}
 	}
 	if unsure != 1 || applied != 1 {
-		t.Errorf("of the turns about c %d admit that nobody knows and %d are carried out, want one of each", unsure, applied)
+		t.Errorf("of the turns about c %d admit that it is not known and %d are carried out, want one of each", unsure, applied)
 	}
 	w.close()
 }

@@ -53,7 +53,7 @@ type world struct {
 	version int
 	objects map[string]*corev1.ConfigMap
 	made    map[string]int
-	// undone is the copy whose next birth is not answered, and undone at once by a user.
+	// undone is the copy whose next create is not answered, and undone at once by a user.
 	// From then on nothing is told; held is what would have been.
 	undone string
 	silent bool
@@ -176,7 +176,7 @@ func (w *world) relist() {
 	w.silent, w.held = false, nil
 }
 
-// undo has the next birth of a copy go unanswered, and the copy removed at once; then
+// undo has the next create of a copy go unanswered, and the copy removed at once; then
 // something else changes, and nothing is told of all that.
 func (w *world) undo(name string) {
 	w.mu.Lock()
@@ -212,7 +212,7 @@ func (w *world) want(name string) {
 	w.put("want-" + name)
 }
 
-func (w *world) births(name string) int {
+func (w *world) creates(name string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.made["copy-"+name]
@@ -240,14 +240,14 @@ func (w *world) serve(out http.ResponseWriter, r *http.Request) {
 		w.made[body.Name]++
 		undone := body.Name == w.undone
 		w.silent = w.silent || undone
-		born := w.put(body.Name)
+		created := w.put(body.Name)
 		if undone {
 			w.undone = ""
-			w.drop(born.Name)
+			w.drop(created.Name)
 			w.put("another")
 			panic(http.ErrAbortHandler)
 		}
-		answer(out, http.StatusCreated, born)
+		answer(out, http.StatusCreated, created)
 	case r.Method == http.MethodGet && there:
 		answer(out, http.StatusOK, object)
 	default:

@@ -28,7 +28,7 @@ var views = []struct{ name, query, selector, words string }{
 	{"standing", webURL + "&tab=standing", ".facts", "as many as are wanted"},
 	{"gap", "?ns=shop&kind=pods&name=web-1-1", ".past-item", "Changes may be missing here"},
 	{"health", "?view=health", "main h2", "Who is behind"},
-	{"absent", "?ns=shop&kind=pods&name=nobody", ".trouble", "Not on record"},
+	{"absent", "?ns=shop&kind=pods&name=unknown", ".trouble", "Not on record"},
 	{"before", "?ns=shop&at=2001-01-01T00:00:00Z", ".trouble", "before the record begins"},
 }
 
@@ -135,7 +135,7 @@ func TestEverythingIsReachedByTab(t *testing.T) {
 func TestListsAreMovedThroughByArrows(t *testing.T) {
 	l := visit(t, here(t), 1280, 800, "light", "?ns=shop&show=pods")
 	chosen := `document.getElementById(document.activeElement.getAttribute("aria-activedescendant"))?.innerText.includes("%s")`
-	// Whoever is in the list before its first items come need not enter it again. A
+	// A user in the list before its first items come need not enter it again. A
 	// slow answer may take the list off the page, and the focus with it.
 	l.until(`(document.querySelector("[aria-label=Objects][role=listbox]")?.focus(), ` + fmt.Sprintf(chosen, "web-1-1") + `)`)
 	l.keys(kb.ArrowDown)
@@ -174,7 +174,7 @@ func TestTheSliderShowsANamespaceAsItWas(t *testing.T) {
 		l.Fatal("the second Pod is there only now")
 	}
 	l.says(".command", "--at="+at)
-	// The same is shown to whoever follows the link.
+	// The same is shown to every user who follows the link.
 	l.must(l.Go(l.at0("?ns=shop&at=" + at)))
 	l.says("[aria-label=Objects] .row .name", "web-1-2")
 	l.keys("n")

@@ -58,8 +58,9 @@ const (
 	// forgotten what came meanwhile, without a fault of the server: kube-apiserver keeps the
 	// changes of 75 s at least, and of both watchers one may have been away before.
 	longAway = 30 * time.Second
-	// mostHidden is how many changes of a kind one gap may hide: watchers are away for a
-	// minute at most, and the load makes fewer than three changes of a kind in a second.
+	// longestGap is for how long watchers may be away: one gap may hide so many changes of a
+	// kind as the log told in such a time on the average, or mostHidden where those are fewer.
+	longestGap = time.Minute
 	mostHidden = 180
 	// afterUnread is how long after data were taken away turns may rest on a log that can no
 	// longer be read: those that were decided before. Nothing is decided on a damaged log.
@@ -170,8 +171,8 @@ func confessed(b *books) []Violation {
 		}
 	}
 	for _, at := range slices.Sorted(maps.Keys(b.hiding)) {
-		if n := b.hiding[at]; n > mostHidden {
-			found = append(found, violation(nil, "the gap of %s hides %d changes, more than %d", at, n, mostHidden))
+		if h := b.hiding[at]; h.changes > h.most {
+			found = append(found, violation(nil, "the gap of %s hides %d changes, more than %d", at, h.changes, h.most))
 		}
 	}
 	return found

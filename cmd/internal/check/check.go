@@ -100,7 +100,7 @@ type Object struct {
 // Write is one request of Millrace that changes something, at one stage.
 type Write struct {
 	ID          string // the audit id: the place of the turn, and the command
-	Foreign     bool   // somebody else's
+	Foreign     bool   // not of Millrace
 	User        string // who asked
 	As          string // the impersonated identity
 	Verb        string
@@ -259,7 +259,7 @@ type Figures struct {
 	// Unanswered are the requests of which the audit log does not know whether they
 	// had an effect: their server was killed, or timed out.
 	Unanswered int `json:"unanswered"`
-	// Unsure are the results that say of themselves that nobody knows, and Late
+	// Unsure are the results that say of themselves that they are not known, and Late
 	// those of them whose command was carried out.
 	Unsure int `json:"unsure"`
 	Late   int `json:"late"`
@@ -279,8 +279,8 @@ type Figures struct {
 type books struct {
 	*History
 	turns map[place]*Turn
-	// origins are the turns that were stored again, word for word, because nobody
-	// had them in hand: whatever came of any of them came of the first one. outcomes,
+	// origins are the turns that were stored again, word for word, because no writer
+	// had them in flight: whatever came of any of them came of the first one. outcomes,
 	// stored and open are filed by it.
 	origins  map[place]place
 	outcomes map[place][]*Outcome
@@ -290,7 +290,7 @@ type books struct {
 	stored, open map[command][]*Write
 	// by is who made a revision of an object, as far as it was one of us.
 	by map[edition]*Write
-	// foreign are the revisions that somebody else's delete was answered with.
+	// foreign are the revisions that a delete not of Millrace was answered with.
 	foreign map[edition]bool
 	// lives are the versions of each object, in order.
 	lives map[types.UID][]*Change
@@ -303,9 +303,12 @@ type books struct {
 	// times is when the logs told of each change, and ordered the faults by their beginning.
 	times   map[version]time.Time
 	ordered []Fault
-	// hiding is how many changes each gap hides, by its kind and its end.
-	hiding map[string]int
+	// hiding is what each gap hides, by its kind and its end.
+	hiding map[string]hiding
 }
+
+// hiding is how many changes a gap hides, and how many it may.
+type hiding struct{ changes, most int }
 
 // command is one command of a turn.
 type command struct {
@@ -331,7 +334,7 @@ func open(h *History) *books {
 	b := &books{
 		History: h.cut(), turns: map[place]*Turn{}, origins: map[place]place{}, outcomes: map[place][]*Outcome{},
 		stored: map[command][]*Write{}, open: map[command][]*Write{},
-		by: map[edition]*Write{}, foreign: map[edition]bool{}, lives: map[types.UID][]*Change{}, hiding: map[string]int{},
+		by: map[edition]*Write{}, foreign: map[edition]bool{}, lives: map[types.UID][]*Change{}, hiding: map[string]hiding{},
 		owned: map[types.UID][]types.UID{}, labelled: map[label][]types.UID{}, times: map[version]time.Time{},
 	}
 	h = b.History

@@ -39,16 +39,16 @@ func TestEachRuleBites(t *testing.T) {
 			s.put(Object{Ref: events.Ref{Kind: namespaces, Name: "n"}, UID: "n"})
 		}},
 		{rule: "I2", name: "one pod too many", tell: func(s *story) {
-			s.turn(setter, "t", deed{events.VerbCreate, "r", s.newPod("r", "t")})
+			s.turn(setter, "t", operation{events.VerbCreate, "r", s.newPod("r", "t")})
 		}},
 		{rule: "I2", name: "one replica too many", tell: func(s *story) {
-			s.turn(deployer, "e", deed{events.VerbCreate, "u", s.newSet("u", "e", 2)})
+			s.turn(deployer, "e", operation{events.VerbCreate, "u", s.newSet("u", "e", 2)})
 		}},
 		{rule: "I4", name: "the owner lived", tell: func(s *story) {
-			s.turn(sweeper, "q", deed{events.VerbDelete, "q", s.dying("q")})
+			s.turn(sweeper, "q", operation{events.VerbDelete, "q", s.dying("q")})
 		}},
 		{rule: "I4", name: "the pod was wanted", tell: func(s *story) {
-			s.turn(setter, "t", deed{events.VerbDelete, "q", s.dying("q")})
+			s.turn(setter, "t", operation{events.VerbDelete, "q", s.dying("q")})
 		}},
 		{rule: "I4", name: "by name alone", forge: func(h *History) {
 			lastWrite(h, "TURN_"+sweeper).OnlyUID = ""
@@ -62,7 +62,7 @@ func TestEachRuleBites(t *testing.T) {
 			release := func() int64 {
 				return s.change("q", func(o *Object) { o.Finalizers = append(slices.Clone(o.Finalizers), "more") })
 			}
-			s.turn(sweeper, "q", deed{events.VerbPatch, "q", release})
+			s.turn(sweeper, "q", operation{events.VerbPatch, "q", release})
 			w := *lastWrite(&s.h, "TURN_"+sweeper)
 			w.Revision = release()
 			s.h.Writes = append(s.h.Writes, w)
@@ -87,7 +87,7 @@ func TestEachRuleBites(t *testing.T) {
 		{rule: "I9", name: "twice", forge: func(h *History) {
 			renumber(h, slices.Insert(slices.Clone(h.Logs[pods]), 2, h.Logs[pods][1]))
 		}},
-		{rule: "I9", name: "a death that a relist did not find", forge: func(h *History) {
+		{rule: "I9", name: "a deletion that a relist did not find", forge: func(h *History) {
 			log := slices.Clone(h.Logs[pods])
 			i := slices.IndexFunc(log, func(e Entry) bool { return e.Op == events.Gone })
 			// The log confesses that it may lack the change, and yet has to tell of it.
@@ -116,8 +116,12 @@ func TestEachRuleBites(t *testing.T) {
 		{rule: "I12", name: "let go by the collector, and a user wanted it gone as well", tell: func(s *story) {
 			s.change("e", func(o *Object) { o.Deleting, o.Finalizers = true, []string{metav1.FinalizerDeleteDependents} })
 			wantGone(s, "e", "")
-			s.turn(sweeper, "e", deed{events.VerbPatch, "e", func() int64 { return s.revisionOf("e") }})
+			s.turn(sweeper, "e", operation{events.VerbPatch, "e", func() int64 { return s.revisionOf("e") }})
 			s.remove("e")
+		}},
+		{rule: "I12", name: "before its dependents, by another controller that knew that it waits for them", tell: func(s *story) {
+			s.change("e", func(o *Object) { o.Deleting, o.Finalizers = true, []string{metav1.FinalizerDeleteDependents} })
+			s.turn(deployer, "e", operation{events.VerbDelete, "e", func() int64 { s.remove("e"); return 0 }})
 		}},
 		{rule: "I12", name: "before its dependents, and a user wanted another one gone", tell: func(s *story) {
 			s.change("e", func(o *Object) { o.Deleting, o.Finalizers = true, []string{metav1.FinalizerDeleteDependents} })
@@ -129,7 +133,7 @@ func TestEachRuleBites(t *testing.T) {
 		{rule: "I14", name: "an outcome without a write", forge: func(h *History) { h.Writes = h.Writes[2:] }},
 		{rule: "I14", name: "a write for no turn", forge: func(h *History) { h.Turns = h.Turns[:len(h.Turns)-1] }},
 		{rule: "I14", name: "under another name", forge: func(h *History) { lastWrite(h, "TURN_"+setter).As = "millrace-writer" }},
-		{rule: "I14", name: "a birth that nobody wrote", tell: func(s *story) { s.newPod("r", "t")() }},
+		{rule: "I14", name: "a create without a write", tell: func(s *story) { s.newPod("r", "t")() }},
 		{rule: "I15", name: "the canary sings", forge: func(h *History) { h.Leaks = []string{"a log"} }},
 		{rule: "I17", name: "set aside", forge: func(h *History) {
 			parked := h.Turns[0]
@@ -219,9 +223,9 @@ func TestWhatIsNoViolation(t *testing.T) {
 	}{
 		{name: "decided before it was scaled down", tell: func(s *story) {
 			s.change("e", func(o *Object) { o.Replicas = 2 })
-			s.turn(deployer, "e", deed{events.VerbUpdate, "t", func() int64 { return s.change("t", func(o *Object) { o.Replicas, o.Total = 2, 2 }) }})
-			s.turn(setter, "t", deed{events.VerbCreate, "r", func() int64 {
-				s.change("t", func(o *Object) { o.Replicas = 1 }) // nobody knows of it yet
+			s.turn(deployer, "e", operation{events.VerbUpdate, "t", func() int64 { return s.change("t", func(o *Object) { o.Replicas, o.Total = 2, 2 }) }})
+			s.turn(setter, "t", operation{events.VerbCreate, "r", func() int64 {
+				s.change("t", func(o *Object) { o.Replicas = 1 }) // no replica knows of it yet
 				return s.newPod("r", "t")()
 			}})
 			s.change("t", func(o *Object) { o.Replicas = 2 })
@@ -229,49 +233,59 @@ func TestWhatIsNoViolation(t *testing.T) {
 		}},
 		{name: "deleted as one too many while a user deleted another one", tell: func(s *story) {
 			s.change("e", func(o *Object) { o.Replicas = 2 })
-			s.turn(deployer, "e", deed{events.VerbUpdate, "t", func() int64 { return s.change("t", func(o *Object) { o.Replicas = 2 }) }})
-			s.turn(setter, "t", deed{events.VerbCreate, "r", s.newPod("r", "t")})
+			s.turn(deployer, "e", operation{events.VerbUpdate, "t", func() int64 { return s.change("t", func(o *Object) { o.Replicas = 2 }) }})
+			s.turn(setter, "t", operation{events.VerbCreate, "r", s.newPod("r", "t")})
 			s.change("e", func(o *Object) { o.Replicas = 1 })
-			s.turn(deployer, "e", deed{events.VerbUpdate, "t", func() int64 { return s.change("t", func(o *Object) { o.Replicas = 1 }) }})
-			s.turn(setter, "t", deed{events.VerbDelete, "r", func() int64 { s.dying("q")(); return s.dying("r")() }})
+			s.turn(deployer, "e", operation{events.VerbUpdate, "t", func() int64 { return s.change("t", func(o *Object) { o.Replicas = 1 }) }})
+			s.turn(setter, "t", operation{events.VerbDelete, "r", func() int64 { s.dying("q")(); return s.dying("r")() }})
 			s.remove("q")
 			s.remove("r")
-			s.turn(setter, "t", deed{events.VerbCreate, "v", s.newPod("v", "t")})
+			s.turn(setter, "t", operation{events.VerbCreate, "v", s.newPod("v", "t")})
 		}},
 		{name: "a repeated delete of what is on its way out", forge: func(h *History) {
 			h.Writes = append(h.Writes, *lastWrite(h, "TURN_"+sweeper+".2."))
 		}},
 		{name: "a repeated patch that finds nothing to change", tell: func(s *story) {
-			s.turn(sweeper, "q", deed{events.VerbPatch, "q", func() int64 {
+			s.turn(sweeper, "q", operation{events.VerbPatch, "q", func() int64 {
 				return s.change("q", func(o *Object) { o.Finalizers = []string{"more"} })
 			}})
 			w := *lastWrite(&s.h, "TURN_"+sweeper)
-			w.Revision = s.change("q", func(o *Object) { o.Observed++ }) // somebody else's
+			w.Revision = s.change("q", func(o *Object) { o.Observed++ }) // of another writer
 			s.h.Writes = append(s.h.Writes, w)
 		}},
 		{name: "an owner that goes before a dependent of which the log has not told", tell: func(s *story) {
 			s.change("e", func(o *Object) { o.Deleting, o.Finalizers = true, []string{metav1.FinalizerDeleteDependents} })
-			s.turn(sweeper, "e", deed{events.VerbPatch, "e", func() int64 { return s.revisionOf("e") }})
+			s.turn(sweeper, "e", operation{events.VerbPatch, "e", func() int64 { return s.revisionOf("e") }})
 			s.h.Turns[len(s.h.Turns)-1].Seen[replicaSets] = 1
 			s.remove("e")
-			s.turn(sweeper, "t", deed{events.VerbDelete, "t", func() int64 { s.remove("t"); return 0 }})
-			s.turn(sweeper, "q", deed{events.VerbDelete, "q", s.dying("q")})
+			s.turn(sweeper, "t", operation{events.VerbDelete, "t", func() int64 { s.remove("t"); return 0 }})
+			s.turn(sweeper, "q", operation{events.VerbDelete, "q", s.dying("q")})
 			s.remove("q")
 		}},
 		{name: "an owner that a user no longer has wait for its dependents", tell: func(s *story) {
 			s.change("e", func(o *Object) { o.Deleting, o.Finalizers = true, []string{metav1.FinalizerDeleteDependents} })
 			wantGone(s, "e", "")
 			s.remove("e")
-			s.turn(sweeper, "t", deed{events.VerbDelete, "t", func() int64 { s.remove("t"); return 0 }})
-			s.turn(sweeper, "q", deed{events.VerbDelete, "q", s.dying("q")})
+			s.turn(sweeper, "t", operation{events.VerbDelete, "t", func() int64 { s.remove("t"); return 0 }})
+			s.turn(sweeper, "q", operation{events.VerbDelete, "q", s.dying("q")})
 			s.remove("q")
 		}},
-		{name: "a turn that nobody had in hand and that is said again", tell: func(s *story) { repeat(s, deployer) }},
+		{name: "an owner that another controller of ours deletes before it sees that it waits for its dependents", tell: func(s *story) {
+			s.turn(deployer, "e", operation{events.VerbDelete, "e", func() int64 {
+				s.change("e", func(o *Object) { o.Deleting, o.Finalizers = true, []string{metav1.FinalizerDeleteDependents} })
+				s.remove("e")
+				return 0
+			}})
+			s.turn(sweeper, "t", operation{events.VerbDelete, "t", func() int64 { s.remove("t"); return 0 }})
+			s.turn(sweeper, "q", operation{events.VerbDelete, "q", s.dying("q")})
+			s.remove("q")
+		}},
+		{name: "a turn that no writer had in flight and that is said again", tell: func(s *story) { repeat(s, deployer) }},
 		{name: "a collector comes second", tell: func(s *story) {
 			s.change("e", func(o *Object) { o.Replicas = 0 })
-			s.turn(deployer, "e", deed{events.VerbUpdate, "t", func() int64 { return s.change("t", func(o *Object) { o.Replicas, o.Total = 0, 0 }) }})
-			s.turn(setter, "t", deed{events.VerbDelete, "q", s.dying("q")})
-			s.turn(sweeper, "q", deed{events.VerbDelete, "q", func() int64 { return s.revisionOf("q") }})
+			s.turn(deployer, "e", operation{events.VerbUpdate, "t", func() int64 { return s.change("t", func(o *Object) { o.Replicas, o.Total = 0, 0 }) }})
+			s.turn(setter, "t", operation{events.VerbDelete, "q", s.dying("q")})
+			s.turn(sweeper, "q", operation{events.VerbDelete, "q", func() int64 { return s.revisionOf("q") }})
 			s.remove("q")
 			s.change("e", func(o *Object) { o.Total, o.Updated, o.Available = 0, 0, 0 })
 		}},
@@ -302,11 +316,11 @@ func TestWhatIsNoViolation(t *testing.T) {
 			h.Faults = []Fault{faultAt(diskLost, "bus-1", at)}
 			turnOf(h, setter, 2).Seen[pods] = 1000
 		}},
-		{name: "an outcome that admits that nobody knows", forge: func(h *History) {
+		{name: "an outcome that admits that it is not known", forge: func(h *History) {
 			h.Faults = []Fault{faultAt("half-open", "writer-1>api", h.Turns[0].At)}
 			h.Outcomes[0].Results[0].Status, h.Outcomes[0].Results[0].Unsure = events.Conflict, true
 		}},
-		{name: "a delete of which nobody knows whose it was", forge: func(h *History) {
+		{name: "a delete of which it is not known whose it was", forge: func(h *History) {
 			h.Writes = slices.DeleteFunc(h.Writes, func(w Write) bool { return w.ID == "TURN_"+setter+".2.0" })
 			turnOutcome(h, setter, 2).Results[0].Unsure = true
 			h.Faults = []Fault{faultAt("kill", "kube-apiserver", turnOf(h, setter, 2).At)}

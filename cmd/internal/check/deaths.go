@@ -224,7 +224,7 @@ func owned(b *books) []Violation {
 		if waits(before) && (c.Gone || !waits(o)) {
 			switch left := w.blocking(before.UID); {
 			case left == nil, c.Gone && b.freed(before):
-			case b.blind(before.UID, left):
+			case b.blind(before.UID, left), c.Gone && b.hasty(before):
 				b.unseen++
 			default:
 				add(c, "%v went before its dependent %v", o.Ref, left.Ref)
@@ -276,6 +276,29 @@ func (b *books) freed(owner *Object) bool {
 		}
 	}
 	return asked
+}
+
+// hasty tells whether another controller of ours deleted an owner before it had seen that it
+// waits for its dependents, which ended the wait, as a second delete does. Upstream's
+// controllers do the same; it is counted, and no violation.
+func (b *books) hasty(owner *Object) bool {
+	began := int64(0)
+	for _, c := range b.lives[owner.UID] {
+		if began == 0 && waits(&c.Object) {
+			began = c.Revision
+		}
+	}
+	for c, writes := range b.stored {
+		for _, w := range writes {
+			if w.As == collector || w.Verb != "delete" || w.OnlyUID != owner.UID || w.Revision != 0 {
+				continue
+			}
+			if turn := b.turns[c.place]; turn != nil && b.reached(turn, owner.Ref.Kind) < began {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // blind tells whether the collector let an owner go without having seen a dependent:

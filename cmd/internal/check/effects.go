@@ -35,7 +35,7 @@ func once(b *books) []Violation {
 
 // reowned tells whether a revision changed owners or finalizers, which is what our
 // patches are for. A patch that finds nothing to change is answered with a revision
-// that somebody else made.
+// that another writer made.
 func (b *books) reowned(e edition) bool {
 	life := b.lives[e.uid]
 	i := slices.IndexFunc(life, func(c *Change) bool { return c.Revision == e.revision })
@@ -148,7 +148,7 @@ func (b *books) proven(c command, r events.Result) bool {
 	return false
 }
 
-// unwritten are births that only we can have made, and that nobody made: neither a
+// unwritten are creates that only we can have made, and that no request made: neither a
 // request that was carried out, nor one of which the audit log does not know.
 func (b *books) unwritten() []Violation {
 	asked := map[events.Ref]bool{}
@@ -164,7 +164,7 @@ func (b *books) unwritten() []Violation {
 			continue
 		}
 		if b.by[edition{c.Object.UID, c.Revision}] == nil && !asked[c.Object.Ref] && !b.earlier[c.Object.Ref] {
-			found = append(found, violation(b.evidence(nil, c), "%v was born, and nobody wrote it", c.Object.Ref))
+			found = append(found, violation(b.evidence(nil, c), "%v was created, and no request wrote it", c.Object.Ref))
 		}
 	}
 	return found

@@ -60,8 +60,8 @@ func available(b *books) []Violation {
 // oneAtATime judges what a StatefulSet takes away: a member that is ready only while the
 // others are, those above it at least; and those beyond what is asked for from the end.
 func (b *books) oneAtATime(turn *Turn, e *end) (Violation, bool) {
-	looked := b.reached(turn, pods)
-	was, versions := b.at(e.before.UID, looked), b.between(turn.UID, decidedAt(turn), e.change.Revision)
+	seen := b.view(turn, pods)
+	was, versions := seen.at(e.before.UID), b.between(turn.UID, decidedAt(turn), e.change.Revision)
 	if was == nil || len(versions) == 0 {
 		return Violation{}, false
 	}
@@ -70,7 +70,7 @@ func (b *books) oneAtATime(turn *Turn, e *end) (Violation, bool) {
 		least, ordered = min(least, v.Replicas), ordered && v.Ordered
 	}
 	there := map[int32]*Object{}
-	for _, o := range b.podsAt(turn.UID, looked) {
+	for _, o := range seen.podsOf(turn.UID) {
 		there[o.Index] = o
 	}
 	at := was.Index
@@ -87,7 +87,7 @@ func (b *books) oneAtATime(turn *Turn, e *end) (Violation, bool) {
 		if i == at || !ordered && i < at || o != nil && o.Ready {
 			continue
 		}
-		if o != nil && b.wasReady(o.UID, looked, e.change.Revision) {
+		if o != nil && b.wasReady(o.UID, seen.upTo, e.change.Revision) {
 			continue
 		}
 		return violation(b.evidence(turn, e.change), "%v, which was ready, was taken away while pod %d of %s was not", was.Ref, i, b.name(turn.UID)), true
@@ -98,8 +98,8 @@ func (b *books) oneAtATime(turn *Turn, e *end) (Violation, bool) {
 // fewNodes judges what a DaemonSet takes away: of a pod that is available at most so many
 // nodes may be without one as it allows.
 func (b *books) fewNodes(turn *Turn, e *end) (Violation, bool) {
-	looked := b.reached(turn, pods)
-	was, versions := b.at(e.before.UID, looked), b.between(turn.UID, decidedAt(turn), e.change.Revision)
+	seen := b.view(turn, pods)
+	was, versions := seen.at(e.before.UID), b.between(turn.UID, decidedAt(turn), e.change.Revision)
 	if was == nil || !was.Ready || len(versions) == 0 {
 		return Violation{}, false
 	}
@@ -116,7 +116,7 @@ func (b *books) fewNodes(turn *Turn, e *end) (Violation, bool) {
 			without[b.lives[uid][0].Object.Node] = true
 		}
 	}
-	for _, o := range b.podsAt(turn.UID, looked) {
+	for _, o := range seen.podsOf(turn.UID) {
 		// Those that the same turn took before it count as taken.
 		if o.Ready && o.UID != was.UID && !b.takenBy(turn, o.UID, e.change.Revision) {
 			delete(without, o.Node)
@@ -143,12 +143,12 @@ func (b *books) takenBy(turn *Turn, uid types.UID, before int64) bool {
 // worstFirst: of pods of which there are too many, none that is ready goes while one stays
 // that is not.
 func (b *books) worstFirst(turn *Turn, e *end) (Violation, bool) {
-	looked := b.reached(turn, pods)
-	was := b.at(e.before.UID, looked)
+	seen := b.view(turn, pods)
+	was := seen.at(e.before.UID)
 	if was == nil || !was.Ready {
 		return Violation{}, false
 	}
-	for _, o := range b.podsAt(turn.UID, looked) {
+	for _, o := range seen.podsOf(turn.UID) {
 		now := b.at(o.UID, e.change.Revision)
 		if o.Ready || !o.Active || now == nil || !now.Active {
 			continue
@@ -241,13 +241,13 @@ func (b *books) claimed(before *Object, c *Change) (Violation, bool) {
 	// Where it cannot be known how many pods there should be, failSafe
 	// (pkg/controller/disruption/disruption.go), as ours, lets none go and counts nothing anew.
 	failSafe := o.Allowed == 0 && o.Healthy == before.Healthy
-	looked := b.reached(turn, pods)
-	if looked == 0 || o.App != before.App || failSafe {
+	seen := b.view(turn, pods)
+	if seen.upTo == 0 || o.App != before.App || failSafe {
 		return Violation{}, false
 	}
-	healthy, listed := int32(0), b.listed(turn, pods)
+	healthy := int32(0)
 	for _, uid := range b.labelled[label{o.Ref.Namespace, o.App}] {
-		if p := b.at(uid, max(looked, listed[uid])); p != nil && p.Ready {
+		if p := seen.at(uid); p != nil && p.Ready {
 			healthy++
 		}
 	}

@@ -30,10 +30,25 @@ func logged(b *books) []Violation {
 		found = append(found, j.found...)
 		for end, n := range j.hidden {
 			b.hidden += n
-			b.hiding[fmt.Sprintf("%s up to revision %d", kind, end)] += n
+			b.hiding[fmt.Sprintf("%s up to revision %d", kind, end)] = hiding{n, mayHide(b.Logs[kind])}
 		}
 	}
 	return found
+}
+
+// mayHide is how many changes one gap of a log may hide.
+func mayHide(log []Entry) int {
+	told := 0
+	for _, e := range log {
+		if e.Op == events.Is || e.Op == events.Gone {
+			told++
+		}
+	}
+	if told == 0 {
+		return mostHidden
+	}
+	span := max(log[len(log)-1].At.Sub(log[0].At), longestGap)
+	return max(mostHidden, int(float64(told)*float64(longestGap)/float64(span)))
 }
 
 // version is one change as a log tells of it.
@@ -81,7 +96,7 @@ func (j *logJudge) read() {
 		}
 		switch e.Op {
 		case events.Mark:
-			if !begun { // the first list: nobody asked for what was before it
+			if !begun { // the first list: what was before it was not asked for
 				begun = true
 				j.gaps = append(j.gaps, span{0, e.Revision})
 			}

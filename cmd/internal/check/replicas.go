@@ -10,9 +10,9 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// bounded looks at every birth of a pod, and at every growth of a ReplicaSet. What
+// bounded looks at every create of a pod, and at every growth of a ReplicaSet. What
 // is allowed is what the owner asked for at some time between the version that was
-// decided on and the birth: whoever decides cannot know of later ones.
+// decided on and the create: a reconciler that decides cannot know of later ones.
 func bounded(b *books) []Violation {
 	var found []Violation
 	b.replay(func(w *world, before *Object, c *Change) {
@@ -42,11 +42,11 @@ func (b *books) created(w *world, owner types.UID, c *Change) (Violation, bool) 
 	case daemonSets:
 		return b.daemon(w, owner, c)
 	default:
-		return b.birth(w, owner, c)
+		return b.create(w, owner, c)
 	}
 }
 
-func (b *books) birth(w *world, set types.UID, c *Change) (Violation, bool) {
+func (b *books) create(w *world, set types.UID, c *Change) (Violation, bool) {
 	turn := b.turnOf(edition{c.Object.UID, c.Revision})
 	allowed, versions := int32(0), b.between(set, decidedAt(turn), c.Revision)
 	for _, v := range versions {
@@ -60,7 +60,12 @@ func (b *books) birth(w *world, set types.UID, c *Change) (Violation, bool) {
 		c.Object.Ref, now, b.name(set), allowed), true
 }
 
+// growth judges a ReplicaSet that has become larger. One that is created without pods has not,
+// whatever its Deployment has adopted.
 func (b *books) growth(w *world, deployment types.UID, c *Change) (Violation, bool) {
+	if c.Object.Replicas == 0 {
+		return Violation{}, false
+	}
 	turn := b.turnOf(edition{c.Object.UID, c.Revision})
 	allowed, versions := int32(0), b.between(deployment, decidedAt(turn), c.Revision)
 	for _, v := range versions {

@@ -95,15 +95,15 @@ func (s *story) seen() events.Position {
 	return p
 }
 
-// deed is one command of a turn, and what it does to the storage.
-type deed struct {
+// operation is one command of a turn, and what it does to the storage.
+type operation struct {
 	verb events.Verb
 	uid  types.UID
 	do   func() int64 // gives the revision; 0 for what is gone at once
 }
 
 // turn is a turn about an object, carried out and told.
-func (s *story) turn(controller string, about types.UID, deeds ...deed) {
+func (s *story) turn(controller string, about types.UID, operations ...operation) {
 	s.turns[controller]++
 	key := s.live[about]
 	t := Turn{Sequence: s.turns[controller], At: s.tick(), Turn: events.Turn{
@@ -111,7 +111,7 @@ func (s *story) turn(controller string, about types.UID, deeds ...deed) {
 		Kind: key.Ref.Kind, UID: about, ResourceVersion: fmt.Sprint(s.revisionOf(about)), Seen: s.seen(), Because: "told so",
 	}}
 	o := Outcome{Outcome: events.Outcome{Controller: controller, Key: t.Key, Lane: t.Lane, Turn: t.Sequence}}
-	for i, d := range deeds {
+	for i, d := range operations {
 		ref := s.live[d.uid].Ref
 		w := Write{ID: fmt.Sprintf("TURN_%s.%d.%d", controller, t.Sequence, i), As: identities[controller], Verb: string(d.verb), At: s.tick()}
 		s.h.Writes = append(s.h.Writes, w)
@@ -187,7 +187,7 @@ func (s *story) newPod(uid, owner types.UID) func() int64 {
 	}
 }
 
-// dying is the first half of a pod's death, the second is remove.
+// dying is the first half of a pod's deletion, the second is remove.
 func (s *story) dying(uid types.UID) func() int64 {
 	return func() int64 {
 		return s.change(uid, func(o *Object) { o.Deleting, o.Active = true, false })
@@ -199,20 +199,20 @@ func (s *story) dying(uid types.UID) func() int64 {
 func tale() *story {
 	s := newStory()
 	s.put(Object{Ref: ref(deployments, "d"), UID: "d", Replicas: 2, Surge: 1})
-	s.turn(deployer, "d", deed{events.VerbCreate, "s", s.newSet("s", "d", 2)})
-	s.turn(setter, "s", deed{events.VerbCreate, "p1", s.newPod("p1", "s")}, deed{events.VerbCreate, "p2", s.newPod("p2", "s")})
+	s.turn(deployer, "d", operation{events.VerbCreate, "s", s.newSet("s", "d", 2)})
+	s.turn(setter, "s", operation{events.VerbCreate, "p1", s.newPod("p1", "s")}, operation{events.VerbCreate, "p2", s.newPod("p2", "s")})
 	s.change("d", func(o *Object) { o.Replicas = 1 })
-	s.turn(deployer, "d", deed{events.VerbUpdate, "s", func() int64 { return s.change("s", func(o *Object) { o.Replicas = 1 }) }})
-	s.turn(setter, "s", deed{events.VerbDelete, "p2", s.dying("p2")})
+	s.turn(deployer, "d", operation{events.VerbUpdate, "s", func() int64 { return s.change("s", func(o *Object) { o.Replicas = 1 }) }})
+	s.turn(setter, "s", operation{events.VerbDelete, "p2", s.dying("p2")})
 	s.remove("p2")
 	s.remove("d")
-	s.turn(sweeper, "s", deed{events.VerbDelete, "s", func() int64 { s.remove("s"); return 0 }})
-	s.turn(sweeper, "p1", deed{events.VerbDelete, "p1", s.dying("p1")})
+	s.turn(sweeper, "s", operation{events.VerbDelete, "s", func() int64 { s.remove("s"); return 0 }})
+	s.turn(sweeper, "p1", operation{events.VerbDelete, "p1", s.dying("p1")})
 	s.remove("p1")
 
 	s.put(Object{Ref: ref(deployments, "e"), UID: "e", Replicas: 1, Surge: 1})
-	s.turn(deployer, "e", deed{events.VerbCreate, "t", s.newSet("t", "e", 1)})
-	s.turn(setter, "t", deed{events.VerbCreate, "q", s.newPod("q", "t")})
+	s.turn(deployer, "e", operation{events.VerbCreate, "t", s.newSet("t", "e", 1)})
+	s.turn(setter, "t", operation{events.VerbCreate, "q", s.newPod("q", "t")})
 	s.change("t", func(o *Object) { o.Total = 1 })
 	s.change("e", func(o *Object) { o.Total, o.Updated, o.Available = 1, 1, 1 })
 	return s

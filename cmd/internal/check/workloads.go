@@ -38,19 +38,6 @@ func (b *books) at(uid types.UID, revision int64) *Object {
 	return &life[n-1].Object
 }
 
-// podsAt are the pods that an owner controlled at a revision.
-func (b *books) podsAt(owner types.UID, revision int64) []*Object {
-	var all []*Object
-	for _, uid := range b.owned[owner] {
-		if o := b.at(uid, revision); o != nil && o.Ref.Kind == pods {
-			if c := controllerOf(o); c != nil && c.UID == owner {
-				all = append(all, o)
-			}
-		}
-	}
-	return all
-}
-
 // wasReady tells whether a pod was ready at some time from one revision to another.
 func (b *books) wasReady(uid types.UID, from, to int64) bool {
 	return slices.ContainsFunc(b.between(uid, from, to), func(o *Object) bool { return o.Ready })

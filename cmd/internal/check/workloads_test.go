@@ -21,20 +21,22 @@ func (s *story) owner(kind kinds.Name, uid types.UID, how func(*Object)) {
 
 // makes is a turn that creates a pod, which is ready at once.
 func (s *story) makes(controller string, owner, uid types.UID, how func(*Object)) {
-	s.turn(controller, owner, operation(events.VerbCreate, uid, func() int64 {
+	s.turn(controller, owner, operate(events.VerbCreate, uid, func() int64 {
 		o := Object{Ref: ref(pods, string(uid)), UID: uid, Owners: ownedBy(owner), Active: true, Ready: true, Index: -1}
 		how(&o)
 		return s.put(o)
 	}))
 }
 
-func operation(verb events.Verb, uid types.UID, do func() int64) deed { return deed{verb, uid, do} }
+func operate(verb events.Verb, uid types.UID, do func() int64) operation {
+	return operation{verb, uid, do}
+}
 
 // takes is a turn that deletes pods.
 func (s *story) takes(controller string, owner types.UID, uids ...types.UID) {
-	var all []deed
+	var all []operation
 	for _, uid := range uids {
-		all = append(all, operation(events.VerbDelete, uid, func() int64 {
+		all = append(all, operate(events.VerbDelete, uid, func() int64 {
 			return s.change(uid, func(o *Object) { o.Deleting, o.Active, o.Ready = true, false, false })
 		}))
 	}
@@ -45,6 +47,13 @@ func (s *story) takes(controller string, owner types.UID, uids ...types.UID) {
 }
 
 func (s *story) unready(uid types.UID) { s.change(uid, func(o *Object) { o.Ready = false }) }
+
+// ready has a pod be ready again, which a list tells that has not ended yet.
+func (s *story) ready(uid types.UID) {
+	s.change(uid, func(o *Object) { o.Ready = true })
+	log := s.h.Logs[pods]
+	log[len(log)-1].Sync = true
+}
 
 func member(i int32) func(*Object)        { return func(o *Object) { o.Index = i } }
 func onNode(node string) func(*Object)    { return func(o *Object) { o.Node = node } }
@@ -86,7 +95,7 @@ func working() *story {
 func rolling() *story {
 	s := newStory()
 	s.put(Object{Ref: ref(deployments, "d"), UID: "d", Replicas: 4, Surge: 1, Unavailable: 1})
-	s.turn(deployer, "d", deed{events.VerbCreate, "s", s.newSet("s", "d", 4)})
+	s.turn(deployer, "d", operation{events.VerbCreate, "s", s.newSet("s", "d", 4)})
 	for i := range 4 {
 		s.makes(setter, "s", types.UID(fmt.Sprint("s-", i)), plain)
 	}
@@ -95,7 +104,7 @@ func rolling() *story {
 }
 
 func (s *story) shrinks(to int32) {
-	s.turn(deployer, "d", operation(events.VerbUpdate, "s", func() int64 { return s.change("s", func(o *Object) { o.Replicas = to }) }))
+	s.turn(deployer, "d", operate(events.VerbUpdate, "s", func() int64 { return s.change("s", func(o *Object) { o.Replicas = to }) }))
 }
 
 // guarded has two pods of an app, and a budget of which one must stay.
@@ -109,7 +118,7 @@ func guarded() *story {
 }
 
 func (s *story) says(healthy, desired, allowed int32) {
-	s.turn("budget", "b", operation(events.VerbUpdate, "b", func() int64 {
+	s.turn("budget", "b", operate(events.VerbUpdate, "b", func() int64 {
 		return s.change("b", func(o *Object) { o.Healthy, o.Desired, o.Allowed = healthy, desired, allowed })
 	}))
 }
@@ -123,7 +132,7 @@ func cron(forbids bool) *story {
 }
 
 func (s *story) runs(uid types.UID, moment string) {
-	s.turn("cron", "c", operation(events.VerbCreate, uid, func() int64 {
+	s.turn("cron", "c", operate(events.VerbCreate, uid, func() int64 {
 		return s.put(Object{Ref: ref(jobs, string(uid)), UID: uid, Owners: ownedBy("c"), Replicas: 1, Completions: 1, Moment: moment})
 	}))
 }
@@ -139,7 +148,7 @@ func TestWorkloadRulesBite(t *testing.T) {
 		{"", "a member anew", sets(true), func(s *story) { s.takes("sts", "w", "w-2"); s.makes("sts", "w", "v-2", member(2)) }},
 		{"I2", "an ordinal too many", sets(true), func(s *story) { s.makes("sts", "w", "w-3", member(3)) }},
 		{"", "an ordinal that was asked for when it was decided", sets(true), func(s *story) {
-			s.turn("sts", "w", operation(events.VerbCreate, "w-3", func() int64 {
+			s.turn("sts", "w", operate(events.VerbCreate, "w-3", func() int64 {
 				s.change("w", func(o *Object) { o.Replicas = 4 })
 				return s.put(Object{Ref: ref(pods, "w-3"), UID: "w-3", Owners: ownedBy("w"), Active: true, Index: 3})
 			}))
@@ -166,6 +175,16 @@ func TestWorkloadRulesBite(t *testing.T) {
 		{"I5", "two nodes at once", daemons(), func(s *story) { s.takes("ds", "a", "a-x", "a-y") }},
 		{"I5", "a node while another is without", daemons(), func(s *story) { s.unready("a-x"); s.takes("ds", "a", "a-y") }},
 		{"", "one that is not ready", daemons(), func(s *story) { s.unready("a-x"); s.takes("ds", "a", "a-x") }},
+		{"", "a node while another one is ready again, as a list tells", daemons(), func(s *story) {
+			s.unready("a-x")
+			s.ready("a-x")
+			s.takes("ds", "a", "a-y")
+		}},
+		{"", "a member while another one is ready again, as a list tells", sets(true), func(s *story) {
+			s.unready("w-0")
+			s.ready("w-0")
+			s.takes("sts", "w", "w-2")
+		}},
 
 		{"I2", "more than are parallel", working(), func(s *story) { s.makes("job", "j", "j-3", plain); s.makes("job", "j", "j-4", plain) }},
 		{"", "as many as are parallel", working(), func(s *story) { s.makes("job", "j", "j-3", plain) }},
@@ -191,13 +210,18 @@ func TestWorkloadRulesBite(t *testing.T) {
 
 		{"", "within what may be lacking", rolling(), func(s *story) { s.shrinks(3) }},
 		{"I5", "below what must stay", rolling(), func(s *story) { s.shrinks(2) }},
+		{"", "a new ReplicaSet without pods, while one that was adopted is too much", rolling(), func(s *story) {
+			s.put(Object{Ref: ref(replicaSets, "o"), UID: "o", Replicas: 3})
+			s.turn(deployer, "d", operate(events.VerbPatch, "o", func() int64 { return s.change("o", func(o *Object) { o.Owners = ownedBy("d") }) }))
+			s.turn(deployer, "d", operation{events.VerbCreate, "n", s.newSet("n", "d", 0)})
+		}},
 		{"", "with a status of a larger size", rolling(), func(s *story) {
-			s.turn(deployer, "d", deed{events.VerbCreate, "n", s.newSet("n", "d", 1)})
+			s.turn(deployer, "d", operation{events.VerbCreate, "n", s.newSet("n", "d", 1)})
 			s.change("n", func(o *Object) { o.Available = 2 })
 			s.shrinks(2)
 		}},
 		{"I5", "with a status of its size", rolling(), func(s *story) {
-			s.turn(deployer, "d", deed{events.VerbCreate, "n", s.newSet("n", "d", 1)})
+			s.turn(deployer, "d", operation{events.VerbCreate, "n", s.newSet("n", "d", 1)})
 			s.change("n", func(o *Object) { o.Available = 1 })
 			s.shrinks(1)
 		}},
@@ -265,7 +289,7 @@ func plainStory(*story) {}
 func (s *story) writes(n int) {
 	s.now = s.now.Truncate(time.Minute).Add(time.Minute)
 	for range n {
-		s.turn(setter, "r", operation(events.VerbUpdate, "r", func() int64 { return s.change("r", func(o *Object) { o.Observed++ }) }))
+		s.turn(setter, "r", operate(events.VerbUpdate, "r", func() int64 { return s.change("r", func(o *Object) { o.Observed++ }) }))
 	}
 }
 
@@ -273,9 +297,9 @@ func (s *story) writes(n int) {
 // what they did, and what comes behind is.
 func TestWhatIsJudgedBeginsSince(t *testing.T) {
 	s := tale()
-	s.turn(setter, "t", deed{events.VerbDelete, "q", s.dying("q")}) // which was wanted
+	s.turn(setter, "t", operation{events.VerbDelete, "q", s.dying("q")}) // which was wanted
 	s.remove("q")
-	s.turn(setter, "t", deed{events.VerbCreate, "v", s.newPod("v", "t")})
+	s.turn(setter, "t", operation{events.VerbCreate, "v", s.newPod("v", "t")})
 	h := s.history()
 	if _, found := Judge(h); !slices.ContainsFunc(found, func(v Violation) bool { return v.Rule == "I4" }) {
 		t.Fatalf("nothing is wrong to begin with: %v", found)
@@ -289,7 +313,7 @@ func TestWhatIsJudgedBeginsSince(t *testing.T) {
 		t.Errorf("what a turn of before has created since is judged: %v", found)
 	}
 	h.Since = s.tick()
-	s.turn(setter, "t", deed{events.VerbDelete, "v", s.dying("v")})
+	s.turn(setter, "t", operation{events.VerbDelete, "v", s.dying("v")})
 	s.remove("v")
 	if _, found := Judge(&s.h); !slices.ContainsFunc(found, func(v Violation) bool { return v.Rule == "I4" }) {
 		t.Errorf("what is not past is not judged: %v", found)

@@ -172,6 +172,33 @@ func (b *books) listed(t *Turn, kind kinds.Name) map[types.UID]int64 {
 	return told
 }
 
+// view is what a turn had seen of a kind.
+type view struct {
+	books  *books
+	upTo   int64 // the newest revision of which all was seen; 0: it is not known
+	listed map[types.UID]int64
+}
+
+func (b *books) view(t *Turn, kind kinds.Name) view {
+	return view{b, b.reached(t, kind), b.listed(t, kind)}
+}
+
+// at is an object as it was seen; nil when it was not there.
+func (v view) at(uid types.UID) *Object { return v.books.at(uid, max(v.upTo, v.listed[uid])) }
+
+// podsOf are the pods of an owner, as they were seen.
+func (v view) podsOf(owner types.UID) []*Object {
+	var all []*Object
+	for _, uid := range v.books.owned[owner] {
+		if o := v.at(uid); o != nil && o.Ref.Kind == pods {
+			if c := controllerOf(o); c != nil && c.UID == owner {
+				all = append(all, o)
+			}
+		}
+	}
+	return all
+}
+
 // listing tells whether an entry is of a list, and not its end.
 func listing(e Entry) bool { return e.Sync && e.Op != events.Mark }
 

@@ -2,9 +2,12 @@ package command
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"math"
 	"os"
+	"runtime"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -57,6 +60,8 @@ type tlsOptions struct {
 	certFile, keyFile, certDir string
 	minVersion                 string
 	ciphers                    []string
+	curves                     []int32
+	named                      []cliflag.NamedCertKey
 }
 
 func (o *tlsOptions) add(f *pflag.FlagSet) {
@@ -66,6 +71,9 @@ func (o *tlsOptions) add(f *pflag.FlagSet) {
 	f.StringVar(&o.certDir, "cert-dir", o.certDir, "`directory` of a certificate of the health address without --tls-cert-file, which is made where it is missing: health.crt and health.key")
 	f.StringVar(&o.minVersion, "tls-min-version", o.minVersion, "oldest `version` of TLS that the health address speaks (default VersionTLS12): VersionTLS12 or VersionTLS13")
 	f.StringSliceVar(&o.ciphers, "tls-cipher-suites", o.ciphers, "`cipher` suites of TLS 1.2 that the health address speaks (default Go's): "+strings.Join(cliflag.PreferredTLSCipherNames(), ", "))
+	f.Int32SliceVar(&o.curves, "tls-curve-preferences", o.curves, "`numbers` of the ways to agree on a key that the health address takes, as crypto/tls has them (CurveID), in any order (default Go's)")
+	f.Var(cliflag.NewNamedCertKeyArray(&o.named), "tls-sni-cert-key",
+		"`files` of a certificate and its key for clients that ask for some names, such as a.crt,a.key:a.example,*.b.example; without names those of the certificate. May be given several times")
 }
 
 // alone tells whether HTTPS alone is spoken.
@@ -87,6 +95,15 @@ func (o *tlsOptions) encryption(busCert, busKey string) (e health.Encryption, er
 	}
 	if e.CipherSuites, err = cliflag.TLSCipherSuites(o.ciphers); err != nil {
 		return e, fmt.Errorf("read --tls-cipher-suites: %w", err)
+	}
+	for _, c := range o.curves {
+		if c < 1 || c > math.MaxUint16 {
+			return e, fmt.Errorf("read --tls-curve-preferences: %d is no number of crypto/tls's", c)
+		}
+		e.Curves = append(e.Curves, tls.CurveID(c))
+	}
+	for _, n := range o.named {
+		e.Named = append(e.Named, health.Named{CertFile: n.CertFile, KeyFile: n.KeyFile, Names: n.Names})
 	}
 	switch {
 	case o.certFile != "":
@@ -125,10 +142,13 @@ func (o *tlsOptions) makePair() (certs.Pair, error) {
 
 // healthServer is what serves the health address, with all that the flags say of who may
 // see what there; ctx ends with the process.
-func (o *serviceOptions) healthServer(ctx context.Context, server *health.Server) (*health.Server, error) {
+func (o *serviceOptions) healthServer(ctx context.Context, server *health.Server, secure bool) (*health.Server, error) {
 	encryption, err := o.tls.encryption(o.busCert, o.busKey)
 	if err != nil {
 		return nil, err
+	}
+	if secure {
+		encryption.PlainToo = false
 	}
 	reviewer, err := delegated.Begin(ctx, o.delegated)
 	if err != nil {
@@ -139,7 +159,10 @@ func (o *serviceOptions) healthServer(ctx context.Context, server *health.Server
 		access.Reviewer = reviewer
 	}
 	if o.profiling {
-		server.Profile()
+		if server.Profile(); o.contention {
+			runtime.SetBlockProfileRate(1) // Upstream: k8s.io/controller-manager/app, NewBaseHandler
+		}
 	}
-	return server.Guard(access).Encrypts(encryption), nil
+	o.metrics.apply()
+	return server.Guard(access).Encrypts(encryption).Withholds(o.metrics.disabled).Tells(o.pages()), nil
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// TestNothingConfidentialIsServedUnasked: without flags nobody is served profiles, and
-// everyone only health, as by kube-controller-manager.
+// TestNothingConfidentialIsServedUnasked: without flags no client is served profiles, and
+// each client only health, as by kube-controller-manager.
 func TestNothingConfidentialIsServedUnasked(t *testing.T) {
 	o := newServiceOptions()
 	o.add(pflag.NewFlagSet("", pflag.ContinueOnError))

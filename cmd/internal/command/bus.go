@@ -100,16 +100,23 @@ func (s *syncInterval) String() string {
 // Type is what the help calls the value.
 func (s *syncInterval) Type() string { return "duration" }
 
+// check finds flags that contradict each other.
+func (o *serverOptions) check() error {
+	switch {
+	case o.dataDir == "":
+		return errors.New("--data-dir is empty; name the directory of the streams")
+	case o.cluster.Listen == "" && len(o.cluster.Routes) > 0:
+		return errors.New("--routes without --cluster-listen: name the address on which this server listens for the others")
+	case o.cluster.Listen != "" && (o.name == "" || len(o.cluster.Routes) == 0):
+		return errors.New("--cluster-listen needs a --name of its own for each server, and --routes to the others")
+	}
+	return nil
+}
+
 // start runs the embedded server.
 func (o *serverOptions) start() (*stream.Server, error) {
-	if o.dataDir == "" {
-		return nil, errors.New("--data-dir is empty; name the directory of the streams")
-	}
-	if o.cluster.Listen == "" && len(o.cluster.Routes) > 0 {
-		return nil, errors.New("--routes without --cluster-listen: name the address on which this server listens for the others")
-	}
-	if o.cluster.Listen != "" && (o.name == "" || len(o.cluster.Routes) == 0) {
-		return nil, errors.New("--cluster-listen needs a --name of its own for each server, and --routes to the others")
+	if err := o.check(); err != nil {
+		return nil, err
 	}
 	guests, err := o.guestPassword()
 	if err != nil {
@@ -149,16 +156,11 @@ func (o *serverOptions) guestPassword() (string, error) {
 // open connects to the bus: to server when there is one in this process,
 // otherwise to --nats-url.
 func (o *busOptions) open(ctx context.Context, name string, server *stream.Server) (*stream.Bus, error) {
-	options, err := o.at.Options(name)
+	options, err := o.options(name)
 	if err != nil {
 		return nil, err
 	}
-	options.Server, options.Monitoring, options.Replicas = server, o.monitoring, o.replicas
-	options.Guest = options.Guest || o.guest
-	options.LogAge, options.LogBytes, options.Retention, options.Log = o.maxAge, o.maxBytes, o.retention, logger("bus")
-	if err := o.checkRetention(); err != nil {
-		return nil, err
-	}
+	options.Server, options.Log = server, logger("bus")
 	if server == nil && o.at.URL == "" {
 		return nil, errors.New("no bus: set --nats-url to the address of a NATS server, such as nats://127.0.0.1:4222")
 	}
@@ -171,6 +173,20 @@ func (o *busOptions) open(ctx context.Context, name string, server *stream.Serve
 		return nil, ctx.Err() // told to end while waiting, which is no failure
 	}
 	return b, err
+}
+
+// options are what the flags say of the bus.
+//
+// Errors: a file cannot be read, or too little is to be kept.
+func (o *busOptions) options(name string) (stream.Options, error) {
+	options, err := o.at.Options(name)
+	if err != nil {
+		return options, err
+	}
+	options.Monitoring, options.Replicas = o.monitoring, o.replicas
+	options.Guest = options.Guest || o.guest
+	options.LogAge, options.LogBytes, options.Retention = o.maxAge, o.maxBytes, o.retention
+	return options, o.checkRetention()
 }
 
 // remark is how long NATS may take to answer before that is worth a line.

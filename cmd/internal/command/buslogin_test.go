@@ -12,7 +12,7 @@ import (
 )
 
 // TestEachUserOfTheBusHasHisPassword: a bus with the accounts that were filled in
-// lets in whoever has the login that was written for him, and nobody without; and a second
+// lets in each user with the login that was written for it, and no client without; and a second
 // start changes nothing.
 func TestEachUserOfTheBusHasHisPassword(t *testing.T) {
 	keys, filled := t.TempDir(), t.TempDir()
@@ -51,7 +51,7 @@ func TestEachUserOfTheBusHasHisPassword(t *testing.T) {
 		seen[address] = true
 	}
 	if _, err := stream.Connect(t.Context(), stream.Options{URL: server.URL()}); err == nil {
-		t.Error("whoever gives no name is let in")
+		t.Error("a client without a name is let in")
 	}
 
 	flags := newReconcilers().Flags() // a service takes the file as it is
@@ -67,7 +67,7 @@ func TestLoginsThatMakeNoSense(t *testing.T) {
 	accounts := filepath.Join(deployments, "nats") + "=" + dir
 	for says, o := range map[string]busKeyOptions{
 		"without --bus-accounts": {logins: []string{"reader=" + dir}},
-		"one of the users":       {accounts: accounts, logins: []string{"nobody=" + dir}},
+		"one of the users":       {accounts: accounts, logins: []string{"stranger=" + dir}},
 		"is not USER=DIRECTORY":  {accounts: accounts, logins: []string{dir}},
 		"is one directory":       {accounts: dir},
 		"no such file":           {accounts: t.TempDir() + "=" + dir},
@@ -85,9 +85,9 @@ func TestLoginsThatMakeNoSense(t *testing.T) {
 	}
 }
 
-// TestComposeLetsNobodyInWithoutAName: each of our services in docker-compose.yaml that
+// TestComposeLetsNoClientInWithoutAName: each of our services in docker-compose.yaml that
 // goes to the bus does so with a login, which the service keys makes for it.
-func TestComposeLetsNobodyInWithoutAName(t *testing.T) {
+func TestComposeLetsNoClientInWithoutAName(t *testing.T) {
 	text, file := composeFile(t, "docker-compose.yaml")
 	if strings.Contains(text, "MILLRACE_NATS_URL:") || strings.Contains(text, "--nats-url") {
 		t.Error("a service is given an address that has no login")

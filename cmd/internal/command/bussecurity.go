@@ -73,17 +73,25 @@ func (o *serverOptions) protect(options *stream.ServerOptions) error {
 		klog.Background().Info("The bus is insecure (--insecure-bus): any process that reaches it can order what the writer does", "address", o.listen)
 		return nil
 	}
+	if err := o.exposed(); err != nil || o.accounts != "" {
+		return err
+	}
+	return o.makeUsers(options)
+}
+
+// exposed is an error where the flags let others in who could order writes.
+func (o *serverOptions) exposed() error {
 	switch near := loopback(o.listen); {
+	case o.listen == "" || o.secure.insecure:
+		return nil
 	case !near && o.accounts == "" && o.alone:
 		return fmt.Errorf("--nats-listen=%s is reached from other machines, and without --nats-accounts services have no users of their own: name the accounts (millrace bus secrets makes the passwords), listen on 127.0.0.1, or say --insecure-bus", o.listen)
 	case !near && !o.secure.tls.On():
 		return fmt.Errorf("--nats-listen=%s is reached from other machines, and passwords would cross the network as they are: give --nats-tls-cert-file and --nats-tls-key-file (millrace bus secrets makes them), listen on 127.0.0.1, or say --insecure-bus", o.listen)
-	case o.accounts != "":
-		return nil
-	case o.cluster.Listen != "":
+	case o.accounts == "" && o.cluster.Listen != "":
 		return errors.New("the servers of a cluster need the same users: name --nats-accounts, or say --insecure-bus")
 	}
-	return o.makeUsers(options)
+	return nil
 }
 
 // setPasswords gives the accounts their variables, which NATS looks up in the environment;

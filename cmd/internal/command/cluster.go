@@ -30,7 +30,7 @@ const (
 // Errors: no cluster is named, the kubeconfig is broken, the server cannot be
 // reached, or it refuses the credentials. Each says what to do.
 func (o *clusterOptions) connect(ctx context.Context) (*rest.Config, error) {
-	if err := noticeDeath(); err != nil {
+	if err := noticeDeadConnections(); err != nil {
 		return nil, err
 	}
 	config, err := o.load()
@@ -82,10 +82,10 @@ func reached(ctx context.Context, host string, ask func() error) error {
 	}
 }
 
-// noticeDeath sets the pace at which a connection to the API server that nothing
+// noticeDeadConnections sets the pace at which a connection to the API server that nothing
 // comes through any more is found dead: client-go reads it from the environment,
-// and would take 45 s. Whoever runs us may have set another one.
-func noticeDeath() error {
+// and would take 45 s. The operator may have set another one.
+func noticeDeadConnections() error {
 	for _, name := range []string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS", "HTTP2_PING_TIMEOUT_SECONDS"} {
 		if _, set := os.LookupEnv(name); set {
 			continue
@@ -100,15 +100,14 @@ func noticeDeath() error {
 // load reads the kubeconfig that was named, or $KUBECONFIG, or the pod's
 // service account.
 func (o *clusterOptions) load() (*rest.Config, error) {
-	if o.kubeconfig == "" && os.Getenv(clientcmd.RecommendedConfigPathEnvVar) == "" && o.master == "" {
+	if !o.named() {
 		config, err := rest.InClusterConfig()
 		if errors.Is(err, rest.ErrNotInCluster) {
 			return nil, errors.New("no cluster: set --kubeconfig or KUBECONFIG, run inside a cluster, or use `millrace dev` to start a local one")
 		}
 		return config, err
 	}
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = o.kubeconfig
+	rules := o.rules()
 	overrides := &clientcmd.ConfigOverrides{}
 	overrides.ClusterInfo.Server = o.master
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
@@ -117,3 +116,18 @@ func (o *clusterOptions) load() (*rest.Config, error) {
 	}
 	return config, nil
 }
+
+// named tells whether a cluster is named, and not left to the pod's service account.
+func (o *clusterOptions) named() bool {
+	return o.kubeconfig != "" || os.Getenv(clientcmd.RecommendedConfigPathEnvVar) != "" || o.master != ""
+}
+
+// rules say which files are the kubeconfig.
+func (o *clusterOptions) rules() *clientcmd.ClientConfigLoadingRules {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = o.kubeconfig
+	return rules
+}
+
+// usualKubeconfig is the file that kubectl reads where none is named.
+func usualKubeconfig() string { return clientcmd.RecommendedHomeFile }

@@ -155,7 +155,7 @@ func TestAFailingPartStopsTheProcess(t *testing.T) {
 	})
 }
 
-// TestGraceEnds: a part that does not finish in time holds up nobody.
+// TestGraceEnds: a part that does not finish in time does not hold up the end.
 func TestGraceEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
@@ -180,7 +180,7 @@ func TestDeadConnectionsAreNoticedSoonUnlessToldOtherwise(t *testing.T) {
 	if err := os.Unsetenv(ping); err != nil {
 		t.Fatal(err)
 	}
-	if err := noticeDeath(); err != nil {
+	if err := noticeDeadConnections(); err != nil {
 		t.Fatal(err)
 	}
 	if os.Getenv(idle) != "7" || os.Getenv(ping) != "5" {

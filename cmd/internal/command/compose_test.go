@@ -120,7 +120,7 @@ func TestComposeHoldsFlags(t *testing.T) {
 	}
 }
 
-// TestComposeIsHardened: nobody is root or may become it, and nothing is published
+// TestComposeIsHardened: no container is root or may become it, and nothing is published
 // beyond this machine.
 func TestComposeIsHardened(t *testing.T) {
 	for _, path := range []string{"docker-compose.yaml", "deployments/compose/beside.yaml"} {

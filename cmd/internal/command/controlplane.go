@@ -16,13 +16,13 @@ import (
 	"github.com/millrace/millrace/pkg/events/notary"
 )
 
-// newControlPlane are the commands of a control plane whose programs somebody else
+// newControlPlane are the commands of a control plane whose programs another program
 // starts.
 func newControlPlane() *cobra.Command {
 	group := &cobra.Command{
 		Use: "control-plane", Short: "What a control plane in containers needs besides its programs",
 		Long: `Keys, roles and simulated nodes for a control plane whose programs are started by
-somebody else, such as docker-compose.yaml: for trying out, not for production.`,
+another program, such as docker-compose.yaml: for trying out, not for production.`,
 		Args: cobra.NoArgs,
 	}
 	group.AddCommand(newKeys(), newPrepare(), newKubeconfig(), newBusAddress(), newBusKeys())

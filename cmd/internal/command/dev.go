@@ -45,7 +45,7 @@ their Go modules on first use, and runs everything on them. There is no
 kube-controller-manager. New nodes are not tainted as not ready, so that they are
 free without node-lifecycle-controller, too. Jaeger takes the spans of everything,
 for millrace trace to show; --jaeger=false saves the minutes that building it takes.`,
-		flags: append(o.flags(), dev.add), check: o.ctrl.check,
+		flags: append(o.flags(), dev.add), check: o.check,
 		run: func(ctx context.Context) error { return dev.run(ctx, o) },
 	}.cobra()
 }
@@ -57,7 +57,7 @@ func (o *devOptions) run(ctx context.Context, all *everything) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	cluster, err := localcluster.Start(ctx, localcluster.Options{
-		Dir: o.dir, Keep: true, Nodes: o.nodes, Output: os.Stderr,
+		Dir: o.dir, Keep: true, Nodes: o.nodes, Storage: true, Output: os.Stderr,
 		Tracing: localcluster.Tracing{Jaeger: o.jaeger, Later: true, UsualPorts: true},
 	})
 	if err != nil {
@@ -92,7 +92,7 @@ func (o *devOptions) run(ctx context.Context, all *everything) error {
 	defer behind.Wait() // before the cluster is stopped
 	defer cancel()
 	behind.Go(func() { bring(ctx, os.Stderr, tools) })
-	return all.run(ctx, config)
+	return all.elected(ctx, config)
 }
 
 // tool is a program that a user wants and Millrace does not: it is brought while

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/featuregate"
+	zpages "k8s.io/component-base/zpages/features"
 	"k8s.io/klog/v2"
 
 	"github.com/millrace/millrace/services/reconcilers/kube/gate"
@@ -18,11 +19,13 @@ import (
 // features are the feature gates that were set.
 type features struct{ set map[string]bool }
 
-// kubernetes is the version whose gates these are, kube the component that they may be said
-// to be of.
+// kubernetes is the version whose gates these are, and previous the one before. kube is the
+// component that gates may be said to be of, and ofKube that of a version.
 const (
 	kubernetes = "1.36"
+	previous   = "1.35"
 	kube       = "kube:"
+	ofKube     = "kube="
 )
 
 func (s *features) add(f *pflag.FlagSet) {
@@ -31,10 +34,23 @@ func (s *features) add(f *pflag.FlagSet) {
 			"Set the same as for kube-apiserver. These matter here: "+strings.Join(options(), ", "))
 }
 
+// on tells whether a gate of this process itself is on: one that no controller reads. nil is
+// what has no feature gates, where all are at their defaults.
+func (s *features) on(name string) bool {
+	if s == nil {
+		s = &features{}
+	}
+	all, err := s.gates()
+	return err == nil && all.Enabled(featuregate.Feature(name))
+}
+
+// own are the gates that the process reads and no controller.
+var own = []string{string(zpages.ComponentFlagz), string(zpages.ComponentStatusz)}
+
 // options are the gates that controllers here read, with their stages and defaults.
 func options() (all []string) {
 	for _, g := range gate.Known() {
-		if len(g.Readers) > 0 {
+		if len(g.Readers) > 0 || slices.Contains(own, g.Name) {
 			all = append(all, fmt.Sprintf("%s (%s, default %v)", g.Name, strings.ToLower(string(g.Stage)), g.On))
 		}
 	}
@@ -150,7 +166,7 @@ func (s *features) config() (gate.Set, error) {
 		switch {
 		case len(g.Readers) > 0 && on != g.On:
 			differs[g.Name] = on
-		case len(g.Readers) > 0:
+		case len(g.Readers) > 0, slices.Contains(own, g.Name):
 		case g.Fixed != "" && said && on != g.On:
 			return nil, fmt.Errorf("read --feature-gates: %s cannot be %v here: %s", g.Name, on, g.Fixed)
 		case said, g.Fixed != "" && on != g.On: // of AllAlpha and AllBeta

@@ -23,7 +23,7 @@ func newHealthcheck() *cobra.Command {
 		long: `Asks the service that listens on --health-address, and ends with 0 if it is well. The
 address is read as the service reads it, so that both share a setting.`,
 		flags: []func(*pflag.FlagSet){func(f *pflag.FlagSet) {
-			f.StringVar(&service.healthAddress, "health-address", service.healthAddress, "`address` of the service's /healthz, /livez and /readyz")
+			service.addressOptions.add(f, "`address` of the service's /healthz, /livez and /readyz")
 			service.tls.add(f)
 			f.StringVar(&page, "page", page, "`path` to ask for")
 			f.DurationVar(&patience, "timeout", patience, "how long it may take to answer")
@@ -31,11 +31,15 @@ address is read as the service reads it, so that both share a setting.`,
 		run: func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, patience)
 			defer cancel()
+			address, secure, err := service.address()
+			if err != nil {
+				return err
+			}
 			scheme := "http"
-			if service.tls.alone() {
+			if secure || service.tls.alone() {
 				scheme = "https"
 			}
-			return askHealth(ctx, scheme, service.healthAddress, page)
+			return askHealth(ctx, scheme, address, page)
 		},
 	}.cobra()
 }

@@ -29,6 +29,6 @@ func TestHealthcheckAsks(t *testing.T) {
 	}
 	server.Close()
 	if err := askHealth(t.Context(), "http", "127.0.0.1:"+port, "/readyz"); err == nil {
-		t.Error("nobody listens, and all is said to be well")
+		t.Error("no server listens, and all is said to be well")
 	}
 }

@@ -44,7 +44,7 @@ func boundMemory(ctx context.Context, lookup func(string) (string, bool)) {
 		}
 	}
 	var (
-		e ebb
+		e release
 		f flow
 	)
 	limit, wait := int64(0), measureSoon

@@ -11,7 +11,7 @@ import (
 )
 
 // nodeOptions say when nodes are silent, and how fast the pods of those go that are not
-// ready. There is no --node-monitor-period: nobody goes round.
+// ready. There is no --node-monitor-period: no loop goes round the nodes.
 type nodeOptions struct {
 	grace, startup         time.Duration
 	rate, secondary, badly float32

@@ -77,7 +77,7 @@ func newNotary() *cobra.Command {
 	cmd := program{
 		use: "notary", short: "Sign the record, so that millrace verify finds whatever is changed in it",
 		long: `Follows every log, the turns and the outcomes, and stores signed checkpoints of what
-they hold in a stream of its own. Whoever has the public key finds out with millrace
+they hold in a stream of its own. Any holder of the public key finds out with millrace
 verify what was changed, removed, inserted or reordered. Any number may run with the
 same key. It needs the bus and its key, and nothing of Kubernetes: run it where those
 who run the bus cannot read the key. millrace run does the same with --notary-key.`,
@@ -107,8 +107,8 @@ func newNotaryKeys() *cobra.Command {
 	return &cobra.Command{
 		Use: "keys NAME FILE", Short: "Make the key of a notary in FILE, and its public part in FILE.pub",
 		Long: `Makes a new Ed25519 key. NAME tells people whose it is, such as
-notary.prod.example.com, and is a part of it. FILE is the notary's secret: whoever has
-it can sign a forged record. FILE.pub is for everybody who verifies, and is printed.`,
+notary.prod.example.com, and is a part of it. FILE is the notary's secret: every
+holder of it can sign a forged record. FILE.pub is for all who verify, and is printed.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			private, public, err := notary.Generate(args[0])
@@ -131,7 +131,7 @@ it can sign a forged record. FILE.pub is for everybody who verifies, and is prin
 func create(name, text string, mode os.FileMode) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("%s exists: name another file, or remove it if nobody needs that key any more", name)
+		return fmt.Errorf("%s exists: name another file, or remove it if that key is not needed any more", name)
 	}
 	if err != nil {
 		return fmt.Errorf("write the key: %w", err)

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -47,7 +48,7 @@ type controllerOptions struct {
 	recount time.Duration
 	// patient is true where no volume is detached because its node was not ready for long.
 	patient bool
-	// unused is for how long nobody must have used an old token.
+	// unused is for how long no client must have used an old token.
 	unused time.Duration
 	// dynamic: volumes are asked of provisioners.
 	dynamic     bool
@@ -57,6 +58,8 @@ type controllerOptions struct {
 	ranges      rangeOptions
 	// certificates are signed by whom.
 	certificates certificateOptions
+	// chosen are the controllers that the flags have come to, once that is known.
+	chosen choice
 }
 
 // limit is how many turns of a controller a writer carries out at once, for those
@@ -110,7 +113,7 @@ func (o *controllerOptions) add(f *pflag.FlagSet) {
 		"detach no volume because its node was not ready for six minutes and may still use it; only the taint node.kubernetes.io/out-of-service has it detached then")
 	f.DurationVar(&o.recount, "resource-quota-sync-period", o.recount, "how often what quotas limit is counted again although nothing has gone; 0 or less for never")
 	f.DurationVar(&o.unused, "legacy-service-account-token-clean-up-period", o.unused,
-		"for how long nobody must have used a token that Kubernetes made for a service account before it is declared invalid, and as long again before it is deleted")
+		"for how long no client must have used a token that Kubernetes made for a service account before it is declared invalid, and as long again before it is deleted")
 	f.BoolVar(&o.dynamic, "enable-dynamic-provisioning", o.dynamic, "ask the provisioners of StorageClasses for the volumes of claims")
 	f.StringVar(&o.keyFile, "service-account-private-key-file", o.keyFile,
 		"`file` with the private key, RSA or ECDSA, that signs tokens of service accounts; without it serviceaccount-token-controller is off. Only the writer reads it")
@@ -297,11 +300,17 @@ func defaultDataDir() string {
 
 // serviceOptions are every process's.
 type serviceOptions struct {
-	healthAddress string
-	profiling     bool
-	access        health.Access
-	delegated     delegated.Options
-	tls           tlsOptions
+	addressOptions
+	profiling bool
+	// contention is true where it is profiled, too, for what goroutines wait.
+	contention bool
+	metrics    metricOptions
+	access     health.Access
+	delegated  delegated.Options
+	tls        tlsOptions
+	// ctrl are the controllers of the process, of which /configz tells, and the gates that turn off
+	// pages; nil where there are none.
+	ctrl *controllerOptions
 	// busCert and busKey are the files of the certificate of the bus in this process.
 	busCert, busKey string
 	grace           time.Duration
@@ -309,16 +318,25 @@ type serviceOptions struct {
 }
 
 func newServiceOptions() serviceOptions {
-	return serviceOptions{healthAddress: "127.0.0.1:10260", access: newAccess(), delegated: delegated.Defaults(), grace: 10 * time.Second, tracing: telemetry.NewOptions()}
+	return serviceOptions{addressOptions: newAddressOptions(), access: newAccess(), delegated: delegated.Defaults(), grace: 10 * time.Second, tracing: telemetry.NewOptions()}
 }
 
 func (o *serviceOptions) add(f *pflag.FlagSet) {
-	f.StringVar(&o.healthAddress, "health-address", o.healthAddress, "`address` of /healthz, /livez, /readyz and /metrics; empty serves none")
+	o.addressOptions.add(f, "`address` of /healthz, /livez, /readyz, /metrics, /configz, /flagz and /statusz; empty serves none")
+	o.metrics.add(f)
 	addAccess(f, &o.access)
 	addDelegation(f, &o.delegated)
 	o.tls.add(f)
 	f.BoolVar(&o.profiling, "profiling", o.profiling, "serve /debug/pprof on the health address, to those who may see /metrics")
-	f.DurationVar(&o.grace, "shutdown-timeout", o.grace, "how long to finish what is in hand after SIGTERM")
+	f.BoolVar(&o.contention, "contention-profiling", o.contention, "with --profiling, serve profiles of what goroutines wait for, too")
+	f.DurationVar(&o.grace, "shutdown-timeout", o.grace, "how long to finish what is in flight after SIGTERM")
+	f.DurationVar(&o.grace, "controller-shutdown-timeout", o.grace, "the same as --shutdown-timeout")
+}
+
+// check finds what cannot be meant, before anything is started.
+func (o *serviceOptions) check() error {
+	_, _, err := o.address()
+	return errors.Join(err, o.metrics.check())
 }
 
 // writerOptions are the writer's.
@@ -326,17 +344,23 @@ type writerOptions struct {
 	mode        string
 	impersonate bool
 	maxInFlight int
-	concurrent  concurrency
+	// qps is how many requests of each controller are sent in a second, and burst how many at
+	// once after a pause. There is no limit where qps is less than 0.
+	qps        float32
+	burst      int
+	concurrent concurrency
 }
 
 func newWriterOptions() writerOptions {
-	return writerOptions{mode: "apply", impersonate: true, maxInFlight: 200, concurrent: newConcurrency()}
+	return writerOptions{mode: "apply", impersonate: true, maxInFlight: 200, qps: -1, burst: 30, concurrent: newConcurrency()}
 }
 
 func (o *writerOptions) add(f *pflag.FlagSet) {
 	f.StringVar(&o.mode, "mode", o.mode, "what the writer does with a decision: apply it, dry-run it on the API server, or off")
 	f.BoolVar(&o.impersonate, "use-service-account-credentials", o.impersonate, "write as each controller's own service account in kube-system (by impersonation)")
 	f.IntVar(&o.maxInFlight, "max-requests-in-flight", o.maxInFlight, "requests to the API server at once")
+	f.Float32Var(&o.qps, "kube-api-qps", o.qps, "requests to the API server for each controller in a second; less than 0 is no limit but the API server's own")
+	f.IntVar(&o.burst, "kube-api-burst", o.burst, "with --kube-api-qps, how many of them may follow each other at once")
 	o.concurrent.add(f)
 }
 
@@ -344,10 +368,16 @@ func (o *writerOptions) add(f *pflag.FlagSet) {
 func (o *writerOptions) check() error {
 	switch m := writer.Mode(o.mode); m {
 	case writer.Apply, writer.DryRun, writer.Off:
-		return nil
 	default:
 		return fmt.Errorf("read --mode: %q is not %s, %s or %s", m, writer.Apply, writer.DryRun, writer.Off)
 	}
+	switch {
+	case o.qps == 0:
+		return errors.New("read --kube-api-qps: with 0 nothing would be written; leave it out, or take a number below 0, for no limit")
+	case o.qps > 0 && o.burst < 1:
+		return fmt.Errorf("read --kube-api-burst: with %d nothing would be written", o.burst)
+	}
+	return nil
 }
 
 func (c concurrency) add(f *pflag.FlagSet) {

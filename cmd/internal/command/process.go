@@ -32,7 +32,7 @@ type part struct {
 
 // run runs parts until the context ends or one of them fails, and serves their
 // health and metrics. Parts are stopped in the order in which they are given,
-// each after the one before it has finished what it had in hand.
+// each after the one before it has finished what it had in flight.
 func (o *serviceOptions) run(ctx context.Context, parts []part) error {
 	log := klog.FromContext(ctx)
 	registry := prometheus.NewRegistry()
@@ -59,21 +59,11 @@ func (o *serviceOptions) run(ctx context.Context, parts []part) error {
 	stopping, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	go boundMemory(stopping, os.LookupEnv)
-	if o.healthAddress != "" {
-		server, err := o.healthServer(stopping, health.New(live, ready, registry).Notes(notes))
-		if err != nil {
-			return err
-		}
-		for _, p := range parts {
-			server.Serves(p.pages).Admits(p.logins)
-		}
-		server.Serves(keysPages(parts))
-		go func() {
-			if err := server.Serve(context.WithoutCancel(ctx), o.healthAddress); err != nil {
-				stop(err)
-			}
-		}()
+	over, err := o.serve(stopping, health.New(live, ready, registry).Notes(notes), parts, stop)
+	if err != nil {
+		return err
 	}
+	defer over()
 	started := make([]*running, 0, len(parts))
 	for _, p := range parts {
 		started = append(started, p.start(ctx, stop))
@@ -88,6 +78,31 @@ func (o *serviceOptions) run(ctx context.Context, parts []part) error {
 		return cause
 	}
 	return nil
+}
+
+// serve serves the health and metrics of parts until over is called, also while they stop. What
+// goes wrong with it stops the process.
+func (o *serviceOptions) serve(ctx context.Context, server *health.Server, parts []part, fail context.CancelCauseFunc) (over func(), err error) {
+	address, secure, err := o.address()
+	if err != nil || address == "" {
+		return func() {}, err
+	}
+	if server, err = o.healthServer(ctx, server, secure); err != nil {
+		return nil, err
+	}
+	for _, p := range parts {
+		server.Serves(p.pages).Admits(p.logins)
+	}
+	server.Serves(keysPages(parts))
+	serving, end := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := server.Serve(serving, address); err != nil {
+			fail(err)
+		}
+	}()
+	return func() { end(); <-ended }, nil
 }
 
 // running is a part that has been started.
@@ -121,6 +136,6 @@ func (r *running) stop(log klog.Logger, patience time.Duration) {
 	select {
 	case <-r.done:
 	case <-time.After(max(patience, 0)):
-		log.Info("Not finished in time; what it had in hand will be delivered again", "service", r.name)
+		log.Info("Not finished in time; what it had in flight will be delivered again", "service", r.name)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/millrace/millrace/cmd/internal/election"
 	"github.com/millrace/millrace/cmd/internal/rights"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/controllers"
@@ -31,12 +32,12 @@ type rbacOptions struct {
 
 // The parts of the roles, and the ways to impersonate.
 const (
-	ofWatcher, ofWriter, ofTokens, ofMetrics = "watcher", "writer", "tokens", "metrics"
-	constrained, classic                     = "constrained", "classic"
+	ofWatcher, ofWriter, ofTokens, ofMetrics, ofLeader = "watcher", "writer", "tokens", "metrics", "leader"
+	constrained, classic                               = "constrained", "classic"
 )
 
 func (o *rbacOptions) add(f *pflag.FlagSet) {
-	f.StringSliceVar(&o.of, "of", []string{ofWatcher, ofWriter, ofMetrics}, "`parts` that are printed: the roles of the watcher and of the writer; metrics, by which the service accounts of these ask the API server who may see theirs; and tokens, the role of the controller that makes tokens, which Kubernetes does not have")
+	f.StringSliceVar(&o.of, "of", []string{ofWatcher, ofWriter, ofMetrics}, "`parts` that are printed: the roles of the watcher and of the writer; metrics, by which the service accounts of these ask the API server who may see theirs; tokens, the role of the controller that makes tokens, which Kubernetes does not have; and leader, by which the same accounts hold the Lease of --leader-elect")
 	f.StringSliceVar(&o.controllers, "controllers", []string{"*", "-serviceaccount-token-controller"}, "controllers that run, as the services' flag of that name")
 	f.StringSliceVar(&o.custom, "custom-kinds", []string{rights.Any}, "`kinds` that Kubernetes does not have itself, such as widgets.example.com, where a controller reads every kind; '*' is all of them, and takes a \"*\" in the role")
 	f.StringVar(&o.impersonation, "impersonation", constrained, "how the writer impersonates: constrained, from Kubernetes 1.36, or classic")
@@ -51,8 +52,8 @@ func (o *rbacOptions) add(f *pflag.FlagSet) {
 // check finds what cannot be meant.
 func (o *rbacOptions) check() error {
 	for _, part := range o.of {
-		if !slices.Contains([]string{ofWatcher, ofWriter, ofTokens, ofMetrics}, part) {
-			return fmt.Errorf("read --of: %q is not %s, %s, %s or %s", part, ofWatcher, ofWriter, ofTokens, ofMetrics)
+		if !slices.Contains([]string{ofWatcher, ofWriter, ofTokens, ofMetrics, ofLeader}, part) {
+			return fmt.Errorf("read --of: %q is not %s, %s, %s, %s or %s", part, ofWatcher, ofWriter, ofTokens, ofMetrics, ofLeader)
 		}
 	}
 	if o.impersonation != constrained && o.impersonation != classic {
@@ -139,6 +140,10 @@ func (o *rbacOptions) yaml() ([]byte, error) {
 	}
 	if slices.Contains(o.of, ofMetrics) && len(scraped) > 0 {
 		m.Delegator(first+"-delegator", scraped...)
+	}
+	if slices.Contains(o.of, ofLeader) && len(scraped) > 0 {
+		lease := election.Defaults()
+		m.Leader(first+"-leader", lease.LeaseNamespace, lease.LeaseName, scraped...)
 	}
 	return m.YAML()
 }

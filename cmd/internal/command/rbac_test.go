@@ -66,7 +66,7 @@ func printed(t *testing.T, arguments ...string) []byte {
 
 func TestRBACRefusesWhatCannotBeMeant(t *testing.T) {
 	for _, c := range []struct{ argument, says string }{
-		{"--of=reconcilers", `"reconcilers" is not watcher, writer, tokens or metrics`},
+		{"--of=reconcilers", `"reconcilers" is not watcher, writer, tokens, metrics or leader`},
 		{"--impersonation=modern", `"modern" is not constrained or classic`},
 		{"--watchers=3", "3 is not 1 or 2"},
 		{"--user=millrace", "set --watchers=1"},
@@ -161,5 +161,18 @@ func TestSplitWritersShareOutTheControllers(t *testing.T) {
 		if name := c.Describe().Name; writers[name] == "" {
 			t.Errorf("%s has no writer", name)
 		}
+	}
+}
+
+// TestALeaderMayHoldItsLease, and no other Lease: what RBAC can bound by a name is bound.
+func TestALeaderMayHoldItsLease(t *testing.T) {
+	text := string(printed(t, "--of=watcher,leader", "--watchers=1", "--user=millrace"))
+	for _, want := range []string{"kind: Role\n", "namespace: kube-system\n", "resourceNames:\n  - kube-controller-manager\n  resources:\n  - leases\n  verbs:\n  - get\n  - update\n", "kind: User\n  name: millrace\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the roles of a leader have no %q:\n%s", want, text)
+		}
+	}
+	if without := string(printed(t, "--watchers=1", "--user=millrace")); strings.Contains(without, "\n  - update\n") || strings.Contains(without, "name: millrace-watcher-leader") {
+		t.Errorf("a Lease is held unasked:\n%s", without)
 	}
 }

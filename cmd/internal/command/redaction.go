@@ -97,9 +97,9 @@ func (r *redaction) remark(ctx context.Context, chosen []reconcile.Any) {
 	if len(r.rules.Of(kinds.Pods.Name)) == 0 {
 		return
 	}
-	birth := events.Command{Verb: events.VerbCreate, Kind: kinds.Pods.Name}
+	create := events.Command{Verb: events.VerbCreate, Kind: kinds.Pods.Name}
 	for _, c := range chosen {
-		if d := c.Describe(); d.Writes.Allows(birth) {
+		if d := c.Describe(); d.Writes.Allows(create) {
 			klog.FromContext(ctx).Info("What is hidden of pods is still told in the templates that this controller makes pods from, and in its turns; keep it in Secrets instead",
 				"controller", d.Name)
 		}

@@ -93,7 +93,7 @@ in the file given by --config; the command line wins, then the environment.`,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(unknownFlag)
-	root.AddCommand(newRun(), newDev(), newBus(), newControlPlane(), newHealthcheck(), newNotary(), newRBAC(), newSigningKeys(), newProvisioner())
+	root.AddCommand(newRun(), newDev(), newBus(), newControlPlane(), newHealthcheck(), newNotary(), newRBAC(), newSigningKeys(), newProvisioner(), newDoctor())
 	root.AddCommand(newServices()...)
 	root.AddCommand(newTrace(), newUI())
 	root.AddCommand(reader.Commands(Version)...)
@@ -115,7 +115,7 @@ func (p program) cobra() *cobra.Command {
 	logging := logsapi.NewLoggingConfiguration()
 	file := ""
 	cmd := &cobra.Command{
-		Use: p.use, Aliases: p.aliases, Short: p.short, Long: p.long, Args: cobra.NoArgs,
+		Use: p.use, Aliases: p.aliases, Short: p.short, Long: p.long, Args: cobra.NoArgs, Version: Version,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := settings.Fill(cmd.Flags(), file, os.LookupEnv); err != nil {
 				return err

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/millrace/millrace/cmd/internal/election"
 	"github.com/millrace/millrace/pkg/events/stream"
 )
 
@@ -24,18 +25,28 @@ type everything struct {
 	write   writerOptions
 	notary  notaryOptions
 	signing signingDir
+	// election says whether one of several acts that have a bus each.
+	election election.Options
 }
 
 func newEverything() *everything {
-	return &everything{
+	o := &everything{
 		ctrl: newControllerOptions(), bus: newBusOptions(), server: newServerOptions(),
 		service: newServiceOptions(), write: newWriterOptions(),
-		notary: newNotaryOptions(),
+		notary: newNotaryOptions(), election: election.Defaults(),
 	}
+	o.service.ctrl = &o.ctrl
+	return o
+}
+
+// check finds what cannot be meant, before anything is started.
+func (o *everything) check() error {
+	return errors.Join(o.ctrl.check(), o.service.check(), o.write.check(), o.election.Check())
 }
 
 func (o *everything) flags() []func(*pflag.FlagSet) {
-	return []func(*pflag.FlagSet){o.ctrl.add, o.bus.add, o.server.add, o.service.add, o.service.tracing.Add, o.watch.add, o.write.add, o.notary.add, o.signing.add}
+	return []func(*pflag.FlagSet){o.ctrl.add, o.bus.add, o.server.add, o.service.add, o.service.tracing.Add, o.watch.add, o.write.add, o.notary.add, o.signing.add,
+		func(f *pflag.FlagSet) { addElection(f, &o.election) }}
 }
 
 // newRun is the command of everything in one process.
@@ -48,13 +59,13 @@ server with a file store, or on the server that --nats-url names. The controller
 that it runs must be off in kube-controller-manager: start that with
 --controllers=*,-deployment-controller,... for each of them. Those that --shadow names
 stay on there: here they only look on, and are compared with it.`,
-		flags: append(o.flags(), o.cluster.add), check: o.ctrl.check,
+		flags: append(o.flags(), o.cluster.add), check: o.check,
 		run: func(ctx context.Context) error {
 			config, err := o.cluster.connect(ctx)
 			if err != nil {
 				return err
 			}
-			return o.run(ctx, config)
+			return o.elected(ctx, config)
 		},
 	}.cobra()
 }
@@ -65,7 +76,7 @@ func (o *everything) run(ctx context.Context, config *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(o.write.check(), o.watch.check(chosen.all()), o.bus.checkRetention()); err != nil {
+	if err := errors.Join(o.watch.check(chosen.all()), o.bus.checkRetention()); err != nil {
 		return err
 	}
 	spans, err := o.service.tracing.Start(ctx, Version)
@@ -116,7 +127,13 @@ func (o *everything) run(ctx context.Context, config *rest.Config) error {
 		return err
 	}
 	announce(ctx, chosen)
-	return o.service.run(ctx, slices.Concat(deciding, writing, []part{watching}, signing, []part{provisionerPart(b), auditPart(b)}, storePart(server, b, o.server.store), tracingPart(spans)))
+	return o.service.run(ctx, slices.Concat(deciding, writing, []part{watching}, signing, []part{provisionerPart(b), auditPart(b), o.checking(config, b, chosen)}, storePart(server, b, o.server.store), tracingPart(spans)))
+}
+
+// checking makes the checks of all services at their start.
+func (o *everything) checking(config *rest.Config, b *stream.Bus, chosen choice) part {
+	asked := &doctorOptions{everything: o}
+	return doctorPart(atStart(config, asked.needed(chosen), o.election.Elect && o.bus.at.URL == "", b, &o.bus, chosen))
 }
 
 // announce says which controllers are about to start.

@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -10,6 +11,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/millrace/millrace/cmd/internal/doctor"
+	"github.com/millrace/millrace/cmd/internal/election"
 	"github.com/millrace/millrace/cmd/internal/telemetry"
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
@@ -32,6 +35,7 @@ func newServices() []*cobra.Command {
 func newWatcher() *cobra.Command {
 	s, watch := newLone(), watcherOptions{}
 	s.connects = true
+	s.needed = func(chosen choice, _ bool) doctor.Needed { return watch.needed(chosen, nil) }
 	return s.cobra(program{
 		use: "watcher", short: "Turn list/watch deltas of the API server into streams",
 		long: `Watches every kind that the controllers need and appends what it sees to the kind's
@@ -74,12 +78,13 @@ Any number may run, all of them active: they share out the controllers.`,
 func newWriter() *cobra.Command {
 	s, write, keys := newLone(), newWriterOptions(), signingOptions{own: "outcome", theirs: "turn"}
 	s.connects = true
+	s.needed = func(chosen choice, constrains bool) doctor.Needed { return write.needed(chosen, nil, constrains) }
 	return s.cobra(program{
 		use: "writer", short: "Apply: from turns to API requests",
 		long: `Carries out the turns of the controllers with each controller's own identity, and
 publishes what became of every command. Any number may run, all of them active: they
 share out the controllers.`,
-		flags: []func(*pflag.FlagSet){s.cluster.add, write.add, keys.add},
+		flags: []func(*pflag.FlagSet){s.cluster.add, write.add, keys.add}, check: write.check,
 		run: func(ctx context.Context) error {
 			return s.run(ctx, "writer", func(b *stream.Bus, chosen choice, tracer *trace.Tracer) ([]part, error) {
 				if len(chosen.acting) == 0 {
@@ -109,18 +114,30 @@ type lone struct {
 	ctrl    controllerOptions
 	at      busOptions
 	service serviceOptions
-	// connects is true for those.
+	// connects is true for those, and needed are the rights that they need.
 	connects bool
+	needed   func(chosen choice, constrains bool) doctor.Needed
+	// election has no effect: the services of one kind share out the work.
+	election election.Options
 }
 
 func newLone() *lone {
-	return &lone{ctrl: newControllerOptions(), at: newBusOptions(), service: newServiceOptions()}
+	s := &lone{ctrl: newControllerOptions(), at: newBusOptions(), service: newServiceOptions(), election: election.Defaults()}
+	s.service.ctrl = &s.ctrl
+	return s
 }
 
 // cobra adds the flags that every service has.
 func (s *lone) cobra(p program) *cobra.Command {
-	p.flags = append(p.flags, s.ctrl.add, s.at.add, s.service.add, s.service.tracing.Add)
-	p.check = s.ctrl.check
+	p.flags = append(p.flags, s.ctrl.add, s.at.add, s.service.add, s.service.tracing.Add, func(f *pflag.FlagSet) { addElection(f, &s.election) })
+	check := p.check
+	p.check = func() error {
+		all := errors.Join(s.ctrl.check(), s.service.check(), s.election.Check())
+		if check != nil {
+			all = errors.Join(all, check())
+		}
+		return all
+	}
 	return p.cobra()
 }
 
@@ -146,7 +163,22 @@ func (s *lone) run(ctx context.Context, name string, build func(*stream.Bus, cho
 	if err != nil {
 		return err
 	}
-	return s.service.run(ctx, slices.Concat(parts, []part{auditPart(b)}, tracingPart(spans)))
+	return s.service.run(ctx, slices.Concat(parts, []part{auditPart(b), s.checking(b, chosen)}, tracingPart(spans)))
+}
+
+// checking makes the checks of the service at its start. Which kinds the roles name that
+// Kubernetes does not have itself is not known here: their rights are not checked.
+func (s *lone) checking(b *stream.Bus, chosen choice) part {
+	var config *rest.Config
+	var needed func(bool) []doctor.Needed
+	if s.connects {
+		if loaded, err := s.cluster.load(); err == nil {
+			config = loaded
+			config.UserAgent = "millrace/" + Version
+			needed = func(constrains bool) []doctor.Needed { return []doctor.Needed{s.needed(chosen, constrains)} }
+		}
+	}
+	return doctorPart(atStart(config, needed, false, b, &s.at, chosen))
 }
 
 // choose gives the controllers of the process. What has no cluster as yet says so when
@@ -169,20 +201,36 @@ func (o *controllerOptions) chooseFor(config *rest.Config) (choice, error) {
 }
 
 // choose gives the controllers that the flags ask for, and says which are off because
-// a flag is not set.
+// a flag is not set, and which only a cloud-controller-manager runs.
+//
+// Upstream: cmd/kube-controller-manager/app, BuildController, for the words of the latter.
 func (o *controllerOptions) choose() (choice, error) {
-	config, err := o.config()
+	chosen, lacking, err := o.pick()
 	if err != nil {
 		return choice{}, err
 	}
-	chosen, err := controllers.Select(o.selection(), config)
-	if err != nil {
-		return choice{}, fmt.Errorf("read --controllers: %w", err)
-	}
-	for _, e := range controllers.Lacking(o.selection(), config) {
+	for _, e := range lacking {
 		klog.Background().Info("Controller is off because a flag is not set", "controller", e.Name, "flag", "--"+e.Needs)
 	}
-	return o.divide(chosen, config)
+	for _, e := range controllers.Skipped(o.selection()) {
+		klog.Background().Info("Skipping a cloud provider controller", "controller", e.Name)
+	}
+	o.chosen = chosen
+	return o.chosen, nil
+}
+
+// pick is choose, in silence. lacking are those that are off because a flag is not set.
+func (o *controllerOptions) pick() (chosen choice, lacking []controllers.Entry, err error) {
+	config, err := o.config()
+	if err != nil {
+		return choice{}, nil, err
+	}
+	all, err := controllers.Select(o.selection(), config)
+	if err != nil {
+		return choice{}, nil, fmt.Errorf("read --controllers: %w", err)
+	}
+	chosen, err = o.divide(all, config)
+	return chosen, controllers.Lacking(o.selection(), config), err
 }
 
 // one is the only part of a service, if it could be made.
@@ -227,7 +275,7 @@ func reconcilersParts(b *stream.Bus, chosen choice, signatures shell.Signatures,
 func (o *writerOptions) part(config *rest.Config, b bus.Bus, chosen []reconcile.Any, with secrets, keys signed, tracer *trace.Tracer) (part, error) {
 	service, err := writer.New(writer.Config{
 		REST: config, Bus: b, Controllers: profiles(chosen), Mode: writer.Mode(o.mode),
-		Impersonate: o.impersonate, MaxInFlight: o.maxInFlight, Concurrent: o.concurrent.byName(),
+		Impersonate: o.impersonate, MaxInFlight: o.maxInFlight, QPS: o.qps, Burst: o.burst, Concurrent: o.concurrent.byName(),
 		Mint: with.tokens, Authority: with.certificates, Types: typecheck.Check, Trace: tracer,
 		Turns: keys.theirs, Sign: keys.signer, Outcomes: keys.kin,
 	})
@@ -256,7 +304,7 @@ func writingKey(s *writer.Service, chosen []reconcile.Any) keyTeller {
 	}
 }
 
-// tracingPart is the export of spans, which stops after whoever makes them.
+// tracingPart is the export of spans, which stops after the services that make them.
 func tracingPart(t *telemetry.Telemetry) []part {
 	if t == nil {
 		return nil

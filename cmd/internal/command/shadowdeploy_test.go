@@ -18,8 +18,8 @@ import (
 )
 
 // TestTheShadowReadsAndNothingElse holds the role of deployments/kubernetes-shadow to the
-// controllers that look on: the watcher lists and watches what they read, and nobody may
-// do anything else.
+// controllers that look on: the watcher lists and watches what they read, and no account
+// may do anything else.
 func TestTheShadowReadsAndNothingElse(t *testing.T) {
 	all := manifests(t, "kubernetes-shadow")
 	var want, got []string

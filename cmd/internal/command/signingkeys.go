@@ -87,7 +87,7 @@ func countFor(public []byte, controllers []string) (text []byte, err error) {
 	return text, nil
 }
 
-// signingKeysFor are the files that a user needs: whoever signs its private key, and whoever
+// signingKeysFor are the files that a user needs: a signer its private key, and a user that
 // tells what is signed, the reader with millrace verify too, the public ones.
 func (c credentials) signingKeysFor(user string) map[string]string {
 	files := map[string]string{}

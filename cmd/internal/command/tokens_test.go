@@ -25,7 +25,7 @@ func TestTheKeyForTokens(t *testing.T) {
 		o.keyFile = file
 		config, err := o.config()
 		if err != nil || config.Tokens != (file != "") {
-			t.Errorf("%q: whoever does not sign is told %v, %v", file, config.Tokens, err)
+			t.Errorf("%q: a service that does not sign is told %v, %v", file, config.Tokens, err)
 		}
 		if lacking := controllers.Lacking([]string{"serviceaccount-token"}, config); (len(lacking) == 1) != (file == "") {
 			t.Errorf("%q: lacking are %v", file, lacking)

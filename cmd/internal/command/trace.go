@@ -17,7 +17,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/trace"
 )
 
-// localJaeger is where the Jaeger of somebody who tries Millrace answers.
+// localJaeger is where the Jaeger of a user who tries Millrace answers.
 const localJaeger = "http://127.0.0.1:16686"
 
 // traceOptions say which trace, and who has it.
@@ -34,7 +34,7 @@ func newTrace() *cobra.Command {
 		Use:   "trace KIND/NAME",
 		Short: "Show the trace of an object's newest change: what led to it, and what it led to",
 		Long: `Shows the trace of an object's newest change, or of the one to a version: the change
-that somebody outside made, and every delta, turn and request that followed from it,
+that another client made, and every delta, turn and request that followed from it,
 with the requests to the API server; --all shows its and etcd's part. The record on the bus knows the trace, and
 Jaeger has its spans.
 

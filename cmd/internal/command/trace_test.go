@@ -23,8 +23,8 @@ const (
 	lostTrace   = "0af7651916cd43dd8448eb211c80319d"
 )
 
-// guarded is a bus that lets nobody in without a name, and its address for who may only
-// read.
+// guarded is a bus that lets no client in without a name, and its address for the user that
+// may only read.
 func guarded(t *testing.T) (b *stream.Bus, reader string) {
 	t.Helper()
 	for _, user := range stream.Users {

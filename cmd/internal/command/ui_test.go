@@ -11,8 +11,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/record/recordtest"
 )
 
-// TestThePageNeedsOnlyTheReader: with the rights of who only reads, on a bus that lets
-// nobody else in, the page answers what there is and what happened.
+// TestThePageNeedsOnlyTheReader: with the rights of the reader, on a bus that lets no
+// other client in, the page answers what there is and what happened.
 func TestThePageNeedsOnlyTheReader(t *testing.T) {
 	b, address := guarded(t)
 	teller, err := recordtest.New(t.Context(), b, recordtest.ShopKinds, []string{recordtest.Deployments, recordtest.ReplicaSets})

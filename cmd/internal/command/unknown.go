@@ -32,7 +32,7 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 // where they are listed.
 func unknownFlag(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
-	if !errors.As(err, &unknown) || len(unknown.GetSpecifiedName()) < 2 || strings.Contains(err.Error(), "kube-controller-manager's") {
+	if !errors.As(err, &unknown) || len(unknown.GetSpecifiedName()) < 2 || strings.Contains(err.Error(), "which is of millrace") {
 		return err
 	}
 	var names []string

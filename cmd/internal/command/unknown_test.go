@@ -16,7 +16,7 @@ func TestWhatIsMisspeltIsSuggested(t *testing.T) {
 		"whynot":                                 `there is no command "whynot"; did you mean why-not? millrace --help lists them`,
 		"get pods --namspace=x":                  "unknown flag: --namspace; did you mean --namespace? millrace get --help lists them",
 		"run --controler=x":                      "unknown flag: --controler; did you mean --controllers? millrace run --help lists them",
-		"run --leader-elect":                     "unknown flag: --leader-elect, which is kube-controller-manager's",
+		"reconcilers --kubeconfig=x":             "unknown flag: --kubeconfig, which is of millrace watcher and writer",
 		"run --controllers=deployment-controler": `read --controllers: "deployment-controler" is not in the list of known controllers; did you mean deployment-controller?`,
 		"run --controllers=*,-replicset":         `read --controllers: "replicset" is not in the list of known controllers; did you mean replicaset?`,
 		"run --shadow=deploymen":                 `read --shadow: "deploymen" is not in the list of known controllers; did you mean deployment or deployment-controller?`,

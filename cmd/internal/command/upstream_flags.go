@@ -3,6 +3,7 @@ package command
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,114 +18,172 @@ type moot struct {
 	flag  string
 	is    value
 	since string
+	// also are other values that are taken, since here they say the same.
+	also []value
+	// any is true where every value says the same here.
+	any bool
 }
 
 // value is a period, or a bool, a number or a text as flags have them.
 type value any
 
-func (m moot) String() string { return fmt.Sprint(m.is) }
-
-// shown is the value as an error has it.
-func (m moot) shown() string {
-	if m.is == "" {
-		return "empty"
-	}
-	return m.String()
+// taken is the value of a flag that is moot, which is what was given last.
+type taken struct {
+	moot
+	now value
 }
+
+func (t *taken) String() string { return fmt.Sprint(t.now) }
 
 // Type is the word for a value in the usage text.
-func (m moot) Type() string {
-	if _, period := m.is.(time.Duration); period {
+func (t *taken) Type() string {
+	if _, period := t.is.(time.Duration); period {
 		return "duration"
 	}
-	return fmt.Sprintf("%T", m.is)
+	return fmt.Sprintf("%T", t.is)
 }
 
-// Set takes the one value that there is.
-func (m moot) Set(text string) error {
-	var is value
-	var err error
-	switch m.is.(type) {
-	case time.Duration:
-		is, err = time.ParseDuration(text)
-	case bool:
-		is, err = strconv.ParseBool(text)
-	case int:
-		is, err = strconv.Atoi(text)
-	default:
-		is = text
-	}
+// Set takes one of the values that there are.
+func (t *taken) Set(text string) error {
+	is, err := t.read(text)
 	if err != nil {
 		return err
 	}
-	if is != m.is {
-		return fmt.Errorf("it is %v and nothing else, since %s; take it out", m.shown(), m.since)
+	if !t.any && is != t.is && !slices.Contains(t.also, is) {
+		return fmt.Errorf("it is %s and nothing else, since %s; take it out", t.values(), t.since)
 	}
+	t.now = is
 	return nil
 }
 
-func addMoot(f *pflag.FlagSet) {
+// read gives a value of the kind that the flag has.
+func (m moot) read(text string) (value, error) {
+	switch m.is.(type) {
+	case time.Duration:
+		return time.ParseDuration(text)
+	case bool:
+		return strconv.ParseBool(text)
+	case int:
+		return strconv.Atoi(text)
+	default:
+		return text, nil
+	}
+}
+
+// values are those that are taken, as an error has them.
+func (m moot) values() string {
+	if m.any {
+		return "anything"
+	}
+	var all []string
+	for _, v := range append([]value{m.is}, m.also...) {
+		if v == "" {
+			v = "empty"
+		}
+		all = append(all, fmt.Sprint(v))
+	}
+	return strings.Join(all, " or ")
+}
+
+// moots are the flags that are moot: of controllers, and of the whole.
+func moots() []moot { return append(mootOfControllers(), mootOfTheWhole()...) }
+
+func mootOfControllers() []moot {
 	const (
 		joined   = "changes that come while the last ones are written are joined without waiting"
 		recycled = "volumes are not recycled here"
 		attached = "what is attached is looked at whenever it changes"
 	)
-	for _, m := range []moot{
-		{"endpoint-updates-batch-period", time.Duration(0), joined},
-		{"endpointslice-updates-batch-period", time.Duration(0), joined},
-		{"mirroring-endpointslice-updates-batch-period", time.Duration(0), joined},
-		{"node-monitor-period", 5 * time.Second, "a node is judged when it has been silent for long enough, and not once in a while"},
-		{"pvclaimbinder-sync-period", 15 * time.Second, "a claim or volume is looked at whenever something could have come of it"},
-		{"enable-hostpath-provisioner", false, "directories of the machine are made volumes by kube-controller-manager alone"},
-		{"pv-recycler-maximum-retry", 3, recycled},
-		{"pv-recycler-pod-template-filepath-nfs", "", recycled},
-		{"pv-recycler-minimum-timeout-nfs", 300, recycled},
-		{"pv-recycler-increment-timeout-nfs", 30, recycled},
-		{"pv-recycler-pod-template-filepath-hostpath", "", recycled},
-		{"pv-recycler-minimum-timeout-hostpath", 60, recycled},
-		{"pv-recycler-timeout-increment-hostpath", 30, recycled},
-		{"flex-volume-plugin-dir", "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/", "no FlexVolumes are attached or expanded here"},
-		{"namespace-sync-period", 5 * time.Minute, "a namespace is looked at whenever something could have come of it"},
-		{"attach-detach-reconcile-sync-period", time.Minute, attached},
-		{"disable-attach-detach-reconcile-sync", false, attached},
-	} {
-		made := f.VarPF(m, m.flag, "", "no other value than kube-controller-manager's default: "+m.since)
-		if m.is == false {
-			made.NoOptDefVal = "true" // so that it can be said without a value, and is refused
+	return []moot{
+		{flag: "endpoint-updates-batch-period", is: time.Duration(0), since: joined},
+		{flag: "endpointslice-updates-batch-period", is: time.Duration(0), since: joined},
+		{flag: "mirroring-endpointslice-updates-batch-period", is: time.Duration(0), since: joined},
+		{flag: "node-monitor-period", is: 5 * time.Second, since: "a node is judged when it has been silent for long enough, and not once in a while"},
+		{flag: "pvclaimbinder-sync-period", is: 15 * time.Second, since: "a claim or volume is looked at whenever something could have come of it"},
+		{flag: "enable-hostpath-provisioner", is: false, since: "directories of the machine are made volumes by kube-controller-manager alone"},
+		{flag: "pv-recycler-maximum-retry", is: 3, since: recycled},
+		{flag: "pv-recycler-pod-template-filepath-nfs", is: "", since: recycled},
+		{flag: "pv-recycler-minimum-timeout-nfs", is: 300, since: recycled},
+		{flag: "pv-recycler-increment-timeout-nfs", is: 30, since: recycled},
+		{flag: "pv-recycler-pod-template-filepath-hostpath", is: "", since: recycled},
+		{flag: "pv-recycler-minimum-timeout-hostpath", is: 60, since: recycled},
+		{flag: "pv-recycler-timeout-increment-hostpath", is: 30, since: recycled},
+		{flag: "flex-volume-plugin-dir", is: "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/", since: "no FlexVolumes are attached or expanded here"},
+		{flag: "namespace-sync-period", is: 5 * time.Minute, since: "a namespace is looked at whenever something could have come of it"},
+		{flag: "attach-detach-reconcile-sync-period", is: time.Minute, since: attached},
+		{flag: "disable-attach-detach-reconcile-sync", is: false, since: attached},
+	}
+}
+
+func mootOfTheWhole() []moot {
+	const (
+		cloud   = "controllers of clouds are in the cloud-controller-manager"
+		whole   = "all controllers here are of one leader, or of none"
+		scraped = "labels are rewritten where they are scraped (metric_relabel_configs)"
+		alone   = "one process listens on the health address"
+		release = "everything here is decided as by Kubernetes " + kubernetes
+	)
+	return []moot{
+		{flag: "cluster-name", is: "kubernetes", any: true, since: "it is for the names of a cloud's load balancers and routes, and " + cloud},
+		{flag: "cloud-provider", is: "", also: []value{"external"}, since: cloud},
+		{flag: "cloud-config", is: "", since: cloud},
+		{flag: "configure-cloud-routes", is: true, also: []value{false}, since: cloud + ", and no routes are made here"},
+		{flag: "allow-untagged-cloud", is: false, since: cloud},
+		{flag: "external-cloud-volume-plugin", is: "", since: cloud},
+		{flag: "route-reconciliation-period", is: 10 * time.Second, since: cloud},
+		{flag: "node-sync-period", is: time.Duration(0), since: "it has no effect in kube-controller-manager either"},
+		{flag: "concurrent-service-syncs", is: 1, since: cloud},
+
+		{flag: "enable-leader-migration", is: false, since: whole},
+		{flag: "leader-migration-config", is: "", since: whole},
+		{flag: "leader-elect-resource-lock", is: "leases", since: "nothing else is elected by, here or in kube-controller-manager"},
+		{flag: "min-resync-period", is: 12 * time.Hour, since: "what is missed is noticed when a watch begins anew, and nothing is listed once in a while"},
+		{flag: "controller-start-interval", is: time.Duration(0), since: "controllers wait for what they read, and not for each other"},
+		{flag: "kube-api-content-type", is: "application/vnd.kubernetes.protobuf", since: "each request is of the type that suits what it carries"},
+		{flag: "emulated-version", is: "", also: []value{kubernetes, ofKube + kubernetes}, since: release},
+		{flag: "min-compatibility-version", is: "", also: []value{previous, ofKube + previous}, since: release},
+
+		{flag: "disable-http2-serving", is: false, also: []value{true}, since: "the health address speaks HTTP/1.1 alone"},
+		{flag: "http2-max-streams-per-connection", is: 0, since: "the health address speaks HTTP/1.1 alone"},
+		{flag: "permit-port-sharing", is: false, since: alone},
+		{flag: "permit-address-sharing", is: false, since: alone},
+		{flag: "allow-metric-labels", is: "", since: scraped},
+		{flag: "allow-metric-labels-manifest", is: "", since: scraped},
+	}
+}
+
+func addMoot(f *pflag.FlagSet) {
+	for _, m := range moots() {
+		of := "no other value than kube-controller-manager's default: "
+		if m.any || len(m.also) > 0 {
+			of = "kube-controller-manager's; " + m.values() + ": "
+		}
+		made := f.VarPF(&taken{m, m.is}, m.flag, "", of+m.since)
+		if _, bool := m.is.(bool); bool {
+			made.NoOptDefVal = "true" // so that it can be said without a value
 		}
 	}
 }
 
-// instead says, of kube-controller-manager's flags that are none here, what to do. The
-// first beginning that fits counts; "=" ends a whole name.
-var instead = []struct{ flags, do string }{
-	{"leader-elect leader-migration enable-leader-migration", "nobody leads here, any number of replicas work side by side; take it out"},
-	{"kube-api-qps= kube-api-burst=", "the API server's priority and fairness says how fast; --max-requests-in-flight bounds what is asked at once"},
-	{"kube-api-content-type= min-resync-period= controller-start-interval= emulated-version= min-compatibility-version=", "it is not needed here; take it out"},
-	{"version=", "call millrace --version"},
-	{"controller-shutdown-timeout=", "set --shutdown-timeout"},
-	{"contention-profiling=", "--profiling serves profiles, without those of waiting; take it out"},
-	{"bind-address= secure-port= permit-", "health, metrics and profiles are served at --health-address; take it out"},
-	{"tls-sni-cert-key= tls-curve-preferences= disable-http2-serving= http2-", "the health address has one certificate (--tls-cert-file) and does not speak HTTP/2; take it out"},
-	{"show-hidden-metrics allow-metric disabled-metrics=", "metrics are all shown; take it out"},
-	{"cloud- cluster-name= configure-cloud- external-cloud- node-sync-period= route-reconciliation concurrent-service-syncs=",
-		"it is of a controller that stays with kube-controller-manager; leave it there"},
-}
-
-// explained is the error of a flag that there is none of, with what to do where
-// kube-controller-manager has it.
+// explained is the error of a flag that a service has no use for, with the service that has:
+// all of kube-controller-manager's command line is millrace run's.
 func explained(err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
 		return err
 	}
 	name := strings.ReplaceAll(unknown.GetSpecifiedName(), "_", "-")
-	for _, i := range instead {
-		for start := range strings.FieldsSeq(i.flags) {
-			if strings.HasPrefix(name+"=", start) {
-				return fmt.Errorf("%w, which is kube-controller-manager's: %s", err, i.do)
-			}
+	if len(name) < 2 {
+		return err
+	}
+	var of []string
+	for _, c := range newServices() {
+		if c.Flags().Lookup(name) != nil {
+			of = append(of, c.Name())
 		}
 	}
-	return err
+	if len(of) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w, which is of millrace %s: give it there, or everything to millrace run", err, strings.Join(of, " and "))
 }

@@ -43,7 +43,7 @@ func TestWhatIsConfidentialIsForThisMachine(t *testing.T) {
 	}
 	server := func(a health.Access) http.Handler {
 		pages := map[string]http.Handler{"/varz": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {})}
-		return health.New(nil, nil, prometheus.NewRegistry()).Profile().Serves(pages).Guard(a).Handler()
+		return health.New(nil, nil, prometheus.NewRegistry()).Profile().Serves(pages).Tells(health.About{Config: map[string]any{"x": 1}, Status: true, Version: "1.36"}).Guard(a).Handler()
 	}
 	alone, token := server(health.Access{}), server(health.Access{TokenFile: file})
 	opened, missing := server(health.Access{Always: []string{"/metrics", "/debug/*"}}), server(health.Access{TokenFile: file + "-"})
@@ -61,6 +61,10 @@ func TestWhatIsConfidentialIsForThisMachine(t *testing.T) {
 		"metrics by another's name": {alone, here, "/metrics", []string{"Host", "evil.example"}, 401},
 		"profiles elsewhere":        {alone, elsewhere, "/debug/pprof/goroutine", nil, 401},
 		"profiles here":             {alone, here, "/debug/pprof/goroutine", nil, 200},
+		"status elsewhere":          {alone, elsewhere, "/statusz", nil, 401},
+		"status here":               {alone, here, "/statusz", nil, 200},
+		"settings elsewhere":        {alone, elsewhere, "/configz", nil, 401},
+		"settings here":             {alone, here, "/configz", nil, 200},
 		"the bus elsewhere":         {alone, elsewhere, "/varz", nil, 401},
 		"health elsewhere":          {alone, elsewhere, "/healthz", nil, 200},
 		"with the token":            {token, elsewhere, "/metrics", []string{"Authorization", "Bearer s3cret"}, 200},

@@ -6,7 +6,10 @@
 // take ?verbose and ?exclude=NAME as Kubernetes' own components do; a check is
 // also served alone, as /readyz/NAME. With profiling on, /debug/pprof is there too.
 //
-// These three are for everyone, and a check runs once a second at most. Why a check
+// /flagz, /configz and /statusz tell with which flags and settings a process runs, what it was
+// built from and since when it runs, as Kubernetes' own components do.
+//
+// The first three are for everyone, and a check runs once a second at most. Why a check
 // fails, metrics, profiles and all other pages are for those who may know; see [Access].
 package health
 
@@ -44,6 +47,8 @@ type Server struct {
 	encryption  Encryption
 	pages       map[string]http.Handler
 	logins      map[string]Login
+	withheld    []string
+	about       About
 }
 
 // New makes a server. live are the checks that a restart would mend; ready are
@@ -89,6 +94,21 @@ func (s *Server) Encrypts(e Encryption) *Server {
 	return s
 }
 
+// Plain tells whether clients are answered that do not speak TLS.
+func (s *Server) Plain() bool { return !s.encryption.on() || s.encryption.PlainToo }
+
+// Withholds leaves metrics out of what is told, by name.
+func (s *Server) Withholds(metrics []string) *Server {
+	s.withheld = metrics
+	return s
+}
+
+// Tells makes the server serve /flagz, /configz and /statusz.
+func (s *Server) Tells(a About) *Server {
+	s.about = a
+	return s
+}
+
 // Handler serves /healthz, /livez, /readyz (and each check below them) and
 // /metrics.
 func (s *Server) Handler() http.Handler {
@@ -118,6 +138,9 @@ func (s *Server) Handler() http.Handler {
 	for path, page := range s.pages {
 		mux.Handle("GET "+path, s.access.guard(page, s.logins[path]))
 	}
+	for path, page := range s.about.pages(s.paths()) {
+		mux.Handle("GET "+path, s.access.guard(page, nil))
+	}
 	if s.profiling {
 		for path, page := range map[string]http.HandlerFunc{"": pprof.Index, "cmdline": pprof.Cmdline, "profile": pprof.Profile, "symbol": pprof.Symbol, "trace": pprof.Trace} {
 			mux.Handle("/debug/pprof/"+path, s.access.guard(page, nil))
@@ -131,7 +154,11 @@ func (s *Server) Handler() http.Handler {
 // format, which a scraper has to ask for, they have exemplars.
 func (s *Server) metrics() http.Handler {
 	all := prometheus.Gatherers{s.registry, prometheus.GathererFunc(common)}
-	return promhttp.HandlerFor(all, promhttp.HandlerOpts{EnableOpenMetrics: true})
+	told := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+		families, err := all.Gather()
+		return slices.DeleteFunc(families, func(f *dto.MetricFamily) bool { return slices.Contains(s.withheld, f.GetName()) }), err
+	})
+	return promhttp.HandlerFor(told, promhttp.HandlerOpts{EnableOpenMetrics: true})
 }
 
 // common are the metrics that every component has. The API server's libraries, of which

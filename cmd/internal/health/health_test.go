@@ -66,3 +66,22 @@ func onThisMachine(path string) *http.Request {
 	r.RemoteAddr = "127.0.0.1:4000"
 	return r
 }
+
+// TestMetricsAreWithheld: those that were named, ours and the libraries', and no others.
+func TestMetricsAreWithheld(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	for _, name := range []string{"loud", "quiet"} {
+		registry.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: name}))
+	}
+	told := func(withheld ...string) string {
+		w := httptest.NewRecorder()
+		health.New(nil, nil, registry).Withholds(withheld).Handler().ServeHTTP(w, onThisMachine("/metrics"))
+		return w.Body.String()
+	}
+	if all := told(); !strings.Contains(all, "\nloud 0") || !strings.Contains(all, "\nquiet 0") || !strings.Contains(all, "\ngo_goroutines ") {
+		t.Errorf("without a word it tells\n%s", all)
+	}
+	if some := told("loud", "go_goroutines"); strings.Contains(some, "\nloud ") || strings.Contains(some, "\ngo_goroutines ") || !strings.Contains(some, "\nquiet 0") {
+		t.Errorf("without two it tells\n%s", some)
+	}
+}

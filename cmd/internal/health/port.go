@@ -23,9 +23,23 @@ type Encryption struct {
 	// MinVersion and CipherSuites are crypto/tls's; zero is its default.
 	MinVersion   uint16
 	CipherSuites []uint16
+	// Curves are the ways to agree on a key; none are crypto/tls's own.
+	Curves []tls.CurveID
+	// Named are certificates for clients that ask for some names.
+	Named []Named
 	// PlainToo answers clients that do not speak TLS on the same port.
 	PlainToo bool
 }
+
+// Named are the files of a certificate and its key for names, and for those of the certificate
+// where there are none. They are read again when they change.
+type Named struct {
+	CertFile, KeyFile string
+	Names             []string
+}
+
+// on tells whether TLS is spoken at all.
+func (e Encryption) on() bool { return e.CertFile != "" || e.KeyFile != "" || len(e.Certificate) > 0 }
 
 // certificate is what dynamiccertificates serves from.
 type certificate interface {
@@ -55,19 +69,50 @@ func (e Encryption) config(ctx context.Context) (*tls.Config, error) {
 	default:
 		return nil, nil
 	}
-	config := &tls.Config{MinVersion: max(e.MinVersion, tls.VersionTLS12), CipherSuites: e.CipherSuites, ClientAuth: tls.RequestClientCert, NextProtos: []string{"http/1.1"}}
-	newest := dynamiccertificates.NewDynamicServingCertificateController(config, nil, pair, nil, nil)
+	config := &tls.Config{MinVersion: max(e.MinVersion, tls.VersionTLS12), CipherSuites: e.CipherSuites, CurvePreferences: e.Curves, ClientAuth: tls.RequestClientCert, NextProtos: []string{"http/1.1"}}
+	named, err := e.named()
+	if err != nil {
+		return nil, err
+	}
+	newest := dynamiccertificates.NewDynamicServingCertificateController(config, nil, pair, named, nil)
 	if err := newest.RunOnce(); err != nil {
 		return nil, fmt.Errorf("use the certificate of the health address: %w", err)
 	}
-	pair.AddListener(newest)
-	if files, is := pair.(dynamiccertificates.ControllerRunner); is {
-		go files.Run(ctx, 1)
+	watched := false
+	for _, one := range append([]certificate{pair}, certificates(named)...) {
+		one.AddListener(newest)
+		if files, is := one.(dynamiccertificates.ControllerRunner); is {
+			watched = true
+			go files.Run(ctx, 1)
+		}
+	}
+	if watched {
 		go newest.Run(1, ctx.Done())
 	}
 	outer := config.Clone()
 	outer.GetConfigForClient = newest.GetConfigForClient
 	return outer, nil
+}
+
+// named reads the certificates for names.
+//
+// Errors: one cannot be read, or the key is not that of the certificate.
+func (e Encryption) named() (all []dynamiccertificates.SNICertKeyContentProvider, err error) {
+	for _, n := range e.Named {
+		one, err := dynamiccertificates.NewDynamicSNIContentFromFiles("health-sni", n.CertFile, n.KeyFile, n.Names...)
+		if err != nil {
+			return nil, fmt.Errorf("read --tls-sni-cert-key %q and %q: %w", n.CertFile, n.KeyFile, err)
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+func certificates(named []dynamiccertificates.SNICertKeyContentProvider) (all []certificate) {
+	for _, n := range named {
+		all = append(all, n)
+	}
+	return all
 }
 
 const (

@@ -176,3 +176,38 @@ func TestSlowConnectionsAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestNamesHaveCertificatesOfTheirOwn: a client that asks for a name gets the certificate of
+// that name, another the one of the address; and who cannot agree on a key gets none.
+func TestNamesHaveCertificatesOfTheirOwn(t *testing.T) {
+	dir, own, named := t.TempDir(), newPair(t), newPair(t)
+	cert, key := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	ok(t, os.WriteFile(cert, named.Certificate, 0o600))
+	ok(t, os.WriteFile(key, named.Key, 0o600))
+	e := health.Encryption{Certificate: own.Certificate, Key: own.Key, Curves: []tls.CurveID{tls.CurveP256}, Named: []health.Named{{CertFile: cert, KeyFile: key, Names: []string{"a.example"}}}}
+	address := begin(t, health.New(nil, nil, prometheus.NewRegistry()).Encrypts(e))
+	serial := func(name string, curve tls.CurveID) (string, error) {
+		conn, err := tls.Dial("tcp", address, &tls.Config{ServerName: name, InsecureSkipVerify: true, CurvePreferences: []tls.CurveID{curve}})
+		if err != nil {
+			return "", err
+		}
+		defer conn.Close()
+		return conn.ConnectionState().PeerCertificates[0].SerialNumber.String(), nil
+	}
+	other, err := serial("b.example", tls.CurveP256)
+	ok(t, err)
+	asked, err := serial("a.example", tls.CurveP256)
+	ok(t, err)
+	if again, err := serial("b.example", tls.CurveP256); err != nil || again != other || asked == other {
+		t.Errorf("a.example is %s, and b.example %s and then %s (%v)", asked, other, again, err)
+	}
+	if _, err := serial("a.example", tls.X25519); err == nil {
+		t.Error("another way to agree on a key is taken than those that were named")
+	}
+	e.Named[0].KeyFile = filepath.Join(dir, "none")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	ok(t, err)
+	if err := health.New(nil, nil, prometheus.NewRegistry()).Encrypts(e).ServeOn(t.Context(), listener); err == nil || !strings.Contains(err.Error(), "--tls-sni-cert-key") {
+		t.Errorf("a certificate without a key: %v", err)
+	}
+}

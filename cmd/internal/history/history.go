@@ -43,7 +43,7 @@ const (
 	report = 100_000
 )
 
-// Make stores the past. Nobody else may be using the bus.
+// Make stores the past. No other process may be using the bus.
 //
 // Errors: the kind's log does not hold an object and a mark, or the bus refuses.
 func (p Past) Make(ctx context.Context, b bus.Bus) error {
@@ -140,7 +140,7 @@ func (p Past) deltas(ctx context.Context, b bus.Bus, now *present) error {
 		return err
 	}
 	defer log.Close()
-	lives := p.Messages * 8 / 10 / (2 * life) // whoever came has gone
+	lives := p.Messages * 8 / 10 / (2 * life) // each object that came has gone
 	late := lives - min(lives, len(now.objects))
 	if err := p.tellMoments(ctx, log, now, 2*life*lives, func(i int) bool { return !passing(i) || i/2/life < late }); err != nil {
 		return err

@@ -24,7 +24,7 @@ const (
 )
 
 // TestThePresentStaysAsItIs makes a past under a few pods of two namespaces, and
-// looks at what somebody who starts on it would find.
+// looks at what a service that starts on it would find.
 func TestThePresentStaysAsItIs(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

@@ -126,7 +126,7 @@ func TestAddresses(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := client.Services(t.Context()); err == nil || !strings.Contains(err.Error(), "no Jaeger answers") {
-		t.Errorf("nobody there: %v", err)
+		t.Errorf("no Jaeger there: %v", err)
 	}
 }
 

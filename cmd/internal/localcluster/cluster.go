@@ -36,8 +36,11 @@ type Options struct {
 	// Nodes is the number of simulated nodes (0: 10, negative: none).
 	Nodes int
 	// E2E gives pods and nodes addresses that answer on this machine and serves
-	// metrics and volumes, as Kubernetes' own end-to-end tests expect. Needs root.
+	// metrics, as Kubernetes' own end-to-end tests expect. Needs root.
 	E2E bool
+	// Storage starts a storage driver without disks: claims get volumes of a default
+	// class, which are attached and grow. With E2E it is there, too.
+	Storage bool
 	// Lean leaves out logs and exec of simulated pods, which cost a watch on all
 	// pods.
 	Lean bool
@@ -176,7 +179,7 @@ func (c *Cluster) launch(s spec) (*Process, error) {
 }
 
 // ServingCertificate are the files of the certificate and key that the API server
-// shows, for whoever stands in front of it on this machine.
+// shows, for a proxy that stands in front of it on this machine.
 func (c *Cluster) ServingCertificate() (certificate, key string) {
 	return c.key("apiserver.crt"), c.key("apiserver.key")
 }
@@ -192,6 +195,7 @@ func prepare(options Options) (*Cluster, error) {
 	if options.Nodes == 0 {
 		options.Nodes = 10
 	}
+	options.Storage = options.Storage || options.E2E
 	if options.E2E && os.Geteuid() != 0 {
 		return nil, errors.New("start cluster for end-to-end tests: routing pod addresses to this machine needs root")
 	}
@@ -227,6 +231,9 @@ func (o Options) needed() []string {
 			needed = append(needed, "fakelet")
 		}
 	}
+	if o.Storage {
+		needed = append(needed, driver)
+	}
 	if len(o.KCM) > 0 {
 		needed = append(needed, "kube-controller-manager")
 	}
@@ -260,6 +267,11 @@ func (c *Cluster) start(ctx context.Context) error {
 	err = c.startNodes(ctx)
 	if done(err); err != nil {
 		return err
+	}
+	if c.options.Storage {
+		if _, err := c.startStorage(ctx); err != nil {
+			return err
+		}
 	}
 	for i, kcm := range c.options.KCM {
 		done := c.progress.step("starting kube-controller-manager")

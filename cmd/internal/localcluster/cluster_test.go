@@ -70,7 +70,7 @@ func TestStagesAreWhole(t *testing.T) {
 }
 
 func TestManifestsAreWhole(t *testing.T) {
-	c := &Cluster{options: Options{Nodes: 3, E2E: true}, ports: ports{Kubelet: 1234}}
+	c := &Cluster{options: Options{Nodes: 3, E2E: true, Storage: true}, ports: ports{Kubelet: 1234}}
 	nodes, err := render("nodes.yaml", c.nodes())
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +87,8 @@ func TestManifestsAreWhole(t *testing.T) {
 		t.Errorf("the roles are %s (%v)", ours, err)
 	}
 	for name, data := range map[string]any{
-		"e2e.yaml": map[string]any{"Server": "https://127.0.0.1:1", "CA": "Q0E=", "MetricsAddress": "10.245.0.1", "MetricsPort": 7},
+		"storage.yaml": nil,
+		"e2e.yaml":     map[string]any{"Server": "https://127.0.0.1:1", "CA": "Q0E=", "MetricsAddress": "10.245.0.1", "MetricsPort": 7},
 	} {
 		rendered, err := render(name, data)
 		if err != nil {
@@ -199,8 +200,8 @@ func TestKeptUserIsRenamed(t *testing.T) {
 	}
 }
 
-// TestTracingReachesEveryProgram: whoever takes the spans is named to all, and to
-// nobody if there is none.
+// TestTracingReachesEveryProgram: the collector of the spans is named to all programs, and
+// to none if there is no collector.
 func TestTracingReachesEveryProgram(t *testing.T) {
 	for _, tracing := range []Tracing{{}, {Jaeger: true}, {Collector: "127.0.0.1:9"}} {
 		c := &Cluster{Dir: t.TempDir(), options: Options{Tracing: tracing}, ports: ports{OTLP: 9, Jaeger: 8}}
@@ -357,7 +358,7 @@ func TestSweepSparesWhatIsInUse(t *testing.T) {
 		return db
 	}
 	database(dataPrefix + "left")
-	database("of-somebody-else")
+	database("of-another")
 	used, err := os.Open(database(dataPrefix + "used"))
 	if err != nil {
 		t.Fatal(err)
@@ -378,11 +379,11 @@ func TestSweepSparesWhatIsInUse(t *testing.T) {
 		return strings.Join(all, " ")
 	}
 	sweep(dir, begun)
-	if got := names(); got != "millrace-etcd-left millrace-etcd-used of-somebody-else" {
+	if got := names(); got != "millrace-etcd-left millrace-etcd-used of-another" {
 		t.Errorf("what is young was swept: %s are left", got)
 	}
 	sweep(dir, time.Now().Add(time.Hour))
-	if got := names(); got != "millrace-etcd-used of-somebody-else" {
+	if got := names(); got != "millrace-etcd-used of-another" {
 		t.Errorf("after the sweep, %s are left", got)
 	}
 }

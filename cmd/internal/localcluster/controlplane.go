@@ -57,8 +57,8 @@ func (c *Cluster) RestartAPIServer(ctx context.Context) error {
 // directory in which etcd's data lies, and starts both again: so a backup is made,
 // and so it is restored. Roles that the storage does not have any more are made again.
 func (c *Cluster) RestartStorage(ctx context.Context, do func(dir string) error) error {
-	// While no etcd holds the data, somebody else's cluster that starts would sweep them
-	// away if they were not young.
+	// While no etcd holds the data, another cluster that starts would sweep them away if
+	// they were not young.
 	now := time.Now()
 	if err := os.Chtimes(c.etcdData, now, now); err != nil {
 		return fmt.Errorf("touch etcd's data: %w", err)

@@ -48,8 +48,8 @@ func (c *Cluster) makeRoom() error {
 	return nil
 }
 
-// sweep removes the data of clusters whose starter was killed: memory that nobody
-// else would ever free. Data that an etcd holds open, and data so young that one may
+// sweep removes the data of clusters whose starter was killed: memory that no
+// other process would ever free. Data that an etcd holds open, and data so young that one may
 // be about to, are let alone.
 func sweep(dir string, now time.Time) {
 	found, err := filepath.Glob(filepath.Join(dir, dataPrefix+"*"))
@@ -59,7 +59,7 @@ func sweep(dir string, now time.Time) {
 	for _, data := range found {
 		info, err := os.Stat(data)
 		if err == nil && now.Sub(info.ModTime()) > time.Minute && !held(filepath.Join(data, "member", "snap", "db")) {
-			_ = os.RemoveAll(data) // somebody else's, perhaps; then it stays
+			_ = os.RemoveAll(data) // another user's, perhaps; then it stays
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Elsewhere is a control plane whose programs somebody else starts, such as docker
+// Elsewhere is a control plane whose programs another program starts, such as docker
 // compose: what they read is made here, and what must be there once they run.
 type Elsewhere struct {
 	// Dir holds keys, kubeconfigs and kwok's configuration.

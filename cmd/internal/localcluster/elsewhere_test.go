@@ -51,7 +51,7 @@ func TestFilesForAControlPlaneElsewhere(t *testing.T) {
 	}
 }
 
-func TestHandOutGivesNobodyElsesCredentials(t *testing.T) {
+func TestHandOutGivesNoOtherCredentials(t *testing.T) {
 	e := Elsewhere{Dir: t.TempDir(), Server: "https://kube-apiserver:6443"}
 	if err := e.WriteFiles(); err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func TestHandOutGivesNobodyElsesCredentials(t *testing.T) {
 			t.Errorf("%q was given %v, not %v", user, got, want)
 		}
 	}
-	if err := e.HandOut("nobody", t.TempDir()); err == nil {
+	if err := e.HandOut("stranger", t.TempDir()); err == nil {
 		t.Error("a user who does not exist was given something")
 	}
 }

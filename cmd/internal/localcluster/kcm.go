@@ -14,7 +14,14 @@ import (
 
 // AllControllers is every controller of kube-controller-manager, those that are
 // off by default included.
-const AllControllers = "*,bootstrapsigner,tokencleaner"
+const AllControllers = "*," + bootstrapSigner + "," + tokenCleaner + "," + selinuxWarning
+
+// The controllers that "*" does not include.
+const (
+	bootstrapSigner = "bootstrap-signer-controller"
+	tokenCleaner    = "token-cleaner-controller"
+	selinuxWarning  = "selinux-warning-controller"
+)
 
 // KCM says how to run one kube-controller-manager.
 type KCM struct {
@@ -26,9 +33,11 @@ type KCM struct {
 	Args []string
 }
 
-// Without names every controller but some, in kube-controller-manager's syntax.
+// Without names every controller but some, in kube-controller-manager's syntax, where the first
+// mention of a controller counts.
 func Without(controllers ...string) string {
-	return strings.Join(append([]string{AllControllers}, controllers...), ",-")
+	list := slices.DeleteFunc(strings.Split(AllControllers, ","), func(name string) bool { return slices.Contains(controllers, name) })
+	return strings.Join(append([]string{strings.Join(list, ",")}, controllers...), ",-")
 }
 
 // StartKCM starts the n-th kube-controller-manager and waits until it answers.

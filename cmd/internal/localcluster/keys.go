@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// User is somebody whom the cluster knows; see [Cluster.Kubeconfig].
+// User is a user that the cluster knows; see [Cluster.Kubeconfig].
 type User string
 
 // The users of a cluster. Admin and Kwok may do everything, ControllerManager
@@ -40,7 +40,7 @@ const (
 )
 
 // monitoring is the group of whose requests the API server continues the traces,
-// also while they are made in the name of somebody else. It may read metrics and
+// also while they are made in the name of another user. It may read metrics and
 // health, nothing more.
 const monitoring = "system:monitoring"
 

@@ -17,7 +17,7 @@ import (
 // nodeNet is the range of node addresses where those must answer.
 const nodeNet = "10.245.0."
 
-// Unmanned is the label of a node that nobody plays, nor the pods on it: nothing
+// Unmanned is the label of a node that no program plays, nor the pods on it: nothing
 // happens there but what a test does itself.
 const Unmanned = "millrace.io/unmanned"
 
@@ -34,6 +34,7 @@ func nodeHosts() []string {
 type node struct {
 	Name, Zone, PodCIDR, Address string
 	KubeletPort                  int
+	Attaches                     bool // volumes are attached to it
 }
 
 func (c *Cluster) nodes() []node {
@@ -42,6 +43,7 @@ func (c *Cluster) nodes() []node {
 		n := node{
 			Name: fmt.Sprintf("node-%d", i), Zone: fmt.Sprintf("zone-%d", i%3), Address: "127.0.0.1",
 			PodCIDR: fmt.Sprintf("10.244.%d.0/22", 4*(i-1)), KubeletPort: c.ports.Kubelet,
+			Attaches: c.options.Storage,
 		}
 		if c.options.E2E {
 			n.Address = nodeNet + fmt.Sprint(i)
@@ -113,8 +115,8 @@ func (c *Cluster) startFakelet(ctx context.Context) error {
 	return fakelet.Ready(ctx, fmt.Sprintf("https://127.0.0.1:%d/healthz", c.ports.Kubelet))
 }
 
-// applyE2E adds what kubeadm and a cloud would: a default storage class, the
-// cluster-info that bootstrapsigner signs, and the metrics API.
+// applyE2E adds what kubeadm and a cloud would: the cluster-info that bootstrapsigner
+// signs, and the metrics API.
 func (c *Cluster) applyE2E(ctx context.Context) error {
 	ca, err := os.ReadFile(c.RootCAFile())
 	if err != nil {

@@ -5,13 +5,13 @@ import "github.com/millrace/millrace/pkg/events/stream/port"
 // ports are all on 127.0.0.1, but for the kubelets' and the metrics server's with
 // [Options].E2E.
 type ports struct {
-	Etcd, EtcdPeer, APIServer, Scheduler, Kwok, Kubelet, Metrics int
-	Jaeger, JaegerGRPC, JaegerHealth, OTLP, OTLPHTTP             int
+	Etcd, EtcdPeer, APIServer, Scheduler, Kwok, Kubelet, Metrics, Storage int
+	Jaeger, JaegerGRPC, JaegerHealth, OTLP, OTLPHTTP                      int
 }
 
 func (p *ports) all() []*int {
 	return []*int{
-		&p.Etcd, &p.EtcdPeer, &p.APIServer, &p.Scheduler, &p.Kwok, &p.Kubelet, &p.Metrics,
+		&p.Etcd, &p.EtcdPeer, &p.APIServer, &p.Scheduler, &p.Kwok, &p.Kubelet, &p.Metrics, &p.Storage,
 		&p.Jaeger, &p.JaegerGRPC, &p.JaegerHealth, &p.OTLP, &p.OTLPHTTP,
 	}
 }
@@ -26,6 +26,6 @@ func freePorts() (p ports, err error) {
 	return p, nil
 }
 
-// FreePort is a port of 127.0.0.1 that nobody uses, kept for us until this process ends;
+// FreePort is a port of 127.0.0.1 that no process uses, kept for us until this process ends;
 // see package port.
 func FreePort() (int, error) { return port.Free() }

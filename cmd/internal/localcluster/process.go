@@ -120,7 +120,7 @@ func (p *Process) ExitCode() (code int, ok bool) {
 }
 
 // endDeadline is how long a process may take to end, on a machine that has other
-// things to do: Millrace gives itself 10 s for what it has in hand, and its bus 30 s.
+// things to do: Millrace gives itself 10 s for what it has in flight, and its bus 30 s.
 const endDeadline = time.Minute
 
 // Kill ends the process at once, as a crash would, and returns when it is gone.
@@ -160,7 +160,7 @@ func (p *Process) Ready(ctx context.Context, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, readyDeadline)
 	defer cancel()
 	// The certificate is not looked at: some programs make their own, and this only
-	// asks the loopback device whether somebody answers.
+	// asks the loopback device whether a server answers.
 	client := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true,
 	}}

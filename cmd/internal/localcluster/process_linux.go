@@ -17,7 +17,7 @@ func attributes(detached bool) *syscall.SysProcAttr {
 }
 
 // runs reports whether pid is a running process of that program: ids are used
-// again, and nobody else's process may be ended.
+// again, and no other program's process may be ended.
 func runs(pid int, path string) bool {
 	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
 	return err == nil && strings.TrimSuffix(exe, " (deleted)") == path

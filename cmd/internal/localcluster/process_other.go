@@ -20,7 +20,7 @@ func attributes(detached bool) *syscall.SysProcAttr {
 }
 
 // runs reports whether pid is a running process of that program: ids are used
-// again, and nobody else's process may be ended.
+// again, and no other program's process may be ended.
 func runs(pid int, path string) bool {
 	out, err := exec.Command("ps", "-o", "comm=", "-p", fmt.Sprint(pid)).Output()
 	return err == nil && filepath.Base(strings.TrimSpace(string(out))) == filepath.Base(path)

@@ -53,6 +53,7 @@ var programs = []program{
 	{name: "prometheus", module: "github.com/prometheus/prometheus", pkg: "github.com/prometheus/prometheus/cmd/prometheus", under: "../../tools/prometheus", hint: "3 to 4 minutes", tags: "remove_all_sd,enable_dns_sd"},
 	{name: "compose", module: "github.com/docker/compose/v2", pkg: "github.com/docker/compose/v2/cmd", under: "../../tools/compose", hint: "2 to 3 minutes"},
 	{name: "fakelet", pkg: "./fakelet", hint: "some seconds"},
+	{name: driver, pkg: "./internal/localcluster/fakecsi", under: "../../cmd", hint: "some seconds"},
 	{name: "kubectl", module: kubernetesModule, pkg: kubernetesModule + "/cmd/kubectl", hint: "about a minute"},
 	{name: "ginkgo", module: "github.com/onsi/ginkgo/v2", pkg: "github.com/onsi/ginkgo/v2/ginkgo", hint: "some seconds"},
 	{name: "e2e.test", module: kubernetesModule, pkg: kubernetesModule + "/test/e2e", hint: "about two minutes", test: true},
@@ -210,7 +211,7 @@ func (p *Programs) compile(ctx context.Context, q program, version, path string)
 	if q.test {
 		args = []string{"test", "-c"}
 	}
-	if q.under != "" { // it shares nothing with what else is built here, so nothing is lost if it is the same everywhere
+	if q.under != "" && q.module != "" { // it shares nothing with what else is built here, so nothing is lost if it is the same everywhere
 		args = append(args, "-trimpath")
 	}
 	if q.tags != "" {
@@ -265,9 +266,10 @@ func (p *Programs) version(q program) (string, error) {
 
 // digest names the source of a program of our own, and its dependencies.
 func (p *Programs) digest(q program) string {
-	files, _ := filepath.Glob(filepath.Join(p.source, q.pkg, "*.go"))
+	module := filepath.Join(p.source, q.under)
+	files, _ := filepath.Glob(filepath.Join(module, q.pkg, "*.go"))
 	sum := sha256.New()
-	for _, file := range append(files, filepath.Join(p.source, "go.mod")) {
+	for _, file := range append(files, filepath.Join(module, "go.mod")) {
 		data, err := os.ReadFile(file)
 		if err != nil { // the build will say so
 			continue

@@ -58,7 +58,7 @@ const (
 	runsFor      = 300
 	endsAfter    = 1000
 	endsSlowly   = 5000 // it traps the signal and sleeps
-	portTakenFor = 400  // so that fakelet can refuse a host port that is taken
+	portTakenFor = 2000 // so that fakelet can refuse a host port that is taken, on a busy machine, too
 )
 
 func starts() []start {

@@ -21,7 +21,7 @@ type Tracing struct {
 	// UsualPorts has Jaeger listen where people and programs look for it (16686,
 	// 4317 and 4318), as far as these ports are free.
 	UsualPorts bool
-	// Collector is the host:port of somebody else, who takes spans by OTLP over gRPC
+	// Collector is the host:port of another program, which takes spans by OTLP over gRPC
 	// without TLS.
 	Collector string
 }
@@ -47,11 +47,11 @@ func (c *Cluster) Collector() string {
 	return c.options.Tracing.Collector
 }
 
-// UsualPort is a port of 127.0.0.1 if nobody uses it at the moment, otherwise one
-// that nobody uses.
+// UsualPort is a port of 127.0.0.1 if no process uses it at the moment, otherwise one
+// that no process uses.
 func UsualPort(usual int) (int, error) {
 	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", usual))
-	if err != nil { // it is somebody else's
+	if err != nil { // another process has it
 		return FreePort()
 	}
 	return usual, listener.Close()
@@ -70,7 +70,7 @@ func (t Tracing) choosePorts(p *ports) error {
 }
 
 // BringJaeger builds Jaeger if it is missing, starts it, and returns when it answers. It
-// says what it does in lines of its own. Programs that sent spans in vain before try
+// says what it does in lines of its own. Programs that sent spans without success before try
 // again within two minutes.
 //
 // Errors: it cannot be built or started, or the context ended.

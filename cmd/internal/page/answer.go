@@ -74,7 +74,7 @@ func fail(w http.ResponseWriter, err error) {
 	case errors.Is(err, context.DeadlineExceeded):
 		say(w, http.StatusGatewayTimeout, "slow", errors.New("the bus has not answered in time: it is away, or has too much to do"))
 	case errors.Is(err, context.Canceled):
-		// Nobody waits for it.
+		// The client no longer waits for it.
 	default:
 		say(w, http.StatusInternalServerError, "broken", err)
 	}

@@ -18,11 +18,11 @@ type directory struct {
 	archive bus.Archive
 
 	mu    sync.Mutex
-	kinds map[kinds.Name]*shelf
+	kinds map[kinds.Name]*kindNames
 }
 
-// shelf has the names of one kind.
-type shelf struct {
+// kindNames has the names of one kind.
+type kindNames struct {
 	mu   sync.Mutex
 	read uint64 // up to this sequence of the state
 	// there is true for an object that is there, and false for one that is gone.
@@ -30,12 +30,12 @@ type shelf struct {
 	gone  int
 }
 
-// forgotten is how many names of what is gone a shelf keeps beyond the number of
+// forgotten is how many names of what is gone a kindNames keeps beyond the number of
 // those that are there; then it is filled anew with what the state still tells.
 const forgotten = 20_000
 
 func newDirectory(archive bus.Archive) *directory {
-	return &directory{archive: archive, kinds: map[kinds.Name]*shelf{}}
+	return &directory{archive: archive, kinds: map[kinds.Name]*kindNames{}}
 }
 
 // each hands over the names of a kind, as they are now. The handler must not keep it
@@ -44,7 +44,7 @@ func (d *directory) each(ctx context.Context, kind kinds.Name, handle func(ref e
 	d.mu.Lock()
 	s := d.kinds[kind]
 	if s == nil {
-		s = &shelf{}
+		s = &kindNames{}
 		d.kinds[kind] = s
 	}
 	d.mu.Unlock()
@@ -59,7 +59,7 @@ func (d *directory) each(ctx context.Context, kind kinds.Name, handle func(ref e
 	return nil
 }
 
-func (s *shelf) refresh(ctx context.Context, archive bus.Archive, kind kinds.Name) error {
+func (s *kindNames) refresh(ctx context.Context, archive bus.Archive, kind kinds.Name) error {
 	stream := subject.StateStream(kind)
 	state, err := archive.StreamState(ctx, stream)
 	if err != nil {
@@ -85,7 +85,7 @@ func (s *shelf) refresh(ctx context.Context, archive bus.Archive, kind kinds.Nam
 	return nil
 }
 
-func (s *shelf) take(m events.Message) {
+func (s *kindNames) take(m events.Message) {
 	ref, err := subject.ParseDelta(m.Subject)
 	if err != nil || ref.Name == "" {
 		return // a mark, or a foreign subject
@@ -101,7 +101,7 @@ func (s *shelf) take(m events.Message) {
 	s.there[ref] = is
 }
 
-// match says how well a name fits what somebody types.
+// match says how well a name fits what a user types.
 type match int
 
 const (

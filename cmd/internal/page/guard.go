@@ -17,7 +17,7 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
 // guard answers only requests that read, under a name that is ours, for the page
-// that we have served or for nobody's page.
+// that we have served or for no page.
 func guard(names []string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		h := w.Header()
@@ -40,8 +40,8 @@ func guard(names []string, next http.Handler) http.Handler {
 }
 
 // refusal is why a request is not answered. A name that leads here although it is
-// not ours belongs to somebody who has a browser believe that we are his site; a
-// number or localhost cannot be anybody else's.
+// not ours belongs to an attacker who has a browser believe that we are his site; a
+// number or localhost cannot be another's.
 func refusal(names []string, q *http.Request) error {
 	if host := hostOf(q.Host); !own(names, host) {
 		return fmt.Errorf("this page is not at %q: ask for it by its address, or allow the name with --host", host)
@@ -56,7 +56,7 @@ func refusal(names []string, q *http.Request) error {
 		return nil
 	}
 	if q.URL.Path == "/" && q.Header.Get("Sec-Fetch-Mode") == "navigate" && q.Header.Get("Sec-Fetch-Dest") == "document" {
-		return nil // somebody follows a link; the other site learns nothing by it
+		return nil // a user follows a link; the other site learns nothing by it
 	}
 	return errors.New("another site asked for this")
 }

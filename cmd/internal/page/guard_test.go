@@ -33,7 +33,7 @@ func TestOnlyItsOwnPageIsAnswered(t *testing.T) {
 		{"GET", "millrace.example", page, nil, http.StatusOK},
 		{"HEAD", "127.0.0.1", page, nil, http.StatusOK},
 		{"GET", "127.0.0.1", page, navigation, http.StatusOK}, // a link in a chat
-		// Names that somebody else has lead here.
+		// Names that an attacker has lead here.
 		{"GET", "evil.example:8090", page, nil, http.StatusForbidden},
 		{"GET", "evil.example", api, headers{"Origin": "http://evil.example", "Sec-Fetch-Site": "same-origin"}, http.StatusForbidden},
 		{"GET", "127.evil.example", api, nil, http.StatusForbidden},

@@ -88,11 +88,11 @@ func (v *view) hear(h record.Happening) error {
 	return nil
 }
 
-// pump sends what is heard until somebody goes away: who looks on, or the bus, of
-// which those who follow it are not told.
+// pump sends what is heard until the client or the bus goes away. Those who follow the
+// bus are not told that it has gone.
 func (v *view) pump(ctx context.Context, ended <-chan error, reachable func() error) {
-	beat := time.NewTicker(rhythm)
-	defer beat.Stop()
+	ticks := time.NewTicker(rhythm)
+	defer ticks.Stop()
 	sent := time.Now()
 	for {
 		select {
@@ -101,7 +101,7 @@ func (v *view) pump(ctx context.Context, ended <-chan error, reachable func() er
 		case err := <-ended:
 			v.end(err)
 			return
-		case <-beat.C:
+		case <-ticks.C:
 			if err := reachable(); err != nil {
 				v.end(err)
 				return

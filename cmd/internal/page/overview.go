@@ -116,12 +116,12 @@ func (p *page) begins(ctx context.Context, kind kinds.Name) (begins, now time.Ti
 	}
 	m, _, err := p.archive.At(ctx, stream, state.First)
 	if errors.Is(err, events.ErrDamaged) {
-		err = nil // whoever reads it will be told
+		err = nil // every reader of it will be told
 	}
 	return m.Time, state.Now, err
 }
 
-// hit is an object, or a kind, that fits what somebody types.
+// hit is an object, or a kind, that fits what a user types.
 type hit struct {
 	Kind      kinds.Name `json:"kind"`
 	Namespace string     `json:"namespace,omitempty"`
@@ -134,7 +134,7 @@ type hit struct {
 // hits bounds how many are offered.
 const hits = 50
 
-// search finds objects by what somebody types: a part of a name, or KIND/NAME, or
+// search finds objects by what a user types: a part of a name, or KIND/NAME, or
 // KIND NAME, with the kind as the commands take it.
 func search(ctx context.Context, a *ask) (any, error) {
 	have, err := a.record.Kinds(ctx)

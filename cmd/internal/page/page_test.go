@@ -248,7 +248,7 @@ func TestQuestionsWithoutAnAnswer(t *testing.T) {
 			status int
 			code   string
 		}{
-			{"history", of("deploy", "nobody"), http.StatusNotFound, "absent"},
+			{"history", of("deploy", "absent"), http.StatusNotFound, "absent"},
 			{"history", of("nonsense", "web"), http.StatusNotFound, "absent"},
 			{"history", of("deploy", ""), http.StatusBadRequest, "asked"},
 			{"history", url.Values{"kind": {"pods"}, "name": {"web"}}, http.StatusBadRequest, "asked"},
@@ -258,7 +258,7 @@ func TestQuestionsWithoutAnAnswer(t *testing.T) {
 			{"why", of("deploy", "web", "at", "99h"), http.StatusNotFound, "before"},
 			{"diff", of("deploy", "web", "from", "x"), http.StatusBadRequest, "asked"},
 			{"chronicle", url.Values{"from": {"123"}}, http.StatusBadRequest, "asked"},
-			{"standing", of("deploy", "web", "controller", "nobody"), http.StatusNotFound, "absent"},
+			{"standing", of("deploy", "web", "controller", "unknown"), http.StatusNotFound, "absent"},
 			{"state", url.Values{"kind": {"nonsense"}}, http.StatusNotFound, "absent"},
 		} {
 			var got trouble

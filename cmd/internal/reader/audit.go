@@ -18,19 +18,19 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// deed is a command of a turn.
-type deed struct {
+// operation is a command of a turn.
+type operation struct {
 	turns   string // the stream
 	turn    uint64
 	command int
 }
 
-// all is the deed's turn as a whole.
-func (d deed) all() deed { return deed{d.turns, d.turn, 0} }
+// all is the operation's turn as a whole.
+func (d operation) all() operation { return operation{d.turns, d.turn, 0} }
 
-// deedOf reads the audit id of a request of ours: the turn's stream and sequence, the
+// operationOf reads the audit id of a request of ours: the turn's stream and sequence, the
 // command, and perhaps which try it was.
-func deedOf(id string) (d deed, ok bool) {
+func operationOf(id string) (d operation, ok bool) {
 	parts := strings.Split(id, ".")
 	if len(parts) != 3 && len(parts) != 4 || !strings.HasPrefix(id, subject.TurnStream("")) {
 		return d, false
@@ -42,7 +42,7 @@ func deedOf(id string) (d deed, ok bool) {
 	return d, err == nil && wrong == nil
 }
 
-// said is what the record says of a deed.
+// said is what the record says of an operation.
 type said struct {
 	events.Result
 	at time.Time
@@ -50,11 +50,11 @@ type said struct {
 
 // told is what the record says was done.
 type told struct {
-	results map[deed]said
-	first   map[deed]uint64    // of a turn that was stored again: the turn that it repeats
-	stored  map[deed]time.Time // when a turn was stored first; its command is 0
+	results map[operation]said
+	first   map[operation]uint64    // of a turn that was stored again: the turn that it repeats
+	stored  map[operation]time.Time // when a turn was stored first; its command is 0
 	// answered are the turns that have an outcome; their command is 0.
-	answered map[deed]bool
+	answered map[operation]bool
 	// begins and ends are when the outcomes of a stream of turns do. An audit log may
 	// reach further back than the record, which begins with the first of them.
 	begins, ends map[string]time.Time
@@ -63,13 +63,13 @@ type told struct {
 
 func newTold() *told {
 	return &told{
-		results: map[deed]said{}, first: map[deed]uint64{}, stored: map[deed]time.Time{}, answered: map[deed]bool{},
+		results: map[operation]said{}, first: map[operation]uint64{}, stored: map[operation]time.Time{}, answered: map[operation]bool{},
 		begins: map[string]time.Time{}, ends: map[string]time.Time{},
 	}
 }
 
-// origin is the deed as it was stored first.
-func (t *told) origin(d deed) deed {
+// origin is the operation as it was stored first.
+func (t *told) origin(d operation) operation {
 	if first, again := t.first[d.all()]; again {
 		d.turn = first
 	}
@@ -118,7 +118,7 @@ const (
 
 func (t *told) compare(writes []check.Write) (about *Audited, found []notary.Finding) {
 	about = &Audited{From: writes[0].At, To: writes[0].At}
-	us, seen := t.us(writes), map[deed]bool{}
+	us, seen := t.us(writes), map[operation]bool{}
 	for i := range writes {
 		w := &writes[i]
 		if w.At.Before(about.From) {
@@ -130,7 +130,7 @@ func (t *told) compare(writes []check.Write) (about *Audited, found []notary.Fin
 		if !w.Stored() {
 			continue
 		}
-		d, ours := deedOf(w.ID)
+		d, ours := operationOf(w.ID)
 		switch {
 		case ours:
 			d = t.origin(d)
@@ -147,7 +147,7 @@ func (t *told) compare(writes []check.Write) (about *Audited, found []notary.Fin
 
 // after tells whether a write was made once its turn was stored. An audit log that
 // reaches further back has turns of the same names of another record.
-func (t *told) after(d deed, write time.Time) bool {
+func (t *told) after(d operation, write time.Time) bool {
 	begun, known := t.stored[d.all()]
 	return !known || write.After(begun.Add(-skew))
 }
@@ -157,7 +157,7 @@ func (t *told) after(d deed, write time.Time) bool {
 func (t *told) us(writes []check.Write) map[string]bool {
 	us := map[string]bool{}
 	for i := range writes {
-		if d, ours := deedOf(writes[i].ID); ours && t.results[t.origin(d)].AuditID == writes[i].ID {
+		if d, ours := operationOf(writes[i].ID); ours && t.results[t.origin(d)].AuditID == writes[i].ID {
 			us[writes[i].User] = true
 		}
 	}
@@ -165,7 +165,7 @@ func (t *told) us(writes []check.Write) map[string]bool {
 }
 
 // unsaid is a write of ours of which the record has no outcome.
-func (t *told) unsaid(about *Audited, d deed, w *check.Write) []notary.Finding {
+func (t *told) unsaid(about *Audited, d operation, w *check.Write) []notary.Finding {
 	begins, on := t.begins[d.turns]
 	if !on || w.At.Before(begins) {
 		return nil // the record does not reach so far
@@ -185,7 +185,7 @@ func (t *told) unsaid(about *Audited, d deed, w *check.Write) []notary.Finding {
 
 // unwritten are the writes on record that the audit log lacks, of the time that it is
 // about. Kubernetes' Events are not in most audit logs.
-func (t *told) unwritten(about *Audited, seen map[deed]bool) (found []notary.Finding) {
+func (t *told) unwritten(about *Audited, seen map[operation]bool) (found []notary.Finding) {
 	for d, r := range t.results {
 		if r.Status != events.Applied || r.Unsure || r.Ref.Kind == kinds.Events.Name || r.AuditID == "" {
 			continue
@@ -232,9 +232,9 @@ func (s *Session) told(ctx context.Context) (*told, error) {
 		}
 		err = s.Bus.Read(ctx, bus.Passage{Stream: turns}, each(func(m events.Message, turn *events.Turn) {
 			if turn.Repeats > 0 {
-				t.first[deed{turns, m.Sequence, 0}] = turn.Repeats
+				t.first[operation{turns, m.Sequence, 0}] = turn.Repeats
 			} else {
-				t.stored[deed{turns, m.Sequence, 0}] = m.Time
+				t.stored[operation{turns, m.Sequence, 0}] = m.Time
 			}
 		}))
 		if err != nil {
@@ -250,9 +250,9 @@ func (s *Session) told(ctx context.Context) (*told, error) {
 
 // outcome takes in what became of a turn. Of several tries one that succeeded counts.
 func (t *told) outcome(turns string, m events.Message, o *events.Outcome) {
-	t.answered[t.origin(deed{turns, o.Turn, 0})] = true
+	t.answered[t.origin(operation{turns, o.Turn, 0})] = true
 	for _, r := range o.Results {
-		d := t.origin(deed{turns, o.Turn, r.Command})
+		d := t.origin(operation{turns, o.Turn, r.Command})
 		if before, there := t.results[d]; !there || !before.OK() {
 			t.results[d] = said{r, m.Time}
 		}

@@ -16,8 +16,8 @@ func TestAnOlderRecordVouchesForNothing(t *testing.T) {
 	begin := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	record := newTold()
 	record.begins[turns], record.ends[turns] = begin, begin.Add(time.Hour)
-	record.stored[deed{turns, 7, 0}], record.answered[deed{turns, 7, 0}] = begin.Add(time.Minute), true
-	record.results[deed{turns, 7, 1}] = said{
+	record.stored[operation{turns, 7, 0}], record.answered[operation{turns, 7, 0}] = begin.Add(time.Minute), true
+	record.results[operation{turns, 7, 1}] = said{
 		events.Result{Command: 1, Status: events.Applied, AuditID: "TURN_x.7.1", Ref: events.Ref{Kind: "pods", Namespace: "a", Name: "p"}}, begin.Add(time.Minute),
 	}
 	at := func(id string, after time.Duration) check.Write {

@@ -18,11 +18,11 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// completePatience is how long somebody waits for a completion.
+// completePatience is how long a shell waits for a completion.
 const completePatience = 2 * time.Second
 
 // complete offers what there is, or nothing when the bus does not answer: a shell
-// shows no errors while somebody types.
+// shows no errors while a user types.
 func (o *Options) complete(cmd *cobra.Command, file string, offer func(*Session)) {
 	if settings.Fill(cmd.Flags(), file, os.LookupEnv) != nil {
 		return

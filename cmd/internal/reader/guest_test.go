@@ -21,7 +21,7 @@ import (
 )
 
 // TestTheReaderMayReadAll: each command that reads the record does so as the bus's user
-// who may do nothing else, over a real bus that lets nobody in without a name; and what the notary has signed is proven.
+// that may do nothing else, over a real bus that lets no client in without a name; and what the notary has signed is proven.
 func TestTheReaderMayReadAll(t *testing.T) {
 	server := guarded(t)
 	as := func(user string) string {
@@ -74,7 +74,7 @@ func TestTheReaderMayReadAll(t *testing.T) {
 		}
 	}
 	for says, args := range map[string][]string{
-		"configmaps:shop/nobodys is not on record": {"why-not", "cm/nobodys", "-n=shop"},
+		"configmaps:shop/unknown is not on record": {"why-not", "cm/unknown", "-n=shop"},
 		"write millrace get KIND[,KIND...]":        {"get"},
 	} {
 		if _, err := command(t.Context(), append(args, address)...); err == nil || !strings.Contains(err.Error(), says) {
@@ -166,7 +166,7 @@ func command(ctx context.Context, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// run runs one that says what it has to say to somebody.
+// run runs one, and writes what it says to out.
 func run(ctx context.Context, out io.Writer, args ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()

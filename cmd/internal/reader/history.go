@@ -75,7 +75,7 @@ func moment(t time.Time) string {
 }
 
 var eventColours = map[record.Event]Colour{
-	record.Born: Green, record.Changed: Yellow, record.Leaving: Red, record.Ended: Red, record.Found: Cyan, record.Kept: Dim,
+	record.Created: Green, record.Changed: Yellow, record.Leaving: Red, record.Ended: Red, record.Found: Cyan, record.Kept: Dim,
 }
 
 func drawHistory(p *Paper, h *record.History) {
@@ -84,7 +84,7 @@ func drawHistory(p *Paper, h *record.History) {
 	}
 	if h.More {
 		p.Line("%s", p.In(Dim, "... there are older versions: --limit=0 shows all"))
-	} else if len(h.Versions) > 0 && h.Versions[0].Event != record.Born {
+	} else if len(h.Versions) > 0 && h.Versions[0].Event != record.Created {
 		p.Line("%s", p.In(Dim, "... the record of "+string(h.Object.Kind)+" begins at "+moment(h.Begins)+"; what was before is not kept"))
 	}
 	gaps := h.Gaps

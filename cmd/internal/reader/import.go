@@ -16,7 +16,7 @@ func newImport() *cobra.Command {
 	return Program{
 		Use: "import FILE", Short: "Put a record from a file into a bus of its own",
 		Long: `Makes the streams of an exported file on a bus that no service uses, with the same
-sequences and times, for whoever wants to read them with tools of NATS. The commands
+sequences and times, for users who want to read them with tools of NATS. The commands
 that read the record need no bus: they take --record=FILE. The streams are kept for
 ever, and services refuse to work on them: this is no way to restore a bus that is in
 use. What was set to happen (WAKE) is left out, since it would. The server must be of

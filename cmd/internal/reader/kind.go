@@ -11,7 +11,7 @@ import (
 )
 
 // short are the short names that kubectl knows for the kinds of Kubernetes. The
-// API server would tell them; whoever reads the record need not reach it.
+// API server would tell them; a reader of the record need not reach it.
 var short = map[string]kinds.Name{
 	"cm": "configmaps", "cs": "componentstatuses", "ep": "endpoints", "ev": "events", "limits": "limitranges", "ns": "namespaces",
 	"no": "nodes", "po": "pods", "pv": "persistentvolumes", "pvc": "persistentvolumeclaims", "quota": "resourcequotas",

@@ -80,7 +80,7 @@ func newLag() *cobra.Command {
 			}
 			return s.Print(lags, func(p *Paper) {
 				if len(lags) == 0 {
-					p.Line("nobody is behind: %d consumers have answered everything", workers)
+					p.Line("no consumer is behind: all %d have answered everything", workers)
 					return
 				}
 				drawLags(p, lags)

@@ -14,7 +14,7 @@ import (
 )
 
 // A bus of this machine that has made its own users leaves their passwords where commands of
-// the same user of the machine find them by the bus's address. Nobody else may read them.
+// the same user of the machine find them by the bus's address. No other user may read them.
 
 // loginsOf is the directory with the passwords of the users of the bus at an address.
 //

@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	// LocalBus is where the bus of somebody who tries Millrace listens.
+	// LocalBus is where the bus of a user who tries Millrace listens.
 	LocalBus = "nats://127.0.0.1:4222"
 	// connectPatience is how long the bus may take to answer the first time.
 	connectPatience = 5 * time.Second

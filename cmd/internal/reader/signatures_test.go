@@ -14,8 +14,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// TestSignaturesAreCounted: who signed is told of each turn, and what nobody signed, or
-// somebody else, or a key that was revoked since, is found.
+// TestSignaturesAreCounted: the signer of each turn is told, and what is not signed, or signed
+// with another key, or with a key that was revoked since, is found.
 func TestSignaturesAreCounted(t *testing.T) {
 	const controller = "c"
 	b := memory.New(memory.Options{})

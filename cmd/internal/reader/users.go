@@ -75,5 +75,5 @@ func may(v record.Version, w *check.Write) bool {
 	deletes := strings.HasPrefix(w.Verb, "delete") || w.Subresource == "eviction"
 	ends := v.Event == record.Leaving || v.Event == record.Ended
 	creates := w.Verb == "create" && w.Subresource == ""
-	return named && w.Revision == 0 && deletes == ends && creates == (v.Event == record.Born)
+	return named && w.Revision == 0 && deletes == ends && creates == (v.Event == record.Created)
 }

@@ -44,7 +44,7 @@ func newVerify() *cobra.Command {
 		Long: `Reads the whole record and holds it against itself: sums, links, versions, and the
 count of the objects. That finds accidents. With --key it is also held against what the
 notary has signed: whatever was changed, removed, inserted or reordered is named, with
-its stream and sequence, and so is what nobody has signed yet. That works offline, over
+its stream and sequence, and so is what is not signed yet. That works offline, over
 a file: --record=FILE. With --witness the newest checkpoints are remembered in a file,
 and next time a record that went back behind them is found. With --audit-log the writes
 in the API server's audit log are held against the outcomes on record. With

@@ -9,17 +9,17 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-func TestDeedOf(t *testing.T) {
-	for id, want := range map[string]deed{
+func TestOperationOf(t *testing.T) {
+	for id, want := range map[string]operation{
 		"TURN_job-controller.17.2":   {"TURN_job-controller", 17, 2},
 		"TURN_job-controller.17.0.3": {"TURN_job-controller", 17, 0},
 	} {
-		if got, ok := deedOf(id); !ok || got != want {
+		if got, ok := operationOf(id); !ok || got != want {
 			t.Errorf("%s is %+v, %v", id, got, ok)
 		}
 	}
 	for _, id := range []string{"", "6e1d6a0c-91a9", "TURN_x.y.0", "TURN_x.1", "OUTCOME_x.1.0"} {
-		if got, ok := deedOf(id); ok {
+		if got, ok := operationOf(id); ok {
 			t.Errorf("%q is %+v", id, got)
 		}
 	}
@@ -35,7 +35,7 @@ func TestTheAuditLogIsHeldAgainstTheRecord(t *testing.T) {
 	}
 	record := func() *told {
 		r := newTold()
-		r.results = map[deed]said{
+		r.results = map[operation]said{
 			{turns, 1, 0}: result(events.Applied, "TURN_c.1.0", 10),
 			{turns, 2, 0}: result(events.Applied, "TURN_c.2.0", 20),
 			{turns, 3, 0}: result(events.Conflict, "", 25),
@@ -43,22 +43,22 @@ func TestTheAuditLogIsHeldAgainstTheRecord(t *testing.T) {
 			{turns, 6, 0}: result(events.Applied, "TURN_c.6.0", 55), // the audit log ends before
 			{turns, 8, 0}: result(events.Applied, "TURN_c.8.0", 5),  // it begins within the turn
 		}
-		unsure := r.results[deed{turns, 5, 0}]
+		unsure := r.results[operation{turns, 5, 0}]
 		unsure.Unsure = true
-		r.results[deed{turns, 5, 0}] = unsure
+		r.results[operation{turns, 5, 0}] = unsure
 		for d, s := range r.results {
 			r.stored[d], r.answered[d] = s.at.Add(-time.Second), true
 		}
-		r.stored[deed{turns, 8, 0}] = at(1)
-		r.stored[deed{turns, 10, 0}] = at(51) // is under way
-		r.first[deed{turns, 4, 0}] = 2
+		r.stored[operation{turns, 8, 0}] = at(1)
+		r.stored[operation{turns, 10, 0}] = at(51) // is under way
+		r.first[operation{turns, 4, 0}] = 2
 		r.begins[turns], r.ends[turns], r.since = at(5), at(60), at(5)
 		return r
 	}
 	write := func(id string, minute int) check.Write {
 		return check.Write{ID: id, User: "mill", Foreign: true, Verb: "patch", At: at(minute), Ended: true, Code: 200}
 	}
-	foreign := check.Write{ID: "somebody", User: "somebody", Foreign: true, At: at(2), Ended: true, Code: 200}
+	foreign := check.Write{ID: "foreign", User: "foreign", Foreign: true, At: at(2), Ended: true, Code: 200}
 	failed := write("TURN_c.3.0", 25)
 	failed.Code = 409
 	event := write("an Event", 30)

@@ -31,12 +31,12 @@ func drawn(t *testing.T, c *record.Cause) string {
 	return out.String()
 }
 
-// TestWhatIsExplainedAboveNamesNobodyAgain: a second author of the same version would be a
+// TestWhatIsExplainedAboveNamesNoAuthorAgain: a second author of the same version would be a
 // contradiction.
-func TestWhatIsExplainedAboveNamesNobodyAgain(t *testing.T) {
+func TestWhatIsExplainedAboveNamesNoAuthorAgain(t *testing.T) {
 	again := version(record.Changed, "7", record.Hand{Unknown: "not known"})
 	text := drawn(t, &record.Cause{
-		Version: version(record.Born, "8", record.Hand{Controller: "replicaset-controller", Turn: 3, Key: "shop/web"}),
+		Version: version(record.Created, "8", record.Hand{Controller: "replicaset-controller", Turn: 3, Key: "shop/web"}),
 		Causes:  []*record.Cause{{Role: record.Asked, Version: again, Note: record.Again}},
 	})
 	if !strings.Contains(text, "by replicaset-controller, turn 3 of shop/web\n") || strings.Contains(text, "not known") || !strings.Contains(text, record.Again) {

@@ -100,6 +100,7 @@ each of them may do Kubernetes' own system:controller:* roles say.`
 the writes that the controllers promise, and the looks that belong to them. The rules
 hold for all of its identities together; each is bound by its own role besides.`
 	aboutDelegator = `It asks the API server who sends a request for metrics, and whether that user may.`
+	aboutLeader    = `It holds the Lease by which one of several processes acts (--leader-elect).`
 	aboutClassic   = "The API server is older than constrained impersonation: nothing else bounds the writer."
 )
 
@@ -159,6 +160,20 @@ func (m *Manifest) Delegator(name string, who ...rbacv1.Subject) {
 	m.put("", rbacv1.RoleBinding{
 		TypeMeta: typed("RoleBinding"), ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: metav1.NamespaceSystem}, Subjects: who,
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "extension-apiserver-authentication-reader"},
+	})
+}
+
+// Leader lets accounts hold a Lease. RBAC cannot bound the name of what is created.
+func (m *Manifest) Leader(name, namespace, lease string, who ...rbacv1.Subject) {
+	const kind = "Role"
+	at, leases := metav1.ObjectMeta{Name: name, Namespace: namespace}, []string{"leases"}
+	m.put(aboutLeader, rbacv1.Role{TypeMeta: typed(kind), ObjectMeta: at, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{"coordination.k8s.io"}, Resources: leases, Verbs: []string{"create"}},
+		{APIGroups: []string{"coordination.k8s.io"}, Resources: leases, Verbs: []string{"get", "update"}, ResourceNames: []string{lease}},
+	}})
+	m.put("", rbacv1.RoleBinding{
+		TypeMeta: typed("RoleBinding"), ObjectMeta: at, Subjects: who,
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: name},
 	})
 }
 

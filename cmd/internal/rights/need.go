@@ -210,6 +210,13 @@ func (f finding) users(of kinds.Name) {
 	}
 }
 
+// Covers tells whether a rule allows what is needed, with the object of a name; "" is any
+// object.
+func Covers(r rbacv1.PolicyRule, n Need, name string) bool {
+	named := name != "" && slices.Contains(r.ResourceNames, name)
+	return (len(r.ResourceNames) == 0 || named) && covers(r, n)
+}
+
 // covers tells whether a rule allows what is needed.
 func covers(r rbacv1.PolicyRule, n Need) bool {
 	if n.Path != "" {

@@ -22,6 +22,9 @@ const (
 	Kind       = "MillraceConfiguration"
 )
 
+// questions are the flags that ask something of the command line, and set nothing.
+var questions = map[string]bool{"help": true, "version": true}
+
 // Fill sets every flag that was not given on the command line from the
 // environment or from the file; file "" means none.
 //
@@ -33,12 +36,12 @@ func Fill(flags *pflag.FlagSet, file string, getenv func(string) (string, bool))
 		return err
 	}
 	for _, name := range sorted(values) {
-		if flags.Lookup(name) == nil {
+		if flags.Lookup(name) == nil || questions[name] {
 			return fmt.Errorf("read %s: %q is not a setting of this command; see --help for the names", file, name)
 		}
 	}
 	flags.VisitAll(func(f *pflag.Flag) {
-		if f.Changed || err != nil {
+		if f.Changed || err != nil || questions[f.Name] {
 			return
 		}
 		variable := Variable(f.Name)

@@ -84,3 +84,15 @@ func write(t *testing.T, text string) string {
 	}
 	return file
 }
+
+// TestQuestionsAreNoSettings: a variable that happens to be called like one asks nothing.
+func TestQuestionsAreNoSettings(t *testing.T) {
+	flags := flagSet()
+	flags.Bool("version", false, "")
+	if err := settings.Fill(flags, "", lookup(map[string]string{"MILLRACE_VERSION": "v1.2.3"})); err != nil {
+		t.Error(err)
+	}
+	if err := settings.Fill(flags, write(t, header+"  version: true\n"), lookup(nil)); err == nil || !strings.Contains(err.Error(), `"version" is not a setting`) {
+		t.Errorf("a file may ask: %v", err)
+	}
+}

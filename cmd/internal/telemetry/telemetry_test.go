@@ -91,7 +91,7 @@ func TestWhatCannotBeIsSaid(t *testing.T) {
 		"foreign file":   {o: NewOptions(), file: "apiVersion: v1\nkind: Pod\n", says: "want apiVersion: millrace.io/v1alpha1"},
 		"unknown field":  {o: NewOptions(), file: ours + "colour: red\n", says: "colour"},
 		"rule of all":    {o: NewOptions(), file: ours + "rules: [{sample: never}]\n", says: "rule 1: it names no kinds"},
-		"rule of nobody": {o: NewOptions(), file: ours + "rules: [{sample: perhaps, kinds: [pods]}]\n", says: `"perhaps"`},
+		"unknown sample": {o: NewOptions(), file: ours + "rules: [{sample: perhaps, kinds: [pods]}]\n", says: `"perhaps"`},
 		"selector":       {o: NewOptions(), file: ours + "rules: [{sample: never, selector: '=='}]\n", says: "selector"},
 		"sampler":        {o: Options{endpoint: "a:1", rate: -1}, env: "dice", says: "$OTEL_TRACES_SAMPLER"},
 	} {
@@ -109,7 +109,7 @@ func TestWhatCannotBeIsSaid(t *testing.T) {
 }
 
 // TestRulesComeBeforeTheRate, the first that fits; heartbeats are never traced
-// unless somebody asks.
+// unless a rule asks for it.
 func TestRulesComeBeforeTheRate(t *testing.T) {
 	plain(t)
 	file := write(t, ours+`

@@ -3,6 +3,6 @@
 // them; a [Front] stands before an API server and can refuse requests, or lose
 // the answers to those that it has passed on.
 //
-// Whoever is tested is told the address of a wire instead of the real one, and
+// The program under test is told the address of a wire instead of the real one, and
 // knows nothing of it.
 package wire

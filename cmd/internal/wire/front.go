@@ -20,8 +20,8 @@ import (
 type Trouble struct {
 	// Every is which requests are met: 1 all, 3 every third; 0 none.
 	Every int
-	// Lose passes the request on and drops its answer, so that nobody knows of its
-	// effect.
+	// Lose passes the request on and drops its answer, so that the client does not
+	// know of its effect.
 	Lose bool
 	// Code is what the request is answered with instead of being passed on.
 	Code int
@@ -44,7 +44,7 @@ type Front struct {
 }
 
 // NewFront opens a front on a free port of 127.0.0.1 for the server at target,
-// which is reached by way of transport: whoever calls the front acts there as
+// which is reached by way of transport: every caller of the front acts there as
 // transport does. The front shows the certificate to its callers.
 //
 // Errors: no port can be listened on, or the target is no URL.

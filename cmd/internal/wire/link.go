@@ -69,7 +69,7 @@ func (l *link) carry(from, to *net.TCPConn) {
 }
 
 // deliver writes pieces when they are due. After a failure it goes on taking
-// them, so that nobody waits for it.
+// them, so that the sender does not wait for it.
 func (l *link) deliver(pieces <-chan piece, to *net.TCPConn) {
 	broken := false
 	for p := range pieces {

@@ -99,7 +99,7 @@ func (w *Wire) accept() {
 	}
 }
 
-// connect carries one connection until it ends. Whoever connects to a wire whose
+// connect carries one connection until it ends. A connection to a wire whose
 // other end does not answer is reset.
 func (w *Wire) connect(near *net.TCPConn) {
 	l := &link{wire: w, near: near, silent: make(chan struct{}), gone: make(chan struct{})}

@@ -183,16 +183,16 @@ func TestSlowWires(t *testing.T) {
 	}
 }
 
-// TestFarEndGone: whoever is connected notices when the other side ends.
+// TestFarEndGone: a client that is connected notices when the other side ends.
 func TestFarEndGone(t *testing.T) {
-	w := lay(t, "127.0.0.1:1") // nobody listens there
+	w := lay(t, "127.0.0.1:1") // no server listens there
 	c, err := net.Dial("tcp", w.Address())
 	if err == nil { // else it was reset before it was even told of the connection
 		_, err = hear(t, c, 1, patience)
 		_ = c.Close()
 	}
 	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Fatalf("connected to nobody: %v", err)
+		t.Fatalf("connected to no server: %v", err)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 // The turns of each controller are carried out by one of the writers that share them out,
-// whatever its name; and by nobody who is no writer.
+// whatever its name; and by no user who is no writer.
 func TestEachControllerHasOneWriter(t *testing.T) {
 	controllers := []string{"garbage-collector-controller", "serviceaccount-token-controller", "deployment-controller", "one that comes later"}
 	shared := map[string]string{}

@@ -71,7 +71,7 @@ func writerAccounts(controllers []string) []string {
 }
 
 // splitWriter is the writer of a share: it answers the turns of its controllers, takes
-// nobody else's, and says what became of them. It does not hear other writers, who have
+// no others, and says what became of them. It does not hear other writers, which have
 // other turns.
 func splitWriter(user string, controllers []string) service {
 	s := writer(controllers)

@@ -135,14 +135,15 @@ func (f *File) unpack(packed []byte, size int) ([]byte, error) {
 	if err := f.unpacker.Reset(bytes.NewReader(packed)); err != nil {
 		return nil, fmt.Errorf("unpack: %w", err)
 	}
-	text := make([]byte, size+1)
-	switch n, err := io.ReadFull(f.unpacker, text); {
-	case err == nil:
-		return nil, fmt.Errorf("%w: more than the %d bytes that it tells", errSize, size)
-	case !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF):
+	var text bytes.Buffer
+	text.Grow(size + 1 + bytes.MinRead)
+	switch n, err := text.ReadFrom(io.LimitReader(f.unpacker, int64(size)+1)); {
+	case err != nil:
 		return nil, fmt.Errorf("unpack: %w", err)
+	case n > int64(size):
+		return nil, fmt.Errorf("%w: more than the %d bytes that it tells", errSize, size)
 	default:
-		return text[:n:n], nil
+		return slices.Clip(text.Bytes()), nil
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// What a file may hold at most, whoever wrote it: a reader takes less than 100 MB of
+// What a file may hold at most, whichever program wrote it: a reader takes less than 100 MB of
 // memory for any one part. The writer keeps to it.
 const (
 	// maxBlock is the most that a block unpacks to, in bytes: a full one, and one more

@@ -189,7 +189,7 @@ func (f *File) Read(ctx context.Context, p bus.Passage, handle func(batch []even
 	}
 	load := f.load
 	if p.Subject == "" && !v.state {
-		load = f.read // whoever goes through all of it does not come back to a block soon
+		load = f.read // a reader of all of it does not come back to a block soon
 	}
 	for _, n := range blocks {
 		if err := ctx.Err(); err != nil {

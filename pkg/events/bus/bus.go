@@ -14,7 +14,7 @@ import (
 
 // Errors that callers branch on. Implementations wrap them.
 var (
-	// ErrOvertaken: somebody else has published where the publisher expected
+	// ErrOvertaken: another publisher has published where the publisher expected
 	// its own message to be next. Nothing was stored.
 	ErrOvertaken = errors.New("overtaken by another publisher")
 	// ErrNoStream: the stream does not exist.
@@ -48,7 +48,7 @@ type Streams interface {
 	// EnsureKind makes the log and state stream of a kind and records the kind
 	// in their metadata. A stream that exists with other settings is ErrSettings,
 	// with what differs; but how much of a log is kept is changed to what is asked
-	// for, unless somebody who began later has said otherwise. A state stream that is
+	// for, unless a process that began later has said otherwise. A state stream that is
 	// missing beside an existing log is made anew.
 	EnsureKind(ctx context.Context, kind kinds.Kind) error
 	// EnsureController makes the turn and outcome stream of a controller, and
@@ -58,7 +58,7 @@ type Streams interface {
 	Kinds(ctx context.Context) ([]kinds.Kind, error)
 	// Renew makes the state stream of a kind anew, empty, because what it holds
 	// cannot be read or trusted. It holds what is stored in the log from then on,
-	// under the log's sequences; whoever renews it says everything again.
+	// under the log's sequences; the watcher that renews it says everything again.
 	Renew(ctx context.Context, kind kinds.Kind) error
 	// Forget removes the streams of a kind that the API server no longer serves.
 	Forget(ctx context.Context, kind kinds.Name) error
@@ -105,7 +105,7 @@ type Bound struct {
 
 // Publisher stores messages.
 type Publisher interface {
-	// Append opens a kind's log for its one publisher. Whoever opened it before
+	// Append opens a kind's log for its one publisher. The one that opened it before
 	// will be refused with ErrOvertaken as soon as the new one has appended.
 	Append(ctx context.Context, kind kinds.Name) (Appender, error)
 	// Store stores one message on its subject, if the last message of that
@@ -144,7 +144,7 @@ type Reader interface {
 	// ErrOvertaken, and one that the bus cannot read on events.ErrDamaged.
 	Follow(ctx context.Context, stream string, from uint64, handle func(batch []events.Message) error) error
 	// Work consumes a stream through a durable consumer. Deliveries go to
-	// whoever works under that name; each comes again until it is answered.
+	// the workers under that name; each comes again until it is answered.
 	// Work returns nil when the context ends.
 	Work(ctx context.Context, w Work, handle func(Delivery)) error
 	// Last is the newest message of a subject; ok is false when there is none.
@@ -191,7 +191,7 @@ type Work struct {
 	// long ago, and so does one that goes through its history once more: it is made
 	// anew when it delivers something older for the first time, with more than
 	// [Backlog] messages behind it, that Known says has been dealt with. What is not
-	// delivered for that reason whoever works must find out about by other means.
+	// delivered for that reason the worker must find out about by other means.
 	Since time.Duration
 	// Known tells whether a message has been dealt with; nil: every old one has. It
 	// is asked about few.
@@ -214,7 +214,7 @@ const Abandoned = 10 * time.Minute
 const LastRank = 9
 
 // Lingering is how long a worker may still count as asking for deliveries that
-// was stopped or cut off, which nobody can tell from one that waits. What it is
+// was stopped or cut off, which looks the same as one that waits. What it is
 // sent comes again after AckWait.
 const Lingering = 10 * time.Second
 
@@ -228,14 +228,14 @@ type Delivery interface {
 	Message() events.Message
 	// Attempt is how often the message has been delivered, from 1. Where the
 	// consumer has a Since, a message that is older than the consumer counts as
-	// delivered before: it may have been, through one that is no more.
+	// delivered before: it may have been, through one that is gone.
 	Attempt() int
 	// Done: never again.
 	Done()
 	// Later: again after a delay of at most a minute.
 	Later(delay time.Duration)
-	// Hopeless: never again, and for this reason.
-	Hopeless(reason string)
+	// Term: never again, and for this reason.
+	Term(reason string)
 	// Working: not answered yet, but being worked on; restarts AckWait.
 	Working()
 }

@@ -15,6 +15,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	resourcev1alpha3 "k8s.io/api/resource/v1alpha3"
 	resourcev1beta2 "k8s.io/api/resource/v1beta2"
 	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
 	storagev1 "k8s.io/api/storage/v1"
@@ -79,6 +80,11 @@ var (
 		Name: "devicetaintrules.resource.k8s.io", Version: "v1beta2", Kind: "DeviceTaintRule", Namespaced: clusterScoped, Form: Full,
 	}}
 
+	// ResourcePoolStatusRequests are alpha, and off by default.
+	ResourcePoolStatusRequests = Of[*resourcev1alpha3.ResourcePoolStatusRequest]{Kind{
+		Name: "resourcepoolstatusrequests.resource.k8s.io", Version: "v1alpha3", Kind: "ResourcePoolStatusRequest", Namespaced: clusterScoped, Form: Full,
+	}}
+
 	PodDisruptionBudgets = Of[*policyv1.PodDisruptionBudget]{inGroup("policy", "poddisruptionbudgets", "PodDisruptionBudget", namespaced)}
 
 	ClusterRoles = Of[*rbacv1.ClusterRole]{inGroup("rbac.authorization.k8s.io", "clusterroles", "ClusterRole", clusterScoped)}
@@ -105,7 +111,7 @@ var (
 	VolumeAttributesClasses = Of[*storagev1.VolumeAttributesClass]{inGroup("storage.k8s.io", "volumeattributesclasses", "VolumeAttributesClass", clusterScoped)}
 )
 
-// Secrets are read as their metadata alone: nobody is told what is in them.
+// Secrets are read as their metadata alone: no service is told what is in them.
 var Secrets = Of[*metav1.PartialObjectMetadata]{Kind{Name: "secrets", Version: "v1", Kind: "Secret", Namespaced: namespaced, Form: Metadata}}
 
 // Events is the kind that controllers record what they did in. It is written,
@@ -142,7 +148,7 @@ var listed = byName(
 	ReplicationControllers.Kind, ResourceQuotas.Kind, ServiceAccounts.Kind, Services.Kind, Secrets.Kind, Events.Kind, CustomResourceDefinitions,
 	ControllerRevisions.Kind, DaemonSets.Kind, Deployments.Kind, ReplicaSets.Kind, StatefulSets.Kind,
 	HorizontalPodAutoscalers.Kind, CronJobs.Kind, Jobs.Kind, CertificateSigningRequests.Kind, PodCertificateRequests.Kind, ClusterTrustBundles.Kind, Leases.Kind, EndpointSlices.Kind, IPAddresses.Kind, ServiceCIDRs.Kind, DeviceClasses.Kind, ResourceClaims.Kind, ResourceClaimTemplates.Kind,
-	ResourceSlices.Kind, DeviceTaintRules.Kind,
+	ResourceSlices.Kind, DeviceTaintRules.Kind, ResourcePoolStatusRequests.Kind,
 	PodDisruptionBudgets.Kind, ClusterRoles.Kind, PodGroups.Kind, StorageVersions.Kind, StorageVersionMigrations.Kind, ValidatingAdmissionPolicies.Kind, CSIDrivers.Kind, VolumeAttachments.Kind, VolumeAttributesClasses.Kind, StorageClasses.Kind,
 )
 

@@ -54,6 +54,9 @@ func ReadRaw(kind Kind, body []byte) (*Raw, error) {
 		return nil, fmt.Errorf("read metadata: the body is of %s %s, not of %s %s", of.APIVersion, of.Kind, kind.APIVersion(), kind.Kind)
 	}
 	metadata, _, err := r.split()
+	if err == nil { // the Go types read more: a group that ends as another one, which cannot be cut
+		err = each(metadata, fieldManagers, func([]byte) error { return nil })
+	}
 	if err == nil {
 		err = r.ObjectMeta.Unmarshal(metadata)
 	}

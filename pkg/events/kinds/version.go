@@ -6,7 +6,7 @@ import "k8s.io/apimachinery/pkg/util/resourceversion"
 // promises this order since Kubernetes 1.35. A version that is not a number
 // (only an aggregated API server could send one) is older than every number;
 // two such versions are equal if they are the same text and otherwise the first
-// is older, so that nobody waits for them for ever.
+// is older, so that no reader waits for them for ever.
 func CompareVersions(a, b string) int {
 	if order, err := resourceversion.CompareResourceVersion(a, b); err == nil {
 		return order

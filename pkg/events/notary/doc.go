@@ -1,6 +1,6 @@
-// Package notary makes a record tamper-evident: whoever changes, removes, inserts
-// or reorders messages of a log, of turns, of outcomes or of a shadow is found out by anybody
-// who has the notary's public key, also offline, over an exported file.
+// Package notary makes a record tamper-evident: every change, removal, insertion or
+// reordering of messages of a log, of turns, of outcomes or of a shadow is found by any reader
+// that has the notary's public key, also offline, over an exported file.
 //
 // A notary follows each of these streams and builds the tree over its messages
 // that certificate logs have (RFC 6962, golang.org/x/mod/sumdb/tlog): a leaf is

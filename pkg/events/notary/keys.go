@@ -22,6 +22,9 @@ func Generate(name string) (private, public string, err error) {
 	if private, _, err = note.GenerateKey(rand.Reader, name); err != nil {
 		return failed(err)
 	}
+	if _, err := note.NewSigner(private); err != nil {
+		return failed(errors.New(`a name may be neither empty nor hold a space or "+"`))
+	}
 	key, err := seed(private)
 	if err != nil {
 		return failed(err)

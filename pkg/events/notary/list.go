@@ -134,7 +134,7 @@ func (l *List) Sign(by note.Signer) ([]byte, error) {
 func OpenList(stored []byte, known note.Verifiers) (*List, error) {
 	n, err := note.Open(bytes.Clone(stored), known)
 	if err != nil {
-		return nil, fmt.Errorf("nobody who is known has signed it: %w", err)
+		return nil, fmt.Errorf("no known key has signed it: %w", err)
 	}
 	if err := exact(n); err != nil {
 		return nil, err

@@ -130,6 +130,48 @@ func TestAStreamThatIsRemovedIsOnRecord(t *testing.T) {
 	})
 }
 
+// TestAListOfBeforeIsNotBelieved: where the newest lists were taken away the next one says so, and
+// goes on with the numbers behind the last that the notary knows of.
+func TestAListOfBeforeIsNotBelieved(t *testing.T) {
+	live(t, 6, memory.Options{}, func(w *world) {
+		own := &disk{}
+		earlier := &earlier{Notarized: w.bus}
+		sign := func() {
+			w.turn()
+			w.must(notary.New(earlier, notary.Options{Signer: w.signer, Known: w.known, Memory: own}).Round(w.Context()))
+		}
+		sign()
+		m, ok, err := w.bus.Last(w.Context(), subject.NotaryStream, listSubject)
+		if w.must(err); !ok {
+			t.Fatal("there is no list")
+		}
+		time.Sleep(time.Hour) // of virtual time
+		sign()
+		time.Sleep(time.Hour)
+		earlier.list = &m
+		sign()
+		if all := w.lists(w.bus); len(all) != 3 || all[2].Number != 3 || !strings.Contains(all[2].Break, "the last one was number 2") || all[1].Break != "" {
+			for _, l := range all {
+				t.Errorf("there is list %d, with the break %q", l.Number, l.Break)
+			}
+		}
+	})
+}
+
+// earlier is a bus on which an older list is the last one.
+type earlier struct {
+	bus.Notarized
+	list *events.Message
+}
+
+func (b *earlier) Last(ctx context.Context, stream, of string) (events.Message, bool, error) {
+	m, ok, err := b.Notarized.Last(ctx, stream, of)
+	if of == listSubject && b.list != nil {
+		m.Data, m.Header = b.list.Data, b.list.Header
+	}
+	return m, ok, err
+}
+
 func (f *file) pages() []events.Message { return f.messages[subject.NotaryStream] }
 
 // TestWhatExpiredIsListedNoMore: a kind that was removed is forgotten when all that it had
@@ -178,6 +220,13 @@ func TestAPartIsNotedAsSuch(t *testing.T) {
 			t.Errorf("a file that was cut from that says %q", g.about.Partial)
 		} else {
 			whole(t, g.verify(t, w.known), true)
+		}
+		bare := f.copy()
+		bare.messages[subject.NotaryStream] = slices.DeleteFunc(bare.pages(), func(m events.Message) bool { return m.Subject == listSubject })
+		if r := bare.verify(t, w.known); len(r.Findings) > 0 || !slices.ContainsFunc(r.Remarks, func(f notary.Finding) bool {
+			return f.Stream == subject.NotaryStream && strings.Contains(f.What, "of the streams is missing")
+		}) {
+			t.Errorf("a part without lists: %v, remarked %v", r.Findings, r.Remarks)
 		}
 		f.about.Partial = nil
 		if r := f.verify(t, w.known); len(r.Findings) != 1 || r.Findings[0].Stream != "EV_deployments_apps" {
@@ -286,6 +335,45 @@ func TestWhatIsNotSignedIsTold(t *testing.T) {
 		}
 		if at := n.Signed(); !at[turns].Equal(began) || time.Since(at[other]) < time.Minute {
 			t.Errorf("when nothing can be looked at: %v", at)
+		}
+	})
+}
+
+// TestListsGoOnWherePagesBeginAnew: that the pages about one stream are begun anew, as told, is no break of the
+// lists, which are there.
+func TestListsGoOnWherePagesBeginAnew(t *testing.T) {
+	live(t, 52, memory.Options{}, func(w *world) {
+		own := &disk{}
+		round := func(on bus.Notarized, anew bool) error {
+			return notary.New(on, notary.Options{Signer: w.signer, Known: w.known, Memory: own, BeginAnew: anew}).Round(w.Context())
+		}
+		w.turn()
+		w.must(round(w.bus, false))
+		time.Sleep(11 * time.Minute) // of virtual time
+		w.turn()
+		w.must(round(&filtered{w.bus, subject.Notary(turns)}, true))
+		if all := w.lists(w.bus); len(all) != 2 || all[1].Number != 2 || all[1].Break != "" {
+			for _, l := range all {
+				t.Errorf("there is list %d, with the break %q", l.Number, l.Break)
+			}
+		}
+	})
+}
+
+// TestAStreamThatIsLeftOutIsFoundOnce where a list has it and there are pages about it; of a part on purpose the
+// pages would have been left out as well.
+func TestAStreamThatIsLeftOutIsFoundOnce(t *testing.T) {
+	live(t, 53, memory.Options{}, func(w *world) {
+		w.turn()
+		w.sign()
+		f, name := w.export(archive.Selection{}), subject.ShadowStream(controller)
+		f.streams = slices.DeleteFunc(f.streams, func(s archive.Stream) bool { return s.Name == name })
+		if r := f.verify(t, w.known); len(r.Findings) != 1 || r.Findings[0].Stream != name || !strings.Contains(r.Findings[0].What, "left out") {
+			t.Errorf("found: %v", r.Findings)
+		}
+		f.about.Partial = []string{"controllers="}
+		if r := f.verify(t, w.known); len(r.Findings) != 1 || r.Findings[0].Stream != name || !strings.Contains(r.Findings[0].What, "there are pages about it") {
+			t.Errorf("of a part: %v", r.Findings)
 		}
 	})
 }

@@ -39,7 +39,7 @@ type Options struct {
 const (
 	defaultEvery = 10 * time.Second
 	// quiet is after which time a stream in which nothing happens is signed anew, so
-	// that its last page never expires and everybody sees that somebody looks.
+	// that its last page never expires and every reader sees that a notary looks.
 	quiet = time.Hour
 	// margin is how much longer pages are kept than what they are about.
 	margin = 24 * time.Hour
@@ -95,7 +95,7 @@ func (n *Notary) Run(ctx context.Context) error {
 	defer func() {
 		last, end := context.WithTimeout(context.WithoutCancel(ctx), farewell)
 		defer end()
-		_ = n.Round(last) // whoever comes next signs what this could not
+		_ = n.Round(last) // the next notary signs what this one could not
 	}()
 	for {
 		err := n.Round(ctx)

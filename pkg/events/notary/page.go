@@ -225,7 +225,7 @@ func Open(stored []byte, known note.Verifiers) (*Page, error) {
 	signed, packed := rest[:size], rest[size:]
 	n, err := note.Open(signed, known)
 	if err != nil {
-		return nil, fmt.Errorf("nobody who is known has signed it: %w", err)
+		return nil, fmt.Errorf("no known key has signed it: %w", err)
 	}
 	if err := exact(n); err != nil {
 		return nil, err
@@ -248,7 +248,7 @@ func Open(stored []byte, known note.Verifiers) (*Page, error) {
 // as a signer writes them: then no byte of it can be another.
 func exact(n *note.Note) error {
 	if len(n.UnverifiedSigs) > 0 {
-		return errors.New("it bears a signature that nobody knows")
+		return errors.New("it bears a signature of an unknown key")
 	}
 	for _, s := range n.Sigs {
 		if _, err := base64.StdEncoding.Strict().DecodeString(s.Base64); err != nil {

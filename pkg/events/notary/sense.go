@@ -18,7 +18,7 @@ func kindOf(stream string) kinds.Name {
 }
 
 // sense holds a stream against itself: sums, links, versions and the census. That
-// finds accidents; whoever changes a message can change all of these.
+// finds accidents; a forger who changes a message can change all of these.
 type sense struct {
 	log   bus.State
 	isLog bool

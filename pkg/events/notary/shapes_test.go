@@ -147,7 +147,7 @@ func whole(t *testing.T, r *notary.Report, proven bool) {
 }
 
 // TestAWitnessRemembers: a record that was cut back together with its pages is true, and
-// older; whoever has seen the newer one notices.
+// older; a reader that has seen the newer one notices.
 func TestAWitnessRemembers(t *testing.T) {
 	live(t, 7, memory.Options{}, func(w *world) {
 		w.steps(60)
@@ -174,7 +174,7 @@ func TestAWitnessRemembers(t *testing.T) {
 		}
 		for _, stream := range []string{"EV_pods", "TURN_" + controller, "SHADOW_" + controller} {
 			if !back[stream] {
-				t.Errorf("%s went back, and nobody noticed", stream)
+				t.Errorf("%s went back, and no witness noticed", stream)
 			}
 		}
 		w.steps(60)

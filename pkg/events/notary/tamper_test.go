@@ -23,7 +23,7 @@ import (
 
 var tamperings = flag.Int("tamper.n", 500, "how many tamperings TestEveryTamperingIsFound makes")
 
-// forger is somebody with all rights on the bus, and without the key.
+// forger is a user with all rights on the bus, and without the key.
 type forger struct {
 	testing.TB
 	*rand.Rand
@@ -43,7 +43,7 @@ var tricks = []trick{
 }
 
 // TestEveryTamperingIsFound: whatever is changed, removed, inserted or put
-// elsewhere in a record is found by whoever has the public key, whether the forger
+// elsewhere in a record is found by every reader with the public key, whether the forger
 // has mended the sums or not.
 func TestEveryTamperingIsFound(t *testing.T) {
 	forged, _ := key(t, 2)
@@ -201,7 +201,7 @@ func (f *forger) state(name string) *bus.State {
 	return &f.streams[at].State
 }
 
-// due tells whether a message's time is about to come: nobody could tell that it
+// due tells whether a message's time is about to come: it could not be told that it
 // was removed before.
 func (f *forger) due(m events.Message) bool {
 	soon, age := f.about.Exported.Add(10*time.Second), f.state(m.Stream).Keeps.Age
@@ -397,7 +397,7 @@ func (f *forger) forgePage() string {
 	page := f.pages()[at]
 	page.Data = stored
 	f.pages()[at] = sealedAnew(page)
-	return fmt.Sprintf("%s %d is another, and page %d is signed by somebody else", m.Stream, m.Sequence, page.Sequence)
+	return fmt.Sprintf("%s %d is another, and page %d is signed with another key", m.Stream, m.Sequence, page.Sequence)
 }
 
 // oldPage stores a page once more, at the end.

@@ -24,10 +24,7 @@ func Continue(size int64, edge []tlog.Hash) (*Tree, error) {
 	if size < 0 || size > maxSize {
 		return nil, fmt.Errorf("a tree of %d leaves", size)
 	}
-	indexes, err := edgeOf(size)
-	if err != nil {
-		return nil, err
-	}
+	indexes := edgeOf(size)
 	if len(indexes) != len(edge) {
 		return nil, fmt.Errorf("an edge of %d hashes for a tree of %d leaves, which has %d", len(edge), size, len(indexes))
 	}
@@ -39,12 +36,12 @@ func Continue(size int64, edge []tlog.Hash) (*Tree, error) {
 }
 
 // edgeOf are the indexes of the hashes that the root of a tree is made of.
-func edgeOf(size int64) (indexes []int64, err error) {
-	_, err = tlog.TreeHash(size, tlog.HashReaderFunc(func(wanted []int64) ([]tlog.Hash, error) {
+func edgeOf(size int64) (indexes []int64) {
+	_, _ = tlog.TreeHash(size, tlog.HashReaderFunc(func(wanted []int64) ([]tlog.Hash, error) {
 		indexes = append(indexes, wanted...)
-		return make([]tlog.Hash, len(wanted)), nil
+		return make([]tlog.Hash, len(wanted)), nil // the only error would be of this
 	}))
-	return indexes, err
+	return indexes
 }
 
 func (t *Tree) read(indexes []int64) ([]tlog.Hash, error) {
@@ -72,17 +69,13 @@ func (t *Tree) Add(leaf tlog.Hash) error {
 		t.edge[tlog.StoredHashIndex(0, t.Size)+int64(i)] = h
 	}
 	t.Size++
-	needed, err := edgeOf(t.Size)
-	if err != nil {
-		return err
-	}
-	if len(t.edge) > 2*len(needed)+64 {
+	if needed := edgeOf(t.Size); len(t.edge) > 2*len(needed)+64 {
 		return t.prune(needed)
 	}
 	return nil
 }
 
-// prune forgets what nobody will ask for.
+// prune forgets what will not be asked for.
 func (t *Tree) prune(needed []int64) error {
 	kept, err := t.read(needed)
 	if err != nil {
@@ -99,10 +92,4 @@ func (t *Tree) prune(needed []int64) error {
 func (t *Tree) Root() (tlog.Hash, error) { return tlog.TreeHash(t.Size, tlog.HashReaderFunc(t.read)) }
 
 // Edge are the hashes that the root is made of, from the left.
-func (t *Tree) Edge() ([]tlog.Hash, error) {
-	indexes, err := edgeOf(t.Size)
-	if err != nil {
-		return nil, err
-	}
-	return t.read(indexes)
-}
+func (t *Tree) Edge() ([]tlog.Hash, error) { return t.read(edgeOf(t.Size)) }

@@ -248,7 +248,7 @@ func (s *scan) open(stored []events.Message) {
 	}
 	s.take()
 	if len(s.pages) == 0 && s.Last > 0 {
-		s.find(0, "there is no page that could be trusted: nobody vouches for any of it")
+		s.find(0, "there is no page that could be trusted: no signature covers any of it")
 	}
 	if len(s.pages) > 0 {
 		s.Since, s.Until = s.pages[0].Time, s.pages[len(s.pages)-1].Time
@@ -421,10 +421,10 @@ func (s *scan) unproven(m events.Message) bool {
 	}
 }
 
-// late finds that nobody has signed what should have been signed long since.
+// late finds that no notary has signed what should have been signed long since.
 func (s *scan) late(m events.Message) {
 	if waited := s.now.Sub(m.Time); waited > patience && !s.Trust.Until {
-		s.find(m.Sequence, "nobody has signed what was stored from here on, %v ago and later: the notary stands still, or its last pages were removed", waited.Round(time.Second))
+		s.find(m.Sequence, "no notary has signed what was stored from here on, %v ago and later: the notary stands still, or its last pages were removed", waited.Round(time.Second))
 	}
 }
 

@@ -44,7 +44,7 @@ func key(t testing.TB, seed uint64) (note.Signer, note.Verifier) {
 	return signer, verifier
 }
 
-// world is a bus on which somebody lives, in virtual time.
+// world is a bus with services at work, in virtual time.
 type world struct {
 	testing.TB
 	*rand.Rand
@@ -139,13 +139,13 @@ func (w *world) say(l *log, op events.Op, ref events.Ref) {
 	d := events.Delta{
 		Kind: l.kind.Name, Ref: ref, Op: op, UID: l.uids[ref], ResourceVersion: strconv.Itoa(w.version), Form: kinds.Full,
 		ContentType: kinds.JSON, Body: fmt.Appendf(nil, `{"version":%d}`, w.version), At: time.Now(), After: l.after,
-		By: events.Manager{Name: "somebody", Operation: "Update"},
+		By: events.Manager{Name: "stranger", Operation: "Update"},
 	}
 	if ref.Name == "" {
 		d.Body, d.UID = nil, ""
 	}
 	if op == events.Gap {
-		d.Body, _ = json.Marshal(events.Hole{Reason: "nobody looked"})
+		d.Body, _ = json.Marshal(events.Hole{Reason: "not looked at"})
 	}
 	l.tally.Fold(d)
 	d.Census = l.tally.Census()

@@ -30,11 +30,11 @@ func authorOf(v Version, was *Entry) author {
 	switch {
 	case e.Proven && v.Event == Found: // by the watcher, which was late with it
 		return author{e.By}
-	case v.Event != Born && v.Event != Changed:
+	case v.Event != Created && v.Event != Changed:
 		return author{}
 	case e.Proven:
 		return author{e.By}
-	case v.Event == Born:
+	case v.Event == Created:
 		// Of the first that is kept nothing else says that it was not there before.
 		if (e.Before.Known || was != nil) && len(e.Beside) == 0 {
 			return author{e.By}

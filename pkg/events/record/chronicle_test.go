@@ -26,12 +26,12 @@ func lines(items []record.Happening) string {
 func TestAChronicleHasEverythingInOrder(t *testing.T) {
 	tell(t, func(w *world) {
 		w.scaled()
-		born := record.Born
+		created := record.Created
 		if !w.linked {
-			born = record.Changed // a delta that does not say what was before it does not know
+			created = record.Changed // a delta that does not say what was before it does not know
 		}
 		want := fmt.Sprintf("delta web %[1]s, turn web, outcome web, delta web-1 %[1]s, delta web changed, turn web, delta web-1 changed, outcome web, "+
-			"turn web-1, outcome web-1, delta a %[1]s, delta a changed", born)
+			"turn web-1, outcome web-1, delta a %[1]s, delta a changed", created)
 		c, err := w.record.Chronicle(w.Context(), record.Filter{}, record.Span{}, 100)
 		w.must(err)
 		got := lines(c.Items)
@@ -79,8 +79,8 @@ func TestAChronicleSaysHowFarItGoesBack(t *testing.T) {
 				w.Errorf("%s it all: %+v, %v", name, c, err)
 			}
 		}
-		if _, err := w.record.Chronicle(w.Context(), record.Filter{Controllers: []string{"nobody"}}, record.Span{}, 10); !errors.Is(err, record.ErrNotThere) {
-			w.Errorf("of nobody: %v", err)
+		if _, err := w.record.Chronicle(w.Context(), record.Filter{Controllers: []string{"absent"}}, record.Span{}, 10); !errors.Is(err, record.ErrNotThere) {
+			w.Errorf("of an absent controller: %v", err)
 		}
 	})
 }

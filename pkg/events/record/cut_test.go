@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,101 +12,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/millrace/millrace/pkg/events"
-	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/record"
+	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-var errCut = errors.New("the connection was cut")
-
-// cut is a bus whose connection is cut at a call, the first being 1; what is asked of it
-// later is answered again.
-type cut struct {
-	bus.Archive
-	at int
-
-	mu    sync.Mutex
-	calls int
-}
-
-func (b *cut) call() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.calls++; b.calls == b.at {
-		return errCut
-	}
-	return nil
-}
-
-func (b *cut) Kinds(ctx context.Context) ([]kinds.Kind, error) {
-	if err := b.call(); err != nil {
-		return nil, err
-	}
-	return b.Archive.Kinds(ctx)
-}
-
-func (b *cut) Controllers(ctx context.Context) ([]string, error) {
-	if err := b.call(); err != nil {
-		return nil, err
-	}
-	return b.Archive.Controllers(ctx)
-}
-
-func (b *cut) Shadows(ctx context.Context) ([]string, error) {
-	if err := b.call(); err != nil {
-		return nil, err
-	}
-	return b.Archive.Shadows(ctx)
-}
-
-func (b *cut) StreamState(ctx context.Context, stream string) (bus.State, error) {
-	if err := b.call(); err != nil {
-		return bus.State{}, err
-	}
-	return b.Archive.StreamState(ctx, stream)
-}
-
-func (b *cut) Consumers(ctx context.Context, stream string) ([]bus.Consumer, error) {
-	if err := b.call(); err != nil {
-		return nil, err
-	}
-	return b.Archive.Consumers(ctx, stream)
-}
-
-func (b *cut) Read(ctx context.Context, p bus.Passage, handle func([]events.Message) error) error {
-	if err := b.call(); err != nil {
-		return err
-	}
-	return b.Archive.Read(ctx, p, handle)
-}
-
-func (b *cut) Next(ctx context.Context, stream, subject string, from uint64) (m events.Message, ok bool, err error) {
-	if err := b.call(); err != nil {
-		return m, false, err
-	}
-	return b.Archive.Next(ctx, stream, subject, from)
-}
-
-func (b *cut) Last(ctx context.Context, stream, subject string) (m events.Message, ok bool, err error) {
-	if err := b.call(); err != nil {
-		return m, false, err
-	}
-	return b.Archive.Last(ctx, stream, subject)
-}
-
-func (b *cut) At(ctx context.Context, stream string, sequence uint64) (m events.Message, ok bool, err error) {
-	if err := b.call(); err != nil {
-		return m, false, err
-	}
-	return b.Archive.At(ctx, stream, sequence)
-}
-
 // withoutAt never cuts a lookup by sequence.
-type withoutAt struct{ *cut }
+type withoutAt struct{ *memory.Cut }
 
 func (b withoutAt) At(ctx context.Context, stream string, sequence uint64) (events.Message, bool, error) {
-	return b.Archive.At(ctx, stream, sequence)
+	return b.Notarized.At(ctx, stream, sequence)
 }
 
 // eventful is a record with something of everything.
@@ -119,9 +34,9 @@ func (w *world) eventful() {
 	w.is(pod("a"), "kubelet", func(o metav1.Object) { o.SetLabels(map[string]string{"seen": "yes"}) })
 	gone := w.say(w.delta(pod("a"), events.Gone, "kubelet", nil))
 	w.say(events.Delta{Kind: "pods", Op: events.Gap, ContentType: kinds.JSON, Body: []byte(`{"reason":"the watcher was away"}`)})
-	born := w.delta(pod("b"), events.Is, events.FieldManager, nil)
-	w.done(replicaSets, webSet, w.decide(replicaSets, webSet, "too few Pods", []events.Command{create(pod("b"))}, trigger(pod("a"), gone)), born)
-	w.say(born)
+	created := w.delta(pod("b"), events.Is, events.FieldManager, nil)
+	w.done(replicaSets, webSet, w.decide(replicaSets, webSet, "too few Pods", []events.Command{create(pod("b"))}, trigger(pod("a"), gone)), created)
+	w.say(created)
 	w.is(pod("b"), "kubelet", func(o metav1.Object) { o.(*corev1.Pod).Status.Phase = corev1.PodRunning })
 	for _, n := range []int32{3, 7, 3, 7, 3, 7} {
 		w.is(web, map[int32]string{3: "pipeline", 7: "scaler"}[n], replicas(n))
@@ -218,27 +133,27 @@ func TestHalfAnAnswerIsNone(t *testing.T) {
 		all := questions(w.Context(), begun)
 		maps.Copy(all, whys(w.Context()))
 		for name, ask := range all {
-			w.cutEverywhere(name, func(b *cut) error { return ask(record.New(b)) })
+			w.cutEverywhere(name, func(b *memory.Cut) error { return ask(record.New(b)) })
 		}
 		// When the newest message of a stream was stored is told where it is known.
-		w.cutEverywhere("lags", func(b *cut) error { _, err := record.New(withoutAt{b}).Lags(w.Context()); return err })
+		w.cutEverywhere("lags", func(b *memory.Cut) error { _, err := record.New(withoutAt{b}).Lags(w.Context()); return err })
 	})
 }
 
-func (w *world) cutEverywhere(name string, ask func(b *cut) error) {
+func (w *world) cutEverywhere(name string, ask func(b *memory.Cut) error) {
 	w.Helper()
-	whole := &cut{Archive: w.bus}
+	whole := &memory.Cut{Notarized: w.bus}
 	if err := ask(whole); err != nil {
 		w.Errorf("%s: with nothing cut: %v", name, err)
 	}
-	if whole.calls == 0 {
+	if whole.Calls() == 0 {
 		w.Errorf("%s: the bus is not asked", name)
 	}
-	for at := 1; at <= whole.calls; at++ {
-		b := &cut{Archive: w.bus, at: at}
+	for at := 1; at <= whole.Calls(); at++ {
+		b := &memory.Cut{Notarized: w.bus, Call: at}
 		// What is asked for in parallel may be asked for less often.
-		if err := ask(b); b.calls >= at && !errors.Is(err, errCut) {
-			w.Errorf("%s: call %d of %d is cut, and the answer is no error of it: %v", name, at, whole.calls, err)
+		if err := ask(b); b.Calls() >= at && !errors.Is(err, memory.ErrCut) {
+			w.Errorf("%s: call %d of %d is cut, and the answer is no error of it: %v", name, at, whole.Calls(), err)
 		}
 	}
 }

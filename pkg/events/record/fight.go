@@ -10,7 +10,7 @@ import (
 
 // Fight is that two write an object back and forth, each of them right by its own lights:
 // what it is to be comes back, again and again, to what it was to be before. The watcher
-// raises the alarm (services/watcher); here it is told to whoever asks why.
+// raises the alarm (services/watcher); here it is told to a user who asks why.
 type Fight struct {
 	// Hands are who made the last two of the versions, the newest last.
 	Hands []Hand `json:"hands"`

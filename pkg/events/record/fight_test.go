@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/record"
 )
 
-// TestAFightIsTold: to whoever asks why, with who fights and about what; and nothing that
+// TestAFightIsTold: to a user who asks why, with who fights and about what; and nothing that
 // only looks like one.
 func TestAFightIsTold(t *testing.T) {
 	type change struct {

@@ -17,11 +17,11 @@ import (
 type Event string
 
 const (
-	// Born: it was created.
-	Born Event = "created"
+	// Created: it was created.
+	Created Event = "created"
 	// Changed: it has another version.
 	Changed Event = "changed"
-	// Leaving: its deletion was asked for, and waits for somebody.
+	// Leaving: its deletion was asked for, and waits for a finalizer or a grace period.
 	Leaving Event = "deleting"
 	// Ended: it is there no more.
 	Ended Event = "gone"
@@ -79,7 +79,7 @@ type Hand struct {
 	Note string `json:"note,omitempty"`
 }
 
-// String is the name of whoever it was.
+// String is the name of the one it was.
 func (h Hand) String() string {
 	switch {
 	case h.Controller != "":
@@ -139,7 +139,7 @@ func (r *Record) History(ctx context.Context, kind kinds.Kind, ref events.Ref, l
 	if h.Versions, err = r.versions(ctx, kind, entries); err != nil {
 		return nil, err
 	}
-	if oldest := &h.Versions[0]; len(h.Doubts) > 0 && oldest.Event == Born {
+	if oldest := &h.Versions[0]; len(h.Doubts) > 0 && oldest.Event == Created {
 		oldest.Event = Changed
 	}
 	if h.More = limit > 0 && len(entries) > limit; h.More {
@@ -211,14 +211,14 @@ func versionOf(e Entry, was *Entry, tree, before fields.Tree) Version {
 	case was == nil && e.Before.Sequence > 0:
 		// It was there before, in a version that is kept no more.
 	case !same:
-		v.Event = Born
+		v.Event = Created
 	}
 	if same {
 		v.Changes = fields.Diff(before, tree)
 	}
 	v.author = authorOf(v, was)
 	switch v.Event {
-	case Born, Leaving, Ended:
+	case Created, Leaving, Ended:
 		v.wish = true
 	case Changed:
 		_, bound := v.boundTo()

@@ -48,8 +48,8 @@ func TestTailShowsWhatIsWanted(t *testing.T) {
 				w.Errorf("%s: %s, want %s", name, got, want)
 			}
 		}
-		if err := w.record.Tail(w.Context(), record.Filter{Controllers: []string{"nobody"}}, nil); !errors.Is(err, record.ErrNotThere) {
-			w.Errorf("of nobody: %v", err)
+		if err := w.record.Tail(w.Context(), record.Filter{Controllers: []string{"absent"}}, nil); !errors.Is(err, record.ErrNotThere) {
+			w.Errorf("of an absent controller: %v", err)
 		}
 	})
 }
@@ -78,7 +78,7 @@ func TestParkedKeysAreShownWithWhatCameSince(t *testing.T) {
 	})
 }
 
-func TestLagsAreOfWhoeverWorks(t *testing.T) {
+func TestLagsAreOfReadersAtWork(t *testing.T) {
 	tell(t, func(w *world) {
 		ctx, stop := context.WithCancel(w.Context())
 		go func() {

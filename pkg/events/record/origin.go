@@ -158,7 +158,7 @@ func (s *search) under(ctx context.Context, controller, at string, e Entry) (*Or
 	return nil, nil
 }
 
-// asked is a moment before whoever made the version asked for it.
+// asked is a moment before the client that made the version asked for it.
 func (e Entry) asked() time.Time {
 	at := e.Stored
 	if !e.At.IsZero() && e.At.Before(at) {

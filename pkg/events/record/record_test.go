@@ -17,7 +17,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/record"
 )
 
-// scaled is the story of a Deployment that somebody makes and scales: two
+// scaled is the story of a Deployment that a user makes and scales: two
 // controllers follow, and the second makes a Pod, which runs.
 func (w *world) scaled() {
 	w.is(web, "kubectl-create", replicas(1))
@@ -29,9 +29,9 @@ func (w *world) scaled() {
 	set = w.delta(webSet, events.Is, events.FieldManager, replicas(2))
 	said := w.say(set) // before its outcome, as may be
 	w.done(deployments, web, turn, set)
-	born := w.delta(pod("a"), events.Is, events.FieldManager, nil)
-	w.done(replicaSets, webSet, w.decide(replicaSets, webSet, "too few Pods", []events.Command{create(pod("a"))}, trigger(webSet, said)), born)
-	w.say(born)
+	created := w.delta(pod("a"), events.Is, events.FieldManager, nil)
+	w.done(replicaSets, webSet, w.decide(replicaSets, webSet, "too few Pods", []events.Command{create(pod("a"))}, trigger(webSet, said)), created)
+	w.say(created)
 	w.is(pod("a"), "kubelet", func(o metav1.Object) { o.(*corev1.Pod).Status.Phase = corev1.PodRunning })
 }
 
@@ -63,9 +63,9 @@ func TestWhyADeletedPodIsReplaced(t *testing.T) {
 		w.scaled()
 		w.is(pod("a"), "kubelet", func(o metav1.Object) { now := metav1.Now(); o.SetDeletionTimestamp(&now) })
 		gone := w.say(w.delta(pod("a"), events.Gone, "kubelet", nil))
-		born := w.delta(pod("b"), events.Is, events.FieldManager, nil)
-		w.done(replicaSets, webSet, w.decide(replicaSets, webSet, "too few Pods", []events.Command{create(pod("b"))}, trigger(pod("a"), gone)), born)
-		w.say(born)
+		created := w.delta(pod("b"), events.Is, events.FieldManager, nil)
+		w.done(replicaSets, webSet, w.decide(replicaSets, webSet, "too few Pods", []events.Command{create(pod("b"))}, trigger(pod("a"), gone)), created)
+		w.say(created)
 		c, err := w.record.Why(w.Context(), kinds.Pods.Kind, pod("b"), record.Question{})
 		w.must(err)
 		want := `pods:shop/b created by replicaset-controller: too few Pods
@@ -234,13 +234,13 @@ func TestWhatIsMissingIsCounted(t *testing.T) {
 		w.is(pod("a"), "x", nil)
 		s, err := w.record.At(w.Context(), kinds.Pods.Kind, "", record.Moment{})
 		w.must(err)
-		if s.Whole || len(s.Doubts) != 1 || !strings.Contains(s.Doubts[0], "1 objects of this moment, where there were 2") {
+		if s.Whole || len(s.Doubts) != 1 || !strings.Contains(s.Doubts[0], "the record has 1 objects of this moment, where there were 2") {
 			w.Errorf("whole %v, %v", s.Whole, s.Doubts)
 		}
 	})
 }
 
-// TestWhatARelistFindsIsCountedAfterwards: while a list is compared nobody counts.
+// TestWhatARelistFindsIsCountedAfterwards: while a list is compared the watcher does not count.
 func TestWhatARelistFindsIsCountedAfterwards(t *testing.T) {
 	tell(t, func(w *world) {
 		for i := range 150 {
@@ -269,8 +269,8 @@ func TestStandingSaysWhatIsAwaited(t *testing.T) {
 		if len(s.Turns) != 1 || s.Turns[0].Turn != turn || s.Turns[0].Outcome != nil || s.Wake == nil || s.Wake.Because != "it will be available" || s.Object == nil {
 			w.Errorf("it stands at %+v", s)
 		}
-		if _, err := w.record.Standing(w.Context(), kinds.ReplicaSets.Kind, webSet, "nobody"); !errors.Is(err, record.ErrNotThere) || !strings.Contains(err.Error(), replicaSets) {
-			w.Errorf("of nobody: %v", err)
+		if _, err := w.record.Standing(w.Context(), kinds.ReplicaSets.Kind, webSet, "absent"); !errors.Is(err, record.ErrNotThere) || !strings.Contains(err.Error(), replicaSets) {
+			w.Errorf("of an absent controller: %v", err)
 		}
 	})
 }

@@ -120,7 +120,7 @@ func (f *backwards) state(ctx context.Context, last uint64) error {
 		return err
 	}
 	if f.counts = counted; counted == 0 {
-		f.doubts = append(f.doubts, "no count of the objects was taken before this moment, so nobody can tell whether these are all")
+		f.doubts = append(f.doubts, "no count of the objects was taken before this moment, so it is unknown whether these are all")
 		return f.stride(ctx, state.First, last)
 	}
 	if err := f.fold(ctx, state, counted); err != nil || counted == last {

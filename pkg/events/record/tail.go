@@ -210,7 +210,7 @@ func eventOf(e Entry) Event {
 	case e.Deleting:
 		return Leaving
 	case e.Before.Known && e.Before.Sequence == 0:
-		return Born
+		return Created
 	default:
 		return Changed
 	}

@@ -68,7 +68,7 @@ func TestWhoItWas(t *testing.T) {
 		if by := hand(); by.Manager != "" || !strings.Contains(by.Unknown, "carol") {
 			w.Errorf("what a list has found: %+v", by)
 		}
-		turn := w.decide(deployments, web, "in vain", nil)
+		turn := w.decide(deployments, web, "without effect", nil)
 		stood := w.delta(web, events.Is, events.FieldManager, replicas(9))
 		w.say(stood)
 		w.met(deployments, web, turn, stood)
@@ -213,7 +213,7 @@ func TestWhyAnswersWithWhatIsWanted(t *testing.T) {
 			return c
 		}
 		c := why(record.Question{})
-		if c.Version.Event != record.Born || c.Version.By.Controller != replicaSets || c.Last == nil || c.Last.By.Manager != "kubelet" {
+		if c.Version.Event != record.Created || c.Version.By.Controller != replicaSets || c.Last == nil || c.Last.By.Manager != "kubelet" {
 			w.Errorf("by default: %+v, last %+v", c.Version, c.Last)
 		}
 		last := why(record.Question{Last: true})

@@ -23,7 +23,7 @@ type Cause struct {
 	Version Version `json:"version"`
 	// Decision is the turn behind it, where a controller of ours made it.
 	Decision *Decision `json:"decision,omitempty"`
-	// Wish is true when the version says what is wanted: it is a birth, a deletion, or
+	// Wish is true when the version says what is wanted: it is a create, a deletion, or
 	// a new generation.
 	Wish bool `json:"wish,omitempty"`
 	// Note says why nothing is known behind this, or more than the version does.
@@ -74,8 +74,8 @@ type Decision struct {
 const Again = "explained above"
 
 const (
-	// hops bounds how many decisions lie behind each other in an explanation.
-	hops = 20
+	// deepest bounds how many decisions lie behind each other in an explanation.
+	deepest = 20
 	// askers bounds how many versions of different objects are followed behind one
 	// decision; further ones are only counted.
 	askers = 4
@@ -199,7 +199,7 @@ func (x *explanation) setting(ctx context.Context, e Entry, field string) (Entry
 			continue
 		case !v.has(field):
 			return e, fmt.Errorf("%s of %v is %w: no version that is kept has that field; is it written as in the API, such as spec.nodeName?", field, e.Ref, ErrNotThere)
-		case v.Event != Born:
+		case v.Event != Created:
 			return e, fmt.Errorf("%s of %v has not changed in any version on record: %w", field, e.Ref, ErrNotThere)
 		default:
 			return e, nil // it has been so since it was created
@@ -246,7 +246,7 @@ func (x *explanation) explain(ctx context.Context, e Entry, role Role, depth int
 	case v.origin == nil:
 	case v.origin.Turn == nil:
 		c.Note = fmt.Sprintf("the turn %d of %s is not kept any more", v.origin.Sequence, v.origin.Controller)
-	case depth == hops:
+	case depth == deepest:
 		c.Note = "what is behind this is not followed any further"
 	case role == Asked && seen(v.Changes) && !x.reports:
 		c.Decision = decisionOf(v.origin)

@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/record"
+	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -207,7 +208,7 @@ func TestAuthorsAreThoseOfTheHistories(t *testing.T) {
 			w.Errorf("%d authors are named", len(hands))
 		}
 		w.wait(time.Second)
-		if _, err := record.New(&cut{Archive: w.bus, at: 1}).Authors(w.Context(), kinds.Pods.Kind, s.Entries); !errors.Is(err, errCut) {
+		if _, err := record.New(&memory.Cut{Notarized: w.bus, Call: 1}).Authors(w.Context(), kinds.Pods.Kind, s.Entries); !errors.Is(err, memory.ErrCut) {
 			w.Errorf("with the connection cut: %v", err)
 		}
 	})

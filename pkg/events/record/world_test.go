@@ -81,7 +81,7 @@ var (
 
 func pod(name string) events.Ref { return events.Ref{Kind: "pods", Namespace: "shop", Name: name} }
 
-// delta is a delta of an object as somebody left it.
+// delta is a delta of an object as a client left it.
 func (w *world) delta(ref events.Ref, op events.Op, by string, change func(metav1.Object)) events.Delta {
 	w.Helper()
 	w.version++
@@ -173,7 +173,7 @@ func (w *world) sayUncounted(d events.Delta) uint64 {
 	return at
 }
 
-// is says an object as somebody changed it.
+// is says an object as a client changed it.
 func (w *world) is(ref events.Ref, by string, change func(metav1.Object)) uint64 {
 	w.Helper()
 	return w.say(w.delta(ref, events.Is, by, change))

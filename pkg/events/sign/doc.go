@@ -9,7 +9,7 @@
 //
 // # A message lies where it was meant to lie
 //
-// A valid signature says that somebody who is trusted once wrote this. A copy has it, too.
+// A valid signature says that a trusted process once wrote this. A copy has it, too.
 // What keeps a copy from counting is its place, which the bus has proven when it stored the
 // message, and which is still there to be read:
 //
@@ -25,12 +25,12 @@
 //     time. The server stores one message of an id within its window, which is longer than
 //     [OutcomeWithin].
 //
-// What is left is somebody who takes messages out of a stream so that a place becomes free
+// What is left is an attacker who takes messages out of a stream so that a place becomes free
 // again: a stream that is cut or lost, or a subject that is empty because what was there is
 // too old. Therefore a message counts only if it was stored at about the time when it was
 // signed: of a turn within the writer's bound on the age of turns, of an outcome within
 // [OutcomeWithin], before or after, by the clock of the bus. Within that time a turn can be
-// repeated by whoever may cut streams, which no user of the bus may; the conditions of its
+// repeated by an attacker who may cut streams, which no user of the bus may; the conditions of its
 // commands and the names that are derived from it keep it from doing anything twice.
 //
 // # What counts from when

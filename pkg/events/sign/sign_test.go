@@ -194,7 +194,7 @@ func TestAKeyHasItsTime(t *testing.T) {
 }
 
 // TestAKeyHasItsControllers: a key that is for some controllers counts for their turns and
-// outcomes, and for nobody else's.
+// outcomes, and for no other controller's.
 func TestAKeyHasItsControllers(t *testing.T) {
 	p := newParty(t, noon)
 	at := noon.Add(time.Hour)

@@ -53,9 +53,9 @@ func TestAccounts(t *testing.T) {
 			compareReaders(t, b, guest(t, as(stream.GuestUser, address)))
 			expectPrompt(t, b, guest(t, as(stream.GuestUser, address)))
 			expectPowerless(t, b, as(stream.GuestUser, address))
-			for _, nobody := range []string{"", "watcher:guess@", "millrace@"} {
-				if _, err := nats.Connect("nats://" + nobody + strings.TrimPrefix(address, "nats://")); err == nil {
-					t.Errorf("%q is let in", nobody)
+			for _, unknown := range []string{"", "watcher:guess@", "millrace@"} {
+				if _, err := nats.Connect("nats://" + unknown + strings.TrimPrefix(address, "nats://")); err == nil {
+					t.Errorf("%q is let in", unknown)
 				}
 			}
 			expectShadow(t, b, as(stream.ShadowUser, address))
@@ -110,7 +110,7 @@ func provideWith(t *testing.T, o stream.Options) *stream.Bus {
 }
 
 // TestEachServiceSaysItsOwn: of what is stored each service may say what is its own, and
-// nobody else's; and only the watcher may have streams of kinds taken away.
+// no other's; and only the watcher may have streams of kinds taken away.
 func TestEachServiceSaysItsOwn(t *testing.T) {
 	t.Parallel()
 	address := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", Accounts: accounts}).URL()

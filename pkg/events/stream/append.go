@@ -152,7 +152,7 @@ func (a *appender) hear(m *nats.Msg) {
 }
 
 // lifetime of a message in log and state: a tombstone leaves the state when
-// nobody can resume behind it any more, a mark when there are newer ones.
+// no reader can resume behind it any more, a mark when there are newer ones.
 func (a *appender) lifetime(m events.Message) string {
 	switch events.Op(m.Get(events.HeaderOp)) {
 	case events.Gone:

@@ -120,7 +120,7 @@ func (b *Bus) Read(ctx context.Context, p bus.Passage, handle func([]events.Mess
 }
 
 // over tells whether there is nothing more to be read, and what comes of it: all has been,
-// the handler has had enough, or nobody waits for it any more.
+// the handler has had enough, or its caller does not wait for it any more.
 func (r *passage) over(ctx context.Context, err error) (over bool, result error) {
 	var own *handlerError
 	switch {
@@ -150,7 +150,7 @@ type passage struct {
 	bus *Bus
 	bus.Passage
 	handle func([]events.Message) error
-	// stuckAt is where a session before waited in vain; 0: none did.
+	// stuckAt is where a session before timed out; 0: none did.
 	stuckAt uint64
 }
 

@@ -144,9 +144,9 @@ func (s *Server) moveAside(from, name string) error {
 }
 
 // setAside moves the folders of damaged logs and states out of the way, where
-// whoever wants to can still look into them, and tells whether a start without
+// an operator can still look into them, and tells whether a start without
 // them makes sense. What they held the API server still has: the watcher lists
-// everything and records a gap. Turns and outcomes nobody else has, so that an
+// everything and records a gap. Turns and outcomes are nowhere else, so that an
 // operator must decide about those.
 func (s *Server) setAside(err error) (worthwhile bool, _ error) {
 	var damaged *damagedError

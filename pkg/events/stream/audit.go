@@ -29,18 +29,18 @@ type Shortcoming struct {
 // String is the shortcoming in a sentence.
 func (s Shortcoming) String() string { return s.What + "; " + s.Cure }
 
-// The reasons.
+// The reasons of shortcomings.
 const (
-	reasonReplicas = "replicas" // fewer than three copies
-	reasonServers  = "servers"  // fewer than three servers are there
-	reasonSync     = "sync"     // what is acknowledged is not on disk yet
-	reasonUnseen   = "unseen"   // nobody can tell whether it is
-	reasonVersion  = "version"  // the server is older than what was tested
-	reasonPayload  = "payload"  // large objects do not fit
-	reasonClock    = "clock"    // server and service disagree about the time
+	ReasonReplicas = "replicas" // fewer than three copies
+	ReasonServers  = "servers"  // fewer than three servers are there
+	ReasonSync     = "sync"     // what is acknowledged is not on disk yet
+	ReasonUnseen   = "unseen"   // it cannot be told whether it is
+	ReasonVersion  = "version"  // the server is older than what was tested
+	ReasonPayload  = "payload"  // large objects do not fit
+	ReasonClock    = "clock"    // server and service disagree about the time
 )
 
-var reasons = []string{reasonReplicas, reasonServers, reasonSync, reasonUnseen, reasonVersion, reasonPayload, reasonClock}
+var reasons = []string{ReasonReplicas, ReasonServers, ReasonSync, ReasonUnseen, ReasonVersion, ReasonPayload, ReasonClock}
 
 const (
 	// enough copies, on as many servers: one may be lost and nothing is, and the
@@ -64,9 +64,12 @@ type observed struct {
 	online   int // of those of a stream, how many are there; 0: not known
 	version  string
 	payload  int64
-	skew     time.Duration
+	told     Told
 	sync     map[string]time.Duration // by server, how often it syncs; 0: always
 	mute     []string                 // monitoring endpoints that did not answer, with the reason
+	made     bool                     // our streams are there
+	stores   []Store                  // of the servers that tell
+	servers  int                      // of the cluster, where one of them tells
 }
 
 // Audit looks at what keeps the record, and says what is missing for one that an
@@ -124,8 +127,8 @@ func (b *Bus) observe(ctx context.Context) (observed, error) {
 	case err != nil:
 		return seen, err
 	}
-	seen.replicas = info.Config.Replicas
-	seen.skew = apart(info.TimeStamp, asked, time.Now())
+	seen.made, seen.replicas = true, info.Config.Replicas
+	seen.told = Told{At: info.TimeStamp, Asked: asked, Answered: time.Now()}
 	if info.Cluster != nil && info.Config.Replicas > 1 {
 		seen.online = 1
 		for _, peer := range info.Cluster.Replicas {
@@ -140,26 +143,20 @@ func (b *Bus) observe(ctx context.Context) (observed, error) {
 // add notes what a server says of itself.
 func (o *observed) add(v *server.Varz) {
 	o.payload = min(o.payload, int64(v.MaxPayload))
-	if older(v.Version, o.version) {
+	if Older(v.Version, o.version) {
 		o.version = v.Version
+	}
+	if meta := v.JetStream.Meta; meta != nil {
+		o.servers = max(o.servers, meta.Size)
 	}
 	if config := v.JetStream.Config; config != nil {
 		o.sync[v.Name] = config.SyncInterval
 		if config.SyncAlways {
 			o.sync[v.Name] = 0
 		}
-	}
-}
-
-// apart is how far a moment lies outside of the time in which it was told.
-func apart(told, asked, answered time.Time) time.Duration {
-	switch {
-	case told.IsZero():
-		return 0
-	case told.Before(asked):
-		return asked.Sub(told)
-	default:
-		return max(told.Sub(answered), 0)
+		if used := v.JetStream.Stats; used != nil && config.MaxStore > 0 {
+			o.stores = append(o.stores, Store{Server: v.Name, Used: used.Store, Most: uint64(config.MaxStore)})
+		}
 	}
 }
 
@@ -170,35 +167,35 @@ func (o observed) judge() (found []Shortcoming) {
 	}
 	pass := func() { found[len(found)-1].Passing = true }
 	if o.replicas < enough {
-		miss(reasonReplicas, "run three NATS servers and set --stream-replicas=3",
+		miss(ReasonReplicas, "run three NATS servers and set --stream-replicas=3",
 			"every stream has %d copy only, so that the loss of one disk loses the record", o.replicas)
 	}
 	if o.online > 0 && o.online < enough {
-		miss(reasonServers, "bring the missing NATS servers back",
+		miss(ReasonServers, "bring the missing NATS servers back",
 			"%d of %d copies are there and complete, so that the loss of one more server stops the bus", o.online, o.replicas)
 		pass()
 	}
 	for _, name := range o.late() {
-		miss(reasonSync, "set sync_interval: always in NATS, or --sync-interval=always for millrace bus and run",
+		miss(ReasonSync, "set sync_interval: always in NATS, or --sync-interval=always for millrace bus and run",
 			"NATS server %s syncs every %v, so that a power failure loses what was acknowledged since", name, o.sync[name])
 	}
 	switch {
 	case len(o.sync)+len(o.mute) < max(o.replicas, 1):
-		miss(reasonUnseen, "set --nats-monitoring to the monitoring addresses of all NATS servers",
-			"nobody can tell whether all NATS servers sync every message before they acknowledge it")
+		miss(ReasonUnseen, "set --nats-monitoring to the monitoring addresses of all NATS servers",
+			"it is unknown whether all NATS servers sync every message before they acknowledge it")
 	case len(o.mute) > 0:
-		miss(reasonUnseen, "bring it back, or correct --nats-monitoring", "a NATS server does not say how often it syncs: %s", strings.Join(o.mute, "; "))
+		miss(ReasonUnseen, "bring it back, or correct --nats-monitoring", "a NATS server does not say how often it syncs: %s", strings.Join(o.mute, "; "))
 		pass()
 	}
-	if o.version != "" && older(o.version, fmt.Sprintf("%d.%d", leastVersion[0], leastVersion[1])) {
-		miss(reasonVersion, fmt.Sprintf("upgrade NATS to %d.%d or later", leastVersion[0], leastVersion[1]),
+	if o.version != "" && Older(o.version, fmt.Sprintf("%d.%d", leastVersion[0], leastVersion[1])) {
+		miss(ReasonVersion, fmt.Sprintf("upgrade NATS to %d.%d or later", leastVersion[0], leastVersion[1]),
 			"NATS %s is older than what Millrace was tested with", o.version)
 	}
 	if o.payload < leastPayload {
-		miss(reasonPayload, "set max_payload: 8MB in NATS", "a message holds %d bytes only, so that large objects are not recorded whole", o.payload)
+		miss(ReasonPayload, "set max_payload: 8MB in NATS", "a message holds %d bytes only, so that large objects are not recorded whole", o.payload)
 	}
-	if o.skew > mostSkew {
-		miss(reasonClock, "synchronise the clocks", "the clocks of NATS and of this machine differ by %v", o.skew.Round(time.Millisecond))
+	if skew := o.told.Apart().Abs(); skew > mostSkew {
+		miss(ReasonClock, "synchronise the clocks", "the clocks of NATS and of this machine differ by %v", skew.Round(time.Millisecond))
 		pass()
 	}
 	return found
@@ -215,9 +212,9 @@ func (o observed) late() (names []string) {
 	return names
 }
 
-// older compares versions by their first two numbers; what is none is older than
+// Older compares versions by their first two numbers; what is none is older than
 // all.
-func older(a, b string) bool {
+func Older(a, b string) bool {
 	return slices.Compare(numbers(a), numbers(b)) < 0
 }
 

@@ -20,11 +20,11 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 )
 
-// Whoever reads a stream from end to end does so for the sake of all of it, and a consumer
+// A reader of a stream from end to end reads it for the sake of all of it, and a consumer
 // gives it one message at a time: five goroutines in a row wake for each, and the client
 // library takes apart its headers. A backup of the stream has the same messages, in the
 // same order, packed together and sent in large pieces. So a long passage is read from a
-// backup, in the server's own format (of 2.15 and later), which nobody keeps. What goes
+// backup, in the server's own format (of 2.15 and later), which is not kept. What goes
 // wrong with that leaves the passage where it is, and a consumer gives the rest.
 
 const (
@@ -44,7 +44,7 @@ const (
 // where at least half of that is wanted.
 func (r *passage) backedUp(at bus.State) bool {
 	o := r.bus.options
-	if !o.Backups || o.APIPrefix != "" || r.bus.mayNotBackUp.Load() || older(r.bus.conn.ConnectedServerVersion(), backupVersion) {
+	if !o.Backups || o.APIPrefix != "" || r.bus.mayNotBackUp.Load() || Older(r.bus.conn.ConnectedServerVersion(), backupVersion) {
 		return false
 	}
 	if r.HeadersOnly || r.Subject != "" || r.From == 0 && !r.Since.IsZero() || at.Messages < backupLeast {
@@ -109,7 +109,7 @@ func (r *passage) unpack(in *archive.Reader) error {
 		}
 		if batch = append(batch, m); len(batch) == readBatch {
 			// What came behind the passage meanwhile is read as well, and left out: a backup
-			// that nobody takes is one that failed, for who reads the server's log.
+			// that is not taken to its end is reported as failed in the server's log.
 			if _, err := r.hand(batch); err != nil {
 				return err
 			}

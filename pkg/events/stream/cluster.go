@@ -136,8 +136,8 @@ func (o ServerOptions) checkDirectory() error {
 
 // Healthy is nil when the server can serve: alone as soon as it has started; in a
 // cluster when the cluster has a leader, whom this server follows or is, and the
-// server's copies of streams and consumers have caught up. Whoever waits for that
-// before the next server is stopped never stops too many.
+// server's copies of streams and consumers have caught up. An operator who waits for
+// that before the next server is stopped never stops too many.
 func (s *Server) Healthy() error {
 	if !s.options.clustered() {
 		return nil

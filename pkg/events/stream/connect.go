@@ -223,7 +223,7 @@ func (b *Bus) refuse(err error) {
 	}
 }
 
-// Refusal is what the server's permissions forbade. It is final until somebody
+// Refusal is what the server's permissions forbade. It is final until an operator
 // changes them.
 type Refusal struct{ err error }
 

@@ -16,7 +16,7 @@ import (
 const lookupPatience = 2 * time.Second
 
 // consumerOrder says which consumer is wanted. It has no subject to which messages would be
-// sent, so it can be given to the provisioner: whoever has a consumer asks it for messages.
+// sent, so it can be given to the provisioner: the reader that has a consumer asks it for messages.
 type consumerOrder struct {
 	Stream string `json:"stream"`
 	// Durable is the name of one that several work on; empty: it is a reader's, who is

@@ -27,7 +27,7 @@
 //     allow_direct off, and STATE inherits mirror_direct off from it.
 //   - Many subjects are looked up with one question ([Bus.LastOf]); each message of
 //     the answer says which one is before it, so that none can be missing unnoticed.
-//   - On a bus with accounts nobody but the provisioner makes streams and consumers
+//   - On a bus with accounts only the provisioner makes streams and consumers
 //     ([Bus.Provide]); a service compares what is there with what it wants, and asks.
 //   - What is stored is sealed with sums, which readers verify on decode
 //     ([events.Verify]). The server itself leaves damaged messages out without a

@@ -56,7 +56,7 @@ type ear struct {
 
 	hints chan struct{} // one for each thing heard, as many as fit
 	owed  int           // heard and not found yet
-	tries int           // looks in vain since the last hint
+	tries int           // fruitless looks since the last hint
 }
 
 // earBacklog is how many hints are counted; beyond it there is enough to look for.

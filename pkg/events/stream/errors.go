@@ -94,7 +94,7 @@ func final(err error) bool {
 		errors.Is(err, bus.ErrClosed) || errors.Is(err, events.ErrDamaged) || errors.As(err, &refusal)
 }
 
-// unanswered tells that nobody listened to a request: the stream is not there,
+// unanswered tells that a request had no listener: the stream is not there,
 // or the server is only just starting.
 func unanswered(err error) bool {
 	return errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse)

@@ -43,7 +43,7 @@ type follower struct {
 	last    time.Time // when the message before next was stored
 	read    bool      // next is behind a message that has been read
 	created time.Time // when the stream was made, as of the first session
-	stuckAt uint64    // what a session before waited for in vain; 0: none did
+	stuckAt uint64    // what a session before waited for without result; 0: none did
 
 	dealt func() uint64 // see [bus.Queue]; nil: nothing is acknowledged
 	acks  acks
@@ -163,8 +163,8 @@ func (b *Bus) pulling(feed *feed) []jetstream.PullConsumeOpt {
 }
 
 // stuck counts how often in a row the server had something and nothing came. A
-// server that cannot read a block of messages does not go past it, and tells
-// nobody but its log. A session that only lost its request is begun anew.
+// server that cannot read a block of messages does not go past it, and says
+// so only in its log. A session that only lost its request is begun anew.
 func (f *follower) stuck(ctx context.Context, source jetstream.Consumer, before int) (int, error) {
 	info, err := source.Info(ctx)
 	switch {
@@ -207,23 +207,34 @@ func (f *follower) fresh(batch []events.Message) []events.Message {
 	return batch
 }
 
-// open checks that the stream still is the one that was read so far, and makes
-// a consumer for the rest of it.
+// open makes a consumer for the rest of the stream, and then checks that the stream still is
+// the one that was read so far: one that is made anew takes its consumers with it, so that
+// the consumer is one of the stream that was checked.
 func (f *follower) open(ctx context.Context) (jetstream.Consumer, error) {
-	lookup, done := context.WithTimeout(ctx, lookupPatience)
-	defer done()
-	handle, err := f.bus.led(lookup, f.stream)
-	if err != nil {
-		return nil, err
-	}
-	if err := f.same(lookup, handle); err != nil {
-		return nil, err
-	}
 	order := consumerOrder{Stream: f.stream, From: f.next, Acks: f.dealt != nil}
 	if order.Acks {
 		order.From = min(f.next, f.dealt()+1)
 	}
-	return f.bus.make.consumer(ctx, order)
+	source, err := f.bus.make.consumer(ctx, order)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.check(ctx); err != nil {
+		f.bus.make.leave(f.stream, source.CachedInfo().Name)
+		return nil, err
+	}
+	return source, nil
+}
+
+// check looks the stream up at its leader, and is the error of same.
+func (f *follower) check(ctx context.Context) error {
+	lookup, done := context.WithTimeout(ctx, lookupPatience)
+	defer done()
+	handle, err := f.bus.led(lookup, f.stream)
+	if err != nil {
+		return err
+	}
+	return f.same(lookup, handle)
 }
 
 // same is ErrOvertaken when the stream was made anew, when its sequences went

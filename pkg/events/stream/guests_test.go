@@ -44,7 +44,7 @@ func guest(t *testing.T, address string) *stream.Bus {
 	return connect(t, stream.Options{URL: address, Guest: true, APIPrefix: stream.GuestPrefix})
 }
 
-// TestAGuestReadsEverything: what there is, and whatever a passage may be, as somebody
+// TestAGuestReadsEverything: what there is, and whatever a passage may be, as a user
 // does who may do all.
 func TestAGuestReadsEverything(t *testing.T) {
 	t.Parallel()

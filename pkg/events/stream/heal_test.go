@@ -19,7 +19,7 @@ import (
 )
 
 // TestClusterHealsFromPeers: what one server of three has lost or has wrong on its
-// disk, it gets from the others; even when it leads, nobody is told anything but
+// disk, it gets from the others; even when it leads, no reader is told anything but
 // what was stored.
 func TestClusterHealsFromPeers(t *testing.T) {
 	t.Parallel()

@@ -28,9 +28,19 @@ func TestJudge(t *testing.T) {
 		{"one is away", func(o *observed) { delete(o.sync, "b"); o.mute = []string{"refused"} }, "unseen..."},
 		{"an older server", func(o *observed) { o.version = "2.9.99" }, "version"},
 		{"a newer server", func(o *observed) { o.version = "3.0.0-beta" }, ""},
+		{"one copy on one server", func(o *observed) {
+			*o = observed{replicas: 1, version: "2.15.2", payload: 8 << 20, sync: map[string]time.Duration{"a": 0}}
+		}, "replicas"},
+		{"no copy yet, and nothing seen", func(o *observed) { *o = observed{version: "2.15.2", payload: 8 << 20} }, "replicas unseen"},
+		{"a server that says no version", func(o *observed) { o.version = "" }, ""},
+		{"the oldest server", func(o *observed) { o.version = "2.15" }, ""},
+		{"messages of 4 MiB", func(o *observed) { o.payload = 4 << 20 }, ""},
+		{"messages of less", func(o *observed) { o.payload = 4<<20 - 1 }, "payload"},
 		{"small messages", func(o *observed) { o.payload = 1 << 20 }, "payload"},
-		{"clocks", func(o *observed) { o.skew = 3 * time.Second }, "clock..."},
-		{"clocks, a little", func(o *observed) { o.skew = time.Second }, ""},
+		{"clocks", func(o *observed) { o.told = toldAfter(3 * time.Second) }, "clock..."},
+		{"clocks, as much as may be", func(o *observed) { o.told = toldAfter(2 * time.Second) }, ""},
+		{"clocks, a little more", func(o *observed) { o.told = toldAfter(2*time.Second + 1) }, "clock..."},
+		{"clocks, a little", func(o *observed) { o.told = toldAfter(time.Second) }, ""},
 	} {
 		o := good()
 		c.spoil(&o)
@@ -51,16 +61,38 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// TestLateServersAreNamed in their order, so that the same is said each time.
+func TestLateServersAreNamed(t *testing.T) {
+	t.Parallel()
+	o := observed{sync: map[string]time.Duration{"d": time.Second, "b": time.Second, "a": time.Second, "e": 0, "c": time.Second}}
+	if got := strings.Join(o.late(), " "); got != "a b c d" {
+		t.Errorf("late are %s", got)
+	}
+}
+
+// toldAfter is a moment that an answer told so long after it came.
+func toldAfter(late time.Duration) Told {
+	asked := time.Unix(1000, 0)
+	return Told{At: asked.Add(late), Asked: asked, Answered: asked}
+}
+
+// TestApart: what the way of the answer, or the precision of the moment, explains is no
+// difference of clocks.
 func TestApart(t *testing.T) {
 	t.Parallel()
 	asked := time.Unix(1000, 0)
-	answered := asked.Add(time.Second)
-	for told, want := range map[time.Duration]time.Duration{-time.Hour: time.Hour, 0: 0, time.Second: 0, time.Minute: 59 * time.Second} {
-		if got := apart(asked.Add(told), asked, answered); got != want {
-			t.Errorf("told %v after the question: %v apart, want %v", told, got, want)
+	for _, c := range []struct{ at, precision, want time.Duration }{
+		{-time.Hour, 0, -time.Hour},
+		{0, 0, 0}, {time.Second, 0, 0}, {time.Minute, 0, 59 * time.Second},
+		{-time.Second, time.Second, 0}, {-3 * time.Second, time.Second, -2 * time.Second},
+		{-time.Millisecond, time.Second, 0}, {3 * time.Second, time.Second, 2 * time.Second},
+	} {
+		told := Told{At: asked.Add(c.at), Precision: c.precision, Asked: asked, Answered: asked.Add(time.Second)}
+		if got := told.Apart(); got != c.want {
+			t.Errorf("told %v after the question, to %v: %v apart, want %v", c.at, c.precision, got, c.want)
 		}
 	}
-	if got := apart(time.Time{}, asked, answered); got != 0 {
+	if got := (Told{Asked: asked, Answered: asked}).Apart(); got != 0 {
 		t.Errorf("nothing told: %v apart", got)
 	}
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // TestKindsAreThoseThatThereAre: what is remembered of the kinds is not gone by when
-// somebody else makes one, or ends one, or makes its streams anew for another form of it.
+// another process makes one, or ends one, or makes its streams anew for another form of it.
 func TestKindsAreThoseThatThereAre(t *testing.T) {
 	t.Parallel()
 	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0"})

@@ -39,7 +39,7 @@ var measured = []string{"c", "d", "namespace-controller"}
 // identities are the users that are measured: all but the one who may do everything.
 var identities = slices.DeleteFunc(slices.Clone(access.Users[1:]), func(user string) bool { return user == access.WriterCredentials })
 
-// attacks are what nobody asks for in daily work, besides what the file names.
+// attacks are what no service asks for in daily work, besides what the file names.
 var attacks = []string{
 	"ev.pods._mark", "ev.pods.1.ns.x", "turn.c.act.1._._.x", "turn.d.act.1._._.x", "outcome.c.act.1._._.x", "outcome.d.act.1._._.x", "outcome.namespace-controller.act.1._._.x",
 	"sched.c.1._._.x", "wake.c.1._._.x", "shadow.c.act.1._._.x", "notary.EV_pods", "status.reconcilers", "status.watchers",
@@ -190,7 +190,7 @@ func (b *bench) hears(user, on string) (of []string) {
 		}
 	}
 	if of == nil {
-		of = []string{"nobody"}
+		of = []string{"none"}
 	}
 	return of
 }
@@ -385,7 +385,7 @@ func without(f func() access.File) map[string]struct {
 			for m, to := range e.To {
 				add(fmt.Sprintf("%s exports %s to %s", a.Name, e.Subject, to), []string{userOf[to]}, func(f *access.File) {
 					e := &f.Accounts[i].Exports[k]
-					if e.To = slices.Delete(e.To, m, m+1); len(e.To) == 0 { // to nobody would be to everybody
+					if e.To = slices.Delete(e.To, m, m+1); len(e.To) == 0 { // to no account would be to all
 						f.Accounts[i].Exports = slices.Delete(f.Accounts[i].Exports, k, k+1)
 					}
 				})

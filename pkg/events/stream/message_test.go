@@ -1,9 +1,13 @@
 package stream
 
 import (
+	"maps"
 	"math"
+	"slices"
 	"testing"
 	"time"
+
+	"github.com/millrace/millrace/pkg/events"
 )
 
 func TestPlaceOf(t *testing.T) {
@@ -24,7 +28,7 @@ func TestPlaceOf(t *testing.T) {
 			t.Errorf("%s: %v allocations", reply, least)
 		}
 	}
-	for _, reply := range []string{"", "_INBOX.abc", "$JS.ACK.s.c.1.2.3", "$JS.ACK.s.c.1.x.3.4.5", "$JS.ACK.s.c.1..3.4.5", "$JS.ACK.s.c.1.2.3.4."} {
+	for _, reply := range []string{"", "_INBOX.abc", "$JS.ACK.s.c.1.2.3", "$JS.ACK.s.c.1.x.3.4.5", "$JS.ACK.s.c.1..3.4.5", "$JS.ACK.s.c.1.:.3.4.5", "$JS.ACK.s.c.1./.3.4.5", "$JS.ACK.s.c.1.2.3.4."} {
 		if got, err := placeOf(reply); err == nil {
 			t.Errorf("%q is taken for %+v", reply, got)
 		}
@@ -45,6 +49,21 @@ func TestMomentIsNeverEarly(t *testing.T) {
 		}
 		if got.UnixNano() < 0 || time.Unix(0, got.UnixNano()).UTC() != got {
 			t.Errorf("%v is written as %v, which is not a count of nanoseconds", at, got)
+		}
+	}
+}
+
+// A message that is stored with more headers is as it was to who gave it: it may be sent again.
+func TestWhatIsSentLeavesTheMessage(t *testing.T) {
+	t.Parallel()
+	for name, m := range map[string]events.Message{"sealed": events.Seal(events.Message{Subject: "s", Data: []byte("x")}), "not sealed": {Subject: "s", Data: []byte("x")}} {
+		before := maps.Clone(m.Header)
+		out := outgoing(m, "A", "1", "B", "2")
+		if !maps.EqualFunc(m.Header, before, slices.Equal) {
+			t.Errorf("%s: the message has become %v", name, m.Header)
+		}
+		if out.Subject != "s" || string(out.Data) != "x" || out.Header.Get("A") != "1" || out.Header.Get("B") != "2" || !(events.Message{Header: out.Header}).Sealed() {
+			t.Errorf("%s: it is sent as %+v", name, out)
 		}
 	}
 }

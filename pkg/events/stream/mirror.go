@@ -14,7 +14,7 @@ import (
 // again only after 12 s; nothing in the API of a server that stands alone makes
 // it ask sooner. So where that has happened the streams are stopped and restored
 // once more, one after the other in the order of their names: every log (EV_)
-// before the first state (STATE_). Nobody is let in before that is done, since a
+// before the first state (STATE_). No client is let in before that is done, since a
 // stream that is not restored yet looks as if it did not exist.
 const (
 	// mirrorPatience is how long the mirrors may take to be connected, which is

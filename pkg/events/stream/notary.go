@@ -55,7 +55,7 @@ func (b own) notary(ctx context.Context, keep time.Duration) error {
 
 // notarySettings: the notary's stream has no bound in bytes, which would drop the
 // pages of a quiet stream for those of a busy one. Nothing in it can be deleted or purged, by
-// nobody; only the stream as a whole can be removed, which its notaries notice.
+// any user; only the stream as a whole can be removed, which its notaries notice.
 func (o Options) notarySettings(keep time.Duration) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name: subject.NotaryStream, Subjects: []string{subject.Notary(">")},

@@ -153,8 +153,8 @@ func (o Options) nats(b *Bus) []nats.Option {
 		nats.ReconnectJitter(reconnectJitter, reconnectJitter),
 		nats.PingInterval(pingEvery),
 		nats.MaxPingsOutstanding(2),
-		// Nothing is kept for later while the connection is down: whoever
-		// publishes is told, and decides anew.
+		// Nothing is kept for later while the connection is down: the
+		// publisher is told, and decides anew.
 		nats.ReconnectBufSize(-1),
 		nats.ErrorHandler(b.onError),
 		nats.DisconnectErrHandler(b.onDisconnect),
@@ -187,7 +187,7 @@ func (o Options) nats(b *Bus) []nats.Option {
 	return options
 }
 
-// login reads the password. Without one nobody is named, whom a server with users refuses.
+// login reads the password. Without one no user is named, which a server with users refuses.
 func (o Options) login() (user, password string) {
 	text, err := os.ReadFile(o.PasswordFile)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 // cluster, when that server dies, the copy notices after 10 to 20 s; and where
 // the state lost its leader too and the new one found the log without one, its
 // request is lost, and it asks again after 40 s. A state stream that changes its
-// leader asks at once. So whoever publishes a log looks whether the state keeps
+// leader asks at once. So the publisher of a log looks whether the state keeps
 // pace, and has it change its leader where it does not.
 const (
 	paceEvery = time.Second

@@ -65,7 +65,7 @@ func TestPieces(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	if _, err := (&pieces{ctx: ended, bus: &Bus{}}).Read(make([]byte, 1)); !errors.Is(err, context.Canceled) {
-		t.Errorf("nobody waits any more: %v", err)
+		t.Errorf("the reader does not wait any more: %v", err)
 	}
 }
 
@@ -86,15 +86,35 @@ func TestABackupWithoutItsEnd(t *testing.T) {
 	}
 	for cut := range whole.Len() + 1 {
 		var got []string
+		calls := 0
 		r := &passage{Passage: bus.Passage{To: 2}, handle: func(batch []events.Message) error {
+			calls++
 			for _, m := range batch {
 				got = append(got, m.Subject)
 			}
 			return nil
 		}}
 		err := r.unpack(archive.NewReader(bytes.NewReader(whole.Bytes()[:cut])))
-		if (err == nil) != (cut == whole.Len()) || err == nil && strings.Join(got, "") != "ab" {
+		if (err == nil) != (cut == whole.Len()) || err == nil && (strings.Join(got, "") != "ab" || calls != 1) {
 			t.Errorf("cut at %d of %v: there are %v, %v", cut, ends, got, err)
+		}
+	}
+}
+
+// TestAnEntryThatIsTooLarge is refused before there is room made for it.
+func TestAnEntryThatIsTooLarge(t *testing.T) {
+	t.Parallel()
+	if _, err := unpacked("S", &archive.Header{Name: "a", HeaderSize: 1, PayloadSize: 256 << 20}, strings.NewReader("")); err == nil || !strings.Contains(err.Error(), "said to have 268435457 bytes") {
+		t.Errorf("it is unpacked: %v", err)
+	}
+	for text, h := range map[string]archive.Header{"NATS/1.0\r\nA: 1\r\n\r\nbody": {HeaderSize: 18, PayloadSize: 4}, "body": {PayloadSize: 4}} {
+		h.Name, h.Sequence, h.Timestamp = "a", 7, 9
+		m, err := unpacked("S", &h, strings.NewReader(text))
+		if err != nil || m.Subject != "a" || m.Stream != "S" || m.Sequence != 7 || m.Time.UnixNano() != 9 || string(m.Data) != "body" || (len(m.Header) == 1) != (h.HeaderSize > 0) {
+			t.Errorf("%q is unpacked as %+v, %v", text, m, err)
+		}
+		if _, err := unpacked("S", &h, strings.NewReader(text[1:])); err == nil {
+			t.Errorf("%q is unpacked without its beginning", text)
 		}
 	}
 }

@@ -40,7 +40,7 @@ type provider struct {
 
 // Provide makes the streams and consumers that services ask for, with the settings that
 // follow from the options of this bus, until the context ends. Controllers are those of the
-// catalogue: nobody else's streams are made. It begins with the streams that are there, and
+// catalogue: streams of others are not made. It begins with the streams that are there, and
 // keeps as much of them as the options say. Any number may provide on one bus: each order
 // goes to one of them.
 //

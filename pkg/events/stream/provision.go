@@ -42,7 +42,7 @@ type own struct{ *Bus }
 // asking has the provisioner make them.
 type asking struct{ *Bus }
 
-// ErrNoProvisioner: nobody makes streams and consumers.
+// ErrNoProvisioner: no provisioner makes streams and consumers.
 var ErrNoProvisioner = errors.New("no provisioner answers, who makes streams and consumers on a bus with accounts: start millrace provisioner, with the user provisioner")
 
 // order is what the provisioner is asked for; each verb uses one of them.

@@ -92,3 +92,78 @@ func TestReadersThatCannotBeListed(t *testing.T) {
 		}
 	})
 }
+
+// TestAReaderIsCountedOnce: also where the server tells of it before the one who made it does; and what
+// came to nothing, or left twice, is not counted at all.
+func TestAReaderIsCountedOnce(t *testing.T) {
+	t.Parallel()
+	at := readerKey{"watcher", "STATE_pods"}
+	var there []string
+	r := newReaders(func(context.Context, string, string) ([]string, error) { return there, nil })
+	admit := func() func(string) {
+		t.Helper()
+		made, err := r.admit(t.Context(), at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made
+	}
+	expect := func(when string, want int) {
+		t.Helper()
+		if c := r.of[at]; r.total["watcher"] != want || (c == nil) != (want == 0) || c != nil && len(c.made)+c.making != want {
+			t.Errorf("%s there are %d readers, want %d: %+v", when, r.total["watcher"], want, c)
+		}
+	}
+	made := admit()
+	expect("while one is made", 1)
+	there = []string{"watcher-1"}
+	r.mu.Lock()
+	err := r.count(t.Context(), at) // as another order does meanwhile
+	r.mu.Unlock()
+	if made("watcher-1"); err != nil {
+		t.Error(err)
+	}
+	expect("when it was made", 1)
+	admit()("")
+	expect("when nothing came of another", 1)
+	r.left(at, "watcher-2")
+	r.left(readerKey{"watcher", "STATE_nodes"}, "watcher-1")
+	expect("when strangers have left", 1)
+	r.left(at, "watcher-1")
+	expect("when it has left", 0)
+	r.left(at, "watcher-1")
+	expect("when it has left twice", 0)
+}
+
+// TestWhichReadersAreCountedAgain: those of the user that were counted longest ago, where it has any.
+func TestWhichReadersAreCountedAgain(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	some := map[string]time.Time{"x": now}
+	r := newReaders(nil)
+	r.of = map[readerKey]*counted{
+		{"watcher", "a"}: {made: some, at: now.Add(-time.Minute)}, {"watcher", "b"}: {made: some, at: now.Add(-time.Hour)},
+		{"watcher", "c"}: {made: map[string]time.Time{}, at: now.Add(-24 * time.Hour)}, {"writer", "d"}: {made: some, at: now.Add(-24 * time.Hour)},
+	}
+	if got := r.oldest("watcher"); got.stream != "b" {
+		t.Errorf("those at %q are counted again", got.stream)
+	}
+	if got := r.oldest("notary"); got != (readerKey{}) {
+		t.Errorf("of a user without readers those of %+v are counted", got)
+	}
+}
+
+// TestARefusalIsLoggedSeldom: a flood of orders must not be one of lines.
+func TestARefusalIsLoggedSeldom(t *testing.T) {
+	t.Parallel()
+	r, now := newReaders(nil), time.Now()
+	for _, step := range []struct {
+		after time.Duration
+		want  bool
+	}{{0, true}, {0, false}, {10*time.Second - 1, false}, {1, true}, {time.Second, false}, {time.Hour, true}} {
+		now = now.Add(step.after)
+		if got := r.tells(now); got != step.want {
+			t.Errorf("%v later it is logged: %t", step.after, got)
+		}
+	}
+}

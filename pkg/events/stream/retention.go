@@ -13,7 +13,7 @@ import (
 )
 
 // How much is kept of a stream is the one setting that is changed where it is other
-// than wanted: nothing rests on it but how far back somebody can look. Several
+// than wanted: nothing rests on it but how far back a reader can look. Several
 // processes may want it otherwise, as while they are being replaced one by one. So
 // each stream says when the process began that said last how much is kept, and only
 // one that began later changes it. Then the newest word holds, each process changes

@@ -38,7 +38,7 @@ func expectKept(t *testing.T, b *stream.Bus, when string, want bus.Retention, st
 }
 
 // TestTheLastWordHolds: processes that want a stream kept otherwise do not take turns
-// at changing it. The one that began last is heard, whoever looks again; what is stored
+// at changing it. The one that began last is heard, whichever looks again; what is stored
 // stays as it is, and those that are at work go on.
 func TestTheLastWordHolds(t *testing.T) {
 	t.Parallel()
@@ -60,7 +60,7 @@ func TestTheLastWordHolds(t *testing.T) {
 	}
 
 	recent := ensured(t, s, began.Add(time.Minute), week)
-	expectKept(t, recent, "since somebody began later", week, of...)
+	expectKept(t, recent, "since another process began later", week, of...)
 	if err := errors.Join(appender.Append(t.Context(), podDelta("a", 2)), appender.Flush(t.Context())); err != nil {
 		t.Errorf("the log's publisher does not go on: %v", err)
 	}
@@ -78,7 +78,7 @@ func TestTheLastWordHolds(t *testing.T) {
 	expectKept(t, longer, "longer again", week, of...)
 }
 
-// What an operator has changed by hand stays until somebody begins who wants it
+// What an operator has changed by hand stays until a process begins that wants it
 // otherwise; but what would lose what is there is refused as ever.
 func TestWhatWasChangedByHand(t *testing.T) {
 	t.Parallel()

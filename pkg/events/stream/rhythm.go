@@ -25,13 +25,13 @@ type rhythm struct {
 
 var (
 	// clustered: the other servers go on without what one has lost, and a consumer
-	// may be led by one that nobody hears.
+	// may be led by one that is cut off.
 	clustered = rhythm{heartbeat: 2 * time.Second, asking: bus.Lingering, patrol: 5 * time.Second, resting: 32 * time.Second}
 	// lone: of a server that stands alone a consumer goes with the connection, and
 	// nothing is lost while that lasts; a new session looks at once.
 	lone = rhythm{heartbeat: bus.Lingering / 2, asking: bus.Lingering, patrol: 30 * time.Second, resting: 32 * time.Second}
 	// housed: a server in this process cannot be stopped, cut off or started anew
-	// without it. What is asked is for what nobody has thought of.
+	// without it. What is asked is for cases that were not foreseen.
 	housed = rhythm{heartbeat: 30 * time.Second, asking: 10 * time.Minute, patrol: 5 * time.Minute, resting: 2 * time.Minute}
 )
 

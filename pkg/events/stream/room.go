@@ -57,7 +57,7 @@ type room struct {
 	scarce   int           // for how many looks in a row the store has been scarce
 }
 
-// enlist makes the user that changes the limits, where nobody is let in without a name.
+// enlist makes the user that changes the limits, where no client is let in without a name.
 func (r *room) enlist(settings *server.Options) {
 	i := slices.IndexFunc(settings.Accounts, func(a *server.Account) bool { return a.Name == r.options.account() })
 	if i < 0 {

@@ -241,11 +241,12 @@ func TestTheLargestAreBoundedFirst(t *testing.T) {
 		sizes map[string]uint64
 		want  string
 	}{
-		"one log":            {map[string]uint64{"EV_a": 700 * mb, "EV_b": 200 * mb, "TURN_c": 50 * mb}, "map[EV_a:500]"},
-		"two logs":           {map[string]uint64{"EV_a": 450 * mb, "EV_b": 400 * mb, "EV_c": 100 * mb}, "map[EV_a:325 EV_b:325]"},
-		"turns":              {map[string]uint64{"EV_a": 50 * mb, "TURN_c": 600 * mb, "OUTCOME_c": 300 * mb}, "map[EV_a:16 TURN_c:434]"},
-		"more than there is": {map[string]uint64{"EV_a": 20 * mb, "TURN_c": 20 * mb, "STATE_a": 910 * mb}, "map[EV_a:16 TURN_c:16]"},
-		"nothing to spare":   {map[string]uint64{"STATE_a": 900 * mb, "WAKE": 50 * mb}, "map[]"},
+		"one log":              {map[string]uint64{"EV_a": 700 * mb, "EV_b": 200 * mb, "TURN_c": 50 * mb}, "map[EV_a:500]"},
+		"two logs":             {map[string]uint64{"EV_a": 450 * mb, "EV_b": 400 * mb, "EV_c": 100 * mb}, "map[EV_a:325 EV_b:325]"},
+		"turns":                {map[string]uint64{"EV_a": 50 * mb, "TURN_c": 600 * mb, "OUTCOME_c": 300 * mb}, "map[EV_a:16 TURN_c:434]"},
+		"more than there is":   {map[string]uint64{"EV_a": 20 * mb, "TURN_c": 20 * mb, "STATE_a": 910 * mb}, "map[EV_a:16 TURN_c:16]"},
+		"one as large already": {map[string]uint64{"EV_a": 550 * mb, "EV_b": 350 * mb, "EV_c": 50 * mb}, "map[EV_a:350]"},
+		"nothing to spare":     {map[string]uint64{"STATE_a": 900 * mb, "WAKE": 50 * mb}, "map[]"},
 	} {
 		got := stream.Bounded(c.sizes, 950*mb, 1000*mb)
 		for name := range got {
@@ -267,14 +268,16 @@ func TestTheFewestBytesAreNoted(t *testing.T) {
 	for _, step := range []struct {
 		after       time.Duration
 		bytes, want int64
-	}{{0, 500, 500}, {time.Minute, 300, 300}, {time.Hour, 700, 300}, {25 * time.Hour, 700, 700}} {
+	}{{0, 500, 500}, {time.Minute, 300, 300}, {time.Hour, 700, 300}, {24*time.Hour - 1, 800, 300}, {24 * time.Hour, 700, 700}} {
 		at = at.Add(step.after)
 		metadata = stream.NoteBound(metadata, step.bytes, at)
 		if b := stream.BoundOf(metadata); b.Bytes != step.want || !b.At.Equal(at) || metadata["other"] != "kept" {
 			t.Errorf("bounded to %d: %v in %v, want %d", step.bytes, b, metadata, step.want)
 		}
 	}
-	if b := stream.BoundOf(map[string]string{}); b.Bytes != 0 || !b.At.IsZero() {
-		t.Errorf("without: %v", b)
+	for _, text := range []string{"", "500", "500 at noon", "many 2026-11-25T12:00:00Z"} {
+		if b := stream.BoundOf(map[string]string{"millrace.bounded": text}); b.Bytes != 0 || !b.At.IsZero() {
+			t.Errorf("of %q: %v", text, b)
+		}
 	}
 }

@@ -73,7 +73,7 @@ func TestDamagedStreamIsNamed(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "TURN_c") || strings.Contains(err.Error(), "OUTCOME_c") {
 		t.Fatalf("a server on a damaged directory: %v, want the stream's name", err)
 	}
-	// The directory is free again, for whoever repairs it.
+	// The directory is free again, for the operator who repairs it.
 	if err := os.RemoveAll(folder); err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ var errRead = errors.New("read")
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	kept, err := port.Free() // nobody else takes it while the server is away
+	kept, err := port.Free() // no other process takes it while the server is away
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func TestRestart(t *testing.T) {
 	}
 	last := acknowledged[len(acknowledged)-1]
 	if want := rounds * perRound; len(acknowledged) != want || last < uint64(want) || last > uint64(want+failures) {
-		t.Fatalf("%d messages were acknowledged, the last as %d; want %d, and nobody knows of %d", len(acknowledged), last, want, failures)
+		t.Fatalf("%d messages were acknowledged, the last as %d; want %d, and of %d it is unknown", len(acknowledged), last, want, failures)
 	}
 	eventually(t, "everything is read", func() bool { return len(read.all()) >= int(last) })
 	for i, sequence := range read.all() {

@@ -25,7 +25,7 @@ const (
 	logWindow = 10 * time.Second
 	// markAge is how long a mark is kept; there will be a newer one.
 	markAge = time.Hour
-	// wakeAge is how long a wake that fired waits for somebody to answer it.
+	// wakeAge is how long a wake that fired waits for a reconciler to answer it.
 	wakeAge = 7 * 24 * time.Hour
 	// statusMost is how many reports of reconcilers are kept.
 	statusMost = 256
@@ -215,7 +215,7 @@ func unlimited(n int64) int64 {
 	return n
 }
 
-// window is the zero duration for mirrors: nobody publishes to them.
+// window is the zero duration for mirrors: no client publishes to them.
 func window(c jetstream.StreamConfig) time.Duration {
 	if c.Mirror != nil {
 		return 0

@@ -28,7 +28,7 @@ func (b *Bus) EnsureShadow(ctx context.Context, controller string) error {
 	return b.insist(ctx, "make the stream of the shadow of "+controller, func() error { return b.make.shadow(ctx, controller) })
 }
 
-// awaitShadow waits until somebody has made the stream.
+// awaitShadow waits until another process has made the stream.
 func (b *Bus) awaitShadow(ctx context.Context, controller string) error {
 	for attempt := 0; ; attempt++ {
 		_, err := b.info(ctx, subject.ShadowStream(controller))

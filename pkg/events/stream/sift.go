@@ -22,7 +22,7 @@ import (
 //	8  sum of all but the lengths, with the names of stream and block as its key;
 //	   headers end with an empty line, which tells that their length is right
 //
-// The server looks at the sum of a message when somebody asks for it. While it
+// The server looks at the sum of a message when a client asks for it. While it
 // starts it believes what it reads, and one bit can keep it from ever coming up: in
 // a sequence, since it counts all those before it that are missing; and in any
 // message of a block with times to live, which it goes through when it was not

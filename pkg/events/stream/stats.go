@@ -14,7 +14,7 @@ type stats struct {
 	published   *prometheus.CounterVec
 	refused     *prometheus.CounterVec
 	redelivered *prometheus.CounterVec
-	astray      *prometheus.CounterVec
+	recreated   *prometheus.CounterVec
 	restarts    *prometheus.CounterVec
 	dropped     prometheus.Counter
 	forbidden   prometheus.Counter
@@ -34,7 +34,7 @@ func newStats() *stats {
 		published:   vec("published_total", "Messages stored, by stream.", "stream"),
 		refused:     vec("publish_failures_total", "Messages that were not stored, by reason.", "reason"),
 		redelivered: vec("redelivered_total", "Deliveries of messages that had been delivered before.", "stream", "consumer"),
-		astray:      vec("astray_total", "Consumers made anew because they had lost their place: the stream is shorter than they had got, or they went through its history again.", "stream", "consumer"),
+		recreated:   vec("astray_total", "Consumers made anew because they had lost their place: the stream is shorter than they had got, or they went through its history again.", "stream", "consumer"),
 		restarts:    vec("reader_restarts_total", "Times a reader or worker had to start anew.", "stream"),
 		dropped:     one("slow_reader_total", "Times this process was too slow to read what the server sent."),
 		unsealed:    vec("unsealed_total", "Messages read that bear no sum, since an older version stored them.", "stream"),
@@ -48,7 +48,7 @@ func newStats() *stats {
 }
 
 func (s *stats) collectors() []prometheus.Collector {
-	return []prometheus.Collector{s.published, s.refused, s.redelivered, s.astray, s.restarts, s.dropped, s.forbidden, s.unsealed, s.crowded, s.audit}
+	return []prometheus.Collector{s.published, s.refused, s.redelivered, s.recreated, s.restarts, s.dropped, s.forbidden, s.unsealed, s.crowded, s.audit}
 }
 
 func (s *stats) failed(err error) {

@@ -122,7 +122,7 @@ func (b own) create(ctx context.Context, there []bool, wanted ...jetstream.Strea
 		err = translated(request, err)
 		done()
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-			// Somebody was quicker, with other settings.
+			// Another process was quicker, with other settings.
 			_, err = b.compare(ctx, want)
 		}
 		if err != nil {

@@ -1,10 +1,19 @@
 package stream
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
 )
 
 // A server that stands still for a while delivers as little as one that cannot read what
@@ -20,5 +29,158 @@ func TestOneSilenceIsNoDamage(t *testing.T) {
 		if err := r.stuck(); err == nil || errors.Is(err, events.ErrDamaged) != step.damaged {
 			t.Errorf("nothing comes from %d on: %v; damaged should be %t", step.from, err, step.damaged)
 		}
+	}
+}
+
+// Of what comes only what belongs to a passage is handed over, and what comes next is behind that; what is
+// behind its end ends it.
+func TestWhatBelongsToAPassage(t *testing.T) {
+	t.Parallel()
+	enough := errors.New("enough")
+	for name, c := range map[string]struct {
+		sequences []uint64
+		handed    []uint64
+		over      bool
+		next      uint64
+	}{
+		"nothing":             {nil, nil, false, 2},
+		"a part":              {[]uint64{3, 4}, []uint64{3, 4}, false, 5},
+		"the end":             {[]uint64{3, 5}, []uint64{3, 5}, true, 6},
+		"the end, and behind": {[]uint64{4, 5, 6, 8}, []uint64{4, 5}, true, 6},
+		"a hole at the end":   {[]uint64{4, 6}, []uint64{4}, true, 5},
+		"what is behind it":   {[]uint64{6, 7}, nil, true, 2},
+	} {
+		var batch []events.Message
+		for _, n := range c.sequences {
+			batch = append(batch, events.Message{Sequence: n})
+		}
+		var handed []uint64
+		r := &passage{Passage: bus.Passage{From: 2, To: 5}, handle: func(batch []events.Message) error {
+			for _, m := range batch {
+				handed = append(handed, m.Sequence)
+			}
+			return nil
+		}}
+		if over, err := r.hand(batch); over != c.over || err != nil || !slices.Equal(handed, c.handed) || r.From != c.next {
+			t.Errorf("%s: %v are handed over, it is over: %t, and goes on at %d, %v", name, handed, over, r.From, err)
+		}
+		r = &passage{Passage: bus.Passage{From: 2, To: 5}, handle: func([]events.Message) error { return enough }}
+		if over, err := r.hand(batch); len(c.handed) > 0 && (over || err == nil || err.Error() != enough.Error() || r.From != 2) {
+			t.Errorf("%s, when the handler has had enough: over: %t, from %d, %v", name, over, r.From, err)
+		}
+	}
+}
+
+// A passage that is over, that is waited for no longer, or of which the handler has had enough is not read on.
+func TestWhenAPassageIsOver(t *testing.T) {
+	t.Parallel()
+	enough, other := errors.New("enough"), errors.New("other")
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := &passage{Passage: bus.Passage{Stream: "S"}}
+	for name, c := range map[string]struct {
+		ctx       context.Context
+		err, want error
+		over      bool
+	}{
+		"it was read":                           {t.Context(), nil, nil, true},
+		"the handler has had enough":            {t.Context(), fmt.Errorf("read: %w", &handlerError{enough}), enough, true},
+		"something else":                        {t.Context(), other, nil, false},
+		"something else, and it is to end":      {ended, other, context.Canceled, true},
+		"it was read, and is to end":            {ended, nil, nil, true},
+		"the handler's error, and it is to end": {ended, &handlerError{enough}, enough, true},
+	} {
+		if over, err := r.over(c.ctx, c.err); over != c.over || !errors.Is(err, c.want) {
+			t.Errorf("%s: over: %t, %v, want %t, %v", name, over, err, c.over, c.want)
+		}
+	}
+	since := time.Unix(7, 0)
+	r.Since, r.Subject, r.HeadersOnly = since, "s", true
+	if o := r.consumer(); o.Since == nil || !o.Since.Equal(since) || o.Subject != "s" || !o.HeadersOnly || o.Stream != "S" {
+		t.Errorf("what was stored since is asked for with %+v", o)
+	}
+	r.From = 1
+	if o := r.consumer(); o.Since != nil || o.From != 1 {
+		t.Errorf("what is behind the first message is asked for with %+v", o)
+	}
+}
+
+// It is waited for messages as long as some come, and no longer than five seconds for the next.
+func TestHowLongAPassageIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	away := errors.New("away")
+	for name, c := range map[string]struct {
+		does func(t *testing.T, f *feed, b *Bus, cancel context.CancelCauseFunc)
+		took time.Duration
+		says string // "": nothing
+		next uint64
+	}{
+		"all that there is": {func(_ *testing.T, f *feed, _ *Bus, _ context.CancelCauseFunc) {
+			f.receive(sentMsg{sequence: 3, delivery: 1, pending: 1})
+			f.receive(sentMsg{sequence: 4, delivery: 2})
+		}, 0, "", 5},
+		"up to the end": {func(_ *testing.T, f *feed, _ *Bus, _ context.CancelCauseFunc) {
+			f.receive(sentMsg{sequence: 9, delivery: 1, pending: 7})
+		}, 0, "", 10},
+		"slowly": {func(_ *testing.T, f *feed, _ *Bus, _ context.CancelCauseFunc) {
+			time.Sleep(4 * time.Second) // of virtual time
+			f.receive(sentMsg{sequence: 3, delivery: 1, pending: 1})
+			time.Sleep(4 * time.Second)
+			f.receive(sentMsg{sequence: 4, delivery: 2})
+		}, 8 * time.Second, "", 5},
+		"slowly, with a sign of nothing": {func(_ *testing.T, f *feed, _ *Bus, _ context.CancelCauseFunc) {
+			f.receive(sentMsg{sequence: 3, delivery: 1, pending: 1})
+			time.Sleep(time.Second)
+			f.signal()
+			time.Sleep(time.Second)
+			f.receive(sentMsg{sequence: 4, delivery: 2})
+		}, 2 * time.Second, "", 5},
+		"nothing comes": {func(*testing.T, *feed, *Bus, context.CancelCauseFunc) {}, 5 * time.Second, "nothing came for 5s", 1},
+		"nothing more comes": {func(_ *testing.T, f *feed, _ *Bus, _ context.CancelCauseFunc) {
+			time.Sleep(4 * time.Second)
+			f.receive(sentMsg{sequence: 3, delivery: 1, pending: 1})
+		}, 9 * time.Second, "nothing came for 5s", 4},
+		"something is missing": {func(_ *testing.T, f *feed, _ *Bus, _ context.CancelCauseFunc) {
+			f.receive(sentMsg{sequence: 3, delivery: 1, pending: 2})
+			f.receive(sentMsg{sequence: 5, delivery: 3})
+		}, 0, errShaken.Error(), 4},
+		"the bus is closed": {func(_ *testing.T, _ *feed, b *Bus, _ context.CancelCauseFunc) { close(b.closed) }, 0, bus.ErrClosed.Error(), 1},
+		"it is to end":      {func(_ *testing.T, _ *feed, _ *Bus, cancel context.CancelCauseFunc) { cancel(away) }, 0, "away", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, f, began := &Bus{closed: make(chan struct{})}, newFeed("S"), time.Now()
+				ctx, cancel := context.WithCancelCause(t.Context())
+				defer cancel(nil)
+				r := &passage{bus: b, Passage: bus.Passage{From: 1, To: 9}, handle: func([]events.Message) error { return nil }}
+				go c.does(t, f, b, cancel)
+				synctest.Wait() // what comes at once has come
+				err := r.consume(ctx, f)
+				if said := fmt.Sprint(err); err == nil != (c.says == "") || err != nil && !strings.Contains(said, c.says) || time.Since(began) != c.took || r.From != c.next {
+					t.Errorf("it ends after %v with %v, and goes on at %d; want %v, %q, %d", time.Since(began), err, r.From, c.took, c.says, c.next)
+				}
+			})
+		})
+	}
+}
+
+// What the handler has had is not read again; what it has refused is. What bears no sum is counted.
+func TestWhatAHandlerHasHad(t *testing.T) {
+	t.Parallel()
+	enough, at := errors.New("enough"), time.Unix(7, 0)
+	f := &follower{bus: &Bus{stats: newStats()}, stream: "S", next: 2}
+	if err := f.hand(nil, func([]events.Message) error { return enough }); err != nil || f.read {
+		t.Errorf("nothing was handed over: %v", err)
+	}
+	batch := []events.Message{events.Seal(events.Message{Sequence: 3}), {Sequence: 4}, {Sequence: 6, Time: at}}
+	err := f.hand(batch, func([]events.Message) error { return enough })
+	if own, ok := err.(*handlerError); !ok || own.err != enough || f.next != 2 || f.read {
+		t.Errorf("what it has refused: %v, from %d on", err, f.next)
+	}
+	if err := f.hand(batch, func(batch []events.Message) error { clear(batch); return nil }); err != nil || f.next != 7 || !f.last.Equal(at) || !f.read {
+		t.Errorf("what it has had: %v, from %d on, at %v", err, f.next, f.last)
+	}
+	if got := testutil.ToFloat64(f.bus.stats.unsealed.WithLabelValues("S")); got != 4 {
+		t.Errorf("%v messages without a sum are counted, want 2 each time", got)
 	}
 }

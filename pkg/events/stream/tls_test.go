@@ -142,7 +142,7 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", TLS: a.server(), Log: slog.New(slog.NewTextHandler(log, nil))})
 	shown := func() string {
 		t.Helper()
-		conn, err := nats.Connect(s.URL(), nats.RootCAs(a.path("ca.crt")))
+		conn, err := nats.Connect(s.URL(), nats.RootCAs(a.path("ca.crt")), nats.Timeout(30*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -62,9 +62,9 @@ type worker struct {
 	work   bus.Work
 	handle func(bus.Delivery)
 
-	made   time.Time // when the consumer of this session was
-	astray bool      // it has lost its place
-	asked  time.Time // when it was last asked whether a message is known
+	made         time.Time // when the consumer of this session was
+	positionLost bool      // it has lost its place
+	asked        time.Time // when it was last asked whether a message is known
 }
 
 func (w *worker) session(ctx context.Context) error {
@@ -77,9 +77,9 @@ func (w *worker) session(ctx context.Context) error {
 	}
 	w.made = consumer.CachedInfo().Created
 	broken := make(chan error, 1)
-	desk := &desk{worker: w, broken: broken}
+	engine := &engine{worker: w, broken: broken}
 	rhythm := w.bus.options.rhythm()
-	consuming, err := consumer.Consume(desk.receive,
+	consuming, err := consumer.Consume(engine.receive,
 		jetstream.PullMaxMessagesWithBytesLimit(min(workMessages, w.maxPending()), pullBytes),
 		jetstream.PullHeartbeat(rhythm.heartbeat), jetstream.PullExpiry(rhythm.asking),
 		jetstream.PullPriorityGroup(everybody), jetstream.PullPrioritized(w.rank()),
@@ -88,7 +88,7 @@ func (w *worker) session(ctx context.Context) error {
 		return translated(request, err)
 	}
 	defer drain(consuming)
-	defer desk.close()
+	defer engine.close()
 	go w.watch(request, broken, rhythm.patrol)
 	select {
 	case <-request.Done():
@@ -98,13 +98,13 @@ func (w *worker) session(ctx context.Context) error {
 	case <-shaken:
 		return errShaken
 	case err := <-broken:
-		w.astray = errors.Is(err, errAstray)
+		w.positionLost = errors.Is(err, errPositionLost)
 		return translated(request, err)
 	}
 }
 
 // drain gives back what has been fetched, so that others need not wait for AckWait.
-// Whoever works may close the connection next.
+// The worker may close the connection next.
 func drain(consuming jetstream.ConsumeContext) {
 	consuming.Drain()
 	limit := time.NewTimer(drainTime)
@@ -146,9 +146,9 @@ func (w *worker) durable(ctx context.Context) (jetstream.Consumer, error) {
 	case err != nil:
 		return nil, err
 	}
-	if w.astray && found.CachedInfo().Created.Equal(w.made) { // nobody else has remade it
-		w.bus.stats.astray.WithLabelValues(w.work.Stream, w.work.Durable).Inc()
-		w.bus.options.Log.Warn("making a consumer anew", "stream", w.work.Stream, "consumer", w.work.Durable, "because", errAstray)
+	if w.positionLost && found.CachedInfo().Created.Equal(w.made) { // no other worker has remade it
+		w.bus.stats.recreated.WithLabelValues(w.work.Stream, w.work.Durable).Inc()
+		w.bus.options.Log.Warn("making a consumer anew", "stream", w.work.Stream, "consumer", w.work.Durable, "because", errPositionLost)
 		order.Remake = true
 		return w.bus.make.consumer(ctx, order)
 	}
@@ -159,8 +159,8 @@ func (w *worker) durable(ctx context.Context) (jetstream.Consumer, error) {
 	return w.bus.make.consumer(ctx, order)
 }
 
-// desk is where the deliveries of one session arrive.
-type desk struct {
+// engine is where the deliveries of one session arrive.
+type engine struct {
 	worker *worker
 	broken chan<- error
 
@@ -168,7 +168,7 @@ type desk struct {
 	closed bool
 }
 
-func (d *desk) receive(m jetstream.Msg) {
+func (d *engine) receive(m jetstream.Msg) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
@@ -183,7 +183,7 @@ func (d *desk) receive(m jetstream.Msg) {
 	}
 	if w.history(m, &p) {
 		d.closed = true
-		trouble(d.broken, errAstray)
+		trouble(d.broken, errPositionLost)
 		return
 	}
 	if p.attempt > 1 {
@@ -192,7 +192,7 @@ func (d *desk) receive(m jetstream.Msg) {
 	w.handle(&delivery{wire: m, stream: w.work.Stream, place: p})
 }
 
-func (d *desk) close() {
+func (d *engine) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.closed = true
@@ -221,8 +221,8 @@ func (d *delivery) Later(delay time.Duration) {
 	_ = d.wire.NakWithDelay(min(delay, maxLater))
 }
 
-// Hopeless gives the reason to the server, which tells it to whoever listens
+// Term gives the reason to the server, which tells it to the listeners
 // to its advisories.
-func (d *delivery) Hopeless(reason string) {
+func (d *delivery) Term(reason string) {
 	_ = d.wire.TermWithReason(strings.Join(strings.Fields(reason), " "))
 }

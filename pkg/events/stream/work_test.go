@@ -15,7 +15,7 @@ import (
 )
 
 // TestAConsumerWithoutRanksIsTakenOver: what an older version made is changed in
-// place, so that what was in somebody's hand comes again and what was answered
+// place, so that what a worker had comes again and what was answered
 // does not.
 func TestAConsumerWithoutRanksIsTakenOver(t *testing.T) {
 	t.Parallel()
@@ -26,7 +26,7 @@ func TestAConsumerWithoutRanksIsTakenOver(t *testing.T) {
 	if err := b.EnsureController(ctx, controller); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"answered", "in hand", "untouched"} {
+	for _, name := range []string{"answered", "in flight", "untouched"} {
 		m := events.Message{Subject: subject.Turn(controller, events.Act, events.Key{Namespace: "default", Name: name}), Data: []byte(name)}
 		if _, err := b.Store(ctx, m, 0); err != nil {
 			t.Fatal(err)
@@ -57,7 +57,7 @@ func TestAConsumerWithoutRanksIsTakenOver(t *testing.T) {
 			cancel()
 		}
 	})
-	if err != nil || len(attempts) != 2 || attempts["in hand"] != 2 || attempts["untouched"] != 1 {
+	if err != nil || len(attempts) != 2 || attempts["in flight"] != 2 || attempts["untouched"] != 1 {
 		t.Errorf("came, by attempt: %v; error %v", attempts, err)
 	}
 }

@@ -55,8 +55,8 @@ func Context(t events.Trace) otel.SpanContext {
 }
 
 // of is the trace that goes on behind a span context.
-func of(c otel.SpanContext, hops int, began int64) events.Trace {
-	t := events.Trace{Hops: hops, Began: began}
+func of(c otel.SpanContext, writes int, began int64) events.Trace {
+	t := events.Trace{Writes: writes, Began: began}
 	w3c.Inject(otel.ContextWithSpanContext(context.Background(), c), carrier{&t})
 	return t
 }
@@ -83,7 +83,7 @@ type ids struct {
 
 type wanted struct{}
 
-// derived are ids that whoever knows the same parts derives as well. The last part
+// derived are ids that every process with the same parts derives as well. The last part
 // of a trace id decides whether a ratio samples it, and is as good as random.
 func derived(parts ...string) ids {
 	h := sha256.New()
@@ -138,7 +138,7 @@ func put(to []byte, n uint64) {
 	}
 }
 
-// Cause is what a trace begins with, for whoever decides whether it is sampled.
+// Cause is what a trace begins with, for the sampler that decides whether it is sampled.
 type Cause struct {
 	// Kind, Namespace and Labels are the object's; empty where it is about none.
 	Kind, Namespace string

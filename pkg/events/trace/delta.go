@@ -28,7 +28,7 @@ type Origin struct {
 	Missed bool
 	// Before is the context of the delta of the object's previous version.
 	Before events.Trace
-	// Reports is true for a version of somebody else's that wants nothing new, such as
+	// Reports is true for a version of another client's that wants nothing new, such as
 	// a status: it goes on in the trace of Before, within the limits.
 	Reports bool
 	// Labels and Notes are the object's labels and annotations.
@@ -41,18 +41,18 @@ func (t *Tracer) Delta(d events.Delta, o Origin) *Span {
 	if t == nil {
 		return nil
 	}
-	b := birth{
+	b := create{
 		name: "send " + subject.LogStream(d.Kind), kind: otel.SpanKindProducer, at: d.At,
 		ids: ofDelta(t.options.Cluster, d),
 	}
 	if o.Ours {
-		b.parent, b.hop = o.Cause, true
+		b.parent, b.further = o.Cause, true
 		b.cause = Cause{Kind: string(d.Kind), Namespace: d.Ref.Namespace, Labels: o.Labels}
 		return t.goOn(b).describe(d, o)
 	}
 	b.cause = Cause{Kind: string(d.Kind), Namespace: d.Ref.Namespace, Labels: o.Labels}
 	if on := b; o.Reports && Sampled(o.Before) {
-		on.parent, on.hop = o.Before, true
+		on.parent, on.further = o.Before, true
 		limit := t.limit(on)
 		if limit == "" {
 			return t.goOn(on).describe(d, o)
@@ -93,7 +93,7 @@ func (t *Tracer) Relist(kind kinds.Name) *Span {
 	if t == nil {
 		return nil
 	}
-	s := t.begin(birth{name: "relist " + string(kind), kind: otel.SpanKindInternal, cause: Cause{Kind: string(kind)}})
+	s := t.begin(create{name: "relist " + string(kind), kind: otel.SpanKindInternal, cause: Cause{Kind: string(kind)}})
 	s.Set(Kind.String(string(kind)))
 	return s
 }

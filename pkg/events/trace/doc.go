@@ -1,9 +1,9 @@
 // Package trace gives everything that Millrace does its place in a distributed
 // trace (OpenTelemetry, W3C trace context): one trace for each change that
-// somebody outside made, through deltas, turns and requests to whatever they led
+// a client outside made, through deltas, turns and requests to whatever they led
 // to.
 //
-//	watcher      send EV_<kind>            a change; the root where nobody of ours made it
+//	watcher      send EV_<kind>            a change; the root where no writer of ours made it
 //	reconcilers  process STATE_<kind>      a turn, and what asked for it
 //	               reconcile <controller>  the decision, where it is one
 //	                 send TURN_<controller>
@@ -19,7 +19,7 @@
 // A trace begins with a change that none of our writers made, or with a turn that comes
 // of nothing that is known: a first look, or a wake that was set in no trace. Its ids derive from
 // the object's uid and version, so that every watcher gives the same ones, and
-// whoever knows the version can tell the trace. A change that a writer of ours
+// a reader that knows the version can tell the trace. A change that a writer of ours
 // made goes on in the trace of the request that made it: writers tell of their
 // writes ([Write]) the moment that they are answered.
 //

@@ -11,7 +11,7 @@ import (
 // both are the same once they have been written and read again.
 func FuzzWrite(f *testing.F) {
 	f.Add(Write{Writer: "w", ID: "1", About: events.Ref{Kind: "pods", Namespace: "ns", Name: "a"}, Begins: true}.Encode())
-	f.Add(Write{UID: "u", Version: "7", Ends: true, Trace: events.Trace{Parent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", Hops: 3}}.Encode())
+	f.Add(Write{UID: "u", Version: "7", Ends: true, Trace: events.Trace{Parent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", Writes: 3}}.Encode())
 	f.Add(Roll{Writer: "w", Open: []string{"1", "2"}}.Encode())
 	f.Add([]byte(`{"writer":"w","open":[]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {

@@ -145,7 +145,7 @@ func TestWithoutASpanThereIsNone(t *testing.T) {
 			Parent: events.Trace{Parent: sampled}, Triggers: []events.Trigger{{Stream: "EV_pods", Sequence: 1, Trace: events.Trace{Parent: sampled}}},
 		}),
 		"a first decision": off.First(trace.Question{}, nil, time.Time{}), "a decision": tracer.Reconcile(nil, "c", time.Time{}),
-		"a turn in hand": tracer.Carry(events.Message{}, turn(events.Trace{}), 1), "a turn": off.Carry(events.Message{}, turn(events.Trace{Parent: sampled}), 1),
+		"a turn in flight": tracer.Carry(events.Message{}, turn(events.Trace{}), 1), "a turn": off.Carry(events.Message{}, turn(events.Trace{Parent: sampled}), 1),
 		"garbage": tracer.Turn(turn(events.Trace{Parent: strings.Repeat("1", 55)})),
 	} {
 		if s != nil {
@@ -258,7 +258,7 @@ func TestWhatIsTooLongIsNoWord(t *testing.T) {
 			t.Errorf("%s: a write %t, a roll %t, want %t", name, write, roll, c.want)
 		}
 	}
-	for _, text := range []string{"{", `"w"`, `{"writer":7,"open":[]}`} {
+	for _, text := range []string{"{", `"w"`, `{"writer":7,"open":[]}`, `{"writer":"w","open":["a",7],"id":"1","rv":7}`} {
 		if _, ok := trace.DecodeRoll([]byte(text)); ok {
 			t.Errorf("%s is a roll", text)
 		}

@@ -80,10 +80,10 @@ func TestAChainHasLimits(t *testing.T) {
 		parent events.Trace
 		cut    string
 	}{
-		"young":            {events.Trace{Parent: sampled, Hops: 2, Began: now.UnixMilli()}, ""},
+		"young":            {events.Trace{Parent: sampled, Writes: 2, Began: now.UnixMilli()}, ""},
 		"unknown age":      {events.Trace{Parent: sampled}, ""},
-		"last hop":         {events.Trace{Parent: sampled, Hops: 19, Began: now.UnixMilli()}, ""},
-		"too many hops":    {events.Trace{Parent: sampled, Hops: 20, Began: now.UnixMilli()}, "hops"},
+		"last write":       {events.Trace{Parent: sampled, Writes: 19, Began: now.UnixMilli()}, ""},
+		"too many writes":  {events.Trace{Parent: sampled, Writes: 20, Began: now.UnixMilli()}, "writes"},
 		"as old as may be": {events.Trace{Parent: sampled, Began: now.Add(-15 * time.Minute).UnixMilli()}, ""},
 		"too old":          {events.Trace{Parent: sampled, Began: now.Add(-16 * time.Minute).UnixMilli()}, "age"},
 	} {
@@ -101,7 +101,7 @@ func TestAChainHasLimits(t *testing.T) {
 			if got.Parent.IsValid() == cut || (len(got.Links) == 1) != cut {
 				t.Errorf("parent %v, %d links", got.Parent, len(got.Links))
 			}
-			if next := span.Trace(); cut && (next.Hops != 0 || next.Began != now.UnixMilli()) || !cut && next.Hops != test.parent.Hops+1 {
+			if next := span.Trace(); cut && (next.Writes != 0 || next.Began != now.UnixMilli()) || !cut && next.Writes != test.parent.Writes+1 {
 				t.Errorf("it goes on as %+v", next)
 			}
 		})
@@ -158,10 +158,10 @@ func TestACommandBeyondTheLimitHasItsOwnTrace(t *testing.T) {
 // TestAReplayIsInNoTraceThatWasRecorded.
 func TestAReplayIsInNoTraceThatWasRecorded(t *testing.T) {
 	r := tracetest.New()
-	tracer, root := r.Tracer("replay", trace.Options{}).Replay("yesterday")
+	tracer, root := r.Tracer("replay", trace.Options{Limits: trace.Limits{Age: 1}}).Replay("yesterday") // whose limits do not count there
 	process := tracer.Process(trace.Question{
-		Controller: "c", About: events.Ref{Name: "web"}, Parent: events.Trace{Parent: sampled},
-		Triggers: []events.Trigger{{Stream: "STATE_pods", Sequence: 3, Trace: events.Trace{Parent: sampled}}},
+		Controller: "c", About: events.Ref{Name: "web"}, Parent: events.Trace{Parent: sampled, Began: 1},
+		Triggers: []events.Trigger{{Stream: "STATE_pods", Sequence: 3, Trace: events.Trace{Parent: sampled, Began: 1}}},
 	})
 	reconcile := tracer.Reconcile(process, "c", time.Time{})
 	reconcile.End()
@@ -173,8 +173,8 @@ func TestAReplayIsInNoTraceThatWasRecorded(t *testing.T) {
 		t.Errorf("the traces are\n%swant\n%s", got, want)
 	}
 	for _, s := range r.Spans() {
-		if s.Context.TraceID().String() == sampled[3:35] || s.Attributes[trace.Replay] != "true" {
-			t.Errorf("%s is in trace %v, marked %q", s.Name, s.Context.TraceID(), s.Attributes[trace.Replay])
+		if s.Context.TraceID().String() == sampled[3:35] || s.Attributes[trace.Replay] != "true" || s.Attributes[trace.Cut] != "" {
+			t.Errorf("%s is in trace %v, marked %q, cut %q", s.Name, s.Context.TraceID(), s.Attributes[trace.Replay], s.Attributes[trace.Cut])
 		}
 	}
 }
@@ -220,8 +220,8 @@ func TestANoteOnAnObjectIsALink(t *testing.T) {
 // TestAReportGoesOnWithinTheLimits, and behind them begins a trace that links back.
 func TestAReportGoesOnWithinTheLimits(t *testing.T) {
 	r := tracetest.New()
-	tracer := r.Tracer("watcher", trace.Options{Limits: trace.Limits{Hops: 2}})
-	before := events.Trace{Parent: sampled, Hops: 1}
+	tracer := r.Tracer("watcher", trace.Options{Limits: trace.Limits{Writes: 2}})
+	before := events.Trace{Parent: sampled, Writes: 1}
 	for _, version := range []string{"1", "2", "3"} {
 		span := tracer.Delta(delta("u", version), trace.Origin{Before: before, Reports: true})
 		before = span.Trace()
@@ -231,7 +231,7 @@ func TestAReportGoesOnWithinTheLimits(t *testing.T) {
 	if all[0].Parent.SpanID().String() != "b7ad6b7169203331" || len(all[0].Links) != 0 {
 		t.Errorf("the first is %+v", all[0])
 	}
-	if all[1].Parent.IsValid() || len(all[1].Links) != 1 || all[1].Attributes[trace.Cut] != "hops" {
+	if all[1].Parent.IsValid() || len(all[1].Links) != 1 || all[1].Attributes[trace.Cut] != "writes" {
 		t.Errorf("the one behind the limit is %+v", all[1])
 	}
 	if all[2].Parent.SpanID() != all[1].Context.SpanID() {
@@ -245,7 +245,7 @@ func TestAWriteGoesItsWay(t *testing.T) {
 	for _, w := range []trace.Write{
 		{Writer: "w", ID: "1", About: about, Begins: true},
 		{ID: "1", About: about},
-		{ID: "1", About: about, UID: "u", Version: "3", Ends: true, Trace: events.Trace{Parent: sampled, Hops: 2, Began: 5}},
+		{ID: "1", About: about, UID: "u", Version: "3", Ends: true, Trace: events.Trace{Parent: sampled, Writes: 2, Began: 5}},
 		{UID: "u", Version: "3"},
 	} {
 		if got, ok := trace.DecodeWrite(w.Encode()); !ok || got != w {

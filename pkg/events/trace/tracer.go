@@ -14,10 +14,10 @@ import (
 
 // Limits are where a trace ends and another one begins.
 type Limits struct {
-	// Hops is how many writes may follow from each other; 0 means 20. Two
+	// Writes is how many writes may follow from each other; 0 means 20. Two
 	// controllers that undo each other's work make a new trace every so often, not
 	// one without end.
-	Hops int
+	Writes int
 	// Age is how long after its first change a trace may go on; 0 means 15 min.
 	Age time.Duration
 	// Fanout is how many commands of a turn are in its trace; 0 means 50. Each
@@ -51,7 +51,7 @@ func New(provider otel.TracerProvider, o Options) *Tracer {
 	if provider == nil {
 		return nil
 	}
-	o.Limits.Hops = cmp.Or(o.Limits.Hops, 20)
+	o.Limits.Writes = cmp.Or(o.Limits.Writes, 20)
 	o.Limits.Age = cmp.Or(o.Limits.Age, 15*time.Minute)
 	o.Limits.Fanout = cmp.Or(o.Limits.Fanout, 50)
 	if o.Now == nil {
@@ -67,7 +67,7 @@ func (t *Tracer) Replay(name string) (*Tracer, *Span) {
 	if t == nil {
 		return nil, nil
 	}
-	root := t.begin(birth{name: "replay " + name, kind: otel.SpanKindInternal, cause: Cause{}})
+	root := t.begin(create{name: "replay " + name, kind: otel.SpanKindInternal, cause: Cause{}})
 	if root == nil {
 		return nil, nil
 	}
@@ -92,7 +92,7 @@ func (s *Span) Trace() events.Trace {
 }
 
 // Or is the context for what the span leads to, or, where there is no span, the
-// context that was to be its parent: whoever makes no spans hands on what came.
+// context that was to be its parent: a service that makes no spans hands on what came.
 func (s *Span) Or(parent events.Trace) events.Trace {
 	if s == nil {
 		return parent
@@ -145,22 +145,22 @@ func From(ctx context.Context) *Span {
 
 type carried struct{}
 
-// birth is what a span begins with.
-type birth struct {
-	name   string
-	kind   otel.SpanKind
-	parent events.Trace // empty for a root
-	hop    bool         // it is one write further than its parent
-	ids    ids          // of a root
-	cause  Cause        // of a root
-	at     time.Time    // zero means now
-	links  []otel.Link
-	attrs  []attribute.KeyValue
+// create is what a span begins with.
+type create struct {
+	name    string
+	kind    otel.SpanKind
+	parent  events.Trace // empty for a root
+	further bool         // it is one write further than its parent
+	ids     ids          // of a root
+	cause   Cause        // of a root
+	at      time.Time    // zero means now
+	links   []otel.Link
+	attrs   []attribute.KeyValue
 }
 
 // goOn begins a span behind another one, unless that is not sampled. Where the
 // trace has reached its limits the span is the root of a new one.
-func (t *Tracer) goOn(b birth) *Span {
+func (t *Tracer) goOn(b create) *Span {
 	if t == nil || !Sampled(b.parent) {
 		return nil
 	}
@@ -172,12 +172,12 @@ func (t *Tracer) goOn(b birth) *Span {
 }
 
 // limit is the one that a trace would exceed; "" for none.
-func (t *Tracer) limit(b birth) string {
+func (t *Tracer) limit(b create) string {
 	switch {
 	case t.replay != nil:
 		return ""
-	case b.hop && b.parent.Hops >= t.options.Limits.Hops:
-		return "hops"
+	case b.further && b.parent.Writes >= t.options.Limits.Writes:
+		return "writes"
 	case b.parent.Began > 0 && t.options.Now().Sub(time.UnixMilli(b.parent.Began)) > t.options.Limits.Age:
 		return "age"
 	default:
@@ -186,7 +186,7 @@ func (t *Tracer) limit(b birth) string {
 }
 
 // cut begins a new trace with a span that would have gone on in another one.
-func (t *Tracer) cut(b birth, limit string) *Span {
+func (t *Tracer) cut(b create, limit string) *Span {
 	b.links = append(b.links, link(b.parent, "cause"))
 	b.parent, b.cause.Cut = events.Trace{}, true
 	b.attrs = append(b.attrs, Cut.String(limit))
@@ -194,14 +194,14 @@ func (t *Tracer) cut(b birth, limit string) *Span {
 }
 
 // begin begins a span; nil if it is not recorded.
-func (t *Tracer) begin(b birth) *Span {
-	ctx, next := context.Background(), events.Trace{Hops: b.parent.Hops, Began: b.parent.Began}
+func (t *Tracer) begin(b create) *Span {
+	ctx, next := context.Background(), events.Trace{Writes: b.parent.Writes, Began: b.parent.Began}
 	if t.replay != nil {
 		b = t.aside(b)
 	}
 	if b.parent.Parent != "" {
-		if b.hop {
-			next.Hops++
+		if b.further {
+			next.Writes++
 		}
 		parent := Context(b.parent)
 		if !parent.IsValid() {
@@ -227,11 +227,11 @@ func (t *Tracer) begin(b birth) *Span {
 	if !span.IsRecording() || !span.SpanContext().IsSampled() {
 		return nil
 	}
-	return &Span{span: span, trace: of(span.SpanContext(), next.Hops, next.Began)}
+	return &Span{span: span, trace: of(span.SpanContext(), next.Writes, next.Began)}
 }
 
 // aside puts a span into the trace of the replay.
-func (t *Tracer) aside(b birth) birth {
+func (t *Tracer) aside(b create) create {
 	root := t.replay.trace
 	if c := Context(b.parent); c.IsValid() && c.TraceID() != t.replay.span.SpanContext().TraceID() {
 		b.links = append(b.links, link(b.parent, "recorded"))

@@ -47,7 +47,7 @@ func (t *Tracer) Process(q Question) *Span {
 	}
 	attrs := append(processes(newest.Stream, q.Controller), at(newest.Sequence)...)
 	attrs = append(attrs, Controller.String(q.Controller), semconv.MessagingBatchMessageCount(max(1, len(q.Triggers))))
-	b := birth{
+	b := create{
 		name: "process " + newest.Stream, kind: otel.SpanKindConsumer, parent: q.Parent, at: q.Began, links: links,
 		attrs: append(attrs, object(q.About)...),
 	}
@@ -60,12 +60,12 @@ func (t *Tracer) Process(q Question) *Span {
 // First begins the trace of a decision that no message asked for, on what was there
 // when a controller first looked: nil if it is not sampled. The question needs no
 // parent, and no triggers; labels are those of the object that it is about, and
-// decided is the moment of the decision, by which whoever knows it can tell the ids.
+// decided is the moment of the decision, by which a reader that knows it can tell the ids.
 func (t *Tracer) First(q Question, labels map[string]string, decided time.Time) *Span {
 	if t == nil {
 		return nil
 	}
-	return t.begin(birth{
+	return t.begin(create{
 		name: "reconcile " + q.Controller, kind: otel.SpanKindInternal, at: q.Began,
 		cause: Cause{Kind: string(q.About.Kind), Namespace: q.About.Namespace, Labels: labels},
 		ids:   derived(t.options.Cluster, "first", q.Controller, events.Key(q.About).String(), decided.String()),
@@ -78,7 +78,7 @@ func (t *Tracer) Reconcile(process *Span, controller string, began time.Time) *S
 	if process == nil {
 		return nil
 	}
-	return t.goOn(birth{
+	return t.goOn(create{
 		name: "reconcile " + controller, kind: otel.SpanKindInternal, parent: process.trace, at: began,
 		attrs: []attribute.KeyValue{Controller.String(controller)},
 	})
@@ -95,13 +95,13 @@ func (t *Tracer) Turn(turn events.Turn) *Span {
 	if turn.Repeats > 0 {
 		attrs = append(attrs, attribute.Int64("millrace.repeats", int64(turn.Repeats)))
 	}
-	return t.goOn(birth{
+	return t.goOn(create{
 		name: "send " + stream, kind: otel.SpanKindProducer, parent: turn.Trace, attrs: attrs,
 		ids: derived(t.options.Cluster, "send", turn.Controller, turn.Key.String(), turn.Now.String()),
 	})
 }
 
-// Carry begins the span of a turn that a writer has taken in hand.
+// Carry begins the span of a turn that a writer has taken.
 func (t *Tracer) Carry(m events.Message, turn events.Turn, delivery int) *Span {
 	if t == nil || !Sampled(turn.Trace) {
 		return nil
@@ -109,7 +109,7 @@ func (t *Tracer) Carry(m events.Message, turn events.Turn, delivery int) *Span {
 	stream := subject.TurnStream(turn.Controller)
 	attrs := append(processes(stream, "writer"), describe(turn)...)
 	attrs = append(attrs, at(m.Sequence)...)
-	return t.goOn(birth{
+	return t.goOn(create{
 		name: "process " + stream, kind: otel.SpanKindConsumer, parent: turn.Trace,
 		attrs: append(attrs, Delivery.Int(delivery)),
 		ids:   derived(t.options.Cluster, "carry", stream, number(m.Sequence), m.Time.String()),

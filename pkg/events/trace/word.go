@@ -23,7 +23,7 @@ func HeardBy(writer string) string { return "heard." + writer }
 // Write is what a writer tells the watchers of a request that writes, without its
 // being stored: before it sends it, that it will, and as soon as it has the answer, or
 // will have none, which version came of it. A watcher that misses it takes the version
-// for somebody else's and begins a new trace.
+// for another client's and begins a new trace.
 type Write struct {
 	// Writer is who writes, ID tells the request apart from all others of that, and
 	// About is the object that it names. Begins is true before it is sent; then nothing
@@ -32,7 +32,7 @@ type Write struct {
 	ID     string     `json:"id,omitempty"`
 	About  events.Ref `json:"about,omitzero"`
 	Begins bool       `json:"begins,omitempty"`
-	// UID and Version are what came of it; empty where nothing did, or nobody knows.
+	// UID and Version are what came of it; empty where nothing did, or that is unknown.
 	UID     types.UID `json:"uid,omitempty"`
 	Version string    `json:"rv,omitempty"`
 	// Ends is true for what brings an object to its end, whenever that is.

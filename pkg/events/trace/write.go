@@ -32,7 +32,7 @@ func (t *Tracer) Request(ctx context.Context, r Request) *Span {
 	if t == nil || turn == nil {
 		return nil
 	}
-	b := birth{
+	b := create{
 		name: r.Method + " " + r.Template, kind: otel.SpanKindClient, parent: turn.trace,
 		attrs: []attribute.KeyValue{
 			semconv.HTTPRequestMethodKey.String(r.Method), semconv.URLTemplate(r.Template),

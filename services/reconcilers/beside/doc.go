@@ -1,14 +1,14 @@
 // Package beside runs controllers beside the real kube-controller-manager (KCM)
 // without doing anything: it decides on what KCM sees, and compares what it would
-// have done with what KCM does. Nobody can have anything done through it: it holds no
+// have done with what KCM does. No write can be made through it: it holds no
 // Kubernetes credential, and it publishes on subjects of its own, which no writer
 // reads.
 //
 // # The world in its order
 //
-// Whoever acts must decide at once, on what there is. Whoever only compares can wait
-// until everything of a moment is there. So the logs of all kinds are merged here, a
-// second behind, in the order of the API server's versions, which is the order in
+// A reconciler that acts must decide at once, on what there is. A shadow only compares,
+// and can wait until everything of a moment is there. So the logs of all kinds are
+// merged here, a second behind, in the order of the API server's versions, which is the order in
 // which things happened; each controller is asked behind each change, with the time
 // of that change. What it then wants is what KCM would do that saw everything at
 // once; how KCM may come to something else, package shadow knows.

@@ -20,7 +20,7 @@ func newMetrics(controllers []reconcile.Any) *metrics {
 	}
 	m := &metrics{
 		findings: counter("findings_total", "Writes of kube-controller-manager, and those that a shadow wanted, by how they compare; we-only, kcm-only and differs are unexplained.", "controller", "result"),
-		turns:    counter("turns_total", "Turns of shadows that were recorded, which nobody carries out.", "controller"),
+		turns:    counter("turns_total", "Turns of shadows that were recorded, which no writer carries out.", "controller"),
 		broken:   counter("broken_total", "Turns of shadows that panicked.", "controller"),
 		open: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "millrace_shadow_open", Help: "Writes that a shadow wants and kube-controller-manager has not done yet.",

@@ -5,10 +5,15 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/reconcilers/shadow"
 )
 
 // docs/metrics.md has every metric, each with a star, since most have no shadow.
@@ -31,5 +36,47 @@ func TestMetricsAreDocumented(t *testing.T) {
 	}
 	if len(families) != 7 {
 		t.Errorf("there are %d metrics", len(families))
+	}
+}
+
+// value is what a metric says.
+func value(t *testing.T, m prometheus.Metric) float64 {
+	t.Helper()
+	var said dto.Metric
+	must(t, m.Write(&said))
+	return said.GetCounter().GetValue() + said.GetGauge().GetValue()
+}
+
+// How far the comparison is behind is measured from what waits longest; what is wanted and not done yet is
+// counted, and so is what is found, recorded and begun anew.
+func TestWhatIsMeasured(t *testing.T) {
+	x, _, _ := onAiling(t, copies)
+	m, now := x.service.metrics, time.Now()
+	x.measure(now)
+	if lag := value(t, m.lag); lag != 0 {
+		t.Errorf("when nothing waits it is behind by %v s", lag)
+	}
+	x.order.push(message(kinds.ConfigMaps.Kind, 1, 5, now.Add(-3*time.Second)))
+	x.order.push(message(kinds.ServiceAccounts.Kind, 1, 6, now.Add(-time.Second)))
+	want := []shadow.Want{{Verb: events.VerbDelete, Ref: events.Ref{Kind: "serviceaccounts", Namespace: "web", Name: "copy"}, UID: "u"}}
+	x.engines[0].matcher.Decided(shadow.Answer{Key: events.Key{Name: "web"}, Wants: want, At: now})
+	x.measure(now)
+	if lag, open := value(t, m.lag), value(t, m.open.WithLabelValues(copies.Name)); lag != 3 || open != 1 {
+		t.Errorf("it is behind by %v s, and %v are not done yet", lag, open)
+	}
+	must(t, x.tell(t.Context(), x.engines[0], []shadow.Found{{Finding: events.Finding{Controller: copies.Name, Agreement: events.Agreed}}}))
+	if found := value(t, m.findings.WithLabelValues(copies.Name, string(events.Agreed))); found != 1 {
+		t.Errorf("%v findings are counted", found)
+	}
+	known := seen(t, copies, "web")
+	must(t, known.ask(t.Context(), known.engines[0], events.Key{Name: "web"}, events.Trigger{}))
+	if turns := value(t, known.service.metrics.turns.WithLabelValues(copies.Name)); turns != 1 {
+		t.Errorf("%v turns are counted", turns)
+	}
+	known.service.first = func(string) bool { return false }
+	known.engines[0].matcher = shadow.New(known.engines[0].described, shadow.Settings{})
+	must(t, known.ask(t.Context(), known.engines[0], events.Key{Name: "web"}, events.Trigger{}))
+	if turns := value(t, known.service.metrics.turns.WithLabelValues(copies.Name)); turns != 1 {
+		t.Errorf("%v turns are counted, with those of another replica", turns)
 	}
 }

@@ -10,7 +10,7 @@ import (
 const counted = 5 * tick
 
 // rounds are those of the loop. They tell how long ago something was in time in which
-// there was somebody to read.
+// the loop was there to read.
 type rounds struct {
 	keep time.Duration // for how long they are remembered
 	last []round       // newest last

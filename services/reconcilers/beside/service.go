@@ -15,7 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/millrace/millrace/pkg/events/bus"
-	"github.com/millrace/millrace/pkg/events/roster"
+	"github.com/millrace/millrace/pkg/events/membership"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/shadow"
 )
@@ -46,7 +46,7 @@ type Config struct {
 // each controller one of them tells what it finds.
 type Service struct {
 	config  Config
-	roster  *roster.Roster
+	members *membership.Membership
 	first   func(work string) bool // whether it falls to this replica
 	metrics *metrics
 
@@ -72,10 +72,10 @@ func New(config Config) (*Service, error) {
 		}
 		known[name] = true
 	}
-	all := roster.New(roster.Config{Bus: config.Bus, Service: company(known), ID: config.ID})
+	all := membership.New(membership.Config{Bus: config.Bus, Service: company(known), ID: config.ID})
 	return &Service{
 		config: config, metrics: newMetrics(config.Controllers), state: errors.New("not started"),
-		roster: all, first: all.First,
+		members: all, first: all.First,
 	}, nil
 }
 
@@ -107,7 +107,7 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 	var all sync.WaitGroup
 	defer all.Wait()
-	all.Go(func() { s.roster.Run(ctx) })
+	all.Go(func() { s.members.Run(ctx) })
 	for ctx.Err() == nil {
 		err := s.session(ctx)
 		if ctx.Err() != nil {

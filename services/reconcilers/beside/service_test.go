@@ -57,7 +57,7 @@ func namespace(_ reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	return []events.Key{{Name: now.GetNamespace()}}
 }
 
-// muzzled is a bus on which nobody may say anything but what a shadow says.
+// muzzled is a bus on which nothing may be said but what a shadow says.
 type muzzled struct {
 	*memory.Bus
 	t *testing.T
@@ -182,7 +182,7 @@ func (s *stage) ready(service *Service) {
 		if err := service.Checks()["shadows"](); err != nil {
 			return err.Error()
 		}
-		if !service.roster.First("copies") {
+		if !service.members.First("copies") {
 			return "it is not its work yet"
 		}
 		return ""
@@ -263,7 +263,7 @@ func TestBeside(t *testing.T) {
 	}
 }
 
-func TestWhatNobodyDoes(t *testing.T) {
+func TestWhatKCMDoesNotDo(t *testing.T) {
 	s := begin(t)
 	s.told()
 	s.ready(s.run(200 * time.Millisecond))
@@ -271,7 +271,7 @@ func TestWhatNobodyDoes(t *testing.T) {
 	s.finds("lost", events.WeOnly)
 }
 
-// Behind a gap nobody knows what happened: nothing is laid at anybody's door.
+// Behind a gap it is not known what happened: no difference counts as unexplained.
 func TestGap(t *testing.T) {
 	s := begin(t)
 	s.told()

@@ -33,7 +33,7 @@ const (
 type session struct {
 	service *Service
 	world   *world
-	desks   []*desk
+	engines []*engine
 	order   *order
 	rounds  rounds
 	inbox   chan arrival
@@ -49,7 +49,7 @@ func newSession(s *Service) *session {
 	}
 	for _, c := range s.config.Controllers {
 		described := c.Describe()
-		x.desks = append(x.desks, &desk{
+		x.engines = append(x.engines, &engine{
 			controller: c, described: described, world: x.world, wakes: map[events.Key]time.Time{},
 			matcher: shadow.New(described, s.config.Settings),
 			broken: func(key events.Key, p any) {
@@ -213,7 +213,7 @@ func (x *session) advance(ctx context.Context, present time.Time) error {
 		return err
 	}
 	x.world.pass(past)
-	for _, d := range x.desks {
+	for _, d := range x.engines {
 		if err := x.tell(ctx, d, d.matcher.Advance(x.world.now, asker{d, x.world.at, x.world.now})); err != nil {
 			return err
 		}
@@ -227,7 +227,7 @@ func (x *session) measure(present time.Time) {
 		lag = present.Sub(came).Seconds()
 	}
 	x.service.metrics.lag.Set(lag)
-	for _, d := range x.desks {
+	for _, d := range x.engines {
 		x.service.metrics.open.WithLabelValues(d.described.Name).Set(float64(d.matcher.Standing()))
 	}
 }
@@ -246,7 +246,7 @@ func (x *session) open(ctx context.Context) error {
 	if x.world.now.IsZero() {
 		x.world.now = time.Now().Add(-x.service.config.Delay)
 	}
-	for _, d := range x.desks {
+	for _, d := range x.engines {
 		for _, key := range d.all() {
 			if err := x.ask(ctx, d, key, events.Trigger{}); err != nil {
 				return err
@@ -279,9 +279,9 @@ func (x *session) take(ctx context.Context, a arrival) error {
 		return nil
 	}
 	at := events.Trigger{Stream: subject.LogStream(a.kind.Name), Sequence: a.message.Sequence, Ref: a.delta.Ref, Trace: a.delta.Trace}
-	if deed, ok := shadow.DeedOf(a.delta, at, p.was, p.now); ok {
-		for _, d := range x.desks {
-			if err := x.tell(ctx, d, d.matcher.Happened(deed, asker{d, p.before, x.world.now})); err != nil {
+	if operation, ok := shadow.OperationOf(a.delta, at, p.was, p.now); ok {
+		for _, d := range x.engines {
+			if err := x.tell(ctx, d, d.matcher.Happened(operation, asker{d, p.before, x.world.now})); err != nil {
 				return err
 			}
 		}
@@ -289,7 +289,7 @@ func (x *session) take(ctx context.Context, a arrival) error {
 	if p.was.None() && p.now.None() {
 		return nil
 	}
-	for _, d := range x.desks {
+	for _, d := range x.engines {
 		for _, key := range d.keys(p.was, p.now) {
 			if err := x.ask(ctx, d, key, at); err != nil {
 				return err
@@ -301,7 +301,7 @@ func (x *session) take(ctx context.Context, a arrival) error {
 
 // wake asks about the keys whose time has come.
 func (x *session) wake(ctx context.Context, until time.Time) error {
-	for _, d := range x.desks {
+	for _, d := range x.engines {
 		for _, key := range d.due(until) {
 			x.world.pass(d.wakes[key])
 			delete(d.wakes, key)
@@ -317,7 +317,7 @@ func (x *session) wake(ctx context.Context, until time.Time) error {
 const retry = time.Second
 
 // ask asks a controller about a key as things are now, and records what is new.
-func (x *session) ask(ctx context.Context, d *desk, key events.Key, at events.Trigger) error {
+func (x *session) ask(ctx context.Context, d *engine, key events.Key, at events.Trigger) error {
 	a, ok := d.ask(x.world.at, key, x.world.now, d.matcher.Last)
 	if !ok {
 		return nil
@@ -343,10 +343,10 @@ func (x *session) ask(ctx context.Context, d *desk, key events.Key, at events.Tr
 }
 
 // mine tells whether this replica tells what it finds of a controller.
-func (x *session) mine(d *desk) bool { return x.service.first(d.described.Name) }
+func (x *session) mine(d *engine) bool { return x.service.first(d.described.Name) }
 
 // record stores a turn, if it wants anything, and gives its place.
-func (x *session) record(ctx context.Context, d *desk, a answer, key events.Key, lane events.Lane, at events.Trigger) (uint64, error) {
+func (x *session) record(ctx context.Context, d *engine, a answer, key events.Key, lane events.Lane, at events.Trigger) (uint64, error) {
 	t, wants := d.turn(a, key, lane, at, x.service.config.Code)
 	if !wants || !x.mine(d) {
 		return 0, nil
@@ -361,13 +361,13 @@ func (x *session) record(ctx context.Context, d *desk, a answer, key events.Key,
 }
 
 // handover is for how long findings are kept that another replica should have told:
-// when it goes away, nobody knows that at once.
+// when that one goes away, the others do not know it at once.
 const handover = 5 * time.Second
 
 // tell stores what was found, by this replica or, when the work has just come to it,
 // by the one before; the bus knows what that one has told. Nothing is unexplained
 // while the order is doubtful.
-func (x *session) tell(ctx context.Context, d *desk, found []shadow.Found) error {
+func (x *session) tell(ctx context.Context, d *engine, found []shadow.Found) error {
 	now := x.rounds.ago(0)
 	for _, f := range found {
 		if !f.Agreement.Explained() && x.world.now.Before(x.doubted) {

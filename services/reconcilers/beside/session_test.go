@@ -1,9 +1,12 @@
 package beside
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -124,7 +127,7 @@ func (s *stage) expect(what string, want ...events.Agreement) {
 	}
 }
 
-// While the process stood still, nobody read: what happened before and meanwhile comes
+// While the process stood still, it read nothing: what happened before and meanwhile comes
 // after it.
 func TestStandsStill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -141,7 +144,7 @@ func TestStandsStill(t *testing.T) {
 		run(2*tick, r)
 		r.reads(kinds.ConfigMaps.Kind)
 		run(5*time.Second, r)
-		s.expect("a birth whose cause was read after a stall", events.Coalesced, events.Agreed)
+		s.expect("a create whose cause was read after a stall", events.Coalesced, events.Agreed)
 	})
 }
 
@@ -157,7 +160,7 @@ func TestStandsStillForLong(t *testing.T) {
 		run(2*tick, r)
 		r.reads(kinds.ServiceAccounts.Kind)
 		run(5*time.Second, r)
-		s.expect("a birth in a stall", events.Agreed)
+		s.expect("a create in a stall", events.Agreed)
 	})
 }
 
@@ -172,7 +175,7 @@ func TestSlowRounds(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			r.round()
 		}
-		s.expect("what nobody does", events.WeOnly)
+		s.expect("what KCM does not do", events.WeOnly)
 	})
 }
 
@@ -190,7 +193,7 @@ func TestReadAndNotTakenIn(t *testing.T) {
 		r.order.push(<-r.inbox)
 		r.reads(kinds.ConfigMaps.Kind)
 		run(3*time.Second, r)
-		s.expect("a birth whose cause was read", events.Coalesced, events.Agreed)
+		s.expect("a create whose cause was read", events.Coalesced, events.Agreed)
 	})
 }
 
@@ -209,43 +212,248 @@ func TestBothTell(t *testing.T) {
 			}
 			run(3*time.Second, a, b)
 			s.say(kinds.ConfigMaps.Kind, "lost", "m", "kubectl", one)
-			s.say(kinds.ConfigMaps.Kind, "vain", "m", "kubectl", one)
+			s.say(kinds.ConfigMaps.Kind, "unowned", "m", "kubectl", one)
 			read()
-			s.ends(kinds.ConfigMaps.Kind, "vain", "m")
+			s.ends(kinds.ConfigMaps.Kind, "unowned", "m")
 			read()
 			s.expect("what is not wanted any more", events.Vanished)
 			run(12*time.Second, a, b)
-			s.expect("what nobody does", events.Vanished, events.WeOnly)
+			s.expect("what KCM does not do", events.Vanished, events.WeOnly)
 		})
 	}
 }
 
-// What is found while nobody is first is told by whoever becomes it.
-func TestNobodyIsFirst(t *testing.T) {
+// What is found while no replica is first is told by the replica that becomes it.
+func TestNoReplicaIsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := begin(t)
 		a, b := s.replica(), s.replica()
 		b.first = false
-		birth := func(name string) {
+		create := func(name string) {
 			s.say(kinds.ConfigMaps.Kind, name, "m", "kubectl", one)
 			s.say(kinds.ServiceAccounts.Kind, name, "copy", events.FieldManager, one)
 			a.reads(kinds.ConfigMaps.Kind, kinds.ServiceAccounts.Kind)
 			b.reads(kinds.ConfigMaps.Kind, kinds.ServiceAccounts.Kind)
 			run(2*time.Second, a, b)
 		}
-		birth("before")
+		create("before")
 		s.expect("one tells", events.Agreed)
 		a.first = false
-		birth("between")
-		s.expect("nobody tells", events.Agreed)
+		create("between")
+		s.expect("no replica tells", events.Agreed)
 		b.first = true
 		run(tick, a, b)
 		s.expect("another one tells", events.Agreed, events.Agreed)
 		b.first = false
-		birth("lost")
+		create("lost")
 		run(2*handover, a, b)
 		b.first = true
 		run(tick, a, b)
 		s.expect("what was long ago", events.Agreed, events.Agreed)
 	})
+}
+
+// counting is a bus that notes when the kinds were asked for.
+type counting struct {
+	*ailing
+	began time.Time
+	at    []time.Duration
+}
+
+func (c *counting) Kinds(ctx context.Context) ([]kinds.Kind, error) {
+	if ctx.Err() == nil {
+		c.at = append(c.at, time.Since(c.began))
+	}
+	return c.ailing.Kinds(ctx)
+}
+
+// Kinds that are missing are looked for twice a second; new ones every five seconds, where a controller reads
+// whatever there is.
+func TestHowOftenKindsAreLookedFor(t *testing.T) {
+	every, lacking := copies, copies
+	every.Inputs = []reconcile.Input{{Every: true, Keys: namespace}}
+	lacking.Inputs = append(slices.Clone(copies.Inputs), reconcile.Input{Kind: kinds.Pods.Kind})
+	for what, c := range map[string]struct {
+		controller reconcile.Any
+		times      int
+		second     time.Duration
+	}{"all are there": {copies, 1, 0}, "one is missing": {lacking, 61, 500 * time.Millisecond}, "all that there are": {every, 6, 5050 * time.Millisecond}} {
+		synctest.Test(t, func(t *testing.T) {
+			x, a, s := onAiling(t, c.controller)
+			b := &counting{ailing: a, began: time.Now()}
+			x.service.config.Bus = b
+			s.told()
+			ctx, cancel := context.WithTimeout(t.Context(), 30200*time.Millisecond)
+			defer cancel()
+			err := x.run(ctx)
+			if len(b.at) != c.times || c.times > 1 && b.at[1] != c.second {
+				t.Errorf("where %s they are looked for %d times, first at %v: %v", what, len(b.at), b.at[:min(2, len(b.at))], err)
+			}
+			if said := x.service.Checks()["shadows"](); (said != nil) != (what == "one is missing") || said != nil && !strings.Contains(said.Error(), "no streams yet of [pods]") {
+				t.Errorf("where %s it says %v", what, said)
+			}
+		})
+	}
+}
+
+// What was changed last more than two hours ago has been told, also where its mark has expired.
+func TestAMarkThatHasExpired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, _, s := onAiling(t, copies)
+		s.say(kinds.ConfigMaps.Kind, "web", "m", "kubectl", nil)
+		for _, step := range []struct {
+			after  time.Duration
+			untold bool
+		}{{2*time.Hour - 1, true}, {1, false}} {
+			time.Sleep(step.after) // virtual
+			x, _, _ := newAgain(t, s)
+			if _, err := x.begin(t.Context(), kinds.ConfigMaps.Kind); err != nil || x.untold["configmaps"] != step.untold {
+				t.Errorf("%v later it is not told: %t, %v", step.after, x.untold["configmaps"], err)
+			}
+		}
+	})
+}
+
+// feeding is a bus whose log has these messages, and ends.
+type feeding struct {
+	*ailing
+	batch []events.Message
+}
+
+func (f feeding) Follow(_ context.Context, _ string, _ uint64, handle func([]events.Message) error) error {
+	if err := handle(f.batch); err != nil {
+		return err
+	}
+	return bus.ErrNoStream
+}
+
+// What a log has is taken in, in its order: what cannot be read has its place, what is on another subject is
+// left out, and what is damaged ends it.
+func TestWhatIsReadOfALog(t *testing.T) {
+	x, a, _ := onAiling(t, copies)
+	ref := events.Ref{Kind: "configmaps", Namespace: "web", Name: "m"}
+	good := events.EncodeDelta(events.Delta{Kind: "configmaps", Op: events.Is, Ref: ref, UID: "u", ResourceVersion: "5", At: time.Now()})
+	good.Subject, good.Sequence = subject.Delta(ref), 7
+	good = events.Seal(good)
+	foreign, unread, damaged := good, events.Seal(events.Message{Subject: subject.Delta(ref), Header: map[string][]string{"A": {"b"}}}), good
+	foreign.Subject = "ev.configmaps"
+	unread.Sequence = 8
+	damaged.Data = []byte("[]")
+	x.service.config.Bus = feeding{a, []events.Message{foreign, good, unread}}
+	if err := x.read(t.Context(), kinds.ConfigMaps.Kind, 1); !errors.Is(err, bus.ErrNoStream) || !strings.Contains(err.Error(), "follow configmaps") {
+		t.Errorf("it ends with %v", err)
+	}
+	if len(x.inbox) != 2 {
+		t.Fatalf("%d messages are taken in", len(x.inbox))
+	}
+	if first := <-x.inbox; first.message.Sequence != 7 || first.delta.Ref != ref || first.delta.Op != events.Is || time.Since(first.came) > time.Minute {
+		t.Errorf("first is taken in %+v", first)
+	}
+	if second := <-x.inbox; second.message.Sequence != 8 || second.delta.Op != events.Gap || second.delta.Kind != "configmaps" {
+		t.Errorf("what cannot be read is taken in as %+v", second)
+	}
+	x.service.config.Bus = feeding{a, []events.Message{damaged, good}}
+	if err := x.read(t.Context(), kinds.ConfigMaps.Kind, 1); !errors.Is(err, events.ErrDamaged) || len(x.inbox) != 0 {
+		t.Errorf("where it is damaged it ends with %v, and %d are taken in", err, len(x.inbox))
+	}
+}
+
+// A key is asked again at the moment that its answer says, or a second later where it asks for that.
+func TestWhenAKeyIsAskedAgain(t *testing.T) {
+	for what, c := range map[string]struct {
+		decide func(now time.Time) reconcile.Decision
+		want   time.Duration // 0: it is not
+	}{
+		"at a moment":        {func(now time.Time) reconcile.Decision { return reconcile.Wake(now.Add(time.Hour), "later") }, time.Hour},
+		"as soon as may be":  {func(time.Time) reconcile.Decision { return reconcile.Decision{Because: "again", Retry: true} }, time.Second},
+		"at a moment before": {func(now time.Time) reconcile.Decision { return reconcile.Wake(now, "now") }, 0},
+		"never":              {func(time.Time) reconcile.Decision { return reconcile.Nothing("it is well") }, 0},
+	} {
+		c2 := copies
+		c2.Decide = func(_ string, now time.Time) reconcile.Decision { return c.decide(now) }
+		x := seen(t, c2, "web")
+		key, d := events.Key{Name: "web"}, x.engines[0]
+		d.wakes[key] = time.Unix(1, 0) // of before
+		must(t, x.ask(t.Context(), d, key, events.Trigger{}))
+		at, again := d.wakes[key]
+		if again != (c.want > 0) || again && at.Sub(x.world.now) != c.want {
+			t.Errorf("%s: it is asked again %v later, %t", what, at.Sub(x.world.now), again)
+		}
+	}
+}
+
+// What another replica should have told is kept for five seconds, in case that one is gone.
+func TestForHowLongFindingsAreKept(t *testing.T) {
+	x, _, _ := onAiling(t, copies)
+	x.service.first = func(string) bool { return false }
+	now := time.Now()
+	x.rounds.begin(now)
+	d := x.engines[0]
+	for _, ago := range []time.Duration{time.Minute, 5*time.Second + 1, 5 * time.Second, time.Second} {
+		d.kept = append(d.kept, kept{since: now.Add(-ago)})
+	}
+	must(t, x.tell(t.Context(), d, []shadow.Found{{}}))
+	if len(d.kept) != 3 || !d.kept[0].since.Equal(now.Add(-5*time.Second)) || !d.kept[2].since.Equal(now) {
+		t.Errorf("kept are %+v", d.kept)
+	}
+}
+
+// As much of the past is remembered as a comparison goes back, and not much more.
+func TestHowMuchOfThePastIsRemembered(t *testing.T) {
+	ref := events.Ref{Kind: "configmaps", Namespace: "web", Name: "m"}
+	d := events.Delta{Kind: "configmaps", Op: events.Is, Ref: ref, UID: "u", ResourceVersion: "9", At: time.Now()}
+	m := events.EncodeDelta(d)
+	m.Subject, m.Sequence = subject.Delta(ref), 1
+	for had, want := range map[int]int{3071: 3072, 3072: 2048, 9: 10} {
+		w := newWorld()
+		w.begin(kinds.ConfigMaps.Kind, 0, nil)
+		w.trail["configmaps"] = make([]mark, had)
+		w.fold(arrival{kind: kinds.ConfigMaps.Kind, message: m, delta: d})
+		trail := w.trail["configmaps"]
+		if newest := trail[len(trail)-1]; len(trail) != want || newest.sequence != 1 || newest.namespace != "web" {
+			t.Errorf("behind %d changes %d are remembered, the newest %+v", had, len(trail), newest)
+		}
+	}
+}
+
+// Replicas share the work of those that compare the same controllers.
+func TestWhoSharesTheWork(t *testing.T) {
+	of := func(names ...string) string {
+		known := map[string]bool{}
+		for _, name := range names {
+			known[name] = true
+		}
+		return company(known)
+	}
+	if of("a", "b") != of("b", "a") {
+		t.Error("the order of controllers counts")
+	}
+	seen := map[string]bool{}
+	for _, names := range [][]string{{}, {"a"}, {"b"}, {"a", "b"}, {"ab"}, {"a", "b", "c"}, {"a", "bc"}} {
+		if word := of(names...); seen[word] || !strings.HasPrefix(word, "shadows.") {
+			t.Errorf("%v are of the company %s, as others are", names, word)
+		} else {
+			seen[word] = true
+		}
+	}
+}
+
+// panicking is a bus that breaks the comparison.
+type panicking struct{ *ailing }
+
+func (panicking) Kinds(context.Context) ([]kinds.Kind, error) { panic("it breaks") }
+
+// A comparison that breaks ends, with what it was, and nothing else does.
+func TestAComparisonThatBreaks(t *testing.T) {
+	x, a, _ := onAiling(t, copies)
+	x.service.config.Bus = panicking{a}
+	if err := x.service.session(t.Context()); err == nil || !strings.Contains(err.Error(), "compare: panic: it breaks") {
+		t.Errorf("it ends with %v", err)
+	}
+	for given, want := range map[time.Duration]time.Duration{0: time.Second, time.Minute: time.Minute} {
+		s, err := New(Config{Bus: a, Delay: given})
+		if must(t, err); s.config.Delay != want {
+			t.Errorf("a comparison that is to be %v behind is %v", given, s.config.Delay)
+		}
+	}
 }

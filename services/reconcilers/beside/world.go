@@ -22,7 +22,7 @@ const (
 
 // world is what there is, and what there was a while ago.
 type world struct {
-	sight *shell.Hindsight
+	sight *shell.History
 	kinds map[kinds.Name]kinds.Kind
 	at    events.Position
 	// trail are the last changes of each kind, newest last: where they are, in which
@@ -40,7 +40,7 @@ type mark struct {
 
 func newWorld() *world {
 	return &world{
-		sight: shell.NewHindsight(remembered), kinds: map[kinds.Name]kinds.Kind{}, at: events.Position{},
+		sight: shell.NewHistory(remembered), kinds: map[kinds.Name]kinds.Kind{}, at: events.Position{},
 		trail: map[kinds.Name][]mark{}, epochs: events.Epochs{},
 	}
 }
@@ -89,10 +89,7 @@ func (w *world) object(at events.Position, kind kinds.Kind, ref events.Ref) reco
 	if err != nil {
 		return reconcile.Object{}
 	}
-	object, ok := s.Get(kind.Name, ref.Namespace, ref.Name)
-	if !ok {
-		return reconcile.Object{}
-	}
+	object, _ := s.Get(kind.Name, ref.Namespace, ref.Name) // nil, where it is not there
 	return reconcile.Object{Kind: kind, Object: object}
 }
 
@@ -117,9 +114,6 @@ func (w *world) back(at events.Position, kind kinds.Name, changes int, namespace
 
 // get is what was at some positions.
 func get(s reconcile.Snapshot, ref events.Ref) metav1.Object {
-	object, ok := s.Get(ref.Kind, ref.Namespace, ref.Name)
-	if !ok {
-		return nil
-	}
+	object, _ := s.Get(ref.Kind, ref.Namespace, ref.Name) // nil, where it is not there
 	return object
 }

@@ -44,8 +44,10 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/replicaset"
 	"github.com/millrace/millrace/services/reconcilers/controllers/replicationcontroller"
 	"github.com/millrace/millrace/services/reconcilers/controllers/resourceclaim"
+	"github.com/millrace/millrace/services/reconcilers/controllers/resourcepoolstatusrequest"
 	"github.com/millrace/millrace/services/reconcilers/controllers/resourcequota"
 	"github.com/millrace/millrace/services/reconcilers/controllers/rootcapublisher"
+	"github.com/millrace/millrace/services/reconcilers/controllers/selinuxwarning"
 	"github.com/millrace/millrace/services/reconcilers/controllers/serviceaccount"
 	"github.com/millrace/millrace/services/reconcilers/controllers/serviceaccounttoken"
 	"github.com/millrace/millrace/services/reconcilers/controllers/servicecidr"
@@ -83,8 +85,8 @@ type Config struct {
 	// QuotaPeriod is how often what quotas limit is counted again; 0 means upstream's 5
 	// minutes, less than 0 never.
 	QuotaPeriod time.Duration `json:"quotaPeriod,omitempty"`
-	// TokenPeriod is for how long nobody must have used a token that Kubernetes made
-	// before 1.24; 0 means upstream's year.
+	// TokenPeriod is for how long a token that Kubernetes made before 1.24 must have been
+	// unused; 0 means upstream's year.
 	TokenPeriod time.Duration `json:"tokenPeriod,omitempty"`
 	// Tokens is true where the writer has the key that signs tokens of service accounts.
 	// Without, serviceaccount-token-controller does not run.
@@ -123,6 +125,7 @@ func Whole() Config {
 			gate.GenericWorkload:        true,
 			gate.PodCertificateRequest:  true,
 			gate.DRADeviceTaintRules:    true,
+			gate.DRAResourcePoolStatus:  true,
 			gate.StorageVersionMigrator: true,
 			gate.ClusterTrustBundle:     true,
 		},
@@ -218,7 +221,7 @@ var catalog = []Entry{
 	configured(func(c Config) reconcile.Any { return horizontalpodautoscaler.New(c.autoscaling()) }),
 	needing("feature-gates", func(Config) reconcile.Any { return podgroupprotection.Controller }, func(c Config) bool { return c.Gates.On(gate.GenericWorkload) }),
 
-	// Life and death of objects.
+	// Life and deletion of objects.
 	have(garbagecollector.Controller),
 	have(namespace.Controller),
 	configured(func(c Config) reconcile.Any { return podgc.New(podgc.Config{Threshold: c.TerminatedPods}) }),
@@ -271,7 +274,7 @@ var catalog = []Entry{
 	// Devices.
 	configured(func(c Config) reconcile.Any { return resourceclaim.New(c.Gates) }),
 	needing("feature-gates", func(c Config) reconcile.Any { return devicetainteviction.New(c.Gates) }, func(c Config) bool { return c.Gates.On(gate.DRADeviceTaints) }),
-	{Name: "resourcepoolstatusrequest-controller"},
+	needing("feature-gates", func(Config) reconcile.Any { return resourcepoolstatusrequest.Controller }, func(c Config) bool { return c.Gates.On(gate.DRAResourcePoolStatus) }),
 
 	// Storage.
 	configured(func(c Config) reconcile.Any {
@@ -283,7 +286,7 @@ var catalog = []Entry{
 	configured(func(c Config) reconcile.Any { return pvcprotection.New(c.Gates) }),
 	have(pvprotection.Controller),
 	have(vacprotection.Controller),
-	{Name: "selinux-warning-controller", Off: true},
+	off(have(selinuxwarning.Controller)),
 	needing("feature-gates", func(Config) reconcile.Any { return storageversiongc.Controller }, func(c Config) bool { return c.StorageVersions }),
 	needing("feature-gates", func(Config) reconcile.Any { return storageversionmigrator.Controller }, func(c Config) bool { return c.Gates.On(gate.StorageVersionMigrator) }),
 

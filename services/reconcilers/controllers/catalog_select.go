@@ -58,14 +58,25 @@ func Everything() []string {
 
 // Lacking are the lines of the catalogue that a --controllers list asks for, and that do
 // not run because the flag that they need ([Entry].Needs) is not set.
-func Lacking(list []string, config Config) (all []Entry) {
+func Lacking(list []string, config Config) []Entry {
+	return asked(list, func(e Entry) bool { return e.ready != nil && !e.ready(config) })
+}
+
+// Skipped are the lines of the catalogue that a --controllers list asks for, and that only a
+// cloud-controller-manager runs ([Entry].Elsewhere).
+func Skipped(list []string) []Entry {
+	return asked(list, func(e Entry) bool { return e.Elsewhere })
+}
+
+// asked are the lines of the catalogue of some sort that a --controllers list asks for.
+func asked(list []string, such func(Entry) bool) (all []Entry) {
 	chosen, err := parse(list)
 	if err != nil {
 		return nil // Select says so
 	}
 	for _, e := range catalog {
 		wanted, mentioned := chosen.named[e.Name]
-		if e.ready != nil && !e.ready(config) && (wanted || !mentioned && chosen.star) {
+		if such(e) && (wanted || !mentioned && chosen.star && !e.Off) {
 			all = append(all, e)
 		}
 	}

@@ -38,7 +38,7 @@ func TestLinesAreTheirControllers(t *testing.T) {
 		if d.Name != e.Name || !slices.Equal(d.Aliases, e.Aliases) {
 			t.Errorf("the line of %s %v has the controller %s %v", e.Name, e.Aliases, d.Name, d.Aliases)
 		}
-		if len(d.Inputs) == 0 || len(d.Writes) == 0 {
+		if len(d.Inputs) == 0 || len(d.Writes)+len(d.Tells) == 0 {
 			t.Errorf("%s reads or writes nothing", e.Name)
 		}
 		// Upstream: what was one controller of nodes, and one of certificates, became several.
@@ -89,9 +89,8 @@ func TestSelect(t *testing.T) {
 		{"*,-bootstrapsigner,-route", config, all, ""},
 		{"*,service", config, all, ""},
 		{"tokencleaner,garbagecollector", config, []string{gc, "token-cleaner-controller"}, ""},
-		{"*,selinux-warning-controller", config, nil, "does not have selinux-warning-controller yet; take it out"},
 		{"tokencleaner,bootstrapsigner", config, []string{"bootstrap-signer-controller", "token-cleaner-controller"}, ""},
-		{"selinux-warning-controller,resourcepoolstatusrequest-controller", config, nil, "does not have resourcepoolstatusrequest-controller, selinux-warning-controller yet; take them out"},
+		{"selinux-warning-controller", config, []string{"selinux-warning-controller"}, ""},
 		{"-attachdetach,attachdetach,garbagecollector", config, []string{gc}, ""},
 		{"*,-nonsense", config, nil, `"-nonsense" is not in the list of known controllers`},
 		{"-*", config, nil, `"-*" is not in the list of known controllers`},
@@ -110,11 +109,11 @@ func TestSelect(t *testing.T) {
 		}
 	}
 	for list, want := range map[string]string{
-		"*":                         "podgroup-protection-controller serviceaccount-token-controller root-ca-certificate-publisher-controller certificatesigningrequest-signing-controller podcertificaterequest-cleaner-controller kube-apiserver-serving-clustertrustbundle-publisher-controller node-ipam-controller storageversion-garbage-collector-controller storage-version-migrator-controller",
-		"*,-root-ca-cert-publisher": "podgroup-protection-controller serviceaccount-token-controller certificatesigningrequest-signing-controller podcertificaterequest-cleaner-controller kube-apiserver-serving-clustertrustbundle-publisher-controller node-ipam-controller storageversion-garbage-collector-controller storage-version-migrator-controller",
+		"*":                         "podgroup-protection-controller serviceaccount-token-controller root-ca-certificate-publisher-controller certificatesigningrequest-signing-controller podcertificaterequest-cleaner-controller kube-apiserver-serving-clustertrustbundle-publisher-controller node-ipam-controller resourcepoolstatusrequest-controller storageversion-garbage-collector-controller storage-version-migrator-controller",
+		"*,-root-ca-cert-publisher": "podgroup-protection-controller serviceaccount-token-controller certificatesigningrequest-signing-controller podcertificaterequest-cleaner-controller kube-apiserver-serving-clustertrustbundle-publisher-controller node-ipam-controller resourcepoolstatusrequest-controller storageversion-garbage-collector-controller storage-version-migrator-controller",
 		"serviceaccount-token":      "serviceaccount-token-controller",
 		"garbagecollector":          "",
-		"-serviceaccount-token,-root-ca-cert-publisher,-podcertificaterequest-cleaner-controller,-csrsigning,-kube-apiserver-serving-clustertrustbundle-publisher-controller,-storage-version-gc,-podgroup-protection-controller,-svm,-nodeipam,*": "",
+		"-serviceaccount-token,-root-ca-cert-publisher,-podcertificaterequest-cleaner-controller,-csrsigning,-kube-apiserver-serving-clustertrustbundle-publisher-controller,-storage-version-gc,-podgroup-protection-controller,-svm,-nodeipam,-resourcepoolstatusrequest-controller,*": "",
 	} {
 		var lacking []string
 		for _, e := range Lacking(strings.Split(list, ","), Config{}) {
@@ -139,7 +138,30 @@ func TestSelect(t *testing.T) {
 	}
 }
 
-// Whoever is configured records it, or a replay would decide with other settings.
+// What upstream knows, and Millrace does not have, may be off, but is not asked for by name.
+func TestSelectWhatIsMissing(t *testing.T) {
+	whole := catalog
+	t.Cleanup(func() { catalog = whole })
+	catalog = append(slices.Clone(whole), Entry{Name: "new-controller", Aliases: []string{"new"}}, Entry{Name: "newer-controller", Off: true})
+	for list, wrong := range map[string]string{
+		"*,-garbagecollector":            "",
+		"*,-new,-newer-controller":       "",
+		"*,new":                          "does not have new-controller yet; take it out",
+		"newer-controller":               "does not have newer-controller yet; take it out",
+		"newer-controller,ttl,new":       "does not have new-controller, newer-controller yet; take them out",
+		"*,newer-controller,-new":        "does not have newer-controller yet; take it out",
+		"-new,new,garbagecollector":      "",
+		"new,-new,garbagecollector,nope": `"nope" is not in the list`,
+	} {
+		selected, err := Select(strings.Split(list, ","), config)
+		if wrong == "" && (err != nil || len(selected) == 0) || wrong != "" && (err == nil || !strings.Contains(err.Error(), wrong)) {
+			t.Errorf("%q selects %v: %v", list, names(selected), err)
+		}
+	}
+}
+
+// A controller that is configured records its settings, or a replay would decide with
+// others.
 func TestControllersAreMadeAgainFromWhatTheyRecord(t *testing.T) {
 	configured := 0
 	for _, e := range Catalog() {
@@ -172,11 +194,27 @@ func TestControllersAreMadeAgainFromWhatTheyRecord(t *testing.T) {
 		}
 	}
 	if _, err := Again("nonsense", nil); err == nil || !strings.Contains(err.Error(), "does not know it") {
-		t.Errorf("made what nobody knows: %v", err)
+		t.Errorf("made an unknown controller: %v", err)
 	}
 	missing, _ := Find("cloud-node-lifecycle")
 	if _, err := missing.Again(nil); err == nil || !strings.Contains(err.Error(), "does not have it") {
 		t.Errorf("made what does not exist: %v", err)
+	}
+}
+
+// What only a cloud-controller-manager runs is known by name, and skipped where it is asked for.
+func TestControllersOfCloudsAreSkipped(t *testing.T) {
+	const all = "service-lb-controller node-route-controller cloud-node-lifecycle-controller"
+	for list, want := range map[string]string{
+		"*": all, "service": "service-lb-controller", "*,-route,-cloud-node-lifecycle-controller": "service-lb-controller", "garbagecollector": "", "*,nonsense": "",
+	} {
+		var skipped []string
+		for _, e := range Skipped(strings.Split(list, ",")) {
+			skipped = append(skipped, e.Name)
+		}
+		if got := strings.Join(skipped, " "); got != want {
+			t.Errorf("%q: skipped are %q, want %q", list, got, want)
+		}
 	}
 }
 

@@ -35,7 +35,7 @@ func TestWhatIsDecidedOnIsNotHidden(t *testing.T) {
 		{"pods:.metadata.annotations", all, []string{"replicaset-controller"}},
 		{"pods:.metadata.annotations['daemonset.millrace.io/failures']", all, []string{"daemonset-controller"}},
 		{"pods:.metadata.annotations['controller.kubernetes.io/pod-deletion-cost']", all, []string{"replicaset-controller"}},
-		// Births are made from templates: what is hidden there would be born so.
+		// Creates are made from templates: what is hidden there would be created so.
 		{"deployments.apps:.spec.template.spec.containers[*].env[*].value", all, []string{"deployment-controller"}},
 		{"replicasets.apps:.spec.template.spec.containers[*].env", all, []string{"deployment-controller", "replicaset-controller"}},
 		{"deployments.apps:.metadata.annotations['example.com/token']", all, []string{"deployment-controller"}},

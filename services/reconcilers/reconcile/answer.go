@@ -15,8 +15,8 @@ import (
 
 // Read reads the answer to a question that the writer finds out, such as [events.Users],
 // into a pointer to it. What an answer does not name may be let go of, so nothing is
-// taken for an empty answer that does not look like one: a field that nobody here knows
-// is of another question, or of a writer that is newer.
+// taken for an empty answer that does not look like one: a field that this code does
+// not know is of another question, or of a writer that is newer.
 //
 // Errors: there is no answer, or it has another shape. It must not be used then.
 func Read(r events.Result, answer any) error {
@@ -46,7 +46,7 @@ func ReadNote(r events.Result, note any) error {
 }
 
 // ReadObject reads the answer to a question for an object of a kind. The API server may
-// know fields that nobody here does, so it is its kind, where it says one, and its uid
+// know fields that this code does not, so it is its kind, where it says one, and its uid
 // that an object is told by.
 //
 // Errors: as [Read].
@@ -85,9 +85,9 @@ type Unread struct {
 	At      time.Time `json:"at"`
 }
 
-// patience is how long whoever had an answer that cannot be read waits before asking
-// again. Only another version of writer or reconciler changes anything about it, and
-// there may be as many who ask as there are objects.
+// patience is how long a key whose answer cannot be read waits before asking again. Only
+// another version of writer or reconciler changes anything about it, and as many keys may
+// ask as there are objects.
 const patience = 30 * time.Second
 
 // Ask is the decision to ask, because something is not known. Where that is so since the

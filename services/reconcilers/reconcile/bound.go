@@ -459,19 +459,17 @@ func without(list json.RawMessage, texts []string) json.RawMessage {
 
 // same tells whether two JSON texts mean the same object.
 func same(a, b json.RawMessage) bool {
-	var x, y any
-	var err error
-	if len(a) > 0 {
-		if x, err = events.ValueOf(a); err != nil {
-			return false
-		}
+	x, errX := meant(a)
+	y, errY := meant(b)
+	return errX == nil && errY == nil && reflect.DeepEqual(pruned(x), pruned(y))
+}
+
+// meant is what a JSON text means; nil where there is none.
+func meant(text json.RawMessage) (any, error) {
+	if len(text) == 0 {
+		return nil, nil
 	}
-	if len(b) > 0 {
-		if y, err = events.ValueOf(b); err != nil {
-			return false
-		}
-	}
-	return reflect.DeepEqual(pruned(x), pruned(y))
+	return events.ValueOf(text)
 }
 
 // pruned is a value without fields that are as good as nothing.

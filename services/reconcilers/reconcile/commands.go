@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// Create is the birth of an object under a name. Births that give the same body
+// Create is the create of an object under a name. Creates that give the same body
 // share it, so body carries no name of its own.
 func Create(kind kinds.Kind, namespace, name string, body json.RawMessage, with ...Option) events.Command {
 	c := command(events.VerbCreate, kind, namespace, name)

@@ -48,7 +48,7 @@ type Controller[V any] struct {
 	// under way, too.
 	StatusBlind bool
 	// Silent says that it reports nothing: neither a status, nor Events but those that go
-	// with what it does. So nobody has to look whether a report is under way.
+	// with what it does. So the engine need not look whether a report is under way.
 	Silent bool
 	// Remembers says that what its last turns did matters to it when they succeeded,
 	// too: [Snapshot].Last gives their outcomes, unless they are a crowd's in which
@@ -61,7 +61,7 @@ type Controller[V any] struct {
 	// decisions rest on them. Nil for a controller without a configuration.
 	Settings json.RawMessage
 	// Observe collects the view of a key. ok is false when there is nothing to
-	// decide: the object is gone and nobody asked to be told.
+	// decide: the object is gone and the controller asks for no turn about that.
 	Observe func(s Snapshot, k events.Key) (view V, ok bool)
 	// Decide judges a view. It must be pure.
 	Decide func(view V, now time.Time) Decision
@@ -83,13 +83,13 @@ type Input struct {
 	// Bare says that it reads which objects there are, and in which version, and nothing of
 	// what is in them.
 	Bare bool
-	// Also are paths that it reads in the objects although nobody else does
+	// Also are paths that it reads in the objects although no other controller does
 	// ([Description.Reads]).
 	Also []redact.Path
 	// Keys maps a change to the keys whose turn it is. was is nil for an object
 	// not seen before, now is nil for one that is gone; both are given when it
-	// changed. nil means that changes of this kind are read but make nobody's
-	// turn.
+	// changed. nil means that changes of this kind are read but make no
+	// key's turn.
 	Keys func(s Snapshot, was, now Object) []events.Key
 }
 

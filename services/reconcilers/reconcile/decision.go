@@ -23,7 +23,7 @@ type Decision struct {
 	Retry bool
 	// Sure asks that its reports, too, are made only where it may act: on a view of
 	// one moment, when everything done for the key has come back. It is for reports
-	// that nobody can put right later, such as sums of what is seen once. Events with no
+	// that cannot be put right later, such as sums of what is seen once. Events with no
 	// other report go out with the act that they are about, and wait with it.
 	Sure bool
 	// StatusBlind says that nothing that it does rests on the own object's status, so
@@ -34,8 +34,8 @@ type Decision struct {
 	// does not wait for an earlier one, and nothing that acts is stored beside it. The key
 	// is asked again on a view in which the report has been seen.
 	ReportFirst bool
-	// Passing says that what it reports is on its way to something else, for which nobody
-	// waits at each step: where the API server has much to do, that report may wait for
+	// Passing says that what it reports is on its way to something else, and no client
+	// waits for each step: where the API server has much to do, that report may wait for
 	// longer, and mostly is of more steps then.
 	Passing bool
 	// Figures are what is worth counting. They are no part of the turn.

@@ -13,6 +13,8 @@ type Figure struct {
 	// figure counts when the turn is stored. A gauge's counts at once.
 	Of     events.Ref
 	Failed bool
+	// Took: the value is how many seconds it took until that was known, from the decision on.
+	Took bool
 }
 
 // Sort is how the figures of a metric are put together.
@@ -27,6 +29,9 @@ const (
 	// Gauge is the sum of what each key's newest decision says. A decision that says
 	// nothing takes back what the key said before.
 	Gauge Sort = "gauge"
+	// Mark is a gauge of 1, for each set of labels that the newest decision of any key gives:
+	// what several keys say counts once.
+	Mark Sort = "mark"
 )
 
 // Metric is a metric of a controller's own, under the name that upstream has for it.

@@ -60,9 +60,7 @@ func (l listed) holds(c events.Command, body map[string]any, f *facts) error {
 func claimed(pod string, claims []string, volumes, template json.RawMessage) bool {
 	own, foreign := map[string]bool{}, false
 	var all []map[string]any
-	if len(volumes) > 0 && json.Unmarshal(volumes, &all) != nil {
-		return false
-	}
+	_ = json.Unmarshal(volumes, &all) // what is no list is not the same as one
 	for _, v := range all {
 		name, _ := v["name"].(string)
 		if !slices.Contains(claims, name) {

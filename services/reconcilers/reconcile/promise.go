@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -128,8 +129,12 @@ func (d *Description) fits(t events.Turn, c events.Command, f *facts) error {
 	var err error
 	for i := range d.promises {
 		if p := &d.promises[i]; p.allows(c) {
-			if err = p.fits(d.Owns, t, c, f); err == nil {
+			beyond := p.fits(d.Owns, t, c, f)
+			if beyond == nil {
 				return nil
+			}
+			if !errors.Is(err, events.ErrSuperseded) { // of several promises one that may have been kept is enough
+				err = beyond
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"encoding/json"
+	"errors"
 	"testing"
 	"time"
 
@@ -46,7 +47,7 @@ func TestEveryCommandCarriesItsConditions(t *testing.T) {
 		}
 	}
 	if c := Create(kinds.Pods.Kind, "ns", "p", json.RawMessage(`{}`)); c.If != nil || c.Verb != events.VerbCreate {
-		t.Errorf("a birth is %+v", c)
+		t.Errorf("a create is %+v", c)
 	}
 }
 
@@ -160,5 +161,24 @@ func TestWhatOnlyAddsTakesNothingAway(t *testing.T) {
 		if (err == nil) != fits {
 			t.Errorf("%s fits %t, %v", body, !fits, err)
 		}
+	}
+}
+
+// A command that one promise may hold is superseded, wherever that promise stands among others of
+// its verb and kind.
+func TestASupersededCommandIsSoByAnyOfSeveralPromises(t *testing.T) {
+	stale := Write{Verb: events.VerbUpdate, Kind: "pods", Changes: []string{".metadata.labels"}}
+	beyond := Write{Verb: events.VerbUpdate, Kind: "pods", On: Itself, Changes: []string{".metadata.labels"}}
+	for what, writes := range map[string]Writes{"alone": {stale}, "first": {stale, beyond}, "last": {beyond, stale}} {
+		d := Controller[struct{}]{Name: "c", Owns: &kinds.Nodes.Kind, Writes: writes}.Describe()
+		unknown := func(events.Ref) metav1.Object { return nil }
+		fits := d.Fits(events.Turn{Controller: "c", Key: events.Key{Name: "n"}}, func() metav1.Object { return nil }, unknown)
+		if err := fits(Update(kinds.Pods.Kind, pod)); !errors.Is(err, events.ErrSuperseded) {
+			t.Errorf("the promise is %s: %v", what, err)
+		}
+	}
+	d := Controller[struct{}]{Name: "c", Owns: &kinds.Nodes.Kind, Writes: Writes{beyond, beyond}}.Describe()
+	if err := d.Fits(events.Turn{Controller: "c"}, func() metav1.Object { return nil }, nil)(Update(kinds.Pods.Kind, pod)); err == nil || errors.Is(err, events.ErrSuperseded) {
+		t.Errorf("a command that no promise may hold gives %v", err)
 	}
 }

@@ -39,16 +39,17 @@ type Snapshot interface {
 	KindOf(group, kind string) (k kinds.Kind, ok bool)
 
 	// Heard is when the watcher heard the newest sign of life of an object, by the
-	// watcher's clock, which may be any change of it where kinds.Beat knows none; zero
-	// when it is not there. Whoever has just started may take a later change of a Node
-	// for one.
+	// watcher's clock, which may be any change of it where kinds.Heartbeat knows none; zero
+	// when it is not there. A reader that has just started may take a later change of a
+	// Node for one.
 	Heard(kind kinds.Name, namespace, name string) time.Time
-	// Sight is for how long a kind that beats has been watched without a break, by the
+	// Sight is for how long a kind of heartbeats has been watched without a break, by the
 	// watcher's clock: who was not heard in it was silent; zero when that is not known.
 	Sight(kind kinds.Name) events.Sight
 
 	// Last is the newest outcome of this controller for the key whose turn it is, and
-	// a lane; ok is false when none is remembered, and for any other key. A key's memory of failures lasts until its
+	// a lane; ok is false when none is remembered, when it is of an epoch that has ended
+	// ([events.Outcome.Over]), and for any other key. A key's memory of failures lasts until its
 	// next successful outcome of that lane, which itself is remembered only for a
 	// controller that asks for it ([Controller.Remembers]).
 	Last(k events.Key, lane events.Lane) (o events.Outcome, ok bool)
@@ -56,10 +57,7 @@ type Snapshot interface {
 
 // Get is the typed object of a kind and name.
 func Get[T metav1.Object](s Snapshot, kind kinds.Of[T], namespace, name string) (obj T, ok bool) {
-	found, ok := s.Get(kind.Name, namespace, name)
-	if !ok {
-		return obj, false
-	}
+	found, _ := s.Get(kind.Name, namespace, name) // nil, where it is not there
 	obj, ok = found.(T)
 	return obj, ok
 }

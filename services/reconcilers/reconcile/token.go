@@ -28,8 +28,8 @@ func SignClusterInfo(configMap metav1.Object, with ...Option) events.Command {
 }
 
 // ProveToken proves that a Secret is a token: a patch that says the type changes nothing
-// in a token, and is refused as invalid for every other Secret, since nobody can change
-// the type of one.
+// in a token, and is refused as invalid for every other Secret, since the type of
+// one cannot be changed.
 func ProveToken(secret metav1.Object, with ...Option) events.Command {
 	body := Body(map[string]any{"type": corev1.SecretTypeServiceAccountToken})
 	c := Patch(kinds.Secrets.Kind, secret, types.MergePatchType, body, IfUnchanged(secret))

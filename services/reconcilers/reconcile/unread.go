@@ -64,7 +64,7 @@ func (d Description) Named(kind kinds.Name) []string {
 }
 
 // also tells whether a path leads to something that the controller reads although
-// nobody else does, or to a part of it.
+// no other controller does, or to a part of it.
 func (in Input) also(path redact.Path) bool {
 	return slices.ContainsFunc(in.Also, func(read redact.Path) bool { return read.Covers(path) || path.Covers(read) })
 }
@@ -82,7 +82,7 @@ func (d Description) replaces(kind kinds.Name, path redact.Path) bool {
 	return false
 }
 
-// overlooked tells whether nobody reads what a path leads to. Of annotations that are
+// overlooked tells whether no controller reads what a path leads to. Of annotations that are
 // those of other domains than Kubernetes'.
 func overlooked(kind kinds.Name, path redact.Path) bool {
 	if note, ok := noteOf(path); ok {

@@ -155,6 +155,8 @@ func fits(metrics []reconcile.Metric, commands []events.Command, f reconcile.Fig
 		return fmt.Errorf("with %d labels instead of %d", len(f.Labels), len(metrics[at].Labels))
 	case metrics[at].Sort == reconcile.Counter && f.Value < 0:
 		return errors.New("which makes a counter less")
+	case f.Took && (f.Of == (events.Ref{}) || metrics[at].Sort != reconcile.Histogram):
+		return errors.New("which says how long nothing took, or adds times up")
 	case f.Of != (events.Ref{}) && !slices.ContainsFunc(commands, func(c events.Command) bool { return c.Ref() == f.Of }):
 		return fmt.Errorf("of %v, which no command is about", f.Of)
 	}

@@ -128,10 +128,11 @@ func resultsOf(lane events.Lane, now time.Time) []events.Result {
 		},
 		"uid": "v", "occasion": "o", // of a budget
 		"since": asked, "until": now.Add(time.Minute), // of an eviction
-		"announced": true,      // of another one
-		"schedule":  "@daily",  // of a CronJob, since when
-		"account":   "default", // of a token
-		"told":      "x",       // of a claim that waits
+		"announced": true,             // of another one
+		"schedule":  "@daily",         // of a CronJob, since when
+		"account":   "default",        // of a token
+		"told":      "x",              // of a claim that waits
+		"volumes":   []string{"data"}, // of a pod with two labels
 	})
 	if lane == events.Tell {
 		return []events.Result{

@@ -35,7 +35,7 @@ func honest(decide func(v nap, now time.Time) reconcile.Decision) reconcile.Cont
 func wellBehaved(v nap, now time.Time) reconcile.Decision {
 	switch {
 	case len(v.Pods) == 0:
-		return reconcile.Nothing("nobody is here")
+		return reconcile.Nothing("no Pod is here")
 	case now.Before(v.Until):
 		return reconcile.Wake(v.Until, "not yet")
 	}
@@ -92,7 +92,7 @@ func TestEveryLawCatchesItsCheat(t *testing.T) {
 		{"faithful", "deletes what it did not promise", func(v nap, _ time.Time) reconcile.Decision {
 			return reconcile.Do("why not", reconcile.Delete(kinds.Namespaces.Kind, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x", UID: "u"}}))
 		}},
-		{"faithful", "deletes whoever has the name", func(v nap, _ time.Time) reconcile.Decision {
+		{"faithful", "deletes any object that has the name", func(v nap, _ time.Time) reconcile.Decision {
 			return reconcile.Do("why not", reconcile.Delete(kinds.Pods.Kind, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x"}}))
 		}},
 		{"faithful", "counts what it did not declare", func(v nap, _ time.Time) reconcile.Decision {
@@ -121,7 +121,7 @@ func TestEveryLawCatchesItsCheat(t *testing.T) {
 		}},
 		{"indifferent to order", "takes the first it sees", func(v nap, _ time.Time) reconcile.Decision {
 			if len(v.Pods) == 0 {
-				return reconcile.Nothing("nobody is here")
+				return reconcile.Nothing("no Pod is here")
 			}
 			return reconcile.Do("you", reconcile.Delete(kinds.Pods.Kind, v.Pods[0]))
 		}},
@@ -130,13 +130,13 @@ func TestEveryLawCatchesItsCheat(t *testing.T) {
 		}},
 		{"blind", "goes by a variable of a container", func(v nap, _ time.Time) reconcile.Decision {
 			if len(v.Pods) == 0 || len(v.Pods[0].Spec.Containers) == 0 || len(v.Pods[0].Spec.Containers[0].Env) == 0 {
-				return reconcile.Nothing("nobody says anything")
+				return reconcile.Nothing("no Pod says anything")
 			}
 			return reconcile.Nothing("it says " + v.Pods[0].Spec.Containers[0].Env[0].Value)
 		}},
-		{"blind", "goes by somebody's note", func(v nap, _ time.Time) reconcile.Decision {
+		{"blind", "goes by an annotation of a user", func(v nap, _ time.Time) reconcile.Decision {
 			if len(v.Pods) == 0 {
-				return reconcile.Nothing("nobody is here")
+				return reconcile.Nothing("no Pod is here")
 			}
 			return reconcile.Nothing("it says " + v.Pods[0].Annotations["example.com/planted"])
 		}},
@@ -297,5 +297,23 @@ func TestWorld(t *testing.T) {
 	}
 	if got := w.Keys(c, kinds.Pods.Kind, nil, mine); got != nil {
 		t.Errorf("Keys of a kind that is no input = %v", got)
+	}
+}
+
+// A figure of how long something took says what, and is one of a histogram.
+func TestFiguresOfTimesFit(t *testing.T) {
+	metrics := []reconcile.Metric{{Name: "took"}, {Name: "sum", Sort: reconcile.Counter}}
+	commands := []events.Command{{Kind: kinds.Pods.Name, Namespace: Namespace, Name: "x"}}
+	of := commands[0].Ref()
+	for _, c := range []struct {
+		figure reconcile.Figure
+		fits   bool
+	}{
+		{reconcile.Figure{Metric: "took", Of: of, Took: true}, true}, {reconcile.Figure{Metric: "took", Of: of}, true},
+		{reconcile.Figure{Metric: "took", Took: true}, false}, {reconcile.Figure{Metric: "sum", Of: of, Took: true}, false},
+	} {
+		if err := fits(metrics, commands, c.figure); (err == nil) != c.fits {
+			t.Errorf("%+v: %v, want that it fits: %v", c.figure, err, c.fits)
+		}
 	}
 }

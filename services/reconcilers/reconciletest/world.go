@@ -14,7 +14,7 @@ import (
 )
 
 // World is a [reconcile.Snapshot] made by hand. It looks everything up by going
-// through it, so that nobody has to trust an index to trust a test.
+// through it, so that trust in a test needs no trust in an index.
 type World struct {
 	kinds   []kinds.Kind
 	objects []reconcile.Object

@@ -7,7 +7,7 @@
 // A turn says what its decision rests on: how far each log had been read (Seen), the
 // digest of what was there (Digest), the outcomes it knew (Heard), its settings and
 // its moment. The logs are folded up to exactly there, by the shell's own memory
-// ([shell.Hindsight]), and if the digest is the same, so is what was seen. Whatever
+// ([shell.History]), and if the digest is the same, so is what was seen. Whatever
 // cannot be rebuilt is no difference and no agreement: it is counted, with what
 // is missing.
 //

@@ -26,7 +26,7 @@ func (c crew) do(work func()) (done chan struct{}) {
 	return done
 }
 
-// feed reads a passage ahead of whoever takes from it, and decodes it beside that.
+// feed reads a passage ahead of the goroutine that takes from it, and decodes it beside that.
 type feed[T any] struct {
 	ahead   chan *portion[T]
 	current []T

@@ -20,7 +20,7 @@ import (
 // pass reads the logs once and judges what it can reach.
 type pass struct {
 	*run
-	past  *shell.Hindsight
+	past  *shell.History
 	logs  map[kinds.Name]*log
 	books map[string]*book
 	// lows are where the logs are to be begun with; a kind that is not named is begun
@@ -30,7 +30,7 @@ type pass struct {
 	last  bool // what cannot be reached now never can
 	late  []*recorded
 	under []*pending
-	asked []*pending // the newest of those under way, that nobody has in hand as yet
+	asked []*pending // the newest of those under way, that are not in flight as yet
 }
 
 // log is a kind's log as far as it has been read.
@@ -45,7 +45,7 @@ type pending struct {
 	recorded *recorded
 	decide   func(now time.Time) reconcile.Decision
 	earlier  bool          // see [shell.Sight]
-	done     chan struct{} // nil: nobody has it in hand
+	done     chan struct{} // nil: it is not in flight
 }
 
 const (
@@ -65,7 +65,7 @@ const (
 func (r *run) pass(ctx context.Context, next source, remembered int) (late []*recorded, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	p := &pass{run: r, past: shell.NewHindsight(remembered), logs: map[kinds.Name]*log{}, books: map[string]*book{}, last: remembered == 0}
+	p := &pass{run: r, past: shell.NewHistory(remembered), logs: map[kinds.Name]*log{}, books: map[string]*book{}, last: remembered == 0}
 	if p.last {
 		next, p.lows = lowest(next)
 	}
@@ -90,7 +90,7 @@ func (r *run) pass(ctx context.Context, next source, remembered int) (late []*re
 	}
 }
 
-// lowest looks through turns that are in hand for where each log has to begin.
+// lowest looks through turns that are in flight for where each log has to begin.
 func lowest(next source) (source, events.Position) {
 	var all []*recorded
 	lows := events.Position{}

@@ -16,9 +16,9 @@ func TestACaseHasTheWholeTurn(t *testing.T) {
 	tell(t, func(w *world) {
 		w.is("a")
 		same := w.decide(1, "")
-		same.Code, same.Token, same.Attempt, same.Repeats, same.Trace = "v3", 7, 2, 5, events.Trace{Parent: "00-a-b-01", Hops: 3}
+		same.Code, same.Token, same.Attempt, same.Repeats, same.Trace = "v3", 7, 2, 5, events.Trace{Parent: "00-a-b-01", Writes: 3}
 		differs := w.decide(1, "")
-		differs.Because = "nobody knows why"
+		differs.Because = "for an unknown reason"
 		unjudged := w.decide(1, "")
 		unjudged.Digest++
 		var want []events.Turn
@@ -61,7 +61,7 @@ func TestATurnIsWhatAReaderOfItSees(t *testing.T) {
 		"in other words before":       {func(s string) string { return strings.Replace(s, because, `,"Because":"another"`+because, 1) }, replay.Unjudged},
 		"with a shape more before":    {func(s string) string { return strings.Replace(s, because, `,"shapes":[{}]`+because, 1) }, replay.Differs},
 		"with spaces":                 {func(s string) string { return strings.Replace(s, because, ` , "because" : `, 1) }, replay.Same},
-		"with what nobody knows":      {func(s string) string { return strings.TrimSuffix(s, "}") + `,"mood":"good"}` }, replay.Same},
+		"with an unknown field":       {func(s string) string { return strings.TrimSuffix(s, "}") + `,"mood":"good"}` }, replay.Same},
 		"in settings that look like it": {func(s string) string {
 			return strings.Replace(s, `"settings":{`, `"settings":{"x":1,"because":"set",`, 1)
 		}, replay.Same},

@@ -118,7 +118,7 @@ func (r *run) make(t events.Turn) (reconcile.Any, error) {
 // source gives turns one after the other; nil at the end.
 type source func() (*recorded, error)
 
-// listed is the source of turns that are in hand.
+// listed is the source of turns that are in flight.
 func listed(turns []*recorded) source {
 	return func() (*recorded, error) {
 		if len(turns) == 0 {

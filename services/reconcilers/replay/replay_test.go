@@ -38,7 +38,7 @@ func TestTheSameCodeDecidesTheSame(t *testing.T) {
 				w.Errorf("%+v: %+v\n%+v", o, s, slices.DeleteFunc(cases, func(c replay.Case) bool { return c.Verdict == replay.Same }))
 			}
 			if o.Remembered == 2 && s.Passes != 2 {
-				w.Error("nobody was too far behind for one pass: the test has lost its point")
+				w.Error("no turn was too far behind for one pass: the test has lost its point")
 			}
 			if o.Views != (cases[0].View != nil) || o.Views != (len(cases[0].Decision.Commands) > 0) {
 				w.Errorf("%+v: the view is %s, the decision %+v", o, cases[0].View, cases[0].Decision)
@@ -82,9 +82,9 @@ func TestWhatIsReplayedIsChosen(t *testing.T) {
 		if s, _ := w.replay(replay.Options{}); s.Parks != 1 {
 			w.Errorf("%d keys were set aside", s.Parks)
 		}
-		_, err := replay.Run(w.Context(), w.bus, replay.Options{Controllers: []string{"nobody"}, Make: again}, nil)
+		_, err := replay.Run(w.Context(), w.bus, replay.Options{Controllers: []string{"absent"}, Make: again}, nil)
 		if err == nil || !strings.Contains(err.Error(), "no turns of it are on record") {
-			w.Errorf("nobody is replayed: %v", err)
+			w.Errorf("an absent controller is replayed: %v", err)
 		}
 		enough := errors.New("enough")
 		if _, err := replay.Run(w.Context(), w.bus, replay.Options{Make: again}, func(replay.Case) error { return enough }); !errors.Is(err, enough) {

@@ -71,7 +71,7 @@ type world struct {
 	tallies  map[kinds.Name]*events.Tally
 	version  int
 	outcome  map[events.Lane]events.Outcome
-	seen     *shell.Hindsight // what is there, as replicas fold it
+	seen     *shell.History // what is there, as replicas fold it
 	position events.Position
 }
 
@@ -81,7 +81,7 @@ func tell(t *testing.T, story func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{
 			T: t, bus: memory.New(memory.Options{}), tallies: map[kinds.Name]*events.Tally{}, outcome: map[events.Lane]events.Outcome{},
-			seen: shell.NewHindsight(0), position: events.Position{},
+			seen: shell.NewHistory(0), position: events.Position{},
 		}
 		for _, k := range read {
 			w.must(w.bus.EnsureKind(t.Context(), k))
@@ -104,7 +104,7 @@ func (w *world) must(err error) {
 // wait has time pass.
 func (w *world) wait(d time.Duration) { time.Sleep(d) }
 
-// is tells that a ConfigMap is there in a new version, gone that it is no more.
+// is tells that a ConfigMap is there in a new version, gone that it is gone.
 func (w *world) is(name string)   { w.Helper(); w.change(events.Is, name) }
 func (w *world) gone(name string) { w.Helper(); w.change(events.Gone, name) }
 

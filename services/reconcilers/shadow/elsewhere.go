@@ -27,9 +27,9 @@ const (
 
 // elsewhere looks for a view on which the controller would have wanted what KCM did:
 // with some kinds a little behind, a moment later, and with what became of KCM's last
-// attempt forgotten. What is being born is not behind: KCM waits until it has seen
-// its own births.
-func (m *Matcher) elsewhere(b *book, d Deed, ask Asker, agrees func(View, []Want) bool) (note string, found bool) {
+// attempt forgotten. What is being created is not behind: KCM waits until it has seen
+// its own creates.
+func (m *Matcher) elsewhere(b *book, d Operation, ask Asker, agrees func(View, []Want) bool) (note string, found bool) {
 	var read []kinds.Name
 	for _, in := range m.described.Inputs {
 		if !in.Every && (d.Verb != events.VerbCreate || in.Kind.Name != d.Ref.Kind) && !slices.Contains(read, in.Kind.Name) {
@@ -155,7 +155,7 @@ func (m *Matcher) refusal(b *book, status metav1.Object, ask Asker, accepts func
 	return nil, ""
 }
 
-// attempts are objects that a key has lately wanted to be born or to go.
+// attempts are objects that a key has lately wanted to be created or to go.
 func (b *book) attempts() (refs []events.Ref) {
 	for _, p := range append(slices.Clone(b.past), page{wants: b.standing}) {
 		for _, o := range p.wants {

@@ -15,8 +15,8 @@ import (
 
 // Happened takes in what has been done, while the controller can still be asked on
 // the view before it. It finds nothing about what is none of the controller's
-// business, or may be somebody else's doing.
-func (m *Matcher) Happened(d Deed, ask Asker) []Found {
+// business, or may be another client's doing.
+func (m *Matcher) Happened(d Operation, ask Asker) []Found {
 	if !m.described.Writes.Allows(d.command()) && !(d.Verb == events.VerbUpdate && m.described.Writes.Allows(d.patch())) {
 		return nil
 	}
@@ -29,7 +29,7 @@ func (m *Matcher) Happened(d Deed, ask Asker) []Found {
 	case events.VerbDelete:
 		f, ok = m.died(m.book(key), d, ask)
 	case events.VerbCreate:
-		f, ok = m.born(m.book(key), d, ask)
+		f, ok = m.created(m.book(key), d, ask)
 	default:
 		f, ok = m.changed(m.book(key), d, ask)
 	}
@@ -42,7 +42,7 @@ func (m *Matcher) Happened(d Deed, ask Asker) []Found {
 	return []Found{{f, fmt.Sprintf("%s/%d", d.Delta.Stream, d.Delta.Sequence)}}
 }
 
-func (d *Deed) command() events.Command {
+func (d *Operation) command() events.Command {
 	c := events.Command{Verb: d.Verb, Kind: d.Ref.Kind}
 	if d.Status {
 		c.Subresource = "status"
@@ -50,7 +50,7 @@ func (d *Deed) command() events.Command {
 	return c
 }
 
-func (d *Deed) patch() events.Command {
+func (d *Operation) patch() events.Command {
 	c := d.command()
 	c.Verb = events.VerbPatch
 	return c
@@ -86,23 +86,23 @@ func (b *book) find(accepts func(*open) bool) (o *open, now bool) {
 	return nil, false
 }
 
-// died judges the end of an object. Nobody can tell who deleted it, so where no end
-// was wanted it is taken for somebody else's doing.
-func (m *Matcher) died(b *book, d Deed, ask Asker) (events.Finding, bool) {
-	death := func(o *open) bool { return o.Verb == events.VerbDelete && o.Ref.Kind == d.Ref.Kind }
-	wanted, now := b.find(func(o *open) bool { return death(o) && o.UID == d.UID })
+// died judges the end of an object. It cannot be told which client deleted it, so where no
+// end was wanted it is taken for another client's doing.
+func (m *Matcher) died(b *book, d Operation, ask Asker) (events.Finding, bool) {
+	deletion := func(o *open) bool { return o.Verb == events.VerbDelete && o.Ref.Kind == d.Ref.Kind }
+	wanted, now := b.find(func(o *open) bool { return deletion(o) && o.UID == d.UID })
 	if now {
 		return b.take(wanted).as(events.Agreed, "")
 	}
-	at := slices.IndexFunc(b.standing, death)
+	at := slices.IndexFunc(b.standing, deletion)
 	switch {
 	case wanted != nil:
-		return b.instead(wanted, death).as(events.Late, "it was wanted on an earlier view")
+		return b.instead(wanted, deletion).as(events.Late, "it was wanted on an earlier view")
 	case at < 0:
 		return events.Finding{}, false
 	}
 	for _, o := range b.standing {
-		if death(o) && ask.AsGood(b.key, View{}, o.Ref, d.Ref) {
+		if deletion(o) && ask.AsGood(b.key, View{}, o.Ref, d.Ref) {
 			return b.take(o).as(events.Agreed, "it is as good as "+o.Ref.Name+", which was to go: which of them goes is chance")
 		}
 	}
@@ -127,20 +127,20 @@ func (b *book) instead(did *open, of func(*open) bool) *open {
 	return did
 }
 
-// born judges a birth.
-func (m *Matcher) born(b *book, d Deed, ask Asker) (events.Finding, bool) {
+// created judges a create.
+func (m *Matcher) created(b *book, d Operation, ask Asker) (events.Finding, bool) {
 	if !d.KCM {
 		return events.Finding{}, false
 	}
-	defer func() { b.born[d.Ref.Kind]++ }()
-	body := newborn(treeOf(d.object()))
+	defer func() { b.created[d.Ref.Kind]++ }()
+	body := asCreated(treeOf(d.object()))
 	fits := func(w Want) bool {
 		return w.Verb == events.VerbCreate && w.Ref.Kind == d.Ref.Kind && len(unlike(w.Body, body)) == 0
 	}
 	if at := slices.IndexFunc(b.standing, func(o *open) bool { return fits(o.Want) }); at >= 0 {
 		return b.take(b.standing[at]).as(events.Agreed, "")
 	}
-	if o := b.wasToBeBorn(d, fits); o != nil {
+	if o := b.wasToBeCreated(d, fits); o != nil {
 		return o.as(events.Late, "it was wanted on an earlier view")
 	}
 	note, explained := m.elsewhere(b, d, ask, func(_ View, wants []Want) bool { return slices.ContainsFunc(wants, fits) })
@@ -148,19 +148,19 @@ func (m *Matcher) born(b *book, d Deed, ask Asker) (events.Finding, bool) {
 		return (*open)(nil).as(events.Late, note)
 	}
 	if o, now := b.find(func(o *open) bool { return o.Verb == events.VerbCreate && o.Ref.Kind == d.Ref.Kind && !fits(o.Want) }); now {
-		f, _ := b.take(o).as(events.Differs, "another one was to be born")
+		f, _ := b.take(o).as(events.Differs, "another one was to be created")
 		f.Differences = unlike(o.Body, body)
 		return f, true
 	}
 	if d.Doubtful || !m.lives(b.key, "", ask) {
 		return events.Finding{}, false
 	}
-	return (*open)(nil).as(events.KCMOnly, "no birth was wanted")
+	return (*open)(nil).as(events.KCMOnly, "no create was wanted")
 }
 
-// wasToBeBorn is a birth that an earlier answer wanted beyond those that there have
+// wasToBeCreated is a create that an earlier answer wanted beyond those that there have
 // been since.
-func (b *book) wasToBeBorn(d Deed, fits func(Want) bool) *open {
+func (b *book) wasToBeCreated(d Operation, fits func(Want) bool) *open {
 	for _, p := range slices.Backward(b.past) {
 		var wanted []*open
 		for _, o := range p.wants {
@@ -168,14 +168,14 @@ func (b *book) wasToBeBorn(d Deed, fits func(Want) bool) *open {
 				wanted = append(wanted, o)
 			}
 		}
-		if since := b.born[d.Ref.Kind] - p.born[d.Ref.Kind]; len(wanted) > since {
+		if since := b.created[d.Ref.Kind] - p.created[d.Ref.Kind]; len(wanted) > since {
 			return wanted[since]
 		}
 	}
 	return nil
 }
 
-// unlike lists what differs between what was to be born and what was: the metadata
+// unlike lists what differs between what was to be created and what was: the metadata
 // must be the same, and of the rest nothing may be lacking.
 func unlike(ours, theirs fields.Tree) []events.Difference {
 	var found []events.Difference
@@ -199,7 +199,7 @@ func unlike(ours, theirs fields.Tree) []events.Difference {
 }
 
 // changed judges a change, field by field.
-func (m *Matcher) changed(b *book, d Deed, ask Asker) (events.Finding, bool) {
+func (m *Matcher) changed(b *book, d Operation, ask Asker) (events.Finding, bool) {
 	done := d.fields(d.Status)
 	if !d.KCM || len(done) == 0 {
 		return events.Finding{}, false
@@ -261,7 +261,7 @@ func missing(a, b []fields.Change) []fields.Change {
 }
 
 // without are the changes that none of some wants makes.
-func without(done []fields.Change, wants []*open, d Deed) []fields.Change {
+func without(done []fields.Change, wants []*open, d Operation) []fields.Change {
 	for _, o := range wants {
 		if o.about(d) {
 			done = missing(done, o.Fields)
@@ -271,7 +271,7 @@ func without(done []fields.Change, wants []*open, d Deed) []fields.Change {
 }
 
 // before are the changes that no earlier answer wanted either.
-func (b *book) before(done []fields.Change, d Deed) []fields.Change {
+func (b *book) before(done []fields.Change, d Operation) []fields.Change {
 	done = without(done, b.standing, d)
 	for _, p := range slices.Backward(b.past) {
 		done = without(done, p.wants, d)
@@ -280,7 +280,7 @@ func (b *book) before(done []fields.Change, d Deed) []fields.Change {
 }
 
 // differences are the fields that KCM changed otherwise than was wanted.
-func (b *book) differences(o *open, done []fields.Change, d Deed) []events.Difference {
+func (b *book) differences(o *open, done []fields.Change, d Operation) []events.Difference {
 	var found []events.Difference
 	for _, c := range b.before(done, d) {
 		ours := c.Was

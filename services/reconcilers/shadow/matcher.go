@@ -16,9 +16,9 @@
 // # When do two writes agree
 //
 // Changes agree field by field, by what the fields become; what the API server sets
-// and the times in a status do not count. Births agree when the same owner gets an
+// and the times in a status do not count. Creates agree when the same owner gets an
 // object that has everything that was wanted, whatever an admission plug-in adds; a
-// name that the API server made up does not count. Deaths agree when the same object
+// name that the API server made up does not count. Deletions agree when the same object
 // goes, or one that is as good by the controller's own word ([reconcile.Chooser]).
 //
 // # What is only time
@@ -109,7 +109,7 @@ type Matcher struct {
 	settings  Settings
 	books     map[events.Key]*book
 	// wanted are the names that a controller without objects of its own has wanted
-	// something of, by which its deeds are told from those of others.
+	// something of, by which its operations are told from those of others.
 	wanted map[events.Ref]events.Key
 }
 
@@ -118,15 +118,15 @@ type book struct {
 	key      events.Key
 	standing []*open
 	past     []page // newest last
-	born     map[kinds.Name]int
+	created  map[kinds.Name]int
 	told     *events.Outcome // what KCM says that the API server has answered it
 }
 
 // page is an earlier answer.
 type page struct {
-	at    time.Time
-	wants []*open
-	born  map[kinds.Name]int // at that time
+	at      time.Time
+	wants   []*open
+	created map[kinds.Name]int // at that time
 }
 
 // open is something that is wanted.
@@ -229,7 +229,7 @@ func (m *Matcher) Decided(a Answer) []Found {
 
 func (m *Matcher) overtaken(b *book, o *open, standing []*open, at time.Time) Found {
 	meets := slices.ContainsFunc(standing, func(other *open) bool {
-		return other.about(Deed{Verb: o.Verb, Ref: o.Ref, Status: o.Status})
+		return other.about(Operation{Verb: o.Verb, Ref: o.Ref, Status: o.Status})
 	})
 	if meets {
 		return m.finding(b, o, events.Coalesced, "something else was wanted there before KCM wrote", at)
@@ -247,7 +247,7 @@ func (m *Matcher) note(ref events.Ref, key events.Key) {
 func (m *Matcher) book(key events.Key) *book {
 	b := m.books[key]
 	if b == nil {
-		b = &book{key: key, born: map[kinds.Name]int{}}
+		b = &book{key: key, created: map[kinds.Name]int{}}
 		m.books[key] = b
 	}
 	return b
@@ -255,7 +255,7 @@ func (m *Matcher) book(key events.Key) *book {
 
 // write keeps the present answer, and forgets those that are too old.
 func (b *book) write(at time.Time, recall time.Duration) {
-	b.past = append(b.past, page{at: at, wants: slices.Clone(b.standing), born: maps.Clone(b.born)})
+	b.past = append(b.past, page{at: at, wants: slices.Clone(b.standing), created: maps.Clone(b.created)})
 	fresh := slices.IndexFunc(b.past, func(p page) bool { return at.Sub(p.at) <= recall })
 	if surplus := max(fresh, len(b.past)-pages); surplus > 0 {
 		b.past = slices.Delete(b.past, 0, surplus)
@@ -339,10 +339,10 @@ func (o *open) origin() string {
 	return fmt.Sprintf("%x/%d", sum.Sum64(), o.since.UnixNano())
 }
 
-// keyOf is the key that a deed would be of: its object's own, or the one that
-// controls it. A controller that has no objects of its own knows its deeds by the
+// keyOf is the key that an operation would be of: its object's own, or the one that
+// controls it. A controller that has no objects of its own knows its operations by the
 // names that it wanted something of.
-func (m *Matcher) keyOf(d Deed) (events.Key, bool) {
+func (m *Matcher) keyOf(d Operation) (events.Key, bool) {
 	if m.described.Owns == nil {
 		key, ok := m.wanted[d.Ref]
 		return key, ok

@@ -38,7 +38,7 @@ var description = reconcile.Description{
 	},
 }
 
-// scene is a matcher with whoever answers its questions.
+// scene is a matcher together with the [Asker] that answers its questions.
 type scene struct {
 	*Matcher
 	set     *appsv1.ReplicaSet
@@ -108,13 +108,13 @@ func pod(name string, change func(*corev1.Pod)) *corev1.Pod {
 	return p
 }
 
-func birth(name string) events.Command {
+func create(name string) events.Command {
 	p := pod("", nil)
 	p.UID, p.Namespace = "", ""
 	return reconcile.Create(kinds.Pods.Kind, "default", name, reconcile.Body(p))
 }
 
-func death(name string) events.Command { return reconcile.Delete(kinds.Pods.Kind, pod(name, nil)) }
+func deletion(name string) events.Command { return reconcile.Delete(kinds.Pods.Kind, pod(name, nil)) }
 
 // status is the report of so many replicas, of which some are ready.
 func (s *scene) status(replicas, ready int32) events.Command {
@@ -139,14 +139,14 @@ func (s *scene) sees(op events.Op, by events.Manager, was, now metav1.Object, ki
 		Kind: kind.Name, Ref: events.Ref{Kind: kind.Name, Namespace: "default", Name: some.GetName()}, Op: op, UID: some.GetUID(), By: by,
 		ResourceVersion: fmt.Sprint(s.version), Deleting: some.GetDeletionTimestamp() != nil, At: s.now,
 	}
-	deed, ok := DeedOf(d, events.Trigger{Sequence: uint64(s.version)}, wrap(was), wrap(now))
+	operation, ok := OperationOf(d, events.Trigger{Sequence: uint64(s.version)}, wrap(was), wrap(now))
 	if !ok {
 		return nil
 	}
-	return s.Happened(deed, s)
+	return s.Happened(operation, s)
 }
 
-func (s *scene) born(by events.Manager, p *corev1.Pod) []Found {
+func (s *scene) created(by events.Manager, p *corev1.Pod) []Found {
 	return s.sees(events.Is, by, nil, p, kinds.Pods.Kind)
 }
 
@@ -154,7 +154,7 @@ func (s *scene) died(name string) []Found {
 	return s.sees(events.Gone, events.Manager{}, pod(name, nil), nil, kinds.Pods.Kind)
 }
 
-// reports has somebody write the status of the set.
+// reports has a manager write the status of the set.
 func (s *scene) reports(by events.Manager, change func(*appsv1.ReplicaSetStatus)) []Found {
 	now := s.set.DeepCopy()
 	change(&now.Status)
@@ -180,12 +180,12 @@ func expect(t *testing.T, what string, found []Found, want ...events.Agreement) 
 	}
 }
 
-func TestBirths(t *testing.T) {
+func TestCreates(t *testing.T) {
 	s := begin()
-	expect(t, "two are wanted", s.wants(birth("web-a"), birth("web-b")))
-	expect(t, "the first", s.born(kcm, pod("web-x1", nil)), events.Agreed)
-	expect(t, "one more is wanted", s.wants(birth("web-b")))
-	f := s.born(kcm, pod("web-x2", func(p *corev1.Pod) { // as admission has it
+	expect(t, "two are wanted", s.wants(create("web-a"), create("web-b")))
+	expect(t, "the first", s.created(kcm, pod("web-x1", nil)), events.Agreed)
+	expect(t, "one more is wanted", s.wants(create("web-b")))
+	f := s.created(kcm, pod("web-x2", func(p *corev1.Pod) { // as admission has it
 		p.Spec.Volumes = []corev1.Volume{{Name: "kube-api-access"}}
 		p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "kube-api-access", MountPath: "/var"}}
 		p.Spec.Tolerations = []corev1.Toleration{{Key: "k"}, {Key: "k", Effect: "NoExecute"}}
@@ -195,73 +195,73 @@ func TestBirths(t *testing.T) {
 		t.Errorf("the finding is %+v", f[0])
 	}
 	expect(t, "none is wanted", s.wants())
-	expect(t, "a third", s.born(kcm, pod("web-x3", nil)), events.KCMOnly)
-	expect(t, "a user's", s.born(user, pod("web-x4", nil)))
-	expect(t, "one of another owner", s.born(kcm, pod("other", func(p *corev1.Pod) { p.OwnerReferences = nil })))
+	expect(t, "a third", s.created(kcm, pod("web-x3", nil)), events.KCMOnly)
+	expect(t, "a user's", s.created(user, pod("web-x4", nil)))
+	expect(t, "one of another owner", s.created(kcm, pod("other", func(p *corev1.Pod) { p.OwnerReferences = nil })))
 }
 
-func TestAnotherBirth(t *testing.T) {
+func TestAnotherCreate(t *testing.T) {
 	for path, change := range map[string]func(*corev1.Pod){
 		"metadata.labels.app":   func(p *corev1.Pod) { p.Labels["app"] = "other" },
 		"metadata.labels.extra": func(p *corev1.Pod) { p.Labels["extra"] = "x" },
 		"spec.containers":       func(p *corev1.Pod) { p.Spec.Containers[0].Image = "app:2" },
 	} {
 		s := begin()
-		s.wants(birth("web-a"))
-		found := s.born(kcm, pod("web-x", change))
+		s.wants(create("web-a"))
+		found := s.created(kcm, pod("web-x", change))
 		expect(t, path, found, events.Differs)
 		if len(found) == 1 && (len(found[0].Differences) != 1 || found[0].Differences[0].Path != path) {
 			t.Errorf("%s: differs in %+v", path, found[0].Differences)
 		}
-		expect(t, "what was to be born is done with", s.wants())
+		expect(t, "what was to be created is done with", s.wants())
 	}
 }
 
 // KCM may act on a view of before, but not twice.
-func TestBirthsThatWereWanted(t *testing.T) {
+func TestCreatesThatWereWanted(t *testing.T) {
 	s := begin()
-	s.wants(birth("web-a"))
+	s.wants(create("web-a"))
 	expect(t, "not wanted any more", s.wants(), events.Vanished)
-	expect(t, "born all the same", s.born(kcm, pod("web-x1", nil)), events.Late)
-	expect(t, "and another one", s.born(kcm, pod("web-x2", nil)), events.KCMOnly)
+	expect(t, "created all the same", s.created(kcm, pod("web-x1", nil)), events.Late)
+	expect(t, "and another one", s.created(kcm, pod("web-x2", nil)), events.KCMOnly)
 }
 
-func TestDeaths(t *testing.T) {
+func TestDeletions(t *testing.T) {
 	s := begin()
-	s.wants(death("a"), death("b"))
+	s.wants(deletion("a"), deletion("b"))
 	expect(t, "the first", s.died("a"), events.Agreed)
-	s.wants(death("b"))
+	s.wants(deletion("b"))
 	s.equal = true
 	expect(t, "one that is as good", s.died("c"), events.Agreed)
 	expect(t, "that is enough", s.wants())
-	expect(t, "somebody else's doing", s.died("d"))
+	expect(t, "another client's doing", s.died("d"))
 	s.equal = false
-	s.wants(death("e"))
+	s.wants(deletion("e"))
 	found := s.died("f")
 	expect(t, "the wrong one", found, events.Differs)
 	if len(found) == 1 && !strings.Contains(found[0].Note, "e was to go") {
 		t.Errorf("the note is %q", found[0].Note)
 	}
-	s.wants(death("g"))
-	expect(t, "something else", s.wants(death("h")), events.Coalesced)
+	s.wants(deletion("g"))
+	expect(t, "something else", s.wants(deletion("h")), events.Coalesced)
 	expect(t, "what was wanted before", s.died("g"), events.Late)
 	expect(t, "and that was it", s.wants())
 }
 
 // KCM did not know yet what makes one of them the better choice by now.
-func TestDeathsOnViewsWhereTheyAreAsGood(t *testing.T) {
+func TestDeletionsOnViewsWhereTheyAreAsGood(t *testing.T) {
 	s := begin()
 	behind := func(v View) bool { return v.Back[kinds.Pods.Name] == 2 }
-	s.earlier = func(View) []Want { return s.effects(death("a")) }
+	s.earlier = func(View) []Want { return s.effects(deletion("a")) }
 	s.tied = behind
-	s.wants(death("a"))
+	s.wants(deletion("a"))
 	found := s.died("b")
 	expect(t, "one that was as good", found, events.Late)
 	if len(found) == 1 && !strings.Contains(found[0].Note, "pods 2 changes behind") {
 		t.Errorf("the note is %q", found[0].Note)
 	}
 	s.tied = func(View) bool { return false }
-	s.wants(death("c"))
+	s.wants(deletion("c"))
 	expect(t, "one that never was", s.died("d"), events.Differs)
 }
 
@@ -333,13 +333,13 @@ func TestRefusals(t *testing.T) {
 	}
 	s.earlier = func(v View) []Want {
 		if v.Last == nil || v.Last.Results[0].Message != "exceeded quota" || v.Last.Results[0].Ref.Name != "web-a" {
-			return s.effects(birth("web-a"))
+			return s.effects(create("web-a"))
 		}
 		set := s.set.DeepCopy()
 		failing(&set.Status)
-		return s.effects(birth("web-a"), reconcile.UpdateStatus(kinds.ReplicaSets.Kind, set))
+		return s.effects(create("web-a"), reconcile.UpdateStatus(kinds.ReplicaSets.Kind, set))
 	}
-	s.wants(birth("web-a"))
+	s.wants(create("web-a"))
 	if _, known := s.Last(key, events.Act); known {
 		t.Error("a failure is known before anybody told of it")
 	}
@@ -365,7 +365,7 @@ func TestRefusals(t *testing.T) {
 
 func TestPatience(t *testing.T) {
 	s := begin()
-	s.wants(death("a"), s.status(2, 2))
+	s.wants(deletion("a"), s.status(2, 2))
 	expect(t, "at once", s.Advance(s.now, s))
 	later := s.now.Add(2 * time.Minute)
 	found := s.Advance(later, s)
@@ -379,7 +379,7 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// Two writers in one second: nobody can tell whose a write was, so nothing that is
+// Two writers in one second: it cannot be told whose a write was, so nothing that is
 // unexplained is laid at KCM's door.
 func TestDoubt(t *testing.T) {
 	s := begin()
@@ -389,23 +389,23 @@ func TestDoubt(t *testing.T) {
 		Kind: kinds.Pods.Name, Ref: events.Ref{Kind: kinds.Pods.Name, Namespace: "default", Name: "a"}, Op: events.Is, UID: was.UID, By: kcm,
 		Beside: []events.Manager{user}, ResourceVersion: "1", At: noon,
 	}
-	deed, ok := DeedOf(d, events.Trigger{}, reconcile.Object{Kind: kinds.Pods.Kind, Object: was}, reconcile.Object{Kind: kinds.Pods.Kind, Object: now})
-	if !ok || !deed.KCM || !deed.Doubtful {
-		t.Fatalf("the deed is %+v, %t", deed, ok)
+	operation, ok := OperationOf(d, events.Trigger{}, reconcile.Object{Kind: kinds.Pods.Kind, Object: was}, reconcile.Object{Kind: kinds.Pods.Kind, Object: now})
+	if !ok || !operation.KCM || !operation.Doubtful {
+		t.Fatalf("the operation is %+v, %t", operation, ok)
 	}
-	expect(t, "a doubtful write", s.Happened(deed, s))
+	expect(t, "a doubtful write", s.Happened(operation, s))
 	before, after := reconcile.Object{Kind: kinds.Pods.Kind, Object: was}, reconcile.Object{Kind: kinds.Pods.Kind, Object: now}
 	d.Proven = true // the watcher knows which of the two it was
-	if deed, ok := DeedOf(d, events.Trigger{}, before, after); !ok || !deed.KCM || deed.Doubtful {
-		t.Errorf("proven to be KCM's, the deed is %+v, %t", deed, ok)
+	if operation, ok := OperationOf(d, events.Trigger{}, before, after); !ok || !operation.KCM || operation.Doubtful {
+		t.Errorf("proven to be KCM's, the operation is %+v, %t", operation, ok)
 	}
 	d.By, d.Beside = user, []events.Manager{kcm}
-	if deed, ok := DeedOf(d, events.Trigger{}, before, after); ok {
-		t.Errorf("proven to be the user's, the deed is %+v", deed)
+	if operation, ok := OperationOf(d, events.Trigger{}, before, after); ok {
+		t.Errorf("proven to be the user's, the operation is %+v", operation)
 	}
 	d.Sync = true
-	if _, ok := DeedOf(d, events.Trigger{}, reconcile.Object{Kind: kinds.Pods.Kind, Object: was}, reconcile.Object{Kind: kinds.Pods.Kind, Object: now}); ok {
-		t.Error("what is said again is no deed")
+	if _, ok := OperationOf(d, events.Trigger{}, reconcile.Object{Kind: kinds.Pods.Kind, Object: was}, reconcile.Object{Kind: kinds.Pods.Kind, Object: now}); ok {
+		t.Error("what is said again is no operation")
 	}
 }
 
@@ -435,14 +435,14 @@ func TestPatches(t *testing.T) {
 func TestWhoDoesWhatIsWanted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := begin()
-		replicas, living, born := int32(0), int32(0), 0
+		replicas, living, created := int32(0), int32(0), 0
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			if rapid.Bool().Draw(t, "scaled") {
 				replicas = rapid.Int32Range(0, 5).Draw(t, "replicas")
 			}
 			var commands []events.Command
 			for n := living; n < replicas; n++ {
-				commands = append(commands, birth(fmt.Sprint("web-", n)))
+				commands = append(commands, create(fmt.Sprint("web-", n)))
 			}
 			if s.set.Status.Replicas != living {
 				commands = append(commands, s.status(living, s.set.Status.ReadyReplicas))
@@ -451,8 +451,8 @@ func TestWhoDoesWhatIsWanted(t *testing.T) {
 			switch rapid.IntRange(0, 2).Draw(t, "does") {
 			case 0:
 				if living < replicas {
-					living, born = living+1, born+1
-					found = append(found, one(t, s.born(kcm, pod(fmt.Sprint("x", born), nil)))...)
+					living, created = living+1, created+1
+					found = append(found, one(t, s.created(kcm, pod(fmt.Sprint("x", created), nil)))...)
 				}
 			case 1:
 				if s.set.Status.Replicas != living {
@@ -475,8 +475,8 @@ func one(t *rapid.T, found []Found) []Found {
 	return found
 }
 
-// TestNobodyWantsIt: whatever KCM writes that was never wanted is found out.
-func TestNobodyWantsIt(t *testing.T) {
+// TestWhatWasNeverWanted: whatever KCM writes that was never wanted is found out.
+func TestWhatWasNeverWanted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := begin()
 		wanted := rapid.Int32Range(1, 4).Draw(t, "wanted")

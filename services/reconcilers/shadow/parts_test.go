@@ -60,7 +60,7 @@ func TestWhatAChangeIs(t *testing.T) {
 		"through another part":           {events.Delta{Op: events.Is, By: events.Manager{Name: events.FieldManager, Subresource: "resize"}}, plain, labelled, events.VerbUpdate, false, false, false},
 	} {
 		c.delta.Ref, c.delta.Kind, c.delta.At = events.Ref{Kind: kinds.Pods.Name, Namespace: "default", Name: "a"}, kinds.Pods.Name, noon
-		change, ok := DeedOf(c.delta, events.Trigger{}, of(c.was), of(c.now))
+		change, ok := OperationOf(c.delta, events.Trigger{}, of(c.was), of(c.now))
 		if !ok {
 			change.Verb = ""
 		}
@@ -94,13 +94,13 @@ func TestWhatIsTheSame(t *testing.T) {
 	} {
 		other := one
 		c.edit(&other)
-		about := other.about(Deed{Verb: events.VerbUpdate, Ref: ref})
+		about := other.about(Operation{Verb: events.VerbUpdate, Ref: ref})
 		if same := one.id() == other.id(); same != c.same || about != c.about {
 			t.Errorf("%s: it is the same: %v, and about it: %v; want %v, %v", what, same, about, c.same, c.about)
 		}
 	}
 	gone, other := Want{Verb: events.VerbDelete, Ref: ref, UID: "u"}, Want{Verb: events.VerbDelete, Ref: ref, UID: "v"}
-	if gone.id() == other.id() || !gone.about(Deed{Verb: events.VerbDelete, Ref: events.Ref{Kind: kinds.Pods.Name, Name: "b"}}) || gone.about(Deed{Verb: events.VerbDelete, Ref: events.Ref{Kind: kinds.Nodes.Name}}) {
+	if gone.id() == other.id() || !gone.about(Operation{Verb: events.VerbDelete, Ref: events.Ref{Kind: kinds.Pods.Name, Name: "b"}}) || gone.about(Operation{Verb: events.VerbDelete, Ref: events.Ref{Kind: kinds.Nodes.Name}}) {
 		t.Error("deletes are compared by something else than kind and uid")
 	}
 	if one.String() != "update pods:default/a" {
@@ -113,8 +113,8 @@ func TestWhatIsTheSame(t *testing.T) {
 
 // An answer is news where it wants more, less or another number of the same.
 func TestWhatIsNews(t *testing.T) {
-	a, b := birth("a"), birth("b") // the same but for the name
-	other := death("x")
+	a, b := create("a"), create("b") // the same but for the name
+	other := deletion("x")
 	for what, c := range map[string]struct {
 		had, has []events.Command
 		want     bool
@@ -142,7 +142,7 @@ func TestWhatIsNews(t *testing.T) {
 // What is known of keys of which there is nothing to know is let go.
 func TestKeysAreLetGo(t *testing.T) {
 	s := begin()
-	s.wants(birth("a"))
+	s.wants(create("a"))
 	if s.wants(); len(s.books) != 1 || s.Standing() != 0 {
 		t.Errorf("%d keys are known, and %d writes wanted", len(s.books), s.Standing())
 	}
@@ -164,15 +164,15 @@ func TestWhoseAChangeIs(t *testing.T) {
 		return reconcile.Object{Kind: kinds.Pods.Kind, Object: pod("a", func(p *corev1.Pod) { p.OwnerReferences[0].APIVersion, p.OwnerReferences[0].Kind = version, kind })}
 	}
 	for what, c := range map[string]struct {
-		done Deed
+		done Operation
 		want bool
 	}{
-		"of the set":           {Deed{Ref: events.Ref{Kind: kinds.ReplicaSets.Name, Namespace: "default", Name: "web"}}, true},
-		"of a pod of it":       {Deed{Now: owned("apps/v1", "ReplicaSet")}, true},
-		"of a pod of it, gone": {Deed{Was: owned("apps/v1", "ReplicaSet")}, true},
-		"of another kind's":    {Deed{Now: owned("apps/v1", "StatefulSet")}, false},
-		"of another group's":   {Deed{Now: owned("example.com/v1", "ReplicaSet")}, false},
-		"of nothing":           {Deed{}, false},
+		"of the set":           {Operation{Ref: events.Ref{Kind: kinds.ReplicaSets.Name, Namespace: "default", Name: "web"}}, true},
+		"of a pod of it":       {Operation{Now: owned("apps/v1", "ReplicaSet")}, true},
+		"of a pod of it, gone": {Operation{Was: owned("apps/v1", "ReplicaSet")}, true},
+		"of another kind's":    {Operation{Now: owned("apps/v1", "StatefulSet")}, false},
+		"of another group's":   {Operation{Now: owned("example.com/v1", "ReplicaSet")}, false},
+		"of nothing":           {Operation{}, false},
 	} {
 		if got, ok := m.keyOf(c.done); ok != c.want || ok && got != key {
 			t.Errorf("a change %s is %v's: %v, want %v", what, got, ok, c.want)
@@ -185,9 +185,9 @@ func TestTreesAreComparedByWhatCounts(t *testing.T) {
 	tree := func(text string) fields.Tree { return treeOf(json.RawMessage(text)) }
 	text := func(t fields.Tree) string { body, _ := json.Marshal(t); return string(body) }
 	for what, c := range map[string]struct{ got, want string }{
-		"a new object":          {text(newborn(tree(`{"kind":"Pod","metadata":{"name":"a","generateName":"a-","namespace":"n","uid":"u","labels":{"x":"y"}},"spec":{"a":1},"status":{"b":2}}`))), `{"metadata":{"labels":{"x":"y"}},"spec":{"a":1}}`},
-		"one with its own name": {text(newborn(tree(`{"metadata":{"name":"a","namespace":"n"}}`))), `{"metadata":{"name":"a"}}`},
-		"one without metadata":  {text(newborn(tree(`{"spec":{"a":1}}`))), `{"spec":{"a":1}}`},
+		"a new object":          {text(asCreated(tree(`{"kind":"Pod","metadata":{"name":"a","generateName":"a-","namespace":"n","uid":"u","labels":{"x":"y"}},"spec":{"a":1},"status":{"b":2}}`))), `{"metadata":{"labels":{"x":"y"}},"spec":{"a":1}}`},
+		"one with its own name": {text(asCreated(tree(`{"metadata":{"name":"a","namespace":"n"}}`))), `{"metadata":{"name":"a"}}`},
+		"one without metadata":  {text(asCreated(tree(`{"spec":{"a":1}}`))), `{"spec":{"a":1}}`},
 		"a status":              {text(part(tree(`{"spec":1,"status":{"a":[{"lastTransitionTime":"t","b":1}],"lastProbeTime":"t"}}`), true)), `{"status":{"a":[{"b":1}]}}`},
 		"without a name":        {text(unnamed(tree(`{"metadata":{"name":"a","labels":{}},"spec":1}`))), `{"metadata":{"labels":{}},"spec":1}`},
 		"no object":             {text(treeOf(json.RawMessage(`7`))), `{}`},
@@ -229,7 +229,7 @@ func TestWhatIsNotWanted(t *testing.T) {
 		t.Errorf("wanted is %v", wants)
 	}
 	update := s.status(9, 9)
-	if wants := Wants([]events.Command{update, death("a")}, func(events.Ref) metav1.Object { return nil }); len(wants) != 1 || wants[0].Verb != events.VerbDelete || wants[0].UID != "uid-a" {
+	if wants := Wants([]events.Command{update, deletion("a")}, func(events.Ref) metav1.Object { return nil }); len(wants) != 1 || wants[0].Verb != events.VerbDelete || wants[0].UID != "uid-a" {
 		t.Errorf("of what is not there wanted is %v", wants)
 	}
 }

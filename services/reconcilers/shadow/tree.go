@@ -71,9 +71,9 @@ func timeless(value any) any {
 	}
 }
 
-// newborn is what of an object was asked for when it was born. Names that the API
+// asCreated is what of an object was asked for when it was created. Names that the API
 // server made up are left out.
-func newborn(t fields.Tree) fields.Tree {
+func asCreated(t fields.Tree) fields.Tree {
 	kept := part(t, false)
 	meta, ok := kept["metadata"].(map[string]any)
 	if !ok {

@@ -23,7 +23,7 @@ type Want struct {
 	UID    types.UID
 	Status bool            // of a change: to the status
 	Fields []fields.Change // of a change: the leaves that would differ
-	Body   fields.Tree     // of a birth
+	Body   fields.Tree     // of a create
 }
 
 // Wants are the effects of commands on what is seen; seen gives nil for what is
@@ -37,7 +37,7 @@ func Wants(commands []events.Command, seen func(events.Ref) metav1.Object) []Wan
 		}
 		switch c.Verb {
 		case events.VerbCreate:
-			w.Body = newborn(named(treeOf(c.Body), c.Name))
+			w.Body = asCreated(named(treeOf(c.Body), c.Name))
 		case events.VerbDelete:
 		case events.VerbUpdate, events.VerbPatch:
 			object := seen(w.Ref)
@@ -125,12 +125,9 @@ func goType(kind kinds.Name, version string) any {
 
 // id tells a want from others: the same effect, wanted again, has the same.
 func (w Want) id() string {
-	switch w.Verb {
-	case events.VerbCreate:
+	if w.Verb == events.VerbCreate {
 		body, _ := json.Marshal(unnamed(w.Body)) // it came from JSON
 		return fmt.Sprint(w.Verb, w.Ref.Kind, string(body))
-	case events.VerbDelete:
-		return fmt.Sprint(w.Verb, w.Ref, w.UID)
 	}
 	var b strings.Builder
 	fmt.Fprint(&b, w.Verb, w.Ref, w.UID, w.Status)
@@ -161,8 +158,8 @@ func unnamed(body fields.Tree) fields.Tree {
 }
 
 // about tells whether two writes would meet: they change the same part of an
-// object, or are births, or deaths, of one kind.
-func (w Want) about(d Deed) bool {
+// object, or are creates, or deletions, of one kind.
+func (w Want) about(d Operation) bool {
 	if w.Verb != d.Verb || w.Ref.Kind != d.Ref.Kind {
 		return false
 	}

@@ -13,8 +13,8 @@ import (
 
 // A reader that has caught up goes on with the log. The state has the same messages
 // under the same sequences, one for each object: it is short to read from the start,
-// but whoever lags a little misses what has changed again meanwhile, and sees
-// something that never was, until it gets to the change (blur.go). The log
+// but a reader that lags a little misses what has changed again meanwhile, and sees
+// something that never was, until it gets to the change (consistent.go). The log
 // lacks nothing, and tells of a change before its mirror does. As soon as the log
 // does lack something, the state is read again.
 
@@ -25,7 +25,7 @@ var (
 	errHole = errors.New("the log has a hole")
 )
 
-// glanceEvery is how often somebody who reads the log looks whether the state is
+// glanceEvery is how often a reader of the log looks whether the state is
 // still there: others will begin with that. Where nothing has been said since the last
 // look it is done every glanceResting: most kinds are at rest most of the time.
 const (

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
@@ -21,6 +22,7 @@ type telling struct {
 	state    bus.State
 	told     map[string][]events.Message
 	ends     map[string]error
+	batched  bool // what is told of a stream is one batch
 	followed []string
 }
 
@@ -38,11 +40,18 @@ func (*telling) Left(context.Context, string) (uint64, bool, error) { return 0, 
 
 func (b *telling) Follow(ctx context.Context, stream string, from uint64, handle func([]events.Message) error) error {
 	b.followed = append(b.followed, fmt.Sprint(stream, " ", from))
+	var batches [][]events.Message
 	for _, m := range b.told[stream] {
-		if m.Sequence < from {
-			continue
+		switch {
+		case m.Sequence < from:
+		case b.batched && len(batches) > 0:
+			batches[0] = append(batches[0], m)
+		default:
+			batches = append(batches, []events.Message{m})
 		}
-		if err := handle([]events.Message{m}); err != nil {
+	}
+	for _, batch := range batches {
+		if err := handle(batch); err != nil {
 			return err
 		}
 	}
@@ -70,32 +79,45 @@ func logged(sequences ...uint64) (messages []events.Message) {
 // Who has read the state goes on with the log, and with the state again when the log
 // cannot be gone by.
 func TestTheLogTakesOver(t *testing.T) {
+	torn := logged(1, 2, 3, 4, 5)
+	torn[3] = events.Seal(torn[3])
+	torn[3].Header[events.HeaderRV] = []string{"99"}
 	for name, tc := range map[string]struct {
 		log      []events.Message
+		batched  bool
 		ends     error
 		want     error // of the session; nil: it goes on
 		position uint64
 	}{
-		"whole":          {log: logged(1, 2, 3, 4, 5), position: 5},
-		"with a hole":    {log: logged(1, 2, 3, 5), want: errHole, position: 3},
-		"begins later":   {log: logged(4, 5), want: errHole, position: 2},
-		"is no more":     {log: logged(1, 2, 3), ends: bus.ErrNoStream, want: bus.ErrOvertaken, position: 3},
-		"made anew":      {ends: bus.ErrOvertaken, want: bus.ErrOvertaken, position: 2},
-		"cannot be read": {ends: events.ErrDamaged, position: 2},
+		"whole":             {log: logged(1, 2, 3, 4, 5), position: 5},
+		"whole, at once":    {log: logged(1, 2, 3, 4, 5), batched: true, position: 5},
+		"with a hole":       {log: logged(1, 2, 3, 5), want: errHole, position: 3},
+		"a hole in a batch": {log: logged(1, 2, 3, 5), batched: true, want: errHole, position: 2},
+		"begins later":      {log: logged(4, 5), want: errHole, position: 2},
+		"with a torn one":   {log: torn, want: events.ErrDamaged, position: 4},
+		"is no more":        {log: logged(1, 2, 3), ends: bus.ErrNoStream, want: bus.ErrOvertaken, position: 3},
+		"made anew":         {ends: bus.ErrOvertaken, want: bus.ErrOvertaken, position: 2},
+		"cannot be read":    {ends: events.ErrDamaged, position: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := &telling{state: bus.State{First: 1, Last: 2, Messages: 9}, told: map[string][]events.Message{podState: logged(1, 2), podLog: tc.log},
-					ends: map[string]error{podLog: tc.ends}}
+					ends: map[string]error{podLog: tc.ends}, batched: tc.batched}
 				f := Follower{Bus: b, Memory: NewMemory(), Kind: kinds.Pods.Kind}
 				ctx, cancel := context.WithCancel(t.Context())
 				ended := make(chan error, 1)
 				go func() { ended <- f.session(ctx) }()
 				synctest.Wait()
+				if byItself := len(ended) > 0; byItself != (tc.want != nil || tc.ends != nil) {
+					t.Errorf("ended by itself: %t", byItself)
+				}
 				cancel()
 				err := <-ended
 				if tc.want != nil && !errors.Is(err, tc.want) {
 					t.Errorf("ended with %v, want %v", err, tc.want)
+				}
+				if tc.want == nil && errors.Is(err, bus.ErrOvertaken) {
+					t.Errorf("%v has everything forgotten that was folded", err)
 				}
 				if tc.want == nil && tc.ends == nil && err != nil {
 					t.Errorf("ended with %v", err)
@@ -138,5 +160,120 @@ func TestAnEmptiedStateIsNoticed(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// glanced is a bus that notes when a state is looked at.
+type glanced struct {
+	telling
+	began time.Time
+	err   error
+	at    []time.Duration
+}
+
+func (b *glanced) StreamState(context.Context, string) (bus.State, error) {
+	b.at = append(b.at, time.Since(b.began))
+	return b.state, b.err
+}
+
+// glances has the log of pods read beside their state, for as long as the context lasts.
+func glances(t *testing.T, during time.Duration, b *glanced, meanwhile func(*Memory)) (ended time.Duration, err error) {
+	t.Helper()
+	b.began = time.Now()
+	f := Follower{Bus: b, Memory: NewMemory(), Kind: kinds.Pods.Kind}
+	f.Memory.Follow(f.Kind)
+	f.Memory.Fold(f.Kind.Name, logged(1, 2, 3))
+	ctx, cancel := context.WithTimeout(t.Context(), during)
+	defer cancel()
+	go meanwhile(f.Memory)
+	err = f.log(ctx)
+	ended = time.Since(b.began)
+	synctest.Wait()
+	return ended, err
+}
+
+// A state at rest is looked at every two minutes, and one that is written to four times a minute.
+func TestHowOftenTheStateIsLookedAt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &glanced{telling: telling{state: bus.State{First: 1, Last: 9, Messages: 9}}}
+		_, err := glances(t, 6*time.Minute, b, func(m *Memory) {
+			time.Sleep(4*time.Minute + time.Second)
+			m.Fold("pods", logged(4))
+			time.Sleep(15 * time.Second)
+			m.Fold("pods", logged(5))
+		})
+		want := []time.Duration{2 * time.Minute, 4 * time.Minute, 4*time.Minute + 15*time.Second, 4*time.Minute + 30*time.Second}
+		if err != nil || !slices.Equal(b.at, want) {
+			t.Errorf("it was looked at after %v (%v), want %v", b.at, err, want)
+		}
+	})
+}
+
+// A state that is gone ends the reading of its log, although that goes on: who reads from
+// the beginning would find nothing.
+func TestAStateThatIsNoMoreEndsTheLog(t *testing.T) {
+	for err, want := range map[error]time.Duration{bus.ErrNoStream: 2 * time.Minute, errors.New("away"): 5 * time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			b := &glanced{err: err}
+			if ended, err := glances(t, 5*time.Minute, b, func(*Memory) {}); err != nil || ended != want {
+				t.Errorf("where the state is %v it ended after %v (%v), want %v", b.err, ended, err, want)
+			}
+		})
+	}
+}
+
+// Objects come and go between two looks. The state lacks something only where it has fewer
+// messages than there were objects, and than there are.
+func TestAStateIsHeldAgainstBothLooks(t *testing.T) {
+	for name, tc := range map[string]struct {
+		changes  []events.Message
+		messages uint64
+		want     bool
+	}{
+		"one has come, and is not mirrored yet": {logged(4), 2, false},
+		"one has come, and one is missing":      {logged(4), 1, true},
+		"one has gone, and its end has expired": {[]events.Message{delta(kinds.Pods.Kind, events.Gone, aPod("p3", "", 4), 4)}, 1, false},
+		"one has gone, and none is there":       {[]events.Message{delta(kinds.Pods.Kind, events.Gone, aPod("p3", "", 4), 4)}, 0, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := &glanced{telling: telling{state: bus.State{First: 1, Last: 9, Messages: tc.messages}}}
+			_, err := glances(t, 20*time.Second, b, func(m *Memory) {
+				time.Sleep(time.Second)
+				m.Fold("pods", tc.changes)
+			})
+			if errors.Is(err, events.ErrDamaged) != tc.want {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+}
+
+// The log takes over when controllers may decide and nothing is in doubt.
+func TestWhenTheLogTakesOver(t *testing.T) {
+	for what, tc := range map[string]struct {
+		change func(*Follower)
+		want   bool
+	}{
+		"all is well":                {func(*Follower) {}, true},
+		"it is not open":             {func(f *Follower) { f.opened = false }, false},
+		"no watcher has spoken":      {func(f *Follower) { f.bearing = true }, false},
+		"a census differs":           {func(f *Follower) { differ(t, &f.doubt) }, false},
+		"something is damaged":       {func(f *Follower) { f.trouble.begin(events.ErrDamaged, events.Damage{}) }, false},
+		"shut, and no watcher spoke": {func(f *Follower) { f.opened, f.bearing = false, true }, false},
+	} {
+		f := &Follower{opened: true}
+		if tc.change(f); f.abreast() != tc.want {
+			t.Errorf("%s: it takes over: %t", what, !tc.want)
+		}
+	}
+}
+
+// differ has a doubt see a difference that what is still to be read may explain.
+func differ(t *testing.T, d *events.Doubt) {
+	t.Helper()
+	verdict, err := d.Judge(events.Census{Known: true, Objects: 2}, events.Census{Known: true, Objects: 1}, 1,
+		func() (held, last uint64, err error) { return 9, 9, nil })
+	if verdict != events.Unsure || err != nil {
+		t.Fatalf("the verdict is %v (%v)", verdict, err)
 	}
 }

@@ -18,7 +18,7 @@ func TestAChangeOfTwoKeysWaitsForBoth(t *testing.T) {
 	db := events.Key{Namespace: "default", Name: "db"}
 	at := epoch.Add(time.Hour)
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, "wakes"))
-	o.desk.Scheduled(web, at, nil)
+	o.engine.Scheduled(web, at, nil)
 	served(t, "a pod of one", o.change(kinds.Pods.Kind, events.Is, aPod("p", "web", 2)))
 	o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("db", 3, 0, 0, "wakes"))
 	both := o.change(kinds.Pods.Kind, events.Is, aPod("p", "db", 4))
@@ -26,7 +26,7 @@ func TestAChangeOfTwoKeysWaitsForBoth(t *testing.T) {
 		t.Fatalf("the wakes are %+v", o.wakes)
 	}
 	stillWaits(t, "after the turn of the former owner", both)
-	o.desk.Scheduled(db, at, nil)
+	o.engine.Scheduled(db, at, nil)
 	served(t, "after both turns", both)
 }
 
@@ -40,7 +40,7 @@ func TestALaterWakeReplacesNoEarlierOne(t *testing.T) {
 		return o.change(kinds.ReplicaSets.Kind, events.Is, set)
 	}
 	begun(1, epoch)
-	o.desk.Scheduled(web, epoch.Add(time.Hour), nil)
+	o.engine.Scheduled(web, epoch.Add(time.Hour), nil)
 	served(t, "a later wake", begun(2, epoch.Add(time.Hour)))
 	if len(o.wakes) != 1 {
 		t.Fatalf("the later wake was set: %+v", o.wakes)
@@ -63,23 +63,23 @@ func TestParkingThatFailsIsRepeated(t *testing.T) {
 		}
 	}
 	parks("at first")
-	o.desk.Recalled(web, events.Park, Past{}, away)
+	o.engine.Recalled(web, events.Park, Past{}, away)
 	o.pass(time.Second)
 	parks("after a recall that failed")
-	o.desk.Recalled(web, events.Park, Past{}, nil)
+	o.engine.Recalled(web, events.Park, Past{}, nil)
 	o.take(events.Park)
 	o.answer(events.Park, 0, away)
-	if parked := o.desk.Parked(); len(parked) > 0 {
+	if parked := o.engine.Parked(); len(parked) > 0 {
 		t.Errorf("while nothing is stored, parked are %+v", parked)
 	}
 	o.pass(time.Second)
 	parks("after a record that failed")
-	o.desk.Recalled(web, events.Park, Past{Sequence: 7}, nil)
+	o.engine.Recalled(web, events.Park, Past{Sequence: 7}, nil)
 	if park := o.take(events.Park); park.expect != 7 {
 		t.Errorf("stored behind %d, want 7", park.expect)
 	}
 	o.answer(events.Park, 8, nil)
-	if parked := o.desk.Parked(); len(parked) != 1 || !strings.Contains(parked[0].Reason, "a set that breaks") {
+	if parked := o.engine.Parked(); len(parked) != 1 || !strings.Contains(parked[0].Reason, "a set that breaks") {
 		t.Errorf("parked are %+v", parked)
 	}
 }

@@ -19,7 +19,7 @@ const soonest = time.Second
 // Upstream: an event adds a key to the queue at once, also while it waits there
 // for AddRateLimited; the failures are counted on. There a storm of events makes as many
 // tries.
-func (d *Desk) backoff(e *entry, l *lane, a answer) time.Time {
+func (d *Engine) backoff(e *entry, l *lane, a answer) time.Time {
 	if !d.now.Before(l.notBefore) {
 		return l.notBefore
 	}
@@ -36,7 +36,7 @@ func (d *Desk) backoff(e *entry, l *lane, a answer) time.Time {
 
 // stirred tells whether a change that asks for the key is one that the lane's last turn had
 // not seen, that another program made, and that is not of the key's own object.
-func (d *Desk) stirred(e *entry, l *lane) (some bool) {
+func (d *Engine) stirred(e *entry, l *lane) (some bool) {
 	d.memory.look(d.name, nil, func(s scene) {
 		some = slices.ContainsFunc(e.triggers, func(t events.Trigger) bool {
 			if t.Ref.Kind == "" || t.Ref == d.own(e.key) || t.Sequence <= l.saw[t.Ref.Kind] {

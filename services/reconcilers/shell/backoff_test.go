@@ -90,14 +90,14 @@ func TestOwnWritesEndNoBackoff(t *testing.T) {
 	o := open(t, Settings{Backoff: time.Minute, Pace: time.Hour})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 2, 1, ""))
 	o.recalled(Past{}, Past{})
-	births := o.take(events.Act).Commands
+	creates := o.take(events.Act).Commands
 	o.take(events.Tell)
 	o.answer(events.Tell, 1, nil)
 	o.outcome(events.Tell, 1, events.Result{Status: events.Unchanged})
 	o.answer(events.Act, 10, nil)
-	made := events.Result{Status: events.Applied, Ref: births[0].Ref(), UID: "uid-one", Version: "5"}
-	o.outcome(events.Act, 10, made, events.Result{Status: events.Failed, Ref: births[1].Ref(), Message: "quota"})
-	pod := aPod(births[0].Name, "web", 5)
+	made := events.Result{Status: events.Applied, Ref: creates[0].Ref(), UID: "uid-one", Version: "5"}
+	o.outcome(events.Act, 10, made, events.Result{Status: events.Failed, Ref: creates[1].Ref(), Message: "quota"})
+	pod := aPod(creates[0].Name, "web", 5)
 	pod.UID = "uid-one"
 	o.change(kinds.Pods.Kind, events.Is, pod)
 	o.pass(30 * time.Second)

@@ -9,7 +9,7 @@ import (
 // each census agrees, the mark is there. What was folded before the loss is all
 // that knows better. A decision on the rest would go back in time, to a
 // scale that has been taken back or an object that is on its way out. So a memory
-// that forgets a kind keeps how far it had been told, and nobody decides before
+// that forgets a kind keeps how far it had been told, and no engine decides before
 // a watcher has said that everything up to there has been told again.
 
 // moment is a point in the history of a kind.

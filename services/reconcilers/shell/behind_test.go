@@ -23,6 +23,9 @@ func TestBehindWhatWasKnown(t *testing.T) {
 	version := func(at uint64) string { return pod(at).Get(events.HeaderRV) }
 	buried := delta(kinds.Pods.Kind, events.Gone, aPod("q", "", 90), 4)
 	buried.Header[events.HeaderSync] = []string{"true"}
+	ended := delta(kinds.Pods.Kind, events.Gone, aPod("q", "", 90), 4)
+	retold := pod(3)
+	retold.Header[events.HeaderSync] = []string{"true"}
 	for name, tc := range map[string]struct {
 		known, left []events.Message
 		want        bool
@@ -33,6 +36,8 @@ func TestBehindWhatWasKnown(t *testing.T) {
 		"it was told again, unmarked":     {[]events.Message{pod(1), mark(version(1), 2), pod(3)}, []events.Message{mark(version(1), 2), pod(3)}, true},
 		"it was told again":               {[]events.Message{pod(1), mark(version(1), 2), pod(3)}, []events.Message{pod(3), mark(version(3), 4)}, false},
 		"everything was lost":             {[]events.Message{pod(1), mark(version(1), 2)}, nil, true},
+		"an end was lost":                 {[]events.Message{pod(1), mark(version(1), 2), ended}, []events.Message{pod(1), mark(version(1), 2)}, true},
+		"what was told again was lost":    {[]events.Message{mark(version(1), 2), retold}, []events.Message{mark(version(1), 2)}, true},
 		"an older epoch is there":         {[]events.Message{in(1, mark("5", 2))}, []events.Message{mark("9000", 2)}, true},
 		"a newer epoch has been told":     {[]events.Message{pod(9), mark(version(9), 10)}, []events.Message{in(1, mark("1", 11))}, false},
 		"an end of another epoch is none": {[]events.Message{in(1, mark("5", 3)), in(1, buried)}, []events.Message{in(1, mark("5", 3))}, false},
@@ -55,8 +60,15 @@ func TestBehindWhatWasKnown(t *testing.T) {
 	}
 }
 
-// TestALostEndKeepsDesksShut until a watcher, which is asked, has said what there is.
-func TestALostEndKeepsDesksShut(t *testing.T) {
+// Nothing of a kind that is not followed is known.
+func TestAKindThatIsNotFollowedIsNotBehind(t *testing.T) {
+	if NewMemory().Behind(kinds.Pods.Name) {
+		t.Error("it is behind")
+	}
+}
+
+// TestALostEndKeepsEnginesShut until a watcher, which is asked, has said what there is.
+func TestALostEndKeepsEnginesShut(t *testing.T) {
 	pod := func(at uint64) events.Message {
 		return delta(kinds.Pods.Kind, events.Is, aPod("p", "", int(at)), at)
 	}

@@ -87,7 +87,7 @@ func TestAStreamMadeAnewIsFoldedFromItsStart(t *testing.T) {
 	})
 }
 
-// While outcomes are not followed some may be missed, so what a desk knows of its
+// While outcomes are not followed some may be missed, so what an engine knows of its
 // keys is in doubt each time that following begins.
 func TestWhatWasMissedIsRecalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -101,7 +101,7 @@ func TestWhatWasMissedIsRecalled(t *testing.T) {
 			l.followOutcomes(ctx, func() {})
 		}()
 		for begun := range 2 {
-			e := l.desk.entry(web)
+			e := l.engine.entry(web)
 			e.known = true
 			time.Sleep(time.Second) // virtual: beyond the pause after a break
 			synctest.Wait()
@@ -115,8 +115,8 @@ func TestWhatWasMissedIsRecalled(t *testing.T) {
 	})
 }
 
-// What somebody waits for goes before what nobody does, and what only had to be
-// recalled before both.
+// A key that a message asks for goes before one that nothing waits for, and one that only
+// had to be recalled before both.
 func TestTheUrgentGoFirst(t *testing.T) {
 	var q queue
 	unasked, asked, known, risen := &entry{}, &entry{}, &entry{}, &entry{}

@@ -9,7 +9,7 @@ import (
 )
 
 // An outcome that another replica's clock dates an hour ahead is of the moment at which it was
-// heard, and stays of that moment; the next turn says so, for whoever decides it again.
+// heard, and stays of that moment; the next turn says so, for a replay that decides it again.
 func TestAnOutcomeIsNoLaterThanItWasHeard(t *testing.T) {
 	for _, how := range []string{"as it comes", "recalled"} {
 		ahead := epoch.Add(time.Hour)
@@ -23,13 +23,13 @@ func TestAnOutcomeIsNoLaterThanItWasHeard(t *testing.T) {
 			o.recalled(Past{Sequence: 10, Outcome: &told, Turn: &events.Turn{Now: ahead}}, Past{})
 		} else {
 			o = begun(t, Settings{Pace: -1})
-			o.desk.Outcome(1, told)
+			o.engine.Outcome(1, told)
 		}
-		o.desk.described.Remembers = true
+		o.engine.described.Remembers = true
 		heard := o.now
 		o.pass(500 * time.Millisecond) // less than the backoff
 		o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 2, 0, ""))
-		last, ok := o.desk.last(web, events.Act)
+		last, ok := o.engine.last(web, events.Act)
 		if want := told.KnownBy(heard); !ok || !last.At.Equal(heard) || !last.Decided.Equal(want.Decided) {
 			t.Errorf("%s: it was made at %v and decided at %v, and heard at %v", how, last.At, last.Decided, heard)
 		}
@@ -43,11 +43,11 @@ func TestAnOutcomeIsNoLaterThanItWasHeard(t *testing.T) {
 // One that is dated as it should be is as it was written, and the turn says no more than that.
 func TestAnOutcomeOfBeforeIsAsItWas(t *testing.T) {
 	o := begun(t, Settings{Pace: -1})
-	o.desk.described.Remembers = true
+	o.engine.described.Remembers = true
 	told := events.Outcome{Key: web, Lane: events.Act, Turn: 10, At: o.now.Add(time.Second), Results: []events.Result{{Status: events.Failed}}}
-	o.desk.Outcome(1, told)
+	o.engine.Outcome(1, told)
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 2, 0, ""))
-	if last, _ := o.desk.last(web, events.Act); !last.At.Equal(told.At) {
+	if last, _ := o.engine.last(web, events.Act); !last.At.Equal(told.At) {
 		t.Errorf("it was made at %v, want %v", last.At, told.At)
 	}
 	if said := o.take(events.Act).Heard[events.Act]; !said.By.IsZero() {

@@ -14,7 +14,7 @@ import (
 )
 
 // What a process before this one had dealt with asks for no turns, nor does what was there when
-// this one began, if it is not known how far another got: a desk that opens asks about all that
+// this one began, if it is not known how far another got: an engine that opens asks about all that
 // is there. What is behind that names what asks for it.
 func TestOnlyWhatWasNotDealtWithAsksForTurns(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -78,7 +78,7 @@ func TestAChangeIsDealtWithWhenItsTurnIsStored(t *testing.T) {
 	is := func(what string, sets, pods uint64) {
 		t.Helper()
 		want := map[kinds.Name]uint64{kinds.ReplicaSets.Name: sets, kinds.Pods.Name: pods}
-		if got := o.desk.Dealt(); !cmp.Equal(got, want) {
+		if got := o.engine.Dealt(); !cmp.Equal(got, want) {
 			t.Errorf("%s: dealt with up to %v, want %v", what, got, want)
 		}
 	}
@@ -115,7 +115,7 @@ func TestALoopTellsHowFarItGot(t *testing.T) {
 			t.Errorf("%d is dealt with before the loop was told", got)
 		}
 		for range 3 {
-			l.Tell(func(d *Desk) { d.Folded(kinds.Pods.Name) })
+			l.Tell(func(d *Engine) { d.Folded(kinds.Pods.Name) })
 			synctest.Wait()
 		}
 		time.Sleep(2 * countEvery) // virtual

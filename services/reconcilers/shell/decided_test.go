@@ -8,14 +8,14 @@ import (
 )
 
 // Another replica's turn knew more of the key's own object than this memory does.
-// All that it did has come back, and yet this desk must not act before it knows as
+// All that it did has come back, and yet this engine must not act before it knows as
 // much: here the object asks for a pod no more.
 func TestNextTurnKnowsWhatTheLastOneKnew(t *testing.T) {
 	o := begun(t, Settings{Pace: -1})
 	told := events.Outcome{
-		Key: web, Lane: events.Act, Turn: 10, UID: "uid-web", ResourceVersion: "7", Results: []events.Result{born("p", "5")},
+		Key: web, Lane: events.Act, Turn: 10, UID: "uid-web", ResourceVersion: "7", Results: []events.Result{created("p", "5")},
 	}
-	o.desk.Outcome(1, told)
+	o.engine.Outcome(1, told)
 	o.fold(kinds.Pods.Kind, events.Is, aPod("p", "web", 5))
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 6, 2, 1, "")) // asks for another one
 	o.run()

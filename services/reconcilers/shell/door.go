@@ -9,20 +9,20 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Door is what a desk asks of the world. None of its methods blocks, and none
-// may call the desk back before it has returned; the answers arrive later as the
-// desk's methods named below.
+// Door is what an engine asks of the world. None of its methods blocks, and none
+// may call the engine back before it has returned; the answers arrive later as the
+// engine's methods named below.
 type Door interface {
 	// Store stores a turn on the subject of its key and lane, whose last message
-	// must have the sequence expect. Answer: [Desk.Stored].
+	// must have the sequence expect. Answer: [Engine.Stored].
 	Store(turn events.Turn, expect uint64)
 	// Recall finds the last turn and outcome of a key and lane, the turn first.
-	// Answer: [Desk.Recalled].
+	// Answer: [Engine.Recalled].
 	Recall(key events.Key, lane events.Lane)
-	// Schedule sets the wake of a key. Answer: [Desk.Scheduled].
+	// Schedule sets the wake of a key. Answer: [Engine.Scheduled].
 	Schedule(wake events.Wake)
 	// Reach finds the last sequence of a kind's state stream. Answer:
-	// [Desk.Reached].
+	// [Engine.Reached].
 	Reach(kind kinds.Name)
 }
 
@@ -39,7 +39,7 @@ type Past struct {
 	Dropped bool
 }
 
-// Settings are a desk's measures. The zero value means the defaults, except
+// Settings are an engine's measures. The zero value means the defaults, except
 // that a negative Pace means none.
 type Settings struct {
 	// Code is the version of the program, for the record.
@@ -69,7 +69,7 @@ type Settings struct {
 	Lost func(stream string, what error)
 	// Suspect is told of a kind whose state and API server have disagreed for long,
 	// and why; must not block, may be nil.
-	Suspect func(kind kinds.Name, why string)
+	Suspect func(events.Damage)
 	// Waited is told how long each key stood in the queue; may be nil.
 	Waited func(time.Duration)
 	// Answered is told how each turn ended, as an HTTP status: 200 when it wanted
@@ -77,8 +77,8 @@ type Settings struct {
 	// it took from its decision, 0 where that is not known. An outcome is told by the
 	// replica that owns its key; may be nil.
 	Answered func(code int, took time.Duration)
-	// Passed is told how long a change took for each hop of its way; may be nil.
-	Passed func(hop Hop, took time.Duration, trace events.Trace)
+	// Passed is told how long a change took for each stage of its way; may be nil.
+	Passed func(stage Stage, took time.Duration, trace events.Trace)
 	// Held is told the kind of an effect each time that a turn has to wait for it to
 	// be seen; may be nil.
 	Held func(kinds.Name)

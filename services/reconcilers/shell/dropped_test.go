@@ -11,14 +11,14 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// shelves hold one turn, and say how far the outcomes reach back.
-type shelves struct {
+// lastTurn hold one turn, and say how far the outcomes reach back.
+type lastTurn struct {
 	turn     events.Message
 	outcome  *events.Outcome
 	outcomes bus.State
 }
 
-func (s shelves) LastOf(_ context.Context, stream string, subjects []string) (map[string]events.Message, error) {
+func (s lastTurn) LastOf(_ context.Context, stream string, subjects []string) (map[string]events.Message, error) {
 	if stream == subject.TurnStream("toy") {
 		return map[string]events.Message{subjects[0]: s.turn}, nil
 	}
@@ -30,7 +30,7 @@ func (s shelves) LastOf(_ context.Context, stream string, subjects []string) (ma
 	return map[string]events.Message{subjects[0]: m}, err
 }
 
-func (s shelves) StreamState(context.Context, string) (bus.State, error) { return s.outcomes, nil }
+func (s lastTurn) StreamState(context.Context, string) (bus.State, error) { return s.outcomes, nil }
 
 // TestATurnWhoseOutcomeWasDropped: outcomes are bounded by size, and may be dropped
 // before their turns are. A key that has been quiet for long must not wait for one
@@ -53,7 +53,7 @@ func TestATurnWhoseOutcomeWasDropped(t *testing.T) {
 		"there has been none as yet":     {nil, bus.State{Now: later}, false},
 		"as old as the oldest, or about": {nil, bus.State{Last: 9, Messages: 2, Begins: at.Add(time.Second / 2), Now: later}, false},
 	} {
-		s := shelves{events.Message{Sequence: 10, Time: at}, c.outcome, c.state}
+		s := lastTurn{events.Message{Sequence: 10, Time: at}, c.outcome, c.state}
 		pasts, err := recall(t.Context(), s, "toy", []laneOf{{web, events.Act}}, Signatures{})
 		if err != nil {
 			t.Fatal(err)

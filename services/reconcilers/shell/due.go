@@ -10,18 +10,18 @@ import (
 
 // due is an applied result that has not come back.
 type due struct {
-	result events.Result
-	since  time.Time // when it was known to be applied
-	survey int       // the first one that cannot miss the kind
-	dated  bool      // epoch is known
-	epoch  uint64    // of the kind: as the writer knew it, or else when the outcome arrived
-	asked  bool      // for the end of the stream
-	goal   uint64    // the end of the stream; 0 while it is not known
-	seen   uint64    // no effect, but where the last turn stood in the kind's stream
+	result    events.Result
+	since     time.Time // when it was known to be applied
+	discovery int       // the first one that cannot miss the kind
+	dated     bool      // epoch is known
+	epoch     uint64    // of the kind: as the writer knew it, or else when the outcome arrived
+	asked     bool      // for the end of the stream
+	goal      uint64    // the end of the stream; 0 while it is not known
+	seen      uint64    // no effect, but where the last turn stood in the kind's stream
 }
 
 // leavesTrace tells whether a result is of something that can be seen. What was
-// found unchanged may be unseen as yet: a birth that was carried out twice, say,
+// found unchanged may be unseen as yet: a create that was carried out twice, say,
 // whose first outcome was never stored. And what stood in the way of a command has
 // to be seen before the same is decided again.
 func leavesTrace(r events.Result) bool {
@@ -38,23 +38,23 @@ func leavesTrace(r events.Result) bool {
 }
 
 // await has the lane looked at whenever a kind that it waits for is folded.
-func (d *Desk) await(e *entry, l *lane) {
-	if len(l.dues) == 0 {
+func (d *Engine) await(e *entry, l *lane) {
+	if len(l.effects) == 0 {
 		return
 	}
 	d.date(l)
-	for _, due := range l.dues {
+	for _, due := range l.effects {
 		d.awaitKind(e, due.result.Ref.Kind)
 	}
 	d.worry(e)
 }
 
-// date gives dues the epoch of their kind. While a kind is being folded from its
+// date gives effects the epoch of their kind. While a kind is being folded from its
 // start, the epoch in the memory may be one of the past.
-func (d *Desk) date(l *lane) {
+func (d *Engine) date(l *lane) {
 	d.memory.look(d.name, nil, func(s scene) {
-		for i := range l.dues {
-			u := &l.dues[i]
+		for i := range l.effects {
+			u := &l.effects[i]
 			if k, ok := s.memory.kinds[u.result.Ref.Kind]; ok && !u.dated && !d.shut[u.result.Ref.Kind] {
 				u.dated, u.epoch = true, k.epoch
 			}
@@ -62,7 +62,7 @@ func (d *Desk) date(l *lane) {
 	})
 }
 
-func (d *Desk) awaitKind(e *entry, kind kinds.Name) {
+func (d *Engine) awaitKind(e *entry, kind kinds.Name) {
 	if !slices.Contains(e.listed, kind) {
 		e.listed = append(e.listed, kind)
 		d.awaiting[kind] = append(d.awaiting[kind], e)
@@ -70,12 +70,12 @@ func (d *Desk) awaitKind(e *entry, kind kinds.Name) {
 }
 
 // recheck looks which keys that waited for a kind need it no longer.
-func (d *Desk) recheck(kind kinds.Name) {
+func (d *Engine) recheck(kind kinds.Name) {
 	d.recheckIf(kind, func(*entry) bool { return true })
 }
 
 // recheckIf is recheck of those keys that may have changed.
-func (d *Desk) recheckIf(kind kinds.Name, may func(*entry) bool) {
+func (d *Engine) recheckIf(kind kinds.Name, may func(*entry) bool) {
 	list := d.awaiting[kind]
 	if len(list) == 0 {
 		return
@@ -102,7 +102,7 @@ func (d *Desk) recheckIf(kind kinds.Name, may func(*entry) bool) {
 
 func (e *entry) awaits(kind kinds.Name) bool {
 	for _, l := range []*lane{&e.act, &e.tell} {
-		for _, due := range l.dues {
+		for _, due := range l.effects {
 			if due.result.Ref.Kind == kind {
 				return true
 			}
@@ -112,20 +112,20 @@ func (e *entry) awaits(kind kinds.Name) bool {
 }
 
 // clear strikes out what has come back.
-func (d *Desk) clear(e *entry) {
-	if len(e.act.dues)+len(e.tell.dues) > 0 {
+func (d *Engine) clear(e *entry) {
+	if len(e.act.effects)+len(e.tell.effects) > 0 {
 		d.memory.look(d.name, nil, func(s scene) {
 			for _, l := range []*lane{&e.act, &e.tell} {
-				open := l.dues[:0]
-				for _, due := range l.dues {
+				open := l.effects[:0]
+				for _, due := range l.effects {
 					if !s.returned(due) && !s.lost(due) && !d.nowhere(s, due) {
 						open = append(open, due)
 					}
 				}
-				if len(open) < len(l.dues) {
+				if len(open) < len(l.effects) {
 					d.seenAt = d.now
 				}
-				l.dues = open
+				l.effects = open
 			}
 		})
 	}
@@ -147,16 +147,16 @@ func answers(o events.Outcome) bool {
 }
 
 // nowhere tells whether the kind of an effect has no stream. Only a controller
-// that reads every kind can find that out, from a survey that began after the
-// effect was known: a kind that is named has its desk shut until it is there.
-func (d *Desk) nowhere(s scene, u due) bool {
+// that reads every kind can find that out, from a discovery that began after the
+// effect was known: a kind that is named has its engine shut until it is there.
+func (d *Engine) nowhere(s scene, u due) bool {
 	kind := u.result.Ref.Kind
 	_, known := s.memory.kinds[kind]
-	return !known && !d.named[kind] && !d.shut[kind] && u.survey <= d.surveyed
+	return !known && !d.named[kind] && !d.shut[kind] && u.discovery <= d.discovered
 }
 
 // lost tells whether an effect cannot come back any more: it was made and undone
-// while nobody kept a trace of it. The kind's log has been folded beyond its
+// while the streams kept no trace of it. The kind's log has been folded beyond its
 // version, and the state stream up to where it ended after that was known.
 func (s scene) lost(u due) bool {
 	k, ok := s.memory.kinds[u.result.Ref.Kind]
@@ -185,7 +185,7 @@ func (s scene) beyond(u due) bool {
 
 // impatient asks where the streams end whose effects have been awaited for too
 // long.
-func (d *Desk) impatient(e *entry) {
+func (d *Engine) impatient(e *entry) {
 	if d.entries[e.key] != e {
 		return
 	}
@@ -194,17 +194,17 @@ func (d *Desk) impatient(e *entry) {
 		d.demand(e, urgently)
 	}
 	d.revisit(e)
-	if len(e.act.dues)+len(e.tell.dues) == 0 {
+	if len(e.act.effects)+len(e.tell.effects) == 0 {
 		return
 	}
-	d.overdue(e.act.dues)
-	d.overdue(e.tell.dues)
+	d.overdue(e.act.effects)
+	d.overdue(e.tell.effects)
 	var ask []kinds.Name
 	d.memory.look(d.name, nil, func(s scene) {
 		for _, l := range []*lane{&e.act, &e.tell} {
-			for i, due := range l.dues {
+			for i, due := range l.effects {
 				if due.goal == 0 && s.beyond(due) {
-					l.dues[i].asked = true
+					l.effects[i].asked = true
 					ask = append(ask, due.result.Ref.Kind)
 				}
 			}
@@ -219,7 +219,7 @@ func (d *Desk) impatient(e *entry) {
 	d.worry(e)
 }
 
-func (d *Desk) worry(e *entry) {
+func (d *Engine) worry(e *entry) {
 	if e.worried {
 		return
 	}
@@ -232,16 +232,16 @@ func (d *Desk) worry(e *entry) {
 
 // Reached answers [Door.Reach]: the state stream of the kind ended at sequence
 // when it was looked at.
-func (d *Desk) Reached(kind kinds.Name, sequence uint64, err error) {
+func (d *Engine) Reached(kind kinds.Name, sequence uint64, err error) {
 	delete(d.reaching, kind)
 	if err != nil {
 		return // the next impatience asks again
 	}
 	for _, e := range d.awaiting[kind] {
 		for _, l := range []*lane{&e.act, &e.tell} {
-			for i, due := range l.dues {
+			for i, due := range l.effects {
 				if due.asked && due.goal == 0 && due.result.Ref.Kind == kind {
-					l.dues[i].goal = sequence + 1 // 0 means unknown
+					l.effects[i].goal = sequence + 1 // 0 means unknown
 				}
 			}
 		}

@@ -27,7 +27,7 @@ func (o *office) tell(kind kinds.Kind, m events.Message, epoch uint64) {
 	again := events.EncodeDelta(d)
 	again.Subject, again.Sequence = m.Subject, o.sequence[kind.Name]
 	o.memory.Fold(kind.Name, []events.Message{again})
-	o.desk.Folded(kind.Name)
+	o.engine.Folded(kind.Name)
 	o.run()
 }
 
@@ -41,7 +41,7 @@ func (o *office) setsToo() {
 
 func (o *office) applied(turn uint64, version string, epoch uint64) {
 	o.heard(events.Outcome{
-		Controller: "toy", Key: web, Lane: events.Act, Turn: turn, Results: []events.Result{born("p", version)},
+		Controller: "toy", Key: web, Lane: events.Act, Turn: turn, Results: []events.Result{created("p", version)},
 		Epochs: events.Epochs{kinds.Pods.Name: epoch},
 	})
 }
@@ -82,11 +82,11 @@ func TestAnEffectOfTheOldEpochIsNotAwaitedInTheNew(t *testing.T) {
 func TestAnEffectWithoutAnEpochIsAwaited(t *testing.T) {
 	o := begun(t, Settings{})
 	o.tell(kinds.Pods.Kind, delta(kinds.Pods.Kind, events.Is, aPod("other", "", 499), 0), 1)
-	o.outcome(events.Act, 10, born("p", "500"))
+	o.outcome(events.Act, 10, created("p", "500"))
 	o.pass(time.Minute)
 	if len(o.reaches) > 0 {
 		t.Error("it asks where the stream ends, as if the effect were of the past")
-		o.desk.Reached(kinds.Pods.Name, o.sequence[kinds.Pods.Name], nil)
+		o.engine.Reached(kinds.Pods.Name, o.sequence[kinds.Pods.Name], nil)
 	}
 	o.tell(kinds.Pods.Kind, markAt(kinds.Pods.Kind, "499", 0), 1)
 	o.setsToo()
@@ -101,7 +101,7 @@ func TestAnEffectWithoutAnEpochIsAwaited(t *testing.T) {
 func TestAnEffectIsDatedWhenItsKindIsThere(t *testing.T) {
 	o := begun(t, Settings{})
 	o.tell(kinds.Pods.Kind, delta(kinds.Pods.Kind, events.Is, aPod("other", "", 499), 0), 1)
-	o.outcome(events.Act, 10, born("p", "500"))
+	o.outcome(events.Act, 10, created("p", "500"))
 	o.tell(kinds.Pods.Kind, markAt(kinds.Pods.Kind, "499", 0), 1)
 	o.setsToo()
 	o.none()
@@ -112,7 +112,7 @@ func TestAnEffectIsDatedWhenItsKindIsThere(t *testing.T) {
 	o.tell(kinds.ReplicaSets.Kind, markAt(kinds.ReplicaSets.Kind, "1", 0), 2)
 	o.pass(time.Minute)
 	for _, kind := range o.reaches {
-		o.desk.Reached(kind, o.sequence[kind], nil)
+		o.engine.Reached(kind, o.sequence[kind], nil)
 	}
 	o.run()
 	o.take(events.Act)
@@ -122,7 +122,7 @@ func TestAnEffectIsDatedWhenItsKindIsThere(t *testing.T) {
 // been: nothing is decided.
 func TestNothingIsDecidedBetweenEpochs(t *testing.T) {
 	o := open(t, Settings{})
-	o.desk.askedAll = true
+	o.engine.askedAll = true
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 9, 0, 0, ""))
 	o.tell(kinds.ReplicaSets.Kind, delta(kinds.ReplicaSets.Kind, events.Is, aSet("other", 3, 0, 0, ""), 0), 1)
 	s := o.wish(kinds.ReplicaSets.Kind, 2)
@@ -135,8 +135,8 @@ func TestNothingIsDecidedBetweenEpochs(t *testing.T) {
 }
 
 // The storage was restored: the set is told as the backup has it, with one pod less,
-// and the pods are still those of the history that has ended. Whoever decides now
-// deletes a pod of the backup.
+// and the pods are still those of the history that has ended. An engine that decides
+// now deletes a pod of the backup.
 func TestNothingIsDecidedOnKindsOfTwoEpochs(t *testing.T) {
 	apart := func(t *testing.T) *office {
 		o := open(t, Settings{})
@@ -147,7 +147,7 @@ func TestNothingIsDecidedOnKindsOfTwoEpochs(t *testing.T) {
 		o.tell(kinds.ReplicaSets.Kind, delta(kinds.ReplicaSets.Kind, events.Is, aSet("web", 4, 2, 2, ""), 0), 1)
 		o.tell(kinds.ReplicaSets.Kind, markAt(kinds.ReplicaSets.Kind, "5", 0), 1)
 		o.memory.Follow(kinds.Nodes.Kind) // which it does not read, and which stays as it was
-		o.desk.AskAll()
+		o.engine.AskAll()
 		o.recalled(Past{}, Past{})
 		o.run()
 		o.none()
@@ -165,28 +165,28 @@ func TestNothingIsDecidedOnKindsOfTwoEpochs(t *testing.T) {
 		o.none()
 		o.tell(kinds.Pods.Kind, markAt(kinds.Pods.Kind, "5", 0), 1)
 		o.none() // there are two, and two are wanted
-		if held := len(o.desk.squinting); held > 0 {
+		if held := len(o.engine.inconsistent); held > 0 {
 			t.Errorf("%d keys still wait", held)
 		}
 	})
-	t.Run("even where the desk has not heard of it yet", func(t *testing.T) {
+	t.Run("even where the engine has not heard of it yet", func(t *testing.T) {
 		o := apart(t)
 		m := delta(kinds.Pods.Kind, events.Is, aPod("a", "web", 1), 4)
 		m.Header[events.HeaderEpoch] = []string{"1"}
 		o.memory.Fold(kinds.Pods.Name, []events.Message{m})
-		o.desk.AskAll()
+		o.engine.AskAll()
 		o.run()
 		o.none()
 	})
-	t.Run("unless nobody watches one of them", func(t *testing.T) {
+	t.Run("unless one of them is not watched", func(t *testing.T) {
 		o := apart(t)
-		o.pass(Reunion - 1)
+		o.pass(MaxEpochSkew - 1)
 		o.none()
 		o.pass(1)
 		if turn := o.take(events.Act); len(turn.Commands) != 1 || turn.Commands[0].Verb != events.VerbDelete {
 			t.Errorf("the turn is %+v", turn)
 		}
-		if held := len(o.desk.squinting); held > 0 {
+		if held := len(o.engine.inconsistent); held > 0 {
 			t.Errorf("%d keys still wait", held)
 		}
 	})
@@ -199,9 +199,9 @@ func TestTheWaitForAKindBeginsWithTheEpoch(t *testing.T) {
 	o.tell(kinds.Pods.Kind, delta(kinds.Pods.Kind, events.Is, aPod("a", "web", 1), 0), 0)
 	o.tell(kinds.ReplicaSets.Kind, delta(kinds.ReplicaSets.Kind, events.Is, aSet("web", 4, 1, 1, ""), 0), 1)
 	o.tell(kinds.ReplicaSets.Kind, markAt(kinds.ReplicaSets.Kind, "5", 0), 1)
-	o.pass(Reunion - time.Second) // it has what it wants
+	o.pass(MaxEpochSkew - time.Second) // it has what it wants
 	o.tell(kinds.ReplicaSets.Kind, delta(kinds.ReplicaSets.Kind, events.Is, aSet("web", 7, 2, 1, ""), 0), 1)
-	o.desk.AskAll()
+	o.engine.AskAll()
 	o.run()
 	o.recalled(Past{}, Past{})
 	o.none()

@@ -16,14 +16,14 @@ import (
 // alone, a turn whose commands still wait for the writer is decided twice.
 //
 // Nothing of it is kept anywhere but in the turn and outcome streams, so that it
-// survives restarts: a desk that does not know a key recalls it.
+// survives restarts: an engine that does not know a key recalls it.
 
 // lane is the fence of one key in one lane.
 type lane struct {
 	turn      uint64             // the last turn stored, as far as is known
 	decided   time.Time          // when that was decided; zero: not known
 	outcome   uint64             // the turn that the newest outcome is of
-	dues      []due              // what was applied and has not come back
+	effects   []due              // what was applied and has not come back
 	failures  int                // failed turns in a row
 	notBefore time.Time          // no turn before, because of the failures
 	failed    time.Time          // when the last of them was known
@@ -34,18 +34,18 @@ type lane struct {
 	last      events.Outcome     // the newest outcome, while it is worth remembering
 	by        time.Time          // when that was known, where it is dated later; zero: it is not
 	remember  bool
-	vain      vain
+	noOps     noOps
 
 	since     time.Time    // since when turn is known to be the last
 	watched   bool         // a timer looks after an outcome that stays away
 	suspected bool         // of being an orphan; a recall will tell
 	past      *events.Turn // that turn, as it was recalled
-	storing   time.Time    // when the turn of this desk was decided that is on its way; zero: none is
+	storing   time.Time    // when the turn of this engine was decided that is on its way; zero: none is
 	repeating bool         // it is being stored again
 	repeats   int          // how often that was done in a row
 }
 
-func (l *lane) settled() bool { return l.outcome >= l.turn && len(l.dues) == 0 }
+func (l *lane) settled() bool { return l.outcome >= l.turn && len(l.effects) == 0 }
 
 func (e *entry) lane(of events.Lane) *lane {
 	if of == events.Act {
@@ -56,7 +56,7 @@ func (e *entry) lane(of events.Lane) *lane {
 
 // mayAct: nothing of the key is under way that what it does could rest on: no act,
 // and no report either, unless the decision may turn out to be blind to the status.
-func (d *Desk) mayAct(e *entry) bool {
+func (d *Engine) mayAct(e *entry) bool {
 	return e.act.settled() && (e.tell.settled() || d.described.StatusBlind)
 }
 
@@ -66,7 +66,7 @@ func (e *entry) mayTell() bool { return e.tell.settled() }
 // Outcome says what became of a turn, this replica's or another's, by a message at a sequence
 // of the controller's outcomes. It asks for a turn of its key as soon as everything that was
 // applied has come back.
-func (d *Desk) Outcome(sequence uint64, o events.Outcome) {
+func (d *Engine) Outcome(sequence uint64, o events.Outcome) {
 	if !d.owns(o.Key) || (o.Lane != events.Act && o.Lane != events.Tell) {
 		return
 	}
@@ -98,12 +98,12 @@ func (d *Desk) Outcome(sequence uint64, o events.Outcome) {
 
 // learn takes in the newest outcome of a lane; failures is how many in a row it
 // makes, if it is one.
-func (d *Desk) learn(e *entry, l *lane, o events.Outcome, failures int) {
+func (d *Engine) learn(e *entry, l *lane, o events.Outcome, failures int) {
 	if l.outcome = o.Turn; o.Turn > l.turn {
 		l.turn, l.decided = o.Turn, o.Decided
 	}
 	d.heardAt = d.now
-	if delete(d.inHand, o.Turn); l.outcome >= l.turn {
+	if delete(d.inFlight, o.Turn); l.outcome >= l.turn {
 		l.repeats = 0
 	}
 	l.last, l.by, l.remember = o, time.Time{}, true
@@ -112,19 +112,19 @@ func (d *Desk) learn(e *entry, l *lane, o events.Outcome, failures int) {
 	}
 	d.tellFigures(l, o)
 	d.land(l, o)
-	l.dues = seen(l.dues)
+	l.effects = seen(l.effects)
 	for _, r := range o.Results {
 		if d.reads(r.Ref.Kind) && leavesTrace(r) {
-			u := due{result: r, survey: d.surveys + 1, since: d.now}
+			u := due{result: r, discovery: d.discoveries + 1, since: d.now}
 			u.epoch, u.dated = o.Epochs[r.Ref.Kind]
-			l.dues = append(l.dues, u)
+			l.effects = append(l.effects, u)
 		}
 		if r.OK() && r.Version != "" && r.Ref == d.own(e.key) {
 			e.wrote = r.Version
 		}
 	}
 	if l == &e.act {
-		l.dues = append(l.dues, d.decided(e, o)...)
+		l.effects = append(l.effects, d.decided(e, o)...)
 	}
 	d.await(e, l)
 	d.weigh(l, o)
@@ -156,21 +156,22 @@ func stale(o events.Outcome) bool {
 }
 
 // recall finds out what the streams know of a key.
-func (d *Desk) recall(e *entry) {
+func (d *Engine) recall(e *entry) {
+	e.unsettled = !e.act.settled() || !e.tell.settled()
 	d.recallLane(e, events.Act)
 	if !d.described.Silent {
 		d.recallLane(e, events.Tell)
 	}
 }
 
-func (d *Desk) recallLane(e *entry, of events.Lane) {
+func (d *Engine) recallLane(e *entry, of events.Lane) {
 	e.recalling++
 	d.storing++
 	d.door.Recall(e.key, of)
 }
 
 // Recalled answers [Door.Recall].
-func (d *Desk) Recalled(key events.Key, of events.Lane, past Past, err error) {
+func (d *Engine) Recalled(key events.Key, of events.Lane, past Past, err error) {
 	d.storing--
 	d.replied(&d.recallRefusal, err)
 	e, ok := d.entries[key]
@@ -181,7 +182,6 @@ func (d *Desk) Recalled(key events.Key, of events.Lane, past Past, err error) {
 		d.parkRecalled(e, past, err)
 		return
 	}
-	settled := e.act.settled() && e.tell.settled()
 	if e.recalling--; err != nil {
 		e.recallFailed = true
 	} else {
@@ -201,24 +201,24 @@ func (d *Desk) Recalled(key events.Key, of events.Lane, past Past, err error) {
 	d.clear(e)
 	d.hurry(e)
 	d.repeat(e)
-	if !settled && e.act.settled() && e.tell.settled() {
+	if e.unsettled && e.act.settled() && e.tell.settled() {
 		d.demand(e, atOnce) // its outcome was missed
 	}
 	d.revisitAs(e, atOnce)
 	d.dismiss(e)
 }
 
-// hurry looks at once for effects that came and went before this desk opened.
-func (d *Desk) hurry(e *entry) {
-	if len(e.act.dues)+len(e.tell.dues) > 0 {
+// hurry looks at once for effects that came and went before this engine opened.
+func (d *Engine) hurry(e *entry) {
+	if len(e.act.effects)+len(e.tell.effects) > 0 {
 		d.impatient(e)
 	}
 }
 
-func (d *Desk) merge(e *entry, of events.Lane, past Past) {
+func (d *Engine) merge(e *entry, of events.Lane, past Past) {
 	l := e.lane(of)
 	// The stream may have dropped the turn by its age. The next one is stored
-	// behind what is there, whatever this desk has seen before.
+	// behind what is there, whatever this engine has seen before.
 	heard := l.outcome
 	if l.outlived(past) {
 		l.outcome = 0
@@ -273,7 +273,7 @@ func sameMoment(a, b time.Time) bool { return a.IsZero() || b.IsZero() || a.Equa
 // replaced leaves the outcome of a turn out that was lost with the end of its stream, and
 // whose place the last turn has taken: that one is still under way. The key is recalled,
 // so that what the lost turn did is awaited.
-func (d *Desk) replaced(e *entry, l *lane, o events.Outcome) bool {
+func (d *Engine) replaced(e *entry, l *lane, o events.Outcome) bool {
 	if o.Turn != l.turn || o.IsOf(l.turn, l.decided) {
 		return false
 	}
@@ -283,7 +283,7 @@ func (d *Desk) replaced(e *entry, l *lane, o events.Outcome) bool {
 
 // Doubt says that turns or outcomes may have been missed, so that every key has to
 // be recalled before its next turn, and at once where an outcome is to come.
-func (d *Desk) Doubt() {
+func (d *Engine) Doubt() {
 	for _, e := range d.sorted() {
 		if e.doubt(); !e.act.settled() || !e.tell.settled() {
 			e.inquire = true
@@ -302,7 +302,7 @@ func (e *entry) doubt() {
 }
 
 // Stored answers [Door.Store].
-func (d *Desk) Stored(key events.Key, of events.Lane, sequence uint64, err error) {
+func (d *Engine) Stored(key events.Key, of events.Lane, sequence uint64, err error) {
 	d.storing--
 	if !errors.Is(err, bus.ErrOvertaken) && !errors.Is(err, bus.ErrTooLarge) {
 		d.replied(&d.storeRefusal, err)
@@ -326,8 +326,7 @@ func (d *Desk) Stored(key events.Key, of events.Lane, sequence uint64, err error
 		d.finish(e, false)
 		return
 	}
-	e.known = false // another replica was first, or nobody knows what is stored
-	e.lane(of).journey = journey{}
+	e.known = false // another replica was first, or it is not known what is stored
 	switch {
 	case errors.Is(err, bus.ErrOvertaken):
 		d.tally.Overtaken++
@@ -339,8 +338,8 @@ func (d *Desk) Stored(key events.Key, of events.Lane, sequence uint64, err error
 	d.finish(e, true)
 }
 
-func (d *Desk) accepted(e *entry, of events.Lane, sequence uint64, decided time.Time) {
-	d.decidedAt = d.now
+func (d *Engine) accepted(e *entry, of events.Lane, sequence uint64, decided time.Time) {
+	d.decidedAt, e.retries = d.now, 0
 	d.put(e, e.lane(of), sequence, decided)
 	d.embark(e.lane(of), sequence)
 	d.watch(e, of)
@@ -353,14 +352,14 @@ func (d *Desk) accepted(e *entry, of events.Lane, sequence uint64, decided time.
 	e.told, e.passedOver = d.now, time.Time{}
 }
 
-// put says that a turn of this desk, decided at a moment, was stored at a sequence. An
+// put says that a turn of this engine, decided at a moment, was stored at a sequence. An
 // outcome of that sequence may have been heard before: of this turn, or of one that was lost
 // with the end of the stream.
-func (d *Desk) put(e *entry, l *lane, sequence uint64, decided time.Time) {
+func (d *Engine) put(e *entry, l *lane, sequence uint64, decided time.Time) {
 	switch {
 	case l.turn < sequence:
 		d.placed(l, sequence, decided)
-	case l.turn > sequence: // by another desk, or what was heard is of a turn that was lost
+	case l.turn > sequence: // by another engine, or what was heard is of a turn that was lost
 		e.doubt()
 	case !sameMoment(l.decided, decided):
 		l.outcome, l.decided, l.since = sequence-1, decided, d.now
@@ -375,7 +374,7 @@ func (d *Desk) put(e *entry, l *lane, sequence uint64, decided time.Time) {
 // For the same reason a report waits for what is about to be done, ahead of it, where
 // that does not rest on it, unless reports have been passed over for that long; and one
 // that is passing waits for longer still.
-func (d *Desk) paced(e *entry, ahead, passing bool) time.Time {
+func (d *Engine) paced(e *entry, ahead, passing bool) time.Time {
 	switch {
 	case !e.act.settled():
 		return latest(e.told, e.acted).Add(d.settings.Progress)
@@ -387,23 +386,27 @@ func (d *Desk) paced(e *entry, ahead, passing bool) time.Time {
 	return e.told.Add(max(d.settings.Pace, min(2*e.took, d.settings.Progress)))
 }
 
-// progress is until when nobody asks what could be reported while a turn that acts is
+// progress is until when a key is not asked what could be reported while a turn that acts is
 // under way. Where the answer was a report that has to be sure, it will be that again:
 // it costs a look at everything, and comes to nothing.
-func (d *Desk) progress(e *entry) time.Time {
+func (d *Engine) progress(e *entry) time.Time {
 	return latest(d.paced(e, false, false), e.unsure.Add(d.settings.Progress))
 }
 
+// mostRefused is for how long a key waits at most because of the bus: that says nothing about
+// the key, and ends for all keys at once.
+const mostRefused = 10 * time.Second
+
 // later has a key wait because the bus did not answer as it should.
-func (d *Desk) later(e *entry) {
+func (d *Engine) later(e *entry) {
 	e.retries++
 	d.tally.Retries++
-	e.until = d.now.Add(d.settings.delay(e.retries))
+	e.until = d.now.Add(min(d.settings.delay(e.retries), mostRefused))
 	d.alarm(e, e.until)
 }
 
 // last is [reconcile.Snapshot]'s Last.
-func (d *Desk) last(key events.Key, of events.Lane) (events.Outcome, bool) {
+func (d *Engine) last(key events.Key, of events.Lane) (events.Outcome, bool) {
 	e, ok := d.entries[key]
 	if !ok || (of != events.Act && of != events.Tell) {
 		return events.Outcome{}, false
@@ -414,7 +417,7 @@ func (d *Desk) last(key events.Key, of events.Lane) (events.Outcome, bool) {
 
 // lastOf is last for the turn of a key. Of other keys nothing is told: a turn
 // records what it has heard of its own.
-func (d *Desk) lastOf(key events.Key) func(events.Key, events.Lane) (events.Outcome, bool) {
+func (d *Engine) lastOf(key events.Key) func(events.Key, events.Lane) (events.Outcome, bool) {
 	return func(asked events.Key, of events.Lane) (events.Outcome, bool) {
 		if asked != key {
 			return events.Outcome{}, false
@@ -423,7 +426,7 @@ func (d *Desk) lastOf(key events.Key) func(events.Key, events.Lane) (events.Outc
 	}
 }
 
-// heard names the outcomes that [Desk.lastOf] gives.
+// heard names the outcomes that [Engine.lastOf] gives.
 func (e *entry) heard() map[events.Lane]events.Heard {
 	var all map[events.Lane]events.Heard
 	for _, of := range []events.Lane{events.Act, events.Tell} {

@@ -1,18 +1,24 @@
 package shell
 
 import (
+	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// A birth carried out twice is unchanged the second time, and yet unseen.
+// A create carried out twice is unchanged the second time, and yet unseen.
 func TestUnchangedIsAwaitedToo(t *testing.T) {
 	o := begun(t, Settings{})
-	found := born("p", "5")
+	found := created("p", "5")
 	found.Status = events.Unchanged
 	s := o.outcome(events.Act, 10, found)
 	o.none()
@@ -73,14 +79,14 @@ func TestOnlyWhatRestsOnTheStatusWaitsForAReport(t *testing.T) {
 }
 
 // A failure that is reported on the object is not tried again because of its own
-// report; what somebody else changes may be the cure.
+// report; what another client changes may be the cure.
 func TestForeignChangeEndsTheBackoffOnce(t *testing.T) {
 	o := begun(t, Settings{Backoff: time.Second, Pace: -1})
 	self := events.Ref{Kind: kinds.ReplicaSets.Name, Namespace: "default", Name: "web"}
 	o.outcome(events.Act, 10, events.Result{Status: events.Failed, Message: "quota"})
 	o.none()
 
-	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 1, 5, "")) // somebody else's
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 1, 5, "")) // another client's
 	if turn := o.take(events.Act); turn.Attempt != 2 || turn.ResourceVersion != "2" {
 		t.Fatalf("the early try is %+v", turn)
 	}
@@ -106,24 +112,24 @@ func TestForeignChangeEndsTheBackoffOnce(t *testing.T) {
 	o.take(events.Act)
 }
 
-// An outcome may reach a desk before any of the kinds that it speaks of: what was
+// An outcome may reach an engine before any of the kinds that it speaks of: what was
 // applied is awaited all the same.
 func TestOutcomeBeforeItsKind(t *testing.T) {
 	o := &office{t: t, memory: NewMemory(), now: epoch, sequence: map[kinds.Name]uint64{}}
 	o.memory.Register(toy().Describe())
-	o.desk = NewDesk(toy(), o.memory, o, Settings{}, o.now)
-	o.desk.Shut(kinds.ReplicaSets.Name)
-	o.desk.Shut(kinds.Pods.Name)
-	o.outcome(events.Act, 10, born("p", "5"))
+	o.engine = NewEngine(toy(), o.memory, o, Settings{}, o.now)
+	o.engine.Shut(kinds.ReplicaSets.Name)
+	o.engine.Shut(kinds.Pods.Name)
+	o.outcome(events.Act, 10, created("p", "5"))
 	o.memory.Follow(kinds.ReplicaSets.Kind)
 	o.memory.Follow(kinds.Pods.Kind)
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
-	o.desk.Open(kinds.ReplicaSets.Name)
-	o.desk.Open(kinds.Pods.Name)
+	o.engine.Open(kinds.ReplicaSets.Name)
+	o.engine.Open(kinds.Pods.Name)
 	o.run()
 	o.recalled(Past{
 		Sequence: 10, Turn: &events.Turn{},
-		Outcome: &events.Outcome{Key: web, Lane: events.Act, Turn: 10, Results: []events.Result{born("p", "5")}},
+		Outcome: &events.Outcome{Key: web, Lane: events.Act, Turn: 10, Results: []events.Result{created("p", "5")}},
 	}, Past{})
 	o.none()
 	o.fold(kinds.Pods.Kind, events.Is, aPod("p", "web", 5))
@@ -136,7 +142,7 @@ func TestOutcomeBeforeItsKind(t *testing.T) {
 // outcome of the first turn of that number says nothing about the second.
 func TestTurnStreamThatLostItsEnd(t *testing.T) {
 	o := begun(t, Settings{})
-	first := o.outcome(events.Act, 10, born("p", "5"))
+	first := o.outcome(events.Act, 10, created("p", "5"))
 	o.fold(kinds.Pods.Kind, events.Is, aPod("p", "web", 5))
 	o.run()
 	tell := o.take(events.Tell)
@@ -152,7 +158,7 @@ func TestTurnStreamThatLostItsEnd(t *testing.T) {
 	}
 	o.answer(events.Act, 0, bus.ErrOvertaken)
 	lost := Past{Sequence: 3, Turn: &events.Turn{}, Outcome: &events.Outcome{
-		Key: web, Lane: events.Act, Turn: 10, Results: []events.Result{born("p", "5")},
+		Key: web, Lane: events.Act, Turn: 10, Results: []events.Result{created("p", "5")},
 	}}
 	o.recalled(lost, Past{Sequence: 11, Turn: &events.Turn{}, Outcome: &events.Outcome{Key: web, Lane: events.Tell, Turn: 11}})
 	if turn := o.take(events.Act); turn.expect != 3 {
@@ -161,7 +167,7 @@ func TestTurnStreamThatLostItsEnd(t *testing.T) {
 	o.answer(events.Act, 4, nil)
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 7, 3, 1, ""))
 	o.none() // turn 4 has no outcome
-	o.outcome(events.Act, 4, born("q", "8"))
+	o.outcome(events.Act, 4, created("q", "8"))
 	o.none()
 	o.fold(kinds.Pods.Kind, events.Is, aPod("q", "web", 8))
 	o.run()
@@ -183,6 +189,367 @@ func TestAConflictIsSeenBeforeTheNextTry(t *testing.T) {
 		o.run()
 		if turn := o.take(events.Act); turn.ResourceVersion != "7" || len(turn.Commands) != 2 {
 			t.Errorf("after a %s: %+v", status, turn.Turn)
+		}
+	}
+}
+
+// An outcome of what was set aside is of no lane in which turns are decided.
+func TestAnOutcomeOfNoLaneOfTurnsSaysNothing(t *testing.T) {
+	o := begun(t, Settings{})
+	o.outcome(events.Park, 10, events.Result{Status: events.Failed})
+	if e := o.engine.entries[web]; e.act.outcome != 0 || e.tell.outcome != 0 || e.dirty {
+		t.Errorf("it counts as %+v, or as a report's: %+v", e.act, e.tell)
+	}
+}
+
+// A failure of a turn that another replica made is what asks for the next one.
+func TestAFailureIsWhatAsksForTheNextTurn(t *testing.T) {
+	o := open(t, Settings{})
+	o.engine.Outcome(7, events.Outcome{Key: web, Lane: events.Tell, Turn: 10, Results: []events.Result{{Status: events.Failed}}, Trace: caused(3)})
+	e := o.engine.entries[web]
+	want := events.Trigger{Stream: subject.OutcomeStream("toy"), Sequence: 7, Trace: caused(3)}
+	if e == nil || !e.dirty || e.newest() != want || e.tell.outcome != 0 {
+		t.Errorf("the key is %+v, want one that %v asks for", e, want)
+	}
+}
+
+// How long reports take is told by the outcome of the last report, and by no other.
+func TestWhatTellsHowLongAReportTakes(t *testing.T) {
+	for what, c := range map[string]struct {
+		lane events.Lane
+		turn uint64
+		want time.Duration
+	}{
+		"the last report":   {events.Tell, 9, 3 * time.Second},
+		"one before it":     {events.Tell, 8, time.Minute},
+		"an act":            {events.Act, 9, time.Minute},
+		"an act before it":  {events.Act, 8, time.Minute},
+		"one that took all": {events.Tell, 9, 2 * time.Second},
+	} {
+		o := open(t, Settings{Progress: time.Hour})
+		if what == "one that took all" {
+			o.engine.settings.Progress = 2 * time.Second
+		}
+		e := o.engine.entry(web)
+		e.known, e.took, e.told, e.act.turn, e.tell.turn = true, time.Minute, epoch, 9, 9
+		o.pass(3 * time.Second)
+		o.engine.Outcome(1, events.Outcome{Key: web, Lane: c.lane, Turn: c.turn})
+		if e.took != c.want {
+			t.Errorf("%s: reports take %v, want %v", what, e.took, c.want)
+		}
+	}
+}
+
+// Each outcome is told once, with its status and how long the turn took.
+func TestEachOutcomeIsTold(t *testing.T) {
+	var told []string
+	o := begun(t, Settings{Answered: func(code int, took time.Duration) { told = append(told, fmt.Sprint(code, " ", took)) }})
+	o.pass(3 * time.Second)
+	o.outcome(events.Act, 10, events.Result{Status: events.Failed, Code: 409})
+	o.outcome(events.Act, 10, events.Result{Status: events.Failed, Code: 409})
+	if want := []string{"409 3s"}; !cmp.Equal(told, want) {
+		t.Errorf("told is %q, want %q", told, want)
+	}
+}
+
+// The outcome of the last turn ends its repetitions, that of an earlier one does not.
+func TestAnOutcomeEndsRepetitions(t *testing.T) {
+	for turn, want := range map[uint64]int{8: 3, 9: 0, 10: 0} {
+		o := open(t, Settings{})
+		e := o.engine.entry(web)
+		e.act.turn, e.act.repeats = 9, 3
+		o.engine.inFlight = map[uint64]time.Time{8: epoch, 9: epoch, 10: epoch}
+		o.engine.learn(e, &e.act, events.Outcome{Key: web, Lane: events.Act, Turn: turn}, 1)
+		if _, has := o.engine.inFlight[turn]; e.act.repeats != want || has || len(o.engine.inFlight) != 2 || !o.engine.heardAt.Equal(o.now) {
+			t.Errorf("after the outcome of turn %d there were %d repetitions, and a writer has %v", turn, e.act.repeats, o.engine.inFlight)
+		}
+	}
+}
+
+// An outcome of the last turn that does not say when that was decided leaves what is known of it.
+func TestWhenTheLastTurnWasDecided(t *testing.T) {
+	for what, c := range map[string]struct {
+		turn    uint64
+		decided time.Time
+		want    lane
+	}{
+		"of the last turn":  {9, time.Time{}, lane{turn: 9, decided: epoch}},
+		"of an earlier one": {8, earlier, lane{turn: 9, decided: epoch}},
+		"of a later one":    {10, earlier, lane{turn: 10, decided: earlier}},
+	} {
+		o := open(t, Settings{})
+		e := o.engine.entry(web)
+		e.act.turn, e.act.decided = 9, epoch
+		o.engine.learn(e, &e.act, cameOf(c.turn, c.decided, nothing), 1)
+		if l := e.act; l.turn != c.want.turn || !l.decided.Equal(c.want.decided) || l.outcome != c.turn {
+			t.Errorf("%s: the last is %d of %v", what, l.turn, l.decided)
+		}
+	}
+}
+
+// The version of the key's own object is known that the controller wrote last.
+func TestWhichVersionTheControllerWrote(t *testing.T) {
+	own := events.Ref{Kind: kinds.ReplicaSets.Name, Namespace: "default", Name: "web"}
+	for what, c := range map[string]struct {
+		result events.Result
+		want   string
+	}{
+		"its own object":       {events.Result{Status: events.Applied, Ref: own, Version: "7"}, "7"},
+		"found as it should":   {events.Result{Status: events.Unchanged, Ref: own, Version: "7"}, "7"},
+		"of no version":        {events.Result{Status: events.Applied, Ref: own}, "3"},
+		"not written":          {events.Result{Status: events.Conflict, Ref: own, Version: "7"}, "3"},
+		"another object":       {events.Result{Status: events.Applied, Ref: podOf("web"), Version: "7"}, "3"},
+		"another, not written": {events.Result{Status: events.Failed, Ref: podOf("web"), Version: "7"}, "3"},
+	} {
+		o := open(t, Settings{})
+		e := o.engine.entry(web)
+		e.wrote = "3"
+		o.engine.learn(e, &e.act, cameOf(9, epoch, c.result), 1)
+		if e.wrote != c.want {
+			t.Errorf("%s: version %s, want %s", what, e.wrote, c.want)
+		}
+	}
+}
+
+// What an outcome says was done is awaited, in the epoch that it tells of, and with it the version
+// that an act was decided on.
+func TestWhatAnOutcomeLeavesToBeSeen(t *testing.T) {
+	for of, want := range map[events.Lane]string{events.Act: "pods 5 in 4, replicasets.apps 9 in 2", events.Tell: "pods 5 in 4"} {
+		o := open(t, Settings{})
+		e := o.engine.entry(web)
+		e.lane(of).effects = []due{{result: events.Result{Ref: podOf("old")}}, {result: events.Result{Ref: podOf("")}, seen: 4}}
+		o.engine.discoveries = 6
+		came := events.Outcome{
+			Key: web, Lane: of, Turn: 9, ResourceVersion: "9", Results: []events.Result{created("p", "5"), {Status: events.Applied, Ref: events.Ref{Kind: "configmaps"}, Version: "5"}, {Status: events.Refused, Ref: podOf("q")}},
+			Epochs: events.Epochs{"pods": 4, kinds.ReplicaSets.Name: 2},
+		}
+		o.engine.learn(e, e.lane(of), came, 1)
+		var got []string
+		for _, u := range e.lane(of).effects[1:] {
+			if got = append(got, fmt.Sprint(u.result.Ref.Kind, " ", u.result.Version, " in ", u.epoch)); u.discovery != 7 || !u.dated || !u.since.Equal(o.now) {
+				t.Errorf("awaited is %+v", u)
+			}
+		}
+		if all := strings.Join(got, ", "); all != want || e.lane(of).effects[0].seen != 4 {
+			t.Errorf("behind the view of the turn are awaited %q, want %q", all, want)
+		}
+	}
+}
+
+// A turn that failed because its view was old is tried again at once, and then backs off as others
+// do, a step later.
+func TestHowATurnBacksOff(t *testing.T) {
+	const s = time.Second
+	for status, waits := range map[events.Status][]time.Duration{
+		events.Failed: {s, 2 * s, 4 * s, 8 * s}, events.Conflict: {0, s, 2 * s, 4 * s},
+	} {
+		o := open(t, Settings{Backoff: s})
+		e := o.engine.entry(web)
+		e.act.saw = events.Position{"pods": 1}
+		for i, want := range waits {
+			o.pass(time.Minute)
+			o.engine.learn(e, &e.act, cameOf(uint64(i+1), epoch, events.Result{Status: status}), i+1)
+			if l := e.act; !l.notBefore.Equal(o.now.Add(want)) || l.failures != i+1 || !l.failed.Equal(o.now) || l.saw == nil || o.engine.tally.Retries != i+1 {
+				t.Errorf("%s, %d times: it waits for %v, want %v; %+v", status, i+1, l.notBefore.Sub(o.now), want, l)
+			}
+		}
+		o.engine.learn(e, &e.act, cameOf(9, epoch, events.Result{Status: events.Applied}), 5)
+		if l := e.act; l.failures != 0 || !l.notBefore.IsZero() || l.saw != nil || o.engine.tally.Retries != len(waits) {
+			t.Errorf("after it went well: %+v", l)
+		}
+	}
+}
+
+// What is answered about a key that is another replica's by now counts as an answer, and says
+// nothing.
+func TestAnswersAboutKeysThatAreGone(t *testing.T) {
+	o := open(t, Settings{})
+	o.engine.storing = 4
+	o.now = o.now.Add(time.Second)
+	o.engine.Advance(o.now)
+	refused := errors.New("the disk is full")
+	o.engine.Recalled(web, events.Act, underWay(10), nil)
+	o.engine.Stored(web, events.Act, 11, nil)
+	o.engine.Recalled(web, events.Act, Past{}, refused)
+	o.engine.Stored(web, events.Act, 0, refused)
+	if d := o.engine; d.storing != 0 || len(d.entries) != 0 || !d.repliedAt.Equal(o.now) || d.recallRefusal.err == nil || d.storeRefusal.err == nil {
+		t.Errorf("%d answers are to come, %d keys are known, the bus refuses because of %v and %v", d.storing, len(d.entries), d.recallRefusal.err, d.storeRefusal.err)
+	}
+	for _, err := range []error{bus.ErrOvertaken, bus.ErrTooLarge} {
+		if o.engine.Stored(web, events.Act, 0, err); !errors.Is(o.engine.storeRefusal.err, refused) {
+			t.Errorf("%v says something of the bus", err)
+		}
+	}
+}
+
+// A recall that fails puts off what it was to clear up: the suspicion of a turn is not kept for a
+// later recall that was begun for something else.
+func TestARecallThatFailsLeavesNoSuspicion(t *testing.T) {
+	o := begun(t, Settings{})
+	o.attend(12 * time.Second)
+	if got := o.takeRecalls(); len(got) != 2 {
+		t.Fatalf("recalls are %v", got)
+	}
+	o.engine.Recalled(web, events.Tell, Past{}, nil)
+	o.engine.Recalled(web, events.Act, Past{}, errors.New("away"))
+	e := o.engine.entries[web]
+	if e.act.suspected || e.act.past != nil || !e.act.watched || e.retries != 1 || e.recallFailed {
+		t.Errorf("the lane is %+v after %d retries", e.act, e.retries)
+	}
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 2, 0, ""))
+	o.engine.Doubt()
+	o.pass(time.Second)
+	o.recalled(underWay(10), Past{})
+	o.none()
+}
+
+// A key that is given away while it is recalled is forgotten, whether or not the recall succeeds.
+func TestAKeyThatIsGivenAwayIsForgottenAfterItsRecall(t *testing.T) {
+	for _, err := range []error{nil, errors.New("away")} {
+		o := open(t, Settings{})
+		o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
+		o.engine.Own(0)
+		o.engine.Recalled(web, events.Act, Past{}, err)
+		if len(o.engine.entries) != 1 {
+			t.Error("it is forgotten while an answer is to come")
+		}
+		if o.engine.Recalled(web, events.Tell, Past{}, nil); len(o.engine.entries) != 0 {
+			t.Errorf("it is known after a recall (%v)", err)
+		}
+	}
+}
+
+// An outcome that was missed asks for a turn, of a key that wants nothing else, at once.
+func TestAMissedOutcomeAsksForATurn(t *testing.T) {
+	for what, c := range map[string]struct {
+		act, tell Past
+		want      bool
+	}{
+		"an act's":             {settledAt(10), Past{Sequence: 9, Turn: &events.Turn{}, Outcome: &events.Outcome{Key: web, Lane: events.Tell, Turn: 9}}, true},
+		"an act's, and more":   {settledAt(10), Past{Sequence: 9, Turn: &events.Turn{}}, false},
+		"none":                 {Past{Sequence: 10, Turn: &events.Turn{}}, Past{}, false},
+		"a report's, no act's": {Past{Sequence: 10, Turn: &events.Turn{}}, Past{Sequence: 9, Turn: &events.Turn{}, Outcome: &events.Outcome{Key: web, Lane: events.Tell, Turn: 9}}, false},
+	} {
+		o := open(t, Settings{})
+		e := o.engine.entry(web)
+		e.act.turn, e.tell.turn = 10, 9
+		o.engine.recall(e)
+		o.engine.Recalled(web, events.Act, c.act, nil)
+		o.engine.Recalled(web, events.Tell, c.tell, nil)
+		if e.dirty != c.want || c.want && (!e.queued || e.rank != atOnce) || !e.known {
+			t.Errorf("%s: it asks for a turn: %t, as %d", what, e.dirty, e.rank)
+		}
+	}
+	for of, before := range map[events.Lane]lane{events.Act: {turn: 10}, events.Tell: {turn: 9}} { // of one lane alone
+		o := open(t, Settings{})
+		e := o.engine.entry(web)
+		*e.lane(of) = before
+		o.engine.recall(e)
+		o.engine.Recalled(web, events.Act, settledAt(10), nil)
+		if o.engine.Recalled(web, events.Tell, Past{}, nil); !e.dirty {
+			t.Errorf("a missed outcome of lane %s asks for no turn", of)
+		}
+	}
+	o := open(t, Settings{})
+	e := o.engine.entry(web)
+	o.engine.recall(e)
+	o.engine.Recalled(web, events.Act, settledAt(10), nil)
+	if o.engine.Recalled(web, events.Tell, Past{}, nil); e.dirty {
+		t.Error("an outcome that is no news asks for a turn")
+	}
+	if _, kept := o.engine.last(web, events.Act); kept {
+		t.Error("a success is remembered that nothing asks for")
+	}
+}
+
+// settledAt is what the streams hold of a turn that went well.
+func settledAt(turn uint64) Past {
+	return Past{Sequence: turn, Turn: &events.Turn{}, Outcome: &events.Outcome{Key: web, Lane: events.Act, Turn: turn}}
+}
+
+// A bus that refuses is asked again after a wait that doubles, be it a turn or a recall that it
+// refuses, and after the first wait again when it has taken one.
+func TestABusThatRefusesIsAskedLessAndLess(t *testing.T) {
+	away := errors.New("away")
+	for _, what := range []string{"turns", "recalls"} {
+		o := open(t, Settings{})
+		o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
+		refuse := func() {
+			o.t.Helper()
+			if what == "recalls" {
+				o.takeRecalls()
+				o.engine.Recalled(web, events.Act, Past{}, away)
+				o.engine.Recalled(web, events.Tell, Past{}, away)
+				o.run()
+				return
+			}
+			o.recalled(Past{}, Past{})
+			o.take(events.Act)
+			o.answer(events.Act, 0, away)
+		}
+		waits := func(wait time.Duration) {
+			t.Helper()
+			if refuse(); !o.engine.entries[web].until.Equal(o.now.Add(wait)) {
+				t.Errorf("refused %s wait for %v, want %v", what, o.engine.entries[web].until.Sub(o.now), wait)
+			}
+			o.pass(wait - 1)
+			if o.none(); len(o.recalls) > 0 {
+				t.Errorf("refused %s are asked for before %v are over", what, wait)
+			}
+			o.pass(1)
+		}
+		for wait := 5 * time.Millisecond; wait < mostRefused; wait *= 2 {
+			waits(wait)
+		}
+		waits(mostRefused)
+		waits(mostRefused)
+		o.recalled(Past{}, Past{})
+		o.take(events.Act)
+		o.answer(events.Act, 1, nil)
+		o.outcome(events.Act, 1, nothing)
+		o.pass(time.Second)
+		o.take(events.Act)
+		o.answer(events.Act, 0, away)
+		if got := o.engine.entries[web].until.Sub(o.now); got != 5*time.Millisecond {
+			t.Errorf("after one was taken, a refused turn waits for %v", got)
+		}
+	}
+}
+
+// In doubt a key that waits for its time is looked at, so that it is recalled.
+func TestInDoubtAKeyThatWaitsIsLookedAt(t *testing.T) {
+	o := open(t, Settings{})
+	waits, rests := o.engine.entry(web), o.engine.entry(events.Key{Name: "db"})
+	waits.dirty = true
+	if o.engine.Doubt(); !waits.queued || rests.queued || waits.inquire || rests.dirty {
+		t.Errorf("a key that waits is looked at: %t, and one that wants nothing: %t", waits.queued, rests.queued)
+	}
+}
+
+// How often a turn has failed is what is known of it, or what its successor says, whichever is more.
+func TestHowOftenARecalledTurnHasFailed(t *testing.T) {
+	failed := func(turn uint64) *events.Outcome {
+		return &events.Outcome{Key: web, Lane: events.Act, Turn: turn, Results: []events.Result{{Status: events.Failed}}}
+	}
+	known := func(failures int) lane { return lane{turn: 7, outcome: 7, failures: failures} }
+	for what, c := range map[string]struct {
+		known    lane
+		past     Past
+		failures int
+	}{
+		"more than is known":      {known(1), Past{Sequence: 7, Turn: &events.Turn{Attempt: 4}, Outcome: failed(7)}, 4},
+		"it went well":            {known(0), Past{Sequence: 7, Turn: &events.Turn{Attempt: 4}, Outcome: failed(7)}, 0},
+		"another one is last":     {known(2), Past{Sequence: 8, Turn: &events.Turn{Attempt: 9}, Outcome: failed(7)}, 2},
+		"that has no outcome":     {known(2), Past{Sequence: 8, Turn: &events.Turn{Attempt: 9}}, 2},
+		"it cannot be read":       {known(2), Past{Sequence: 7, Outcome: failed(7)}, 2},
+		"the first, made anew":    {lane{turn: 9, outcome: 9}, Past{Sequence: 1, Turn: &events.Turn{Attempt: 3}, Outcome: failed(1)}, 3},
+		"an earlier one's result": {known(2), Past{Sequence: 8, Turn: &events.Turn{Attempt: 9}, Outcome: failed(5)}, 2},
+	} {
+		o := open(t, Settings{})
+		e := o.engine.entry(web)
+		e.act = c.known
+		if o.engine.merge(e, events.Act, c.past); e.act.failures != c.failures || e.act.turn != c.past.Sequence {
+			t.Errorf("%s: turn %d has failed %d times, want %d", what, e.act.turn, e.act.failures, c.failures)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 // measure tells what counts when a part of a decision is stored, and keeps what counts
 // later.
-func (d *Desk) measure(l *lane, figures []reconcile.Figure) {
+func (d *Engine) measure(l *lane, figures []reconcile.Figure) {
 	l.figures = nil
 	if d.settings.Measured == nil {
 		return
@@ -29,15 +29,19 @@ func (d *Desk) measure(l *lane, figures []reconcile.Figure) {
 	}
 }
 
-// tellFigures tells what counts now that it is known what became of this desk's last turn.
-func (d *Desk) tellFigures(l *lane, o events.Outcome) {
+// tellFigures tells what counts now that it is known what became of this engine's last turn.
+func (d *Engine) tellFigures(l *lane, o events.Outcome) {
 	if o.Turn < l.journey.turn {
 		return
 	}
 	for _, f := range l.figures {
-		if l.journey.turn == o.Turn && done(o, f.Of) != f.Failed {
-			d.settings.Measured(f)
+		if l.journey.turn != o.Turn || done(o, f.Of) == f.Failed {
+			continue
 		}
+		if f.Took {
+			f.Value = d.took(l, o).Seconds()
+		}
+		d.settings.Measured(f)
 	}
 	l.figures = nil
 }
@@ -57,7 +61,7 @@ func done(o events.Outcome, ref events.Ref) bool {
 }
 
 // gauge tells what a decision says for gauges.
-func (d *Desk) gauge(key events.Key, figures []reconcile.Figure) {
+func (d *Engine) gauge(key events.Key, figures []reconcile.Figure) {
 	if len(d.gauges) == 0 || d.settings.Shared == nil {
 		return
 	}

@@ -1,8 +1,11 @@
 package shell
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
@@ -30,7 +33,7 @@ func TestWhenAFigureCounts(t *testing.T) {
 		status events.Status
 		want   string
 	}{
-		"done": {events.Applied, "asked born"}, "failed": {events.Failed, "asked unborn"},
+		"done": {events.Applied, "asked created"}, "failed": {events.Failed, "asked notCreated"},
 	} {
 		settings, measured, _ := figured()
 		o := begun(t, settings)
@@ -50,8 +53,8 @@ func TestWhenAFigureCounts(t *testing.T) {
 func TestFiguresOfATurnThatWasOvertaken(t *testing.T) {
 	settings, measured, _ := figured()
 	o := begun(t, settings)
-	o.outcome(events.Act, 12, born("web-1-0", "5"))
-	o.outcome(events.Act, 10, born("web-1-0", "5"))
+	o.outcome(events.Act, 12, created("web-1-0", "5"))
+	o.outcome(events.Act, 10, created("web-1-0", "5"))
 	if got := strings.Join(*measured, " "); got != "asked" {
 		t.Errorf("%q were measured", got)
 	}
@@ -64,6 +67,45 @@ func TestWhatIsSaidForGauges(t *testing.T) {
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, ""))
 	o.change(kinds.ReplicaSets.Kind, events.Gone, aSet("web", 2, 0, 0, ""))
 	if got := strings.Join(*shared, ", "); got != "web wanted, web" {
+		t.Errorf("%q was said", got)
+	}
+}
+
+// How long something took is measured from the decision until its outcome, and not before.
+func TestHowLongItTook(t *testing.T) {
+	for status, want := range map[events.Status]string{events.Applied: "took 3", events.Failed: "failed after 3"} {
+		var measured []string
+		o := open(t, Settings{Measured: func(f reconcile.Figure) {
+			if f.Took {
+				measured = append(measured, fmt.Sprint(f.Metric, " ", f.Value))
+			}
+		}})
+		o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, "times"))
+		o.recalled(Past{}, Past{})
+		name := o.take(events.Act).Commands[0].Name
+		o.answer(events.Act, 10, nil)
+		o.pass(3 * time.Second)
+		if len(measured) > 0 {
+			t.Errorf("before the outcome %q is measured", measured)
+		}
+		result := created(name, "5")
+		result.Status = status
+		o.outcome(events.Act, 10, result)
+		if got := strings.Join(measured, ", "); got != want {
+			t.Errorf("%v: measured is %q, want %q", status, got, want)
+		}
+	}
+}
+
+// So are marks, which are gauges.
+func TestWhatIsSaidForMarks(t *testing.T) {
+	settings, _, shared := figured()
+	marking := toy()
+	marking.Metrics = append(slices.Clone(marking.Metrics[:3]), reconcile.Metric{Name: "wanted", Sort: reconcile.Mark})
+	o := open(t, settings)
+	o.engine = NewEngine(marking, o.memory, o, settings, o.now)
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, ""))
+	if got := strings.Join(*shared, ", "); got != "web wanted" {
 		t.Errorf("%q was said", got)
 	}
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/millrace/millrace/pkg/events/trace/tracetest"
 )
 
-// TestTheFirstLookBeginsATrace: nobody watched how what it finds came to be. Who knows
-// the turn can tell the trace's id, and nothing to do is no trace.
+// TestTheFirstLookBeginsATrace: no engine watched how what it finds came to be. A reader that
+// knows the turn can tell the trace's id, and nothing to do is no trace.
 func TestTheFirstLookBeginsATrace(t *testing.T) {
 	r := tracetest.New()
 	look := func(replicas int32) *office {
 		o := open(t, Settings{Trace: r.Tracer("r", trace.Options{})})
 		o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, replicas, 0, ""))
-		o.desk.AskAll()
+		o.engine.AskAll()
 		o.run()
 		return o
 	}
@@ -33,7 +33,7 @@ func TestTheFirstLookBeginsATrace(t *testing.T) {
 		ids = append(ids, trace.Context(turn.Trace).TraceID().String())
 		// What is told of it without a trace is no first look.
 		o.answer(events.Act, 10, nil)
-		o.outcome(events.Act, 10, born("web-0", "20"))
+		o.outcome(events.Act, 10, created("web-0", "20"))
 		o.change(kinds.Pods.Kind, events.Is, aPod("web-0", "web", 20))
 		o.pass(time.Second)
 		if told := o.take(events.Tell); told.Trace != (events.Trace{}) {
@@ -57,12 +57,12 @@ func TestAWakeIsInTheTraceThatSetIt(t *testing.T) {
 			m.Header[events.HeaderTraceParent] = []string{caused(by).Parent}
 			o.sequence[set.Name]++
 			o.memory.Fold(set.Name, []events.Message{m})
-			o.desk.Folded(set.Name)
+			o.engine.Folded(set.Name)
 			o.run()
 		} else {
 			o.change(set, events.Is, aSet("web", 1, 0, 0, "wakes"))
 		}
-		o.desk.Scheduled(web, o.wakes[0].At, nil)
+		o.engine.Scheduled(web, o.wakes[0].At, nil)
 		o.fold(set, events.Is, aSet("web", 2, 1, 0, "")) // its ticket is another replica's
 		o.pass(time.Hour)
 		o.recalled(Past{}, Past{})

@@ -59,7 +59,7 @@ func (m *Memory) Fold(kind kinds.Name, batch []events.Message) uint64 {
 	changes := make([]change, 0, len(facts))
 	for _, f := range facts {
 		if c, changed := m.fold(k, f); f.sequence <= k.dealt {
-			// A desk that opens asks about everything that is there.
+			// An engine that opens asks about everything that is there.
 		} else if changed {
 			c.sequence, c.stored, c.trace, c.version = f.sequence, f.stored, f.delta.Trace, f.delta.ResourceVersion
 			changes = append(changes, c)
@@ -68,7 +68,7 @@ func (m *Memory) Fold(kind kinds.Name, batch []events.Message) uint64 {
 		}
 		k.position = max(k.position, f.sequence)
 	}
-	k.blurs()
+	k.compareCensus()
 	for _, controller := range m.names {
 		r := m.readers[controller]
 		r.tell(scene{memory: m, reader: r}, kind, changes)
@@ -180,11 +180,11 @@ func (m *Memory) is(k *kindMemory, at name, f fact) (change, bool) {
 
 // silent tells whether an object that gives signs of life has changed without one.
 func silent(was, now reconcile.Object) bool {
-	if now.Kind.Name != kinds.Nodes.Name && !kinds.Beating(now.Kind.Name) {
+	if now.Kind.Name != kinds.Nodes.Name && !kinds.IsHeartbeat(now.Kind.Name) {
 		return false
 	}
-	a, some := kinds.Beat(whole(was.Object))
-	b, more := kinds.Beat(whole(now.Object))
+	a, some := kinds.Heartbeat(whole(was.Object))
+	b, more := kinds.Heartbeat(whole(now.Object))
 	return some && more && a.Equal(&b)
 }
 

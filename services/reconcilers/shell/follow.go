@@ -18,7 +18,7 @@ import (
 //
 // It does not believe the stream blindly: a message whose sums do not hold, a
 // stream that the bus cannot read, or a memory that is not what the watcher's
-// census says is damage. The desks are shut then, what was folded is forgotten,
+// census says is damage. The engines are shut then, what was folded is forgotten,
 // and the watchers are asked to look again until a census agrees.
 type Follower struct {
 	Bus    bus.Bus
@@ -26,7 +26,7 @@ type Follower struct {
 	Kind   kinds.Kind
 	Loops  []*Loop
 	// Folded is told how old the newest message of each batch was; not before
-	// the desks have been opened, since what was stored long ago says nothing
+	// the engines have been opened, since what was stored long ago says nothing
 	// about now. May be nil.
 	Folded func(age time.Duration)
 	// Troubled is told what is wrong with the kind's streams, and nil when that
@@ -45,15 +45,15 @@ type Follower struct {
 	asking   trouble     // not with what there is: with a silence
 	patience *time.Timer // of the session, while it bears the silence
 	bearing  bool
-	resigned bool // nobody has ended the silence
+	resigned bool // no watcher has ended the silence
 }
 
-// Follow goes on until the context ends or the stream is no more. The desks are
+// Follow goes on until the context ends or the stream is gone. The engines are
 // opened when the kind has been folded as far as it reached at the start, and
 // everything that the API server has of it has been told once.
 //
-// Errors: the stream is not there, or is no more ([bus.ErrNoStream]); its objects
-// are forgotten then and the desks stay shut.
+// Errors: the stream is not there, or is gone ([bus.ErrNoStream]); its objects
+// are forgotten then and the engines stay shut.
 func (f *Follower) Follow(ctx context.Context) error {
 	var complaining sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)
@@ -151,11 +151,11 @@ func (f *Follower) dealt() uint64 {
 	return max(least, f.floor)
 }
 
-// take folds what comes next of the kind, and tells the desks.
+// take folds what comes next of the kind, and tells the engines.
 func (f *Follower) take(ctx context.Context, batch []events.Message) error {
 	stored := batch[len(batch)-1].Time
 	f.Memory.Fold(f.Kind.Name, batch)
-	f.tell(func(d *Desk) { d.Folded(f.Kind.Name) })
+	f.tell(func(d *Engine) { d.Folded(f.Kind.Name) })
 	if err := f.judge(ctx); err != nil {
 		return err
 	}
@@ -179,8 +179,8 @@ func (f *Follower) judge(ctx context.Context) error {
 		return nil
 	}
 	verdict, err := f.doubt.Judge(w.said, w.has, w.position, f.reach(ctx))
-	if verdict != events.Unsure && f.Memory.sharpen(f.Kind.Name) {
-		f.tell(func(d *Desk) { d.Folded(f.Kind.Name) })
+	if verdict != events.Unsure && f.Memory.caughtUp(f.Kind.Name) {
+		f.tell(func(d *Engine) { d.Folded(f.Kind.Name) })
 	}
 	switch {
 	case err != nil:
@@ -240,9 +240,9 @@ func (e edge) listed(now time.Time) bool {
 	return e.spent || e.sequence > 0 && now.Sub(e.stored) > listedBefore
 }
 
-// open opens the desks as soon as the memory is whole: while the first list of a
+// open opens the engines as soon as the memory is whole: while the first list of a
 // kind is being told, what is missing may only be untold, and nothing may be
-// born in its place.
+// created in its place.
 func (f *Follower) open(ctx context.Context) error {
 	position, marked := f.Memory.stand(f.Kind.Name)
 	if f.opened || position < f.goal.sequence || !marked && !f.goal.listed(time.Now()) || !f.believed(ctx) {
@@ -260,7 +260,7 @@ func (f *Follower) open(ctx context.Context) error {
 	}
 	f.spoken()
 	f.opened = true
-	f.tell(func(d *Desk) { d.Open(f.Kind.Name) })
+	f.tell(func(d *Engine) { d.Open(f.Kind.Name) })
 	return nil
 }
 
@@ -280,7 +280,7 @@ func (f *Follower) believed(ctx context.Context) bool {
 	return err == nil && (verdict == events.Whole || verdict == events.Untold)
 }
 
-// forget lets go of a stream that is no more or has been made anew. A desk must
+// forget lets go of a stream that is gone or has been made anew. An engine must
 // not decide on what is half forgotten.
 func (f *Follower) forget() {
 	for _, l := range f.Loops {
@@ -288,11 +288,11 @@ func (f *Follower) forget() {
 	}
 	keys := f.Memory.Forget(f.Kind.Name)
 	for _, l := range f.Loops {
-		l.Tell(func(d *Desk) { d.Forgot(f.Kind.Name, keys[l.Name()]) })
+		l.Tell(func(d *Engine) { d.Forgot(f.Kind.Name, keys[l.Name()]) })
 	}
 }
 
-func (f *Follower) tell(say func(*Desk)) {
+func (f *Follower) tell(say func(*Engine)) {
 	for _, l := range f.Loops {
 		l.Tell(say)
 	}

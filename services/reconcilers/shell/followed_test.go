@@ -51,7 +51,7 @@ func TestAFollowedForgeryOpensNoFence(t *testing.T) {
 			refused := 0
 			o := begun(t, Settings{Signatures: Signatures{Outcomes: trust, Refused: func(events.Message, error) { refused++ }}})
 			m, err := events.EncodeJSON(events.Outcome{
-				Controller: "toy", Key: web, Lane: events.Act, Turn: 10, Results: []events.Result{born("p", "5")},
+				Controller: "toy", Key: web, Lane: events.Act, Turn: 10, Results: []events.Result{created("p", "5")},
 			}, events.Trace{})
 			must(err)
 			m.Sequence, m.Time, m.Header["Nats-Msg-Id"] = 3, time.Now(), []string{"10"}
@@ -59,7 +59,7 @@ func TestAFollowedForgeryOpensNoFence(t *testing.T) {
 				writing.Outcome(m, "10", m.Time)
 			}
 			l := NewLoop(&outcomesBus{said: []events.Message{m}}, toy(), o.memory, Settings{}, nil)
-			l.desk = o.desk
+			l.engine = o.engine
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			go l.followOutcomes(ctx, func() {})
@@ -67,7 +67,7 @@ func TestAFollowedForgeryOpensNoFence(t *testing.T) {
 			for len(l.inbox) > 0 {
 				(<-l.inbox)()
 			}
-			if act := o.desk.entries[web].act; (act.outcome == 10) != signed || (refused == 0) != signed {
+			if act := o.engine.entries[web].act; (act.outcome == 10) != signed || (refused == 0) != signed {
 				t.Errorf("signed %v: the outcome of turn %d is remembered, and %d were refused", signed, act.outcome, refused)
 			}
 		})

@@ -36,7 +36,7 @@ func FuzzFold(f *testing.F) {
 		if !known || json.Unmarshal(header, &m.Header) != nil {
 			return
 		}
-		memory, back := NewMemory(), NewHindsight(0)
+		memory, back := NewMemory(), NewHistory(0)
 		memory.Follow(kinds.Pods.Kind)
 		memory.Follow(kind)
 		back.Begin(kinds.Pods.Kind, 0, nil, true)

@@ -9,10 +9,10 @@ import (
 )
 
 // lazy is an object of which only the owners have been read, by which it is filed, as
-// a Hindsight folds it: nobody ever looks at most versions of the past. It is for one
+// a History folds it: most versions of the past are never looked at. It is for one
 // goroutine, and whole comes before anything else that it is asked.
 type lazy struct {
-	metav1.Object // nil while nobody looks at it
+	metav1.Object // nil while it is not looked at
 	owners        []metav1.OwnerReference
 	kind          kinds.Kind
 	body          []byte // in protobuf
@@ -45,7 +45,7 @@ func (l *lazy) whole() metav1.Object {
 	return l.Object
 }
 
-// glance is decode for a Hindsight. Bodies that are not in protobuf are read at once.
+// glance is decode for a History. Bodies that are not in protobuf are read at once.
 func (f *fact) glance(kind kinds.Kind) {
 	if f.delta.Op != events.Is && f.delta.Op != events.Gone {
 		return

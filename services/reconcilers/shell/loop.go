@@ -13,11 +13,11 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Loop runs one desk against a bus. Everything that happens to the desk goes
+// Loop runs one engine against a bus. Everything that happens to the engine goes
 // through one channel to one goroutine.
 type Loop struct {
 	bus     bus.Bus
-	desk    *Desk
+	engine  *Engine
 	inbox   chan func()
 	clock   func() time.Time
 	settled chan struct{} // closed when Run has returned
@@ -36,11 +36,11 @@ type Loop struct {
 	counted  time.Time             // when that was
 	stale    bool                  // it may be further by now
 	parked   []Parked
-	awake    bool  // the desk has been open
+	awake    bool  // the engine has been open
 	failure  error // the last one of the loop's own streams
 	failedAt time.Time
 	failing  time.Time // since when there has been one after the other
-	working  bool      // the desk may have work
+	working  bool      // the engine may have work
 	busy     time.Time // since when a step is being made; zero between steps
 	worked   func(time.Duration)
 }
@@ -62,25 +62,25 @@ func NewLoop(b bus.Bus, controller reconcile.Any, memory *Memory, settings Setti
 		settled: make(chan struct{}), calls: make(chan struct{}, maxCalls), worked: worked,
 	}
 	settings.Suspect = l.suspect
-	l.desk = NewDesk(controller, memory, &door{loop: l}, settings, l.clock())
+	l.engine = NewEngine(controller, memory, &door{loop: l}, settings, l.clock())
 	l.ledger = newLedger(l.Name())
-	if l.desk.every {
-		l.desk.Shut(unfound) // nothing is decided before it is known what there is
+	if l.engine.every {
+		l.engine.Shut(unfound) // nothing is decided before it is known what there is
 	}
 	return l
 }
 
 // Name is the controller's.
-func (l *Loop) Name() string { return l.desk.Name() }
+func (l *Loop) Name() string { return l.engine.Name() }
 
-// Shut keeps the desk from deciding until the kind has been folded. It must not
+// Shut keeps the engine from deciding until the kind has been folded. It must not
 // be called once Run has begun.
-func (l *Loop) Shut(kind kinds.Name) { l.desk.Shut(kind) }
+func (l *Loop) Shut(kind kinds.Name) { l.engine.Shut(kind) }
 
-// Shutter shuts the desk while it runs, and waits until it is shut.
+// Shutter shuts the engine while it runs, and waits until it is shut.
 func (l *Loop) Shutter(kind kinds.Name) {
 	shut := make(chan struct{})
-	if !l.Tell(func(d *Desk) { d.Shut(kind); close(shut) }) {
+	if !l.Tell(func(d *Engine) { d.Shut(kind); close(shut) }) {
 		return
 	}
 	select {
@@ -90,27 +90,27 @@ func (l *Loop) Shutter(kind kinds.Name) {
 }
 
 // Own says which keys of the controller fall to this replica.
-func (l *Loop) Own(share Share) { l.Tell(func(d *Desk) { d.Own(share) }) }
+func (l *Loop) Own(share Share) { l.Tell(func(d *Engine) { d.Own(share) }) }
 
-// Tell has something said to the desk, in order. It gives false when the loop
+// Tell has something said to the engine, in order. It gives false when the loop
 // has ended.
-func (l *Loop) Tell(say func(*Desk)) bool {
+func (l *Loop) Tell(say func(*Engine)) bool {
 	select {
-	case l.inbox <- func() { say(l.desk) }:
+	case l.inbox <- func() { say(l.engine) }:
 		return true
 	case <-l.settled:
 		return false
 	}
 }
 
-// Run drives the desk until the context ends. Then it makes no more turns, and waits
+// Run drives the engine until the context ends. Then it makes no more turns, and waits
 // a moment for what is being stored.
 func (l *Loop) Run(ctx context.Context) {
 	defer close(l.settled)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		l.desk.Advance(l.clock())
+		l.engine.Advance(l.clock())
 		l.drain()
 		busy := l.steps()
 		l.seek()
@@ -125,7 +125,7 @@ func (l *Loop) Run(ctx context.Context) {
 
 func (l *Loop) rest(ctx context.Context, timer *time.Timer) {
 	wait := time.Hour
-	if next, ok := l.desk.Next(); ok {
+	if next, ok := l.engine.Next(); ok {
 		wait = max(next.Sub(l.clock()), 0)
 	}
 	if l.stale {
@@ -155,17 +155,17 @@ func (l *Loop) drain() {
 
 func (l *Loop) steps() (busy bool) {
 	for range burst {
-		if !l.desk.Busy() {
+		if !l.engine.Busy() {
 			return false
 		}
 		start := time.Now()
 		l.mark(start)
-		l.desk.Step()
+		l.engine.Step()
 		if l.worked != nil {
 			l.worked(time.Since(start))
 		}
 	}
-	return l.desk.Busy()
+	return l.engine.Busy()
 }
 
 func (l *Loop) mark(since time.Time) {
@@ -175,11 +175,11 @@ func (l *Loop) mark(since time.Time) {
 }
 
 func (l *Loop) publish() {
-	tally, parked, awake, working := l.desk.Tally(), l.desk.Parked(), l.desk.Awake(), l.desk.Working()
+	tally, parked, awake, working := l.engine.Tally(), l.engine.Parked(), l.engine.Awake(), l.engine.Working()
 	var dealt map[kinds.Name]uint64
 	now := time.Now()
 	if l.stale = now.Sub(l.counted) < countEvery; !l.stale && awake {
-		dealt, l.counted = l.desk.Dealt(), now
+		dealt, l.counted = l.engine.Dealt(), now
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -189,10 +189,10 @@ func (l *Loop) publish() {
 	}
 }
 
-// countEvery is how often it is counted how far the desk has dealt with what it was told.
+// countEvery is how often it is counted how far the engine has dealt with what it was told.
 const countEvery = 100 * time.Millisecond
 
-// dealtWith is up to where the desk has dealt with the changes of a kind.
+// dealtWith is up to where the engine has dealt with the changes of a kind.
 func (l *Loop) dealtWith(kind kinds.Name) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -202,7 +202,7 @@ func (l *Loop) dealtWith(kind kinds.Name) uint64 {
 func (l *Loop) end() {
 	limit := time.NewTimer(drainTime)
 	defer limit.Stop()
-	for l.desk.Storing() > 0 {
+	for l.engine.Storing() > 0 {
 		l.seek()
 		select {
 		case say := <-l.inbox:
@@ -213,7 +213,7 @@ func (l *Loop) end() {
 	}
 }
 
-// Tally is what the desk did so far.
+// Tally is what the engine did so far.
 func (l *Loop) Tally() Tally {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -223,7 +223,7 @@ func (l *Loop) Tally() Tally {
 // Backlog is, by kind, what waits longest for its turn; ok is false when the loop
 // does not say so in time.
 func (l *Loop) Backlog(ctx context.Context) (backlog map[kinds.Name]Backlog, ok bool) {
-	return ask(ctx, l, (*Desk).Backlog)
+	return ask(ctx, l, (*Engine).Backlog)
 }
 
 // offer has something done by the loop, if it has room for it in time.
@@ -237,7 +237,7 @@ func (l *Loop) offer(ctx context.Context, say func()) bool {
 	return false
 }
 
-// Awake tells whether the desk is open, or has been.
+// Awake tells whether the engine is open, or has been.
 func (l *Loop) Awake() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -261,9 +261,9 @@ func (l *Loop) Busy() time.Duration {
 	return time.Since(l.busy)
 }
 
-// call runs what may block beside the desk, bounded in number. The answer is
-// told to the desk.
-func (l *Loop) call(run func(ctx context.Context) func(*Desk)) {
+// call runs what may block beside the engine, bounded in number. The answer is
+// told to the engine.
+func (l *Loop) call(run func(ctx context.Context) func(*Engine)) {
 	go func() {
 		l.calls <- struct{}{}
 		defer func() { <-l.calls }()
@@ -271,8 +271,8 @@ func (l *Loop) call(run func(ctx context.Context) func(*Desk)) {
 	}()
 }
 
-// answer runs what may block, and tells the desk what came of it.
-func (l *Loop) answer(run func(ctx context.Context) func(*Desk)) {
+// answer runs what may block, and tells the engine what came of it.
+func (l *Loop) answer(run func(ctx context.Context) func(*Engine)) {
 	// A turn under way is finished even while the process is ending.
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
@@ -280,27 +280,28 @@ func (l *Loop) answer(run func(ctx context.Context) func(*Desk)) {
 }
 
 // suspect has the watchers compare a kind with the API server.
-func (l *Loop) suspect(kind kinds.Name, why string) {
-	l.call(func(ctx context.Context) func(*Desk) {
-		if err := suspect(ctx, l.bus, events.Damage{Kind: kind, By: l.Name(), Hole: events.Hole{Reason: why}, Suspected: true}); err != nil {
+func (l *Loop) suspect(d events.Damage) {
+	d.By = l.Name()
+	l.call(func(ctx context.Context) func(*Engine) {
+		if err := suspect(ctx, l.bus, d); err != nil {
 			l.fail(err)
 		}
-		return func(*Desk) {}
+		return func(*Engine) {}
 	})
 }
 
-// door is the Door of a desk on a bus.
+// door is the Door of an engine on a bus.
 type door struct{ loop *Loop }
 
 var _ Door = (*door)(nil)
 
 func (o *door) Store(t events.Turn, expect uint64) {
-	o.loop.call(func(ctx context.Context) func(*Desk) {
+	o.loop.call(func(ctx context.Context) func(*Engine) {
 		sequence, err := o.loop.sendTurn(ctx, t, expect)
 		if err == nil {
 			o.loop.ledger.saw(subject.TurnStream(t.Controller), sequence, subject.Turn(t.Controller, t.Lane, t.Key))
 		}
-		return func(d *Desk) { d.Stored(t.Key, t.Lane, sequence, err) }
+		return func(d *Engine) { d.Stored(t.Key, t.Lane, sequence, err) }
 	})
 }
 
@@ -309,15 +310,15 @@ func (o *door) Recall(key events.Key, lane events.Lane) {
 }
 
 func (o *door) Schedule(w events.Wake) {
-	o.loop.call(func(ctx context.Context) func(*Desk) {
+	o.loop.call(func(ctx context.Context) func(*Engine) {
 		err := o.loop.bus.Schedule(ctx, w)
-		return func(d *Desk) { d.Scheduled(w.Key, w.At, err) }
+		return func(d *Engine) { d.Scheduled(w.Key, w.At, err) }
 	})
 }
 
 func (o *door) Reach(kind kinds.Name) {
-	o.loop.call(func(ctx context.Context) func(*Desk) {
+	o.loop.call(func(ctx context.Context) func(*Engine) {
 		found, err := end(ctx, o.loop.bus, kind)
-		return func(d *Desk) { d.Reached(kind, found.sequence, err) }
+		return func(d *Engine) { d.Reached(kind, found.sequence, err) }
 	})
 }

@@ -192,10 +192,10 @@ func (l *Loop) compare(ctx context.Context, stream string) error {
 	if lost == nil {
 		return nil
 	}
-	if l.desk.settings.Lost != nil {
-		l.desk.settings.Lost(stream, lost)
+	if l.engine.settings.Lost != nil {
+		l.engine.settings.Lost(stream, lost)
 	}
-	l.Tell(func(d *Desk) { d.Lost(stream) })
+	l.Tell(func(d *Engine) { d.Lost(stream) })
 	return nil
 }
 
@@ -218,14 +218,14 @@ func (l *Loop) look(ctx context.Context, stream string) (now bus.State, lost, er
 // Lost says that a stream of this controller has lost messages that it had
 // acknowledged: turns whose changes were dealt with, outcomes that a fence rests on,
 // or wakes. Every key is recalled and asked again; wakes are set anew.
-func (d *Desk) Lost(stream string) {
+func (d *Engine) Lost(stream string) {
 	keys, _ := d.keys()
 	for _, e := range d.sorted() {
 		switch stream {
 		case subject.WakeStream:
 			e.wake = time.Time{}
 		case subject.OutcomeStream(d.name):
-			// What this desk has heard is not in the record any more: a turn whose
+			// What this engine has heard is not in the record any more: a turn whose
 			// outcome the stream lacks is repeated, and so found again.
 			e.act.outcome, e.tell.outcome = 0, 0
 		}

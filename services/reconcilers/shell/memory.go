@@ -35,7 +35,7 @@ type kindMemory struct {
 	reached  moment // the latest that was folded
 	known    moment // what was reached before the kind was forgotten
 	newest   time.Time
-	sight    events.Sight // of a kind that beats
+	sight    events.Sight // of a kind of heartbeats
 
 	objects map[name]*held
 	gone    map[types.UID]tombstone
@@ -47,13 +47,13 @@ type kindMemory struct {
 	told    events.Census // what there is, as the last message folded has it
 	listing bool          // that message is of a relist that has not ended
 	broken  error         // the last message whose sums did not hold
-	// blurred: what is held is of no one moment.
-	blurred bool
+	// inconsistent: what is held is of no one moment.
+	inconsistent bool
 	// dealt is up to which sequence changes ask for nothing: they are told again.
 	dealt uint64
 	moved moved
 
-	all          *shelf
+	all          *objectSet
 	controllers  index[types.UID]
 	uncontrolled index[string]
 }
@@ -108,11 +108,11 @@ func newKindMemory(kind kinds.Kind) *kindMemory {
 	return &kindMemory{
 		kind: kind, objects: map[name]*held{}, gone: map[types.UID]tombstone{},
 		last: map[name]types.UID{}, damaged: map[name]damage{},
-		all: newShelf(), controllers: index[types.UID]{}, uncontrolled: index[string]{},
+		all: newObjectSet(), controllers: index[types.UID]{}, uncontrolled: index[string]{},
 	}
 }
 
-// Register makes a controller known before its desk opens: from now on it is told of
+// Register makes a controller known before its engine opens: from now on it is told of
 // every change that is folded.
 func (m *Memory) Register(d reconcile.Description) {
 	m.mu.Lock()
@@ -205,7 +205,7 @@ func (m *Memory) Count(kind kinds.Name) int {
 
 // Forget drops everything of a kind, whose stream has been made anew or exists
 // no more, and gives the keys of each controller, by name, that its objects
-// made: their turn it is as soon as the kind has been folded again. The desks must
+// made: their turn it is as soon as the kind has been folded again. The engines must
 // be shut for the kind before.
 func (m *Memory) Forget(kind kinds.Name) map[string][]events.Key {
 	m.mu.Lock()
@@ -244,7 +244,7 @@ func (m *Memory) Unfollow(kind kinds.Name) {
 // put files an object in place of what was held under its name.
 func (m *Memory) put(k *kindMemory, at name, fresh *held) {
 	old, ok := k.objects[at]
-	if ok && old.uid == fresh.uid && sameShelves(old.object, fresh.object) {
+	if ok && old.uid == fresh.uid && sameIndexes(old.object, fresh.object) {
 		old.state = fresh.state
 		return
 	}
@@ -281,9 +281,9 @@ func (m *Memory) drop(k *kindMemory, h *held) {
 	}
 }
 
-// sameShelves tells whether an object is filed as it was before: most changes
+// sameIndexes tells whether an object is filed as it was before: most changes
 // leave the owners as they are.
-func sameShelves(a, b reconcile.Object) bool {
+func sameIndexes(a, b reconcile.Object) bool {
 	x, y := a.GetOwnerReferences(), b.GetOwnerReferences()
 	if len(x) != len(y) {
 		return false

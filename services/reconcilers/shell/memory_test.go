@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
@@ -210,15 +211,79 @@ func BenchmarkFoldAndList(b *testing.B) {
 // What had come back before its kind was forgotten has to come back again.
 func TestForgettingShutsTheFence(t *testing.T) {
 	o := begun(t, Settings{})
-	o.outcome(events.Act, 10, born("p", "5"))
+	o.outcome(events.Act, 10, created("p", "5"))
 	o.fold(kinds.Pods.Kind, events.Is, aPod("p", "web", 5))
 	o.run()
 	o.answer(o.take(events.Tell).Lane, 11, nil)
-	o.desk.Shut(kinds.Pods.Name)
-	o.desk.Forgot(kinds.Pods.Name, o.memory.Forget(kinds.Pods.Name)["toy"])
-	o.desk.Open(kinds.Pods.Name) // too early: the stream lags
+	o.engine.Shut(kinds.Pods.Name)
+	o.engine.Forgot(kinds.Pods.Name, o.memory.Forget(kinds.Pods.Name)["toy"])
+	o.engine.Open(kinds.Pods.Name) // too early: the stream lags
 	o.run()
-	act := events.Outcome{Key: web, Lane: events.Act, Turn: 10, Results: []events.Result{born("p", "5")}}
+	act := events.Outcome{Key: web, Lane: events.Act, Turn: 10, Results: []events.Result{created("p", "5")}}
 	o.recalled(Past{Sequence: 10, Turn: &events.Turn{}, Outcome: &act}, Past{Sequence: 11, Turn: &events.Turn{}})
 	o.none()
+}
+
+// What had not come back when its kind was forgotten may never do so: it may have been deleted
+// before the kind was told anew, and then nothing names the key that waits for it. That one asks.
+func TestForgettingAsksForWhatIsAwaited(t *testing.T) {
+	o := begun(t, Settings{})
+	o.engine.askedAll = true // it was open before
+	o.outcome(events.Act, 10, created("p", "5"))
+	o.run()
+	o.engine.Shut(kinds.Pods.Name)
+	o.engine.Forgot(kinds.Pods.Name, o.memory.Forget(kinds.Pods.Name)["toy"])
+	o.engine.Open(kinds.Pods.Name)
+	o.run()
+	if got := o.takeRecalls(); !cmp.Equal(got, []events.Lane{events.Act, events.Tell}) {
+		t.Errorf("the key is not asked about: %v", got)
+	}
+}
+
+// Of a kind that was forgotten nothing is found in any way; it stays known until it is unfollowed.
+func TestAForgottenKindIsFoundInNoWay(t *testing.T) {
+	o := open(t, Settings{})
+	o.fold(kinds.Pods.Kind, events.Is, aPod("p", "web", 1))
+	o.fold(kinds.Pods.Kind, events.Is, aPod("q", "", 2))
+	o.memory.Forget(kinds.Pods.Name)
+	known := func(want bool) {
+		t.Helper()
+		o.memory.look("toy", nil, func(s scene) {
+			_, byUID := s.ByUID("uid-p")
+			if _, known := s.Kind(kinds.Pods.Name); byUID || known != want || len(s.Dependents("uid-web")) > 0 || len(s.List(kinds.Pods.Name, "")) > 0 ||
+				len(s.ControlledBy(kinds.Pods.Name, "uid-web")) > 0 || len(s.Orphans(kinds.Pods.Name, "default")) > 0 {
+				t.Errorf("something of it is found; the kind is known: %t", known)
+			}
+		})
+	}
+	known(true)
+	o.memory.Unfollow(kinds.Pods.Name)
+	known(false)
+}
+
+// A controller that registers again is asked once for the keys of what is forgotten, and a message
+// that was damaged counts until it is made good.
+func TestDamageCountsUntilItIsMadeGood(t *testing.T) {
+	o := open(t, Settings{})
+	o.memory.Register(toy().Describe())
+	if got := o.memory.names; !slices.Equal(got, []string{"toy"}) {
+		t.Errorf("the controllers are %v", got)
+	}
+	m := events.Seal(delta(kinds.Pods.Kind, events.Is, aPod("p", "web", 1), 1))
+	m.Header[events.HeaderRV] = []string{"9"}
+	if o.memory.Fold(kinds.Pods.Name, []events.Message{m}); o.memory.wholeness(kinds.Pods.Name).broken == nil {
+		t.Error("a message whose sums do not hold is no damage")
+	}
+	if o.memory.absolve(kinds.Pods.Name); o.memory.wholeness(kinds.Pods.Name).broken != nil {
+		t.Error("it counts although it was made good")
+	}
+}
+
+// An end that is told long after it came is not remembered at all.
+func TestAnEndOfLongAgoIsNotRemembered(t *testing.T) {
+	k := newKindMemory(kinds.Pods.Kind)
+	k.newest = epoch.Add(tombstoneAge + 1)
+	if k.bury(tombstone{uid: "u", at: epoch, name: name{"default", "p"}}); len(k.gone)+len(k.last)+len(k.dying) != 0 {
+		t.Errorf("remembered are %v, %v and %v", k.gone, k.last, k.dying)
+	}
 }

@@ -8,8 +8,8 @@ import (
 )
 
 // Where a thousand keys wait for their effects, each fold brings some of these. To look at
-// all of the keys every time is most of what such a desk does. So a memory remembers
-// whose deltas it folded last, and a desk looks at the keys that wait for one of those.
+// all of the keys every time is most of what such an engine does. So a memory remembers
+// whose deltas it folded last, and an engine looks at the keys that wait for one of those.
 
 // movedMost is how many deltas of a kind are remembered at least, and movedTwice when
 // what is older is let go.
@@ -58,8 +58,8 @@ func (m *Memory) movedSince(kind kinds.Name, count uint64) (names []name, some b
 	return names, some, k.moved.count
 }
 
-// recheckMoved is [Desk.recheck] after a kind was folded.
-func (d *Desk) recheckMoved(kind kinds.Name) {
+// recheckMoved is [Engine.recheck] after a kind was folded.
+func (d *Engine) recheckMoved(kind kinds.Name) {
 	if len(d.awaiting[kind]) == 0 {
 		return
 	}
@@ -81,8 +81,8 @@ func (d *Desk) recheckMoved(kind kinds.Name) {
 func (e *entry) mayMove(kind kinds.Name, names map[name]bool) bool {
 	waits := false
 	for _, l := range []*lane{&e.act, &e.tell} {
-		for i := range l.dues {
-			u := &l.dues[i]
+		for i := range l.effects {
+			u := &l.effects[i]
 			ref := &u.result.Ref
 			if ref.Kind != kind {
 				continue

@@ -53,7 +53,7 @@ func TestWhoseDeltasWereFolded(t *testing.T) {
 	}
 }
 
-// TestWhoWaitsIsLookedAtInTime: whatever is folded, a desk that looks only at the keys that
+// TestWhoWaitsIsLookedAtInTime: whatever is folded, an engine that looks only at the keys that
 // it may concern finds all that has come back.
 func TestWhoWaitsIsLookedAtInTime(t *testing.T) {
 	kept := 0
@@ -77,16 +77,16 @@ func TestWhoWaitsIsLookedAtInTime(t *testing.T) {
 					version++
 				}
 				o.memory.Fold(kinds.Pods.Name, batch)
-				o.desk.Folded(kinds.Pods.Name)
-				if slices.ContainsFunc(o.desk.awaiting[kinds.Pods.Name], func(e *entry) bool { return !e.awaits(kinds.Pods.Name) }) {
+				o.engine.Folded(kinds.Pods.Name)
+				if slices.ContainsFunc(o.engine.awaiting[kinds.Pods.Name], func(e *entry) bool { return !e.awaits(kinds.Pods.Name) }) {
 					t.Fatalf("seed %d: who waits for nothing is still listed", seed)
 				}
 			}
-			before := o.desk.dues()
-			for _, e := range o.desk.sorted() {
-				o.desk.clear(e)
+			before := o.engine.effects()
+			for _, e := range o.engine.sorted() {
+				o.engine.clear(e)
 			}
-			after := o.desk.dues()
+			after := o.engine.effects()
 			if before != after {
 				t.Fatalf("seed %d: %d effects were awaited, of which %d had come back", seed, before, before-after)
 			}
@@ -98,17 +98,17 @@ func TestWhoWaitsIsLookedAtInTime(t *testing.T) {
 	}
 }
 
-// dues is how many effects are awaited.
-func (d *Desk) dues() (n int) {
+// effects is how many effects are awaited.
+func (d *Engine) effects() (n int) {
 	for _, e := range d.entries {
-		n += len(e.act.dues) + len(e.tell.dues)
+		n += len(e.act.effects) + len(e.tell.effects)
 	}
 	return n
 }
 
 // awaits has one of a few keys wait for something of one of a few pods.
 func (o *office) awaits(r *rand.Rand, version int, epoch uint64) {
-	e := o.desk.entry(events.Key{Namespace: "default", Name: fmt.Sprint("web-", r.IntN(6))})
+	e := o.engine.entry(events.Key{Namespace: "default", Name: fmt.Sprint("web-", r.IntN(6))})
 	pod := fmt.Sprint("pod-", r.IntN(5))
 	result := events.Result{Status: events.Applied, Ref: podOf(pod), UID: types.UID("uid-" + pod)}
 	switch r.IntN(3) {
@@ -118,24 +118,24 @@ func (o *office) awaits(r *rand.Rand, version int, epoch uint64) {
 		result.Version = strconv.Itoa(version + r.IntN(12))
 	}
 	l := e.lane([]events.Lane{events.Act, events.Tell}[r.IntN(2)])
-	o.desk.learn(e, l, events.Outcome{Key: e.key, Turn: l.outcome + 1, Results: []events.Result{result}, Epochs: events.Epochs{kinds.Pods.Name: epoch}}, 1)
+	o.engine.learn(e, l, events.Outcome{Key: e.key, Turn: l.outcome + 1, Results: []events.Result{result}, Epochs: events.Epochs{kinds.Pods.Name: epoch}}, 1)
 	if r.IntN(4) == 0 {
-		kind, at := kinds.Pods.Name, o.desk.position(kinds.Pods.Name)
-		o.desk.sight(e, l, &events.Turn{Seen: events.Position{kind: at + uint64(r.IntN(6))}})
+		kind, at := kinds.Pods.Name, o.engine.position(kinds.Pods.Name)
+		o.engine.sight(e, l, &events.Turn{Seen: events.Position{kind: at + uint64(r.IntN(6))}})
 	}
-	o.desk.clear(e)
+	o.engine.clear(e)
 }
 
-// reached tells the desk, as if it had asked, that the state ends about where it was folded.
+// reached tells the engine, as if it had asked, that the state ends about where it was folded.
 func (o *office) reached(r *rand.Rand) {
-	for _, e := range o.desk.entries {
+	for _, e := range o.engine.entries {
 		for _, l := range []*lane{&e.act, &e.tell} {
-			for i := range l.dues {
-				l.dues[i].asked = true
+			for i := range l.effects {
+				l.effects[i].asked = true
 			}
 		}
 	}
-	o.desk.Reached(kinds.Pods.Name, o.desk.position(kinds.Pods.Name)+uint64(r.IntN(4)), nil)
+	o.engine.Reached(kinds.Pods.Name, o.engine.position(kinds.Pods.Name)+uint64(r.IntN(4)), nil)
 }
 
 func podOf(name string) events.Ref {
@@ -168,4 +168,68 @@ func anything(r *rand.Rand, version int, epoch, sequence uint64) events.Message 
 	m := events.EncodeDelta(d)
 	m.Subject, m.Sequence = subject.Delta(d.Ref), sequence
 	return m
+}
+
+// Whose waits a folded kind may end: of those for one of its objects that was folded, or for a
+// position of it; and a key that waits for nothing of it any more is looked at, too.
+func TestWhoseWaitsMayEnd(t *testing.T) {
+	folded := map[name]bool{{"default", "p"}: true}
+	at := func(u due, seen, goal uint64) due { u.seen, u.goal = seen, goal; return u }
+	p, q, other := of("pods", "p", "u", "5", false), of("pods", "q", "u", "5", false), of("nodes", "p", "u", "5", false)
+	for what, c := range map[string]struct {
+		act, tell []due
+		may       bool
+	}{
+		"one that was folded":           {[]due{p}, nil, true},
+		"a report's that was folded":    {nil, []due{p}, true},
+		"the second of two":             {[]due{q, p}, nil, true},
+		"another one":                   {[]due{q}, nil, false},
+		"a report's":                    {nil, []due{q}, false},
+		"one of another kind's":         {[]due{other, q}, nil, false},
+		"one of another kind's alone":   {[]due{other}, nil, true},
+		"nothing":                       {nil, nil, true},
+		"a position":                    {[]due{at(q, 1, 0)}, nil, true},
+		"the end of a stream":           {[]due{at(q, 0, 1)}, nil, true},
+		"a position of another kind":    {[]due{at(other, 1, 0), q}, nil, false},
+		"the end of another's, and one": {[]due{at(other, 0, 1), p}, nil, true},
+	} {
+		e := &entry{act: lane{effects: c.act}, tell: lane{effects: c.tell}}
+		if e.mayMove("pods", folded) != c.may {
+			t.Errorf("%s: %t", what, !c.may)
+		}
+	}
+}
+
+// A kind that is not followed yet has told nothing: what its first message brings is noticed. What
+// has been looked at is not looked at again.
+func TestTheFirstMessageOfAKindIsNoticed(t *testing.T) {
+	m := NewMemory()
+	m.Register(toy().Describe())
+	m.Follow(kinds.ReplicaSets.Kind)
+	o := &office{t: t, memory: m, now: epoch, sequence: map[kinds.Name]uint64{}}
+	o.engine = NewEngine(toy(), m, o, Settings{}, o.now)
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
+	o.recalled(Past{}, Past{})
+	o.take(events.Act)
+	o.answer(events.Act, 10, nil)
+	o.outcome(events.Act, 10, created("p", "5"))
+	o.engine.Folded(kinds.Pods.Name)
+	if names, some, now := m.movedSince(kinds.Pods.Name, 0); names != nil || some || now != 0 {
+		t.Errorf("of a kind that is not followed %v moved, %t, %d in all", names, some, now)
+	}
+	m.Follow(kinds.Pods.Kind)
+	o.fold(kinds.Pods.Kind, events.Is, aPod("p", "", 5)) // which asks for no turn of the key
+	if o.engine.effects() != 0 {
+		t.Error("what has come is awaited")
+	}
+	e := o.engine.entry(web)
+	e.act.effects = []due{of("pods", "q", "u", "9", false)}
+	o.engine.await(e, &e.act)
+	o.fold(kinds.Pods.Kind, events.Is, aPod("r", "", 6))
+	if o.engine.rechecked[kinds.Pods.Name] != 2 {
+		t.Errorf("after the second message it has looked at %d", o.engine.rechecked[kinds.Pods.Name])
+	}
+	if movedMost != 256 || movedTwice != 512 {
+		t.Errorf("remembered are %d to %d", movedMost, movedTwice)
+	}
 }

@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -11,11 +12,11 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// attend lets time pass while a writer says what it has in hand.
+// attend lets time pass while a writer says what it has in flight.
 func (o *office) attend(d time.Duration, turns ...uint64) {
 	for ; d > 0; d -= time.Second {
 		o.pass(time.Second)
-		o.desk.Beat(events.Beat{Writer: "w", Turns: map[string][]uint64{"toy": turns}})
+		o.engine.Heartbeat(events.Heartbeat{Writer: "w", Turns: map[string][]uint64{"toy": turns}})
 	}
 }
 
@@ -27,7 +28,7 @@ func underWay(sequence uint64) Past {
 	}}
 }
 
-// A turn that has no outcome, and that no writer has in hand, is stored again,
+// A turn that has no outcome, and that no writer has in flight, is stored again,
 // word for word; its key goes on when that one has its outcome.
 func TestAnOrphanedTurnIsRepeated(t *testing.T) {
 	o := begun(t, Settings{})
@@ -52,13 +53,13 @@ func TestAnOrphanedTurnIsRepeated(t *testing.T) {
 	}
 }
 
-// What a writer has in hand is no orphan, however long it takes; when the writer
-// has gone and nobody else took it, it is.
-func TestATurnInHandIsNoOrphan(t *testing.T) {
+// What a writer has in flight is no orphan, however long it takes; when the writer
+// has gone and no other writer took it, it is.
+func TestATurnInFlightIsNoOrphan(t *testing.T) {
 	o := begun(t, Settings{})
 	o.attend(time.Minute, 10)
 	if got := o.takeRecalls(); len(got) > 0 {
-		t.Fatalf("suspected although it is in hand: %v", got)
+		t.Fatalf("suspected although it is in flight: %v", got)
 	}
 	o.attend(21*time.Second, 9)
 	o.recalled(underWay(10), Past{})
@@ -77,21 +78,19 @@ func TestWithoutWritersNothingIsRepeated(t *testing.T) {
 	o.take(events.Act)
 }
 
-// An outcome that only this desk has not heard of is found in the stream.
+// An outcome that only this engine has not heard of is found in the stream.
 func TestAnOutcomeThatWasMissedIsFound(t *testing.T) {
 	o := begun(t, Settings{})
 	o.attend(12 * time.Second)
 	past := underWay(10)
 	past.Outcome = &events.Outcome{Key: web, Lane: events.Act, Turn: 10, Results: []events.Result{{Status: events.Unchanged}}}
-	o.recalled(past, Past{})
-	o.none()
-	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 2, 0, ""))
+	o.recalled(past, Past{}) // and asks for a turn by itself
 	if turn := o.take(events.Act); turn.expect != 10 || turn.Repeats != 0 {
 		t.Errorf("the next turn is %+v", turn)
 	}
 }
 
-// Of a turn that nobody can read an empty repetition is stored, so that the key
+// Of a turn that cannot be read an empty repetition is stored, so that the key
 // goes on.
 func TestAnOrphanThatCannotBeRead(t *testing.T) {
 	o := begun(t, Settings{})
@@ -103,9 +102,9 @@ func TestAnOrphanThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// Of many desks one repeats. The others recall what it stored and look after
+// Of many engines one repeats. The others recall what it stored and look after
 // that; a repetition that is not served either is repeated more and more rarely.
-func TestRepetitionsOfManyDesks(t *testing.T) {
+func TestRepetitionsOfManyEngines(t *testing.T) {
 	o := begun(t, Settings{})
 	o.attend(12 * time.Second)
 	o.recalled(underWay(10), Past{})
@@ -129,7 +128,7 @@ func TestRepetitionsOfManyDesks(t *testing.T) {
 	}
 }
 
-// A desk that comes new finds the orphan as soon as the key wants something.
+// An engine that comes new finds the orphan as soon as the key wants something.
 func TestAnOrphanOfThePastIsRepeated(t *testing.T) {
 	o := open(t, Settings{})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
@@ -142,22 +141,22 @@ func TestAnOrphanOfThePastIsRepeated(t *testing.T) {
 	}
 }
 
-// What has not come to a writer yet, because it has as much in hand as it is given, is no
-// orphan; nor is what it has in hand and has not looked at.
+// What has not come to a writer yet, because it has as much in flight as it is given, is no
+// orphan; nor is what it has in flight and has not looked at.
 func TestWhatWaitsBehindOthersIsNoOrphan(t *testing.T) {
 	for name, c := range map[string]struct {
-		beat  events.Beat
-		waits bool
+		heartbeat events.Heartbeat
+		waits     bool
 	}{
-		"behind a crowd":          {events.Beat{Turns: map[string][]uint64{"toy": {8}}, Waiting: map[string][]uint64{"toy": {9}}, Full: []string{"toy"}}, true},
-		"waiting in hand":         {events.Beat{Waiting: map[string][]uint64{"toy": {10}}}, true},
-		"passed over by a crowd":  {events.Beat{Turns: map[string][]uint64{"toy": {8, 11}}, Full: []string{"toy"}}, false},
-		"another one has a crowd": {events.Beat{Turns: map[string][]uint64{"other": {8}}, Full: []string{"other"}}, false},
+		"behind a crowd":          {events.Heartbeat{Turns: map[string][]uint64{"toy": {8}}, Waiting: map[string][]uint64{"toy": {9}}, Full: []string{"toy"}}, true},
+		"waiting in flight":       {events.Heartbeat{Waiting: map[string][]uint64{"toy": {10}}}, true},
+		"passed over by a crowd":  {events.Heartbeat{Turns: map[string][]uint64{"toy": {8, 11}}, Full: []string{"toy"}}, false},
+		"another one has a crowd": {events.Heartbeat{Turns: map[string][]uint64{"other": {8}}, Full: []string{"other"}}, false},
 	} {
 		o := begun(t, Settings{})
 		for range 21 {
 			o.pass(time.Second)
-			o.desk.Beat(c.beat)
+			o.engine.Heartbeat(c.heartbeat)
 		}
 		if got := o.takeRecalls(); (len(got) == 0) != c.waits {
 			t.Errorf("%s: %d recalls, and it waits: %t", name, len(got), c.waits)
@@ -167,27 +166,180 @@ func TestWhatWaitsBehindOthersIsNoOrphan(t *testing.T) {
 		}
 		o.attend(21*time.Second, 8) // until the writers have room, and do not have it
 		if got := o.takeRecalls(); len(got) == 0 {
-			t.Errorf("%s: it is an orphan by now, and nobody asks", name)
+			t.Errorf("%s: it is an orphan by now, and it is not recalled", name)
 		}
 	}
 }
 
 // However many turns are said to be in flight, what is remembered of that is bounded, and there is
 // room again when they are not said any more.
-func TestMadeUpTurnsInHandAreBounded(t *testing.T) {
+func TestMadeUpTurnsInFlightAreBounded(t *testing.T) {
 	o := begun(t, Settings{})
 	turns := make([]uint64, 30_000)
 	for from := range 10 {
 		for i := range turns {
 			turns[i] = uint64(1000 + from*len(turns) + i)
 		}
-		o.desk.Beat(events.Beat{Writer: "ghost", Turns: map[string][]uint64{"toy": turns}})
+		o.engine.Heartbeat(events.Heartbeat{Writer: "ghost", Turns: map[string][]uint64{"toy": turns}})
 	}
-	if got := len(o.desk.inHand); got > mostInHand {
-		t.Errorf("%d turns are remembered, want %d at most", got, mostInHand)
+	if got := len(o.engine.inFlight); got > mostInFlight {
+		t.Errorf("%d turns are remembered, want %d at most", got, mostInFlight)
 	}
 	o.attend(time.Minute, 10)
-	if got := o.desk.inHand[10]; len(o.desk.inHand) > crowd || got.IsZero() {
-		t.Errorf("a minute later %d turns are remembered, and that of a writer since %v", len(o.desk.inHand), got)
+	if got := o.engine.inFlight[10]; len(o.engine.inFlight) > crowd || got.IsZero() {
+		t.Errorf("a minute later %d turns are remembered, and that of a writer since %v", len(o.engine.inFlight), got)
+	}
+}
+
+// A turn that has no outcome is looked after by one timer, and is work.
+func TestATurnIsWatchedOnce(t *testing.T) {
+	for what, c := range map[string]struct {
+		lane    lane
+		watched bool
+		timers  int
+	}{
+		"under way":                     {lane{turn: 7, outcome: 6}, true, 1},
+		"with an outcome":               {lane{turn: 7, outcome: 7}, false, 0},
+		"with an outcome of a later":    {lane{turn: 7, outcome: 8}, false, 0},
+		"under way, and watched so far": {lane{turn: 7, watched: true}, true, 0},
+	} {
+		o := open(t, Settings{})
+		e := o.engine.entry(web)
+		e.act = c.lane
+		o.engine.watch(e, events.Act)
+		o.engine.watch(e, events.Act)
+		if n := len(o.engine.timers.list); e.act.watched != c.watched || n != c.timers || o.engine.Working() != (c.timers > 0) {
+			t.Errorf("%s: it is watched: %t, by %d timers, and is work: %t", what, e.act.watched, n, o.engine.Working())
+		}
+	}
+}
+
+// A writer counts as there for two seconds after it was heard, to the end of them; a key that is
+// forgotten is not looked after.
+func TestForHowLongAWriterIsThere(t *testing.T) {
+	for what, c := range map[string]struct {
+		change func(*office, *entry)
+		is     bool
+	}{
+		"two seconds":             {func(o *office, _ *entry) { o.engine.attended = o.now.Add(-2 * time.Second) }, true},
+		"longer":                  {func(o *office, _ *entry) { o.engine.attended = o.now.Add(-2*time.Second - 1) }, false},
+		"full two seconds ago":    {func(o *office, _ *entry) { o.engine.reached, o.engine.crowded = 6, o.now.Add(-2*time.Second) }, false},
+		"full before that":        {func(o *office, _ *entry) { o.engine.reached, o.engine.crowded = 6, o.now.Add(-2*time.Second-1) }, true},
+		"it is not known":         {func(o *office, e *entry) { delete(o.engine.entries, e.key) }, false},
+		"another is in its place": {func(o *office, e *entry) { o.engine.entries[e.key] = &entry{key: e.key} }, false},
+	} {
+		o := open(t, Settings{})
+		e := o.engine.entry(web)
+		e.known, e.act.turn, e.act.since, o.engine.attended = true, 7, o.now.Add(-10*time.Second), o.now
+		c.change(o, e)
+		o.engine.suspect(e, events.Act)
+		if e.act.suspected != c.is || (len(o.recalls) == 2) != c.is {
+			t.Errorf("%s: suspected: %t, recalled are %v", what, e.act.suspected, o.recalls)
+		}
+	}
+}
+
+// How many turns in flight are remembered without a look at their age, and at most.
+func TestHowManyTurnsInFlightAreRemembered(t *testing.T) {
+	o := open(t, Settings{})
+	say := func(from, n uint64) {
+		b := events.Heartbeat{Turns: map[string][]uint64{"toy": nil}}
+		for i := range n {
+			b.Turns["toy"] = append(b.Turns["toy"], from+i)
+		}
+		o.engine.Heartbeat(b)
+	}
+	is := func(what string, want int) {
+		t.Helper()
+		if got := len(o.engine.inFlight); got != want {
+			t.Errorf("%s: %d are remembered, want %d", what, got, want)
+		}
+	}
+	say(0, 1000)
+	o.now = o.now.Add(10*time.Second + 1)
+	o.engine.Advance(o.now)
+	say(1000, 24)
+	is("1024", 1024)
+	say(1024, 1)
+	is("one more", 25)
+	o.now = o.now.Add(10 * time.Second)
+	o.engine.Advance(o.now)
+	say(2000, 1000)
+	is("after ten seconds, and no longer", 1025)
+	say(10_000, 70_000)
+	is("without a bound", 1<<16)
+	o.engine.Heartbeat(events.Heartbeat{Turns: map[string][]uint64{"toy": {90_000}}, Full: []string{"toy"}})
+	if o.engine.reached != 90_000 {
+		t.Errorf("a writer that is full of one turn has reached %d", o.engine.reached)
+	}
+}
+
+// A suspicion that could not be looked into is none: a recall for another reason repeats nothing.
+// The turn is suspected again in time.
+func TestASuspicionThatCouldNotBeLookedInto(t *testing.T) {
+	o := begun(t, Settings{})
+	o.attend(12 * time.Second)
+	if got := o.takeRecalls(); len(got) != 2 {
+		t.Fatalf("recalled are %v", got)
+	}
+	o.engine.Recalled(web, events.Act, Past{}, errors.New("away"))
+	o.engine.Recalled(web, events.Tell, Past{}, nil)
+	o.engine.Doubt()
+	o.pass(time.Second)
+	o.recalled(underWay(10), Past{})
+	o.none()
+	o.attend(21 * time.Second)
+	o.recalled(underWay(10), Past{})
+	if o.take(events.Act).Repeats != 10 || o.engine.Storing() != 1 {
+		t.Errorf("it waits for %d answers", o.engine.Storing())
+	}
+	// A key that wants something looks again as soon as another replica was faster.
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 2, 0, ""))
+	o.answer(events.Act, 0, bus.ErrOvertaken)
+	o.recalled(underWay(12), Past{})
+	if got := o.engine.Tally().Repeats; got != 0 {
+		t.Errorf("%d turns were repeated by this replica", got)
+	}
+	o.attend(21 * time.Second)
+	o.recalled(underWay(12), Past{})
+	o.take(events.Act)
+	if o.answer(events.Act, 13, nil); o.engine.Tally().Repeats != 1 {
+		t.Errorf("%d turns were repeated", o.engine.Tally().Repeats)
+	}
+}
+
+// A key that is given away while its turn is being repeated is forgotten when that is done.
+func TestAKeyGivenAwayDuringARepetitionIsForgotten(t *testing.T) {
+	o := begun(t, Settings{})
+	o.attend(12 * time.Second)
+	o.recalled(underWay(10), Past{})
+	o.take(events.Act)
+	if o.engine.Own(0); len(o.engine.entries) != 1 {
+		t.Fatalf("%d keys are known while the turn is on its way", len(o.engine.entries))
+	}
+	if o.answer(events.Act, 11, nil); len(o.engine.entries) != 0 {
+		t.Errorf("%d keys are known", len(o.engine.entries))
+	}
+}
+
+// Since when a turn is known to be the last: since another one was.
+func TestSinceWhenATurnIsTheLast(t *testing.T) {
+	now := epoch.Add(time.Hour)
+	for what, c := range map[string]struct {
+		sequence uint64
+		decided  time.Time
+		since    time.Time
+	}{
+		"the same":             {7, epoch, epoch},
+		"another":              {8, epoch, now},
+		"another in its place": {7, epoch.Add(1), now},
+		"one that is not read": {7, time.Time{}, epoch},
+	} {
+		o := open(t, Settings{})
+		o.engine.now = now
+		l := &lane{turn: 7, decided: epoch, since: epoch}
+		if o.engine.placed(l, c.sequence, c.decided); l.turn != c.sequence || !l.decided.Equal(c.decided) || !l.since.Equal(c.since) {
+			t.Errorf("%s: %d, decided at %v, since %v", what, l.turn, l.decided, l.since)
+		}
 	}
 }

@@ -33,13 +33,13 @@ func TestReportsAreRareWhileActing(t *testing.T) {
 func TestWhatIsDoneGoesAheadOfItsReport(t *testing.T) {
 	for how, ahead := range map[string]bool{"overlooks": true, "": false} {
 		o := told(t, how)
-		birth := o.birth(3, how)
+		create := o.create(3, how)
 		if !ahead {
 			o.take(events.Tell)
 			continue
 		}
 		o.none()
-		o.born(birth, 4, 2)
+		o.created(create, 4, 2)
 		o.take(events.Tell)
 	}
 }
@@ -47,12 +47,12 @@ func TestWhatIsDoneGoesAheadOfItsReport(t *testing.T) {
 // Where one thing is done after the other, reports are not passed over for ever.
 func TestReportsAreNotPassedOverForEver(t *testing.T) {
 	o := told(t, "overlooks")
-	birth := o.birth(3, "overlooks")
+	create := o.create(3, "overlooks")
 	for n := range 2 {
 		o.pass(500 * time.Millisecond)
 		o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", 10+n, int32(2+n), 5, "overlooks"))
-		o.born(birth, 20+n, uint64(2+n))
-		birth = o.take(events.Act).Commands[0]
+		o.created(create, 20+n, uint64(2+n))
+		create = o.take(events.Act).Commands[0]
 		if n == 0 {
 			o.none()
 			o.answer(events.Act, 3, nil)
@@ -61,7 +61,7 @@ func TestReportsAreNotPassedOverForEver(t *testing.T) {
 	o.take(events.Tell)
 }
 
-// told is a desk whose set has been reported on, long ago.
+// told is an engine whose set has been reported on, long ago.
 func told(t *testing.T, how string) *office {
 	o := open(t, Settings{Pace: time.Millisecond, Progress: time.Second})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 5, how))
@@ -76,18 +76,18 @@ func told(t *testing.T, how string) *office {
 	return o
 }
 
-// birth has the set want a pod, which is stored as turn 2.
-func (o *office) birth(version int, how string) events.Command {
+// create has the set want a pod, which is stored as turn 2.
+func (o *office) create(version int, how string) events.Command {
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", version, 1, 5, how))
-	born := o.take(events.Act).Commands[0]
+	created := o.take(events.Act).Commands[0]
 	o.answer(events.Act, 2, nil)
-	return born
+	return created
 }
 
-// born has the pod of a birth, which was a turn's, come into being and be seen.
-func (o *office) born(birth events.Command, version int, turn uint64) {
-	p := aPod(birth.Name, "web", version)
-	o.outcome(events.Act, turn, events.Result{Status: events.Applied, Ref: birth.Ref(), UID: p.UID, Version: p.ResourceVersion})
+// created has the pod of a create, which was a turn's, come into being and be seen.
+func (o *office) created(create events.Command, version int, turn uint64) {
+	p := aPod(create.Name, "web", version)
+	o.outcome(events.Act, turn, events.Result{Status: events.Applied, Ref: create.Ref(), UID: p.UID, Version: p.ResourceVersion})
 	o.none()
 	o.change(kinds.Pods.Kind, events.Is, p)
 }

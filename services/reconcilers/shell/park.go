@@ -22,7 +22,7 @@ const maxReason = 4 << 10
 
 // strike counts an attempt at a key that broke. After some in a row the key is
 // parked; one that has been parked before gets a single attempt.
-func (d *Desk) strike(e *entry, reason string) {
+func (d *Engine) strike(e *entry, reason string) {
 	e.broken++
 	d.tally.Broken++
 	if e.parked == nil && e.broken < d.settings.Attempts {
@@ -35,7 +35,7 @@ func (d *Desk) strike(e *entry, reason string) {
 
 // park sets a key aside, as soon as the reason is on record. What asks for it later
 // tries again.
-func (d *Desk) park(e *entry, reason string) {
+func (d *Engine) park(e *entry, reason string) {
 	if e.dirty, e.oldest = false, nil; e.round != nil {
 		e.round.waiting = nil
 	}
@@ -49,7 +49,7 @@ func (d *Desk) park(e *entry, reason string) {
 	d.recallPark(e)
 }
 
-func (d *Desk) recallPark(e *entry) {
+func (d *Engine) recallPark(e *entry) {
 	if d.entries[e.key] != e {
 		return
 	}
@@ -57,7 +57,7 @@ func (d *Desk) recallPark(e *entry) {
 	d.door.Recall(e.key, events.Park)
 }
 
-func (d *Desk) parkRecalled(e *entry, past Past, err error) {
+func (d *Engine) parkRecalled(e *entry, past Past, err error) {
 	if err != nil {
 		d.parkLater(e)
 		return
@@ -69,7 +69,7 @@ func (d *Desk) parkRecalled(e *entry, past Past, err error) {
 	}, past.Sequence)
 }
 
-func (d *Desk) parkStored(e *entry, err error) {
+func (d *Engine) parkStored(e *entry, err error) {
 	switch {
 	case errors.Is(err, bus.ErrOvertaken):
 		d.recallPark(e)
@@ -79,20 +79,22 @@ func (d *Desk) parkStored(e *entry, err error) {
 		return
 	}
 	reason := e.parking
-	e.parked, e.parking = &Parked{Key: e.key, Reason: reason, At: d.now}, ""
-	e.retries = 0
-	d.parked[e.key] = e
+	e.parking, e.retries = "", 0
+	if d.owns(e.key) { // else it has been given away meanwhile, and its new owner tells of it
+		e.parked = &Parked{Key: e.key, Reason: reason, At: d.now}
+		d.parked[e.key] = e
+	}
 	d.revisit(e)
 	d.dismiss(e)
 }
 
-func (d *Desk) parkLater(e *entry) {
+func (d *Engine) parkLater(e *entry) {
 	e.retries++
 	d.timers.set(d.now.Add(d.settings.delay(e.retries)), func() { d.recallPark(e) })
 }
 
 // mend says that a key has been decided without breaking.
-func (d *Desk) mend(e *entry) {
+func (d *Engine) mend(e *entry) {
 	e.broken, e.until = 0, time.Time{}
 	if e.parked != nil {
 		e.parked = nil
@@ -101,7 +103,7 @@ func (d *Desk) mend(e *entry) {
 }
 
 // Parked is what is set aside, sorted by key.
-func (d *Desk) Parked() []Parked {
+func (d *Engine) Parked() []Parked {
 	out := make([]Parked, 0, len(d.parked))
 	for _, e := range d.parked {
 		out = append(out, *e.parked)
@@ -111,7 +113,7 @@ func (d *Desk) Parked() []Parked {
 }
 
 // Unpark tries a parked key again; it gives false when it is not parked.
-func (d *Desk) Unpark(key events.Key) bool {
+func (d *Engine) Unpark(key events.Key) bool {
 	e, ok := d.parked[key]
 	if !ok {
 		return false

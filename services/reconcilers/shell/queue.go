@@ -10,7 +10,7 @@ type rank int
 
 // The ranks, the last one first.
 const (
-	idly     rank = iota // nobody waits for it
+	idly     rank = iota // nothing waits for it
 	urgently             // a message asks for it
 	atOnce               // it was looked at, and only what the streams know of it was missing
 	ranks

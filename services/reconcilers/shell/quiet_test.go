@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// choosy is a controller whose turn a pod's change is only when it is born, ends
+// choosy is a controller whose turn a pod's change is only when it is created, ends
 // or changes hands, as it is for the garbage collector. asked counts its turns.
 func choosy(asked *int) reconcile.Controller[bool] {
 	return reconcile.Controller[bool]{
@@ -39,18 +39,18 @@ func watched(t *testing.T) (o *office, asked *int) {
 		o.memory.Follow(kind)
 	}
 	o.memory.Register(choosy(asked).Describe())
-	o.desk = NewDesk(choosy(asked), o.memory, o, Settings{}, o.now)
+	o.engine = NewEngine(choosy(asked), o.memory, o, Settings{}, o.now)
 	return o, asked
 }
 
-func TestAChangeThatConcernsNobodyIsNoTurn(t *testing.T) {
+func TestAChangeThatConcernsNoKeyIsNoTurn(t *testing.T) {
 	o, asked := watched(t)
-	served(t, "the birth", o.change(kinds.Pods.Kind, events.Is, aPod("p", "", 1)))
+	served(t, "the create", o.change(kinds.Pods.Kind, events.Is, aPod("p", "", 1)))
 	for version := 2; version < 5; version++ {
 		served(t, "a change", o.change(kinds.Pods.Kind, events.Is, aPod("p", "", version)))
 	}
 	if *asked != 1 {
-		t.Errorf("asked %d times for the birth and three changes of no matter", *asked)
+		t.Errorf("asked %d times for the create and three changes of no matter", *asked)
 	}
 	served(t, "the adoption", o.change(kinds.Pods.Kind, events.Is, aPod("p", "web", 5)))
 	if *asked != 2 {
@@ -58,8 +58,8 @@ func TestAChangeThatConcernsNobodyIsNoTurn(t *testing.T) {
 	}
 }
 
-// The memory is often ahead of the desk: one turn is that of all changes that are folded.
-func TestChangesAheadOfTheDeskAreOneTurn(t *testing.T) {
+// The memory is often ahead of the engine: one turn is that of all changes that are folded.
+func TestChangesAheadOfTheEngineAreOneTurn(t *testing.T) {
 	o, asked := watched(t)
 	for version := 1; version < 5; version++ {
 		o.fold(kinds.Pods.Kind, events.Is, aPod("p", "", version))

@@ -19,7 +19,7 @@ type reader struct {
 	every  []reconcile.Input
 
 	mu   sync.Mutex
-	news news // since the desk last took them
+	news news // since the engine last took them
 }
 
 // news is what changes ask for: turns of keys.
@@ -70,7 +70,7 @@ func (r *reader) maps(kind kinds.Name) bool {
 	return slices.ContainsFunc(r.every, some) || slices.ContainsFunc(r.inputs[kind], some)
 }
 
-// tell maps changes of a kind to keys, for the desk to take.
+// tell maps changes of a kind to keys, for the engine to take.
 func (r *reader) tell(s scene, kind kinds.Name, changes []change) {
 	if len(changes) == 0 || !r.maps(kind) {
 		return
@@ -96,7 +96,7 @@ func (r *reader) tell(s scene, kind kinds.Name, changes []change) {
 	}
 }
 
-// mostUnmapped bounds them while a desk takes no news.
+// mostUnmapped bounds them while an engine takes no news.
 const mostUnmapped = 1024
 
 func (n *news) add(k events.Key, c change) {

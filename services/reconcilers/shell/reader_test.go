@@ -70,36 +70,36 @@ func TestEveryKeyOfAChangeIsKept(t *testing.T) {
 
 // An effect on a kind of which no stream is found is not waited for, once the
 // streams have been looked up after it was known.
-func TestEffectNowhereIsGivenUpAfterASurvey(t *testing.T) {
+func TestEffectNowhereIsGivenUpAfterARecheck(t *testing.T) {
 	o := &office{t: t, memory: NewMemory(), now: epoch, sequence: map[kinds.Name]uint64{}}
 	o.memory.Register(spread().Describe())
-	o.desk = NewDesk(spread(), o.memory, o, Settings{}, o.now)
-	settled := func() bool { return o.desk.entry(web).act.settled() }
+	o.engine = NewEngine(spread(), o.memory, o, Settings{}, o.now)
+	settled := func() bool { return o.engine.entry(web).act.settled() }
 	result := events.Result{
 		Status: events.Applied, UID: types.UID("x"), Version: "5",
 		Ref: events.Ref{Kind: "widgets.example.com", Namespace: "default", Name: "w"},
 	}
-	o.desk.entry(web)
-	o.desk.Survey() // began before the outcome was known: may have missed the kind
+	o.engine.entry(web)
+	o.engine.Discover() // began before the outcome was known: may have missed the kind
 	o.outcome(events.Act, 10, result)
-	o.desk.Surveyed()
+	o.engine.Discovered()
 	if settled() {
-		t.Error("given up after a survey that began before")
+		t.Error("given up after a discovery that began before")
 	}
-	o.desk.Survey()
+	o.engine.Discover()
 	if settled() {
-		t.Error("given up before the survey has ended")
+		t.Error("given up before the discovery has ended")
 	}
-	o.desk.Surveyed()
+	o.engine.Discovered()
 	if !settled() {
 		t.Error("not given up")
 	}
 
 	result.Version = "6"
 	o.outcome(events.Act, 11, result)
-	o.desk.Survey()
-	o.desk.Shut(result.Ref.Kind) // it is found
-	o.desk.Surveyed()
+	o.engine.Discover()
+	o.engine.Shut(result.Ref.Kind) // it is found
+	o.engine.Discovered()
 	if settled() {
 		t.Error("given up although the kind has been found")
 	}

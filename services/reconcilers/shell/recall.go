@@ -11,8 +11,8 @@ import (
 )
 
 // Keys that are to be recalled at one time are recalled together. Where an owner goes
-// that had a thousand objects, a thousand keys are looked at that nobody knows, and of
-// most of them there is nothing to know.
+// that had a thousand objects, a thousand keys are looked at that the engine does not know,
+// and of most of them there is nothing to know.
 
 const (
 	// recallMost is how many lanes are recalled together.
@@ -117,7 +117,7 @@ type reach struct {
 
 // dropped tells whether the outcomes do not reach back to a turn any more: they are
 // bounded by size, as turns are, and may take up more. A turn that old is carried out
-// by nobody, and what had come of it has come back long ago.
+// by no writer, and what had come of it has come back long ago.
 func (r *reach) dropped(ctx context.Context, turn events.Message) (bool, error) {
 	if !r.known {
 		s, err := r.bus.StreamState(ctx, subject.OutcomeStream(r.controller))
@@ -133,19 +133,19 @@ func (r *reach) dropped(ctx context.Context, turn events.Message) (bool, error) 
 }
 
 // seek has what is to be recalled looked up. What is more than that waits for one of
-// those that are under way, each of which says so to the desk, and so to the loop.
+// those that are under way, each of which says so to the engine, and so to the loop.
 func (l *Loop) seek() {
 	for len(l.sought) > 0 && l.seeking < maxRecalls {
 		n := min(len(l.sought), recallMost)
 		lanes := l.sought[:n:n]
 		l.sought = l.sought[n:]
 		l.seeking++
-		go l.answer(func(ctx context.Context) func(*Desk) {
-			pasts, err := recall(ctx, l.bus, l.Name(), lanes, l.desk.settings.Signatures)
+		go l.answer(func(ctx context.Context) func(*Engine) {
+			pasts, err := recall(ctx, l.bus, l.Name(), lanes, l.engine.settings.Signatures)
 			if err != nil {
 				pasts = make([]Past, len(lanes))
 			}
-			return func(d *Desk) {
+			return func(d *Engine) {
 				l.seeking--
 				for i, at := range lanes {
 					d.Recalled(at.key, at.lane, pasts[i], err)

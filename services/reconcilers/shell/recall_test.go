@@ -9,10 +9,12 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/sign"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -69,7 +71,7 @@ func multitude(b bus.Bus, sets int) *Loop {
 		memory.Fold(kinds.ReplicaSets.Name, []events.Message{delta(kinds.ReplicaSets.Kind, events.Is, set, uint64(i+1))})
 	}
 	l := NewLoop(b, toy(), memory, Settings{}, nil)
-	l.desk.AskAll()
+	l.engine.AskAll()
 	return l
 }
 
@@ -119,21 +121,21 @@ func TestACrowdIsRecalledTogether(t *testing.T) {
 }
 
 // TestWhatIsSoughtAtTheEnd: what waits to be recalled is recalled while a loop ends, so that
-// it need not wait for answers that nobody will give.
+// it need not wait for answers that will not come.
 func TestWhatIsSoughtAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &library{}
 		l := multitude(b, 2)
-		for l.desk.Step() {
+		for l.engine.Step() {
 		}
-		if len(l.sought) != 4 || l.desk.Storing() != 4 {
+		if len(l.sought) != 4 || l.engine.Storing() != 4 {
 			t.Fatalf("sought are %v", l.sought)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		l.Run(ctx)
-		if len(b.asked) != 2 || l.desk.Storing() > 0 {
-			t.Errorf("it asked %q, and waits for %d answers", b.asked, l.desk.Storing())
+		if len(b.asked) != 2 || l.engine.Storing() > 0 {
+			t.Errorf("it asked %q, and waits for %d answers", b.asked, l.engine.Storing())
 		}
 	})
 }
@@ -142,13 +144,13 @@ func TestWhatIsSoughtAtTheEnd(t *testing.T) {
 func TestAFailedRecallIsTriedAgain(t *testing.T) {
 	b := &library{refuse: errors.New("away")}
 	l := multitude(b, 3)
-	for l.desk.Step() {
+	for l.engine.Step() {
 	}
 	l.seek()
 	say := <-l.inbox
 	say()
-	if l.desk.Tally().Retries != 3 || l.seeking != 0 || l.desk.Storing() != 0 {
-		t.Errorf("%d retries, %d under way, %d answers to come", l.desk.Tally().Retries, l.seeking, l.desk.Storing())
+	if l.engine.Tally().Retries != 3 || l.seeking != 0 || l.engine.Storing() != 0 {
+		t.Errorf("%d retries, %d under way, %d answers to come", l.engine.Tally().Retries, l.seeking, l.engine.Storing())
 	}
 }
 
@@ -181,5 +183,38 @@ func TestEachLaneHasItsOwnPast(t *testing.T) {
 	}
 	if want := []string{"TURN_toy 9", "OUTCOME_toy 9"}; !slices.Equal(b.asked, want) {
 		t.Errorf("it asked %q, want %q", b.asked, want)
+	}
+}
+
+// At most 256 lanes are looked up together, four such questions at a time; one alone is looked up,
+// too.
+func TestHowMuchIsRecalledTogether(t *testing.T) {
+	if recallMost != 256 || maxRecalls != 4 {
+		t.Errorf("%d lanes are recalled together, %d times at once", recallMost, maxRecalls)
+	}
+	b := &library{}
+	l := multitude(b, 0)
+	l.engine.entry(web).parking = "it breaks"
+	l.engine.recallPark(l.engine.entry(web))
+	l.seek()
+	(<-l.inbox)()
+	if want := []string{"TURN_toy 1", "OUTCOME_toy 1"}; !slices.Equal(b.asked, want) {
+		t.Errorf("it asked %q, want %q", b.asked, want)
+	}
+}
+
+// Where there is no outcome as yet, none is refused.
+func TestNoOutcomeIsNoForgery(t *testing.T) {
+	keys, err := sign.ProvideFrom(t.TempDir(), time.Now().Add(-time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	trust, err := sign.TrustFile(keys.Outcomes.Public, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	by := Signatures{Outcomes: trust, Refused: func(events.Message, error) { t.Error("an outcome that is not there is refused") }}
+	if past := by.remembered(events.Message{}, false, events.Message{Time: time.Now()}); past.Outcome != nil || past.Sequence != 0 {
+		t.Errorf("remembered is %+v", past)
 	}
 }

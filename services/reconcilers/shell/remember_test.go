@@ -8,7 +8,7 @@ import (
 )
 
 // What succeeded is remembered where the controller asks for it, unless a crowd did that
-// nobody had a question about.
+// in which nothing was asked.
 func TestSuccessesAreRememberedWhereTheyMatter(t *testing.T) {
 	for _, c := range []struct {
 		what      string
@@ -17,22 +17,24 @@ func TestSuccessesAreRememberedWhereTheyMatter(t *testing.T) {
 		last      events.Status
 		want      bool
 	}{
-		{"nobody asks", false, 1, events.Unchanged, false},
-		{"somebody asks", true, 1, events.Unchanged, true},
+		{"the controller does not ask", false, 1, events.Unchanged, false},
+		{"the controller asks", true, 1, events.Unchanged, true},
 		{"a crowd", true, memorable + 1, events.Unchanged, false},
+		{"as many as are remembered", true, 64, events.Unchanged, true},
+		{"one more than that", true, 65, events.Unchanged, false},
 		{"a crowd, and an answer", true, memorable + 1, events.Answered, true},
-		{"a crowd, and an answer for nobody", false, memorable + 1, events.Answered, false},
+		{"a crowd, and an answer that is not asked for", false, memorable + 1, events.Answered, false},
 	} {
 		o := begun(t, Settings{})
-		o.desk.described.Remembers = c.remembers
+		o.engine.described.Remembers = c.remembers
 		done := make([]events.Result, c.results)
 		for i := range done {
 			done[i] = events.Result{Status: events.Unchanged, Ref: events.Ref{Kind: kinds.Pods.Name, Namespace: "default", Name: "p"}}
 		}
 		done[c.results-1].Status = c.last
-		o.desk.Outcome(1, events.Outcome{Controller: "toy", Key: web, Lane: events.Act, Turn: 10, Results: done})
+		o.engine.Outcome(1, events.Outcome{Controller: "toy", Key: web, Lane: events.Act, Turn: 10, Results: done})
 		o.run()
-		if _, remembered := o.desk.last(web, events.Act); remembered != c.want {
+		if _, remembered := o.engine.last(web, events.Act); remembered != c.want {
 			t.Errorf("%s: remembered %v, want %v", c.what, remembered, c.want)
 		}
 	}

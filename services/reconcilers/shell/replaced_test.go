@@ -15,7 +15,7 @@ func cameOf(turn uint64, decided time.Time, results ...events.Result) events.Out
 	return events.Outcome{Controller: "toy", Key: web, Lane: events.Act, Turn: turn, Decided: decided, Results: results}
 }
 
-// came has the desk hear one.
+// came has the engine hear one.
 func (o *office) came(turn uint64, decided time.Time, results ...events.Result) {
 	o.heard(cameOf(turn, decided, results...))
 }
@@ -30,19 +30,19 @@ var (
 // awaited.
 func TestTheOutcomeOfALostTurnSettlesNoOther(t *testing.T) {
 	o := begun(t, Settings{Pace: -1})
-	o.came(10, earlier, born("p", "5"))
+	o.came(10, earlier, created("p", "5"))
 	o.none()
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 2, 0, ""))
 	o.recalled(underWay(10), Past{})
 	o.none() // turn 10 has no outcome
-	o.came(10, epoch, born("q", "6"))
+	o.came(10, epoch, created("q", "6"))
 	o.none()
 	o.fold(kinds.Pods.Kind, events.Is, aPod("q", "web", 6))
 	o.run()
 	o.take(events.Act)
 }
 
-// That outcome may be heard before the desk knows where its own turn was stored.
+// That outcome may be heard before the engine knows where its own turn was stored.
 func TestAnOutcomeAheadOfTheAnswerIsOfThatTurn(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		o := open(t, Settings{Pace: -1})
@@ -64,7 +64,7 @@ func TestAnOutcomeAheadOfTheAnswerIsOfThatTurn(t *testing.T) {
 	}
 }
 
-// A desk that has heard the outcome of a turn recalls another one in its place.
+// An engine that has heard the outcome of a turn recalls another one in its place.
 func TestARecalledTurnIsNotTheOneThatWasHeard(t *testing.T) {
 	o := begun(t, Settings{Pace: -1})
 	o.came(10, epoch, nothing)
@@ -77,7 +77,7 @@ func TestARecalledTurnIsNotTheOneThatWasHeard(t *testing.T) {
 	o.recalled(another, Past{})
 	o.none() // it has no outcome
 	o.came(10, another.Turn.Now, nothing)
-	o.pass(time.Second) // it was in vain
+	o.pass(time.Second) // it changed nothing
 	o.take(events.Act)
 }
 

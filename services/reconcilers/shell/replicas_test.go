@@ -18,16 +18,16 @@ import (
 )
 
 // town is an API server with one set, its streams, a writer, and replicas of the
-// toy controller's desk. Every step of it is drawn: who folds, who owns the key,
+// toy controller's engine. Every step of it is drawn: who folds, who owns the key,
 // whose call is answered, who crashes.
 type town struct {
 	t        *rapid.T
 	set      *appsv1.ReplicaSet
 	pods     map[string]types.UID
 	version  int
-	births   int
+	creates  int
 	unheard  []func()             // changes that the watcher has not reported, in order
-	seen     map[types.UID]uint64 // where in the log each birth is; 0 while it is unheard
+	seen     map[types.UID]uint64 // where in the log each create is; 0 while it is unheard
 	logs     map[kinds.Name][]events.Message
 	turns    []events.Turn
 	last     map[events.Lane]uint64 // sequence of the last turn
@@ -41,7 +41,7 @@ type town struct {
 type replica struct {
 	town     *town
 	memory   *Memory
-	desk     *Desk
+	engine   *Engine
 	followed map[kinds.Name]bool
 	folded   map[kinds.Name]int
 	goal     map[kinds.Name]int
@@ -113,13 +113,13 @@ func (w *town) crash(i int) {
 		followed: map[kinds.Name]bool{}, folded: map[kinds.Name]int{}, goal: map[kinds.Name]int{},
 	}
 	r.memory.Register(toy().Describe())
-	r.desk = NewDesk(toy(), r.memory, r, Settings{}, w.now)
-	r.desk.Shut(kinds.ReplicaSets.Name)
-	r.desk.Shut(kinds.Pods.Name)
+	r.engine = NewEngine(toy(), r.memory, r, Settings{}, w.now)
+	r.engine.Shut(kinds.ReplicaSets.Name)
+	r.engine.Shut(kinds.Pods.Name)
 	w.replicas[i] = r
 }
 
-// follow begins to follow a kind, which may be long after the desk is there and
+// follow begins to follow a kind, which may be long after the engine is there and
 // has heard outcomes.
 func (r *replica) follow(kind kinds.Name) bool {
 	if r.followed[kind] {
@@ -130,7 +130,7 @@ func (r *replica) follow(kind kinds.Name) bool {
 		kinds.ReplicaSets.Name: kinds.ReplicaSets.Kind, kinds.Pods.Name: kinds.Pods.Kind,
 	}[kind])
 	if r.goal[kind] = len(r.town.logs[kind]); r.goal[kind] == 0 {
-		r.desk.Open(kind)
+		r.engine.Open(kind)
 	}
 	return true
 }
@@ -141,7 +141,7 @@ func (r *replica) Store(t events.Turn, expect uint64) {
 	r.call(func() {
 		w := r.town
 		if w.last[t.Lane] != expect {
-			r.desk.Stored(t.Key, t.Lane, 0, bus.ErrOvertaken)
+			r.engine.Stored(t.Key, t.Lane, 0, bus.ErrOvertaken)
 			return
 		}
 		if before := w.last[t.Lane]; before > 0 && t.Lane == events.Act && !w.done[before] {
@@ -155,7 +155,7 @@ func (r *replica) Store(t events.Turn, expect uint64) {
 		w.turns = append(w.turns, t)
 		sequence := uint64(len(w.turns))
 		w.last[t.Lane] = sequence
-		r.desk.Stored(t.Key, t.Lane, sequence, nil)
+		r.engine.Stored(t.Key, t.Lane, sequence, nil)
 	})
 }
 
@@ -170,14 +170,14 @@ func (r *replica) Recall(key events.Key, lane events.Lane) {
 				past.Outcome = &w.outcomes[i]
 			}
 		}
-		r.desk.Recalled(key, lane, past, nil)
+		r.engine.Recalled(key, lane, past, nil)
 	})
 }
 
-func (r *replica) Schedule(x events.Wake) { r.call(func() { r.desk.Scheduled(x.Key, x.At, nil) }) }
+func (r *replica) Schedule(x events.Wake) { r.call(func() { r.engine.Scheduled(x.Key, x.At, nil) }) }
 
 func (r *replica) Reach(kind kinds.Name) {
-	r.call(func() { r.desk.Reached(kind, uint64(len(r.town.logs[kind])), nil) })
+	r.call(func() { r.engine.Reached(kind, uint64(len(r.town.logs[kind])), nil) })
 }
 
 // fold takes in the next message of a kind, or several at once without those
@@ -200,10 +200,10 @@ func (r *replica) fold(kind kinds.Name, n int) bool {
 	r.folded[kind] = at + n
 	if len(batch) > 0 {
 		r.memory.Fold(kind, batch)
-		r.desk.Folded(kind)
+		r.engine.Folded(kind)
 	}
 	if r.folded[kind] >= r.goal[kind] {
-		r.desk.Open(kind)
+		r.engine.Open(kind)
 	}
 	return true
 }
@@ -213,7 +213,7 @@ func (r *replica) hear() bool {
 		return false
 	}
 	r.heard++
-	r.desk.Outcome(uint64(r.heard), r.town.outcomes[r.heard-1])
+	r.engine.Outcome(uint64(r.heard), r.town.outcomes[r.heard-1])
 	return true
 }
 
@@ -255,9 +255,9 @@ func (w *town) apply(c events.Command) events.Result {
 		if uid, ok := w.pods[c.Name]; ok {
 			return events.Result{Status: events.Unchanged, UID: uid}
 		}
-		w.births++
+		w.creates++
 		pod := aPod(c.Name, "web", 0)
-		pod.UID, pod.ResourceVersion = types.UID(fmt.Sprint("born-", w.births)), w.next()
+		pod.UID, pod.ResourceVersion = types.UID(fmt.Sprint("created-", w.creates)), w.next()
 		w.pods[c.Name], w.seen[pod.UID] = pod.UID, 0
 		w.say(kinds.Pods.Kind, events.Is, pod)
 		return events.Result{Status: events.Applied, UID: pod.UID, Version: pod.ResourceVersion}
@@ -284,14 +284,14 @@ func (w *town) apply(c events.Command) events.Result {
 func (w *town) pass(d time.Duration) {
 	w.now = w.now.Add(d)
 	for _, r := range w.replicas {
-		r.desk.Advance(w.now)
+		r.engine.Advance(w.now)
 	}
 }
 
 // settle lets everything happen that still can, the key being the first replica's.
 func (w *town) settle(limit int) {
-	w.replicas[1].desk.Own(0)
-	w.replicas[0].desk.Own(Everything)
+	w.replicas[1].engine.Own(0)
+	w.replicas[0].engine.Own(Everything)
 	for quiet := 0; quiet < 1000; {
 		moved := w.write(limit)
 		moved = w.watch(1) || moved
@@ -301,7 +301,7 @@ func (w *town) settle(limit int) {
 			}
 			moved = r.hear() || moved
 			moved = r.answer(0) || moved
-			moved = r.desk.Step() || moved
+			moved = r.engine.Step() || moved
 		}
 		if quiet++; moved {
 			quiet = 0
@@ -309,7 +309,7 @@ func (w *town) settle(limit int) {
 		w.pass(20 * time.Millisecond)
 	}
 	for i, r := range w.replicas {
-		for _, e := range r.desk.sorted() {
+		for _, e := range r.engine.sorted() {
 			if e.wants() {
 				w.t.Fatalf("replica %d: %v dirty %v known %v recalling %d act %+v tell %+v", i, e.key, e.dirty, e.known, e.recalling, e.act, e.tell)
 			}
@@ -326,8 +326,8 @@ func TestReplicasNeverOverlapNorForget(t *testing.T) {
 		kind := rapid.SampledFrom([]kinds.Name{kinds.ReplicaSets.Name, kinds.Pods.Name})
 		actions := map[string]func(*rapid.T){
 			"fold":   func(t *rapid.T) { who(t).fold(kind.Draw(t, "kind"), 1+some.Draw(t, "n")%3) },
-			"own":    func(t *rapid.T) { who(t).desk.Own(Everything * Share(some.Draw(t, "share")%2)) },
-			"step":   func(t *rapid.T) { who(t).desk.Step() },
+			"own":    func(t *rapid.T) { who(t).engine.Own(Everything * Share(some.Draw(t, "share")%2)) },
+			"step":   func(t *rapid.T) { who(t).engine.Step() },
 			"answer": func(t *rapid.T) { who(t).answer(some.Draw(t, "call")) },
 			"hear":   func(t *rapid.T) { who(t).hear() },
 			"write":  func(*rapid.T) { w.write(limit) },
@@ -336,7 +336,7 @@ func TestReplicasNeverOverlapNorForget(t *testing.T) {
 			"crash":  func(t *rapid.T) { w.maybeCrash(t, some) },
 			"kill":   func(t *rapid.T) { w.maybeKill(t, some) },
 			"steps": func(t *rapid.T) {
-				for r := who(t); r.desk.Step(); {
+				for r := who(t); r.engine.Step(); {
 				}
 			},
 			"answers": func(t *rapid.T) {

@@ -131,7 +131,19 @@ func (s scene) Last(k events.Key, lane events.Lane) (events.Outcome, bool) {
 	if s.last == nil {
 		return events.Outcome{}, false
 	}
-	return s.last(k, lane)
+	o, ok := s.last(k, lane)
+	if !ok || o.Over(s.epochOf) {
+		return events.Outcome{}, false
+	}
+	return o, true
+}
+
+// epochOf is the epoch of a kind that the controller reads.
+func (s scene) epochOf(kind kinds.Name) (epoch uint64, known bool) {
+	if k, ok := s.kind(kind); ok {
+		return k.epoch, true
+	}
+	return 0, false
 }
 
 // Heard implements [reconcile.Snapshot].
@@ -215,7 +227,7 @@ func (s scene) returned(u due) bool {
 		return true // a later bearer of the name has come and gone, so this one has too
 	}
 	if r.Removed || r.Version == "" {
-		return !there || h.object.GetDeletionTimestamp() != nil || (r.UID != "" && h.uid != r.UID)
+		return !there || h.object.GetDeletionTimestamp() != nil || r.UID != "" && h.uid != r.UID || u.dated && h.epoch > u.epoch
 	}
 	if d, ok := k.damaged[at]; ok && kinds.CompareVersions(d.version, r.Version) >= 0 {
 		return true

@@ -31,12 +31,12 @@ func TestAnActWaitsForTheReport(t *testing.T) {
 	o.take(events.Act)
 }
 
-// Every outcome reaches a desk at least twice: all replicas hear it, and one has
+// Every outcome reaches an engine at least twice: all replicas hear it, and one has
 // its ticket.
 func TestAnOutcomeThatComesTwiceCountsOnce(t *testing.T) {
 	o := begun(t, Settings{Backoff: time.Second})
 	failed := events.Result{Status: events.Failed, Message: "quota"}
-	o.desk.Outcome(1, events.Outcome{Controller: "toy", Key: web, Lane: events.Act, Turn: 10, Results: []events.Result{failed}})
+	o.engine.Outcome(1, events.Outcome{Controller: "toy", Key: web, Lane: events.Act, Turn: 10, Results: []events.Result{failed}})
 	o.outcome(events.Act, 10, failed)
 	o.pass(time.Second)
 	if turn := o.take(events.Act); turn.Attempt != 2 {
@@ -49,8 +49,8 @@ func TestARecallThatFailedIsRepeated(t *testing.T) {
 	o := open(t, Settings{})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
 	o.takeRecalls()
-	o.desk.Recalled(web, events.Act, Past{}, errors.New("the bus is away"))
-	o.desk.Recalled(web, events.Tell, Past{}, nil)
+	o.engine.Recalled(web, events.Act, Past{}, errors.New("the bus is away"))
+	o.engine.Recalled(web, events.Tell, Past{}, nil)
 	o.run()
 	o.none()
 	o.pass(time.Second)
@@ -64,10 +64,10 @@ func TestNothingIsStoredBeforeBothLanesAreKnown(t *testing.T) {
 	o := open(t, Settings{Pace: -1})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 3, ""))
 	o.takeRecalls()
-	o.desk.Recalled(web, events.Act, Past{}, nil)
+	o.engine.Recalled(web, events.Act, Past{}, nil)
 	o.run()
 	o.none()
-	o.desk.Recalled(web, events.Tell, Past{Sequence: 4, Turn: &events.Turn{}}, nil)
+	o.engine.Recalled(web, events.Tell, Past{Sequence: 4, Turn: &events.Turn{}}, nil)
 	o.run()
 	o.none() // report 4 has no outcome
 }
@@ -85,7 +85,7 @@ func TestAnEndIsAwaitedWhileTheObjectIsThere(t *testing.T) {
 		Status: events.Applied, Removed: true, UID: "uid-p", Ref: events.Ref{Kind: kinds.Pods.Name, Namespace: "default", Name: "p"},
 	})
 	o.memory.Fold(kinds.Pods.Name, []events.Message{markAt(kinds.Pods.Kind, "9", 2)})
-	o.desk.Folded(kinds.Pods.Name)
+	o.engine.Folded(kinds.Pods.Name)
 	o.pass(10 * time.Second)
 	if !cmp.Equal(o.reaches, []kinds.Name(nil)) {
 		t.Errorf("asked where %v end, as if the end of the pod were lost", o.reaches)
@@ -102,7 +102,7 @@ func TestAChangeDuringARoundHasItsTurn(t *testing.T) {
 	if len(o.wakes) != 1 || len(o.recalls) != 0 {
 		t.Fatalf("during the round there are wakes %+v and recalls %v", o.wakes, o.recalls)
 	}
-	o.desk.Scheduled(web, o.wakes[0].At, nil)
+	o.engine.Scheduled(web, o.wakes[0].At, nil)
 	o.run()
 	o.recalled(Past{}, Past{})
 	o.take(events.Act)

@@ -36,16 +36,16 @@ func Shard(key events.Key) int {
 	return int(h.Sum32() % Shards)
 }
 
-func (d *Desk) owns(key events.Key) bool { return d.share.Has(Shard(key)) }
+func (d *Engine) owns(key events.Key) bool { return d.share.Has(Shard(key)) }
 
-// Own says which keys this desk decides about from now on: those of some shards. The keys
+// Own says which keys this engine decides about from now on: those of some shards. The keys
 // that are new to it are all asked about, since what asked for them before may have come to
-// a replica that is no more. Those that it had are another replica's: of them only what is
+// a replica that is gone. Those that it had are another replica's: of them only what is
 // under way is finished.
 //
 // Replicas may disagree for a moment about who owns a shard. A turn is stored behind the last
 // one of its key, so that of two replicas one is refused.
-func (d *Desk) Own(share Share) {
+func (d *Engine) Own(share Share) {
 	gained := share &^ d.share
 	d.share = share
 	for _, e := range d.sorted() {
@@ -54,7 +54,7 @@ func (d *Desk) Own(share Share) {
 		}
 	}
 	if gained == 0 || !d.Awake() {
-		return // a desk that opens asks about every key
+		return // an engine that opens asks about every key
 	}
 	keys, unread := d.keys()
 	for _, k := range keys {
@@ -66,7 +66,7 @@ func (d *Desk) Own(share Share) {
 }
 
 // release lets go of what a key wants, and of the key when nothing of it is under way.
-func (d *Desk) release(e *entry) {
+func (d *Engine) release(e *entry) {
 	e.dirty, e.causes, e.first = false, causes{}, false
 	e.doubt()
 	if e.parked != nil {
@@ -78,7 +78,7 @@ func (d *Desk) release(e *entry) {
 }
 
 // dismiss forgets a key of another replica's when nothing of it is under way here.
-func (d *Desk) dismiss(e *entry) {
+func (d *Engine) dismiss(e *entry) {
 	busy := e.round != nil || e.recalling > 0 || e.parking != "" || e.act.repeating || e.tell.repeating
 	if !busy && d.entries[e.key] == e && !d.owns(e.key) {
 		delete(d.entries, e.key)

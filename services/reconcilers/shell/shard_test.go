@@ -2,6 +2,7 @@ package shell
 
 import (
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
@@ -28,15 +29,15 @@ func TestKeysAreSpreadOverShards(t *testing.T) {
 // one's, whatever asked for it before.
 func TestOnlyOwnKeysAreDecidedAbout(t *testing.T) {
 	o := open(t, Settings{})
-	o.desk.Own(Everything &^ Share(0).With(Shard(web)))
+	o.engine.Own(Everything &^ Share(0).With(Shard(web)))
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
-	o.desk.Ask(web)
-	o.desk.Wake(1, events.Wake{Controller: "toy", Key: web})
+	o.engine.Ask(web)
+	o.engine.Wake(1, events.Wake{Controller: "toy", Key: web})
 	o.outcome(events.Act, 5, events.Result{Status: events.Failed})
-	if o.run(); len(o.recalls) > 0 || len(o.desk.entries) > 0 {
-		t.Fatalf("a key of another replica's is looked at: recalls %v, %d keys known", o.recalls, len(o.desk.entries))
+	if o.run(); len(o.recalls) > 0 || len(o.engine.entries) > 0 {
+		t.Fatalf("a key of another replica's is looked at: recalls %v, %d keys known", o.recalls, len(o.engine.entries))
 	}
-	o.desk.Own(Everything)
+	o.engine.Own(Everything)
 	o.run()
 	o.recalled(Past{}, Past{})
 	o.take(events.Act)
@@ -49,18 +50,18 @@ func TestAKeyThatIsGivenAwayIsForgotten(t *testing.T) {
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
 	o.recalled(Past{}, Past{})
 	o.take(events.Act)
-	o.desk.Own(0)
+	o.engine.Own(0)
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 2, 0, ""))
-	if o.answer(events.Act, 10, nil); len(o.desk.entries) > 0 {
-		t.Errorf("%d keys are known", len(o.desk.entries))
+	if o.answer(events.Act, 10, nil); len(o.engine.entries) > 0 {
+		t.Errorf("%d keys are known", len(o.engine.entries))
 	}
-	o.outcome(events.Act, 10, born("p", "5"))
+	o.outcome(events.Act, 10, created("p", "5"))
 	o.none()
-	o.desk.Own(Everything)
+	o.engine.Own(Everything)
 	o.run()
 	o.recalled(underWay(10), Past{})
-	o.none() // turn 10 has no outcome that this desk has heard
-	o.outcome(events.Act, 10, born("p", "5"))
+	o.none() // turn 10 has no outcome that this engine has heard
+	o.outcome(events.Act, 10, created("p", "5"))
 	o.none()
 	o.change(kinds.Pods.Kind, events.Is, aPod("p", "web", 5))
 	o.take(events.Act)
@@ -70,9 +71,9 @@ func TestAKeyThatIsGivenAwayIsForgotten(t *testing.T) {
 func TestAKeyThatIsRecalledIsForgottenToo(t *testing.T) {
 	o := open(t, Settings{})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
-	o.desk.Own(0)
-	if o.recalled(underWay(10), Past{}); len(o.desk.entries) > 0 {
-		t.Errorf("%d keys are known", len(o.desk.entries))
+	o.engine.Own(0)
+	if o.recalled(underWay(10), Past{}); len(o.engine.entries) > 0 {
+		t.Errorf("%d keys are known", len(o.engine.entries))
 	}
 }
 
@@ -80,11 +81,143 @@ func TestAKeyThatIsRecalledIsForgottenToo(t *testing.T) {
 // now; of a success there is nothing to be done.
 func TestAFailureOfAnUnknownKeyIsTriedAgain(t *testing.T) {
 	o := open(t, Settings{})
-	if o.outcome(events.Act, 5, events.Result{Status: events.Applied}); len(o.desk.entries) > 0 {
+	if o.outcome(events.Act, 5, events.Result{Status: events.Applied}); len(o.engine.entries) > 0 {
 		t.Error("a success of a key that nothing asks for is remembered")
 	}
-	before := o.desk.Tally().Nothing
-	if o.outcome(events.Act, 6, events.Result{Status: events.Failed}); o.desk.Tally().Nothing != before+1 {
+	before := o.engine.Tally().Nothing
+	if o.outcome(events.Act, 6, events.Result{Status: events.Failed}); o.engine.Tally().Nothing != before+1 {
 		t.Error("a failure asks for no turn")
+	}
+}
+
+// Every shard is in the share of a replica that is alone, and replicas of all versions put a key into
+// the same one.
+func TestWhichShardAKeyIsIn(t *testing.T) {
+	if Everything.Size() != 64 || Shards != 64 || !Everything.Has(0) || !Everything.Has(Shards-1) {
+		t.Errorf("of %d shards %d are in everything", Shards, Everything.Size())
+	}
+	for at := range Shards {
+		one := Share(0).With(at)
+		for other := range Shards {
+			if one.Has(other) != (at == other) || one.Size() != 1 {
+				t.Errorf("shard %d is in the share of shard %d: %t", other, at, one.Has(other))
+			}
+		}
+	}
+	for key, want := range map[events.Key]int{
+		web: 58, {Kind: "pods", Namespace: "default", Name: "web"}: 2, {Name: "node-1"}: 1, {Namespace: "default", Name: "w135"}: 0,
+	} {
+		if got := Shard(key); got != want {
+			t.Errorf("%v is in shard %d, want %d", key, got, want)
+		}
+	}
+}
+
+// An engine that comes to own shards asks about the keys in them and no others, and sets aside what
+// cannot be read of them; one that is not open asks when it opens.
+func TestWhatComesIsAskedAbout(t *testing.T) {
+	o := open(t, Settings{})
+	first := events.Key{Namespace: "default", Name: "w135"} // of the first shard
+	o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, ""))
+	o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("w135", 2, 0, 0, ""))
+	torn := events.Ref{Kind: kinds.ReplicaSets.Name, Namespace: "default", Name: "torn"}
+	m := delta(kinds.ReplicaSets.Kind, events.Is, aSet("torn", 3, 0, 0, ""), 3)
+	m.Data = []byte("k8s\x00garbage")
+	o.engine.Own(0)
+	o.memory.Fold(kinds.ReplicaSets.Name, []events.Message{m})
+	o.engine.Folded(kinds.ReplicaSets.Name)
+	o.run()
+	if len(o.engine.entries) != 0 {
+		t.Errorf("%d keys of other replicas are known", len(o.engine.entries))
+	}
+	before := o.engine.Tally()
+	o.engine.Own(Share(1))
+	if o.run(); o.engine.Tally().Nothing != before.Nothing+1 || o.engine.entries[first] == nil || len(o.recalls) != 0 {
+		t.Errorf("of the first shard it has made %d turns, and knows %d keys", o.engine.Tally().Nothing-before.Nothing, len(o.engine.entries))
+	}
+	o.engine.Own(Share(1).With(Shard(web)))
+	if o.run(); o.engine.Tally().Nothing != before.Nothing+2 || o.engine.entries[web] == nil || len(o.recalls) != 0 {
+		t.Errorf("of another shard it has made %d turns, and knows %d keys", o.engine.Tally().Nothing-before.Nothing-1, len(o.engine.entries))
+	}
+	o.engine.Own(Everything)
+	if o.run(); o.engine.Tally().Nothing != before.Nothing+2 || o.engine.entries[events.Key(torn)] == nil || len(o.recalls) != 1 || o.recalls[0] != events.Park {
+		t.Errorf("of what cannot be read it recalls %v", o.recalls)
+	}
+
+	o = open(t, Settings{})
+	o.engine.Shut(kinds.Pods.Name)
+	o.engine.Own(0)
+	o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, ""))
+	if o.engine.Own(Everything); len(o.engine.entries) != 0 {
+		t.Error("it asks before it is open")
+	}
+	o.engine.Open(kinds.Pods.Name)
+	if o.run(); o.engine.Tally().Nothing != 1 {
+		t.Errorf("when it is open it has made %d turns", o.engine.Tally().Nothing)
+	}
+}
+
+// What a key wants is given away with it, though it stands in the queue already.
+func TestAKeyInTheQueueIsGivenAway(t *testing.T) {
+	o := open(t, Settings{})
+	o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
+	o.engine.Ask(web)
+	e := o.engine.entries[web]
+	o.engine.Own(0)
+	if o.run(); len(o.recalls) != 0 || e.dirty || e.first || len(e.triggers) != 0 {
+		t.Errorf("it recalls %v; the key wants a turn: %t, because of %v", o.recalls, e.dirty, e.triggers)
+	}
+}
+
+// A key that is given away and comes back while its turn is being stored is recalled before the next:
+// another replica may have made one.
+func TestAKeyThatComesBackIsRecalled(t *testing.T) {
+	o := open(t, Settings{})
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
+	o.recalled(Past{}, Past{})
+	o.take(events.Act)
+	o.engine.Own(0)
+	o.engine.Own(Everything)
+	o.answer(events.Act, 10, nil)
+	o.engine.Outcome(1, events.Outcome{Controller: "toy", Key: web, Lane: events.Act, Turn: 10, Results: []events.Result{{Status: events.Failed}}})
+	o.pass(time.Second)
+	o.none()
+	o.recalled(underWay(11), Past{})
+}
+
+// A key of another replica's is forgotten when nothing of it is under way here.
+func TestWhatKeepsAKeyThatWasGivenAway(t *testing.T) {
+	for what, c := range map[string]struct {
+		change func(*office, *entry)
+		kept   bool
+	}{
+		"nothing":           {func(*office, *entry) {}, false},
+		"a round":           {func(_ *office, e *entry) { e.round = &round{} }, true},
+		"a recall":          {func(_ *office, e *entry) { e.recalling = 1 }, true},
+		"a record":          {func(_ *office, e *entry) { e.parking = "it breaks" }, true},
+		"an act again":      {func(_ *office, e *entry) { e.act.repeating = true }, true},
+		"a report again":    {func(_ *office, e *entry) { e.tell.repeating = true }, true},
+		"it is its own":     {func(o *office, _ *entry) { o.engine.share = Everything }, true},
+		"one in its place":  {func(o *office, e *entry) { o.engine.entries[e.key] = &entry{key: e.key} }, true},
+		"only what it knew": {func(_ *office, e *entry) { e.act.turn, e.wake = 7, epoch }, false},
+	} {
+		o := open(t, Settings{})
+		e := o.engine.entry(web)
+		o.engine.share = 0
+		c.change(o, e)
+		if o.engine.dismiss(e); (len(o.engine.entries) == 1) != c.kept {
+			t.Errorf("%s: %d keys are known", what, len(o.engine.entries))
+		}
+	}
+}
+
+// What a decision said for gauges is not told any more of a key that is given away.
+func TestTheGaugesOfAKeyThatIsGivenAway(t *testing.T) {
+	settings, _, shared := figured()
+	o := open(t, settings)
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, ""))
+	o.engine.Own(0)
+	if got := *shared; len(got) != 2 || got[0] != "web wanted" || got[1] != "web" {
+		t.Errorf("said is %q", got)
 	}
 }

@@ -9,24 +9,24 @@ import (
 )
 
 // The fence waits for what the last turn of a key did, and takes it that what came
-// before had been seen by whoever decided that turn. This desk is not that one if
-// the turn is another replica's, or of a process that is no more: it may lag behind
-// the births before it, and a last turn that did nothing tells it nothing of them.
-// So nobody decides on an older view than the last turn did: each kind has to be
+// before had been seen by the engine that decided that turn. This engine is not that one if
+// the turn is another replica's, or of a process that is gone: it may lag behind
+// the creates before it, and a last turn that did nothing tells it nothing of them.
+// So no engine decides on an older view than the last turn did: each kind has to be
 // folded as far as that had seen it. Where a stream has lost what was seen, the watcher
 // finds that out and tells it again, or goes on where the stream ends; a mark says
 // when that has been done.
 
 // sight has a lane wait for what its last turn had seen.
-func (d *Desk) sight(e *entry, l *lane, last *events.Turn) {
-	l.dues = slices.DeleteFunc(l.dues, func(u due) bool { return u.seen > 0 })
+func (d *Engine) sight(e *entry, l *lane, last *events.Turn) {
+	l.effects = slices.DeleteFunc(l.effects, func(u due) bool { return u.seen > 0 })
 	if last == nil {
 		return
 	}
 	for _, kind := range slices.Sorted(maps.Keys(last.Seen)) {
 		if seen := last.Seen[kind]; d.reads(kind) && d.position(kind) < seen {
-			l.dues = append(l.dues, due{
-				result: events.Result{Ref: events.Ref{Kind: kind}, Version: newest(l.last, l.turn)}, survey: d.surveys + 1, since: d.now, seen: seen,
+			l.effects = append(l.effects, due{
+				result: events.Result{Ref: events.Ref{Kind: kind}, Version: newest(l.last, l.turn)}, discovery: d.discoveries + 1, since: d.now, seen: seen,
 			})
 		}
 	}
@@ -53,15 +53,15 @@ func (k *kindMemory) toldAgain(u due) bool {
 	return k.markAt >= u.goal || u.result.Version != "" && k.mark != "" && kinds.CompareVersions(k.mark, u.result.Version) >= 0
 }
 
-// seen are the dues that wait for what a turn had seen. The outcome of that turn,
+// seen are the effects that wait for what a turn had seen. The outcome of that turn,
 // which may come later than the recall of the turn, does not make up for it.
-func seen(dues []due) []due {
-	return slices.DeleteFunc(dues, func(u due) bool { return u.seen == 0 })
+func seen(effects []due) []due {
+	return slices.DeleteFunc(effects, func(u due) bool { return u.seen == 0 })
 }
 
-// foreign notes that an outcome is of a turn that this desk did not store: only a
+// foreign notes that an outcome is of a turn that this engine did not store: only a
 // recall can tell what that had seen.
-func (d *Desk) foreign(e *entry, l *lane, turn uint64) {
+func (d *Engine) foreign(e *entry, l *lane, turn uint64) {
 	if turn > l.turn && l.storing.IsZero() && e.recalling == 0 {
 		e.known = false
 	}

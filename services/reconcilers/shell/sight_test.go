@@ -19,7 +19,7 @@ func idle(turn, seen uint64) Past {
 }
 
 // A replica that lags, or has just been started, must not act on an older view than
-// that of the last turn: what was born before that turn may be missing in it, and no
+// that of the last turn: what was created before that turn may be missing in it, and no
 // effect of a turn that was refused tells of it.
 func TestNoViewOlderThanThatOfTheLastTurn(t *testing.T) {
 	o := open(t, Settings{})
@@ -31,7 +31,7 @@ func TestNoViewOlderThanThatOfTheLastTurn(t *testing.T) {
 	o.run()
 	for _, turn := range o.stored {
 		if turn.Lane == events.Act {
-			t.Errorf("the pod that the last turn saw was born again: %+v", turn)
+			t.Errorf("the pod that the last turn saw was created again: %+v", turn)
 		}
 	}
 }
@@ -44,10 +44,10 @@ func TestAViewThatCannotBeHadAnyMore(t *testing.T) {
 		mark string // the version of a mark that the stream has not lost
 		next uint64 // where the next mark has to come; 0: none has to
 	}{
-		"nobody knows when that was": {mark: "900", next: 3},
-		"the mark is from before it": {did: "50", mark: "40", next: 3},
-		"the mark is from after it":  {did: "50", mark: "60"},
-		"there is no mark":           {did: "50", next: 2},
+		"it is not known when that was": {mark: "900", next: 3},
+		"the mark is from before it":    {did: "50", mark: "40", next: 3},
+		"the mark is from after it":     {did: "50", mark: "60"},
+		"there is no mark":              {did: "50", next: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := open(t, Settings{})
@@ -66,7 +66,7 @@ func TestAViewThatCannotBeHadAnyMore(t *testing.T) {
 			if tc.mark != "" {
 				end = 2
 			}
-			o.desk.Reached(kinds.Pods.Name, end, nil)
+			o.engine.Reached(kinds.Pods.Name, end, nil)
 			o.run()
 			if tc.mark != "" {
 				o.none() // its end has not been folded
@@ -120,6 +120,120 @@ func TestWhatTheLastTurnSawIsWaitedForBehindItsOutcome(t *testing.T) {
 func (o *office) mark(kind kinds.Kind, version string, at uint64) {
 	o.sequence[kind.Name] = at
 	o.memory.Fold(kind.Name, []events.Message{markAt(kind, version, at)})
-	o.desk.Folded(kind.Name)
+	o.engine.Folded(kind.Name)
 	o.run()
+}
+
+// What the last turn had seen is awaited once, of kinds that the controller reads now.
+func TestWhatIsAwaitedOfTheLastView(t *testing.T) {
+	o := open(t, Settings{})
+	e := o.engine.entry(web)
+	l := &e.act
+	l.effects = []due{of("pods", "p", "u", "5", false)}
+	last := &events.Turn{Seen: events.Position{kinds.Pods.Name: 1, kinds.ReplicaSets.Name: 0, kinds.Nodes.Name: 9}}
+	for range 2 {
+		o.engine.sight(e, l, last)
+		if len(l.effects) != 2 || l.effects[0].seen != 0 || l.effects[1].seen != 1 || l.effects[1].result.Ref.Kind != kinds.Pods.Name || len(o.engine.awaiting[kinds.Pods.Name]) != 1 {
+			t.Errorf("awaited are %+v", l.effects)
+		}
+	}
+	if o.engine.sight(e, l, nil); len(l.effects) != 1 || l.effects[0].seen != 0 {
+		t.Errorf("of a turn that cannot be read %+v is awaited", l.effects)
+	}
+	o.mark(kinds.Pods.Kind, "5", 9)
+	if o.engine.sight(e, l, &events.Turn{Seen: events.Position{kinds.Pods.Name: 9}}); len(l.effects) != 1 {
+		t.Errorf("of what has been folded %+v is awaited", l.effects)
+	}
+	if left := seen([]due{{seen: 1}, {seen: 0}, {seen: 2}}); len(left) != 2 || left[0].seen != 1 || left[1].seen != 2 {
+		t.Errorf("behind its outcome %+v are awaited", left)
+	}
+}
+
+// A kind that no stream has cannot be awaited by a controller that reads every kind, once a discovery has
+// ended that began after what was seen of it was known.
+func TestAViewOfAKindThatIsNowhere(t *testing.T) {
+	o := &office{t: t, memory: NewMemory(), now: epoch, sequence: map[kinds.Name]uint64{}}
+	o.memory.Register(spread().Describe())
+	o.engine = NewEngine(spread(), o.memory, o, Settings{}, o.now)
+	e := o.engine.entry(web)
+	for range 2 {
+		o.engine.Discover()
+		o.engine.sight(e, &e.act, &events.Turn{Seen: events.Position{"widgets.example.com": 9}})
+		if o.engine.Discovered(); e.act.settled() {
+			t.Error("a discovery that began before ends the wait")
+		}
+		o.engine.Discover()
+		if o.engine.Discovered(); !e.act.settled() {
+			t.Error("a discovery that began after does not end the wait")
+		}
+	}
+}
+
+// The newest version that the outcome of a turn speaks of.
+func TestTheNewestVersionOfAnOutcome(t *testing.T) {
+	of := func(turn uint64, versions ...string) (o events.Outcome) {
+		for _, v := range versions {
+			o.Results = append(o.Results, events.Result{Version: v})
+		}
+		o.Turn = turn
+		return o
+	}
+	for _, c := range []struct {
+		outcome events.Outcome
+		want    string
+	}{
+		{of(7), ""}, {of(7, ""), ""}, {of(7, "5", "40", "6", ""), "40"}, {of(7, "5"), "5"}, {of(6, "5"), ""},
+	} {
+		if got := newest(c.outcome, 7); got != c.want {
+			t.Errorf("of %+v it is %q, want %q", c.outcome, got, c.want)
+		}
+	}
+}
+
+// A stream that had lost what was seen has told it again when a mark lies behind its end, or is of
+// what the last turn did or later.
+func TestWhenAViewWasToldAgain(t *testing.T) {
+	for what, c := range map[string]struct {
+		mark    string
+		markAt  uint64
+		version string
+		is      bool
+	}{
+		"a mark at the end":          {"5", 9, "", true},
+		"behind it":                  {"5", 10, "", true},
+		"before it":                  {"5", 8, "", false},
+		"of what was done":           {"5", 8, "5", true},
+		"of later":                   {"6", 8, "5", true},
+		"of earlier":                 {"4", 8, "5", false},
+		"none":                       {"", 0, "5", false},
+		"none, and nothing was done": {"", 0, "", false},
+	} {
+		k := &kindMemory{mark: c.mark, markAt: c.markAt}
+		if k.toldAgain(due{goal: 9, result: events.Result{Version: c.version}}) != c.is {
+			t.Errorf("%s: %t", what, !c.is)
+		}
+	}
+}
+
+// An outcome is another replica's when it is of a later turn than is known, none of this engine's is on
+// its way, and no recall, which will tell.
+func TestWhichOutcomesAreForeign(t *testing.T) {
+	for what, c := range map[string]struct {
+		turn   uint64
+		change func(*entry)
+		is     bool
+	}{
+		"a later one":        {8, func(*entry) {}, true},
+		"the last":           {7, func(*entry) {}, false},
+		"while one is sent":  {8, func(e *entry) { e.act.storing = epoch }, false},
+		"while it is looked": {8, func(e *entry) { e.recalling = 1 }, false},
+	} {
+		o := open(t, Settings{})
+		e := o.engine.entry(web)
+		e.known, e.act.turn = true, 7
+		c.change(e)
+		if o.engine.foreign(e, &e.act, c.turn); e.known == c.is {
+			t.Errorf("%s: it is known: %t", what, e.known)
+		}
+	}
 }

@@ -58,7 +58,7 @@ func (s Signatures) Heartbeat(text []byte, now time.Time) error {
 // proves tells whether a writer has said what it has in flight. What no writer has signed
 // would keep a turn whose outcome is lost from being stored again.
 func (l *Loop) proves(heartbeat []byte) bool {
-	return l.desk.settings.Signatures.Outcomes.Hint(events.Writers, heartbeat, l.BusTime()) == nil
+	return l.engine.settings.Signatures.Outcomes.Hint(events.Writers, heartbeat, l.BusTime()) == nil
 }
 
 // tick takes in what time it is by the clock of the bus, which stamps the turns: they are
@@ -76,7 +76,7 @@ func (l *Loop) BusTime() time.Time { return l.clock().Add(time.Duration(l.ahead.
 // under way, the refusal must not say that it is done. The key is recalled instead, and
 // finds a turn without an outcome, which is stored again with nothing in it once it has
 // waited for long enough.
-func (d *Desk) unproven(e *entry, l *lane, o events.Outcome) bool {
+func (d *Engine) unproven(e *entry, l *lane, o events.Outcome) bool {
 	if !o.Forged() || o.Turn == l.turn {
 		return false
 	}

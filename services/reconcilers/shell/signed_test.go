@@ -16,15 +16,15 @@ import (
 func TestARefusedForgeryOpensNoFence(t *testing.T) {
 	o := begun(t, Settings{})
 	forged := events.Result{Status: events.Refused, Reason: events.BadSignature}
-	o.desk.Outcome(1, events.Outcome{Controller: "toy", Key: web, Lane: events.Act, Turn: 11, Results: []events.Result{forged}})
-	e := o.desk.entries[web]
+	o.engine.Outcome(1, events.Outcome{Controller: "toy", Key: web, Lane: events.Act, Turn: 11, Results: []events.Result{forged}})
+	e := o.engine.entries[web]
 	if e.act.settled() || e.act.outcome >= 10 {
 		t.Error("the fence opened for the refusal of what is no turn of ours")
 	}
 	if e.known {
 		t.Error("the key is not recalled, although something lies behind its turn")
 	}
-	o.desk.Outcome(1, events.Outcome{Controller: "toy", Key: web, Lane: events.Act, Turn: 10, Results: []events.Result{forged}})
+	o.engine.Outcome(1, events.Outcome{Controller: "toy", Key: web, Lane: events.Act, Turn: 10, Results: []events.Result{forged}})
 	if e.act.outcome != 10 || e.act.failures != 1 {
 		t.Errorf("the refusal of the turn itself is outcome %d with %d failures, want 10 with 1", e.act.outcome, e.act.failures)
 	}
@@ -75,9 +75,9 @@ func TestOnlyWhatIsSignedIsRemembered(t *testing.T) {
 		knows, answered bool
 	}{
 		{"both are signed", turn(true), outcome(true, "Stale"), true, true},
-		{"an outcome of nobody", turn(true), outcome(false, "Stale"), true, false},
-		{"a turn of nobody", turn(false), outcome(true, "Stale"), false, true},
-		{"a turn of nobody, refused", turn(false), outcome(true, events.BadSignature), false, false},
+		{"an unsigned outcome", turn(true), outcome(false, "Stale"), true, false},
+		{"an unsigned turn", turn(false), outcome(true, "Stale"), false, true},
+		{"an unsigned turn, refused", turn(false), outcome(true, events.BadSignature), false, false},
 		{"a turn of ours, refused", turn(true), outcome(true, events.BadSignature), true, true},
 	} {
 		past := by.remembered(c.turn, true, c.outcome)
@@ -109,7 +109,7 @@ func (b topic) Listen(ctx context.Context, _ string, hear func([]byte)) error {
 
 // What a writer has in flight counts where a writer has signed it: or else any user who may
 // publish on the topic would keep a turn whose outcome is lost from being stored again.
-func TestOnlyAWriterHasATurnInHand(t *testing.T) {
+func TestOnlyAWriterHasATurnInFlight(t *testing.T) {
 	keys, err := sign.ProvideFrom(t.TempDir(), time.Now().Add(-time.Hour))
 	if err != nil {
 		t.Fatal(err)
@@ -123,7 +123,7 @@ func TestOnlyAWriterHasATurnInHand(t *testing.T) {
 		t.Fatal(err)
 	}
 	claim := func(turn uint64) []byte {
-		return events.Beat{Writer: "w", Number: turn, Turns: map[string][]uint64{"toy": {turn}}}.Encode()
+		return events.Heartbeat{Writer: "w", Number: turn, Turns: map[string][]uint64{"toy": {turn}}}.Encode()
 	}
 	for name, c := range map[string]struct {
 		by   Signatures
@@ -148,7 +148,7 @@ func TestOnlyAWriterHasATurnInHand(t *testing.T) {
 			running.Go(func() { l.hearWriters(ctx) })
 			has := func(turn uint64) bool {
 				answer := make(chan bool)
-				l.Tell(func(d *Desk) { answer <- !d.inHand[turn].IsZero() })
+				l.Tell(func(d *Engine) { answer <- !d.inFlight[turn].IsZero() })
 				return <-answer
 			}
 			for !has(8) { // what counts, and comes after what is judged, has been heard
@@ -157,8 +157,96 @@ func TestOnlyAWriterHasATurnInHand(t *testing.T) {
 				}
 			}
 			if got := has(7); got != c.want {
-				t.Errorf("the turn is in hand: %t, want %t", got, c.want)
+				t.Errorf("the turn is in flight: %t, want %t", got, c.want)
 			}
 		})
+	}
+}
+
+// keyed are the keys of reconcilers and writers, and others of the same sorts.
+type keyed struct {
+	turns, outcomes, strangers *sign.Signer
+	turnTrust, outcomeTrust    *sign.Trust
+}
+
+func newKeys(t *testing.T, from time.Time) (k keyed) {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	own, err := sign.ProvideFrom(t.TempDir(), from)
+	must(err)
+	other, err := sign.ProvideFrom(t.TempDir(), from)
+	must(err)
+	k.turns, err = sign.SignerFile(own.Turns.Private, nil)
+	must(err)
+	k.outcomes, err = sign.SignerFile(own.Outcomes.Private, nil)
+	must(err)
+	k.strangers, err = sign.SignerFile(other.Turns.Private, nil)
+	must(err)
+	k.turnTrust, err = sign.TrustFile(own.Turns.Public, nil)
+	must(err)
+	k.outcomeTrust, err = sign.TrustFile(own.Outcomes.Public, nil)
+	must(err)
+	return k
+}
+
+// A turn counts, and so does a heartbeat, where one of the reconcilers' keys has signed it: those of
+// the trust where there is one, or else those that this process has had; and what was said before
+// anything had to be signed counts, too.
+func TestWhoseTurnsAndHeartbeatsCount(t *testing.T) {
+	now := time.Now()
+	k, young := newKeys(t, now.Add(-time.Hour)), newKeys(t, now.Add(time.Hour))
+	turn := func(by *sign.Signer) events.Message {
+		b := stocked(t, 0)
+		if _, err := storeTurn(t.Context(), b, events.Turn{Controller: "toy", Key: web, Lane: events.Act}, 0, by, now); err != nil {
+			t.Fatal(err)
+		}
+		m := b.streams["TURN_toy"][0]
+		m.Header["Nats-Expected-Last-Subject-Sequence"] = []string{"0"}
+		return m
+	}
+	said := []byte(`{"a":1}`)
+	hint := func(by *sign.Signer) []byte { return by.Hint(events.Reconcilers, said, now) }
+	for what, c := range map[string]struct {
+		by     Signatures
+		signer *sign.Signer
+		counts bool
+	}{
+		"without keys":                       {Signatures{}, nil, true},
+		"with a trust, of a reconciler":      {Signatures{Turns: k.turnTrust, Sign: k.strangers, Outcomes: k.outcomeTrust}, k.turns, true},
+		"with a trust, of a stranger":        {Signatures{Turns: k.turnTrust, Sign: k.turns, Outcomes: k.outcomeTrust}, k.strangers, false},
+		"with a trust, unsigned":             {Signatures{Turns: k.turnTrust, Sign: k.turns, Outcomes: k.outcomeTrust}, nil, false},
+		"with own keys, of its own":          {Signatures{Sign: k.turns, Outcomes: k.outcomeTrust}, k.turns, true},
+		"with own keys, of a stranger":       {Signatures{Sign: k.turns, Outcomes: k.outcomeTrust}, k.strangers, false},
+		"with own keys, unsigned":            {Signatures{Sign: k.turns, Outcomes: k.outcomeTrust}, nil, false},
+		"with own keys alone, of its own":    {Signatures{Sign: k.turns}, k.turns, true},
+		"with own keys alone, unsigned":      {Signatures{Sign: k.turns}, nil, false},
+		"before anything had to be signed":   {Signatures{Sign: young.turns, Outcomes: young.outcomeTrust}, nil, true},
+		"before that, and there are no keys": {Signatures{Outcomes: young.outcomeTrust}, nil, true},
+	} {
+		if got := c.by.ours(turn(c.signer)); got != c.counts {
+			t.Errorf("%s: a turn counts: %t", what, got)
+		}
+		if err := c.by.Heartbeat(hint(c.signer), now); (err == nil) != c.counts {
+			t.Errorf("%s: of a heartbeat it says %v", what, err)
+		}
+	}
+}
+
+// What time it is by the clock of the bus is known from what it last said.
+func TestTheClockOfTheBus(t *testing.T) {
+	l := looped(stocked(t, 0), toy(), Settings{}, nil)
+	l.clock = func() time.Time { return epoch }
+	if !l.BusTime().Equal(epoch) {
+		t.Errorf("before it has said anything it is %v", l.BusTime())
+	}
+	l.tick(bus.State{Now: epoch.Add(time.Hour)})
+	l.tick(bus.State{})
+	if !l.BusTime().Equal(epoch.Add(time.Hour)) {
+		t.Errorf("when its clock is an hour ahead it is %v", l.BusTime())
 	}
 }

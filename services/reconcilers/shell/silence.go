@@ -12,10 +12,10 @@ import (
 
 // Silence. The ends of objects, and marks, leave a state stream by their age. While
 // a watcher is there a newer mark always follows. Where the last messages of a
-// stream have expired nobody has said for an hour what there is, and what is left
+// stream have expired no watcher has said for an hour what there is, and what is left
 // cannot be judged: a bus that has lost its index has the older messages of ended
-// objects again, each with a census of its own time, which may agree. So whoever
-// finds silence asks the watchers, and waits.
+// objects again, each with a census of its own time, which may agree. So a follower
+// that finds silence asks the watchers, and waits.
 
 // silencePatience is how long. A kind that no watcher can list any more must not
 // keep a controller that reads every kind from its work.
@@ -30,7 +30,7 @@ func (f *Follower) silent(ctx context.Context, position uint64) (bool, error) {
 	stream := subject.StateStream(f.Kind.Name)
 	state, err := f.Bus.StreamState(ctx, stream)
 	if err == nil && f.Memory.Behind(f.Kind.Name) {
-		f.asking.begin(fmt.Errorf("%s has lost its end, and nobody has said since what there is", stream),
+		f.asking.begin(fmt.Errorf("%s has lost its end, and no watcher has said since what there is", stream),
 			events.Damage{Kind: f.Kind.Name, Hole: events.Hole{Reason: "the state has lost its end"}, End: state.Last})
 		return true, nil
 	}
@@ -45,7 +45,7 @@ func (f *Follower) silent(ctx context.Context, position uint64) (bool, error) {
 	if now, err := f.Bus.StreamState(ctx, stream); err != nil || now.Last > state.Last {
 		return false, err
 	}
-	f.asking.begin(fmt.Errorf("message %d of %s has expired, and nobody has said since what there is", state.Last, stream),
+	f.asking.begin(fmt.Errorf("message %d of %s has expired, and no watcher has said since what there is", state.Last, stream),
 		events.Damage{Kind: f.Kind.Name, Hole: events.Hole{Reason: "the end of the state has expired"}, End: state.Last})
 	return true, nil
 }

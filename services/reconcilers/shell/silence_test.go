@@ -2,6 +2,7 @@ package shell
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -13,7 +14,7 @@ import (
 )
 
 // hushed is a bus with the pods of a kind and nothing of what was said behind them,
-// until somebody speaks.
+// until a watcher speaks.
 type hushed struct {
 	edges
 	told  []events.Message
@@ -66,8 +67,8 @@ func TestSilenceIsAskedAbout(t *testing.T) {
 		asked  int32 // at least
 		opened bool
 	}{
-		"nobody speaks":                     {nil, silencePatience - time.Second, 50, false},
-		"nobody speaks for too long":        {nil, silencePatience + time.Second, 50, true},
+		"no watcher speaks":                 {nil, silencePatience - time.Second, 50, false},
+		"no watcher speaks for too long":    {nil, silencePatience + time.Second, 50, true},
 		"a watcher says that both are":      {mark(ended, lives), 10 * time.Second, 0, true},
 		"a watcher says that one has ended": {mark(lives), 10 * time.Second, 9, false},
 	} {
@@ -93,7 +94,7 @@ func TestSilenceIsAskedAbout(t *testing.T) {
 					t.Error(err)
 				}
 				stop()
-				if opened := !l.desk.shut[kinds.Pods.Name]; opened != tc.opened {
+				if opened := !l.engine.shut[kinds.Pods.Name]; opened != tc.opened {
 					t.Errorf("opened: %t, want %t", opened, tc.opened)
 				}
 				if got := b.asked.Load(); got < tc.asked {
@@ -131,7 +132,7 @@ func TestABusyStreamIsNotSilent(t *testing.T) {
 	}
 }
 
-// hear has a desk hear what it is told, until it is stopped.
+// hear has an engine hear what it is told, until it is stopped.
 func hear(l *Loop) (stop func()) {
 	over, heard := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -147,4 +148,73 @@ func hear(l *Loop) (stop func()) {
 		}
 	}()
 	return func() { close(over); <-heard }
+}
+
+// unsteady is a bus that fails from one question on.
+type unsteady struct {
+	edges
+	states, at int // how many questions of each sort are answered
+}
+
+func (b *unsteady) StreamState(ctx context.Context, stream string) (bus.State, error) {
+	if b.states--; b.states < 0 {
+		return bus.State{}, bus.ErrClosed
+	}
+	return b.edges.StreamState(ctx, stream)
+}
+
+func (b *unsteady) At(ctx context.Context, stream string, at uint64) (events.Message, bool, error) {
+	if b.at--; b.at < 0 {
+		return events.Message{}, false, bus.ErrClosed
+	}
+	return b.edges.At(ctx, stream, at)
+}
+
+// Where the bus does not say what a stream holds, it is not known whether there is silence: no engine is
+// opened, and the watchers are not asked.
+func TestNoAnswerIsNoSilence(t *testing.T) {
+	for what, b := range map[string]*unsteady{
+		"how far it reaches": {states: 0, at: 9}, "its edge": {states: 1, at: 9}, "its last message": {states: 2, at: 0}, "how far it reaches now": {states: 2, at: 9},
+	} {
+		b.edges = edges{state: shape{9, 2}}
+		f := &Follower{Bus: b, Memory: NewMemory(), Kind: kinds.Pods.Kind, goal: edge{sequence: 2, stored: epoch.AddDate(-20, 0, 0)}}
+		f.Memory.Follow(f.Kind)
+		f.Memory.Fold(f.Kind.Name, []events.Message{markAt(kinds.Pods.Kind, "5", 2)})
+		if err := f.open(t.Context()); !errors.Is(err, bus.ErrClosed) || f.opened || f.asking.what() != nil {
+			t.Errorf("of a bus that does not say %s: %v, opened: %t, asked because of %v", what, err, f.opened, f.asking.what())
+		}
+	}
+	f := &Follower{Bus: edges{state: shape{1, 0}}, Memory: NewMemory(), Kind: kinds.Pods.Kind}
+	f.Memory.Follow(f.Kind)
+	if silent, err := f.silent(t.Context(), 0); silent || err != nil {
+		t.Errorf("of a kind of which nothing was folded it is silent: %t, %v", silent, err)
+	}
+	f.Bus = edges{state: shape{3, 2}}
+	if silent, err := f.silent(t.Context(), 1); silent || err != nil {
+		t.Errorf("of a stream that holds more than was folded it is silent: %t, %v", silent, err)
+	}
+}
+
+// The wait for a watcher begins once, and is over when one has spoken.
+func TestTheWaitForAWatcherBeginsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		resigned := 0
+		f := &Follower{patience: time.AfterFunc(silencePatience, func() { resigned++ })}
+		f.patience.Stop()
+		f.bear()
+		time.Sleep(silencePatience / 2) // virtual
+		f.bear()
+		time.Sleep(silencePatience / 2)
+		if synctest.Wait(); resigned != 1 {
+			t.Errorf("after a minute it has resigned %d times", resigned)
+		}
+		f = &Follower{patience: time.AfterFunc(silencePatience, func() { resigned++ })}
+		f.patience.Stop()
+		f.bear()
+		f.spoken()
+		time.Sleep(2 * silencePatience)
+		if synctest.Wait(); resigned != 1 {
+			t.Error("it resigns although a watcher has spoken")
+		}
+	})
 }

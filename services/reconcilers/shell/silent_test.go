@@ -14,7 +14,7 @@ func speechless(t *testing.T) *office {
 	o, silent := open(t, Settings{}), toy()
 	silent.Silent = true
 	o.memory.Register(silent.Describe())
-	o.desk = NewDesk(silent, o.memory, o, Settings{}, o.now)
+	o.engine = NewEngine(silent, o.memory, o, Settings{}, o.now)
 	return o
 }
 
@@ -25,7 +25,7 @@ func TestTheReportsOfASilentControllerAreNotRecalled(t *testing.T) {
 	if got := o.takeRecalls(); !cmp.Equal(got, []events.Lane{events.Act}) {
 		t.Fatalf("recalls are %v", got)
 	}
-	o.desk.Recalled(web, events.Act, Past{Sequence: 9, Turn: &events.Turn{}}, nil)
+	o.engine.Recalled(web, events.Act, Past{Sequence: 9, Turn: &events.Turn{}}, nil)
 	o.run()
 	o.none() // the outcome of turn 9 is to come
 	o.outcome(events.Act, 9)
@@ -41,7 +41,7 @@ func TestTheReportsOfASilentControllerAreNotRecalled(t *testing.T) {
 func TestASilentControllerMayNotReport(t *testing.T) {
 	o := speechless(t)
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 1, "")) // one pod too many is in its status
-	if got := o.desk.Tally().Broken; got != 1 {
+	if got := o.engine.Tally().Broken; got != 1 {
 		t.Errorf("its word was broken %d times, want once", got)
 	}
 	if got := o.takeRecalls(); len(got) > 0 {

@@ -11,25 +11,25 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// A controller that stands still. A desk may wait for many things, and each wait is
+// A controller that stands still. An engine may wait for many things, and each wait is
 // right by itself: for a kind to be read, an epoch to be told, an outcome to come. One
-// that does not end looks like a controller that has nothing to do. So a desk keeps
+// that does not end looks like a controller that has nothing to do. So an engine keeps
 // which keys want something, and when each sort of wait last ended; where the oldest
 // has lasted for [events.Standstill], it names the condition. The waits that time ends,
 // such as a back-off, are none, and neither is a key that is parked.
 
-// standing is what a desk knows of its waits.
+// standing is what an engine knows of its waits.
 type standing struct {
 	// pending are the keys that wanted a turn or an outcome when they were last looked
-	// at, and since when; those that want nothing any more are dropped by [Desk.Stall],
+	// at, and since when; those that want nothing any more are dropped by [Engine.Stall],
 	// and begin anew when they are asked for a turn again.
 	pending map[*entry]time.Time
 
-	shutSince time.Time // since when the desk has been shut
+	shutSince time.Time // since when the engine has been shut
 	heldSince time.Time // since when keys have waited for a view of one moment
 	forgotten map[kinds.Name]bool
 
-	freedAt   time.Time // when the desk, or its keys, were last held back no longer
+	freedAt   time.Time // when the engine, or its keys, were last held back no longer
 	decidedAt time.Time // when a key last had a turn that was not withheld
 	heardAt   time.Time // when an outcome last came
 	seenAt    time.Time // when an effect was last seen
@@ -39,7 +39,7 @@ type standing struct {
 }
 
 // pend notes that a key wants something.
-func (d *Desk) pend(e *entry) {
+func (d *Engine) pend(e *entry) {
 	if _, known := d.pending[e]; !known {
 		d.pending[e] = d.now
 	}
@@ -53,7 +53,7 @@ type refusal struct {
 }
 
 // replied notes how the bus answered.
-func (d *Desk) replied(to *refusal, err error) {
+func (d *Engine) replied(to *refusal, err error) {
 	d.repliedAt = d.now
 	if to.err == nil {
 		to.since = d.now
@@ -61,14 +61,14 @@ func (d *Desk) replied(to *refusal, err error) {
 	to.err = err
 }
 
-// Working tells whether the desk may have work; [Desk.Stall] tells for certain.
-func (d *Desk) Working() bool {
-	return len(d.pending) > 0 || len(d.squinting) > 0 || len(d.shut) > 0 && !d.askedAll
+// Working tells whether the engine may have work; [Engine.Stall] tells for certain.
+func (d *Engine) Working() bool {
+	return len(d.pending) > 0 || len(d.inconsistent) > 0 || len(d.shut) > 0 && !d.askedAll
 }
 
-// Stall is the condition under which the desk has had work and decided nothing for
+// Stall is the condition under which the engine has had work and decided nothing for
 // [events.Standstill]; ok is false when there is none.
-func (d *Desk) Stall() (s events.Stall, ok bool) {
+func (d *Engine) Stall() (s events.Stall, ok bool) {
 	waits := d.waits()
 	oldest := slices.MinFunc(append(waits, wait{since: d.now}), func(a, b wait) int { return a.since.Compare(b.since) })
 	if d.now.Sub(oldest.since) < events.Standstill {
@@ -97,9 +97,9 @@ func (w wait) detail() string {
 	return text
 }
 
-// waits are the conditions that hold work back at the moment. A desk that is shut
+// waits are the conditions that hold work back at the moment. An engine that is shut
 // decides nothing, so nothing else counts.
-func (d *Desk) waits() []wait {
+func (d *Engine) waits() []wait {
 	oldest, some := d.work()
 	if len(d.shut) > 0 {
 		if !some && d.askedAll {
@@ -111,7 +111,7 @@ func (d *Desk) waits() []wait {
 		return []wait{d.closed(d.shutSince)}
 	}
 	var all []wait
-	if len(d.squinting) > 0 {
+	if len(d.inconsistent) > 0 {
 		all = append(all, d.unclear())
 	}
 	return append(all, d.holdings()...)
@@ -119,7 +119,7 @@ func (d *Desk) waits() []wait {
 
 // work drops the keys that want nothing any more, and tells since when the others have
 // waited.
-func (d *Desk) work() (oldest time.Time, some bool) {
+func (d *Engine) work() (oldest time.Time, some bool) {
 	oldest = d.now
 	for e, since := range d.pending {
 		if !e.wants() || d.entries[e.key] != e {
@@ -142,8 +142,8 @@ func (e *entry) wants() bool {
 // key that is in doubt the lane may only be not known: its next turn recalls it.
 func (e *entry) awaitsLane(l *lane) bool { return !l.settled() && (e.known || l.watched) }
 
-// closed is why the desk is shut.
-func (d *Desk) closed(since time.Time) wait {
+// closed is why the engine is shut.
+func (d *Engine) closed(since time.Time) wait {
 	w := wait{condition: events.NotRead, since: since}
 	for kind := range d.shut {
 		switch {
@@ -164,16 +164,16 @@ func (d *Desk) closed(since time.Time) wait {
 }
 
 // unclear is why keys wait for a view of one moment.
-func (d *Desk) unclear() wait {
+func (d *Engine) unclear() wait {
 	w := wait{condition: events.CacheInconsistent, since: d.heldSince}
 	d.memory.look(d.name, nil, func(s scene) {
-		if newest, apart := s.apart(); apart {
+		if newest, apart := s.epochSkew(); apart {
 			w.condition = events.EpochNotTold
 			w.about = s.lagging(newest)
 			return
 		}
 		for at, k := range s.memory.kinds {
-			if k.blurred && s.reader.reads(at) {
+			if k.inconsistent && s.reader.reads(at) {
 				w.about = append(w.about, string(at))
 			}
 		}
@@ -184,11 +184,11 @@ func (d *Desk) unclear() wait {
 
 // holdings are the conditions that hold single keys back, each since the oldest of them
 // and since it last held one no longer.
-func (d *Desk) holdings() []wait {
+func (d *Engine) holdings() []wait {
 	found := map[events.Condition]*wait{}
 	for e, since := range d.pending {
-		if slices.Contains(d.squinting, e) {
-			continue // what holds all of those is told by [Desk.unclear]
+		if slices.Contains(d.inconsistent, e) {
+			continue // what holds all of those is told by [Engine.unclear]
 		}
 		condition, h, ok := d.holding(e, since)
 		if !ok || condition.OfKey() {
@@ -215,7 +215,7 @@ func (d *Desk) holdings() []wait {
 }
 
 // attendance tells whether there are writers.
-func (d *Desk) attendance() string {
+func (d *Engine) attendance() string {
 	if d.now.Sub(d.attended) > attendance {
 		return "no writer says that it is there"
 	}
@@ -244,14 +244,14 @@ func (l *Loop) Stall(ctx context.Context) (s events.Stall, stalled, known bool) 
 		stall   events.Stall
 		stalled bool
 	}
-	a, known := ask(ctx, l, func(d *Desk) (a answer) {
+	a, known := ask(ctx, l, func(d *Engine) (a answer) {
 		a.stall, a.stalled = d.Stall()
 		return a
 	})
 	return a.stall, a.stalled, known
 }
 
-// stalled is what can be told without the desk: a decision that does not end, streams
+// stalled is what can be told without the engine: a decision that does not end, streams
 // that cannot be read, or that there is no work.
 func (l *Loop) stalled() (s events.Stall, stalled, known bool) {
 	l.mu.Lock()

@@ -2,6 +2,7 @@ package shell
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,36 +11,36 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// stalls demands that the desk names a condition after [events.Standstill] and not
+// stalls demands that the engine names a condition after [events.Standstill] and not
 // before; lasted is how long the wait has gone on already.
 func (o *office) stalls(lasted time.Duration, condition events.Condition, detail string) {
 	o.t.Helper()
 	o.pass(events.Standstill - lasted - 1)
 	o.flows()
 	o.pass(1)
-	s, stalled := o.desk.Stall()
+	s, stalled := o.engine.Stall()
 	if !stalled || s.Condition != condition || s.Detail != detail || s.Controller != "toy" || !s.Since.Equal(o.now.Add(-events.Standstill)) {
 		o.t.Errorf("at %v it says %+v (stalled: %t), want %s about %q since 30 s ago", o.now, s, stalled, condition, detail)
 	}
-	if !o.desk.Working() {
+	if !o.engine.Working() {
 		o.t.Error("it says that it has no work")
 	}
 }
 
-// flows demands that the desk names nothing.
+// flows demands that the engine names nothing.
 func (o *office) flows() {
 	o.t.Helper()
-	if s, stalled := o.desk.Stall(); stalled {
+	if s, stalled := o.engine.Stall(); stalled {
 		o.t.Errorf("at %v it says that it stalls: %+v", o.now, s)
 	}
 }
 
-func TestADeskAtRestDoesNotStall(t *testing.T) {
+func TestAnEngineAtRestDoesNotStall(t *testing.T) {
 	o := open(t, Settings{})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, ""))
 	o.pass(time.Hour)
 	o.flows()
-	if o.desk.Working() {
+	if o.engine.Working() {
 		t.Error("it says that it has work")
 	}
 }
@@ -50,11 +51,11 @@ func TestAKeyWaitsSinceItWantsSomething(t *testing.T) {
 	o := open(t, Settings{})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, ""))
 	o.pass(time.Hour)
-	o.desk.Ask(web)
+	o.engine.Ask(web)
 	o.flows()
 	o.now = o.now.Add(events.Standstill)
-	o.desk.Advance(o.now)
-	if s, stalled := o.desk.Stall(); !stalled || s.Condition != events.KeysWait {
+	o.engine.Advance(o.now)
+	if s, stalled := o.engine.Stall(); !stalled || s.Condition != events.KeysWait {
 		t.Errorf("a key has waited for %v, and it says %+v (stalled: %t)", events.Standstill, s, stalled)
 	}
 }
@@ -63,18 +64,18 @@ func TestAKeyWaitsSinceItWantsSomething(t *testing.T) {
 func TestATurnWithoutAnOutcomeStalls(t *testing.T) {
 	o := begun(t, Settings{})
 	o.stalls(0, events.NoOutcome, "no writer says that it is there")
-	o.outcome(events.Act, 10, born("p", "5"))
+	o.outcome(events.Act, 10, created("p", "5"))
 	o.flows()
 	o.change(kinds.Pods.Kind, events.Is, aPod("p", "web", 5))
-	o.desk.Recalled(web, events.Tell, Past{}, nil)
+	o.engine.Recalled(web, events.Tell, Past{}, nil)
 	o.flows()
 }
 
-// A writer that has the turn in hand is at work, however long that takes.
+// A writer that has the turn in flight is at work, however long that takes.
 func TestATurnInAWritersHandDoesNotStall(t *testing.T) {
 	o := begun(t, Settings{})
 	for range 100 {
-		o.desk.Beat(events.Beat{Turns: map[string][]uint64{"toy": {10}}})
+		o.engine.Heartbeat(events.Heartbeat{Turns: map[string][]uint64{"toy": {10}}})
 		o.pass(time.Second)
 		o.flows()
 	}
@@ -83,7 +84,7 @@ func TestATurnInAWritersHandDoesNotStall(t *testing.T) {
 // The writer has done it, and no watcher tells of what was done.
 func TestAnEffectThatIsNotSeenStalls(t *testing.T) {
 	o := begun(t, Settings{})
-	o.outcome(events.Act, 10, born("p", "5"))
+	o.outcome(events.Act, 10, created("p", "5"))
 	o.stalls(0, events.NotSeen, "pods")
 	o.change(kinds.Pods.Kind, events.Is, aPod("p", "web", 5))
 	o.flows()
@@ -93,11 +94,11 @@ func TestAnEffectThatIsNotSeenStalls(t *testing.T) {
 // been looked at once there is work.
 func TestAKindThatIsNeverReadStalls(t *testing.T) {
 	o := open(t, Settings{})
-	o.desk.Shut(kinds.Pods.Name)
+	o.engine.Shut(kinds.Pods.Name)
 	o.stalls(0, events.NotRead, "pods")
-	o.desk.Open(kinds.Pods.Name)
+	o.engine.Open(kinds.Pods.Name)
 	o.flows()
-	o.desk.Shut(kinds.Pods.Name)
+	o.engine.Shut(kinds.Pods.Name)
 	o.pass(time.Hour)
 	o.flows() // nothing asks for a turn
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
@@ -107,7 +108,7 @@ func TestAKindThatIsNeverReadStalls(t *testing.T) {
 // A kind begins to be told in a new epoch, and does not end.
 func TestAnEpochThatIsNotToldToItsEndStalls(t *testing.T) {
 	o := open(t, Settings{})
-	o.desk.askedAll = true
+	o.engine.askedAll = true
 	o.tell(kinds.Pods.Kind, delta(kinds.Pods.Kind, events.Is, aPod("p", "web", 1), 0), 1)
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
 	o.stalls(0, events.EpochNotTold, "pods")
@@ -119,8 +120,8 @@ func TestAnEpochThatIsNotToldToItsEndStalls(t *testing.T) {
 func TestADamagedKindStalls(t *testing.T) {
 	o := open(t, Settings{})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, ""))
-	o.desk.Shut(kinds.Pods.Name)
-	o.desk.Forgot(kinds.Pods.Name, []events.Key{web})
+	o.engine.Shut(kinds.Pods.Name)
+	o.engine.Forgot(kinds.Pods.Name, []events.Key{web})
 	o.stalls(0, events.CacheInconsistent, "pods")
 }
 
@@ -141,7 +142,7 @@ func TestABusThatRefusesTurnsStalls(t *testing.T) {
 		}
 		o.pass(time.Second)
 	}
-	if s, stalled := o.desk.Stall(); !stalled || s.Condition != events.BusRefuses || s.Detail != full.Error() {
+	if s, stalled := o.engine.Stall(); !stalled || s.Condition != events.BusRefuses || s.Detail != full.Error() {
 		t.Errorf("it says %+v (%t)", s, stalled)
 	}
 }
@@ -154,20 +155,20 @@ func TestWhatIsParkedOrWaitsForATimeDoesNotStall(t *testing.T) {
 		o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, annotation))
 		for range 120 {
 			for _, lane := range o.takeRecalls() {
-				o.desk.Recalled(web, lane, Past{}, nil)
+				o.engine.Recalled(web, lane, Past{}, nil)
 			}
 			for _, s := range o.stored {
-				o.desk.Stored(web, s.Lane, 1, nil)
+				o.engine.Stored(web, s.Lane, 1, nil)
 			}
 			o.stored = nil
 			for _, w := range o.wakes {
-				o.desk.Scheduled(w.Key, w.At, nil)
+				o.engine.Scheduled(w.Key, w.At, nil)
 			}
 			o.wakes = nil
 			o.pass(time.Second)
 			o.flows()
 		}
-		if parked := len(o.desk.Parked()) == 1; parked != (annotation != "wakes") {
+		if parked := len(o.engine.Parked()) == 1; parked != (annotation != "wakes") {
 			t.Errorf("%s: parked is %t", annotation, parked)
 		}
 	}
@@ -181,7 +182,7 @@ func TestABackOffDoesNotStall(t *testing.T) {
 	o.flows()
 }
 
-// A decision that does not end keeps the desk from saying so: the loop does.
+// A decision that does not end keeps the engine from saying so: the loop does.
 func TestADecisionThatDoesNotEndStalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := NewMemory()
@@ -214,4 +215,215 @@ func TestADecisionThatDoesNotEndStalls(t *testing.T) {
 			t.Errorf("it still says %+v", s)
 		}
 	})
+}
+
+// An engine has work while a key wants something, or waits for a view of one moment, and until it has
+// looked at everything once.
+func TestWhatIsWork(t *testing.T) {
+	for what, c := range map[string]struct {
+		change func(*Engine)
+		is     bool
+	}{
+		"nothing":                 {func(*Engine) {}, false},
+		"a key that wants a turn": {func(d *Engine) { d.pend(d.entry(web)) }, true},
+		"a key that sees nothing": {func(d *Engine) { d.inconsistent = []*entry{{}} }, true},
+		"a kind to be read first": {func(d *Engine) { d.Shut("pods") }, true},
+		"a kind to be read again": {func(d *Engine) { d.askedAll = true; d.Shut("pods") }, false},
+	} {
+		d := open(t, Settings{}).engine
+		if c.change(d); d.Working() != c.is {
+			t.Errorf("%s: it has work: %t", what, !c.is)
+		}
+	}
+}
+
+// A key wants something while it is to have a turn, or one goes on, or what became of its last one is
+// to come.
+func TestWhatAKeyWants(t *testing.T) {
+	under, due := lane{turn: 7, outcome: 6}, lane{effects: []due{{}}}
+	for what, c := range map[string]struct {
+		entry entry
+		wants bool
+	}{
+		"nothing":                           {entry{known: true}, false},
+		"a turn":                            {entry{dirty: true}, true},
+		"the end of a round":                {entry{round: &round{}}, true},
+		"what the streams know":             {entry{recalling: 1}, true},
+		"to be set aside":                   {entry{parking: "it breaks"}, true},
+		"the outcome of an act":             {entry{known: true, act: under}, true},
+		"the outcome of a report":           {entry{known: true, tell: under}, true},
+		"to see what was done":              {entry{known: true, act: due}, true},
+		"to see what was reported":          {entry{known: true, tell: due}, true},
+		"nothing, as it is in doubt":        {entry{act: under, tell: under}, false},
+		"an outcome, in doubt, and watched": {entry{act: lane{turn: 7, watched: true}}, true},
+		"nothing, though it is watched":     {entry{act: lane{turn: 7, outcome: 7, watched: true}}, false},
+	} {
+		if c.entry.wants() != c.wants {
+			t.Errorf("%s: %t", what, !c.wants)
+		}
+	}
+}
+
+// The work that there is has waited since the oldest key has that still wants something; the others
+// are dropped.
+func TestSinceWhenThereIsWork(t *testing.T) {
+	d := open(t, Settings{}).engine
+	d.now = epoch.Add(time.Hour)
+	if since, some := d.work(); some || !since.Equal(d.now) {
+		t.Errorf("of nothing there is work since %v", since)
+	}
+	for n, called := range []string{"c", "a", "b", "at rest"} {
+		e := d.entry(events.Key{Name: called})
+		e.dirty = n < 3
+		d.pending[e] = epoch.Add(time.Duration(n%3) * time.Minute)
+	}
+	d.pending[&entry{key: events.Key{Name: "a"}, dirty: true}] = epoch.Add(-time.Hour) // forgotten
+	if since, some := d.work(); !some || !since.Equal(epoch) || len(d.pending) != 3 {
+		t.Errorf("there is work since %v, of %d keys", since, len(d.pending))
+	}
+}
+
+// The bus refuses since the first of its refusals in a row; the last one says why.
+func TestSinceWhenTheBusRefuses(t *testing.T) {
+	o := open(t, Settings{})
+	var r refusal
+	say := func(err error, want refusal) {
+		t.Helper()
+		o.now = o.now.Add(time.Second)
+		o.engine.Advance(o.now)
+		if o.engine.replied(&r, err); !errors.Is(r.err, want.err) || want.err != nil && !r.since.Equal(want.since) || !o.engine.repliedAt.Equal(o.now) {
+			t.Errorf("it has refused since %v: %v; it answered at %v", r.since, r.err, o.engine.repliedAt)
+		}
+	}
+	first, second := errors.New("full"), errors.New("away")
+	say(nil, refusal{})
+	say(first, refusal{first, epoch.Add(2 * time.Second)})
+	say(second, refusal{second, epoch.Add(2 * time.Second)})
+	say(nil, refusal{})
+	say(second, refusal{second, epoch.Add(5 * time.Second)})
+}
+
+// Why an engine is shut: kinds that are told in a new epoch count before those that are damaged, and these
+// before those that have not been read.
+func TestWhyAnEngineIsShut(t *testing.T) {
+	for range 20 { // maps have no order
+		d := open(t, Settings{}).engine
+		for _, kind := range []kinds.Name{"pods", unfound, "nodes", "events"} {
+			d.Shut(kind)
+		}
+		is := func(want events.Condition) {
+			t.Helper()
+			if w := d.closed(epoch); w.condition != want || !slices.Equal(w.about, []string{"events", "nodes", "pods", "the kinds that there are"}) || !w.since.Equal(epoch) {
+				t.Fatalf("it says %+v, want %s", w, want)
+			}
+		}
+		is(events.NotRead)
+		d.forgotten["nodes"] = true
+		is(events.CacheInconsistent)
+		d.turning["pods"] = true
+		is(events.EpochNotTold)
+	}
+}
+
+// An engine that is shut stalls since it was shut, and no longer than there has been work once it has
+// looked at everything.
+func TestSinceWhenAShutEngineWaits(t *testing.T) {
+	at := func(minutes int) time.Time { return epoch.Add(time.Duration(minutes) * time.Minute) }
+	for what, c := range map[string]struct {
+		asked     bool
+		shut, key int // in minutes; 0: there is no key
+		want      int // 0: it does not wait
+	}{
+		"at first":                    {false, 1, 5, 1},
+		"at first, without a key":     {false, 1, 0, 1},
+		"later":                       {true, 1, 5, 5},
+		"later, with an older key":    {true, 5, 1, 5},
+		"later, and without a key":    {true, 1, 0, 0},
+		"at first, with an older key": {false, 9, 1, 9},
+	} {
+		d := open(t, Settings{}).engine
+		d.now = at(60)
+		d.Shut("pods")
+		d.shutSince, d.askedAll = at(c.shut), c.asked
+		if c.key > 0 {
+			e := d.entry(web)
+			e.dirty, d.pending[e] = true, at(c.key)
+		}
+		waits := d.waits()
+		if c.want == 0 && len(waits) != 0 || c.want > 0 && (len(waits) != 1 || waits[0].condition != events.NotRead || !waits[0].since.Equal(at(c.want))) {
+			t.Errorf("%s: it waits for %+v", what, waits)
+		}
+	}
+}
+
+// Why keys wait for a view of one moment: because of kinds of other epochs that the controller reads, or
+// of those that are not held as of one moment.
+func TestWhyAViewIsUnclear(t *testing.T) {
+	for what, c := range map[string]struct {
+		change    func(pods, sets, nodes *kindMemory)
+		condition events.Condition
+		about     []string
+	}{
+		"one is inconsistent": {func(pods, _, nodes *kindMemory) { pods.inconsistent, nodes.inconsistent = true, true }, events.CacheInconsistent, []string{"pods"}},
+		"two are":             {func(pods, sets, _ *kindMemory) { pods.inconsistent, sets.inconsistent = true, true }, events.CacheInconsistent, []string{"pods", "replicasets.apps"}},
+		"one lags":            {func(pods, sets, _ *kindMemory) { pods.epoch, pods.marked, sets.inconsistent = 1, 1, true }, events.EpochNotTold, []string{"replicasets.apps"}},
+		"one lags unmarked":   {func(pods, sets, _ *kindMemory) { pods.epoch, sets.epoch, sets.marked = 2, 2, 2 }, events.EpochNotTold, []string{"pods"}},
+		"both lag":            {func(_, _, nodes *kindMemory) { nodes.epoch, nodes.marked = 1, 1 }, events.EpochNotTold, []string{"pods", "replicasets.apps"}},
+	} {
+		for range 5 {
+			o := open(t, Settings{})
+			o.memory.Follow(kinds.Nodes.Kind)
+			k := o.memory.kinds
+			c.change(k[kinds.Pods.Name], k[kinds.ReplicaSets.Name], k[kinds.Nodes.Name])
+			o.engine.heldSince = epoch.Add(-time.Minute)
+			o.engine.inconsistent = []*entry{{}}
+			if w := o.engine.waits(); len(w) != 1 || w[0].condition != c.condition || !slices.Equal(w[0].about, c.about) || !w[0].since.Equal(epoch.Add(-time.Minute)) {
+				t.Fatalf("%s: it waits for %+v", what, w)
+			}
+		}
+	}
+}
+
+// Of keys that wait under one condition the oldest counts, and what they are about is named once, in
+// order. A key that waits for a clear view, or under a condition of its own, is none of them.
+func TestWhatHoldsSingleKeys(t *testing.T) {
+	o := open(t, Settings{})
+	d := o.engine
+	o.pass(time.Minute)
+	add := func(called string, since time.Duration, change func(*entry)) *entry {
+		e := d.entry(events.Key{Namespace: "default", Name: called})
+		e.known = true
+		change(e)
+		d.pending[e] = epoch.Add(since)
+		return e
+	}
+	under := func(e *entry) { e.act.turn = 7 }
+	add("a", 2*time.Second, under)
+	add("b", time.Second, under)
+	add("c", 3*time.Second, under)
+	waits := func(kind kinds.Name) func(*entry) {
+		return func(e *entry) { e.act.effects = []due{of(kind, "p", "u", "5", false)} }
+	}
+	add("d", 4*time.Second, waits(kinds.ReplicaSets.Name))
+	add("e", 5*time.Second, waits(kinds.Pods.Name))
+	add("f", 6*time.Second, waits(kinds.Pods.Name))
+	add("parked", 0, func(e *entry) { e.parked = &Parked{} })
+	d.inconsistent = []*entry{add("inconsistent", -time.Hour, under)}
+	all := d.holdings()
+	if len(all) != 2 {
+		t.Fatalf("they wait under %+v", all)
+	}
+	for i, want := range []wait{
+		{events.NoOutcome, epoch.Add(time.Second), []string{"no writer says that it is there"}},
+		{events.NotSeen, epoch.Add(4 * time.Second), []string{"pods", "replicasets.apps"}},
+	} {
+		if got := all[i]; got.condition != want.condition || !got.since.Equal(want.since) || !slices.Equal(got.about, want.about) {
+			t.Errorf("they wait under %+v, want %+v", got, want)
+		}
+	}
+	for since, there := range map[time.Duration]bool{attendance: true, attendance + 1: false} {
+		if d.attended = d.now.Add(-since); (d.attendance() == "writers are there, and none has its turns") != there {
+			t.Errorf("%v after a writer was heard: %s", since, d.attendance())
+		}
+	}
 }

@@ -8,22 +8,22 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// A report that nobody can put right later is made when everything that was done
+// A report that cannot be put right later is made when everything that was done
 // has come back, and no sooner.
 func TestASureReportWaitsForTheAct(t *testing.T) {
 	o := open(t, Settings{Pace: -1})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, "counts"))
 	o.recalled(Past{}, Past{})
-	birth := o.take(events.Act).Commands[0]
+	create := o.take(events.Act).Commands[0]
 	o.answer(events.Act, 1, nil)
 
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 1, 5, "counts"))
-	o.none() // the birth has no outcome
-	o.outcome(events.Act, 1, events.Result{Status: events.Applied, Ref: birth.Ref(), UID: "uid-" + "p", Version: "7"})
+	o.none() // the create has no outcome
+	o.outcome(events.Act, 1, events.Result{Status: events.Applied, Ref: create.Ref(), UID: "uid-" + "p", Version: "7"})
 	o.none() // and then has not come back
-	born := aPod(birth.Name, "web", 7)
-	born.UID = "uid-p"
-	o.change(kinds.Pods.Kind, events.Is, born)
+	created := aPod(create.Name, "web", 7)
+	created.UID = "uid-p"
+	o.change(kinds.Pods.Kind, events.Is, created)
 	o.take(events.Tell)
 }
 
@@ -35,7 +35,7 @@ func TestASureReportIsNotAskedForWithoutEnd(t *testing.T) {
 	o := open(t, settings)
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, "counts"))
 	o.recalled(Past{}, Past{})
-	birth := o.take(events.Act).Commands[0]
+	create := o.take(events.Act).Commands[0]
 	o.answer(events.Act, 1, nil)
 	for second := range 3 {
 		o.pass(time.Second)
@@ -48,9 +48,9 @@ func TestASureReportIsNotAskedForWithoutEnd(t *testing.T) {
 		}
 	}
 	o.none()
-	born := aPod(birth.Name, "web", 1000)
-	o.outcome(events.Act, 1, events.Result{Status: events.Applied, Ref: birth.Ref(), UID: born.UID, Version: "1000"})
-	o.change(kinds.Pods.Kind, events.Is, born)
+	created := aPod(create.Name, "web", 1000)
+	o.outcome(events.Act, 1, events.Result{Status: events.Applied, Ref: create.Ref(), UID: created.UID, Version: "1000"})
+	o.change(kinds.Pods.Kind, events.Is, created)
 	o.take(events.Tell)
 }
 
@@ -60,11 +60,11 @@ func TestNothingIsToldOfAnActThatHasToWait(t *testing.T) {
 	o := open(t, Settings{Pace: -1})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, "announces"))
 	o.recalled(Past{}, Past{})
-	birth := o.take(events.Act).Commands[0]
+	create := o.take(events.Act).Commands[0]
 	o.answer(events.Act, 1, nil)
 	o.take(events.Tell)
 	o.answer(events.Tell, 2, nil)
-	o.outcome(events.Act, 1, events.Result{Status: events.Failed, Ref: birth.Ref()})
+	o.outcome(events.Act, 1, events.Result{Status: events.Failed, Ref: create.Ref()})
 	o.outcome(events.Tell, 2, events.Result{Status: events.Applied})
 	o.none()
 	o.pass(time.Minute)
@@ -74,7 +74,7 @@ func TestNothingIsToldOfAnActThatHasToWait(t *testing.T) {
 }
 
 // Nor on a view that is of no one moment.
-func TestASureReportWaitsForASharpView(t *testing.T) {
+func TestASureReportWaitsForAConsistentView(t *testing.T) {
 	o, kind := open(t, Settings{Pace: -1}), kinds.Pods.Kind
 	log := counted(t,
 		delta(kind, events.Is, aPod("a", "other", 1), 1),
@@ -83,7 +83,7 @@ func TestASureReportWaitsForASharpView(t *testing.T) {
 	)
 	fold := func(m events.Message) {
 		o.memory.Fold(kind.Name, []events.Message{m})
-		o.desk.Folded(kind.Name)
+		o.engine.Folded(kind.Name)
 		o.run()
 	}
 	fold(log[1])
@@ -96,7 +96,7 @@ func TestASureReportWaitsForASharpView(t *testing.T) {
 
 // A key may name an object of another kind than the one that the controller owns.
 func TestAKeyOfAnotherKindNamesItsOwnObject(t *testing.T) {
-	d := open(t, Settings{}).desk
+	d := open(t, Settings{}).engine
 	for _, c := range []struct {
 		key  events.Key
 		want kinds.Name

@@ -39,8 +39,8 @@ func toy() reconcile.Controller[toyView] {
 		},
 		Tells: reconcile.Tells{{Kind: kinds.ReplicaSets.Kind, On: reconcile.Itself}},
 		Metrics: []reconcile.Metric{
-			{Name: "asked", Sort: reconcile.Counter}, {Name: "born", Sort: reconcile.Counter},
-			{Name: "unborn", Sort: reconcile.Counter}, {Name: "wanted", Sort: reconcile.Gauge},
+			{Name: "asked", Sort: reconcile.Counter}, {Name: "created", Sort: reconcile.Counter},
+			{Name: "notCreated", Sort: reconcile.Counter}, {Name: "wanted", Sort: reconcile.Gauge},
 		},
 		Observe: func(s reconcile.Snapshot, k events.Key) (toyView, bool) {
 			set, ok := reconcile.Get(s, kinds.ReplicaSets, k.Namespace, k.Name)
@@ -94,18 +94,21 @@ func toyDecide(v toyView, now time.Time) reconcile.Decision {
 	for _, p := range v.Pods {
 		taken[p.Name] = true
 	}
-	for i, births := 0, want-have; births > 0; i++ {
+	for i, creates := 0, want-have; creates > 0; i++ {
 		name := fmt.Sprintf("%s-%s-%d", v.Set.Name, v.Set.ResourceVersion, i)
 		if taken[name] {
 			continue
 		}
-		births--
-		birth := reconcile.Create(kinds.Pods.Kind, v.Set.Namespace, name, []byte(`{}`))
-		d.Commands = append(d.Commands, birth)
+		creates--
+		create := reconcile.Create(kinds.Pods.Kind, v.Set.Namespace, name, []byte(`{}`))
+		d.Commands = append(d.Commands, create)
 		if v.Set.Annotations["toy"] == "announces" {
-			d.Sure, d.Commands = true, append(d.Commands, reconcile.Record(events.Notice{About: reconcile.About(kinds.ReplicaSets.Kind, v.Set), Reason: "Birth"}))
+			d.Sure, d.Commands = true, append(d.Commands, reconcile.Record(events.Notice{About: reconcile.About(kinds.ReplicaSets.Kind, v.Set), Reason: "Create"}))
 		}
-		d.Figures = append(d.Figures, reconcile.Figure{Metric: "born", Value: 1, Of: birth.Ref()}, reconcile.Figure{Metric: "unborn", Value: 1, Of: birth.Ref(), Failed: true})
+		d.Figures = append(d.Figures, reconcile.Figure{Metric: "created", Value: 1, Of: create.Ref()}, reconcile.Figure{Metric: "notCreated", Value: 1, Of: create.Ref(), Failed: true})
+		if v.Set.Annotations["toy"] == "times" {
+			d.Figures = append(d.Figures, reconcile.Figure{Metric: "took", Of: create.Ref(), Took: true}, reconcile.Figure{Metric: "failed after", Of: create.Ref(), Took: true, Failed: true})
+		}
 	}
 	for i := want; i < have; i++ {
 		d.Commands = append(d.Commands, reconcile.Delete(kinds.Pods.Kind, v.Pods[i]))

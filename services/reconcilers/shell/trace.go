@@ -48,7 +48,7 @@ func (e *entry) newest() events.Trigger {
 	return e.triggers[len(e.triggers)-1]
 }
 
-// woken notes that it is time, as whoever set a wake knows before the message comes.
+// woken notes that it is time, as the engine that set a wake knows before the message comes.
 func (e *entry) woken(by events.Trace) {
 	if by.Parent == "" {
 		e.first = true
@@ -58,7 +58,7 @@ func (e *entry) woken(by events.Trace) {
 }
 
 // process begins the span of what an answer was asked for.
-func (d *Desk) process(e *entry, a *answer) *trace.Span {
+func (d *Engine) process(e *entry, a *answer) *trace.Span {
 	if a.began.IsZero() {
 		return nil
 	}
@@ -70,7 +70,7 @@ func (d *Desk) process(e *entry, a *answer) *trace.Span {
 
 // resolved makes the spans of an answer of which something is stored: what is
 // stored goes on from there.
-func (d *Desk) resolved(e *entry, a *answer) {
+func (d *Engine) resolved(e *entry, a *answer) {
 	process := d.process(e, a)
 	reconcile := d.settings.Trace.Reconcile(process, d.name, a.began)
 	if a.first {
@@ -83,7 +83,7 @@ func (d *Desk) resolved(e *entry, a *answer) {
 }
 
 // first begins the trace of what comes of nothing that is known.
-func (d *Desk) first(e *entry, a *answer) *trace.Span {
+func (d *Engine) first(e *entry, a *answer) *trace.Span {
 	var labels map[string]string
 	if a.object != nil {
 		labels = a.object.GetLabels()
@@ -93,7 +93,7 @@ func (d *Desk) first(e *entry, a *answer) *trace.Span {
 
 // undecided makes the one span of an answer that nothing is to be done. That is
 // what nearly every outcome asks for, which is not worth one.
-func (d *Desk) undecided(e *entry, a *answer) {
+func (d *Engine) undecided(e *entry, a *answer) {
 	if a.began.IsZero() {
 		return
 	}
@@ -109,7 +109,7 @@ func (d *Desk) undecided(e *entry, a *answer) {
 }
 
 // broke makes the span of a question to which there was no answer.
-func (d *Desk) broke(e *entry, a *answer) {
+func (d *Engine) broke(e *entry, a *answer) {
 	process := d.process(e, a)
 	process.Fail("broken")
 	process.End()
@@ -117,10 +117,10 @@ func (d *Desk) broke(e *entry, a *answer) {
 
 // sendTurn stores a turn within the span of its message.
 func (l *Loop) sendTurn(ctx context.Context, t events.Turn, expect uint64) (uint64, error) {
-	span := l.desk.settings.Trace.Turn(t)
+	span := l.engine.settings.Trace.Turn(t)
 	defer span.End()
 	t.Trace = span.Or(t.Trace)
-	sequence, err := storeTurn(ctx, l.bus, t, expect, l.desk.settings.Signatures.Sign, l.BusTime())
+	sequence, err := storeTurn(ctx, l.bus, t, expect, l.engine.settings.Signatures.Sign, l.BusTime())
 	switch {
 	case err == nil:
 		span.Stored(sequence)

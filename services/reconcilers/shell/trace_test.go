@@ -1,6 +1,8 @@
 package shell
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -15,7 +17,7 @@ func caused(n int) events.Trace {
 	return events.Trace{Parent: fmt.Sprintf("00-%032x-%016x-01", n, n)}
 }
 
-// traced folds a version of the set that somebody traced.
+// traced folds a version of the set that a client traced.
 func (o *office) traced(version int, replicas int32, by int) uint64 {
 	kind := kinds.ReplicaSets.Kind
 	o.sequence[kind.Name]++
@@ -23,7 +25,7 @@ func (o *office) traced(version int, replicas int32, by int) uint64 {
 	m := delta(kind, events.Is, aSet("web", version, replicas, 0, ""), at)
 	m.Header[events.HeaderTraceParent] = []string{caused(by).Parent}
 	o.memory.Fold(kind.Name, []events.Message{m})
-	o.desk.Folded(kind.Name)
+	o.engine.Folded(kind.Name)
 	return at
 }
 
@@ -52,7 +54,7 @@ func TestManyCausesAreOneSpan(t *testing.T) {
 	}
 }
 
-// TestATurnNamesWhatItRestsOn, although the desk has not been told of the newest change.
+// TestATurnNamesWhatItRestsOn, although the engine has not been told of the newest change.
 func TestATurnNamesWhatItRestsOn(t *testing.T) {
 	r := tracetest.New()
 	o := open(t, Settings{Trace: r.Tracer("r", trace.Options{})})
@@ -68,7 +70,7 @@ func TestATurnNamesWhatItRestsOn(t *testing.T) {
 		t.Errorf("it names %+v", turn.Triggers)
 	}
 	o.answer(events.Act, 10, nil)
-	o.desk.Folded(kind.Name)
+	o.engine.Folded(kind.Name)
 	o.run()
 	if got := len(r.Named("reconcile toy")); got != 1 {
 		t.Errorf("%d decisions, want 1:\n%s", got, r.Tree())
@@ -86,7 +88,7 @@ func TestAChangeIsTheCauseOfOneTurn(t *testing.T) {
 	// This one comes while the turn is being stored.
 	o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 1, 0, ""))
 	o.answer(events.Act, 10, nil)
-	o.outcome(events.Act, 10, born("web-0", "20"))
+	o.outcome(events.Act, 10, created("web-0", "20"))
 	o.change(kinds.Pods.Kind, events.Is, aPod("web-0", "web", 20))
 	o.pass(time.Second)
 	turn := o.take(events.Tell)
@@ -116,7 +118,7 @@ func TestAnOutcomeLeadsToNoTurnOfAChange(t *testing.T) {
 	o.traced(2, 2, 2)
 	o.run()
 	o.none()
-	made := born("web-1-0", "20")
+	made := created("web-1-0", "20")
 	made.UID = "uid-web-1-0"
 	o.fold(kinds.Pods.Kind, events.Is, aPod("web-1-0", "web", 20))
 	outcome(10, made)
@@ -130,4 +132,131 @@ func TestAnOutcomeLeadsToNoTurnOfAChange(t *testing.T) {
 	o.fold(kinds.Pods.Kind, events.Is, aPod("web-1-0", "web", 20))
 	outcome(10, made)
 	o.in(t, "what the outcome alone asked for", o.take(events.Tell).Turn, 9)
+}
+
+// tracedAs folds a version of the set with an annotation, traced or not.
+func (o *office) tracedAs(version int, annotation string, by int) {
+	kind := kinds.ReplicaSets.Kind
+	o.sequence[kind.Name]++
+	set := aSet("web", version, 1, 0, annotation)
+	set.Labels = map[string]string{"app": "web"}
+	m := delta(kind, events.Is, set, o.sequence[kind.Name])
+	if by > 0 {
+		m.Header[events.HeaderTraceParent] = []string{caused(by).Parent}
+	}
+	o.memory.Fold(kind.Name, []events.Message{m})
+	o.engine.Folded(kind.Name)
+	o.run()
+}
+
+// An answer that nothing is to be done is one span, in which a wake is that it asks for; a question
+// without an answer is one that failed; and what is decided says why, and how much it wants.
+func TestWhatTheSpansOfAnswersSay(t *testing.T) {
+	const question = "process STATE_replicasets_apps"
+	r := tracetest.New()
+	o := open(t, Settings{Trace: r.Tracer("r", trace.Options{})})
+	o.tracedAs(1, "wakes", 1)
+	if s := r.Named(question); len(s) != 1 || s[0].Attributes[trace.Because] != "an hour" || s[0].Attributes[trace.Outcome] != "nothing" || s[0].Failure != "" {
+		t.Errorf("the spans are %+v", r.Spans())
+	} else if got := trace.Context(o.wakes[0].Trace); got.SpanID() != s[0].Context.SpanID() || s[0].Attributes[trace.ObjectName] != "web" {
+		t.Errorf("the wake is in %v", got)
+	}
+	r.Reset()
+	o = open(t, Settings{Trace: r.Tracer("r", trace.Options{})})
+	o.tracedAs(1, "panics", 1)
+	if s := r.Named(question); len(s) != 1 || s[0].Failure != "broken" {
+		t.Errorf("the spans are %+v", r.Spans())
+	}
+	r.Reset()
+	o = open(t, Settings{Trace: r.Tracer("r", trace.Options{})})
+	o.tracedAs(1, "lies", 1)
+	if s := r.Named(question); len(s) != 1 || s[0].Failure != "broken" {
+		t.Errorf("of a promise that is broken the spans are %+v", r.Spans())
+	}
+	r.Reset()
+	o = open(t, Settings{Trace: r.Tracer("r", trace.Options{})})
+	o.tracedAs(1, "", 1)
+	o.recalled(Past{}, Past{})
+	turn := o.take(events.Act)
+	if s := r.Named("reconcile toy"); len(s) != 1 || s[0].Attributes[trace.Because] != "0 of 1" || s[0].Attributes[trace.Commands] != "1" {
+		t.Errorf("the spans are %+v", r.Spans())
+	} else if trace.Context(turn.Trace).SpanID() != s[0].Context.SpanID() {
+		t.Errorf("the turn is in %v", turn.Trace)
+	}
+}
+
+// What is not traced makes no spans, and neither does an outcome after which nothing is to be done.
+func TestWhatMakesNoSpans(t *testing.T) {
+	r := tracetest.New()
+	for _, annotation := range []string{"", "panics", "retries", "wakes"} {
+		o := open(t, Settings{Trace: r.Tracer("r", trace.Options{})})
+		o.tracedAs(1, annotation, 0)
+	}
+	o := begun(t, Settings{Trace: r.Tracer("r", trace.Options{})})
+	o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 0, 0, ""))
+	o.heard(events.Outcome{Controller: "toy", Key: web, Lane: events.Act, Turn: 10, Trace: caused(1), Results: []events.Result{{Status: events.Unchanged}}})
+	if got := r.Tree(); got != "" || o.engine.Tally().Nothing == 0 {
+		t.Errorf("the spans are\n%s", got)
+	}
+}
+
+// Whether a first look is traced goes by the labels of its object.
+func TestAFirstLookIsSampledByItsLabels(t *testing.T) {
+	r := tracetest.New()
+	var causes []trace.Cause
+	r.Sample = func(c trace.Cause) bool { causes = append(causes, c); return false }
+	o := open(t, Settings{Trace: r.Tracer("r", trace.Options{})})
+	o.sequence[kinds.ReplicaSets.Name]++
+	set := aSet("web", 1, 1, 0, "")
+	set.Labels = map[string]string{"app": "web"}
+	o.memory.Dealt(kinds.ReplicaSets.Name, 1)
+	o.memory.Fold(kinds.ReplicaSets.Name, []events.Message{delta(kinds.ReplicaSets.Kind, events.Is, set, 1)})
+	o.engine.AskAll()
+	o.run()
+	o.recalled(Past{}, Past{})
+	o.take(events.Act)
+	if len(causes) != 1 || causes[0].Labels["app"] != "web" || causes[0].Kind != string(kinds.ReplicaSets.Name) {
+		t.Errorf("it goes by %+v", causes)
+	}
+}
+
+// A turn is stored within a span of its own, which says where it is, or why it is not there.
+func TestATurnIsStoredWithinASpan(t *testing.T) {
+	r := tracetest.New()
+	b := stocked(t, 0)
+	l := looped(b, toy(), Settings{Trace: r.Tracer("r", trace.Options{})}, nil)
+	turn := events.Turn{Controller: "toy", Key: web, Lane: events.Act, Trace: caused(1)}
+	if _, err := l.sendTurn(t.Context(), turn, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.sendTurn(t.Context(), turn, 0); err == nil {
+		t.Fatal("two turns are stored at one place")
+	}
+	l.bus = refusing{stock: b}
+	if _, err := l.sendTurn(t.Context(), turn, 1); err == nil {
+		t.Fatal("a bus that refuses has stored a turn")
+	}
+	s := r.Named("send TURN_toy")
+	if len(s) != 3 || s[0].Attributes[trace.Sequence] != "1" || s[0].Failure != "" || s[1].Failure != "overtaken" || s[1].Attributes[trace.Outcome] != "overtaken" || s[2].Failure != "not stored" {
+		t.Fatalf("the spans are %+v", s)
+	}
+	if got := trace.Context(events.Trace{Parent: b.streams["TURN_toy"][0].Get(events.HeaderTraceParent)}); got.SpanID() != s[0].Context.SpanID() {
+		t.Errorf("the message is in %v", got)
+	}
+}
+
+// refusing is a bus that stores nothing.
+type refusing struct{ *stock }
+
+func (refusing) Store(context.Context, events.Message, uint64) (uint64, error) {
+	return 0, errors.New("full")
+}
+
+// Of a cause that is named twice the first is what a round had.
+func TestWhatARoundHadIsDropped(t *testing.T) {
+	a, b := events.Trigger{Sequence: 1}, events.Trigger{Sequence: 2}
+	e := &entry{causes: causes{triggers: []events.Trigger{a, a, b}}}
+	if e.served(a); len(e.triggers) != 2 || e.triggers[0] != a {
+		t.Errorf("left are %v", e.triggers)
+	}
 }

@@ -13,7 +13,7 @@ import (
 
 // Folded says that the memory has taken in a kind's stream further. The keys that the
 // changes concern are asked about.
-func (d *Desk) Folded(kind kinds.Name) {
+func (d *Engine) Folded(kind kinds.Name) {
 	d.turnOver(kind)
 	d.recheckMoved(kind)
 	var all news
@@ -25,12 +25,12 @@ func (d *Desk) Folded(kind kinds.Name) {
 	})
 	d.take(all)
 	d.restore(kind)
-	d.sharp()
+	d.revisitInconsistent()
 }
 
 // take has the keys asked about that changes concern, and sets the changes aside that concern
 // none as they cannot be read.
-func (d *Desk) take(all news) {
+func (d *Engine) take(all news) {
 	for _, k := range all.keys {
 		if d.owns(k) {
 			e := d.entry(k)
@@ -48,8 +48,8 @@ func (d *Desk) take(all news) {
 }
 
 // Dealt is, by kind, up to which sequence everything that changes asked for has had its turn,
-// as far as the desk was told of them.
-func (d *Desk) Dealt() map[kinds.Name]uint64 {
+// as far as the engine was told of them.
+func (d *Engine) Dealt() map[kinds.Name]uint64 {
 	dealt := maps.Clone(d.taken)
 	for kind, oldest := range d.Backlog() {
 		dealt[kind] = min(dealt[kind], oldest.Sequence-1)
@@ -78,7 +78,7 @@ func (e *entry) caused(t events.Trigger) {
 
 // restore looks at the messages of a kind that are set aside: of an object that has changed
 // since and can be read again, there is nothing to be said any more.
-func (d *Desk) restore(kind kinds.Name) {
+func (d *Engine) restore(kind kinds.Name) {
 	for key, e := range d.parked {
 		if e.message && key.Kind == kind {
 			if keys, reason, version := d.mapped(events.Ref(key)); version != e.version && reason == "" {
@@ -91,7 +91,7 @@ func (d *Desk) restore(kind kinds.Name) {
 
 // mapped gives the keys of an object as it is, or why none can be told, and its version; of one
 // that is gone the version alone.
-func (d *Desk) mapped(ref events.Ref) (keys []events.Key, reason, version string) {
+func (d *Engine) mapped(ref events.Ref) (keys []events.Key, reason, version string) {
 	d.memory.look(d.name, nil, func(s scene) {
 		k, ok := s.kind(ref.Kind)
 		if !ok {
@@ -118,7 +118,7 @@ func (d *Desk) mapped(ref events.Ref) (keys []events.Key, reason, version string
 
 // Wake says that a wake of a key has fired, whose message is at a sequence of the stream of
 // wakes.
-func (d *Desk) Wake(sequence uint64, w events.Wake) {
+func (d *Engine) Wake(sequence uint64, w events.Wake) {
 	if !d.owns(w.Key) {
 		return
 	}
@@ -131,7 +131,7 @@ func (d *Desk) Wake(sequence uint64, w events.Wake) {
 // answered tells how a turn ended.
 //
 // Upstream: a failure without a status of the API server counts as a 500.
-func (d *Desk) answered(o events.Outcome, took time.Duration) {
+func (d *Engine) answered(o events.Outcome, took time.Duration) {
 	if d.settings.Answered == nil {
 		return
 	}
@@ -144,7 +144,7 @@ func (d *Desk) answered(o events.Outcome, took time.Duration) {
 
 // took is how long a turn took, from its decision until now; 0 where that is not
 // known, since another replica made it.
-func (d *Desk) took(l *lane, o events.Outcome) time.Duration {
+func (d *Engine) took(l *lane, o events.Outcome) time.Duration {
 	if l.journey.turn == o.Turn {
 		return d.now.Sub(l.journey.decided)
 	}

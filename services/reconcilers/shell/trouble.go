@@ -78,7 +78,7 @@ func (t *trouble) lasting(do func(error)) (stop func()) {
 }
 
 // complain asks the watchers to look again whenever there is trouble, until the
-// context ends. Nobody needs to store that: it is said again until somebody has done
+// context ends. That need not be stored: it is said again until a watcher has done
 // it. While there is none, nothing wakes up.
 func (t *trouble) complain(ctx context.Context, b bus.Bus) {
 	begun := t.begun()
@@ -120,7 +120,7 @@ func report(b bus.Bus, d events.Damage) error {
 	return b.Say(events.DamageTopic, d.Encode())
 }
 
-// suspect reports a suspicion: once, since whoever has it comes back to it.
+// suspect reports a suspicion: once, since the loop that has it comes back to it.
 func suspect(ctx context.Context, b bus.Bus, d events.Damage) error {
 	state, err := b.StreamState(ctx, subject.StateStream(d.Kind))
 	if err != nil {

@@ -2,7 +2,9 @@ package shell
 
 import (
 	"context"
+	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -30,8 +32,47 @@ func TestAStreamThatCannotBeFollowedIsTrouble(t *testing.T) {
 	go l.followOutcomes(ctx, func() {})
 	for deadline := time.Now().Add(5 * time.Minute); l.Trouble() == nil; {
 		if time.Now().After(deadline) {
-			t.Fatal("a desk that hears no outcomes is in no trouble")
+			t.Fatal("an engine that hears no outcomes is in no trouble")
 		}
 		time.Sleep(time.Millisecond) // between looks
 	}
+}
+
+// Trouble that goes on for half a minute lasts; what began later, or was called off, does not, and
+// neither does what is over by then.
+func TestWhatTroubleLasts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		torn := errors.New("torn")
+		for what, c := range map[string]struct {
+			change func(*trouble)
+			lasts  time.Duration // 0: it does not
+		}{
+			"it goes on": {func(*trouble) {}, 30 * time.Second},
+			"another is called off": {func(of *trouble) {
+				of.lasting(func(error) { t.Error("it lasts although that was called off") })()
+			}, 30 * time.Second},
+			"over": {func(of *trouble) { time.AfterFunc(time.Second, func() { of.end() }) }, 0},
+		} {
+			var of trouble
+			of.begin(torn, events.Damage{})
+			began, lasted := time.Now(), time.Duration(0)
+			stop := of.lasting(func(err error) {
+				if lasted = time.Since(began); !errors.Is(err, torn) {
+					t.Errorf("%s: it lasts because of %v", what, err)
+				}
+			})
+			c.change(&of)
+			time.Sleep(time.Minute) // virtual
+			synctest.Wait()
+			if stop(); lasted != c.lasts {
+				t.Errorf("%s: it has lasted after %v, want %v", what, lasted, c.lasts)
+			}
+		}
+		var of trouble
+		of.lasting(func(error) { t.Error("what began later lasts") })
+		time.Sleep(10 * time.Second)
+		of.begin(torn, events.Damage{})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+	})
 }

@@ -31,7 +31,7 @@ type answer struct {
 }
 
 // turn gives a key its turn, as far as it may have one now.
-func (d *Desk) turn(e *entry) {
+func (d *Engine) turn(e *entry) {
 	switch {
 	case e.round != nil:
 		e.missed = true
@@ -86,7 +86,7 @@ func (d *Desk) turn(e *entry) {
 
 // ask takes a snapshot and asks the controller. A panic is an answer too: one
 // poisoned object must not end the process.
-func (d *Desk) ask(e *entry) (a answer) {
+func (d *Engine) ask(e *entry) (a answer) {
 	a.act, a.tell = e.known && d.mayAct(e), e.known && e.mayTell()
 	defer func() {
 		if p := recover(); p != nil {
@@ -100,12 +100,12 @@ func (d *Desk) ask(e *entry) (a answer) {
 			return // most turns decide nothing, and there is nothing to be recorded
 		}
 		a.act = a.act && (e.tell.settled() || a.decision.StatusBlind)
-		if (a.act || a.tell) && (s.blurred() || d.parted(s)) {
+		if (a.act || a.tell) && (s.inconsistent() || d.skewed(s)) {
 			a.act, a.tell = false, false
-			if len(d.squinting) == 0 {
+			if len(d.inconsistent) == 0 {
 				d.heldSince = d.now
 			}
-			d.squinting = append(d.squinting, e)
+			d.inconsistent = append(d.inconsistent, e)
 		}
 		if a.tell && !a.act && a.decision.Sure {
 			a.tell, e.unsure = false, d.now
@@ -121,7 +121,7 @@ func (d *Desk) ask(e *entry) (a answer) {
 // promised tells whether commands that are to be stored next are within what the controller
 // promised; a decision that is not counts against the key. What the fence holds back is
 // decided again, and not looked at before.
-func (d *Desk) promised(e *entry, a *answer, next ...events.Command) bool {
+func (d *Engine) promised(e *entry, a *answer, next ...events.Command) bool {
 	a.broken = d.breach(e.key, *a, next)
 	if a.broken != "" {
 		d.broke(e, a)
@@ -131,7 +131,7 @@ func (d *Desk) promised(e *entry, a *answer, next ...events.Command) bool {
 }
 
 // breach names the first of some commands that the controller has not promised, if any.
-func (d *Desk) breach(key events.Key, a answer, next []events.Command) string {
+func (d *Engine) breach(key events.Key, a answer, next []events.Command) string {
 	t := events.Turn{Key: key}
 	if a.object != nil {
 		t.Kind, t.UID, t.ResourceVersion = d.own(key).Kind, a.object.GetUID(), a.object.GetResourceVersion()
@@ -153,7 +153,7 @@ func (d *Desk) breach(key events.Key, a answer, next []events.Command) string {
 
 // carry stores what a decision wants, lane by lane, as far as the fence lets
 // it through. What it holds back will be decided again.
-func (d *Desk) carry(e *entry, a answer) {
+func (d *Engine) carry(e *entry, a answer) {
 	if !e.known {
 		if d.promised(e, &a, a.decision.Commands...) {
 			d.recall(e)
@@ -164,7 +164,7 @@ func (d *Desk) carry(e *entry, a answer) {
 	var held time.Time // until when a part must wait; zero where an event ends it
 	// An Event is not seen, and nothing can wait for it.
 	first := a.decision.ReportFirst && !onlyRecords(tell)
-	doAct, actHeld := passes(act, a.act && !first, latest(d.backoff(e, &e.act, a), e.act.vain.waits(act.Commands)), d.now)
+	doAct, actHeld := passes(act, a.act && !first, latest(d.backoff(e, &e.act, a), e.act.noOps.waits(act.Commands)), d.now)
 	ahead := doAct && a.decision.StatusBlind
 	if ahead && len(tell.Commands) > 0 && e.passedOver.IsZero() {
 		e.passedOver = d.now
@@ -173,7 +173,7 @@ func (d *Desk) carry(e *entry, a answer) {
 	if !first {
 		pace = d.paced(e, ahead, a.decision.Passing)
 	}
-	doTell, tellHeld := passes(tell, a.tell, latest(latest(d.backoff(e, &e.tell, a), pace), e.tell.vain.waits(tell.Commands)), d.now)
+	doTell, tellHeld := passes(tell, a.tell, latest(latest(d.backoff(e, &e.tell, a), pace), e.tell.noOps.waits(tell.Commands)), d.now)
 	if len(act.Commands) > 0 && !doAct && a.decision.Sure && onlyRecords(tell) {
 		doTell, tellHeld = false, actHeld
 	}
@@ -197,7 +197,7 @@ func (d *Desk) carry(e *entry, a answer) {
 		d.store(e, r, a, tell, events.Tell)
 	}
 	if doAct || doTell {
-		e.retries, e.since = 0, time.Time{}
+		e.since = time.Time{}
 	}
 	d.conclude(e, r)
 }
@@ -224,7 +224,7 @@ func passes(part reconcile.Decision, open bool, notBefore, now time.Time) (pass 
 
 // open begins a round. When a part of the decision was dropped the key stays
 // dirty.
-func (d *Desk) open(e *entry, dropped bool, held time.Time) *round {
+func (d *Engine) open(e *entry, dropped bool, held time.Time) *round {
 	r := &round{}
 	e.round, e.missed = r, false
 	if dropped && !held.IsZero() {
@@ -240,7 +240,7 @@ func (d *Desk) open(e *entry, dropped bool, held time.Time) *round {
 }
 
 // conclude closes a round that waits for nothing.
-func (d *Desk) conclude(e *entry, r *round) {
+func (d *Engine) conclude(e *entry, r *round) {
 	if r.left == 0 {
 		r.left = 1
 		d.finish(e, false)
@@ -249,7 +249,7 @@ func (d *Desk) conclude(e *entry, r *round) {
 
 // finish counts an answer that a round waited for. After a round that failed the key wants
 // another turn.
-func (d *Desk) finish(e *entry, failed bool) {
+func (d *Engine) finish(e *entry, failed bool) {
 	r := e.round
 	if r == nil {
 		return
@@ -282,9 +282,9 @@ func (d *Desk) finish(e *entry, failed bool) {
 	d.dismiss(e)
 }
 
-func (d *Desk) store(e *entry, r *round, a answer, part reconcile.Decision, of events.Lane) {
+func (d *Engine) store(e *entry, r *round, a answer, part reconcile.Decision, of events.Lane) {
 	l := e.lane(of)
-	l.vain.decide(part.Commands)
+	l.noOps.decide(part.Commands)
 	t := events.Turn{
 		Controller: d.name, Key: e.key, Lane: of,
 		Triggers: slices.Clone(e.triggers), Seen: a.seen, Epochs: a.epochs, Now: d.now,
@@ -310,7 +310,7 @@ func (d *Desk) store(e *entry, r *round, a answer, part reconcile.Decision, of e
 }
 
 // retry asks a key again with its backoff.
-func (d *Desk) retry(e *entry, a answer) {
+func (d *Engine) retry(e *entry, a answer) {
 	e.retries++
 	d.tally.Retries++
 	r := d.open(e, true, d.now.Add(d.settings.delay(e.retries)))
@@ -319,16 +319,16 @@ func (d *Desk) retry(e *entry, a answer) {
 }
 
 // schedule sets the wake that a decision wants.
-func (d *Desk) schedule(e *entry, r *round, a answer) {
+func (d *Engine) schedule(e *entry, r *round, a answer) {
 	if a.decision.WakeAt.After(d.now) {
 		d.wakeAt(e, r, a.decision.WakeAt, a.decision.Because, a.trace)
 	}
 }
 
-// wakeAt sets a wake in the stream, for whoever is there then, and a timer here,
+// wakeAt sets a wake in the stream, for the replica that is there then, and a timer here,
 // which is more precise. The last wake of a key counts, so a later one never
 // replaces an earlier one.
-func (d *Desk) wakeAt(e *entry, r *round, at time.Time, because string, trace events.Trace) {
+func (d *Engine) wakeAt(e *entry, r *round, at time.Time, because string, trace events.Trace) {
 	if e.wake.Equal(at) || e.wake.After(d.now) && e.wake.Before(at) {
 		return
 	}
@@ -346,7 +346,7 @@ func (d *Desk) wakeAt(e *entry, r *round, at time.Time, because string, trace ev
 }
 
 // Scheduled answers [Door.Schedule].
-func (d *Desk) Scheduled(key events.Key, at time.Time, err error) {
+func (d *Engine) Scheduled(key events.Key, at time.Time, err error) {
 	d.storing--
 	d.replied(&d.storeRefusal, err)
 	e, ok := d.entries[key]
@@ -363,14 +363,14 @@ func (d *Desk) Scheduled(key events.Key, at time.Time, err error) {
 }
 
 // forget lets go of a key about which there is nothing to know.
-func (d *Desk) forget(e *entry, a answer) {
+func (d *Engine) forget(e *entry, a answer) {
 	idle := !e.dirty && e.round == nil && e.act.settled() && e.tell.settled() && e.wake.IsZero() && !e.queued
 	if !a.ok && idle && d.entries[e.key] == e {
 		delete(d.entries, e.key)
 	}
 }
 
-func (d *Desk) alarmPaced(e *entry) {
+func (d *Engine) alarmPaced(e *entry) {
 	if at := d.progress(e); e.mayTell() && d.now.Before(at) {
 		d.alarm(e, at)
 	}

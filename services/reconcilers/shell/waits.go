@@ -9,8 +9,8 @@ import (
 )
 
 // Why a key waits. Each condition that holds a key back is one row of [conditions], and all that is
-// said of a wait is read there: whether the controller is stalled ([Desk.Stall]), which keys have
-// waited for long ([Desk.Waiting]), and how one key stands ([Desk.Key]).
+// said of a wait is read there: whether the controller is stalled ([Engine.Stall]), which keys have
+// waited for long ([Engine.Waiting]), and how one key stands ([Engine.Key]).
 
 // hold is what keeps a key from its next turn.
 type hold struct {
@@ -22,54 +22,54 @@ type hold struct {
 // condition is one under which a key waits. holds is given since when the key has wanted a turn.
 type condition struct {
 	name  events.Condition
-	holds func(d *Desk, e *entry, since time.Time) (hold, bool)
+	holds func(d *Engine, e *entry, since time.Time) (hold, bool)
 }
 
 // conditions are all of them, those first that explain others. A key for which none holds has all
 // that it wants.
 var conditions = []condition{
-	{events.OtherReplica, func(d *Desk, e *entry, since time.Time) (hold, bool) {
+	{events.OtherReplica, func(d *Engine, e *entry, since time.Time) (hold, bool) {
 		return hold{since: since}, !d.owns(e.key)
 	}},
-	{events.Parked, func(_ *Desk, e *entry, _ time.Time) (hold, bool) {
+	{events.Parked, func(_ *Engine, e *entry, _ time.Time) (hold, bool) {
 		if e.parked == nil || e.dirty {
 			return hold{}, false
 		}
 		return hold{since: e.parked.At, about: e.parked.Reason}, true
 	}},
-	{events.NoOutcome, (*Desk).noOutcome},
-	{events.NotSeen, (*Desk).notSeen},
-	{events.BusRefuses, (*Desk).refused},
+	{events.NoOutcome, (*Engine).noOutcome},
+	{events.NotSeen, (*Engine).notSeen},
+	{events.BusRefuses, (*Engine).refused},
 	{events.EpochNotTold, inconsistent(events.EpochNotTold)},
 	{events.CacheInconsistent, inconsistent(events.CacheInconsistent)},
-	{events.BackingOff, (*Desk).backingOff},
-	{events.KeysWait, func(d *Desk, e *entry, since time.Time) (hold, bool) {
+	{events.BackingOff, (*Engine).backingOff},
+	{events.KeysWait, func(d *Engine, e *entry, since time.Time) (hold, bool) {
 		return hold{since: d.moved(since), about: e.key.String()}, e.wants()
 	}},
 }
 
 // noOutcome: what became of the key's last turn is not known.
-func (d *Desk) noOutcome(e *entry, since time.Time) (hold, bool) {
+func (d *Engine) noOutcome(e *entry, since time.Time) (hold, bool) {
 	for _, l := range []*lane{&e.act, &e.tell} {
 		if e.awaitsLane(l) && l.turn > l.outcome && l.storing.IsZero() {
-			return hold{since: latest(latest(l.since, d.inHand[l.turn]), latest(since, d.heardAt)), about: d.attendance()}, true
+			return hold{since: latest(latest(l.since, d.inFlight[l.turn]), latest(since, d.heardAt)), about: d.attendance()}, true
 		}
 	}
 	return hold{}, false
 }
 
 // notSeen: what was written has not come back.
-func (d *Desk) notSeen(e *entry, since time.Time) (hold, bool) {
+func (d *Engine) notSeen(e *entry, since time.Time) (hold, bool) {
 	for _, l := range []*lane{&e.act, &e.tell} {
-		if e.awaitsLane(l) && len(l.dues) > 0 {
-			return hold{since: latest(latest(l.dues[0].since, since), d.seenAt), about: string(l.dues[0].result.Ref.Kind)}, true
+		if e.awaitsLane(l) && len(l.effects) > 0 {
+			return hold{since: latest(latest(l.effects[0].since, since), d.seenAt), about: string(l.effects[0].result.Ref.Kind)}, true
 		}
 	}
 	return hold{}, false
 }
 
 // refused: a request to the bus has failed, or has no answer yet.
-func (d *Desk) refused(e *entry, since time.Time) (hold, bool) {
+func (d *Engine) refused(e *entry, since time.Time) (hold, bool) {
 	since = d.moved(since)
 	switch {
 	case !e.wants():
@@ -85,9 +85,9 @@ func (d *Desk) refused(e *entry, since time.Time) (hold, bool) {
 
 // inconsistent: its turn rests on kinds that are not held as of one moment, for the reason that a
 // condition names.
-func inconsistent(name events.Condition) func(*Desk, *entry, time.Time) (hold, bool) {
-	return func(d *Desk, e *entry, since time.Time) (hold, bool) {
-		if !slices.Contains(d.squinting, e) {
+func inconsistent(name events.Condition) func(*Engine, *entry, time.Time) (hold, bool) {
+	return func(d *Engine, e *entry, since time.Time) (hold, bool) {
+		if !slices.Contains(d.inconsistent, e) {
 			return hold{}, false
 		}
 		w := d.unclear()
@@ -96,18 +96,18 @@ func inconsistent(name events.Condition) func(*Desk, *entry, time.Time) (hold, b
 }
 
 // backingOff: it is looked at again at a known moment.
-func (d *Desk) backingOff(e *entry, since time.Time) (hold, bool) {
+func (d *Engine) backingOff(e *entry, since time.Time) (hold, bool) {
 	until := latest(latest(e.until, e.alarm), latest(e.act.notBefore, e.tell.notBefore))
 	return hold{since: since, until: until}, e.wants() && d.now.Before(until)
 }
 
-// moved is since when nothing of the desk has moved, of a key that has waited since a moment.
-func (d *Desk) moved(since time.Time) time.Time {
+// moved is since when nothing of the engine has moved, of a key that has waited since a moment.
+func (d *Engine) moved(since time.Time) time.Time {
 	return latest(latest(since, d.freedAt), latest(d.decidedAt, latest(d.heardAt, d.seenAt)))
 }
 
 // holding is the first check that holds a key back; ok is false where none does.
-func (d *Desk) holding(e *entry, since time.Time) (name events.Condition, h hold, ok bool) {
+func (d *Engine) holding(e *entry, since time.Time) (name events.Condition, h hold, ok bool) {
 	for _, c := range conditions {
 		if h, ok := c.holds(d, e, since); ok {
 			return c.name, h, true
@@ -117,7 +117,7 @@ func (d *Desk) holding(e *entry, since time.Time) (name events.Condition, h hold
 }
 
 // Key is how a key stands.
-func (d *Desk) Key(key events.Key) events.KeyState {
+func (d *Engine) Key(key events.Key) events.KeyState {
 	e, known := d.entries[key]
 	if !known {
 		e = &entry{key: key}
@@ -162,7 +162,7 @@ func timeOrNil(at time.Time) *time.Time {
 
 func (l *lane) state() events.LaneState {
 	s := events.LaneState{Turn: l.turn, Outcome: l.outcome, Failures: l.failures}
-	for _, u := range l.dues {
+	for _, u := range l.effects {
 		s.Unseen = append(s.Unseen, u.result.Ref)
 	}
 	return s
@@ -173,7 +173,7 @@ const LongWait = 10 * time.Second
 
 // Waiting are the keys that have waited for [LongWait], and not for a moment that is known: how
 // many there are by condition, and the one that has waited longest.
-func (d *Desk) Waiting() map[events.Condition]Waiting {
+func (d *Engine) Waiting() map[events.Condition]Waiting {
 	found := map[events.Condition]Waiting{}
 	for e, since := range d.pending {
 		if !e.wants() || d.entries[e.key] != e {
@@ -203,21 +203,21 @@ type Waiting struct {
 
 // Key is how a key stands; ok is false when the loop does not say so before the context ends.
 func (l *Loop) Key(ctx context.Context, key events.Key) (k events.KeyState, ok bool) {
-	return ask(ctx, l, func(d *Desk) events.KeyState { return d.Key(key) })
+	return ask(ctx, l, func(d *Engine) events.KeyState { return d.Key(key) })
 }
 
 // Waiting are the keys that wait; ok is false when the loop does not say so before the context
 // ends.
 func (l *Loop) Waiting(ctx context.Context) (w map[events.Condition]Waiting, ok bool) {
-	return ask(ctx, l, (*Desk).Waiting)
+	return ask(ctx, l, (*Engine).Waiting)
 }
 
-// ask has the loop answer a question about its desk as it is now.
-func ask[T any](ctx context.Context, l *Loop, question func(*Desk) T) (answer T, ok bool) {
+// ask has the loop answer a question about its engine as it is now.
+func ask[T any](ctx context.Context, l *Loop, question func(*Engine) T) (answer T, ok bool) {
 	answers := make(chan T, 1)
 	if !l.offer(ctx, func() {
-		l.desk.Advance(l.clock())
-		answers <- question(l.desk)
+		l.engine.Advance(l.clock())
+		answers <- question(l.engine)
 	}) {
 		return answer, false
 	}

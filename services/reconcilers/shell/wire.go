@@ -74,7 +74,7 @@ func edgeOf(ctx context.Context, b bus.Bus, stream string) (edge, error) {
 	return edge{sequence: at, stored: m.Time}, err
 }
 
-// Serve feeds the desk from the controller's own streams until the context ends.
+// Serve feeds the engine from the controller's own streams until the context ends.
 // ready is called once no outcome can be missed any more.
 func (l *Loop) Serve(ctx context.Context, ready func()) {
 	go l.hearWriters(ctx)
@@ -82,16 +82,16 @@ func (l *Loop) Serve(ctx context.Context, ready func()) {
 	l.followOutcomes(ctx, ready)
 }
 
-// hearWriters tells the desk what the writers have in hand, and now and then that
+// hearWriters tells the engine what the writers have in flight, and now and then that
 // they are there.
 func (l *Loop) hearWriters(ctx context.Context) {
 	var told time.Time
 	for ctx.Err() == nil {
 		err := l.bus.Listen(ctx, events.Writers, func(data []byte) {
-			b, ok := events.DecodeBeat(data)
-			if now := l.clock(); ok && (len(b.InHand(l.Name())) > 0 || now.Sub(told) > attendance/2) && l.proves(data) {
+			b, ok := events.DecodeHeartbeat(data)
+			if now := l.clock(); ok && (len(b.InFlight(l.Name())) > 0 || now.Sub(told) > attendance/2) && l.proves(data) {
 				told = now
-				l.Tell(func(d *Desk) { d.Beat(b) })
+				l.Tell(func(d *Engine) { d.Heartbeat(b) })
 			}
 		})
 		if err != nil {
@@ -114,7 +114,7 @@ func (l *Loop) fail(err error) {
 	l.failure, l.failedAt = err, now
 }
 
-// Trouble is why the desk does not get its deliveries; nil while it does.
+// Trouble is why the engine does not get its deliveries; nil while it does.
 func (l *Loop) Trouble() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -130,7 +130,7 @@ type outcomeAt struct {
 	sequence uint64
 }
 
-// followOutcomes shows the desk every outcome, other replicas' included, from
+// followOutcomes shows the engine every outcome, other replicas' included, from
 // now on. When the stream breaks off, what was missed has to be recalled. An outcome that
 // cannot be read, or is not a writer's, is as good as none.
 func (l *Loop) followOutcomes(ctx context.Context, ready func()) {
@@ -143,19 +143,19 @@ func (l *Loop) followOutcomes(ctx context.Context, ready func()) {
 			continue
 		}
 		l.tick(state)
-		l.Tell((*Desk).Doubt)
+		l.Tell((*Engine).Doubt)
 		ready()
 		err = l.bus.Follow(ctx, stream, state.Last+1, func(batch []events.Message) error {
 			outcomes := make([]outcomeAt, 0, len(batch))
 			for _, m := range batch {
 				h := outcomeAt{sequence: m.Sequence}
-				if l.desk.settings.Signatures.believes(m) && events.DecodeJSON(m, &h.Outcome) == nil {
+				if l.engine.settings.Signatures.believes(m) && events.DecodeJSON(m, &h.Outcome) == nil {
 					outcomes = append(outcomes, h)
 				}
 			}
 			newest := batch[len(batch)-1]
 			l.ledger.saw(stream, newest.Sequence, newest.Subject)
-			l.Tell(func(d *Desk) {
+			l.Tell(func(d *Engine) {
 				for _, h := range outcomes {
 					d.Outcome(h.sequence, h.Outcome)
 				}

@@ -26,7 +26,7 @@ func (c *witnessed) At(ctx context.Context, stream string, at uint64) (events.Me
 }
 
 // TestAWitnessAtRestIsNotReadAgainAndAgain: but whenever the stream is not what it was to
-// the byte, another witness is there, somebody suspects a loss, or long enough has passed.
+// the byte, another witness is there, a loss is suspected, or long enough has passed.
 func TestAWitnessAtRestIsNotReadAgainAndAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stream := subject.TurnStream("toy")

@@ -28,7 +28,7 @@ type Story struct {
 	Words    string
 	Now      time.Time
 	View     []byte
-	Decision []byte // empty: nobody has told yet
+	Decision []byte // empty: it has not been told yet
 }
 
 // The files of a story.

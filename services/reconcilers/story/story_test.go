@@ -89,3 +89,54 @@ commands:
 		}
 	}
 }
+
+// A decision that waits, tries again or warns says so, and a patch of a status is written as it is.
+func TestADecisionThatWaitsIsWritten(t *testing.T) {
+	failure := &events.Notice{Type: "Warning", Reason: "Failed", Message: "no"}
+	failure.About.Kind, failure.About.Name = "Pod", "a"
+	grace := int64(30)
+	got, err := story.Render(reconcile.Decision{
+		Because: "so", Retry: true, WakeAt: time.Date(2030, 1, 1, 13, 0, 0, 0, time.FixedZone("", 3600)), Commands: []events.Command{
+			{Verb: events.VerbPatch, Kind: "pods", Name: "a", Subresource: "status", PatchType: "application/merge-patch+json", Body: json.RawMessage(`{"status":1}`), OnFailed: failure},
+			{Verb: events.VerbUpdate, Kind: "pods", Name: "b", Subresource: "status", Body: json.RawMessage(`[1]`)},
+			{Verb: events.VerbUpdate, Kind: "pods", Name: "c", Body: json.RawMessage(`{"status":2}`), If: &events.If{UID: "u"}},
+			{Verb: events.VerbDelete, Kind: "pods", Name: "d", Propagation: "Orphan", GraceSeconds: &grace},
+		},
+	})
+	want := `because: so
+commands:
+- body:
+    status: 1
+  do: patch pods:a/status
+  patch: application/merge-patch+json
+  tellFailure: 'Warning Failed on Pod a: no'
+- body:
+  - 1
+  do: update pods:b/status
+- body:
+    status: 2
+  do: update pods:c
+  if:
+    uid: u
+- do: delete pods:d
+  graceSeconds: 30
+  propagation: Orphan
+retry: true
+wakeAt: "2030-01-01T12:00:00Z"
+`
+	if err != nil || string(got) != want {
+		t.Errorf("it is written, %v,\n%swant\n%s", err, got, want)
+	}
+}
+
+// What cannot be written is an error, and no story.
+func TestADecisionThatCannotBeWritten(t *testing.T) {
+	far := reconcile.Wake(time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC), "later")
+	if text, err := story.Render(far); err == nil || !strings.Contains(err.Error(), "render a decision") || text != nil {
+		t.Errorf("a wake that has no form is written as %s, %v", text, err)
+	}
+	torn := reconcile.Do("so", events.Command{Verb: events.VerbCreate, Kind: "pods", Body: json.RawMessage("{")})
+	if _, err := story.Of("words", time.Now(), json.RawMessage("{}"), torn); err == nil {
+		t.Error("a story is told of a body that is no JSON")
+	}
+}

@@ -20,8 +20,8 @@ func status(code int) *apierrors.StatusError {
 	return apierrors.NewGenericServerResponse(code, "watch", schema.GroupResource{}, "", "", 0, false)
 }
 
-// shelf is a kind whose lists and watches a test makes up.
-type shelf struct {
+// fakeKind is a kind whose lists and watches a test makes up.
+type fakeKind struct {
 	Kind
 	pages   []runtime.Object
 	listErr error
@@ -31,8 +31,8 @@ type shelf struct {
 	watches []metav1.ListOptions
 }
 
-func newShelf() *shelf {
-	s := &shelf{}
+func newFakeKind() *fakeKind {
+	s := &fakeKind{}
 	s.list = func(_ context.Context, _ string, o metav1.ListOptions) (runtime.Object, error) {
 		if s.lists = append(s.lists, o); s.listErr != nil {
 			return nil, s.listErr
@@ -76,7 +76,7 @@ func streaming(happens ...watch.Event) (*watch.FakeWatcher, func() (watch.Interf
 
 // A list is streamed where the server can do that; the watch goes on from it.
 func TestAListIsStreamed(t *testing.T) {
-	s := newShelf()
+	s := newFakeKind()
 	stream, opened := streaming(watch.Event{Type: watch.Added, Object: pod("a", "1")}, watch.Event{Type: watch.Bookmark, Object: end("5")})
 	s.stream = opened
 	version, w, err := s.Open(t.Context(), func(runtime.Object, bool) error { return nil })
@@ -95,7 +95,7 @@ func TestAListThatIsNotStreamedIsPaged(t *testing.T) {
 		"invalid": refusal(http.StatusUnprocessableEntity), "bad": refusal(http.StatusBadRequest), "internal": refusal(http.StatusInternalServerError), "told in the stream": told,
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newShelf()
+			s := newFakeKind()
 			s.stream = stream
 			for round, asked := range []int{2, 1} {
 				s.watches, s.lists = nil, nil
@@ -143,7 +143,7 @@ func TestWhatIsInTheWayOfAList(t *testing.T) {
 		"a page that is no list":        {stream: refusal(http.StatusBadRequest), pages: []runtime.Object{pod("a", "1")}, is: func(err error) bool { return strings.Contains(err.Error(), "list: ") }},
 		"no room for what is on a page": {stream: refusal(http.StatusBadRequest), pages: []runtime.Object{page("7", "", "a")}, is: func(err error) bool { return errors.Is(err, full) }},
 	} {
-		s := newShelf()
+		s := newFakeKind()
 		s.stream, s.pages, s.listErr = c.stream, c.pages, c.list
 		version, w, err := s.Open(t.Context(), func(runtime.Object, bool) error { return full })
 		if err == nil || !c.is(err) || version != "" || w != nil || c.opened != nil && !c.opened.IsStopped() {
@@ -160,7 +160,7 @@ func TestAPositionThatCannotBeRead(t *testing.T) {
 	for name, answer := range map[string]runtime.Object{
 		"what is no list": pod("a", "1"), "a list of what has no name": &metav1.List{Items: []runtime.RawExtension{{Object: &metav1.Status{}}}},
 	} {
-		s := newShelf()
+		s := newFakeKind()
 		s.pages = []runtime.Object{answer}
 		if _, found, err := s.Position(t.Context(), "ns", "a"); err == nil {
 			t.Errorf("%s: %v is found", name, found)
@@ -170,7 +170,7 @@ func TestAPositionThatCannotBeRead(t *testing.T) {
 
 // A list that no watch can go on from is an error.
 func TestAListWithoutAWatch(t *testing.T) {
-	s := newShelf()
+	s := newFakeKind()
 	s.stream, s.pages, s.away = refusal(http.StatusBadRequest), []runtime.Object{page("7", "", "a")}, status(http.StatusGone)
 	if _, w, err := s.Open(t.Context(), func(runtime.Object, bool) error { return nil }); !Expired(err) || w != nil {
 		t.Errorf("it goes on by %v, %v", w, err)

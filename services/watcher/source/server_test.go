@@ -304,7 +304,7 @@ func TestDiscoveryThatFails(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := source.Reach(ended); !errors.Is(err, context.Canceled) {
-		t.Errorf("a question that nobody waits for: %v", err)
+		t.Errorf("a question whose caller has gone: %v", err)
 	}
 }
 

@@ -149,3 +149,29 @@ func TestTheCatalogTakesThePreferredVersionThatHasAKind(t *testing.T) {
 		t.Errorf("silent are %v", catalog.Silent)
 	}
 }
+
+// Events of Kubernetes are left out, and what has no kind of its own or cannot be watched, listed
+// or deleted; a kind of another group that is called events is not.
+func TestWhatCanBeWatched(t *testing.T) {
+	all := []string{"delete", "list", "watch"}
+	kind := &metav1.GroupVersionKind{Kind: "X"}
+	for what, c := range map[string]struct {
+		group string
+		of    apidiscovery.APIResourceDiscovery
+		want  bool
+	}{
+		"a kind":                 {"", apidiscovery.APIResourceDiscovery{Resource: "pods", ResponseKind: kind, Verbs: all}, true},
+		"one without a kind":     {"", apidiscovery.APIResourceDiscovery{Resource: "pods", Verbs: all}, false},
+		"core events":            {"", apidiscovery.APIResourceDiscovery{Resource: "events", ResponseKind: kind, Verbs: all}, false},
+		"events":                 {"events.k8s.io", apidiscovery.APIResourceDiscovery{Resource: "events", ResponseKind: kind, Verbs: all}, false},
+		"events of others":       {"example.com", apidiscovery.APIResourceDiscovery{Resource: "events", ResponseKind: kind, Verbs: all}, true},
+		"others of their group":  {"events.k8s.io", apidiscovery.APIResourceDiscovery{Resource: "reports", ResponseKind: kind, Verbs: all}, true},
+		"what cannot be deleted": {"", apidiscovery.APIResourceDiscovery{Resource: "pods", ResponseKind: kind, Verbs: []string{"list", "watch"}}, false},
+		"what cannot be listed":  {"", apidiscovery.APIResourceDiscovery{Resource: "pods", ResponseKind: kind, Verbs: []string{"delete", "watch"}}, false},
+		"what cannot be watched": {"", apidiscovery.APIResourceDiscovery{Resource: "pods", ResponseKind: kind, Verbs: []string{"delete", "list"}}, false},
+	} {
+		if got := usable(c.group, c.of); got != c.want {
+			t.Errorf("%s can be watched: %t", what, got)
+		}
+	}
+}

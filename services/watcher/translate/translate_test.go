@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -194,6 +195,28 @@ func TestWhatHasNoRuleIsSaidAsItWas(t *testing.T) {
 	}
 }
 
+// TestWhatIsAboutNoObjectIsSaidAsItIs, whatever is hidden of its kind.
+func TestWhatIsAboutNoObjectIsSaidAsItIs(t *testing.T) {
+	r, err := redact.Parse("pods:.spec.nodeName")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods := redact.Policy{Rules: redact.Rules{r}}
+	for what, c := range map[string]struct {
+		kind kinds.Kind
+		d    events.Delta
+		hide redact.Policy
+	}{
+		"a mark":            {kinds.Pods.Kind, translate.Mark("pods", "7", now, translate.Stamp{}), pods},
+		"a gap":             {kinds.Pods.Kind, translate.Gap("pods", "7", translate.Stamp{}), pods},
+		"a mark of Secrets": {kinds.Secrets.Kind, translate.Mark("secrets", "7", now, translate.Stamp{}), redact.Policy{}},
+	} {
+		if d := translate.Hidden(c.kind, c.d, c.hide); !reflect.DeepEqual(d, c.d) {
+			t.Errorf("%s is said as %+v, %q", what, d, d.Body)
+		}
+	}
+}
+
 // TestBareIsWhatNamesAndDates: of the largest objects that is told by which they are known,
 // and whether they are on their way out.
 func TestBareIsWhatNamesAndDates(t *testing.T) {
@@ -250,12 +273,12 @@ type thing struct {
 
 // cluster is a toy cluster, its past, and what a watcher told of it.
 type cluster struct {
-	t      *rapid.T
-	world  map[string]thing
-	clock  int
-	births int
-	past   []backup
-	log    []events.Delta
+	t       *rapid.T
+	world   map[string]thing
+	clock   int
+	creates int
+	past    []backup
+	log     []events.Delta
 }
 
 type backup struct {
@@ -279,8 +302,8 @@ func (c *cluster) change(name string, end bool) {
 		return
 	}
 	if !there {
-		c.births++
-		o.uid = types.UID(fmt.Sprint("u", c.births))
+		c.creates++
+		o.uid = types.UID(fmt.Sprint("u", c.creates))
 	}
 	o.version = c.clock
 	c.world[name] = o

@@ -12,8 +12,8 @@ const fewEnds = 5000
 
 // Window is the end of a state stream, as much of it as a reader needs: the last
 // deltas of all objects that are there, and with them the ends of some that are
-// not. Whoever begins to read begins with it. What lies before it are ends alone,
-// which are kept for a day, and have nobody but a writer ask for one of them.
+// not. A reader begins with it. What lies before it are ends alone, which are kept
+// for a day, and of which only a writer asks for one.
 //
 // It begins with the object that was said longest ago, so that ends pile up behind
 // that. When there are more of them than objects it is Crowded, and the oldest

@@ -19,7 +19,7 @@ func TestAWindowBeginsWithWhatIsThere(t *testing.T) {
 	var damaged translate.Window
 	damaged.Fold("", 7, now)
 	if damaged.Since() != 7 {
-		t.Errorf("with a message that nobody can read, it begins with %d", damaged.Since())
+		t.Errorf("with a message that cannot be read, it begins with %d", damaged.Since())
 	}
 }
 
@@ -77,5 +77,18 @@ func TestAWindowIsCrowdedByEnds(t *testing.T) {
 	}
 	if moved.Since() != ends/2+2 {
 		t.Errorf("it begins with %d", moved.Since())
+	}
+}
+
+// What ended before anything was there is before the window, and does not crowd it.
+func TestEndsBeforeAWindowAreNoCrowd(t *testing.T) {
+	var w translate.Window
+	w.Fold(events.Gone, 1, now)
+	w.Fold(events.Is, 2, now)
+	for i := range uint64(5000) {
+		w.Fold(events.Gone, i+3, now)
+	}
+	if w.Crowded(1, now) {
+		t.Error("an end counts that was there before anything else")
 	}
 }

@@ -2,6 +2,8 @@ package apply_test
 
 import (
 	"encoding/json"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,7 +30,7 @@ func TestAQuestionIsAnswered(t *testing.T) {
 		{"one that is there", metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web"}, events.Answered, ""},
 		{"one that is not", metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "gone"}, events.Absent, "NotFound"},
 		{"a kind without a scale", metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: "web"}, events.Refused, plan.ReasonLacking},
-		{"a kind that nobody knows", metav1.OwnerReference{APIVersion: "example.com/v1", Kind: "Foo", Name: "f"}, events.Refused, plan.ReasonNoMatch},
+		{"a kind that is not served", metav1.OwnerReference{APIVersion: "example.com/v1", Kind: "Foo", Name: "f"}, events.Refused, plan.ReasonNoMatch},
 	} {
 		for _, again := range []bool{false, true} {
 			c := events.Command{Verb: events.VerbAsk, Namespace: "ns", Name: story.of.Name, Of: &story.of, Subresource: "scale", Note: json.RawMessage(`{"a":1}`)}
@@ -66,5 +68,59 @@ func TestAQuestionIsGivenUp(t *testing.T) {
 	}
 	if r := carry(t, d, plan.Options{Again: true}, c)[0]; r.Status != events.Failed {
 		t.Errorf("%+v", r)
+	}
+}
+
+// Which object a question is about, and whether it has what is asked for, is not known while the
+// API server does not say which kinds there are.
+func TestAQuestionOfAKindThatIsNotTold(t *testing.T) {
+	for what, c := range map[string]struct {
+		of     *metav1.OwnerReference
+		sub    string
+		broken string
+		put    string // there
+		want   plan.Response
+	}{
+		"which kinds there are is not told": {&metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web"}, "scale", "/apis", "/apis/apps/v1/namespaces/ns/replicasets/web/scale", plan.Response{Code: 503}},
+		"an object that is gone":            {&metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web"}, "", "", "", plan.Response{Code: 404, Reason: "NotFound"}},
+		"an object that is there":           {&metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web"}, "", "", "/apis/apps/v1/namespaces/ns/replicasets/web", plan.Response{Code: 200}},
+		"an object of no namespace":         {&metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: "n"}, "", "", "/api/v1/nodes/n", plan.Response{Code: 200}},
+	} {
+		s := fakeserver.New(t)
+		if c.put != "" {
+			s.Put(c.put, "u", map[string]any{})
+		}
+		s.Break(func(r fakeserver.Request) (f fakeserver.Fault) {
+			if r.Path == c.broken {
+				f.Code = http.StatusServiceUnavailable
+			}
+			return f
+		})
+		r := plan.Request{Verb: plan.Read, Namespace: "ns", Owner: c.of, Subresource: c.sub}
+		if got := open(t, s).Do(t.Context(), actor, r, ""); got.Code != c.want.Code || c.want.Reason != "" && got.Reason != c.want.Reason {
+			t.Errorf("%s: %+v", what, got)
+		}
+	}
+}
+
+// A scale that is not served although its resource has one is that of an object that is not there;
+// while the API server does not say what the resource has it is asked again.
+func TestAScaleThatIsNotThere(t *testing.T) {
+	for silent, want := range map[bool]plan.Response{false: {Code: 404}, true: {Code: 503}} {
+		s := fakeserver.New(t)
+		discovered := false
+		s.Break(func(r fakeserver.Request) (f fakeserver.Fault) {
+			switch {
+			case strings.HasSuffix(r.Path, "/scale"):
+				discovered, f.Unserved = true, true
+			case discovered && silent:
+				f.Code = http.StatusServiceUnavailable
+			}
+			return f
+		})
+		r := plan.Request{Verb: plan.Read, Namespace: "ns", Subresource: "scale", Owner: &metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web"}}
+		if got := open(t, s).Do(t.Context(), actor, r, ""); got.Code != want.Code || got.Cause != "" {
+			t.Errorf("silent: %t: %+v", silent, got)
+		}
 	}
 }

@@ -36,41 +36,51 @@ func (p *patience) inDoubt() time.Duration {
 }
 
 // Carry makes the requests of a plan until every command has a result. auditID
-// names a command's request for the API server's audit log. holds is asked before more
-// requests are made: whether the turn is still ours. No more are under way than may be
-// in flight, so that few are left to be made once it is lost. done is false when the
-// context ended or the turn was lost first; the requests under way have ended
-// then as well.
+// names a command's request for the API server's audit log. holds is asked before each
+// request is made, also before one that has waited for its time: whether the turn is still
+// ours. No more are under way than may be in flight, so that few are left to be made once
+// it is lost. done is false when the context ended or the turn was lost first; the requests
+// under way have ended then as well.
 func (d *Door) Carry(ctx context.Context, a Actor, p *plan.Plan, holds func() bool, auditID func(command, try int) string) (results []events.Result, done bool) {
-	answers := make(chan answered)
+	answers, due := make(chan answered), make(chan plan.Request)
 	patient := map[int]*patience{}
 	var next []plan.Request
-	underWay := 0
+	underWay, waiting := 0, 0
+	resting, wake := context.WithCancel(ctx)
+	defer wake()
 	for {
 		if ctx.Err() == nil && holds() {
-			next = append(next, p.Next()...)
+			for _, r := range p.Next() {
+				if pause := d.pause(patient, r); pause > 0 {
+					waiting++
+					d.config.Metrics.retries.WithLabelValues(a.Controller, string(r.Verb)).Inc()
+					go func() { sleep(resting, pause); due <- r }()
+				} else {
+					next = append(next, r)
+				}
+			}
 			for ; underWay < cap(d.flights) && len(next) > 0; next = next[1:] {
 				r := next[0]
-				pause := d.pause(patient, r)
 				if r.Doubtful {
 					r.InDoubt, r.Stood = patient[r.Command].inDoubt(), patient[r.Command].stood
 				}
 				underWay++
-				go func() { answers <- answered{r.Command, d.after(ctx, pause, a, r, auditID(r.Command, r.Try))} }()
+				go func() { answers <- answered{r.Command, d.guarded(ctx, a, r, auditID(r.Command, r.Try))} }()
 			}
+		} else {
+			wake()
 		}
-		if underWay == 0 {
+		if underWay+waiting == 0 {
 			return p.Results()
 		}
-		got := <-answers
-		underWay--
-		until := patient[got.command].until
-		patient[got.command].stood = got.response.Stood // what is sent may begin another doubt
-		got.response.Spent = time.Now().Add(got.response.RetryAfter).After(until)
-		if ctx.Err() != nil && got.response.Code == 0 {
-			continue // interrupted, not answered: the command stays open
+		select {
+		case r := <-due:
+			waiting--
+			next = append(next, r)
+		case got := <-answers:
+			underWay--
+			patient[got.command].take(ctx, p, got)
 		}
-		p.Answer(got.command, got.response)
 	}
 }
 
@@ -96,19 +106,23 @@ func (d *Door) pause(patient map[int]*patience, r plan.Request) time.Duration {
 	}
 }
 
-// after makes a request when the pause is over.
-func (d *Door) after(ctx context.Context, pause time.Duration, a Actor, r plan.Request, auditID string) plan.Response {
-	if pause > 0 {
-		d.config.Metrics.retries.WithLabelValues(a.Controller, string(r.Verb)).Inc()
-		timer := time.NewTimer(pause)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			return plan.Response{Reason: "Interrupted", Message: context.Cause(ctx).Error()}
-		}
+// take hands an answer to the plan. One that was interrupted leaves its command open.
+func (t *patience) take(ctx context.Context, p *plan.Plan, got answered) {
+	t.stood = got.response.Stood // what is sent may begin another doubt
+	got.response.Spent = time.Now().Add(got.response.RetryAfter).After(t.until)
+	if ctx.Err() == nil || got.response.Code != 0 {
+		p.Answer(got.command, got.response)
 	}
-	return d.guarded(ctx, a, r, auditID)
+}
+
+// sleep waits for a time, or until the context ends.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 }
 
 // guarded makes a request. A panic is an answer, too: no turn may end the process, which

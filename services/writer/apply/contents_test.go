@@ -1,13 +1,25 @@
 package apply_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/writer/apply"
 	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 	"github.com/millrace/millrace/services/writer/plan"
 )
@@ -74,8 +86,8 @@ func TestContents(t *testing.T) {
 	}
 }
 
-// What cannot be found out is said: no namespace is empty because nobody could look.
-func TestContentsThatNobodyKnows(t *testing.T) {
+// What cannot be found out is said: no namespace is taken for empty because it could not be looked at.
+func TestContentsThatCannotBeRead(t *testing.T) {
 	s := fakeserver.New(t)
 	s.Put("/api/v1/namespaces/ns", "uid-ns", object("ns", nil))
 	broken := ""
@@ -116,4 +128,156 @@ func TestContentsOfAnotherNamespace(t *testing.T) {
 	if r := carry(t, open(t, s), plan.Options{}, asksContents)[0]; r.Status != events.Absent || r.Answer != nil {
 		t.Errorf("%+v", r)
 	}
+}
+
+// many is an API server of many kinds, in as many groups, in each of which a namespace has an
+// object; one group has a version that is none.
+type many struct {
+	kinds int
+	wait  func() // before a list is answered
+	lists int
+	mu    sync.Mutex
+}
+
+// RoundTrip is [http.RoundTripper].
+func (m *many) RoundTrip(r *http.Request) (*http.Response, error) {
+	var body any = map[string]any{"kind": "APIVersions"}
+	group := func(i int) string { return fmt.Sprintf("g%02d.example.com", i) }
+	switch parts := strings.Split(r.URL.Path, "/"); {
+	case r.URL.Path == "/apis":
+		list := metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}}
+		for i := range m.kinds {
+			v := metav1.GroupVersionForDiscovery{GroupVersion: group(m.kinds-i) + "/v1", Version: "v1"}
+			if i == 0 {
+				v.GroupVersion = "a/b/c"
+			}
+			list.Groups = append(list.Groups, metav1.APIGroup{Name: group(m.kinds - i), Versions: []metav1.GroupVersionForDiscovery{v}, PreferredVersion: v})
+		}
+		body = list
+	case len(parts) == 4:
+		body = metav1.APIResourceList{
+			TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: parts[2] + "/v1",
+			APIResources: []metav1.APIResource{{Name: "things", Kind: "Thing", Namespaced: true, Verbs: metav1.Verbs{"list", "delete"}}},
+		}
+	case strings.HasSuffix(r.URL.Path, "/things"):
+		m.mu.Lock()
+		m.lists++
+		m.mu.Unlock()
+		m.wait()
+		body = map[string]any{"items": []any{object("x", map[string]any{"uid": "uid-x"})}} // the same one, under all kinds
+	case strings.HasSuffix(r.URL.Path, "/namespaces/ns"):
+		body = object("ns", map[string]any{"uid": "uid-ns"})
+	}
+	text, err := json.Marshal(body)
+	return &http.Response{
+		StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(string(text))), Request: r,
+	}, err
+}
+
+// The kinds of a namespace are listed some at a time, and told in one order. An object that has
+// several names stands once; a version that is none is said.
+func TestContentsOfManyKinds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const all = 30
+		goOn := make(chan struct{})
+		m := &many{kinds: all + 1, wait: func() { <-goOn }}
+		door, err := apply.New(apply.Config{REST: &rest.Config{Host: "http://api.invalid", Transport: m}, Timeout: time.Hour}, []apply.Actor{actor})
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer := make(chan plan.Response)
+		go func() { answer <- door.Do(t.Context(), actor, doors["contents"].Request, "") }()
+		synctest.Wait()
+		if m.lists != 8 {
+			t.Errorf("%d kinds are listed at a time", m.lists)
+		}
+		close(goOn)
+		r := <-answer
+		var c events.Contents
+		if err := json.Unmarshal(r.Body, &c); err != nil || r.Code != http.StatusOK {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		inOrder := slices.IsSortedFunc(c.Kinds, func(a, b events.Holding) int { return strings.Compare(string(a.Kind), string(b.Kind)) })
+		standing := 0
+		for _, h := range c.Kinds {
+			standing += len(h.Standing)
+		}
+		if len(c.Kinds) != all || !inOrder || standing != 1 || !strings.Contains(c.Unparsed, "a/b/c") || c.Partial {
+			t.Errorf("%d kinds, in order: %t, with %d objects that stand; %q cannot be read", len(c.Kinds), inOrder, standing, c.Unparsed)
+		}
+	})
+}
+
+// A kind that cannot be listed although it is said to be has nothing that could be deleted; one
+// that may not be listed may have.
+func TestContentsOfKindsThatAreNotListed(t *testing.T) {
+	for code, failure := range map[int]bool{http.StatusNotFound: false, http.StatusMethodNotAllowed: false, http.StatusForbidden: true, http.StatusBadRequest: true} {
+		s, door := prepared(t, "contents", (&answering{at: "/replicasets", code: code, body: `{}`}).by)
+		s.Remove(podPath + "b")
+		r := door.Do(t.Context(), actor, doors["contents"].Request, "")
+		var c events.Contents
+		if err := json.Unmarshal(r.Body, &c); err != nil || (len(c.Kinds) == 1) != failure || failure && c.Kinds[0].Failure == "" {
+			t.Errorf("%d: %s, %v", code, r.Body, err)
+		}
+	}
+}
+
+// A fault that one kind shows is said of that kind: its namespace is not empty.
+func TestAFaultEmptiesNoNamespace(t *testing.T) {
+	faults := 0
+	s, door := prepared(t, "contents", (&answering{at: "/pods", code: http.StatusForbidden, body: `{}`}).by, func(c *apply.Config) {
+		c.Hides = func(context.Context, kinds.Name) bool { panic("a fault") }
+		c.Panicked = func(_ string, cause any, stack []byte) {
+			if faults++; cause != "a fault" || len(stack) == 0 {
+				t.Errorf("told is %v", cause)
+			}
+		}
+	})
+	defer s.Close()
+	r := door.Do(t.Context(), actor, doors["contents"].Request, "")
+	var c events.Contents
+	if err := json.Unmarshal(r.Body, &c); err != nil || len(c.Kinds) != 1 || c.Kinds[0].Kind != "pods" || c.Kinds[0].Failure != "the writer has a fault" || faults != 1 {
+		t.Errorf("%s, %v, after %d faults", r.Body, err, faults)
+	}
+}
+
+// Where the API server does not say what there is, it is asked again; and a writer that stops says
+// that it was interrupted, and nothing of the namespace.
+func TestContentsThatAreNotFoundOut(t *testing.T) {
+	s, door := prepared(t, "contents")
+	s.Break(func(r fakeserver.Request) (f fakeserver.Fault) {
+		if r.Path == "/api" || r.Path == "/apis" {
+			f.Code = http.StatusServiceUnavailable
+		}
+		return f
+	})
+	if r := door.Do(t.Context(), actor, doors["contents"].Request, ""); r.Code != http.StatusServiceUnavailable || len(r.Body) > 0 {
+		t.Errorf("nothing is discovered: %+v", r)
+	}
+	for what, at := range map[string]string{"contents": "/pods", "readings of pods": podsMetered} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		_, door = prepared(t, what, func(c *apply.Config) {
+			c.REST.WrapTransport = func(through http.RoundTripper) http.RoundTripper {
+				return stopping{at, func() { cancel(errors.New("the writer stops")) }, through}
+			}
+		})
+		if r := door.Do(ctx, actor, doors[what].Request, ""); r.Code != 0 || r.Reason != "Interrupted" || r.Message != "the writer stops" || len(r.Body) > 0 {
+			t.Errorf("%s, when the writer stops: %+v", what, r)
+		}
+	}
+}
+
+// stopping does something before a request.
+type stopping struct {
+	at      string
+	do      func()
+	through http.RoundTripper
+}
+
+// RoundTrip is [http.RoundTripper].
+func (s stopping) RoundTrip(r *http.Request) (*http.Response, error) {
+	if strings.Contains(r.URL.Path, s.at) {
+		s.do()
+	}
+	return s.through.RoundTrip(r)
 }

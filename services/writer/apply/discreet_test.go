@@ -52,6 +52,11 @@ var refusals = map[string]struct {
 		Reason: metav1.StatusReasonInvalid, Code: 422, Message: quoted,
 		Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: metav1.CauseTypeFieldValueInvalid, Field: "is " + quoted}}},
 	}, []string{"Invalid"}},
+	"a cause that is none": {403, metav1.Status{
+		Reason: metav1.StatusReasonForbidden, Code: 403, Message: quoted,
+		Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: quoted, Field: "spec.password"}}},
+	}, []string{"Forbidden"}},
+	"a bad request":       {400, metav1.Status{Reason: metav1.StatusReasonBadRequest, Code: 400, Message: "cannot parse " + quoted}, []string{"400 BadRequest"}},
 	"a failed conversion": {500, metav1.Status{Reason: metav1.StatusReasonInternalError, Code: 500, Message: "conversion: parsing " + quoted}, []string{"InternalError"}},
 	"a proxy":             {502, quoted, nil},
 	"who is like impersonation": {403, metav1.Status{Reason: quoted, Code: 403, Message: "cannot impersonate " + quoted}, []string{
@@ -101,6 +106,20 @@ var doors = map[string]struct {
 		Request: sub(plan.Request{Verb: plan.Patch, Kind: kinds.CertificateSigningRequests.Name, Version: "v1", Name: "r", Body: json.RawMessage(`{}`)}, events.SubCertificate),
 		about:   kinds.CertificateSigningRequests.Name, at: "/certificatesigningrequests",
 	},
+	"the review itself": {
+		Request: sub(plan.Request{Verb: plan.Search, Kind: kinds.CertificateSigningRequests.Name, Version: "v1", Name: "r", Body: json.RawMessage(`{}`)}, events.SubReview),
+		about:   kinds.NameOf("authorization.k8s.io", "subjectaccessreviews"), at: "/subjectaccessreviews",
+	},
+	"signatures": {
+		Request: sub(plan.Request{
+			Verb: plan.Patch, Kind: kinds.ConfigMaps.Name, Version: "v1", Namespace: "kube-public", Name: "cluster-info", PatchType: types.MergePatchType, Body: json.RawMessage(`{}`),
+		}, events.SubSignatures), about: kinds.ConfigMaps.Name, at: "/configmaps",
+	},
+	"objects": {
+		Request: sub(plan.Request{
+			Verb: plan.Search, Kind: kinds.StorageVersionMigrations.Name, Version: "v1beta1", Name: "m", Body: json.RawMessage(`{"resource":"replicasets.apps"}`),
+		}, events.SubObjects), about: kinds.ReplicaSets.Name, at: "/replicasets",
+	},
 	"their scale": {Request: owned(plan.Search, events.SubReadings), about: kinds.ReplicaSets.Name, at: "/scale"},
 	"readings of pods": {
 		Request: owned(plan.Search, events.SubReadings, cpuOf("")), about: kinds.Pods.Name, at: podsMetered,
@@ -110,10 +129,10 @@ var doors = map[string]struct {
 			DescribedObject: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "db"}, Metric: autoscalingv2.MetricIdentifier{Name: "hits"},
 		}}), about: kinds.ReplicaSets.Name, at: "/hits",
 	},
-	"list":                         {Request: of(plan.Read, kinds.Pods.Name), about: kinds.Pods.Name, at: "fieldSelector", from: 404, forbidden: podPath + "a"},
-	"a birth in doubt":             {Request: doubted(plan.Quiet - 1), about: kinds.Pods.Name},
-	"a birth that nobody heard of": {Request: doubted(plan.Believed), about: kinds.Pods.Name, at: "watch=true", from: 500},
-	"token":                        {Request: sub(of(plan.Patch, kinds.Secrets.Name), events.SubToken), about: kinds.Secrets.Name},
+	"list":                     {Request: of(plan.Read, kinds.Pods.Name), about: kinds.Pods.Name, at: "fieldSelector", from: 404, forbidden: podPath + "a"},
+	"a create in doubt":        {Request: doubted(plan.Quiet - 1), about: kinds.Pods.Name},
+	"a create that is unheard": {Request: doubted(plan.Believed), about: kinds.Pods.Name, at: "watch=true", from: 500},
+	"token":                    {Request: sub(of(plan.Patch, kinds.Secrets.Name), events.SubToken), about: kinds.Secrets.Name},
 	"an expiry": {
 		Request: sub(plan.Request{Verb: plan.Search, Kind: kinds.Secrets.Name, Version: "v1", Namespace: "kube-system", Name: "a"}, events.SubExpiry), about: kinds.Secrets.Name, at: "/secrets",
 	},
@@ -208,30 +227,14 @@ func TestWordsOfTheAPIServerAreNotToldOfWhatIsHidden(t *testing.T) {
 // refused is what the answer of a door and its spans say of a refused request.
 func refused(t *testing.T, what, how string, hidden kinds.Name) (answer, spans string) {
 	t.Helper()
-	s, recorder := fakeserver.New(t), tracetest.New()
-	defer s.Close()
-	s.Put(podPath+"b", "uid-b", object("b", nil)) // the record knows of it, and the storage goes on
-	putScale(s, 3, "app=web")
-	s.Put("/apis/custom.metrics.k8s.io", "", map[string]any{"versions": []any{map[string]any{"version": "v1beta1"}}})
-	s.Put("/api/v1/namespaces/ns", "uid-ns", object("ns", nil))
+	recorder := tracetest.New()
 	tracer := recorder.Tracer("writer", trace.Options{})
-	s.Break(func(r fakeserver.Request) (f fakeserver.Fault) {
-		if r.Path == doors[what].forbidden {
-			f.Code = http.StatusForbidden
-		}
-		return f
-	})
-	door := open(t, s, minting(t), certifying(t), func(c *apply.Config) {
+	s, door := prepared(t, what, func(c *apply.Config) {
 		c.Trace = tracer
 		c.Hides = func(_ context.Context, kind kinds.Name) bool { return kind == hidden }
-		c.Types = func(*admissionregistrationv1.ValidatingAdmissionPolicy, discovery.DiscoveryInterface, meta.RESTMapper) ([]admissionregistrationv1.ExpressionWarning, error) {
-			return nil, nil
-		}
-		c.Known = func(context.Context, events.Ref, uint64) (plan.Known, error) {
-			return plan.Known{Told: "1", Since: "1"}, nil
-		}
 		c.REST.WrapTransport = func(through http.RoundTripper) http.RoundTripper { return quoting{doors[what].at, how, through} }
 	})
+	defer s.Close()
 	span := tracer.Relist(kinds.Pods.Name)
 	response := door.Do(trace.With(t.Context(), span), actor, doors[what].Request, "")
 	span.End()
@@ -240,4 +243,28 @@ func refused(t *testing.T, what, how string, hidden kinds.Name) (answer, spans s
 		t.Fatal(err)
 	}
 	return string(text) + string(response.Body), fmt.Sprint(recorder.Spans())
+}
+
+// prepared is an API server with what a door is asked about, and the door.
+func prepared(t *testing.T, what string, change ...func(*apply.Config)) (*fakeserver.Server, *apply.Door) {
+	t.Helper()
+	s := fakeserver.New(t)
+	s.Put(podPath+"b", "uid-b", object("b", nil)) // the record knows of it, and the storage goes on
+	putScale(s, 3, "app=web")
+	s.Put("/apis/custom.metrics.k8s.io", "", map[string]any{"versions": []any{map[string]any{"version": "v1beta1"}}})
+	s.Put("/api/v1/namespaces/ns", "uid-ns", object("ns", nil))
+	s.Break(func(r fakeserver.Request) (f fakeserver.Fault) {
+		if r.Path == doors[what].forbidden {
+			f.Code = http.StatusForbidden
+		}
+		return f
+	})
+	return s, open(t, s, append([]func(*apply.Config){minting(t), certifying(t), func(c *apply.Config) {
+		c.Types = func(*admissionregistrationv1.ValidatingAdmissionPolicy, discovery.DiscoveryInterface, meta.RESTMapper) ([]admissionregistrationv1.ExpressionWarning, error) {
+			return nil, nil
+		}
+		c.Known = func(context.Context, events.Ref, uint64) (plan.Known, error) {
+			return plan.Known{Told: "1", Since: "1"}, nil
+		}
+	}}, change...)...)
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -42,13 +43,17 @@ type Config struct {
 	// MaxInFlight bounds the requests under way; 0 means 200, which one HTTP/2
 	// connection to the API server carries.
 	MaxInFlight int
+	// QPS bounds the requests of each actor in a second, and Burst those that follow each other
+	// at once; 0 or less is no bound.
+	QPS   float32
+	Burst int
 	// Patience is how long a command is tried again; 0 means 30 s.
 	Patience time.Duration
 	// Timeout bounds one request; 0 means 15 s.
 	Timeout time.Duration
-	// Known is what the record knows of a name. It is asked before a birth that may
+	// Known is what the record knows of a name. It is asked before a create that may
 	// have happened before, which was decided when the log of its kind had been read up to
-	// seen; nil asks nobody.
+	// seen; nil asks no record.
 	Known func(ctx context.Context, ref events.Ref, seen uint64) (plan.Known, error)
 	// Metrics counts; nil counts nothing.
 	Metrics *Metrics
@@ -56,7 +61,7 @@ type Config struct {
 	Trace *trace.Tracer
 	// Tell is told of each write before it is sent, which waits for it, and again when
 	// it is answered or will not be, by whichever of the requests under way; nil tells
-	// nobody.
+	// no watcher.
 	Tell func(context.Context, trace.Write)
 	// Mint makes the tokens of service accounts; nil makes none, and says so.
 	Mint *mint.Mint
@@ -66,7 +71,7 @@ type Config struct {
 	// says so.
 	Types TypeCheck
 	// Panicked is told of a fault of the door: on whose behalf, what it was, and where. The
-	// request is answered all the same; nil tells nobody.
+	// request is answered all the same; nil tells nothing.
 	Panicked func(controller string, cause any, stack []byte)
 	// Hides tells whether something is hidden of a kind: of what the API server says when it
 	// refuses a request about it, only code, reason, cause and field are told. nil hides
@@ -96,6 +101,7 @@ const (
 type Door struct {
 	config  Config
 	clients map[Actor]rest.Interface
+	paces   map[Actor]flowcontrol.RateLimiter // empty without a bound
 	flights chan struct{}
 	disco   discovery.DiscoveryInterface
 	mapping mapping
@@ -114,7 +120,7 @@ func New(c Config, actors []Actor) (*Door, error) {
 	}
 	c = c.withDefaults()
 	d := &Door{
-		config: c, clients: make(map[Actor]rest.Interface, len(actors)),
+		config: c, clients: make(map[Actor]rest.Interface, len(actors)), paces: map[Actor]flowcontrol.RateLimiter{},
 		flights: make(chan struct{}, c.MaxInFlight), absent: cache.NewLRUExpireCacheWithClock(absentOwners, c.Clock),
 	}
 	for _, a := range actors {
@@ -123,6 +129,9 @@ func New(c Config, actors []Actor) (*Door, error) {
 			return nil, fmt.Errorf("open the door to the API server for %s: %w", a.Controller, err)
 		}
 		d.clients[a] = client
+		if c.QPS > 0 {
+			d.paces[a] = flowcontrol.NewTokenBucketRateLimiter(c.QPS, max(c.Burst, 1))
+		}
 	}
 	own := rest.AddUserAgent(rest.CopyConfig(c.REST), "millrace-writer")
 	disco, err := discovery.NewDiscoveryClientForConfig(own)
@@ -160,8 +169,8 @@ func (c Config) withDefaults() Config {
 }
 
 // client is the client of an actor. All of them share one transport, which
-// client-go keeps by its TLS settings. There is no limit on the client: priority
-// and fairness in the API server is the judge of that.
+// client-go keeps by its TLS settings. There is no limit on the client, where a request
+// would time out: see Door.admit.
 func (d *Door) client(a Actor) (rest.Interface, error) {
 	c := rest.CopyConfig(d.config.REST)
 	c.QPS, c.Burst, c.RateLimiter = -1, 0, nil
@@ -194,13 +203,30 @@ func (d *Door) Do(ctx context.Context, a Actor, r plan.Request, auditID string) 
 	return impersonated(a, d.do(ctx, a, r, auditID))
 }
 
-func (d *Door) do(ctx context.Context, a Actor, r plan.Request, auditID string) plan.Response {
+// admit waits until an actor may make a request: as its pace has it, where there is one, and
+// until there are not too many under way.
+//
+// Errors: its turn does not come while the context lasts.
+func (d *Door) admit(ctx context.Context, a Actor) (over func(), err error) {
+	if pace, bound := d.paces[a]; bound {
+		if err := pace.Wait(ctx); err != nil {
+			return nil, err
+		}
+	}
 	select {
 	case d.flights <- struct{}{}:
-		defer func() { <-d.flights }()
+		return func() { <-d.flights }, nil
 	case <-ctx.Done():
-		return plan.Response{Reason: "Interrupted", Message: context.Cause(ctx).Error()}
+		return nil, context.Cause(ctx)
 	}
+}
+
+func (d *Door) do(ctx context.Context, a Actor, r plan.Request, auditID string) plan.Response {
+	over, err := d.admit(ctx, a)
+	if err != nil {
+		return plan.Response{Reason: "Interrupted", Message: err.Error()}
+	}
+	defer over()
 	if fault := r.Fault(); fault != "" {
 		return plan.Response{Code: http.StatusBadRequest, Reason: plan.ReasonUnaddressable, Message: fault}
 	}
@@ -244,7 +270,7 @@ func (d *Door) do(ctx context.Context, a Actor, r plan.Request, auditID string) 
 		r.Manager = a.Controller
 	}
 	if r.Doubtful && d.config.Known != nil {
-		if answer, settled := d.bornBefore(ctx, client, r); settled {
+		if answer, settled := d.createdBefore(ctx, client, r); settled {
 			return answer
 		}
 	}

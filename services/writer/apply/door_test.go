@@ -25,7 +25,7 @@ var actor = apply.Actor{Controller: "replicaset-controller", Identity: "replicas
 
 const podPath = "/api/v1/namespaces/ns/pods/"
 
-// always is the grip of a writer that is never stopped.
+// always is the claim of a writer that is never stopped.
 func always() bool { return true }
 
 func open(t *testing.T, s *fakeserver.Server, change ...func(*apply.Config)) *apply.Door {
@@ -53,7 +53,7 @@ func carry(t *testing.T, d *apply.Door, o plan.Options, commands ...events.Comma
 	return results
 }
 
-func births(n int) []events.Command {
+func creates(n int) []events.Command {
 	body := json.RawMessage(`{"kind":"Pod","apiVersion":"v1","metadata":{"ownerReferences":[{"kind":"ReplicaSet","name":"web","uid":"rs","controller":true}]}}`)
 	commands := make([]events.Command, n)
 	for i := range commands {
@@ -62,12 +62,12 @@ func births(n int) []events.Command {
 	return commands
 }
 
-func death(name string, uid types.UID) events.Command {
+func deletion(name string, uid types.UID) events.Command {
 	return events.Command{Verb: events.VerbDelete, Kind: "pods", Version: "v1", Namespace: "ns", Name: name, If: &events.If{UID: uid}}
 }
 
 // Every third write is carried out and its answer lost, every fifth is refused
-// for the moment: every birth happens exactly once.
+// for the moment: every create happens exactly once.
 func TestLostAnswersDoubleNothing(t *testing.T) {
 	s := fakeserver.New(t)
 	var n atomic.Int64
@@ -81,12 +81,12 @@ func TestLostAnswersDoubleNothing(t *testing.T) {
 			return fakeserver.Fault{}
 		}
 	})
-	for i, r := range carry(t, open(t, s), plan.Options{}, births(20)...) {
+	for i, r := range carry(t, open(t, s), plan.Options{}, creates(20)...) {
 		if r.Status != events.Applied || r.UID == "" || r.Version == "" {
-			t.Errorf("birth %d: %+v", i, r)
+			t.Errorf("create %d: %+v", i, r)
 		}
 		if made := s.Created(podPath + r.Ref.Name); made != 1 {
-			t.Errorf("birth %d happened %d times", i, made)
+			t.Errorf("create %d happened %d times", i, made)
 		}
 	}
 }
@@ -94,7 +94,7 @@ func TestLostAnswersDoubleNothing(t *testing.T) {
 func TestWhoAsksAndHow(t *testing.T) {
 	s := fakeserver.New(t)
 	s.Put(podPath+"old", "old-uid", map[string]any{})
-	results := carry(t, open(t, s), plan.Options{}, births(1)[0], death("old", "old-uid"))
+	results := carry(t, open(t, s), plan.Options{}, creates(1)[0], deletion("old", "old-uid"))
 	for _, r := range results {
 		if r.Status != events.Applied {
 			t.Fatalf("%+v", r)
@@ -136,8 +136,12 @@ func TestControllersApplyUnderTheirOwnNames(t *testing.T) {
 		patch := events.Command{Verb: events.VerbPatch, PatchType: how, Kind: "pods", Version: "v1", Namespace: "ns", Name: "p", Body: []byte(`{}`), If: &events.If{UID: "u"}}
 		carry(t, open(t, s), plan.Options{}, patch)
 		requests := s.Requests()
-		if got := requests[len(requests)-1].Query.Get("fieldManager"); got != want {
+		query := requests[len(requests)-1].Query
+		if got := query.Get("fieldManager"); got != want {
 			t.Errorf("a patch of type %s is under the name %q, want %q", how, got, want)
+		}
+		if forced := query.Get("force") == "true"; forced != (how == types.ApplyPatchType) {
+			t.Errorf("a patch of type %s is forced: %t", how, forced)
 		}
 	}
 }
@@ -145,7 +149,7 @@ func TestControllersApplyUnderTheirOwnNames(t *testing.T) {
 func TestDryRunStoresNothing(t *testing.T) {
 	s := fakeserver.New(t)
 	d := open(t, s, func(c *apply.Config) { c.DryRun = true })
-	if r := carry(t, d, plan.Options{DryRun: true}, births(1)...)[0]; r.Status != events.DryRun {
+	if r := carry(t, d, plan.Options{DryRun: true}, creates(1)...)[0]; r.Status != events.DryRun {
 		t.Errorf("%+v", r)
 	}
 	if paths := s.Paths(); len(paths) != 0 {
@@ -165,7 +169,7 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 		again.Store(int64(time.Since(began)))
 		return fakeserver.Fault{}
 	})
-	if r := carry(t, open(t, s), plan.Options{}, births(1)...)[0]; r.Status != events.Applied {
+	if r := carry(t, open(t, s), plan.Options{}, creates(1)...)[0]; r.Status != events.Applied {
 		t.Errorf("%+v", r)
 	}
 	if took := time.Duration(again.Load()); took < time.Second {
@@ -179,12 +183,12 @@ func TestPatienceEnds(t *testing.T) {
 		return fakeserver.Fault{Code: http.StatusTooManyRequests}
 	})
 	d := open(t, s, func(c *apply.Config) { c.Patience = 300 * time.Millisecond })
-	results := carry(t, d, plan.Options{}, births(50)...)
+	results := carry(t, d, plan.Options{}, creates(50)...)
 	if results[0].Status != events.Failed || results[0].Code != http.StatusTooManyRequests {
-		t.Errorf("the first birth: %+v", results[0])
+		t.Errorf("the first create: %+v", results[0])
 	}
 	if results[49].Status != events.Skipped {
-		t.Errorf("the last birth: %+v", results[49])
+		t.Errorf("the last create: %+v", results[49])
 	}
 }
 
@@ -195,7 +199,7 @@ func TestAnEndedContextLeavesTheTurnOpen(t *testing.T) {
 		cancel()
 		return fakeserver.Fault{Code: http.StatusServiceUnavailable}
 	})
-	p := plan.New(events.Turn{Commands: births(1)}, plan.Options{})
+	p := plan.New(events.Turn{Commands: creates(1)}, plan.Options{})
 	if results, done := open(t, s).Carry(ctx, actor, p, always, func(int, int) string { return "" }); done {
 		t.Errorf("done: %+v", results)
 	}
@@ -228,7 +232,7 @@ func TestOwnersAreLookedAtLive(t *testing.T) {
 	} {
 		name := fmt.Sprintf("p%d", i)
 		s.Put(podPath+name, name, map[string]any{})
-		c := death(name, types.UID(name))
+		c := deletion(name, types.UID(name))
 		c.If.Absent = []metav1.OwnerReference{story.owner}
 		if r := carry(t, d, plan.Options{}, c)[0]; r.Status != story.status || r.Reason != story.reason {
 			t.Errorf("%v: %+v", story.owner, r)
@@ -261,7 +265,7 @@ func TestAProofOfAbsenceGrowsOld(t *testing.T) {
 	d := open(t, s, func(c *apply.Config) { c.Clock = now })
 	end := func(name string) events.Result {
 		s.Put(podPath+name, name, map[string]any{})
-		c := death(name, types.UID(name))
+		c := deletion(name, types.UID(name))
 		c.If.Absent = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "rs"}}
 		return carry(t, d, plan.Options{}, c)[0]
 	}
@@ -278,17 +282,17 @@ func TestAProofOfAbsenceGrowsOld(t *testing.T) {
 // A crowd of dependents asks for its owner at once when that is gone.
 func TestAnOwnerIsLookedAtOnceForAll(t *testing.T) {
 	s := fakeserver.New(t)
-	var deaths []events.Command
+	var deletions []events.Command
 	for i := range 50 {
 		name := fmt.Sprintf("p%d", i)
 		s.Put(podPath+name, name, map[string]any{})
-		c := death(name, types.UID(name))
+		c := deletion(name, types.UID(name))
 		c.If.Absent = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "gone", UID: "gone"}}
-		deaths = append(deaths, c)
+		deletions = append(deletions, c)
 	}
-	for i, r := range carry(t, open(t, s, still), plan.Options{}, deaths...) {
+	for i, r := range carry(t, open(t, s, still), plan.Options{}, deletions...) {
 		if r.Status != events.Applied {
-			t.Errorf("death %d: %+v", i, r)
+			t.Errorf("deletion %d: %+v", i, r)
 		}
 	}
 	looks := 0
@@ -306,14 +310,14 @@ func TestAnOwnerIsLookedAtOnceForAll(t *testing.T) {
 func TestWhoMayNotGetLists(t *testing.T) {
 	s := fakeserver.New(t)
 	d := open(t, s)
-	carry(t, d, plan.Options{}, births(2)...)
+	carry(t, d, plan.Options{}, creates(2)...)
 	s.Break(func(r fakeserver.Request) fakeserver.Fault {
 		if r.Method == http.MethodGet && !r.Query.Has("fieldSelector") {
 			return fakeserver.Fault{Code: http.StatusForbidden}
 		}
 		return fakeserver.Fault{}
 	})
-	for i, r := range carry(t, d, plan.Options{Again: true}, append(births(2), death("gone", "g"))...) {
+	for i, r := range carry(t, d, plan.Options{Again: true}, append(creates(2), deletion("gone", "g"))...) {
 		if r.Status != events.Unchanged || r.UID == "" {
 			t.Errorf("command %d: %+v", i, r)
 		}
@@ -324,7 +328,117 @@ func TestWhoMayNotGetLists(t *testing.T) {
 			gets++
 		}
 	}
-	if gets > 2 { // the first birth's and, beside it, the delete's
+	if gets > 2 { // the first create's and, beside it, the delete's
 		t.Errorf("asked %d times for what is forbidden", gets)
+	}
+}
+
+// That a role allows to list and not to get is learnt from a list that tells: also of an object that
+// is not there, and not of one that fails. What is said of neither is what was said first.
+func TestWhenAListIsTakenForAGet(t *testing.T) {
+	for what, c := range map[string]struct {
+		name string
+		list int // the code of lists; 0: they are answered
+		code int
+		says string
+		gets int // of two looks
+	}{
+		"it is there":         {"there", 0, 200, "", 1},
+		"it is not":           {"gone", 0, 404, "not found", 1},
+		"lists fail":          {"there", 500, 500, "may not list", 2},
+		"lists are forbidden": {"there", 403, 403, "may not get", 2},
+	} {
+		s := fakeserver.New(t)
+		s.Put(podPath+"there", "u", map[string]any{})
+		s.Break(func(r fakeserver.Request) fakeserver.Fault {
+			if r.Query.Has("fieldSelector") {
+				return fakeserver.Fault{Code: c.list, Message: "may not list"}
+			}
+			return fakeserver.Fault{Code: http.StatusForbidden, Message: "may not get"}
+		})
+		d := open(t, s)
+		for range 2 {
+			r := plan.Request{Verb: plan.Look, Kind: "pods", Version: "v1", Namespace: "ns", Name: c.name}
+			if got := d.Do(t.Context(), actor, r, ""); got.Code != c.code || !strings.Contains(got.Message, c.says) {
+				t.Errorf("%s: %+v", what, got)
+			}
+		}
+		if gets := s.Answered("GET " + podPath + c.name); gets != c.gets {
+			t.Errorf("%s: it is asked %d times for what is forbidden", what, gets)
+		}
+	}
+}
+
+// A request has the time that it has, and no pace but the door's: the client library's own would
+// count against that time.
+func TestTheClientLibraryHoldsNothingUp(t *testing.T) {
+	s := fakeserver.New(t)
+	held := make(chan struct{})
+	t.Cleanup(func() { close(held) })
+	s.Hold(func(r fakeserver.Request) {
+		if r.Path == podPath+"slow" {
+			<-held
+		}
+	})
+	d := open(t, s, func(c *apply.Config) { c.REST.QPS, c.REST.Burst = 0.001, 1 })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ask := plan.Request{Verb: plan.Read, Kind: "pods", Version: "v1", Namespace: "ns", Name: "web"}
+	for range 3 {
+		if r := d.Do(ctx, actor, ask, ""); r.Code != http.StatusNotFound {
+			t.Errorf("a request is answered %+v", r)
+		}
+	}
+	ask.Name = "slow"
+	hurried := open(t, s, func(c *apply.Config) { c.Timeout = 100 * time.Millisecond })
+	if r := hurried.Do(ctx, actor, ask, ""); r.Code != 0 || r.Reason != "NoAnswer" || ctx.Err() != nil {
+		t.Errorf("a request that is never answered ends in %+v", r)
+	}
+}
+
+// As many owners that are gone are remembered as upstream remembers.
+func TestHowManyAbsencesAreRemembered(t *testing.T) {
+	s := fakeserver.New(t)
+	d := open(t, s, still)
+	look := func(i int) int {
+		r := plan.Request{Verb: plan.Look, Namespace: "ns", Owner: &metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: fmt.Sprint("gone-", i), UID: "u"}}
+		if got := d.Do(t.Context(), actor, r, ""); got.Code != http.StatusNotFound {
+			t.Fatalf("number %d: %+v", i, got)
+		}
+		return s.Answered(fmt.Sprint("GET ", podPath, "gone-", i))
+	}
+	for i := range 501 {
+		look(i)
+	}
+	if last, first := look(500), look(0); last != 1 || first != 2 {
+		t.Errorf("the last of 501 is looked at %d times, the first %d times", last, first)
+	}
+}
+
+// TestRequestsKeepToAPace, each actor's to its own, where there is one.
+func TestRequestsKeepToAPace(t *testing.T) {
+	s := fakeserver.New(t)
+	for _, c := range []struct {
+		qps   float32
+		least time.Duration
+	}{{0, 0}, {20, 400 * time.Millisecond}} {
+		d := open(t, s, func(config *apply.Config) { config.QPS, config.Burst = c.qps, 2 })
+		began := time.Now()
+		for range 11 {
+			if r := d.Do(t.Context(), actor, plan.Request{Verb: plan.Read, Kind: "pods", Version: "v1", Namespace: "ns", Name: "web"}, ""); r.Code != http.StatusNotFound {
+				t.Fatalf("it answers %+v", r)
+			}
+		}
+		if took := time.Since(began); took < c.least {
+			t.Errorf("11 requests took %v, at %v a second", took, c.qps)
+		}
+	}
+	d := open(t, s, func(config *apply.Config) { config.QPS, config.Burst = 0.001, 1 })
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	ask := plan.Request{Verb: plan.Read, Kind: "pods", Version: "v1", Namespace: "ns", Name: "web"}
+	d.Do(ctx, actor, ask, "")
+	if r := d.Do(ctx, actor, ask, ""); r.Code != 0 || r.Reason != "Interrupted" {
+		t.Errorf("a request whose turn does not come is answered %+v", r)
 	}
 }

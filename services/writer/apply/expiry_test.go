@@ -101,6 +101,24 @@ func TestExpiryThatIsNotTold(t *testing.T) {
 	}
 }
 
+// Of a list that has more than was asked for only the token of that name counts.
+func TestExpiryAmongOthers(t *testing.T) {
+	s := fakeserver.New(t)
+	secret := func(name, kind, until string) map[string]any {
+		return map[string]any{
+			"type": kind, "data": map[string]any{"expiration": encoded(until)},
+			"metadata": map[string]any{"name": name, "namespace": "kube-system", "uid": "uid-" + name, "resourceVersion": "7"},
+		}
+	}
+	s.Put(strings.TrimSuffix(bootstrapPath, "/"), "", map[string]any{"items": []any{
+		secret("abc", "Opaque", "2001-01-01T12:00:00Z"), secret("abcd", bootstrapType, "2002-01-01T12:00:00Z"), secret("abc", bootstrapType, "2030-01-01T12:00:00Z"),
+	}})
+	r := carry(t, open(t, s), plan.Options{}, asksExpiry("abc", "7"))[0]
+	if r.Status != events.Answered || string(r.Answer.Body) != `{"at":"2030-01-01T12:00:00Z"}` {
+		t.Errorf("%+v", r)
+	}
+}
+
 // What is no list of Secrets is not repeated either.
 func TestExpiryOfWhatIsNone(t *testing.T) {
 	s := fakeserver.New(t)
@@ -114,7 +132,7 @@ func TestExpiryOfWhatIsNone(t *testing.T) {
 }
 
 // The client library logs what it receives where its verbosity asks it to, and nothing of tokens.
-func TestNobodyLogsTokens(t *testing.T) {
+func TestTokensAreNotLogged(t *testing.T) {
 	s := fakeserver.New(t)
 	version := keepBootstrap(s, "abc", bootstrapType, map[string]string{"token-secret": canary})
 	info := keepInfo(s, map[string]string{"kubeconfig": goldenInfo})

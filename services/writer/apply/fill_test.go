@@ -4,16 +4,19 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/rsa"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/writer/apply"
 	"github.com/millrace/millrace/services/writer/apply/mint"
 	"github.com/millrace/millrace/services/writer/internal/fakeserver"
@@ -81,6 +84,7 @@ func TestASecretIsFilled(t *testing.T) {
 		"no namespace":           {map[string]string{"ca.crt": "ca", "token": canary}, []string{"namespace"}},
 		"another namespace":      {map[string]string{"ca.crt": "ca", "token": canary, "namespace": "other"}, nil},
 		"everything":             {map[string]string{"ca.crt": "ca", "token": canary, "namespace": "ns"}, nil},
+		"a short token":          {map[string]string{"ca.crt": "ca", "token": "x", "namespace": "ns"}, nil},
 		"no token, but the rest": {map[string]string{"ca.crt": "ca", "namespace": "ns"}, []string{"token"}},
 	} {
 		s := fakeserver.New(t)
@@ -141,6 +145,7 @@ func TestASecretIsNotFilled(t *testing.T) {
 		"another one":                {kind: tokenType, change: func(c *events.Command) { c.If.UID = "before" }, status: events.Conflict, code: 409, reason: "Conflict"},
 		"gone":                       {kind: tokenType, change: func(c *events.Command) { c.Name = "gone" }, status: events.Absent, code: 404, reason: "NotFound"},
 		"a writer without a key":     {kind: tokenType, without: true, status: events.Refused, code: 403, reason: "NoKey"},
+		"the account is not told":    {kind: tokenType, broken: silent, status: events.Failed, code: 500},
 		"what it lacks is not taken": {kind: tokenType, broken: refusing, status: events.Refused, code: 422},
 	} {
 		s := fakeserver.New(t)
@@ -153,7 +158,8 @@ func TestASecretIsNotFilled(t *testing.T) {
 		if c.without {
 			configure = func(*apply.Config) {}
 		}
-		r := carry(t, open(t, s, configure), plan.Options{}, command)[0]
+		hurried := func(config *apply.Config) { config.Patience = 50 * time.Millisecond }
+		r := carry(t, open(t, s, configure, hurried), plan.Options{}, command)[0]
 		if r.Status != c.status || r.Code != c.code || r.Reason != c.reason && c.reason != "" {
 			t.Errorf("%s: %+v", what, r)
 		}
@@ -175,8 +181,51 @@ func refusing(r fakeserver.Request) fakeserver.Fault {
 	return fakeserver.Fault{}
 }
 
-// When the answer to a fill is lost, nobody looks at the Secret whole to find out what
-// became of it: the version has moved, and who decides next has it looked at again.
+// silent does not tell of accounts.
+func silent(r fakeserver.Request) (f fakeserver.Fault) {
+	if r.Path == accountPath {
+		f.Code, f.Message = http.StatusInternalServerError, "away"
+	}
+	return f
+}
+
+// A key that cannot sign fills nothing in; a writer without a root certificate gives none.
+func TestMintsThatLackSomething(t *testing.T) {
+	var weak []byte
+	t.Run("the key", func(t *testing.T) {
+		t.Setenv("GODEBUG", "rsa1024min=0")
+		key, err := rsa.GenerateKey(rand.Reader, 512)
+		if err != nil {
+			t.Fatal(err)
+		}
+		weak = pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
+	})
+	m, err := mint.New(weak, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := fakeserver.New(t)
+	d := open(t, s, func(c *apply.Config) { c.Mint = m })
+	r := carry(t, d, plan.Options{}, filling(keep(s, tokenType, nil)))[0]
+	if r.Status != events.Refused || r.Reason != events.NoKey || s.Answered("PATCH "+secretPath) > 0 {
+		t.Errorf("with a key that cannot sign: %+v", r)
+	}
+	for ca, want := range map[string]string{"": `{"namespace":"bnM="}`, "c": `{"ca.crt":"Yw==","namespace":"bnM="}`} {
+		if m, err = mint.New(weak, []byte(ca)); err != nil {
+			t.Fatal(err)
+		}
+		s := fakeserver.New(t)
+		version := keep(s, tokenType, map[string]string{"token": canary})
+		carry(t, open(t, s, func(c *apply.Config) { c.Mint = m }), plan.Options{}, filling(version))
+		var patch struct{ Data json.RawMessage }
+		if requests := s.Requests(); json.Unmarshal(requests[len(requests)-1].Body, &patch) != nil || string(patch.Data) != want {
+			t.Errorf("with the root certificate %q the Secret is given %s, want %s", ca, patch.Data, want)
+		}
+	}
+}
+
+// When the answer to a fill is lost, the writer does not read the whole Secret to find out what
+// became of it: the version has moved, and the next decision has it looked at again.
 func TestALostFillIsAConflict(t *testing.T) {
 	s := fakeserver.New(t)
 	version := keep(s, tokenType, nil)
@@ -226,9 +275,13 @@ func TestATokenIsOfTheSecretsAccount(t *testing.T) {
 			other("low", "b")(s)
 			s.Put(strings.Replace(accountPath, "builder", "low", 1), "b", map[string]any{})
 		}, false},
-		"another uid":          {other("builder", "before"), false},
-		"no account":           {other("", ""), false},
-		"the account is gone":  {func(s *fakeserver.Server) { s.Remove(accountPath) }, false},
+		"another uid":         {other("builder", "before"), false},
+		"no account":          {other("", ""), false},
+		"the account is gone": {func(s *fakeserver.Server) { s.Remove(accountPath) }, false},
+		"the account is newer, and there is no uid yet": {func(s *fakeserver.Server) {
+			other("builder", "")(s)
+			s.Put(accountPath, "after", map[string]any{})
+		}, false},
 		"the account is newer": {func(s *fakeserver.Server) { s.Put(accountPath, "after", map[string]any{}) }, false},
 	} {
 		s := fakeserver.New(t)
@@ -243,5 +296,16 @@ func TestATokenIsOfTheSecretsAccount(t *testing.T) {
 			t.Errorf("%s: %+v", what, r)
 		}
 		untold(t, what, r)
+	}
+}
+
+// A Secret that names no account is of none, also where the turn names none.
+func TestATokenIsOfSomeAccount(t *testing.T) {
+	s, door := prepared(t, "token")
+	version := s.Put(secretPath, "k", map[string]any{"type": tokenType, "metadata": map[string]any{"name": "key", "namespace": "ns"}})
+	r := sub(of(plan.Patch, kinds.Secrets.Name), events.SubToken)
+	r.Name, r.Body = "key", fmt.Appendf(nil, `{"metadata":{"uid":"k","resourceVersion":%q}}`, version)
+	if got := door.Do(t.Context(), actor, r, ""); got.Code != http.StatusForbidden || got.Reason != events.OtherAccount || got.Message != "the Secret names no account" {
+		t.Errorf("%+v", got)
 	}
 }

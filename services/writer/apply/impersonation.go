@@ -20,7 +20,7 @@ func refused(r plan.Response) bool {
 }
 
 // impersonated says what is missing where a request was refused for the writer's rights, and
-// not for the controller's. Where it tries both ways of impersonation in vain the API server
+// not for the controller's. Where it tries both ways of impersonation without success the API server
 // names only one of them.
 func impersonated(a Actor, r plan.Response) plan.Response {
 	if !refused(r) {

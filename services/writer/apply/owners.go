@@ -70,7 +70,7 @@ func (d *Door) findOwner(ctx context.Context, a Actor, client rest.Interface, r 
 		d.mapping.renew()
 		return plan.Response{Reason: plan.ReasonNoMatch, Message: owner.APIVersion + ", " + owner.Kind}
 	}
-	// Whoever is meant without a uid is there whatever uid it has.
+	// An owner that is named without a uid is there whatever uid it has.
 	other := owner.UID != "" && response.Object.UID != owner.UID
 	if response.Code == http.StatusNotFound || response.Code == http.StatusOK && other {
 		d.absent.Add(at, struct{}{}, proofAge)

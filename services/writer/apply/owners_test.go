@@ -21,7 +21,7 @@ import (
 func orphaned(t *testing.T, s *fakeserver.Server, d *apply.Door, pod string, owner types.UID) events.Result {
 	t.Helper()
 	s.Put(podPath+pod, pod, map[string]any{})
-	c := death(pod, types.UID(pod))
+	c := deletion(pod, types.UID(pod))
 	c.If.Absent = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: owner}}
 	return carry(t, d, plan.Options{}, c)[0]
 }
@@ -41,7 +41,7 @@ func TestAnOwnerThatLivesIsFoundEachTime(t *testing.T) {
 	}
 }
 
-// An API server that cannot answer has not said that nobody is there.
+// An API server that cannot answer has not said that the owner is absent.
 func TestAnErrorProvesNoAbsence(t *testing.T) {
 	for _, code := range []int{http.StatusInternalServerError, http.StatusTooManyRequests, http.StatusGatewayTimeout} {
 		s := fakeserver.New(t)
@@ -74,9 +74,56 @@ func TestAKindThatIsNotServedProvesNoAbsence(t *testing.T) {
 	s.Break(func(r fakeserver.Request) fakeserver.Fault {
 		return fakeserver.Fault{Unserved: strings.HasPrefix(r.Path, "/apis/apps/v1/namespaces")}
 	})
+	before := s.Answered("GET /apis")
 	for _, pod := range []string{"second", "third"} {
 		if r := orphaned(t, s, d, pod, "rs"); r.Status != events.Refused || r.Reason != plan.ReasonNoMatch {
 			t.Errorf("of a kind that is not served: %+v", r)
 		}
+	}
+	if asked := s.Answered("GET /apis") - before; asked != 1 {
+		t.Errorf("which kinds there are was asked for %d times", asked)
+	}
+}
+
+// While the API server does not say which kinds there are nothing is known of an owner; a kind that
+// is new is found when it is first asked for, and one that there is not is asked for once in a while.
+func TestKindsThatAreNotKnownYet(t *testing.T) {
+	s := fakeserver.New(t)
+	s.Put("/apis/apps/v1/namespaces/ns/replicasets/web", "rs", map[string]any{})
+	s.Put("/api/v1/nodes/n", "node", map[string]any{})
+	broken := "/apis"
+	s.Break(func(r fakeserver.Request) (f fakeserver.Fault) {
+		switch {
+		case r.Path == broken && broken == "/apis":
+			f.Code = http.StatusServiceUnavailable
+		case r.Path == broken:
+			f.Unserved = true
+		}
+		return f
+	})
+	d := open(t, s)
+	look := func(version, kind, name string) plan.Response {
+		owner := &metav1.OwnerReference{APIVersion: version, Kind: kind, Name: name, UID: "x"}
+		return d.Do(t.Context(), actor, plan.Request{Verb: plan.Look, Namespace: "ns", Owner: owner}, "")
+	}
+	if r := look("apps/v1", "ReplicaSet", "web"); r.Code != http.StatusServiceUnavailable {
+		t.Errorf("when it is not told which kinds there are: %+v", r)
+	}
+	broken = "/apis/apps/v1"
+	if r := look("v1", "Node", "n"); r.Code != http.StatusOK {
+		t.Fatalf("a kind that is there: %+v", r)
+	}
+	broken = ""
+	if r := look("apps/v1", "ReplicaSet", "web"); r.Code != http.StatusOK || r.Object.UID != "rs" {
+		t.Errorf("a kind that is new: %+v", r)
+	}
+	before := s.Answered("GET /apis")
+	for range 2 {
+		if r := look("example.com/v1", "Foo", "f"); r.Reason != plan.ReasonNoMatch {
+			t.Errorf("a kind that there is not: %+v", r)
+		}
+	}
+	if asked := s.Answered("GET /apis") - before; asked > 1 {
+		t.Errorf("for a kind that there is not it is asked %d times", asked)
 	}
 }

@@ -50,7 +50,7 @@ func TestARangeIsGivenWhenNoOtherNodeHasIt(t *testing.T) {
 }
 
 // No range is given because the nodes could not be listed.
-func TestNoRangeIsGivenWhileNobodyCanLook(t *testing.T) {
+func TestNoRangeIsGivenWhileNodesCannotBeListed(t *testing.T) {
 	for _, code := range []int{403, 404, 410} {
 		s := fakeserver.New(t)
 		putNode(s, "a")
@@ -68,5 +68,16 @@ func TestNoRangeIsGivenWhileNobodyCanLook(t *testing.T) {
 				t.Errorf("when nodes cannot be listed (%d) it is given", code)
 			}
 		}
+	}
+}
+
+// Of nodes without a range nothing is told: there may be thousands.
+func TestRangesThatAreTold(t *testing.T) {
+	s := fakeserver.New(t)
+	putNode(s, "a")
+	putNode(s, "b", "10.0.1.0/24")
+	r := open(t, s).Do(t.Context(), actor, sub(plan.Request{Verb: plan.Search, Kind: "nodes", Version: "v1", Name: "a"}, events.SubRanges), "")
+	if want := `[{"name":"b","uid":"uid-b","ranges":["10.0.1.0/24"]}]`; string(r.Body) != want {
+		t.Errorf("told is %s, want %s", r.Body, want)
 	}
 }

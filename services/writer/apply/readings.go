@@ -19,7 +19,7 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// readings finds out how many pods somebody has and how busy they are
+// readings finds out how many pods an object has and how busy they are
 // ([events.Readings]). What cannot be read is part of the answer: it is for the
 // controller to judge, and to ask again.
 func (d *Door) readings(ctx context.Context, a Actor, client rest.Interface, r plan.Request) plan.Response {
@@ -53,7 +53,7 @@ func (d *Door) readings(ctx context.Context, a Actor, client rest.Interface, r p
 	return plan.Response{Code: http.StatusOK, Body: body}
 }
 
-// scaleOf reads somebody's scale, under whichever resource has it that is served for
+// scaleOf reads the scale of an object, under whichever resource has it that is served for
 // the kind.
 //
 // Upstream: pkg/controller/podautoscaler, scaleForResourceMappings.

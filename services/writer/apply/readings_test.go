@@ -124,7 +124,7 @@ func TestReadings(t *testing.T) {
 func TestWhatCannotBeRead(t *testing.T) {
 	s := fakeserver.New(t)
 	d := open(t, s, func(c *apply.Config) { c.Patience = time.Second })
-	for kind, want := range map[string]string{"ReplicaSet": scaleOfWeb, "Foo": `no matches for kind "Foo" in group "apps"`} {
+	for kind, want := range map[string]string{"ReplicaSet": scaleOfWeb, "Foo": `no matches for kind "Foo" in group "apps"`, "Bar": `no matches for kind "Bar"`} {
 		if said := read(t, d, ofWeb(kind, cpuOf(""))); said.Scale != nil || !strings.Contains(said.Failure, want) || said.Metrics != nil {
 			t.Errorf("%s: %+v", kind, said)
 		}
@@ -182,6 +182,113 @@ func TestMetricsThatDoNotMatterAreNotRead(t *testing.T) {
 		put(s)
 		if said := read(t, open(t, s), ofWeb("ReplicaSet", cpuOf(""))); said.Scale == nil || said.Metrics != nil || s.Answered("GET "+podsMetered) > 0 {
 			t.Errorf("%s: %+v", what, said)
+		}
+	}
+}
+
+// A metric that does not come, or not as it should, is none, and why is said as upstream's clients
+// say it.
+func TestMetricsThatDoNotCome(t *testing.T) {
+	const jobs, hits, queue = custom + "/v1beta1/namespaces/ns/pods/*/jobs", custom + "/v1beta1/namespaces/ns/replicasets.apps/db/hits", external + "queue"
+	of := func(name string, selector *metav1.LabelSelector) autoscalingv2.MetricIdentifier {
+		return autoscalingv2.MetricIdentifier{Name: name, Selector: selector}
+	}
+	pods := func(selector *metav1.LabelSelector) autoscalingv2.MetricSpec {
+		return autoscalingv2.MetricSpec{Type: autoscalingv2.PodsMetricSourceType, Pods: &autoscalingv2.PodsMetricSource{Metric: of("jobs", selector)}}
+	}
+	outside := func(selector *metav1.LabelSelector) autoscalingv2.MetricSpec {
+		return autoscalingv2.MetricSpec{Type: autoscalingv2.ExternalMetricSourceType, External: &autoscalingv2.ExternalMetricSource{Metric: of("queue", selector)}}
+	}
+	object := func(kind string) autoscalingv2.MetricSpec {
+		return autoscalingv2.MetricSpec{Type: autoscalingv2.ObjectMetricSourceType, Object: &autoscalingv2.ObjectMetricSource{
+			Metric: of("hits", nil), DescribedObject: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: kind, Name: "db"},
+		}}
+	}
+	bad := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "k", Operator: "Foo"}}}
+	items := func(n int) map[string]any {
+		all := []any{}
+		for range n {
+			all = append(all, map[string]any{"describedObject": map[string]any{"name": "a"}, "value": "1"})
+		}
+		return map[string]any{"items": all}
+	}
+	const inCustom, inExternal = "unable to fetch metrics from custom metrics API: ", "unable to fetch metrics from external metrics API: "
+	for what, c := range map[string]struct {
+		metric autoscalingv2.MetricSpec
+		at     string // where something is put
+		put    map[string]any
+		broken string
+		want   string
+	}{
+		"no pods":                    {pods(nil), jobs, items(0), "", "no metrics returned from custom metrics API"},
+		"one pod":                    {pods(nil), jobs, items(1), "", ""},
+		"pods, by a bad selector":    {pods(bad), jobs, items(1), "", inCustom + `"Foo" is not a valid label selector operator`},
+		"custom metrics, forbidden":  {pods(nil), jobs, items(1), custom, inCustom + "as the test asked"},
+		"custom metrics, unknown":    {pods(nil), custom, map[string]any{"versions": []any{map[string]any{"version": "v9"}}}, "", inCustom + "no known available metric versions found"},
+		"one object":                 {object("ReplicaSet"), hits, items(1), "", ""},
+		"no object":                  {object("ReplicaSet"), hits, items(0), "", inCustom + "the custom metrics API server returned 0 results when we asked for exactly one"},
+		"two objects":                {object("ReplicaSet"), hits, items(2), "", inCustom + "the custom metrics API server returned 2 results when we asked for exactly one"},
+		"an object, forbidden":       {object("ReplicaSet"), hits, items(1), hits, inCustom + "as the test asked"},
+		"an object of no kind":       {object("Foo"), hits, items(1), "", inCustom + `unable to map kind Foo.apps to resource: no matches for kind "Foo" in group "apps"`},
+		"none outside":               {outside(nil), queue, items(0), "", "no metrics returned from external metrics API"},
+		"one outside":                {outside(nil), queue, items(1), "", ""},
+		"outside, by a bad selector": {outside(bad), queue, items(1), "", `"Foo" is not a valid label selector operator`},
+		"outside, forbidden":         {outside(nil), queue, items(1), queue, inExternal + "as the test asked"},
+		"what is none":               {cpuOf(""), podsMetered, map[string]any{"items": 7}, "", "unable to fetch metrics from resource metrics API: json: "},
+		"another type":               {autoscalingv2.MetricSpec{Type: "Else", Resource: cpuOf("").Resource, ContainerResource: cpuOf("c").ContainerResource, Pods: pods(nil).Pods, Object: object("ReplicaSet").Object, External: outside(nil).External}, "", nil, "", `unknown metric source type "Else"`},
+		"no resource":                {autoscalingv2.MetricSpec{Type: autoscalingv2.ResourceMetricSourceType}, "", nil, "", `unknown metric source type "Resource"`},
+		"no resource of containers":  {autoscalingv2.MetricSpec{Type: autoscalingv2.ContainerResourceMetricSourceType}, "", nil, "", `unknown metric source type "ContainerResource"`},
+		"no metric of pods":          {autoscalingv2.MetricSpec{Type: autoscalingv2.PodsMetricSourceType}, "", nil, "", `unknown metric source type "Pods"`},
+		"no metric of an object":     {autoscalingv2.MetricSpec{Type: autoscalingv2.ObjectMetricSourceType}, "", nil, "", `unknown metric source type "Object"`},
+		"no metric outside":          {autoscalingv2.MetricSpec{Type: autoscalingv2.ExternalMetricSourceType}, "", nil, "", `unknown metric source type "External"`},
+	} {
+		s := fakeserver.New(t)
+		putScale(s, 3, "app=web")
+		s.Put(custom, "", map[string]any{"versions": []any{map[string]any{"version": "v1beta1"}}})
+		if c.at != "" {
+			s.Put(c.at, "", c.put)
+		}
+		s.Break(func(r fakeserver.Request) (f fakeserver.Fault) {
+			if r.Path == c.broken {
+				f.Code = 403
+			}
+			return f
+		})
+		m := read(t, open(t, s), ofWeb("ReplicaSet", c.metric)).Metrics[0]
+		if !strings.HasPrefix(m.Failure, c.want) || (m.Failure == "") != (c.want == "") || (len(m.Samples) == 1) != (c.want == "") {
+			t.Errorf("%s: %+v, want %q", what, m, c.want)
+		}
+	}
+}
+
+// A metrics API that is not served is named by what was asked of it.
+func TestMetricsThatAreNotServed(t *testing.T) {
+	s := fakeserver.New(t)
+	putScale(s, 3, "app=web")
+	s.Break(func(r fakeserver.Request) fakeserver.Fault { return fakeserver.Fault{Unserved: r.Path == podsMetered} })
+	want := "unable to fetch metrics from resource metrics API: the server could not find the requested resource (get pods.metrics.k8s.io)"
+	if m := read(t, open(t, s), ofWeb("ReplicaSet", cpuOf(""))).Metrics[0]; m.Failure != want {
+		t.Errorf("%+v", m)
+	}
+}
+
+// A scale that the API server does not give for a moment is asked for again, and is not taken for
+// one that cannot be read.
+func TestAScaleIsAskedForAgain(t *testing.T) {
+	for what, fault := range map[string]fakeserver.Fault{"no answer": {Lost: true}, "too many requests": {Code: 429}} {
+		s := fakeserver.New(t)
+		putScale(s, 0, "app=web")
+		asked := 0
+		s.Break(func(r fakeserver.Request) fakeserver.Fault {
+			if r.Path == scaleOfWeb {
+				if asked++; asked <= 2 { // the client library may make the first again on another connection
+					return fault
+				}
+			}
+			return fakeserver.Fault{}
+		})
+		if said := read(t, open(t, s), ofWeb("ReplicaSet")); said.Scale == nil || said.Failure != "" || asked != 3 {
+			t.Errorf("%s: %+v, after %d requests", what, said, asked)
 		}
 	}
 }

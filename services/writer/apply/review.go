@@ -48,7 +48,9 @@ func (d *Door) reviewed(ctx context.Context, client rest.Interface, r plan.Reque
 		Kind: kinds.NameOf(authorizationv1.GroupName, "subjectaccessreviews"),
 	}
 	request := to(client, http.MethodPost, collection(r)).SetHeader("Accept", wholeObject).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body)
-	span := d.trace(ctx, r, collection, "")
+	sent := r
+	sent.Verb = plan.Create // it asks by a POST, and nothing is kept of it
+	span := d.trace(ctx, sent, collection, "")
 	carry(span, request)
 	began := time.Now()
 	result := request.MaxRetries(0).Do(ctx)

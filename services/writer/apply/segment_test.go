@@ -43,25 +43,23 @@ func TestTheDoorBuildsNoOtherPath(t *testing.T) {
 			}
 		}
 	}
-	if paths := s.Paths(); len(paths) > 0 {
-		t.Errorf("requests were made: %v", paths)
+	if requests := s.Requests(); len(requests) > 0 {
+		t.Errorf("requests were made: %v", requests)
 	}
 }
 
 // A metric's name that is no segment is not asked for.
 func TestAMetricIsNoPath(t *testing.T) {
 	s := fakeserver.New(t)
-	s.Put("/apis/apps/v1/namespaces/ns/deployments/web/scale", "w", map[string]any{
-		"spec": map[string]any{"replicas": 1}, "status": map[string]any{"replicas": 1, "selector": "app=web"},
-	})
-	c := events.Command{
-		Verb: events.VerbAsk, Namespace: "ns", Subresource: events.SubReadings, Of: &metav1.OwnerReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"},
-		Body: []byte(`{"metrics":[{"type":"External","external":{"metric":{"name":"../../../../../api/v1/secrets"},"target":{"type":"Value"}}}]}`),
+	putScale(s, 1, "app=web")
+	c := ofWeb("ReplicaSet")
+	c.Body = []byte(`{"least":1,"most":5,"metrics":[{"type":"External","external":{"metric":{"name":"../../../../../api/v1/secrets"},"target":{"type":"Value"}}}]}`)
+	if said := read(t, open(t, s), c); said.Scale == nil || len(said.Metrics) != 1 || said.Metrics[0].Failure == "" {
+		t.Errorf("it is answered with %+v", said)
 	}
-	carry(t, open(t, s), plan.Options{}, c)
-	for _, path := range s.Paths() {
-		if strings.Contains(path, "secrets") {
-			t.Errorf("asked for %s", path)
+	for _, r := range s.Requests() {
+		if strings.Contains(r.Path, "secrets") {
+			t.Errorf("asked for %s", r.Path)
 		}
 	}
 }
@@ -78,7 +76,7 @@ func TestAPanicIsAnAnswer(t *testing.T) {
 		}
 		c.Tell = faulty("web-1")
 	})
-	results := carry(t, d, plan.Options{}, births(3)...)
+	results := carry(t, d, plan.Options{}, creates(3)...)
 	for i, r := range results {
 		if failed := r.Status == events.Failed && r.Reason == plan.ReasonPanicked; failed != (i == 1) && r.Reason != "Skipped" {
 			t.Errorf("%d: %+v", i, r)

@@ -57,7 +57,7 @@ func (d *Door) sign(ctx context.Context, a Actor, client rest.Interface, r plan.
 	if json.Unmarshal(got.Body, &object) != nil || json.Unmarshal(got.Body, &data) != nil {
 		return plan.Response{Reason: "NoAnswer", Message: "the API server's answer is no ConfigMap"}
 	}
-	next, until := resigned(data.Data, tokens, d.config.Clock.Now())
+	next, told := resigned(data.Data, tokens, d.config.Clock.Now())
 	if got.Body = nil; !maps.Equal(next, data.Data) {
 		object["data"], _ = json.Marshal(next) // texts always have a JSON form
 		r.Verb, r.Subresource, r.PatchType = plan.Update, "", ""
@@ -66,16 +66,16 @@ func (d *Door) sign(ctx context.Context, a Actor, client rest.Interface, r plan.
 			return got
 		}
 	}
-	got.Body, _ = json.Marshal(events.Signatures{Until: until}) // it has a form that JSON knows
+	got.Body, _ = json.Marshal(told) // it has a form that JSON knows
 	return got
 }
 
-// resigned is what the ConfigMap is to hold, and when the first of the tokens expires whose
-// signatures it has. Where there is nothing to sign, it stays as it is.
-func resigned(data map[string]string, tokens []corev1.Secret, now time.Time) (next map[string]string, until *time.Time) {
+// resigned is what the ConfigMap is to hold, and whose signatures it has then. Where there is
+// nothing to sign, it stays as it is.
+func resigned(data map[string]string, tokens []corev1.Secret, now time.Time) (next map[string]string, told events.Signatures) {
 	content, there := data[signed]
 	if !there {
-		return data, nil
+		return data, told
 	}
 	next = maps.Clone(data)
 	maps.DeleteFunc(next, func(key, _ string) bool { return strings.HasPrefix(key, signature) })
@@ -85,11 +85,12 @@ func resigned(data map[string]string, tokens []corev1.Secret, now time.Time) (ne
 			continue
 		}
 		next[signature+id] = detached(content, id, key)
-		if at := events.ExpiryOf(&tokens[i]).At; at != nil && (until == nil || at.Before(*until)) {
-			until = at
+		told.By = append(told.By, tokens[i].Name)
+		if at := events.ExpiryOf(&tokens[i]).At; at != nil && (told.Until == nil || at.Before(*told.Until)) {
+			told.Until = at
 		}
 	}
-	return next, until
+	return next, told
 }
 
 // detached is the signature of a content by a token, as a JWS without the content. An id is

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/writer/apply"
 	"github.com/millrace/millrace/services/writer/internal/fakeserver"
@@ -46,11 +47,11 @@ func TestWhatWatchersAreTold(t *testing.T) {
 		command events.Command
 		want    trace.Write // of what came of it
 	}{
-		"a create":           {births(1)[0], trace.Write{UID: "uid-"}},
+		"a create":           {creates(1)[0], trace.Write{UID: "uid-"}},
 		"a patch":            {change, trace.Write{UID: "kept-uid"}},
-		"a delete":           {death("old", "old-uid"), trace.Write{UID: "old-uid", Ends: true}},
-		"a refused delete":   {death("kept", "kept-uid"), trace.Write{}},
-		"one of what is not": {death("none", "none-uid"), trace.Write{}},
+		"a delete":           {deletion("old", "old-uid"), trace.Write{UID: "old-uid", Ends: true}},
+		"a refused delete":   {deletion("kept", "kept-uid"), trace.Write{}},
+		"one of what is not": {deletion("none", "none-uid"), trace.Write{}},
 	} {
 		told = nil
 		carry(t, open(t, s, listen), plan.Options{}, c.command)
@@ -66,12 +67,28 @@ func TestWhatWatchersAreTold(t *testing.T) {
 		}
 	}
 	told = nil
-	event := births(1)[0]
+	event := creates(1)[0]
 	event.Kind = "events"
 	carry(t, open(t, s, listen), plan.Options{}, event)
-	carry(t, open(t, s, listen, func(c *apply.Config) { c.DryRun = true }), plan.Options{DryRun: true}, births(1)[0])
+	carry(t, open(t, s, listen, func(c *apply.Config) { c.DryRun = true }), plan.Options{DryRun: true}, creates(1)[0])
+	open(t, s, listen).Do(t.Context(), actor, of(plan.Look, kinds.Pods.Name), "")
 	if len(told) != 0 {
-		t.Errorf("of an Event and a dry run is told %+v", told)
+		t.Errorf("of an Event, a dry run and a look is told %+v", told)
+	}
+	// A delete of whatever has the name is told without a uid, which the answer does not have either; a
+	// change of what leaves may be its end.
+	for _, options := range []*metav1.DeleteOptions{{}, {Preconditions: &metav1.Preconditions{}}} {
+		s.Put(podPath+"a", "u", map[string]any{})
+		end := of(plan.Delete, kinds.Pods.Name)
+		end.Delete, told = options, nil
+		if r := open(t, s, listen).Do(t.Context(), actor, end, ""); r.Code != http.StatusOK || len(told) != 2 || !told[1].Ends || told[1].UID != "" {
+			t.Errorf("of a delete without a condition is told %+v, %+v", told, r)
+		}
+	}
+	s.Put(podPath+"a", "u", map[string]any{"metadata": map[string]any{"deletionTimestamp": "2030-01-01T00:00:00Z"}})
+	told = nil
+	if open(t, s, listen).Do(t.Context(), actor, of(plan.Patch, kinds.Pods.Name), ""); len(told) != 2 || !told[1].Ends || told[1].UID != "u" || told[1].Version == "" {
+		t.Errorf("of a change of what leaves is told %+v", told)
 	}
 }
 

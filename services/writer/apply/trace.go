@@ -47,7 +47,7 @@ func traced(span *trace.Span, response plan.Response) {
 // tells tells that a request is going to be sent, if it is one that writes, and waits
 // until the watchers know. What it gives tells what came of it, and must be called, or
 // changes of the object would wait for it. Events are heartbeats: in no trace, and
-// nobody is told.
+// no watcher is told of them.
 func (d *Door) tells(ctx context.Context, r plan.Request) (answered func(*trace.Span, plan.Response)) {
 	if d.config.Tell == nil || !r.Verb.Writes() || d.config.DryRun || r.Kind == kinds.Events.Name {
 		return func(*trace.Span, plan.Response) {}
@@ -64,7 +64,7 @@ func (d *Door) tells(ctx context.Context, r plan.Request) (answered func(*trace.
 	}
 }
 
-// condemned is whom a delete means: its answer may name nobody.
+// condemned is the object that a delete means: its answer may name none.
 func condemned(r plan.Request) types.UID {
 	if r.Delete == nil || r.Delete.Preconditions == nil || r.Delete.Preconditions.UID == nil {
 		return ""

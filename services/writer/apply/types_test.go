@@ -22,7 +22,7 @@ var asksTypes = events.Command{
 }
 
 // What does not fit is what the checker says; and where it could not find out, or there
-// is none, nobody says that all fits.
+// is none, the answer does not say that all fits.
 func TestTypes(t *testing.T) {
 	s := fakeserver.New(t)
 	s.Put("/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/p", "uid-p", object("p", nil))

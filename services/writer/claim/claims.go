@@ -13,8 +13,8 @@ const (
 	AckWait = time.Second
 	// Interval is how often a writer says what it has in flight.
 	Interval = 200 * time.Millisecond
-	// Lapse is how long after the last heartbeat that came back a turn may be in flight elsewhere.
-	Lapse = AckWait * 4 / 5
+	// Expiry is how long after the last heartbeat that came back a turn may be in flight elsewhere.
+	Expiry = AckWait * 4 / 5
 	// Listening is how long a writer listens before it takes what may be in flight elsewhere.
 	Listening = 2 * Interval
 	// Doubt is how long after the last heartbeat that came back in time a turn may be
@@ -63,7 +63,7 @@ type Claims struct {
 	heard     uint64               // the newest heartbeat that came back
 	confirmed time.Time            // when that was said
 	since     time.Time            // since when heartbeats come back in time
-	lapses    int                  // how often they did not
+	expiries  int                  // how often they did not
 	unheard   time.Time            // when others may last have said something that was not heard
 	others    map[string]other
 	contests  map[Place]*contest // the turns that others were last said to have, and that were asked for here
@@ -75,11 +75,11 @@ type Claims struct {
 
 // flight is a turn in flight.
 type flight struct {
-	taken  time.Time
-	said   bool      // the others are told of it
-	first  bool      // nothing behind it in the stream was taken before
-	lapses int       // of the writer, when the turn was last held
-	until  time.Time // when that was, once the writer has had another lapse
+	taken    time.Time
+	said     bool      // the others are told of it
+	first    bool      // nothing behind it in the stream was taken before
+	expiries int       // of the writer, when the turn was last held
+	until    time.Time // when that was, once the writer has had another expiry
 	// contested: another writer has said that it has the turn, or may have without
 	// having been heard.
 	contested bool
@@ -110,7 +110,7 @@ func (c *Claims) Take(at Place, fresh bool, now time.Time) (known bool) {
 	if _, known = c.flights[at]; known {
 		return true
 	}
-	c.flights[at] = &flight{said: fresh, lapses: c.lapses, first: at.Sequence > c.newest[at.Controller], taken: now}
+	c.flights[at] = &flight{said: fresh, expiries: c.expiries, first: at.Sequence > c.newest[at.Controller], taken: now}
 	c.newest[at.Controller] = max(c.newest[at.Controller], at.Sequence)
 	return false
 }
@@ -128,7 +128,7 @@ func (c *Claims) Claim(at Place, now time.Time) bool {
 		return false
 	}
 	if f, ok := c.flights[at]; ok {
-		f.said, f.contested, f.lapses = true, false, c.lapses
+		f.said, f.contested, f.expiries = true, false, c.expiries
 	}
 	return true
 }
@@ -141,7 +141,7 @@ func (c *Claims) Elsewhere(at Place, now time.Time) bool {
 // listens tells whether this writer hears itself, and has for long enough to have heard
 // everything that the others have said until a moment ago.
 func (c *Claims) listens(now time.Time) bool {
-	return now.Sub(c.confirmed) < Lapse && c.confirmed.Sub(c.since) >= Listening
+	return now.Sub(c.confirmed) < Expiry && c.confirmed.Sub(c.since) >= Listening
 }
 
 // Said is the number of the last heartbeat: what is claimed now is said by a later one.
@@ -159,7 +159,7 @@ func (c *Claims) Watched(since, now time.Time) bool {
 		return false
 	}
 	for _, p := range c.others {
-		if now.Sub(p.at) >= Lapse {
+		if now.Sub(p.at) >= Expiry {
 			return false
 		}
 	}
@@ -184,11 +184,11 @@ func (c *Claims) GiveUp(now time.Time) { c.given = now }
 
 // Standing tells how a turn in flight stands.
 func (c *Claims) Standing(at Place, now time.Time) Standing {
-	f, quiet := c.flights[at], now.Sub(c.confirmed) >= Lapse
+	f, quiet := c.flights[at], now.Sub(c.confirmed) >= Expiry
 	switch {
 	case f == nil, c.overdue(f, now):
 		return Lost
-	case f.lapses == c.lapses && !quiet:
+	case f.expiries == c.expiries && !quiet:
 		return Held
 	case f.contested, now.Sub(c.last(f)) >= Doubt:
 		return Lost
@@ -201,7 +201,7 @@ func (c *Claims) Standing(at Place, now time.Time) Standing {
 
 // last is when the newest heartbeat was said with which a turn was held.
 func (c *Claims) last(f *flight) time.Time {
-	if f.lapses == c.lapses {
+	if f.expiries == c.expiries {
 		return c.confirmed
 	}
 	return f.until
@@ -210,7 +210,7 @@ func (c *Claims) last(f *flight) time.Time {
 // Regain holds a turn again if it is free.
 func (c *Claims) Regain(at Place, now time.Time) {
 	if c.Standing(at, now) == Free {
-		c.flights[at].lapses = c.lapses
+		c.flights[at].expiries = c.expiries
 	}
 }
 
@@ -226,4 +226,4 @@ func (c *Claims) Missed(now time.Time) {
 }
 
 // Is tells whether a heartbeat is this writer's own.
-func (c *Claims) Is(b events.Beat) bool { return b.Writer == c.id }
+func (c *Claims) Is(b events.Heartbeat) bool { return b.Writer == c.id }

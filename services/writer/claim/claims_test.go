@@ -23,13 +23,13 @@ func TestOneHandAtATime(t *testing.T) {
 		}
 		for range 5 {
 			listen(mine, Interval/2)
-			said := theirs.beat()
+			said := theirs.heartbeat()
 			mine.hear(said)
 			if mine.claim(at) || !mine.elsewhere(at) {
-				t.Fatal("claimed what another one has in hand")
+				t.Fatal("claimed what another one has in flight")
 			}
 			if !mine.claim(Place{"rs", 8}) || !mine.claim(Place{"other", 7}) {
-				t.Fatal("what nobody has cannot be claimed")
+				t.Fatal("what no writer has cannot be claimed")
 			}
 		}
 		for range 8 { // the other one has died
@@ -47,7 +47,7 @@ func TestWhatIsNotClaimedIsNotSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, at := newParty("a"), Place{"rs", 7}
 		h.take(at, false)
-		if said := h.beat(); len(said.Turns["rs"]) != 0 {
+		if said := h.heartbeat(); len(said.Turns["rs"]) != 0 {
 			t.Errorf("said %v", said)
 		}
 		for range 4 {
@@ -56,14 +56,14 @@ func TestWhatIsNotClaimedIsNotSaid(t *testing.T) {
 		if !h.claim(at) {
 			t.Fatal("cannot claim what is free")
 		}
-		if said := h.beat(); len(said.Turns["rs"]) != 1 {
+		if said := h.heartbeat(); len(said.Turns["rs"]) != 1 {
 			t.Errorf("said %v", said)
 		}
 	})
 }
 
-// A turn that has only waited is known to: as long as this writer has heard all that
-// anybody said since before it was stored, if late, and nobody has let go of anything.
+// A turn that has only waited is known to: as long as this writer has heard all that any
+// writer said since before it was stored, if late, and no writer has let go of anything.
 func TestWhatHasOnlyWaitedIsKnown(t *testing.T) {
 	for name, c := range map[string]struct {
 		happens func(mine, theirs party)
@@ -79,8 +79,8 @@ func TestWhatHasOnlyWaitedIsKnown(t *testing.T) {
 		}, false},
 		"the other one is silent as yet": {func(mine, theirs party) {
 			talk(mine, theirs)
-			listen(mine, Lapse/2)
-			listen(mine, Lapse/2) // and no Interval since
+			listen(mine, Expiry/2)
+			listen(mine, Expiry/2) // and no Interval since
 		}, false},
 		"the other one was slow, and is heard again": {func(mine, theirs party) {
 			talk(mine, theirs)
@@ -98,11 +98,11 @@ func TestWhatHasOnlyWaitedIsKnown(t *testing.T) {
 		}, false},
 		"something is not heard": {func(mine, theirs party) {
 			talk(mine, theirs)
-			theirs.beat()
+			theirs.heartbeat()
 			talk(mine, theirs)
 		}, false},
-		"it does not hear itself":      {func(mine, _ party) { mine.beat(); time.Sleep(Lapse) }, false},
-		"it has hardly listened again": {func(mine, _ party) { time.Sleep(Lapse); listen(mine, 0); listen(mine, Interval) }, false},
+		"it does not hear itself":      {func(mine, _ party) { mine.heartbeat(); time.Sleep(Expiry) }, false},
+		"it has hardly listened again": {func(mine, _ party) { time.Sleep(Expiry); listen(mine, 0); listen(mine, Interval) }, false},
 		"it was stopped meanwhile":     {func(mine, _ party) { again(mine) }, true},
 		"it was cut off meanwhile":     {func(mine, _ party) { mine.missed(); again(mine) }, false},
 		"it lets go of a turn":         {func(mine, _ party) { listen(mine, Interval); mine.giveUp() }, false},
@@ -136,7 +136,7 @@ func TestWhoIsAloneKnowsWhatItHasNotHad(t *testing.T) {
 		happens func(mine, theirs party)
 		want    bool
 	}{
-		"nobody is there":           {func(party, party) {}, true},
+		"no other writer is there":  {func(party, party) {}, true},
 		"another turn was taken":    {func(mine, _ party) { mine.take(Place{"rs", 6}, true) }, true},
 		"one of another controller": {func(mine, _ party) { mine.take(Place{"other", 8}, true) }, true},
 		"it is of long ago":         {func(mine, _ party) { mine.take(Place{"rs", 8}, true) }, false},
@@ -144,9 +144,9 @@ func TestWhoIsAloneKnowsWhatItHasNotHad(t *testing.T) {
 			mine.take(Place{"rs", 7}, true)
 			mine.Release(Place{"rs", 7})
 		}, false},
-		"somebody else is there":  {func(mine, theirs party) { talk(mine, theirs) }, false},
-		"somebody else was there": {func(mine, theirs party) { talk(mine, theirs); listen(mine, forgotten-Interval); listen(mine, 0) }, false},
-		"it is hardly remembered": {func(party, party) { time.Sleep(forgotten) }, false},
+		"another writer is there":  {func(mine, theirs party) { talk(mine, theirs) }, false},
+		"another writer was there": {func(mine, theirs party) { talk(mine, theirs); listen(mine, forgotten-Interval); listen(mine, 0) }, false},
+		"it is hardly remembered":  {func(party, party) { time.Sleep(forgotten) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -36,14 +36,14 @@ type contest struct {
 // there is no room only what they say of turns that are here is remembered: a turn has to
 // be here for long enough to have heard them.
 func (c *Claims) claimed(at Place, now time.Time) bool {
-	if k := c.contests[at]; k != nil && now.Sub(k.stranger) < Lapse {
+	if k := c.contests[at]; k != nil && now.Sub(k.stranger) < Expiry {
 		return true
 	}
-	if f := c.flights[at]; f != nil && now.Sub(c.crowded) < Lapse && now.Sub(f.taken) < Listening {
+	if f := c.flights[at]; f != nil && now.Sub(c.crowded) < Expiry && now.Sub(f.taken) < Listening {
 		return true
 	}
 	for _, p := range c.others {
-		if p.turns[at] && now.Sub(p.at) < Lapse {
+		if p.turns[at] && now.Sub(p.at) < Expiry {
 			return true
 		}
 	}
@@ -77,7 +77,7 @@ func (c *Claims) repeated(at Place, now time.Time) {
 }
 
 // strange hears a writer for which there is no room.
-func (c *Claims) strange(b events.Beat, now time.Time) {
+func (c *Claims) strange(b events.Heartbeat, now time.Time) {
 	c.crowded = now
 	c.Missed(now)
 	for controller, turns := range b.Turns {

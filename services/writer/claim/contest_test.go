@@ -23,7 +23,7 @@ func TestAClaimIsBelievedForABoundedTime(t *testing.T) {
 				h.take(held, false)
 				for n := 0; ; n++ {
 					if by := claimant(n); by != "" {
-						h.hear(events.Beat{Writer: by, Number: uint64(n), Turns: map[string][]uint64{held.Controller: {held.Sequence}}})
+						h.hear(events.Heartbeat{Writer: by, Number: uint64(n), Turns: map[string][]uint64{held.Controller: {held.Sequence}}})
 					}
 					listen(h, Interval)
 					waited := time.Since(began)
@@ -33,7 +33,7 @@ func TestAClaimIsBelievedForABoundedTime(t *testing.T) {
 						}
 						return
 					}
-					if waited > believed+2*Lapse {
+					if waited > believed+2*Expiry {
 						t.Fatalf("a claim is believed for %v", waited)
 					}
 				}
@@ -54,7 +54,7 @@ func TestAClaimMadeAnewIsBelievedAgain(t *testing.T) {
 			hears(h, n, held.Sequence)
 			listen(h, Interval)
 			if h.claim(held) {
-				t.Fatal("claimed what another one has in hand")
+				t.Fatal("claimed what another one has in flight")
 			}
 		}
 		for again := time.Now(); time.Since(again) <= pause+Interval; {
@@ -67,7 +67,7 @@ func TestAClaimMadeAnewIsBelievedAgain(t *testing.T) {
 			hears(h, n, held.Sequence)
 			listen(h, Interval)
 			if h.claim(held) {
-				t.Fatal("claimed what another one has in hand again")
+				t.Fatal("claimed what another one has in flight again")
 			}
 		}
 	})
@@ -89,7 +89,7 @@ func TestATurnIsLetGoWhileItIsBelieved(t *testing.T) {
 					listen(h, Interval)
 				}
 				if got := h.standing(held); got != c.want {
-					t.Errorf("after %v the grip is %d, want %d", time.Since(began), got, c.want)
+					t.Errorf("after %v the claim is %d, want %d", time.Since(began), got, c.want)
 				}
 			})
 		})
@@ -105,7 +105,7 @@ func TestWhoIsNotRememberedMayHaveATurn(t *testing.T) {
 				h := newParty("a")
 				for range 4 {
 					for ghost := range mostOthers {
-						h.hear(events.Beat{Writer: time.Duration(ghost).String(), Number: h.number})
+						h.hear(events.Heartbeat{Writer: time.Duration(ghost).String(), Number: h.number})
 					}
 					listen(h, Interval)
 				}
@@ -117,7 +117,7 @@ func TestWhoIsNotRememberedMayHaveATurn(t *testing.T) {
 					hears(h, 1, held.Sequence)
 				}
 				if h.claim(held) {
-					t.Error("claimed what a writer has in hand for which there was no room")
+					t.Error("claimed what a writer has in flight for which there was no room")
 				}
 				time.Sleep(Interval)
 				hears(h, 2)
@@ -132,7 +132,7 @@ func TestWhoIsNotRememberedMayHaveATurn(t *testing.T) {
 	}
 }
 
-// A claim that was withdrawn does not count when somebody says it once more.
+// A claim that was withdrawn does not count when a copy of its heartbeat comes.
 func TestACopyOfAHeartbeatIsNotSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, other := holding(), Place{held.Controller, 8}

@@ -6,7 +6,7 @@
 // in flight, and then to the other writers and to itself, on the same connection, which turns
 // these are. A heartbeat that comes back proves that the bus has heard what went before it:
 // for a while after it was said no turn in flight is delivered to another writer. A writer
-// that does not hear itself for [Lapse], because it was stopped, starved or cut off, makes no
+// that does not hear itself for [Expiry], because it was stopped, starved or cut off, makes no
 // more requests ([Uncertain]) until it knows whether another writer has had its turns
 // ([Free], [Lost]).
 //

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// The desks are told of all that a writer has in hand, and for which controllers it is
+// The engines are told of all that a writer has in flight, and for which controllers it is
 // given no more.
-func TestAllThatIsInHandIsSaid(t *testing.T) {
+func TestAllThatIsInFlightIsSaid(t *testing.T) {
 	h := newParty("a")
 	h.Limit("rs", 3)
 	h.Limit("job", 2)
@@ -15,9 +15,9 @@ func TestAllThatIsInHandIsSaid(t *testing.T) {
 		h.take(Place{"rs", sequence}, fresh)
 	}
 	h.take(Place{"job", 5}, true)
-	said := h.beat()
-	if got := said.InHand("rs"); !slices.Equal(got, []uint64{7, 8, 9}) || !slices.Equal(said.Turns["rs"], got[:1]) {
-		t.Errorf("in hand are %v, of which %v are its own", got, said.Turns["rs"])
+	said := h.heartbeat()
+	if got := said.InFlight("rs"); !slices.Equal(got, []uint64{7, 8, 9}) || !slices.Equal(said.Turns["rs"], got[:1]) {
+		t.Errorf("in flight are %v, of which %v are its own", got, said.Turns["rs"])
 	}
 	if !slices.Equal(said.Full, []string{"rs"}) {
 		t.Errorf("full are %v", said.Full)

@@ -17,12 +17,12 @@ const (
 )
 
 // Heartbeat is the next heartbeat.
-func (c *Claims) Heartbeat(now time.Time) events.Beat {
+func (c *Claims) Heartbeat(now time.Time) events.Heartbeat {
 	c.number++
 	c.saidAt[c.number] = now
 	delete(c.saidAt, c.number-onTheWay)
 	c.forget(now)
-	said := events.Beat{Writer: c.id, Number: c.number, Turns: map[string][]uint64{}, Waiting: map[string][]uint64{}}
+	said := events.Heartbeat{Writer: c.id, Number: c.number, Turns: map[string][]uint64{}, Waiting: map[string][]uint64{}}
 	for at, f := range c.flights {
 		turns := said.Waiting
 		if f.said {
@@ -33,7 +33,7 @@ func (c *Claims) Heartbeat(now time.Time) events.Beat {
 	for controller, most := range c.most {
 		slices.Sort(said.Turns[controller])
 		slices.Sort(said.Waiting[controller])
-		if len(said.InHand(controller)) >= most {
+		if len(said.InFlight(controller)) >= most {
 			said.Full = append(said.Full, controller)
 		}
 	}
@@ -47,8 +47,8 @@ func (c *Claims) forget(now time.Time) {
 		if now.Sub(p.at) < forgotten {
 			continue
 		}
-		if delete(c.others, id); p.at.Add(Lapse).After(c.given) {
-			c.given = p.at.Add(Lapse)
+		if delete(c.others, id); p.at.Add(Expiry).After(c.given) {
+			c.given = p.at.Add(Expiry)
 		}
 	}
 	if len(c.others) == 0 {
@@ -62,8 +62,8 @@ func (c *Claims) forget(now time.Time) {
 }
 
 // Hear takes in a heartbeat, this writer's own or another's, and tells whether it shows a
-// lapse. One of another writer must be proven to be a writer's where writers have keys.
-func (c *Claims) Hear(b events.Beat, now time.Time) (lapsed bool) {
+// expiry. One of another writer must be proven to be a writer's where writers have keys.
+func (c *Claims) Hear(b events.Heartbeat, now time.Time) (expired bool) {
 	if c.Is(b) {
 		return c.confirm(b.Number, now)
 	}
@@ -86,7 +86,7 @@ func (c *Claims) Hear(b events.Beat, now time.Time) (lapsed bool) {
 }
 
 // note remembers which turns another writer has in flight.
-func (c *Claims) note(b events.Beat, now time.Time) {
+func (c *Claims) note(b events.Heartbeat, now time.Time) {
 	p, room := other{at: now, number: b.Number, turns: map[Place]bool{}}, mostClaims
 	for id, o := range c.others {
 		if id != b.Writer {
@@ -110,20 +110,20 @@ func (c *Claims) note(b events.Beat, now time.Time) {
 	}
 }
 
-// confirm takes in the writer's own heartbeat, and counts a lapse if that comes back too late.
-func (c *Claims) confirm(number uint64, now time.Time) (lapsed bool) {
+// confirm takes in the writer's own heartbeat, and counts an expiry if that comes back too late.
+func (c *Claims) confirm(number uint64, now time.Time) (expired bool) {
 	said, ok := c.saidAt[number]
 	if !ok || !said.After(c.confirmed) {
 		return false
 	}
 	delete(c.saidAt, number)
-	if lapsed = now.Sub(c.confirmed) >= Lapse; lapsed {
+	if expired = now.Sub(c.confirmed) >= Expiry; expired {
 		for _, f := range c.flights {
 			f.until = c.last(f)
 		}
-		c.lapses++
+		c.expiries++
 		c.since = said
 	}
 	c.heard, c.confirmed = number, said
-	return lapsed
+	return expired
 }

@@ -23,7 +23,7 @@ func newWriter() writer {
 func (w writer) at(d time.Duration) time.Time { return w.start.Add(d) }
 
 // echo has a heartbeat that is said at a moment come back at once.
-func (w writer) echo(d time.Duration) (lapsed bool) { return w.Hear(w.Heartbeat(w.at(d)), w.at(d)) }
+func (w writer) echo(d time.Duration) (expired bool) { return w.Hear(w.Heartbeat(w.at(d)), w.at(d)) }
 
 // until has heartbeats come back at once, from one moment to another one.
 func (w writer) until(from, to time.Duration) {
@@ -34,7 +34,7 @@ func (w writer) until(from, to time.Duration) {
 
 // says has the writer hear another one at a moment.
 func (w writer) says(d time.Duration, id string, number uint64, turns ...uint64) bool {
-	return w.Hear(events.Beat{Writer: id, Number: number, Turns: map[string][]uint64{held.Controller: turns}}, w.at(d))
+	return w.Hear(events.Heartbeat{Writer: id, Number: number, Turns: map[string][]uint64{held.Controller: turns}}, w.at(d))
 }
 
 // crowd has it hear as many other writers as are remembered.
@@ -48,7 +48,7 @@ func (w writer) crowd(d time.Duration, number uint64) {
 func TestWritersOfAllVersionsGoByTheSameMeasures(t *testing.T) {
 	for name, c := range map[string]struct{ got, want time.Duration }{
 		"a heartbeat every":   {Interval, 200 * time.Millisecond},
-		"a lapse after":       {Lapse, 800 * time.Millisecond},
+		"an expiry after":     {Expiry, 800 * time.Millisecond},
 		"listening for":       {Listening, 400 * time.Millisecond},
 		"given up after":      {Doubt, 8 * time.Second},
 		"forgotten after":     {forgotten, 16 * time.Second},
@@ -90,10 +90,10 @@ func TestWhenAWriterListens(t *testing.T) {
 		t.Error("it claims a turn before it has listened")
 	}
 	w.echo(Listening)
-	if !w.Claim(held, w.at(Listening)) || !w.Claim(held, w.at(Listening+Lapse-1)) {
+	if !w.Claim(held, w.at(Listening)) || !w.Claim(held, w.at(Listening+Expiry-1)) {
 		t.Error("it listens, and does not claim a turn")
 	}
-	if w.Claim(held, w.at(Listening+Lapse)) {
+	if w.Claim(held, w.at(Listening+Expiry)) {
 		t.Error("it claims a turn when it hears itself no more")
 	}
 }
@@ -119,17 +119,17 @@ func TestWhenAnotherWriterIsSilent(t *testing.T) {
 	w.says(4*Interval, "b", 1)
 	w.until(5*Interval, 7*Interval)
 	heard := 4 * Interval
-	if !w.Watched(w.at(heard), w.at(heard+Lapse-1)) || w.Watched(w.at(heard), w.at(heard+Lapse)) {
+	if !w.Watched(w.at(heard), w.at(heard+Expiry-1)) || w.Watched(w.at(heard), w.at(heard+Expiry)) {
 		t.Error("it is silent after 800 ms, not before")
 	}
-	w.says(heard+Lapse, "b", 1)
-	if w.Watched(w.at(heard), w.at(heard+Lapse)) {
+	w.says(heard+Expiry, "b", 1)
+	if w.Watched(w.at(heard), w.at(heard+Expiry)) {
 		t.Error("a copy counts as a heartbeat of its own")
 	}
 }
 
 // A turn that has been stored for 8 s may have been stored again; one of which it is known
-// that no writer had it is said to be in hand.
+// that no writer had it is said to be in flight.
 func TestATurnThatNoWriterHad(t *testing.T) {
 	w := newWriter()
 	w.Take(held, false, w.start)
@@ -137,13 +137,13 @@ func TestATurnThatNoWriterHad(t *testing.T) {
 		t.Error("it knows of a turn that is there for 8 s")
 	}
 	if said := w.Heartbeat(w.at(Interval)); len(said.Turns[held.Controller]) != 0 {
-		t.Errorf("it says to have in hand %v", said.Turns)
+		t.Errorf("it says to have in flight %v", said.Turns)
 	}
 	if !w.Alone(held, w.start, w.at(Doubt-1)) {
 		t.Error("it does not know of a turn that is there for less")
 	}
 	if said := w.Heartbeat(w.at(2 * Interval)); !slices.Equal(said.Turns[held.Controller], []uint64{held.Sequence}) {
-		t.Errorf("it says to have in hand %v", said.Turns)
+		t.Errorf("it says to have in flight %v", said.Turns)
 	}
 }
 
@@ -160,20 +160,20 @@ func TestHowATurnStands(t *testing.T) {
 		}
 	}
 	last := 3 * Interval
-	stands(last+Lapse-1, Held)
-	stands(last+Lapse, Uncertain)
+	stands(last+Expiry-1, Held)
+	stands(last+Expiry, Uncertain)
 	stands(last+Doubt-1, Uncertain)
 	stands(last+Doubt, Lost)
-	if !w.echo(last + Lapse) {
-		t.Error("a heartbeat that comes back after 800 ms shows no lapse")
+	if !w.echo(last + Expiry) {
+		t.Error("a heartbeat that comes back after 800 ms shows no expiry")
 	}
-	stands(last+Lapse, Uncertain)
-	if w.echo(last + Lapse + Listening - 1) {
-		t.Error("a heartbeat that comes back in time shows a lapse")
+	stands(last+Expiry, Uncertain)
+	if w.echo(last + Expiry + Listening - 1) {
+		t.Error("a heartbeat that comes back in time shows an expiry")
 	}
-	stands(last+Lapse+Listening-1, Uncertain)
-	w.echo(last + Lapse + Listening)
-	stands(last+Lapse+Listening, Free)
+	stands(last+Expiry+Listening-1, Uncertain)
+	w.echo(last + Expiry + Listening)
+	stands(last+Expiry+Listening, Free)
 }
 
 // Of writers for which there is no room what they say counts for 800 ms, of turns that are
@@ -186,26 +186,26 @@ func TestWhatStrangersSayCountsForAWhile(t *testing.T) {
 	w.crowd(4*Interval, 1)
 	said := 5 * Interval
 	if w.says(said, "stranger", 1, held.Sequence) {
-		t.Error("a stranger's heartbeat shows a lapse")
+		t.Error("a stranger's heartbeat shows an expiry")
 	}
-	w.until(said, said+Lapse)
-	if !w.Elsewhere(held, w.at(said+Lapse-1)) || w.Elsewhere(held, w.at(said+Lapse)) {
+	w.until(said, said+Expiry)
+	if !w.Elsewhere(held, w.at(said+Expiry-1)) || w.Elsewhere(held, w.at(said+Expiry)) {
 		t.Error("what a stranger says counts for 800 ms")
 	}
 	if w.Watched(w.at(3*Interval), w.at(said)) {
 		t.Error("it knows what there is, although there was no room for a writer")
 	}
-	w.Take(other, false, w.at(said+Lapse-Interval))
-	if !w.Elsewhere(other, w.at(said+Lapse-1)) || w.Elsewhere(other, w.at(said+Lapse)) {
+	w.Take(other, false, w.at(said+Expiry-Interval))
+	if !w.Elsewhere(other, w.at(said+Expiry-1)) || w.Elsewhere(other, w.at(said+Expiry)) {
 		t.Error("a turn that has come waits until 800 ms after a stranger was heard")
 	}
-	if w.Elsewhere(Place{held.Controller, 9}, w.at(said+Lapse-1)) {
+	if w.Elsewhere(Place{held.Controller, 9}, w.at(said+Expiry-1)) {
 		t.Error("a turn waits that is not here")
 	}
-	w.says(said+Lapse, "stranger", 2)
+	w.says(said+Expiry, "stranger", 2)
 	third := Place{held.Controller, 10}
-	w.Take(third, false, w.at(said+Lapse))
-	if !w.Elsewhere(third, w.at(said+Lapse+Listening-1)) || w.Elsewhere(third, w.at(said+Lapse+Listening)) {
+	w.Take(third, false, w.at(said+Expiry))
+	if !w.Elsewhere(third, w.at(said+Expiry+Listening-1)) || w.Elsewhere(third, w.at(said+Expiry+Listening)) {
 		t.Error("a turn that has come waits for 400 ms while there is a stranger")
 	}
 }
@@ -257,7 +257,7 @@ func TestHowLongAWriterIsBelieved(t *testing.T) {
 	}
 }
 
-// Of what others have in hand only turns that are here, or were asked for here, are kept in
+// Of what others have in flight only turns that are here, or were asked for here, are kept in
 // mind, and those for 16 s after they were last asked for.
 func TestWhichContestsAreKept(t *testing.T) {
 	w := newWriter()
@@ -326,14 +326,14 @@ func TestWhichHeartbeatsCount(t *testing.T) {
 		}
 	}
 	first, second := w.Heartbeat(w.at(1)), w.Heartbeat(w.at(2))
-	if w.Hear(events.Beat{Writer: "a", Number: 99}, w.at(3)) {
-		t.Error("a heartbeat that was never said shows a lapse")
+	if w.Hear(events.Heartbeat{Writer: "a", Number: 99}, w.at(3)) {
+		t.Error("a heartbeat that was never said shows an expiry")
 	}
 	deaf("after one that was never said", 3, 3)
 	w.Hear(second, w.at(3))
 	deaf("after the second", 3, 1)
-	if w.Hear(first, w.at(4+Lapse)) {
-		t.Error("a heartbeat that is older than one that came back shows a lapse")
+	if w.Hear(first, w.at(4+Expiry)) {
+		t.Error("a heartbeat that is older than one that came back shows an expiry")
 	}
 	deaf("after the first", 4, 2)
 	third := w.Heartbeat(w.at(5))
@@ -354,7 +354,7 @@ func TestWhichHeartbeatsCount(t *testing.T) {
 func TestWhenAWriterIsForgotten(t *testing.T) {
 	w := newWriter()
 	if w.says(0, "b", 1) || w.says(0, "b", 1) {
-		t.Error("another writer's heartbeat shows a lapse")
+		t.Error("another writer's heartbeat shows an expiry")
 	}
 	w.Take(held, false, w.at(forgotten))
 	w.Heartbeat(w.at(forgotten - 1))
@@ -367,7 +367,7 @@ func TestWhenAWriterIsForgotten(t *testing.T) {
 	}
 }
 
-// Turns are said in order, those in hand and those that wait.
+// Turns are said in order, those in flight and those that wait.
 func TestTurnsAreSaidInOrder(t *testing.T) {
 	w := newWriter()
 	w.Limit(held.Controller, 1000)
@@ -375,7 +375,7 @@ func TestTurnsAreSaidInOrder(t *testing.T) {
 		w.Take(Place{held.Controller, sequence}, sequence%2 == 0, w.start)
 	}
 	said := w.Heartbeat(w.start)
-	for what, turns := range map[string][]uint64{"in hand": said.Turns[held.Controller], "waiting": said.Waiting[held.Controller]} {
+	for what, turns := range map[string][]uint64{"in flight": said.Turns[held.Controller], "waiting": said.Waiting[held.Controller]} {
 		if len(turns) != 50 || !slices.IsSorted(turns) {
 			t.Errorf("%s are %v", what, turns)
 		}

@@ -20,19 +20,19 @@ func (p party) standing(at Place) Standing        { return p.Standing(at, time.N
 func (p party) regain(at Place)                   { p.Regain(at, time.Now()) }
 func (p party) giveUp()                           { p.GiveUp(time.Now()) }
 func (p party) missed()                           { p.Missed(time.Now()) }
-func (p party) beat() events.Beat                 { return p.Heartbeat(time.Now()) }
-func (p party) hear(b events.Beat)                { p.Hear(b, time.Now()) }
+func (p party) heartbeat() events.Heartbeat       { return p.Heartbeat(time.Now()) }
+func (p party) hear(b events.Heartbeat)           { p.Hear(b, time.Now()) }
 
 // listen has a writer say a heartbeat, which comes back after a while.
 func listen(p party, after time.Duration) {
-	said := p.beat()
+	said := p.heartbeat()
 	time.Sleep(after)
 	p.hear(said)
 }
 
 // talk has two hear each other.
 func talk(mine, theirs party) {
-	mine.hear(theirs.beat())
+	mine.hear(theirs.heartbeat())
 	listen(mine, Interval)
 }
 
@@ -50,5 +50,5 @@ func holding() party {
 
 // hears has a writer hear a heartbeat of another one.
 func hears(h party, number uint64, turns ...uint64) {
-	h.hear(events.Beat{Writer: "b", Number: number, Turns: map[string][]uint64{held.Controller: turns}})
+	h.hear(events.Heartbeat{Writer: "b", Number: number, Turns: map[string][]uint64{held.Controller: turns}})
 }

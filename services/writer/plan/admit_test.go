@@ -64,7 +64,7 @@ func TestWhatMakesATurnTooOld(t *testing.T) {
 	if got := Aged(turn, now.Add(time.Hour), 0); got != (Refusal{}) {
 		t.Errorf("without a limit: %+v", got)
 	}
-	turn.Commands = []events.Command{birth("a"), birth("b")}
+	turn.Commands = []events.Command{create("a"), create("b")}
 	results := Refusal{Reason: "TooOld", Message: "m"}.Refuse(turn)
 	if len(results) != 2 || results[1].Command != 1 || results[1].Ref.Name != "b" || results[1].Status != events.Refused || results[1].Reason != "TooOld" || results[1].Message != "m" {
 		t.Errorf("its commands are refused as %+v", results)
@@ -107,7 +107,7 @@ func TestOwnersThatMustBeLeaving(t *testing.T) {
 		"is gone":           {nothing, true},
 		"is another by now": {Response{Code: 200, Object: Object{UID: "other"}}, true},
 	} {
-		command := death("p", "uid")
+		command := deletion("p", "uid")
 		command.If.Leaving = []metav1.OwnerReference{owner}
 		p := New(turn(command), Options{})
 		p.Next()
@@ -118,16 +118,16 @@ func TestOwnersThatMustBeLeaving(t *testing.T) {
 	}
 }
 
-// The first birth that is refused, for whatever reason, ends its batch.
-func TestAnyRefusalEndsABatchOfBirths(t *testing.T) {
+// The first create that is refused, for whatever reason, ends its batch.
+func TestAnyRefusalEndsABatchOfCreates(t *testing.T) {
 	for _, code := range []int{403, 422, 400, 413} {
 		var commands []events.Command
 		for i := range 50 {
-			commands = append(commands, birth(fmt.Sprint("p", i)))
+			commands = append(commands, create(fmt.Sprint("p", i)))
 		}
 		p := New(turn(commands...), Options{})
 		if first := p.Next(); len(first) != 1 {
-			t.Fatalf("%d births at first", len(first))
+			t.Fatalf("%d creates at first", len(first))
 		}
 		p.Answer(0, Response{Code: code, Reason: "No"})
 		results, done := p.Results()
@@ -137,17 +137,17 @@ func TestAnyRefusalEndsABatchOfBirths(t *testing.T) {
 	}
 }
 
-// Births that work out come faster and faster.
-func TestBirthsSpeedUp(t *testing.T) {
+// Creates that work out come faster and faster.
+func TestCreatesSpeedUp(t *testing.T) {
 	var commands []events.Command
 	for i := range 500 {
-		commands = append(commands, birth(fmt.Sprint("p", i)))
+		commands = append(commands, create(fmt.Sprint("p", i)))
 	}
 	p := New(turn(commands...), Options{})
 	waves := 0
 	for requests := p.Next(); len(requests) > 0; requests = p.Next() {
 		if want := 1 << waves; len(requests) != min(want, 500-want+1) {
-			t.Fatalf("%d births in wave %d", len(requests), waves)
+			t.Fatalf("%d creates in wave %d", len(requests), waves)
 		}
 		waves++
 		for _, r := range requests {
@@ -155,13 +155,13 @@ func TestBirthsSpeedUp(t *testing.T) {
 		}
 	}
 	if waves != 9 {
-		t.Errorf("500 births in %d waves, want 9", waves)
+		t.Errorf("500 creates in %d waves, want 9", waves)
 	}
 }
 
 // A name that derives from a short hash may be another's. Only the same template
 // and data make it the child that was meant.
-func TestWhatWasMeantToBeBorn(t *testing.T) {
+func TestWhatWasMeantToBeCreated(t *testing.T) {
 	body := func(owner, image, data string) json.RawMessage {
 		return json.RawMessage(fmt.Sprintf(`{"metadata":{"ownerReferences":[{"uid":%q,"controller":true}]},
 			"spec":{"replicas":3,"template":{"spec":{"containers":[{"image":%q}]}}},"data":{"ca":%q}}`, owner, image, data))
@@ -179,7 +179,7 @@ func TestWhatWasMeantToBeBorn(t *testing.T) {
 		"an orphan":                {json.RawMessage(`{"metadata":{},"spec":{"template":{"spec":{"containers":[{"image":"web:1"}]}}},"data":{"ca":"x"}}`), false},
 		"nothing that can be read": {json.RawMessage(`[]`), false},
 	} {
-		if got := born(meant, c.there); got != c.same {
+		if got := created(meant, c.there); got != c.same {
 			t.Errorf("%s: %t, want %t", what, got, c.same)
 		}
 	}

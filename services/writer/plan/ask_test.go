@@ -18,7 +18,7 @@ func contents() events.Command {
 
 // What a namespace holds is asked when all deletes of the turn are over, well or not.
 func TestContentsAreAskedLast(t *testing.T) {
-	p := New(turn(death("a", "ua"), death("b", "ub"), contents()), Options{})
+	p := New(turn(deletion("a", "ua"), deletion("b", "ub"), contents()), Options{})
 	for i, r := range p.Next() {
 		if r.Verb != Delete {
 			t.Fatalf("request %d is %+v, before the deletes are over", i, r)
@@ -70,10 +70,10 @@ func TestALastFinalizerEndsANamespace(t *testing.T) {
 		object Object
 		gone   bool
 	}{
-		"none is left":          {`{"spec":{}}`, Object{UID: "ns", Deleting: true}, true},
-		"somebody else has one": {`{"spec":{"finalizers":["example.com/ours"]}}`, Object{UID: "ns", Deleting: true}, false},
-		"one of another sort":   {`{"spec":{}}`, Object{UID: "ns", Deleting: true, Finalizers: true}, false},
-		"it lives":              {`{"spec":{}}`, Object{UID: "ns"}, false},
+		"none is left":           {`{"spec":{}}`, Object{UID: "ns", Deleting: true}, true},
+		"another client has one": {`{"spec":{"finalizers":["example.com/ours"]}}`, Object{UID: "ns", Deleting: true}, false},
+		"one of another sort":    {`{"spec":{}}`, Object{UID: "ns", Deleting: true, Finalizers: true}, false},
+		"it lives":               {`{"spec":{}}`, Object{UID: "ns"}, false},
 	} {
 		p := New(turn(events.Command{
 			Verb: events.VerbUpdate, Kind: "namespaces", Version: "v1", Name: "shop", Subresource: "finalize",
@@ -87,7 +87,7 @@ func TestALastFinalizerEndsANamespace(t *testing.T) {
 	}
 }
 
-// Whoever asks for a Secret gets no answer, whatever was promised: it would be on record.
+// A controller that asks for a Secret gets no answer, whatever was promised: it would be on record.
 func TestSecretsAreNotTold(t *testing.T) {
 	for what, c := range map[string]events.Command{
 		"by its kind":  {Verb: events.VerbAsk, Kind: "secrets", Version: "v1", Namespace: "shop", Name: "password"},
@@ -103,8 +103,8 @@ func TestSecretsAreNotTold(t *testing.T) {
 	}
 }
 
-// That a Secret has no scale tells nothing of its content, and somebody's autoscaler is to
-// hear it as it would of any other kind.
+// That a Secret has no scale tells nothing of its content, and an autoscaler is to hear
+// it as it would of any other kind.
 func TestTheScaleOfASecretIsAsked(t *testing.T) {
 	p := New(turn(events.Command{
 		Verb: events.VerbAsk, Namespace: "shop", Subresource: events.SubReadings,

@@ -40,16 +40,16 @@ func asked(r Request) string {
 func TestWhatEachStepAsks(t *testing.T) {
 	owner := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "first", UID: "u1"}
 	second := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "second", UID: "u2"}
-	adopts := death("p", "u")
+	adopts := deletion("p", "u")
 	adopts.If.Alive = &events.Alive{Kind: "replicasets.apps", Version: "v2", Namespace: "other", Name: "web", UID: "rs"}
-	free := death("a", "u")
+	free := deletion("a", "u")
 	free.Kind, free.Namespace, free.If.Unused = kinds.ServiceCIDRs.Name, "", true
-	unique := death("a", "u")
+	unique := deletion("a", "u")
 	unique.Verb, unique.Kind, unique.Namespace, unique.PatchType = events.VerbPatch, kinds.Nodes.Name, "", types.StrategicMergePatchType
 	unique.If.Unshared, unique.Body = true, []byte(`{"spec":{"podCIDRs":["10.0.1.0/24"]}}`)
-	orphaned := death("p", "u")
+	orphaned := deletion("p", "u")
 	orphaned.If.Absent, orphaned.If.Leaving = []metav1.OwnerReference{owner}, []metav1.OwnerReference{second}
-	versioned := death("p", "u")
+	versioned := deletion("p", "u")
 	versioned.If.ResourceVersion, versioned.GraceSeconds, versioned.Propagation = "7", new(int64), metav1.DeletePropagationOrphan
 	patch := update("web", "1", `{"a":1}`)
 	patch.Verb, patch.PatchType = events.VerbPatch, types.MergePatchType
@@ -57,7 +57,7 @@ func TestWhatEachStepAsks(t *testing.T) {
 	scale.Subresource = subScale
 	status := scale
 	status.Subresource = "status"
-	secret := birth("s")
+	secret := create("s")
 	secret.Kind = kinds.Secrets.Name
 	question := events.Command{Verb: events.VerbAsk, Kind: "pods", Version: "v1", Namespace: "ns", Name: "p", Of: &owner, Subresource: subScale}
 	search := events.Command{Verb: events.VerbAsk, Kind: "namespaces", Version: "v1", Name: "ns", Subresource: events.SubContents}
@@ -67,43 +67,43 @@ func TestWhatEachStepAsks(t *testing.T) {
 		command events.Command
 		at      step
 		again   bool
-		edit    func(*deed)
+		edit    func(*operation)
 		want    string
 	}{
 		"who adopts":                 {adopts, alive, false, nil, "look replicasets.apps/ v2 other/web " + no},
 		"the first owner":            {orphaned, absent, false, nil, "look pods/ v1 ns/p of first " + no},
-		"the second owner":           {orphaned, absent, false, func(d *deed) { d.owner = 1 }, "look pods/ v1 ns/p of second " + no},
+		"the second owner":           {orphaned, absent, false, func(d *operation) { d.owner = 1 }, "look pods/ v1 ns/p of second " + no},
 		"what needs it":              {free, unused, false, nil, "search servicecidrs.networking.k8s.io/users v1 /a " + no},
 		"who shares it":              {unique, unshared, false, nil, "search nodes/ranges v1 /a " + no},
-		"before a delete":            {death("p", "u"), before, true, nil, "look pods/ v1 ns/p " + no},
-		"a delete":                   {death("p", "u"), write, false, nil, "delete pods/ v1 ns/p uid u " + once},
+		"before a delete":            {deletion("p", "u"), before, true, nil, "look pods/ v1 ns/p " + no},
+		"a delete":                   {deletion("p", "u"), write, false, nil, "delete pods/ v1 ns/p uid u " + once},
 		"a delete with conditions":   {versioned, write, false, nil, "delete pods/ v1 ns/p uid u version 7 in 0s Orphan " + once},
-		"a create":                   {birth("p"), write, false, func(d *deed) { d.seen = 8 }, "create pods/ v1 ns/p 113 bytes  try 1 doubtful false seen 8 wait false 0s"},
-		"a create again":             {birth("p"), write, true, nil, "create pods/ v1 ns/p 113 bytes  try 1 doubtful true seen 0 wait false 0s"},
-		"a create without an answer": {birth("p"), write, false, func(d *deed) { d.lost = true }, "create pods/ v1 ns/p 113 bytes  try 1 doubtful true seen 0 wait false 0s"},
+		"a create":                   {create("p"), write, false, func(d *operation) { d.seen = 8 }, "create pods/ v1 ns/p 113 bytes  try 1 doubtful false seen 8 wait false 0s"},
+		"a create again":             {create("p"), write, true, nil, "create pods/ v1 ns/p 113 bytes  try 1 doubtful true seen 0 wait false 0s"},
+		"a create without an answer": {create("p"), write, false, func(d *operation) { d.lost = true }, "create pods/ v1 ns/p 113 bytes  try 1 doubtful true seen 0 wait false 0s"},
 		"an update again":            {update("web", "1", `{"a":1}`), write, true, nil, "update replicasets.apps/ v1 ns/web 7 bytes " + once},
 		"a patch":                    {patch, write, false, nil, "patch replicasets.apps/ v1 ns/web 7 bytes application/merge-patch+json" + once},
 		"an update of a status":      {status, write, false, nil, "update replicasets.apps/status v1 ns/web 7 bytes " + once},
 		"a scale":                    {scale, write, false, nil, "update replicasets.apps/scale v1 ns/web 7 bytes " + once},
 		"a question":                 {question, ask, false, nil, "read pods/scale v1 ns/p of first " + no},
-		"a search":                   {search, ask, false, func(d *deed) { d.body = []byte("{}") }, "search namespaces/contents v1 /ns 2 bytes " + no},
-		"a create refused":           {birth("p"), compare, false, nil, "read pods/ v1 ns/p " + no},
-		"a delete refused":           {death("p", "u"), compare, true, nil, "look pods/ v1 ns/p " + no},
+		"a search":                   {search, ask, false, func(d *operation) { d.body = []byte("{}") }, "search namespaces/contents v1 /ns 2 bytes " + no},
+		"a create refused":           {create("p"), compare, false, nil, "read pods/ v1 ns/p " + no},
+		"a delete refused":           {deletion("p", "u"), compare, true, nil, "look pods/ v1 ns/p " + no},
 		"an update refused":          {update("web", "1", `{"a":1}`), compare, false, nil, "look replicasets.apps/ v1 ns/web " + no},
 		"an update refused, again":   {update("web", "1", `{"a":1}`), compare, true, nil, "read replicasets.apps/ v1 ns/web " + no},
 		"a scale refused":            {scale, compare, true, nil, "read replicasets.apps/scale v1 ns/web " + no},
-		"a scale given up":           {scale, survey, true, nil, "read replicasets.apps/scale v1 ns/web " + no},
+		"a scale given up":           {scale, recheck, true, nil, "read replicasets.apps/scale v1 ns/web " + no},
 		"a status refused":           {status, compare, true, nil, "read replicasets.apps/ v1 ns/web " + no},
-		"a create given up":          {birth("p"), survey, true, nil, "read pods/ v1 ns/p " + no},
-		"a delete given up":          {death("p", "u"), survey, true, nil, "look pods/ v1 ns/p " + no},
+		"a create given up":          {create("p"), recheck, true, nil, "read pods/ v1 ns/p " + no},
+		"a delete given up":          {deletion("p", "u"), recheck, true, nil, "look pods/ v1 ns/p " + no},
 		"a Secret refused":           {secret, compare, false, nil, "look secrets/ v1 ns/s " + no},
 		"the same again": {
-			death("p", "u"), compare, false, func(d *deed) { d.asked, d.last = true, Response{Code: 429, RetryAfter: 3 * time.Second} },
+			deletion("p", "u"), compare, false, func(d *operation) { d.asked, d.last = true, Response{Code: 429, RetryAfter: 3 * time.Second} },
 			"look pods/ v1 ns/p  try 0 doubtful false seen 0 wait true 3s",
 		},
-		"the next after an answer": {death("p", "u"), compare, false, func(d *deed) { d.asked, d.last = true, Response{Code: 409, RetryAfter: 3 * time.Second} }, "look pods/ v1 ns/p " + no},
+		"the next after an answer": {deletion("p", "u"), compare, false, func(d *operation) { d.asked, d.last = true, Response{Code: 409, RetryAfter: 3 * time.Second} }, "look pods/ v1 ns/p " + no},
 	} {
-		d := newDeed(0, c.command, c.command.Body, Options{Again: c.again})
+		d := newOperation(0, c.command, c.command.Body, Options{Again: c.again})
 		if d.step = c.at; c.edit != nil {
 			c.edit(d)
 		}

@@ -7,8 +7,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// Doubt is what can be found out about a birth that may have happened before: the
-// answer to it was lost, or somebody else had the turn. Whoever was born may have been
+// Doubt is what can be found out about a create that may have happened before: the
+// answer to it was lost, or another writer had the turn. What was created may have been
 // deleted since, and the name is free again.
 type Doubt struct {
 	// There is true when the API server has an object of the name; At is the version
@@ -22,31 +22,31 @@ type Doubt struct {
 
 // Known is what the record knows of a name.
 type Known struct {
-	// Born is true when it has known an object of the name, living or dead.
-	Born bool
+	// Created is true when it has known an object of the name, living or dead.
+	Created bool
 	// Told is the version up to which it has been told of everything of the kind;
-	// empty: nobody can say.
+	// empty: it is unknown.
 	Told string
-	// Since is a version that was there when the birth was decided, of the kind; empty: nobody
-	// can say.
+	// Since is a version that was there when the create was decided, of the kind; empty: it is
+	// unknown.
 	Since string
-	// Hidden is true when it may have lived and died in a gap of the record, of which nobody
-	// was told: one has come since the birth was decided, or it cannot be said.
+	// Hidden is true when it may have lived and died in a gap of the record, of which no
+	// reader was told: one has come since the create was decided, or it cannot be said.
 	Hidden bool
 	// Unwatched is true when there is no record of the kind.
 	Unwatched bool
 }
 
-// Verdict is what follows for a birth in doubt.
+// Verdict is what follows for a create in doubt.
 type Verdict int
 
 const (
 	// Unclear: the record may not have been told yet. It is asked again.
 	Unclear Verdict = iota
-	// Unborn: it never happened, as of the moment when the API server was asked.
-	Unborn
-	// Unheard: nobody has heard of it, and nothing else has changed of which one would have.
-	// Unborn, unless the API server remembers better.
+	// NotCreated: it never happened, as of the moment when the API server was asked.
+	NotCreated
+	// Unheard: no watcher has heard of it, and nothing else has changed of which one would have.
+	// NotCreated, unless the API server remembers better.
 	Unheard
 	// Happened: it must not be made again. Nor must what may have, and will never be known.
 	Happened
@@ -63,26 +63,26 @@ const Quiet = 100 * time.Millisecond
 const Believed = 5 * time.Second
 
 // Unfollowed is for how long it must be silent where the kind has changed elsewhere, of which
-// the record was not told: nobody may be watching. A record of some namespaces only is never
+// the record was not told: perhaps no watcher watches. A record of some namespaces only is never
 // told of the others.
 const Unfollowed = time.Minute
 
-// Verdict judges. What the API server has, or the record has known, was born. What
+// Verdict judges. What the API server has, or the record has known, was created. What
 // neither has was not, if the record was told of everything up to the moment when the
-// API server was asked; until then it may have been born and deleted unheard. Where the
-// record has a gap it never will be told, and whoever decides next begins anew.
+// API server was asked; until then it may have been created and deleted unheard. Where the
+// record has a gap it never will be told, and the next decision begins anew.
 func (d Doubt) Verdict() Verdict {
 	switch {
-	case d.There || d.Born:
+	case d.There || d.Created:
 		return Happened
 	case d.Unwatched || d.At == "":
-		return Unborn // nobody can tell: the conditions of the turn must do
+		return NotCreated // it cannot be told: the conditions of the turn must do
 	case !d.told() && !d.quiet():
 		return Unclear
 	case d.Hidden:
 		return Happened
 	case d.told():
-		return Unborn
+		return NotCreated
 	default:
 		return Unheard
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestDoubt: nobody is born again who may have been born and deleted unheard.
+// TestDoubt: no object is created again that may have been created and deleted unheard.
 func TestDoubt(t *testing.T) {
 	told := func(version string) Known { return Known{Told: version} }
 	for name, c := range map[string]struct {
@@ -13,19 +13,19 @@ func TestDoubt(t *testing.T) {
 		want  Verdict
 	}{
 		"it is there":                            {Doubt{There: true, At: "7", Known: told("9")}, Happened},
-		"the record knows its bearer":            {Doubt{At: "7", Known: Known{Born: true, Told: "3"}}, Happened},
-		"the record has come as far":             {Doubt{At: "7", Known: told("7")}, Unborn},
+		"the record knows who has the name":      {Doubt{At: "7", Known: Known{Created: true, Told: "3"}}, Happened},
+		"the record has come as far":             {Doubt{At: "7", Known: told("7")}, NotCreated},
 		"the record has not come as far":         {Doubt{At: "7", Known: told("6")}, Unclear},
 		"a list is being told":                   {Doubt{At: "7", Newest: "6", Lasts: time.Minute}, Unclear},
 		"nothing has changed for a moment":       {Doubt{At: "7", Newest: "6", Known: told("6"), Lasts: Quiet - 1}, Unclear},
 		"nothing has changed for long enough":    {Doubt{At: "7", Newest: "6", Known: told("6"), Lasts: Quiet}, Unheard},
 		"there is nothing that could change":     {Doubt{At: "7", Known: told("6"), Lasts: Quiet}, Unheard},
 		"something has changed that is not told": {Doubt{At: "10", Newest: "9", Known: told("6"), Lasts: time.Hour}, Unclear},
-		"nobody watches the kind":                {Doubt{At: "7", Known: Known{Unwatched: true}}, Unborn},
+		"no watcher watches the kind":            {Doubt{At: "7", Known: Known{Unwatched: true}}, NotCreated},
 		"it may have lived in a gap":             {Doubt{At: "7", Known: Known{Told: "9", Hidden: true}}, Happened},
 		"a gap is not told of whole yet":         {Doubt{At: "7", Known: Known{Told: "6", Hidden: true}}, Unclear},
-		"in a gap of what nobody watches":        {Doubt{At: "7", Known: Known{Hidden: true, Unwatched: true}}, Unborn},
-		"it may not be listed":                   {Doubt{Known: told("6")}, Unborn},
+		"in a gap of what is not watched":        {Doubt{At: "7", Known: Known{Hidden: true, Unwatched: true}}, NotCreated},
+		"it may not be listed":                   {Doubt{Known: told("6")}, NotCreated},
 	} {
 		if got := c.doubt.Verdict(); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)

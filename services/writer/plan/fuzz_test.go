@@ -38,7 +38,7 @@ func FuzzTurn(f *testing.F) {
 				return
 			}
 			if code == 0 || code == 401 || code == 408 || code == 429 || code >= 500 {
-				return // it is asked again for as long as nobody answers
+				return // it is asked again for as long as no answer comes
 			}
 		}
 		t.Fatal("the turn has no end")

@@ -29,7 +29,7 @@ type rangedObject struct {
 }
 
 // sharedLook is the look of a command's step that others of the turn have in common with it.
-func (p *Plan) sharedLook(d *deed) (l *look, shared bool) {
+func (p *Plan) sharedLook(d *operation) (l *look, shared bool) {
 	var key any
 	switch d.step {
 	case alive:
@@ -48,7 +48,7 @@ func (p *Plan) sharedLook(d *deed) (l *look, shared bool) {
 
 // claim notes the ranges of a command that must not be shared. Another command of the
 // turn that gives one of them to a second object is refused before anything is looked for.
-func (p *Plan) claim(d *deed) {
+func (p *Plan) claim(d *operation) {
 	c := d.command
 	if d.step == finished || c.If == nil || !c.If.Unshared {
 		return
@@ -94,7 +94,7 @@ func (l *look) others(body json.RawMessage) ([]rangedObject, error) {
 
 // afterUnshared refuses to give an object addresses that another one has. What cannot be read
 // as an answer proves nothing. What the object itself has the API server judges.
-func (d *deed) afterUnshared(r Response) {
+func (d *operation) afterUnshared(r Response) {
 	if !r.ok() {
 		d.end(r, events.Refused)
 		return

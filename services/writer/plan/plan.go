@@ -30,11 +30,11 @@ type Options struct {
 	Fits func(c events.Command, body []byte) error
 }
 
-// wave sizes: births start at one; everything else starts where a wave that
+// wave sizes: creates start at one; everything else starts where a wave that
 // fails is still cheap.
 const (
-	firstBirths = 1
-	firstOthers = 32
+	firstCreates = 1
+	firstOthers  = 32
 )
 
 // NotPromised is the reason of a command that its controller never promised: no
@@ -47,23 +47,23 @@ const Redacted = "Redacted"
 
 // Plan is the way through one turn. It is not safe for concurrent use.
 type Plan struct {
-	deeds  []*deed
-	asked  []bool  // a request of the deed is under way
-	after  [][]int // the earlier commands on the same object
-	groups []*group
-	looks  map[any]*look
-	given  map[kinds.Name][]netip.Prefix // by the commands before, not to be shared
-	open   int                           // commands without a result
+	operations []*operation
+	asked      []bool  // a request of the operation is under way
+	after      [][]int // the earlier commands on the same object
+	groups     []*group
+	looks      map[any]*look
+	given      map[kinds.Name][]netip.Prefix // by the commands before, not to be shared
+	open       int                           // commands without a result
 }
 
 // group is the commands of one verb on one kind, in waves.
 type group struct {
-	births bool
-	deeds  []int
-	from   int // the wave is deeds[from:to]
-	to     int
-	size   int
-	over   bool
+	creates    bool
+	operations []int
+	from       int // the wave is operations[from:to]
+	to         int
+	size       int
+	over       bool
 }
 
 // groupName is what makes commands one group.
@@ -79,10 +79,10 @@ func New(t events.Turn, o Options) *Plan {
 		asked: make([]bool, len(t.Commands)), after: make([][]int, len(t.Commands)),
 		looks: map[any]*look{}, given: map[kinds.Name][]netip.Prefix{}, open: len(t.Commands),
 	}
-	groups, earlier, moulds := map[groupName]*group{}, map[events.Ref][]int{}, map[int]mould{}
+	groups, earlier, templates := map[groupName]*group{}, map[events.Ref][]int{}, map[int]template{}
 	for i, c := range t.Commands {
-		d := p.admit(i, c, t, o, moulds)
-		p.deeds = append(p.deeds, d)
+		d := p.admit(i, c, t, o, templates)
+		p.operations = append(p.operations, d)
 		if c.Verb == events.VerbRecord {
 			continue // it is over
 		}
@@ -94,26 +94,26 @@ func New(t events.Turn, o Options) *Plan {
 		name := groupName{c.Verb, c.Kind, c.Subresource}
 		g, ok := groups[name]
 		if !ok {
-			g = &group{births: c.Verb == events.VerbCreate, size: firstOthers}
-			if g.births {
-				g.size = firstBirths
+			g = &group{creates: c.Verb == events.VerbCreate, size: firstOthers}
+			if g.creates {
+				g.size = firstCreates
 			}
 			groups[name] = g
 			p.groups = append(p.groups, g)
 		}
-		g.deeds = append(g.deeds, i)
+		g.operations = append(g.operations, i)
 	}
 	for _, g := range p.groups {
-		g.to = min(g.size, len(g.deeds))
+		g.to = min(g.size, len(g.operations))
 	}
 	p.settle()
 	return p
 }
 
-// admit makes the deed of a command, which is over at once when the command
+// admit makes the operation of a command, which is over at once when the command
 // needs no request or may not have one.
-func (p *Plan) admit(i int, c events.Command, t events.Turn, o Options, moulds map[int]mould) *deed {
-	d := &deed{at: i, command: c}
+func (p *Plan) admit(i int, c events.Command, t events.Turn, o Options, templates map[int]template) *operation {
+	d := &operation{at: i, command: c}
 	unfit, refused := o.unfit(c, t), o.Refused
 	if errors.Is(unfit, events.ErrSuperseded) {
 		unfit, refused = nil, Refusal{Reason: "Stale", Message: unfit.Error()}
@@ -135,7 +135,7 @@ func (p *Plan) admit(i int, c events.Command, t events.Turn, o Options, moulds m
 			d.end(Response{}, events.DryRun)
 		}
 	default:
-		body, err := bodyOf(t, c, moulds)
+		body, err := bodyOf(t, c, templates)
 		if err != nil {
 			d.refuse("Malformed", err.Error())
 			break
@@ -144,7 +144,7 @@ func (p *Plan) admit(i int, c events.Command, t events.Turn, o Options, moulds m
 			d.refuse(Redacted, "it would write "+redact.Marker+" into the object: a value was hidden that the controller decides on (--redact)")
 			break
 		}
-		d = newDeed(i, c, body, o)
+		d = newOperation(i, c, body, o)
 		d.seen = t.Seen[c.Kind]
 		p.claim(d)
 		if d.refused = refused; refused != (Refusal{}) {
@@ -207,10 +207,10 @@ func fault(c events.Command) string {
 func (p *Plan) Next() []Request {
 	var requests []Request
 	for _, g := range p.groups {
-		for _, i := range g.deeds[g.from:g.to] {
+		for _, i := range g.operations[g.from:g.to] {
 			if p.ready(i) {
 				p.asked[i] = true
-				requests = append(requests, p.deeds[i].request())
+				requests = append(requests, p.operations[i].request())
 			}
 		}
 	}
@@ -219,12 +219,12 @@ func (p *Plan) Next() []Request {
 
 // ready tells whether a command's next request may run.
 func (p *Plan) ready(i int) bool {
-	d := p.deeds[i]
+	d := p.operations[i]
 	if p.asked[i] || d.step == finished {
 		return false
 	}
 	for _, e := range p.after[i] {
-		if p.deeds[e].step != finished {
+		if p.operations[e].step != finished {
 			return false
 		}
 	}
@@ -238,14 +238,14 @@ func (p *Plan) ready(i int) bool {
 	return o.asker == i
 }
 
-// Answer takes the answer to a command's request. An answer that nobody waits
+// Answer takes the answer to a command's request. An answer that no command waits
 // for is ignored.
 func (p *Plan) Answer(command int, r Response) {
-	if command < 0 || command >= len(p.deeds) || !p.asked[command] {
+	if command < 0 || command >= len(p.operations) || !p.asked[command] {
 		return
 	}
 	p.asked[command] = false
-	d := p.deeds[command]
+	d := p.operations[command]
 	if o, shared := p.sharedLook(d); shared && (!r.again() || r.Spent) {
 		o.answer = &r
 	}
@@ -273,14 +273,14 @@ func (p *Plan) settle() {
 	for moved := true; moved; {
 		moved = false
 		for _, g := range p.groups {
-			for _, i := range g.deeds[g.from:g.to] {
+			for _, i := range g.operations[g.from:g.to] {
 				moved = p.conclude(i) || moved
 			}
 			moved = p.advance(g) || moved
 		}
 	}
 	p.open = 0
-	for _, d := range p.deeds {
+	for _, d := range p.operations {
 		if d.step != finished {
 			p.open++
 		}
@@ -289,12 +289,12 @@ func (p *Plan) settle() {
 
 // conclude ends or moves a command that needs no request for it.
 func (p *Plan) conclude(i int) bool {
-	d := p.deeds[i]
+	d := p.operations[i]
 	if d.step == finished || p.asked[i] {
 		return false
 	}
 	for _, e := range p.after[i] {
-		if earlier := p.deeds[e]; earlier.step == finished && !earlier.result.OK() && !closes(d.command) {
+		if earlier := p.operations[e]; earlier.step == finished && !earlier.result.OK() && !closes(d.command) {
 			d.end(Response{Reason: "Skipped", Message: "an earlier command on the object did not succeed"}, events.Skipped)
 			return true
 		}
@@ -313,34 +313,34 @@ func (p *Plan) advance(g *group) bool {
 		return false
 	}
 	stop := false
-	for _, i := range g.deeds[g.from:g.to] {
-		d := p.deeds[i]
+	for _, i := range g.operations[g.from:g.to] {
+		d := p.operations[i]
 		if d.step != finished {
 			return false
 		}
 		stop = stop || g.stops(d.result)
 	}
-	if stop && g.to < len(g.deeds) {
-		for _, i := range g.deeds[g.to:] {
-			p.deeds[i].skip()
+	if stop && g.to < len(g.operations) {
+		for _, i := range g.operations[g.to:] {
+			p.operations[i].skip()
 		}
-		g.to = len(g.deeds) // some may have to be looked at first
+		g.to = len(g.operations) // some may have to be looked at first
 		return true
 	}
 	g.from = g.to
 	g.size *= 2
-	g.to = min(g.from+g.size, len(g.deeds))
+	g.to = min(g.from+g.size, len(g.operations))
 	g.over = g.from == g.to
 	return true
 }
 
 // stops tells whether a result ends its group.
-// Upstream: pkg/controller slowStartBatch ends births at the first error.
+// Upstream: pkg/controller slowStartBatch ends creates at the first error.
 func (g *group) stops(r events.Result) bool {
 	switch {
 	case r.OK():
 		return false
-	case g.births:
+	case g.creates:
 		return true
 	default:
 		return r.Status == events.Failed || (r.Status == events.Refused && r.Code == 403)
@@ -352,19 +352,19 @@ func (p *Plan) Results() (results []events.Result, done bool) {
 	if p.open > 0 {
 		return nil, false
 	}
-	results = make([]events.Result, 0, len(p.deeds))
-	for _, d := range p.deeds {
+	results = make([]events.Result, 0, len(p.operations))
+	for _, d := range p.operations {
 		results = append(results, d.told())
 	}
 	return results, true
 }
 
-// told is a deed's result, which admits what is not known.
-func (d *deed) told() events.Result {
+// told is an operation's result, which admits what is not known.
+func (d *operation) told() events.Result {
 	r := d.result
 	// What is gone after the answer to its delete was lost may have been deleted by
-	// somebody else.
-	guessed := d.lost && d.command.Verb == events.VerbDelete && r.Status == events.Applied && d.last.notFound()
+	// another client: nothing else is applied that is not there.
+	guessed := r.Status == events.Applied && d.last.notFound()
 	r.Unsure = guessed || !r.OK() && (d.lost || d.again) && d.command.Verb != events.VerbRecord && d.command.Verb != events.VerbAsk
 	return r
 }

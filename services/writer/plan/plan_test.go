@@ -18,11 +18,11 @@ import (
 
 const owned = `{"metadata":{"ownerReferences":[{"kind":"ReplicaSet","name":"web","uid":"rs","controller":true}]},"spec":{"a":1}}`
 
-func birth(name string) events.Command {
+func create(name string) events.Command {
 	return events.Command{Verb: events.VerbCreate, Kind: "pods", Version: "v1", Namespace: "ns", Name: name, Body: json.RawMessage(owned)}
 }
 
-func death(name string, uid types.UID) events.Command {
+func deletion(name string, uid types.UID) events.Command {
 	return events.Command{Verb: events.VerbDelete, Kind: "pods", Version: "v1", Namespace: "ns", Name: name, If: &events.If{UID: uid}}
 }
 
@@ -112,10 +112,10 @@ func drawTurn(t *rapid.T) (*world, events.Turn) {
 		ref := events.Ref{Kind: "pods", Namespace: "ns", Name: name}
 		switch rapid.IntRange(0, 2).Draw(t, "verb") {
 		case 0:
-			commands = append(commands, birth(name))
+			commands = append(commands, create(name))
 		case 1:
 			w.put(ref, types.UID(name), `{"metadata":{}}`)
-			commands = append(commands, death(name, types.UID(name)))
+			commands = append(commands, deletion(name, types.UID(name)))
 		default:
 			ref.Kind = "replicasets.apps"
 			before := w.put(ref, "rs", `{"metadata":{},"spec":{"replicas":1}}`)
@@ -165,15 +165,15 @@ func runShuffled(t *rapid.T, w *world, p *Plan, faults int) []events.Result {
 	return nil
 }
 
-// A batch of n births of which only the first k can succeed costs at most 2k+1
+// A batch of n creates of which only the first k can succeed costs at most 2k+1
 // requests.
-func TestFailingBirthsCostLittle(t *testing.T) {
+func TestFailingCreatesCostLittle(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 500).Draw(t, "n")
 		k := rapid.IntRange(0, n).Draw(t, "k")
 		var commands []events.Command
 		for i := range n {
-			commands = append(commands, birth(fmt.Sprintf("p%d", i)))
+			commands = append(commands, create(fmt.Sprintf("p%d", i)))
 		}
 		requests := 0
 		results := run(t, New(turn(commands...), Options{}), func(r Request) Response {
@@ -184,20 +184,20 @@ func TestFailingBirthsCostLittle(t *testing.T) {
 			return Response{Code: 201, Object: Object{UID: "u", ResourceVersion: "1"}}
 		})
 		if requests > 2*k+1 {
-			t.Fatalf("%d requests for %d births of which %d could succeed", requests, n, k)
+			t.Fatalf("%d requests for %d creates of which %d could succeed", requests, n, k)
 		}
 		for i, r := range results {
 			if (r.Status == events.Applied) != (i < k) {
-				t.Fatalf("birth %d of %d good ones is %s", i, k, r.Status)
+				t.Fatalf("create %d of %d good ones is %s", i, k, r.Status)
 			}
 		}
 	})
 }
 
-func TestForbiddenDeathsStopAfterOneWave(t *testing.T) {
+func TestForbiddenDeletionsStopAfterOneWave(t *testing.T) {
 	var commands []events.Command
 	for i := range 500 {
-		commands = append(commands, death(fmt.Sprintf("p%d", i), "u"))
+		commands = append(commands, deletion(fmt.Sprintf("p%d", i), "u"))
 	}
 	requests := 0
 	results := run(t, New(turn(commands...), Options{}), func(Request) Response {
@@ -284,7 +284,7 @@ func TestAdoptersAreLookedAtOnce(t *testing.T) {
 }
 
 func TestSwitchedOffAsksNothing(t *testing.T) {
-	p := New(turn(birth("a"), death("b", "u"), events.Command{Verb: events.VerbRecord}), Options{Off: true})
+	p := New(turn(create("a"), deletion("b", "u"), events.Command{Verb: events.VerbRecord}), Options{Off: true})
 	if requests := p.Next(); len(requests) != 0 {
 		t.Fatalf("asked %v", requests)
 	}
@@ -295,12 +295,12 @@ func TestSwitchedOffAsksNothing(t *testing.T) {
 }
 
 func TestUnsafeOrUnpromisedCommandsAreRefused(t *testing.T) {
-	secret := birth("s")
+	secret := create("s")
 	secret.Kind = "secrets"
-	nameless := birth("")
-	torn := birth("t")
+	nameless := create("")
+	torn := create("t")
 	torn.Body = json.RawMessage(`[]`)
-	p := New(turn(secret, death("x", ""), nameless, torn), Options{
+	p := New(turn(secret, deletion("x", ""), nameless, torn), Options{
 		Promised: func(c events.Command) bool { return c.Kind == "pods" },
 	})
 	results, done := p.Results()
@@ -314,7 +314,7 @@ func TestUnsafeOrUnpromisedCommandsAreRefused(t *testing.T) {
 	}
 }
 
-// TestWhatWasHiddenIsNotWritten: neither by a birth of which many share the body, nor
+// TestWhatWasHiddenIsNotWritten: neither by a create of which many share the body, nor
 // by a patch, nor as bytes.
 func TestWhatWasHiddenIsNotWritten(t *testing.T) {
 	config := &corev1.ConfigMap{Data: map[string]string{"a": "secret"}, BinaryData: map[string][]byte{"b": []byte("secret")}}
@@ -323,15 +323,15 @@ func TestWhatWasHiddenIsNotWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hidden := birth("h")
+	hidden := create("h")
 	hidden.Body = text
 	redact.MustParsePath(".binaryData").Hide(config)
-	bytes := birth("b")
+	bytes := create("b")
 	bytes.Body = json.RawMessage(`{"binaryData":{"b":"` + base64.StdEncoding.EncodeToString(config.BinaryData["b"]) + `"}}`)
-	patched := death("p", "u")
+	patched := deletion("p", "u")
 	patched.Verb, patched.PatchType = events.VerbPatch, types.MergePatchType
 	patched.Body = json.RawMessage(`{"metadata":{"annotations":{"a":"` + redact.Marker + `"}}}`)
-	all := turn(hidden, hidden, bytes, patched, birth("fine"))
+	all := turn(hidden, hidden, bytes, patched, create("fine"))
 	all.Pack()
 	p := New(all, Options{})
 	for range 4 {
@@ -354,7 +354,7 @@ func TestWhatWasHiddenIsNotWritten(t *testing.T) {
 }
 
 func TestOwnersThatMustBeGone(t *testing.T) {
-	c := death("p", "u")
+	c := deletion("p", "u")
 	c.If.ResourceVersion = "7"
 	c.If.Absent = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "a", UID: "a"}, {Kind: "ReplicaSet", Name: "b", UID: "b"}}
 	gone := Response{Code: 404, Reason: "NotFound"}
@@ -398,7 +398,7 @@ func TestAnOwnerOfAnyUIDMustBeGone(t *testing.T) {
 		Verb: events.VerbPatch, Kind: "pods", Version: "v1", Namespace: "ns", Name: "p", Subresource: "status",
 		PatchType: types.StrategicMergePatchType, Body: json.RawMessage(`{"status":{"phase":"Failed"}}`), If: &events.If{UID: "u"},
 	}
-	for _, c := range []events.Command{death("p", "u"), failed} {
+	for _, c := range []events.Command{deletion("p", "u"), failed} {
 		c.If.Absent = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n1"}}
 		for _, there := range []bool{true, false} {
 			wrote := false
@@ -424,13 +424,13 @@ func TestAnOwnerOfAnyUIDMustBeGone(t *testing.T) {
 // first delivery did.
 func TestWhatWasDoneBeforeIsFoundThoughTheRestFails(t *testing.T) {
 	body := json.RawMessage(`{"metadata":{"ownerReferences":[{"uid":"rs","controller":true}]},"spec":{}}`)
-	birth := func(name string) events.Command {
+	create := func(name string) events.Command {
 		return events.Command{Verb: events.VerbCreate, Kind: "pods", Version: "v1", Namespace: "ns", Name: name, Body: body}
 	}
 	stale := Refusal{Reason: "Stale", Message: "the object has a newer generation"}
 	for name, o := range map[string]Options{"refused": {Again: true, Refused: stale}, "first one fails": {Again: true}} {
 		t.Run(name, func(t *testing.T) {
-			results := run(t, New(turn(birth("a"), birth("b"), birth("c")), o), func(r Request) Response {
+			results := run(t, New(turn(create("a"), create("b"), create("c")), o), func(r Request) Response {
 				if r.Verb.Writes() {
 					return Response{Code: 403, Reason: "Forbidden"}
 				}
@@ -440,7 +440,7 @@ func TestWhatWasDoneBeforeIsFoundThoughTheRestFails(t *testing.T) {
 				return Response{Code: 200, Body: body, Object: Object{UID: "b", ResourceVersion: "7"}}
 			})
 			if results[1].Status != events.Unchanged || results[1].Version != "7" {
-				t.Errorf("the birth of the first delivery is %+v", results[1])
+				t.Errorf("the create of the first delivery is %+v", results[1])
 			}
 			if results[0].Status != events.Refused || results[2].OK() {
 				t.Errorf("the others are %+v and %+v", results[0], results[2])

@@ -28,7 +28,7 @@ func TestARefusedCreateIsLookedForWhereItsAnswerWasLost(t *testing.T) {
 		"it does not know us, and then has no quota": {[]Response{lost, starting, quota, gone}, events.Refused, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := New(turn(birth("p")), Options{})
+			p := New(turn(create("p")), Options{})
 			for i, a := range c.answers {
 				requests := p.Next()
 				if len(requests) != 1 {

@@ -52,14 +52,14 @@ type Request struct {
 	Delete  *metav1.DeleteOptions
 	// Try counts the requests of one command that write, from 1.
 	Try int
-	// Doubtful is true for a birth that may have happened before: the answer to an
-	// earlier request was lost, or the turn was delivered before. Whoever was born
-	// may be dead by now, and its name free again; it must not be born twice.
+	// Doubtful is true for a create that may have happened before: the answer to an
+	// earlier request was lost, or the turn was delivered before. What was created
+	// may be deleted by now, and its name free again; it must not be created twice.
 	Doubtful bool
-	// Seen is how far the log of the kind had been read when the birth was decided: it
+	// Seen is how far the log of the kind had been read when the create was decided: it
 	// cannot have happened before.
 	Seen uint64
-	// InDoubt is for how long it has been so; whoever carries out the plan says.
+	// InDoubt is for how long it has been so; the caller that carries out the plan says.
 	InDoubt time.Duration
 	// Stood is where the API server stood when it was first asked since then: the record has
 	// to come as far, and need not catch up with what happens while it does. "" where it has
@@ -71,7 +71,7 @@ type Request struct {
 	After time.Duration
 }
 
-// FillsToken is true for a patch that whoever makes the request completes with a token
+// FillsToken is true for a patch that the maker of the request completes with a token
 // ([events.SubToken]).
 func (r Request) FillsToken() bool {
 	return events.Command{Verb: events.Verb(r.Verb), Kind: r.Kind, Subresource: r.Subresource}.FillsToken()
@@ -172,7 +172,7 @@ func (r Response) result(command int, c events.Command, status events.Status) ev
 	}
 	if result.OK() {
 		// The answer to a delete that ends the object at once may name no object.
-		// Whoever waits for its end must know which one of that name it was.
+		// A turn that waits for its end must know which one of that name it was.
 		result.UID = cmp.Or(result.UID, uidOf(c))
 	} else {
 		result.Code, result.Reason, result.Cause, result.Message = r.Code, r.Reason, r.Cause, r.Message

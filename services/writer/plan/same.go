@@ -10,12 +10,12 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// born tells whether a live object, found under the name of a birth, is what
-// that birth makes: it has the same controller (or the birth names none: such
+// created tells whether a live object, found under the name of a create, is what
+// that create makes: it has the same controller (or the create names none: such
 // an object has no owner to mistake it for another's) and, where the body has
 // them, holds the same template and data. The last two tell the child that was
 // meant from one whose name collides because it derives from a short hash.
-func born(body, live json.RawMessage) bool {
+func created(body, live json.RawMessage) bool {
 	want, have := read(body), read(live)
 	if want == nil || have == nil {
 		return false

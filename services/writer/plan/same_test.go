@@ -74,7 +74,7 @@ func TestAPartOfATemplateIsAnother(t *testing.T) {
 		{`{"name":"a"},{"name":"b"}`, `{"name":"b"},{"name":"a"}`, false},
 		{`{"name":"a"}`, ``, false},
 	} {
-		if got := born(body(c.meant), body(c.live)); got != c.same {
+		if got := created(body(c.meant), body(c.live)); got != c.same {
 			t.Errorf("[%s] is what [%s] makes: %t", c.live, c.meant, got)
 		}
 	}

@@ -15,7 +15,7 @@ func scaled() events.Command {
 	}
 }
 
-// A scale that somebody else has written is looked at as what it is: who may write it
+// A scale that another client has written is looked at as what it is: a user who may write it
 // need not be let look at what it is the scale of. The result bears the version that
 // stood in the way.
 func TestAScaleIsComparedWithAScale(t *testing.T) {

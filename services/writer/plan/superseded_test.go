@@ -45,6 +45,6 @@ func TestWhatIsSupersededMayHaveBeenDone(t *testing.T) {
 	p.Answer(next[0].Command, plan.Response{Code: 404, Reason: "NotFound"})
 	results, done := p.Results()
 	if !done || results[0].Status != events.Refused || results[0].Reason != "Stale" || !results[0].Unsure {
-		t.Errorf("%+v, done %t; want a refusal that says that nobody knows", results, done)
+		t.Errorf("%+v, done %t; want a refusal that says that it is unsure", results, done)
 	}
 }

@@ -28,7 +28,7 @@ func Tellings(t events.Turn, results []events.Result) []Telling {
 		case r.Status == events.Applied:
 			at = c.Applied
 		case r.Cause == string(corev1.NamespaceTerminatingCause):
-			// Upstream: no Event about births into a namespace that is going.
+			// Upstream: no Event about creates into a namespace that is going.
 		case r.Status == events.Failed, !r.OK() && r.Code != 0:
 			at = c.Failed
 		}

@@ -18,7 +18,7 @@ func TestUnsureDelete(t *testing.T) {
 		"deleted after it was asked to wait": {[]Response{{Code: 429}, {Code: 404}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := New(turn(death("p", "uid")), Options{})
+			p := New(turn(deletion("p", "uid")), Options{})
 			for _, a := range c.answers {
 				p.Next()
 				p.Answer(0, a)

@@ -9,7 +9,7 @@ import (
 // What a delete insists on is what its request insists on; after a change
 // that left the owners as they were, that is the version which was then seen.
 func TestWhatADeleteInsistsOn(t *testing.T) {
-	c := death("p", "uid")
+	c := deletion("p", "uid")
 	c.If.ResourceVersion = "7"
 	c.If.SameOwners = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "web", UID: "rs"}}
 	c.Propagation = metav1.DeletePropagationForeground
@@ -26,7 +26,7 @@ func TestWhatADeleteInsistsOn(t *testing.T) {
 		t.Errorf("after a change that did not matter it insists on %+v", second.Preconditions)
 	}
 
-	bare := New(turn(death("p", "uid")), Options{}).Next()[0].Delete
+	bare := New(turn(deletion("p", "uid")), Options{}).Next()[0].Delete
 	if *bare.Preconditions.UID != "uid" || bare.Preconditions.ResourceVersion != nil || bare.PropagationPolicy != nil {
 		t.Errorf("a plain delete insists on %+v, with %v", bare.Preconditions, bare.PropagationPolicy)
 	}

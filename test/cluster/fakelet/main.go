@@ -1,11 +1,9 @@
 // Command fakelet is the part of a simulated node that kwok does not play: the
 // kubelet's HTTPS endpoints (exec, logs) for the few shell commands that
 // Kubernetes' own end-to-end tests run in pods to turn readiness on and off,
-// jobs that remember a file between runs, an HTTP answer on every pod address,
-// a provisioner that makes an empty PersistentVolume for every claim, and a
+// jobs that remember a file between runs, an HTTP answer on every pod address, and a
 // metrics server (metrics.k8s.io) that reports what the autoscaling tests ask
-// their pods to consume. It plays nodes, storage and metrics, never a
-// controller.
+// their pods to consume. It plays nodes and metrics, never a controller.
 package main
 
 import (
@@ -79,8 +77,7 @@ func open(address string) net.Listener {
 	return l
 }
 
-// watch starts to follow pods, claims and volumes, and returns once it has seen
-// them all.
+// watch starts to follow pods, and returns once it has seen them all.
 func (f *fakelet) watch(ctx context.Context) {
 	factory := informers.NewSharedInformerFactory(f.c, 0)
 	pods := factory.Core().V1().Pods().Informer()
@@ -90,13 +87,6 @@ func (f *fakelet) watch(ctx context.Context) {
 		AddFunc:    func(o any) { f.pod(o.(*corev1.Pod)) },
 		UpdateFunc: func(_, o any) { f.pod(o.(*corev1.Pod)) },
 	})
-	claims := factory.Core().V1().PersistentVolumeClaims().Informer()
-	_, _ = claims.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { f.claim(o.(*corev1.PersistentVolumeClaim)) },
-		UpdateFunc: func(_, o any) { f.claim(o.(*corev1.PersistentVolumeClaim)) },
-	})
-	volumes := factory.Core().V1().PersistentVolumes().Informer()
-	_, _ = volumes.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(_, o any) { f.volume(o.(*corev1.PersistentVolume)) }})
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
 }

@@ -133,8 +133,8 @@ func Eval[T any](p *Page, expression string) (T, error) {
 func (p *Page) Until(expression string) error {
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
-	beat := time.NewTicker(50 * time.Millisecond)
-	defer beat.Stop()
+	heartbeat := time.NewTicker(50 * time.Millisecond)
+	defer heartbeat.Stop()
 	for {
 		held, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("!!("+expression+")"))
 		if held {
@@ -143,7 +143,7 @@ func (p *Page) Until(expression string) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("wait until %s: %w (%s)", expression, ctx.Err(), strings.Join(append(p.Troubles(), fmt.Sprint(err)), "; "))
-		case <-beat.C:
+		case <-heartbeat.C:
 		}
 	}
 }

@@ -79,7 +79,7 @@ func photograph(ctx context.Context, out, only string) (err error) {
 	return take(ctx, out, only, page.Said, pod, begun)
 }
 
-// play tells the story: somebody creates a Deployment, sets another image, and
+// play tells the story: a user creates a Deployment, sets another image, and
 // deletes a Pod. It gives the Pod that came instead, and when the image was set.
 func play(ctx context.Context, cluster *clustertest.Cluster) (pod string, rolled time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)

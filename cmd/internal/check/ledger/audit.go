@@ -16,10 +16,11 @@ import (
 
 // AuditPolicy has the API server note what the rules ask about: our writes, as soon
 // as they are received and once more with what was sent and answered; and the
-// deletes of others, which ours are told from.
+// deletes of others, which ours are told from. Reviews ask something, and store nothing.
 const AuditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 rules:
+- {level: None, resources: [{group: authorization.k8s.io}, {group: authentication.k8s.io}]}
 - {level: None, resources: [{group: "", resources: [events]}, {group: events.k8s.io, resources: [events]}]}
 - {level: RequestResponse, users: [` + writer + `], verbs: [create, update, patch, delete, deletecollection]}
 - level: RequestResponse
@@ -29,7 +30,7 @@ rules:
 - {level: None}
 `
 
-// writer is who writes, before it acts as somebody else.
+// writer is the user that writes, before it acts as another.
 const writer = "millrace-writer"
 
 // line is what we read of a line of the audit log.

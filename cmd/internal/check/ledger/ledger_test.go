@@ -21,6 +21,7 @@ import (
 
 	"github.com/millrace/millrace/cmd/internal/check"
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
@@ -170,7 +171,7 @@ func TestRecord(t *testing.T) {
 	store(outcome, err)
 
 	var h check.History
-	r := NewRecord(b, []string{"x", "nobody"}, canary)
+	r := NewRecord(b, []string{"x", "none"}, canary)
 	if err := r.Read(ctx, &h); err != nil {
 		t.Fatal(err)
 	}
@@ -189,6 +190,30 @@ func TestRecord(t *testing.T) {
 	}
 	if err := r.Search(dir, &h); err != nil || len(h.Leaks) != 2 {
 		t.Errorf("the canary was found in %v, %v", h.Leaks, err)
+	}
+}
+
+// lastless is a bus whose streams end with a message that is gone.
+type lastless struct{ *memory.Bus }
+
+func (b lastless) StreamState(ctx context.Context, stream string) (bus.State, error) {
+	state, err := b.Bus.StreamState(ctx, stream)
+	state.Last++
+	return state, err
+}
+
+// TestTheLastMessageMayBeGone reads streams up to what is there, and not up to the last number.
+func TestTheLastMessageMayBeGone(t *testing.T) {
+	ctx, b := t.Context(), memory.New(memory.Options{})
+	if err := b.EnsureKind(ctx, kinds.Pods.Kind); err != nil {
+		t.Fatal(err)
+	}
+	appendDelta(ctx, t, b, events.Delta{Kind: "pods", Op: events.Is, Ref: events.Ref{Kind: "pods", Namespace: "a", Name: "p"}, UID: "u", ResourceVersion: "5", ContentType: kinds.JSON, Body: []byte("{}")})
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	var h check.History
+	if err := NewRecord(lastless{b}, nil, "the canary").Read(ctx, &h); err != nil || len(h.Logs["pods"]) != 1 {
+		t.Errorf("the logs are %+v, the error %v", h.Logs, err)
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 
 // Record reads the streams.
 type Record struct {
-	bus         bus.Bus
+	bus         bus.Archive
 	controllers []string
 	canary      []string // the forms of the value that must be nowhere
 	leaks       []string
@@ -29,7 +29,7 @@ type Record struct {
 
 // NewRecord reads the streams of the controllers, and of every kind that there is.
 // canary is the value of a Secret, which must not be in any of them.
-func NewRecord(b bus.Bus, controllers []string, canary string) *Record {
+func NewRecord(b bus.Archive, controllers []string, canary string) *Record {
 	return &Record{bus: b, controllers: controllers, canary: []string{canary, base64.StdEncoding.EncodeToString([]byte(canary))}}
 }
 
@@ -119,34 +119,26 @@ func (r *Record) decisions(ctx context.Context, controller string, h *check.Hist
 	})
 }
 
-var errWhole = errors.New("read to the end")
-
 // each gives every message of a stream, and looks for the canary in it. A stream
-// that is not there has none.
+// that is not there has none. The last message may be gone, though its number is
+// the last one.
 func (r *Record) each(ctx context.Context, stream string, take func(events.Message) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	state, err := r.bus.StreamState(ctx, stream)
-	if errors.Is(err, bus.ErrNoStream) || err == nil && state.Messages == 0 {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("read %s: %w", stream, err)
-	}
-	err = r.bus.Follow(ctx, stream, state.First, func(batch []events.Message) error {
+	err := r.bus.Read(ctx, bus.Passage{Stream: stream}, func(batch []events.Message) error {
 		for _, m := range batch {
 			r.search(fmt.Sprintf("message %d of %s", m.Sequence, stream), m.Data, []byte(fmt.Sprint(m.Subject, m.Header)))
 			if err := take(m); err != nil {
-				return err
-			}
-			if m.Sequence >= state.Last {
-				return errWhole
+				return fmt.Errorf("message %d: %w", m.Sequence, err)
 			}
 		}
 		return nil
 	})
-	if !errors.Is(err, errWhole) {
-		return fmt.Errorf("read %s up to %d: %w", stream, state.Last, err)
+	switch {
+	case errors.Is(err, bus.ErrNoStream):
+		return nil
+	case err != nil:
+		return fmt.Errorf("read all of %s: %w", stream, err)
 	}
 	return nil
 }

@@ -32,6 +32,7 @@ var stored = map[string]kinds.Kind{
 	"configmaps":             kinds.ConfigMaps.Kind,
 	"poddisruptionbudgets":   kinds.PodDisruptionBudgets.Kind,
 	"persistentvolumeclaims": kinds.PersistentVolumeClaims.Kind,
+	"resourcequotas":         kinds.ResourceQuotas.Kind,
 	"secrets":                {Name: "secrets", Version: "v1", Kind: "Secret", Namespaced: true, Form: kinds.Full},
 }
 

@@ -1,7 +1,7 @@
 // Package arena is a namespace in which something is played and watched: what a
 // user would do to a cluster, and an independent view of what came of it.
 //
-// Whoever waits here is told when a change arrived, not when it was looked for.
+// A caller that waits here is told when a change arrived, not when it was looked for.
 package arena
 
 import (
@@ -103,7 +103,7 @@ func (c *Client) AwaitGone(ctx context.Context, namespace string) error {
 	}
 }
 
-// AwaitAccount waits until somebody has given a namespace its default service
+// AwaitAccount waits until a controller has given a namespace its default service
 // account.
 func (c *Client) AwaitAccount(ctx context.Context, namespace string) error {
 	for {
@@ -134,7 +134,7 @@ func (c *Client) Watch(ctx context.Context, namespace string) (*Arena, error) {
 // Close ends the watches; the namespace stays.
 func (a *Arena) Close() { a.close() }
 
-// Remove deletes the namespace. Nobody waits for it to go: that takes a
+// Remove deletes the namespace. It does not wait for it to go: that takes a
 // controller that need not be there.
 func (a *Arena) Remove(ctx context.Context) error {
 	return (&Client{a.client}).Remove(ctx, a.Namespace)
@@ -262,12 +262,12 @@ func (a *Arena) DeleteDeployments(ctx context.Context) error {
 	return nil
 }
 
-// CreatePods creates Pods of nobody as fast as the API server takes them. No
+// CreatePods creates Pods without an owner as fast as the API server takes them. No
 // scheduler looks at them.
 func (a *Arena) CreatePods(ctx context.Context, n int) error {
 	return Parallel(64, n, func(i int) error {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("direct-%d", i)}, Spec: podSpec("nginx")}
-		p.Spec.SchedulerName = nobody
+		p.Spec.SchedulerName = noScheduler
 		if _, err := a.client.CoreV1().Pods(a.Namespace).Create(ctx, p, metav1.CreateOptions{}); err != nil {
 			return fmt.Errorf("create a pod: %w", err)
 		}

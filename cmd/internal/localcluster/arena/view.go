@@ -2,16 +2,12 @@ package arena
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
@@ -19,16 +15,10 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// errBroken says that nothing is seen any more; waiting would be for ever.
-var errBroken = errors.New("the watch ended")
-
 // view is what is in the namespace.
 type view struct {
-	mu          sync.Mutex
-	changed     chan struct{} // closed and made anew at each change
-	last        time.Time     // when the last change arrived
-	broken      error
-	born        int // Pods created since the view began
+	notice
+	created     int // Pods created since the view began
 	most        int // see Most
 	pods        map[string]*corev1.Pod
 	deployments map[string]*appsv1.Deployment
@@ -38,8 +28,8 @@ type view struct {
 
 func newView() *view {
 	return &view{
-		changed: make(chan struct{}),
-		pods:    map[string]*corev1.Pod{}, deployments: map[string]*appsv1.Deployment{}, jobs: map[string]*batchv1.Job{}, sets: map[string]int{},
+		notice: newNotice(),
+		pods:   map[string]*corev1.Pod{}, deployments: map[string]*appsv1.Deployment{}, jobs: map[string]*batchv1.Job{}, sets: map[string]int{},
 	}
 }
 
@@ -69,65 +59,18 @@ func watchNamespace(ctx context.Context, client kubernetes.Interface, namespace 
 		if err != nil {
 			return nil, fmt.Errorf("watch namespace %s: %w", namespace, err)
 		}
-		go v.follow(ctx, open, w, pods.ResourceVersion)
+		go v.follow(ctx, open, w, pods.ResourceVersion, v.take)
 	}
 	return v, nil
 }
 
-// opener opens a watch.
-type opener func(metav1.ListOptions) (watch.Interface, error)
-
-// since is what is asked for of a watch. Bookmarks say how far it has come where nothing
-// happens, so that it can be opened again there when much has happened elsewhere.
-func since(version string) metav1.ListOptions {
-	return metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true}
-}
-
-// follow takes every event. The API server ends a watch whose reader falls behind
-// for a moment, as happens on a busy machine: it is opened again where it ended, and
-// nothing is missed.
-func (v *view) follow(ctx context.Context, open opener, w watch.Interface, version string) {
-	for {
-		for event := range w.ResultChan() {
-			if event.Type != watch.Bookmark {
-				v.take(event, time.Now())
-			}
-			if object, err := meta.Accessor(event.Object); err == nil {
-				version = object.GetResourceVersion()
-			}
-		}
-		again, err := reopen(ctx, open, version)
-		if err != nil || ctx.Err() != nil {
-			v.mu.Lock()
-			defer v.mu.Unlock()
-			v.fail(errors.Join(errBroken, err))
-			return
-		}
-		w = again
-	}
-}
-
-// reopen opens a watch where it ended. An API server that has too much to do may refuse
-// for a moment; what it has forgotten stays forgotten.
-func reopen(ctx context.Context, open opener, version string) (watch.Interface, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	for {
-		w, err := open(since(version))
-		if err == nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || Rest(ctx, 100*time.Millisecond) != nil {
-			return w, err
-		}
-	}
-}
-
-func (v *view) take(event watch.Event, at time.Time) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
+// take takes in an event; notice.mu is held.
+func (v *view) take(event watch.Event) error {
 	gone := event.Type == watch.Deleted
 	switch object := event.Object.(type) {
 	case *corev1.Pod:
 		if event.Type == watch.Added {
-			v.born++
+			v.created++
 		}
 		if v.pods[object.Name] = object; gone {
 			delete(v.pods, object.Name)
@@ -147,11 +90,9 @@ func (v *view) take(event watch.Event, at time.Time) {
 		}
 		v.most = max(v.most, total(v.sets))
 	default:
-		v.fail(fmt.Errorf("%w: %v", errBroken, event.Object))
-		return
+		return fmt.Errorf("%w: %v", errBroken, event.Object)
 	}
-	v.last = at
-	v.wake()
+	return nil
 }
 
 // siblings counts the Pods that are there to stay and have the owner of one.
@@ -182,18 +123,6 @@ func total(of map[string]int) int {
 	return sum
 }
 
-func (v *view) fail(err error) {
-	if v.broken == nil {
-		v.broken = err
-	}
-	v.wake()
-}
-
-func (v *view) wake() {
-	close(v.changed)
-	v.changed = make(chan struct{})
-}
-
 // Condition is something that can be seen to hold.
 type Condition struct {
 	text string
@@ -206,29 +135,14 @@ func (c Condition) String() string { return c.text }
 // Until waits until a condition holds, and says when the change arrived that made
 // it so.
 func (v *view) Until(ctx context.Context, c Condition) (time.Time, error) {
-	for {
-		v.mu.Lock()
-		holds, at, changed, broken := c.so(v), v.last, v.changed, v.broken
-		v.mu.Unlock()
-		if holds {
-			return at, nil
-		}
-		if broken != nil {
-			return time.Time{}, fmt.Errorf("wait until %v: %w", c, broken)
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return time.Time{}, fmt.Errorf("wait until %v: %w", c, ctx.Err())
-		}
-	}
+	return v.until(ctx, c, func() bool { return c.so(v) })
 }
 
-// Born is how many Pods were created since the view began.
-func (v *view) Born() int {
+// Created is how many Pods were created since the view began.
+func (v *view) Created() int {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.born
+	return v.created
 }
 
 // Most is the largest number of Pods at a time, since the view began, that the
@@ -260,16 +174,16 @@ func Ready(n int) Condition {
 	return Condition{fmt.Sprintf("%d pods are ready", n), func(v *view) bool { return v.count(ready) >= n }}
 }
 
-// Born holds when n Pods have been created since the beginning.
-func Born(n int) Condition {
-	return Condition{fmt.Sprintf("%d pods have been created", n), func(v *view) bool { return v.born >= n }}
+// Created holds when n Pods have been created since the beginning.
+func Created(n int) Condition {
+	return Condition{fmt.Sprintf("%d pods have been created", n), func(v *view) bool { return v.created >= n }}
 }
 
-// Replaced holds when a Pod has been created beyond those born before, and n are
+// Replaced holds when a Pod has been created beyond those created before, and n are
 // ready.
 func Replaced(before, n int) Condition {
 	return Condition{fmt.Sprintf("another was created, and %d pods are ready", n), func(v *view) bool {
-		return v.born > before && v.count(ready) >= n
+		return v.created > before && v.count(ready) >= n
 	}}
 }
 

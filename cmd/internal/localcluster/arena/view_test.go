@@ -44,7 +44,7 @@ func deployment(image string, n int32, status appsv1.DeploymentStatus) *appsv1.D
 func seen(objects ...runtime.Object) *view {
 	v := newView()
 	for _, o := range objects {
-		v.take(watch.Event{Type: watch.Added, Object: o}, time.Now())
+		v.heard(watch.Event{Type: watch.Added, Object: o}, time.Now(), v.take)
 	}
 	return v
 }
@@ -62,8 +62,8 @@ func TestConditions(t *testing.T) {
 		{"ready", seen(pod("a", "x", true)), Ready(1), true},
 		{"not ready", seen(pod("a", "x", false)), Ready(1), false},
 		{"a dying pod is not ready", seen(dying(pod("a", "x", true))), Ready(1), false},
-		{"born counts pods that are not ready", seen(pod("a", "x", false), pod("b", "x", false)), Born(2), true},
-		{"replaced needs a birth", seen(pod("a", "x", true)), Replaced(1, 1), false},
+		{"created counts pods that are not ready", seen(pod("a", "x", false), pod("b", "x", false)), Created(2), true},
+		{"replaced needs a create", seen(pod("a", "x", true)), Replaced(1, 1), false},
 		{"replaced", seen(pod("a", "x", true), pod("b", "x", true)), Replaced(1, 2), true},
 		{"available", seen(deployment("x", 1, whole)), Available(1), true},
 		{"a stale status counts for nothing", seen(deployment("x", 1, stale)), Available(1), false},
@@ -84,16 +84,16 @@ func TestUntilTellsWhenTheChangeCame(t *testing.T) {
 		v, begun := newView(), time.Now()
 		go func() {
 			time.Sleep(time.Second)
-			v.take(watch.Event{Type: watch.Added, Object: pod("a", "x", false)}, time.Now())
+			v.heard(watch.Event{Type: watch.Added, Object: pod("a", "x", false)}, time.Now(), v.take)
 			time.Sleep(time.Second)
-			v.take(watch.Event{Type: watch.Modified, Object: pod("a", "x", true)}, time.Now())
+			v.heard(watch.Event{Type: watch.Modified, Object: pod("a", "x", true)}, time.Now(), v.take)
 		}()
 		at, err := v.Until(t.Context(), Ready(1))
 		if err != nil || at.Sub(begun) != 2*time.Second {
 			t.Errorf("Until = %v, %v; want 2s", at.Sub(begun), err)
 		}
-		if v.Born() != 1 {
-			t.Errorf("born is %d", v.Born())
+		if v.Created() != 1 {
+			t.Errorf("created is %d", v.Created())
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		defer cancel()
@@ -117,7 +117,7 @@ func TestFollowGoesOnWhereAWatchEnded(t *testing.T) {
 				return nil, apierrors.NewResourceExpired("no more")
 			}
 		}
-		go v.follow(t.Context(), open, first, "1")
+		go v.follow(t.Context(), open, first, "1", v.take)
 		go func() {
 			a, b := pod("a", "x", true), pod("b", "x", true)
 			a.ResourceVersion, b.ResourceVersion = "7", "9"
@@ -178,7 +178,7 @@ func TestMostCountsOnlyWhatStays(t *testing.T) {
 	done.Status.Phase = corev1.PodSucceeded
 	v := seen(pod("a", "x", true), pod("b", "x", false), done)
 	for _, o := range []*corev1.Pod{dying(pod("a", "x", true)), pod("d", "x", true)} {
-		v.take(watch.Event{Type: watch.Modified, Object: o}, time.Now())
+		v.heard(watch.Event{Type: watch.Modified, Object: o}, time.Now(), v.take)
 	}
 	if got := v.Most(); got != 2 {
 		t.Errorf("the most pods at a time were %d, want 2: one succeeded, and one was leaving when the last came", got)
@@ -199,8 +199,8 @@ func TestMostCountsTheSetsTogetherByWhatTheyAskFor(t *testing.T) {
 	if got := v.Most(); got != 3 {
 		t.Errorf("the most were %d, want the 3 that were asked for", got)
 	}
-	v.take(watch.Event{Type: watch.Added, Object: owned("e", "new")}, time.Now())
-	v.take(watch.Event{Type: watch.Added, Object: owned("f", "new")}, time.Now())
+	v.heard(watch.Event{Type: watch.Added, Object: owned("e", "new")}, time.Now(), v.take)
+	v.heard(watch.Event{Type: watch.Added, Object: owned("f", "new")}, time.Now(), v.take)
 	if got := v.Most(); got != 4 {
 		t.Errorf("the most were %d, want the 4 that one set had", got)
 	}

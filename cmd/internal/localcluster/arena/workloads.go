@@ -11,14 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// nobody is a scheduler that does not exist.
-const nobody = "nobody"
+// noScheduler is the name of a scheduler that does not exist.
+const noScheduler = "none"
 
 // DeployUnscheduled creates a Deployment whose Pods no scheduler looks at: when they
 // are there, nothing more happens to them.
 func (a *Arena) DeployUnscheduled(ctx context.Context, name, image string, replicas int) error {
 	d := deploymentOf(a.Namespace, name, image, replicas)
-	d.Spec.Template.Spec.SchedulerName = nobody
+	d.Spec.Template.Spec.SchedulerName = noScheduler
 	return a.create(ctx, d)
 }
 

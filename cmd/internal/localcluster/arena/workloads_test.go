@@ -28,7 +28,7 @@ func TestConditionsOfWorkloads(t *testing.T) {
 		{"no such job", seen(), Complete("sum", 0), false},
 		{"told", seen(deployment("x", 3, quiet)), Told(3), true},
 		{"told less", seen(deployment("x", 4, quiet)), Told(4), false},
-		{"nobody to tell", seen(), Told(0), false},
+		{"no deployment to tell", seen(), Told(0), false},
 	} {
 		if got := c.is.so(c.view); got != c.want {
 			t.Errorf("%s: %v is %v, want %v", c.name, c.is, got, c.want)

@@ -168,7 +168,7 @@ func insist(ctx context.Context, do func(context.Context) error) bool {
 	}
 }
 
-// Plant makes a Secret whose value nobody may ever see.
+// Plant makes a Secret whose value must be seen nowhere else.
 //
 // Errors: the API server refuses, or does not answer.
 func (c *Crowd) Plant(ctx context.Context, value string) error {

@@ -39,12 +39,12 @@ func eventually(t *testing.T, what string, holds func() bool) {
 }
 
 // TestProbe: a pod is deleted when all are there, and the sample ends with the next
-// one's birth.
+// one's create.
 func TestProbe(t *testing.T) {
 	client := fake.NewClientset(account("probe"), running("probe", 1), running("probe", 2), running("probe", 3))
 	p := &Probe{
 		client: client, namespace: "probe", soon: make(chan struct{}, 1), changed: make(chan struct{}),
-		pods: map[types.UID]*corev1.Pod{}, born: map[types.UID]time.Time{},
+		pods: map[types.UID]*corev1.Pod{}, created: map[types.UID]time.Time{},
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -56,7 +56,7 @@ func TestProbe(t *testing.T) {
 			return err == nil && len(list.Items) == probed-1
 		})
 		if len(p.Samples()) != n-4 {
-			t.Errorf("%d samples before pod %d is born", len(p.Samples()), n)
+			t.Errorf("%d samples before pod %d is created", len(p.Samples()), n)
 		}
 		if _, err := pods.Create(ctx, running("probe", n), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)

@@ -16,13 +16,13 @@ import (
 // Sample is how long the place of one deleted pod was empty.
 type Sample struct {
 	Deleted time.Time `json:"deleted"`
-	Born    time.Time `json:"born"` // when another pod was seen
-	// Open is true where none was seen when the measuring ended, which Born says then.
+	Created time.Time `json:"created"` // when another pod was seen
+	// Open is true where none was seen when the measuring ended, which Created says then.
 	Open bool `json:"open,omitempty"`
 }
 
 // Took is how long the place was empty.
-func (s Sample) Took() time.Duration { return s.Born.Sub(s.Deleted) }
+func (s Sample) Took() time.Duration { return s.Created.Sub(s.Deleted) }
 
 // Probe is a Deployment of its own, of which a pod is deleted now and then.
 type Probe struct {
@@ -33,7 +33,7 @@ type Probe struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed and made anew at each change
 	pods    map[types.UID]*corev1.Pod
-	born    map[types.UID]time.Time
+	created map[types.UID]time.Time
 	samples []Sample
 }
 
@@ -50,7 +50,7 @@ func NewProbe(kubeconfig string) (*Probe, error) {
 	}
 	return &Probe{
 		client: client, namespace: "probe", soon: make(chan struct{}, 1), changed: make(chan struct{}),
-		pods: map[types.UID]*corev1.Pod{}, born: map[types.UID]time.Time{},
+		pods: map[types.UID]*corev1.Pod{}, created: map[types.UID]time.Time{},
 	}, nil
 }
 
@@ -102,7 +102,7 @@ func (p *Probe) sample(ctx context.Context) bool {
 		return false
 	}
 	p.mu.Lock()
-	victim, known := p.staying()[0], len(p.born)
+	victim, known := p.staying()[0], len(p.created)
 	p.mu.Unlock()
 	deleted := time.Now()
 	trying, cancel := context.WithTimeout(ctx, patience)
@@ -111,27 +111,27 @@ func (p *Probe) sample(ctx context.Context) bool {
 	if err != nil {
 		return sleep(ctx, 100*time.Millisecond) // perhaps it has been done; the next sample waits for all to be there
 	}
-	born := time.Time{}
+	created := time.Time{}
 	if !p.until(ctx, func() bool {
-		for _, at := range p.born {
-			if at.After(deleted) && (born.IsZero() || at.Before(born)) {
-				born = at
+		for _, at := range p.created {
+			if at.After(deleted) && (created.IsZero() || at.Before(created)) {
+				created = at
 			}
 		}
-		return len(p.born) > known
+		return len(p.created) > known
 	}) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.samples = append(p.samples, Sample{Deleted: deleted, Born: time.Now(), Open: true})
+		p.samples = append(p.samples, Sample{Deleted: deleted, Created: time.Now(), Open: true})
 		return false
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.samples = append(p.samples, Sample{Deleted: deleted, Born: born})
+	p.samples = append(p.samples, Sample{Deleted: deleted, Created: created})
 	return true
 }
 
-// staying are the running pods that nobody has deleted.
+// staying are the running pods that were not deleted.
 func (p *Probe) staying() []*corev1.Pod {
 	var all []*corev1.Pod
 	for _, pod := range p.pods {
@@ -168,7 +168,7 @@ func (p *Probe) follow(ctx context.Context) {
 }
 
 func (p *Probe) watch(ctx context.Context) error {
-	// A list and a watch in one: pods that were born in between are seen when they
+	// A list and a watch in one: pods that were created in between are seen when they
 	// are listed.
 	list, err := p.client.CoreV1().Pods(p.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -203,8 +203,8 @@ func (p *Probe) watch(ctx context.Context) error {
 
 func (p *Probe) see(pod *corev1.Pod) {
 	p.pods[pod.UID] = pod
-	if _, known := p.born[pod.UID]; !known {
-		p.born[pod.UID] = time.Now()
+	if _, known := p.created[pod.UID]; !known {
+		p.created[pod.UID] = time.Now()
 	}
 }
 

@@ -34,10 +34,10 @@ export function query(values) {
   return out;
 }
 
-// follow hands over what happens until close is called. A page that nobody sees follows
+// follow hands over what happens until close is called. A page that is not visible follows
 // nothing: browsers give a site few connections. What is asked after heard misses nothing
-// from then on; where nobody can be heard it is not waited for, and missed is called once
-// somebody is, as it is after each break.
+// from then on; where the server cannot be heard it is not waited for, and missed is called
+// once it is, as it is after each break.
 export function follow(values, { happened, missed, state }) {
   let source;
   let ended = false;
@@ -62,7 +62,7 @@ export function follow(values, { happened, missed, state }) {
     source.addEventListener("begun", () => {
       state("live");
       if (late) missed();
-      goOn(); // whoever begins again has missed something
+      goOn(); // a page that begins again has missed something
     });
     source.addEventListener("happened", (event) => happened(JSON.parse(event.data)));
     source.addEventListener("missed", () => missed());

@@ -1,5 +1,5 @@
 // The command that says the same as what is shown, to be copied into a terminal.
-// Names come from whoever made the objects, so they are quoted.
+// Names come from the users who made the objects, so they are quoted.
 
 import { h, icon, say } from "./dom.js";
 

@@ -44,7 +44,7 @@ const paths = {
   on: "M9 6l6 6-6 6",
 };
 
-// icon is a drawing that says nothing by itself: whoever has it has a label.
+// icon is a drawing that says nothing by itself: the element that has it has a label.
 export function icon(name) {
   return s("svg.glyph", { viewBox: "0 0 24 24", "aria-hidden": "true" }, s("path", { d: paths[name] }));
 }

@@ -37,7 +37,7 @@ export class Health {
     const behind = workers.filter((l) => l.behind > 0).sort((a, b) => b.behind - a.behind);
     put(this.answer, h("h2", {}, "Who is behind"),
       behind.length ? table(["Stream", "Who", "Behind", "Again", "Last delivery"], behind.map((l) => [l.stream, l.consumer, l.behind, l.again ?? 0, l.active ? clock.ago(l.active) : "never"]))
-        : h("p", {}, `Nobody: ${plural(workers.length, "consumer has", "consumers have")} answered everything.`),
+        : h("p", {}, `None: ${plural(workers.length, "consumer has", "consumers have")} answered everything.`),
       h("h2", {}, "What was set aside"),
       parked.length ? table(["Controller", "Key", "Since", "Reason", "Decided since"], parked.map((p) => [p.controller, `${p.key.namespace ? `${p.key.namespace}/` : ""}${p.key.name}`, clock.full(p.at), p.reason, p.since ?? ""]))
         : h("p", {}, "Nothing, as far as is kept."));

@@ -16,7 +16,7 @@ export function dialog() {
   return box;
 }
 
-// keys calls what a key stands for, unless somebody is typing.
+// keys calls what a key stands for, unless the user is typing.
 export function keys(actions) {
   addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;

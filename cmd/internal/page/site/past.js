@@ -71,6 +71,6 @@ export class Past {
 
   gap(g) {
     return h("li.past-item.is-gap", {}, h("div.line", {}, chip("gap"), h("strong", {}, "Changes may be missing here")),
-      h("p", {}, `Between ${g.since ? clock.full(g.since) : "an unknown time"} and ${clock.full(g.until)}: ${g.reason || "nobody knows why"}.`, g.from ? h("span.soft", {}, ` ${plural(g.to - g.from + 1, "message")} of the log lost.`) : ""));
+      h("p", {}, `Between ${g.since ? clock.full(g.since) : "an unknown time"} and ${clock.full(g.until)}: ${g.reason || "the reason is not known"}.`, g.from ? h("span.soft", {}, ` ${plural(g.to - g.from + 1, "message")} of the log lost.`) : ""));
   }
 }

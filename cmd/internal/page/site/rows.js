@@ -27,13 +27,13 @@ export class Rows {
     this.seen.disconnect();
   }
 
-  // enter selects the first item for whoever is in the list and has none.
+  // enter selects the first item if the focus is in the list and none is selected.
   enter() {
     if (this.at < 0 && this.items.length) this.select(0);
   }
 
   // show replaces the items. Who has scrolled down stays where he is when items are
-  // added above; what is selected stays selected. Whoever is in the list when its
+  // added above; what is selected stays selected. A user who is in the list when its
   // first items come, or when the selected one goes, has entered it anew: no second
   // focus will tell.
   show(items, { keep = true } = {}) {

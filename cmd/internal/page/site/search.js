@@ -1,4 +1,4 @@
-// The search: kinds and names, completed while somebody types.
+// The search: kinds and names, completed while the user types.
 
 import { ask } from "./api.js";
 import { h, later, put, say } from "./dom.js";

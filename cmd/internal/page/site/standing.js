@@ -16,7 +16,7 @@ export class Standing {
     this.element = h("div", {}, h("div.tools", {}, h("label", {}, h("span.soft", {}, "How does "), this.select, h("span.soft", {}, " stand with it?"))), this.answer);
   }
 
-  // controller is the one that is asked about: else whoever decided last, or has the
+  // controller is the one that is asked about: else the one that decided last, or has the
   // kind in its name.
   controller() {
     const { controller } = this.thing.place;

@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 
 export const colours = {
-  created: "--born", changed: "--changed", deleting: "--ended", gone: "--ended", found: "--found", kept: "--soft",
+  created: "--created", changed: "--changed", deleting: "--ended", gone: "--ended", found: "--found", kept: "--soft",
   turn: "--turn", outcome: "--outcome", gap: "--ended",
 };
 
@@ -62,7 +62,7 @@ export const empty = (title, text, ...more) => h("div.empty", {}, h("h2", {}, ti
 // trouble says what went wrong, and what can be done.
 export function trouble(error, { begin } = {}) {
   const titles = {
-    away: "The bus does not answer", ended: "Nobody answers", before: "That is before the record begins", absent: "Not on record", asked: "That cannot be asked",
+    away: "The bus does not answer", ended: "No program answers", before: "That is before the record begins", absent: "Not on record", asked: "That cannot be asked",
     slow: "No answer in time", crowded: "Too many live views", refused: "Refused", broken: "Something broke",
   };
   const again = ["away", "ended", "slow"].includes(error.code) ? h("p.soft", {}, "It is tried again every few seconds.") : "";

@@ -66,7 +66,7 @@ func (s *Shop) configure(ctx context.Context) error {
 	return s.Is(ctx, kinds.ConfigMaps.Kind, &corev1.ConfigMap{ObjectMeta: meta("flags"), Data: map[string]string{"dark": "on"}}, "kubectl-create")
 }
 
-// Is says an object as somebody has written it.
+// Is says an object as a client has written it.
 func (s *Shop) Is(ctx context.Context, kind kinds.Kind, object Object, by string) error {
 	d, err := s.Write(kind, object, by)
 	if err != nil {
@@ -76,7 +76,7 @@ func (s *Shop) Is(ctx context.Context, kind kinds.Kind, object Object, by string
 	return err
 }
 
-// Scale has somebody write the Deployment, and the controller its ReplicaSet.
+// Scale has a client write the Deployment, and the controller its ReplicaSet.
 func (s *Shop) Scale(ctx context.Context, by string, n int32) error {
 	s.Web.Generation++
 	s.Web.Spec.Replicas = &n
@@ -118,14 +118,14 @@ func (s *Shop) AddPod(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	born, err := s.Write(kinds.Pods.Kind, pod, events.FieldManager)
+	created, err := s.Write(kinds.Pods.Kind, pod, events.FieldManager)
 	if err != nil {
 		return err
 	}
-	if _, err := s.Say(ctx, born); err != nil {
+	if _, err := s.Say(ctx, created); err != nil {
 		return err
 	}
-	if err := s.Done(ctx, ReplicaSets, events.Act, set, turn, born); err != nil {
+	if err := s.Done(ctx, ReplicaSets, events.Act, set, turn, created); err != nil {
 		return err
 	}
 	pod.Spec.NodeName, pod.Status.Phase = "node-1", corev1.PodRunning

@@ -71,7 +71,7 @@ func (t *Teller) Close() error {
 	return nil
 }
 
-// Write is the delta of an object as the API server has it once somebody has written
+// Write is the delta of an object as the API server has it once a client has written
 // it: with the next version, and with a uid where it has none. It is not said yet.
 func (t *Teller) Write(kind kinds.Kind, object Object, by string) (events.Delta, error) {
 	t.version++

@@ -119,7 +119,7 @@ func (b *Batch) Hear(answer []byte) {
 		b.Fail(fmt.Errorf("the server answers with %q, which is not known", s.Type))
 	case s.Batch == "":
 		b.Fail(ErrUnsupported)
-	default: // the batch has ended, which nobody asked for
+	default: // the batch has ended, which was not asked for
 		b.reach(s.Count)
 		b.Fail(fmt.Errorf("%w after message %d", ErrBroken, s.Count))
 	}

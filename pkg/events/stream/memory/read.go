@@ -107,7 +107,7 @@ func (f *follower) read(ctx context.Context) (batch []events.Message, changed <-
 	return batch, changed, err
 }
 
-// Say tells everybody who listens on a topic; see [bus.Peers]. Somebody who is
+// Say tells every listener on a topic; see [bus.Peers]. A listener that is
 // too slow misses it.
 func (b *Bus) Say(topic string, data []byte) error {
 	return b.do(context.Background(), func() error {

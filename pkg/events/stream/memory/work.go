@@ -100,7 +100,7 @@ func (b *Bus) enlist(w bus.Work) (leave func()) {
 	}
 }
 
-// first is the lowest rank that anybody works in; -1 when nobody does.
+// first is the lowest rank that a worker works in; -1 when there is none.
 func (d *durable) first() int {
 	return slices.IndexFunc(d.ranks[:], func(workers int) bool { return workers > 0 })
 }
@@ -207,7 +207,7 @@ type delivery struct {
 
 func (d *delivery) Message() events.Message { return d.message }
 func (d *delivery) Attempt() int            { return d.attempt }
-func (d *delivery) Hopeless(string)         { d.Done() }
+func (d *delivery) Term(string)             { d.Done() }
 
 // Done counts even when the message is about to come again, or has.
 func (d *delivery) Done() {

@@ -59,7 +59,7 @@ func TestRanksBeyondTheLast(t *testing.T) {
 	}
 }
 
-// A delivery that is worked on does not come again to whoever works next, before its time.
+// A delivery that is worked on does not come again to the next worker, before its time.
 func TestWhatIsWorkedOnDoesNotComeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := turns(t, 2)

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestAPortThatWasChosenIsKept: whoever is told of it listens there, again and again; to
-// whoever is not, it is in use, also while nobody listens.
+// TestAPortThatWasChosenIsKept: a process that is told of it listens there, again and again; to
+// one that is not, it is in use, also while none listens.
 func TestAPortThatWasChosenIsKept(t *testing.T) {
 	port, err := Free()
 	if err != nil {
@@ -24,7 +24,7 @@ func TestAPortThatWasChosenIsKept(t *testing.T) {
 	}}
 	for range 3 {
 		if c, err := net.Dial("tcp", address); !errors.Is(err, syscall.ECONNREFUSED) {
-			t.Errorf("somebody answers before anybody listens: %v, %v", c, err)
+			t.Errorf("the port answers before a process listens: %v, %v", c, err)
 		}
 		if l, err := stranger.Listen(t.Context(), "tcp", address); !errors.Is(err, syscall.EADDRINUSE) {
 			t.Errorf("a stranger was given the port: %v, %v", l, err)

@@ -7,7 +7,7 @@ import (
 	"net"
 )
 
-// hold finds a port that nobody uses at the moment. That it is kept for us cannot be asked
+// hold finds a port that is unused at the moment. That it is kept for us cannot be asked
 // for here.
 func hold() (int, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

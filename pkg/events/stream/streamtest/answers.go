@@ -12,8 +12,8 @@ import (
 // answerRounds is how often testWorkAnswers is done at most.
 const answerRounds = 5
 
-// testWorkAnswers: a delivery comes again, or does not, as it was answered. Whoever is
-// late with an answer is delivered everything again; so where this machine has stood still
+// testWorkAnswers: a delivery comes again, or does not, as it was answered. A worker
+// that is late with an answer is delivered everything again; so where this machine has stood still
 // for half of the time that there is, nothing is judged, and it is done once more.
 func testWorkAnswers(t *testing.T, b bus.Bus) {
 	k := newKit(t, b)
@@ -62,7 +62,7 @@ func (a *answering) answer(round int) {
 	defer a.stop(a.worker)
 	a.made(job.Stream, job.Durable)
 	a.step, a.begun = time.Now(), map[string]time.Time{}
-	for _, name := range []string{"unanswered", "later", "hopeless", "working", "done"} {
+	for _, name := range []string{"unanswered", "later", "term", "working", "done"} {
 		a.begun[name] = time.Now()
 		_, err := a.bus.Store(a.ctx, turn(fmt.Sprint(name, "-", round), name), 0)
 		a.must(err)
@@ -98,8 +98,8 @@ func (a *answering) first() (held bus.Delivery) {
 		case "later":
 			a.begun[name] = time.Now()
 			d.Later(300 * time.Millisecond)
-		case "hopeless":
-			d.Hopeless("cannot be\nread")
+		case "term":
+			d.Term("cannot be\nread")
 		case "working":
 			held = d
 		case "done":

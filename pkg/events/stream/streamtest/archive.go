@@ -72,7 +72,7 @@ func archivePassages(k *kit, b bus.Archive, one string, objects, rounds uint64) 
 		"beyond the end":     {bus.Passage{Stream: log, From: 5001}, nil},
 		"since ever":         {bus.Passage{Stream: log, Since: time.Unix(1, 0), To: 3}, every[:3]},
 		"since a later time": {bus.Passage{Stream: log, Since: time.Now().Add(time.Hour)}, nil},
-		"nobody":             {bus.Passage{Stream: log, Subject: "ev.pods.1.none.*"}, nil},
+		"an absent object":   {bus.Passage{Stream: log, Subject: "ev.pods.1.none.*"}, nil},
 		"to beyond the end":  {bus.Passage{Stream: log, From: 4999, To: 9000}, every[4998:]},
 	} {
 		var got []uint64
@@ -164,7 +164,7 @@ func archiveState(k *kit, b bus.Archive, one string) {
 	}
 }
 
-// standing has somebody work on the turns, and waits until that can be seen.
+// standing has a consumer work on the turns, and waits until that can be seen.
 func standing(k *kit, b archive) {
 	for i := range 3 {
 		_, err := b.Put(k.ctx, turn(fmt.Sprint(i), "x"), fmt.Sprint(i))

@@ -37,7 +37,7 @@ func testLastOf(t *testing.T, b bus.Bus) {
 	k.lastOf(stream, subjects[1:2], nil)
 	k.lastOf(stream, []string{at(7), at(8), at(7)}, map[string]string{at(7): "of 7"})
 	k.lastOf(stream, nil, nil)
-	if _, err := b.LastOf(k.ctx, subject.TurnStream("nobody"), subjects); !errors.Is(err, bus.ErrNoStream) {
+	if _, err := b.LastOf(k.ctx, subject.TurnStream("absent"), subjects); !errors.Is(err, bus.ErrNoStream) {
 		t.Errorf("LastOf a stream that is not there: %v, want ErrNoStream", err)
 	}
 }

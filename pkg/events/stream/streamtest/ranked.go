@@ -111,7 +111,7 @@ func testWorkRanked(t *testing.T, b bus.Bus) {
 	c.store(1)
 	for want := map[uint64]bool{left: true, uint64(c.stored): true}; len(want) > 0; {
 		d := c.next(c.second)
-		// What was answered late comes again, to whoever is there.
+		// What was answered late comes again, to the worker that is there.
 		if n := d.Message().Sequence; n != left && n != uint64(c.stored) && d.Attempt() == 1 {
 			t.Errorf("the second got message %d, want %d and %d", n, left, c.stored)
 		}

@@ -242,7 +242,7 @@ func testWorkMaxPending(t *testing.T, b bus.Bus) {
 }
 
 // testWorkCoalesces: on a state, what was overwritten is not delivered any
-// more, and what overwrote it is, even while the former is in hand.
+// more, and what overwrote it is, even while the former is in flight.
 func testWorkCoalesces(t *testing.T, b bus.Bus) {
 	k := newKit(t, b)
 	a := k.appender(kinds.Pods.Kind)

@@ -156,7 +156,7 @@ func testNoStream(t *testing.T, b bus.Bus) {
 	k := newKit(t, b)
 	absent := kinds.Deployments.Name
 	m := turn("a", "{}")
-	m.Subject = subject.Turn("nobody", "act", key("a"))
+	m.Subject = subject.Turn("absent", "act", key("a"))
 	for what, try := range map[string]func(context.Context) error{
 		"StreamState": func(ctx context.Context) error {
 			_, err := b.StreamState(ctx, subject.LogStream(absent))
@@ -229,7 +229,7 @@ func testPeers(t *testing.T, b bus.Bus) {
 			}
 		})
 	}()
-	k.eventually("somebody hears", func() bool {
+	k.eventually("a listener hears", func() bool {
 		k.must(b.Say("watcher", []byte("alive")))
 		k.must(b.Say("other", []byte("elsewhere")))
 		return len(heard) > 0

@@ -84,7 +84,7 @@ func Expire(t *testing.T, age time.Duration, open func(t *testing.T) bus.Bus) {
 		m, there, err := b.Last(k.ctx, subject.StateStream("pods"), subject.Delta(podRef("goes")))
 		k.must(err)
 		if !there && k.state(subject.StateStream("pods")).Last >= a.Last() {
-			version++ // it has come and gone while nobody looked
+			version++ // it has come and gone unseen
 			k.append(a, k.gone("goes", version))
 		}
 		return there && m.Get(events.HeaderOp) == string(events.Gone)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/resource"
@@ -70,6 +71,8 @@ type Span struct {
 	Attributes    map[attribute.Key]string
 	// Failure is the reason of a span that failed.
 	Failure string
+	// Start and End are when it began and ended.
+	Start, End time.Time
 }
 
 // Spans are all that have ended, in the order of their end.
@@ -79,6 +82,7 @@ func (r *Recorder) Spans() []Span {
 		span := Span{
 			Name: s.Name(), Context: s.SpanContext(), Parent: s.Parent(), Links: s.Links(),
 			Attributes: map[attribute.Key]string{}, Failure: s.Status().Description,
+			Start: s.StartTime(), End: s.EndTime(),
 		}
 		for _, a := range s.Resource().Attributes() {
 			if a.Key == semconv.ServiceNameKey {

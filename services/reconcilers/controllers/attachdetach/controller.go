@@ -99,6 +99,8 @@ type View struct {
 	Busy []string `json:"busy,omitempty"`
 	// Told is what those pods were told.
 	Told []string `json:"told,omitempty"`
+	// Asked is when the attachments of the last turn that made any were asked for, by their uid.
+	Asked map[types.UID]time.Time `json:"asked,omitempty"`
 
 	// Node is the one whose turn it is, Name its name where it is gone.
 	Node *corev1.Node `json:"node,omitempty"`
@@ -108,6 +110,8 @@ type View struct {
 	// Since is since when it is waited for the node to let go of volumes, by the uid of the
 	// attachment.
 	Since map[types.UID]time.Time `json:"since,omitempty"`
+	// Leaving are the uids of the attachments that were to leave the node by the last report.
+	Leaving []types.UID `json:"leaving,omitempty"`
 }
 
 // Held is a volume on a node.
@@ -122,13 +126,14 @@ type Held struct {
 
 // note is what comes back with the last report.
 type note struct {
-	Told  []string                `json:"told,omitempty"`
-	Since map[types.UID]time.Time `json:"since,omitempty"`
+	Told    []string                `json:"told,omitempty"`
+	Since   map[types.UID]time.Time `json:"since,omitempty"`
+	Leaving []types.UID             `json:"leaving,omitempty"`
 }
 
 func (c Config) decide(v View, now time.Time) reconcile.Decision {
 	if v.Volume != nil {
-		return v.attach()
+		return v.attach(now)
 	}
 	return v.detach(c, now)
 }

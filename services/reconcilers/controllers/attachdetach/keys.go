@@ -2,14 +2,15 @@ package attachdetach
 
 import (
 	"reflect"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/claim"
 	"github.com/millrace/millrace/services/reconcilers/kube/csi"
+	"github.com/millrace/millrace/services/reconcilers/kube/keys"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -17,79 +18,56 @@ func keyOfVolume(name string) events.Key { return events.Key{Name: name} }
 
 func keyOfNode(name string) events.Key { return events.Key{Kind: kinds.Nodes.Name, Name: name} }
 
-// keys are keys, each once.
-type keys []events.Key
-
-func (k *keys) add(key events.Key) {
-	if key.Name != "" && !slices.Contains(*k, key) {
-		*k = append(*k, key)
-	}
-}
-
-// everywhere adds a volume and the nodes that it is attached to.
-func (k *keys) everywhere(s reconcile.Snapshot, volume string) {
+// addEverywhere adds a volume and the nodes that it is attached to.
+func addEverywhere(all *keys.Set, s reconcile.Snapshot, volume string) {
 	if volume == "" {
 		return
 	}
-	k.add(keyOfVolume(volume))
+	all.Add(keyOfVolume(volume))
 	for _, a := range attachmentsOf(s, volume) {
-		k.add(keyOfNode(a.Spec.NodeName))
+		all.Add(keyOfNode(a.Spec.NodeName))
 	}
 }
 
 // keysOfVolume maps a volume to itself and to the nodes that it is attached to.
 func keysOfVolume(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
-	var all keys
-	if now.None() {
-		now = was
-	}
-	all.everywhere(s, now.GetName())
-	return all
+	var all keys.Set
+	addEverywhere(&all, s, keys.Newest(was, now).GetName())
+	return all.All()
 }
 
 // keysOfClaim maps a claim whose volume changes to the volumes, and their nodes.
 func keysOfClaim(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
-	before, _ := was.Object.(*corev1.PersistentVolumeClaim)
-	claim, _ := now.Object.(*corev1.PersistentVolumeClaim)
-	if before != nil && claim != nil && before.UID == claim.UID && volumeBehind(before) == volumeBehind(claim) {
-		return nil
+	same := func(a, b *corev1.PersistentVolumeClaim) bool { return claim.Volume(a) == claim.Volume(b) }
+	var all keys.Set
+	for _, c := range keys.Sides(was, now, same) {
+		addEverywhere(&all, s, claim.Volume(c))
 	}
-	var all keys
-	for _, c := range []*corev1.PersistentVolumeClaim{claim, before} {
-		if c != nil {
-			all.everywhere(s, volumeBehind(c))
-		}
-	}
-	return all
+	return all.All()
 }
 
 // keysOfPod maps a pod that gets a node, or ends there, to the volumes behind its claims, and to
 // the node.
 func keysOfPod(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
-	before, _ := was.Object.(*corev1.Pod)
-	pod, _ := now.Object.(*corev1.Pod)
-	if before != nil && pod != nil && before.UID == pod.UID && placed(before) == placed(pod) {
-		return nil
-	}
-	var all keys
-	for _, p := range []*corev1.Pod{pod, before} {
-		if p != nil && p.Spec.NodeName != "" {
-			all.volumesOf(s, p)
+	var all keys.Set
+	for _, p := range keys.Sides(was, now, func(a, b *corev1.Pod) bool { return placed(a) == placed(b) }) {
+		if p.Spec.NodeName != "" {
+			addVolumesOf(&all, s, p)
 		}
 	}
-	return all
+	return all.All()
 }
 
-// volumesOf adds the volumes behind a pod's claims, and its node where there are any.
-func (k *keys) volumesOf(s reconcile.Snapshot, p *corev1.Pod) {
+// addVolumesOf adds the volumes behind a pod's claims, and its node where there are any.
+func addVolumesOf(all *keys.Set, s reconcile.Snapshot, p *corev1.Pod) {
 	for i := range p.Spec.Volumes {
 		name, _ := events.ClaimOf(p, &p.Spec.Volumes[i])
 		if name == "" {
 			continue
 		}
-		k.add(keyOfNode(p.Spec.NodeName))
-		if claim, ok := reconcile.Get(s, kinds.PersistentVolumeClaims, p.Namespace, name); ok {
-			k.add(keyOfVolume(volumeBehind(claim)))
+		all.Add(keyOfNode(p.Spec.NodeName))
+		if c, ok := reconcile.Get(s, kinds.PersistentVolumeClaims, p.Namespace, name); ok {
+			all.Add(keyOfVolume(claim.Volume(c)))
 		}
 	}
 }
@@ -102,20 +80,18 @@ func keysOfNode(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	if before != nil && node != nil && reflect.DeepEqual(standing(before), standing(node)) {
 		return nil
 	}
-	var all keys
-	if now.None() {
-		now = was
-	}
-	all.add(keyOfNode(now.GetName()))
+	var all keys.Set
+	name := keys.Newest(was, now).GetName()
+	all.Add(keyOfNode(name))
 	if (before != nil && manages(before)) == (node != nil && manages(node)) {
-		return all
+		return all.All()
 	}
 	for _, p := range reconcile.List(s, kinds.Pods, "") {
-		if p.Spec.NodeName == now.GetName() && placed(p) {
-			all.volumesOf(s, p)
+		if p.Spec.NodeName == name && placed(p) {
+			addVolumesOf(&all, s, p)
 		}
 	}
-	return all
+	return all.All()
 }
 
 // stand is what of a node its turns go by.
@@ -131,18 +107,18 @@ func standing(n *corev1.Node) stand {
 
 // keysOfAttachment maps an attachment to its volume and its node.
 func keysOfAttachment(_ reconcile.Snapshot, was, now reconcile.Object) []events.Key {
-	var all keys
+	var all keys.Set
 	for _, obj := range []reconcile.Object{now, was} {
 		a, ok := obj.Object.(*storagev1.VolumeAttachment)
 		if !ok {
 			continue
 		}
 		if name := a.Spec.Source.PersistentVolumeName; name != nil {
-			all.add(keyOfVolume(*name))
+			all.Add(keyOfVolume(*name))
 		}
-		all.add(keyOfNode(a.Spec.NodeName))
+		all.Add(keyOfNode(a.Spec.NodeName))
 	}
-	return all
+	return all.All()
 }
 
 // keysOfDriver maps a driver to its volumes, where it begins or ceases to attach them.
@@ -152,14 +128,12 @@ func keysOfDriver(s reconcile.Snapshot, was, now reconcile.Object) []events.Key 
 	if (before == nil || attaches(before)) == (driver == nil || attaches(driver)) {
 		return nil
 	}
-	if now.None() {
-		now = was
-	}
-	var all keys
+	name := keys.Newest(was, now).GetName()
+	var all keys.Set
 	for _, pv := range reconcile.List(s, kinds.PersistentVolumes, "") {
-		if v, ok := csi.VolumeOf(pv); ok && v.Driver == now.GetName() {
-			all.everywhere(s, pv.Name)
+		if v, ok := csi.VolumeOf(pv); ok && v.Driver == name {
+			addEverywhere(&all, s, pv.Name)
 		}
 	}
-	return all
+	return all.All()
 }

@@ -1,17 +1,23 @@
 package attachdetach
 
 import (
+	"strconv"
+	"time"
+
+	storagev1 "k8s.io/api/storage/v1"
+
 	"github.com/millrace/millrace/services/reconcilers/kube/csi"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
 // The metrics, with upstream's names.
 //
-// Upstream: pkg/controller/volume/attachdetach/metrics.
+// Upstream: pkg/controller/volume/attachdetach/metrics, and pkg/volume/util.
 const (
 	total  = "attachdetach_controller_total_volumes"
 	inUse  = "storage_count_attachable_volumes_in_use"
 	forced = "attach_detach_controller_attachdetach_controller_forced_detaches"
+	took   = "storage_operation_duration_seconds"
 )
 
 var metrics = []reconcile.Metric{
@@ -27,6 +33,22 @@ var metrics = []reconcile.Metric{
 		Name: forced, Sort: reconcile.Counter, Labels: []string{"reason"},
 		Help: "Volumes that were detached although their node may use them. reason: timeout or out-of-service.",
 	},
+	{
+		Name: took, Labels: []string{"volume_plugin", "operation_name", "status", "migrated"}, Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600},
+		Help: "Seconds from when a volume was to be attached until its driver had said what came of it. operation_name: volume_attach; status: success or fail-unknown.",
+	},
+}
+
+// attaching measures how long it took until the driver said that it has attached the volume, or that
+// it could not; nothing where it is not known when it was asked to.
+func (v View) attaching(a *storagev1.VolumeAttachment, status string, until time.Time) []reconcile.Figure {
+	asked, known := v.Asked[a.UID]
+	volume, ok := csi.VolumeOf(v.Volume)
+	if !known || !ok {
+		return nil
+	}
+	migrated := strconv.FormatBool(v.Volume.Spec.CSI == nil)
+	return []reconcile.Figure{{Metric: took, Value: max(0, until.Sub(asked)).Seconds(), Labels: []string{pluginOf(volume), "volume_attach", status, migrated}}}
 }
 
 // pluginOf is what metrics call the plugin of a volume.

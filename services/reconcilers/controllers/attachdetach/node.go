@@ -30,13 +30,16 @@ func (v View) detach(c Config, now time.Time) reconcile.Decision {
 		return reconcile.Nothing("the kubelet of the node attaches volumes itself")
 	}
 	leaving, since, end := v.sort(c, now)
-	list := v.list(leaving)
+	list, told := v.list(leaving), note{Since: since}
+	for _, l := range leaving {
+		told.Leaving = append(told.Leaving, l.Attachment.UID)
+	}
 	d := reconcile.Nothing("what is attached to the node is wanted there, and listed")
 	switch {
 	case v.Node != nil && !sameNames(list, v.Node.Status.VolumesAttached):
-		d = reconcile.Do("what the status of the node lists is not what is attached to it and stays", v.patch(list, since))
+		d = reconcile.Do("what the status of the node lists is not what is attached to it and stays", v.patch(list, told))
 	case !v.timed(since):
-		c := events.Command{Verb: events.VerbRecord, Note: reconcile.Body(note{Since: since})}
+		c := events.Command{Verb: events.VerbRecord, Note: reconcile.Body(told)}
 		d = reconcile.Do("it changes which volumes the node is to let go of", c)
 	case len(leaving) > 0:
 		d = v.remove(leaving)
@@ -140,14 +143,14 @@ func sameNames(a, b []corev1.AttachedVolume) bool {
 
 // patch is the request to list volumes in the node's status, in the version in which the
 // node said which ones it uses.
-func (v View) patch(list []corev1.AttachedVolume, since map[types.UID]time.Time) events.Command {
+func (v View) patch(list []corev1.AttachedVolume, told note) events.Command {
 	var attached any // null takes away what is there
 	if len(list) > 0 {
 		attached = list
 	}
 	c := reconcile.Patch(kinds.Nodes.Kind, v.Node, types.StrategicMergePatchType,
 		reconcile.Body(map[string]any{"status": map[string]any{"volumesAttached": attached}}),
-		reconcile.IfUnchanged(v.Node), reconcile.Noting(note{Since: since}))
+		reconcile.IfUnchanged(v.Node), reconcile.Noting(told))
 	c.Subresource = "status"
 	return c
 }

@@ -11,8 +11,8 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/claim"
 	"github.com/millrace/millrace/services/reconcilers/kube/csi"
-	"github.com/millrace/millrace/services/reconcilers/kube/owner"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -49,7 +49,24 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	if last, ok := reconcile.LastOf(s, k, events.Tell, pv); ok {
 		v.Told = noted(last).Told
 	}
+	v.Asked = asked(s, k, v.Attachments)
 	return v, true
+}
+
+// asked is when those of some attachments were asked for that the last turn has made.
+func asked(s reconcile.Snapshot, k events.Key, of []*storagev1.VolumeAttachment) map[types.UID]time.Time {
+	last, ok := reconcile.LastOfAny(s, k, events.Act)
+	if !ok || last.Decided.IsZero() {
+		return nil
+	}
+	all := map[types.UID]time.Time{}
+	for _, r := range last.Results {
+		made := func(a *storagev1.VolumeAttachment) bool { return a.UID == r.UID && r.Status == events.Applied }
+		if slices.ContainsFunc(of, made) {
+			all[r.UID] = last.Decided
+		}
+	}
+	return all
 }
 
 // noted is what the last report noted.
@@ -59,7 +76,7 @@ func noted(last events.Outcome) (n note) {
 		if r.Answer == nil || json.Unmarshal(r.Answer.Note, &one) != nil {
 			continue
 		}
-		n.Told = append(n.Told, one.Told...)
+		n.Told, n.Leaving = append(n.Told, one.Told...), append(n.Leaving, one.Leaving...)
 		for uid, since := range one.Since {
 			if n.Since == nil {
 				n.Since = map[types.UID]time.Time{}
@@ -77,16 +94,20 @@ func observeNode(s reconcile.Snapshot, k events.Key) (View, bool) {
 	} else {
 		v.Name = k.Name
 	}
+	if last, ok := reconcile.LastOfAny(s, k, events.Tell); ok {
+		n := noted(last)
+		v.Since, v.Leaving = n.Since, n.Leaving
+	}
 	for _, a := range reconcile.List(s, kinds.VolumeAttachments, "") {
 		if a.Spec.NodeName != k.Name {
 			continue
 		}
-		if h, ok := held(s, v.Node, a); ok {
+		// What the node was given time for, or was to leave it, is this controller's, though
+		// the volume is gone and the node does not list it.
+		h, ours := held(s, v.Node, a)
+		if _, waited := v.Since[a.UID]; ours || waited || slices.Contains(v.Leaving, a.UID) {
 			v.Held = append(v.Held, h)
 		}
-	}
-	if last, ok := reconcile.LastOfAny(s, k, events.Tell); ok {
-		v.Since = noted(last).Since
 	}
 	return v, v.Node != nil || len(v.Held) > 0
 }
@@ -168,36 +189,16 @@ func attachmentsOf(s reconcile.Snapshot, volume string) (of []*storagev1.VolumeA
 
 // users are the pods with a node that use a volume and have not ended.
 func users(s reconcile.Snapshot, pv *corev1.PersistentVolume) (pods []*corev1.Pod) {
-	ref := pv.Spec.ClaimRef
-	if ref == nil {
+	of := claim.Of(s, pv)
+	if of == nil {
 		return nil
 	}
-	claim, ok := reconcile.Get(s, kinds.PersistentVolumeClaims, ref.Namespace, ref.Name)
-	if !ok || claim.UID != ref.UID || volumeBehind(claim) != pv.Name {
-		return nil
-	}
-	for _, p := range reconcile.List(s, kinds.Pods, ref.Namespace) {
-		if placed(p) && uses(p, claim) {
+	for _, p := range reconcile.List(s, kinds.Pods, of.Namespace) {
+		if placed(p) && slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return claim.Used(p, &v, of) }) {
 			pods = append(pods, p)
 		}
 	}
 	return pods
-}
-
-// volumeBehind is the name of the volume that a claim is bound to; empty where it is not.
-func volumeBehind(claim *corev1.PersistentVolumeClaim) string {
-	if claim.Status.Phase != corev1.ClaimBound {
-		return ""
-	}
-	return claim.Spec.VolumeName
-}
-
-// uses tells whether a pod uses a claim.
-func uses(p *corev1.Pod, claim *corev1.PersistentVolumeClaim) bool {
-	return slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
-		name, own := events.ClaimOf(p, &v)
-		return name == claim.Name && (!own || owner.Controls(p, claim))
-	})
 }
 
 // placed tells whether a pod has a node and has not ended there.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/csi"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
@@ -253,5 +254,109 @@ func TestKeys(t *testing.T) {
 		if got := world.Keys(Controller, c.kind, c.was, c.now); !slices.Equal(got, c.want) {
 			t.Errorf("%s makes it the turn of %v, want %v", what, got, c.want)
 		}
+	}
+}
+
+// A node and its volume are both gone: that the attachment is this controller's is known from
+// what was noted of it, and it does not stay for ever.
+func TestAnAttachmentOfANodeAndAVolumeThatAreGone(t *testing.T) {
+	s := newScene()
+	world := reconciletest.NewWorld(kinds.CSIDrivers.Kind, kinds.PersistentVolumes.Kind, kinds.PersistentVolumeClaims.Kind, kinds.Pods.Kind, kinds.Nodes.Kind).
+		Put(kinds.VolumeAttachments.Kind, s.at)
+	key := keyOfNode("node-1")
+	if v, _ := observe(world, key); len(v.Held) != 0 {
+		t.Errorf("of an attachment that nothing is known of it sees %+v", v.Held)
+	}
+	told := events.Outcome{Key: key, Lane: events.Tell, Decided: now, Results: []events.Result{{Answer: &events.Answer{
+		Note: reconcile.Body(note{Since: map[types.UID]time.Time{"a": now.Add(-patience)}}),
+	}}}}
+	v, _ := observe(world.Remember(told), key)
+	if len(v.Held) != 1 || v.Held[0].Attachment.Name != s.at.Name {
+		t.Fatalf("it sees %+v", v.Held)
+	}
+	if d := (Config{}).decide(v, now); len(d.Commands) != 1 || d.Commands[0].Verb != events.VerbDelete || d.Commands[0].Name != s.at.Name {
+		t.Errorf("after six minutes it decides %+v", d)
+	}
+}
+
+// How long it took until the driver had attached a volume, or had said that it could not.
+func TestHowLongADriverTook(t *testing.T) {
+	asked := now.Add(-2500 * time.Millisecond)
+	failed := &storagev1.VolumeError{Time: metav1.NewTime(now.Add(-2 * time.Second)), Message: "no"}
+	for what, c := range map[string]struct {
+		edit   func(s *scene)
+		uid    types.UID
+		status events.Status
+		labels []string
+		took   float64
+	}{
+		"it is attached":              {func(s *scene) { s.at.Status.Attached = true }, "a", events.Applied, []string{"success", "false"}, 2.5},
+		"it could not be":             {func(s *scene) { s.at.Status.AttachError = failed }, "a", events.Applied, []string{"fail-unknown", "false"}, 0.5},
+		"it is not attached yet":      {func(*scene) {}, "a", events.Applied, nil, 0},
+		"another turn has asked":      {func(s *scene) { s.at.Status.Attached = true }, "b", events.Applied, nil, 0},
+		"a turn that made nothing":    {func(s *scene) { s.at.Status.Attached = true }, "a", events.Conflict, nil, 0},
+		"it was attached before that": {func(s *scene) { s.at.Status.Attached, s.pod.Status.Phase = true, corev1.PodRunning }, "a", events.Applied, nil, 0},
+		"a driver that has taken over": {func(s *scene) {
+			s.at.Status.Attached, s.pv.Spec.CSI = true, nil
+			s.pv.Spec.AWSElasticBlockStore = &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: "vol-1"}
+			of, _ := csi.VolumeOf(s.pv)
+			s.at.Name = of.Attachment("node-1")
+		}, "a", events.Applied, []string{"success", "true"}, 2.5},
+	} {
+		s := newScene()
+		s.at.CreationTimestamp = metav1.NewTime(now)
+		c.edit(s)
+		key := keyOfVolume(s.pv.Name)
+		world := s.world()
+		world.Remember(events.Outcome{Key: key, Lane: events.Act, UID: s.pv.UID, Decided: asked, At: asked, Results: []events.Result{
+			{Ref: events.Ref{Kind: kinds.VolumeAttachments.Name, Name: s.at.Name}, UID: c.uid, Status: c.status},
+		}})
+		look := func() (found []reconcile.Figure, d reconcile.Decision) {
+			d, _ = Controller.Ask(world, key, now)
+			for _, f := range d.Figures {
+				if f.Metric == took {
+					found = append(found, f)
+				}
+			}
+			return found, d
+		}
+		found, d := look()
+		switch {
+		case c.labels == nil && len(found) > 0:
+			t.Errorf("%s: it measures %+v", what, found)
+		case c.labels == nil:
+			continue
+		case len(found) != 1 || found[0].Value != c.took || found[0].Labels[1] != "volume_attach" || !slices.Equal(found[0].Labels[2:], c.labels):
+			t.Errorf("%s: it measures %+v", what, found)
+		}
+		world.Remember(events.Outcome{Key: key, Lane: events.Tell, UID: s.pv.UID, At: now, Results: []events.Result{{Status: events.Applied, Answer: &events.Answer{Note: d.Commands[0].Note}}}})
+		if again, _ := look(); len(again) > 0 {
+			t.Errorf("%s: it is measured again: %+v", what, again)
+		}
+	}
+}
+
+// A volume is gone when the node's status ceases to list it: nothing but what was noted says then
+// that the attachment is this controller's, and it is deleted all the same.
+func TestAnAttachmentThatIsListedNoMore(t *testing.T) {
+	s := newScene()
+	s.node.Status.VolumesAttached = []corev1.AttachedVolume{{Name: volume.Name()}}
+	s.at.Status.Attached = true
+	world := reconciletest.NewWorld(kinds.CSIDrivers.Kind, kinds.PersistentVolumes.Kind, kinds.PersistentVolumeClaims.Kind, kinds.Pods.Kind).
+		Put(kinds.Nodes.Kind, s.node).Put(kinds.VolumeAttachments.Kind, s.at)
+	key := keyOfNode("node-1")
+	v, _ := observe(world, key)
+	d := (Config{}).decide(v, now)
+	if len(d.Commands) != 1 || d.Commands[0].Subresource != "status" {
+		t.Fatalf("of what is listed and wanted by no pod it decides %+v", d)
+	}
+	unlisted := newScene().node
+	world = reconciletest.NewWorld(kinds.CSIDrivers.Kind, kinds.PersistentVolumes.Kind, kinds.PersistentVolumeClaims.Kind, kinds.Pods.Kind).
+		Put(kinds.Nodes.Kind, unlisted).Put(kinds.VolumeAttachments.Kind, s.at)
+	v, _ = observe(world.Remember(events.Outcome{Key: key, Lane: events.Tell, UID: unlisted.UID, Decided: now, Results: []events.Result{
+		{Status: events.Applied, Answer: &events.Answer{Note: d.Commands[0].Note}},
+	}}), key)
+	if d := (Config{}).decide(v, now); len(d.Commands) != 1 || d.Commands[0].Verb != events.VerbDelete || d.Commands[0].Name != s.at.Name {
+		t.Errorf("when it is listed no more it decides %+v", d)
 	}
 }

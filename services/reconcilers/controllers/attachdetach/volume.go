@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -24,7 +25,7 @@ type place struct {
 //
 // Upstream: pkg/controller/volume/attachdetach/reconciler, attachDesiredVolumes, and
 // pkg/volume/util/operationexecutor.
-func (v View) attach() reconcile.Decision {
+func (v View) attach(now time.Time) reconcile.Decision {
 	volume, ok := csi.VolumeOf(v.Volume)
 	places := v.places()
 	switch {
@@ -50,10 +51,14 @@ func (v View) attach() reconcile.Decision {
 		case a.DeletionTimestamp != nil:
 			d.Because = "the volume is being detached, and attached again after that"
 		case a.Status.Attached:
-			news.success(at, a)
+			if news.success(at, a) {
+				d.Figures = append(d.Figures, v.attaching(a, "success", now)...)
+			}
 		case a.Status.AttachError != nil:
 			d.Because = "the driver has not attached the volume, and tries again"
-			news.failure(at, a)
+			if news.failure(at, a) {
+				d.Figures = append(d.Figures, v.attaching(a, "fail-unknown", a.Status.AttachError.Time.Time)...)
+			}
 		}
 		d.Figures = append(d.Figures, reconcile.Figure{Metric: inUse, Value: float64(len(at.pods)), Labels: []string{at.node, pluginOf(volume)}})
 	}
@@ -146,13 +151,15 @@ func (v View) news() *news {
 	return &news{View: v, known: known}
 }
 
-// tell tells a pod something, once.
-func (n *news) tell(p *corev1.Pod, what, level, reason, message string) {
+// tell tells a pod something, once. It tells whether none of the pods has been told that before.
+func (n *news) tell(p *corev1.Pod, what, level, reason, message string) (first bool) {
+	first = !slices.ContainsFunc(n.known, func(told string) bool { return strings.HasSuffix(told, " "+what) })
 	what = string(p.UID) + " " + what
 	if slices.Contains(n.known, what) {
-		return
+		return false
 	}
 	n.known, n.commands = append(n.known, what), append(n.commands, reconcile.Record(n.notice(p, level, reason, message)))
+	return first
 }
 
 // noted are the reports, of which the first one brings back what was told so far.
@@ -164,20 +171,25 @@ func (n *news) noted() []events.Command {
 }
 
 // success tells pods that wait for their volume that it is attached now. Where it was before
-// they came, nothing was done for them.
-func (n *news) success(at place, a *storagev1.VolumeAttachment) {
+// they came, nothing was done for them. It tells whether the first of them is told.
+func (n *news) success(at place, a *storagev1.VolumeAttachment) (first bool) {
 	for _, p := range at.pods {
 		if waits := p.Status.Phase == corev1.PodPending || p.Status.Phase == ""; waits && !a.CreationTimestamp.Time.Before(p.CreationTimestamp.Time) {
-			n.tell(p, "attached "+string(a.UID), corev1.EventTypeNormal, attached, `AttachVolume.Attach succeeded for volume "`+n.Volume.Name+`" `)
+			told := n.tell(p, "attached "+string(a.UID), corev1.EventTypeNormal, attached, `AttachVolume.Attach succeeded for volume "`+n.Volume.Name+`" `)
+			first = first || told
 		}
 	}
+	return first
 }
 
-// failure tells pods what the driver says of why the volume is not attached.
-func (n *news) failure(at place, a *storagev1.VolumeAttachment) {
+// failure tells pods what the driver says of why the volume is not attached, and whether the first
+// of them is told.
+func (n *news) failure(at place, a *storagev1.VolumeAttachment) (first bool) {
 	for _, p := range at.pods {
-		n.tell(p, "failed "+a.Status.AttachError.Time.UTC().Format("2006-01-02T15:04:05Z"), corev1.EventTypeWarning, refused, n.failed(a.Status.AttachError.Message))
+		told := n.tell(p, "failed "+a.Status.AttachError.Time.UTC().Format("2006-01-02T15:04:05Z"), corev1.EventTypeWarning, refused, n.failed(a.Status.AttachError.Message))
+		first = first || told
 	}
+	return first
 }
 
 // multiple tells pods that the volume is attached to another node, and is not to be to theirs

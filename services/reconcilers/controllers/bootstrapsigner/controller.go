@@ -13,6 +13,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -51,9 +52,10 @@ type View struct {
 	// versions.
 	Tokens string `json:"tokens"`
 	// Signed is true when the writer has looked at this version of the ConfigMap and these
-	// tokens, at At, and Until is when the first token expires; Unfit when the API server does
-	// not take the signatures.
+	// tokens, at At, and Until is when the first token expires; Unseen when it signed by a token
+	// that is not among them, and Unfit when the API server does not take the signatures.
 	Signed bool       `json:"signed,omitempty"`
+	Unseen bool       `json:"unseen,omitempty"`
 	At     time.Time  `json:"at,omitzero"`
 	Until  *time.Time `json:"until,omitempty"`
 	Unfit  bool       `json:"unfit,omitempty"`
@@ -95,14 +97,14 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	}}}
 	if last, ok := reconcile.LastOf(s, k, events.Act, own); ok {
 		for _, r := range last.Results {
-			v.remember(r, last)
+			v.remember(s, r, last)
 		}
 	}
 	return v, true
 }
 
 // remember takes in what came of a turn about these tokens.
-func (v *View) remember(r events.Result, last events.Outcome) {
+func (v *View) remember(s reconcile.Snapshot, r events.Result, last events.Outcome) {
 	var n note
 	if r.Answer == nil || json.Unmarshal(r.Answer.Note, &n) != nil || n.Tokens != v.Tokens {
 		return
@@ -114,6 +116,10 @@ func (v *View) remember(r events.Result, last events.Outcome) {
 		var told events.Signatures
 		_ = json.Unmarshal(r.Answer.Body, &told) // of what tells no time none is known
 		v.Signed, v.At, v.Until = true, last.At, told.Until
+		v.Unseen = slices.ContainsFunc(told.By, func(name string) bool {
+			_, seen := s.Get(kinds.Secrets.Name, metav1.NamespaceSystem, name)
+			return !seen
+		})
 	}
 }
 

@@ -7,7 +7,9 @@ import (
 )
 
 // rest is how long it takes until the same is signed again where a token should have expired
-// already when it was signed: the clock of the writer is behind then.
+// already when it was signed, since the clock of the writer is behind then; and where the writer
+// signed by a token that is not seen. That one comes into sight, or it has gone before it did, and
+// then nothing but this takes its signature away.
 const rest = 10 * time.Second
 
 // decide has cluster-info signed when something is another than when it was.
@@ -22,8 +24,12 @@ func decide(v View, now time.Time) reconcile.Decision {
 		return v.sign("the ConfigMap or a token has changed, and signatures may be missing")
 	case again.IsZero():
 		return reconcile.Nothing("the ConfigMap has its signatures, and no token that signs expires")
+	case now.Before(again) && v.Unseen:
+		return reconcile.Wake(again, "a token signed that is not seen, and will come into sight or is gone")
 	case now.Before(again):
 		return reconcile.Wake(again, "the ConfigMap has its signatures until a token expires")
+	case v.Unseen:
+		return v.sign("a token signed that is not seen, and may be gone")
 	default:
 		return v.sign("a token has expired, and its signature goes")
 	}
@@ -32,12 +38,12 @@ func decide(v View, now time.Time) reconcile.Decision {
 // again is when the ConfigMap is to be signed again; zero: when something changes.
 func (v View) again() time.Time {
 	switch {
+	case v.Unseen, v.Until != nil && !v.At.Before(*v.Until):
+		return v.At.Add(rest)
 	case v.Until == nil:
 		return time.Time{}
-	case v.At.Before(*v.Until):
-		return *v.Until
 	default:
-		return v.At.Add(rest)
+		return *v.Until
 	}
 }
 

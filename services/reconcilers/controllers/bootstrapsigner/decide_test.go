@@ -33,6 +33,7 @@ func anyView(t *rapid.T) View {
 	v := View{ConfigMap: bare("7"), Tokens: "5a", Unfit: rapid.IntRange(0, 5).Draw(t, "unfit") == 5}
 	if v.Signed = rapid.IntRange(0, 3).Draw(t, "signed") > 0; v.Signed {
 		v.At = now.Add(-time.Duration(rapid.IntRange(0, 30).Draw(t, "seconds ago")) * time.Second)
+		v.Unseen = rapid.IntRange(0, 3).Draw(t, "unseen") == 3
 		if rapid.Bool().Draw(t, "one expires") {
 			v.Until = new(now.Add(time.Duration(rapid.IntRange(-40, 10).Draw(t, "in seconds")) * time.Second))
 		}
@@ -47,18 +48,22 @@ func bare(version string) *metav1.PartialObjectMetadata {
 // signed is the view after the writer has signed, and told of no token that expires.
 func signed(v View, d reconcile.Decision, at time.Time) View {
 	if len(d.Commands) > 0 {
-		v.Signed, v.At, v.Until = true, at, nil
+		v.Signed, v.At, v.Until, v.Unseen = true, at, nil, false
 	}
 	return v
 }
 
 // inTime: what is not signed is signed now, and so it is when a token expires: no later, and
-// no sooner than ten seconds after a writer found that it has not.
+// no sooner than ten seconds after a writer found that it has not. Where the writer signed by a
+// token that is not seen, it is signed again after ten seconds.
 func inTime(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	d := c.Decide(v, now)
 	signs := len(d.Commands) == 1 && d.Commands[0].Signs() && d.Commands[0].If.ResourceVersion == v.ConfigMap.ResourceVersion
 	expired := v.Signed && v.Until != nil && !now.Before(*v.Until)
 	found := expired && !v.At.Before(*v.Until) && now.Sub(v.At) < 10*time.Second
+	if v.Signed && v.Unseen {
+		expired, found = true, now.Sub(v.At) < 10*time.Second
+	}
 	switch {
 	case v.Unfit && len(d.Commands) > 0:
 		return errors.New("it is signed again, and not taken")
@@ -66,8 +71,8 @@ func inTime(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) err
 		return nil
 	case signs != (!v.Signed || expired && !found):
 		return fmt.Errorf("it is signed: %v", signs)
-	case !signs && v.Until != nil && d.WakeAt.IsZero():
-		return errors.New("it is not looked at when a token expires")
+	case !signs && (v.Until != nil || v.Unseen) && d.WakeAt.IsZero():
+		return errors.New("it is not looked at when a token expires, or comes into sight")
 	default:
 		return nil
 	}
@@ -103,8 +108,8 @@ func TestWhatIsSigned(t *testing.T) {
 		t.Fatal("there is no view")
 	}
 	until := now.Add(time.Hour)
-	did := func(status events.Status, version string, code int) events.Result {
-		text, _ := json.Marshal(events.Signatures{Until: &until})
+	did := func(status events.Status, version string, code int, by ...string) events.Result {
+		text, _ := json.Marshal(events.Signatures{Until: &until, By: by})
 		n, _ := json.Marshal(note{Tokens: first.Tokens})
 		return events.Result{Status: status, Version: version, Code: code, Answer: &events.Answer{Body: text, Note: n}}
 	}
@@ -115,25 +120,28 @@ func TestWhatIsSigned(t *testing.T) {
 		at     string
 		signed bool
 		unfit  bool
+		unseen bool
 	}{
-		"signed":                      {world("7", abcdef), did(events.Applied, "7", 0), "c", "6", true, false},
-		"there was nothing to sign":   {world("7", abcdef), did(events.Unchanged, "7", 0), "c", "7", true, false},
-		"tried, and nothing stored":   {world("7", abcdef), did(events.DryRun, "8", 0), "c", "7", true, false},
-		"tried before":                {world("8", abcdef), did(events.DryRun, "9", 0), "c", "7", false, false},
-		"signed, and changed since":   {world("8", abcdef), did(events.Applied, "7", 0), "c", "6", false, false},
-		"another ConfigMap":           {world("7", abcdef), did(events.Applied, "7", 0), "before", "6", false, false},
-		"another token":               {world("7", abcdef, token("bootstrap-token-012345", "4")), did(events.Applied, "7", 0), "c", "6", false, false},
-		"a token is gone":             {world("7"), did(events.Applied, "7", 0), "c", "6", false, false},
-		"a token has changed":         {world("7", token("bootstrap-token-abcdef", "4")), did(events.Applied, "7", 0), "c", "6", false, false},
-		"a Secret that signs nothing": {world("7", abcdef, other), did(events.Applied, "7", 0), "c", "6", true, false},
-		"not taken":                   {world("7", abcdef), did(events.Refused, "", 422), "c", "7", false, true},
-		"not taken, changed since":    {world("8", abcdef), did(events.Refused, "", 422), "c", "7", false, false},
-		"not allowed":                 {world("7", abcdef), did(events.Refused, "", 403), "c", "7", false, false},
-		"the writer was late":         {world("7", abcdef), did(events.Conflict, "8", 409), "c", "7", false, false},
+		"signed":                         {world("7", abcdef), did(events.Applied, "7", 0), "c", "6", true, false, false},
+		"there was nothing to sign":      {world("7", abcdef), did(events.Unchanged, "7", 0), "c", "7", true, false, false},
+		"tried, and nothing stored":      {world("7", abcdef), did(events.DryRun, "8", 0), "c", "7", true, false, false},
+		"tried before":                   {world("8", abcdef), did(events.DryRun, "9", 0), "c", "7", false, false, false},
+		"signed, and changed since":      {world("8", abcdef), did(events.Applied, "7", 0), "c", "6", false, false, false},
+		"another ConfigMap":              {world("7", abcdef), did(events.Applied, "7", 0), "before", "6", false, false, false},
+		"another token":                  {world("7", abcdef, token("bootstrap-token-012345", "4")), did(events.Applied, "7", 0), "c", "6", false, false, false},
+		"a token is gone":                {world("7"), did(events.Applied, "7", 0), "c", "6", false, false, false},
+		"a token has changed":            {world("7", token("bootstrap-token-abcdef", "4")), did(events.Applied, "7", 0), "c", "6", false, false, false},
+		"a Secret that signs nothing":    {world("7", abcdef, other), did(events.Applied, "7", 0), "c", "6", true, false, false},
+		"not taken":                      {world("7", abcdef), did(events.Refused, "", 422), "c", "7", false, true, false},
+		"not taken, changed since":       {world("8", abcdef), did(events.Refused, "", 422), "c", "7", false, false, false},
+		"not allowed":                    {world("7", abcdef), did(events.Refused, "", 403), "c", "7", false, false, false},
+		"the writer was late":            {world("7", abcdef), did(events.Conflict, "8", 409), "c", "7", false, false, false},
+		"signed by a token that is seen": {world("7", abcdef), did(events.Applied, "7", 0, "bootstrap-token-abcdef"), "c", "6", true, false, false},
+		"signed by one that is not":      {world("7", abcdef), did(events.Applied, "7", 0, "bootstrap-token-abcdef", "bootstrap-token-012345"), "c", "6", true, false, true},
 	} {
 		c.seen.Remember(events.Outcome{Key: key, Lane: events.Act, UID: c.uid, ResourceVersion: c.at, At: now, Results: []events.Result{c.result}})
 		v, _ := observe(c.seen, key)
-		if v.Signed != c.signed || v.Unfit != c.unfit || c.signed && (!v.At.Equal(now) || v.Until == nil || !v.Until.Equal(until)) {
+		if v.Signed != c.signed || v.Unfit != c.unfit || v.Unseen != c.unseen || c.signed && (!v.At.Equal(now) || v.Until == nil || !v.Until.Equal(until)) {
 			t.Errorf("%s: it sees %+v", what, v)
 		}
 		if text, err := json.Marshal(v); err != nil || strings.Contains(string(text), canary) {

@@ -6,13 +6,13 @@
 // The moment of a run gives its Job the name, so that a run has one Job however
 // often it is decided on:
 //
-//	the moment has come     the Job is born under the name of the moment
+//	the moment has come     the Job is created under the name of the moment
 //	the Job is there        it goes into status.active, and the moment into
 //	                        status.lastScheduleTime
 //	the Job has ended       it goes out of status.active, and in time it is deleted
 //
 // Of several moments that were missed only the last one is made up for. In between
-// nobody waits: the wake is the next moment of the schedule.
+// no goroutine waits: the wake is the next moment of the schedule.
 //
 // # What is said once
 //
@@ -88,7 +88,7 @@ type View struct {
 	CronJob *batchv1.CronJob `json:"cronJob"`
 	// Jobs are those that it controls.
 	Jobs []*batchv1.Job `json:"jobs,omitempty"`
-	// Did is what became of the Jobs that the last turn had born or deleted.
+	// Did is what became of the Jobs that the last turn had created or deleted.
 	Did []events.Result `json:"did,omitempty"`
 	// Told are the names of what the last report told.
 	Told []string `json:"told,omitempty"`

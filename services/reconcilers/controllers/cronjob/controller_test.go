@@ -48,7 +48,7 @@ func TestWhoseTurnAJobMakesIt(t *testing.T) {
 		{"it changes", mine, mine, []events.Key{nightly}},
 		{"it is gone", mine, nil, []events.Key{nightly}},
 		{"it is released", mine, orphan, []events.Key{nightly}},
-		{"it is nobody's", nil, orphan, nil},
+		{"it has no owner", nil, orphan, nil},
 		{"it is an earlier CronJob's", nil, other, nil},
 	} {
 		if got := world.Keys(Controller, kinds.Jobs.Kind, c.was, c.now); !slices.Equal(got, c.want) {
@@ -63,8 +63,8 @@ func TestObserve(t *testing.T) {
 	far := aJobOf(cj, "far")
 	far.Namespace = "elsewhere"
 	world := reconciletest.NewWorld().Put(kinds.CronJobs.Kind, cj).Put(kinds.Jobs.Kind, mine, far, aJobOf(nil, "b"), aJobOf(aCronJob("another"), "c"))
-	birth := events.Result{Status: events.Applied, Ref: events.Ref{Kind: kinds.Jobs.Name, Namespace: "batch", Name: "a"}}
-	world.Remember(events.Outcome{Key: nightly, UID: cj.UID, Lane: events.Act, Results: []events.Result{birth}})
+	create := events.Result{Status: events.Applied, Ref: events.Ref{Kind: kinds.Jobs.Name, Namespace: "batch", Name: "a"}}
+	world.Remember(events.Outcome{Key: nightly, UID: cj.UID, Lane: events.Act, Results: []events.Result{create}})
 	world.Remember(events.Outcome{Key: nightly, UID: cj.UID, Lane: events.Tell, Results: []events.Result{
 		{Status: events.Applied, Ref: events.Ref{Kind: kinds.CronJobs.Name, Name: "nightly"}},
 		{Status: events.Applied, Ref: events.Ref{Kind: kinds.Events.Name, Name: "Told it"}},
@@ -75,7 +75,7 @@ func TestObserve(t *testing.T) {
 	if !ok || v.CronJob != cj || !slices.Equal(v.Jobs, []*batchv1.Job{mine}) {
 		t.Errorf("it sees %v of %v, %v", v.Jobs, v.CronJob, ok)
 	}
-	if !slices.Equal(v.Did, []events.Result{birth}) || !slices.Equal(v.Told, []string{"Told it"}) {
+	if !slices.Equal(v.Did, []events.Result{create}) || !slices.Equal(v.Told, []string{"Told it"}) {
 		t.Errorf("it remembers that it did %v and told %q", v.Did, v.Told)
 	}
 	if want := (note{Schedule: "0 0 * * *", Since: time.Date(2030, 1, 1, 10, 0, 0, 0, time.UTC)}); v.Noted == nil || *v.Noted != want {
@@ -85,7 +85,7 @@ func TestObserve(t *testing.T) {
 	if v, _ := observe(world, nightly); v.Did != nil || v.Told != nil || v.Noted != nil {
 		t.Errorf("of another CronJob of that name it remembers that it did %v, told %q and noted %v", v.Did, v.Told, v.Noted)
 	}
-	if _, ok := observe(world, events.Key{Namespace: "batch", Name: "nobody"}); ok {
+	if _, ok := observe(world, events.Key{Namespace: "batch", Name: "absent"}); ok {
 		t.Error("it sees a CronJob that is not there")
 	}
 }

@@ -90,11 +90,11 @@ func (r *review) start(plan plan, begin, moment time.Time) reconcile.Decision {
 	case cj.Spec.ConcurrencyPolicy == batchv1.ReplaceConcurrent && len(r.working()) > 0 && !r.said():
 		return reconcile.Wake(next, "the run before is at work, and stays until the status says that it has begun")
 	case cj.Spec.ConcurrencyPolicy == batchv1.ReplaceConcurrent && len(r.working()) > 0:
-		return reconcile.Do("the run before is at work, and this one takes its place", r.deaths(r.working())...)
+		return reconcile.Do("the run before is at work, and this one takes its place", r.deletions(r.working())...)
 	case r.exists(name):
 		return reconcile.Wake(next, "the CronJob has a Job with the name of this run's")
 	}
-	d := reconcile.Do("the moment of a run has come", r.birth(name, moment))
+	d := reconcile.Do("the moment of a run has come", r.create(name, moment))
 	d.Figures = []reconcile.Figure{{Metric: skew.Name, Value: r.now.Sub(moment).Seconds()}}
 	d.WakeAt = next
 	return d

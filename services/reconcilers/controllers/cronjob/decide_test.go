@@ -67,12 +67,12 @@ func oneRunForEachMoment(_ *rapid.T, c reconcile.Controller[View], v View, now t
 // oneRunAtATime: no turn starts more than one run, none that was started before, and
 // none beside another where that is forbidden.
 func oneRunAtATime(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
-	born := 0
+	created := 0
 	for _, command := range c.Decide(v, now).Commands {
 		if command.Verb != events.VerbCreate {
 			continue
 		}
-		born++
+		created++
 		if slices.ContainsFunc(v.Jobs, func(j *batchv1.Job) bool { return j.Name == command.Name }) {
 			return fmt.Errorf("%s is started again", command.Name)
 		}
@@ -84,8 +84,8 @@ func oneRunAtATime(_ *rapid.T, c reconcile.Controller[View], v View, now time.Ti
 			return fmt.Errorf("%s is started beside another", command.Name)
 		}
 	}
-	if born > 1 {
-		return fmt.Errorf("%d runs are started", born)
+	if created > 1 {
+		return fmt.Errorf("%d runs are started", created)
 	}
 	return nil
 }
@@ -189,10 +189,10 @@ func applied(v View, d reconcile.Decision, _ time.Time) View {
 		at := slices.IndexFunc(v.Jobs, func(j *batchv1.Job) bool { return j.Name == c.Name })
 		switch c.Verb {
 		case events.VerbCreate:
-			born := read[batchv1.Job](c.Body)
-			born.Namespace, born.Name, born.UID, born.ResourceVersion = c.Namespace, c.Name, types.UID("uid-"+c.Name), "1"
-			v.Jobs = append(v.Jobs, born)
-			v.Did = append(v.Did, events.Result{Status: events.Applied, Ref: c.Ref(), UID: born.UID})
+			created := read[batchv1.Job](c.Body)
+			created.Namespace, created.Name, created.UID, created.ResourceVersion = c.Namespace, c.Name, types.UID("uid-"+c.Name), "1"
+			v.Jobs = append(v.Jobs, created)
+			v.Did = append(v.Did, events.Result{Status: events.Applied, Ref: c.Ref(), UID: created.UID})
 		case events.VerbDelete:
 			v.Did = append(v.Did, events.Result{Status: events.Applied, Ref: c.Ref(), UID: c.If.UID, Removed: true})
 			v.Jobs = slices.Delete(v.Jobs, at, at+1)

@@ -65,10 +65,10 @@ func minuteOf(cj *batchv1.CronJob, name string) (moment time.Time, ok bool) {
 	return time.Unix(n*60, 0).UTC(), true
 }
 
-// birth is the Job of a run.
+// create is the Job of a run.
 //
 // Upstream: getJobFromTemplate2 in pkg/controller/cronjob/utils.go.
-func (r *review) birth(name string, moment time.Time) events.Command {
+func (r *review) create(name string, moment time.Time) events.Command {
 	zone := time.UTC
 	if in := r.cronJob.Spec.TimeZone; in != nil {
 		if at, err := time.LoadLocation(*in); err == nil {
@@ -91,10 +91,10 @@ func (r *review) birth(name string, moment time.Time) events.Command {
 	))
 }
 
-// deaths are the ends of Jobs; their pods go after them.
-func (r *review) deaths(doomed []*batchv1.Job) []events.Command {
-	commands := make([]events.Command, 0, len(doomed))
-	for _, job := range doomed {
+// deletions are the ends of Jobs; their pods go after them.
+func (r *review) deletions(toDelete []*batchv1.Job) []events.Command {
+	commands := make([]events.Command, 0, len(toDelete))
+	for _, job := range toDelete {
 		commands = append(commands, reconcile.Delete(kinds.Jobs.Kind, job, reconcile.Propagate(metav1.DeletePropagationBackground), reconcile.Tell(
 			r.notice(corev1.EventTypeNormal, "SuccessfulDelete", "Deleted job {name}"),
 			r.notice(corev1.EventTypeWarning, "FailedDelete", "Deleted job: {error}"),
@@ -116,7 +116,7 @@ func (r *review) clear(runs bool) reconcile.Decision {
 	if len(ended) == 0 || runs && slices.ContainsFunc(ended, r.stays) {
 		return reconcile.Decision{}
 	}
-	return reconcile.Do("more Jobs have ended than are kept", r.deaths(ended)...)
+	return reconcile.Do("more Jobs have ended than are kept", r.deletions(ended)...)
 }
 
 // stays tells whether the last turn could not delete a Job.

@@ -6,7 +6,7 @@
 // reason to take away the pods that look after it. Each pod is bound to its node by its
 // affinity, and the scheduler brings it there. What the pods are made of is kept in
 // ControllerRevisions. When the template changes, old pods are deleted as far as nodes
-// may be without one, or new ones are born beside them as far as nodes may have two.
+// may be without one, or new ones are created beside them as far as nodes may have two.
 // A pod that failed is replaced at once, the next one on that node a second later, and
 // so on, twice as long each time.
 package daemonset
@@ -33,7 +33,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Burst is how many births, and how many deaths, one turn decides at most.
+// Burst is how many creates, and how many deletions, one turn decides at most.
 const Burst = 250
 
 // Controller keeps the pods of DaemonSets, under the default feature gates.
@@ -100,7 +100,7 @@ type View struct {
 	Revisions []*appsv1.ControllerRevision `json:"revisions,omitempty"`
 	// Taken are the names of other revisions that begin with the set's name.
 	Taken []string `json:"taken,omitempty"`
-	// Attempt tells the births of this turn from those of one that failed.
+	// Attempt tells the creates of this turn from those of one that failed.
 	Attempt uint64 `json:"attempt,omitempty"`
 	// Gates are the feature gates that are not at their defaults.
 	Gates gate.Set `json:"gates,omitempty"`
@@ -109,7 +109,7 @@ type View struct {
 // keysOfNode maps a node to the sets to which it is another place than before. Of a
 // node whose past or future is not known it may be any set.
 //
-// Upstream: a node that is gone makes nobody's turn, and the numbers in the status stay
+// Upstream: a node that is gone makes no set's turn, and the numbers in the status stay
 // wrong until something else happens.
 func keysOfNode(s reconcile.Snapshot, was, now reconcile.Object, gates gate.Set) []events.Key {
 	before, known := was.Object.(*corev1.Node)

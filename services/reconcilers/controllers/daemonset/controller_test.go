@@ -44,7 +44,7 @@ func TestObserve(t *testing.T) {
 	if !ok || len(v.Nodes) != 2 || len(v.Pods) != 2 || len(v.Revisions) != 1 || !slices.Equal(v.Taken, []string{"web-3"}) {
 		t.Errorf("it sees %d nodes, %d pods, %d revisions, and the names %v taken", len(v.Nodes), len(v.Pods), len(v.Revisions), v.Taken)
 	}
-	if _, ok := observe(world, events.Key{Namespace: reconciletest.Namespace, Name: "nobody"}); ok {
+	if _, ok := observe(world, events.Key{Namespace: reconciletest.Namespace, Name: "absent"}); ok {
 		t.Error("it sees a set that is not there")
 	}
 }
@@ -88,7 +88,7 @@ func TestWhoseTurnANodeMakesIt(t *testing.T) {
 	some.Spec.Template.Spec.NodeSelector = map[string]string{"disk": "fast"}
 	world := reconciletest.NewWorld(kinds.Nodes.Kind).Put(kinds.DaemonSets.Kind, any1, some)
 	fast, shut, beating := node("n1"), node("n1", corev1.Taint{Key: "shut", Effect: corev1.TaintEffectNoSchedule}), node("n1")
-	fast.Labels["disk"], beating.Annotations, beating.Generation = "fast", map[string]string{"beat": "1"}, 7
+	fast.Labels["disk"], beating.Annotations, beating.Generation = "fast", map[string]string{"heartbeat": "1"}, 7
 	pool := func(value string) *corev1.Node {
 		return node("n1", corev1.Taint{Key: "pool", Value: value, Effect: corev1.TaintEffectNoSchedule})
 	}

@@ -37,7 +37,7 @@ func decide(v View, now time.Time) reconcile.Decision {
 	}
 	h, change := v.history(pods.Mine)
 	if len(change.Commands) > 0 {
-		return change // first and alone: whoever sees a pod can look up what it was made of
+		return change // first and alone: a client that sees a pod can look up what it was made of
 	}
 	s := v.stage(pods.Mine, h, now)
 	return reconcile.Join(s.act(), s.forget(), s.report(), s.nextAvailable())
@@ -80,7 +80,7 @@ type place struct {
 	name  string
 	known bool // the node is there
 	// pods are those on it, or bound to it, the first one first: those that a node has,
-	// then the oldest. What has ended and is to go is left to whoever keeps it.
+	// then the oldest. What has ended and is to go is left to its kubelet or its finalizers.
 	pods []*corev1.Pod
 }
 
@@ -146,19 +146,19 @@ func (s *stage) act() reconcile.Decision {
 
 // work is what a turn wants done to pods.
 type work struct {
-	births []birth
-	deaths []death
-	wake   time.Time
+	creates   []create
+	deletions []deletion
+	wake      time.Time
 }
 
-// birth is a pod that is wanted on a node, after so many failures in a row there.
-type birth struct {
+// create is a pod that is wanted on a node, after so many failures in a row there.
+type create struct {
 	node     string
 	failures int
 }
 
-// death is a pod that is to go, and what users are told of it besides.
-type death struct {
+// deletion is a pod that is to go, and what users are told of it besides.
+type deletion struct {
 	pod  *corev1.Pod
 	told *events.Notice
 }
@@ -166,7 +166,7 @@ type death struct {
 // end has a pod go that is not going yet.
 func (w *work) end(p *corev1.Pod, told *events.Notice) {
 	if p.DeletionTimestamp == nil {
-		w.deaths = append(w.deaths, death{p, told})
+		w.deletions = append(w.deletions, deletion{p, told})
 	}
 }
 
@@ -178,11 +178,11 @@ func (w *work) waits(until time.Time) {
 }
 
 // done makes a decision of the work, as much of it as a turn may do, and calls it quiet
-// if there is none. What is told of a pod besides is told once, with its death.
+// if there is none. What is told of a pod besides is told once, with its deletion.
 func (s *stage) done(w work, because, quiet string) reconcile.Decision {
 	d := reconcile.Decision{Because: because, WakeAt: w.wake}
-	d.Commands = s.births(w.births[:min(len(w.births), Burst)])
-	for _, end := range w.deaths[:min(len(w.deaths), Burst)] {
+	d.Commands = s.creates(w.creates[:min(len(w.creates), Burst)])
+	for _, end := range w.deletions[:min(len(w.deletions), Burst)] {
 		d.Commands = append(d.Commands, s.delete(end.pod))
 		if end.told != nil {
 			d.Commands, d.Sure = append(d.Commands, reconcile.Record(*end.told)), true

@@ -39,8 +39,8 @@ func TestLaws(t *testing.T) {
 	)
 }
 
-// careful: only the set's own pods are deleted, none is born where none may run, and
-// each pod that is born can run on its node alone.
+// careful: only the set's own pods are deleted, none is created where none may run, and
+// each pod that is created can run on its node alone.
 func careful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	f := fits(&v.Set.Spec.Template.Spec, v.Gates)
 	for _, command := range c.Decide(v, now).Commands {
@@ -57,7 +57,7 @@ func careful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) er
 			node := nodeOf(parsed[corev1.Pod](command.Body))
 			on := slices.IndexFunc(v.Nodes, func(n *corev1.Node) bool { return n.Name == node })
 			if at >= 0 || on < 0 || !f.verdict(v.Nodes[on]).run {
-				return fmt.Errorf("%s is born for %q", command.Name, node)
+				return fmt.Errorf("%s is created for %q", command.Name, node)
 			}
 		}
 	}
@@ -107,10 +107,10 @@ func considerate(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time
 		had, has := false, false
 		for _, p := range here.pods {
 			well := pod.Active(p) && s.available(p)
-			doomed := slices.ContainsFunc(d.Commands, func(c events.Command) bool {
+			deleted := slices.ContainsFunc(d.Commands, func(c events.Command) bool {
 				return c.Verb == events.VerbDelete && c.Kind == kinds.Pods.Name && c.Name == p.Name
 			})
-			had, has = had || well, has || well && !doomed
+			had, has = had || well, has || well && !deleted
 		}
 		if !had {
 			missing++
@@ -264,15 +264,15 @@ func changed[T any, P interface {
 	at := named(all, c.Name)
 	switch c.Verb {
 	case events.VerbCreate:
-		born := P(parsed[T](c.Body))
-		born.SetName(c.Name)
-		born.SetUID(types.UID("uid-" + c.Name))
-		born.SetResourceVersion("1")
-		if p, ok := any(born).(*corev1.Pod); ok {
+		created := P(parsed[T](c.Body))
+		created.SetName(c.Name)
+		created.SetUID(types.UID("uid-" + c.Name))
+		created.SetResourceVersion("1")
+		if p, ok := any(created).(*corev1.Pod); ok {
 			p.Status.Phase, p.Spec.NodeName = corev1.PodRunning, nodeOf(p)
 			reconciletest.ReadySince(now.Add(-time.Hour))(p)
 		}
-		return append(all, born)
+		return append(all, created)
 	case events.VerbUpdate:
 		all[at] = parsed[T](c.Body)
 	case events.VerbDelete:

@@ -60,7 +60,7 @@ func (v View) history(mine []*corev1.Pod) (h history, change reconcile.Decision)
 		change.Because = "a revision does not say which pods are of it"
 		return h, change
 	case len(current) == 0:
-		return h, v.birth(newest + 1)
+		return h, v.create(newest + 1)
 	case len(current) > 1:
 		return h, v.merge(current[:len(current)-1], h.hash, mine)
 	case current[0].Revision <= newest:
@@ -95,9 +95,9 @@ func (v View) merge(others []*appsv1.ControllerRevision, hash string, mine []*co
 	return reconcile.Do("a revision is there twice", revisions...)
 }
 
-// birth is a revision of the set's template. Where another one has its name, that is
+// create is a revision of the set's template. Where another one has its name, that is
 // counted first, and gives the next attempt another name.
-func (v View) birth(number int64) reconcile.Decision {
+func (v View) create(number int64) reconcile.Decision {
 	hash := template.Hash(&v.Set.Spec.Template, v.Set.Status.CollisionCount)
 	name := revisionPrefix(v.Set) + hash
 	own := func(r *appsv1.ControllerRevision) bool { return r.Name == name }

@@ -43,37 +43,37 @@ func large(nodes int) View {
 // take many minutes.
 func TestALargeSet(t *testing.T) {
 	const nodes = 30000
-	deaths, births := 0, 0
+	deletions, creates := 0, 0
 	v := large(nodes)
 	for _, c := range decide(v, now).Commands {
 		if c.Verb == events.VerbDelete {
-			deaths++
+			deletions++
 		}
 	}
 	v.Pods = nil
 	for _, c := range decide(v, now).Commands {
 		if c.Verb == events.VerbCreate {
-			births++
+			creates++
 		}
 	}
-	if deaths != 250 || births != 250 {
-		t.Errorf("of %d nodes %d lose their pod and %d get one; at most 250 do in a turn", nodes, deaths, births)
+	if deletions != 250 || creates != 250 {
+		t.Errorf("of %d nodes %d lose their pod and %d get one; at most 250 do in a turn", nodes, deletions, creates)
 	}
 }
 
-// The bodies of births are no larger than a turn may be.
+// The bodies of creates are no larger than a turn may be.
 func TestALargeTemplate(t *testing.T) {
 	v := large(100)
 	v.Pods, v.Set.Spec.Template.Annotations = nil, map[string]string{"note": strings.Repeat("x", 1<<17)}
 	v.Revisions = []*appsv1.ControllerRevision{revisionOf(v.Set, "nginx:1")}
-	births, size := 0, 0
+	creates, size := 0, 0
 	for _, c := range decide(v, now).Commands {
 		if c.Verb == events.VerbCreate {
-			births, size = births+1, size+len(c.Body)
+			creates, size = creates+1, size+len(c.Body)
 		}
 	}
-	if births == 0 || births > 10 || size > 1<<20 {
-		t.Errorf("%d births in one turn have %d bytes", births, size)
+	if creates == 0 || creates > 10 || size > 1<<20 {
+		t.Errorf("%d creates in one turn have %d bytes", creates, size)
 	}
 }
 
@@ -94,7 +94,7 @@ func BenchmarkRollOn5000Nodes(b *testing.B) {
 	}
 }
 
-func BenchmarkBirthsOn5000Nodes(b *testing.B) {
+func BenchmarkCreatesOn5000Nodes(b *testing.B) {
 	v := large(5000)
 	v.Pods = nil
 	for b.Loop() {

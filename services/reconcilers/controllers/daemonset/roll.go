@@ -114,12 +114,12 @@ func (s *stage) awaits(w *work, pods []*corev1.Pod) {
 	}
 }
 
-// overlap has new pods born beside old ones, at once where the old one is not available,
+// overlap has new pods created beside old ones, at once where the old one is not available,
 // and deletes the old one when the new one is. Pods where none should be any more go
 // when enough others are available.
 func (s *stage) overlap(surge int) reconcile.Decision {
 	var w work
-	var candidates []birth
+	var candidates []create
 	var elsewhere, late []*corev1.Pod
 	twice, available := 0, 0
 	for _, here := range s.places {
@@ -142,16 +142,16 @@ func (s *stage) overlap(surge int) reconcile.Decision {
 		case !here.known:
 			// Its end is not ours.
 		case here.run && s.available(old):
-			candidates = append(candidates, birth{node: here.name})
+			candidates = append(candidates, create{node: here.name})
 		case here.run:
-			w.births = append(w.births, birth{node: here.name})
+			w.creates = append(w.creates, create{node: here.name})
 		case s.available(old):
 			elsewhere = append(elsewhere, old)
 		default:
 			w.end(old, nil)
 		}
 	}
-	w.births = append(w.births, candidates[:min(max(surge-twice, 0), len(candidates))]...)
+	w.creates = append(w.creates, candidates[:min(max(surge-twice, 0), len(candidates))]...)
 	for _, p := range elsewhere[:min(max(available-s.desired, 0), len(elsewhere))] {
 		w.end(p, nil)
 	}

@@ -43,7 +43,7 @@ func (s *stage) staff() reconcile.Decision {
 				}
 			}
 		case here.run && len(here.pods) == 0:
-			w.births = append(w.births, birth{node: here.name})
+			w.creates = append(w.creates, create{node: here.name})
 		case here.stay:
 			s.tend(&w, here)
 		default:
@@ -85,14 +85,14 @@ func (s *stage) tend(w *work, here place) {
 	case s.surges() && len(running) > 0:
 		s.pairUp(w, running)
 		if lost && !young && !resting && here.run {
-			w.births = append(w.births, birth{here.name, failures})
+			w.creates = append(w.creates, create{here.name, failures})
 		}
 	case len(running) > 0:
 		for _, p := range running[1:] {
 			w.end(p, nil)
 		}
 	case here.run && !resting && (!leaving || s.surges()):
-		w.births = append(w.births, birth{here.name, failures})
+		w.creates = append(w.creates, create{here.name, failures})
 	}
 }
 
@@ -132,11 +132,11 @@ func (s *stage) failures(p *corev1.Pod) int {
 // rested is when a pod that has ended may be replaced.
 func (s *stage) rested(p *corev1.Pod) time.Time {
 	const enough = 16 // to be longer than the longest, and not longer than a duration can be
-	born, n := p.CreationTimestamp.Time, s.failures(p)
+	created, n := p.CreationTimestamp.Time, s.failures(p)
 	if n == 0 {
-		return born
+		return created
 	}
-	return born.Add(min(shortestRest<<(min(n, enough)-1), longestRest))
+	return created.Add(min(shortestRest<<(min(n, enough)-1), longestRest))
 }
 
 // obituary is told of a pod that has ended.

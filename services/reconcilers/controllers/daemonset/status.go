@@ -31,7 +31,7 @@ func (v View) reported(status appsv1.DaemonSetStatus) *appsv1.DaemonSet {
 // status is what is seen. Of several pods on a node the first one counts.
 //
 // Upstream: updateDaemonSetStatus. There a generation counts as observed when pods were
-// born and deleted for it; here when it was seen, as for other sets. The numbers are of
+// created and deleted for it; here when it was seen, as for other sets. The numbers are of
 // that generation either way.
 func (s *stage) status() appsv1.DaemonSetStatus {
 	next := appsv1.DaemonSetStatus{

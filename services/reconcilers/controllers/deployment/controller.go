@@ -4,7 +4,7 @@
 // of the present template is the new one, all others are old. A rollout moves
 // replicas from the old sets to the new one, as fast as the strategy allows and
 // never faster than pods become available. One decision is one step: adopt or
-// release sets, have the new set born, grow it, shrink the old ones, or throw
+// release sets, have the new set created, grow it, shrink the old ones, or throw
 // away history. The next step is decided on what became of this one.
 //
 // Beside every step the status is reported, as far as it is seen: counts, whether

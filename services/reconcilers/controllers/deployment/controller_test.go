@@ -56,8 +56,8 @@ func TestWhoseTurnASetMakesIt(t *testing.T) {
 	orphan := reconciletest.ReplicaSet("web-a", 1)
 	relabelled := reconciletest.ReplicaSet("web-a", 1, reconciletest.Labelled[*appsv1.ReplicaSet](map[string]string{"app": "web", "x": "y"}))
 	stranger := reconciletest.ReplicaSet("web-a", 1, ownSet(kinds.Deployments.Kind, reconciletest.Deployment("gone", 1)))
-	reborn := rolling(3, "25%", "25%")
-	reborn.UID = "another"
+	again := rolling(3, "25%", "25%")
+	again.UID = "another"
 	both := []events.Key{{Namespace: web.Namespace, Name: "twin"}, web}
 	for _, c := range []struct {
 		what     string
@@ -72,7 +72,7 @@ func TestWhoseTurnASetMakesIt(t *testing.T) {
 		{"orphan, other labels", orphan, relabelled, both},
 		{"orphan, gone", orphan, nil, nil},
 		{"a stranger's", nil, stranger, nil},
-		{"of an owner of that name that is gone", nil, reconciletest.ReplicaSet("web-a", 1, ownSet(kinds.Deployments.Kind, reborn)), nil},
+		{"of an owner of that name that is gone", nil, reconciletest.ReplicaSet("web-a", 1, ownSet(kinds.Deployments.Kind, again)), nil},
 		{"adopted", orphan, owned, []events.Key{web}},
 	} {
 		if got := w.Keys(Controller, kinds.ReplicaSets.Kind, c.was, c.now); !slices.Equal(got, c.want) {

@@ -12,7 +12,8 @@ import (
 
 // forget deletes the oldest of the old sets, as many as there are beyond the
 // limit of the history. One that may still have pods is spared, and no other
-// goes in its place.
+// goes in its place; so is one whose number is not below that of the new set yet, which
+// would get no higher one if it could not be written before.
 //
 // Upstream: pkg/controller/deployment/sync.go, cleanupDeployment; sets whose
 // revision is no number are put in the order of their age there, and come first
@@ -27,7 +28,7 @@ func (r *rollout) forget() reconcile.Decision {
 	surplus := max(len(past)-int(max(*limit, 0)), 0)
 	var commands []events.Command
 	for _, s := range past[:surplus] {
-		if status := s.seen.Status; status.Replicas == 0 && s.size == 0 && !s.changed && s.seen.Generation <= status.ObservedGeneration {
+		if status := s.seen.Status; status.Replicas == 0 && s.size == 0 && !s.changed && s.seen.Generation <= status.ObservedGeneration && !r.counts(s) {
 			commands = append(commands, reconcile.Delete(kinds.ReplicaSets.Kind, s.seen, reconcile.IfUnchanged(s.seen)))
 		}
 	}
@@ -35,6 +36,15 @@ func (r *rollout) forget() reconcile.Decision {
 		return reconcile.Decision{}
 	}
 	return reconcile.Do("the history is longer than its limit", commands...)
+}
+
+// counts tells whether the number of the new set goes by that of an old one.
+func (r *rollout) counts(s *set) bool {
+	if r.fresh == nil {
+		return false
+	}
+	had, ok := revisionOf(r.fresh.seen.Annotations)
+	return ok && orderOf(s) > 0 && had <= orderOf(s)
 }
 
 func orderOf(s *set) int64 {

@@ -34,7 +34,7 @@ func keysOfSet(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	return keys
 }
 
-// adoptable is true for an orphan that somebody may want now and did not want
+// adoptable is true for an orphan that a Deployment may want now and did not want
 // before.
 func adoptable(was, now reconcile.Object) bool {
 	if now.None() || now.GetDeletionTimestamp() != nil || len(now.GetLabels()) == 0 {

@@ -57,11 +57,11 @@ func deploymentAfter(had *appsv1.Deployment, c events.Command) *appsv1.Deploymen
 
 func setsAfter(v View, c events.Command, now time.Time) []*appsv1.ReplicaSet {
 	if c.Verb == events.VerbCreate {
-		born := &appsv1.ReplicaSet{}
-		read(c.Body, born)
-		born.UID, born.ResourceVersion, born.Generation = types.UID("born-"+c.Name), "1", 1
-		born.CreationTimestamp = metav1.NewTime(now.Truncate(time.Second))
-		return append(v.Sets, born)
+		created := &appsv1.ReplicaSet{}
+		read(c.Body, created)
+		created.UID, created.ResourceVersion, created.Generation = types.UID("created-"+c.Name), "1", 1
+		created.CreationTimestamp = metav1.NewTime(now.Truncate(time.Second))
+		return append(v.Sets, created)
 	}
 	at := slices.IndexFunc(v.Sets, func(s *appsv1.ReplicaSet) bool { return s.UID == c.If.UID })
 	had := v.Sets[at]

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// Nobody waits for the steps of a rollout; for its beginning and its end, and for what
-// its conditions come to, somebody may.
+// No reader waits for the steps of a rollout; for its beginning and its end, and for what
+// its conditions come to, a reader may.
 func TestOnlyTheStepsOfARolloutPass(t *testing.T) {
 	available := func(status corev1.ConditionStatus) []appsv1.DeploymentCondition {
 		return []appsv1.DeploymentCondition{{Type: appsv1.DeploymentAvailable, Status: status}}

@@ -4,11 +4,11 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// roll takes one step of a rolling update: the new set is born, or grows, or
+// roll takes one step of a rolling update: the new set is created, or grows, or
 // the old ones shrink. When all is done, old history goes.
 //
 // Upstream: pkg/controller/deployment/rolling.go. There old sets may shrink in
-// the sync in which the new one is born.
+// the sync in which the new one is created.
 func (r *rollout) roll() reconcile.Decision {
 	if r.fresh == nil {
 		return r.bear(true)
@@ -44,7 +44,7 @@ func (r *rollout) grow() bool {
 // no more than wanted, and no more than there is room for beside the old sets.
 //
 // Upstream: pkg/controller/deployment/util, NewRSNewReplicas. There a set that is
-// born because of a rollback has all replicas at once when the Deployment
+// created because of a rollback has all replicas at once when the Deployment
 // recreates, beside the old ones.
 func (r *rollout) target(has int32) int32 {
 	goal := wanted(r.deployment)
@@ -61,7 +61,7 @@ func (r *rollout) target(has int32) int32 {
 }
 
 // shrink takes replicas from the old sets, oldest first: at first those that are
-// not available, which nobody misses, then as many others as are not needed.
+// not available, which serve no client, then as many others as are not needed.
 // Replicas of the new set that are not available yet still count as missing, so
 // a new template that never gets ready stops the rollout.
 //

@@ -37,7 +37,7 @@ func (r *rollout) report(rolling bool) reconcile.Decision {
 	return reconcile.Join(told, next)
 }
 
-// passing tells whether a status will soon be another one, and nobody waits for it:
+// passing tells whether a status will soon be another one, and no reader waits for it:
 // the rollout is not complete, and no condition has changed but in its words.
 func passing(d *appsv1.Deployment, status appsv1.DeploymentStatus) bool {
 	was := d.Status
@@ -104,7 +104,7 @@ func (r *rollout) count(base appsv1.DeploymentStatus) appsv1.DeploymentStatus {
 }
 
 // terminating is how many pods of the sets are on their way out; nil when a set
-// that somebody looks after does not say.
+// that a controller looks after does not say.
 func terminating(sets []*set) *int32 {
 	var total int32
 	for _, s := range sets {

@@ -70,14 +70,14 @@ func TestACollisionIsOneOfTheName(t *testing.T) {
 	d := rolling(4, "25%", "25%")
 	taken := events.Result{Status: events.Conflict, Code: 409, Reason: string(metav1.StatusReasonAlreadyExists)}
 	taken.Ref = events.Ref{Kind: kinds.ReplicaSets.Name, Namespace: d.Namespace, Name: "web-other"}
-	births := func() []events.Command {
+	creates := func() []events.Command {
 		return decide(View{Deployment: d, Failure: &taken}, reconciletest.Now).In(events.Act).Commands
 	}
-	if got := births(); len(got) != 1 || got[0].Verb != events.VerbCreate {
+	if got := creates(); len(got) != 1 || got[0].Verb != events.VerbCreate {
 		t.Fatalf("after the collision of another name it wants %+v", got)
 	}
-	taken.Ref.Name = births()[0].Name
-	if got := births(); len(got) != 0 {
+	taken.Ref.Name = creates()[0].Name
+	if got := creates(); len(got) != 0 {
 		t.Errorf("after a collision of this name it wants %+v", got)
 	}
 }

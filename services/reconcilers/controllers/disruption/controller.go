@@ -67,7 +67,7 @@ var Controller = reconcile.Controller[View]{
 	Decide:    decide,
 }
 
-// scale is the subresource that says how many pods somebody wants.
+// scale is the subresource that says how many pods an owner wants.
 const scale = "scale"
 
 // View is what one turn can see: a budget and its pods, or a pod.
@@ -91,14 +91,14 @@ type View struct {
 	Told    []string `json:"told,omitempty"`
 }
 
-// Size is how many pods somebody wants. Of is the uid of who that is: of a
+// Size is how many pods an owner wants. Of is the uid of that owner: of a
 // Deployment, where the pods are controlled by its sets.
 type Size struct {
 	Of       types.UID `json:"of"`
 	Replicas int32     `json:"replicas"`
 }
 
-// Answer is what the API server said of somebody's scale.
+// Answer is what the API server said of an owner's scale.
 type Answer struct {
 	// UID is whose scale it is, empty where there is none; Replicas is how many pods
 	// that one wants.
@@ -202,7 +202,7 @@ func selects(b *policyv1.PodDisruptionBudget, obj metav1.Object) bool {
 	return err == nil && selector.Matches(labels.Set(obj.GetLabels()))
 }
 
-// budgetsBeside are the budgets in the namespace of somebody who controls pods. They
+// budgetsBeside are the budgets in the namespace of an owner that controls pods. They
 // are looked at when it comes, goes or wants another number of pods.
 func budgetsBeside(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	if !was.None() && !now.None() {
@@ -294,7 +294,7 @@ func sizes(s reconcile.Snapshot, pods []*corev1.Pod) map[types.UID]Size {
 	return found
 }
 
-// sized is the size of somebody who controls pods: of a set that a Deployment
+// sized is the size of an owner that controls pods: of a set that a Deployment
 // controls it is the Deployment's.
 //
 // Upstream: getPodDeployment, getPodReplicaSet and, for a set whose Deployment is not
@@ -325,7 +325,7 @@ func answers(s reconcile.Snapshot, k events.Key, b *policyv1.PodDisruptionBudget
 		var has autoscalingv1.Scale
 		switch {
 		case r.Status == events.Refused && r.Reason == "Stale", r.Status == events.Skipped:
-			continue // nobody was asked
+			continue // the API server was not asked
 		case r.Status == events.Absent:
 		case r.Status != events.Answered:
 			a.Failure, a.Lacking = r.Message, r.Lacks()

@@ -199,11 +199,11 @@ func TestWhoseTurnItIs(t *testing.T) {
 		was, now metav1.Object
 		want     []events.Key
 	}{
-		"a pod":                {nil, web, []events.Key{keyOf("all"), keyOf("web"), podKey("p")}},
-		"one that went":        {web, nil, []events.Key{keyOf("all"), keyOf("web"), podKey("p")}},
-		"one with new labels":  {web, other, []events.Key{keyOf("all"), keyOf("web"), podKey("p")}},
-		"of nobody":            {other, other, []events.Key{keyOf("all")}},
-		"one that is disputed": {nil, disrupted, []events.Key{keyOf("all"), {Kind: kinds.Pods.Name, Namespace: reconciletest.Namespace, Name: "p"}}},
+		"a pod":                         {nil, web, []events.Key{keyOf("all"), keyOf("web"), podKey("p")}},
+		"one that went":                 {web, nil, []events.Key{keyOf("all"), keyOf("web"), podKey("p")}},
+		"one with new labels":           {web, other, []events.Key{keyOf("all"), keyOf("web"), podKey("p")}},
+		"one that only all selects":     {other, other, []events.Key{keyOf("all")}},
+		"one that has DisruptionTarget": {nil, disrupted, []events.Key{keyOf("all"), {Kind: kinds.Pods.Name, Namespace: reconciletest.Namespace, Name: "p"}}},
 	} {
 		if got := world.Keys(Controller, kinds.Pods.Kind, c.was, c.now); !slices.Equal(got, c.want) {
 			t.Errorf("%s makes it the turn of %v, want %v", what, got, c.want)
@@ -248,7 +248,7 @@ func TestObserve(t *testing.T) {
 	if v, ok := observe(world, keyOf("odd")); !ok || v.Select == "" || len(v.Pods) > 0 {
 		t.Errorf("of a budget whose selector is none it sees %+v", v)
 	}
-	if _, ok := observe(world, keyOf("nobody")); ok {
+	if _, ok := observe(world, keyOf("absent")); ok {
 		t.Error("it sees a budget that is not there")
 	}
 	if v, ok := observe(world, events.Key{Kind: kinds.Pods.Name, Namespace: reconciletest.Namespace, Name: "foo"}); !ok || v.Pod == nil || v.Budget != nil || !slices.Equal(v.Several, []string{"a", "b"}) {

@@ -121,6 +121,28 @@ func TestAReportKeepsWhatWasTold(t *testing.T) {
 	}
 }
 
+// What a report noted counts only where all of it was done and came back with its note.
+func TestWhatAReportTold(t *testing.T) {
+	noted := func(status events.Status) events.Result {
+		return events.Result{Status: status, Answer: &events.Answer{Note: []byte(`{"budgets":["a","z"]}`)}}
+	}
+	for what, c := range map[string]struct {
+		results []events.Result
+		want    []string
+	}{
+		"nothing was done":        {nil, nil},
+		"done, with its note":     {[]events.Result{noted(events.Applied)}, []string{"a", "z"}},
+		"done, without a note":    {[]events.Result{{Status: events.Applied}}, nil},
+		"refused, with its note":  {[]events.Result{noted(events.Refused)}, nil},
+		"done, and then refused":  {[]events.Result{noted(events.Applied), noted(events.Refused)}, nil},
+		"done, with another note": {[]events.Result{{Status: events.Applied, Answer: &events.Answer{Note: []byte(`[]`)}}}, nil},
+	} {
+		if got := toldIn(events.Outcome{Results: c.results}); !slices.Equal(got, c.want) {
+			t.Errorf("%s: it told of %q, want %q", what, got, c.want)
+		}
+	}
+}
+
 // asks counts the questions of a budget in a time, each answered at once.
 func asks(b *reconciletest.World, key events.Key, from time.Time, during time.Duration, answer func(c events.Command) events.Result) (n int) {
 	for at := from; at.Before(from.Add(during)); {

@@ -23,7 +23,7 @@ import (
 // come and go, it is not asked for every one.
 const fresh = time.Second
 
-// sizeOf is how many pods somebody of a kind that is read wants.
+// sizeOf is how many pods an owner of a kind that is read wants.
 func sizeOf(obj metav1.Object) (int32, bool) {
 	var replicas *int32
 	switch o := obj.(type) {
@@ -52,7 +52,7 @@ func inApps(ref metav1.OwnerReference) metav1.OwnerReference {
 	return ref
 }
 
-// readable tells whether a reference is to somebody of a kind that is read.
+// readable tells whether a reference is to an owner of a kind that is read.
 func readable(ref metav1.OwnerReference) bool {
 	version, err := schema.ParseGroupVersion(inApps(ref).APIVersion)
 	return err == nil && slices.ContainsFunc([]kinds.Kind{
@@ -63,7 +63,7 @@ func readable(ref metav1.OwnerReference) bool {
 // scales is what is known of how many pods there should be.
 type scales struct {
 	expected  int32
-	unmanaged []string // pods that nobody controls
+	unmanaged []string // pods without a controller
 	failure   string   // why it is not known
 	// ask are questions that have to be asked first, since answers are lacking; stale is
 	// when the oldest answer that was taken although the pods have changed is to be asked

@@ -62,9 +62,9 @@ type View struct {
 }
 
 // touched is the service of an object that is gone, or that this controller made.
-// One that somebody else makes before its service is left alone.
+// One that another client makes before its service is left alone.
 //
-// Upstream: changes of an object concern nobody, and every one that is there at the
+// Upstream: changes of an object concern no service, and every one that is there at the
 // start is looked at.
 func touched(_ reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	switch {

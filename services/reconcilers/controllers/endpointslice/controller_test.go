@@ -227,7 +227,7 @@ func TestObserve(t *testing.T) {
 	web, key := svc("web"), events.Key{Namespace: reconciletest.Namespace, Name: "web"}
 	going, foreign := slice("going", "web"), slice("foreign", "web")
 	reconciletest.Deleted[*discoveryv1.EndpointSlice](now)(going)
-	foreign.Labels[discoveryv1.LabelManagedBy] = "somebody"
+	foreign.Labels[discoveryv1.LabelManagedBy] = "another"
 	world := reconciletest.NewWorld().Put(kinds.Services.Kind, web).
 		Put(kinds.Pods.Kind, podAt("a", "10.1.0.1"), reconciletest.Pod("other", reconciletest.Labelled[*corev1.Pod](nil))).
 		Put(kinds.Nodes.Kind, node("n1", "east"), node("n2", "west")).
@@ -258,7 +258,7 @@ func TestWhoseTurn(t *testing.T) {
 	world := reconciletest.NewWorld().Put(kinds.Services.Kind, web, db).Put(kinds.Pods.Kind, p)
 	key := func(name string) events.Key { return events.Key{Namespace: reconciletest.Namespace, Name: name} }
 	alien := slice("x", "web")
-	alien.Labels[discoveryv1.LabelManagedBy] = "somebody"
+	alien.Labels[discoveryv1.LabelManagedBy] = "another"
 	for _, c := range []struct {
 		what     string
 		kind     kinds.Kind
@@ -270,12 +270,12 @@ func TestWhoseTurn(t *testing.T) {
 		{"a pod gets other labels", kinds.Pods.Kind, p, moved, []events.Key{key("db"), key("web")}},
 		{"a slice goes", kinds.EndpointSlices.Kind, slice("s", "web"), nil, []events.Key{key("web")}},
 		{"a slice changes hands", kinds.EndpointSlices.Kind, slice("s", "web"), slice("s", "db"), []events.Key{key("db"), key("web")}},
-		{"a slice of somebody else", kinds.EndpointSlices.Kind, nil, alien, nil},
+		{"a slice of another manager", kinds.EndpointSlices.Kind, nil, alien, nil},
 		{"a node comes", kinds.Nodes.Kind, nil, node("n1", "east"), []events.Key{key("web")}},
 		{"a node without pods comes", kinds.Nodes.Kind, nil, node("n2", "east"), nil},
 		{"a node moves", kinds.Nodes.Kind, node("n1", "east"), node("n1", "west"), []events.Key{key("web")}},
 		{"a node goes", kinds.Nodes.Kind, node("n1", "east"), nil, nil},
-		{"a node beats", kinds.Nodes.Kind, node("n1", "east"), node("n1", "east"), nil},
+		{"a heartbeat of a node", kinds.Nodes.Kind, node("n1", "east"), node("n1", "east"), nil},
 	} {
 		if got := world.Keys(controller, c.kind, c.was, c.now); !slices.Equal(got, c.want) {
 			t.Errorf("%s: turns of %v, want %v", c.what, got, c.want)

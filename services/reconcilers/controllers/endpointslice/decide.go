@@ -72,8 +72,8 @@ func (c *changes) add(more changes) {
 	c.same = append(c.same, more.same...)
 }
 
-// settle has slices that would be born take the places of those that would go: a
-// change is cheaper for everybody than an end and a birth.
+// settle has slices that would be created take the places of those that would go: a
+// change is cheaper for everybody than an end and a create.
 func (c *changes) settle(svc *corev1.Service) {
 	var gone []*discoveryv1.EndpointSlice
 	for _, old := range c.remove {

@@ -98,7 +98,7 @@ func (v View) ports(p *corev1.Pod) []discoveryv1.EndpointPort {
 }
 
 // endpoint is how a pod can be reached; ok is false when it cannot be in this
-// family, or nobody knows the node that it is on and the service does not say that
+// family, or the node that it is on is not known and the service does not say that
 // this does not matter.
 //
 // Upstream: k8s.io/endpointslice/utils.go, podToEndpoint. One on its way out is

@@ -17,7 +17,7 @@ import (
 
 // packed are the changes that bring the slices of a family to hold the endpoints
 // that there are. A service without any keeps one slice, so that it can be told from
-// one that nobody has looked at. It must be its own: one that a service of the same name
+// one that has not been looked at. It must be its own: one that a service of the same name
 // has left is about to be collected.
 //
 // Upstream: k8s.io/endpointslice/reconciler.go, reconcileByAddressType.

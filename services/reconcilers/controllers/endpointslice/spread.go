@@ -208,14 +208,14 @@ func deals(shares map[string]share, given map[string]int) (gives, takes map[stri
 	gives, takes = map[string]int{}, map[string]int{}
 	for {
 		giver, much := greatest(over)
-		taker, little := greatest(under)
-		if giver == "" || taker == "" || much < 1 && little < 1 || much < 0.5 || little < 0.5 {
+		receiver, little := greatest(under)
+		if giver == "" || receiver == "" || much < 1 && little < 1 || much < 0.5 || little < 0.5 {
 			return gives, takes
 		}
 		gives[giver]++
-		takes[taker]++
+		takes[receiver]++
 		over[giver]--
-		under[taker]--
+		under[receiver]--
 	}
 }
 
@@ -237,11 +237,11 @@ func (c *changes) redistribute(gives, takes map[string]int) {
 			if !ready(e) || e.Zone == nil || gives[*e.Zone] == 0 {
 				continue
 			}
-			for _, taker := range slices.Sorted(maps.Keys(takes)) {
-				if takes[taker] > 0 {
-					e.Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: taker}}}
+			for _, receiver := range slices.Sorted(maps.Keys(takes)) {
+				if takes[receiver] > 0 {
+					e.Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: receiver}}}
 					gives[*e.Zone]--
-					takes[taker]--
+					takes[receiver]--
 					break
 				}
 			}

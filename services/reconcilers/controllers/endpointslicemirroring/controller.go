@@ -1,4 +1,4 @@
-// Package endpointslicemirroring copies Endpoints that somebody else keeps into
+// Package endpointslicemirroring copies Endpoints that other clients keep into
 // EndpointSlices, for those that read only these. It does so for services without a
 // selector, whose endpoints are not ours to know; Endpoints that elect a leader, or
 // that ask not to be mirrored, are left alone.

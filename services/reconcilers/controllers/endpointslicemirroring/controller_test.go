@@ -99,7 +99,7 @@ func anyView(t *rapid.T) View {
 	}
 	maybe("selector", func() { v.Service.Spec.Selector = map[string]string{"a": "b"} })
 	maybe("no service", func() { v.Service = nil })
-	maybe("labelled", func() { v.Endpoints.Labels = map[string]string{discoveryv1.LabelManagedBy: "somebody", "team": "a"} })
+	maybe("labelled", func() { v.Endpoints.Labels = map[string]string{discoveryv1.LabelManagedBy: "another", "team": "a"} })
 	maybe("annotated", func() { v.Endpoints.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: "x", "a": "b"} })
 	maybe("leader", func() { v.Endpoints.Annotations = map[string]string{election: "me"} })
 	maybe("skipped", func() { v.Endpoints.Labels = map[string]string{discoveryv1.LabelSkipMirror: "true"} })
@@ -212,7 +212,7 @@ func TestObserve(t *testing.T) {
 	mirror.Name = "db-1"
 	stranger, leaving := mirror.DeepCopy(), mirror.DeepCopy()
 	stranger.Name, leaving.Name = "db-2", "db-3"
-	stranger.Labels[discoveryv1.LabelManagedBy] = "somebody"
+	stranger.Labels[discoveryv1.LabelManagedBy] = "another"
 	reconciletest.Deleted[*discoveryv1.EndpointSlice](now)(leaving)
 	world.Put(kinds.EndpointSlices.Kind, mirror, stranger, leaving)
 	if v, ok := controller.Observe(world, key); !ok || len(v.Slices) != 1 || v.Slices[0] != mirror || v.Endpoints != nil {
@@ -232,6 +232,6 @@ func TestObserve(t *testing.T) {
 		}
 	}
 	if keys := world.Keys(controller, kinds.EndpointSlices.Kind, stranger, stranger); len(keys) > 0 {
-		t.Errorf("somebody else's slice makes it the turn of %v", keys)
+		t.Errorf("a slice of another manager makes it the turn of %v", keys)
 	}
 }

@@ -76,8 +76,8 @@ type changes struct {
 	added, updated, removed int
 }
 
-// settle has mirrors that would be born take the places of those of their family that
-// would go: a change is cheaper for everybody than an end and a birth.
+// settle has mirrors that would be created take the places of those of their family that
+// would go: a change is cheaper for everybody than an end and a create.
 func (c *changes) settle() {
 	var gone []*discoveryv1.EndpointSlice
 	for _, old := range c.remove {
@@ -96,7 +96,7 @@ func (c *changes) settle() {
 // take gives a slice the place of another.
 func take(next, old *discoveryv1.EndpointSlice) {
 	next.Name, next.GenerateName, next.UID, next.ResourceVersion = old.Name, "", old.UID, old.ResourceVersion
-	next.Finalizers = old.Finalizers // they are somebody else's
+	next.Finalizers = old.Finalizers // they belong to other controllers
 }
 
 // commands are the changes as requests.

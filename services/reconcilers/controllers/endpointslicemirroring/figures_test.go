@@ -65,7 +65,7 @@ func TestWhatIsCounted(t *testing.T) {
 	step("nothing is left", "0 0 0 0; 0 0 0 0; ")
 }
 
-// Finalizers of a mirror that is written anew are somebody else's, and stay.
+// Finalizers of a mirror that is written anew belong to other controllers, and stay.
 func TestFinalizersStay(t *testing.T) {
 	v := View{Max: 3, Endpoints: endpoints(subset(80, "10.0.0.1")), Service: &corev1.Service{}}
 	v = applied(v, decide(v, now), now)

@@ -2,7 +2,7 @@
 // of their own. Such a claim is named after the pod and the volume, is made from a
 // template in the pod, and goes with the pod.
 //
-// A claim of that name that is somebody else's is never taken: the pod waits until it
+// A claim of that name that is not the pod's is never taken: the pod waits until it
 // is gone, and users are told.
 package ephemeralvolume
 

@@ -85,7 +85,7 @@ func applied(v View, d reconcile.Decision, _ time.Time) View {
 
 // A claim that is another's holds up what comes after it, and is told once, when the claims
 // before it are there.
-func TestAClaimThatIsSomebodyElses(t *testing.T) {
+func TestAClaimThatIsNotThePods(t *testing.T) {
 	v := View{Pod: pod("p", "a", "b", "c"), Claims: []*corev1.PersistentVolumeClaim{claim("p-b")}}
 	d := decide(v, now)
 	if len(d.Commands) != 1 || d.Commands[0].Name != "p-a" {
@@ -125,7 +125,7 @@ func TestObserve(t *testing.T) {
 	if !ok || len(v.Claims) != 1 || v.Claims[0].Name != "p-a" || !slices.Equal(v.Told, []string{"told"}) {
 		t.Errorf("it sees %+v, %v", v, ok)
 	}
-	if _, ok := observe(world, events.Key{Namespace: p.Namespace, Name: "nobody"}); ok {
+	if _, ok := observe(world, events.Key{Namespace: p.Namespace, Name: "absent"}); ok {
 		t.Error("it sees a pod that is not there")
 	}
 }
@@ -146,7 +146,7 @@ func TestWhoseTurn(t *testing.T) {
 		{"a pod with such a volume", pods, nil, mine, true}, {"a pod without", pods, nil, plain, false},
 		{"a pod on its way out", pods, nil, leaving, false}, {"a pod that is gone", pods, mine, nil, false},
 		{"its claim", claims, nil, claim("p-a", of(mine)), false}, {"its claim is gone", claims, claim("p-a", of(mine)), nil, true},
-		{"somebody else's claim", claims, nil, claim("p-a"), true}, {"a namesake's claim", claims, nil, claim("p-a", of(before)), true},
+		{"a claim that is not the pod's", claims, nil, claim("p-a"), true}, {"a namesake's claim", claims, nil, claim("p-a", of(before)), true},
 		{"another claim is gone", claims, claim("p-b"), nil, false},
 	} {
 		got := world.Keys(Controller, c.kind, c.was, c.now)

@@ -38,7 +38,7 @@ func decide(v View, _ time.Time) reconcile.Decision {
 		name := nameOf(v.Pod, volume)
 		switch had := v.claim(name); {
 		case had == nil:
-			c := v.birth(volume)
+			c := v.create(volume)
 			d.Because, d.Commands = "the pod has no claim for a volume of its own", append(d.Commands, c)
 			d.Figures = append(d.Figures, reconcile.Count(created, 1), reconcile.Figure{Metric: failed, Value: 1, Of: c.Ref(), Failed: true})
 		case !owner.Controls(v.Pod, had):
@@ -51,8 +51,8 @@ func decide(v View, _ time.Time) reconcile.Decision {
 	return d
 }
 
-// birth is the request for a volume's claim.
-func (v View) birth(volume *corev1.Volume) events.Command {
+// create is the request for a volume's claim.
+func (v View) create(volume *corev1.Volume) events.Command {
 	template, name := volume.Ephemeral.VolumeClaimTemplate, nameOf(v.Pod, volume)
 	body := reconcile.Body(&corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{

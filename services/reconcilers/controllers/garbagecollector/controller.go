@@ -68,20 +68,20 @@ func keys(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	case now.None() && was.None():
 		return nil
 	case now.None():
-		return afterDeath(s, was)
+		return afterDeletion(s, was)
 	case Ignored(now.Kind.Name):
 		return nil
 	case was.None():
 		return afterChange(s, was, now)
 	case was.GetUID() != now.GetUID():
-		// Another object under the same name: a death and a birth in one.
-		return append(afterDeath(s, was), afterChange(s, reconcile.Object{}, now)...)
+		// Another object under the same name: a deletion and a create in one.
+		return append(afterDeletion(s, was), afterChange(s, reconcile.Object{}, now)...)
 	default:
 		return afterChange(s, was, now)
 	}
 }
 
-func afterDeath(s reconcile.Snapshot, gone reconcile.Object) []events.Key {
+func afterDeletion(s reconcile.Snapshot, gone reconcile.Object) []events.Key {
 	if Ignored(gone.Kind.Name) {
 		return nil
 	}

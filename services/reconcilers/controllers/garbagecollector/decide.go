@@ -13,19 +13,19 @@ import (
 )
 
 const (
-	// remap is how long a kind that nobody serves is left alone; a new kind may
+	// remap is how long a kind that is not served is left alone; a new kind may
 	// be served at any time, and discovery is not told.
 	//
 	// Upstream: the REST mapper is reset every 30 s.
 	remap = 30 * time.Second
 	// unseen is how often an owner that lives but is of a kind that is not
-	// watched is looked at again: its death will not be announced.
+	// watched is looked at again: its deletion will not be announced.
 	unseen = time.Minute
-	// hopeless is how often an object whose owner can be looked for nowhere is
+	// retryUnresolvable is how often an object whose owner can be looked for nowhere is
 	// tried again, in case its references have changed.
-	hopeless = 5 * time.Minute
+	retryUnresolvable = 5 * time.Minute
 	// recheck is how often an owner looks again for dependents that block it. A
-	// dependent that dropped its reference while nobody looked does not say
+	// dependent that dropped its reference while no watcher looked does not say
 	// which owner it left.
 	recheck = time.Minute
 )
@@ -141,7 +141,7 @@ func (v View) patience() (again time.Time, because string) {
 	case noMatch:
 		return v.Refused.At.Add(remap), "names an owner of a kind that is not served"
 	case unresolvable:
-		return v.Refused.At.Add(hopeless), "names an owner that can be looked for nowhere"
+		return v.Refused.At.Add(retryUnresolvable), "names an owner that can be looked for nowhere"
 	default:
 		return time.Time{}, ""
 	}
@@ -162,7 +162,7 @@ func (v View) propagation() metav1.DeletionPropagation {
 }
 
 // delete ends the object, provided that its absent owners are absent in truth,
-// those that wait for it still do, and nobody has given it other owners meanwhile.
+// those that wait for it still do, and no client has given it other owners meanwhile.
 func (v View) delete(how metav1.DeletionPropagation, absent []metav1.OwnerReference) events.Command {
 	object := &v.Object.Meta
 	return reconcile.Delete(v.Object.Kind, object, reconcile.Propagate(how),

@@ -94,7 +94,7 @@ func (v View) unblock(refs, absent []metav1.OwnerReference) events.Command {
 
 // dropFinalizer removes a finalizer from the object. Finalizers are a list of
 // words that no strategic merge protects, so the whole list is replaced if
-// nobody has changed the object.
+// no client has changed the object.
 func (v View) dropFinalizer(finalizer string) events.Command {
 	rest := slices.DeleteFunc(append([]string{}, v.Object.Meta.Finalizers...), func(f string) bool { return f == finalizer })
 	var p patch

@@ -199,7 +199,7 @@ func TestClusterScopedDependentOfANamespacedKindStays(t *testing.T) {
 	}
 }
 
-func TestKindThatNobodyServes(t *testing.T) {
+func TestKindThatIsNotServed(t *testing.T) {
 	c := inOrder(t)
 	c.create(pods, "a", "pod", metav1.OwnerReference{APIVersion: "gone.example.com/v1", Kind: "Unserved", Name: "x", UID: "x"})
 	expect(t, c, "pod")
@@ -248,7 +248,7 @@ func TestDependentChangedOtherwiseMeanwhile(t *testing.T) {
 	}
 }
 
-// TestDependentLostItsReferenceUnseen is a change that nobody could map to the
+// TestDependentLostItsReferenceUnseen is a change that could not be mapped to the
 // owner: it comes as news of an object never seen before.
 func TestDependentLostItsReferenceUnseen(t *testing.T) {
 	c := inOrder(t)

@@ -1,7 +1,7 @@
-// Package horizontalpodautoscaler keeps somebody's pods as many as it takes for each to
+// Package horizontalpodautoscaler keeps a target's pods as many as it takes for each to
 // be as busy as an autoscaler wants.
 //
-// How busy pods are nobody watches, and of whom an autoscaler speaks may be of any kind.
+// How busy pods are is not watched, and the target of an autoscaler may be of any kind.
 // So each autoscaler's turn comes round in [Config].Period, and a round has three steps,
 // each on record:
 //
@@ -10,17 +10,17 @@
 //   - It judges: of what each metric proposes the most, not less than was recommended a
 //     while ago (so that it does not go up and down), no faster than it may, and within
 //     its bounds. If that is another number of replicas the scale is written, on condition
-//     that nobody else has written it since.
+//     that no other client has written it since.
 //   - It tells how that went, in its status and in Events.
 //
 // What was recommended and done before is remembered in the note of the last step,
-// which outlives this process. Upstream keeps it in memory: whoever takes over there
+// which outlives this process. Upstream keeps it in memory: a new leader there
 // waits for a window again before it takes pods away, and may add a period's worth too
 // many.
 //
-// The scale is of its target alone; a pod that several autoscalers select is nobody's,
-// and they say so. Of an autoscaler of a kind that is not built in it is known only which
-// target it has, and not which pods that selects.
+// The scale is of its target alone; a pod that several autoscalers select counts for
+// none of them, and they say so. Of an autoscaler of a kind that is not built in it is
+// known only which target it has, and not which pods that selects.
 //
 // Upstream: pkg/controller/podautoscaler.
 package horizontalpodautoscaler
@@ -117,7 +117,7 @@ func New(config Config) reconcile.Controller[View] {
 	}
 }
 
-// scale is the subresource that says how many pods somebody wants.
+// scale is the subresource that says how many pods a target wants.
 const scale = "scale"
 
 // View is what one turn can see.
@@ -132,7 +132,7 @@ type View struct {
 	Begun time.Time `json:"begun,omitzero"`
 
 	// Asked is when the round began that is not over, zero where there is none: its
-	// question was answered At, or in vain.
+	// question was answered At, or without success.
 	Asked time.Time `json:"asked,omitzero"`
 	At    time.Time `json:"at,omitzero"`
 	// Readings is the answer.
@@ -153,7 +153,7 @@ type View struct {
 // Tried is what became of the write of a scale.
 type Tried struct {
 	OK bool `json:"ok,omitempty"`
-	// Version stood in the way, where somebody else had written it.
+	// Version stood in the way, where another client had written it.
 	Version string `json:"version,omitempty"`
 	Message string `json:"message,omitempty"`
 }
@@ -228,8 +228,8 @@ func (v *View) hear(r events.Result, at time.Time, current bool) {
 	if n != nil && n.Asked.After(v.Memory.Asked) {
 		v.Begun = n.Asked
 	}
-	nobody := r.Status == events.Skipped || r.Status == events.Refused && r.Code == 0
-	if n == nil || nobody || !n.Asked.After(v.Memory.Asked) {
+	unasked := r.Status == events.Skipped || r.Status == events.Refused && r.Code == 0
+	if n == nil || unasked || !n.Asked.After(v.Memory.Asked) {
 		return
 	}
 	if n.Verdict == nil && !current {
@@ -303,7 +303,7 @@ func kindOf(ref autoscalingv2.CrossVersionObjectReference) schema.GroupKind {
 	return schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind()
 }
 
-// selectorOf is what somebody selects who is of a kind that is read; nothing where that
+// selectorOf is what a target selects that is of a kind that is read; nothing where that
 // is not known.
 func selectorOf(s reconcile.Snapshot, namespace string, ref autoscalingv2.CrossVersionObjectReference) labels.Selector {
 	kind, ok := s.KindOf(kindOf(ref).Group, ref.Kind)

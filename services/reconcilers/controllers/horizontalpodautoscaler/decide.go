@@ -17,7 +17,7 @@ import (
 
 const (
 	// lasting is how old an answer may be for pods to be added or taken away because of
-	// it: whoever comes back after an outage asks anew.
+	// it: a reconciler that comes back after an outage asks anew.
 	lasting = 30 * time.Second
 	// attempts is how often a scale is written that others write at the same time.
 	//

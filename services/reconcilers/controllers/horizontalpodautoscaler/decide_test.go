@@ -74,7 +74,7 @@ func (v View) scale() events.Scale {
 	return *v.Readings.Scale
 }
 
-// mindful: whoever ends a round remembers it, and knows how many were recommended.
+// mindful: a report that ends a round remembers it, and knows how many were recommended.
 func mindful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	d := c.Decide(v, now)
 	for i, command := range d.Commands {
@@ -107,7 +107,7 @@ func carriedOut(v View, d reconcile.Decision, now time.Time) View {
 		switch {
 		case c.Verb == events.VerbAsk:
 			v.Asked, v.At, v.Verdict, v.Tried = n.Asked, now, nil, nil
-			v.Readings = &events.Readings{Failure: "nobody knows"}
+			v.Readings = &events.Readings{Failure: "not known"}
 		case c.Subresource == scale:
 			v.Asked, v.Verdict, v.Tried = n.Asked, n.Verdict, &Tried{OK: true}
 		case n.Memory != nil:
@@ -270,7 +270,7 @@ func TestObserve(t *testing.T) {
 		{"an answer", answer, memory, "h", true, true},
 		{"an answer to another", answer, memory, "other", false, false},
 		{"an answer that has been judged", answer, over, "h", false, true},
-		{"nobody was asked", stale, memory, "h", false, true},
+		{"no server was asked", stale, memory, "h", false, true},
 		{"an answer about metrics that have been edited since", answer, memory, "edited", false, true},
 	} {
 		world := reconciletest.NewWorld().Put(kinds.HorizontalPodAutoscalers.Kind, h)

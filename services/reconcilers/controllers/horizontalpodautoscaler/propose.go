@@ -302,7 +302,7 @@ func ceil(replicas float64) int32 {
 	}
 }
 
-// whole is a number as an integer. A share among nobody is none; upstream says whatever
+// whole is a number as an integer. A share among no pods is none; upstream says whatever
 // the processor makes of it.
 func whole(n float64) int64 {
 	if math.IsNaN(n) || math.IsInf(n, 0) {

@@ -215,7 +215,7 @@ func (d *Verdict) selects(v View, now time.Time) (failure string) {
 
 // propose asks every metric, and gives the proposal of the one that wants the most
 // replicas. One that cannot tell is in the way of taking pods away, and not of adding
-// some: best is nothing where nobody knows. failure is what went wrong in any case.
+// some: best is nothing where none can tell. failure is what went wrong in any case.
 func (c Config) propose(v View, d *Verdict, now time.Time) (best proposal, statuses []autoscalingv2.MetricStatus, failure string) {
 	specs := v.Autoscaler.Spec.Metrics
 	statuses = make([]autoscalingv2.MetricStatus, len(specs))

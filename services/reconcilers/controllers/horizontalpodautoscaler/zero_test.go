@@ -37,7 +37,7 @@ func TestScaleFromZero(t *testing.T) {
 	}{
 		"it scaled it to zero itself":       {on, "True", autoscalingv2.ExternalMetricSourceType, 0, 3},
 		"the gate is off":                   {nil, "True", autoscalingv2.ExternalMetricSourceType, 0, 0},
-		"somebody else scaled it to zero":   {on, "False", autoscalingv2.ExternalMetricSourceType, 0, 0},
+		"another client scaled it to zero":  {on, "False", autoscalingv2.ExternalMetricSourceType, 0, 0},
 		"nothing is known of its sleep":     {on, "", autoscalingv2.ExternalMetricSourceType, 1, 0},
 		"its metric is of pods":             {on, "True", autoscalingv2.ResourceMetricSourceType, 0, 0},
 		"it must not stay at zero any more": {on, "True", autoscalingv2.ExternalMetricSourceType, 4, 4},

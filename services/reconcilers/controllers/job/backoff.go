@@ -32,7 +32,7 @@ func patience(failures int, last time.Time) time.Time {
 	return last.Add(wait)
 }
 
-// rest is until when no pod is born because of those that failed since the last
+// rest is until when no pod is created because of those that failed since the last
 // success.
 //
 // Upstream: pkg/controller/job/backoff_utils.go, which counts as it sees them end.
@@ -62,7 +62,7 @@ func (s *sight) successes() []time.Time {
 }
 
 // failures are when pods failed. A pod on its way out that is not kept was either
-// counted as a failure or was one too many, which nobody can see; so such pods are
+// counted as a failure or was one too many, which cannot be seen; so such pods are
 // failures as far as the status has more of them than are seen. What it has beyond
 // that is gone, and counts as one, if the last thing that was done was to let go of
 // pods that are not there. Those that were too many are known, as long as every turn that
@@ -106,7 +106,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// restOf is until when no pod is born for an index, because of the one that it is
+// restOf is until when no pod is created for an index, because of the one that it is
 // to replace.
 func (s *sight) restOf(index int) time.Time {
 	p, ok := s.retained[index]
@@ -117,7 +117,7 @@ func (s *sight) restOf(index int) time.Time {
 }
 
 // endedAt is when a pod ended: when its containers had, or it was not ready any
-// more, or somebody deleted it; at worst when it was born.
+// more, or a client deleted it; at worst when it was created.
 func endedAt(p *corev1.Pod) time.Time {
 	if at, ok := containersEndedAt(p); ok {
 		return at
@@ -182,8 +182,8 @@ func noted(p *corev1.Pod, annotation string) int {
 	return n
 }
 
-// hopeless tells whether a pod's failure is the one too many of its index.
-func (s *sight) hopeless(p *corev1.Pod) bool {
+// exhausted tells whether a pod's failure is the one too many of its index.
+func (s *sight) exhausted(p *corev1.Pod) bool {
 	if !s.hasFailed(p) {
 		return false
 	}

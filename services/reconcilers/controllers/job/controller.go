@@ -5,7 +5,7 @@
 //
 // A Job keeps some pods at work until enough of them have succeeded, or too much
 // has gone wrong. What it counts must be counted once, although pods may be gone
-// by the time that they are counted. So each of its pods is born with a finalizer,
+// by the time that they are counted. So each of its pods is created with a finalizer,
 // which keeps it until it is in the status:
 //
 //	the pod ends            its uid goes into status.uncountedTerminatedPods
@@ -23,7 +23,7 @@
 // its pods are deleted, each is counted, and when none is left that runs or leaves
 // it says how it ended (Failed or Complete). What was decided first stands.
 //
-// # Pods that nobody counts
+// # Pods that no Job counts
 //
 // A pod with the finalizer whose Job is finished or gone has a key of its own: the
 // finalizer is taken off it, or it would stay for ever.
@@ -56,7 +56,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Burst is how many pods one turn has born, deleted or let go at most, and how
+// Burst is how many pods one turn has created, deleted or let go at most, and how
 // many uids wait in a status to be counted.
 const Burst = 500
 
@@ -101,7 +101,7 @@ func New(gates gate.Set) reconcile.Controller[View] {
 	}
 }
 
-// View is what one turn can see: a Job, or a pod that nobody counts.
+// View is what one turn can see: a Job, or a pod that no Job counts.
 type View struct {
 	Job *batchv1.Job `json:"job,omitempty"`
 	// Pods are those that the Job controls, and the orphans that it selects.
@@ -117,7 +117,7 @@ type View struct {
 	Surplus []types.UID `json:"surplus,omitempty"`
 	// Told tells whether users have been told what is wrong with this version of the Job.
 	Told bool `json:"told,omitempty"`
-	// Stray is the pod that nobody counts; Over tells that its Job is there, and has
+	// Stray is the pod that no Job counts; Over tells that its Job is there, and has
 	// finished.
 	Stray *corev1.Pod `json:"stray,omitempty"`
 	Over  bool        `json:"over,omitempty"`

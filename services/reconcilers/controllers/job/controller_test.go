@@ -100,13 +100,13 @@ func TestObserve(t *testing.T) {
 	if want := []*corev1.Pod{mine, orphan}; !ok || v.Job != job || !slices.Equal(v.Pods, want) {
 		t.Errorf("it sees %v, %v, want %v", v, ok, want)
 	}
-	if _, ok := observe(world, events.Key{Namespace: "batch", Name: "nobody"}); ok {
+	if _, ok := observe(world, events.Key{Namespace: "batch", Name: "absent"}); ok {
 		t.Error("it sees a Job that is not there")
 	}
 	if v, ok := observe(world, strayKey("c")); !ok || v.Stray == nil || v.Over {
 		t.Errorf("of a stray it sees %+v, %v", v, ok)
 	}
-	for _, name := range []string{"a", "nobody"} {
+	for _, name := range []string{"a", "absent"} {
 		if v, ok := observe(world, strayKey(name)); ok {
 			t.Errorf("%s is taken for a stray: %+v", name, v)
 		}
@@ -123,7 +123,7 @@ func TestObserve(t *testing.T) {
 
 // Three pods at work are to be two, one, and then three again, while those that were too
 // many take their time to go. Two failures of long ago are in the status, and nowhere else.
-// None of the two that were too many may be taken for one of those, or the next births wait.
+// None of the two that were too many may be taken for one of those, or the next creates wait.
 // Whether something held them back until they were counted makes no difference.
 func TestSurplusIsRememberedForMoreThanATurn(t *testing.T) {
 	t.Run("counted", func(t *testing.T) { surplusIsRemembered(t) })
@@ -142,7 +142,7 @@ func surplusIsRemembered(t *testing.T, with ...func(*corev1.Pod)) {
 	for _, name := range []string{"a", "b", "c"} {
 		world.Put(kinds.Pods.Kind, aPod(name, corev1.PodRunning, with...))
 	}
-	turn := func(parallelism int32) (because string, births, deaths int) {
+	turn := func(parallelism int32) (because string, creates, deletions int) {
 		t.Helper()
 		job = job.DeepCopy()
 		job.Spec.Parallelism = &parallelism
@@ -156,27 +156,27 @@ func surplusIsRemembered(t *testing.T, with ...func(*corev1.Pod)) {
 			}
 			switch p, there := world.Get(kinds.Pods.Name, "batch", c.Name); {
 			case c.Verb == events.VerbCreate:
-				births++
+				creates++
 			case there:
 				next := p.(*corev1.Pod).DeepCopy()
 				r.UID, next.Finalizers = p.GetUID(), nil
 				if c.Verb == events.VerbDelete {
 					next.DeletionTimestamp = &metav1.Time{Time: now}
-					deaths++
+					deletions++
 				}
 				world.Put(kinds.Pods.Kind, next)
 			}
 			o.Results = append(o.Results, r)
 		}
 		world.Remember(o)
-		return d.Because, births, deaths
+		return d.Because, creates, deletions
 	}
 	for _, c := range []struct {
-		parallelism    int32
-		births, deaths int
+		parallelism        int32
+		creates, deletions int
 	}{{2, 0, 1}, {1, 0, 1}, {3, 2, 0}} {
-		if because, births, deaths := turn(c.parallelism); births != c.births || deaths != c.deaths {
-			t.Errorf("with %d to be at work %d are born and %d go, want %d and %d: %s", c.parallelism, births, deaths, c.births, c.deaths, because)
+		if because, creates, deletions := turn(c.parallelism); creates != c.creates || deletions != c.deletions {
+			t.Errorf("with %d to be at work %d are created and %d go, want %d and %d: %s", c.parallelism, creates, deletions, c.creates, c.deletions, because)
 		}
 	}
 }
@@ -213,7 +213,7 @@ func TestObserveRemembersWhatWasDone(t *testing.T) {
 }
 
 // Three failures of long ago are in the status. A pod that failed just now has the labels of
-// another Job: it is released, and gone with that. It was none of the three, so the births
+// another Job: it is released, and gone with that. It was none of the three, so the creates
 // do not wait.
 func TestWhoIsReleasedWasNotCounted(t *testing.T) {
 	job := aJob(func(j *batchv1.Job) {
@@ -232,7 +232,7 @@ func TestWhoIsReleasedWasNotCounted(t *testing.T) {
 	world.Remember(events.Outcome{Key: sum, UID: job.UID, Lane: events.Act, Turn: 1, At: now, Results: []events.Result{released}})
 	v, _ = observe(world, sum)
 	if d := decide(v, now).In(events.Act); len(d.Commands) != 1 || d.Commands[0].Verb != events.VerbCreate {
-		t.Errorf("%s: %v, want a pod born", d.Because, d.Commands)
+		t.Errorf("%s: %v, want a pod created", d.Because, d.Commands)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// decide claims the pods that are the Job's, has pods born or deleted, lets go of
+// decide claims the pods that are the Job's, has pods created or deleted, lets go of
 // those that are counted, and reports what is there.
 func decide(v View, now time.Time) reconcile.Decision {
 	if v.Stray != nil {
@@ -97,7 +97,7 @@ func (s *sight) uncounted(p *corev1.Pod) bool { return s.succeeds(p) || s.fails(
 // not say so: when the pod is gone nothing else does.
 func (s *sight) unlost(p *corev1.Pod) bool {
 	index, _ := indexOf(p)
-	return s.perIndex() && s.lost.has(index) && !s.listedLost.has(index) && s.valid(p) && s.hopeless(p)
+	return s.perIndex() && s.lost.has(index) && !s.listedLost.has(index) && s.valid(p) && s.exhausted(p)
 }
 
 // succeeds tells whether a pod has succeeded and the status does not say so.

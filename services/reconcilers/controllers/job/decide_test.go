@@ -116,13 +116,13 @@ func countingOnce(_ *rapid.T, c reconcile.Controller[View], v View, now time.Tim
 	return nil
 }
 
-// measured: what is born and what dies brings the number of pods to no more than
-// there may be, under names and indexes that nobody at work has.
+// measured: what is created and what dies brings the number of pods to no more than
+// there may be, under names and indexes that no pod at work has.
 func measured(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	if v.Job == nil {
 		return nil
 	}
-	born, died, indexes, mine := 0, 0, indexesOf(nil), 0
+	created, died, indexes, mine := 0, 0, indexesOf(nil), 0
 	for _, p := range v.Pods {
 		if len(p.OwnerReferences) > 0 && p.DeletionTimestamp == nil && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
 			mine++
@@ -134,14 +134,14 @@ func measured(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) e
 		case events.VerbDelete:
 			died++
 		case events.VerbCreate:
-			born++
+			created++
 			index := indexesOf([]*corev1.Pod{read[corev1.Pod](command.Body)})
 			if len(index) > 0 && (slices.Contains(indexes, index[0]) || index[0] >= int(*v.Job.Spec.Completions)) {
-				return fmt.Errorf("a pod is born with the index %d, which is taken or not asked for", index[0])
+				return fmt.Errorf("a pod is created with the index %d, which is taken or not asked for", index[0])
 			}
 			indexes = append(indexes, index...)
 			if slices.ContainsFunc(v.Pods, func(p *corev1.Pod) bool { return p.Name == command.Name }) {
-				return fmt.Errorf("a pod is born under the name of %s", command.Name)
+				return fmt.Errorf("a pod is created under the name of %s", command.Name)
 			}
 		}
 	}
@@ -150,10 +150,10 @@ func measured(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) e
 		most = min(most, int(*v.Job.Spec.Completions))
 	}
 	switch {
-	case born > 0 && died > 0:
-		return fmt.Errorf("%d pods are born while %d die", born, died)
-	case born > 0 && (mine+born > most || *v.Job.Spec.Suspend || v.Job.DeletionTimestamp != nil):
-		return fmt.Errorf("%d pods are born beside %d", born, mine)
+	case created > 0 && died > 0:
+		return fmt.Errorf("%d pods are created while %d die", created, died)
+	case created > 0 && (mine+created > most || *v.Job.Spec.Suspend || v.Job.DeletionTimestamp != nil):
+		return fmt.Errorf("%d pods are created beside %d", created, mine)
 	}
 	return nil
 }

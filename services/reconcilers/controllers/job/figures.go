@@ -32,7 +32,7 @@ var metrics = []reconcile.Metric{
 	{Name: podsTracked, Sort: reconcile.Counter, Labels: []string{"event"}, Help: "Ended pods with the finalizer of Jobs: add when one is noted, delete when it is let go. The difference is of pods that wait to be let go."},
 }
 
-// counted adds to the births of a decision how they will count.
+// counted adds to the creates of a decision how they will count.
 func (s *sight) counted(d reconcile.Decision) reconcile.Decision {
 	reason := "new"
 	switch policy := s.job.Spec.PodReplacementPolicy; {

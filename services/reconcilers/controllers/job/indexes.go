@@ -129,7 +129,7 @@ func (x indexes) free(count, limit int) []int {
 	return free
 }
 
-// indexOf is the index that a pod was born with; ok is false when it has none.
+// indexOf is the index that a pod was created with; ok is false when it has none.
 func indexOf(p *corev1.Pod) (index int, ok bool) {
 	text, some := p.Annotations[batchv1.JobCompletionIndexAnnotation]
 	if !some {

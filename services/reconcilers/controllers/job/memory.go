@@ -12,10 +12,10 @@ import (
 )
 
 // note is what a turn that acts hands on to the next one, since only the last outcome is
-// remembered. A pod takes its time to go, and meanwhile others may be born, or be too many.
+// remembered. A pod takes its time to go, and meanwhile others may be created, or be too many.
 type note struct {
 	Surplus []types.UID `json:"surplus,omitempty"`
-	// Claims is set where pods only changed hands: whoever is gone since was not counted.
+	// Claims is set where pods only changed hands: a pod that is gone since was not counted.
 	Claims bool `json:"claims,omitempty"`
 }
 

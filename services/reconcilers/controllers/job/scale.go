@@ -20,7 +20,7 @@ func (s *sight) scale() reconcile.Decision {
 	case s.end != nil && !s.end.announced:
 		return reconcile.Decision{}
 	case s.end != nil && len(s.active) > 0:
-		return reconcile.Do("the Job ends, and so do its pods", s.deaths(head(s.active, Burst))...)
+		return reconcile.Do("the Job ends, and so do its pods", s.deletions(head(s.active, Burst))...)
 	case s.end != nil, s.job.DeletionTimestamp != nil:
 		return reconcile.Decision{}
 	case s.relieve(surplus):
@@ -40,13 +40,13 @@ func (s *sight) scale() reconcile.Decision {
 	case lack <= 0:
 		return reconcile.Decision{}
 	case s.perIndex():
-		return s.birthsOf(s.pending(min(lack, Burst)))
+		return s.createsOf(s.pending(min(lack, Burst)))
 	case rest.After(s.now):
 		return reconcile.Wake(rest, "too few pods, but it is not long since the last one failed")
 	case s.indexed():
-		return s.birthsOf(s.pending(min(lack, Burst)))
+		return s.createsOf(s.pending(min(lack, Burst)))
 	default:
-		return reconcile.Do("too few pods", s.births(min(lack, Burst))...)
+		return reconcile.Do("too few pods", s.creates(min(lack, Burst))...)
 	}
 }
 
@@ -107,32 +107,32 @@ func (s *sight) unfit() (unfit, fit []*corev1.Pod) {
 
 func head(pods []*corev1.Pod, count int) []*corev1.Pod { return pods[:min(len(pods), count)] }
 
-// deaths are the ends of pods that are counted.
-func (s *sight) deaths(doomed []*corev1.Pod) []events.Command {
+// deletions are the ends of pods that are counted.
+func (s *sight) deletions(toDelete []*corev1.Pod) []events.Command {
 	told := reconcile.Tell(
 		s.notice(corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: {name}"),
 		s.notice(corev1.EventTypeWarning, "FailedDelete", "Error deleting: {error}"),
 	)
-	commands := make([]events.Command, 0, len(doomed))
-	for _, p := range doomed {
+	commands := make([]events.Command, 0, len(toDelete))
+	for _, p := range toDelete {
 		commands = append(commands, reconcile.Delete(kinds.Pods.Kind, p, told))
 	}
 	return commands
 }
 
 // removals are the ends of pods that are not: the finalizer goes first.
-func (s *sight) removals(doomed []*corev1.Pod) []events.Command {
+func (s *sight) removals(toDelete []*corev1.Pod) []events.Command {
 	var commands []events.Command
-	for i, death := range s.deaths(doomed) {
-		if counted(doomed[i]) {
-			commands = append(commands, release(doomed[i]))
+	for i, deletion := range s.deletions(toDelete) {
+		if counted(toDelete[i]) {
+			commands = append(commands, release(toDelete[i]))
 		}
-		commands = append(commands, death)
+		commands = append(commands, deletion)
 	}
 	return commands
 }
 
-// pending are the first indexes that nobody has seen to.
+// pending are the first indexes that no pod has seen to.
 func (s *sight) pending(count int) []int {
 	busy := s.done.with(s.lost).with(each(indexesOf(s.active)))
 	if s.replacesEnded() {

@@ -119,7 +119,7 @@ func (s *sight) lookAtIndexes() {
 		if p.Status.Phase == corev1.PodSucceeded {
 			done = append(done, index)
 		}
-		if s.perIndex() && s.hopeless(p) && !s.leftFor(p, batchv1.JobFailureTarget) {
+		if s.perIndex() && s.exhausted(p) && !s.leftFor(p, batchv1.JobFailureTarget) {
 			lost = append(lost, index)
 		}
 	}
@@ -137,8 +137,8 @@ func (s *sight) valid(p *corev1.Pod) bool {
 	return !s.indexed() || ok && index < s.completions()
 }
 
-// hasFailed tells whether a pod counts as a failure: it failed, or somebody deletes
-// it and it need not have ended to be replaced.
+// hasFailed tells whether a pod counts as a failure: it failed, or it is being
+// deleted and need not have ended to be replaced.
 func (s *sight) hasFailed(p *corev1.Pod) bool {
 	if p.Status.Phase == corev1.PodFailed {
 		return true

@@ -140,9 +140,12 @@ func (w *writing) indexes() {
 	}
 }
 
-// suspend says whether the Job is suspended. When it goes on its time begins anew.
+// suspend says whether the Job is suspended. When it goes on its time begins anew. The pods
+// at work are deleted first, unless a delete is refused: the API server lets users change
+// the resources of a suspended Job only while its status counts no active pods.
 //
-// Upstream: a Job that is about to end or to be deleted does not say so any more.
+// Upstream: pkg/controller/job, syncJob deletes the pods and then writes the condition and
+// the count together. A Job that is about to end or to be deleted does not say so any more.
 func (w *writing) suspend() {
 	if w.end != nil || w.job.DeletionTimestamp != nil {
 		return
@@ -153,6 +156,9 @@ func (w *writing) suspend() {
 			w.status.StartTime = &at
 			w.told = w.notice(corev1.EventTypeNormal, "Resumed", "Job resumed")
 		}
+		return
+	}
+	if len(w.active) > 0 && w.view.Attempt == 0 {
 		return
 	}
 	if w.set(batchv1.JobSuspended, corev1.ConditionTrue, "JobSuspended", "Job suspended") {

@@ -222,10 +222,10 @@ func applied(v View, d reconcile.Decision, now time.Time) View {
 			v.Stray = patched(v.Stray, c)
 		case c.Verb == events.VerbRecord:
 		case c.Verb == events.VerbCreate:
-			born := read[corev1.Pod](c.Body)
-			born.Namespace, born.Name, born.UID = c.Namespace, c.Name, types.UID("uid-"+c.Name)
-			born.CreationTimestamp, born.Status.Phase = metav1.NewTime(now), corev1.PodPending
-			v.Pods = append(v.Pods, born)
+			created := read[corev1.Pod](c.Body)
+			created.Namespace, created.Name, created.UID = c.Namespace, c.Name, types.UID("uid-"+c.Name)
+			created.CreationTimestamp, created.Status.Phase = metav1.NewTime(now), corev1.PodPending
+			v.Pods = append(v.Pods, created)
 		case c.Verb == events.VerbDelete:
 			v.Pods[at] = v.Pods[at].DeepCopy()
 			v.Pods[at].DeletionTimestamp = of(metav1.NewTime(now))

@@ -1,13 +1,13 @@
 // Package legacytokencleaner takes away what is left of the tokens that Kubernetes
-// before 1.24 made for every ServiceAccount: Secrets that nobody has used for a year.
+// before 1.24 made for every ServiceAccount: Secrets that no client has used for a year.
 // Such a token is declared invalid first, by a label, with which the API server no
-// longer accepts it; whoever still needed it can take the label off. A year later it
+// longer accepts it; a user who still needs it can take the label off. A year later it
 // is deleted.
 //
-// Of a Secret nobody but the API server sees more here than the metadata. That it
+// Of a Secret only the API server sees more here than the metadata. That it
 // was made by Kubernetes shows in its account, which lists it. That it is a token is
 // not in the metadata: so each change is a patch that also says the type, which is
-// the same or is refused, since nobody can change the type of a Secret. A delete comes
+// the same or is refused, since no client can change the type of a Secret. A delete comes
 // after such a patch that changes nothing.
 package legacytokencleaner
 

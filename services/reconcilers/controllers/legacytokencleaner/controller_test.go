@@ -3,6 +3,7 @@ package legacytokencleaner
 import (
 	"slices"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,7 +32,7 @@ func TestObserve(t *testing.T) {
 	look := func(what string, want View) {
 		t.Helper()
 		v, ok := controller.Observe(world, key)
-		if !ok || v.Listed != want.Listed || v.Needed != want.Needed || v.Since != want.Since || v.Other != want.Other || v.Period != DefaultPeriod {
+		if !ok || v.Listed != want.Listed || v.Needed != want.Needed || v.Since != want.Since || v.Other != want.Other || v.Period != 8760*time.Hour {
 			t.Errorf("%s: it sees %+v, %v", what, v, ok)
 		}
 	}

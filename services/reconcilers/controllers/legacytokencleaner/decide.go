@@ -65,7 +65,7 @@ func (v View) declare(now time.Time) events.Command {
 
 // unused is when a token will not have been used for a whole period, as far as is
 // known: it is that old, its last use is that long ago, and uses have been noted for
-// that long. known is false when one of these is written so that nobody can read it.
+// that long. known is false when one of these is written so that it cannot be read.
 func (v View) unused() (at time.Time, known bool) {
 	noted, err := time.Parse(day, v.Since)
 	if err != nil {
@@ -83,7 +83,7 @@ func (v View) unused() (at time.Time, known bool) {
 }
 
 // ended is when a token will have been invalid for a whole period; declared is false
-// when it has not been declared so, or nobody can read when.
+// when it has not been declared so, or it cannot be read when.
 func (v View) ended() (at time.Time, declared bool) {
 	from, err := time.Parse(day, v.Secret.Labels[invalidSince])
 	return after(from, v.Period), err == nil

@@ -1,6 +1,6 @@
 // Package namespace empties namespaces that are being deleted, and lets them go.
 //
-// Nobody but the API server knows what is in a namespace: of some kinds nothing is
+// Only the API server knows what is in a namespace: of some kinds nothing is
 // watched, and a new kind may be served at any time. So it is asked. The writer looks
 // up all kinds that can be deleted, lists each of them live, and says what it found,
 // with the names and uids of what still stands; that answer is an outcome, on record

@@ -19,7 +19,7 @@ const (
 	// Upstream: pkg/controller/namespace, namespaceDeletionGracePeriod.
 	settle = 5 * time.Second
 	// soon is how soon it is looked again, at the earliest, at what takes its time to
-	// go, and seldom how late, where nobody can tell how long that will be.
+	// go, and seldom how late, where it cannot be told how long that will be.
 	soon   = 500 * time.Millisecond
 	seldom = time.Minute
 	// held is how long, in seconds, an object is expected to be held by finalizers.
@@ -171,8 +171,8 @@ func (v View) next() time.Time {
 	return v.At.Add(min(max(v.At.Sub(v.begin())/2, soon), most))
 }
 
-// estimate is how many seconds what is left is expected to take; 0 where nobody can
-// tell.
+// estimate is how many seconds what is left is expected to take; 0 where it cannot
+// be told.
 func (v View) estimate() (seconds int64) {
 	for _, h := range v.Contents.Kinds {
 		switch {

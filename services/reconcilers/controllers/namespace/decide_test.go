@@ -50,7 +50,7 @@ func anyView(t *rapid.T) View {
 		for i := range rapid.IntRange(0, 2).Draw(t, "refused") {
 			v.Refused = append(v.Refused, Refusal{Kind: "configmaps", UID: types.UID(fmt.Sprint("configmaps-", i)), Message: "no"})
 		}
-		if rapid.Bool().Draw(t, "deleted in vain") {
+		if rapid.Bool().Draw(t, "deleted without effect") {
 			v.Deleted = append(v.Deleted, "widgets.example.com-0")
 			v.forget()
 		}
@@ -126,7 +126,7 @@ func sure(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error
 	return nil
 }
 
-// orderly: whoever deletes asks what is left, at the end; and nothing is deleted in a
+// orderly: a turn that deletes asks what is left, at the end; and nothing is deleted in a
 // namespace that lives, or was deleted a moment ago.
 func orderly(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	commands := c.Decide(v, now).Commands
@@ -221,7 +221,7 @@ func TestWhenItIsLookedAtAgain(t *testing.T) {
 	}
 }
 
-// A namespace of which somebody does not know something stays, whatever it says.
+// A namespace of which something is not known stays, whatever it says.
 func TestOnlyWhatIsEmptyGoes(t *testing.T) {
 	deleted := metav1.NewTime(now.Add(-time.Minute))
 	for what, c := range map[string]struct {

@@ -2,7 +2,7 @@
 //
 // What a node says of itself becomes taints that keep new pods away, and a node that
 // has said nothing for a while is said to be unknown; its pods are said not to be
-// ready, for nobody will say so on the node. Nodes that are not ready for longer get
+// ready, for its kubelet will not say so. Nodes that are not ready for longer get
 // taints that drive pods away, one node after the other: so few at a time in each
 // zone as the zone is badly off, and none at all when no node of the cluster is ready,
 // for then it is not the nodes that are to blame.
@@ -16,8 +16,8 @@
 // the last time, and for how long it has heard leases without a break. So a node is
 // silent only where others were heard meanwhile, of which the API server's own lease
 // is always one. A watcher that was away, an API server that was, or a bus, make
-// nobody silent: the time begins anew when somebody is heard again. And who starts
-// knows as much as who was there all along: upstream forgets everything at a change
+// no node silent: the time begins anew when a node is heard again. And a replica that
+// starts knows as much as one that ran all along: upstream forgets everything at a change
 // of leaders, takes the taints off all nodes, and begins again.
 //
 // Leases make no turns, as many as they are. A zone is looked at when the first of
@@ -97,7 +97,7 @@ func New(config Config) reconcile.Controller[View] {
 		Remembers: true,
 		Metrics:   metrics,
 		Settings:  reconcile.Body(Settings{config}),
-		Observe:   observe,
+		Observe:   config.observe,
 		Decide:    config.decide,
 	}
 }
@@ -105,7 +105,7 @@ func New(config Config) reconcile.Controller[View] {
 func (c Config) decide(v View, now time.Time) reconcile.Decision {
 	switch {
 	case v.Zone != nil:
-		return v.Zone.decide(c, v.FullDisruption, now)
+		return v.decideZone(c, now)
 	case v.Node != nil:
 		return reconcile.Join(v.mark(now), v.report(now))
 	default:

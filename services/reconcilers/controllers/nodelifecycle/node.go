@@ -197,8 +197,8 @@ func (v View) report(now time.Time) reconcile.Decision {
 	return reconcile.Join(reports...)
 }
 
-// unready says of the pods of a silent node that they are not ready. Whoever renews the
-// node's lease after it was found silent will say so, or not, and is not contradicted.
+// unready says of the pods of a silent node that they are not ready. A kubelet that renews
+// its lease after it was found silent will say so, or not, and is not contradicted.
 //
 // Upstream does so once, when it finds the node silent; and forgets it when it is
 // stopped in between.

@@ -29,6 +29,11 @@ type View struct {
 	Zone *Zone `json:"zone,omitempty"`
 	// FullDisruption: nodes of the cluster count, and none of those is ready.
 	FullDisruption bool `json:"fullDisruption,omitempty"`
+	// Silenced: some of them say that they are ready, and all of these have been silent for
+	// too long, which cannot be written. Sound is until when one of them need not be heard.
+	// Both are of a zone.
+	Silenced bool      `json:"silenced,omitempty"`
+	Sound    time.Time `json:"sound,omitzero"`
 }
 
 // Zone is what the turn of a zone can see.
@@ -125,9 +130,30 @@ func fullDisruption(nodes []*corev1.Node) bool {
 	return slices.ContainsFunc(nodes, counts) && !slices.ContainsFunc(nodes, healthy)
 }
 
-func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
+// silenced tells whether nodes count and say that they are ready, and all of these have been
+// silent for too long; or else until when one of them need not be heard.
+func (c Config) silenced(s reconcile.Snapshot, nodes []*corev1.Node) (all bool, sound time.Time) {
+	sight := s.Sight(kinds.Leases.Name)
+	for _, n := range nodes {
+		if !healthy(n) {
+			continue
+		}
+		if due := member(s, n).due(c, sight); !sight.Until.After(due) {
+			return false, due
+		}
+		all = true
+	}
+	return all, time.Time{}
+}
+
+// member is a node, and when it and its lease were last heard.
+func member(s reconcile.Snapshot, n *corev1.Node) Member {
+	return Member{n, s.Heard(kinds.Nodes.Name, "", n.Name), s.Heard(kinds.Leases.Name, corev1.NamespaceNodeLease, n.Name)}
+}
+
+func (c Config) observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	if strings.Contains(k.Name, colon) {
-		return observeZone(s, k)
+		return c.observeZone(s, k)
 	}
 	var v View
 	if last, ok := reconcile.LastOfAny(s, k, events.Tell); ok {
@@ -149,7 +175,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	return v, true
 }
 
-func observeZone(s reconcile.Snapshot, k events.Key) (View, bool) {
+func (c Config) observeZone(s reconcile.Snapshot, k events.Key) (View, bool) {
 	z := &Zone{Sight: s.Sight(kinds.Leases.Name)}
 	nodes := reconcile.List(s, kinds.Nodes, "")
 	for _, n := range nodes {
@@ -158,14 +184,16 @@ func observeZone(s reconcile.Snapshot, k events.Key) (View, bool) {
 			continue
 		}
 		z.Name = name
-		z.Members = append(z.Members, Member{
-			n, s.Heard(kinds.Nodes.Name, "", n.Name), s.Heard(kinds.Leases.Name, corev1.NamespaceNodeLease, n.Name),
-		})
+		z.Members = append(z.Members, member(s, n))
 	}
 	if last, ok := reconcile.LastOfAny(s, k, events.Act); ok {
 		z.Last, z.Failed = slot(last)
 	}
-	return View{Zone: z, FullDisruption: fullDisruption(nodes)}, len(z.Members) > 0
+	v := View{Zone: z, FullDisruption: fullDisruption(nodes)}
+	if slices.ContainsFunc(z.Members, func(m Member) bool { return driver(m.Node) != "" || len(driven(m.Node)) > 0 }) {
+		v.Silenced, v.Sound = c.silenced(s, nodes) // else no pods have to go
+	}
+	return v, len(z.Members) > 0
 }
 
 // slot is when the last try to evict used one, zero for a try that used none, since it met

@@ -95,6 +95,29 @@ func TestObserveAZone(t *testing.T) {
 	}
 }
 
+// Whether all nodes that say that they are ready are silent is judged of the whole cluster, of
+// those that count.
+func TestObserveSilenceElsewhere(t *testing.T) {
+	key := events.Key{Name: ":a"}
+	world := reconciletest.NewWorld(kinds.Leases.Kind).
+		Put(kinds.Nodes.Kind, node("n1", in("", "a"), is("Unknown")), node("n2", in("", "b"), is("True")), node("n3", in("", "b"), is("True"))).
+		Hear(kinds.Leases.Name, "kube-node-lease", "n2", ago(51*time.Second)).Hear(kinds.Leases.Name, "kube-node-lease", "n3", ago(20*time.Second)).
+		Watch(kinds.Leases.Name, ago(time.Hour), now)
+	if v, _ := controller.Observe(world, key); v.Silenced || !v.Sound.Equal(ago(-30*time.Second)) {
+		t.Errorf("where one of two was heard it sees %v, %v", v.Silenced, v.Sound)
+	}
+	excluded := node("n3", in("", "b"), is("True"))
+	excluded.Labels[exclude] = ""
+	world.Put(kinds.Nodes.Kind, excluded)
+	if v, _ := controller.Observe(world, key); !v.Silenced || v.FullDisruption || !v.Sound.IsZero() {
+		t.Errorf("where the last that counts was not heard it sees %v, %v", v.Silenced, v.Sound)
+	}
+	world.Put(kinds.Nodes.Kind, node("n2", in("", "b"), is("False")))
+	if v, _ := controller.Observe(world, key); v.Silenced || !v.FullDisruption {
+		t.Errorf("where none says that it is ready it sees %v, %v", v.Silenced, v.FullDisruption)
+	}
+}
+
 func keyList(names ...string) (keys []events.Key) {
 	for _, name := range names {
 		keys = append(keys, events.Key{Name: name})

@@ -41,11 +41,16 @@ const (
 	batch = 100
 )
 
-// decide says who of a zone is silent, and has the pods of one node go that is not ready
-// if that may be.
-func (z *Zone) decide(c Config, disrupted bool, now time.Time) reconcile.Decision {
+// decideZone says who of a zone is silent, and has the pods of one node go that is not ready
+// if that may be. Where pods are going it looks again when the last node that is ready could
+// have been silent for too long.
+func (v View) decideZone(c Config, now time.Time) reconcile.Decision {
+	z := v.Zone
 	silence, silent := z.silence(c, now)
-	decision := reconcile.Join(z.evict(c, disrupted, silent, now), silence)
+	decision := reconcile.Join(v.evict(c, silent, now), silence)
+	if at := later(v.Sound, now); !v.Sound.IsZero() && len(z.driven()) > 0 && (decision.WakeAt.IsZero() || at.Before(decision.WakeAt)) {
+		decision.WakeAt = at
+	}
 	counted, down := z.figures(silent)
 	if counted > 0 {
 		decision.Figures = append(decision.Figures,
@@ -127,7 +132,7 @@ func later(at, now time.Time) time.Time {
 	return now.Truncate(look).Add(look)
 }
 
-// stopped are the conditions that nobody knows of a silent node. Its network is not
+// stopped are the conditions that are not known of a silent node. Its network is not
 // the node's to speak of.
 var stopped = []corev1.NodeConditionType{
 	corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure,
@@ -165,12 +170,15 @@ func hush(n *corev1.Node, now time.Time) events.Command {
 
 // evict taints one node that is not ready, so that its pods go: the one that has been so
 // for longest, as often as the zone's rate allows.
-func (z *Zone) evict(c Config, disrupted bool, silent map[string]bool, now time.Time) reconcile.Decision {
+func (v View) evict(c Config, silent map[string]bool, now time.Time) reconcile.Decision {
+	z := v.Zone
 	rate, waiting := z.rate(c, silent), z.waiting(silent)
 	switch {
+	case v.Silenced:
+		return z.spare(now)
 	case len(waiting) == 0:
 		return reconcile.Nothing("no pods have to go")
-	case disrupted:
+	case v.FullDisruption:
 		return reconcile.Nothing("no node is ready, so it is not the nodes that are to blame")
 	case rate <= 0:
 		return reconcile.Nothing("too many nodes are not ready for any pods to go")
@@ -185,6 +193,33 @@ func (z *Zone) evict(c Config, disrupted bool, silent map[string]bool, now time.
 	count.Of = events.Ref{Kind: kinds.Nodes.Name, Name: n.Name}
 	d.Figures = append(d.Figures, count)
 	return d
+}
+
+// spare takes the taints off that drive pods away, where all nodes are silent that say that they
+// are ready. Their statuses cannot be written, so no node's own key hears of it. It is looked
+// again for one that is back, which changes nothing either.
+//
+// Upstream: handleDisruption, where a node whose status was refused is left out.
+func (z *Zone) spare(now time.Time) reconcile.Decision {
+	d := reconcile.Wake(later(time.Time{}, now), "all nodes are silent that say that they are ready, so it is not the nodes that are to blame")
+	for _, n := range z.driven() {
+		if len(d.Commands) < batch {
+			taints, _ := retaint(n, warned(n), nil, now)
+			d.Commands = append(d.Commands, patched(n, map[string]any{"spec": map[string]any{"taints": taints}}))
+		}
+	}
+	return d
+}
+
+// driven are the nodes of the zone from which pods are evicted, by name.
+func (z *Zone) driven() (nodes []*corev1.Node) {
+	for _, m := range z.Members {
+		if m.Node != nil && len(driven(m.Node)) > 0 {
+			nodes = append(nodes, m.Node)
+		}
+	}
+	slices.SortFunc(nodes, func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
+	return nodes
 }
 
 // interval is the time between two nodes. Rates are read in single precision, as upstream

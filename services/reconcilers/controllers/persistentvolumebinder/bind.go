@@ -3,6 +3,7 @@ package persistentvolumebinder
 import (
 	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -15,19 +16,21 @@ import (
 //
 // Upstream: bind. There one sync makes all four writes, and the volume is called bound before
 // the claim has its name.
-func (v View) bind(volume *corev1.PersistentVolume) reconcile.Decision {
+func (v View) bind(volume *corev1.PersistentVolume, now time.Time) reconcile.Decision {
 	ref := volume.Spec.ClaimRef
 	switch {
 	case !holds(volume, v.Claim) || ref.UID == "":
 		return v.reserve(volume)
 	case v.Claim.Spec.VolumeName != volume.Name || !has(v.Claim, completed):
-		return v.update("the volume is bound to the claim", func(next *corev1.PersistentVolumeClaim) {
+		d := v.update("the volume is bound to the claim", func(next *corev1.PersistentVolumeClaim) {
 			if next.Spec.VolumeName != volume.Name {
 				next.Spec.VolumeName = volume.Name
 				mark(next.Annotations, byController)
 			}
 			mark(next.Annotations, completed)
 		})
+		d.Figures = v.provisioned(now)
+		return d
 	case volume.Status.Phase != corev1.VolumeBound:
 		return reconcile.Nothing("the claim has its volume, which does not say yet that it is bound")
 	}

@@ -50,7 +50,7 @@ func (v View) search(now time.Time) reconcile.Decision {
 		return reconcile.Nothing("the claim's class does not say when its volumes are bound")
 	}
 	if volume := v.match(late); volume != nil {
-		return v.bind(volume)
+		return v.bind(volume, now)
 	}
 	switch class := classOf(v.Claim); {
 	case v.Default != "" && !hasClass(v.Claim):
@@ -101,9 +101,9 @@ func (v View) take(now time.Time) reconcile.Decision {
 			return v.waits(now, "the claim cannot have the volume that it names: "+err.Error(),
 				warning(mismatch, fmt.Sprintf("Cannot bind to requested volume %q: %s", volume.Name, err)))
 		}
-		return v.bind(volume)
+		return v.bind(volume, now)
 	case holds(volume, v.Claim):
-		return v.bind(volume)
+		return v.bind(volume, now)
 	default:
 		taken := warning(failedBinding, fmt.Sprintf("volume %q already bound to a different claim.", volume.Name))
 		if has(v.Claim, byController) {
@@ -122,7 +122,7 @@ func (v View) keep(now time.Time) reconcile.Decision {
 	case v.Claim.Spec.VolumeName == "":
 		return v.lose("the claim was bound, and names no volume any more", lost, "Bound claim has lost reference to PersistentVolume. Data on the volume is lost!")
 	case !lacks && (v.Named.Spec.ClaimRef == nil || v.Named.Spec.ClaimRef.UID == v.Claim.UID):
-		return v.bind(v.Named)
+		return v.bind(v.Named, now)
 	case v.Claim.Status.Phase == corev1.ClaimLost:
 		return reconcile.Nothing("the claim is lost")
 	case v.Live == nil || !now.Before(v.Live.At.Add(lasting)):

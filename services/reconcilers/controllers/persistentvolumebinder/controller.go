@@ -71,7 +71,6 @@ func New(config Config) reconcile.Controller[View] {
 			}},
 			{Verb: events.VerbUpdate, Kind: kinds.PersistentVolumeClaims.Name, Subresource: "status", On: reconcile.Itself},
 			{Verb: events.VerbUpdate, Kind: kinds.PersistentVolumes.Name, On: reconcile.Itself, Changes: []string{".spec.claimRef", ".metadata.finalizers", note(byController), note(migratedTo)}},
-			// It comes second: the reconcilers do not know another object, and leave it to the writer.
 			{Verb: events.VerbUpdate, Kind: kinds.PersistentVolumes.Name, Changes: []string{".spec.claimRef", note(byController)}, Copies: []reconcile.Copy{
 				{To: ".spec.claimRef.uid", From: ".metadata.uid"}, {To: ".spec.claimRef.name", From: ".metadata.name"}, {To: ".spec.claimRef.namespace", From: ".metadata.namespace"},
 			}},
@@ -134,6 +133,8 @@ type View struct {
 	Volumes []*corev1.PersistentVolume `json:"volumes,omitempty"`
 	// Class is the claim's StorageClass; nil where there is none.
 	Class *storagev1.StorageClass `json:"class,omitempty"`
+	// Asked is when its provisioner was asked for a volume; zero where that is not known.
+	Asked time.Time `json:"asked,omitzero"`
 	// Default is the name of the default StorageClass, if the claim has none.
 	Default string `json:"default,omitempty"`
 	// Waiting are the pods of the claim that have no node yet, by name. They are looked for if

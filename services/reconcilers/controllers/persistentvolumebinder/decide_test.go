@@ -2,6 +2,7 @@ package persistentvolumebinder
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -242,5 +243,102 @@ func TestFigures(t *testing.T) {
 	d := View{Claim: pvc("a", "1Gi"), Default: fast}.decideClaim(now)
 	if len(d.Figures) != 4 || d.Figures[0].Failed || !d.Figures[1].Failed || d.Figures[2].Metric != notRetroactive || d.Figures[3].Metric != unboundClaims {
 		t.Errorf("a default class is counted as %+v", d.Figures)
+	}
+}
+
+// Of many claims that look for a volume at once each finds one of its own, or nearly: a
+// claim that meets another one at its volume has to begin again.
+func TestClaimsSpreadOverVolumesOfOneSize(t *testing.T) {
+	const many = 200
+	world := reconciletest.NewWorld(kinds.StorageClasses.Kind, kinds.Pods.Kind)
+	for i := range many {
+		world.Put(kinds.PersistentVolumes.Kind, pv(fmt.Sprintf("disk-%d", i), "1Gi"))
+	}
+	world.Put(kinds.PersistentVolumes.Kind, pv("larger", "2Gi"))
+	chosen := map[string]bool{}
+	for i := range many {
+		claim := pvc(fmt.Sprintf("data-%d", i), "1Gi")
+		world.Put(kinds.PersistentVolumeClaims.Kind, claim)
+		v, _ := observe(world, keyOfClaim(claim.Namespace, claim.Name))
+		if len(v.Volumes) > mostOffered {
+			t.Fatalf("a claim sees %d volumes", len(v.Volumes))
+		}
+		chosen[v.match(false).Name] = true
+	}
+	// Thrown at random, they hit 126 of 200.
+	if len(chosen) < 100 || chosen["larger"] {
+		t.Errorf("%d claims want %d volumes, the larger one among them: %t", many, len(chosen), chosen["larger"])
+	}
+}
+
+// A claim sees the best of many volumes, wherever they are in the list.
+func TestOfManyVolumesTheBestAreSeen(t *testing.T) {
+	for at := range 10 {
+		world := reconciletest.NewWorld(kinds.StorageClasses.Kind, kinds.Pods.Kind)
+		for i := range 10 {
+			size := "3Gi"
+			if i == at {
+				size = "2Gi"
+			}
+			world.Put(kinds.PersistentVolumes.Kind, pv(fmt.Sprintf("disk-%d", i), size))
+		}
+		claim := pvc("data", "1Gi")
+		world.Put(kinds.PersistentVolumeClaims.Kind, claim)
+		if v, _ := observe(world, keyOfClaim(claim.Namespace, claim.Name)); v.match(false).Name != fmt.Sprintf("disk-%d", at) {
+			t.Errorf("it takes %s, and the smallest is disk-%d", v.match(false).Name, at)
+		}
+	}
+}
+
+// How long it took until a claim got the volume for which its provisioner was asked.
+func TestHowLongAProvisionerTook(t *testing.T) {
+	claim := of(pvc("a", "1Gi"), fast)
+	claim.Annotations = map[string]string{provisioner: "csi.example.com"}
+	key, asked := keyOfClaim(claim.Namespace, "a"), now.Add(-1500*time.Millisecond)
+	immediate := storagev1.VolumeBindingImmediate
+	storage := class(fast, time.Hour, "")
+	storage.Provisioner, storage.VolumeBindingMode = "csi.example.com", &immediate
+	update := events.Result{Ref: events.Ref{Kind: kinds.PersistentVolumeClaims.Name, Namespace: claim.Namespace, Name: "a"}, Status: events.Applied}
+	question := events.Result{Ref: events.Ref{Kind: kinds.PersistentVolumes.Name, Name: "v"}, Status: events.Answered}
+	conflict := update
+	conflict.Status = events.Conflict
+	for what, c := range map[string]struct {
+		last   []events.Result
+		change func(c *corev1.PersistentVolumeClaim)
+		took   float64
+	}{
+		"it was asked":                   {last: []events.Result{update}, took: 1.5},
+		"something else came after that": {last: []events.Result{question}},
+		"it could not be asked":          {last: []events.Result{conflict}},
+		"nothing is remembered":          {},
+		"another program has asked it":   {last: []events.Result{update}, change: func(c *corev1.PersistentVolumeClaim) { c.UID = "another" }},
+		"it was never asked":             {last: []events.Result{update}, change: func(c *corev1.PersistentVolumeClaim) { c.Annotations = nil }},
+	} {
+		is := claim.DeepCopy()
+		if c.change != nil {
+			c.change(is)
+		}
+		volume := pv("v", "1Gi")
+		volume.Spec.ClaimRef, volume.Spec.StorageClassName = refTo(is), fast
+		world := reconciletest.NewWorld(kinds.Pods.Kind).Put(kinds.PersistentVolumeClaims.Kind, is).Put(kinds.PersistentVolumes.Kind, volume).
+			Put(kinds.StorageClasses.Kind, storage)
+		if c.last != nil {
+			world.Remember(events.Outcome{Key: key, Lane: events.Act, UID: claim.UID, Decided: asked, At: now.Add(-time.Second), Results: c.last})
+		}
+		d, _ := Controller.Ask(world, key, now)
+		var took []float64
+		errors := 0
+		for _, f := range d.Figures {
+			labelled := slices.Equal(f.Labels, []string{"csi.example.com", "provision"})
+			switch {
+			case f.Metric == operationTook && labelled && f.Of == update.Ref && !f.Failed:
+				took = append(took, f.Value)
+			case f.Metric == operationErrors && labelled && f.Failed:
+				errors++
+			}
+		}
+		if len(d.Commands) != 1 || c.took == 0 && len(took)+errors > 0 || c.took > 0 && (errors != 1 || !slices.Equal(took, []float64{c.took})) {
+			t.Errorf("%s: it wants %v, and counts %+v", what, d.Commands, d.Figures)
+		}
 	}
 }

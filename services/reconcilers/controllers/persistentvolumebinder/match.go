@@ -2,6 +2,8 @@ package persistentvolumebinder
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -109,7 +111,9 @@ func fits(volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim, 
 	}
 }
 
-// better tells whether a volume goes before another one.
+// better tells whether a volume goes before another one. Of several free ones of one size
+// each claim has its own order: of many claims that look for volumes at once, most do
+// not meet another one at theirs.
 func better(volume, than *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) bool {
 	modes, others := modesOf(volume), modesOf(than)
 	if c := cmp.Or(cmp.Compare(len(modes), len(others)), slices.Compare(modes, others)); c != 0 {
@@ -118,11 +122,17 @@ func better(volume, than *corev1.PersistentVolume, claim *corev1.PersistentVolum
 	if holds(volume, claim) != holds(than, claim) {
 		return holds(volume, claim)
 	}
-	size, other := volume.Spec.Capacity[corev1.ResourceStorage], than.Spec.Capacity[corev1.ResourceStorage]
 	if holds(volume, claim) {
-		size = other // which of several is the user's affair
+		return volume.Name < than.Name // which of several is the user's affair
 	}
-	return cmp.Or(size.Cmp(other), cmp.Compare(volume.Name, than.Name)) < 0
+	size, other := volume.Spec.Capacity[corev1.ResourceStorage], than.Spec.Capacity[corev1.ResourceStorage]
+	return cmp.Or(size.Cmp(other), cmp.Compare(rank(volume, claim), rank(than, claim)), cmp.Compare(volume.Name, than.Name)) < 0
+}
+
+// rank is the place of a volume among those of one size, for a claim: its rendezvous hash.
+func rank(volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) uint64 {
+	sum := sha256.Sum256([]byte(claim.Namespace + "/" + claim.Name + "/" + volume.Name))
+	return binary.BigEndian.Uint64(sum[:])
 }
 
 // modesOf are the access modes of a volume, each once.

@@ -1,6 +1,8 @@
 package persistentvolumebinder
 
 import (
+	"time"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -10,7 +12,7 @@ import (
 
 // The metrics, with upstream's names.
 //
-// Upstream: pkg/controller/volume/persistentvolume/metrics.
+// Upstream: pkg/controller/volume/persistentvolume/metrics, and pkg/volume/util.
 const (
 	volumes         = "pv_collector_total_pv_count"
 	boundVolumes    = "pv_collector_bound_pv_count"
@@ -21,12 +23,13 @@ const (
 	notRetroactive  = "retroactive_storageclass_errors_total"
 	operationErrors = "volume_operation_errors_total"
 	errorsBefore136 = "volume_operation_total_errors"
+	operationTook   = "volume_operation_total_seconds"
 )
 
 var (
-	ofClaims  = []string{"namespace", "storage_class", "volume_attributes_class"}
-	ofErrors  = []string{"plugin_name", "operation_name"}
-	ofVolumes = []string{"storage_class"}
+	ofClaims     = []string{"namespace", "storage_class", "volume_attributes_class"}
+	ofOperations = []string{"plugin_name", "operation_name"}
+	ofVolumes    = []string{"storage_class"}
 )
 
 var metrics = []reconcile.Metric{
@@ -37,8 +40,12 @@ var metrics = []reconcile.Metric{
 	{Name: unboundClaims, Sort: reconcile.Gauge, Labels: ofClaims, Help: "PersistentVolumeClaims that are not bound."},
 	{Name: retroactive, Sort: reconcile.Counter, Help: "Claims that were to be given the default StorageClass after they were created."},
 	{Name: notRetroactive, Sort: reconcile.Counter, Help: "Those of them that were not given it."},
-	{Name: operationErrors, Sort: reconcile.Counter, Labels: ofErrors, Help: "Volumes that could not be asked of a provisioner. operation_name: provision."},
-	{Name: errorsBefore136, Sort: reconcile.Counter, Labels: ofErrors, Help: "The same, under the name of before Kubernetes 1.36."},
+	{Name: operationErrors, Sort: reconcile.Counter, Labels: ofOperations, Help: "Volumes that could not be asked of a provisioner, or not be bound when it had made them. operation_name: provision."},
+	{Name: errorsBefore136, Sort: reconcile.Counter, Labels: ofOperations, Help: "The same, under the name of before Kubernetes 1.36."},
+	{
+		Name: operationTook, Labels: ofOperations, Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600},
+		Help: "Seconds from when a provisioner was asked for a volume until that was bound. operation_name: provision.",
+	},
 }
 
 // countedClaim is the claim among all claims.
@@ -77,7 +84,19 @@ func (v View) assigned() []reconcile.Figure {
 	}
 }
 
-// refused counts the claims that could not be told which provisioner is to make their volume.
+// provisioned measures how long it took until the claim got the volume for which its provisioner was
+// asked; nothing where it is not known when that was.
+func (v View) provisioned(now time.Time) []reconcile.Figure {
+	if v.Asked.IsZero() {
+		return nil
+	}
+	by := v.Claim.Annotations[provisioner]
+	took := max(0, now.Sub(v.Asked))
+	return append(v.refused(by), reconcile.Figure{Metric: operationTook, Value: took.Seconds(), Labels: []string{by, "provision"}, Of: v.ref()})
+}
+
+// refused counts the claims that could not be told which provisioner is to make their volume, or
+// that they have it.
 func (v View) refused(by string) []reconcile.Figure {
 	labels := []string{by, "provision"}
 	return []reconcile.Figure{

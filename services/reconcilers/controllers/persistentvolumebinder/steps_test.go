@@ -479,13 +479,14 @@ func TestNothingIsLostOrSharedInAnyOrder(t *testing.T) {
 	made.Annotations = map[string]string{provisionedBy: "csi.example.com"}
 	made.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
 	made.Spec.ClaimRef = refTo(pvc("a", "1Gi"))
+	same := sameChoice(t)
 	for name, p := range map[string]place{
 		"two claims, one volume":              {claims: []*corev1.PersistentVolumeClaim{pvc("a", "1Gi"), pvc("b", "1Gi")}, volumes: []*corev1.PersistentVolume{fresh.DeepCopy()}, bound: 1},
 		"one claim, two volumes":              {claims: []*corev1.PersistentVolumeClaim{pvc("a", "1Gi")}, volumes: []*corev1.PersistentVolume{pv("v", "2Gi"), fresh.DeepCopy()}, bound: 1},
 		"two claims, one of which names":      {claims: []*corev1.PersistentVolumeClaim{pvc("a", "1Gi"), named.DeepCopy()}, volumes: []*corev1.PersistentVolume{pv("v", "1Gi")}, bound: 1},
 		"a claim that is deleted and comes":   {claims: []*corev1.PersistentVolumeClaim{pvc("a", "1Gi")}, volumes: []*corev1.PersistentVolume{pv("v", "1Gi")}, others: []other{deletes("a"), creates("a", "again")}},
 		"a volume that is reserved meanwhile": {claims: []*corev1.PersistentVolumeClaim{pvc("a", "1Gi")}, volumes: []*corev1.PersistentVolume{pv("v", "1Gi"), pv("w", "2Gi")}, others: []other{reserves("w", "a", true)}, bound: 1},
-		"two claims, two volumes":             {claims: []*corev1.PersistentVolumeClaim{pvc("a", "1Gi"), pvc("b", "1Gi")}, volumes: []*corev1.PersistentVolume{pv("v", "1Gi"), pv("w", "1Gi")}, bound: 2},
+		"two claims, two volumes":             {claims: []*corev1.PersistentVolumeClaim{pvc("a", "1Gi"), pvc("b", "1Gi")}, volumes: same, bound: 2},
 		"a volume that is lost":               {claims: []*corev1.PersistentVolumeClaim{pvc("a", "1Gi")}, volumes: []*corev1.PersistentVolume{pv("v", "1Gi")}, others: []other{loses("v")}},
 		"the scheduler chooses":               {claims: []*corev1.PersistentVolumeClaim{lateClaim}, volumes: []*corev1.PersistentVolume{lateVolume}, class: lateClass, others: []other{reserves("v", "a", false)}, bound: 1},
 		"a volume is made for it, too":        {claims: []*corev1.PersistentVolumeClaim{pvc("a", "1Gi")}, volumes: []*corev1.PersistentVolume{pv("v", "1Gi")}, others: []other{provisions(made)}, bound: 1},
@@ -499,4 +500,17 @@ func TestNothingIsLostOrSharedInAnyOrder(t *testing.T) {
 			}
 		})
 	}
+}
+
+// sameChoice are two volumes of which the claims a and b want the same: others would never
+// meet at one.
+func sameChoice(t *testing.T) []*corev1.PersistentVolume {
+	for i := range 100 {
+		x, y := pv("x", "1Gi"), pv(fmt.Sprint("y", i), "1Gi")
+		if better(x, y, pvc("a", "1Gi")) && better(x, y, pvc("b", "1Gi")) {
+			return []*corev1.PersistentVolume{x, y}
+		}
+	}
+	t.Fatal("the claims never want the same")
+	return nil
 }

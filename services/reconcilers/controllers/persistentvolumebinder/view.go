@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -35,16 +36,34 @@ func observeClaim(s reconcile.Snapshot, k events.Key) (View, bool) {
 	if last, ok := reconcile.Answers(s, k, claim); ok {
 		v.hear(last, kinds.PersistentVolumes.Kind)
 	}
+	if has(claim, provisioner) && !has(claim, completed) {
+		v.Asked = asked(s, k, claim)
+	}
 	v.recall(s, k)
 	return v, true
+}
+
+// asked is when the claim's provisioner was asked for a volume, if that was the last thing that was
+// done about the claim; zero where it was not.
+func asked(s reconcile.Snapshot, k events.Key, claim *corev1.PersistentVolumeClaim) time.Time {
+	last, ok := reconcile.LastOf(s, k, events.Act, claim)
+	if !ok || len(last.Results) != 1 {
+		return time.Time{}
+	}
+	r := last.Results[0]
+	if r.Status != events.Applied || r.Ref.Kind != kinds.PersistentVolumeClaims.Name {
+		return time.Time{}
+	}
+	return last.Decided
 }
 
 // look looks for what a claim may have that names no volume.
 func (v *View) look(s reconcile.Snapshot) {
 	claim := v.Claim
+	selector, err := selectorOf(claim)
 	for _, volume := range reconcile.List(s, kinds.PersistentVolumes, "") {
-		if holds(volume, claim) || volume.Spec.ClaimRef == nil && volume.Status.Phase == corev1.VolumeAvailable && classOfVolume(volume) == classOf(claim) {
-			v.Volumes = append(v.Volumes, volume)
+		if err == nil && fits(volume, claim, selector, false) {
+			v.offer(volume)
 		}
 	}
 	if !hasClass(claim) {
@@ -56,6 +75,25 @@ func (v *View) look(s reconcile.Snapshot) {
 	if late, _ := v.late(); late && !has(claim, selectedNode) {
 		v.Waiting = waiting(s, claim)
 	}
+}
+
+// mostOffered bounds the volumes that a claim's turn sees. It takes the best; with thousands of
+// free volumes their number would make up most of what the turns of as many claims cost.
+const mostOffered = 4
+
+// offer takes in a volume that fits, and leaves out the worst where there are too many.
+func (v *View) offer(volume *corev1.PersistentVolume) {
+	v.Volumes = append(v.Volumes, volume)
+	if len(v.Volumes) <= mostOffered {
+		return
+	}
+	worst := 0
+	for i, other := range v.Volumes {
+		if better(v.Volumes[worst], other, v.Claim) {
+			worst = i
+		}
+	}
+	v.Volumes = slices.Delete(v.Volumes, worst, worst+1)
 }
 
 // defaultClass is the name of the newest StorageClass that is marked as the default one.

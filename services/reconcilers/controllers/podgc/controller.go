@@ -1,4 +1,4 @@
-// Package podgc ends pods that nobody else will: those whose node is no more, those
+// Package podgc ends pods that no other component will: those whose node is gone, those
 // that are to go and never had a node, those that are to go and whose node was
 // declared out of service, and the oldest of those that have ended, when there are too
 // many of them.
@@ -126,7 +126,7 @@ func ended(p *corev1.Pod) bool {
 	return p.Status.Phase != corev1.PodPending && p.Status.Phase != corev1.PodRunning && p.Status.Phase != corev1.PodUnknown
 }
 
-// outOfService is true for a node that is not ready and that somebody has declared
+// outOfService is true for a node that is not ready and that a user has declared
 // gone for good.
 func outOfService(n *corev1.Node) bool {
 	ready := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {

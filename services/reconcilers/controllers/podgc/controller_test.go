@@ -82,9 +82,9 @@ func applied(v View, d reconcile.Decision, now time.Time) View {
 	for _, c := range d.Commands {
 		switch {
 		case c.Verb == events.VerbDelete && v.Pod == nil:
-			return View{Pod: reconciletest.Pod("nobody")}
+			return View{Pod: reconciletest.Pod("other")}
 		case c.Verb == events.VerbDelete:
-			v.Pod, v.Node, v.Since = reconciletest.Pod("nobody"), nil, time.Time{}
+			v.Pod, v.Node, v.Since = reconciletest.Pod("other"), nil, time.Time{}
 		default:
 			var said struct{ Status corev1.PodStatus }
 			if err := json.Unmarshal(c.Body, &said); err != nil {

@@ -17,8 +17,8 @@ import (
 // reason is why a pod says that it was disrupted.
 const reason = "DeletionByPodGC"
 
-// decide ends pods. One that has not is said to have failed first, for nobody else
-// would say so.
+// decide ends pods. One that has not is said to have failed first, for no other
+// component would say so.
 //
 // Upstream: pkg/controller/podgc, which looks at all pods every 20 seconds.
 func decide(v View, now time.Time) reconcile.Decision {
@@ -44,12 +44,12 @@ func decide(v View, now time.Time) reconcile.Decision {
 func (v View) forget() reconcile.Decision {
 	commands := make([]events.Command, 0, len(v.Excess))
 	for _, p := range v.Excess {
-		commands = append(commands, death(p))
+		commands = append(commands, deletion(p))
 	}
 	return counted("terminated", reconcile.Do("more pods have ended than are kept", commands...))
 }
 
-// orphaned ends a pod whose node is no more, when that has been so for long enough.
+// orphaned ends a pod whose node is gone, when that has been so for long enough.
 func (v View) orphaned(now time.Time) reconcile.Decision {
 	until := v.Since.Add(quarantine)
 	switch {
@@ -75,10 +75,10 @@ func (v View) marked() bool {
 	})
 }
 
-// end says that a pod has failed, with a condition where its node is no more, and
+// end says that a pod has failed, with a condition where its node is gone, and
 // when that is said deletes it. Both rest on the node's absence then, which the writer
 // proves, and on the pod as it was seen: in a storage that was restored from a backup
-// a pod that was to go may be one that nobody has deleted, with the same uid.
+// a pod that was to go may be one that no client has deleted, with the same uid.
 func (v View) end(because string, disrupted *corev1.PodCondition) reconcile.Decision {
 	var with []reconcile.Option
 	if disrupted != nil {
@@ -87,7 +87,7 @@ func (v View) end(because string, disrupted *corev1.PodCondition) reconcile.Deci
 		}))
 	}
 	if done(v.Pod) {
-		return reconcile.Do(because, death(v.Pod, with...))
+		return reconcile.Do(because, deletion(v.Pod, with...))
 	}
 	status := map[string]any{"phase": corev1.PodFailed, "observedGeneration": v.Pod.Generation}
 	if disrupted != nil {
@@ -104,8 +104,8 @@ func (v View) status(body map[string]any, with ...reconcile.Option) events.Comma
 	return c
 }
 
-// death is the end of a pod as it was seen, at once.
-func death(p *corev1.Pod, with ...reconcile.Option) events.Command {
+// deletion is the end of a pod as it was seen, at once.
+func deletion(p *corev1.Pod, with ...reconcile.Option) events.Command {
 	c := reconcile.Delete(kinds.Pods.Kind, p, append(with, reconcile.IfUnchanged(p))...)
 	c.GraceSeconds = ptr.To(int64(0))
 	return c

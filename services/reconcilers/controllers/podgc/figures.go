@@ -15,11 +15,11 @@ const (
 // Upstream: pkg/controller/podgc/metrics. Some that could not be deleted are among
 // those that were, there.
 var metrics = []reconcile.Metric{
-	{Name: deleted, Sort: reconcile.Counter, Labels: []string{"namespace", "reason"}, Help: "Pods that were deleted at once, by why nobody else would."},
+	{Name: deleted, Sort: reconcile.Counter, Labels: []string{"namespace", "reason"}, Help: "Pods that were deleted at once, by why no other component would."},
 	{Name: failed, Sort: reconcile.Counter, Labels: []string{"namespace", "reason"}, Help: "Pods that were to be deleted at once and could not be."},
 }
 
-// counted adds to the deaths of a decision how they will count.
+// counted adds to the deletions of a decision how they will count.
 func counted(reason string, d reconcile.Decision) reconcile.Decision {
 	for _, c := range d.Commands {
 		if c.Verb == events.VerbDelete {

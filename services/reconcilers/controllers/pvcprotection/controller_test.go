@@ -90,7 +90,7 @@ func applied(v View, d reconcile.Decision, now time.Time) View {
 	return v
 }
 
-// sure: a claim is let go because of an answer that names nobody who needs it and is
+// sure: a claim is let go because of an answer that names no pod that needs it and is
 // not old, and for no other reason.
 func sure(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	for _, command := range c.Decide(v, now).Commands {
@@ -99,7 +99,7 @@ func sure(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error
 			continue
 		}
 		if v.Claim.DeletionTimestamp == nil || v.Users == nil || v.Users.Need(v.Claim) || now.Sub(v.At) > lasting {
-			return errors.New("it lets a claim go of which it does not know that nobody needs it")
+			return errors.New("it lets a claim go of which it does not know that no pod needs it")
 		}
 	}
 	return nil
@@ -168,7 +168,7 @@ func TestAnswers(t *testing.T) {
 		"to a claim of its name":   {answer("before", "1", events.Answered, `{}`), false, false},
 		"before something changed": {answer("u", "0", events.Answered, `{}`), false, false},
 		"that it may not have":     {answer("u", "1", events.Refused, `{}`), false, false},
-		"that nobody can read":     {answer("u", "1", events.Answered, `no`), false, true},
+		"that cannot be read":      {answer("u", "1", events.Answered, `no`), false, true},
 		"of another shape":         {answer("u", "1", events.Answered, `{"warnings":[]}`), false, true},
 	} {
 		world := reconciletest.NewWorld(kinds.Pods.Kind).Put(kinds.PersistentVolumeClaims.Kind, claim).Remember(c.last)

@@ -49,7 +49,7 @@ func New(gates gate.Set) reconcile.Controller[replicas.View] {
 // replicaSet is what a ReplicationController amounts to.
 //
 // Upstream: pkg/controller/replication/conversion.go. A missing template, which
-// the API does not allow, is one without labels: nothing can be born of it.
+// the API does not allow, is one without labels: nothing can be created of it.
 func replicaSet(rc *corev1.ReplicationController) *appsv1.ReplicaSet {
 	set := &appsv1.ReplicaSet{
 		ObjectMeta: rc.ObjectMeta,

@@ -141,22 +141,24 @@ func keyOfClaim(namespace, name string) events.Key {
 }
 
 // keysOfPod maps a pod to itself where a claim of it is missing, and to its claims: those that
-// are to be reserved for it, or where it has ended or is gone all of them.
-func keysOfPod(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
+// are to be reserved for it, or where it has ended or is gone all of them. It is gone as well
+// where another one has its name.
+func keysOfPod(s reconcile.Snapshot, was, now reconcile.Object) (keys []events.Key) {
+	before, _ := was.Object.(*corev1.Pod)
 	p, there := now.Object.(*corev1.Pod)
-	if !there {
-		if p, there = was.Object.(*corev1.Pod); !there {
-			return nil
-		}
-		return claimsOf(p)
+	if before != nil && (!there || before.UID != p.UID) {
+		keys = claimsOf(s, before)
 	}
-	return work(s, p)
+	if there {
+		keys = appendNew(keys, work(s, p)...)
+	}
+	return keys
 }
 
 // work are the keys that have something to do for a pod.
 func work(s reconcile.Snapshot, p *corev1.Pod) (keys []events.Key) {
 	if done(p) {
-		return claimsOf(p)
+		return claimsOf(s, p)
 	}
 	of := lookup(s, p.Namespace)
 	if lacks(p, of) {
@@ -171,15 +173,19 @@ func work(s reconcile.Snapshot, p *corev1.Pod) (keys []events.Key) {
 	return keys
 }
 
-// claimsOf are the claims of a pod, also the one that the scheduler made for extended resources.
-func claimsOf(p *corev1.Pod) (keys []events.Key) {
+// claimsOf are the claims of a pod: those that it names, and those that were made for it. Of the
+// latter it may not have been seen to say the names, where a list has skipped that.
+func claimsOf(s reconcile.Snapshot, p *corev1.Pod) (keys []events.Key) {
 	for i := range p.Spec.ResourceClaims {
 		if _, name := device.ClaimOf(p, &p.Spec.ResourceClaims[i]); name != "" {
-			keys = append(keys, keyOfClaim(p.Namespace, name))
+			keys = appendNew(keys, keyOfClaim(p.Namespace, name))
 		}
 	}
 	if extended := p.Status.ExtendedResourceClaimStatus; extended != nil && extended.ResourceClaimName != "" {
-		keys = append(keys, keyOfClaim(p.Namespace, extended.ResourceClaimName))
+		keys = appendNew(keys, keyOfClaim(p.Namespace, extended.ResourceClaimName))
+	}
+	for _, claim := range reconcile.ControlledBy(s, kinds.ResourceClaims, p.UID) {
+		keys = appendNew(keys, keyOfClaim(claim.Namespace, claim.Name))
 	}
 	return keys
 }

@@ -46,28 +46,33 @@ func TestWhoseTurnAPodIs(t *testing.T) {
 	skipped := pod("p", "e")
 	skipped.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "e"}}
 	other := says(pod("p", "e"), "e", "strange")
-	w := world().Put(kinds.ResourceClaims.Kind, claim("shared", reconciletest.Pod("reserved")), of(pod("p"), "e", claim("p-e-1")), claim("strange"))
+	w := world().Put(kinds.ResourceClaims.Kind, claim("shared", reconciletest.Pod("reserved")), of(pod("p"), "e", claim("p-e-1")), of(pod("q"), "e", claim("q-e-1")), claim("strange"))
+	anew := reconciletest.Pod("u")
+	anew.UID = "uid-anew"
 	itself, shared := keyOfPod(reconciletest.Pod("p")), keyOfClaim(namespace, "shared")
 	for what, c := range map[string]struct {
 		was, now *corev1.Pod
 		want     []events.Key
 	}{
-		"a pod without claims":                     {nil, reconciletest.Pod("p"), nil},
-		"one whose claim is to be made":            {nil, pod("p", "e"), []events.Key{itself}},
-		"one whose claim is there":                 {nil, says(pod("p", "e"), "e", "p-e-1"), nil},
-		"one whose claim has gone":                 {nil, says(pod("p", "e"), "e", "p-e-0"), []events.Key{itself}},
-		"one whose claim is another's":             {nil, other, nil},
-		"one that does without":                    {nil, skipped, nil},
-		"one that names a claim":                   {nil, using("p", "shared"), nil},
-		"one that names none that is there":        {nil, using("p", "none"), nil},
-		"one with a node, and no reservation":      {nil, at(using("p", "shared"), reconciletest.On("n")), []events.Key{shared}},
-		"one with a node and a reservation":        {nil, at(using("reserved", "shared"), reconciletest.On("n")), nil},
-		"one that has ended":                       {nil, at(using("p", "shared"), succeeded), []events.Key{shared}},
-		"one that is deleted, without a node":      {nil, deleted(using("p", "shared")), []events.Key{shared}},
-		"one that is deleted, and may run":         {nil, deleted(at(using("p", "shared"), reconciletest.On("n"))), nil},
-		"one that has gone":                        {at(using("p", "shared"), reconciletest.On("n")), nil, []events.Key{shared}},
-		"one with extended resources that ends":    {nil, extended, []events.Key{shared}},
-		"one that has ended before it had a claim": {nil, at(pod("p", "e"), succeeded), nil},
+		"a pod without claims":                                         {nil, reconciletest.Pod("p"), nil},
+		"one whose claim is to be made":                                {nil, pod("p", "e"), []events.Key{itself}},
+		"one whose claim is there":                                     {nil, says(pod("p", "e"), "e", "p-e-1"), nil},
+		"one whose claim has gone":                                     {nil, says(pod("p", "e"), "e", "p-e-0"), []events.Key{itself}},
+		"one whose claim is another's":                                 {nil, other, nil},
+		"one that does without":                                        {nil, skipped, nil},
+		"one that names a claim":                                       {nil, using("u", "shared"), nil},
+		"one that names none that is there":                            {nil, using("u", "none"), nil},
+		"one with a node, and no reservation":                          {nil, at(using("u", "shared"), reconciletest.On("n")), []events.Key{shared}},
+		"one with a node and a reservation":                            {nil, at(using("reserved", "shared"), reconciletest.On("n")), nil},
+		"one that has ended":                                           {nil, at(using("u", "shared"), succeeded), []events.Key{shared}},
+		"one that is deleted, without a node":                          {nil, deleted(using("u", "shared")), []events.Key{shared}},
+		"one that is deleted, and may run":                             {nil, deleted(at(using("u", "shared"), reconciletest.On("n"))), nil},
+		"one that has gone":                                            {at(using("u", "shared"), reconciletest.On("n")), nil, []events.Key{shared}},
+		"one whose name another one has now":                           {at(using("u", "shared"), reconciletest.On("n")), anew, []events.Key{shared}},
+		"one with extended resources that ends":                        {nil, extended, []events.Key{shared}},
+		"one that has ended before it had a claim":                     {nil, at(pod("r", "e"), succeeded), nil},
+		"one that has ended, and was not seen to say its claim's name": {nil, at(pod("q", "e"), succeeded), []events.Key{keyOfClaim(namespace, "q-e-1")}},
+		"one that has gone, and was not seen to say it":                {pod("q", "e"), nil, []events.Key{keyOfClaim(namespace, "q-e-1")}},
 	} {
 		var was, now metav1.Object
 		if c.was != nil {

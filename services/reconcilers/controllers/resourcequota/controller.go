@@ -1,14 +1,14 @@
 // Package resourcequota says on every ResourceQuota how much of it is used: how many
 // objects of a kind there are in its namespace, and what they ask for.
 //
-// The API server enforces quotas: whoever makes something is refused when it would be
-// too much, and charged before it is made. What is taken back nobody tells the quota,
+// The API server enforces quotas: a client that makes something is refused when it would be
+// too much, and charged before it is made. What is taken back is not told to the quota,
 // so this controller counts again when something has gone, ended or shrunk, when the
 // limits have changed, and from time to time. Whatever is made is none of its business;
 // so how things are counted must be the same here as in the API server, or what is
 // used would go up and down.
 //
-// Between charge and birth an object is not there to be counted, and a count in that
+// Between charge and create an object is not there to be counted, and a count in that
 // moment takes its charge back. Upstream finds that out the next time that it counts
 // everything, minutes later. Here a count that changed something is repeated after
 // [recount]. And a pod that should have ended by now and has not is let off when its
@@ -34,7 +34,7 @@ const (
 	// recount is how long after a change of what is used it is counted again.
 	recount = 10 * time.Second
 	// search is how often it is looked whether the cluster has by now what it did not
-	// have: until somebody has counted, the API server lets nobody make any.
+	// have: until it has been counted, the API server lets no client make any.
 	search = 30 * time.Second
 )
 

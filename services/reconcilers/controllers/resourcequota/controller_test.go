@@ -118,7 +118,7 @@ func TestWhoseTurn(t *testing.T) {
 		"a kind heard of now":      {widgets, nil, some("w"), mine},
 		"a widget gone":            {widgets, some("w"), nil, mine},
 		"a widget changed":         {widgets, some("w"), some("w"), nil},
-		"what nobody limits":       {secrets, some("a"), nil, nil},
+		"what no quota limits":     {secrets, some("a"), nil, nil},
 		"of the cluster":           {kinds.Nodes.Kind, &corev1.Node{}, nil, nil},
 		"a class":                  {kinds.DeviceClasses.Kind, nil, &resourcev1.DeviceClass{}, nil},
 	} {

@@ -41,7 +41,7 @@ func (v View) tell(because string, used corev1.ResourceList, now, next time.Time
 	return d
 }
 
-// used is what is used of everything that the quota limits. What nobody can measure,
+// used is what is used of everything that the quota limits. What cannot be measured,
 // such as objects of a kind that the cluster does not have, stays as it was.
 func (v View) used(now time.Time) corev1.ResourceList {
 	total, hard := corev1.ResourceList{}, v.Quota.Spec.Hard

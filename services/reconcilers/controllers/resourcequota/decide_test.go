@@ -208,7 +208,7 @@ func TestWhatDevicesUse(t *testing.T) {
 	}, own...)...)
 }
 
-// What a pod pays for its claim does not pay again; and nobody else's pod pays.
+// What a pod pays for its claim does not pay again; and no other pod pays.
 func TestWhatAPodHasPaid(t *testing.T) {
 	pod := reconciletest.Pod("p", asking(amounts("example.com/gpu", "2"), nil))
 	claim := func(name string) *resourcev1.ResourceClaim {

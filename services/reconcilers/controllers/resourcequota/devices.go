@@ -65,7 +65,7 @@ func number(mode resourcev1.DeviceAllocationMode, count int64) int64 {
 	case resourcev1.DeviceAllocationModeExactCount:
 		return count
 	case resourcev1.DeviceAllocationModeAll:
-		return resourcev1.AllocationResultsMaxSize // nobody knows yet
+		return resourcev1.AllocationResultsMaxSize // it is not known yet
 	default:
 		return 0 // of a newer API server
 	}

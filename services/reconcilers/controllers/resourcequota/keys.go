@@ -33,7 +33,7 @@ func cameOrWent(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 		return quotas(s, was, tracks)
 	case was.None():
 		return quotas(s, now, lacks)
-	case was.GetUID() != now.GetUID(): // a death and a birth in one
+	case was.GetUID() != now.GetUID(): // a deletion and a create in one
 		return quotas(s, now, tracks)
 	default:
 		return nil

@@ -70,7 +70,7 @@ func ended(p *corev1.Pod) bool {
 }
 
 // overdue tells whether a pod that is to go has had all the time that it was given.
-// Its node is lost, and nobody should have to pay for it.
+// Its node is lost, and no quota should have to pay for it.
 func overdue(p *corev1.Pod, now time.Time) bool {
 	at, leaving := due(p)
 	return leaving && !now.Before(at)

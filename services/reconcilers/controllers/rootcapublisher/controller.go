@@ -2,7 +2,7 @@
 // namespace, as the ConfigMap "kube-root-ca.crt".
 //
 // Pods need it to trust the API server. The ConfigMap is made with a namespace,
-// made anew when somebody deletes it, and set right when somebody changes it.
+// made anew when a client deletes it, and set right when a client changes it.
 package rootcapublisher
 
 import (
@@ -80,7 +80,7 @@ func appeared(_ reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	return []events.Key{{Name: namespace.Name}}
 }
 
-// touched is the namespace of a ConfigMap of ours that somebody changed or
+// touched is the namespace of a ConfigMap of ours that a client changed or
 // deleted.
 func touched(_ reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	if now.None() {

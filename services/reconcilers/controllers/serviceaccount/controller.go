@@ -1,7 +1,7 @@
 // Package serviceaccount gives every namespace its "default" ServiceAccount.
 //
 // Pods that name no account run as that one, so an active namespace must have
-// it; when somebody deletes it, it is made anew.
+// it; when a client deletes it, it is made anew.
 package serviceaccount
 
 import (

@@ -18,15 +18,15 @@ func decide(v View, _ time.Time) reconcile.Decision {
 	case len(v.Missing) == 0:
 		return reconcile.Nothing("the namespace has its accounts")
 	default:
-		return reconcile.Do("the namespace lacks an account", v.births()...)
+		return reconcile.Do("the namespace lacks an account", v.creates()...)
 	}
 }
 
-func (v View) births() []events.Command {
+func (v View) creates() []events.Command {
 	body := reconcile.Body(corev1.ServiceAccount{})
-	births := make([]events.Command, len(v.Missing))
+	creates := make([]events.Command, len(v.Missing))
 	for i, name := range v.Missing {
-		births[i] = reconcile.Create(kinds.ServiceAccounts.Kind, v.Namespace.Name, name, body)
+		creates[i] = reconcile.Create(kinds.ServiceAccounts.Kind, v.Namespace.Name, name, body)
 	}
-	return births
+	return creates
 }

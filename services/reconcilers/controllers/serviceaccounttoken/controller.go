@@ -1,9 +1,9 @@
 // Package serviceaccounttoken fills in the tokens of service accounts that are kept in
-// Secrets: whoever makes a Secret of that type, and names an account in an annotation,
+// Secrets: a user who makes a Secret of that type, and names an account in an annotation,
 // finds token, root certificate and namespace in it a moment later. A token goes with its
 // account, and an account forgets the token that is gone.
 //
-// Of a Secret nobody here sees more than the metadata. What it holds, and whether it is
+// Of a Secret no reconciler sees more than the metadata. What it holds, and whether it is
 // a token at all, the writer finds out, with the key that signs: it completes what is asked
 // for here with what the Secret lacks, and says no more than whether it did. So each
 // version of a Secret is looked at once. Before a token is deleted, a patch proves that it
@@ -194,7 +194,7 @@ func noteOf(r events.Result) (n note, ok bool) {
 }
 
 // lists are the accounts that may list a token that is gone. It is the one whose it was,
-// whatever is seen of its list, which may be older; where nobody remembers that, all that
+// whatever is seen of its list, which may be older; where that is not remembered, all that
 // are seen to list it.
 func lists(s reconcile.Snapshot, k events.Key, last events.Outcome) (all []*corev1.ServiceAccount) {
 	whose, forgotten := ownerOf(last)
@@ -218,7 +218,7 @@ func before(s reconcile.Snapshot, k events.Key, last events.Outcome, now string)
 	return []*corev1.ServiceAccount{account}
 }
 
-// ownerOf is whose the Secret of an outcome was: nobody's, when it was no token, or when
+// ownerOf is whose the Secret of an outcome was: no account's, when it was no token, or when
 // its end has been dealt with. forgotten is true when the outcome does not say.
 func ownerOf(last events.Outcome) (whose note, forgotten bool) {
 	forgotten = true

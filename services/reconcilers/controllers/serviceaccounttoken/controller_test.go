@@ -99,7 +99,7 @@ func outcome(r events.Result, n any, uid types.UID, at string) events.Outcome {
 }
 
 // A token that is gone is taken off the list of the account whose it was, which may not be
-// seen to list it yet; where nobody remembers which that was, off every list.
+// seen to list it yet; where it is not remembered which that was, off every list.
 func TestWhoListsWhatIsGone(t *testing.T) {
 	lists := []*corev1.ServiceAccount{account("builder", "b", "pull", "key"), account("deployer", "d", "key"), account("none", "n", "other")}
 	did := events.Result{Status: events.Applied, Version: "7"}
@@ -107,7 +107,7 @@ func TestWhoListsWhatIsGone(t *testing.T) {
 		outcome *events.Outcome
 		want    []string
 	}{
-		"nobody remembers":           {nil, []string{"builder", "deployer"}},
+		"it is not remembered":       {nil, []string{"builder", "deployer"}},
 		"it was the builder's":       {new(outcome(did, note{Account: "builder", UID: "b"}, "4f1c", "6")), []string{"builder"}},
 		"of the builder by name":     {new(outcome(did, note{Account: "builder", Proof: true}, "4f1c", "6")), []string{"builder"}},
 		"of the builder before":      {new(outcome(did, note{Account: "builder", UID: "before"}, "4f1c", "6")), nil},
@@ -149,7 +149,7 @@ func TestWhoListsTheOneBefore(t *testing.T) {
 		"it has been taken off":             {outcome(did, note{Account: "deployer", UID: "d", Gone: true}, "", ""), nil},
 		"it was to be, and that has failed": {outcome(events.Result{Status: events.Failed}, note{Account: "deployer", UID: "d", Gone: true}, "", ""), []string{"deployer"}},
 		"it was no token":                   {outcome(events.Result{Status: events.Refused, Code: 422, Reason: events.NoToken}, note{Account: "deployer", UID: "d"}, "before", "5"), nil},
-		"nobody remembers":                  {events.Outcome{Key: key, Lane: events.Act}, nil},
+		"it is not remembered":              {events.Outcome{Key: key, Lane: events.Act}, nil},
 	} {
 		world := newWorld()
 		world.Put(kinds.Secrets.Kind, token("key", "b"))

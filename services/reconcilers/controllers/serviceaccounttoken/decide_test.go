@@ -75,7 +75,7 @@ func carriedOut(v View, d reconcile.Decision, at time.Time) View {
 		case c.Verb == events.VerbDelete:
 			v.Secret = v.Secret.DeepCopy()
 			reconciletest.Deleted[*metav1.PartialObjectMetadata](at)(v.Secret)
-		case v.Secret == nil: // nobody asks for what is gone
+		case v.Secret == nil: // no turn asks for what is gone
 			v = View{Secret: token("key", "b"), Account: "b", Filled: true}
 		case len(v.Lists) > 0: // and filled in a moment later
 			v = View{Secret: v.Secret, Account: "b", Filled: true}

@@ -83,7 +83,7 @@ func sure(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error
 		case v.Address != "":
 			return errors.New("it is let go, and an address needs it")
 		case command.If == nil || !command.If.Unused:
-			return errors.New("it is let go, and nobody has looked")
+			return errors.New("it is let go, and the writer does not look")
 		}
 	}
 	return nil
@@ -142,7 +142,7 @@ func TestWhatNeedsADeletedServiceCIDR(t *testing.T) {
 		"another is deleted, too":          {a, []*networkingv1.ServiceCIDR{deleted(serviceCIDR("b", "10.0.0.0/16"))}, address("10.0.0.7", events.AddressManager), true},
 		"another may go at any time":       {a, []*networkingv1.ServiceCIDR{unguarded}, address("10.0.0.7", events.AddressManager), true},
 		"another is elsewhere":             {a, []*networkingv1.ServiceCIDR{serviceCIDR("b", "10.0.1.0/24")}, address("10.0.0.7", events.AddressManager), true},
-		"an address of another manager":    {a, nil, address("10.0.0.7", "somebody"), false},
+		"an address of another manager":    {a, nil, address("10.0.0.7", "another"), false},
 		"an address elsewhere":             {a, nil, address("10.0.1.7", events.AddressManager), false},
 		"it is not deleted":                {serviceCIDR("a", "10.0.0.0/24"), nil, address("10.0.0.7", events.AddressManager), false},
 		"the address of its network":       {a, nil, address("10.0.0.0", events.AddressManager), false},
@@ -189,7 +189,7 @@ func TestKeys(t *testing.T) {
 		}
 	}
 	for a, want := range map[string]string{"10.0.0.7": "b", "10.0.1.7": "c", "10.0.2.7": "", "10.0.0.0": ""} {
-		came, ours := address(a, events.AddressManager), address(a, "somebody")
+		came, ours := address(a, events.AddressManager), address(a, "another")
 		if got := named(world.Keys(Controller, kinds.IPAddresses.Kind, nil, came)); got != want {
 			t.Errorf("%s comes: it is the turn of %s, want %s", a, got, want)
 		}

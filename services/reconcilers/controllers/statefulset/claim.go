@@ -60,12 +60,7 @@ func (s stage) missing(ordinal int) (creates []events.Command, leaving []*corev1
 			}
 			continue
 		}
-		made := t.DeepCopy()
-		made.Name, made.Namespace = name, s.Set.Namespace
-		if made.Labels == nil {
-			made.Labels = map[string]string{}
-		}
-		maps.Copy(made.Labels, s.Set.Spec.Selector.MatchLabels)
+		made := s.made(t, name)
 		of := "Pod " + s.name(ordinal) + " in StatefulSet " + s.Set.Name
 		creates = append(creates, reconcile.Create(kinds.PersistentVolumeClaims.Kind, s.Set.Namespace, name, reconcile.Body(made), reconcile.Tell(
 			s.notice(corev1.EventTypeNormal, "SuccessfulCreate", "Create Claim {name} "+of+" success"),
@@ -73,6 +68,23 @@ func (s stage) missing(ordinal int) (creates []events.Command, leaving []*corev1
 		)))
 	}
 	return creates, leaving
+}
+
+// made is a new claim of a template, which may be a claim that a user has copied whole. What
+// the API server sets on every new object is left out, since it is not promised.
+//
+// Upstream: getPersistentVolumeClaims.
+func (s stage) made(t *corev1.PersistentVolumeClaim, name string) *corev1.PersistentVolumeClaim {
+	claim := t.DeepCopy()
+	claim.ObjectMeta = metav1.ObjectMeta{
+		Name: name, Namespace: s.Set.Namespace, GenerateName: claim.GenerateName, ResourceVersion: claim.ResourceVersion,
+		Labels: claim.Labels, Annotations: claim.Annotations, Finalizers: claim.Finalizers, OwnerReferences: claim.OwnerReferences,
+	}
+	if claim.Labels == nil {
+		claim.Labels = map[string]string{}
+	}
+	maps.Copy(claim.Labels, s.Set.Spec.Selector.MatchLabels)
+	return claim
 }
 
 // holder is what owns a claim, and takes the claim along when it is deleted.

@@ -6,8 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -15,6 +17,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/kube/pod"
 	"github.com/millrace/millrace/services/reconcilers/kube/revision"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
 // Upstream: isClaimOwnerUpToDate.
@@ -62,6 +65,43 @@ func TestAPodDoesNotWaitForTheClaimsOfOthers(t *testing.T) {
 	}
 	if want := []string{"web-0", "data-web-1"}; !slices.Equal(created, want) {
 		t.Errorf("%q are created, want %q", created, want)
+	}
+}
+
+// A template may be a claim as a program or a user has it: a name to generate others from, and what
+// the API server has set. The first is kept, as upstream keeps it, the rest is left out.
+func TestAClaimIsMadeOfAWholeTemplate(t *testing.T) {
+	v := View{Set: stateful("web", 1)}
+	at := metav1.NewTime(now)
+	v.Set.Spec.VolumeClaimTemplates[0].ObjectMeta = metav1.ObjectMeta{
+		Name: "data", Namespace: "elsewhere", GenerateName: "pvc-", UID: "another", Generation: 7, SelfLink: "/x", CreationTimestamp: at, DeletionTimestamp: &at,
+		Labels: map[string]string{"tier": "db"}, Annotations: map[string]string{"a": "b"}, Finalizers: []string{"example.com/x"},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "o", UID: "o"}},
+		ManagedFields:   []metav1.ManagedFieldsEntry{{Manager: "kubectl", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1"}},
+	}
+	r := v.revision(revision.Patch(&v.Set.Spec.Template), 1)
+	r.UID, r.ResourceVersion = "r1", "1"
+	v.Revisions = []*appsv1.ControllerRevision{r}
+	d, creates := decide(v, now), 0
+	if err := reconciletest.Promised(Controller.Describe(), reconcile.Body(v), d); err != nil {
+		t.Error(err)
+	}
+	for _, c := range d.Commands {
+		if c.Verb != events.VerbCreate {
+			continue
+		}
+		creates++
+		made := parsed[corev1.PersistentVolumeClaim](c.Body)
+		want := metav1.ObjectMeta{
+			Name: "data-web-0", Namespace: web.Namespace, GenerateName: "pvc-", Labels: map[string]string{"tier": "db", "app": "web"}, Annotations: map[string]string{"a": "b"},
+			Finalizers: []string{"example.com/x"}, OwnerReferences: v.Set.Spec.VolumeClaimTemplates[0].OwnerReferences,
+		}
+		if diff := cmp.Diff(want, made.ObjectMeta); diff != "" {
+			t.Errorf("the claim differs (-want +got):\n%s", diff)
+		}
+	}
+	if creates != 1 {
+		t.Errorf("%d objects are created, want one claim", creates)
 	}
 }
 

@@ -1,13 +1,13 @@
 // Package statefulset keeps the pods of each StatefulSet, every one with a name,
 // a number and volumes of its own.
 //
-// Pods are born in the order of their numbers and go in the opposite one, each when
+// Pods are created in the order of their numbers and go in the opposite one, each when
 // all before it are available, or all at once if the set wants that. What the pods
 // are to be is kept in ControllerRevisions, so that a set can be between two of them:
 // pods below the partition stay with the current revision, those above are replaced
 // one by one, the highest number first, or as many together as the set says where the
 // feature gate MaxUnavailableStatefulSet is on. Claims stay when their pods go, unless the set
-// says otherwise. Since names are fixed, no pod is born while another has its name.
+// says otherwise. Since names are fixed, no pod is created while another has its name.
 package statefulset
 
 import (
@@ -28,7 +28,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Burst is how many births or deaths one turn decides at most, where a set lets
+// Burst is how many creates or deletions one turn decides at most, where a set lets
 // all of them happen at once.
 const Burst = 500
 
@@ -53,7 +53,7 @@ func New(gates gate.Set) reconcile.Controller[View] {
 			creates(),
 			{Verb: events.VerbPatch, Kind: kinds.Pods.Name, On: reconcile.Beside, Child: true, Fields: []string{".metadata.ownerReferences", ".metadata.labels['" + appsv1.StatefulSetPodNameLabel + "']", ".metadata.labels['" + appsv1.PodIndexLabel + "']"}},
 			{Verb: events.VerbDelete, Kind: kinds.Pods.Name, On: reconcile.Beside},
-			{Verb: events.VerbCreate, Kind: kinds.PersistentVolumeClaims.Name, On: reconcile.Beside, Name: reconcile.Amid, Fields: []string{".metadata.labels", ".metadata.annotations", ".metadata.finalizers", ".metadata.ownerReferences", ".spec", ".status"},
+			{Verb: events.VerbCreate, Kind: kinds.PersistentVolumeClaims.Name, On: reconcile.Beside, Name: reconcile.Amid, Fields: append(slices.Clone(template.Made), ".status"),
 				Copies: []reconcile.Copy{{To: ".spec", From: ".spec.volumeClaimTemplates[*].spec"}}},
 			{Verb: events.VerbUpdate, Kind: kinds.PersistentVolumeClaims.Name, On: reconcile.Beside, Name: reconcile.Amid, Changes: []string{".metadata.ownerReferences"},
 				Elements: []reconcile.Elements{{Path: ".metadata.ownerReferences", By: "kind", One: []string{kinds.StatefulSets.Kind.Kind, kinds.Pods.Kind.Kind}}}},
@@ -109,7 +109,7 @@ type View struct {
 	Revisions []*appsv1.ControllerRevision `json:"revisions,omitempty"`
 	// Taken are the names of other revisions that begin with the set's name.
 	Taken []string `json:"taken,omitempty"`
-	// Squatters are the names of the set's pods that pods of somebody else have.
+	// Squatters are the names of the set's pods that other pods have.
 	Squatters []string `json:"squatters,omitempty"`
 	// Told are the names of hints that the last report told, and that were so.
 	Told []string `json:"told,omitempty"`
@@ -138,7 +138,7 @@ func keysOfPod(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 
 // keysOfClaim maps a claim to the sets whose template it may be made of.
 //
-// Upstream: claims make nobody's turn; whoever waits for one tries again.
+// Upstream: claims make no set's turn; a set that waits for one tries again.
 func keysOfClaim(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	c := now
 	if c.None() {

@@ -66,7 +66,7 @@ func TestObserve(t *testing.T) {
 	if !slices.Equal(v.Taken, []string{"web-3"}) || !slices.Equal(v.Squatters, []string{"web-1"}) {
 		t.Errorf("taken are %v and %v", v.Taken, v.Squatters)
 	}
-	if _, ok := observe(world, events.Key{Namespace: reconciletest.Namespace, Name: "nobody"}); ok {
+	if _, ok := observe(world, events.Key{Namespace: reconciletest.Namespace, Name: "absent"}); ok {
 		t.Error("it sees a set that is not there")
 	}
 }
@@ -83,8 +83,8 @@ func TestWhoseTurn(t *testing.T) {
 	}{
 		{"a pod of it", kinds.Pods.Kind, nil, reconciletest.Pod("web-0", of(set)), []events.Key{web}},
 		{"an orphan that it selects", kinds.Pods.Kind, nil, reconciletest.Pod("stray"), []events.Key{web}},
-		{"somebody's pod that had a name of it", kinds.Pods.Kind, reconciletest.Pod("web-0", unlabelled), nil, []events.Key{web}},
-		{"somebody's pod", kinds.Pods.Kind, nil, reconciletest.Pod("stray", unlabelled), nil},
+		{"another pod that had a name of it", kinds.Pods.Kind, reconciletest.Pod("web-0", unlabelled), nil, []events.Key{web}},
+		{"another pod", kinds.Pods.Kind, nil, reconciletest.Pod("stray", unlabelled), nil},
 		{"a claim of it is gone", kinds.PersistentVolumeClaims.Kind, claimed("data-web-0"), nil, []events.Key{web}},
 		{"another claim", kinds.PersistentVolumeClaims.Kind, nil, claimed("data-web-"), nil},
 		{"a revision of it", kinds.ControllerRevisions.Kind, nil, revised("web-1", set), []events.Key{web}},

@@ -29,13 +29,13 @@ func decide(v View, now time.Time) reconcile.Decision {
 	if changes := slices.Concat(revisions.Commands, pods.Commands, v.releases()); len(changes) > 0 {
 		return reconcile.Do("pods or revisions change hands", changes[:min(len(changes), Burst)]...)
 	}
-	h, birth := v.history()
+	h, create := v.history()
 	switch {
-	case birth != nil && v.Set.DeletionTimestamp != nil:
+	case create != nil && v.Set.DeletionTimestamp != nil:
 		return reconcile.Nothing("the set is being deleted")
-	case birth != nil:
-		// First and alone: whoever sees a pod can look up what it was made of.
-		return reconcile.Do("the template is of another revision", *birth)
+	case create != nil:
+		// First and alone: a client that sees a pod can look up what it was made of.
+		return reconcile.Do("the template is of another revision", *create)
 	}
 	s := v.stage(pods.Mine, h, now)
 	return reconcile.Join(s.act(), s.truncate(), s.report(), s.nextAvailable())
@@ -136,7 +136,7 @@ func (s stage) replica(at int) replica {
 	case p == nil:
 		return s.absent(ordinal)
 	case pod.Terminal(p) && p.DeletionTimestamp == nil:
-		return replica{commands: []events.Command{s.death(p)}, wait: "a pod has ended"}
+		return replica{commands: []events.Command{s.deletion(p)}, wait: "a pod has ended"}
 	case pod.Terminal(p):
 		return replica{wait: "a pod has ended"}
 	}
@@ -169,7 +169,7 @@ func (s stage) absent(ordinal int) replica {
 	case len(claims) > 0:
 		return replica{claims: claims, wait: "claims come before their pod"}
 	}
-	commands := append([]events.Command{s.birth(ordinal)}, s.owned(ordinal, nil)...)
+	commands := append([]events.Command{s.create(ordinal)}, s.owned(ordinal, nil)...)
 	return replica{commands: commands, wait: "a pod is created after the other", hints: s.conflicts(ordinal, nil)}
 }
 
@@ -209,11 +209,11 @@ func (s stage) shrink() (reconcile.Decision, bool) {
 		case p.DeletionTimestamp != nil:
 			return reconcile.Nothing("a pod is on its way out"), true
 		case s.atOnce():
-			commands = append(commands, s.death(p))
+			commands = append(commands, s.deletion(p))
 		case !(running(p) && s.available(p)) && p != s.firstUnavailable():
 			return reconcile.Nothing("a pod is not well, and others go when all are"), true
 		default:
-			return reconcile.Do("there are too many pods", s.death(p)), true
+			return reconcile.Do("there are too many pods", s.deletion(p)), true
 		}
 	}
 	return reconcile.Do("there are too many pods", commands[:min(len(commands), Burst)]...), len(commands) > 0
@@ -234,7 +234,7 @@ func (s stage) roll() (reconcile.Decision, bool) {
 		case p == nil:
 			return reconcile.Nothing("a pod is missing"), true
 		case revisionOf(p) != s.update.Name && p.DeletionTimestamp == nil:
-			return reconcile.Do("a pod is of another revision", s.death(p)), true
+			return reconcile.Do("a pod is of another revision", s.deletion(p)), true
 		case s.unavailable(p):
 			return reconcile.Nothing("a pod is not available"), true
 		}

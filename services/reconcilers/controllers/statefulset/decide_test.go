@@ -39,7 +39,7 @@ func TestLaws(t *testing.T) {
 	)
 }
 
-// careful: no name is given that somebody has, and only the set's own pods are
+// careful: no name is given that another pod has, and only the set's own pods are
 // deleted.
 func careful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	for _, command := range c.Decide(v, now).Commands {
@@ -47,7 +47,7 @@ func careful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) er
 		switch {
 		case command.Kind != kinds.Pods.Name:
 		case command.Verb == events.VerbCreate && (at >= 0 || slices.Contains(v.Squatters, command.Name)):
-			return fmt.Errorf("%s is to be born, and is there", command.Name)
+			return fmt.Errorf("%s is to be created, and is there", command.Name)
 		case command.Verb == events.VerbDelete && !owner.Controls(v.Set, v.Pods[at]):
 			return fmt.Errorf("%s is not the set's to delete", command.Name)
 		}
@@ -81,7 +81,7 @@ func orderly(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) er
 	s := v.stage(v.members(), history{}, now)
 	for at := range v.ordinal(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: moved[0].Name}}) - v.start() {
 		if p := s.replicas[at]; p == nil || s.unavailable(p) {
-			return fmt.Errorf("%s is born, and the pod before it is not available", moved[0].Name)
+			return fmt.Errorf("%s is created, and the pod before it is not available", moved[0].Name)
 		}
 	}
 	return nil
@@ -224,15 +224,15 @@ func changed[T any, P interface {
 	at := slices.IndexFunc(all, func(o P) bool { return o.GetName() == c.Name })
 	switch c.Verb {
 	case events.VerbCreate:
-		born := P(parsed[T](c.Body))
-		born.SetName(c.Name)
-		born.SetUID(types.UID("uid-" + c.Name))
-		born.SetResourceVersion("1")
-		if p, ok := any(born).(*corev1.Pod); ok {
+		created := P(parsed[T](c.Body))
+		created.SetName(c.Name)
+		created.SetUID(types.UID("uid-" + c.Name))
+		created.SetResourceVersion("1")
+		if p, ok := any(created).(*corev1.Pod); ok {
 			p.Status.Phase = corev1.PodRunning
 			reconciletest.ReadySince(now.Add(-time.Hour))(p)
 		}
-		return append(all, born)
+		return append(all, created)
 	case events.VerbUpdate:
 		all[at] = parsed[T](c.Body)
 	case events.VerbDelete:
@@ -256,13 +256,13 @@ func TestARevisionInOtherWordsIsTheSame(t *testing.T) {
 	r := v.revision(revision.Patch(&v.Set.Spec.Template), 1)
 	r.Data.Raw = []byte(`{"spec":{"template":{"$patch":"replace","metadata":{"creationTimestamp":null,"labels":{"app":"web"}},"spec":{"containers":[{"name":"c","image":"nginx:1"}]}}}}`)
 	v.Revisions = []*appsv1.ControllerRevision{r}
-	if h, birth := v.history(); birth != nil || h.update != r {
-		t.Errorf("it is taken for another: %+v", birth)
+	if h, create := v.history(); create != nil || h.update != r {
+		t.Errorf("it is taken for another: %+v", create)
 	}
 }
 
 // What rests on the status says so: it has to wait for a report that is under way.
-func TestBirthsRestOnTheStatusOnlyWhereItSaysWhatTheyAreMadeOf(t *testing.T) {
+func TestCreatesRestOnTheStatusOnlyWhereItSaysWhatTheyAreMadeOf(t *testing.T) {
 	rolling := func(r *appsv1.RollingUpdateStatefulSetStrategy) appsv1.StatefulSetUpdateStrategy {
 		return appsv1.StatefulSetUpdateStrategy{Type: appsv1.RollingUpdateStatefulSetStrategyType, RollingUpdate: r}
 	}
@@ -270,10 +270,10 @@ func TestBirthsRestOnTheStatusOnlyWhereItSaysWhatTheyAreMadeOf(t *testing.T) {
 		strategy appsv1.StatefulSetUpdateStrategy
 		blind    bool
 	}{
-		"no partition":               {rolling(&appsv1.RollingUpdateStatefulSetStrategy{Partition: new(int32)}), true},
-		"partition":                  {rolling(&appsv1.RollingUpdateStatefulSetStrategy{Partition: ptr.To[int32](1)}), false},
-		"partition not filled in":    {rolling(nil), false},
-		"replaced by whoever wishes": {appsv1.StatefulSetUpdateStrategy{Type: appsv1.OnDeleteStatefulSetStrategyType}, true},
+		"no partition":            {rolling(&appsv1.RollingUpdateStatefulSetStrategy{Partition: new(int32)}), true},
+		"partition":               {rolling(&appsv1.RollingUpdateStatefulSetStrategy{Partition: ptr.To[int32](1)}), false},
+		"partition not filled in": {rolling(nil), false},
+		"replaced when deleted":   {appsv1.StatefulSetUpdateStrategy{Type: appsv1.OnDeleteStatefulSetStrategyType}, true},
 	} {
 		set := stateful("web", 1)
 		set.Spec.UpdateStrategy, set.Spec.VolumeClaimTemplates = c.strategy, nil

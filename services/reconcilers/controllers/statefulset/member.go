@@ -58,7 +58,7 @@ func (v View) ordinal(p *corev1.Pod) int {
 
 func (v View) name(ordinal int) string { return v.Set.Name + "-" + strconv.Itoa(ordinal) }
 
-// occupied tells whether a pod has a name that is not the set's: somebody else's, or
+// occupied tells whether a pod has a name that is not the set's: another owner's, or
 // one without an owner that is on its way out and so is not adopted.
 func (s stage) occupied(name string) bool {
 	return slices.Contains(s.Squatters, name) || slices.ContainsFunc(s.Pods, func(p *corev1.Pod) bool { return p.Name == name })
@@ -97,7 +97,7 @@ func (s stage) available(p *corev1.Pod) bool {
 
 func (s stage) unavailable(p *corev1.Pod) bool { return p.DeletionTimestamp != nil || !s.available(p) }
 
-// divided is true for a set that may have pods born of the current revision. Which one
+// divided is true for a set that may have pods created of the current revision. Which one
 // that is only the status says; and where the set has no partition also up to which
 // number, as before the API filled one in.
 func (v View) divided() bool {
@@ -105,10 +105,10 @@ func (v View) divided() bool {
 	return strategy.Type == appsv1.RollingUpdateStatefulSetStrategyType && (strategy.RollingUpdate == nil || v.partition() > 0)
 }
 
-// birth is a new pod with a number, of the revision that this is to have.
+// create is a new pod with a number, of the revision that this is to have.
 //
 // Upstream: pkg/controller/statefulset, newVersionedStatefulSetPod.
-func (s stage) birth(ordinal int) events.Command {
+func (s stage) create(ordinal int) events.Command {
 	revision := s.update
 	if s.divided() {
 		below := s.start() + s.partition()
@@ -120,16 +120,16 @@ func (s stage) birth(ordinal int) events.Command {
 		}
 	}
 	t := s.template(revision)
-	born := template.Object(t, kinds.StatefulSets.Kind, s.Set)
+	created := template.Object(t, kinds.StatefulSets.Kind, s.Set)
 	name := s.name(ordinal)
-	born.Labels = label.With(label.With(label.With(t.Labels,
+	created.Labels = label.With(label.With(label.With(t.Labels,
 		appsv1.StatefulSetPodNameLabel, name), appsv1.PodIndexLabel, strconv.Itoa(ordinal)), appsv1.StatefulSetRevisionLabel, revision.Name)
-	born.Spec.Hostname, born.Spec.Subdomain = name, s.Set.Spec.ServiceName
-	born.Spec.Volumes = s.volumes(ordinal, t.Spec.Volumes)
-	return reconcile.Create(kinds.Pods.Kind, s.Set.Namespace, name, reconcile.Body(born), s.tell("Create"))
+	created.Spec.Hostname, created.Spec.Subdomain = name, s.Set.Spec.ServiceName
+	created.Spec.Volumes = s.volumes(ordinal, t.Spec.Volumes)
+	return reconcile.Create(kinds.Pods.Kind, s.Set.Namespace, name, reconcile.Body(created), s.tell("Create"))
 }
 
-func (s stage) death(p *corev1.Pod) events.Command {
+func (s stage) deletion(p *corev1.Pod) events.Command {
 	return reconcile.Delete(kinds.Pods.Kind, p, s.tell("Delete"))
 }
 

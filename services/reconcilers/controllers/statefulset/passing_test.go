@@ -8,8 +8,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Nobody waits for the steps to the pods that are wanted, but who reads from the status
-// which ones are born.
+// No reader waits for the steps to the pods that are wanted, but one that reads from the
+// status which ones are created.
 func TestOnlyTheStepsOfASetPass(t *testing.T) {
 	for what, c := range map[string]struct {
 		replicas, available, updated int32 // of 3

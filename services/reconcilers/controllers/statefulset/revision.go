@@ -35,12 +35,12 @@ type history struct {
 	current, update *appsv1.ControllerRevision
 }
 
-// history finds the revisions of the set. birth is not nil where there is none yet
+// history finds the revisions of the set. create is not nil where there is none yet
 // for its template, or where one of before becomes the newest again.
 //
 // Upstream: getStatefulSetRevisions. It compares bytes, and with the newest also what
 // it comes to when the defaults of the API are filled in.
-func (v View) history() (h history, birth *events.Command) {
+func (v View) history() (h history, create *events.Command) {
 	h.past = revision.Sorted(v.Revisions)
 	newest := int64(0)
 	for _, r := range h.past {
@@ -57,13 +57,13 @@ func (v View) history() (h history, birth *events.Command) {
 	case h.update == nil:
 		h.update = v.revision(revision.Patch(&v.Set.Spec.Template), newest+1)
 		command := reconcile.Create(kinds.ControllerRevisions.Kind, v.Set.Namespace, h.update.Name, reconcile.Body(h.update))
-		birth = &command
+		create = &command
 	case h.update != h.past[len(h.past)-1]:
 		again := *h.update // shallow: only the number changes
 		again.Revision = newest + 1
 		h.update = &again
 		command := reconcile.Update(kinds.ControllerRevisions.Kind, &again)
-		birth = &command
+		create = &command
 	}
 	h.current = h.update
 	for _, r := range h.past {
@@ -71,7 +71,7 @@ func (v View) history() (h history, birth *events.Command) {
 			h.current = r
 		}
 	}
-	return h, birth
+	return h, create
 }
 
 // template is what a revision says that pods are made of. One that cannot be read

@@ -30,8 +30,8 @@ func (s stage) report() reconcile.Decision {
 	return d
 }
 
-// passing tells whether a status will soon be another one, and nobody waits for it: not
-// all pods are there, available and of the update revision, and which ones are born is
+// passing tells whether a status will soon be another one, and no reader waits for it: not
+// all pods are there, available and of the update revision, and which ones are created is
 // not read from it.
 func (s stage) passing(next appsv1.StatefulSetStatus) bool {
 	wanted := int32(s.wanted())

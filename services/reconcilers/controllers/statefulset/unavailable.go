@@ -90,7 +90,7 @@ func (s stage) rollSeveral() (reconcile.Decision, bool) {
 	var deletes []events.Command
 	for at := len(s.replicas) - 1; at >= s.partition(); at-- {
 		if p := s.replicas[at]; p != nil && p.DeletionTimestamp == nil && revisionOf(p) != s.update.Name {
-			deletes = append(deletes, s.death(p))
+			deletes = append(deletes, s.deletion(p))
 		}
 	}
 	left := limit - s.countUnavailable()

@@ -7,7 +7,7 @@
 //
 // Leases are renewed all the time and make no turns, so a StorageVersion is looked at
 // when it changes, and once a minute: a server's lease outlives it by an hour, and
-// nobody waits for its end. A lease that is not seen is asked for, since an API server
+// no component waits for its end. A lease that is not seen is asked for, since an API server
 // writes its lease and its entries at about the same time, and the one may be seen
 // before the other. What is taken out is on record with the answer that it rests on.
 //
@@ -63,7 +63,7 @@ type View struct {
 	Unseen []string `json:"unseen,omitempty"`
 	// Leases is which servers had a lease at At, when it was asked about the
 	// StorageVersion as it is seen now; a server that is not in it was not asked for,
-	// or nobody could say.
+	// or the API server could not say.
 	Leases map[string]bool `json:"leases,omitempty"`
 	At     time.Time       `json:"at,omitzero"`
 	// Unread is an answer that could not be read.

@@ -100,7 +100,7 @@ func sure(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error
 	for _, command := range c.Decide(v, now).Commands {
 		next := new(apiserverinternalv1alpha1.StorageVersion)
 		if command.Verb == events.VerbUpdate && json.Unmarshal(command.Body, next) != nil {
-			return errors.New("it writes what nobody can read")
+			return errors.New("it writes what cannot be read")
 		}
 		for _, s := range v.StorageVersion.Status.StorageVersions {
 			has, told := v.Leases[s.APIServerID]

@@ -88,19 +88,24 @@ type View struct {
 	Unread *reconcile.Unread `json:"unread,omitempty"`
 }
 
-// ofTheResource are the migrations of the resource of one that changes.
-func ofTheResource(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
-	if now.None() {
-		now = was
-	}
-	of, ok := now.Object.(*migration)
-	if !ok {
-		return nil
-	}
-	keys := []events.Key{{Name: of.Name}}
-	for _, m := range reconcile.List(s, kinds.StorageVersionMigrations, "") {
-		if m.Name != of.Name && m.Spec.Resource == of.Spec.Resource {
-			keys = append(keys, events.Key{Name: m.Name})
+// ofTheResource are the migrations of the resource of one that changes. One that has taken the
+// name of another may be of another resource.
+func ofTheResource(s reconcile.Snapshot, was, now reconcile.Object) (keys []events.Key) {
+	for _, obj := range []reconcile.Object{now, was} {
+		of, ok := obj.Object.(*migration)
+		if !ok {
+			continue
+		}
+		names := []string{of.Name}
+		for _, m := range reconcile.List(s, kinds.StorageVersionMigrations, "") {
+			if m.Spec.Resource == of.Spec.Resource {
+				names = append(names, m.Name)
+			}
+		}
+		for _, name := range names {
+			if key := (events.Key{Name: name}); !slices.Contains(keys, key) {
+				keys = append(keys, key)
+			}
 		}
 	}
 	return keys

@@ -3,7 +3,7 @@
 // with one that it tolerates for a while, when that is over.
 //
 // For how long a pod stays is decided when it is first seen on such a node, and noted;
-// the note survives whoever made it, and so the time is not begun anew by a restart, as
+// the note survives the process that made it, and so the time is not begun anew by a restart, as
 // it is upstream. Other taints that come meanwhile do not change it. When no taint is
 // left that the pod does not tolerate for good, its time is called off.
 //

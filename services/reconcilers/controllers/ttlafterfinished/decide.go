@@ -20,7 +20,7 @@ var delay = reconcile.Metric{
 }
 
 // decide deletes a Job in the foreground, so that it stays until its pods have
-// gone. That the Job is unchanged is a condition of the delete: somebody may have
+// gone. That the Job is unchanged is a condition of the delete: a client may have
 // given it more time.
 //
 // Upstream: pkg/controller/ttlafterfinished, which reads the Job once more before.

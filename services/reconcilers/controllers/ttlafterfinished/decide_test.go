@@ -56,7 +56,7 @@ func TestObserve(t *testing.T) {
 	if v, ok := observe(world, key); !ok || v.Job != job {
 		t.Errorf("it sees %v, %v", v.Job, ok)
 	}
-	if _, ok := observe(world, events.Key{Namespace: "batch", Name: "nobody"}); ok {
+	if _, ok := observe(world, events.Key{Namespace: "batch", Name: "absent"}); ok {
 		t.Error("it sees a Job that is not there")
 	}
 }

@@ -69,7 +69,7 @@ func truthful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) e
 		said := written(command).Status
 		switch {
 		case v.Types == nil || said.TypeChecking == nil || len(said.TypeChecking.ExpressionWarnings) != len(v.Types.Warnings):
-			return errors.New("it says what nobody has found out")
+			return errors.New("it says what has not been found out")
 		case said.ObservedGeneration != v.Policy.Generation || len(said.Conditions) != len(v.Policy.Status.Conditions):
 			return errors.New("it says it of another generation, or takes away what others say")
 		}
@@ -99,7 +99,7 @@ func TestObserve(t *testing.T) {
 		"to a policy of its name":  {answer("before", "7", events.Answered, `{}`), false, false},
 		"before something changed": {answer("u", "6", events.Answered, `{}`), false, false},
 		"that it may not have":     {answer("u", "7", events.Refused, `{}`), false, false},
-		"that nobody can read":     {answer("u", "7", events.Answered, `no`), false, true},
+		"that cannot be read":      {answer("u", "7", events.Answered, `no`), false, true},
 		"of another shape":         {answer("u", "7", events.Answered, `{"pods":[]}`), false, true},
 	} {
 		if v, _ := observe(world.Remember(c.last), key); (v.Types != nil) != c.heard || (v.Unread != nil) != c.unread {

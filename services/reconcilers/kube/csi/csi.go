@@ -56,6 +56,32 @@ func silently[Logger any](translate func(Logger, *corev1.PersistentVolume) (*cor
 	return translate(none, pv)
 }
 
+// Inline is the volume behind one that a pod names itself, of an in-tree plugin that a driver
+// has taken over; migrated is false for a volume of no such plugin, ok where it cannot be
+// translated.
+//
+// Upstream: pkg/volume/csimigration, TranslateInTreeSpecToCSI.
+func Inline(of *corev1.Volume, namespace string) (v Volume, migrated, ok bool) {
+	translator := translation.New()
+	if !translator.IsInlineMigratable(of) {
+		return Volume{}, false, false
+	}
+	pv, err := silentlyIn(translator.TranslateInTreeInlineVolumeToCSI, of, namespace)
+	if err != nil || pv.Spec.CSI == nil {
+		return Volume{}, true, false
+	}
+	return Volume{Driver: pv.Spec.CSI.Driver, Handle: pv.Spec.CSI.VolumeHandle}, true, true
+}
+
+// silentlyIn is [silently] of a volume that a pod of a namespace names.
+func silentlyIn[Logger any](translate func(Logger, *corev1.Volume, string) (*corev1.PersistentVolume, error), of *corev1.Volume, namespace string) (*corev1.PersistentVolume, error) {
+	var none Logger
+	return translate(none, of, namespace)
+}
+
+// TakenOver tells whether a driver has taken over from an in-tree plugin.
+func TakenOver(driver string) bool { return translation.New().IsMigratedCSIDriverByName(driver) }
+
 // Name is what nodes call the volume in their statuses.
 func (v Volume) Name() corev1.UniqueVolumeName {
 	return corev1.UniqueVolumeName(Plugin + "/" + v.Driver + separator + v.Handle)

@@ -54,6 +54,12 @@ func TestNames(t *testing.T) {
 	if v, ok := VolumeOf(&corev1.PersistentVolume{}); ok {
 		t.Errorf("a volume of nothing is %+v", v)
 	}
+	unreadable := &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{
+		AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: "aws://"},
+	}}}
+	if v, ok := VolumeOf(unreadable); ok || v != (Volume{}) {
+		t.Errorf("a volume whose name cannot be read is %+v", v)
+	}
 	for _, name := range []corev1.UniqueVolumeName{"kubernetes.io/iscsi/d^h", "kubernetes.io/csi/d", ""} {
 		if v, ok := Named(name); ok {
 			t.Errorf("%q is read as %+v", name, v)
@@ -62,5 +68,29 @@ func TestNames(t *testing.T) {
 	const want = "csi-fdef298eb16db6fa42906ef1ff09a93a7f3028f8290cc9d71628ff91c237bfa7"
 	if got := (Volume{Driver: "driver", Handle: "handle"}).Attachment("node"); got != want {
 		t.Errorf("the attachment is called %s, want %s", got, want)
+	}
+}
+
+// What pods name without a claim has the name that it has with one.
+func TestInline(t *testing.T) {
+	ebs := func(id string) corev1.VolumeSource {
+		return corev1.VolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: id}}
+	}
+	for what, c := range map[string]struct {
+		source       corev1.VolumeSource
+		want         Volume
+		migrated, ok bool
+	}{
+		"EBS":        {ebs("aws://us-east-1/vol-1"), Volume{"ebs.csi.aws.com", "vol-1"}, true, true},
+		"unreadable": {ebs("aws://"), Volume{}, true, false},
+		"a driver":   {corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "d"}}, Volume{}, false, false},
+		"nothing":    {corev1.VolumeSource{}, Volume{}, false, false},
+	} {
+		if v, migrated, ok := Inline(&corev1.Volume{Name: "v", VolumeSource: c.source}, "shop"); v != c.want || migrated != c.migrated || ok != c.ok {
+			t.Errorf("%s: it is %+v, %v, %v", what, v, migrated, ok)
+		}
+	}
+	if !TakenOver("ebs.csi.aws.com") || TakenOver("d.example.com") {
+		t.Error("it is not known which drivers have taken over")
 	}
 }

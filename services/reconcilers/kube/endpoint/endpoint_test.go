@@ -74,7 +74,7 @@ func TestWhoseTurnASliceMakesIt(t *testing.T) {
 		{"new", reconcile.Object{}, slice("web", "me"), key("web")}, {"gone", slice("web", "me"), reconcile.Object{}, key("web")},
 		{"moved", slice("web", "me"), slice("db", "me"), key("db", "web")}, {"the same", slice("web", "me"), slice("web", "me"), key("web")},
 		{"given away", slice("web", "me"), slice("web", "you"), key("web")}, {"another's", slice("web", "you"), slice("web", "you"), nil},
-		{"nobody's", reconcile.Object{}, slice("", "me"), nil},
+		{"of no service", reconcile.Object{}, slice("", "me"), nil},
 	} {
 		if got := endpoint.KeysOfSlice("me")(nil, c.was, c.now); !slices.Equal(got, c.want) {
 			t.Errorf("%s: turns of %v, want %v", c.what, got, c.want)

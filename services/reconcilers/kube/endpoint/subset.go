@@ -128,8 +128,8 @@ func (b *bundle) subset(addresses map[Spot]corev1.EndpointAddress) (string, *cor
 	return key.String(), &subset
 }
 
-// byDigest is an order that means nothing, but is upstream's: whoever takes over
-// has nothing to write.
+// byDigest is an order that means nothing, but is upstream's: a controller that
+// takes over has nothing to write.
 func byDigest[T any](a, b T) int { return bytes.Compare(digest(a), digest(b)) }
 
 func digest(value any) []byte {

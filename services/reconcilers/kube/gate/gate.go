@@ -46,6 +46,7 @@ const (
 	DRAPrioritizedList                          = "DRAPrioritizedList"
 	DRADeviceTaints                             = "DRADeviceTaints"
 	DRADeviceTaintRules                         = "DRADeviceTaintRules"
+	DRAResourcePoolStatus                       = "DRAResourcePoolStatus"
 )
 
 // readers are the controllers that read a gate.
@@ -71,6 +72,7 @@ var readers = map[string][]string{
 	DRAPrioritizedList:                          {"resourceclaim-controller"},
 	DRADeviceTaints:                             {"device-taint-eviction-controller"},
 	DRADeviceTaintRules:                         {"device-taint-eviction-controller"},
+	DRAResourcePoolStatus:                       {"resourcepoolstatusrequest-controller"},
 	TaintTolerationComparisonOperators:          {"taint-eviction-controller", "daemonset-controller"},
 	PodLevelResources:                           {"horizontal-pod-autoscaler-controller", "resourcequota-controller"},
 }
@@ -120,13 +122,11 @@ func (s Set) On(name string) bool {
 	return defaults[name]
 }
 
-// defaults are those of the gates that are read.
+// defaults are those of all gates.
 var defaults = func() map[string]bool {
 	on := map[string]bool{}
 	for _, g := range Known() {
-		if len(g.Readers) > 0 {
-			on[g.Name] = g.On
-		}
+		on[g.Name] = g.On
 	}
 	return on
 }()

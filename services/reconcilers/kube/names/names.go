@@ -1,5 +1,5 @@
-// Package names derives the names of born objects. Upstream leaves the last
-// characters of a name to chance; ours follow from what the birth was decided
+// Package names derives the names of created objects. Upstream leaves the last
+// characters of a name to chance; ours follow from what the create was decided
 // on, so that a decision made twice gives one object and not two.
 package names
 

@@ -65,7 +65,7 @@ func TestDerived(t *testing.T) {
 	})
 }
 
-func TestNamesDependOnWhatTheBirthWasDecidedOn(t *testing.T) {
+func TestNamesDependOnWhatTheCreateWasDecidedOn(t *testing.T) {
 	first := names.Derived(owner("web", "4f1c", "812"), 0, 1, free)[0]
 	for what, other := range map[string]metav1.Object{
 		"another uid":     owner("web", "4f1d", "812"),

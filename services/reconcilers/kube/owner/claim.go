@@ -50,7 +50,7 @@ func Claims[T metav1.Object](c Claimant, kind kinds.Of[T], objs []T) Claim[T] {
 		matches := c.Selector.Matches(labels.Set(obj.GetLabels()))
 		switch {
 		case controller != nil && controller.UID != c.Owner.GetUID():
-			// somebody else's
+			// another owner's
 		case controller != nil && matches:
 			claim.Mine = append(claim.Mine, obj)
 		case leaving:

@@ -16,7 +16,7 @@ import (
 // in its namespace whose selector matches it.
 //
 // Upstream: the pod handlers of the controllers of sets. There an orphan whose
-// labels and owners are as before concerns nobody; here it always does, because a
+// labels and owners are as before concerns no owner; here it always does, because a
 // change that comes again must make the same turns as at first.
 func Keys[T metav1.Object](kind kinds.Of[T], selector func(T) *metav1.LabelSelector) func(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	return func(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {

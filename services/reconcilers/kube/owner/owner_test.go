@@ -150,7 +150,7 @@ func TestAdoptionDependsOnALivingOwner(t *testing.T) {
 	}
 }
 
-// A custom resource's list is replaced, so nobody may have changed it.
+// A custom resource's list is replaced, so no client may have changed it.
 func TestCustomResourcesGetTheWholeList(t *testing.T) {
 	keeper := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "keeper", UID: "k"}
 	for what, c := range map[string]struct {

@@ -67,7 +67,7 @@ func marked(kind kinds.Kind, obj metav1.Object, metadata map[string]any, with ..
 	return reconcile.Patch(kind, obj, types.StrategicMergePatchType, reconcile.Body(body), with...)
 }
 
-// replace gives the whole list, and so only if nobody changed the object.
+// replace gives the whole list, and so only if no client changed the object.
 func replace(kind kinds.Kind, obj metav1.Object, references []metav1.OwnerReference, with ...reconcile.Option) events.Command {
 	var list any // null takes the field away
 	if len(references) > 0 {

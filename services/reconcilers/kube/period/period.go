@@ -10,7 +10,7 @@ import (
 
 // Next is the first moment after now at which it is an object's turn, of one in each
 // period. Each object has a moment of its own, so that not all of them come at once;
-// it does not depend on when somebody looked last. Zero when the period is none.
+// it does not depend on when the object was looked at last. Zero when the period is none.
 func Next(of types.UID, every time.Duration, now time.Time) time.Time {
 	if every <= 0 {
 		return time.Time{}

@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// AsGood tells whether it is chance which of two pods [Doomed] puts first: they
+// AsGood tells whether it is chance which of two pods [ToDelete] puts first: they
 // differ at most in how old they are, and on its scale of powers of two by no more
 // than one step, which a moment may decide.
 func AsGood(a, b *corev1.Pod, crowd Crowd, costs bool, now time.Time) bool {

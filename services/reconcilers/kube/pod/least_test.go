@@ -25,7 +25,7 @@ func TestLeast(t *testing.T) {
 		running("pending", func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }),
 		running("unknown", func(p *corev1.Pod) { p.Status.Phase = corev1.PodUnknown }),
 		running("not ready", func(p *corev1.Pod) { p.Status.Conditions = nil }),
-		running("ready since nobody knows when", func(p *corev1.Pod) { p.Status.Conditions[1].LastTransitionTime = metav1.Time{} }),
+		running("ready since an unknown time", func(p *corev1.Pod) { p.Status.Conditions[1].LastTransitionTime = metav1.Time{} }),
 		running("ready a second later", func(p *corev1.Pod) {
 			p.Status.Conditions[1].LastTransitionTime = metav1.NewTime(now.Add(time.Second - time.Hour))
 		}),

@@ -51,13 +51,13 @@ func TestAvailable(t *testing.T) {
 		want    bool
 		known   bool // the moment is
 	}{
-		"not ready":                          {notReady, 0, false, false},
-		"no conditions":                      {&corev1.Pod{}, 0, false, false},
-		"ready, at once":                     {ready(now), 0, true, true},
-		"ready, nobody knows since when":     {ready(time.Time{}), 0, true, false},
-		"nobody knows since when, must last": {ready(time.Time{}), 1, false, false},
-		"a second short":                     {ready(now.Add(-9 * time.Second)), 10, false, true},
-		"to the second":                      {ready(now.Add(-10 * time.Second)), 10, true, true},
+		"not ready":                        {notReady, 0, false, false},
+		"no conditions":                    {&corev1.Pod{}, 0, false, false},
+		"ready, at once":                   {ready(now), 0, true, true},
+		"ready, since when is unknown":     {ready(time.Time{}), 0, true, false},
+		"since when is unknown, must last": {ready(time.Time{}), 1, false, false},
+		"a second short":                   {ready(now.Add(-9 * time.Second)), 10, false, true},
+		"to the second":                    {ready(now.Add(-10 * time.Second)), 10, true, true},
 	} {
 		if got := pod.Available(c.pod, c.seconds, now); got != c.want {
 			t.Errorf("%s: available %v, want %v", what, got, c.want)

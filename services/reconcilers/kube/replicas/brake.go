@@ -12,7 +12,7 @@ import (
 // it is forbidden there, or it is not the node that the scheduler takes it for.
 // A set replaces what failed, so the two can go round together as fast as the
 // API server lets them. Some failures in a row are ordinary, as when a node
-// restarts. After that the set rests before its next births, each time as long
+// restarts. After that the set rests before its next creates, each time as long
 // as it has been going on.
 //
 // Upstream: there is no such brake, and a set like that makes pods by the
@@ -25,8 +25,8 @@ const (
 	longestRest  = 5 * time.Minute
 )
 
-// rest is until when no pod should be born, because those that were born last
-// were turned away; the zero moment when there is nothing to wait for. A birth
+// rest is until when no pod should be created, because those that were created last
+// were turned away; the zero moment when there is nothing to wait for. A create
 // that lies ahead was dated by another clock and does not count.
 func (v View) rest(now time.Time) time.Time {
 	var accepted time.Time

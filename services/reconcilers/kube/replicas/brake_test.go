@@ -18,15 +18,15 @@ func TestPodsThatAreTurnedAwayAreReplacedEverMoreSlowly(t *testing.T) {
 	clock, perMinute := now, map[int]int{}
 	for clock.Before(now.Add(20 * time.Minute)) {
 		d := decide(v, clock)
-		births := d.In(events.Act).Commands
-		if len(births) == 0 {
+		creates := d.In(events.Act).Commands
+		if len(creates) == 0 {
 			if !d.WakeAt.After(clock) {
-				t.Fatalf("at %v nobody is born, and nobody looks again: %+v", clock, d)
+				t.Fatalf("at %v no pod is created, and no turn follows: %+v", clock, d)
 			}
 			clock = d.WakeAt
 			continue
 		}
-		for _, b := range births {
+		for _, b := range creates {
 			perMinute[int(clock.Sub(now).Minutes())]++
 			v.Pods = append(v.Pods, turned(b.Name, v, clock))
 		}

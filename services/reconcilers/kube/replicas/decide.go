@@ -57,13 +57,13 @@ func (s Sets[T]) scale(v View, claim owner.Claim[*corev1.Pod], now time.Time) re
 	case surplus < 0 && !v.fertile():
 		return reconcile.Nothing("the template has no labels")
 	case surplus < 0 && v.rest(now).After(now):
-		return reconcile.Wake(v.rest(now), "too few pods, but nodes turn them away as fast as they are born")
+		return reconcile.Wake(v.rest(now), "too few pods, but nodes turn them away as fast as they are created")
 	case surplus < 0:
-		return reconcile.Do("too few pods", s.births(v, min(-surplus, Burst))...)
+		return reconcile.Do("too few pods", s.creates(v, min(-surplus, Burst))...)
 	case surplus > 0:
-		doomed := pod.Doomed(claim.Mine, v.Crowd, v.Gates.On(gate.PodDeletionCost), min(surplus, Burst), now)
-		d := reconcile.Do("too many pods", s.deaths(v, doomed)...)
-		d.Figures = ageRatios(claim.Mine, doomed, now)
+		toDelete := pod.ToDelete(claim.Mine, v.Crowd, v.Gates.On(gate.PodDeletionCost), min(surplus, Burst), now)
+		d := reconcile.Do("too many pods", s.deletions(v, toDelete)...)
+		d.Figures = ageRatios(claim.Mine, toDelete, now)
 		return d
 	default:
 		return reconcile.Nothing("as many pods as wanted")

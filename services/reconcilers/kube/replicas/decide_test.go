@@ -30,14 +30,14 @@ func TestLaws(t *testing.T) {
 	)
 }
 
-// measured: births and deaths bring the number of pods to what is wanted and
-// never past it, under names that nobody has.
+// measured: creates and deletions bring the number of pods to what is wanted and
+// never past it, under names that no pod has.
 func measured(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
-	var born, died []string
+	var created, died []string
 	for _, command := range c.Decide(v, now).Commands {
 		switch command.Verb {
 		case events.VerbCreate:
-			born = append(born, command.Name)
+			created = append(created, command.Name)
 		case events.VerbDelete:
 			died = append(died, command.Name)
 		}
@@ -47,18 +47,18 @@ func measured(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) e
 		if pod.Active(p) && owner.Controls(v.Set, p) && p.Labels["app"] == "web" {
 			have++
 		}
-		if slices.Contains(born, p.Name) {
-			return fmt.Errorf("a pod is to be born under the name of %s", p.Name)
+		if slices.Contains(created, p.Name) {
+			return fmt.Errorf("a pod is to be created under the name of %s", p.Name)
 		}
 	}
-	after := have + len(born) - len(died)
+	after := have + len(created) - len(died)
 	switch {
-	case len(born) > 0 && len(died) > 0:
-		return fmt.Errorf("%d pods are born while %d die", len(born), len(died))
-	case len(born) > 0 && after != v.wanted(), len(died) > 0 && after != v.wanted():
-		return fmt.Errorf("%d pods, %d wanted, but %d are born and %d die", have, v.wanted(), len(born), len(died))
-	case len(slices.Compact(slices.Sorted(slices.Values(born)))) < len(born):
-		return fmt.Errorf("two pods are to be born under one name: %q", born)
+	case len(created) > 0 && len(died) > 0:
+		return fmt.Errorf("%d pods are created while %d die", len(created), len(died))
+	case len(created) > 0 && after != v.wanted(), len(died) > 0 && after != v.wanted():
+		return fmt.Errorf("%d pods, %d wanted, but %d are created and %d die", have, v.wanted(), len(created), len(died))
+	case len(slices.Compact(slices.Sorted(slices.Values(created)))) < len(created):
+		return fmt.Errorf("two pods are to be created under one name: %q", created)
 	}
 	return nil
 }
@@ -79,49 +79,49 @@ func careful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) er
 
 func TestABurstIsBoundedAndSharesItsBody(t *testing.T) {
 	v := View{Set: reconciletest.ReplicaSet("web", 10_000)}
-	births := decide(v, now).In(events.Act).Commands
-	if len(births) != Burst {
-		t.Fatalf("%d births, want %d", len(births), Burst)
+	creates := decide(v, now).In(events.Act).Commands
+	if len(creates) != Burst {
+		t.Fatalf("%d creates, want %d", len(creates), Burst)
 	}
 	seen := map[string]bool{}
-	for _, b := range births {
-		if &b.Body[0] != &births[0].Body[0] {
-			t.Fatal("two births of one burst have each their own body")
+	for _, b := range creates {
+		if &b.Body[0] != &creates[0].Body[0] {
+			t.Fatal("two creates of one burst have each their own body")
 		}
 		if seen[b.Name] {
-			t.Fatalf("two pods are born under the name %s", b.Name)
+			t.Fatalf("two pods are created under the name %s", b.Name)
 		}
 		seen[b.Name] = true
 	}
 	again := decide(v, now.Add(time.Hour)).In(events.Act).Commands
-	if !slices.EqualFunc(births, again, func(a, b events.Command) bool { return a.Name == b.Name }) {
+	if !slices.EqualFunc(creates, again, func(a, b events.Command) bool { return a.Name == b.Name }) {
 		t.Error("the names depend on more than the view")
 	}
 	v.Failure = &Failure{Attempt: 7, Result: events.Result{Status: events.Conflict}}
-	if other := decide(v, now).In(events.Act).Commands; other[0].Name == births[0].Name {
+	if other := decide(v, now).In(events.Act).Commands; other[0].Name == creates[0].Name {
 		t.Errorf("after a conflict the first pod is still called %s", other[0].Name)
 	}
 }
 
-func TestNobodyIsBornUnderANameThatIsTaken(t *testing.T) {
+func TestNothingIsCreatedUnderANameThatIsTaken(t *testing.T) {
 	v := View{Set: reconciletest.ReplicaSet("web", 3)}
 	wanted := decide(v, now).In(events.Act).Commands
 	// One of them is there in a state that does not count.
 	v.Pods = []*corev1.Pod{reconciletest.Pod(wanted[1].Name, of(v.Set), reconciletest.InPhase(corev1.PodFailed))}
-	births := decide(v, now).In(events.Act).Commands
-	if len(births) != 3 || births[0].Name != wanted[0].Name || births[1].Name != wanted[2].Name {
-		t.Errorf("with %s taken of %v, the births are %v", wanted[1].Name, wanted, births)
+	creates := decide(v, now).In(events.Act).Commands
+	if len(creates) != 3 || creates[0].Name != wanted[0].Name || creates[1].Name != wanted[2].Name {
+		t.Errorf("with %s taken of %v, the creates are %v", wanted[1].Name, wanted, creates)
 	}
 }
 
-func TestDeathsAreBounded(t *testing.T) {
+func TestDeletionsAreBounded(t *testing.T) {
 	set := reconciletest.ReplicaSet("web", 0)
 	v := View{Set: set}
 	for i := range Burst + 1 {
 		v.Pods = append(v.Pods, reconciletest.Pod(fmt.Sprintf("web-%d", i), of(set)))
 	}
-	if deaths := decide(v, now).In(events.Act).Commands; len(deaths) != Burst {
-		t.Errorf("%d deaths, want %d", len(deaths), Burst)
+	if deletions := decide(v, now).In(events.Act).Commands; len(deletions) != Burst {
+		t.Errorf("%d deletions, want %d", len(deletions), Burst)
 	}
 }
 

@@ -18,13 +18,13 @@ var ageRatio = reconcile.Metric{
 	Buckets: []float64{0.25, 0.5, 1, 2, 4, 8},
 }
 
-// ageRatios are the ratios of the ready pods among the doomed. There are none
+// ageRatios are the ratios of the ready pods among those that are to be deleted. There are none
 // where all pods go, since then nothing was chosen.
 //
 // Upstream: pkg/controller/replicaset/replica_set.go, which divides whole
 // milliseconds.
-func ageRatios(pods, doomed []*corev1.Pod, now time.Time) []reconcile.Figure {
-	if len(doomed) == len(pods) {
+func ageRatios(pods, toDelete []*corev1.Pod, now time.Time) []reconcile.Figure {
+	if len(toDelete) == len(pods) {
 		return nil
 	}
 	var youngest time.Time
@@ -38,7 +38,7 @@ func ageRatios(pods, doomed []*corev1.Pod, now time.Time) []reconcile.Figure {
 		return nil
 	}
 	var ratios []reconcile.Figure
-	for _, p := range doomed {
+	for _, p := range toDelete {
 		if pod.Ready(p) {
 			ratio := now.Sub(p.CreationTimestamp.Time).Milliseconds() / least
 			ratios = append(ratios, reconcile.Figure{Metric: ageRatio.Name, Value: float64(ratio)})

@@ -23,10 +23,10 @@ func TestAgeRatios(t *testing.T) {
 		pods = append(pods, p)
 	}
 	for _, c := range []struct {
-		name   string
-		doomed []*corev1.Pod
-		at     time.Time
-		want   []float64
+		name     string
+		toDelete []*corev1.Pod
+		at       time.Time
+		want     []float64
 	}{
 		{"some", pods[1:], now, []float64{3, 8}},
 		{"the youngest itself", pods[:1], now, []float64{1}},
@@ -36,7 +36,7 @@ func TestAgeRatios(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var got []float64
-			for _, f := range ageRatios(pods, c.doomed, c.at) {
+			for _, f := range ageRatios(pods, c.toDelete, c.at) {
 				got = append(got, f.Value)
 			}
 			if !slices.Equal(got, c.want) {

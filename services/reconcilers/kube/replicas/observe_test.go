@@ -49,7 +49,7 @@ func TestWhoseTurnAPodMakesIt(t *testing.T) {
 		{"a pod is released", pod("p", of(web)), pod("p", labelled("other")), []events.Key{key("web"), key("other")}},
 		{"a pod is released and still selected", pod("p", of(twin)), pod("p"), []events.Key{key("twin"), key("web")}},
 		{"an orphan is new", nil, pod("p"), []events.Key{key("twin"), key("web")}},
-		{"an orphan that nobody selects", nil, pod("p", labelled("db")), nil},
+		{"an orphan that no set selects", nil, pod("p", labelled("db")), nil},
 		{"an orphan without labels", nil, pod("p", reconciletest.Labelled[*corev1.Pod](nil)), nil},
 		{"an orphan elsewhere", nil, pod("p", reconciletest.In[*corev1.Pod]("far")), nil},
 		{"an orphan is going", pod("p"), pod("p", deleted), nil},
@@ -86,7 +86,7 @@ func TestObserve(t *testing.T) {
 	if v.Crowd != nil || v.Failure != nil {
 		t.Errorf("with nothing to spare and nothing failed it sees %v and %v", v.Crowd, v.Failure)
 	}
-	if _, ok := observe(world, key("nobody")); ok {
+	if _, ok := observe(world, key("absent")); ok {
 		t.Error("it sees a set that is not there")
 	}
 }
@@ -110,9 +110,9 @@ func TestTheCrowdOfSiblingsChoosesWhoGoes(t *testing.T) {
 	if len(v.Crowd) != 2 || v.Crowd["n1"] != 1 || v.Crowd["n2"] != 2 {
 		t.Errorf("the crowd is %v, want one on n1 and two on n2", v.Crowd)
 	}
-	deaths := decide(v, now).In(events.Act).Commands
-	if len(deaths) != 1 || deaths[0].Name != "b" {
-		t.Errorf("decided %v, want the death of b, which has company", deaths)
+	deletions := decide(v, now).In(events.Act).Commands
+	if len(deletions) != 1 || deletions[0].Name != "b" {
+		t.Errorf("decided %v, want the deletion of b, which has company", deletions)
 	}
 }
 

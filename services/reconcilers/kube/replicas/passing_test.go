@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// Nobody waits for the steps to the number that is wanted, but a Deployment that rolls
+// No reader waits for the steps to the number that is wanted, but a Deployment that rolls
 // does.
 func TestOnlyTheStepsOfASetPass(t *testing.T) {
 	for what, c := range map[string]struct {
@@ -24,7 +24,7 @@ func TestOnlyTheStepsOfASetPass(t *testing.T) {
 		"one of a Deployment":        {replicas: 2, desired: "3", want: true},
 		"one of a rollout":           {replicas: 2, desired: "4"},
 		"the set is another one now": {replicas: 2, change: func(s *appsv1.ReplicaSetStatus) { s.ObservedGeneration++ }},
-		"births fail": {replicas: 2, change: func(s *appsv1.ReplicaSetStatus) {
+		"creates fail": {replicas: 2, change: func(s *appsv1.ReplicaSetStatus) {
 			s.Conditions = []appsv1.ReplicaSetCondition{{Type: appsv1.ReplicaSetReplicaFailure}}
 		}},
 	} {

@@ -2,7 +2,7 @@
 // whatever kind of object the set is.
 //
 // A set claims the pods that its selector matches, gives up those that it does
-// not match any more, and then has pods born or deleted until their number is
+// not match any more, and then has pods created or deleted until their number is
 // right, at most [Burst] at a time. What it finds it reports in its status. That
 // no turn is taken on a view older than the last one's effects is the shell's
 // business; here every decision is plain arithmetic over what is seen.
@@ -29,7 +29,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Burst is how many births or deaths one turn decides at most.
+// Burst is how many creates or deletions one turn decides at most.
 const Burst = 500
 
 // DesiredNote is where a Deployment writes on its ReplicaSets how many replicas it wants
@@ -56,7 +56,7 @@ type Sets[T metav1.Object] struct {
 	Gates gate.Set
 }
 
-// Writes is the promise of whoever keeps sets of this kind.
+// Writes is the promise of the controller that keeps sets of this kind.
 func (s Sets[T]) Writes() reconcile.Writes {
 	return reconcile.Writes{
 		template.Creates(nil, nil),
@@ -90,7 +90,7 @@ type View struct {
 	// Crowd counts, by node, the active pods of this set and of the other sets
 	// of its controller. It is collected only when there are pods to spare.
 	Crowd pod.Crowd `json:"crowd,omitempty"`
-	// Failure is what failed when this set last had pods claimed, born or
+	// Failure is what failed when this set last had pods claimed, created or
 	// deleted; nil when nothing did.
 	Failure *Failure `json:"failure,omitempty"`
 	// Gates are the feature gates that are not at their defaults.

@@ -36,7 +36,7 @@ func (s Sets[T]) report(v View, claim owner.Claim[*corev1.Pod], selector labels.
 	return d
 }
 
-// passing tells whether a status will soon be another one, and nobody waits for it: not
+// passing tells whether a status will soon be another one, and no reader waits for it: not
 // all pods are there and available, and it says nothing else that is new. A Deployment
 // that rolls does wait for what each of its sets has.
 func (v View) passing(status appsv1.ReplicaSetStatus) bool {
@@ -73,7 +73,7 @@ func (v View) count(mine []*corev1.Pod, selector labels.Selector, now time.Time)
 	return status
 }
 
-// conditions are the set's, with ReplicaFailure while births or deaths fail.
+// conditions are the set's, with ReplicaFailure while creates or deletions fail.
 //
 // Upstream: as long as the condition is there it keeps the words and the time of
 // the first failure.
@@ -107,9 +107,9 @@ func (v View) trouble(claim owner.Claim[*corev1.Pod]) (reason, message string, f
 		return "FailedCreate", "unable to create pods, no labels", true
 	case v.Failure == nil || !v.Failure.serious():
 		return "", "", false
-	case surplus < 0 && v.failedBirth():
+	case surplus < 0 && v.failedCreate():
 		return "FailedCreate", v.Failure.Result.Message, true
-	case surplus > 0 && v.failedDeath():
+	case surplus > 0 && v.failedDeletion():
 		return "FailedDelete", "unable to delete pods: " + v.Failure.Result.Message, true
 	default:
 		return "", "", false
@@ -132,17 +132,17 @@ func (f *Failure) serious() bool {
 	}
 }
 
-// failedBirth tells whether the failure was that of a birth: nobody has the
+// failedCreate tells whether the failure was that of a create: no pod has the
 // name, and it is one that we give. It may have been another kind of command,
 // for what is wanted may have changed since.
-func (v View) failedBirth() bool {
+func (v View) failedCreate() bool {
 	name := v.Failure.Result.Ref.Name
 	return names.Derives(v.Set.Name, name) && !v.sees(name)
 }
 
-// failedDeath tells whether the failure may have been that of a death: the pod
+// failedDeletion tells whether the failure may have been that of a deletion: the pod
 // is still there.
-func (v View) failedDeath() bool {
+func (v View) failedDeletion() bool {
 	return v.Failure.Result.Status != events.Absent && v.sees(v.Failure.Result.Ref.Name)
 }
 

@@ -29,7 +29,7 @@ func TestWhichFailuresAreTold(t *testing.T) {
 		edit(&r)
 		return &Failure{Attempt: 7, Result: r}
 	}
-	death := func(r *events.Result) { r.Ref = ref("p0") }
+	deletion := func(r *events.Result) { r.Ref = ref("p0") }
 	for what, c := range map[string]struct {
 		pods    int
 		failure *Failure
@@ -46,11 +46,11 @@ func TestWhichFailuresAreTold(t *testing.T) {
 		"a create of a turn too late":       {1, with(func(r *events.Result) { r.Code = 0 }), nil, ""},
 		"a create as the namespace goes":    {1, with(func(r *events.Result) { r.Cause = "NamespaceTerminating" }), nil, ""},
 		"of a name that is not ours":        {1, with(func(r *events.Result) { r.Ref = ref("other") }), nil, ""},
-		"of a pod that is there":            {1, with(death), nil, ""},
-		"a delete":                          {3, with(death), nil, "FailedDelete: unable to delete pods: no"},
+		"of a pod that is there":            {1, with(deletion), nil, ""},
+		"a delete":                          {3, with(deletion), nil, "FailedDelete: unable to delete pods: no"},
 		"a delete of one that is gone":      {3, with(func(r *events.Result) { r.Ref = ref("p9") }), nil, ""},
-		"a delete of one that was gone":     {3, with(func(r *events.Result) { death(r); r.Status = events.Absent }), nil, ""},
-		"a delete that is not needed":       {2, with(death), nil, ""},
+		"a delete of one that was gone":     {3, with(func(r *events.Result) { deletion(r); r.Status = events.Absent }), nil, ""},
+		"a delete that is not needed":       {2, with(deletion), nil, ""},
 		"the template has no labels":        {1, nil, func(s *appsv1.ReplicaSet) { s.Spec.Template.Labels = nil }, "FailedCreate: unable to create pods, no labels"},
 		"nor has it, and none is needed":    {2, nil, func(s *appsv1.ReplicaSet) { s.Spec.Template.Labels = nil }, ""},
 		"nor has it, and some are too many": {3, nil, func(s *appsv1.ReplicaSet) { s.Spec.Template.Labels = nil }, ""},

@@ -36,7 +36,7 @@ func anyView(t *rapid.T) View {
 	for i := range rapid.IntRange(0, 8).Draw(t, "pods") {
 		v.Pods = append(v.Pods, anyPod(t, fmt.Sprintf("web-%05d", i), set))
 	}
-	if rapid.Bool().Draw(t, "named like a birth") && len(v.Pods) > 0 {
+	if rapid.Bool().Draw(t, "named like a create") && len(v.Pods) > 0 {
 		v.Pods[0].Name = names.Derived(set, 0, 1, func(string) bool { return false })[0]
 	}
 	if rapid.Bool().Draw(t, "crowd") {
@@ -106,10 +106,10 @@ func applied(v View, d reconcile.Decision, now time.Time) View {
 		at := slices.IndexFunc(v.Pods, func(p *corev1.Pod) bool { return p.Name == c.Name })
 		switch c.Verb {
 		case events.VerbCreate:
-			born := read[corev1.Pod](c.Body)
-			born.Namespace, born.Name, born.UID = c.Namespace, c.Name, types.UID("uid-"+c.Name)
-			born.CreationTimestamp = metav1.NewTime(now)
-			v.Pods = append(v.Pods, born)
+			created := read[corev1.Pod](c.Body)
+			created.Namespace, created.Name, created.UID = c.Namespace, c.Name, types.UID("uid-"+c.Name)
+			created.CreationTimestamp = metav1.NewTime(now)
+			v.Pods = append(v.Pods, created)
 		case events.VerbDelete:
 			v.Pods = slices.Delete(v.Pods, at, at+1)
 		case events.VerbPatch:

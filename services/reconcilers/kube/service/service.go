@@ -40,7 +40,7 @@ func Pods(snapshot reconcile.Snapshot, s *corev1.Service) []*corev1.Pod {
 // before.
 //
 // Upstream: k8s.io/endpointslice/util, where a pod that changes in nothing that
-// endpoints are made of concerns nobody. Here it always does, because a change that
+// endpoints are made of concerns no service. Here it always does, because a change that
 // comes again must make the same turns as at first.
 func KeysOfPod(snapshot reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	var keys []events.Key

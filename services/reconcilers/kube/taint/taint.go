@@ -1,4 +1,4 @@
-// Package taint knows which taints of nodes a pod puts up with.
+// Package taint knows which taints of nodes a pod tolerates.
 package taint
 
 import (

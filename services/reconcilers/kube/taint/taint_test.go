@@ -61,6 +61,6 @@ func TestRepels(t *testing.T) {
 	taints := []corev1.Taint{{Key: "a", Effect: shut}, {Key: "b", Effect: away}}
 	a := []corev1.Toleration{{Key: "a", Operator: corev1.TolerationOpExists}}
 	if !taint.Repels(taints, a, false, shut, away) || taint.Repels(taints, a, false, shut) || taint.Repels(taints, nil, false, maybe) || taint.Repels(nil, nil, false, shut) {
-		t.Error("repelled is who does not tolerate a taint of the effects that count, and nobody else")
+		t.Error("repelled is a pod that does not tolerate a taint of the effects that count, and no other")
 	}
 }

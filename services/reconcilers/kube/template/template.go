@@ -13,11 +13,11 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Weight bounds the bodies of the births in one turn, in bytes, where each has its own:
+// Weight bounds the bodies of the creates in one turn, in bytes, where each has its own:
 // a turn is one message.
 const Weight = 1 << 20
 
-// Pod is the body that all pods of one template and owner are born with. It has
+// Pod is the body that all pods of one template and owner are created with. It has
 // no name: that is the command's. Make it once for a burst.
 //
 // Upstream: pkg/controller/controller_utils.go, GetPodFromTemplate.

@@ -159,6 +159,11 @@ func TestCertificates(t *testing.T) {
 	if err != nil || read(t, other).SerialNumber.Cmp(c.SerialNumber) == 0 || c.SerialNumber.BitLen() < 64 {
 		t.Errorf("the serial number is %v twice, %v", c.SerialNumber, err)
 	}
+	for range 40 { // RFC 5280 has them in 20 bytes
+		if text, err = a.Certify(request(t, csr.LegacyUnknown, nil, "client auth"), now); err != nil || read(t, text).SerialNumber.BitLen() > 128 {
+			t.Fatalf("the serial number is %v, %v", read(t, text).SerialNumber, err)
+		}
+	}
 }
 
 // A certificate is good for as long as was asked for, within bounds, and from some minutes
@@ -183,6 +188,7 @@ func TestForHowLong(t *testing.T) {
 		"too little":                    {0, seconds(time.Minute), 9999 * day, 10 * time.Minute},
 		"less than nothing":             {0, seconds(-time.Hour), 9999 * day, 10 * time.Minute},
 		"the flag says less than least": {time.Minute, seconds(30 * time.Second), 9999 * day, 10 * time.Minute},
+		"the flag says no more":         {time.Minute, seconds(time.Minute), 9999 * day, 10 * time.Minute},
 		"the signer's own ends before":  {0, nil, 30 * day, 30 * day},
 		"the signer's own ends soon":    {0, seconds(10 * time.Minute), time.Minute, time.Minute},
 	} {

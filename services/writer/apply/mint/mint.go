@@ -2,7 +2,7 @@
 // kube-controller-manager makes them: they name the account and the Secret, are good for
 // every audience, and do not expire. The API server takes them as long as both exist.
 //
-// Whoever has the key may be any service account. So the key is in no other package, and
+// A process that has the key may be any service account. So the key is in no other package, and
 // of what it signs nothing is kept here.
 package mint
 

@@ -74,7 +74,7 @@ func (s schemas) ResolveSchema(of schema.GroupVersionKind) (*spec.Schema, error)
 	return found, err
 }
 
-// resources notes why nobody knows whether there is a kind.
+// resources notes why it is unknown whether there is a kind.
 type resources struct {
 	meta.RESTMapper
 	lost *losses

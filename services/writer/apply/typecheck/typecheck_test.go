@@ -59,7 +59,7 @@ func policyOf(resource string) *admissionregistrationv1.ValidatingAdmissionPolic
 }
 
 // What is not served is left out of a check, and what could not be found out is an error:
-// otherwise a policy would be called right that nobody has looked at. A kind that is not
+// otherwise a policy would be called right that was not checked. A kind that is not
 // known yet is looked up anew.
 func TestWhatCouldNotBeFoundOutIsAnError(t *testing.T) {
 	cut := errors.New("connection refused")

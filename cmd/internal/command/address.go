@@ -1,0 +1,53 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+
+	"github.com/spf13/pflag"
+)
+
+// given tells whether a flag was set, wherever; f may be nil.
+func given(f *pflag.FlagSet, name string) bool { return f != nil && f.Changed(name) }
+
+// addressOptions say where health and metrics are served.
+type addressOptions struct {
+	health string
+	// bind and port are kube-controller-manager's, and count where one of them is set.
+	bind net.IP
+	port int
+	set  *pflag.FlagSet
+}
+
+func newAddressOptions() addressOptions {
+	return addressOptions{health: "127.0.0.1:10260", bind: net.IPv4zero, port: 10257}
+}
+
+func (o *addressOptions) add(f *pflag.FlagSet, usage string) {
+	o.set = f
+	f.StringVar(&o.health, "health-address", o.health, usage)
+	f.IPVar(&o.bind, "bind-address", o.bind, "IP `address` to serve at --secure-port, by HTTPS alone, in place of --health-address")
+	f.IntVar(&o.port, "secure-port", o.port, "`port` to serve at --bind-address, by HTTPS alone, in place of --health-address; 0 serves nothing")
+}
+
+// address is where to serve, and whether by HTTPS alone; nowhere where it is empty.
+//
+// Errors: there is no such port; the address is given twice.
+//
+// Upstream: k8s.io/apiserver/pkg/server/options, SecureServingOptions.
+func (o *addressOptions) address() (address string, secure bool, err error) {
+	bound, ported := given(o.set, "bind-address"), given(o.set, "secure-port")
+	switch {
+	case !bound && !ported:
+		return o.health, false, nil
+	case given(o.set, "health-address"):
+		return "", false, errors.New("read --health-address: --bind-address and --secure-port say where to serve, too; take one or the other out")
+	case o.port < 0 || o.port > 65535:
+		return "", false, fmt.Errorf("read --secure-port: %d must be between 0 and 65535, inclusive. 0 for turning off secure port", o.port)
+	case o.port == 0:
+		return "", true, nil
+	}
+	return net.JoinHostPort(o.bind.String(), strconv.Itoa(o.port)), true, nil
+}

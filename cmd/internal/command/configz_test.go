@@ -1,0 +1,111 @@
+package command
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+// fieldsOf are the fields of a configuration, by their paths.
+func fieldsOf(config map[string]any) map[string]any {
+	all := map[string]any{}
+	var look func(path string, value any)
+	look = func(path string, value any) {
+		inner, is := value.(map[string]any)
+		if !is {
+			all[strings.TrimPrefix(path, ".")] = value
+		}
+		for name, value := range inner {
+			look(path+"."+name, value)
+		}
+	}
+	look("", config)
+	return all
+}
+
+// unset are the fields of upstream's configuration that no flag sets.
+var unset = []string{
+	"Generic.Address", "Generic.Port", "Generic.ClientConnection.acceptContentTypes",
+	"Generic.LeaderMigration.controllerLeaders", "Generic.LeaderMigration.leaderName", "Generic.LeaderMigration.resourceLock",
+	"GarbageCollectorController.GCIgnoredResources", "NodeLifecycleController.PodEvictionTimeout",
+	"PersistentVolumeBinderController.VolumeConfiguration.PersistentVolumeRecyclerConfiguration.MaximumRetry",
+}
+
+// TestTheConfigurationIsUpstreams: with the same flags each field is told under upstream's name and
+// with the value that kube-controller-manager tells, and none is left out that a flag sets.
+func TestTheConfigurationIsUpstreams(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("testdata", "upstream-configz.json"))
+	ok(t, err)
+	var theirs struct {
+		Flags  []string
+		Name   string
+		Config map[string]any
+	}
+	ok(t, json.Unmarshal(text, &theirs))
+	o, flags := newEverything(), pflag.NewFlagSet("", pflag.ContinueOnError)
+	flags.SetNormalizeFunc(newRun().Flags().GetNormalizeFunc())
+	for _, add := range append(o.flags(), o.cluster.add) {
+		add(flags)
+	}
+	ok(t, flags.Parse(theirs.Flags))
+	told, err := json.Marshal(o.service.pages().Config)
+	ok(t, err)
+	var ours map[string]map[string]any
+	ok(t, json.Unmarshal(told, &ours))
+	want, got := fieldsOf(theirs.Config), fieldsOf(ours[theirs.Name])
+	for _, path := range slices.Sorted(maps.Keys(got)) {
+		if is, there := want[path]; !there || !reflect.DeepEqual(is, got[path]) {
+			t.Errorf("%s is %v, and kube-controller-manager's is %v (there: %t)", path, got[path], is, there)
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(want)) {
+		if _, there := got[path]; there == slices.Contains(unset, path) {
+			t.Errorf("%s is told: %t", path, there)
+		}
+	}
+	if len(got) < 100 {
+		t.Errorf("only %d fields are told", len(got))
+	}
+}
+
+// TestAProcessTellsWhatRuns: /configz names the controllers that the flags have come to, with their
+// settings, and which of them only look on.
+func TestAProcessTellsWhatRuns(t *testing.T) {
+	o := newEverything()
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	for _, add := range o.flags() {
+		add(flags)
+	}
+	ok(t, flags.Parse([]string{"--controllers=ttl,pod-garbage-collector-controller,job", "--shadow=job", "--terminated-pod-gc-threshold=7"}))
+	_, err := o.ctrl.choose()
+	ok(t, err)
+	code, text := o.service.asked(t, "/configz", "")
+	var told struct {
+		Millrace struct{ Controllers []controllerConfig }
+	}
+	if err := json.Unmarshal([]byte(text), &told); err != nil || code != http.StatusOK {
+		t.Fatalf("it answers %d (%v):\n%s", code, err, text)
+	}
+	names := map[string]string{}
+	for _, c := range told.Millrace.Controllers {
+		names[c.Name] = string(c.Settings)
+		if c.Shadow != (c.Name == "job-controller") {
+			t.Errorf("%s only looks on: %t", c.Name, c.Shadow)
+		}
+	}
+	if len(names) != 3 || names["pod-garbage-collector-controller"] != `{"terminatedPods":7}` {
+		t.Errorf("it tells of %v", names)
+	}
+	o.service.ctrl = nil
+	if code, _ := o.service.asked(t, "/configz", ""); code != http.StatusNotFound {
+		t.Errorf("a process without controllers answers %d", code)
+	}
+}

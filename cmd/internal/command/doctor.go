@@ -1,0 +1,271 @@
+package command
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+
+	"github.com/millrace/millrace/cmd/internal/doctor"
+	"github.com/millrace/millrace/cmd/internal/reader"
+	"github.com/millrace/millrace/cmd/internal/rights"
+	"github.com/millrace/millrace/pkg/events/stream"
+)
+
+// ofReconcilers is the part of a process that has nothing to do with the API server.
+const ofReconcilers = "reconcilers"
+
+// busPatience is how long the bus may take to let us in, and to answer.
+const busPatience = 5 * time.Second
+
+// doctorOptions say what is checked: what the flags of millrace run say.
+type doctorOptions struct {
+	*everything
+	of, custom []string
+	as         string
+	output     string
+	color      string
+	patience   time.Duration
+}
+
+func (o *doctorOptions) add(f *pflag.FlagSet) {
+	f.StringSliceVar(&o.of, "of", nil, "`parts` of Millrace whose rights are checked, each of which may have a user of its own: watcher, writer, metrics and leader, as for millrace rbac; or reconcilers, which do not ask the API server (default what millrace run needs)")
+	f.StringSliceVar(&o.custom, "custom-kinds", []string{rights.Any}, "`kinds` that Kubernetes does not have itself and that the roles name, as for millrace rbac")
+	f.StringVar(&o.as, "as", "", "`user` whose rights are checked in place of the own ones, such as system:serviceaccount:millrace-system:millrace-writer; it takes the right to impersonate that user")
+	f.StringVarP(&o.output, "output", "o", "table", "how to write it: table, json")
+	f.StringVar(&o.color, "color", "auto", "colours: auto, which is on a terminal, always or never")
+	f.DurationVar(&o.patience, "timeout", 30*time.Second, "how long all of it may take")
+}
+
+// check finds what cannot be meant of the flags that only this command has; all others are
+// what is to be checked.
+func (o *doctorOptions) check() error {
+	known := []string{ofWatcher, ofWriter, ofMetrics, ofLeader, ofReconcilers}
+	for _, part := range o.of {
+		if !slices.Contains(known, part) {
+			return fmt.Errorf("read --of: %q is none of %s", part, strings.Join(known, ", "))
+		}
+	}
+	if o.output != "table" && o.output != "json" {
+		return fmt.Errorf("read --output: %q is none of table, json", o.output)
+	}
+	return nil
+}
+
+// newDoctor is the command that checks whether Millrace can run here.
+func newDoctor() *cobra.Command {
+	o := &doctorOptions{everything: newEverything()}
+	cmd := program{
+		use: "doctor", short: "Check whether Millrace can run here, and say what to do where it cannot",
+		long: `Checks the kubeconfig, the API server with its version, the rights that the chosen
+controllers need, whether a kube-controller-manager runs the same controllers, the bus
+with its servers, limits and settings, the clocks, the disk, and whether flags and files
+contradict each other. It takes the flags of millrace run, from the same environment and
+--config, and changes nothing. Each check is ok, a warning, failed or not checked, and
+says what was found and what to do.
+
+Services in processes of their own check the same at their start, and log what failed.
+
+It ends with 0 where nothing failed, and with 1 otherwise.`,
+		flags: append(o.flags(), o.cluster.add, o.add), check: o.check,
+		run: func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, o.patience)
+			defer cancel()
+			all := o.examine(ctx)
+			if err := o.print(os.Stdout, all); err != nil {
+				return err
+			}
+			return doctor.Verdict(all)
+		},
+	}.cobra()
+	cmd.Example = `  millrace doctor --kubeconfig=$HOME/.kube/config
+  millrace doctor --nats-url=tls://nats:4222 --stream-replicas=3 -o json
+  millrace doctor --of=writer --as=system:serviceaccount:millrace-system:millrace-writer`
+	_ = cmd.RegisterFlagCompletionFunc("output", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return []string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp
+	})
+	_ = cmd.RegisterFlagCompletionFunc("of", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return []string{ofWatcher, ofWriter, ofMetrics, ofLeader, ofReconcilers}, cobra.ShellCompDirectiveNoFileComp
+	})
+	return cmd
+}
+
+// print writes what was found.
+func (o *doctorOptions) print(out io.Writer, all []doctor.Finding) error {
+	if o.output == "json" {
+		text, err := json.MarshalIndent(all, "", "  ")
+		if err != nil {
+			return fmt.Errorf("write what was found: %w", err)
+		}
+		_, err = fmt.Fprintf(out, "%s\n", text)
+		return err
+	}
+	paper, err := reader.NewPaper(out, o.color)
+	if err != nil {
+		return err
+	}
+	colours := map[doctor.State]reader.Colour{doctor.OK: reader.Green, doctor.Warning: reader.Yellow, doctor.Failed: reader.Red, doctor.NotChecked: reader.Dim}
+	rows := make([][]reader.Cell, len(all))
+	for i, f := range all {
+		rows[i] = []reader.Cell{{Text: f.Check}, {Text: string(f.State), Colour: colours[f.State]}, {Text: f.String()}}
+	}
+	paper.Table([]string{"CHECK", "STATE", "FOUND, AND WHAT TO DO"}, rows)
+	return nil
+}
+
+// examine makes all checks.
+func (o *doctorOptions) examine(ctx context.Context) []doctor.Finding {
+	var config *rest.Config
+	var all, cluster, bus []doctor.Finding
+	asks := !slices.Equal(o.of, []string{ofReconcilers})
+	if asks {
+		seen, found := o.cluster.look()
+		all, config = append(all, seen.Finding()), found
+	}
+	chosen, settings := o.contradictions(config)
+	var both sync.WaitGroup
+	if asks {
+		both.Go(func() { cluster = o.lookAtCluster(ctx, config, chosen) })
+	}
+	both.Go(func() { bus = o.lookAtBus(ctx, chosen) })
+	both.Wait()
+	return slices.Concat(all, cluster, bus, []doctor.Finding{o.disk(), settings})
+}
+
+// look reads the kubeconfig.
+func (o *clusterOptions) look() (doctor.Kubeconfig, *rest.Config) {
+	config, err := o.load()
+	k := doctor.Kubeconfig{Err: err}
+	if config != nil {
+		k.Host = config.Host
+	}
+	if !o.named() {
+		if err == nil {
+			k.From = "the pod's service account"
+		} else if _, missing := os.Stat(usualKubeconfig()); missing == nil {
+			k.Usual = usualKubeconfig()
+		}
+		return k, config
+	}
+	rules := o.rules()
+	k.From = strings.Join(rules.GetLoadingPrecedence(), ", ")
+	if raw, err := rules.Load(); err == nil {
+		k.Context = raw.CurrentContext
+	}
+	if inner := errors.Unwrap(err); inner != nil {
+		k.Err = inner // load says what was read, as the finding does
+	}
+	return k, config
+}
+
+// lookAtCluster asks the API server.
+func (o *doctorOptions) lookAtCluster(ctx context.Context, config *rest.Config, chosen choice) []doctor.Finding {
+	if config == nil {
+		return doctor.Unchecked("no API server is named", append([]string{doctor.CheckAPIServer}, doctor.ServerChecks...)...)
+	}
+	config = rest.CopyConfig(config)
+	config.UserAgent = "millrace/" + Version
+	config.Impersonate.UserName = o.as
+	return lookAtServer(ctx, config, o.election.Elect && o.bus.at.URL == "", chosen, o.needed(chosen))
+}
+
+// lookAtServer makes the checks of an API server.
+func lookAtServer(ctx context.Context, config *rest.Config, waits bool, chosen choice, needed func(bool) []doctor.Needed) []doctor.Finding {
+	api, err := doctor.NewAPI(config)
+	if err != nil {
+		return doctor.NoClient(err)
+	}
+	return doctor.Cluster{API: api, Needed: needed, Acting: chosen.names(), Waits: waits}.Look(ctx)
+}
+
+// names are those of the controllers that act.
+func (c choice) names() (names []string) {
+	for _, one := range c.acting {
+		names = append(names, one.Describe().Name)
+	}
+	return names
+}
+
+// lookAtBus connects to the bus, and asks it.
+func (o *doctorOptions) lookAtBus(ctx context.Context, chosen choice) []doctor.Finding {
+	if o.bus.at.URL == "" {
+		return doctor.Unchecked("millrace run has a bus of its own, on --data-dir; --nats-url names another", doctor.CheckBus)
+	}
+	w := o.bus.wanted(chosen)
+	options, err := o.bus.options("doctor")
+	if err != nil {
+		return doctor.Unreached(w, err)
+	}
+	if options.User != "" {
+		w.User = options.User
+	}
+	options.AtOnce = true
+	connecting, done := context.WithTimeout(ctx, busPatience)
+	b, err := stream.Connect(connecting, options)
+	done()
+	if err != nil {
+		return doctor.Unreached(w, err)
+	}
+	defer b.Close()
+	asking, end := context.WithTimeout(ctx, busPatience)
+	defer end()
+	return doctor.Bus(b.Inspect(asking), w)
+}
+
+// disk looks at the data directory of the embedded server.
+func (o *doctorOptions) disk() doctor.Finding {
+	if o.bus.at.URL != "" {
+		return doctor.Unchecked("the streams are on the servers of --nats-url", doctor.CheckDisk)[0]
+	}
+	d := doctor.Disk{Dir: o.server.dataDir, Bound: int64(o.server.store)}
+	at, err := nearest(d.Dir)
+	if err != nil {
+		d.Err = err
+		return d.Finding()
+	}
+	d.Free, d.Has, err = stream.Space(at)
+	if at != d.Dir {
+		d.Has = 0 // it holds other things
+	}
+	d.Known = err == nil
+	return d.Finding()
+}
+
+// nearest is a directory, or the nearest one above it that is there.
+//
+// Errors: something else is there, or nothing can be written there.
+func nearest(dir string) (string, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	for at := dir; ; at = filepath.Dir(at) {
+		info, err := os.Stat(at)
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && at != filepath.Dir(at):
+			continue
+		case err != nil:
+			return "", err
+		case !info.IsDir():
+			return "", fmt.Errorf("%s is no directory", at)
+		}
+		const write, search = 2, 1
+		if err := syscall.Access(at, write|search); err != nil {
+			return "", fmt.Errorf("write in %s: %w", at, err)
+		}
+		return at, nil
+	}
+}

@@ -1,0 +1,42 @@
+package command
+
+import (
+	"regexp"
+
+	"github.com/spf13/pflag"
+	zpages "k8s.io/component-base/zpages/features"
+
+	"github.com/millrace/millrace/cmd/internal/health"
+)
+
+// pages are what /flagz, /configz and /statusz tell of a process, as far as feature gates let them.
+func (o *serviceOptions) pages() health.About {
+	about := health.About{Version: kubernetes}
+	var gates *features
+	if o.ctrl != nil {
+		gates = &o.ctrl.features
+	}
+	if gates.on(string(zpages.ComponentFlagz)) && o.set != nil {
+		about.Flags = shownFlags{o.set}
+	}
+	if o.ctrl != nil && o.set != nil {
+		about.Config = o.ctrl.configured(o.set)
+	}
+	about.Status = gates.on(string(zpages.ComponentStatusz))
+	return about
+}
+
+// shownFlags are the values of flags, without passwords.
+type shownFlags struct{ of *pflag.FlagSet }
+
+// password finds the password of a user in addresses.
+var password = regexp.MustCompile(`(://[^/@\s:,]*:)[^/\s,]*@`)
+
+// GetFlagz is k8s.io/apiserver/pkg/server/flagz's.
+func (s shownFlags) GetFlagz() map[string]string {
+	values := map[string]string{}
+	s.of.VisitAll(func(f *pflag.Flag) {
+		values[f.Name] = password.ReplaceAllString(f.Value.String(), "${1}xxxxx@")
+	})
+	return values
+}

@@ -1,0 +1,36 @@
+package command
+
+import (
+	"fmt"
+
+	"github.com/spf13/pflag"
+	"k8s.io/component-base/metrics"
+)
+
+// metricOptions say which metrics are told, and which not.
+type metricOptions struct {
+	disabled []string
+	hidden   string
+}
+
+func (o *metricOptions) add(f *pflag.FlagSet) {
+	f.StringSliceVar(&o.disabled, "disabled-metrics", o.disabled, "`names` of metrics that are left out of /metrics")
+	f.StringVar(&o.hidden, "show-hidden-metrics-for-version", o.hidden,
+		"tell those metrics of Kubernetes' libraries, too, that are hidden since this `version`, which can only be the one before: "+previous)
+}
+
+// check finds a version that is not the one before.
+//
+// Upstream: k8s.io/component-base/metrics.
+func (o *metricOptions) check() error {
+	if o.hidden != "" && o.hidden != previous {
+		return fmt.Errorf("read --show-hidden-metrics-for-version: %q must be omitted or have the value %s", o.hidden, previous)
+	}
+	return nil
+}
+
+func (o *metricOptions) apply() {
+	if o.hidden != "" {
+		metrics.SetShowHidden()
+	}
+}

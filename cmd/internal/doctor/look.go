@@ -1,0 +1,104 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// reach bounds the first question to the API server, and asking each of the others.
+	reach, asking = 5 * time.Second, 15 * time.Second
+)
+
+// Cluster is what is asked of an API server.
+type Cluster struct {
+	API *API
+	// Needed are the rights that are needed on an API server that constrains impersonation, or
+	// does not.
+	Needed func(constrains bool) []Needed
+	// Acting are the controllers that act here; Waits is true where they wait for the Lease of
+	// kube-controller-manager.
+	Acting []string
+	Waits  bool
+}
+
+// Look makes the checks of the API server.
+func (c Cluster) Look(ctx context.Context) []Finding {
+	first, done := context.WithTimeout(ctx, reach)
+	defer done()
+	reached, told := c.API.Reach(first)
+	all := reached.Findings(time.Now())
+	if !reached.Well() {
+		if reached.Code == 401 {
+			all = append(all, c.API.Identity(ctx, reached.Code).Finding(time.Now()))
+		} else {
+			all = append(all, Unchecked("the API server does not answer", CheckIdentity)...)
+		}
+		why := "the API server does not answer"
+		if reached.Code == 401 {
+			why = "the API server does not know the credentials"
+		}
+		return append(append(all, Unchecked(why, CheckVersion, CheckClockServer)...), c.unasked(why)...)
+	}
+	ctx, end := context.WithTimeout(ctx, asking)
+	defer end()
+	var identity, manager Finding
+	var known []Finding
+	var side sync.WaitGroup
+	side.Go(func() { identity = c.API.Identity(ctx, reached.Code).Finding(time.Now()) })
+	side.Go(func() { manager = c.API.Managers(ctx).Finding(c.Acting, c.Waits) })
+	side.Go(func() { known = c.versionAndRights(ctx) })
+	side.Wait()
+	return slices.Concat(all, []Finding{identity, ServerClock(told)}, known, []Finding{manager})
+}
+
+// unasked are the checks that are left out for a reason.
+func (c Cluster) unasked(why string) (all []Finding) {
+	for _, n := range c.Needed(true) {
+		all = append(all, Unchecked(why, rightsOf+n.Part)...)
+	}
+	return append(all, Unchecked(why, CheckManager)...)
+}
+
+// versionAndRights are the checks of the version, and of the rights that are needed with it.
+func (c Cluster) versionAndRights(ctx context.Context) []Finding {
+	version, err := c.API.Version(ctx)
+	all := []Finding{version.Finding()}
+	if err != nil {
+		all = Unchecked(fmt.Sprintf("the API server does not tell its version: %v", err), CheckVersion)
+	}
+	for _, n := range c.Needed(version.Constrains()) {
+		if n.Idle != "" {
+			all = append(all, n.Finding(nil))
+			continue
+		}
+		may, err := c.API.May(ctx, slices.Concat(n.All, n.Bounds))
+		if err == nil && n.Finding(may).State != OK && len(n.Instead) > 0 {
+			var classic map[Right]bool
+			if classic, err = c.API.May(ctx, n.Instead); err == nil {
+				for r, is := range classic {
+					may[r] = is
+				}
+			}
+		}
+		if err != nil {
+			all = append(all, Unchecked(fmt.Sprintf("the API server does not tell what we may do: %v", shortened(err)), rightsOf+n.Part)...)
+			continue
+		}
+		all = append(all, n.Finding(may))
+	}
+	return all
+}
+
+// shortened is the first of errors that were joined.
+func shortened(err error) error {
+	var joined interface{ Unwrap() []error }
+	if errors.As(err, &joined) && len(joined.Unwrap()) > 0 {
+		return shortened(joined.Unwrap()[0])
+	}
+	return err
+}

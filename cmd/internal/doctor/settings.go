@@ -1,0 +1,28 @@
+package doctor
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Settings is what was seen of flags, and of the files that they name.
+type Settings struct {
+	// Wrong are those that make no sense, or contradict each other; each says what to do.
+	Wrong []string
+	// Acting is how many controllers act, and Looking how many only look on.
+	Acting, Looking int
+	// Off are those that are off because a flag is not set, with the flag.
+	Off []string
+}
+
+// Finding is the check of the settings.
+func (s Settings) Finding() Finding {
+	if len(s.Wrong) > 0 {
+		return found(CheckSettings, Failed, "%s", strings.Join(s.Wrong, ". Also, "))
+	}
+	text := fmt.Sprintf("%d controllers act, and %d only look on", s.Acting, s.Looking)
+	if len(s.Off) > 0 {
+		text += "; off for want of a flag: " + some(s.Off)
+	}
+	return found(CheckSettings, OK, "%s", text)
+}

@@ -1,0 +1,36 @@
+package localcluster
+
+import (
+	"context"
+	"fmt"
+)
+
+// driver is the program that plays a storage driver.
+const driver = "fakecsi"
+
+// StartStorage adds what [Options].Storage says to a cluster that was started without it: the
+// driver, its CSIDriver and default StorageClass, and what nodes say whose volumes are attached.
+func (c *Cluster) StartStorage(ctx context.Context) (*Process, error) {
+	if err := c.Programs.Build(ctx, driver); err != nil {
+		return nil, err
+	}
+	c.options.Storage = true
+	if c.options.Nodes > 0 {
+		if err := c.apply(ctx, "nodes.yaml", c.nodes()); err != nil {
+			return nil, err
+		}
+	}
+	return c.startStorage(ctx)
+}
+
+func (c *Cluster) startStorage(ctx context.Context) (*Process, error) {
+	if err := c.apply(ctx, "storage.yaml", nil); err != nil {
+		return nil, err
+	}
+	address := fmt.Sprintf("127.0.0.1:%d", c.ports.Storage)
+	p, err := c.startProgram(driver, []string{"-kubeconfig=" + c.Kubeconfig(Kwok), "-listen=" + address}, true)
+	if err != nil {
+		return nil, err
+	}
+	return p, p.Ready(ctx, "http://"+address+"/healthz")
+}

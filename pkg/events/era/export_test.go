@@ -1,4 +1,0 @@
-package era
-
-// Decode is for fuzzing.
-var Decode = decode

@@ -1,0 +1,207 @@
+package notary
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// told is a log as its watcher writes it, and what is found in it.
+type told struct {
+	sense
+	tally events.Tally
+	after events.Link
+	found []string
+}
+
+func log(state bus.State) *told { return &told{sense: sense{log: state, isLog: true}} }
+
+func (l *told) find(sequence uint64, format string, args ...any) {
+	l.found = append(l.found, fmt.Sprintf("%d: %s", sequence, fmt.Sprintf(format, args...)))
+}
+
+// object is a delta of one at a version.
+func object(op events.Op, name, version string) events.Delta {
+	return events.Delta{
+		Kind: "pods", Op: op, Ref: events.Ref{Kind: "pods", Namespace: "shop", Name: name}, UID: types.UID("uid-" + name), ResourceVersion: version, At: time.Unix(1, 0).UTC(),
+	}
+}
+
+// say has a delta with its place in the log, and with its count where that is known.
+func (l *told) say(sequence uint64, d events.Delta, counted bool) {
+	l.tally.Fold(d)
+	if d.After = l.after; counted {
+		d.Census = l.tally.Census()
+	}
+	m := events.EncodeDelta(d)
+	if m.Subject = subject.Mark("pods"); d.Ref.Name != "" {
+		m.Subject = subject.Delta(d.Ref)
+	}
+	m.Sequence = sequence
+	m = events.Seal(m)
+	l.after = events.Link{Sequence: sequence, Sum: m.Get(events.HeaderSum)}
+	l.message(m, l.find)
+}
+
+func (l *told) expect(t *testing.T, what string, want ...string) {
+	t.Helper()
+	l.conclude(l.find)
+	if len(l.found) != len(want) {
+		t.Errorf("%s: found is %q, want %q", what, l.found, want)
+		return
+	}
+	for i, f := range l.found {
+		if !strings.HasPrefix(f, want[i]) {
+			t.Errorf("%s: found is %q, want %q", what, l.found, want)
+		}
+	}
+}
+
+// A message is held against its own sums and its form: what is no delta in a log, or no JSON
+// elsewhere, is found.
+func TestWhatAMessageSaysOfItself(t *testing.T) {
+	good := events.Seal(events.Message{Subject: "turn.c.x", Sequence: 3, Header: map[string][]string{"A": {"b"}}, Data: []byte("{}")})
+	damaged := good
+	damaged.Data = []byte("[]")
+	text := events.Seal(events.Message{Subject: "turn.c.x", Sequence: 3, Header: map[string][]string{"A": {"b"}}, Data: []byte("{")})
+	stranger := events.Seal(events.Message{Subject: "ev.pods.x", Sequence: 3, Header: map[string][]string{"A": {"b"}}, Data: []byte("{}")})
+	ref := events.Ref{Kind: "pods", Namespace: "shop", Name: "a"}
+	empty := events.Seal(events.Message{Subject: subject.Delta(ref), Sequence: 3, Header: map[string][]string{"A": {"b"}}})
+	for name, c := range map[string]struct {
+		m     events.Message
+		isLog bool
+		want  []string
+	}{
+		"a turn": {good, false, nil}, "one that is damaged": {damaged, false, []string{"3: message 3"}}, "one that is no JSON": {text, false, []string{"3: its body is not JSON"}},
+		"a subject that is none of a log": {stranger, true, []string{"3: "}}, "a delta that says nothing": {empty, true, []string{"3: decode delta of pods:shop/a"}}, "damage in a log": {damaged, true, []string{"3: message 3"}},
+	} {
+		l := log(bus.State{First: 1})
+		l.isLog = c.isLog
+		l.message(c.m, l.find)
+		l.expect(t, name, c.want...)
+	}
+}
+
+// A log that is not what its own counts say is found, once, and what it counts before anything
+// agreed is not: it may begin in the middle.
+func TestALogIsHeldAgainstItsCounts(t *testing.T) {
+	whole := log(bus.State{First: 1})
+	whole.say(1, object(events.Is, "a", "1"), true)
+	whole.say(2, object(events.Is, "b", "2"), false)
+	whole.say(3, object(events.Gone, "a", "3"), true)
+	whole.expect(t, "as it should be")
+
+	lacking := log(bus.State{First: 1})
+	lacking.say(1, object(events.Is, "a", "1"), true)
+	lacking.tally.Fold(object(events.Is, "lost", "2"))
+	lacking.say(2, object(events.Is, "b", "3"), false)
+	lacking.say(3, object(events.Is, "b", "4"), true)
+	lacking.say(4, object(events.Is, "b", "5"), true)
+	lacking.expect(t, "with one that is lost", "3: it counts 3 objects, and the log up to here has 2, or others")
+
+	later := log(bus.State{First: 1})
+	later.tally.Fold(object(events.Is, "before", "1"))
+	later.say(1, object(events.Is, "a", "2"), true)
+	later.say(2, object(events.Is, "a", "3"), true)
+	later.expect(t, "from the middle on")
+
+	gap := events.Delta{Kind: "pods", Op: events.Gap, ResourceVersion: "4", At: time.Unix(1, 0).UTC(), Body: []byte(`{"reason":"away"}`)}
+	after := log(bus.State{First: 1})
+	after.say(1, object(events.Is, "a", "1"), true)
+	after.tally.Fold(object(events.Is, "unseen", "2"))
+	after.say(2, gap, false)
+	after.say(3, object(events.Is, "a", "5"), true)
+	after.expect(t, "behind a gap")
+	if after.gaps != 1 {
+		t.Errorf("%d gaps are counted", after.gaps)
+	}
+}
+
+// Messages that are missing within a log are found where no gap tells of them; those before the
+// first that is kept are not.
+func TestHolesInALog(t *testing.T) {
+	hole := func(from, to uint64) events.Delta {
+		return events.Delta{Kind: "pods", Op: events.Gap, ResourceVersion: "9", At: time.Unix(1, 0).UTC(), Body: fmt.Appendf(nil, `{"reason":"lost","from":%d,"to":%d}`, from, to)}
+	}
+	for name, c := range map[string]struct {
+		first uint64
+		gap   *events.Delta
+		want  []string
+	}{
+		"unknown": {1, nil, []string{"3: messages of the log are lost or damaged: 3 to 4"}},
+		"known":   {1, new(hole(3, 4)), nil}, "another is known": {1, new(hole(3, 5)), []string{"3: messages of the log are lost or damaged: 3 to 4"}},
+		"expired": {5, nil, nil}, "the end of it is kept": {4, nil, []string{"4: messages of the log are lost or damaged: 3 to 4"}},
+	} {
+		l := log(bus.State{First: c.first})
+		l.say(1, object(events.Is, "a", "1"), false)
+		l.say(2, object(events.Is, "a", "2"), false)
+		l.after = events.Link{Sequence: 4, Sum: "another"}
+		l.say(5, object(events.Is, "a", "5"), false)
+		if c.gap != nil {
+			l.say(6, *c.gap, false)
+		}
+		l.expect(t, name, c.want...)
+	}
+}
+
+// The versions of an object come once and in order, but for what is said again and in a later
+// epoch; one of the same name is another object.
+func TestVersionsComeInOrder(t *testing.T) {
+	changed := func(d events.Delta, change func(*events.Delta)) events.Delta { change(&d); return d }
+	for name, c := range map[string]struct {
+		deltas []events.Delta
+		found  int
+	}{
+		"in order":             {[]events.Delta{object(events.Is, "a", "1"), object(events.Is, "a", "2")}, 0},
+		"twice":                {[]events.Delta{object(events.Is, "a", "2"), object(events.Is, "a", "2")}, 1},
+		"back":                 {[]events.Delta{object(events.Is, "a", "2"), object(events.Is, "a", "1")}, 1},
+		"of two objects":       {[]events.Delta{object(events.Is, "a", "2"), object(events.Is, "b", "1")}, 0},
+		"said again":           {[]events.Delta{object(events.Is, "a", "2"), changed(object(events.Is, "a", "2"), func(d *events.Delta) { d.Sync = true })}, 0},
+		"in a later epoch":     {[]events.Delta{object(events.Is, "a", "2"), changed(object(events.Is, "a", "1"), func(d *events.Delta) { d.Epoch = 1 })}, 0},
+		"behind its end":       {[]events.Delta{object(events.Is, "a", "2"), object(events.Gone, "a", "3"), object(events.Is, "a", "1")}, 0},
+		"an end is no version": {[]events.Delta{object(events.Is, "a", "2"), object(events.Gone, "a", "2")}, 0},
+	} {
+		l := log(bus.State{First: 1})
+		for i, d := range c.deltas {
+			l.say(uint64(i+1), d, false)
+		}
+		if len(l.found) != c.found || c.found > 0 && !strings.HasPrefix(l.found[0], "2: pods:shop/a is at version "+c.deltas[1].ResourceVersion+", and was at 2 before") {
+			t.Errorf("%s: found is %q", name, l.found)
+		}
+	}
+}
+
+// What was there when a stretch of a log begins is counted and not looked at.
+func TestAStretchOfALog(t *testing.T) {
+	l := log(bus.State{First: 1, Whole: 3})
+	left := object(events.Is, "a", "2")
+	left.Left = events.Left{Versions: 5}
+	l.say(1, left, false)
+	l.say(2, object(events.Is, "a", "1"), false) // of which nothing is said
+	l.say(3, object(events.Is, "b", "3"), true)
+	left.ResourceVersion = "4"
+	l.say(4, left, true)
+	l.tally.Fold(object(events.Is, "lost", "1"))
+	l.say(5, object(events.Is, "b", "6"), true)
+	l.expect(t, "a stretch", "5: it counts 3 objects, and the log up to here has 2, or others")
+	if l.left != 5 {
+		t.Errorf("%d versions are left out, want 5", l.left)
+	}
+}
+
+// A message goes before those around it where the bus was told so, and by whole seconds.
+func TestWhenAMessageExpires(t *testing.T) {
+	for life, want := range map[string]int64{"": 0, "x": 0, "0s": 0, "-1s": 0, "1ns": 100, "999ms": 100, "1s": 101, "1h0m0s": 3700} {
+		m := events.Message{Time: time.Unix(100, 0), Header: map[string][]string{"Nats-TTL": {life}}}
+		if got := expires(m); got != want {
+			t.Errorf("with a life of %q it expires at %d, want %d", life, got, want)
+		}
+	}
+}

@@ -1,0 +1,315 @@
+package record_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/record"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// byTurn tells whether the newest version of a pod is known to be made by a turn of ours.
+func (w *world) byTurn(name string) bool {
+	w.Helper()
+	h, err := w.record.History(w.Context(), kinds.Pods.Kind, pod(name), 1)
+	w.must(err)
+	return h.Versions[0].By.Controller == replicaSets
+}
+
+// late stores the outcome of a new turn of the set, without a wait before it.
+func (w *world) late(made ...events.Delta) {
+	w.Helper()
+	w.done(replicaSets, webSet, w.decide(replicaSets, webSet, fmt.Sprint("turn of ", time.Now().UnixNano()), nil), made...)
+}
+
+// The outcome that made a version may be stored five seconds before it, by other clocks, and
+// ten minutes behind it, where the turn was a large one; what is further away is another's.
+func TestHowFarAnOutcomeIsFromItsVersion(t *testing.T) {
+	tell(t, func(w *world) {
+		for name, c := range map[string]struct {
+			apart time.Duration // from the version to its outcome
+			found bool
+		}{
+			"five seconds before":    {-5 * time.Second, true},
+			"more than five seconds": {-5*time.Second - 1, false},
+			"ten minutes behind":     {10 * time.Minute, true},
+			"more than ten minutes":  {10*time.Minute + 1, false},
+		} {
+			d := w.delta(pod(name), events.Is, "", nil)
+			if c.apart < 0 {
+				w.late(d)
+				w.wait(-c.apart - time.Second) // say waits for a second
+				w.say(d)
+			} else {
+				w.say(d)
+				w.wait(c.apart - 100*time.Millisecond) // decide waits so long
+				w.late(d)
+				w.late() // or its outcome would be the last one, which is looked at in any case
+			}
+			if got := w.byTurn(name); got != c.found {
+				w.Errorf("with its outcome %s the version is known to be ours: %t", name, got)
+			}
+			w.wait(time.Hour)
+		}
+	})
+}
+
+// Two hundred outcomes of a key are looked at for a version, and no more.
+func TestHowManyOutcomesAreLookedAt(t *testing.T) {
+	tell(t, func(w *world) {
+		for _, c := range []struct {
+			n     int
+			found bool
+		}{{200, false}, {199, true}} { // those of an hour before count no more
+			n, found := c.n, c.found
+			w.wait(time.Hour)
+			name := fmt.Sprint("behind-", n)
+			d := w.delta(pod(name), events.Is, "", nil)
+			w.say(d)
+			store := func(turn uint64, made ...events.Delta) { w.done(replicaSets, webSet, turn, made...) }
+			for i := range n {
+				store(w.serial(i))
+			}
+			store(w.serial(n), d)
+			store(w.serial(n + 1))
+			if got := w.byTurn(name); got != found {
+				w.Errorf("behind %d others its outcome is found: %t", n, got)
+			}
+		}
+	})
+}
+
+// serial is the number of a turn that nothing else has.
+func (w *world) serial(n int) uint64 { return uint64(w.version)*1000 + uint64(n) }
+
+// An object was written back and forth where each version stays for ten minutes at most, and
+// it has come back three times.
+func TestHowLongAFightMayPause(t *testing.T) {
+	for name, c := range map[string]struct {
+		pause    time.Duration
+		changes  int
+		isAFight bool
+	}{
+		"ten minutes":                       {10 * time.Minute, 5, true},
+		"a little more":                     {10*time.Minute + time.Second, 5, false},
+		"it has come back three times":      {time.Minute, 5, true},
+		"it has come back no more than two": {time.Minute, 4, false},
+	} {
+		tell(t, func(w *world) {
+			for n := range c.changes {
+				w.wait(c.pause - time.Second) // say waits for a second
+				w.is(web, []string{"pipeline", "scaler"}[n%2], replicas([]int32{3, 7}[n%2]))
+			}
+			cause, err := w.record.Why(w.Context(), kinds.Deployments.Kind, web, record.Question{})
+			w.must(err)
+			if got := cause.Fight != nil; got != c.isAFight {
+				w.Errorf("%s: it is a fight: %t", name, got)
+			}
+		})
+	}
+}
+
+// An explanation follows twenty decisions behind each other, and says where it ends.
+func TestHowFarAnExplanationGoes(t *testing.T) {
+	for length, whole := range map[int]bool{20: true, 21: false} {
+		tell(t, func(w *world) {
+			at := w.is(pod("p0"), "kubectl-create", nil)
+			for n := range length {
+				made := w.delta(pod(fmt.Sprint("p", n+1)), events.Is, events.FieldManager, nil)
+				none := events.Ref{Kind: webSet.Kind, Namespace: "shop", Name: made.Ref.Name}
+				w.done(replicaSets, none, w.decide(replicaSets, none, "it is wanted", []events.Command{create(made.Ref)}, trigger(pod(fmt.Sprint("p", n)), at)), made)
+				at = w.say(made)
+			}
+			c, err := w.record.Why(w.Context(), kinds.Pods.Kind, pod(fmt.Sprint("p", length)), record.Question{})
+			w.must(err)
+			behind := 0
+			for ; len(c.Causes) > 0; c = c.Causes[0] {
+				behind++
+			}
+			if behind != 20 || (c.Note == "") != whole || whole != (c.Version.Object == pod("p0")) {
+				w.Errorf("behind %d decisions it ends after %d, at %v: %q", length, behind, c.Version.Object, c.Note)
+			}
+		})
+	}
+}
+
+// Of the turns of a key the first five hundred since a moment are told.
+func TestHowManyTurnsOfAKeyAreTold(t *testing.T) {
+	tell(t, func(w *world) {
+		key := events.Key{Namespace: "shop", Name: "web-1"}
+		m, err := events.EncodeJSON(events.Turn{Controller: replicaSets, Key: key, Lane: events.Act, Because: "again"}, events.Trace{})
+		w.must(err)
+		m.Subject = subject.Turn(replicaSets, events.Act, key)
+		for n := range 501 {
+			_, err := w.bus.Put(w.Context(), m, fmt.Sprint("again ", n))
+			w.must(err)
+		}
+		got, err := w.record.Decided(w.Context(), webSet, time.Time{})
+		w.must(err)
+		if len(got) != 500 || got[len(got)-1].Sequence != 1 {
+			w.Errorf("%d turns are told, to %d", len(got), got[len(got)-1].Sequence)
+		}
+	})
+}
+
+// busy is a bus that sees how many requests are under way at a time.
+type busy struct {
+	bus.Archive
+	mu        sync.Mutex
+	now, most int
+}
+
+func (b *busy) Last(ctx context.Context, stream, of string) (events.Message, bool, error) {
+	b.count(1)
+	defer b.count(-1)
+	time.Sleep(time.Second) // of virtual time
+	return b.Archive.Last(ctx, stream, of)
+}
+
+func (b *busy) count(more int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.now += more
+	b.most = max(b.most, b.now)
+}
+
+// Sixteen requests are under way at a time for one question, and none is begun behind an error.
+func TestHowManyRequestsAreUnderWay(t *testing.T) {
+	tell(t, func(w *world) {
+		for i := range 8 {
+			w.must(w.bus.EnsureController(w.Context(), fmt.Sprint("c", i)))
+		}
+		b := &busy{Archive: w.bus}
+		began := time.Now()
+		_, err := record.New(b).Decided(w.Context(), web, time.Time{})
+		w.must(err)
+		// Ten controllers, two keys, three lanes, a turn and an outcome.
+		if asked := 10 * 2 * 3 * 2; b.most != 16 || time.Since(began) != time.Duration((asked+15)/16)*time.Second {
+			w.Errorf("%d requests are under way at a time, for %v", b.most, time.Since(began))
+		}
+		ctx, stop := context.WithCancel(w.Context())
+		stop()
+		if _, err := record.New(b).Decided(ctx, web, time.Time{}); !errors.Is(err, context.Canceled) {
+			w.Errorf("when it is not waited for any more: %v", err)
+		}
+	})
+}
+
+// Nothing but what a version says and who made it decides what is wanted: a new generation, or,
+// of a kind that has none, anything but its status; a binding is none.
+func TestWhichVersionSaysWhatIsWanted(t *testing.T) {
+	tell(t, func(w *world) {
+		for name, c := range map[string]struct {
+			change func(metav1.Object)
+			wish   bool
+		}{
+			"a status":     {func(o metav1.Object) { o.(*corev1.Pod).Status.Phase = corev1.PodRunning }, false},
+			"a binding":    {func(o metav1.Object) { o.(*corev1.Pod).Spec.NodeName = "n" }, false},
+			"a finalizer":  {func(o metav1.Object) { o.SetFinalizers([]string{"x"}) }, true},
+			"a label":      {func(o metav1.Object) { o.SetLabels(map[string]string{"a": "b"}) }, true},
+			"an image":     {func(o metav1.Object) { o.(*corev1.Pod).Spec.Containers = []corev1.Container{{Name: "c", Image: "i"}} }, true},
+			"nothing":      {nil, false},
+			"a generation": {func(o metav1.Object) { o.SetGeneration(7) }, true},
+		} {
+			w.is(pod(name), "kubectl-create", nil)
+			created := fmt.Sprint(w.version)
+			w.is(pod(name), "kubelet", c.change)
+			changed := fmt.Sprint(w.version)
+			cause, err := w.record.Why(w.Context(), kinds.Pods.Kind, pod(name), record.Question{})
+			w.must(err)
+			want := created
+			if c.wish {
+				want = changed
+			}
+			if got := cause.Version.ResourceVersion; got != want || !cause.Wish || (cause.Last != nil) != (got != changed) {
+				w.Errorf("%s: explained is version %s (a wish: %t, with the last: %t), want %s", name, got, cause.Wish, cause.Last != nil, want)
+			}
+		}
+	})
+}
+
+// How far back it is looked for what was wanted: a thousand versions, and not one more.
+func TestHowFarBackAWishIsLookedFor(t *testing.T) {
+	for changes, found := range map[int]bool{999: true, 1000: false} {
+		tell(t, func(w *world) {
+			if !w.linked { // there it would take long, and ends as well
+				return
+			}
+			w.is(pod("a"), "kubectl-create", nil)
+			created := fmt.Sprint(w.version)
+			for n := range changes {
+				w.is(pod("a"), "kubelet", func(o metav1.Object) { o.(*corev1.Pod).Status.Message = fmt.Sprint(n) })
+			}
+			c, err := w.record.Why(w.Context(), kinds.Pods.Kind, pod("a"), record.Question{})
+			w.must(err)
+			if got := c.Version.ResourceVersion; (got == created) != found || !found && got != fmt.Sprint(w.version) {
+				w.Errorf("behind %d changes of a status explained is version %s, created as %s", changes, got, created)
+			}
+		})
+	}
+}
+
+// Where nothing was counted since the record begins, that is to be doubted; what is there is told.
+func TestNothingWasCounted(t *testing.T) {
+	tell(t, func(w *world) {
+		for i := range 3 {
+			w.sayUncounted(w.delta(pod(fmt.Sprint("gone", i)), events.Is, "x", nil))
+		}
+		w.wait(25 * time.Hour) // what was said before is kept no more
+		for _, name := range []string{"a", "b"} {
+			w.sayUncounted(w.delta(pod(name), events.Is, "x", nil))
+		}
+		s, err := w.record.At(w.Context(), kinds.Pods.Kind, "", record.Moment{})
+		w.must(err)
+		if len(s.Entries) != 2 || s.Whole || s.Counted != 0 || len(s.Doubts) != 1 || !strings.Contains(s.Doubts[0], "no count of the objects was taken") {
+			w.Errorf("there are %d, whole %t, counted by %d: %v", len(s.Entries), s.Whole, s.Counted, s.Doubts)
+		}
+	})
+}
+
+// What a stranger has stored in a log is no delta: it is doubted, and everything else is told.
+func TestAMessageOfAStranger(t *testing.T) {
+	tell(t, func(w *world) {
+		w.is(pod("a"), "x", nil)
+		_, err := w.bus.Put(w.Context(), events.Message{Subject: "ev.pods.stranger", Header: map[string][]string{"A": {"b"}}}, "stranger")
+		w.must(err)
+		w.sayUncounted(w.delta(pod("b"), events.Is, "x", nil))
+		s, err := w.record.At(w.Context(), kinds.Pods.Kind, "", record.Moment{})
+		w.must(err)
+		if len(s.Entries) != 2 || len(s.Doubts) != 1 || !strings.Contains(s.Doubts[0], "message 2 cannot be read") {
+			w.Errorf("there are %d: %v", len(s.Entries), s.Doubts)
+		}
+		c, err := w.record.Chronicle(w.Context(), record.Filter{}, record.Span{}, 10)
+		w.must(err)
+		if len(c.Items) != 2 || !c.Whole {
+			w.Errorf("the chronicle has %s", lines(c.Items))
+		}
+	})
+}
+
+// Gaps lead to each other, or are searched for where they do not, also where a gap is the last
+// thing that was said.
+func TestGapsOneBehindTheOther(t *testing.T) {
+	tell(t, func(w *world) {
+		for i := range 2 {
+			w.is(pod("a"), "x", nil)
+			w.say(events.Delta{Kind: "pods", Op: events.Gap, ContentType: kinds.JSON, Body: fmt.Appendf(nil, `{"reason":"gap %d"}`, i)})
+		}
+		gaps, err := w.record.Gaps(w.Context(), "pods", time.Time{})
+		w.must(err)
+		if len(gaps) != 2 || gaps[0].Reason != "gap 0" || gaps[1].Reason != "gap 1" {
+			w.Errorf("they are %v", gaps)
+		}
+	})
+}

@@ -1,0 +1,4 @@
+package storageepoch
+
+// Decode is for fuzzing.
+var Decode = decode

@@ -1,0 +1,201 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+)
+
+// said is an error as a server answers it.
+func said(code jetstream.ErrorCode) error {
+	return fmt.Errorf("request: %w", &jetstream.APIError{Code: 400, ErrorCode: code, Description: "because"})
+}
+
+// What callers branch on has the bus's names; anything else stays as it is.
+func TestErrorsHaveTheNamesOfTheBus(t *testing.T) {
+	t.Parallel()
+	named := []error{bus.ErrOvertaken, bus.ErrTooLarge, bus.ErrNoStream, bus.ErrClosed, errFull}
+	for _, c := range []struct {
+		err, want error // nil: none of the names
+	}{
+		{said(jetstream.JSErrCodeStreamWrongLastSequence), bus.ErrOvertaken}, {said(jetstream.JSErrCodeStreamWrongLastSequenceConstant), bus.ErrOvertaken},
+		{said(10070), bus.ErrOvertaken}, {said(jetstream.JSErrCodeStreamMessageExceedsMaximum), bus.ErrTooLarge}, {said(jetstream.JSErrCodeStreamNotFound), bus.ErrNoStream},
+		{said(10002), errFull}, {said(10023), errFull}, {said(10047), errFull}, {said(10008), nil}, {said(1), nil},
+		{nats.ErrMaxPayload, bus.ErrTooLarge}, {jetstream.ErrStreamNotFound, bus.ErrNoStream}, {nats.ErrConnectionClosed, bus.ErrClosed},
+		{nats.ErrTimeout, nil}, {errors.New("something else"), nil},
+	} {
+		got := translated(t.Context(), c.err)
+		if !errors.Is(got, c.err) {
+			t.Errorf("%v became %v", c.err, got)
+		}
+		for _, name := range named {
+			if errors.Is(got, name) != (name == c.want) {
+				t.Errorf("%v is %v: %t", c.err, name, errors.Is(got, name))
+			}
+		}
+	}
+	if err := translated(t.Context(), nil); err != nil {
+		t.Errorf("nothing became %v", err)
+	}
+	refusal := &Refusal{errors.New("permissions violation")}
+	ctx, stop := context.WithCancelCause(t.Context())
+	stop(fmt.Errorf("ended: %w", refusal))
+	if err := translated(ctx, nats.ErrTimeout); err != error(refusal) || !errors.Is(err, refusal.err) || err.Error() != "permissions violation" {
+		t.Errorf("what was refused became %v", err)
+	}
+}
+
+// A request that is over ends what was begun for it, and no refusal ends it any more.
+func TestARequestThatIsOver(t *testing.T) {
+	t.Parallel()
+	b := &Bus{waiting: map[*guard]struct{}{}, stats: newStats()}
+	over, done := b.guarded(t.Context(), "TURN_c")
+	other, end := b.guarded(t.Context(), "TURN_c")
+	defer end()
+	if done(); over.Err() == nil || len(b.waiting) != 1 {
+		t.Errorf("it goes on: %v, with %d that wait", over.Err(), len(b.waiting))
+	}
+	b.refuse(errors.New("permissions violation for TURN_d"))
+	if other.Err() != nil {
+		t.Errorf("a refusal of something else ends it: %v", context.Cause(other))
+	}
+	b.refuse(errors.New("permissions violation for TURN_c"))
+	var refusal *Refusal
+	if !errors.As(context.Cause(other), &refusal) || errors.As(context.Cause(over), &refusal) || testutil.ToFloat64(b.stats.forbidden) != 2 {
+		t.Errorf("a refusal ends it with %v, and one that was over with %v", context.Cause(other), context.Cause(over))
+	}
+}
+
+// Errors that waiting does not mend, that it does, and that it may.
+func TestWhatWaitingMends(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		err                      error
+		final, passing, doubtful bool
+	}{
+		{bus.ErrNoStream, true, false, false}, {bus.ErrOvertaken, true, false, false}, {bus.ErrClosed, true, false, false}, {events.ErrDamaged, true, false, false},
+		{&Refusal{errors.New("no")}, true, false, false}, {errors.New("something else"), false, false, false}, {bus.ErrTooLarge, false, false, false},
+		{said(10004), false, true, false}, {said(10005), false, true, false}, {said(10008), false, true, false}, {said(10009), false, true, false},
+		{said(10049), false, true, true}, {said(10118), false, true, false}, {said(10003), false, false, false}, {said(10050), false, false, false},
+		{nats.ErrNoResponders, false, true, true}, {jetstream.ErrNoStreamResponse, false, true, true}, {ErrNoProvisioner, false, true, false}, {errNotYet, false, true, false},
+		{errNotLed, false, true, false}, {context.DeadlineExceeded, false, true, false}, {nats.ErrTimeout, false, true, false}, {nats.ErrDisconnected, false, true, false},
+		{nats.ErrReconnectBufExceeded, false, true, false}, {nats.ErrConnectionReconnecting, false, true, false}, {context.Canceled, false, false, false},
+	} {
+		err := fmt.Errorf("do it: %w", c.err)
+		if final(err) != c.final || passing(err) != c.passing || doubtful(err) != c.doubtful {
+			t.Errorf("%v is final: %t, passes: %t, may pass: %t", err, final(err), passing(err), doubtful(err))
+		}
+	}
+}
+
+// An address is without a server where it refuses, or its name is unknown; not where the name
+// cannot be looked up.
+func TestWhereNoServerListens(t *testing.T) {
+	t.Parallel()
+	unknown, failing := &net.DNSError{Err: "no such host", IsNotFound: true}, &net.DNSError{Err: "server misbehaving"}
+	for _, c := range []struct{ err, want error }{
+		{fmt.Errorf("connect: %w", nats.ErrNoServers), syscall.ECONNREFUSED}, {fmt.Errorf("dial: %w", unknown), unknown}, {fmt.Errorf("dial: %w", failing), nil}, {nats.ErrTimeout, nil}, {nil, nil},
+	} {
+		if got := absent(c.err); got != c.want {
+			t.Errorf("of %v: %v, want %v", c.err, got, c.want)
+		}
+	}
+}
+
+// What was not stored is counted by why.
+func TestFailuresAreCountedByReason(t *testing.T) {
+	t.Parallel()
+	s := newStats()
+	all := map[string]error{
+		"overtaken": bus.ErrOvertaken, "too_large": bus.ErrTooLarge, "no_stream": bus.ErrNoStream, "closed": bus.ErrClosed, "full": errFull,
+		"forbidden": &Refusal{errors.New("no")}, "other": errors.New("something else"),
+	}
+	for _, err := range all {
+		s.failed(fmt.Errorf("publish: %w", err))
+	}
+	for reason := range all {
+		if got := testutil.ToFloat64(s.refused.WithLabelValues(reason)); got != 1 {
+			t.Errorf("%v are counted as %s, want 1", got, reason)
+		}
+	}
+}
+
+// It is waited longer each time, up to a second, and no longer than the context lasts.
+func TestPausesGrow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for attempt, want := range map[int]time.Duration{
+			0: 20 * time.Millisecond, 1: 40 * time.Millisecond, 5: 640 * time.Millisecond, 6: time.Second, 10: time.Second, 11: time.Second, 1000: time.Second,
+		} {
+			began := time.Now()
+			if !pause(t.Context(), attempt) || time.Since(began) != want {
+				t.Errorf("before attempt %d it is waited %v, want %v", attempt, time.Since(began), want)
+			}
+		}
+		ctx, stop := context.WithTimeout(t.Context(), time.Millisecond)
+		defer stop()
+		if pause(ctx, 3) {
+			t.Error("it is tried again when the context has ended")
+		}
+	})
+}
+
+// insisting is what came of insisting on something that fails with an error until a time.
+func insisting(t *testing.T, err error, until, ends time.Duration) (tried int, took time.Duration, logged string, got error) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		var out strings.Builder
+		b, began := &Bus{options: Options{Log: slog.New(slog.NewTextHandler(&out, nil))}}, time.Now()
+		ctx, stop := context.WithTimeout(t.Context(), ends)
+		defer stop()
+		got = b.insist(ctx, "do it", func() error {
+			if tried++; time.Since(began) >= until {
+				return nil
+			}
+			return err
+		})
+		took, logged = time.Since(began), out.String()
+	})
+	return tried, took, logged, got
+}
+
+// What passes is waited for, and the log says so from time to time; what may not pass half a
+// minute; what does not pass is told at once.
+func TestWhatAServiceNeedsIsInsistedOn(t *testing.T) {
+	t.Parallel()
+	passes, mayPass, stays := said(10008), fmt.Errorf("request: %w", nats.ErrNoResponders), errors.New("something else")
+	if tried, took, logged, err := insisting(t, stays, time.Hour, time.Hour); tried != 1 || took != 0 || logged != "" || !errors.Is(err, stays) {
+		t.Errorf("on what does not pass: %d times in %v, %v; logged %s", tried, took, err, logged)
+	}
+	if tried, took, logged, err := insisting(t, passes, 10*time.Millisecond, time.Hour); tried != 2 || took != 20*time.Millisecond || logged != "" || err != nil {
+		t.Errorf("on what passes soon: %d times in %v, %v; logged %s", tried, took, err, logged)
+	}
+	_, took, logged, err := insisting(t, passes, time.Minute, time.Hour)
+	if said := strings.Count(logged, "Waiting for NATS to do it"); said != 6 || took < time.Minute || took > time.Minute+time.Second || err != nil {
+		t.Errorf("on what passes after a minute: %d lines in %v, %v", said, took, err)
+	}
+	_, _, logged, err = insisting(t, passes, 10*time.Minute, time.Hour)
+	if said := strings.Count(logged, "Waiting for NATS to do it"); said != 55 || err != nil { // more than ten seconds lie between two
+		t.Errorf("on what passes after ten minutes: %d lines, %v", said, err)
+	}
+	if _, took, _, err := insisting(t, passes, time.Hour, 5*time.Second); took != 5*time.Second || !errors.Is(err, passes) {
+		t.Errorf("until the context ends: %v, %v", took, err)
+	}
+	if _, took, _, err := insisting(t, mayPass, time.Hour, time.Hour); took <= 30*time.Second || took > 31*time.Second || !errors.Is(err, nats.ErrNoResponders) {
+		t.Errorf("on what may not pass: %v, %v", took, err)
+	}
+}

@@ -1,0 +1,286 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/stream/ingest"
+)
+
+// sentMsg is a delivery as a server sends it.
+type sentMsg struct {
+	jetstream.Msg
+	sequence, delivery, pending, size int
+}
+
+func (m sentMsg) Reply() string {
+	return fmt.Sprintf("$JS.ACK.S.c.1.%d.%d.%d.%d", m.sequence, m.delivery, time.Unix(int64(m.sequence), 0).UnixNano(), m.pending)
+}
+func (m sentMsg) Subject() string      { return "s" }
+func (m sentMsg) Headers() nats.Header { return nil }
+func (m sentMsg) Data() []byte         { return make([]byte, m.size) }
+
+// isReady tells whether there is something to take.
+func (f *feed) isReady() bool {
+	select {
+	case <-f.ready:
+		return true
+	default:
+		return false
+	}
+}
+
+// What comes in order is taken in order; behind a delivery that is missing, one that says
+// nothing of its place or an error, nothing is taken any more.
+func TestAFeedEndsWhereSomethingIsMissing(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		then func(f *feed)
+		err  error // nil: any
+	}{
+		"a delivery is missing":     {func(f *feed) { f.receive(sentMsg{sequence: 9, delivery: 4}) }, errShaken},
+		"a delivery comes twice":    {func(f *feed) { f.receive(sentMsg{sequence: 7, delivery: 2}) }, errShaken},
+		"the client says an error":  {func(f *feed) { f.fail(nats.ErrTimeout); f.fail(nats.ErrNoResponders) }, nats.ErrTimeout},
+		"the place cannot be read ": {func(f *feed) { f.receive(blankReply{}) }, nil},
+	} {
+		f := newFeed("S")
+		var got []uint64
+		f.got = func(sequence uint64, reply string) { got = append(got, sequence) }
+		f.receive(sentMsg{sequence: 5, delivery: 1, pending: 8})
+		f.receive(sentMsg{sequence: 7, delivery: 2, pending: 7})
+		batch, behind, err := f.take()
+		if !f.isReady() || len(batch) != 2 || batch[0].Sequence != 5 || batch[1].Sequence != 7 || batch[1].Stream != "S" || behind != 7 || err != nil || len(got) != 2 {
+			t.Errorf("taken is %+v, with %d behind, %v", batch, behind, err)
+		}
+		c.then(f)
+		f.receive(sentMsg{sequence: 8, delivery: 3})
+		if batch, _, err = f.take(); !f.isReady() || len(batch) != 0 || err == nil || c.err != nil && !errors.Is(err, c.err) || len(got) != 2 {
+			t.Errorf("%s: then %+v is taken, %v", name, batch, err)
+		}
+	}
+}
+
+type blankReply struct{ jetstream.Msg }
+
+func (blankReply) Reply() string { return "_INBOX.x" }
+
+// A reader that is busy is not given more than a bound of messages and of bytes, and the rest
+// when it has taken those; one that is closed is given nothing.
+func TestAFeedIsBounded(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ size, most int }{"messages": {0, heldMessages}, "bytes": {1 << 20, 32}} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFeed("S")
+			sent := 0
+			go func() {
+				for n := range c.most + 2 {
+					f.receive(sentMsg{sequence: n + 1, delivery: n + 1, size: c.size})
+					sent++
+				}
+			}()
+			synctest.Wait()
+			if sent != c.most {
+				t.Errorf("%s: %d are held, want %d", name, sent, c.most)
+			}
+			batch, _, err := f.take()
+			if synctest.Wait(); len(batch) != c.most || err != nil || sent != c.most+2 {
+				t.Errorf("%s: %d are taken, %v, and %d sent", name, len(batch), err, sent)
+			}
+			f.close()
+			f.receive(sentMsg{sequence: 1, delivery: c.most + 3})
+			if batch, _, err = f.take(); len(batch) != 2 || err != nil {
+				t.Errorf("%s: when it is closed %d are taken, %v", name, len(batch), err)
+			}
+		})
+	}
+}
+
+// Where so many are worth taking together, it is waited for them, but not for what the server
+// does not have.
+func TestAFeedWaitsForEnough(t *testing.T) {
+	t.Parallel()
+	f := newFeed("S")
+	f.enough = 3
+	for n, step := range []struct {
+		pending, size int
+		ready         bool
+	}{{9, 1, false}, {8, 1, false}, {7, 1, true}, {6, 1, true}} {
+		if f.receive(sentMsg{sequence: n + 1, delivery: n + 1, pending: step.pending, size: step.size}); f.isReady() != step.ready {
+			t.Errorf("with %d messages it is ready: %t", n+1, !step.ready)
+		}
+	}
+	_, _, _ = f.take()
+	if f.receive(sentMsg{sequence: 5, delivery: 5, pending: 0}); !f.isReady() {
+		t.Error("it is waited for what is not there")
+	}
+	_, _, _ = f.take()
+	if f.receive(sentMsg{sequence: 6, delivery: 6, pending: 9, size: heldBytes}); !f.isReady() {
+		t.Error("it is waited though nothing more fits")
+	}
+}
+
+// What the handler has had in a session before is not handed over again.
+func TestWhatIsFresh(t *testing.T) {
+	t.Parallel()
+	batch := []events.Message{{Sequence: 3}, {Sequence: 4}, {Sequence: 8}}
+	for next, want := range map[uint64]int{1: 3, 3: 3, 4: 2, 5: 1, 8: 1, 9: 0} {
+		f := &follower{next: next}
+		if got := f.fresh(batch); len(got) != want {
+			t.Errorf("from %d on %d are fresh, want %d", next, len(got), want)
+		}
+	}
+}
+
+// source is a consumer that says how much it has.
+type source struct {
+	jetstream.Consumer
+	pending uint64
+	err     error
+}
+
+func (s source) Info(context.Context) (*jetstream.ConsumerInfo, error) {
+	return &jetstream.ConsumerInfo{NumPending: s.pending}, s.err
+}
+
+// A server that has something and does not deliver it, twice in a session and in two sessions in
+// a row, cannot read it.
+func TestWhenAStreamIsDamaged(t *testing.T) {
+	t.Parallel()
+	f, away := &follower{next: 7}, errors.New("away")
+	stuck := 0
+	for i, step := range []struct {
+		source source
+		next   uint64
+		stuck  int
+		err    error
+	}{
+		{source{pending: 0}, 7, 0, nil}, {source{err: away}, 7, 0, away}, {source{pending: 5}, 7, 1, nil}, {source{pending: 0}, 7, 0, nil},
+		{source{pending: 5}, 7, 1, nil}, {source{pending: 5}, 7, 0, errShaken}, // a session that only lost its request is begun anew
+		{source{pending: 5}, 7, 1, nil}, {source{pending: 5}, 7, 0, events.ErrDamaged},
+		{source{pending: 5}, 9, 1, nil}, {source{pending: 5}, 9, 0, errShaken}, // it got further meanwhile
+	} {
+		f.next = step.next
+		var err error
+		if stuck, err = f.stuck(t.Context(), step.source, stuck); stuck != step.stuck || !errors.Is(err, step.err) {
+			t.Errorf("step %d: %d times, %v; want %d, %v", i, stuck, err, step.stuck, step.err)
+		}
+	}
+}
+
+// kept is a stream as it is found.
+type kept struct {
+	jetstream.Stream
+	info *jetstream.StreamInfo
+	at   time.Time // of the message that was read last
+	err  error
+}
+
+func (k kept) CachedInfo() *jetstream.StreamInfo { return k.info }
+
+func (k kept) GetMsg(context.Context, uint64, ...jetstream.GetMsgOpt) (*jetstream.RawStreamMsg, error) {
+	return &jetstream.RawStreamMsg{Time: k.at}, k.err
+}
+
+// A stream is the one that was read where it was made at the same time, does not end before, and
+// has the message that was read last, or lost it to its age.
+func TestWhichStreamWasRead(t *testing.T) {
+	t.Parallel()
+	made, at, away := time.Unix(100, 0), time.Unix(200, 0), errors.New("away")
+	for name, c := range map[string]struct {
+		made time.Time
+		last uint64
+		read bool
+		at   time.Time
+		err  error
+		want error
+	}{
+		"the same":               {made, 9, true, at, nil, nil},
+		"made anew":              {made.Add(1), 9, true, at, nil, bus.ErrOvertaken},
+		"it ends where it did":   {made, 6, true, at, nil, nil},
+		"it ends before":         {made, 5, true, at, nil, bus.ErrOvertaken},
+		"another message":        {made, 9, true, at.Add(1), nil, bus.ErrOvertaken},
+		"a message that is gone": {made, 9, true, at, jetstream.ErrMsgNotFound, nil},
+		"it does not say":        {made, 9, true, at, away, away},
+		"nothing was read yet":   {made, 9, false, at.Add(1), away, nil},
+	} {
+		f := &follower{next: 7, created: made, last: at, read: c.read}
+		found := kept{info: &jetstream.StreamInfo{Created: c.made, State: jetstream.StreamState{LastSeq: c.last}}, at: c.at, err: c.err}
+		if err := f.same(t.Context(), found); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+	f := &follower{next: 1}
+	if err := f.same(t.Context(), kept{info: &jetstream.StreamInfo{Created: made}}); err != nil || !f.created.Equal(made) {
+		t.Errorf("the first time: %v, made at %v", err, f.created)
+	}
+}
+
+// A tombstone stays in the state for as long as the log is kept, a mark for an hour at most, and
+// an object until it is gone.
+func TestHowLongADeltaIsKept(t *testing.T) {
+	t.Parallel()
+	of := func(op events.Op) events.Message {
+		return events.Message{Header: map[string][]string{events.HeaderOp: {string(op)}}}
+	}
+	for age, want := range map[time.Duration]map[events.Op]string{
+		0:                {events.Gone: "86400s", events.Mark: "3600s", events.Is: "", events.Gap: ""},
+		30 * time.Minute: {events.Gone: "1800s", events.Mark: "1800s", events.Is: ""},
+		2 * time.Hour:    {events.Gone: "7200s", events.Mark: "3600s", events.Is: ""},
+	} {
+		for op, want := range want {
+			if got := (&appender{age: age}).lifetime(of(op)); got != want {
+				t.Errorf("where a log is kept for %v, %s is kept for %q, want %q", age, op, got, want)
+			}
+		}
+	}
+}
+
+// What is under way is bounded in messages and in bytes; why nothing more is stored comes first.
+func TestWhatIsUnderWay(t *testing.T) {
+	t.Parallel()
+	a := &appender{open: []int{10, 20}, size: 30}
+	for _, c := range []struct {
+		messages, bytes int
+		within          bool
+	}{{2, 30, true}, {1, 30, false}, {2, 29, false}, {3, 31, true}} {
+		if got, err := a.within(c.messages, c.bytes); got != c.within || err != nil {
+			t.Errorf("two messages of 30 bytes are within %d and %d: %t, %v", c.messages, c.bytes, got, err)
+		}
+	}
+	broken := errors.New("broken")
+	a.batch = ingest.New("_INBOX", "id")
+	if a.batch.Fail(broken); a.batch.Err() == nil {
+		t.Fatal("the batch goes on")
+	}
+	if got, err := a.within(9, 99); got || !errors.Is(err, broken) {
+		t.Errorf("of a batch that is broken: %t, %v", got, err)
+	}
+}
+
+// TestAStreamIsMadeAnewBeforeItsConsumer: a stream that is made anew while a reader of the one before asks
+// for a consumer is found out, though it has as many messages.
+func TestAStreamIsMadeAnewBeforeItsConsumer(t *testing.T) {
+	t.Parallel()
+	before := time.Unix(1, 0)
+	a := &answers{}
+	a.stream = func(context.Context, string) (*jetstream.StreamInfo, error) {
+		info := &jetstream.StreamInfo{Created: before, State: jetstream.StreamState{LastSeq: 9}}
+		if len(a.made) > 0 {
+			info.Created = before.Add(time.Hour)
+		}
+		return info, nil
+	}
+	f := &follower{bus: a.bus(Options{}), stream: "S", next: 4, created: before}
+	if _, err := f.open(t.Context()); !errors.Is(err, bus.ErrOvertaken) {
+		t.Errorf("a stream that was made anew before the consumer: %v", err)
+	}
+}

@@ -1,0 +1,147 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/pkg/events/access"
+)
+
+// Inspection is what a bus says of itself to one who is connected: what a user wants to know
+// before Millrace works on it.
+type Inspection struct {
+	// Server is the address of the server that answers, and Version its version.
+	Server, Version string
+	// Encrypted tells whether the connection is; Inside that the server is in this process.
+	Encrypted, Inside bool
+	// JetStream tells whether the server says that it has it. Silent is why JetStream's API
+	// does not answer this user; nil: it does.
+	JetStream bool
+	Silent    error
+	// Made tells whether our streams are there, Copies how many of each there are, or will be,
+	// and Online how many of those of a stream are there and complete; 0: not known.
+	Made           bool
+	Copies, Online int
+	// Servers is how many servers the bus has, as far as this user can tell.
+	Servers int
+	// Payload is the largest message.
+	Payload int64
+	// Told is the time by the bus.
+	Told Told
+	// Account is what the account may store, where Unasked is nil.
+	Account Account
+	Unasked error
+	// Stores are those of the servers that tell.
+	Stores []Store
+	// Shortcomings are what [Bus.Audit] finds.
+	Shortcomings []Shortcoming
+}
+
+// Account is what an account stores and may store: a limit below 0 is none.
+type Account struct {
+	Stored, Reserved uint64
+	MostStored       int64
+	Streams          int
+	MostStreams      int
+}
+
+// Store is what a server stores and may store, in bytes.
+type Store struct {
+	Server     string
+	Used, Most uint64
+}
+
+// accountPatience bounds the question about the account: it may be one that the server does not
+// answer.
+const accountPatience = 3 * time.Second
+
+// errLent: JetStream's API is lent to the users of deployments/nats/accounts.conf, without the
+// question about the account.
+var errLent = errors.New("this user of the bus may not ask for it")
+
+// Inspect asks the bus, until the context ends. What does not answer is told in the inspection.
+func (b *Bus) Inspect(ctx context.Context) Inspection {
+	s := Inspection{Server: b.conn.ConnectedUrlRedacted(), Inside: b.options.Server != nil}
+	s.JetStream, _ = b.conn.ConnectedServerJetStream()
+	if _, err := b.conn.TLSConnectionState(); err == nil {
+		s.Encrypted = true
+	}
+	seen, err := b.observe(ctx)
+	s.Silent = err
+	s.Version, s.Payload, s.Told, s.Stores = seen.version, seen.payload, seen.told, seen.stores
+	s.Made, s.Copies, s.Online = seen.made, seen.replicas, seen.online
+	s.Servers = max(b.servers(), seen.servers, seen.online)
+	if s.Silent == nil {
+		s.Shortcomings = seen.judge()
+	}
+	s.Account, s.Unasked = b.account(ctx)
+	return s
+}
+
+// servers is how many servers there are, as the connection knows it: each tells of those of
+// its cluster, by their numeric addresses.
+func (b *Bus) servers() int {
+	if b.conn.ConnectedClusterName() == "" {
+		return 1
+	}
+	all, heard := b.conn.Servers(), len(b.conn.DiscoveredServers())
+	given := len(all) - heard
+	for _, address := range all {
+		u, err := url.Parse(address)
+		if err != nil {
+			continue
+		}
+		if _, err := netip.ParseAddr(u.Hostname()); err != nil {
+			return max(given, heard) // those that are named are among those that were heard of
+		}
+	}
+	return given + heard
+}
+
+// account asks for the limits of the account. A user who is not allowed to ask is refused, and
+// a refusal counts for the connection ([Bus.Healthy]): so it is asked on one of its own.
+func (b *Bus) account(ctx context.Context) (a Account, err error) {
+	if _, ours := access.LoginOf(b.options.user); ours {
+		return a, errLent
+	}
+	ctx, done := context.WithTimeout(ctx, accountPatience)
+	defer done()
+	ctx, refuse := context.WithCancelCause(ctx)
+	defer refuse(nil)
+	conn, err := nats.Connect(b.options.URL, append(b.options.nats(b), nats.NoReconnect(), nats.Timeout(accountPatience),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refuse(err) }),
+		nats.DisconnectErrHandler(func(*nats.Conn, error) {}))...)
+	if err != nil {
+		return a, fmt.Errorf("connect to ask about the account: %w", err)
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if b.options.APIPrefix != "" {
+		js, err = jetstream.NewWithAPIPrefix(conn, b.options.APIPrefix)
+	}
+	if err != nil {
+		return a, fmt.Errorf("ask about the account: %w", err)
+	}
+	info, err := js.AccountInfo(ctx)
+	if errors.Is(context.Cause(ctx), nats.ErrPermissionViolation) {
+		return a, errLent
+	}
+	if err != nil {
+		return a, fmt.Errorf("ask about the account: %w", err)
+	}
+	tier := info.Tier
+	if of, tiered := info.Tiers[fmt.Sprintf("R%d", b.options.Replicas)]; tiered {
+		tier = of
+	}
+	return Account{
+		Stored: tier.Store, Reserved: tier.ReservedStore, MostStored: tier.Limits.MaxStore,
+		Streams: tier.Streams, MostStreams: tier.Limits.MaxStreams,
+	}, nil
+}

@@ -1,0 +1,357 @@
+package stream
+
+import (
+	"errors"
+	"log/slog"
+	"maps"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/pkg/events/access"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// What is left out has a default that loses nothing; what cannot be is named, all of it.
+func TestOptionsAreChecked(t *testing.T) {
+	t.Parallel()
+	o, err := Options{URL: "nats://a"}.withDefaults()
+	if err != nil || o.Replicas != 1 || o.LogAge != 24*time.Hour || o.Timeout != 5*time.Second || time.Since(o.Began) > time.Minute || o.Log == nil {
+		t.Errorf("the defaults are %+v, %v", o, err)
+	}
+	began, log := time.Unix(7, 0), slog.New(slog.DiscardHandler)
+	given := Options{Server: &Server{}, Replicas: 3, LogAge: time.Second, Timeout: time.Minute, Began: began, LogBytes: 7, Log: log}
+	if o, err = given.withDefaults(); err != nil || o.Replicas != 3 || o.LogAge != time.Second || o.Timeout != time.Minute || !o.Began.Equal(began) || o.LogBytes != 7 || o.Log != log {
+		t.Errorf("as given they are %+v, %v", o, err)
+	}
+	for says, o := range map[string]Options{
+		"neither a URL nor a server":  {},
+		"2 replicas":                  {URL: "a", Replicas: 2},
+		"4 replicas":                  {URL: "a", Replicas: 4},
+		"-1 replicas":                 {URL: "a", Replicas: -1},
+		"a log age of 999ms":          {URL: "a", LogAge: 999 * time.Millisecond},
+		"-1 log bytes":                {URL: "a", LogBytes: -1},
+		"a timeout of -1ns":           {URL: "a", Timeout: -1},
+		"of pods 999ms and 0 bytes":   {URL: "a", Retention: map[string]bus.Retention{"pods": {Age: 999 * time.Millisecond}}},
+		"of pods 0s and -1 bytes":     {URL: "a", Retention: map[string]bus.Retention{"pods": {Bytes: -1}}},
+		"a timeout of -2ns\nof pods ": {URL: "a", Timeout: -2, Retention: map[string]bus.Retention{"pods": {Bytes: -1}}},
+	} {
+		if _, err := o.withDefaults(); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%+v: %v, want %q", o, err, says)
+		}
+	}
+	for _, o := range []Options{{URL: "a", Replicas: 5}, {URL: "a", Retention: map[string]bus.Retention{"pods": {Age: time.Second}, "nodes": {Bytes: 1}}}} {
+		if _, err := o.withDefaults(); err != nil {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+}
+
+// Of the users of the accounts each has its own way to speak to the server, which what is given
+// goes before; of others nothing is known.
+func TestAUserIsIntroduced(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		options Options
+		user    string
+		asks    bool
+		guest   bool
+		api     string
+		inbox   string
+	}{
+		"by the URL":              {Options{URL: "nats://watcher:x@a:1,nats://b:2"}, "watcher", true, false, access.API, "_INBOX_watcher"},
+		"by the URL, with spaces": {Options{URL: " nats://watcher:x@a:1 , nats://b:2"}, "watcher", true, false, access.API, "_INBOX_watcher"},
+		"by name":                 {Options{URL: "nats://watcher:x@a:1", User: "reader"}, "reader", false, true, access.GuestAPI, "_INBOX_reader"},
+		"with its own":            {Options{User: "writer", APIPrefix: "api", InboxPrefix: "in", Guest: true}, "writer", true, true, "api", "in"},
+		"someone else":            {Options{User: "stranger", InboxPrefix: "in"}, "stranger", false, false, "", "in"},
+		"the administrator":       {Options{User: access.All}, access.All, false, false, "", ""},
+		"no one":                  {Options{URL: "nats://a:1"}, "", false, false, "", ""},
+		"no URL":                  {Options{URL: "://"}, "", false, false, "", ""},
+	} {
+		o := c.options.introduced()
+		if o.user != c.user || o.asks != c.asks || o.Guest != c.guest || o.APIPrefix != c.api || o.InboxPrefix != c.inbox {
+			t.Errorf("%s: it comes as %q, asks: %t, a guest: %t, by %q and %q", name, o.user, o.asks, o.Guest, o.APIPrefix, o.InboxPrefix)
+		}
+	}
+}
+
+// The password is in a file, which may be missing for a while, or in the URL.
+func TestWhereThePasswordIs(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "password")
+	o := Options{User: "u", PasswordFile: file, Log: slog.New(slog.DiscardHandler), URL: "nats://v:w@a:1"}
+	if user, password := o.ownLogin(); user != "" || password != "" {
+		t.Errorf("without the file it comes as %q, %q", user, password)
+	}
+	if err := os.WriteFile(file, []byte(" sesame\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if user, password := o.ownLogin(); user != "u" || password != "sesame" {
+		t.Errorf("with the file it comes as %q, %q", user, password)
+	}
+	for url, want := range map[string][2]string{
+		"nats://v:w@a:1": {"v", "w"}, " nats://v:w@a:1,nats://x:y@b:1": {"v", "w"}, "nats://v@a:1": {"v", ""}, "nats://a:1": {}, "://": {}, "": {},
+	} {
+		if user, password := (Options{URL: url}).ownLogin(); user != want[0] || password != want[1] {
+			t.Errorf("%q: it comes as %q, %q", url, user, password)
+		}
+	}
+}
+
+// A time to live is written in whole seconds, never fewer, and at least one.
+func TestSecondsAreRoundedUp(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{0: "1s", -time.Hour: "1s", 1: "1s", time.Second: "1s", time.Second + 1: "2s", 90 * time.Second: "90s", wakeAge: "604800s"} {
+		if got := seconds(d); got != want {
+			t.Errorf("%v is written %s, want %s", d, got, want)
+		}
+	}
+}
+
+// What would lose or double something is compared, each by its name, and nothing else.
+func TestEachSettingThatCountsIsCompared(t *testing.T) {
+	t.Parallel()
+	o, err := Options{URL: "a"}.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := o.logSettings(kinds.Pods.Kind)
+	for says, change := range map[string]func(c *jetstream.StreamConfig){
+		"subjects is [x], want [ev.pods.>]":        func(c *jetstream.StreamConfig) { c.Subjects = []string{"x"} },
+		`mirror is "x", want ""`:                   func(c *jetstream.StreamConfig) { c.Mirror = &jetstream.StreamSource{Name: "x"}; c.Duplicates = 0 },
+		"sources is 1, want 0":                     func(c *jetstream.StreamConfig) { c.Sources = []*jetstream.StreamSource{{}} },
+		"retention is Interest, want Limits":       func(c *jetstream.StreamConfig) { c.Retention = jetstream.InterestPolicy },
+		"discard is DiscardNew, want DiscardOld":   func(c *jetstream.StreamConfig) { c.Discard = jetstream.DiscardNew },
+		"storage is Memory, want File":             func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage },
+		"num_replicas is 3, want 1":                func(c *jetstream.StreamConfig) { c.Replicas = 3 },
+		"max_age is 1h0m0s, want 24h0m0s":          func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour },
+		"max_bytes is 7, want -1":                  func(c *jetstream.StreamConfig) { c.MaxBytes = 7 },
+		"max_msgs is 7, want -1":                   func(c *jetstream.StreamConfig) { c.MaxMsgs = 7 },
+		"max_msgs_per_subject is 1, want -1":       func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 1 },
+		"max_msg_size is 7, want -1":               func(c *jetstream.StreamConfig) { c.MaxMsgSize = 7 },
+		"duplicate_window is 2m0s, want 10s":       func(c *jetstream.StreamConfig) { c.Duplicates = 2 * time.Minute },
+		"allow_direct is true, want false":         func(c *jetstream.StreamConfig) { c.AllowDirect = true },
+		"mirror_direct is true, want false":        func(c *jetstream.StreamConfig) { c.MirrorDirect = true },
+		"allow_msg_ttl is false, want true":        func(c *jetstream.StreamConfig) { c.AllowMsgTTL = false },
+		"allow_batched is false, want true":        func(c *jetstream.StreamConfig) { c.AllowBatchPublish = false },
+		"allow_msg_schedules is true, want false":  func(c *jetstream.StreamConfig) { c.AllowMsgSchedules = true },
+		"allow_rollup_hdrs is true, want false":    func(c *jetstream.StreamConfig) { c.AllowRollup = true },
+		"deny_delete is false, want true":          func(c *jetstream.StreamConfig) { c.DenyDelete = false },
+		"no_ack is true, want false":               func(c *jetstream.StreamConfig) { c.NoAck = true },
+		"sealed is true, want false":               func(c *jetstream.StreamConfig) { c.Sealed = true },
+		"subject_delete_marker_ttl is 1s, want 0s": func(c *jetstream.StreamConfig) { c.SubjectDeleteMarkerTTL = time.Second },
+		"subject_transform is true, want false":    func(c *jetstream.StreamConfig) { c.SubjectTransform = &jetstream.SubjectTransformConfig{} },
+		`kind is "", want "{`:                      func(c *jetstream.StreamConfig) { c.Metadata = nil },
+	} {
+		c := log
+		change(&c)
+		found := differences(c, log)
+		if !slices.ContainsFunc(found, func(d string) bool { return strings.HasPrefix(d, says) }) || len(found) > 2 || len(found) == 2 && c.Mirror == nil {
+			t.Errorf("it differs in %q, want %q", found, says)
+		}
+	}
+}
+
+// What an operator may set, and where a mirror began, makes no difference; a mirror of a part is one.
+func TestWhichSettingsMakeNoDifference(t *testing.T) {
+	t.Parallel()
+	o, err := Options{URL: "a"}.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, state := o.logSettings(kinds.Pods.Kind), o.stateSettings(kinds.Pods.Kind)
+	if found := append(differences(log, log), differences(state, state)...); len(found) > 0 {
+		t.Errorf("of itself it differs in %v", found)
+	}
+	same := log
+	same.Subjects, same.Compression, same.Description, same.MaxMsgs, same.MaxBytes = slices.Clone(log.Subjects), jetstream.NoCompression, "mine", -1, 0
+	if found := differences(same, log); len(found) > 0 {
+		t.Errorf("in what an operator may set it differs in %v", found)
+	}
+	for _, of := range []jetstream.StreamSource{{Name: "EV_pods", FilterSubject: "x"}, {Name: "EV_pods", SubjectTransforms: []jetstream.SubjectTransformConfig{{}}}} {
+		c := state
+		c.Mirror = &of
+		if found := differences(c, state); !slices.Equal(found, []string{`mirror is "EV_pods (in part)", want "EV_pods"`}) {
+			t.Errorf("a mirror of a part differs in %v", found)
+		}
+	}
+	renewed := state
+	renewed.Mirror = &jetstream.StreamSource{Name: "EV_pods", OptStartSeq: 7}
+	renewed.Duplicates = time.Hour
+	if found := differences(renewed, state); len(found) > 0 {
+		t.Errorf("a mirror that was renewed differs in %v", found)
+	}
+}
+
+// How much is kept of what belongs to a kind or controller is what is said of it, and for the
+// rest what is said of all; of a stream it is the word of the process that began last.
+func TestHowMuchIsKept(t *testing.T) {
+	t.Parallel()
+	began := time.Unix(1000, 0)
+	o, err := Options{
+		URL: "a", LogAge: time.Hour, LogBytes: 7, Began: began,
+		Retention: map[string]bus.Retention{"pods": {Age: time.Minute}, "nodes": {Bytes: 9}, "c": {Age: time.Second, Bytes: 1}},
+	}.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for of, want := range map[string]bus.Retention{"pods": {Age: time.Minute, Bytes: 7}, "nodes": {Age: time.Hour, Bytes: 9}, "c": {Age: time.Second, Bytes: 1}, "other": {Age: time.Hour, Bytes: 7}} {
+		if got := o.retention(of); got != want {
+			t.Errorf("of %s is kept %+v, want %+v", of, got, want)
+		}
+	}
+	turns := o.turnSettings("c")
+	if turns.MaxAge != time.Second || turns.MaxBytes != 1 || turns.Duplicates != time.Second || !sized(turns) {
+		t.Errorf("turns keep %v and %d bytes, and ids for %v", turns.MaxAge, turns.MaxBytes, turns.Duplicates)
+	}
+	if other := o.turnSettings("other"); other.Duplicates != 2*time.Minute || keeps(other) != (bus.Retention{Age: time.Hour, Bytes: 7}) {
+		t.Errorf("other turns keep %+v, and ids for %v", keeps(other), other.Duplicates)
+	}
+	if sized(o.stateSettings(kinds.Pods.Kind)) || sized(o.wakeSettings()) || sized(o.statusSettings()) {
+		t.Error("a state, wakes or reports are kept for as long as is said")
+	}
+	if got := keeps(jetstream.StreamConfig{MaxBytes: -1}); got != (bus.Retention{}) {
+		t.Errorf("of no bound is kept %+v", got)
+	}
+	for name, c := range map[string]struct {
+		asks    bool
+		age     time.Duration
+		since   string
+		resizes bool
+	}{
+		"the same":              {false, time.Second, "", false},
+		"one that began before": {false, time.Hour, began.Add(-1).UTC().Format(time.RFC3339Nano), true},
+		"one that began then":   {false, time.Hour, began.UTC().Format(time.RFC3339Nano), false},
+		"one that began later":  {false, time.Hour, began.Add(1).UTC().Format(time.RFC3339Nano), false},
+		"an operator":           {false, time.Hour, "", true},
+		"where another says it": {true, time.Hour, "", false},
+	} {
+		have := o.turnSettings("c")
+		have.MaxAge, have.Metadata = c.age, map[string]string{}
+		if c.since != "" {
+			have.Metadata[keptSince] = c.since
+		}
+		b := &Bus{options: o}
+		b.options.asks = c.asks
+		if got := b.resizes(have, turns); got != c.resizes {
+			t.Errorf("%s: it is kept otherwise: %t", name, got)
+		}
+		if b.resizes(jetstream.StreamConfig{}, o.wakeSettings()) {
+			t.Error("wakes are kept otherwise")
+		}
+	}
+}
+
+// A stream that is kept otherwise keeps its ids for as long, and no longer than its messages.
+func TestIDsAreKeptNoLongerThanMessages(t *testing.T) {
+	t.Parallel()
+	of := func(age, window time.Duration, bytes int64) jetstream.StreamConfig {
+		return jetstream.StreamConfig{MaxAge: age, Duplicates: window, MaxBytes: bytes}
+	}
+	for name, c := range map[string]struct{ other, c, want jetstream.StreamConfig }{
+		"for longer":                     {of(time.Hour, 2*time.Minute, 7), of(time.Minute, 10*time.Second, 9), of(time.Hour, 10*time.Second, 7)},
+		"for less time than ids":         {of(time.Minute, time.Minute, 7), of(time.Hour, 2*time.Minute, 9), of(time.Minute, time.Minute, 7)},
+		"for as long as ids":             {of(2*time.Minute, time.Minute, 7), of(time.Hour, 2*time.Minute, 9), of(2*time.Minute, 2*time.Minute, 7)},
+		"ids as long as messages so far": {of(time.Hour, 2*time.Minute, 7), of(time.Minute, time.Minute, 9), of(time.Hour, 2*time.Minute, 7)},
+	} {
+		if got := retained(c.other, c.c); got.MaxAge != c.want.MaxAge || got.Duplicates != c.want.Duplicates || got.MaxBytes != c.want.MaxBytes {
+			t.Errorf("%s: it keeps %v, ids for %v and %d bytes", name, got.MaxAge, got.Duplicates, got.MaxBytes)
+		}
+	}
+}
+
+// A kind goes with its stream and comes back; a stream without one is not ours.
+func TestAKindGoesWithItsStream(t *testing.T) {
+	t.Parallel()
+	if kind, ours, err := kindOf(kindMetadata(kinds.Deployments.Kind)); err != nil || !ours || kind != kinds.Deployments.Kind {
+		t.Errorf("it comes back as %+v, %t, %v", kind, ours, err)
+	}
+	if _, ours, err := kindOf(map[string]string{"other": "x"}); ours || err != nil {
+		t.Errorf("a stream without a kind is ours: %t, %v", ours, err)
+	}
+	if _, ours, err := kindOf(map[string]string{kindKey: "{"}); ours || err == nil {
+		t.Errorf("a stream with a kind that cannot be read is ours: %t, %v", ours, err)
+	}
+	state := Options{Replicas: 3}.stateSettings(kinds.Pods.Kind)
+	if !maps.Equal(state.Metadata, kindMetadata(kinds.Pods.Kind)) || state.MaxMsgsPerSubject != 1 || state.Replicas != 3 || state.MirrorDirect {
+		t.Errorf("a state is made as %+v", state)
+	}
+	for replicas, want := range map[int]jetstream.StoreCompression{1: jetstream.S2Compression, 3: jetstream.NoCompression} {
+		if got := (Options{Replicas: replicas}).wakeSettings().Compression; got != want {
+			t.Errorf("with %d copies blocks are packed by %v, want %v", replicas, got, want)
+		}
+	}
+}
+
+// A connection is tried again for ever and at once, notices within seconds that it is cut off, keeps
+// nothing for later, and is not given up for a password that is being changed.
+func TestHowAConnectionHealsItself(t *testing.T) {
+	t.Parallel()
+	made := func(o Options) (got nats.Options, err error) {
+		got = nats.GetDefaultOptions()
+		for _, option := range o.nats(&Bus{}) {
+			err = errors.Join(err, option(&got))
+		}
+		return got, err
+	}
+	got, err := made(Options{Name: "watcher"})
+	if err != nil || got.Name != "watcher" || got.Timeout != 5*time.Second || got.MaxReconnect != -1 || got.ReconnectWait != 100*time.Millisecond ||
+		got.ReconnectJitter != 100*time.Millisecond || got.ReconnectJitterTLS != 100*time.Millisecond || got.PingInterval != 2*time.Second || got.MaxPingsOut != 2 ||
+		got.ReconnectBufSize != -1 || !got.IgnoreAuthErrorAbort || got.AsyncErrorCB == nil || got.DisconnectedErrCB == nil || got.ReconnectedCB == nil {
+		t.Errorf("a connection is made with %+v, %v", got, err)
+	}
+	if got.InProcessServer != nil || got.UserJWT != nil || got.UserInfo != nil || got.InboxPrefix != "" || got.Secure {
+		t.Errorf("what was not asked for is in %+v", got)
+	}
+	for name, c := range map[string]struct {
+		options Options
+		has     func(o nats.Options) bool
+	}{
+		"a server in this process": {Options{Server: &Server{}}, func(o nats.Options) bool { return o.InProcessServer != nil }},
+		"a user":                   {Options{User: "u"}, func(o nats.Options) bool { return o.UserInfo != nil }},
+		"an inbox":                 {Options{InboxPrefix: "_INBOX_u"}, func(o nats.Options) bool { return o.InboxPrefix == "_INBOX_u" }},
+	} {
+		if got, err := made(c.options); err != nil || !c.has(got) {
+			t.Errorf("with %s it is made with %+v, %v", name, got, err)
+		}
+	}
+	for says, o := range map[string]Options{
+		"the text holds no certificate": {CAData: []byte("x")}, "rootCA file": {CAFile: "/none"}, "client certificate": {CertFile: "/none", KeyFile: "/none"}, "open /none/creds": {Credentials: "/none/creds"},
+	} {
+		if _, err := made(o); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("with files that cannot be read: %v, want %q", err, says)
+		}
+	}
+}
+
+// A password is not shown to a monitoring page that others can listen in on, or pretend to be.
+func TestWhereAMonitoringPageIs(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		"http://localhost:8222": true, "http://127.0.0.1:8222": true, "http://127.1.2.3": true, "http://[::1]:8222": true, "http://10.0.0.1:8222": false, "http://nats:8222": false, "http://localhost.example.com": false,
+	} {
+		u, err := url.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := near(u); got != want {
+			t.Errorf("%s is of this machine: %t", text, got)
+		}
+	}
+	for says, o := range map[string]Options{"/none": {CAFile: "/none"}, "the text holds no certificate": {CAData: []byte("x")}} {
+		if _, err := o.verified(); err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), "authorities of the bus") {
+			t.Errorf("with authorities that cannot be read: %v, want %q", err, says)
+		}
+	}
+	if _, err := (Options{}).verified(); err != nil {
+		t.Errorf("with those of the machine: %v", err)
+	}
+}

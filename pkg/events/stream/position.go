@@ -1,0 +1,85 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/pkg/events/bus"
+)
+
+// errPositionLost: a consumer stands beyond the end of its stream, which has lost what
+// was there, and would deliver nothing until the stream has grown that far again;
+// or it goes through its history once more.
+var errPositionLost = errors.New("the consumer has lost its place")
+
+// doubt is how long a consumer may seem to stand beyond its stream: the two may
+// be told by different servers.
+const doubt = time.Second
+
+// trouble ends a session, unless something else has.
+func trouble(broken chan<- error, err error) {
+	select {
+	case broken <- err:
+	default:
+	}
+}
+
+// history tells whether a delivery shows that the consumer goes through its
+// history. A message that is older than the consumer may have been delivered by
+// the one before.
+func (w *worker) history(m jetstream.Msg, p *place) bool {
+	if w.work.Since <= 0 || p.attempt > 1 {
+		return false
+	}
+	if p.time.Before(w.made) {
+		p.attempt++
+	}
+	if p.pending <= bus.Backlog || time.Since(p.time) <= w.work.Since || time.Since(w.asked) < doubt {
+		return false
+	}
+	w.asked = time.Now()
+	return w.work.Known == nil || w.work.Known(delivered(w.work.Stream, m, *p))
+}
+
+// watch ends the session when the consumer stands beyond the end of its stream. It
+// looks at once and then, usually, every so often.
+func (w *worker) watch(ctx context.Context, broken chan<- error, usual time.Duration) {
+	suspected := false
+	for wait := time.Duration(0); ; {
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		switch beyond, err := w.beyond(ctx); {
+		case err != nil || !beyond:
+			suspected, wait = false, usual
+		case suspected:
+			trouble(broken, errPositionLost)
+			return
+		default:
+			suspected, wait = true, doubt
+		}
+	}
+}
+
+// beyond asks for the consumer's place before the stream's end, so that what is
+// stored meanwhile does not count.
+func (w *worker) beyond(ctx context.Context) (bool, error) {
+	request, done := w.bus.guarded(ctx, w.work.Stream)
+	defer done()
+	found, err := w.bus.js.Consumer(request, w.work.Stream, w.work.Durable)
+	if err != nil {
+		return false, err
+	}
+	info, err := w.bus.info(request, w.work.Stream)
+	if err != nil {
+		return false, err
+	}
+	return found.CachedInfo().Delivered.Stream > info.State.LastSeq, nil
+}

@@ -1,0 +1,243 @@
+package beside
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/reconcilers/shadow"
+)
+
+// changed is an arrival of a ConfigMap, or of what is in its place.
+func changed(t *testing.T, sequence uint64, ref events.Ref, at time.Time, by string) arrival {
+	t.Helper()
+	kind := kinds.ConfigMaps.Kind
+	if ref.Kind != kind.Name {
+		kind = kinds.ServiceAccounts.Kind
+	}
+	d := events.Delta{Kind: ref.Kind, Op: events.Is, Ref: ref, UID: "u", ResourceVersion: fmt.Sprint(sequence), At: at, By: events.Manager{Name: by}, ContentType: kinds.Protobuf, Form: kinds.Full}
+	var err error
+	if kind.Name == kinds.ConfigMaps.Name {
+		d.Body, err = kinds.Encode(kind, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name}})
+	} else {
+		d.Body, err = kinds.Encode(kind, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name}})
+	}
+	must(t, err)
+	m := events.EncodeDelta(d)
+	m.Subject, m.Sequence = subject.Delta(ref), sequence
+	return arrival{kind: kind, message: m, delta: d, came: at}
+}
+
+// Keys whose moment has come are asked at that moment, before a change that came later is taken in; what cannot
+// be said of them ends the session.
+func TestKeysAreAskedAtTheirMoment(t *testing.T) {
+	var asked []time.Time
+	c := copies
+	c.Decide = func(lacking string, now time.Time) reconcile.Decision {
+		asked = append(asked, now)
+		return copies.Decide(lacking, now)
+	}
+	began := func() (*session, *ailing) {
+		x, a, _ := onAiling(t, c)
+		for _, kind := range []kinds.Kind{kinds.ConfigMaps.Kind, kinds.ServiceAccounts.Kind} {
+			x.world.begin(kind, 0, nil)
+		}
+		x.world.now, x.begun, asked = time.Unix(1000, 0), true, nil
+		return x, a
+	}
+	x, a := began()
+	d := x.engines[0]
+	d.wakes[events.Key{Name: "b"}], d.wakes[events.Key{Name: "a"}], d.wakes[events.Key{Name: "c"}] = time.Unix(1002, 0), time.Unix(1001, 0), time.Unix(1004, 0)
+	ref := events.Ref{Kind: "configmaps", Namespace: "web", Name: "m"}
+	must(t, x.take(t.Context(), changed(t, 1, ref, time.Unix(1003, 0), "kubectl")))
+	want := []time.Time{time.Unix(1001, 0), time.Unix(1002, 0), time.Unix(1003, 0)}
+	if !slices.EqualFunc(asked, want, time.Time.Equal) || len(d.wakes) != 1 {
+		t.Errorf("they are asked at %v, want %v; %d are asked later", asked, want, len(d.wakes))
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	a.put = away
+	d.matcher = shadow.New(d.described, shadow.Settings{}) // to which all is new
+	d.wakes = map[events.Key]time.Time{{Name: "web"}: time.Unix(1003, 0)}
+	if err := x.wake(ended, time.Unix(1003, 0)); !errors.Is(err, away) {
+		t.Errorf("what cannot be said of a key that is asked: %v", err)
+	}
+	x.rounds = rounds{keep: time.Hour}
+	for i := range 100 {
+		x.rounds.begin(time.Unix(2000, 0).Add(time.Duration(i) * tick))
+	}
+	d.matcher = shadow.New(d.described, shadow.Settings{})
+	d.wakes = map[events.Key]time.Time{{Name: "web"}: time.Unix(1003, 0)}
+	if err := x.advance(ended, time.Unix(2000, 0).Add(101*tick)); !errors.Is(err, away) {
+		t.Errorf("what cannot be said in a round: %v", err)
+	}
+}
+
+// Before all has been told nothing is compared, asked or recorded.
+func TestNothingIsComparedBeforeAllIsTold(t *testing.T) {
+	x, a, _ := onAiling(t, copies)
+	for _, kind := range []kinds.Kind{kinds.ConfigMaps.Kind, kinds.ServiceAccounts.Kind} {
+		x.world.begin(kind, 0, nil)
+	}
+	at := time.Unix(1000, 0)
+	for i, ref := range []events.Ref{{Kind: "configmaps", Namespace: "web", Name: "m"}, {Kind: "serviceaccounts", Namespace: "db", Name: "copy"}} {
+		must(t, x.take(t.Context(), changed(t, 1, ref, at.Add(time.Duration(i)), events.FieldManager)))
+	}
+	if d := x.engines[0]; a.puts != 0 || len(d.kept) != 0 || d.matcher.Standing() != 0 {
+		t.Errorf("%d messages are said, %d findings kept, and %d writes wanted", a.puts, len(d.kept), d.matcher.Standing())
+	}
+}
+
+// What came too late for its place is counted, and puts the order in doubt.
+func TestWhatComesTooLate(t *testing.T) {
+	x, _, _ := onAiling(t, copies)
+	for _, kind := range []kinds.Kind{kinds.ConfigMaps.Kind, kinds.ServiceAccounts.Kind} {
+		x.world.begin(kind, 0, nil)
+	}
+	x.order.passed = 10
+	at := time.Unix(1000, 0)
+	x.order.push(changed(t, 1, events.Ref{Kind: "configmaps", Namespace: "web", Name: "m"}, at, "kubectl"))
+	for i := range 60 {
+		must(t, x.advance(t.Context(), at.Add(time.Duration(i+1)*tick)))
+	}
+	if late := value(t, x.service.metrics.late); late != 1 || x.doubted.IsZero() {
+		t.Errorf("%v messages are late, and the order is in doubt until %v", late, x.doubted)
+	}
+}
+
+// A turn that is another replica's, or wants nothing, has no place; one that cannot be written is an error.
+func TestTurnsThatAreNotRecorded(t *testing.T) {
+	x := seen(t, copies, "web")
+	key, d := events.Key{Name: "web"}, x.engines[0]
+	a, ok := d.ask(x.world.at, key, time.Now(), d.matcher.Last)
+	if !ok {
+		t.Fatal("there is no answer")
+	}
+	if n, err := x.record(t.Context(), d, a, key, events.Tell, events.Trigger{}); n != 0 || err != nil {
+		t.Errorf("a turn that wants nothing is recorded as %d, %v", n, err)
+	}
+	x.service.first = func(string) bool { return false }
+	if n, err := x.record(t.Context(), d, a, key, events.Act, events.Trigger{}); n != 0 || err != nil {
+		t.Errorf("a turn of another replica is recorded as %d, %v", n, err)
+	}
+	x.service.first = func(string) bool { return true }
+	if n, err := x.record(t.Context(), d, a, key, events.Act, events.Trigger{}); n != 1 || err != nil {
+		t.Errorf("a turn is recorded as %d, %v", n, err)
+	}
+	a.decision.Commands[0].Body = []byte("{")
+	if _, err := x.record(t.Context(), d, a, key, events.Act, events.Trigger{}); err == nil || !strings.Contains(err.Error(), "record a turn of the shadow of copies") {
+		t.Errorf("a turn that cannot be written: %v", err)
+	}
+}
+
+// A comparison that has ended is not healthy, however well it went.
+func TestAComparisonThatHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := begin(t)
+		s.told()
+		service, err := New(Config{Bus: s.bus, Controllers: []reconcile.Any{copies}})
+		must(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- service.Run(ctx) }()
+		time.Sleep(10 * time.Second) // virtual
+		check := service.Checks()["shadows"]
+		must(t, check())
+		cancel()
+		if err := <-done; err != nil || check() == nil || !strings.Contains(check().Error(), "ended") {
+			t.Errorf("it ends with %v, and says %v", err, check())
+		}
+	})
+}
+
+// What cannot be said of a change ends the session: of a key whose moment comes before it, of what was done, and of
+// the keys that it concerns.
+func TestWhatCannotBeSaidOfAChange(t *testing.T) {
+	at := time.Unix(1000, 0)
+	ref := events.Ref{Kind: "configmaps", Namespace: "web", Name: "m"}
+	for what, c := range map[string]struct {
+		before func(x *session)
+		change arrival
+	}{
+		"a key whose moment comes": {func(x *session) { x.engines[0].wakes[events.Key{Name: "web"}] = at }, changed(t, 2, events.Ref{Kind: "configmaps", Namespace: "other", Name: "m"}, at.Add(time.Second), "kubectl")},
+		"what was done": {func(x *session) {
+			x.engines[0].kept = []kept{{Found: shadow.Found{Finding: events.Finding{Controller: copies.Name}}}}
+		}, changed(t, 1, events.Ref{Kind: "serviceaccounts", Namespace: "db", Name: "copy"}, at, events.FieldManager)},
+		"the keys that it concerns": {func(*session) {}, changed(t, 2, events.Ref{Kind: "configmaps", Namespace: "new", Name: "m"}, at, "kubectl")},
+	} {
+		x, a, _ := onAiling(t, copies)
+		for _, kind := range []kinds.Kind{kinds.ConfigMaps.Kind, kinds.ServiceAccounts.Kind} {
+			x.world.begin(kind, 0, nil)
+		}
+		must(t, x.take(t.Context(), changed(t, 1, ref, at.Add(-time.Second), "kubectl")))
+		x.begun, a.put = true, away
+		c.before(x)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := x.take(ended, c.change); !errors.Is(err, away) || a.puts != 1 {
+			t.Errorf("%s: %v, after %d tries", what, err, a.puts)
+		}
+	}
+}
+
+// fading is a bus that tells the kinds once.
+type fading struct {
+	*ailing
+	told *bool
+}
+
+func (f fading) Kinds(ctx context.Context) ([]kinds.Kind, error) {
+	if *f.told {
+		return nil, away
+	}
+	*f.told = true
+	return f.ailing.Kinds(ctx)
+}
+
+// Where new kinds cannot be looked for any more the session ends, with what it was.
+func TestNewKindsThatCannotBeLookedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		every := copies
+		every.Inputs = []reconcile.Input{{Every: true, Keys: namespace}}
+		x, a, s := onAiling(t, every)
+		s.told()
+		x.service.config.Bus = fading{a, new(bool)}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := x.run(ctx); !errors.Is(err, away) {
+			t.Errorf("it ends with %v", err)
+		}
+	})
+}
+
+// A turn that breaks is no answer: what was wanted before is wanted still, and the key is asked again when its moment
+// comes.
+func TestATurnThatBreaksIsNoAnswer(t *testing.T) {
+	breaks, c := false, copies
+	c.Observe = func(s reconcile.Snapshot, k events.Key) (string, bool) {
+		if breaks {
+			panic("it breaks")
+		}
+		return copies.Observe(s, k)
+	}
+	x := seen(t, c, "web")
+	key, d := events.Key{Name: "web"}, x.engines[0]
+	must(t, x.ask(t.Context(), d, key, events.Trigger{}))
+	d.wakes[key], breaks = time.Unix(1, 0), true
+	must(t, x.ask(t.Context(), d, key, events.Trigger{}))
+	if broken := value(t, x.service.metrics.broken.WithLabelValues(copies.Name)); broken != 1 || d.matcher.Standing() != 1 || len(d.wakes) != 1 {
+		t.Errorf("%v turns have broken, %d writes are wanted, and %d keys are asked later", broken, d.matcher.Standing(), len(d.wakes))
+	}
+}

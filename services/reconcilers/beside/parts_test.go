@@ -1,0 +1,375 @@
+package beside
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream/memory"
+	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/reconcilers/shadow"
+)
+
+// ailing is a bus of which single answers fail.
+type ailing struct {
+	*memory.Bus
+	kinds, read, last, put, ensure error
+	puts                           int
+}
+
+func (a *ailing) Kinds(ctx context.Context) ([]kinds.Kind, error) {
+	if a.kinds != nil {
+		return nil, a.kinds
+	}
+	return a.Bus.Kinds(ctx)
+}
+
+func (a *ailing) Read(ctx context.Context, p bus.Passage, handle func([]events.Message) error) error {
+	if a.read != nil {
+		return a.read
+	}
+	return a.Bus.Read(ctx, p, handle)
+}
+
+func (a *ailing) Last(ctx context.Context, stream, subject string) (events.Message, bool, error) {
+	if a.last != nil {
+		return events.Message{}, false, a.last
+	}
+	return a.Bus.Last(ctx, stream, subject)
+}
+
+func (a *ailing) Put(ctx context.Context, m events.Message, id string) (uint64, error) {
+	if a.puts++; a.put != nil {
+		return 0, a.put
+	}
+	return a.Bus.Put(ctx, m, id)
+}
+
+func (a *ailing) EnsureShadow(ctx context.Context, controller string) error {
+	if a.ensure != nil {
+		return a.ensure
+	}
+	return a.Bus.EnsureShadow(ctx, controller)
+}
+
+var away = errors.New("away")
+
+// onAiling is a session that has not begun, on a bus that may fail.
+func onAiling(t *testing.T, controllers ...reconcile.Any) (*session, *ailing, *stage) {
+	t.Helper()
+	s := begin(t)
+	a := &ailing{Bus: s.bus}
+	must(t, s.bus.EnsureShadow(t.Context(), copies.Name))
+	service, err := New(Config{Bus: a, Controllers: controllers})
+	must(t, err)
+	service.first = func(string) bool { return true }
+	return newSession(service), a, s
+}
+
+func TestAShadowWhoseStreamsCannotBeMadeIsAnError(t *testing.T) {
+	x, a, _ := onAiling(t, copies)
+	a.ensure = away
+	if err := x.service.Run(t.Context()); !errors.Is(err, away) || !strings.Contains(err.Error(), "prepare the shadow") {
+		t.Errorf("it ends with %v", err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := x.service.Run(ended); err != nil {
+		t.Errorf("it was to end, and ends with %v", err)
+	}
+}
+
+// What cannot be read of a kind ends the session, with what it was.
+func TestAKindThatCannotBeReadEndsTheSession(t *testing.T) {
+	for what, c := range map[string]struct {
+		change func(*ailing)
+		want   string
+	}{
+		"the kinds": {func(a *ailing) { a.kinds = away }, "look for kinds"}, "what there is": {func(a *ailing) { a.read = away }, "read what there is of configmaps"},
+		"the mark": {func(a *ailing) { a.last = away }, "look whether all of configmaps has been told"},
+	} {
+		x, a, _ := onAiling(t, copies)
+		c.change(a)
+		if err := x.run(t.Context()); !errors.Is(err, away) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", what, err, c.want)
+		}
+	}
+}
+
+// Kinds are joined that are there and named, or all of them; those that are not there are missing.
+func TestWhichKindsAreJoined(t *testing.T) {
+	for what, c := range map[string]struct {
+		named   []kinds.Name
+		every   bool
+		joined  []kinds.Name
+		missing []kinds.Name
+	}{
+		"one":             {[]kinds.Name{"configmaps"}, false, []kinds.Name{"configmaps"}, nil},
+		"all":             {nil, true, []kinds.Name{"configmaps", "serviceaccounts"}, nil},
+		"one that is not": {[]kinds.Name{"pods", "configmaps"}, false, []kinds.Name{"configmaps"}, []kinds.Name{"pods"}},
+		"none":            {nil, false, nil, nil},
+	} {
+		x, _, _ := onAiling(t, copies)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		var readers sync.WaitGroup
+		missing, err := x.join(ctx, &readers, cancel, c.named, c.every)
+		joined := slices.Sorted(func(yield func(kinds.Name) bool) {
+			for k := range x.world.kinds {
+				if !yield(k) {
+					return
+				}
+			}
+		})
+		if err != nil || !slices.Equal(missing, c.missing) || !slices.Equal(joined, c.joined) {
+			t.Errorf("%s: joined are %v, missing %v, %v", what, joined, missing, err)
+		}
+		if again, err := x.join(ctx, &readers, cancel, c.named, c.every); err != nil || !slices.Equal(again, c.missing) || len(x.world.kinds) != len(c.joined) {
+			t.Errorf("%s: again joined are %v, missing %v", what, x.world.kinds, again)
+		}
+		cancel(nil)
+		readers.Wait()
+	}
+}
+
+// Of a kind not everything has been told as long as nothing marks its state, unless that is old.
+func TestWhatHasNotBeenTold(t *testing.T) {
+	x, _, s := onAiling(t, copies)
+	from, err := x.begin(t.Context(), kinds.ConfigMaps.Kind)
+	if err != nil || from != 1 || !x.untold["configmaps"] {
+		t.Errorf("of nothing it goes on from %d (%v), untold: %t", from, err, x.untold["configmaps"])
+	}
+	s.say(kinds.ConfigMaps.Kind, "web", "m", "kubectl", nil)
+	x, _, _ = newAgain(t, s)
+	if from, err = x.begin(t.Context(), kinds.ConfigMaps.Kind); err != nil || from != 2 || !x.untold["configmaps"] {
+		t.Errorf("of what was told just now it goes on from %d (%v), untold: %t", from, err, x.untold["configmaps"])
+	}
+	s.append("configmaps", subject.Mark("configmaps"), events.Delta{Op: events.Mark, Epoch: 7})
+	x, _, _ = newAgain(t, s)
+	if from, err = x.begin(t.Context(), kinds.ConfigMaps.Kind); err != nil || from != 3 || x.untold["configmaps"] || x.world.epochs["configmaps"] != 7 {
+		t.Errorf("of what is marked it goes on from %d (%v), untold: %t, in epoch %d", from, err, x.untold["configmaps"], x.world.epochs["configmaps"])
+	}
+}
+
+// newAgain is another session on the bus of a stage.
+func newAgain(t *testing.T, s *stage) (*session, *ailing, *stage) {
+	t.Helper()
+	a := &ailing{Bus: s.bus}
+	service, err := New(Config{Bus: a, Controllers: []reconcile.Any{copies}})
+	must(t, err)
+	service.first = func(string) bool { return true }
+	return newSession(service), a, s
+}
+
+// The comparison waits until all has been told; an epoch that begins ends it.
+func TestWhenTheComparisonBegins(t *testing.T) {
+	x, _, _ := onAiling(t, copies)
+	x.untold["configmaps"] = true
+	must(t, x.open(t.Context()))
+	if err := x.service.Checks()["shadows"](); x.begun || err == nil || !strings.Contains(err.Error(), "has not told everything of 1 kinds") {
+		t.Errorf("it has begun: %t, %v", x.begun, err)
+	}
+	for _, kind := range []kinds.Kind{kinds.ConfigMaps.Kind, kinds.ServiceAccounts.Kind} {
+		x.world.begin(kind, 0, nil)
+	}
+	mark := arrival{kind: kinds.ConfigMaps.Kind, message: events.Message{Sequence: 1}, delta: events.Delta{Kind: "configmaps", Op: events.Mark, At: time.Now()}}
+	must(t, x.take(t.Context(), mark))
+	must(t, x.open(t.Context()))
+	if err := x.service.Checks()["shadows"](); !x.begun || err != nil {
+		t.Errorf("it has begun: %t, %v", x.begun, err)
+	}
+	gap := mark
+	gap.message.Sequence, gap.delta.Op = 2, events.Gap
+	if must(t, x.take(t.Context(), gap)); !x.doubted.Equal(x.world.now.Add(30 * time.Second)) {
+		t.Errorf("a gap is in doubt until %v", x.doubted)
+	}
+	later := mark
+	later.delta.Epoch = 1
+	if err := x.take(t.Context(), later); !errors.Is(err, errEpoch) {
+		t.Errorf("of a later epoch: %v", err)
+	}
+}
+
+// What a shadow says is said again for a while; what is too large is left out.
+func TestHowOftenAWordIsSaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, a, _ := onAiling(t, copies)
+		said := func(err error) (uint64, error, int, time.Duration) {
+			a.put, a.puts = err, 0
+			began := time.Now()
+			sequence, err := x.put(t.Context(), events.Message{Subject: subject.Finding(copies.Name, events.Key{Name: "web"})}, fmt.Sprint(began.UnixNano()))
+			return sequence, err, a.puts, time.Since(began)
+		}
+		if sequence, err, puts, _ := said(nil); err != nil || sequence != 1 || puts != 1 {
+			t.Errorf("it is stored as %d, %v, after %d tries", sequence, err, puts)
+		}
+		if _, err, puts, took := said(away); !errors.Is(err, away) || puts != 20 || took != 20*time.Second {
+			t.Errorf("on a bus that is away: %v, after %d tries in %v", err, puts, took)
+		}
+		if sequence, err, puts, _ := said(fmt.Errorf("put: %w", bus.ErrTooLarge)); err != nil || sequence != 0 || puts != 1 {
+			t.Errorf("what is too large is stored as %d, %v, after %d tries", sequence, err, puts)
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		a.puts = 0
+		a.put = away
+		if _, err := x.put(ended, events.Message{}, ""); !errors.Is(err, away) || a.puts != 1 {
+			t.Errorf("when it ends: %v, after %d tries", err, a.puts)
+		}
+		found := []shadow.Found{{Finding: events.Finding{Controller: copies.Name, Agreement: events.Agreed}}}
+		if err := x.tell(t.Context(), x.engines[0], found); !errors.Is(err, away) || len(x.engines[0].kept) != 1 {
+			t.Errorf("a finding that cannot be stored: %v, %d are kept", err, len(x.engines[0].kept))
+		}
+	})
+}
+
+// What is unexplained counts as unseen while the record is in doubt.
+func TestWhatIsInDoubtIsUnseen(t *testing.T) {
+	x, _, _ := onAiling(t, copies)
+	x.service.first = func(string) bool { return false }
+	x.world.now = time.Now()
+	tell := func(is events.Agreement) events.Finding {
+		t.Helper()
+		d := x.engines[0]
+		d.kept = nil
+		must(t, x.tell(t.Context(), d, []shadow.Found{{Finding: events.Finding{Agreement: is, Note: "n"}}}))
+		return d.kept[0].Finding
+	}
+	if f := tell(events.Differs); f.Agreement != events.Differs || f.Note != "n" {
+		t.Errorf("without doubt it is %+v", f)
+	}
+	x.doubt()
+	if f := tell(events.Differs); f.Agreement != events.Unseen || !strings.HasSuffix(f.Note, ": n") {
+		t.Errorf("in doubt it is %+v", f)
+	}
+	if f := tell(events.Agreed); f.Agreement != events.Agreed {
+		t.Errorf("what is explained is %+v in doubt", f)
+	}
+	x.world.now = x.doubted
+	if f := tell(events.Differs); f.Agreement != events.Differs {
+		t.Errorf("after the doubt it is %+v", f)
+	}
+}
+
+// What came first waits longest; of one place the kinds have their order, and their logs.
+func TestOneOrderOfEverything(t *testing.T) {
+	now := time.Now()
+	o := newOrder()
+	if _, ok := o.oldest(); ok {
+		t.Error("nothing waits, and something is the oldest")
+	}
+	o.push(message(kinds.ServiceAccounts.Kind, 1, 5, now.Add(time.Second)))
+	o.push(message(kinds.ConfigMaps.Kind, 1, 5, now))
+	o.push(message(kinds.ConfigMaps.Kind, 2, "", now.Add(2*time.Second)))
+	if came, ok := o.oldest(); !ok || !came.Equal(now) {
+		t.Errorf("the oldest came %v, %t", came.Sub(now), ok)
+	}
+	ripe, late := o.take(now.Add(time.Hour))
+	var got []string
+	for _, a := range ripe {
+		got = append(got, fmt.Sprint(a.kind.Name, a.message.Sequence))
+	}
+	if want := []string{"configmaps1", "configmaps2", "serviceaccounts1"}; !slices.Equal(got, want) || late != 0 {
+		t.Errorf("in order are %v, %d of them late, want %v", got, late, want)
+	}
+	o.push(message(kinds.Pods.Kind, 1, 5, now))
+	if _, late := o.take(now.Add(1)); late != 0 {
+		t.Error("what has the place of the last one is late")
+	}
+}
+
+// Time goes by as the rounds do, and no faster than five of them.
+func TestRoundsAreTheClock(t *testing.T) {
+	now := time.Now()
+	r := rounds{keep: 10 * counted}
+	if !r.ago(0).IsZero() {
+		t.Error("there was a round before the first")
+	}
+	r.begin(now)
+	r.begin(now.Add(counted))
+	r.begin(now.Add(time.Hour))
+	if got := r.ago(counted); !got.Equal(now.Add(counted)) {
+		t.Errorf("a moment ago it was %v", got.Sub(now))
+	}
+	if got := r.ago(2 * counted); !got.Equal(now) {
+		t.Errorf("two moments ago it was %v", got.Sub(now))
+	}
+	if got := r.ago(2*counted + 1); !got.IsZero() {
+		t.Errorf("before all it was %v", got.Sub(now))
+	}
+	if got := r.ago(0); !got.Equal(now.Add(time.Hour)) {
+		t.Errorf("now it is %v", got.Sub(now))
+	}
+	r = rounds{keep: time.Hour}
+	r.begin(now)
+	r.begin(now.Add(time.Hour))
+	if r.ago(250*time.Millisecond).IsZero() || !r.ago(250*time.Millisecond+1).IsZero() {
+		t.Error("a process that stood still for an hour has read for more or less than a quarter of a second")
+	}
+}
+
+// In a stretch of rounds only those are remembered that can be asked for.
+func TestRoundsAreForgotten(t *testing.T) {
+	now := time.Now()
+	r := rounds{keep: 10 * counted}
+	r.begin(now)
+	for i := range 30 {
+		r.begin(now.Add(time.Hour + time.Duration(i+1)*counted))
+		if i >= 9 && (len(r.last) != 11 || r.ago(10*counted).IsZero()) {
+			t.Errorf("behind round %d there are %d remembered", i, len(r.last))
+		}
+	}
+}
+
+// So many changes ago a log stood before them, as far as that is not too long ago; changes of other
+// namespaces do not count.
+func TestHowFarALogGoesBack(t *testing.T) {
+	w := newWorld()
+	w.now = time.Now()
+	ago := func(d time.Duration) time.Time { return w.now.Add(-d) }
+	w.trail["pods"] = []mark{
+		{2, "a", ago(behind + 1)}, {4, "a", ago(behind)}, {6, "b", ago(time.Second)}, {8, "", ago(time.Second)}, {10, "a", ago(0)}, {12, "a", ago(0)},
+	}
+	for what, c := range map[string]struct {
+		at        uint64
+		changes   int
+		namespace string
+		want      uint64
+		ok        bool
+	}{
+		"one":                {12, 1, "a", 11, true},
+		"two":                {12, 2, "a", 9, true},
+		"from before":        {11, 1, "a", 9, true},
+		"of no namespace":    {12, 3, "a", 7, true},
+		"of another":         {12, 2, "b", 5, true},
+		"of all":             {12, 4, "", 5, true},
+		"as long ago as may": {12, 4, "a", 3, true},
+		"too long ago":       {12, 5, "a", 0, false},
+		"none":               {12, 0, "a", 0, false},
+	} {
+		if got, ok := w.back(events.Position{"pods": c.at}, "pods", c.changes, c.namespace); got != c.want || ok != c.ok {
+			t.Errorf("%s: %d, %t, want %d", what, got, ok, c.want)
+		}
+	}
+	w.trail["secrets"] = []mark{{4, "a", ago(15*time.Second + 1)}, {6, "a", ago(15 * time.Second)}}
+	for changes, want := range map[int]bool{1: true, 2: false} {
+		if _, ok := w.back(events.Position{"secrets": 9}, "secrets", changes, "a"); ok != want {
+			t.Errorf("%d changes of a quarter of a minute ago are gone back: %t", changes, ok)
+		}
+	}
+	if _, ok := w.back(events.Position{}, "nodes", 1, ""); ok {
+		t.Error("a kind without changes goes back")
+	}
+	if w.pass(ago(time.Hour)); !w.now.Equal(ago(0)) {
+		t.Error("time goes back")
+	}
+}

@@ -1,0 +1,119 @@
+package deployment
+
+import (
+	"fmt"
+	"maps"
+	"strconv"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/label"
+	"github.com/millrace/millrace/services/reconcilers/kube/owner"
+	"github.com/millrace/millrace/services/reconcilers/kube/template"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// bear has the new set created, and does nothing else: if that does not work out,
+// the old sets stay as they are.
+//
+// A set is called after a short hash of its template, so the name may be taken
+// by the set of another template. Then the status counts a collision, which
+// gives the hash, and so the name of the next attempt, another value.
+//
+// rolling is false where the rollout does not go on after the create.
+//
+// Upstream: pkg/controller/deployment/sync.go, getNewReplicaSet.
+func (r *rollout) bear(rolling bool) reconcile.Decision {
+	created := r.infant()
+	failure, failed := r.failureOf(created.Name)
+	switch {
+	case failed && failure.Status == events.Conflict && failure.Reason == string(metav1.StatusReasonAlreadyExists):
+		return r.collide(created.Name)
+	case failed && failure.Cause != string(corev1.NamespaceTerminatingCause):
+		why := fmt.Sprintf("Failed to create new replica set %q: %s", created.Name, failure.Message)
+		return reconcile.Join(
+			reconcile.Do("there is no replica set of the template, and the last attempt to make one failed", r.create(created)),
+			r.progressing(corev1.ConditionFalse, reasonCreateError, why),
+		)
+	case failed:
+		return reconcile.Do("there is no replica set of the template, and the namespace is going away", r.create(created))
+	default:
+		r.begun = created.Name
+		return reconcile.Join(reconcile.Do("there is no replica set of the template", r.create(created)), r.report(rolling))
+	}
+}
+
+// create is the command that makes the set.
+func (r *rollout) create(created *appsv1.ReplicaSet) events.Command {
+	var told *events.Notice
+	if n := sizeOf(created); n > 0 {
+		told = r.scaled(created.Name, 0, n)
+	}
+	return reconcile.Create(kinds.ReplicaSets.Kind, created.Namespace, created.Name, reconcile.Body(created), reconcile.Tell(told,
+		notice(r.deployment, corev1.EventTypeWarning, reasonCreateError,
+			fmt.Sprintf("Failed to create new replica set %q: {error}", created.Name))))
+}
+
+// infant is the set to be created.
+func (r *rollout) infant() *appsv1.ReplicaSet {
+	d := r.deployment
+	hash := template.Hash(&d.Spec.Template, d.Status.CollisionCount)
+	labelled := d.Spec.Template // shallow: the parts are only read
+	labelled.Labels = label.With(d.Spec.Template.Labels, hashLabel, hash)
+	replicas := r.target(0)
+	return &appsv1.ReplicaSet{
+		TypeMeta: metav1.TypeMeta{APIVersion: kinds.ReplicaSets.APIVersion(), Kind: kinds.ReplicaSets.Kind.Kind},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: d.Namespace, Name: nameOf(d, hash),
+			Labels: labelled.Labels, Annotations: r.firstNotes(),
+			OwnerReferences: []metav1.OwnerReference{owner.Reference(kinds.Deployments.Kind, d)},
+		},
+		Spec: appsv1.ReplicaSetSpec{
+			Replicas: &replicas, MinReadySeconds: d.Spec.MinReadySeconds,
+			Selector: label.SelectorWith(d.Spec.Selector, hashLabel, hash), Template: labelled,
+		},
+	}
+}
+
+// firstNotes are the annotations of the set to be created.
+func (r *rollout) firstNotes() map[string]string {
+	notes := maps.Clone(r.deployment.Annotations)
+	if notes == nil {
+		notes = map[string]string{}
+	}
+	for _, key := range ownNotes {
+		delete(notes, key)
+	}
+	notes[revisionNote] = strconv.FormatInt(r.nextRevision(), 10)
+	notes[desiredNote] = strconv.Itoa(int(wanted(r.deployment)))
+	notes[mostNote] = strconv.Itoa(int(most(r.deployment)))
+	return notes
+}
+
+// failureOf is why the set of a name was not made when that was last tried.
+// What a set of another name met, or a turn that the writer did not ask the API
+// server about, says nothing about this one.
+func (r *rollout) failureOf(name string) (events.Result, bool) {
+	f := r.failure
+	if f == nil || f.Ref.Kind != kinds.ReplicaSets.Name || f.Ref.Name != name || f.Ref.Namespace != r.deployment.Namespace {
+		return events.Result{}, false
+	}
+	return *f, f.Status == events.Failed || f.Code != 0
+}
+
+// collide counts a collision. The writer has compared what has the name with
+// what was to be created.
+func (r *rollout) collide(name string) reconcile.Decision {
+	var count int32
+	if had := r.deployment.Status.CollisionCount; had != nil {
+		count = *had
+	}
+	count++
+	seen := reported(r.deployment)
+	seen.Status.CollisionCount = &count
+	return reconcile.Do("another replica set is called "+name, reconcile.UpdateStatus(kinds.Deployments.Kind, seen))
+}

@@ -1,0 +1,133 @@
+package selinuxwarning
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/claim"
+	"github.com/millrace/millrace/services/reconcilers/kube/csi"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// volume is one that nodes may mount with a label, by the name that they have for it; the name
+// of others is empty. Of all plugins that can be those of drivers, of iSCSI and of Fibre
+// Channel. A driver says so itself.
+type volume struct{ name, driver string }
+
+// key is the volume's key. A name in which a pod's author says more than the names of objects
+// can have is cut short.
+func (v volume) key() events.Key {
+	const most = 253
+	if len(v.name) <= most {
+		return events.Key{Name: v.name}
+	}
+	sum := sha256.Sum256([]byte(v.name))
+	suffix := "~" + hex.EncodeToString(sum[:])
+	return events.Key{Name: strings.ToValidUTF8(v.name[:most-len(suffix)], "") + suffix}
+}
+
+// is tells whether the volume is that of a key.
+func (v volume) is(k events.Key) bool { return v.name != "" && v.key() == k }
+
+// mounts tells whether nodes may mount the volume with a label.
+//
+// Upstream: pkg/volume/csi, SupportsSELinuxContextMount, and those of other plugins.
+func (v volume) mounts(s reconcile.Snapshot) bool {
+	if v.driver == "" {
+		return v.name != ""
+	}
+	driver, ok := reconcile.Get(s, kinds.CSIDrivers, "", v.driver)
+	return ok && mountsOf(driver)
+}
+
+// inline tells whether pods may name volumes like that of a key without a claim.
+func inline(k events.Key) bool {
+	of, csis := csi.Named(corev1.UniqueVolumeName(k.Name))
+	return !csis || csi.TakenOver(of.Driver)
+}
+
+// volumeOf is the volume behind a PersistentVolume; ok is false where it would be a driver's that
+// has taken over, and cannot be.
+func volumeOf(pv *corev1.PersistentVolume) (v volume, ok bool) {
+	if of, csis := csi.VolumeOf(pv); csis {
+		return volume{string(of.Name()), of.Driver}, true
+	}
+	if _, _, migrated := csi.Migrated(pv); migrated {
+		return v, false
+	}
+	switch source := pv.Spec.PersistentVolumeSource; {
+	case source.ISCSI != nil:
+		return target(source.ISCSI.TargetPortal, source.ISCSI.IQN, source.ISCSI.Lun), true
+	case source.FC != nil:
+		return channel(source.FC), true
+	default:
+		return v, true
+	}
+}
+
+// named is the volume that a pod names without a claim. One of a driver lives as long as its pod,
+// which shares it with none.
+func named(of *corev1.Volume, namespace string) (v volume, ok bool) {
+	if of.Projected != nil || of.ConfigMap != nil || of.Secret != nil || of.EmptyDir != nil || of.HostPath != nil {
+		return v, true // nearly all are: the turn of a volume looks at those of every pod
+	}
+	taken, migrated, ok := csi.Inline(of, namespace)
+	switch {
+	case migrated && ok:
+		return volume{string(taken.Name()), taken.Driver}, true
+	case migrated:
+		return v, false
+	case of.ISCSI != nil:
+		return target(of.ISCSI.TargetPortal, of.ISCSI.IQN, of.ISCSI.Lun), true
+	case of.FC != nil:
+		return channel(of.FC), true
+	default:
+		return v, true
+	}
+}
+
+// target is a volume of iSCSI.
+//
+// Upstream: pkg/volume/iscsi, GetVolumeName.
+func target(portal, iqn string, lun int32) volume {
+	return volume{name: fmt.Sprintf("kubernetes.io/iscsi/%s:%s:%d", portal, iqn, lun)}
+}
+
+// channel is a volume of Fibre Channel.
+//
+// Upstream: pkg/volume/fc, GetVolumeName.
+func channel(of *corev1.FCVolumeSource) volume {
+	switch {
+	case len(of.TargetWWNs) > 0 && of.Lun != nil:
+		return volume{name: fmt.Sprintf("kubernetes.io/fc/%v:%d", of.TargetWWNs, *of.Lun)}
+	case len(of.WWIDs) > 0:
+		return volume{name: fmt.Sprintf("kubernetes.io/fc/%v", of.WWIDs)}
+	default:
+		return volume{}
+	}
+}
+
+// behind is the volume behind one of a pod's; ok is false where that is not known.
+//
+// Upstream: pkg/controller/volume/attachdetach/util, CreateVolumeSpec.
+func behind(s reconcile.Snapshot, p *corev1.Pod, of *corev1.Volume) (v volume, ok bool) {
+	name, _ := events.ClaimOf(p, of)
+	if name == "" {
+		return named(of, p.Namespace)
+	}
+	by, ok := reconcile.Get(s, kinds.PersistentVolumeClaims, p.Namespace, name)
+	if !ok || !claim.Used(p, of, by) {
+		return v, false
+	}
+	pv, ok := reconcile.Get(s, kinds.PersistentVolumes, "", claim.Volume(by))
+	if !ok || !claim.Bound(pv, by) {
+		return v, false
+	}
+	return volumeOf(pv)
+}

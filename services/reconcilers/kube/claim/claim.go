@@ -1,0 +1,44 @@
+// Package claim knows which volume a PersistentVolumeClaim is bound to, and which pods use it.
+package claim
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/owner"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// Volume is the name of the volume that a claim is bound to; empty where it is bound to none.
+func Volume(claim *corev1.PersistentVolumeClaim) string {
+	if claim.Status.Phase != corev1.ClaimBound {
+		return ""
+	}
+	return claim.Spec.VolumeName
+}
+
+// Bound tells whether a volume and a claim are bound to each other.
+func Bound(pv *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) bool {
+	return Volume(claim) == pv.Name && pv.Spec.ClaimRef != nil && pv.Spec.ClaimRef.UID == claim.UID
+}
+
+// Of is the claim that a volume is bound to; nil where there is none.
+func Of(s reconcile.Snapshot, pv *corev1.PersistentVolume) *corev1.PersistentVolumeClaim {
+	ref := pv.Spec.ClaimRef
+	if ref == nil {
+		return nil
+	}
+	claim, ok := reconcile.Get(s, kinds.PersistentVolumeClaims, ref.Namespace, ref.Name)
+	if !ok || !Bound(pv, claim) {
+		return nil
+	}
+	return claim
+}
+
+// Used tells whether a volume of a pod is a claim. A claim for an ephemeral volume is the pod's
+// only if the pod controls it.
+func Used(p *corev1.Pod, of *corev1.Volume, claim *corev1.PersistentVolumeClaim) bool {
+	name, own := events.ClaimOf(p, of)
+	return name == claim.Name && p.Namespace == claim.Namespace && (!own || owner.Controls(p, claim))
+}

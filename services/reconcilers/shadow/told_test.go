@@ -1,0 +1,262 @@
+package shadow
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/record/fields"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// What is wanted is wanted until it is done, however much else is.
+func TestEachWantIsDoneOnce(t *testing.T) {
+	s := begin()
+	s.wants(deletion("a"), deletion("b"), create("web-a"))
+	expect(t, "the first", s.died("a"), events.Agreed)
+	if n := s.Standing(); n != 2 {
+		t.Errorf("%d are wanted after the first", n)
+	}
+	expect(t, "the second", s.died("b"), events.Agreed)
+	expect(t, "the create", s.created(kcm, pod("web-x", nil)), events.Agreed)
+	if n := s.Standing(); n != 0 {
+		t.Errorf("%d are wanted after all", n)
+	}
+}
+
+// A create that was not decided on is a finding, unless its author is unknown or its set is being deleted.
+func TestCreatesThatWereNotWanted(t *testing.T) {
+	s := begin()
+	expect(t, "of a set that lives", s.created(kcm, pod("web-1", nil)), events.KCMOnly)
+	s.set.DeletionTimestamp = &metav1.Time{Time: noon}
+	expect(t, "of a set that goes", s.created(kcm, pod("web-2", nil)))
+	s.set = nil
+	expect(t, "of a set that is gone", s.created(kcm, pod("web-3", nil)))
+	s = begin()
+	d := events.Delta{
+		Kind: "pods", Ref: events.Ref{Kind: "pods", Namespace: "default", Name: "web-4"}, Op: events.Is, UID: "u", By: kcm, Beside: []events.Manager{user}, At: noon,
+	}
+	done, ok := OperationOf(d, events.Trigger{}, reconcile.Object{}, reconcile.Object{Kind: kinds.Pods.Kind, Object: pod("web-4", nil)})
+	if !ok || !done.Doubtful {
+		t.Fatalf("it is %+v", done)
+	}
+	expect(t, "in doubt", s.Happened(done, s))
+}
+
+// A create of one kind does not match the create of another kind that is wanted.
+func TestACreateIsOfItsKind(t *testing.T) {
+	d := description
+	d.Writes = append(reconcile.Writes{{Verb: events.VerbCreate, Kind: kinds.ConfigMaps.Name}}, description.Writes...)
+	s := begin()
+	s.Matcher = New(d, Settings{})
+	s.wants(reconcile.Create(kinds.ConfigMaps.Kind, "default", "c", json.RawMessage(`{"metadata":{}}`)), deletion("a"))
+	expect(t, "a pod", s.created(kcm, pod("web-1", nil)), events.KCMOnly)
+	if n := s.Standing(); n != 2 {
+		t.Errorf("%d are wanted", n)
+	}
+}
+
+// Keys that are no objects have the writes that were wanted for them.
+func TestKeysThatAreNoObjects(t *testing.T) {
+	d := description
+	d.Owns = nil
+	s := begin()
+	s.Matcher = New(d, Settings{})
+	s.wants(deletion("a"))
+	expect(t, "what was wanted", s.died("a"), events.Agreed)
+	expect(t, "what never was", s.died("b"))
+}
+
+// A finding has one name, by what brought it up, whenever that is seen.
+func TestAFindingHasOneName(t *testing.T) {
+	vanished := func(by events.Trigger, after time.Duration) string {
+		s := begin()
+		s.Decided(Answer{Key: key, At: noon.Add(after), By: by, Wants: s.effects(deletion("a"))})
+		found := s.Decided(Answer{Key: key, At: noon.Add(after + time.Second)})
+		expect(t, "not wanted any more", found, events.Vanished)
+		return found[0].ID
+	}
+	first := vanished(events.Trigger{Stream: "S", Sequence: 5}, 0)
+	if again := vanished(events.Trigger{Stream: "S", Sequence: 5}, time.Hour); again != first {
+		t.Errorf("it is called %s, and %s", first, again)
+	}
+	for _, by := range []events.Trigger{{Stream: "S", Sequence: 6}, {Stream: "T", Sequence: 5}, {}} {
+		if other := vanished(by, 0); other == first {
+			t.Errorf("what %+v brought up is called %s as well", by, other)
+		}
+	}
+	if vanished(events.Trigger{}, 0) == vanished(events.Trigger{}, time.Second) {
+		t.Error("what nothing brought up has one name at all times")
+	}
+}
+
+// Which views are tried depends on what was done, and each kind goes back once.
+func TestWhichViewsAreTried(t *testing.T) {
+	views := func(d reconcile.Description, do func(s *scene)) (pods, sets, nodes bool, asked int) {
+		s := begin()
+		s.Matcher = New(d, Settings{})
+		s.earlier = func(v View) []Want {
+			for kind, n := range v.Back {
+				pods, sets, nodes = pods || kind == "pods" && n > 0, sets || kind == kinds.ReplicaSets.Name && n > 0, nodes || kind == "" || kind == "nodes"
+			}
+			return nil
+		}
+		s.wants()
+		do(s)
+		return pods, sets, nodes, s.asked
+	}
+	create := func(s *scene) { s.created(kcm, pod("web-1", nil)) }
+	report := func(s *scene) { s.reports(told, counts(3, 1)) }
+	if pods, sets, _, _ := views(description, create); pods || !sets {
+		t.Errorf("of a create older views are tried of pods: %t, of sets: %t", pods, sets)
+	}
+	pods, sets, _, once := views(description, report)
+	if !pods || !sets {
+		t.Errorf("of a report older views are tried of pods: %t, of sets: %t", pods, sets)
+	}
+	twice := description
+	twice.Inputs = append([]reconcile.Input{{Every: true}, {Kind: kinds.Pods.Kind}}, description.Inputs...)
+	if _, _, other, asked := views(twice, report); other || asked != once {
+		t.Errorf("where a kind is named twice %d views are tried, want %d; of every kind: %t", asked, once, other)
+	}
+	for want, back := range map[string]map[kinds.Name]int{
+		"nothing behind": {"pods": 0}, "pods 2 changes behind": {"pods": 2, "nodes": 0}, "nodes 1 changes behind and pods 2 changes behind": {"pods": 2, "nodes": 1},
+	} {
+		if got := lagText([]kinds.Name{"nodes", "pods"}, back); got != want {
+			t.Errorf("%v is told as %q, want %q", back, got, want)
+		}
+	}
+}
+
+// Where nothing was refused nothing ends with a success.
+func TestOnlyARefusalEnds(t *testing.T) {
+	s := begin()
+	s.earlier = func(v View) []Want {
+		if v.Back == nil && v.Ahead == 0 {
+			return s.effects(s.status(4, 4))
+		}
+		return nil
+	}
+	expect(t, "what is wanted by now", s.reports(told, counts(4, 4)), events.KCMOnly)
+}
+
+// What KCM reports is held against the last attempts, as far as they can be decided on.
+func TestARefusalIsOfTheLastAttempts(t *testing.T) {
+	failing := func(st *appsv1.ReplicaSetStatus) {
+		st.Conditions = []appsv1.ReplicaSetCondition{{Type: "ReplicaFailure", Status: "True", Message: "quota"}}
+	}
+	refused := func(s *scene) (refs []string, codes map[int]bool) {
+		codes = map[int]bool{}
+		s.earlier = func(v View) []Want {
+			if v.Last != nil {
+				refs, codes[v.Last.Results[0].Code] = append(refs, v.Last.Results[0].Ref.Name), true
+			}
+			return nil
+		}
+		s.wants(deletion("a"), deletion("b"), deletion("c"), deletion("d"))
+		expect(t, "a report", s.reports(told, failing), events.KCMOnly)
+		return refs, codes
+	}
+	refs, codes := refused(begin())
+	if len(refs) != 3 || refs[0] != "d" || len(codes) != 1 || !codes[403] {
+		t.Errorf("it is held against %v, with %v", refs, codes)
+	}
+	s := begin()
+	s.known = func(v View) bool { return v.Last == nil }
+	if refs, _ := refused(s); len(refs) != 0 {
+		t.Errorf("of views that are not known it is held against %v", refs)
+	}
+	s = begin()
+	s.known = func(v View) bool { return v.Last == nil }
+	s.earlier = func(View) []Want { return s.effects(s.status(9, 9)) }
+	s.wants(deletion("a"))
+	expect(t, "what cannot be asked", s.reports(told, func(st *appsv1.ReplicaSetStatus) { failing(st); st.Replicas = 1 }), events.KCMOnly)
+}
+
+// What was refused is remembered as long as it is, and what waits on it is unseen; a change of its
+// own is not.
+func TestWhatWaitsOnARefusal(t *testing.T) {
+	s := begin()
+	s.books[key] = &book{key: key, created: map[kinds.Name]int{}, told: &events.Outcome{Turn: 1}}
+	s.wants(deletion("a"), s.status(2, 2))
+	found := s.Advance(s.now.Add(2*time.Minute), s)
+	expect(t, "a deletion and a report", found, events.Unseen, events.WeOnly)
+	for _, f := range found {
+		if (f.Agreement == events.Unseen) != (f.Ref.Kind == "pods") {
+			t.Errorf("of %v it is %s", f.Ref, f.Agreement)
+		}
+	}
+	s.wants()
+	for range 3 {
+		s.now = s.now.Add(10 * time.Minute)
+		s.Advance(s.now, s)
+	}
+	if _, known := s.Last(key, events.Act); !known {
+		t.Error("a refusal is forgotten while it lasts")
+	}
+	if _, known := s.Last(key, events.Tell); known {
+		t.Error("a refusal is known of reports")
+	}
+}
+
+// What cannot be read changes nothing, and a tree without metadata has no name to lose.
+func TestBodiesWithoutASense(t *testing.T) {
+	seen := func(events.Ref) metav1.Object { return pod("a", nil) }
+	patch := reconcile.Patch(kinds.Pods.Kind, pod("a", nil), types.StrategicMergePatchType, json.RawMessage(`[`))
+	if wants := Wants([]events.Command{patch}, seen); len(wants) != 0 {
+		t.Errorf("a patch without a sense wants %+v", wants)
+	}
+	if got := unnamed(fields.Tree{"spec": 1.0}); len(got) != 1 || got["spec"] != 1.0 {
+		t.Errorf("without metadata it is %v", got)
+	}
+	widget := reconcile.Patch(kinds.Kind{Name: "widgets.e", Version: "v1", Kind: "Widget"}, pod("a", nil), types.StrategicMergePatchType, json.RawMessage(`{"metadata":{"labels":{"app":"x"}}}`))
+	if wants := Wants([]events.Command{widget}, seen); len(wants) != 1 || len(wants[0].Fields) != 1 {
+		t.Errorf("of a kind that is not known it wants %+v", wants)
+	}
+}
+
+// What was wanted a minute ago KCM may still do; what it does otherwise differs from that, unless it
+// was wanted for longer.
+func TestForHowLongAWantIsRemembered(t *testing.T) {
+	for after, want := range map[time.Duration]events.Agreement{time.Minute: events.Late, time.Minute + 1: events.KCMOnly} {
+		s := begin()
+		s.wants(create("web-a"))
+		wanted := s.now
+		s.Decided(Answer{Key: key, At: wanted.Add(after)})
+		expect(t, after.String(), s.created(kcm, pod("web-x", nil)), want)
+	}
+	for since, want := range map[time.Duration]events.Agreement{time.Minute - time.Second: events.Differs, 2 * time.Minute: events.KCMOnly} {
+		s := begin()
+		s.wants(s.status(7, 2))
+		s.now = s.now.Add(since)
+		s.wants(s.status(7, 2))
+		expect(t, "not wanted any more", s.wants(), events.Vanished)
+		expect(t, since.String(), s.reports(told, counts(9, 2)), want)
+	}
+}
+
+// What a controller never writes is not its doing, no matter who does it; and what would change is told of
+// what KCM has not done.
+func TestWhatIsNotTheControllers(t *testing.T) {
+	s := begin()
+	running := func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }
+	expect(t, "the status of a pod", s.sees(events.Is, told, pod("a", nil), pod("a", running), kinds.Pods.Kind))
+	s.wants(s.status(2, 2))
+	found := s.Advance(s.now.Add(2*time.Minute), s)
+	expect(t, "a report", found, events.WeOnly)
+	if len(found) == 1 && len(found[0].Differences) != 2 {
+		t.Errorf("it would change %+v", found[0].Differences)
+	}
+	s = begin()
+	s.wants(s.status(2, 2))
+	if found := s.wants(); len(found) != 1 || len(found[0].Differences) != 0 {
+		t.Errorf("what is not wanted any more is told as %+v", found)
+	}
+}

@@ -1,0 +1,74 @@
+package shell
+
+import (
+	"testing"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// counted says in every delta of a log what there is at its place.
+func counted(t *testing.T, log ...events.Message) []events.Message {
+	t.Helper()
+	var tally events.Tally
+	for i, m := range log {
+		ref, err := subject.ParseDelta(m.Subject)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := events.DecodeDelta(ref, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tally.Fold(d)
+		d.Census = tally.Census()
+		log[i] = events.EncodeDelta(d)
+		log[i].Subject, log[i].Sequence = m.Subject, m.Sequence
+	}
+	return log
+}
+
+// A reader that passes the place where a pod was created, because the pod has changed
+// since, must not decide on what was created later alone: neither to act, nor to report
+// what never was.
+func TestNothingIsDecidedOnAnInconsistentView(t *testing.T) {
+	o, kind := open(t, Settings{}), kinds.Pods.Kind
+	log := counted(t,
+		delta(kind, events.Is, aPod("a", "other", 1), 1),
+		delta(kind, events.Is, aPod("b", "other", 2), 2),
+		delta(kind, events.Is, aPod("a", "other", 3), 3),
+	)
+	fold := func(m events.Message) {
+		o.memory.Fold(kind.Name, []events.Message{m})
+		o.engine.Folded(kind.Name)
+		o.run()
+	}
+	fold(log[1]) // the first one has been overtaken by the third
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 7, ""))
+	o.recalled(Past{}, Past{})
+	o.none()
+	fold(log[2])
+	if turn := o.take(events.Act); len(turn.Commands) != 1 {
+		t.Errorf("the turn is %+v", turn)
+	}
+	o.take(events.Tell)
+}
+
+// What a relist buries in a new epoch bears a version of the old one: it does not
+// stand for what was created under the same name in the new one.
+func TestABurialOfTheOldEpochIsNoEffectOfTheNew(t *testing.T) {
+	o := begun(t, Settings{})
+	old := aPod("p", "", 900)
+	old.UID = "uid-of-the-old-one"
+	o.tell(kinds.Pods.Kind, delta(kinds.Pods.Kind, events.Is, old, 0), 0)
+	burial := delta(kinds.Pods.Kind, events.Gone, old, 0)
+	burial.Header[events.HeaderSync] = []string{"true"}
+	o.tell(kinds.Pods.Kind, burial, 1)
+	o.tell(kinds.Pods.Kind, markAt(kinds.Pods.Kind, "499", 0), 1)
+	o.applied(10, "500", 1)
+	o.none()
+	o.tell(kinds.Pods.Kind, delta(kinds.Pods.Kind, events.Is, aPod("p", "", 500), 0), 1)
+	o.setsToo()
+	o.take(events.Act)
+}

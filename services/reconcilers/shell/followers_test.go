@@ -1,0 +1,304 @@
+package shell
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// A follower begins with what has not been folded, or where a mark says that everything is.
+func TestWhereAFollowerBegins(t *testing.T) {
+	for what, c := range map[string]struct {
+		since    uint64
+		change   func(*Follower)
+		from     uint64
+		skipping bool
+	}{
+		"no mark":               {99, func(*Follower) {}, 1, false},
+		"a mark of all":         {0, func(*Follower) {}, 1, false},
+		"a mark from the first": {1, func(*Follower) {}, 1, false},
+		"a mark from later on":  {2, func(*Follower) {}, 2, true},
+		"it was misled":         {2, func(f *Follower) { f.misled, f.skipping = true, true }, 1, false},
+		"in trouble":            {2, func(f *Follower) { f.trouble.begin(errors.New("torn"), events.Damage{}) }, 1, false},
+		"something was folded":  {2, func(f *Follower) { f.Memory.Fold("pods", []events.Message{markAt(kinds.Pods.Kind, "5", 3)}) }, 4, false},
+	} {
+		b := stocked(t, 1)
+		if c.since != 99 {
+			m := events.EncodeDelta(events.Delta{Kind: "pods", Op: events.Mark, ResourceVersion: "5", Since: c.since})
+			m.Subject = subject.Mark("pods")
+			b.put(subject.LogStream("pods"), m)
+			b.put(subject.StateStream("pods"), m)
+		}
+		f := &Follower{Bus: b, Memory: NewMemory(), Kind: kinds.Pods.Kind}
+		f.Memory.Follow(f.Kind)
+		c.change(f)
+		if from, err := f.begin(t.Context()); err != nil || from != c.from || f.skipping != c.skipping {
+			t.Errorf("%s: from %d, skipping: %t, %v", what, from, f.skipping, err)
+		}
+	}
+	f := &Follower{Bus: failing{stock: stocked(t, 1), last: errors.New("away")}, Memory: NewMemory(), Kind: kinds.Pods.Kind}
+	if _, err := f.begin(t.Context()); err == nil || !strings.Contains(err.Error(), "look where to begin with pods: away") {
+		t.Errorf("of a bus that is away: %v", err)
+	}
+}
+
+// A follower says that it is in trouble, and that no one answers, for as long as it is so.
+func TestAFollowerInTroubleSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := stocked(t, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		var said []kinds.Name
+		go func() {
+			_ = b.Listen(ctx, events.DamageTopic, func(data []byte) {
+				if d, ok := events.DecodeDamage(data); ok {
+					said = append(said, d.Kind)
+				}
+			})
+		}()
+		synctest.Wait()
+		f := &Follower{Bus: b, Memory: NewMemory(), Kind: kinds.Nodes.Kind} // of which there is no stream
+		f.trouble.begin(errors.New("torn"), events.Damage{Kind: "nodes"})
+		f.asking.begin(errors.New("silent"), events.Damage{Kind: "pods"})
+		done := make(chan error, 1)
+		go func() { f.trouble.complain(ctx, b); done <- nil }()
+		go f.asking.complain(ctx, b)
+		time.Sleep(2*time.Second + 1) // virtual
+		synctest.Wait()
+		if !slices.Contains(said, "nodes") || !slices.Contains(said, "pods") {
+			t.Errorf("said are %v", said)
+		}
+		cancel()
+		<-done
+		if err := f.Follow(t.Context()); !errors.Is(err, bus.ErrNoStream) {
+			t.Errorf("of a kind without streams: %v", err)
+		}
+		synctest.Wait()
+	})
+}
+
+// shrunk is a bus whose streams have lost their ends, as far as they say.
+type shrunk struct {
+	bus.Bus
+	state bus.State
+	err   error
+}
+
+func (s *shrunk) StreamState(context.Context, string) (bus.State, error) { return s.state, s.err }
+
+func (s *shrunk) At(context.Context, string, uint64) (events.Message, bool, error) {
+	return events.Message{Subject: "a"}, true, nil
+}
+
+// A loss is told once it has been seen twice, and looked at no more when it has been told.
+func TestALossIsToldWhenItIsSeenTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		m.Register(toy().Describe())
+		b, stream := &shrunk{state: bus.State{First: 1, Last: 5, Messages: 5, Created: epoch}}, subject.TurnStream("toy")
+		var lost []string
+		l := NewLoop(b, toy(), m, Settings{Lost: func(stream string, what error) { lost = append(lost, stream+": "+what.Error()) }}, nil)
+		compare := func(what string, tells int, fails bool) {
+			t.Helper()
+			if err := l.compare(t.Context(), stream); (err != nil) != fails || len(lost) != tells {
+				t.Errorf("%s: %v, told are %q", what, err, lost)
+			}
+		}
+		l.ledger.saw(stream, 5, "a")
+		compare("whole", 0, false)
+		b.err = errors.New("away")
+		compare("a bus that is away", 0, true)
+		b.err, b.state.Last = nil, 4
+		compare("its end is gone", 1, false)
+		if told := len(l.inbox); told != 1 {
+			t.Errorf("the engine is told %d things", told)
+		}
+		compare("it is as it was told", 1, false)
+	})
+}
+
+// A loop rings what is due by itself, and says to whom it is when it works.
+func TestALoopHasItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		m.Register(toy().Describe())
+		l := NewLoop(&shrunk{}, toy(), m, Settings{}, nil)
+		var rung time.Time
+		began := time.Now()
+		l.engine.timers.set(began.Add(3*time.Second), func() { rung = time.Now() })
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go l.Run(ctx)
+		time.Sleep(2 * time.Hour) // virtual
+		synctest.Wait()
+		if rung.Sub(began) != 3*time.Second {
+			t.Errorf("it rang after %v", rung.Sub(began))
+		}
+		if !l.Awake() || len(l.Parked()) != 0 || l.Busy() != 0 {
+			t.Errorf("it is awake: %t, busy for %v", l.Awake(), l.Busy())
+		}
+		cancel()
+		synctest.Wait()
+		if l.Tell(func(*Engine) {}) && len(l.inbox) == 0 {
+			t.Error("it goes on when it has ended")
+		}
+	})
+}
+
+// A reading of either stream that fails leaves the edge of a kind unknown.
+func TestTheEdgeOfEitherStream(t *testing.T) {
+	for _, stream := range []string{subject.LogStream("pods"), subject.StateStream("pods")} {
+		if _, err := end(t.Context(), half{stocked(t, 2), stream}, "pods"); err == nil {
+			t.Errorf("of %s that is away the edge is known", stream)
+		}
+	}
+}
+
+// half is a bus of which one stream is away.
+type half struct {
+	*stock
+	stream string
+}
+
+func (h half) StreamState(ctx context.Context, stream string) (bus.State, error) {
+	if stream == h.stream {
+		return bus.State{}, errors.New("away")
+	}
+	return h.stock.StreamState(ctx, stream)
+}
+
+// A trace goes on from the newest change that has one, before that of an outcome.
+func TestWhichTraceATurnGoesOn(t *testing.T) {
+	trigger := func(stream, parent string) events.Trigger {
+		return events.Trigger{Stream: stream, Trace: events.Trace{Parent: parent}}
+	}
+	outcome := subject.OutcomeStream("toy")
+	for want, triggers := range map[string][]events.Trigger{
+		"":  {trigger("S", "")},
+		"a": {trigger("S", "a"), trigger("S", ""), trigger(outcome, "o")},
+		"b": {trigger("S", "a"), trigger("S", "b"), trigger(outcome, "")},
+		"p": {trigger(outcome, "o"), trigger(outcome, "p"), trigger("S", "")},
+	} {
+		c := causes{triggers: triggers}
+		if got := c.trace().Parent; got != want {
+			t.Errorf("of %v it is %q, want %q", triggers, got, want)
+		}
+	}
+	e := &entry{}
+	if e.newest() != (events.Trigger{}) {
+		t.Error("of nothing there is a newest")
+	}
+	for i := range uint64(4) {
+		e.caused(events.Trigger{Sequence: i})
+	}
+	if e.newest().Sequence != 3 {
+		t.Errorf("the newest is %v", e.newest())
+	}
+	if e.served(events.Trigger{Sequence: 1}); len(e.triggers) != 2 || e.triggers[0].Sequence != 2 {
+		t.Errorf("behind the second are %v", e.triggers)
+	}
+	if e.served(events.Trigger{Sequence: 99}); len(e.triggers) != 2 {
+		t.Errorf("behind one that is not there are %v", e.triggers)
+	}
+	if e.woken(events.Trace{}); !e.first || len(e.triggers) != 2 {
+		t.Error("a wake without a trace begins none")
+	}
+	if e.woken(events.Trace{Parent: "p"}); len(e.triggers) != 3 || e.newest().Stream != subject.WakeStream {
+		t.Errorf("a wake with a trace is %v", e.newest())
+	}
+}
+
+// Everything up to the oldest change that waits has been dealt with.
+func TestHowFarAKindHasBeenDealtWith(t *testing.T) {
+	o := open(t, Settings{})
+	o.engine.Shut("pods")
+	for i := range 3 {
+		o.fold(kinds.ReplicaSets.Kind, events.Is, aSet(fmt.Sprint("web", i), i+1, 0, 0, ""))
+	}
+	if dealt := o.engine.Dealt(); dealt[kinds.ReplicaSets.Name] != 0 {
+		t.Errorf("while all wait it is dealt with up to %d", dealt[kinds.ReplicaSets.Name])
+	}
+	if oldest := o.engine.Backlog()[kinds.ReplicaSets.Name]; oldest.Sequence != 1 {
+		t.Errorf("the oldest that waits is %d", oldest.Sequence)
+	}
+	o.engine.Open("pods")
+	o.run()
+	if dealt := o.engine.Dealt(); dealt[kinds.ReplicaSets.Name] != 3 || len(o.engine.Backlog()) != 0 {
+		t.Errorf("when none waits it is dealt with up to %d", dealt[kinds.ReplicaSets.Name])
+	}
+}
+
+// A turn ends with the status of the first command that failed, or with 200.
+func TestWithWhichStatusATurnEnds(t *testing.T) {
+	var codes []int
+	o := open(t, Settings{Answered: func(code int, _ time.Duration) { codes = append(codes, code) }})
+	for _, r := range [][]events.Result{nil, {{Status: events.Applied}}, {{Status: events.Applied}, {Status: events.Refused, Code: 403}}, {{Status: events.Failed}}} {
+		o.engine.answered(events.Outcome{Results: r}, 0)
+	}
+	if !slices.Equal(codes, []int{200, 200, 403, 500}) {
+		t.Errorf("they end with %v", codes)
+	}
+	l := &lane{journey: journey{turn: 7, decided: o.engine.now.Add(-time.Second)}}
+	if own, other := o.engine.took(l, events.Outcome{Turn: 7}), o.engine.took(l, events.Outcome{Turn: 8}); own != time.Second || other != 0 {
+		t.Errorf("they took %v and %v", own, other)
+	}
+}
+
+// A heartbeat of a writer names the turns in flight, and how far the writer has got.
+func TestWhatAWriterSaysItHas(t *testing.T) {
+	o := open(t, Settings{})
+	heartbeat := func(full bool, turns ...uint64) {
+		b := events.Heartbeat{Turns: map[string][]uint64{"toy": turns}}
+		if full {
+			b.Full = []string{"toy"}
+		}
+		o.engine.Heartbeat(b)
+	}
+	heartbeat(false, 7, 9)
+	if d := o.engine; !d.attended.Equal(d.now) || len(d.inFlight) != 2 || d.reached != 0 {
+		t.Errorf("in flight are %v, reached is %d", d.inFlight, d.reached)
+	}
+	if heartbeat(true); o.engine.reached != 0 {
+		t.Error("a writer that is full of nothing has reached something")
+	}
+	if heartbeat(true, 8, 12, 3); o.engine.reached != 12 || !o.engine.crowded.Equal(o.engine.now) {
+		t.Errorf("reached is %d", o.engine.reached)
+	}
+	for i := range uint64(crowd) {
+		heartbeat(false, 100+i)
+	}
+	o.engine.now = o.engine.now.Add(o.engine.settings.Orphan + 1)
+	if heartbeat(false, 5000); len(o.engine.inFlight) != 1 {
+		t.Errorf("%d turns are in flight of long ago", len(o.engine.inFlight))
+	}
+}
+
+// An object on its way is awaited by the keys of which it is an effect, once for each kind.
+func TestAKeyAwaitsEachKindOnce(t *testing.T) {
+	o := open(t, Settings{})
+	e := o.engine.entry(web)
+	e.act.effects = []due{of("pods", "a", "u", "5", false), of("pods", "b", "v", "6", false)}
+	o.engine.await(e, &e.act)
+	if len(o.engine.awaiting["pods"]) != 1 || len(e.listed) != 1 || !e.awaits("pods") || e.awaits("nodes") || !e.worried {
+		t.Errorf("awaited are %v by %d keys", e.listed, len(o.engine.awaiting["pods"]))
+	}
+	if state := e.act.state(); len(state.Unseen) != 2 || state.Unseen[1].Name != "b" {
+		t.Errorf("unseen are %v", state.Unseen)
+	}
+	e.act.effects = nil
+	if o.engine.recheck("pods"); len(o.engine.awaiting["pods"]) != 0 || len(e.listed) != 0 {
+		t.Errorf("what has come is awaited by %d keys", len(o.engine.awaiting["pods"]))
+	}
+	if o.engine.await(e, &lane{}); len(e.listed) != 0 {
+		t.Error("nothing is awaited")
+	}
+}

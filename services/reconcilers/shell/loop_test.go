@@ -1,0 +1,336 @@
+package shell
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// counter is a bus that takes what a loop stores, once it is let go, and sets wakes.
+type counter struct {
+	*stock
+	hold   chan struct{} // nil: it takes everything at once
+	refuse error         // of wakes
+	wakes  []events.Wake
+}
+
+func (b *counter) Store(ctx context.Context, m events.Message, expect uint64) (uint64, error) {
+	if b.hold != nil {
+		select {
+		case <-b.hold:
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+	return b.stock.Store(ctx, m, expect)
+}
+
+func (b *counter) Schedule(_ context.Context, w events.Wake) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.wakes = append(b.wakes, w)
+	return b.refuse
+}
+
+// looped is a loop of a controller with some sets in its memory, all of which are asked about.
+func looped(b bus.Bus, c reconcile.Any, settings Settings, worked func(time.Duration), sets ...*appsv1.ReplicaSet) *Loop {
+	memory := NewMemory()
+	memory.Follow(kinds.ReplicaSets.Kind)
+	memory.Follow(kinds.Pods.Kind)
+	memory.Register(c.Describe())
+	for i, set := range sets {
+		memory.Fold(kinds.ReplicaSets.Name, []events.Message{delta(kinds.ReplicaSets.Kind, events.Is, set, uint64(i+1))})
+	}
+	l := NewLoop(b, c, memory, settings, worked)
+	l.engine.Folded(kinds.ReplicaSets.Name)
+	l.engine.AskAll()
+	return l
+}
+
+// runs has a loop run until it is stopped, and says how long that took.
+func runs(t *testing.T, l *Loop) (stop func() time.Duration) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { l.Run(ctx) })
+	synctest.Wait()
+	return func() time.Duration {
+		began := time.Now()
+		cancel()
+		running.Wait()
+		took := time.Since(began)
+		time.Sleep(callTimeout) // virtual: what is under way has ended
+		return took
+	}
+}
+
+// What the engine decides is stored, and its wakes are set; a wake that the bus refuses is set again.
+func TestALoopDoesWhatItsEngineDecides(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, turns := &counter{stock: stocked(t, 0), refuse: errors.New("away")}, 0
+		at := web
+		at.Name = "later"
+		l := looped(b, toy(), Settings{}, func(time.Duration) { turns++ }, aSet("web", 1, 1, 0, ""), aSet("later", 2, 0, 0, "wakes"))
+		stop := runs(t, l)
+		m, there, err := b.At(t.Context(), subject.TurnStream("toy"), 1)
+		if err != nil || !there || m.Subject != subject.Turn("toy", events.Act, web) {
+			t.Errorf("stored is %q, %t, %v", m.Subject, there, err)
+		}
+		if w := l.ledger.of(subject.TurnStream("toy")); w.sequence != 1 || w.subject != m.Subject {
+			t.Errorf("remembered of it is %+v", w)
+		}
+		if got := l.Tally(); got.Acts != 1 || got.Retries != 1 || turns < 2 {
+			t.Errorf("it counts %+v, of %d turns", got, turns)
+		}
+		b.mu.Lock()
+		b.refuse = nil
+		b.mu.Unlock()
+		time.Sleep(time.Second) // virtual
+		synctest.Wait()
+		if n := len(b.wakes); n != 2 || b.wakes[0].Key != at || !b.wakes[0].At.Equal(epoch.Add(time.Hour)) || l.engine.Storing() != 0 {
+			t.Errorf("%d wakes were set, the first %+v; it waits for %d calls", n, b.wakes[0], l.engine.Storing())
+		}
+		if took := stop(); took != 0 {
+			t.Errorf("with nothing under way it ends after %v", took)
+		}
+	})
+}
+
+// What is being stored when the loop ends is waited for, and no longer than three seconds.
+func TestWhatIsBeingStoredAtTheEndIsAwaited(t *testing.T) {
+	for want, release := range map[time.Duration]time.Duration{time.Second: time.Second, 3 * time.Second: time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			b := &counter{stock: stocked(t, 0), hold: make(chan struct{})}
+			l := looped(b, toy(), Settings{}, nil, aSet("web", 1, 1, 0, ""))
+			stop := runs(t, l)
+			time.AfterFunc(release, func() { close(b.hold) })
+			if took := stop(); took != want {
+				t.Errorf("released after %v, it ends after %v, want %v", release, took, want)
+			}
+			if stored := l.engine.Storing() == 0; stored != (want == release) {
+				t.Errorf("released after %v, the answer has come: %t", release, stored)
+			}
+			time.Sleep(release)
+		})
+	}
+}
+
+// Of many calls 256 are under way, each for five seconds at most.
+func TestCallsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := looped(&counter{stock: stocked(t, 0)}, toy(), Settings{}, nil)
+		var begun atomic.Int32
+		for range 300 {
+			l.call(func(ctx context.Context) func(*Engine) {
+				begun.Add(1)
+				<-ctx.Done()
+				return func(*Engine) {}
+			})
+		}
+		time.Sleep(5*time.Second - 1) // virtual
+		if synctest.Wait(); begun.Load() != 256 {
+			t.Errorf("%d are under way", begun.Load())
+		}
+		time.Sleep(1)
+		if synctest.Wait(); begun.Load() != 300 || len(l.inbox) != 256 {
+			t.Errorf("after five seconds %d have begun, and %d have ended", begun.Load(), len(l.inbox))
+		}
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+	})
+}
+
+// Turns are made in bursts, so that what arrives is read between them, and what has arrived for a
+// key by then makes one turn.
+func TestTurnsAreMadeInBursts(t *testing.T) {
+	turns := 0
+	var sets []*appsv1.ReplicaSet
+	for i := range 130 {
+		sets = append(sets, aSet("web"+string(rune('a'+i/26))+string(rune('a'+i%26)), i+1, 0, 0, ""))
+	}
+	l := looped(&counter{stock: stocked(t, 0)}, toy(), Settings{}, func(time.Duration) { turns++ }, sets...)
+	for i, want := range []struct {
+		turns int
+		busy  bool
+	}{{64, true}, {128, true}, {130, false}, {130, false}} {
+		if busy := l.steps(); busy != want.busy || turns != want.turns {
+			t.Errorf("after burst %d there were %d turns, and there is more: %t", i+1, turns, busy)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		l := looped(&counter{stock: stocked(t, 0)}, toy(), Settings{}, nil)
+		for range 10 {
+			l.Tell(func(d *Engine) { d.Ask(web) })
+		}
+		stop := runs(t, l)
+		if n := l.Tally().Nothing; n != 1 {
+			t.Errorf("ten demands made %d turns", n)
+		}
+		stop()
+	})
+}
+
+// While a turn goes on the loop says for how long it has.
+func TestALoopSaysHowLongATurnGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l *Loop
+		var busy, took time.Duration
+		slow := toy()
+		slow.Decide = func(toyView, time.Time) reconcile.Decision {
+			time.Sleep(time.Second) // virtual
+			busy = l.Busy()
+			return reconcile.Nothing("it is as it should be")
+		}
+		l = looped(&counter{stock: stocked(t, 0)}, slow, Settings{}, func(d time.Duration) { took = d }, aSet("web", 1, 0, 0, ""))
+		stop := runs(t, l)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if busy != time.Second || took != time.Second || l.Busy() != 0 {
+			t.Errorf("in the turn it is busy for %v, and after it for %v; it took %v", busy, l.Busy(), took)
+		}
+		stop()
+	})
+}
+
+// A controller that reads every kind decides nothing before it is known which kinds there are.
+func TestALoopOfEveryKindWaitsForTheDiscovery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := looped(&counter{stock: stocked(t, 0)}, spread(), Settings{}, nil)
+		stop := runs(t, l)
+		if l.Awake() {
+			t.Error("it is awake, and nothing was found")
+		}
+		l.Tell(func(d *Engine) { d.Discover(); d.Discovered() })
+		if synctest.Wait(); !l.Awake() {
+			t.Error("everything is found, and it is not awake")
+		}
+		stop()
+	})
+}
+
+// How far changes have been dealt with is counted ten times a second, by an engine that is open.
+func TestHowOftenItIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := looped(&counter{stock: stocked(t, 0)}, toy(), Settings{}, nil)
+		l.engine.Shut("pods")
+		is := func(what string, version int, want uint64, stale bool) {
+			t.Helper()
+			if version > 0 {
+				m := delta(kinds.ReplicaSets.Kind, events.Is, aSet("web", version, 0, 0, ""), uint64(version))
+				l.engine.memory.Fold(kinds.ReplicaSets.Name, []events.Message{m})
+				l.engine.Folded(kinds.ReplicaSets.Name)
+				l.steps()
+			}
+			l.publish()
+			if got := l.dealtWith(kinds.ReplicaSets.Name); got != want || l.stale != stale {
+				t.Errorf("%s: dealt with up to %d, and it may be further: %t", what, got, l.stale)
+			}
+		}
+		is("shut", 0, 0, false)
+		l.engine.Open("pods")
+		is("open", 1, 1, false)
+		is("at once", 2, 1, true)
+		time.Sleep(100*time.Millisecond - 1) // virtual
+		is("too early", 0, 1, true)
+		time.Sleep(1)
+		is("in time", 0, 2, false)
+	})
+}
+
+// A loop that runs answers about its engine as it is now.
+func TestALoopAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := looped(&counter{stock: stocked(t, 0)}, toy(), Settings{}, nil, aSet("web", 1, 1, 0, ""))
+		l.Shut("pods")
+		stop := runs(t, l)
+		m := delta(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 1, 0, ""), 2)
+		l.engine.memory.Fold(kinds.ReplicaSets.Name, []events.Message{m})
+		l.Tell(func(d *Engine) { d.Folded(kinds.ReplicaSets.Name) })
+		synctest.Wait()
+		if s, stalled, known := l.Stall(t.Context()); stalled || !known {
+			t.Errorf("at first it says that it stalls: %+v, %t", s, known)
+		}
+		time.Sleep(events.Standstill) // virtual
+		if k, ok := l.Key(t.Context(), web); !ok || !k.Known || k.Waits != events.NotRead {
+			t.Errorf("of the key it says %+v, %t", k, ok)
+		}
+		if w, ok := l.Waiting(t.Context()); !ok || w[events.KeysWait].Oldest != web {
+			t.Errorf("waiting are %+v, %t", w, ok)
+		}
+		if b, ok := l.Backlog(t.Context()); !ok || b[kinds.ReplicaSets.Name].Sequence != 1 {
+			t.Errorf("its backlog is %+v, %t", b, ok)
+		}
+		if s, stalled, known := l.Stall(t.Context()); !known || !stalled || s.Condition != events.NotRead || s.Controller != "toy" {
+			t.Errorf("it says %+v, %t, %t", s, stalled, known)
+		}
+		l.Own(0)
+		if k, ok := l.Key(t.Context(), web); !ok || !k.Checks[1].Holds || k.Checks[1].Condition != events.OtherReplica {
+			t.Errorf("of a key that is another replica's it says %+v, %t", k.Checks, ok)
+		}
+		l.mark(time.Now().Add(-events.Standstill))
+		if s, stalled, known := l.Stall(t.Context()); !known || !stalled || s.Condition != events.Deciding {
+			t.Errorf("while it decides it says %+v, %t, %t", s, stalled, known)
+		}
+		stop()
+	})
+}
+
+// Where an engine asks for the end of a kind, it is told that of its state.
+func TestALoopTellsWhereAKindEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := looped(&counter{stock: stocked(t, 3)}, toy(), Settings{}, nil)
+		e := l.engine.entry(web)
+		e.act.effects = []due{{result: events.Result{Ref: podOf("p"), Version: "9"}, asked: true}}
+		l.engine.awaitKind(e, "pods")
+		l.engine.door.Reach("pods")
+		(<-l.inbox)()
+		if e.act.effects[0].goal != 4 {
+			t.Errorf("it goes as far as %d", e.act.effects[0].goal)
+		}
+	})
+}
+
+// A suspicion of the engine is told to the watchers in the controller's name; where it cannot be, the
+// loop is in trouble.
+func TestASuspicionIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := stocked(t, 3)
+		ctx, cancel := context.WithCancel(t.Context())
+		var heard []events.Damage
+		go func() {
+			_ = b.Listen(ctx, events.DamageTopic, func(data []byte) {
+				if d, ok := events.DecodeDamage(data); ok {
+					heard = append(heard, d)
+				}
+			})
+		}()
+		synctest.Wait()
+		gone := events.Result{Ref: podOf("p"), UID: "u", Removed: true}
+		l := looped(&counter{stock: b}, toy(), Settings{}, nil)
+		l.engine.reportDivergence(gone)
+		synctest.Wait()
+		if len(heard) != 1 || heard[0].By != "toy" || heard[0].Kind != "pods" || l.Trouble() != nil {
+			t.Errorf("heard are %+v; its trouble is %v", heard, l.Trouble())
+		}
+		l = looped(failing{stock: b, state: errors.New("away")}, toy(), Settings{}, nil)
+		l.engine.reportDivergence(gone)
+		synctest.Wait()
+		if err := l.Trouble(); err == nil || !strings.Contains(err.Error(), "report a suspicion about pods") || len(heard) != 1 {
+			t.Errorf("its trouble is %v, heard are %d", err, len(heard))
+		}
+		cancel()
+		synctest.Wait()
+	})
+}

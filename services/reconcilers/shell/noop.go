@@ -1,0 +1,134 @@
+package shell
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+)
+
+// A decision that changes nothing, because what it wants is so already, must not be
+// made again at once: the view does not know it, and if the view is wrong it never
+// will. So what was decided without effect waits, from the second time on and twice as long
+// each time, until something else is decided. And where the API server and the view go on to disagree about
+// whether an object is there, it is the view that is suspected, and the watchers
+// are asked to compare.
+
+// suspectAfter is how long they may disagree, and how often the watchers are asked.
+const suspectAfter = 10 * time.Second
+
+// noOps is what of a lane was decided without changing anything.
+type noOps struct {
+	rounds  int // in a row, of the same commands
+	until   time.Time
+	decided uint64 // the digest of the last turn's commands, as far as this engine knows
+	// divergent is an object about which the API server said something else than the
+	// view, and since when.
+	divergent types.UID
+	since     time.Time
+}
+
+// weigh takes in what an outcome says about the turns before it.
+func (d *Engine) weigh(l *lane, o events.Outcome) {
+	v := &l.noOps
+	switch {
+	case !changedNothing(o):
+		v.rounds = 0
+	case v.rounds == 0: // the turn may have been carried out before: look again at once
+		v.rounds, v.until = 1, d.now
+	default:
+		v.until = d.now.Add(d.settings.delay(v.rounds))
+		v.rounds++
+	}
+	at, found := d.diverges(o.Results)
+	switch {
+	case !found:
+		v.divergent = ""
+	case at.UID != v.divergent:
+		v.divergent, v.since = at.UID, d.now
+	case d.now.Sub(v.since) >= suspectAfter:
+		d.reportDivergence(at)
+	}
+}
+
+func changedNothing(o events.Outcome) bool {
+	for _, r := range o.Results {
+		if r.Status != events.Unchanged {
+			return false
+		}
+	}
+	return len(o.Results) > 0
+}
+
+// waits is until when a part of a decision waits, because it changed nothing before.
+func (v *noOps) waits(commands []events.Command) time.Time {
+	if v.rounds == 0 || events.Digest(commands) != v.decided {
+		return time.Time{}
+	}
+	return v.until
+}
+
+// decide notes what is being decided.
+func (v *noOps) decide(commands []events.Command) {
+	if now := events.Digest(commands); now != v.decided {
+		v.rounds, v.decided = 0, now
+	}
+}
+
+// diverges is the first result that says something else than the memory about
+// whether its object is there. For a moment that is nothing unusual.
+func (d *Engine) diverges(results []events.Result) (at events.Result, found bool) {
+	d.memory.look(d.name, nil, func(s scene) {
+		for _, r := range results {
+			if !d.shut[r.Ref.Kind] && s.diverges(r) {
+				at, found = r, true
+				return
+			}
+		}
+	})
+	return at, found
+}
+
+func (s scene) diverges(r events.Result) bool {
+	k, ok := s.memory.kinds[r.Ref.Kind]
+	if !ok || r.UID == "" {
+		return false
+	}
+	h, there := k.objects[name{r.Ref.Namespace, r.Ref.Name}]
+	if r.Removed || r.Status == events.Absent {
+		return there && h.uid == r.UID
+	}
+	return r.Status == events.Unchanged && r.Version != "" && !there
+}
+
+// overdue asks about effects that have been awaited for long, when what is in their
+// way is that the memory says something else.
+func (d *Engine) overdue(effects []due) {
+	for _, u := range effects {
+		if d.now.Sub(u.since) < suspectAfter {
+			continue
+		}
+		if at, found := d.diverges([]events.Result{u.result}); found {
+			d.reportDivergence(at)
+		}
+	}
+}
+
+// reportDivergence has the watchers compare a kind with the API server. Nothing is answered: what
+// they find comes as deltas.
+func (d *Engine) reportDivergence(r events.Result) {
+	kind := r.Ref.Kind
+	if at, asked := d.suspected[kind]; d.settings.Suspect == nil || asked && d.now.Sub(at) < suspectAfter {
+		return
+	}
+	d.suspected[kind] = d.now
+	damage := events.Damage{Kind: kind, Suspected: true, About: r.Ref, UID: r.UID, Removed: r.Removed || r.Status == events.Absent}
+	is, seen := "there", "it is not"
+	if damage.Removed {
+		is, seen = "gone", "it is there"
+	}
+	damage.Hole.Reason = fmt.Sprintf("the API server says that %v, uid %s, is %s, and the state that %s", r.Ref, r.UID, is, seen)
+	d.settings.Suspect(damage)
+}

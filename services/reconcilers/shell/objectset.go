@@ -1,0 +1,108 @@
+package shell
+
+import (
+	"cmp"
+	"iter"
+	"time"
+
+	"github.com/tidwall/btree"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// held is an object that the memory holds. Its state is replaced as newer ones
+// are folded, but never changed; readers meet it only under the memory's lock.
+type held struct {
+	ref events.Ref
+	*state
+}
+
+// state is an object in one version.
+type state struct {
+	uid     types.UID
+	version string
+	epoch   uint64
+	object  reconcile.Object
+	heard   time.Time // see [reconcile.Snapshot]
+	silent  bool      // heard is that of a version before this one
+}
+
+// objectSet is a set of held objects, in the order of kind, namespace and name. What comes or goes
+// costs about as much where there are a hundred thousand as where there are ten. It is changed
+// under the memory's lock alone.
+type objectSet = btree.BTreeG[*held]
+
+func newObjectSet() *objectSet {
+	return btree.NewBTreeGOptions(func(a, b *held) bool { return compareRefs(a.ref, b.ref) < 0 }, btree.Options{NoLocks: true, Degree: setDegree})
+}
+
+// setDegree bounds what a small set takes: most are of the few objects of one owner.
+const setDegree = 8
+
+func compareRefs(a, b events.Ref) int {
+	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
+
+// in are the objects of a namespace, by name.
+func (k *kindMemory) in(namespace string) iter.Seq[*held] {
+	return func(yield func(*held) bool) {
+		k.all.Ascend(&held{ref: events.Ref{Kind: k.kind.Name, Namespace: namespace}}, func(h *held) bool {
+			return h.ref.Namespace == namespace && yield(h)
+		})
+	}
+}
+
+// index files held objects under a property that they share.
+type index[K comparable] map[K]*objectSet
+
+func (x index[K]) put(under K, h *held) {
+	s, ok := x[under]
+	if !ok {
+		s = newObjectSet()
+		x[under] = s
+	}
+	s.Set(h)
+}
+
+func (x index[K]) remove(under K, h *held) {
+	s, ok := x[under]
+	if !ok {
+		return
+	}
+	if s.Delete(h); s.Len() == 0 {
+		delete(x, under)
+	}
+}
+
+// at are the objects under a key, in order.
+func (x index[K]) at(under K) iter.Seq[*held] {
+	return func(yield func(*held) bool) {
+		if s, ok := x[under]; ok {
+			s.Scan(yield)
+		}
+	}
+}
+
+// count is how many objects are under a key.
+func (x index[K]) count(under K) int {
+	if s, ok := x[under]; ok {
+		return s.Len()
+	}
+	return 0
+}
+
+// list are the objects under a key as a controller sees them.
+func (x index[K]) list(under K) []metav1.Object { return objects(x.count(under), x.at(under)) }
+
+func objects(n int, items iter.Seq[*held]) []metav1.Object {
+	out := make([]metav1.Object, 0, n)
+	for h := range items {
+		if obj, ok := h.seen(); ok {
+			out = append(out, obj)
+		}
+	}
+	return out
+}

@@ -1,0 +1,62 @@
+package shell
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// A key stands in a line once, however often it is asked for, and is let go of when it is served.
+func TestAKeyStandsInALineOnce(t *testing.T) {
+	var q queue
+	e := &entry{}
+	if !q.push(e, epoch, urgently) || q.push(e, epoch.Add(time.Hour), urgently) || q.push(e, epoch, idly) {
+		t.Error("it is new, and then it is not")
+	}
+	if !e.queuedAt.Equal(epoch) || q.depth != 1 || len(q.lines[urgently]) != 1 || len(q.lines[idly]) != 0 {
+		t.Errorf("it stands there since %v, of %d; lines are %v", e.queuedAt, q.depth, q.lines)
+	}
+	line := q.lines[urgently]
+	if q.pop() != e || line[0] != nil || e.queued || q.depth != 0 || q.pop() != nil {
+		t.Error("it is kept when it has been served")
+	}
+	if !q.push(e, epoch.Add(time.Minute), idly) || !e.queuedAt.Equal(epoch.Add(time.Minute)) {
+		t.Errorf("later it stands there since %v", e.queuedAt)
+	}
+}
+
+// Timers fire in the order of their moments, those of one moment in the order in which they were
+// set, and what has fired is let go of.
+func TestTimersFireInOrder(t *testing.T) {
+	var set timers
+	var fired []int
+	for n, after := range []time.Duration{2, 1, 1, 3, 1} {
+		set.set(epoch.Add(after), func() { fired = append(fired, n) })
+	}
+	if _, due := set.due(epoch); due {
+		t.Error("one fires before its time")
+	}
+	all := set.list
+	for {
+		timer, due := set.due(epoch.Add(2))
+		if !due {
+			break
+		}
+		timer.fire()
+	}
+	if !slices.Equal(fired, []int{1, 2, 4, 0}) || len(set.list) != 1 || all[4].fire != nil {
+		t.Errorf("fired are %v, and %d are to come", fired, len(set.list))
+	}
+}
+
+// The engine tells how long each key has stood in the queue.
+func TestHowLongAKeyWasQueued(t *testing.T) {
+	var waited []time.Duration
+	o := open(t, Settings{Waited: func(d time.Duration) { waited = append(waited, d) }})
+	o.engine.Ask(web)
+	o.now = o.now.Add(3 * time.Second)
+	o.engine.Advance(o.now)
+	if o.run(); !slices.Equal(waited, []time.Duration{3 * time.Second}) {
+		t.Errorf("it has waited for %v", waited)
+	}
+}

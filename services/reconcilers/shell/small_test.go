@@ -1,0 +1,275 @@
+package shell
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+func TestMeasuresByDefault(t *testing.T) {
+	s := Settings{}.filled()
+	if s.Pace != 50*time.Millisecond || s.Progress != 500*time.Millisecond || s.Patience != 2*time.Second || s.Orphan != 10*time.Second || s.Attempts != 5 ||
+		s.Backoff != events.FirstBackoff || s.MaxBackoff != events.LongestBackoff || LongWait != 10*time.Second {
+		t.Errorf("by default it is %+v", s)
+	}
+	if s := (Settings{Pace: -1}).filled(); s.Pace != 0 || s.Progress != 0 {
+		t.Errorf("without a pace it is %+v", s)
+	}
+	if s := (Settings{Pace: 1, Progress: 2, Patience: 3, Orphan: 4, Attempts: 5, Backoff: 6, MaxBackoff: 7}).filled(); s.Pace != 1 || s.Progress != 2 || s.Patience != 3 || s.Orphan != 4 || s.Backoff != 6 || s.MaxBackoff != 7 {
+		t.Errorf("what was said is %+v", s)
+	}
+}
+
+// What has moved since a count is told as far as it is remembered.
+func TestWhatHasMovedSince(t *testing.T) {
+	var m moved
+	for _, at := range []string{"a", "b", "c"} {
+		m.add(events.Delta{Ref: events.Ref{Name: at}}, 0)
+	}
+	for count, want := range map[uint64]int{0: 3, 1: 2, 3: 0} {
+		if names, some := m.since(count); len(names) != want || !some {
+			t.Errorf("since %d: %v, %t", count, names, some)
+		}
+	}
+	if _, some := m.since(4); some {
+		t.Error("what is still to come has moved")
+	}
+	if m.add(events.Delta{Ref: events.Ref{Name: "d"}, Epoch: 1}, 0); true {
+		if _, some := m.since(3); some {
+			t.Error("of a new epoch it is known what has moved")
+		}
+	}
+	m.names = m.names[1:]
+	if _, some := m.since(0); some {
+		t.Error("what is remembered no more is known")
+	}
+}
+
+// A message of another kind, or of no one's, tells nothing.
+func TestForeignMessagesTellNothing(t *testing.T) {
+	own := delta(kinds.Pods.Kind, events.Is, aPod("p", "", 1), 7)
+	other := delta(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, ""), 7)
+	foreign := own
+	foreign.Subject = "x"
+	if f := read(kinds.Pods.Kind, own); f.delta.Ref.Name != "p" || f.sequence != 7 || f.object.None() {
+		t.Errorf("of a pod it is %+v", f)
+	}
+	for what, m := range map[string]events.Message{"of another kind": other, "of no one's": foreign} {
+		if f := read(kinds.Pods.Kind, m); f.delta.Op != "" || f.sequence != 7 || !f.object.None() || f.damage != "" {
+			t.Errorf("%s it is %+v", what, f)
+		}
+	}
+}
+
+// A key that is being parked, or waits, or is not known any more, has no turn.
+func TestKeysThatHaveNoTurn(t *testing.T) {
+	o := open(t, Settings{Attempts: 1})
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, "panics"))
+	before := o.engine.Tally()
+	o.engine.Ask(web)
+	o.run()
+	if got := o.engine.Tally(); got.Broken != before.Broken || o.engine.entries[web].parking == "" {
+		t.Errorf("while it is being parked it has a turn: %+v", got)
+	}
+	o = open(t, Settings{})
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, ""))
+	e := o.engine.entry(web)
+	e.until = o.now.Add(time.Hour)
+	o.engine.Ask(web)
+	nothing := o.engine.Tally().Nothing
+	o.run()
+	if o.engine.Tally().Nothing != nothing || !e.alarm.Equal(e.until) {
+		t.Errorf("before its time it has a turn; it is looked at in %v", e.alarm.Sub(o.now))
+	}
+	o.pass(time.Hour)
+	if o.engine.Tally().Nothing != nothing+1 {
+		t.Error("in its time it has no turn")
+	}
+	gone := &entry{key: events.Key{Name: "gone"}}
+	if o.engine.demand(gone, urgently); gone.dirty || gone.queued {
+		t.Error("a key that is not known asks for a turn")
+	}
+	if o.engine.Unpark(events.Key{Name: "gone"}) {
+		t.Error("a key that is not parked is parked no more")
+	}
+}
+
+// A key of which there is nothing, and that asks for nothing, is forgotten.
+func TestKeysOfNothingAreForgotten(t *testing.T) {
+	o := open(t, Settings{})
+	o.engine.Ask(web)
+	o.run()
+	if len(o.engine.entries) != 0 {
+		t.Errorf("%d keys are known of nothing", len(o.engine.entries))
+	}
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, ""))
+	if len(o.engine.entries) != 1 {
+		t.Errorf("%d keys are known of one set", len(o.engine.entries))
+	}
+}
+
+// An act waits for the acts before it, and for reports unless the status does not matter.
+func TestWhatAnActWaitsFor(t *testing.T) {
+	for what, c := range map[string]struct {
+		act, tell, blind, may bool
+	}{
+		"for nothing": {false, false, false, true}, "for an act": {true, false, true, false}, "for a report": {false, true, false, false}, "for no report": {false, true, true, true},
+	} {
+		o := open(t, Settings{})
+		o.engine.described.StatusBlind = c.blind
+		e := o.engine.entry(web)
+		if c.act {
+			e.act.turn = 7
+		}
+		if c.tell {
+			e.tell.turn = 7
+		}
+		if got := o.engine.mayAct(e); got != c.may || e.mayTell() == c.tell {
+			t.Errorf("%s: it may act: %t, and report: %t", what, got, e.mayTell())
+		}
+	}
+}
+
+// In doubt each key with something under way is recalled, whichever lane that is in.
+func TestInDoubtWhatIsUnderWayIsRecalled(t *testing.T) {
+	for what, c := range map[string]struct {
+		change func(*entry)
+		again  bool
+	}{
+		"an act": {func(e *entry) { e.act.turn = 7 }, true}, "a report": {func(e *entry) { e.tell.turn = 7 }, true}, "nothing": {func(*entry) {}, false},
+	} {
+		o := open(t, Settings{})
+		e := o.engine.entry(web)
+		e.known = true
+		c.change(e)
+		o.engine.Doubt()
+		if e.inquire != c.again || e.dirty != c.again || e.known {
+			t.Errorf("%s: it is asked for: %t, known: %t", what, e.inquire, e.known)
+		}
+	}
+}
+
+// A turn without an outcome is suspected when no one is at work on it, and writers are there.
+func TestWhenATurnIsSuspected(t *testing.T) {
+	for what, c := range map[string]struct {
+		change func(*office, *entry)
+		is     bool
+	}{
+		"no one has it":          {func(*office, *entry) {}, true},
+		"it has its outcome":     {func(_ *office, e *entry) { e.act.outcome = 7 }, false},
+		"a round goes on":        {func(_ *office, e *entry) { e.round = &round{} }, false},
+		"it is being recalled":   {func(_ *office, e *entry) { e.recalling = 1 }, false},
+		"it is being repeated":   {func(_ *office, e *entry) { e.act.repeating = true }, false},
+		"a writer has it":        {func(o *office, _ *entry) { o.engine.inFlight[7] = o.now.Add(-time.Second) }, false},
+		"writers are not so far": {func(o *office, _ *entry) { o.engine.reached, o.engine.crowded = 6, o.now }, false},
+		"writers were not":       {func(o *office, _ *entry) { o.engine.reached, o.engine.crowded = 6, o.now.Add(-attendance-1) }, true},
+		"writers are as far":     {func(o *office, _ *entry) { o.engine.reached, o.engine.crowded = 7, o.now }, true},
+		"no writer is there":     {func(o *office, _ *entry) { o.engine.attended = o.now.Add(-attendance - 1) }, false},
+		"it was stored lately":   {func(o *office, e *entry) { e.act.since = o.now.Add(-9 * time.Second) }, false},
+		"it was repeated once":   {func(_ *office, e *entry) { e.act.repeats = 1 }, false},
+		"long ago":               {func(o *office, e *entry) { e.act.repeats, e.act.since = 9, o.now.Add(-10<<5*time.Second) }, true},
+		"not so long ago":        {func(o *office, e *entry) { e.act.repeats, e.act.since = 9, o.now.Add(-10<<5*time.Second+1) }, false},
+	} {
+		o := open(t, Settings{})
+		e := o.engine.entry(web)
+		e.known, e.act.turn, e.act.since, o.engine.attended = true, 7, o.now.Add(-10*time.Second), o.now
+		c.change(o, e)
+		o.engine.suspect(e, events.Act)
+		if e.act.suspected != c.is || (len(o.recalls) == 2) != c.is {
+			t.Errorf("%s: suspected: %t, recalled are %v", what, e.act.suspected, o.recalls)
+		}
+	}
+}
+
+// Shutter returns when the engine that runs is shut.
+func TestAnEngineIsShutWhenItIsSaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		m.Register(toy().Describe())
+		l := NewLoop(&shrunk{}, toy(), m, Settings{}, nil)
+		shut := false
+		go func() { l.Shutter("pods"); shut = true }()
+		synctest.Wait()
+		if shut {
+			t.Error("it is shut before it runs")
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go l.Run(ctx)
+		synctest.Wait()
+		if !shut || !l.engine.shut["pods"] {
+			t.Error("it is not shut")
+		}
+		cancel()
+		synctest.Wait()
+	})
+}
+
+// A follower tries again four times a second, and not at once.
+func TestAFollowerTakesItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &shrunk{err: errors.New("away")}
+		asked := 0
+		counting := countingBus{b, &asked}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second+1)
+		defer cancel()
+		f := &Follower{Bus: counting, Memory: NewMemory(), Kind: kinds.Pods.Kind}
+		if err := f.Follow(ctx); err != nil || asked != 41 {
+			t.Errorf("in ten seconds it asked %d times, %v", asked, err)
+		}
+	})
+}
+
+type countingBus struct {
+	*shrunk
+	asked *int
+}
+
+func (c countingBus) StreamState(ctx context.Context, stream string) (bus.State, error) {
+	*c.asked++
+	return c.shrunk.StreamState(ctx, stream)
+}
+
+// A message that is broken, or damaged, leaves what is remembered not whole, until a count says
+// otherwise.
+func TestHistoryKnowsWhatIsMissing(t *testing.T) {
+	h := NewHistory(0)
+	h.Begin(kinds.Pods.Kind, 0, nil, true)
+	lacking := func(position uint64) int {
+		t.Helper()
+		s, err := h.See(events.Position{"pods": position}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(s.Lacking)
+	}
+	fold := func(m events.Message) { h.Fold("pods", []Fact{Read(kinds.Pods.Kind, m)}) }
+	fold(events.Seal(delta(kinds.Pods.Kind, events.Is, aPod("a", "", 1), 1)))
+	broken := events.Seal(delta(kinds.Pods.Kind, events.Is, aPod("b", "", 2), 2))
+	broken.Data = append([]byte("torn"), broken.Data...)
+	fold(broken)
+	if before, after := lacking(1), lacking(2); before != 0 || after != 1 {
+		t.Errorf("before a broken one %d kinds are lacking, after it %d", before, after)
+	}
+	var tally events.Tally
+	for _, name := range []string{"a"} {
+		d, err := events.DecodeDelta(events.Ref{Kind: "pods", Namespace: "default", Name: name}, delta(kinds.Pods.Kind, events.Is, aPod(name, "", 1), 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		tally.Fold(d)
+	}
+	mark := events.EncodeDelta(events.Delta{Kind: "pods", Op: events.Mark, ResourceVersion: "5", At: epoch, Census: tally.Census()})
+	mark.Subject, mark.Sequence = subject.Mark("pods"), 3
+	fold(events.Seal(mark))
+	if at := []int{lacking(3), lacking(2), lacking(1)}; at[0] != 0 || at[1] != 1 || at[2] != 0 {
+		t.Errorf("after a count %v kinds are lacking", at)
+	}
+}

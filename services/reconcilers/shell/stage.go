@@ -1,0 +1,120 @@
+package shell
+
+import (
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// Stage is a part of the way that a change goes: to the decision, to the bus, to the
+// API server, and back to the replica that decided.
+type Stage string
+
+// The stages, in order. Each is measured by the replica that made the turn; one
+// that another replica made, or this one before it was restarted, has none.
+const (
+	// Decided is from when the bus had the oldest change that asked for the turn
+	// until the turn was decided.
+	Decided Stage = "decided"
+	// Stored is until the bus had the turn.
+	Stored Stage = "stored"
+	// Written is until the outcome was known.
+	Written Stage = "written"
+	// Seen is until everything that was applied had come back.
+	Seen Stage = "seen"
+)
+
+// Stages are all stages.
+var Stages = []Stage{Decided, Stored, Written, Seen}
+
+// journey is how far the last turn of a lane has come, if this engine made it.
+type journey struct {
+	trace   events.Trace
+	decided time.Time
+	since   time.Time // the end of its last stage
+	turn    uint64    // where it is stored; 0 as yet
+	written bool
+}
+
+// depart begins the journey of a turn that is decided now.
+func (d *Engine) depart(e *entry, l *lane) {
+	l.journey = journey{trace: e.trace(), decided: d.now, since: d.now}
+	if !e.since.IsZero() {
+		d.passed(Decided, max(d.now.Sub(e.since), 0), l.journey.trace)
+	}
+}
+
+// embark ends the stage to the bus.
+func (d *Engine) embark(l *lane, sequence uint64) {
+	d.arrive(&l.journey, Stored)
+	l.journey.turn = sequence
+}
+
+// land ends the stage to the API server, when the outcome of a turn is known.
+func (d *Engine) land(l *lane, o events.Outcome) {
+	switch j := &l.journey; {
+	case j.turn == 0, o.Turn < j.turn:
+		return // of an earlier turn
+	case o.Turn > j.turn:
+		*j = journey{} // others have gone on
+		return
+	}
+	d.arrive(&l.journey, Written)
+	l.journey.written = true
+}
+
+// home ends the journey when everything has come back. What left nothing to be
+// seen has no way back.
+func (d *Engine) home(l *lane) {
+	if !l.journey.written || !l.settled() {
+		return
+	}
+	for _, r := range l.last.Results {
+		if d.reads(r.Ref.Kind) && leavesTrace(r) {
+			d.arrive(&l.journey, Seen)
+			break
+		}
+	}
+	l.journey = journey{}
+}
+
+func (d *Engine) arrive(j *journey, stage Stage) {
+	d.passed(stage, d.now.Sub(j.since), j.trace)
+	j.since = d.now
+}
+
+func (d *Engine) passed(stage Stage, took time.Duration, trace events.Trace) {
+	if d.settings.Passed != nil {
+		d.settings.Passed(stage, took, trace)
+	}
+}
+
+// holds tells which kind a shut fence waits for to be seen, if it is not for an
+// outcome.
+func (d *Engine) holds(e *entry) {
+	for _, l := range []*lane{&e.act, &e.tell} {
+		if len(l.effects) > 0 && d.settings.Held != nil {
+			d.settings.Held(l.effects[0].result.Ref.Kind)
+			return
+		}
+	}
+}
+
+// Backlog is, by kind, the oldest change that waits for its turn.
+func (d *Engine) Backlog() map[kinds.Name]Backlog {
+	oldest := map[kinds.Name]Backlog{}
+	note := func(all []Backlog) {
+		for _, b := range all {
+			if have, ok := oldest[b.Kind]; !ok || b.Sequence < have.Sequence {
+				oldest[b.Kind] = b
+			}
+		}
+	}
+	for e := range d.pending {
+		if note(e.oldest); e.round != nil {
+			note(e.round.waiting)
+		}
+	}
+	return oldest
+}

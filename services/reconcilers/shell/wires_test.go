@@ -1,0 +1,428 @@
+package shell
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// A reader is told of no more objects that cannot be mapped than it can take.
+func TestWhatCannotBeMappedIsBounded(t *testing.T) {
+	r := newReader(toy().Describe())
+	r.tell(scene{reader: r}, "nodes", []change{{ref: events.Ref{Kind: "nodes", Name: "n"}, damage: "torn"}})
+	if all := r.take(); len(all.unmapped) != 0 {
+		t.Errorf("of a kind that is not read %v is told", all.unmapped)
+	}
+	var changes []change
+	for i := range mostUnmapped + 1 {
+		changes = append(changes, change{ref: events.Ref{Kind: "pods", Name: fmt.Sprint(i)}, damage: "torn"})
+	}
+	r.tell(scene{reader: r}, "pods", changes)
+	if all := r.take(); len(all.unmapped) != 1024 || all.unmapped[0].ref.Name != "1" || all.unmapped[0].reason != "torn" {
+		t.Errorf("told are %d", len(all.unmapped))
+	}
+}
+
+// What a wait is about is told in three words, and how many more there are.
+func TestAWaitNamesThree(t *testing.T) {
+	for want, about := range map[string][]string{"": nil, "a": {"a"}, "a, b, c": {"a", "b", "c"}, "a, b, c and 1 more": {"a", "b", "c", "d"}} {
+		if got := (wait{about: about}).detail(); got != want {
+			t.Errorf("%v: %q, want %q", about, got, want)
+		}
+	}
+}
+
+// A loop stands still when a step does not end for half a minute, or its streams fail for as long.
+func TestWhatALoopKnowsOfItself(t *testing.T) {
+	m := NewMemory()
+	m.Register(toy().Describe())
+	l := NewLoop(deaf{}, toy(), m, Settings{}, nil)
+	now := epoch
+	l.clock = func() time.Time { return now }
+	is := func(what string, condition events.Condition, known bool) {
+		t.Helper()
+		if s, stalled, got := l.stalled(); s.Condition != condition || stalled != (condition != "") || got != known || s.Controller != "toy" {
+			t.Errorf("%s: %+v, %t, known: %t", what, s, stalled, got)
+		}
+	}
+	is("at rest", "", true)
+	l.working = true
+	is("with work", "", false)
+	l.working, l.busy = false, now
+	is("deciding", "", false)
+	now = now.Add(events.Standstill - 1)
+	is("deciding for long", "", false)
+	now = now.Add(1)
+	is("deciding for too long", events.Deciding, true)
+	l.busy = time.Time{}
+	l.fail(errors.New("away"))
+	is("failing", "", true)
+	if err := l.Trouble(); err == nil || err.Error() != "away" {
+		t.Errorf("its trouble is %v", err)
+	}
+	for range int(events.Standstill / recent) {
+		now = now.Add(recent)
+		l.fail(errors.New("away"))
+	}
+	is("failing for long", events.BusRefuses, true)
+	now = now.Add(recent)
+	is("failing a moment ago", events.BusRefuses, true)
+	if l.Trouble() == nil {
+		t.Error("what failed two seconds ago is over")
+	}
+	now = now.Add(1)
+	is("failing no more", "", true)
+	if err := l.Trouble(); err != nil {
+		t.Errorf("what failed more than two seconds ago is not over: %v", err)
+	}
+	l.fail(errors.New("away"))
+	is("failing again", "", true)
+}
+
+// A call of a loop that has ended, or does not answer in time, returns then.
+func TestALoopThatDoesNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		m.Register(toy().Describe())
+		l := NewLoop(deaf{}, toy(), m, Settings{}, nil)
+		soon, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, ok := l.Backlog(soon); ok {
+			t.Error("a loop that does not run answers")
+		}
+		for len(l.inbox) < cap(l.inbox) {
+			l.Tell(func(*Engine) {})
+		}
+		if l.offer(soon, func() {}) {
+			t.Error("a loop whose inbox is full takes a question")
+		}
+		ended, end := context.WithCancel(t.Context())
+		end()
+		l.Run(ended)
+		l.drain()
+		for range cap(l.inbox) { // where there is room either may come first
+			if l.Tell(func(*Engine) {}); len(l.inbox) == cap(l.inbox) {
+				break
+			}
+		}
+		if len(l.inbox) == cap(l.inbox) && (l.Tell(func(*Engine) {}) || l.offer(t.Context(), func() {})) {
+			t.Error("a loop that has ended takes a question")
+		}
+		l.Shutter("pods") // and no one waits for it
+	})
+}
+
+// failing is a bus of which single answers fail.
+type failing struct {
+	*stock
+	state, at, last, turns, outcomes error
+}
+
+func (b failing) Last(ctx context.Context, stream, subject string) (events.Message, bool, error) {
+	if b.last != nil {
+		return events.Message{}, false, b.last
+	}
+	return b.stock.Last(ctx, stream, subject)
+}
+
+func (b failing) StreamState(ctx context.Context, stream string) (bus.State, error) {
+	if b.state != nil {
+		return bus.State{}, b.state
+	}
+	return b.stock.StreamState(ctx, stream)
+}
+
+func (b failing) At(ctx context.Context, stream string, sequence uint64) (events.Message, bool, error) {
+	if b.at != nil {
+		return events.Message{}, false, b.at
+	}
+	return b.stock.At(ctx, stream, sequence)
+}
+
+func (b failing) LastOf(ctx context.Context, stream string, subjects []string) (map[string]events.Message, error) {
+	err := b.outcomes
+	if stream == subject.TurnStream("toy") {
+		err = b.turns
+	}
+	if err != nil {
+		return nil, err
+	}
+	return b.stock.LastOf(ctx, stream, subjects)
+}
+
+// What was stored and answered cannot be recalled from a bus that does not say.
+func TestARecallThatFailsSaysOfWhat(t *testing.T) {
+	b := stocked(t, 0)
+	if _, err := storeTurn(t.Context(), b, events.Turn{Controller: "toy", Key: web, Lane: events.Act}, 0, nil, epoch); err != nil {
+		t.Fatal(err)
+	}
+	lanes := []laneOf{{web, events.Act}, {web, events.Tell}}
+	for want, f := range map[string]failing{
+		"recall turns of toy: away":                         {stock: b, turns: errors.New("away")},
+		"recall outcomes of toy: away":                      {stock: b, outcomes: errors.New("away")},
+		"look how far the outcomes of toy reach back: away": {stock: b, state: errors.New("away")},
+	} {
+		if pasts, err := recall(t.Context(), f, "toy", lanes, Signatures{}); err == nil || err.Error() != want || pasts != nil {
+			t.Errorf("%v, %v, want %s", pasts, err, want)
+		}
+	}
+	pasts, err := recall(t.Context(), failing{stock: b}, "toy", lanes, Signatures{})
+	if err != nil || len(pasts) != 2 || pasts[0].Sequence != 1 || pasts[0].Turn == nil || pasts[0].Dropped || pasts[1].Sequence != 0 {
+		t.Errorf("recalled are %+v, %v", pasts, err)
+	}
+	if _, err := storeTurn(t.Context(), b, events.Turn{Controller: "toy", Key: web, Lane: events.Act}, 0, nil, epoch); !errors.Is(err, bus.ErrOvertaken) || !strings.Contains(err.Error(), "store turn of toy for") {
+		t.Errorf("stored behind another one: %v", err)
+	}
+}
+
+// A turn's outcome has been dropped when it is older than outcomes are kept, and the stream
+// begins behind it.
+func TestWhichOutcomesAreDropped(t *testing.T) {
+	const old = 10 * time.Minute
+	for what, c := range map[string]struct {
+		state bus.State
+		is    bool
+	}{
+		"long ago, and dropped":        {bus.State{Last: 9, Messages: 3, Now: epoch.Add(old), Begins: epoch.Add(time.Second + 1)}, true},
+		"long ago, and all dropped":    {bus.State{Last: 9, Now: epoch.Add(old)}, true},
+		"long ago, and none ever was":  {bus.State{Now: epoch.Add(old)}, false},
+		"long ago, and it reaches far": {bus.State{Last: 9, Messages: 3, Now: epoch.Add(old), Begins: epoch.Add(time.Second)}, false},
+		"not so long ago":              {bus.State{Last: 9, Now: epoch.Add(old - 1)}, false},
+	} {
+		r := reach{controller: "toy", known: true, at: c.state}
+		if is, err := r.dropped(t.Context(), events.Message{Time: epoch}); is != c.is || err != nil {
+			t.Errorf("%s: %t, %v", what, is, err)
+		}
+	}
+}
+
+// The edge of a kind is the last message that is there, of its log or of its state.
+func TestTheEdgeOfAKind(t *testing.T) {
+	b := stocked(t, 3)
+	found, err := end(t.Context(), b, "pods")
+	if err != nil || found.sequence != 3 || found.spent || found.stored.IsZero() {
+		t.Errorf("it ends at %+v, %v", found, err)
+	}
+	if found, err := end(t.Context(), stocked(t, 0), "pods"); err != nil || found != (edge{}) {
+		t.Errorf("a kind of which nothing was told ends at %+v, %v", found, err)
+	}
+	if _, err := end(t.Context(), failing{stock: b, state: errors.New("away")}, "pods"); err == nil {
+		t.Error("of a bus that is away an end is known")
+	}
+	if _, err := end(t.Context(), failing{stock: b, at: errors.New("torn")}, "pods"); err == nil {
+		t.Error("of a message that cannot be read an end is known")
+	}
+	if _, err := end(t.Context(), b, "nodes"); !errors.Is(err, bus.ErrNoStream) {
+		t.Errorf("of a kind that is not there: %v", err)
+	}
+	now := epoch.Add(3 * time.Hour)
+	for what, c := range map[string]struct {
+		edge   edge
+		listed bool
+	}{
+		"nothing was ever told":  {edge{}, false},
+		"all has gone by age":    {edge{spent: true}, true},
+		"told two hours ago":     {edge{sequence: 3, stored: now.Add(-listedBefore)}, false},
+		"told before that":       {edge{sequence: 3, stored: now.Add(-listedBefore - 1)}, true},
+		"nothing told, long ago": {edge{stored: epoch}, false},
+	} {
+		if c.edge.listed(now) != c.listed {
+			t.Errorf("%s: it was listed: %t", what, !c.listed)
+		}
+	}
+}
+
+// The end of a stream is looked for over some holes, and not for ever.
+func TestTheEdgeOfAStreamWithHoles(t *testing.T) {
+	for what, c := range map[string]struct {
+		first, last uint64
+		held        []uint64
+		want        uint64
+		asked       int
+	}{
+		"no hole":                   {1, 9, []uint64{9}, 9, 1},
+		"a hole at the end":         {1, 9, []uint64{7}, 7, 3},
+		"the first only":            {7, 9, []uint64{7}, 7, 3},
+		"one":                       {9, 9, []uint64{9}, 9, 1},
+		"more holes than are asked": {1, 5000, []uint64{1}, 4000, scan + 1},
+	} {
+		held := map[uint64]string{}
+		for _, at := range c.held {
+			held[at] = "x"
+		}
+		b := &witnessed{tape: tape{held: held}, state: bus.State{First: c.first, Last: c.last, Messages: 1}}
+		if found, err := edgeOf(t.Context(), b, "S"); err != nil || found.sequence != c.want || b.reads != c.asked {
+			t.Errorf("%s: it ends at %d, %v, after %d questions", what, found.sequence, err, b.reads)
+		}
+	}
+}
+
+// unreadable is a stream whose messages cannot be read.
+type unreadable struct {
+	tape
+	err error
+}
+
+func (b unreadable) At(context.Context, string, uint64) (events.Message, bool, error) {
+	return events.Message{}, false, b.err
+}
+
+// A message that is damaged is lost; what the bus does not say is no loss.
+func TestADamagedWitnessIsALoss(t *testing.T) {
+	w, now := witness{known: true, created: epoch, last: 5, sequence: 5, subject: "c"}, bus.State{First: 3, Last: 5, Created: epoch}
+	if lost, err := loss(t.Context(), unreadable{err: fmt.Errorf("read: %w", events.ErrDamaged)}, "S", w, now); err != nil || lost == nil || !strings.Contains(lost.Error(), "cannot be read any more") {
+		t.Errorf("of a damaged one: %v, %v", lost, err)
+	}
+	if lost, err := loss(t.Context(), unreadable{err: errors.New("away")}, "S", w, now); err == nil || lost != nil {
+		t.Errorf("of a bus that is away: %v, %v", lost, err)
+	}
+	if lost, err := loss(t.Context(), unreadable{}, "S", witness{sequence: 5}, bus.State{First: 3, Last: 5}); err != nil || lost == nil {
+		t.Errorf("of a stream that is seen for the first time, and lacks it: %v, %v", lost, err)
+	}
+}
+
+func TestWhatALedgerKnows(t *testing.T) {
+	stream := subject.TurnStream("toy")
+	l := newLedger("toy")
+	if !l.news(stream) {
+		t.Error("a stream that was never looked at has no news")
+	}
+	l.note(stream, bus.State{Last: 5, Created: epoch}, false)
+	l.note(stream, bus.State{Last: 4, Created: epoch}, false)
+	if w := l.of(stream); l.news(stream) || w.last != 5 || !w.created.Equal(epoch) {
+		t.Errorf("it is known as %+v, with news: %t", w, l.news(stream))
+	}
+	l.saw(stream, 5, "a")
+	if l.news(stream) {
+		t.Error("what was there when it was looked at is news")
+	}
+	l.saw(stream, 6, "b")
+	l.saw("OTHER", 9, "x")
+	if w := l.of(stream); !l.news(stream) || w.sequence != 6 || w.subject != "b" {
+		t.Errorf("it is known as %+v, with news: %t", w, l.news(stream))
+	}
+	w := l.of(stream)
+	l.saw(stream, 7, "c")
+	if l.proved(stream, w, bus.State{}); !l.of(stream).read.IsZero() {
+		t.Error("a witness that has been overtaken is proved")
+	}
+	l.proved(stream, l.of(stream), bus.State{Last: 7})
+	if w := l.of(stream); w.read.IsZero() || w.state.Last != 7 {
+		t.Errorf("a witness is not proved: %+v", w)
+	}
+	if l.doubt(); !l.of(stream).read.IsZero() {
+		t.Error("a witness in doubt need not be read")
+	}
+	l.suspect()
+	l.suspect() // and does not wait
+	if len(l.suspicion) != 1 {
+		t.Error("two suspicions are not one")
+	}
+}
+
+func TestAWitnessStandsWhileNothingMoves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := bus.State{First: 1, Last: 5, Messages: 5, Bytes: 100, Created: epoch}
+		w := witness{read: time.Now(), state: s}
+		if !w.stands(s) {
+			t.Error("nothing has moved, and it does not stand")
+		}
+		for what, change := range map[string]func(*bus.State){
+			"it was made anew": func(s *bus.State) { s.Created = epoch.Add(1) }, "its first": func(s *bus.State) { s.First++ }, "its last": func(s *bus.State) { s.Last++ },
+			"how many": func(s *bus.State) { s.Messages-- }, "how much": func(s *bus.State) { s.Bytes-- },
+		} {
+			now := s
+			if change(&now); w.stands(now) {
+				t.Errorf("%s has changed, and it stands", what)
+			}
+		}
+		time.Sleep(restRead - 1) // virtual
+		if !w.stands(s) {
+			t.Error("before ten minutes are over it does not stand")
+		}
+		time.Sleep(1)
+		if w.stands(s) {
+			t.Error("after ten minutes it stands")
+		}
+	})
+}
+
+// Trouble begins, is said while it lasts, and ends once.
+func TestTroubleIsSaidWhileItLasts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := stocked(t, 0)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var said int
+		go func() { _ = b.Listen(ctx, events.DamageTopic, func([]byte) { said++ }) }()
+		synctest.Wait()
+		var of trouble
+		if of.end() || of.what() != nil || of.say(b) != nil {
+			t.Error("there is trouble before it has begun")
+		}
+		of.lasting(func(error) { t.Error("what has not begun lasts") })()
+		go of.complain(ctx, b)
+		of.begin(errors.New("torn"), events.Damage{Kind: "pods"})
+		of.begin(errors.New("torn"), events.Damage{Kind: "pods"})
+		lasted := 0
+		stop := of.lasting(func(err error) { lasted++ })
+		time.Sleep(3*time.Second + 1) // virtual
+		synctest.Wait()
+		if said != 3 || lasted != 0 || of.what() == nil {
+			t.Errorf("in three seconds it was said %d times, and has lasted %d times", said, lasted)
+		}
+		time.Sleep(troubleLasts)
+		synctest.Wait()
+		if stop(); lasted != 1 {
+			t.Errorf("after half a minute it has lasted %d times", lasted)
+		}
+		before := said
+		if !of.end() || of.end() {
+			t.Error("it does not end once")
+		}
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		if said != before {
+			t.Errorf("when it is over it is said %d times", said-before)
+		}
+		cancel()
+		synctest.Wait()
+	})
+}
+
+func TestASuspicionSaysHowFarTheStateReaches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := stocked(t, 3)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var heard []events.Damage
+		go func() {
+			_ = b.Listen(ctx, events.DamageTopic, func(data []byte) {
+				if d, ok := events.DecodeDamage(data); ok {
+					heard = append(heard, d)
+				}
+			})
+		}()
+		synctest.Wait()
+		if err := suspect(ctx, b, events.Damage{Kind: "pods", Suspected: true}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if len(heard) != 1 || heard[0].End != 3 || heard[0].Kind != "pods" {
+			t.Errorf("heard is %+v", heard)
+		}
+		if err := suspect(ctx, failing{stock: b, state: errors.New("away")}, events.Damage{Kind: "pods"}); err == nil || !strings.Contains(err.Error(), "report a suspicion about pods: away") {
+			t.Errorf("a suspicion about a stream that cannot be seen: %v", err)
+		}
+		cancel()
+		synctest.Wait()
+	})
+}

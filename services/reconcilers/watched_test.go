@@ -1,0 +1,314 @@
+package reconcilers
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/sign"
+	"github.com/millrace/millrace/pkg/events/stream/memory"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/reconcilers/shell"
+)
+
+// timed is a bus that notes when it is asked something, and answers as it is told.
+type timed struct {
+	bus.Bus
+	answer func(ctx context.Context, nth int) error
+
+	mu       sync.Mutex
+	began    time.Time
+	at       []time.Duration
+	ids      map[string]bool
+	reported []events.Report
+}
+
+func (b *timed) asked(ctx context.Context) error {
+	b.mu.Lock()
+	b.at = append(b.at, time.Since(b.began))
+	n := len(b.at)
+	b.mu.Unlock()
+	if b.answer == nil {
+		return nil
+	}
+	return b.answer(ctx, n)
+}
+
+func (b *timed) Put(ctx context.Context, m events.Message, id string) (uint64, error) {
+	r, err := events.DecodeReport(m)
+	b.mu.Lock()
+	b.ids[id], b.reported = true, append(b.reported, r)
+	b.mu.Unlock()
+	return 1, errors.Join(err, b.asked(ctx))
+}
+
+func (b *timed) Kinds(ctx context.Context) ([]kinds.Kind, error) { return nil, b.asked(ctx) }
+
+// times are when a bus was asked while something ran for so long, of virtual time.
+func times(t *testing.T, long time.Duration, answer func(ctx context.Context, nth int) error, controllers []reconcile.Any, run func(context.Context, *Service)) (b *timed) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b = &timed{Bus: memory.New(memory.Options{}), answer: answer, began: time.Now(), ids: map[string]bool{}}
+		s := idle(t, b, controllers...)
+		ctx, cancel := context.WithTimeout(t.Context(), long)
+		defer cancel()
+		run(ctx, s)
+	})
+	return b
+}
+
+// How the controllers stand is reported every twenty seconds, and five seconds after it could not be,
+// each time under another id: the bus keeps one of each.
+func TestHowOftenItIsReported(t *testing.T) {
+	fails := func(ctx context.Context, nth int) error {
+		if nth <= 3 {
+			return errors.New("no room")
+		}
+		return nil
+	}
+	hangs := func(ctx context.Context, nth int) error {
+		if nth == 1 {
+			<-ctx.Done()
+		}
+		return ctx.Err()
+	}
+	for what, c := range map[string]struct {
+		answer func(context.Context, int) error
+		want   []time.Duration
+	}{
+		"well":              {nil, []time.Duration{0, 20, 40, 60}},
+		"without room":      {fails, []time.Duration{0, 5, 10, 15, 35, 55}},
+		"on one that hangs": {hangs, []time.Duration{0, 10, 30, 50}},
+	} {
+		b := times(t, 61*time.Second, c.answer, []reconcile.Any{}, func(ctx context.Context, s *Service) { s.watchStalls(ctx) })
+		for i := range c.want {
+			c.want[i] *= time.Second
+		}
+		if !slices.Equal(b.at, c.want) || len(b.ids) != len(b.at) {
+			t.Errorf("%s it is reported at %v under %d ids, want %v", what, b.at, len(b.ids), c.want)
+		}
+	}
+}
+
+// A replica reports of the controllers of which something falls to it.
+func TestWhoIsReported(t *testing.T) {
+	b := times(t, time.Second, nil, []reconcile.Any{reader("a")}, func(ctx context.Context, s *Service) { s.watchStalls(ctx) })
+	if len(b.reported) != 1 || len(b.reported[0].Controllers) != 0 {
+		t.Errorf("a replica to which nothing falls reports %+v", b.reported)
+	}
+}
+
+// A loop that does not answer holds up the others for a second.
+func TestHowLongALoopIsAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, began := idle(t, memory.New(memory.Options{}), reader("a"), reader("b")), time.Now()
+		if s.stalls.look(t.Context(), s.loops); time.Since(began) != 2*time.Second {
+			t.Errorf("two loops are asked for %v", time.Since(began))
+		}
+	})
+}
+
+// Kinds are looked for ten times a second while one is missing, and every five seconds when there are all
+// and nothing happens.
+func TestHowOftenKindsAreLookedFor(t *testing.T) {
+	away := func(context.Context, int) error { return errors.New("away") }
+	for what, c := range map[string]struct {
+		controller reconcile.Any
+		answer     func(context.Context, int) error
+		want       int
+		second     time.Duration
+	}{
+		"while one is missing":  {reader("a", reconcile.Input{Kind: kinds.Pods.Kind}), nil, 122, 100 * time.Millisecond},
+		"when there are all":    {reader("a"), nil, 3, 5 * time.Second},
+		"of a bus that is away": {reader("a"), away, 122, 100 * time.Millisecond},
+	} {
+		b := times(t, 12150*time.Millisecond, c.answer, []reconcile.Any{c.controller}, func(ctx context.Context, s *Service) {
+			var all sync.WaitGroup
+			s.discover(ctx, &all)
+			all.Wait()
+		})
+		if len(b.at) != c.want || b.at[1] != c.second {
+			t.Errorf("%s they are looked for %d times, first at %v; want %d", what, len(b.at), b.at[:2], c.want)
+		}
+	}
+}
+
+// A service is ready once it has looked for the kinds, and no more when it has ended.
+func TestAServiceThatEndsIsNotReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := idle(t, memory.New(memory.Options{}), reader("a"))
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- s.Run(ctx) }()
+		time.Sleep(time.Second) // virtual
+		check := s.Checks()["reconcilers"]
+		if err := check(); err != nil {
+			t.Errorf("while it runs: %v", err)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("it ends with %v", err)
+		}
+		if err := check(); err == nil || !strings.Contains(err.Error(), "ended") {
+			t.Errorf("when it has ended: %v", err)
+		}
+	})
+}
+
+// named are how many metrics of each name there are.
+func named(t *testing.T, collectors ...prometheus.Collector) map[string]int {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(collectors...)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]int{}
+	for _, f := range families {
+		found[strings.TrimPrefix(f.GetName(), "millrace_reconcilers_")] = len(f.GetMetric())
+	}
+	return found
+}
+
+// Every metric is there from the start, for each controller: an alert on one that is missing never fires.
+func TestMetricsAreThereFromTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keys := func(reconcile.Snapshot, reconcile.Object, reconcile.Object) []events.Key { return nil }
+		s := idle(t, broken{Bus: memory.New(memory.Options{}), end: 7}, reader("a", reconcile.Input{Kind: kinds.Pods.Kind, Keys: keys}))
+		s.claim(kinds.Pods.Kind)
+		ctx, cancel := context.WithCancel(t.Context())
+		go s.loops[0].Run(ctx)
+		found := named(t, s.Collectors()...)
+		for name, want := range map[string]int{
+			"members": 1, "turns_total": 4, "fence_waits_total": 1, "parked": 1, "active": 1, "broken_total": 1, "overtaken_total": 1, "lag": 1, "lag_seconds": 1,
+			"controller_lag": 1, "controller_lag_seconds": 1, "stalled_seconds": 1, "losses_total": 3, "unproven_outcomes_total": 1, "unproven_heartbeats_total": 1,
+			"stage_duration_seconds": len(shell.Stages), "running_managed_controllers": 1, "workqueue_depth": 1, "workqueue_adds_total": 1, "workqueue_retries_total": 1,
+			"workqueue_unfinished_work_seconds": 1, "workqueue_longest_running_processor_seconds": 1, "workqueue_queue_duration_seconds": 1, "workqueue_work_duration_seconds": 1,
+		} {
+			if found[name] != want {
+				t.Errorf("of %s there are %d, want %d", name, found[name], want)
+			}
+		}
+		cancel()
+		synctest.Wait()
+	})
+}
+
+// histogram is what a histogram has seen.
+func histogram(t *testing.T, o prometheus.Observer) *dto.Histogram {
+	t.Helper()
+	var said dto.Metric
+	if err := o.(prometheus.Metric).Write(&said); err != nil {
+		t.Fatal(err)
+	}
+	return said.GetHistogram()
+}
+
+// Buckets are those of upstream, where it has the metric, and wide enough for what is measured.
+func TestBucketsOfHistograms(t *testing.T) {
+	controllers := []reconcile.Any{reader("a")}
+	s := idle(t, memory.New(memory.Options{}), controllers...)
+	u := newUpstream(controllers)
+	for what, c := range map[string]struct {
+		of          prometheus.Observer
+		n           int
+		first, last float64
+	}{
+		"the age of a fold":    {s.metrics.foldAge.WithLabelValues("pods"), 15, 0.5e-3, 8.192},
+		"a stage":              {s.metrics.stages.WithLabelValues("a", string(shell.Stages[0])), 18, 0.5e-3, 65.536},
+		"a queue":              {u.queueTime.WithLabelValues("q"), 10, 10e-9, 10},
+		"work":                 {u.workTime.WithLabelValues("q"), 10, 10e-9, 10},
+		"root certificates":    {u.rootCATime.WithLabelValues("200"), 15, 0.001, 16.384},
+		"bundles":              {u.bundleTime.WithLabelValues("200"), 15, 0.001, 16.384},
+		"mirrors of endpoints": {u.mirrorTime, 15, 0.001, 16.384},
+	} {
+		b := histogram(t, c.of).GetBucket()
+		near := func(got, want float64) bool { return got > 0.99*want && got < 1.01*want }
+		if len(b) != c.n || !near(b[0].GetUpperBound(), c.first) || !near(b[len(b)-1].GetUpperBound(), c.last) {
+			t.Errorf("%s has %d buckets: %v", what, len(b), b)
+		}
+	}
+	folded := s.metrics.folded("pods")
+	folded(-time.Hour) // by a clock that is ahead
+	folded(2 * time.Second)
+	if h := histogram(t, s.metrics.foldAge.WithLabelValues("pods")); h.GetSampleCount() != 2 || h.GetSampleSum() != 2 {
+		t.Errorf("two folds have taken %v", h)
+	}
+}
+
+// What a loop tells of its queue, of effects that it waits for and of its figures is measured.
+func TestWhatALoopTellsIsMeasured(t *testing.T) {
+	of := func(name string) reconcile.Controller[bool] {
+		c := reader(name).(reconcile.Controller[bool])
+		c.Queue, c.Writes = "q", reconcile.Writes{{Verb: events.VerbCreate, Kind: kinds.Pods.Name}, {Verb: events.VerbDelete, Kind: kinds.ReplicaSets.Name}}
+		c.Metrics = []reconcile.Metric{{Name: "done", Sort: reconcile.Counter}, {Name: "open", Sort: reconcile.Gauge}}
+		return c
+	}
+	keeper := of("replicaset-controller")
+	u := newUpstream([]reconcile.Any{keeper})
+	var s shell.Settings
+	u.watch(&s, keeper.Describe())
+	u.worked("q")(3 * time.Second)
+	s.Waited(2 * time.Second)
+	s.Held(kinds.ReplicaSets.Name)
+	s.Measured(reconcile.Count("done", 5))
+	s.Shared(events.Key{Name: "web"}, []reconcile.Figure{{Metric: "open", Value: 7}})
+	if h := histogram(t, u.queueTime.WithLabelValues("q")); h.GetSampleCount() != 1 || h.GetSampleSum() != 2 {
+		t.Errorf("of the queue is measured %v", h)
+	}
+	if h := histogram(t, u.workTime.WithLabelValues("q")); h.GetSampleCount() != 1 || h.GetSampleSum() != 3 {
+		t.Errorf("of the work is measured %v", h)
+	}
+	if got := written(t, u.stale["replicaset-controller"].Collect); !slices.Equal(got, []string{"//pods 0", "/apps/replicasets 1"}) {
+		t.Errorf("of effects that are waited for is measured %q", got)
+	}
+	if got := readings(t, u.own, keeper.Describe()); got != "5, 7" {
+		t.Errorf("of figures is measured %q", got)
+	}
+	if found := named(t, u.collectors([]reconcile.Any{keeper})...); found["replicaset_controller_stale_sync_skips_total"] != 2 || found["done"] != 1 {
+		t.Errorf("there are %v", found)
+	}
+	var other shell.Settings
+	if u.watch(&other, of("other").Describe()); other.Held != nil {
+		t.Error("effects are measured of a controller of which upstream measures none")
+	}
+}
+
+// The log tells of heartbeats that do not count once in ten seconds, however many there are.
+func TestAForgedHeartbeatIsLoggedSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keys, err := sign.Provide(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		trust, err := sign.TrustFile(keys.Turns.Public, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		said, s := capture(t), newSignatures(shell.Signatures{Turns: trust}, time.Now)
+		for _, step := range []struct {
+			after  time.Duration
+			logged bool
+		}{{0, true}, {0, false}, {10*time.Second - 1, false}, {1, true}, {5 * time.Second, false}} {
+			time.Sleep(step.after) // virtual
+			if s.signed([]byte(`{"id":"other"}`)) {
+				t.Error("it counts")
+			}
+			if logged := strings.Contains(said(), "A process speaks as a reconciler"); logged != step.logged {
+				t.Errorf("%v later it is logged: %t", step.after, logged)
+			}
+		}
+	})
+}

@@ -1,0 +1,370 @@
+package watcher
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/storageepoch"
+	"github.com/millrace/millrace/pkg/events/stream/memory"
+	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/watcher/source"
+)
+
+// logged is a context whose log is kept.
+func logged(t *testing.T) (ctx context.Context, log func() string) {
+	t.Helper()
+	logger := ktesting.NewLogger(ktesting.NopTL{}, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(2)))
+	return klog.NewContext(t.Context(), logger), logger.GetSink().(ktesting.Underlier).GetBuffer().String
+}
+
+// idle is a watcher to which all kinds fall, and which does nothing by itself. It is for a
+// test in virtual time.
+func idle(t *testing.T, b bus.Bus, options ...func(*Config)) (*Service, *server) {
+	t.Helper()
+	s, d := offline()
+	config := Config{Bus: b, ID: "one", Every: true}
+	d.config(&config)
+	for _, option := range options {
+		option(&config)
+	}
+	service, err := New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); service.members.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	time.Sleep(2 * time.Second) // virtual
+	if !service.mine("pods") && config.Scope != Other {
+		t.Fatal("kinds do not fall to a watcher that is alone")
+	}
+	return service, s
+}
+
+// anAiling is a bus whose answers can fail.
+func anAiling(b bus.Bus) *ailing {
+	return &ailing{
+		Bus: b, state: map[string]error{}, at: map[string]error{}, last: map[string]error{}, states: map[string]bus.State{},
+		torn: map[uint64]bool{}, missing: map[uint64]bool{},
+	}
+}
+
+// What kinds there are is told once, and how it goes is told when it changes.
+func TestWhatASearchTells(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service, s := idle(t, memory.New(memory.Options{}))
+		ctx, log := logged(t)
+		woken := func() bool {
+			select {
+			case <-service.changed:
+				return true
+			default:
+				return false
+			}
+		}
+		if _, _, searched := service.wanted(); searched || service.checkSynced() == nil {
+			t.Error("before discovery has answered it is known what to watch")
+		}
+		service.search(ctx)
+		want, _, searched := service.wanted()
+		if !woken() || !searched || len(want) != 1 || want[0].Name != "pods" {
+			t.Errorf("at first it finds %v", want)
+		}
+		if service.search(ctx); woken() {
+			t.Error("when nothing has changed it wakes")
+		}
+		service.await(true)
+		if service.search(ctx); !woken() {
+			t.Error("while something waits it does not wake")
+		}
+		service.await(false)
+		service.reminder = time.Now().Add(1)
+		if service.search(ctx); woken() {
+			t.Error("it wakes before it is to be reminded")
+		}
+		time.Sleep(1) // virtual
+		if service.search(ctx); !woken() {
+			t.Error("it does not wake when it is to be reminded")
+		}
+		service.reminder = time.Time{}
+		s.refuse[""] = 503
+		for range 2 {
+			service.search(ctx)
+		}
+		s.refuse[""] = 403
+		service.search(ctx)
+		if woken() || service.finding == nil {
+			t.Error("what fails wakes it")
+		}
+		clear(s.refuse)
+		for range 2 {
+			service.search(ctx)
+		}
+		if got := strings.Count(log(), "of no use"); got != 2 {
+			t.Errorf("of two ways to fail it tells %d", got)
+		}
+		if got := strings.Count(log(), "The API server answers"); got != 1 || service.finding != nil {
+			t.Errorf("that it goes on is told %d times, and it fails with %v", got, service.finding)
+		}
+		ended, cancel := context.WithCancel(ctx)
+		cancel()
+		s.refuse[""] = 500
+		if service.search(ended); service.finding != nil {
+			t.Errorf("what is ended fails with %v", service.finding)
+		}
+		if service.note(ended, &service.finding, away); service.finding != nil {
+			t.Errorf("what is ended is kept as %v", service.finding)
+		}
+	})
+}
+
+// A definition that changes has the kinds looked for at once.
+func TestAChangedDefinitionStirs(t *testing.T) {
+	t.Parallel()
+	service, now := &Service{stir: make(chan struct{}, 1)}, time.Now()
+	service.unsettle(now)
+	if service.unsettle(now.Add(1)); len(service.stir) != 1 || !service.stirred.Equal(now.Add(1)) {
+		t.Errorf("it is stirred %d times, last at %v", len(service.stir), service.stirred)
+	}
+}
+
+// The streams of kinds that fall to others are made, but for those that are out of scope,
+// orphaned or there already, until the kinds move.
+func TestTheStreamsOfOthersAreMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := anAiling(memory.New(memory.Options{}))
+		service, _ := idle(t, a, func(c *Config) { c.Scope = BuiltIn })
+		ctx, log := logged(t)
+		want := []kinds.Kind{kinds.Pods.Kind, kinds.Nodes.Kind, kinds.Secrets.Kind, kinds.ConfigMaps.Kind}
+		made := func() (names []kinds.Name) {
+			all, err := a.Kinds(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, k := range all {
+				names = append(names, k.Name)
+			}
+			return names
+		}
+		if service.standBy(ctx, want, nil); len(made()) != 0 || len(service.warm) != 0 {
+			t.Errorf("the streams of its own kinds are made: %v", made())
+		}
+		stop := pretends(t, a, "other", BuiltIn)
+		time.Sleep(time.Second) // virtual
+		defer stop()
+		var theirs []kinds.Kind
+		for _, k := range []kinds.Kind{kinds.Pods.Kind, kinds.Nodes.Kind, kinds.ConfigMaps.Kind, kinds.Services.Kind, kinds.Jobs.Kind, kinds.Deployments.Kind, kinds.Endpoints.Kind} {
+			if service.members.Holder(string(k.Name)) == "other" {
+				theirs = append(theirs, k)
+			}
+		}
+		if len(theirs) < 3 {
+			t.Fatalf("only %d kinds fall to the other watcher", len(theirs))
+		}
+		first, second, third := theirs[0], theirs[1], theirs[2]
+		a.state[subject.LogStream(first.Name)], a.states[subject.StateStream(first.Name)] = bus.ErrNoStream, bus.State{Last: 1}
+		service.warm[second.Name] = true
+		moved := make(chan struct{})
+		service.standBy(ctx, append(theirs[:3:3], kinds.Secrets.Kind), moved)
+		if got := made(); len(got) != 1 || got[0] != third.Name || !service.warm[third.Name] || service.warm[first.Name] {
+			t.Errorf("made are the streams of %v, want those of %s", got, third.Name)
+		}
+		clear(a.state)
+		clear(a.states)
+		a.ensure = errors.New("refused")
+		if service.standBy(ctx, theirs[:1], moved); service.warm[first.Name] || !strings.Contains(log(), "Leaving the streams of a kind") {
+			t.Errorf("streams that cannot be made are there: %t, and it tells\n%s", service.warm[first.Name], log())
+		}
+		a.ensure = nil
+		close(moved)
+		if service.standBy(ctx, theirs[:1], moved); service.warm[first.Name] {
+			t.Error("streams are made when the kinds have moved")
+		}
+		ended, cancel := context.WithCancel(ctx)
+		cancel()
+		if service.standBy(ended, theirs[:1], make(chan struct{})); service.warm[first.Name] {
+			t.Error("streams are made by what is ended")
+		}
+	})
+}
+
+// How many kinds are watched is told when it changes.
+func TestHowManyKindsAreWatchedIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := kinds.Nodes.Kind
+		nodes.Form = kinds.Metadata
+		service, _ := idle(t, memory.New(memory.Options{}), func(c *Config) { c.Kinds = []kinds.Kind{kinds.Pods.Kind, nodes} })
+		ctx, log := logged(t)
+		ctx, cancel := context.WithCancel(ctx)
+		for range 2 {
+			service.reconcile(ctx, nil)
+		}
+		if got := strings.Count(log(), "Sharing the kinds out"); got != 1 || service.watched != 2 || !strings.Contains(log(), "left=0") {
+			t.Errorf("it is told %d times that %d kinds are watched:\n%s", got, service.watched, log())
+		}
+		if !service.watches("pods") || !service.watches("nodes") {
+			t.Error("kinds that are wanted are not watched")
+		}
+		time.Sleep(time.Second) // virtual
+		stop := pretends(t, service.config.Bus, "other", All)
+		time.Sleep(time.Second)
+		service.mu.Lock()
+		for _, k := range []kinds.Kind{kinds.Services.Kind, kinds.Jobs.Kind, kinds.Deployments.Kind, kinds.Endpoints.Kind, kinds.ConfigMaps.Kind, kinds.Namespaces.Kind, kinds.ServiceAccounts.Kind} {
+			k.Form = kinds.Metadata
+			service.config.Kinds = append(service.config.Kinds, k)
+		}
+		service.mu.Unlock()
+		service.reconcile(ctx, nil)
+		watched := 0
+		for _, k := range service.config.Kinds {
+			if service.watches(k.Name) != service.mine(k.Name) {
+				t.Errorf("%s is watched: %t, and falls to this watcher: %t", k.Name, service.watches(k.Name), service.mine(k.Name))
+			}
+			watched += count(service.mine(k.Name))
+		}
+		if got := strings.Count(log(), "Sharing the kinds out"); got != 2 || service.watched != watched || watched == len(service.config.Kinds) {
+			t.Errorf("it is told %d times that %d kinds are watched, of which %d are", got, service.watched, watched)
+		}
+		stop()
+		cancel()
+		service.stop(func(kinds.Name) bool { return true })
+	})
+}
+
+// How a kind is wanted follows from what is configured, or else from what discovery finds.
+func TestHowAKindIsWanted(t *testing.T) {
+	t.Parallel()
+	brief, later := kinds.Pods.Kind, kinds.Nodes.Kind
+	brief.Form, later.Version = kinds.Metadata, "v2"
+	service := &Service{config: Config{Kinds: []kinds.Kind{kinds.Pods.Kind}}, catalog: source.Catalog{Kinds: []kinds.Kind{brief, later}}}
+	want, _, _ := service.wanted()
+	if len(want) != 2 || want[0] != kinds.Pods.Kind || want[1] != later {
+		t.Errorf("wanted are %+v", want)
+	}
+	if got := service.wantedNow(kinds.Nodes.Kind); got != later {
+		t.Errorf("nodes are wanted as %+v", got)
+	}
+	if got := service.wantedNow(brief); got != kinds.Pods.Kind {
+		t.Errorf("pods are wanted as %+v", got)
+	}
+	if got := service.wantedNow(kinds.Jobs.Kind); got != kinds.Jobs.Kind {
+		t.Errorf("what is not wanted is wanted as %+v", got)
+	}
+	if service.serves("nodes", "v2") {
+		t.Error("a catalog without versions serves one")
+	}
+}
+
+// A watcher is synced when each kind that falls to it has been listed and is watched.
+func TestWhenAWatcherIsSynced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service, _ := idle(t, memory.New(memory.Options{}), func(c *Config) { c.Kinds, c.Every = []kinds.Kind{kinds.Pods.Kind, kinds.Secrets.Kind}, false }, func(c *Config) { c.Scope = BuiltIn })
+		watch := &kindWatch{kind: kinds.Pods.Kind, metrics: newMetrics()}
+		is := func(what, want string) {
+			t.Helper()
+			err := service.Checks()["synced"]()
+			if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) || service.Synced() != (want == "") {
+				t.Errorf("%s: %v, want %q", what, err, want)
+			}
+		}
+		is("before it is started", "pods: not started")
+		service.kinds["pods"] = &running{watch: watch}
+		is("before it is listed", errNotListed.Error())
+		watch.note(nil)
+		is("when it is listed", "")
+		watch.note(away)
+		is("when it is degraded", "away")
+		delete(service.kinds, "pods")
+		service.kinds["secrets"], service.taken["secrets"] = &running{watch: watch}, true
+		watch.note(nil)
+		is("when another one is watched", "pods: not started")
+		service.kinds["pods"] = &running{watch: watch}
+		is("when both are", "")
+		delete(service.kinds, "secrets")
+		is("when what was taken is not", "secrets: not started")
+		delete(service.taken, "secrets")
+		is("when what is not is out of scope", "")
+	})
+}
+
+// What a claim of another process is held against are the logs, and the kind whose newest
+// change is told asks the API server.
+func TestWhichEpochIsSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, a := recorded(t, 2, 0)
+		service := &Service{config: Config{Bus: a}, epoch: storageepoch.New(), kinds: map[kinds.Name]*running{}}
+		ctx := t.Context()
+		doubts := func(kind kinds.Name) chan struct{} {
+			watch := &kindWatch{doubts: make(chan struct{}, 1)}
+			service.kinds[kind] = &running{watch: watch}
+			return watch.doubts
+		}
+		tell := func(kind kinds.Kind, d events.Delta) {
+			t.Helper()
+			if err := a.EnsureKind(ctx, kind); err != nil {
+				t.Fatal(err)
+			}
+			log, err := a.Append(ctx, kind.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.Kind, d.Op = kind.Name, events.Mark
+			m := events.EncodeDelta(d)
+			m.Subject = subject.Mark(kind.Name)
+			if err := log.Append(ctx, events.Seal(m)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tell(kinds.Nodes.Kind, events.Delta{ResourceVersion: "30", Epoch: 4})
+		tell(kinds.Jobs.Kind, events.Delta{ResourceVersion: "8", Epoch: 2})
+		tell(kinds.ConfigMaps.Kind, events.Delta{ResourceVersion: "20", Epoch: 1, Sync: true})
+		pods, jobs, maps := doubts("pods"), doubts("jobs.batch"), doubts("configmaps")
+		if epoch, err := service.epochSeen(ctx, false); err != nil || epoch != 4 || len(pods)+len(jobs)+len(maps) != 0 {
+			t.Errorf("it sees epoch %d (%v), and asks %d times at a later look", epoch, err, len(pods)+len(jobs)+len(maps))
+		}
+		if epoch, err := service.epochSeen(ctx, true); err != nil || epoch != 4 || len(pods) != 1 || len(jobs)+len(maps) != 0 {
+			t.Errorf("it sees epoch %d (%v), and asks of pods %d, of jobs %d and of config maps %d times", epoch, err, len(pods), len(jobs), len(maps))
+		}
+		if clear(service.kinds); true {
+			if epoch, err := service.epochSeen(ctx, true); err != nil || epoch != 4 || len(pods) != 1 {
+				t.Errorf("of kinds that are not watched it sees epoch %d (%v), and asks %d times", epoch, err, len(pods))
+			}
+		}
+		a.state[logPods] = away
+		if _, err := service.epochSeen(ctx, true); !errors.Is(err, away) {
+			t.Errorf("of a log that is away: %v", err)
+		}
+		a.state[logPods] = bus.ErrNoStream
+		if epoch, err := service.epochSeen(ctx, true); err != nil || epoch != 4 {
+			t.Errorf("of a log that is gone: epoch %d, %v", epoch, err)
+		}
+		if delete(a.state, logPods); k.appender.Last() != 3 {
+			t.Fatalf("the log ends at %d", k.appender.Last())
+		}
+		a.torn[3] = true
+		if d, err := lastTold(ctx, a, "pods"); err != nil || d.Kind != "" {
+			t.Errorf("of a log whose end is torn: %+v, %v", d, err)
+		}
+		if err := a.EnsureKind(ctx, kinds.Services.Kind); err != nil {
+			t.Fatal(err)
+		}
+		if d, err := lastTold(ctx, a, "services"); err != nil || d.Op != "" || d.Kind != "services" {
+			t.Errorf("of a log that is empty: %+v, %v", d, err)
+		}
+		a.kinds = away
+		if _, err := service.epochSeen(ctx, true); !errors.Is(err, away) {
+			t.Errorf("of a bus that is away: %v", err)
+		}
+	})
+}

@@ -1,0 +1,166 @@
+package watcher
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// direct carries requests to a server in the same process, without a network, so that a
+// watcher runs in virtual time. It keeps when each resource was asked for.
+type direct struct {
+	s *server
+
+	mu  sync.Mutex
+	cut bool // no request reaches the server
+	// unselective: requests that select objects are refused.
+	unselective bool
+	asked       map[string][]time.Time
+}
+
+// offline is a server without a network, and how a watcher reaches it.
+func offline() (*server, *direct) {
+	s := newServer()
+	s.Server = &httptest.Server{URL: "http://server"}
+	return s, &direct{s: s, asked: map[string][]time.Time{}}
+}
+
+// config has a watcher send its requests this way.
+func (d *direct) config(c *Config) { c.REST = &rest.Config{Host: "http://server", Transport: d} }
+
+// reachable lets requests through, or does not.
+func (d *direct) reachable(yes bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.cut = !yes
+}
+
+// since is when a resource was asked for, beginning with a moment, as what has passed since then.
+func (d *direct) since(resource string, from time.Time) (asked []time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, at := range d.asked[resource] {
+		if !at.Before(from) {
+			asked = append(asked, at.Sub(from))
+		}
+	}
+	return asked
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (d *direct) RoundTrip(r *http.Request) (*http.Response, error) {
+	d.mu.Lock()
+	resource := path.Base(r.URL.Path)
+	d.asked[resource] = append(d.asked[resource], time.Now())
+	cut, refused := d.cut, d.unselective && r.URL.Query().Has("fieldSelector")
+	d.mu.Unlock()
+	if cut {
+		return nil, errors.New("connection refused")
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	a := &answer{header: http.Header{}, cancel: cancel}
+	a.more = sync.NewCond(&a.mu)
+	context.AfterFunc(ctx, func() { a.finish(context.Canceled) })
+	go func() {
+		if refused {
+			fail(a, http.StatusBadRequest)
+		} else {
+			d.s.ServeHTTP(a, r.WithContext(ctx))
+		}
+		a.finish(io.EOF)
+	}()
+	if code := a.begun(); r.Context().Err() == nil {
+		return &http.Response{StatusCode: code, Header: a.header, Body: a, Request: r, ProtoMajor: 1, ProtoMinor: 1}, nil
+	}
+	cancel()
+	return nil, r.Context().Err()
+}
+
+// answer is a response that is written and read at the same time.
+type answer struct {
+	header http.Header
+	cancel context.CancelFunc
+
+	mu   sync.Mutex
+	more *sync.Cond
+	code int // 0: it has not begun
+	text bytes.Buffer
+	end  error
+}
+
+func (a *answer) change(change func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	change()
+	a.more.Broadcast()
+}
+
+func (a *answer) finish(err error) {
+	a.change(func() { a.code, a.end = cmp.Or(a.code, http.StatusOK), cmp.Or(a.end, err) })
+}
+
+// begun waits until the response has a status.
+func (a *answer) begun() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for a.code == 0 {
+		a.more.Wait()
+	}
+	return a.code
+}
+
+// Header implements [http.ResponseWriter], as do WriteHeader and Write.
+func (a *answer) Header() http.Header { return a.header }
+
+// WriteHeader begins the response.
+func (a *answer) WriteHeader(code int) { a.change(func() { a.code = cmp.Or(a.code, code) }) }
+
+// Write adds to the response.
+func (a *answer) Write(p []byte) (int, error) {
+	a.change(func() {
+		a.code = cmp.Or(a.code, http.StatusOK)
+		a.text.Write(p)
+	})
+	return len(p), nil
+}
+
+// Flush implements [http.Flusher].
+func (a *answer) Flush() {}
+
+// Read implements [io.ReadCloser], as does Close.
+func (a *answer) Read(p []byte) (int, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for a.text.Len() == 0 && a.end == nil {
+		a.more.Wait()
+	}
+	if a.text.Len() > 0 {
+		return a.text.Read(p)
+	}
+	return 0, a.end
+}
+
+// Close ends the request at the server.
+func (a *answer) Close() error {
+	a.cancel()
+	return nil
+}
+
+// inTime fails unless something happened at these moments.
+func inTime(t *testing.T, what string, got []time.Duration, want ...time.Duration) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}

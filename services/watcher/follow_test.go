@@ -1,0 +1,318 @@
+package watcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream/memory"
+	"github.com/millrace/millrace/services/watcher/translate"
+)
+
+// aVersion is a version of a pod as a watch brings it.
+func aVersion(name string, version int, edit ...func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{}
+	p.Namespace, p.Name, p.UID, p.ResourceVersion = "default", name, types.UID("u-"+name), fmt.Sprint(version)
+	for _, e := range edit {
+		e(p)
+	}
+	return p
+}
+
+// brings has a watch hear an event.
+func brings(t *testing.T, k *kindWatch, what watch.EventType, p *corev1.Pod) {
+	t.Helper()
+	if err := k.hear(t.Context(), watch.Event{Type: what, Object: p}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What a watch brings goes into the log once, and moves the position; a bookmark moves it too,
+// and is stored when the last mark is five minutes old.
+func TestWhatAWatchBrings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, _ := recorded(t, 1, 0)
+		changes := 0
+		k.changed = func() { changes++ }
+		at := func(what, version string, want ...string) {
+			t.Helper()
+			if got := ops(logOf(t, k.bus)[2:]); k.cursor.Version != version || fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("%s: it is at %s and tells %v, want %s and %v", what, k.cursor.Version, got, version, want)
+			}
+		}
+		brings(t, k, watch.Added, aVersion("a", 9))
+		at("what is known", "9")
+		brings(t, k, watch.Added, aVersion("a", 10))
+		at("what is new", "10", "is a")
+		brings(t, k, watch.Modified, aVersion("a", 11))
+		at("a change", "11", "is a", "is a")
+		brings(t, k, watch.Deleted, aVersion("a", 12))
+		at("an end", "12", "is a", "is a", "gone a")
+		if changes != 3 {
+			t.Errorf("%d changes are told of, want 3", changes)
+		}
+		if k.latest.ResourceVersion != "11" {
+			t.Errorf("the newest object is of version %s", k.latest.ResourceVersion)
+		}
+		k.marked = time.Now()
+		time.Sleep(markEvery - 1) // virtual
+		brings(t, k, watch.Bookmark, aVersion("", 13))
+		at("a bookmark", "13", "is a", "is a", "gone a")
+		time.Sleep(1)
+		brings(t, k, watch.Bookmark, aVersion("", 14))
+		at("a bookmark after five minutes", "14", "is a", "is a", "gone a", "mark")
+		if !k.marked.Equal(time.Now()) || changes != 3 {
+			t.Errorf("it was marked at %v, and %d changes are told of", k.marked, changes)
+		}
+		brings(t, k, watch.Bookmark, aVersion("", 14))
+		at("the same bookmark", "14", "is a", "is a", "gone a", "mark")
+		if err := k.hear(t.Context(), watch.Event{Type: watch.Added, Object: &metav1.Status{}}); err == nil {
+			t.Error("what is no object is heard")
+		}
+		if err := k.hear(t.Context(), watch.Event{Type: watch.Error, Object: &metav1.Status{Reason: metav1.StatusReasonExpired, Code: 410}}); err == nil || strings.Contains(err.Error(), "read a watch event") {
+			t.Errorf("an error is heard as %v", err)
+		}
+		k.appender = &refusing{k.appender, bus.ErrOvertaken}
+		if err := k.hear(t.Context(), watch.Event{Type: watch.Added, Object: aVersion("b", 15)}); !errors.Is(err, bus.ErrOvertaken) || k.cursor.Version != "14" {
+			t.Errorf("what is not stored moves the position to %s: %v", k.cursor.Version, err)
+		}
+		k.marked = time.Time{}
+		if err := k.hear(t.Context(), watch.Event{Type: watch.Bookmark, Object: aVersion("", 16)}); !errors.Is(err, bus.ErrOvertaken) {
+			t.Errorf("a mark that is not stored: %v", err)
+		}
+	})
+}
+
+// What is heard of a kind of heartbeats makes its sight longer.
+func TestWhatIsHeardOfLeasesIsSeen(t *testing.T) {
+	t.Parallel()
+	k := &kindWatch{kind: kinds.Leases.Kind}
+	k.cursor.Version = "9"
+	brings(t, k, watch.Bookmark, aVersion("", 9))
+	if k.sight.Until.IsZero() {
+		t.Error("a bookmark of leases is not noted")
+	}
+}
+
+// What is sent is known to be stored 25 ms later, and then its position counts.
+func TestWhatIsSentIsFlushed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, d := offline()
+		b := memory.New(memory.Options{})
+		service, _ := start(t, s, b, "one", d.config)
+		time.Sleep(5 * time.Second) // virtual
+		lag := func() float64 { return testutil.ToFloat64(service.metrics.lag.WithLabelValues("pods")) }
+		if got := lag(); got != 0 {
+			t.Errorf("the mark of the list took %v s", got)
+		}
+		for range 2 {
+			s.change("ADDED", "a", 0)
+			time.Sleep(10 * time.Millisecond)
+			s.change("MODIFIED", "a", 0)
+			time.Sleep(14 * time.Millisecond)
+			if got := lag(); got != 0 {
+				t.Errorf("before 25 ms are over it took %v s", got)
+			}
+			time.Sleep(2 * time.Millisecond)
+			if got := lag(); got != flushAfter.Seconds() {
+				t.Errorf("it took %v s until it was known to be stored", got)
+			}
+			service.metrics.lag.WithLabelValues("pods").Set(0)
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+// A flush knows of all that was sent, and does nothing where nothing was.
+func TestAFlushKnowsWhatIsStored(t *testing.T) {
+	t.Parallel()
+	k, _ := recorded(t, 1, 0)
+	k.stored = 0
+	k.appender = &unflushed{k.appender}
+	if err := k.flush(t.Context()); err != nil || k.stored != 0 {
+		t.Errorf("of nothing: %v, stored up to %d", err, k.stored)
+	}
+	k.dirty = time.Now()
+	if err := k.flush(t.Context()); !errors.Is(err, away) || k.stored != 0 || k.dirty.IsZero() {
+		t.Errorf("of a bus that is away: %v, stored up to %d", err, k.stored)
+	}
+	for what, do := range map[string]func() error{
+		"a mark":    func() error { return k.mark(t.Context()) },
+		"keyframes": func() error { k.dirty = time.Now(); _, err := k.keyframes(t.Context()); return err },
+		"a look": func() error {
+			k.dirty, k.lookedAt = time.Now(), time.Now().Add(-lookResting)
+			return k.look(t.Context())
+		},
+		"renewing": func() error { k.dirty, k.renew = time.Now(), true; _, err := k.holds(t.Context(), 1); return err },
+	} {
+		if err := do(); !errors.Is(err, away) {
+			t.Errorf("%s goes on without: %v", what, err)
+		}
+	}
+	k.appender = k.appender.(*unflushed).Appender
+	if err := k.flush(t.Context()); err != nil || k.stored != k.appender.Last() || !k.dirty.IsZero() {
+		t.Errorf("it is stored up to %d of %d: %v", k.stored, k.appender.Last(), err)
+	}
+}
+
+// unflushed is an appender that does not learn what is stored.
+type unflushed struct{ bus.Appender }
+
+func (*unflushed) Flush(context.Context) error { return away }
+
+// As much of an object is said as fits: first in full, then its metadata, and then what names it.
+func TestHowMuchOfAnObjectIsSaid(t *testing.T) {
+	t.Parallel()
+	large := func(p *corev1.Pod) {
+		p.UID, p.Labels, p.Spec.NodeName = "u", map[string]string{"kept": strings.Repeat("l", 200)}, strings.Repeat("n", 500)
+		byWriter("kubectl")(p)
+	}
+	size := func(size translate.Size) int {
+		d, err := translate.Object(kinds.Pods.Kind, events.Is, aVersion("a", 10, large), translate.Stamp{Size: size})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(d.Body)
+	}
+	whole, brief := size(translate.Whole), size(translate.Brief)
+	for what, c := range map[string]struct {
+		limits [translate.Bare]int
+		form   kinds.Form
+		label  bool
+	}{
+		"no limit":                  {[2]int{0, 0}, kinds.Full, true},
+		"below the limit":           {[2]int{whole + 1, 1}, kinds.Full, true},
+		"at the limit":              {[2]int{whole, 0}, kinds.Metadata, true},
+		"metadata below the limit":  {[2]int{1, brief + 1}, kinds.Metadata, true},
+		"metadata at the limit too": {[2]int{whole, brief}, kinds.Metadata, false},
+		"far above both":            {[2]int{1, 1}, kinds.Metadata, false},
+	} {
+		k, _ := recorded(t, 0, 0)
+		k.limits = c.limits
+		s := k.stamp(false)
+		s.Writers = translate.Unwritten()
+		if err := k.say(t.Context(), events.Is, aVersion("a", 10, large), s); err != nil {
+			t.Fatal(err)
+		}
+		d := lastOf(t, k.bus, "pods")
+		if d.Form != c.form || strings.Contains(string(d.Body), "llll") != c.label || d.By.Name != "kubectl" || !d.Proven || d.UID != "u" {
+			t.Errorf("%s: it is said in form %s, by %q (%t), %q", what, d.Form, d.By.Name, d.Proven, d.Body)
+		}
+	}
+	k, _ := recorded(t, 0, 0)
+	k.appender = &refusing{k.appender, bus.ErrTooLarge}
+	for i, want := range [][translate.Bare]int{{whole, 0}, {whole, brief}, {whole, brief}} {
+		if err := k.say(t.Context(), events.Is, aVersion("a", 10, large), k.stamp(false)); !errors.Is(err, bus.ErrTooLarge) || k.limits != want {
+			t.Errorf("what does not fit the %d. time makes the limits %v, want %v: %v", i+1, k.limits, want, err)
+		}
+	}
+	if k.latest.UID != "" || len(k.writers.objects) != 0 {
+		t.Errorf("what was refused is remembered: %+v, %v", k.latest, k.writers.objects)
+	}
+	if err := k.say(t.Context(), events.Is, &metav1.Status{}, k.stamp(false)); err == nil {
+		t.Error("what is no object is said")
+	}
+}
+
+// What an object was remembered by, and what proves the history, is what a watch has brought.
+func TestWhatIsSaidIsRemembered(t *testing.T) {
+	t.Parallel()
+	k, _ := recorded(t, 0, 0)
+	say := func(op events.Op, version int, sync bool) {
+		t.Helper()
+		if err := k.say(t.Context(), op, aVersion("a", version, func(p *corev1.Pod) { p.UID = "u" }), k.stamp(sync)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	say(events.Is, 10, true)
+	if k.latest.UID != "" || len(k.writers.objects) != 1 {
+		t.Errorf("what a relist finds proves %+v, and %d are remembered", k.latest, len(k.writers.objects))
+	}
+	say(events.Is, 11, false)
+	if k.latest.ResourceVersion != "11" || k.latest.UID != "u" || k.latest.Ref != aPod("a") || k.latest.Op != events.Is || k.writers.said != k.appender.Last() {
+		t.Errorf("what a watch brings proves %+v, up to %d", k.latest, k.writers.said)
+	}
+	say(events.Gone, 12, false)
+	if k.latest.ResourceVersion != "11" || len(k.writers.objects) != 0 {
+		t.Errorf("an end proves %+v, and %d are remembered", k.latest, len(k.writers.objects))
+	}
+	d := aDelta("b", 1)
+	d.At = time.Now().Add(-time.Hour)
+	if k.dirty = (time.Time{}); k.append(t.Context(), d) != nil || !k.dirty.Equal(d.At) {
+		t.Errorf("it has been waiting since %v", k.dirty)
+	}
+	if later := aDelta("b", 2); k.append(t.Context(), later) != nil || !k.dirty.Equal(d.At) {
+		t.Errorf("it has been waiting since %v", k.dirty)
+	}
+	if k.torn {
+		t.Error("what is appended is not")
+	}
+	k.appender = &refusing{k.appender, bus.ErrOvertaken}
+	if err := k.append(t.Context(), d); err == nil || !k.torn {
+		t.Errorf("what is refused: %v, torn %t", err, k.torn)
+	}
+}
+
+// aDelta is a version of a pod as the log has it.
+func aDelta(name string, version int) events.Delta {
+	return events.Delta{Kind: "pods", Op: events.Is, Ref: aPod(name), UID: "u", ResourceVersion: fmt.Sprint(version), At: time.Now()}
+}
+
+// A claim that the storage went back is looked into beside the watch, which ends only when it is
+// so; a watch that was resumed also ends when that cannot be found out.
+func TestAWatchIsProvedBesideIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service, s := idle(t, memory.New(memory.Options{}))
+		from, err := service.source.Kind(kinds.Pods.Kind)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k := &kindWatch{source: from}
+		comes := func(proved chan error) (err error, came bool) {
+			synctest.Wait()
+			select {
+			case err = <-proved:
+				return err, true
+			default:
+				return nil, false
+			}
+		}
+		ctx := t.Context()
+		if _, came := comes(k.proving(ctx, false, nil)); came {
+			t.Error("without a reason it is looked into")
+		}
+		k.cursor.Version = "1"
+		if err, came := comes(k.proving(ctx, true, nil)); err != nil || !came {
+			t.Errorf("of what is as it was comes %t, %v", came, err)
+		}
+		s.refuse["pods"] = 403
+		if err, came := comes(k.proving(ctx, true, nil)); err == nil || !came {
+			t.Errorf("of what is refused comes %t, %v", came, err)
+		}
+		proved := make(chan error, 1)
+		if _, came := comes(k.proving(ctx, true, proved)); came {
+			t.Error("a claim that cannot be looked into ends the watch")
+		}
+		clear(s.refuse)
+		if _, came := comes(k.proving(ctx, true, proved)); came {
+			t.Error("a claim that is not so ends the watch")
+		}
+		k.cursor.Version = "99"
+		if err, came := comes(k.proving(ctx, true, proved)); !errors.Is(err, errRewound) || !came {
+			t.Errorf("of a claim that is so comes %t, %v", came, err)
+		}
+	})
+}

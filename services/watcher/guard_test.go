@@ -1,0 +1,216 @@
+package watcher
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream/memory"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// pretends says on the bus that a watcher of a scope is there that watches nothing, until stop
+// is called.
+func pretends(t *testing.T, b bus.Bus, id string, scope Scope) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		for ctx.Err() == nil {
+			_ = b.Say("watchers", fmt.Appendf(nil, `{"id":%q,"group":%q}`, id, scope.group()))
+			pause(ctx, heartbeat)
+		}
+	}()
+	return cancel
+}
+
+// told is how often something has been said.
+func (c *cable) told(what string) (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, said := range c.said {
+		n += count(string(said) == what)
+	}
+	return n
+}
+
+// marksOf is how many marks the log of a kind has.
+func marksOf(t *testing.T, b bus.Bus, kind kinds.Name) (n int) {
+	t.Helper()
+	for _, d := range logOfKind(t, b, kind) {
+		n += count(d.Op == events.Mark)
+	}
+	return n
+}
+
+// A kind that falls to a watcher that does not watch it is watched by this one after five
+// seconds, until another one has appended to its log; the last half of that time, a check fails.
+func TestAKindThatAnotherDoesNotWatchIsTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, d := offline()
+		b := &cable{Bus: memory.New(memory.Options{})}
+		leave := pretends(t, b.Bus, "mallory", All)
+		began := time.Now()
+		service, _ := start(t, s, b, "one", d.config, many)
+		time.Sleep(2 * time.Second) // virtual
+		var theirs []kinds.Name
+		for _, k := range resources {
+			if service.members.Holder(string(k)) == "mallory" {
+				theirs = append(theirs, k)
+			}
+			if service.watches(k) != (service.members.Holder(string(k)) == "one") {
+				t.Errorf("%s is watched: %t, and falls to %s", k, service.watches(k), service.members.Holder(string(k)))
+			}
+		}
+		if len(theirs) == 0 || len(theirs) == len(resources) {
+			t.Fatalf("%d of %d kinds fall to the other watcher", len(theirs), len(resources))
+		}
+		when := func(holds func() bool) time.Duration {
+			until(t, holds)
+			return time.Since(began).Round(100 * time.Millisecond)
+		}
+		unshown := when(func() bool { return service.Checks()["watched"]() != nil })
+		if err := service.checkWatched(); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%d kinds fall to other watchers", len(theirs))) {
+			t.Errorf("the check says %v, of %d kinds", err, len(theirs))
+		}
+		taken := when(func() bool {
+			return !slices.ContainsFunc(theirs, func(k kinds.Name) bool { return !service.watches(k) })
+		})
+		if taken-unshown != takeAfter/2 || taken < takeAfter || taken > takeAfter+2*time.Second {
+			t.Errorf("the check fails after %v, and the kinds are watched after %v", unshown, taken)
+		}
+		time.Sleep(guardEvery)
+		if err := service.checkWatched(); err != nil {
+			t.Errorf("when they are watched the check says %v", err)
+		}
+		if got := testutil.ToFloat64(service.metrics.taken); got != float64(len(theirs)) {
+			t.Errorf("%v kinds are counted as taken, want %d", got, len(theirs))
+		}
+		time.Sleep(time.Second)
+		if !service.Synced() {
+			t.Errorf("it is not synced: %v", service.checkSynced())
+		}
+		for _, k := range resources {
+			if got := b.told(string(k)); got != count(slices.Contains(theirs, k))*(int(takeAfter/guardEvery)+1) {
+				t.Errorf("%s is asked for %d times", k, got)
+			}
+		}
+
+		first := theirs[0]
+		mark := events.EncodeDelta(events.Delta{Kind: first, Op: events.Mark, ResourceVersion: "1"})
+		mark.Subject = subject.Mark(first)
+		other, err := b.Append(t.Context(), first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := other.Append(t.Context(), events.Seal(mark)); err != nil {
+			t.Fatal(err)
+		}
+		s.changeOf(string(first), "ADDED", "a", func(*corev1.Pod) {})
+		if time.Sleep(time.Second); service.watches(first) {
+			t.Errorf("%s is watched, although another watcher has appended to its log", first)
+		}
+		time.Sleep(guardEvery)
+		if got := testutil.ToFloat64(service.metrics.taken); got != float64(len(theirs)-1) {
+			t.Errorf("%v kinds are counted as taken, want %d", got, len(theirs)-1)
+		}
+		if time.Sleep(takeAfter + 2*guardEvery); !service.watches(first) || !slices.Contains(ops(logOfKind(t, b, first)), "is a") {
+			t.Errorf("%s is not watched again, and its log tells %v", first, ops(logOfKind(t, b, first)))
+		}
+		leave()
+		time.Sleep(2 * time.Second)
+		if got := testutil.ToFloat64(service.metrics.taken); got != 0 || service.members.Others() != 0 {
+			t.Errorf("%v kinds are counted as taken beside %d watchers", got, service.members.Others())
+		}
+	})
+}
+
+// That a kind is watched is shown when another watcher asks, once in two seconds.
+func TestThatAKindIsWatchedIsShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, d := offline()
+		b := memory.New(memory.Options{})
+		start(t, s, b, "one", d.config)
+		time.Sleep(5 * time.Second) // virtual
+		if got := marksOf(t, b, "pods"); got != 1 {
+			t.Errorf("before anybody asks there are %d marks", got)
+		}
+		var shown []time.Duration
+		for began, marks := time.Now(), 1; time.Since(began) < 9*time.Second; time.Sleep(100 * time.Millisecond) {
+			for _, kind := range []string{"pods", "nodes", ""} {
+				if err := b.Say(watchedTopic, []byte(kind)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			synctest.Wait()
+			if now := marksOf(t, b, "pods"); now != marks {
+				shown, marks = append(shown, time.Since(began)), now
+			}
+		}
+		inTime(t, "it is shown", shown, every2s(0, 8*time.Second)...)
+	})
+}
+
+// A holder whose log stands still is asked after one and a half seconds, and not before.
+func TestAHolderThatStandsStillIsAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, a := recorded(t, 1, 0)
+		c := &cable{Bus: a}
+		service := &Service{config: Config{Bus: c}}
+		held := map[kinds.Name]*guarded{"pods": {holder: "x", shown: true}}
+		witnesses := map[string]*witness{}
+		asks := func() int {
+			service.hearWitnesses(t.Context(), held, witnesses)
+			return len(c.said)
+		}
+		if got := asks(); got != 0 {
+			t.Errorf("at first it is asked %d times", got)
+		}
+		time.Sleep(askAfter - 1) // virtual
+		if got := asks(); got != 0 {
+			t.Errorf("before 1.5 s are over it is asked %d times", got)
+		}
+		time.Sleep(1)
+		if got := asks(); got != 1 || string(c.said[0]) != "pods" {
+			t.Errorf("after 1.5 s it is asked %d times: %s", got, c.said)
+		}
+		a.state[logPods] = away
+		time.Sleep(doubtAfter)
+		if asks(); len(held) != 1 {
+			t.Error("a bus that is away shows that its holder is")
+		}
+		delete(a.state, logPods)
+		if got := asks(); got != 1 || len(held) != 1 {
+			t.Errorf("when the bus is there again it is asked %d times", got)
+		}
+	})
+}
+
+// A kind that is watched here all the same is given up once.
+func TestAKindIsGivenUpOnce(t *testing.T) {
+	t.Parallel()
+	service := &Service{taken: map[kinds.Name]bool{"pods": true}, changed: make(chan struct{}, 1)}
+	service.yield("nodes")
+	if len(service.changed) != 0 || !service.taken["pods"] {
+		t.Error("a kind is given up that was not taken")
+	}
+	if service.yield("pods"); len(service.changed) != 1 || service.taken["pods"] {
+		t.Error("a kind that was taken is not given up")
+	}
+	<-service.changed
+	if service.take("pods"); len(service.changed) != 1 || !service.taken["pods"] {
+		t.Error("a kind is not taken")
+	}
+	if service.unshown = 1; service.checkWatched() == nil {
+		t.Error("one kind that is not shown to be watched is none")
+	}
+}

@@ -1,0 +1,262 @@
+package watcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream/memory"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+const (
+	widgets kinds.Name = "widgets.example.com"
+	crds    kinds.Name = "customresourcedefinitions.apiextensions.k8s.io"
+)
+
+// definitions has a watcher watch what kinds are made of.
+func definitions(c *Config) {
+	c.Kinds = append(c.Kinds, kinds.Kind{Name: crds, Version: "v1", Kind: "CustomResourceDefinition", Form: kinds.Metadata})
+}
+
+// every2s are moments, two seconds apart.
+func every2s(from, to time.Duration) (all []time.Duration) {
+	for ; from <= to; from += 2 * time.Second {
+		all = append(all, from)
+	}
+	return all
+}
+
+// Kinds are looked for every two seconds for a minute after something has changed, and while
+// discovery fails or another watcher is there; every ten seconds otherwise.
+func TestHowOftenKindsAreLookedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, d := offline()
+		b := memory.New(memory.Options{})
+		began := time.Now()
+		service, _ := start(t, s, b, "one", d.config, every, definitions)
+		time.Sleep(85 * time.Second)
+		inTime(t, "after a start", d.since("apis", began), append(every2s(0, time.Minute), 70*time.Second, 80*time.Second)...)
+
+		fails := began.Add(85 * time.Second)
+		s.set(func() { s.refuse["apis"] = http.StatusServiceUnavailable })
+		time.Sleep(10 * time.Second) // virtual, as all of them here
+		inTime(t, "when it fails", d.since("apis", fails), every2s(5*time.Second, 9*time.Second)...)
+		if got := testutil.ToFloat64(service.metrics.undiscovered); got != 3 {
+			t.Errorf("%v failures are counted, want 3", got)
+		}
+		if err := service.Checks()["api"](); err == nil {
+			t.Error("a discovery that fails does not fail the check of the API server")
+		}
+		s.set(func() { clear(s.refuse) })
+		time.Sleep(time.Second + 15*time.Second)
+		inTime(t, "when it goes on", d.since("apis", fails.Add(10*time.Second)), time.Second, 11*time.Second)
+		if err := service.Checks()["api"](); err != nil {
+			t.Errorf("a discovery that goes on fails the check of the API server: %v", err)
+		}
+
+		stirred := time.Now()
+		s.changeOf("customresourcedefinitions", "ADDED", "widgets.example.com", func(*corev1.Pod) {})
+		time.Sleep(80 * time.Second)
+		const first = discoverEvery / 4
+		inTime(t, "after a definition has changed", d.since("apis", stirred), append(every2s(first, time.Minute+first), 70*time.Second+first)...)
+
+		_, stop := start(t, s, b, "two", d.config)
+		time.Sleep(10 * time.Second)
+		joined := time.Now()
+		time.Sleep(10 * time.Second)
+		if got := len(d.since("apis", joined)); got != 5 {
+			t.Errorf("beside another watcher it looks %d times in ten seconds, want 5", got)
+		}
+		stop()
+		time.Sleep(15 * time.Second)
+		left := time.Now()
+		time.Sleep(20 * time.Second)
+		if got := len(d.since("apis", left)); got != 2 {
+			t.Errorf("alone again it looks %d times in twenty seconds, want 2", got)
+		}
+	})
+}
+
+// A watcher that has no right to see what kinds are made of cannot rest, nor can one of which
+// only some of them are.
+func TestAScopeWithoutDefinitionsDoesNotRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, d := offline()
+		began := time.Now()
+		start(t, s, memory.New(memory.Options{}), "one", d.config, every, func(c *Config) { c.Scope = Other })
+		time.Sleep(3*time.Minute + time.Second)
+		inTime(t, "it looks", d.since("apis", began), every2s(0, 3*time.Minute)...)
+	})
+}
+
+// A watcher that is told its kinds does not look for others.
+func TestKindsThatAreToldAreNotLookedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, d := offline()
+		s.set(func() { s.custom = true })
+		b := memory.New(memory.Options{})
+		service, _ := start(t, s, b, "one", d.config)
+		time.Sleep(time.Minute)
+		if asked := d.since("apis", time.Time{}); len(asked) != 0 || service.watches(widgets) {
+			t.Errorf("it has looked %d times, and watches another kind: %t", len(asked), service.watches(widgets))
+		}
+		if !service.Synced() {
+			t.Errorf("it is not synced: %v", service.checkSynced())
+		}
+	})
+}
+
+// An API server that never answers ends the run after a minute, and one that refuses after the
+// eighth time.
+func TestHowLongAStartIsTried(t *testing.T) {
+	run := func(t *testing.T, d *direct) error {
+		config := Config{Bus: memory.New(memory.Options{}), Kinds: []kinds.Kind{kinds.Pods.Kind}, ID: "one"}
+		d.config(&config)
+		service, err := New(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = service.Run(t.Context())
+		if (service.Checks()["api"]() == nil) != (err == nil) {
+			t.Errorf("the run ends with %v, and the check with %v", err, service.Checks()["api"]())
+		}
+		return err
+	}
+	synctest.Test(t, func(t *testing.T) {
+		_, d := offline()
+		d.reachable(false)
+		began := time.Now()
+		if err := run(t, d); !errors.Is(err, ErrUnreachable) || time.Since(began) <= startPatience || time.Since(began) > startPatience+time.Second {
+			t.Errorf("it ends after %v: %v", time.Since(began), err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		s, d := offline()
+		s.refuse[""] = http.StatusUnauthorized
+		began := time.Now()
+		if err := run(t, d); !errors.Is(err, ErrRefused) || len(d.since("api", began)) != 8 {
+			t.Errorf("it ends after %d refusals: %v", len(d.since("api", began)), err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		s, d := offline()
+		ctx, cancel := context.WithCancel(t.Context())
+		s.refuse[""] = http.StatusServiceUnavailable
+		service, err := New(Config{REST: nil, Bus: memory.New(memory.Options{})})
+		if err == nil || service != nil {
+			t.Error("a watcher is made without an API server")
+		}
+		config := Config{Bus: memory.New(memory.Options{}), ID: "one"}
+		d.config(&config)
+		if service, err = New(config); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		time.AfterFunc(30*time.Second, cancel)
+		if err := service.Run(ctx); err != nil || time.Since(began) != 30*time.Second {
+			t.Errorf("one that is ended while it waits ends after %v: %v", time.Since(began), err)
+		}
+	})
+}
+
+// A kind that is not served for ten seconds has its objects said to be gone; that is said again
+// every twenty minutes, and when its messages have expired it is forgotten.
+func TestWhenAKindIsRetired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, d := offline()
+		s.set(func() { s.custom = true })
+		s.changeOf("widgets", "ADDED", "w", func(*corev1.Pod) {})
+		b := memory.New(memory.Options{LogAge: 2 * time.Hour})
+		service, stop := start(t, s, b, "one", d.config, every)
+		log := func() string { return strings.Join(ops(logOfKind(t, b, widgets)), " ") }
+		time.Sleep(9 * time.Second)
+		if got := log(); got != "is w mark" {
+			t.Fatalf("at first it is told as %s", got)
+		}
+		s.set(func() { s.custom = false })
+		time.Sleep(2 * time.Second) // by then it is known
+		for range 8 {
+			time.Sleep(time.Second)
+			if got := log(); got != "is w mark" {
+				t.Fatalf("too soon it is told as %s", got)
+			}
+		}
+		time.Sleep(2 * time.Second)
+		if got := log(); got != "is w mark gone w mark" || service.watches(widgets) {
+			t.Fatalf("after ten seconds it is told as %s, and watched: %t", got, service.watches(widgets))
+		}
+		time.Sleep(markAgain - 15*time.Second)
+		if got := log(); got != "is w mark gone w mark" {
+			t.Errorf("before twenty minutes are over it is told as %s", got)
+		}
+		time.Sleep(30 * time.Second)
+		if got := log(); got != "is w mark gone w mark mark" {
+			t.Errorf("after twenty minutes it is told as %s", got)
+		}
+		time.Sleep(90 * time.Minute)
+		if all, err := b.Kinds(t.Context()); err != nil || len(all) != 2 {
+			t.Errorf("before its messages have expired there are %d kinds, %v", len(all), err)
+		}
+		time.Sleep(50 * time.Minute)
+		if all, err := b.Kinds(t.Context()); err != nil || len(all) != 1 || all[0].Name != "pods" {
+			t.Errorf("when its messages have expired there are %v, %v", all, err)
+		}
+		if stop(); len(service.retired) != 0 || len(service.missing) != 0 {
+			t.Errorf("of a kind that is forgotten there is %v, missing since %v", service.retired, service.missing)
+		}
+	})
+}
+
+// A kind that cannot be watched is reported after half a minute, again every twenty seconds,
+// and once more when it can be.
+func TestAReportOfKindsThatAreNotWatched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, d := offline()
+		s.custom = true
+		s.refuse["widgets"] = http.StatusForbidden
+		b := memory.New(memory.Options{})
+		if err := b.EnsureController(t.Context(), "any"); err != nil { // which makes the stream of reports
+			t.Fatal(err)
+		}
+		start(t, s, b, "one", d.config, every)
+		began := time.Now()
+		reports := func() (all []string) {
+			at := standing(t, b, subject.StatusStream)
+			for sequence := at.First; sequence <= at.Last; sequence++ {
+				m, there, err := b.At(t.Context(), subject.StatusStream, sequence)
+				if err != nil || !there || m.Subject != subject.WatcherStatusSubject {
+					continue
+				}
+				r, err := events.DecodeReport(m)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var of []string
+				for _, u := range r.Unwatched {
+					of = append(of, string(u.Kind))
+				}
+				all = append(all, fmt.Sprintf("%v %s%v", m.Time.Sub(began).Round(5*time.Second), r.Replica, of))
+			}
+			return all
+		}
+		time.Sleep(57 * time.Second)
+		s.set(func() { clear(s.refuse) })
+		time.Sleep(23 * time.Second)
+		want := []string{"35s one[widgets.example.com]", "55s one[widgets.example.com]", "... one[]"}
+		if got := reports(); len(got) != 3 || !slices.Equal(got[:2], want[:2]) || !strings.HasSuffix(got[2], "one[]") {
+			t.Errorf("the reports are %q, want %q", got, want)
+		}
+	})
+}

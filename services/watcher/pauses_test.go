@@ -1,0 +1,227 @@
+package watcher
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream/memory"
+	"github.com/millrace/millrace/pkg/events/trace"
+	"github.com/millrace/millrace/pkg/events/trace/tracetest"
+)
+
+// closed is a bus on which nothing can be heard.
+type closed struct {
+	bus.Bus
+	tried map[string]int
+}
+
+func (c *closed) Listen(_ context.Context, topic string, _ func([]byte)) error {
+	c.tried[topic]++
+	return errors.New("closed")
+}
+
+// What cannot be heard is tried once a second.
+func TestWhatCannotBeHeardIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &closed{memory.New(memory.Options{}), map[string]int{}}
+		s := &Service{config: Config{Bus: c}, causes: newCauses(tracetest.New().Tracer("watcher", trace.Options{})), kinds: map[kinds.Name]*running{}}
+		s.causes.tell(trace.Write{Writer: "w", ID: "1", Begins: true, About: aPod("a")})
+		for topic, listen := range map[string]func(context.Context){
+			events.DamageTopic: s.listen, watchedTopic: s.answer, trace.Writes: func(ctx context.Context) { s.causes.listen(ctx, c, s.watches) },
+		} {
+			logging, log := logged(t)
+			ctx, cancel := context.WithCancel(logging)
+			time.AfterFunc(4500*time.Millisecond, cancel) // virtual
+			listen(ctx)
+			if got := c.tried[topic]; got != 5 || strings.Count(log(), "Cannot hear") != 5 {
+				t.Errorf("%s is tried %d times in 4.5 s, and it tells\n%s", topic, got, log())
+			}
+		}
+		if s.causes.flying != 0 {
+			t.Error("a write of which nothing can be heard is waited for")
+		}
+		none := newCauses(nil)
+		none.listen(t.Context(), c, s.watches)
+		if c.tried[trace.Writes] != 5 || len(none.collectors()) != 0 || len(s.causes.collectors()) != 1 {
+			t.Errorf("without traces it listens, %d times", c.tried[trace.Writes])
+		}
+	})
+}
+
+// A session looks every second while something happens, and every two minutes where nothing does,
+// until it is woken.
+func TestASessionRestsUntilItIsWoken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLookTimer()
+		after := func() time.Duration {
+			began := time.Now()
+			<-l.timer.C
+			return time.Since(began)
+		}
+		if got := after(); got != time.Second {
+			t.Errorf("at first it looks after %v", got)
+		}
+		l.again(false)
+		time.Sleep(700 * time.Millisecond) // virtual
+		l.wake()                           // it looks before that anyway
+		if got := after(); got != 300*time.Millisecond {
+			t.Errorf("while something happens it looks after %v", got)
+		}
+		l.again(true)
+		if got := after(); got != 2*time.Minute {
+			t.Errorf("at rest it looks after %v", got)
+		}
+		l.again(true)
+		time.Sleep(time.Minute)
+		l.wake()
+		time.Sleep(700 * time.Millisecond)
+		l.wake()
+		if got := after(); got != 300*time.Millisecond {
+			t.Errorf("when it is woken it looks after %v", got)
+		}
+		l.again(false)
+		if got := after(); got != time.Second {
+			t.Errorf("after that it looks after %v", got)
+		}
+	})
+	k, _ := recorded(t, 1, 0)
+	for _, c := range []struct {
+		looked, behind uint64
+		rests          bool
+	}{{2, 2, true}, {1, 2, false}, {2, 1, false}, {1, 1, false}} {
+		if k.looked, k.behind = c.looked, c.behind; k.atRest() != c.rests {
+			t.Errorf("what was looked at up to %d, with a state up to %d, is at rest: %t", c.looked, c.behind, k.atRest())
+		}
+	}
+}
+
+// Pauses begin with 50 ms, and each is about twice the one before.
+func TestHowPausesGrow(t *testing.T) {
+	t.Parallel()
+	for range 50 {
+		var p patience
+		for _, want := range []time.Duration{50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, 600 * time.Millisecond, 600 * time.Millisecond} {
+			if got := p.next(away); got < want/2 || got > want*3/2 {
+				t.Fatalf("a pause is %v, want about %v", got, want)
+			}
+		}
+	}
+	began := time.Now()
+	ended, cancel := context.WithCancel(t.Context())
+	if cancel(); true {
+		pause(ended, time.Hour)
+	}
+	if took := time.Since(began); took > time.Minute {
+		t.Errorf("what is ended pauses for %v", took)
+	}
+}
+
+// What lies before the window is read through five seconds after a session has begun, again where
+// that fails, and what is found there is reported.
+func TestThePastIsSearched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, a := recorded(t, 2, 0)
+		k.bygone, k.news = make(chan struct{}, 1), make(chan struct{}, 1)
+		logging, log := logged(t)
+		ctx, cancel := context.WithCancel(logging)
+		done := make(chan struct{})
+		go func() { defer close(done); k.searchPast(ctx, "pods") }()
+		found := func() *events.Damage {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			return k.reported
+		}
+		k.suspectPast()         // of a window that begins with the first message
+		time.Sleep(time.Minute) // virtual
+		if found() != nil {
+			t.Errorf("before the first message there is %+v", found())
+		}
+		k.searched = false
+		k.window.Begin(2)
+		a.fails(statePod, away)
+		k.suspectPast()
+		time.Sleep(behindAfter - 1)
+		if strings.Contains(log(), "Cannot read what ended long ago") {
+			t.Error("it is read at once")
+		}
+		time.Sleep(1 + behindAfter)
+		synctest.Wait()
+		if got := strings.Count(log(), "Cannot read what ended long ago"); got != 2 || found() != nil {
+			t.Errorf("of a state that is away it tells %d times, and %+v", got, found())
+		}
+		a.fails(statePod, nil)
+		time.Sleep(behindAfter)
+		synctest.Wait()
+		if d := found(); d == nil || d.Kind != "pods" || d.End != 3 || len(k.news) != 1 {
+			t.Errorf("found is %+v, and told %d times", d, len(k.news))
+		}
+		k.reported = nil
+		time.Sleep(time.Minute)
+		if found() != nil {
+			t.Errorf("it is found again: %+v", found())
+		}
+		cancel()
+		<-done
+	})
+}
+
+// Between two thousand messages of the past a tenth of a second goes by.
+func TestThePastIsReadSlowly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, _ := recorded(t, 0, 4500)
+		began := time.Now()
+		found, err := k.searchBefore(t.Context(), "pods", k.appender.Last())
+		if took := time.Since(began); err != nil || found != nil || took != 2*behindPause {
+			t.Errorf("it takes %v, and finds %+v, %v", took, found, err)
+		}
+	})
+}
+
+// A log is read through ten to twenty minutes after the start, and then every six hours.
+func TestWhenALogIsReadThrough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, a := recorded(t, 5, 0)
+		k.news = make(chan struct{}, 1)
+		logging, log := logged(t)
+		ctx, cancel := context.WithCancel(logging)
+		done := make(chan struct{})
+		w := &worn{Bus: a, damaged: map[string]bool{at(logPods, 2): true}}
+		k.bus = w
+		go func() { defer close(done); k.scrub(ctx, "pods") }()
+		found := func() int {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			return len(k.findings)
+		}
+		if time.Sleep(scrubFirst - 1); found() != 0 || len(k.news) != 0 { // virtual
+			t.Error("it is read before ten minutes are over")
+		}
+		time.Sleep(scrubFirst + scrubPause)
+		first := found()
+		if first == 0 || len(k.news) != 1 {
+			t.Errorf("after twenty minutes %d holes are found, and told %d times", first, len(k.news))
+		}
+		<-k.news
+		time.Sleep(scrubEvery - scrubFirst - scrubPause - 1)
+		if found() != first || len(k.news) != 0 {
+			t.Errorf("before six hours are over %d holes are found", found()-first)
+		}
+		a.fails(logPods, away)
+		if time.Sleep(scrubFirst + 2*scrubPause); found() != first || !strings.Contains(log(), "Cannot read the log through") || len(k.news) != 1 {
+			t.Errorf("of a log that is away %d holes are found, and it tells\n%s", found()-first, log())
+		}
+		a.fails(logPods, nil)
+		if time.Sleep(scrubEvery); found() != 2*first {
+			t.Errorf("after that %d holes are found, want %d", found()-first, first)
+		}
+		cancel()
+		<-done
+	})
+}

@@ -1,0 +1,537 @@
+package watcher
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/storageepoch"
+	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/watcher/translate"
+)
+
+// marked is a watch of pods whose last mark proves the state, on an ailing bus; the log has
+// three objects, a mark, and that mark.
+func marked(t *testing.T) (*kindWatch, *ailing) {
+	t.Helper()
+	k, a := recorded(t, 3, 0)
+	if k.state = a.stands(t, statePod).Created; k.mark(t.Context()) != nil {
+		t.Fatal("it cannot be marked")
+	}
+	return k, a
+}
+
+// resumes has a watch that knows nothing look at its log.
+func resumes(t *testing.T, k *kindWatch) (ok bool, reason string) {
+	t.Helper()
+	k.ledger, k.cursor, k.latest = ledger{}, translate.Cursor{}, noDelta
+	ok, err := k.resume(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ok, k.hole.Reason
+}
+
+// A watch goes on from the newest delta only if that is a position, and says since when changes
+// may be missing otherwise.
+func TestWhatAWatchGoesOnFrom(t *testing.T) {
+	t.Parallel()
+	appends := func(d events.Delta) func(*testing.T, *kindWatch) {
+		return func(t *testing.T, k *kindWatch) {
+			t.Helper()
+			d.Kind, d.At = "pods", time.Unix(1e9, 0)
+			if err := k.append(t.Context(), d); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for what, c := range map[string]struct {
+		change          func(*testing.T, *kindWatch)
+		reason, version string
+		since           bool // it is known since when
+	}{
+		"a mark":                    {func(*testing.T, *kindWatch) {}, "", "9", false},
+		"a change":                  {appends(events.Delta{Op: events.Is, Ref: aPod("p0"), UID: "u0", ResourceVersion: "12"}), "", "12", true},
+		"an end":                    {appends(events.Delta{Op: events.Gone, Ref: aPod("p0"), UID: "u0", ResourceVersion: "13"}), "", "13", true},
+		"a finding":                 {appends(events.Delta{Op: events.Is, Ref: aPod("p0"), UID: "u0", ResourceVersion: "12", Sync: true}), "a relist was not finished", "", false},
+		"a gap":                     {appends(events.Delta{Op: events.Gap, ResourceVersion: "12", ContentType: kinds.JSON, Body: []byte("{}")}), "a relist was not finished", "", false},
+		"what is not served":        {appends(translate.Unserved("pods", "12", translate.Stamp{})), "the API server did not serve the kind", "", true},
+		"a mark of another state":   {appends(translate.Mark("pods", "12", time.Unix(1, 0), translate.Stamp{})), "the state stream has been made anew", "", true},
+		"a mark without a position": {func(t *testing.T, k *kindWatch) { k.cursor.Version = ""; _ = k.mark(t.Context()) }, "a relist was not finished", "", false},
+		"what waits": {func(t *testing.T, k *kindWatch) {
+			k.bounds.waits = 1
+			appends(events.Delta{Op: events.Is, Ref: aPod("p0"), UID: "u0", ResourceVersion: "12"})(t, k)
+			k.bounds.waits = 0
+		}, "versions that waited to be recorded were not, when their watcher ended", "", true},
+	} {
+		k, _ := marked(t)
+		c.change(t, k)
+		ok, reason := resumes(t, k)
+		if ok != (c.reason == "") || reason != c.reason || k.cursor.Version != c.version {
+			t.Errorf("%s: it is resumed at %q: %t, %s", what, k.cursor.Version, ok, reason)
+		}
+		if k.hole.Since.Equal(time.Unix(1e9, 0)) != c.since {
+			t.Errorf("%s: changes may be missing since %v", what, k.hole.Since)
+		}
+	}
+}
+
+// Where the last gap lies is known from the newest delta, or else from the newest mark.
+func TestWhereTheLastGapLies(t *testing.T) {
+	t.Parallel()
+	k, _ := marked(t)
+	k.gap = events.Place{Known: true}
+	appends := func(d events.Delta) {
+		t.Helper()
+		if d.Kind, d.At = "pods", time.Now(); k.append(t.Context(), d) != nil {
+			t.Fatal("it cannot be appended")
+		}
+	}
+	is := func(what string, want events.Place) {
+		t.Helper()
+		state := k.state
+		resumes(t, k)
+		if k.gap != want {
+			t.Errorf("%s: the last gap is at %+v, want %+v", what, k.gap, want)
+		}
+		k.state, k.cursor.Version = state, "9"
+	}
+	is("of marks that do not say", events.Place{})
+	appends(translate.Gap("pods", "9", translate.Stamp{}))
+	is("behind a gap", events.Place{Known: true, Sequence: 6})
+	if err := k.mark(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	is("behind a mark", events.Place{Known: true, Sequence: 6})
+	change := aDelta("p0", 20)
+	change.UID = "u0"
+	appends(change)
+	is("behind a change", events.Place{Known: true, Sequence: 6})
+	empty, _ := recorded(t, 0, 0)
+	if empty.appender.Last() != 1 {
+		t.Fatalf("the log ends at %d", empty.appender.Last())
+	}
+	resumes(t, empty)
+	if empty.gap.Known {
+		t.Errorf("of a log with one mark the gap is known: %+v", empty.gap)
+	}
+	empty.appender = &opened{nil, 0}
+	empty.bus.(*ailing).states[logPods], empty.bus.(*ailing).states[statePod] = bus.State{}, bus.State{}
+	if ok, _ := resumes(t, empty); ok || empty.gap != (events.Place{Known: true}) {
+		t.Errorf("of an empty log it is at %+v, resumed: %t", empty.gap, ok)
+	}
+}
+
+// A rule that is new is told at once, since writers go by the mark.
+func TestANewRuleIsMarked(t *testing.T) {
+	t.Parallel()
+	k, _ := marked(t)
+	if ok, _ := resumes(t, k); !ok || len(logOf(t, k.bus)) != 5 {
+		t.Errorf("without a rule %d messages are in the log, resumed: %t", len(logOf(t, k.bus)), ok)
+	}
+	config := Config{}
+	hides(t)(&config)
+	k.hide = config.Hide
+	if ok, _ := resumes(t, k); !ok || lastOf(t, k.bus, "pods").Redaction != events.Redacted {
+		t.Errorf("with a rule the last is %+v, resumed: %t", lastOf(t, k.bus, "pods"), ok)
+	}
+}
+
+// A log is whole if it is the one that was written and ends where it did. What it has lost is
+// padded, up to ten thousand messages.
+func TestWhetherALogIsWhole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for what, c := range map[string]struct {
+			stored  uint64 // behind its end
+			state   uint64 // likewise
+			created time.Duration
+			whole   bool
+			reason  string
+			padded  uint64
+			renew   bool
+		}{
+			"it ends where it did":            {0, 0, 0, true, "", 0, false},
+			"it has lost one":                 {1, 0, 0, false, "the log has lost its end", 1, false},
+			"the state knows of one more":     {0, 1, 0, false, "the log has lost its end", 1, false},
+			"it has lost two, of which one":   {1, 2, 0, false, "the log has lost its end", 2, false},
+			"it has lost ten thousand":        {maxPad, 0, 0, false, "the log has lost its end", maxPad, false},
+			"it has lost more":                {maxPad + 1, 0, 0, false, "the log has lost its end", 0, true},
+			"it is younger":                   {1, 0, time.Hour, false, "the log was made anew", 0, false},
+			"it is younger, the state longer": {1, 1, time.Hour, false, "the log was made anew", 0, true},
+		} {
+			k, a := recorded(t, 3, 0)
+			log, state := a.stands(t, logPods), a.stands(t, statePod)
+			state.Last += c.state
+			k.created, k.stored, k.latest = log.Created.Add(-c.created), log.Last+c.stored, aDelta("p0", 1)
+			last := log.Last
+			k.counted = true
+			whole, err := k.complete(t.Context(), log, state)
+			if err != nil || whole != c.whole || k.hole.Reason != c.reason || k.renew != c.renew || k.appender.Last() != last+c.padded {
+				t.Errorf("%s: whole %t, %v, %+v, to be made anew: %t, it ends at %d", what, whole, err, k.hole, k.renew, k.appender.Last())
+			}
+			if k.stored < last || !k.created.Equal(log.Created) || !k.state.Equal(state.Created) {
+				t.Errorf("%s: it is stored up to %d, log and state made at %v and %v", what, k.stored, k.created, k.state)
+			}
+			if anew := c.created > 0; anew != (k.latest.UID == "") || anew && k.after != (events.Link{}) {
+				t.Errorf("%s: what proves its history is %+v, behind %+v", what, k.latest, k.after)
+			}
+			if c.padded > 0 && (k.stored != last+c.padded || k.hole.From != last+1 || k.hole.To != last+c.padded || lastOf(t, k.bus, "pods").Census.Known) {
+				t.Errorf("%s: stored up to %d, with a hole %+v and %+v", what, k.stored, k.hole, lastOf(t, k.bus, "pods").Census)
+			}
+		}
+		// A watcher that has just begun knows of no log; one that is younger than its state, and
+		// shorter, was made anew.
+		for what, c := range map[string]struct {
+			younger time.Duration
+			reason  string
+		}{"younger": {1, "the log was made anew"}, "as old": {0, "the log has lost its end"}, "older": {-1, "the log has lost its end"}} {
+			k, a := recorded(t, 3, 0)
+			log, state := a.stands(t, logPods), a.stands(t, statePod)
+			k.created, k.stored = time.Time{}, 0
+			state.Last, log.Created = log.Last+1, state.Created.Add(c.younger)
+			if _, err := k.complete(t.Context(), log, state); err != nil || k.hole.Reason != c.reason {
+				t.Errorf("a log that is %s than its state: %v, %+v", what, err, k.hole)
+			}
+		}
+		k, a := recorded(t, 3, 0)
+		log := a.stands(t, logPods)
+		k.created, k.stored, k.appender = log.Created, log.Last+1, &refusing{k.appender, bus.ErrOvertaken}
+		if _, err := k.complete(t.Context(), log, a.stands(t, statePod)); !errors.Is(err, bus.ErrOvertaken) {
+			t.Errorf("a log that refuses its pad: %v", err)
+		}
+		a.state[logPods] = away
+		if _, err := k.complete(t.Context(), log, bus.State{Last: 99, Created: log.Created}); !errors.Is(err, away) {
+			t.Errorf("a log that is away: %v", err)
+		}
+	})
+}
+
+// The next message comes behind the last one that is no mark, among the last sixteen.
+func TestWhatTheNextMessageComesBehind(t *testing.T) {
+	t.Parallel()
+	k, a := recorded(t, 3, 0)
+	link := func() uint64 {
+		t.Helper()
+		k.after = events.Link{Sequence: 99}
+		if err := k.link(t.Context(), a.stands(t, logPods)); err != nil {
+			t.Fatal(err)
+		}
+		return k.after.Sequence
+	}
+	if got := link(); got != 3 {
+		t.Errorf("behind a mark it is behind %d, want 3", got)
+	}
+	a.torn[4] = true
+	third, _, _ := a.At(t.Context(), logPods, 3)
+	if got := link(); got != 3 || k.after.Sum != third.Get(events.HeaderSum) {
+		t.Errorf("behind a torn one it is behind %d", got)
+	}
+	a.missing[3] = true
+	if got := link(); got != 2 {
+		t.Errorf("behind one that is not there it is behind %d", got)
+	}
+	for i := range 13 {
+		if k.append(t.Context(), events.Delta{Kind: "pods", Op: events.Mark, At: time.Now()}) != nil {
+			t.Fatal("it cannot be appended")
+		}
+		a.torn[uint64(5+i)] = true
+	}
+	if got := link(); got != 2 { // 17 is the last, and 2 the sixteenth from it
+		t.Errorf("sixteen back it is behind %d, want 2", got)
+	}
+	if k.append(t.Context(), aDelta("x", 1)) != nil {
+		t.Fatal("it cannot be appended")
+	}
+	a.torn[18] = true
+	if got := link(); got != 0 {
+		t.Errorf("seventeen back it is behind %d", got)
+	}
+	if err := k.link(t.Context(), bus.State{First: 1}); err != nil || k.after.Sequence != 0 {
+		t.Errorf("of an empty log it is behind %+v, %v", k.after, err)
+	}
+	delete(a.torn, 18)
+	a.missing[18] = true
+	if err := k.link(t.Context(), bus.State{First: 18, Last: 18}); err != nil || k.after.Sequence != 0 {
+		t.Errorf("of a log that begins behind it, it is behind %+v, %v", k.after, err)
+	}
+}
+
+// What the state holds is held against what the log says, at once if it is known.
+func TestWhetherTheStateIsWhole(t *testing.T) {
+	t.Parallel()
+	for what, c := range map[string]struct {
+		change func(*kindWatch, *ailing, *events.Delta)
+		whole  bool
+		reason string
+		err    error
+	}{
+		"as the log says":         {func(*kindWatch, *ailing, *events.Delta) {}, true, "", nil},
+		"the log does not say":    {func(_ *kindWatch, _ *ailing, d *events.Delta) { d.Census = events.Census{} }, true, "", nil},
+		"fewer than the log says": {func(_ *kindWatch, _ *ailing, d *events.Delta) { d.Census.Objects++ }, false, "the state has 3 objects, 0 of them damaged, where the log says 4", nil},
+		"fewer, and the log is on": {func(_ *kindWatch, a *ailing, d *events.Delta) {
+			d.Census.Objects++
+			a.states[logPods] = bus.State{Last: 9}
+		}, false, "", bus.ErrOvertaken},
+		"one of them damaged": {func(k *kindWatch, a *ailing, _ *events.Delta) {
+			k.bus = &worn{Bus: a, damaged: map[string]bool{at(statePod, 2): true}}
+		}, false, "the state has 3 objects, 1 of them damaged, where the log says 3", nil},
+		"made anew": {func(k *kindWatch, _ *ailing, _ *events.Delta) { k.renew = true }, false, "", nil},
+		"away":      {func(_ *kindWatch, a *ailing, _ *events.Delta) { a.state[statePod] = away }, false, "", away},
+	} {
+		k, a := recorded(t, 3, 0)
+		newest := events.Delta{Census: k.tally.Census()}
+		k.ledger = ledger{}
+		c.change(k, a, &newest)
+		whole, err := k.count(t.Context(), newest, 1)
+		if whole != c.whole || !errors.Is(err, c.err) || k.hole.Reason != c.reason {
+			t.Errorf("%s: whole %t, %v, %+v", what, whole, err, k.hole)
+		}
+	}
+	k, a := recorded(t, 3, 0)
+	newest := events.Delta{Census: k.tally.Census()}
+	a.state[statePod] = away // it is not to be read
+	if whole, err := k.count(t.Context(), newest, 1); err != nil || !whole {
+		t.Errorf("what has been counted all along is whole: %t, %v", whole, err)
+	}
+	for what, change := range map[string]func(*kindWatch, *events.Delta){
+		"not counted": func(k *kindWatch, _ *events.Delta) { k.counted = false }, "another census": func(_ *kindWatch, d *events.Delta) { d.Census.Objects++ },
+		"an unknown census": func(_ *kindWatch, d *events.Delta) { d.Census.Known = false }, "a later window": func(k *kindWatch, _ *events.Delta) { k.window.Begin(2) },
+	} {
+		k, a := recorded(t, 3, 0)
+		newest := events.Delta{Census: k.tally.Census()}
+		a.state[statePod] = away
+		change(k, &newest)
+		if _, err := k.count(t.Context(), newest, 1); !errors.Is(err, away) {
+			t.Errorf("%s: the state is not read: %v", what, err)
+		}
+	}
+}
+
+// What the log knows besides is added to what a state lacks, as far back as the newest mark says,
+// where the newest delta does not agree with the state.
+func TestWhatTheLogKnowsBesides(t *testing.T) {
+	t.Parallel()
+	missing := func(k *kindWatch, h holding) []uint64 {
+		t.Helper()
+		if err := k.recollect(t.Context(), h); err != nil {
+			t.Fatal(err)
+		}
+		return h.state.Compare("", 0).Missing()
+	}
+	empty := func() holding { return holding{state: translate.NewState()} }
+	k, a := marked(t)
+	if got := missing(k, empty()); !slices.Equal(got, []uint64{1, 2, 3}) {
+		t.Errorf("of a state that lacks all, the log knows %v", got)
+	}
+	h, err := readState(t.Context(), k.bus, "pods", 1, k.appender.Last())
+	if err != nil {
+		t.Fatal(err)
+	}
+	agreeing := holding{state: translate.NewState(), tally: h.tally}
+	if got := missing(k, agreeing); len(got) != 0 {
+		t.Errorf("of a state that agrees with the log, the log knows %v", got)
+	}
+	a.torn[k.appender.Last()] = true
+	if got := missing(k, agreeing); len(got) != 3 {
+		t.Errorf("where the newest is torn, the log knows %v", got)
+	}
+	clear(a.torn)
+	a.missing[k.appender.Last()] = true
+	if got := missing(k, agreeing); len(got) != 3 {
+		t.Errorf("where the newest is not there, the log knows %v", got)
+	}
+	clear(a.missing)
+	broken := empty()
+	broken.broken = []events.Delta{{Ref: aPod("p1")}}
+	if got := missing(k, broken); !slices.Equal(got, []uint64{1, 3}) {
+		t.Errorf("of a state with a damaged message, the log knows %v", got)
+	}
+	k.bus = &worn{Bus: a, damaged: map[string]bool{at(logPods, 2): true}}
+	if got := missing(k, empty()); !slices.Equal(got, []uint64{1, 3}) {
+		t.Errorf("where a message of the log is damaged, it knows %v", got)
+	}
+	k.bus = a
+	k.window.Begin(3)
+	if k.mark(t.Context()) != nil {
+		t.Fatal("it cannot be marked")
+	}
+	if got := missing(k, empty()); !slices.Equal(got, []uint64{3}) {
+		t.Errorf("where everything is there since message 3, the log knows %v", got)
+	}
+	log := a.stands(t, logPods)
+	log.First, log.Messages = 4, log.Messages-3
+	a.states[logPods] = log
+	if got := missing(k, empty()); len(got) != 0 {
+		t.Errorf("of a log that begins behind them, it knows %v", got)
+	}
+	clear(a.states)
+	a.follow = events.ErrDamaged
+	ctx, told := logged(t)
+	if err := k.recollect(ctx, empty()); err != nil || !strings.Contains(told(), "The log cannot be read to its end") {
+		t.Errorf("of a log that cannot be read: %v, and it tells\n%s", err, told())
+	}
+	if k.appender = (&opened{nil, 0}); k.recollect(t.Context(), empty()) != nil {
+		t.Error("an empty log is read")
+	}
+	a.last[logPods] = away
+	if _, err := k.saidSince(t.Context()); !errors.Is(err, away) {
+		t.Errorf("of a mark that is away: %v", err)
+	}
+}
+
+// What a session abandons begins a new one with the reason of its end; one that is ended begins
+// none.
+func TestHowASessionEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, a := recorded(t, 1, 0)
+		overtaken := 0
+		k.overtaken = func() { overtaken++ }
+		k.want = func() kinds.Kind { return kinds.Nodes.Kind }
+		k.epoch, k.news, k.bygone = storageepoch.New(), make(chan struct{}, 1), make(chan struct{}, 1)
+		ends := func(err error, within time.Duration) string {
+			t.Helper()
+			logging, log := logged(t)
+			ctx, cancel := context.WithTimeout(logging, within) // virtual
+			defer cancel()
+			k.ensured, k.kind, a.ensure, k.expired, k.hole, k.doubted = false, kinds.Pods.Kind, err, false, events.Hole{}, false
+			k.run(ctx)
+			return log()
+		}
+		if log := ends(fmt.Errorf("x: %w", bus.ErrOvertaken), 10*time.Millisecond); overtaken != 1 || !strings.Contains(log, "Resuming") || k.expired {
+			t.Errorf("overtaken %d times, expired %t:\n%s", overtaken, k.expired, log)
+		}
+		if log := ends(fmt.Errorf("x: %w", bus.ErrTooLarge), 10*time.Millisecond); overtaken != 1 || !strings.Contains(log, "Resuming") {
+			t.Errorf("of what is too large:\n%s", log)
+		}
+		if log := ends(fmt.Errorf("x: %w", errEnded), 10*time.Millisecond); !strings.Contains(log, "Resuming") {
+			t.Errorf("of a watch that has ended:\n%s", log)
+		}
+		if log := ends(fmt.Errorf("y: %w", events.ErrDamaged), 10*time.Millisecond); !k.expired || !k.doubted || k.hole.Reason != "y: "+events.ErrDamaged.Error() || !strings.Contains(log, "The record is damaged") {
+			t.Errorf("of damage: %+v:\n%s", k.hole, log)
+		}
+		if log := ends(fmt.Errorf("z: %w", errRewound), 10*time.Millisecond); !k.expired || k.hole.Reason != "z: "+errRewound.Error() || !strings.Contains(log, "Relisting in a new epoch") {
+			t.Errorf("of a storage that went back: %+v:\n%s", k.hole, log)
+		}
+		if epoch, _ := k.epoch.Now(); epoch != k.cursor.Epoch+1 {
+			t.Errorf("the epoch is %d behind %d", epoch, k.cursor.Epoch)
+		}
+		if log := ends(errors.New("odd"), 5*time.Second); strings.Count(log, "Cannot watch") != 1 || k.kind.Name != "pods" {
+			t.Errorf("of what is odd:\n%s", log)
+		}
+		if _, err := k.status(); err == nil {
+			t.Error("what is odd is not told of")
+		}
+		if ends(fmt.Errorf("x: %w", bus.ErrNoStream), 10*time.Millisecond); k.kind.Name != "nodes" || k.ensured {
+			t.Errorf("without a stream it is wanted as %s", k.kind.Name)
+		}
+		k.searched = true
+		if ends(fmt.Errorf("x: %w", errEnded), 10*time.Millisecond); !k.searched {
+			t.Error("a watch that has ended has the past searched")
+		}
+		if ends(errors.New("odd"), 10*time.Millisecond); k.searched {
+			t.Error("after what is odd the past is not suspected")
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		if cancel(); true {
+			k.run(ended)
+		}
+	})
+}
+
+// Findings of the scrubber become gaps, and a mark behind them.
+func TestFindingsBecomeGaps(t *testing.T) {
+	t.Parallel()
+	k, _ := recorded(t, 1, 0)
+	if err := k.record(t.Context()); err != nil || len(logOf(t, k.bus)) != 2 {
+		t.Errorf("of no findings the log has %d messages, %v", len(logOf(t, k.bus)), err)
+	}
+	k.findings = []events.Hole{{Reason: "a", From: 3, To: 4}, {Reason: "b", From: 7, To: 7}}
+	if err := k.record(t.Context()); err != nil || len(k.findings) != 0 {
+		t.Errorf("%d findings are left, %v", len(k.findings), err)
+	}
+	log := logOf(t, k.bus)[2:]
+	if got := fmt.Sprint(ops(log)); got != "[gap gap mark]" {
+		t.Fatalf("recorded is %s", got)
+	}
+	for i, want := range []events.Hole{{Reason: "a", From: 3, To: 4}, {Reason: "b", From: 7, To: 7}} {
+		var h events.Hole
+		if err := json.Unmarshal(log[i].Body, &h); err != nil || h.From != want.From || h.To != want.To || h.Reason != want.Reason {
+			t.Errorf("the gap says %+v, %v", h, err)
+		}
+	}
+	k.findings = []events.Hole{{Reason: "c"}}
+	k.appender = &refusing{k.appender, bus.ErrOvertaken}
+	if err := k.record(t.Context()); !errors.Is(err, bus.ErrOvertaken) {
+		t.Errorf("of a log that refuses: %v", err)
+	}
+	k.findings = []events.Hole{{Reason: "c"}}
+	if err := k.look(t.Context()); !errors.Is(err, bus.ErrOvertaken) {
+		t.Errorf("a look that finds a log that refuses: %v", err)
+	}
+}
+
+// A log is read through a window of a thousand messages at a time, two seconds apart, without
+// what other gaps tell of and without what has expired.
+func TestHowALogIsReadThrough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, a := recorded(t, 2500, 0)
+		began := time.Now()
+		s := scrubber{bus: k.bus, kind: "pods", pause: scrubPause}
+		if found, err := s.pass(t.Context()); err != nil || len(found) != 0 || time.Since(began) != 3*scrubPause || s.next != 2502 {
+			t.Errorf("it finds %+v, %v, in %v, up to %d", found, err, time.Since(began), s.next)
+		}
+		k, a = recorded(t, 5, 0)
+		w := &worn{Bus: a, lost: map[string]bool{at(logPods, 1): true, at(logPods, 2): true}}
+		pass := func() []events.Hole {
+			t.Helper()
+			found, err := (&scrubber{bus: w, kind: "pods"}).pass(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return found
+		}
+		if found := pass(); len(found) != 0 {
+			t.Errorf("of what comes before the first that is there %+v is found", found)
+		}
+		w.lost = map[string]bool{at(logPods, 3): true, at(logPods, 4): true}
+		if found := pass(); len(found) != 1 || found[0].From != 3 || found[0].To != 4 {
+			t.Errorf("of two that are lost %+v is found", found)
+		}
+		for first, want := range map[uint64]string{1: "[3-4]", 4: "[4-4]", 5: "[]"} {
+			s, got := scrubber{bus: a, kind: "pods"}, []string{}
+			for _, sequence := range []uint64{2, 5} {
+				log := a.stands(t, logPods)
+				log.First = first // which is so by the time that it is read
+				a.states[logPods] = log
+				m, _, err := a.At(t.Context(), logPods, sequence)
+				if err != nil || s.check(t.Context(), m) != nil {
+					t.Fatal("it cannot be checked", err)
+				}
+			}
+			for _, h := range s.found {
+				got = append(got, fmt.Sprint(h.From, "-", h.To))
+			}
+			if fmt.Sprint(got) != want {
+				t.Errorf("of a log that begins with %d by now %v is found, want %s", first, got, want)
+			}
+		}
+		clear(a.states)
+		s = scrubber{bus: w, kind: "pods", next: 1}
+		a.state[logPods] = away
+		if err := s.window(t.Context(), 6); !errors.Is(err, away) {
+			t.Errorf("of a log that is away: %v", err)
+		}
+		if _, there, _ := a.Bus.Last(t.Context(), logPods, subject.Mark("pods")); !there {
+			t.Error("there is no mark")
+		}
+	})
+}

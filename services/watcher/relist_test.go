@@ -1,0 +1,330 @@
+package watcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/redact"
+	"github.com/millrace/millrace/pkg/events/storageepoch"
+	"github.com/millrace/millrace/pkg/events/stream/memory"
+	"github.com/millrace/millrace/services/watcher/translate"
+)
+
+// beside is a watch of pods of which three are on record, beside a server at version 20 that has
+// the first as it is on record, the second in a later version, and a fourth, but not the third.
+func beside(t *testing.T) (*kindWatch, *ailing, *server) {
+	t.Helper()
+	k, a := recorded(t, 3, 0)
+	service, s := idle(t, memory.New(memory.Options{}))
+	from, err := service.source.Kind(kinds.Pods.Kind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.source, k.epoch, k.cursor = from, storageepoch.New(), translate.Cursor{}
+	s.version = 16
+	for i, version := range map[int]string{0: "7", 1: "15", 3: "16"} {
+		s.changeOf("pods", "ADDED", fmt.Sprint("p", i), func(p *corev1.Pod) {
+			p.UID, p.ResourceVersion = types.UID(fmt.Sprint("u", i)), version
+			byWriter("kubectl")(p)
+		})
+	}
+	s.version = 20
+	return k, a, s
+}
+
+// A relist says what has changed, what is new and what is missing, and that changes may be missing
+// before it; then it has been counted, and a watch goes on from there.
+func TestWhatARelistSays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, _, s := beside(t)
+		k.hole, k.doubted = events.Hole{Reason: "of a test"}, true
+		k.latest, k.limits = aDelta("p0", 7), [2]int{}
+		k.writers.note("pods", events.Is, "x", translate.WritersOf(nil))
+		k.bounds.Bound = Bound{Burst: 1, PerSecond: 1}
+		for _, first := range []bool{true, false} {
+			k.bounds.admits(events.Delta{UID: "x", Body: []byte("xx")}, translate.Writers{}, first, time.Now())
+		}
+		before := len(logOf(t, k.bus))
+		w, err := k.relist(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.isServing(); got != 1 {
+			t.Errorf("%d requests are open, want the watch", got)
+		}
+		defer w.Stop()
+		log := logOf(t, k.bus)[before:]
+		got := ops(log)
+		if slices.Sort(got[:2]); fmt.Sprint(got) != "[is p1 is p3 gone p2 gap mark]" {
+			t.Fatalf("it says %v", got)
+		}
+		for _, d := range log[:4] {
+			if d.Sync != (d.Op != events.Gap) || d.Census.Known {
+				t.Errorf("%s %v is said with sync %t and the census %+v", d.Op, d.Ref, d.Sync, d.Census)
+			}
+		}
+		mark := log[4]
+		if mark.Census.Objects != 3 || mark.ResourceVersion != "20" || !translate.Proves(mark, k.state) || log[3].ResourceVersion != "20" {
+			t.Errorf("the mark is %+v", mark)
+		}
+		if h := hole(t, log[3]); h.Reason != "of a test" {
+			t.Errorf("the gap says %+v", h)
+		}
+		if k.cursor.Version != "20" || k.latest.UID != "" || k.hole.Reason != "" || k.doubted || k.mended != k.appender.Last() || !k.counted {
+			t.Errorf("it goes on from %+v with %+v, %+v, doubted %t, mended up to %d", k.cursor, k.latest, k.hole, k.doubted, k.mended)
+		}
+		if len(k.writers.objects) != 3 || k.bounds.waits != 0 {
+			t.Errorf("%d are remembered, and %d wait", len(k.writers.objects), k.bounds.waits)
+		}
+		for what, c := range map[string]float64{"relists": testutil.ToFloat64(k.metrics.relists.WithLabelValues("pods")), "gaps": testutil.ToFloat64(k.metrics.gaps.WithLabelValues("pods"))} {
+			if c != 1 {
+				t.Errorf("%v %s are counted", c, what)
+			}
+		}
+	})
+}
+
+// A list that is the first has no gap before it. One of a log that is empty, of which a position or
+// a reason is known, is not the first.
+func TestWhichListIsTheFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for what, c := range map[string]struct {
+			change func(*kindWatch)
+			gap    bool
+		}{
+			"the first":           {func(*kindWatch) {}, false},
+			"a position is known": {func(k *kindWatch) { k.cursor.Version = "3" }, true},
+			"a reason is":         {func(k *kindWatch) { k.hole.Reason = "of a test" }, true},
+		} {
+			k, _, _ := beside(t)
+			k.bus = memory.New(memory.Options{})
+			if err := k.bus.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
+				t.Fatal(err)
+			}
+			log, err := k.bus.Append(t.Context(), "pods")
+			if err != nil {
+				t.Fatal(err)
+			}
+			k.appender, k.ledger, k.dirty = log, ledger{}, time.Time{}
+			c.change(k)
+			w, err := k.relist(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.Stop()
+			if got := slices.Contains(ops(logOf(t, k.bus)), "gap"); got != c.gap {
+				t.Errorf("%s: there is a gap: %t", what, got)
+			}
+		}
+	})
+}
+
+// A storage that stands before the position that was watched begins a new epoch, also where the
+// streams do not know the position.
+func TestARelistOfAnEarlierStorage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, _, _ := beside(t)
+		k.cursor = translate.Cursor{Version: "21", Epoch: 4}
+		w, err := k.relist(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Stop()
+		if epoch, _ := k.epoch.Now(); k.cursor.Epoch != 5 || epoch != 5 || lastOf(t, k.bus, "pods").Epoch != 5 {
+			t.Errorf("it goes on in epoch %d, where the storage is in %d", k.cursor.Epoch, epoch)
+		}
+	})
+}
+
+// What is in the way of a relist ends it, and its watch.
+func TestWhatIsInTheWayOfARelist(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for what, c := range map[string]struct {
+			change func(*kindWatch, *ailing, *server)
+			err    error
+		}{
+			"the state is away":         {func(_ *kindWatch, a *ailing, _ *server) { a.state[statePod] = away }, away},
+			"the mark is away":          {func(k *kindWatch, a *ailing, _ *server) { a.last[logPods] = away; a.torn[4] = true }, away},
+			"the server refuses":        {func(_ *kindWatch, _ *ailing, s *server) { s.refuse["pods"] = http.StatusForbidden }, nil},
+			"the log refuses":           {func(k *kindWatch, _ *ailing, _ *server) { k.appender = &refusing{k.appender, bus.ErrOvertaken} }, bus.ErrOvertaken},
+			"what is gone is not there": {func(_ *kindWatch, a *ailing, _ *server) { a.missing[3] = true }, bus.ErrOvertaken},
+			"an earlier object": {func(_ *kindWatch, _ *ailing, s *server) {
+				s.changeOf("pods", "MODIFIED", "p0", func(p *corev1.Pod) { p.ResourceVersion = "6" })
+			}, errRewound},
+		} {
+			k, a, s := beside(t)
+			c.change(k, a, s)
+			before := len(logOf(t, a.Bus))
+			w, err := k.relist(t.Context())
+			if err == nil || c.err != nil && !errors.Is(err, c.err) || w != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+			if synctest.Wait(); s.isServing() != 0 {
+				t.Errorf("%s: a watch is still open", what)
+			}
+			if k.counted && len(logOf(t, a.Bus)) > before {
+				t.Errorf("%s: what is not said to its end has been counted", what)
+			}
+		}
+	})
+}
+
+// What is listed is said where the log does not know it so; what goes meanwhile, if it was there;
+// another object of the name ends first.
+func TestWhatAListFinds(t *testing.T) {
+	t.Parallel()
+	k, _ := recorded(t, 3, 0)
+	h, err := readState(t.Context(), k.bus, "pods", 1, k.appender.Last())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := h.state.Compare("9", 0)
+	find := func(name, uid string, version int, gone bool, want ...string) {
+		t.Helper()
+		before := len(logOf(t, k.bus))
+		err := k.find(t.Context(), r, aVersion(name, version, func(p *corev1.Pod) { p.UID = types.UID(uid); byWriter("kubectl")(p) }), gone)
+		if got := ops(logOf(t, k.bus)[before:]); err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("of %s %s it says %v, %v, want %v", name, uid, got, err, want)
+		}
+	}
+	find("p0", "u0", 7, false)
+	if len(k.writers.objects) != 1 {
+		t.Errorf("%d are remembered, want that which is as it was", len(k.writers.objects))
+	}
+	find("p1", "u1", 8, false, "is p1")
+	find("p2", "other", 8, false, "gone p2", "is p2")
+	find("p0", "u0", 10, true, "gone p0")
+	find("p0", "u0", 10, true)
+	find("p9", "u9", 10, true)
+	if d := lastOf(t, k.bus, "pods"); !d.Sync || d.Op != events.Gone {
+		t.Errorf("the end is %+v", d)
+	}
+	if err := k.find(t.Context(), r, aVersion("p1", 3, func(p *corev1.Pod) { p.UID = "u1" }), false); !errors.Is(err, errRewound) || !strings.Contains(err.Error(), "is at 3") {
+		t.Errorf("of an earlier version: %v", err)
+	}
+	k.appender = &refusing{k.appender, bus.ErrOvertaken}
+	if err := k.find(t.Context(), r, aVersion("p2", 11, func(p *corev1.Pod) { p.UID = "third" }), false); !errors.Is(err, bus.ErrOvertaken) {
+		t.Errorf("of a log that refuses: %v", err)
+	}
+}
+
+// What is damaged in a state is said to be gone unless it has been listed, without what is hidden.
+func TestWhatIsDamagedIsEnded(t *testing.T) {
+	t.Parallel()
+	k, a := recorded(t, 3, 0)
+	k.bus = &worn{Bus: a, damaged: map[string]bool{at(statePod, 1): true, at(statePod, 2): true}}
+	h, err := k.holds(t.Context(), 1)
+	if err != nil || len(h.broken) != 2 || h.broken[0].UID != "u0" || k.places == nil {
+		t.Fatalf("it holds %+v, %v", h, err)
+	}
+	r := h.state.Compare("9", 0)
+	for i, version := range map[int]int{0: 7, 2: 7} {
+		if err := k.find(t.Context(), r, aVersion(fmt.Sprint("p", i), version, func(p *corev1.Pod) { p.UID = types.UID(fmt.Sprint("u", i)) }), false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	k.state = time.Unix(7, 0)
+	if err := k.conclude(t.Context(), r, h.broken, "12", true); err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(ops(logOf(t, a)[4:])); got != "[is p0 gone p1 mark]" {
+		t.Errorf("it says %s", got)
+	}
+	lease := &kindWatch{kind: kinds.Leases.Kind, bus: a, metrics: newMetrics(), appender: k.appender}
+	if err := lease.conclude(t.Context(), translate.NewState().Compare("", 0), nil, "1", true); err != nil || lease.sight.Until.IsZero() {
+		t.Errorf("when leases have been listed they have been seen until %v, %v", lease.sight.Until, err)
+	}
+	k.doubted = true
+	a.states[statePod] = bus.State{Last: 1}
+	ended, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(100*time.Millisecond, cancel)
+	if err := k.conclude(ended, translate.NewState().Compare("", 0), nil, "12", true); !errors.Is(err, context.Canceled) || !k.doubted {
+		t.Errorf("of a state that does not follow: %v, doubted %t", err, k.doubted)
+	}
+}
+
+// Streams that are there otherwise than wanted are made anew, and nothing is known of them then;
+// of a state that has lost its log the position is taken over.
+func TestStreamsThatAreMadeAnew(t *testing.T) {
+	t.Parallel()
+	ctx, log := logged(t)
+	k, a := recorded(t, 1, 0)
+	k.latest, k.kind.Version = aDelta("p0", 1), "v2"
+	if err := k.settle(ctx, bus.ErrSettings); err != nil || k.cursor.Version != "" || k.latest.UID != "" || k.kind.Version != "v2" {
+		t.Errorf("it goes on from %+v with %+v, %v", k.cursor, k.latest, err)
+	}
+	if got := a.stands(t, logPods); got.Last != 0 || !strings.Contains(log(), "Making the streams of a kind anew") {
+		t.Errorf("the log ends at %d, and it tells\n%s", got.Last, log())
+	}
+	k, a = recorded(t, 1, 0)
+	k.kind.Form = kinds.Metadata
+	if err := k.settle(ctx, bus.ErrSettings); err != nil || k.kind != kinds.Pods.Kind || k.cursor.Version != "9" || a.stands(t, logPods).Last != 2 {
+		t.Errorf("what answers for it is made anew, or not used: %+v, %v", k.kind, err)
+	}
+	k.kind = kinds.Nodes.Kind
+	if err := k.settle(ctx, bus.ErrSettings); !errors.Is(err, bus.ErrSettings) || !strings.Contains(err.Error(), "Start with the settings") {
+		t.Errorf("of a kind that is not there: %v", err)
+	}
+	k, _ = recorded(t, 1, 0)
+	k.cursor = translate.Cursor{}
+	if k.inherit(ctx); k.cursor != (translate.Cursor{Version: "9"}) || k.hole.Reason != "the log is not there any more, and its state was" {
+		t.Errorf("what is inherited is %+v, %+v", k.cursor, k.hole)
+	}
+}
+
+// What is hidden of an object is hidden in its end as well.
+func TestWhatIsHiddenIsHiddenInTheEnd(t *testing.T) {
+	t.Parallel()
+	k, _ := recorded(t, 0, 0)
+	if err := k.say(t.Context(), events.Is, aVersion("a", 10, plants("one")), k.stamp(false)); err != nil {
+		t.Fatal(err)
+	}
+	rule, err := redact.Parse("pods:.metadata.annotations['example.com/token']")
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.hide = redact.Policy{Rules: redact.Rules{rule}}
+	if err := k.bury(t.Context(), k.appender.Last()); err != nil {
+		t.Fatal(err)
+	}
+	if d := lastOf(t, k.bus, "pods"); d.Op != events.Gone || strings.Count(string(d.Body), canary) >= 2 || !strings.Contains(string(d.Body), "kept") {
+		t.Errorf("the end says %q", d.Body)
+	}
+}
+
+// A watch that went well for ten seconds begins anew at once; one that ended before that waits for
+// as long as before.
+func TestASettledWatchBeginsAnewAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, d := offline()
+		s.refuse["pods"] = http.StatusForbidden
+		start(t, s, memory.New(memory.Options{}), "one", d.config)
+		fails := func(after time.Duration) []time.Duration {
+			s.set(func() { clear(s.refuse) })
+			time.Sleep(20*time.Second + after) // virtual; 15 s is the longest pause
+			from := time.Now()
+			s.set(func() { s.refuse["pods"] = http.StatusForbidden })
+			s.cut()
+			time.Sleep(time.Minute)
+			return d.since("pods", from)
+		}
+		time.Sleep(2 * time.Minute)
+		if got := fails(20 * time.Second); len(got) < 4 || got[0] > 75*time.Millisecond || got[1]-got[0] > 75*time.Millisecond || got[2]-got[1] > 150*time.Millisecond {
+			t.Errorf("after a watch of half a minute it tries again after %v", got)
+		}
+	})
+}

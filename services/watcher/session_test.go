@@ -1,0 +1,251 @@
+package watcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/storageepoch"
+	"github.com/millrace/millrace/pkg/events/stream/memory"
+	"github.com/millrace/millrace/services/watcher/source"
+	"github.com/millrace/millrace/services/watcher/translate"
+)
+
+// following runs a watch of pods, beside which the API server says what a test makes up.
+type following struct {
+	*kindWatch
+	w    *watch.FakeWatcher
+	stop context.CancelFunc
+	err  chan error
+	from uint64 // the last message at first
+}
+
+func follows(t *testing.T, k *kindWatch) *following {
+	t.Helper()
+	k.epoch, k.tracing = storageepoch.New(), newTracing(nil)
+	k.doubts, k.asks, k.news = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
+	k.created, k.state = standing(t, k.bus, logPods).Created, standing(t, k.bus, statePod).Created
+	ctx, cancel := context.WithCancel(t.Context())
+	f := &following{kindWatch: k, w: watch.NewFake(), stop: cancel, err: make(chan error, 1), from: k.appender.Last()}
+	go func() { f.err <- k.watch(ctx, f.w, false) }()
+	synctest.Wait()
+	return f
+}
+
+// said is what the log tells since the watch has begun.
+func (f *following) said(t *testing.T) string {
+	t.Helper()
+	synctest.Wait()
+	return strings.Join(ops(toldSince(t, f.bus, f.from)), " ")
+}
+
+// ends gives why the watch has ended; nil where it has not.
+func (f *following) ends() error {
+	synctest.Wait()
+	select {
+	case err := <-f.err:
+		return err
+	default:
+		return nil
+	}
+}
+
+// A watch goes on until something ends it, and says what.
+func TestWhatEndsAWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for what, c := range map[string]struct {
+			do   func(*following)
+			err  error
+			said string
+		}{
+			"the server":        {func(f *following) { f.w.Add(aVersion("a", 10)); f.w.Stop() }, errEnded, "is a"},
+			"its context":       {func(f *following) { f.stop() }, context.Canceled, ""},
+			"another epoch":     {func(f *following) { f.kindWatch.epoch.Begin(5) }, errOutlived, ""},
+			"what is no object": {func(f *following) { f.w.Add(&metav1.Status{}) }, nil, ""},
+			"an error": {func(f *following) {
+				f.w.Error(&metav1.Status{Reason: metav1.StatusReasonExpired, Code: 410, Status: metav1.StatusFailure})
+			}, nil, ""},
+			"a log that goes on": {func(f *following) {
+				other, err := f.bus.Append(t.Context(), "pods")
+				if err == nil {
+					err = (&kindWatch{kind: kinds.Pods.Kind, bus: f.bus, metrics: newMetrics(), appender: other}).mark(t.Context())
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				f.w.Add(aVersion("a", 10))
+			}, bus.ErrOvertaken, "mark"},
+		} {
+			k, _ := recorded(t, 1, 0)
+			f := follows(t, k)
+			if err := f.ends(); err != nil {
+				t.Errorf("%s: it ends before, %v", what, err)
+			}
+			c.do(f)
+			if err := f.ends(); err == nil || c.err != nil && !errors.Is(err, c.err) || what == "an error" && !source.Expired(err) {
+				t.Errorf("%s: it ends with %v", what, err)
+			}
+			if got := f.said(t); got != c.said || !f.w.IsStopped() {
+				t.Errorf("%s: it says %q, and its watch has ended: %t", what, got, f.w.IsStopped())
+			}
+			f.stop()
+		}
+	})
+}
+
+// What is asked of a watch is done: a mark is shown, what waits is recorded, a report is looked
+// into within a second although the watch rests.
+func TestWhatIsAskedOfAWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, _ := recorded(t, 1, 0)
+		k.age = 24 * time.Hour
+		k.bounds.Bound = Bound{Burst: 100, PerSecond: 100}
+		f := follows(t, k)
+		defer f.stop()
+		if synced, err := k.status(); !synced || err != nil {
+			t.Errorf("what is watched is synced: %t, %v", synced, err)
+		}
+		knock(k.asks)
+		if got := f.said(t); got != "mark" {
+			t.Errorf("when it is asked for a sign it says %q", got)
+		}
+		large := aVersion("a", 10)
+		large.Labels = map[string]string{"l": strings.Repeat("l", 200)}
+		next := large.DeepCopy()
+		next.ResourceVersion = "11"
+		f.w.Modify(large)
+		f.w.Modify(next)
+		if got := f.said(t); got != "mark is a" {
+			t.Errorf("beyond its bound it says %q", got)
+		}
+		if time.Sleep(10 * time.Second); f.said(t) != "mark is a is a mark" { // virtual
+			t.Errorf("when there is room it says %q", f.said(t))
+		}
+		time.Sleep(4*time.Minute + 300*time.Millisecond)
+		rests := f.said(t)
+		k.report(events.Damage{Kind: "pods", End: 9, Hole: events.Hole{Reason: "of a test"}})
+		time.Sleep(lookEvery - 1)
+		if err := f.ends(); err != nil {
+			t.Errorf("it looks before a second is over: %v", err)
+		}
+		time.Sleep(1)
+		if err := f.ends(); !errors.Is(err, events.ErrDamaged) || !strings.Contains(err.Error(), "of a test") {
+			t.Errorf("after a second it ends with %v, having said %q", err, rests)
+		}
+	})
+}
+
+// A watch of which nothing is heard marks its position all the same, and says objects again when
+// the log needs it: at the first look, where the window is crowded.
+func TestWhatAWatchSaysByItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, _ := recorded(t, 1, 0)
+		k.age = 24 * time.Hour
+		f := follows(t, k)
+		time.Sleep(10*time.Minute + keyframeSoon - 1) // virtual
+		if got := f.said(t); got != "" {
+			t.Errorf("in ten minutes it says %q", got)
+		}
+		if time.Sleep(1); f.said(t) != "mark" {
+			t.Errorf("after ten minutes it says %q", f.said(t))
+		}
+		time.Sleep(12 * time.Hour)
+		if got := f.said(t); !strings.Contains(got, "is p0 mark") {
+			t.Errorf("after half a day it says %q", got)
+		}
+		f.stop()
+		for what, k := range map[string]*kindWatch{
+			"a crowded window": past(t, memory.New(memory.Options{}), 2, 5100), "a log that keeps less": past(t, memory.New(memory.Options{}), 2, 0),
+		} {
+			if k.age = 24 * time.Hour; what == "a log that keeps less" {
+				time.Sleep(13 * time.Hour)
+				k.shorter = true
+			}
+			k.marked = time.Now()
+			f := follows(t, k)
+			time.Sleep(lookEvery - 1)
+			if got := f.said(t); got != "" {
+				t.Errorf("with %s it says %q before it has looked", what, got)
+			}
+			time.Sleep(1)
+			if got := f.said(t); got != "is p0 is p1 mark" {
+				t.Errorf("with %s it says %q", what, got)
+			}
+			f.stop()
+		}
+	})
+}
+
+// A session that gets no history proved ends; one that was resumed is proved at once, and one that
+// was listed is not.
+func TestAResumedWatchIsProved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, resumed := range []bool{true, false} {
+			k, _, s := beside(t)
+			k.tracing, k.doubts, k.asks, k.news = newTracing(nil), make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
+			k.cursor, k.latest = translate.Cursor{Version: "99"}, noDelta
+			ctx, cancel := context.WithCancel(t.Context())
+			ends := make(chan error, 1)
+			go func() { ends <- k.watch(ctx, watch.NewFake(), resumed) }()
+			synctest.Wait()
+			if !resumed {
+				if len(ends) != 0 {
+					t.Errorf("what was listed is asked for: %v", <-ends)
+				}
+				knock(k.doubts)
+			}
+			if synctest.Wait(); len(ends) != 1 || !errors.Is(<-ends, errRewound) {
+				t.Errorf("resumed %t: it goes on although the storage went back", resumed)
+			}
+			cancel()
+			if s.isServing() != 0 {
+				t.Error("a request is still open")
+			}
+		}
+	})
+}
+
+// A watcher never has Secrets in full, changes nothing of what it is given, and needs an API
+// server and a bus.
+func TestWhatAWatcherIsMadeOf(t *testing.T) {
+	t.Parallel()
+	secrets := kinds.Secrets.Kind
+	secrets.Form = kinds.Full
+	b := memory.New(memory.Options{})
+	given := Config{REST: &rest.Config{Host: "http://server"}, Bus: b, Kinds: []kinds.Kind{secrets, kinds.Pods.Kind}, Scope: Other}
+	service, err := New(given)
+	if err != nil || service.config.Kinds[0].Form != kinds.Metadata || service.config.Kinds[1].Form != kinds.Full || given.Kinds[0].Form != kinds.Full {
+		t.Errorf("it watches %+v, and was given %+v, %v", service.config.Kinds, given.Kinds, err)
+	}
+	for what, c := range map[string]Config{
+		"without an API server": {Bus: b}, "without a bus": {REST: given.REST}, "of another scope": {REST: given.REST, Bus: b, Scope: "odd"},
+		"of an address that is none": {REST: &rest.Config{Host: "http://[::1"}, Bus: b},
+	} {
+		if service, err := New(c); err == nil || service != nil {
+			t.Errorf("%s a watcher is made", what)
+		}
+	}
+	for _, scope := range append(slices.Clone(Scopes), "") {
+		if got, want := scope.group(), map[Scope]string{BuiltIn: "built-in", Other: "other"}[scope]; got != want {
+			t.Errorf("the watchers of %q are the group %q", scope, got)
+		}
+		if _, err := New(Config{REST: given.REST, Bus: b, Scope: scope}); err != nil {
+			t.Errorf("of the scope %q no watcher is made: %v", scope, err)
+		}
+	}
+	if fmt.Sprint(DefaultBound) != "{8388608 102400}" {
+		t.Errorf("the bound is %v where none is said", DefaultBound)
+	}
+}

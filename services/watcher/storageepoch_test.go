@@ -1,0 +1,158 @@
+package watcher
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/storageepoch"
+	"github.com/millrace/millrace/pkg/events/stream/memory"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// epochOf is the epoch of the newest delta of a kind's log.
+func epochOf(t *testing.T, b bus.Bus, kind kinds.Name) uint64 {
+	t.Helper()
+	log := logOfKind(t, b, kind)
+	if len(log) == 0 {
+		return 0
+	}
+	return log[len(log)-1].Epoch
+}
+
+// A kind that is watched for the first time after a restore is in the epoch in which
+// all others are, and not in one of its own.
+func TestAKindBeginsInTheEpochOfTheStorage(t *testing.T) {
+	t.Parallel()
+	s, b := serve(t), memory.New(memory.Options{})
+	s.change("ADDED", "a", 0)
+	_, stop := start(t, s, b, "one")
+	eventuallySorted(t, b, "is a")
+	s.change("MODIFIED", "a", 0)
+	eventuallySorted(t, b, "is a", "is a")
+	stop()
+	s.restore(1)
+	_, stop = start(t, s, b, "two")
+	until(t, func() bool { return epochOf(t, b, "pods") == 1 })
+	stop()
+	s.set(func() { s.custom = true })
+	s.changeOf("widgets", "ADDED", "w", func(*corev1.Pod) {})
+	start(t, s, b, "three", every)
+	until(t, func() bool { return epochOf(t, b, "widgets.example.com") == 1 })
+	if at := epochOf(t, b, "pods"); at != 1 {
+		t.Errorf("pods went on to epoch %d", at)
+	}
+}
+
+// What another watcher has found out is taken over as soon as it is in a log, number and
+// all; what is no news changes nothing.
+func TestAWatcherIsToldThatTheStorageWentBack(t *testing.T) {
+	t.Parallel()
+	s, b := serve(t), memory.New(memory.Options{})
+	s.change("ADDED", "a", 0)
+	service, _ := start(t, s, b, "one")
+	until(t, service.Synced)
+	say := func(epoch uint64) {
+		t.Helper()
+		if err := storageepoch.Say(b, storageepoch.Claim{Epoch: epoch}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shows := func(epoch uint64) { // the log of another watcher's kind
+		t.Helper()
+		if err := b.EnsureKind(t.Context(), kinds.Jobs.Kind); err != nil {
+			t.Fatal(err)
+		}
+		log, err := b.Append(t.Context(), kinds.Jobs.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer log.Close()
+		m := events.EncodeDelta(events.Delta{Kind: kinds.Jobs.Name, Op: events.Mark, ResourceVersion: "1", Epoch: epoch, Before: events.Place{Known: true}})
+		m.Subject = subject.Mark(kinds.Jobs.Name)
+		if err := errors.Join(log.Append(t.Context(), events.Seal(m)), log.Flush(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in := func(epoch uint64) bool { // it has been told anew to its end
+		log := logOf(t, b)
+		return len(log) > 0 && log[len(log)-1].Epoch == epoch && log[len(log)-1].Op == events.Mark
+	}
+	shows(3)
+	until(t, func() bool { say(3); return in(3) }) // it may not be listening yet
+	before := len(logOf(t, b))
+	say(2)
+	say(3)
+	shows(4)
+	say(4)
+	until(t, func() bool { return in(4) })
+	log := logOf(t, b)
+	at := slices.IndexFunc(log, func(d events.Delta) bool { return d.Epoch == 4 })
+	if again := log[before:at]; len(again) > 0 {
+		t.Errorf("what is no news made it say %v", ops(again))
+	}
+	var hole events.Hole
+	for _, d := range log[at:] {
+		if d.Op == events.Gap {
+			if err := json.Unmarshal(d.Body, &hole); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if want := errRewound.Error() + ", as another kind has shown"; hole.Reason != want {
+		t.Errorf("the gap says %q, want %q", hole.Reason, want)
+	}
+}
+
+// lastOf is the newest delta of a kind's log; the zero value when it has none.
+func lastOf(t *testing.T, b bus.Bus, kind kinds.Name) (last events.Delta) {
+	t.Helper()
+	if log := logOfKind(t, b, kind); len(log) > 0 {
+		last = log[len(log)-1]
+	}
+	return last
+}
+
+// The storage went back to before a kind was defined. Nothing watches the kind, and
+// controllers that read every kind wait until it is told to its end in the epoch of the
+// storage: with objects or without, and in each epoch that follows.
+func TestAKindThatIsNotServedIsEndedInEveryEpoch(t *testing.T) {
+	t.Parallel()
+	const widgets, gadgets kinds.Name = "widgets.example.com", "gadgets.example.com"
+	s, b := serve(t), memory.New(memory.Options{})
+	s.change("ADDED", "a", 0)
+	s.set(func() { s.custom = true })
+	s.changeOf("widgets", "ADDED", "w", func(*corev1.Pod) {})
+	start(t, s, b, "one", every)
+	until(t, func() bool { return lastOf(t, b, widgets).Op == events.Mark && lastOf(t, b, "pods").Op == events.Mark })
+	// One that no watcher has ever told anything of.
+	if err := b.EnsureKind(t.Context(), kinds.Kind{Name: gadgets, Version: "v1", Kind: "Gadget", Form: kinds.Metadata}); err != nil {
+		t.Fatal(err)
+	}
+	s.set(func() { s.custom = false })
+	ended := func(kind kinds.Name, epoch, objects uint64) func() bool {
+		return func() bool {
+			d := lastOf(t, b, kind)
+			return d.Op == events.Mark && d.Epoch == epoch && d.Census.Known && d.Census.Objects == objects
+		}
+	}
+	for epoch := uint64(1); epoch <= 2; epoch++ {
+		before := len(logOfKind(t, b, "pods"))
+		s.change("MODIFIED", "a", 0)
+		until(t, func() bool { return len(logOfKind(t, b, "pods")) > before })
+		s.restore(2)
+		until(t, ended("pods", epoch, 1))
+		until(t, ended(widgets, epoch, 0))
+		if epoch == 1 {
+			until(t, ended(gadgets, epoch, 0))
+		}
+	}
+	// What has nothing but marks goes.
+	until(t, func() bool { return len(logOfKind(t, b, gadgets)) == 0 })
+}

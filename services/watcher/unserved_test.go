@@ -1,0 +1,214 @@
+package watcher
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream/memory"
+	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/watcher/source"
+)
+
+var widget = kinds.Kind{Name: widgets, Version: "v1", Kind: "Widget", Namespaced: true, Form: kinds.Metadata}
+
+// widgetsOn has a bus hold so many widgets.
+func widgetsOn(t *testing.T, b bus.Bus, n int) {
+	t.Helper()
+	if err := b.EnsureKind(t.Context(), widget); err != nil {
+		t.Fatal(err)
+	}
+	log, err := b.Append(t.Context(), widgets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		d := events.Delta{
+			Kind: widgets, Op: events.Is, UID: types.UID(fmt.Sprint("u", i)), ResourceVersion: "1", At: time.Now(), Form: kinds.Metadata,
+			Ref: events.Ref{Kind: widgets, Namespace: "default", Name: fmt.Sprint("w", i)},
+		}
+		m := events.EncodeDelta(d)
+		m.Subject = subject.Delta(d.Ref)
+		if err := log.Append(t.Context(), events.Seal(m)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// What cannot be retired is tried again, and why is told once; what has been is told again in
+// each epoch, and after twenty minutes.
+func TestWhatCannotBeRetiredIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := anAiling(memory.New(memory.Options{}))
+		service, s := idle(t, a)
+		widgetsOn(t, a, 2)
+		ctx, log := logged(t)
+		sweep := func() { service.sweep(ctx, nil, source.Catalog{}) }
+		said := func(what, want string) {
+			t.Helper()
+			if got := strings.Join(ops(logOfKind(t, a.Bus, widgets)), " "); got != want {
+				t.Errorf("%s: the log tells %q, want %q", what, got, want)
+			}
+		}
+		if a.kinds = away; true {
+			sweep()
+		}
+		if a.kinds = nil; !service.waiting || len(service.missing) != 0 || !strings.Contains(log(), "Cannot look for kinds") {
+			t.Errorf("a bus that is away: waiting %t, missing %v", service.waiting, service.missing)
+		}
+		if sweep(); !service.waiting || len(service.missing) != 1 || !service.reminder.IsZero() {
+			t.Errorf("at first: waiting %t, missing %v, reminded at %v", service.waiting, service.missing, service.reminder)
+		}
+		time.Sleep(goneAfter - 1) // virtual, as all of them here
+		if sweep(); !service.waiting || len(service.retired) != 0 {
+			t.Errorf("too soon: waiting %t, retired %v", service.waiting, service.retired)
+		}
+		time.Sleep(1)
+		a.state[subject.LogStream(widgets)] = away
+		sweep()
+		if sweep(); !service.waiting || service.retired[widgets].err == nil || strings.Count(log(), "Cannot retire") != 1 {
+			t.Errorf("a log that is away: waiting %t, %+v, and it tells\n%s", service.waiting, service.retired, log())
+		}
+		delete(a.state, subject.LogStream(widgets))
+		a.state[subject.StateStream(widgets)] = away
+		if sweep(); strings.Count(log(), "Cannot retire") != 2 {
+			t.Errorf("a state that is away is told as\n%s", log())
+		}
+		delete(a.state, subject.StateStream(widgets))
+		s.set(func() { s.refuse["namespaces"] = 403 })
+		if sweep(); strings.Count(log(), "Cannot retire") != 3 {
+			t.Errorf("a position that is not told is told as\n%s", log())
+		}
+		s.set(func() { clear(s.refuse) })
+		a.at[subject.LogStream(widgets)] = away
+		if sweep(); strings.Count(log(), "Cannot retire") != 4 {
+			t.Errorf("a message that is away is told as\n%s", log())
+		}
+		delete(a.at, subject.LogStream(widgets))
+		said("before it is retired", "is w0 is w1")
+		const gone = "is w0 is w1 gone w0 gone w1 mark"
+		at := time.Now()
+		if sweep(); service.waiting || service.retired[widgets].err != nil || !service.retired[widgets].at.Equal(at) || !service.reminder.Equal(at.Add(markAgain)) {
+			t.Errorf("retired: waiting %t, %+v, reminded at %v", service.waiting, service.retired, service.reminder)
+		}
+		said("when it is retired", gone)
+		mark := lastOf(t, a.Bus, widgets)
+		if mark.ResourceVersion != "1" || !mark.Census.Known || mark.Census.Objects != 0 || mark.After.Sequence != 4 || mark.Since != 1 {
+			t.Errorf("the mark is %+v", mark)
+		}
+		time.Sleep(markAgain - 1)
+		sweep()
+		said("before twenty minutes are over", gone)
+		time.Sleep(1)
+		sweep()
+		said("after twenty minutes", gone+" mark")
+		service.epoch.Begin(3)
+		sweep()
+		said("in a new epoch", gone+" mark mark")
+		if got := lastOf(t, a.Bus, widgets).Epoch; got != 3 || service.retired[widgets].epoch != 3 {
+			t.Errorf("it is in epoch %d, and retired in %d", got, service.retired[widgets].epoch)
+		}
+		if got := strings.Count(log(), "A kind is served no more"); got != 1 {
+			t.Errorf("that it is served no more is told %d times", got)
+		}
+	})
+}
+
+// A kind that is wanted, whose group is not up to date, or that was asked for in full, is not
+// missing; one that falls to another watcher is that one's to retire.
+func TestWhichKindsAreMissing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		full := widget
+		full.Form = kinds.Full
+		for what, c := range map[string]struct {
+			kind    kinds.Kind
+			want    []kinds.Kind
+			silent  map[string]bool
+			missing bool
+		}{
+			"not served": {widget, nil, nil, true}, "wanted": {widget, []kinds.Kind{widget}, nil, false},
+			"silent": {widget, nil, map[string]bool{"example.com": true}, false}, "another is": {widget, nil, map[string]bool{"example.org": true}, true},
+			"in full": {full, nil, nil, false},
+		} {
+			b := memory.New(memory.Options{})
+			service, _ := idle(t, b)
+			if err := b.EnsureKind(t.Context(), c.kind); err != nil {
+				t.Fatal(err)
+			}
+			service.sweep(t.Context(), nil, source.Catalog{})
+			service.missing[widgets], service.retired[widgets] = time.Now(), retirement{err: away}
+			if service.sweep(t.Context(), c.want, source.Catalog{Silent: c.silent}); (len(service.missing) == 1) != c.missing || (len(service.retired) == 1) != c.missing || service.waiting != c.missing {
+				t.Errorf("%s: missing %v, retired %v, waiting %t", what, service.missing, service.retired, service.waiting)
+			}
+		}
+		b := memory.New(memory.Options{})
+		service, _ := idle(t, b)
+		if err := b.EnsureKind(t.Context(), widget); err != nil {
+			t.Fatal(err)
+		}
+		service.config.Scope = BuiltIn
+		service.retired[widgets] = retirement{at: time.Now()}
+		if service.sweep(t.Context(), nil, source.Catalog{}); len(service.missing) != 0 || len(service.retired) != 0 || service.waiting || !service.reminder.IsZero() {
+			t.Errorf("of another's kind: missing %v, retired %v, waiting %t", service.missing, service.retired, service.waiting)
+		}
+		service.retired = map[kinds.Name]retirement{"a": {at: time.Unix(300, 0)}, "b": {at: time.Unix(100, 0)}, "c": {at: time.Unix(200, 0)}}
+		if service.remind(); !service.reminder.Equal(time.Unix(100, 0).Add(markAgain)) {
+			t.Errorf("it is reminded at %v", service.reminder)
+		}
+	})
+}
+
+// The streams of a kind that is retired are removed when they hold marks alone, or nothing.
+func TestWhichStreamsAreRemoved(t *testing.T) {
+	t.Parallel()
+	logW, stateW := subject.LogStream(widgets), subject.StateStream(widgets)
+	for what, c := range map[string]struct {
+		objects int
+		mark    bool
+		change  func(*ailing)
+		removed bool
+	}{
+		"nothing":                       {0, false, func(*ailing) {}, true},
+		"an object":                     {1, false, func(*ailing) {}, false},
+		"an object and a mark":          {1, true, func(*ailing) {}, false},
+		"a mark":                        {0, true, func(*ailing) {}, true},
+		"a mark behind what is no more": {1, true, func(a *ailing) { a.states[logW] = bus.State{First: 2, Last: 2, Messages: 1} }, true},
+		"the last is not there":         {0, true, func(a *ailing) { a.missing[1] = true }, false},
+		"the last is torn":              {0, true, func(a *ailing) { a.torn[1] = true }, false},
+		"the log is away":               {0, false, func(a *ailing) { a.state[logW] = away }, false},
+		"the state is away":             {0, false, func(a *ailing) { a.state[stateW] = away }, false},
+		"the state has something":       {0, false, func(a *ailing) { a.states[stateW] = bus.State{Messages: 1} }, false},
+		"a mark, the state has it":      {0, true, func(a *ailing) { a.states[stateW] = bus.State{Messages: 1} }, true},
+		"they cannot be removed":        {0, false, func(a *ailing) { a.forgotten = away }, false},
+	} {
+		a := anAiling(memory.New(memory.Options{}))
+		widgetsOn(t, a, c.objects)
+		if c.mark {
+			log, err := a.Append(t.Context(), widgets)
+			if err != nil {
+				t.Fatal(err)
+			}
+			k := &kindWatch{kind: widget, bus: a, metrics: newMetrics(), appender: log}
+			if k.link(t.Context(), a.stands(t, logW)) != nil || k.mark(t.Context()) != nil {
+				t.Fatal("it cannot be marked")
+			}
+		}
+		c.change(a)
+		service := &Service{
+			config: Config{Bus: a}, missing: map[kinds.Name]time.Time{widgets: {}}, retired: map[kinds.Name]retirement{widgets: {}}, warm: map[kinds.Name]bool{widgets: true},
+		}
+		removed := service.forget(t.Context(), widgets)
+		left := len(service.missing) + len(service.retired) + len(service.warm)
+		_, err := a.Bus.StreamState(t.Context(), logW)
+		if removed != c.removed || (left == 0) != c.removed || (err != nil) != c.removed {
+			t.Errorf("%s: removed %t, %d remembered, the log: %v", what, removed, left, err)
+		}
+	}
+}

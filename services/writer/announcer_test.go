@@ -1,0 +1,273 @@
+package writer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream/memory"
+	"github.com/millrace/millrace/pkg/events/trace"
+	"github.com/millrace/millrace/pkg/events/trace/tracetest"
+)
+
+// lossy is a bus that takes no word while it is down.
+type lossy struct {
+	bus.Bus
+	down atomic.Bool
+}
+
+func (l *lossy) Say(topic string, data []byte) error {
+	if l.down.Load() {
+		return errors.New("no connection")
+	}
+	return l.Bus.Say(topic, data)
+}
+
+// crying is an announcer whose writes wait as long as it takes, and what it says.
+func crying(t *testing.T) (c *announcer, b *lossy, writes chan trace.Write, rolls chan trace.Roll) {
+	t.Helper()
+	b = &lossy{Bus: memory.New(memory.Options{})}
+	t.Cleanup(func() { _ = b.Close() })
+	c = newAnnouncer(Config{Bus: b, Log: slog.New(slog.DiscardHandler), Trace: tracetest.New().Tracer("writer", trace.Options{})}, "w")
+	c.hearing = time.Hour
+	writes, rolls = make(chan trace.Write, 64), make(chan trace.Roll, 1024)
+	go func() {
+		_ = b.Listen(t.Context(), trace.Writes, func(data []byte) {
+			if w, ok := trace.DecodeWrite(data); ok {
+				writes <- w
+			} else if r, ok := trace.DecodeRoll(data); ok {
+				select {
+				case rolls <- r:
+				default: // the test needs only a few
+				}
+			}
+		})
+	}()
+	ctx, cancel := context.WithCancel(t.Context())
+	kept := make(chan struct{})
+	go func() { defer close(kept); c.keep(ctx) }()
+	t.Cleanup(func() { cancel(); <-kept })
+	<-rolls // the listener hears it
+	return c, b, writes, rolls
+}
+
+func begins(id string) trace.Write {
+	return trace.Write{ID: id, About: events.Ref{Kind: kinds.Pods.Name, Namespace: "ns", Name: id}, Begins: true}
+}
+
+// begin tells of a write, and gives what is closed when it may be sent.
+func (c *announcer) beginsTo(w trace.Write) (sent chan struct{}) {
+	sent = make(chan struct{})
+	go func() { defer close(sent); c.tell(context.Background(), w) }()
+	return sent
+}
+
+func waits(t *testing.T, sent chan struct{}) {
+	t.Helper()
+	select {
+	case <-sent:
+		t.Fatal("it is sent, and no watcher has heard of it")
+	default:
+	}
+}
+
+// heard answers as watchers do until a write is sent.
+func heard(t *testing.T, b bus.Bus, id string, sent chan struct{}) {
+	t.Helper()
+	for end := time.After(5 * time.Minute); ; {
+		if err := b.Say(trace.HeardBy("w"), []byte(id)); err != nil { // which may be before it listens
+			t.Fatal(err)
+		}
+		select {
+		case <-sent:
+			return
+		case <-end:
+			t.Fatal("it is not sent, although it is heard")
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// TestAWriteIsSentWhenItIsHeard, by whichever watchers, and not when another is.
+func TestAWriteIsSentWhenItIsHeard(t *testing.T) {
+	t.Parallel()
+	c, b, writes, _ := crying(t)
+	one, two := c.beginsTo(begins("one")), c.beginsTo(begins("two"))
+	told := []string{(<-writes).ID, (<-writes).ID}
+	if slices.Sort(told); !slices.Equal(told, []string{"one", "two"}) {
+		t.Fatalf("told of %v", told)
+	}
+	waits(t, one)
+	heard(t, b, "one", one)
+	waits(t, two)
+	heard(t, b, "two", two)
+	c.hear([]byte("two")) // another watcher
+}
+
+// TestNoWriteWaitsForTheDeaf: when no watcher of a kind answers, further writes are told
+// of, and do not wait until one does again.
+func TestNoWriteWaitsForTheDeaf(t *testing.T) {
+	t.Parallel()
+	c, b, writes, _ := crying(t)
+	c.hearing = 1
+	c.tell(t.Context(), begins("one"))
+	c.hearing = time.Hour
+	c.tell(t.Context(), begins("two"))
+	<-writes
+	if w := <-writes; w.ID != "two" || !w.Begins {
+		t.Errorf("told of %+v", w)
+	}
+	other := begins("three")
+	other.About.Kind = kinds.ReplicaSets.Name
+	sent := c.beginsTo(other)
+	<-writes
+	waits(t, sent)
+	heard(t, b, "three", sent)
+	c.hear([]byte("two")) // at last
+	again := c.beginsTo(begins("four"))
+	<-writes
+	waits(t, again)
+	ended, stop := context.WithCancel(t.Context())
+	stop()
+	c.tell(ended, begins("five")) // a writer that stops waits for no watcher
+	heard(t, b, "four", again)
+}
+
+// TestTheRollNamesWhatIsUnderWay, also the writes whose answer could not be said; that
+// is said when the bus is back.
+func TestTheRollNamesWhatIsUnderWay(t *testing.T) {
+	t.Parallel()
+	c, b, writes, rolls := crying(t)
+	c.hearing = 1
+	for _, id := range []string{"open", "ended", "unsaid"} {
+		c.tell(t.Context(), begins(id))
+		<-writes
+	}
+	c.tell(t.Context(), trace.Write{ID: "ended"})
+	if w := <-writes; w.ID != "ended" || w.Begins || w.Writer != "w" {
+		t.Errorf("told of %+v", w)
+	}
+	b.down.Store(true)
+	c.tell(t.Context(), trace.Write{ID: "unsaid", UID: "u", Version: "7"})
+	c.callRoll()
+	b.down.Store(false)
+	if w := <-writes; w.ID != "unsaid" || w.Version != "7" {
+		t.Errorf("told of %+v", w)
+	}
+	named := map[string]bool{}
+	for end := time.After(5 * time.Minute); ; {
+		select {
+		case r := <-rolls:
+			for _, id := range r.Open {
+				named[id] = true
+			}
+			if named["open"] && len(r.Open) == 1 {
+				return
+			}
+		case <-end:
+			t.Fatalf("the rolls named %v, and never what is under way alone", named)
+		}
+	}
+}
+
+// words is a bus that keeps what is said, or takes no word.
+type words struct {
+	bus.Bus
+	down bool
+	said [][]byte
+}
+
+func (w *words) Say(_ string, data []byte) error {
+	if w.down {
+		return away
+	}
+	w.said = append(w.said, data)
+	return nil
+}
+
+func telling(b bus.Bus) *announcer {
+	return newAnnouncer(Config{Bus: b, Log: slog.New(slog.DiscardHandler), Trace: tracetest.New().Tracer("writer", trace.Options{})}, "w")
+}
+
+// A write waits a quarter of a second for watchers that do not answer, and the next ones not at all;
+// nor does one of which they cannot be told.
+func TestForHowLongAWriteWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &words{}
+		c := telling(b)
+		took := func(w trace.Write) time.Duration {
+			began := time.Now()
+			c.tell(t.Context(), w)
+			return time.Since(began)
+		}
+		if first, second := took(begins("one")), took(begins("two")); first != 250*time.Millisecond || second != 0 {
+			t.Errorf("the first waits %v, the second %v", first, second)
+		}
+		other := begins("three")
+		other.About.Kind = kinds.ReplicaSets.Name
+		b.down = true
+		if waited := took(other); waited != 0 {
+			t.Errorf("one of which no watcher can be told waits %v", waited)
+		}
+		c.hear([]byte("none")) // of another writer, or long ago
+	})
+}
+
+// Of answers that the bus does not take some are kept until it does; their writes are under way until
+// then. The roll names what is under way in order.
+func TestAnswersThatAreNotTaken(t *testing.T) {
+	b := &words{down: true}
+	c := telling(b)
+	for i := range 1025 {
+		w := begins(fmt.Sprint("write-", i))
+		c.begins(w)
+		w.Begins = false
+		c.ended(w)
+	}
+	if len(c.unsaid) != 1024 || len(c.open) != 1024 {
+		t.Errorf("of 1025 answers %d are kept, and %d writes are under way", len(c.unsaid), len(c.open))
+	}
+	c.callRoll()
+	if len(c.unsaid) != 1024 || len(c.open) != 1024 {
+		t.Errorf("while the bus is away %d answers are kept, and %d writes are under way", len(c.unsaid), len(c.open))
+	}
+	b.down = false
+	for i := range 20 {
+		c.begins(begins(fmt.Sprint("open-", i)))
+	}
+	c.callRoll()
+	roll, ok := trace.DecodeRoll(b.said[len(b.said)-1])
+	if len(b.said) != 1025 || !ok || roll.Writer != "w" || len(roll.Open) != 20 || !slices.IsSorted(roll.Open) || len(c.unsaid) != 0 {
+		t.Errorf("when it is back %d words are said, the last one is %+v", len(b.said), roll)
+	}
+}
+
+// A writer without traces tells nothing; one that cannot hear the watchers tries to once in a while.
+func TestAWriterThatTellsNothing(t *testing.T) {
+	none := newAnnouncer(Config{}, "w")
+	if none.teller() != nil || telling(nil).teller() == nil {
+		t.Error("without traces something is told, or with them nothing")
+	}
+	none.keep(t.Context())
+	synctest.Test(t, func(t *testing.T) {
+		b := &mute{Bus: &words{}}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { telling(b).keep(ctx); close(ended) }()
+		time.Sleep(10*trace.RollEvery + trace.RollEvery/2) // virtual
+		stop()
+		<-ended
+		if said := len(b.Bus.(*words).said); b.tries.Load() != 11 || said != 11 {
+			t.Errorf("it tries to hear %d times, and calls %d rolls, in ten periods", b.tries.Load(), said)
+		}
+	})
+}

@@ -1,0 +1,167 @@
+package apply
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/writer/plan"
+)
+
+// sample bounds how many objects of a namespace are looked at to see whether the
+// record lags.
+const sample = 500
+
+// recollection is for how many seconds the API server tells what it remembers, which it
+// does at once. It ends that by itself: what came before the end has come here, however
+// slow the way is. A client that stops to listen would not know that.
+const recollection = "1"
+
+// createdBefore answers a create that may have happened before in the place of the API
+// server, unless it is certain that it has not. The API server alone would not do: it
+// takes a name again as soon as the last object of that name is gone, and what a user has deleted
+// meanwhile would be there once more. Nor would the record: it may not have been told
+// yet. So the API server is asked where it stands, and the record whether it has come
+// as far.
+func (d *Door) createdBefore(ctx context.Context, client rest.Interface, r plan.Request) (answer plan.Response, settled bool) {
+	doubt, failed := d.stands(ctx, client, r)
+	if failed != nil {
+		failed.Stood = r.Stood
+		return *failed, true
+	}
+	if r.Stood != "" && kinds.CompareVersions(r.Stood, doubt.At) < 0 {
+		doubt.At = r.Stood // unless the API server has gone back meanwhile
+	}
+	var err error
+	doubt.Known, err = d.config.Known(ctx, events.Ref{Kind: r.Kind, Namespace: r.Namespace, Name: r.Name}, r.Seen)
+	if err != nil {
+		return plan.Response{Reason: "NoAnswer", Message: err.Error(), Stood: doubt.At}, true // it is asked again
+	}
+	doubt.Lasts = r.InDoubt
+	switch doubt.Verdict() {
+	case plan.Happened:
+		return plan.Response{
+			Code: http.StatusConflict, Reason: string(metav1.StatusReasonAlreadyExists), Message: "it is there, or the record knows that it was created, or has a gap in which it may have been",
+		}, true
+	case plan.Unheard:
+		answer, settled = d.remembered(ctx, client, r, doubt.Known)
+		answer.Stood = doubt.At
+		return answer, settled
+	case plan.Unclear:
+		return plan.Response{Reason: "NoAnswer", Message: "the record has not been told yet whether it was created", Stood: doubt.At}, true
+	default:
+		return plan.Response{}, false
+	}
+}
+
+// remembered looks in what the API server itself remembers of the last minutes for a bearer
+// of the name, where the record has been silent: perhaps no watcher watches. What does not go
+// back so far, or may not be read, says nothing, and a longer silence is believed.
+func (d *Door) remembered(ctx context.Context, client rest.Interface, r plan.Request, known plan.Known) (answer plan.Response, settled bool) {
+	if known.Since == "" {
+		return d.silent(ctx, client, r, known.Told)
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.config.Timeout)
+	defer cancel()
+	began := time.Now()
+	stream, err := to(client, http.MethodGet, collection(r)).
+		SetHeader("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json").
+		Param("watch", "true").Param("timeoutSeconds", recollection).
+		Param("resourceVersion", known.Since).Param("fieldSelector", byName(r)).
+		MaxRetries(0).Stream(ctx)
+	response := plan.Response{Code: http.StatusOK}
+	if err != nil {
+		response = d.refusal(ctx, r, err, 0)
+	}
+	d.config.Metrics.requested(plan.Look, response, time.Since(began))
+	switch {
+	case err == nil:
+	case response.Code >= 400 && response.Code < 500 && response.Code != http.StatusTooManyRequests:
+		return d.silent(ctx, client, r, known.Told)
+	default:
+		return response, true // it is asked again
+	}
+	defer stream.Close()
+	var event struct{ Type watch.EventType }
+	switch err := json.NewDecoder(stream).Decode(&event); {
+	case errors.Is(err, io.EOF):
+		return plan.Response{}, false // nothing came
+	case err != nil:
+		return d.refusal(ctx, r, err, 0), true // it was cut short, and is asked again
+	case event.Type == watch.Added, event.Type == watch.Modified, event.Type == watch.Deleted:
+		return plan.Response{
+			Code: http.StatusConflict, Reason: string(metav1.StatusReasonAlreadyExists), Message: "the API server remembers that it was created",
+		}, true
+	default:
+		return d.silent(ctx, client, r, known.Told) // it does not go back so far
+	}
+}
+
+// silent believes that no watcher has heard of a create since there was nothing to hear, once
+// that has lasted long enough: longer where the kind has changed in other namespaces and the
+// record was not told of that either, since then perhaps no watcher watches it. An API server that
+// has just started remembers nothing, and the watchers are away with it.
+func (d *Door) silent(ctx context.Context, client rest.Interface, r plan.Request, told string) (answer plan.Response, settled bool) {
+	if r.InDoubt < plan.Believed {
+		return plan.Response{Reason: "NoAnswer", Message: "the record is silent, and the API server does not remember"}, true
+	}
+	if r.Namespace == "" || r.InDoubt >= plan.Unfollowed {
+		return plan.Response{}, false
+	}
+	r.Namespace = ""
+	everywhere, failed := d.stands(ctx, client, r)
+	switch {
+	case failed != nil:
+		return *failed, true // it is asked again
+	case everywhere.Newest != "" && kinds.CompareVersions(everywhere.Newest, told) > 0:
+		return plan.Response{Reason: "NoAnswer", Message: "the record has not been told of what has changed in other namespaces, and the API server does not remember"}, true
+	default:
+		return plan.Response{}, false
+	}
+}
+
+// stands is where the API server stands. A writer that may not list is told nothing, and
+// only the record is asked.
+func (d *Door) stands(ctx context.Context, client rest.Interface, r plan.Request) (doubt plan.Doubt, failed *plan.Response) {
+	request := to(client, http.MethodGet, collection(r)).
+		SetHeader("Accept", metadataOfAll)
+	if r.InDoubt < plan.Quiet { // the newest is not needed before
+		request.Param("fieldSelector", byName(r))
+	} else {
+		request.Param("limit", strconv.Itoa(sample))
+	}
+	began := time.Now()
+	result := request.MaxRetries(0).Do(ctx)
+	response, fails := d.failure(ctx, result, r)
+	d.config.Metrics.requested(plan.Look, response, time.Since(began))
+	switch {
+	case fails && refused(response) && r.InDoubt < plan.Believed:
+		return plan.Doubt{}, &response // an API server that has just started may not know the writer's roles yet
+	case fails && response.Code >= 400 && response.Code < 500 && response.Code != http.StatusTooManyRequests:
+		return plan.Doubt{}, nil
+	case fails:
+		return plan.Doubt{}, &response
+	}
+	list, err := listOf(result)
+	if err != nil {
+		return plan.Doubt{}, nil
+	}
+	doubt.At = list.ResourceVersion
+	for _, o := range list.Items {
+		doubt.There = doubt.There || o.Name == r.Name
+		if kinds.CompareVersions(o.ResourceVersion, doubt.Newest) > 0 {
+			doubt.Newest = o.ResourceVersion
+		}
+	}
+	return doubt, nil
+}

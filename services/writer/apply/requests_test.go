@@ -1,0 +1,313 @@
+package apply_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/trace"
+	"github.com/millrace/millrace/pkg/events/trace/tracetest"
+	"github.com/millrace/millrace/services/writer/apply"
+	"github.com/millrace/millrace/services/writer/plan"
+)
+
+// answering is a transport that answers some requests itself, those of objects whose URL has a
+// text, and passes on the others. It notes what it is asked.
+type answering struct {
+	at      string
+	code    int
+	kind    string // the content type; empty: JSON
+	body    string
+	header  http.Header
+	through http.RoundTripper
+
+	mu    sync.Mutex
+	asked []*http.Request
+}
+
+// RoundTrip is [http.RoundTripper].
+func (a *answering) RoundTrip(r *http.Request) (*http.Response, error) {
+	a.mu.Lock()
+	a.asked = append(a.asked, r)
+	a.mu.Unlock()
+	if a.code == 0 || !ofObjects(r) || !strings.Contains(r.URL.String(), a.at) {
+		return a.through.RoundTrip(r)
+	}
+	if r.Body != nil {
+		_, _ = io.Copy(io.Discard, r.Body)
+	}
+	header := http.Header{"Content-Type": {"application/json"}}
+	if a.kind != "" {
+		header.Set("Content-Type", a.kind)
+	}
+	for key, values := range a.header {
+		header[key] = values
+	}
+	return &http.Response{StatusCode: a.code, Header: header, Body: io.NopCloser(strings.NewReader(a.body)), Request: r}, nil
+}
+
+// ofObjects tells a request of objects from one of discovery.
+func ofObjects(r *http.Request) bool { return strings.Count(r.URL.Path, "/") > 3 }
+
+// by has a door make its requests through a transport.
+func (a *answering) by(c *apply.Config) {
+	c.REST.WrapTransport = func(through http.RoundTripper) http.RoundTripper {
+		a.through = through
+		return a
+	}
+}
+
+// Whatever a door is asked, a request that the API server wants to be made again later is made
+// once: the plan waits, which asks before whether the turn is still this writer's.
+func TestARequestIsNotMadeAgainUnasked(t *testing.T) {
+	for what, request := range doors {
+		line := &answering{
+			at: request.at, code: http.StatusTooManyRequests, header: http.Header{"Retry-After": {"1"}},
+			body: `{"kind":"Status","apiVersion":"v1","status":"Failure","code":429,"reason":"TooManyRequests"}`,
+		}
+		_, door := prepared(t, what, line.by)
+		door.Do(t.Context(), actor, request.Request, "")
+		made := map[string]int{}
+		for _, r := range line.asked {
+			if ofObjects(r) {
+				made[r.Method+" "+r.URL.String()]++
+			}
+		}
+		for text, times := range made {
+			if times > 1 {
+				t.Errorf("%s: %s is made %d times", what, text, times)
+			}
+		}
+	}
+}
+
+// Each request of an object goes on in the trace of its turn, with a span of its own that says
+// how it was answered.
+func TestEachRequestHasItsSpan(t *testing.T) {
+	names := map[string]string{
+		"look": "GET /api/v1/namespaces/{namespace}/pods/{name}", "create": "POST /api/v1/namespaces/{namespace}/pods", "list": "GET /api/v1/namespaces/{namespace}/pods",
+		"a review": "GET /apis/certificates.k8s.io/v1/certificatesigningrequests/{name}", "the review itself": "POST /apis/authorization.k8s.io/v1/subjectaccessreviews",
+		"readings of pods": "GET /apis/metrics.k8s.io/v1beta1/namespaces/ns/pods",
+	}
+	for what, request := range doors {
+		recorder, line := tracetest.New(), &answering{}
+		tracer := recorder.Tracer("writer", trace.Options{})
+		_, door := prepared(t, what, line.by, func(c *apply.Config) { c.Trace = tracer })
+		turn := tracer.Relist(kinds.Pods.Name)
+		door.Do(trace.With(t.Context(), turn), actor, request.Request, "")
+		spans := map[string]tracetest.Span{}
+		for _, span := range recorder.Spans() {
+			spans[fmt.Sprintf("00-%v-%v-01", span.Context.TraceID(), span.Context.SpanID())] = span
+		}
+		for _, r := range line.asked {
+			parent := r.Header.Get("Traceparent")
+			span, some := spans[parent]
+			delete(spans, parent)
+			looks := strings.HasPrefix(what, "a create") && r.Method == http.MethodGet // whether it was made before
+			if !some && ofObjects(r) && !looks {
+				t.Errorf("%s: %s %s has no span, but the parent %q", what, r.Method, r.URL, parent)
+			}
+			if some && (span.Attributes["http.response.status_code"] == "" || span.Parent.SpanID() != trace.Context(turn.Trace()).SpanID()) {
+				t.Errorf("%s: the span of %s %s is %+v", what, r.Method, r.URL, span)
+			}
+		}
+		if len(spans) > 0 {
+			t.Errorf("%s: spans are of no request: %+v", what, spans)
+		}
+		if name := names[what]; name != "" && len(recorder.Named(name)) != 1 {
+			t.Errorf("%s: no span is called %s: %s", what, name, recorder.Tree())
+		}
+	}
+}
+
+// What is in no trace begins none, and a writer without traces hands none on.
+func TestARequestOfNoTraceHasNoSpan(t *testing.T) {
+	recorder := tracetest.New()
+	tracer := recorder.Tracer("writer", trace.Options{})
+	span := tracer.Relist(kinds.Pods.Name)
+	for what, c := range map[string]struct {
+		tracer *trace.Tracer
+		ctx    context.Context
+	}{"no trace of the turn": {tracer, t.Context()}, "no traces at all": {nil, trace.With(t.Context(), span)}} {
+		line := &answering{}
+		_, door := prepared(t, "look", line.by, func(config *apply.Config) { config.Trace = c.tracer })
+		door.Do(c.ctx, actor, doors["look"].Request, "")
+		if len(line.asked) != 1 || line.asked[0].Header.Get("Traceparent") != "" || len(recorder.Spans()) > 0 {
+			t.Errorf("%s: %v, and the spans are %s", what, line.asked, recorder.Tree())
+		}
+	}
+}
+
+// A question, or a write that the door completes, that cannot be read is refused, and nothing is
+// asked of the API server.
+func TestWhatCannotBeReadIsRefused(t *testing.T) {
+	for _, what := range []string{"token", "a certificate", "signatures", "contents", "types", "the review itself", "objects", "their scale"} {
+		line := &answering{}
+		_, door := prepared(t, what, line.by)
+		r := doors[what].Request
+		r.Body = []byte(`7`)
+		if got := door.Do(t.Context(), actor, r, ""); got.Code != http.StatusBadRequest || got.Reason != "Malformed" || got.Message == "" || len(line.asked) > 0 {
+			t.Errorf("%s: %+v, after %d requests", what, got, len(line.asked))
+		}
+	}
+	_, door := prepared(t, "contents")
+	everything := doors["contents"].Request
+	everything.Body = nil
+	if got := door.Do(t.Context(), actor, everything, ""); got.Code != http.StatusOK || len(got.Body) == 0 {
+		t.Errorf("the contents of a namespace, whatever comes first: %+v", got)
+	}
+}
+
+// An answer that is none of the kind that was asked for is no answer; of a write that succeeded
+// only what came of it is not known.
+func TestAnswersThatAreNone(t *testing.T) {
+	none := plan.Response{Reason: "NoAnswer"}
+	for _, c := range []struct {
+		what, at string
+		body     string
+		want     plan.Response
+	}{
+		{"create", "", `[`, plan.Response{Code: http.StatusOK}},
+		{"look", "", `[`, none},
+		{"read", "", `[`, none},
+		{"list", "fieldSelector", `[`, none},
+		{"list", "fieldSelector", `{"items":[7]}`, none},
+		{"list", "fieldSelector", `{"items":[]}`, plan.Response{Code: http.StatusNotFound, Reason: "NotFound"}},
+		{"the review itself", "/subjectaccessreviews", `[`, none},
+		{"the review itself", "/subjectaccessreviews", `{}`, none},
+		{"the review itself", "/subjectaccessreviews", `{"kind":"Pod"}`, none},
+		{"token", "", `{"data":7}`, none},
+		{"a certificate", "/certificatesigningrequests", `{"spec":7}`, none},
+		{"signatures", "/configmaps", `{"data":7}`, none},
+		{"signatures", "/configmaps", `7`, none},
+		{"users", "/pods", `{"items":7}`, none},
+	} {
+		_, door := prepared(t, c.what, (&answering{at: c.at, code: http.StatusOK, body: c.body}).by)
+		got := door.Do(t.Context(), actor, doors[c.what].Request, "")
+		if got.Code != c.want.Code || got.Reason != c.want.Reason || got.Message == "" || len(got.Body) > 0 {
+			t.Errorf("%s, answered with %s: %+v", c.what, c.body, got)
+		}
+	}
+	_, door := prepared(t, "their scale", (&answering{at: "/scale", code: http.StatusOK, body: `{"spec":7}`}).by)
+	if got := door.Do(t.Context(), actor, doors["their scale"].Request, ""); !strings.Contains(string(got.Body), "the answer is no scale") {
+		t.Errorf("a scale that is none: %+v", got)
+	}
+	_, door = prepared(t, "contents", (&answering{at: "/pods", code: http.StatusOK, body: `[`}).by)
+	if got := door.Do(t.Context(), actor, doors["contents"].Request, ""); !strings.Contains(string(got.Body), `"failure":"`) {
+		t.Errorf("pods that cannot be read are not in a namespace: %s", got.Body)
+	}
+}
+
+// Where an API server can, it answers in protobuf, with metadata alone.
+func TestAnswersInProtobuf(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := metav1.AddMetaToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	encode := func(o runtime.Object) string {
+		text, err := runtime.Encode(protobuf.NewSerializer(scheme, scheme), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	pod := metav1.PartialObjectMetadata{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadata"},
+		ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "u", ResourceVersion: "7", Finalizers: []string{"f"}},
+	}
+	const form = "application/vnd.kubernetes.protobuf"
+	_, door := prepared(t, "look", (&answering{code: http.StatusOK, kind: form, body: encode(&pod)}).by)
+	if got := door.Do(t.Context(), actor, doors["look"].Request, ""); got.Code != http.StatusOK || got.Object.UID != "u" || got.Object.ResourceVersion != "7" || !got.Object.Finalizers {
+		t.Errorf("a pod is %+v", got)
+	}
+	list := metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadataList"}, Items: []metav1.PartialObjectMetadata{pod}}
+	_, door = prepared(t, "contents", (&answering{at: "/pods", code: http.StatusOK, kind: form, body: encode(&list)}).by)
+	if got := door.Do(t.Context(), actor, doors["contents"].Request, ""); !strings.Contains(string(got.Body), `"uid":"u"`) || strings.Contains(string(got.Body), "failure") {
+		t.Errorf("a namespace with a pod holds %s", got.Body)
+	}
+}
+
+// Of an object that is looked at only the metadata are asked for, and all of one that is read,
+// also where it is listed because the role does not allow to get it.
+func TestHowMuchOfAnObjectIsAskedFor(t *testing.T) {
+	list := doors["list"].Request
+	glance := list
+	glance.Verb = plan.Look
+	for what, c := range map[string]struct {
+		of      string
+		request plan.Request
+		want    string
+		whole   bool
+	}{
+		"a look": {"look", doors["look"].Request, "PartialObjectMetadata;", false}, "a read": {"read", doors["read"].Request, "application/json", true},
+		"a look by a list": {"list", glance, "PartialObjectMetadataList;", false}, "a read by a list": {"list", list, "application/json", true},
+	} {
+		line := &answering{}
+		s, door := prepared(t, c.of, line.by)
+		s.Put(podPath+"a", "uid-a", map[string]any{"metadata": map[string]any{"name": "a"}, "spec": map[string]any{"nodeName": "n1"}})
+		got := door.Do(t.Context(), actor, c.request, "")
+		last := line.asked[len(line.asked)-1].Header.Get("Accept")
+		if got.Code != http.StatusOK || got.Object.UID != "uid-a" || !strings.Contains(last, c.want) || c.whole != (last == "application/json") || c.whole != strings.Contains(string(got.Body), "n1") {
+			t.Errorf("%s asks for %q, and is answered %+v", what, last, got)
+		}
+	}
+}
+
+// An answer to what was not found out, or not done, holds nothing: neither of the object, nor of
+// what was read on the way.
+func TestARefusalHoldsNothing(t *testing.T) {
+	for _, what := range []string{"an expiry", "users", "contents", "types", "a review", "objects", "token", "signatures"} {
+		s, door := prepared(t, what)
+		version := keepInfo(s, map[string]string{"kubeconfig": goldenInfo})
+		signer(s, "abcdef", goldenKey, nil)
+		request := doors[what].Request
+		switch what {
+		case "contents":
+			s.Remove("/api/v1/namespaces/ns")
+		case "signatures":
+			request.Body = fmt.Appendf(nil, `{"metadata":{"uid":"c","resourceVersion":%q}}`, version)
+		}
+		line := &answering{at: "/cluster-info", code: http.StatusForbidden, body: `{}`}
+		if what == "signatures" {
+			door = open(t, s, atNoon, func(c *apply.Config) {
+				c.REST.WrapTransport = func(through http.RoundTripper) http.RoundTripper {
+					return only{http.MethodPut, line, through}
+				}
+			})
+		}
+		if got := door.Do(t.Context(), actor, request, ""); got.Code < 400 || len(got.Body) > 0 {
+			t.Errorf("%s: %+v holds %s", what, got, got.Body)
+		}
+	}
+	s, door := prepared(t, "token")
+	version := keep(s, tokenType, map[string]string{"ca.crt": "ca", "token": canary, "namespace": "ns"})
+	full := sub(of(plan.Patch, kinds.Secrets.Name), events.SubToken)
+	full.Name, full.Body = "key", fmt.Appendf(nil, `{"metadata":{"uid":"k","resourceVersion":%q,"annotations":{%q:"builder",%q:"b"}}}`, version, nameKey, uidKey)
+	if got := door.Do(t.Context(), actor, full, ""); got.Code != http.StatusOK || len(got.Body) > 0 || got.Object.ResourceVersion != version {
+		t.Errorf("a Secret that lacks nothing: %+v", got)
+	}
+}
+
+// only has requests of one method go through another transport.
+type only struct {
+	method         string
+	first, through http.RoundTripper
+}
+
+// RoundTrip is [http.RoundTripper].
+func (o only) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == o.method {
+		return o.first.RoundTrip(r)
+	}
+	return o.through.RoundTrip(r)
+}

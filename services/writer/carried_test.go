@@ -1,0 +1,451 @@
+package writer
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/client-go/rest"
+	testingclock "k8s.io/utils/clock/testing"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/sign"
+	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/pkg/events/trace"
+	"github.com/millrace/millrace/pkg/events/trace/tracetest"
+	"github.com/millrace/millrace/services/writer/apply"
+	"github.com/millrace/millrace/services/writer/claim"
+	"github.com/millrace/millrace/services/writer/plan"
+)
+
+// given is a delivery of a message.
+type given struct {
+	nothing
+	message events.Message
+	attempt int
+}
+
+func (d given) Message() events.Message { return d.message }
+func (d given) Attempt() int            { return max(d.attempt, 1) }
+
+var web = events.Key{Namespace: "ns", Name: "web"}
+
+// outcomeOn is the outcome of the turn on record; false: there is none.
+func outcomeOn(t *testing.T, b *ailing) (o events.Outcome, ok bool) {
+	t.Helper()
+	m, ok, err := b.Bus.Last(t.Context(), subject.OutcomeStream("rs"), subject.Outcome("rs", events.Act, web))
+	if err != nil || ok && events.DecodeJSON(m, &o) != nil {
+		t.Fatalf("the outcome is %+v, %v", m, err)
+	}
+	return o, ok
+}
+
+// What is no turn of this controller, or is not signed, or waits for another writer, is not carried
+// out, however it is delivered.
+func TestWhatIsNoTurnOfThisWriter(t *testing.T) {
+	w, m, b := onRecord(t, func(*ailing) {})
+	w.config.MaxAge = time.Hour
+	of := func(change func(*events.Message)) given {
+		d := given{message: m}
+		change(&d.message)
+		return d
+	}
+	other := of(func(m *events.Message) { m.Subject = subject.Turn("ds", events.Act, web) })
+	nowhere := of(func(m *events.Message) { m.Subject = "x" })
+	parked := of(func(m *events.Message) { m.Subject = subject.Turn("rs", events.Park, web) })
+	repeats, err := events.EncodeJSON(events.Turn{Controller: "rs", Key: web, Lane: events.Act, Now: time.Now(), Repeats: 1}, events.Trace{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := of(func(m *events.Message) { m.Data, m.Header = repeats.Data, repeats.Header })
+	for what, c := range map[string]struct {
+		d    given
+		want string
+	}{
+		"of another controller": {other, "term: the turn of ds in the stream of rs"}, "of no controller": {nowhere, "term: "}, "parked": {parked, "done"},
+		"that repeats one that another writer may have": {elsewhere, "later 200ms"},
+	} {
+		if got := howIsAnswered(w.carry(t.Context(), c.d, true)); !strings.HasPrefix(got, c.want) {
+			t.Errorf("a turn %s is answered %q, want %q", what, got, c.want)
+		}
+	}
+	if _, some := outcomeOn(t, b); some {
+		t.Error("one of them has an outcome")
+	}
+	keys, err := sign.ProvideFrom(t.TempDir(), time.Now().Add(-time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.config.Turns, err = sign.TrustFile(keys.Turns.Public, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := howIsAnswered(w.carry(t.Context(), given{message: m}, true)); !strings.HasPrefix(got, "term: ") {
+		t.Errorf("a turn that is not signed is answered %q", got)
+	}
+	if o, some := outcomeOn(t, b); !some || len(o.Results) != 1 || o.Results[0].Reason != events.BadSignature {
+		t.Errorf("its outcome is %+v", o)
+	}
+}
+
+// A turn that is not new is first looked into: it waits until it is known to be this writer's, and is
+// done where it has its outcome.
+func TestATurnThatIsNotNewIsLookedInto(t *testing.T) {
+	outcomes := subject.OutcomeStream("rs")
+	for what, c := range map[string]struct {
+		ours, begun, told, settled bool
+		last                       error
+		want                       string // how it is answered; "": it is to be carried out
+	}{
+		"another may have it":               {want: "later 200ms"},
+		"it is not announced yet":           {ours: true, begun: true, want: "later 200ms"},
+		"nothing came of it":                {ours: true},
+		"it has its outcome":                {ours: true, settled: true, want: "done"},
+		"whether it has one is not told":    {ours: true, last: away, want: "later 1s"},
+		"begun, announced, without outcome": {ours: true, begun: true, told: true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w, m, b := onRecord(t, func(a *ailing) { a.last[outcomes] = c.last })
+			if c.settled {
+				if err := w.settle(t.Context(), m, events.Turn{Controller: "rs", Key: web, Lane: events.Act}, nil); err != nil || len(b.puts) != 1 {
+					t.Fatal(err)
+				}
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			w.flights.take(claim.Place{Controller: "rs", Sequence: m.Sequence}, given{message: m}, false, func() {})
+			if c.ours {
+				for range 4 {
+					listen(w.flights, claim.Interval)
+				}
+			}
+			if c.told {
+				go func() { time.Sleep(claim.Interval / 2); listen(w.flights, claim.Interval) }()
+			} else {
+				go func() { time.Sleep(claim.Interval / 4); stop() }()
+			}
+			answer, known := w.known(ctx, m, events.Act, web, c.begun)
+			if known != (c.want != "") || known && howIsAnswered(answer) != c.want {
+				t.Errorf("%s: known %t, want %q", what, known, c.want)
+			}
+			time.Sleep(time.Second) // virtual
+		})
+	}
+}
+
+// roundTrip is an API server.
+type roundTrip func(*http.Request) (*http.Response, error)
+
+// RoundTrip is [http.RoundTripper].
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// carrying is onRecord with a door to an API server, and a writer that hears itself, which waits until
+// it knows what the others have.
+func carrying(t *testing.T, change func(*ailing), api roundTrip) (*executor, events.Message, *ailing) {
+	t.Helper()
+	w, m, b := onRecord(t, change)
+	w.profile = &Profile{Name: "rs", Allowed: func(events.Command) bool { return true }}
+	w.profile.complete()
+	door, err := apply.New(apply.Config{REST: &rest.Config{Host: "http://api.invalid", Transport: api}}, []apply.Actor{w.profile.actor()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.door, w.teller, w.config.MaxAge = door, apply.NewTeller(door, testingclock.NewFakePassiveClock(time.Now())), time.Hour
+	w.time.told, w.time.heard = time.Now(), time.Now()
+	var hearing sync.WaitGroup
+	hearing.Go(func() {
+		for t.Context().Err() == nil {
+			listen(w.flights, claim.Interval/4)
+		}
+	})
+	t.Cleanup(hearing.Wait)
+	time.Sleep(4 * claim.Listening) // virtual
+	return w, m, b
+}
+
+// A turn that is given up is looked into by the next writer that has it, also by this one: it may have
+// been begun.
+func TestATurnThatIsGivenUp(t *testing.T) {
+	end := events.Command{Verb: events.VerbDelete, Kind: "pods", Version: "v1", Namespace: "ns", Name: "a", If: &events.If{UID: "u"}}
+	for what, c := range map[string]struct {
+		change func(*ailing)
+		taken  bool
+		stops  bool
+		want   string
+		given  bool // up
+	}{
+		"it is carried out":        {func(*ailing) {}, true, false, "done", false},
+		"its outcome is not taken": {func(a *ailing) { a.put = bus.ErrTooLarge }, true, false, "later 1s", true},
+		"the writer stops":         {func(*ailing) {}, true, true, "later 0s", true},
+		"it is lost":               {func(*ailing) {}, false, false, "", true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			w, m, _ := carrying(t, c.change, func(r *http.Request) (*http.Response, error) {
+				if c.stops {
+					stop()
+					return nil, r.Context().Err()
+				}
+				return &http.Response{StatusCode: http.StatusNotFound, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
+			})
+			turn := events.Turn{Controller: "rs", Key: web, Lane: events.Act, Now: time.Now(), Commands: []events.Command{end}}
+			if c.taken {
+				w.flights.take(claim.Place{Controller: "rs", Sequence: m.Sequence}, given{message: m}, true, func() {})
+			}
+			stored := time.Now()
+			time.Sleep(time.Millisecond) // virtual
+			got := howIsAnswered(w.carryOut(ctx, m, turn, false))
+			time.Sleep(2 * claim.Interval)
+			if w.flights.watched(stored) == c.given || got != c.want {
+				t.Errorf("%s: it is answered %q, want %q; what was stored before is taken for new: %t", what, got, c.want, w.flights.watched(stored))
+			}
+		})
+	}
+}
+
+// A turn that may be in another hand is not gone on with when the writer stops meanwhile.
+func TestAnUncertainTurnEndsWithTheWriter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, m, _ := onRecord(t, func(*ailing) {})
+		for range 4 {
+			listen(w.flights, claim.Interval)
+		}
+		at := claim.Place{Controller: "rs", Sequence: m.Sequence}
+		w.flights.take(at, given{message: m}, true, func() {})
+		ctx, stop := context.WithCancel(t.Context())
+		holds := w.holds(ctx, m, events.Turn{Lane: events.Act, Key: web})
+		if !holds() {
+			t.Error("it is not held")
+		}
+		time.Sleep(claim.Expiry) // virtual
+		began := time.Now()
+		go func() { time.Sleep(time.Second / 2); stop() }()
+		if holds() || time.Since(began) < time.Second/2 || time.Since(began) > time.Second/2+claim.Interval {
+			t.Errorf("after %v it is held", time.Since(began))
+		}
+	})
+}
+
+// One that has only waited was not begun; one that comes again may have been.
+func TestWhetherATurnWasBegun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := anExecutor(t)
+		w.time.told, w.time.heard = time.Now(), time.Now()
+		for range 8 {
+			listen(w.flights, claim.Interval)
+		}
+		at := claim.Place{Controller: "rs", Sequence: 7}
+		w.flights.take(at, nothing{}, false, func() {})
+		for attempt, want := range map[int][2]bool{1: {false, true}, 2: {true, false}} {
+			if begun, untouched := w.begun(stored{sequence: 7, attempt: attempt, time: time.Now()}); begun != want[0] || untouched != want[1] {
+				t.Errorf("delivered %d times it has begun: %t, untouched: %t", attempt, begun, untouched)
+			}
+		}
+	})
+}
+
+// A turn for which there is no room when the writer stops is handed back at once.
+func TestATurnThatWaitsIsHandedBack(t *testing.T) {
+	w, m, _ := onRecord(t, func(*ailing) {})
+	w.slots = make(chan struct{}) // none is free
+	reading, stop := context.WithCancel(t.Context())
+	stop()
+	how := ""
+	w.take(reading, t.Context(), answeredAs{given{message: m}, &how})
+	w.flights.turns.Wait()
+	if how != "later 0s" || !w.flights.claims.Empty() {
+		t.Errorf("it is answered %q", how)
+	}
+}
+
+// answeredAs keeps how a delivery was answered.
+type answeredAs struct {
+	given
+	how *string
+}
+
+func (a answeredAs) Done()                 { *a.how = "done" }
+func (a answeredAs) Later(d time.Duration) { *a.how = "later " + d.String() }
+func (a answeredAs) Term(why string)       { *a.how = "term: " + why }
+
+// A fault of the writer is the outcome of the turn that shows it, if there is a place for one.
+func TestAFaultIsAnOutcome(t *testing.T) {
+	w, m, b := onRecord(t, func(*ailing) {})
+	strange := m
+	strange.Subject = "x"
+	if got := howIsAnswered(w.panicked(t.Context(), strange, "boom", nil)); got != "term: the writer has a fault: boom" || len(b.puts) > 0 {
+		t.Errorf("what is no turn is answered %q, with %d outcomes", got, len(b.puts))
+	}
+	b.put = bus.ErrTooLarge
+	if got := howIsAnswered(w.panicked(t.Context(), m, "boom", nil)); got != "later 1s" {
+		t.Errorf("without an outcome it is answered %q", got)
+	}
+	b.put = nil
+	if got := howIsAnswered(w.panicked(t.Context(), m, "boom", nil)); got != "term: the writer has a fault: boom" {
+		t.Errorf("it is answered %q", got)
+	}
+	if o, some := outcomeOn(t, b); !some || len(o.Results) != 1 || o.Results[0].Reason != plan.ReasonPanicked || !o.Results[0].Unsure {
+		t.Errorf("its outcome is %+v", o)
+	}
+}
+
+// An outcome is signed, under an id that every writer gives it; a promise that was broken is an alarm.
+func TestAnOutcomeIsSigned(t *testing.T) {
+	w, m, b := onRecord(t, func(*ailing) {})
+	keys, err := sign.ProvideFrom(t.TempDir(), time.Now().Add(-time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	trust, err := sign.TrustFile(keys.Outcomes.Public, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.config.Sign, err = sign.SignerFile(keys.Outcomes.Private, nil); err != nil {
+		t.Fatal(err)
+	}
+	w.time.told, w.time.heard = time.Now(), time.Now()
+	m.Time = time.Unix(1234, 5)
+	turn := events.Turn{Controller: "rs", Key: web, Lane: events.Act, Commands: make([]events.Command, 3)}
+	results := []events.Result{{Status: events.Refused, Reason: plan.NotPromised}, {Command: 1, Status: events.Applied}, {Command: 2, Status: events.Failed, Reason: plan.Redacted}}
+	if err := w.settle(t.Context(), m, turn, results); err != nil {
+		t.Fatal(err)
+	}
+	if b.ids[0] != "TURN_rs:1:1234000000005" {
+		t.Errorf("its id is %s", b.ids[0])
+	}
+	last, _, err := b.Bus.Last(t.Context(), subject.OutcomeStream("rs"), subject.Outcome("rs", events.Act, web))
+	if err != nil || trust.Outcome(last) != nil {
+		t.Errorf("it is not proven: %v, %v", trust.Outcome(last), err)
+	}
+	for reason, want := range map[string]float64{plan.NotPromised: 1, plan.Redacted: 1, "": 0} {
+		if n := sumOf(t, w.metrics.alarms, "rs", reason); n != want {
+			t.Errorf("%v alarms of reason %q, want %v", n, reason, want)
+		}
+	}
+}
+
+// Of outcomes only those count that a trusted writer has signed, or that were stored before anything
+// had to be signed, and not before their turn.
+func TestWhichOutcomesCount(t *testing.T) {
+	signing := func(from time.Time) (*sign.Signer, *sign.Trust, *sign.Trust) {
+		keys, err := sign.ProvideFrom(t.TempDir(), from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		signer, err := sign.SignerFile(keys.Outcomes.Private, nil)
+		trust, other := sign.TrustFile(keys.Outcomes.Public, nil)
+		turns, another := sign.TrustFile(keys.Turns.Public, nil)
+		if err := errors.Join(err, other, another); err != nil {
+			t.Fatal(err)
+		}
+		return signer, trust, turns
+	}
+	signer, trust, turns := signing(time.Now().Add(-time.Hour))
+	stranger, _, _ := signing(time.Now().Add(-time.Hour))
+	_, _, later := signing(time.Now().Add(time.Hour))
+	for what, c := range map[string]struct {
+		by     *sign.Signer
+		config Config
+		early  bool
+		want   bool
+	}{
+		"no keys":                              {nil, Config{}, false, true},
+		"signed, as it is trusted":             {signer, Config{Outcomes: trust}, false, true},
+		"not signed":                           {nil, Config{Outcomes: trust}, false, false},
+		"signed by a stranger":                 {stranger, Config{Outcomes: trust}, false, false},
+		"signed with its own key":              {signer, Config{Sign: signer, Turns: turns}, false, true},
+		"not signed, with its own key":         {nil, Config{Sign: signer, Turns: turns}, false, false},
+		"not signed, and nothing was then":     {nil, Config{Sign: signer, Turns: later}, false, true},
+		"stored before the turn in this place": {nil, Config{}, true, false},
+	} {
+		w, m, _ := onRecord(t, func(*ailing) {})
+		w.time.told, w.time.heard, w.config.Sign = time.Now(), time.Now(), c.by
+		if err := w.settle(t.Context(), m, events.Turn{Controller: "rs", Key: web, Lane: events.Act}, nil); err != nil {
+			t.Fatal(err)
+		}
+		w.config.Sign, w.config.Turns, w.config.Outcomes = c.config.Sign, c.config.Turns, c.config.Outcomes
+		if c.early {
+			m.Time = m.Time.Add(time.Hour)
+		}
+		if settled, err := w.settled(t.Context(), m, events.Act, web); err != nil || settled != c.want {
+			t.Errorf("%s: it counts: %t, %v", what, settled, err)
+		}
+		if bad := sumOf(t, w.metrics.alarms, "rs", "BadOutcome"); (bad == 1) != (!c.want && !c.early) {
+			t.Errorf("%s: %v alarms", what, bad)
+		}
+	}
+}
+
+// Where there are keys for outcomes, a heartbeat counts that is signed with one; where there are none,
+// each does.
+func TestWhichHeartbeatsAreToBeSigned(t *testing.T) {
+	keys, err := sign.ProvideFrom(t.TempDir(), time.Now().Add(-3*time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := sign.SignerFile(keys.Outcomes.Private, nil)
+	trust, other := sign.TrustFile(keys.Outcomes.Public, nil)
+	turns, another := sign.TrustFile(keys.Turns.Public, nil)
+	if err := errors.Join(err, other, another); err != nil {
+		t.Fatal(err)
+	}
+	young, err := sign.ProvideFrom(t.TempDir(), time.Now().Add(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	later, err := sign.TrustFile(young.Turns.Public, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, b := onRecord(t, func(*ailing) {})
+	for what, c := range map[string]struct {
+		config           Config
+		signed, unsigned bool
+	}{
+		"no keys":                      {Config{}, true, true},
+		"keys of all writers":          {Config{Sign: signer, Outcomes: trust}, true, false},
+		"keys to believe only":         {Config{Outcomes: trust}, false, false},
+		"its own key":                  {Config{Sign: signer}, true, false},
+		"its own key, and turns'":      {Config{Sign: signer, Turns: turns}, true, false},
+		"its own key, and nothing yet": {Config{Sign: signer, Turns: later}, true, true},
+	} {
+		var log strings.Builder
+		c.config.REST, c.config.Bus, c.config.Log = &rest.Config{Host: "http://api.invalid"}, b, slog.New(slog.NewTextHandler(&log, nil))
+		s, err := New(c.config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.time.told, s.time.heard = time.Now().Add(-2*time.Hour), time.Now() // by this machine's clock it would be of another time
+		text := (events.Heartbeat{Writer: "b", Number: 1}).Encode()
+		if signed, unsigned := s.flights.signed(s.flights.sign(text)), s.flights.signed(text); signed != c.signed || unsigned != c.unsigned {
+			t.Errorf("%s: what it says itself counts: %t; what is not signed: %t", what, signed, unsigned)
+		}
+		if strings.Contains(log.String(), "speaks as a writer") != !c.unsigned {
+			t.Errorf("%s: the log is %q", what, log.String())
+		}
+	}
+}
+
+// The span of a turn says what came of it, and why it failed; a turn without one says nothing.
+func TestWhatTheSpanOfATurnSays(t *testing.T) {
+	r := tracetest.New()
+	tracer := r.Tracer("writer", trace.Options{})
+	for _, c := range []struct{ status, reason, failure string }{{"applied", "", ""}, {"refused", "NotPromised", "NotPromised"}} {
+		o := events.Outcome{Results: []events.Result{{Status: events.Status(c.status), Reason: c.reason}}}
+		span := tracer.Relist("pods")
+		became(span, o)
+		span.End()
+		spans := r.Spans()
+		if last := spans[len(spans)-1]; last.Attributes[trace.Outcome] != c.status || last.Failure != c.failure {
+			t.Errorf("of a turn that is %s it says %+v", c.status, last)
+		}
+		became(nil, o)
+	}
+}

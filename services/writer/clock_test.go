@@ -1,0 +1,85 @@
+package writer
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events/bus"
+)
+
+// slowClock is a bus whose answers take some time; it says what time it is when it answers.
+type slowClock struct {
+	bus.Bus
+	takes time.Duration
+	reads int
+}
+
+func (b *slowClock) StreamState(context.Context, string) (bus.State, error) {
+	b.reads++
+	time.Sleep(b.takes)
+	return bus.State{Now: time.Now()}, nil
+}
+
+func TestASlowAnswerDoesNotSetTheClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, clock := &slowClock{takes: 10 * time.Millisecond}, &busTime{}
+		read := func() time.Duration {
+			if err := clock.read(t.Context(), b, "pods"); err != nil {
+				t.Fatal(err)
+			}
+			return clock.now().Sub(time.Now())
+		}
+		if ahead := read(); ahead != 10*time.Millisecond {
+			t.Errorf("the first answer sets a clock that is %v ahead, want what the answer took", ahead)
+		}
+		b.takes = 3 * time.Second
+		if ahead := read(); ahead != 10*time.Millisecond {
+			t.Errorf("after an answer of 3 s the clock is %v ahead: turns seem older than they are", ahead)
+		}
+		b.takes = 50 * time.Millisecond
+		if ahead := read(); ahead != 50*time.Millisecond {
+			t.Errorf("after a quick answer the clock is %v ahead, want what the answer took", ahead)
+		}
+	})
+}
+
+func TestTheFirstAnswerSetsTheClockHoweverSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := &busTime{}
+		if err := clock.read(t.Context(), &slowClock{takes: time.Minute}, "pods"); err != nil || !clock.known() {
+			t.Errorf("the clock is known: %t, %v", clock.known(), err)
+		}
+	})
+}
+
+// The clock is read every ten seconds. An answer that takes a fifth of a second, or longer, says less
+// than the time that has passed.
+func TestHowOftenTheClockIsRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, clock := &slowClock{}, &busTime{}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { clock.keep(ctx, b, "pods"); close(ended) }()
+		time.Sleep(35 * time.Second) // virtual
+		synctest.Wait()
+		if b.reads != 3 {
+			t.Errorf("in 35 s it is read %d times", b.reads)
+		}
+		stop()
+		<-ended
+		for takes, ahead := range map[time.Duration]time.Duration{200*time.Millisecond - 1: 200*time.Millisecond - 1, 200 * time.Millisecond: 0} {
+			clock := &busTime{}
+			for _, each := range []time.Duration{0, takes} {
+				b.takes = each
+				if err := clock.read(t.Context(), b, "pods"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := clock.now().Sub(time.Now()); got != ahead {
+				t.Errorf("after an answer of %v it is %v ahead, want %v", takes, got, ahead)
+			}
+		}
+	})
+}

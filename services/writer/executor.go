@@ -1,0 +1,483 @@
+package writer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/exemplar"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/sign"
+	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/pkg/events/trace"
+	"github.com/millrace/millrace/services/writer/apply"
+	"github.com/millrace/millrace/services/writer/claim"
+	"github.com/millrace/millrace/services/writer/plan"
+)
+
+// executor takes the turns of one controller.
+type executor struct {
+	*Service
+	profile *Profile
+	slots   chan struct{} // one for each turn that is carried out
+}
+
+func (s *Service) executor(p *Profile) *executor {
+	concurrent := s.config.Concurrent[p.Name]
+	if concurrent <= 0 {
+		concurrent = defaultConcurrent
+	}
+	return &executor{Service: s, profile: p, slots: make(chan struct{}, concurrent)}
+}
+
+// take takes a turn. reading ends when the writer is asked to stop,
+// working when it must.
+func (x *executor) take(reading, working context.Context, d bus.Delivery) {
+	at := claim.Place{Controller: x.profile.Name, Sequence: d.Message().Sequence}
+	fresh := x.fresh(d)
+	x.flights.take(at, d, fresh, func() {
+		select {
+		case x.slots <- struct{}{}:
+			defer func() { <-x.slots }()
+		case <-reading.Done():
+			x.flights.answer(at, func(d bus.Delivery) { d.Later(0) }) // for another writer
+			return
+		}
+		x.flights.answer(at, x.guarded(working, d, fresh))
+	})
+}
+
+// fresh tells whether a turn comes for the first time as far as this writer can know.
+// One that is not may be with another writer, or done, or half done. That also
+// goes for one that is old: the consumer may have forgotten about it, together
+// with everything before it.
+func (x *executor) fresh(d bus.Delivery) bool { return d.Attempt() <= 1 && x.age(d) <= claim.AckWait }
+
+// age is how long ago a turn was stored, by the clock of the bus.
+func (x *executor) age(d bus.Delivery) time.Duration { return x.time.now().Sub(d.Message().Time) }
+
+// begun tells whether a turn that no writer has in flight may have been carried out in
+// part. One that has only waited behind many others has not: no writer was given it as
+// far as the bus knows, and had the bus forgotten about a writer, this one would have
+// heard of it; untouched tells whether there has been no other writer at all.
+func (x *executor) begun(d bus.Delivery) (begun, untouched bool) {
+	stored := time.Now().Add(-x.age(d))
+	if d.Attempt() > 1 || !x.flights.watched(stored) {
+		return true, false
+	}
+	return false, x.flights.alone(claim.Place{Controller: x.profile.Name, Sequence: d.Message().Sequence}, stored)
+}
+
+// carry carries a turn out and gives the answer to its delivery.
+func (x *executor) carry(ctx context.Context, d bus.Delivery, fresh bool) (answer func(bus.Delivery)) {
+	m := d.Message()
+	controller, lane, key, err := subject.ParseTurn(m.Subject)
+	if err == nil && controller != x.profile.Name {
+		err = fmt.Errorf("the turn of %s in the stream of %s", controller, x.profile.Name)
+	}
+	if err != nil {
+		return x.terminate(m, err) // no engine waits for an outcome under such a subject
+	}
+	if err := x.config.Turns.Turn(m, x.config.MaxAge); err != nil {
+		return x.refuse(ctx, m, lane, key, err)
+	}
+	if lane == events.Park {
+		return bus.Delivery.Done
+	}
+	begun, untouched := false, fresh
+	if !fresh {
+		begun, untouched = x.begun(d)
+	}
+	if !untouched {
+		if answer, known := x.known(ctx, m, lane, key, begun); known {
+			return answer
+		}
+	}
+	turn, err := read(m, lane, key, controller, x.profile.Owns)
+	if err != nil {
+		return x.refuse(ctx, m, lane, key, err)
+	}
+	if turn.Repeats > 0 && x.flights.elsewhere(claim.Place{Controller: x.profile.Name, Sequence: turn.Repeats}) {
+		return func(d bus.Delivery) { d.Later(claim.Interval) }
+	}
+	ctx, span := x.traced(ctx, d, turn)
+	defer span.End()
+	return x.carryOut(ctx, m, turn, begun || turn.Repeats > 0)
+}
+
+// refuse settles a message that no honest reconciler has written. There is an outcome of
+// it, since it has its place in the order of turns; see [events.BadSignature] for what
+// that does not say.
+func (x *executor) refuse(ctx context.Context, m events.Message, lane events.Lane, key events.Key, err error) func(bus.Delivery) {
+	turn := events.Turn{Controller: x.profile.Name, Lane: lane, Key: key, Commands: make([]events.Command, 1)}
+	refusal := plan.Refusal{Reason: fault(err), Message: err.Error()}
+	if unsettled := x.settle(ctx, m, turn, refusal.Refuse(turn)); unsettled != nil {
+		return x.later(m, unsettled)
+	}
+	return x.terminate(m, err)
+}
+
+// fault is the reason for which a message that is no turn is refused.
+func fault(err error) string {
+	switch {
+	case errors.Is(err, sign.ErrUnsigned), errors.Is(err, sign.ErrUnproven):
+		return events.BadSignature
+	case errors.Is(err, events.ErrDamaged):
+		return "Damaged"
+	}
+	return "Malformed"
+}
+
+// known gives the answer to a turn that is not fresh, where another writer has it
+// in flight or it needs nothing more. Turns of one key and lane follow each other:
+// where there is an outcome of it or of a later one, it is settled, and where
+// there is a later turn, that is the one to be carried out.
+func (x *executor) known(ctx context.Context, m events.Message, lane events.Lane, key events.Key, begun bool) (answer func(bus.Delivery), known bool) {
+	at := claim.Place{Controller: x.profile.Name, Sequence: m.Sequence}
+	if !x.flights.claim(at) || begun && !x.flights.announced(ctx, at) {
+		return func(d bus.Delivery) { d.Later(claim.Interval) }, true
+	}
+	settled, err := x.over(ctx, m, lane, key)
+	switch {
+	case err != nil:
+		return x.later(m, err), true
+	case settled:
+		return bus.Delivery.Done, true
+	default:
+		return nil, false
+	}
+}
+
+// over tells whether nothing is to be done of a turn any more: it, or a later one of
+// its key and lane, has an outcome, or there is a later one.
+func (x *executor) over(ctx context.Context, m events.Message, lane events.Lane, key events.Key) (bool, error) {
+	settled, err := x.settled(ctx, m, lane, key)
+	if err != nil || settled {
+		return settled, err
+	}
+	return x.followed(ctx, m)
+}
+
+// gone tells whether a turn was lost with the end of its stream. Its key is asked again then,
+// and decides as if there had been none.
+func (x *executor) gone(ctx context.Context, m events.Message) (bool, error) {
+	there, ok, err := x.config.Bus.At(ctx, m.Stream, m.Sequence)
+	if errors.Is(err, events.ErrDamaged) {
+		return false, nil
+	}
+	return err == nil && !(ok && there.Time.Equal(m.Time)), err
+}
+
+// aged refuses a turn that was stored too long ago, by the clock of the bus: the
+// reconcilers' and the writer's own may be wrong. A repetition has been stored just
+// now; of that only the reconcilers know how old it is.
+func (x *executor) aged(m events.Message, turn events.Turn) plan.Refusal {
+	if turn.Repeats > 0 {
+		return plan.Aged(turn, x.config.Clock.Now(), x.config.MaxAge)
+	}
+	turn.Now = m.Time
+	return plan.Aged(turn, x.time.now(), x.config.MaxAge)
+}
+
+// followed tells whether there is a later turn of the key and lane. A turn that
+// cannot be read has its place all the same, but which one is unknown.
+func (x *executor) followed(ctx context.Context, m events.Message) (bool, error) {
+	last, ok, err := x.config.Bus.Last(ctx, m.Stream, m.Subject)
+	if errors.Is(err, events.ErrDamaged) {
+		return false, nil
+	}
+	return ok && last.Sequence > m.Sequence, err
+}
+
+// read is the turn in a message. What it says about itself must agree with the
+// subject that it came under, since that is what its sender was allowed to use.
+func read(m events.Message, lane events.Lane, key events.Key, controller string, owns kinds.Name) (turn events.Turn, err error) {
+	if err := events.DecodeJSON(m, &turn); err != nil {
+		return turn, err
+	}
+	if turn.Controller != controller || turn.Lane != lane || turn.Key != key {
+		return turn, fmt.Errorf("the turn says it is %s's, lane %s, about %v; its subject is %s", turn.Controller, turn.Lane, turn.Key, m.Subject)
+	}
+	return turn, plan.Check(turn, owns)
+}
+
+func (x *executor) carryOut(ctx context.Context, m events.Message, turn events.Turn, again bool) func(bus.Delivery) {
+	began := x.config.Clock.Now()
+	refusal, own, err := x.refusal(ctx, m, turn)
+	if err != nil {
+		return x.later(m, err)
+	}
+	p := plan.New(turn, plan.Options{
+		Again: again, DryRun: x.config.Mode == DryRun, Off: x.config.Mode == Off, Refused: refusal, Promised: x.profile.Allowed, Fits: x.profile.fits(turn, own, x.stands(ctx, turn)),
+	})
+	holds := x.holds(ctx, m, turn)
+	if again {
+		holds = x.unless(ctx, m, turn, holds)
+	}
+	results, done := x.door.Carry(ctx, x.profile.actor(), p, holds, func(command, try int) string { return auditID(m, command, try) })
+	switch {
+	case !holds():
+		return x.lost(m)
+	case !done:
+		x.flights.giveUp()
+		return func(d bus.Delivery) { d.Later(x.share.back()) }
+	}
+	if err := x.settle(ctx, m, turn, results); err != nil {
+		x.flights.giveUp()
+		return x.later(m, err)
+	}
+	x.remark(m, turn, results)
+	exemplar.Observe(x.metrics.turns.WithLabelValues(x.profile.Name, string(turn.Lane)), x.config.Clock.Since(began).Seconds(), turn.Trace)
+	for _, telling := range plan.Tellings(turn, results) {
+		x.teller.Tell(apply.Story{
+			Actor: x.profile.actor(), Source: x.profile.Source, ID: auditID(m, telling.Command, 1), Telling: telling,
+		})
+	}
+	return bus.Delivery.Done
+}
+
+// refusal is why the whole turn may not be carried out.
+func (x *executor) refusal(ctx context.Context, m events.Message, turn events.Turn) (refused plan.Refusal, own events.Delta, err error) {
+	if old := x.aged(m, turn); old != (plan.Refusal{}) {
+		return old, own, nil
+	}
+	if err := x.epochs.await(ctx, turn.Epochs.Newest()); err != nil {
+		return refused, own, err
+	}
+	now, err := x.epochs.of(ctx, slices.Collect(maps.Keys(turn.Seen)))
+	if err != nil {
+		return refused, own, err
+	}
+	if over := plan.Over(turn, now, x.epochs.storage()); over != (plan.Refusal{}) {
+		return over, own, nil
+	}
+	ref := events.Ref{Kind: cmp.Or(turn.Kind, turn.Key.Kind, x.profile.Owns), Namespace: turn.Key.Namespace, Name: turn.Key.Name}
+	if turn.Lane != events.Act && !restates(turn) || ref.Kind == "" {
+		return refused, own, nil
+	}
+	m, ok, err := x.config.Bus.Last(ctx, subject.StateStream(ref.Kind), subject.Delta(ref))
+	if errors.Is(err, bus.ErrNoStream) {
+		return refused, own, nil // the kind is not watched: the conditions of the commands must do
+	}
+	if err != nil {
+		return refused, own, fmt.Errorf("look up %v: %w", ref, err)
+	}
+	if ok {
+		if own, err = events.DecodeDelta(ref, m); err != nil {
+			return refused, own, err
+		}
+	}
+	return plan.Stale(turn, own, ok), own, nil
+}
+
+// believes tells whether an outcome counts: a writer has stored it.
+func (x *executor) believes(m events.Message) error {
+	if x.config.Outcomes != nil {
+		return x.config.Outcomes.Outcome(m)
+	}
+	if x.config.Turns != nil && x.config.Turns.History(m) {
+		return nil
+	}
+	return x.config.Sign.OwnOutcome(m)
+}
+
+// settled tells whether a turn, or a later one of its key and lane, has an
+// outcome. One that cannot be read, or that no writer has signed, is none: the turn will
+// be found done.
+func (x *executor) settled(ctx context.Context, m events.Message, lane events.Lane, key events.Key) (bool, error) {
+	controller := x.profile.Name
+	last, ok, err := x.config.Bus.Last(ctx, subject.OutcomeStream(controller), subject.Outcome(controller, lane, key))
+	if err == nil && ok {
+		if err := x.believes(last); err != nil {
+			x.log(m).Error("an outcome does not count", "outcome", last.Sequence, "err", err)
+			x.metrics.alarms.WithLabelValues(controller, "BadOutcome").Inc()
+			return false, nil
+		}
+		var outcome events.Outcome
+		if err = events.DecodeJSON(last, &outcome); err == nil {
+			return outcome.Turn >= m.Sequence && !replaces(m, outcome) && !bus.Before(last, m), nil
+		}
+		x.log(m).Error("an outcome cannot be read", "outcome", last.Sequence, "err", err)
+		x.metrics.alarms.WithLabelValues(controller, "Damaged").Inc()
+		return false, nil
+	}
+	if errors.Is(err, events.ErrDamaged) {
+		return false, nil
+	}
+	return false, err
+}
+
+// replaces tells whether a turn has taken the place of the one that an outcome is of, which was
+// lost with the end of the stream.
+func replaces(m events.Message, outcome events.Outcome) bool {
+	var turn events.Turn
+	if outcome.Turn != m.Sequence || outcome.Decided.IsZero() || events.DecodeJSON(m, &turn) != nil {
+		return false
+	}
+	return !outcome.IsOf(m.Sequence, turn.Now)
+}
+
+// history tells whether an old turn, met on the way to newer ones, has its outcome.
+func (x *executor) history(ctx context.Context) func(events.Message) bool {
+	return func(m events.Message) bool {
+		_, lane, key, err := subject.ParseTurn(m.Subject)
+		if err != nil || lane == events.Park {
+			return err == nil
+		}
+		settled, err := x.settled(ctx, m, lane, key)
+		return err == nil && settled
+	}
+}
+
+// holds is the claim on a turn. While the turn may be in another hand it waits, until
+// it is known to be in none, or the claim is gone.
+func (x *executor) holds(ctx context.Context, m events.Message, turn events.Turn) func() bool {
+	at := claim.Place{Controller: x.profile.Name, Sequence: m.Sequence}
+	return func() bool {
+		for {
+			switch x.flights.standing(at) {
+			case claim.Held:
+				return true
+			case claim.Lost:
+				return false
+			case claim.Free:
+				over, err := x.over(ctx, m, turn.Lane, turn.Key)
+				if err == nil && !over {
+					over, err = x.gone(ctx, m)
+				}
+				switch {
+				case err == nil && over:
+					return false
+				case err == nil:
+					x.flights.regain(at)
+					continue
+				}
+			case claim.Uncertain:
+			}
+			if wait(ctx, claim.Interval/8); ctx.Err() != nil {
+				return false
+			}
+		}
+	}
+}
+
+// glance is how often it is looked whether another writer has settled a turn. A turn
+// of many commands must not wait for the bus with each of them.
+const glance = 50 * time.Millisecond
+
+// unless is the claim on a turn that another writer may have had, and ends soon after
+// there is an outcome of it.
+func (x *executor) unless(ctx context.Context, m events.Message, turn events.Turn, holds func() bool) func() bool {
+	settled, looked := false, time.Time{}
+	return func() bool {
+		if settled || !holds() {
+			return false
+		}
+		if time.Since(looked) >= glance {
+			found, err := x.settled(ctx, m, turn.Lane, turn.Key)
+			settled, looked = err == nil && found, time.Now()
+		}
+		return !settled
+	}
+}
+
+// lost drops a turn whose claim was lost. It is not answered: the answer might be
+// taken for that of the writer that has it now.
+func (x *executor) lost(m events.Message) func(bus.Delivery) {
+	x.flights.giveUp()
+	x.log(m).Warn("let go of a turn that may be in another writer's hand")
+	return func(bus.Delivery) {}
+}
+
+// settling bounds how long an outcome is tried to be stored. The bus remembers for
+// longer than that whether another writer has stored one meanwhile.
+const settling = 90 * time.Second
+
+// settle stores the outcome of a turn.
+func (x *executor) settle(ctx context.Context, m events.Message, turn events.Turn, results []events.Result) error {
+	span := trace.From(ctx)
+	outcome := events.Outcome{
+		Controller: turn.Controller, Key: turn.Key, Lane: turn.Lane, Turn: m.Sequence, Decided: turn.Now,
+		Results: results, Epochs: x.epochsOf(ctx, turn, results), At: x.config.Clock.Now().UTC(), Trace: span.Or(turn.Trace),
+	}
+	if outcome.Epochs[turn.Kind] == turn.Epochs[turn.Kind] {
+		outcome.UID, outcome.ResourceVersion = turn.UID, turn.ResourceVersion
+	}
+	message, err := events.EncodeJSON(outcome, outcome.Trace)
+	if err != nil {
+		return err
+	}
+	message.Subject = subject.Outcome(turn.Controller, turn.Lane, turn.Key)
+	// The time tells the turn from one that had its place before the end of the
+	// stream was lost.
+	id := m.Stream + ":" + strconv.FormatUint(m.Sequence, 10) + ":" + strconv.FormatInt(m.Time.UnixNano(), 10)
+	put := func() error {
+		x.config.Sign.Outcome(message, id, x.time.now())
+		_, err := x.config.Bus.Put(ctx, message, id)
+		if errors.Is(err, bus.ErrTooLarge) || errors.Is(err, bus.ErrClosed) {
+			return backoff.Permanent(err)
+		}
+		return err
+	}
+	pauses := backoff.WithContext(backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(settling),
+	), ctx)
+	if err := backoff.Retry(put, pauses); err != nil {
+		return fmt.Errorf("store the outcome of turn %d of %s: %w", m.Sequence, turn.Controller, err)
+	}
+	became(span, outcome)
+	for _, r := range results {
+		verb := plan.VerbOf(verbAt(turn, r.Command))
+		x.metrics.results.WithLabelValues(x.profile.Name, verb, string(r.Status)).Inc()
+		if r.Reason == plan.NotPromised || r.Reason == plan.Redacted {
+			x.metrics.alarms.WithLabelValues(x.profile.Name, r.Reason).Inc()
+		}
+	}
+	return nil
+}
+
+// epochsOf are the epochs of the kinds that a turn and its results are about; none
+// where they cannot be looked up, which leaves it to the reader to tell by the time.
+func (x *executor) epochsOf(ctx context.Context, turn events.Turn, results []events.Result) events.Epochs {
+	found, err := x.epochs.of(ctx, events.Concerns(turn.Kind, results))
+	if err != nil {
+		x.config.Log.Warn("cannot tell the epoch of an outcome", "controller", x.profile.Name, "err", err)
+	}
+	return turn.Dated(results, found)
+}
+
+// terminate gives up a message that no honest reconciler writes.
+func (x *executor) terminate(m events.Message, err error) func(bus.Delivery) {
+	x.metrics.alarms.WithLabelValues(x.profile.Name, fault(err)).Inc()
+	x.log(m).Error("refused a message that is no turn", "err", err)
+	return func(d bus.Delivery) { d.Term(err.Error()) }
+}
+
+// later hands a turn back because the bus does not answer, or because it was
+// interrupted on the way to its first request.
+func (x *executor) later(m events.Message, err error) func(bus.Delivery) {
+	if errors.Is(err, context.Canceled) {
+		return func(d bus.Delivery) { d.Later(x.share.back()) }
+	}
+	x.log(m).Warn("put off a turn", "err", err)
+	return func(d bus.Delivery) { d.Later(time.Second) }
+}
+
+// auditID names a request of a command: the place of its turn, the command, and
+// the try from the second on.
+func auditID(m events.Message, command, try int) string {
+	id := m.Stream + "." + strconv.FormatUint(m.Sequence, 10) + "." + strconv.Itoa(command)
+	if try > 1 {
+		id += "." + strconv.Itoa(try)
+	}
+	return id
+}

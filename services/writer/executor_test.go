@@ -1,0 +1,446 @@
+package writer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	testingclock "k8s.io/utils/clock/testing"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/membership"
+	"github.com/millrace/millrace/pkg/events/sign"
+	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/writer/claim"
+	"github.com/millrace/millrace/services/writer/plan"
+)
+
+// An outcome settles its turn and those before it, as far as it can be believed.
+func TestWhichOutcomesSettleATurn(t *testing.T) {
+	key := events.Key{Namespace: "ns", Name: "web"}
+	for what, c := range map[string]struct {
+		turn uint64
+		text string
+		want bool
+	}{
+		"its own":             {1, "", true},
+		"of a later one":      {2, "", true},
+		"of an earlier one":   {0, "", false},
+		"one that is no JSON": {1, "{", false},
+	} {
+		w, m, b := onRecord(t, func(*ailing) {})
+		o, err := events.EncodeJSON(events.Outcome{Controller: "rs", Key: key, Lane: events.Act, Turn: c.turn}, events.Trace{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.text != "" {
+			o = events.Seal(events.Message{Data: []byte(c.text)})
+		}
+		o.Subject = subject.Outcome("rs", events.Act, key)
+		if _, err := b.Bus.Put(t.Context(), o, "o"); err != nil {
+			t.Fatal(err)
+		}
+		if settled, err := w.settled(t.Context(), m, events.Act, key); settled != c.want || err != nil {
+			t.Errorf("%s: settled %t, %v", what, settled, err)
+		}
+	}
+	right := events.Outcome{Turn: 1, Decided: time.Now().Add(time.Hour)}
+	_, m, _ := onRecord(t, func(*ailing) {})
+	if !replaces(m, right) {
+		t.Error("an outcome that was decided at another time is of the turn")
+	}
+	for what, o := range map[string]events.Outcome{"of another turn": {Turn: 2, Decided: right.Decided}, "that does not say when": {Turn: 1}} {
+		if replaces(m, o) {
+			t.Errorf("an outcome %s is of another turn in its place", what)
+		}
+	}
+	if m.Data = []byte("{"); replaces(m, right) {
+		t.Error("of a turn that cannot be read it is known when it was decided")
+	}
+}
+
+// A turn is as old as the bus says, or, where it repeats another one, as it says itself.
+func TestHowOldATurnIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := anExecutor(t)
+		w.config.MaxAge = time.Minute
+		now := time.Now()
+		w.config.Clock = testingclock.NewFakePassiveClock(now)
+		w.time.told, w.time.heard = now, now
+		for what, c := range map[string]struct {
+			stored, decided time.Duration
+			repeats         uint64
+			old             bool
+		}{
+			"young":                      {time.Minute, time.Hour, 0, false},
+			"old":                        {time.Minute + 1, 0, 0, true},
+			"repeated, young":            {time.Hour, time.Minute, 1, false},
+			"repeated, of long ago":      {0, time.Minute + 1, 1, true},
+			"decided by a clock that is": {0, time.Hour, 0, false},
+		} {
+			m := events.Message{Time: now.Add(-c.stored)}
+			turn := events.Turn{Now: now.Add(-c.decided), Repeats: c.repeats}
+			if got := w.aged(m, turn); (got != plan.Refusal{}) != c.old {
+				t.Errorf("%s: %+v", what, got)
+			}
+		}
+		for what, c := range map[string]struct {
+			attempt int
+			stored  time.Duration
+			fresh   bool
+		}{
+			"at once": {1, 0, true}, "again": {2, 0, false}, "late": {1, claim.AckWait, true}, "too late": {1, claim.AckWait + 1, false},
+		} {
+			if got := w.fresh(stored{attempt: c.attempt, time: now.Add(-c.stored)}); got != c.fresh {
+				t.Errorf("%s: fresh %t", what, got)
+			}
+		}
+		if begun, untouched := w.begun(stored{attempt: 2, time: now}); !begun || untouched {
+			t.Errorf("one that comes again has begun: %t, untouched: %t", begun, untouched)
+		}
+		if begun, untouched := w.begun(stored{attempt: 1, time: now}); !begun || untouched {
+			t.Errorf("one that no one has watched has begun: %t, untouched: %t", begun, untouched)
+		}
+	})
+}
+
+// Who carries a turn out again stops as soon as its outcome is there, and looks at most every 50 ms.
+func TestATurnIsGoneOnWithUnlessItHasItsOutcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		key := events.Key{Namespace: "ns", Name: "web"}
+		w, m, b := onRecord(t, func(*ailing) {})
+		turn := events.Turn{Controller: "rs", Key: key, Lane: events.Act}
+		held := true
+		goes := w.unless(t.Context(), m, turn, func() bool { return held })
+		if !goes() {
+			t.Error("it is not begun with")
+		}
+		o, err := events.EncodeJSON(events.Outcome{Controller: "rs", Key: key, Lane: events.Act, Turn: 1}, events.Trace{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Subject = subject.Outcome("rs", events.Act, key)
+		if _, err := b.Bus.Put(t.Context(), o, "o"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(50*time.Millisecond - 1) // virtual
+		if !goes() {
+			t.Error("it was looked for after less than 50 ms")
+		}
+		if time.Sleep(1); goes() || goes() {
+			t.Error("it is gone on with although it has its outcome")
+		}
+		held = false
+		if w.unless(t.Context(), m, turn, func() bool { return held })() {
+			t.Error("it is gone on with although it is in another hand")
+		}
+		b.last[subject.OutcomeStream("rs")] = away
+		if !w.unless(t.Context(), m, turn, func() bool { return true })() {
+			t.Error("what is not known ends a turn")
+		}
+	})
+}
+
+// What a turn may rest on: the epochs, and its object as it is now.
+func TestWhyATurnIsRefused(t *testing.T) {
+	w, m, b := onRecord(t, func(*ailing) {})
+	w.config.MaxAge = time.Hour
+	w.time.told, w.time.heard = time.Now(), time.Now()
+	if err := b.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
+		t.Fatal(err)
+	}
+	state := subject.StateStream("pods")
+	turn := events.Turn{Controller: "rs", Key: events.Key{Kind: "pods", Namespace: "ns", Name: "a"}, Lane: events.Act}
+	seen := turn
+	seen.Kind, seen.UID = "pods", "u"
+	report := seen
+	report.Lane = events.Tell
+	status := report
+	status.Commands = []events.Command{{Verb: events.VerbUpdate, Subresource: "status"}}
+	nowhere, unwatched := turn, turn
+	nowhere.Key.Kind, unwatched.Key.Kind = "", "nodes"
+	for what, c := range map[string]struct {
+		turn    events.Turn
+		last    error
+		refused string
+		err     error
+	}{
+		"an object that is gone":               {seen, nil, "Stale", nil},
+		"none, as it saw":                      {turn, nil, "", nil},
+		"a report":                             {report, away, "", nil},
+		"a status, and its object is not told": {status, away, "", away},
+		"an object that is not told":           {seen, away, "", away},
+		"a kind without a stream":              {unwatched, nil, "", nil},
+		"a key that is no object":              {nowhere, away, "", nil},
+	} {
+		b.last[state] = c.last
+		refused, _, err := w.refusal(t.Context(), m, c.turn)
+		if !errors.Is(err, c.err) || refused.Reason != c.refused {
+			t.Errorf("%s: %+v, %v", what, refused, err)
+		}
+	}
+	old := m
+	old.Time = time.Now().Add(-2 * time.Hour)
+	if refused, _, err := w.refusal(t.Context(), old, turn); err != nil || refused.Reason != "TooOld" {
+		t.Errorf("one that is too old: %+v, %v", refused, err)
+	}
+	rests := turn
+	rests.Seen = events.Position{"pods": 1}
+	b.state = away
+	if _, _, err := w.refusal(t.Context(), m, rests); !errors.Is(err, away) {
+		t.Errorf("of an epoch that is not told: %v", err)
+	}
+	if answer, known := w.known(t.Context(), m, events.Act, events.Key{Namespace: "ns", Name: "web"}, false); answer == nil || !known {
+		t.Error("a turn that is not in this hand is gone on with")
+	}
+}
+
+// answered is a delivery that keeps how it was answered.
+type answered struct {
+	nothing
+	how *string
+}
+
+func (a answered) Done()                 { *a.how = "done" }
+func (a answered) Later(d time.Duration) { *a.how = "later " + d.String() }
+func (a answered) Term(why string)       { *a.how = "term: " + why }
+
+func howIsAnswered(answer func(bus.Delivery)) (how string) {
+	answer(answered{how: &how})
+	return how
+}
+
+// A turn that cannot be carried out is put off for a second, and at once where the writer stops.
+func TestHowATurnIsPutOff(t *testing.T) {
+	w, m, _ := onRecord(t, func(*ailing) {})
+	if got := howIsAnswered(w.later(m, away)); got != "later 1s" {
+		t.Errorf("it is answered %q", got)
+	}
+	if got := howIsAnswered(w.later(m, fmt.Errorf("x: %w", context.Canceled))); got != "later 0s" {
+		t.Errorf("where the writer stops it is answered %q", got)
+	}
+	w.share.leave(true)
+	if got := howIsAnswered(w.later(m, context.Canceled)); got != "later 300ms" {
+		t.Errorf("where the turns are left to others it is answered %q", got)
+	}
+	if got := howIsAnswered(w.terminate(m, errors.New("torn"))); got != "term: torn" {
+		t.Errorf("what is no turn is answered %q", got)
+	}
+}
+
+// A turn that is refused has its outcome first, and waits where that cannot be stored.
+func TestARefusedTurnHasItsOutcome(t *testing.T) {
+	key := events.Key{Namespace: "ns", Name: "web"}
+	w, m, b := onRecord(t, func(*ailing) {})
+	if got := howIsAnswered(w.refuse(t.Context(), m, events.Act, key, events.ErrDamaged)); !strings.HasPrefix(got, "term: ") {
+		t.Errorf("it is answered %q", got)
+	}
+	last, ok, err := b.Bus.Last(t.Context(), subject.OutcomeStream("rs"), subject.Outcome("rs", events.Act, key))
+	var o events.Outcome
+	if err != nil || !ok || events.DecodeJSON(last, &o) != nil || o.Turn != 1 || len(o.Results) != 1 || o.Results[0].Reason != "Damaged" {
+		t.Errorf("its outcome is %+v (%t, %v)", o, ok, err)
+	}
+	b.put = bus.ErrTooLarge
+	if got := howIsAnswered(w.refuse(t.Context(), m, events.Act, key, events.ErrDamaged)); got != "later 1s" || len(b.puts) != 2 {
+		t.Errorf("without an outcome it is answered %q, after %d tries", got, len(b.puts)-1)
+	}
+	b.put = bus.ErrClosed
+	if err := w.settle(t.Context(), m, events.Turn{Controller: "rs", Key: key, Lane: events.Act}, nil); !errors.Is(err, bus.ErrClosed) || !strings.Contains(err.Error(), "store the outcome of turn 1 of rs") || len(b.puts) != 3 {
+		t.Errorf("on a bus that is closed: %v, after %d tries", err, len(b.puts)-2)
+	}
+}
+
+// An outcome that the bus does not take is stored again, until it is taken or the writer stops.
+func TestAnOutcomeIsStoredAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, m, b := onRecord(t, func(a *ailing) { a.put = away })
+		turn := events.Turn{Controller: "rs", Key: events.Key{Namespace: "ns", Name: "web"}, Lane: events.Act, Kind: "pods", UID: "u", ResourceVersion: "5"}
+		done := make(chan error, 1)
+		go func() { done <- w.settle(t.Context(), m, turn, nil) }()
+		time.Sleep(20 * time.Second) // virtual
+		if tries := b.takes(); tries < 10 || tries > 60 {
+			t.Errorf("in 20 s it was tried %d times", tries)
+		}
+		if err := <-done; err != nil {
+			t.Errorf("it was taken, and is an error: %v", err)
+		}
+		var o events.Outcome
+		if err := events.DecodeJSON(b.puts[len(b.puts)-1], &o); err != nil || o.UID != "u" || o.ResourceVersion != "5" {
+			t.Errorf("the outcome is %+v, %v", o, err)
+		}
+		turn.Epochs = events.Epochs{"pods": 3} // which is not that of the outcome
+		if err := w.settle(t.Context(), m, turn, nil); err != nil {
+			t.Fatal(err)
+		}
+		var other events.Outcome
+		if err := events.DecodeJSON(b.puts[len(b.puts)-1], &other); err != nil || other.Turn != 1 || other.UID != "" || other.ResourceVersion != "" {
+			t.Errorf("in another epoch the outcome is %+v, %v", other, err)
+		}
+		b.put = away
+		began := time.Now()
+		if err := w.settle(t.Context(), m, turn, nil); !errors.Is(err, away) || time.Since(began) < settling/2 || time.Since(began) > 2*settling {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+	})
+}
+
+// The epochs of an outcome are those of what it changed, and of its turn's object.
+func TestWhichEpochsAnOutcomeTells(t *testing.T) {
+	mark := markOf("3", 0)
+	mark.Epoch = 7
+	b := recorded(t, mark)
+	w := anExecutor(t)
+	w.config.Bus, w.epochs = b, newEpochs(b)
+	result := func(version string) []events.Result {
+		return []events.Result{{Ref: podRef("a"), Version: version}, {Ref: podRef("b"), Version: version}}
+	}
+	for what, c := range map[string]struct {
+		turn    events.Turn
+		results []events.Result
+		want    events.Epochs
+	}{
+		"nothing":             {events.Turn{}, nil, events.Epochs{}},
+		"what it changed":     {events.Turn{}, result("5"), events.Epochs{"pods": 7}},
+		"what it left":        {events.Turn{}, result(""), events.Epochs{}},
+		"its object":          {events.Turn{Kind: "pods"}, nil, events.Epochs{"pods": 7}},
+		"a kind of no stream": {events.Turn{Kind: "nodes"}, result("5"), events.Epochs{"pods": 7}},
+	} {
+		if got := w.epochsOf(t.Context(), c.turn, c.results); !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: %v, want %v", what, got, c.want)
+		}
+	}
+}
+
+func TestWhatATurnIsComparedWith(t *testing.T) {
+	command := func(verb events.Verb, kind kinds.Name, name string) events.Command {
+		return events.Command{Verb: verb, Kind: kind, Namespace: "ns", Name: name}
+	}
+	turn := events.Turn{Commands: []events.Command{
+		command(events.VerbUpdate, "pods", "a"), command(events.VerbPatch, "pods", "b"), command(events.VerbPatch, "pods", "b"),
+		command(events.VerbCreate, "pods", "c"), command(events.VerbDelete, "pods", "d"), command(events.VerbUpdate, "nodes", "e"),
+	}}
+	if got := changedWith(turn, podRef("a")); !slices.Equal(got, []events.Ref{podRef("a"), podRef("b")}) {
+		t.Errorf("with it are looked up %v", got)
+	}
+	for at, want := range map[int]events.Verb{-1: "", 0: events.VerbUpdate, 5: events.VerbUpdate, 6: ""} {
+		if got := verbAt(turn, at); got != want {
+			t.Errorf("command %d is %q", at, got)
+		}
+	}
+	if restates(turn) || !restates(events.Turn{Commands: []events.Command{{Verb: events.VerbUpdate, Subresource: "status"}}}) ||
+		restates(events.Turn{Commands: []events.Command{{Verb: events.VerbPatch, Subresource: "status"}}}) {
+		t.Error("a turn that writes a status is not told from others")
+	}
+	body, err := kinds.Encode(kinds.Pods.Kind, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	is := events.Delta{Kind: "pods", Op: events.Is, ContentType: kinds.Protobuf, Form: kinds.Full, Body: body}
+	if o := objectOf(is); o == nil || o.GetName() != "a" {
+		t.Errorf("the object is %v", o)
+	}
+	bare := kinds.Pods.Kind
+	bare.Form = kinds.Metadata
+	if body, err = kinds.Encode(bare, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "a"}}); err != nil {
+		t.Fatal(err)
+	}
+	if o, is := objectOf(events.Delta{Kind: "pods", Op: events.Is, ContentType: kinds.Protobuf, Form: kinds.Metadata, Body: body}).(*metav1.PartialObjectMetadata); !is || o.Name != "a" {
+		t.Errorf("an object of which only metadata is recorded is %v", o)
+	}
+	for what, change := range map[string]func(*events.Delta){
+		"one that has gone": func(d *events.Delta) { d.Op = events.Gone }, "of a kind that is not known": func(d *events.Delta) { d.Kind = "widgets.e" }, "that cannot be read": func(d *events.Delta) { d.Body = []byte("x") },
+	} {
+		d := is
+		if change(&d); objectOf(d) != nil {
+			t.Errorf("%s is there", what)
+		}
+	}
+	w, _, b := onRecord(t, func(a *ailing) { a.lastOf = away })
+	if o := w.stands(t.Context(), turn)(podRef("a")); o != nil {
+		t.Errorf("of a bus that is away %v is known", o)
+	}
+	if b.lastOf = nil; w.stands(t.Context(), turn)(podRef("a")) != nil {
+		t.Error("of a kind without streams something is known")
+	}
+}
+
+func TestDefaultsOfAWriter(t *testing.T) {
+	c := Config{}.withDefaults()
+	if c.MaxAge != sign.TurnWithin || c.Since != 30*time.Second || c.Drain != 10*time.Second || c.Log == nil || c.Clock == nil {
+		t.Errorf("by default it is %+v", c)
+	}
+	profiles := []Profile{{Name: "a"}}
+	log, clock := slog.New(slog.DiscardHandler), testingclock.NewFakePassiveClock(time.Now())
+	c = Config{MaxAge: 1, Since: 1, Drain: 1, Log: log, Clock: clock, Controllers: profiles}.withDefaults()
+	if c.MaxAge != 1 || c.Since != 1 || c.Drain != 1 || c.Log != log || c.Clock != clock {
+		t.Errorf("what was said is %+v", c)
+	}
+	if c.Controllers[0].complete(); c.Controllers[0].Identity != "a" || c.Controllers[0].Source != "a" || c.Controllers[0].Allowed(events.Command{}) || profiles[0].Identity != "" {
+		t.Errorf("a profile with a name only is %+v, and was %+v", c.Controllers[0], profiles[0])
+	}
+	p := Profile{Name: "a", Identity: "i", Source: "s", Allowed: func(events.Command) bool { return true }}
+	if p.complete(); p.Identity != "i" || p.Source != "s" || !p.Allowed(events.Command{}) || p.actor().Controller != "a" || p.actor().Identity != "i" {
+		t.Errorf("a profile that says all is %+v", p)
+	}
+	s := &Service{config: Config{Concurrent: map[string]int{"a": 3, "b": -1, "d": 1}}}
+	for name, want := range map[string]int{"a": 3, "b": 50, "c": 50, "d": 1} {
+		if got := cap(s.executor(&Profile{Name: name}).slots); got != want {
+			t.Errorf("of %s %d turns are carried out at a time, want %d", name, got, want)
+		}
+	}
+}
+
+// While the turns are left to others none is taken; those that were taken are given up once.
+func TestTurnsThatAreLeftToOthers(t *testing.T) {
+	s := newShare(recorded(t), membership.Config{ID: "a"})
+	first, takes := s.holding(t.Context())
+	again, _ := s.holding(t.Context())
+	if !takes || first != again || first.Err() != nil || s.back() != 0 {
+		t.Errorf("turns are not taken: %t, %v, back in %v", takes, first.Err(), s.back())
+	}
+	s.leave(false)
+	if first.Err() != nil {
+		t.Error("turns that are not left are given up")
+	}
+	s.leave(true)
+	s.leave(true)
+	if hand, takes := s.holding(t.Context()); hand != nil || takes || first.Err() == nil || s.back() != 300*time.Millisecond {
+		t.Errorf("turns that are left are taken: %t, %v, back in %v", takes, first.Err(), s.back())
+	}
+	s.leave(false)
+	if next, takes := s.holding(t.Context()); !takes || next == first || next.Err() != nil {
+		t.Error("turns are not taken again")
+	}
+}
+
+// A signature of a heartbeat counts once the clock of the bus is known, and then must be there.
+func TestHeartbeatsAreProvenByTheClock(t *testing.T) {
+	keys, err := sign.Provide(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	trust, err := sign.TrustFile(keys.Outcomes.Public, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Service{config: Config{Outcomes: trust, Log: slog.New(slog.DiscardHandler)}, metrics: newMetrics()}
+	text := (events.Heartbeat{Writer: "b", Number: 1}).Encode()
+	if !s.signedHeartbeat(text) {
+		t.Error("before the clock is known a heartbeat does not count")
+	}
+	s.time.told, s.time.heard = time.Now(), time.Now()
+	if s.signedHeartbeat(text) {
+		t.Error("a heartbeat counts that is not signed")
+	}
+}

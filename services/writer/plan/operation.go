@@ -1,0 +1,599 @@
+package plan
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/netip"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// step is what an operation does next.
+type step int
+
+const (
+	alive    step = iota // look at the object that it relies on
+	absent               // look at the owners that must be gone
+	unused               // find out what needs the object
+	unshared             // find out which ranges other objects have
+	before               // redelivered delete: look whether it was done before
+	write                // make the request
+	ask                  // read what is asked for
+	compare              // refused: look at what is there
+	recheck              // given up, redelivered: look whether it was done before
+	finished             // there is a result
+)
+
+// subScale is a subresource that is an object of its own: who writes it may not be let
+// look at the object that it is of, and would not know it there.
+const subScale = "scale"
+
+// mostChases is how often a delete is tried anew, in one turn, on an object whose
+// changes leave its owners as they were. One that changes more quickly than that is
+// left to the next turn.
+const mostChases = 5
+
+// operation is one command on its way: the looks before and after its write.
+type operation struct {
+	at      int
+	command events.Command
+	again   bool   // the turn was delivered before
+	version string // that a delete, or an ask, insists on
+	seen    uint64 // how far the turn had read the log of the command's kind
+	refused Refusal
+	dryRun  bool
+
+	step   step
+	owner  int            // position in owners
+	look   *look          // that it has in common with other commands
+	ranges []netip.Prefix // that its object must share with no other
+	tries  int
+	lost   bool // a write's answer was lost: what is there may be ours
+	chases int  // how often a delete has followed an object that changes
+	asked  bool
+	last   Response  // the answer before, when something was asked
+	failed *Response // why a write was given up whose answers were lost
+	body   []byte
+	result events.Result
+}
+
+func newOperation(at int, c events.Command, body []byte, o Options) *operation {
+	d := &operation{at: at, command: c, body: body, again: o.Again, dryRun: o.DryRun}
+	if c.If != nil {
+		d.version = c.If.ResourceVersion
+	}
+	d.step = d.first()
+	return d
+}
+
+// first is the first step that the command asks for.
+func (d *operation) first() step {
+	switch cond := d.command.If; {
+	case d.command.Verb == events.VerbAsk:
+		return ask
+	case cond != nil && cond.Alive != nil:
+		return alive
+	case d.seek(0):
+		return absent
+	default:
+		return d.checked()
+	}
+}
+
+// checked is the step after the looks at other objects.
+func (d *operation) checked() step {
+	if d.command.If != nil && d.command.If.Unused && d.step != unused {
+		return unused
+	}
+	if d.command.If != nil && d.command.If.Unshared {
+		return unshared
+	}
+	return d.ready()
+}
+
+// ready is the step after all looks.
+func (d *operation) ready() step {
+	if d.again && d.command.Verb == events.VerbDelete && d.tries == 0 {
+		return before
+	}
+	return write
+}
+
+// request is what the step asks of the API server.
+func (d *operation) request() Request {
+	c := d.command
+	r := Request{
+		Command: d.at, Verb: Look, Kind: c.Kind, Version: c.Version, Namespace: c.Namespace, Name: c.Name,
+	}
+	switch d.step {
+	case alive:
+		a := c.If.Alive
+		r.Kind, r.Version, r.Namespace, r.Name = a.Kind, a.Version, a.Namespace, a.Name
+	case absent:
+		r.Owner = &owners(c.If)[d.owner]
+	case unused:
+		r.Verb, r.Subresource = Search, events.SubUsers
+	case unshared:
+		r.Verb, r.Subresource = Search, events.SubRanges
+	case write:
+		d.write(&r)
+	case ask:
+		r.Verb, r.Owner, r.Subresource = Read, c.Of, c.Subresource
+		if c.Searches() {
+			r.Verb, r.Body = Search, d.body
+		}
+	case compare:
+		if c.Verb == events.VerbCreate || c.Verb != events.VerbDelete && d.doubled() {
+			r.Verb = Read
+		}
+	case recheck:
+		if c.Verb != events.VerbDelete {
+			r.Verb = Read
+		}
+	case before, finished:
+	}
+	if c.Subresource == subScale && (d.step == compare || d.step == recheck) {
+		r.Subresource = subScale
+	}
+	if r.Verb == Read && (c.Kind == kinds.Secrets.Name || c.Certifies()) {
+		// What is in a Secret may be in no message, and a certificate is in no command: an
+		// effect in doubt is no effect.
+		r.Verb = Look
+	}
+	if d.asked && d.repeats(d.last) {
+		r.Wait, r.After = true, d.last.RetryAfter
+	}
+	return r
+}
+
+func (d *operation) write(r *Request) {
+	c := d.command
+	d.tries++
+	r.Verb, r.Try, r.Subresource, r.Body = Verb(c.Verb), d.tries, c.Subresource, d.body
+	switch c.Verb {
+	case events.VerbCreate:
+		r.Doubtful, r.Seen = d.doubled(), d.seen
+	case events.VerbPatch:
+		r.PatchType = c.PatchType
+	case events.VerbDelete:
+		r.Body, r.Delete = nil, d.options()
+	}
+}
+
+func (d *operation) options() *metav1.DeleteOptions {
+	c, o := d.command, &metav1.DeleteOptions{GracePeriodSeconds: d.command.GraceSeconds}
+	if c.Propagation != "" {
+		o.PropagationPolicy = &c.Propagation
+	}
+	o.Preconditions = &metav1.Preconditions{UID: &c.If.UID}
+	if d.version != "" {
+		o.Preconditions.ResourceVersion = &d.version
+	}
+	return o
+}
+
+// unsure is true while a create may have happened unseen: the answer to it was
+// lost, the turn was delivered before, or an object has its name; and while it is
+// looked for what has become of a command. Such a command is not given up, however
+// long it takes: the next decision would rest on a world without it.
+func (d *operation) unsure() bool {
+	return d.step == recheck || d.command.Verb == events.VerbCreate && (d.doubled() || d.step == compare)
+}
+
+// doubled tells whether an effect that is there may be the command's own: the
+// answer to it was lost, or the turn was delivered before.
+func (d *operation) doubled() bool { return d.lost || d.again }
+
+// answer takes the answer to request.
+func (d *operation) answer(r Response) {
+	d.asked, d.last = true, r
+	if r.Reason == ReasonPanicked {
+		d.lost = d.lost || d.step == write
+		d.end(r, events.Failed)
+		return
+	}
+	if d.repeats(r) {
+		d.lost = d.lost || (d.step == write && r.lost())
+		if r.Spent && !d.unsure() {
+			d.exhaust(r)
+		}
+		return // the same step again
+	}
+	switch d.step {
+	case alive:
+		d.afterAlive(r)
+	case absent:
+		d.afterAbsent(r)
+	case unused:
+		d.afterUnused(r)
+	case unshared:
+		d.afterUnshared(r)
+	case before:
+		d.afterBefore(r)
+	case write:
+		d.afterWrite(r)
+	case ask:
+		d.afterAsk(r)
+	case compare:
+		d.afterCompare(r)
+	case recheck:
+		d.afterRecheck(r)
+	case finished:
+	}
+}
+
+// repeats tells whether a request is made again after an answer. An API server that has just
+// come up may not know the writer's roles yet: it refuses what it carried out before, and
+// will not say whether it did.
+func (d *operation) repeats(r Response) bool {
+	return r.again() || r.Reason == ReasonNotImpersonated && d.unsure()
+}
+
+// exhaust gives up a command that has no time left. One that may have been carried
+// out is looked for first.
+func (d *operation) exhaust(r Response) {
+	if d.doubled() && d.command.Verb != events.VerbAsk {
+		d.failed, d.step = &r, recheck
+		return
+	}
+	d.end(r, events.Failed)
+}
+
+func (d *operation) afterAlive(r Response) {
+	a := d.command.If.Alive
+	switch {
+	case r.ok() && r.Object.UID == a.UID && !r.Object.Deleting:
+		d.step = d.checked()
+		if d.seek(0) {
+			d.step = absent
+		}
+	case r.ok() || r.notFound():
+		d.refuse("OwnerGone", "the "+string(a.Kind)+" "+a.Name+" is gone or on its way out")
+	default:
+		d.end(r, events.Refused)
+	}
+}
+
+// owners are the owners that must not live: those that must be absent, and then
+// those that may be leaving.
+func owners(cond *events.If) []metav1.OwnerReference {
+	if cond == nil {
+		return nil
+	}
+	return slices.Concat(cond.Absent, cond.Leaving)
+}
+
+// seek goes on with the first owner from a position on that there can be; ok is false
+// where there is none. One with an impossible name is absent, and no request is made of
+// it: a tenant may write any name into an owner reference.
+func (d *operation) seek(from int) (ok bool) {
+	all := owners(d.command.If)
+	for d.owner = from; d.owner < len(all); d.owner++ {
+		if Nameable(all[d.owner].Name) {
+			return true
+		}
+	}
+	return false
+}
+
+// Upstream: pkg/controller/garbagecollector looks at each owner live before it
+// deletes, by kind, name and uid.
+func (d *operation) afterAbsent(r Response) {
+	all := owners(d.command.If)
+	owner, mayLeave := all[d.owner], d.owner >= len(d.command.If.Absent)
+	switch {
+	case r.ok() && (owner.UID == "" || r.Object.UID == owner.UID) && !(mayLeave && r.Object.Waiting):
+		d.refuse("OwnerAlive", "the owner "+owner.Kind+" "+owner.Name+" exists")
+	case r.ok() || r.notFound():
+		if !d.seek(d.owner + 1) {
+			d.step = d.checked()
+		}
+	default:
+		d.end(r, events.Refused)
+	}
+}
+
+// afterUnused refuses what may be done only to an object that nothing needs. What cannot be
+// read as an answer proves nothing.
+func (d *operation) afterUnused(r Response) {
+	var found events.Users
+	switch {
+	case r.ok() && uidOf(d.command) != "" && r.Object.UID != uidOf(d.command), r.notFound():
+		d.end(r, events.Absent)
+	case !r.ok():
+		d.end(r, events.Refused)
+	case !object(r.Body) || json.Unmarshal(r.Body, &found) != nil:
+		d.refuse("InUse", "nobody can tell whether anything needs the object")
+	case found.Count > 0:
+		d.refuse("InUse", found.String())
+	default:
+		d.step = d.checked()
+	}
+}
+
+// object tells whether a text is a JSON object; null would be read as an empty one.
+func object(text json.RawMessage) bool {
+	text = bytes.TrimSpace(text)
+	return len(text) > 0 && text[0] == '{'
+}
+
+// afterBefore spares a redelivered delete the request when the object is on its
+// way out as the command wants it.
+func (d *operation) afterBefore(r Response) {
+	c, live := d.command, r.Object
+	switch {
+	case r.notFound() || (r.ok() && live.UID != c.If.UID):
+		d.removed(r)
+	case r.ok() && live.Deleting && c.Propagation == "" &&
+		(c.GraceSeconds == nil || (live.Grace != nil && *live.Grace <= *c.GraceSeconds)):
+		d.end(r, events.Unchanged)
+	default:
+		d.step = write // also where looking is forbidden: the conditions hold anyway
+	}
+}
+
+func (d *operation) afterWrite(r Response) {
+	c := d.command
+	switch {
+	case r.ok() && d.dryRun:
+		d.end(r, events.DryRun)
+	case r.ok():
+		d.end(r, d.effect(r))
+		d.result.Removed = c.Verb == events.VerbDelete && gone(c, r.Object) || d.released(r.Object)
+		if c.Signs() {
+			d.result.Answer = &events.Answer{Body: r.Body, Note: c.Note}
+		}
+	case r.Code == 409 && (c.Verb != events.VerbCreate || r.Reason == string(metav1.StatusReasonAlreadyExists)):
+		d.step = compare
+	case r.Code == 409:
+		d.end(r, events.Conflict)
+	case r.notFound() && c.Verb == events.VerbDelete:
+		d.removed(r)
+	case r.notFound() && c.Verb != events.VerbCreate,
+		r.Code == 422 && r.Field == "metadata.uid" && uidOf(c) != "":
+		// Upstream: a patch that carries another object's uid is "invalid", which
+		// the adopting controllers read as "gone".
+		d.end(r, events.Absent)
+	case c.Verb == events.VerbCreate && d.doubled():
+		d.failed, d.step = &r, recheck // what is refused now may have been done before
+	default:
+		d.end(r, events.Refused)
+	}
+}
+
+// afterAsk passes on what was read, or why it could not be.
+func (d *operation) afterAsk(r Response) {
+	switch {
+	case r.ok() && uidOf(d.command) != "" && r.Object.UID != uidOf(d.command):
+		d.end(r, events.Absent)
+	case r.ok() && d.version != "" && r.Object.ResourceVersion != d.version:
+		d.conflict(r, "Conflict", "the object has changed")
+	case r.ok():
+		d.end(r, events.Answered)
+		d.result.Answer = &events.Answer{Body: r.Body, Note: d.command.Note}
+	case r.notFound():
+		d.end(r, events.Absent)
+	default:
+		d.end(r, events.Refused)
+	}
+}
+
+// effect tells a write from one that left the object's version as it was.
+func (d *operation) effect(r Response) events.Status {
+	c := d.command
+	if c.Verb != events.VerbCreate && c.If != nil && c.If.ResourceVersion != "" &&
+		r.Object.ResourceVersion == c.If.ResourceVersion {
+		return events.Unchanged
+	}
+	return events.Applied
+}
+
+// gone tells whether a delete took the object away at once: the answer is then
+// no object, or one with nothing left to wait for. A namespace always waits for
+// its contents.
+func gone(c events.Command, o Object) bool {
+	if o.UID == "" || !o.Deleting {
+		return true
+	}
+	return !o.Finalizers && o.Grace != nil && *o.Grace == 0 && c.Kind != "namespaces"
+}
+
+// released tells whether an update took away the last thing that kept a namespace: it
+// is gone then.
+func (d *operation) released(o Object) bool {
+	return d.command.Subresource == "finalize" && o.Deleting && !o.Finalizers && zero(at(read(d.body), "spec", "finalizers"))
+}
+
+// afterCompare judges a 409 by what is there.
+func (d *operation) afterCompare(r Response) {
+	createOrDeletion := d.command.Verb == events.VerbCreate || d.command.Verb == events.VerbDelete
+	switch {
+	case !r.ok() && !r.notFound() && createOrDeletion:
+		d.end(r, events.Refused)
+	case d.command.Verb == events.VerbCreate:
+		d.compareCreate(r)
+	case d.command.Verb == events.VerbDelete:
+		d.compareDeletion(r)
+	case r.notFound():
+		d.end(r, events.Absent)
+	case d.doubled() && d.changed(r):
+		d.found(r)
+	default:
+		// The result bears the version that stood in the way. Who decides next waits
+		// until it has been seen: on the old one the same would be decided again.
+		d.conflict(r, "Conflict", "the object has changed")
+	}
+}
+
+// changed tells whether a live object is what an update or a patch makes of it.
+func (d *operation) changed(r Response) bool {
+	c := d.command
+	if !r.ok() || r.Object.UID != uidOf(c) {
+		return false
+	}
+	switch {
+	case c.Signs():
+		return false // what it makes is not in its body
+	case c.Verb == events.VerbUpdate:
+		return updated(d.body, r.Body, c.Subresource)
+	case c.Verb == events.VerbPatch && c.PatchType == types.MergePatchType:
+		return merged(d.body, r.Body)
+	default:
+		return false
+	}
+}
+
+func (d *operation) compareCreate(r Response) {
+	switch {
+	case r.notFound(): // it went between the two requests: the name is free again
+		d.conflict(r, string(metav1.StatusReasonAlreadyExists), "the name was taken a moment ago")
+	case r.Object.Deleting:
+		d.conflict(r, string(metav1.StatusReasonAlreadyExists), "an object of that name is on its way out")
+	case created(d.body, r.Body):
+		d.found(r)
+	default:
+		d.conflict(r, string(metav1.StatusReasonAlreadyExists), "another object has that name")
+	}
+}
+
+func (d *operation) compareDeletion(r Response) {
+	cond := d.command.If
+	switch {
+	case r.notFound() || r.Object.UID != cond.UID:
+		d.removed(r)
+	case d.chases < mostChases && cond.ResourceVersion != "" && len(cond.SameOwners) > 0 && sameOwners(cond.SameOwners, r.Object.Owners):
+		// Upstream: the garbage collector deletes again without the version when the
+		// change left the owner references as they were. Between that look and the
+		// delete the object may get an owner that lives, so we insist on what was seen.
+		d.chases++
+		d.version, d.step = r.Object.ResourceVersion, write
+	case r.Object.Deleting && cond.ResourceVersion == "":
+		d.end(r, events.Unchanged)
+	default:
+		d.conflict(r, "Conflict", "the object has changed")
+	}
+}
+
+// skip gives up a command before its first request: its batch has failed, or the
+// turn is refused. If the turn was delivered before, the command may have been
+// carried out then; the next decision must know of it, so it is looked for.
+func (d *operation) skip() {
+	switch {
+	case d.step == finished:
+	case d.again && d.command.Verb != events.VerbAsk: // nothing comes of a question
+		d.step = recheck
+	default:
+		d.giveUp()
+	}
+}
+
+func (d *operation) giveUp() {
+	switch {
+	case d.failed != nil && d.failed.again():
+		d.end(*d.failed, events.Failed)
+		return
+	case d.failed != nil:
+		d.end(*d.failed, events.Refused)
+		return
+	}
+	if d.refused != (Refusal{}) {
+		d.refuse(d.refused.Reason, d.refused.Message)
+		return
+	}
+	d.end(Response{Reason: "Skipped", Message: "an earlier command of the batch failed"}, events.Skipped)
+}
+
+func (d *operation) afterRecheck(r Response) {
+	c := d.command
+	switch {
+	case c.Verb == events.VerbDelete && (r.notFound() || r.ok() && r.Object.UID != c.If.UID):
+		d.removed(r)
+	case c.Verb == events.VerbDelete && r.ok() && r.Object.Deleting,
+		c.Verb == events.VerbCreate && r.ok() && created(d.body, r.Body),
+		d.changed(r):
+		d.found(r)
+	case d.failed != nil && r.ok():
+		// Who decides next waits until this version has been seen: it may be what
+		// the command has made.
+		d.failed.Object = r.Object
+		d.giveUp()
+	default:
+		d.giveUp()
+	}
+}
+
+// found ends an operation whose effect is there: made by itself when an answer was
+// lost on the way, or else by an earlier delivery of the turn.
+func (d *operation) found(r Response) {
+	if d.lost {
+		d.end(r, events.Applied)
+		return
+	}
+	d.end(r, events.Unchanged)
+}
+
+// removed ends a delete whose object is not there any more.
+func (d *operation) removed(r Response) {
+	status := events.Unchanged
+	if d.lost {
+		status = events.Applied
+	}
+	r.Object = Object{UID: d.command.If.UID}
+	d.end(r, status)
+	d.result.Removed = true
+}
+
+func (d *operation) conflict(r Response, reason, message string) {
+	r.Code, r.Reason, r.Message = 409, reason, message
+	d.end(r, events.Conflict)
+}
+
+func (d *operation) refuse(reason, message string) {
+	d.end(Response{Reason: reason, Message: message}, events.Refused)
+}
+
+func (d *operation) end(r Response, status events.Status) {
+	d.result, d.step = r.result(d.at, d.command, status), finished
+	if d.command.Note != nil {
+		d.result.Answer = &events.Answer{Note: d.command.Note}
+	}
+}
+
+// uidOf is the uid that a command insists on.
+func uidOf(c events.Command) types.UID {
+	if c.If == nil {
+		return ""
+	}
+	return c.If.UID
+}
+
+// bodyOf is a command's body as it goes on the wire. known holds the shapes
+// that have been cut open already.
+func bodyOf(t events.Turn, c events.Command, known map[int]template) ([]byte, error) {
+	body := t.BodyOf(c)
+	switch c.Verb {
+	case events.VerbCreate:
+		m, ok := known[c.Shape]
+		if !ok { // as 0 never is: that is no shape, but a body of its own
+			var err error
+			if m, err = newTemplate(body); err != nil {
+				return nil, err
+			}
+			if c.Shape != 0 {
+				known[c.Shape] = m
+			}
+		}
+		return m.cast(c.Namespace, c.Name), nil
+	case events.VerbUpdate, events.VerbPatch:
+		return conditional(c, json.RawMessage(body))
+	case events.VerbAsk:
+		return body, nil
+	default:
+		return nil, nil
+	}
+}

@@ -1,0 +1,25 @@
+package writer
+
+import (
+	"context"
+
+	"github.com/millrace/millrace/pkg/events/storageepoch"
+)
+
+// shareEpochs tells the others which epoch the storage is in, and looks into what they
+// tell, until the context ends. While it looks, turns of an earlier epoch wait; they are
+// refused when a log shows the later one.
+func (s *Service) shareEpochs(ctx context.Context) {
+	s.epochs.epoch.Share(ctx, storageepoch.Config{
+		Bus: s.config.Bus, ID: s.share.Membership.ID(),
+		Check:   func(ctx context.Context, _ bool) (uint64, error) { return s.epochs.check(ctx) },
+		Trouble: func(err error) { s.config.Log.Warn("cannot talk about the storage's epoch", "err", err) },
+		Judged: func(c storageepoch.Claim, v storageepoch.Verdict) {
+			s.metrics.claims.WithLabelValues(string(v)).Inc()
+			if v != storageepoch.Confirmed {
+				s.config.Log.Error("another process says that the API server's storage went back, and no log shows it; turns are carried out as before",
+					"epoch", c.Epoch, "by", c.By, "verdict", v)
+			}
+		},
+	})
+}

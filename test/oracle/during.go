@@ -1,0 +1,32 @@
+package oracle
+
+import (
+	"context"
+	"testing/synctest"
+
+	"k8s.io/client-go/informers"
+)
+
+// during runs upstream's controller on the stage for as long as something is done.
+func (s *Stage) during(build Build, do func()) error {
+	client, err := s.typed()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	f := informers.NewSharedInformerFactory(client, 0)
+	run, err := build(ctx, f, client)
+	if err != nil {
+		return err
+	}
+	f.Start(ctx.Done())
+	synctest.Wait()
+	done := make(chan struct{})
+	go func() { defer close(done); run() }()
+	do()
+	cancel()
+	<-done
+	f.Shutdown()
+	return nil
+}

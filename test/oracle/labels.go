@@ -1,0 +1,207 @@
+package oracle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	upstreamlabels "k8s.io/kubernetes/pkg/controller/volume/selinuxwarning"
+	volumecache "k8s.io/kubernetes/pkg/controller/volume/selinuxwarning/cache"
+	"k8s.io/kubernetes/pkg/volume"
+	"k8s.io/kubernetes/pkg/volume/csi"
+	"k8s.io/kubernetes/pkg/volume/fc"
+	"k8s.io/kubernetes/pkg/volume/hostpath"
+	"k8s.io/kubernetes/pkg/volume/iscsi"
+	"k8s.io/kubernetes/pkg/volume/nfs"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/controllers/selinuxwarning"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/reconcilers/reconciletest"
+	"github.com/millrace/millrace/test/sim"
+)
+
+// Labels is the controller that warns of pods which cannot use a volume together on a node with
+// SELinux. Compared are its Events, and which conflicts its metric shows.
+type Labels struct {
+	cache volumecache.VolumeCache
+}
+
+// labelled are the kinds that it reads.
+var labelled = []kinds.Kind{kinds.CSIDrivers.Kind, kinds.PersistentVolumes.Kind, kinds.PersistentVolumeClaims.Kind, kinds.Pods.Kind}
+
+// build makes upstream's with the plugins that kube-controller-manager gives it.
+func (l *Labels) build(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
+	plugins := slices.Concat(hostpath.ProbeVolumePlugins(volume.VolumeConfig{}), nfs.ProbeVolumePlugins(volume.VolumeConfig{}),
+		fc.ProbeVolumePlugins(), iscsi.ProbeVolumePlugins(), csi.ProbeVolumePlugins())
+	core := f.Core().V1()
+	lc, err := upstreamlabels.NewController(ctx, c, core.Pods(), core.PersistentVolumeClaims(), core.PersistentVolumes(), f.Storage().V1().CSIDrivers(), plugins, nil)
+	if err != nil {
+		return nil, fmt.Errorf("make the controller of labels: %w", err)
+	}
+	l.cache = part(lc, "labelCache").(volumecache.VolumeCache)
+	return func() { lc.Run(ctx, 1) }, nil
+}
+
+// shown are the conflicts that upstream's metric shows.
+func (l *Labels) shown() (lines []string) {
+	for _, c := range l.cache.GetConflicts(logr.Discard()) {
+		lines = append(lines, "conflict "+strings.Join([]string{c.PropertyName, c.Pod.Namespace, c.Pod.Name, c.PropertyValue, c.OtherPod.Namespace, c.OtherPod.Name, c.OtherPropertyValue}, " "))
+	}
+	return lines
+}
+
+// conflictLines are the conflicts that a decision counts.
+func conflictLines(figures []reconcile.Figure) (lines []string) {
+	for _, f := range figures {
+		lines = append(lines, "conflict "+strings.Join(f.Labels, " "))
+	}
+	return lines
+}
+
+// Compare shows where both are different about a world that stands still; "" where they are not.
+func (l *Labels) Compare(t *testing.T, world []runtime.Object) (diff string, err error) {
+	var effects []Effect
+	failed := under(nil, func() {
+		synctest.Test(t, func(*testing.T) { effects, err = Upstream(l.build, copied(world), Now, false) })
+	})
+	if err = errors.Join(failed, err); err != nil {
+		return "", fmt.Errorf("ask upstream: %w", err)
+	}
+	theirs := l.shown()
+	for _, e := range effects {
+		theirs = append(theirs, e.String())
+	}
+	ours, err := settledLabels(world)
+	if err != nil {
+		return "", fmt.Errorf("ask ours: %w", err)
+	}
+	return equalSets(theirs, ours), nil
+}
+
+// settledLabels are the lines of all our turns, each of which must want nothing the second time.
+func settledLabels(world []runtime.Object) (lines []string, err error) {
+	seen, err := snapshot(world)
+	if err != nil {
+		return nil, err
+	}
+	given := map[events.Key]bool{}
+	for _, kind := range labelled {
+		for _, obj := range seen.List(kind.Name, "") {
+			for _, key := range seen.Keys(selinuxwarning.Controller, kind, nil, obj) {
+				given[key] = true
+			}
+		}
+	}
+	for key := range given {
+		more, err := toldOnce(seen, key)
+		if err != nil {
+			return nil, err
+		}
+		lines = append(lines, more...)
+	}
+	return lines, nil
+}
+
+func toldOnce(seen *reconciletest.World, key events.Key) (lines []string, err error) {
+	d, ok := selinuxwarning.Controller.Ask(seen, key, Now)
+	if !ok {
+		return nil, nil
+	}
+	if err := promised(selinuxwarning.Controller.Describe(), key, seen, d); err != nil {
+		return nil, err
+	}
+	effects, err := effectsOf(d)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range effects {
+		lines = append(lines, e.String())
+	}
+	if len(d.Commands) > 0 {
+		o := events.Outcome{Key: key, Lane: events.Tell, At: Now, Results: []events.Result{{Answer: &events.Answer{Note: d.Commands[0].Note}}}}
+		if own, there := seen.Get(kinds.Pods.Name, key.Namespace, key.Name); there {
+			o.UID = own.GetUID()
+		}
+		seen.Remember(o)
+		if again, _ := selinuxwarning.Controller.Ask(seen, key, Now); len(again.Commands) > 0 {
+			return nil, fmt.Errorf("%v: %w", key, ErrRestless)
+		}
+	}
+	return append(lines, conflictLines(d.Figures)...), nil
+}
+
+// span is how long both are left alone with what has happened: upstream looks again at what it
+// could not find out within a thousand seconds, and after three hours its client lets pass again
+// all that is told of a pod.
+const span = 3 * time.Hour
+
+// Live shows where both are different while the world changes, chapter by chapter. What upstream
+// tells on the way between two states of a driver, when it has looked at one pod and not at the
+// other, is left out: the two never conflict.
+func (l *Labels) Live(t *testing.T, chapters []func(*sim.API)) (diff string, err error) {
+	var shown, told [][]string
+	failed := under(nil, func() { synctest.Test(t, func(*testing.T) { shown, told, err = l.theirs(chapters) }) })
+	if err = errors.Join(failed, err); err != nil {
+		return "", fmt.Errorf("ask upstream: %w", err)
+	}
+	a := &Actor{Controller: selinuxwarning.Controller, Now: Now}
+	a.Stage = NewStage(func() time.Time { return a.Now }, labelled...)
+	a.Begin(labelled...)
+	for i, chapter := range chapters {
+		a.Stage.Do(chapter)
+		if err := a.Until(a.Now.Add(span)); err != nil {
+			return "", fmt.Errorf("ask ours: %w", err)
+		}
+		if diff := equalSets(shown[i], conflictsSeen(a)); diff != "" {
+			return fmt.Sprintf("after chapter %d:\n%s", i, diff), nil
+		}
+		theirs := letLines("conflict-on-the-way", told[i], func(line string) string {
+			if !slices.Contains(a.Stage.Told, line) && strings.Contains(line, " conflicts with ") {
+				return ""
+			}
+			return line
+		})
+		if diff := equalSets(theirs, a.Stage.Told); diff != "" {
+			return fmt.Sprintf("told until chapter %d:\n%s", i, diff), nil
+		}
+	}
+	return "", nil
+}
+
+// conflictsSeen are the conflicts that all keys count as the world is.
+func conflictsSeen(a *Actor) (lines []string) {
+	given := map[events.Key]bool{}
+	for _, obj := range a.See.List(kinds.Pods.Name, "") {
+		for _, key := range a.See.Keys(selinuxwarning.Controller, kinds.Pods.Kind, nil, obj) {
+			if d, ok := selinuxwarning.Controller.Ask(a.See, key, a.Now); ok && !given[key] {
+				given[key], lines = true, append(lines, conflictLines(d.Figures)...)
+			}
+		}
+	}
+	return lines
+}
+
+func (l *Labels) theirs(chapters []func(*sim.API)) (shown, told [][]string, err error) {
+	time.Sleep(time.Until(Now))
+	s := NewStage(time.Now, labelled...)
+	err = s.during(l.build, func() {
+		for _, chapter := range chapters {
+			s.Do(chapter)
+			time.Sleep(span)
+			synctest.Wait()
+			s.Do(func(*sim.API) { shown, told = append(shown, l.shown()), append(told, slices.Clone(s.Told)) })
+		}
+	})
+	return shown, told, err
+}

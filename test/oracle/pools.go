@@ -1,0 +1,63 @@
+package oracle
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	resourcev1alpha3 "k8s.io/api/resource/v1alpha3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	upstreampools "k8s.io/kubernetes/pkg/controller/resourcepoolstatusrequest"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/controllers/resourcepoolstatusrequest"
+)
+
+// PoolRequests answers requests about pools of devices.
+var PoolRequests = Pair{Theirs: buildPoolRequests, Ours: resourcepoolstatusrequest.Controller, Alone: never, Fair: fairPoolRequests}
+
+// PoolRequestsAtRest leaves it alone until upstream has looked some times more for requests whose
+// time is up.
+var PoolRequestsAtRest = Rest{Theirs: buildPoolRequests, Ours: resourcepoolstatusrequest.Controller, Kinds: aboutPools, Long: 41 * time.Minute}
+
+// PoolRequestsLive is the same controller while drivers publish slices and claims get devices.
+// No request is old enough to be deleted.
+var PoolRequestsLive = Life{Theirs: buildPoolRequests, Ours: resourcepoolstatusrequest.Controller, Kinds: aboutPools, Chapter: 30 * time.Second, Line: poolRequestLine}
+
+var aboutPools = []kinds.Kind{kinds.ResourcePoolStatusRequests.Kind, kinds.ResourceSlices.Kind, kinds.ResourceClaims.Kind}
+
+func buildPoolRequests(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
+	devices := f.Resource().V1()
+	pc, err := upstreampools.NewController(ctx, c, f.Resource().V1alpha3().ResourcePoolStatusRequests(), devices.ResourceSlices(), devices.ResourceClaims())
+	if err != nil {
+		return nil, fmt.Errorf("make the controller of requests about pools: %w", err)
+	}
+	return func() { pc.Run(ctx, 1) }, nil
+}
+
+// poolRequestLine is a request with its answer, without when that was given.
+func poolRequestLine(obj metav1.Object) string {
+	r, ok := obj.(*resourcev1alpha3.ResourcePoolStatusRequest)
+	if !ok {
+		return ""
+	}
+	r = r.DeepCopy()
+	if r.Status != nil {
+		for i := range r.Status.Conditions {
+			r.Status.Conditions[i].LastTransitionTime = metav1.Time{}
+		}
+	}
+	return fmt.Sprintf("%s %s", r.UID, text(said(map[string]any{"status": r.Status})))
+}
+
+// fairPoolRequests leaves out that upstream deletes what is being deleted, and that it answers a
+// request whose day is over when it starts, while it deletes it.
+func fairPoolRequests(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
+	if r := world[0].(*resourcev1alpha3.ResourcePoolStatusRequest); r.Status == nil && Now.Sub(r.CreationTimestamp.Time) > 24*time.Hour {
+		theirs = lets("answered-and-deleted", theirs, only(theirs, func(e Effect) bool { return e.Verb != update }))
+	}
+	return deletedOnce(world, theirs, ours)
+}

@@ -1,0 +1,226 @@
+package oracle_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	resourcev1alpha3 "k8s.io/api/resource/v1alpha3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/writer/plan"
+	"github.com/millrace/millrace/test/oracle"
+	"github.com/millrace/millrace/test/sim"
+)
+
+func TestRequestsAboutPoolsAreAnsweredAsUpstreams(t *testing.T) {
+	agree(t, oracle.PoolRequests, requestKey, poolWorld)
+}
+
+// Both answer and delete the same requests in the end, though some writes are refused.
+func TestRefusedRequestsAboutPoolsEndAsUpstreams(t *testing.T) {
+	restAlike(t, oracle.PoolRequestsAtRest, agingPoolWorld, oracle.Refusal{Verb: plan.Delete}, oracle.Refusal{Verb: plan.Update, Status: true})
+}
+
+// poolWorld is a request of some age about the pools of a driver, or about one of them.
+func poolWorld(t *rapid.T) []runtime.Object {
+	ages := []int{0, 60, 3599, 3601, 86399, 86401, 200_000}
+	r := aPoolRequest(t, ages, ages)
+	if rapid.IntRange(0, 5).Draw(t, "held") == 5 {
+		r.Finalizers = []string{"example.com/held"}
+		if rapid.Bool().Draw(t, "deleted") {
+			r.DeletionTimestamp = ptr(before(oracle.Now, 1))
+		}
+	}
+	return append([]runtime.Object{r}, somePools(t)...)
+}
+
+// agingPoolWorld is one whose time is up some minutes before upstream looks, at a minute that is a
+// multiple of ten, or not in the time that is looked at; upstream looks twice more where a delete
+// is refused. One that has waited a day has a pool that is not complete: upstream may answer any
+// other one while it deletes it.
+func agingPoolWorld(t *rapid.T) []runtime.Object {
+	const minute, day = 60, 24 * 60 * 60
+	r := aPoolRequest(t, []int{0, minute, day - 45*minute, day - 15*minute, day - 5*minute, day + minute}, []int{0, minute, 15 * minute, 45 * minute, 55 * minute, 61 * minute})
+	world := append([]runtime.Object{r}, somePools(t)...)
+	if r.Status == nil && r.CreationTimestamp.Time.Before(oracle.Now.Add(-12*time.Hour)) {
+		oracle.Uses("answered-and-deleted")
+		r.Spec = resourcev1alpha3.ResourcePoolStatusRequestSpec{Driver: "d"}
+		world = append(world, aSlice(90, "d", "", 9, 2, "", 1))
+	}
+	return world
+}
+
+// aPoolRequest is a request about pools, created so many seconds ago, perhaps with a status that
+// has conditions since so many seconds ago.
+func aPoolRequest(t *rapid.T, created, since []int) *resourcev1alpha3.ResourcePoolStatusRequest {
+	r := &resourcev1alpha3.ResourcePoolStatusRequest{ObjectMeta: metav1.ObjectMeta{Name: owner, UID: "request", ResourceVersion: "10"}}
+	r.CreationTimestamp = before(oracle.Now, rapid.SampledFrom(created).Draw(t, "created"))
+	r.Spec = poolQuestion(t)
+	if rapid.IntRange(0, 2).Draw(t, "answered") == 0 {
+		r.Status = &resourcev1alpha3.ResourcePoolStatusRequestStatus{}
+		for _, kind := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"Complete", "Failed", "Noted"}), 0, 2, rapid.ID).Draw(t, "conditions") {
+			c := metav1.Condition{Type: kind, Status: rapid.SampledFrom([]metav1.ConditionStatus{metav1.ConditionTrue, metav1.ConditionFalse}).Draw(t, "status")}
+			if rapid.IntRange(0, 5).Draw(t, "says since when") > 0 {
+				c.LastTransitionTime = before(oracle.Now, rapid.SampledFrom(since).Draw(t, "since"))
+			}
+			r.Status.Conditions = append(r.Status.Conditions, c)
+		}
+	}
+	return r
+}
+
+func poolQuestion(t *rapid.T) (of resourcev1alpha3.ResourcePoolStatusRequestSpec) {
+	of.Driver = rapid.SampledFrom([]string{"d", "d", "d", "x", "none"}).Draw(t, "of the driver")
+	if rapid.IntRange(0, 3).Draw(t, "of one pool") == 0 {
+		of.PoolName = ptr(rapid.SampledFrom([]string{"p", "q", "none"}).Draw(t, "which"))
+	}
+	of.Limit = rapid.SampledFrom([]*int32{nil, ptr(int32(100)), ptr(int32(1)), ptr(int32(2))}).Draw(t, "limit")
+	return of
+}
+
+// somePools are slices of some pools, of several generations, and claims with devices of them.
+// The slices of a generation agree on how many they are.
+func somePools(t *rapid.T) (world []runtime.Object) {
+	oracle.Uses("slices-disagree")
+	for i := range rapid.IntRange(0, 6).Draw(t, "slices") {
+		world = append(world, drawnSlice(t, i))
+	}
+	for i := range rapid.IntRange(0, 3).Draw(t, "claims") {
+		world = append(world, drawnClaim(t, i))
+	}
+	return world
+}
+
+func drawnSlice(t *rapid.T, i int) *resourcev1.ResourceSlice {
+	driver, pool := rapid.SampledFrom([]string{"d", "d", "x"}).Draw(t, "driver"), rapid.SampledFrom([]string{"p", "p", "q", "r"}).Draw(t, "pool")
+	generation := rapid.SampledFrom([]int64{1, 2, 2, 3}).Draw(t, "generation")
+	// How many slices there are to be is another number in each generation of each pool.
+	expected := (generation*int64(pool[0])+int64(driver[0]))%3 + int64(driver[0]+pool[0])%2
+	node := rapid.SampledFrom([]string{"n", "n", "n", "m", ""}).Draw(t, "node")
+	return aSlice(i, driver, pool, generation, expected, node, rapid.IntRange(0, 4).Draw(t, "devices"))
+}
+
+func aSlice(i int, driver, pool string, generation, expected int64, node string, devices int) *resourcev1.ResourceSlice {
+	s := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("slice-", i), UID: types.UID(fmt.Sprint("slice-", i)), ResourceVersion: "5"}}
+	s.Spec.Driver, s.Spec.Pool = driver, resourcev1.ResourcePool{Name: pool, Generation: generation, ResourceSliceCount: expected}
+	if node != "" {
+		s.Spec.NodeName = &node
+	}
+	for d := range devices {
+		s.Spec.Devices = append(s.Spec.Devices, resourcev1.Device{Name: fmt.Sprint("device-", i, "-", d)})
+	}
+	return s
+}
+
+func drawnClaim(t *rapid.T, i int) *resourcev1.ResourceClaim {
+	c := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprint("claim-", i), UID: types.UID(fmt.Sprint("claim-", i)), ResourceVersion: "6"}}
+	if rapid.IntRange(0, 3).Draw(t, "allocated") == 0 {
+		return c
+	}
+	c.Status.Allocation = &resourcev1.AllocationResult{}
+	for range rapid.IntRange(0, 4).Draw(t, "devices of a claim") {
+		c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results, resourcev1.DeviceRequestAllocationResult{
+			Driver: rapid.SampledFrom([]string{"d", "d", "x"}).Draw(t, "driver of a device"), Pool: rapid.SampledFrom([]string{"p", "p", "q", "z"}).Draw(t, "pool of a device"), Device: "0",
+		})
+	}
+	return c
+}
+
+// TestRequestsAboutPoolsLiveAsUpstreams has drivers publish slices and claims get devices between
+// requests. Upstream looks at a request that it could not answer when that changes, and not when
+// its driver publishes the rest; so its author writes it again after each change of a slice.
+func TestRequestsAboutPoolsLiveAsUpstreams(t *testing.T) {
+	fewer(t, 4)
+	rapid.Check(t, func(r *rapid.T) {
+		v := &drivers{}
+		for range rapid.IntRange(1, 8).Draw(r, "chapters") {
+			v.act(r)
+		}
+		v.compare(t, r, oracle.PoolRequestsLive)
+	})
+}
+
+// drivers are what publishes slices, and those who ask about them.
+type drivers struct {
+	village
+	made int
+}
+
+func (v *drivers) act(r *rapid.T) {
+	switch rapid.IntRange(0, 5).Draw(r, "act") {
+	case 0, 1:
+		v.publish(r)
+	case 2:
+		v.claim(r)
+		v.chapter()
+	default:
+		v.request(r)
+		v.chapter()
+	}
+}
+
+// publish changes one slice, and has all requests without an answer looked at again.
+func (v *drivers) publish(r *rapid.T) {
+	s := drawnSlice(r, rapid.IntRange(0, 4).Draw(r, "slice"))
+	ref := events.Ref{Kind: kinds.ResourceSlices.Name, Name: s.Name}
+	if rapid.IntRange(0, 3).Draw(r, "withdraw") == 0 {
+		v.remove(ref)
+	} else {
+		v.does(func(api *sim.API) {
+			if api.Get(ref) == nil {
+				api.Load(kinds.ResourceSlices.Name, s)
+				return
+			}
+			api.Change(ref, func(o metav1.Object) { o.(*resourcev1.ResourceSlice).Spec = s.Spec })
+		}, "publish %s: %s %+v with %d devices", s.Name, s.Spec.Driver, s.Spec.Pool, len(s.Spec.Devices))
+	}
+	v.end(v.moment, true)
+	v.moment = nil
+	v.does(func(api *sim.API) {
+		for _, o := range api.List(kinds.ResourcePoolStatusRequests.Name) {
+			if o.(*resourcev1alpha3.ResourcePoolStatusRequest).Status == nil {
+				api.Change(events.Ref{Kind: kinds.ResourcePoolStatusRequests.Name, Name: o.GetName()}, func(o metav1.Object) {
+					o.SetAnnotations(map[string]string{"again": o.GetResourceVersion()})
+				})
+			}
+		}
+	}, "look again")
+	v.chapter()
+}
+
+// claim gives a claim devices, or takes them away.
+func (v *drivers) claim(r *rapid.T) {
+	c := drawnClaim(r, rapid.IntRange(0, 2).Draw(r, "claim"))
+	ref := events.Ref{Kind: kinds.ResourceClaims.Name, Namespace: c.Namespace, Name: c.Name}
+	v.does(func(api *sim.API) {
+		if api.Get(ref) == nil {
+			api.Load(kinds.ResourceClaims.Name, c)
+			return
+		}
+		api.Change(ref, func(o metav1.Object) { o.(*resourcev1.ResourceClaim).Status = c.Status })
+	}, "%s has %+v", c.Name, c.Status.Allocation)
+}
+
+// request asks about the pools of a driver, or takes a request back.
+func (v *drivers) request(r *rapid.T) {
+	name := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(r, "request")
+	ref := events.Ref{Kind: kinds.ResourcePoolStatusRequests.Name, Name: name}
+	if rapid.IntRange(0, 4).Draw(r, "take back") == 0 {
+		v.remove(ref)
+		return
+	}
+	v.made++
+	asks := &resourcev1alpha3.ResourcePoolStatusRequest{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(fmt.Sprint(name, "-", v.made)), CreationTimestamp: metav1.NewTime(oracle.Now.Truncate(time.Second))}, Spec: poolQuestion(r)}
+	v.does(func(api *sim.API) {
+		if api.Get(ref) == nil {
+			api.Load(ref.Kind, asks)
+		}
+	}, "request %s: %+v", asks.UID, asks.Spec)
+}

@@ -1,0 +1,212 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// The rules here judge who has which storage: V1 to V3.
+
+func classNamed(c *corev1.PersistentVolumeClaim) string {
+	if c.Spec.StorageClassName == nil {
+		return ""
+	}
+	return *c.Spec.StorageClassName
+}
+
+// fits tells whether a claim can have a volume, as far as its size, its modes and its class go.
+func fits(pv *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) bool {
+	lacks := func(m corev1.PersistentVolumeAccessMode) bool { return !slices.Contains(pv.Spec.AccessModes, m) }
+	return pv.DeletionTimestamp == nil && sizeIn(pv.Spec.Capacity) >= sizeIn(c.Spec.Resources.Requests) &&
+		!slices.ContainsFunc(c.Spec.AccessModes, lacks) && pv.Spec.StorageClassName == classNamed(c)
+}
+
+func free(pv *corev1.PersistentVolume) bool {
+	return pv.Spec.ClaimRef == nil && pv.Status.Phase == corev1.VolumeAvailable
+}
+
+// reservedFor tells whether a volume is for a claim, or for one of its name.
+func reservedFor(pv *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) bool {
+	ref := pv.Spec.ClaimRef
+	return ref != nil && ref.Namespace == c.Namespace && ref.Name == c.Name && (ref.UID == "" || ref.UID == c.UID)
+}
+
+// holder is the claim that a volume says it is bound to, if that is there.
+func (w *World) holder(pv *corev1.PersistentVolume) *corev1.PersistentVolumeClaim {
+	ref := pv.Spec.ClaimRef
+	if ref == nil || ref.UID == "" {
+		return nil
+	}
+	c, _ := w.api.Get(claimRefOf(ref.Name)).(*corev1.PersistentVolumeClaim)
+	if c == nil || c.UID != ref.UID {
+		return nil
+	}
+	return c
+}
+
+// claimedStill looks at a volume whose data are about to be given up: its claim is gone, or has
+// another one.
+func (g *guard) claimedStill(pv *corev1.PersistentVolume, what string) {
+	if c := g.world.holder(pv); c != nil && (c.Spec.VolumeName == "" || c.Spec.VolumeName == pv.Name) {
+		g.breaks("V2", "volume %s: %s, and the claim %s (%s) has it", pv.Name, what, c.Name, c.UID)
+	}
+}
+
+// stored looks at what becomes of claims and volumes.
+func (g *guard) stored(old, now metav1.Object) {
+	if !g.world.stores() || g.restoring {
+		return
+	}
+	switch o := now.(type) {
+	case *corev1.PersistentVolume:
+		was, _ := old.(*corev1.PersistentVolume)
+		g.volumeBound(was, o)
+	case *corev1.PersistentVolumeClaim:
+		was, _ := old.(*corev1.PersistentVolumeClaim)
+		g.claimBound(was, o)
+	}
+}
+
+// volumeBound looks at a volume that has changed: no claim has two, and none loses one that it has.
+func (g *guard) volumeBound(was, pv *corev1.PersistentVolume) {
+	if ref := pv.Spec.ClaimRef; ref != nil && pv.Status.Phase == corev1.VolumeBound {
+		for _, obj := range g.world.api.List(kinds.PersistentVolumes.Name) {
+			other := obj.(*corev1.PersistentVolume)
+			if other.Name != pv.Name && other.Status.Phase == corev1.VolumeBound && other.Spec.ClaimRef != nil && other.Spec.ClaimRef.UID == ref.UID {
+				g.breaks("V1", "the claim %s (%s) has the volumes %s and %s", ref.Name, ref.UID, pv.Name, other.Name)
+			}
+		}
+	}
+	if was == nil || g.doing == nil {
+		return
+	}
+	before, after := was.Spec.ClaimRef, pv.Spec.ClaimRef
+	if holder := g.world.holder(was); holder != nil && (after == nil || after.UID != before.UID) && (holder.Spec.VolumeName == was.Name || after != nil && after.UID != "") {
+		g.breaks("V1", "volume %s is taken from the claim %s (%s)", pv.Name, holder.Name, holder.UID)
+	}
+	if after != nil && after.UID != "" && (before == nil || before.UID != after.UID) {
+		g.given(was, after)
+	}
+	if pv.Status.Phase == corev1.VolumeReleased && was.Status.Phase != corev1.VolumeReleased {
+		g.claimedStill(pv, "it is released")
+	}
+}
+
+// given looks at a volume that is being given to a claim: it was free, or meant for it, and is
+// what the claim asks for.
+func (g *guard) given(was *corev1.PersistentVolume, to *corev1.ObjectReference) {
+	c, ok := g.world.api.Get(claimRefOf(to.Name)).(*corev1.PersistentVolumeClaim)
+	if !ok || c.UID != to.UID {
+		g.spare(claimGone)
+		return
+	}
+	if was.Spec.ClaimRef != nil && !reservedFor(was, c) {
+		g.breaks("V1", "volume %s is for %s, and given to %s", was.Name, was.Spec.ClaimRef.Name, c.Name)
+	}
+	if fits(was, c) || was.Spec.ClaimRef != nil {
+		return
+	}
+	if _, completed := c.Annotations["pv.kubernetes.io/bind-completed"]; completed && c.Spec.VolumeName == was.Name {
+		g.spare(cameAgain)
+	} else {
+		g.breaks("V1", "volume %s of %s, class %q, is given to the claim %s of class %q", was.Name, was.Spec.Capacity.Storage(), was.Spec.StorageClassName, c.Name, classNamed(c))
+	}
+}
+
+// claimBound looks at a claim that has changed: no volume has two, and none is called lost whose
+// volume is there for it.
+func (g *guard) claimBound(was, c *corev1.PersistentVolumeClaim) {
+	if c.Status.Phase == corev1.ClaimBound {
+		for _, obj := range g.world.api.List(kinds.PersistentVolumeClaims.Name) {
+			other := obj.(*corev1.PersistentVolumeClaim)
+			if other.UID != c.UID && other.Status.Phase == corev1.ClaimBound && other.Spec.VolumeName == c.Spec.VolumeName {
+				g.breaks("V1", "the volume %s has the claims %s and %s", c.Spec.VolumeName, c.Name, other.Name)
+			}
+		}
+	}
+	if was == nil || g.doing == nil {
+		return
+	}
+	if was.Spec.VolumeName != "" && was.Spec.VolumeName != c.Spec.VolumeName {
+		g.breaks("V1", "claim %s has %s instead of %s", c.Name, c.Spec.VolumeName, was.Spec.VolumeName)
+	}
+	pv, there := g.world.api.Get(volumeRef(c.Spec.VolumeName)).(*corev1.PersistentVolume)
+	if c.Status.Phase == corev1.ClaimLost && was.Status.Phase != corev1.ClaimLost && there && (pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.UID == c.UID) {
+		g.breaks("V2", "claim %s is called lost, and its volume %s is there", c.Name, pv.Name)
+	}
+	if c.Status.Phase == corev1.ClaimBound && was.Status.Phase != corev1.ClaimBound && (!there || pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.UID != c.UID) {
+		g.breaks("V1", "claim %s is called bound, and %s does not have it", c.Name, c.Spec.VolumeName)
+	}
+}
+
+// bound tells whether each claim that can have a volume has one, of the size that it asks for, and
+// each volume says what is so.
+func (w *World) bound() error {
+	if !w.stores() {
+		return nil
+	}
+	for _, obj := range w.api.List(kinds.PersistentVolumeClaims.Name) {
+		c := obj.(*corev1.PersistentVolumeClaim)
+		if c.Status.Phase == corev1.ClaimPending && c.DeletionTimestamp == nil {
+			if why := w.bindable(c); why != "" {
+				return fmt.Errorf("claim %s is not bound, and %s", c.Name, why)
+			}
+		}
+		if pv := w.volumeBehind(c.Name); c.Status.Phase == corev1.ClaimBound && (pv == nil || pv.Status.Phase != corev1.VolumeBound) {
+			return fmt.Errorf("claim %s says that it has %s, which does not", c.Name, c.Spec.VolumeName)
+		} else if pv != nil && sizeIn(c.Status.Capacity) < sizeIn(c.Spec.Resources.Requests) {
+			return fmt.Errorf("claim %s has %v, and asks for %v", c.Name, c.Status.Capacity, c.Spec.Resources.Requests)
+		}
+	}
+	for _, obj := range w.api.List(kinds.PersistentVolumes.Name) {
+		pv, want := obj.(*corev1.PersistentVolume), corev1.VolumeAvailable
+		holder := w.holder(pv)
+		switch {
+		case pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.UID == "":
+		case holder == nil:
+			want = corev1.VolumeReleased
+		case holder.Spec.VolumeName == pv.Name:
+			want = corev1.VolumeBound
+		default:
+			return fmt.Errorf("volume %s is for the claim %s, which has %q", pv.Name, holder.Name, holder.Spec.VolumeName)
+		}
+		if pv.Status.Phase != want {
+			return fmt.Errorf("volume %s is %s, and should be %s", pv.Name, pv.Status.Phase, want)
+		}
+		if want == corev1.VolumeReleased && !byHand(pv) && len(w.attachmentsOf(pv.Name)) == 0 {
+			return fmt.Errorf("volume %s is released, and was not deleted", pv.Name)
+		}
+	}
+	return w.attachedAsWanted()
+}
+
+// bindable is why a claim should have a volume; empty where it cannot have one yet.
+func (w *World) bindable(c *corev1.PersistentVolumeClaim) string {
+	if name := c.Spec.VolumeName; name != "" {
+		pv, ok := w.api.Get(volumeRef(name)).(*corev1.PersistentVolume)
+		if ok && (free(pv) && fits(pv, c) || reservedFor(pv, c)) {
+			return "the volume that it names can be its own"
+		}
+		return ""
+	}
+	class, known := classes[classNamed(c)]
+	_, isDefault := w.api.Get(events.Ref{Kind: kinds.StorageClasses.Name, Name: "fast"}).GetAnnotations()[isDefault]
+	switch {
+	case known && (!class.late || c.Annotations[selected] != ""):
+		return "a provisioner makes volumes of its class"
+	case c.Spec.StorageClassName == nil && isDefault:
+		return "there is a default class"
+	}
+	if pv := w.anyVolume(func(pv *corev1.PersistentVolume) bool {
+		return fits(pv, c) && (free(pv) && !class.late || reservedFor(pv, c))
+	}); pv != nil {
+		return pv.Name + " fits"
+	}
+	return ""
+}

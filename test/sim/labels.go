@@ -1,0 +1,275 @@
+package sim
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/csi"
+	"github.com/millrace/millrace/services/writer/plan"
+)
+
+// Labels is what users do with pods that share volumes and want them with labels of SELinux, and
+// administrators with volumes and their driver.
+var Labels = []Operation{
+	labelledPod, labelledPod, labelledPod, labelledPod, labelledPod, deletePod, deletePod, finishPod,
+	shareVolume, shareVolume, shareVolume, dropShared, mountsLabels, mountsLabels,
+}
+
+// The reasons of Events about such pods.
+const (
+	warnsOfLabels   = "SELinuxLabelConflict"
+	warnsOfPolicies = "SELinuxChangePolicyConflict"
+	warnsOfTwo      = "MultipleSELinuxLabels"
+)
+
+var driverRef = events.Ref{Kind: kinds.CSIDrivers.Name, Name: driver}
+
+// labelledPod makes a pod that wants a volume with a label, or says nothing of that, or has it
+// relabelled. Some have a second container, which may want another label.
+func labelledPod(w *World) {
+	name, claim, relabels := fmt.Sprint("user", w.roll(4)), fmt.Sprint("shared", w.roll(2)), w.roll(4) == 0
+	var levels []string
+	for range 1 + w.roll(4)/3 {
+		levels = append(levels, []string{"", "s0:c1", "s0:c1", "s0:c2"}[w.roll(4)])
+	}
+	w.wantsLabels(name, claim, relabels, levels...)
+}
+
+// wantsLabels makes a pod with a container for each level; one of no level says nothing of labels.
+func (w *World) wantsLabels(name, claim string, relabels bool, levels ...string) {
+	ref := events.Ref{Kind: kinds.Pods.Name, Namespace: namespace, Name: name}
+	if w.api.Get(ref) != nil {
+		return
+	}
+	pod := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	source := corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}
+	pod.Spec.Volumes = []corev1.Volume{{Name: own, VolumeSource: source}}
+	for i, level := range levels {
+		c := corev1.Container{Name: fmt.Sprint("main", i), VolumeMounts: []corev1.VolumeMount{{Name: own, MountPath: "/own"}}}
+		if level != "" {
+			c.SecurityContext = &corev1.SecurityContext{SELinuxOptions: &corev1.SELinuxOptions{Level: level}}
+		}
+		pod.Spec.Containers = append(pod.Spec.Containers, c)
+	}
+	if relabels {
+		pod.Spec.SecurityContext = &corev1.PodSecurityContext{SELinuxChangePolicy: new(corev1.SELinuxChangePolicyRecursive)}
+	}
+	w.note("user: create %v with %s, labels %q, relabelled %v", ref, claim, levels, relabels)
+	w.create(ref, pod)
+}
+
+// shareVolume makes a claim and a volume that are each other's.
+func shareVolume(w *World) {
+	n := w.roll(2)
+	ref, at := claimRefOf(fmt.Sprint("shared", n)), volumeRef(fmt.Sprint("pv", n))
+	if w.api.Get(ref) != nil || w.api.Get(at) != nil {
+		return
+	}
+	w.note("user: claim %s, which has %s", ref.Name, at.Name)
+	w.create(ref, &corev1.PersistentVolumeClaim{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"}, ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: ref.Name},
+		Spec: corev1.PersistentVolumeClaimSpec{VolumeName: at.Name},
+	})
+	pv := volume(at.Name, driver, []string{at.Name, "same"}[w.roll(3)/2], 1) // two may be one volume
+	pv.Finalizers = nil
+	pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: namespace, Name: ref.Name, UID: w.api.Get(ref).GetUID()}
+	w.create(at, pv)
+	w.api.Change(ref, func(obj metav1.Object) { obj.(*corev1.PersistentVolumeClaim).Status.Phase = corev1.ClaimBound })
+}
+
+// dropShared deletes a claim, its volume, or both.
+func dropShared(w *World) {
+	n, what := w.roll(2), w.roll(3)
+	for i, ref := range []events.Ref{claimRefOf(fmt.Sprint("shared", n)), volumeRef(fmt.Sprint("pv", n))} {
+		if i != what && w.api.Get(ref) != nil {
+			w.Delete(ref, metav1.DeletePropagationBackground)
+		}
+	}
+}
+
+// mountsLabels has the driver's volumes be mounted with labels from now on, or not any more.
+func mountsLabels(w *World) {
+	if w.api.Get(driverRef) == nil {
+		w.note("administrator: create %v", driverRef)
+		w.create(driverRef, &storagev1.CSIDriver{
+			TypeMeta: metav1.TypeMeta{APIVersion: "storage.k8s.io/v1", Kind: "CSIDriver"}, ObjectMeta: metav1.ObjectMeta{Name: driver},
+			Spec: storagev1.CSIDriverSpec{SELinuxMount: new(true)},
+		})
+		return
+	}
+	w.note("administrator: volumes of %s are mounted with labels, or are not any more", driver)
+	w.api.Change(driverRef, func(obj metav1.Object) {
+		s := &obj.(*storagev1.CSIDriver).Spec
+		s.SELinuxMount = new(!*s.SELinuxMount)
+	})
+}
+
+// labelled is the objects by which pods conflict: those that are there, or that a turn was shown.
+type labelled func(kinds.Name) []metav1.Object
+
+// mounts tells whether volumes of the driver are mounted with labels.
+func (l labelled) mounts() bool {
+	return slices.ContainsFunc(l(kinds.CSIDrivers.Name), func(obj metav1.Object) bool { return *obj.(*storagev1.CSIDriver).Spec.SELinuxMount })
+}
+
+// volumeOf is the volume that a pod has: one whose claim is bound to it, and it to the claim.
+func (l labelled) volumeOf(pod *corev1.Pod) (name corev1.UniqueVolumeName) {
+	for _, obj := range l(kinds.PersistentVolumeClaims.Name) {
+		c := obj.(*corev1.PersistentVolumeClaim)
+		if c.Name != pod.Spec.Volumes[0].PersistentVolumeClaim.ClaimName || c.Status.Phase != corev1.ClaimBound {
+			continue
+		}
+		for _, obj := range l(kinds.PersistentVolumes.Name) {
+			if pv := obj.(*corev1.PersistentVolume); pv.Name == c.Spec.VolumeName && pv.Spec.ClaimRef.UID == c.UID {
+				v, _ := csi.VolumeOf(pv)
+				name = v.Name()
+			}
+		}
+	}
+	return name
+}
+
+// levelsOf are the labels that containers of a pod want, each once.
+func levelsOf(pod *corev1.Pod) (all []string) {
+	for _, c := range pod.Spec.Containers {
+		if c.SecurityContext != nil {
+			all = append(all, c.SecurityContext.SELinuxOptions.Level)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// wish is the label with which a pod has its volume mounted; empty where it is relabelled file by
+// file. A pod of several labels has none.
+func (l labelled) wish(pod *corev1.Pod) (label string, ok bool) {
+	all := levelsOf(pod)
+	relabels := pod.Spec.SecurityContext != nil || !l.mounts()
+	switch {
+	case len(all) > 1:
+		return "", false
+	case len(all) == 0 || relabels:
+		return "", true
+	default:
+		return all[0], true
+	}
+}
+
+// conflicts are the reasons for which two pods cannot have their volume on one node.
+func (l labelled) conflicts(a, b *corev1.Pod) (reasons []string) {
+	x, fine := l.wish(a)
+	y, alsoFine := l.wish(b)
+	shared := l.volumeOf(a) != "" && l.volumeOf(a) == l.volumeOf(b)
+	if a.UID == b.UID || done(a) || done(b) || !fine || !alsoFine || !shared || x == y {
+		return nil
+	}
+	if reasons = []string{warnsOfLabels}; x == "" || y == "" {
+		reasons = append(reasons, warnsOfPolicies)
+	}
+	return reasons
+}
+
+// done tells whether a pod has ended.
+func done(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// warning is what a pod is told of another one.
+type warning struct {
+	pod           types.UID
+	reason, other string
+}
+
+// warned is when a warning was given: after how many changes of objects, and by a turn that had
+// seen which of them.
+type warned struct {
+	changes int
+	seen    events.Position
+}
+
+func warningIn(n events.Notice) warning {
+	_, rest, _ := strings.Cut(n.Message, " conflicts with pod ")
+	other, _, _ := strings.Cut(rest, " ")
+	return warning{n.About.UID, n.Reason, other}
+}
+
+// warningsJudged judges what pods are told, by what was shown: there is such a conflict (W1).
+func warningsJudged(l *look, f findings) {
+	shown := labelled(l.list)
+	for _, c := range l.reports {
+		if c.OnApplied == nil {
+			continue // it notes something, and tells no pod
+		}
+		told := warningIn(*c.OnApplied)
+		find := func(is func(*corev1.Pod) bool) *corev1.Pod {
+			for _, obj := range shown(kinds.Pods.Name) {
+				if pod := obj.(*corev1.Pod); is(pod) {
+					return pod
+				}
+			}
+			return nil
+		}
+		pod, other := find(func(p *corev1.Pod) bool { return p.UID == told.pod }), find(func(p *corev1.Pod) bool { return p.Name == told.other })
+		switch {
+		case pod == nil:
+			f.breaks("W1", "warns the pod %s, which is not there", told.pod)
+		case told.reason == warnsOfTwo:
+			if len(levelsOf(pod)) < 2 {
+				f.breaks("W1", "says that %s wants several labels, and it wants %v", pod.Name, levelsOf(pod))
+			}
+		case other == nil || !slices.Contains(shown.conflicts(pod, other), told.reason):
+			f.breaks("W1", "warns %s of %q (%s), and they do not conflict so", pod.Name, told.other, told.reason)
+		}
+	}
+}
+
+// tells takes in what a turn tells users as it ends. No pod of a world in which nothing goes wrong
+// is told again what it was told, while nothing changes, and nothing of before comes into sight (W2).
+func (g *guard) tells(turn events.Turn, all []plan.Telling) {
+	for _, t := range all {
+		if t.Reason != warnsOfLabels && t.Reason != warnsOfPolicies && t.Reason != warnsOfTwo {
+			continue
+		}
+		at := warningIn(t.Notice)
+		if last, ever := g.warned[at]; ever && last.changes == g.changes && maps.Equal(last.seen, turn.Seen) && g.world.options.Faults == 0 && g.world.options.Blow == nil {
+			g.breaks("W2", "%s (%s) is told again: %s", t.About.Name, at.pod, t.Message)
+		}
+		g.warned[at] = warned{g.changes, turn.Seen}
+	}
+}
+
+// warnedOfConflicts tells whether all pods that conflict were told so, each of the other one.
+func (w *World) warnedOfConflicts() error {
+	if !w.runs("selinux-warning-controller") {
+		return nil
+	}
+	there, pods := labelled(w.api.List), w.api.List(kinds.Pods.Name)
+	for _, obj := range pods {
+		pod := obj.(*corev1.Pod)
+		if !done(pod) && len(levelsOf(pod)) > 1 && there.volumeOf(pod) != "" && !w.guard.wasTold(warning{pod.UID, warnsOfTwo, ""}) {
+			return fmt.Errorf("%s wants several labels, and was not told so", pod.Name)
+		}
+		for _, other := range pods {
+			for _, reason := range there.conflicts(pod, other.(*corev1.Pod)) {
+				if !w.guard.wasTold(warning{pod.UID, reason, other.GetName()}) {
+					return fmt.Errorf("%s was not told of %s: %s", pod.Name, other.GetName(), reason)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (g *guard) wasTold(of warning) bool {
+	_, told := g.warned[of]
+	return told
+}
