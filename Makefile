@@ -31,10 +31,10 @@ DAY := $(shell expr $$(date -u +%s) / 86400 % 7)
 LEVELS := unit oracle sim observability ui fuzz-some mutants-some
 # What rapid draws, other examples each day, as the worlds of sim: what passes once passes again that day.
 export RAPID_SEED ?= $(shell expr $$(date -u +%s) / 86400)
-# Tests that hold a promise against a clock, or the whole machine's work: one after the other.
 # Tests of test/system whose records are in the corpus.
 CORPUS := ^Test(Life|PodsFollowTheLoad|ThePastIsDecidedAgain|NamespacesGoWhenTheyAreKnownToBeEmpty|AClassThatIsUsed|APodsOwnVolume|PodsThatNobodyElseEnds|APIServersThatAreGone|ARangeThatServicesNeed|PoliciesWhoseExpressionsDoNotFit|ClaimsGoWithASetThatNeverGotReady|OldRequestsForCertificates|KubeletsGetTheirCertificates|TheRootCertificateInABundle|ATokensLife|DevicesOfPods|APodGroupThatPodsAreIn|OldRequestsForPodsCertificates|PodsLeaveTaintedDevices|RulesTaintDevices|PoolsOfDevicesAreCounted|ObjectsAreStoredInTheNewVersion|ClaimsGetVolumes|NodesGetRangesOfTheirOwn|AVolumeThatIsToBeLarger|VolumesFollowTheirPods|PodsWhoseLabelsConflict)$$
-ALONE := ^Test(Failover|Stall|CutOff|Rescale|ThreeNodes|Torture|WatcherAgainstARealAPIServer)$$
+# Tests that hold a promise against a clock, or the whole machine's work: one after the other.
+ALONE := ^Test(Failover|Stall|CutOff|Rescale|ThreeNodes|ATenantCannotFillTheBus|Torture|WatcherAgainstARealAPIServer)$$
 
 .DEFAULT_GOAL := help
 .PHONY: accounts corpus corpus-record help build release sbom profile image images compose-test run demo programs test unit sim sim-evidence sieve oracle promises system rbac e2e observability ui torture bench fuzz fuzz-some mutants mutants-some race race-some check lint stories tidy clean
@@ -127,7 +127,7 @@ promises: build $(GOTESTSUM) ## what is promised in seconds when a process dies,
 	$(call tests,$@) -count=1 ./test/system -run '$(ALONE)' -timeout 30m
 
 system: build $(GOTESTSUM) ## real etcd, kube-apiserver and JetStream, built on first use: all but the promises
-	$(call tests,$@) -count=1 ./test/system/... ./test/rights/... ./test/trace/... ./test/shadow/... -skip '$(ALONE)' -p 2 -parallel 4 -timeout 40m
+	$(call tests,$@) -count=1 ./test/system/... ./test/rights/... ./test/trace/... ./test/shadow/... -skip '$(ALONE)' -p 1 -parallel 4 -timeout 50m
 	cd test/helm && export GOWORK=off && $(call tests,$@-helm) -count=1 -timeout 30m ./cluster
 
 observability: $(GOTESTSUM) ## what an operator sees: metrics of the running services, rules, dashboards, runbook

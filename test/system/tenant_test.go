@@ -35,7 +35,7 @@ const (
 // lets him, in a store that is small. Deployments of others roll out, room is made, and the
 // record says what was left out.
 func TestATenantCannotFillTheBus(t *testing.T) {
-	s := here(t)
+	s := alone(t)
 	private, public, err := notary.Generate("notary.test")
 	must(t, err)
 	dir := t.TempDir()
