@@ -14,8 +14,8 @@ import (
 	"github.com/millrace/millrace/services/watcher/translate"
 )
 
-// relist compares everything that is there with everything that is known, says
-// the difference, and gives the watch that goes on from there.
+// relist compares a list of all objects with the recorded ones, records the differences, and
+// returns the watch that continues from the list.
 func (k *kindWatch) relist(ctx context.Context) (watch.Interface, error) {
 	first := k.appender.Last() == 0 && k.cursor.Version == "" && k.hole.Reason == ""
 	span := k.causes.relist(k.kind.Name)
@@ -28,12 +28,14 @@ func (k *kindWatch) relist(ctx context.Context) (watch.Interface, error) {
 		return nil, err
 	}
 	k.found(h)
-	k.counted = false           // until all of it has been said, it is no census
-	if k.cursor.Version != "" { // streams that were made anew do not know it
-		h.state.Fold(translate.Mark(k.kind.Name, k.cursor.Version, k.state, k.stamp(false)), 0)
+	k.counted = false           // the census is wrong until the relist has recorded everything
+	past, err := k.past(ctx) // a state that was recreated does not know it
+	if err != nil {
+		return nil, err
 	}
+	h.state.Fold(events.Delta{Kind: k.kind.Name, Op: events.Mark, ResourceVersion: past.Version, Epoch: past.Epoch}, 0)
 	k.metrics.relists.WithLabelValues(string(k.kind.Name)).Inc()
-	// The epoch has to be known before the first finding is said.
+	// The epoch must be known before the first finding is recorded.
 	position, _, err := k.source.Position(ctx, "", "")
 	if err != nil {
 		return nil, err
@@ -55,7 +57,8 @@ func (k *kindWatch) relist(ctx context.Context) (watch.Interface, error) {
 	return w, nil
 }
 
-// conclude ends a relist: what was not found is gone, and the position counts.
+// conclude ends a relist: it records the objects that the list did not find as gone, and the
+// position.
 func (k *kindWatch) conclude(ctx context.Context, r *translate.Relist, broken []events.Delta, version string, first bool) error {
 	for _, sequence := range r.Missing() {
 		if err := k.bury(ctx, sequence); err != nil {
@@ -64,7 +67,7 @@ func (k *kindWatch) conclude(ctx context.Context, r *translate.Relist, broken []
 	}
 	for _, d := range broken {
 		if r.Seen(d.Ref) {
-			continue // and has been said again
+			continue // find has recorded it again
 		}
 		if err := k.append(ctx, translate.Tombstone(translate.Hidden(k.kind, d, k.hide), k.stamp(true))); err != nil {
 			return err
@@ -91,10 +94,10 @@ func (k *kindWatch) conclude(ctx context.Context, r *translate.Relist, broken []
 	return nil
 }
 
-// followed makes sure that the state stream has what was said: a mirror that meets
-// a damaged message while it replaces it stands still. One that moves is only slow.
+// followed makes sure that the state stream reaches the end of the log: a mirror that meets a
+// damaged message while it replaces it stands still. A mirror that moves is only slow.
 //
-// Errors: events.ErrDamaged; the state is made anew then.
+// Errors: events.ErrDamaged, when the mirror stands still; the next session recreates the state.
 func (k *kindWatch) followed(ctx context.Context) error {
 	at, looks := uint64(0), 0
 	for ; looks < followLooks; pause(ctx, mirrorPoll) {
@@ -116,7 +119,7 @@ func (k *kindWatch) followed(ctx context.Context) error {
 	return fmt.Errorf("%w: the state of %s does not follow its log any more", events.ErrDamaged, k.kind.Name)
 }
 
-// find says a listed object if the bus does not know it so.
+// find records a listed object unless the bus knows it in this version.
 func (k *kindWatch) find(ctx context.Context, r *translate.Relist, obj runtime.Object, gone bool) error {
 	m, err := meta.Accessor(obj)
 	if err != nil {
@@ -144,7 +147,7 @@ func (k *kindWatch) find(ctx context.Context, r *translate.Relist, obj runtime.O
 	return k.say(ctx, events.Is, obj, k.stamp(true))
 }
 
-// bury says that an object that the state stream holds, or the log alone, is there no more.
+// bury records the end of an object that the state stream, or the log alone, says exists.
 func (k *kindWatch) bury(ctx context.Context, sequence uint64) error {
 	d, there, err := stored(ctx, k.bus, subject.StateStream(k.kind.Name), sequence)
 	if err == nil && !there {

@@ -46,8 +46,8 @@ func beside(t *testing.T) (*kindWatch, *ailing, *server) {
 	return k, a, s
 }
 
-// A relist says what has changed, what is new and what is missing, and that changes may be missing
-// before it; then it has been counted, and a watch goes on from there.
+// A relist records changed, new and missing objects, and a gap, since changes may be missing before
+// it. Then the census is known, and a watch continues from there.
 func TestWhatARelistSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, _, s := beside(t)
@@ -98,8 +98,8 @@ func TestWhatARelistSays(t *testing.T) {
 	})
 }
 
-// A list that is the first has no gap before it. One of a log that is empty, of which a position or
-// a reason is known, is not the first.
+// The first list of a kind records no gap. The list of an empty log is not the first when a
+// position or a hole is known.
 func TestWhichListIsTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for what, c := range map[string]struct {
@@ -133,8 +133,8 @@ func TestWhichListIsTheFirst(t *testing.T) {
 	})
 }
 
-// A storage that stands before the position that was watched begins a new epoch, also where the
-// streams do not know the position.
+// A storage that is before the watched position begins a new epoch, even where the streams do not
+// know the position.
 func TestARelistOfAnEarlierStorage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, _, _ := beside(t)
@@ -150,7 +150,44 @@ func TestARelistOfAnEarlierStorage(t *testing.T) {
 	})
 }
 
-// What is in the way of a relist ends it, and its watch.
+// A relist stays in the epoch of the log where the state stream has been recreated and this process has
+// not learned of the epoch in another way: no epoch goes back, or is used twice.
+func TestARelistStaysInTheEpochOfTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for what, c := range map[string]struct {
+			append []events.Delta
+			epoch  uint64
+		}{
+			"a mark of it":         {[]events.Delta{{Op: events.Mark, ResourceVersion: "20", Epoch: 4}}, 4},
+			"a mark from later on": {[]events.Delta{{Op: events.Mark, ResourceVersion: "21", Epoch: 4}}, 5},
+			"a relist that broke off": {[]events.Delta{
+				{Op: events.Mark, ResourceVersion: "20", Epoch: 3},
+				{Op: events.Is, Sync: true, Ref: aPod("p0"), UID: "u0", ResourceVersion: "7", Epoch: 4, Form: kinds.Full, ContentType: "application/json", Body: []byte("{}")},
+			}, 4},
+		} {
+			k, a, _ := beside(t)
+			for _, d := range c.append {
+				if d.Kind, d.At = "pods", time.Now(); k.append(t.Context(), d) != nil {
+					t.Fatal("it cannot be appended")
+				}
+			}
+			if err := errors.Join(k.flush(t.Context()), a.Bus.Renew(t.Context(), k.kind)); err != nil {
+				t.Fatal(err)
+			}
+			k.cursor, k.counted = translate.Cursor{}, false
+			w, err := k.relist(t.Context())
+			if err != nil {
+				t.Fatal(what, err)
+			}
+			w.Stop()
+			if epoch, _ := k.epoch.Now(); k.cursor.Epoch != c.epoch || epoch != c.epoch || lastOf(t, k.bus, "pods").Epoch != c.epoch {
+				t.Errorf("%s: it goes on in epoch %d, and the storage is in %d, want %d", what, k.cursor.Epoch, epoch, c.epoch)
+			}
+		}
+	})
+}
+
+// An error of a relist ends it, and its watch.
 func TestWhatIsInTheWayOfARelist(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for what, c := range map[string]struct {
@@ -183,8 +220,8 @@ func TestWhatIsInTheWayOfARelist(t *testing.T) {
 	})
 }
 
-// What is listed is said where the log does not know it so; what goes meanwhile, if it was there;
-// another object of the name ends first.
+// The relist records a listed object that the log does not have so, and the end of an object that
+// existed and is deleted meanwhile. Another object of the same name ends first.
 func TestWhatAListFinds(t *testing.T) {
 	t.Parallel()
 	k, _ := recorded(t, 3, 0)
@@ -222,7 +259,8 @@ func TestWhatAListFinds(t *testing.T) {
 	}
 }
 
-// What is damaged in a state is said to be gone unless it has been listed, without what is hidden.
+// The relist records the end of an object whose message in the state is damaged, unless the object
+// was listed, and without hidden values.
 func TestWhatIsDamagedIsEnded(t *testing.T) {
 	t.Parallel()
 	k, a := recorded(t, 3, 0)
@@ -257,8 +295,8 @@ func TestWhatIsDamagedIsEnded(t *testing.T) {
 	}
 }
 
-// Streams that are there otherwise than wanted are made anew, and nothing is known of them then;
-// of a state that has lost its log the position is taken over.
+// The watch recreates streams with another form or version, and then knows nothing about the kind.
+// From a state without a log it takes the position.
 func TestStreamsThatAreMadeAnew(t *testing.T) {
 	t.Parallel()
 	ctx, log := logged(t)
@@ -286,7 +324,7 @@ func TestStreamsThatAreMadeAnew(t *testing.T) {
 	}
 }
 
-// What is hidden of an object is hidden in its end as well.
+// The end of an object lacks its hidden values, too.
 func TestWhatIsHiddenIsHiddenInTheEnd(t *testing.T) {
 	t.Parallel()
 	k, _ := recorded(t, 0, 0)
@@ -306,8 +344,8 @@ func TestWhatIsHiddenIsHiddenInTheEnd(t *testing.T) {
 	}
 }
 
-// A watch that went well for ten seconds begins anew at once; one that ended before that waits for
-// as long as before.
+// A watch that lasted ten seconds is retried at once; one that ended earlier continues the
+// back-off.
 func TestASettledWatchBeginsAnewAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, d := offline()

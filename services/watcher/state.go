@@ -18,27 +18,26 @@ import (
 )
 
 const (
-	// mirrorPoll is how often a state stream is asked whether it has caught up.
+	// mirrorPoll is the interval at which the watcher asks whether a state stream has caught up.
 	mirrorPoll = 50 * time.Millisecond
-	// mirrorPatience is how long it may stand still before that is an error.
+	// mirrorPatience is how long a state stream may stand still before that is an error.
 	mirrorPatience = 20 * time.Second
 )
 
-// errEnough ends the reading of a stream.
+// errEnough stops the read of a stream.
 var errEnough = errors.New("enough")
 
-// silence is for how long nothing has come, as far as this process was there to hear it: what
-// came while it was stopped, or waited for a bus that is away, has still to come here.
+// silence is how long nothing has arrived while this process was able to receive: what was sent
+// while the process was stopped, or while the bus was unreachable, is still to arrive.
 type silence struct {
 	lasts time.Duration
-	heard time.Time // until when this process was there
+	heard time.Time // the last moment at which this process ran
 }
 
-// mostHeard is how long a process can have listened since it last looked, which it does with
-// every [mirrorPoll].
+// mostHeard bounds the time that one call of goesOn adds; calls come every [mirrorPoll].
 const mostHeard = time.Second
 
-// goesOn gives how long it has lasted by now.
+// goesOn returns how long the silence has lasted by now.
 func (s *silence) goesOn(now time.Time) time.Duration {
 	s.lasts, s.heard = s.lasts+min(now.Sub(s.heard), mostHeard), now
 	return s.lasts
@@ -72,19 +71,19 @@ type holding struct {
 	tally  events.Tally
 	places places
 	window translate.Window
-	broken []events.Delta // of damaged messages: what they are about, as far as one can tell
-	anew   bool           // it holds nothing, since it has just been made
+	broken []events.Delta // the objects of damaged messages, as far as their subjects tell
+	anew   bool           // it holds nothing, because the stream was just created
 }
 
-// agrees tells whether a census certainly says the same.
+// agrees tells whether the holding certainly has a census.
 func (h *holding) agrees(census events.Census) bool {
 	return !h.anew && len(h.broken) == 0 && h.tally.Census() == census
 }
 
-// readState folds the state stream from a message on, which has to hold the log up
-// to a sequence. Messages that are damaged are left out and listed.
+// readState folds the state stream from a message on, once the stream holds the log up to a
+// sequence. It leaves out damaged messages and lists their objects in broken.
 //
-// Errors: events.ErrDamaged, when the stream as a whole is of no use.
+// Errors: events.ErrDamaged, when the stream as a whole cannot be read.
 func readState(ctx context.Context, b bus.Bus, kind kinds.Name, from, sequence uint64) (h holding, err error) {
 	h.state, h.places = translate.NewState(), places{}
 	stream, err := caughtUp(ctx, b, kind, sequence)
@@ -117,8 +116,8 @@ func readState(ctx context.Context, b bus.Bus, kind kinds.Name, from, sequence u
 	return h, err
 }
 
-// holds reads the state stream from a message on, and makes it anew where it is of
-// no use: the relist says everything again.
+// holds reads the state stream from a message on. It recreates a stream that cannot be read; the
+// relist then records everything again.
 func (k *kindWatch) holds(ctx context.Context, from uint64) (holding, error) {
 	if !k.renew {
 		h, err := readState(ctx, k.bus, k.kind.Name, from, k.appender.Last())
@@ -127,10 +126,6 @@ func (k *kindWatch) holds(ctx context.Context, from uint64) (holding, error) {
 			return h, err
 		}
 		k.distrust(klog.FromContext(ctx).WithValues("kind", k.kind.Name), events.Hole{Reason: err.Error()})
-	}
-	past, err := k.past(ctx)
-	if err != nil {
-		return holding{}, err
 	}
 	if err := k.flush(ctx); err != nil {
 		return holding{}, err
@@ -143,33 +138,40 @@ func (k *kindWatch) holds(ctx context.Context, from uint64) (holding, error) {
 		return holding{}, fmt.Errorf("look at the state of %s: %w", k.kind.Name, err)
 	}
 	k.state, k.renew, k.renewed = made.Created, false, time.Now()
-	k.places = nil // the log may have told of objects that are to be said again
-	h := holding{state: translate.NewState(), anew: true}
-	h.state.Fold(events.Delta{Kind: k.kind.Name, Op: events.Mark, ResourceVersion: past.Version, Epoch: past.Epoch}, 0)
-	return h, nil
+	k.places = nil // the log may have deltas of objects that are to be recorded again
+	return holding{state: translate.NewState(), anew: true}, nil
 }
 
-// past is how far the kind has been watched, as far as is known without its state.
+// past returns how far the kind has been watched, as far as that is known without its state: by this
+// process, or by the end of the log. Of an epoch in which the log has nothing but what a relist recorded
+// the version is unknown.
 func (k *kindWatch) past(ctx context.Context) (translate.Cursor, error) {
 	if k.cursor.Version != "" {
 		return k.cursor, nil
 	}
-	last := k.appender.Last()
+	past, last := k.cursor, k.appender.Last()
 	for at := last; at > 0 && last-at < recallDepth; at-- {
 		d, there, err := stored(ctx, k.bus, subject.LogStream(k.kind.Name), at)
 		if err != nil && !errors.Is(err, events.ErrDamaged) {
-			return k.cursor, err
+			return past, err
 		}
-		if there && d.ResourceVersion != "" && !d.Sync {
-			return translate.Cursor{Version: d.ResourceVersion, Epoch: d.Epoch}, nil
+		if !there || err != nil {
+			continue
+		}
+		past.Epoch = max(past.Epoch, d.Epoch)
+		if d.ResourceVersion != "" && !d.Sync {
+			if d.Epoch == past.Epoch {
+				past.Version = d.ResourceVersion
+			}
+			return past, nil
 		}
 	}
-	return k.cursor, nil
+	return past, nil
 }
 
-// replay hands over what a stream of a kind held from a message on when it was looked
-// at. What expires meanwhile, tombstones and marks, never comes: the stream itself
-// is asked again whether there is something to wait for.
+// replay hands over the messages that a stream of a kind held, from a message on, when it was in
+// state at. Tombstones and marks that expire meanwhile never arrive, so replay asks the stream
+// again and again whether there is still a message to wait for.
 func replay(ctx context.Context, b bus.Bus, stream string, from uint64, at bus.State, handle func(events.Message) error) error {
 	if at.Messages == 0 || at.Last < from {
 		return nil
@@ -217,8 +219,9 @@ func replay(ctx context.Context, b bus.Bus, stream string, from uint64, at bus.S
 	return nil
 }
 
-// left looks how much a stream still holds; and where that ends, for a reader
-// that reads from some message on, up to one by now, and cannot go by the number.
+// left updates how many messages the stream still holds. A reader that begins at a later message
+// than the first cannot go by that number; for it, left moves the end back to the last message that
+// still exists.
 func left(ctx context.Context, b bus.Bus, stream string, from, read uint64, at *bus.State) error {
 	now, err := b.StreamState(ctx, stream)
 	if err != nil {
@@ -245,7 +248,7 @@ func decode(m events.Message) (events.Delta, error) {
 	return events.DecodeDelta(ref, m)
 }
 
-// stored is the delta at a sequence of a stream.
+// stored returns the delta at a sequence of a stream.
 func stored(ctx context.Context, b bus.Bus, stream string, sequence uint64) (events.Delta, bool, error) {
 	m, there, err := b.At(ctx, stream, sequence)
 	if err != nil || !there {

@@ -18,7 +18,7 @@ import (
 	"github.com/millrace/millrace/services/watcher/translate"
 )
 
-// A state is waited for until it has stood still for more than twenty seconds.
+// The watcher waits for a state until that has stood still for more than twenty seconds.
 func TestForHowLongAStateIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, a := recorded(t, 3, 0)
@@ -33,7 +33,7 @@ func TestForHowLongAStateIsWaitedFor(t *testing.T) {
 	})
 }
 
-// growing is a bus whose state of pods goes on every fifteen seconds.
+// growing is a bus whose state of pods advances every fifteen seconds.
 type growing struct {
 	bus.Bus
 	began time.Time
@@ -45,8 +45,8 @@ func (g *growing) StreamState(ctx context.Context, stream string) (bus.State, er
 	return state, err
 }
 
-// What a state holds is folded, without what is damaged; where only ends are left, everything is
-// there since the next message.
+// readState folds a state without its damaged messages. Where only tombstones are left, the window
+// begins behind the end of the stream.
 func TestWhatAStateHolds(t *testing.T) {
 	t.Parallel()
 	k, a := recorded(t, 3, 0)
@@ -72,7 +72,7 @@ func TestWhatAStateHolds(t *testing.T) {
 	}
 }
 
-// A state that is made anew is empty, and what is known of the position goes on.
+// A recreated state is empty, but the known position is kept.
 func TestAStateIsMadeAnew(t *testing.T) {
 	t.Parallel()
 	k, a := recorded(t, 3, 0)
@@ -86,8 +86,8 @@ func TestAStateIsMadeAnew(t *testing.T) {
 	if state := a.stands(t, statePod); state.Messages != 0 || !k.state.Equal(state.Created) || state.Created.Before(before) {
 		t.Errorf("the state has %d messages, and was made at %v, not %v", state.Messages, state.Created, k.state)
 	}
-	if epoch := h.state.Compare("49", 0).Epoch(); epoch != 3 {
-		t.Errorf("a storage before the position is in epoch %d", epoch)
+	if past, err := k.past(t.Context()); err != nil || past != (translate.Cursor{Version: "50", Epoch: 2}) {
+		t.Errorf("it has been watched up to %+v, %v", past, err)
 	}
 	k, a = recorded(t, 3, 0)
 	k.bus = &torn{a}
@@ -104,7 +104,7 @@ func (*torn) Follow(context.Context, string, uint64, func([]events.Message) erro
 	return fmt.Errorf("follow: %w", events.ErrDamaged)
 }
 
-// How far a kind has been watched is looked for in the last sixteen messages of its log.
+// The watcher looks for the position of a kind in the last sixteen messages of its log.
 func TestHowFarBackThePastIsLookedFor(t *testing.T) {
 	t.Parallel()
 	k, _ := recorded(t, 1, 0)
@@ -143,7 +143,7 @@ func TestHowFarBackThePastIsLookedFor(t *testing.T) {
 	appends(14, events.Delta{Kind: "pods", Op: events.Gap, ContentType: kinds.JSON, Body: []byte("{}")})
 	is("behind fifteen", "30", 3, "30")
 	appends(1, events.Delta{Kind: "pods", Op: events.Gap, ContentType: kinds.JSON, Body: []byte("{}")})
-	is("behind sixteen", "", 0, "30")
+	is("behind sixteen", "", 2, "30") // the epoch of the finding
 	appends(1, events.Delta{Kind: "pods", Op: events.Gap, ContentType: kinds.JSON, Body: []byte("{}")})
 	is("behind seventeen", "", 0, "")
 	first, _ := recorded(t, 1, 0)
@@ -160,7 +160,7 @@ func TestHowFarBackThePastIsLookedFor(t *testing.T) {
 	}
 }
 
-// Where a reader begins behind the first message, it waits for the last one that is there.
+// A reader that begins behind the first message waits for the last message that still exists.
 func TestWhatIsLeftOfAStream(t *testing.T) {
 	t.Parallel()
 	k, a := recorded(t, 30, 0)
@@ -199,7 +199,7 @@ func TestWhatIsLeftOfAStream(t *testing.T) {
 	}
 }
 
-// A server that cannot select an object by its name is asked for the position alone.
+// The watcher asks a server that cannot select an object by name for the position alone.
 func TestAServerThatCannotSelect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, s := idle(t, memory.New(memory.Options{}))
@@ -228,7 +228,8 @@ func TestAServerThatCannotSelect(t *testing.T) {
 	})
 }
 
-// The streams and the source of a kind are looked for until both are there, and not again.
+// A session retries until the streams and the source of a kind exist, and then does not check them
+// again.
 func TestWhatASessionNeedsIsThere(t *testing.T) {
 	t.Parallel()
 	k, a := recorded(t, 1, 0)
@@ -260,7 +261,8 @@ func TestWhatASessionNeedsIsThere(t *testing.T) {
 	}
 }
 
-// What cannot be reported is reported later, and again every twenty seconds, by name.
+// A report that cannot be stored is sent later, and again every twenty seconds, with the replica's
+// name.
 func TestWhatCannotBeReportedIsReportedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory.New(memory.Options{})
