@@ -9,48 +9,58 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// DamageTopic is where readers ask the watchers, again and again until it is
-// mended, to look at a kind anew.
+// DamageTopic is the topic on which readers ask the watchers to list a kind again. They repeat
+// the request until the streams are repaired.
 const DamageTopic = "damage"
 
-// Damage is what a reader found wrong with the streams of a kind.
+// Damage describes what a reader found wrong with the streams of a kind.
 type Damage struct {
 	Kind kinds.Name `json:"kind"`
 	By   string     `json:"by,omitempty"`
 	Hole Hole       `json:"hole"`
-	// End is the last sequence of the kind's state stream when that was found: a
-	// watcher that has mended the streams at a later one need not look again.
+	// End is the last sequence of the kind's state stream when the reader found the damage. A
+	// watcher that has repaired the streams at a later sequence need not list again.
 	End uint64 `json:"end"`
-	// Suspected: the streams agree with themselves, and not with what the API server
-	// answered to a command.
+	// Suspected: the streams are consistent in themselves, but contradict the API server's
+	// answer to a command.
 	Suspected bool `json:"suspected,omitempty"`
-	// About is the object about which they disagree, and UID its uid; Removed tells whether
-	// the API server says that it is gone. Empty where nothing is suspected, and in what
-	// earlier versions say.
+	// About is the object on which they disagree, and UID its uid. Removed is true when the API
+	// server says that the object is gone; otherwise Version is the resourceVersion at which it
+	// said that the object exists. All are empty without a suspicion, and in messages of earlier
+	// versions.
 	About   Ref       `json:"about,omitzero"`
 	UID     types.UID `json:"uid,omitempty"`
 	Removed bool      `json:"removed,omitempty"`
+	Version string    `json:"version,omitempty"`
 }
 
-// Settled tells whether the newest delta of the object of a suspicion says what the API
-// server said.
+// Settled tells whether newest, the newest delta of the suspected object, now agrees with the
+// API server. A delta behind the version at which the API server said that the object exists agrees
+// as well, also if the object is gone by then: the log is in the order of versions. What a relist has
+// recorded again proves nothing.
 func (d Damage) Settled(newest Delta) bool {
-	there := newest.Op != Gone && newest.UID == d.UID
-	return d.Suspected && d.UID != "" && there != d.Removed
+	if !d.Suspected || d.UID == "" {
+		return false
+	}
+	if there := newest.Op != Gone && newest.UID == d.UID; there != d.Removed {
+		return true
+	}
+	return !d.Removed && d.Version != "" && !newest.Sync && kinds.CompareVersions(newest.ResourceVersion, d.Version) > 0
 }
 
-// maxDamage bounds a report of damage, in bytes; its reason is cut at maxDetail.
+// maxDamage bounds a damage report, in bytes; its reason is cut at maxDetail bytes.
 const maxDamage = 8 << 10
 
-// Encode gives the damage as it goes on its topic, its reason cut short.
+// Encode gives the damage report as JSON, with its reason cut at maxDetail bytes.
 func (d Damage) Encode() []byte {
 	d.Hole.Reason = short(d.Hole.Reason)
 	text, _ := json.Marshal(d) // numbers, strings and a time: cannot fail
 	return text
 }
 
-// DecodeDamage reads a report of damage, and cuts its reason short; ok is false for anything
-// else. Its reason goes into the record, and every process that may publish can say it.
+// DecodeDamage reads a damage report and cuts its reason at maxDetail bytes, because the reason
+// goes into the record and any process with the right to publish can send one. ok is false for
+// anything else.
 func DecodeDamage(text []byte) (d Damage, ok bool) {
 	if len(text) > maxDamage || json.Unmarshal(text, &d) != nil {
 		return Damage{}, false
@@ -59,7 +69,7 @@ func DecodeDamage(text []byte) (d Damage, ok bool) {
 	return d, d.Kind != "" && len(d.By) <= maxName
 }
 
-// short cuts a text at maxDetail bytes, and not within a character.
+// short cuts a text at maxDetail bytes, without splitting a character.
 func short(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), maxDetail)], "")
 }

@@ -7,8 +7,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// TestWhatIsSaidIsBounded: what is larger than a report can be is none, and no part of it is
-// kept.
+// A message that is larger than a report or a damage report can be is refused as a whole.
 func TestWhatIsSaidIsBounded(t *testing.T) {
 	long := strings.Repeat("long ", 100_000)
 	for what, data := range map[string]string{
@@ -30,6 +29,34 @@ func TestWhatIsSaidIsBounded(t *testing.T) {
 	} {
 		if _, ok := events.DecodeDamage([]byte(data)); ok {
 			t.Errorf("%s is damage", what)
+		}
+	}
+}
+
+// A delta settles a suspicion if it agrees with the API server's answer, or is behind it in the log.
+func TestWhatSettlesASuspicion(t *testing.T) {
+	there := events.Damage{Suspected: true, UID: "a", Version: "9"}
+	gone := events.Damage{Suspected: true, UID: "a", Removed: true}
+	for name, c := range map[string]struct {
+		damage  events.Damage
+		newest  events.Delta
+		settled bool
+	}{
+		"it exists":                               {there, events.Delta{Op: events.Is, UID: "a", ResourceVersion: "8"}, true},
+		"it was deleted later":                    {there, events.Delta{Op: events.Gone, UID: "a", ResourceVersion: "10"}, true},
+		"another has its name since":              {there, events.Delta{Op: events.Is, UID: "b", ResourceVersion: "11"}, true},
+		"it was deleted before":                   {there, events.Delta{Op: events.Gone, UID: "a", ResourceVersion: "8"}, false},
+		"at the very version":                     {there, events.Delta{Op: events.Gone, UID: "a", ResourceVersion: "9"}, false},
+		"a relist has not found it":               {there, events.Delta{Op: events.Gone, UID: "a", ResourceVersion: "10", Sync: true}, false},
+		"of an earlier version of ours":           {events.Damage{Suspected: true, UID: "a"}, events.Delta{Op: events.Gone, UID: "a", ResourceVersion: "10"}, false},
+		"it is gone, and the log says so":         {gone, events.Delta{Op: events.Gone, UID: "a", ResourceVersion: "10"}, true},
+		"it is gone, and the log does not say so": {gone, events.Delta{Op: events.Is, UID: "a", ResourceVersion: "10"}, false},
+		"it is gone, and another has its name":    {gone, events.Delta{Op: events.Is, UID: "b", ResourceVersion: "10"}, true},
+		"no suspicion":                            {events.Damage{UID: "a", Version: "9"}, events.Delta{Op: events.Is, UID: "a", ResourceVersion: "9"}, false},
+		"without a uid":                           {events.Damage{Suspected: true, Version: "9"}, events.Delta{Op: events.Is, ResourceVersion: "9"}, false},
+	} {
+		if got := c.damage.Settled(c.newest); got != c.settled {
+			t.Errorf("%s: settled %t, want %t", name, got, c.settled)
 		}
 	}
 }

@@ -27,7 +27,7 @@ type worn struct {
 
 func at(stream string, sequence uint64) string { return fmt.Sprint(stream, " ", sequence) }
 
-// wear gives a message as the disk has it.
+// wear returns a message as the disk has it.
 func (w *worn) wear(m events.Message) (events.Message, bool) {
 	place := at(m.Stream, m.Sequence)
 	if w.damaged[place] {
@@ -66,8 +66,8 @@ func hole(t *testing.T, d events.Delta) (h events.Hole) {
 	return h
 }
 
-// TestWhatADiskDidIsMended: each time the first watcher tells of three pods and
-// stops, the disk does something, and the second one begins. (F13)
+// TestWhatADiskDidIsMended: each time the first watcher records three pods and stops, the disk does
+// something, and the second watcher starts. (F13)
 func TestWhatADiskDidIsMended(t *testing.T) {
 	t.Parallel()
 	log, state := subject.LogStream("pods"), subject.StateStream("pods")
@@ -125,13 +125,13 @@ func TestWhatADiskDidIsMended(t *testing.T) {
 	}
 }
 
-// overtaking is a bus whose newest message of pods comes while the state is read.
+// overtaking is a bus on which the newest message of pods arrives while the state is read.
 type overtaking struct {
 	bus.Bus
 	came atomic.Bool
 }
 
-// before is a place as it was before that.
+// before returns a stream's end as it was before that message.
 func (l *overtaking) before(last uint64) uint64 {
 	if l.came.Load() {
 		return last
@@ -162,7 +162,7 @@ func (l *overtaking) Follow(ctx context.Context, stream string, from uint64, han
 	return l.Bus.Follow(ctx, stream, from, handle)
 }
 
-// opened is an appender that knows of no later message than when it was opened.
+// opened is an appender that knows no message later than those at the time when it was opened.
 type opened struct {
 	bus.Appender
 	last uint64
@@ -170,8 +170,9 @@ type opened struct {
 
 func (o *opened) Last() uint64 { return o.last }
 
-// TestAStateThatGoesOnIsNoDamage: what another watcher appends while the state is read takes an
-// object's message away from the reader. The log is opened anew then, and nothing is told again.
+// TestAStateThatGoesOnIsNoDamage: what another watcher appends while this one reads the state
+// removes an object's message that this one has not met yet. It then opens the log anew, and
+// records nothing again.
 func TestAStateThatGoesOnIsNoDamage(t *testing.T) {
 	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
@@ -194,8 +195,8 @@ func TestAStateThatGoesOnIsNoDamage(t *testing.T) {
 	}
 }
 
-// TestAStoppedReaderHearsNoSilence: a stream is not silent for as long as its reader stands
-// still, and a reader that listens all the time finds out in time.
+// TestAStoppedReaderHearsNoSilence: a stream is not silent while its reader is stopped, and a
+// reader that listens all the time notices silence in time.
 func TestAStoppedReaderHearsNoSilence(t *testing.T) {
 	now := time.Now()
 	s := silence{heard: now}
@@ -212,8 +213,8 @@ func TestAStoppedReaderHearsNoSilence(t *testing.T) {
 	}
 }
 
-// TestAGhostIsBuried: an object went while no watcher ran, and the state's message
-// of it is damaged.
+// TestAGhostIsBuried: an object was deleted while no watcher ran, and the state's message about it
+// is damaged.
 func TestAGhostIsBuried(t *testing.T) {
 	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
@@ -240,8 +241,8 @@ func TestAGhostIsBuried(t *testing.T) {
 	}
 }
 
-// TestReadersAreHeard: what a reader reports is looked into once, however often it
-// says so, and when it comes back at once the state is made anew.
+// TestReadersAreHeard: the watcher acts on a reader's report once, however often the reader repeats
+// it. When the damage returns at once, the watcher recreates the state.
 func TestReadersAreHeard(t *testing.T) {
 	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
@@ -260,7 +261,7 @@ func TestReadersAreHeard(t *testing.T) {
 			}
 			log := logOf(t, b)
 			if len(log) < 4 || log[len(log)-2].Op != events.Gap {
-				return false // it has not said all of it
+				return false // the watcher has not recorded everything yet
 			}
 			return strings.Contains(hole(t, log[len(log)-2]).Reason, reason)
 		})
@@ -290,8 +291,8 @@ func stateMade(t *testing.T, b bus.Bus) time.Time {
 	return at.Created
 }
 
-// TestTheLogIsReadThrough: holes that no gap tells of yet are found, and recorded
-// once.
+// TestTheLogIsReadThrough: the scrubber finds holes that no gap reports yet, and the session
+// records each once.
 func TestTheLogIsReadThrough(t *testing.T) {
 	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
@@ -329,8 +330,9 @@ func TestTheLogIsReadThrough(t *testing.T) {
 	}
 }
 
-// TestASuspicionThatTheLogHasAnsweredIsNone: a reader that has read nothing for long, since
-// no watcher was there or its state stood still, suspects what the log says meanwhile.
+// TestASuspicionThatTheLogHasAnsweredIsNone: a reader that has read nothing for long, since no
+// watcher ran or its state stood still, suspects damage although the log by now agrees with the API
+// server.
 func TestASuspicionThatTheLogHasAnsweredIsNone(t *testing.T) {
 	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
@@ -348,6 +350,8 @@ func TestASuspicionThatTheLogHasAnsweredIsNone(t *testing.T) {
 	k := &kindWatch{bus: b, kind: kinds.Pods.Kind}
 	recreated := suspicion("a", true)
 	recreated.UID = "another"
+	before, behind := suspicion("b", false), suspicion("b", false)
+	before.Version, behind.Version = log[1].ResourceVersion, "1"+log[3].ResourceVersion // the log does not reach the latter
 	earlier := suspicion("b", true)
 	earlier.About, earlier.UID = events.Ref{}, ""
 	for name, c := range map[string]struct {
@@ -358,6 +362,8 @@ func TestASuspicionThatTheLogHasAnsweredIsNone(t *testing.T) {
 		"it is gone, and the log does not say so":   {suspicion("a", true), false},
 		"it is there, and the log says so":          {suspicion("a", false), true},
 		"it is there, and the log says it is gone":  {suspicion("b", false), false},
+		"it was there, and then the log says gone":  {before, true},
+		"it is there, where the log does not reach": {behind, false},
 		"it is gone, and the log has another of it": {recreated, true},
 		"an earlier version does not say what":      {earlier, false},
 		"the log has never had it":                  {events.Damage{Kind: "pods", Suspected: true, About: events.Ref{Kind: "pods", Namespace: "default", Name: "c"}, UID: "c", Removed: true}, false},
@@ -367,14 +373,14 @@ func TestASuspicionThatTheLogHasAnsweredIsNone(t *testing.T) {
 			t.Errorf("%s: answered %t, want %t", name, got, c.answered)
 		}
 	}
-	// A bus that has no leader for a moment is no reason for a gap: the reader asks again.
+	// A bus without a leader for a moment is no reason for a gap: the reader reports again.
 	k.bus = &ailing{Bus: b, last: map[string]error{logPods: away}}
 	if !k.answered(t.Context(), suspicion("a", true)) {
 		t.Error("a suspicion is taken for damage while the log cannot be asked")
 	}
 }
 
-// TestAnAnsweredSuspicionIsNoDamage: the watcher goes on, and its log gets no gap.
+// TestAnAnsweredSuspicionIsNoDamage: the watcher continues, and its log gets no gap.
 func TestAnAnsweredSuspicionIsNoDamage(t *testing.T) {
 	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
@@ -403,7 +409,7 @@ func TestAnAnsweredSuspicionIsNoDamage(t *testing.T) {
 	}
 }
 
-// TestASuspicionIsLookedIntoOnceAMinute, and is no reason to make a state anew.
+// TestASuspicionIsLookedIntoOnceAMinute, and it is no reason to recreate the state.
 func TestASuspicionIsLookedIntoOnceAMinute(t *testing.T) {
 	t.Parallel()
 	k := &kindWatch{}

@@ -13,47 +13,47 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// Follower folds one kind's state stream, and its log from there on, into a memory
-// and tells the loops of the controllers that read the kind.
+// Follower folds one kind's state stream, and then its log, into a memory, and tells the loops
+// of the controllers that read the kind.
 //
-// It does not believe the stream blindly: a message whose sums do not hold, a
-// stream that the bus cannot read, or a memory that is not what the watcher's
-// census says is damage. The engines are shut then, what was folded is forgotten,
-// and the watchers are asked to look again until a census agrees.
+// It verifies the stream. It takes as damage a message whose checksums are wrong, a stream that
+// the bus cannot read, and a memory that differs from the watcher's census. Then it shuts the
+// engines, forgets what it has folded, and asks the watchers to list again until a census
+// agrees.
 type Follower struct {
 	Bus    bus.Bus
 	Memory *Memory
 	Kind   kinds.Kind
 	Loops  []*Loop
-	// Folded is told how old the newest message of each batch was; not before
-	// the engines have been opened, since what was stored long ago says nothing
-	// about now. May be nil.
+	// Folded is told the age of the newest message of each batch. It is not called before the
+	// engines have opened, because the age of old messages says nothing about the present lag.
+	// May be nil.
 	Folded func(age time.Duration)
-	// Troubled is told what is wrong with the kind's streams, and nil when that
-	// has been mended. May be nil.
+	// Troubled is told what is wrong with the kind's streams, and nil when that has been
+	// repaired. May be nil.
 	Troubled func(error)
 
-	goal     edge   // of the kind when following began
-	floor    uint64 // up to where the log need not be dealt with by this process
-	adopted  bool   // it was looked up how far a process before this one had dealt with it
-	skipping bool   // what was folded does not begin with the first message
-	misled   bool   // that was a mistake once
+	goal     edge   // how far the kind reached when following began
+	floor    uint64 // sequence up to which this process need not deal with the log
+	adopted  bool   // the position that an earlier process had acknowledged has been looked up
+	skipping bool   // folding did not begin with the first message
+	misled   bool   // skipping has missed objects once
 	opened   bool
 	doubt    events.Doubt
 	trouble  trouble
 
-	asking   trouble     // not with what there is: with a silence
-	patience *time.Timer // of the session, while it bears the silence
+	asking   trouble     // of a silence, not of the messages
+	patience *time.Timer // runs while the session waits for a silence to end
 	bearing  bool
-	resigned bool // no watcher has ended the silence
+	resigned bool // the wait has ended, and no watcher had spoken
 }
 
-// Follow goes on until the context ends or the stream is gone. The engines are
-// opened when the kind has been folded as far as it reached at the start, and
-// everything that the API server has of it has been told once.
+// Follow runs until the context ends or the stream is gone. It opens the engines when the kind
+// has been folded as far as it reached at the start, and the watcher has reported once all
+// objects that the API server has of it.
 //
-// Errors: the stream is not there, or is gone ([bus.ErrNoStream]); its objects
-// are forgotten then and the engines stay shut.
+// Errors: the stream does not exist, or was deleted ([bus.ErrNoStream]). Then its objects are
+// forgotten and the engines stay shut.
 func (f *Follower) Follow(ctx context.Context) error {
 	var complaining sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)
@@ -119,10 +119,10 @@ func (f *Follower) session(ctx context.Context) (err error) {
 	return err
 }
 
-// adopt finds out from where on changes ask for turns, if nothing has been folded yet: behind
-// what a process before this one had dealt with, so that each turn names what it is of, or
-// else behind what was there when this one began. The keys of all that is there are asked
-// about in any case.
+// adopt finds out from which sequence on changes ask for turns, if nothing has been folded yet:
+// behind what a process before this one acknowledged, so that each turn names the changes that
+// it answers, or else behind the end of the stream when this process started. The engines ask
+// about the keys of all existing objects in any case.
 func (f *Follower) adopt(ctx context.Context) error {
 	if f.Memory.Position(f.Kind.Name) > 0 {
 		return nil
@@ -141,8 +141,8 @@ func (f *Follower) adopt(ctx context.Context) error {
 	return nil
 }
 
-// dealt is up to where every controller has dealt with the log. What a loop has not been told
-// of yet, it has not dealt with.
+// dealt is the sequence up to which every controller has dealt with the log. A loop has not
+// dealt with changes of which it has not been told yet.
 func (f *Follower) dealt() uint64 {
 	least := f.Memory.Position(f.Kind.Name)
 	for _, l := range f.Loops {
@@ -151,7 +151,7 @@ func (f *Follower) dealt() uint64 {
 	return max(least, f.floor)
 }
 
-// take folds what comes next of the kind, and tells the engines.
+// take folds the next messages of the kind, and tells the engines.
 func (f *Follower) take(ctx context.Context, batch []events.Message) error {
 	stored := batch[len(batch)-1].Time
 	f.Memory.Fold(f.Kind.Name, batch)
@@ -168,8 +168,8 @@ func (f *Follower) take(ctx context.Context, batch []events.Message) error {
 	return nil
 }
 
-// judge is ErrDamaged when what has been folded cannot be the truth. While there
-// is trouble already the fold goes on, for what mends it comes through it.
+// judge returns ErrDamaged when what has been folded is wrong. While there is trouble already
+// the follower goes on folding, because the repair arrives through the same stream.
 func (f *Follower) judge(ctx context.Context) error {
 	w := f.Memory.wholeness(f.Kind.Name)
 	if w.broken != nil && f.trouble.what() == nil {
@@ -203,7 +203,8 @@ func (f *Follower) judge(ctx context.Context) error {
 	return nil
 }
 
-// reach tells how far the kind's state stream reaches.
+// reach returns a function that looks up the last message that the kind's state stream holds,
+// and the stream's last sequence.
 func (f *Follower) reach(ctx context.Context) func() (held, last uint64, err error) {
 	return func() (held, last uint64, err error) {
 		stream := subject.StateStream(f.Kind.Name)
@@ -216,9 +217,9 @@ func (f *Follower) reach(ctx context.Context) func() (held, last uint64, err err
 	}
 }
 
-// damaged has the watchers asked to look again.
+// damaged asks the watchers to list the kind again.
 func (f *Follower) damaged(ctx context.Context, err error) {
-	state, _ := f.Bus.StreamState(ctx, subject.StateStream(f.Kind.Name)) // 0: whenever that was mended, look again
+	state, _ := f.Bus.StreamState(ctx, subject.StateStream(f.Kind.Name)) // 0 on error: the report looks again
 	f.trouble.begin(err, events.Damage{Kind: f.Kind.Name, Hole: events.Hole{Reason: err.Error()}, End: state.Last})
 	f.troubled(err)
 }
@@ -229,20 +230,19 @@ func (f *Follower) troubled(err error) {
 	}
 }
 
-// listedBefore is how long ago a kind that bears no mark must have been changed
-// last, to be taken as listed. The watcher marks a kind when it has been listed,
-// and then with every few bookmarks. Marks expire after an hour, and a kind
-// without bookmarks has none afterwards.
+// listedBefore is the least age of the last change of a kind without a mark, to take the kind
+// as listed. The watcher marks a kind when it has listed it, and then with every few bookmarks.
+// Marks expire after an hour, and a kind without bookmarks has none afterwards.
 const listedBefore = 2 * time.Hour
 
-// listed tells whether a kind without a mark has been told whole long ago.
+// listed tells whether a kind without a mark was listed completely long ago.
 func (e edge) listed(now time.Time) bool {
 	return e.spent || e.sequence > 0 && now.Sub(e.stored) > listedBefore
 }
 
-// open opens the engines as soon as the memory is whole: while the first list of a
-// kind is being told, what is missing may only be untold, and nothing may be
-// created in its place.
+// open opens the engines as soon as the memory is complete: while the watcher reports the first
+// list of a kind, an object that is missing may only be unreported, and no controller may
+// create it again.
 func (f *Follower) open(ctx context.Context) error {
 	position, marked := f.Memory.stand(f.Kind.Name)
 	if f.opened || position < f.goal.sequence || !marked && !f.goal.listed(time.Now()) || !f.believed(ctx) {
@@ -264,9 +264,8 @@ func (f *Follower) open(ctx context.Context) error {
 	return nil
 }
 
-// believed tells whether nothing speaks against what has been folded: damage, a
-// relist that has not ended, or a census. After damage a census has to speak for
-// it.
+// believed tells whether nothing contradicts what has been folded: no damage, no relist in
+// progress, and no census that differs. After damage a census has to confirm it.
 func (f *Follower) believed(ctx context.Context) bool {
 	if f.trouble.what() != nil {
 		return false
@@ -275,13 +274,13 @@ func (f *Follower) believed(ctx context.Context) bool {
 	if w.listing {
 		return false
 	}
-	doubt := f.doubt // the judge's own goes by batches
+	doubt := f.doubt // a copy: judge counts batches in its own
 	verdict, err := doubt.Judge(w.said, w.has, w.position, f.reach(ctx))
 	return err == nil && (verdict == events.Whole || verdict == events.Untold)
 }
 
-// forget lets go of a stream that is gone or has been made anew. An engine must
-// not decide on what is half forgotten.
+// forget drops the objects of a stream that is gone or was recreated. It shuts the engines
+// first: an engine must not decide while the memory is half forgotten.
 func (f *Follower) forget() {
 	for _, l := range f.Loops {
 		l.Shutter(f.Kind.Name)

@@ -9,34 +9,34 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// A decision that changes nothing, because what it wants is so already, must not be
-// made again at once: the view does not know it, and if the view is wrong it never
-// will. So what was decided without effect waits, from the second time on and twice as long
-// each time, until something else is decided. And where the API server and the view go on to disagree about
-// whether an object is there, it is the view that is suspected, and the watchers
-// are asked to compare.
+// No-ops. A decision whose outcome changes nothing must not be made again at once: the view
+// does not show what is already done, and if the view is wrong it never will. So the same
+// commands wait, from the second time on and twice as long each time, until the controller
+// decides something else. And when the API server and the view keep disagreeing about whether
+// an object exists, the engine suspects the view, and asks the watchers to compare.
 
-// suspectAfter is how long they may disagree, and how often the watchers are asked.
+// suspectAfter is how long they may disagree, and the least time between two requests to the
+// watchers.
 const suspectAfter = 10 * time.Second
 
-// noOps is what of a lane was decided without changing anything.
+// noOps records the turns of a lane that changed nothing.
 type noOps struct {
-	rounds  int // in a row, of the same commands
+	rounds  int // no-op turns in a row, of the same commands
 	until   time.Time
 	decided uint64 // the digest of the last turn's commands, as far as this engine knows
-	// divergent is an object about which the API server said something else than the
-	// view, and since when.
+	// divergent is an object about which the API server contradicts the view, and since is
+	// since when.
 	divergent types.UID
 	since     time.Time
 }
 
-// weigh takes in what an outcome says about the turns before it.
+// weigh records whether an outcome changed nothing, and whether it contradicts the view.
 func (d *Engine) weigh(l *lane, o events.Outcome) {
 	v := &l.noOps
 	switch {
 	case !changedNothing(o):
 		v.rounds = 0
-	case v.rounds == 0: // the turn may have been carried out before: look again at once
+	case v.rounds == 0: // an earlier attempt may have carried it out: look again at once
 		v.rounds, v.until = 1, d.now
 	default:
 		v.until = d.now.Add(d.settings.delay(v.rounds))
@@ -62,7 +62,7 @@ func changedNothing(o events.Outcome) bool {
 	return len(o.Results) > 0
 }
 
-// waits is until when a part of a decision waits, because it changed nothing before.
+// waits is until when commands wait because they changed nothing before.
 func (v *noOps) waits(commands []events.Command) time.Time {
 	if v.rounds == 0 || events.Digest(commands) != v.decided {
 		return time.Time{}
@@ -70,15 +70,15 @@ func (v *noOps) waits(commands []events.Command) time.Time {
 	return v.until
 }
 
-// decide notes what is being decided.
+// decide records the commands of a turn. Other commands than the last ones start a new count.
 func (v *noOps) decide(commands []events.Command) {
 	if now := events.Digest(commands); now != v.decided {
 		v.rounds, v.decided = 0, now
 	}
 }
 
-// diverges is the first result that says something else than the memory about
-// whether its object is there. For a moment that is nothing unusual.
+// diverges is the first result that contradicts the memory about whether its object exists. For
+// a moment that is normal.
 func (d *Engine) diverges(results []events.Result) (at events.Result, found bool) {
 	d.memory.look(d.name, nil, func(s scene) {
 		for _, r := range results {
@@ -103,8 +103,8 @@ func (s scene) diverges(r events.Result) bool {
 	return r.Status == events.Unchanged && r.Version != "" && !there
 }
 
-// overdue asks about effects that have been awaited for long, when what is in their
-// way is that the memory says something else.
+// overdue reports effects that have been awaited for suspectAfter, if the memory contradicts
+// them.
 func (d *Engine) overdue(effects []due) {
 	for _, u := range effects {
 		if d.now.Sub(u.since) < suspectAfter {
@@ -116,8 +116,8 @@ func (d *Engine) overdue(effects []due) {
 	}
 }
 
-// reportDivergence has the watchers compare a kind with the API server. Nothing is answered: what
-// they find comes as deltas.
+// reportDivergence asks the watchers to compare a kind with the API server. They do not answer:
+// their corrections come as deltas.
 func (d *Engine) reportDivergence(r events.Result) {
 	kind := r.Ref.Kind
 	if at, asked := d.suspected[kind]; d.settings.Suspect == nil || asked && d.now.Sub(at) < suspectAfter {
@@ -128,6 +128,8 @@ func (d *Engine) reportDivergence(r events.Result) {
 	is, seen := "there", "it is not"
 	if damage.Removed {
 		is, seen = "gone", "it is there"
+	} else {
+		damage.Version = r.Version
 	}
 	damage.Hole.Reason = fmt.Sprintf("the API server says that %v, uid %s, is %s, and the state that %s", r.Ref, r.UID, is, seen)
 	d.settings.Suspect(damage)

@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	// complainEvery is how often the watchers are asked to look again.
+	// complainEvery is how often the follower asks the watchers to list again.
 	complainEvery = time.Second
-	// troubleLasts is when a follower that is still in trouble folds its stream
-	// anew: it may be what was folded that is wrong, and not the stream.
+	// troubleLasts is how long a follower stays in trouble before it folds its stream anew: the
+	// folded state may be wrong, and not the stream.
 	troubleLasts = 30 * time.Second
 )
 
-// trouble is what is wrong with the streams of a kind, and makes it known. The
-// zero value is none. It is safe for concurrent use.
+// trouble is what is wrong with the streams of a kind, and reports it to the watchers. The zero
+// value is no trouble. It is safe for concurrent use.
 type trouble struct {
 	mu     sync.Mutex
 	err    error
 	damage events.Damage
-	fresh  chan struct{} // holds a token when it has begun
+	fresh  chan struct{} // holds a token when trouble has begun
 }
 
 func (t *trouble) begin(err error, d events.Damage) {
@@ -38,7 +38,7 @@ func (t *trouble) begin(err error, d events.Damage) {
 	}
 }
 
-// begun holds a token when trouble has begun.
+// begun is the channel that holds a token when trouble has begun.
 func (t *trouble) begun() chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -48,7 +48,7 @@ func (t *trouble) begun() chan struct{} {
 	return t.fresh
 }
 
-// end tells whether there was any.
+// end ends the trouble, and tells whether there was any.
 func (t *trouble) end() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -63,8 +63,8 @@ func (t *trouble) what() error {
 	return t.err
 }
 
-// lasting has something done when there is trouble, and it is not over after a
-// while. The function it gives calls that off.
+// lasting calls do when there is trouble now and still is after troubleLasts. stop cancels
+// that.
 func (t *trouble) lasting(do func(error)) (stop func()) {
 	if t.what() == nil {
 		return func() {}
@@ -77,9 +77,9 @@ func (t *trouble) lasting(do func(error)) (stop func()) {
 	return func() { timer.Stop() }
 }
 
-// complain asks the watchers to look again whenever there is trouble, until the
-// context ends. That need not be stored: it is said again until a watcher has done
-// it. While there is none, nothing wakes up.
+// complain asks the watchers to list again whenever there is trouble, until the context ends.
+// The request need not be stored, because it is repeated until a watcher has done it. Without
+// trouble, complain only waits.
 func (t *trouble) complain(ctx context.Context, b bus.Bus) {
 	begun := t.begun()
 	for {
@@ -92,7 +92,7 @@ func (t *trouble) complain(ctx context.Context, b bus.Bus) {
 	}
 }
 
-// insist says it again and again until it is over or the context ends.
+// insist repeats the request until the trouble is over or the context ends.
 func (t *trouble) insist(ctx context.Context, b bus.Bus) {
 	tick := time.NewTicker(complainEvery)
 	defer tick.Stop()
@@ -101,17 +101,30 @@ func (t *trouble) insist(ctx context.Context, b bus.Bus) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			_ = t.say(b) // and again
+			_ = t.say(ctx, b) // and again
 		}
 	}
 }
 
-func (t *trouble) say(b bus.Bus) error {
+// say sends the report. By its End the watchers tell whether they have listed the kind since. If the
+// bus did not answer when the trouble began, say asks it again, and sends nothing before it answers:
+// a watcher that has listed the kind once ignores a report without End.
+func (t *trouble) say(ctx context.Context, b bus.Bus) error {
 	t.mu.Lock()
 	err, damage := t.err, t.damage
 	t.mu.Unlock()
 	if err == nil {
 		return nil
+	}
+	if damage.End == 0 {
+		state, err := b.StreamState(ctx, subject.StateStream(damage.Kind))
+		if err != nil {
+			return fmt.Errorf("report damage of %s: %w", damage.Kind, err)
+		}
+		damage.End = state.Last
+		t.mu.Lock()
+		t.damage.End = max(t.damage.End, state.Last)
+		t.mu.Unlock()
 	}
 	return report(b, damage)
 }
@@ -120,7 +133,7 @@ func report(b bus.Bus, d events.Damage) error {
 	return b.Say(events.DamageTopic, d.Encode())
 }
 
-// suspect reports a suspicion: once, since the loop that has it comes back to it.
+// suspect reports a suspicion once: the loop that has it will report it again.
 func suspect(ctx context.Context, b bus.Bus, d events.Damage) error {
 	state, err := b.StreamState(ctx, subject.StateStream(d.Kind))
 	if err != nil {

@@ -1,19 +1,22 @@
 package shell
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// said gives a message the census that some pods make.
+// said adds to a message the census of some pods.
 func said(m events.Message, pods ...events.Message) events.Message {
 	var tally events.Tally
 	for _, p := range pods {
@@ -24,8 +27,8 @@ func said(m events.Message, pods ...events.Message) events.Message {
 	return events.Seal(m)
 }
 
-// TestWhatIsNotWholeIsNotBelieved: what a follower makes of what it has folded, at
-// the end of its stream.
+// TestWhatIsNotWholeIsNotBelieved: the follower's verdict on what it has folded, at the end of
+// its stream.
 func TestWhatIsNotWholeIsNotBelieved(t *testing.T) {
 	pod := func(at uint64) events.Message {
 		return delta(kinds.Pods.Kind, events.Is, aPod(fmt.Sprint("p", at), "", int(at)), at)
@@ -36,7 +39,7 @@ func TestWhatIsNotWholeIsNotBelieved(t *testing.T) {
 	for name, tc := range map[string]struct {
 		told   []events.Message
 		broken bool
-		found  int // again, at the end of what was folded anew
+		found  int // times that the damage is found again at the end of the second fold
 	}{
 		"whole":               {[]events.Message{one, two, said(mark, one, two)}, false, 0},
 		"no census":           {[]events.Message{one, two, mark}, false, 0},
@@ -61,13 +64,13 @@ func TestWhatIsNotWholeIsNotBelieved(t *testing.T) {
 			if !tc.broken {
 				return
 			}
-			// Folded again, it stays shut until a census agrees.
+			// After the second fold the engine stays shut until a census agrees.
 			f.damaged(t.Context(), err)
 			if err := f.open(t.Context()); err != nil || f.opened || len(trouble) != 1 || trouble[0] == nil {
 				t.Errorf("in trouble, opened %t, told %v", f.opened, trouble)
 			}
 			f.Memory.Forget(f.Kind.Name)
-			f.Memory.Fold(f.Kind.Name, tc.told) // what is damaged on disk comes again
+			f.Memory.Fold(f.Kind.Name, tc.told) // damage on disk comes again
 			if err := f.judge(t.Context()); err != nil || f.believed(t.Context()) {
 				t.Errorf("folded again: %v", err)
 			}
@@ -89,13 +92,13 @@ func TestWhatIsNotWholeIsNotBelieved(t *testing.T) {
 	}
 }
 
-// again is a message said again.
+// again is a message stored once more.
 func again(m events.Message, at uint64) events.Message {
 	m.Sequence = at
 	return m
 }
 
-// heard is a bus that keeps what is said.
+// heard is a bus that keeps the published messages.
 type heard struct {
 	edges
 	said chan []byte
@@ -131,5 +134,48 @@ func TestTroubleIsSaidUntilItEnds(t *testing.T) {
 		}
 		trouble.end()
 		wait(9)
+	})
+}
+
+// mute is a bus that does not tell how far a stream reaches while last is 0.
+type mute struct {
+	heard
+	last *atomic.Uint64
+}
+
+func (m mute) StreamState(context.Context, string) (bus.State, error) {
+	if m.last.Load() == 0 {
+		return bus.State{}, errors.New("away")
+	}
+	return bus.State{Last: m.last.Load()}, nil
+}
+
+// A watcher ignores a report without End. A follower whose bus did not tell the end when the trouble
+// began asks for it before it reports, and keeps that end.
+func TestTroubleIsSaidWithTheEndOfTheState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var last atomic.Uint64
+		b := mute{heard: heard{said: make(chan []byte, 100)}, last: &last}
+		f := &Follower{Bus: b, Memory: NewMemory(), Kind: kinds.Pods.Kind}
+		f.damaged(t.Context(), events.ErrDamaged)
+		go f.trouble.complain(t.Context(), b)
+		time.Sleep(3*complainEvery + 1)
+		if len(b.said) != 0 {
+			t.Errorf("it was said %d times without an end", len(b.said))
+		}
+		last.Store(7)
+		time.Sleep(2 * complainEvery)
+		last.Store(9)
+		time.Sleep(2 * complainEvery)
+		synctest.Wait()
+		if len(b.said) != 4 {
+			t.Fatalf("it was said %d times", len(b.said))
+		}
+		for range 4 {
+			var d events.Damage
+			if err := json.Unmarshal(<-b.said, &d); err != nil || d.Kind != "pods" || d.End != 7 {
+				t.Errorf("said was %+v, %v", d, err)
+			}
+		}
 	})
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// A reader is told of no more objects that cannot be mapped than it can take.
+// A reader keeps a bounded number of changes that cannot be mapped.
 func TestWhatCannotBeMappedIsBounded(t *testing.T) {
 	r := newReader(toy().Describe())
 	r.tell(scene{reader: r}, "nodes", []change{{ref: events.Ref{Kind: "nodes", Name: "n"}, damage: "torn"}})
@@ -31,7 +31,7 @@ func TestWhatCannotBeMappedIsBounded(t *testing.T) {
 	}
 }
 
-// What a wait is about is told in three words, and how many more there are.
+// A wait's detail names three subjects, and how many more there are.
 func TestAWaitNamesThree(t *testing.T) {
 	for want, about := range map[string][]string{"": nil, "a": {"a"}, "a, b, c": {"a", "b", "c"}, "a, b, c and 1 more": {"a", "b", "c", "d"}} {
 		if got := (wait{about: about}).detail(); got != want {
@@ -40,7 +40,8 @@ func TestAWaitNamesThree(t *testing.T) {
 	}
 }
 
-// A loop stands still when a step does not end for half a minute, or its streams fail for as long.
+// A loop is stalled when a step does not end for half a minute, or its streams fail for as
+// long.
 func TestWhatALoopKnowsOfItself(t *testing.T) {
 	m := NewMemory()
 	m.Register(toy().Describe())
@@ -87,7 +88,7 @@ func TestWhatALoopKnowsOfItself(t *testing.T) {
 	is("failing again", "", true)
 }
 
-// A call of a loop that has ended, or does not answer in time, returns then.
+// A call to a loop that has ended, or does not answer in time, returns then.
 func TestALoopThatDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory()
@@ -116,11 +117,11 @@ func TestALoopThatDoesNotAnswer(t *testing.T) {
 		if len(l.inbox) == cap(l.inbox) && (l.Tell(func(*Engine) {}) || l.offer(t.Context(), func() {})) {
 			t.Error("a loop that has ended takes a question")
 		}
-		l.Shutter("pods") // and no one waits for it
+		l.Shutter("pods") // and does not block
 	})
 }
 
-// failing is a bus of which single answers fail.
+// failing is a bus of which single methods fail.
 type failing struct {
 	*stock
 	state, at, last, turns, outcomes error
@@ -158,7 +159,7 @@ func (b failing) LastOf(ctx context.Context, stream string, subjects []string) (
 	return b.stock.LastOf(ctx, stream, subjects)
 }
 
-// What was stored and answered cannot be recalled from a bus that does not say.
+// A recall from a bus that fails returns an error that names what it looked up.
 func TestARecallThatFailsSaysOfWhat(t *testing.T) {
 	b := stocked(t, 0)
 	if _, err := storeTurn(t.Context(), b, events.Turn{Controller: "toy", Key: web, Lane: events.Act}, 0, nil, epoch); err != nil {
@@ -183,8 +184,8 @@ func TestARecallThatFailsSaysOfWhat(t *testing.T) {
 	}
 }
 
-// A turn's outcome has been dropped when it is older than outcomes are kept, and the stream
-// begins behind it.
+// A turn's outcome was dropped when the turn is older than outcomesSince, and the stream begins
+// behind it.
 func TestWhichOutcomesAreDropped(t *testing.T) {
 	const old = 10 * time.Minute
 	for what, c := range map[string]struct {
@@ -204,7 +205,7 @@ func TestWhichOutcomesAreDropped(t *testing.T) {
 	}
 }
 
-// The edge of a kind is the last message that is there, of its log or of its state.
+// The edge of a kind is the last message that its log or its state stream holds.
 func TestTheEdgeOfAKind(t *testing.T) {
 	b := stocked(t, 3)
 	found, err := end(t.Context(), b, "pods")
@@ -240,7 +241,7 @@ func TestTheEdgeOfAKind(t *testing.T) {
 	}
 }
 
-// The end of a stream is looked for over some holes, and not for ever.
+// edgeOf looks for the end of a stream over some holes, and not for ever.
 func TestTheEdgeOfAStreamWithHoles(t *testing.T) {
 	for what, c := range map[string]struct {
 		first, last uint64
@@ -275,7 +276,7 @@ func (b unreadable) At(context.Context, string, uint64) (events.Message, bool, e
 	return events.Message{}, false, b.err
 }
 
-// A message that is damaged is lost; what the bus does not say is no loss.
+// A damaged witness is a loss; an error of the bus is none.
 func TestADamagedWitnessIsALoss(t *testing.T) {
 	w, now := witness{known: true, created: epoch, last: 5, sequence: 5, subject: "c"}, bus.State{First: 3, Last: 5, Created: epoch}
 	if lost, err := loss(t.Context(), unreadable{err: fmt.Errorf("read: %w", events.ErrDamaged)}, "S", w, now); err != nil || lost == nil || !strings.Contains(lost.Error(), "cannot be read any more") {
@@ -355,7 +356,7 @@ func TestAWitnessStandsWhileNothingMoves(t *testing.T) {
 	})
 }
 
-// Trouble begins, is said while it lasts, and ends once.
+// Trouble begins, is reported while it lasts, and ends once.
 func TestTroubleIsSaidWhileItLasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := stocked(t, 0)
@@ -365,7 +366,7 @@ func TestTroubleIsSaidWhileItLasts(t *testing.T) {
 		go func() { _ = b.Listen(ctx, events.DamageTopic, func([]byte) { said++ }) }()
 		synctest.Wait()
 		var of trouble
-		if of.end() || of.what() != nil || of.say(b) != nil {
+		if of.end() || of.what() != nil || of.say(ctx, b) != nil {
 			t.Error("there is trouble before it has begun")
 		}
 		of.lasting(func(error) { t.Error("what has not begun lasts") })()
