@@ -15,17 +15,18 @@ import (
 )
 
 const (
-	// reach is how long one request at start-up may take, and how long the API server may
-	// forbid it: one that has just come up does not know the roles yet.
+	// reach is the time-out of one request at start-up, and how long connect retries when the API
+	// server forbids it: an API server that has just started does not know the roles yet.
 	reach = 10 * time.Second
-	// absence is how long the API server may fail to answer at start-up. A service that is
-	// started while the API server restarts does not have to be started twice.
+	// absence is how long connect retries when the API server does not answer, so that a service
+	// can start while the API server restarts.
 	absence = 30 * time.Second
-	// reachPoll is how often it is asked meanwhile.
+	// reachPoll is the interval of these retries.
 	reachPoll = 250 * time.Millisecond
 )
 
-// connect finds the API server and makes sure that it answers us.
+// connect loads the kubeconfig and verifies that the API server answers and accepts the
+// credentials.
 //
 // Errors: no cluster is named, the kubeconfig is broken, the server cannot be
 // reached, or it refuses the credentials. Each says what to do.
@@ -57,22 +58,31 @@ func (o *clusterOptions) connect(ctx context.Context) (*rest.Config, error) {
 	}
 }
 
-// reached asks the API server until it answers and allows it, as long as that may take.
+// reached retries ask until it succeeds or is unauthorized: for absence while there is no answer, and
+// for reach since the answer has been that it is forbidden. An API server that has just started forbids
+// everything until it has read its roles, however long the service has waited for it.
 func reached(ctx context.Context, host string, ask func() error) error {
 	began, told := time.Now(), false
+	var forbidden time.Time // since when; zero while it is not
 	for {
 		err := ask()
-		limit := absence
+		until := began.Add(absence)
 		switch {
 		case err == nil || apierrors.IsUnauthorized(err):
 			return err
 		case apierrors.IsForbidden(err):
-			limit = reach
+			if forbidden.IsZero() {
+				forbidden = time.Now()
+			}
+			until = forbidden.Add(reach)
 		case !told:
 			told = true
 			klog.FromContext(ctx).Info("Waiting for the API server, which does not answer", "host", host, "for", absence, "err", err)
 		}
-		if time.Since(began) >= limit || ctx.Err() != nil {
+		if !apierrors.IsForbidden(err) {
+			forbidden = time.Time{}
+		}
+		if !time.Now().Before(until) || ctx.Err() != nil {
 			return err
 		}
 		select {
@@ -82,9 +92,9 @@ func reached(ctx context.Context, host string, ask func() error) error {
 	}
 }
 
-// noticeDeadConnections sets the pace at which a connection to the API server that nothing
-// comes through any more is found dead: client-go reads it from the environment,
-// and would take 45 s. The operator may have set another one.
+// noticeDeadConnections sets the HTTP/2 health check of connections to the API server: client-go
+// reads its periods from the environment, and by default finds a dead connection after 45 s.
+// Periods that the operator has set stay.
 func noticeDeadConnections() error {
 	for _, name := range []string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS", "HTTP2_PING_TIMEOUT_SECONDS"} {
 		if _, set := os.LookupEnv(name); set {
@@ -97,7 +107,7 @@ func noticeDeadConnections() error {
 	return nil
 }
 
-// load reads the kubeconfig that was named, or $KUBECONFIG, or the pod's
+// load reads the kubeconfig of --kubeconfig, or of $KUBECONFIG, or the pod's
 // service account.
 func (o *clusterOptions) load() (*rest.Config, error) {
 	if !o.named() {
@@ -117,17 +127,17 @@ func (o *clusterOptions) load() (*rest.Config, error) {
 	return config, nil
 }
 
-// named tells whether a cluster is named, and not left to the pod's service account.
+// named is whether a flag or $KUBECONFIG names a cluster; otherwise load uses the pod's service account.
 func (o *clusterOptions) named() bool {
 	return o.kubeconfig != "" || os.Getenv(clientcmd.RecommendedConfigPathEnvVar) != "" || o.master != ""
 }
 
-// rules say which files are the kubeconfig.
+// rules are client-go's rules for finding the kubeconfig.
 func (o *clusterOptions) rules() *clientcmd.ClientConfigLoadingRules {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.kubeconfig
 	return rules
 }
 
-// usualKubeconfig is the file that kubectl reads where none is named.
+// usualKubeconfig is the file that kubectl reads by default.
 func usualKubeconfig() string { return clientcmd.RecommendedHomeFile }

@@ -10,8 +10,33 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// A service that is started while the API server is away waits for it, and no longer than
-// it is said; credentials that are refused are told at once.
+// A service that has waited for an API server which is restarted is not refused by what that forbids
+// until it has read its roles.
+func TestAnAPIServerThatHasJustStartedForbidsEverything(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, answers := time.Now(), map[string]int{}
+		err := reached(t.Context(), "https://127.0.0.1:6443", func() error {
+			switch since := time.Since(began); {
+			case since < 12*time.Second:
+				answers["no answer"]++
+				return errors.New("connection refused")
+			case since < 14*time.Second, since >= 16*time.Second && since < 25*time.Second:
+				answers["forbidden"]++
+				return apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("no role yet"))
+			case since < 16*time.Second:
+				return errors.New("connection reset")
+			default:
+				return nil
+			}
+		})
+		if took := time.Since(began); err != nil || took != 25*time.Second || answers["no answer"] == 0 || answers["forbidden"] == 0 {
+			t.Errorf("after %v: %v; %v", took, err, answers)
+		}
+	})
+}
+
+// A service that starts while the API server is away waits for it, for a limited time; refused
+// credentials are an error at once.
 func TestTheAPIServerIsWaitedFor(t *testing.T) {
 	down := errors.New("connection refused")
 	forbidden := apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("no role yet"))
