@@ -14,8 +14,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// errands is what controllers have to do that have nothing to do with the deployment: a
-// Job that runs out of time, one that fails by its rules, one of another manager, a Service, and one whose addresses another manager keeps.
+// errands gives work to the controllers that the Deployment does not reach: a Job that exceeds its deadline,
+// a Job that fails by its rules, a Job of another manager, a Service, and a Service whose addresses another
+// manager maintains.
 func (s *site) errands(ctx context.Context, namespace string) (done func() error, err error) {
 	config, err := s.cluster.Config()
 	if err != nil {
@@ -79,7 +80,7 @@ func run(ctx context.Context, client kubernetes.Interface, namespace string) err
 	}
 }
 
-// lacking says what is not done yet.
+// lacking names an errand that is not done yet.
 func lacking(ctx context.Context, client kubernetes.Interface, namespace string) (string, error) {
 	slices, err := client.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {

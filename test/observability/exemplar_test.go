@@ -7,14 +7,14 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/shell"
 )
 
-// Who asks for OpenMetrics finds a trace behind each stage.
+// In OpenMetrics, each stage has an exemplar with a trace.
 func TestHopsHaveExemplars(t *testing.T) {
 	for _, stage := range unled(here(t).decided) {
 		t.Errorf("no example of the stage %q leads to a trace", stage)
 	}
 }
 
-// unled are the stages of which a page has no example that leads to a trace.
+// unled are the stages for which a page has no exemplar with a trace.
 func unled(page string) (stages []shell.Stage) {
 	for _, stage := range shell.Stages {
 		example := regexp.MustCompile(`millrace_reconcilers_stage_duration_seconds_bucket\{controller="\S+-controller",stage="` + string(stage) +

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// family is a metric as a scrape shows it.
+// family is a metric family of a scrape.
 type family struct {
 	name, kind, help string
 	labels           []string // without those that the format itself needs
@@ -20,7 +20,7 @@ type family struct {
 	values           map[string]map[string]bool // of each label
 }
 
-// line is everything of a family that dashboards and alerts rest on.
+// line has everything in a family that dashboards and alerts depend on.
 func (f family) line() string {
 	return fmt.Sprintf("%s %s {%s} [%s]", f.name, f.kind, strings.Join(f.labels, ","), strings.Join(f.buckets, " "))
 }
@@ -54,7 +54,7 @@ func parse(text io.Reader) (map[string]family, error) {
 	return families, nil
 }
 
-// union is what several processes show together.
+// union merges the families of several processes.
 func union(scrapes ...map[string]family) map[string]family {
 	all := map[string]family{}
 	for _, scrape := range scrapes {

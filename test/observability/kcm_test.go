@@ -18,12 +18,11 @@ const (
 	leftOut = "testdata/left-out.txt"
 )
 
-// rare are those of kube-controller-manager's that are there only once what they count
-// has happened.
+// rare are metrics of kube-controller-manager that exist only after the counted event has happened.
 var rare = []string{"daemonset_controller_stale_sync_skips_total", "replicaset_controller_stale_sync_skips_total", "statefulset_controller_stale_sync_skips_total",
 	"job_controller_stale_sync_skips_total"}
 
-// listed are the names in the golden file that are there without such a chance.
+// listed are the names in the golden file that are not rare.
 func listed(t *testing.T) (names []string) {
 	t.Helper()
 	for line := range strings.Lines(read(t, golden)) {
@@ -34,8 +33,8 @@ func listed(t *testing.T) (names []string) {
 	return names
 }
 
-// The metrics of kube-controller-manager that the golden file lists are those that
-// it really has, but for those that are left out for a reason.
+// The golden file lists exactly the metrics that kube-controller-manager really has, except those that are
+// left out for a reason.
 func TestTheGoldenFileIsTrue(t *testing.T) {
 	out, chance := exceptions(t), seldom(t)
 	var lines []string
@@ -70,7 +69,7 @@ func TestTheGoldenFileIsTrue(t *testing.T) {
 	}
 }
 
-// withRare adds to the lines of a run those rare ones that were known before it.
+// withRare adds the known rare lines to the lines of a run.
 func withRare(text, known string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	for line := range strings.Lines(known) {
@@ -83,8 +82,8 @@ func withRare(text, known string) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// An operator with dashboards and alerts for kube-controller-manager finds every metric
-// of our controllers under the same name, with the same type, labels and buckets.
+// An operator with dashboards and alerts for kube-controller-manager finds every metric of our controllers
+// under the same name, with the same type, labels and buckets.
 func TestTheMetricsOfKubeControllerManager(t *testing.T) {
 	ours := here(t).ours
 	for line := range strings.Lines(read(t, golden)) {
@@ -106,7 +105,7 @@ func TestTheMetricsOfKubeControllerManager(t *testing.T) {
 	}
 }
 
-// What a build says of Kubernetes is the release that it was made for.
+// The build information names the Kubernetes release that the build was made for.
 func TestTheReleaseOfKubernetes(t *testing.T) {
 	for version := range here(t).ours["kubernetes_build_info"].values["git_version"] {
 		if !regexp.MustCompile(`^v1\.\d+\.\d+$`).MatchString(version) {
@@ -115,7 +114,7 @@ func TestTheReleaseOfKubernetes(t *testing.T) {
 	}
 }
 
-// exception is a metric, or several, that we do not have.
+// exception is one or several metrics that Millrace does not have.
 type exception struct {
 	name   *regexp.Regexp
 	reason string

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Every line of a turn leads to the turn, and to its trace.
+// Every log line about a turn has the turn and its trace.
 func TestEveryLineOfATurnLeadsToIt(t *testing.T) {
 	s := here(t)
 	for service, message := range map[string]string{"millrace-reconcilers": "Decided", "millrace-writer": "carried out a turn"} {
@@ -35,7 +35,7 @@ func TestEveryLineOfATurnLeadsToIt(t *testing.T) {
 	}
 }
 
-// lines are those of a service's log, which has to be JSON with a time and a message.
+// lines are the log lines of a service, which must be JSON with a time and a message.
 func (s *site) lines(t *testing.T, service string) (all []map[string]any) {
 	t.Helper()
 	for _, p := range s.cluster.Processes() {

@@ -12,9 +12,9 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/restclient" // what the services have, too
 )
 
-// seldom are the metrics of client-go that a run shows only if something happened in
-// it: an answer got lost, or the collector of memory came past a connection that was
-// given up. They are taken from client-go itself, by letting each happen here.
+// seldom are metrics of client-go that a run shows only after a rare event: a lost response, or a garbage
+// collection of a cached transport. The function triggers each event and reads the metrics from client-go
+// itself.
 func seldom(t *testing.T) map[string]family {
 	t.Helper()
 	metrics.RequestRetry.IncrementRetry(context.Background(), "429", http.MethodGet, "localhost")

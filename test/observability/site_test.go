@@ -22,10 +22,10 @@ import (
 	"github.com/millrace/millrace/pkg/events/sign"
 )
 
-// patience is how long anything may take on a machine that has much else to do.
+// patience is the time-out of every step on a busy machine.
 const patience = 3 * time.Minute
 
-// The names of what the site works on, which must be in no metric.
+// The names of the observed objects, which must appear in no metric.
 const (
 	namespace  = "watched-namespace"
 	deployment = "watched-deployment"
@@ -40,11 +40,11 @@ var theSite struct {
 // site is a control plane with the services of Millrace, after some work.
 type site struct {
 	cluster *clustertest.Cluster
-	kcm     map[string]family // of kube-controller-manager, which worked here before
+	kcm     map[string]family // of kube-controller-manager, which ran here before
 	ours    map[string]family // of all services
-	decided string            // the reconcilers' page as OpenMetrics
+	decided string            // the reconcilers' metrics as OpenMetrics
 
-	theirs, known []string // the metrics that are waited for in kcm and in ours
+	theirs, known []string // the metrics that the test waits for in kcm and in ours
 }
 
 func TestMain(m *testing.M) {
@@ -59,7 +59,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// here is the site; the first who asks starts it.
+// here returns the site; the first call starts it.
 func here(t *testing.T) *site {
 	t.Helper()
 	theSite.Do(func() {
@@ -93,7 +93,7 @@ func (s *site) begin(ctx context.Context) (err error) {
 	return err
 }
 
-// watchKCM has kube-controller-manager's own controllers do the work, and stops it.
+// watchKCM runs kube-controller-manager's own controllers on the work, and stops it.
 func (s *site) watchKCM(ctx context.Context) (map[string]family, error) {
 	kcm, err := s.cluster.StartKCM(ctx, 0, clustertest.KCM{
 		Controllers: "deployment-controller,replicaset-controller,garbage-collector-controller,serviceaccount-controller,root-ca-certificate-publisher-controller," +
@@ -123,8 +123,8 @@ func (s *site) watchKCM(ctx context.Context) (map[string]family, error) {
 	})
 }
 
-// whole looks until everything that is expected is there: what can be seen to be done
-// is counted a moment later. What is never there the tests will miss.
+// whole repeats look until all expected metrics exist, because an event is counted a moment after it is
+// visible. After the time-out it returns what there is, and the tests report what is missing.
 func whole(ctx context.Context, expected []string, look func() (found map[string]family, enough bool, err error)) (map[string]family, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -146,7 +146,7 @@ func whole(ctx context.Context, expected []string, look func() (found map[string
 	}
 }
 
-// watchOurs has the services of Millrace do it, each in a process of its own.
+// watchOurs runs the services of Millrace on the same work, each in a process of its own.
 func (s *site) watchOurs(ctx context.Context) (map[string]family, error) {
 	binary := filepath.Join(s.cluster.Dir, "millrace")
 	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "github.com/millrace/millrace/cmd/millrace")
@@ -167,7 +167,7 @@ func (s *site) watchOurs(ctx context.Context) (map[string]family, error) {
 	}
 	bus := fmt.Sprintf("127.0.0.1:%d", port)
 	rootCA, url := "--root-ca-file="+s.cluster.RootCAFile(), "--nats-url=nats://"+bus
-	// No collector takes the spans, and the services must bear that.
+	// No collector receives the spans; the services must tolerate that.
 	traces := "--tracing-endpoint=127.0.0.1:" + strconv.Itoa(unused)
 	kubeconfig := "--kubeconfig=" + s.cluster.Kubeconfig(clustertest.Millrace)
 	var pages []string
@@ -204,7 +204,7 @@ func (s *site) watchOurs(ctx context.Context) (map[string]family, error) {
 	})
 }
 
-// start starts a service and waits until it is ready; it gives its address.
+// start starts a service, waits until it is ready, and returns its address.
 func (s *site) start(ctx context.Context, binary string, args []string) (address string, err error) {
 	port, err := clustertest.FreePort()
 	if err != nil {
@@ -219,7 +219,7 @@ func (s *site) start(ctx context.Context, binary string, args []string) (address
 	return address, p.Ready(ctx, address+"/readyz")
 }
 
-// work is what every controller has something to do with, twice over.
+// work gives every controller something to do, twice.
 func (s *site) work(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -263,8 +263,8 @@ func scrape(ctx context.Context, address string) (map[string]family, error) {
 	return parse(bytes.NewReader(text))
 }
 
-// page gets a page in a format. The certificate is not looked at: a server on this
-// machine has made it for itself.
+// page gets a page in a format. It does not verify the certificate: a server on this machine has issued it
+// for itself.
 func page(ctx context.Context, address, format string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -18,8 +18,7 @@ const (
 	end   = "<!-- end -->\n"
 )
 
-// row is a line of the table; rare metrics are there only once what they count has
-// happened.
+// row is a line of the table; rare metrics exist only after the counted event has happened.
 type row struct {
 	kind, labels, help string
 	rare               bool
@@ -27,7 +26,7 @@ type row struct {
 
 var rowForm = regexp.MustCompile("^\\| `([a-z_0-9]+)`( \\*)? \\| (\\w+) \\| ((?:`\\w+`(?: `\\w+`)*)?) \\| (.*) \\|$")
 
-// rows are those of the table, by name.
+// rows are the rows of the table, by name.
 func rows(t *testing.T) (found map[string]row, before, after string) {
 	t.Helper()
 	text := read(t, table)
@@ -40,7 +39,7 @@ func rows(t *testing.T) (found map[string]row, before, after string) {
 	for line := range strings.Lines(lines) {
 		if m := rowForm.FindStringSubmatch(strings.TrimSpace(line)); m != nil {
 			found[m[1]] = row{rare: m[2] != "", kind: m[3], labels: m[4], help: m[5]}
-		} else if strings.HasPrefix(line, "| `") { // what is rare would be missed only where it happens
+		} else if strings.HasPrefix(line, "| `") { // a rare metric would be missed only in runs in which it occurs
 			t.Errorf("%s has a line that -update would not write: %s", table, line)
 		}
 	}
@@ -55,17 +54,17 @@ func rowOf(f family) row {
 	return row{kind: f.kind, labels: strings.Join(labels, " "), help: strings.ReplaceAll(f.help, "|", "\\|")}
 }
 
-// documented tells whether the page lists a metric: those of the Go runtime and of
-// the scrape itself are described elsewhere.
+// documented reports whether the page must list a metric: those of the Go runtime and of the scrape itself
+// are documented elsewhere.
 func documented(name string) bool {
 	return !strings.HasPrefix(name, "go_") && !strings.HasPrefix(name, "promhttp_")
 }
 
-// docs/metrics.md has every metric that the services have, and no other.
+// docs/metrics.md lists every metric of the services, and no other.
 func TestEveryMetricIsDocumented(t *testing.T) {
 	ours := maps.Clone(here(t).ours)
 	chance := seldom(t)
-	maps.Copy(ours, chance) // whether this run has seen them or not
+	maps.Copy(ours, chance) // whether or not this run has seen them
 	known, before, after := rows(t)
 	if *update {
 		write(t, ours, chance, known, before, after)
@@ -119,15 +118,15 @@ func write(t *testing.T, ours, chance map[string]family, known map[string]row, b
 	}
 }
 
-// labels are all that a metric of ours may have. There are as many values of each as
-// kinds, controllers, or words of a list in the program.
+// labels are all labels that a metric of ours may have. Each has as many values as there are kinds,
+// controllers, or words in a list of the program.
 var labels = []string{
 	"code", "condition", "consumer", "controller", "stage", "kind", "lane", "op", "reason", "result", "status", "stream", "verb", "verdict",
 	"version", "revision", "goversion", // of millrace_build_info, which is one
 }
 
-// mostOf is how many values a label may have. The gates of Kubernetes are a list of its
-// version, with AllAlpha and AllBeta.
+// mostOf is how many values the labels of a metric may have. The feature gates of Kubernetes are a list of
+// its version, with AllAlpha and AllBeta.
 func mostOf(name string) int {
 	if name == "kubernetes_feature_enabled" {
 		return len(gate.Known()) + 2
@@ -135,8 +134,8 @@ func mostOf(name string) int {
 	return 200
 }
 
-// The number of series does not depend on the number of objects: no label is of an
-// object, by its name or by its value.
+// The number of series does not depend on the number of objects: no label has the name or a value of an
+// object.
 func TestCardinalityIsBounded(t *testing.T) {
 	for name, f := range here(t).ours {
 		for label, values := range f.values {
@@ -155,8 +154,7 @@ func TestCardinalityIsBounded(t *testing.T) {
 	}
 }
 
-// What is written on the page of metrics has the prefix of its owner: ours, or
-// upstream's.
+// Every metric has the prefix of its owner: ours, or upstream's.
 func TestOurMetricsBearOurName(t *testing.T) {
 	upstream := read(t, golden)
 	for name := range here(t).ours {

@@ -10,8 +10,7 @@ import (
 	upstream "github.com/prometheus/prometheus/promql"
 )
 
-// story is what Prometheus has seen, in the language of its own tests, and whether an
-// alert comes of it.
+// story is a list of series, in the language of Prometheus' own tests, and whether an alert fires on them.
 type story struct {
 	Alert string   `yaml:"alert"`
 	Fires []string `yaml:"fires"`
@@ -20,11 +19,11 @@ type story struct {
 
 const (
 	every = 15 * time.Second // a sample
-	told  = 90 * time.Minute // how long the stories are
+	told  = 90 * time.Minute // duration of the stories
 )
 
-// Every alert fires in each of its stories, for as long as it has to wait, and in none where
-// all is well.
+// Every alert fires in each of its stories in which it should, after its waiting time, and in none that
+// describes a healthy system.
 func TestAlerts(t *testing.T) {
 	var stories []story
 	unmarshal(t, "testdata/alerts.yaml", &stories)
@@ -62,8 +61,8 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// fires tells whether an expression holds at the end of a story, and has held for as
-// long as the alert waits.
+// fires reports whether an expression holds at the end of a story, and has held for as long as the alert
+// waits.
 func fires(t *testing.T, r rulefmt.Rule, series []string) bool {
 	t.Helper()
 	engine := upstream.NewEngine(upstream.EngineOpts{MaxSamples: 1_000_000, Timeout: time.Minute, Parser: promql})

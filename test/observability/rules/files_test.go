@@ -31,7 +31,7 @@ func read(t *testing.T, file string) string {
 	return string(text)
 }
 
-// rules are all rules, alerts and recordings.
+// rules are all alerting and recording rules.
 func rules(t *testing.T) (all []rulefmt.Rule) {
 	t.Helper()
 	groups, errs := rulefmt.ParseFile(deployments+"prometheus/rules.yaml", false, model.UTF8Validation, promql, slog.New(slog.DiscardHandler))
@@ -47,10 +47,10 @@ func rules(t *testing.T) (all []rulefmt.Rule) {
 	return all
 }
 
-// expression is one that is used somewhere.
+// expression is an expression, and the place that uses it.
 type expression struct{ where, text string }
 
-// variables are what Grafana puts into an expression, and something in its place.
+// variables replaces Grafana's variables in an expression by examples.
 var variables = strings.NewReplacer("$__rate_interval", "1m", "$__all", ".*", "$controller", "x", "$queue", "x")
 
 // panels are the expressions of all dashboards.
@@ -102,8 +102,7 @@ func panels(t *testing.T) (all []expression) {
 	return all
 }
 
-// metrics are the labels of every metric that docs/metrics.md lists, and of every
-// recording.
+// metrics are the labels of every metric that docs/metrics.md lists, and of every recording rule.
 func metrics(t *testing.T) map[string][]string {
 	t.Helper()
 	row := regexp.MustCompile("(?m)^\\| `([a-z_0-9]+)`(?: \\*)? \\| (\\w+) \\| ([^|]*) \\|")
@@ -127,7 +126,7 @@ func metrics(t *testing.T) map[string][]string {
 	return found
 }
 
-// unmarshal reads a YAML file whole: what it does not know is a mistake.
+// unmarshal reads a YAML file; an unknown field is an error.
 func unmarshal(t *testing.T, file string, into any) {
 	t.Helper()
 	decoder := yaml.NewDecoder(strings.NewReader(read(t, file)))

@@ -13,7 +13,7 @@ import (
 // scraped are the labels that the scrape adds.
 var scraped = []string{"job", "instance", "namespace", "pod"}
 
-// Rules and dashboards name no metric, and no label of one, that is not there.
+// Rules and dashboards name only metrics and labels that exist.
 func TestEveryMetricThatIsNamedIsThere(t *testing.T) {
 	known, used := metrics(t), panels(t)
 	for _, r := range rules(t) {
@@ -61,8 +61,8 @@ func grouping(e parser.Expr) (by []string) {
 	return by
 }
 
-// Every alert says how bad it is, what is wrong, and where to read on, and that is
-// there: what it means, how to look, and what to do.
+// Every alert has a severity, a summary and a link to its entry in the runbook, and the entry says what the
+// alert means, how to check, and what to do.
 func TestEveryAlertHasItsEntryInTheRunbook(t *testing.T) {
 	entries := map[string]string{}
 	for _, part := range strings.Split(read(t, docs+"runbook.md"), "\n## ")[1:] {
@@ -99,8 +99,7 @@ func TestEveryAlertHasItsEntryInTheRunbook(t *testing.T) {
 	}
 }
 
-// The operator's object finds the pods of deployments/kubernetes, by a label and a
-// port that they all have.
+// The PodMonitor selects the pods of deployments/kubernetes by a label and a port that they all have.
 func TestThePodMonitorFindsThePods(t *testing.T) {
 	monitor, pods := read(t, deployments+"kubernetes/podmonitor.yaml"), read(t, deployments+"../kubernetes/services.yaml")
 	if !strings.Contains(monitor, "matchLabels: {app.kubernetes.io/name: millrace}") || !strings.Contains(monitor, "- port: health\n") {
@@ -117,7 +116,7 @@ func TestThePodMonitorFindsThePods(t *testing.T) {
 	}
 }
 
-// The scrape configurations name the port and the jobs that the rules speak of.
+// The scrape configurations have the port and the jobs that the rules name.
 func TestScrapeConfigurations(t *testing.T) {
 	for _, file := range []string{"prometheus/compose.yaml", "prometheus/kubernetes.yaml"} {
 		var c struct {

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/prometheus/util/annotations"
 )
 
-// sample is a value at a moment, in milliseconds.
+// sample is a value at a time in milliseconds.
 type sample struct {
 	at    int64
 	value float64
@@ -26,8 +26,8 @@ func (s sample) FH() *histogram.FloatHistogram { return nil }
 func (s sample) Type() chunkenc.ValueType      { return chunkenc.ValFloat }
 func (s sample) Copy() chunks.Sample           { return s }
 
-// tale is what a story tells: series, whose first sample is at zero. Prometheus' own
-// storage would do, but brings the libraries of three clouds with it.
+// tale has the series of a story, whose first sample is at zero. Prometheus' own storage would do, but
+// depends on the libraries of three clouds.
 type tale []storage.Series
 
 func tell(t *testing.T, series []string) tale {
