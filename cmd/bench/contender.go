@@ -17,7 +17,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/sign"
 )
 
-// controllers is what every contender runs, so that all do the same work.
+// controllers are the controllers that every contender runs, so that all do the same work.
 var controllers = []string{
 	"deployment-controller",
 	"replicaset-controller",
@@ -28,7 +28,7 @@ var controllers = []string{
 
 // unit is one process of a contender.
 type unit struct {
-	service string // what it is one of; "" for what is never killed
+	service string // its service; "" for a process that is never killed
 	process *localcluster.Process
 	start   func(context.Context) (*localcluster.Process, error)
 }
@@ -36,21 +36,19 @@ type unit struct {
 // contender is a program that runs the controllers.
 type contender interface {
 	name() string
-	// alone starts these controllers once, without a second replica, with further flags that
-	// kube-controller-manager and Millrace have in common.
+	// alone starts these controllers once, without a second replica, with extra flags that
+	// kube-controller-manager and Millrace share.
 	alone(ctx context.Context, c *localcluster.Cluster, controllers []string, flags ...string) ([]unit, error)
-	// paired starts two processes of each service, the one that becomes active
-	// first, where only one can be.
+	// paired starts two processes of each service. Where only one can be active, it starts that one first.
 	paired(context.Context, *localcluster.Cluster) ([]unit, error)
 }
 
-// usual are the contenders that take part unless something else is asked for; earlier is
-// played only when it is named.
+// usual are the contenders that take part by default; earlier takes part only when it is named.
 func usual() []string { return []string{"kcm", "kcm-tuned", "millrace"} }
 
 func contenderNames() []string { return append(usual(), earlier) }
 
-// earlier is the name under which another build of Millrace takes part.
+// earlier is the contender name of another build of Millrace.
 const earlier = "earlier"
 
 func (b *bench) contender(name string) (contender, error) {
@@ -107,7 +105,7 @@ func (k kcm) unit(c *localcluster.Cluster, n int, controllers []string, args ...
 	}}
 }
 
-// millrace is what this repository is about.
+// millrace is the contender of this repository.
 type millrace struct {
 	binary   string
 	called   string // "" for millrace
@@ -117,8 +115,8 @@ type millrace struct {
 
 func (m millrace) name() string { return cmp.Or(m.called, "millrace") }
 
-// knowsSignatures says whether an earlier program signs turns: one that does not is
-// measured without.
+// knowsSignatures reports whether an earlier program signs turns. A program that does not is measured without
+// signatures.
 func knowsSignatures(binary string) (bool, error) {
 	if binary == "" {
 		return false, errors.New("--contenders has earlier: name its program with --earlier")
@@ -138,7 +136,7 @@ func (m millrace) alone(ctx context.Context, c *localcluster.Cluster, controller
 	}, flags...)...))
 }
 
-// paired runs the three services apart, two of each, on a bus of their own.
+// paired runs the three services as processes of their own, two of each, on a bus of their own.
 func (m millrace) paired(ctx context.Context, c *localcluster.Cluster) ([]unit, error) {
 	bus, services, err := m.apart(c, filepath.Join(c.Dir, "bus"), 2)
 	if err != nil {
@@ -147,8 +145,8 @@ func (m millrace) paired(ctx context.Context, c *localcluster.Cluster) ([]unit, 
 	return begin(ctx, append([]unit{bus}, services...)...)
 }
 
-// apart are the services as processes of their own, so many of each, and the bus
-// between them, which keeps its streams in a directory.
+// apart returns the services as processes of their own, so many replicas of each, and the bus between them,
+// which keeps its streams in the directory data.
 func (m millrace) apart(c *localcluster.Cluster, data string, replicas int) (bus unit, services []unit, err error) {
 	port, err := localcluster.FreePort()
 	if err != nil {
@@ -166,7 +164,7 @@ func (m millrace) apart(c *localcluster.Cluster, data string, replicas int) (bus
 			if m.signs {
 				args = append(args, keys.Flags(service)...)
 			}
-			if service != "reconcilers" { // which hold no credentials
+			if service != "reconcilers" { // the reconcilers hold no credentials
 				args = append(args, "--kubeconfig="+c.Kubeconfig(localcluster.User("millrace-"+service)))
 			}
 			services = append(services, m.unit(c, service, fmt.Sprintf("%s-%d", service, n), args...))

@@ -12,15 +12,14 @@ import (
 	"github.com/millrace/millrace/cmd/evidence"
 )
 
-// guards are what makes millrace safe and takes processor time: a name, and the beginning
-// of the names of the functions in which it is spent, with all that they call.
+// guards are safeguards of Millrace that take processor time: a name, and the prefixes of the functions in
+// which the time is spent, including all functions that these call.
 var guards = map[string][]string{
 	"signatures": {"github.com/millrace/millrace/pkg/events/sign."},
 	"promises":   {"github.com/millrace/millrace/services/reconcilers/reconcile.Description.Fits"},
 }
 
-// guardShares are the parts of a profile's processor time that are spent below each guard, in
-// percent.
+// guardShares are the percentages of a profile's processor time that are spent below each guard.
 func guardShares(p *profile.Profile) map[string]float64 {
 	spent, total := map[string]int64{}, int64(0)
 	for _, s := range p.Sample {
@@ -39,7 +38,7 @@ func guardShares(p *profile.Profile) map[string]float64 {
 	return told
 }
 
-// calls says whether a function with such a name is on the stack of a sample.
+// calls reports whether a function with one of the prefixes is on the stack of a sample.
 func calls(s *profile.Sample, prefixes []string) bool {
 	for _, location := range s.Location {
 		for _, line := range location.Line {
@@ -53,11 +52,11 @@ func calls(s *profile.Sample, prefixes []string) bool {
 	return false
 }
 
-// speed is what docs/evidence has of a run.
+// speed is the evidence of a run in docs/evidence.
 type speed struct {
 	Processors string `json:"processors"`
 	Millrace   string `json:"millrace"`          // the program's version, which names its commit
-	Earlier    string `json:"earlier,omitempty"` // that of the contender of this name
+	Earlier    string `json:"earlier,omitempty"` // the version of the contender of this name
 	Turns      int    `json:"turns"`
 	Work       sizes  `json:"work"`
 	// Shares are percentages of the processor time of Millrace's processes, by guard.
@@ -65,14 +64,14 @@ type speed struct {
 	Rows   []proved           `json:"rows"`
 }
 
-// proved is a row with its ratios: below 1, millrace needs less.
+// proved is a row with its ratios: below 1, Millrace needs less.
 type proved struct {
 	row
 	ToTuned   string `json:"millrace/tuned,omitempty"`
 	ToEarlier string `json:"millrace/earlier,omitempty"`
 }
 
-// prove writes the numbers of a run beside the commits that they are of.
+// prove writes the numbers of a run with the versions of the programs.
 func (b *bench) prove(ctx context.Context, file string) error {
 	p := speed{Processors: b.results.Machine, Turns: b.turns, Work: b.work}
 	var err error
@@ -104,7 +103,7 @@ func ratioOrNothing(r row, other string) string {
 	return strings.TrimPrefix(r.ratio("millrace", other), "-")
 }
 
-// versionOf is what a millrace program says of itself.
+// versionOf is the output of a millrace program's --version.
 func versionOf(ctx context.Context, binary string) (string, error) {
 	said, err := exec.CommandContext(ctx, binary, "--version").Output()
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// stack is a sample of so many nanoseconds, innermost function first.
+// stack is a sample of so many nanoseconds, the innermost function first.
 func stack(nanoseconds int64, functions ...string) *profile.Sample {
 	s := &profile.Sample{Value: []int64{1, nanoseconds}}
 	for _, name := range functions {
@@ -20,8 +20,8 @@ func stack(nanoseconds int64, functions ...string) *profile.Sample {
 	return s
 }
 
-// What a function calls is its own share, however often it is on the stack, and also where
-// the compiler has put it into the function that calls it.
+// A guard's share includes the functions that it calls. A function counts once however often it is on the
+// stack, and also where the compiler has inlined it.
 func TestSharesAreOfWhatIsCalledBelow(t *testing.T) {
 	inlined := stack(40, "main.other")
 	inlined.Location[0].Line = append(inlined.Location[0].Line, profile.Line{Function: &profile.Function{Name: guards["promises"][0]}})
@@ -36,7 +36,7 @@ func TestSharesAreOfWhatIsCalledBelow(t *testing.T) {
 	}
 }
 
-// fakeProgram answers as millrace does when it is asked for its version or its flags.
+// fakeProgram answers like millrace to --version and --help.
 func fakeProgram(t *testing.T, answer string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "millrace")
@@ -82,8 +82,8 @@ func TestEvidenceNamesItsPrograms(t *testing.T) {
 	}
 }
 
-// A program from before turns were signed takes part without keys; one that is not named
-// does not.
+// A program that is older than signed turns takes part without keys; a program without a name does not take
+// part.
 func TestAnEarlierProgramTakesPart(t *testing.T) {
 	for answer, signs := range map[string]bool{"--turn-keys-file strings": true, "--kubeconfig string": false} {
 		b := &bench{earlier: fakeProgram(t, answer)}
@@ -100,7 +100,7 @@ func TestAnEarlierProgramTakesPart(t *testing.T) {
 	}
 }
 
-// Another build of Millrace has columns of its own where it took part.
+// Another build of Millrace has its own columns if it took part.
 func TestTheTableHasTheEarlierProgram(t *testing.T) {
 	r := newResults(full)
 	r.add("heal", "millrace", metric{"p50", "ms", 8})

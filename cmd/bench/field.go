@@ -9,13 +9,13 @@ import (
 	"github.com/millrace/millrace/cmd/internal/localcluster/arena"
 )
 
-// patience bounds a scenario: what takes longer has not happened.
+// patience is the time-out of a scenario.
 const patience = 20 * time.Minute
 
 // settled is the name of the Deployment of [field.settled].
 const settled = "settled"
 
-// field is the cluster on which a contender works.
+// field is the cluster on which a contender runs.
 type field struct {
 	cluster *localcluster.Cluster
 	client  *arena.Client
@@ -24,8 +24,8 @@ type field struct {
 	units  []unit
 	way    string // how the units were started
 	arenas int
-	crowd  int // Pods without an owner
-	past   int // messages that were made
+	crowd  int // Pods without an owner that exist
+	past   int // messages of history that exist
 }
 
 func newField(cluster *localcluster.Cluster, who contender) (*field, error) {
@@ -36,17 +36,17 @@ func newField(cluster *localcluster.Cluster, who contender) (*field, error) {
 	return &field{cluster: cluster, client: client, who: who}, nil
 }
 
-// alone makes sure that the contender runs once; paired that it runs twice. Both
-// return when it has shown that it works.
+// alone ensures that the contender runs once; paired that it runs twice. Both return when the contender has
+// completed some work.
 func (f *field) alone(ctx context.Context) error {
 	return f.staff(ctx, "alone", f.running(controllers))
 }
 func (f *field) paired(ctx context.Context) error { return f.staff(ctx, "paired", f.who.paired) }
 
-// wide is alone, with the controllers of more kinds of work.
+// wide is alone with the controllers of more kinds of work.
 func (f *field) wide(ctx context.Context) error { return f.staff(ctx, "wide", f.running(wide)) }
 
-// further is alone, with the controllers of volumes, certificates, devices and ranges.
+// further is alone with the controllers of volumes, certificates, devices and address ranges.
 func (f *field) further(ctx context.Context) error {
 	return f.staff(ctx, "further", func(ctx context.Context, c *localcluster.Cluster) ([]unit, error) {
 		return f.who.alone(ctx, c, further, furtherFlags(c)...)
@@ -84,8 +84,8 @@ func (f *field) dismiss() error {
 	return end(units)
 }
 
-// warm has every controller do something once, so that start-up is not measured:
-// a namespace gets its account, a Deployment its Pod, and all of it is collected.
+// warm makes every controller work once, so that start-up is not measured: a namespace gets its account, a
+// Deployment its Pod, and all of it is deleted.
 func (f *field) warm(ctx context.Context) error {
 	a, err := f.settled(ctx, 1)
 	if err != nil {
@@ -94,14 +94,14 @@ func (f *field) warm(ctx context.Context) error {
 	return wipe(ctx, a)
 }
 
-// open makes a namespace. Its default service account is the contender's work;
-// where no contender runs, this program creates it.
+// open creates a namespace. The contender creates its default service account; if no contender runs, this
+// program does.
 func (f *field) open(ctx context.Context) (*arena.Arena, error) {
 	f.arenas++
 	return f.client.Open(ctx, fmt.Sprintf("bench-%d", f.arenas), f.units == nil)
 }
 
-// settled is a namespace with one Deployment that is complete.
+// settled creates a namespace with one complete Deployment.
 func (f *field) settled(ctx context.Context, replicas int) (*arena.Arena, error) {
 	a, err := f.open(ctx)
 	if err != nil {
@@ -117,7 +117,7 @@ func (f *field) settled(ctx context.Context, replicas int) (*arena.Arena, error)
 	return a, err
 }
 
-// crowded makes sure that there are so many Pods without an owner.
+// crowded ensures that there are so many Pods without an owner.
 func (f *field) crowded(ctx context.Context, pods int) error {
 	if f.crowd >= pods {
 		return nil
@@ -134,7 +134,7 @@ func (f *field) crowded(ctx context.Context, pods int) error {
 	return nil
 }
 
-// wipe deletes everything in a namespace, waits until it is gone, and closes it.
+// wipe deletes everything in a namespace, waits until it is deleted, and closes the arena.
 func wipe(ctx context.Context, a *arena.Arena) error {
 	if err := a.DeleteDeployments(ctx); err != nil {
 		return err

@@ -8,8 +8,8 @@ import (
 	"github.com/millrace/millrace/cmd/internal/localcluster/arena"
 )
 
-// further is what runs where volumes are bound and attached, certificates signed, devices
-// claimed and ranges given to nodes.
+// further are the controllers that bind and attach volumes, sign certificates, allocate devices and give
+// address ranges to nodes.
 var further = append([]string{
 	"persistentvolume-binder-controller", "persistentvolume-attach-detach-controller",
 	"persistentvolumeclaim-protection-controller", "persistentvolume-protection-controller",
@@ -17,8 +17,8 @@ var further = append([]string{
 	"resourceclaim-controller", "node-ipam-controller",
 }, wide...)
 
-// furtherFlags are what these need to know: who signs, and from what the ranges are cut. There
-// have to be more than the ten of the cluster's own nodes, which lie in it, too.
+// furtherFlags configure the signer, and the range that is divided. It must have room for more than the ten
+// nodes of the cluster itself, which get ranges of it, too.
 func furtherFlags(c *localcluster.Cluster) []string {
 	return []string{
 		"--cluster-signing-cert-file=" + c.RootCAFile(), "--cluster-signing-key-file=" + c.RootCAKeyFile(),
@@ -27,11 +27,11 @@ func furtherFlags(c *localcluster.Cluster) []string {
 	}
 }
 
-// attachingNodes is on how many nodes volumes are attached.
+// attachingNodes is the number of nodes on which volumes are attached.
 const attachingNodes = 10
 
-// inFurther plays something once, with these controllers, and tells what processor time the
-// contender took for it and for cleaning up.
+// inFurther plays something once with these controllers, and adds the processor time that the contender used
+// for it and for the clean-up.
 func inFurther(play play) func(context.Context, *field, sizes) ([]metric, error) {
 	return func(ctx context.Context, f *field, work sizes) ([]metric, error) {
 		if err := f.further(ctx); err != nil {
@@ -53,7 +53,7 @@ func inFurther(play play) func(context.Context, *field, sizes) ([]metric, error)
 	}
 }
 
-// counted begins a count, does something, and says how long it took until the count was full.
+// counted begins a count, calls do, and returns the time until the count was complete.
 func counted(ctx context.Context, begin func(context.Context) (*arena.Tally, error), n int, do func() error) (*arena.Tally, time.Duration, error) {
 	tally, err := begin(ctx)
 	if err != nil {
@@ -67,7 +67,7 @@ func counted(ctx context.Context, begin func(context.Context) (*arena.Tally, err
 	return tally, at.Sub(begun), err
 }
 
-// claims is how long many claims take to be bound to volumes that are there.
+// claims is the time until many claims are bound to existing volumes.
 func claims(ctx context.Context, _ *field, a *arena.Arena, work sizes) ([]metric, error) {
 	bound, took, err := bind(ctx, a, work.Claims)
 	if err != nil {
@@ -76,7 +76,7 @@ func claims(ctx context.Context, _ *field, a *arena.Arena, work sizes) ([]metric
 	return []metric{seconds("until all claims are bound", took)}, a.DeleteVolumes(ctx, bound)
 }
 
-// bind creates volumes, and as many claims.
+// bind creates n volumes and n claims.
 func bind(ctx context.Context, a *arena.Arena, n int) (*arena.Tally, time.Duration, error) {
 	if err := a.CreateVolumes(ctx, n); err != nil {
 		return nil, 0, err
@@ -84,8 +84,8 @@ func bind(ctx context.Context, a *arena.Arena, n int) (*arena.Tally, time.Durati
 	return counted(ctx, a.BoundClaims, n, func() error { return a.CreateClaims(ctx, n) })
 }
 
-// attachments is how long it takes until the volumes of many Pods are attached, and until,
-// when the Pods have gone, they no longer are. This program plays the driver's attacher.
+// attachments is the time until the volumes of many Pods are attached, and the time until they are detached
+// after the Pods were deleted. This program acts as the driver's attacher.
 func attachments(ctx context.Context, _ *field, a *arena.Arena, work sizes) ([]metric, error) {
 	bound, _, err := bind(ctx, a, work.Claims)
 	if err != nil {
@@ -109,7 +109,7 @@ func attachments(ctx context.Context, _ *field, a *arena.Arena, work sizes) ([]m
 	return []metric{seconds("until all are attached", took), seconds("until all are gone again", gone)}, a.DeleteNodes(ctx)
 }
 
-// certificates is how long it takes until many requests of kubelets are approved and signed.
+// certificates is the time until many requests of kubelets are approved and signed.
 func certificates(ctx context.Context, _ *field, a *arena.Arena, work sizes) ([]metric, error) {
 	requests, err := a.Requests(work.Requests)
 	if err != nil {
@@ -125,7 +125,7 @@ func certificates(ctx context.Context, _ *field, a *arena.Arena, work sizes) ([]
 	return []metric{seconds("until all are signed", took)}, signed.Gone(ctx)
 }
 
-// devices is how long it takes until many Pods have the claims for their devices.
+// devices is the time until many Pods have the claims for their devices.
 func devices(ctx context.Context, _ *field, a *arena.Arena, work sizes) ([]metric, error) {
 	claimed, took, err := counted(ctx, a.ClaimedDevices, work.Requests, func() error { return a.ClaimDevices(ctx, work.Requests) })
 	if err != nil {
@@ -137,7 +137,7 @@ func devices(ctx context.Context, _ *field, a *arena.Arena, work sizes) ([]metri
 	return []metric{seconds("until all Pods have their claim", took)}, claimed.Gone(ctx)
 }
 
-// ranges is how long it takes until many new nodes have a range of Pod addresses.
+// ranges is the time until many new nodes have a range of Pod addresses.
 func ranges(ctx context.Context, _ *field, a *arena.Arena, work sizes) ([]metric, error) {
 	given, took, err := counted(ctx, a.RangedNodes, work.Requests, func() error { return a.CreateNodes(ctx, work.Requests) })
 	if err != nil {

@@ -16,15 +16,14 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream"
 )
 
-// starts are made of each way to end, and the median counts.
+// starts is the number of starts after each way to end; the median counts.
 const starts = 3
 
-// longer is how many times as long the long past is.
+// longer is the factor between the usual and the long past.
 const longer = 5
 
-// past is a start on as many messages as a cluster of this size leaves in days, and
-// longPast on five times as many, which takes so long to make that it has to be asked
-// for.
+// past measures starts on as many messages as a cluster of this size leaves in days, and longPast on five
+// times as many. The long past takes so long to make that it runs only on request.
 func past(ctx context.Context, f *field, work sizes) ([]metric, error) {
 	return startsOn(ctx, f, work.Pods, work.Past)
 }
@@ -33,8 +32,8 @@ func longPast(ctx context.Context, f *field, work sizes) ([]metric, error) {
 	return startsOn(ctx, f, work.Pods, longer*work.Past)
 }
 
-// startsOn measures starts on so many messages, with so many Pods. The real
-// kube-controller-manager has no history, so it takes no part.
+// startsOn measures starts on so many messages, with so many Pods. The real kube-controller-manager has no
+// history, so it takes no part.
 func startsOn(ctx context.Context, f *field, pods, messages int) ([]metric, error) {
 	who, ok := f.who.(millrace)
 	if !ok {
@@ -61,8 +60,8 @@ func startsOn(ctx context.Context, f *field, pods, messages int) ([]metric, erro
 	return append(metrics, apart...), err
 }
 
-// grow makes what is missing of a past, and starts on it once, which is not measured:
-// it is the first time on these streams.
+// grow makes the missing messages of a past, and starts on it once without measuring, because that is the
+// first start on these streams.
 func (f *field) grow(ctx context.Context, store string, messages int) error {
 	if err := f.halt((*unit).stop); err != nil {
 		return err
@@ -74,7 +73,7 @@ func (f *field) grow(ctx context.Context, store string, messages int) error {
 	return f.resume(ctx)
 }
 
-// startsOfOne measures starts of the one process, the bus in it included.
+// startsOfOne measures starts of the single process, including the bus in it.
 func (f *field) startsOfOne(ctx context.Context, a *arena.Arena) ([]metric, error) {
 	stopped, err := f.startsAfter(ctx, a, "it was stopped", (*unit).stop)
 	if err != nil {
@@ -84,8 +83,8 @@ func (f *field) startsOfOne(ctx context.Context, a *arena.Arena) ([]metric, erro
 	return append(stopped, killed...), err
 }
 
-// startsApart measures starts of the services, as processes of their own, on a bus
-// that is there. They clear up, and are ended with their bus.
+// startsApart measures starts of the services as processes of their own, on a bus that already runs. It also
+// cleans up, and ends the services and their bus.
 func (f *field) startsApart(ctx context.Context, a *arena.Arena, who millrace) (metrics []metric, err error) {
 	if err := f.dismiss(); err != nil {
 		return nil, err
@@ -108,7 +107,7 @@ func (f *field) startsApart(ctx context.Context, a *arena.Arena, who millrace) (
 	return metrics, errors.Join(err, f.dismiss())
 }
 
-// startsAfter measures starts after the processes were ended in one way.
+// startsAfter measures starts after one way of ending the processes.
 func (f *field) startsAfter(ctx context.Context, a *arena.Arena, name string, end func(*unit) error) ([]metric, error) {
 	var took []time.Duration
 	var used usage
@@ -132,8 +131,8 @@ func (f *field) startsAfter(ctx context.Context, a *arena.Arena, name string, en
 	}, nil
 }
 
-// startAfter ends the processes, deletes a Pod, and says how long after the start
-// its replacement was seen.
+// startAfter ends the processes, deletes a Pod, and returns the time from the start until the replacement was
+// seen.
 func (f *field) startAfter(ctx context.Context, a *arena.Arena, end func(*unit) error) (time.Duration, error) {
 	if _, err := a.Until(ctx, arena.Ready(5)); err != nil {
 		return 0, err
@@ -153,7 +152,7 @@ func (f *field) startAfter(ctx context.Context, a *arena.Arena, end func(*unit) 
 	return replaced.Sub(begun), err
 }
 
-// halt ends the processes, which will be started again.
+// halt ends the processes such that they can be started again.
 func (f *field) halt(end func(*unit) error) error {
 	var errs []error
 	for i := range f.units {
@@ -162,7 +161,7 @@ func (f *field) halt(end func(*unit) error) error {
 	return errors.Join(errs...)
 }
 
-// resume starts the processes that were ended, all at once.
+// resume starts the halted processes, all at once.
 func (f *field) resume(ctx context.Context) error {
 	starting, ctx := errgroup.WithContext(ctx)
 	for i := range f.units {
@@ -177,10 +176,10 @@ func (f *field) resume(ctx context.Context) error {
 func (u *unit) stop() error { return u.process.Stop() }
 func (u *unit) kill() error { return u.process.Kill() }
 
-// store is where everything in one process keeps its streams.
+// store is the directory in which the single process keeps its streams.
 func (millrace) store(c *localcluster.Cluster) string { return filepath.Join(c.Dir, "millrace") }
 
-// lengthen opens the streams of a Millrace that does not run, and makes a past.
+// lengthen makes a past in the streams of a Millrace that does not run.
 func lengthen(ctx context.Context, store string, messages int) (err error) {
 	server, err := stream.Serve(stream.ServerOptions{Dir: store})
 	if err != nil {

@@ -21,26 +21,25 @@ import (
 // arrival is how long spans may take to arrive in Jaeger.
 const arrival = time.Minute
 
-// judge holds the traces in Jaeger against the record, which says independently of
-// them what came of what.
+// judge compares the traces in Jaeger with the record, which names the cause of each change independently.
 type judge struct {
 	jaeger *jaeger.Client
 	deltas []events.Delta
-	ours   map[version]string // audit ids of our writes, by what they made
+	ours   map[version]string // audit ids of our writes, by the version that they made
 	known  map[string]*jaeger.Trace
 }
 
-// version is one of an object.
+// version is a version of an object.
 type version struct {
 	uid types.UID
 	rv  string
 }
 
-// verdict is what was found.
+// verdict is the result of the comparison.
 type verdict struct {
-	traces, faulty int // those that changes are in, and those with a missing or wrong parent
+	traces, faulty int // traces that have changes, and those of them with a missing or wrong parent
 	ours, missed   int // changes that our writes made, and those of them in another trace
-	untraced       int // changes that are in none
+	untraced       int // changes that are in no trace
 	example        string
 }
 
@@ -53,7 +52,7 @@ func (v verdict) metrics() []metric {
 	}
 }
 
-// newJudge reads the record of some namespaces, at some times.
+// newJudge reads the parts of the record that judged selects by namespace and time.
 func newJudge(ctx context.Context, record bus.Archive, address string, judged func(namespace string, at time.Time) bool) (*judge, error) {
 	client, err := jaeger.New(address)
 	if err != nil {
@@ -65,7 +64,7 @@ func newJudge(ctx context.Context, record bus.Archive, address string, judged fu
 			for _, m := range batch {
 				ref, err := subject.ParseDelta(m.Subject)
 				if err != nil || !judged(ref.Namespace, m.Time) {
-					continue // a mark, or not to be judged
+					continue // a mark, or not selected
 				}
 				d, err := events.DecodeDelta(ref, m)
 				if err != nil {
@@ -90,7 +89,7 @@ func newJudge(ctx context.Context, record bus.Archive, address string, judged fu
 	return j, nil
 }
 
-// note remembers which versions our writes have made.
+// note remembers which versions our writes made.
 func (j *judge) note(batch []events.Message) error {
 	for _, m := range batch {
 		var o events.Outcome
@@ -106,8 +105,7 @@ func (j *judge) note(batch []events.Message) error {
 	return nil
 }
 
-// verdict looks at every change's place in its trace. What is not there yet may
-// still arrive.
+// verdict checks the place of every change in its trace. It waits for spans that may still arrive.
 func (j *judge) verdict(ctx context.Context) (verdict, error) {
 	deadline := time.Now().Add(arrival)
 	for {
@@ -133,7 +131,7 @@ func (j *judge) look(ctx context.Context) (verdict, error) {
 		if ours {
 			v.ours++
 		}
-		if !trace.Sampled(d.Trace) { // every change is, but those whose cause is not known
+		if !trace.Sampled(d.Trace) { // every change is sampled, except those without a known cause
 			v.untraced++
 			if v.example == "" {
 				v.example = fmt.Sprintf("%v at version %s is in no trace", d.Ref, d.ResourceVersion)
@@ -152,7 +150,7 @@ func (j *judge) look(ctx context.Context) (verdict, error) {
 		}
 		if fault != "" {
 			faults[id] = fault
-			delete(j.known, id) // the rest of it may be on its way
+			delete(j.known, id) // the rest of the trace may still arrive
 		}
 	}
 	v.traces, v.faulty = len(seen), len(faults)
@@ -162,7 +160,7 @@ func (j *judge) look(ctx context.Context) (verdict, error) {
 	return v, nil
 }
 
-// fetch reads a trace, or remembers it; nil when there is none.
+// fetch reads a trace through a cache; nil if there is none.
 func (j *judge) fetch(ctx context.Context, id string) (*jaeger.Trace, error) {
 	if t, ok := j.known[id]; ok {
 		return t, nil
@@ -175,9 +173,9 @@ func (j *judge) fetch(ctx context.Context, id string) (*jaeger.Trace, error) {
 	return t, nil
 }
 
-// place looks where a change is in its trace: below the request that made it, whose
-// audit id the record has too; else it has missed its cause. A trace that is not
-// whole, or has a change in the wrong place, has a fault.
+// place checks where a change is in its trace. It belongs below the request that made it, whose audit id the
+// record has, too; elsewhere it has missed its cause. An incomplete trace, or one with a change in the wrong
+// place, has a fault.
 func place(t *jaeger.Trace, d events.Delta, audit string) (missed bool, fault string) {
 	about := fmt.Sprintf("%v at version %s", d.Ref, d.ResourceVersion)
 	if t == nil {

@@ -1,9 +1,9 @@
-// Command bench does the same work on the same machine with the real
-// kube-controller-manager at its defaults, the same tuned, and Millrace, one after
-// the other and each on a fresh cluster, and prints one table with ratios.
+// Command bench runs the same work on the same machine with the real kube-controller-manager at its defaults,
+// the same program tuned, and Millrace, one after the other and each on a fresh cluster, and prints one table
+// with ratios.
 //
-// What is measured is seen through a watch of its own, with this program's clock.
-// The numbers also go to a JSON file, and docs/benchmarks.md is written from them.
+// It measures with a watch of its own and its own clock. The numbers also go to a JSON file, and
+// docs/benchmarks.md is written from them.
 package main
 
 import (
@@ -23,18 +23,18 @@ import (
 	"github.com/millrace/millrace/cmd/internal/localcluster"
 )
 
-// sizes is how much work is done.
+// sizes are the amounts of work.
 type sizes struct {
-	Rounds      int `json:"rounds"`      // of each of the shorter scenarios, of which the median is told
+	Rounds      int `json:"rounds"`      // of each of the shorter scenarios; the median counts
 	Burst       int `json:"burst"`       // replicas of the one Deployment
 	Deployments int `json:"deployments"` // of 5 replicas each
 	Heals       int `json:"heals"`       // Pods deleted one after the other
 	Kills       int `json:"kills"`       // of each service
-	Pods        int `json:"pods"`        // there at a restart
-	Direct      int `json:"direct"`      // Pods created by this program itself
-	Past        int `json:"past"`        // messages of history under a start
+	Pods        int `json:"pods"`        // that exist at a restart
+	Direct      int `json:"direct"`      // Pods that this program creates itself
+	Past        int `json:"past"`        // messages of history before a start
 	Scales      int `json:"scales"`      // operations with each share of traces
-	Rest        int `json:"rest"`        // seconds of rest that are measured
+	Rest        int `json:"rest"`        // seconds of measured rest
 	Completions int `json:"completions"` // of one Job
 	Ordered     int `json:"ordered"`     // Pods of one StatefulSet
 	Held        int `json:"held"`        // objects in a namespace that is deleted
@@ -85,7 +85,7 @@ func main() {
 	}
 }
 
-// bench is one run of everything.
+// bench is one run of all scenarios.
 type bench struct {
 	work      sizes
 	scenarios []string
@@ -116,15 +116,15 @@ func (b *bench) run(ctx context.Context, names []string, out, doc string, add bo
 		}
 	}
 	failure := b.takeTurns(ctx, names)
-	b.results.print(os.Stdout) // what was measured is not lost because something else failed
+	b.results.print(os.Stdout) // what was measured is not lost because another step failed
 	if err := errors.Join(failure, b.results.save(out)); err != nil || doc == "" {
 		return err
 	}
 	return b.results.document(doc)
 }
 
-// takeTurns has everybody play several times, one after the other: a machine may be a
-// sixth faster or slower a few minutes later.
+// takeTurns runs all contenders several times in turns, because a machine may be a sixth faster or slower a
+// few minutes later.
 func (b *bench) takeTurns(ctx context.Context, names []string) error {
 	for turn := range b.turns {
 		if b.turns > 1 {
@@ -151,7 +151,7 @@ func (b *bench) measureAll(ctx context.Context, names []string) error {
 	return nil
 }
 
-// words splits a list; an empty one has none.
+// words splits a list; an empty list has no words.
 func words(list string) []string {
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' })
 }
@@ -184,7 +184,7 @@ func (b *bench) measure(ctx context.Context, who contender) (err error) {
 	return errors.Join(b.exported(ctx, f), f.dismiss())
 }
 
-// exported writes what Millrace, which still runs, has recorded to the file that is asked for.
+// exported writes the record of the running Millrace to the file that the flag names.
 func (b *bench) exported(ctx context.Context, f *field) error {
 	m, is := f.who.(millrace)
 	if b.export == "" || !is || len(f.units) == 0 {
@@ -197,7 +197,7 @@ func (b *bench) exported(ctx context.Context, f *field) error {
 	return nil
 }
 
-// within bounds what is done by a time.
+// within runs a function with a time-out.
 func within(ctx context.Context, limit time.Duration, do func(context.Context) ([]metric, error)) ([]metric, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

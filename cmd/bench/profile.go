@@ -11,11 +11,11 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// stretch is how long one profile is taken.
+// stretch is the duration of one profile.
 const stretch = 10 * time.Second
 
-// profiler gathers what Millrace's processes spend their time on, for the compiler
-// to be told what matters (go build -pgo). None gathers nothing.
+// profiler collects processor profiles of Millrace's processes for the compiler (go build -pgo). A nil
+// profiler collects nothing.
 type profiler struct {
 	following sync.WaitGroup
 
@@ -23,7 +23,7 @@ type profiler struct {
 	taken []*profile.Profile
 }
 
-// follow takes one profile after the other of a process, until it ends.
+// follow takes one profile of a process after the other, until the process ends.
 func (p *profiler) follow(health string) {
 	if p == nil {
 		return
@@ -32,7 +32,7 @@ func (p *profiler) follow(health string) {
 		for {
 			taken, err := profileOf(health)
 			if err != nil {
-				return // the process has ended, and what it did last is not missed
+				return // the process has ended; its last, incomplete profile is not needed
 			}
 			p.mu.Lock()
 			p.taken = append(p.taken, taken)
@@ -54,7 +54,7 @@ func profileOf(health string) (*profile.Profile, error) {
 	return profile.Parse(answer.Body)
 }
 
-// merged is all of it as one profile, when every process has ended.
+// merged waits until every process has ended, and merges all profiles.
 func (p *profiler) merged() (*profile.Profile, error) {
 	p.following.Wait()
 	if len(p.taken) == 0 {
@@ -67,7 +67,7 @@ func (p *profiler) merged() (*profile.Profile, error) {
 	return merged, nil
 }
 
-// save writes all of it as one profile. Of the machine that it was taken on it says nothing.
+// save writes all profiles as one, without any information about the machine.
 func (p *profiler) save(file string) error {
 	merged, err := p.merged()
 	if err != nil {

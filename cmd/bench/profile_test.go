@@ -12,7 +12,7 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// busy is a profile as a process gives it, with things that tell of the machine.
+// busy is a profile as a process returns it, with information about the machine.
 func busy() *profile.Profile {
 	in := &profile.Function{ID: 1, Name: "decide"}
 	binary := &profile.Mapping{ID: 1, File: "/home/user/millrace", BuildID: "abc"}

@@ -23,11 +23,10 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// asked is how often each question is asked; the median and the worst count.
+// asked is how often each question is repeated; the median and the worst time count.
 const asked = 20
 
-// toldRecord and longRecord ask about a past as long as that of history and
-// long-history.
+// toldRecord and longRecord measure questions about a past as long as those of history and long-history.
 func toldRecord(ctx context.Context, f *field, work sizes) ([]metric, error) {
 	return askRecord(ctx, f, work.Pods, work.Past)
 }
@@ -36,8 +35,8 @@ func longRecord(ctx context.Context, f *field, work sizes) ([]metric, error) {
 	return askRecord(ctx, f, work.Pods, longer*work.Past)
 }
 
-// askRecord makes a store with a past and asks what happened in it, and why. It
-// needs no cluster, and no other contender has a record.
+// askRecord makes a store with a past and measures questions about it: what happened, and why. It needs no
+// cluster, and no other contender has a record.
 func askRecord(ctx context.Context, f *field, pods, messages int) (metrics []metric, err error) {
 	if _, ok := f.who.(millrace); !ok {
 		return nil, nil
@@ -138,7 +137,7 @@ func deltaOf(kind kinds.Kind, object runtime.Object, version int, by string) (ev
 	}, err
 }
 
-// say appends deltas and gives the sequence of the last one.
+// say appends deltas and returns the sequence of the last one.
 func say(ctx context.Context, b *stream.Bus, kind kinds.Name, deltas ...events.Delta) (uint64, error) {
 	log, err := b.Append(ctx, kind)
 	if err != nil {
@@ -161,7 +160,7 @@ func say(ctx context.Context, b *stream.Bus, kind kinds.Name, deltas ...events.D
 // planted is the Pod at the end of the chain of causes.
 var planted = events.Ref{Kind: "pods", Namespace: "planted", Name: "web-1-a"}
 
-// plant stores a Deployment, a set that it made, and a Pod that that made.
+// plant stores a Deployment, the ReplicaSet that it made, and a Pod that the ReplicaSet made.
 func plant(ctx context.Context, b *stream.Bus, version int) error {
 	meta := func(name, kind, owner string) metav1.ObjectMeta {
 		m := metav1.ObjectMeta{Namespace: planted.Namespace, Name: name, Generation: 1}
@@ -192,8 +191,8 @@ func plant(ctx context.Context, b *stream.Bus, version int) error {
 	return err
 }
 
-// decided stores that a controller made an object because of another one, and
-// gives the sequence of the delta.
+// decided stores that a controller made an object because of another one, and returns the sequence of the new
+// object's delta.
 func decided(ctx context.Context, b *stream.Bus, controller string, own events.Delta, at uint64, made events.Delta) (uint64, error) {
 	key := events.Key{Namespace: own.Ref.Namespace, Name: own.Ref.Name}
 	turn := events.Turn{
@@ -225,7 +224,7 @@ func decided(ctx context.Context, b *stream.Bus, controller string, own events.D
 	return say(ctx, b, made.Kind, made)
 }
 
-// inquiry asks a record.
+// inquiry runs questions on a record.
 type inquiry struct {
 	ctx    context.Context
 	bus    *stream.Bus
@@ -279,7 +278,7 @@ func (q *inquiry) all(pods int) ([]metric, error) {
 	})
 }
 
-// question is one that is asked again and again.
+// question is one question that is repeated.
 type question struct {
 	name string
 	ask  func() error

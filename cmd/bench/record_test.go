@@ -2,8 +2,7 @@ package main
 
 import "testing"
 
-// TestQuestionsAreAnswered plays the scenario in small: it fails where an answer is
-// wrong.
+// TestQuestionsAreAnswered runs the scenario at a small size: the scenario fails if an answer is wrong.
 func TestQuestionsAreAnswered(t *testing.T) {
 	metrics, err := askRecord(t.Context(), &field{who: millrace{}}, 200, 6000)
 	if err != nil {

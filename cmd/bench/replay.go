@@ -29,16 +29,14 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/shell"
 )
 
-// The two records that are replayed: one of hardly anything but turns, and one of
-// hardly anything but changes.
+// The sizes of the two records that are replayed: one is almost all turns, the other almost all changes.
 const (
 	replayTurns  = 40_000
 	replayDeltas = 400_000
 	replayPods   = 10 // of each set
 )
 
-// replayed makes two records and decides them once more. It needs no cluster, and
-// no other contender has a record.
+// replayed makes two records and replays them. It needs no cluster, and no other contender has a record.
 func replayed(ctx context.Context, f *field, work sizes) ([]metric, error) {
 	if _, ok := f.who.(millrace); !ok {
 		return nil, nil
@@ -61,17 +59,17 @@ func replayed(ctx context.Context, f *field, work sizes) ([]metric, error) {
 	), nil
 }
 
-// performance is a replay and what it took, from the bus and from a file.
+// performance is a replay and its cost, from the bus and from a file.
 type performance struct {
 	replay.Summary
 	bus, file effort
 }
 
-// effort is how long something took, and how much processor time of this program,
-// which has the server of the streams in it: that tells something on a busy machine, too.
+// effort is elapsed time, and the processor time of this program, which includes the server of the streams.
+// Processor time is meaningful on a busy machine, too.
 type effort struct{ took, used time.Duration }
 
-// metrics are those of a performance of so many of something.
+// metrics are the metrics of a performance over `many` items.
 func (p performance) metrics(what, of string, many int) []metric {
 	rate := func(e effort) float64 { return float64(many) / e.took.Seconds() }
 	each := func(e effort) float64 { return float64(e.used.Microseconds()) / float64(many) }
@@ -91,8 +89,8 @@ func replayRecord(ctx context.Context, r rehearsal) (p performance, err error) {
 		if err != nil {
 			return err
 		}
-		// The first pass pays for memory that was not touched before. Each does it once before,
-		// which makes them comparable.
+		// The first pass pays for memory that was not touched before. Each source runs once before the
+		// measurement, which makes them comparable.
 		for range 2 {
 			if p.Summary, p.bus, err = r.replay(ctx, b); err != nil {
 				break
@@ -106,9 +104,9 @@ func replayRecord(ctx context.Context, r rehearsal) (p performance, err error) {
 	return p, err
 }
 
-// replay demands that every turn comes out as it was.
+// replay fails unless every turn comes out as recorded.
 func (r *rehearsal) replay(ctx context.Context, from bus.Archive) (replay.Summary, effort, error) {
-	goruntime.GC() // what came before is not its burden
+	goruntime.GC() // garbage of earlier steps must not count
 	begun, used := time.Now(), ownTime()
 	s, err := replay.Run(ctx, from, replay.Options{Make: catalogue.Again}, func(replay.Case) error { return nil })
 	if err == nil && (s.Same != s.Turns || s.Turns != r.turns) {
@@ -117,8 +115,7 @@ func (r *rehearsal) replay(ctx context.Context, from bus.Archive) (replay.Summar
 	return s, effort{time.Since(begun), ownTime() - used}, err
 }
 
-// rehearsed makes a record in a bus of its own, and has something done with it; there is
-// a directory for its files.
+// rehearsed makes a record in a bus of its own, and calls do with it and with a directory for files.
 func rehearsed(ctx context.Context, r rehearsal, do func(b *stream.Bus, dir string) error) (err error) {
 	dir, err := os.MkdirTemp("", "millrace-replay-")
 	if err != nil {
@@ -144,8 +141,8 @@ func rehearsed(ctx context.Context, r rehearsal, do func(b *stream.Bus, dir stri
 	return do(b, dir)
 }
 
-// rest waits until the states have all that was said, which is no part of what is
-// measured, and lets go of what the record was made with.
+// rest waits until the state streams have mirrored all deltas, so that the mirroring is not measured, and
+// releases the memory in which the record was made.
 func (r *rehearsal) rest(ctx context.Context, b *stream.Bus) error {
 	for kind := range r.logs {
 		for {
@@ -163,8 +160,8 @@ func (r *rehearsal) rest(ctx context.Context, b *stream.Bus) error {
 	return nil
 }
 
-// rehearsal makes a record by deciding: pods change, and the set of the one that
-// changed last has its turn.
+// rehearsal makes a record by deciding: pods change, and the ReplicaSet of the pod that changed last has its
+// turn.
 type rehearsal struct {
 	sets, turns, changes int
 
@@ -223,8 +220,8 @@ func (r *rehearsal) make(ctx context.Context, b *stream.Bus) error {
 	return r.storing.Wait()
 }
 
-// populate has sets and their pods be there. What the sets say of their pods is never
-// right, so that each turn has something to report.
+// populate stores ReplicaSets and their pods. The status of the ReplicaSets is always wrong, so that each
+// turn has something to report.
 func (r *rehearsal) populate(ctx context.Context) error {
 	for i := range r.sets {
 		labels := map[string]string{"app": "web", "set": strconv.Itoa(i)}
@@ -250,14 +247,14 @@ func (r *rehearsal) populate(ctx context.Context) error {
 	return nil
 }
 
-// change has the next pod become ready, or not.
+// change toggles the readiness of the next pod.
 func (r *rehearsal) change(ctx context.Context) error {
 	p := r.pods[r.version*7919%len(r.pods)]
 	p.Status.Conditions[0].Status = []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionFalse}[r.version/len(r.pods)%2]
 	return r.say(ctx, kinds.Pods.Kind, p)
 }
 
-// say stores an object and sees it.
+// say stores an object and folds it into the view.
 func (r *rehearsal) say(ctx context.Context, kind kinds.Kind, object runtime.Object) error {
 	r.version++
 	d, err := deltaOf(kind, object, r.version, "kubelet")
@@ -279,7 +276,7 @@ func (r *rehearsal) say(ctx context.Context, kind kinds.Kind, object runtime.Obj
 	return nil
 }
 
-// turn decides about the set of the pod that changed last, and stores that.
+// turn decides about the ReplicaSet of the pod that changed last, and stores the turn.
 func (r *rehearsal) turn(ctx context.Context, b *stream.Bus, controller reconcile.Any, place int) error {
 	sight, err := r.seen.See(r.position, nil)
 	if err != nil {
@@ -297,7 +294,7 @@ func (r *rehearsal) turn(ctx context.Context, b *stream.Bus, controller reconcil
 	}
 	t.Because, t.Commands = part.Because, part.Commands
 	t.Pack()
-	m, err := events.EncodeJSON(t, events.Trace{}) // now: the position goes on
+	m, err := events.EncodeJSON(t, events.Trace{}) // encode now, because the position advances
 	if err != nil {
 		return err
 	}

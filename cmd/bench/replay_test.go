@@ -2,8 +2,8 @@ package main
 
 import "testing"
 
-// TestARehearsedRecordIsReplayed plays the scenario in small: it fails where a turn is
-// not decided as it was.
+// TestARehearsedRecordIsReplayed runs the scenario at a small size: the scenario fails if a turn is not
+// decided as recorded.
 func TestARehearsedRecordIsReplayed(t *testing.T) {
 	p, err := replayRecord(t.Context(), rehearsal{sets: 5, turns: 200, changes: 3})
 	if err != nil {
@@ -14,8 +14,8 @@ func TestARehearsedRecordIsReplayed(t *testing.T) {
 	}
 }
 
-// TestARehearsedRecordIsVerified plays that scenario in small: it fails where a message
-// is not proven, on the bus or in a file.
+// TestARehearsedRecordIsVerified runs that scenario at a small size: the scenario fails if a message is not
+// proven, on the bus or in a file.
 func TestARehearsedRecordIsVerified(t *testing.T) {
 	p, err := verifyRecord(t.Context(), rehearsal{sets: 5, turns: 20, changes: 30})
 	if err != nil {

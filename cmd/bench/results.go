@@ -31,7 +31,7 @@ func milliseconds(name string, d time.Duration) metric {
 
 func (m metric) format() string { return number(m.Value) + " " + m.Unit }
 
-// number shows three digits, which is more than such measurements are worth.
+// number formats three digits, which is more than such measurements are worth.
 func number(v float64) string {
 	switch {
 	case v >= 100:
@@ -43,7 +43,7 @@ func number(v float64) string {
 	}
 }
 
-// medians are those of the rounds, each of which has the same metrics.
+// medians are the medians over rounds with the same metrics.
 func medians(rounds [][]metric) []metric {
 	told := slices.Clone(rounds[0])
 	for i := range told {
@@ -56,15 +56,14 @@ func medians(rounds [][]metric) []metric {
 	return told
 }
 
-// quantile is the smallest of the values that is not below the given share of
-// them.
+// quantile is the smallest of the values that is not below the given share of them.
 func quantile[T cmp.Ordered](values []T, share float64) T {
 	sorted := slices.Sorted(slices.Values(values))
 	i := int(math.Ceil(share*float64(len(sorted)))) - 1
 	return sorted[min(max(i, 0), len(sorted)-1)]
 }
 
-// results are the numbers of a run, as they are written to the JSON file.
+// results are the numbers of a run, in the format of the JSON file.
 type results struct {
 	When    time.Time `json:"when"`
 	Machine string    `json:"machine"`
@@ -72,14 +71,13 @@ type results struct {
 	Rows    []row     `json:"rows"`
 }
 
-// row is one metric of every contender that has it.
+// row is one metric of all contenders that have it.
 type row struct {
 	Scenario string             `json:"scenario"`
 	Name     string             `json:"name"`
 	Unit     string             `json:"unit"`
 	Values   map[string]float64 `json:"values"`
-	// Turns are the numbers of each turn, of which Values has the median; nil where there
-	// was one.
+	// Turns are the numbers of each turn, of which Values has the median; nil if there was only one turn.
 	Turns map[string][]float64 `json:"turns,omitempty"`
 }
 
@@ -87,7 +85,7 @@ func newResults(work sizes) results {
 	return results{When: time.Now().UTC().Truncate(time.Second), Machine: machine(), Work: work}
 }
 
-// machine says on what the numbers were measured.
+// machine describes the machine on which the numbers were measured.
 func machine() string {
 	model := runtime.GOARCH
 	if data, err := os.ReadFile("/proc/cpuinfo"); err == nil {
@@ -104,7 +102,7 @@ func machine() string {
 // median is the middle one of the values.
 func median(values []float64) float64 { return slices.Sorted(slices.Values(values))[len(values)/2] }
 
-// add takes in a number, or one more of a later turn.
+// add adds a number, or the number of a later turn.
 func (r *results) add(scenario, contender string, m metric) {
 	at := slices.IndexFunc(r.Rows, func(w row) bool { return w.Scenario == scenario && w.Name == m.Name })
 	if at < 0 {
@@ -143,8 +141,8 @@ func (w row) value(contender string) string {
 	return number(v)
 }
 
-// cells are the lines of the table, the first of them its head. Rows stay in the
-// order of the scenarios, whichever contender was measured first.
+// cells are the lines of the table; the first is its head. Rows keep the order of the scenarios, independent
+// of the order of the contenders.
 func (r *results) cells() [][]string {
 	table := [][]string{{"scenario", "what", "unit", "kcm", "kcm-tuned", "millrace", "millrace/kcm", "millrace/tuned"}}
 	compared := slices.ContainsFunc(r.Rows, func(w row) bool { _, played := w.Values[earlier]; return played })
@@ -176,8 +174,7 @@ func (r *results) print(w io.Writer) {
 	_ = table.Flush()
 }
 
-// load takes over what a file of an earlier run says of everybody but those who are
-// measured now.
+// load reads the numbers of an earlier run from a file, except those of contenders that are measured now.
 func (r *results) load(file string, now []string) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -216,7 +213,7 @@ func (r *results) save(file string) error {
 	return nil
 }
 
-// document writes the page about the numbers.
+// document writes docs/benchmarks.md.
 func (r *results) document(file string) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, pageHead, r.When.Format("2 January 2006"), r.Machine, r.Work.Rounds, r.Work.Burst, r.Work.Deployments, r.Work.Heals, r.Work.Kills,
@@ -234,7 +231,7 @@ func (r *results) document(file string) error {
 	return nil
 }
 
-// turnByTurn tells every number where contenders took turns.
+// turnByTurn prints the number of every turn if contenders took turns.
 func (r *results) turnByTurn(w io.Writer) {
 	told := false
 	for _, row := range r.Rows {

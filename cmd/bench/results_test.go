@@ -37,8 +37,7 @@ func TestOfRoundsTheMiddleOneIsTold(t *testing.T) {
 	}
 }
 
-// What was measured several times stands in the table with its median, and on the page
-// with all of its numbers.
+// For a value that was measured several times the table has the median, and the page all numbers.
 func TestOfTurnsTheMiddleOneIsToldAndEachIsShown(t *testing.T) {
 	r := newResults(full)
 	for turn := range 3 {

@@ -10,19 +10,19 @@ import (
 	"github.com/millrace/millrace/cmd/internal/localcluster/arena"
 )
 
-// image is what the Pods pretend to run.
+// image is the image of the simulated Pods.
 const image = "nginx"
 
-// scenario is one thing that is measured.
+// scenario is one measurement.
 type scenario struct {
 	name  string
 	what  func(sizes) string
 	run   func(context.Context, *field, sizes) ([]metric, error)
-	asked bool // it takes so long that it is only played when named
+	asked bool // it takes so long that it runs only when it is named
 }
 
-// scenarios are played in this order: those that share a process follow each
-// other, so that usage is that of the three before it.
+// scenarios run in this order: those that share a process follow each other, so that usage covers the three
+// before it.
 var scenarios = []scenario{
 	{name: "wall", run: wall, what: func(s sizes) string { return fmt.Sprintf("%d Pods created directly", s.Direct) }},
 	{name: "burst", run: inNamespaces((*field).alone, burst), what: func(s sizes) string { return fmt.Sprintf("one Deployment of %d", s.Burst) }},
@@ -58,8 +58,8 @@ var scenarios = []scenario{
 // play is a scenario, or a part of one, in a namespace of its own.
 type play func(context.Context, *field, *arena.Arena, sizes) ([]metric, error)
 
-// inNamespaces plays something several times, each in a namespace of its own, served as
-// it needs, and tells the medians.
+// inNamespaces plays something several times, each time in a new namespace, with the contender started by
+// serve, and returns the medians.
 func inNamespaces(serve func(*field, context.Context) error, play play) func(context.Context, *field, sizes) ([]metric, error) {
 	return func(ctx context.Context, f *field, work sizes) ([]metric, error) {
 		if err := serve(f, ctx); err != nil {
@@ -87,7 +87,7 @@ func (f *field) play(ctx context.Context, play play, work sizes) ([]metric, erro
 	return play(ctx, f, a, work)
 }
 
-// accounted plays something once, and tells also what it has asked of the API server.
+// accounted plays something once, and adds the requests that reached the API server meanwhile.
 func (f *field) accounted(ctx context.Context, play play, work sizes) ([]metric, error) {
 	before, err := f.client.Ledger(ctx)
 	if err != nil {
@@ -109,7 +109,7 @@ func (f *field) accounted(ctx context.Context, play play, work sizes) ([]metric,
 		metric{"its processor time", "s", since.Processor}), nil
 }
 
-// played are the scenarios that need not be asked for.
+// played are the scenarios that run by default.
 func played() []string {
 	return names(slices.DeleteFunc(slices.Clone(scenarios), func(s scenario) bool { return s.asked }))
 }
@@ -124,7 +124,7 @@ func names(list []scenario) []string {
 	return names
 }
 
-// wall is how fast this API server takes Pods when nothing is in the way.
+// wall is how fast this API server accepts Pods from this program without a contender.
 func wall(ctx context.Context, f *field, work sizes) ([]metric, error) {
 	if err := f.dismiss(); err != nil {
 		return nil, err
@@ -193,7 +193,7 @@ func many(ctx context.Context, _ *field, a *arena.Arena, work sizes) ([]metric, 
 	}, wipe(ctx, a)
 }
 
-// heal is how long a deleted Pod takes to be replaced.
+// heal is the time until a deleted Pod is replaced.
 func heal(ctx context.Context, f *field, work sizes) ([]metric, error) {
 	if err := f.alone(ctx); err != nil {
 		return nil, err
@@ -221,7 +221,7 @@ func heal(ctx context.Context, f *field, work sizes) ([]metric, error) {
 	return []metric{milliseconds("replaced, p50", quantile(took, 0.5)), milliseconds("replaced, p99", quantile(took, 0.99))}, wipe(ctx, a)
 }
 
-// used is what the contender has used in the scenarios before.
+// used is the contender's usage in the scenarios before.
 func used(ctx context.Context, f *field, _ sizes) ([]metric, error) {
 	if err := f.alone(ctx); err != nil {
 		return nil, err
@@ -233,8 +233,8 @@ func used(ctx context.Context, f *field, _ sizes) ([]metric, error) {
 	return []metric{{"processor time", "s", u.cpu}, {"peak memory", "MB", u.memory}}, nil
 }
 
-// kill ends processes the hard way while another of the same service is there,
-// and asks how long their work is not done.
+// kill kills processes while another replica of the same service runs, and measures how long their work
+// stands still.
 func kill(ctx context.Context, f *field, work sizes) ([]metric, error) {
 	if err := f.paired(ctx); err != nil {
 		return nil, err
@@ -259,7 +259,7 @@ func kill(ctx context.Context, f *field, work sizes) ([]metric, error) {
 	return metrics, wipe(ctx, a)
 }
 
-// services are the services of units that can be killed, in order.
+// services are the names of services that can be killed, in order.
 func services(units []unit) []string {
 	var names []string
 	for _, u := range units {
@@ -270,8 +270,8 @@ func services(units []unit) []string {
 	return names
 }
 
-// killed kills the active process of a service and starts it again afterwards. The
-// two take turns: the one that took over is the next to go.
+// killed kills the active process of a service and starts it again afterwards. The two replicas alternate:
+// the one that took over is killed next.
 func killed(ctx context.Context, a *arena.Arena, units []unit, service string, round, replicas int) (time.Duration, error) {
 	var pair []int
 	for i := range units {
@@ -297,8 +297,7 @@ func killed(ctx context.Context, a *arena.Arena, units []unit, service string, r
 	return replaced.Sub(begun), arena.Rest(ctx, 3*time.Second)
 }
 
-// restart is how long a start takes until the first correct decision, in a
-// cluster that is not small.
+// restart is the time from a start to the first correct decision, in a large cluster.
 func restart(ctx context.Context, f *field, work sizes) ([]metric, error) {
 	if err := f.alone(ctx); err != nil {
 		return nil, err
@@ -338,7 +337,7 @@ func restart(ctx context.Context, f *field, work sizes) ([]metric, error) {
 	return []metric{seconds("first decision after a start", replaced.Sub(begun))}, wipe(ctx, a)
 }
 
-// replace deletes a Pod and says when its replacement was seen.
+// replace deletes a Pod and returns when its replacement was seen.
 func replace(ctx context.Context, a *arena.Arena) (time.Time, error) {
 	wanted := a.Created() + 1
 	if _, err := a.DeletePod(ctx); err != nil {

@@ -24,57 +24,55 @@ import (
 )
 
 const (
-	// scalers scale at the same time, each a Deployment of its own.
+	// scalers is how many Deployments are scaled at the same time.
 	scalers = 20
-	// stint is how often each scales in a round. A machine is not equally fast all the
-	// time: in short rounds, played in turns, what slows one share down slows down the
-	// others next to it too.
+	// stint is how often each is scaled in a round. The speed of a machine varies: in short rounds that
+	// alternate, a slow period affects one share as much as the others next to it.
 	stint = 5
 )
 
-// share is how many of all traces are recorded.
+// share is the fraction of traces that are recorded.
 type share struct {
 	name    string
-	million int // of a million; 0 leaves tracing off
+	million int // in millionths; 0 turns tracing off
 }
 
 var shares = []share{{"without traces", 0}, {"1 % of traces", 10_000}, {"100 % of traces", 1_000_000}}
 
-// reasons are why causes are missed, as the watcher counts them.
+// reasons are the watcher's reasons for missed causes.
 var reasons = []string{"unheard", "late", "waited", "hurried"}
 
-// tracer is Millrace on a control plane with Jaeger, recording a share of all traces,
-// and the Deployments that are scaled while it does.
+// tracer is Millrace on a control plane with Jaeger, which records a share of all traces, and the Deployments
+// that are scaled meanwhile.
 type tracer struct {
 	*field
 	binary string
 	share  share
 	nats   string
-	health string // of the process that runs
+	health string // of the running process
 	scaled []*arena.Arena
 	size   int // replicas of each
 
 	rounds []pace
-	spells []spell        // when the rounds were
+	spells []spell        // the times of the rounds
 	missed map[string]int // causes, by reason
 }
 
-// neighbours are the processes beside Millrace that have work with traces.
+// neighbours are the processes beside Millrace that do work for traces.
 var neighbours = []string{"kube-apiserver", "etcd", "jaeger"}
 
-// pace is what a round came to: scale operations in a second, and milliseconds of
-// processor time for each, Millrace's and that of its neighbours.
+// pace is the result of a round: scale operations per second, and milliseconds of processor time for each
+// operation, Millrace's and each neighbour's.
 type pace struct {
 	rate, processor float64
 	beside          []float64
 }
 
-// spell is a stretch of time.
+// spell is a period.
 type spell struct{ from, to time.Time }
 
-// tracing scales Deployments up, one replica at a time, with no, few and all traces
-// recorded, and looks whether all that are recorded are whole. The real
-// kube-controller-manager has no such traces, so it takes no part.
+// tracing scales Deployments up, one replica at a time, with no, few and all traces recorded, and checks that
+// all recorded traces are complete. The real kube-controller-manager has no such traces, so it takes no part.
 func tracing(ctx context.Context, f *field, work sizes) (metrics []metric, err error) {
 	who, ok := f.who.(millrace)
 	if !ok {
@@ -109,18 +107,18 @@ func tracing(ctx context.Context, f *field, work sizes) (metrics []metric, err e
 					return nil, err
 				}
 			}
-			last = tracers[(i+round)%len(tracers)] // the first to play has the emptiest cluster
+			last = tracers[(i+round)%len(tracers)] // the first one has the emptiest cluster
 			if err := last.play(ctx); err != nil {
 				return nil, fmt.Errorf("%s: %w", last.share.name, errors.Join(err, last.dismiss()))
 			}
 		}
 	}
 	all := tracers[len(tracers)-1]
-	seen, err := all.judged(ctx) // by the record, which the last of them still serves
+	seen, err := all.judged(ctx) // the last of them still serves the record
 	return append(traceMetrics(tracers), append(seen.metrics(), all.whyMissed()...)...), errors.Join(err, last.dismiss())
 }
 
-// start starts Millrace where the others were.
+// start starts Millrace in the place of the previous tracer.
 func (t *tracer) start(ctx context.Context) error {
 	port, err := localcluster.FreePort()
 	if err != nil {
@@ -142,7 +140,7 @@ func (t *tracer) start(ctx context.Context) error {
 	return p.Ready(ctx, "http://"+t.health+"/readyz")
 }
 
-// play starts Millrace and plays a round. It goes on running.
+// play starts Millrace and plays a round. Millrace keeps running.
 func (t *tracer) play(ctx context.Context) error {
 	if err := t.start(ctx); err != nil {
 		return err
@@ -150,7 +148,7 @@ func (t *tracer) play(ctx context.Context) error {
 	if err := t.enter(ctx); err != nil {
 		return err
 	}
-	if err := t.scale(ctx, 1); err != nil { // everybody has done everything once
+	if err := t.scale(ctx, 1); err != nil { // a warm-up of every controller
 		return err
 	}
 	before, err := t.processorTimes()
@@ -176,7 +174,7 @@ func (t *tracer) play(ctx context.Context) error {
 	return t.count(ctx)
 }
 
-// processorTimes are seconds until now: Millrace's, then those of its neighbours.
+// processorTimes are the seconds used so far: Millrace's, then those of each neighbour.
 func (t *tracer) processorTimes() ([]float64, error) {
 	all := [][]unit{t.units}
 	for _, name := range neighbours {
@@ -199,7 +197,7 @@ func (t *tracer) processorTimes() ([]float64, error) {
 	return times, nil
 }
 
-// enter makes the Deployments, the first time.
+// enter creates the Deployments the first time that it is called.
 func (t *tracer) enter(ctx context.Context) error {
 	if t.scaled != nil {
 		return nil
@@ -232,8 +230,8 @@ func (t *tracer) leave() {
 	}
 }
 
-// scale has each Deployment grow so often by one, and waits each time until it says
-// that it has.
+// scale scales each Deployment up by one so many times, and waits each time until its status confirms the new
+// size.
 func (t *tracer) scale(ctx context.Context, times int) error {
 	from := t.size
 	t.size += times
@@ -254,7 +252,7 @@ func (t *tracer) scale(ctx context.Context, times int) error {
 	return together.Wait()
 }
 
-// count adds up which causes were missed, and why.
+// count adds up the missed causes by reason.
 func (t *tracer) count(ctx context.Context) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+t.health+"/metrics", nil)
 	if err != nil {
@@ -268,7 +266,7 @@ func (t *tracer) count(ctx context.Context) error {
 	return t.add(response.Body)
 }
 
-// add adds what metrics say of missed causes.
+// add adds the counts of missed causes from metrics.
 func (t *tracer) add(metrics io.Reader) error {
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(metrics)
@@ -285,7 +283,7 @@ func (t *tracer) add(metrics io.Reader) error {
 	return nil
 }
 
-// judged looks whether the traces of the rounds are whole.
+// judged checks that the traces of the rounds are complete.
 func (t *tracer) judged(ctx context.Context) (verdict, error) {
 	b, err := stream.Connect(ctx, stream.Options{URL: reader.BusURL(t.nats), Name: "bench"})
 	if err != nil {
@@ -305,7 +303,7 @@ func (t *tracer) judged(ctx context.Context) (verdict, error) {
 	return j.verdict(ctx)
 }
 
-// whyMissed are the causes that the watcher knows it has missed, by reason.
+// whyMissed are the causes that the watcher reports as missed, by reason.
 func (t *tracer) whyMissed() []metric {
 	var metrics []metric
 	for _, r := range reasons {
@@ -314,9 +312,8 @@ func (t *tracer) whyMissed() []metric {
 	return metrics
 }
 
-// traceMetrics compares the shares, round by round with what was done without traces
-// beside it: the median counts, and between the quartiles are half of the rounds. What
-// tracing costs is in per cent of what is done without.
+// traceMetrics compares each round of a share with the round without traces beside it. The median counts, and
+// half of the rounds are between the quartiles. The cost of tracing is a percentage of the cost without it.
 func traceMetrics(tracers []*tracer) []metric {
 	var metrics []metric
 	rate, processor := func(p pace) float64 { return p.rate }, func(p pace) float64 { return p.processor }

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestRoundsAreComparedWithTheirNeighbours, so that a machine that becomes slower in the
-// middle does not seem to be what tracing costs.
+// TestRoundsAreComparedWithTheirNeighbours: a machine that becomes slower during the run must not look like a
+// cost of tracing.
 func TestRoundsAreComparedWithTheirNeighbours(t *testing.T) {
 	rounds := func(cost float64, rates ...float64) *tracer {
 		r := &tracer{}

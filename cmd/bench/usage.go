@@ -9,11 +9,10 @@ import (
 	"time"
 )
 
-// ticks is how the kernel counts processor time, per second: always 100 in what
-// Linux shows to programs.
+// ticks is the kernel's unit of processor time, per second: Linux always shows 100 to programs.
 const ticks = 100
 
-// usage is what processes have used since they began.
+// usage is what processes have used since they started.
 type usage struct {
 	cpu      float64 // seconds
 	memory   float64 // MB, the sum of the processes' peaks
@@ -53,12 +52,12 @@ func usageOf(units []unit) (usage, error) {
 // ownTime is the processor time that this program has used.
 func ownTime() time.Duration {
 	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // which cannot fail for oneself
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // cannot fail for the calling process
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// processorTime reads user and system time from /proc/<pid>/stat. The program's
-// name, in parentheses, may hold anything.
+// processorTime reads user and system time from /proc/<pid>/stat. The program's name, in parentheses, may
+// contain anything.
 func processorTime(stat string) (float64, error) {
 	fields := strings.Fields(stat[strings.LastIndex(stat, ")")+1:])
 	if len(fields) < 13 {
@@ -75,8 +74,7 @@ func processorTime(stat string) (float64, error) {
 	return float64(user+system) / ticks, nil
 }
 
-// memoryOf reads a size, in MB, from /proc/<pid>/status: VmRSS: is what is resident,
-// VmHWM: the most that ever was.
+// memoryOf reads a size, in MB, from /proc/<pid>/status: VmRSS: is the resident memory, VmHWM: its peak.
 func memoryOf(status, field string) (float64, error) {
 	for line := range strings.Lines(status) {
 		if rest, ok := strings.CutPrefix(line, field); ok {

@@ -40,8 +40,8 @@ func verified(ctx context.Context, f *field, work sizes) ([]metric, error) {
 	}, nil
 }
 
-// proof is how long a record took to be signed and verified, and the bytes that it and
-// the notary's pages take up.
+// proof is the time to sign and verify a record, and the sizes in bytes of the record and of the notary's
+// pages.
 type proof struct {
 	messages              int
 	signed, onBus, inFile time.Duration
@@ -80,7 +80,7 @@ func verifyRecord(ctx context.Context, r rehearsal) (p proof, err error) {
 	return p, err
 }
 
-// verify demands that every message is proven.
+// verify fails unless every message is proven.
 func (p *proof) verify(ctx context.Context, from bus.Archive, trust notary.Trust) (time.Duration, error) {
 	begun := time.Now()
 	report, err := notary.Verify(ctx, from, trust)
@@ -99,7 +99,7 @@ func (p *proof) verify(ctx context.Context, from bus.Archive, trust notary.Trust
 	return took, nil
 }
 
-// weigh looks how much is stored.
+// weigh measures the stored sizes.
 func (p *proof) weigh(ctx context.Context, b *stream.Bus) error {
 	streams, err := notary.Streams(ctx, b)
 	if err != nil {
@@ -119,7 +119,7 @@ func (p *proof) weigh(ctx context.Context, b *stream.Bus) error {
 	return nil
 }
 
-// exported is a record in a file.
+// exported is the record in a file.
 func exported(ctx context.Context, b *stream.Bus, dir string) (*archive.File, error) {
 	name := filepath.Join(dir, "record.millrace")
 	out, err := os.Create(name)

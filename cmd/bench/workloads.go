@@ -9,14 +9,14 @@ import (
 	"github.com/millrace/millrace/cmd/internal/localcluster/arena"
 )
 
-// wide is what runs where the work is that of more controllers than the five.
+// wide are the controllers of scenarios that need more than the five.
 var wide = append([]string{"job-controller", "statefulset-controller", "namespace-controller"}, controllers...)
 
-// perNamespace is how many Pods each namespace at rest has.
+// perNamespace is the number of Pods in each namespace at rest.
 const perNamespace = 20
 
-// rest is what it costs to have nothing to do: a cluster full of Deployments whose
-// Pods no scheduler looks at, so that nothing in it changes but by the contender.
+// rest is the cost of having nothing to do: a cluster full of Deployments whose Pods no scheduler handles, so
+// that only the contender changes anything.
 func rest(ctx context.Context, f *field, work sizes) ([]metric, error) {
 	if err := f.wide(ctx); err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func rest(ctx context.Context, f *field, work sizes) ([]metric, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The cluster is as it was for the next scenario, without counting on anybody.
+	// Clean up for the next scenario without relying on a controller.
 	return metrics, arena.Parallel(20, len(arenas), func(i int) error {
 		if err := arenas[i].DeleteDeployments(ctx); err != nil {
 			return err
@@ -57,7 +57,7 @@ func rest(ctx context.Context, f *field, work sizes) ([]metric, error) {
 	})
 }
 
-// quiet waits until so long a time has passed in which nothing was written.
+// quiet waits until no request has written for so long.
 func (f *field) quiet(ctx context.Context, long time.Duration) error {
 	for {
 		before, err := f.client.Ledger(ctx)
@@ -73,7 +73,7 @@ func (f *field) quiet(ctx context.Context, long time.Duration) error {
 	}
 }
 
-// idle is what the contender uses and writes in some time.
+// idle is what the contender uses and writes in a period.
 func (f *field) idle(ctx context.Context, long time.Duration) ([]metric, error) {
 	before, err := usageOf(f.units)
 	if err != nil {
@@ -103,7 +103,7 @@ func (f *field) idle(ctx context.Context, long time.Duration) ([]metric, error) 
 	}, nil
 }
 
-// job is a Job of many completions, a tenth of them at a time.
+// job is a Job of many completions, a tenth of them in parallel.
 func job(ctx context.Context, _ *field, a *arena.Arena, work sizes) ([]metric, error) {
 	begun := time.Now()
 	if err := a.Job(ctx, "sum", work.Completions, max(work.Completions/10, 1)); err != nil {
@@ -127,8 +127,8 @@ func job(ctx context.Context, _ *field, a *arena.Arena, work sizes) ([]metric, e
 	return []metric{seconds("until it is complete", done.Sub(begun)), seconds("until all Pods are gone", gone.Sub(deleted))}, nil
 }
 
-// stateful is a StatefulSet of ordered Pods: it goes up several times, and down once,
-// which takes a second for each Pod.
+// stateful is a StatefulSet of ordered Pods: it scales up several times, and down once, because that takes a
+// second for each Pod.
 func stateful(ctx context.Context, f *field, work sizes) ([]metric, error) {
 	up, err := inNamespaces((*field).wide, ascending)(ctx, f, work)
 	if err != nil {
@@ -138,7 +138,7 @@ func stateful(ctx context.Context, f *field, work sizes) ([]metric, error) {
 	return append(up, down...), err
 }
 
-// ascending is how long ordered Pods take that are created one after the other.
+// ascending is the time to create ordered Pods one after the other.
 func ascending(ctx context.Context, _ *field, a *arena.Arena, work sizes) ([]metric, error) {
 	took, err := ordered(ctx, a, work)
 	if err != nil {
@@ -153,7 +153,7 @@ func ascending(ctx context.Context, _ *field, a *arena.Arena, work sizes) ([]met
 	return []metric{seconds("until all are ready", took)}, nil
 }
 
-// descending is how long they take to go, the highest number first.
+// descending is the time to delete them, the highest ordinal first.
 func descending(ctx context.Context, _ *field, a *arena.Arena, work sizes) ([]metric, error) {
 	if _, err := ordered(ctx, a, work); err != nil {
 		return nil, err
@@ -169,7 +169,7 @@ func descending(ctx context.Context, _ *field, a *arena.Arena, work sizes) ([]me
 	return []metric{seconds("until all are gone, in order", gone.Sub(shrunk))}, nil
 }
 
-// ordered creates a StatefulSet and says how long it took until all Pods were ready.
+// ordered creates a StatefulSet and returns the time until all Pods were ready.
 func ordered(ctx context.Context, a *arena.Arena, work sizes) (time.Duration, error) {
 	begun := time.Now()
 	if err := a.StatefulSet(ctx, "db", image, work.Ordered); err != nil {
@@ -179,7 +179,7 @@ func ordered(ctx context.Context, a *arena.Arena, work sizes) (time.Duration, er
 	return ready.Sub(begun), err
 }
 
-// emptied is a namespace that is deleted with all that it holds: half of it Pods.
+// emptied is the deletion of a namespace with all objects in it: half of them are Pods.
 func emptied(ctx context.Context, f *field, a *arena.Arena, work sizes) ([]metric, error) {
 	if err := a.CreatePods(ctx, work.Held/2); err != nil {
 		return nil, err
@@ -197,5 +197,5 @@ func emptied(ctx context.Context, f *field, a *arena.Arena, work sizes) ([]metri
 	return []metric{seconds("until it is gone", time.Since(begun))}, nil
 }
 
-// list is a --controllers flag.
+// list is the value of a --controllers flag.
 func list(controllers []string) string { return strings.Join(controllers, ",") }

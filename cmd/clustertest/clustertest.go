@@ -19,38 +19,38 @@ import (
 type (
 	// Cluster is a running control plane.
 	Cluster = localcluster.Cluster
-	// Options say what cluster to start.
+	// Options configure a cluster.
 	Options = localcluster.Options
-	// KCM says how to run one kube-controller-manager.
+	// KCM configures one kube-controller-manager.
 	KCM = localcluster.KCM
 	// Process is one started program.
 	Process = localcluster.Process
 	// User is a user that the cluster knows.
 	User = localcluster.User
-	// Client makes arenas.
+	// Client opens arenas.
 	Client = arena.Client
-	// Arena is a namespace in which something is played, with a view of it that
-	// is independent of the programs that play.
+	// Arena is a namespace for one test, with a view of the namespace that does not depend on the programs
+	// under test.
 	Arena = arena.Arena
-	// Condition is something that can be seen to hold in an arena.
+	// Condition is a condition that can be observed in an arena.
 	Condition = arena.Condition
-	// Wire carries connections, and can be cut.
+	// Wire is a proxy for connections that a test can cut.
 	Wire = wire.Wire
 	// WireCondition is the state of a wire.
 	WireCondition = wire.Condition
-	// Tracing says where the control plane's spans go.
+	// Tracing configures the destination of the control plane's spans.
 	Tracing = localcluster.Tracing
-	// Jaeger asks a Jaeger for traces.
+	// Jaeger queries a Jaeger for traces.
 	Jaeger = jaeger.Client
 	// Trace is a trace as a tree.
 	Trace = jaeger.Trace
 	// Span is one step of a trace.
 	Span = jaeger.Span
-	// Past gives the streams of a Millrace that does not run a history.
+	// Past reads the streams of a Millrace that does not run: a history.
 	Past = history.Past
 )
 
-// What can be seen to hold; see package arena.
+// The conditions that an arena can wait for; see package arena.
 var (
 	Ready     = arena.Ready
 	Created   = arena.Created
@@ -61,16 +61,16 @@ var (
 	Empty     = arena.Empty
 )
 
-// LayWire lays a wire from a free port of 127.0.0.1 to an address.
+// LayWire starts a proxy from a free port of 127.0.0.1 to an address.
 func LayWire(target string) (*Wire, error) { return wire.New(target) }
 
-// AskJaeger makes a client of the Jaeger whose query API is at an address.
+// AskJaeger returns a client of the Jaeger whose query API is at an address.
 func AskJaeger(address string) (*Jaeger, error) { return jaeger.New(address) }
 
-// Connect makes a client for arenas from a kubeconfig file.
+// Connect returns a client for arenas from a kubeconfig file.
 func Connect(kubeconfig string) (*Client, error) { return arena.Connect(kubeconfig) }
 
-// FreePort is a port of 127.0.0.1 that no process uses, kept until this process ends.
+// FreePort returns a port of 127.0.0.1 that no process uses, and reserves it until this process ends.
 func FreePort() (int, error) { return localcluster.FreePort() }
 
 // Launch starts a control plane for several tests; the caller stops it.
@@ -78,7 +78,7 @@ func Launch(ctx context.Context, options Options) (*Cluster, error) {
 	return localcluster.Start(ctx, options)
 }
 
-// Unmanned is the label of a node that no program plays; see package localcluster.
+// Unmanned is the label of a node that neither kwok nor a kubelet runs; see package localcluster.
 const Unmanned = localcluster.Unmanned
 
 // The users of a cluster; see package localcluster.
@@ -90,9 +90,9 @@ const (
 	Millrace          = localcluster.Millrace
 )
 
-// Start starts a control plane for one test, or for all tests of a package when t
-// is the first of them. Programs that are not built yet are built, which takes
-// minutes the first time: give such packages a long -timeout.
+// Start starts a control plane for one test, or for all tests of a package when t is the first of them. It
+// builds the programs that are missing, which takes minutes the first time: give such packages a long
+// -timeout.
 func Start(t testing.TB, options Options) *Cluster {
 	t.Helper()
 	if options.Dir == "" {
@@ -113,5 +113,5 @@ func Start(t testing.TB, options Options) *Cluster {
 	return cluster
 }
 
-// BusURL is where a bus of this machine is, with the login that it has left there.
+// BusURL returns the URL of a bus on this machine, with the login that the bus left there.
 func BusURL(address string) string { return reader.BusURL(address) }

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// Run runs the tests of a package, and gives the code to end with. What the programs that
-// they start leave for their user, such as passwords of a bus, is in a directory of its own,
-// which is removed. For TestMain: each package that starts a control plane runs its tests so.
+// Run runs the tests of a package and returns the exit code. The programs that the tests start write files
+// for their user, such as passwords of a bus, to a temporary home directory, which Run removes. Call it from
+// TestMain in each package that starts a control plane.
 func Run(m *testing.M) (code int) {
 	home, err := os.MkdirTemp("", "millrace-home-")
 	if err == nil {

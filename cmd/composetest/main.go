@@ -1,6 +1,5 @@
-// Command composetest starts the whole system of docker-compose.yaml from the
-// images that `make images` builds, uses it, breaks it, scales it, and takes it
-// down again: also when something did not work.
+// Command composetest starts the whole system of docker-compose.yaml from the images that `make images`
+// builds, uses it, breaks it, scales it, and takes it down again, even when a step fails.
 //
 // It needs a Docker engine and docker-compose. Where no engine answers, it installs
 // Debian's and starts one for as long as it runs, which takes root.
@@ -88,7 +87,7 @@ func run(ctx context.Context, o options) (err error) {
 	return nil
 }
 
-// buildImages leaves to the Makefile how that is done.
+// buildImages runs make, because the Makefile alone knows how to build the images.
 func (s *stage) buildImages(ctx context.Context) error {
 	begun := time.Now()
 	cmd := s.engine.Command(ctx, "make", "--no-print-directory", "images")
@@ -100,7 +99,7 @@ func (s *stage) buildImages(ctx context.Context) error {
 	return nil
 }
 
-// findCompose is the program that is there, or the one that was asked for.
+// findCompose returns the installed docker-compose, or the one that the flag names.
 func (s *stage) findCompose(ctx context.Context, named string) ([]string, error) {
 	switch named {
 	case "":
@@ -119,7 +118,7 @@ func (s *stage) findCompose(ctx context.Context, named string) ([]string, error)
 	return []string{"docker", "compose"}, nil
 }
 
-// buildCompose is the Compose v2 that tools/compose pins.
+// buildCompose builds the Compose v2 that tools/compose pins, and returns its path.
 func buildCompose(ctx context.Context) (path string, err error) {
 	programs, err := localcluster.FindPrograms(os.Stdout)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"strconv"
 )
 
-// observe starts Prometheus, which must find every service and take our rules.
+// observe starts Prometheus, which must find every service and load our rules.
 func observe(ctx context.Context, s *stage) (string, error) {
 	if err := s.do(ctx, "--profile", "observability", "up", "-d", "prometheus"); err != nil {
 		return "", err
@@ -55,7 +55,7 @@ func (s *stage) query(ctx context.Context, expression string) (float64, error) {
 	return strconv.ParseFloat(text, 64)
 }
 
-// rules counts Prometheus' alerting rules, each of which must be well.
+// rules counts Prometheus' alerting rules; each rule must be healthy.
 func (s *stage) rules(ctx context.Context) (int, error) {
 	var answer struct {
 		Data struct {

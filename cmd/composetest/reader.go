@@ -14,8 +14,8 @@ import (
 	"github.com/millrace/millrace/cmd/internal/reader"
 )
 
-// letIn has clients without a name, or with a wrong password, sent away, and gets the login of
-// the user that only reads.
+// letIn checks that the bus refuses clients without a name or with a wrong password, and gets the login of
+// the read-only user.
 func letIn(ctx context.Context, s *stage) (string, error) {
 	out, err := s.composed(ctx, "--profile", "tools", "run", "--rm", "-T", "reader").Output()
 	if err != nil {
@@ -40,7 +40,7 @@ func letIn(ctx context.Context, s *stage) (string, error) {
 
 var errLetIn = errors.New("the bus must send him away")
 
-// millrace runs a command of ours on this machine, as who only reads.
+// millrace runs a millrace command on this machine as the read-only user.
 func (s *stage) millrace(ctx context.Context, args ...string) ([]byte, error) {
 	cmd := s.command(ctx, append([]string{filepath.Join(s.checkout, "bin", "linux", "millrace")}, args...)...)
 	cmd.Env = append(cmd.Env, "MILLRACE_NATS_URL="+s.bus, "MILLRACE_NATS_CA_DATA="+s.busCA)
@@ -53,13 +53,13 @@ func (s *stage) millrace(ctx context.Context, args ...string) ([]byte, error) {
 	return out, nil
 }
 
-// question is a command of the record, and what its answer must come to say.
+// question is a command of the record, and the text that its answer must contain in the end.
 type question struct {
 	args []string
 	says string
 }
 
-// readRecord has the commands of the record tell of a Deployment that was scaled.
+// readRecord checks what the commands of the record say about a Deployment that was scaled.
 func readRecord(ctx context.Context, s *stage) (string, error) {
 	web := func(command string, args ...string) []string {
 		return append([]string{command, "deployment/web", "--namespace=" + traced}, args...)
@@ -77,8 +77,8 @@ func readRecord(ctx context.Context, s *stage) (string, error) {
 	})
 }
 
-// answered asks each question until the answer is what it must come to be: the record
-// grows while it is read, and what was played before is still being cleared away.
+// answered repeats each question until the answer is the expected one: the record grows while the command
+// reads it, and the namespaces of earlier steps are still being deleted.
 func answered(ctx context.Context, ask func(ctx context.Context, args ...string) ([]byte, error), questions []question) error {
 	for _, q := range questions {
 		err := poll(ctx, func() error {
@@ -98,7 +98,7 @@ func answered(ctx context.Context, ask func(ctx context.Context, args ...string)
 	return nil
 }
 
-// openPage starts the page, and has it answer from the record.
+// openPage starts the web page, which must answer from the record.
 func openPage(ctx context.Context, s *stage) (string, error) {
 	if err := s.do(ctx, "--profile", "ui", "up", "-d", "ui"); err != nil {
 		return "", err

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// busy is a system in which a namespace is still being cleared away.
+// busy is a system that is still deleting a namespace.
 func busy(until time.Time) func(context.Context, ...string) ([]byte, error) {
 	return func(_ context.Context, args ...string) ([]byte, error) {
 		switch {

@@ -17,22 +17,22 @@ import (
 	"github.com/millrace/millrace/cmd/internal/localcluster/arena"
 )
 
-// stage is one project of docker compose, with ports and volumes of its own.
+// stage is one docker compose project, with its own ports and volumes.
 type stage struct {
 	engine   *engine.Engine
 	checkout string
 	dir      string   // temporary files
-	compose  []string // the program
+	compose  []string // the docker-compose command
 	project  string
-	env      []string       // what is set besides local.env
+	env      []string       // environment variables besides local.env
 	ports    map[string]int // by the name of their variable
 	client   *arena.Client
-	bus      string // where it is for who only reads, with his password
-	busCA    string // the authority of its certificate
-	worked   int    // namespaces in which something was played
+	bus      string // its URL with the read-only user's password
+	busCA    string // the CA of its certificate
+	worked   int    // namespaces that [stage.work] has used
 }
 
-// patience is how long any step may take; what is slow here is the machine.
+// patience is the time-out of each step. It is long because the machine may be slow.
 const patience = 5 * time.Minute
 
 func (s *stage) setUp(ctx context.Context, compose string) (err error) {
@@ -64,7 +64,7 @@ func (s *stage) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// composed is a docker-compose command on the project.
+// composed returns a docker-compose command for the project.
 func (s *stage) composed(ctx context.Context, args ...string) *exec.Cmd {
 	return s.command(ctx, append(s.compose, append([]string{
 		"--project-name", s.project, "--env-file", filepath.Join("deployments", "compose", "local.env"),
@@ -80,7 +80,7 @@ func (s *stage) do(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// docker runs a docker command and gives its words.
+// docker runs a docker command and returns the words of its output.
 func (s *stage) docker(ctx context.Context, args ...string) ([]string, error) {
 	var complaint bytes.Buffer
 	cmd := s.command(ctx, append([]string{"docker"}, args...)...)
@@ -92,8 +92,8 @@ func (s *stage) docker(ctx context.Context, args ...string) ([]string, error) {
 	return strings.Fields(string(out)), nil
 }
 
-// running are the containers of a service, by their ids, of which there must be n.
-// Their names differ between versions of compose; their labels do not.
+// running returns the ids of a service's containers, of which there must be n. It selects by labels, because
+// the names differ between versions of compose.
 func (s *stage) running(ctx context.Context, service string, n int) ([]string, error) {
 	ids, err := s.docker(ctx, "ps", "--quiet", "--filter=label=com.docker.compose.project="+s.project, "--filter=label=com.docker.compose.service="+service)
 	if err == nil && len(ids) != n {
@@ -102,8 +102,8 @@ func (s *stage) running(ctx context.Context, service string, n int) ([]string, e
 	return ids, err
 }
 
-// kill ends one of a service's n containers, and gives its id. Until all n run it
-// waits: one that depends on what was killed before may be starting again.
+// kill kills one of a service's n containers, and returns its id. It waits until all n run, because one that
+// depends on a container that was killed before may still be starting.
 func (s *stage) kill(ctx context.Context, service string, n int) (victim string, err error) {
 	err = poll(ctx, func() error {
 		ids, err := s.running(ctx, service, n)
@@ -117,12 +117,10 @@ func (s *stage) kill(ctx context.Context, service string, n int) (victim string,
 	return victim, err
 }
 
-// lastWords is how many words of an unhealthy container's checks an error has: those of the
-// newest ones.
+// lastWords is how many words of an unhealthy container's newest health checks an error quotes.
 const lastWords = 60
 
-// healthy waits until a service runs in n containers and each is well by its own
-// health check.
+// healthy waits until a service runs in n containers and each passes its own health check.
 func (s *stage) healthy(ctx context.Context, service string, n int) error {
 	return poll(ctx, func() error {
 		ids, err := s.running(ctx, service, n)
@@ -134,7 +132,8 @@ func (s *stage) healthy(ctx context.Context, service string, n int) error {
 			return err
 		}
 		if unwell := slices.IndexFunc(states, func(state string) bool { return state != "healthy" }); unwell >= 0 {
-			// The error is for people; without what the check said it is the same error.
+			// People read this error. If inspect fails, the error is the same without the output of the
+			// check.
 			said, _ := s.docker(ctx, "inspect", "--format={{range .State.Health.Log}}{{println .Output}}{{end}}", ids[unwell])
 			return fmt.Errorf("a container of %s is %s: %s", service, states[unwell], strings.Join(said[max(0, len(said)-lastWords):], " "))
 		}
@@ -158,12 +157,12 @@ func (s *stage) connect(ctx context.Context) error {
 
 func (s *stage) kubeconfig() string { return filepath.Join(s.dir, "kubeconfig") }
 
-// at is the address of something published.
+// at returns the URL of a published port.
 func (s *stage) at(scheme, port string) string {
 	return fmt.Sprintf("%s://127.0.0.1:%d", scheme, s.ports[port])
 }
 
-// confess prints what a person needs to see what went wrong.
+// confess prints the state and logs that a person needs to find out what went wrong.
 func (s *stage) confess(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -176,7 +175,7 @@ func (s *stage) confess(ctx context.Context) {
 	}
 }
 
-// clear takes everything away that was made, also by a story that ended early.
+// clear removes everything that the run made, even when the story ended early.
 func (s *stage) clear(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -187,15 +186,15 @@ func (s *stage) clear(ctx context.Context) error {
 	return errors.Join(append(errs, s.engine.Close(), os.RemoveAll(s.dir))...)
 }
 
-// emptied waits until nothing of the project is left: the engine removes containers of
-// commands behind them.
+// emptied waits until nothing of the project is left: the engine removes the containers of commands after the
+// commands have ended.
 func (s *stage) emptied(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	return poll(ctx, func() error { return s.nothingLeft(ctx) })
 }
 
-// nothingLeft finds containers and volumes of the project that are still there.
+// nothingLeft returns an error if a container, volume or network of the project still exists.
 func (s *stage) nothingLeft(ctx context.Context) error {
 	of := "--filter=label=com.docker.compose.project=" + s.project
 	for _, args := range [][]string{{"ps", "--all", "--quiet", of}, {"volume", "ls", "--quiet", of}, {"network", "ls", "--quiet", of}} {
@@ -210,12 +209,12 @@ func (s *stage) nothingLeft(ctx context.Context) error {
 	return nil
 }
 
-// String says how to look at what is left running, and how to end it.
+// String returns the commands to inspect and to end what is left running.
 func (s *stage) String() string {
 	return fmt.Sprintf("%s %s --project-name %s, with %s and the files in %s", strings.Join(s.env, " "), strings.Join(s.compose, " "), s.project, s.engine, s.dir)
 }
 
-// poll asks until there is no error, or the context ends.
+// poll repeats ask until it returns no error, or the context ends.
 func poll(ctx context.Context, ask func() error) error {
 	for {
 		err := ask()

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/cmd/internal/localcluster/arena"
 )
 
-// step is one thing that is done, and what came of it.
+// step is one action and its result.
 type step struct {
 	title string
 	do    func(context.Context, *stage) (string, error)
@@ -32,11 +32,10 @@ func (s *stage) play(ctx context.Context, one step) error {
 	return nil
 }
 
-// several are the services that run more than once: the others go on while one of
-// them is dead.
+// several are the services with more than one replica: the other replicas go on while one is dead.
 var several = []string{"reconcilers", "writer"}
 
-// single are those of which there is one.
+// single are the services with one replica.
 var single = []string{"watcher", "nats", "etcd", "kube-apiserver", "kube-scheduler", "kwok", "jaeger", "notary", "provisioner"}
 
 func story() []step {
@@ -64,7 +63,7 @@ func story() []step {
 	)
 }
 
-// everyProfile are the flags that make compose see all services.
+// everyProfile are the flags with which compose sees all services.
 func everyProfile() []string {
 	return []string{"--profile", "observability", "--profile", "kcm", "--profile", "tools", "--profile", "ui"}
 }
@@ -81,9 +80,9 @@ func start(ctx context.Context, s *stage) (string, error) {
 	return "a provisioner, a watcher, two reconcilers, two writers and a notary are well", s.connect(ctx)
 }
 
-// verifyRecord has what was recorded so far held against what the notary has signed.
+// verifyRecord checks the record so far against the notary's signatures.
 func verifyRecord(ctx context.Context, s *stage) (said string, err error) {
-	err = poll(ctx, func() error { // a log that was just made waits for its first page
+	err = poll(ctx, func() error { // a new log waits for its first page
 		out, err := s.composed(ctx, "--profile", "tools", "run", "--rm", "-T", "verify").CombinedOutput()
 		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 		said = lines[len(lines)-1]
@@ -97,7 +96,7 @@ func verifyRecord(ctx context.Context, s *stage) (said string, err error) {
 
 var errNotProven = errors.New("the record is not proven")
 
-// playDemo is what a user would do next.
+// playDemo runs the demo, as a user would do next.
 func playDemo(ctx context.Context, s *stage) (string, error) {
 	cmd := s.command(ctx, "go", "run", "./cmd/demo", "--kubeconfig="+s.kubeconfig(), "--deadline=4m")
 	out, err := cmd.CombinedOutput()
@@ -108,13 +107,13 @@ func playDemo(ctx context.Context, s *stage) (string, error) {
 	return lines[len(lines)-1], nil
 }
 
-// mayFail is how many works may fail while a service of which there is one starts again. Of
-// several, the others do the work at the first try.
+// mayFail is how many attempts of work may fail while a service with one replica restarts. If the service has
+// several replicas, the first attempt must succeed.
 const mayFail = 1
 
-// work has every controller do something in a namespace of its own, and waits for the end of
-// it. What is broken at the moment may refuse: then it begins anew, as often as may be; how
-// often that was is said.
+// work makes every controller act in a namespace of its own, and waits for the result. A component that is
+// broken at the moment may refuse: then work starts again, at most `tolerated` times, and its result names
+// the number of failures.
 func (s *stage) work(ctx context.Context, tolerated int) (took string, err error) {
 	begun := time.Now()
 	for failed := 0; ; failed++ {
@@ -130,12 +129,12 @@ func (s *stage) work(ctx context.Context, tolerated int) (took string, err error
 	}
 }
 
-// workOnce is one work, which begins when the API server takes a namespace.
+// workOnce is one attempt of work. It begins when the API server accepts a new namespace.
 func (s *stage) workOnce(ctx context.Context) error {
 	var name string
 	if err := poll(ctx, func() error {
 		s.worked++
-		name = fmt.Sprintf("work-%d", s.worked) // one whose answer was lost may be there
+		name = fmt.Sprintf("work-%d", s.worked) // a namespace whose create response was lost may exist
 		return s.client.CreateNamespace(ctx, name)
 	}); err != nil {
 		return err
@@ -214,7 +213,7 @@ var tracers = []string{"millrace-watcher", "millrace-reconcilers", "millrace-wri
 // traced is the namespace of that Deployment.
 const traced = "traced"
 
-// findTrace scales a Deployment and looks for the trace of that, as a user would.
+// findTrace scales a Deployment and looks for the trace of the scale, as a user would.
 func findTrace(ctx context.Context, s *stage) (string, error) {
 	a, err := s.client.Open(ctx, traced, false)
 	if err != nil {
@@ -239,8 +238,8 @@ func findTrace(ctx context.Context, s *stage) (string, error) {
 	return found, err
 }
 
-// readTrace reads the trace of the change that led to a version, and finds out
-// whether everybody has a part in it.
+// readTrace reads the trace of the change that produced a resourceVersion, and checks that every service in
+// tracers has a span in it.
 func (s *stage) readTrace(ctx context.Context, version string) (string, error) {
 	out, err := s.millrace(ctx, "trace", "deployment/web", "--namespace="+traced, "--rv="+version,
 		"--jaeger="+s.at("http", "JAEGER_PORT"), "--output=json")
@@ -267,9 +266,8 @@ func (s *stage) readTrace(ctx context.Context, version string) (string, error) {
 	return fmt.Sprintf("one tree of %d spans of %s", count, strings.Join(slices.Sorted(maps.Keys(services)), ", ")), nil
 }
 
-// joinKCM starts kube-controller-manager without our controllers. Its namespace
-// controller takes away what was left of the trace's namespace, while ours are at
-// work in it.
+// joinKCM starts kube-controller-manager without our controllers. Its namespace controller deletes the
+// trace's namespace while our controllers work in it.
 func joinKCM(ctx context.Context, s *stage) (string, error) {
 	if err := s.do(ctx, "--profile", "kcm", "up", "-d", "kube-controller-manager"); err != nil {
 		return "", err

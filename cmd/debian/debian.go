@@ -1,4 +1,4 @@
-// Package debian installs what a test needs of Debian's packages, where it is missing.
+// Package debian installs missing Debian packages that a test needs.
 package debian
 
 import (
@@ -10,11 +10,11 @@ import (
 	"os/exec"
 )
 
-// Install sees to it that programs are there, and installs packages otherwise.
-// output is told what is done.
+// Install checks that programs are installed, and installs packages if one is missing. It writes its progress
+// to output.
 //
-// Errors: something is missing and this is no Debian, or apt-get ends with an error,
-// whose last words are quoted; a program is missing even then.
+// Errors: a program is missing and this is not Debian; apt-get fails (the error quotes its last lines); a
+// program is missing even after the installation.
 func Install(ctx context.Context, programs, packages []string, output io.Writer) error {
 	if missing(programs) == nil {
 		return nil
@@ -34,7 +34,7 @@ func Install(ctx context.Context, programs, packages []string, output io.Writer)
 	return missing(programs)
 }
 
-// missing names what is not installed.
+// missing returns an error that names the first program that is not installed.
 func missing(programs []string) error {
 	for _, program := range programs {
 		if _, err := exec.LookPath(program); err != nil {
@@ -44,7 +44,7 @@ func missing(programs []string) error {
 	return nil
 }
 
-// Tail is the end of what a program wrote, at most 15 lines.
+// Tail returns the last 15 lines, at most, of a program's output.
 func Tail(text []byte) string {
 	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
 	return string(bytes.Join(lines[max(0, len(lines)-15):], []byte("\n")))

@@ -1,9 +1,9 @@
-// Command demo plays a Deployment's life on a running cluster and says of each
-// step what happened and how long it took: create, heal, roll out, roll back,
-// delete. It ends with an error when a step does not happen in time.
+// Command demo takes a Deployment through its life on a running cluster: create, heal, roll out, roll back,
+// delete. It prints what happened in each step and how long the step took, and ends with an error when a step
+// takes too long.
 //
-// It takes the cluster of --kubeconfig, else of $KUBECONFIG, else the one that
-// "make run" started in this checkout.
+// It uses the cluster of --kubeconfig, else of $KUBECONFIG, else the one that "make run" started in this
+// checkout.
 package main
 
 import (
@@ -40,7 +40,7 @@ func main() {
 	}
 }
 
-// locate finds the kubeconfig; "" leaves it to the usual rules.
+// locate finds the kubeconfig; "" means the usual rules.
 func locate(named string) string {
 	if named != "" || os.Getenv("KUBECONFIG") != "" {
 		return named
@@ -56,7 +56,7 @@ func locate(named string) string {
 	return file
 }
 
-// step is one thing that a user does, and what must come of it.
+// step is one action of a user, and its expected result.
 type step struct {
 	title string
 	do    func(context.Context, *arena.Arena) (string, error)
@@ -124,7 +124,7 @@ func demonstrate(ctx context.Context, w io.Writer, kubeconfig string, deadline t
 	return a.Remove(ctx)
 }
 
-// open opens an arena whose account must come in time, but which lasts.
+// open opens an arena that survives the demo. Its service account must exist before the deadline.
 func open(ctx context.Context, client *arena.Client, namespace string, deadline time.Duration) (*arena.Arena, error) {
 	if err := client.CreateNamespace(ctx, namespace); err != nil {
 		return nil, err

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// conformance is the page: every test, with all results side by side.
+// conformance renders the page: every test, with the results of all runners side by side.
 func conformance(root string) ([]byte, error) {
 	l, err := readLists(root)
 	if err != nil {
@@ -65,7 +65,7 @@ func annotations(page *bytes.Buffer, tests []test, baseline results) {
 	}
 }
 
-// headOf is the row about a run.
+// headOf is the table row about a run.
 func headOf(r runner, run results) string {
 	if len(run.rows) == 0 {
 		return fmt.Sprintf("| %s | not run yet | | | | |\n", r.title)
@@ -78,7 +78,7 @@ func headOf(r runner, run results) string {
 		r.title, run.of.version, run.of.begun, escaped(strings.Join(notes, "; ")), run.of.machine, r.file, r.file)
 }
 
-// passed says how many tests passed, where they were run.
+// passed is the number of tests that passed, or "-" if they were not run.
 func passed(r results, tests []string) string {
 	if len(r.rows) == 0 {
 		return "-"
@@ -92,7 +92,7 @@ func passed(r results, tests []string) string {
 	return strconv.Itoa(n)
 }
 
-// groupOf is what a test is about: its special interest group, and the word after it.
+// groupOf is the subject of a test: its special interest group, and the word after it.
 func groupOf(test string) string {
 	sig, rest, _ := strings.Cut(test, "] ")
 	about, _, _ := strings.Cut(rest, " ")
@@ -102,7 +102,7 @@ func groupOf(test string) string {
 	return sig + "] " + about
 }
 
-// escaped is a text that a table can hold.
+// escaped is a text with its table separators escaped.
 func escaped(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
 
 const conformanceHead = `# Conformance

@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// test is a test with what its list says of it.
+// test is a test with the remark that its list has about it.
 type test struct{ name, about string }
 
-// lists are the tests that test/e2e names, by their full names.
+// lists are the tests that test/e2e lists, by their full names.
 type lists struct {
 	tests  []string // of the controllers that Millrace has
-	left   []test   // those of them that cannot pass on this cluster, and why
-	notYet []test   // of controllers that Millrace does not have yet, and which
-	newer  []test   // those that a recorded run is older than, and whose run
+	left   []test   // the tests among them that cannot pass on this cluster, with the reason
+	notYet []test   // tests of controllers that Millrace does not have yet, with the controller
+	newer  []test   // tests that are newer than a recorded run, with the runner of that run
 }
 
-// readLists reads them from a checkout.
+// readLists reads the lists from a checkout.
 //
 // Errors: a list is missing; a test is left out without a reason, or is in two lists.
 func readLists(root string) (lists, error) {
@@ -49,7 +49,7 @@ func readLists(root string) (lists, error) {
 	return l, nil
 }
 
-// annotated reads a list of tests and of what is to be said of each, after a tab.
+// annotated reads a list of tests; after a tab, each has a remark.
 func annotated(file string) ([]test, error) {
 	all, err := lines(file)
 	if err != nil {
@@ -66,7 +66,7 @@ func annotated(file string) ([]test, error) {
 	return tests, nil
 }
 
-// lines are the lines of a file that say something; '#' begins a comment line.
+// lines returns the lines of a file without blank and comment lines; '#' begins a comment line.
 func lines(file string) ([]string, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -82,9 +82,8 @@ func lines(file string) ([]string, error) {
 	return all, nil
 }
 
-// whole is what a whole run of a runner is made of: the baseline has all tests of all
-// lists, so that the reasons in left-out.tsv and the tests of not-yet.tsv are known to
-// be right; every other run has those that can pass.
+// whole is the whole run of a runner. The baseline runs the tests of all lists, because it proves the reasons
+// in left-out.tsv and the tests of not-yet.tsv; every other run has the tests that can pass.
 func (l lists) whole(by string) []string {
 	if by == "kcm" {
 		return append(slices.Clone(l.tests), namesOf(l.notYet)...)
@@ -93,7 +92,7 @@ func (l lists) whole(by string) []string {
 	return slices.DeleteFunc(slices.Clone(l.tests), func(name string) bool { return slices.Contains(left, name) })
 }
 
-// selection is what a run of these options is made of.
+// selection is the tests that a run with these options plays.
 //
 // Errors: nothing is selected.
 func (l lists) selection(o options) ([]string, error) {

@@ -20,7 +20,7 @@ func checkout(t *testing.T) string {
 	return root
 }
 
-// keptOf reads what test/e2e has of a runner.
+// keptOf reads the results of a runner that test/e2e keeps.
 func keptOf(t *testing.T, by string) results {
 	t.Helper()
 	for _, r := range runners {
@@ -36,11 +36,10 @@ func keptOf(t *testing.T, by string) results {
 	return results{}
 }
 
-// disagreements holds the lists against the recorded runs. A test that is run can pass on this
-// cluster: it ran in the baseline, and passed there or, where a busy machine was too slow for it
-// there, with Millrace. One that will be run once its controller exists passed in the baseline;
-// what is left out ran there and did not pass; and nothing that passed there is in no list, or
-// left out.
+// disagreements compares the lists with the recorded runs. A test that is run can pass on this cluster: it
+// ran in the baseline, and passed there or, where a busy machine was too slow in the baseline, with Millrace.
+// A test of not-yet.tsv passed in the baseline. A test of left-out.tsv ran there and did not pass. Every test
+// that passed there is in a list, and not left out.
 func disagreements(l lists, baseline, millrace results) []string {
 	var all []string
 	newer := func(name string) bool { return slices.Contains(l.newer, test{name, "kcm"}) }
@@ -127,7 +126,7 @@ func TestListsThatDisagreeAreFound(t *testing.T) {
 	}
 }
 
-// write makes a checkout with these lists, the others empty.
+// write makes a checkout with these lists; the others are empty.
 func write(t *testing.T, files map[string]string) (root string) {
 	t.Helper()
 	root = t.TempDir()

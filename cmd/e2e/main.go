@@ -1,10 +1,8 @@
-// Command e2e runs Kubernetes' own end-to-end tests of the controllers that
-// Millrace replaces, against Millrace: the rest of the work is done by the real
-// kube-controller-manager, started without those controllers.
+// Command e2e runs Kubernetes' own end-to-end tests of the controllers that Millrace replaces, against
+// Millrace. The real kube-controller-manager runs beside it, without those controllers.
 //
-// test/e2e has the lists of tests and what is kept of their results; its README says
-// more. The last line printed is the count; the exit code is 0 when every test that was
-// to run passed.
+// test/e2e has the lists of tests and the recorded results; its README says more. The last line printed is
+// the count; the exit code is 0 when every test of the run passed.
 package main
 
 import (
@@ -22,7 +20,7 @@ import (
 	"github.com/millrace/millrace/cmd/internal/localcluster"
 )
 
-// errFailed says that tests failed; everything about them has been printed.
+// errFailed reports that tests failed; their failures are printed before it is returned.
 var errFailed = errors.New("tests failed")
 
 type options struct {
@@ -58,7 +56,7 @@ func main() {
 	flag.BoolVar(&o.page, "page", false, "run nothing, and write docs/conformance.md from test/e2e")
 	flag.Parse()
 
-	signal.Ignore(syscall.SIGHUP) // a run is longer than many a terminal
+	signal.Ignore(syscall.SIGHUP) // a run outlasts many a terminal
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, o)
 	stop()
@@ -102,7 +100,7 @@ func run(ctx context.Context, o options) error {
 	return errors.Join(report(os.Stdout, s.tests, s.outcome), different)
 }
 
-// session is one run: what it is made of, and what is known by now.
+// session is one run: its tests, and the results so far.
 type session struct {
 	options
 	tests    []string
@@ -143,7 +141,7 @@ func prepare(ctx context.Context, root string, o options) (*session, error) {
 
 // play runs the tests that have no outcome yet.
 //
-// Errors: results could not be written, or a process of the cluster did not last.
+// Errors: results could not be written, or a process of the cluster ended.
 func (s *session) play(ctx context.Context, cluster *stage) error {
 	left := slices.DeleteFunc(slices.Clone(s.tests), func(test string) bool { _, known := s.outcome[test]; return known })
 	begun := time.Now()
@@ -170,7 +168,7 @@ func (s *session) play(ctx context.Context, cluster *stage) error {
 	return err
 }
 
-// limitOf is a test's limit, by how long it takes with kube-controller-manager.
+// limitOf is the limit of a test that takes this long with kube-controller-manager.
 func (o options) limitOf(took time.Duration) time.Duration {
 	if o.by == "nobody" {
 		return took + time.Minute
@@ -178,7 +176,7 @@ func (o options) limitOf(took time.Duration) time.Duration {
 	return o.limit
 }
 
-// complete makes every path absolute: the tests run in directories of their own.
+// complete makes every path absolute, because the tests run in directories of their own.
 func (o *options) complete(root string) {
 	for _, path := range []struct {
 		of      *string

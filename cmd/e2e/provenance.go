@@ -10,15 +10,15 @@ import (
 	"github.com/millrace/millrace/cmd/evidence"
 )
 
-// provenance says what a file of results is the result of: one run of one build.
+// provenance identifies the run and the build that a file of results belongs to.
 type provenance struct {
 	by, version, begun, machine string
 }
 
 const provenanceMark = "# run"
 
-// provenanceOf asks the program under test for its version. That of a run without it is
-// the control plane's, which is pinned, so that nothing has to be asked.
+// provenanceOf asks the program under test for its version. A run without Millrace has the version of the
+// control plane, which is pinned.
 func provenanceOf(ctx context.Context, o options) (provenance, error) {
 	p := provenance{by: o.by, version: kubernetesVersion, begun: now(), machine: evidence.Machine()}
 	if o.by != "millrace" && o.by != "shadow" {
@@ -34,15 +34,15 @@ func provenanceOf(ctx context.Context, o options) (provenance, error) {
 
 func now() string { return time.Now().UTC().Format(time.RFC3339) }
 
-// kubernetesVersion is that of every program of the control plane; test/cluster pins it.
+// kubernetesVersion is the version of every program of the control plane; test/cluster pins it.
 const kubernetesVersion = "v1.36.3"
 
-// String is the line that a file of results begins with.
+// String is the first line of a file of results.
 func (p provenance) String() string {
 	return strings.Join([]string{provenanceMark, p.by, p.version, p.begun, p.machine}, "\t")
 }
 
-// provenanceIn finds that line in a file's text.
+// provenanceIn finds that line in the text of a file.
 func provenanceIn(file, text string) (provenance, error) {
 	for line := range strings.Lines(text) {
 		if f := strings.Split(strings.TrimSpace(line), "\t"); f[0] == provenanceMark && len(f) == 5 {

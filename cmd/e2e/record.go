@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// runner is one who runs the controllers under test, and whose results are kept.
+// runner is a program that runs the controllers under test, and whose results are kept.
 type runner struct {
 	by    string // as --by has it
 	file  string // in test/e2e
@@ -27,9 +27,9 @@ const recordHead = "# What came of the tests with %s on this cluster: state, sec
 const newerHead = "# Tests that a recorded run is older than, and whose run: name, tab, runner. A test that is added to a list is named here until\n" +
 	"# go run ./cmd/e2e --record takes over a run that has it.\n"
 
-// record takes over the results of a run into test/e2e, and writes the page about all of
-// them. All rows of a file are of one run of one build: a run of some of the tests, or
-// of a program with changes that no commit has, is refused.
+// record copies the results of a run into test/e2e, and writes the page about all of them. All rows of a file
+// belong to one run of one build: record refuses a run of some of the tests, and a run of a program with
+// uncommitted changes.
 func record(root string, o options) error {
 	i := slices.IndexFunc(runners, func(r runner) bool { return r.by == o.by })
 	if i < 0 {
@@ -81,7 +81,7 @@ func writePage(root string) error {
 	return nil
 }
 
-// noLonger takes the tests of a runner off newer.tsv.
+// noLonger removes the tests of a runner from newer.tsv.
 func noLonger(root string, newer []test, by string) error {
 	var text strings.Builder
 	text.WriteString(newerHead)
@@ -96,7 +96,7 @@ func noLonger(root string, newer []test, by string) error {
 	return nil
 }
 
-// acceptable says why results are not those of a whole run of one build.
+// acceptable returns an error if the results are not those of a whole run of one build.
 func acceptable(run results, by string, whole []string) error {
 	if run.of.by != by {
 		return fmt.Errorf("it is a run by %s, and not by %s", run.of.by, by)

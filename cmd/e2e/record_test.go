@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestRowsAreOfOneRun: what is kept of each runner is one run of all its tests, by a
-// build of a commit; newer.tsv names the tests that it is older than, and no others.
+// TestRowsAreOfOneRun: the results kept of each runner are one run of all its tests, by a committed build;
+// newer.tsv names the tests that are newer than that run, and no others.
 func TestRowsAreOfOneRun(t *testing.T) {
 	l, err := readLists(checkout(t))
 	if err != nil {
@@ -41,8 +41,8 @@ func TestRowsAreOfOneRun(t *testing.T) {
 	}
 }
 
-// TestConformanceIsUpToDate holds the page against the files that it is written from, and
-// Millrace against the baseline: what passes there passes here.
+// TestConformanceIsUpToDate compares the page with the files that it is written from, and Millrace with the
+// baseline: every test that passes in the baseline passes with Millrace.
 func TestConformanceIsUpToDate(t *testing.T) {
 	root := checkout(t)
 	want, err := conformance(root)
@@ -75,8 +75,8 @@ func ran(by string) string {
 
 const noteOfEnd = "# note\tended at 2026-11-23T20:40:00Z after 40m0s, 16 tests at a time\n"
 
-// recorder is a checkout with two tests, one of them new, one that is left out, and one
-// of a controller to come.
+// recorder is a checkout with two tests (one of them new), one test that is left out, and one of a controller
+// that does not exist yet.
 func recorder(t *testing.T) (root string, kept func(name string) string) {
 	root = write(t, map[string]string{
 		"test/e2e/tests.txt":    "[sig-apps] Job a\n[sig-apps] Job b|c\n[sig-auth] left\n",
@@ -96,8 +96,8 @@ func recorder(t *testing.T) (root string, kept func(name string) string) {
 	}
 }
 
-// TestRecordKeepsWholeRuns: a run of all tests replaces the one before, takes its tests off
-// newer.tsv, and is on the page.
+// TestRecordKeepsWholeRuns: a run of all tests replaces the previous one, removes its tests from newer.tsv,
+// and is on the page.
 func TestRecordKeepsWholeRuns(t *testing.T) {
 	root, kept := recorder(t)
 	of := func(by, rows string) options {

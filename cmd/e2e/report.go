@@ -7,10 +7,10 @@ import (
 	"text/tabwriter"
 )
 
-// report prints the summary of a run. A test without a result counts as failed: nothing
-// that was to run may go missing.
+// report prints the summary of a run. A test without a result counts as failed, so that no test of the run
+// can go missing.
 //
-// Errors: errFailed, where a test did not pass.
+// Errors: errFailed, if a test did not pass.
 func report(w io.Writer, tests []string, outcome map[string]result) error {
 	type count struct{ passed, failed int }
 	groups, order, total := map[string]*count{}, []string{}, count{}

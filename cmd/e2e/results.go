@@ -11,30 +11,30 @@ import (
 	"time"
 )
 
-// results is what a results.tsv holds: which run it is of, notes about that run, and a
-// line for each test: state, seconds, test, failure.
+// results is the content of a results.tsv: the run that it belongs to, notes about that run, and a line for
+// each test: state, seconds, test, failure.
 type results struct {
 	of    provenance
-	notes []string          // that it was interrupted, that it came to its end
+	notes []string          // that it was interrupted, that it was completed
 	rows  map[string]string // lines, by test
 }
 
-// noteMark begins a line that tells about the run; ended and broken begin notes about its
-// end: that it has results of all its tests, or that what it ran on did not last.
+// noteMark begins a line about the run. ended and broken begin notes about its end: all its tests have
+// results, or a process of its cluster ended.
 const (
 	noteMark = "# note"
 	ended    = "ended"
 	broken   = "broken"
 )
 
-// noted is true where a note begins with a word.
+// noted reports whether a note begins with a word.
 func (r results) noted(word string) bool {
 	return slices.ContainsFunc(r.notes, func(note string) bool { return strings.HasPrefix(note, noteMark+"\t"+word) })
 }
 
 // readResults reads a results.tsv.
 //
-// Errors: it does not say which run it is of; a line is none of results.
+// Errors: it does not identify its run; a line is not a result.
 func readResults(file string) (results, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -59,26 +59,26 @@ func readResults(file string) (results, error) {
 	return r, nil
 }
 
-// result is what became of a test.
+// result is the result of a test.
 func (r results) result(test string) result {
 	fields := strings.SplitN(r.rows[test]+"\t\t\t", "\t", 4)
 	if fields[0] == "" {
 		return result{state: "not run"}
 	}
-	took, _ := strconv.ParseFloat(fields[1], 64) // what is no number counts as not known
+	took, _ := strconv.ParseFloat(fields[1], 64) // no number means unknown
 	return result{state: fields[0], took: time.Duration(took * float64(time.Second)), failure: strings.TrimSpace(fields[3])}
 }
 
-// resultsFile is a results.tsv that is being written: what is known is in it at any time.
+// resultsFile is a results.tsv that is being written: it has every result as soon as it is known.
 type resultsFile struct {
 	file *os.File
 	err  error
 }
 
-// begin begins a run's results.tsv or, where a run is resumed, goes on with it, and says
-// what is known of its tests. The results of the run before are left beside it.
+// begin starts a run's results.tsv or, if resume is set, continues it, and returns the known results. It
+// keeps the results of the previous run beside the new file.
 //
-// Errors: what is to be resumed is no run of the same build on the same machine.
+// Errors: the run to resume is of another build or another machine.
 func begin(name string, of provenance, resume bool) (*resultsFile, map[string]result, error) {
 	outcome := map[string]result{}
 	how := os.O_TRUNC
@@ -110,7 +110,7 @@ func begin(name string, of provenance, resume bool) (*resultsFile, map[string]re
 	return f, outcome, nil
 }
 
-// resumable says why a run cannot go on as what is asked for now.
+// resumable returns an error if a run cannot continue as the requested one.
 func (r results) resumable(now provenance) error {
 	if r.of.by != now.by || r.of.version != now.version || r.of.machine != now.machine {
 		return fmt.Errorf("it was by %s, %s, on %s; this would be another", r.of.by, r.of.version, r.of.machine)
@@ -123,7 +123,7 @@ func (r results) resumable(now provenance) error {
 
 func (f *resultsFile) note(text string) { f.write(noteMark + "\t" + text) }
 
-// add adds what became of a test. What did not come to its end is no result.
+// add adds the result of a test. A test that did not end has no result.
 func (f *resultsFile) add(test string, r result) error {
 	if r.state != missing {
 		f.write(fmt.Sprintf("%s\t%.1f\t%s\t%s", r.state, r.took.Seconds(), test, r.failure))
@@ -137,14 +137,14 @@ func (f *resultsFile) write(line string) {
 	}
 }
 
-// Name is where the results are.
+// Name is the path of the results.
 func (f *resultsFile) Name() string { return f.file.Name() }
 
 func (f *resultsFile) close() error {
 	return errors.Join(f.err, f.file.Close())
 }
 
-// kept reads the results that test/e2e keeps of a runner: none, before the first are recorded.
+// kept reads the results that test/e2e keeps of a runner; there are none before the first are recorded.
 func kept(file string) (results, error) {
 	r, err := readResults(file)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -12,8 +12,8 @@ import (
 
 var here = provenance{by: "millrace", version: "abc1234", begun: "2026-11-23T20:00:00Z", machine: "linux/amd64, 2 cores, go1.26.8"}
 
-// TestResultsAreThereAtAnyTime: what is known is in the file before the run ends, and
-// what did not come to its end is not; a resumed run goes on from there.
+// TestResultsAreThereAtAnyTime: the file has each result before the run ends, and none of a test that did not
+// end; a resumed run continues from there.
 func TestResultsAreThereAtAnyTime(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "results.tsv")
 	file, outcome, err := begin(name, here, false)
@@ -135,7 +135,7 @@ func TestReadReportKeepsOnlyWhatRan(t *testing.T) {
 	}
 }
 
-// TestTestsHaveDirectoriesOfTheirOwn: the names of all tests make directories that differ.
+// TestTestsHaveDirectoriesOfTheirOwn: the directory names of all tests differ.
 func TestTestsHaveDirectoriesOfTheirOwn(t *testing.T) {
 	l, err := readLists(checkout(t))
 	if err != nil {
@@ -154,7 +154,7 @@ func TestTestsHaveDirectoriesOfTheirOwn(t *testing.T) {
 	}
 }
 
-// TestOnlyTheNegativeControlHasShortLimits: there a test gets a minute more than it takes
+// TestOnlyTheNegativeControlHasShortLimits: in the negative control a test gets a minute more than it takes
 // with kube-controller-manager.
 func TestOnlyTheNegativeControlHasShortLimits(t *testing.T) {
 	for by, want := range map[string]time.Duration{"kcm": 30 * time.Minute, "millrace": 30 * time.Minute, "nobody": 100 * time.Second} {

@@ -12,15 +12,15 @@ import (
 // schedule runs tests, several at a time.
 type schedule struct {
 	procs  int
-	expect results // of an earlier run: what took long there begins first
+	expect results // of an earlier run: the tests that took longest there begin first
 	one    func(ctx context.Context, test string) result
-	done   func(test string, r result) error // is told of each test at its end, one at a time
+	done   func(test string, r result) error // called for each test at its end, one at a time
 }
 
-// play runs the tests; those that need the cluster for themselves come last, one at a time.
-// Once the context ends, no more begin.
+// play runs the tests. Those that need the cluster for themselves come last, one at a time. After the context
+// ends, play starts no more tests.
 //
-// Errors: those of done. That a test fails is none.
+// Errors: those of done. A failing test is none.
 func (s *schedule) play(ctx context.Context, tests []string) error {
 	var together, alone []string
 	for _, name := range tests {
@@ -36,13 +36,13 @@ func (s *schedule) play(ctx context.Context, tests []string) error {
 	return errors.Join(s.each(ctx, s.procs, together), s.each(ctx, 1, alone))
 }
 
-// needsCluster is true for tests that others disturb: the serial ones, and one that
-// counts all ended pods of the cluster.
+// needsCluster reports whether other tests disturb a test: the serial tests, and one that counts all ended
+// pods of the cluster.
 func needsCluster(test string) bool {
 	return strings.Contains(test, "[Serial]") || strings.Contains(test, "[Feature:PodGarbageCollector]")
 }
 
-// each runs tests in their order, some at a time.
+// each runs tests in their order, `procs` at a time.
 func (s *schedule) each(ctx context.Context, procs int, tests []string) error {
 	queue := make(chan string)
 	var telling sync.Mutex

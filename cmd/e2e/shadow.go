@@ -13,16 +13,16 @@ import (
 	"time"
 )
 
-// caughtUp is how long the comparison may go on after the last test: something that
-// only Millrace wants is a difference after a minute.
+// caughtUp is how long the comparison may go on after the last test: an effect that only Millrace wants
+// counts as a difference after a minute.
 const caughtUp = 90 * time.Second
 
-// open is a line of a scrape about a shadow that still waits for something.
+// open matches a metric of a shadow that still waits for an effect.
 var open = regexp.MustCompile(`(?m)^millrace_shadow_open\{[^}]*\} [^0]`)
 
-// agreement shows how far Millrace in shadow agrees with kube-controller-manager.
+// agreement prints how far Millrace in shadow agrees with kube-controller-manager.
 //
-// Errors: errFailed, where something differs.
+// Errors: errFailed, if they differ.
 func (s *stage) agreement(ctx context.Context, out io.Writer, o options) error {
 	if o.by != "shadow" {
 		return nil
@@ -44,13 +44,13 @@ func (s *stage) agreement(ctx context.Context, out io.Writer, o options) error {
 	return nil
 }
 
-// catchUp waits until the shadow waits for nothing more, or has waited long enough.
+// catchUp waits until the shadow waits for no effect, or until [caughtUp] is over.
 func (s *stage) catchUp(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, caughtUp)
 	defer cancel()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	for quiet := 0; quiet < 5; quiet++ { // its comparison is a second behind
+	for quiet := 0; quiet < 5; quiet++ { // the comparison is a second behind
 		if text, err := scrape(ctx, "http://"+s.health+"/metrics"); err != nil || open.Match(text) {
 			quiet = 0
 		}

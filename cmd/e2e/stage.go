@@ -16,7 +16,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
 
-// replaced names the controllers that Millrace has, as kube-controller-manager does.
+// replaced are kube-controller-manager's names of the controllers that Millrace has.
 func replaced() []string {
 	var names []string
 	for _, e := range controllers.Catalog() {
@@ -27,11 +27,11 @@ func replaced() []string {
 	return names
 }
 
-// furniture makes what every test's namespace waits for: a test that lacks it fails before
-// it begins, and shows nothing about its controllers.
+// furniture are the controllers that every test's namespace waits for: without them a test fails before it
+// begins, and shows nothing about the controllers that it tests.
 var furniture = []string{"serviceaccount-controller", "root-ca-certificate-publisher-controller"}
 
-// underTest names the controllers under test.
+// underTest are the names of the controllers under test.
 func underTest(o options) []string {
 	switch {
 	case o.which != "":
@@ -42,9 +42,8 @@ func underTest(o options) []string {
 	return replaced()
 }
 
-// settings are flags of both kube-controller-manager and Millrace: StorageVersions, which
-// are alpha, are served, so that their garbage collector has work; and the test of
-// ended pods wants all but a hundred deleted.
+// settings are flags of both kube-controller-manager and Millrace. They serve the alpha API StorageVersions,
+// so that its garbage collector has work, and delete all ended pods but a hundred, as one test wants.
 var settings = []string{storageVersions, "--terminated-pod-gc-threshold=100"}
 
 const storageVersions = "--feature-gates=StorageVersionAPI=true"
@@ -55,7 +54,7 @@ type stage struct {
 	health, nats string // where it listens
 }
 
-// start starts the cluster and what runs the controllers under test.
+// start starts the cluster and the program that runs the controllers under test.
 func start(ctx context.Context, o options) (*stage, error) {
 	which := underTest(o)
 	others := localcluster.Without(which...)
@@ -66,8 +65,8 @@ func start(ctx context.Context, o options) (*stage, error) {
 	default:
 		return nil, fmt.Errorf("--by=%s: it is millrace, kcm, shadow or nobody", o.by)
 	}
-	// The cluster has started when its nodes are free, and only kube-controller-manager
-	// is there by then to take the taint away.
+	// The cluster counts as started when its nodes have no taint, and by then only kube-controller-manager
+	// runs and can remove it.
 	tainted := others == localcluster.AllControllers || !slices.Contains(which, "node-lifecycle-controller")
 	cluster, err := localcluster.Start(ctx, localcluster.Options{
 		Dir: filepath.Join(o.out, "cluster"), Nodes: nodes, E2E: true, NotReadyTaint: tainted, Output: os.Stderr,
@@ -81,7 +80,7 @@ func start(ctx context.Context, o options) (*stage, error) {
 	switch o.by {
 	case "millrace":
 		err = s.startMillrace(ctx, o, localcluster.Millrace)
-	case "shadow": // it could not write if it tried
+	case "shadow": // its account may not write
 		err = s.startMillrace(ctx, o, localcluster.Watcher, "--shadow=*")
 	}
 	if err != nil {
@@ -115,7 +114,7 @@ func (s *stage) startMillrace(ctx context.Context, o options, as localcluster.Us
 	return p.Ready(ctx, "http://"+s.health+"/readyz")
 }
 
-// export writes what Millrace has recorded to the file that is asked for.
+// export writes Millrace's record to the file that the flag names.
 func (s *stage) export(ctx context.Context, o options) error {
 	if o.export == "" {
 		return nil
@@ -127,8 +126,8 @@ func (s *stage) export(ctx context.Context, o options) error {
 	return nil
 }
 
-// alive says which process ended by itself: what came of the tests after that is no
-// result of what was to be tested.
+// alive returns an error that names a process that ended by itself: results of tests after that say nothing
+// about the controllers under test.
 func (s *stage) alive() error {
 	for _, p := range s.Processes() {
 		if !p.Running() {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestTheNegativeControlLacksWhatIsTested: all controllers that Millrace has but those for
-// whose work every namespace waits.
+// TestTheNegativeControlLacksWhatIsTested: the negative control lacks all controllers that Millrace has,
+// except those that every namespace needs.
 func TestTheNegativeControlLacksWhatIsTested(t *testing.T) {
 	all, control := underTest(options{by: "millrace"}), underTest(options{by: "nobody"})
 	if len(control) != len(all)-len(furniture) {

@@ -16,24 +16,23 @@ import (
 	"github.com/millrace/millrace/cmd/internal/localcluster"
 )
 
-// nodes is how many nodes the suite finds: enough to spread over, and few enough
-// for its tests that refuse large clusters.
+// nodes is the number of nodes of the cluster: enough to spread pods, and few enough for the tests that
+// refuse large clusters.
 const nodes = 6
 
-// result is what became of one test.
+// result is the result of one test.
 type result struct {
 	state   string
 	took    time.Duration
 	failure string
 }
 
-// missing is the state of a test of which there is no result: it was not begun or was
-// interrupted, or the suite does not know it.
+// missing is the state of a test without a result: it was not begun or was interrupted, or the suite does not
+// know it.
 const missing = "missing"
 
-// suite plays Kubernetes' tests on a cluster, each in a process of its own: so that each has
-// a limit of its own, the longest can begin first, and what is known when a run is
-// interrupted is kept.
+// suite runs each of Kubernetes' tests in a process of its own, so that each has its own limit, the longest
+// can begin first, and an interrupted run keeps the results that it has.
 type suite struct {
 	cluster *localcluster.Cluster
 	out     string
@@ -50,12 +49,12 @@ func (s *suite) one(ctx context.Context, name string) result {
 	defer log.Close()
 	cmd := exec.CommandContext(ctx, s.cluster.Programs.Path("e2e.test"), s.args(dir, name)...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, log, log
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it cleans up after itself
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // the suite cleans up after itself
 	cmd.WaitDelay = time.Minute
 	failure := cmd.Run()
 	report := filepath.Join(dir, "report.json")
 	results, err := readReport(report)
-	err = errors.Join(err, os.RemoveAll(report)) // it has 13 MB, of all tests that were not to run
+	err = errors.Join(err, os.RemoveAll(report)) // 13 MB, about all tests that were skipped
 	r, ran := results[name]
 	if before, failed := results[beforeAll]; failed {
 		r, ran = before, true
@@ -85,8 +84,8 @@ func create(file string) (*os.File, error) {
 
 var unfit = regexp.MustCompile(`[^A-Za-z0-9]+`)
 
-// fileName is a directory for what a test leaves; the sum tells those apart that differ in
-// what a name of a file cannot have.
+// fileName is the directory name of a test's files. The hash separates tests whose names differ only in
+// characters that a file name cannot have.
 func fileName(test string) string {
 	name := strings.Trim(unfit.ReplaceAllString(test, "-"), "-")
 	return fmt.Sprintf("%.150s-%x", name, sha256.Sum256([]byte(test)))[:min(len(name), 150)+1+8]
@@ -106,7 +105,7 @@ func (s *suite) args(dir, name string) []string {
 	}
 }
 
-// beforeAll stands for the name of what the suite does before its tests, where that failed.
+// beforeAll stands for the name of the suite's set-up, where that failed.
 const beforeAll = ""
 
 // readReport reads ginkgo's report, by test name.

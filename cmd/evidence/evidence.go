@@ -16,11 +16,10 @@ import (
 	"time"
 )
 
-// Write writes figures, which are written as a JSON object, to a file. Where they have no
-// commit, the fields commit, date (RFC 3339) and machine are added; see [Commit].
+// Write writes figures, which must marshal to a JSON object, to a file. If the figures have no commit, Write
+// adds the fields commit, date (RFC 3339) and machine; see [Commit].
 //
-// Errors: the figures are no object; the directory is in no checkout; the file cannot be
-// written.
+// Errors: the figures are not an object; the directory is in no checkout; the file cannot be written.
 func Write(ctx context.Context, file string, figures any) error {
 	text, err := json.Marshal(figures)
 	if err != nil {
@@ -54,13 +53,13 @@ func Write(ctx context.Context, file string, figures any) error {
 	return nil
 }
 
-// Machine is what a figure that was measured here has to say about the machine.
+// Machine describes the machine on which a figure was measured.
 func Machine() string {
 	return fmt.Sprintf("%s/%s, %d cores, %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
 }
 
-// Commit is the commit of the checkout that the process runs in, with ", and changes" where
-// a file that git knows differs from it. A long run asks before it begins.
+// Commit is the commit of the checkout that the process runs in, with ", and changes" if a tracked file
+// differs from it. A long run calls Commit before it begins.
 //
 // Errors: the working directory is in no checkout, or git is missing.
 func Commit(ctx context.Context) (string, error) {

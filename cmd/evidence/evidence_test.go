@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The figures are in the file as they were given, beside when, where and on which commit.
+// The file has the figures unchanged, together with date, machine and commit.
 func TestFiguresAreWithTheirCommit(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "evidence", "a.json")
 	if err := Write(t.Context(), file, map[string]any{"seed": uint64(1<<63 + 1)}); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/cmd/internal/localcluster"
 )
 
-// sample is a module with a target of each sort.
+// sample is a module with one target of each kind.
 const sample = `package sample
 
 import "testing"
@@ -41,8 +41,8 @@ func FuzzHangs(f *testing.F) {
 }
 `
 
-// A target that is sound leaves nothing behind; what crashes or hangs one is kept, and the
-// others go on.
+// A sound target leaves nothing behind. An input that crashes or hangs a target is kept, and the other
+// targets still run.
 func TestEachTargetHasItsShare(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"go.mod": "module sample\n\ngo 1.26\n", "sample_test.go": sample} {
@@ -63,7 +63,7 @@ func TestEachTargetHasItsShare(t *testing.T) {
 	for _, fuzzed := range all {
 		s := session{target: fuzzed, dir: dir, program: program, cache: cache, share: 4 * time.Second, stalled: 3 * time.Second}
 		if fuzzed.name != "FuzzSound" {
-			s.share = 2 * time.Minute // it ends with what it finds
+			s.share = 2 * time.Minute // a finding ends the run earlier
 		}
 		f, err := s.fuzz(t.Context())
 		if err != nil {
@@ -82,7 +82,7 @@ func TestEachTargetHasItsShare(t *testing.T) {
 	}
 }
 
-// Each target has its day, and no day is without.
+// Each target has its day, and every day has targets.
 func TestASliceFollowsTheOther(t *testing.T) {
 	root, err := localcluster.Checkout()
 	if err != nil {
@@ -114,7 +114,7 @@ func TestASliceFollowsTheOther(t *testing.T) {
 	}
 }
 
-// The seeds are small, and only of targets that are there.
+// The seeds are small, and belong to targets that exist.
 func TestSeedsAreSmall(t *testing.T) {
 	root, err := localcluster.Checkout()
 	if err != nil {
@@ -149,8 +149,8 @@ func TestSeedsAreSmall(t *testing.T) {
 	}
 }
 
-// The go command's fuzzer sometimes takes the end of its time for a failure of the target,
-// without an input; what else it says is one.
+// The go command's fuzzer sometimes reports the end of its time as a failure of the target, without an input.
+// timeIsUp must match no other failure.
 func TestTheEndOfTheTimeIsNoCrash(t *testing.T) {
 	const lines = "fuzz: elapsed: 1m6s, execs: 91234 (30000/sec), new interesting: 7 (total: 22)\n"
 	for text, up := range map[string]bool{
@@ -166,7 +166,7 @@ func TestTheEndOfTheTimeIsNoCrash(t *testing.T) {
 	}
 }
 
-// The figures of a run are read from what the go command says.
+// The figures of a run come from the output of the go command.
 func TestFiguresAreRead(t *testing.T) {
 	var f finding
 	f.read("fuzz: elapsed: 0s, gathering baseline coverage: 0/6 completed\n" +

@@ -1,9 +1,9 @@
-// Command fuzz gives every fuzz target of the workspace a share of a time, one after the
-// other, and prints a line for each. The exit code is 1 when one of them crashed or hung.
+// Command fuzz runs the fuzz targets of the workspace one after the other, each for a share of the time, and
+// prints a line for each. The exit code is 1 when a target crashed or hung.
 //
-// Inputs that reach new code are kept in the go command's cache, and the next run begins
-// with them. An input that crashes or hangs a target is written to testdata/fuzz of its
-// package, where every "go test" runs it from then on; nothing else in the tree is changed.
+// The go command's cache keeps inputs that reach new code, and the next run begins with them. An input that
+// crashes or hangs a target is written to testdata/fuzz of the target's package, where every "go test" runs
+// it from then on; nothing else in the tree changes.
 //
 // --seeds writes seeds for the targets from a record that "millrace export" wrote.
 package main
@@ -24,7 +24,7 @@ import (
 	"github.com/millrace/millrace/cmd/internal/localcluster"
 )
 
-// errFound says that a target crashed; the report has been printed.
+// errFound reports that a target crashed. The report is printed before it is returned.
 var errFound = errors.New("a target crashed")
 
 type options struct {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// line is what came of a target.
+// line is the result of a target in one line.
 func (f finding) line() string {
 	state := "ok"
 	if f.crashed {
@@ -15,7 +15,7 @@ func (f finding) line() string {
 	return fmt.Sprintf("%-58s %9d execs %5d new inputs of %5d %6.1fs  %s", f.target, f.executions, f.fresh, f.corpus, f.took.Seconds(), state)
 }
 
-// report prints the crashes and a sum.
+// report prints the crashes and the totals.
 //
 // Errors: errFound.
 func report(to io.Writer, found []finding) error {
@@ -35,7 +35,7 @@ func report(to io.Writer, found []finding) error {
 	return nil
 }
 
-// figures are what is written as evidence.
+// figures are the figures that are written as evidence.
 func figures(commit string, found []finding) map[string]any {
 	type figure struct {
 		Target     string  `json:"target"`

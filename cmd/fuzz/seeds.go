@@ -25,18 +25,18 @@ import (
 const (
 	// mostSeeds bounds the seeds of a target, and largestSeed each of them, in bytes.
 	mostSeeds, largestSeed = 12, 6 << 10
-	// planted begins the names of the files: what has crashed a target has another name.
+	// planted is the prefix of the seeds' file names: inputs that crashed a target have other names.
 	planted = "recorded-"
 )
 
-// planter takes seeds for a target from the messages of a record.
+// planter makes seeds for a target from the messages of a record.
 type planter struct {
 	target
-	// streams are the beginnings of the names of the streams.
+	// streams are the prefixes of the stream names.
 	streams []string
-	// shape is what a message is an example of: one of each shape is enough. "" is none.
+	// shape classifies a message: one seed of each shape is enough. "" means that the message is no seed.
 	shape func(m events.Message) string
-	// values are the arguments of the target.
+	// values are the arguments of the target for a message.
 	values func(m events.Message) []any
 }
 
@@ -57,13 +57,13 @@ var planters = []planter{
 
 func body(m events.Message) []any { return []any{m.Data} }
 
-// whole is a message as text: its subject, its headers as JSON, and its body.
+// whole is a message as a seed: its subject, its headers as JSON, and its body.
 func whole(m events.Message) []any {
 	header, _ := json.Marshal(m.Header) // texts: cannot fail
 	return []any{m.Subject, header, m.Data}
 }
 
-// signed is what the signature of a message is about, with the signature.
+// signed returns the parts of a message that its signature covers, and the signature.
 func signed(m events.Message) []any {
 	const place = "Nats-Expected-Last-Subject-Sequence"
 	return []any{m.Subject, m.Data, m.Get(place), m.Get(sign.HeaderAt), true, m.Get(sign.HeaderSignature), m.Sequence}
@@ -97,8 +97,8 @@ func shapeOfOutcome(m events.Message) string {
 	return strings.Join(slices.Compact(what), ", ")
 }
 
-// plant writes seeds from a record: for each target the smallest messages of as many shapes
-// as may be, in the place of those that were planted before.
+// plant writes seeds from a record. For each target it takes the smallest message of each shape, of as many
+// shapes as allowed, and replaces the seeds that it wrote before.
 //
 // Errors: the file is no record, or a directory cannot be written.
 func plant(ctx context.Context, root, record string) error {
@@ -138,7 +138,7 @@ func plant(ctx context.Context, root, record string) error {
 	return nil
 }
 
-// take keeps a message where it is the smallest of its shape.
+// take keeps a message if it is the smallest of its shape.
 func (p planter) take(all map[target]map[string][]any, stream string, m events.Message) {
 	if !slices.ContainsFunc(p.streams, func(prefix string) bool { return strings.HasPrefix(stream, prefix) }) {
 		return
@@ -157,7 +157,7 @@ func (p planter) take(all map[target]map[string][]any, stream string, m events.M
 	}
 }
 
-// write writes the smallest seeds to a directory, under names that follow from what is in them.
+// write writes the smallest seeds to a directory, under names that derive from their content.
 func write(dir string, found map[string][]any) (n int, err error) {
 	texts := make([][]byte, 0, len(found))
 	for _, values := range found {
@@ -191,7 +191,7 @@ func write(dir string, found map[string][]any) (n int, err error) {
 	return n, nil
 }
 
-// corpus is a seed as the go command reads it.
+// corpus is a seed in the go command's format.
 func corpus(values []any) []byte {
 	var b bytes.Buffer
 	b.WriteString("go test fuzz v1\n")
@@ -208,14 +208,13 @@ func corpus(values []any) []byte {
 	return b.Bytes()
 }
 
-// cluster is what there was of the objects that controllers read in full, at the end of a
-// record.
+// cluster has the state, at the end of a record, of the objects that controllers read in full.
 type cluster struct {
 	objects map[events.Ref]json.RawMessage
 	latest  time.Time
 }
 
-// take takes a delta in.
+// take applies a delta.
 func (w *cluster) take(stream string, m events.Message) {
 	name, logged := strings.CutPrefix(stream, "EV_")
 	kind, known := kinds.Lookup(kinds.ParseToken(name))
@@ -246,8 +245,7 @@ func (w *cluster) take(stream string, m events.Message) {
 	}
 }
 
-// seeds are the objects of each namespace, and those that are in none: the smallest few of
-// each kind.
+// seeds are the objects of each namespace, and the cluster-scoped objects: the smallest few of each kind.
 func (w *cluster) seeds() map[string][]any {
 	type thing struct {
 		Kind   kinds.Name      `json:"kind"`

@@ -19,18 +19,18 @@ import (
 )
 
 const (
-	// stalled is how long a target may take for one input before it counts as hung.
+	// stalled is the time after which an input that does not return counts as a hang.
 	stalled = 30 * time.Second
-	// minimize bounds the search for a smaller input that does the same.
+	// minimize bounds the search for a smaller input with the same effect.
 	minimize = "2s"
 )
 
-// instrument has the compiler count what is reached in our own packages alone. Inputs are
-// then chosen by what they reach there, and the packages that we only use are taken from
-// the cache of ordinary builds: to instrument them takes minutes and finds their bugs.
+// instrument makes the compiler instrument our own packages only. The fuzzer then chooses inputs by the code
+// that they reach there. All other packages come from the cache of ordinary builds: to instrument them takes
+// minutes and finds their bugs.
 const instrument = "-gcflags=github.com/millrace/millrace/...=-d=libfuzzer"
 
-// finding is what came of one target.
+// finding is the result of one target.
 type finding struct {
 	target
 	executions uint64
@@ -41,7 +41,7 @@ type finding struct {
 	says       string // the output of a crash
 }
 
-// fuzzAll fuzzes the targets, each for a share, package by package.
+// fuzzAll fuzzes the targets package by package, each target for a share of time.
 //
 // Errors: a package does not build; the context ended.
 func fuzzAll(ctx context.Context, root string, chosen []target, share time.Duration) ([]finding, error) {
@@ -75,7 +75,7 @@ func fuzzAll(ctx context.Context, root string, chosen []target, share time.Durat
 	return found, nil
 }
 
-// build makes the test program of a package, however long that takes.
+// build compiles the test program of a package. It has no time-out.
 func build(ctx context.Context, root, dir, program string) error {
 	c := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", instrument, "-o", program, "./"+dir)
 	c.Dir = root
@@ -85,15 +85,15 @@ func build(ctx context.Context, root, dir, program string) error {
 	return nil
 }
 
-// session is the time of one target.
+// session is the run of one target.
 type session struct {
 	target
 	dir, program, cache string
 	share, stalled      time.Duration
 }
 
-// fuzz runs the target for its share. An input that hangs it has its process ended such
-// that it is recorded as one that crashes.
+// fuzz runs the target for its share of time. If an input hangs the target, fuzz ends the process such that
+// the fuzzer records the input as a crash.
 //
 // Errors: the program does not start, or the context ended.
 func (s session) fuzz(ctx context.Context) (f finding, err error) {
@@ -101,7 +101,7 @@ func (s session) fuzz(ctx context.Context) (f finding, err error) {
 	c := exec.CommandContext(ctx, s.program, "-test.run=^"+s.name+"$", "-test.fuzz=^"+s.name+"$", "-test.fuzztime="+s.share.String(),
 		"-test.fuzzcachedir="+s.cache, "-test.fuzzminimizetime="+minimize, "-test.timeout=0")
 	c.Dir = s.dir
-	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) } // it ends its workers
+	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) } // the interrupted process ends its workers
 	c.WaitDelay = 10 * time.Second
 	var out output
 	c.Stdout, c.Stderr = &out, &out
@@ -126,7 +126,7 @@ func (s session) fuzz(ctx context.Context) (f finding, err error) {
 	return f, nil
 }
 
-// watch ends the workers of a process that says the same for too long.
+// watch ends the workers of a process whose progress does not change for too long.
 func (s session) watch(pid int, out *output, ended <-chan struct{}) {
 	tick := time.NewTicker(min(s.stalled/4, time.Second))
 	defer tick.Stop()
@@ -151,7 +151,7 @@ func (s session) watch(pid int, out *output, ended <-chan struct{}) {
 	}
 }
 
-// children are the processes that a process has started.
+// children are the child processes of a process.
 func children(pid int) (found []int) {
 	tasks, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children")
 	for _, task := range tasks {
@@ -168,7 +168,7 @@ func children(pid int) (found []int) {
 	return found
 }
 
-// output is what a process writes.
+// output collects the output of a process.
 type output struct {
 	mu  sync.Mutex
 	all bytes.Buffer
@@ -190,13 +190,13 @@ func (o *output) text() string {
 }
 
 var (
-	// elapsed is the part of a line that differs although nothing was done.
+	// elapsed is the part of a line that differs even without progress.
 	elapsed = regexp.MustCompile(`elapsed: \S+, |\(\d+/sec\)`)
 	counted = regexp.MustCompile(`execs: (\d+) \(\d+/sec\)(?:, new interesting: (\d+) \(total: (\d+)\))?`)
 )
 
-// progress is the last line of an output but for the times in it. That it looks for a
-// smaller input is progress: it has its own bound.
+// progress is the last line of an output without its times. The search for a smaller input counts as
+// progress, because it has its own bound.
 func progress(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	last := lines[len(lines)-1]
@@ -206,13 +206,13 @@ func progress(text string) string {
 	return strconv.Itoa(len(slices.DeleteFunc(lines, func(l string) bool { return strings.HasPrefix(l, "fuzz: elapsed") }))) + elapsed.ReplaceAllString(last, "")
 }
 
-// ended is all that a fuzzer says when it takes the end of its time for a failure: it asks
-// whether its workers were told to stop a moment before they are.
+// ended matches the whole output of a fuzzer that reports the end of its time as a failure: it checks whether
+// its workers were told to stop a moment before they are.
 //
 // Upstream: go/src/internal/fuzz/fuzz.go, stop in CoordinateFuzzing.
 var ended = regexp.MustCompile(`(?m)^--- FAIL: \w+ \(\S+\)\n    context deadline exceeded\nFAIL\s*\z`)
 
-// timeIsUp tells whether a fuzzer failed for nothing but the end of its time.
+// timeIsUp reports whether a fuzzer failed only because its time ended.
 func timeIsUp(text string) bool { return ended.MatchString(text) }
 
 // read takes the figures from an output.

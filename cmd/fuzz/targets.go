@@ -19,13 +19,13 @@ import (
 
 // target is one fuzz test.
 type target struct {
-	dir  string // of its package, from the root of the repository
+	dir  string // of its package, relative to the root of the repository
 	name string
 }
 
 func (t target) String() string { return t.dir + ":" + t.name }
 
-// targets are those of all modules of the workspace, by directory and name.
+// targets returns the targets of all modules of the workspace, sorted by directory and name.
 //
 // Errors: the go command does not know the workspace; a test file cannot be read.
 func targets(ctx context.Context, root string) ([]target, error) {
@@ -69,7 +69,7 @@ func there(dir, name string) bool {
 	return err == nil
 }
 
-// fuzzers are the names of the fuzz tests in a file.
+// fuzzers returns the names of the fuzz tests in a file.
 func fuzzers(path string) (names []string, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil || !bytes.Contains(text, []byte("func Fuzz")) {
@@ -87,8 +87,8 @@ func fuzzers(path string) (names []string, err error) {
 	return names, nil
 }
 
-// choose gives the targets that match. Of those it gives as many as slice says, which
-// follow each other, and those behind them the next day; 0 means all.
+// choose returns the targets that match. If slice is not 0, it returns that many consecutive ones of them,
+// and the next ones the next day; 0 means all.
 func choose(all []target, only *regexp.Regexp, slice int, now time.Time) []target {
 	var chosen []target
 	for _, t := range all {

@@ -1,6 +1,6 @@
-// Command images builds the images of deployments/compose/local.env besides our
-// own: one for each program that docker-compose.yaml starts, of the static binary
-// that the project builds from that program's module, and of nothing else.
+// Command images builds the images of deployments/compose/local.env except our own: one for each program that
+// docker-compose.yaml starts. An image has the static binary that the project builds from that program's
+// module, and nothing else.
 package main
 
 import (
@@ -18,8 +18,8 @@ import (
 	"github.com/millrace/millrace/cmd/internal/localcluster"
 )
 
-// places are where the published images have their programs: the compose file
-// starts both by the same path.
+// places are the paths of the programs in the published images: the compose file starts ours and the
+// published ones by the same path.
 var places = []struct{ program, place string }{
 	{"etcd", "/usr/local/bin/etcd"},
 	{"kube-apiserver", "/usr/local/bin/kube-apiserver"},
@@ -67,8 +67,7 @@ func run(ctx context.Context) error {
 	return nil
 }
 
-// build puts a program alone into a directory, which is then all that docker is
-// given.
+// build puts a program alone into a directory, which is the whole build context of docker.
 func build(ctx context.Context, checkout, image, program, place string) error {
 	if err := static(program); err != nil {
 		return err
@@ -89,7 +88,7 @@ func build(ctx context.Context, checkout, image, program, place string) error {
 	return nil
 }
 
-// bring links a file, or copies it from another file system.
+// bring links a file, or copies it if it is on another file system.
 func bring(from, to string) error {
 	if err := os.Link(from, to); err == nil {
 		return nil
@@ -104,8 +103,8 @@ func bring(from, to string) error {
 	return nil
 }
 
-// static finds a program that wants a loader: in an image without one it would end
-// with no more than "no such file or directory".
+// static returns an error for a program that needs a dynamic loader: in an image without a loader the only
+// error would be "no such file or directory".
 func static(program string) error {
 	file, err := elf.Open(program)
 	if err != nil {

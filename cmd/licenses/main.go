@@ -1,6 +1,6 @@
-// Command licenses prints the licences of everything that a program of this repository is
-// made of: each module with a package in it, with the texts that its authors ask to be
-// passed on, and Go's own. `make release` and `make image` put that beside the program.
+// Command licenses prints the licences of everything in a program of this repository: of each module that has
+// a package in it, with the texts that its authors require to be passed on, and Go's own. `make release` and
+// `make image` put the output beside the program.
 package main
 
 import (
@@ -31,17 +31,16 @@ func main() {
 	}
 }
 
-// ours begins the modules of this repository, whose licence is LICENSE.
+// ours is the path prefix of the modules of this repository, whose licence is LICENSE.
 const ours = "github.com/millrace/millrace/"
 
-// module is a module with its texts, by the file's name within it.
+// module is a module with its texts, keyed by file name within the module.
 type module struct {
 	name, version string
 	texts         map[string][]byte
 }
 
-// run prints what is in a program that is built without cgo for a system. A text that was
-// printed is not printed again.
+// run prints the licences for a program that is built without cgo for a system. It prints each text once.
 func run(ctx context.Context, program, system string, to io.Writer) error {
 	modules, err := gather(ctx, program, system)
 	if err != nil {
@@ -66,7 +65,7 @@ func run(ctx context.Context, program, system string, to io.Writer) error {
 	return err
 }
 
-// listed is a package as go list has it.
+// listed is a package in the output of go list.
 type listed struct {
 	Dir    string
 	Module *struct {
@@ -75,7 +74,7 @@ type listed struct {
 	}
 }
 
-// gather finds the texts of each module of which a package is in the program.
+// gather collects the texts of each module that has a package in the program.
 //
 // Errors: go list fails; a module has no licence.
 func gather(ctx context.Context, program, system string) (all []module, err error) {
@@ -121,10 +120,10 @@ func gather(ctx context.Context, program, system string) (all []module, err erro
 	return all, nil
 }
 
-// licence are the names of the files whose text is passed on.
+// licence matches the names of the files whose text is passed on.
 var licence = regexp.MustCompile(`(?i)^(licen[cs]e|notice|copying|copyright|patents|authors)([.-].*)?$`)
 
-// collect takes the texts of a package's directory, and of those above it in its module.
+// collect takes the texts of a package's directory, and of its parent directories within the module.
 func (m *module) collect(root, dir string) error {
 	for {
 		entries, err := os.ReadDir(dir)
@@ -151,7 +150,7 @@ func (m *module) collect(root, dir string) error {
 	}
 }
 
-// golang is Go's library, which is in every program.
+// golang is Go's standard library, which is in every program.
 func golang(ctx context.Context) (m module, err error) {
 	text, err := exec.CommandContext(ctx, "go", "env", "GOROOT", "GOVERSION").Output()
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestEveryModuleOfTheProgramHasItsLicence: each module that the program says it is built
-// from is there with its version and a text, and so is Go.
+// TestEveryModuleOfTheProgramHasItsLicence: the output has each module that the program's build information
+// names, with version and text, and Go itself.
 func TestEveryModuleOfTheProgramHasItsLicence(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "millrace")
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../millrace").CombinedOutput(); err != nil {
@@ -57,7 +57,7 @@ func TestEveryModuleOfTheProgramHasItsLicence(t *testing.T) {
 	}
 }
 
-// TestWithoutALicence: a module without one is an error that names it.
+// TestWithoutALicence: a module without a licence is an error that names the module.
 func TestWithoutALicence(t *testing.T) {
 	m := module{name: "example.com/a", texts: map[string][]byte{}}
 	root := t.TempDir()

@@ -82,7 +82,7 @@ func up(ctx context.Context, args []string) error {
 	return nil
 }
 
-// environment is what a shell, or another controller manager, needs to know.
+// environment has the variables that a shell, or another controller manager, needs.
 func environment(c *localcluster.Cluster) string {
 	var b strings.Builder
 	lines := [][2]string{

@@ -22,33 +22,33 @@ const (
 	untried    fate = "not tried" // the time of its package was over
 )
 
-// errSlow says that the tests of a package take longer than the time that it has.
+// errSlow reports that the tests of a package take longer than the time for a package.
 var errSlow = errors.New("the tests take too long")
 
-// outcome is what became of a generated mutant.
+// outcome is the result of a generated mutant.
 type outcome struct {
 	operator.Mutant
 	fate fate
-	by   string // "<test>", or "<directory> <test>" where it is not the package's own
+	by   string // "<test>", or "<directory> <test>" for a test of another package
 	took time.Duration
 }
 
-// everything is what operators are let loose on.
+// everything are the packages that operators break by default.
 var everything = []string{"./pkg/events/...", "./services/watcher/...", "./services/reconcilers/...", "./services/writer/..."}
 
 // factory tries the generated mutants of packages.
 type factory struct {
 	workshop
 	jobs       int
-	each       time.Duration       // for the tests of a package by themselves; 0: no bound
-	further    map[string][]string // by package: other suites that are run, too
-	equivalent map[string]string   // by name: why it changes nothing
-	left       []string            // tests that fail by themselves, with nothing broken
+	each       time.Duration       // time for the tests of a package, one by one; 0: no bound
+	further    map[string][]string // by package: other suites that run, too
+	equivalent map[string]string   // by name: why the mutant changes nothing
+	left       []string            // tests that fail with nothing broken
 }
 
-// try tries the chosen mutants of a package: with its own tests, and what these do not
-// notice with those of further suites. No mutant is begun after the time for a package; the
-// further suites are not bounded, as only what is hard to notice comes to them.
+// try tries the chosen mutants of a package with the package's own tests, and those that survive with further
+// suites. It begins no mutant after the time for a package. The further suites have no bound, because only
+// mutants that are hard to notice reach them.
 //
 // Errors: errSlow; the package cannot be built with its mutants.
 func (f *factory) try(ctx context.Context, p *operator.Package, chosen []operator.Mutant) ([]outcome, error) {
@@ -84,7 +84,7 @@ func (f *factory) try(ctx context.Context, p *operator.Package, chosen []operato
 	return outcomes, ctx.Err()
 }
 
-// trySuite tries mutants with one suite until the time is over; zero: never.
+// trySuite tries mutants with one suite until the given time; zero: no bound.
 func (f *factory) trySuite(ctx context.Context, p *operator.Package, texts map[string][]byte, of string, open []*outcome, until time.Time) error {
 	suites, err := f.build(ctx, texts, []string{of})
 	if err != nil {
@@ -109,7 +109,7 @@ func (f *factory) trySuite(ctx context.Context, p *operator.Package, texts map[s
 				f.one(ctx, p, suites, o)
 				o.took += time.Since(began)
 				if ctx.Err() != nil {
-					continue // what was cut short says nothing of the mutant
+					continue // a test that was cut short says nothing about the mutant
 				}
 				fmt.Fprintf(os.Stderr, "%4d/%d %-10s %5.1fs  %s  %s\n", i+1, len(open), o.fate, o.took.Seconds(), o.Name, o.by)
 			}
@@ -152,7 +152,7 @@ func (f *factory) one(ctx context.Context, p *operator.Package, suites []*suite,
 	}
 }
 
-// ask runs those tests of a suite that reach a mutant until one notices.
+// ask runs the tests of a suite that reach a mutant until one notices it.
 func (f *factory) ask(ctx context.Context, p *operator.Package, s *suite, on int, o *outcome) {
 	for _, tests := range s.reaching(on) {
 		if o.fate, o.by = f.workshop.try(ctx, s, tests, on); o.fate == survived {
@@ -165,8 +165,7 @@ func (f *factory) ask(ctx context.Context, p *operator.Package, s *suite, on int
 	}
 }
 
-// alone builds a suite for a mutant that cannot be switched. All of its tests count as
-// reaching it.
+// alone builds a suite for a mutant that cannot be switched. All of its tests count as reaching the mutant.
 //
 // Errors: it does not compile.
 func (f *factory) alone(ctx context.Context, p *operator.Package, like *suite, m operator.Mutant) (*suite, error) {
@@ -181,7 +180,7 @@ func (f *factory) alone(ctx context.Context, p *operator.Package, like *suite, m
 	return built[0], nil
 }
 
-// chosen are the mutants of packages whose name matches.
+// chosen returns the mutants of packages whose name matches.
 func chosen(packages []*operator.Package, only *regexp.Regexp) map[*operator.Package][]operator.Mutant {
 	all := map[*operator.Package][]operator.Mutant{}
 	for _, p := range packages {
@@ -194,7 +193,7 @@ func chosen(packages []*operator.Package, only *regexp.Regexp) map[*operator.Pac
 	return all
 }
 
-// readTable reads a file of lines with two columns, by the first; # begins a remark.
+// readTable reads a file of lines with two columns, keyed by the first; # begins a comment.
 func readTable(root, name string) (map[string]string, error) {
 	text, err := os.ReadFile(filepath.Join(root, "cmd", "mutants", "testdata", name))
 	if err != nil {
@@ -217,7 +216,7 @@ func readTable(root, name string) (map[string]string, error) {
 	return table, nil
 }
 
-// newFactory reads what is known of generated mutants.
+// newFactory reads the tables about generated mutants.
 func newFactory(root, scratch string, o options) (*factory, error) {
 	f := &factory{workshop: workshop{root, scratch, o.limit}, jobs: o.jobs, each: o.each, further: map[string][]string{}}
 	further, err := readTable(root, "further.tsv")

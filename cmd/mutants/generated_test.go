@@ -18,8 +18,8 @@ import (
 	"github.com/millrace/millrace/cmd/mutants/operator"
 )
 
-// Every mutant that is said to change nothing is still made, and there is a reason; every
-// directory whose tests are run for another package has tests.
+// Every mutant in equivalent.tsv still exists and has a reason; every directory whose tests run for another
+// package has tests.
 func TestTheTablesFitTheTree(t *testing.T) {
 	root, err := localcluster.Checkout()
 	if err != nil {
@@ -64,7 +64,7 @@ func TestTheTablesFitTheTree(t *testing.T) {
 	}
 }
 
-// thereIs says that a suite has a test.
+// thereIs fails the test unless a suite has tests.
 func thereIs(t *testing.T, root string, s *suite) bool {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(root, s.dir, "*_test.go"))
@@ -127,7 +127,7 @@ func TestThatFailsByItself(t *testing.T) { t.Error("always") }
 `
 )
 
-// tinyFactory has a module of one package.
+// tinyFactory has a module with one package.
 func tinyFactory(t *testing.T) (*factory, *operator.Package) {
 	t.Helper()
 	root := t.TempDir()
@@ -145,7 +145,7 @@ func tinyFactory(t *testing.T) (*factory, *operator.Package) {
 	return f, packages[0]
 }
 
-// Each mutant of a package has the fate that its tests give it.
+// Each mutant of a package has the fate that the package's tests give it.
 func TestFatesOfMutants(t *testing.T) {
 	f, p := tinyFactory(t)
 	outcomes, err := f.try(t.Context(), p, p.Mutants)
@@ -182,7 +182,7 @@ func TestFatesOfMutants(t *testing.T) {
 	}
 }
 
-// What an earlier run killed must be killed again, as long as the function is the same.
+// A mutant that an earlier run killed must be killed again while its function is unchanged.
 func TestWhatWasKilledSurvives(t *testing.T) {
 	f, p := tinyFactory(t)
 	var outcomes []outcome
@@ -216,8 +216,8 @@ func TestWhatWasKilledSurvives(t *testing.T) {
 	}
 	var out bytes.Buffer
 	until := time.Now().Add(time.Hour)
-	// Down:bound is killed by another test than then; the one that fails by itself would
-	// kill anything, and is taken away.
+	// Another test than before kills Down:bound. The test that always fails would kill every mutant, so it is
+	// removed.
 	text = []byte(strings.Replace(tinyTest, `t.Error("always")`, "", 1))
 	if err := os.WriteFile(filepath.Join(f.root, "tiny_test.go"), text, 0o600); err != nil {
 		t.Fatal(err)
@@ -240,7 +240,7 @@ func TestWhatWasKilledSurvives(t *testing.T) {
 	}
 }
 
-// A sample is the same for the same seed, and another for another.
+// The same seed draws the same sample, another seed another one.
 func TestASampleIsDrawnByItsSeed(t *testing.T) {
 	all := map[*operator.Package][]operator.Mutant{}
 	for _, dir := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
@@ -269,7 +269,7 @@ func TestASampleIsDrawnByItsSeed(t *testing.T) {
 	}
 }
 
-// A sample of all packages has some of each, and more of the larger ones.
+// A sample of all packages has mutants of each, and more of the larger ones.
 func TestASampleOfAllPackages(t *testing.T) {
 	all := map[*operator.Package][]operator.Mutant{}
 	for dir, n := range map[string]int{"tiny": 3, "small": 40, "large": 400, "larger": 800} {
@@ -301,7 +301,7 @@ func TestASampleOfAllPackages(t *testing.T) {
 	}
 }
 
-// Suites of other packages are asked only for what the own tests do not notice.
+// Suites of other packages run only for mutants that the own tests do not notice.
 func TestFurtherTestsAreAskedLast(t *testing.T) {
 	f, p := tinyFactory(t)
 	further := filepath.Join(f.root, "further")
@@ -329,8 +329,8 @@ func TestFurtherTestsAreAskedLast(t *testing.T) {
 	}
 }
 
-// A package whose tests take longer than it has is not tried, and said to be so; no mutant
-// of it counts.
+// A package whose tests take longer than its time is not tried but reported as too slow, and none of its
+// mutants counts.
 func TestASlowPackageIsNotTried(t *testing.T) {
 	f, p := tinyFactory(t)
 	f.each = time.Nanosecond
@@ -344,8 +344,7 @@ func TestASlowPackageIsNotTried(t *testing.T) {
 	}
 }
 
-// A run that was stopped goes on where it was, at the same commit and with the same sample
-// only.
+// A stopped run continues where it was, at the same commit and with the same sample only.
 func TestARunGoesOn(t *testing.T) {
 	before := proof{Commit: "c0ffee", Sample: 10, Seed: 7}
 	before.add("a", []outcome{{Mutant: operator.Mutant{Name: "a.go:F:drop:1", File: "a.go"}, fate: killed, by: "TestF"}}, 1, 3, 90)

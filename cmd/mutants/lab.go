@@ -17,16 +17,15 @@ import (
 	"time"
 )
 
-// step is one run of go test. In a list of tests it is written as its name, or
-// as packages that need nothing special.
+// step is one run of go test. A list of tests names it, or has packages that need no special flags.
 type step struct {
 	dir  string
 	env  []string
 	args []string
 }
 
-// steps with a name: the levels of the tests beyond a package's own, at a size
-// that a hundred runs can bear.
+// steps are the named steps: the levels of tests beyond a package's own, at a size that allows a hundred
+// runs.
 var steps = map[string]step{
 	"sim":      {args: []string{"./test/sim", "-sim.n=25"}},
 	"budgets":  {args: []string{"./test/sim", "-run", "TestWorlds/budgets", "-sim.n=60"}},
@@ -47,7 +46,7 @@ func stepOf(name string) step {
 	return step{args: []string{name}}
 }
 
-// fate is what became of a mutant.
+// fate is the result of a mutant.
 type fate string
 
 const (
@@ -57,13 +56,13 @@ const (
 	misbuilt fate = "does not build"
 )
 
-// finding is what became of one mutant, and how that was found out.
+// finding is the result of one mutant, and how it came about.
 type finding struct {
 	mutant
 	fate fate
 	by   string // the step that noticed it
 	test string // the first test in it that failed
-	says string // what the compiler said
+	says string // the compiler's output
 	took time.Duration
 }
 
@@ -74,10 +73,10 @@ type lab struct {
 	limit   time.Duration
 
 	mu       sync.Mutex
-	measured map[string]time.Duration // how long each step takes when nothing is broken
+	measured map[string]time.Duration // how long each step takes with nothing broken
 }
 
-// tryAll tries every mutant. Before that, each step must pass as the tree is.
+// tryAll tries every mutant. Before that, each step must pass on the unchanged tree.
 func (l *lab) tryAll(ctx context.Context, all []mutant, jobs int) ([]finding, error) {
 	if err := l.measure(ctx, all); err != nil {
 		return nil, err
@@ -101,7 +100,7 @@ func (l *lab) tryAll(ctx context.Context, all []mutant, jobs int) ([]finding, er
 	return findings, ctx.Err()
 }
 
-// measure runs every step unbroken: tests that fail anyway would kill everything.
+// measure runs every step unbroken, because a test that always fails would kill every mutant.
 func (l *lab) measure(ctx context.Context, all []mutant) error {
 	for _, m := range all {
 		for _, name := range m.tests {
@@ -154,8 +153,8 @@ func (l *lab) try(ctx context.Context, m mutant) (f finding) {
 	return f
 }
 
-// overlay writes the broken file, and gives the file that has the go command
-// read it in place of the real one.
+// overlay writes the broken file, and returns the overlay file that makes the go command read it in place of
+// the real one.
 func (l *lab) overlay(m mutant) (file string, err error) {
 	text, err := m.broken(l.root)
 	if err != nil {
@@ -181,16 +180,16 @@ func (l *lab) overlay(m mutant) (file string, err error) {
 	return file, nil
 }
 
-// test runs a step. Vet is off: it is the tests that must notice.
+// test runs a step. Vet is off, because the tests must notice the mutant.
 func (l *lab) test(ctx context.Context, s step, limit time.Duration, flags ...string) (out string, err error) {
 	args := append([]string{"go", "test", "-count=1", "-failfast", "-vet=off", "-timeout", strconv.Itoa(int(limit.Seconds())) + "s"}, flags...)
-	// The test binary has its own time-out; ours is for what that cannot end, and for building.
+	// The test binary has its own time-out; ours is for hangs that its time-out cannot end, and for building.
 	return supervised(ctx, filepath.Join(l.root, filepath.FromSlash(s.dir)), s.env, limit+5*time.Minute, append(args, s.args...))
 }
 
 var failures = regexp.MustCompile(`(?m)^\s*(?:--- FAIL: (\S+)|panic: (.*))`)
 
-// firstFailure is the first test that failed, or what the process panicked with.
+// firstFailure is the first test that failed, or the message of a panic.
 func firstFailure(out string) string {
 	found := failures.FindStringSubmatch(out)
 	if found == nil {
@@ -199,7 +198,7 @@ func firstFailure(out string) string {
 	return strings.Join(found[1:], "")
 }
 
-// report prints what became of everything.
+// report prints the result of every mutant.
 func report(to io.Writer, findings []finding, least float64) error {
 	noticed, unfit := 0, 0
 	for _, f := range findings {

@@ -1,20 +1,17 @@
-// Command mutants asks whether the tests would notice. It breaks the code in one
-// small way at a time, as a tired author might, and runs the tests that
-// should see it. The share of breaks that are seen is the last line printed; the
-// exit code is 0 when it is as high as asked for.
+// Command mutants measures whether the tests notice broken code. It breaks the code in one small way at a
+// time, as a tired author might, and runs the tests that should notice. The last line printed is the share of
+// breaks that were noticed; the exit code is 0 when it is at least the share asked for.
 //
-// A written mutant is data: a hunk in a file of testdata, with one line on what real
-// bug it is like. Tests run in the order that the mutant names, the likeliest first,
-// and the first failure ends it.
+// A written mutant is data: a hunk in a file of testdata, with one line about the real bug that it resembles.
+// Tests run in the order that the mutant lists, the likeliest first, and stop at the first failure.
 //
-// With --generated the mutants are made by operators ([operator]) from the packages
-// that are named, or from all. Of each, the tests of its package are run that come to
-// its place, the quickest first, and those of the packages in testdata/further.tsv;
-// where none comes there it is uncovered. testdata/equivalent.tsv has those that
-// change nothing, with the reason.
+// With --generated, operators ([operator]) make the mutants from the packages that are named, or from all.
+// For each mutant run those tests of its package that reach its place, the quickest first, and then those of
+// the packages in testdata/further.tsv; a mutant that no test reaches is uncovered. testdata/equivalent.tsv
+// lists mutants that change nothing, with the reason.
 //
-// The tree is never touched; the go command overlays the broken files. A run that does
-// not end within its limit counts as noticed, and is listed as such.
+// The tree is never changed; the go command overlays the broken files. A run that exceeds its limit counts as
+// noticed, and is listed as such.
 package main
 
 import (
@@ -37,7 +34,7 @@ import (
 	"github.com/millrace/millrace/cmd/mutants/operator"
 )
 
-// errSurvived says that too much went unnoticed; the report has been printed.
+// errSurvived reports that too many mutants survived; the report is printed before it is returned.
 var errSurvived = errors.New("too many mutants survived")
 
 type options struct {
@@ -181,8 +178,8 @@ func runGenerated(ctx context.Context, root, scratch, commit string, o options, 
 	return f.tryAll(ctx, possible, some, made, o)
 }
 
-// tryAll tries the chosen mutants, package after package, those with the fewest first, and
-// writes evidence after each.
+// tryAll tries the chosen mutants package by package, those with the fewest first, and writes the evidence
+// after each.
 //
 // Errors: errSurvived; a package cannot be tried.
 func (f *factory) tryAll(ctx context.Context, possible, some map[*operator.Package][]operator.Mutant, made *proof, o options) error {
@@ -231,7 +228,7 @@ func (f *factory) tryAll(ctx context.Context, possible, some map[*operator.Packa
 	return nil
 }
 
-// runWritten tries the mutants that are written down.
+// runWritten tries the written mutants.
 func runWritten(ctx context.Context, root, scratch, commit string, o options, only *regexp.Regexp) error {
 	began := time.Now()
 	all, err := catalogue(root)

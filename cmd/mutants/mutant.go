@@ -12,15 +12,14 @@ import (
 // mutant is one small break.
 type mutant struct {
 	name  string // "<area>/<name>"
-	file  string // from the root of the repository
-	like  string // the real bug that it stands for
+	file  string // relative to the root of the repository
+	like  string // the real bug that it represents
 	tests []string
 	hunk  []string // lines that begin with ' ', '-' or '+', as in a diff
-	at    string   // where it is written down, "shell.txt:12"
+	at    string   // its place in testdata, "shell.txt:12"
 }
 
-// catalogue is every mutant that is written down, in the order of files and
-// lines.
+// catalogue returns every written mutant, in the order of files and lines.
 //
 // Errors: a file cannot be read.
 func catalogue(root string) ([]mutant, error) {
@@ -50,9 +49,9 @@ func catalogue(root string) ([]mutant, error) {
 	return all, nil
 }
 
-// fitting are the mutants that fit the tree.
+// fitting returns the mutants that fit the tree.
 //
-// Errors: some do not; each is named, with what it looked for.
+// Errors: some do not fit; the error names each, with the text that it looked for.
 func fitting(root string, all []mutant) (fit []mutant, err error) {
 	var stale []string
 	for _, m := range all {
@@ -127,7 +126,7 @@ func parse(file, text string) ([]mutant, error) {
 // before is the text that the mutant replaces.
 func (m mutant) before() string { return m.lines(" -") }
 
-// after is what comes in its place.
+// after is the replacement.
 func (m mutant) after() string { return m.lines(" +") }
 
 func (m mutant) lines(of string) string {
@@ -140,15 +139,15 @@ func (m mutant) lines(of string) string {
 	return b.String()
 }
 
-// broken is the file with the break in it.
+// broken is the content of the file with the break in it.
 //
-// Errors: the text to replace is not there exactly once.
+// Errors: the text to replace does not occur exactly once.
 func (m mutant) broken(root string) ([]byte, error) {
 	whole, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(m.file)))
 	if err != nil {
 		return nil, fmt.Errorf("%s: mutant %s: %w", m.at, m.name, err)
 	}
-	// Whole lines only: a line that is the end of another one is not meant.
+	// Whole lines only: the end of a longer line is no match.
 	text, old := slices.Concat([]byte("\n"), whole), []byte("\n"+m.before())
 	if n := bytes.Count(text, old); n != 1 {
 		return nil, fmt.Errorf("%s: mutant %s: the text to replace is in %s %d times, not once:\n%s", m.at, m.name, m.file, n, m.before())

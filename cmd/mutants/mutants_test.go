@@ -13,9 +13,8 @@ import (
 	"github.com/millrace/millrace/cmd/internal/localcluster"
 )
 
-// Every mutant fits the tree: what it replaces is there once, what comes of it is
-// Go, and the tests that it names are there. A change of the code that makes a
-// mutant stale has to bring it up to date.
+// Every mutant fits the tree: the text that it replaces occurs once, the result is Go, and the tests that it
+// names exist. A change of the code that makes a mutant stale has to update the mutant.
 func TestEveryMutantFitsTheTree(t *testing.T) {
 	root, err := localcluster.Checkout()
 	if err != nil {

@@ -18,16 +18,16 @@ import (
 	"github.com/millrace/millrace/cmd/mutants/operator"
 )
 
-// today is the seed where none is given.
+// today is the default seed.
 func today(now time.Time) uint64 {
 	n, _ := strconv.ParseUint(now.UTC().Format("20060102"), 10, 64)
 	return n
 }
 
-// fewest is what a sample of all packages has at least of each, if there are so many.
+// fewest is the minimum that a sample of all packages has of each package, if it has so many.
 const fewest = 5
 
-// drawFromAll takes about n mutants at random: of each package its share, and the fewest.
+// drawFromAll draws about n mutants at random: each package's share, but at least [fewest] of each.
 func drawFromAll(all map[*operator.Package][]operator.Mutant, n int, seed uint64) map[*operator.Package][]operator.Mutant {
 	dice := rand.New(rand.NewPCG(seed, 0))
 	total := 0
@@ -44,8 +44,8 @@ func drawFromAll(all map[*operator.Package][]operator.Mutant, n int, seed uint64
 	return drawn
 }
 
-// draw takes n mutants at random. They are of so many packages only, which are drawn first,
-// each as likely as it has mutants; each must be built.
+// draw draws n mutants at random from a limited number of packages, because each package must be built. It
+// draws the packages first, each with a probability in proportion to its mutants.
 func draw(all map[*operator.Package][]operator.Mutant, n, packagesDrawn int, seed uint64) map[*operator.Package][]operator.Mutant {
 	dice := rand.New(rand.NewPCG(seed, 0))
 	packages := slices.SortedFunc(maps.Keys(all), byDir)
@@ -76,15 +76,15 @@ func draw(all map[*operator.Package][]operator.Mutant, n, packagesDrawn int, see
 
 func byDir(a, b *operator.Package) int { return strings.Compare(a.Dir, b.Dir) }
 
-// earlier is what earlier runs killed, by a mutant's name and the sum of its function.
+// earlier has the kills of earlier runs, keyed by a mutant's name and the hash of its function.
 type earlier map[string]kill
 
-// kill is what killed a mutant: a test, as in outcome, at a commit.
+// kill is a test that killed a mutant, as in outcome, and the commit.
 type kill struct{ by, commit string }
 
-// readEarlier reads the evidence of earlier runs, the files that match a pattern.
+// readEarlier reads the evidence of earlier runs from the files that match a pattern.
 //
-// Errors: there is none; one cannot be read.
+// Errors: no file matches; one cannot be read.
 func readEarlier(pattern string) (earlier, error) {
 	files, err := filepath.Glob(pattern)
 	if err != nil || len(files) == 0 {
@@ -107,7 +107,7 @@ func readEarlier(pattern string) (earlier, error) {
 	return e, nil
 }
 
-// kills are the tests that killed something, by name and sum.
+// kills are the tests that killed mutants, by name and hash.
 func (p *proof) kills() map[string]string {
 	all := map[string]string{}
 	for file, of := range p.Killed {
@@ -123,20 +123,19 @@ func (p *proof) kills() map[string]string {
 	return all
 }
 
-// of is what killed a mutant, if it was a test with a name, and the function is still as it
-// was then.
+// of returns what killed a mutant. It is known only if a named test killed it, and the function is unchanged
+// since.
 func (e earlier) of(m operator.Mutant) (d kill, known bool) {
 	d, known = e[m.Name+"@"+m.Sum]
 	return d, known && strings.HasPrefix(d.test(), "Test")
 }
 
-// test is the name of the test, dir the directory that it is in; empty: the package's own.
+// test is the name of the test, dir the directory of the test; empty: the package's own.
 func (d kill) test() string { return d.by[strings.LastIndexByte(d.by, ' ')+1:] }
 
 func (d kill) dir() string { return d.by[:max(0, strings.LastIndexByte(d.by, ' '))] }
 
-// comparable are the mutants that an earlier run killed by a test that has a name, in
-// functions that are as they were.
+// comparable returns the mutants that a named test killed in an earlier run, in functions that are unchanged.
 func (e earlier) comparable(all map[*operator.Package][]operator.Mutant) map[*operator.Package][]operator.Mutant {
 	some := map[*operator.Package][]operator.Mutant{}
 	for p, mutants := range all {
@@ -149,9 +148,8 @@ func (e earlier) comparable(all map[*operator.Package][]operator.Mutant) map[*op
 	return some
 }
 
-// again tries mutants that earlier runs killed: with the test that killed each then, and
-// with all tests of its package if that one notices nothing now. No mutant is begun when
-// the time is over.
+// again tries mutants that earlier runs killed: first with the test that killed each, and if that one does
+// not notice now, with all tests of its package. It begins no mutant after until.
 //
 // Errors: errSurvived if one survives now; the tests of a package do not build.
 func (f *factory) again(ctx context.Context, to io.Writer, e earlier, drawn map[*operator.Package][]operator.Mutant, until time.Time) error {
@@ -194,7 +192,7 @@ func (f *factory) again(ctx context.Context, to io.Writer, e earlier, drawn map[
 	return ctx.Err()
 }
 
-// dir is where the test is that killed a mutant.
+// dir is the directory of the test that killed a mutant.
 func (e earlier) dir(m operator.Mutant) string {
 	d, _ := e.of(m)
 	return cmp.Or(d.dir(), m.Dir)

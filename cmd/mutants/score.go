@@ -18,8 +18,8 @@ import (
 // row is the score of a package, or of all.
 type row struct {
 	Package    string  `json:"package,omitempty"`
-	Of         int     `json:"of,omitempty"`       // how many mutants there are to draw from
-	NotTried   int     `json:"notTried,omitempty"` // drawn, and not begun when the package's time was over
+	Of         int     `json:"of,omitempty"`       // how many mutants the sample is drawn from
+	NotTried   int     `json:"notTried,omitempty"` // drawn, but not begun before the package's time was over
 	Mutants    int     `json:"mutants"`
 	Killed     int     `json:"killed"`
 	Hung       int     `json:"hung"`
@@ -42,13 +42,13 @@ func (r *row) count(f fate) {
 	case equivalent:
 		r.Equivalent++
 	case misbuilt, untried:
-		return // no mutant, or not known
+		return // no mutant, or unknown
 	}
 	r.Mutants++
 	r.rate()
 }
 
-// rate reckons the score.
+// rate calculates the score.
 func (r *row) rate() {
 	r.Score = math.Floor(1000*float64(r.Killed+r.Hung)/float64(max(r.Mutants-r.Equivalent, 1))) / 10
 }
@@ -71,7 +71,7 @@ func (r row) line() string {
 		r.Package, r.Mutants, r.Killed, r.Hung, r.Survived, r.Uncovered, r.Equivalent, r.Score)
 }
 
-// tell prints what was not noticed of some outcomes, and the scores of all.
+// tell prints the mutants that survived among the outcomes, and the scores of all packages.
 func (p *proof) tell(to io.Writer, all []outcome) {
 	for _, o := range all {
 		switch o.fate {
@@ -94,7 +94,7 @@ func (p *proof) tell(to io.Writer, all []outcome) {
 	}
 }
 
-// proof is what docs/evidence has of a run over generated mutants.
+// proof is the evidence of a run over generated mutants in docs/evidence.
 type proof struct {
 	Commit   string   `json:"commit"`
 	Only     string   `json:"only,omitempty"`
@@ -106,14 +106,14 @@ type proof struct {
 	Seconds  int      `json:"seconds"`
 	Exit     int      `json:"exitCode"`
 	All      row      `json:"all"`
-	// Weighted is the score if what was not drawn of each package that was tried is like
-	// what was.
+	// Weighted is the score under the assumption that in each tried package the mutants that were not drawn
+	// score like those that were.
 	Weighted float64 `json:"weighted"`
 	Rows     []row   `json:"packages"`
-	// LeftOut are tests that failed with nothing broken, and were not run.
+	// LeftOut are tests that failed with nothing broken, and were skipped.
 	LeftOut []string `json:"testsLeftOut,omitempty"`
-	// NotTried are packages that there was no time for, and TooSlow those whose tests take
-	// longer than the time for each.
+	// NotTried are packages that there was no time for. TooSlow are packages whose tests take longer than the
+	// time for each package.
 	NotTried  []string          `json:"notTried,omitempty"`
 	TooSlow   []string          `json:"tooSlow,omitempty"`
 	Survived  []string          `json:"survived"`
@@ -122,17 +122,17 @@ type proof struct {
 	Killed    map[string]bodies `json:"killed"` // by file
 }
 
-// bodies says which tests killed what in the functions of a file: by
-// <function>@<sum of its text> and test, the mutants as <operator>:<number>.
+// bodies maps the functions of a file, as <function>@<hash of its text>, and the tests that killed mutants in
+// them to those mutants, as <operator>:<number>.
 type bodies map[string]map[string]string
 
-// has says that a package has been tried.
+// has reports whether a package has been tried.
 func (p *proof) has(dir string) bool {
 	return slices.Contains(p.TooSlow, dir) || slices.ContainsFunc(p.Rows, func(r row) bool { return r.Package == dir })
 }
 
-// goOn takes over what a run of the same commit found that drew the same mutants, if the
-// file has one.
+// goOn takes over the findings of an earlier run from the file, if that run had the same commit and drew the
+// same mutants.
 //
 // Errors: the file cannot be read.
 func (p *proof) goOn(file string) error {
@@ -156,8 +156,8 @@ func (p *proof) goOn(file string) error {
 	return nil
 }
 
-// add sorts the outcomes of a package of which so many mutants were drawn of so many into
-// the proof; least is the score that is asked for.
+// add adds the outcomes of a package to the proof: drawn is how many mutants were drawn, of how many there
+// are, and least the score that is asked for.
 func (p *proof) add(dir string, all []outcome, drawn, of int, least float64) {
 	r := row{Package: dir, Of: of, NotTried: drawn - len(all)}
 	for _, o := range all {
@@ -211,7 +211,7 @@ func short(name string) string {
 	return strings.Join(parts[len(parts)-2:], ":")
 }
 
-// writtenProof is what docs/evidence has of a run over written mutants.
+// writtenProof writes the evidence of a run over written mutants to docs/evidence.
 func writtenProof(ctx context.Context, file, commit string, took time.Duration, exit int, all []finding) error {
 	var whole row
 	var missed []string

@@ -20,21 +20,21 @@ import (
 
 // suite is a test binary with a broken package in it.
 type suite struct {
-	dir    string // of the tests, from the root of the repository
-	only   string // a regular expression of the tests that count
+	dir    string // of the tests, relative to the root of the repository
+	only   string // a regular expression of the tests that run
 	flags  []string
 	binary string
 	tests  []test
 }
 
-// suiteOf reads what is written down of a suite: a directory, or directory:pattern.
+// suiteOf parses the text form of a suite: a directory, or directory:pattern.
 func suiteOf(text string) *suite {
 	dir, only, some := strings.Cut(text, ":")
 	if !some {
 		only = "."
 	}
 	s := &suite{dir: dir, only: only}
-	switch dir { // mutants are many
+	switch dir { // fewer cases, because there are many mutants
 	case oracle:
 		s.flags = []string{"-rapid.checks=300"} // instead of thousands
 	case simulation:
@@ -43,10 +43,10 @@ func suiteOf(text string) *suite {
 	return s
 }
 
-// simulation is where the worlds of the simulation are played.
+// simulation is the directory of the simulation's tests.
 const simulation = "test/sim"
 
-// oracle is the module of tests that is in no workspace.
+// oracle is the test module outside every workspace.
 const oracle = "test/oracle"
 
 // build compiles the tests.
@@ -58,11 +58,11 @@ func (s *suite) build(ctx context.Context, root, overlay string) (out string, er
 	return supervised(ctx, in, env, 20*time.Minute, []string{"go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", s.binary, what})
 }
 
-// test is one of a suite, as it went when nothing was broken.
+// test is a test of a suite, measured with nothing broken.
 type test struct {
 	name    string
 	took    time.Duration
-	reaches []byte // by the number of a mutant: not 0 if the test comes to its place
+	reaches []byte // by the number of a mutant: not 0 if the test reaches its place
 }
 
 // workshop builds suites and runs them.
@@ -72,12 +72,12 @@ type workshop struct {
 	limit   time.Duration
 }
 
-// memory is what a test binary may have, in KiB: a slip may make a loop that fills the machine.
+// memory is the memory limit of a test binary, in KiB: a slip may make an endless loop that fills the memory.
 const memory = "6000000"
 
-// build makes the test binaries of some suites, with other texts for some files.
+// build compiles the test binaries of some suites, with other texts for some files.
 //
-// Errors: one does not compile; what the compiler said is in the error.
+// Errors: one does not compile; the error has the compiler's output.
 func (w *workshop) build(ctx context.Context, texts map[string][]byte, suites []string) ([]*suite, error) {
 	room, err := os.MkdirTemp(w.scratch, "b")
 	if err != nil {
@@ -106,14 +106,14 @@ func (w *workshop) build(ctx context.Context, texts map[string][]byte, suites []
 		if out, err := s.build(ctx, w.root, overlay); err != nil {
 			return nil, fmt.Errorf("build the tests of %s: %w\n%s", s.dir, err, out)
 		}
-		if _, err := os.Stat(s.binary); err == nil { // none is made where there are no tests
+		if _, err := os.Stat(s.binary); err == nil { // a package without tests has no binary
 			all = append(all, s)
 		}
 	}
 	return all, nil
 }
 
-// run runs some tests of a suite, in a directory for temporary files that is removed.
+// run runs some tests of a suite, in a temporary directory that it removes.
 func (w *workshop) run(ctx context.Context, s *suite, tests []string, env []string, limit time.Duration) (out string, err error) {
 	temp, err := os.MkdirTemp(w.scratch, "t")
 	if err != nil {
@@ -125,17 +125,16 @@ func (w *workshop) run(ctx context.Context, s *suite, tests []string, env []stri
 		"sh", "-c", "ulimit -d " + memory + ` && exec "$0" "$@"`,
 		s.binary, "-test.run=" + pattern, "-test.failfast", "-test.paniconexit0", "-test.timeout=" + limit.String(),
 	}
-	// The binary has its own time-out; ours is for what that cannot end.
+	// The binary has its own time-out; ours is for hangs that its time-out cannot end.
 	return supervised(ctx, filepath.Join(w.root, s.dir), append(env, "TMPDIR="+temp), limit+30*time.Second, append(args, s.flags...))
 }
 
 var testName = regexp.MustCompile(`(?m)^(Test|Fuzz|Example)\S*$`)
 
-// measure runs each test of a suite by itself with nothing broken, so many at a time, and
-// notes how long it takes and what it reaches. Tests that fail so, twice, are left out and
-// returned.
+// measure runs each test of a suite alone with nothing broken, `jobs` at a time, and records its duration and
+// the places that it reaches. It leaves out and returns tests that fail twice.
 //
-// Errors: errSlow, where tests are left when the time is over; zero: it never is.
+// Errors: errSlow, if tests are left when the time is over; zero: no bound.
 func (w *workshop) measure(ctx context.Context, s *suite, mutants, jobs int, until time.Time) (left []string, err error) {
 	out, err := supervised(ctx, filepath.Join(w.root, s.dir), nil, time.Minute, []string{s.binary, "-test.list=" + s.only})
 	if err != nil {
@@ -177,7 +176,7 @@ func (w *workshop) measure(ctx context.Context, s *suite, mutants, jobs int, unt
 
 // measureTest runs one test with nothing broken.
 //
-// Errors: it fails, twice.
+// Errors: the test fails twice.
 func (w *workshop) measureTest(ctx context.Context, s *suite, name string, mutants int) (t test, err error) {
 	seen := filepath.Join(filepath.Dir(s.binary), "seen."+name)
 	for range 2 {
@@ -194,8 +193,8 @@ func (w *workshop) measureTest(ctx context.Context, s *suite, name string, mutan
 	return t, err
 }
 
-// reaching are the tests that come to the place of a mutant, the quickest first, in two
-// batches: those that take two seconds together, and the rest.
+// reaching returns the tests that reach the place of a mutant, the quickest first, in two batches: those that
+// take two seconds together, and the rest.
 func (s *suite) reaching(id int) (batches [][]test) {
 	var quick, rest []test
 	sum := time.Duration(0)
@@ -216,7 +215,7 @@ func (s *suite) reaching(id int) (batches [][]test) {
 	return batches
 }
 
-// verdict is what a run of tests says of a mutant, and the test that failed.
+// verdict derives the fate of a mutant from a run of tests, and the test that failed.
 func verdict(out string, err error) (f fate, by string) {
 	switch {
 	case err == nil:
@@ -228,8 +227,8 @@ func verdict(out string, err error) (f fate, by string) {
 	}
 }
 
-// try runs tests with a mutant switched on until one notices. What does not end is given
-// three times as long before it counts as hung.
+// try runs tests with a mutant switched on until one notices. If they do not end, it runs them with three
+// times the limit before the mutant counts as hung.
 func (w *workshop) try(ctx context.Context, s *suite, tests []test, on int) (f fate, by string) {
 	var names []string
 	sum := time.Duration(0)

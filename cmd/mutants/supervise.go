@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// capped keeps the beginning of what is written to it: a broken program may write for ever.
+// capped keeps the beginning of its input, because a broken program may write for ever.
 type capped struct{ bytes.Buffer }
 
 func (c *capped) Write(p []byte) (int, error) {
@@ -18,21 +18,21 @@ func (c *capped) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// settled has rapid draw the same each time, so that what was killed once is killed again,
-// write no file into the tree, and look for no smaller example.
+// settled makes rapid draw the same cases each time, so that a mutant that was killed once is killed again,
+// write no file into the tree, and search no smaller example.
 var settled = []string{"RAPID_SEED=1", "RAPID_NOFAILFILE=true", "RAPID_SHRINKTIME=1ms"}
 
-// supervised runs a command with all of its children until it ends or the limit is over,
-// and gives what it wrote.
+// supervised runs a command with all of its children until it ends or the limit is over, and returns its
+// output.
 //
-// Errors: it did not end well; context.DeadlineExceeded if the limit ended it.
+// Errors: the command failed; context.DeadlineExceeded if the limit ended it.
 func supervised(ctx context.Context, dir string, env []string, limit time.Duration, args []string) (out string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	command := exec.CommandContext(ctx, args[0], args[1:]...)
 	command.Dir = dir
 	command.Env = append(append(os.Environ(), settled...), env...)
-	// The go command does not take its test binaries with it when it is killed.
+	// The go command does not end its test binaries when it is killed.
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }
 	command.WaitDelay = 10 * time.Second // for a child in a group of its own that holds the pipe

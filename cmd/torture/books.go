@@ -10,8 +10,8 @@ import (
 	"github.com/millrace/millrace/cmd/internal/check"
 )
 
-// keep writes the three books down, for users who want to know more than the rules,
-// or have better ones.
+// keep writes the three books to a file, for users who want to check more than the rules, or have better
+// rules.
 func keep(path string, h *check.History) error {
 	file, err := os.Create(path)
 	if err != nil {
@@ -24,7 +24,7 @@ func keep(path string, h *check.History) error {
 	return nil
 }
 
-// judgeAgain judges the books of an earlier run.
+// judgeAgain checks the books of an earlier run.
 func judgeAgain(path string) error {
 	file, err := os.Open(path)
 	if err != nil {

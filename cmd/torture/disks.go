@@ -13,19 +13,19 @@ import (
 	"github.com/millrace/millrace/cmd/internal/fault"
 )
 
-// Times of the faults that take data away.
+// Times of the faults that lose data.
 const (
-	// lateWork is how long users go on between a backup and its restore: so much is lost.
+	// lateWork is how long users work between a backup and its restore: that much is lost.
 	lateWork = 15 * time.Second
-	// settles is how long after such a fault, with everything ready, work that had begun
-	// before it may still be carried out. What is judged begins then, where the fault took
-	// what the rules would look at.
+	// settles is how long after such a fault, with everything ready, the services may still carry out work
+	// that had begun before it. Where the fault lost the data that the rules compare, the checker begins
+	// after that time.
 	settles = 10 * time.Second
 )
 
-// disks plays what takes data away, one fault at a time and with everything whole before
-// and after: two disks of a bus of three that are lost at once, or one beside a server that
-// is away, are promised nothing. Users are at work meanwhile.
+// disks plays the faults that lose data, one at a time and with everything ready before and after: Millrace
+// promises nothing for a bus of three that loses two disks at once, or one disk while another server is down.
+// Users work meanwhile.
 func (s *session) disks(ctx context.Context) {
 	s.say("etcd is restored from a backup, and disks of the bus are lost and damaged")
 	r := rand.New(rand.NewPCG(s.options.seed, 0x6469736b))
@@ -51,12 +51,12 @@ func (s *session) disks(ctx context.Context) {
 		err := s.plant.withStorage(ctx, func(data string) error {
 			return errors.Join(os.RemoveAll(data), os.CopyFS(data, os.DirFS(backup)))
 		})
-		// The scheduler and kwok remember objects that were never there, and wait for changes that will not come:
-		// etcd's documentation has them restarted. Millrace must find out by itself.
+		// The scheduler and kwok remember objects that the restored etcd never had, and wait for changes that
+		// will not come: etcd's documentation says to restart them. Millrace must find out by itself.
 		return errors.Join(err, s.plant.slot("kube-scheduler").kill(false, 0), s.plant.slot("kwok").kill(false, 0))
 	})
 	bus := s.plant.buses[r.IntN(len(s.plant.buses))].name
-	if len(s.plant.buses) == 1 { // the record begins anew; what is judged does, too
+	if len(s.plant.buses) == 1 { // the record begins anew, and so does the check
 		one(fault.LoseDisk, bus, func(ctx context.Context) error { return s.plant.withBus(ctx, bus, os.RemoveAll) })
 		s.since = time.Now()
 		return
@@ -69,8 +69,7 @@ func (s *session) disks(ctx context.Context) {
 	})
 }
 
-// withStorage ends the API server and etcd, has something done to etcd's data, and lets
-// both come back.
+// withStorage ends the API server and etcd, runs do on etcd's data directory, and lets both start again.
 func (p *plant) withStorage(ctx context.Context, do func(data string) error) error {
 	server, etcd := p.slot("kube-apiserver"), p.slot("etcd")
 	letServer, err := server.hold(ctx)
@@ -82,7 +81,7 @@ func (p *plant) withStorage(ctx context.Context, do func(data string) error) err
 	if err != nil {
 		return err
 	}
-	// Another cluster that starts would take data that no etcd holds for abandoned.
+	// Another cluster that starts would treat data that no etcd locks as abandoned.
 	now := time.Now()
 	if err := errors.Join(os.Chtimes(p.cluster.StorageDir(), now, now), do(p.cluster.StorageDir())); err != nil {
 		letEtcd()
@@ -92,8 +91,7 @@ func (p *plant) withStorage(ctx context.Context, do func(data string) error) err
 	return etcd.awaitReady(ctx)
 }
 
-// withBus ends a server of the bus, has something done to its directory, and lets it come
-// back.
+// withBus ends a server of the bus, runs do on its directory, and lets it start again.
 func (p *plant) withBus(ctx context.Context, name string, do func(dir string) error) error {
 	s := p.slot(name)
 	release, err := s.hold(ctx)
@@ -107,7 +105,7 @@ func (p *plant) withBus(ctx context.Context, name string, do func(dir string) er
 	return nil
 }
 
-// damage flips bytes in the largest files that hold messages, and cuts one of them short.
+// damage flips bytes in the largest message files, and truncates one of them.
 func damage(dir string, r *rand.Rand) error {
 	type file struct {
 		path string

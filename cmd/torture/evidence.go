@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/cmd/evidence"
 )
 
-// evidence writes the figures of the run down, where that is asked for.
+// evidence writes the figures of the run to a file, if the flag asks for it.
 func (s *session) evidence(broken bool) error {
 	if s.options.evidence == "" {
 		return nil
@@ -21,7 +21,7 @@ func (s *session) evidence(broken bool) error {
 	return evidence.Write(context.Background(), file, s.proof(broken, time.Since(s.begun)))
 }
 
-// proof is what is written as evidence.
+// proof returns the figures for the evidence file.
 func (s *session) proof(broken bool, took time.Duration) map[string]any {
 	type cost struct {
 		Fault    string  `json:"fault"`
@@ -56,5 +56,5 @@ func (s *session) proof(broken bool, took time.Duration) map[string]any {
 	}
 }
 
-// seconds keeps three digits.
+// seconds rounds to milliseconds.
 func seconds(d time.Duration) float64 { return d.Round(time.Millisecond).Seconds() }

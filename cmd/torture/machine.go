@@ -8,29 +8,29 @@ import (
 	"github.com/millrace/millrace/cmd/internal/check"
 )
 
-// machine notes when the machine had no time for its processes: that is a fault, too,
-// though nothing was broken on purpose. A writer that cannot say within a second that it
-// works on a turn loses it to another one.
+// machine records when the machine had no time for its processes: that is a fault, too, although torture
+// broke nothing. A writer that cannot send a heartbeat for a turn within a second loses the turn to another
+// writer.
 type machine struct {
 	mu     sync.Mutex
 	stalls []check.Fault
 }
 
 const (
-	// tick is how often it looks, and stalled how late it must be to call it a stall: half
-	// of what a writer has.
+	// tick is how often machine checks the clock, and stalled is the lateness that counts as a stall: about
+	// half of the writer's second.
 	tick    = 20 * time.Millisecond
 	stalled = 400 * time.Millisecond
 )
 
-// watch looks until the context ends.
+// watch checks the clock until the context ends.
 func (m *machine) watch(ctx context.Context) {
 	for last := time.Now(); sleep(ctx, tick); last = time.Now() {
 		m.note(last, time.Now())
 	}
 }
 
-// note is told of two looks, one after the other.
+// note records a stall if two consecutive checks are too far apart.
 func (m *machine) note(last, now time.Time) {
 	if now.Sub(last) < tick+stalled {
 		return
@@ -40,7 +40,7 @@ func (m *machine) note(last, now time.Time) {
 	m.stalls = append(m.stalls, check.Fault{Kind: "stall", Target: check.Machine, Began: last, Ended: now})
 }
 
-// faults are the stalls so far.
+// faults returns the stalls so far.
 func (m *machine) faults() []check.Fault {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,15 +1,14 @@
-// Command torture runs Millrace as processes on a real control plane, under the load
-// of users, and kills, stops and cuts off whatever it is made of: its services, the
-// servers of its bus, the API server and etcd; before that it restores etcd from a backup,
-// and takes the disk of a server of the bus away. Afterwards an independent checker
-// compares three books, the storage, the audit log and the record, and torture
-// fails if a single rule was broken, a process of Millrace ended by itself, a fault could
-// not be done, or work went on later than docs/reliability.md promises.
+// Command torture runs Millrace as processes on a real control plane, under the load of users, and kills,
+// stops and cuts off its parts: its services, the servers of its bus, the API server and etcd. Before that it
+// restores etcd from a backup, and takes the disk of a server of the bus away. Afterwards an independent
+// checker compares three books: the storage, the audit log and the record. torture fails if a rule was
+// broken, a process of Millrace ended by itself, a fault could not be done, or work stood still for longer
+// than docs/reliability.md promises.
 //
 //	go run ./cmd/torture --seed=7 --faults=500 --time=15m
 //
-// The schedule of faults is a pure function of the seed; --plan prints it. When
-// exactly things happen depends on the machine.
+// The schedule of faults is a pure function of the seed; --plan prints it. The exact times of events depend
+// on the machine.
 package main
 
 import (
@@ -28,7 +27,7 @@ import (
 	"github.com/millrace/millrace/cmd/internal/fault"
 )
 
-// options are the command line's.
+// options are the command line flags.
 type options struct {
 	seed     uint64
 	faults   int
@@ -80,10 +79,10 @@ func main() {
 	}
 }
 
-// usual is the time for each fault where none is given.
+// usual is the default time for each fault.
 const usual = 1800 * time.Millisecond
 
-// errBroken is for runs in which a rule was broken; the report says which.
+// errBroken reports that a rule was broken; the printed report says which.
 var errBroken = errors.New("not everything held; see above")
 
 func run(ctx context.Context, o options) error {

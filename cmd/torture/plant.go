@@ -23,11 +23,11 @@ import (
 	"github.com/millrace/millrace/pkg/events/sign"
 )
 
-// size is how many processes there are of everything.
+// size is how many servers the bus has, and how many replicas each service.
 type size struct{ buses, replicas int }
 
-// plant is everything that runs: a control plane, the servers of the bus, and the
-// services, each behind wires of its own.
+// plant is everything that runs: a control plane, the servers of the bus, and the services, each of which
+// connects through wires of its own.
 type plant struct {
 	size    size
 	dir     string
@@ -47,10 +47,10 @@ type plant struct {
 // busServer is where a server of the bus listens.
 type busServer struct{ name, clients, others string }
 
-// services are what runs beside the bus.
+// services are the processes of Millrace besides the bus.
 var services = []string{"watcher", "reconcilers", "writer"}
 
-// build starts a control plane, and prepares everything else.
+// build starts a control plane, and prepares the slots and wires of all other processes.
 func build(ctx context.Context, dir string, s size, output io.Writer) (*plant, error) {
 	p := &plant{
 		size: s, dir: dir, binary: filepath.Join(dir, "millrace"), audit: filepath.Join(dir, "audit.log"),
@@ -68,7 +68,7 @@ func build(ctx context.Context, dir string, s size, output io.Writer) (*plant, e
 		Dir: filepath.Join(dir, "cluster"), Nodes: 4, Lean: true, Output: output,
 		APIServerArgs: []string{
 			"--audit-policy-file=" + policy, "--audit-log-path=" + p.audit, "--audit-log-maxsize=100000",
-			"--etcd-compaction-interval=0", // the whole history is read in the end
+			"--etcd-compaction-interval=0", // the checker reads the whole history in the end
 		},
 	}); err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func build(ctx context.Context, dir string, s size, output io.Writer) (*plant, e
 	return p, nil
 }
 
-// lay chooses addresses, lays the wires and fills the slots.
+// lay chooses addresses, creates the wires and fills the slots.
 func (p *plant) lay() error {
 	for i := range p.size.buses {
 		b := busServer{name: fmt.Sprintf("bus-%d", i+1)}
@@ -111,14 +111,14 @@ func (p *plant) lay() error {
 	return nil
 }
 
-// freeAddress is one that no server listens on, and that is kept for us: a process that is away
-// for a while must find its own free.
+// freeAddress returns an address on which no server listens, and reserves it: a process that is down for a
+// while must find its address free when it starts again.
 func freeAddress() (string, error) {
 	port, err := localcluster.FreePort()
 	return fmt.Sprintf("127.0.0.1:%d", port), err
 }
 
-// fill makes the slot of a process of ours.
+// fill makes the slot of a process of Millrace.
 func (p *plant) fill(name string, args []string) error {
 	health, err := freeAddress()
 	if err != nil {
@@ -140,11 +140,11 @@ func (p *plant) busArgs(b busServer) []string {
 	for _, other := range p.buses {
 		routes = append(routes, other.others)
 	}
-	// A client that knew the other servers' addresses would go round the wires.
+	// A client that learned the other servers' addresses would bypass the wires.
 	return append(args, "--name="+b.name, "--cluster-listen="+b.others, "--routes="+strings.Join(routes, ","), "--no-advertise")
 }
 
-// serviceArgs lays the wires of a service, and says how it is started.
+// serviceArgs creates the wires of a service, and returns its command line.
 func (p *plant) serviceArgs(service, name string) ([]string, error) {
 	var addresses []string
 	for _, b := range p.buses {
@@ -191,8 +191,8 @@ func (p *plant) wire(name, target string) (*wire.Wire, error) {
 	return w, err
 }
 
-// front stands before the API server in a writer's way. It looks to the writer like
-// the API server, and to the API server like the writer.
+// front is a proxy between a writer and the API server. To the writer it looks like the API server, and to
+// the API server like the writer.
 func (p *plant) front(name string) (*wire.Front, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", p.cluster.Kubeconfig(localcluster.Writer))
 	if err != nil {
@@ -213,10 +213,10 @@ func (p *plant) front(name string) (*wire.Front, error) {
 	return front, err
 }
 
-// controlPlane are the processes that are kept although they are not ours.
+// controlPlane are the processes of the control plane that have slots.
 var controlPlane = []string{"etcd", "kube-apiserver", "kube-scheduler", "kwok"}
 
-// run starts everything, keeps it, and waits until it is ready.
+// run starts everything, restarts what ends, and waits until all is ready.
 func (p *plant) run(ctx context.Context) error {
 	keeping, letGo := context.WithCancel(context.WithoutCancel(ctx))
 	p.letGo = letGo
@@ -233,7 +233,7 @@ func (p *plant) run(ctx context.Context) error {
 	return p.awaitReady(ctx)
 }
 
-// adopt makes the slot of a process that runs already.
+// adopt makes the slot of a process that already runs.
 func adopt(cluster *localcluster.Cluster, running *localcluster.Process) *slot {
 	s := &slot{name: running.Name, process: running, start: func(life int) (*localcluster.Process, error) {
 		if life == 1 {
@@ -277,7 +277,7 @@ func (p *plant) slot(name string) *slot {
 	return p.slots[i] // the schedule is made from our names
 }
 
-// crashes are the ends that nothing asked for, of our processes or of the control plane's.
+// crashes returns the unrequested ends of our processes, or of the control plane's.
 func (p *plant) crashes(ours bool) []string {
 	var all []string
 	for _, s := range p.slots {
@@ -290,7 +290,7 @@ func (p *plant) crashes(ours bool) []string {
 	return all
 }
 
-// stopServices ends the services well, and leaves the bus and the control plane.
+// stopServices ends the services cleanly, and leaves the bus and the control plane running.
 func (p *plant) stopServices() error {
 	p.letGo()
 	p.keeping.Wait()
@@ -303,7 +303,7 @@ func (p *plant) stopServices() error {
 	return errors.Join(errs...)
 }
 
-// close ends everything.
+// close ends all processes.
 func (p *plant) close() error {
 	if p.letGo != nil {
 		p.letGo()
@@ -321,8 +321,7 @@ func (p *plant) close() error {
 	return err
 }
 
-// loopback is for asking processes of this machine; some make their own
-// certificates.
+// loopback is the transport for requests to processes of this machine; some make their own certificates.
 func loopback() *http.Transport {
 	return &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}
 }
@@ -340,7 +339,7 @@ func answers(ctx context.Context, client *http.Client, url string) bool {
 	return response.StatusCode == http.StatusOK
 }
 
-// site is what there will be to be broken in a plant of a size.
+// site lists the possible targets of faults in a plant of this size.
 func (s size) site() fault.Site {
 	site := fault.Site{Servers: []string{"etcd", "kube-apiserver"}}
 	for i := range s.buses {

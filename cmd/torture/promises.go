@@ -11,50 +11,50 @@ import (
 	"github.com/millrace/millrace/cmd/internal/localcluster/crowd"
 )
 
-// runRules are the rules about the run, which books alone do not tell of.
+// runRules are the rules about the run itself, which cannot be checked from the books alone.
 var runRules = []check.Rule{
 	{Name: "ends", Text: "no process of ours ended by itself, and each ended well that was asked to"},
 	{Name: "faults", Text: "every fault could be done"},
 	{Name: "hand-over", Text: "work went on within what docs/reliability.md promises"},
 }
 
-// What docs/reliability.md promises: how long work may stand still.
+// The bounds of docs/reliability.md: how long work may stand still after a fault.
 const (
 	killPromise  = time.Second      // a replica of a service is killed, or replaced
-	stallPromise = 3 * time.Second  // it is stopped
-	cutPromise   = 5 * time.Second  // it is cut off
+	stallPromise = 3 * time.Second  // a replica is stopped
+	cutPromise   = 5 * time.Second  // a replica is cut off
 	busPromise   = 20 * time.Second // a server of a bus of three is killed or stopped
 )
 
-// How a promise of time is held on a machine that has other things to do, as
-// system.TestFailover, TestStall and TestCutOff have it: each of the steps of a hand-over
-// may take what a heal takes in peace, and one sample of twenty may be later, by no more
-// than three times. What a heal takes in peace is the median, not the longest.
+// How torture checks a bound on a machine that has other things to do, in the same way as
+// system.TestFailover, TestStall and TestCutOff: each step of a hand-over may take as long as a heal without
+// faults, and one sample of twenty may be later, by at most three times. The time of a heal without faults is
+// the median, not the longest.
 const (
 	steps     = 5
 	oneOf     = 20
 	mostTimes = 3
 )
 
-// wholeFor is how long nothing must have been wrong before a fault that is to be the only
-// one: what an earlier one took away is back then, and has caught up.
+// wholeFor is how long no other fault may have been active before a fault that counts as the only one: the
+// parts that an earlier fault hit are back by then, and have caught up.
 const wholeFor = 3 * time.Second
 
-// handOver is what one kind of fault cost when it was the only one.
+// handOver is the cost of one kind of fault where it was the only active fault.
 type handOver struct {
 	Fault   string        `json:"fault"`
 	Promise time.Duration `json:"promise"`
 	Samples int           `json:"samples"`
 	P50     time.Duration `json:"p50"`
 	Longest time.Duration `json:"longest"`
-	// Bound is the promise with what this machine takes in peace, Late the sample that must
-	// keep it, and Worst how long none may take.
+	// Bound is Promise plus the time that this machine takes without faults. Late is the sample that must be
+	// within Bound, and Worst is how long no sample may take.
 	Bound time.Duration `json:"bound"`
 	Late  time.Duration `json:"late"`
 	Worst time.Duration `json:"worst"`
 }
 
-// promiseOf names a fault of one target, and gives what is promised of it.
+// promiseOf returns the name and the promise for a fault with one target.
 func promiseOf(s strike) (name string, promise time.Duration, ok bool) {
 	if len(s.Targets) != 1 || s.Hit == 0 {
 		return "", 0, false
@@ -75,8 +75,8 @@ func promiseOf(s strike) (name string, promise time.Duration, ok bool) {
 	return "", 0, false
 }
 
-// handOvers measures what each kind of fault cost when it was the only one: from the
-// deletion of a pod, or the fault if that came later, to the new pod.
+// handOvers measures the cost of each kind of fault where it was the only one: the time from the deletion of
+// a pod, or from the fault if that came later, to the new pod.
 func handOvers(samples []crowd.Sample, strikes []strike) []handOver {
 	times, promises := map[string][]time.Duration{}, map[string]time.Duration{}
 	var peace []time.Duration
@@ -106,7 +106,7 @@ func handOvers(samples []crowd.Sample, strikes []strike) []handOver {
 	return all
 }
 
-// onlyStrike gives a fault that a sample fell into, and how many were on or had just been.
+// onlyStrike returns a fault during which a sample was taken, and how many were active or had just ended.
 func onlyStrike(sample crowd.Sample, strikes []strike) (only strike, n int) {
 	for _, s := range strikes {
 		if !s.Began.After(sample.Created) && !s.Ended.Add(wholeFor).Before(sample.Deleted) {
@@ -114,7 +114,7 @@ func onlyStrike(sample crowd.Sample, strikes []strike) (only strike, n int) {
 		}
 	}
 	if n == 1 && only.Ended.Before(sample.Deleted) {
-		return only, 2 // it was over: neither peace nor its time
+		return only, 2 // the fault was over: the sample counts neither as peace nor as its cost
 	}
 	return only, n
 }
@@ -127,7 +127,7 @@ func median(of []time.Duration) time.Duration {
 	return sorted[len(sorted)/2]
 }
 
-// unasked gives what broke the rules about the run.
+// unasked returns the violations of the rules about the run.
 func (r *report) unasked(singles int) []check.Violation {
 	var found []check.Violation
 	broken := func(rule, format string, args ...any) {
@@ -156,7 +156,7 @@ func (r *report) unasked(singles int) []check.Violation {
 	return found
 }
 
-// promises prints how long work stood still by the one fault that was on.
+// promises prints how long work stood still where one fault was active.
 func (s *session) promises() {
 	s.say("promised       time until work went on, where there was one fault")
 	for _, h := range s.report.HandOvers {

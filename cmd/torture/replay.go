@@ -10,12 +10,11 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/replay"
 )
 
-// decidedAgain is the rule that needs the controllers, and not only the books.
+// decidedAgain is the rule that needs the controllers in addition to the books.
 var decidedAgain = check.Rule{Name: "I13", Text: "every turn is decided again as it was, byte for byte"}
 
-// replay decides everything once more that was decided under the faults: every turn
-// has to come out as it was recorded, and none may rest on what the record does not
-// have.
+// replay repeats every decision that was made under the faults: each turn must come out as recorded, and none
+// may rest on a message that the record does not have.
 func (s *session) replay(ctx context.Context, archive bus.Archive) (broken []check.Violation, err error) {
 	s.report.Replay, err = replay.Run(ctx, archive, replay.Options{Make: controllers.Again}, func(c replay.Case) error {
 		if c.Verdict == replay.Same {

@@ -15,21 +15,21 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/replay"
 )
 
-// report is what a run found.
+// report is the result of a run.
 type report struct {
 	Seed     uint64         `json:"seed"`
-	Load     time.Duration  `json:"load"` // how long users were at work
-	Rest     time.Duration  `json:"rest"` // from the last fault until all was as asked for
+	Load     time.Duration  `json:"load"` // how long users worked
+	Rest     time.Duration  `json:"rest"` // from the last fault until the cluster had converged
 	Strikes  []strike       `json:"strikes"`
-	Stalls   int            `json:"stalls"` // of the machine, which had no time for anything
-	Met      int            `json:"met"`    // requests that were refused, or whose answers were lost
+	Stalls   int            `json:"stalls"` // of the machine, which had no time for its processes
+	Met      int            `json:"met"`    // requests that were refused, or whose responses were lost
 	Done     map[string]int `json:"done"`
 	Failed   map[string]int `json:"failed"`
 	Samples  []crowd.Sample `json:"samples"`
-	Crashes  []string       `json:"crashes"` // ends that nothing asked for, of our processes
-	Others   []string       `json:"others"`  // the same, of the control plane's
+	Crashes  []string       `json:"crashes"` // unrequested ends of our processes
+	Others   []string       `json:"others"`  // unrequested ends of the control plane's processes
 	Restless string         `json:"restless,omitempty"`
-	Unclean  string         `json:"unclean,omitempty"` // how services did not end well
+	Unclean  string         `json:"unclean,omitempty"` // how services ended uncleanly
 
 	HandOvers  []handOver        `json:"handOvers"`
 	Figures    check.Figures     `json:"figures"`
@@ -37,10 +37,10 @@ type report struct {
 	Violations []check.Violation `json:"violations"`
 }
 
-// shown bounds how many violations of a rule are printed; all are in the JSON.
+// shown bounds how many violations of a rule are printed; the JSON has all.
 const shown = 5
 
-// verdict prints the report, writes it, and is errBroken unless everything held.
+// verdict prints the report, writes it, and returns errBroken unless every rule held.
 func (s *session) verdict() error {
 	r := &s.report
 	r.Seed = s.options.seed
@@ -99,7 +99,7 @@ func (s *session) figures() {
 	}
 }
 
-// kinds is how many targets each kind of fault hit, and how many faults hit any.
+// kinds returns how many targets each kind of fault hit, and how many faults hit a target.
 func (r *report) kinds() (hits map[string]int, played int) {
 	hits = map[string]int{}
 	for _, strike := range r.Strikes {
@@ -119,7 +119,7 @@ func sum(m map[string]int) int {
 	return n
 }
 
-// counts writes a map of counts, the largest first.
+// counts formats a map of counts, the largest first.
 func counts(m map[string]int) string {
 	names := slices.Sorted(maps.Keys(m))
 	slices.SortStableFunc(names, func(a, b string) int { return m[b] - m[a] })
@@ -130,8 +130,7 @@ func counts(m map[string]int) string {
 	return strings.Join(parts, ", ")
 }
 
-// classes prints how long the place of a deleted pod stayed empty, by what was
-// going on meanwhile.
+// classes prints how long deleted pods were without a replacement, by the faults that were active meanwhile.
 func (s *session) classes() {
 	times := map[string][]time.Duration{}
 	for _, sample := range s.report.Samples {
@@ -147,10 +146,10 @@ func (s *session) classes() {
 	}
 }
 
-// aftermath is how long a fault counts as going on after its end.
+// aftermath is how long after its end a fault still counts as active.
 const aftermath = 2 * time.Second
 
-// classOf names what was going on during a sample.
+// classOf names the faults that were active during a sample.
 func classOf(sample crowd.Sample, strikes []strike) string {
 	hit := map[string]map[string]bool{} // targets by cause
 	for _, s := range strikes {
@@ -184,8 +183,8 @@ func classOf(sample crowd.Sample, strikes []strike) string {
 	}
 }
 
-// causeOf names what a fault does to a target, as far as a pod is concerned that is
-// deleted at some moment.
+// causeOf names the effect of a fault on a target, as far as it matters to a pod that was deleted at the
+// given time.
 func causeOf(s strike, target string, deleted time.Time) string {
 	name, _, wired := strings.Cut(target, ">")
 	service, _, _ := strings.Cut(name, "-")
@@ -197,7 +196,7 @@ func causeOf(s strike, target string, deleted time.Time) string {
 	case s.Kind == fault.Pause:
 		return "pause"
 	case s.Kind == fault.Restart || deleted.Sub(s.Began) > aftermath:
-		return "start" // what was killed a while ago is coming back
+		return "start" // a process that was killed a while ago is starting again
 	case slices.Contains(services, service) || service == "bus":
 		return service + " killed"
 	default:
@@ -205,14 +204,14 @@ func causeOf(s strike, target string, deleted time.Time) string {
 	}
 }
 
-// rules prints each rule with what broke it, and reports whether anything did.
+// rules prints each rule with its violations, and reports whether there are any.
 func (s *session) rules() bool {
 	by := map[string][]check.Violation{}
 	for _, v := range s.report.Violations {
 		by[v.Rule] = append(by[v.Rule], v)
 	}
 	rules := check.Rules()
-	if s.report.Replay.Passes > 0 { // books alone cannot be decided again
+	if s.report.Replay.Passes > 0 { // the books alone do not show this rule
 		rules = slices.Concat(rules, []check.Rule{decidedAgain}, runRules)
 	}
 	for _, rule := range rules {

@@ -34,8 +34,8 @@ type session struct {
 	crowd *crowd.Crowd
 	probe *crowd.Probe
 
-	started, ready time.Time // when everything was started, and was ready first
-	since          time.Time // what is judged begins then; zero: with the record
+	started, ready time.Time // when everything was started, and when it was ready first
+	since          time.Time // the check begins at this time; zero: at the beginning of the record
 
 	machine  machine
 	schedule io.Writer // the faults as they happen
@@ -43,19 +43,17 @@ type session struct {
 }
 
 const (
-	// canary is the value that must be nowhere.
+	// canary is a secret value that must not appear anywhere.
 	canary = "canary-5b0de7c39a1f4826"
-	// probeEvery is how often a pod of the probe is deleted, besides once for each
-	// kill.
+	// probeEvery is how often the probe deletes a pod, besides once for each kill.
 	probeEvery = 2 * time.Second
-	// stillness is how long nothing must be written before all is at rest.
+	// stillness is how long no request may write before the cluster counts as at rest.
 	stillness = 10 * time.Second
 )
 
 func (s *session) say(format string, args ...any) { fmt.Printf(format+"\n", args...) }
 
-// play runs the whole of it. The error is that of a rule that was broken, or of
-// something that kept the run from being judged.
+// play runs the whole session. Its error is a broken rule, or the reason why the run could not be checked.
 func (s *session) play(ctx context.Context) (err error) {
 	log, err := os.Create(filepath.Join(s.dir, "faults.log"))
 	if err != nil {
@@ -86,7 +84,7 @@ func (s *session) play(ctx context.Context) (err error) {
 	return s.verdict()
 }
 
-// work is the time of the users and the faults, and the rest after it.
+// work runs the users and the faults, and then waits for rest.
 func (s *session) work(ctx context.Context) (err error) {
 	admin := s.plant.cluster.Kubeconfig(localcluster.Admin)
 	if s.crowd, err = crowd.Connect(crowd.Options{Kubeconfig: admin, Seed: s.options.seed, Users: s.options.users, Pause: s.options.pause}); err != nil {
@@ -95,7 +93,7 @@ func (s *session) work(ctx context.Context) (err error) {
 	if s.probe, err = crowd.NewProbe(admin); err != nil {
 		return err
 	}
-	// What users have left needs volumes until all is at rest.
+	// Objects that users have left need volumes until the cluster is at rest.
 	binding, end := context.WithCancel(ctx)
 	var binder sync.WaitGroup
 	binder.Go(func() { s.crowd.Bind(binding) })
@@ -107,15 +105,15 @@ func (s *session) work(ctx context.Context) (err error) {
 	return s.rest(ctx)
 }
 
-// load has users at work, first in peace, then under the faults, and ends with
-// everything whole again and no user at work.
+// load runs the users, first without faults, then under the faults. It returns when everything is ready again
+// and the users have stopped.
 func (s *session) load(ctx context.Context) error {
 	if err := s.crowd.Plant(ctx, canary); err != nil {
 		return err
 	}
 	working, leave := context.WithCancel(ctx)
 	defer leave()
-	ending, end := context.WithCancel(ctx) // for what users have begun
+	ending, end := context.WithCancel(ctx) // for work that users have begun
 	defer end()
 	var people sync.WaitGroup
 	people.Go(func() { s.crowd.Run(ending, working.Done()) })
@@ -133,8 +131,7 @@ func (s *session) load(ctx context.Context) error {
 	return nil
 }
 
-// torment plays the faults: after a time of peace first single ones, and then the
-// schedule.
+// torment plays the faults: after a time of peace first the single faults, and then the schedule.
 func (s *session) torment(ctx context.Context) {
 	s.say("everything runs; %v of peace", s.options.calm)
 	sleep(ctx, s.options.calm)
@@ -163,7 +160,7 @@ func (s *session) torment(ctx context.Context) {
 	s.report.Strikes = append(s.report.Strikes, s.plant.play(ctx, schedule, s.schedule, struck)...)
 }
 
-// heal mends every wire and ends every trouble, whatever a fault has left.
+// heal resets every wire and ends every API server fault that may be left.
 func (s *session) heal() {
 	for name := range s.plant.wires {
 		s.plant.set(name, wire.Condition{})
@@ -174,8 +171,8 @@ func (s *session) heal() {
 	}
 }
 
-// rest waits until everything is ready, nothing is written any more, and what is
-// there is what was asked for. What is not so in time is for the rules to say.
+// rest waits until everything is ready, no request writes, and the objects are as the users asked for. If
+// that takes too long, the rules report it.
 func (s *session) rest(ctx context.Context) error {
 	begun := time.Now()
 	s.say("the last fault is over; waiting for rest")
@@ -202,7 +199,7 @@ func (s *session) rest(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// still waits until the audit log has not grown for a while.
+// still waits until the audit log has not grown for [stillness].
 func (s *session) still(ctx context.Context) error {
 	size, since := int64(-1), time.Now()
 	for time.Since(since) < stillness {
@@ -249,7 +246,7 @@ func (s *session) judge(ctx context.Context) error {
 	return nil
 }
 
-// faults are the faults as the rules know them, one for each target, and the first start.
+// faults returns the faults in the form of the rules, one for each target, and the first start.
 func (s *session) faults() []check.Fault {
 	all := s.machine.faults()
 	s.report.Stalls = len(all)
@@ -264,8 +261,8 @@ func (s *session) faults() []check.Fault {
 	return all
 }
 
-// read reads the streams, looks for the canary in whatever was written to disk, and
-// gives what is decided otherwise when it is decided again.
+// read reads the streams, looks for the canary in all files on disk, and returns the turns that replay
+// decides differently.
 func (s *session) read(ctx context.Context, h *check.History) ([]check.Violation, error) {
 	var names []string
 	for _, e := range controllers.Catalog() {
@@ -297,7 +294,7 @@ func (s *session) read(ctx context.Context, h *check.History) ([]check.Violation
 	return s.replay(ctx, b)
 }
 
-// export writes the record to the file that is asked for.
+// export writes the record to the file that the flag names.
 func (s *session) export(ctx context.Context, from bus.Archive) error {
 	if s.options.export == "" {
 		return nil

@@ -14,29 +14,28 @@ import (
 	"github.com/millrace/millrace/cmd/internal/localcluster"
 )
 
-// slot is the place of one process: whenever the process ends, another one takes
-// its place, as kubelet would have it.
+// slot is the place of one process: when the process ends, the slot starts another one, as kubelet would.
 type slot struct {
 	name  string
-	ours  bool // a process of Millrace, and not of the control plane
+	ours  bool // a process of Millrace, not of the control plane
 	start func(life int) (*localcluster.Process, error)
-	ready string // the URL that says so; empty: not asked
+	ready string // the URL of the readiness check; empty: not checked
 
 	mu      sync.Mutex
 	process *localcluster.Process
 	lives   int
-	away    time.Duration // how long the place stays empty when the process ends
-	asked   bool          // its end was asked for
+	away    time.Duration // how long the slot stays empty when the process ends
+	asked   bool          // torture requested the end of the process
 	pauses  int
-	held    chan struct{} // closed when the place may be taken again; nil: it may
+	held    chan struct{} // closed when the slot may start a process again; nil: it may
 	crashes []string
 }
 
-// crashRest is how long a place stays empty after an end that was not asked for.
+// crashRest is how long a slot stays empty after an end that torture did not request.
 const crashRest = 500 * time.Millisecond
 
-// keep starts the process, and starts it again whenever it ends, until the context
-// ends; the process outlives that.
+// keep starts the process, and restarts it whenever it ends, until the context ends. It leaves the last
+// process running.
 func (s *slot) keep(ctx context.Context) error {
 	for {
 		s.mu.Lock()
@@ -59,7 +58,7 @@ func (s *slot) keep(ctx context.Context) error {
 	}
 }
 
-// free waits until the place is not held, and reports whether it did so to the end.
+// free waits until the slot is not held, and reports whether it is free before the context ended.
 func (s *slot) free(ctx context.Context) bool {
 	s.mu.Lock()
 	held := s.held
@@ -75,8 +74,8 @@ func (s *slot) free(ctx context.Context) bool {
 	}
 }
 
-// hold ends the process as a crash would, and keeps its place empty until it is released.
-// It waits for a process to come that has just ended.
+// hold kills the process and keeps the slot empty until release is called. If the process has just ended,
+// hold waits for the next one.
 func (s *slot) hold(ctx context.Context) (release func(), err error) {
 	held := make(chan struct{})
 	release = sync.OnceFunc(func() {
@@ -112,22 +111,21 @@ func (s *slot) take(p *localcluster.Process) {
 	s.process, s.pauses = p, 0
 }
 
-// ended gives how long the place stays empty.
+// ended returns how long the slot stays empty.
 func (s *slot) ended(p *localcluster.Process) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	away, asked := s.away, s.asked
 	s.away, s.asked = 0, false
 	code, _ := p.ExitCode()
-	if asked && code <= 0 { // 0: as it was asked to; less: by the signal that was sent
+	if asked && code <= 0 { // 0: a clean exit; less: ended by the signal that was sent
 		return away
 	}
 	s.crashes = append(s.crashes, fmt.Sprintf("%s ended by itself with code %d: %s", p.Name, code, lastLines(p.Log, 10)))
 	return max(away, crashRest)
 }
 
-// kill ends the process as a crash would, or politely, and leaves its place empty
-// for a while.
+// kill ends the process like a crash, or politely, and leaves the slot empty for a while.
 func (s *slot) kill(politely bool, away time.Duration) error {
 	s.mu.Lock()
 	p := s.process
@@ -143,10 +141,10 @@ func (s *slot) kill(politely bool, away time.Duration) error {
 	return p.Kill()
 }
 
-// errAway is for faults that find no process to hit: an earlier one is not over yet.
+// errAway reports that a fault finds no process to hit, because an earlier fault is not over.
 var errAway = errors.New("it does not run at the moment")
 
-// pause stops the process where it is, and lets it go on later.
+// pause stops the process with a signal, and continues it later.
 func (s *slot) pause(ctx context.Context, d time.Duration) error {
 	s.mu.Lock()
 	p := s.process
@@ -175,13 +173,13 @@ func send(p *localcluster.Process, what syscall.Signal) error {
 	if !p.Running() {
 		return nil
 	}
-	if err := syscall.Kill(p.PID, what); err != nil && !errors.Is(err, syscall.ESRCH) { // it may end at any moment
+	if err := syscall.Kill(p.PID, what); err != nil && !errors.Is(err, syscall.ESRCH) { // the process may end at any moment
 		return fmt.Errorf("signal %s: %w", p.Name, err)
 	}
 	return nil
 }
 
-// awaitReady waits until the process says that it is ready.
+// awaitReady waits until the process reports that it is ready.
 func (s *slot) awaitReady(ctx context.Context) error {
 	client := &http.Client{Timeout: 2 * time.Second, Transport: loopback()}
 	for {
@@ -194,8 +192,7 @@ func (s *slot) awaitReady(ctx context.Context) error {
 	}
 }
 
-// stop ends the process for good, and expects it to end well. It must not be kept
-// any more.
+// stop ends the process for good, and expects a clean exit. The slot must not be kept any more.
 func (s *slot) stop() error {
 	s.mu.Lock()
 	p := s.process
@@ -222,7 +219,7 @@ func lastLines(file string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
-// sleep waits, and reports whether it did so to the end.
+// sleep waits, and reports whether the whole time passed before the context ended.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

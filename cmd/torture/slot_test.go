@@ -14,8 +14,8 @@ import (
 	"github.com/millrace/millrace/cmd/internal/localcluster"
 )
 
-// place is a slot for shell scripts, kept until the test ends. Where there is a gate,
-// the second process and those after it begin once that is closed.
+// place is a slot for shell scripts, kept until the test ends. If gate is not nil, the second process and
+// later ones begin when gate is closed.
 func place(t *testing.T, script string, gate <-chan struct{}) *slot {
 	t.Helper()
 	shell, err := exec.LookPath("bash")
@@ -47,7 +47,7 @@ func place(t *testing.T, script string, gate <-chan struct{}) *slot {
 	return s
 }
 
-// life waits until the slot has its nth process, and gives it.
+// life waits until the slot has its nth process, and returns it.
 func (s *slot) life(t *testing.T, n int) *localcluster.Process {
 	t.Helper()
 	for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
@@ -88,7 +88,7 @@ func TestSlotComesBackAfterAKill(t *testing.T) {
 	}
 }
 
-// TestSlotNotesCrashes: what ends by itself is started again, and told of.
+// TestSlotNotesCrashes: the slot restarts a process that ends by itself, and reports the crash.
 func TestSlotNotesCrashes(t *testing.T) {
 	s := place(t, "echo one; echo the reason; exit 3", nil)
 	again := func() bool {
@@ -108,7 +108,7 @@ func TestSlotNotesCrashes(t *testing.T) {
 	}
 }
 
-// TestSlotNotesEndsInDisorder: what ends with a failure when it is asked to end is told of.
+// TestSlotNotesEndsInDisorder: the slot reports a process that fails when it is asked to end.
 func TestSlotNotesEndsInDisorder(t *testing.T) {
 	s := place(t, "trap 'echo the reason; exit 4' TERM; "+forever, nil)
 	p := s.life(t, 1)
@@ -132,7 +132,7 @@ func TestSlotNotesEndsInDisorder(t *testing.T) {
 	}
 }
 
-// caught tells whether a process has a handler for a signal, by its status.
+// caught reports whether a process has a handler for a signal, from its status file.
 func caught(status string, signal int) bool {
 	_, rest, _ := strings.Cut(status, "SigCgt:")
 	var mask uint64

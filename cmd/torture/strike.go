@@ -18,13 +18,13 @@ import (
 type strike struct {
 	fault.Fault
 	Began time.Time `json:"began"`
-	Ended time.Time `json:"ended"` // all is whole again, as far as this fault goes
-	Hit   int       `json:"hit"`   // how many of the targets were there to be hit
+	Ended time.Time `json:"ended"` // when all is ready again, as far as this fault goes
+	Hit   int       `json:"hit"`   // how many of the targets existed
 	Error string    `json:"error,omitempty"`
 }
 
-// play lets the faults happen in their time, and returns when the last one is over.
-// struck is told at once of each.
+// play starts each fault at its time, and returns when the last one is over. It calls struck at once for
+// each.
 func (p *plant) play(ctx context.Context, schedule []fault.Fault, output io.Writer, struck func(fault.Fault)) []strike {
 	began := time.Now()
 	var mu sync.Mutex
@@ -52,14 +52,13 @@ func (p *plant) play(ctx context.Context, schedule []fault.Fault, output io.Writ
 	return played
 }
 
-// playSingly lets the faults happen one after the other, each when everything is
-// whole again.
+// playSingly plays the faults one after the other, each when everything is ready again.
 func (p *plant) playSingly(ctx context.Context, schedule []fault.Fault, output io.Writer, struck func(fault.Fault)) []strike {
 	var played []strike
 	for _, f := range schedule {
 		played = append(played, p.play(ctx, []fault.Fault{f}, output, struck)...)
 		whole, cancel := context.WithTimeout(ctx, comeBack)
-		_ = p.awaitReady(whole) // that all are in the end is asked later
+		_ = p.awaitReady(whole) // rest checks later that all are ready in the end
 		cancel()
 		if !sleep(ctx, wholeFor+time.Second/2) {
 			break
@@ -68,7 +67,7 @@ func (p *plant) playSingly(ctx context.Context, schedule []fault.Fault, output i
 	return played
 }
 
-// strike does one fault to all of its targets at once, and tells how many it hit.
+// strike applies one fault to all of its targets at once, and returns how many it hit.
 func (p *plant) strike(ctx context.Context, f fault.Fault, struck func(fault.Fault)) (hit int, err error) {
 	errs := make([]error, len(f.Targets))
 	var all sync.WaitGroup
@@ -88,8 +87,8 @@ func (p *plant) strike(ctx context.Context, f fault.Fault, struck func(fault.Fau
 	return hit, err
 }
 
-// comeBack bounds how long a process may take to be ready again, as far as its fault
-// is concerned: it may be in another one's hands meanwhile.
+// comeBack bounds the time in which a process becomes ready again after a fault: another fault may hit it
+// meanwhile.
 const comeBack = time.Minute
 
 func (p *plant) strikeOne(ctx context.Context, f fault.Fault, target string) error {
@@ -102,7 +101,7 @@ func (p *plant) strikeOne(ctx context.Context, f fault.Fault, target string) err
 		waiting, cancel := context.WithTimeout(ctx, f.For+comeBack)
 		defer cancel()
 		sleep(waiting, f.For)
-		_ = s.awaitReady(waiting) // that all are in the end is asked later
+		_ = s.awaitReady(waiting) // rest checks later that all are ready in the end
 		return nil
 	case fault.Pause:
 		return p.slot(target).pause(ctx, f.For)

@@ -19,7 +19,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// TestSiteIsWhole: whatever the schedule may hit is there.
+// TestSiteIsWhole: every target that the schedule may hit exists.
 func TestSiteIsWhole(t *testing.T) {
 	site := size{buses: 3, replicas: 2}.site()
 	for name, pair := range map[string][2][]string{
@@ -36,7 +36,7 @@ func TestSiteIsWhole(t *testing.T) {
 	}
 }
 
-// TestEveryFaultIsKnown: each kind of the schedule is one that is played.
+// TestEveryFaultIsKnown: torture can play every kind of fault of the schedule.
 func TestEveryFaultIsKnown(t *testing.T) {
 	process := []fault.Kind{fault.Kill, fault.Restart, fault.Pause}
 	for _, f := range fault.Plan(1, 200, time.Minute, size{3, 2}.site()) {
@@ -63,7 +63,7 @@ func TestClassOfSample(t *testing.T) {
 		{"peace", []strike{strikeAt(fault.Kill, 90, 97, "writer-1"), strikeAt(fault.Kill, 102, 103, "writer-1")}},
 		{"writer killed", []strike{strikeAt(fault.Kill, 100, 102, "writer-1")}},
 		{"bus killed", []strike{strikeAt(fault.Kill, 99, 102, "bus-1")}},
-		{"start", []strike{strikeAt(fault.Kill, 95, 99, "writer-1")}}, // it is back, but not for long
+		{"start", []strike{strikeAt(fault.Kill, 95, 99, "writer-1")}}, // the process is back, but not for long
 		{"start", []strike{strikeAt(fault.Restart, 100, 102, "watcher-1")}},
 		{"several processes killed", []strike{strikeAt(fault.Kill, 100, 102, "writer-1", "writer-2")}},
 		{"several processes killed", []strike{strikeAt(fault.Kill, 100, 102, "bus-1"), strikeAt(fault.Kill, 100, 102, "writer-1")}},
@@ -79,7 +79,7 @@ func TestClassOfSample(t *testing.T) {
 	}
 }
 
-// TestEachRuleOfTheRunBites spoils a report of a run in which all was well.
+// TestEachRuleOfTheRunBites breaks each rule in the report of a sound run.
 func TestEachRuleOfTheRunBites(t *testing.T) {
 	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	at := func(seconds float64) time.Time { return noon.Add(time.Duration(seconds * float64(time.Second))) }
@@ -143,7 +143,7 @@ func TestEachRuleOfTheRunBites(t *testing.T) {
 	}
 }
 
-// TestStallsOfTheMachine: what is late by less than half of what a writer has is no stall.
+// TestStallsOfTheMachine: a delay of less than half of a writer's time is no stall.
 func TestStallsOfTheMachine(t *testing.T) {
 	var m machine
 	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -155,7 +155,7 @@ func TestStallsOfTheMachine(t *testing.T) {
 	}
 }
 
-// TestEvidenceSaysWhatWasPlayed: the figures have what a reader asks for, and the exit code.
+// TestEvidenceSaysWhatWasPlayed: the evidence has the figures of the run and the exit code.
 func TestEvidenceSaysWhatWasPlayed(t *testing.T) {
 	s := &session{commit: "c0ffee", options: options{size: size{3, 2}}}
 	s.report.Strikes = []strike{{Fault: fault.Fault{Kind: fault.Kill}, Hit: 2}, {Fault: fault.Fault{Kind: fault.Cut}}}
@@ -201,7 +201,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 }
 
-// TestBooksAreKept: an earlier run can be judged again.
+// TestBooksAreKept: the books of an earlier run can be checked again.
 func TestBooksAreKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "history.json.gz")
 	h := check.History{

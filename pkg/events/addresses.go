@@ -9,22 +9,23 @@ import (
 )
 
 const (
-	// RangeFinalizer keeps a ServiceCIDR for as long as addresses need it.
+	// RangeFinalizer keeps a ServiceCIDR for as long as allocated addresses need it.
 	// Upstream: pkg/controller/servicecidrs, ServiceCIDRProtectionFinalizer.
 	RangeFinalizer = "networking.k8s.io/service-cidr-finalizer"
-	// AddressManager is what the API servers' allocators put in the label
-	// ipaddress.kubernetes.io/managed-by. No other IPAddress needs a ServiceCIDR.
+	// AddressManager is the value that the API servers' allocators set for the label
+	// ipaddress.kubernetes.io/managed-by. An IPAddress without it needs no ServiceCIDR.
 	// Upstream: pkg/registry/core/service/ipallocator, ControllerName.
 	AddressManager = "ipallocator.k8s.io"
 )
 
-// Ranges are the prefixes of a ServiceCIDR, and those of others that stay.
+// Ranges are the prefixes of one ServiceCIDR, and the prefixes of the other ServiceCIDRs that
+// stay.
 type Ranges struct{ own, others []netip.Prefix }
 
-// RangesOf gives the ranges of a ServiceCIDR among all. Another one stays if it is not being
-// deleted and has the finalizer, so that it cannot go without a look at what needs it.
-// Nothing may rely on one that is being deleted: each of two that have the same prefix would
-// go because of the other.
+// RangesOf gives the ranges of the ServiceCIDR own among all. Another ServiceCIDR stays if it is
+// not being deleted and has the finalizer: the controller then checks its addresses before it
+// goes. A ServiceCIDR that is being deleted does not count: of two with the same prefix, each
+// would go because of the other.
 func RangesOf(own *networkingv1.ServiceCIDR, all []*networkingv1.ServiceCIDR) Ranges {
 	r := Ranges{own: prefixes(own)}
 	for _, other := range all {
@@ -35,13 +36,14 @@ func RangesOf(own *networkingv1.ServiceCIDR, all []*networkingv1.ServiceCIDR) Ra
 	return r
 }
 
-// Need tells whether an IPAddress of an allocator is in the ServiceCIDR, and in none that stays.
+// Need tells whether an allocator's IPAddress is in this ServiceCIDR and in no other one that
+// stays.
 func (r Ranges) Need(address metav1.Object) bool {
 	a, allocated := Allocated(address)
 	return allocated && containsAddress(r.own, a) && !containsAddress(r.others, a)
 }
 
-// Allocated is the address of an IPAddress; ok is false for one that no allocator manages.
+// Allocated gives the address of an IPAddress; ok is false when no allocator manages it.
 func Allocated(address metav1.Object) (a netip.Addr, ok bool) {
 	if address.GetLabels()[networkingv1.LabelManagedBy] != AddressManager {
 		return netip.Addr{}, false
@@ -61,15 +63,15 @@ func RangesOverlap(a, b *networkingv1.ServiceCIDR) bool {
 
 func prefixes(c *networkingv1.ServiceCIDR) (all []netip.Prefix) {
 	for _, text := range c.Spec.CIDRs {
-		if p, err := netip.ParsePrefix(text); err == nil { // the API server has seen to it
+		if p, err := netip.ParsePrefix(text); err == nil { // the API server has validated it
 			all = append(all, p.Masked())
 		}
 	}
 	return all
 }
 
-// containsAddress tells whether an address may be allocated from one of some prefixes: it is
-// none of a network, and in IPv4 no broadcast address.
+// containsAddress tells whether an address may be allocated from one of the prefixes. A prefix's
+// network address and, in IPv4, its broadcast address may not.
 //
 // Upstream: pkg/api/servicecidr, PrefixContainsIP.
 func containsAddress(all []netip.Prefix, a netip.Addr) bool {
@@ -84,6 +86,6 @@ func last(p netip.Prefix) netip.Addr {
 	for bit := p.Bits(); bit < len(bytes)*8; bit++ {
 		bytes[bit/8] |= 0x80 >> (bit % 8)
 	}
-	a, _ := netip.AddrFromSlice(bytes) // as many bytes as an address has
+	a, _ := netip.AddrFromSlice(bytes) // the length is always right
 	return a
 }

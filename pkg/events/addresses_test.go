@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// anyRange is a ServiceCIDR of a small world of addresses.
+// anyRange draws a ServiceCIDR with a few addresses.
 func anyRange(t *rapid.T, name string) *networkingv1.ServiceCIDR {
 	c := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	c.Spec.CIDRs = []string{rapid.SampledFrom([]string{"10.0.0.0/28", "10.0.0.0/29", "10.0.0.4/30", "fd00::/124", "none"}).Draw(t, name)}
@@ -32,8 +32,8 @@ func anyAddress(t *rapid.T) *networkingv1.IPAddress {
 	return a
 }
 
-// However ServiceCIDRs are let go that no address needs, in whatever order and all because
-// of one look, each address that was in one that was protected is still in one.
+// Whichever ServiceCIDRs the controller releases because no address needs them, in any order and
+// all by one view, each address that was in a protected ServiceCIDR is still in one.
 func TestNoAddressIsLeftWithoutARange(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var all []*networkingv1.ServiceCIDR
@@ -48,7 +48,7 @@ func TestNoAddressIsLeftWithoutARange(t *testing.T) {
 		before, after := 0, 0
 		for _, c := range all {
 			if len(c.Finalizers) == 0 || !InRange(c, a) {
-				continue // it may be gone already
+				continue // it may have been deleted already
 			}
 			before++
 			if c.DeletionTimestamp == nil || RangesOf(c, all).Need(address) {
@@ -61,7 +61,7 @@ func TestNoAddressIsLeftWithoutARange(t *testing.T) {
 	})
 }
 
-// Each address of a small network, and whether Services may have it.
+// Tells for each address of a small network whether Services may have it.
 func TestWhatIsInARange(t *testing.T) {
 	for cidr, in := range map[string]map[string]bool{
 		"10.0.0.8/29":  {"10.0.0.7": false, "10.0.0.8": false, "10.0.0.9": true, "10.0.0.14": true, "10.0.0.15": false, "fd00::9": false},

@@ -10,8 +10,8 @@ const (
 	LongestBackoff = 1000 * time.Second
 )
 
-// Backoff is the wait after n failures in a row: first, doubled by each further one, up
-// to longest.
+// Backoff is the wait after n failures in a row: first, doubled for each further failure, at
+// most longest.
 //
 // Upstream: client-go's per-item exponential failure rate limiter.
 func Backoff(n int, first, longest time.Duration) time.Duration {

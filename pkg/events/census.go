@@ -9,10 +9,10 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// Census counts the objects of a kind that are there, behind one delta of its
-// log: how many, and a digest that does not depend on their order. A reader that
-// has folded the log, or its state, up to that delta has the same census, or lacks
-// something, or holds something that should not be there.
+// Census counts the objects of a kind that exist after one delta of its log, with a digest that
+// does not depend on their order. A reader that has folded the log or the state up to that delta
+// has the same census; otherwise the reader lacks objects, or holds objects that should not
+// exist.
 type Census struct {
 	Known   bool
 	Objects uint64
@@ -20,7 +20,7 @@ type Census struct {
 	Digest uint64
 }
 
-// String is "<objects> <digest>", or "" when it is not known.
+// String is "<objects> <digest>", or "" when the census is not known.
 func (c Census) String() string {
 	if !c.Known {
 		return ""
@@ -28,9 +28,8 @@ func (c Census) String() string {
 	return strconv.FormatUint(c.Objects, 10) + " " + hex(c.Digest)
 }
 
-// Of is what a census of a kind adds to the digest of all kinds that are read
-// ([Turn]); 0 where there is no object. What a census is of several readers of one
-// log, this is of several readers of many.
+// Of is the share of this kind's census in the digest of all kinds that a turn was decided on
+// ([Turn]); 0 when the kind has no objects.
 func (c Census) Of(kind kinds.Name) uint64 {
 	if c.Objects == 0 {
 		return 0
@@ -38,7 +37,7 @@ func (c Census) Of(kind kinds.Name) uint64 {
 	var h xxhash.Digest
 	h.Reset()
 	_, _ = h.WriteString(string(kind))
-	var room [64]byte // a turn's digest is of up to a hundred kinds
+	var room [64]byte // avoids allocations: a turn's digest covers up to a hundred kinds
 	digest := digits(c.Digest)
 	text := strconv.AppendUint(append(room[:0], 0), c.Objects, 10)
 	_, _ = h.Write(append(append(text, 0), digest[:]...))
@@ -57,14 +56,14 @@ func parseCensus(text string) (c Census, err error) {
 	return c, err
 }
 
-// Tally takes the census of a kind: 16 bytes and some air for each object. The
-// zero value is ready; it is not safe for concurrent use.
+// Tally computes the census of a kind. It takes 16 bytes and map overhead per object. The zero
+// value is ready to use; it is not safe for concurrent use.
 type Tally struct {
-	objects map[uint64]uint64 // hash of the name: of the object
+	objects map[uint64]uint64 // hash of the name: hash of the object
 	digest  uint64
 }
 
-// Fold takes in the next delta of a log or state stream.
+// Fold applies the next delta of a log or state stream.
 func (t *Tally) Fold(d Delta) {
 	if d.Op != Is && d.Op != Gone {
 		return
@@ -82,14 +81,16 @@ func (t *Tally) Fold(d Delta) {
 	t.digest += object
 }
 
-// Holds tells whether an object is counted exactly as a delta has it.
+// Holds tells whether the tally counts the object exactly as the delta has it: same uid, version
+// and epoch.
 func (t *Tally) Holds(d Delta) bool {
 	name, object := hashes(d)
 	counted, there := t.objects[name]
 	return there && counted == object
 }
 
-// hashes are those of the name of a delta's object, and of all that counts of it.
+// hashes gives the hash of the name of a delta's object, and the hash of name, uid, version and
+// epoch.
 func hashes(d Delta) (name, object uint64) {
 	var h xxhash.Digest
 	h.Reset()
@@ -106,44 +107,43 @@ func hashes(d Delta) (name, object uint64) {
 	return name, h.Sum64()
 }
 
-// Census is what has been folded so far.
+// Census is the census of all deltas folded so far.
 func (t *Tally) Census() Census {
 	return Census{Known: true, Objects: uint64(len(t.objects)), Digest: t.digest}
 }
 
-// Verdict is what comparing two censuses says about a reader.
+// Verdict is the result of comparing a reader's census with the expected one.
 type Verdict int
 
 const (
-	// Untold: nothing tells what there should be.
+	// Untold: the expected census is not known.
 	Untold Verdict = iota
-	// Whole: the reader holds exactly what is there.
+	// Whole: the reader holds exactly the objects that exist.
 	Whole
-	// Unsure: there is more to be read, and what was coalesced away may explain
-	// the difference.
+	// Unsure: the reader has more messages to read, and overwritten messages may explain the
+	// difference.
 	Unsure
-	// Wrong: the reader or its stream lacks something, or holds too much.
+	// Wrong: the reader or its stream lacks objects, or holds too many.
 	Wrong
 )
 
-// Doubt judges a reader that follows a state stream. It may differ from the
-// census of a delta and be right all the same: the stream has one message per
-// object, and lacks what was overwritten before it was read. But then what has
-// overwritten it comes soon. So a difference counts at the very end of the
-// stream, or when it is still the same behind what was the end when it was first
-// seen. The zero value is ready.
+// Doubt judges a reader that follows a state stream. Such a reader may differ from a delta's
+// census and still be right: the stream keeps one message per object, so the reader misses
+// versions that were overwritten before it read them. The overwriting message then follows soon.
+// So a difference counts only at the very end of the stream, or when it is unchanged at or past
+// the message that was the last one when the difference was first seen. The zero value is ready
+// to use.
 type Doubt struct {
 	objects, digest uint64
-	until           uint64 // 0: there is none
+	until           uint64 // last message when the difference was first seen; 0: no difference
 }
 
-// Settled tells whether no difference has been seen that may still be explained.
+// Settled tells whether no difference is waiting for an explanation.
 func (d *Doubt) Settled() bool { return *d == Doubt{} }
 
-// Judge compares the census said by the delta that was folded last, at a
-// position of the stream, with what the reader has. end tells the last message
-// that the stream holds, and the last one that it ever had; it is asked only
-// where the two differ.
+// Judge compares said, the census of the delta that was folded last, with has, the reader's own.
+// position is the sequence of that delta. end gives the last message that the stream holds, and
+// the last one that it ever had; Judge calls it only when the two censuses differ.
 //
 // Errors: those of end.
 func (d *Doubt) Judge(said, has Census, position uint64, end func() (held, last uint64, err error)) (Verdict, error) {
@@ -155,7 +155,7 @@ func (d *Doubt) Judge(said, has Census, position uint64, end func() (held, last 
 		return Whole, nil
 	}
 	if position < d.until {
-		return Unsure, nil // there is no need to ask before
+		return Unsure, nil // the difference may still be explained: do not call end yet
 	}
 	now := Doubt{objects: said.Objects - has.Objects, digest: said.Digest - has.Digest}
 	if d.until != 0 && now.objects == d.objects && now.digest == d.digest {
@@ -166,28 +166,28 @@ func (d *Doubt) Judge(said, has Census, position uint64, end func() (held, last 
 	case err != nil:
 		return Unsure, err
 	case position >= last, position >= held && has.Objects > said.Objects:
-		return Wrong, nil // what has expired made nothing more
+		return Wrong, nil // expired messages cannot explain additional objects
 	case position >= held:
-		return Untold, nil // the end was deleted objects' or marks', and has expired
+		return Untold, nil // the last messages were deletes or marks, and have expired
 	}
 	now.until = last
 	*d = now
 	return Unsure, nil
 }
 
-// Link is a message's place in its log, and its sum; none where the message was
-// stored by a version that knew no sums.
+// Link is a message's sequence in its log, and its sum. Sum is empty when a version without sums
+// stored the message.
 type Link struct {
 	Sequence uint64
 	Sum      string
 }
 
-// String is "<sequence> <sum>", or "" for none.
+// String is "<sequence> <sum>", or "" for the zero Link.
 func (l Link) String() string {
 	if l.Sequence == 0 {
 		return ""
 	}
-	return strings.TrimSpace(strconv.FormatUint(l.Sequence, 10) + " " + l.Sum) // a server trims headers, too
+	return strings.TrimSpace(strconv.FormatUint(l.Sequence, 10) + " " + l.Sum) // the server trims header values
 }
 
 func parseLink(text string) (l Link, err error) {

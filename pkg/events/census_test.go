@@ -18,7 +18,7 @@ func object(name string, version int) events.Delta {
 	}
 }
 
-// TestACensusTellsWhatIsThere, whatever happened before and in which order.
+// TestACensusTellsWhatIsThere, regardless of earlier deltas and their order.
 func TestACensusTellsWhatIsThere(t *testing.T) {
 	var whole, state events.Tally
 	last := map[string]events.Delta{}

@@ -1,19 +1,18 @@
 package events
 
-// Chain follows the links of a log, message by message, and tells where one is
-// missing. Marks may be missing: they expire. The zero value is ready.
+// Chain follows the links of a log, message by message, and detects missing messages. Marks may
+// be missing, because they expire. The zero value is ready to use.
 type Chain struct {
 	last  Link // the last message that is not a mark
 	begun bool
 }
 
-// Next takes in the next message of the log that is there, and the delta in it.
-// ok is false when messages are missing before it, or are not those that it was
-// stored behind; the hole says which, as far as can be told. A delta without a
-// link begins a new chain.
+// Next takes the next message of the log that exists, and its delta. ok is false when messages
+// before it are missing, or are not the messages that it was stored after; the hole says which,
+// as far as that is known. A delta without a link begins a new chain.
 //
-// A message at the head of the log may be missing because its time had come;
-// only who knows the log's first message can tell.
+// A message at the head of the log may be missing because it has expired. Next cannot tell: the
+// caller has to compare with the log's first message.
 func (c *Chain) Next(m Message, d Delta) (h Hole, ok bool) {
 	before, begun := c.last, c.begun
 	c.begun = true

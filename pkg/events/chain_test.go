@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// chained is a log: i for an object, m for a mark.
+// chained makes a log: i for an object, m for a mark.
 func chained(ops string) (log []events.Message, deltas []events.Delta) {
 	var after events.Link
 	for i, op := range ops {
@@ -28,8 +28,8 @@ func chained(ops string) (log []events.Message, deltas []events.Delta) {
 	return log, deltas
 }
 
-// TestEveryMissingMessageIsNoticed, or run of messages, but for marks and for
-// what is missing at either end.
+// TestEveryMissingMessageIsNoticed, and every run of missing messages, except for marks and for
+// messages missing at either end.
 func TestEveryMissingMessageIsNoticed(t *testing.T) {
 	const ops = "iimiimmiimi"
 	log, deltas := chained(ops)
@@ -73,7 +73,7 @@ func TestAMessageInPlaceOfAnotherIsNoticed(t *testing.T) {
 	}
 }
 
-// The first delta of this version stands behind one that bears no sum.
+// The first delta of this version follows one without a sum.
 func TestNoLinkIsNoText(t *testing.T) {
 	for text, link := range map[string]events.Link{"": {}, "7": {Sequence: 7}, "7 ab": {Sequence: 7, Sum: "ab"}} {
 		if got := link.String(); got != text {
@@ -88,7 +88,7 @@ func TestALinkToAnOlderVersionsMessage(t *testing.T) {
 	m := events.EncodeDelta(d)
 	m.Subject = "ev.pods.0.ns.a"
 	m = events.Seal(m)
-	for key, values := range m.Header { // as a NATS server gives them back
+	for key, values := range m.Header { // in the form in which a NATS server returns them
 		m.Header[key] = []string{strings.TrimSpace(values[0])}
 	}
 	if err := events.Verify(m); err != nil {

@@ -15,8 +15,8 @@ import (
 // Verb is what a command does.
 type Verb string
 
-// The verbs of commands. VerbRecord makes no change: it only tells its notices.
-// VerbAsk makes none either: what it reads comes back as the answer in its result.
+// The verbs of commands. VerbRecord changes nothing: it only writes its notices as Events.
+// VerbAsk changes nothing either: the writer returns what it reads as the answer in the result.
 const (
 	VerbCreate Verb = "create"
 	VerbUpdate Verb = "update"
@@ -26,8 +26,8 @@ const (
 	VerbAsk    Verb = "ask"
 )
 
-// Command is one request that a decision makes of the API server. Its fields
-// are the whole request: the writer adds nothing but the identity.
+// Command is one request that a decision makes to the API server. Its fields are the whole
+// request: the writer adds only the identity.
 type Command struct {
 	Verb        Verb       `json:"verb"`
 	Kind        kinds.Name `json:"kind,omitempty"`
@@ -36,8 +36,8 @@ type Command struct {
 	Name        string     `json:"name,omitempty"`
 	Subresource string     `json:"subresource,omitempty"`
 
-	// Of is what an ask is about, where its resource is not known: an object of the
-	// command's namespace, as owner references name it.
+	// Of is the object that an ask is about when its resource is not known: an object of the
+	// command's namespace, in the form of an owner reference.
 	Of *metav1.OwnerReference `json:"of,omitempty"`
 
 	// If is the condition under which the writer may act.
@@ -56,50 +56,49 @@ type Command struct {
 	// GraceSeconds of a delete; nil means the object's own.
 	GraceSeconds *int64 `json:"graceSeconds,omitempty"`
 
-	// Note comes back in the result, whatever becomes of the command: what the
-	// controller wants to know when it hears of that.
+	// Note comes back in the result, whether or not the command succeeds. The controller uses it
+	// to remember why it made the command.
 	Note json.RawMessage `json:"note,omitempty"`
 
-	// Applied and Failed are positions, from 1, in Turn.Notices: what to tell
-	// users when the command has been applied or has failed. 0 means nothing.
+	// Applied and Failed are positions, from 1, in Turn.Notices: the Event to write when the
+	// command has been applied or has failed. 0 means none.
 	Applied int `json:"applied,omitempty"`
 	Failed  int `json:"failed,omitempty"`
 
-	// OnApplied and OnFailed are the notices before a turn packs them.
+	// OnApplied and OnFailed are the same notices before [Turn.Pack] moves them to the table.
 	OnApplied *Notice `json:"-"`
 	OnFailed  *Notice `json:"-"`
 }
 
-// If is the condition of a command. The zero value asks for nothing.
+// If is the condition of a command. The zero value requires nothing.
 type If struct {
 	// UID the object must have. Every delete carries it.
 	UID types.UID `json:"uid,omitempty"`
-	// ResourceVersion the object must have, where the judgement rested on
-	// fields that change.
+	// ResourceVersion the object must have. Set when the decision rests on fields that change.
 	ResourceVersion string `json:"resourceVersion,omitempty"`
-	// Absent are owners of the object that must not exist, checked live just
-	// before the command. An owner that is there, with that UID, refuses it; one
-	// without a UID is of whatever there is of that name.
+	// Absent are owners of the object that must not exist; the writer checks them live just
+	// before the command. An owner that exists with that UID refuses the command; an entry
+	// without a UID matches any object of that name.
 	Absent []metav1.OwnerReference `json:"absent,omitempty"`
-	// Leaving are owners that must not live, checked likewise: they are gone, or
-	// they are being deleted and wait for their dependents to go first.
+	// Leaving are owners that must not live; the writer checks them live, too. They must be
+	// gone, or be deleted and waiting for their dependents (foreground deletion).
 	Leaving []metav1.OwnerReference `json:"leaving,omitempty"`
-	// SameOwners lets a delete go on after a ResourceVersion conflict when the
-	// live object still has the UID and exactly these owner references.
+	// SameOwners lets a delete proceed after a ResourceVersion conflict when the live object
+	// still has the UID and exactly these owner references.
 	SameOwners []metav1.OwnerReference `json:"sameOwners,omitempty"`
-	// Alive is an object that must exist with its UID and not be on its way
-	// out, checked live: the owner that adopts.
+	// Alive is an object that must exist with its UID and without a deletionTimestamp, checked
+	// live: for example the owner that adopts.
 	Alive *Alive `json:"alive,omitempty"`
-	// Unused is true for a command that may be carried out only if nothing needs its
-	// object, as an ask for its users ([SubUsers]) finds out just before the command.
+	// Unused is true when the writer may carry out the command only if nothing needs its object.
+	// The writer checks that just before the command, as for an ask for users ([SubUsers]).
 	Unused bool `json:"unused,omitempty"`
-	// Unshared is true for a command that may be carried out only if no other object of its
-	// kind has an address of the ranges that the body gives ([RangesIn]), as a list of them
-	// shows that is read just before the first such command of the turn.
+	// Unshared is true when the writer may carry out the command only if no other object of the
+	// kind has an address in the ranges that the body assigns ([RangesIn]). The writer lists the
+	// objects just before the first such command of the turn.
 	Unshared bool `json:"unshared,omitempty"`
 }
 
-// Alive names an object, with its identity, that a command relies on.
+// Alive identifies an object that a command relies on.
 type Alive struct {
 	Kind      kinds.Name `json:"kind"`
 	Version   string     `json:"version"`
@@ -108,8 +107,8 @@ type Alive struct {
 	UID       types.UID  `json:"uid"`
 }
 
-// Notice is a Kubernetes Event to be written on an object. In Message, "{name}"
-// stands for the name of the command's object and "{error}" for the failure.
+// Notice is a Kubernetes Event to write about an object. In Message, "{name}" stands for the
+// name of the command's object and "{error}" for the failure.
 type Notice struct {
 	About   corev1.ObjectReference `json:"about"`
 	Type    string                 `json:"type"` // corev1.EventTypeNormal or EventTypeWarning
@@ -117,11 +116,11 @@ type Notice struct {
 	Message string                 `json:"message"`
 }
 
-// Ref is the object that the command is about.
+// Ref is the command's object.
 func (c Command) Ref() Ref { return Ref{Kind: c.Kind, Namespace: c.Namespace, Name: c.Name} }
 
-// Reports is true for commands that only tell what is seen: status and
-// Events. They may go on while creates and deletions are under way.
+// Reports is true for commands that only report what was observed: status writes and Events.
+// They may run while creates and deletes are in flight.
 func (c Command) Reports() bool { return c.Subresource == "status" || c.Verb == VerbRecord }
 
 // Lane separates the two kinds of turns of one key.
@@ -130,14 +129,14 @@ type Lane string
 const (
 	// Act turns create, delete, change and scale. They never overlap.
 	Act Lane = "act"
-	// Tell turns only report; one may be under way beside an act turn.
+	// Tell turns only report; one may be in flight beside an act turn.
 	Tell Lane = "tell"
 	// Park turns carry no commands. They record that a key or message is set
 	// aside, and why; see design rule I17.
 	Park Lane = "park"
 )
 
-// Lane is where the command travels.
+// Lane is the lane of the command: Tell for reports, Act for all others.
 func (c Command) Lane() Lane {
 	if c.Reports() {
 		return Tell
@@ -145,8 +144,8 @@ func (c Command) Lane() Lane {
 	return Act
 }
 
-// Digest is equal for the same requests, in one order; what is told of them does
-// not count. Commands whose bodies are shared must not have been packed yet.
+// Digest is equal for equal requests in the same order; notices do not count. Call it before
+// [Turn.Pack] moves shared bodies out of the commands.
 func Digest(commands []Command) uint64 {
 	var h xxhash.Digest
 	h.Reset()
@@ -166,6 +165,6 @@ func Digest(commands []Command) uint64 {
 	return h.Sum64()
 }
 
-// ErrSuperseded is why a command cannot be compared with the object that its turn is about:
-// what is known is another version of that than the turn saw. It is no fault of the turn.
+// ErrSuperseded says that a command cannot be compared with its turn's object, because the known
+// version of the object is not the one that the turn saw. The turn is not at fault.
 var ErrSuperseded = errors.New("the object has changed since")

@@ -9,57 +9,56 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// SubContents is the subresource of an ask for what a namespace holds. The API server
-// has none of that name: the writer finds out, by discovery and a list of every kind,
-// all live. The answer is [Contents], the body of the command a [ContentsQuestion].
+// SubContents is the subresource of an ask for the contents of a namespace. The API server has
+// no such subresource: the writer runs discovery and lists every kind, all live. The answer is
+// [Contents]; the body of the command is a [ContentsQuestion].
 //
-// It is asked when everything that stands before it in its turn has been done.
+// The writer asks after all commands before it in the turn have been carried out.
 const SubContents = "contents"
 
-// ContentsQuestion is what is asked.
+// ContentsQuestion is the body of a [SubContents] ask.
 type ContentsQuestion struct {
-	// First are kinds that are looked at before all others. When there is something of
-	// them, the others are not looked at.
+	// First are kinds that the writer lists before all others. If the namespace holds objects of
+	// these kinds, the writer does not list the others.
 	First []kinds.Name `json:"first,omitempty"`
-	// After are the last names of an answer before, by kind, where that named only some of
-	// what stands: those behind them are named now. So objects that cannot be deleted keep
-	// off no others.
+	// After holds, by kind, the last name of an earlier answer that named only some objects: the
+	// next answer continues behind that name. So objects that cannot be deleted do not hide the
+	// others.
 	After map[kinds.Name]string `json:"after,omitempty"`
 }
 
-// Contents is what a namespace holds, of every kind that can be deleted and listed.
-// The namespace itself was looked at after everything else, and had the uid that the
-// ask insists on: what is in here was that one's.
+// Contents lists the objects of a namespace, of every kind that can be deleted and listed. The
+// writer read the namespace itself after everything else, and it had the uid that the ask
+// requires: so the contents belong to that namespace.
 type Contents struct {
-	// Kinds are those of which there is something, or of which that is unknown, in the
-	// order of their names.
+	// Kinds are the kinds of which the namespace holds objects, or may hold some, sorted by
+	// name.
 	Kinds []Holding `json:"kinds,omitempty"`
-	// Partial is true when kinds that come first have something, and no others were
-	// looked at.
+	// Partial is true when the First kinds have objects, so that the writer listed no others.
 	Partial bool `json:"partial,omitempty"`
-	// Undiscovered is why not all kinds are known, and Groups how many groups did not
-	// say theirs, where it was only some.
+	// Undiscovered is the reason why discovery did not give all kinds. Groups is how many groups
+	// failed, when only some did.
 	Undiscovered string `json:"undiscovered,omitempty"`
 	Groups       int    `json:"groups,omitempty"`
-	// Unparsed is why the name of a group cannot be read.
+	// Unparsed is the reason why the name of a group cannot be parsed.
 	Unparsed string `json:"unparsed,omitempty"`
 }
 
-// Holding is what a namespace holds of one kind.
+// Holding describes the objects of one kind in a namespace.
 type Holding struct {
 	Kind    kinds.Name `json:"kind"`
 	Version string     `json:"version"`
-	// Count is how many there are; Finalizers is how many of them have each finalizer.
+	// Count is the number of objects; Finalizers is how many of them have each finalizer.
 	Count      int            `json:"count,omitempty"`
 	Finalizers map[string]int `json:"finalizers,omitempty"`
-	// Grace is the longest time in seconds that one that is on its way out was given.
+	// Grace is the longest grace period, in seconds, among the objects that are being deleted.
 	Grace int64 `json:"grace,omitempty"`
-	// Standing are those that a delete would do something about, at most
-	// [MaxStanding] of all kinds together: they have not been deleted, or they wait for
-	// their dependents. One that is served under two kinds is here once.
+	// Standing are the objects on which a delete would still have an effect: they are not being
+	// deleted yet, or they wait for their dependents. There are at most [MaxStanding] over all
+	// kinds together. An object that is served under two kinds appears once.
 	Standing []Standing `json:"standing,omitempty"`
-	// Part is true where only some of those that stand are named, and Again where none
-	// stands behind the name that was asked for, and they are named from the first.
+	// Part is true when Standing names only some of the objects. Again is true when no object
+	// follows the name in After, so that Standing begins again with the first one.
 	Part  bool `json:"part,omitempty"`
 	Again bool `json:"again,omitempty"`
 	// Failure is why the kind could not be listed.
@@ -72,11 +71,11 @@ type Standing struct {
 	UID  types.UID `json:"uid"`
 }
 
-// MaxStanding bounds what of an answer is named.
+// MaxStanding bounds how many objects an answer names.
 const MaxStanding = 1000
 
-// Limit names no more than [MaxStanding]: every kind has its share of that, and what it
-// does not need is left to the others. Of a kind in after, those behind that name.
+// Limit reduces the answer to [MaxStanding] names. Each kind gets an equal share; kinds that
+// need less leave the rest to the others. For a kind in after, the names begin behind that name.
 func (c *Contents) Limit(after map[kinds.Name]string) {
 	rest := make([]*Holding, 0, len(c.Kinds))
 	for i := range c.Kinds {
@@ -95,7 +94,7 @@ func (c *Contents) Limit(after map[kinds.Name]string) {
 	}
 }
 
-// begin leaves out those that stand up to a name; where none stands behind it, none.
+// begin drops the names up to and including after; if none follows, it keeps all and sets Again.
 func (h *Holding) begin(after string) {
 	if after == "" || len(h.Standing) == 0 {
 		return

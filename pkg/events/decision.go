@@ -5,11 +5,10 @@ import (
 	"strconv"
 )
 
-// AppendDecision writes what a turn decided as it stands in the turn's JSON
-// ([EncodeJSON]): the members from because to wakeAt, without braces, in the very bytes.
-// So a stored turn can be held against a decision without being decoded. Bodies and
-// notes are taken as they are: one that is not written as encoding/json writes it gives
-// other bytes.
+// AppendDecision appends the turn's decision exactly as it stands in the turn's JSON
+// ([EncodeJSON]): the members from because to wakeAt, without braces, byte for byte. So a stored
+// turn can be compared with a decision without decoding it. Bodies and notes are copied
+// unchanged, so one that encoding/json would write differently gives different bytes.
 func (t *Turn) AppendDecision(text []byte) []byte {
 	text = appendText(append(text, `"because":`...), t.Because)
 	if len(t.Commands) > 0 {
@@ -59,8 +58,8 @@ func (c *Command) append(text []byte) []byte {
 	return append(text, '}')
 }
 
-// append writes the condition that nearly every command has by hand, any other one as
-// it comes.
+// append writes the most common condition by hand, because it is faster, and any other through
+// encoding/json.
 func (i *If) append(text []byte) []byte {
 	if i.UID == "" || i.Alive != nil || i.Unused || i.Unshared || len(i.Absent)+len(i.Leaving)+len(i.SameOwners) > 0 {
 		return appendValue(text, i)
@@ -80,7 +79,7 @@ func appendList[T any](text []byte, items []T, one func([]byte, *T) []byte) []by
 	return append(text, ']')
 }
 
-// appendMember writes a member that is left out where it is empty.
+// appendMember writes a member, or nothing if the value is empty.
 func appendMember(text []byte, name, value string) []byte {
 	if value == "" {
 		return text
@@ -95,7 +94,7 @@ func appendNumber(text []byte, name string, value int) []byte {
 	return strconv.AppendInt(append(append(append(text, `,"`...), name...), `":`...), int64(value), 10)
 }
 
-// appendText writes a string; encoding/json knows how to write what is not plain.
+// appendText writes a JSON string; encoding/json writes those that need escapes.
 func appendText(text []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
@@ -105,8 +104,8 @@ func appendText(text []byte, s string) []byte {
 	return append(append(append(text, '"'), s...), '"')
 }
 
-// appendValue writes what may be of any shape. Nothing in a turn has no JSON form, but
-// for a moment beyond the year 9999: then it is not said, and nothing is the same as that.
+// appendValue writes any value through encoding/json. Only a time beyond the year 9999 has no
+// JSON form; it is written as "!", which is valid nowhere, so that it equals no stored decision.
 func appendValue(text []byte, value any) []byte {
 	written, err := json.Marshal(value)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// written is the decision as it stands in a turn's JSON.
+// written is the decision as in the turn's JSON.
 func written(t testing.TB, turn events.Turn) string {
 	t.Helper()
 	m, err := events.EncodeJSON(events.Turn{Because: turn.Because, Commands: turn.Commands, Shapes: turn.Shapes, Notices: turn.Notices, WakeAt: turn.WakeAt}, events.Trace{})
@@ -23,8 +23,8 @@ func written(t testing.TB, turn events.Turn) string {
 	return strings.TrimSuffix(text[strings.Index(text, `"because":`):], "}")
 }
 
-// Whatever is decided is written as the turn has it. Fields are filled by their types, so
-// that one which is added to a command is written as well, or this fails.
+// Every decision is written as in the turn's JSON. The test fills fields by their types, so it
+// fails if a new field of a command is not written.
 func TestADecisionIsWrittenAsTheTurnHasIt(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		var turn events.Turn
@@ -42,7 +42,7 @@ var (
 	timeType = reflect.TypeFor[time.Time]()
 )
 
-// fill gives a value anything, or often nothing.
+// fill sets a value at random, and often leaves it empty.
 func fill(r *rapid.T, v reflect.Value) {
 	switch {
 	case rapid.IntRange(0, 2).Draw(r, "empty") == 0 && v.Type() != rawType:
@@ -74,7 +74,7 @@ func fill(r *rapid.T, v reflect.Value) {
 	}
 }
 
-// A moment that has no JSON form makes a decision that is the same as no other.
+// A decision with a time that has no JSON form equals no other.
 func TestADecisionThatCannotBeWrittenMatchesNone(t *testing.T) {
 	far := time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
 	turn := events.Turn{Because: "it is late", WakeAt: &far}

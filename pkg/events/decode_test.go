@@ -10,8 +10,8 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// TestBodiesAreReadAsBefore: what is on record was written by encoding/json, and has
-// been read by it. Ambiguous keys are another matter: [TestAmbiguousBodiesAreRefused].
+// TestBodiesAreReadAsBefore: encoding/json wrote the bodies on record, and used to read them.
+// Ambiguous keys are tested in [TestAmbiguousBodiesAreRefused].
 func TestBodiesAreReadAsBefore(t *testing.T) {
 	long := `{"controller":"c","key":{"namespace":"n","name":"a"},"lane":"act","seen":{"pods":18446744073709551615},"now":"2026-11-22T16:55:37.123456789Z",` +
 		`"digest":"9223372036854775815","heard":{"act":{"turn":7,"at":"2026-11-22T16:55:37+01:00","answers":3}},"settings":{"a": [1,  2]},` +

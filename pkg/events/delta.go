@@ -16,28 +16,26 @@ type Op string
 const (
 	// Is reports the object as it is now.
 	Is Op = "is"
-	// Gone reports that the object exists no more; the body is its last state.
+	// Gone reports that the object no longer exists; the body is its last state.
 	Gone Op = "gone"
-	// Mark reports that everything of this kind up to ResourceVersion has been
-	// seen. It is about no object.
+	// Mark reports that the watcher has seen everything of this kind up to ResourceVersion. It
+	// is about no object.
 	Mark Op = "mark"
-	// Gap reports that changes may be missing before this point: a resume
-	// position was lost and a relist has been compared with the state. It is
-	// about no object and stays in the record as a visible hole. Its body is a
-	// [Hole].
+	// Gap reports that changes may be missing before this point: the watcher lost its resume
+	// position, and has compared a relist with the state. It is about no object, and stays in
+	// the record as a visible hole. Its body is a [Hole].
 	Gap Op = "gap"
 )
 
 // Hole is the body of a Gap.
 type Hole struct {
 	Reason string `json:"reason"`
-	// From and To are the first and the last message of the log that were lost
-	// or damaged; 0 where that is not known, or where it is changes that no
-	// watcher has seen.
+	// From and To are the first and the last message of the log that were lost or damaged; 0
+	// when not known, or when the hole is changes that no watcher has seen.
 	From uint64 `json:"from,omitempty"`
 	To   uint64 `json:"to,omitempty"`
-	// Since is when the log was last known to have everything: what happened between
-	// then and the gap may be missing. Zero where that is not known.
+	// Since is when the log was last known to be complete: changes between then and the gap may
+	// be missing. Zero when not known.
 	Since time.Time `json:"since,omitzero"`
 }
 
@@ -53,15 +51,16 @@ type Delta struct {
 	Deleting        bool // the object has a deletionTimestamp
 	Epoch           uint64
 
-	// Sync is true when the object is said again without a change: a keyframe,
-	// or the finding of a relist.
+	// Sync is true when the watcher repeats the object without a change: a keyframe, or the
+	// result of a relist.
 	Sync bool
-	// By is the manager of the managedFields entry that this change has changed, if Proven;
+	// By is the manager of the managedFields entry that this change modified, if Proven is true;
 	// otherwise it is the manager of the newest entry, which need not have made the change.
 	By     Manager
 	Proven bool
-	// Beside are the other managers whose entries are of the newest second, and those who
-	// scale, whose entries have no time. Without Proven any of them may have made the change.
+	// Beside are the other managers whose entries have the same second as the newest one, and
+	// those of the scale subresource, whose entries have no time. Without Proven any of them may
+	// have made the change.
 	Beside []Manager
 	// At is when the watcher received the change.
 	At time.Time
@@ -73,38 +72,38 @@ type Delta struct {
 	// Trace is the W3C trace context of the change; empty when it is not traced.
 	Trace Trace
 
-	// Census counts the objects of the kind that are there behind this delta.
+	// Census counts the objects of the kind that exist after this delta.
 	Census Census
-	// After is the last message before this one in its log that is not a mark:
-	// marks expire, and all else stays as long as the log. A log in which a
-	// message is not the one that the next one comes after has been damaged.
+	// After is the last message before this one in its log that is not a mark. Marks expire; all
+	// other messages stay as long as the log. If the last such message before a delta is not its
+	// After, the log is damaged.
 	After Link
-	// Since, of a mark: everything that is there behind it has been said by this
-	// message of the log or by a later one, so that who reads the state from here
-	// on has all of it. 0: no watcher has looked.
+	// Since, of a mark: every object that exists has a message in the log at this sequence or
+	// later, so that a reader of the state that starts here sees all objects. 0: no watcher has
+	// checked.
 	Since uint64
-	// Before is where the log says the object the last time before this; of a mark or
-	// a gap, where the last gap before it is. So the past of an object, and the gaps
-	// of a log, are read from their ends, and not by going through the log.
+	// Before is the sequence of the object's previous message in the log; for a mark or a gap,
+	// the sequence of the previous gap. So a reader follows the past of an object, and the gaps
+	// of a log, backwards from the end without scanning the log.
 	Before Place
-	// Sight is for how long the kind has been watched without a break; zero where
-	// no reader asks for it ([kinds.IsHeartbeat]).
+	// Sight is the interval in which the kind has been watched without a break; zero for kinds
+	// that no reader asks it of ([kinds.IsHeartbeat]).
 	Sight Sight
-	// Left is what was left out since the object was said before this: it was written
-	// faster than is recorded.
+	// Left counts the versions omitted since the object's previous message, because the object
+	// was written faster than the watcher records it.
 	Left Left
-	// Waits is how many objects have a newer version than the log, which waits to be
-	// said: the log is no position to go on from.
+	// Waits is how many objects have a newer version that the log does not contain yet. While it
+	// is not 0, a watch cannot resume from the log's position.
 	Waits uint64
-	// Redaction, of a mark or a gap, is whether rules hide values of the kind.
+	// Redaction, of a mark or a gap, says whether rules hide values of the kind.
 	Redaction Redaction
 }
 
-// Redaction is whether rules hide values of a kind from the record. The zero value is that
-// its watcher did not say.
+// Redaction says whether rules hide values of a kind from the record. The zero value: the
+// watcher did not say.
 type Redaction string
 
-// What a watcher says of a kind.
+// The values of Redaction.
 const (
 	// Redacted: there are rules.
 	Redacted Redaction = "rules"
@@ -112,14 +111,15 @@ const (
 	Unredacted Redaction = "none"
 )
 
-// Left is what was left out of the record.
+// Left counts what was omitted from the record.
 type Left struct {
-	// Versions of an object, and the Bytes of their bodies.
+	// Versions is the number of omitted versions of an object, and Bytes the size of their
+	// bodies.
 	Versions uint64 `json:"versions"`
 	Bytes    uint64 `json:"bytes"`
 }
 
-// String is "<versions> <bytes>", or "" where nothing was left out.
+// String is "<versions> <bytes>", or "" when nothing was omitted.
 func (l Left) String() string {
 	if l == (Left{}) {
 		return ""
@@ -138,18 +138,18 @@ func parseLeft(text string) (l Left, err error) {
 	return l, err
 }
 
-// Place is the sequence of a message in its log, 0 where there is none. Known is
-// false where the watcher did not know it, or was of a version that did not say.
+// Place is the sequence of a message in its log; 0 when there is none. Known is false when the
+// watcher did not know it, or was of a version that did not record it.
 type Place struct {
 	Known    bool
 	Sequence uint64
 }
 
-// FieldManager is the field manager under which writers of ours write.
+// FieldManager is the field manager of all writes by our writers.
 // Upstream: kube-controller-manager writes under the same name.
 const FieldManager = "kube-controller-manager"
 
-// Manager is who last changed an object: its field manager and how it wrote.
+// Manager identifies who changed an object: the field manager and how it wrote.
 type Manager struct {
 	Name        string
 	Operation   string // "Apply" or "Update"
@@ -157,18 +157,18 @@ type Manager struct {
 	Time        time.Time
 }
 
-// Trace is a W3C trace context, in its two header values, and how far the trace
-// has come; package trace makes and reads it.
+// Trace is a W3C trace context, in its two header values, and the length of the trace so far;
+// package trace makes and reads it.
 type Trace struct {
 	Parent string `json:"traceparent,omitempty"`
 	State  string `json:"tracestate,omitempty"`
-	// Writes counts the writes of ours that led here, one after the other.
+	// Writes counts our successive writes that led to this message.
 	Writes int `json:"hops,omitempty"`
-	// Began is when the trace began, in milliseconds since 1970; 0: not known.
+	// Began is when the trace began, in milliseconds since 1970; 0 when not known.
 	Began int64 `json:"began,omitempty"`
 }
 
-// ID is the trace's id, as collectors know it; empty where there is none.
+// ID is the trace id, as collectors show it; empty without a trace.
 func (t Trace) ID() string {
 	const version, length = len("00-"), 32
 	if len(t.Parent) < version+length {
@@ -177,8 +177,7 @@ func (t Trace) ID() string {
 	return t.Parent[version : version+length]
 }
 
-// ID is the delta's identity for de-duplication: the same change published
-// twice has the same ID.
+// ID identifies the delta for de-duplication: the same change published twice has the same ID.
 func (d Delta) ID() string {
 	if d.Op == Mark || d.Op == Gap {
 		return string(d.Op) + "/" + string(d.Kind) + "/" + d.ResourceVersion

@@ -8,19 +8,19 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// SubExpiry is the subresource of an ask when a bootstrap token expires, which is a Secret in
-// kube-system. The API server has none of that name: the writer reads the Secret live. The
-// answer is [Expiry], and nothing else of what the Secret holds.
+// SubExpiry is the subresource of an ask for the expiry of a bootstrap token, which is a Secret
+// in kube-system. The API server has no such subresource: the writer reads the Secret live. The
+// answer is [Expiry], and contains nothing else from the Secret.
 const SubExpiry = "expiry"
 
-// Expiry is when a Secret expires that is a bootstrap token.
+// Expiry is the expiry of a bootstrap token Secret.
 type Expiry struct {
-	// Other is true for a Secret of another type. That cannot change.
+	// Other is true for a Secret of another type. The type cannot change.
 	Other bool `json:"other,omitempty"`
-	// Unreadable is true where the Secret says something that is no time. Such a token counts
-	// as expired.
+	// Unreadable is true when the Secret's expiration is no valid time. Such a token counts as
+	// expired.
 	Unreadable bool `json:"unreadable,omitempty"`
-	// At is the time; nil where the Secret names none, and does not expire.
+	// At is the expiry; nil when the Secret has none and so does not expire.
 	At *time.Time `json:"at,omitempty"`
 }
 
@@ -29,24 +29,24 @@ func (e Expiry) Passed(now time.Time) bool {
 	return !e.Other && (e.Unreadable || e.At != nil && !now.Before(*e.At))
 }
 
-// What bootstrap tokens look like.
+// The format of bootstrap tokens.
 //
 // Upstream: k8s.io/cluster-bootstrap/token/api.
 const (
-	// BootstrapToken is the type of such a Secret.
+	// BootstrapToken is the type of a bootstrap token Secret.
 	BootstrapToken corev1.SecretType = "bootstrap.kubernetes.io/token"
-	// expiration is where it says when it expires.
+	// expiration is the data key with the expiry.
 	expiration = "expiration"
 )
 
-// The times that JSON has a form for. A user who writes another one into a token says the same
-// by the first or the last of them.
+// The first and the last time that JSON can represent. A token's expiry outside of them is
+// clamped, which means the same.
 var (
 	firstTime = time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC)
 	lastTime  = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 )
 
-// ExpiryOf is what a Secret says of its expiry.
+// ExpiryOf reads the expiry of a Secret.
 //
 // Upstream: k8s.io/cluster-bootstrap/util/secrets, GetExpiration.
 func ExpiryOf(secret *corev1.Secret) Expiry {
@@ -68,8 +68,8 @@ func ExpiryOf(secret *corev1.Secret) Expiry {
 	}
 }
 
-// AsksExpiry tells whether a command asks when a token expires: the only question whose
-// answer may tell anything of what is in a Secret.
+// AsksExpiry tells whether a command asks for the expiry of a token: the only ask whose answer
+// may reveal data of a Secret.
 func (c Command) AsksExpiry() bool {
 	return c.Verb == VerbAsk && c.Kind == kinds.Secrets.Name && c.Of == nil && c.Subresource == SubExpiry
 }

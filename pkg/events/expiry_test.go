@@ -8,13 +8,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// What is told of a token is when it expires. Whatever a user writes there has a JSON form,
-// and is not repeated where it is no time.
+// Only the expiry of a token is published. Every value that a user may write gives one with a
+// JSON form, and a value that is no time is not repeated.
 func TestExpiryOf(t *testing.T) {
 	noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	for text, c := range map[string]struct {
 		want       string
-		before, at bool // whether it has passed a second before noon, and at noon
+		before, at bool // has it passed a second before noon, and at noon
 	}{
 		"":                                     {want: `{}`},
 		"2030-01-01T12:00:00Z":                 {want: `{"at":"2030-01-01T12:00:00Z"}`, at: true},

@@ -6,37 +6,36 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Finding is what came of comparing a shadow with kube-controller-manager (KCM):
-// of one write that a controller wanted beside it, or of one that KCM made. A
-// shadow's turns have no outcomes, since no writer carries them out; what KCM does is
-// what becomes of them.
+// Finding is the result of comparing a shadow with kube-controller-manager (KCM): for one write
+// that the shadow's controller wanted, or for one that KCM made. No writer carries out a
+// shadow's turns, so they have no outcomes; the writes of KCM take their place.
 type Finding struct {
 	Controller string    `json:"controller"`
 	Key        Key       `json:"key"`
 	Agreement  Agreement `json:"agreement"`
-	// What is the write, as people say it: "create a pod of default/web".
+	// What describes the write for people: "create a pod of default/web".
 	What string `json:"what"`
-	// Note says how the agreement was found, where that is not plain.
+	// Note explains the agreement, where it is not obvious.
 	Note string `json:"note,omitempty"`
 
-	// Ref and UID are of the object that was written, or was to be.
+	// Ref and UID identify the object that was written, or should have been.
 	Ref Ref       `json:"ref,omitzero"`
 	UID types.UID `json:"uid,omitempty"`
-	// Turn is where in the controller's shadow stream the turn is that wanted it;
-	// 0 where none did. Because is its reason.
+	// Turn is the sequence, in the controller's shadow stream, of the turn that wanted the
+	// write; 0 when no turn did. Because is the turn's reason.
 	Turn    uint64 `json:"turn,omitempty"`
 	Because string `json:"because,omitempty"`
-	// Version is that of the object behind KCM's write, and Delta where the log has
-	// it; nil and empty where KCM wrote nothing.
+	// Version is the object's version after KCM's write, and Delta the message of the log that
+	// has it; empty and nil when KCM wrote nothing.
 	Version string   `json:"version,omitempty"`
 	Delta   *Trigger `json:"delta,omitempty"`
-	// Differences are the fields in which the two do not agree.
+	// Differences are the fields in which the two writes differ.
 	Differences []Difference `json:"differences,omitempty"`
-	// At is when it was judged, by the clock of the record.
+	// At is when the finding was made, by the clock of the record.
 	At time.Time `json:"at"`
 }
 
-// Difference is a field that a shadow wanted to have another value.
+// Difference is a field for which a shadow wanted another value than KCM.
 type Difference struct {
 	Path   string `json:"path"`
 	Before any    `json:"before,omitempty"`
@@ -44,35 +43,34 @@ type Difference struct {
 	Theirs any    `json:"theirs,omitempty"`
 }
 
-// Agreement is how a write of KCM's and one that a shadow wanted compare.
+// Agreement is the relation between a write of KCM and one that a shadow wanted.
 type Agreement string
 
 const (
-	// Agreed: KCM did what was wanted at that moment.
+	// Agreed: KCM made the wanted write at that moment.
 	Agreed Agreement = "agreed"
-	// Late: KCM did what had been wanted on an earlier view, or what is wanted a
-	// moment later: only the time differs.
+	// Late: KCM made a write that was wanted on an earlier view, or that is wanted a moment
+	// later: only the time differs.
 	Late Agreement = "late"
-	// Coalesced: the same in other steps: several writes became one, one became
-	// several, or what was wanted had gone on before KCM came to it.
+	// Coalesced: the same change in other steps. Several writes became one, one became several,
+	// or the wanted state had moved on before KCM wrote.
 	Coalesced Agreement = "coalesced"
-	// Vanished: it was wanted for a while, and was not any more before anybody had
-	// done it: its cause had gone.
+	// Vanished: the shadow wanted the write for a while, and stopped wanting it before KCM made
+	// it, because its cause had gone.
 	Vanished Agreement = "vanished"
-	// Unseen: what KCM did rests on an answer of the API server that only KCM got, or
-	// happened where the record has a gap.
+	// Unseen: KCM's write rests on an answer of the API server that only KCM got, or happened
+	// where the record has a gap.
 	Unseen Agreement = "unseen"
-	// WeOnly: it was wanted all the time, and KCM did not do it.
+	// WeOnly: the shadow wanted the write all the time, and KCM did not make it.
 	WeOnly Agreement = "we-only"
-	// KCMOnly: KCM did what was never wanted.
+	// KCMOnly: KCM made a write that the shadow never wanted.
 	KCMOnly Agreement = "kcm-only"
-	// Differs: KCM wrote something else there than was wanted.
+	// Differs: KCM wrote another value than the shadow wanted.
 	Differs Agreement = "differs"
 )
 
-// Agreements are all of them, from agreement to difference.
+// Agreements are all values, from agreement to difference.
 var Agreements = []Agreement{Agreed, Late, Coalesced, Vanished, Unseen, WeOnly, KCMOnly, Differs}
 
-// Explained tells whether neither side did anything that the other would not have
-// done.
+// Explained tells whether neither side made a write that the other would not have made.
 func (a Agreement) Explained() bool { return a != WeOnly && a != KCMOnly && a != Differs }

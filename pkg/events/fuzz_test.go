@@ -13,8 +13,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// readers fails where a body is read as something else by encoding/json, or is another
-// value once it has been written and read again.
+// readers fails if encoding/json decodes a body to another value, or if the value changes when
+// it is encoded and decoded again.
 func readers[T any](t *testing.T, body []byte) (value T, ok bool) {
 	t.Helper()
 	if err := events.DecodeJSON(events.Message{Data: body}, &value); err != nil {
@@ -41,7 +41,7 @@ func readers[T any](t *testing.T, body []byte) (value T, ok bool) {
 	return value, true
 }
 
-// FuzzTurn: two readers understand the same, and its parts can be asked for.
+// FuzzTurn: two readers understand the same, and the accessors of the turn do not panic.
 func FuzzTurn(f *testing.F) {
 	for _, seed := range []string{
 		`{"lane":"act","shapes":[{"metadata":null}],"commands":[{"verb":"create","kind":"pods","version":"v1","name":"a","shape":1}]}`,
@@ -64,7 +64,7 @@ func FuzzTurn(f *testing.F) {
 	})
 }
 
-// FuzzOutcome: two readers understand the same, and its results can be asked for.
+// FuzzOutcome: two readers understand the same, and the accessors of the outcome do not panic.
 func FuzzOutcome(f *testing.F) {
 	for _, seed := range []string{
 		`{"controller":"c","lane":"act","turn":1,"results":[{"command":-1,"status":"applied"}]}`,
@@ -93,8 +93,8 @@ func FuzzWake(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) { readers[events.Wake](t, body) })
 }
 
-// FuzzDelta: a delta that is read has what its operation needs, and is the same once it
-// has been written and read again. A refusal says which header it is about.
+// FuzzDelta: a decoded delta has everything that its op requires, and does not change when it is
+// encoded and decoded again. An error names the header.
 func FuzzDelta(f *testing.F) {
 	f.Add("ev.pods.0.ns.a", []byte(`{"Millrace-Op":["is"],"Kube-Uid":["u"],"Millrace-Epoch":["1"],"Millrace-At":["2026-11-22T16:55:37Z"]}`), []byte(`{}`))
 	f.Add(subject.Delta(events.Ref{Kind: "pods", Namespace: "ns", Name: "a"}),
@@ -128,8 +128,8 @@ func FuzzDelta(f *testing.F) {
 	})
 }
 
-// FuzzHeartbeat: what is taken for a heartbeat of a writer has a name, and is the same once it
-// has been written and read again.
+// FuzzHeartbeat: an accepted heartbeat has a writer's name, and does not change when it is
+// encoded and decoded again.
 func FuzzHeartbeat(f *testing.F) {
 	f.Add(events.Heartbeat{Writer: "w", Number: 1, Turns: map[string][]uint64{"c": {1, 2}}, Full: []string{"c"}}.Encode())
 	for _, seed := range []string{`{"writer":"w","number":18446744073709551615}`, `{"writer":"w","turns":{"c":[-1]}}`, `null`, `{"writer":1}`} {
@@ -156,7 +156,7 @@ func FuzzHeartbeat(f *testing.F) {
 	})
 }
 
-// FuzzReport: what a replica says of itself stays small when it is passed on.
+// FuzzReport: a replica's report stays small when it is encoded again.
 func FuzzReport(f *testing.F) {
 	report, err := events.Report{Replica: "r", Controllers: []string{"c"}, Stalled: []events.Stall{{
 		Controller: "c", Condition: events.NotRead, Detail: strings.Repeat("ä", 400), Since: time.Unix(0, 0).UTC(), Work: 3,
@@ -177,7 +177,7 @@ func FuzzReport(f *testing.F) {
 		}
 		again, err := events.DecodeReport(m)
 		if len(m.Data) > 256<<10 {
-			return // each character of it may take six
+			return // JSON may take six bytes for each character
 		}
 		if err != nil || len(again.Unwatched) > 100 || len(again.Stalled) != len(r.Stalled) {
 			t.Errorf("%s is read again as %+v, %v", m.Data, again, err)

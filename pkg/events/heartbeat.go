@@ -5,45 +5,45 @@ import (
 	"slices"
 )
 
-// Writers is the topic on which writers say that they are there and which turns they have in
-// flight, and Reconcilers that on which reconcilers say that they are there.
+// Writers is the topic of the writers' heartbeats ([Heartbeat]), and Reconcilers the topic of
+// the reconcilers' heartbeats.
 const (
 	Writers     = "writers"
 	Reconcilers = "reconcilers"
 )
 
-// Heartbeat is what a writer says several times a second, without its being stored:
-// that it is there, and which turns it is carrying out. Other writers let those
-// be, and an engine that waits for an outcome knows that a writer is at it.
+// Heartbeat is published by a writer several times a second, without being stored: it says that
+// the writer is alive, and which turns it is carrying out. Other writers leave those turns
+// alone, and an engine that waits for an outcome knows that a writer is at work on it.
 type Heartbeat struct {
 	Writer string `json:"writer"`
 	// Number counts the heartbeats of the writer, from 1.
 	Number uint64 `json:"number"`
-	// Turns are the sequences of the turns in flight that are its own, by controller.
+	// Turns are the sequences of the turns in flight that the writer has claimed, by controller.
 	Turns map[string][]uint64 `json:"turns,omitempty"`
-	// Waiting are those that it has been given and that may be another writer's: it has
-	// not looked as yet. Only engines go by them.
+	// Waiting are turns that were delivered to the writer but may be another writer's: it has
+	// not checked yet. Only engines use them.
 	Waiting map[string][]uint64 `json:"waiting,omitempty"`
-	// Full are the controllers of which it has as many turns as it is given at a time, so
-	// that what is stored behind the newest of them has come to no writer.
+	// Full are the controllers of which the writer has as many turns as it may have pending at a
+	// time, so that no writer has received the turns stored after the newest of them.
 	Full []string `json:"full,omitempty"`
 }
 
-// InFlight are the turns of a controller that the writer has, its own or not.
+// InFlight are the turns of a controller in Turns and in Waiting.
 func (b Heartbeat) InFlight(controller string) []uint64 {
 	return append(slices.Clip(b.Turns[controller]), b.Waiting[controller]...)
 }
 
-// Encode gives the heartbeat as it goes on its topic.
+// Encode gives the heartbeat as JSON.
 func (b Heartbeat) Encode() []byte {
 	text, _ := json.Marshal(b) // numbers and strings: cannot fail
 	return text
 }
 
 const (
-	// maxHeartbeat bounds a heartbeat, in bytes: what a writer has in flight, of all controllers.
+	// maxHeartbeat bounds a heartbeat, in bytes, with the turns in flight of all controllers.
 	maxHeartbeat = 256 << 10
-	// maxName bounds the name that a process gives itself on a topic, in bytes.
+	// maxName bounds the name of a process in a message, in bytes.
 	maxName = 256
 )
 

@@ -4,9 +4,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// Key names what one turn is about: for most controllers an object of the kind
-// they own. Kind is set only by controllers whose keys span kinds, such as the
-// garbage collector.
+// Key names the subject of a turn: for most controllers an object of the kind they own. Only
+// controllers whose keys span kinds, such as the garbage collector, set Kind.
 type Key struct {
 	Kind      kinds.Name `json:"kind,omitempty"`
 	Namespace string     `json:"namespace,omitempty"`
@@ -20,8 +19,7 @@ type Ref struct {
 	Name      string     `json:"name"`
 }
 
-// String writes a key as logs and people have it: "default/web", or
-// "pods:default/web" where the kind belongs to the key.
+// String writes a key for logs: "default/web", or "pods:default/web" when the key has a kind.
 func (k Key) String() string {
 	text := k.Name
 	if k.Namespace != "" {
@@ -36,19 +34,19 @@ func (k Key) String() string {
 // String writes a reference as "pods:default/web".
 func (r Ref) String() string { return Key(r).String() }
 
-// Slot is where the key's messages are filed; see [SlotOf].
+// Slot is the slot of the key's messages; see [SlotOf].
 func (k Key) Slot() int { return SlotOf(k.Namespace, k.Name) }
 
-// Slot is where the object's messages are filed; see [SlotOf].
+// Slot is the slot of the object's messages; see [SlotOf].
 func (r Ref) Slot() int { return SlotOf(r.Namespace, r.Name) }
 
-// Slots is the number of slots, fixed for ever: an object that moved to another
-// slot would be in its state stream twice.
+// Slots is the number of slots. It never changes: an object that moved to another slot would be
+// in its state stream twice.
 const Slots = 16
 
-// SlotOf spreads objects over [Slots] slots by namespace, so that an owner and
-// what it owns share one; cluster-scoped objects are spread by name. It is the
-// 32-bit FNV-1a hash modulo Slots.
+// SlotOf spreads objects over [Slots] slots by namespace, so that an owner and its dependents
+// share one; cluster-scoped objects are spread by name. It is the 32-bit FNV-1a hash modulo
+// Slots.
 func SlotOf(namespace, name string) int {
 	text := namespace
 	if text == "" {

@@ -2,29 +2,30 @@ package events
 
 import "time"
 
-// Conditions of a key alone: time ends them, or nothing has to. No controller stalls by them.
+// Conditions of a single key: time ends them, or they need not end. They do not count as a stall
+// of the controller.
 const (
-	// OtherReplica: the key is another replica's.
+	// OtherReplica: another replica owns the key.
 	OtherReplica Condition = "OtherReplica"
-	// Parked: the key is set aside, until something asks for it or it is unparked.
+	// Parked: the key is set aside until something asks for it or it is unparked.
 	Parked Condition = "Parked"
-	// BackingOff: it waits for a known moment, after a failure or until its next report is due.
+	// BackingOff: the key waits for a known moment, after a failure or until its next report is
+	// due.
 	BackingOff Condition = "BackingOff"
 )
 
-// keyReasons are those conditions in words.
+// keyReasons describes these conditions.
 var keyReasons = map[Condition]string{
 	OtherReplica: "another replica of the reconcilers decides about it",
 	Parked:       "it is parked",
 	BackingOff:   "it backs off, or its next report is not due yet",
 }
 
-// OfKey tells whether a condition is one of a key alone.
+// OfKey tells whether the condition is one of a single key.
 func (c Condition) OfKey() bool { return keyReasons[c] != "" }
 
-// KeyReport is how a key of a controller stands in a process: what GET
-// /debug/keys/CONTROLLER/NAMESPACE/NAME answers. A service that the process does not run is not
-// in it.
+// KeyReport is the state of a controller's key in one process: the answer to GET
+// /debug/keys/CONTROLLER/NAMESPACE/NAME. It leaves out a service that the process does not run.
 type KeyReport struct {
 	Controller  string      `json:"controller"`
 	Key         Key         `json:"key"`
@@ -32,56 +33,57 @@ type KeyReport struct {
 	Writer      []TurnState `json:"writer,omitempty"`
 }
 
-// KeyState is how a key stands with the reconcilers. Sequences are those of the controller's
+// KeyState is the state of a key in the reconcilers. Sequences are those of the controller's
 // streams.
 type KeyState struct {
-	// Waits is why the key has no turn now, the first of Checks that holds; empty: nothing asks
-	// for one. Reason is that in words.
+	// Waits is why the key has no turn now, the first of Checks that holds; empty when nothing
+	// asks for a turn. Reason describes it.
 	Waits  Condition `json:"waits,omitempty"`
 	Reason string    `json:"reason"`
-	// Known is false where this process has never had to do with the key.
+	// Known is false when this process has never handled the key.
 	Known  bool       `json:"known"`
 	Checks []KeyCheck `json:"checks"`
-	// Act and Tell are the last turn of either lane.
+	// Act and Tell are the last turns of the two lanes.
 	Act  LaneState `json:"act"`
 	Tell LaneState `json:"tell"`
-	// WakeAt is when the controller wants to look at it again.
+	// WakeAt is when the controller wants to be asked again.
 	WakeAt *time.Time `json:"wakeAt,omitempty"`
-	// Causes are the newest messages that ask for its next turn.
+	// Causes are the newest messages that ask for the key's next turn.
 	Causes []Trigger `json:"causes,omitempty"`
 }
 
-// KeyCheck is one condition under which a key would wait, and whether it does.
+// KeyCheck is one condition that would make a key wait, and whether it holds.
 type KeyCheck struct {
 	Condition Condition  `json:"condition"`
 	Reason    string     `json:"reason"`
 	Holds     bool       `json:"holds"`
 	Since     *time.Time `json:"since,omitempty"`
-	// Until is the moment that ends it, if time does.
+	// Until is when the condition ends, if time ends it.
 	Until *time.Time `json:"until,omitempty"`
-	// About is the kind, error or key that it is about.
+	// About is the kind, error or key that the condition is about.
 	About string `json:"about,omitempty"`
 }
 
 // LaneState is the last turn of a key in one lane.
 type LaneState struct {
-	// Turn is its sequence, and Outcome that of the newest turn whose outcome is known; 0: none.
+	// Turn is the turn's sequence, and Outcome the sequence of the newest turn whose outcome is
+	// known; 0: none.
 	Turn    uint64 `json:"turn,omitempty"`
 	Outcome uint64 `json:"outcome,omitempty"`
-	// Unseen is what was written and has not come back.
+	// Unseen are the objects that were written and have not come back from the watcher.
 	Unseen []Ref `json:"unseen,omitempty"`
-	// Failures is how many turns in a row failed.
+	// Failures is the number of turns that failed in a row.
 	Failures int `json:"failures,omitempty"`
 }
 
 // TurnState is a turn that a writer has in flight.
 type TurnState struct {
 	Lane Lane `json:"lane"`
-	// Turn is its sequence in the controller's stream of turns, and Attempt how often it has
-	// been delivered.
+	// Turn is the turn's sequence in the controller's stream of turns, and Attempt the number of
+	// its deliveries.
 	Turn    uint64 `json:"turn"`
 	Attempt int    `json:"attempt"`
-	// Stored is when the bus had it.
+	// Stored is when the bus stored the turn.
 	Stored time.Time `json:"stored"`
 	// Claim is Held, Uncertain, Free or Lost: whether another writer may have it.
 	Claim string `json:"claim"`

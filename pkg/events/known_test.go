@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// What was known at a moment was made, decided and noted no later than that.
+// An outcome that was known at a moment was made, decided and noted no later than that.
 func TestNothingIsKnownBeforeItIs(t *testing.T) {
 	by := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	for _, c := range []struct {

@@ -1,15 +1,15 @@
 package events
 
-// The reasons for which an ask is refused that only a change of the cluster's kinds can
-// cure, however often it is asked again.
+// Reasons for refusing an ask that only a change of the cluster's kinds can remove; to ask again
+// does not help.
 const (
-	// NoMatch: no resource is served under the kind that was named.
+	// NoMatch: the API server serves no resource for the named kind.
 	NoMatch = "NoMatch"
-	// NoSubresource: the resource does not have the subresource that was asked for.
+	// NoSubresource: the resource does not have the requested subresource.
 	NoSubresource = "NoSuchSubresource"
 )
 
-// Lacks tells whether something was refused for one of them.
+// Lacks tells whether the result was refused with NoMatch or NoSubresource.
 func (r Result) Lacks() bool {
 	return r.Status == Refused && (r.Reason == NoMatch || r.Reason == NoSubresource)
 }

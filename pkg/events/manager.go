@@ -7,9 +7,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ManagerOf is the writer of the newest entry of an object's managedFields. Of several
-// entries of the newest second it is the last one listed, which is a guess: the API server
-// sorts entries by operation, second and name.
+// ManagerOf is the manager of the newest entry of an object's managedFields. If several entries
+// have the newest second, it takes the last one listed, which is a guess: the API server sorts
+// entries by operation, second and name.
 //
 // Upstream: apimachinery/pkg/util/managedfields/internal/managedfields.go, sortEncodedManagedFields.
 func ManagerOf(fields []metav1.ManagedFieldsEntry) Manager {
@@ -17,9 +17,9 @@ func ManagerOf(fields []metav1.ManagedFieldsEntry) Manager {
 	return newest
 }
 
-// ManagersOf gives also those whose entries are of the same second as the newest
-// one, which is all that the API server tells: any of them may have made the
-// change. Last of them are those who scale, whose entries have no time.
+// ManagersOf also gives the managers whose entries have the same second as the newest one: any
+// of them may have made the change, and the API server tells no more. The managers of the scale
+// subresource, whose entries have no time, come last.
 func ManagersOf(fields []metav1.ManagedFieldsEntry) (newest Manager, beside []Manager) {
 	var scalers []Manager
 	for _, f := range fields {
@@ -39,7 +39,7 @@ func ManagersOf(fields []metav1.ManagedFieldsEntry) (newest Manager, beside []Ma
 	return newest, append(beside, scalers...)
 }
 
-// ManagerIn is the manager that an entry is about.
+// ManagerIn reads the manager of an entry.
 func ManagerIn(f metav1.ManagedFieldsEntry) Manager {
 	m := Manager{Name: f.Manager, Operation: string(f.Operation), Subresource: f.Subresource}
 	if f.Time != nil {
@@ -48,15 +48,15 @@ func ManagerIn(f metav1.ManagedFieldsEntry) Manager {
 	return m
 }
 
-// Scales tells whether a manager's entry is about the number of replicas alone, which it
-// set through the scale subresource, as "kubectl scale" does. The API server does not
-// date such an entry, and takes it away when another manager sets that number: a manager
-// that has one has set the number that is there.
+// Scales tells whether a manager's entry covers only the number of replicas, set through the
+// scale subresource, as "kubectl scale" does. The API server does not date such an entry, and
+// removes it when another manager sets that number: so the manager of such an entry has set the
+// current number.
 //
 // Upstream: apimachinery/pkg/util/managedfields/scalehandler.go, ToParent.
 func (m Manager) Scales() bool { return m.Subresource == "scale" }
 
-// header is the manager as it goes into a header; "" for one whose name would not arrive.
+// header is the manager as a header value; "" when its name cannot be represented.
 func (m Manager) header() string {
 	name := plain(m.Name)
 	if name == "" {
@@ -70,7 +70,8 @@ func (m Manager) header() string {
 	return strings.TrimRight(strings.Join([]string{name, plain(m.Operation), plain(m.Subresource), at}, "\t"), "\t ")
 }
 
-// plain is a text as a header can have it between tabs; "" where nothing but spaces is left.
+// plain replaces control characters by spaces, because tabs separate the fields of the header;
+// it is "" when only spaces are left.
 func plain(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if r < ' ' {
@@ -84,9 +85,9 @@ func plain(text string) string {
 	return text
 }
 
-// parseManager reads what header wrote: fields at the end that are empty may be missing.
-// Anything else is no manager, since who changed an object is a remark and not worth
-// losing the change for.
+// parseManager reads the value that header wrote; empty fields at the end may be missing. It
+// gives the zero Manager for anything else, because a delta must not be lost for an unreadable
+// manager.
 func parseManager(text string) Manager {
 	const fields = 4
 	f := strings.Split(text, "\t")
@@ -101,8 +102,8 @@ func parseManager(text string) Manager {
 	return m
 }
 
-// parseManagers reads the managers of a delta: the first that has a name, and those beside
-// it. proven is true where the first header names the author.
+// parseManagers reads the managers of a delta: by, the first with a name, and the others beside
+// it. proven is true when the first header value names the author.
 func parseManagers(m Message) (by Manager, proven bool, beside []Manager) {
 	for i, text := range m.Header[HeaderManager] {
 		switch one := parseManager(text); {

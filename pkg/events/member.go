@@ -8,17 +8,17 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Member is a field of a JSON object, with its value as it is written.
+// Member is a field of a JSON object, with its value as raw text.
 type Member struct {
 	Name  string
 	Value json.RawMessage
 }
 
-// Members are the fields of a JSON object in the order in which they are written.
+// Members are the fields of a JSON object, in the order of the text.
 type Members []Member
 
-// Of is the value of a field; nil where there is none. Where it is at a place, which it is
-// in what has been written in the same order, it is found at once.
+// Of is the value of a field; nil when there is none. place is the index at which the field is
+// expected, so that texts written in a fixed order need no search.
 func (m Members) Of(name string, place int) json.RawMessage {
 	if place < len(m) && m[place].Name == name {
 		return m[place].Value
@@ -31,10 +31,10 @@ func (m Members) Of(name string, place int) json.RawMessage {
 	return nil
 }
 
-// MembersOf reads the fields of a JSON object, and not what is in them; there are none where
-// there is no text, or null. The values are parts of the text.
+// MembersOf reads the fields of a JSON object without decoding their values. It gives none for
+// an empty text or null. The values share the memory of text.
 //
-// Errors: it is no object; a name is there twice.
+// Errors: text is no JSON object; a name occurs twice.
 func MembersOf(text json.RawMessage) (Members, error) {
 	if len(text) == 0 {
 		return nil, nil
@@ -44,9 +44,9 @@ func MembersOf(text json.RawMessage) (Members, error) {
 	return o.found, err
 }
 
-// ValueOf is what a JSON text means: strings, numbers of 64 bits, maps and lists.
+// ValueOf decodes a JSON text into strings, 64-bit numbers, maps and slices.
 //
-// Errors: it is no JSON; a name is twice in an object.
+// Errors: text is no JSON; a name occurs twice in an object.
 func ValueOf(text json.RawMessage) (value any, err error) {
 	err = quick.Unmarshal(text, &value)
 	return value, err
@@ -58,7 +58,7 @@ type opening struct {
 	found Members
 }
 
-// UnmarshalJSONFrom is part of [quick.UnmarshalerFrom].
+// UnmarshalJSONFrom implements [quick.UnmarshalerFrom].
 func (o *opening) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	switch d.PeekKind() {
 	case 'n':
@@ -76,7 +76,7 @@ func (o *opening) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 		if err != nil {
 			return err
 		}
-		one := Member{Name: name.String()} // before what it is a part of is read on
+		one := Member{Name: name.String()} // copy the name before the decoder reuses its buffer
 		value, err := d.ReadValue()
 		if err != nil {
 			return err

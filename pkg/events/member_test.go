@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// The fields of an object are those that encoding/json reads, as they are written.
+// The fields of an object are those that encoding/json reads, in the form of the text.
 func TestMembersAreAsTheyAreWritten(t *testing.T) {
 	for _, text := range []string{`{}`, ` { "a" : 1 , "b": {"c": [ 1, 2 ]} , "\u0064" : "e\n" } `, `{"a":null}`} {
 		found, err := events.MembersOf(json.RawMessage(text))

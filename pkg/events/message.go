@@ -11,21 +11,20 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// Message is how a value looks on the wire. Subject is left to package subject.
-// Header keys are case-sensitive, as NATS has them.
+// Message is the wire form of a value. Package subject sets Subject. Header keys are
+// case-sensitive, as in NATS.
 type Message struct {
 	Subject string
 	Header  map[string][]string
 	Data    []byte
-	// Stream and Sequence are where the message is stored and Time when; zero
-	// before that.
+	// Stream, Sequence and Time tell where and when the message was stored; zero before that.
 	Stream   string
 	Sequence uint64
 	Time     time.Time
 }
 
-// The headers of a delta. The CloudEvents attributes beside them (binary mode)
-// let other consumers read our streams.
+// The headers of a delta. The CloudEvents attributes (binary mode) beside them let other
+// consumers read our streams.
 const (
 	HeaderOp          = "Millrace-Op"
 	HeaderUID         = "Kube-Uid"
@@ -58,7 +57,7 @@ const authored = "proven"
 
 // EncodeDelta gives the headers and body of a delta.
 func EncodeDelta(d Delta) Message {
-	const most = 32 // headers, with those of its seal and of its trace
+	const most = 32 // headers, including those of its seal and its trace
 	h, values := make(map[string][]string, most), make([]string, 0, most)
 	set := func(key, value string, wanted bool) {
 		if wanted {
@@ -88,7 +87,7 @@ func EncodeDelta(d Delta) Message {
 			h[HeaderManager] = append(h[HeaderManager], beside)
 		}
 	}
-	set(HeaderAuthor, authored, d.Proven && by != "") // else it would be said of one beside it
+	set(HeaderAuthor, authored, d.Proven && by != "") // else it would refer to the first of Beside
 	set(HeaderCensus, d.Census.String(), d.Census.Known)
 	set(HeaderAfter, d.After.String(), d.After.Sequence != 0)
 	set(HeaderBefore, strconv.FormatUint(d.Before.Sequence, 10), d.Before.Known)
@@ -101,10 +100,10 @@ func EncodeDelta(d Delta) Message {
 	return Message{Header: h, Data: d.Body}
 }
 
-// DecodeDelta reads a delta; ref is what the message's subject says.
+// DecodeDelta reads a delta; ref comes from the message's subject.
 //
-// Errors: [ErrDamaged]; or a header is missing or malformed, which only a foreign
-// publisher can cause.
+// Errors: [ErrDamaged]; or a header is missing or malformed, which only a publisher other than
+// ours can cause.
 func DecodeDelta(ref Ref, m Message) (Delta, error) {
 	if err := Verify(m); err != nil {
 		return Delta{}, err
@@ -159,7 +158,7 @@ func DecodeDelta(ref Ref, m Message) (Delta, error) {
 	return d, nil
 }
 
-// parseAt reads a moment; without a text it is not known.
+// parseAt reads a time; it is zero for an empty text.
 func parseAt(text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -167,8 +166,8 @@ func parseAt(text string) (time.Time, error) {
 	return parseTime(time.RFC3339Nano, text)
 }
 
-// parseTime reads a moment that can be written again: the zone of a text may take it to a
-// year that no RFC 3339 time has.
+// parseTime reads a time that can be formatted again in UTC: the zone of a text may move it to a
+// year outside RFC 3339.
 func parseTime(layout, text string) (time.Time, error) {
 	at, err := time.Parse(layout, text)
 	if err == nil && !writable(at) {
@@ -214,9 +213,9 @@ func EncodeJSON(value any, trace Trace) (Message, error) {
 
 // DecodeJSON reads a Turn, Outcome or Wake into value.
 //
-// Errors: [ErrDamaged]; or the body is not what it should be. Two readers could
-// understand a body differently that has a key twice, or a key in another case: such a
-// body is an error. A key that is unknown is passed over: a newer version wrote it.
+// Errors: [ErrDamaged]; or the body is malformed. A body with a duplicate key, or with a key in
+// another case, is an error, because two readers could understand it differently. Unknown keys
+// are ignored: a newer version wrote them.
 func DecodeJSON(m Message, value any) error {
 	if err := Verify(m); err != nil {
 		return err
@@ -227,8 +226,8 @@ func DecodeJSON(m Message, value any) error {
 	return nil
 }
 
-// TraceOf reads the trace context from headers. What is not readable of it is
-// left out: nothing but traces rests on it.
+// TraceOf reads the trace context from headers. It leaves out what is not readable: only tracing
+// depends on it.
 func TraceOf(header map[string][]string) Trace {
 	m := Message{Header: header}
 	t := Trace{Parent: m.Get(HeaderTraceParent), State: m.Get(HeaderTraceState)}

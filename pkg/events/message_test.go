@@ -47,8 +47,8 @@ func TestDeltasRoundTrip(t *testing.T) {
 	})
 }
 
-// Of a manager without a name that a header can have nothing is told, and who is named
-// beside it is not taken for a proven author.
+// A manager whose name a header cannot represent is left out, and the managers beside it do not
+// become the proven author.
 func TestManagersWithoutANameAreLeftOut(t *testing.T) {
 	ref := events.Ref{Kind: "pods", Name: "a"}
 	other := events.Manager{Name: "b", Operation: "Update"}
@@ -81,7 +81,7 @@ func TestManagersWithoutANameAreLeftOut(t *testing.T) {
 	}
 }
 
-// A time whose zone takes it to a year that cannot be written is none.
+// A time is rejected if its zone moves it to a year that cannot be written.
 func TestTimesCanBeWrittenAgain(t *testing.T) {
 	ref := events.Ref{Kind: "pods", Name: "a"}
 	for _, at := range []string{"9999-12-31T23:59:59-23:59", "0000-01-01T00:00:00+23:59"} {
@@ -162,8 +162,7 @@ func TestSameDecisionIgnoresWhenAndWhere(t *testing.T) {
 	}
 }
 
-// The zone of a wake may take it to a year that cannot be written: two such turns are not
-// the same for that.
+// The zone of a wake may move it to a year that cannot be written: two such turns are not equal.
 func TestTurnsThatCannotBeWrittenAreNotTheSame(t *testing.T) {
 	late := time.Date(9999, 12, 31, 23, 59, 59, 0, time.FixedZone("", -60*60))
 	a, b := events.Turn{Because: "x", WakeAt: &late}, events.Turn{Because: "y", WakeAt: &late}
@@ -201,7 +200,8 @@ func TestManagersOfTheSameSecondAreBesideEachOther(t *testing.T) {
 	}
 }
 
-// A manager that scales is told whenever that was: the API server does not say.
+// A manager of the scale subresource is reported whatever its age, because the API server does
+// not date it.
 func TestWhoScalesIsBesideEverybody(t *testing.T) {
 	at := func(s int64) *metav1.Time { v := metav1.NewTime(time.Unix(s, 0)); return &v }
 	scaler := metav1.ManagedFieldsEntry{Manager: "kubectl", Subresource: "scale"}

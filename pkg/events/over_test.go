@@ -8,7 +8,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// An outcome has the epochs of the kinds that a log shows its effects in, and of what it read.
+// An outcome has the epochs of the kinds whose logs show its effects, and of the kinds that it
+// read.
 func TestWhatAnOutcomeConcerns(t *testing.T) {
 	of := func(kind kinds.Name, r Result) Result { r.Ref.Kind = kind; return r }
 	results := []Result{
@@ -33,8 +34,8 @@ func TestWhatAnOutcomeConcerns(t *testing.T) {
 	}
 }
 
-// What was read is of the epoch that the turn rests on, although the storage has gone back since;
-// what was written is of the epoch that the writer knows.
+// Answers belong to the epoch that the turn rests on, even if the storage has been restored
+// since; writes belong to the epoch that the writer knows.
 func TestFromWhichEpochAnAnswerIs(t *testing.T) {
 	of := func(kind kinds.Name, status Status) Result { return Result{Status: status, Ref: Ref{Kind: kind}} }
 	turn := Turn{Epochs: Epochs{"pods": 1, "jobs": 2}}

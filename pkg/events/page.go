@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// HeaderCovers says which messages of a stream a notary's page is about: the first
-// and the last one. It is for finding pages; what they vouch for is in them.
+// HeaderCovers says which messages of a stream a notary's page covers: the sequences of the
+// first and the last one. It serves to find pages; the signed statement is in the body.
 const HeaderCovers = "Millrace-Covers"
 
 // Covers is the value of [HeaderCovers].
@@ -14,7 +14,7 @@ func Covers(first, last uint64) string {
 	return strconv.FormatUint(first, 10) + " " + strconv.FormatUint(last, 10)
 }
 
-// CoveredBy reads [HeaderCovers]; ok is false where a message has none.
+// CoveredBy reads [HeaderCovers]; ok is false when the header is missing or malformed.
 func CoveredBy(m Message) (first, last uint64, ok bool) {
 	from, to, _ := strings.Cut(m.Get(HeaderCovers), " ")
 	first, failed := strconv.ParseUint(from, 10, 64)

@@ -6,20 +6,19 @@ import (
 	"time"
 )
 
-// Blind is for how long nothing may be heard of a kind of heartbeats before that counts
-// as a break: the API server itself renews a lease every ten seconds.
+// Blind is the time without a message of a heartbeat kind after which sight counts as broken:
+// the API server itself renews a lease every ten seconds.
 const Blind = 15 * time.Second
 
-// Sight is a stretch of time in which the watcher heard of every change soon after it
-// was made. What did not happen in it did not happen; of what lies before and behind
-// it that cannot be said.
+// Sight is an interval in which the watcher received every change soon after it was made. An
+// event that was not received in it did not happen; outside of it nothing can be concluded.
 type Sight struct {
 	Since time.Time `json:"since,omitzero"`
 	Until time.Time `json:"until,omitzero"`
 }
 
-// Heard gives the sight when something has been heard at a moment, which makes it
-// longer, or begins a new one after a break.
+// Heard gives the sight after a message at that moment: the message extends the interval, or
+// begins a new one after a break longer than [Blind].
 func (s Sight) Heard(at time.Time) Sight {
 	switch {
 	case s.Until.IsZero(), at.Sub(s.Until) > Blind:
@@ -30,7 +29,7 @@ func (s Sight) Heard(at time.Time) Sight {
 	return s
 }
 
-// String writes the sight as it goes into a header; "" for none.
+// String is the header value; "" for the zero Sight.
 func (s Sight) String() string {
 	if s == (Sight{}) {
 		return ""

@@ -10,37 +10,37 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// SubSignatures is the subresource of a patch by which the ConfigMap cluster-info in
-// kube-public has a signature of each bootstrap token that signs. The API server has none of
-// that name: the writer reads the tokens and the ConfigMap live, signs, and replaces the
-// ConfigMap where signatures are missing, wrong, or of no such token. The body of the patch is
-// empty. The answer is [Signatures]; the signatures are in the ConfigMap, which everybody may
-// read, and the tokens in no message.
+// SubSignatures is the subresource of a patch that puts the signatures of the signing bootstrap
+// tokens into the ConfigMap cluster-info in kube-public. The API server has no such subresource:
+// the writer reads the tokens and the ConfigMap live, signs, and replaces the ConfigMap if
+// signatures are missing, wrong, or of other tokens. The body of the patch is empty. The answer
+// is [Signatures]. The signatures are in the ConfigMap, which every user may read; the tokens
+// are in no message.
 const SubSignatures = "signatures"
 
-// ClusterInfo is the name of that ConfigMap.
+// ClusterInfo is the name of the ConfigMap with the signatures.
 //
 // Upstream: k8s.io/cluster-bootstrap/token/api.
 const ClusterInfo = "cluster-info"
 
-// Signatures is what is told of them.
+// Signatures is the answer to a [SubSignatures] patch.
 type Signatures struct {
-	// Until is when the first of the tokens expires; nil where none of them does.
+	// Until is the first expiry of the tokens; nil when none of them expires.
 	Until *time.Time `json:"until,omitempty"`
 	// By are the names of the tokens that signed.
 	By []string `json:"by,omitempty"`
 }
 
-// Signs tells whether a command is such a patch.
+// Signs tells whether the command is a [SubSignatures] patch.
 func (c Command) Signs() bool {
 	return c.Verb == VerbPatch && c.Kind == kinds.ConfigMaps.Name && c.Subresource == SubSignatures
 }
 
-// signingName is the name of a token that signs.
+// signingName matches the name of a bootstrap token Secret.
 var signingName = regexp.MustCompile(`^bootstrap-token-([a-z0-9]{6})$`)
 
-// MaySign tells whether a Secret may be a token that signs, by its name, and the id that it
-// is to have then.
+// MaySign tells whether a Secret may be a signing token by its namespace and name, and gives the
+// id that the name implies.
 //
 // Upstream: k8s.io/cluster-bootstrap/util/secrets, ParseName.
 func MaySign(secret metav1.Object) (id string, may bool) {
@@ -50,8 +50,8 @@ func MaySign(secret metav1.Object) (id string, may bool) {
 	return "", false
 }
 
-// SignerOf is the id and the secret of a token that signs; may is false for a Secret that
-// does not.
+// SignerOf is the id and the secret of a signing token; may is false for a Secret that does not
+// sign.
 //
 // Upstream: pkg/controller/bootstrap, validateSecretForSigning.
 func SignerOf(secret *corev1.Secret, now time.Time) (id, key string, may bool) {

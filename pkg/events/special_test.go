@@ -14,8 +14,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// A command does what is special by its verb, kind and subresource together. With another one
-// of the three it is a plain request.
+// A command is special by the combination of its verb, kind and subresource. If one of the three
+// differs, it is a plain request.
 func TestWhichCommandsAreSpecial(t *testing.T) {
 	for name, c := range map[string]struct {
 		command Command
@@ -53,7 +53,7 @@ func TestWhichCommandsAreSpecial(t *testing.T) {
 	}
 }
 
-// Only a refusal because of the kind or the subresource says that something is not served.
+// Only a refusal because of the kind or the subresource means that something is not served.
 func TestWhatIsLacking(t *testing.T) {
 	for reason, lacks := range map[string]bool{NoMatch: true, NoSubresource: true, "Forbidden": false, "": false} {
 		if got := (Result{Status: Refused, Reason: reason}).Lacks(); got != lacks {
@@ -65,7 +65,7 @@ func TestWhatIsLacking(t *testing.T) {
 	}
 }
 
-// A key waits for other reasons than a controller, and each has its words.
+// A key has other reasons to wait than a controller, and each has a description.
 func TestWhyAKeyWaits(t *testing.T) {
 	words := map[string]bool{}
 	for _, c := range []Condition{OtherReplica, Parked, BackingOff} {
@@ -84,7 +84,7 @@ func TestWhyAKeyWaits(t *testing.T) {
 	}
 }
 
-// A shadow's finding needs no explanation but where one did what the other never did.
+// A shadow's finding is unexplained only if one side did something that the other never did.
 func TestWhichAgreementsAreExplained(t *testing.T) {
 	open := slices.DeleteFunc(slices.Clone(Agreements), Agreement.Explained)
 	if !slices.Equal(open, []Agreement{WeOnly, KCMOnly, Differs}) || len(Agreements) != 8 {
@@ -92,7 +92,7 @@ func TestWhichAgreementsAreExplained(t *testing.T) {
 	}
 }
 
-// What may need an object is looked for in the kinds that can.
+// The users of an object are looked for in the kinds that can need it.
 func TestWhichKindsNeedAnObject(t *testing.T) {
 	for kind, want := range map[kinds.Name][]kinds.Name{
 		kinds.PersistentVolumeClaims.Name: {kinds.Pods.Name}, kinds.PodGroups.Name: {kinds.Pods.Name},
@@ -104,7 +104,7 @@ func TestWhichKindsNeedAnObject(t *testing.T) {
 	}
 }
 
-// A pod is in the group that it names until it has ended.
+// A pod is in the PodGroup that it names until it has ended.
 func TestWhichPodsAreInAGroup(t *testing.T) {
 	group, other := "g", "h"
 	for phase, in := range map[corev1.PodPhase]bool{
@@ -123,8 +123,8 @@ func TestWhichPodsAreInAGroup(t *testing.T) {
 	}
 }
 
-// A Secret of the namespace kube-system signs by its name, its type and what it says, until it
-// expires. Each of these alone keeps it from that.
+// A Secret in kube-system signs depending on its name, its type and its data, until it expires.
+// Each of these alone prevents it.
 func TestWhichTokensSign(t *testing.T) {
 	noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	token := func(change func(*corev1.Secret)) *corev1.Secret {
@@ -141,7 +141,7 @@ func TestWhichTokensSign(t *testing.T) {
 	early := noon.Add(-time.Second)
 	for name, c := range map[string]struct {
 		change     func(*corev1.Secret)
-		name, sign bool // whether it may by its name, and whether it does
+		name, sign bool // may it by its name, and does it
 	}{
 		"as it should be":        {func(*corev1.Secret) {}, true, true},
 		"without an end":         {says("expiration", ""), true, true},
@@ -179,7 +179,7 @@ func TestWhichTokensSign(t *testing.T) {
 	}
 }
 
-// The wait is doubled by each failure behind the first, up to the longest.
+// The wait doubles with each failure after the first, up to the longest.
 func TestHowLongAKeyBacksOff(t *testing.T) {
 	for n, want := range map[int]time.Duration{
 		0: 5 * time.Millisecond, 1: 5 * time.Millisecond, 2: 10 * time.Millisecond, 3: 20 * time.Millisecond, 17: 327680 * time.Millisecond,
@@ -197,7 +197,7 @@ func TestHowLongAKeyBacksOff(t *testing.T) {
 	}
 }
 
-// The first kind by name whose epoch has ended is named, and none where none has.
+// Over names the first kind, by name, whose epoch has ended, or none.
 func TestWhichEpochsAreOver(t *testing.T) {
 	for name, c := range map[string]struct {
 		was, now Epochs
@@ -219,7 +219,7 @@ func TestWhichEpochsAreOver(t *testing.T) {
 	}
 }
 
-// Each part of a request makes another digest, and so does its order; what is told does not.
+// Each part of a request changes the digest, and so does the order; notices do not.
 func TestWhatMakesTheSameRequests(t *testing.T) {
 	of := func(change func(*Command)) Command {
 		c := Command{Verb: VerbUpdate, Kind: "pods", Namespace: "ns", Name: "a", Subresource: "status", If: &If{UID: "u", ResourceVersion: "7"}, Body: []byte(`{}`)}

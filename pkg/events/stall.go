@@ -10,48 +10,48 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// Standstill is how long a controller that has work may decide nothing before it is
-// said to be stalled.
+// Standstill is how long a controller with work may decide nothing before it counts as stalled.
 const Standstill = 30 * time.Second
 
-// Stall says that a controller has work, decides nothing, and why.
+// Stall says that a controller has work but decides nothing, and why.
 type Stall struct {
 	Controller string    `json:"controller"`
 	Condition  Condition `json:"condition"`
-	// Detail is what the condition is about: kinds, a key or an error.
+	// Detail is the subject of the condition: kinds, a key or an error.
 	Detail string    `json:"detail,omitempty"`
 	Since  time.Time `json:"since"`
-	// Work is how many keys and messages wait, as far as is known.
+	// Work is how many keys and messages wait, as far as known.
 	Work int `json:"work,omitempty"`
 }
 
-// Condition is why a controller decides nothing. There are few: it is a label of a
-// metric.
+// Condition is why a controller decides nothing. It is a label of a metric, so there are few
+// values.
 type Condition string
 
 // The conditions.
 const (
-	// Deciding: one decision does not end.
+	// Deciding: a decision does not return.
 	Deciding Condition = "Deciding"
-	// BusRefuses: turns cannot be stored, or streams not read.
+	// BusRefuses: the bus does not store turns, or does not read streams.
 	BusRefuses Condition = "BusRefuses"
-	// NotRead: a kind has not been read to its end, or never been listed.
+	// NotRead: a kind has not been read to its end, or has never been listed.
 	NotRead Condition = "NotRead"
-	// EpochNotTold: the storage went back, and a kind has not been told to its end since.
+	// EpochNotTold: the storage was restored, and a kind has not been published completely
+	// since.
 	EpochNotTold Condition = "EpochNotTold"
-	// CacheInconsistent: what is held of a kind is not what the watcher counts.
+	// CacheInconsistent: the cache of a kind differs from the watcher's census.
 	CacheInconsistent Condition = "CacheInconsistent"
-	// NoOutcome: no writer carries its turns out.
+	// NoOutcome: no writer carries out the controller's turns.
 	NoOutcome Condition = "NoOutcome"
-	// NotSeen: what was written does not come back from the watcher.
+	// NotSeen: written objects do not come back from the watcher.
 	NotSeen Condition = "NotSeen"
-	// NotRunning: no replica of the reconcilers says that the controller falls to it.
+	// NotRunning: no replica of the reconcilers reports that it runs the controller.
 	NotRunning Condition = "NotRunning"
 	// KeysWait: keys wait, and none of the other conditions holds.
 	KeysWait Condition = "KeysWait"
 )
 
-// meanings are the conditions in words, and what to do.
+// meanings has the reason of each condition, and the advice.
 var meanings = map[Condition][2]string{
 	Deciding:          {"a decision has not ended", "restart the reconcilers and report it with a goroutine profile"},
 	BusRefuses:        {"the bus refuses to store or to read", "look at the NATS server and its disk"},
@@ -64,7 +64,7 @@ var meanings = map[Condition][2]string{
 	KeysWait:          {"keys wait for their turn", "report it with the log of the reconcilers"},
 }
 
-// Conditions are those of controllers, sorted.
+// Conditions are the conditions of controllers, sorted.
 func Conditions() []Condition {
 	all := make([]Condition, 0, len(meanings))
 	for c := range meanings {
@@ -74,13 +74,13 @@ func Conditions() []Condition {
 	return all
 }
 
-// Reason is the condition in a phrase.
+// Reason describes the condition in a phrase.
 func (c Condition) Reason() string { return cmp.Or(meanings[c][0], keyReasons[c], string(c)) }
 
-// Advice is what to do about it.
+// Advice tells an operator what to do about the condition.
 func (c Condition) Advice() string { return meanings[c][1] }
 
-// String is the reason, and what it is about.
+// String is the reason and the detail.
 func (s Stall) String() string {
 	if s.Detail == "" {
 		return s.Condition.Reason()
@@ -88,17 +88,17 @@ func (s Stall) String() string {
 	return fmt.Sprintf("%s: %s", s.Condition.Reason(), s.Detail)
 }
 
-// Unwatched is a kind that a watcher has not been able to watch for [Standstill], and
-// what the API server says, such as that a right is missing.
+// Unwatched is a kind that a watcher has been unable to watch for [Standstill], and the API
+// server's reason, such as a missing permission.
 type Unwatched struct {
 	Kind   kinds.Name `json:"kind"`
 	Reason string     `json:"reason"`
 	Since  time.Time  `json:"since"`
 }
 
-// Report is what one replica of the reconcilers says about the controllers that fall to
-// it: every [ReportEvery], and at once when it changes. Of the watchers it is which kinds
-// of theirs they cannot watch, said as often while there are any.
+// Report is one reconcilers replica's report on the controllers that it runs, published every
+// [ReportEvery] and at once when it changes. A watcher's report has the kinds that it cannot
+// watch, and is published as often while there are any.
 type Report struct {
 	Replica     string      `json:"replica"`
 	Controllers []string    `json:"controllers,omitempty"`
@@ -107,20 +107,21 @@ type Report struct {
 }
 
 const (
-	// ReportEvery is how often a replica says how it stands although nothing has changed.
+	// ReportEvery is how often a replica publishes an unchanged report.
 	ReportEvery = 20 * time.Second
-	// ReportAge is for how long that counts: no replica says so later than that.
+	// ReportAge is how long a report counts: a replica that is alive has published another by
+	// then.
 	ReportAge = 3 * ReportEvery
-	// maxDetail bounds the detail of a stall, which may quote an error, and maxUnwatched
-	// how many kinds a report names.
+	// maxDetail bounds the detail of a stall, in bytes, since it may quote an error;
+	// maxUnwatched bounds the kinds in a report.
 	maxDetail    = 500
 	maxUnwatched = 100
-	// maxReport bounds a report, in bytes: three times what one of all controllers takes
-	// when all stand still and have long details.
+	// maxReport bounds a report, in bytes: three times the size of a report in which all
+	// controllers are stalled with long details.
 	maxReport = 256 << 10
 )
 
-// Encode gives the report as a message without a subject. Details are cut short.
+// Encode gives the report as a message without a subject. It cuts details at maxDetail bytes.
 func (r Report) Encode() (Message, error) {
 	r.Stalled = slices.Clone(r.Stalled)
 	for i, s := range r.Stalled {
@@ -133,9 +134,9 @@ func (r Report) Encode() (Message, error) {
 	return EncodeJSON(r, Trace{})
 }
 
-// DecodeReport reads what [Report.Encode] wrote.
+// DecodeReport reads a message of [Report.Encode].
 //
-// Errors: it is none, or larger than any is; its replica has an impossible name.
+// Errors: the message is no report, or too large; the name of the replica is too long.
 func DecodeReport(m Message) (r Report, err error) {
 	if len(m.Data) > maxReport {
 		return r, fmt.Errorf("read a report of the reconcilers: it has %d bytes, more than %d", len(m.Data), maxReport)

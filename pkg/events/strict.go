@@ -9,18 +9,18 @@ import (
 	jsonv1 "github.com/go-json-experiment/json/v1"
 )
 
-// Bodies are read by the library that is to succeed encoding/json: that takes half the
-// time. They are not written by it, for what it writes is not the same in every byte.
-// Values are read as encoding/json reads them; keys are not, nor are times that are not
-// RFC 3339: one in a zone of 24 hours could not be written again.
+// Bodies are decoded by the designated successor of encoding/json, which takes half the time.
+// They are not encoded by it, because its output differs in some bytes. Values are decoded as
+// encoding/json does, but not keys, and not times outside RFC 3339: a time in a zone of 24 hours
+// could not be written again.
 var (
 	unique  = quick.JoinOptions(jsonv1.DefaultOptionsV1(), jsontext.AllowDuplicateNames(false), jsonv1.ParseTimeWithLooseRFC3339(false))
 	lenient = quick.JoinOptions(unique, quick.MatchCaseInsensitiveNames(false))
 	strict  = quick.JoinOptions(lenient, quick.RejectUnknownMembers(true))
 )
 
-// unmarshal reads a body that every reader understands in the same way. Most bodies have
-// no unknown key and are read once.
+// unmarshal decodes a body only if every reader understands it in the same way. Most bodies have
+// no unknown key and are decoded once.
 func unmarshal(body []byte, value any) error {
 	into := reflect.ValueOf(value).Elem()
 	before := reflect.New(into.Type()).Elem()
@@ -32,7 +32,7 @@ func unmarshal(body []byte, value any) error {
 	if err := quick.Unmarshal(body, value, lenient); err != nil {
 		return err
 	}
-	// A reader that does not look at the case of keys must understand the same.
+	// A reader that ignores the case of keys must understand the same.
 	if err := quick.Unmarshal(body, before.Addr().Interface(), unique); err != nil {
 		return err
 	}

@@ -11,24 +11,23 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// ErrDamaged: a message is not what was stored, or cannot be read any more. It
-// must not be taken for the truth.
+// ErrDamaged: a message differs from the one that was stored, or cannot be read any more. Its
+// content must not be trusted.
 var ErrDamaged = errors.New("damaged")
 
-// The seal of a message. The body has a sum of its own, which the other one
-// covers, so that a reader who has left the bodies out can still check the rest.
-// There are both or none: one of the two alone is damage as well.
+// The seal of a message. The body has its own sum, which the header sum covers, so that a reader
+// that has left the bodies out can still check the headers. A message has both or none: one
+// alone is damage.
 const (
 	HeaderSum     = "Millrace-Sum"      // of subject, headers and HeaderBodySum; 16 hexadecimal digits
 	HeaderBodySum = "Millrace-Body-Sum" // of the body; likewise
 )
 
-// headerSize is set by the server where it leaves the body out.
+// headerSize is set by the server when it leaves the body out.
 const headerSize = "Nats-Msg-Size"
 
-// Seal gives a message with its sums. A publisher seals what it stores; a
-// message that is sealed already stays as it is. The headers of m are not
-// changed.
+// Seal adds the sums to a message. A publisher seals what it stores; a sealed message is
+// returned unchanged. Seal does not modify the headers of m.
 func Seal(m Message) Message {
 	if m.Get(HeaderSum) != "" {
 		return m
@@ -41,16 +40,15 @@ func Seal(m Message) Message {
 	return m
 }
 
-// Sealed tells whether a message bears sums. One that was stored before there
-// were any does not.
+// Sealed tells whether a message has sums. Messages of versions before sums have none.
 func (m Message) Sealed() bool { return m.Get(HeaderSum) != "" || m.Get(HeaderBodySum) != "" }
 
-// Verify checks the sums of a message; one without is accepted, since an older
+// Verify checks the sums of a message; it accepts a message without sums, because an older
 // version may have stored it. The errors are [ErrDamaged].
 func Verify(m Message) error {
 	if !m.Sealed() {
 		if len(m.Header) == 0 && m.Sequence > 0 {
-			return m.damaged("it has no headers") // we have never stored such a one
+			return m.damaged("it has no headers") // no version has stored a message without headers
 		}
 		return nil
 	}
@@ -58,7 +56,7 @@ func Verify(m Message) error {
 		return m.damaged("its headers do not have the sum that they had")
 	}
 	if len(m.Data) == 0 && m.Get(headerSize) != "" {
-		return nil // left out, as asked for
+		return nil // the reader asked for headers only
 	}
 	if !isHex(m.Get(HeaderBodySum), xxhash.Sum64(m.Data)) {
 		return m.damaged("its body does not have the sum that it had")
@@ -70,10 +68,10 @@ func (m Message) damaged(how string) error {
 	return fmt.Errorf("message %d of %s on %q is %w: %s", m.Sequence, m.Stream, m.Subject, ErrDamaged, how)
 }
 
-// sum is independent of the order of the headers. What the bus adds and takes
-// away (Nats-...) is not in it, nor is a header without a value.
+// sum does not depend on the order of the headers. It leaves out the headers that the bus adds
+// and removes (Nats-...), and headers without a value.
 func (m Message) sum() uint64 {
-	var room [512]byte // for each part in turn: every message that is read is summed
+	var room [512]byte // reused for each part, because sum runs for every message that is read
 	var all uint64
 	for key, values := range m.Header {
 		if key == HeaderSum || strings.HasPrefix(key, "Nats-") || len(values) == 0 || len(values) == 1 && values[0] == "" {
@@ -89,8 +87,7 @@ func (m Message) sum() uint64 {
 	return xxhash.Sum64(binary.LittleEndian.AppendUint64(part, all))
 }
 
-// onWire is how a header's value comes out on the other side: on one line, and
-// without space around it.
+// onWire is a header's value as the receiver gets it: on one line, and without space around it.
 func onWire(value string) string {
 	if strings.IndexByte(value, '\n') >= 0 || strings.IndexByte(value, '\r') >= 0 {
 		value = strings.NewReplacer("\r", " ", "\n", " ").Replace(value)
@@ -106,8 +103,8 @@ func onWire(value string) string {
 
 func space(c byte) bool { return c == ' ' || c == '\t' }
 
-// lasting is a subject without what the bus changes: a wake is set on one subject
-// and fires on another.
+// lasting undoes the bus's change of a subject: a wake is scheduled on one subject and fires on
+// another.
 func lasting(subject string) string {
 	if rest, set := strings.CutPrefix(subject, "sched."); set {
 		return "wake." + rest
@@ -120,7 +117,7 @@ func hex(n uint64) string {
 	return string(text[:])
 }
 
-// isHex tells whether a text is [hex] of a number.
+// isHex tells whether a text is [hex] of n.
 func isHex(text string, n uint64) bool {
 	want := digits(n)
 	return text == string(want[:])

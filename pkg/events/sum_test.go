@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// aDelta is a sealed delta of a pod with a body of some size.
+// aDelta is a sealed delta of a pod with a body of the given size.
 func aDelta(size int) (events.Ref, events.Message) {
 	ref := events.Ref{Kind: "pods", Namespace: "default", Name: "web-6d5f7c9b4-x2x7p"}
 	m := events.EncodeDelta(events.Delta{
@@ -30,7 +30,7 @@ func aDelta(size int) (events.Ref, events.Message) {
 	return ref, events.Seal(m)
 }
 
-// flip turns one bit, of the subject, a header's name or value, or the body.
+// flip flips one bit, of the subject, a header's name or value, or the body.
 func flip(m events.Message, bit int) (events.Message, int) {
 	m.Header, m.Data = maps.Clone(m.Header), slices.Clone(m.Data)
 	turn := func(text string) (string, bool) {
@@ -65,7 +65,7 @@ func flip(m events.Message, bit int) (events.Message, int) {
 	return m, bit - 8*len(m.Data)
 }
 
-// TestEveryFlippedBitIsFound: 10,000 at random, and each one of a small message.
+// TestEveryFlippedBitIsFound: 10,000 bits at random, and every bit of a small message.
 func TestEveryFlippedBitIsFound(t *testing.T) {
 	check := func(ref events.Ref, m events.Message, bit int) {
 		damaged, beyond := flip(m, bit)

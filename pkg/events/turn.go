@@ -32,18 +32,17 @@ type Turn struct {
 	Seen Position `json:"seen,omitempty"`
 	// Epochs are the epochs of the kinds that the decision rests on.
 	Epochs Epochs `json:"epochs,omitempty"`
-	// Now is the moment that the decision was given.
+	// Now is the time that was passed to the decision.
 	Now time.Time `json:"now"`
-	// Digest says what was there at Seen: the sum of what [Census.Of] gives of each
-	// kind. A reader that folds the logs up to Seen and comes to the same sees what the
-	// decision saw. 0: nothing was there, or an older version decided, which knew
-	// neither this nor Heard.
+	// Digest is the digest of the objects that existed at Seen: the sum of [Census.Of] of each
+	// kind. A reader that folds the logs up to Seen and gets the same digest sees what the
+	// decision saw. 0: there were no objects, or an older version decided, which recorded
+	// neither Digest nor Heard.
 	Digest uint64 `json:"digest,omitempty,string"`
-	// Heard are the newest outcomes of the key that the decision knew, by lane; a
-	// lane of which none was known is left out.
+	// Heard are the newest outcomes of the key that the decision knew, by lane; lanes without a
+	// known outcome are left out.
 	Heard map[Lane]Heard `json:"heard,omitempty"`
-	// Settings are what the controller was configured with; empty for one that knows
-	// no settings.
+	// Settings is the configuration of the controller; empty for a controller without settings.
 	Settings json.RawMessage `json:"settings,omitempty"`
 
 	Because  string            `json:"because"`
@@ -56,12 +55,12 @@ type Turn struct {
 	Code string `json:"code,omitempty"`
 	// Token is the fencing token of the decider's lease; 0 without leases.
 	Token uint64 `json:"token,omitempty"`
-	// Attempt counts the turns of this key and lane, from 1, that followed a
-	// failed one without a success in between.
+	// Attempt counts, from 1, the turns of this key and lane that followed a failed one without
+	// a success in between.
 	Attempt int `json:"attempt,omitempty"`
-	// Repeats is the turn before it in this key and lane, which this one says again,
-	// word for word, because no outcome of it came; 0 for a turn of its own. What
-	// it asks for may have been done already.
+	// Repeats is the sequence of the earlier turn of this key and lane that this one repeats
+	// word for word, because it had no outcome; 0 for a turn of its own. The commands of a
+	// repeated turn may have been carried out already.
 	Repeats uint64 `json:"repeats,omitempty"`
 
 	Trace Trace `json:"trace,omitzero"`
@@ -70,20 +69,20 @@ type Turn struct {
 // MaxTriggers bounds Turn.Triggers.
 const MaxTriggers = 32
 
-// Position is how far each kind's log has been read: stream sequences.
+// Position is how far each kind's log has been read, as stream sequences.
 type Position map[kinds.Name]uint64
 
-// Heard tells an outcome from all others of its key and lane.
+// Heard identifies an outcome among all of its key and lane.
 type Heard struct {
-	// Turn is the turn whose outcome it was taken for. It is less than the outcome's
-	// own where that turn was lost, and its place taken by another one.
+	// Turn is the turn that the outcome was matched to. It is less than the outcome's own turn
+	// if that turn was lost and another one took its place.
 	Turn uint64    `json:"turn"`
 	At   time.Time `json:"at"`
-	// Answers is [Outcome.Answers]: a turn that is carried out twice may be answered in
-	// two ways, at one moment of the bus's clock.
+	// Answers is [Outcome.Answers]: a turn that is carried out twice may have two different
+	// answers at the same moment of the bus's clock.
 	Answers uint64 `json:"answers,omitempty"`
-	// By is when it was known, on the clock of Now, where it is [Outcome.Ahead] of that: the
-	// decision has it as [Outcome.KnownBy] gives it.
+	// By is when the outcome was known, on the clock of Now, if the outcome is [Outcome.Ahead]
+	// of it: the decision then saw the outcome as [Outcome.KnownBy] gives it.
 	By time.Time `json:"by,omitzero"`
 }
 
@@ -95,11 +94,11 @@ type Trigger struct {
 	Trace    Trace  `json:"trace,omitzero"`
 }
 
-// Pack moves bodies that several commands share, and all notices, into the
-// turn's tables, so that 500 creates from one template are not 500 templates.
+// Pack moves bodies that several commands share, and all notices, into the turn's tables, so
+// that 500 creates from one template store it once.
 func (t *Turn) Pack() {
 	uses := map[string]int{}
-	if len(t.Commands) > 1 { // one alone shares nothing
+	if len(t.Commands) > 1 { // a single command shares nothing
 		for _, c := range t.Commands {
 			uses[string(c.Body)]++
 		}
@@ -139,7 +138,7 @@ func (t *Turn) notice(n *Notice, known map[Notice]int) int {
 	return at
 }
 
-// BodyOf is the body of a command of this turn, shared or its own.
+// BodyOf is the body of a command of this turn, whether shared or its own.
 func (t Turn) BodyOf(c Command) json.RawMessage {
 	if c.Shape > 0 && c.Shape <= len(t.Shapes) {
 		return t.Shapes[c.Shape-1]
@@ -156,30 +155,29 @@ func (t Turn) NoticeAt(at int) *Notice {
 	return &t.Notices[at-1]
 }
 
-// SameDecision tells whether two turns decided the same, byte for byte: reason,
-// commands and wake time. When, where and on what they were decided may differ, and
-// so may the zone that the wake time is written in.
+// SameDecision tells whether two turns decided the same, byte for byte: reason, commands and
+// wake time. The time and the inputs of the decisions may differ, and so may the zone of the
+// wake time.
 func (t Turn) SameDecision(other Turn) bool {
 	if t.plainlySame(other) {
 		return true
 	}
 	mine, err := t.decision()
 	if err != nil {
-		return false // what cannot be written is the same as nothing else
+		return false // a decision without a JSON form equals no other
 	}
 	others, err := other.decision()
 	return err == nil && bytes.Equal(mine, others)
 }
 
-// plainlySame spares writing down what is the same in memory already, which mostly
-// it is.
+// plainlySame avoids encoding two turns that are equal in memory, which most are.
 func (t Turn) plainlySame(other Turn) bool {
 	return t.Controller == other.Controller && t.Key == other.Key && t.Lane == other.Lane && t.Because == other.Because &&
 		(t.WakeAt == nil) == (other.WakeAt == nil) && (t.WakeAt == nil || t.WakeAt.Equal(*other.WakeAt)) &&
 		slices.Equal(t.Notices, other.Notices) && reflect.DeepEqual(t.Shapes, other.Shapes) && reflect.DeepEqual(t.Commands, other.Commands)
 }
 
-// Errors: the zone of the wake time takes it to a year that no JSON has.
+// Errors: the wake time in UTC is in a year that JSON cannot represent.
 func (t Turn) decision() ([]byte, error) {
 	same := Turn{
 		Controller: t.Controller, Key: t.Key, Lane: t.Lane,
@@ -192,7 +190,7 @@ func (t Turn) decision() ([]byte, error) {
 	return json.Marshal(same)
 }
 
-// Wake asks for a turn of a key at a moment. The last wake of a key counts.
+// Wake asks for a turn of a key at a moment. The key's last wake replaces earlier ones.
 type Wake struct {
 	Controller string    `json:"controller"`
 	Key        Key       `json:"key"`

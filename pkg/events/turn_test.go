@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// Each command finds its own body and notices again, however many share them.
+// Each command gets its own body and notices back, however many share them.
 func TestPackMixesNothingUp(t *testing.T) {
 	turn := events.Turn{Controller: "c"}
 	body := func(i int) string { return fmt.Sprintf(`{"kind":"Pod","shape":%d}`, i%2) }
@@ -59,7 +59,7 @@ func TestWhatAnOutcomeComesTo(t *testing.T) {
 	}
 }
 
-// Decisions are the same if they are written in the same bytes, and not otherwise.
+// Decisions are equal exactly if their encoded bytes are equal.
 func TestTheSameDecisionIsTheSameToTheByte(t *testing.T) {
 	at := time.Date(2030, 1, 1, 12, 0, 0, 1, time.UTC)
 	turn := func(change func(*events.Turn)) events.Turn {

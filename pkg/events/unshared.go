@@ -12,23 +12,22 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// SubRanges is the subresource of the search for the ranges of addresses that the objects of a
-// kind have, which the condition [If].Unshared rests on. The API server has none of that name:
-// the writer lists the objects, live. The answer is a list of [Ranged].
+// SubRanges is the subresource of the search for the address ranges of a kind's objects, for the
+// condition [If].Unshared. The API server has no such subresource: the writer lists the objects,
+// live. The answer is a list of [Ranged].
 const SubRanges = "ranges"
 
-// HasRanges tells whether the objects of a kind have ranges of addresses of which no two may
-// have one.
+// HasRanges tells whether objects of the kind have address ranges that no two of them may share.
 func HasRanges(kind kinds.Name) bool { return kind == kinds.Nodes.Name }
 
-// Ranged is an object that has ranges.
+// Ranged is an object with its ranges.
 type Ranged struct {
 	Name   string    `json:"name"`
 	UID    types.UID `json:"uid,omitempty"`
 	Ranges []string  `json:"ranges"`
 }
 
-// RangedBody is what of an object of such a kind, or of a patch of one, says which ranges it has.
+// RangedBody is the part of an object of such a kind, or of a patch of one, that has its ranges.
 type RangedBody struct {
 	Spec struct {
 		PodCIDR  string   `json:"podCIDR"`
@@ -36,7 +35,7 @@ type RangedBody struct {
 	} `json:"spec"`
 }
 
-// Ranges are the ranges that it says.
+// Ranges are the ranges in the body, without duplicates of podCIDR.
 func (b RangedBody) Ranges() []string {
 	all := slices.Clone(b.Spec.PodCIDRs)
 	if b.Spec.PodCIDR != "" && !slices.Contains(all, b.Spec.PodCIDR) {
@@ -45,9 +44,9 @@ func (b RangedBody) Ranges() []string {
 	return all
 }
 
-// RangesIn are the ranges that a command gives to its object.
+// RangesIn are the ranges that a command's body assigns to its object.
 //
-// Errors: the body cannot be read, gives no range, or has something else where one should be.
+// Errors: the body cannot be read, has no range, or has an invalid one.
 func RangesIn(body json.RawMessage) ([]netip.Prefix, error) {
 	var said RangedBody
 	if err := json.Unmarshal(body, &said); err != nil {
@@ -67,12 +66,12 @@ func RangesIn(body json.RawMessage) ([]netip.Prefix, error) {
 	return all, nil
 }
 
-// ParseRange reads a range of addresses. The API server takes numbers with leading zeros in
-// those of old, and reads them as decimal.
+// ParseRange reads a range of addresses. The API server accepts leading zeros in objects from
+// earlier versions, and reads such numbers as decimal.
 //
 // Upstream: k8s.io/utils/net, ParseCIDRSloppy.
 //
-// Errors: it is none.
+// Errors: the text is no range.
 func ParseRange(text string) (netip.Prefix, error) {
 	r, err := netip.ParsePrefix(text)
 	if err != nil {
@@ -87,7 +86,7 @@ func ParseRange(text string) (netip.Prefix, error) {
 	return r.Masked(), nil
 }
 
-// withoutZeros is an IPv4 range without leading zeros.
+// withoutZeros removes leading zeros from the numbers of an IPv4 range.
 func withoutZeros(text string) string {
 	address, bits, _ := strings.Cut(text, "/")
 	parts := strings.Split(address, ".")
@@ -101,8 +100,8 @@ func withoutZeros(text string) string {
 	return strings.Join(parts, ".") + "/" + bits
 }
 
-// Overlaps is the first of some ranges that has an address in common with one of this object.
-// What cannot be read as a range has none.
+// Overlaps gives the first of the ranges that shares an address with a range of this object.
+// Ranges of the object that cannot be parsed share none.
 func (o Ranged) Overlaps(ranges []netip.Prefix) (which netip.Prefix, some bool) {
 	for _, text := range o.Ranges {
 		has, err := ParseRange(text)

@@ -57,7 +57,7 @@ func TestWhichRangesOverlap(t *testing.T) {
 	}
 }
 
-// A condition that is lost on the way would let a command act that must not.
+// If encoding lost a condition, a forbidden command would be carried out.
 func TestTheConditionThatNothingIsSharedTravels(t *testing.T) {
 	of := func(when If) Turn {
 		return Turn{Controller: "c", Lane: Act, Key: Key{Name: "a"}, Commands: []Command{{

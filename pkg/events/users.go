@@ -11,14 +11,15 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// SubUsers is the subresource of an ask for what may need an object of a kind in [UserKinds]:
-// the pods that may need a PersistentVolumeClaim, or are in a PodGroup and have not ended; the
-// IPAddresses that would be in no ServiceCIDR without one. The API server has none of that name: the writer lists them,
-// live. The answer is [Users]. The same is a condition of a command ([If].Unused).
+// SubUsers is the subresource of an ask for the users of an object of a kind in [UserKinds]: the
+// pods that may need a PersistentVolumeClaim; the pods in a PodGroup that have not ended; the
+// IPAddresses that would be in no ServiceCIDR without this one. The API server has no such
+// subresource: the writer lists them live. The answer is [Users]. [If].Unused is the same check
+// as a condition.
 const SubUsers = "users"
 
-// UserKinds are the kinds of which something may need an object of a kind; nil for a kind
-// whose users cannot be asked for.
+// UserKinds are the kinds to list for the users of an object of a kind; nil for a kind whose
+// users the writer cannot find.
 func UserKinds(kind kinds.Name) []kinds.Name {
 	switch kind {
 	case kinds.PersistentVolumeClaims.Name, kinds.PodGroups.Name:
@@ -30,24 +31,24 @@ func UserKinds(kind kinds.Name) []kinds.Name {
 	}
 }
 
-// Users are what may need an object. That was looked at after they were listed, and had
-// the uid that the ask insists on.
+// Users are the users of an object. The writer read the object after listing them, and it had
+// the uid that the ask requires.
 type Users struct {
-	// Pods are those of a claim that [UserOf] knows, at most [MaxUsers]; Names are those of
-	// what needs any other object, no more either. Count is how many there are.
+	// Pods are the users of a claim ([UserOf]), at most [MaxUsers]; Names are the names of the
+	// users of any other object, with the same bound. Count is the number of all users.
 	Pods  []User   `json:"pods,omitempty"`
 	Names []string `json:"names,omitempty"`
 	Count int      `json:"count,omitempty"`
 }
 
-// Name adds what needs the object, by its name alone.
+// Name adds a user of which only the name matters.
 func (u *Users) Name(name string) {
 	if u.Count++; len(u.Names) < MaxUsers {
 		u.Names = append(u.Names, name)
 	}
 }
 
-// Take adds a pod, if it may need the claim.
+// Take adds a pod if it may need the claim.
 func (u *Users) Take(p *corev1.Pod, claim string) {
 	user, ok := UserOf(p, claim)
 	if !ok {
@@ -58,7 +59,7 @@ func (u *Users) Take(p *corev1.Pod, claim string) {
 	}
 }
 
-// String says what there is.
+// String summarizes the users.
 func (u Users) String() string {
 	switch {
 	case u.Count == 0:
@@ -78,30 +79,30 @@ func (u Users) String() string {
 	return text
 }
 
-// Need tells whether one of the pods may need the claim. Of those that are not named
-// it is unknown.
+// Need tells whether a pod may need the claim. It is true if some users are not named in Pods,
+// because they are unknown.
 func (u Users) Need(claim metav1.Object) bool {
 	return u.Count > len(u.Pods) || slices.ContainsFunc(u.Pods, func(user User) bool { return user.Needs(claim) })
 }
 
-// MaxUsers bounds what of an answer is named.
+// MaxUsers bounds how many users an answer names.
 const MaxUsers = 100
 
-// User is a pod with a node that names a claim.
+// User is a pod that has a node and names a claim.
 type User struct {
 	Name string    `json:"name"`
 	UID  types.UID `json:"uid"`
-	// Own is true where the claim has the name of one that is made for this pod and
-	// goes with it. It is the pod's only if the pod owns it.
+	// Own is true if the claim has the name of an ephemeral volume's claim, which is made for
+	// this pod and deleted with it. It is the pod's claim only if the pod also owns it.
 	Own bool `json:"own,omitempty"`
-	// Down is true for a pod that is known to be shut down: it was deleted, and has no
-	// time left.
+	// Down is true for a pod that is known to be shut down: it was deleted, and its grace period
+	// is 0.
 	Down bool `json:"down,omitempty"`
 }
 
-// UserOf is a pod as the user of a claim of its namespace; ok is false for one that
-// does not name the claim, and for one without a node: it needs no claim yet, and is
-// given no node once the claim is deleted.
+// UserOf gives a pod as a user of a claim in its namespace. ok is false for a pod that does not
+// name the claim, and for one without a node: it does not need the claim yet, and is not
+// scheduled once the claim is deleted.
 func UserOf(p *corev1.Pod, claim string) (u User, ok bool) {
 	if p.Spec.NodeName == "" {
 		return User{}, false
@@ -119,8 +120,8 @@ func UserOf(p *corev1.Pod, claim string) (u User, ok bool) {
 	return u, true
 }
 
-// ClaimOf is the name of the claim behind a volume of a pod, "" where there is none;
-// own is true for one that is made for this pod and goes with it.
+// ClaimOf is the name of the claim behind a volume of a pod, "" when there is none; own is true
+// for the claim of an ephemeral volume, which is made for this pod and deleted with it.
 func ClaimOf(p *corev1.Pod, v *corev1.Volume) (name string, own bool) {
 	switch {
 	case v.PersistentVolumeClaim != nil:
@@ -132,9 +133,8 @@ func ClaimOf(p *corev1.Pod, v *corev1.Volume) (name string, own bool) {
 	}
 }
 
-// Needs tells whether the pod may need the claim. One that has ended may, since its
-// node may not have let go of the volume; one that is shut down needs nothing that is
-// its own.
+// Needs tells whether the pod may need the claim. A pod that has ended may, because its node may
+// still have the volume mounted; a pod that is shut down does not need a claim of its own.
 //
 // Upstream: pkg/controller/volume/pvcprotection, podUsesPVCForDeletion.
 func (u User) Needs(claim metav1.Object) bool {
@@ -145,7 +145,7 @@ func (u User) Needs(claim metav1.Object) bool {
 	return !u.Down && owner != nil && owner.UID == u.UID
 }
 
-// InPodGroup tells whether a pod is in a PodGroup of its namespace, and has not ended.
+// InPodGroup tells whether a pod is in a PodGroup of its namespace and has not ended.
 //
 // Upstream: pkg/controller/scheduling/podgroupprotection, its index of active pods.
 func InPodGroup(p *corev1.Pod, group string) bool {
@@ -154,8 +154,8 @@ func InPodGroup(p *corev1.Pod, group string) bool {
 		p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
 }
 
-// Searches tells whether a command asks for what no single request can tell, so that
-// the writer has to find it out.
+// Searches tells whether a command asks for something that no single request can answer, so that
+// the writer has to search.
 func (c Command) Searches() bool {
 	return c.Verb == VerbAsk && slices.Contains([]string{SubContents, SubUsers, SubTypes, SubReadings, SubReview, SubExpiry, SubObjects}, c.Subresource)
 }

@@ -7,8 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// What no single request can tell is found out, and never read as if it were a part of
-// the object that the API server has.
+// The writer searches for answers that no single request gives, and never requests them as a
+// subresource of the object.
 func TestWhatIsSearched(t *testing.T) {
 	for sub, want := range map[string]bool{SubContents: true, SubUsers: true, SubTypes: true, SubReadings: true, SubReview: true, SubExpiry: true, SubObjects: true, "scale": false, "": false} {
 		if got := (Command{Verb: VerbAsk, Subresource: sub}).Searches(); got != want {
@@ -20,7 +20,7 @@ func TestWhatIsSearched(t *testing.T) {
 	}
 }
 
-// Of pods that are too many to be named it is not said that they need nothing.
+// If there are too many pods to name, the answer does not say that they need nothing.
 func TestUsersThatAreNotNamed(t *testing.T) {
 	claim, down := &corev1.PersistentVolumeClaim{}, []User{{Name: "p", UID: "up", Own: true, Down: true}}
 	if (Users{Pods: down, Count: 1}).Need(claim) {
@@ -31,7 +31,7 @@ func TestUsersThatAreNotNamed(t *testing.T) {
 	}
 }
 
-// What needs an object, as an outcome says it.
+// The users of an object, as an outcome describes them.
 func TestUsersAreNamed(t *testing.T) {
 	var many Users
 	for range MaxUsers + 5 {
@@ -54,7 +54,7 @@ func TestUsersAreNamed(t *testing.T) {
 	}
 }
 
-// A condition that is lost on the way would let a command act that must not.
+// If encoding lost a condition, a forbidden command would be carried out.
 func TestTheConditionThatNothingNeedsTravels(t *testing.T) {
 	of := func(when If) Turn {
 		return Turn{Controller: "c", Lane: Act, Key: Key{Name: "a"}, Commands: []Command{{

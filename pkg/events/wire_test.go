@@ -17,12 +17,12 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// padded is a JSON text with as many bytes as it says.
+// padded is a JSON text of exactly the given number of bytes.
 func padded(text string, to int) []byte { return []byte(text + strings.Repeat(" ", to-len(text))) }
 
 var dawn = time.Date(2026, 11, 27, 3, 0, 0, 0, time.UTC)
 
-// full is a delta that has every header, with numbers of two digits.
+// full is a delta with every header, and numbers of two digits.
 func full() events.Delta {
 	return events.Delta{
 		Kind: "pods", Op: events.Is, Ref: events.Ref{Kind: "pods", Namespace: "shop", Name: "web"}, UID: "u", ResourceVersion: "11",
@@ -34,8 +34,7 @@ func full() events.Delta {
 	}
 }
 
-// What is stored is read by later versions, and was written by earlier ones: headers and sums
-// stay as they are.
+// Other versions read and write the stored messages, so headers and sums must not change.
 func TestADeltaOnTheWire(t *testing.T) {
 	m := events.Seal(events.EncodeDelta(full()))
 	want := map[string]string{
@@ -61,7 +60,7 @@ func TestADeltaOnTheWire(t *testing.T) {
 	}
 }
 
-// A header that is malformed is named, and nothing is read.
+// The error for a malformed header names it, and no delta is returned.
 func TestMalformedHeadersAreNamed(t *testing.T) {
 	for header, bad := range map[string][]string{
 		events.HeaderGeneration: {"x", "-1", "9223372036854775808"}, events.HeaderEpoch: {"x", "4294967296"}, events.HeaderBefore: {"x", "18446744073709551616"},
@@ -88,7 +87,7 @@ func TestMalformedHeadersAreNamed(t *testing.T) {
 	}
 }
 
-// A trace goes with what is stored as JSON, and what cannot be written is an error.
+// JSON messages carry the trace, and a value that cannot be encoded is an error.
 func TestWhatIsStoredAsJSON(t *testing.T) {
 	trace := events.Trace{Parent: "p", State: "s", Writes: 22, Began: 23}
 	m, err := events.EncodeJSON(events.Wake{Controller: "c"}, trace)
@@ -115,7 +114,7 @@ func TestWhatIsStoredAsJSON(t *testing.T) {
 	}
 }
 
-// Texts are written as encoding/json does, whatever is in them.
+// Texts are written as by encoding/json, whatever they contain.
 func TestTextsAreWrittenAsJSON(t *testing.T) {
 	for c := range 256 {
 		for _, text := range []string{string(rune(c)), "a" + string([]byte{byte(c)}) + "b"} {
@@ -131,7 +130,7 @@ func TestTextsAreWrittenAsJSON(t *testing.T) {
 	}
 }
 
-// The fields of what is an object are found, and nothing else has any.
+// MembersOf finds the fields of an object; any other text has none.
 func TestMembersOfOtherTexts(t *testing.T) {
 	for _, text := range []string{"", "null", "{}"} {
 		if got, err := events.MembersOf(json.RawMessage(text)); err != nil || len(got) != 0 {
@@ -145,8 +144,8 @@ func TestMembersOfOtherTexts(t *testing.T) {
 	}
 }
 
-// A report is bounded when it is written, and what is not is not read. What was reported stays
-// as it was.
+// A report is cut when it is encoded, and one that is too large is not decoded. The original
+// report does not change.
 func TestReportsAreBounded(t *testing.T) {
 	long := strings.Repeat("x", 600)
 	report := events.Report{Replica: "r", Stalled: []events.Stall{{Controller: "c", Condition: events.Deciding, Detail: long}}}
@@ -178,7 +177,8 @@ func TestReportsAreBounded(t *testing.T) {
 	}
 }
 
-// Every condition has a reason and an advice; one of a later version has its name.
+// Every condition has a reason and an advice; the reason of a later version's condition is its
+// name.
 func TestConditionsAreExplained(t *testing.T) {
 	all := events.Conditions()
 	if len(all) != 9 || !slices.IsSorted(all) {
@@ -201,7 +201,8 @@ func TestConditionsAreExplained(t *testing.T) {
 	}
 }
 
-// What a writer says is read up to its bounds; what it has in flight is all that it was given.
+// A writer's heartbeat is decoded up to its limits; its turns in flight are all that it was
+// given.
 func TestWhatWritersSay(t *testing.T) {
 	named := func(n int) []byte { return []byte(`{"writer":"` + strings.Repeat("w", n) + `"}`) }
 	for name, c := range map[string]struct {
@@ -225,7 +226,7 @@ func TestWhatWritersSay(t *testing.T) {
 	}
 }
 
-// What a page covers is told by two numbers.
+// Two numbers say what a page covers.
 func TestWhatAPageCovers(t *testing.T) {
 	of := func(text string) events.Message {
 		return events.Message{Header: map[string][]string{events.HeaderCovers: {text}}}
@@ -240,7 +241,7 @@ func TestWhatAPageCovers(t *testing.T) {
 	}
 }
 
-// A pod on a node uses a claim that a volume of it names, or that is made for it.
+// A pod with a node uses a claim that one of its volumes names, or that is made for it.
 func TestWhichPodsUseAClaim(t *testing.T) {
 	named := corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "p-v"}}}
 	made := corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}
@@ -287,7 +288,7 @@ func TestWhichPodsUseAClaim(t *testing.T) {
 	}
 }
 
-// Only what tells what is seen goes beside what acts.
+// Only commands that report observations may run beside those that act.
 func TestWhichCommandsReport(t *testing.T) {
 	for name, c := range map[string]struct {
 		command events.Command
@@ -311,7 +312,7 @@ func TestWhichCommandsReport(t *testing.T) {
 	}
 }
 
-// An outcome is of a turn by its place and its moment, and is not later than a reader knew it.
+// An outcome belongs to a turn by sequence and moment, and is no later than the reader knew it.
 func TestWhichTurnAnOutcomeIsOf(t *testing.T) {
 	o := events.Outcome{Turn: 7, At: dawn, Decided: dawn}
 	for name, c := range map[string]struct {
@@ -361,7 +362,7 @@ func TestWhichTurnAnOutcomeIsOf(t *testing.T) {
 	}
 }
 
-// Answers differ in what was read and in what was noted, and where there are none they are 0.
+// Answers differ by what was read and by the notes; without answers the digest is 0.
 func TestWhatAnswersComeTo(t *testing.T) {
 	of := func(answers ...*events.Answer) uint64 {
 		var o events.Outcome
@@ -381,7 +382,7 @@ func TestWhatAnswersComeTo(t *testing.T) {
 	}
 }
 
-// A mark without a link leaves the chain where it is.
+// A mark without a link does not change the chain.
 func TestAMarkWithoutALink(t *testing.T) {
 	var c events.Chain
 	c.Next(events.Message{Sequence: 1}, events.Delta{Op: events.Is})
@@ -393,7 +394,7 @@ func TestAMarkWithoutALink(t *testing.T) {
 	}
 }
 
-// A difference is the same only if it is so in number and in kind.
+// A difference counts as unchanged only if both the number and the digest are.
 func TestWhichDifferencesAreTheSame(t *testing.T) {
 	census := func(objects, digest uint64) events.Census {
 		return events.Census{Known: true, Objects: objects, Digest: digest}
@@ -448,7 +449,7 @@ func TestACensusOnTheWire(t *testing.T) {
 	}
 }
 
-// Of what holds nothing, nothing is named again.
+// Where nothing is held, nothing is named again.
 func TestNothingIsNamedOfNothing(t *testing.T) {
 	contents := events.Contents{Kinds: []events.Holding{{Kind: "a"}, {Kind: "b"}}}
 	contents.Limit(map[kinds.Name]string{"a": "x"})
@@ -459,7 +460,7 @@ func TestNothingIsNamedOfNothing(t *testing.T) {
 	}
 }
 
-// The slot of an object is a part of its subject, so all versions put it into the same one.
+// The slot of an object is a part of its subject, so all versions must compute the same one.
 func TestSlotsStay(t *testing.T) {
 	for ref, want := range map[events.Ref]int{{Namespace: "shop", Name: "web"}: 9, {Namespace: "shop", Name: "db"}: 9, {Name: "n1"}: 0} {
 		if got := ref.Slot(); got != want {
@@ -475,7 +476,7 @@ func TestSlotsStay(t *testing.T) {
 	}
 }
 
-// Metrics are read where as many replicas are wanted as the question says.
+// Metrics are read if the wanted number of replicas is in the question's range.
 func TestWhereMetricsAreRead(t *testing.T) {
 	q := events.ReadingsQuestion{Least: 2, Most: 4}
 	for replicas, want := range map[int32]bool{0: false, 1: false, 2: true, 4: true, 5: false} {

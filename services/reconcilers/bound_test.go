@@ -11,8 +11,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// A turn that was decided on another version of its object is not taken for a forgery,
-// and is not carried out either.
+// A command that does not fit its object, of a turn that saw another version of the
+// object, is superseded: it is no forgery, and the writer does not carry it out.
 func TestAnotherVersionOfTheObjectIsNoForgery(t *testing.T) {
 	for name, verb := range map[string]events.Verb{
 		"replicaset-controller": events.VerbCreate, "persistentvolume-protection-controller": events.VerbUpdate,
@@ -33,7 +33,7 @@ func TestAnotherVersionOfTheObjectIsNoForgery(t *testing.T) {
 	}
 }
 
-// forgetful is an object of the same kind, name and version that has nothing else.
+// forgetful returns an object of the same kind and version without other fields.
 func forgetful(t *testing.T, obj metav1.Object) metav1.Object {
 	t.Helper()
 	next, ok := reflect.New(reflect.TypeOf(obj).Elem()).Interface().(metav1.Object)
@@ -44,7 +44,7 @@ func forgetful(t *testing.T, obj metav1.Object) metav1.Object {
 	return next
 }
 
-// first is the first command of a verb that a controller's stories have.
+// first returns the first command of a verb in a controller's stories.
 func first(tb testing.TB, name string, verb events.Verb) honest {
 	tb.Helper()
 	c, ok := named(tb, name)
@@ -69,7 +69,7 @@ func named(tb testing.TB, name string) (reconcile.Any, bool) {
 	return nil, false
 }
 
-// The check is made of every command before it is sent.
+// The writer makes this check for every command before it sends it.
 func BenchmarkFits(b *testing.B) {
 	for what, of := range map[string]struct {
 		controller string

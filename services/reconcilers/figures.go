@@ -12,9 +12,9 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// figures are the metrics that controllers declare, and what their decisions say for
-// them. A metric that two controllers declare is one, as upstream's two keepers of
-// sets have it. It is safe for concurrent use once everything is added.
+// figures holds the metrics that controllers declare, and their values. A metric that two
+// controllers declare is one metric, like that of upstream's ReplicaSet and
+// ReplicationController controllers. It is safe for concurrent use once all metrics are added.
 type figures struct {
 	histograms map[string]*prometheus.HistogramVec
 	counters   map[string]*prometheus.CounterVec
@@ -27,7 +27,7 @@ func newFigures() figures {
 	}
 }
 
-// add adds a metric. One without labels is there from the start.
+// add adds a metric. One without labels is exported from the start.
 func (f figures) add(m reconcile.Metric) {
 	switch {
 	case f.histograms[m.Name] != nil, f.counters[m.Name] != nil, f.gauges[m.Name] != nil:
@@ -65,8 +65,8 @@ func (f figures) descs() []*prometheus.Desc {
 	return all
 }
 
-// measured takes a figure of a histogram or counter. The laws of controllers see to
-// it that it fits its metric.
+// measured adds a figure to a histogram or counter. The laws of controllers make sure that it
+// fits its metric.
 func (f figures) measured(figure reconcile.Figure) {
 	if h := f.histograms[figure.Metric]; h != nil {
 		h.WithLabelValues(figure.Labels...).Observe(figure.Value)
@@ -76,14 +76,14 @@ func (f figures) measured(figure reconcile.Figure) {
 	}
 }
 
-// shared takes what the newest decision of a controller about a key says for gauges.
+// shared sets the gauges' figures from a controller's newest decision about a key.
 func (f figures) shared(controller string, key events.Key, said []reconcile.Figure) {
 	for name, g := range f.gauges {
 		g.say(speaker{controller, key}, slices.DeleteFunc(slices.Clone(said), func(s reconcile.Figure) bool { return s.Metric != name }))
 	}
 }
 
-// collect gives the gauges of a controller.
+// collect exports the gauges of a controller.
 func (f figures) collect(out chan<- prometheus.Metric, d reconcile.Description) {
 	for _, m := range d.Metrics {
 		if g := f.gauges[m.Name]; g != nil {
@@ -92,7 +92,7 @@ func (f figures) collect(out chan<- prometheus.Metric, d reconcile.Description) 
 	}
 }
 
-// gauge is the sum of what each key says, for each set of labels, or 1 where it only marks them.
+// gauge is the sum over all keys for each set of labels, or 1 for a mark.
 type gauge struct {
 	desc *prometheus.Desc
 	mark bool
@@ -116,7 +116,7 @@ type sum struct {
 func newGauge(m reconcile.Metric) *gauge {
 	g := &gauge{desc: prometheus.NewDesc(m.Name, m.Help, m.Labels, nil), mark: m.Sort == reconcile.Mark, said: map[speaker][]reconcile.Figure{}, sums: map[string]*sum{}}
 	if len(m.Labels) == 0 {
-		g.sums[""] = &sum{count: 1} // it is there from the start, and stays
+		g.sums[""] = &sum{count: 1} // exported from the start
 	}
 	return g
 }

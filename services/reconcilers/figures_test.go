@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// readings are what metrics say, one line each.
+// readings returns the labels and value of each metric, sorted.
 func readings(t *testing.T, f figures, d reconcile.Description) string {
 	t.Helper()
 	found := make(chan prometheus.Metric, 100)
@@ -38,8 +38,8 @@ func readings(t *testing.T, f figures, d reconcile.Description) string {
 	return strings.Join(lines, ", ")
 }
 
-// A gauge is the sum of what all keys say now, and a key that says nothing any more
-// is out of it.
+// A gauge is the sum of the present figures of all keys, without keys that give no figure
+// any more.
 func TestGaugesAreSums(t *testing.T) {
 	d := reconcile.Description{Metrics: []reconcile.Metric{
 		{Name: "all", Sort: reconcile.Gauge}, {Name: "each", Sort: reconcile.Gauge, Labels: []string{"of"}},
@@ -70,7 +70,7 @@ func TestGaugesAreSums(t *testing.T) {
 	}
 }
 
-// A mark is 1, however many keys say so, until none does.
+// A mark is 1 as long as at least one key gives it.
 func TestMarks(t *testing.T) {
 	d := reconcile.Description{Metrics: []reconcile.Metric{{Name: "marked", Sort: reconcile.Mark, Labels: []string{"of"}}}}
 	f := newFigures()

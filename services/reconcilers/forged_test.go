@@ -20,7 +20,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/story"
 )
 
-// honest is a command of a controller as one of its stories has it, in its turn.
+// honest is a command from a story of a controller, with its turn.
 type honest struct {
 	d       reconcile.Description
 	turn    events.Turn
@@ -34,7 +34,7 @@ func (h honest) fits(c events.Command) error {
 	return h.d.Fits(h.turn, func() metav1.Object { return h.own }, h.read)(c)
 }
 
-// told are the commands of all stories of a controller.
+// told returns the commands of all stories of a controller.
 func told(t testing.TB, c reconcile.Any) (all []honest) {
 	t.Helper()
 	d := c.Describe()
@@ -73,7 +73,7 @@ func told(t testing.TB, c reconcile.Any) (all []honest) {
 	return all
 }
 
-// folder is where the stories of a controller are.
+// folder returns the folder of a controller.
 func folder(name string) string {
 	name = strings.TrimSuffix(name, "-controller")
 	switch name {
@@ -129,8 +129,7 @@ func folder(name string) string {
 	}
 }
 
-// forgery makes something else of an honest command; ok is false where it makes no sense of
-// that.
+// forgery changes an honest command; ok is false if the forgery does not apply to it.
 type forgery struct {
 	name string
 	make func(h honest, c *events.Command) (ok bool)
@@ -143,7 +142,7 @@ func always(change func(c *events.Command)) func(honest, *events.Command) bool {
 	}
 }
 
-// forgeries are what every controller's key could sign. None may fit, with any key.
+// forgeries are commands that a stolen key could sign. None may fit any controller's promise.
 var forgeries = []forgery{
 	{"a verb that is none", always(func(c *events.Command) { c.Verb = "bind" })},
 	{"a Secret is created", always(func(c *events.Command) {
@@ -238,7 +237,7 @@ var forgeries = []forgery{
 	}},
 	{"dependents are left behind", func(h honest, c *events.Command) bool {
 		c.Propagation = metav1.DeletePropagationOrphan
-		return c.Verb == events.VerbDelete && h.d.Name != "garbage-collector-controller" // which honours what the object asks for
+		return c.Verb == events.VerbDelete && h.d.Name != "garbage-collector-controller" // which follows the object's finalizers
 	}},
 	{"an owner whose absence is not proven", func(h honest, c *events.Command) bool {
 		if c.If == nil {
@@ -390,7 +389,7 @@ var forgeries = []forgery{
 	{"an Event of another reason", noticed(func(n *events.Notice) { n.Reason = "for ged" })},
 	{"an Event about another kind", noticed(func(n *events.Notice) { n.About.Kind, n.About.APIVersion = "Secret", "v1" })},
 	{"an Event elsewhere", func(h honest, c *events.Command) bool {
-		mismatch := c.OnApplied != nil && c.OnApplied.Reason == "VolumeMismatch" // the turn of a volume tells it of any claim
+		mismatch := c.OnApplied != nil && c.OnApplied.Reason == "VolumeMismatch" // the turn of a volume records this Event about any claim
 		return h.turn.Key.Namespace != "" && !mismatch && noticed(func(n *events.Notice) { n.About.Namespace = "kube-system" })(h, c)
 	}},
 	{"an Event about a node", func(h honest, c *events.Command) bool {
@@ -400,7 +399,8 @@ var forgeries = []forgery{
 	}},
 }
 
-// writes tells whether every promise that a command may be meant by has something.
+// writes reports whether has is true for every promise that covers the command, and for at
+// least one.
 func writes(h honest, has func(reconcile.Write) bool) bool {
 	found := false
 	for _, w := range h.d.Writes {
@@ -432,7 +432,7 @@ func bodied(change func(body map[string]any) bool) func(honest, *events.Command)
 	}
 }
 
-// restated changes the metadata in the body of a status.
+// restated changes the metadata in the body of a status update.
 func restated(change func(meta map[string]any)) func(honest, *events.Command) bool {
 	return func(h honest, c *events.Command) bool {
 		return restates(c) && bodied(func(body map[string]any) bool { change(within(body, "metadata")); return true })(h, c)
@@ -450,7 +450,7 @@ func approval(change func(body map[string]any)) func(honest, *events.Command) bo
 	}
 }
 
-// certification changes what a request for a certificate is to be answered with.
+// certification replaces the body of a command that issues a certificate.
 func certification(body string) func(honest, *events.Command) bool {
 	return func(_ honest, c *events.Command) bool {
 		of := c.Certifies()
@@ -459,7 +459,7 @@ func certification(body string) func(honest, *events.Command) bool {
 	}
 }
 
-// reviewed changes the question whether a user may do something.
+// reviewed changes the question whether a user has a permission.
 func reviewed(change func(body map[string]any)) func(honest, *events.Command) bool {
 	return func(h honest, c *events.Command) bool {
 		bodied(func(body map[string]any) bool { change(body); return true })(h, c)
@@ -467,21 +467,21 @@ func reviewed(change func(body map[string]any)) func(honest, *events.Command) bo
 	}
 }
 
-// owned changes the body of what must name the key's object as its controller.
+// owned changes the body of an object that must name the key's object as its controller.
 func owned(change func(body map[string]any) bool) func(honest, *events.Command) bool {
 	return func(h honest, c *events.Command) bool {
 		return writes(h, func(w reconcile.Write) bool { return w.Child }) && bodied(change)(h, c)
 	}
 }
 
-// created changes the body of what is created.
+// created changes the body of a create.
 func created(change func(body map[string]any)) func(honest, *events.Command) bool {
 	return func(h honest, c *events.Command) bool {
 		return c.Verb == events.VerbCreate && bodied(func(body map[string]any) bool { change(body); return true })(h, c)
 	}
 }
 
-// changed changes the body of an update of one of a kind that is not the key's.
+// changed changes the body of an update of a kind that the controller does not own.
 func changed(kind kinds.Name, change func(body map[string]any)) func(honest, *events.Command) bool {
 	return func(h honest, c *events.Command) bool {
 		return c.Verb == events.VerbUpdate && c.Kind == kind && c.Subresource == "" && h.d.Owns != nil && h.d.Owns.Name != kind &&
@@ -489,7 +489,7 @@ func changed(kind kinds.Name, change func(body map[string]any)) func(honest, *ev
 	}
 }
 
-// claimed changes a claim to devices that is made.
+// claimed changes the body of a new ResourceClaim.
 func claimed(change func(body map[string]any)) func(honest, *events.Command) bool {
 	return func(h honest, c *events.Command) bool {
 		return c.Verb == events.VerbCreate && c.Kind == kinds.ResourceClaims.Name && bodied(func(body map[string]any) bool { change(body); return true })(h, c)
@@ -512,8 +512,8 @@ func retainted(change func(taints []any) []any) func(honest, *events.Command) bo
 	}
 }
 
-// templated changes the pod, or the template, of what is created as a copy of its
-// controller's.
+// templated changes the pod, or the pod template, of a create that copies its controller's
+// template.
 func templated(change func(spec, meta map[string]any)) func(honest, *events.Command) bool {
 	return func(h honest, c *events.Command) bool {
 		copied := func(w reconcile.Write) bool { return w.Child && w.Kind == "pods" }
@@ -562,8 +562,8 @@ func labelled(meta map[string]any, field string) {
 	within(meta, field)["example.com/forged"] = "so"
 }
 
-// What every controller's stories want fits its promise, and nothing fits that is made of
-// it by a forger.
+// Every command of every controller's stories fits its promise, and no forgery made of one
+// does.
 func TestForgeriesOfEveryControllerAreRefused(t *testing.T) {
 	made := map[string]int{}
 	for _, c := range every(t) {

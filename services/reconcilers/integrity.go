@@ -15,8 +15,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// integrity is which kinds cannot be believed at the moment, because their
-// streams are damaged. Nothing is decided on those.
+// integrity holds the kinds whose streams are damaged. The engines decide nothing on
+// those.
 type integrity struct {
 	mu      sync.Mutex
 	damaged map[kinds.Name]error
@@ -44,7 +44,8 @@ func newIntegrity() *integrity {
 	}
 }
 
-// refused gives what a controller's loop is to call for an outcome that does not count.
+// refused returns the callback of a controller's loop for an outcome that does not
+// count.
 func (i *integrity) refused(controller string) func(events.Message, error) {
 	count := i.forged.WithLabelValues(controller)
 	return func(m events.Message, err error) {
@@ -53,10 +54,10 @@ func (i *integrity) refused(controller string) func(events.Message, error) {
 	}
 }
 
-// lost gives what a controller's loop is to call.
+// lost returns the callback of a controller's loop for a stream that has lost messages.
 func (i *integrity) lost(controller string) func(stream string, what error) {
 	for _, stream := range []string{subject.TurnStream(controller), subject.OutcomeStream(controller), subject.WakeStream} {
-		i.losses.WithLabelValues(controller, stream) // the first loss is an increase
+		i.losses.WithLabelValues(controller, stream) // so that the first loss is an increase
 	}
 	return func(stream string, what error) {
 		klog.Background().Error(what, "A stream has lost messages that it had acknowledged; every key is asked again", "controller", controller, "stream", stream)
@@ -64,7 +65,7 @@ func (i *integrity) lost(controller string) func(stream string, what error) {
 	}
 }
 
-// troubled gives what a kind's follower is to call.
+// troubled returns the callback of a kind's follower for damaged and repaired streams.
 func (i *integrity) troubled(ctx context.Context, kind kinds.Name) func(error) {
 	log := klog.FromContext(ctx).WithValues("kind", kind)
 	i.found.WithLabelValues(string(kind))
@@ -87,7 +88,7 @@ func (i *integrity) troubled(ctx context.Context, kind kinds.Name) func(error) {
 	}
 }
 
-// check is nil when every kind can be believed.
+// check is nil while no kind's streams are damaged.
 func (i *integrity) check() error {
 	i.mu.Lock()
 	defer i.mu.Unlock()

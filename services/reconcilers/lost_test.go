@@ -21,7 +21,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/shell"
 )
 
-// inMemoryWorld is a world whose streams can lose their end.
+// inMemoryWorld returns a world whose streams can lose their last messages.
 func inMemoryWorld(ctx context.Context, t *testing.T) (*world, *memory.Bus) {
 	t.Helper()
 	w := &world{t: t, logs: map[kinds.Name]bus.Appender{}, objects: map[kinds.Name]map[events.Ref]string{}, created: map[string]int{}}
@@ -37,8 +37,7 @@ func inMemoryWorld(ctx context.Context, t *testing.T) (*world, *memory.Bus) {
 	return w, w.bus.(*memory.Bus)
 }
 
-// losses is how often a stream of turns, outcomes or wakes was found to have lost
-// something.
+// losses returns how often a stream of turns, outcomes or wakes was found to have lost messages.
 func losses(t *testing.T, registry *prometheus.Registry) (n float64) {
 	t.Helper()
 	families, err := registry.Gather()
@@ -64,8 +63,8 @@ func (w *world) stored(ctx context.Context, stream string) uint64 {
 	return s.Messages
 }
 
-// A turn was stored and its ticket answered; then the bus lost the turn. No
-// message would ever ask for the key again.
+// The bus stored a turn, acknowledged it, and then lost it. No message would ever ask for the key
+// again.
 func TestLostTurnsAreMadeAgain(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -88,7 +87,7 @@ func TestLostTurnsAreMadeAgain(t *testing.T) {
 	eventually(t, "the loss is reported", func() bool { return losses(t, registry) > 0 })
 }
 
-// gauged are what a metric says of a controller, by kind.
+// gauged returns the values of a controller's gauge, by kind.
 func gauged(t *testing.T, s *reconcilers.Service, name string) map[string]float64 {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -108,7 +107,7 @@ func gauged(t *testing.T, s *reconcilers.Service, name string) map[string]float6
 	return said
 }
 
-// What has not had its turn is measured from the oldest change on, up to the end of the log.
+// The lag counts from the oldest change that has not had its turn to the end of the log.
 func TestWhatHasNotHadItsTurnIsMeasured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -117,7 +116,7 @@ func TestWhatHasNotHadItsTurnIsMeasured(t *testing.T) {
 		if err := w.bus.Forget(ctx, kinds.ServiceAccounts.Name); err != nil {
 			t.Fatal(err)
 		}
-		w.open(ctx, kinds.ServiceAccounts.Kind) // and not all of it has been told
+		w.open(ctx, kinds.ServiceAccounts.Kind) // without a mark: it is not completely recorded
 		s := w.start(ctx)
 		defer s.end()
 		time.Sleep(time.Second) // virtual
@@ -142,7 +141,7 @@ func TestWhatHasNotHadItsTurnIsMeasured(t *testing.T) {
 	})
 }
 
-// A key that breaks is set aside, by its controller, and tried again when that is asked for.
+// A key that fails is parked, by controller, and retried on request.
 func TestAKeyThatIsSetAsideIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var broken atomic.Bool
@@ -190,8 +189,8 @@ func TestAKeyThatIsSetAsideIsTriedAgain(t *testing.T) {
 	})
 }
 
-// A replica decides nothing before it has listened for others: one that was started anew would store what
-// another one is storing.
+// A replica decides nothing before it has listened for others, because a new one would store what
+// another is storing.
 func TestAReplicaListensFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -216,7 +215,7 @@ func TestAReplicaListensFirst(t *testing.T) {
 	})
 }
 
-// An outcome that no trusted writer has signed is counted, and its turn goes on waiting.
+// An outcome that no trusted writer has signed is counted, and its turn stays in flight.
 func TestAnOutcomeThatIsNotSignedIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		keys, err := sign.Provide(t.TempDir())

@@ -15,9 +15,9 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/shell"
 )
 
-// metrics are those that kube-controller-manager has too, and our own.
+// metrics are the metrics that kube-controller-manager has too, and Millrace's own.
 //
-// No label is a namespace, a name or anything else of which there are as many as
+// No label is a namespace, a name or another value of which there are as many as
 // objects: labels are kinds, controllers, and words of a fixed list.
 type metrics struct {
 	service             *Service
@@ -69,7 +69,7 @@ func newMetrics(s *Service) *metrics {
 	}
 }
 
-// watch has a controller's engine tell what is measured of it.
+// watch sets the callbacks by which a controller's engine reports measurements.
 func (m *metrics) watch(s *shell.Settings, d reconcile.Description) {
 	m.upstream.watch(s, d)
 	s.Answered = func(code int, took time.Duration) {
@@ -104,8 +104,7 @@ func (m *metrics) Describe(out chan<- *prometheus.Desc) {
 	}
 }
 
-// lagTimeout bounds how long a scrape waits for a bus that is away, or for a loop
-// that is busy.
+// lagTimeout bounds how long a scrape waits for an unavailable bus or a busy loop.
 const lagTimeout = time.Second
 
 // Collect implements [prometheus.Collector].
@@ -150,8 +149,8 @@ func (m *metrics) collect(out chan<- prometheus.Metric, l *shell.Loop) {
 	counter(m.overtaken, t.Overtaken)
 }
 
-// ends are where the logs of the kinds end that are followed, as far as the bus
-// answers in time.
+// ends are the last sequences of the followed kinds' logs, as far as the bus answers in
+// time.
 func (m *metrics) ends(ctx context.Context) map[kinds.Name]uint64 {
 	ends := map[kinds.Name]uint64{}
 	for _, kind := range m.service.following() {
@@ -159,7 +158,7 @@ func (m *metrics) ends(ctx context.Context) map[kinds.Name]uint64 {
 		if ctx.Err() != nil {
 			return ends
 		}
-		if err == nil { // or else the kind has just gone
+		if err == nil { // otherwise the kind has just been removed
 			ends[kind] = log.Last
 		}
 	}
@@ -179,8 +178,8 @@ func (m *metrics) collectLag(ctx context.Context, out chan<- prometheus.Metric, 
 	out <- prometheus.MustNewConstMetric(m.lagTime, prometheus.GaugeValue, age.Seconds(), string(kind))
 }
 
-// collectBehind tells what of each kind waits for a controller. What has been stored and
-// not been folded is the lag of the fold.
+// collectBehind exports how much of each kind waits for a controller. Changes that are
+// stored and not folded are the lag of the fold.
 func (m *metrics) collectBehind(ctx context.Context, out chan<- prometheus.Metric, l *shell.Loop, ends map[kinds.Name]uint64) {
 	backlog, ok := l.Backlog(ctx)
 	if !ok {

@@ -14,8 +14,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// A change of an object that is not the key's is held against that as it is, too. Where the
-// turn saw another version of it, or it is not known, that is no proof of a forgery.
+// A change of an object that is not the key's is compared with that object, too. If the turn
+// saw another version of it, or it is unknown, a mismatch is no proof of a forgery.
 func TestAnotherVersionOfWhatATurnChangesIsNoForgery(t *testing.T) {
 	for name, command := range map[string]struct {
 		verb events.Verb
@@ -34,7 +34,7 @@ func TestAnotherVersionOfWhatATurnChangesIsNoForgery(t *testing.T) {
 		next := forgetful(t, there)
 		h.read = func(events.Ref) metav1.Object { return next }
 		forged := h.command
-		if command.verb == events.VerbPatch { // which would take nothing of another manager's away
+		if command.verb == events.VerbPatch { // the honest patch removes no taint of another manager
 			forged.Body = json.RawMessage(`{"spec":{"taints":[{"key":"example.com/forged","effect":"NoExecute"}]}}`)
 		}
 		if err := h.fits(forged); err == nil || errors.Is(err, events.ErrSuperseded) {
@@ -51,8 +51,8 @@ func TestAnotherVersionOfWhatATurnChangesIsNoForgery(t *testing.T) {
 	}
 }
 
-// A pod of an earlier revision is one of a revision of the set that is there. One of the set's
-// template needs none: that revision may have been created just now.
+// A pod of an earlier revision must match an existing revision of the set. A pod of the set's
+// template needs no revision, because that may have been created just now.
 func TestAPodOfAnEarlierRevision(t *testing.T) {
 	pod := func(image string) honest {
 		return firstOf(t, "statefulset-controller", func(h *honest) bool {
@@ -101,8 +101,8 @@ func TestAPodOfAnEarlierRevision(t *testing.T) {
 	}
 }
 
-// A claim to devices is a copy of one of the templates that its pod names. Where those are
-// others now, or not known, that is no proof of a forgery.
+// A ResourceClaim must be a copy of a template that its pod names. If the template has changed
+// or is unknown, a mismatch is no proof of a forgery.
 func TestAClaimOfATemplate(t *testing.T) {
 	made := func() honest {
 		return firstOf(t, "resourceclaim-controller", func(h *honest) bool { return h.story == "first.txtar" })
@@ -149,7 +149,7 @@ func TestAClaimOfATemplate(t *testing.T) {
 	}
 }
 
-// firstOf is the first command of a controller's stories that is so; it may be changed.
+// firstOf returns the first command of a controller's stories for which so is true. so may change it.
 func firstOf(t *testing.T, name string, so func(*honest) bool) honest {
 	t.Helper()
 	c, ok := named(t, name)

@@ -20,7 +20,7 @@ import (
 
 const promises = "../../docs/promises.md"
 
-// The document says what the promises in the program are.
+// docs/promises.md lists the promises of all controllers.
 func TestThePromisesAreDocumented(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# What each controller may write\n\n" +
@@ -45,7 +45,7 @@ func TestThePromisesAreDocumented(t *testing.T) {
 		}
 		fmt.Fprintf(&b, "\nA stolen key of it can at worst %s.\n", worst[d.Name])
 	}
-	if flag.Lookup("update").Value.String() == "true" { // of reconciletest
+	if flag.Lookup("update").Value.String() == "true" { // a flag of reconciletest
 		if err := os.WriteFile(promises, []byte(b.String()), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +55,7 @@ func TestThePromisesAreDocumented(t *testing.T) {
 	}
 }
 
-// worst is what a stolen key of each controller can do at most: what its promise leaves open.
+// worst states, by controller, the most that a stolen key can do within the promise.
 var worst = map[string]string{
 	"deployment-controller":                                          "give replica sets of a Deployment another size and other annotations, delete replica sets of the namespace, and say what it likes in a Deployment's status; with a rollback asked for, give the Deployment another template",
 	"replicaset-controller":                                          "create as many pods of a set's own template as quota lets it, delete the pods of the namespace, and say what it likes in the set's status",
@@ -108,7 +108,7 @@ var worst = map[string]string{
 	"storageversion-garbage-collector-controller":                    "delete the storage versions that API servers have told",
 }
 
-// forged are turns that a stolen reconciler may store, by controller: none fits.
+// Commands that a stolen reconciler could store are beyond the promises of their controllers.
 func TestForgedBodiesAreBeyondThePromise(t *testing.T) {
 	described := map[string]reconcile.Description{}
 	for _, c := range every(t) {
@@ -203,7 +203,7 @@ func TestForgedBodiesAreBeyondThePromise(t *testing.T) {
 	}
 }
 
-// none knows no object.
+// none finds no object.
 func none(events.Ref) metav1.Object { return nil }
 
 func every(t testing.TB) []reconcile.Any {

@@ -1,7 +1,6 @@
-// Package reconcilers is the service that decides: it folds what the watcher
-// reports, asks controllers, and stores their turns for the writer. It holds no
-// Kubernetes credential. Any number of replicas may run; see package shell for
-// what keeps them from deciding the same thing twice.
+// Package reconcilers is the service that decides: it folds the watcher's deltas, asks
+// controllers, and stores their turns for the writer. It holds no Kubernetes credential. Any
+// number of replicas may run; package shell keeps them from deciding the same thing twice.
 package reconcilers
 
 import (
@@ -30,12 +29,12 @@ type Config struct {
 	Controllers []reconcile.Any
 	// Code is the version of the program; it is recorded in every turn.
 	Code string
-	// ID tells replicas apart; empty: one is made up.
+	// ID identifies the replica; empty: a random one.
 	ID string
-	// Trace makes the spans; nil makes none.
+	// Trace creates the spans; nil creates none.
 	Trace *trace.Tracer
-	// Settings of every engine. Trace, Code, Lost and what only measures are filled in.
-	// Its Signatures say what turns are signed with and whose outcomes count.
+	// Settings of every engine. New fills in Trace, Code, Lost and the callbacks for metrics.
+	// Signatures say what turns are signed with and whose outcomes count.
 	Settings shell.Settings
 }
 
@@ -52,7 +51,7 @@ type Service struct {
 	signatures *signatures
 
 	mu       sync.Mutex
-	followed map[kinds.Name]bool // those that a follower runs for
+	followed map[kinds.Name]bool // kinds that have a follower
 	ready    error
 }
 
@@ -86,16 +85,16 @@ func New(config Config) (*Service, error) {
 		settings.Signatures.Refused = s.integrity.refused(d.Name)
 		s.metrics.watch(&settings, d)
 		l := shell.NewLoop(config.Bus, c, s.memory, settings, s.metrics.upstream.worked(d.Queue))
-		l.Own(0) // before it is known who else is there
+		l.Own(0) // before the other replicas are known
 		s.loops = append(s.loops, l)
 	}
 	return s, nil
 }
 
-// Run serves until the context ends, and then finishes what is being stored.
+// Run serves until the context ends, and then finishes storing turns.
 //
-// Errors: the streams of a controller cannot be made, other than because the bus
-// is away.
+// Errors: the streams of a controller cannot be created, for another reason than an unavailable
+// bus.
 func (s *Service) Run(ctx context.Context) error {
 	if err := s.prepare(ctx); err != nil {
 		return err
@@ -114,7 +113,7 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 	for range s.loops {
 		select {
-		case <-ready: // no outcome can be missed: decisions may begin
+		case <-ready: // no outcome can be missed any more: decisions may begin
 		case <-ctx.Done():
 			return nil
 		}
@@ -125,8 +124,8 @@ func (s *Service) Run(ctx context.Context) error {
 	return nil
 }
 
-// prepare makes the streams of the controllers, and shuts the engines for every
-// kind that they name until it has been folded.
+// prepare creates the streams of the controllers, and shuts the engines for every kind that they
+// name until that kind has been folded.
 func (s *Service) prepare(ctx context.Context) error {
 	for at, l := range s.loops {
 		if err := s.config.Bus.EnsureController(ctx, l.Name()); err != nil {
@@ -145,13 +144,13 @@ func (s *Service) prepare(ctx context.Context) error {
 }
 
 const (
-	// eager is how often kinds are looked for while some are missing.
+	// eager is how often the service looks for kinds while some are missing.
 	eager = 100 * time.Millisecond
-	// patient is how often kinds are looked for otherwise, as long as turns are being
-	// stored, of which some may be about a kind that is not known yet.
+	// patient is how often the service looks for kinds otherwise, while turns are being stored,
+	// because some may be about a kind that is not known yet.
 	patient = time.Second
-	// resting is how often when nothing happens: a new kind needs its first objects
-	// seen, but no client waits for them.
+	// resting is how often when nothing happens: a new kind needs its first objects folded, but
+	// no client waits for them.
 	resting = 5 * time.Second
 )
 
@@ -162,8 +161,8 @@ func (s *Service) discover(ctx context.Context, all *sync.WaitGroup) {
 		stored, complete := s.stored(), false
 		s.tell((*shell.Engine).Discover)
 		if found, err := s.config.Bus.Kinds(ctx); err == nil {
-			// All are shut before the first is opened, so that no engine decides on
-			// half of what there is.
+			// Shut all before the first is opened, so that no engine decides on a part of the
+			// state.
 			var fresh []audience
 			for _, kind := range found {
 				if a, ok := s.claim(kind); ok {
@@ -196,7 +195,7 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// stored is how many turns have been.
+// stored is how many turns have been stored.
 func (s *Service) stored() (n int) {
 	for _, l := range s.loops {
 		t := l.Tally()
@@ -205,12 +204,12 @@ func (s *Service) stored() (n int) {
 	return n
 }
 
-// fit: a replica that has not folded yet what there is leaves the work to those that have.
+// fit: a replica that has not folded the present state leaves the work to replicas that have.
 func (s *Service) fit() bool {
 	return !slices.ContainsFunc(s.loops, func(l *shell.Loop) bool { return !l.Awake() })
 }
 
-// busTime is the time by the clock of the bus, as far as it is known.
+// busTime is the time by the clock of the bus, as far as known.
 func (s *Service) busTime() time.Time {
 	if len(s.loops) == 0 {
 		return time.Now()
@@ -237,22 +236,22 @@ func (s *Service) complete() bool {
 	return true
 }
 
-// following are the kinds that a follower runs for, sorted.
+// following are the kinds that have a follower, sorted.
 func (s *Service) following() []kinds.Name {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Sorted(maps.Keys(s.followed))
 }
 
-// audience is who has to do with a kind.
+// audience holds the loops that read a kind.
 type audience struct {
 	kind    kinds.Kind
 	readers []*shell.Loop
-	casual  []*shell.Loop // readers that name every kind rather than this one
+	casual  []*shell.Loop // readers that read every kind and do not name this one
 }
 
-// claim gives the audience of a kind that has no follower yet, and shuts its
-// engines until the kind has been folded.
+// claim returns the audience of a kind that has no follower yet, and shuts its engines until the
+// kind has been folded.
 func (s *Service) claim(kind kinds.Kind) (a audience, ok bool) {
 	a.kind = kind
 	for at, c := range s.config.Controllers {
@@ -276,14 +275,14 @@ func (s *Service) claim(kind kinds.Kind) (a audience, ok bool) {
 	return a, true
 }
 
-// follow serves a kind until its stream is gone; discover then starts anew.
+// follow serves a kind until its stream is deleted; discover then starts again.
 func (s *Service) follow(ctx context.Context, a audience) {
 	follower := shell.Follower{
 		Bus: s.config.Bus, Memory: s.memory, Kind: a.kind, Loops: a.readers, Folded: s.metrics.folded(a.kind.Name),
 		Troubled: s.integrity.troubled(ctx, a.kind.Name),
 	}
 	if err := follower.Follow(ctx); err != nil {
-		for _, l := range a.casual { // they can do without it
+		for _, l := range a.casual { // these loops can do without the kind
 			l.Tell(func(d *shell.Engine) { d.Open(a.kind.Name) })
 		}
 	}
@@ -292,8 +291,8 @@ func (s *Service) follow(ctx context.Context, a audience) {
 	delete(s.followed, a.kind.Name)
 }
 
-// uses tells whether a controller reads a kind, names it, and whether its
-// changes make anybody's turn.
+// uses tells whether a controller reads a kind, whether it names it, and whether changes of the
+// kind cause turns.
 func uses(d reconcile.Description, kind kinds.Name) (reads, named, maps bool) {
 	for _, in := range d.Inputs {
 		if in.Every || in.Kind.Name == kind {
@@ -303,7 +302,7 @@ func uses(d reconcile.Description, kind kinds.Name) (reads, named, maps bool) {
 	return reads, named, maps
 }
 
-// attends tells whether changes of a kind make turns of a loop's controller.
+// attends tells whether changes of a kind cause turns of a loop's controller.
 func (s *Service) attends(l *shell.Loop, kind kinds.Name) bool {
 	for at, other := range s.loops {
 		if other == l {
@@ -320,8 +319,8 @@ func (s *Service) become(err error) {
 	s.ready = err
 }
 
-// Checks are the health checks: the bus, and whether every kind that the
-// controllers name is being followed.
+// Checks are the health checks: the bus, and whether every kind that the controllers name has a
+// follower.
 func (s *Service) Checks() map[string]func() error {
 	return map[string]func() error{
 		"reconcilers": func() error {
@@ -346,10 +345,10 @@ func (s *Service) Checks() map[string]func() error {
 	}
 }
 
-// Notes are checks, by controller, of whether it has work and decides nothing. None of
-// them makes the process unready: a stall comes of something else that is away, which no
-// restart brings back, and the replica goes on with what its other controllers do. An
-// unready replica would only hold up the rollout that mends it.
+// Notes are checks, one for each controller, of whether it has work and decides nothing. None of
+// them makes the process unready, because a stall comes from something else that is missing,
+// which no restart brings back, and the replica goes on with its other controllers. An unready
+// replica would only delay the rollout that fixes the cause.
 func (s *Service) Notes() map[string]func() error {
 	notes := map[string]func() error{}
 	for _, l := range s.loops {
@@ -363,7 +362,7 @@ func (s *Service) Collectors() []prometheus.Collector {
 	return slices.Concat(s.metrics.collectors(), s.integrity.collectors(), []prometheus.Collector{s.signatures.unproven})
 }
 
-// Parked is what is set aside, by controller.
+// Parked are the parked keys and messages, by controller.
 func (s *Service) Parked() map[string][]shell.Parked {
 	out := map[string][]shell.Parked{}
 	for _, l := range s.loops {
@@ -374,8 +373,8 @@ func (s *Service) Parked() map[string][]shell.Parked {
 	return out
 }
 
-// Key is how a key of a controller stands in this process; ok is false where the controller does
-// not run here, or does not answer before the context ends.
+// Key is the state of a controller's key in this process; ok is false if the controller does not
+// run here, or does not answer before the context ends.
 func (s *Service) Key(ctx context.Context, controller string, key events.Key) (k events.KeyState, ok bool) {
 	for _, l := range s.loops {
 		if l.Name() == controller {
@@ -385,7 +384,7 @@ func (s *Service) Key(ctx context.Context, controller string, key events.Key) (k
 	return k, false
 }
 
-// Unpark has a parked key tried again.
+// Unpark retries a parked key.
 func (s *Service) Unpark(controller string, key events.Key) {
 	for _, l := range s.loops {
 		if l.Name() == controller {

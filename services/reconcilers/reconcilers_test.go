@@ -15,8 +15,8 @@ import (
 
 const namespaces = 50
 
-// done waits until every namespace has its copy, and tells where there were too
-// many creates.
+// done waits until every namespace has its copy, and fails for namespaces with
+// more than one create.
 func (w *world) done(ctx context.Context, t *testing.T) {
 	t.Helper()
 	eventually(t, "every namespace has its copy", func() bool { return len(w.creates()) == namespaces })
@@ -36,7 +36,7 @@ func (w *world) writing(ctx context.Context, t *testing.T, slowly time.Duration)
 	t.Cleanup(func() { cancel(); run.Wait() })
 }
 
-// Three replicas share the work; each effect is wanted once.
+// Three replicas share the work; each copy is created once.
 func TestReplicasDecideOnce(t *testing.T) {
 	onEach(t, func(ctx context.Context, t *testing.T, w *world) {
 		for i := range namespaces / 2 {
@@ -55,8 +55,8 @@ func TestReplicasDecideOnce(t *testing.T) {
 	})
 }
 
-// A replica that ends leaves its work to one that comes later, in whatever state
-// its turns are.
+// A replica that ends leaves its work to a later one, whatever the state of its
+// turns.
 func TestWorkSurvivesReplicas(t *testing.T) {
 	for name, controller := range map[string]reconcile.Any{"named": copies(), "every": copiesOfAll()} {
 		t.Run(name, func(t *testing.T) {
@@ -79,8 +79,8 @@ func TestWorkSurvivesReplicas(t *testing.T) {
 	}
 }
 
-// Replicas that are cut off in the middle of everything are replaced by others,
-// beside one that goes on.
+// Replicas that are cut off the bus at any moment are replaced by others, while
+// one replica goes on.
 func TestWorkSurvivesKills(t *testing.T) {
 	onEach(t, func(ctx context.Context, t *testing.T, w *world) {
 		w.writing(ctx, t, 2*time.Millisecond)
@@ -100,8 +100,8 @@ func TestWorkSurvivesKills(t *testing.T) {
 	})
 }
 
-// While a kind is told anew, what is missing may only be untold: nothing is created
-// in its place.
+// While a kind is recorded anew, an object that is missing may just not be recorded
+// yet, so nothing is created in its place.
 func TestRemadeStreamsGiveNoCreates(t *testing.T) {
 	for name, controller := range map[string]reconcile.Any{"named": copies(), "every": copiesOfAll()} {
 		t.Run(name, func(t *testing.T) {
@@ -123,7 +123,7 @@ func TestRemadeStreamsGiveNoCreates(t *testing.T) {
 	}
 }
 
-// Nothing is decided before a kind has been told once.
+// A controller decides nothing before each of its kinds has been recorded completely.
 func TestFirstListIsAwaited(t *testing.T) {
 	onEach(t, func(ctx context.Context, t *testing.T, w *world) {
 		for i := range namespaces {
@@ -167,7 +167,7 @@ func TestChecksAndMetrics(t *testing.T) {
 	})
 }
 
-// counted tells whether everything that a turn moves has been counted.
+// counted reports whether every metric that a turn changes has been counted.
 func counted(t *testing.T, registry *prometheus.Registry) bool {
 	families, err := registry.Gather()
 	if err != nil {

@@ -84,7 +84,7 @@ func TestAServiceNeedsABusAndEachControllerOnce(t *testing.T) {
 	}
 }
 
-// A service whose streams cannot be made says so, unless it is to end anyway.
+// A service whose streams cannot be created returns an error, unless its context has ended.
 func TestStreamsThatCannotBeMadeAreAnError(t *testing.T) {
 	s := idle(t, broken{Bus: memory.New(memory.Options{}), controller: errors.New("no room")}, reader("a"))
 	if err := s.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "prepare a: no room") {
@@ -136,7 +136,8 @@ func TestWhoReadsAKind(t *testing.T) {
 	}
 }
 
-// A service is unready until every kind that is named is followed, and while one is damaged.
+// A service is unready until every named kind has a follower, and while a kind's streams are
+// damaged.
 func TestWhatMakesAServiceUnready(t *testing.T) {
 	s := idle(t, memory.New(memory.Options{}), reader("a", reconcile.Input{Kind: kinds.Pods.Kind}, reconcile.Input{Every: true}))
 	check := func(what, want string) {
@@ -192,7 +193,7 @@ func TestDamageIsCountedOnce(t *testing.T) {
 	}
 }
 
-// values are what metrics say, one after another, without the beginning of their names.
+// values returns the names, labels and values of all metrics, without the common prefix.
 func values(t *testing.T, registry *prometheus.Registry) string {
 	t.Helper()
 	families, err := registry.Gather()
@@ -208,7 +209,7 @@ func values(t *testing.T, registry *prometheus.Registry) string {
 	return strings.Join(all, ", ")
 }
 
-// written is what single metrics say.
+// written returns the labels and values of single metrics, sorted.
 func written(t *testing.T, collect func(chan<- prometheus.Metric)) (all []string) {
 	t.Helper()
 	out := make(chan prometheus.Metric, 100)
@@ -233,7 +234,7 @@ func reading(m *dto.Metric) string {
 	return fmt.Sprint(text, " ", m.GetCounter().GetValue()+m.GetGauge().GetValue())
 }
 
-// Logged collects what is logged until the test ends.
+// Logged collects the log until the test ends.
 func Logged(t *testing.T) *bytes.Buffer {
 	t.Helper()
 	flags := flag.NewFlagSet("", flag.ContinueOnError)
@@ -247,15 +248,14 @@ func Logged(t *testing.T) *bytes.Buffer {
 	return &text
 }
 
-// capture gives what has been logged since it was last asked.
+// capture returns a function that returns the log since its last call.
 func capture(t *testing.T) func() string {
 	t.Helper()
 	text := Logged(t)
 	return func() string { klog.Flush(); said := text.String(); text.Reset(); return said }
 }
 
-// What has changed is reported, and what is news, or has not been said for ten minutes, is
-// logged.
+// A change is reported. A new stall, or one that was not logged for ten minutes, is logged.
 func TestAStallIsLoggedOnceInTenMinutes(t *testing.T) {
 	said := capture(t)
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -354,8 +354,8 @@ func TestAStallIsMeasuredAndChecked(t *testing.T) {
 	}
 }
 
-// Who is at rest stands still no more, and who falls to another replica does not here; what is asked
-// while the service ends is taken for nothing.
+// A stall ends when the controller has no work or falls to another replica. Answers while the
+// service ends are ignored.
 func TestALookForStallsTakesInWhatIsFound(t *testing.T) {
 	s := idle(t, memory.New(memory.Options{}), reader("a"), reader("b"))
 	known := map[string]events.Stall{"a": {Controller: "a", Condition: events.NotRead}}
@@ -401,8 +401,7 @@ func TestAReportThatIsNotStoredIsAnError(t *testing.T) {
 	}
 }
 
-// How far the fold is behind is the difference to the end of the log, and the age of what comes
-// next.
+// The fold's lag is the distance to the end of the log, and the age of the next message.
 func TestTheLagOfAKind(t *testing.T) {
 	lag := func(b broken) []string {
 		b.Bus = memory.New(memory.Options{})
@@ -442,7 +441,7 @@ func TestTheEndsOfTheLogs(t *testing.T) {
 	}
 }
 
-// What waits for a controller counts up to the end of the log, from what waits longest.
+// A controller's lag counts from its oldest waiting change to the end of the log.
 func TestWhatWaitsForAController(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		keys := func(reconcile.Snapshot, reconcile.Object, reconcile.Object) []events.Key { return nil }
@@ -464,7 +463,7 @@ func TestWhatWaitsForAController(t *testing.T) {
 	})
 }
 
-// A wake that fires is told to its controller; the stream has those that are set as well.
+// A wake that fires reaches its controller; the stream also holds scheduled wakes.
 func TestWhichWakesFire(t *testing.T) {
 	key := events.Key{Namespace: "ns", Name: "web"}
 	wake := func(at string, of events.Key) events.Message {

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/shell"
 )
 
-// shareOut tells every controller which of its keys fall to this replica, now and whenever
-// that changes, until the context ends.
+// shareOut sets which keys of every controller this replica owns, now and at every change,
+// until the context ends.
 func (s *Service) shareOut(ctx context.Context) {
 	s.members.Watch(ctx, func() {
 		for _, l := range s.loops {
@@ -19,8 +19,8 @@ func (s *Service) shareOut(ctx context.Context) {
 	})
 }
 
-// share is which of a controller's keys fall to this replica: of each shard all replicas
-// agree on one.
+// share returns the shards of a controller's keys that this replica owns: all replicas agree
+// on one owner for each shard.
 func (s *Service) share(controller string) (share shell.Share) {
 	for shard := range shell.Shards {
 		if s.members.First(fmt.Sprint(controller, "/", shard)) {
@@ -30,8 +30,9 @@ func (s *Service) share(controller string) (share shell.Share) {
 	return share
 }
 
-// followWakes tells the controllers which wakes fire, until the context ends. What is missed
-// while the bus is away does no harm: every key that this replica owns has a timer here.
+// followWakes passes fired wakes to the controllers until the context ends. Wakes that are
+// missed while the bus is unavailable do no harm, because every key that this replica owns
+// has a local timer.
 func (s *Service) followWakes(ctx context.Context) {
 	of := map[string]*shell.Loop{}
 	for _, l := range s.loops {
@@ -51,8 +52,8 @@ func (s *Service) followWakes(ctx context.Context) {
 	}
 }
 
-// fired tells a controller of a wake. The stream holds those that are set as well; and one
-// that cannot be read is of another publisher.
+// fired passes a wake to its controller. It ignores the wakes in the stream that are only
+// scheduled, and those that cannot be read, which come from another publisher.
 func fired(of map[string]*shell.Loop, m events.Message) {
 	controller, key, err := subject.ParseWake(m.Subject)
 	if err != nil || m.Subject != subject.Wake(controller, key) || of[controller] == nil {

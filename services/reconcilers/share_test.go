@@ -12,10 +12,10 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// TestReplicasDoNotDoTheSameWork: of the turns that replicas want to store, few are
-// refused because another one was first. Where replicas merely compete, it is every
-// third to every second, round after round. On a machine that has more to do than it
-// can, replicas take each other for dead now and then; so the better rounds count.
+// TestReplicasDoNotDoTheSameWork: the bus refuses few turns because another replica was
+// first. If replicas merely compete, it refuses every third to every second turn, in
+// every round. On an overloaded machine, replicas sometimes take each other for dead, so
+// the test judges the better rounds.
 func TestReplicasDoNotDoTheSameWork(t *testing.T) {
 	for _, replicas := range []int{1, 2, 3} {
 		t.Run(fmt.Sprint(replicas), func(t *testing.T) {
@@ -30,7 +30,7 @@ func TestReplicasDoNotDoTheSameWork(t *testing.T) {
 				}
 				const rounds = 10
 				began := time.Now()
-				var shares []float64 // of the turns of each round that were thrown away
+				var shares []float64 // of the turns of each round that the bus refused
 				var stored, overtaken float64
 				for round := range rounds {
 					for n := range 4 {
@@ -66,7 +66,7 @@ func (r replica) healthy() bool {
 	return true
 }
 
-// sum adds up a metric; a label value restricts it.
+// sum returns the sum of a metric, of those with a label value if that is not "".
 func (r replica) sum(t *testing.T, name, value string) (sum float64) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(r.Collectors()...)

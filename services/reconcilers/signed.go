@@ -11,16 +11,16 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/shell"
 )
 
-// signatures are those of the heartbeats of reconcilers. Keys are left to a replica that is
-// heard, and every user that may publish can make one up. So a reconciler signs its heartbeats
-// with the key for turns, and where there are keys, one without a good signature counts as not
-// said.
+// signatures sign and check the heartbeats of reconcilers. A replica leaves keys to other
+// replicas that it hears, and every user that may publish can forge a heartbeat. So a
+// reconciler signs its heartbeats with the key for turns. Where keys are configured, a
+// heartbeat without a valid signature does not count.
 type signatures struct {
 	of  shell.Signatures
-	now func() time.Time // by the clock of the bus, so that a machine's own may be wrong
+	now func() time.Time // by the clock of the bus, because the machine's own may be wrong
 
 	unproven prometheus.Counter
-	tell     rate.Sometimes // how often the log tells of heartbeats that do not count
+	tell     rate.Sometimes // limits the log lines about heartbeats that do not count
 }
 
 func newSignatures(of shell.Signatures, now func() time.Time) *signatures {
@@ -37,7 +37,7 @@ func (s *signatures) sign(heartbeat []byte) []byte {
 	return s.of.Sign.Hint(events.Reconcilers, heartbeat, s.now())
 }
 
-// signed tells whether a reconciler has signed a heartbeat.
+// signed tells whether a trusted reconciler has signed a heartbeat.
 func (s *signatures) signed(heartbeat []byte) bool {
 	err := s.of.Heartbeat(heartbeat, s.now())
 	if err == nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/shell"
 )
 
-// TestWhoseHeartbeatCounts: where there are keys, a heartbeat counts that a trusted reconciler
-// has signed for the topic of the reconcilers not long ago; without keys each does.
+// TestWhoseHeartbeatCounts: with keys, a heartbeat counts only if a trusted reconciler has signed
+// it for the reconcilers' topic not long ago; without keys, every heartbeat counts.
 func TestWhoseHeartbeatCounts(t *testing.T) {
 	now := time.Now().Add(time.Minute) // the keys count by then
 	signer := func(pair sign.Pair) *sign.Signer {

@@ -18,27 +18,26 @@ import (
 )
 
 const (
-	// stallsEvery is how often the controllers are asked whether they stand still.
+	// stallsEvery is how often the service asks the controllers whether they are stalled.
 	stallsEvery = 5 * time.Second
-	// stallsTimeout bounds how long one of them has for the answer.
+	// stallsTimeout bounds how long a controller may take to answer.
 	stallsTimeout = time.Second
-	// stallsRemind is when a controller that still stands still is logged again.
+	// stallsRemind is when a controller that is still stalled is logged again.
 	stallsRemind = 10 * time.Minute
 	// reportTimeout bounds how long a report waits for the bus.
 	reportTimeout = 5 * time.Second
 )
 
-// stalls are the controllers of this replica that stand still: health checks, the log,
-// metrics and the report for readers of the bus say what is here. It is safe for
-// concurrent use.
+// stalls are the stalled controllers of this replica, for health checks, the log, metrics
+// and the report on the bus. It is safe for concurrent use.
 type stalls struct {
 	clock func() time.Time
 
 	mu    sync.Mutex
 	found map[string]events.Stall
-	told  map[string]time.Time // when the log last said so
-	// waiting are the keys that wait for long, by controller and condition, and remarked is
-	// when the log last said so of both.
+	told  map[string]time.Time // when the log last reported the stall
+	// waiting are the keys that have waited for long, by controller and condition. remarked
+	// is when the log last reported them, by both.
 	waiting  map[string]map[events.Condition]shell.Waiting
 	remarked map[string]time.Time
 
@@ -58,7 +57,7 @@ func newStalls() *stalls {
 	}
 }
 
-// look asks the controllers that fall to this replica, and tells whether anything has
+// look asks the controllers of which this replica owns keys, and tells whether anything has
 // changed.
 func (s *stalls) look(ctx context.Context, loops []*shell.Loop) (changed bool) {
 	found := map[string]events.Stall{}
@@ -90,7 +89,7 @@ func (s *stalls) of(controller string) (stall events.Stall, ok bool) {
 	return stall, ok
 }
 
-// take takes in what was found, and logs what is news.
+// take stores the stalls that were found, and logs the new ones.
 func (s *stalls) take(found map[string]events.Stall) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,7 +114,7 @@ func (s *stalls) take(found map[string]events.Stall) (changed bool) {
 	return changed
 }
 
-// drop forgets the keys of controllers that do not fall to this replica any more.
+// drop removes the waiting keys of controllers of which this replica owns no keys any more.
 func (s *stalls) drop(but []*shell.Loop) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,7 +123,7 @@ func (s *stalls) drop(but []*shell.Loop) {
 	})
 }
 
-// wait takes in which keys of a controller wait, and logs what is news.
+// wait stores the waiting keys of a controller, and logs the new ones.
 func (s *stalls) wait(controller string, waiting map[events.Condition]shell.Waiting) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,7 +145,7 @@ func (s *stalls) wait(controller string, waiting map[events.Condition]shell.Wait
 	}
 }
 
-// all are the controllers that stand still, sorted.
+// all are the stalled controllers, sorted.
 func (s *stalls) all() []events.Stall {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,7 +156,7 @@ func (s *stalls) all() []events.Stall {
 	return list
 }
 
-// check is what a health check says of a controller.
+// check is the health check of a controller.
 func (s *stalls) check(controller string) error {
 	stall, ok := s.of(controller)
 	if !ok {
@@ -179,8 +178,7 @@ func (s *stalls) collect(out chan<- prometheus.Metric, controller string) {
 	}
 }
 
-// watchStalls finds controllers that stand still and reports them, until the context
-// ends.
+// watchStalls finds stalled controllers and reports them, until the context ends.
 func (s *Service) watchStalls(ctx context.Context) {
 	var reported time.Time
 	for number := 0; ctx.Err() == nil; wait(ctx, stallsEvery) {
@@ -202,7 +200,7 @@ func (s *Service) watchStalls(ctx context.Context) {
 	}
 }
 
-// report says on the bus how the controllers stand that fall to this replica.
+// report publishes the state of the controllers of which this replica owns keys.
 func (s *Service) report(ctx context.Context, loops []*shell.Loop, number int) error {
 	r := events.Report{Replica: s.members.ID(), Stalled: s.stalls.all()}
 	for _, l := range loops {

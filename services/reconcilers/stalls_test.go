@@ -18,7 +18,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/shell"
 )
 
-// stalledBy is what the metric says of the only controller.
+// stalledBy returns the metric's condition and seconds of the only controller.
 func stalledBy(t *testing.T, s *reconcilers.Service) (condition string, seconds float64) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -47,7 +47,7 @@ func label(m *dto.Metric, name string) string {
 	return ""
 }
 
-// reported is the newest report on the bus.
+// reported returns the newest report on the bus.
 func reported(t *testing.T, w *world) (r events.Report) {
 	t.Helper()
 	m, there, err := w.bus.Last(t.Context(), subject.StatusStream, subject.StatusSubject)
@@ -60,8 +60,8 @@ func reported(t *testing.T, w *world) (r events.Report) {
 	return r
 }
 
-// whatStalls has a controller that stands still: where it is said, and that it is said
-// no more when the cause is mended.
+// whatStalls checks that a stalled controller is reported in four places after 30 seconds,
+// and in none after mend.
 func whatStalls(t *testing.T, condition events.Condition, begin func(context.Context, *world), mend func(context.Context, *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		text := reconcilers.Logged(t)
@@ -109,8 +109,8 @@ func whatStalls(t *testing.T, condition events.Condition, begin func(context.Con
 	})
 }
 
-// TestKeysThatWaitAreCountedAndLogged: after ten seconds without a writer, once in the log however
-// long it lasts; and no more when a writer has come.
+// TestKeysThatWaitAreCountedAndLogged: a key without a writer is counted after ten seconds, and
+// logged once however long it waits. It no longer counts when a writer has come.
 func TestKeysThatWaitAreCountedAndLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		text := reconcilers.Logged(t)
@@ -147,7 +147,7 @@ func TestKeysThatWaitAreCountedAndLogged(t *testing.T) {
 	})
 }
 
-// waiting is what the metric says of the keys that wait under a condition.
+// waiting returns the metric's number of keys that wait under a condition.
 func waiting(t *testing.T, s *reconcilers.Service, under events.Condition) (keys float64) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -172,7 +172,7 @@ func TestAControllerWhoseTurnsHaveNoWriterIsNamed(t *testing.T) {
 	}, func(ctx context.Context, w *world) { w.writing(ctx, w.t, 0) })
 }
 
-// The watcher may not list a kind: it makes its streams, and never marks it.
+// The watcher may not list a kind: it creates the kind's streams, and never marks them.
 func TestAControllerThatWaitsForAKindIsNamed(t *testing.T) {
 	whatStalls(t, events.NotRead, func(ctx context.Context, w *world) {
 		if err := w.bus.Forget(ctx, kinds.ServiceAccounts.Name); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/trace/tracetest"
 )
 
-// caused is the context of a client's change.
+// caused returns the trace context of a client's change.
 func caused(n int) events.Trace {
 	return events.Trace{Parent: fmt.Sprintf("00-%032x-%016x-01", n, n)}
 }
@@ -31,8 +31,8 @@ func (w *world) turnOf(ctx context.Context, namespace string) (turn events.Turn,
 	return turn, m
 }
 
-// warm waits until turns are asked for by tickets: what is there when an engine opens
-// has no cause.
+// warm waits until turns have a cause: objects that exist when an engine opens have
+// none.
 func (w *world) warm(ctx context.Context) {
 	w.t.Helper()
 	w.trace = caused(99)
@@ -45,7 +45,7 @@ func (w *world) warm(ctx context.Context) {
 	}
 }
 
-// wayBack names the span of a turn, its parent, the parent of that, and so on.
+// wayBack returns the names of a turn's span, its parent, the parent of that, and so on.
 func wayBack(spans []tracetest.Span, turn events.Turn) (names []string) {
 	byID := map[string]tracetest.Span{}
 	for _, s := range spans {
@@ -57,8 +57,8 @@ func wayBack(spans []tracetest.Span, turn events.Turn) (names []string) {
 	return names
 }
 
-// TestATurnIsInTheTraceOfItsNewestCause, has links to the others, and is the parent
-// of what comes of it, whichever replica made it.
+// TestATurnIsInTheTraceOfItsNewestCause: a turn is in the trace of the change that asked
+// for it, and its span leads back to the change, whichever replica stored the turn.
 func TestATurnIsInTheTraceOfItsNewestCause(t *testing.T) {
 	onEach(t, func(ctx context.Context, t *testing.T, w *world) {
 		r := tracetest.New()
@@ -88,8 +88,8 @@ func TestATurnIsInTheTraceOfItsNewestCause(t *testing.T) {
 	})
 }
 
-// TestWhatHadItsTurnIsNoCause of the next one: a change that is not traced makes a
-// turn that is not.
+// TestWhatHadItsTurnIsNoCause: a change that has had its turn is no cause of the next
+// turn, so that the turn of an untraced change is untraced.
 func TestWhatHadItsTurnIsNoCause(t *testing.T) {
 	onEach(t, func(ctx context.Context, t *testing.T, w *world) {
 		r := tracetest.New()
@@ -108,8 +108,8 @@ func TestWhatHadItsTurnIsNoCause(t *testing.T) {
 	})
 }
 
-// TestWithoutATracerATraceIsHandedOn: a service that makes no spans does not break
-// the chain of those that do.
+// TestWithoutATracerATraceIsHandedOn: a service without a tracer passes the trace on
+// to services that have one.
 func TestWithoutATracerATraceIsHandedOn(t *testing.T) {
 	onEach(t, func(ctx context.Context, t *testing.T, w *world) {
 		w.start(ctx)

@@ -15,12 +15,12 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/shell"
 )
 
-// upstream are the metrics that kube-controller-manager has too, under the same
-// names, labels and buckets, so that dashboards and alerts go on working.
+// upstream are the metrics that kube-controller-manager has too, under the same names, labels
+// and buckets, so that dashboards and alerts keep working.
 //
-// What a workqueue's item is there, a key is here: it is added when a change or a
-// wake asks for its turn, and worked on while its turn is decided. The requests that
-// a sync of upstream makes are the writer's work, and measured there.
+// An item of a workqueue there is a key here. It is added when a change or a wake asks for its
+// turn, and worked on while its turn is decided. The writer makes and measures the requests of
+// an upstream sync.
 type upstream struct {
 	queueTime, workTime  *prometheus.HistogramVec
 	depth, adds, retries *prometheus.Desc
@@ -36,11 +36,11 @@ type upstream struct {
 	mirrorTime           prometheus.Histogram
 }
 
-// manager is what the "manager" label says of every controller of ours.
+// manager is the value of the "manager" label of every Millrace controller.
 const manager = "millrace"
 
-// staleSkips are the controllers of which upstream counts the syncs that had to
-// wait until their own writes were seen, with the beginnings of the names.
+// staleSkips are the controllers of which upstream counts the syncs that waited until their own
+// writes were seen, with the prefixes of the metrics' names.
 //
 // Upstream: pkg/controller/*/metrics.
 var staleSkips = map[string]string{
@@ -117,13 +117,13 @@ func (u *upstream) add(d reconcile.Description) {
 			Subsystem: subsystem, Name: "stale_sync_skips_total",
 			Help: "Times that a turn had to wait until what the last one wrote was seen, by what had not been seen.",
 		}, []string{"group", "resource"})
-		for _, w := range d.Writes { // the first wait is an increase
+		for _, w := range d.Writes { // so that the first wait is an increase
 			u.stale[d.Name].WithLabelValues(w.Kind.Group(), w.Kind.Resource())
 		}
 	}
 }
 
-// watch has an engine tell what these metrics measure.
+// watch sets the callbacks by which an engine reports these measurements.
 func (u *upstream) watch(s *shell.Settings, d reconcile.Description) {
 	waited := u.queueTime.WithLabelValues(d.Queue)
 	s.Waited = func(took time.Duration) { waited.Observe(took.Seconds()) }
@@ -186,11 +186,11 @@ func (u *upstream) descs() []*prometheus.Desc {
 	return append(u.own.descs(), u.depth, u.adds, u.retries, u.unfinished, u.longest, u.running)
 }
 
-// queue is what is said of the workqueue of a name, which several controllers may have: then it
-// is said of all of them together, as upstream's registry does it.
+// queue holds the values of a workqueue of one name. Several controllers may share a name; the
+// values are then aggregated over them, as upstream's registry does.
 type queue struct{ depth, adds, retries, unfinished, longest float64 }
 
-// with is a queue together with that of another controller.
+// with adds the values of another controller to a queue.
 func (q queue) with(t shell.Tally, busy time.Duration) queue {
 	return queue{
 		q.depth + float64(t.Depth), q.adds + float64(t.Adds), q.retries + float64(t.Retries),
@@ -210,12 +210,12 @@ func (u *upstream) collectQueues(out chan<- prometheus.Metric, queues map[string
 
 func (u *upstream) collect(out chan<- prometheus.Metric, d reconcile.Description, active bool) {
 	out <- prometheus.MustNewConstMetric(u.running, prometheus.GaugeValue, truth(active), name(d), manager)
-	if active { // or else every replica would say the same, and a sum over them too much
+	if active { // otherwise every replica would export the same values, and their sum would be too large
 		u.own.collect(out, d)
 	}
 }
 
-// name is the controller's as kube-controller-manager says it in its metrics.
+// name is the controller's name in the metrics of kube-controller-manager.
 func name(d reconcile.Description) string { return cmp.Or(append(slices.Clone(d.Aliases), d.Name)...) }
 
 func truth(yes bool) float64 {

@@ -13,8 +13,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/shell"
 )
 
-// Two controllers may have one metric, as upstream's keepers of sets do; a
-// registry takes it once.
+// Two controllers may share a metric, as upstream's ReplicaSet and ReplicationController
+// do. It is registered once.
 func TestAMetricOfTwoControllersIsOne(t *testing.T) {
 	both := []reconcile.Any{replicaset.Controller, replicationcontroller.Controller}
 	registry := prometheus.NewPedanticRegistry()
@@ -26,7 +26,7 @@ func TestAMetricOfTwoControllersIsOne(t *testing.T) {
 	}
 }
 
-// What is said of queues of one name is said once, of all of them together.
+// Queues of one name share one set of metrics.
 func TestAQueueOfTwoControllersIsOne(t *testing.T) {
 	u := newUpstream(nil)
 	shared := queue{}.with(shell.Tally{Depth: 1, Adds: 2, Retries: 3}, time.Second).with(shell.Tally{Depth: 10, Adds: 20, Retries: 30}, 4*time.Second)
@@ -40,7 +40,7 @@ func TestAQueueOfTwoControllersIsOne(t *testing.T) {
 	}
 }
 
-// The publisher of bundles is measured as upstream's is.
+// The publisher of trust bundles has upstream's metrics.
 func TestBundlesAreCounted(t *testing.T) {
 	u := newUpstream(nil)
 	u.answered(bundlePublisher, 200, time.Second)

@@ -22,7 +22,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/shell"
 )
 
-// timed is a bus that notes when it is asked something, and answers as it is told.
+// timed is a bus that records when it is called, and answers as the test sets.
 type timed struct {
 	bus.Bus
 	answer func(ctx context.Context, nth int) error
@@ -55,7 +55,7 @@ func (b *timed) Put(ctx context.Context, m events.Message, id string) (uint64, e
 
 func (b *timed) Kinds(ctx context.Context) ([]kinds.Kind, error) { return nil, b.asked(ctx) }
 
-// times are when a bus was asked while something ran for so long, of virtual time.
+// times runs a service on a timed bus for some virtual time, and returns the bus.
 func times(t *testing.T, long time.Duration, answer func(ctx context.Context, nth int) error, controllers []reconcile.Any, run func(context.Context, *Service)) (b *timed) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -68,8 +68,8 @@ func times(t *testing.T, long time.Duration, answer func(ctx context.Context, nt
 	return b
 }
 
-// How the controllers stand is reported every twenty seconds, and five seconds after it could not be,
-// each time under another id: the bus keeps one of each.
+// The service reports its controllers every twenty seconds, and five seconds after a failed report,
+// each time with a new id, because the bus stores one message of each id.
 func TestHowOftenItIsReported(t *testing.T) {
 	fails := func(ctx context.Context, nth int) error {
 		if nth <= 3 {
@@ -101,7 +101,7 @@ func TestHowOftenItIsReported(t *testing.T) {
 	}
 }
 
-// A replica reports of the controllers of which something falls to it.
+// A replica reports the controllers of which it owns keys.
 func TestWhoIsReported(t *testing.T) {
 	b := times(t, time.Second, nil, []reconcile.Any{reader("a")}, func(ctx context.Context, s *Service) { s.watchStalls(ctx) })
 	if len(b.reported) != 1 || len(b.reported[0].Controllers) != 0 {
@@ -119,8 +119,8 @@ func TestHowLongALoopIsAsked(t *testing.T) {
 	})
 }
 
-// Kinds are looked for ten times a second while one is missing, and every five seconds when there are all
-// and nothing happens.
+// The service looks for kinds ten times a second while one is missing, and every five seconds when
+// none is missing and nothing happens.
 func TestHowOftenKindsAreLookedFor(t *testing.T) {
 	away := func(context.Context, int) error { return errors.New("away") }
 	for what, c := range map[string]struct {
@@ -144,7 +144,7 @@ func TestHowOftenKindsAreLookedFor(t *testing.T) {
 	}
 }
 
-// A service is ready once it has looked for the kinds, and no more when it has ended.
+// A service is ready once it has looked for the kinds, until it ends.
 func TestAServiceThatEndsIsNotReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := idle(t, memory.New(memory.Options{}), reader("a"))
@@ -166,7 +166,7 @@ func TestAServiceThatEndsIsNotReady(t *testing.T) {
 	})
 }
 
-// named are how many metrics of each name there are.
+// named returns the number of metrics of each name.
 func named(t *testing.T, collectors ...prometheus.Collector) map[string]int {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
@@ -182,7 +182,8 @@ func named(t *testing.T, collectors ...prometheus.Collector) map[string]int {
 	return found
 }
 
-// Every metric is there from the start, for each controller: an alert on one that is missing never fires.
+// Every metric is exported from the start, for each controller: an alert on a missing metric never
+// fires.
 func TestMetricsAreThereFromTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		keys := func(reconcile.Snapshot, reconcile.Object, reconcile.Object) []events.Key { return nil }
@@ -206,7 +207,7 @@ func TestMetricsAreThereFromTheStart(t *testing.T) {
 	})
 }
 
-// histogram is what a histogram has seen.
+// histogram returns the observations of a histogram.
 func histogram(t *testing.T, o prometheus.Observer) *dto.Histogram {
 	t.Helper()
 	var said dto.Metric
@@ -216,7 +217,7 @@ func histogram(t *testing.T, o prometheus.Observer) *dto.Histogram {
 	return said.GetHistogram()
 }
 
-// Buckets are those of upstream, where it has the metric, and wide enough for what is measured.
+// The buckets are upstream's if it has the metric, and wide enough for the measured times.
 func TestBucketsOfHistograms(t *testing.T) {
 	controllers := []reconcile.Any{reader("a")}
 	s := idle(t, memory.New(memory.Options{}), controllers...)
@@ -248,7 +249,7 @@ func TestBucketsOfHistograms(t *testing.T) {
 	}
 }
 
-// What a loop tells of its queue, of effects that it waits for and of its figures is measured.
+// The service measures what a loop reports of its queue, of pending effects and of its figures.
 func TestWhatALoopTellsIsMeasured(t *testing.T) {
 	of := func(name string) reconcile.Controller[bool] {
 		c := reader(name).(reconcile.Controller[bool])
@@ -286,7 +287,7 @@ func TestWhatALoopTellsIsMeasured(t *testing.T) {
 	}
 }
 
-// The log tells of heartbeats that do not count once in ten seconds, however many there are.
+// Heartbeats that do not count are logged once in ten seconds, however many there are.
 func TestAForgedHeartbeatIsLoggedSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		keys, err := sign.Provide(t.TempDir())

@@ -48,7 +48,7 @@ func copies() reconcile.Any {
 	}
 }
 
-// copiesOfAll is copies for a controller that reads every kind.
+// copiesOfAll is copies, but reads every kind.
 func copiesOfAll() reconcile.Any {
 	c := copies().(reconcile.Controller[bool])
 	c.Inputs = []reconcile.Input{{Every: true, Keys: namespace}}
@@ -66,11 +66,11 @@ func namespace(_ reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 type world struct {
 	t       *testing.T
 	bus     bus.Bus
-	connect func() bus.Bus // for one replica, who loses it when it is killed
+	connect func() bus.Bus // for one replica; kill closes it
 	tracer  *trace.Tracer  // of all replicas
 
 	mu      sync.Mutex
-	trace   events.Trace // of what is said from now on
+	trace   events.Trace // of the next messages
 	version int
 	logs    map[kinds.Name]bus.Appender
 	objects map[kinds.Name]map[events.Ref]string // versions
@@ -100,7 +100,7 @@ func onEach(t *testing.T, test func(context.Context, *testing.T, *world)) {
 	}
 }
 
-// keep is a bus that others use as well.
+// keep ignores Close, because others use the bus, too.
 type keep struct{ bus.Bus }
 
 func (keep) Close() error { return nil }
@@ -131,7 +131,7 @@ func onJetStream(t *testing.T) (bus.Bus, func() bus.Bus) {
 	return connect(), connect
 }
 
-// open makes the streams of a kind and becomes their publisher.
+// open creates the streams of a kind and opens its log.
 func (w *world) open(ctx context.Context, kind kinds.Kind) {
 	w.t.Helper()
 	if err := w.bus.EnsureKind(ctx, kind); err != nil {
@@ -144,7 +144,7 @@ func (w *world) open(ctx context.Context, kind kinds.Kind) {
 	w.logs[kind.Name] = log
 }
 
-// mark says that everything of a kind has been told.
+// mark publishes a mark: the watcher has recorded all objects of a kind.
 func (w *world) mark(ctx context.Context, kind kinds.Kind) {
 	w.version++
 	m := events.EncodeDelta(events.Delta{Kind: kind.Name, Op: events.Mark, ResourceVersion: strconv.Itoa(w.version), At: time.Now()})
@@ -158,7 +158,7 @@ func (w *world) append(ctx context.Context, kind kinds.Kind, m events.Message) {
 	}
 }
 
-// say publishes an object and gives its version.
+// say publishes an object and returns its version.
 func (w *world) say(ctx context.Context, kind kinds.Kind, namespace, name string) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -191,8 +191,8 @@ func (w *world) tell(ctx context.Context, kind kinds.Kind, ref events.Ref) {
 	w.append(ctx, kind, m)
 }
 
-// remake loses the streams of a kind and tells all its objects anew, slowly.
-// Nothing is written meanwhile.
+// remake deletes the streams of a kind and publishes all its objects again,
+// slowly. Nothing else is written meanwhile.
 func (w *world) remake(ctx context.Context, kind kinds.Kind) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -210,7 +210,7 @@ func (w *world) remake(ctx context.Context, kind kinds.Kind) {
 	w.mark(ctx, kind)
 }
 
-// write carries out turns, as slowly as asked.
+// write carries out turns, each after a delay.
 func (w *world) write(ctx context.Context, slowly time.Duration) {
 	work := bus.Work{Stream: subject.TurnStream("copies"), Durable: "writer"}
 	_ = w.bus.Work(ctx, work, func(d bus.Delivery) {
@@ -250,7 +250,7 @@ func (w *world) creates() map[string]int {
 	return maps.Clone(w.created)
 }
 
-// quiet tells whether every turn has its outcome.
+// quiet reports whether every turn has its outcome.
 func (w *world) quiet(ctx context.Context) bool {
 	turns, err := w.bus.StreamState(ctx, subject.TurnStream("copies"))
 	outcomes, err2 := w.bus.StreamState(ctx, subject.OutcomeStream("copies"))

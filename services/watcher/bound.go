@@ -12,27 +12,27 @@ import (
 	"github.com/millrace/millrace/services/watcher/translate"
 )
 
-// Bound is how many bytes the versions of one object may add to the log of its kind. What
-// is beyond that waits, the newest version alone, until there is room again: the versions
-// between are left out, and the next delta of the object says how many. The first version
-// of an object, the one that begins its deletion and its end never wait. See
-// docs/adr/0034.
+// Bound limits the bytes that the versions of one object may add to the log of its kind. Beyond it
+// only the newest version waits, until there is room again. The watcher leaves out the versions
+// between, and the next delta of the object says how many. Three versions never wait: the first one
+// of an object, the one that begins its deletion, and its end. See docs/adr/0034.
 type Bound struct {
-	// Burst is how many bytes are recorded at once, and PerSecond how many in each second
-	// that follows. A version that is larger than Burst is recorded when nothing else of
-	// the object was for long enough. 0: [DefaultBound]'s; less: there is no bound.
+	// Burst is how many bytes the watcher records at once, and PerSecond how many in each second
+	// after that. A version that is larger than Burst waits until all earlier ones are paid for. 0:
+	// [DefaultBound]'s value; less than 0: there is no bound.
 	Burst, PerSecond int64
 }
 
-// DefaultBound lets each object have eight of the largest versions at once, and one in ten
+// DefaultBound allows each object eight versions of the largest size at once, and one in ten
 // seconds from then on. A status that is written each second is far below it.
 var DefaultBound = Bound{Burst: 8 << 20, PerSecond: 100 << 10}
 
 const (
-	// maxWaiting bounds the bytes of the versions that wait, of one kind. Beyond it the
-	// one that waits longest is recorded.
+	// maxWaiting bounds the bytes of a kind's waiting versions. Beyond it the watcher records the
+	// version that has waited longest.
 	maxWaiting = 32 << 20
-	// fewBusy objects are kept account of before it is looked whether all of them are busy.
+	// fewBusy is the least number of accounts at which the watcher sweeps out those that are not
+	// busy.
 	fewBusy = 64
 )
 
@@ -40,47 +40,47 @@ func (b Bound) or(other Bound) Bound {
 	return Bound{cmp.Or(b.Burst, other.Burst), cmp.Or(b.PerSecond, other.PerSecond)}
 }
 
-// bounds are the accounts of the objects of a kind that are busy, by a hash of their uid.
-// An object is busy until what it has added would have come in at PerSecond.
+// bounds are the accounts of a kind's busy objects, by a hash of their uid. An object is busy until
+// PerSecond has paid for the bytes that it has added.
 type bounds struct {
 	Bound
 	objects map[uint64]*account
-	waiting int // bytes of the versions that wait
-	waits   int // how many those are
-	sweepAt int // objects
-	// leftOut is told of each version that is left out; may be nil.
+	waiting int // bytes of the waiting versions
+	waits   int // how many versions wait
+	sweepAt int // the number of accounts at which the next sweep is due
+	// leftOut is called for each version that is left out; may be nil.
 	leftOut func(bytes int)
 }
 
 // account is what one object has added.
 type account struct {
-	idle     time.Time // when nothing of it counts any more
-	deleting bool      // what was recorded of it says so
+	idle     time.Time // when PerSecond has paid for all that the object added
+	deleting bool      // its newest recorded version has a deletion timestamp
 	left     events.Left
-	waits    *waiting // nil: the newest version is recorded
+	waits    *waiting // nil: no version waits
 }
 
 // waiting is the newest version of an object, which is not recorded yet.
 type waiting struct {
 	delta events.Delta
 	wrote translate.Writers
-	since time.Time // when the first that was left out for it began to wait
+	since time.Time // when the first version that it replaced began to wait
 }
 
 // off tells whether there is no bound.
 func (b *bounds) off() bool { return b.Burst <= 0 || b.PerSecond <= 0 }
 
-// cost is for how long an object is busy after so many bytes.
+// cost is how long that many bytes keep an object busy.
 func (b *bounds) cost(bytes int) time.Duration {
 	return time.Duration(float64(bytes) / float64(b.PerSecond) * float64(time.Second))
 }
 
-// room is when a version of so many bytes may be recorded.
+// room is when the watcher may record a version of that many bytes.
 func (b *bounds) room(a *account, bytes int) time.Time {
 	return a.idle.Add(min(0, b.cost(bytes)-b.cost(int(b.Burst))))
 }
 
-// left is what was left out of an object since it was recorded last.
+// left counts the versions of an object that were left out since its last recorded one.
 func (b *bounds) left(uid types.UID) events.Left {
 	if a := b.objects[hashOf(string(uid))]; a != nil {
 		return a.left
@@ -88,8 +88,8 @@ func (b *bounds) left(uid types.UID) events.Left {
 	return events.Left{}
 }
 
-// admits tells whether the next version of an object may be recorded now, and keeps it
-// otherwise, in the place of the one that waited; at is when there is room for it.
+// admits tells whether the watcher may record the next version of an object now. If not, it keeps
+// the version in place of the one that waited; at is when there is room for it.
 func (b *bounds) admits(d events.Delta, wrote translate.Writers, first bool, now time.Time) (admitted bool, at time.Time) {
 	a, since := b.account(d.UID, now), now
 	if a.waits != nil {
@@ -107,7 +107,7 @@ func (b *bounds) admits(d events.Delta, wrote translate.Writers, first bool, now
 	return false, at
 }
 
-// account is that of an object, which is made where there is none.
+// account returns the account of an object, and makes one where there is none.
 func (b *bounds) account(uid types.UID, now time.Time) *account {
 	key := hashOf(string(uid))
 	a := b.objects[key]
@@ -145,14 +145,14 @@ func (b *bounds) drop(a *account) {
 	b.free(a)
 }
 
-// free has no version of an object wait.
+// free empties the waiting place of an account.
 func (b *bounds) free(a *account) {
 	b.waiting -= len(a.waits.delta.Body)
 	b.waits--
 	a.waits = nil
 }
 
-// recorded notes that the log has an object as it is, or its end.
+// recorded notes that the log has the newest version of an object, or its end.
 func (b *bounds) recorded(d events.Delta) {
 	a := b.objects[hashOf(string(d.UID))]
 	if a == nil {
@@ -163,14 +163,14 @@ func (b *bounds) recorded(d events.Delta) {
 	}
 }
 
-// ends notes that an object is to be said to be gone.
+// ends leaves out the waiting version of an object whose end is about to be recorded.
 func (b *bounds) ends(uid types.UID) {
 	if a := b.objects[hashOf(string(uid))]; a != nil {
 		b.drop(a)
 	}
 }
 
-// sweep forgets objects that are not busy.
+// sweep forgets the accounts of objects that are not busy.
 func (b *bounds) sweep(now time.Time) {
 	for key, a := range b.objects {
 		if a.waits == nil && !now.Before(a.idle) {
@@ -183,8 +183,9 @@ func (b *bounds) sweep(now time.Time) {
 	b.sweepAt = 2 * len(b.objects)
 }
 
-// abandon forgets the versions that wait, since a session begins that meets them again:
-// those that were left out as well, where it resumes from what was recorded before them.
+// abandon forgets the waiting versions, because the session that begins meets them again. A session
+// that resumes starts before the left-out versions and meets these again, too; then their counts
+// are cleared.
 func (b *bounds) abandon(resumed bool) {
 	for _, a := range b.objects {
 		if a.waits != nil {
@@ -196,9 +197,9 @@ func (b *bounds) abandon(resumed bool) {
 	}
 }
 
-// due are the accounts with a version that is to be recorded now, those first that have
-// waited longest: all of them, or those for which there is room. Where too much waits the
-// oldest have room. next is when another one has.
+// due returns the accounts whose waiting version is to be recorded now, longest waiting first: all
+// of them, or those that have room. While more than maxWaiting bytes wait, the oldest count as
+// having room. next is when another account has room.
 func (b *bounds) due(all bool, now time.Time) (due []*account, next time.Time) {
 	if b.waits == 0 {
 		return nil, next
@@ -226,7 +227,7 @@ func (b *bounds) due(all bool, now time.Time) (due []*account, next time.Time) {
 	return due, next
 }
 
-// withhold keeps a version that is beyond the bound of its object, and tells whether it is.
+// withhold keeps a version that exceeds the bound of its object, and tells whether it did.
 func (k *kindWatch) withhold(d events.Delta, wrote translate.Writers, first bool) bool {
 	if k.bounds.off() {
 		return false
@@ -242,19 +243,20 @@ func (k *kindWatch) withhold(d events.Delta, wrote translate.Writers, first bool
 	return true
 }
 
-// wakeAt has the watch look at what waits, at a moment.
+// wakeAt rings the watch's bell at a moment, so that it checks the waiting versions.
 func (k *kindWatch) wakeAt(at time.Time) {
 	if !k.waking.IsZero() && !at.Before(k.waking) && time.Now().Before(k.waking) {
-		return // it looks before that
+		return // an earlier wake-up is pending
 	}
 	k.waking = at
 	bell := k.bell
 	time.AfterFunc(time.Until(at), func() { knock(bell) })
 }
 
-// recordWaiting appends the versions for which there is room by now, or all that wait. They
-// come behind versions of other objects that are newer, so they are said as what a relist
-// finds. When none waits any more a mark says that everything has been said.
+// recordWaiting appends the waiting versions that have room by now, or all of them. The log already
+// has newer versions of other objects, so these are marked as Sync, like a relist's. When no
+// version waits any more, a mark says that the log is complete; with all, the caller appends that
+// mark.
 func (k *kindWatch) recordWaiting(ctx context.Context, all bool) error {
 	due, next := k.bounds.due(all, time.Now())
 	for _, a := range due {
@@ -277,7 +279,7 @@ func (k *kindWatch) recordWaiting(ctx context.Context, all bool) error {
 	return k.mark(ctx)
 }
 
-// catchUp records what waits when a watch ends, so that the next one can go on from there.
+// catchUp records the waiting versions when a watch ends, so that the next session can resume.
 func (k *kindWatch) catchUp(ctx context.Context) error {
 	if k.bounds.waits == 0 || k.torn {
 		return nil

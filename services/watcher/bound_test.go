@@ -21,16 +21,16 @@ import (
 	"github.com/millrace/millrace/services/watcher/translate"
 )
 
-// large is the size of the object that is written again and again.
+// large is the size of the object that the tests write again and again.
 const large = 8 << 10
 
-// bounded has a watcher record so much of each object.
+// bounded sets a watcher's Bound.
 func bounded(burst, perSecond int64) func(*Config) {
 	return func(c *Config) { c.Bound = Bound{Burst: burst, PerSecond: perSecond} }
 }
 
-// newestOf is the newest delta of an object, and how many versions of it are recorded and
-// were left out.
+// newestOf returns the newest delta of an object, and how many of its versions the log has and how
+// many were left out.
 func newestOf(t *testing.T, b bus.Bus, name string) (newest events.Delta, recorded, left int) {
 	t.Helper()
 	for _, d := range logOf(t, b) {
@@ -41,8 +41,8 @@ func newestOf(t *testing.T, b bus.Bus, name string) (newest events.Delta, record
 	return newest, recorded, left
 }
 
-// TestAnObjectIsRecordedNoFasterThanItsBound: versions are left out and counted, the
-// newest is recorded in the end, and the log of others is as it is without.
+// TestAnObjectIsRecordedNoFasterThanItsBound: the watcher leaves versions out, counts them, and
+// records the newest in the end. The deltas of other objects are the same as without a bound.
 func TestAnObjectIsRecordedNoFasterThanItsBound(t *testing.T) {
 	t.Parallel()
 	const rewrites = 60
@@ -69,8 +69,7 @@ func TestAnObjectIsRecordedNoFasterThanItsBound(t *testing.T) {
 	inOrder(t, logOf(t, b))
 }
 
-// inOrder checks that versions that are not said again come in order, and that nothing
-// waits behind a mark.
+// inOrder checks that versions without Sync come in order, and that no version waits at a mark.
 func inOrder(t *testing.T, log []events.Delta) {
 	t.Helper()
 	at, waits := 0, false
@@ -89,7 +88,8 @@ func inOrder(t *testing.T, log []events.Delta) {
 	}
 }
 
-// TestBeginningsAndEndsDoNotWait of objects that are over their bound.
+// TestBeginningsAndEndsDoNotWait: the first version and the end of an object do not wait, even when
+// it is over its bound.
 func TestBeginningsAndEndsDoNotWait(t *testing.T) {
 	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
@@ -110,7 +110,7 @@ func TestBeginningsAndEndsDoNotWait(t *testing.T) {
 	}
 }
 
-// TestWhatWaitsIsRecordedWhenTheWatchEnds, so that the next watcher goes on from there.
+// TestWhatWaitsIsRecordedWhenTheWatchEnds, so that the next watcher can resume from there.
 func TestWhatWaitsIsRecordedWhenTheWatchEnds(t *testing.T) {
 	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
@@ -128,7 +128,7 @@ func TestWhatWaitsIsRecordedWhenTheWatchEnds(t *testing.T) {
 	eventually(t, b, "is large", "is other", "is large", "is more")
 }
 
-// severed is a bus on which nothing can be stored any more once it is cut.
+// severed is a bus that stores nothing once it is cut.
 type severed struct {
 	bus.Bus
 	cut atomic.Bool
@@ -153,8 +153,8 @@ func (a *severedAppender) Append(ctx context.Context, m events.Message) error {
 	return a.Appender.Append(ctx, m)
 }
 
-// TestWhatWaitedIsFoundAfterACrash: the log has newer versions of other objects, and says
-// that it is no position to go on from.
+// TestWhatWaitedIsFoundAfterACrash: the log has newer versions of other objects, and its newest
+// delta says that a watch cannot resume from it.
 func TestWhatWaitedIsFoundAfterACrash(t *testing.T) {
 	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
@@ -176,7 +176,7 @@ func TestWhatWaitedIsFoundAfterACrash(t *testing.T) {
 	}
 }
 
-// TestBoundsTakeMemoryForBusyObjectsOnly, and bound the bytes that wait.
+// TestBoundsTakeMemoryForBusyObjectsOnly, and the bytes of the waiting versions are bounded.
 func TestBoundsTakeMemoryForBusyObjectsOnly(t *testing.T) {
 	t.Parallel()
 	b, now := bounds{Bound: Bound{Burst: 1 << 20, PerSecond: 1 << 20}}, time.Unix(1e9, 0)
@@ -213,7 +213,7 @@ func TestBoundsTakeMemoryForBusyObjectsOnly(t *testing.T) {
 	}
 }
 
-// Accounts are swept when there are as many as at the last sweep were left, twice, and 64 at least.
+// The watcher sweeps accounts when there are twice as many as the last sweep left, and at least 64.
 func TestWhenAccountsAreSwept(t *testing.T) {
 	t.Parallel()
 	b, now := bounds{Bound: Bound{Burst: 1000, PerSecond: 1}}, time.Unix(1e9, 0)
@@ -237,8 +237,8 @@ func TestWhenAccountsAreSwept(t *testing.T) {
 	}
 }
 
-// The next one for which there is room is the one that has room first, however long the others
-// have waited; what fits exactly into the memory waits.
+// The next account is the one that has room first, however long others have waited. Versions that
+// exactly fill the memory wait.
 func TestWhenTheNextVersionIsDue(t *testing.T) {
 	t.Parallel()
 	b, now := bounds{Bound: Bound{Burst: 100, PerSecond: 100}}, time.Now()
@@ -260,7 +260,7 @@ func TestWhenTheNextVersionIsDue(t *testing.T) {
 	}
 }
 
-// waitingFor is a watch of pods of which some are on record, whose objects may add so much.
+// waitingFor is a watch of pods with some pods on record and this bound.
 func waitingFor(t *testing.T, bound Bound) *kindWatch {
 	t.Helper()
 	k, _ := recorded(t, 3, 0)
@@ -276,7 +276,7 @@ func pod(version, bytes int) events.Delta {
 	}
 }
 
-// rings tells whether a bell has rung, and has it ring again.
+// rings tells whether a bell has rung, and takes its token.
 func rings(bell chan struct{}) bool {
 	synctest.Wait()
 	select {
@@ -287,7 +287,7 @@ func rings(bell chan struct{}) bool {
 	}
 }
 
-// What is kept back has the watch wake up when there is room, or at once when too much waits.
+// A version that waits wakes the watch when there is room, or at once when too many bytes wait.
 func TestWhatIsKeptBackWakesTheWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := waitingFor(t, Bound{Burst: -1})
@@ -318,7 +318,7 @@ func TestWhatIsKeptBackWakesTheWatch(t *testing.T) {
 	})
 }
 
-// A watch wakes at the first of several moments.
+// A watch wakes at the earliest of several wake-up times.
 func TestAWatchWakesOnceForWhatComesLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &kindWatch{tracing: newTracing(nil)}
@@ -337,7 +337,7 @@ func TestAWatchWakesOnceForWhatComesLater(t *testing.T) {
 		wake(10 * time.Second)
 		to(15 * time.Second)
 		wake(25 * time.Second)
-		wake(18 * time.Second) // and again at 25 s, where it was to wake first
+		wake(18 * time.Second) // and again at 25 s, its first wake-up time
 		to(40 * time.Second)
 		wake(45 * time.Second)
 		to(50 * time.Second)
@@ -345,8 +345,8 @@ func TestAWatchWakesOnceForWhatComesLater(t *testing.T) {
 	})
 }
 
-// What waits is recorded as what a relist finds, with what was left out for it; when nothing
-// waits any more, a mark says so.
+// The watcher records a waiting version with Sync, like a relist's, and with the count of the
+// versions left out before it. When no version waits any more, it appends a mark.
 func TestWhatWaitsIsRecordedInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := waitingFor(t, Bound{Burst: 100, PerSecond: 100})
@@ -413,8 +413,8 @@ func TestWhatWaitsIsRecordedInTime(t *testing.T) {
 	})
 }
 
-// At the end of a watch what waits is recorded, although its time is over; nothing is where
-// nothing waits, and nothing where the log may lack what was counted.
+// At the end of a watch the watcher records the waiting versions, although the context has ended.
+// It records nothing where no version waits, and where the log may lack a delta that was counted.
 func TestTheEndOfAWatchCatchesUp(t *testing.T) {
 	t.Parallel()
 	ended, cancel := context.WithCancel(t.Context())
@@ -440,7 +440,7 @@ func TestTheEndOfAWatchCatchesUp(t *testing.T) {
 	}
 }
 
-// BenchmarkBounds is what a version costs that is within its bound.
+// BenchmarkBounds measures the cost of a version that is within its bound.
 func BenchmarkBounds(b *testing.B) {
 	all := bounds{Bound: DefaultBound}
 	d, now := events.Delta{UID: "b0c5f7a2-3f4e-4d6b-9c55-3f1c8a1f5a10", Op: events.Is, Body: make([]byte, 4<<10)}, time.Now()

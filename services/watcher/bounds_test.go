@@ -19,7 +19,7 @@ import (
 	"github.com/millrace/millrace/services/watcher/translate"
 )
 
-// Where an object was is told of marks and gaps and objects alike.
+// A ledger counts objects, and links each delta to the last message that is not a mark.
 func TestALedgerTellsWhatIsBefore(t *testing.T) {
 	t.Parallel()
 	l := &ledger{}
@@ -54,7 +54,7 @@ func TestALedgerTellsWhatIsBefore(t *testing.T) {
 	}
 }
 
-// Words of writers count of so many writers, and of those that have been heard lately.
+// The watcher remembers at most mostWriters writers, and forgets those that are silent.
 func TestMadeUpWritersAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCauses(tracetest.New().Tracer("watcher", trace.Options{}))
@@ -114,7 +114,7 @@ func TestMadeUpWritersAreForgotten(t *testing.T) {
 	})
 }
 
-// A list of kinds is searched again soon while something may have changed, and later at rest.
+// Discovery runs again soon while something may have changed, and later when everything rests.
 func TestWhenKindsAreLookedForAgain(t *testing.T) {
 	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
@@ -145,7 +145,7 @@ func TestWhenKindsAreLookedForAgain(t *testing.T) {
 	}
 }
 
-// A kind is asked for while its holder has not shown itself, and no more when it has.
+// A watcher asks about a kind until the holder has shown itself, and not after that.
 func TestAHolderIsChallenged(t *testing.T) {
 	t.Parallel()
 	k, a := recorded(t, 1, 0)
@@ -178,7 +178,8 @@ func TestAHolderIsChallenged(t *testing.T) {
 	}
 }
 
-// Of what a holder shows one kind stands for all; when that stands still, all are in doubt.
+// One of the kinds that a holder has shown stands for all of them; when its log stands still, the
+// watcher doubts all.
 func TestOneKindStandsForItsHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, a := recorded(t, 1, 0)
@@ -212,7 +213,7 @@ func TestOneKindStandsForItsHolder(t *testing.T) {
 	})
 }
 
-// What the scrubber finds is no hole where the log says so itself, or where it has expired.
+// The scrubber does not report lost messages that a gap in the log reports, or that have expired.
 func TestTheScrubberFindsHoles(t *testing.T) {
 	t.Parallel()
 	k, a := recorded(t, 5, 0)
@@ -244,7 +245,7 @@ func TestTheScrubberFindsHoles(t *testing.T) {
 	}
 }
 
-// Of what may be hidden before the window one object that lives is enough.
+// The search before the window ends at the first object that a message says exists.
 func TestWhatLivesBeforeTheWindow(t *testing.T) {
 	t.Parallel()
 	k, _ := recorded(t, 2, 0)
@@ -304,7 +305,7 @@ func TestWhenAFightIsOne(t *testing.T) {
 	}
 }
 
-// A version that lies before the position is of another history.
+// A storage position before the cursor belongs to another history.
 func TestAPositionThatLiesBefore(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -338,7 +339,7 @@ func TestAPositionThatLiesBefore(t *testing.T) {
 	}
 }
 
-// An intent is what someone wants of an object, in whatever order it is written.
+// An intent does not depend on the order of labels, annotations, finalizers and owners.
 func TestAnIntentHasNoOrder(t *testing.T) {
 	t.Parallel()
 	with := func(change func(*metav1.ObjectMeta)) intent {

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/services/watcher/source"
 )
 
-// discover keeps the catalog up to date, where it is needed.
+// discover keeps the catalog up to date, if the config asks for every kind.
 func (s *Service) discover(ctx context.Context) {
 	for s.config.Every && ctx.Err() == nil {
 		s.search(ctx)
@@ -20,14 +20,14 @@ func (s *Service) discover(ctx context.Context) {
 		case <-ctx.Done():
 		case <-timer.C:
 		case <-s.stir:
-			pause(ctx, discoverEvery/4) // it takes a moment to be served
+			pause(ctx, discoverEvery/4) // the API server needs a moment to serve the change
 		}
 		timer.Stop()
 	}
 }
 
-// untilDiscovery is when to look at the catalog again. Another watcher may be the one
-// that sees the kinds change of which kinds are made.
+// untilDiscovery is how long to wait before the next discovery. With several watchers it is always
+// discoverEvery, since another one may be the one that watches CRDs and APIServices.
 func (s *Service) untilDiscovery(now time.Time) time.Duration {
 	others := s.members.Others()
 	s.mu.Lock()
@@ -38,13 +38,13 @@ func (s *Service) untilDiscovery(now time.Time) time.Duration {
 	return discoverResting
 }
 
-// makers are the kinds of which kinds are made.
+// makers are the kinds that define other kinds.
 var makers = map[kinds.Name]bool{
 	kinds.NameOf("apiextensions.k8s.io", "customresourcedefinitions"): true,
 	kinds.NameOf("apiregistration.k8s.io", "apiservices"):             true,
 }
 
-// watchesMakers tells whether a change of those can be seen here.
+// watchesMakers tells whether the makers are in this watcher's scope.
 func (s *Service) watchesMakers() bool {
 	for kind := range makers {
 		if !s.config.Scope.Has(kind) {
@@ -54,7 +54,7 @@ func (s *Service) watchesMakers() bool {
 	return true
 }
 
-// unsettle says that a kind of which kinds are made has changed.
+// unsettle notes that a maker has changed, and starts a discovery.
 func (s *Service) unsettle(now time.Time) {
 	s.mu.Lock()
 	s.stirred = now
@@ -83,7 +83,7 @@ func (s *Service) search(ctx context.Context) {
 	}
 }
 
-// wanted are the kinds to watch, in a fixed order.
+// wanted returns the kinds to watch, in a fixed order.
 func (s *Service) wanted() (want []kinds.Kind, catalog source.Catalog, searched bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,14 +100,14 @@ func contains(list []kinds.Kind, name kinds.Name) bool {
 	return slices.ContainsFunc(list, func(k kinds.Kind) bool { return k.Name == name })
 }
 
-// mine tells whether a kind falls to this watcher. Another one may believe the
-// same for a moment; the log then refuses one of them.
+// mine tells whether a kind falls to this watcher. Another watcher may believe the same for a
+// moment; the log then refuses one of them.
 func (s *Service) mine(kind kinds.Name) bool {
 	return s.config.Scope.Has(kind) && s.members.First(string(kind))
 }
 
-// reconcile starts and stops watches as they are wanted, and as the kinds fall to
-// this watcher or to others, until that changes.
+// reconcile starts and stops watches so that they match the wanted kinds and this watcher's share
+// of them. When moved is closed it stops preparing the streams of other watchers' kinds.
 func (s *Service) reconcile(ctx context.Context, moved <-chan struct{}) {
 	want, catalog, searched := s.wanted()
 	watched := 0
@@ -128,8 +128,8 @@ func (s *Service) reconcile(ctx context.Context, moved <-chan struct{}) {
 	}
 }
 
-// standBy makes sure that the streams of the other watchers' kinds are there, so
-// that nothing is left to be done when a kind falls to this one.
+// standBy creates the streams of kinds that fall to other watchers, so that this watcher can take
+// over a kind without delay.
 func (s *Service) standBy(ctx context.Context, want []kinds.Kind, moved <-chan struct{}) {
 	for _, kind := range want {
 		if s.warm[kind.Name] || !s.config.Scope.Has(kind.Name) || s.mine(kind.Name) || orphaned(ctx, s.config.Bus, kind.Name) {
@@ -150,15 +150,14 @@ func (s *Service) standBy(ctx context.Context, want []kinds.Kind, moved <-chan s
 	}
 }
 
-// await says whether the next look at the catalog matters although nothing in
-// it has changed.
+// await sets whether the next discovery wakes the loop of Run even if the catalog has not changed.
 func (s *Service) await(waiting bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waiting = waiting
 }
 
-// watches tells whether a kind is watched here, and not by another watcher.
+// watches tells whether this watcher watches a kind.
 func (s *Service) watches(kind kinds.Name) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,7 +190,7 @@ func (s *Service) start(ctx context.Context, kind kinds.Kind) {
 	}()
 }
 
-// wantedNow is how a kind is wanted by now: its preferred version may change.
+// wantedNow returns the kind as it is wanted by now: its preferred version may have changed.
 func (s *Service) wantedNow(kind kinds.Kind) kinds.Kind {
 	want, _, _ := s.wanted()
 	if i := slices.IndexFunc(want, func(k kinds.Kind) bool { return k.Name == kind.Name }); i >= 0 {
@@ -200,13 +199,13 @@ func (s *Service) wantedNow(kind kinds.Kind) kinds.Kind {
 	return kind
 }
 
-// serves tells whether a version of a kind can be watched, as far as is known.
+// serves tells whether the newest catalog has a kind in a version.
 func (s *Service) serves(kind kinds.Name, version string) bool {
 	_, catalog, _ := s.wanted()
 	return catalog.Serves(kind, version)
 }
 
-// stop ends the watches of some kinds, and waits until they have ended.
+// stop ends the watches of the kinds that which selects, and waits for them.
 func (s *Service) stop(which func(kinds.Name) bool) {
 	var ending []*running
 	s.mu.Lock()

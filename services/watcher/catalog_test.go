@@ -20,15 +20,14 @@ import (
 	"github.com/millrace/millrace/services/watcher/source"
 )
 
-// logged is a context whose log is kept.
+// logged returns a context that keeps what is logged.
 func logged(t *testing.T) (ctx context.Context, log func() string) {
 	t.Helper()
 	logger := ktesting.NewLogger(ktesting.NopTL{}, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(2)))
 	return klog.NewContext(t.Context(), logger), logger.GetSink().(ktesting.Underlier).GetBuffer().String
 }
 
-// idle is a watcher to which all kinds fall, and which does nothing by itself. It is for a
-// test in virtual time.
+// idle is a watcher that all kinds fall to and that runs no loop. It is for tests in virtual time.
 func idle(t *testing.T, b bus.Bus, options ...func(*Config)) (*Service, *server) {
 	t.Helper()
 	s, d := offline()
@@ -60,7 +59,8 @@ func anAiling(b bus.Bus) *ailing {
 	}
 }
 
-// What kinds there are is told once, and how it goes is told when it changes.
+// A search wakes the loop of Run once for each new catalog. The watcher logs a discovery error when
+// it changes.
 func TestWhatASearchTells(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, s := idle(t, memory.New(memory.Options{}))
@@ -129,7 +129,7 @@ func TestWhatASearchTells(t *testing.T) {
 	})
 }
 
-// A definition that changes has the kinds looked for at once.
+// A change of a CRD or an APIService starts a discovery at once.
 func TestAChangedDefinitionStirs(t *testing.T) {
 	t.Parallel()
 	service, now := &Service{stir: make(chan struct{}, 1)}, time.Now()
@@ -139,8 +139,8 @@ func TestAChangedDefinitionStirs(t *testing.T) {
 	}
 }
 
-// The streams of kinds that fall to others are made, but for those that are out of scope,
-// orphaned or there already, until the kinds move.
+// standBy creates the streams of kinds that fall to other watchers, except for kinds that are out
+// of scope, orphaned, or have streams already; it stops when the kinds move.
 func TestTheStreamsOfOthersAreMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := anAiling(memory.New(memory.Options{}))
@@ -199,7 +199,7 @@ func TestTheStreamsOfOthersAreMade(t *testing.T) {
 	})
 }
 
-// How many kinds are watched is told when it changes.
+// The watcher logs how many kinds it watches when the number changes.
 func TestHowManyKindsAreWatchedIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := kinds.Nodes.Kind
@@ -242,7 +242,7 @@ func TestHowManyKindsAreWatchedIsTold(t *testing.T) {
 	})
 }
 
-// How a kind is wanted follows from what is configured, or else from what discovery finds.
+// The config determines how a kind is wanted, or else discovery does.
 func TestHowAKindIsWanted(t *testing.T) {
 	t.Parallel()
 	brief, later := kinds.Pods.Kind, kinds.Nodes.Kind
@@ -298,8 +298,8 @@ func TestWhenAWatcherIsSynced(t *testing.T) {
 	})
 }
 
-// What a claim of another process is held against are the logs, and the kind whose newest
-// change is told asks the API server.
+// The watcher compares another process's claim with the logs, and the watch of the kind with the
+// newest recorded change asks the API server.
 func TestWhichEpochIsSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, a := recorded(t, 2, 0)

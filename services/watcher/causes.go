@@ -17,64 +17,63 @@ import (
 	"github.com/millrace/millrace/pkg/events/trace"
 )
 
-// remembered is how many writes are: those of a minute, at a thousand in a second.
+// remembered bounds the remembered writes: a minute of them, at a thousand a second.
 const remembered = 1 << 16
 
 const (
-	// mostWriters bounds the writers that are remembered, and mostFlights their writes under
-	// way. Every process that may publish on the topic can make them up. What there is no room
-	// for is not waited for: the change that comes of it begins a trace of its own.
+	// mostWriters bounds the remembered writers, and mostFlights their writes in flight, because
+	// every process that may publish on the topic can invent them. A watch does not wait for a
+	// write that exceeds the bounds: its change begins a trace of its own.
 	mostWriters = 64
 	mostFlights = 16384
 )
 
-// quiet is how long a writer may say nothing before its writes count as ended: it was
+// quiet is how long a writer may be silent before its writes in flight count as ended: it was
 // killed, or is cut off.
 const quiet = 6 * trace.RollEvery
 
-// attribution is why a version of ours went on as another client's.
+// attribution is why a version that our writer made was recorded as another client's.
 type attribution string
 
 const (
-	unheard attribution = "unheard" // no word of the write had come
-	late    attribution = "late"    // that it is under way became known after the change
-	waited  attribution = "waited"  // the answer did not become known within the grace
+	unheard attribution = "unheard" // no message about the write had arrived
+	late    attribution = "late"    // the message that it was in flight arrived after the change
+	waited  attribution = "waited"  // the writer did not report the result within grace
 	hurried attribution = "hurried" // too many changes waited behind it, or the watch ended
 )
 
-// version is a version of an object; without a number it is whatever brings the
-// object to its end.
+// version is a version of an object. An empty number stands for the version that ends the object.
 type version struct {
 	uid    types.UID
 	number string
 }
 
-// causes are what the writers have told of their writes lately. It is safe for
-// concurrent use.
+// causes holds what the writers have reported about their recent writes. It is safe for concurrent
+// use.
 type causes struct {
 	tracer *trace.Tracer
 	missed *prometheus.CounterVec
 
 	mu      sync.Mutex
 	writes  generations[version, events.Trace]
-	given   generations[version, untracked] // what has gone on as another client's
+	given   generations[version, untracked] // versions recorded as another client's
 	waiting []chan struct{}
-	heard   bool                           // a writer has told of something
-	flights map[events.Ref]map[flight]bool // the writes under way
-	flying  int                            // how many these are
+	heard   bool                           // a writer has reported a write
+	flights map[events.Ref]map[flight]bool // the writes in flight, by object
+	flying  int                            // the number of writes in flight
 	words   map[string]time.Time           // when a writer was last heard
 }
 
-// flight is a write under way.
+// flight identifies a write in flight.
 type flight struct{ writer, id string }
 
-// untracked is what has gone on as another client's, and why.
+// untracked is the kind of a version that was recorded as another client's, and why it was.
 type untracked struct {
 	kind kinds.Name
 	why  attribution
 }
 
-// newCauses are none where there are no traces.
+// newCauses returns nil without a tracer; traces are off then.
 func newCauses(t *trace.Tracer) *causes {
 	if t == nil {
 		return nil
@@ -89,8 +88,8 @@ func newCauses(t *trace.Tracer) *causes {
 	}
 }
 
-// listen hears the writers until the context ends, and tells each that it has heard of
-// a write of a kind that is watched here.
+// listen receives the writers' messages until the context ends. It acknowledges to a writer each
+// write that begins on a kind that this watcher watches.
 func (c *causes) listen(ctx context.Context, b bus.Peers, watched func(kinds.Name) bool) {
 	for c != nil && ctx.Err() == nil {
 		err := b.Listen(ctx, trace.Writes, func(data []byte) {
@@ -103,7 +102,7 @@ func (c *causes) listen(ctx context.Context, b bus.Peers, watched func(kinds.Nam
 			}
 			c.tell(w)
 			if w.Begins && w.Writer != "" && watched(w.About.Kind) {
-				_ = b.Say(trace.HeardBy(w.Writer), []byte(w.ID)) // or it waits for a moment
+				_ = b.Say(trace.HeardBy(w.Writer), []byte(w.ID)) // if this fails, the writer waits until its time-out
 			}
 		})
 		if err != nil {
@@ -129,7 +128,7 @@ func (c *causes) collectors() []prometheus.Collector {
 	return []prometheus.Collector{c.missed}
 }
 
-// tell takes in a write.
+// tell takes in a message about a write that begins or ends.
 func (c *causes) tell(w trace.Write) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -160,7 +159,7 @@ func (c *causes) tell(w trace.Write) {
 	c.news()
 }
 
-// regret counts a version of ours that has gone on as another client's.
+// regret counts a version of our writers that was recorded as another client's.
 func (c *causes) regret(v version, began bool) {
 	g, ok := c.given.get(v)
 	if !ok {
@@ -172,7 +171,7 @@ func (c *causes) regret(v version, began bool) {
 	c.missed.WithLabelValues(string(g.kind), string(g.why)).Inc()
 }
 
-// end takes a write for ended, and tells whether it was known to be under way.
+// end removes a write in flight, and tells whether there was one.
 func (c *causes) end(w trace.Write) (began bool) {
 	flights, one := c.flights[w.About], flight{w.Writer, w.ID}
 	if began = flights[one]; began {
@@ -184,8 +183,8 @@ func (c *causes) end(w trace.Write) (began bool) {
 	return began
 }
 
-// roll takes all writes of a writer for ended that it does not name, because the word
-// of that was lost, and those of writers of whom nothing is heard any more.
+// roll ends the writes in flight that a writer's roll does not name, because the message that they
+// ended was lost. It also ends the writes of silent writers.
 func (c *causes) roll(r trace.Roll) {
 	open := make(map[string]bool, len(r.Open))
 	for _, id := range r.Open {
@@ -200,12 +199,12 @@ func (c *causes) roll(r trace.Roll) {
 	c.tidy()
 }
 
-// tidy forgets the writers of whom nothing is heard any more.
+// tidy forgets the silent writers.
 func (c *causes) tidy() {
 	maps.DeleteFunc(c.words, func(writer string, _ time.Time) bool { return c.silent(writer) })
 }
 
-// hears takes note that a writer is there, and tells whether there is room for it.
+// hears notes that a writer is alive, and tells whether there is room for it.
 func (c *causes) hears(writer string) bool {
 	if _, known := c.words[writer]; !known && len(c.words) >= mostWriters {
 		if c.tidy(); len(c.words) >= mostWriters {
@@ -216,10 +215,10 @@ func (c *causes) hears(writer string) bool {
 	return true
 }
 
-// silent tells whether nothing is heard of a writer.
+// silent tells whether a writer has sent nothing for longer than quiet.
 func (c *causes) silent(writer string) bool { return time.Since(c.words[writer]) > quiet }
 
-// forget takes writes for ended.
+// forget ends the writes in flight that which selects.
 func (c *causes) forget(which func(flight) bool) {
 	forgot := false
 	for about, flights := range c.flights {
@@ -236,7 +235,7 @@ func (c *causes) forget(which func(flight) bool) {
 	}
 }
 
-// news has the watches that wait look again.
+// news wakes the watches that wait for a write.
 func (c *causes) news() {
 	for _, look := range c.waiting {
 		knock(look)
@@ -244,7 +243,8 @@ func (c *causes) news() {
 	c.waiting = nil
 }
 
-// deafen is for when nothing is heard any more: no change waits for a word that will not come.
+// deafen ends all writes in flight when the topic cannot be heard, so that no change waits for a
+// message that will not come.
 func (c *causes) deafen() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -253,16 +253,16 @@ func (c *causes) deafen() {
 	c.news()
 }
 
-// of is the write that a version came of; ours is false when none is known.
+// of returns the trace of the write that made a version; ours is false when no such write is known.
 func (c *causes) of(v version, gone bool) (cause events.Trace, ours bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.find(v, gone)
 }
 
-// foreign remembers a version that goes on as another client's. Only a writer that
-// tells of it later proves that it was ours: what is written on the object does not,
-// since bindings and scaling leave no name there.
+// foreign remembers a version that is recorded as another client's. Only a writer's later message
+// proves that the version was ours: the object itself does not, since bindings and scaling leave no
+// name there.
 func (c *causes) foreign(v version, g untracked) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -276,8 +276,8 @@ func (c *causes) find(v version, gone bool) (cause events.Trace, ours bool) {
 	return cause, ours
 }
 
-// await tells whether a version may be what a write under way makes. Then look is
-// knocked at when more is known.
+// await tells whether a write in flight may make a version. If so, it sends a token to look when
+// more is known.
 func (c *causes) await(v version, gone bool, about events.Ref, look chan struct{}) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -297,8 +297,8 @@ func (c *causes) await(v version, gone bool, about events.Ref, look chan struct{
 	return true
 }
 
-// despair takes the writes of an object for ended: a change has waited for them
-// without result, and no second one must.
+// despair ends the writes in flight of an object: one change has waited for them without a result,
+// and no other change is to wait for them.
 func (c *causes) despair(about events.Ref) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -306,8 +306,8 @@ func (c *causes) despair(about events.Ref) {
 	delete(c.flights, about)
 }
 
-// told tells whether writers do tell of their writes, so that one of which none
-// has is a miss.
+// told tells whether writers report their writes at all. Only then is a version without a report a
+// miss.
 func (c *causes) told() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/trace/tracetest"
 )
 
-// What is remembered is at least the last half as many as may be, and at most as many.
+// generations remembers at least the last half of its limit, and at most its limit.
 func TestWhatGenerationsRemember(t *testing.T) {
 	t.Parallel()
 	g := generations[int, string]{limit: 8}
@@ -54,7 +54,7 @@ func TestWhatGenerationsRemember(t *testing.T) {
 	}
 }
 
-// So many writes under way are remembered, and one that begins twice is one.
+// causes remembers a bounded number of writes in flight, and counts a write that begins twice once.
 func TestHowManyWritesAreRemembered(t *testing.T) {
 	t.Parallel()
 	c := newCauses(tracetest.New().Tracer("watcher", trace.Options{}))
@@ -71,7 +71,7 @@ func TestHowManyWritesAreRemembered(t *testing.T) {
 	}
 }
 
-// A change that waits is told when a write under way is taken for ended, and only then.
+// A waiting change is woken when a write in flight ends, and only then.
 func TestWhoWaitsIsToldOfWhatEnds(t *testing.T) {
 	t.Parallel()
 	c := newCauses(tracetest.New().Tracer("watcher", trace.Options{}))
@@ -109,7 +109,7 @@ func TestWhoWaitsIsToldOfWhatEnds(t *testing.T) {
 	}
 }
 
-// A change waits for a second at most, and the watch is woken when that is over.
+// A change waits for a second at most; then its watch wakes.
 func TestAChangeWaitsForASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory.New(memory.Options{})
@@ -148,8 +148,8 @@ func TestAChangeWaitsForASecond(t *testing.T) {
 	})
 }
 
-// So many changes wait behind one; the next has the first go on. One that cannot be stored has all
-// of them met again.
+// At maxHeld waiting changes, the first one goes on. When a change cannot be stored, the next
+// session meets all of them again.
 func TestHowManyChangesWait(t *testing.T) {
 	t.Parallel()
 	b := memory.New(memory.Options{})
@@ -174,7 +174,7 @@ func TestHowManyChangesWait(t *testing.T) {
 	}
 }
 
-// What cannot be traced is told all the same, and what has no traces waits for nothing.
+// A watch also records changes that cannot be traced, and without traces it waits for nothing.
 func TestAWatchWithoutTraces(t *testing.T) {
 	t.Parallel()
 	k, _ := recorded(t, 0, 0)
@@ -190,7 +190,8 @@ func TestAWatchWithoutTraces(t *testing.T) {
 	}
 }
 
-// What is stored ends its span, with where it is; what is not known to be stored is looked for.
+// A stored delta ends its span, with its sequence. For a delta that is not known to be stored, the
+// watch reads the log.
 func TestSpansOfWhatIsStored(t *testing.T) {
 	t.Parallel()
 	b, r := memory.New(memory.Options{}), tracetest.New()
@@ -238,7 +239,7 @@ func TestSpansOfWhatIsStored(t *testing.T) {
 	}
 }
 
-// The metrics of a watcher are those of its kinds, of the watchers that it hears, and of causes.
+// A watcher has the metrics of its kinds, of the watchers that it hears, and of causes.
 func TestWhichMetricsThereAre(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, _ := idle(t, memory.New(memory.Options{}), tracedBy(tracetest.New()))

@@ -15,11 +15,11 @@ import (
 	"github.com/millrace/millrace/pkg/events/trace/tracetest"
 )
 
-// However many writers and writes are made up, what is kept of them is bounded, and a writer
-// that is known goes on to be heard.
+// However many writers and writes other processes invent, causes keeps a bounded number of them,
+// and still hears a known writer.
 func TestMadeUpWritesAreBounded(t *testing.T) {
 	t.Parallel()
-	// In a bubble, where no time passes: a writer that has not been heard for a while is forgotten.
+	// In a bubble, where no time passes: causes forgets a writer that is silent for a while.
 	synctest.Test(t, boundMadeUpWrites)
 }
 
@@ -56,8 +56,8 @@ func boundMadeUpWrites(t *testing.T) {
 	}
 }
 
-// TestMadeUpDamageIsBounded: what a process says that it found goes into the record, cut short;
-// what is too long to be a report is none.
+// TestMadeUpDamageIsBounded: the watcher records the reason of any process's damage report, cut
+// short. A message that is too long is not a report.
 func TestMadeUpDamageIsBounded(t *testing.T) {
 	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})

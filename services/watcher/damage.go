@@ -14,20 +14,21 @@ import (
 )
 
 const (
-	// lookEvery is how soon it is looked into that a reader has found damage, and
-	// lookStreams how often the streams are looked at; every lookResting where nothing
-	// has been appended since, as in most kinds most of the time.
+	// lookEvery is how soon a session acts on a reader's report of damage. lookStreams is how often
+	// it checks the streams; lookResting where nothing has been appended since, as in most kinds
+	// most of the time.
 	lookEvery   = time.Second
 	lookStreams = 10 * time.Second
 	lookResting = 2 * time.Minute
-	// mendEvery bounds how often a state stream is made anew.
+	// mendEvery bounds how often a state stream is recreated.
 	mendEvery = time.Minute
-	// followLooks is how often a state that lacks what mends it may be seen to stand still,
-	// which comes to three seconds. A machine that stood still itself has not looked.
+	// followLooks is how many polls in a row may find that a state does not move while it lacks the
+	// repair: three seconds of them. Polls are counted, not time, because a machine that was
+	// stopped has not polled.
 	followLooks = int(3 * time.Second / mirrorPoll)
 )
 
-// listen passes on what readers say of damage, until the context ends.
+// listen passes the readers' damage reports to the watches, until the context ends.
 func (s *Service) listen(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := s.config.Bus.Listen(ctx, events.DamageTopic, func(data []byte) {
@@ -49,7 +50,7 @@ func (s *Service) listen(ctx context.Context) {
 	}
 }
 
-// report notes what a reader says; it will say so again if it is not heard.
+// report notes a reader's damage report; the reader repeats a report that is not heard.
 func (k *kindWatch) report(d events.Damage) {
 	k.mu.Lock()
 	k.reported = &d
@@ -57,7 +58,7 @@ func (k *kindWatch) report(d events.Damage) {
 	knock(k.news)
 }
 
-// distrust has everything listed and compared, and says what was found.
+// distrust has everything listed and compared, and logs the damage.
 func (k *kindWatch) distrust(log klog.Logger, h events.Hole) {
 	k.expired, k.doubted, k.hole = true, true, h
 	k.metrics.damage.WithLabelValues(string(k.kind.Name)).Inc()
@@ -65,8 +66,8 @@ func (k *kindWatch) distrust(log klog.Logger, h events.Hole) {
 		"because", h.Reason, "from", h.From, "to", h.To)
 }
 
-// look is an error when something is wrong with the log or the state: a reader
-// says so, or one of them is not what it was.
+// look returns an error when something is wrong with the log or the state: a reader reports damage,
+// or a stream is not as the session left it.
 func (k *kindWatch) look(ctx context.Context) error {
 	k.mu.Lock()
 	d := k.reported
@@ -80,7 +81,7 @@ func (k *kindWatch) look(ctx context.Context) error {
 	if err := k.record(ctx); err != nil {
 		return err
 	}
-	if k.lookedAt.IsZero() { // the session has just read them
+	if k.lookedAt.IsZero() { // the session has just read the streams
 		k.lookedAt = time.Now()
 	}
 	if since := time.Since(k.lookedAt); since < lookStreams || since < lookResting && k.atRest() {
@@ -100,9 +101,9 @@ func (k *kindWatch) look(ctx context.Context) error {
 	case errors.Is(err, bus.ErrNoStream):
 		return fmt.Errorf("look at the streams of %s: %w", k.kind.Name, err)
 	case err != nil:
-		return nil // the bus is away; what is appended says so
+		return nil // the bus is unreachable; the next append fails
 	case !log.Created.Equal(k.created), log.Last != k.appender.Last(), !state.Created.Equal(k.state), state.Last > log.Last:
-		return fmt.Errorf("look at the streams of %s: %w", k.kind.Name, bus.ErrOvertaken) // the next session finds out
+		return fmt.Errorf("look at the streams of %s: %w", k.kind.Name, bus.ErrOvertaken) // the next session finds out why
 	}
 	k.hold(ctx, log)
 	switch {
@@ -116,9 +117,10 @@ func (k *kindWatch) look(ctx context.Context) error {
 	return nil
 }
 
-// answered tells whether a suspicion needs no comparison: the log says meanwhile of its object what the
-// API server said, or cannot be asked, and the reader says it again. A reader that has heard nothing for
-// a while, since no watcher was there, asks just when the watchers that are there again tell it.
+// answered tells whether a suspicion needs no comparison: the log agrees by now with what the API
+// server said of the object, or the log cannot be read and the reader will report again. A reader
+// that has heard nothing for a while, since no watcher ran, suspects damage just when the new
+// watchers record the change.
 func (k *kindWatch) answered(ctx context.Context, d events.Damage) bool {
 	if !d.Suspected || d.About.Kind != k.kind.Name {
 		return false
@@ -134,9 +136,9 @@ func (k *kindWatch) answered(ctx context.Context, d events.Damage) bool {
 	return err == nil && d.Settled(delta)
 }
 
-// asked is an error when a reader has found damage since it was mended last.
-// Damage that comes back at once is in what the state stream holds, and it is
-// made anew. A mere suspicion has everything compared once a minute at most.
+// asked returns an error when a reader has found damage after the last repair. Damage that returns
+// within mendEvery is in the state stream itself, so asked has that stream recreated. A mere
+// suspicion causes one comparison a minute at most.
 func (k *kindWatch) asked(d events.Damage) error {
 	again := time.Since(k.heard) < mendEvery
 	switch {

@@ -193,7 +193,8 @@ func TestKindsComeAndGoAndComeBack(t *testing.T) {
 	until(t, func() bool { return strings.HasPrefix(told(), "[is w mark gone w mark is w gap mark") })
 }
 
-// TestTheStreamsOfARetiredKindGo when all that they held has expired, and not before.
+// TestTheStreamsOfARetiredKindGo: the watcher removes them when everything in them has expired, and
+// not before.
 func TestTheStreamsOfARetiredKindGo(t *testing.T) {
 	t.Parallel()
 	s, b := serve(t), &scribe{Bus: memory.New(memory.Options{LogAge: 3 * time.Second})}
@@ -214,7 +215,7 @@ func TestTheStreamsOfARetiredKindGo(t *testing.T) {
 	until(t, func() bool { return told("is w") })
 }
 
-// scribe is a bus that remembers what was appended.
+// scribe is a bus that remembers each append.
 type scribe struct {
 	bus.Bus
 	mu   sync.Mutex
@@ -332,9 +333,9 @@ func TestABackupBeginsANewEpoch(t *testing.T) {
 	}
 }
 
-// TestOneKindTellsTheOthersOfABackup: the storage has passed the position of pods, and
-// changed their newest object again, before anybody looked. Widgets have not changed
-// since, and give it away.
+// TestOneKindTellsTheOthersOfABackup: the storage has passed the position of pods, and changed
+// their newest object again, before any watcher looked. Widgets have not changed since, so their
+// watch finds out about the restore.
 func TestOneKindTellsTheOthersOfABackup(t *testing.T) {
 	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
@@ -368,8 +369,7 @@ func TestOneKindTellsTheOthersOfABackup(t *testing.T) {
 	}
 }
 
-// remade is a bus whose state stream looks as if it had been made anew, and
-// lacks an object.
+// remade is a bus whose state stream looks recreated, and lacks an object.
 type remade struct {
 	bus.Bus
 	made  time.Time
@@ -455,7 +455,7 @@ func TestAKindThatIsWantedOtherwise(t *testing.T) {
 	stop()
 }
 
-// shortened is a bus whose log has lost what its state still holds.
+// shortened is a bus whose log has lost messages that its state still holds.
 type shortened struct {
 	bus.Bus
 	state uint64
@@ -483,7 +483,7 @@ func TestALogThatLostItsEndIsPaddedAndCompared(t *testing.T) {
 	})
 }
 
-// strict is a bus whose streams have another retention than is asked for.
+// strict is a bus whose streams have another retention than the watcher asks for.
 type strict struct{ bus.Bus }
 
 func (strict) EnsureKind(context.Context, kinds.Kind) error {

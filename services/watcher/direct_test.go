@@ -17,14 +17,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// direct carries requests to a server in the same process, without a network, so that a
-// watcher runs in virtual time. It keeps when each resource was asked for.
+// direct carries requests to a server in the same process, without a network, so that a watcher
+// runs in virtual time. It records when each resource was requested.
 type direct struct {
 	s *server
 
 	mu  sync.Mutex
 	cut bool // no request reaches the server
-	// unselective: requests that select objects are refused.
+	// unselective: the server refuses requests that select objects.
 	unselective bool
 	asked       map[string][]time.Time
 }
@@ -36,17 +36,17 @@ func offline() (*server, *direct) {
 	return s, &direct{s: s, asked: map[string][]time.Time{}}
 }
 
-// config has a watcher send its requests this way.
+// config makes a watcher send its requests through d.
 func (d *direct) config(c *Config) { c.REST = &rest.Config{Host: "http://server", Transport: d} }
 
-// reachable lets requests through, or does not.
+// reachable lets requests through, or blocks them.
 func (d *direct) reachable(yes bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.cut = !yes
 }
 
-// since is when a resource was asked for, beginning with a moment, as what has passed since then.
+// since returns when a resource was requested, as durations after from.
 func (d *direct) since(resource string, from time.Time) (asked []time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -87,7 +87,7 @@ func (d *direct) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, r.Context().Err()
 }
 
-// answer is a response that is written and read at the same time.
+// answer is a response that one goroutine writes while another reads it.
 type answer struct {
 	header http.Header
 	cancel context.CancelFunc
@@ -157,7 +157,7 @@ func (a *answer) Close() error {
 	return nil
 }
 
-// inTime fails unless something happened at these moments.
+// inTime fails unless got has exactly the wanted times.
 func inTime(t *testing.T, what string, got []time.Duration, want ...time.Duration) {
 	t.Helper()
 	if !slices.Equal(got, want) {

@@ -19,51 +19,51 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// Two clients that want an object to be different write it back and forth for ever, each of
-// them right by its own lights: an autoscaler and a pipeline that sets replicas, say. Neither
-// of them can see it, but a watcher, which sees every change, can: what the object is to be
-// comes back to what it was to be before, again and again, and by another manager each time.
+// Two clients that want an object to be different write it back and forth for ever, each of them
+// for good reasons: an autoscaler and a pipeline that both set replicas, say. Neither can see the
+// fight. A watcher can, since it sees every change: the specification returns to what it was
+// before, again and again, and each time another manager writes it.
 
 const (
-	// fightReturns is how often that must happen within fightWindow. It is told again
-	// after as many more.
+	// fightReturns is how many such returns within fightWindow make a fight. The watcher reports
+	// the fight again after as many more.
 	fightReturns = 10
 	fightWindow  = 10 * time.Minute
-	// contested is how many objects are remembered whose specification was changed.
+	// contested bounds the remembered objects whose specification was changed.
 	contested = 1 << 10
-	// namedFields bounds how many fields a fight is told by.
+	// namedFields bounds the fields that a report of a fight names.
 	namedFields = 3
 )
 
-// fights finds them among the changes of a kind. What has no specification with a
-// generation, such as a ConfigMap, is not looked at.
+// fights finds the fights among the changes of a kind. It ignores objects that have no
+// specification with a generation, such as ConfigMaps.
 type fights struct {
 	contests generations[types.UID, contest]
 }
 
-// contest is what is known of an object whose specification was changed.
+// contest is what the watcher knows about an object whose specification was changed.
 type contest struct {
 	generation  int64
-	now, before [sha256.Size]byte // what it is to be, and was to be before that
-	text        []byte            // what it is to be, once it has come back to that
-	returns     int               // how often in a row it came back to what was before
+	now, before [sha256.Size]byte // hashes of the specification and of the one before it
+	text        []byte            // the specification, once it has returned to an earlier one
+	returns     int               // how often in a row it returned to the one before
 	since       time.Time
 	managers    map[string]bool
 }
 
-// fight is one that was found.
+// fight is a fight that was found.
 type fight struct {
 	managers, fields []string
 	times            int
 	since            time.Time
 }
 
-// see takes in a change, and tells whether it makes a fight. Wish is asked only for
-// changes of the specification, which are few.
+// see takes in a change, and tells whether it completes a fight. It calls wish only for changes of
+// the specification, which are few.
 func (f *fights) see(d events.Delta, wish func() []byte) (found fight, ok bool) {
 	c, known := f.contests.get(d.UID)
 	if d.Generation <= 1 || known && c.generation == d.Generation {
-		return fight{}, false // what it is to be has not changed
+		return fight{}, false // the specification has not changed
 	}
 	f.contests.limit = contested
 	text := wish()
@@ -75,7 +75,7 @@ func (f *fights) see(d events.Delta, wish func() []byte) (found fight, ok bool) 
 	switch {
 	case !known:
 		c.now = sum
-	case sum == c.now: // what else has a generation: its end, say
+	case sum == c.now: // another reason for a new generation, such as a deletion
 	default:
 		found, ok = c.turn(d, sum, text)
 	}
@@ -83,7 +83,7 @@ func (f *fights) see(d events.Delta, wish func() []byte) (found fight, ok bool) 
 	return found, ok
 }
 
-// turn takes in that an object is to be something else.
+// turn takes in a changed specification.
 func (c *contest) turn(d events.Delta, sum [sha256.Size]byte, text []byte) (found fight, ok bool) {
 	returned := sum == c.before
 	if !returned || d.At.Sub(c.since) > fightWindow {
@@ -106,7 +106,7 @@ func (c *contest) turn(d events.Delta, sum [sha256.Size]byte, text []byte) (foun
 	return found, true
 }
 
-// between are the fields in which two wishes differ, some of them.
+// between returns fields in which two specifications differ, at most namedFields of them.
 func between(a, b []byte) (fields []string) {
 	var was, is any
 	if json.Unmarshal(a, &was) != nil || json.Unmarshal(b, &is) != nil {
@@ -132,7 +132,7 @@ func between(a, b []byte) (fields []string) {
 	return fields
 }
 
-// wishOf is what an object is to be, as JSON; nil where it does not say.
+// wishOf returns an object's specification as JSON; nil where it has none.
 func wishOf(obj runtime.Object) []byte {
 	var spec any
 	if custom, ok := obj.(*unstructured.Unstructured); ok {
@@ -149,7 +149,7 @@ func wishOf(obj runtime.Object) []byte {
 	return text
 }
 
-// told is the object of a delta as the record has it; nil for one that cannot be read.
+// told decodes the object of a delta as the record has it; nil when it cannot be read.
 func (k *kindWatch) told(d events.Delta) runtime.Object {
 	kind := k.kind
 	kind.Form = d.Form
@@ -161,7 +161,7 @@ func (k *kindWatch) told(d events.Delta) runtime.Object {
 	return obj
 }
 
-// referee tells of a fight that a change makes. It says no values, which may be secret.
+// referee logs a fight that a change completes. It logs no values, which may be secret.
 func (k *kindWatch) referee(ctx context.Context, d events.Delta, obj runtime.Object) {
 	if d.Op != events.Is || d.Sync {
 		return

@@ -20,11 +20,11 @@ import (
 	"github.com/millrace/millrace/services/watcher/translate"
 )
 
-// written is one change of what an object is to be.
+// written is one change of a specification.
 type written struct{ by, wish string }
 
-// TestAFightIsTold: two managers who write the same fields back and forth are found, by
-// their names and with the fields; and nothing else that only looks like it.
+// TestAFightIsTold: the watcher finds two managers that write the same fields back and forth, and
+// names them and the fields. It finds nothing in changes that only look like a fight.
 func TestAFightIsTold(t *testing.T) {
 	t.Parallel()
 	two := func(a, b written) (all []written) {
@@ -78,7 +78,7 @@ func TestAFightIsTold(t *testing.T) {
 	}
 }
 
-// TestWishes: what an object is to be is read from what is in it, of whatever type.
+// TestWishes: wishOf reads the specification of an object of any type.
 func TestWishes(t *testing.T) {
 	t.Parallel()
 	custom := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"size": int64(3)}}}
@@ -96,7 +96,7 @@ func TestWishes(t *testing.T) {
 	}
 }
 
-// TestTheWatcherTellsOfAFight: what is watched is looked at.
+// TestTheWatcherTellsOfAFight: a watch looks for fights in the changes that it receives.
 func TestTheWatcherTellsOfAFight(t *testing.T) {
 	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
@@ -112,7 +112,7 @@ func TestTheWatcherTellsOfAFight(t *testing.T) {
 			p.Generation, p.Spec.HostNetwork = int64(i+1), i%2 == 0
 		})
 	}
-	const enough = 3 + fightReturns // its create, the first change, and the first that is none's return
+	const enough = 3 + fightReturns // its create, the first change, and the second one, which is not a return yet
 	for i := range 2*enough - 1 {
 		write(i)
 	}
@@ -121,8 +121,8 @@ func TestTheWatcherTellsOfAFight(t *testing.T) {
 	})
 }
 
-// A fight is told when it has gone on for ten returns, and again after ten more, each time with
-// since when.
+// The watcher reports a fight after ten returns, and again after ten more, each time with its
+// start.
 func TestWhenAFightIsToldAgain(t *testing.T) {
 	t.Parallel()
 	began := time.Unix(1e9, 0)
@@ -149,7 +149,7 @@ func TestWhenAFightIsToldAgain(t *testing.T) {
 	}
 }
 
-// What is remembered of objects begins with their second generation, and is bounded.
+// fights remembers objects from their second generation on, and a bounded number of them.
 func TestWhatIsRememberedOfFights(t *testing.T) {
 	t.Parallel()
 	f := fights{}
@@ -177,8 +177,8 @@ func TestWhatIsRememberedOfFights(t *testing.T) {
 	}
 }
 
-// A fight is seen in changes that a watch brings, in whatever form they come, and told by names
-// and fields, and not by values.
+// The watcher looks for fights in the changes of a watch, in whatever form they arrive. It reports
+// names and fields, and no values.
 func TestWhichChangesMakeAFight(t *testing.T) {
 	t.Parallel()
 	raw := func(p *corev1.Pod) runtime.Object {
@@ -223,7 +223,7 @@ func TestWhichChangesMakeAFight(t *testing.T) {
 	}
 }
 
-// An object is read from the log in the form in which it was told.
+// told reads an object in the form in which the log has it.
 func TestWhatWasToldIsRead(t *testing.T) {
 	t.Parallel()
 	k := &kindWatch{kind: kinds.Pods.Kind}

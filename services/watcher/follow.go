@@ -19,16 +19,16 @@ import (
 )
 
 const (
-	// markEvery bounds how often a quiet kind's position is stored. The API server serves
-	// a watch from there for longer; and an append to a stream at rest has its newest
-	// block read from the disk, log and state, of up to 8 MB each.
+	// markEvery bounds how often the watcher stores a quiet kind's position. The API server can
+	// resume a watch from an older position than that; and an append to an idle stream makes NATS
+	// read the newest blocks of log and state from disk, of up to 8 MB each.
 	markEvery = 5 * time.Minute
-	// flushAfter is how long a delta may go unnoticed that was not stored.
+	// flushAfter bounds how long a failure to store a delta may go unnoticed.
 	flushAfter = 25 * time.Millisecond
 )
 
-// watch follows the API server from the cursor until something ends it. A watch
-// that was resumed is only trusted when the history is proved to be the same.
+// watch follows the API server from the cursor until something ends it. Beside a resumed watch it
+// proves that the API server's history is still the same; the watch ends when the proof fails.
 func (k *kindWatch) watch(ctx context.Context, w watch.Interface, resumed bool) error {
 	defer w.Stop()
 	ctx, cancel := context.WithCancel(ctx)
@@ -126,7 +126,7 @@ func (k *kindWatch) hear(ctx context.Context, event watch.Event) error {
 	return nil
 }
 
-// repeat says keyframes, and has the timer say when to look again.
+// repeat records the keyframes that are due, and sets the timer to the next check.
 func (k *kindWatch) repeat(ctx context.Context, timer *time.Timer) error {
 	again, err := k.keyframes(ctx)
 	if err == nil {
@@ -135,9 +135,9 @@ func (k *kindWatch) repeat(ctx context.Context, timer *time.Timer) error {
 	return err
 }
 
-// proving has the history of a watch proved beside it, where there is reason to. Where that
-// is only a claim, for which there is a channel already, an answer that does not come is no
-// reason to end the watch.
+// proving proves the history beside the watch, where there is a reason to. A channel that exists
+// already means that the reason is a mere claim; then only errRewound ends the watch, and a missing
+// answer does not.
 func (k *kindWatch) proving(ctx context.Context, reason bool, proved chan error) chan error {
 	claimed := proved != nil
 	if !claimed {
@@ -160,7 +160,7 @@ func (k *kindWatch) proving(ctx context.Context, reason bool, proved chan error)
 	return proved
 }
 
-// sighted notes that something has been heard of the kind just now.
+// sighted extends the sight of a kind of heartbeats: the watch has just heard of it.
 func (k *kindWatch) sighted() {
 	if kinds.IsHeartbeat(k.kind.Name) {
 		k.sight = k.sight.Heard(time.Now())
@@ -180,7 +180,7 @@ func (k *kindWatch) mark(ctx context.Context) error {
 	return k.flush(ctx)
 }
 
-// say appends an object, as much of it as fits.
+// say appends an object, in the largest size that fits.
 func (k *kindWatch) say(ctx context.Context, op events.Op, obj runtime.Object, s translate.Stamp) error {
 	m, err := meta.Accessor(obj)
 	if err != nil {
@@ -188,7 +188,7 @@ func (k *kindWatch) say(ctx context.Context, op events.Op, obj runtime.Object, s
 	}
 	wrote := translate.WritersOf(m.GetManagedFields())
 	d, err := translate.Object(k.kind, op, obj, s)
-	by, proven, beside := d.By, d.Proven, d.Beside // the object loses them
+	by, proven, beside := d.By, d.Proven, d.Beside // the first call removes the managedFields from obj
 	for err == nil && s.Size < translate.Bare && k.limits[s.Size] > 0 && len(d.Body) >= k.limits[s.Size] {
 		s.Size++
 		d, err = translate.Object(k.kind, op, obj, s)
@@ -213,7 +213,7 @@ func (k *kindWatch) say(ctx context.Context, op events.Op, obj runtime.Object, s
 	}
 	switch {
 	case errors.Is(err, bus.ErrTooLarge) && s.Size < translate.Bare:
-		// The session begins anew, and meets the object again.
+		// The next session meets the object again, and makes it smaller.
 		k.limits[s.Size] = len(d.Body)
 	case err == nil && op == events.Is && !s.Sync:
 		k.latest = proofOf(d)

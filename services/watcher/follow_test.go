@@ -22,7 +22,7 @@ import (
 	"github.com/millrace/millrace/services/watcher/translate"
 )
 
-// aVersion is a version of a pod as a watch brings it.
+// aVersion is a version of a pod as a watch delivers it.
 func aVersion(name string, version int, edit ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{}
 	p.Namespace, p.Name, p.UID, p.ResourceVersion = "default", name, types.UID("u-"+name), fmt.Sprint(version)
@@ -32,7 +32,7 @@ func aVersion(name string, version int, edit ...func(*corev1.Pod)) *corev1.Pod {
 	return p
 }
 
-// brings has a watch hear an event.
+// brings makes a watch hear an event.
 func brings(t *testing.T, k *kindWatch, what watch.EventType, p *corev1.Pod) {
 	t.Helper()
 	if err := k.hear(t.Context(), watch.Event{Type: what, Object: p}); err != nil {
@@ -40,8 +40,8 @@ func brings(t *testing.T, k *kindWatch, what watch.EventType, p *corev1.Pod) {
 	}
 }
 
-// What a watch brings goes into the log once, and moves the position; a bookmark moves it too,
-// and is stored when the last mark is five minutes old.
+// A change goes into the log once, and moves the position. A bookmark moves it, too, and is stored
+// as a mark when the last mark is five minutes old.
 func TestWhatAWatchBrings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, _ := recorded(t, 1, 0)
@@ -96,7 +96,7 @@ func TestWhatAWatchBrings(t *testing.T) {
 	})
 }
 
-// What is heard of a kind of heartbeats makes its sight longer.
+// Each event of a kind of heartbeats extends its sight.
 func TestWhatIsHeardOfLeasesIsSeen(t *testing.T) {
 	t.Parallel()
 	k := &kindWatch{kind: kinds.Leases.Kind}
@@ -107,7 +107,7 @@ func TestWhatIsHeardOfLeasesIsSeen(t *testing.T) {
 	}
 }
 
-// What is sent is known to be stored 25 ms later, and then its position counts.
+// The watch flushes a delta 25 ms after sending it, and then its position counts.
 func TestWhatIsSentIsFlushed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, d := offline()
@@ -136,7 +136,7 @@ func TestWhatIsSentIsFlushed(t *testing.T) {
 	})
 }
 
-// A flush knows of all that was sent, and does nothing where nothing was.
+// A flush confirms everything that was sent, and does nothing where nothing was.
 func TestAFlushKnowsWhatIsStored(t *testing.T) {
 	t.Parallel()
 	k, _ := recorded(t, 1, 0)
@@ -168,12 +168,13 @@ func TestAFlushKnowsWhatIsStored(t *testing.T) {
 	}
 }
 
-// unflushed is an appender that does not learn what is stored.
+// unflushed is an appender whose Flush does not confirm.
 type unflushed struct{ bus.Appender }
 
 func (*unflushed) Flush(context.Context) error { return away }
 
-// As much of an object is said as fits: first in full, then its metadata, and then what names it.
+// say records as much of an object as fits: first in full, then its metadata, then only its
+// identity.
 func TestHowMuchOfAnObjectIsSaid(t *testing.T) {
 	t.Parallel()
 	large := func(p *corev1.Pod) {
@@ -227,7 +228,8 @@ func TestHowMuchOfAnObjectIsSaid(t *testing.T) {
 	}
 }
 
-// What an object was remembered by, and what proves the history, is what a watch has brought.
+// What writers remembers of an object, and what proves the history, are versions that a watch
+// delivered.
 func TestWhatIsSaidIsRemembered(t *testing.T) {
 	t.Parallel()
 	k, _ := recorded(t, 0, 0)
@@ -271,8 +273,8 @@ func aDelta(name string, version int) events.Delta {
 	return events.Delta{Kind: "pods", Op: events.Is, Ref: aPod(name), UID: "u", ResourceVersion: fmt.Sprint(version), At: time.Now()}
 }
 
-// A claim that the storage went back is looked into beside the watch, which ends only when it is
-// so; a watch that was resumed also ends when that cannot be found out.
+// The watch checks a claim that the storage went back beside the watch, and ends only when the
+// claim is true. A resumed watch also ends when the check gets no answer.
 func TestAWatchIsProvedBesideIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, s := idle(t, memory.New(memory.Options{}))

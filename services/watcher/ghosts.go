@@ -13,21 +13,21 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// Before the window of a state stream lie ends alone (translate.Window). A bus that
-// has lost its index has older messages of ended objects there again. A reader
-// of the window does not see them, but a writer that asks for one object does. So when a
-// session has begun on a window, what lies before it is read as well, when those
-// that have work to do are at work.
+// Before the window of a state stream there are only tombstones (translate.Window). A bus that has
+// lost its index has older messages of deleted objects (ghosts) there again. A reader of the window
+// does not see them, but a writer that asks for one object does. So when a session has begun on a
+// window, the watcher reads what lies before it as well, once busier processes have had time to
+// start.
 const (
-	// behindAfter is how long they are given.
+	// behindAfter is how long it waits for those.
 	behindAfter = 5 * time.Second
-	// behindBatch messages are read at a time, and behindPause lies between.
+	// behindBatch messages are read at a time, with behindPause between.
 	behindBatch = 2000
 	behindPause = 100 * time.Millisecond
 )
 
-// suspectPast has what lies before the window read through, once: the bus
-// may have been restarted.
+// suspectPast has what lies before the window read, once per start and after a session that failed:
+// the bus may have been restarted.
 func (k *kindWatch) suspectPast() {
 	if k.searched {
 		return
@@ -39,7 +39,7 @@ func (k *kindWatch) suspectPast() {
 	knock(k.bygone)
 }
 
-// searchPast looks for ghosts whenever the past is suspected, until the context ends.
+// searchPast looks for ghosts after each suspectPast, until the context ends.
 func (k *kindWatch) searchPast(ctx context.Context, kind kinds.Name) {
 	for {
 		select {
@@ -70,8 +70,7 @@ func (k *kindWatch) searchPast(ctx context.Context, kind kinds.Name) {
 	}
 }
 
-// searchBefore looks whether a state stream says of something before a message that
-// it is there.
+// searchBefore looks for a message before since by which a state stream says that an object exists.
 func (k *kindWatch) searchBefore(ctx context.Context, kind kinds.Name, since uint64) (ghost *events.Damage, err error) {
 	stream := subject.StateStream(kind)
 	at, err := k.bus.StreamState(ctx, stream)

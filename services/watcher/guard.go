@@ -13,46 +13,47 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// Heartbeats say to whom a kind falls, and anybody who may publish can make up a replica. So
-// a watcher asks on a topic who watches the kinds that fall to others. Who does so appends a
-// mark, which only one who has the fence of the log can. A kind of which the log stays where
-// it is falls to a replica that does not watch it: this watcher takes it, and keeps it until
-// another one has appended to the log. Of each kind that is asked once for each replica to
-// which it falls; after that, one of its kinds shows for all of them that the replica lives. A
-// replica that dies is heard on for as long as another process says its heartbeats, and when that
-// one log stands still, it is asked about each of its kinds again.
+// Heartbeats say which replica a kind falls to, and any process that may publish can invent a
+// replica. So a watcher asks on a topic which watcher watches a kind that falls to another one. The
+// watcher of the kind answers with a mark, which only the holder of the log's fence can append. If
+// the log does not grow, the kind falls to a replica that does not watch it: this watcher takes the
+// kind, and keeps it until another one has appended to the log. It asks once for each kind and
+// replica; after that, one of the replica's kinds (its witness) shows for all of them that the
+// replica lives. Another process may go on sending the heartbeats of a replica that died; when the
+// log of the witness stands still, this watcher asks about each of the replica's kinds again.
 
 const (
-	// watchedTopic is where it is asked who watches a kind.
+	// watchedTopic is the topic on which watchers ask which of them watches a kind.
 	watchedTopic = "watched"
-	// guardEvery is how often it is looked at kinds of which no watcher has shown that
-	// it watches them, and takeAfter for how long that may be so.
+	// guardEvery is how often a watcher checks the kinds whose watcher has not shown itself, and
+	// takeAfter how long it waits before it takes such a kind.
 	guardEvery = 500 * time.Millisecond
 	takeAfter  = 5 * time.Second
-	// askAfter is how long the log of a witness may stand still until it is asked for a mark,
-	// and doubtAfter until its watcher is doubted. With takeAfter that is less than ten seconds.
+	// askAfter is how long the log of a witness may stand still before its watcher is asked for a
+	// mark, and doubtAfter before that watcher is doubted. doubtAfter and takeAfter together are
+	// less than ten seconds.
 	askAfter   = 1500 * time.Millisecond
 	doubtAfter = 3 * time.Second
-	// showEvery bounds how often it is shown that a kind is watched.
+	// showEvery bounds how often a watcher shows that it watches a kind.
 	showEvery = 2 * time.Second
 )
 
-// guarded is what is known of a kind that falls to another watcher.
+// guarded is what this watcher knows of a kind that falls to another one.
 type guarded struct {
 	holder string
-	since  time.Time // when it was first not known that a replica watches it
-	from   uint64    // the end of the log then
+	since  time.Time // when this watcher began to ask
+	from   uint64    // the last sequence of the log then
 	shown  bool
 }
 
-// witness is the kind that shows of a replica that it lives.
+// witness is the kind whose log shows that a replica lives.
 type witness struct {
 	kind  kinds.Name
-	end   uint64    // of its log
+	end   uint64    // the last sequence of its log
 	since time.Time // when that was first seen
 }
 
-// guard sees to it that kinds that fall to others are watched, until the context ends.
+// guard makes sure that a watcher watches each kind that falls to others, until the context ends.
 func (s *Service) guard(ctx context.Context) {
 	held, witnesses := map[kinds.Name]*guarded{}, map[string]*witness{}
 	for ctx.Err() == nil {
@@ -94,8 +95,8 @@ func (s *Service) guard(ctx context.Context) {
 	}
 }
 
-// challenge asks who watches a kind, where that has not been shown, and looks whether it is by
-// now; nil when that cannot be told.
+// challenge asks which watcher watches a kind, unless one has shown it, and checks whether one has
+// by now. It returns g unchanged when the log cannot be read.
 func (s *Service) challenge(ctx context.Context, kind kinds.Name, g *guarded) *guarded {
 	holder := s.members.Holder(string(kind))
 	if g != nil && g.shown && g.holder == holder {
@@ -103,7 +104,7 @@ func (s *Service) challenge(ctx context.Context, kind kinds.Name, g *guarded) *g
 	}
 	log, err := s.config.Bus.StreamState(ctx, subject.LogStream(kind))
 	if err != nil {
-		return g // the bus is away, or its streams are not there yet
+		return g // the bus is unreachable, or the streams do not exist yet
 	}
 	if g == nil || g.shown {
 		g = &guarded{since: time.Now(), from: log.Last}
@@ -114,8 +115,8 @@ func (s *Service) challenge(ctx context.Context, kind kinds.Name, g *guarded) *g
 	return g
 }
 
-// hearWitnesses looks whether the replicas live that have shown that they watch kinds, and
-// forgets what those have shown that do not.
+// hearWitnesses checks whether the replicas that have shown that they watch kinds still live. It
+// forgets what a replica has shown whose witness stands still.
 func (s *Service) hearWitnesses(ctx context.Context, held map[kinds.Name]*guarded, witnesses map[string]*witness) {
 	shown := map[string][]kinds.Name{}
 	for kind, g := range held {
@@ -144,7 +145,7 @@ func (s *Service) hearWitnesses(ctx context.Context, held map[kinds.Name]*guarde
 	}
 }
 
-// take has a kind watched here although it falls to another watcher.
+// take has this watcher watch a kind although it falls to another one.
 func (s *Service) take(kind kinds.Name) {
 	s.mu.Lock()
 	s.taken[kind] = true
@@ -152,14 +153,14 @@ func (s *Service) take(kind kinds.Name) {
 	s.wakeUp()
 }
 
-// here tells whether a kind is to be watched here.
+// here tells whether this watcher is to watch a kind.
 func (s *Service) here(kind kinds.Name) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.taken[kind] || s.mine(kind)
 }
 
-// yield gives up a kind that was only taken, since another watcher has appended to its log.
+// yield gives up a taken kind, since another watcher has appended to its log.
 func (s *Service) yield(kind kinds.Name) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +170,7 @@ func (s *Service) yield(kind kinds.Name) {
 	}
 }
 
-// answer shows others which kinds are watched here, until the context ends.
+// answer shows other watchers which kinds this one watches, until the context ends.
 func (s *Service) answer(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := s.config.Bus.Listen(ctx, watchedTopic, func(kind []byte) {
@@ -186,7 +187,7 @@ func (s *Service) answer(ctx context.Context) {
 	}
 }
 
-// show appends a mark, which proves that the kind is watched.
+// show appends a mark, which proves that this watcher watches the kind.
 func (k *kindWatch) show(ctx context.Context) error {
 	if time.Since(k.showed) < showEvery {
 		return nil
@@ -195,7 +196,8 @@ func (k *kindWatch) show(ctx context.Context) error {
 	return k.mark(ctx)
 }
 
-// checkWatched is an error while kinds fall to others that do not watch them.
+// checkWatched returns an error while kinds fall to watchers that have not shown that they watch
+// them.
 func (s *Service) checkWatched() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,8 +19,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// pretends says on the bus that a watcher of a scope is there that watches nothing, until stop
-// is called.
+// pretends sends heartbeats of a watcher of a scope that watches nothing, until stop is called.
 func pretends(t *testing.T, b bus.Bus, id string, scope Scope) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -33,7 +32,7 @@ func pretends(t *testing.T, b bus.Bus, id string, scope Scope) (stop func()) {
 	return cancel
 }
 
-// told is how often something has been said.
+// told counts the messages on a topic.
 func (c *cable) told(what string) (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -43,7 +42,7 @@ func (c *cable) told(what string) (n int) {
 	return n
 }
 
-// marksOf is how many marks the log of a kind has.
+// marksOf counts the marks in the log of a kind.
 func marksOf(t *testing.T, b bus.Bus, kind kinds.Name) (n int) {
 	t.Helper()
 	for _, d := range logOfKind(t, b, kind) {
@@ -52,8 +51,8 @@ func marksOf(t *testing.T, b bus.Bus, kind kinds.Name) (n int) {
 	return n
 }
 
-// A kind that falls to a watcher that does not watch it is watched by this one after five
-// seconds, until another one has appended to its log; the last half of that time, a check fails.
+// A watcher takes a kind after five seconds if the watcher that it falls to does not watch it,
+// until another one has appended to its log. In the second half of that time a check fails.
 func TestAKindThatAnotherDoesNotWatchIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, d := offline()
@@ -134,7 +133,7 @@ func TestAKindThatAnotherDoesNotWatchIsTaken(t *testing.T) {
 	})
 }
 
-// That a kind is watched is shown when another watcher asks, once in two seconds.
+// A watcher shows that it watches a kind when another one asks, at most once in two seconds.
 func TestThatAKindIsWatchedIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, d := offline()
@@ -160,7 +159,7 @@ func TestThatAKindIsWatchedIsShown(t *testing.T) {
 	})
 }
 
-// A holder whose log stands still is asked after one and a half seconds, and not before.
+// A watcher asks a holder whose log stands still after one and a half seconds, and not before.
 func TestAHolderThatStandsStillIsAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, a := recorded(t, 1, 0)
@@ -195,7 +194,7 @@ func TestAHolderThatStandsStillIsAsked(t *testing.T) {
 	})
 }
 
-// A kind that is watched here all the same is given up once.
+// A watcher gives up a taken kind once.
 func TestAKindIsGivenUpOnce(t *testing.T) {
 	t.Parallel()
 	service := &Service{taken: map[kinds.Name]bool{"pods": true}, changed: make(chan struct{}, 1)}

@@ -10,7 +10,7 @@ import (
 
 var errNotListed = errors.New("the first list has not ended")
 
-// Synced is true when every kind that falls to this watcher is being watched.
+// Synced is true when this watcher has listed, and watches, every kind that falls to it.
 func (s *Service) Synced() bool { return s.checkSynced() == nil }
 
 func (s *Service) checkSynced() error {
@@ -35,7 +35,7 @@ func (s *Service) checkSynced() error {
 	return nil
 }
 
-// Checks are the watcher's health by name: api, bus, replicas, synced.
+// Checks returns the watcher's health checks by name: api, bus, replicas, synced, watched.
 func (s *Service) Checks() map[string]func() error {
 	return map[string]func() error{
 		"api": func() error {
@@ -50,7 +50,7 @@ func (s *Service) Checks() map[string]func() error {
 	}
 }
 
-// Collectors are the watcher's metrics.
+// Collectors returns the watcher's metrics.
 func (s *Service) Collectors() []prometheus.Collector {
 	members := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "millrace_watcher_members", Help: "Watchers that this one hears on the bus, itself among them; 33 at most.",

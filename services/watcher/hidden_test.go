@@ -22,7 +22,7 @@ import (
 
 const canary = "canary-91c2e7-never-told"
 
-// hides has a watcher hide the environment of pods, and a note on them.
+// hides makes a watcher hide the environment of pods, and an annotation on them.
 func hides(t *testing.T) func(*Config) {
 	t.Helper()
 	var rules redact.Rules
@@ -36,7 +36,7 @@ func hides(t *testing.T) func(*Config) {
 	return func(c *Config) { c.Hide = redact.Policy{Rules: rules} }
 }
 
-// plants is a change that has the canary wherever it is to be hidden, and in a copy.
+// plants is a change that puts the canary wherever it is to be hidden, and into a copy.
 func plants(image string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Annotations = map[string]string{
@@ -47,8 +47,8 @@ func plants(image string) func(*corev1.Pod) {
 	}
 }
 
-// TestWhatIsHiddenIsNowhere: it is in no message, in no file, in no line of the log and
-// in no span, however it came: listed, watched, changed or gone.
+// TestWhatIsHiddenIsNowhere: the hidden value is in no message, no file, no log line and no span,
+// however it arrived: with a list, an added, a changed or a deleted object.
 func TestWhatIsHiddenIsNowhere(t *testing.T) {
 	var lines bytes.Buffer
 	state := klog.CaptureState()
@@ -102,8 +102,8 @@ func TestWhatIsHiddenIsNowhere(t *testing.T) {
 	}
 }
 
-// TestARuleReachesWhatIsSaidAgain: what was stored before there was a rule is not said
-// again with it, neither as a keyframe nor when it has gone missing.
+// TestARuleReachesWhatIsSaidAgain: the watcher does not record a value again that was stored before
+// there was a rule, neither in a keyframe nor in the end of a missing object.
 func TestARuleReachesWhatIsSaidAgain(t *testing.T) {
 	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
@@ -147,7 +147,8 @@ func TestARuleReachesWhatIsSaidAgain(t *testing.T) {
 	}
 }
 
-// TestMarksSayWhetherAKindHasRules, for writers, and at once when that has changed.
+// TestMarksSayWhetherAKindHasRules, which writers rely on; after a change of the rules they do at
+// once.
 func TestMarksSayWhetherAKindHasRules(t *testing.T) {
 	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})

@@ -13,11 +13,11 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 )
 
-// promptly is the time within which a kind is watched again, whatever is said on the bus.
+// promptly is the time within which a kind must be watched again, whatever is sent on the bus.
 const promptly = 10 * time.Second
 
-// TestForgedEpochsMakeNoRelist: a claim that the storage went back makes a watcher look,
-// and what it sees counts. A restore is found all the same.
+// TestForgedEpochsMakeNoRelist: a claim that the storage went back makes a watcher check, and only
+// what it sees counts. It still detects a restore.
 func TestForgedEpochsMakeNoRelist(t *testing.T) {
 	t.Parallel()
 	for name, epoch := range map[string]func(n int) uint64{
@@ -64,8 +64,8 @@ func many(c *Config) {
 	c.Kinds[slices.Index(resources, "pods")] = kinds.Pods.Kind
 }
 
-// TestADeadWatcherIsReplacedAlthoughItIsHeard: a watcher that has shown that it watches its
-// kinds dies, and another process goes on saying its heartbeats.
+// TestADeadWatcherIsReplacedAlthoughItIsHeard: a watcher that has shown that it watches its kinds
+// dies, and another process goes on sending its heartbeats.
 func TestADeadWatcherIsReplacedAlthoughItIsHeard(t *testing.T) {
 	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
@@ -127,8 +127,8 @@ func TestADeadWatcherIsReplacedAlthoughItIsHeard(t *testing.T) {
 	})
 }
 
-// TestMadeUpWatchersLeaveNoKindUnwatched: kinds fall to replicas that are made up, the same
-// ones or always others, and are watched all the same.
+// TestMadeUpWatchersLeaveNoKindUnwatched: kinds fall to invented replicas, the same ones or always
+// new ones, and the real watchers watch them all the same.
 func TestMadeUpWatchersLeaveNoKindUnwatched(t *testing.T) {
 	t.Parallel()
 	for name, ghost := range map[string]func(n, i int) string{

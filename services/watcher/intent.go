@@ -11,10 +11,10 @@ import (
 	"github.com/millrace/millrace/pkg/events/trace"
 )
 
-// statusOf is the subresource that reports are written to.
+// statusOf is the subresource that status reports are written to.
 const statusOf = "status"
 
-// beating are the kinds whose status is a heartbeat: its trace would have no end.
+// beating are the kinds whose status is a heartbeat: a trace through it would have no end.
 var beating = map[kinds.Name]bool{
 	kinds.NameOf("", "nodes"): true, kinds.NameOf("coordination.k8s.io", "leases"): true,
 	kinds.NameOf("", "events"): true, kinds.NameOf("events.k8s.io", "events"): true,
@@ -26,12 +26,12 @@ type seen struct {
 	intent intent
 }
 
-// intent is what a version of an object wants, as far as it takes to tell whether the
-// next one wants anything new.
+// intent is what a version of an object asks for, as much of it as tells whether the next version
+// asks for anything new.
 type intent struct {
 	generation int64
 	deleting   bool
-	node       string // that a Pod is bound to
+	node       string // the node that a Pod is bound to
 	notes      uint64 // a hash of labels, annotations, finalizers and owners
 }
 
@@ -45,7 +45,7 @@ func intentOf(m metav1.Object) intent {
 	case *kinds.Raw:
 		i.node = pod.NodeName()
 	}
-	note := func(what, key, value string) { // in whatever order
+	note := func(what, key, value string) { // a sum, so the order does not matter
 		i.notes += maphash.Comparable(noting, [3]string{what, key, value})
 	}
 	for key, value := range m.GetLabels() {
@@ -63,12 +63,11 @@ func intentOf(m metav1.Object) intent {
 	return i
 }
 
-// reports tells whether a change that none of our writers made wants nothing that the
-// version before did not want: it reports a status, binds a Pod, or is the end of what
-// was being deleted. Such a one goes on in the trace of what it reports on. By the
-// generation, since a client that writes a status may have changed labels in the same second
-// and managed fields do not tell one from the other; kinds without generations are
-// believed what those say.
+// reports tells whether a change that none of our writers made asks for nothing new: it reports a
+// status, binds a Pod, or ends an object that was being deleted. Such a change continues the trace
+// of what it reports on. The generation decides, because a client that writes a status may have
+// changed labels in the same second, and managedFields do not tell the two apart. Only for kinds
+// without generations do managedFields decide.
 func (c *causes) reports(d events.Delta, before, now intent) bool {
 	switch {
 	case beating[d.Kind] || now.generation != before.generation:
@@ -78,14 +77,14 @@ func (c *causes) reports(d events.Delta, before, now intent) bool {
 	case now.deleting != before.deleting || c.seemsMissed(d):
 		return false
 	case before.node == "" && now.node != "":
-		return true // which may bring labels of the node
+		return true // a binding may also add labels of the node
 	default:
 		return now.notes == before.notes && now.node == before.node && (now.generation > 0 || d.By.Subresource == statusOf)
 	}
 }
 
-// seemsMissed tells whether a status seems to be a report of one of our controllers,
-// although no writer has told of it: its place is not below the version before.
+// seemsMissed tells whether a status seems to be a report of one of our controllers although no
+// writer has reported the write: such a status does not continue the trace of the version before.
 func (c *causes) seemsMissed(d events.Delta) bool {
 	ours := func(m events.Manager) bool { return m.Name == events.FieldManager && m.Subresource == statusOf }
 	for _, m := range d.Beside {
@@ -96,7 +95,7 @@ func (c *causes) seemsMissed(d events.Delta) bool {
 	return ours(d.By) && c.told()
 }
 
-// origin is where a version of an object comes from.
+// origin returns where a version of an object comes from.
 func (k *kindWatch) origin(d events.Delta, m metav1.Object) trace.Origin {
 	v := version{d.UID, d.ResourceVersion}
 	o := trace.Origin{Labels: m.GetLabels(), Notes: m.GetAnnotations()}

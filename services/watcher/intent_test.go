@@ -75,8 +75,7 @@ func TestWhatWantsNothingNew(t *testing.T) {
 	}
 }
 
-// TestAReportGoesOnInTheTraceOfWhatItReportsOn, and a change that wants something
-// does not.
+// TestAReportGoesOnInTheTraceOfWhatItReportsOn, and a change that asks for something new does not.
 func TestAReportGoesOnInTheTraceOfWhatItReportsOn(t *testing.T) {
 	t.Parallel()
 	s, b, r := serve(t), memory.New(memory.Options{}), tracetest.New()
@@ -108,7 +107,7 @@ func TestAReportGoesOnInTheTraceOfWhatItReportsOn(t *testing.T) {
 	}
 }
 
-// An object that the API server has sent in protobuf wants the same as one in its type.
+// An object that arrives in protobuf (kinds.Raw) has the same intent as one in its Go type.
 func TestAnIntentOfWhatIsSent(t *testing.T) {
 	t.Parallel()
 	p := aVersion("a", 1, func(p *corev1.Pod) {
@@ -135,8 +134,8 @@ func TestAnIntentOfWhatIsSent(t *testing.T) {
 	}
 }
 
-// Where a version comes from is what its writer has told, or what it reports on; one of ours of
-// which none has told is missed, but for heartbeats and those that are known.
+// A version comes from a write that its writer has reported, or from what it reports on. A version
+// of our writers without a report is a miss, except for heartbeats and known objects.
 func TestWhereAVersionComesFrom(t *testing.T) {
 	t.Parallel()
 	ours := func(d *events.Delta) { d.By.Name = events.FieldManager }

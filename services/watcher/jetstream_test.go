@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream/port"
 )
 
-// open opens a bus on a server with a store, until close is called.
+// open opens a bus on a NATS server with a store, until close is called.
 func open(t *testing.T, dir string) (b bus.Bus, close func()) {
 	t.Helper()
 	server, err := stream.Serve(stream.ServerOptions{Dir: dir})
@@ -43,8 +43,8 @@ func logDir(t *testing.T, store string) string {
 	return found[0]
 }
 
-// TestALogThatALostDiskTookBack: the server comes back with an older log beside
-// a newer state. What is stored from then on must reach the state.
+// TestALogThatALostDiskTookBack: the NATS server restarts with an older log beside a newer state.
+// What is stored from then on must reach the state.
 func TestALogThatALostDiskTookBack(t *testing.T) {
 	t.Parallel()
 	s, store, backup := serve(t), t.TempDir(), t.TempDir()
@@ -99,8 +99,8 @@ func TestALogThatALostDiskTookBack(t *testing.T) {
 	})
 }
 
-// TestTheServerOfTheBusRestarts while a watcher uses it, and changes happen
-// while it is away.
+// TestTheServerOfTheBusRestarts: the NATS server restarts while a watcher uses it, and objects
+// change meanwhile.
 func TestTheServerOfTheBusRestarts(t *testing.T) {
 	t.Parallel()
 	s, store := serve(t), t.TempDir()
@@ -148,8 +148,8 @@ func TestTheServerOfTheBusRestarts(t *testing.T) {
 	}
 }
 
-// free is an address that no server listens on, and that is kept for us: the server goes and
-// comes back.
+// free is an address that no server listens on. It stays reserved for the test while its server
+// restarts.
 func free(t *testing.T) string {
 	t.Helper()
 	free, err := port.Free()

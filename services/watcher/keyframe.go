@@ -17,24 +17,24 @@ import (
 )
 
 const (
-	// keyframeSoon and keyframeBatch spread keyframes over time.
+	// keyframeSoon (the pause) and keyframeBatch (objects) spread keyframes over time.
 	keyframeSoon  = 30 * time.Second
 	keyframeBatch = 500
-	// keyframeUrgent is the pace when objects are about to fall out of the log, or
-	// have: it may be told to keep less at any time.
+	// keyframeUrgent is the pause when objects are about to fall out of the log, or have: an
+	// operator may lower the log's limits at any time.
 	keyframeUrgent = time.Second
-	// keyframeLate is when to look again although nothing is due.
+	// keyframeLate is the pause when no object is due.
 	keyframeLate = 10 * time.Minute
-	// reachLeast, and so many times the objects that are there, is how many messages
-	// may be stored after the last word of an object before it is said again.
+	// reachLeast, or reachTimes as many messages as there are objects, is how many messages may
+	// follow an object's last delta before the watcher records the object again.
 	reachLeast, reachTimes = 20_000, 5
 )
 
-// reach bounds how far back a reader has to read that asks what was there at a
-// moment, in a kind of which few objects change all the time and most never do. It
-// costs a fifth more messages at the most. Where the log is bounded by size it is no
-// more than half of what that holds, so that what does not change is said again before
-// it falls out; but not less than twice what is there, or nothing else would be said.
+// reach bounds how far back a reader must read that asks which objects existed at a moment, in a
+// kind of which few objects change all the time and most never do. It costs at most a fifth more
+// messages. Where the log is bounded by size, reach is at most half of what the log holds, so that
+// the watcher records an unchanged object again before it falls out; but at least twice the number
+// of objects, or the log would hold nothing but keyframes.
 func (k *kindWatch) reach() uint64 {
 	if !k.counted {
 		return math.MaxUint64
@@ -47,8 +47,8 @@ func (k *kindWatch) reach() uint64 {
 	return reach
 }
 
-// pressed tells whether the log is about to lose an object to its size, or because
-// it is kept for less time than before.
+// pressed tells whether the log is about to lose an object to its size limit, or because its age
+// limit was lowered.
 func (k *kindWatch) pressed() bool {
 	if k.shorter {
 		k.shorter = false
@@ -58,7 +58,7 @@ func (k *kindWatch) pressed() bool {
 	return k.room > 0 && since > 0 && k.appender.Last() > since+k.reach()
 }
 
-// hold takes in how much the log keeps, which may be changed while it is in use.
+// hold takes in the log's limits, which an operator may change at any time.
 func (k *kindWatch) hold(ctx context.Context, log bus.State) {
 	age := cmp.Or(log.Keeps.Age, defaultLogAge)
 	k.age, k.shorter, k.room = age, k.shorter || age < k.age, 0
@@ -74,22 +74,22 @@ func (k *kindWatch) hold(ctx context.Context, log bus.State) {
 	k.narrow = narrow
 }
 
-// soon is when to look for objects that have to be said again, at the earliest.
+// soon is the shortest wait before the next keyframes.
 func (k *kindWatch) soon() time.Duration { return min(keyframeSoon, k.age/8) }
 
-// keyframes says the oldest objects again before the log forgets them: what is
-// older than half of the log's age; and when so much has ended since they were said
-// that a reader would spend its start on that (translate.Window), or so much has been
-// stored that a reader of the past would have to go back far ([kindWatch.reach]). It
-// gives when to look again. The state stream is in the order of age.
+// keyframes records the oldest objects again before the log forgets them: those that are older than
+// half of the log's age. It also does so when so many tombstones follow them that a reader would
+// spend its start on those (translate.Window), or so many messages that a reader of the past would
+// have to go back far ([kindWatch.reach]). It returns how long to wait before the next check. The
+// state stream is in the order of age.
 //
-// Errors: events.ErrDamaged, when the state has an object that is not there.
+// Errors: events.ErrDamaged, when the state has an object that does not exist.
 func (k *kindWatch) keyframes(ctx context.Context) (again time.Duration, err error) {
 	if err := k.flush(ctx); err != nil {
 		return 0, err
 	}
 	if time.Since(k.marked) > min(keyframeLate/2, k.age/4) {
-		// Not every server sends bookmarks, and old marks are forgotten.
+		// Not every server sends bookmarks, and old marks expire.
 		if err := k.mark(ctx); err != nil {
 			return 0, err
 		}
@@ -99,7 +99,7 @@ func (k *kindWatch) keyframes(ctx context.Context) (again time.Duration, err err
 		return 0, fmt.Errorf("look at the state of %s: %w", k.kind.Name, err)
 	}
 	if at.Last < k.appender.Last() {
-		return k.soon(), nil // it lags, and what it holds may be out of date
+		return k.soon(), nil // the state lags, and may hold outdated deltas
 	}
 	due, window, again, err := k.oldest(ctx, at)
 	if err != nil {
@@ -114,17 +114,17 @@ func (k *kindWatch) keyframes(ctx context.Context) (again time.Duration, err err
 	if !moved {
 		return again, nil
 	}
-	// Not before they have been said: nothing is there before the window.
+	// Only now, after these have been recorded: no object may exist before the window.
 	k.window = window
 	return again, k.mark(ctx)
 }
 
-// oldest are the objects that are to be said again, the window that is left when
-// they have been, and when to look again.
+// oldest returns the objects to record again, the window that remains afterwards, and how long to
+// wait before the next check.
 //
-// What was counted otherwise is not said again, or it would count from then on: the
-// bus knows from its index alone that an older message of an object is gone,
-// and when it loses that after the object's end has expired, the message is back.
+// It does not return a message that the tally contradicts, since that would count from then on:
+// NATS knows only from its index that an older message of an object was removed, and when it loses
+// the index after the object's tombstone has expired, the message is back.
 func (k *kindWatch) oldest(ctx context.Context, at bus.State) (due []events.Delta, w translate.Window, again time.Duration, err error) {
 	w, again = k.window, min(keyframeLate, k.age/8)
 	err = replay(ctx, k.bus, subject.StateStream(k.kind.Name), w.Since(), at, func(m events.Message) error {
@@ -146,7 +146,7 @@ func (k *kindWatch) oldest(ctx context.Context, at bus.State) (due []events.Delt
 		behind := at.Last - m.Sequence
 		if left := time.Until(m.Time.Add(k.age / 2)); left > 0 && !k.crowded(&w) && behind <= k.reach() {
 			if k.room > 0 {
-				w.Begin(m.Sequence) // pressed goes by it
+				w.Begin(m.Sequence) // pressed compares with it
 			}
 			if again = max(k.soon(), min(left, again)); behind > k.reach()/2 {
 				again = k.soon()

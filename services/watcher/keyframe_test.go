@@ -54,8 +54,8 @@ func TestOldObjectsAreSaidAgainAndYoungOnesAreNot(t *testing.T) {
 	}
 }
 
-// TestWhatWasCountedAsGoneIsNotSaidAgain: a bus that has lost its index after the
-// end of an object expired has an older message of it again.
+// TestWhatWasCountedAsGoneIsNotSaidAgain: a bus that has lost its index after the tombstone of an
+// object expired has an older message of the object again.
 func TestWhatWasCountedAsGoneIsNotSaidAgain(t *testing.T) {
 	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
@@ -87,8 +87,8 @@ func TestWhatWasCountedAsGoneIsNotSaidAgain(t *testing.T) {
 	}
 }
 
-// past has a bus hold objects that are there, and behind them more that came and
-// went; it gives the watch that counts them.
+// past stores existing objects, and behind them objects that were created and deleted. It returns
+// the watch that counted them.
 func past(t *testing.T, b bus.Bus, there, gone int) *kindWatch {
 	t.Helper()
 	if err := b.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
@@ -125,8 +125,8 @@ func past(t *testing.T, b bus.Bus, there, gone int) *kindWatch {
 	return k
 }
 
-// TestEndsDoNotPileUpBeforeReaders: when more has ended than is there, the oldest
-// objects are said again, and who begins to read passes over the ends.
+// TestEndsDoNotPileUpBeforeReaders: when there are more tombstones than objects, the watcher
+// records the oldest objects again, and a new reader skips the tombstones.
 func TestEndsDoNotPileUpBeforeReaders(t *testing.T) {
 	t.Parallel()
 	const there, ends = 3, 6000
@@ -161,7 +161,7 @@ func TestEndsDoNotPileUpBeforeReaders(t *testing.T) {
 	}
 }
 
-// begun is a bus that notes where the reading of states begins.
+// begun is a bus that notes where each read of a state begins.
 type begun struct {
 	bus.Bus
 	at []uint64
@@ -172,8 +172,8 @@ func (b *begun) Follow(ctx context.Context, stream string, from uint64, handle f
 	return b.Bus.Follow(ctx, stream, from, handle)
 }
 
-// TestCountingBeginsWhereEverythingIsThere, and with the first message where that
-// does not prove true.
+// TestCountingBeginsWhereEverythingIsThere, and at the first message where the census then does not
+// fit.
 func TestCountingBeginsWhereEverythingIsThere(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -212,8 +212,8 @@ func TestCountingBeginsWhereEverythingIsThere(t *testing.T) {
 	}
 }
 
-// TestGhostsBeforeTheWindow: what lies before the message since which everything is
-// there is read as well, later, and nothing there may live.
+// TestGhostsBeforeTheWindow: the watcher later also reads what lies before the window, and no
+// message there may say that an object exists.
 func TestGhostsBeforeTheWindow(t *testing.T) {
 	t.Parallel()
 	k := past(t, memory.New(memory.Options{}), 2, 10)
@@ -234,8 +234,8 @@ func TestGhostsBeforeTheWindow(t *testing.T) {
 	}
 }
 
-// TestWhatNeverChangesIsSaidAgainAmongMuchThatDoes: who asks for a moment reads back
-// from it until everything that was there has been met.
+// TestWhatNeverChangesIsSaidAgainAmongMuchThatDoes: a reader that asks about a moment reads back
+// from it until it has met every object that existed.
 func TestWhatNeverChangesIsSaidAgainAmongMuchThatDoes(t *testing.T) {
 	t.Parallel()
 	b := memory.New(memory.Options{})
@@ -272,8 +272,8 @@ func TestWhatNeverChangesIsSaidAgainAmongMuchThatDoes(t *testing.T) {
 	}
 }
 
-// onceTold is a watch of a log that keeps a day, in which a pod was told each hour, beginning
-// that long ago.
+// onceTold is a watch of a log that keeps a day; it recorded one pod each hour, the first that many
+// hours ago.
 func onceTold(t *testing.T, pods int) *kindWatch {
 	t.Helper()
 	k := past(t, memory.New(memory.Options{}), 0, 0)
@@ -286,7 +286,7 @@ func onceTold(t *testing.T, pods int) *kindWatch {
 	return k
 }
 
-// tells has a pod on record, by its number.
+// tells records pods, by their numbers.
 func tells(t *testing.T, k *kindWatch, pods ...int) {
 	t.Helper()
 	for _, i := range pods {
@@ -301,7 +301,7 @@ func tells(t *testing.T, k *kindWatch, pods ...int) {
 	}
 }
 
-// repeats says keyframes, and gives what was said and when it is looked again.
+// repeats records keyframes, and returns these and the wait until the next check.
 func repeats(t *testing.T, k *kindWatch) (said string, again time.Duration) {
 	t.Helper()
 	before := k.appender.Last()
@@ -312,7 +312,7 @@ func repeats(t *testing.T, k *kindWatch) (said string, again time.Duration) {
 	return strings.Join(ops(toldSince(t, k.bus, before)), " "), again
 }
 
-// toldSince is what the log of pods has behind a message, without what has expired.
+// toldSince returns the deltas of pods behind a message, without expired ones.
 func toldSince(t *testing.T, b bus.Bus, sequence uint64) (log []events.Delta) {
 	t.Helper()
 	for sequence++; sequence <= standing(t, b, logPods).Last; sequence++ {
@@ -327,8 +327,8 @@ func toldSince(t *testing.T, b bus.Bus, sequence uint64) (log []events.Delta) {
 	return log
 }
 
-// An object is said again when half of the log's age has passed, and it is looked again when the
-// next one is due: in ten minutes at the latest.
+// The watcher records an object again when half of the log's age has passed. It checks again when
+// the next object is due: in ten minutes at the latest.
 func TestWhenAnObjectIsSaidAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := onceTold(t, 3)
@@ -358,8 +358,8 @@ func TestWhenAnObjectIsSaidAgain(t *testing.T) {
 	})
 }
 
-// So many are said at a time, the rest half a minute later, or a second later where the log is
-// about to lose them.
+// The watcher records keyframeBatch objects at a time, and the rest half a minute later, or a
+// second later where the log is about to lose them.
 func TestKeyframesAreSpreadOverTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for wait, want := range map[time.Duration]time.Duration{12 * time.Hour: keyframeSoon, 18 * time.Hour: keyframeSoon, 18*time.Hour + 1: keyframeUrgent} {
@@ -383,8 +383,8 @@ func TestKeyframesAreSpreadOverTime(t *testing.T) {
 	})
 }
 
-// Old marks are replaced although nothing else is to be said: after five minutes, or a quarter of
-// the log's age.
+// The watcher replaces an old mark although nothing else is due: after five minutes, or a quarter
+// of the log's age.
 func TestOldMarksAreReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for age, every := range map[time.Duration]time.Duration{24 * time.Hour: 5 * time.Minute, 4 * time.Minute: time.Minute} {
@@ -402,7 +402,8 @@ func TestOldMarksAreReplaced(t *testing.T) {
 	})
 }
 
-// A state that lags is looked at again soon, and of one that is away nothing is said.
+// The watcher soon checks a lagging state again, and records nothing while the state is
+// unreachable.
 func TestKeyframesOfAStateThatLags(t *testing.T) {
 	t.Parallel()
 	k, a := recorded(t, 3, 0)
@@ -430,8 +431,8 @@ func TestKeyframesOfAStateThatLags(t *testing.T) {
 	}
 }
 
-// Before a log that is bounded by size loses an object, or one whose age has become less, it is
-// said again; by then the window begins with it.
+// Before a log that is bounded by size loses an object, or one whose age limit was lowered does,
+// the watcher records the object again; by then the window begins with it.
 func TestWhenALogIsPressed(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]struct {
@@ -475,7 +476,7 @@ func TestWhenALogIsPressed(t *testing.T) {
 	})
 }
 
-// What is a damaged message, or one of an object that the log does not have so, is no keyframe.
+// A damaged message, or one about an object that the log does not have so, makes no keyframe.
 func TestWhatIsDamagedIsNotSaidAgain(t *testing.T) {
 	t.Parallel()
 	k, a := recorded(t, 3, 0)
@@ -496,7 +497,7 @@ func TestWhatIsDamagedIsNotSaidAgain(t *testing.T) {
 	}
 }
 
-// What is too little room for what is there is told once.
+// The watcher logs once that a log is too small for its objects.
 func TestThatALogIsTooSmallIsToldOnce(t *testing.T) {
 	t.Parallel()
 	k := past(t, memory.New(memory.Options{}), 100, 0)

@@ -22,61 +22,61 @@ import (
 // errEnded: a watch lasts as long as the server likes.
 var errEnded = errors.New("the API server ended the watch")
 
-// kindWatch keeps the log of one kind. Run belongs to one goroutine.
+// kindWatch keeps the log of one kind. One goroutine calls run.
 type kindWatch struct {
 	kind    kinds.Kind
 	bus     bus.Bus
 	metrics *metrics
 	hide    redact.Policy
 	age     time.Duration // how long the log keeps a delta
-	room    uint64        // how many messages it holds by its size; 0 means no bound
-	narrow  bool          // that is too little for what is there
-	shorter bool          // age is less than it was, and what that means has not been looked at yet
-	// open, want and served tell how to read the kind, how it is wanted by now,
-	// and whether it is served in a version.
+	room    uint64        // how many messages the log's size limit allows; 0 means no bound
+	narrow  bool          // room is too small for the objects that exist
+	shorter bool          // age has become less, and the watch has not acted on that yet
+	// open opens the kind at the API server, want is how the kind is wanted by now, and served
+	// tells whether the API server serves it in a version.
 	open   func(kinds.Kind) (*source.Kind, error)
 	want   func() kinds.Kind
 	served func(version string) bool
 
 	source   *source.Kind
-	ensured  bool // the streams were there, as wanted, when last looked at
+	ensured  bool // the streams existed, as wanted, at the last check
 	appender bus.Appender
-	state    time.Time // when the state stream was made
+	state    time.Time // when the state stream was created
 	ledger
 	tracing
 	writers writers
 	fights  fights
 	bounds  bounds
-	waking  time.Time // when it is looked next at what waits for room
+	waking  time.Time // when the watch next checks the versions that wait for room
 	cursor  translate.Cursor
-	latest  events.Delta          // the newest object that was said: proof of history
-	expired bool                  // the position is of no use: relist
-	epoch   *storageepoch.Tracker // of the storage; what is told belongs to it, or to a later one
-	// limits are the sizes of bodies that did not fit the bus, whole and brief;
-	// 0: none yet.
+	latest  events.Delta          // the newest recorded object: proof of history
+	expired bool                  // the position cannot be resumed from: relist
+	epoch   *storageepoch.Tracker // the storage's epoch; deltas belong to it, or to a later one
+	// limits are the sizes of bodies that did not fit the bus, by Size (whole and brief); 0: none
+	// yet.
 	limits [translate.Bare]int
 	marked time.Time
-	showed time.Time // when it was last shown that the kind is watched
-	// overtaken is told that another watcher has appended to the log.
+	showed time.Time // when the watch last showed that it watches the kind
+	// overtaken is called when another watcher has appended to the log.
 	overtaken func()
 	dirty     time.Time // when the oldest delta not known to be stored was received
-	// searched: what lies before the window has been read, or will be.
+	// searched: the watch has read what lies before the window, or is going to.
 	searched bool
 
 	mu       sync.Mutex
 	synced   bool
 	err      error
-	failing  time.Time      // since when there has been one
-	before   uint64         // what lies before it is to be read through; 0: nothing
-	reported *events.Damage // by a reader, and not looked at yet
-	findings []events.Hole  // of the scrubber, and not recorded yet
+	failing  time.Time      // since when err has not been nil
+	before   uint64         // the search reads what lies before this message; 0: nothing
+	reported *events.Damage // a reader's report that the watch has not looked at yet
+	findings []events.Hole  // the scrubber's findings that are not recorded yet
 
-	// changed is told of each change that a watch brings; may be nil.
+	// changed is called for each change that the watch receives; may be nil.
 	changed func()
-	news    chan struct{} // holds a token when something has been reported, found or told
-	doubts  chan struct{} // and when another process says that the storage went back
-	asks    chan struct{} // and when it is asked who watches the kind
-	bygone  chan struct{} // and when what lies before the window is to be read through
+	news    chan struct{} // a token: reported or findings is new
+	doubts  chan struct{} // a token: another process says that the storage went back
+	asks    chan struct{} // a token: another watcher asks who watches the kind
+	bygone  chan struct{} // a token: before is set
 }
 
 func (k *kindWatch) status() (synced bool, err error) {
@@ -85,7 +85,7 @@ func (k *kindWatch) status() (synced bool, err error) {
 	return k.synced, k.err
 }
 
-// unwatched is why the kind cannot be watched, where that has lasted.
+// unwatched returns why the kind cannot be watched, once that has lasted for events.Standstill.
 func (k *kindWatch) unwatched(now time.Time) (u events.Unwatched, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -95,7 +95,7 @@ func (k *kindWatch) unwatched(now time.Time) (u events.Unwatched, ok bool) {
 	return events.Unwatched{Kind: k.kind.Name, Reason: k.err.Error(), Since: k.failing}, true
 }
 
-// note keeps how it goes, and tells whether that is news.
+// note keeps the newest error, and tells whether it has changed.
 func (k *kindWatch) note(err error) (news bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -112,7 +112,7 @@ func (k *kindWatch) note(err error) (news bool) {
 	return news
 }
 
-// run watches until the context ends, whatever happens.
+// run watches the kind until the context ends, and retries after every error.
 func (k *kindWatch) run(ctx context.Context) {
 	defer k.metrics.degraded.DeleteLabelValues(string(k.kind.Name))
 	ctx, cancel := context.WithCancel(ctx)
@@ -151,7 +151,7 @@ func (k *kindWatch) run(ctx context.Context) {
 			k.hole = events.Hole{Reason: err.Error()}
 			log.Info("Relisting in a new epoch", "because", err)
 		case source.Unreachable(err):
-			// What keeps the API server's health says so, once for all kinds.
+			// Service.note logs this once for all kinds.
 			k.note(err)
 			log.V(2).Info("Cannot watch", "because", err)
 		case k.note(err):
@@ -164,7 +164,7 @@ func (k *kindWatch) run(ctx context.Context) {
 	}
 }
 
-// session opens the log, finds out where it stands, and goes on from there.
+// session opens the log, finds the position, and watches from there.
 func (k *kindWatch) session(ctx context.Context) error {
 	if err := k.ensure(ctx); err != nil {
 		return err
@@ -199,7 +199,7 @@ func (k *kindWatch) session(ctx context.Context) error {
 		}
 	}
 	if source.Ahead(err) {
-		// Either another server lags, or the storage has gone back.
+		// Either this API server lags behind another one, or the storage has gone back.
 		return errors.Join(err, k.prove(ctx))
 	}
 	return err

@@ -9,37 +9,37 @@ import (
 	"github.com/millrace/millrace/services/watcher/translate"
 )
 
-// ledger is what a watcher knows of the log that it keeps, so that losses show:
-// what lies behind its last message, and what must lie before the next one.
+// ledger is what a watcher knows of the log that it keeps, so that it notices losses: the objects
+// as of the last message, and what the next message must link to.
 type ledger struct {
-	tally   events.Tally // of the objects that are there
+	tally   events.Tally // of the objects that exist
 	counted bool         // the tally is known
 	window  translate.Window
 	after   events.Link // the last message that is not a mark
 	torn    bool        // a delta has been counted, and is not known to be appended
-	stored  uint64      // everything up to it is known to be stored
-	created time.Time   // when the log was made; zero: not known
-	// places are where the log says each object that is there the last time, by a hash
-	// of the subject; nil while that is not known. gap is where its last gap is.
+	stored  uint64      // the last sequence that is known to be stored
+	created time.Time   // when the log was created; zero: not known
+	// places are the log's last sequences about each object that exists, by a hash of the subject;
+	// nil while unknown. gap is the place of the log's last gap.
 	places places
 	gap    events.Place
-	since  time.Time // when it was last known that nothing is missing in the log
-	// sight is for how long the kind has been watched without a break, of a kind of heartbeats.
+	since  time.Time // when the log was last known to be complete
+	// sight is how long the watcher has watched a kind of heartbeats without a break.
 	sight events.Sight
 
-	hole     events.Hole // what the next gap stands for
-	doubted  bool        // log or state is damaged
-	mended   uint64      // where the last relist ended
-	heard    time.Time   // when a reader's report was followed last
-	renew    bool        // the next reading of the state makes it anew
-	renewed  time.Time   // when that was done last
-	lookedAt time.Time   // when the streams were looked at, and what had been appended then
+	hole     events.Hole // what the next gap reports
+	doubted  bool        // the log or the state is damaged
+	mended   uint64      // the sequence at which the last relist ended
+	heard    time.Time   // when the last reader's report was acted on
+	renew    bool        // the next read of the state recreates it
+	renewed  time.Time   // when the state was last recreated
+	lookedAt time.Time   // when the streams were last checked, and the log's end then
 	looked   uint64
-	behind   uint64 // where the state stood when it was behind, and since when
+	behind   uint64 // the state's last sequence when it lagged, and since when
 	behindAt time.Time
 }
 
-// enter completes a delta that is going to be the log's next.
+// enter completes a delta that is the next one of the log.
 func (l *ledger) enter(d *events.Delta) {
 	l.tally.Fold(*d)
 	l.torn = true
@@ -57,7 +57,7 @@ func (l *ledger) enter(d *events.Delta) {
 	}
 }
 
-// appended notes a message that has been given to the log.
+// appended notes a message that was handed to the appender.
 func (l *ledger) appended(op events.Op, m events.Message, sequence uint64) {
 	l.torn = false
 	switch op {
@@ -73,20 +73,20 @@ func (l *ledger) appended(op events.Op, m events.Message, sequence uint64) {
 	}
 }
 
-// found begins to count, with what a state stream holds.
+// found starts the count from what a state stream holds.
 func (l *ledger) found(h holding) { l.tally, l.window, l.counted = h.tally, h.window, true }
 
-// places are sequences by a hash of the subject: 16 bytes and some air for each
-// object. Two objects of one hash would make one link lead to the other, which
-// a reader that follows it sees.
+// places are sequences by a hash of the subject: 16 bytes and map overhead for each object. If two
+// objects have the same hash, a link leads to the wrong one, which a reader that follows it
+// notices.
 type places map[uint64]uint64
 
 var seed = maphash.MakeSeed()
 
 func hashOf(subject string) uint64 { return maphash.String(seed, subject) }
 
-// note takes in where an object was said. What is gone is forgotten: names that
-// are never used again would fill the memory.
+// note takes in the place of an object's delta. It forgets deleted objects, because names that are
+// never used again would fill the memory.
 func (p places) note(op events.Op, subject string, sequence uint64) {
 	switch {
 	case p == nil:
@@ -97,8 +97,8 @@ func (p places) note(op events.Op, subject string, sequence uint64) {
 	}
 }
 
-// crowded tells whether a window has so many ends that the oldest objects should
-// be said again.
+// crowded tells whether a window has so many tombstones that the watcher should record the oldest
+// objects again.
 func (k *kindWatch) crowded(w *translate.Window) bool {
 	return k.counted && w.Crowded(k.tally.Census().Objects, time.Now().Add(-k.age))
 }

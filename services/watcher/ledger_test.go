@@ -64,8 +64,8 @@ func TestLeasesSayForHowLongTheyHaveBeenWatched(t *testing.T) {
 	}
 }
 
-// TestAGapSaysSinceWhenItMayBe: the watcher is away until the API server has
-// forgotten what happened meanwhile.
+// TestAGapSaysSinceWhenItMayBe: the watcher is down until the API server has forgotten the changes
+// of that time.
 func TestAGapSaysSinceWhenItMayBe(t *testing.T) {
 	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})

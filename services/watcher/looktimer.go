@@ -2,9 +2,9 @@ package watcher
 
 import "time"
 
-// lookTimer says when a session looks at what is said of its kind and at the streams:
-// every lookEvery while anything happens, and every lookResting where nothing does. In
-// most kinds nothing does most of the time, and there are many.
+// lookTimer says when a session checks the reports about its kind and the streams: every lookEvery
+// while the kind changes, and every lookResting while it does not. There are many kinds, and most
+// rest most of the time.
 type lookTimer struct {
 	timer   *time.Timer
 	resting bool
@@ -12,7 +12,7 @@ type lookTimer struct {
 
 func newLookTimer() *lookTimer { return &lookTimer{timer: time.NewTimer(lookEvery)} }
 
-// wake says that something has happened.
+// wake ends the rest: something has happened.
 func (l *lookTimer) wake() {
 	if l.resting {
 		l.resting = false
@@ -20,7 +20,7 @@ func (l *lookTimer) wake() {
 	}
 }
 
-// again is to be called after each look.
+// again sets the timer; the session calls it after each look.
 func (l *lookTimer) again(rest bool) {
 	wait := lookEvery
 	if l.resting = rest; rest {
@@ -29,8 +29,8 @@ func (l *lookTimer) again(rest bool) {
 	l.timer.Reset(wait)
 }
 
-// atRest tells whether nothing has been appended since the streams were looked at, and
-// the state had all of it.
+// atRest tells whether nothing has been appended since the last check of the streams, and the state
+// held all of the log then.
 func (k *kindWatch) atRest() bool {
 	return k.appender.Last() == k.looked && k.behind == k.looked
 }

@@ -14,19 +14,20 @@ type metrics struct {
 	relists *prometheus.CounterVec
 	gaps    *prometheus.CounterVec
 	damage  *prometheus.CounterVec
-	// fights counts those that were found; see fights.go.
+	// fights counts the fights that were found; see fights.go.
 	fights *prometheus.CounterVec
-	// leftOut counts versions, and leftOutBytes what they come to; see bound.go.
+	// leftOut counts the versions that were left out, and leftOutBytes their bytes; see bound.go.
 	leftOut, leftOutBytes *prometheus.CounterVec
-	// degraded tells each kind that cannot be watched at the moment.
+	// degraded is 1 for each kind that cannot be watched at the moment.
 	degraded *prometheus.GaugeVec
-	// undiscovered counts failures to find out which kinds there are.
+	// undiscovered counts failed discoveries.
 	undiscovered prometheus.Counter
-	// claims counts what others said of the storage's epoch, by what came of it.
+	// claims counts other processes' claims about the storage's epoch, by verdict.
 	claims *prometheus.CounterVec
-	// taken is how many kinds are watched that fall to another; see guard.go.
+	// taken counts the kinds that this watcher watches although they fall to another one; see
+	// guard.go.
 	taken prometheus.Gauge
-	// active tells which kinds are this watcher's.
+	// active is 1 for each kind that this watcher watches.
 	active *prometheus.GaugeVec
 }
 
@@ -78,7 +79,7 @@ func newMetrics() *metrics {
 	}
 }
 
-// newClaims has all verdicts there from the start: the first refuted claim is an increase.
+// newClaims starts all verdicts at zero, so that the first refuted claim shows as an increase.
 func newClaims() *prometheus.CounterVec {
 	claims := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "millrace_watcher_epoch_claims_total",
@@ -90,7 +91,7 @@ func newClaims() *prometheus.CounterVec {
 	return claims
 }
 
-// leaves counts a version of a kind that is left out.
+// leaves returns a function that counts a left-out version of a kind.
 func (m *metrics) leaves(kind kinds.Name) func(bytes int) {
 	versions, bytes := m.leftOut.WithLabelValues(string(kind)), m.leftOutBytes.WithLabelValues(string(kind))
 	return func(size int) {
@@ -99,8 +100,7 @@ func (m *metrics) leaves(kind kinds.Name) func(bytes int) {
 	}
 }
 
-// begin has everything of a kind there that may never happen: the first time is an
-// increase.
+// begin starts a kind's counters at zero, so that the first event shows as an increase.
 func (m *metrics) begin(kind kinds.Name) {
 	for _, c := range []*prometheus.CounterVec{m.relists, m.gaps, m.damage, m.fights, m.leftOut, m.leftOutBytes} {
 		c.WithLabelValues(string(kind))

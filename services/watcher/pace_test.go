@@ -25,12 +25,12 @@ const (
 	crds    kinds.Name = "customresourcedefinitions.apiextensions.k8s.io"
 )
 
-// definitions has a watcher watch what kinds are made of.
+// definitions makes a watcher watch CRDs and APIServices.
 func definitions(c *Config) {
 	c.Kinds = append(c.Kinds, kinds.Kind{Name: crds, Version: "v1", Kind: "CustomResourceDefinition", Form: kinds.Metadata})
 }
 
-// every2s are moments, two seconds apart.
+// every2s returns times two seconds apart.
 func every2s(from, to time.Duration) (all []time.Duration) {
 	for ; from <= to; from += 2 * time.Second {
 		all = append(all, from)
@@ -38,8 +38,8 @@ func every2s(from, to time.Duration) (all []time.Duration) {
 	return all
 }
 
-// Kinds are looked for every two seconds for a minute after something has changed, and while
-// discovery fails or another watcher is there; every ten seconds otherwise.
+// Discovery runs every two seconds for a minute after a change, and while it fails or another
+// watcher runs; every ten seconds otherwise.
 func TestHowOftenKindsAreLookedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, d := offline()
@@ -89,8 +89,7 @@ func TestHowOftenKindsAreLookedFor(t *testing.T) {
 	})
 }
 
-// A watcher that has no right to see what kinds are made of cannot rest, nor can one of which
-// only some of them are.
+// A watcher whose scope lacks CRDs or APIServices, or both, cannot rest.
 func TestAScopeWithoutDefinitionsDoesNotRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, d := offline()
@@ -101,7 +100,7 @@ func TestAScopeWithoutDefinitionsDoesNotRest(t *testing.T) {
 	})
 }
 
-// A watcher that is told its kinds does not look for others.
+// A watcher with a fixed list of kinds runs no discovery.
 func TestKindsThatAreToldAreNotLookedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, d := offline()
@@ -118,8 +117,8 @@ func TestKindsThatAreToldAreNotLookedFor(t *testing.T) {
 	})
 }
 
-// An API server that never answers ends the run after a minute, and one that refuses after the
-// eighth time.
+// Run returns an error after a minute if the API server never answers, and after the eighth refusal
+// if it refuses.
 func TestHowLongAStartIsTried(t *testing.T) {
 	run := func(t *testing.T, d *direct) error {
 		config := Config{Bus: memory.New(memory.Options{}), Kinds: []kinds.Kind{kinds.Pods.Kind}, ID: "one"}
@@ -171,8 +170,9 @@ func TestHowLongAStartIsTried(t *testing.T) {
 	})
 }
 
-// A kind that is not served for ten seconds has its objects said to be gone; that is said again
-// every twenty minutes, and when its messages have expired it is forgotten.
+// After ten seconds in which a kind was not served, the watcher records its objects as gone. It
+// records the mark again every twenty minutes, and removes the streams when their messages have
+// expired.
 func TestWhenAKindIsRetired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, d := offline()
@@ -219,8 +219,8 @@ func TestWhenAKindIsRetired(t *testing.T) {
 	})
 }
 
-// A kind that cannot be watched is reported after half a minute, again every twenty seconds,
-// and once more when it can be.
+// The watcher reports a kind that it cannot watch after half a minute, again every twenty seconds,
+// and once more when it can.
 func TestAReportOfKindsThatAreNotWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, d := offline()

@@ -17,15 +17,15 @@ import (
 	"github.com/millrace/millrace/services/watcher/translate"
 )
 
-// ailing is a bus of which single answers fail, or are others than they should be.
+// ailing is a bus on which single answers fail, or are wrong.
 type ailing struct {
 	bus.Bus
 	mu                sync.Mutex // of the maps, while a watch runs beside the test
 	kinds, follow     error
 	state, at, last   map[string]error     // by stream
-	states            map[string]bus.State // what is said instead
-	torn              map[uint64]bool      // messages that are damaged
-	missing           map[uint64]bool      // and that are not there
+	states            map[string]bus.State // the answer instead of the true one
+	torn              map[uint64]bool      // damaged messages
+	missing           map[uint64]bool      // missing messages
 	ensure, forgotten error
 }
 
@@ -36,7 +36,7 @@ func (a *ailing) Kinds(ctx context.Context) ([]kinds.Kind, error) {
 	return a.Bus.Kinds(ctx)
 }
 
-// fails has a stream be away, or answer again, while a watch runs.
+// fails makes a stream unreachable, or reachable again, while a watch runs.
 func (a *ailing) fails(stream string, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -98,8 +98,7 @@ var (
 	logPods, statePod = subject.LogStream("pods"), subject.StateStream("pods")
 )
 
-// recorded is a watch of pods of which some are on record, with a mark behind them, on an ailing
-// bus.
+// recorded is a watch of pods with some pods on record, and a mark behind them, on an ailing bus.
 func recorded(t *testing.T, there, gone int) (*kindWatch, *ailing) {
 	t.Helper()
 	k := past(t, memory.New(memory.Options{}), there, gone)
@@ -120,8 +119,8 @@ func (a *ailing) stands(t *testing.T, stream string) bus.State {
 	return s
 }
 
-// Where the bus does not answer, the watch of a kind ends with what was asked, and nothing is
-// taken for nothing.
+// Where the bus does not answer, the watch returns that error, and does not take a missing answer
+// for an empty one.
 func TestWhatIsNotAnsweredIsAnError(t *testing.T) {
 	t.Parallel()
 	fails := map[string]func(*ailing){
@@ -175,7 +174,7 @@ func TestWhatIsNotAnsweredIsAnError(t *testing.T) {
 	}
 }
 
-// A look at the streams finds out when they are not what was written.
+// look notices streams that are not what this watcher wrote.
 func TestALookFindsStreamsOfOthers(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]struct {
@@ -210,7 +209,7 @@ func TestALookFindsStreamsOfOthers(t *testing.T) {
 	}
 }
 
-// A state that stands still for 20 s behind its log is damaged; one that goes on is not.
+// A state that stands still for 20 s behind its log is damaged; a state that moves is not.
 func TestAStateThatStandsStillIsDamaged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, a := recorded(t, 3, 0)
@@ -240,7 +239,7 @@ func TestAStateThatStandsStillIsDamaged(t *testing.T) {
 	})
 }
 
-// The streams are looked at every ten seconds, and every two minutes while nothing happens.
+// The watcher checks the streams every ten seconds, and every two minutes while nothing happens.
 func TestHowOftenTheStreamsAreLookedAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, a := recorded(t, 1, 0)
@@ -276,7 +275,8 @@ func TestHowOftenTheStreamsAreLookedAt(t *testing.T) {
 	})
 }
 
-// Of two reports within a minute the second one has the state made anew, unless it says less.
+// The second of two reports within a minute makes the watcher recreate the state, unless it is a
+// suspicion or older than the repair.
 func TestAReportIsLookedInto(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]struct {
@@ -308,7 +308,7 @@ func TestAReportIsLookedInto(t *testing.T) {
 	}
 }
 
-// What is found at the end of a log when a watch begins.
+// What a starting watch concludes from the end of a log.
 func TestWhatTheEndOfALogTells(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]struct {
@@ -336,7 +336,7 @@ func TestWhatTheEndOfALogTells(t *testing.T) {
 	}
 }
 
-// A log that has lost its end is padded, so that its numbers are not given twice.
+// A log that has lost its end is padded, so that no sequence is used twice.
 func TestALogThatHasLostItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, a := recorded(t, 3, 0)
@@ -368,7 +368,7 @@ func TestALogThatHasLostItsEnd(t *testing.T) {
 	})
 }
 
-// A wait for a log that may go on ends after a second, or with an error as soon as the log goes on.
+// The wait for a log that may grow ends after a second, or with an error as soon as the log grows.
 func TestALogThatGoesOnIsAnothers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, a := recorded(t, 3, 0)
@@ -394,7 +394,8 @@ func TestALogThatGoesOnIsAnothers(t *testing.T) {
 	})
 }
 
-// What is buried is found in the state, or in the log; what is in neither was another's.
+// bury finds an object in the state, or in the log; if it is in neither, another watcher has
+// overtaken this one.
 func TestWhatIsBuriedIsFound(t *testing.T) {
 	t.Parallel()
 	k, a := recorded(t, 2, 0)
@@ -413,7 +414,7 @@ func TestWhatIsBuriedIsFound(t *testing.T) {
 	}
 }
 
-// The version that a state went up to is that of the newest that says one.
+// The position of a log is that of its newest delta with a version.
 func TestThePastOfAState(t *testing.T) {
 	t.Parallel()
 	k, a := recorded(t, 3, 0)

@@ -18,13 +18,13 @@ const (
 	// nearPause bounds the pause while no server answers, jitter (half of it) not
 	// counted: a server that is back must not wait for us.
 	nearPause = 600 * time.Millisecond
-	// farPause bounds it while a server answers that it will not or cannot.
+	// farPause bounds the pause while the server answers, but refuses or fails.
 	farPause = 10 * time.Second
-	// settledAfter is how long something must go well to be begun anew at once.
+	// settledAfter is how long a session must last for the back-off to start again from firstPause.
 	settledAfter = 10 * time.Second
 )
 
-// patience is how long to wait before the next attempt. The zero value is ready.
+// patience is the back-off before the next attempt. The zero value is ready.
 type patience struct{ near, far *backoff.ExponentialBackOff }
 
 func (p *patience) next(err error) time.Duration {

@@ -16,7 +16,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/trace/tracetest"
 )
 
-// closed is a bus on which nothing can be heard.
+// closed is a bus whose topics cannot be heard.
 type closed struct {
 	bus.Bus
 	tried map[string]int
@@ -27,7 +27,7 @@ func (c *closed) Listen(_ context.Context, topic string, _ func([]byte)) error {
 	return errors.New("closed")
 }
 
-// What cannot be heard is tried once a second.
+// The watcher retries once a second to listen on a topic.
 func TestWhatCannotBeHeardIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &closed{memory.New(memory.Options{}), map[string]int{}}
@@ -55,7 +55,7 @@ func TestWhatCannotBeHeardIsTriedAgain(t *testing.T) {
 	})
 }
 
-// A session looks every second while something happens, and every two minutes where nothing does,
+// A session looks every second while its kind changes, and every two minutes while it does not,
 // until it is woken.
 func TestASessionRestsUntilItIsWoken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -123,8 +123,8 @@ func TestHowPausesGrow(t *testing.T) {
 	}
 }
 
-// What lies before the window is read through five seconds after a session has begun, again where
-// that fails, and what is found there is reported.
+// The watcher reads what lies before the window five seconds after a session has begun, again after
+// an error, and reports what it finds.
 func TestThePastIsSearched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, a := recorded(t, 2, 0)
@@ -172,7 +172,7 @@ func TestThePastIsSearched(t *testing.T) {
 	})
 }
 
-// Between two thousand messages of the past a tenth of a second goes by.
+// The search pauses for a tenth of a second after each two thousand messages.
 func TestThePastIsReadSlowly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, _ := recorded(t, 0, 4500)
@@ -184,7 +184,7 @@ func TestThePastIsReadSlowly(t *testing.T) {
 	})
 }
 
-// A log is read through ten to twenty minutes after the start, and then every six hours.
+// The scrubber reads a log ten to twenty minutes after the start, and then every six hours.
 func TestWhenALogIsReadThrough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, a := recorded(t, 5, 0)

@@ -30,8 +30,8 @@ const (
 // cable is one watcher's connection to the bus, which can be cut in two ways.
 type cable struct {
 	bus.Bus
-	mute atomic.Bool // what it says is not heard
-	deaf atomic.Bool // nor does it hear the others
+	mute atomic.Bool // other watchers do not receive what it sends
+	deaf atomic.Bool // it does not receive what others send
 	dead atomic.Bool // it stores nothing
 
 	mu   sync.Mutex
@@ -120,8 +120,8 @@ func TestASilentWatcherIsReplaced(t *testing.T) {
 	}
 }
 
-// TestKindsAreSharedOut: each kind has one watcher; all go to the one that is left,
-// which relists none of them, and no change is told twice or not at all.
+// TestKindsAreSharedOut: each kind has one watcher. When one watcher is left, it gets all kinds and
+// relists none of them. No change is recorded twice or not at all.
 func TestKindsAreSharedOut(t *testing.T) {
 	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
@@ -189,8 +189,8 @@ func count(is bool) int {
 	return 0
 }
 
-// TestAWatcherWithoutAnAPIServerLeavesTheKindsToOthers: its connections are cut
-// without a word, so that only its own patience tells it.
+// TestAWatcherWithoutAnAPIServerLeavesTheKindsToOthers: its connections break without a FIN or RST,
+// so that only its own time-out notices.
 func TestAWatcherWithoutAnAPIServerLeavesTheKindsToOthers(t *testing.T) {
 	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
@@ -217,7 +217,7 @@ func TestAWatcherWithoutAnAPIServerLeavesTheKindsToOthers(t *testing.T) {
 	eventually(t, b, "is a", "is a", "is a")
 }
 
-// wire is a connection that can be cut: nothing comes through, and neither end is told.
+// wire is a connection that can be cut: no data passes, and neither end notices.
 type wire struct {
 	net.Conn
 	cut *atomic.Bool
@@ -239,8 +239,8 @@ func (w *wire) Write(p []byte) (int, error) {
 	return w.Conn.Write(p)
 }
 
-// TestTwoActiveWatchersTellNothingTwice: they cannot hear each other, so both
-// are active for as long as that lasts; only the log keeps them apart.
+// TestTwoActiveWatchersTellNothingTwice: two watchers cannot hear each other, so both are active
+// meanwhile; only the fence of the log keeps them apart.
 func TestTwoActiveWatchersTellNothingTwice(t *testing.T) {
 	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})

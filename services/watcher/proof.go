@@ -11,8 +11,8 @@ import (
 	"github.com/millrace/millrace/services/watcher/translate"
 )
 
-// errRewound: what the API server has now does not follow from what was watched,
-// as after the restore of a backup.
+// errRewound: the API server's present does not follow from what was watched, as after the restore
+// of a backup.
 var errRewound = errors.New("the API server's history is not the one that was watched")
 
 // recallDepth bounds how far back the log is searched for an object.
@@ -20,7 +20,7 @@ const recallDepth = 16
 
 var noDelta events.Delta
 
-// recall finds the newest object that the log tells of, unless it is known.
+// recall sets latest to the newest object in the log, unless it is known.
 func (k *kindWatch) recall(ctx context.Context, newest events.Delta, last uint64) error {
 	for depth := uint64(0); k.latest.UID == ""; depth++ {
 		if newest.Op == events.Is && newest.Epoch == k.cursor.Epoch {
@@ -43,19 +43,18 @@ func (k *kindWatch) recall(ctx context.Context, newest events.Delta, last uint64
 	return nil
 }
 
-// proofOf is what of a delta is needed to ask for its object.
+// proofOf keeps what the proof needs of a delta: how to ask for its object, and its version.
 func proofOf(d events.Delta) events.Delta {
 	return events.Delta{Op: d.Op, Ref: d.Ref, UID: d.UID, ResourceVersion: d.ResourceVersion, Epoch: d.Epoch}
 }
 
-// prove asks whether the API server still has the history that was watched. It
-// is errRewound when the storage stands before our position, or has our newest
-// object in an older version. A storage that went back and has since passed our
-// position and changed that object again cannot be told from one that did not: then
-// another kind has to, for which that is not so.
+// prove asks whether the API server still has the history that was watched. It returns errRewound
+// when the storage is at an older version than our position, or has our newest object in an older
+// version. It cannot detect a storage that went back, has since passed our position, and has
+// changed that object again; the watch of another kind, for which that is not so, has to.
 func (k *kindWatch) prove(ctx context.Context) error { return k.proof()(ctx) }
 
-// proof is prove as of now, to be run beside the watch.
+// proof returns prove for the present position, to be run beside the watch.
 func (k *kindWatch) proof() func(context.Context) error {
 	from, cursor, latest := k.source, k.cursor, k.latest
 	return func(ctx context.Context) error {

@@ -12,9 +12,9 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// recollect adds to what a state stream holds what the log knows besides. A state that
-// was made anew, or has lost something, does not know of objects that have gone
-// meanwhile; their ends would not be said, and they would be in the record for ever.
+// recollect adds what only the log knows to what a state stream holds. A state that was recreated,
+// or has lost messages, does not know the objects that were deleted meanwhile. Without their ends
+// they would be in the record for ever.
 func (k *kindWatch) recollect(ctx context.Context, h holding) error {
 	stream, last := subject.LogStream(k.kind.Name), k.appender.Last()
 	if last == 0 {
@@ -44,7 +44,7 @@ func (k *kindWatch) recollect(ctx context.Context, h holding) error {
 			return err
 		}
 		if !slices.ContainsFunc(h.broken, func(b events.Delta) bool { return b.Ref == d.Ref }) {
-			h.state.Recall(d, m.Sequence) // what is damaged is said again, or ended, as such
+			h.state.Recall(d, m.Sequence) // the relist records damaged objects again, or their ends
 		}
 		return nil
 	})
@@ -55,8 +55,8 @@ func (k *kindWatch) recollect(ctx context.Context, h holding) error {
 	return err
 }
 
-// saidSince is the message of the log since which everything that is there has been said, as
-// far as its newest mark tells; 0 where it does not.
+// saidSince returns the message of the log since which every existing object has been recorded, as
+// its newest mark says; 0 where no mark does.
 func (k *kindWatch) saidSince(ctx context.Context) (uint64, error) {
 	m, there, err := k.bus.Last(ctx, subject.LogStream(k.kind.Name), subject.Mark(k.kind.Name))
 	if err != nil || !there {
@@ -64,7 +64,7 @@ func (k *kindWatch) saidSince(ctx context.Context) (uint64, error) {
 	}
 	mark, err := decode(m)
 	if err != nil {
-		return 0, nil // a damaged one tells nothing
+		return 0, nil // a damaged mark says nothing
 	}
 	return mark.Since, nil
 }

@@ -30,7 +30,7 @@ func marked(t *testing.T) (*kindWatch, *ailing) {
 	return k, a
 }
 
-// resumes has a watch that knows nothing look at its log.
+// resumes makes a watch that knows nothing read its log.
 func resumes(t *testing.T, k *kindWatch) (ok bool, reason string) {
 	t.Helper()
 	k.ledger, k.cursor, k.latest = ledger{}, translate.Cursor{}, noDelta
@@ -41,8 +41,8 @@ func resumes(t *testing.T, k *kindWatch) (ok bool, reason string) {
 	return ok, k.hole.Reason
 }
 
-// A watch goes on from the newest delta only if that is a position, and says since when changes
-// may be missing otherwise.
+// A watch resumes from the newest delta only if that is a position. Otherwise it notes since when
+// changes may be missing.
 func TestWhatAWatchGoesOnFrom(t *testing.T) {
 	t.Parallel()
 	appends := func(d events.Delta) func(*testing.T, *kindWatch) {
@@ -85,7 +85,7 @@ func TestWhatAWatchGoesOnFrom(t *testing.T) {
 	}
 }
 
-// Where the last gap lies is known from the newest delta, or else from the newest mark.
+// The watch learns the place of the last gap from the newest delta, or else from the newest mark.
 func TestWhereTheLastGapLies(t *testing.T) {
 	t.Parallel()
 	k, _ := marked(t)
@@ -131,7 +131,7 @@ func TestWhereTheLastGapLies(t *testing.T) {
 	}
 }
 
-// A rule that is new is told at once, since writers go by the mark.
+// The watch appends a mark at once for a new rule, since writers rely on the mark.
 func TestANewRuleIsMarked(t *testing.T) {
 	t.Parallel()
 	k, _ := marked(t)
@@ -146,12 +146,12 @@ func TestANewRuleIsMarked(t *testing.T) {
 	}
 }
 
-// A log is whole if it is the one that was written and ends where it did. What it has lost is
-// padded, up to ten thousand messages.
+// A log is complete if it is the one that was written, up to its end. The watcher pads what it has
+// lost, up to ten thousand messages.
 func TestWhetherALogIsWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for what, c := range map[string]struct {
-			stored  uint64 // behind its end
+			stored  uint64 // an offset from the log's end
 			state   uint64 // likewise
 			created time.Duration
 			whole   bool
@@ -188,8 +188,8 @@ func TestWhetherALogIsWhole(t *testing.T) {
 				t.Errorf("%s: stored up to %d, with a hole %+v and %+v", what, k.stored, k.hole, lastOf(t, k.bus, "pods").Census)
 			}
 		}
-		// A watcher that has just begun knows of no log; one that is younger than its state, and
-		// shorter, was made anew.
+		// A watcher that has just started knows no log. A log that is younger and shorter than its
+		// state was recreated.
 		for what, c := range map[string]struct {
 			younger time.Duration
 			reason  string
@@ -215,7 +215,7 @@ func TestWhetherALogIsWhole(t *testing.T) {
 	})
 }
 
-// The next message comes behind the last one that is no mark, among the last sixteen.
+// The next message links to the last one that is not a mark, among the last sixteen.
 func TestWhatTheNextMessageComesBehind(t *testing.T) {
 	t.Parallel()
 	k, a := recorded(t, 3, 0)
@@ -265,7 +265,8 @@ func TestWhatTheNextMessageComesBehind(t *testing.T) {
 	}
 }
 
-// What the state holds is held against what the log says, at once if it is known.
+// The watch compares the state with the census of the log, without reading it if the tally is
+// known.
 func TestWhetherTheStateIsWhole(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]struct {
@@ -298,7 +299,7 @@ func TestWhetherTheStateIsWhole(t *testing.T) {
 	}
 	k, a := recorded(t, 3, 0)
 	newest := events.Delta{Census: k.tally.Census()}
-	a.state[statePod] = away // it is not to be read
+	a.state[statePod] = away // the watch must not read it
 	if whole, err := k.count(t.Context(), newest, 1); err != nil || !whole {
 		t.Errorf("what has been counted all along is whole: %t, %v", whole, err)
 	}
@@ -316,7 +317,7 @@ func TestWhetherTheStateIsWhole(t *testing.T) {
 	}
 }
 
-// What the log knows besides is added to what a state lacks, as far back as the newest mark says,
+// recollect adds what the log knows to a state that lacks it, as far back as the newest mark says,
 // where the newest delta does not agree with the state.
 func TestWhatTheLogKnowsBesides(t *testing.T) {
 	t.Parallel()
@@ -388,8 +389,8 @@ func TestWhatTheLogKnowsBesides(t *testing.T) {
 	}
 }
 
-// What a session abandons begins a new one with the reason of its end; one that is ended begins
-// none.
+// A session that fails is followed by one that knows the reason; a session whose context has ended
+// is followed by none.
 func TestHowASessionEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, a := recorded(t, 1, 0)
@@ -447,7 +448,7 @@ func TestHowASessionEnds(t *testing.T) {
 	})
 }
 
-// Findings of the scrubber become gaps, and a mark behind them.
+// The session records the scrubber's findings as gaps, and a mark behind them.
 func TestFindingsBecomeGaps(t *testing.T) {
 	t.Parallel()
 	k, _ := recorded(t, 1, 0)
@@ -479,8 +480,8 @@ func TestFindingsBecomeGaps(t *testing.T) {
 	}
 }
 
-// A log is read through a window of a thousand messages at a time, two seconds apart, without
-// what other gaps tell of and without what has expired.
+// The scrubber reads windows of a thousand messages, two seconds apart. It reports neither messages
+// that gaps report nor expired ones.
 func TestHowALogIsReadThrough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, a := recorded(t, 2500, 0)
@@ -510,7 +511,7 @@ func TestHowALogIsReadThrough(t *testing.T) {
 			s, got := scrubber{bus: a, kind: "pods"}, []string{}
 			for _, sequence := range []uint64{2, 5} {
 				log := a.stands(t, logPods)
-				log.First = first // which is so by the time that it is read
+				log.First = first // so when the scrubber asks
 				a.states[logPods] = log
 				m, _, err := a.At(t.Context(), logPods, sequence)
 				if err != nil || s.check(t.Context(), m) != nil {

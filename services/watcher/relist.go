@@ -28,7 +28,7 @@ func (k *kindWatch) relist(ctx context.Context) (watch.Interface, error) {
 		return nil, err
 	}
 	k.found(h)
-	k.counted = false           // the census is wrong until the relist has recorded everything
+	k.counted = false        // the census is wrong until the relist has recorded everything
 	past, err := k.past(ctx) // a state that was recreated does not know it
 	if err != nil {
 		return nil, err

@@ -13,12 +13,12 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// reportLook is how often a watcher looks which of its kinds it cannot watch.
+// reportLook is how often a watcher checks which of its kinds it cannot watch.
 const reportLook = 5 * time.Second
 
-// tellUnwatched says on the bus which kinds of this watcher cannot be watched, so that
-// readers of the record learn why a controller waits for one, until the context ends.
-// While there are none it says nothing.
+// tellUnwatched reports on the bus which kinds this watcher cannot watch, so that readers of the
+// record learn why a controller waits for one, until the context ends. It reports nothing while
+// there are none.
 func (s *Service) tellUnwatched(ctx context.Context) {
 	var said []events.Unwatched
 	var at time.Time
@@ -35,7 +35,7 @@ func (s *Service) tellUnwatched(ctx context.Context) {
 	}
 }
 
-// unwatched are the kinds of this watcher that cannot be watched, sorted.
+// unwatched returns the kinds that this watcher cannot watch, sorted.
 func (s *Service) unwatched(now time.Time) (all []events.Unwatched) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,17 +15,16 @@ import (
 	"github.com/millrace/millrace/services/watcher/translate"
 )
 
-// maxPad bounds the gaps that are put in the place of lost messages, one for
-// each. Beyond it the state is made anew instead.
+// maxPad bounds the gaps that take the place of lost messages, one for each. Beyond it the watcher
+// recreates the state instead.
 const maxPad = 10_000
 
-// settlePatience is how long a log has to be shorter than it was, to count as cut.
+// settlePatience is how long a log must stay shorter than it was to count as cut.
 const settlePatience = time.Second
 
-// resume reads the position in the newest message of the log, and makes sure
-// that log and state, either of which may have been damaged or made anew, are
-// what they were when that message was stored. Where they are not, everything
-// has to be listed and compared.
+// resume reads the position in the newest message of the log. It makes sure that log and state,
+// either of which may have been damaged or recreated, are what they were when that message was
+// stored. If they are not, ok is false, and the session relists.
 func (k *kindWatch) resume(ctx context.Context) (ok bool, err error) {
 	log, err := k.bus.StreamState(ctx, subject.LogStream(k.kind.Name))
 	if err != nil {
@@ -85,8 +84,8 @@ func (k *kindWatch) resume(ctx context.Context) (ok bool, err error) {
 	return true, k.takeUp(ctx, newest, last, proof.Redaction)
 }
 
-// takeUp goes on from the newest delta, with a mark at once where the last one says
-// otherwise whether something is hidden: writers go by it.
+// takeUp resumes from the newest delta. It appends a mark at once where the last mark's Redaction
+// is not the policy's, because writers rely on it.
 func (k *kindWatch) takeUp(ctx context.Context, newest events.Delta, last uint64, said events.Redaction) error {
 	if err := k.recall(ctx, newest, last); err != nil || said == translate.Redaction(k.kind.Name, k.hide) {
 		return err
@@ -94,8 +93,8 @@ func (k *kindWatch) takeUp(ctx context.Context, newest events.Delta, last uint64
 	return k.mark(ctx)
 }
 
-// noteEnd takes in what the newest delta of the log says about gaps: that it is
-// one, or that nothing is missing up to it; and about who watched.
+// noteEnd takes in what the newest delta of the log says about gaps (it is one, or the log is
+// complete up to it), and about how long the kind has been watched.
 func (k *kindWatch) noteEnd(newest events.Delta, sequence uint64) {
 	if kinds.IsHeartbeat(k.kind.Name) {
 		k.sight = newest.Sight
@@ -108,16 +107,16 @@ func (k *kindWatch) noteEnd(newest events.Delta, sequence uint64) {
 	}
 }
 
-// dateHole says of what may become a gap when it begins.
+// dateHole sets when the hole that may become a gap begins.
 func (k *kindWatch) dateHole() {
 	if k.hole.Since.IsZero() {
 		k.hole.Since = k.since
 	}
 }
 
-// complete tells whether the log is the one that was written, as far as it was.
-// Where it has lost its end, gaps take the place of what was lost: the state
-// would pass over what is stored now under the same sequences.
+// complete tells whether the log is the one that was written, up to its end. Where the log has lost
+// its end, complete appends gaps in place of the lost messages: otherwise the state would skip what
+// is stored now under the same sequences.
 func (k *kindWatch) complete(ctx context.Context, log, state bus.State) (bool, error) {
 	logger := klog.FromContext(ctx).WithValues("kind", k.kind.Name)
 	anew := !k.created.IsZero() && !log.Created.Equal(k.created) || state.Last > log.Last && log.Created.After(state.Created)
@@ -156,10 +155,10 @@ func (k *kindWatch) complete(ctx context.Context, log, state bus.State) (bool, e
 	return false, k.flush(ctx)
 }
 
-// settled makes sure that a log stays shorter than it was. In a cluster a NATS
-// server that has just become its leader may not have read all that it has.
+// settled makes sure that a log stays shorter than it was. In a NATS cluster, a server that has
+// just become the leader of the stream may not have read all of its messages.
 //
-// Errors: bus.ErrOvertaken, when it is longer after all.
+// Errors: bus.ErrOvertaken, when the log grows after all.
 func (k *kindWatch) settled(ctx context.Context, log bus.State, lost uint64) error {
 	for end := time.Now().Add(settlePatience); time.Now().Before(end); pause(ctx, mirrorPoll) {
 		now, err := k.bus.StreamState(ctx, subject.LogStream(k.kind.Name))
@@ -173,8 +172,8 @@ func (k *kindWatch) settled(ctx context.Context, log bus.State, lost uint64) err
 	return ctx.Err()
 }
 
-// newest is the last delta of the log, if it can be believed, and the message
-// before it, which is to be there, is.
+// newest returns the last delta of the log if that delta, and the message that it links to, are
+// intact; otherwise the zero delta.
 func (k *kindWatch) newest(ctx context.Context, log bus.State) (d events.Delta, err error) {
 	stream, logger := subject.LogStream(k.kind.Name), klog.FromContext(ctx).WithValues("kind", k.kind.Name)
 	if err := k.link(ctx, log); err != nil {
@@ -206,7 +205,7 @@ func (k *kindWatch) newest(ctx context.Context, log bus.State) (d events.Delta, 
 	return d, nil
 }
 
-// link finds the last message of the log that is not a mark, near its end.
+// link finds the last message that is not a mark, near the end of the log.
 func (k *kindWatch) link(ctx context.Context, log bus.State) error {
 	k.after = events.Link{}
 	for at := log.Last; at >= log.First && at > 0 && log.Last-at < recallDepth; at-- {
@@ -229,10 +228,10 @@ func (k *kindWatch) link(ctx context.Context, log bus.State) error {
 	return nil
 }
 
-// count makes sure that the state holds what the newest delta of the log says,
-// and begins to count with it. Everything is there since some message of it; where
-// that does not prove true, all of it is read. A watcher that has counted all along
-// does not need to look.
+// count makes sure that the state holds the objects of the newest delta's census, and starts the
+// tally from them. It reads the state from since, which the last mark names as the start of the
+// window. Where the census does not fit, it reads all of the state. A watcher that has counted all
+// along need not read.
 func (k *kindWatch) count(ctx context.Context, newest events.Delta, since uint64) (whole bool, err error) {
 	if newest.Census.Known && k.counted && k.tally.Census() == newest.Census && k.window.Since() <= since {
 		return true, nil
@@ -262,10 +261,10 @@ func (k *kindWatch) count(ctx context.Context, newest events.Delta, since uint64
 	return false, nil
 }
 
-// stands makes sure that the log has not gone on while its state was read: what is told of an
-// object takes the place of what the state held of it, which a reader then never meets.
+// stands makes sure that the log has not grown while its state was read: a new delta of an object
+// replaces the state's message about that object, which the reader then never meets.
 //
-// Errors: bus.ErrOvertaken, when it has.
+// Errors: bus.ErrOvertaken, when the log has grown.
 func (k *kindWatch) stands(ctx context.Context) error {
 	log, err := k.bus.StreamState(ctx, subject.LogStream(k.kind.Name))
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// standing is how a stream stands.
+// standing returns the state of a stream.
 func standing(t *testing.T, b bus.Bus, stream string) bus.State {
 	t.Helper()
 	s, err := b.StreamState(t.Context(), stream)
@@ -25,8 +25,8 @@ func standing(t *testing.T, b bus.Bus, stream string) bus.State {
 	return s
 }
 
-// onRecord tells whether the log has an object, as well as the state, and whether the
-// record tells of it, now and as it was a moment ago, and knows that to be all.
+// onRecord checks that the log and the state have an object, and that the record shows it, now and
+// a moment ago, and knows that this is complete.
 func onRecord(t *testing.T, b *stream.Bus, name string) error {
 	t.Helper()
 	ref := events.Ref{Kind: "pods", Namespace: "default", Name: name}
@@ -46,8 +46,7 @@ func onRecord(t *testing.T, b *stream.Bus, name string) error {
 	return nil
 }
 
-// pulse begins to measure for how long at a time this process, in which all of the record is,
-// stands still.
+// pulse measures for how long at a time this process, which holds the whole record, stands still.
 func pulse() (stop func() (longest time.Duration)) {
 	const heartbeat = 10 * time.Millisecond
 	end, ended := make(chan struct{}), make(chan time.Duration)
@@ -67,8 +66,8 @@ func pulse() (stop func() (longest time.Duration)) {
 	return func() time.Duration { close(end); return <-ended }
 }
 
-// TestAQuietObjectNeverFallsOutOfTheRecord: it is not changed for many times as long
-// as the log is kept. A reader that comes new has it, and so has a watcher.
+// TestAQuietObjectNeverFallsOutOfTheRecord: the object does not change for many times the log's
+// age. A new reader has it, and so has a new watcher.
 func TestAQuietObjectNeverFallsOutOfTheRecord(t *testing.T) {
 	t.Parallel()
 	const age = 2 * time.Second
@@ -91,7 +90,7 @@ func TestAQuietObjectNeverFallsOutOfTheRecord(t *testing.T) {
 		log, err := b.StreamState(t.Context(), subject.LogStream("pods"))
 		return err == nil && log.Last >= 2
 	})
-	for on := false; !on; { // or once more: a watcher that stands still says nothing in time
+	for on := false; !on; { // or again: a watcher that stands still records nothing in time
 		first := standing(t, b, subject.LogStream("pods")).Last
 		stop := pulse()
 		until(t, func() bool { return standing(t, b, subject.LogStream("pods")).First > first+3 })
@@ -102,8 +101,8 @@ func TestAQuietObjectNeverFallsOutOfTheRecord(t *testing.T) {
 		on = err == nil
 	}
 	stop()
-	// Nothing is said again while no watcher runs: the log runs dry, the state does
-	// not, and the next watcher begins with that.
+	// No object is recorded again while no watcher runs: the log becomes empty, the state does not,
+	// and the next watcher begins with the state.
 	until(t, func() bool { return standing(t, b, subject.LogStream("pods")).Messages == 0 })
 	if at := standing(t, b, subject.StateStream("pods")); at.Messages == 0 {
 		t.Error("the state has lost what is there")
@@ -113,8 +112,8 @@ func TestAQuietObjectNeverFallsOutOfTheRecord(t *testing.T) {
 	until(t, func() bool { return onRecord(t, b, "quiet") == nil && onRecord(t, b, "late") == nil })
 }
 
-// TestAQuietObjectStaysThoughTheLogIsSmall: others change so often that the log, which
-// is bounded by size, is turned over many times within a fraction of its age.
+// TestAQuietObjectStaysThoughTheLogIsSmall: other objects change so often that the log, which is
+// bounded by size, is replaced many times within a fraction of its age.
 func TestAQuietObjectStaysThoughTheLogIsSmall(t *testing.T) {
 	t.Parallel()
 	b := memory.New(memory.Options{LogBytes: 20_000})
@@ -146,7 +145,7 @@ func TestAQuietObjectStaysThoughTheLogIsSmall(t *testing.T) {
 	}
 }
 
-// TestALogThatIsTooSmallIsNotFilledWithWhatIsThere: nothing else would be in it.
+// TestALogThatIsTooSmallIsNotFilledWithWhatIsThere: otherwise it would hold nothing but keyframes.
 func TestALogThatIsTooSmallIsNotFilledWithWhatIsThere(t *testing.T) {
 	t.Parallel()
 	k := past(t, memory.New(memory.Options{LogBytes: 2_000}), 200, 0)
@@ -159,8 +158,8 @@ func TestALogThatIsTooSmallIsNotFilledWithWhatIsThere(t *testing.T) {
 	}
 }
 
-// TestAShorterAgeIsNoticed while the watcher is at work: what is older is said again
-// at once.
+// TestAShorterAgeIsNoticed: the age limit becomes lower while the watcher runs, and it records
+// older objects again at once.
 func TestAShorterAgeIsNoticed(t *testing.T) {
 	t.Parallel()
 	k := past(t, memory.New(memory.Options{}), 3, 0)

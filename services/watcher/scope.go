@@ -2,23 +2,22 @@ package watcher
 
 import "github.com/millrace/millrace/pkg/events/kinds"
 
-// Scope is the share of the kinds that a watcher may watch, so that two of them can have
-// identities with different rights. The watchers of a scope share its kinds out among
-// themselves, and leave the others alone.
+// Scope is the share of the kinds that a watcher may watch. With scopes, two watchers can have
+// identities with different rights. The watchers of a scope share its kinds out among themselves,
+// and leave the other kinds alone.
 type Scope string
 
 // The scopes. The zero value is All.
 const (
 	// All is every kind.
 	All Scope = "all"
-	// BuiltIn are Kubernetes' own kinds but Secrets: RBAC can name them.
+	// BuiltIn is Kubernetes' own kinds except Secrets: RBAC can name them.
 	BuiltIn Scope = "built-in"
-	// Other are Secrets, and kinds of which this version does not know that Kubernetes has
-	// them.
+	// Other is Secrets, and the kinds that this version does not know as Kubernetes' own.
 	Other Scope = "other"
 )
 
-// Scopes are all of them.
+// Scopes lists all scopes.
 var Scopes = []Scope{All, BuiltIn, Other}
 
 // Has tells whether a kind is in the scope.

@@ -31,8 +31,8 @@ func TestScopesDivideTheKinds(t *testing.T) {
 	}
 }
 
-// TestWatchersOfTwoScopesDoNotWaitForEachOther: each watches all kinds of its own scope, and
-// none of the other's, although both hear of each other.
+// TestWatchersOfTwoScopesDoNotWaitForEachOther: each watches all kinds of its own scope, and none
+// of the other's, although they hear each other.
 func TestWatchersOfTwoScopesDoNotWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})

@@ -19,18 +19,18 @@ import (
 )
 
 const (
-	// scrubFirst is when a log is read through for the first time, scrubEvery how
-	// often then, and scrubPause what lies between windows of scrubWindow messages.
+	// scrubFirst is the least time until the first pass over a log, scrubEvery the time between
+	// later passes, and scrubPause the pause between windows of scrubWindow messages.
 	scrubFirst  = 10 * time.Minute
 	scrubEvery  = 6 * time.Hour
 	scrubPause  = 2 * time.Second
 	scrubWindow = 1000
-	// scrubPatience bounds a window, whose last message may expire meanwhile.
+	// scrubPatience bounds the reading of a window, whose last message may expire meanwhile.
 	scrubPatience = time.Minute
 )
 
-// scrubber reads a log through, slowly, whether all of it is still what was
-// stored: an auditor wants to know while there is a backup.
+// scrubber reads a log slowly, and checks that all of it is still what was stored: an auditor wants
+// to learn of damage while there is a backup.
 type scrubber struct {
 	bus   bus.Bus
 	kind  kinds.Name
@@ -39,11 +39,10 @@ type scrubber struct {
 	chain    events.Chain
 	next     uint64
 	found    []events.Hole
-	recorded map[[2]uint64]bool // from and to of the gaps in the log
+	recorded map[[2]uint64]bool // first and last lost message of the gaps in the log
 }
 
-// scrub reads the log through again and again, until the context ends. What it
-// finds is recorded by the session.
+// scrub reads the log again and again, until the context ends. The session records what it finds.
 func (k *kindWatch) scrub(ctx context.Context, kind kinds.Name) {
 	for wait := scrubFirst + rand.N(scrubFirst); ; wait = scrubEvery {
 		pause(ctx, wait)
@@ -62,8 +61,7 @@ func (k *kindWatch) scrub(ctx context.Context, kind kinds.Name) {
 	}
 }
 
-// pass reads the log once, as far as it reaches now, and gives the holes that no
-// gap tells of.
+// pass reads the log once, up to its present end, and returns the holes that no gap records.
 func (s *scrubber) pass(ctx context.Context) ([]events.Hole, error) {
 	log, err := s.bus.StreamState(ctx, subject.LogStream(s.kind))
 	if err != nil {
@@ -91,7 +89,7 @@ func (s *scrubber) pass(ctx context.Context) ([]events.Hole, error) {
 	return slices.DeleteFunc(s.found, known), nil
 }
 
-// held is the last message up to a sequence that the log holds.
+// held returns the last message that the log holds, up to a sequence.
 func (s *scrubber) held(ctx context.Context, last uint64) (uint64, error) {
 	for ; last >= s.next; last-- {
 		if _, there, err := s.bus.At(ctx, subject.LogStream(s.kind), last); err != nil || there {
@@ -101,7 +99,7 @@ func (s *scrubber) held(ctx context.Context, last uint64) (uint64, error) {
 	return last, nil
 }
 
-// window reads some messages, at most up to one that is there.
+// window reads at most scrubWindow messages, up to last, which exists.
 func (s *scrubber) window(ctx context.Context, last uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, scrubPatience)
 	defer cancel()
@@ -153,13 +151,13 @@ func (s *scrubber) check(ctx context.Context, m events.Message) error {
 	if err != nil {
 		return fmt.Errorf("look at the log of %s: %w", s.kind, err)
 	}
-	if h.From = max(h.From, log.First); h.From <= h.To { // else it has expired
+	if h.From = max(h.From, log.First); h.From <= h.To { // otherwise the message has expired
 		s.found = append(s.found, h)
 	}
 	return nil
 }
 
-// record puts the scrubber's findings into the log.
+// record appends a gap for each of the scrubber's findings.
 func (k *kindWatch) record(ctx context.Context) error {
 	k.mu.Lock()
 	findings := k.findings

@@ -27,24 +27,24 @@ type change struct {
 	pod      corev1.Pod
 }
 
-// server is an API server of pods and, where asked for, of a custom kind, whose
-// history can be forgotten, taken back, refused and broken off.
+// server is an API server of pods and, on request, of a custom kind. Tests can compact, restore,
+// refuse and interrupt its history.
 type server struct {
 	*httptest.Server
 	mu       sync.Mutex
 	version  int
 	objects  map[string]map[string]corev1.Pod // by resource and name
 	history  []change
-	oldest   int // watches from before it are answered with 410
-	lists    int // whole ones, streamed or not
+	oldest   int // it answers watches from before this version with 410
+	lists    int // full lists, streamed or not
 	streams  bool
 	custom   bool           // widgets.example.com is served
-	stale    bool           // its document is not up to date
+	stale    bool           // the discovery document of widgets is stale
 	refuse   map[string]int // a resource, or "" for all: answer with this status
 	after    int            // and this Retry-After
 	once     bool           // and only the first time
-	since    []time.Time    // when it was asked for pods
-	asked    []string       // what was refused
+	since    []time.Time    // when pods were requested
+	asked    []string       // refused requests
 	watchers map[chan struct{}]bool
 	serving  int // requests that have not ended
 }
@@ -96,7 +96,7 @@ func (s *server) changeOf(resource, what, name string, edit func(*corev1.Pod)) {
 	s.wake()
 }
 
-// bookmark tells the watches of a version without a change.
+// bookmark sends the watches a version without a change.
 func (s *server) bookmark() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,7 +118,7 @@ func (s *server) wake() {
 	}
 }
 
-// isServing is how many requests have not ended.
+// isServing returns how many requests have not ended.
 func (s *server) isServing() (n int) {
 	s.set(func() { n = s.serving })
 	return n
@@ -243,7 +243,7 @@ func (s *server) discover(w http.ResponseWriter, r *http.Request, path string) {
 	_, _ = w.Write(body)
 }
 
-// shown is an object as the request wants it: pods in full, the rest in brief.
+// shown returns an object as the request wants it: pods in full, other kinds as metadata.
 func shown(resource string, pod corev1.Pod) runtime.Object {
 	if resource == "pods" {
 		pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
@@ -320,7 +320,7 @@ func (s *server) watch(w http.ResponseWriter, r *http.Request, resource string) 
 	}
 }
 
-// initially tells everything that is there.
+// initially sends all existing objects.
 func (s *server) initially(w http.ResponseWriter, resource string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -334,7 +334,7 @@ func (s *server) initially(w http.ResponseWriter, resource string) int {
 	return s.version
 }
 
-// tell tells the history from a version on, and gives where it ends.
+// tell sends the history from a version on, and returns where it ends.
 func (s *server) tell(w http.ResponseWriter, resource string, from int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

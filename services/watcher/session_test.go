@@ -23,7 +23,7 @@ import (
 	"github.com/millrace/millrace/services/watcher/translate"
 )
 
-// following runs a watch of pods, beside which the API server says what a test makes up.
+// following runs a watch of pods; the test makes up the API server's events.
 type following struct {
 	*kindWatch
 	w    *watch.FakeWatcher
@@ -44,14 +44,14 @@ func follows(t *testing.T, k *kindWatch) *following {
 	return f
 }
 
-// said is what the log tells since the watch has begun.
+// said returns what the log has since the watch began.
 func (f *following) said(t *testing.T) string {
 	t.Helper()
 	synctest.Wait()
 	return strings.Join(ops(toldSince(t, f.bus, f.from)), " ")
 }
 
-// ends gives why the watch has ended; nil where it has not.
+// ends returns why the watch has ended; nil while it runs.
 func (f *following) ends() error {
 	synctest.Wait()
 	select {
@@ -62,7 +62,7 @@ func (f *following) ends() error {
 	}
 }
 
-// A watch goes on until something ends it, and says what.
+// A watch runs until something ends it, and returns the reason.
 func TestWhatEndsAWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for what, c := range map[string]struct {
@@ -105,8 +105,8 @@ func TestWhatEndsAWatch(t *testing.T) {
 	})
 }
 
-// What is asked of a watch is done: a mark is shown, what waits is recorded, a report is looked
-// into within a second although the watch rests.
+// A watch shows a mark when asked, records waiting versions, and acts on a report within a second
+// although it rests.
 func TestWhatIsAskedOfAWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, _ := recorded(t, 1, 0)
@@ -147,8 +147,8 @@ func TestWhatIsAskedOfAWatch(t *testing.T) {
 	})
 }
 
-// A watch of which nothing is heard marks its position all the same, and says objects again when
-// the log needs it: at the first look, where the window is crowded.
+// A watch without events still marks its position. It records objects again when the log needs it:
+// at the first look, where the window is crowded.
 func TestWhatAWatchSaysByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, _ := recorded(t, 1, 0)
@@ -188,8 +188,8 @@ func TestWhatAWatchSaysByItself(t *testing.T) {
 	})
 }
 
-// A session that gets no history proved ends; one that was resumed is proved at once, and one that
-// was listed is not.
+// A session whose history cannot be proved ends. It proves a resumed watch at once, and not one
+// that began with a list.
 func TestAResumedWatchIsProved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, resumed := range []bool{true, false} {
@@ -217,8 +217,8 @@ func TestAResumedWatchIsProved(t *testing.T) {
 	})
 }
 
-// A watcher never has Secrets in full, changes nothing of what it is given, and needs an API
-// server and a bus.
+// A watcher never watches Secrets in full, does not change the config that it is given, and needs
+// an API server and a bus.
 func TestWhatAWatcherIsMadeOf(t *testing.T) {
 	t.Parallel()
 	secrets := kinds.Secrets.Kind

@@ -16,8 +16,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// share tells the others which epoch the storage is in, and looks into what they tell,
-// until the context ends.
+// share tells other processes which epoch the storage is in, and checks their claims, until the
+// context ends.
 func (s *Service) share(ctx context.Context) {
 	log := klog.FromContext(ctx)
 	s.epoch.Share(ctx, storageepoch.Config{
@@ -33,13 +33,13 @@ func (s *Service) share(ctx context.Context) {
 	})
 }
 
-// looksAtOnce is how many logs are looked at together.
+// looksAtOnce bounds the logs that are read at the same time.
 const looksAtOnce = 16
 
-// epochSeen is the newest epoch in the logs, which are fenced. At the first look at a
-// claim the API server is asked as well, for the position of one kind that is watched
-// here: that of which the newest change is told, since the storage has most likely not
-// passed it again. Its watch finds out, and begins the epoch.
+// epochSeen returns the newest epoch in the logs, which are fenced. At the first check of a claim,
+// one watch of this watcher also asks the API server for its position: that of the kind with the
+// newest recorded change, since the storage has most likely not passed that again. If the storage
+// went back, that watch finds out, and begins the epoch.
 func (s *Service) epochSeen(ctx context.Context, first bool) (epoch uint64, err error) {
 	all, err := s.config.Bus.Kinds(ctx)
 	if err != nil {
@@ -72,7 +72,7 @@ func (s *Service) epochSeen(ctx context.Context, first bool) (epoch uint64, err 
 	return epoch, err
 }
 
-// lastTold is the newest delta of a log; the zero value where there is none that can be
+// lastTold returns the newest delta of a log; the zero value where the log has none that can be
 // read.
 func lastTold(ctx context.Context, b bus.Bus, kind kinds.Name) (events.Delta, error) {
 	log, err := b.StreamState(ctx, subject.LogStream(kind))
@@ -90,10 +90,10 @@ func lastTold(ctx context.Context, b bus.Bus, kind kinds.Name) (events.Delta, er
 	return d, nil
 }
 
-// errOutlived: another kind has found out that the storage went back.
+// errOutlived: the watch of another kind has found out that the storage went back.
 var errOutlived = fmt.Errorf("%w, as another kind has shown", errRewound)
 
-// outlived tells whether the epoch of a kind has ended.
+// outlived tells whether the storage is in a later epoch than this watch.
 func (k *kindWatch) outlived() bool {
 	epoch, _ := k.epoch.Now()
 	return epoch > k.cursor.Epoch

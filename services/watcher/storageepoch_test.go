@@ -16,7 +16,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// epochOf is the epoch of the newest delta of a kind's log.
+// epochOf returns the epoch of the newest delta of a kind's log.
 func epochOf(t *testing.T, b bus.Bus, kind kinds.Name) uint64 {
 	t.Helper()
 	log := logOfKind(t, b, kind)
@@ -26,8 +26,8 @@ func epochOf(t *testing.T, b bus.Bus, kind kinds.Name) uint64 {
 	return log[len(log)-1].Epoch
 }
 
-// A kind that is watched for the first time after a restore is in the epoch in which
-// all others are, and not in one of its own.
+// A kind that is first watched after a restore is in the epoch of all other kinds, and not in its
+// own.
 func TestAKindBeginsInTheEpochOfTheStorage(t *testing.T) {
 	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
@@ -50,8 +50,8 @@ func TestAKindBeginsInTheEpochOfTheStorage(t *testing.T) {
 	}
 }
 
-// What another watcher has found out is taken over as soon as it is in a log, number and
-// all; what is no news changes nothing.
+// A watcher adopts the epoch that another one has found as soon as that is in a log, with its
+// number. A claim of a known epoch changes nothing.
 func TestAWatcherIsToldThatTheStorageWentBack(t *testing.T) {
 	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
@@ -80,12 +80,12 @@ func TestAWatcherIsToldThatTheStorageWentBack(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	in := func(epoch uint64) bool { // it has been told anew to its end
+	in := func(epoch uint64) bool { // the kind is fully recorded in the epoch
 		log := logOf(t, b)
 		return len(log) > 0 && log[len(log)-1].Epoch == epoch && log[len(log)-1].Op == events.Mark
 	}
 	shows(3)
-	until(t, func() bool { say(3); return in(3) }) // it may not be listening yet
+	until(t, func() bool { say(3); return in(3) }) // the watcher may not be listening yet
 	before := len(logOf(t, b))
 	say(2)
 	say(3)
@@ -110,7 +110,7 @@ func TestAWatcherIsToldThatTheStorageWentBack(t *testing.T) {
 	}
 }
 
-// lastOf is the newest delta of a kind's log; the zero value when it has none.
+// lastOf returns the newest delta of a kind's log; the zero value when it has none.
 func lastOf(t *testing.T, b bus.Bus, kind kinds.Name) (last events.Delta) {
 	t.Helper()
 	if log := logOfKind(t, b, kind); len(log) > 0 {
@@ -119,9 +119,9 @@ func lastOf(t *testing.T, b bus.Bus, kind kinds.Name) (last events.Delta) {
 	return last
 }
 
-// The storage went back to before a kind was defined. Nothing watches the kind, and
-// controllers that read every kind wait until it is told to its end in the epoch of the
-// storage: with objects or without, and in each epoch that follows.
+// The storage went back to before a kind was defined. No session watches the kind, and controllers
+// that read every kind wait until its end is recorded in the epoch of the storage: with objects or
+// without, and in each later epoch.
 func TestAKindThatIsNotServedIsEndedInEveryEpoch(t *testing.T) {
 	t.Parallel()
 	const widgets, gadgets kinds.Name = "widgets.example.com", "gadgets.example.com"
@@ -131,7 +131,7 @@ func TestAKindThatIsNotServedIsEndedInEveryEpoch(t *testing.T) {
 	s.changeOf("widgets", "ADDED", "w", func(*corev1.Pod) {})
 	start(t, s, b, "one", every)
 	until(t, func() bool { return lastOf(t, b, widgets).Op == events.Mark && lastOf(t, b, "pods").Op == events.Mark })
-	// One that no watcher has ever told anything of.
+	// A kind of which no watcher has recorded anything.
 	if err := b.EnsureKind(t.Context(), kinds.Kind{Name: gadgets, Version: "v1", Kind: "Gadget", Form: kinds.Metadata}); err != nil {
 		t.Fatal(err)
 	}
@@ -153,6 +153,6 @@ func TestAKindThatIsNotServedIsEndedInEveryEpoch(t *testing.T) {
 			until(t, ended(gadgets, epoch, 0))
 		}
 	}
-	// What has nothing but marks goes.
+	// The watcher removes streams that hold nothing but marks.
 	until(t, func() bool { return len(logOfKind(t, b, gadgets)) == 0 })
 }

@@ -15,48 +15,48 @@ import (
 )
 
 const (
-	// grace is how long a change of an object that a writer of ours is writing waits
-	// until that has told how it ended. Most tell within two milliseconds; only one
-	// that was killed, or is cut off, never does.
+	// grace is how long the change of an object waits while one of our writers has a write of that
+	// object in flight. Most writers report the result within two milliseconds; only one that was
+	// killed, or is cut off, never does.
 	grace = time.Second
-	// maxHeld bounds the changes that wait behind one that does.
+	// maxHeld bounds the changes that wait, most of them behind one that waits for its writer.
 	maxHeld = 1024
-	// settling bounds how long the end of a session may find out what was stored.
+	// settling bounds how long the end of a session may take to find out what was stored.
 	settling = 2 * time.Second
 )
 
-// tracing is what a kind's watch does for traces. It belongs to the goroutine of
-// the watch; causes is nil where there are none, and then it does nothing.
+// tracing is what a kind's watch does for traces. It belongs to the goroutine of the watch. causes
+// is nil where there are no traces; then tracing does nothing.
 //
-// A change that a writer of ours made goes on in the trace of its request. The writer
-// tells of that before it sends it and when it is answered, which is often later than
-// the watch has the change. So a change of an object with a write under way waits until
-// that is answered, and what comes after it waits behind it: the log is in the order of
-// the watch. The moment counts from when a change arrives; a crowd of them is not
-// delayed by more than one.
+// A change that one of our writers made continues the trace of the writer's request. The writer
+// reports the request before it sends it and when the answer arrives, which is often after the
+// watch has received the change. So the change of an object with a write in flight waits for that
+// answer. Later changes wait behind it, because the log has the order of the watch. The time-out
+// (grace) counts from the arrival of each change, so many changes are not delayed for longer than
+// one.
 type tracing struct {
 	causes *causes
-	// bell rings when a writer has told of something, a moment is over, or there is room
-	// for a version that waits (bound.go).
+	// bell rings when a writer has reported, when a change has waited for grace, or when there is
+	// room for a version that waits (bound.go).
 	bell     chan struct{}
 	held     []held
-	alarm    time.Time                    // when bell rings for the first of them
-	why      attribution                  // of what goes on at the moment
-	versions generations[types.UID, seen] // the newest delta's, by object
+	alarm    time.Time                    // when bell rings for the first held change
+	why      attribution                  // the attribution of the change that is released now
+	versions generations[types.UID, seen] // of the newest delta, by object
 	sending  []sending
 }
 
-// held is a change that waits, or waits behind one.
+// held is a change that waits for a writer, or behind such a change.
 type held struct {
 	event   watch.Event
-	until   time.Time  // the latest that it waits
-	about   events.Ref // zero for what is about no object
+	until   time.Time  // the end of its wait
+	about   events.Ref // zero for an event about no object
 	version version
 	gone    bool
 }
 
-// sending is a delta on its way into the log. Its span ends when it is known to be
-// there: what is not stored has not happened, and will be said again.
+// sending is a delta on its way into the log. Its span ends when the delta is known to be stored: a
+// delta that is not stored has not happened, and the watcher will record it again.
 type sending struct {
 	span *trace.Span
 	of   types.UID
@@ -68,7 +68,7 @@ func newTracing(c *causes) tracing {
 	return tracing{causes: c, bell: make(chan struct{}, 1), versions: generations[types.UID, seen]{limit: 1 << 14}}
 }
 
-// receive takes in an event, as soon as its cause may be known.
+// receive takes in an event, which goes on once its cause may be known.
 func (k *kindWatch) receive(ctx context.Context, event watch.Event) error {
 	if k.causes == nil {
 		return k.hear(ctx, event)
@@ -82,7 +82,7 @@ func (k *kindWatch) receive(ctx context.Context, event watch.Event) error {
 	return k.release(ctx, false)
 }
 
-// release lets go on what waits no longer; all of it at the end of a watch.
+// release passes on the changes that no longer wait, or all of them at the end of a watch.
 func (k *kindWatch) release(ctx context.Context, all bool) error {
 	for len(k.held) > 0 {
 		h := k.held[0]
@@ -104,8 +104,7 @@ func (k *kindWatch) release(ctx context.Context, all bool) error {
 	return nil
 }
 
-// waits tells whether a change goes on waiting, and sees to it that it is looked
-// at again.
+// waits tells whether a change still waits, and sets the alarm for the end of its wait.
 func (k *kindWatch) waits(h held) bool {
 	if !k.causes.await(h.version, h.gone, h.about, k.bell) {
 		return false
@@ -124,7 +123,7 @@ func (k *kindWatch) waits(h held) bool {
 	return true
 }
 
-// knock has a watch look again; one that has been told already is not told twice.
+// knock sends a token that makes a watch look again, unless one is pending.
 func knock(look chan<- struct{}) {
 	select {
 	case look <- struct{}{}:
@@ -144,7 +143,7 @@ func (k *kindWatch) traced(d *events.Delta, m metav1.Object) *trace.Span {
 	return span
 }
 
-// sent notes a span whose delta has been given to the log.
+// sent keeps a span whose delta was handed to the appender.
 func (k *kindWatch) sent(span *trace.Span, of types.UID, err error) {
 	switch {
 	case span == nil:
@@ -155,21 +154,21 @@ func (k *kindWatch) sent(span *trace.Span, of types.UID, err error) {
 	}
 }
 
-// arrived ends the spans of what is stored.
+// arrived ends the spans of the deltas that are stored.
 func (k *kindWatch) arrived(stored func(sending) bool) {
 	for _, s := range k.sending {
 		if stored(s) {
 			s.span.Stored(s.link.Sequence)
 			s.span.EndAt(s.at)
 		} else {
-			k.versions.drop(s.of) // nothing can be below a span that is none
+			k.versions.drop(s.of) // a span that never ends can have no children
 		}
 	}
 	clear(k.sending)
 	k.sending = k.sending[:0]
 }
 
-// vouch ends the spans of what a session has stored of the last that it sent.
+// vouch ends the spans of those of the session's last deltas that are stored.
 func (k *kindWatch) vouch(ctx context.Context) {
 	k.held = nil
 	if len(k.sending) == 0 {
@@ -187,11 +186,10 @@ func (k *kindWatch) vouch(ctx context.Context) {
 	})
 }
 
-// stays is for what is known to be stored, all of it.
+// stays says that every delta is stored.
 func stays(sending) bool { return true }
 
-// generations remembers what was put into it lately: at least the last half as many
-// as the limit, and at most the limit.
+// generations remembers the entries that were put last: at least half of limit, and at most limit.
 type generations[K comparable, V any] struct {
 	limit      int
 	young, old map[K]V

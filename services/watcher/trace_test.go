@@ -23,12 +23,12 @@ import (
 
 const request = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
-// tracedBy has a watcher's spans recorded.
+// tracedBy records a watcher's spans.
 func tracedBy(r *tracetest.Recorder) func(*Config) {
 	return func(c *Config) { c.Trace = r.Tracer("watcher", trace.Options{}) }
 }
 
-// spans waits until so many deltas have theirs.
+// spans waits until n deltas have their spans.
 func spans(t *testing.T, r *tracetest.Recorder, n int) []tracetest.Span {
 	t.Helper()
 	until(t, func() bool { return len(r.Named("send EV_pods")) >= n })
@@ -41,7 +41,7 @@ func watching(t *testing.T, s *Service) {
 	until(t, s.isWatching)
 }
 
-// isWatching tells whether the list of pods is behind it.
+// isWatching tells whether the watcher has listed pods and watches them.
 func (s *Service) isWatching() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,7 +61,7 @@ func byWriter(name string) func(*corev1.Pod) {
 	}
 }
 
-// labelled is a change that wants something.
+// labelled is a change that asks for something new.
 func labelled(with string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Labels = map[string]string{"is": with} }
 }
@@ -73,7 +73,7 @@ func tell(t *testing.T, b bus.Bus, w trace.Write) {
 	}
 }
 
-// known tells of a write until a watcher has heard of it: at first it may not listen yet.
+// known reports a write until a watcher has heard of it: at first the watcher may not listen yet.
 func known(t *testing.T, b bus.Bus, s *Service, w trace.Write) {
 	t.Helper()
 	until(t, func() bool {
@@ -83,8 +83,8 @@ func known(t *testing.T, b bus.Bus, s *Service, w trace.Write) {
 	})
 }
 
-// TestChangesBeginTracesWhateverWatcherSeesThem: each one trace, told once, which
-// links to that of the object's last change; what a relist finds, none.
+// TestChangesBeginTracesWhateverWatcherSeesThem: each change begins one trace, recorded once, which
+// links to that of the object's previous change. A relist's finding begins none.
 func TestChangesBeginTracesWhateverWatcherSeesThem(t *testing.T) {
 	t.Parallel()
 	s, b, r := serve(t), memory.New(memory.Options{}), tracetest.New()
@@ -124,7 +124,7 @@ func TestChangesBeginTracesWhateverWatcherSeesThem(t *testing.T) {
 	}
 }
 
-// TestAChangeOfOursGoesOnInItsTrace, of which its writer has told before it is seen.
+// TestAChangeOfOursGoesOnInItsTrace: its writer has reported it before the watcher receives it.
 func TestAChangeOfOursGoesOnInItsTrace(t *testing.T) {
 	t.Parallel()
 	s, b, r := serve(t), memory.New(memory.Options{}), tracetest.New()
@@ -151,7 +151,7 @@ func TestAChangeOfOursGoesOnInItsTrace(t *testing.T) {
 	}
 }
 
-// meets has a watch receive a version of a Pod.
+// meets makes a watch receive a version of a Pod.
 func (k *kindWatch) meets(t *testing.T, name, version string) {
 	t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), ResourceVersion: version}}
@@ -159,11 +159,11 @@ func (k *kindWatch) meets(t *testing.T, name, version string) {
 		t.Fatal(err)
 	}
 	for at := range k.held {
-		k.held[at].until = time.Now().Add(time.Hour) // whatever else the machine does
+		k.held[at].until = time.Now().Add(time.Hour) // so that a slow machine does not end the wait
 	}
 }
 
-// goesOn tells that so many deltas are in the log, after the bell has rung.
+// goesOn checks that the log has that many deltas, after the bell has rung.
 func (k *kindWatch) goesOn(t *testing.T, b bus.Bus, want int) {
 	t.Helper()
 	select {
@@ -183,8 +183,8 @@ func aPod(name string) events.Ref {
 	return events.Ref{Kind: kinds.Pods.Name, Namespace: "default", Name: name}
 }
 
-// TestAChangeWaitsForTheWriteUnderWay, what comes after it waits behind it, and it
-// goes on in its trace when the writer tells of the answer. Nothing else waits.
+// TestAChangeWaitsForTheWriteUnderWay: later changes wait behind it, and it continues its writer's
+// trace when the writer reports the answer. No other change waits.
 func TestAChangeWaitsForTheWriteUnderWay(t *testing.T) {
 	t.Parallel()
 	b, r := memory.New(memory.Options{}), tracetest.New()
@@ -207,8 +207,8 @@ func TestAChangeWaitsForTheWriteUnderWay(t *testing.T) {
 	}
 }
 
-// TestAWriteThatFailsHoldsUpNothing, nor does one of several that is answered: its
-// version is known.
+// TestAWriteThatFailsHoldsUpNothing, nor does one of several writes when its answer, and so its
+// version, is known.
 func TestAWriteThatFailsHoldsUpNothing(t *testing.T) {
 	t.Parallel()
 	b := memory.New(memory.Options{})
@@ -226,8 +226,8 @@ func TestAWriteThatFailsHoldsUpNothing(t *testing.T) {
 	}
 }
 
-// TestAWriterThatIsKilledHoldsUpOneChange, and for no longer than the grace; what
-// is not heard any more holds up none.
+// TestAWriterThatIsKilledHoldsUpOneChange, and for no longer than grace. A writer that is no longer
+// heard holds up none.
 func TestAWriterThatIsKilledHoldsUpOneChange(t *testing.T) {
 	t.Parallel()
 	b := memory.New(memory.Options{})
@@ -258,8 +258,8 @@ func TestAWriterThatIsKilledHoldsUpOneChange(t *testing.T) {
 	}
 }
 
-// TestAWordThatIsLostHoldsUpNothingAfterTheRoll: what the roll names goes on waiting,
-// and so do the writes of others.
+// TestAWordThatIsLostHoldsUpNothingAfterTheRoll: the writes that the roll names stay in flight, and
+// so do the writes of other writers.
 func TestAWordThatIsLostHoldsUpNothingAfterTheRoll(t *testing.T) {
 	t.Parallel()
 	b := memory.New(memory.Options{})
@@ -287,7 +287,6 @@ func TestAWordThatIsLostHoldsUpNothingAfterTheRoll(t *testing.T) {
 	k.goesOn(t, b, 3)
 }
 
-// TestMissedCausesAreCountedByReason.
 func TestMissedCausesAreCountedByReason(t *testing.T) {
 	t.Parallel()
 	b := memory.New(memory.Options{})
@@ -333,8 +332,8 @@ func TestMissedCausesAreCountedByReason(t *testing.T) {
 	}
 }
 
-// TestAWriterIsToldThatItIsHeard, by the watcher of the kind, after which the change
-// waits; of other kinds no watcher tells it.
+// TestAWriterIsToldThatItIsHeard: the watcher of the kind acknowledges the write, after which the
+// change waits. No watcher acknowledges a write of a kind that is not watched.
 func TestAWriterIsToldThatItIsHeard(t *testing.T) {
 	t.Parallel()
 	s, b, r := serve(t), memory.New(memory.Options{}), tracetest.New()
@@ -342,7 +341,7 @@ func TestAWriterIsToldThatItIsHeard(t *testing.T) {
 	watching(t, service)
 	heard := make(chan string, 64)
 	go func() { _ = b.Listen(t.Context(), trace.HeardBy("w"), func(id []byte) { heard <- string(id) }) }()
-	until(t, func() bool { // both listen
+	until(t, func() bool { // wait until both listen
 		tell(t, b, trace.Write{Writer: "w", ID: "elsewhere", About: events.Ref{Kind: "nodes", Name: "n"}, Begins: true})
 		tell(t, b, trace.Write{Writer: "w", ID: "here", About: aPod("a"), Begins: true})
 		return len(heard) > 0
@@ -357,8 +356,8 @@ func TestAWriterIsToldThatItIsHeard(t *testing.T) {
 	}
 }
 
-// TestAWriterThatDoesNotTell holds up nothing: its changes begin traces, and one of
-// which it tells too late is counted.
+// TestAWriterThatDoesNotTell holds up nothing: its changes begin traces, and a change that it
+// reports too late is counted.
 func TestAWriterThatDoesNotTell(t *testing.T) {
 	t.Parallel()
 	s, b, r := serve(t), memory.New(memory.Options{}), tracetest.New()
@@ -386,7 +385,6 @@ func TestAWriterThatDoesNotTell(t *testing.T) {
 	})
 }
 
-// TestAWriteThatIsNotSampledBeginsNoTrace.
 func TestAWriteThatIsNotSampledBeginsNoTrace(t *testing.T) {
 	t.Parallel()
 	s, b, r := serve(t), memory.New(memory.Options{}), tracetest.New()
@@ -400,8 +398,8 @@ func TestAWriteThatIsNotSampledBeginsNoTrace(t *testing.T) {
 	}
 }
 
-// TestTheEndOfAnObjectIsOurs when a write of ours brought it about, however much
-// later and in whatever version.
+// TestTheEndOfAnObjectIsOurs when one of our writes caused it, however much later and in whatever
+// version.
 func TestTheEndOfAnObjectIsOurs(t *testing.T) {
 	t.Parallel()
 	s, b, r := serve(t), memory.New(memory.Options{}), tracetest.New()
@@ -424,7 +422,7 @@ func TestTheEndOfAnObjectIsOurs(t *testing.T) {
 	}
 }
 
-// refusing is a bus whose log refuses what it is given, until it is told to store it.
+// refusing is a bus whose log refuses each append until the test makes it store.
 type refusing struct {
 	bus.Appender
 	err error
@@ -437,7 +435,7 @@ func (r *refusing) Append(ctx context.Context, m events.Message) error {
 	return r.Appender.Append(ctx, m)
 }
 
-// TestWhatIsNotStoredHasNoSpan, and what is stored has one although the log did not say so.
+// TestWhatIsNotStoredHasNoSpan, and a stored delta has one although the log did not confirm it.
 func TestWhatIsNotStoredHasNoSpan(t *testing.T) {
 	t.Parallel()
 	b, r := memory.New(memory.Options{}), tracetest.New()
@@ -461,7 +459,7 @@ func TestWhatIsNotStoredHasNoSpan(t *testing.T) {
 	if got := len(r.Spans()); got != 0 {
 		t.Errorf("%d spans of what is not known to be stored", got)
 	}
-	if err := log.Close(); err != nil { // it says nothing any more
+	if err := log.Close(); err != nil { // Flush fails from now on
 		t.Fatal(err)
 	}
 	k.vouch(t.Context())
@@ -471,7 +469,7 @@ func TestWhatIsNotStoredHasNoSpan(t *testing.T) {
 	}
 }
 
-// traceable is a watch of Pods whose log is open, without a watcher around it.
+// traceable is a watch of Pods with an open log, without a Service around it.
 func traceable(t *testing.T, b bus.Bus, r *tracetest.Recorder) *kindWatch {
 	t.Helper()
 	if err := b.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {

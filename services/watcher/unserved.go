@@ -15,26 +15,24 @@ import (
 	"github.com/millrace/millrace/services/watcher/translate"
 )
 
-// Kinds that are on the bus and that the API server does not serve. No session watches
-// them, so their logs would stay where they were: in an epoch that has ended, when the
-// storage goes back to before a kind was defined, and controllers that read every kind
-// would wait for it. So the watcher to which such a kind falls ends it in the epoch of
-// the storage: it says the end of each object, and then that this is all there is.
-// It says that again in every later epoch, and before the last mark expires, for as
-// long as the kind has streams.
+// No session watches a kind that is on the bus but not served by the API server. Its log would not
+// move: when the storage goes back to before the kind was defined, the log would stay in an epoch
+// that has ended, and controllers that read every kind would wait for it. So the watcher that the
+// kind falls to retires it in the epoch of the storage: it records the end of each object, and then
+// a mark that says that nothing is left. It records that mark again in every later epoch, and
+// before the last one expires, for as long as the kind has streams.
 
-// markAgain is how long the mark of a kind that is not served counts. Marks expire
-// after an hour.
+// markAgain is the interval between marks of a kind that is not served. Marks expire after an hour.
 const markAgain = 20 * time.Minute
 
-// retirement is what has been said of a kind that is not served.
+// retirement is what this watcher has recorded of a kind that is not served.
 type retirement struct {
 	epoch uint64
 	at    time.Time
-	err   error // why it could not be said; nil: it has been
+	err   error // why it could not be recorded; nil: it was
 }
 
-// sweep ends the kinds that are on the bus and not served.
+// sweep ends the kinds that are on the bus but not served.
 func (s *Service) sweep(ctx context.Context, want []kinds.Kind, catalog source.Catalog) {
 	all, err := s.config.Bus.Kinds(ctx)
 	if err != nil {
@@ -72,8 +70,8 @@ func (s *Service) sweep(ctx context.Context, want []kinds.Kind, catalog source.C
 	s.remind()
 }
 
-// end sees to a kind that is not served: it says so where that has not been said in
-// this epoch or was said long ago, and removes the streams where they hold nothing else.
+// end retires a kind that is not served, unless that was done recently and in this epoch. It
+// removes the streams of a retired kind when they hold nothing but marks.
 func (s *Service) end(ctx context.Context, kind kinds.Kind) error {
 	epoch, _ := s.epoch.Now()
 	said, retired := s.retired[kind.Name]
@@ -93,7 +91,7 @@ func (s *Service) end(ctx context.Context, kind kinds.Kind) error {
 	return nil
 }
 
-// remind has the kinds that are not served looked at again when their marks get old.
+// remind sets when the kinds that are not served need their next mark.
 func (s *Service) remind() {
 	var next time.Time
 	for _, said := range s.retired {
@@ -106,8 +104,8 @@ func (s *Service) remind() {
 	s.reminder = next
 }
 
-// forget removes the streams of a retired kind when they hold nothing but marks: by its
-// age all else has gone. It tells whether it did.
+// forget removes the streams of a retired kind when they hold nothing but marks, because all else
+// has expired. It tells whether it removed them.
 func (s *Service) forget(ctx context.Context, kind kinds.Name) bool {
 	log, err := s.config.Bus.StreamState(ctx, subject.LogStream(kind))
 	if err != nil || log.Messages > 0 && !s.spent(ctx, kind, log) {
@@ -126,16 +124,15 @@ func (s *Service) forget(ctx context.Context, kind kinds.Name) bool {
 	return true
 }
 
-// spent tells whether a log holds marks alone: its last one names the last message
-// before it that is none, and that has expired.
+// spent tells whether a log holds marks alone: its last mark links to the last message that is not
+// a mark, and that message has expired.
 func (s *Service) spent(ctx context.Context, kind kinds.Name, log bus.State) bool {
 	last, there, err := stored(ctx, s.config.Bus, subject.LogStream(kind), log.Last)
 	return err == nil && there && last.Op == events.Mark && last.After.Sequence < log.First
 }
 
-// retire reports the end of every object of a kind that is not served, and that all
-// has been told, in the epoch of the storage, which it gives. A kind that comes back
-// is listed and compared.
+// retire records the end of every object of a kind that is not served, and a mark that says so, in
+// the epoch of the storage, which it returns. When the kind is served again, a session relists it.
 func (s *Service) retire(ctx context.Context, kind kinds.Kind) (epoch uint64, err error) {
 	appender, err := s.config.Bus.Append(ctx, kind.Name)
 	if err != nil {
@@ -176,7 +173,7 @@ func (s *Service) retire(ctx context.Context, kind kinds.Kind) (epoch uint64, er
 	return r.Epoch(), k.flush(ctx)
 }
 
-// position is the version that the storage has got to.
+// position returns the newest version of the storage.
 func (s *Service) position(ctx context.Context) (string, error) {
 	namespaces := kinds.Namespaces.Kind
 	namespaces.Form = kinds.Metadata

@@ -19,7 +19,7 @@ import (
 
 var widget = kinds.Kind{Name: widgets, Version: "v1", Kind: "Widget", Namespaced: true, Form: kinds.Metadata}
 
-// widgetsOn has a bus hold so many widgets.
+// widgetsOn stores n widgets.
 func widgetsOn(t *testing.T, b bus.Bus, n int) {
 	t.Helper()
 	if err := b.EnsureKind(t.Context(), widget); err != nil {
@@ -42,7 +42,7 @@ func widgetsOn(t *testing.T, b bus.Bus, n int) {
 	}
 }
 
-// What cannot be retired is tried again, and why is told once; what has been is told again in
+// The watcher retries to retire a kind, and logs the reason once. It marks a retired kind again in
 // each epoch, and after twenty minutes.
 func TestWhatCannotBeRetiredIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -121,8 +121,8 @@ func TestWhatCannotBeRetiredIsTriedAgain(t *testing.T) {
 	})
 }
 
-// A kind that is wanted, whose group is not up to date, or that was asked for in full, is not
-// missing; one that falls to another watcher is that one's to retire.
+// A kind is not missing if it is wanted, if the document of its group is stale, or if its form is
+// full. A kind that falls to another watcher is retired by that one.
 func TestWhichKindsAreMissing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		full := widget
@@ -165,7 +165,7 @@ func TestWhichKindsAreMissing(t *testing.T) {
 	})
 }
 
-// The streams of a kind that is retired are removed when they hold marks alone, or nothing.
+// The watcher removes the streams of a retired kind when they hold marks alone, or nothing.
 func TestWhichStreamsAreRemoved(t *testing.T) {
 	t.Parallel()
 	logW, stateW := subject.LogStream(widgets), subject.StateStream(widgets)

@@ -24,20 +24,20 @@ import (
 var (
 	// ErrRefused: the API server does not accept the credentials.
 	ErrRefused = errors.New("the API server refuses the watcher's credentials")
-	// ErrUnreachable: the API server did not answer at all since the start.
+	// ErrUnreachable: the API server has not answered since the watcher started.
 	ErrUnreachable = errors.New("the API server cannot be reached")
 )
 
 const (
-	// discoverEvery is cheap: an API server with no news answers in a few bytes. Where
-	// this watcher watches everything, and so the kinds that kinds are made of, and
-	// none of those has changed for discoverSettled, it is done every discoverResting.
+	// discoverEvery is the interval between discoveries; an API server without changes answers in a
+	// few bytes. It is discoverResting where this watcher is the only one, watches CRDs and
+	// APIServices, and none of those has changed for discoverSettled.
 	discoverEvery   = 2 * time.Second
 	discoverResting = 10 * time.Second
 	discoverSettled = time.Minute
 	startPatience   = time.Minute
 	refusalsBefore  = 8
-	// defaultLogAge is taken for the age of a log that says none.
+	// defaultLogAge is assumed for a log whose settings have no age.
 	defaultLogAge  = 24 * time.Hour
 	requestTimeout = 10 * time.Second
 	reachTimeout   = 2 * time.Second
@@ -58,14 +58,14 @@ type Config struct {
 	Every bool
 	// Scope is the share of those kinds that this watcher may watch; empty: all.
 	Scope Scope
-	// ID tells watchers apart; empty: one is made up.
+	// ID distinguishes watchers; empty: membership makes one up.
 	ID string
-	// Hide is what must not be told of objects. The caller has made sure that
-	// no controller decides on it.
+	// Hide is what must not reach the bus. The caller has made sure that no controller decides on
+	// it.
 	Hide redact.Policy
-	// Bound is for the versions of each object; see there.
+	// Bound limits the versions of each object; see [Bound].
 	Bound Bound
-	// Trace makes the spans; nil makes none.
+	// Trace makes the spans; nil: there are none.
 	Trace *trace.Tracer
 }
 
@@ -79,26 +79,26 @@ type Service struct {
 	epoch   *storageepoch.Tracker
 
 	mu       sync.Mutex
-	api      error // of the newest probe
-	finding  error // of the newest discovery
+	api      error // of the newest probe; nil: the API server answered
+	finding  error // of the newest discovery; nil: it succeeded
 	catalog  source.Catalog
 	searched bool      // discovery has answered, or is not needed
 	waiting  bool      // a kind is missing, and may have to be retired
-	stirred  time.Time // when a kind of which kinds are made was last seen to change
-	reminder time.Time // when a kind that is not served is to be said to be so again; zero: none is
+	stirred  time.Time // when a CRD or an APIService last changed (makers)
+	reminder time.Time // when the mark of an unserved kind is due again; zero: none is
 	kinds    map[kinds.Name]*running
 	taken    map[kinds.Name]bool // watched here although they fall to others; see guard.go
-	unshown  int                 // kinds of which no watcher shows that it watches them
+	unshown  int                 // kinds whose watcher has not shown that it watches them
 
-	// missing is since when a kind has not been served, and retired what has been said
-	// of that; only the loop of Run uses them.
+	// missing is since when a kind has not been served, and retired what was recorded about that.
+	// Only the loop of Run uses them.
 	missing map[kinds.Name]time.Time
 	retired map[kinds.Name]retirement
-	watched int // kinds, when last counted; likewise
-	// warm are the kinds whose streams were seen to be there; likewise.
+	watched int // the last count of watched kinds; likewise
+	// warm are the kinds whose streams are known to exist; likewise.
 	warm    map[kinds.Name]bool
 	changed chan struct{} // the catalog changed
-	stir    chan struct{} // it is about to
+	stir    chan struct{} // the catalog is about to change
 }
 
 type running struct {
@@ -145,8 +145,8 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// Goodbye is said when the last watch has ended: what is stored is stored, now
-	// others may go on.
+	// Membership ends last: this watcher has stored what it stores before other watchers take its
+	// kinds.
 	talk, hush := context.WithCancel(context.WithoutCancel(ctx))
 	var talking, looking sync.WaitGroup
 	talking.Go(func() { s.members.Run(talk) })
@@ -164,7 +164,7 @@ func (s *Service) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 		case <-moved:
-		case <-over: // kinds that are not served have to be ended in the new one
+		case <-over: // the kinds that are not served need a mark in the new epoch
 		case <-s.changed:
 		}
 	}
@@ -175,7 +175,7 @@ func (s *Service) Run(ctx context.Context) error {
 	return nil
 }
 
-// reach waits for an API server that lets us in.
+// reach waits until the API server accepts the watcher's credentials.
 func (s *Service) reach(ctx context.Context) error {
 	var p patience
 	refusals, until := 0, time.Now().Add(startPatience)
@@ -205,7 +205,7 @@ func (s *Service) ask(ctx context.Context) error {
 	return s.source.Reach(ctx)
 }
 
-// note keeps how the API server does in one respect, and says it when it is news.
+// note keeps the newest error of one respect (api or finding), and logs it when it has changed.
 func (s *Service) note(ctx context.Context, respect *error, err error) {
 	if ctx.Err() != nil {
 		return

@@ -61,7 +61,7 @@ func logOfKind(t *testing.T, b bus.Bus, kind kinds.Name) (log []events.Delta) {
 	return log
 }
 
-// eventually waits until the log tells this, marks left out.
+// eventually waits until the log holds these deltas, leaving marks out.
 func eventually(t *testing.T, b bus.Bus, want ...string) {
 	t.Helper()
 	var got []string
@@ -119,7 +119,7 @@ func TestDeletesDuringACompactionAreFound(t *testing.T) {
 	}
 }
 
-// patient is how long a test waits for what must come to pass, on however slow a machine.
+// patient bounds the wait for what must happen, even on a slow machine.
 const patient = 5 * time.Minute
 
 func until(t *testing.T, holds func() bool) {
@@ -131,7 +131,7 @@ func until(t *testing.T, holds func() bool) {
 	}
 }
 
-// eventuallySorted waits until the log tells this, in whatever order.
+// eventuallySorted waits until the log holds these deltas, in any order.
 func eventuallySorted(t *testing.T, b bus.Bus, want ...string) {
 	t.Helper()
 	until(t, func() bool {
@@ -141,7 +141,7 @@ func eventuallySorted(t *testing.T, b bus.Bus, want ...string) {
 	})
 }
 
-// listen waits for an address to be free again.
+// listen waits until an address is free again.
 func listen(t *testing.T, address string) (l net.Listener) {
 	t.Helper()
 	until(t, func() (ok bool) {

@@ -8,21 +8,21 @@ import (
 	"github.com/millrace/millrace/services/watcher/translate"
 )
 
-// writers are what is remembered of the managedFields of each object, by a hash of its uid:
-// about a hundred bytes an object. What is not remembered, as after a restart, makes the
-// author of the object's next version unknown to the watcher and not a guess.
+// writers remembers the managedFields of each object, by a hash of its uid: about a hundred bytes
+// an object. For an object that it does not remember, as after a restart, the author of the next
+// version is unknown, and not a guess.
 type writers struct {
 	objects map[uint64]translate.Writers
-	said    uint64 // the last message of the log that was appended here
+	said    uint64 // the last message that this watcher appended
 }
 
-// fleeting are the kinds of which nothing is remembered: they are many or change often,
-// and their authors are told by their creation, or by the second.
+// fleeting are the kinds that writers does not remember: they are many or change often, and their
+// creation, or the second of an entry, tells their authors.
 var fleeting = map[kinds.Name]bool{
 	kinds.Leases.Name: true, kinds.NameOf("", "events"): true, kinds.NameOf("events.k8s.io", "events"): true,
 }
 
-// of is what is remembered of the version before the one that a watch brings.
+// of returns what is remembered of the version before the one that the watch received.
 func (w *writers) of(uid types.UID, created bool) translate.Writers {
 	if created {
 		return translate.Unwritten()
@@ -30,8 +30,7 @@ func (w *writers) of(uid types.UID, created bool) translate.Writers {
 	return w.objects[hashOf(string(uid))]
 }
 
-// note remembers who wrote a version that has been appended, or forgets an object that is
-// gone.
+// note remembers the managers of an appended version, or forgets a deleted object.
 func (w *writers) note(kind kinds.Name, op events.Op, uid types.UID, wrote translate.Writers) {
 	switch {
 	case fleeting[kind]:
@@ -45,8 +44,8 @@ func (w *writers) note(kind kinds.Name, op events.Op, uid types.UID, wrote trans
 	}
 }
 
-// resume forgets everything where the log does not end with what was appended here: then
-// what is remembered is not of the versions that the watch goes on from.
+// resume forgets everything if the log does not end with this watcher's last message: then the
+// watch continues from other versions than the remembered ones.
 func (w *writers) resume(last uint64) {
 	if w.said != last {
 		w.forget()

@@ -12,14 +12,14 @@ import (
 	"github.com/millrace/millrace/services/watcher/translate"
 )
 
-// TestTheAuthorIsToldAcrossBrokenWatches: who made a change is known from the version
-// before it, also when the watch was interrupted; a watcher that has just been started does
-// not know that version, and does not guess.
+// TestTheAuthorIsToldAcrossBrokenWatches: the watcher finds the author of a change from the version
+// before it, also when the watch was interrupted. A watcher that has just started does not know
+// that version, and does not guess.
 func TestTheAuthorIsToldAcrossBrokenWatches(t *testing.T) {
 	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	at := metav1.NewTime(time.Unix(1_900_000_000, 0))
-	// All write in the same second; the API server lists them by their names.
+	// All managers write in the same second; the API server sorts them by name.
 	write := func(managers ...string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
 			p.ManagedFields = nil
@@ -74,8 +74,8 @@ func TestTheAuthorIsToldAcrossBrokenWatches(t *testing.T) {
 	is(8, "")
 }
 
-// TestWhatIsRememberedIsOfTheEndOfTheLog: where the log ends otherwise than with what was
-// appended here, another watcher has gone on, or something was not stored.
+// TestWhatIsRememberedIsOfTheEndOfTheLog: where the log does not end with what this watcher
+// appended, another watcher has continued it, or something was not stored.
 func TestWhatIsRememberedIsOfTheEndOfTheLog(t *testing.T) {
 	t.Parallel()
 	for last, kept := range map[uint64]bool{5: true, 3: false, 7: false} {

@@ -11,7 +11,7 @@ import (
 
 var held = claim.Place{Controller: "rs", Sequence: 7}
 
-// holding is a writer that has listened for a while and has a turn.
+// holding returns the flights of a writer that has listened for a while and has a turn.
 func holding() *flights {
 	h := newFlights("a", newMetrics())
 	for range 3 {
@@ -21,17 +21,17 @@ func holding() *flights {
 	return h
 }
 
-// hears has a writer hear a heartbeat of another one.
+// hears delivers a heartbeat of another writer.
 func hears(h *flights, number uint64, turns ...uint64) {
 	h.hear(events.Heartbeat{Writer: "b", Number: number, Turns: map[string][]uint64{held.Controller: turns}}.Encode())
 }
 
-// What may have been begun is begun anew only by a writer that has heard itself say that it
-// has the turn, and has heard no other writer say so.
+// A writer begins a turn that may have been begun before only after its own claim has come back,
+// and if it has heard no other writer claim the turn.
 func TestAClaimIsAnnounced(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		others []uint64 // turns of another writer, said before ours comes back
+		others []uint64 // turns that another writer claims before our claim comes back
 		cut    bool
 		want   bool
 	}{

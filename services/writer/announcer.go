@@ -14,22 +14,22 @@ import (
 )
 
 const (
-	// hearing is how long a write waits for the watchers. They know within a fraction of
-	// a millisecond, and on a machine with far too much to do within some tens; only one
-	// that was killed, or is cut off, never does.
+	// hearing is how long a write waits for the watchers. They answer within a fraction of a
+	// millisecond, or some tens on an overloaded machine; only one that was killed or is cut off
+	// never does.
 	hearing = 250 * time.Millisecond
-	// maxUnsaid bounds what is kept for when the bus is back.
+	// maxUnsaid bounds the answers that are kept until the bus is back.
 	maxUnsaid = 1024
 )
 
-// announcer tells the watchers of each write, where there are traces: before it is sent,
-// so that the change that comes of it waits for its answer, and when it is answered, so
-// that it goes on in the trace of its request. Also of writes that are not sampled,
-// since the watchers would take their versions for another client's.
+// announcer announces each write to the watchers, where there are traces: before it is sent, so
+// that the watchers hold back the change until the answer, and with the answer, so that the change
+// continues the trace of its request. It also announces writes that are not sampled, since the
+// watchers would attribute their versions to another client.
 //
-// The watch can be faster than a word on the bus. So a write is sent only when a watcher
-// of its kind has heard of it. Where none answers, as where no watcher watches the kind or
-// has traces, only the first write waits: none does from then on until a watcher answers.
+// The watch can be faster than a message on the bus. So a write is sent only when a watcher of its
+// kind has heard of it. If none answers (none watches the kind, or none has traces), only the
+// first write of the kind waits; later ones do not until a watcher answers.
 type announcer struct {
 	bus bus.Peers
 	id  string
@@ -38,18 +38,18 @@ type announcer struct {
 	hearing time.Duration
 
 	mu     sync.Mutex
-	open   map[string]call // the writes under way, by ID
+	open   map[string]call // the writes in flight, by ID
 	deaf   map[kinds.Name]bool
 	unsaid []trace.Write // answers that the bus did not take
 }
 
-// call is a write under way: heard is closed when a watcher knows of it.
+// call is a write in flight; heard is closed when a watcher knows of it.
 type call struct {
 	kind  kinds.Name
 	heard chan struct{}
 }
 
-// newAnnouncer is none where there are no traces.
+// newAnnouncer returns nil without traces.
 func newAnnouncer(c Config, id string) *announcer {
 	if c.Trace == nil {
 		return nil
@@ -57,7 +57,7 @@ func newAnnouncer(c Config, id string) *announcer {
 	return &announcer{bus: c.Bus, id: id, log: c.Log, hearing: hearing, open: map[string]call{}, deaf: map[kinds.Name]bool{}}
 }
 
-// teller is nil where there are no traces.
+// teller returns nil without traces.
 func (c *announcer) teller() func(context.Context, trace.Write) {
 	if c == nil {
 		return nil
@@ -65,7 +65,7 @@ func (c *announcer) teller() func(context.Context, trace.Write) {
 	return c.tell
 }
 
-// tell tells of a write, and waits for its being heard before it begins.
+// tell announces the beginning or the end of a write. At the beginning it waits for a watcher.
 func (c *announcer) tell(ctx context.Context, w trace.Write) {
 	w.Writer = c.id
 	if !w.Begins {
@@ -96,14 +96,14 @@ func (c *announcer) begins(w trace.Write) (heard <-chan struct{}, wait bool) {
 	return own.heard, !c.deaf[own.kind]
 }
 
-// ended tells of the answer to a write, and only then takes it from the roll: or that
-// would say earlier that it is over.
+// ended announces the answer to a write before it removes the write from the roll, since a roll
+// without the write tells the watchers that it is over.
 func (c *announcer) ended(w trace.Write) {
 	said := c.say(w.Encode())
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !said && len(c.unsaid) < maxUnsaid {
-		c.unsaid = append(c.unsaid, w) // and under way until then
+		c.unsaid = append(c.unsaid, w) // and in flight until then
 		return
 	}
 	delete(c.open, w.ID)
@@ -117,7 +117,7 @@ func (c *announcer) say(word []byte) bool {
 	return err == nil
 }
 
-// hear takes in the answer of a watcher.
+// hear processes the answer of a watcher.
 func (c *announcer) hear(id []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -127,13 +127,13 @@ func (c *announcer) hear(id []byte) {
 	}
 	delete(c.deaf, own.kind)
 	select {
-	case <-own.heard: // by another watcher
+	case <-own.heard: // another watcher has answered before
 	default:
 		close(own.heard)
 	}
 }
 
-// keep hears the watchers and calls the roll until the context ends.
+// keep receives the watchers' answers and sends the roll until the context ends.
 func (c *announcer) keep(ctx context.Context) {
 	if c == nil {
 		return
@@ -154,8 +154,9 @@ func (c *announcer) keep(ctx context.Context) {
 	}
 }
 
-// callRoll says what is under way, after what could not be said before. Nothing begins
-// meanwhile, or the roll would be heard to say that it is over.
+// callRoll sends the answers that the bus did not take before, then the roll of the writes in
+// flight. It holds the lock so that none begins meanwhile: watchers take a write that is missing
+// from the roll for one that is over.
 func (c *announcer) callRoll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

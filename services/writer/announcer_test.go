@@ -19,7 +19,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/trace/tracetest"
 )
 
-// lossy is a bus that takes no word while it is down.
+// lossy is a bus that fails to publish while it is down.
 type lossy struct {
 	bus.Bus
 	down atomic.Bool
@@ -32,7 +32,8 @@ func (l *lossy) Say(topic string, data []byte) error {
 	return l.Bus.Say(topic, data)
 }
 
-// crying is an announcer whose writes wait as long as it takes, and what it says.
+// crying returns an announcer whose writes wait for a watcher without limit, and the messages that
+// it sends.
 func crying(t *testing.T) (c *announcer, b *lossy, writes chan trace.Write, rolls chan trace.Roll) {
 	t.Helper()
 	b = &lossy{Bus: memory.New(memory.Options{})}
@@ -56,7 +57,7 @@ func crying(t *testing.T) (c *announcer, b *lossy, writes chan trace.Write, roll
 	kept := make(chan struct{})
 	go func() { defer close(kept); c.keep(ctx) }()
 	t.Cleanup(func() { cancel(); <-kept })
-	<-rolls // the listener hears it
+	<-rolls // the listener is subscribed
 	return c, b, writes, rolls
 }
 
@@ -64,7 +65,7 @@ func begins(id string) trace.Write {
 	return trace.Write{ID: id, About: events.Ref{Kind: kinds.Pods.Name, Namespace: "ns", Name: id}, Begins: true}
 }
 
-// begin tells of a write, and gives what is closed when it may be sent.
+// begin announces a write, and returns a channel that is closed when the write may be sent.
 func (c *announcer) beginsTo(w trace.Write) (sent chan struct{}) {
 	sent = make(chan struct{})
 	go func() { defer close(sent); c.tell(context.Background(), w) }()
@@ -80,11 +81,11 @@ func waits(t *testing.T, sent chan struct{}) {
 	}
 }
 
-// heard answers as watchers do until a write is sent.
+// heard answers as watchers do, until a write may be sent.
 func heard(t *testing.T, b bus.Bus, id string, sent chan struct{}) {
 	t.Helper()
 	for end := time.After(5 * time.Minute); ; {
-		if err := b.Say(trace.HeardBy("w"), []byte(id)); err != nil { // which may be before it listens
+		if err := b.Say(trace.HeardBy("w"), []byte(id)); err != nil { // the announcer may not be listening yet
 			t.Fatal(err)
 		}
 		select {
@@ -97,7 +98,7 @@ func heard(t *testing.T, b bus.Bus, id string, sent chan struct{}) {
 	}
 }
 
-// TestAWriteIsSentWhenItIsHeard, by whichever watchers, and not when another is.
+// TestAWriteIsSentWhenItIsHeard: any watcher's answer releases a write, and only that write.
 func TestAWriteIsSentWhenItIsHeard(t *testing.T) {
 	t.Parallel()
 	c, b, writes, _ := crying(t)
@@ -113,8 +114,8 @@ func TestAWriteIsSentWhenItIsHeard(t *testing.T) {
 	c.hear([]byte("two")) // another watcher
 }
 
-// TestNoWriteWaitsForTheDeaf: when no watcher of a kind answers, further writes are told
-// of, and do not wait until one does again.
+// TestNoWriteWaitsForTheDeaf: after no watcher of a kind has answered, further writes are
+// announced without waiting, until a watcher answers again.
 func TestNoWriteWaitsForTheDeaf(t *testing.T) {
 	t.Parallel()
 	c, b, writes, _ := crying(t)
@@ -142,8 +143,8 @@ func TestNoWriteWaitsForTheDeaf(t *testing.T) {
 	heard(t, b, "four", again)
 }
 
-// TestTheRollNamesWhatIsUnderWay, also the writes whose answer could not be said; that
-// is said when the bus is back.
+// TestTheRollNamesWhatIsUnderWay: the roll also names the writes whose answer the bus did not
+// take; the announcer sends those answers when the bus is back.
 func TestTheRollNamesWhatIsUnderWay(t *testing.T) {
 	t.Parallel()
 	c, b, writes, rolls := crying(t)
@@ -179,7 +180,7 @@ func TestTheRollNamesWhatIsUnderWay(t *testing.T) {
 	}
 }
 
-// words is a bus that keeps what is said, or takes no word.
+// words is a bus that records what is published, or refuses it.
 type words struct {
 	bus.Bus
 	down bool
@@ -198,8 +199,8 @@ func telling(b bus.Bus) *announcer {
 	return newAnnouncer(Config{Bus: b, Log: slog.New(slog.DiscardHandler), Trace: tracetest.New().Tracer("writer", trace.Options{})}, "w")
 }
 
-// A write waits a quarter of a second for watchers that do not answer, and the next ones not at all;
-// nor does one of which they cannot be told.
+// A write waits 250 ms for watchers that do not answer, and the next ones do not wait; nor does a
+// write that cannot be announced.
 func TestForHowLongAWriteWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &words{}
@@ -218,12 +219,12 @@ func TestForHowLongAWriteWaits(t *testing.T) {
 		if waited := took(other); waited != 0 {
 			t.Errorf("one of which no watcher can be told waits %v", waited)
 		}
-		c.hear([]byte("none")) // of another writer, or long ago
+		c.hear([]byte("none")) // an unknown write
 	})
 }
 
-// Of answers that the bus does not take some are kept until it does; their writes are under way until
-// then. The roll names what is under way in order.
+// The announcer keeps a bounded number of answers that the bus does not take; their writes stay in
+// flight until it does. The roll names the writes in flight in order.
 func TestAnswersThatAreNotTaken(t *testing.T) {
 	b := &words{down: true}
 	c := telling(b)
@@ -251,7 +252,8 @@ func TestAnswersThatAreNotTaken(t *testing.T) {
 	}
 }
 
-// A writer without traces tells nothing; one that cannot hear the watchers tries to once in a while.
+// A writer without traces announces nothing; one that cannot listen for the watchers retries at
+// intervals.
 func TestAWriterThatTellsNothing(t *testing.T) {
 	none := newAnnouncer(Config{}, "w")
 	if none.teller() != nil || telling(nil).teller() == nil {

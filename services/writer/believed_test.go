@@ -8,8 +8,8 @@ import (
 	"github.com/millrace/millrace/services/writer/claim"
 )
 
-// What another writer says does not count at all where it is not proven: it neither
-// delays a turn, nor makes this writer doubt what it has in flight.
+// An unproven heartbeat of another writer is ignored: it neither delays a turn, nor makes a turn
+// in flight uncertain.
 func TestWhatIsNotProvenIsNotSaid(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

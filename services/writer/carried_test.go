@@ -25,7 +25,7 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// given is a delivery of a message.
+// given returns a delivery of a message.
 type given struct {
 	nothing
 	message events.Message
@@ -37,7 +37,7 @@ func (d given) Attempt() int            { return max(d.attempt, 1) }
 
 var web = events.Key{Namespace: "ns", Name: "web"}
 
-// outcomeOn is the outcome of the turn on record; false: there is none.
+// outcomeOn returns the recorded outcome of the turn; false if there is none.
 func outcomeOn(t *testing.T, b *ailing) (o events.Outcome, ok bool) {
 	t.Helper()
 	m, ok, err := b.Bus.Last(t.Context(), subject.OutcomeStream("rs"), subject.Outcome("rs", events.Act, web))
@@ -47,8 +47,8 @@ func outcomeOn(t *testing.T, b *ailing) (o events.Outcome, ok bool) {
 	return o, ok
 }
 
-// What is no turn of this controller, or is not signed, or waits for another writer, is not carried
-// out, however it is delivered.
+// The executor does not carry out a message that is no turn of this controller, is not signed, or
+// waits for another writer, however it is delivered.
 func TestWhatIsNoTurnOfThisWriter(t *testing.T) {
 	w, m, b := onRecord(t, func(*ailing) {})
 	w.config.MaxAge = time.Hour
@@ -94,14 +94,14 @@ func TestWhatIsNoTurnOfThisWriter(t *testing.T) {
 	}
 }
 
-// A turn that is not new is first looked into: it waits until it is known to be this writer's, and is
-// done where it has its outcome.
+// The executor first checks a turn that is not fresh: it waits until the turn is known to be this
+// writer's, and acknowledges a turn that has its outcome.
 func TestATurnThatIsNotNewIsLookedInto(t *testing.T) {
 	outcomes := subject.OutcomeStream("rs")
 	for what, c := range map[string]struct {
 		ours, begun, told, settled bool
 		last                       error
-		want                       string // how it is answered; "": it is to be carried out
+		want                       string // the answer to the delivery; "": the turn is to be carried out
 	}{
 		"another may have it":               {want: "later 200ms"},
 		"it is not announced yet":           {ours: true, begun: true, want: "later 200ms"},
@@ -139,14 +139,14 @@ func TestATurnThatIsNotNewIsLookedInto(t *testing.T) {
 	}
 }
 
-// roundTrip is an API server.
+// roundTrip is an API server as a function.
 type roundTrip func(*http.Request) (*http.Response, error)
 
 // RoundTrip is [http.RoundTripper].
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// carrying is onRecord with a door to an API server, and a writer that hears itself, which waits until
-// it knows what the others have.
+// carrying is onRecord with a door to an API server and a writer that hears itself. It waits until
+// the writer knows what the others have.
 func carrying(t *testing.T, change func(*ailing), api roundTrip) (*executor, events.Message, *ailing) {
 	t.Helper()
 	w, m, b := onRecord(t, change)
@@ -169,8 +169,8 @@ func carrying(t *testing.T, change func(*ailing), api roundTrip) (*executor, eve
 	return w, m, b
 }
 
-// A turn that is given up is looked into by the next writer that has it, also by this one: it may have
-// been begun.
+// The next writer that gets a turn that was given up, which may be the same one, checks it first:
+// the turn may have been begun.
 func TestATurnThatIsGivenUp(t *testing.T) {
 	end := events.Command{Verb: events.VerbDelete, Kind: "pods", Version: "v1", Namespace: "ns", Name: "a", If: &events.If{UID: "u"}}
 	for what, c := range map[string]struct {
@@ -210,7 +210,7 @@ func TestATurnThatIsGivenUp(t *testing.T) {
 	}
 }
 
-// A turn that may be in another hand is not gone on with when the writer stops meanwhile.
+// A writer that stops meanwhile does not go on with a turn that another one may have.
 func TestAnUncertainTurnEndsWithTheWriter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, m, _ := onRecord(t, func(*ailing) {})
@@ -233,7 +233,7 @@ func TestAnUncertainTurnEndsWithTheWriter(t *testing.T) {
 	})
 }
 
-// One that has only waited was not begun; one that comes again may have been.
+// A turn that has only waited was not begun; a redelivered one may have been.
 func TestWhetherATurnWasBegun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := anExecutor(t)
@@ -251,7 +251,7 @@ func TestWhetherATurnWasBegun(t *testing.T) {
 	})
 }
 
-// A turn for which there is no room when the writer stops is handed back at once.
+// A turn without a free slot when the writer stops is handed back at once.
 func TestATurnThatWaitsIsHandedBack(t *testing.T) {
 	w, m, _ := onRecord(t, func(*ailing) {})
 	w.slots = make(chan struct{}) // none is free
@@ -265,7 +265,7 @@ func TestATurnThatWaitsIsHandedBack(t *testing.T) {
 	}
 }
 
-// answeredAs keeps how a delivery was answered.
+// answeredAs records how a delivery was answered.
 type answeredAs struct {
 	given
 	how *string
@@ -275,7 +275,7 @@ func (a answeredAs) Done()                 { *a.how = "done" }
 func (a answeredAs) Later(d time.Duration) { *a.how = "later " + d.String() }
 func (a answeredAs) Term(why string)       { *a.how = "term: " + why }
 
-// A fault of the writer is the outcome of the turn that shows it, if there is a place for one.
+// A panic of the writer is the outcome of the turn that caused it, if the outcome has a subject.
 func TestAFaultIsAnOutcome(t *testing.T) {
 	w, m, b := onRecord(t, func(*ailing) {})
 	strange := m
@@ -296,7 +296,8 @@ func TestAFaultIsAnOutcome(t *testing.T) {
 	}
 }
 
-// An outcome is signed, under an id that every writer gives it; a promise that was broken is an alarm.
+// An outcome is signed under an id that is the same for every writer; a broken promise raises an
+// alarm.
 func TestAnOutcomeIsSigned(t *testing.T) {
 	w, m, b := onRecord(t, func(*ailing) {})
 	keys, err := sign.ProvideFrom(t.TempDir(), time.Now().Add(-time.Hour))
@@ -331,8 +332,8 @@ func TestAnOutcomeIsSigned(t *testing.T) {
 	}
 }
 
-// Of outcomes only those count that a trusted writer has signed, or that were stored before anything
-// had to be signed, and not before their turn.
+// An outcome counts only if a trusted writer has signed it or it was stored before signatures were
+// required, and if it was not stored before its turn.
 func TestWhichOutcomesCount(t *testing.T) {
 	signing := func(from time.Time) (*sign.Signer, *sign.Trust, *sign.Trust) {
 		keys, err := sign.ProvideFrom(t.TempDir(), from)
@@ -383,8 +384,8 @@ func TestWhichOutcomesCount(t *testing.T) {
 	}
 }
 
-// Where there are keys for outcomes, a heartbeat counts that is signed with one; where there are none,
-// each does.
+// With keys for outcomes a heartbeat counts only if it is signed with one; without keys each
+// counts.
 func TestWhichHeartbeatsAreToBeSigned(t *testing.T) {
 	keys, err := sign.ProvideFrom(t.TempDir(), time.Now().Add(-3*time.Hour))
 	if err != nil {
@@ -422,7 +423,7 @@ func TestWhichHeartbeatsAreToBeSigned(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.time.told, s.time.heard = time.Now().Add(-2*time.Hour), time.Now() // by this machine's clock it would be of another time
+		s.time.told, s.time.heard = time.Now().Add(-2*time.Hour), time.Now() // two hours off this machine's clock
 		text := (events.Heartbeat{Writer: "b", Number: 1}).Encode()
 		if signed, unsigned := s.flights.signed(s.flights.sign(text)), s.flights.signed(text); signed != c.signed || unsigned != c.unsigned {
 			t.Errorf("%s: what it says itself counts: %t; what is not signed: %t", what, signed, unsigned)
@@ -433,7 +434,8 @@ func TestWhichHeartbeatsAreToBeSigned(t *testing.T) {
 	}
 }
 
-// The span of a turn says what came of it, and why it failed; a turn without one says nothing.
+// The span of a turn has the outcome, and the reason of a failure; a turn without a span is
+// accepted.
 func TestWhatTheSpanOfATurnSays(t *testing.T) {
 	r := tracetest.New()
 	tracer := r.Tracer("writer", trace.Options{})

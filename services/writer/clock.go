@@ -10,23 +10,22 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 )
 
-// busTime is the clock of the bus, which stamps the turns: by its own clock, that
-// of a machine whose time is wrong, a writer would refuse every turn as too old. It
-// is read now and then, and goes on by the time that has passed in between, which
-// does not jump.
+// busTime is the clock of the bus, which timestamps the turns. By its own clock a writer on a
+// machine with a wrong time would refuse every turn as too old. The writer reads the bus's clock
+// at intervals and extrapolates from the last reading with the monotonic clock.
 type busTime struct {
 	mu    sync.Mutex
-	told  time.Time // by the bus
-	heard time.Time // when that was
+	told  time.Time // the time that the bus gave
+	heard time.Time // the local time of that reading
 }
 
 const (
 	// clockRead is how often the clock of the bus is read.
 	clockRead = 10 * time.Second
-	// slowAnswer is how long an answer takes that tells less than the time that has passed
-	// since an earlier one: what the bus said may be that much older. A connection that was
-	// lost answers when there is another one. Turns would seem older by as much, and to have
-	// been begun by another writer.
+	// slowAnswer is the round trip from which a new reading is dropped if there is an earlier one:
+	// the writer counts from its request, and the bus may have read its clock later by as much. A
+	// lost connection answers only once it is re-established. With such a reading turns would seem
+	// older by as much, and would look as if another writer had begun them.
 	slowAnswer = 200 * time.Millisecond
 )
 
@@ -51,8 +50,8 @@ func (t *busTime) known() bool {
 	return !t.heard.IsZero()
 }
 
-// begin reads the clock for the first time, however long the bus takes to answer: a
-// server whose disk is slow may stand still for longer than a question waits.
+// begin reads the clock for the first time. It retries time-outs until the bus answers, since a
+// server with a slow disk may stall for longer than one request waits.
 func (t *busTime) begin(ctx context.Context, b bus.Bus, stream string, log *slog.Logger) error {
 	for {
 		err := t.read(ctx, b, stream)
@@ -63,15 +62,16 @@ func (t *busTime) begin(ctx context.Context, b bus.Bus, stream string, log *slog
 	}
 }
 
-// keep reads the clock again and again until the context ends.
+// keep reads the clock every clockRead until the context ends.
 func (t *busTime) keep(ctx context.Context, b bus.Bus, stream string) {
 	for ctx.Err() == nil {
 		wait(ctx, clockRead)
-		_ = t.read(ctx, b, stream) // while the bus is away, there are no turns either
+		_ = t.read(ctx, b, stream) // without the bus there are no turns either
 	}
 }
 
-// now is never earlier than the bus has it by more than an answer takes.
+// now returns the time of the bus. It may be ahead of the bus's own clock by the time that an
+// answer took.
 func (t *busTime) now() time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 )
 
-// slowClock is a bus whose answers take some time; it says what time it is when it answers.
+// slowClock is a bus whose answers take some time; it takes the time when it answers.
 type slowClock struct {
 	bus.Bus
 	takes time.Duration
@@ -54,8 +54,8 @@ func TestTheFirstAnswerSetsTheClockHoweverSlow(t *testing.T) {
 	})
 }
 
-// The clock is read every ten seconds. An answer that takes a fifth of a second, or longer, says less
-// than the time that has passed.
+// The clock is read every ten seconds. The writer prefers extrapolation to an answer that takes
+// 200 ms or longer.
 func TestHowOftenTheClockIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, clock := &slowClock{}, &busTime{}

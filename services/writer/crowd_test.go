@@ -16,10 +16,10 @@ import (
 	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 )
 
-// waited is longer than a turn is taken for new only because it is young.
+// waited is longer than the age up to which a turn counts as fresh.
 const waited = 1200 * time.Millisecond
 
-// crowd stores deletes of so many pods, a turn each.
+// crowd stores deletes of n pods, a turn each.
 func (s *scene) crowd(n int) {
 	s.Helper()
 	for i := range n {
@@ -31,7 +31,7 @@ func (s *scene) crowd(n int) {
 	}
 }
 
-// looks is how often pods were looked at, once all of the crowd are gone.
+// looks waits until all pods of the crowd are deleted, and returns how often pods were read.
 func (s *scene) looks(n int) (looks int) {
 	s.Helper()
 	for i := range n {
@@ -47,16 +47,16 @@ func (s *scene) looks(n int) (looks int) {
 	return looks
 }
 
-// age waits until what is stored now has waited.
+// age waits until the turns stored so far have waited.
 func (s *scene) age() {
 	s.Helper()
 	stored := time.Now()
 	s.eventually("age", func() bool { return time.Since(stored) > waited })
 }
 
-// judged plays a story until it is as it was told: a writer whose heartbeats came back too late,
-// since the machine stood still, rightly has doubts that this story is not about. wrong is
-// what is wrong with how it ended.
+// judged repeats a scenario until it succeeds, unless it fails without an unforeseen expiry. A
+// writer whose heartbeats came back too late, because the machine stalled, rightly checks more
+// than the scenario expects. wrong is what is wrong with the result.
 func judged(t *testing.T, play func(*scene) (wrong string)) {
 	t.Helper()
 	const plays = 5
@@ -64,7 +64,7 @@ func judged(t *testing.T, play func(*scene) (wrong string)) {
 		s := newScene(t)
 		s.started = func(w *writer.Service) { s.service = w }
 		wrong := play(s)
-		s.age() // an expiry is known when the writer hears itself again
+		s.age() // the writer counts an expiry when it hears itself again
 		switch expiries := s.expiries(); {
 		case wrong == "":
 			return
@@ -80,7 +80,7 @@ func judged(t *testing.T, play func(*scene) (wrong string)) {
 	}
 }
 
-// expiries is how often the heartbeats of the writer came back too late.
+// expiries returns how often the heartbeats of the writer came back too late.
 func (s *scene) expiries() float64 {
 	s.Helper()
 	registry := prometheus.NewRegistry()
@@ -96,15 +96,15 @@ func (s *scene) expiries() float64 {
 	return 0
 }
 
-// listens waits until the writer listens, and does not count what was before that.
+// listens waits until the writer listens, and ignores its earlier expiries.
 func (s *scene) listens() {
 	s.Helper()
 	s.age()
 	s.foreseen = s.expiries()
 }
 
-// Turns of a crowd that wait behind each other are carried out without a look at what
-// may have been done of them before: no other writer can have begun them.
+// The writer carries out turns that waited behind each other without a read of earlier effects: no
+// other writer can have begun them.
 func TestACrowdIsNotLookedAt(t *testing.T) {
 	const many = 20
 	judged(t, func(s *scene) string {
@@ -122,14 +122,14 @@ func TestACrowdIsNotLookedAt(t *testing.T) {
 	})
 }
 
-// What has waited since before a writer was there may have been begun by another one.
+// Another writer may have begun a turn that is older than this writer.
 func TestACrowdOfBeforeIsLookedAt(t *testing.T) {
 	const many = 20
 	judged(t, func(s *scene) string {
 		s.crowd(many)
 		s.age()
 		s.writer()
-		s.foreseen = 1 // who has just come has not heard itself
+		s.foreseen = 1 // a new writer has not heard itself yet
 		looks := s.looks(many)
 		if looks < many {
 			t.Errorf("%d looks at %d pods", looks, many)
@@ -141,8 +141,8 @@ func TestACrowdOfBeforeIsLookedAt(t *testing.T) {
 	})
 }
 
-// A writer that was starved for a while, while no other writer was there, goes on with
-// a turn where it was: it does not begin anew, nor look at what it has done.
+// A writer that was starved for a while, and had no other writer beside it, goes on with a turn
+// where it was: it neither begins again nor reads its own effects.
 func TestAStarvedWriterGoesOn(t *testing.T) { judged(t, starved) }
 
 func starved(s *scene) string {

@@ -1,28 +1,26 @@
-// Package writer carries out what controllers decided. It reads turns from the
-// bus, makes their requests of the API server with each controller's own
-// identity, and stores one outcome for every turn.
+// Package writer carries out the decisions of the controllers. It reads turns from the bus, makes
+// their requests of the API server with each controller's own identity, and stores one outcome for
+// every turn.
 //
 //	TURN_<controller> ──Work "writer"──► hand ──► plan ⇄ apply ──► API server
 //	                                      │               └──► Kubernetes Events
 //	                                      └──► OUTCOME_<controller>, then Done
 //
-// Any number of writers may run; all of them are active. A turn that a writer
-// took and did not finish (it died, it was cut off) comes to another one, which
-// carries it out again: what is done already is then found done, so a turn has
-// one effect however often it is delivered. The outcome is stored before the
-// turn is answered, for the same reason.
+// Any number of writers may run, all active. The bus redelivers a turn that a writer took and did
+// not finish (it died, it was cut off), and another writer carries the turn out again. That writer
+// finds out which effects are there already, so a turn has one effect however often it is
+// delivered. For the same reason a writer stores the outcome before it acknowledges the turn.
 //
-// A turn is in one writer's hand at a time. Writers tell each other, and the engines
-// that wait, several times a second what they have in flight; a writer that does not
-// hear itself on the bus makes no more requests until it knows that no other writer has
-// had its turns, and else lets go. What does not come fresh is looked into before it
-// is carried out. A turn that rests on an epoch of the API server that has ended is
-// refused, and so is one that is too old by the clock of the bus.
+// At most one writer has a turn in flight at a time. Several times a second each writer tells the
+// other writers and the waiting reconcilers what it has in flight. A writer that does not hear its
+// own heartbeats on the bus makes no more requests until it knows that no other writer has had its
+// turns; otherwise it gives the turns up. A writer looks up what became of a redelivered or old
+// turn before it carries that turn out. It refuses a turn that rests on an ended epoch of the API
+// server, and a turn that is too old by the clock of the bus.
 //
-// Goroutines: one per controller that reads turns, one per turn in flight, one
-// per request (package apply), two that say what is in flight and hear what
-// the others have, two that keep the epochs and the clock of the bus at hand, and one
-// that tells Kubernetes Events. When the
-// context of Run ends, nothing more is taken; what is in flight has Config.Drain
-// to finish, and the rest is handed back for other writers.
+// Goroutines: one per controller that reads turns, one per turn in flight, one per request
+// (package apply), two that send and receive heartbeats, two that keep the epochs and the clock of
+// the bus up to date, and one that writes Kubernetes Events. When the context of Run ends, the
+// writer takes no more turns. The turns in flight have Config.Drain to finish; the writer hands
+// the rest back for other writers.
 package writer

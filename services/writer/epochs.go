@@ -17,14 +17,14 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// epochs knows which epoch each kind is in, as the newest delta of its state
-// stream tells. What is asked for is kept fresh for a while, so that turns need not
-// wait for it.
+// epochs knows the epoch of each kind, which it reads from the newest delta of the kind's state
+// stream. It refreshes the kinds in use in the background for a while, so that turns need not wait
+// for a lookup.
 type epochs struct {
 	bus bus.Bus
 
-	// looking has one look at a time at each kind: a crowd of turns that rest on all
-	// kinds asks for each of them at once.
+	// looking merges concurrent lookups of one kind: many turns that rest on all kinds look up
+	// each of them at once.
 	looking singleflight.Group
 
 	epoch *storageepoch.Tracker // of the storage
@@ -33,23 +33,23 @@ type epochs struct {
 	known map[kinds.Name]*term
 }
 
-// term is what is known of one kind.
+// term is the last known epoch of one kind.
 type term struct {
 	epoch    uint64
-	ok       bool // there is one
+	ok       bool // the kind has an epoch
 	at, used time.Time
-	read     edge // what it was read from
+	read     edge // the end of the stream when the epoch was read
 }
 
-// edge is the end of a stream. Where it is the same there is nothing new to be read.
+// edge is the end of a stream. While it stays the same there is nothing new to read.
 type edge struct {
 	created time.Time
 	last    uint64
 }
 
 const (
-	// reviewed is how often epochs are looked up that are being asked for, and
-	// unused how long after the last time they still are.
+	// reviewed is how often the epochs in use are looked up again, and unused is how long after
+	// its last use a kind is still refreshed.
 	reviewed = time.Second
 	unused   = 10 * reviewed
 	// atOnce is how many kinds are looked up at a time.
@@ -60,8 +60,8 @@ func newEpochs(b bus.Bus) *epochs {
 	return &epochs{bus: b, epoch: storageepoch.New(), known: map[kinds.Name]*term{}}
 }
 
-// of gives the epochs of some kinds, as they were two reviews ago or later. A kind
-// that is not watched, or of which nothing is stored, has none.
+// of returns the epochs of some kinds, at most two reviews old. A kind that is not watched, or has
+// nothing stored, has none.
 func (e *epochs) of(ctx context.Context, some []kinds.Name) (events.Epochs, error) {
 	found := events.Epochs{}
 	var unknown []kinds.Name
@@ -79,8 +79,8 @@ func (e *epochs) of(ctx context.Context, some []kinds.Name) (events.Epochs, erro
 	})
 }
 
-// lookAll looks up kinds, several at a time, and tells of each, one after the other. A
-// turn may rest on all kinds, and should not wait for one after the other.
+// lookAll looks up kinds, atOnce at a time, and calls tell for each, one call at a time. A turn
+// may rest on all kinds and should not wait for sequential lookups.
 func (e *epochs) lookAll(ctx context.Context, some []kinds.Name, tell func(kinds.Name, term)) error {
 	looking, ctx := errgroup.WithContext(ctx)
 	looking.SetLimit(atOnce)
@@ -100,14 +100,14 @@ func (e *epochs) lookAll(ctx context.Context, some []kinds.Name, tell func(kinds
 	return looking.Wait()
 }
 
-// storage is the epoch of the storage, as far as is known here: the watchers tell it
-// when it has gone back, which is before any kind has been told anew.
+// storage is the newest known epoch of the API server's storage. The watchers announce a new one
+// when the storage has gone back, before they have listed any kind again.
 func (e *epochs) storage() uint64 {
 	epoch, _ := e.epoch.Now()
 	return epoch
 }
 
-// check is the newest epoch in the logs of all kinds, which are fenced.
+// check returns the newest epoch in the logs of all kinds; the logs are fenced.
 func (e *epochs) check(ctx context.Context) (uint64, error) {
 	all, err := e.bus.Kinds(ctx)
 	if err != nil {
@@ -125,8 +125,8 @@ func (e *epochs) check(ctx context.Context) (uint64, error) {
 	return e.storage(), err
 }
 
-// await waits while it is looked into whether the storage is in a later epoch than
-// what a turn rests on: once, so that many claims hold no turn up for longer than one.
+// await waits while this writer checks a claim that the storage is in a later epoch than the turn
+// rests on. It waits for one check only, so that many claims do not delay a turn for longer.
 func (e *epochs) await(ctx context.Context, rests uint64) error {
 	if claimed, decided := e.epoch.Pending(); claimed > rests {
 		select {
@@ -150,7 +150,7 @@ func (e *epochs) recent(kind kinds.Name) (now term, known bool) {
 	return *at, at.used.Sub(at.at) < 2*reviewed
 }
 
-// keep looks up what is being asked for again, until the context ends.
+// keep refreshes the kinds in use until the context ends.
 func (e *epochs) keep(ctx context.Context) {
 	for ctx.Err() == nil {
 		wait(ctx, reviewed)
@@ -162,11 +162,11 @@ func (e *epochs) keep(ctx context.Context) {
 			}
 		}
 		e.mu.Unlock()
-		_ = e.lookAll(ctx, used, func(kinds.Name, term) {}) // where the bus is away, who asks looks for himself
+		_ = e.lookAll(ctx, used, func(kinds.Name, term) {}) // without the bus, callers look up themselves
 	}
 }
 
-// lookUp finds out which epoch a kind is in, together with any other call that is just doing so.
+// lookUp looks up the epoch of a kind, and shares a lookup of it that is in flight.
 func (e *epochs) lookUp(ctx context.Context, kind kinds.Name) (term, error) {
 	now, err, _ := e.looking.Do(string(kind), func() (any, error) { return e.look(context.WithoutCancel(ctx), kind) })
 	if err != nil {
@@ -175,8 +175,8 @@ func (e *epochs) lookUp(ctx context.Context, kind kinds.Name) (term, error) {
 	return now.(term), nil
 }
 
-// look reads the newest message of a kind's state stream, or its last mark where that
-// message has expired, unless it has been read before.
+// look reads the newest message of a kind's state stream, or its last mark if that message has
+// expired. It reads nothing if the stream still ends where it did at the last reading.
 func (e *epochs) look(ctx context.Context, kind kinds.Name) (term, error) {
 	began := time.Now()
 	state, err := e.bus.StreamState(ctx, subject.StateStream(kind))
@@ -211,7 +211,7 @@ func (e *epochs) look(ctx context.Context, kind kinds.Name) (term, error) {
 	return *at, nil
 }
 
-// unchanged gives what is known of a kind, if it was read from where its state still ends.
+// unchanged returns the known epoch of a kind if its state stream still ends where it was read.
 func (e *epochs) unchanged(kind kinds.Name, end edge, now time.Time) (term, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -223,7 +223,8 @@ func (e *epochs) unchanged(kind kinds.Name, end edge, now time.Time) (term, bool
 	return *at, true
 }
 
-// newest is the newest message of a kind's state stream, or its last mark.
+// newest returns the newest message of a kind's state stream, or its last mark if that message has
+// expired.
 func newest(ctx context.Context, b bus.Bus, kind kinds.Name) (m events.Message, ok bool, err error) {
 	state, err := b.StreamState(ctx, subject.StateStream(kind))
 	if err != nil {
@@ -232,7 +233,7 @@ func newest(ctx context.Context, b bus.Bus, kind kinds.Name) (m events.Message, 
 	return endOf(ctx, b, kind, state)
 }
 
-// endOf is [newest] of a state stream that stands at a place.
+// endOf is [newest] for a given state of the stream.
 func endOf(ctx context.Context, b bus.Bus, kind kinds.Name, state bus.State) (m events.Message, ok bool, err error) {
 	stream := subject.StateStream(kind)
 	if state.Messages > 0 {

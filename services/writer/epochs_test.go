@@ -17,11 +17,11 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// asked is a bus with one mark of pods at its end, that counts what it is asked.
+// asked is a bus that counts requests and has one mark of pods at its end.
 type asked struct {
 	bus.Bus
 	epoch, last    uint64
-	answers        chan struct{} // one for each question where a stream stands; nil: at once
+	answers        chan struct{} // one for each request for a stream's state; nil: at once
 	created        time.Time
 	states, bodies atomic.Int32
 }
@@ -41,10 +41,10 @@ func (a *asked) At(context.Context, string, uint64) (events.Message, bool, error
 	return m, true, nil
 }
 
-// TestAnEpochIsReadWhenTheStateHasMoved: what was read already is not read again.
+// TestAnEpochIsReadWhenTheStateHasMoved: a message is read once.
 func TestAnEpochIsReadWhenTheStateHasMoved(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) { // what was looked up is known for a second
+	synctest.Test(t, func(t *testing.T) { // a lookup is cached for a second
 		b := &asked{epoch: 1, last: 5}
 		e := newEpochs(b)
 		is := func(epoch uint64, bodies int32) {
@@ -62,13 +62,13 @@ func TestAnEpochIsReadWhenTheStateHasMoved(t *testing.T) {
 		is(1, 1)
 		b.epoch, b.last = 2, 6
 		is(2, 2)
-		b.epoch, b.created = 3, time.Now() // made anew, and as long again
+		b.epoch, b.created = 3, time.Now() // the stream was recreated, with as many messages
 		is(3, 3)
 	})
 }
 
-// TestATurnThatRestsOnManyKindsLooksAtThemTogether: of a turn that rests on many kinds
-// the first is not waited for before the next one is asked for.
+// TestATurnThatRestsOnManyKindsLooksAtThemTogether: the lookups for a turn that rests on many
+// kinds run concurrently.
 func TestATurnThatRestsOnManyKindsLooksAtThemTogether(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -97,7 +97,8 @@ func TestATurnThatRestsOnManyKindsLooksAtThemTogether(t *testing.T) {
 	})
 }
 
-// TestNotAllKindsAreLookedAtAtOnce: a turn that rests on all kinds leaves the bus to others, too.
+// TestNotAllKindsAreLookedAtAtOnce: a turn that rests on all kinds leaves capacity of the bus to
+// others.
 func TestNotAllKindsAreLookedAtAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -122,7 +123,7 @@ func TestNotAllKindsAreLookedAtAtOnce(t *testing.T) {
 	})
 }
 
-// TestAnEpochStaysKnown while it is asked for now and then: no turn waits for it.
+// TestAnEpochStaysKnown: while an epoch is used at intervals no turn waits for it.
 func TestAnEpochStaysKnown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -140,8 +141,8 @@ func TestAnEpochStaysKnown(t *testing.T) {
 	})
 }
 
-// TestATurnAwaitsALaterEpoch than it rests on, for as long as it is looked into; one that rests on
-// it does not wait, nor does one whose writer stops.
+// TestATurnAwaitsALaterEpoch: a turn waits while a claim of a later epoch than its own is checked.
+// A turn of the claimed epoch does not wait, nor does one whose writer stops.
 func TestATurnAwaitsALaterEpoch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory.New(memory.Options{})
@@ -176,7 +177,7 @@ func TestATurnAwaitsALaterEpoch(t *testing.T) {
 	})
 }
 
-// TestACrowdOfTurnsLooksOnce: turns that come together ask for an epoch together.
+// TestACrowdOfTurnsLooksOnce: concurrent turns share the lookup of an epoch.
 func TestACrowdOfTurnsLooksOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

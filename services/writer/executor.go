@@ -24,11 +24,11 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// executor takes the turns of one controller.
+// executor carries out the turns of one controller.
 type executor struct {
 	*Service
 	profile *Profile
-	slots   chan struct{} // one for each turn that is carried out
+	slots   chan struct{} // bounds the turns that are carried out at once
 }
 
 func (s *Service) executor(p *Profile) *executor {
@@ -39,8 +39,8 @@ func (s *Service) executor(p *Profile) *executor {
 	return &executor{Service: s, profile: p, slots: make(chan struct{}, concurrent)}
 }
 
-// take takes a turn. reading ends when the writer is asked to stop,
-// working when it must.
+// take accepts a delivery of a turn. reading ends when the writer is asked to stop, working when
+// it has to.
 func (x *executor) take(reading, working context.Context, d bus.Delivery) {
 	at := claim.Place{Controller: x.profile.Name, Sequence: d.Message().Sequence}
 	fresh := x.fresh(d)
@@ -56,19 +56,19 @@ func (x *executor) take(reading, working context.Context, d bus.Delivery) {
 	})
 }
 
-// fresh tells whether a turn comes for the first time as far as this writer can know.
-// One that is not may be with another writer, or done, or half done. That also
-// goes for one that is old: the consumer may have forgotten about it, together
-// with everything before it.
+// fresh tells whether this is the first delivery of a turn, as far as this writer can know.
+// Another writer may have a turn that is not fresh in flight, or may have done it in part or
+// completely. That also goes for an old turn: the consumer may have lost its state, and with it
+// the earlier delivery.
 func (x *executor) fresh(d bus.Delivery) bool { return d.Attempt() <= 1 && x.age(d) <= claim.AckWait }
 
-// age is how long ago a turn was stored, by the clock of the bus.
+// age is the time since a turn was stored, by the clock of the bus.
 func (x *executor) age(d bus.Delivery) time.Duration { return x.time.now().Sub(d.Message().Time) }
 
-// begun tells whether a turn that no writer has in flight may have been carried out in
-// part. One that has only waited behind many others has not: no writer was given it as
-// far as the bus knows, and had the bus forgotten about a writer, this one would have
-// heard of it; untouched tells whether there has been no other writer at all.
+// begun tells whether a turn that no writer has in flight may have been carried out in part. A
+// turn that has only waited behind many others has not: the bus counts no earlier delivery, and
+// had the bus lost that count, this writer would have heard the other writer's heartbeats.
+// untouched tells whether there has been no other writer at all.
 func (x *executor) begun(d bus.Delivery) (begun, untouched bool) {
 	stored := time.Now().Add(-x.age(d))
 	if d.Attempt() > 1 || !x.flights.watched(stored) {
@@ -77,7 +77,7 @@ func (x *executor) begun(d bus.Delivery) (begun, untouched bool) {
 	return false, x.flights.alone(claim.Place{Controller: x.profile.Name, Sequence: d.Message().Sequence}, stored)
 }
 
-// carry carries a turn out and gives the answer to its delivery.
+// carry carries a turn out and returns the answer to its delivery.
 func (x *executor) carry(ctx context.Context, d bus.Delivery, fresh bool) (answer func(bus.Delivery)) {
 	m := d.Message()
 	controller, lane, key, err := subject.ParseTurn(m.Subject)
@@ -85,7 +85,7 @@ func (x *executor) carry(ctx context.Context, d bus.Delivery, fresh bool) (answe
 		err = fmt.Errorf("the turn of %s in the stream of %s", controller, x.profile.Name)
 	}
 	if err != nil {
-		return x.terminate(m, err) // no engine waits for an outcome under such a subject
+		return x.terminate(m, err) // no reconciler waits for an outcome under such a subject
 	}
 	if err := x.config.Turns.Turn(m, x.config.MaxAge); err != nil {
 		return x.refuse(ctx, m, lane, key, err)
@@ -114,9 +114,9 @@ func (x *executor) carry(ctx context.Context, d bus.Delivery, fresh bool) (answe
 	return x.carryOut(ctx, m, turn, begun || turn.Repeats > 0)
 }
 
-// refuse settles a message that no honest reconciler has written. There is an outcome of
-// it, since it has its place in the order of turns; see [events.BadSignature] for what
-// that does not say.
+// refuse settles a message that no honest reconciler has written. It stores an outcome, since the
+// message has its place in the order of turns; see [events.BadSignature] for what that does not
+// say.
 func (x *executor) refuse(ctx context.Context, m events.Message, lane events.Lane, key events.Key, err error) func(bus.Delivery) {
 	turn := events.Turn{Controller: x.profile.Name, Lane: lane, Key: key, Commands: make([]events.Command, 1)}
 	refusal := plan.Refusal{Reason: fault(err), Message: err.Error()}
@@ -126,7 +126,7 @@ func (x *executor) refuse(ctx context.Context, m events.Message, lane events.Lan
 	return x.terminate(m, err)
 }
 
-// fault is the reason for which a message that is no turn is refused.
+// fault is the reason for refusing a message that is not a valid turn.
 func fault(err error) string {
 	switch {
 	case errors.Is(err, sign.ErrUnsigned), errors.Is(err, sign.ErrUnproven):
@@ -137,10 +137,10 @@ func fault(err error) string {
 	return "Malformed"
 }
 
-// known gives the answer to a turn that is not fresh, where another writer has it
-// in flight or it needs nothing more. Turns of one key and lane follow each other:
-// where there is an outcome of it or of a later one, it is settled, and where
-// there is a later turn, that is the one to be carried out.
+// known returns the answer to a turn that is not fresh, if another writer has it in flight or
+// nothing is left to do. Turns of one key and lane follow each other: if this turn or a later one
+// has an outcome, this turn is settled, and if there is a later turn, that one is to be carried
+// out instead.
 func (x *executor) known(ctx context.Context, m events.Message, lane events.Lane, key events.Key, begun bool) (answer func(bus.Delivery), known bool) {
 	at := claim.Place{Controller: x.profile.Name, Sequence: m.Sequence}
 	if !x.flights.claim(at) || begun && !x.flights.announced(ctx, at) {
@@ -157,8 +157,8 @@ func (x *executor) known(ctx context.Context, m events.Message, lane events.Lane
 	}
 }
 
-// over tells whether nothing is to be done of a turn any more: it, or a later one of
-// its key and lane, has an outcome, or there is a later one.
+// over tells whether nothing is left to do for a turn: it or a later one of its key and lane has
+// an outcome, or there is a later turn.
 func (x *executor) over(ctx context.Context, m events.Message, lane events.Lane, key events.Key) (bool, error) {
 	settled, err := x.settled(ctx, m, lane, key)
 	if err != nil || settled {
@@ -167,8 +167,8 @@ func (x *executor) over(ctx context.Context, m events.Message, lane events.Lane,
 	return x.followed(ctx, m)
 }
 
-// gone tells whether a turn was lost with the end of its stream. Its key is asked again then,
-// and decides as if there had been none.
+// gone tells whether the stream lost a turn together with its end. The reconcilers then ask its
+// key again and decide as if there had been no such turn.
 func (x *executor) gone(ctx context.Context, m events.Message) (bool, error) {
 	there, ok, err := x.config.Bus.At(ctx, m.Stream, m.Sequence)
 	if errors.Is(err, events.ErrDamaged) {
@@ -177,9 +177,9 @@ func (x *executor) gone(ctx context.Context, m events.Message) (bool, error) {
 	return err == nil && !(ok && there.Time.Equal(m.Time)), err
 }
 
-// aged refuses a turn that was stored too long ago, by the clock of the bus: the
-// reconcilers' and the writer's own may be wrong. A repetition has been stored just
-// now; of that only the reconcilers know how old it is.
+// aged refuses a turn that was stored too long ago by the clock of the bus, since the clocks of
+// the reconcilers and of the writer may be wrong. The bus's time says nothing of a repetition,
+// which has just been stored: only the reconcilers' time tells how old that is.
 func (x *executor) aged(m events.Message, turn events.Turn) plan.Refusal {
 	if turn.Repeats > 0 {
 		return plan.Aged(turn, x.config.Clock.Now(), x.config.MaxAge)
@@ -188,8 +188,8 @@ func (x *executor) aged(m events.Message, turn events.Turn) plan.Refusal {
 	return plan.Aged(turn, x.time.now(), x.config.MaxAge)
 }
 
-// followed tells whether there is a later turn of the key and lane. A turn that
-// cannot be read has its place all the same, but which one is unknown.
+// followed tells whether there is a later turn of the key and lane. It returns false if the newest
+// one is damaged: that turn has its place in the order, but which one is unknown.
 func (x *executor) followed(ctx context.Context, m events.Message) (bool, error) {
 	last, ok, err := x.config.Bus.Last(ctx, m.Stream, m.Subject)
 	if errors.Is(err, events.ErrDamaged) {
@@ -198,8 +198,8 @@ func (x *executor) followed(ctx context.Context, m events.Message) (bool, error)
 	return ok && last.Sequence > m.Sequence, err
 }
 
-// read is the turn in a message. What it says about itself must agree with the
-// subject that it came under, since that is what its sender was allowed to use.
+// read decodes the turn in a message. The turn's own fields must agree with the subject, since the
+// subject is what its sender had the right to publish on.
 func read(m events.Message, lane events.Lane, key events.Key, controller string, owns kinds.Name) (turn events.Turn, err error) {
 	if err := events.DecodeJSON(m, &turn); err != nil {
 		return turn, err
@@ -245,7 +245,7 @@ func (x *executor) carryOut(ctx context.Context, m events.Message, turn events.T
 	return bus.Delivery.Done
 }
 
-// refusal is why the whole turn may not be carried out.
+// refusal returns why the whole turn may not be carried out, and the newest delta of its object.
 func (x *executor) refusal(ctx context.Context, m events.Message, turn events.Turn) (refused plan.Refusal, own events.Delta, err error) {
 	if old := x.aged(m, turn); old != (plan.Refusal{}) {
 		return old, own, nil
@@ -266,7 +266,7 @@ func (x *executor) refusal(ctx context.Context, m events.Message, turn events.Tu
 	}
 	m, ok, err := x.config.Bus.Last(ctx, subject.StateStream(ref.Kind), subject.Delta(ref))
 	if errors.Is(err, bus.ErrNoStream) {
-		return refused, own, nil // the kind is not watched: the conditions of the commands must do
+		return refused, own, nil // the kind is not watched: the conditions of the commands must suffice
 	}
 	if err != nil {
 		return refused, own, fmt.Errorf("look up %v: %w", ref, err)
@@ -279,7 +279,7 @@ func (x *executor) refusal(ctx context.Context, m events.Message, turn events.Tu
 	return plan.Stale(turn, own, ok), own, nil
 }
 
-// believes tells whether an outcome counts: a writer has stored it.
+// believes returns nil if a writer has stored the outcome, and else why it does not count.
 func (x *executor) believes(m events.Message) error {
 	if x.config.Outcomes != nil {
 		return x.config.Outcomes.Outcome(m)
@@ -290,9 +290,9 @@ func (x *executor) believes(m events.Message) error {
 	return x.config.Sign.OwnOutcome(m)
 }
 
-// settled tells whether a turn, or a later one of its key and lane, has an
-// outcome. One that cannot be read, or that no writer has signed, is none: the turn will
-// be found done.
+// settled tells whether a turn, or a later one of its key and lane, has an outcome. An outcome
+// that cannot be read, or that no writer has signed, does not count: carrying the turn out again
+// will find its effects.
 func (x *executor) settled(ctx context.Context, m events.Message, lane events.Lane, key events.Key) (bool, error) {
 	controller := x.profile.Name
 	last, ok, err := x.config.Bus.Last(ctx, subject.OutcomeStream(controller), subject.Outcome(controller, lane, key))
@@ -316,8 +316,8 @@ func (x *executor) settled(ctx context.Context, m events.Message, lane events.La
 	return false, err
 }
 
-// replaces tells whether a turn has taken the place of the one that an outcome is of, which was
-// lost with the end of the stream.
+// replaces tells whether a message is another turn than the one that an outcome belongs to. The
+// stream lost that earlier turn with its end, and gave its sequence to this one.
 func replaces(m events.Message, outcome events.Outcome) bool {
 	var turn events.Turn
 	if outcome.Turn != m.Sequence || outcome.Decided.IsZero() || events.DecodeJSON(m, &turn) != nil {
@@ -326,7 +326,8 @@ func replaces(m events.Message, outcome events.Outcome) bool {
 	return !outcome.IsOf(m.Sequence, turn.Now)
 }
 
-// history tells whether an old turn, met on the way to newer ones, has its outcome.
+// history returns a function that tells whether an old turn, met on the way to newer ones, has its
+// outcome.
 func (x *executor) history(ctx context.Context) func(events.Message) bool {
 	return func(m events.Message) bool {
 		_, lane, key, err := subject.ParseTurn(m.Subject)
@@ -338,8 +339,8 @@ func (x *executor) history(ctx context.Context) func(events.Message) bool {
 	}
 }
 
-// holds is the claim on a turn. While the turn may be in another hand it waits, until
-// it is known to be in none, or the claim is gone.
+// holds returns the claim on a turn. While another writer may have the turn, the claim waits until
+// no writer has it or the claim is lost.
 func (x *executor) holds(ctx context.Context, m events.Message, turn events.Turn) func() bool {
 	at := claim.Place{Controller: x.profile.Name, Sequence: m.Sequence}
 	return func() bool {
@@ -370,12 +371,12 @@ func (x *executor) holds(ctx context.Context, m events.Message, turn events.Turn
 	}
 }
 
-// glance is how often it is looked whether another writer has settled a turn. A turn
-// of many commands must not wait for the bus with each of them.
+// glance is how often a writer checks whether another one has settled a turn. A turn of many
+// commands must not query the bus before each of them.
 const glance = 50 * time.Millisecond
 
-// unless is the claim on a turn that another writer may have had, and ends soon after
-// there is an outcome of it.
+// unless returns the claim on a turn that another writer may have had. The claim ends soon after
+// the turn has an outcome.
 func (x *executor) unless(ctx context.Context, m events.Message, turn events.Turn, holds func() bool) func() bool {
 	settled, looked := false, time.Time{}
 	return func() bool {
@@ -390,16 +391,16 @@ func (x *executor) unless(ctx context.Context, m events.Message, turn events.Tur
 	}
 }
 
-// lost drops a turn whose claim was lost. It is not answered: the answer might be
-// taken for that of the writer that has it now.
+// lost drops a turn whose claim was lost. The writer does not answer it: the bus might take that
+// for the answer of the writer that has the turn now.
 func (x *executor) lost(m events.Message) func(bus.Delivery) {
 	x.flights.giveUp()
-	x.log(m).Warn("let go of a turn that may be in another writer's hand")
+	x.log(m).Warn("let go of a turn that another writer may have")
 	return func(bus.Delivery) {}
 }
 
-// settling bounds how long an outcome is tried to be stored. The bus remembers for
-// longer than that whether another writer has stored one meanwhile.
+// settling bounds how long a writer retries to store an outcome. The bus deduplicates outcomes for
+// longer than that, so it still knows of one that another writer stored meanwhile.
 const settling = 90 * time.Second
 
 // settle stores the outcome of a turn.
@@ -417,8 +418,8 @@ func (x *executor) settle(ctx context.Context, m events.Message, turn events.Tur
 		return err
 	}
 	message.Subject = subject.Outcome(turn.Controller, turn.Lane, turn.Key)
-	// The time tells the turn from one that had its place before the end of the
-	// stream was lost.
+	// The timestamp distinguishes the turn from one that had its sequence before the stream lost
+	// its end.
 	id := m.Stream + ":" + strconv.FormatUint(m.Sequence, 10) + ":" + strconv.FormatInt(m.Time.UnixNano(), 10)
 	put := func() error {
 		x.config.Sign.Outcome(message, id, x.time.now())
@@ -445,8 +446,8 @@ func (x *executor) settle(ctx context.Context, m events.Message, turn events.Tur
 	return nil
 }
 
-// epochsOf are the epochs of the kinds that a turn and its results are about; none
-// where they cannot be looked up, which leaves it to the reader to tell by the time.
+// epochsOf returns the epochs of the kinds that a turn and its results are about. It returns none
+// if they cannot be looked up; the reader then has to go by the time.
 func (x *executor) epochsOf(ctx context.Context, turn events.Turn, results []events.Result) events.Epochs {
 	found, err := x.epochs.of(ctx, events.Concerns(turn.Kind, results))
 	if err != nil {
@@ -455,15 +456,15 @@ func (x *executor) epochsOf(ctx context.Context, turn events.Turn, results []eve
 	return turn.Dated(results, found)
 }
 
-// terminate gives up a message that no honest reconciler writes.
+// terminate terminates a message that no honest reconciler writes.
 func (x *executor) terminate(m events.Message, err error) func(bus.Delivery) {
 	x.metrics.alarms.WithLabelValues(x.profile.Name, fault(err)).Inc()
 	x.log(m).Error("refused a message that is no turn", "err", err)
 	return func(d bus.Delivery) { d.Term(err.Error()) }
 }
 
-// later hands a turn back because the bus does not answer, or because it was
-// interrupted on the way to its first request.
+// later hands a turn back if the bus does not answer, or if the turn was interrupted before its
+// first request.
 func (x *executor) later(m events.Message, err error) func(bus.Delivery) {
 	if errors.Is(err, context.Canceled) {
 		return func(d bus.Delivery) { d.Later(x.share.back()) }
@@ -472,8 +473,8 @@ func (x *executor) later(m events.Message, err error) func(bus.Delivery) {
 	return func(d bus.Delivery) { d.Later(time.Second) }
 }
 
-// auditID names a request of a command: the place of its turn, the command, and
-// the try from the second on.
+// auditID names a request of a command: the stream and sequence of its turn, the command's
+// position, and the try from the second on.
 func auditID(m events.Message, command, try int) string {
 	id := m.Stream + "." + strconv.FormatUint(m.Sequence, 10) + "." + strconv.Itoa(command)
 	if try > 1 {

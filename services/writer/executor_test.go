@@ -26,7 +26,7 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// An outcome settles its turn and those before it, as far as it can be believed.
+// A trusted and readable outcome settles its turn and the turns before it.
 func TestWhichOutcomesSettleATurn(t *testing.T) {
 	key := events.Key{Namespace: "ns", Name: "web"}
 	for what, c := range map[string]struct {
@@ -70,7 +70,7 @@ func TestWhichOutcomesSettleATurn(t *testing.T) {
 	}
 }
 
-// A turn is as old as the bus says, or, where it repeats another one, as it says itself.
+// The bus's timestamp gives the age of a turn; a repetition gives its age itself.
 func TestHowOldATurnIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := anExecutor(t)
@@ -115,7 +115,8 @@ func TestHowOldATurnIs(t *testing.T) {
 	})
 }
 
-// Who carries a turn out again stops as soon as its outcome is there, and looks at most every 50 ms.
+// A writer that carries a turn out again stops as soon as the turn has its outcome, and looks for
+// it at most every 50 ms.
 func TestATurnIsGoneOnWithUnlessItHasItsOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		key := events.Key{Namespace: "ns", Name: "web"}
@@ -152,7 +153,7 @@ func TestATurnIsGoneOnWithUnlessItHasItsOutcome(t *testing.T) {
 	})
 }
 
-// What a turn may rest on: the epochs, and its object as it is now.
+// A turn must fit the current epochs and its object's current state.
 func TestWhyATurnIsRefused(t *testing.T) {
 	w, m, b := onRecord(t, func(*ailing) {})
 	w.config.MaxAge = time.Hour
@@ -206,7 +207,7 @@ func TestWhyATurnIsRefused(t *testing.T) {
 	}
 }
 
-// answered is a delivery that keeps how it was answered.
+// answered is a delivery that records how it was answered.
 type answered struct {
 	nothing
 	how *string
@@ -221,7 +222,7 @@ func howIsAnswered(answer func(bus.Delivery)) (how string) {
 	return how
 }
 
-// A turn that cannot be carried out is put off for a second, and at once where the writer stops.
+// A turn that cannot be carried out is redelivered after a second, or at once if the writer stops.
 func TestHowATurnIsPutOff(t *testing.T) {
 	w, m, _ := onRecord(t, func(*ailing) {})
 	if got := howIsAnswered(w.later(m, away)); got != "later 1s" {
@@ -239,7 +240,7 @@ func TestHowATurnIsPutOff(t *testing.T) {
 	}
 }
 
-// A turn that is refused has its outcome first, and waits where that cannot be stored.
+// A refused turn is answered after its outcome is stored, and is redelivered if that fails.
 func TestARefusedTurnHasItsOutcome(t *testing.T) {
 	key := events.Key{Namespace: "ns", Name: "web"}
 	w, m, b := onRecord(t, func(*ailing) {})
@@ -261,7 +262,7 @@ func TestARefusedTurnHasItsOutcome(t *testing.T) {
 	}
 }
 
-// An outcome that the bus does not take is stored again, until it is taken or the writer stops.
+// A writer retries to store an outcome until the bus takes it or the writer stops.
 func TestAnOutcomeIsStoredAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, m, b := onRecord(t, func(a *ailing) { a.put = away })
@@ -279,7 +280,7 @@ func TestAnOutcomeIsStoredAgain(t *testing.T) {
 		if err := events.DecodeJSON(b.puts[len(b.puts)-1], &o); err != nil || o.UID != "u" || o.ResourceVersion != "5" {
 			t.Errorf("the outcome is %+v, %v", o, err)
 		}
-		turn.Epochs = events.Epochs{"pods": 3} // which is not that of the outcome
+		turn.Epochs = events.Epochs{"pods": 3} // not the epoch of the outcome
 		if err := w.settle(t.Context(), m, turn, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -295,7 +296,7 @@ func TestAnOutcomeIsStoredAgain(t *testing.T) {
 	})
 }
 
-// The epochs of an outcome are those of what it changed, and of its turn's object.
+// The epochs of an outcome are those of the kinds that it changed, and of its turn's object.
 func TestWhichEpochsAnOutcomeTells(t *testing.T) {
 	mark := markOf("3", 0)
 	mark.Epoch = 7
@@ -401,7 +402,7 @@ func TestDefaultsOfAWriter(t *testing.T) {
 	}
 }
 
-// While the turns are left to others none is taken; those that were taken are given up once.
+// A writer takes no turns while it leaves them to others; it gives up those that it has, once.
 func TestTurnsThatAreLeftToOthers(t *testing.T) {
 	s := newShare(recorded(t), membership.Config{ID: "a"})
 	first, takes := s.holding(t.Context())
@@ -424,7 +425,7 @@ func TestTurnsThatAreLeftToOthers(t *testing.T) {
 	}
 }
 
-// A signature of a heartbeat counts once the clock of the bus is known, and then must be there.
+// A heartbeat must be signed once the clock of the bus is known; before that each counts.
 func TestHeartbeatsAreProvenByTheClock(t *testing.T) {
 	keys, err := sign.Provide(t.TempDir())
 	if err != nil {

@@ -14,20 +14,20 @@ import (
 	"github.com/millrace/millrace/services/writer/claim"
 )
 
-// flights are the turns that a writer has in flight: its claims ([claim.Claims]), by the
-// clock and for many goroutines, with the deliveries that are to be answered.
+// flights are the turns that a writer has in flight: its claims ([claim.Claims]), with a clock and
+// a lock, and the deliveries that it has to answer.
 type flights struct {
 	metrics *metrics
-	// sign signs a heartbeat, and signed tells whether another's counts.
+	// sign signs a heartbeat, and signed tells whether another writer's counts.
 	sign   func(text []byte) []byte
 	signed func([]byte) bool
 	turns  sync.WaitGroup
-	taken  chan struct{} // holds a token when a turn has been taken where there was none
+	taken  chan struct{} // holds a token when a turn was taken while none was in flight
 
 	mu         sync.Mutex
 	claims     *claim.Claims
-	deliveries map[claim.Place]bus.Delivery // the newest of each turn
-	told       bool                         // the last heartbeat said that something is in flight
+	deliveries map[claim.Place]bus.Delivery // the newest delivery of each turn
+	told       bool                         // the last heartbeat named turns in flight
 }
 
 func newFlights(id string, m *metrics) *flights {
@@ -37,17 +37,17 @@ func newFlights(id string, m *metrics) *flights {
 	}
 }
 
-// with runs something on the claims as they are now.
+// with runs do on the claims, under the lock and with the current time.
 func (f *flights) with(do func(c *claim.Claims, now time.Time)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	do(f.claims, time.Now())
 }
 
-// take takes a delivery in and carries on with it in a goroutine of its own. A turn
-// that is in flight already is only said to be worked on; its newest delivery is the one to
-// answer. One that has the place of a turn in flight, which was lost with the end of the
-// stream, comes again later.
+// take accepts a delivery and runs carry in a goroutine of its own. If the turn is in flight
+// already, take only marks it as in progress and remembers the new delivery, which is the one to
+// answer. If the stream lost a turn in flight with its end and gave its sequence to this one, take
+// asks for redelivery later.
 func (f *flights) take(at claim.Place, d bus.Delivery, fresh bool, carry func()) {
 	f.mu.Lock()
 	if before, some := f.deliveries[at]; some && !before.Message().Time.Equal(d.Message().Time) {
@@ -75,7 +75,7 @@ func (f *flights) take(at claim.Place, d bus.Delivery, fresh bool, carry func())
 	})
 }
 
-// answer lets a turn go, with the answer to its newest delivery.
+// answer releases a turn and answers its newest delivery.
 func (f *flights) answer(at claim.Place, how func(bus.Delivery)) {
 	f.mu.Lock()
 	newest := f.deliveries[at]
@@ -85,7 +85,7 @@ func (f *flights) answer(at claim.Place, how func(bus.Delivery)) {
 	how(newest)
 }
 
-// of are the turns of a key that are in flight, the oldest first.
+// of returns the turns of a key that are in flight, the oldest first.
 func (f *flights) of(controller string, key events.Key) (all []events.TurnState) {
 	f.with(func(c *claim.Claims, now time.Time) {
 		for at, d := range f.deliveries {
@@ -147,14 +147,14 @@ func (f *flights) limit(controller string, most int) {
 	f.with(func(c *claim.Claims, _ time.Time) { c.Limit(controller, most) })
 }
 
-// deaf tells whether heartbeats have not come back for long.
+// deaf tells whether no heartbeat of this writer has come back for heartbeatTimeout.
 func (f *flights) deaf() (it bool) {
 	f.with(func(c *claim.Claims, now time.Time) { it = c.Deaf(now) >= heartbeatTimeout })
 	return it
 }
 
-// announced waits until every writer has been told that a claimed turn is this one's, and
-// tells whether no other has it still: false as well when the context ends.
+// announced waits until every writer has heard that this one has claimed a turn, and tells whether
+// still no other writer has it. It returns false as well when the context ends.
 func (f *flights) announced(ctx context.Context, at claim.Place) bool {
 	var after uint64
 	f.with(func(c *claim.Claims, _ time.Time) { after = c.Said() })
@@ -169,7 +169,7 @@ func (f *flights) announced(ctx context.Context, at claim.Place) bool {
 	return false
 }
 
-// hear takes in a heartbeat, this writer's own or another's.
+// hear processes a heartbeat, this writer's own or another's.
 func (f *flights) hear(text []byte) {
 	b, ok := events.DecodeHeartbeat(text)
 	if !ok {
@@ -186,7 +186,7 @@ func (f *flights) hear(text []byte) {
 	})
 }
 
-// heartbeat is the next heartbeat, and what is in flight.
+// heartbeat returns the next heartbeat, and the deliveries in flight.
 func (f *flights) heartbeat() (all []bus.Delivery, said events.Heartbeat) {
 	f.with(func(c *claim.Claims, now time.Time) {
 		said, f.told = c.Heartbeat(now), !c.Empty()
@@ -197,8 +197,8 @@ func (f *flights) heartbeat() (all []bus.Delivery, said events.Heartbeat) {
 	return all, said
 }
 
-// keep says of everything in flight that it is worked on, and hears the heartbeats, until
-// the context ends.
+// keep marks the deliveries in flight as in progress, sends heartbeats and receives them until the
+// context ends.
 func (f *flights) keep(ctx context.Context, b bus.Peers, log *slog.Logger) {
 	var heard sync.WaitGroup
 	defer heard.Wait()
@@ -227,12 +227,13 @@ func (f *flights) keep(ctx context.Context, b bus.Peers, log *slog.Logger) {
 		say()
 		f.pause(ctx)
 	}
-	say() // what has been handed back must not seem to be in flight for another while
+	say() // without this the turns handed back would seem to be in flight for a while
 }
 
-// pause is between two heartbeats: twice as long while nothing is in flight, and the others
-// know it: a writer may wait to hear that a turn was let go. A turn that is taken in a pause
-// is held all the same, since an expiry is longer than that, and it is said as soon as ever.
+// pause waits between two heartbeats. It waits twice as long while nothing is in flight and the
+// last heartbeat said so: until then another writer may wait to hear that a turn was released. A
+// turn that is taken during a pause is held all the same, since an expiry is longer than a pause,
+// and taking it ends the longer pause, so that the heartbeat is not late.
 func (f *flights) pause(ctx context.Context) {
 	wait(ctx, claim.Interval)
 	f.mu.Lock()
@@ -250,8 +251,8 @@ func (f *flights) pause(ctx context.Context) {
 	}
 }
 
-// drain waits until nothing is in flight; after the limit it calls cut, which
-// must make whatever is left give up.
+// drain waits until nothing is in flight. After the limit it calls cut, which must make the
+// remaining turns give up.
 func (f *flights) drain(limit time.Duration, cut func()) {
 	timer := time.AfterFunc(limit, cut)
 	defer timer.Stop()

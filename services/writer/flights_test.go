@@ -19,14 +19,14 @@ import (
 	"github.com/millrace/millrace/services/writer/claim"
 )
 
-// listen has a writer say a heartbeat, which comes back after a while.
+// listen sends a writer's heartbeat, which comes back after a while.
 func listen(f *flights, after time.Duration) {
 	_, said := f.heartbeat()
 	time.Sleep(after)
 	f.hear(said.Encode())
 }
 
-// nothing is a delivery whose answers are not heard.
+// nothing is a delivery that ignores its answers.
 type nothing struct{}
 
 var _ bus.Delivery = nothing{}
@@ -38,7 +38,7 @@ func (nothing) Later(time.Duration)     {}
 func (nothing) Term(string)             {}
 func (nothing) Working()                {}
 
-// worked counts how often a turn is said to be worked on.
+// worked counts how often a turn is marked as in progress.
 type worked struct {
 	nothing
 	times *atomic.Int32
@@ -46,8 +46,8 @@ type worked struct {
 
 func (w worked) Working() { w.times.Add(1) }
 
-// What is in flight is said to be worked on for as long as the writer runs. When it has stopped it
-// says once more what it has: what was handed back must not seem to be in flight.
+// A writer marks its turns in flight as in progress while it runs. When it has stopped it sends
+// one more heartbeat: the turns handed back must not seem to be in flight.
 func TestWhatIsInFlightIsSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory.New(memory.Options{})
@@ -75,7 +75,7 @@ func TestWhatIsInFlightIsSaid(t *testing.T) {
 	})
 }
 
-// mute is a bus that cannot be listened to.
+// mute is a bus on which Listen fails.
 type mute struct {
 	bus.Bus
 	tries atomic.Int32
@@ -86,8 +86,8 @@ func (m *mute) Listen(context.Context, string, func([]byte)) error {
 	return away
 }
 
-// While a writer cannot hear the others it tries to once in a while, and what they said then is not
-// known.
+// A writer that cannot listen for the others retries at intervals, and counts their heartbeats
+// meanwhile as missed.
 func TestAWriterThatCannotHear(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &mute{Bus: memory.New(memory.Options{})}
@@ -115,7 +115,7 @@ func TestAWriterThatCannotHear(t *testing.T) {
 	})
 }
 
-// That heartbeats come back too late is counted, and only that.
+// The metric counts heartbeats that come back too late, and only those.
 func TestLateHeartbeatsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFlights("a", newMetrics())
@@ -133,7 +133,7 @@ func TestLateHeartbeatsAreCounted(t *testing.T) {
 	})
 }
 
-// sumOf is what a metric counts under all its labels, or those of some values.
+// sumOf sums a metric over all labels, or those with some values.
 func sumOf(t *testing.T, c prometheus.Collector, labels ...string) (sum float64) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -156,8 +156,8 @@ func sumOf(t *testing.T, c prometheus.Collector, labels ...string) (sum float64)
 	return sum
 }
 
-// A writer that does not hear itself for five seconds is not ready: it takes turns, and may make no
-// request for them.
+// A writer that does not hear itself for five seconds is not ready: it takes turns, and may make
+// no requests for them.
 func TestAWriterThatIsDeafIsNotReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory.New(memory.Options{})
@@ -183,8 +183,8 @@ func TestAWriterThatIsDeafIsNotReady(t *testing.T) {
 	})
 }
 
-// What is in flight has some time when the writer stops; what takes longer is cut short then, and
-// nothing else.
+// Turns in flight have a limited time when the writer stops; only turns that take longer are cut
+// off.
 func TestWhatIsInFlightMayEnd(t *testing.T) {
 	for takes, want := range map[time.Duration]struct {
 		cut  bool

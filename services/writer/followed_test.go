@@ -22,7 +22,7 @@ func anExecutor(t *testing.T) *executor {
 	}
 }
 
-// Of two turns of a key and lane the later one is to be carried out.
+// Only the later one of two turns of a key and lane is carried out.
 func TestALaterTurnTakesAnEarlierOnesPlace(t *testing.T) {
 	t.Parallel()
 	w := anExecutor(t)
@@ -66,7 +66,8 @@ type silent struct {
 
 func (s silent) Done() { s.Error("a turn that may be in another hand was answered") }
 
-// An answer to a turn whose claim was lost would count for the writer that has it now.
+// A turn whose claim was lost is not answered: the bus would take the answer for that of the
+// writer that has it now.
 func TestALostTurnIsNotAnswered(t *testing.T) {
 	t.Parallel()
 	var d bus.Delivery = silent{T: t}

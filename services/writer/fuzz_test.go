@@ -18,8 +18,8 @@ import (
 	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 )
 
-// FuzzTurn: each message under the subject of a turn, whatever is in it, has one outcome;
-// nothing is written that its controller has not promised, and the writer goes on.
+// FuzzTurn: each message under the subject of a turn, whatever its content, has one outcome; the
+// writer writes nothing that the controller has not promised, and goes on.
 func FuzzTurn(f *testing.F) {
 	for _, seed := range []string{
 		``, `null`, `{}`, `{"controller":"replicaset-controller","controller":"c"}`,
@@ -56,7 +56,7 @@ func FuzzTurn(f *testing.F) {
 		key := events.Key{Namespace: "ns", Name: "web"}
 		m := events.Message{Subject: subject.Turn(controller, events.Act, key), Data: body}
 		var turn events.Turn
-		if addressed && events.DecodeJSON(m, &turn) == nil { // as from a reconciler that was taken over
+		if addressed && events.DecodeJSON(m, &turn) == nil { // as if from a compromised reconciler
 			turn.Controller, turn.Key, turn.Lane, turn.Now = controller, key, events.Act, time.Now()
 			turn.Epochs, turn.Seen = nil, nil // it would wait for the watcher
 			again, err := events.EncodeJSON(turn, turn.Trace)

@@ -10,13 +10,13 @@ import (
 	"github.com/millrace/millrace/services/writer/claim"
 )
 
-// A turn that was lost with the end of its stream while the bus was away is not gone on with:
-// its key is asked again, and decides without it.
+// If the stream loses a turn with its end while the bus is away, the writer does not go on with
+// the turn: the reconcilers ask its key again and decide without it.
 func TestALostTurnIsNotGoneOnWith(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		stored bool
-		off    time.Duration // of the turn in the stream from the one in flight
+		off    time.Duration // from the turn in flight to the turn in the stream
 		want   bool
 	}{
 		"it is still there":               {true, 0, true},

@@ -17,8 +17,8 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// guarded carries a turn out. A fault of this writer that the turn shows is its outcome:
-// otherwise the process would end, and the turn would be given to the next one.
+// guarded carries a turn out. If the turn makes this writer panic, the panic becomes its outcome:
+// otherwise the process would end, and the bus would deliver the turn to the next writer.
 func (x *executor) guarded(ctx context.Context, d bus.Delivery, fresh bool) (answer func(bus.Delivery)) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -28,8 +28,7 @@ func (x *executor) guarded(ctx context.Context, d bus.Delivery, fresh bool) (ans
 	return x.carry(ctx, d, fresh)
 }
 
-// panicked settles a turn that shows a fault of this writer. What was done of it is not
-// known.
+// panicked settles a turn that made this writer panic. Which of its effects are there is unknown.
 func (x *executor) panicked(ctx context.Context, m events.Message, cause any, stack []byte) func(bus.Delivery) {
 	err := fmt.Errorf("the writer has a fault: %v", cause)
 	x.metrics.alarms.WithLabelValues(x.profile.Name, plan.ReasonPanicked).Inc()
@@ -46,7 +45,7 @@ func (x *executor) panicked(ctx context.Context, m events.Message, cause any, st
 	return func(d bus.Delivery) { d.Term(err.Error()) }
 }
 
-// panicked counts and logs a fault of the door.
+// panicked returns a function that counts and logs a panic of the door.
 func (m *metrics) panicked(log *slog.Logger) func(controller string, cause any, stack []byte) {
 	return func(controller string, cause any, stack []byte) {
 		m.alarms.WithLabelValues(controller, plan.ReasonPanicked).Inc()
@@ -54,7 +53,7 @@ func (m *metrics) panicked(log *slog.Logger) func(controller string, cause any, 
 	}
 }
 
-// verbAt is the verb of a command of a turn; empty where there is no such command.
+// verbAt returns the verb of a turn's command, and "" if there is no such command.
 func verbAt(t events.Turn, command int) events.Verb {
 	if command < 0 || command >= len(t.Commands) {
 		return ""
@@ -62,16 +61,16 @@ func verbAt(t events.Turn, command int) events.Verb {
 	return t.Commands[command].Verb
 }
 
-// restates tells whether a turn updates a status: its body has the metadata of the object,
-// too, which must be as they are.
+// restates tells whether a turn updates a status. The body of such an update also has the object's
+// metadata, which must match the live object's.
 func restates(t events.Turn) bool {
 	return slices.ContainsFunc(t.Commands, func(c events.Command) bool {
 		return c.Verb == events.VerbUpdate && c.Subresource == "status"
 	})
 }
 
-// objectOf is the object that a delta says is there; nil where it is gone, or cannot be read,
-// which proves nothing.
+// objectOf returns the object in a delta. It returns nil if the object is gone or cannot be read;
+// nil proves nothing.
 func objectOf(d events.Delta) metav1.Object {
 	kind, known := kinds.Lookup(d.Kind)
 	if !known || d.Op != events.Is {
@@ -85,9 +84,9 @@ func objectOf(d events.Delta) metav1.Object {
 	return decoded
 }
 
-// stands gives what the state has of an object that a turn changes, or that it names. All
-// that it changes of a kind are looked up together, when one of them is first asked for. Where
-// the state cannot be asked nothing is known, and the command is stale.
+// stands returns a function that reads an object that a turn changes or names, from the state
+// stream. The first read of a kind looks up all objects of it that the turn changes. If the bus
+// cannot be asked the function returns nil, and the command is stale.
 func (x *executor) stands(ctx context.Context, turn events.Turn) func(events.Ref) metav1.Object {
 	found := map[events.Ref]metav1.Object{}
 	return func(ref events.Ref) metav1.Object {
@@ -100,7 +99,7 @@ func (x *executor) stands(ctx context.Context, turn events.Turn) func(events.Ref
 	}
 }
 
-// changedWith are an object and those of its kind that a turn changes.
+// changedWith returns an object and those of its kind that a turn changes.
 func changedWith(turn events.Turn, ref events.Ref) []events.Ref {
 	refs := []events.Ref{ref}
 	for _, c := range turn.Commands {
@@ -111,8 +110,7 @@ func changedWith(turn events.Turn, ref events.Ref) []events.Ref {
 	return refs
 }
 
-// lookUp is what the state has of some objects of one kind; nil of one of which nothing is
-// known.
+// lookUp reads objects of one kind from its state stream. An object that cannot be read is nil.
 func (x *executor) lookUp(ctx context.Context, refs []events.Ref) map[events.Ref]metav1.Object {
 	subjects := make([]string, len(refs))
 	for i, ref := range refs {
@@ -133,7 +131,7 @@ func (x *executor) lookUp(ctx context.Context, refs []events.Ref) map[events.Ref
 	return objects
 }
 
-// fits is the profile's check of a turn's commands. own is the newest delta of the key's
+// fits returns the profile's check of a turn's commands. own is the newest delta of the key's
 // object.
 func (p *Profile) fits(turn events.Turn, own events.Delta, read func(events.Ref) metav1.Object) func(events.Command, []byte) error {
 	if p.Fits == nil {

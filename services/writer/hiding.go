@@ -14,19 +14,19 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// redactionAge is for how long counts what a watcher was found to say of a kind.
+// redactionAge is how long the writer caches a kind's redaction.
 const redactionAge = 10 * time.Second
 
-// hiding tells whether something is hidden of a kind, as the record says: the watcher alone
-// has the rules. Until it has said so, something may be. Where nothing of a kind is
-// recorded, nothing is hidden of it.
+// hiding returns a function that tells whether the watcher hides values of a kind. It reads that
+// from the record, since the watcher alone has the rules. Until the watcher has recorded a kind's
+// redaction, the function returns true. Of a kind without a stream nothing is hidden.
 func hiding(b bus.Bus, c clock.PassiveClock) func(context.Context, kinds.Name) bool {
 	type answer struct {
 		hides bool
 		at    time.Time
 	}
 	var mu sync.Mutex
-	answers := map[kinds.Name]answer{} // of kinds in [kinds.Lookup] only, which bounds it
+	answers := map[kinds.Name]answer{} // bounded: only kinds in [kinds.Lookup]
 	return func(ctx context.Context, kind kinds.Name) bool {
 		if _, known := kinds.Lookup(kind); !known {
 			return false
@@ -48,7 +48,7 @@ func hiding(b bus.Bus, c clock.PassiveClock) func(context.Context, kinds.Name) b
 	}
 }
 
-// redactionOf is what the newest mark or gap of a kind says.
+// redactionOf returns the redaction in the newest mark or gap of a kind.
 func redactionOf(ctx context.Context, b bus.Bus, kind kinds.Name) (events.Redaction, error) {
 	m, ok, err := b.Last(ctx, subject.StateStream(kind), subject.Mark(kind))
 	if err != nil || !ok {

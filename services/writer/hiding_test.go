@@ -14,8 +14,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// TestAWriterHidesWhatTheWatcherHides: the rules are the watcher's flag, and a writer in
-// a process of its own knows them from the record. Where the record does not say, as one
+// TestAWriterHidesWhatTheWatcherHides: the rules are the watcher's flag, and a writer in its own
+// process reads from the record whether they apply to a kind. If the record does not say, as one
 // of an older watcher, values may be hidden.
 func TestAWriterHidesWhatTheWatcherHides(t *testing.T) {
 	t.Parallel()
@@ -66,8 +66,8 @@ func TestAWriterHidesWhatTheWatcherHides(t *testing.T) {
 	}
 }
 
-// TestWhatIsHiddenIsAskedAgain where the record could not be asked, or read: until then something
-// may be hidden. Of a kind that there is not nothing is, whatever the bus says.
+// TestWhatIsHiddenIsAskedAgain: if the record could not be read, the writer reads it again; until
+// then values may be hidden. Of an unknown kind nothing is hidden, whatever the bus says.
 func TestWhatIsHiddenIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	unredacted := markOf("3", 0)
@@ -92,7 +92,7 @@ func TestWhatIsHiddenIsAskedAgain(t *testing.T) {
 	}
 }
 
-// tearing is a bus whose last messages cannot be read while they are torn.
+// tearing is a bus that returns damaged last messages while torn is set.
 type tearing struct {
 	bus.Bus
 	torn bool

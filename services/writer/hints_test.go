@@ -15,10 +15,10 @@ import (
 	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 )
 
-// promptly is within what an honest turn is carried out, whatever a forger says.
+// promptly is the limit within which an honest turn is carried out despite a forger.
 const promptly = 10 * time.Second
 
-// attack says what forge gives, again and again until the test ends.
+// attack publishes what forge returns, repeatedly until the test ends.
 func (s *scene) attack(every time.Duration, forge func(n int) (topic, text string)) {
 	ticker := time.NewTicker(every)
 	s.Cleanup(ticker.Stop)
@@ -35,7 +35,7 @@ func (s *scene) attack(every time.Duration, forge func(n int) (topic, text strin
 	}()
 }
 
-// goesOn has turns stored for a while, and demands that each is carried out promptly.
+// goesOn stores turns for a while, and demands that each is carried out promptly.
 func (s *scene) goesOn(while time.Duration) {
 	s.Helper()
 	began := time.Now()
@@ -94,7 +94,7 @@ func TestForgedEpochsStopNoTurns(t *testing.T) {
 	}
 }
 
-// keyed has writers sign, and believe what is signed.
+// keyed configures writers to sign, and to believe only what is signed.
 func (s *scene) keyed() func(*writer.Config) {
 	s.Helper()
 	keys, err := sign.Provide(s.TempDir())
@@ -106,7 +106,7 @@ func (s *scene) keyed() func(*writer.Config) {
 	return func(c *writer.Config) { c.Sign, c.Outcomes = signer, trust }
 }
 
-// madeUp says what so many writers say that are there and have turns in flight.
+// madeUp returns messages of n invented writers that claim to have turns in flight.
 func madeUp(writers int, turns ...uint64) func(n int) (topic, text string) {
 	return func(n int) (topic, text string) {
 		name := fmt.Sprint("ghost-", n/2%writers)
@@ -119,7 +119,7 @@ func madeUp(writers int, turns ...uint64) func(n int) (topic, text string) {
 }
 
 // TestForgedClaimsDelayNoTurn: a writer dies in the middle of a turn, and a process without its
-// key says on that it has it.
+// key goes on claiming the turn.
 func TestForgedClaimsDelayNoTurn(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -148,8 +148,8 @@ func TestForgedClaimsDelayNoTurn(t *testing.T) {
 	}
 }
 
-// TestMadeUpWritersStopNoWriter: the API server answers slowly, and others that are made up
-// say that they have its answers.
+// TestMadeUpWritersStopNoWriter: the API server answers slowly, and invented writers claim that
+// they reach it.
 func TestMadeUpWritersStopNoWriter(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

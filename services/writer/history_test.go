@@ -21,7 +21,7 @@ import (
 
 var historical = flag.Int("history", 5_000, "turns that have been answered before the bus forgets it")
 
-// newJetStreamScene is a scene on a real bus.
+// newJetStreamScene returns a scene on a real bus.
 func newJetStreamScene(t *testing.T) *scene {
 	t.Helper()
 	server, err := stream.Serve(stream.ServerOptions{Dir: t.TempDir()})
@@ -43,7 +43,7 @@ func newJetStreamScene(t *testing.T) *scene {
 	return s
 }
 
-// past stores turns and their outcomes, as they lie there when all is done.
+// past stores settled turns with their outcomes.
 func (s *scene) past(n int) {
 	s.Helper()
 	turns := make(chan int)
@@ -75,8 +75,8 @@ func (s *scene) past(n int) {
 	storing.Wait()
 }
 
-// live stores turns, one after the other, each when the one before has its outcome,
-// and gives the longest time that one took until it had its.
+// live stores turns, each after the outcome of the one before, and returns the longest time until
+// an outcome.
 func (s *scene) live(n int) time.Duration {
 	s.Helper()
 	var took []time.Duration
@@ -91,7 +91,7 @@ func (s *scene) live(n int) time.Duration {
 	return took[n-1]
 }
 
-// witnessed is a bus that counts the turns of the past that a writer is handed.
+// witnessed is a bus that counts the past turns that it delivers to a writer.
 type witnessed struct {
 	bus.Bus
 	past atomic.Int64
@@ -106,7 +106,7 @@ func (w *witnessed) Work(ctx context.Context, job bus.Work, handle func(bus.Deli
 	})
 }
 
-// attached waits until the writers' consumer has nothing of the past before it.
+// attached waits until the writers' consumer has passed the past turns.
 func (s *scene) attached() {
 	s.Helper()
 	s.eventually("consumer behind the past", func() bool {
@@ -116,9 +116,8 @@ func (s *scene) attached() {
 	})
 }
 
-// None of a long history is done again when the bus has forgotten that it was
-// answered, and what is new does not wait behind it: neither when the consumer is
-// no more, nor when it begins at the start once more.
+// After the bus has lost the consumer or its position, the writer does none of a long history
+// again, and new turns do not wait behind it.
 func TestRedeliveryOfEverything(t *testing.T) {
 	t.Parallel()
 	const since = 2 * time.Second
@@ -139,7 +138,7 @@ func TestRedeliveryOfEverything(t *testing.T) {
 			before := s.outcomes()
 			line := &witnessed{Bus: s.bus}
 			s.writer(func(c *writer.Config) { c.Bus, c.Since = line, since })
-			s.attached() // or what is live now may have become old by then
+			s.attached() // else new turns may be too old by then
 			if longest := s.live(50); longest > 2*time.Second {
 				t.Errorf("a live turn took %v", longest)
 			}
@@ -156,8 +155,7 @@ func TestRedeliveryOfEverything(t *testing.T) {
 	}
 }
 
-// History that is as young as that is looked at, turn by turn; it is not done again
-// either.
+// The writer checks each turn of a recent history, and does none again.
 func TestRedeliveryOfTheRecentPast(t *testing.T) {
 	t.Parallel()
 	s := newJetStreamScene(t)

@@ -17,7 +17,7 @@ import (
 	"github.com/millrace/millrace/services/writer"
 )
 
-// No turn ends a writer, reaches the API server where it should not, or makes a label.
+// No turn ends a writer, reaches the API server in a forbidden place, or creates a metric label.
 func TestHostileTurnsAreRefused(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -57,8 +57,8 @@ func TestHostileTurnsAreRefused(t *testing.T) {
 	}
 }
 
-// A fault of the writer that a turn shows is the turn's outcome, and the next turn is
-// carried out.
+// A panic of the writer is the outcome of the turn that caused it, and the writer carries out the
+// next turn.
 func TestAPanicIsAnOutcome(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -85,8 +85,8 @@ func TestAPanicIsAnOutcome(t *testing.T) {
 	}
 }
 
-// A turn that updates a status is held against the object as the state has it, as one that
-// acts is: its body has the object's metadata, too.
+// A turn that updates a status is compared with the recorded object, like one that acts: its body
+// has the object's metadata, too.
 func TestAStatusIsHeldAgainstItsObject(t *testing.T) {
 	t.Parallel()
 	for what, live := range map[string]*events.Delta{

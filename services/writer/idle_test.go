@@ -13,8 +13,8 @@ import (
 	"github.com/millrace/millrace/services/writer/claim"
 )
 
-// TestAnEmptyHandSaysSoLessOften: and what is taken into it is said as soon as anything
-// that is taken, and is firmly held from the beginning.
+// TestAnEmptyHandSaysSoLessOften: a writer with nothing in flight sends fewer heartbeats. A turn
+// taken then is announced as soon as any other, and is held from the beginning.
 func TestAnEmptyHandSaysSoLessOften(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestAnEmptyHandSaysSoLessOften(t *testing.T) {
 		if got := len(after(nothingElse, 40*claim.Interval)); got > 21 {
 			t.Errorf("with nothing in flight it sends %d heartbeats in %v", got, 40*claim.Interval)
 		}
-		after(nothingElse, claim.Interval+claim.Interval/2) // it rests
+		after(nothingElse, claim.Interval+claim.Interval/2) // it is in a long pause
 		done := make(chan struct{})
 		take := func() {
 			h.take(at, nothing{}, true, func() { <-done })
@@ -68,7 +68,7 @@ func TestAnEmptyHandSaysSoLessOften(t *testing.T) {
 			close(done)
 			h.answer(at, bus.Delivery.Done)
 		}
-		// Another writer may wait to hear that it was let go.
+		// Another writer may wait for this heartbeat.
 		if said := after(release, claim.Interval+claim.Interval/4); len(said) != 1 || len(said[0].Turns["rs"]) != 0 {
 			t.Errorf("of what was let go was said %v", said)
 		}

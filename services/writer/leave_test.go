@@ -13,9 +13,9 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 )
 
-// TestTurnsAreLeftSoonToWritersThatReachTheAPIServer: from the moment when a writer is cut
-// off until its turns in flight are interrupted, at whichever moment that is; and when no
-// writer has answers, none lets go.
+// TestTurnsAreLeftSoonToWritersThatReachTheAPIServer: a writer that is cut off at any moment
+// interrupts its turns in flight within a bounded time. While no writer reaches the API server
+// none gives its turns up.
 func TestTurnsAreLeftSoonToWritersThatReachTheAPIServer(t *testing.T) {
 	t.Parallel()
 	for offset := time.Duration(0); offset < time.Second; offset += 130 * time.Millisecond {

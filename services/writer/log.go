@@ -11,10 +11,10 @@ import (
 	"github.com/millrace/millrace/pkg/events/trace"
 )
 
-// everyTurn is the level at which each turn has its line: -v=3.
+// everyTurn is the level at which the writer logs every turn: -v=3.
 const everyTurn = slog.Level(-3)
 
-// log is the logger of a turn, whose lines bear what leads to it and to its trace.
+// log returns the logger of a turn; its lines have what identifies the turn and its trace.
 func (x *executor) log(m events.Message) *slog.Logger {
 	log := x.config.Log.With("controller", x.profile.Name)
 	if _, lane, key, err := subject.ParseTurn(m.Subject); err == nil {
@@ -23,8 +23,8 @@ func (x *executor) log(m events.Message) *slog.Logger {
 	return log.With("stream", m.Stream, "sequence", m.Sequence, "traceID", trace.Context(events.TraceOf(m.Header)).TraceID().String())
 }
 
-// failureOf is the first result of a turn that did not succeed. That the object of a question is gone
-// is its answer.
+// failureOf returns the first result of a turn that did not succeed. An ask whose object is gone
+// has succeeded: that is its answer.
 func failureOf(turn events.Turn, results []events.Result) (events.Result, bool) {
 	told := func(r events.Result) bool {
 		return r.Status == events.Absent && verbAt(turn, r.Command) == events.VerbAsk
@@ -32,9 +32,8 @@ func failureOf(turn events.Turn, results []events.Result) (events.Result, bool) 
 	return events.Outcome{Results: slices.DeleteFunc(slices.Clone(results), told)}.Failure()
 }
 
-// remark logs what came of a turn: each if asked for, and always one that did not
-// succeed, unless it was only late. A failure that repeats is logged once a minute, with
-// how often it came.
+// remark logs the result of a turn: every turn at the level everyTurn, and always a failure,
+// unless the turn was only stale. It logs a repeated failure once a minute, with a count.
 func (x *executor) remark(m events.Message, turn events.Turn, results []events.Result) {
 	failure, failed := failureOf(turn, results)
 	late := failure.Status == events.Conflict || failure.Reason == "Stale"

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/services/writer"
 )
 
-// book keeps what is written into it.
+// book records what is written to it.
 type book struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -24,7 +24,7 @@ func (b *book) Write(text []byte) (int, error) {
 	return b.text.Write(text)
 }
 
-// line is the first one with a message, nil when there is none.
+// line returns the first line with a message, nil if there is none.
 func (b *book) line(t *testing.T, message string) map[string]any {
 	t.Helper()
 	b.mu.Lock()
@@ -41,7 +41,7 @@ func (b *book) line(t *testing.T, message string) map[string]any {
 	return nil
 }
 
-// A turn that does not succeed has a line, also where not every turn has one.
+// A turn that does not succeed is logged at every level.
 func TestWhatDoesNotSucceedIsLogged(t *testing.T) {
 	t.Parallel()
 	const id = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -52,7 +52,7 @@ func TestWhatDoesNotSucceedIsLogged(t *testing.T) {
 	s.eventually("outcome of what succeeds", func() bool { return s.outcomes() == 1 })
 	at := s.store("db", traced, events.Command{Verb: events.VerbDelete, Kind: "secrets", Version: "v1", Namespace: "ns", Name: "x"})
 	s.eventually("outcome of what does not", func() bool { return s.outcomes() == 2 })
-	stop() // what is in flight is finished
+	stop() // the turns in flight are finished
 	line := log.line(t, "a turn did not succeed")
 	if line == nil {
 		t.Fatal("it has no line")
@@ -69,7 +69,7 @@ func TestWhatDoesNotSucceedIsLogged(t *testing.T) {
 	}
 }
 
-// A refusal that repeats has one line, with the attempt and when the next one is due.
+// A repeated refusal has one line, with the attempt and when the next one is due.
 func TestARefusalPerRetryIsOneLine(t *testing.T) {
 	t.Parallel()
 	s, log := newScene(t), &book{}
@@ -88,7 +88,7 @@ func TestARefusalPerRetryIsOneLine(t *testing.T) {
 	}
 }
 
-// That what was asked for is gone is an answer, and no failure. A command behind it that fails is one.
+// An ask whose object is gone has its answer, and is no failure. A failed command after it is one.
 func TestAnAnswerIsNoFailure(t *testing.T) {
 	t.Parallel()
 	s, log := newScene(t), &book{}

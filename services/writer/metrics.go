@@ -20,7 +20,7 @@ type metrics struct {
 	strange  prometheus.Counter
 }
 
-// reasons are those of alarms, which are there from the start: the first alarm is
+// reasons are the reasons of alarms. Their series exist from the start, so that the first alarm is
 // an increase.
 var reasons = []string{"Malformed", "Damaged", events.BadSignature, "BadOutcome", plan.NotPromised, plan.ReasonPanicked}
 

@@ -7,8 +7,7 @@ import (
 	"github.com/millrace/millrace/services/writer/claim"
 )
 
-// numbered is a delivery that can be told from others, and counts how often it was
-// said to be worked on.
+// numbered is an identifiable delivery that counts how often it was marked as in progress.
 type numbered struct {
 	nothing
 	attempt int
@@ -18,8 +17,8 @@ type numbered struct {
 func (n numbered) Attempt() int { return n.attempt }
 func (n numbered) Working()     { *n.working++ }
 
-// A turn that is delivered again while it is in flight is carried out once; the
-// newest delivery is the one that is said to be worked on, and that is answered.
+// A turn that is redelivered while in flight is carried out once. The writer marks its newest
+// delivery as in progress, and answers that one.
 func TestTheNewestDeliveryIsAnswered(t *testing.T) {
 	t.Parallel()
 	h, at := newFlights("a", newMetrics()), claim.Place{Controller: "rs", Sequence: 7}
@@ -32,7 +31,7 @@ func TestTheNewestDeliveryIsAnswered(t *testing.T) {
 	for _, d := range deliveries {
 		d.Working()
 	}
-	if first != 0 || second != 2 { // once when it came, once with the heartbeat
+	if first != 0 || second != 2 { // once on arrival, once with the heartbeat
 		t.Errorf("the first delivery was renewed %d times, the second %d times", first, second)
 	}
 	answered := 0

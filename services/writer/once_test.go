@@ -21,7 +21,7 @@ import (
 	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 )
 
-// say stores a message under an id of its own.
+// say stores a message under its own id.
 func (s *scene) say(m events.Message) uint64 {
 	s.Helper()
 	s.said++
@@ -57,8 +57,8 @@ func (s *scene) outcomeOf(key string, turn uint64) (o events.Outcome) {
 	return o
 }
 
-// A turn that was stored again, because no outcome came, is carried out in its
-// newest place, and once. What was done of it before is found done.
+// A turn that was stored again because it had no outcome is carried out once, in its newest place.
+// The writer finds what the earlier delivery did.
 func TestARepetitionTakesTheTurnsPlace(t *testing.T) {
 	t.Parallel()
 	const keys = 10
@@ -87,8 +87,7 @@ func TestARepetitionTakesTheTurnsPlace(t *testing.T) {
 	}
 }
 
-// A repetition that comes too late to be carried out says nevertheless what was
-// done of the turn.
+// A repetition that comes too late to be carried out still reports what was done of the turn.
 func TestARepetitionThatIsTooOldIsRechecked(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -107,8 +106,8 @@ func TestARepetitionThatIsTooOldIsRechecked(t *testing.T) {
 	}
 }
 
-// A turn that has lain on the bus for too long is not carried out, whatever the
-// clock of this writer says: an hour too early or too late is nothing.
+// A turn that was on the bus for too long is not carried out, even if this writer's clock is an
+// hour off.
 func TestAgeIsThatOfTheBus(t *testing.T) {
 	t.Parallel()
 	for _, wrong := range []time.Duration{-time.Hour, 0, time.Hour} {
@@ -128,8 +127,8 @@ func TestAgeIsThatOfTheBus(t *testing.T) {
 	}
 }
 
-// young is the outcome of a turn that did not lie on the bus for too long: where this machine
-// stood still, it did, and there is another one.
+// young returns the outcome of a turn that was not on the bus for too long. If the machine
+// stalled, the turn was too old, and young tries another one.
 func (s *scene) young() (o events.Outcome) {
 	s.Helper()
 	for n := 0; ; n++ {
@@ -141,8 +140,8 @@ func (s *scene) young() (o events.Outcome) {
 	}
 }
 
-// After the API server was restored to an earlier time, no turn that rests on the
-// time before is carried out; and outcomes say of which epoch they are.
+// After a restore of the API server no turn that rests on the time before is carried out; outcomes
+// have their epoch.
 func TestATurnOfAnOldEpochIsRefused(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -179,10 +178,9 @@ func TestATurnOfAnOldEpochIsRefused(t *testing.T) {
 	}
 }
 
-// A watcher knows that the storage went back before it has told of any kind anew. What
-// is decided on what was told before waits from then on, and is refused when the first word
-// of the new epoch is in a log, of whatever kind; and not what rests on what is told after
-// that.
+// A watcher knows that the storage went back before it has listed any kind again. From then on the
+// writer delays turns that rest on the older epoch, and refuses them once a log of any kind has a
+// message of the new epoch. It does neither with turns that rest on the new epoch.
 func TestATurnWaitsAsSoonAsTheStorageIsSaidToHaveGoneBack(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -219,8 +217,8 @@ func TestATurnWaitsAsSoonAsTheStorageIsSaidToHaveGoneBack(t *testing.T) {
 	}
 }
 
-// A turn that was damaged in the stream is not carried out, and its key goes on:
-// it is refused with an outcome, and loudly.
+// A turn that was damaged in the stream is refused with an outcome and an alarm, and its key goes
+// on.
 func TestADamagedTurnIsRefused(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -238,8 +236,7 @@ func TestADamagedTurnIsRefused(t *testing.T) {
 	s.eventually("alarm", func() bool { return alarms(t, registry, "Damaged") == 1 })
 }
 
-// An outcome that cannot be read stands for nothing: the turn that comes again is
-// looked into.
+// An outcome that cannot be read proves nothing: the writer checks the redelivered turn.
 func TestADamagedOutcomeIsNone(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -258,7 +255,7 @@ func TestADamagedOutcomeIsNone(t *testing.T) {
 	}
 }
 
-// serve is a writer whose metrics are gathered.
+// serve starts a writer whose metrics are gathered.
 func (s *scene) serve(registry *prometheus.Registry) {
 	s.Helper()
 	s.started = func(service *writer.Service) { registry.MustRegister(service.Collectors()...) }
@@ -283,8 +280,8 @@ func alarms(t *testing.T, registry *prometheus.Registry, reason string) (count f
 	return count
 }
 
-// tether is a bus that one writer can be cut off from, while its requests still
-// reach the API server.
+// tether is a bus from which one writer can be cut off while its requests still reach the API
+// server.
 type tether struct {
 	bus.Bus
 	cut atomic.Bool
@@ -306,13 +303,13 @@ func (c *tether) Put(ctx context.Context, m events.Message, id string) (uint64, 
 	return c.Bus.Put(ctx, m, id)
 }
 
-// Work loses what is on its way to a worker that is cut off, and then asks the bus for nothing
-// more, until it is there again: a server forgets what a connection that has ended asked for.
+// Work drops deliveries to a worker that is cut off, and requests no more until the connection is
+// back: a server drops the pull requests of an ended connection.
 func (c *tether) Work(ctx context.Context, w bus.Work, handle func(bus.Delivery)) error {
 	for ctx.Err() == nil {
 		working, leave := context.WithCancel(ctx)
 		err := c.Bus.Work(working, w, func(d bus.Delivery) {
-			if c.cut.Load() { // what does not arrive comes again
+			if c.cut.Load() { // a lost delivery is redelivered
 				leave()
 				return
 			}
@@ -336,7 +333,7 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// loose is a delivery whose answers do not arrive while its holder is cut off.
+// loose is a delivery whose answers are lost while its holder is cut off.
 type loose struct {
 	bus.Delivery
 	by *tether
@@ -348,9 +345,9 @@ func (l loose) Working() {
 	}
 }
 
-// A writer that is cut off from the bus in the middle of a turn lets go, however
-// well it reaches the API server: another one has the turn by now, and what the
-// first would create again may have been deleted since.
+// A writer that is cut off from the bus in the middle of a turn gives the turn up, even if it
+// still reaches the API server. Another writer has the turn by then, and an object that the first
+// one would create again may have been deleted since.
 func TestAWriterThatIsCutOffLetsGo(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -26,10 +26,10 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// ailing is a bus of which single answers fail; the rest is that of a bus in memory.
+// ailing is a bus in memory of which single answers fail.
 type ailing struct {
 	bus.Bus
-	mu                sync.Mutex // of put and puts, where a test has them used at the same time
+	mu                sync.Mutex // guards put and puts, for tests with concurrent access
 	state, kinds, put error
 	last, at          map[string]error // by stream
 	lastOf            error
@@ -83,7 +83,7 @@ func (a *ailing) Put(ctx context.Context, m events.Message, id string) (uint64, 
 	return a.Bus.Put(ctx, m, id)
 }
 
-// garbled is a bus of which no message can be read.
+// garbled is a bus whose messages are all unreadable.
 type garbled struct{ bus.Bus }
 
 func (g garbled) Last(ctx context.Context, stream, subject string) (events.Message, bool, error) {
@@ -98,7 +98,7 @@ func (g garbled) At(ctx context.Context, stream string, sequence uint64) (events
 	return m, ok, err
 }
 
-// takes lets messages be stored from now on, and says how many were tried before.
+// takes allows messages to be stored from now on, and returns how many were tried before.
 func (a *ailing) takes() (tried int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -108,7 +108,7 @@ func (a *ailing) takes() (tried int) {
 
 var away = errors.New("away")
 
-// recorded is a bus with pods, of which some deltas are on record.
+// recorded returns a bus with some deltas of pods.
 func recorded(t *testing.T, deltas ...events.Delta) *memory.Bus {
 	t.Helper()
 	b := memory.New(memory.Options{})
@@ -143,7 +143,8 @@ func markOf(version string, before uint64) events.Delta {
 	return events.Delta{Op: events.Mark, ResourceVersion: version, Before: events.Place{Known: true, Sequence: before}}
 }
 
-// What the record knows of a name: how far it was told, since when, and whether there ever was one.
+// What the record has on a name: up to which version it is complete, since when, and whether the
+// name ever had an object.
 func TestWhatIsKnownOfAName(t *testing.T) {
 	b := recorded(t, markOf("3", 0), podIs("a", "5"), podIs("b", "7"))
 	for what, c := range map[string]struct {
@@ -179,7 +180,7 @@ func TestWhatIsKnownOfAName(t *testing.T) {
 	}
 }
 
-// The version at a place of a log is that of the nearest message before it, of a few.
+// The version at a sequence of a log is that of the nearest of a few messages before it.
 func TestTheVersionAtAPlaceOfALog(t *testing.T) {
 	b := recorded(t, podIs("a", "5"))
 	for sequence, want := range map[uint64]string{0: "", 1: "5", 4: "5", 5: ""} {
@@ -200,7 +201,7 @@ func TestTheVersionAtAPlaceOfALog(t *testing.T) {
 	}
 }
 
-// The clock of the bus goes on from what it said last, as it was asked.
+// The clock of the bus goes on from its last answer, timed by when the request was sent.
 func TestTheClockOfTheBus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &ailing{Bus: recorded(t), state: away}
@@ -237,7 +238,7 @@ func TestTheClockOfTheBus(t *testing.T) {
 	})
 }
 
-// late is a bus that says where streams stand from some moment on.
+// late is a bus that answers requests for stream states from a given time on.
 type late struct {
 	*ailing
 	from time.Time
@@ -250,8 +251,8 @@ func (l *late) StreamState(ctx context.Context, stream string) (bus.State, error
 	return l.Bus.StreamState(ctx, stream)
 }
 
-// An epoch that cannot be looked up is an error; of a kind without streams, or whose end is
-// damaged, there is none.
+// An epoch that cannot be looked up is an error; a kind without streams, or with a damaged end,
+// has none.
 func TestEpochsThatCannotBeLookedUp(t *testing.T) {
 	some := []kinds.Name{"pods"}
 	b := recorded(t, markOf("3", 0))
@@ -299,7 +300,7 @@ func TestEpochsThatCannotBeLookedUp(t *testing.T) {
 	}
 }
 
-// What was looked up counts for two seconds, and is looked up again while it is used.
+// A lookup is valid for two seconds, and is refreshed while it is used.
 func TestForHowLongAnEpochCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &asked{epoch: 1, last: 5}
@@ -352,7 +353,7 @@ func TestWhatIsInFlightIsTold(t *testing.T) {
 	f.turns.Wait()
 }
 
-// stored is a delivery of a turn.
+// stored returns a delivery of a turn.
 type stored struct {
 	nothing
 	sequence uint64
@@ -366,7 +367,7 @@ func (d stored) Message() events.Message {
 }
 func (d stored) Attempt() int { return max(d.attempt, 1) }
 
-// A heartbeat counts that is one, and is the writer's own or signed.
+// A heartbeat counts if it can be decoded, and is the writer's own or signed.
 func TestWhichHeartbeatsCount(t *testing.T) {
 	at := claim.Place{Controller: "rs", Sequence: 7}
 	said := func(writer string) []byte {
@@ -418,7 +419,7 @@ func TestWhatIsWrongWithATurn(t *testing.T) {
 	}
 }
 
-// A turn is what its subject says.
+// A turn must agree with its subject.
 func TestATurnIsWhatItsSubjectSays(t *testing.T) {
 	key := events.Key{Namespace: "ns", Name: "web"}
 	right := events.Turn{Controller: "rs", Key: key, Lane: events.Act}
@@ -447,7 +448,7 @@ func TestATurnIsWhatItsSubjectSays(t *testing.T) {
 	}
 }
 
-// onRecord is a executor with a turn on record, and the turn.
+// onRecord returns an executor and a recorded turn.
 func onRecord(t *testing.T, change func(*ailing)) (*executor, events.Message, *ailing) {
 	t.Helper()
 	w := anExecutor(t)
@@ -472,8 +473,8 @@ func onRecord(t *testing.T, change func(*ailing)) (*executor, events.Message, *a
 	return w, m, b
 }
 
-// A turn is over when it has its outcome, or a later turn of its key and lane is there. What cannot
-// be read says nothing, and what the bus does not say is an error.
+// A turn is over when it has its outcome, or its key and lane have a later turn. A message that
+// cannot be read proves nothing, and a failure of the bus is an error.
 func TestWhenATurnIsOver(t *testing.T) {
 	key := events.Key{Namespace: "ns", Name: "web"}
 	outcomes, turns := subject.OutcomeStream("rs"), subject.TurnStream("rs")

@@ -12,19 +12,20 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// previousObjects looks for the objects that had a name in the state stream of its kind, which
-// keeps deleted ones for as long as the record goes back, and tells how far that has
-// been told, and whether all of it was since a message of the log.
+// previousObjects returns a function that looks up whether an object ever had a name, in the state
+// stream of its kind, which keeps deleted objects for as long as the record goes back. The
+// function also returns up to which version the record is complete, and whether it may have a gap
+// since the message seen of the log.
 func previousObjects(b bus.Bus) func(context.Context, events.Ref, uint64) (plan.Known, error) {
 	return func(ctx context.Context, ref events.Ref, seen uint64) (known plan.Known, err error) {
-		// How far, first: what is looked up afterwards has come at least as far.
+		// This comes first: the later lookups then see at least as much of the record.
 		m, ok, err := newest(ctx, b, ref.Kind)
 		if err == nil && ok {
 			known.Told = told(m)
 		}
 		if err == nil {
 			known.Hidden, err = hidden(ctx, b, ref.Kind, seen)
-			known.Hidden = known.Hidden || m.Sequence < seen // it is not the log that was read
+			known.Hidden = known.Hidden || m.Sequence < seen // another log than the one that the decision read
 		}
 		if err == nil && !known.Hidden {
 			known.Since, err = versionAt(ctx, b, ref.Kind, seen)
@@ -42,9 +43,8 @@ func previousObjects(b bus.Bus) func(context.Context, events.Ref, uint64) (plan.
 	}
 }
 
-// hidden tells whether something may have happened behind a message of a kind's log that
-// the record was never told of: there is a gap behind it, or no mark says where the last
-// one is.
+// hidden tells whether the record may lack changes after a message of a kind's log: there is a gap
+// after that message, or no mark says where the last gap is.
 func hidden(ctx context.Context, b bus.Bus, kind kinds.Name, seen uint64) (bool, error) {
 	m, ok, err := b.Last(ctx, subject.StateStream(kind), subject.Mark(kind))
 	if err != nil || !ok {
@@ -56,7 +56,7 @@ func hidden(ctx context.Context, b bus.Bus, kind kinds.Name, seen uint64) (bool,
 	}
 	switch mark, err := events.DecodeDelta(ref, m); {
 	case err != nil:
-		return true, nil // a damaged one says nothing
+		return true, nil // a damaged mark proves nothing
 	case mark.Op == events.Gap:
 		return m.Sequence > seen, nil
 	default:
@@ -64,11 +64,11 @@ func hidden(ctx context.Context, b bus.Bus, kind kinds.Name, seen uint64) (bool,
 	}
 }
 
-// nearby is how many messages before the one that is looked for may have expired.
+// nearby bounds how many messages back versionAt looks if the message itself has expired.
 const nearby = 4
 
-// versionAt is a version that a kind had at a message of its log, or shortly before; empty
-// where neither is there.
+// versionAt returns a version that a kind had at a message of its log or shortly before, and "" if
+// these messages have expired.
 func versionAt(ctx context.Context, b bus.Bus, kind kinds.Name, sequence uint64) (string, error) {
 	for at := sequence; at > 0 && sequence-at < nearby; at-- {
 		m, ok, err := b.At(ctx, subject.LogStream(kind), at)
@@ -82,8 +82,8 @@ func versionAt(ctx context.Context, b bus.Bus, kind kinds.Name, sequence uint64)
 	return "", nil
 }
 
-// told is up to which version everything has been told when a delta has been; empty
-// while a list is being told, in whatever order, and where it cannot be read.
+// told returns the version up to which the record is complete with this delta. It returns "" for a
+// delta of a list, which comes in any order, and for one that cannot be read.
 func told(m events.Message) string {
 	ref, err := subject.ParseDelta(m.Subject)
 	if err != nil {

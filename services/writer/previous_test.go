@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// TestHidden: what may have lived and died unheard since a decision, did so in a gap that
-// came after it; or in a log that is not the one that the decision had read.
+// TestHidden: an object may have been created and deleted unseen since a decision only in a gap
+// after it, or if the log is not the one that the decision had read.
 func TestHidden(t *testing.T) {
 	t.Parallel()
 	gap := func(before uint64) events.Delta {

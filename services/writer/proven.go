@@ -6,12 +6,12 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// Who may publish on the topic of the writers is not a writer by that. So a writer signs its
-// heartbeats with the key for outcomes, and where there are keys, one without a good signature
-// counts as not said: what it claims delays no turn, and no turns are left to it.
+// The right to publish on the writers' topic makes no process a writer. So a writer signs its
+// heartbeats with the key for outcomes. Where there are keys, a heartbeat without a good signature
+// is ignored: its claims delay no turn, and no turns are left to its sender.
 
-// signHeartbeat signs a heartbeat, by this machine's clock until that of the bus is known:
-// without any time no other writer would believe it.
+// signHeartbeat signs a heartbeat. It uses this machine's clock until the bus's is known: no other
+// writer would believe a signature without a time.
 func (s *Service) signHeartbeat(text []byte) []byte {
 	now := s.time.now()
 	if !s.time.known() {
@@ -20,8 +20,8 @@ func (s *Service) signHeartbeat(text []byte) []byte {
 	return s.config.Sign.Hint(events.Writers, text, now)
 }
 
-// signedHeartbeat tells whether a writer has signed a heartbeat. Before the clock of the bus is
-// known no turn is taken, and each is believed.
+// signedHeartbeat tells whether a writer has signed a heartbeat. It believes every heartbeat until
+// the clock of the bus is known; until then this writer takes no turns.
 func (s *Service) signedHeartbeat(text []byte) bool {
 	if !s.time.known() {
 		return true

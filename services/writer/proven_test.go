@@ -8,8 +8,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/sign"
 )
 
-// TestTheFirstHeartbeatIsProven: a writer says that it is there before it has read the clock of
-// the bus, and those that know the clock believe it.
+// TestTheFirstHeartbeatIsProven: a writer sends heartbeats before it has read the clock of the
+// bus, and writers that know the clock believe them.
 func TestTheFirstHeartbeatIsProven(t *testing.T) {
 	keys, err := sign.Provide(t.TempDir())
 	if err != nil {

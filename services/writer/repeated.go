@@ -8,22 +8,22 @@ import (
 )
 
 const (
-	// quietFor is how long a failure that repeats is only counted.
+	// quietFor is how long a repeated failure is counted and not logged.
 	quietFor = time.Minute
-	// forgottenAfter is when a failure that did not repeat is forgotten: after the longest
-	// back-off it would have.
+	// forgottenAfter is when a failure that did not repeat is forgotten. It is longer than the
+	// longest back-off.
 	forgottenAfter = 2 * events.LongestBackoff
 )
 
-// turnsOf is a key of a controller, in a lane.
+// turnsOf identifies the turns of a controller's key in a lane.
 type turnsOf struct {
 	controller string
 	key        events.Key
 	lane       events.Lane
 }
 
-// cause is why turns fail, without what differs from one attempt to the next, as the
-// generated name of a pod does.
+// cause is why turns fail, without the parts that differ between attempts, such as the generated
+// name of a pod.
 type cause struct {
 	verb   events.Verb
 	kind   string
@@ -32,8 +32,8 @@ type cause struct {
 	reason string
 }
 
-// failing are the failures of turns that have not succeeded since, so that one that
-// repeats is not logged each time.
+// failing are the failures of keys that have not succeeded since, so that the writer does not log
+// a repeated failure each time.
 type failing struct {
 	mu  sync.Mutex
 	all map[turnsOf]*repeats
@@ -45,8 +45,8 @@ type repeats struct {
 	since, said, newest time.Time
 }
 
-// failed counts a failure, and tells how often it has come, since when, and whether that
-// is to be logged: the first time at once, and then once in a while.
+// failed counts a failure and returns how often it has come, since when, and whether to log it: at
+// once the first time, and then every quietFor.
 func (f *failing) failed(of turnsOf, why cause, now time.Time) (times int, since time.Time, say bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -67,14 +67,14 @@ func (f *failing) failed(of turnsOf, why cause, now time.Time) (times int, since
 	return r.times, r.since, say
 }
 
-// succeeded forgets the failure of a key.
+// succeeded forgets the failure of a key and lane.
 func (f *failing) succeeded(of turnsOf) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.all, of)
 }
 
-// sweep forgets failures of keys that are not tried any more.
+// sweep forgets failures of keys that are no longer tried.
 func (f *failing) sweep(now time.Time) {
 	for of, r := range f.all {
 		if now.Sub(r.newest) > forgottenAfter {

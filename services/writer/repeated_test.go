@@ -12,8 +12,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// TestARepeatedFailureIsCounted: the first one is logged at once, further ones of the same
-// cause once a minute, and another cause, or one after a success, at once again.
+// TestARepeatedFailureIsCounted: the first failure is logged at once, further ones of the same
+// cause once a minute, and another cause, or a failure after a success, at once again.
 func TestARepeatedFailureIsCounted(t *testing.T) {
 	t.Parallel()
 	var f failing
@@ -55,8 +55,8 @@ func TestARepeatedFailureIsCounted(t *testing.T) {
 	}
 }
 
-// TestAFailureIsForgotten when it has not come again for twice the longest back-off: later than it
-// would be tried again.
+// TestAFailureIsForgotten: a failure is forgotten after twice the longest back-off without a
+// repetition, which is later than its next retry.
 func TestAFailureIsForgotten(t *testing.T) {
 	t.Parallel()
 	for after, want := range map[time.Duration]int{2000 * time.Second: 3, 2000*time.Second + 1: 1} {
@@ -71,8 +71,8 @@ func TestAFailureIsForgotten(t *testing.T) {
 	}
 }
 
-// TestWhatIsRemarked of a turn: that it did not succeed, and how often, unless it was only late; and
-// each turn where that is asked for.
+// TestWhatIsRemarked: a failure is logged with its count, unless the turn was only stale; every
+// turn is logged at that log level.
 func TestWhatIsRemarked(t *testing.T) {
 	t.Parallel()
 	var text strings.Builder
@@ -90,8 +90,8 @@ func TestWhatIsRemarked(t *testing.T) {
 		level   slog.Level
 		after   time.Duration
 		results []events.Result
-		failed  string // what the line that says so has besides; "-": there is none
-		every   string // likewise
+		failed  string // the attributes of the failure's line; "-": no line
+		every   string // the same for the line of every turn
 	}{
 		{-3, 0, result(events.Applied, ""), "-", `"failed":false`},
 		{-3, 0, result(events.Refused, "Forbidden"), `"verb":"delete"`, "-"},

@@ -11,9 +11,9 @@ import (
 	"github.com/millrace/millrace/services/writer/claim"
 )
 
-// A stream of turns that has lost its end gives the same sequences a second time. The
-// outcome of the turn that was lost does not settle the one in its place, even where the
-// writer that had it in flight stores it afterwards.
+// A stream that has lost its end assigns the same sequences a second time. The outcome of the lost
+// turn does not settle the turn that took its sequence, even if the writer that had the lost turn
+// in flight stores the outcome afterwards.
 func TestTheOutcomeOfALostTurnSettlesNoOther(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -50,7 +50,7 @@ func TestTheOutcomeOfALostTurnSettlesNoOther(t *testing.T) {
 	}
 }
 
-// dated is a delivery of a turn that was stored at a moment.
+// dated returns a delivery of a turn that was stored at a given time.
 type dated struct {
 	nothing
 	stored time.Time
@@ -60,8 +60,8 @@ type dated struct {
 func (d dated) Message() events.Message { return events.Message{Sequence: 7, Time: d.stored} }
 func (d dated) Later(time.Duration)     { *d.later++ }
 
-// A turn in the place of one that was lost, and is in flight here still, waits for that one:
-// it must not be answered with it.
+// A turn that took the sequence of a lost one that is still in flight here waits for it: the lost
+// turn's answer must not acknowledge it.
 func TestATurnInTheLostOnesPlaceWaits(t *testing.T) {
 	t.Parallel()
 	h, at := newFlights("a", newMetrics()), claim.Place{Controller: "rs", Sequence: 7}

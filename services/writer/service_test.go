@@ -32,15 +32,15 @@ const (
 	told       = "/api/v1/namespaces/ns/events/"
 )
 
-// scene is a writer between a bus and an API server, both in memory.
+// scene is a bus and an API server, both in memory, with writers between them.
 type scene struct {
 	*testing.T
 	bus bus.Bus
 	api *fakeserver.Server
-	// started is told of every writer that is made; may be nil.
+	// started is called with every writer that is made; may be nil.
 	started func(*writer.Service)
-	// service is the writer of a story that is judged, and foreseen how often its heartbeats come
-	// back too late in it.
+	// service is the writer of a judged scenario, and foreseen how often its heartbeats are
+	// expected to come back too late.
 	service  *writer.Service
 	foreseen float64
 	said     int // messages
@@ -60,7 +60,7 @@ func (s *scene) must(err error) {
 	}
 }
 
-// writer starts a writer and gives what stops it.
+// writer starts a writer and returns what stops it.
 func (s *scene) writer(change ...func(*writer.Config)) (stop func()) {
 	s.Helper()
 	c := writer.Config{
@@ -107,7 +107,7 @@ func creates(key string, n int) []events.Command {
 	return commands
 }
 
-// store stores a turn about a key and gives its sequence.
+// store stores a turn about a key and returns its sequence.
 func (s *scene) store(key string, change func(*events.Turn), commands ...events.Command) uint64 {
 	s.Helper()
 	turn := events.Turn{
@@ -284,8 +284,7 @@ func (s *scene) delta(d events.Delta) {
 	s.must(log.Close())
 }
 
-// Parked turns are none of the writer's business, and neither are turns that
-// another writer has settled.
+// The writer carries out neither parked turns nor turns that another writer has settled.
 func TestWhatIsNotCarriedOut(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -312,7 +311,7 @@ func TestWhatIsNotCarriedOut(t *testing.T) {
 	}
 }
 
-// redeliver takes n messages as a writer that then dies.
+// redeliver takes n messages and does not answer them, as a writer that then dies.
 func (s *scene) redeliver(n int) {
 	s.Helper()
 	ctx, cancel := context.WithCancel(s.Context())
@@ -325,8 +324,7 @@ func (s *scene) redeliver(n int) {
 	}))
 }
 
-// unanswered is how many turns would come again: a probe beside the writers
-// gets none.
+// unanswered returns how many turns would be redelivered: a probe beside the writers gets none.
 func (s *scene) unanswered() int {
 	ctx, cancel := context.WithTimeout(s.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -391,7 +389,7 @@ func TestConfigurationsThatCannotBe(t *testing.T) {
 	}
 }
 
-// failing is a bus that fails in one thing.
+// failing is a bus on which one operation fails.
 type failing struct {
 	bus.Bus
 	streams, clock, work error
@@ -415,7 +413,7 @@ func (f failing) Work(ctx context.Context, w bus.Work, handle func(bus.Delivery)
 	return f.Bus.Work(ctx, w, handle)
 }
 
-// A writer that cannot use the bus ends, says why, and says so where its health is asked for.
+// A writer that cannot use the bus ends with the reason, and its health check reports it.
 func TestAWriterEndsWithoutItsBus(t *testing.T) {
 	t.Parallel()
 	for want, f := range map[string]failing{
@@ -450,8 +448,8 @@ func TestAWriterIsReadyWhileItTakesTurns(t *testing.T) {
 	}
 }
 
-// asking is a bus that keeps how turns are asked for, and counts how often it is asked where a kind
-// stands.
+// asking is a bus that records how turns are requested, and counts the requests for the state of
+// pods.
 type asking struct {
 	bus.Bus
 	works chan bus.Work
@@ -473,8 +471,8 @@ func (a *asking) StreamState(ctx context.Context, stream string) (bus.State, err
 	return a.Bus.StreamState(ctx, stream)
 }
 
-// Twice as many turns are taken as are carried out at a time; the epochs that they rest on are kept at
-// hand.
+// The writer takes twice as many turns as it carries out at a time, and keeps the epochs that they
+// rest on up to date.
 func TestHowTurnsAreTaken(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -492,7 +490,7 @@ func TestHowTurnsAreTaken(t *testing.T) {
 	s.eventually("look at the epoch of pods", func() bool { return line.pods.Load() > before+1 })
 }
 
-// What is in flight when the writer stops is finished, if that does not take too long.
+// The writer finishes its turns in flight when it stops, if that does not take too long.
 func TestAWriterFinishesWhatItHas(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -13,30 +13,29 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// heardBy is when the other writers have heard that this one is of no use, and ask for
-// its turns.
+// heardBy is when the other writers have heard that this one is unfit, and ask for its turns.
 const heardBy = 300 * time.Millisecond
 
-// share is a writer's share of the turns: those of the controllers that fall to
-// it. A writer that is cut off from the API server leaves the turns to those that
-// are not, also those that it has in flight.
+// share is a writer's share of the work: the turns of the controllers for which this writer ranks
+// first. A writer that is cut off from the API server leaves its turns, also those in flight, to
+// writers that are not.
 type share struct {
 	membership.Ranked
 
 	mu   sync.Mutex
-	left bool            // the turns are left to others
-	hand context.Context // of the turns in flight; nil before the first
+	left bool            // this writer leaves its turns to others
+	hand context.Context // the context of the turns in flight; nil before the first
 	drop context.CancelFunc
 }
 
-// newShare shares with the other writers that the membership hears. The service and the bus of its
-// configuration are filled in.
+// newShare shares the work with the other writers of the membership. It fills in the bus and the
+// service of the configuration.
 func newShare(b bus.Bus, config membership.Config) *share {
 	config.Bus, config.Service = b, events.Writers
 	return &share{Ranked: membership.Ranked{Bus: b, Of: func(w bus.Work) string { return w.Stream }, Membership: membership.New(config)}}
 }
 
-// run takes part until the context ends.
+// run takes part in the membership until the context ends.
 func (s *share) run(ctx context.Context) {
 	var talking sync.WaitGroup
 	defer talking.Wait()
@@ -51,9 +50,8 @@ func (s *share) run(ctx context.Context) {
 	}
 }
 
-// leave says whether the turns are left to others. What is in flight is interrupted, so
-// that it is handed back. The writer that gets it finds out first what has been done of
-// it.
+// leave sets whether this writer leaves its turns to others. Leaving interrupts the turns in
+// flight, so that they are handed back; the next writer finds out first which effects are there.
 func (s *share) leave(left bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,9 +62,8 @@ func (s *share) leave(left bool) {
 	}
 }
 
-// holding is the context of a turn that is taken now. It ends with all, or when
-// the turns in flight are left to others. While they are, there is none: a turn that was
-// on its way here is not to be taken.
+// holding returns the context for a turn that is taken now. It ends with all, or when this writer
+// leaves its turns to others. takes is false while it does, for a turn that was on its way.
 func (s *share) holding(all context.Context) (hand context.Context, takes bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,8 +76,8 @@ func (s *share) holding(all context.Context) (hand context.Context, takes bool) 
 	return s.hand, true
 }
 
-// back is when a turn that is handed back should come again: not before it comes to
-// another writer.
+// back returns the redelivery delay of a turn that is handed back: while this writer leaves its
+// turns to others, long enough for another one to ask for them.
 func (s *share) back() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,7 +87,7 @@ func (s *share) back() time.Duration {
 	return 0
 }
 
-// activity tells which controllers fall to this writer.
+// activity is the collector of the membership and of the controllers that this writer carries out.
 type activity struct {
 	share       *share
 	controllers []Profile

@@ -12,9 +12,9 @@ import (
 	"github.com/millrace/millrace/services/writer"
 )
 
-// TestAWriterWithoutAnAPIServerLeavesTheTurnsToOthers: its connections are cut
-// without a word, with a turn in flight. The other one carries out that turn and
-// those that come later, and each effect is there once.
+// TestAWriterWithoutAnAPIServerLeavesTheTurnsToOthers: a writer's connections are cut silently,
+// with a turn in flight. The other writer carries out that turn and the later ones, and each
+// effect exists once.
 func TestAWriterWithoutAnAPIServerLeavesTheTurnsToOthers(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -29,8 +29,8 @@ func TestAWriterWithoutAnAPIServerLeavesTheTurnsToOthers(t *testing.T) {
 			}
 		})
 	}
-	// While they come to know each other, and one of them has not found the API server yet,
-	// a writer may have turns that do not fall to it.
+	// While they discover each other, and one of them has not reached the API server yet, a writer
+	// may have turns for which it does not rank first.
 	first, divided := 0, time.Now()
 	s.eventually("division of the turns", func() bool {
 		of := 0
@@ -60,7 +60,7 @@ func TestAWriterWithoutAnAPIServerLeavesTheTurnsToOthers(t *testing.T) {
 	s.eventually("return of the turns", func() bool { return active(t, services[first]) && !active(t, services[1-first]) })
 }
 
-// active tells whether the turns fall to a writer, as its metrics tell.
+// active tells whether a writer has the controller's turns, by its metrics.
 func active(t *testing.T, w *writer.Service) bool {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(w.Collectors()...)
@@ -77,7 +77,7 @@ func active(t *testing.T, w *writer.Service) bool {
 	return false
 }
 
-// wire is a connection that can be cut: nothing comes through, and neither end is told.
+// wire is a connection that can be cut: it passes no data, and neither end notices.
 type wire struct {
 	net.Conn
 	cut *atomic.Bool

@@ -10,9 +10,9 @@ import (
 	"github.com/millrace/millrace/services/writer"
 )
 
-// TestWritersOfDisjointControllersWorkSideBySide: writers that have been given different
-// controllers hear of each other, and each carries out the turns of its own, also when one of
-// two of its kind ends.
+// TestWritersOfDisjointControllersWorkSideBySide: writers with different controllers hear each
+// other, and each carries out the turns of its own, also when one of two for the same controller
+// ends.
 func TestWritersOfDisjointControllersWorkSideBySide(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -54,7 +54,7 @@ func TestWritersOfDisjointControllersWorkSideBySide(t *testing.T) {
 	}
 }
 
-// storeOf stores a turn of a controller that makes one pod.
+// storeOf stores a turn of a controller that creates one pod.
 func (s *scene) storeOf(name, key string) {
 	s.Helper()
 	turn := events.Turn{Controller: name, Key: events.Key{Namespace: "ns", Name: key}, Lane: events.Act, Now: time.Now(), Commands: creates(key, 1)}

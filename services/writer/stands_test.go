@@ -16,7 +16,7 @@ import (
 	"github.com/millrace/millrace/services/writer"
 )
 
-// counted is a bus that counts how often objects are looked up together, and can fail to.
+// counted is a bus that counts combined lookups of objects, and can fail them.
 type counted struct {
 	bus.Bus
 	asked  atomic.Int64
@@ -31,8 +31,8 @@ func (c *counted) LastOf(ctx context.Context, stream string, subjects []string) 
 	return c.Bus.LastOf(ctx, stream, subjects)
 }
 
-// What a turn changes is held against the state, which is asked once for all of a kind; of what
-// is gone or cannot be asked nothing is known, and the command is stale.
+// The writer compares a turn's objects with the state, with one lookup per kind. An object that is
+// gone or cannot be read is unknown, and its command is stale.
 func TestWhatATurnChangesIsHeldAgainstTheState(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]struct {

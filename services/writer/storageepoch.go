@@ -6,9 +6,9 @@ import (
 	"github.com/millrace/millrace/pkg/events/storageepoch"
 )
 
-// shareEpochs tells the others which epoch the storage is in, and looks into what they
-// tell, until the context ends. While it looks, turns of an earlier epoch wait; they are
-// refused when a log shows the later one.
+// shareEpochs announces the storage's epoch to the other processes, and checks what they announce,
+// until the context ends. During a check turns of an earlier epoch wait; the writer refuses them
+// if a log shows the later epoch.
 func (s *Service) shareEpochs(ctx context.Context) {
 	s.epochs.epoch.Share(ctx, storageepoch.Config{
 		Bus: s.config.Bus, ID: s.share.Membership.ID(),

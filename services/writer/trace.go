@@ -8,13 +8,13 @@ import (
 	"github.com/millrace/millrace/pkg/events/trace"
 )
 
-// traced begins the span of a turn, which the context carries to its requests.
+// traced starts the span of a turn; the context carries it to the turn's requests.
 func (x *executor) traced(ctx context.Context, d bus.Delivery, turn events.Turn) (context.Context, *trace.Span) {
 	span := x.config.Trace.Carry(d.Message(), turn, d.Attempt())
 	return trace.With(ctx, span), span
 }
 
-// became says what came of a turn.
+// became records the outcome of a turn in its span.
 func became(span *trace.Span, o events.Outcome) {
 	if span == nil {
 		return

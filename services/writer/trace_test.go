@@ -19,17 +19,17 @@ const (
 	creating = "POST /api/v1/namespaces/{namespace}/pods"
 )
 
-// tracedBy has a writer's spans recorded.
+// tracedBy records a writer's spans.
 func tracedBy(r *tracetest.Recorder, limits trace.Limits) func(*writer.Config) {
 	return func(c *writer.Config) { c.Trace = r.Tracer("writer", trace.Options{Limits: limits}) }
 }
 
-// heard are the writes that a writer tells of, each before it begins and when it has
-// ended, that came to something.
+// heard returns the successful writes that a writer announced; it checks that each was announced
+// before it began and when it ended.
 func (s *scene) heard() func() []trace.Write {
 	var mu sync.Mutex
 	var all []trace.Write
-	under := map[string]bool{} // writes that have begun, and whether they are under way
+	under := map[string]bool{} // announced writes, and whether they are in flight
 	listening := false
 	go func() {
 		_ = s.bus.Listen(s.Context(), trace.Writes, func(data []byte) {
@@ -66,7 +66,7 @@ func (s *scene) heard() func() []trace.Write {
 	}
 }
 
-// quietCreates are creates that no watcher is told of: an Event is a write as well.
+// quietCreates are creates without a notice: an Event is a write as well.
 func quietCreates(key string, n int) []events.Command {
 	commands := creates(key, n)
 	for i := range commands {
@@ -75,8 +75,8 @@ func quietCreates(key string, n int) []events.Command {
 	return commands
 }
 
-// TestARequestIsInTheTraceOfItsTurn: the API server is told, the watchers are, and
-// the outcome goes on from there. A retry is one request more.
+// TestARequestIsInTheTraceOfItsTurn: the API server and the watchers get the trace, and the
+// outcome continues it. A retry is one more request.
 func TestARequestIsInTheTraceOfItsTurn(t *testing.T) {
 	t.Parallel()
 	s, r := newScene(t), tracetest.New()
@@ -132,7 +132,8 @@ func TestARequestIsInTheTraceOfItsTurn(t *testing.T) {
 	}
 }
 
-// TestCommandsBeyondTheLimitHaveTracesOfTheirOwn, and all of them are told of.
+// TestCommandsBeyondTheLimitHaveTracesOfTheirOwn: commands beyond the fan-out limit have traces of
+// their own, and all are announced.
 func TestCommandsBeyondTheLimitHaveTracesOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	s, r := newScene(t), tracetest.New()
@@ -146,8 +147,8 @@ func TestCommandsBeyondTheLimitHaveTracesOfTheirOwn(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotSampledIsToldOf nevertheless, and has no span; without traces no
-// watcher is told.
+// TestWhatIsNotSampledIsToldOf: writes that are not sampled are announced, and have no span;
+// without traces none is announced.
 func TestWhatIsNotSampledIsToldOf(t *testing.T) {
 	t.Parallel()
 	s, r := newScene(t), tracetest.New()
@@ -165,7 +166,7 @@ func TestWhatIsNotSampledIsToldOf(t *testing.T) {
 	}
 }
 
-// TestAnEndIsTold by the uid, also where the answer has no version.
+// TestAnEndIsTold: a deletion is announced by uid, even if the answer has no version.
 func TestAnEndIsTold(t *testing.T) {
 	t.Parallel()
 	s, r := newScene(t), tracetest.New()
@@ -182,7 +183,8 @@ func TestAnEndIsTold(t *testing.T) {
 	}
 }
 
-// TestAWriteThatIsRefusedIsToldToHaveEnded, or changes of the object would wait for it.
+// TestAWriteThatIsRefusedIsToldToHaveEnded: the watchers would otherwise hold back changes of the
+// object.
 func TestAWriteThatIsRefusedIsToldToHaveEnded(t *testing.T) {
 	t.Parallel()
 	s, r := newScene(t), tracetest.New()
@@ -221,7 +223,7 @@ func TestAWriteThatIsRefusedIsToldToHaveEnded(t *testing.T) {
 	}
 }
 
-// TestAnotherDeliveryIsAnotherSpan of the same turn.
+// TestAnotherDeliveryIsAnotherSpan: each delivery of a turn has its own span.
 func TestAnotherDeliveryIsAnotherSpan(t *testing.T) {
 	t.Parallel()
 	s, r := newScene(t), tracetest.New()
@@ -235,7 +237,7 @@ func TestAnotherDeliveryIsAnotherSpan(t *testing.T) {
 	stop := s.writer(tracedBy(r, trace.Limits{}), func(c *writer.Config) { c.Drain = 1 })
 	s.store("web", func(turn *events.Turn) { turn.Trace = events.Trace{Parent: sent} }, quietCreates("web", 1)...)
 	<-taken
-	stop() // it hands the turn back
+	stop() // the writer hands the turn back
 	close(held)
 	s.writer(tracedBy(r, trace.Limits{}))
 	s.outcome("web")

@@ -29,21 +29,21 @@ import (
 	"github.com/millrace/millrace/services/writer/claim"
 )
 
-// Mode is how far the writer goes.
+// Mode is how far the writer goes in carrying out turns.
 type Mode string
 
 // The modes. The zero value is Apply.
 const (
 	// Apply makes the requests.
 	Apply Mode = "apply"
-	// DryRun makes them and asks the API server to store nothing.
+	// DryRun makes the requests as dry runs: the API server stores nothing.
 	DryRun Mode = "dry-run"
 	// Off makes no request: every command is refused.
 	Off Mode = "off"
 )
 
-// Profile is what the writer knows of a controller. It comes from a table in
-// the program, never from a message.
+// Profile is what the writer knows of a controller. It comes from a table in the program, never
+// from a message.
 type Profile struct {
 	// Name is the controller's name, which names its streams.
 	Name string
@@ -51,14 +51,15 @@ type Profile struct {
 	Identity string
 	// Source is the component name on its Kubernetes Events; empty means Name.
 	Source string
-	// Owns is the kind that its keys are objects of; empty where they are of none, or say
-	// their kind themselves.
+	// Owns is the kind of the objects that the controller's keys name; empty if they name none, or
+	// have a kind themselves.
 	Owns kinds.Name
-	// Allowed tells what it has promised to do; nil means nothing.
+	// Allowed tells whether the controller has promised to issue a command; nil allows nothing.
 	Allowed func(events.Command) bool
-	// Fits gives the check of a turn's commands: whether what one writes, and on which
-	// object, is within what it has promised. own gives the key's own object as the state has
-	// it, read any other, or nil; a command has its body. nil means everything that is allowed.
+	// Fits returns the check of a turn's commands: whether the object and the content that a
+	// command writes are within the controller's promise. own returns the key's own object from
+	// the state, or nil; read returns any other object, or nil. The command that the check gets
+	// has its body. A nil Fits accepts everything that is allowed.
 	Fits func(t events.Turn, own func() metav1.Object, read func(events.Ref) metav1.Object) func(events.Command) error
 }
 
@@ -74,36 +75,33 @@ type Config struct {
 	Mode Mode
 	// Impersonate makes each request as the controller's service account.
 	Impersonate bool
-	// MaxInFlight bounds the requests under way; 0 means 200.
+	// MaxInFlight bounds the requests in flight; 0 means 200.
 	MaxInFlight int
-	// QPS bounds the requests of each controller in a second, and Burst those that follow each
-	// other at once; 0 or less is no bound.
+	// QPS bounds each controller's requests per second, and Burst its requests at once; a QPS of 0
+	// or less is no bound.
 	QPS   float32
 	Burst int
-	// Concurrent bounds the turns of a controller that are carried out at once;
-	// a controller without an entry has 50.
+	// Concurrent bounds the turns of a controller that are carried out at once; a controller
+	// without an entry has 50.
 	Concurrent map[string]int
-	// MaxAge is how old a turn may be to be carried out; 0 means 2 minutes.
+	// MaxAge is how old a turn may be and still be carried out; 0 means 2 minutes.
 	MaxAge time.Duration
-	// Since is how far back turns are delivered when the bus has forgotten which
-	// have been; 0 means 30 s. An engine that waits for the outcome of an older one
-	// stores it again.
+	// Since is how far back the bus delivers turns when it has lost the state of the consumer; 0
+	// means 30 s. A reconciler that waits for the outcome of an older turn stores that turn again.
 	Since time.Duration
-	// Patience is how long a command is tried again; 0 means 30 s.
+	// Patience is how long a command is retried; 0 means 30 s.
 	Patience time.Duration
 	// Drain is how long the turns in flight may take when the writer stops; 0
 	// means 10 s.
 	Drain time.Duration
-	// Mint makes the tokens of service accounts; nil makes none, and their commands are
-	// refused.
+	// Mint signs the tokens of service accounts; with nil their commands are refused.
 	Mint *mint.Mint
-	// Authority makes the certificates that are asked for; nil makes none, and their commands
-	// are refused.
+	// Authority signs the requested certificates; with nil their commands are refused.
 	Authority *authority.Authority
-	// Types finds expressions of admission policies that do not fit; nil finds none, and
-	// says so.
+	// Types finds expressions of admission policies with type errors; with nil their asks fail.
 	Types apply.TypeCheck
-	// Turns are the keys with which reconcilers sign turns; nil carries out unsigned ones.
+	// Turns are the keys with which reconcilers sign turns; with nil the writer carries out
+	// unsigned ones.
 	Turns *sign.Trust
 	// Sign signs the outcomes; nil signs none.
 	Sign *sign.Signer
@@ -111,19 +109,19 @@ type Config struct {
 	Outcomes *sign.Trust
 	// Trace makes the spans; nil makes none.
 	Trace *trace.Tracer
-	// Log is where remarks go; nil means the default logger.
+	// Log is the logger; nil means the default one.
 	Log *slog.Logger
-	// Clock is the time of the outcomes; nil means the system's. How old a turn is
-	// the bus tells.
+	// Clock gives the time of the outcomes; nil means the system's. The age of a turn goes by the
+	// clock of the bus.
 	Clock clock.PassiveClock
 }
 
 const (
 	durable = "writer"
-	// heartbeatTimeout is how long heartbeats may stay away before the writer is not ready.
+	// heartbeatTimeout is how long the writer stays ready without hearing its own heartbeats.
 	heartbeatTimeout  = 5 * time.Second
 	defaultConcurrent = 50
-	// ahead is how many turns are in flight for each that may be carried out.
+	// ahead is the number of turns in flight for each slot of Concurrent.
 	ahead = 2
 )
 
@@ -139,13 +137,13 @@ type Service struct {
 	time      busTime
 	share     *share
 	failing   failing
-	unsigned  rate.Sometimes // how often the log tells of heartbeats that count as not said
+	unsigned  rate.Sometimes // bounds the log lines about ignored heartbeats
 
 	mu   sync.Mutex
-	idle error // why no turns are taken; nil while they are
+	idle error // why the writer takes no turns; nil while it does
 }
 
-// New makes a writer. Nothing is sent before Run.
+// New makes a writer. It sends nothing before Run.
 //
 // Errors: the configuration is incomplete or contradicts itself.
 func New(c Config) (*Service, error) {
@@ -182,7 +180,7 @@ func New(c Config) (*Service, error) {
 	}
 	probe := door.Ready
 	if c.Mode == Off {
-		probe = func(context.Context) error { return nil } // it needs none
+		probe = func(context.Context) error { return nil } // it makes no requests
 	}
 	s := &Service{
 		unsigned: rate.Sometimes{Interval: 10 * time.Second}, config: c, door: door, teller: apply.NewTeller(door, c.Clock), metrics: m, flights: newFlights(id, m), announcer: announcer,
@@ -236,7 +234,7 @@ func (p *Profile) actor() apply.Actor {
 //
 // Errors: the bus cannot be used.
 func (s *Service) Run(ctx context.Context) error {
-	// What is in flight outlives ctx by the drain.
+	// The turns in flight may outlive ctx by the drain.
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
 	sharing, leave := context.WithCancel(ctx)
 	var background sync.WaitGroup
@@ -291,7 +289,7 @@ func (s *Service) Run(ctx context.Context) error {
 	return nil
 }
 
-// become remembers why no turns are taken, and gives it back.
+// become remembers why the writer takes no turns, and returns that.
 func (s *Service) become(err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -299,8 +297,8 @@ func (s *Service) become(err error) error {
 	return err
 }
 
-// Checks are the health checks: the bus, the API server, and whether the writer
-// takes turns.
+// Checks returns the health checks: the bus, the API server, the other replicas, and whether the
+// writer takes turns.
 func (s *Service) Checks() map[string]func() error {
 	return map[string]func() error{
 		"writer": func() error {
@@ -321,12 +319,12 @@ func (s *Service) Checks() map[string]func() error {
 	}
 }
 
-// Key is what this writer has in flight of a key of a controller, the oldest first.
+// Key returns the turns of a controller's key that this writer has in flight, the oldest first.
 func (s *Service) Key(controller string, key events.Key) []events.TurnState {
 	return s.flights.of(controller, key)
 }
 
-// Collectors are the metrics.
+// Collectors returns the metrics.
 func (s *Service) Collectors() []prometheus.Collector {
 	return append(s.metrics.collectors(), activity{s.share, s.config.Controllers})
 }

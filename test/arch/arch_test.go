@@ -23,12 +23,12 @@ func TestTheTreeObeys(t *testing.T) {
 	}
 }
 
-// want is the expectation on a line: part of a violation's text. Lines of Go have
-// it in a comment, go.mod too, Markdown in an HTML comment.
+// want is the expectation on a line: part of a violation's text. It is in a comment in Go and
+// go.mod files, and in an HTML comment in Markdown.
 var want = regexp.MustCompile(`(?://|<!--) want: (.*?)(?: -->)?$`)
 
-// TestEveryRuleBites holds a small tree that breaks every rule against what is
-// said beside each broken line: all of it must be found, and nothing else.
+// TestEveryRuleBites compares a small tree that breaks every rule with the expectations beside
+// the broken lines: Check must find all of them, and nothing else.
 func TestEveryRuleBites(t *testing.T) {
 	root := filepath.Join("testdata", "bad")
 	tree, err := Load(root)
@@ -84,8 +84,8 @@ func expectations(t *testing.T, root string) map[string][]string {
 	return expected
 }
 
-// TestLayersFindTheirPackages finds rules that have become void because what they
-// name has been renamed.
+// TestLayersFindTheirPackages finds rules that have no effect because the packages that they
+// name were renamed.
 func TestLayersFindTheirPackages(t *testing.T) {
 	tree, err := Load(filepath.Join("..", ".."))
 	if err != nil {

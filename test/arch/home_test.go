@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestTestsLeaveNothingAtHome: a package whose tests start a control plane, and so programs
-// of ours that keep passwords for their user, runs them with a directory of their own.
+// TestTestsLeaveNothingAtHome: a package whose tests start a control plane, and so programs of
+// Millrace that keep passwords for their user, runs them with a home directory of their own.
 func TestTestsLeaveNothingAtHome(t *testing.T) {
 	starts, runs := map[string]bool{}, map[string]bool{}
 	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {

@@ -18,7 +18,7 @@ type Violation struct {
 
 func (v Violation) String() string { return fmt.Sprintf("%s:%d: %s", v.File, v.Line, v.Text) }
 
-// Check gives every violation in the tree, sorted by place.
+// Check returns every violation in the tree, sorted by place.
 func Check(t *Tree) []Violation {
 	c := &checker{tree: t}
 	for _, p := range t.Packages {
@@ -67,8 +67,8 @@ func layerOf(dir string) (layer Layer, found bool) {
 	return Layer{}, false
 }
 
-// imports checks where a file's imports point. Test files of closed layers may
-// import the test kit and their own package besides; doors hold for them too.
+// imports checks which packages a file imports. Test files of closed layers may also import the
+// test kit and their own package; the rules of doors apply to them too.
 func (c *checker) imports(p *Package, f *File, layer Layer) {
 	for _, spec := range f.AST.Imports {
 		name := importPath(spec)
@@ -98,7 +98,7 @@ func (c *checker) imports(p *Package, f *File, layer Layer) {
 	}
 }
 
-// pure looks for what pure code must not do.
+// pure looks for calls that pure code must not make.
 func (c *checker) pure(f *File, layer Layer) {
 	paths := map[string]string{} // local name to import path
 	for _, spec := range f.AST.Imports {
@@ -143,7 +143,7 @@ func (c *checker) pure(f *File, layer Layer) {
 func importPath(spec *ast.ImportSpec) string {
 	name, err := strconv.Unquote(spec.Path.Value)
 	if err != nil {
-		return spec.Path.Value // the parser has accepted it, so this cannot be
+		return spec.Path.Value // the parser has accepted it, so this cannot happen
 	}
 	return name
 }

@@ -19,11 +19,11 @@ var (
 	shownBy  = regexp.MustCompile("`([a-z]+)\\.(Test\\w+|\\*)`")
 )
 
-// promise is a row of the table of docs/reliability.md that names times.
+// promise is a row of docs/reliability.md's table that promises times.
 type promise struct {
 	text  string
 	times []time.Duration
-	tests [][2]string // package and test; the test * is any of the package
+	tests [][2]string // package and test; the test * is any test of the package
 }
 
 // promises are the rows of a page's table of promises that name times.
@@ -56,7 +56,8 @@ func promises(page string) (all []promise) {
 }
 
 // TestPromisedTimesAreTested: a time that docs/reliability.md promises is a constant of the
-// test that is said to show it. Of several times in a row each is of the test in its place.
+// test that the row names for it. If a row has several times, each belongs to the test at the
+// same position.
 func TestPromisedTimesAreTested(t *testing.T) {
 	root := filepath.Join("..", "..")
 	page, err := os.ReadFile(filepath.Join(root, "docs", "reliability.md"))
@@ -84,8 +85,8 @@ func TestPromisedTimesAreTested(t *testing.T) {
 	}
 }
 
-// uses tells whether a test refers to a constant of a duration, itself or through functions of
-// its package.
+// uses tells whether a test refers to a constant of a duration, directly or through functions
+// of its package.
 func (t *Tree) uses(name, test string, want time.Duration) bool {
 	for _, p := range t.Packages {
 		if path.Base(p.Dir) != name {
@@ -116,7 +117,8 @@ func (t *Tree) uses(name, test string, want time.Duration) bool {
 	return false
 }
 
-// names are the identifiers of a function, with those that are known of others of its name.
+// names are the identifiers in a function, together with the known ones of other functions of
+// its name.
 func names(of ast.Node, known map[string]bool) map[string]bool {
 	all := map[string]bool{}
 	for name := range known {
@@ -162,7 +164,7 @@ func duration(e ast.Expr) time.Duration {
 	}
 }
 
-// TestAPromiseWithoutATestIsFound: a row that nothing holds is one.
+// TestAPromiseWithoutATestIsFound: a promised time that no test uses is reported.
 func TestAPromiseWithoutATestIsFound(t *testing.T) {
 	const page = "## What is promised\n\n| whatever | promise | shown by |\n|---|---|---|\n" +
 		"| it dies | its work goes on within 7 s | `system.TestFailover` |\n| it dies | its work goes on | `system.TestStall` |\n\n## Else\n"
@@ -182,8 +184,8 @@ func TestAPromiseWithoutATestIsFound(t *testing.T) {
 	}
 }
 
-// TestWhatRunsAloneIsSaidOnce: the tests of test/system that ask for the machine for themselves,
-// torture, and the one of watchers that die, are those that the Makefile runs alone.
+// TestWhatRunsAloneIsSaidOnce: the Makefile runs alone exactly the tests of test/system that
+// ask for the machine for themselves, torture, and the test of watchers that die.
 func TestWhatRunsAloneIsSaidOnce(t *testing.T) {
 	root := filepath.Join("..", "..")
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
@@ -198,7 +200,7 @@ func TestWhatRunsAloneIsSaidOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	asks := map[string]bool{"Torture": true, "WatcherAgainstARealAPIServer": true} // which have clusters of their own
+	asks := map[string]bool{"Torture": true, "WatcherAgainstARealAPIServer": true} // these have clusters of their own
 	for _, f := range tree.Packages[0].Files {
 		for _, d := range f.AST.Decls {
 			if fn, is := d.(*ast.FuncDecl); is && strings.HasPrefix(fn.Name.Name, "Test") && names(fn, nil)["alone"] {

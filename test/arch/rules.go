@@ -1,30 +1,30 @@
-// Package arch is the law of the architecture: which package may import which,
-// what pure code may not do, and how large things may grow. The rules are data
-// in this file; each names its reason, and a violation repeats it.
+// Package arch is the law of the architecture: which package may import which, what pure code
+// may not do, and how large files and functions may grow. The rules are data in this file; each
+// names its reason, and a violation repeats it.
 //
-// Only the parser is used, neither the type checker nor the go command, so the
-// law holds in a tree that does not compile at the moment, too.
+// The package uses only the parser, neither the type checker nor the go command, so that the
+// law also works in a tree that does not compile at the moment.
 package arch
 
 // module is the prefix of every package of ours; the path of a package below it
 // is its directory.
 const module = "github.com/millrace/millrace/"
 
-// Layer is a set of packages under one law. Patterns are import paths, ours
-// without the module's prefix: "*" stands for one element, a last "/..." for
-// everything at and below. The first layer that matches a package is its layer.
+// Layer is a set of packages under one law. Patterns are import paths, for Millrace's packages
+// without the module's prefix: "*" stands for one element, a final "/..." for everything at and
+// below. The first layer that matches a package is its layer.
 type Layer struct {
 	Name     string
 	Packages []string
-	// Pure code computes: it has no context, clock, logger, randomness,
-	// goroutine or client, and nothing outside can see that it ran.
+	// Pure code computes: it has no context, clock, logger, randomness, goroutine or client,
+	// and no effect outside.
 	Pure bool
-	// Open layers may import everything but what a door reserves.
+	// Open layers may import everything except the imports that a door reserves.
 	Open bool
-	// May lists what the packages may import besides the standard library and
-	// what is below their own directory.
+	// May lists what the packages may import besides the standard library and the packages
+	// below their own directory.
 	May []string
-	// Because is the reason, as a violation gives it.
+	// Because is the reason, which a violation repeats.
 	Because string
 }
 
@@ -38,26 +38,26 @@ var (
 	grammar    = "services/reconcilers/reconcile"
 	knowledge  = "services/reconcilers/kube/..."
 	gates      = "services/reconcilers/kube/gate"
-	// instruments are what a shell needs to be seen and to be patient.
+	// instruments are the imports with which a shell is observed and waits.
 	instruments = []string{
 		"github.com/cenkalti/backoff/v4", "github.com/prometheus/...", "go.opentelemetry.io/...",
 		"golang.org/x/sync/...", "github.com/go-logr/logr", "k8s.io/klog/v2",
 	}
-	// kit is what tests are written with.
+	// kit is the imports that tests are written with.
 	kit = []string{
 		"pgregory.net/rapid", "github.com/google/go-cmp/...", "sigs.k8s.io/yaml", "golang.org/x/tools/txtar",
 		"services/reconcilers/reconciletest/...", "go.uber.org/goleak", "pkg/events/trace/tracetest",
 	}
 )
 
-// layers from the bottom up, the special before the general.
+// layers from the bottom up, special ones before general ones.
 var layers = []Layer{
 	{
 		Name: "vocabulary (L0)", Packages: vocabulary, Pure: true,
 		May: list(vocabulary, apiTypes, []string{
-			"github.com/cespare/xxhash/v2",                  // for sums
+			"github.com/cespare/xxhash/v2",                  // for checksums
 			"github.com/go-json-experiment/json/...",        // reads JSON in half the time
-			"google.golang.org/protobuf/encoding/protowire", // for a look into the API's types without all of them
+			"google.golang.org/protobuf/encoding/protowire", // reads parts of the API's types without decoding all
 		}),
 		Because: "everything speaks the vocabulary, so it depends on nothing but the API's types, their encoding and a hash",
 	},
@@ -147,9 +147,9 @@ var layers = []Layer{
 	{
 		Name: "stream (L2)", Packages: []string{"pkg/events/stream/..."},
 		May: list(vocabulary, apiTypes, instruments, kit,
-			// The sums in the server's files are of this kind.
+			// The checksums in the server's files are of this kind.
 			[]string{"pkg/events/bus", rights, "pkg/events/stream/...", "github.com/nats-io/...", "github.com/minio/highwayhash"},
-			[]string{"github.com/klauspost/compress/s2"}), // its backups are packed so
+			[]string{"github.com/klauspost/compress/s2"}), // the server compresses backups with it
 		Because: "the door to JetStream carries messages; it knows neither the services nor the API server",
 	},
 	{
@@ -209,7 +209,7 @@ var layers = []Layer{
 	},
 	{
 		Name: "replay (L3)", Packages: []string{"services/reconcilers/replay/..."},
-		// Its tests tell what happened on a bus in memory.
+		// Its tests report the history of a bus in memory.
 		May:     list(vocabulary, apiTypes, []string{"pkg/events/bus", "pkg/events/stream/memory", "pkg/events/record", grammar, "services/reconcilers/shell", "services/reconcilers/story"}),
 		Because: "the past is decided again by the shell's own memory, over whatever bus has it, and by no controller in particular",
 	},
@@ -234,22 +234,21 @@ var layers = []Layer{
 	{Name: "tests and tools", Packages: []string{"test/...", "tools/..."}, Open: true, Because: "tests and tools look at everything"},
 }
 
-// Door is a package that few may import.
+// Door is a package that only a few packages may import.
 type Door struct {
 	Imports, Except, Keepers []string
 	Because                  string
 }
 
-// credentials are the parts of client-go that wiring handles: it reads
-// kubeconfigs, hands rest.Configs to the doors, and asks a server for its
-// version before it starts anything.
+// credentials are the parts of client-go that wiring uses: it reads kubeconfigs, hands
+// rest.Configs to the doors, and asks a server for its version before it starts anything.
 var credentials = []string{"k8s.io/client-go/rest", "k8s.io/client-go/tools/clientcmd/...", "k8s.io/client-go/discovery"}
 
-// templates is the part of client-go that reads kubectl's JSONPath templates. It talks to
-// no server.
+// templates is the part of client-go that parses kubectl's JSONPath templates. It talks to no
+// server.
 var templates = []string{"k8s.io/client-go/util/jsonpath"}
 
-// doors hold for test files as well.
+// doors apply to test files as well.
 var doors = []Door{
 	{
 		Imports: []string{"github.com/nats-io/..."},
@@ -259,8 +258,9 @@ var doors = []Door{
 	{
 		Imports: []string{"k8s.io/client-go/..."},
 		Except:  list(credentials, templates),
-		// localcluster is the administrator of the cluster that it starts; delegated asks who
-		// a scraper is, and reads and writes no object; election holds a Lease, and nothing else.
+		// localcluster is the administrator of the cluster that it starts; delegated
+		// authenticates scrapers, and reads and writes no object; election holds a Lease, and
+		// nothing else.
 		Keepers: []string{"cmd/internal/localcluster/...", "cmd/internal/health/delegated", "cmd/internal/election", "services/watcher/source/...", "services/writer/apply/...", "test/...", "tools/..."},
 		Because: "watcher/source and writer/apply are the only doors to the API server",
 	},
@@ -329,26 +329,26 @@ var impureCalls = map[string][]string{
 	"k8s.io/apimachinery/pkg/util/rand":    {"Int", "Intn", "IntnRange", "Int63nRange", "Seed", "Perm", "String"},
 }
 
-// banned are package names that say nothing.
+// banned are meaningless package names.
 var banned = []string{"util", "utils", "common", "helper", "helpers", "types", "base", "misc", "manager", "shared", "lib"}
 
 // skips are the ways in which a test gives up.
 var skips = []string{"Skip", "Skipf", "SkipNow"}
 
-// empty are beginnings of error texts that say nothing.
+// empty are meaningless beginnings of error texts.
 var empty = []string{"failed to ", "error while ", "unable to ", "could not "}
 
-// The sizes that things must stay below.
+// The limits of sizes; each must stay below its limit.
 const (
 	functionLines = 60
 	fileLines     = 600
 )
 
-// foreign are modules of none of our programs: they only build other people's, or
-// hold our files against them, with the versions that those ask for.
+// foreign are modules of none of Millrace's programs: they only build other projects' programs,
+// or compare Millrace's files with them, and use the versions that those projects require.
 var foreign = []string{"test/cluster/kwok/go.mod", "test/helm/go.mod", "test/observability/rules/go.mod", "tools/compose/go.mod", "tools/jaeger/go.mod"}
 
-// skipped are directories that hold no code of ours.
+// skipped are directories without Millrace's code.
 var skipped = []string{".git", "testdata", "vendor", "node_modules"}
 
 func list(parts ...[]string) []string {

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// names checks that a package is called something.
+// names checks the name of a package.
 func (c *checker) names(p *Package) {
 	name := strings.TrimSuffix(p.Files[0].AST.Name.Name, "_test")
 	for _, n := range []string{name, path.Base(p.Dir)} {
@@ -23,8 +23,8 @@ func (c *checker) names(p *Package) {
 	}
 }
 
-// packageDoc checks that a package says what it is. A directory with test files
-// only says it in one of them.
+// packageDoc checks that a package has a package comment. In a directory with only test files,
+// one of them has it.
 func (c *checker) packageDoc(p *Package) {
 	for _, f := range p.Files {
 		if f.AST.Doc != nil && strings.TrimSpace(f.AST.Doc.Text()) != "" {
@@ -58,8 +58,7 @@ func (c *checker) style(f *File) {
 	}
 }
 
-// words looks for tests that give up, and for errors that say nothing but that
-// they are errors.
+// words looks for tests that skip themselves, and for error texts without information.
 func (c *checker) words(f *File) {
 	ast.Inspect(f.AST, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -104,8 +103,7 @@ func (c *checker) function(d *ast.FuncDecl) {
 	}
 }
 
-// evident is true for the methods whose name is their whole contract, given by
-// the standard library.
+// evident is true for the methods of standard interfaces, whose name is their whole contract.
 func evident(d *ast.FuncDecl) bool {
 	return d.Recv != nil && slices.Contains([]string{"String", "Error", "Unwrap", "MarshalJSON", "UnmarshalJSON", "Len", "Less", "Swap"}, d.Name.Name)
 }
@@ -131,8 +129,8 @@ func exportedReceiver(d *ast.FuncDecl) bool {
 	}
 }
 
-// declaration checks types, constants and variables: each has a comment of its
-// own, beside it, or on its group.
+// declaration checks that each type, constant and variable has a comment of its own, beside it,
+// or on its group.
 func (c *checker) declaration(d *ast.GenDecl) {
 	if d.Tok == token.IMPORT {
 		return
@@ -156,8 +154,8 @@ func (c *checker) declaration(d *ast.GenDecl) {
 	}
 }
 
-// catalogue checks that every controller is in the catalogue: one that is not
-// cannot be asked for, and no test would notice.
+// catalogue checks that every controller is in the catalogue: no flag can select a missing one,
+// and no test would notice.
 func (c *checker) catalogue() {
 	listed := map[string]bool{}
 	for _, p := range c.tree.Packages {
@@ -177,12 +175,12 @@ func (c *checker) catalogue() {
 	}
 }
 
-// staging finds requirements of Kubernetes' own modules: v0.36.3 of the
-// libraries is v1.36.3 of Kubernetes. Modules that are versioned on their own
-// (klog, utils, kube-openapi) have other shapes.
+// staging finds requirements of Kubernetes' own modules: v0.36.3 of the libraries is v1.36.3 of
+// Kubernetes. Modules with versions of their own (klog, utils, kube-openapi) have other
+// patterns.
 var staging = regexp.MustCompile(`(?m)^\s*(?:require\s+|replace\s.*=>\s*)?(k8s\.io/[a-z-]+)\s+v[01]\.([1-9]\d*\.\d+)\b`)
 
-// versions checks that all modules are made from the same Kubernetes.
+// versions checks that all modules use the same version of Kubernetes.
 func (c *checker) versions() {
 	type place struct{ file, module, version string }
 	var first place
@@ -212,11 +210,11 @@ func (c *checker) versions() {
 // chartFile is the map of the repository.
 const chartFile = "ARCHITECTURE.md"
 
-// place finds what looks like a path of the repository, in code quotes or as the
-// target of a link.
+// place finds what looks like a path in the repository, in code quotes or as the target of a
+// link.
 var place = regexp.MustCompile("(?:`|\\]\\()((?:pkg|services|cmd|test|tools|deployments|docs)/[A-Za-z0-9_./-]*)(?:`|\\))")
 
-// chart checks that the map of the repository names only what is there.
+// chart checks that the map of the repository names only existing paths.
 func (c *checker) chart() {
 	text, err := os.ReadFile(filepath.Join(c.tree.Root, chartFile))
 	if err != nil {

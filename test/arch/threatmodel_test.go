@@ -14,8 +14,8 @@ var (
 	aMention = regexp.MustCompile("`((?:Test|Fuzz)\\w+)`")
 )
 
-// TestThreatModelNamesItsTests: each row of what an actor tries names a test that shows
-// what happens, and that test is in the tree.
+// TestThreatModelNamesItsTests: each row about an actor's attempts names a test that shows the
+// result, and that test exists.
 func TestThreatModelNamesItsTests(t *testing.T) {
 	there := map[string]bool{}
 	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {

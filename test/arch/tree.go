@@ -35,7 +35,7 @@ type File struct {
 	AST   *ast.File
 	Lines int
 	Test  bool
-	// Generated files obey only what concerns imports.
+	// Generated files obey only the rules of imports.
 	Generated bool
 }
 
@@ -100,7 +100,7 @@ func (t *Tree) add(byDir map[string]*Package, name string) error {
 	return nil
 }
 
-// exists tells whether a path names a file or directory of the tree.
+// exists tells whether a path is a file or directory of the tree.
 func (t *Tree) exists(name string) bool {
 	_, err := os.Stat(filepath.Join(t.Root, filepath.FromSlash(name)))
 	return err == nil

@@ -13,17 +13,17 @@ import (
 	"unicode"
 )
 
-// Word is one that the project no longer uses.
+// Word is a word that the project no longer uses.
 type Word struct {
 	Pattern string // an extended regular expression of the whole word or phrase, in any case
-	Instead string // what the field says
-	Most    int    // places that have it still
+	Instead string // the field's word
+	Most    int    // the number of places that still have it
 }
 
-// ReadWords reads a table of words: pattern, what to say, places; separated by tabs. Empty lines
-// and those that begin with # are left out.
+// ReadWords reads a table of words: pattern, replacement, number of places, separated by tabs.
+// It skips empty lines and those that begin with #.
 //
-// Errors: the file cannot be read, or a line is no such row.
+// Errors: the file cannot be read, or a line is not such a row.
 func ReadWords(name string) (words []Word, err error) {
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -46,14 +46,14 @@ func ReadWords(name string) (words []Word, err error) {
 	return words, nil
 }
 
-// prose are the endings of the names of files in which words count: identifiers, comments, texts
+// prose are the extensions of the files in which words count: in identifiers, comments, texts
 // and documents.
 var prose = []string{".go", ".md", ".yaml"}
 
-// CountWords finds the places below root at which words stand, as "file:line", by pattern. A word
-// is also a part of an identifier: EngineOf has the word engine.
+// CountWords finds the places of words below root, as "file:line", by pattern. A part of an
+// identifier is a word, too: EngineOf has the word engine.
 //
-// Errors: a file cannot be read, or a pattern is no regular expression.
+// Errors: a file cannot be read, or a pattern is not a regular expression.
 func CountWords(root string, words []Word) (places map[string][]string, err error) {
 	var all []string
 	for _, w := range words {
@@ -117,7 +117,7 @@ func matching(each map[string]*regexp.Regexp, words []Word, phrase string) (foun
 	return found
 }
 
-// split gives the words of a line, also those that an identifier is made of, in lower case.
+// split returns the words of a line, also the parts of identifiers, in lower case.
 func split(line string) (words []string) {
 	begin := -1
 	end := func(at int) {
@@ -143,7 +143,7 @@ func split(line string) (words []string) {
 	return words
 }
 
-// phrases are the words of a line, and as many of them as follow one another as a pattern may have.
+// phrases are the words of a line, and the phrases of up to longest words in a row.
 func phrases(words []string, longest int) (all []string) {
 	for at := range words {
 		for n := 1; n <= longest && at+n <= len(words); n++ {
@@ -153,8 +153,8 @@ func phrases(words []string, longest int) (all []string) {
 	return all
 }
 
-// WriteWords writes a table with the numbers of places as they are, keeping its comments. No
-// number rises: that of a new line begins high enough.
+// WriteWords writes a table with the current numbers of places, and keeps its comments. No
+// number rises, so that of a new line has to begin high enough.
 //
 // Errors: the file cannot be read or written.
 func WriteWords(name string, places map[string][]string) error {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestGivenUpWords: no word that was given up comes into use again, and the table says how many
-// places have each of them still.
+// TestGivenUpWords: no word that the project has given up comes into use again, and the table
+// has the number of places that still use it.
 func TestGivenUpWords(t *testing.T) {
 	table := filepath.Join("testdata", "words.tsv")
 	words, err := ReadWords(table)
@@ -37,7 +37,8 @@ func TestGivenUpWords(t *testing.T) {
 	}
 }
 
-// TestWordsAreFound: in comments, texts, identifiers and documents, whole and in any case.
+// TestWordsAreFound: in comments, texts, identifiers and documents, as whole words and in any
+// case.
 func TestWordsAreFound(t *testing.T) {
 	root := t.TempDir()
 	write := func(name, text string) {
@@ -73,7 +74,7 @@ func TestWordsAreFound(t *testing.T) {
 	}
 }
 
-// TestTheTableOfWords: it is read as it is written, no number in it rises, and a row that is none is an error.
+// TestTheTableOfWords: it is read as it is written, no number in it rises, and an invalid row is an error.
 func TestTheTableOfWords(t *testing.T) {
 	table := filepath.Join(t.TempDir(), "words.tsv")
 	write := func(text string) {

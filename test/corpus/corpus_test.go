@@ -30,23 +30,23 @@ var (
 
 const manifest = "testdata/corpus.json"
 
-// Entry is what is known of a record.
+// Entry describes a record.
 type Entry struct {
 	SHA256  string `json:"sha256"`
-	Program string `json:"program"` // that recorded it
-	Commit  string `json:"commit"`  // of which it was written down
+	Program string `json:"program"` // the program that recorded it
+	Commit  string `json:"commit"`  // the commit of that program
 	Turns   int    `json:"turns"`
 	Changes int    `json:"changes"`
-	// Controllers is how many turns each controller has.
+	// Controllers is the number of turns of each controller.
 	Controllers map[string]int `json:"controllers"`
-	// Unjudged is how many turns the record does not have everything of that they saw, by
-	// the reason: simulated streams lose messages.
+	// Unjudged is the number of turns for which the record lacks a part of the view, by reason:
+	// simulated streams lose messages.
 	Unjudged map[replay.Why]int `json:"unjudged,omitempty"`
 }
 
-// file is a record, and where it comes from.
+// file is a record and its source.
 type file struct {
-	name string // of the file, and where that is a zip file of the one in it
+	name string // of the file, or for a zip file of the record in it
 	data []byte
 }
 
@@ -93,7 +93,7 @@ func unpack(t *testing.T, name string, data []byte) (all []file) {
 	return all
 }
 
-// again decides a record again. Turns that are decided otherwise fail the test.
+// again decides a record again. The test fails for turns that are decided differently.
 func (f file) again(t *testing.T) (e Entry) {
 	t.Helper()
 	sum := sha256.Sum256(f.data)
@@ -136,7 +136,7 @@ func recorded(t *testing.T) map[string]Entry {
 	return known
 }
 
-// Every turn that is kept is decided as it was, and as many can be judged as ever.
+// Every kept turn is decided as before, and as many turns as ever can be judged.
 func TestRecordsAreDecidedAsTheyWere(t *testing.T) {
 	got := map[string]Entry{}
 	for _, f := range records(t, "testdata") {
@@ -163,7 +163,7 @@ func TestRecordsAreDecidedAsTheyWere(t *testing.T) {
 	}
 }
 
-// A corpus in which a controller does not decide does not guard it.
+// A corpus in which a controller makes no decision does not protect that controller.
 func TestEveryControllerIsInTheCorpus(t *testing.T) {
 	turns := map[string]int{}
 	for _, e := range recorded(t) {
@@ -178,7 +178,7 @@ func TestEveryControllerIsInTheCorpus(t *testing.T) {
 	}
 }
 
-// decideOthers decides again what is too large for the repository.
+// decideOthers decides records again that are too large for the repository.
 func decideOthers(t *testing.T) {
 	t.Helper()
 	files := records(t, *others)

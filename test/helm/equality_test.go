@@ -16,13 +16,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// overlay is a way of deployments to install, and the values that mean the same.
+// overlay is a kustomization of deployments, and the chart values with the same result.
 type overlay struct {
 	kustomization string
-	more          []string // files that are applied after it
+	more          []string // files that are applied after the kustomization
 	namespace     string
-	values        string // beside those of the chart's file of the same name
-	// monitoring are files without a namespace, which are applied into one.
+	values        string // in addition to those of the chart's file of the same name
+	// monitoring are files without a namespace; they are applied into that of the overlay.
 	monitoring []string
 }
 
@@ -41,7 +41,7 @@ var overlays = map[string]overlay{
 	"monitored":              {"kubernetes", nil, system, "observability: {podMonitor: true, prometheusRule: true}", []string{"observability/kubernetes/podmonitor.yaml"}},
 }
 
-// applied are the objects of an overlay.
+// applied returns the objects of an overlay.
 func (o overlay) applied(t *testing.T) (all []object) {
 	t.Helper()
 	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join(deployments, o.kustomization))
@@ -68,7 +68,7 @@ func (o overlay) applied(t *testing.T) (all []object) {
 	return all
 }
 
-// ruleObject is the object of the rules, as deployments/observability/README.md makes it.
+// ruleObject is the PrometheusRule that deployments/observability/README.md describes.
 func ruleObject(t *testing.T, namespace string) object {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(deployments, "observability", "prometheus", "rules.yaml"))
@@ -80,8 +80,8 @@ func ruleObject(t *testing.T, namespace string) object {
 	}, "spec": spec}
 }
 
-// TestTheChartIsTheOverlays: with the values of its own files the chart makes the objects that
-// the overlays apply, and no others.
+// TestTheChartIsTheOverlays: with the values in its own files the chart renders the objects that the overlays
+// apply, and no others.
 func TestTheChartIsTheOverlays(t *testing.T) {
 	for name, o := range overlays {
 		t.Run(name, func(t *testing.T) {
@@ -93,7 +93,7 @@ func TestTheChartIsTheOverlays(t *testing.T) {
 	}
 }
 
-// differences are those of what the chart makes to what is wanted.
+// differences compares the rendered objects with the wanted ones.
 func differences(t *testing.T, have, want []object) (wrong []string) {
 	t.Helper()
 	a, b := byKey(t, have), byKey(t, want)
@@ -128,11 +128,11 @@ func byKey(t *testing.T, all []object) map[string]object {
 	return keys
 }
 
-// hashed is what kustomize appends to the name of a ConfigMap that it makes.
+// hashed matches the hash that kustomize appends to the name of a ConfigMap that it generates.
 var hashed = regexp.MustCompile(`(millrace-bus-accounts)-[a-z0-9]{10}\b`)
 
-// normal is an object without what means nothing: the hash in a name, for which the chart has an
-// annotation; the order of what is a set; and how YAML in a ConfigMap is laid out.
+// normal removes differences without meaning from an object: the hash in a name, for which the chart has an
+// annotation; the order of sets; and the layout of YAML in a ConfigMap.
 func normal(t *testing.T, o object) object {
 	t.Helper()
 	text, err := yaml.Marshal(o)
@@ -167,7 +167,7 @@ func normal(t *testing.T, o object) object {
 	return o
 }
 
-// arguments are those of a program as a set, with the controllers of a list sorted.
+// arguments are a program's flags as a set, with sorted lists of controllers.
 func arguments(args []any) (words []any) {
 	var flags []string
 	for _, a := range args[1:] {
@@ -193,7 +193,7 @@ func sortNamed(list any) {
 	})
 }
 
-// unequal are the places where two values differ.
+// unequal are the paths at which two values differ.
 func unequal(at string, a, b any) (paths []string) {
 	x, isMap := a.(map[string]any)
 	y, both := b.(map[string]any)
@@ -222,7 +222,7 @@ func unequal(at string, a, b any) (paths []string) {
 	return paths
 }
 
-// TestDifferencesAreFound: an object that is missing, one too many, and a field of one.
+// TestDifferencesAreFound: a missing object, an extra one, and a changed field.
 func TestDifferencesAreFound(t *testing.T) {
 	o := overlays["kubernetes-ha"]
 	same := func() []object {

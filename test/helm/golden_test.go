@@ -14,9 +14,9 @@ import (
 
 var update = flag.Bool("update", false, "write what the chart makes of the values in testdata anew")
 
-// TestGolden: what the chart makes of values of many kinds changes only in a commit that shows
-// it. The roles are held elsewhere, and what is copied into the chart is left out, so that a new
-// controller changes none of these files.
+// TestGolden: the objects that the chart renders for many kinds of values change only in a commit that shows
+// the change. The roles have other tests, and files that are copied into the chart are left out, so that a
+// new controller changes none of the golden files.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	ok(t, err)
@@ -41,7 +41,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// golden is a text of objects, sorted.
+// golden formats objects as text, sorted.
 func golden(t *testing.T, all []object) string {
 	t.Helper()
 	var out strings.Builder

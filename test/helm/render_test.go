@@ -21,7 +21,7 @@ const (
 	chartDir    = deployments + "/helm/millrace"
 )
 
-// object is one of what is applied.
+// object is an object that is applied.
 type object map[string]any
 
 func (o object) at(path ...string) any {
@@ -40,7 +40,7 @@ func (o object) key() string {
 	return strings.Join([]string{o.text("kind"), o.text("metadata", "namespace"), o.text("metadata", "name")}, "/")
 }
 
-// values are those of some texts, a later one over an earlier one.
+// values merges the values in some texts; later texts override earlier ones.
 func values(t *testing.T, texts ...string) map[string]any {
 	t.Helper()
 	all := map[string]any{}
@@ -52,7 +52,7 @@ func values(t *testing.T, texts ...string) map[string]any {
 	return all
 }
 
-// shipped are the values of a file of the chart.
+// shipped are the values in a file of the chart.
 func shipped(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(chartDir, "values", name+".yaml"))
@@ -60,7 +60,7 @@ func shipped(t *testing.T, name string) string {
 	return string(text)
 }
 
-// load is the chart.
+// load reads the chart.
 func load(t *testing.T) *chart.Chart {
 	t.Helper()
 	c, err := loader.Load(chartDir)
@@ -68,7 +68,7 @@ func load(t *testing.T) *chart.Chart {
 	return c
 }
 
-// render gives what the chart makes of values in a namespace, and its notes.
+// render returns the objects that the chart renders for values in a namespace, and its notes.
 func render(c *chart.Chart, namespace string, vals map[string]any) (all []object, notes string, err error) {
 	version, err := common.ParseKubeVersion("v1.36.3")
 	if err != nil {
@@ -97,7 +97,7 @@ func render(c *chart.Chart, namespace string, vals map[string]any) (all []object
 	return all, notes, nil
 }
 
-// objects are those in a text.
+// objects parses the objects in a text.
 func objects(text string) (all []object, err error) {
 	for document := range strings.SplitSeq("\n"+text, "\n---") {
 		one := object{}
@@ -111,7 +111,7 @@ func objects(text string) (all []object, err error) {
 	return all, nil
 }
 
-// rendered is what the chart makes of values that are right.
+// rendered returns the objects that the chart renders for valid values.
 func rendered(t *testing.T, namespace string, texts ...string) (all []object, notes string) {
 	t.Helper()
 	all, notes, err := render(load(t), namespace, values(t, texts...))
@@ -119,7 +119,7 @@ func rendered(t *testing.T, namespace string, texts ...string) (all []object, no
 	return all, notes
 }
 
-// find is the object of a kind with a name.
+// find returns the object with a kind and a name.
 func find(t *testing.T, all []object, kind, name string) object {
 	t.Helper()
 	for _, o := range all {

@@ -29,7 +29,7 @@ func program(t *testing.T) (path string) {
 	return path
 }
 
-// catalogue are the controllers of the chart, sorted.
+// catalogue returns the controllers that the chart knows, sorted.
 func catalogue(t *testing.T) []string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(chartDir, "files", "controllers.yaml"))
@@ -41,8 +41,8 @@ func catalogue(t *testing.T) []string {
 	return slices.Sorted(maps.Keys(facts.Controllers))
 }
 
-// TestRolesAreThoseOfTheProgram: for whatever controllers are chosen, in whatever mode, the roles
-// of the chart are those that millrace rbac prints.
+// TestRolesAreThoseOfTheProgram: for random choices of controllers and modes, the roles of the chart are
+// those that millrace rbac prints.
 func TestRolesAreThoseOfTheProgram(t *testing.T) {
 	millrace, names := program(t), catalogue(t)
 	random := rand.New(rand.NewPCG(20261127, 1))
@@ -84,7 +84,7 @@ func TestRolesAreThoseOfTheProgram(t *testing.T) {
 	}
 }
 
-// printed is what millrace rbac prints.
+// printed returns the objects that millrace rbac prints.
 func printed(t *testing.T, millrace string, args ...string) []object {
 	t.Helper()
 	var failed bytes.Buffer
@@ -99,8 +99,8 @@ func printed(t *testing.T, millrace string, args ...string) []object {
 	return all
 }
 
-// roles are the roles and their bindings among objects, but for those about metrics, which have
-// no rules of ours.
+// roles returns the roles, bindings and accounts among objects, without those about metrics, which are not
+// generated from rules of ours.
 func roles(all []object) []object {
 	return slices.DeleteFunc(slices.Clone(all), func(o object) bool {
 		kind := o.text("kind")

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestLint: Helm's own linter finds nothing, with any values that we ship or test.
+// TestLint: Helm's own linter reports nothing for any values that we ship or test.
 func TestLint(t *testing.T) {
 	texts := []string{"{}"}
 	for _, pattern := range []string{chartDir + "/values/*.yaml", "testdata/*.yaml"} {
@@ -38,14 +38,14 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestValuesThatAreRefused: each with a sentence that names the place and what is wrong there.
+// TestValuesThatAreRefused: each error names the place of the value and what is wrong.
 func TestValuesThatAreRefused(t *testing.T) {
 	c := load(t)
 	for _, r := range []struct {
 		values string
 		says   []string
 	}{
-		// By the schema.
+		// Refused by the schema.
 		{"nats: {}", []string{"additional properties 'nats' not allowed"}},
 		{"bus: {sever: 3}", []string{"'/bus'", "additional properties 'sever' not allowed"}},
 		{"bus: {external: {url: a}}", []string{"'/bus/external'", "'url' not allowed"}},
@@ -70,7 +70,7 @@ func TestValuesThatAreRefused(t *testing.T) {
 		{"rbac: {impersonation: modern}", []string{"'constrained', 'classic'"}},
 		{"featureGates: {GenericWorkload: yes-please}", []string{"'/featureGates/GenericWorkload'", "want boolean"}},
 		{"observability: {dashboard: {}}", []string{"'dashboard' not allowed"}},
-		// By the templates, where two values contradict each other.
+		// Refused by the templates, because two values contradict each other.
 		{"controllers: {default: 'off'}", []string{"every controller is off: name one in controllers.modes"}},
 		{"bus: {mode: external}", []string{"bus.external.urls is empty"}},
 		{"certificates: {source: cert-manager}", []string{"certificates.certManager.issuer.name is empty"}},
@@ -94,7 +94,7 @@ func TestValuesThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestTheSchemaKnowsEveryValue: what values.yaml has is in the schema, and the other way round.
+// TestTheSchemaKnowsEveryValue: values.yaml and the schema have the same values.
 func TestTheSchemaKnowsEveryValue(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(chartDir, "values.schema.json"))
 	ok(t, err)
@@ -107,7 +107,7 @@ func TestTheSchemaKnowsEveryValue(t *testing.T) {
 	compareKeys(t, "", schema, defaults)
 }
 
-// optional are values that have no default: those of Helm itself, and those that a map may have.
+// optional are values without a default: Helm's own, and optional keys of a map.
 var optional = []string{".global", ".writer.split.modes.workloads", ".writer.split.modes.collectors", ".writer.split.modes.credentials"}
 
 func compareKeys(t *testing.T, at string, schema, defaults map[string]any) {
@@ -128,8 +128,8 @@ func compareKeys(t *testing.T, at string, schema, defaults map[string]any) {
 	}
 }
 
-// TestPodsStartAnewWithTheirSettings: a change of the settings changes the services' pods, and
-// one of the services alone changes no bus.
+// TestPodsStartAnewWithTheirSettings: a change of the settings restarts the services' pods, and a change of
+// the services alone does not restart the bus.
 func TestPodsStartAnewWithTheirSettings(t *testing.T) {
 	sums := func(text string) (services, bus string) {
 		all, _ := rendered(t, system, "controllers: {default: active}", text)
@@ -151,7 +151,7 @@ func TestPodsStartAnewWithTheirSettings(t *testing.T) {
 	}
 }
 
-// flagOf is the controllers that the notes tell kube-controller-manager not to run.
+// flagOf returns the controllers that the notes tell kube-controller-manager to leave out.
 func flagOf(t *testing.T, notes string) (names []string) {
 	t.Helper()
 	for line := range strings.Lines(notes) {
@@ -164,8 +164,8 @@ func flagOf(t *testing.T, notes string) (names []string) {
 	return names
 }
 
-// TestNotes: the flag for kube-controller-manager names exactly those that act. What only looks
-// on, is off, or lacks what it needs, stays there.
+// TestNotes: the flag for kube-controller-manager names exactly the active controllers. Those that are in
+// shadow, are off, or lack a requirement, stay with kube-controller-manager.
 func TestNotes(t *testing.T) {
 	mixed := "controllers: {default: shadow, modes: {job-controller: active, cronjob-controller: active, serviceaccount-token-controller: active, root-ca-certificate-publisher-controller: active, podgroup-protection-controller: active, ttl-controller: 'off'}}"
 	for _, c := range []struct {

@@ -21,16 +21,15 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// kubernetes/kubernetes #65200, mended by #92743. A user copied objects from one
-// namespace to another with their owner references. After the next restart of the
-// controller manager the originals were deleted, volumes and all, although their
-// owner lived.
+// kubernetes/kubernetes #65200, fixed by #92743. A user copied objects from one namespace to another with
+// their owner references. After the next restart of the controller manager the garbage collector deleted the
+// originals, including volumes, although their owner existed.
 //
-// The copy names an owner that is not in the copy's namespace: rightly absent. That
-// was remembered by the owner's uid alone, and so believed of the original's owner,
-// who has that uid and was not in the young graph yet.
+// The copy names an owner that does not exist in the copy's namespace, so the owner is rightly absent. The
+// garbage collector remembered that absence by the owner's uid alone. It then took the original's owner,
+// which has the same uid and was not in the new graph yet, for absent.
 //
-// Here the writer remembers an absence by all that a reference and its place say.
+// In Millrace the writer remembers an absence by the whole reference and its namespace.
 func TestACopyDoesNotEndItsOriginal(t *testing.T) {
 	play := func(t *testing.T, door func(asker) asker) (deleted []string) {
 		server := httptest.NewServer(&smallServer{deleted: &deleted})
@@ -55,12 +54,12 @@ func TestACopyDoesNotEndItsOriginal(t *testing.T) {
 
 var collector = apply.Actor{Controller: "garbage-collector-controller", Identity: "generic-garbage-collector"}
 
-// asker is what makes requests.
+// asker makes requests.
 type asker interface {
 	Do(ctx context.Context, a apply.Actor, r plan.Request, auditID string) plan.Response
 }
 
-// forgetsPlaces remembers absent owners by their uid.
+// forgetsPlaces remembers absent owners by uid alone.
 type forgetsPlaces struct {
 	asker
 	gone map[types.UID]bool
@@ -77,8 +76,8 @@ func (f *forgetsPlaces) Do(ctx context.Context, a apply.Actor, r plan.Request, a
 	return answer
 }
 
-// collect is what the garbage collector wants of a child in a namespace while it
-// does not know its owner yet.
+// collect returns the garbage collector's commands for a child in a namespace while its cache lacks the
+// owner.
 func collect(t *testing.T, namespace string) []events.Command {
 	t.Helper()
 	child := reconciletest.Pod("child", reconciletest.In[*corev1.Pod](namespace),
@@ -107,8 +106,7 @@ func carryOut(t *testing.T, through asker, turn events.Turn) {
 	t.Fatal("the turn has no end")
 }
 
-// smallServer is an API server that has the ReplicaSet original/web, and a pod
-// "child" wherever one asks.
+// smallServer is an API server that has the ReplicaSet original/web, and a pod "child" in every namespace.
 type smallServer struct{ deleted *[]string }
 
 func (s *smallServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -12,16 +12,15 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// kubernetes/kubernetes #88097. While the nodes of a control plane were being
-// replaced, the garbage collector deleted objects whose owners were alive and
-// well.
+// kubernetes/kubernetes #88097. While the nodes of a control plane were being replaced, the garbage collector
+// deleted objects whose owners existed.
 //
-// A collector that starts builds its graph anew, kind by kind. If children are
-// looked at before their parents are in the graph, the parents seem to be absent.
+// A collector that starts builds its graph anew, kind by kind. If it processes children before their parents
+// are in the graph, the parents seem to be absent.
 //
-// Here an absence is never believed. The delete carries the owner, and the writer
-// looks for it, live, just before; an owner that is there turns the delete into an
-// outcome that says so.
+// In Millrace the garbage collector never trusts an absence in its cache. The delete names the owner, and the
+// writer looks for the owner with a live request just before the delete; if the owner exists, the writer
+// deletes nothing and reports the owner in the outcome.
 func TestChildrenAreSeenBeforeTheirParents(t *testing.T) {
 	play := func(t *testing.T, controller reconcile.Any) (alive int) {
 		s := newStage(t)
@@ -45,8 +44,8 @@ func TestChildrenAreSeenBeforeTheirParents(t *testing.T) {
 	}
 }
 
-// sure is the garbage collector, which is as sure of what it does not see as
-// upstream's was: it does not look whether an owner is really absent.
+// sure is the garbage collector without the writer's live check: like upstream's at that time, it trusts an
+// absence in its cache.
 func sure() reconcile.Any {
 	c := garbagecollector.Controller
 	judge := c.Decide

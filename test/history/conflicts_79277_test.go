@@ -12,14 +12,13 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// kubernetes/kubernetes #79277. Another client writes to the same objects, often.
-// Each write of the controller meets a conflict, is tried again at once on the
-// cached object that is known to be old, and meets the next conflict: the API
-// server answers hundreds of 409s for nothing.
+// kubernetes/kubernetes #79277. Another client often writes to the same objects. Each write of the controller
+// meets a conflict. The controller retries at once on the cached object, which is known to be stale, and
+// meets the next conflict: the API server answers hundreds of 409s for nothing.
 //
-// Here a conflict is an outcome. The first one has the key looked at again at once,
-// the next ones with backoff, and a version that was tried without success is tried again
-// only when its time has come or a newer one is seen.
+// In Millrace a conflict is an outcome. After the first one the key is decided again at once, after the next
+// ones with back-off. A version that failed is tried again only when its back-off is over or a newer version
+// has been seen.
 func TestAForeignWriterAndAWatchThatIsLate(t *testing.T) {
 	play := func(t *testing.T, choose func(*stage) player) (conflicts int, settled bool) {
 		s := newStage(t)
@@ -29,7 +28,7 @@ func TestAForeignWriterAndAWatchThatIsLate(t *testing.T) {
 		heard := len(s.changes)
 		s.touch(kinds.ReplicaSets.Kind, "web") // and again before each write of ours
 		s.before = func() { s.touch(kinds.ReplicaSets.Kind, "web") }
-		s.pass(p, time.Second, time.Millisecond) // what happened is not heard for a second
+		s.pass(p, time.Second, time.Millisecond) // the watch is a second late
 		conflicts = s.codes[http.StatusConflict]
 		s.before = nil
 		p.hear(s.changes[heard:]...)
@@ -40,7 +39,7 @@ func TestAForeignWriterAndAWatchThatIsLate(t *testing.T) {
 	t.Run("upstream", func(t *testing.T) {
 		conflicts, _ := play(t, func(s *stage) player {
 			p := s.informed(replicaset.Controller)
-			p.retries = 500 // or it would never end
+			p.retries = 500 // a bound, because it would never end
 			return p
 		})
 		if conflicts < 100 {

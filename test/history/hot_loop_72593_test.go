@@ -15,16 +15,15 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// kubernetes/kubernetes #72593 and #130411. A kubelet that refuses what a template
-// asks for (a sysctl, a topology, a node that it is not) fails each pod at once,
-// and the ReplicaSet replaces it at once: 1,800 pods a minute were counted, until
-// etcd was full of them.
+// kubernetes/kubernetes #72593 and #130411. A kubelet that refuses what a template asks for (a sysctl, a
+// topology, another node) fails each pod at once, and the ReplicaSet controller replaces it at once: users
+// counted 1,800 pods a minute, until etcd was full.
 //
-// A set looks at the pods that live. Those that failed are none of its business,
-// however many there are and however young.
+// Upstream's controller looks at live pods only. It ignores failed pods, however many there are and however
+// young they are.
 //
-// Here a set looks at them too: when its youngest pods were turned away before
-// anything of them ran, it rests as long as that has been going on.
+// Millrace's controller looks at failed pods too: if the kubelet rejected the youngest pods before any
+// container ran, the ReplicaSet waits for as long as the rejections have gone on.
 func TestAKubeletThatTurnsEveryPodAway(t *testing.T) {
 	play := func(t *testing.T, controller reconcile.Any, minutes int) (creates int, worst int) {
 		s := newStage(t)
@@ -32,7 +31,7 @@ func TestAKubeletThatTurnsEveryPodAway(t *testing.T) {
 		s.arrive = p
 		s.create(kinds.ReplicaSets.Kind, reconciletest.ReplicaSet("web", 3))
 		p.work()
-		for range minutes * 60 { // the kubelet looks once in a second
+		for range minutes * 60 { // the kubelet acts once in a second
 			s.now = s.now.Add(time.Second)
 			for _, obj := range s.api.List(kinds.Pods.Name) {
 				if obj.(*corev1.Pod).Status.Phase != corev1.PodFailed {
@@ -64,8 +63,7 @@ func TestAKubeletThatTurnsEveryPodAway(t *testing.T) {
 	})
 }
 
-// livingOnly is our controller, which is shown no pods but those that live, as
-// upstream's filters them first.
+// livingOnly is our controller, except that it sees live pods only, because upstream's filters them first.
 func livingOnly() reconcile.Any {
 	c := replicaset.Controller
 	all := c.Observe

@@ -17,8 +17,8 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// record is what the streams hold of a controller's turns and outcomes. It
-// outlives everybody who reads it.
+// record is the content of the streams of a controller's turns and outcomes. It outlives the players that
+// read it.
 type record struct {
 	sequence uint64
 	turns    map[string]events.Turn // the last of each subject
@@ -33,13 +33,13 @@ func newRecord() *record {
 	}
 }
 
-// ours is a player as Millrace is: memory, engine and fence, and a writer.
+// ours is a player that works as Millrace does: memory, engine and fence, and a writer.
 type ours struct {
 	*stage
 	name   string
 	memory *shell.Memory
 	engine *shell.Engine
-	asked  []func() // of the door, not answered yet
+	asked  []func() // requests to the door, without an answer yet
 }
 
 func (s *stage) ours(controller reconcile.Any) *ours {
@@ -79,8 +79,7 @@ func (p *ours) work() {
 	p.Fatal("the engine does not come to rest")
 }
 
-// Store implements [shell.Door]: the turn is stored, carried out, and its outcome
-// told.
+// Store implements [shell.Door]: it stores the turn, carries it out, and reports its outcome.
 func (p *ours) Store(t events.Turn, expect uint64) {
 	p.asked = append(p.asked, func() {
 		at := subject.Turn(p.name, t.Lane, t.Key)
@@ -124,7 +123,7 @@ func (p *ours) Recall(key events.Key, lane events.Lane) {
 	})
 }
 
-// Schedule implements [shell.Door]; the engine's own timer is what counts here.
+// Schedule implements [shell.Door]; here only the engine's own timer counts.
 func (p *ours) Schedule(w events.Wake) {
 	p.asked = append(p.asked, func() { p.engine.Scheduled(w.Key, w.At, nil) })
 }
@@ -134,7 +133,7 @@ func (p *ours) Reach(kind kinds.Name) {
 	p.asked = append(p.asked, func() { p.engine.Reached(kind, p.counts[kind], nil) })
 }
 
-// deltaOf is a change as the watcher tells it.
+// deltaOf is the delta that the watcher makes of a change.
 func (s *stage) deltaOf(c change) events.Delta {
 	s.Helper()
 	d, err := translate.Object(c.kind, c.op, c.obj.(runtime.Object).DeepCopyObject(), translate.Stamp{At: s.now})
@@ -144,7 +143,7 @@ func (s *stage) deltaOf(c change) events.Delta {
 	return d
 }
 
-// pass lets time go by, in steps, with everybody at work.
+// pass advances the time in steps and lets the player work after each.
 func (s *stage) pass(p player, whole, step time.Duration) {
 	for end := s.now.Add(whole); s.now.Before(end); {
 		s.now = s.now.Add(step)
@@ -152,7 +151,7 @@ func (s *stage) pass(p player, whole, step time.Duration) {
 	}
 }
 
-// newest is the last change of each object, as a state stream holds it.
+// newest are the last changes of each object, as a state stream holds them.
 func newest(changes []change) []change {
 	var out []change
 	for i, c := range changes {

@@ -15,17 +15,16 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// kubernetes/kubernetes #69376. Users who deleted a ReplicaSet and made it anew
-// under the same name got no pods for five minutes.
+// kubernetes/kubernetes #69376. Users who deleted a ReplicaSet and created it again under the same name got
+// no pods for five minutes.
 //
-// The queue holds names. When the set is deleted and made anew before its name's
-// turn has come, the controller finds a set under that name and never learns that
-// the first one has ended. What it expected of the first one, the pods that it had
-// just created and not yet seen, it now expects of the second, and when those pods
-// come they are not the second one's. So it waits until the expectations expire.
+// The queue holds names. If the ReplicaSet is deleted and created again before its key is processed, the
+// controller finds a ReplicaSet of that name and never learns that the first one has ended. Its expectations
+// for the first one, the pods that it had just created and not yet seen, now belong to the second one, and
+// those pods are not the second one's when they arrive. So it waits until the expectations expire.
 //
-// Here a key's fence waits for the very objects that the writer reported, with
-// their versions, whichever set owns them, and is open as soon as they have been seen.
+// In Millrace the fence of a key waits for the objects and versions that the writer reported, no matter which
+// ReplicaSet owns them, and opens as soon as they have been seen.
 func TestASetMadeAnewInOneBreathHasItsPods(t *testing.T) {
 	play := func(t *testing.T, choose func(*stage) player) int {
 		s := newStage(t)
@@ -38,7 +37,7 @@ func TestASetMadeAnewInOneBreathHasItsPods(t *testing.T) {
 		}
 		s.remove(kinds.ReplicaSets.Kind, "web")
 		s.create(kinds.ReplicaSets.Kind, reconciletest.ReplicaSet("web", 3))
-		// The deletion is overtaken by its successor, then the pods arrive.
+		// The successor arrives in place of the deletion, then the pods arrive.
 		p.hear(newest(s.since(1, kinds.ReplicaSets.Name))...)
 		p.hear(s.since(1, kinds.Pods.Name)...)
 		p.work()
@@ -56,9 +55,9 @@ func TestASetMadeAnewInOneBreathHasItsPods(t *testing.T) {
 	})
 }
 
-// The same breath, seen by the garbage collector: the pods of the first set name
-// an owner whose name is taken and whose uid is gone. A collector that takes two
-// objects of one name for one that changed never learns that the first has gone.
+// The same scenario for the garbage collector: the pods of the first ReplicaSet have an owner whose name
+// exists and whose uid does not. A collector that takes two objects of one name for an update of one object
+// never learns that the first one was deleted.
 func TestWhatTheFirstSetOwnedIsCollected(t *testing.T) {
 	play := func(t *testing.T, controller reconcile.Any) int {
 		s := newStage(t)
@@ -83,8 +82,8 @@ func TestWhatTheFirstSetOwnedIsCollected(t *testing.T) {
 	}
 }
 
-// blindToUIDs is the garbage collector, but for a mapping that takes what follows
-// under a name for the same object.
+// blindToUIDs is the garbage collector with a mapping that takes the successor of the same name for the same
+// object.
 func blindToUIDs() reconcile.Any {
 	blind := garbagecollector.Controller
 	keys := blind.Inputs[0].Keys

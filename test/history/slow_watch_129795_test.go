@@ -9,15 +9,14 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// kubernetes/kubernetes #129795. While the watch of pods stood still for more than
-// five minutes, ReplicaSets made all their pods again, and again five minutes
-// later.
+// kubernetes/kubernetes #129795. While the watch of pods stood still for more than five minutes, the
+// ReplicaSet controller created all pods again, and once more after another five minutes.
 //
-// Expectations have a time-out, because in the memory of a process they can be
-// wrong for ever. When it has passed they count as met, whatever has been seen.
+// Expectations have a time-out, because in the memory of a process they can be wrong for ever. After the
+// time-out they count as met, without evidence.
 //
-// The fence here has no time-out. What the writer said was done is awaited until it
-// is seen, or until the kind's log proves that it can no longer come.
+// Millrace's fence has no time-out. It waits for the effects that the writer reported until they are seen, or
+// until the log of the kind proves that they can no longer come.
 func TestAWatchThatStandsStill(t *testing.T) {
 	play := func(t *testing.T, choose func(*stage) player) (creates int) {
 		s := newStage(t)
@@ -26,7 +25,7 @@ func TestAWatchThatStandsStill(t *testing.T) {
 		p.hear(s.changes...)
 		p.work()
 		from := len(s.changes)
-		for range 12 { // an hour; of pods nothing is heard
+		for range 12 { // an hour without any delta of a pod
 			s.now = s.now.Add(5*time.Minute + time.Second)
 			s.touch(kinds.ReplicaSets.Kind, "web")
 			p.hear(s.changes[len(s.changes)-1])

@@ -22,23 +22,22 @@ import (
 	"github.com/millrace/millrace/test/sim"
 )
 
-// change is one change of the cluster, as a watch would tell it.
+// change is one change of the cluster, as a watch would send it.
 type change struct {
 	kind kinds.Kind
 	op   events.Op
 	obj  metav1.Object
-	at   uint64 // its place among the changes of its kind
+	at   uint64 // its index among the changes of its kind
 }
 
-// player runs a controller: it hears changes when the story has them arrive, and
-// acts on what it knows.
+// player runs a controller: it receives changes when the test delivers them, and acts on its cache.
 type player interface {
 	hear(changes ...change)
-	// work does everything that can be done now.
+	// work does everything that is due now.
 	work()
 }
 
-// stage is a cluster whose changes arrive when the story says so.
+// stage is a cluster whose changes arrive when the test delivers them.
 type stage struct {
 	*testing.T
 	api     *sim.API
@@ -47,16 +46,16 @@ type stage struct {
 	known   map[events.Ref]metav1.Object
 	changes []change // all so far
 	counts  map[kinds.Name]uint64
-	// arrive is who hears each change as it happens; nil: the story delivers.
+	// arrive receives each change as it happens; nil: the test delivers them.
 	arrive  player
-	creates int            // pods that were created, ever
-	codes   map[int]int    // answers to writes, by HTTP status
-	record  *record        // what the bus holds of our turns
+	creates int            // pods that were created in all
+	codes   map[int]int    // responses to writes, by HTTP status
+	record  *record        // the turns and outcomes on the bus
 	before  func()         // called before each request of a controller; may be nil
 	minute  map[string]int // creates, by minute of the story
 }
 
-// newStage is a cluster that serves some kinds; ReplicaSets and Pods where none are named.
+// newStage is a cluster that serves some kinds; the default is ReplicaSets and Pods.
 func newStage(t *testing.T, served ...kinds.Kind) *stage {
 	if len(served) == 0 {
 		served = []kinds.Kind{kinds.ReplicaSets.Kind, kinds.Pods.Kind}
@@ -69,7 +68,7 @@ func newStage(t *testing.T, served ...kinds.Kind) *stage {
 	return s
 }
 
-// notice finds out what has changed, oldest first.
+// notice collects the new changes, oldest first.
 func (s *stage) notice() {
 	var fresh []change
 	there := map[events.Ref]bool{}
@@ -105,12 +104,12 @@ func (s *stage) notice() {
 	}
 }
 
-// since is the changes of a kind from a place in the story on.
+// since returns the changes of a kind from an index on.
 func (s *stage) since(from int, kind kinds.Name) []change {
 	return slices.DeleteFunc(slices.Clone(s.changes[from:]), func(c change) bool { return c.kind.Name != kind })
 }
 
-// request is what a writer asks of the API server.
+// request is a request of a writer to the API server.
 func (s *stage) request(r plan.Request) plan.Response {
 	if s.before != nil && r.Verb.Writes() {
 		s.before()
@@ -128,7 +127,7 @@ func (s *stage) request(r plan.Request) plan.Response {
 	return answer
 }
 
-// carry carries a turn out, as the writer does.
+// carry carries out a turn, as the writer does.
 func (s *stage) carry(turn events.Turn) []events.Result {
 	s.Helper()
 	p := plan.New(turn, plan.Options{})
@@ -146,7 +145,7 @@ func (s *stage) carry(turn events.Turn) []events.Result {
 	return nil
 }
 
-// The user's part.
+// Actions of the user.
 
 func (s *stage) create(kind kinds.Kind, obj metav1.Object) {
 	s.Helper()
@@ -179,14 +178,14 @@ func (s *stage) edit(kind kinds.Kind, name string, how func(metav1.Object)) {
 	s.notice()
 }
 
-// touch changes an object in a way that does not matter.
+// touch changes an annotation that no controller reads.
 func (s *stage) touch(kind kinds.Kind, name string) {
 	s.edit(kind, name, func(o metav1.Object) {
 		o.SetAnnotations(map[string]string{"touched": strconv.Itoa(len(s.changes))})
 	})
 }
 
-// alive is the number of pods that an owner has.
+// alive is the number of live pods of an owner.
 func (s *stage) alive(owner types.UID) (n int) {
 	for _, obj := range s.api.List(kinds.Pods.Name) {
 		p := obj.(*corev1.Pod)
@@ -206,20 +205,19 @@ func (s *stage) uid(kind kinds.Kind, name string) types.UID {
 	return obj.GetUID()
 }
 
-// informed is a player as upstream's controllers are: a cache that believes what
-// it is told, a queue of names, requests made at once, and expectations: what was
-// created is remembered by the name of its owner, and until it has been seen, or
-// for five minutes, that owner is left alone.
+// informed is a player that works as upstream's controllers do: it has a cache that trusts every event, a
+// queue of names, immediate requests, and expectations. It records its creates by the name of their owner,
+// and leaves that owner alone until it has seen them, or for five minutes.
 type informed struct {
 	*stage
 	controller reconcile.Any
 	cache      *reconciletest.World
 	queue      []events.Key
 	expected   map[events.Key]expectation
-	// retries is how many failures in a row are tried again at once.
+	// retries is how many failures in a row are retried at once.
 	retries int
-	// named is true for StatefulSets: names are not made up at create, deletes go by the name
-	// alone, and nothing is expected.
+	// named is true for StatefulSets: pods have fixed names, deletes name only the pod, and there are no
+	// expectations.
 	named bool
 }
 
@@ -269,7 +267,7 @@ func (p *informed) work() {
 func (p *informed) sync(key events.Key) {
 	d, ok := p.controller.Ask(p.cache, key, p.now)
 	if !ok {
-		delete(p.expected, key) // gone: whatever comes next starts afresh
+		delete(p.expected, key) // deleted: a successor starts without expectations
 		return
 	}
 	if e := p.expected[key]; e.creates > 0 && p.now.Before(e.until) {
@@ -281,9 +279,9 @@ func (p *informed) sync(key events.Key) {
 	for i := range d.Commands {
 		switch c := &d.Commands[i]; {
 		case p.named && c.Verb == events.VerbDelete:
-			c.If = &events.If{UID: p.uid(kinds.Pods.Kind, c.Name)} // whosever it is
+			c.If = &events.If{UID: p.uid(kinds.Pods.Kind, c.Name)} // the pod that has the name now, of any owner
 		case !p.named && c.Verb == events.VerbCreate:
-			c.Name = fmt.Sprintf("%s-%05d", key.Name, p.stage.creates+i) // at random, as far as anybody can tell
+			c.Name = fmt.Sprintf("%s-%05d", key.Name, p.stage.creates+i) // stands for a random suffix
 		}
 	}
 	turn := events.Turn{Controller: p.controller.Describe().Name, Key: key, Commands: d.Commands}

@@ -9,18 +9,16 @@ import (
 	"github.com/millrace/millrace/services/watcher/translate"
 )
 
-// kubernetes/kubernetes #59848. A component that restarts, and asks an API server
-// that lags behind the one it asked before, travels back in time. Users saw two
-// pods of one StatefulSet run under one name; a ReplicaSet gets twice its pods.
+// kubernetes/kubernetes #59848. A component that restarts, and asks an API server that lags behind the one
+// that it asked before, goes back in time. Users saw two pods of one StatefulSet run under one name; a
+// ReplicaSet gets twice its pods.
 //
-// After the restart the controller knows nothing of what it did, its list is from
-// before its own pods were created, and nothing in a list says how old it is.
+// After the restart the controller knows nothing of its own writes, its list is older than its own pods, and
+// nothing in a list says how old it is.
 //
-// Here what was done is in the record, not in a process. The one who starts
-// recalls the key's last turn, what the writer said of it, and in which versions;
-// on a view that lacks those pods the fence stays shut. And the watcher, which is
-// the only one to ask the API server, compares what it is told with what it has
-// told before.
+// In Millrace the record has the writes, not the process. A process that starts recalls the key's last turn
+// and the writer's outcome with the written versions; on a view that lacks those pods the fence stays closed.
+// The watcher, which alone lists and watches at the API server, compares each list with what it has recorded.
 func TestARestartBesideAnAPIServerThatLags(t *testing.T) {
 	play := func(t *testing.T, start func(*stage) player) (pods int) {
 		s := newStage(t)
@@ -35,9 +33,9 @@ func TestARestartBesideAnAPIServerThatLags(t *testing.T) {
 		}
 		s.arrive = nil
 		second := start(s)
-		second.hear(s.changes[:past]...) // all that the other API server has
+		second.hear(s.changes[:past]...) // the content of the lagging API server
 		second.work()
-		second.hear(s.changes[past:]...) // it catches up
+		second.hear(s.changes[past:]...) // the API server catches up
 		second.work()
 		return s.creates
 	}
@@ -53,8 +51,8 @@ func TestARestartBesideAnAPIServerThatLags(t *testing.T) {
 	})
 }
 
-// What the watcher makes of a list that is older than what it has told: a list of
-// another history, never news. A cache believes the list.
+// The watcher treats a list that is older than its record as a list of another history, never as news. A
+// cache trusts the list.
 func TestAListFromThePastIsNoNews(t *testing.T) {
 	s := newStage(t)
 	s.create(kinds.ReplicaSets.Kind, reconciletest.ReplicaSet("web", 3))

@@ -13,15 +13,14 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// kubernetes/kubernetes #59848, as it was reported: of a StatefulSet. Its pods keep
-// their names, so a name of the past is the name of another pod today. A controller that
-// restarts beside an API server that lags sees db-0 as it failed yesterday, and takes it
-// away to make another one; what goes is the db-0 that has taken its place since, in the
-// middle of its work.
+// kubernetes/kubernetes #59848 as reported, for a StatefulSet. Its pods keep their names, so a name in a
+// stale list can belong to another pod today. A controller that restarts beside an API server that lags sees
+// db-0 as it failed yesterday, and deletes it to create another one; the API server deletes the db-0 that has
+// replaced it since, while that one works.
 //
-// Upstream deletes pods of a StatefulSet by their names. Here a delete is about the uid
-// that was decided on, and it is not even asked for: the record says what was done to the
-// key last, and as long as that is not seen, nothing else is done.
+// Upstream deletes pods of a StatefulSet by name. Millrace deletes with the uid that the decision saw, and
+// here it does not even send the delete: the record has the last writes for the key, and until the view has
+// them, no other turn is made.
 func TestAStatefulSetBesideAnAPIServerThatLags(t *testing.T) {
 	play := func(t *testing.T, start func(*stage) player) (lives bool, creates int) {
 		s := newStage(t, kinds.StatefulSets.Kind, kinds.Pods.Kind, kinds.ControllerRevisions.Kind, kinds.PersistentVolumeClaims.Kind)
@@ -38,9 +37,9 @@ func TestAStatefulSetBesideAnAPIServerThatLags(t *testing.T) {
 		second := start(s)
 		s.arrive = nil
 		healthy := s.uid(kinds.Pods.Kind, "db-0")
-		second.hear(s.changes[:past]...) // all that the other API server has
+		second.hear(s.changes[:past]...) // the content of the lagging API server
 		second.work()
-		second.hear(s.changes[past:]...) // it catches up
+		second.hear(s.changes[past:]...) // the API server catches up
 		second.work()
 		found := s.api.Get(events.Ref{Kind: kinds.Pods.Name, Namespace: reconciletest.Namespace, Name: "db-0"})
 		return found != nil && found.GetUID() == healthy, s.podCreates()
@@ -73,7 +72,7 @@ func statefulSet(name string) *appsv1.StatefulSet {
 	}
 }
 
-// phase is what the node of a pod says of it.
+// phase sets the status of a pod, as its node would.
 func (s *stage) phase(pod string, phase corev1.PodPhase) {
 	s.Helper()
 	s.uid(kinds.Pods.Kind, pod)
@@ -86,7 +85,7 @@ func (s *stage) phase(pod string, phase corev1.PodPhase) {
 	})
 }
 
-// podCreates is how many pods were ever seen to be created.
+// podCreates is how many different pods were created in all.
 func (s *stage) podCreates() int {
 	seen := map[any]bool{}
 	for _, c := range s.changes {

@@ -13,17 +13,16 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// kubernetes/kubernetes #72192. An object whose owner reference was wrong, the
-// right name and uid under another kind, lived for months, until the controller
-// manager restarted; then it was collected, or was not, as chance would have it.
+// kubernetes/kubernetes #72192. An object with a wrong owner reference (the right name and uid under another
+// kind) lived for months, until the controller manager restarted; then the garbage collector deleted it, or
+// did not, by chance.
 //
-// The graph was kept by uid. An owner that was in it under any kind, name or
-// namespace counted as alive; one that was not, because the graph was young, was
-// looked for where the reference said, and was not there.
+// The graph was keyed by uid. An owner that was in it under any kind, name or namespace counted as alive. For
+// one that was not in it, because the graph was new, the collector looked where the reference pointed, and
+// found nothing.
 //
-// Here an owner is what a reference names: kind, namespace, name and uid, all of
-// them, in the graph and at the API server alike. So the order of arrival does not
-// show.
+// In Millrace an owner is identified by kind, namespace, name and uid together, in the graph and at the API
+// server alike. So the order of arrival makes no difference.
 func TestWrongReferencesHaveOneFate(t *testing.T) {
 	for wrong := range 16 {
 		r := reference{kind: wrong&1 != 0, name: wrong&2 != 0, namespace: wrong&4 != 0, uid: wrong&8 != 0}
@@ -41,11 +40,10 @@ func TestWrongReferencesHaveOneFate(t *testing.T) {
 	}
 }
 
-// reference says what is wrong with an owner reference.
+// reference says which fields of an owner reference are wrong.
 type reference struct{ kind, name, namespace, uid bool }
 
-// play tells whether a dependent with the reference lives, when one kind arrives
-// before the other.
+// play reports whether a dependent with the reference lives, if one kind arrives before the other.
 func (r reference) play(t *testing.T, controller reconcile.Any, first kinds.Name) bool {
 	s := newStage(t)
 	s.create(kinds.ReplicaSets.Kind, reconciletest.ReplicaSet("web", 0))
@@ -80,7 +78,7 @@ func (r reference) play(t *testing.T, controller reconcile.Any, first kinds.Name
 	return s.api.Get(events.Ref{Kind: kinds.Pods.Name, Namespace: dependent.Namespace, Name: dependent.Name}) != nil
 }
 
-// byUID is the garbage collector, but for a graph in which a uid is enough.
+// byUID is the garbage collector with a graph that is keyed by uid alone.
 func byUID() reconcile.Any {
 	c := garbagecollector.Controller
 	observe := c.Observe

@@ -26,7 +26,7 @@ type api struct {
 	version int
 	pods    map[string]corev1.Pod
 	history []change
-	oldest  int // watches from before it are answered with 410
+	oldest  int // watches from before it get a 410
 	changed chan struct{}
 }
 
@@ -46,7 +46,7 @@ func newAPI(t *testing.T) *api {
 	return a
 }
 
-// put makes or changes a pod; its node's name pads it.
+// put creates or changes a pod; the name of its node pads it.
 func (a *api) put(name, padding string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -79,15 +79,15 @@ func (a *api) tell(what string, pod corev1.Pod) {
 	a.changed = make(chan struct{})
 }
 
-// forget compacts the history away.
+// forget compacts the history.
 func (a *api) forget() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.oldest = a.version
 }
 
-// restored takes the storage to what a backup had: the same pods, in versions that
-// are older than those that were told.
+// restored restores the storage from a backup: the same pods, in versions that are older than
+// those that it had sent.
 func (a *api) restored() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -98,10 +98,10 @@ func (a *api) restored() {
 		pod.Spec.NodeName = "of-the-backup"
 		a.pods[name] = pod
 	}
-	a.version -= 5 // and it has not come as far as it had
+	a.version -= 5 // and behind the version that it had reached
 }
 
-// versions are those of all pods, by name.
+// versions are the versions of all pods, by name.
 func (a *api) versions() map[string]string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -141,7 +141,7 @@ func (a *api) get(w http.ResponseWriter, name string) {
 	refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound)
 }
 
-// create makes the pod that a writer asks for.
+// create creates the pod that a writer asks for.
 func (a *api) create(w http.ResponseWriter, r *http.Request) {
 	var pod corev1.Pod
 	if err := json.NewDecoder(r.Body).Decode(&pod); err != nil {

@@ -17,14 +17,13 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// bitsTurned is how many bits of the files are turned, one at a time, each before
-// a start of the bus. (10,000 of messages are turned in package events.)
+// bitsTurned is how many bits of the files are flipped, one at a time, each before a start of
+// the bus. (The tests of package events flip 10,000 bits of messages.)
 const bitsTurned = 60
 
-// TestBitsOfTheFiles turns random bits of the files of log and state, as a clean
-// stop and as a crash has left them, and then starts the bus and reads it all:
-// nothing that was changed may pass for what was stored, and nothing may be
-// missing without a trace. (F13)
+// TestBitsOfTheFiles flips random bits in the files of log and state, as a clean stop and a
+// crash have left them, and then starts the bus and reads it all: no changed message may pass
+// for the stored one, and no message may be missing without a trace. (F13)
 func TestBitsOfTheFiles(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 40)
@@ -61,7 +60,7 @@ func TestBitsOfTheFiles(t *testing.T) {
 	}
 }
 
-// turned turns one bit in a copy of a store, and tells what came of it.
+// turned flips one bit in a copy of a store, and returns the result.
 func turned(t *testing.T, store string, truth map[string][]events.Message) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(t.TempDir(), "store")
@@ -97,7 +96,7 @@ func turned(t *testing.T, store string, truth map[string][]events.Message) strin
 	return verdict
 }
 
-// turnOne turns a bit of a file of a log or state.
+// turnOne flips a bit of a file of a log or state.
 func turnOne(t *testing.T, dir string) string {
 	t.Helper()
 	var files []string
@@ -133,13 +132,13 @@ func turnOne(t *testing.T, dir string) string {
 	return fmt.Sprintf("bit %d of byte %d of %s", bit, at, rel)
 }
 
-// examine reads a stream and tells whether a reader would find damage. It is an
-// error if there is damage that a reader would not find.
+// examine reads a stream and tells whether a reader would find damage. Damage that a reader
+// would not find is an error.
 func examine(w *world, name string, want []events.Message) (found bool, err error) {
 	stored, needed := map[uint64]events.Message{}, map[uint64]bool{}
 	for _, m := range want {
-		// A log without a mark is whole, since they expire; a state without one, or
-		// without the end of an object, holds the same.
+		// A log without a mark is complete, since marks expire; a state without one, or without
+		// the tombstone of an object, has the same content.
 		if op := events.Op(m.Get(events.HeaderOp)); name == subject.LogStream("pods") && op != events.Mark || op == events.Is {
 			needed[m.Sequence] = true
 		}
@@ -156,7 +155,7 @@ func examine(w *world, name string, want []events.Message) (found bool, err erro
 		}
 		was, there := stored[m.Sequence]
 		if !there && name == subject.StateStream("pods") {
-			// Something older than what it should be; the census finds it.
+			// An older message in the place of the right one; the census finds it.
 		} else if m.Subject != was.Subject || !bytes.Equal(m.Data, was.Data) || !maps.EqualFunc(m.Header, was.Header, slices.Equal) {
 			return found, fmt.Errorf("message %d of %s passes for what was stored and is not", m.Sequence, name)
 		}
@@ -183,8 +182,7 @@ func examine(w *world, name string, want []events.Message) (found bool, err erro
 	return found, nil
 }
 
-// headOnly tells whether what is missing is the beginning of a log, as if it had
-// expired.
+// headOnly tells whether only the beginning of a log is missing, as if it had expired.
 func headOnly(missing map[uint64]bool, want []events.Message) bool {
 	for _, m := range want {
 		if len(missing) == 0 {

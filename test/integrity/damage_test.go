@@ -14,9 +14,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// TestDamagedState: of an object that lives, one bit of the last message in the
-// state is turned while the bus is down. The bus leaves the message out and says
-// nothing. (F13)
+// TestDamagedState: while the bus is down, one bit is flipped in the last message of a live
+// object in the state. The bus silently omits the message. (F13)
 func TestDamagedState(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 50)
@@ -32,7 +31,7 @@ func TestDamagedState(t *testing.T) {
 	w.told("the state has 49 objects")
 }
 
-// past has everything told and seen, and watcher and controller leave.
+// past waits until everything is recorded and seen, and stops watcher and controller.
 func (w *world) past() {
 	w.Helper()
 	stop := w.watch()
@@ -43,8 +42,8 @@ func (w *world) past() {
 	w.views()
 }
 
-// TestDamagedStateBehindTheWatcher: the same, with a watcher that has counted all
-// along and does not read the state; it is the reconcilers who find out. (F13)
+// TestDamagedStateBehindTheWatcher: the same, with a watcher that has counted all along and
+// does not read the state; the reconcilers detect the damage. (F13)
 func TestDamagedStateBehindTheWatcher(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 50)
@@ -54,7 +53,7 @@ func TestDamagedStateBehindTheWatcher(t *testing.T) {
 	w.settle()
 	quit()
 	w.views()
-	if err := w.bus.Renew(t.Context(), kinds.Pods.Kind); err != nil { // holds nothing
+	if err := w.bus.Renew(t.Context(), kinds.Pods.Kind); err != nil { // the renewed state is empty
 		t.Fatal(err)
 	}
 	w.decide()
@@ -62,8 +61,8 @@ func TestDamagedStateBehindTheWatcher(t *testing.T) {
 	w.truthful()
 }
 
-// TestWhatEndsWhileTheStateIsMadeAnew: an empty state knows of no pod that could have gone;
-// the log does, and in it an end is said for each that is there no more. (F15)
+// TestWhatEndsWhileTheStateIsMadeAnew: an empty state knows no pod that could have been
+// deleted; the log does, and gets a tombstone for each pod that no longer exists. (F15)
 func TestWhatEndsWhileTheStateIsMadeAnew(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 50)
@@ -86,7 +85,7 @@ func TestWhatEndsWhileTheStateIsMadeAnew(t *testing.T) {
 	}
 }
 
-// lives are the versions of all pods that a stream says are there, by name.
+// lives are the versions of all pods that exist according to a stream, by name.
 func (w *world) lives(stream string) map[string]string {
 	there := map[string]string{}
 	for _, m := range w.read(stream) {
@@ -106,7 +105,7 @@ func (w *world) lives(stream string) map[string]string {
 	return there
 }
 
-// TestStreamsThatAreMadeAnew, empty, behind everybody's back. (F15)
+// TestStreamsThatAreMadeAnew, empty, while watcher and reconcilers use them. (F15)
 func TestStreamsThatAreMadeAnew(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 50)
@@ -141,16 +140,16 @@ func TestStreamsThatAreMadeAnew(t *testing.T) {
 	})
 }
 
-// TestBlocksThatCannotBeRead: the bus leaves out what is damaged in a block; it does
-// not go past a packed one that it cannot unpack, and tells it only in its log; after a
-// crash it does not serve the stream at all. (F13)
+// TestBlocksThatCannotBeRead: the bus omits the damaged messages of a block. It stops at a
+// compressed block that it cannot decompress, and reports that only in its log; after a crash
+// it does not serve the stream at all. (F13)
 func TestBlocksThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name, stream  string
-		packed, crash bool // a packed state is of an earlier version
+		packed, crash bool // an earlier version compressed the state
 		says          string
-		holes         int // of the log, for a reader of all of it
+		holes         int // in the log, for a reader of all of it
 	}{
 		{"of the state", subject.StateStream("pods"), false, false, "the state has", 0},
 		{"of the state, after a crash", subject.StateStream("pods"), false, true, "the state has", 0},
@@ -161,7 +160,7 @@ func TestBlocksThatCannotBeRead(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, 0)
-			w.open() // and closed in order once, so that there is an index, of then
+			w.open() // and cleanly closed once, so that there is an index from then
 			if tc.packed {
 				w.pack()
 			}
@@ -204,8 +203,8 @@ func TestBlocksThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestALogThatIsSetAside: the bus cannot tell what a log was. It begins anew, and
-// goes on in the epoch that the state was in. (F13)
+// TestALogThatIsSetAside: the bus cannot read a log at all. A new log begins, and continues in
+// the epoch of the state. (F13)
 func TestALogThatIsSetAside(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 20)
@@ -240,7 +239,7 @@ func TestALogThatIsSetAside(t *testing.T) {
 	}
 }
 
-// fill makes pods of 128 KB that do not compress, more than two blocks have.
+// fill creates pods of 128 KB of incompressible data, more than fit into two blocks.
 func (w *world) fill() {
 	for i := range 150 {
 		noise := make([]byte, 64<<10)
@@ -249,7 +248,7 @@ func (w *world) fill() {
 	}
 }
 
-// told waits until a gap gives a reason, if there is to be one.
+// told waits until a gap gives a reason, if one is expected.
 func (w *world) told(reason string) {
 	w.Helper()
 	if reason == "" {
@@ -263,7 +262,7 @@ func (w *world) told(reason string) {
 	})
 }
 
-// flip turns a bit of the last place where some blocks have a text.
+// flip flips a bit of a text at its last place in some blocks.
 func flip(t *testing.T, files []string, text string) {
 	t.Helper()
 	for i := len(files) - 1; i >= 0; i-- {

@@ -26,15 +26,15 @@ import (
 	"github.com/millrace/millrace/services/writer"
 )
 
-// promptly is within what a controller acts, whatever is said on the bus.
+// promptly bounds the delay of a controller during the flood.
 const promptly = 10 * time.Second
 
-// copiers are controllers that copy pods. Each falls to another replica.
+// copiers are controllers that copy pods. A different replica ranks first for each.
 var copiers = []string{"copier-a", "copier-b", "copier-c", "copier-d"}
 
-// TestMadeUpReplicasStopNoController: the logins of the reconcilers and of the writer are
-// used to make up replicas, epochs and claims on turns, while a watcher, reconcilers and a
-// writer run. Each controller goes on.
+// TestMadeUpReplicasStopNoController: while a watcher, reconcilers and a writer run, an
+// attacker with the logins of the reconcilers and of the writer makes up replicas, epochs and
+// claims on turns. Each controller goes on.
 func TestMadeUpReplicasStopNoController(t *testing.T) {
 	for name, ghost := range map[string]func(n, i int) string{
 		"always the same":      func(_, i int) string { return fmt.Sprint("ghost-", i) },
@@ -90,7 +90,7 @@ func (w *world) secure(controllers []string) {
 	w.run(b, func(ctx context.Context) error { return b.Provide(ctx, controllers) })
 }
 
-// as is a connection of a service.
+// as is a connection with a service's login.
 func (w *world) as(user string) *stream.Bus {
 	w.Helper()
 	b, err := stream.Connect(w.Context(), stream.Options{URL: w.address(user), Name: user})
@@ -158,7 +158,7 @@ func (w *world) trust(p sign.Pair) *sign.Trust {
 	return t
 }
 
-// floodAs says what a service's login lets it say, ten times a second until the test ends.
+// floodAs publishes what a service's login permits, ten times a second until the test ends.
 func (w *world) floodAs(user string, round func(n int, say func(topic, text string))) {
 	w.Helper()
 	conn, err := nats.Connect(w.address(user))
@@ -179,7 +179,7 @@ func (w *world) floodAs(user string, round func(n int, say func(topic, text stri
 	})
 }
 
-// copied asks each controller for a copy, and waits until all are there.
+// copied asks each controller for a copy, and waits until all copies exist.
 func (w *world) copied(what string, within time.Duration) (took time.Duration) {
 	w.Helper()
 	began := time.Now()
@@ -199,13 +199,13 @@ func (w *world) copied(what string, within time.Duration) (took time.Duration) {
 
 func copyOf(controller, what string) string { return controller + "." + what + ".copy" }
 
-// order is what a copier sees: whether a copy is missing.
+// order is the view of a copier: whether a copy is missing.
 type order struct {
 	name    string
 	missing bool
 }
 
-// copier makes a copy of each pod with its name in front.
+// copier creates a copy of each pod, with its own name as a prefix.
 func copier(name string) reconcile.Any {
 	return reconcile.Controller[order]{
 		Name: name, Queue: name,

@@ -14,19 +14,19 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// ghosts are pods that ended, and whose ends have expired. The bus knows from its
-// index alone that their last changes are gone.
+// ghosts are deleted pods whose tombstones have expired. Only the index of the bus knows that
+// their last changes are gone.
 const ghosts = 50
 
-// TestGhosts: the ends of pods have expired from the log and from the state when the
-// machine stops, and the index of the bus was not written down. Then the state
-// tells of all of them as if they lived. No reconciler may decide on that, and the
-// watcher has to say again that they are gone.
+// TestGhosts: the tombstones of pods have expired from the log and from the state when the
+// machine stops, and the index of the bus was not written. Then the state has all of those pods
+// as if they existed. No reconciler may decide on that, and the watcher has to say again that
+// they are gone.
 func TestGhosts(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		late bool // the watcher comes back after the reconcilers
-		mute bool // it had been away, and its last marks have expired too
+		mute bool // the watcher had been away, and its last marks have expired too
 	}{
 		"with a watcher":                 {},
 		"the reconcilers come first":     {late: true},
@@ -63,7 +63,7 @@ func TestGhosts(t *testing.T) {
 	}
 }
 
-// haunt leaves a store on which pods that ended stand up again.
+// haunt returns a store in which deleted pods exist again.
 func (w *world) haunt(mute bool) {
 	w.Helper()
 	w.age = 5 * time.Second
@@ -88,11 +88,11 @@ func (w *world) haunt(mute bool) {
 	}
 	w.eventually("ends have expired", func() bool { return w.shows(state, 5, events.Is, events.Gone) })
 	stop()
-	w.close() // writes what it holds back; what the index says is another file
+	w.close() // writes what it holds back; the index is another file
 	w.forget()
 }
 
-// forget takes away what the server wrote down about its streams beside the messages
+// forget deletes the files that the server wrote about its streams beside the messages
 // themselves, as if the machine had stopped before.
 func (w *world) forget() {
 	w.Helper()
@@ -109,16 +109,15 @@ func (w *world) forget() {
 	}
 }
 
-// lengthen keeps what is said from now on for a day, so that what mends can be
-// counted at leisure.
+// lengthen keeps messages from now on for a day, so that the repairs can be counted at leisure.
 func (w *world) lengthen() {
 	w.Helper()
 	w.adjust(subject.LogStream("pods"), func(c *jetstream.StreamConfig) { c.MaxAge, c.Duplicates = 24*time.Hour, 10*time.Second })
 	w.age = 0
 }
 
-// shows tells whether a stream has so many messages of some kinds, all at one
-// moment: what is replaced while it is read would be missed.
+// shows tells whether a stream has so many messages of some kinds at one moment: a reader would
+// miss messages that are replaced while it reads.
 func (w *world) shows(stream string, n int, ops ...events.Op) bool {
 	w.Helper()
 	all, next := w.readFrom(stream, 1)
@@ -131,7 +130,7 @@ func (w *world) shows(stream string, n int, ops ...events.Op) bool {
 	return n == 0 && after == next
 }
 
-// count is how many messages of a kind a stream has.
+// count is how many messages with an operation a stream has.
 func (w *world) count(stream string, op events.Op) (n int) {
 	w.Helper()
 	for _, m := range w.read(stream) {

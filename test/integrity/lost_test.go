@@ -12,8 +12,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// TestLostTail: the machine stops while pods change, and the newest messages of
-// the log, of the state or of both never reached the disk. (F12)
+// TestLostTail: the machine stops while pods change, and the newest messages of the log, of the
+// state or of both never reached the disk. (F12)
 func TestLostTail(t *testing.T) {
 	t.Parallel()
 	logStream, stateStream := subject.LogStream("pods"), subject.StateStream("pods")
@@ -57,7 +57,7 @@ func TestLostTail(t *testing.T) {
 			}
 			w.store = image
 			w.api.remove("pod-3")
-			w.api.forget() // what was lost cannot be watched again
+			w.api.forget() // a watch cannot return the lost changes any more
 			w.open()
 			w.watch()
 			w.decide()
@@ -67,8 +67,8 @@ func TestLostTail(t *testing.T) {
 				tc.says = fmt.Sprintf(tc.says, last-uint64(tc.lost)+1, last)
 			}
 			w.told(tc.says)
-			// Stale views are allowed after the loss, doubtful ones are not: each
-			// pod that was not deleted is there.
+			// Stale views are allowed after the loss, wrong ones are not: each pod that was not
+			// deleted exists.
 			for _, view := range w.views() {
 				if len(view) < 29 {
 					t.Errorf("the controller was shown %d pods, and there are at least 29", len(view))
@@ -80,8 +80,8 @@ func TestLostTail(t *testing.T) {
 	}
 }
 
-// sound fails the test unless each message of the log comes behind the one that
-// it was stored behind: what was lost has gaps in its place.
+// sound fails the test unless each message of the log follows the message before which it was
+// stored: there are gaps in the place of lost ones.
 func (w *world) sound() {
 	w.Helper()
 	for _, h := range w.holes() {
@@ -89,7 +89,7 @@ func (w *world) sound() {
 	}
 }
 
-// holes are those of the log.
+// holes are the holes in the log.
 func (w *world) holes() (found []events.Hole) {
 	w.Helper()
 	var chain events.Chain
@@ -109,9 +109,9 @@ func (w *world) holes() (found []events.Hole) {
 	return found
 }
 
-// TestAReaderThatTheLogHasPassed: the log keeps so many bytes, and a reader was
-// away while more were stored. It is told by the first message that comes behind
-// one that it never had; the state, and who decides on it, lacks nothing. (F25)
+// TestAReaderThatTheLogHasPassed: the log has a bound in bytes, and a reader was away while
+// more was stored. The first message whose predecessor the reader lacks reveals the loss; the
+// state, and its readers, lack nothing. (F25)
 func TestAReaderThatTheLogHasPassed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 20)
@@ -164,8 +164,8 @@ func TestAReaderThatTheLogHasPassed(t *testing.T) {
 	}
 }
 
-// TestDeletesBehindACompaction: while no watcher watches, a thousand pods go and the
-// API server forgets how. (F10)
+// TestDeletesBehindACompaction: while no watcher runs, a thousand pods are deleted and the API
+// server compacts the history. (F10)
 func TestDeletesBehindACompaction(t *testing.T) {
 	t.Parallel()
 	const pods = 1000
@@ -196,7 +196,7 @@ func TestDeletesBehindACompaction(t *testing.T) {
 
 var errEnough = errors.New("enough")
 
-// cut takes the last messages of a stream off its files.
+// cut removes the last messages of a stream from its files.
 func cut(t *testing.T, store, name string, messages int) {
 	t.Helper()
 	files := blocks(t, store, name)
@@ -206,7 +206,7 @@ func cut(t *testing.T, store, name string, messages int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Each message has the subject once, behind its length and sequence.
+		// Each message has the subject once, after its length and sequence.
 		at := len(data)
 		for ; messages > 0; messages-- {
 			found := bytes.LastIndex(data[:at], []byte("ev.pods."))

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// pack makes the streams of the kind as earlier versions did, with a packed state.
+// pack creates the streams of the kind as earlier versions did, with a compressed state.
 func (w *world) pack() {
 	w.Helper()
 	if err := w.bus.EnsureKind(w.Context(), kinds.Pods.Kind); err != nil {

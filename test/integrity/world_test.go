@@ -26,12 +26,12 @@ import (
 	"github.com/millrace/millrace/services/watcher"
 )
 
-// patience is for what must come to pass, on a slow disk, too. How soon it does is
-// a figure of the benchmarks, not of these tests.
+// patience bounds the wait for what must happen, on a slow disk too. The benchmarks measure how
+// soon it happens, not these tests.
 const patience = time.Minute
 
-// world is an API server, and a bus with its files. What runs on them is started
-// and stopped.
+// world is an API server, and a bus with its files. The test starts and stops the processes
+// that use them.
 type world struct {
 	*testing.T
 	api   *api
@@ -44,7 +44,7 @@ type world struct {
 	keys   sign.Provided // of a secured world
 
 	mu    sync.Mutex
-	shown []map[string]string // what the controller was shown, as versions by name
+	shown []map[string]string // the controller's views, as versions by name
 }
 
 func newWorld(t *testing.T, pods int) *world {
@@ -59,7 +59,7 @@ func newWorld(t *testing.T, pods int) *world {
 func (w *world) open() {
 	w.Helper()
 	var err error
-	// Never synced, and so never tidied: what is on the disk is what was written.
+	// Never synced, and so never compacted: the disk has exactly what was written.
 	if w.server, err = stream.Serve(stream.ServerOptions{
 		Dir: w.store, Listen: "127.0.0.1:0", SyncInterval: time.Hour, StartTimeout: patience, StopTimeout: patience,
 	}); err != nil {
@@ -68,8 +68,7 @@ func (w *world) open() {
 	w.bus = w.connect("test", patience)
 }
 
-// connect gives a connection whose questions wait so long for an answer; 0: as long
-// as those of a service.
+// connect returns a connection whose requests have this time-out; 0: that of a service.
 func (w *world) connect(name string, timeout time.Duration) *stream.Bus {
 	w.Helper()
 	b, err := stream.Connect(w.Context(), stream.Options{Server: w.server, Name: name, LogBytes: w.limit, LogAge: w.age, Timeout: timeout})
@@ -124,7 +123,7 @@ func (w *world) run(b bus.Bus, run func(context.Context) error) (stop func()) {
 	return stop
 }
 
-// clerk is the controller that writes down what it is shown.
+// clerk is the controller that records its views.
 func (w *world) clerk() reconcile.Any {
 	return reconcile.Controller[map[string]string]{
 		Name: "clerk", Queue: "clerk",
@@ -147,7 +146,7 @@ func (w *world) clerk() reconcile.Any {
 	}
 }
 
-// views are what the controller was shown since the last call.
+// views are the controller's views since the last call.
 func (w *world) views() []map[string]string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -156,7 +155,7 @@ func (w *world) views() []map[string]string {
 	return views
 }
 
-// settle waits until the controller has been shown everything as it is.
+// settle waits until the controller's view is the real state.
 func (w *world) settle() {
 	w.Helper()
 	w.eventually("the controller is shown what there is", w.settled)
@@ -168,8 +167,8 @@ func (w *world) settled() bool {
 	return len(w.shown) > 0 && maps.Equal(w.shown[len(w.shown)-1], w.api.versions())
 }
 
-// truthful fails the test if the controller was shown something else than all
-// that there is, while nothing changed.
+// truthful fails the test if a view of the controller differed from the real state while
+// nothing changed.
 func (w *world) truthful() {
 	w.Helper()
 	want := w.api.versions()
@@ -211,8 +210,8 @@ func (w *world) eventually(what string, holds func() bool) {
 	}
 }
 
-// gaps are the bodies of the log's gaps from a sequence on, and next is the
-// sequence behind what was read.
+// gaps are the bodies of the log's gaps from a sequence on, and next is the sequence at which
+// to go on.
 func (w *world) gaps(from uint64) (holes []string, next uint64) {
 	w.Helper()
 	log, next := w.readFrom(subject.LogStream("pods"), from)
@@ -224,15 +223,15 @@ func (w *world) gaps(from uint64) (holes []string, next uint64) {
 	return holes, next
 }
 
-// read is all of a stream that can be read; nothing, if it is not there.
+// read is all readable messages of a stream; none if it does not exist.
 func (w *world) read(name string) []events.Message {
 	w.Helper()
 	all, _ := w.readFrom(name, 1)
 	return all
 }
 
-// readFrom is what can be read of a stream from a sequence on, and the sequence
-// behind it. A stream that is made anew meanwhile is read once more.
+// readFrom is the readable messages of a stream from a sequence on, and the sequence at which
+// to go on. It reads a stream again that was recreated meanwhile.
 func (w *world) readFrom(name string, from uint64) (all []events.Message, next uint64) {
 	w.Helper()
 	w.eventually("stream "+name+" can be read", func() bool {
@@ -285,7 +284,7 @@ func blocks(t *testing.T, store, name string) []string {
 	return found
 }
 
-// image is what would be on disk if the machine stopped now.
+// image is the content of the disk if the machine stopped now.
 func (w *world) image() string {
 	w.Helper()
 	dir := w.TempDir()

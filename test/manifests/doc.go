@@ -1,4 +1,4 @@
-// Package manifests judges what kubectl apply would send for each way to install Millrace:
-// kustomizations are rendered, with the patches in them, and what comes out is held to rules.
-// Each rule is broken once, to see that it is noticed.
+// Package manifests checks the objects that kubectl apply sends for each way to install Millrace: it renders
+// the kustomizations with their patches, and checks the result against rules. A test breaks each rule once,
+// to show that the check notices it.
 package manifests

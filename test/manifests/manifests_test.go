@@ -2,8 +2,8 @@ package manifests
 
 import "testing"
 
-// TestManifestsAreSafe: whatever way of Kubernetes that we ship has users, TLS, a Secret for
-// each service alone, and policies for who reaches what.
+// TestManifestsAreSafe: every installation for Kubernetes that we ship has users, TLS, a Secret of its own
+// for each service, and network policies between pods.
 func TestManifestsAreSafe(t *testing.T) {
 	for name := range installations {
 		for _, wrong := range unsafe(decoded(t, rendered(t, name))) {

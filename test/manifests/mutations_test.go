@@ -14,13 +14,13 @@ import (
 	"github.com/millrace/millrace/pkg/events/access"
 )
 
-// spoiled is an installation in which a rule is broken.
+// spoiled is an installation in which one rule is broken.
 type spoiled struct {
 	says  string
 	spoil func(*broken)
 }
 
-// broken is what is being spoiled.
+// broken has the objects of an installation while a test breaks them.
 type broken struct{ all []runtime.Object }
 
 // the is the first pod that runs a program.
@@ -34,7 +34,7 @@ func (b *broken) policy(name string) *networkingv1.NetworkPolicySpec {
 	return &found[slices.IndexFunc(found, func(p *networkingv1.NetworkPolicy) bool { return p.Name == name })].Spec
 }
 
-// without takes a flag away.
+// without removes a flag.
 func without(program, flag string) func(*broken) {
 	return func(b *broken) {
 		c := b.the(program).container()
@@ -153,7 +153,7 @@ var spoiledPolicies = []spoiled{
 	{"watcher goes out to port 6443: false", func(b *broken) { b.policy("millrace-api").Egress = nil }},
 }
 
-// TestUnsafeManifestsAreFound: each check notices what it is for.
+// TestUnsafeManifestsAreFound: each check notices the mistake that it is for.
 func TestUnsafeManifestsAreFound(t *testing.T) {
 	text := rendered(t, "kubernetes-ha")
 	for _, c := range slices.Concat(spoiledBus, spoiledPods, spoiledPolicies) {
@@ -165,8 +165,7 @@ func TestUnsafeManifestsAreFound(t *testing.T) {
 	}
 }
 
-// TestSplitWritersAreKeptApart: writers that share out the controllers have no user and no
-// Secret in common.
+// TestSplitWritersAreKeptApart: writers with different controllers share no user and no Secret.
 func TestSplitWritersAreKeptApart(t *testing.T) {
 	text := rendered(t, "kubernetes-split")
 	writers := func(b *broken) (some []pod) {

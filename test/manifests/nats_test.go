@@ -26,7 +26,7 @@ import (
 
 const patience = 30 * time.Second
 
-// credentials are what millrace bus secrets writes, a directory for each Secret.
+// credentials are the files that millrace bus secrets writes, one directory for each Secret.
 func credentials(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -37,12 +37,12 @@ func credentials(t *testing.T) (dir string) {
 	return dir
 }
 
-// trio are three stock servers with deployments/nats/nats.conf, as it says to start them.
+// trio are three stock NATS servers, started as deployments/nats/nats.conf says.
 type trio struct {
 	files   string // the credentials
 	servers []*server.Server
 	routes  []string
-	https   int // of the first
+	https   int // of the first server
 	refusals
 }
 
@@ -79,8 +79,7 @@ func free(t *testing.T) int {
 	return n
 }
 
-// options are those of the file for one of the servers: on this machine, and otherwise as
-// they are.
+// options are the options of one server from the file, with addresses of this machine and no other change.
 func (all *trio) options(t *testing.T, i int) *server.Options {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(deployments, "nats", "nats.conf"))
@@ -115,14 +114,14 @@ func (all *trio) start(t *testing.T, i int, change func(*server.Options)) *serve
 	return s
 }
 
-// password is a user's file with its password.
+// password is the path of a user's password file.
 func (all *trio) password(user string) string {
 	return filepath.Join(all.files, "millrace-"+user+"-bus", "password")
 }
 
-// TestStockServers: three stock servers with our configuration and credentials find each
-// other and keep three copies; no client is let in without TLS, a name and its password, no
-// server without the password of the cluster, and it is as the record needs it.
+// TestStockServers: three stock servers with our configuration and credentials form a cluster with three
+// replicas. They refuse a client without TLS, name or password, and a server without the cluster's password,
+// and have the settings that the record needs.
 func TestStockServers(t *testing.T) {
 	all := startTrio(t)
 	eventually(t, "three servers find each other", func() bool {
@@ -167,7 +166,7 @@ func TestStockServers(t *testing.T) {
 	all.monitored(t, ca)
 }
 
-// plain is what a server says to a user that goes on without TLS.
+// plain returns a server's response to a user that continues without TLS.
 func plain(t *testing.T, address, user, password string) string {
 	t.Helper()
 	c, err := net.DialTimeout("tcp", address, patience)
@@ -176,14 +175,14 @@ func plain(t *testing.T, address, user, password string) string {
 	ok(t, c.SetDeadline(time.Now().Add(patience)))
 	_, err = fmt.Fprintf(c, "CONNECT {\"user\":%q,\"pass\":%q,\"verbose\":false}\r\nPING\r\n", user, password)
 	ok(t, err)
-	text, _ := io.ReadAll(c) // until it hangs up
+	text, _ := io.ReadAll(c) // until the server closes the connection
 	if !strings.Contains(string(text), `"tls_required":true`) {
 		t.Errorf("it does not ask for TLS: %q", text)
 	}
 	return string(text)
 }
 
-// monitored: the page by which services see how the server syncs is served over TLS alone.
+// monitored: the page that tells services how the server syncs is served over TLS only.
 func (all *trio) monitored(t *testing.T, ca string) {
 	t.Helper()
 	text, err := os.ReadFile(ca)
@@ -206,8 +205,8 @@ func (all *trio) monitored(t *testing.T, ca string) {
 	}
 }
 
-// TestNoStrangeServerJoins: a server that has not the password of the cluster, or no
-// certificate of its authority, does not become one of it.
+// TestNoStrangeServerJoins: a server without the cluster's password, or without a certificate of its
+// authority, cannot join the cluster.
 func TestNoStrangeServerJoins(t *testing.T) {
 	all := startTrio(t)
 	eventually(t, "three servers find each other", func() bool { return all.servers[0].NumRoutes() > 0 && all.servers[1].NumRoutes() > 0 })
@@ -243,7 +242,7 @@ func TestNoStrangeServerJoins(t *testing.T) {
 	}
 }
 
-// refusals counts what servers say of those whom they refuse.
+// refusals counts the servers' log messages about refused connections.
 type refusals struct{ atomic.Int64 }
 
 func (r *refusals) Errorf(format string, args ...any) {

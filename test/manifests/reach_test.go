@@ -11,23 +11,23 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// metricsLabel is that of namespaces that may scrape.
+// metricsLabel is the label of namespaces that may scrape.
 const metricsLabel = "millrace.io/metrics"
 
-// place is who connects: a pod of the installation, or one of another namespace.
+// place is the origin of a connection: a pod of the installation, or of another namespace.
 type place struct {
 	name      string
 	pod       labels.Set
 	namespace labels.Set // nil: the installation's own
 }
 
-// opening is a port of a pod, by name and number.
+// opening is a port of a pod: name and number.
 type opening struct {
 	name   string
 	number int
 }
 
-// reach: what the policies let through is what is needed, and nothing else.
+// reach: the policies allow exactly the connections that are needed.
 func reach(all []runtime.Object) (wrong []string) {
 	policies := of[*networkingv1.NetworkPolicy](all)
 	if !slices.ContainsFunc(policies, deniesAll) {
@@ -59,7 +59,7 @@ func reach(all []runtime.Object) (wrong []string) {
 	return append(wrong, leaving(all, policies)...)
 }
 
-// needs tells who needs a port.
+// needs reports whether a place needs a port.
 func needs(all []runtime.Object, who place, to pod, port string) bool {
 	service := who.namespace == nil && slices.ContainsFunc(pods(all), func(p pod) bool { return p.component() == who.name })
 	itself := who.name == to.component()
@@ -71,12 +71,12 @@ func needs(all []runtime.Object, who place, to pod, port string) bool {
 	case port == "health" && who.namespace[metricsLabel] == "true":
 		return true
 	case to.program() == "bus" && port == "health" && to.flag("cluster-listen") != "":
-		return service && !itself // they ask how it syncs
+		return service && !itself // services ask how the server syncs
 	}
 	return false
 }
 
-// lets tells whether the policies let who come to a port, and who comes there is let out.
+// lets reports whether the policies allow a connection, at its origin and at its target.
 func lets(policies []*networkingv1.NetworkPolicy, who place, to labels.Set, at opening) bool {
 	in := selected(policies, to, networkingv1.PolicyTypeIngress)
 	entered := len(in) == 0
@@ -85,7 +85,7 @@ func lets(policies []*networkingv1.NetworkPolicy, who place, to labels.Set, at o
 			entered = entered || matches(r.From, who) && opens(r.Ports, at)
 		}
 	}
-	if who.namespace != nil { // what leaves another namespace is its own concern
+	if who.namespace != nil { // egress of another namespace is not ours to check
 		return entered
 	}
 	out := selected(policies, who.pod, networkingv1.PolicyTypeEgress)
@@ -98,7 +98,7 @@ func lets(policies []*networkingv1.NetworkPolicy, who place, to labels.Set, at o
 	return entered && left
 }
 
-// selected are the policies of one direction that hold for a pod.
+// selected are the policies of one direction that apply to a pod.
 func selected(policies []*networkingv1.NetworkPolicy, pod labels.Set, direction networkingv1.PolicyType) (some []*networkingv1.NetworkPolicy) {
 	for _, p := range policies {
 		if slices.Contains(p.Spec.PolicyTypes, direction) && fits(&p.Spec.PodSelector, pod) {
@@ -113,7 +113,7 @@ func fits(s *metav1.LabelSelector, set labels.Set) bool {
 	return err == nil && selector.Matches(set)
 }
 
-// matches tells whether a pod is one of the peers of a rule; no peers are everybody.
+// matches reports whether a place is one of the peers of a rule; no peers means everyone.
 func matches(peers []networkingv1.NetworkPolicyPeer, who place) bool {
 	return len(peers) == 0 || slices.ContainsFunc(peers, func(p networkingv1.NetworkPolicyPeer) bool {
 		switch {
@@ -128,15 +128,14 @@ func matches(peers []networkingv1.NetworkPolicyPeer, who place) bool {
 	})
 }
 
-// opens tells whether a rule is about a port; no ports are all.
+// opens reports whether a rule covers a port; no ports means all.
 func opens(ports []networkingv1.NetworkPolicyPort, at opening) bool {
 	return len(ports) == 0 || slices.ContainsFunc(ports, func(p networkingv1.NetworkPolicyPort) bool {
 		return p.Port == nil || *p.Port == intstr.FromString(at.name) || *p.Port == intstr.FromInt(at.number)
 	})
 }
 
-// leaving: pods go to names and to the bus, and to the API server those alone that have a
-// token.
+// leaving: pods connect to DNS and to the bus. Only pods with a token connect to the API server.
 func leaving(all []runtime.Object, policies []*networkingv1.NetworkPolicy) (wrong []string) {
 	for _, p := range pods(all) {
 		for _, at := range []opening{{"", 443}, {"", 6443}, {"", 80}, {"", 10250}} {

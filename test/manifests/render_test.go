@@ -29,7 +29,7 @@ type installation struct {
 	more          []string
 }
 
-// installations are all ways that we ship.
+// installations are all ways to install that we ship.
 var installations = map[string]installation{
 	"kubernetes": {"kubernetes", []string{"notary/notary.yaml"}}, "kubernetes with tokens": {"kubernetes", []string{"kubernetes/tokens.yaml"}},
 
@@ -53,8 +53,7 @@ func rendered(t *testing.T, name string) []byte {
 	return text
 }
 
-// decoded are the objects in a text, with the API's types; a field that they do not have is
-// an error.
+// decoded parses the objects in a text with the API's types; an unknown field is an error.
 func decoded(t *testing.T, text []byte) (found []runtime.Object) {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -77,7 +76,7 @@ func decoded(t *testing.T, text []byte) (found []runtime.Object) {
 	}
 }
 
-// of are the objects of one type.
+// of returns the objects of one type.
 func of[T runtime.Object](all []runtime.Object) (some []T) {
 	for _, object := range all {
 		if one, is := object.(T); is {

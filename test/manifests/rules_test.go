@@ -16,7 +16,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/access"
 )
 
-// unsafe says what is missing before no client reaches more of an installation than it should.
+// unsafe returns the reasons why an installation exposes more than it should.
 func unsafe(all []runtime.Object) (wrong []string) {
 	for _, rule := range []func([]runtime.Object) []string{bus, users, signatures, secrets, settings, restricted, accounts, reach} {
 		wrong = append(wrong, rule(all)...)
@@ -24,7 +24,7 @@ func unsafe(all []runtime.Object) (wrong []string) {
 	return wrong
 }
 
-// pod is the template of what runs.
+// pod is a pod template, and its namespace.
 type pod struct {
 	*corev1.PodTemplateSpec
 	namespace string
@@ -57,7 +57,7 @@ func (p pod) flag(name string) string {
 	return ""
 }
 
-// bus: there is one with accounts and TLS, on its routes, too, and a maker of streams.
+// bus: there is a bus with accounts and TLS, also on its routes, and a provisioner.
 func bus(all []runtime.Object) (wrong []string) {
 	buses, providing := 0, false
 	for _, p := range pods(all) {
@@ -89,7 +89,7 @@ func bus(all []runtime.Object) (wrong []string) {
 	return wrong
 }
 
-// busAccounts: the bus is given the accounts that are in the installation.
+// busAccounts: the bus mounts the accounts of the installation.
 func busAccounts(all []runtime.Object, p pod) (wrong []string) {
 	for _, v := range p.Spec.Volumes {
 		if v.Projected == nil {
@@ -106,7 +106,7 @@ func busAccounts(all []runtime.Object, p pod) (wrong []string) {
 	return []string{"the bus is not given its accounts"}
 }
 
-// users: each service comes to the bus as a user, and has that user's Secret and no other.
+// users: each service connects to the bus as its own user, and has only that user's Secret.
 func users(all []runtime.Object) (wrong []string) {
 	seen := map[string][]string{}
 	for _, p := range pods(all) {
@@ -135,14 +135,14 @@ func users(all []runtime.Object) (wrong []string) {
 		}
 	}
 	for user, who := range seen {
-		if slices.Sort(who); len(slices.Compact(who)) > 1 && user != access.Watcher { // both watchers say the same
+		if slices.Sort(who); len(slices.Compact(who)) > 1 && user != access.Watcher { // both watchers use one user
 			wrong = append(wrong, fmt.Sprintf("%v are one user of the bus, %s", who, user))
 		}
 	}
 	return wrong
 }
 
-// metrics is the Secret with a token that opens metrics alone, where there is one.
+// metrics is the optional Secret with a token that gives access to metrics only.
 const metrics = "millrace-metrics"
 
 func secretsOf(v corev1.Volume) (names []string) {
@@ -159,8 +159,8 @@ func secretsOf(v corev1.Volume) (names []string) {
 	return names
 }
 
-// signatures: each service signs what others act on with its own key, and knows the keys of
-// what it acts on. A shadow stores nothing that counts.
+// signatures: each service signs the messages that others act on with its own key, and has the public keys of
+// the messages that it acts on. A shadow stores no such message.
 func signatures(all []runtime.Object) (wrong []string) {
 	deciding := map[string]string{"turn-signing-key-file": "turn.key", "turn-keys-file": "turn.key.pub", "outcome-keys-file": "outcome.key.pub"}
 	writing := map[string]string{"outcome-signing-key-file": "outcome.key", "outcome-keys-file": "outcome.key.pub", "turn-keys-file": "turn.key.pub"}
@@ -184,7 +184,7 @@ func signatures(all []runtime.Object) (wrong []string) {
 	return wrong
 }
 
-// secrets: none is among what is applied.
+// secrets: no file has a Secret.
 func secrets(all []runtime.Object) (wrong []string) {
 	for _, s := range of[*corev1.Secret](all) {
 		wrong = append(wrong, "the Secret "+s.Name+" is in a file")
@@ -192,7 +192,7 @@ func secrets(all []runtime.Object) (wrong []string) {
 	return wrong
 }
 
-// settings: the services are told to talk over TLS, and no password.
+// settings: the services use TLS, and the settings have no password.
 func settings(all []runtime.Object) (wrong []string) {
 	found := 0
 	for _, m := range of[*corev1.ConfigMap](all) {
@@ -212,8 +212,8 @@ func settings(all []runtime.Object) (wrong []string) {
 	return wrong
 }
 
-// restricted: pods have no rights on their node, their namespace lets in no others, and an
-// image has a version.
+// restricted: pods have no rights on their node, their namespace admits restricted pods only, and each image
+// has a version.
 func restricted(all []runtime.Object) (wrong []string) {
 	enforced := map[string]bool{}
 	for _, n := range of[*corev1.Namespace](all) {
@@ -260,8 +260,8 @@ func confined(c *corev1.Container) (wrong []string) {
 	return wrong
 }
 
-// accounts: a pod that reaches the API server has an account of the installation, no other has
-// a token, and no right is given to an account that is not there.
+// accounts: each pod that connects to the API server has an account of the installation, no other pod has a
+// token, and no binding names an account that does not exist.
 func accounts(all []runtime.Object) (wrong []string) {
 	made := map[rbacv1.Subject]bool{}
 	for _, a := range of[*corev1.ServiceAccount](all) {
@@ -289,7 +289,7 @@ func accounts(all []runtime.Object) (wrong []string) {
 	return append(wrong, misplaced(all)...)
 }
 
-// bindings are who is given what.
+// bindings are the subjects of each binding.
 func bindings(all []runtime.Object) map[string][]rbacv1.Subject {
 	found := map[string][]rbacv1.Subject{}
 	for _, b := range of[*rbacv1.ClusterRoleBinding](all) {
@@ -301,8 +301,8 @@ func bindings(all []runtime.Object) map[string][]rbacv1.Subject {
 	return found
 }
 
-// misplaced: roles that are bound are there, or are Kubernetes' own; what is in a namespace
-// is in that of the installation.
+// misplaced: bound roles exist, or belong to Kubernetes; objects in a namespace are in the installation's
+// namespace.
 func misplaced(all []runtime.Object) (wrong []string) {
 	roles := map[string]bool{}
 	for _, r := range of[*rbacv1.ClusterRole](all) {

@@ -23,7 +23,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// patience is how long anything may take, on however slow a machine.
+// patience is the time-out of every step, even on a slow machine.
 const patience = time.Minute
 
 // site is a NATS server with the accounts of deployments/nats/accounts.conf.
@@ -66,7 +66,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// provide runs the provisioner, who makes the notary's stream, until the test ends.
+// provide runs the provisioner, which creates the notary's stream, until the test ends.
 func (s *site) provide() {
 	b := s.as("provisioner")
 	ctx, cancel := context.WithCancel(s.Context())
@@ -101,7 +101,7 @@ func (s *site) as(user string) *stream.Bus {
 	return b
 }
 
-// sign runs a notary until the test ends, or stop is called.
+// sign runs a notary until the test ends, or until the test calls stop.
 func (s *site) sign(b *stream.Bus) (stop func()) {
 	ctx, cancel := context.WithCancel(s.Context())
 	n := notary.New(b, notary.Options{Signer: s.signer, Known: s.known, Every: 50 * time.Millisecond})
@@ -117,7 +117,7 @@ func (s *site) sign(b *stream.Bus) (stop func()) {
 	return stop
 }
 
-// tell stores some deltas of pods, and turns.
+// tell stores n deltas of pods, and turns.
 func tell(t *testing.T, b *stream.Bus, from, n int) {
 	t.Helper()
 	a, err := b.Append(t.Context(), kinds.Pods.Name)
@@ -137,7 +137,7 @@ func tell(t *testing.T, b *stream.Bus, from, n int) {
 	must(t, a.Flush(t.Context()))
 }
 
-// proven waits until everything is signed, and gives the report of that.
+// proven waits until everything is signed, and returns that report.
 func (s *site) proven(b *stream.Bus) *notary.Report {
 	s.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
@@ -159,9 +159,8 @@ func (s *site) proven(b *stream.Bus) *notary.Report {
 	}
 }
 
-// TestTheNotarysRights: with the rights that deployments/nats/accounts.conf gives, two
-// notaries sign everything, and can do nothing else. The file that is exported
-// verifies, and so it does when it was imported somewhere else.
+// TestTheNotarysRights: with the rights of deployments/nats/accounts.conf two notaries sign everything, and
+// can do nothing else. The exported file verifies, and so does a bus into which it was imported.
 func TestTheNotarysRights(t *testing.T) {
 	s := start(t)
 	all, one, other := s.as("millrace"), s.as("notary"), s.as("notary")
@@ -215,8 +214,8 @@ func TestTheNotarysRights(t *testing.T) {
 	}
 }
 
-// TestTheNotarySurvives a restart of the server and its own; and a log that is made
-// anew is a break that everybody sees.
+// TestTheNotarySurvives a restart of the server and its own. A log that is created anew is a break that every
+// verification reports.
 func TestTheNotarySurvives(t *testing.T) {
 	s := start(t)
 	all := s.as("millrace")

@@ -29,7 +29,7 @@ import (
 	"github.com/millrace/millrace/test/ui/program"
 )
 
-// engine is a directory in which the program is used, beside a bus with a record.
+// engine is a directory in which the test runs the program, beside a bus with a record.
 type engine struct {
 	*testing.T
 	dir, binary, url string
@@ -57,7 +57,7 @@ func newEngine(t *testing.T) *engine {
 	return d
 }
 
-// live tells so many pods, with a turn and an outcome for each, signed.
+// live stores n pods, with a signed turn and a signed outcome for each.
 func (d *engine) live(n int) {
 	d.Helper()
 	turns, err := sign.SignerFile(d.keys.Turns.Private, nil)
@@ -107,7 +107,7 @@ func (d *engine) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// run runs the program, and gives what it said and its exit code.
+// run runs the program, and returns its output and exit code.
 func (d *engine) run(args ...string) (said string, code int) {
 	d.Helper()
 	out, err := d.command(args...).CombinedOutput()
@@ -121,7 +121,7 @@ func (d *engine) run(args ...string) (said string, code int) {
 	return string(out), 0
 }
 
-// start runs the program until stop is called, or the test ends.
+// start runs the program until the test calls stop, or ends.
 func (d *engine) start(args ...string) (stop func()) {
 	d.Helper()
 	cmd := d.command(args...)
@@ -159,7 +159,7 @@ func (d *engine) signed() (said string) {
 	}
 }
 
-// tampered copies a file, with a change of the messages of a stream.
+// tampered copies a file, and changes the messages of one stream.
 func (d *engine) tampered(from, to, stream string, change func([]events.Message) []events.Message) {
 	d.Helper()
 	f, err := archive.Open(filepath.Join(d.dir, from))
@@ -187,14 +187,14 @@ func (d *engine) tampered(from, to, stream string, change func([]events.Message)
 	must(d.T, w.Close())
 }
 
-// page is docs/verify.md, of which a code block is the commands, and the next one what they say.
+// page reads docs/verify.md, in which a code block has commands, and the next one their output.
 func page(t *testing.T) (commands [][]string, says []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "verify.md"))
 	must(t, err)
 	parts := strings.Split(string(text), "```\n")
 	for line := range strings.Lines(parts[1]) {
-		line, _, _ = strings.Cut(strings.TrimSpace(line), "  ") // behind that it is explained
+		line, _, _ = strings.Cut(strings.TrimSpace(line), "  ") // an explanation follows
 		commands = append(commands, strings.Fields(strings.TrimPrefix(line, "millrace ")))
 	}
 	says = strings.Split(strings.TrimSpace(parts[3]), "\n")
@@ -207,8 +207,8 @@ func shape(line string) string {
 	return strings.Join(strings.Fields(regexp.MustCompile(`\d+`).ReplaceAllString(line, "N")), " ")
 }
 
-// TestThePageIsTrue: the commands of docs/verify.md do what it says, and the answer about a
-// file that a user has changed looks as it is printed there.
+// TestThePageIsTrue: the commands of docs/verify.md do what the page says, and for a file that a user has
+// changed the program prints the page's output.
 func TestThePageIsTrue(t *testing.T) {
 	d := newEngine(t)
 	commands, says := page(t)
@@ -247,8 +247,8 @@ func TestThePageIsTrue(t *testing.T) {
 	}
 }
 
-// TestTheExitCodeOfVerify tells a record that is whole from one that is not, and both from one
-// that could not be read; and so it is with a file.
+// TestTheExitCodeOfVerify: the exit code separates an intact record, a damaged one, and one that could not be
+// read, on the bus and in a file.
 func TestTheExitCodeOfVerify(t *testing.T) {
 	d := newEngine(t)
 	for _, name := range []string{"notary.key", "other.key"} {
@@ -275,14 +275,14 @@ func TestTheExitCodeOfVerify(t *testing.T) {
 		return all
 	})
 	d.tampered("all.millrace", "without.millrace", subject.NotaryStream, func([]events.Message) []events.Message { return nil })
-	magic := []byte{0x28, 0xb5, 0x2f, 0xfd} // of a frame of zstd
+	magic := []byte{0x28, 0xb5, 0x2f, 0xfd} // of a zstd frame
 	d.damaged("all.millrace", "damaged.millrace", func(text []byte) []byte {
 		text[4+bytes.Index(text[4:], magic)+40] ^= 1 // of the second frame, which is the first block
 		return text
 	})
 	d.damaged("all.millrace", "pages.millrace", func(text []byte) []byte {
 		at := len(text)
-		for range 3 { // behind the last block, of pages, are the list of its subjects and the index
+		for range 3 { // behind the last block, with the pages, come the list of its subjects and the index
 			at = bytes.LastIndex(text[:at], magic)
 		}
 		text[at+40] ^= 1
@@ -326,7 +326,7 @@ func TestTheExitCodeOfVerify(t *testing.T) {
 	d.removed(key)
 }
 
-// removed removes streams from the bus: first one with a log, then the notary's.
+// removed deletes streams from the bus: first a log, then the notary's stream.
 func (d *engine) removed(key string) {
 	d.Helper()
 	must(d.T, d.bus.Forget(d.Context(), kinds.Pods.Name))
@@ -350,7 +350,7 @@ func (d *engine) damaged(from, to string, change func([]byte) []byte) {
 	must(d.T, os.WriteFile(filepath.Join(d.dir, to), change(text), 0o600))
 }
 
-// delete removes a stream as the bus's operator can.
+// delete deletes a stream, as the bus's operator can.
 func (d *engine) delete(name string) {
 	d.Helper()
 	conn, err := nats.Connect(d.url)

@@ -17,8 +17,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// flood tells so many versions of one ConfigMap of 1 MiB, from one on, at 50 MB/s: the server
-// looks five times a second whether its store is scarce.
+// flood stores versions of one ConfigMap of 1 MiB, numbered from `from`, at 50 MB/s: the server checks five
+// times a second whether its store is almost full.
 func flood(ctx context.Context, b *stream.Bus, from, versions int) error {
 	a, err := b.Append(ctx, kinds.ConfigMaps.Name)
 	if err != nil {
@@ -43,9 +43,9 @@ func flood(ctx context.Context, b *stream.Bus, from, versions int) error {
 	return nil
 }
 
-// TestRoomThatIsMadeIsNoFinding: while the server makes room in a log, and a service has it keep
-// more again, verify finds nothing at any moment, and the page says to how few bytes the log
-// was bounded.
+// TestRoomThatIsMadeIsNoFinding: the server discards old messages of a log to make room, and a service then
+// raises the bound of the log again. verify reports nothing at any moment, and the pages have the lowest
+// bound of the log in bytes.
 func TestRoomThatIsMadeIsNoFinding(t *testing.T) {
 	server, err := stream.Serve(stream.ServerOptions{Dir: t.TempDir(), MaxStore: 96 << 20})
 	must(t, err)
@@ -83,7 +83,7 @@ func TestRoomThatIsMadeIsNoFinding(t *testing.T) {
 			must(t, err)
 			over = true
 		default:
-			verify() // what was made room for since is not signed
+			verify() // what the server has discarded since then has no signature
 		}
 	}
 	state, err := b.StreamState(t.Context(), tenantsLog)

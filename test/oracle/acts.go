@@ -14,35 +14,35 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// Actor is one of our controllers on a [Stage]: what changes there makes turns by the
-// controller's own mapping, each is carried out by a plan of the writer, and its outcome,
-// a wake or the back-off after a failure makes the next.
+// Actor runs one of our controllers on a [Stage]. A change there makes turns by the controller's own mapping,
+// a plan of the writer carries out each turn, and its outcome, a wake or the back-off after a failure makes
+// the next one.
 type Actor struct {
 	Controller reconcile.Any
 	Stage      *Stage
 	Now        time.Time
-	// See is what it is shown; kinds that are left out are not watched.
+	// See is the view of the cluster; kinds that are left out are not watched.
 	See *reconciletest.World
-	// Later, when set, tells which keys wait for the others that are due.
+	// Later, when set, reports which keys wait for the other due ones.
 	Later func(events.Key) bool
-	// Shown makes what it is shown of an object.
+	// Shown, when set, makes the form of an object that the controller sees.
 	Shown func(kinds.Kind, metav1.Object) metav1.Object
 
 	// Door, when set, carries out requests; nil: the stage does.
 	Door func(plan.Request) plan.Response
-	// Before, when set, is called before each turn with what the turn will see.
+	// Before, when set, is called before each turn with the view of the turn.
 	Before func(*reconciletest.World)
 
 	due      map[events.Key]time.Time
 	failures map[course]int
-	// until is when a lane may act again that has failed, unless another program changes
-	// something before; the other lane goes on.
+	// until is when a lane may act again after a failure, unless another program changes an object before;
+	// the other lane goes on.
 	until    map[course]time.Time
 	acts     bool
 	sequence uint64
 }
 
-// Begin shows the actor all that there is, and the changes from now on.
+// Begin shows the actor all objects, and the changes from now on.
 func (a *Actor) Begin(watched ...kinds.Kind) {
 	a.due, a.failures, a.until = map[events.Key]time.Time{}, map[course]int{}, map[course]time.Time{}
 	a.See = reconciletest.NewWorld(watched...)
@@ -88,10 +88,10 @@ func (a *Actor) wake(keys ...events.Key) {
 	}
 }
 
-// turnsAtOnce is how many turns may follow each other without any time between them.
+// turnsAtOnce is how many turns may follow each other at one moment.
 const turnsAtOnce = 400
 
-// Until lets it act, and time pass until a moment.
+// Until lets the actor act, and advances the time to end.
 func (a *Actor) Until(end time.Time) error {
 	for turns := 0; ; turns++ {
 		key, at, ok := a.next()
@@ -112,7 +112,7 @@ func (a *Actor) Until(end time.Time) error {
 	}
 }
 
-// next is whose turn it is, and when.
+// next is the key of the next turn, and its time.
 func (a *Actor) next() (next events.Key, at time.Time, ok bool) {
 	for key, due := range a.due {
 		due = latest(due, a.Now)
@@ -130,7 +130,7 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// sooner tells whether a key has its turn before another that is due as well.
+// sooner reports whether a key has its turn before another one that is due as well.
 func (a *Actor) sooner(key, than events.Key) bool {
 	if a.Later != nil && a.Later(key) != a.Later(than) {
 		return a.Later(than)
@@ -175,7 +175,7 @@ func (a *Actor) wakeAt(key events.Key, at time.Time) {
 	}
 }
 
-// carry carries out a part of a decision, and remembers what came of it.
+// carry carries out the commands of a lane, and remembers the outcome.
 func (a *Actor) carry(key events.Key, lane events.Lane, d reconcile.Decision) error {
 	t := events.Turn{Controller: a.Controller.Describe().Name, Key: key, Lane: lane, Now: a.Now, Commands: slices.Clone(d.Commands)}
 	if own := a.own(key); own != nil {
@@ -189,7 +189,7 @@ func (a *Actor) carry(key events.Key, lane events.Lane, d reconcile.Decision) er
 	for ; !done; results, done = p.Results() {
 		for _, r := range p.Next() {
 			if tries[r.Command]++; tries[r.Command] > spentTries*spentTries {
-				return fmt.Errorf("%s: %w", wrote(r), ErrRestless) // a create of which nothing is known is never given up
+				return fmt.Errorf("%s: %w", wrote(r), ErrRestless) // a create with an unknown result is never given up
 			}
 			answer := a.do(r)
 			answer.Spent = tries[r.Command] >= spentTries
@@ -202,7 +202,7 @@ func (a *Actor) carry(key events.Key, lane events.Lane, d reconcile.Decision) er
 	o := events.Outcome{Controller: t.Controller, Key: key, Lane: lane, Turn: a.sequence, UID: t.UID, ResourceVersion: t.ResourceVersion, At: a.Now, Results: results}
 	a.See.Remember(o)
 	at := course{key, lane}
-	if o.OK() { // what it changed has made the next turn, but for what was answered
+	if o.OK() { // its changes have made the next turn, answers have not
 		if delete(a.failures, at); o.Answers() != 0 {
 			a.wake(key)
 		}

@@ -12,11 +12,11 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// errInquisitive is given when a controller asks again what it has been told.
+// errInquisitive reports that a controller repeats a question that has been answered.
 var errInquisitive = errors.New("it asks again and again")
 
-// afterAnswers is what a controller decides when it has been told what it asked for, in
-// the same world and moment.
+// afterAnswers is the decision of a controller after the answers to its questions, in the same world and at
+// the same time.
 func afterAnswers(c reconcile.Any, asked Answerer, key events.Key, world []runtime.Object, now time.Time) (reconcile.Decision, error) {
 	var last *events.Outcome
 	for range 3 {
@@ -44,10 +44,10 @@ func afterAnswers(c reconcile.Any, asked Answerer, key events.Key, world []runti
 	return reconcile.Decision{}, errInquisitive
 }
 
-// Answerer is what the writer would find out about a world.
+// Answerer is the answer of the writer to a question about a world.
 type Answerer func(world []runtime.Object, c events.Command) events.Result
 
-// find is the object of a world that a key is about. It is the first one, by custom.
+// find is the object of a world that a key is about. By convention it is the first one.
 func find(world []runtime.Object, key events.Key) object {
 	if obj, ok := world[0].(object); ok && obj.GetName() == key.Name && obj.GetNamespace() == key.Namespace {
 		return obj
@@ -55,7 +55,7 @@ func find(world []runtime.Object, key events.Key) object {
 	return nil
 }
 
-// answered is an answer as it is on record.
+// answered is a recorded answer.
 func answered(body any) events.Result {
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -64,7 +64,7 @@ func answered(body any) events.Result {
 	return events.Result{Status: events.Answered, Answer: &events.Answer{Body: text}}
 }
 
-// users is which pods may need a claim.
+// users names the pods that may need a claim.
 func users(world []runtime.Object, c events.Command) events.Result {
 	var found events.Users
 	for _, obj := range world {

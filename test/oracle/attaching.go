@@ -28,19 +28,19 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/attachdetach"
 )
 
-// Attaching is what is asked for of the attachments of volumes in a world: which are made and
-// taken away, what the statuses of nodes list in the end, and which pods are told that their
-// volume is attached elsewhere. What drivers would answer is left out.
+// Attaching compares the attaching of volumes in a world: which attachments are created and deleted, what the
+// statuses of nodes list in the end, and which pods get the Event that their volume is attached elsewhere.
+// Answers of drivers are not part of it.
 type Attaching struct {
 	World []runtime.Object
-	// listed is what nodes list in the end.
+	// listed is what nodes list in the end, with our controller.
 	listed map[string][]string
 	// theirs is what upstream has listed.
 	theirs map[string][]string
 }
 
-// Compare shows where upstream's first round and our turns, until nothing comes of them any
-// more, are different; "" where they are not.
+// Compare shows the differences between upstream's first round and our turns, which run until they want
+// nothing more; "" if there are none.
 func (a *Attaching) Compare(t *testing.T) (diff string, err error) {
 	a.theirs = map[string][]string{}
 	var effects []Effect
@@ -61,7 +61,7 @@ func (a *Attaching) Compare(t *testing.T) (diff string, err error) {
 	return equalSets(theirs, ours), nil
 }
 
-// patient is longer than upstream waits for the answer of a driver.
+// patient is longer than upstream waits for a driver's answer.
 const patient = 3 * time.Minute
 
 func (a *Attaching) build(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
@@ -85,11 +85,11 @@ func buildAttachDetach(ctx context.Context, f informers.SharedInformerFactory, c
 	}
 	return func() {
 		adc.Run(ctx)
-		time.Sleep(patient) // what it has asked for is waited for after its end
+		time.Sleep(patient) // upstream waits for the answers after its round has ended
 	}, nil
 }
 
-// listedAfter is what a node lists after a patch.
+// listedAfter is the list in a node's status after a patch.
 func listedAfter(world []runtime.Object, name string, patch []byte) ([]string, error) {
 	i := slices.IndexFunc(world, func(o runtime.Object) bool { n, ok := o.(*corev1.Node); return ok && n.Name == name })
 	if i < 0 {
@@ -117,8 +117,8 @@ func namesListed(n *corev1.Node) (names []string) {
 	return names
 }
 
-// lines are what is compared. Of several nodes that want a volume for one, upstream takes any,
-// by the order of a map.
+// lines are the compared lines. If several nodes want a volume that can be attached to one, upstream picks
+// one in the order of a map.
 func (a *Attaching) lines(effects []Effect, listed map[string][]string) (lines []string, err error) {
 	for _, e := range effects {
 		switch {
@@ -152,7 +152,7 @@ func (a *Attaching) lines(effects []Effect, listed map[string][]string) (lines [
 	return lines, nil
 }
 
-// sortedNames is a message with the pods that it names in order: upstream's are in that of a map.
+// sortedNames sorts the pods that a message names, because upstream names them in the order of a map.
 func sortedNames(message string) string {
 	before, names, ok := strings.Cut(message, "pod(s) ")
 	if !ok {
@@ -163,7 +163,7 @@ func sortedNames(message string) string {
 	return before + "pod(s) " + strings.Join(all, ", ")
 }
 
-// contested tells whether pods on several nodes use a volume that may be attached to one.
+// contested reports whether pods on several nodes use a volume that can be attached to one.
 func (a *Attaching) contested(volume string) bool {
 	nodes := map[string]bool{}
 	for _, obj := range a.World {
@@ -181,9 +181,8 @@ func (a *Attaching) contested(volume string) bool {
 	return len(nodes) > 1
 }
 
-// ours are the lines of our controller's turns: of the nodes, then of the volumes, until they
-// want nothing any more. An attachment that is taken away stays for now, as it does until the
-// attacher lets go of it.
+// ours are the lines of our controller's turns: of the nodes, then of the volumes, until they want nothing
+// more. An attachment that is being deleted stays, as it does until the attacher removes its finalizer.
 func (a *Attaching) ours() ([]string, error) {
 	a.listed = map[string][]string{}
 	world, notes := copied(a.World), map[events.Key]events.Outcome{}

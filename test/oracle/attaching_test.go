@@ -29,7 +29,7 @@ func TestVolumesAreAttachedAsUpstreams(t *testing.T) {
 	})
 }
 
-// attachingWorld is some nodes, volumes and pods that use them, with what is attached so far.
+// attachingWorld has some nodes, volumes, pods that use them, and the attachments so far.
 func attachingWorld(t *rapid.T) (world []runtime.Object) {
 	no := false
 	world = append(world, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "lazy.example.com"}, Spec: storagev1.CSIDriverSpec{AttachRequired: &no}})

@@ -17,8 +17,8 @@ import (
 	"github.com/millrace/millrace/test/sim"
 )
 
-// AttachDetach has volumes attached and detached, for longer than it is waited for a node, with
-// an attacher that does at once what it is asked for.
+// AttachDetach attaches and detaches volumes, for longer than the controller waits for a node, with an
+// attacher that acts at once.
 var AttachDetach = Life{
 	Theirs: buildAttachDetach, Ours: attachdetach.Controller,
 	Kinds: []kinds.Kind{
@@ -27,7 +27,7 @@ var AttachDetach = Life{
 	Chapter: 8 * time.Minute, Line: attachmentLine, Attend: attach, Fair: fairAttachments,
 }
 
-// attach does what the attacher of a driver does for an attachment.
+// attach acts as a driver's attacher for an attachment.
 func attach(api *sim.API, ref events.Ref) {
 	at, ok := api.Get(ref).(*storagev1.VolumeAttachment)
 	switch {
@@ -42,7 +42,7 @@ func attach(api *sim.API, ref events.Ref) {
 	}
 }
 
-// attachmentLine is an attachment, or what a node lists.
+// attachmentLine is an attachment, or a node's list.
 func attachmentLine(obj metav1.Object) string {
 	switch o := obj.(type) {
 	case *storagev1.VolumeAttachment:
@@ -53,10 +53,10 @@ func attachmentLine(obj metav1.Object) string {
 	return ""
 }
 
-// fairAttachments leaves out that upstream tells each pod of a node of each attachment that was
-// refused: ours tells the first of them, of what the writer does not ask for again. That a volume
-// is attached elsewhere is told by ours to pods that come later, too; which pods have it there is
-// said in the order of a map.
+// fairAttachments removes differences of Events. Upstream tells each pod of a node about each refused
+// attachment: ours tells the first pod, and only about refusals that the writer does not retry. Ours tells
+// pods that come later that a volume is attached elsewhere, too; upstream names the pods that have it there
+// in the order of a map.
 func fairAttachments(theirs, ours []string) ([]string, []string) {
 	const failed = "AttachVolume.Attach failed for "
 	theirs = letLines("pods-told-of-refused-attachments", theirs, func(line string) string {

@@ -19,26 +19,26 @@ import (
 	"github.com/millrace/millrace/test/sim"
 )
 
-// TestAttachmentsLiveAsUpstreams has pods come and go on nodes, with volumes.
+// TestAttachmentsLiveAsUpstreams creates and deletes pods with volumes on nodes.
 func TestAttachmentsLiveAsUpstreams(t *testing.T) {
 	fewer(t, 10)
 	rapid.Check(t, func(r *rapid.T) { anyHall(r, nil).compare(t, r, oracle.AttachDetach) })
 }
 
-// TestRefusedAttachmentsLiveAsUpstreams is the same on an API server that refuses some of what is
-// written, which is tried again within the chapter.
+// TestRefusedAttachmentsLiveAsUpstreams is the same on an API server that refuses some writes; both
+// controllers retry them within the chapter.
 func TestRefusedAttachmentsLiveAsUpstreams(t *testing.T) {
 	fewer(t, 10)
 	rapid.Check(t, func(r *rapid.T) { anyHall(r, attachingRequests).compare(t, r, oracle.AttachDetach) })
 }
 
-// attachingRequests are what is written of attachments. Their names are derived, and never taken.
+// attachingRequests are the writes about attachments. Their names are derived, and never taken.
 var attachingRequests = []oracle.Refusal{
 	{Verb: plan.Create, Kind: kinds.VolumeAttachments.Name}, {Verb: plan.Delete, Kind: kinds.VolumeAttachments.Name}, {Verb: plan.Patch, Kind: kinds.Nodes.Name, Status: true},
 }
 
-// hall is nodes with pods that use volumes. One thing happens at a time: which of several pods
-// has a volume first is chance upstream.
+// hall has nodes with pods that use volumes. One thing happens at a time, because upstream picks by chance
+// which of several pods gets a volume first.
 type hall struct {
 	village
 	now  time.Time // of the chapter
@@ -121,7 +121,7 @@ func (v *hall) act(r *rapid.T) {
 	}
 }
 
-// user creates a pod on a node that uses a claim, unless there is one of the name.
+// user creates a pod on a node that uses a claim, unless a pod of that name exists.
 func (v *hall) user(name, node, claim string) {
 	v.made++
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(fmt.Sprint(name, "-", v.made)), CreationTimestamp: metav1.NewTime(v.now.Truncate(time.Second))}}
@@ -134,8 +134,8 @@ func (v *hall) user(name, node, claim string) {
 	}, "create %s on %s with %s", p.UID, node, claim)
 }
 
-// mountedOn has the kubelet of a node mount what is attached there and wanted, and let go of all
-// else.
+// mountedOn makes the kubelet of a node mount the wanted volumes that are attached there, and unmount all
+// others.
 func mountedOn(api *sim.API, node string) {
 	var wanted []corev1.UniqueVolumeName
 	for _, obj := range api.List(kinds.Pods.Name) {

@@ -35,41 +35,40 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// Autoscaling is the life of an autoscaler: what it finds each time that it looks.
+// Autoscaling is the life of an autoscaler, as a series of rounds.
 //
-// What is not compared: several autoscalers of the same pods, which upstream notices
-// only when it has looked at both, in any order; scales that others write at the same
-// time, where upstream's clock goes on between its attempts; the average of a metric
-// among no pods, which upstream leaves to the processor; and what upstream forgets of
-// changes in one direction when the policies of the other look further back.
+// Not compared: several autoscalers of the same pods, which upstream notices only after it has synced both,
+// in any order; scales that others write at the same time, because upstream's clock advances between its
+// attempts; the average of a metric over no pods, which upstream leaves to the processor; and upstream's loss
+// of changes in one direction if the policies of the other direction look further back.
 type Autoscaling struct {
 	Autoscaler *autoscalingv2.HorizontalPodAutoscaler
-	Replicas   int32 // in the beginning
+	Replicas   int32 // at the beginning
 	Rounds     []Look
-	// Gates are those that are not at their defaults.
+	// Gates are the feature gates that are not at their defaults.
 	Gates gate.Set
-	// Changed, when set, changes our controller.
+	// Changed, when set, modifies our controller.
 	Changed func(reconcile.Any) reconcile.Any
 }
 
-// Look is what there is to be found once.
+// Look is the state that a round finds.
 type Look struct {
 	Pods []*corev1.Pod
-	// Current is how many pods the scale says that there are, Selector which; To is
-	// how many a user has it ask for just before, if that is not less than 0.
+	// Current and Selector are the number of pods in the scale and its selector. To, if not less than 0, is
+	// the number of replicas that a user sets just before the round.
 	Current  int32
 	Selector string
 	To       int32
 	// Metrics are the readings of the metrics in the autoscaler's spec.
 	Metrics []events.Reading
-	// Absent and Refused are why the scale cannot be read, or written, Unreported why the
-	// status cannot be.
+	// Absent and Refused are the reasons why the scale cannot be read, or written; Unreported is why the
+	// status cannot be written.
 	Absent, Refused, Unreported string
 }
 
 const period = 15 * time.Second
 
-// Compare has both live it and shows where they differ.
+// Compare runs both through the rounds and shows the differences.
 func (a Autoscaling) Compare(t *testing.T) (diff string, err error) {
 	ours, err := a.ours()
 	if err != nil {
@@ -89,7 +88,7 @@ func (a Autoscaling) Compare(t *testing.T) (diff string, err error) {
 	return page.String(), nil
 }
 
-// look is how the autoscaler and its target are after a round.
+// look is the state of the autoscaler and its target after a round.
 func look(round int, h *autoscalingv2.HorizontalPodAutoscaler, replicas int32) []string {
 	s := h.Status.DeepCopy()
 	if s.LastScaleTime != nil {
@@ -110,7 +109,7 @@ func autoscalerTold(severity, reason, message string) string {
 	return fmt.Sprintf("told %s %s %s", severity, reason, message)
 }
 
-// ours is what ours makes of it.
+// ours is the result of our controller.
 func (a Autoscaling) ours() ([]string, error) {
 	var c reconcile.Any = horizontalpodautoscaler.New(horizontalpodautoscaler.Config{Gates: a.Gates})
 	if a.Changed != nil {
@@ -146,7 +145,7 @@ func (a Autoscaling) ours() ([]string, error) {
 				return nil, err
 			}
 			if last[o.Lane] = o; unreported {
-				break // it is tried again later, and refused until the next round
+				break // it retries later, and is refused until the next round
 			}
 		}
 		l.lines = append(l.lines, look(i, l.autoscaler, l.replicas)...)
@@ -155,15 +154,14 @@ func (a Autoscaling) ours() ([]string, error) {
 	return slices.Compact(l.lines), nil
 }
 
-// scaling is our autoscaler and its target as they are, and what was told so far.
+// scaling is our autoscaler and its target, and the Events so far.
 type scaling struct {
 	autoscaler *autoscalingv2.HorizontalPodAutoscaler
 	replicas   int32
 	lines      []string
 }
 
-// carry carries out a decision as far as a round lets it, and tells whether the status was
-// refused.
+// carry carries out a decision as far as the round allows, and reports whether the status was refused.
 func (l *scaling) carry(o *events.Outcome, d reconcile.Decision, round Look) (unreported bool, err error) {
 	for _, command := range d.Commands {
 		r := events.Result{Status: events.Applied, Answer: &events.Answer{Note: command.Note}}
@@ -206,7 +204,7 @@ func (l Look) readings(h *autoscalingv2.HorizontalPodAutoscaler, replicas int32)
 	}}
 }
 
-// stage is what upstream finds.
+// stage serves upstream's questions.
 type stage struct {
 	mu       sync.Mutex
 	look     Look
@@ -221,7 +219,7 @@ func (s *stage) change(f func()) {
 	f()
 }
 
-// theirs is what upstream makes of it. It must be called in a bubble.
+// theirs is the result of upstream's controller. It must be called in a synctest bubble.
 func (a Autoscaling) theirs() (lines []string) {
 	time.Sleep(time.Until(Now))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -261,12 +259,12 @@ func (a Autoscaling) theirs() (lines []string) {
 		for _, p := range round.Pods {
 			there = append(there, p.DeepCopy())
 		}
-		_ = pods.Informer().GetIndexer().Replace(there, "") // it keeps them in memory
+		_ = pods.Informer().GetIndexer().Replace(there, "") // upstream keeps the pods in memory
 		time.Sleep(time.Until(Now.Add(time.Duration(i+1)*period + period/2)))
 		synctest.Wait()
 		h, err := client.AutoscalingV2().HorizontalPodAutoscalers(a.Autoscaler.Namespace).Get(ctx, a.Autoscaler.Name, metav1.GetOptions{})
 		if err != nil {
-			panic(err) // it was put there
+			panic(err) // it was stored before
 		}
 		lines = append(lines, look(i, h, s.replicas)...)
 	}
@@ -306,7 +304,7 @@ func (s *stage) scaler() *scalefake.FakeScaleClient {
 	return client
 }
 
-// samples are those of the first metric that is the one asked for.
+// samples are those of the first metric for which is returns true.
 func (s *stage) samples(is func(autoscalingv2.MetricSpec) bool) (samples []events.Sample, err error) {
 	s.change(func() {
 		r := s.look.Metrics[slices.IndexFunc(s.specs, is)]
@@ -329,7 +327,7 @@ func infoOf(samples []events.Sample, err error) (metrics.PodMetricsInfo, time.Ti
 	return info, time.Time{}, err
 }
 
-// GetResourceMetric is upstream's question, and so are the others.
+// GetResourceMetric implements upstream's metrics client, as the other methods do.
 func (s *stage) GetResourceMetric(_ context.Context, of corev1.ResourceName, _ string, _ labels.Selector, container string) (metrics.PodMetricsInfo, time.Time, error) {
 	return infoOf(s.samples(func(m autoscalingv2.MetricSpec) bool {
 		if container != "" {
@@ -339,12 +337,12 @@ func (s *stage) GetResourceMetric(_ context.Context, of corev1.ResourceName, _ s
 	}))
 }
 
-// GetRawMetric asks for a metric of pods.
+// GetRawMetric returns a metric of pods.
 func (s *stage) GetRawMetric(name, _ string, _, _ labels.Selector) (metrics.PodMetricsInfo, time.Time, error) {
 	return infoOf(s.samples(func(m autoscalingv2.MetricSpec) bool { return m.Pods != nil && m.Pods.Metric.Name == name }))
 }
 
-// GetObjectMetric asks for a metric of an object.
+// GetObjectMetric returns a metric of an object.
 func (s *stage) GetObjectMetric(name, _ string, _ *autoscalingv2.CrossVersionObjectReference, _ labels.Selector) (int64, time.Time, error) {
 	samples, err := s.samples(func(m autoscalingv2.MetricSpec) bool { return m.Object != nil && m.Object.Metric.Name == name })
 	if err != nil {
@@ -353,7 +351,7 @@ func (s *stage) GetObjectMetric(name, _ string, _ *autoscalingv2.CrossVersionObj
 	return samples[0].Milli, time.Time{}, nil
 }
 
-// GetExternalMetric asks for a metric of something else.
+// GetExternalMetric returns an external metric.
 func (s *stage) GetExternalMetric(name, _ string, _ labels.Selector) ([]int64, time.Time, error) {
 	samples, err := s.samples(func(m autoscalingv2.MetricSpec) bool { return m.External != nil && m.External.Metric.Name == name })
 	var values []int64

@@ -61,7 +61,7 @@ func autoscalerLife(t *rapid.T) oracle.Autoscaling {
 	}
 	life := oracle.Autoscaling{Gates: gates, Autoscaler: h, Replicas: int32(rapid.IntRange(0, 12).Draw(t, "replicas"))}
 	calm := rapid.Bool().Draw(t, "few surprises")
-	// Upstream tells no more than 25 Events of an object at once.
+	// Upstream's recorder emits at most 25 Events about an object at once.
 	oracle.Uses("many-events")
 	for range rapid.IntRange(1, 25/(len(h.Spec.Metrics)+2)).Draw(t, "rounds") {
 		life.Rounds = append(life.Rounds, autoscalerLook(t, h, calm))
@@ -107,7 +107,7 @@ func autoscalerMetric(t *rapid.T) autoscalingv2.MetricSpec {
 func autoscalerLook(t *rapid.T, h *autoscalingv2.HorizontalPodAutoscaler, calm bool) oracle.Look {
 	rare := func(what string) bool { return rapid.IntRange(0, 11).Draw(t, what) == 0 && !calm }
 	l := oracle.Look{Current: int32(rapid.IntRange(1, 12).Draw(t, "current")), Selector: "app=web", To: -1}
-	oracle.Uses("scaled-meanwhile") // before the look, and never during it
+	oracle.Uses("scaled-meanwhile") // before the round, and never during it
 	if rare("a user scales") {
 		l.To = int32(rapid.SampledFrom([]int{0, 0, 1, 2, 5, 12, 30}).Draw(t, "to"))
 	}
@@ -120,7 +120,7 @@ func autoscalerLook(t *rapid.T, h *autoscalingv2.HorizontalPodAutoscaler, calm b
 	if rare("refused") {
 		l.Refused = "it is forbidden"
 	}
-	// Of several pods that do not say what they request upstream names any.
+	// If several pods do not state their requests, upstream names any of them.
 	oracle.Uses("which-pod-says-nothing")
 	vague := rapid.IntRange(0, 30).Draw(t, "vague")
 	for i := range rapid.IntRange(0, 6).Draw(t, "pods") {

@@ -24,13 +24,12 @@ import (
 // VolumeBinder binds claims to volumes.
 var VolumeBinder = bindersWith(persistentvolumebinder.Config{})
 
-// StaticVolumeBinder is the same controller where no volumes are asked of provisioners.
+// StaticVolumeBinder is the same controller without provisioners.
 var StaticVolumeBinder = bindersWith(persistentvolumebinder.Config{Static: true})
 
-// RefusedVolumeBinder is the same controller where some writes are refused. Upstream looks at all
-// claims and volumes again every 15 seconds. It tells of each request to a provisioner that could
-// not be written, but for the one of directories; of one that is tried again by the writer ours
-// tells nothing.
+// RefusedVolumeBinder is the same controller with some writes refused. Upstream resyncs all claims and
+// volumes every 15 seconds. Upstream emits an Event for each request to a provisioner that could not be
+// written, except for directories; ours emits none if the writer retries.
 var RefusedVolumeBinder = func() Life {
 	l := bindersWith(persistentvolumebinder.Config{})
 	l.Chapter = 45 * time.Second
@@ -51,7 +50,7 @@ var RefusedVolumeBinder = func() Life {
 	return l
 }()
 
-// bindersWith has upstream's controller with the plugins that kube-controller-manager gives it.
+// bindersWith gives upstream's controller the plugins that kube-controller-manager gives it.
 func bindersWith(config persistentvolumebinder.Config) Life {
 	return Life{
 		Theirs: func(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
@@ -70,12 +69,12 @@ func bindersWith(config persistentvolumebinder.Config) Life {
 		Ours: persistentvolumebinder.New(config),
 		Kinds: []kinds.Kind{
 			kinds.PersistentVolumeClaims.Kind, kinds.PersistentVolumes.Kind, kinds.StorageClasses.Kind, kinds.Pods.Kind,
-		}, Chapter: 20 * time.Second, // in longer ones upstream's recorder drops Events that come again and again
+		}, Chapter: 20 * time.Second, // in longer chapters upstream's recorder drops repeated Events
 		Line: bindingLine,
 	}
 }
 
-// bindingLine is a claim or a volume. The version of the claim in a volume is left out.
+// bindingLine is a claim or a volume, without the version of the claim in a volume.
 func bindingLine(obj metav1.Object) string {
 	switch o := obj.(type) {
 	case *corev1.PersistentVolumeClaim:

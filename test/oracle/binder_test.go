@@ -34,15 +34,14 @@ func TestVolumesAreBoundAsUpstreams(t *testing.T) {
 	}
 }
 
-// TestRefusedVolumesAreBoundAsUpstreams is the same on an API server that refuses some of what is
-// written, which is tried again within the chapter.
+// TestRefusedVolumesAreBoundAsUpstreams is the same on an API server that refuses some writes; both
+// controllers retry them within the chapter.
 func TestRefusedVolumesAreBoundAsUpstreams(t *testing.T) {
 	fewer(t, 4)
 	rapid.Check(t, func(r *rapid.T) { refusedStore(r).compare(t, r, oracle.RefusedVolumeBinder) })
 }
 
-// mostRefused chapters make 15 looks at a claim: upstream's recorder drops the 26th Event about
-// an object.
+// mostRefused chapters make 15 syncs of a claim: upstream's recorder drops the 26th Event about an object.
 const mostRefused = 5
 
 func refusedStore(r *rapid.T) *store {
@@ -55,21 +54,21 @@ func refusedStore(r *rapid.T) *store {
 	return v
 }
 
-// bindingRequests are what the binder writes: of claims and volumes, and their statuses.
+// bindingRequests are the writes of the binder: claims and volumes, and their statuses.
 var bindingRequests = []oracle.Refusal{
 	{Verb: plan.Update, Kind: kinds.PersistentVolumeClaims.Name}, {Verb: plan.Update, Kind: kinds.PersistentVolumeClaims.Name, Status: true},
 	{Verb: plan.Update, Kind: kinds.PersistentVolumes.Name}, {Verb: plan.Update, Kind: kinds.PersistentVolumes.Name, Status: true},
 }
 
-// store is a place with claims and volumes. One thing happens at a time, and claims are of
-// different classes: which of several claims comes first is chance upstream.
+// store has claims and volumes. One thing happens at a time, and claims are of different classes, because
+// upstream picks by chance which of several claims comes first.
 type store struct {
 	village
 	made int
 }
 
-// ofClass are the claims, each of a class of its own; that of the first is the default one, if
-// there is one.
+// ofClass maps the claims to their classes, each to one of its own; the class of the first claim is the
+// default one, if there is one.
 var ofClass = map[string]string{"plain": "", "none": "", "outside": "outside", "moved": "moved", "late": "late", "byhand": "byhand", "directory": "directory", "named": "named"}
 
 var storeClaims = []string{"plain", "none", "outside", "moved", "late", "byhand", "directory", "named"}
@@ -131,7 +130,7 @@ func (v *store) claim(r *rapid.T, name, volume string) {
 	switch name {
 	case "named":
 		c.Spec.VolumeName = volume
-	case "none": // another label than plain asks for
+	case "none": // plain selects another label
 		c.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"for": "none"}}
 	case "plain":
 		c.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"for": "plain"}}
@@ -149,8 +148,8 @@ func (v *store) claim(r *rapid.T, name, volume string) {
 	}, "create %s %v", c.UID, c.Spec)
 }
 
-// volume creates a volume, that may be reserved. No two have one size, or as many modes of
-// different sets: which goes first is chance upstream.
+// volume creates a volume, which may be reserved. No two have the same size, or different sets of equally
+// many modes: upstream would pick one by chance.
 func (v *store) volume(r *rapid.T, name string) {
 	oracle.Uses("choice-of-volumes")
 	v.made++
@@ -181,8 +180,8 @@ func (v *store) volume(r *rapid.T, name string) {
 	}, "create %s for %s %v", pv.UID, claim, pv.Spec)
 }
 
-// contested tells whether several claims that wait could get a volume that is free, or ask for it
-// by its name: which of them comes first is chance upstream.
+// contested reports whether several waiting claims could get a free volume, or ask for it by name: upstream
+// would pick one by chance.
 func contested(api *sim.API, pv *corev1.PersistentVolume) bool {
 	asking := 0
 	for _, o := range api.List(kinds.PersistentVolumeClaims.Name) {
@@ -197,7 +196,7 @@ func contested(api *sim.API, pv *corev1.PersistentVolume) bool {
 	return asking > 1
 }
 
-// naming is how many claims name a volume: which of several has it first is chance upstream.
+// naming is how many claims name a volume: upstream picks one of several by chance.
 func naming(api *sim.API, volume string) (n int) {
 	for _, o := range api.List(kinds.PersistentVolumeClaims.Name) {
 		if o.(*corev1.PersistentVolumeClaim).Spec.VolumeName == volume {
@@ -207,8 +206,7 @@ func naming(api *sim.API, volume string) (n int) {
 	return n
 }
 
-// reserved tells whether a volume is bound to a claim of a name: which of several goes first is
-// chance upstream.
+// reserved reports whether a volume is bound to a claim of a name: upstream picks one of several by chance.
 func reserved(api *sim.API, claim string) bool {
 	for _, o := range api.List(kinds.PersistentVolumes.Name) {
 		if ref := o.(*corev1.PersistentVolume).Spec.ClaimRef; ref != nil && ref.Name == claim {
@@ -232,7 +230,7 @@ func (v *store) class(r *rapid.T) {
 	v.does(func(api *sim.API) { api.Load(kinds.StorageClasses.Name, c) }, "class %s", c.Name)
 }
 
-// provision has a provisioner make the volume that a claim asks for.
+// provision acts as a provisioner and creates the volume that a claim asks for.
 func provision(api *sim.API, claim string, policy corev1.PersistentVolumeReclaimPolicy) {
 	c, ok := api.Get(pvcRef(claim)).(*corev1.PersistentVolumeClaim)
 	if !ok || c.Spec.VolumeName != "" {
@@ -244,7 +242,7 @@ func provision(api *sim.API, claim string, policy corev1.PersistentVolumeReclaim
 	}
 	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Annotations: map[string]string{"pv.kubernetes.io/provisioned-by": by}}}
 	pv.Finalizers = []string{"external-provisioner.volume.kubernetes.io/finalizer"}
-	if by == "pd.csi.storage.gke.io" { // as one that was made when the provisioner was in Kubernetes
+	if by == "pd.csi.storage.gke.io" { // as a volume from the time when the provisioner was in-tree
 		pv.Annotations["pv.kubernetes.io/provisioned-by"] = "kubernetes.io/gce-pd"
 		pv.Finalizers = append(pv.Finalizers, "kubernetes.io/pv-controller")
 	}
@@ -260,7 +258,7 @@ func provision(api *sim.API, claim string, policy corev1.PersistentVolumeReclaim
 	api.Load(kinds.PersistentVolumes.Name, pv)
 }
 
-// scheduler does what the scheduler does for the claim that waits for a pod.
+// scheduler acts as the scheduler for the claim that waits for a pod.
 func (v *store) scheduler(r *rapid.T, volume string) {
 	switch rapid.IntRange(0, 2).Draw(r, "scheduler") {
 	case 0:

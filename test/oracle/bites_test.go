@@ -17,8 +17,7 @@ import (
 	"github.com/millrace/millrace/test/oracle"
 )
 
-// TestTheOracleBitesInPlacesThatItMayChoose: what the comparison leaves out hides nothing
-// beside it.
+// TestTheOracleBitesInPlacesThatItMayChoose: the parts that the comparison leaves out hide no other fault.
 func TestTheOracleBitesInPlacesThatItMayChoose(t *testing.T) {
 	seeing := func(change func(*reconciletest.World, *reconcile.Decision)) mutant {
 		var world *reconciletest.World
@@ -58,7 +57,7 @@ func TestTheOracleBitesInPlacesThatItMayChoose(t *testing.T) {
 	}
 }
 
-// takeNew has a delete of a pod be about one that is of another revision, and available.
+// takeNew changes a delete of a pod to one of another revision that is available.
 func takeNew(world *reconciletest.World, c *events.Command) {
 	pods := reconcile.List(world, kinds.Pods, "")
 	at := slices.IndexFunc(pods, func(p *corev1.Pod) bool { return p.Name == c.Name && available(p) })
@@ -79,8 +78,7 @@ func takeNew(world *reconciletest.World, c *events.Command) {
 
 func available(p *corev1.Pod) bool { return len(p.Status.Conditions) > 0 && p.DeletionTimestamp == nil }
 
-// neverShrink leaves out the deletes of pods that have not ended and that a set without order
-// should not have.
+// neverShrink drops the deletes of running pods that are surplus in a set without order.
 func neverShrink(world *reconciletest.World, d *reconcile.Decision) {
 	set := reconcile.List(world, kinds.StatefulSets, "")[0]
 	pods := reconcile.List(world, kinds.Pods, "")

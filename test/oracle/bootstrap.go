@@ -24,8 +24,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// TokenCleaner is the controller that deletes bootstrap tokens that have expired, for the
-// first Secret of a world.
+// TokenCleaner is the controller that deletes expired bootstrap tokens, for the first Secret of a world.
 var TokenCleaner = Pair{Theirs: buildTokenCleaner, Ours: tokencleaner.Controller, Asked: expiries, Alone: never, Fair: tokensDeletedOnce}
 
 func buildTokenCleaner(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
@@ -36,7 +35,7 @@ func buildTokenCleaner(ctx context.Context, f informers.SharedInformerFactory, c
 	return func() { tc.Run(ctx) }, nil
 }
 
-// expiries is when a Secret expires, as the writer tells it.
+// expiries is the writer's answer about the expiry of a Secret.
 func expiries(world []runtime.Object, c events.Command) events.Result {
 	for _, obj := range world {
 		if s, ok := obj.(*corev1.Secret); ok && s.Name == c.Name && s.Namespace == c.Namespace {
@@ -46,7 +45,7 @@ func expiries(world []runtime.Object, c events.Command) events.Result {
 	return events.Result{Status: events.Absent}
 }
 
-// tokensDeletedOnce leaves out that upstream deletes what is being deleted.
+// tokensDeletedOnce leaves out that upstream deletes an object that is already being deleted.
 func tokensDeletedOnce(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
 	if world[0].(object).GetDeletionTimestamp() != nil {
 		theirs = lets("token-deleted-again", theirs, only(theirs, func(e Effect) bool { return e.Verb != remove }))
@@ -54,8 +53,8 @@ func tokensDeletedOnce(world []runtime.Object, theirs, ours []Effect) ([]Effect,
 	return theirs, ours
 }
 
-// CleanedByThem and CleanedByUs are which Secrets of a world each deletes in some time, and how
-// long after the question, to the second, sorted.
+// CleanedByThem and CleanedByUs are the Secrets of a world that each deletes within some time, with the delay
+// to the second, sorted.
 func CleanedByThem(t *testing.T, world []runtime.Object, long time.Duration) (gone []string, err error) {
 	synctest.Test(t, func(*testing.T) { gone, err = cleanedByThem(copied(world), long) })
 	return gone, err
@@ -92,7 +91,7 @@ func cleaned(name string, at time.Time) string {
 	return fmt.Sprintf("%s after %v", name, at.Sub(Now).Truncate(time.Second))
 }
 
-// CleanedByUs has ours decide, and comes back when it wants to be asked.
+// CleanedByUs runs our controller, and again at each of its wakes.
 func CleanedByUs(world []runtime.Object, long time.Duration) (gone []string) {
 	for _, obj := range world {
 		secret := obj.(*corev1.Secret)

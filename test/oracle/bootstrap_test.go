@@ -24,7 +24,7 @@ func TestTokensAreCleanedAsUpstreams(t *testing.T) {
 	agree(t, oracle.TokenCleaner, bootstrapKey, bootstrapWorld)
 }
 
-// Both delete the same tokens in an hour, at the same second.
+// Both delete the same tokens within an hour, in the same second.
 func TestTokensGoWhenUpstreamsDo(t *testing.T) {
 	t.Parallel()
 	gone := 0
@@ -49,7 +49,7 @@ func TestTokensGoWhenUpstreamsDo(t *testing.T) {
 	}
 }
 
-// bootstrapWorld is one Secret, which mostly is a token.
+// bootstrapWorld has one Secret, which mostly is a token.
 func bootstrapWorld(t *rapid.T) []runtime.Object {
 	return []runtime.Object{bootstrapToken(t, bootstrapKey.Name)}
 }
@@ -104,7 +104,7 @@ func TestClusterInfoIsSignedAsUpstreams(t *testing.T) {
 	}
 }
 
-// signingWorld is cluster-info and some Secrets that look like tokens that sign.
+// signingWorld has cluster-info and some Secrets that look like signing tokens.
 func signingWorld(t *rapid.T) []runtime.Object {
 	info := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: events.ClusterInfo, UID: "info", ResourceVersion: "10"}}
 	info.Data = map[string]string{"mine": "x"}
@@ -120,7 +120,7 @@ func signingWorld(t *rapid.T) []runtime.Object {
 	world := []runtime.Object{info}
 	for i, id := range rapid.SliceOfNDistinct(rapid.SampledFrom(ids), 0, 4, rapid.ID[string]).Draw(t, "tokens") {
 		secret := bootstrapToken(t, rapid.SampledFrom([]string{"bootstrap-token-", "bootstrap-token-", "bootstrap-token-", "token-"}).Draw(t, "prefix")+strings.ToLower(id))
-		secret.Name = fmt.Sprint(secret.Name, map[bool]string{true: fmt.Sprint("-", i)}[id == "ABCDEF"]) // another name than that of any other
+		secret.Name = fmt.Sprint(secret.Name, map[bool]string{true: fmt.Sprint("-", i)}[id == "ABCDEF"]) // a name that no other Secret has
 		secret.Data["token-id"] = []byte(rapid.SampledFrom([]string{id, id, id, id, "", "others"}).Draw(t, "id"))
 		secret.Data["token-secret"] = []byte(rapid.SampledFrom([]string{"0123456789abcdef", "fedcba9876543210", ""}).Draw(t, "secret"))
 		secret.Data["usage-bootstrap-signing"] = []byte(rapid.SampledFrom([]string{"true", "true", "true", "True", ""}).Draw(t, "usage"))

@@ -18,7 +18,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/clustertrustbundlepublisher"
 )
 
-// BundleCA is what is published in a ClusterTrustBundle.
+// BundleCA is the certificate that is published in a ClusterTrustBundle.
 var BundleCA = func() []byte {
 	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: Now.Add(-time.Hour), NotAfter: Now.Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
@@ -29,7 +29,7 @@ var BundleCA = func() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }()
 
-// BundleSigner is whose bundle that is.
+// BundleSigner is the signer of that bundle.
 const BundleSigner = "kubernetes.io/kube-apiserver-serving"
 
 // Bundles is the publisher of ClusterTrustBundles.
@@ -37,8 +37,8 @@ var Bundles = Pair{
 	Theirs: buildBundlePublisher, Ours: clustertrustbundlepublisher.New(clustertrustbundlepublisher.Config{RootCA: BundleCA}), Alone: never, Fair: fairAsItIs,
 }
 
-// buildBundlePublisher begins upstream's informer, which is the publisher's own, so that it has
-// been filled when the publisher is run: that would look again after a while.
+// buildBundlePublisher starts upstream's informer, which is the publisher's own, so that it has synced before
+// the publisher runs: otherwise the publisher would sync again later.
 func buildBundlePublisher(ctx context.Context, _ informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
 	content, err := dynamiccertificates.NewStaticCAContent("kube-apiserver-serving", BundleCA)
 	if err != nil {

@@ -17,12 +17,12 @@ import (
 	"github.com/millrace/millrace/test/oracle"
 )
 
-// The bundle that is wanted is published, or corrected, as upstream does it.
+// Both publish, or correct, the wanted bundle in the same way.
 func TestBundlesArePublishedAsUpstreams(t *testing.T) {
 	agree(t, oracle.Bundles, events.Key{Name: bundleName(oracle.BundleCA)}, publishedBundle)
 }
 
-// Where that has been done, both delete the older one.
+// After that, both delete the older bundle.
 func TestOlderBundlesGoAsUpstreams(t *testing.T) {
 	agree(t, oracle.Bundles, events.Key{Name: bundleName(olderCA)}, olderBundle)
 }
@@ -34,7 +34,7 @@ func bundleName(text []byte) string {
 	return fmt.Sprintf("%s:%x", strings.ReplaceAll(oracle.BundleSigner, "/", ":"), sum[:12])
 }
 
-// aBundle is one of the signer; the fake client of upstream does not tell those of others apart.
+// aBundle is a bundle of the signer; upstream's fake client does not separate those of other signers.
 func aBundle(name string, text []byte) *certificatesv1beta1.ClusterTrustBundle {
 	return &certificatesv1beta1.ClusterTrustBundle{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), ResourceVersion: "10"},
@@ -42,7 +42,7 @@ func aBundle(name string, text []byte) *certificatesv1beta1.ClusterTrustBundle {
 	}
 }
 
-// publishedBundle is a world in which the wanted bundle is there, or not, or holds something else.
+// publishedBundle is a world in which the wanted bundle exists, is missing, or has other content.
 func publishedBundle(t *rapid.T) []runtime.Object {
 	if rapid.IntRange(0, 3).Draw(t, "there") == 0 {
 		return nil
@@ -52,7 +52,7 @@ func publishedBundle(t *rapid.T) []runtime.Object {
 	return []runtime.Object{b}
 }
 
-// olderBundle is a world in which the wanted bundle is there, and perhaps an older one.
+// olderBundle is a world with the wanted bundle, and perhaps an older one.
 func olderBundle(t *rapid.T) []runtime.Object {
 	world := []runtime.Object{aBundle(bundleName(oracle.BundleCA), oracle.BundleCA)}
 	if rapid.IntRange(0, 3).Draw(t, "there") > 0 {

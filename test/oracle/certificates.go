@@ -23,11 +23,11 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/podcertificaterequestcleaner"
 )
 
-// RequestCleaner is the controller that deletes requests for certificates whose time is up.
+// RequestCleaner is the controller that deletes expired requests for certificates.
 var RequestCleaner = Pair{Theirs: buildRequestCleaner, Ours: csrcleaner.Controller, Alone: never, Fair: deletedOnce}
 
-// RequestCleanerAtRest leaves it alone for longer than any request is kept, and until
-// upstream's has looked once more.
+// RequestCleanerAtRest leaves it alone for longer than any request is kept, and until upstream's has polled
+// once more.
 var RequestCleanerAtRest = Rest{
 	Theirs: buildRequestCleaner, Ours: csrcleaner.Controller, Kinds: []kinds.Kind{kinds.CertificateSigningRequests.Kind}, Long: 27 * time.Hour,
 }
@@ -35,15 +35,15 @@ var RequestCleanerAtRest = Rest{
 // PodRequestCleaner is the controller that deletes requests for the certificates of pods.
 var PodRequestCleaner = Pair{Theirs: buildPodRequestCleaner, Ours: podcertificaterequestcleaner.Controller, Alone: never, Fair: deletedOnce}
 
-// PodRequestCleanerAtRest leaves it alone for longer than any request is kept, and until
-// upstream's has looked some times more.
+// PodRequestCleanerAtRest leaves it alone for longer than any request is kept, and until upstream's has
+// polled some times more.
 var PodRequestCleanerAtRest = Rest{
 	Theirs: buildPodRequestCleaner, Ours: podcertificaterequestcleaner.Controller, Kinds: []kinds.Kind{kinds.PodCertificateRequests.Kind}, Long: 41 * time.Minute,
 }
 
 func buildPodRequestCleaner(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
 	requests := f.Certificates().V1beta1().PodCertificateRequests()
-	requests.Informer() // it asks for no cache to be read before it begins
+	requests.Informer() // it waits for no informer before it begins
 	// Upstream: cmd/kube-controller-manager/app, newPodCertificateRequestCleanerController.
 	pc := cleaner.NewPCRCleanerController(c, requests, clock.RealClock{}, 15*time.Minute, 5*time.Minute)
 	return func() { pc.Run(ctx, 1) }, nil
@@ -51,7 +51,7 @@ func buildPodRequestCleaner(ctx context.Context, f informers.SharedInformerFacto
 
 func buildRequestCleaner(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
 	certificates := f.Certificates().V1().CertificateSigningRequests()
-	certificates.Informer() // it asks for no cache to be read before it begins
+	certificates.Informer() // it waits for no informer before it begins
 	cc := cleaner.NewCSRCleanerController(c.CertificatesV1().CertificateSigningRequests(), certificates)
 	return func() { cc.Run(ctx, 1) }, nil
 }
@@ -59,8 +59,7 @@ func buildRequestCleaner(ctx context.Context, f informers.SharedInformerFactory,
 // RequestApprover is the controller that approves requests of kubelets.
 var RequestApprover = Pair{Theirs: buildRequestApprover, Ours: csrapproving.Controller, Asked: reviewed, Alone: never, Fair: fairAsItIs}
 
-// RequestApproverAtRest leaves it alone until it has tried some times after a permission was
-// given.
+// RequestApproverAtRest leaves it alone until it has retried some times after a permission was given.
 var RequestApproverAtRest = Rest{
 	Theirs: buildRequestApprover, Ours: csrapproving.Controller, Kinds: []kinds.Kind{kinds.CertificateSigningRequests.Kind}, Long: 5 * time.Minute,
 }
@@ -75,8 +74,8 @@ func buildRequestApprover(ctx context.Context, f informers.SharedInformerFactory
 	return func() { ac.Run(ctx, 1) }, nil
 }
 
-// The groups whose members may have what the permissions are named after: before the question,
-// and from some seconds after it on. Where a user has the key of Extra it must have the value.
+// The prefixes of groups whose members have the permission in the name: from before the start, or from Later
+// after it. If a user has the key Extra, it must have the value.
 const (
 	May      = "may-"
 	MayLater = "may-later-"
@@ -84,7 +83,7 @@ const (
 	Extra    = "example.com/extra"
 )
 
-// permitted tells whether a user may do something. It goes by all that is asked.
+// permitted reports whether a user has a permission. It checks all fields of the question.
 func permitted(asked authorizationv1.SubjectAccessReviewSpec, now time.Time) bool {
 	of := asked.ResourceAttributes
 	if of == nil || of.Group != "certificates.k8s.io" || of.Resource != "certificatesigningrequests" || of.Verb != "create" || of.Version != "*" || of.Namespace != "" || of.Name != "" {
@@ -96,7 +95,7 @@ func permitted(asked authorizationv1.SubjectAccessReviewSpec, now time.Time) boo
 	return slices.Contains(asked.Groups, May+of.Subresource) || slices.Contains(asked.Groups, MayLater+of.Subresource) && now.After(Now.Add(Later))
 }
 
-// reviewed is whether the user of a request has a permission at the time of the question.
+// reviewed answers whether the user of a request has a permission at the start.
 func reviewed(_ []runtime.Object, c events.Command) events.Result {
 	var asked authorizationv1.SubjectAccessReviewSpec
 	if err := json.Unmarshal(c.Body, &asked); err != nil {
@@ -105,7 +104,7 @@ func reviewed(_ []runtime.Object, c events.Command) events.Result {
 	return answered(events.Review{Of: asked.ResourceAttributes, Status: authorizationv1.SubjectAccessReviewStatus{Allowed: permitted(asked, Now)}})
 }
 
-// deletedOnce leaves out that upstream deletes what is being deleted.
+// deletedOnce leaves out that upstream deletes an object that is already being deleted.
 func deletedOnce(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
 	if world[0].(object).GetDeletionTimestamp() != nil {
 		theirs = lets("deleted-again", theirs, only(theirs, func(e Effect) bool { return e.Verb != remove }))

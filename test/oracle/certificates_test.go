@@ -30,7 +30,7 @@ func TestRequestsAreCleanedAsUpstreams(t *testing.T) {
 	agree(t, oracle.RequestCleaner, requestKey, oldRequest)
 }
 
-// Both delete the same requests in the end, though some deletes are refused.
+// Both delete the same requests in the end, although the API server refuses some deletes.
 func TestRefusedRequestsAreCleanedAsUpstreams(t *testing.T) {
 	restAlike(t, oracle.RequestCleanerAtRest, agingRequest, oracle.Refusal{Verb: plan.Delete})
 }
@@ -41,14 +41,14 @@ func TestPodsRequestsAreCleanedAsUpstreams(t *testing.T) {
 	})
 }
 
-// Both delete the same requests in the end, though some deletes are refused.
+// Both delete the same requests in the end, although the API server refuses some deletes.
 func TestRefusedPodsRequestsAreCleanedAsUpstreams(t *testing.T) {
 	restAlike(t, oracle.PodRequestCleanerAtRest, func(r *rapid.T) []runtime.Object {
 		return []runtime.Object{podsRequest(r, []int{30, 150, 870, 930, 7200})}
 	}, oracle.Refusal{Verb: plan.Delete})
 }
 
-// podsRequest is a request for the certificate of a pod, of one of some ages in seconds.
+// podsRequest is a request for the certificate of a pod, with one of some ages in seconds.
 func podsRequest(t *rapid.T, ages []int) *certificatesv1beta1.PodCertificateRequest {
 	r := &certificatesv1beta1.PodCertificateRequest{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: owner, UID: "request", ResourceVersion: "10"}}
 	r.CreationTimestamp = before(oracle.Now, rapid.SampledFrom(ages).Draw(t, "age"))
@@ -69,8 +69,8 @@ func TestRequestsAreApprovedAsUpstreams(t *testing.T) {
 	agree(t, oracle.RequestApprover, requestKey, kubeletRequest)
 }
 
-// Both approve the same requests in the end, though some approvals are refused and some
-// permissions are given later.
+// Both approve the same requests in the end, although the API server refuses some approvals and gives some
+// permissions later.
 func TestRefusedRequestsAreApprovedAsUpstreams(t *testing.T) {
 	restAlike(t, oracle.RequestApproverAtRest, kubeletRequest, oracle.Refusal{Verb: plan.Update})
 }
@@ -79,12 +79,12 @@ func TestRequestsAreSignedAsUpstreams(t *testing.T) {
 	agree(t, oracle.RequestSigner, requestKey, approvedRequest)
 }
 
-// Both sign the same requests in the end, though some answers are refused.
+// Both sign the same requests in the end, although the API server refuses some answers.
 func TestRefusedRequestsAreSignedAsUpstreams(t *testing.T) {
 	restAlike(t, oracle.RequestSignerAtRest, approvedRequest, reports)
 }
 
-// approvedRequest is a request for a certificate that is approved more often than not.
+// approvedRequest is a request for a certificate that is approved in most cases.
 func approvedRequest(t *rapid.T) []runtime.Object {
 	r := kubeletRequest(t)[0].(*certificatesv1.CertificateSigningRequest)
 	r.Spec.SignerName = rapid.SampledFrom([]string{
@@ -102,7 +102,7 @@ func approvedRequest(t *rapid.T) []runtime.Object {
 	return []runtime.Object{r}
 }
 
-// kubeletRequest is a request that may be a kubelet's, of a user who may have it, or not.
+// kubeletRequest is a request that may be a kubelet's, of a user with or without the permission.
 func kubeletRequest(t *rapid.T) []runtime.Object {
 	r := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: owner, UID: "request", ResourceVersion: "10"}}
 	r.CreationTimestamp = before(oracle.Now, rapid.IntRange(0, 30).Draw(t, "created, seconds ago"))
@@ -161,7 +161,7 @@ var asked = [][]byte{
 	append(forCertificate(nil), certificate(time.Hour)...), append([]byte("an explanation\n"), forCertificate(nil)...),
 }
 
-// forCertificate is a request of a kubelet in PEM, or what change makes of it.
+// forCertificate is a kubelet's request in PEM, modified by change.
 func forCertificate(change func(*x509.CertificateRequest)) []byte {
 	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:n1", Organization: []string{"system:nodes"}}}
 	if change != nil {
@@ -174,14 +174,14 @@ func forCertificate(change func(*x509.CertificateRequest)) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: text})
 }
 
-// oldRequest is a request of some age; each moment is near to one at which something ends.
+// oldRequest is a request of some age; each age is close to a limit.
 func oldRequest(t *rapid.T) []runtime.Object {
 	return []runtime.Object{aRequest(t, []time.Duration{
 		time.Minute, 59 * time.Minute, time.Hour - time.Second, time.Hour, 61 * time.Minute, 23 * time.Hour, 24*time.Hour - time.Second, 24 * time.Hour, 48 * time.Hour,
 	})}
 }
 
-// agingRequest is one whose times are up half an hour before or after upstream looks.
+// agingRequest is a request that expires half an hour before or after upstream polls.
 func agingRequest(t *rapid.T) []runtime.Object {
 	var ages []time.Duration
 	for hours := range 26 {
@@ -222,14 +222,14 @@ func aRequest(t *rapid.T, ages []time.Duration) *certificatesv1.CertificateSigni
 	return r
 }
 
-// issued are no certificates, some that have expired or will, and what is none.
+// issued are answers: none, certificates that have expired or will expire, and invalid ones.
 var issued = [][]byte{
 	nil, nil, nil, certificate(-30 * time.Minute), certificate(-time.Second), certificate(30 * time.Minute), certificate(4*time.Hour + 30*time.Minute), certificate(9000 * time.Hour),
 	append([]byte("an explanation\n"), certificate(-time.Hour)...), append(certificate(9000*time.Hour), certificate(-time.Hour)...),
 	[]byte("no certificate"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("none")}), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE"}),
 }
 
-// certificate is one that expires so long after the question.
+// certificate is a certificate that expires so long after the start.
 func certificate(after time.Duration) []byte {
 	key, expiry := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)), oracle.Now.Add(after)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: expiry.Add(-time.Hour), NotAfter: expiry}

@@ -18,27 +18,25 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Now is the moment of every question. A bubble's time begins half a second
-// before; since the API has whole seconds only, nothing in a world is a fraction
-// of a second away.
+// Now is the time of every question. A bubble's time begins half a second before; the API has whole seconds
+// only, so every time in a world differs from Now by at least half a second.
 var Now = time.Date(2000, time.January, 1, 0, 0, 0, int(500*time.Millisecond), time.UTC)
 
-// Pair is one controller, theirs and ours.
+// Pair is one controller, upstream's and ours.
 type Pair struct {
 	Theirs Build
 	Ours   reconcile.Any
-	// Asked answers what ours asks the writer; nil where it asks nothing.
+	// Asked answers our controller's questions to the writer; nil if it has none.
 	Asked Answerer
-	// Alone tells which effects are a step of ours for themselves.
+	// Alone reports which effects our controller makes in a turn of their own.
 	Alone func(Effect) bool
-	// Told puts into the world after such a step what upstream reports in the same sync, and
-	// ours goes by; nil: nothing.
+	// Told adds to the world after such a turn what upstream reports in the same sync, and ours reads; nil:
+	// nothing.
 	Told func(world []runtime.Object, theirs []Effect) ([]runtime.Object, error)
-	// Fair takes out of what both did what they do differently on purpose.
+	// Fair removes intended differences from the effects of both.
 	Fair func(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect)
-	// Strict tells where upstream is asked three times, and each sync ends with the first write
-	// that an API server would refuse, since it is of a version that the same sync has
-	// changed; nil: nowhere.
+	// Strict reports where upstream is asked three times, and each sync ends at the first write that an API
+	// server would refuse, because the same sync has changed the object's version; nil: nowhere.
 	Strict func(world []runtime.Object, theirs []Effect) bool
 	// Gates are the feature gates that are not at their defaults; see [Pair.Under].
 	Gates gate.Set
@@ -60,7 +58,7 @@ var Deployment = Pair{Theirs: buildDeployments, Ours: deployment.Controller, Alo
 // ReplicaSet is the replica set controller.
 var ReplicaSet = Pair{Theirs: buildReplicaSets, Ours: replicaset.Controller, Alone: claims, Fair: fairReplicaSet}
 
-// Ask asks both about a world at a moment.
+// Ask asks both about a world at a time.
 func (p Pair) Ask(t *testing.T, key events.Key, world []runtime.Object, now time.Time) (theirs, ours []Effect, err error) {
 	if theirs, err = p.sync(t, key, world, now, false); err != nil {
 		return nil, nil, err
@@ -75,8 +73,7 @@ func (p Pair) Ask(t *testing.T, key events.Key, world []runtime.Object, now time
 	return theirs, freer(theirs, ours), err
 }
 
-// again is what upstream does until a write of it is refused, and what it reports when it
-// looks again, and again.
+// again is what upstream does until one of its writes is refused, and what it reports in two more syncs.
 func (p Pair) again(t *testing.T, key events.Key, world []runtime.Object, now time.Time) ([]Effect, error) {
 	theirs, err := p.AskTheirs(t, key, world, now)
 	if err != nil {
@@ -95,8 +92,7 @@ func (p Pair) again(t *testing.T, key events.Key, world []runtime.Object, now ti
 	return theirs, nil
 }
 
-// AskTheirs asks upstream's controller, whose sync ends where an API server would refuse
-// a write of it.
+// AskTheirs asks upstream's controller, whose sync ends at the first write that an API server would refuse.
 func (p Pair) AskTheirs(t *testing.T, key events.Key, world []runtime.Object, now time.Time) ([]Effect, error) {
 	return p.sync(t, key, world, now, true)
 }
@@ -131,12 +127,10 @@ func (p Pair) AskOurs(key events.Key, world []runtime.Object, now time.Time) ([]
 	return effects, nil
 }
 
-// Compare asks both about a world and shows how they differ; "" when they do
-// not.
+// Compare asks both about a world and shows how they differ; "" if they do not.
 //
-// Where one of our decisions is less than one of their syncs (objects change
-// hands first and alone, and so is a new set created) the step that both take is
-// compared and carried out, and both are asked again.
+// If one of our decisions is less than one of their syncs (objects change owners in a turn of their own, and
+// so is a new set created), Compare carries out the step that both take, and asks both again.
 func (p Pair) Compare(t *testing.T, key events.Key, world []runtime.Object) (string, error) {
 	for {
 		theirs, ours, err := p.Ask(t, key, world, Now)

@@ -23,11 +23,10 @@ func TestFinishedJobsEndAsUpstreamsDo(t *testing.T) {
 	endAlike(t, oracle.TTLAfterFinished, finishedJobWorld)
 }
 
-// cronJobWorld is a CronJob with Jobs. Schedules are regular, since upstream loses
-// runs of others, and "@every" comes without a deadline, which stops it there. No run
-// that says when it was scheduled is newer than the status: upstream forgets one whose
-// report was lost, and ours takes it in. Other Jobs of the CronJob have any name, also
-// that of the run whose moment has come.
+// cronJobWorld is a CronJob with Jobs. Schedules are regular, because upstream loses runs of irregular ones,
+// and "@every" comes without a deadline, with which it stops upstream. No run that has its scheduled time is
+// newer than the status: upstream forgets a run whose report was lost, and ours adds it. Other Jobs of the
+// CronJob have any name, even that of the run that is due.
 func cronJobWorld(t *rapid.T) []runtime.Object {
 	oracle.Uses("irregular-schedule")
 	oracle.Uses("run-unknown-to-status")
@@ -80,7 +79,7 @@ func cronJobWorld(t *rapid.T) []runtime.Object {
 	return world
 }
 
-// anyRun is a Job of a CronJob: a run of before, or one that was created by hand.
+// anyRun is a Job of a CronJob: an earlier run, or one that a user created.
 func anyRun(t *rapid.T, cj *batchv1.CronJob, i int) *batchv1.Job {
 	at := before(oracle.Now, rapid.SampledFrom([]int{0, 60, 3600, 7200}).Draw(t, "scheduled before")+600*i)
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{
@@ -106,7 +105,7 @@ func anyRun(t *rapid.T, cj *batchv1.CronJob, i int) *batchv1.Job {
 		job.Status.Conditions = []batchv1.JobCondition{{Type: how, Status: corev1.ConditionTrue, LastTransitionTime: end}}
 	}
 	cleared := cj.Spec.SuccessfulJobsHistoryLimit != nil && len(job.Status.Conditions) > 0
-	if cleared { // what upstream deletes at once it does not see end
+	if cleared { // upstream does not see the end of a Job that it deletes at once
 		oracle.Uses("cleared-before-it-is-seen")
 	}
 	if rapid.Bool().Draw(t, "listed") && !cleared {

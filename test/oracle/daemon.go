@@ -35,25 +35,25 @@ var DaemonSet = Pair{
 	Ours: daemonset.Controller, Alone: claimsOrRevisions, Fair: fairDaemonSet,
 }
 
-// claimsOrRevisions does not hold for the create of a revision: these effects are not
-// written in the bytes that upstream would know it by.
+// claimsOrRevisions does not match the create of a revision, because these effects do not have the bytes by
+// which upstream recognises a revision.
 func claimsOrRevisions(e Effect) bool { return claims(e) || ofRevision(e) && e.Verb != create }
 
 func ofRevision(e Effect) bool { return e.Resource == "controllerrevisions" }
 
 func bearsRevision(e Effect) bool { return ofRevision(e) && e.Verb == create }
 
-// fairDaemonSet leaves of both what they do in the same step:
+// fairDaemonSet leaves of both the effects of the same step:
 //
-//   - What upstream does twice, once. A node makes another turn of the set; in that it
-//     waits for what it has just done, and reports again, without the generation.
-//   - When pods or revisions change hands, nothing else, as for replica sets.
-//   - When the revision of the template is created, that; when others are put in order,
-//     that. Upstream goes on in the same sync.
-//   - When a pod has ended, not the create of the next one, which upstream leaves to the
-//     next sync, and what that says of the failures before it.
-//   - Of pods of which a rollout may take any, and of nodes with such, how many are
-//     replaced, and not which: upstream takes them in the order of a map.
+//   - Upstream's repeated effects once. A node makes another turn of the set; in that it
+//     waits for its own last writes, and reports again, without the generation.
+//   - When pods or revisions change owners, nothing else, as for replica sets.
+//   - When the revision of the template is created, only that; when others are renumbered,
+//     only that. Upstream goes on in the same sync.
+//   - When a pod has ended, not the create of its successor, which upstream leaves to the
+//     next sync, nor the successor's note about earlier failures.
+//   - Of pods of which a rollout may take any, and of nodes with such pods, the number of
+//     replacements, not the choice: upstream takes them in the order of a map.
 func fairDaemonSet(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
 	theirs, ours = lets("report-again", theirs, once(theirs)), once(ours)
 	either := func(is func(Effect) bool) bool {
@@ -73,7 +73,7 @@ func fairDaemonSet(world []runtime.Object, theirs, ours []Effect) ([]Effect, []E
 	return alike(world, theirs, lets("successor-at-once", ours, successors(theirs, ours)))
 }
 
-// once leaves out effects that were there before, and every status but the first.
+// once removes repeated effects, and every status but the first.
 func once(effects []Effect) []Effect {
 	had := map[Effect]bool{}
 	return only(effects, func(e Effect) bool {
@@ -86,11 +86,10 @@ func once(effects []Effect) []Effect {
 	})
 }
 
-// noted is how a pod begins that says how many failed before it.
+// noted is the beginning of a pod that notes how many failed before it.
 const noted = `{"metadata":{"annotations":{"daemonset.millrace.io/failures":"1"},`
 
-// successors leaves out the creates of pods in place of those that have ended, but for
-// those that upstream has, too.
+// successors removes the creates of pods that replace ended ones, except those that upstream also creates.
 func successors(theirs, ours []Effect) []Effect {
 	var out []Effect
 	creates := false
@@ -106,9 +105,9 @@ func successors(theirs, ours []Effect) []Effect {
 	return only(out, func(e Effect) bool { return creates || !strings.Contains(e.Body, "Created pod: ") })
 }
 
-// alike gives one name to those of which upstream takes some in the order of a map: pods of
-// an older revision, each available and alone on its node, and their nodes. How many it takes
-// is compared, and that it takes no others.
+// alike gives one name to pods and nodes among which upstream chooses in the order of a map: pods of an older
+// revision, each available and alone on its node. The number of chosen ones is compared, and that no others
+// are chosen.
 func alike(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
 	set, ok := world[0].(*appsv1.DaemonSet)
 	if !ok || set.Spec.UpdateStrategy.Type != appsv1.RollingUpdateDaemonSetStrategyType {
@@ -140,8 +139,8 @@ func alike(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
 	return lets("any-old-daemon", theirs, mask(theirs, ours)), mask(ours, theirs)
 }
 
-// replaceable are the pods of which a rollout may take any: each is of an older revision and
-// available, and its node has no other that stays.
+// replaceable are the pods of which a rollout may take any: each is of an older revision and available, and
+// its node has no other pod that stays.
 func replaceable(world []runtime.Object, set *appsv1.DaemonSet) (found []*corev1.Pod) {
 	hash, generation := hashOf(world, set), (*int64)(nil)
 	if g, err := util.GetTemplateGeneration(set); err == nil {
@@ -167,8 +166,8 @@ func replaceable(world []runtime.Object, set *appsv1.DaemonSet) (found []*corev1
 	return found
 }
 
-// hashOf is by which label upstream knows the pods of a set's template: that of the newest
-// revision of it.
+// hashOf is the label value by which upstream recognises the pods of a set's template: that of the template's
+// newest revision.
 func hashOf(world []runtime.Object, set *appsv1.DaemonSet) string {
 	hash, newest := "", int64(-1)
 	for _, obj := range world {

@@ -24,7 +24,7 @@ func TestDaemonSetDecidesAsUpstreamDoes(t *testing.T) {
 	agree(t, oracle.DaemonSet, deploymentKey, daemonSetWorld)
 }
 
-// TestTheOracleBitesOnDaemonSets: a controller with one small fault is found out.
+// TestTheOracleBitesOnDaemonSets: the comparison detects a controller with one small fault.
 func TestTheOracleBitesOnDaemonSets(t *testing.T) {
 	seeing := func(change func(*appsv1.DaemonSet)) mutant {
 		return mutant{mask: func(w *reconciletest.World) { each(w, kinds.DaemonSets, change) }}
@@ -65,9 +65,8 @@ func TestTheOracleBitesOnDaemonSets(t *testing.T) {
 	}
 }
 
-// daemonSetWorld is a DaemonSet somewhere in its life, with nodes, revisions and pods.
-// Where a revision is there twice, no pod is of another: upstream would make every pod the
-// newest revision's.
+// daemonSetWorld is a DaemonSet at some point of its life, with nodes, revisions and pods. If a revision
+// exists twice, every pod is of it: upstream would relabel every pod to the newest revision.
 func daemonSetWorld(t *rapid.T) []runtime.Object {
 	set := arbitraryDaemonSet(t)
 	world := []runtime.Object{set}
@@ -89,7 +88,7 @@ func daemonSetWorld(t *rapid.T) []runtime.Object {
 		twin.Data, twin.Revision = patchOf(set.Spec.Template), 9
 		hashes, world = []string{twin.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]}, append(world, twin)
 	}
-	failed := map[string]bool{} // upstream takes those of one node away one by one
+	failed := map[string]bool{} // upstream deletes those of one node one by one
 	most, one := 7*min(nodes, 1), rapid.Bool().Draw(t, "one on each node")
 	if one {
 		most = nodes
@@ -174,8 +173,8 @@ func arbitraryNode(t *rapid.T, i int) *corev1.Node {
 	return n
 }
 
-// daemonRevision is the revision of the i-th template, under a name of no hash. It is
-// of what else the set's template says.
+// daemonRevision is the revision of the i-th template, under a name without hash. Its other fields are those
+// of the set's template.
 func daemonRevision(set *appsv1.DaemonSet, i int) *appsv1.ControllerRevision {
 	of := *set.Spec.Template.DeepCopy()
 	of.Spec.Containers = template(i + 1).Spec.Containers
@@ -198,7 +197,7 @@ func patchOf(t corev1.PodTemplateSpec) runtime.RawExtension {
 	return runtime.RawExtension{Raw: raw}
 }
 
-// daemonOf is a pod on a node, somewhere in its life.
+// daemonOf is a pod on a node, at some point of its life.
 func daemonOf(t *rapid.T, set *appsv1.DaemonSet, i, on int, hash string) *corev1.Pod {
 	name, node := fmt.Sprintf("%s-%d", set.Name, i), fmt.Sprintf("n%d", on)
 	p := &corev1.Pod{

@@ -23,14 +23,14 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 )
 
-// ResourceClaims makes claims to devices, and reserves them.
+// ResourceClaims creates claims to devices, and reserves them.
 var ResourceClaims = claimsUnder(nil)
 
-// ResourceClaimsWithoutLists is the same controller where templates may have no lists of devices.
+// ResourceClaimsWithoutLists is the same controller without prioritized lists in templates.
 var ResourceClaimsWithoutLists = claimsUnder(gate.Set{gate.DRAPrioritizedList: false})
 
-// RefusedClaims is the same controller where some writes are refused. Upstream tells of each
-// create that was; of one that is tried again by the writer ours tells nothing.
+// RefusedClaims is the same controller with some writes refused. Upstream emits an Event for each refused
+// create; ours emits none if the writer retries.
 var RefusedClaims = func() Life {
 	l := claimsUnder(nil)
 	l.Chapter = 40 * time.Minute // two of upstream's longest back-offs
@@ -49,7 +49,7 @@ var RefusedClaims = func() Life {
 func claimsUnder(gates gate.Set) Life {
 	return Life{
 		Theirs: func(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
-			claimmetrics.SetTestMode(true) // else the first world's lister would be kept
+			claimmetrics.SetTestMode(true) // otherwise the lister of the first world would be kept
 			features := upstreamclaims.Features{AdminAccess: true, PrioritizedList: gates.On(gate.DRAPrioritizedList)}
 			devices := f.Resource().V1()
 			rc, err := upstreamclaims.NewController(logr.Discard(), features, c, f.Core().V1().Pods(), f.Scheduling().V1alpha2().PodGroups(), devices.ResourceClaims(), devices.ResourceClaimTemplates())
@@ -64,8 +64,8 @@ func claimsUnder(gates gate.Set) Life {
 	}
 }
 
-// claimLine is a claim, or what a pod says of its claims. The endings of the names that claims
-// were given, and the order of reservations, are left out.
+// claimLine is a claim, or the claims in a pod's status, without the generated suffixes of claims and the
+// order of reservations.
 func claimLine(obj metav1.Object) string {
 	switch o := obj.(type) {
 	case *resourcev1.ResourceClaim:
@@ -97,7 +97,7 @@ func ownersOf(o metav1.Object) (all string) {
 	return all
 }
 
-// unended is a name without its ending, if it was given one.
+// unended is a name without its generated suffix, if it has one.
 func unended(name string) string {
 	const ending = 5
 	if !strings.HasPrefix(name, "pod") || len(name) < ending {

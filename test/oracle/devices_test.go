@@ -34,8 +34,8 @@ func TestClaimsAreAsUpstreams(t *testing.T) {
 	}
 }
 
-// TestRefusedClaimsAreAsUpstreams is the same on an API server that refuses some of what is
-// written, which is tried again within the chapter.
+// TestRefusedClaimsAreAsUpstreams is the same on an API server that refuses some writes; both controllers
+// retry them within the chapter.
 func TestRefusedClaimsAreAsUpstreams(t *testing.T) {
 	fewer(t, 4)
 	rapid.Check(t, func(r *rapid.T) {
@@ -49,8 +49,8 @@ func TestRefusedClaimsAreAsUpstreams(t *testing.T) {
 	})
 }
 
-// refuse has one sort of requests refused in a chapter, or none. A name is never said to be
-// taken: upstream leaves names to the API server, ours makes them. A forced apply has no conflicts.
+// refuse makes the API server refuse one kind of request in a chapter, or none. A name is never taken,
+// because upstream lets the API server generate names and ours derives them. A forced apply has no conflicts.
 func (v *lab) refuse(r *rapid.T) {
 	v.refused = rapid.SampledFrom([]oracle.Refusal{
 		{},
@@ -68,8 +68,8 @@ func (v *lab) refuse(r *rapid.T) {
 	v.story = append(v.story, v.refused.String())
 }
 
-// lab is a place with pods that use devices. One thing happens at a time: which of several pods
-// comes first is chance upstream.
+// lab has pods that use devices. One thing happens at a time, because upstream picks by chance which of
+// several pods comes first.
 type lab struct {
 	village
 	made int
@@ -115,7 +115,7 @@ func (v *lab) act(r *rapid.T) {
 	}
 }
 
-// pod creates a pod with entries of all sorts, also in the place of one that was force-deleted.
+// pod creates a pod with various entries, also in place of one that was force-deleted.
 func (v *lab) pod(r *rapid.T, name string) {
 	v.made++
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(fmt.Sprint(name, "-", v.made))}, Status: corev1.PodStatus{Phase: corev1.PodPending}}
@@ -136,7 +136,7 @@ func (v *lab) pod(r *rapid.T, name string) {
 			return
 		}
 		api.Load(kinds.Pods.Name, p)
-		if extended { // the scheduler makes the claim, and says so
+		if extended { // the scheduler creates the claim, and notes it in the status
 			c := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name + "-extended-resources-12345", UID: p.UID + "-claim",
 				Annotations:     map[string]string{resourcev1.ExtendedResourceClaimAnnotation: "true"},
 				OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: name, UID: p.UID, Controller: ptr(true)}}}}
@@ -175,7 +175,7 @@ func (v *lab) claim(name string) {
 	}, "create %s", c.UID)
 }
 
-// gone ends what is being deleted, or deletes a claim.
+// gone removes a pod, or deletes a claim.
 func (v *lab) gone(r *rapid.T, pod, claim string) {
 	if rapid.Bool().Draw(r, "a pod") {
 		v.does(func(api *sim.API) { api.Finish(podRef(pod)) }, "%s has gone", pod)
@@ -184,7 +184,7 @@ func (v *lab) gone(r *rapid.T, pod, claim string) {
 	v.remove(claimRef(claim))
 }
 
-// schedule has the scheduler give a pod a node, with all its claims, if they are there.
+// schedule binds a pod to a node, with all its claims, if they exist.
 func schedule(api *sim.API, name string) {
 	p, ok := api.Get(podRef(name)).(*corev1.Pod)
 	if !ok || p.DeletionTimestamp != nil || p.Spec.NodeName != "" || p.Status.Phase == corev1.PodSucceeded {
@@ -218,7 +218,7 @@ func claimsOfPod(p *corev1.Pod) (names []string) {
 	return names
 }
 
-// allocate gives a claim devices, and reserves it for a pod; nil: for none.
+// allocate allocates devices for a claim, and reserves it for a pod; nil: for none.
 func allocate(api *sim.API, name string, p *corev1.Pod) {
 	api.Change(claimRef(name), func(o metav1.Object) {
 		c := o.(*resourcev1.ResourceClaim)
@@ -240,9 +240,8 @@ func allocate(api *sim.API, name string, p *corev1.Pod) {
 	})
 }
 
-// endPod has a pod end by itself that has its claims, and shares none: upstream makes claims for
-// one that has ended without, and of one that has ended and shares a claim it makes the
-// reservation and takes it back without end.
+// endPod ends a pod that has its claims and shares none. Upstream creates missing claims even for an ended
+// pod, and for an ended pod that shares a claim it adds and removes the reservation without end.
 func endPod(api *sim.API, name string) {
 	p, ok := api.Get(podRef(name)).(*corev1.Pod)
 	if !ok || len(p.Status.ResourceClaimStatuses) < len(p.Spec.ResourceClaims) {

@@ -19,7 +19,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 )
 
-// DeviceTaints drives pods away from devices that their slices taint.
+// DeviceTaints evicts pods from devices that their slices taint.
 var DeviceTaints = deviceTaintsUnder(nil, kinds.Pods.Kind, kinds.ResourceClaims.Kind, kinds.ResourceSlices.Kind)
 
 // DeviceTaintRules is the same controller with rules.
@@ -30,14 +30,13 @@ func deviceTaintsUnder(gates gate.Set, served ...kinds.Kind) Life {
 		Theirs: func(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
 			devices := f.Resource().V1()
 			tc := upstreamtaints.New(c, f.Core().V1().Pods(), devices.ResourceClaims(), devices.ResourceSlices(), f.Resource().V1beta2().DeviceTaintRules(), devices.DeviceClasses(), "device-taint-eviction-controller", false)
-			return func() { _ = tc.Run(ctx, 1) }, nil // it fails only where informers are stopped
+			return func() { _ = tc.Run(ctx, 1) }, nil // it fails only if informers are stopped
 		},
 		Ours: devicetainteviction.New(gates), Gates: gates, Kinds: served, Chapter: 30 * time.Second, Line: deviceTaintLine, Fair: fairDeviceTaints,
 	}
 }
 
-// deviceTaintLine is what a pod or a rule says of evictions. When a condition was written is
-// left out.
+// deviceTaintLine is a pod's or a rule's status about evictions, without the times of conditions.
 func deviceTaintLine(obj metav1.Object) string {
 	switch o := obj.(type) {
 	case *corev1.Pod:
@@ -56,8 +55,8 @@ func deviceTaintLine(obj metav1.Object) string {
 	return ""
 }
 
-// fairDeviceTaints leaves out that upstream calls a deletion off which it has made: a pod that is
-// being deleted is none of its concern any more, but it is planned again with each change.
+// fairDeviceTaints removes upstream's Event that cancels a deletion which it has already made: upstream drops
+// a pod that is being deleted, but plans it again with each change.
 func fairDeviceTaints(theirs, ours []string) ([]string, []string) {
 	return letLines("called-off-when-deleted", theirs, func(line string) string {
 		pod, off := strings.CutSuffix(line, " Cancelling deletion")

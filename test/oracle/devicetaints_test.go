@@ -23,7 +23,7 @@ func TestDevicesDrivePodsAwayAsUpstreamsDo(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		v := &racks{now: oracle.Now, pace: 1}
 		for range rapid.IntRange(1, 20).Draw(r, "chapters") {
-			v.act(r) // of several in one moment upstream sees each
+			v.act(r) // of several acts in one moment upstream sees each
 			v.chapter()
 			v.now = v.now.Add(oracle.DeviceTaints.Chapter)
 		}
@@ -31,12 +31,12 @@ func TestDevicesDrivePodsAwayAsUpstreamsDo(t *testing.T) {
 	})
 }
 
-// racks are devices, and pods that have them.
+// racks has devices, and pods that use them.
 type racks struct {
 	village
 	now  time.Time // of the chapter
 	made int
-	// pace is what all times are multiples of, in seconds.
+	// pace is the unit of all times, in seconds.
 	pace int64
 }
 
@@ -59,7 +59,7 @@ func (v *racks) act(r *rapid.T) {
 	}
 }
 
-// user creates a pod with a claim that has devices, unless there is one of the name.
+// user creates a pod with a claim that has devices, unless the pod exists.
 func (v *racks) user(r *rapid.T, pod, claim string) {
 	v.made++
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: pod, UID: types.UID(fmt.Sprint(pod, "-", v.made))}, Spec: corev1.PodSpec{NodeName: "n"}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}
@@ -93,7 +93,7 @@ func (v *racks) toleration(r *rapid.T) resourcev1.DeviceToleration {
 	return by
 }
 
-// slice publishes devices with taints, or takes a slice away.
+// slice publishes devices with taints, or deletes a slice.
 func (v *racks) slice(r *rapid.T) {
 	s := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: rapid.SampledFrom([]string{"s", "t"}).Draw(r, "slice")}}
 	ref := events.Ref{Kind: kinds.ResourceSlices.Name, Name: s.Name}
@@ -120,10 +120,9 @@ func (v *racks) slice(r *rapid.T) {
 	}, "publish %s of generation %d with %+v", s.Name, s.Spec.Pool.Generation, s.Spec.Devices)
 }
 
-// TestRulesDrivePodsAwayAsUpstreamsDo is the same with rules. Pods leave because of their devices
-// alone: upstream does not look at a rule again when a pod goes by itself, or loses its claim.
-// They leave at the beginning or in the middle of a chapter, and upstream looks at the rule ten
-// seconds later.
+// TestRulesDrivePodsAwayAsUpstreamsDo is the same with rules. Pods leave only because of their devices,
+// because upstream does not check a rule again when a pod is deleted for another reason, or loses its claim.
+// They leave at the beginning or in the middle of a chapter, and upstream checks the rule ten seconds later.
 func TestRulesDrivePodsAwayAsUpstreamsDo(t *testing.T) {
 	fewer(t, 4)
 	rapid.Check(t, func(r *rapid.T) {

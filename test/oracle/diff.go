@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// Diff shows what only upstream did with "- " before it and what only we did
-// with "+ ", one line for each effect; of one that both had, but with another
-// body, only the fields that differ. "" means that there is no difference.
+// Diff marks upstream's extra effects with "- " and ours with "+ ", one line for each; for an effect that
+// both have with different bodies, it shows only the fields that differ. "" means that there is no
+// difference.
 func Diff(theirs, ours []Effect) string {
 	theirs, ours = without(theirs, ours), without(ours, theirs)
 	var page strings.Builder
@@ -31,7 +31,7 @@ func Diff(theirs, ours []Effect) string {
 	return page.String()
 }
 
-// without is what is in a more often than in b.
+// without is the effects that are more often in a than in b.
 func without(a, b []Effect) []Effect {
 	there := map[Effect]int{}
 	for _, e := range b {

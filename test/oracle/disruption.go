@@ -37,15 +37,14 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Budgets is a world of budgets, with the scales of custom objects in it by their
-// names. Of kind Foo there may be some, of kind Bar none has a scale, and there is no
-// other kind.
+// Budgets is a world of budgets, with the scales of its custom objects by name. Some objects of kind Foo have
+// a scale, none of kind Bar has, and there is no other custom kind.
 type Budgets struct {
 	World  []runtime.Object
 	Scales map[string]Scale
 }
 
-// Scale is that of a custom object.
+// Scale is the scale of a custom object.
 type Scale struct {
 	UID      types.UID
 	Replicas int32
@@ -54,13 +53,12 @@ type Scale struct {
 // Custom is the group of the custom kinds.
 var Custom = schema.GroupVersion{Group: "example.com", Version: "v1"}
 
-// Compare leaves both alone with a world and shows how the budgets and the pods'
-// disruptions differ in the end, and what users were told.
+// Compare leaves both alone with a world and shows how the budgets, the pods' disruptions and the Events
+// differ in the end.
 //
-// What is not compared: which of several reasons is given why the size of the pods is
-// not known, since upstream looks at them in no order; which of several
-// budgets of a pod is named, which is any upstream; what upstream says again at each sync of a
-// status that says so already; and the name of the budget in NotDeleted, where
+// Not compared: which of several reasons is given for an unknown number of pods, because upstream checks them
+// in no order; which of several budgets of a pod is named, which is random in upstream; upstream's repeated
+// Events at each sync of a status that already has the news; and the name of the budget in NotDeleted, where
 // upstream writes the namespace twice.
 func (b Budgets) Compare(t *testing.T) (diff string, err error) {
 	ours, err := b.ours()
@@ -90,7 +88,7 @@ func (b Budgets) diff(theirs, ours []string) string {
 	return page.String()
 }
 
-// isNews tells whether what upstream tells of a budget comes with a new status.
+// isNews reports whether upstream's Event about a budget comes with a new status.
 func (b Budgets) isNews(event string, ours []string) bool {
 	for _, obj := range b.World {
 		if was, ok := obj.(*policyv1.PodDisruptionBudget); ok && strings.Contains(event, " "+was.Name+" ") {
@@ -100,7 +98,7 @@ func (b Budgets) isNews(event string, ours []string) bool {
 	return true
 }
 
-// theirs is the end that upstream comes to.
+// theirs is the final state with upstream's controller.
 func (b Budgets) theirs() ([]string, error) {
 	var tracker clienttesting.ObjectTracker
 	build := func(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
@@ -137,8 +135,8 @@ func (b Budgets) theirs() ([]string, error) {
 	return lines, nil
 }
 
-// changed has every pod change once, in nothing that counts. Upstream tells of the budgets
-// of a pod when it sees it, and at its start it may see pods before it knows any budget.
+// changed updates every pod once, without a relevant change. Upstream emits Events about the budgets of a pod
+// when it sees the pod, and at its start it may see pods before it knows a budget.
 func changed(ctx context.Context, tracker clienttesting.ObjectTracker) {
 	select {
 	case <-ctx.Done():
@@ -147,7 +145,7 @@ func changed(ctx context.Context, tracker clienttesting.ObjectTracker) {
 	}
 	list, err := tracker.List(kinds.Pods.GVR(), kinds.Pods.GVK(), metav1.NamespaceAll)
 	if err != nil {
-		panic(err) // a tracker has all that it was made with
+		panic(err) // a tracker has all objects that it was made with
 	}
 	for _, p := range list.(*corev1.PodList).Items {
 		metav1.SetMetaDataAnnotation(&p.ObjectMeta, "example.com/changed", "once")
@@ -157,7 +155,7 @@ func changed(ctx context.Context, tracker clienttesting.ObjectTracker) {
 	}
 }
 
-// scaled is what discovery says: who has a scale.
+// scaled is the discovery document: the resources with a scale.
 func scaled() (all []*metav1.APIResourceList) {
 	for version, resources := range map[string][]string{
 		"v1": {"replicationcontrollers"}, "apps/v1": {"replicasets", "statefulsets"}, Custom.String(): {"foos"},
@@ -171,8 +169,7 @@ func scaled() (all []*metav1.APIResourceList) {
 	return all
 }
 
-// unchanged answers an update that changes nothing as an API server does: no
-// watch hears of it.
+// unchanged answers an update without a change as an API server does: no watch sees it.
 func unchanged(tracker clienttesting.ObjectTracker) clienttesting.ReactionFunc {
 	return func(action clienttesting.Action) (bool, runtime.Object, error) {
 		next := action.(clienttesting.UpdateAction).GetObject()
@@ -191,7 +188,7 @@ func mapper() meta.RESTMapper {
 	return m
 }
 
-// scaler serves the scales of everything.
+// scaler serves the scales of all objects.
 func (b Budgets) scaler() *scalefake.FakeScaleClient {
 	client := &scalefake.FakeScaleClient{}
 	client.AddReactor("get", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -221,7 +218,7 @@ func (b Budgets) scale(resource schema.GroupResource, name string) (Scale, bool)
 	return Scale{}, false
 }
 
-// wants is how many pods a built-in object wants.
+// wants is the number of pods that a built-in object wants.
 func wants(obj runtime.Object) (n int32, ok bool) {
 	var replicas *int32
 	switch o := obj.(type) {
@@ -238,7 +235,7 @@ func wants(obj runtime.Object) (n int32, ok bool) {
 	return *replicas, true
 }
 
-// ours is the end that we come to.
+// ours is the final state with our controller.
 func (b Budgets) ours() ([]string, error) {
 	w := &turns{
 		ground: ground{now: func() time.Time { return Now }}, controller: disruption.Controller,
@@ -281,7 +278,7 @@ func (b Budgets) answer(c events.Command) events.Result {
 	return r
 }
 
-// picture is what is worth comparing of a world.
+// picture are the compared lines of a world.
 func picture(world []runtime.Object) (lines []string) {
 	for _, obj := range world {
 		switch o := obj.(type) {
@@ -302,7 +299,7 @@ func budgetLine(b *policyv1.PodDisruptionBudget) string {
 	return unblamed(fmt.Sprintf("budget %s: %s", b.Name, text(said(timeless(parsed(reconcile.Body(b.Status)))))))
 }
 
-// heard is what users were told, each thing once.
+// heard are the Events, each once.
 func heard(told []string) (lines []string) {
 	for _, event := range told {
 		if before, _, several := strings.Cut(event, "matches multiple PodDisruptionBudgets"); several {
@@ -320,7 +317,7 @@ func heard(told []string) (lines []string) {
 	return lines
 }
 
-// blame is why the size of the pods is not known.
+// blame matches the reason why the number of pods is unknown.
 var blame = regexp.MustCompile(`found no controllers for pod \\?"[^"]*"|no matches for kind \\?"[^"]*" in version \\?"[^"]*"|bars\.example\.com does not implement the scale subresource`)
 
 func unblamed(line string) string {

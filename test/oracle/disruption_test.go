@@ -30,7 +30,7 @@ func TestBudgetsEndAsUpstreamsDo(t *testing.T) {
 	})
 }
 
-// budgetWorld is one or two budgets and pods of all sorts of owners.
+// budgetWorld has one or two budgets, and pods of various owners.
 func budgetWorld(t *rapid.T) oracle.Budgets {
 	b := oracle.Budgets{Scales: map[string]oracle.Scale{}}
 	for i := range rapid.IntRange(1, 2).Draw(t, "budgets") {
@@ -89,7 +89,7 @@ func anyBudget(t *rapid.T, name string) *policyv1.PodDisruptionBudget {
 	return b
 }
 
-// owners are those of the pods, as far as they are there.
+// owners are the existing owners of the pods.
 func owners(t *rapid.T) (world []runtime.Object) {
 	size := func(of string) *int32 { n := int32(rapid.IntRange(0, 5).Draw(t, "size of "+of)); return &n }
 	there := func(what string) bool { return rapid.IntRange(0, 5).Draw(t, what+" is there") > 0 }
@@ -135,7 +135,7 @@ func anyGuarded(t *rapid.T, name string) *corev1.Pod {
 	}
 	odd := rapid.IntRange(0, 15).Draw(t, "whose")
 	switch {
-	case odd == 0: // of no owner
+	case odd == 0: // without an owner
 	case odd == 1:
 		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: rapid.SampledFrom([]string{"Bar", "Baz"}).Draw(t, "odd"), Name: "x", UID: "uid-x", Controller: of(true)}}
 	default:

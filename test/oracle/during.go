@@ -7,7 +7,7 @@ import (
 	"k8s.io/client-go/informers"
 )
 
-// during runs upstream's controller on the stage for as long as something is done.
+// during runs upstream's controller on the stage while do runs.
 func (s *Stage) during(build Build, do func()) error {
 	client, err := s.typed()
 	if err != nil {

@@ -6,33 +6,33 @@ import (
 	"sync/atomic"
 )
 
-// Exemption is something that the comparison leaves out, or that no world has.
+// Exemption is a difference that the comparison leaves out, or that no world has.
 type Exemption struct {
 	ID string
 	// Who is the controller.
 	Who string
-	// None is why a user sees no difference. Where it is empty, a row of docs/differences.md
-	// names the exemption.
+	// None is the reason why a user sees no difference. If it is empty, a row of docs/differences.md names
+	// the exemption.
 	None string
 
 	used *atomic.Int64
 }
 
-// Used is how often it was made use of: on how many effects or worlds.
+// Used is on how many effects or worlds the exemption was used.
 func (e Exemption) Used() int64 { return e.used.Load() }
 
 func exempt(id, who, none string) Exemption {
 	return Exemption{ID: id, Who: who, None: none, used: &atomic.Int64{}}
 }
 
-// Why no user sees a difference, where several have the same reason.
+// Reasons why no user sees a difference, for several exemptions.
 const (
 	nextTurn = "ours does the rest in its next turn, and that is compared"
 	chance   = "upstream goes by the order of a map: any of its answers would do"
 	sameEnd  = "what is there in the end is the same"
 )
 
-// Exemptions are all that there are.
+// Exemptions are all exemptions.
 var Exemptions = []Exemption{
 	exempt("one-update", "all", sameEnd),
 	exempt("delete-conditions", "all", "the object that was seen is deleted alike; another of its name is spared"),
@@ -185,7 +185,7 @@ var Exemptions = []Exemption{
 	exempt("type-of-secret", "legacy tokens", "what is written says what was so already"),
 }
 
-// Uses counts that an exemption is made use of.
+// Uses counts one use of an exemption.
 func Uses(id string) {
 	i := slices.IndexFunc(Exemptions, func(e Exemption) bool { return e.ID == id })
 	if i < 0 {
@@ -194,7 +194,7 @@ func Uses(id string) {
 	Exemptions[i].used.Add(1)
 }
 
-// lets counts the use of an exemption by which there are other effects than before.
+// lets counts a use of an exemption if the effects have changed.
 func lets(id string, before, after []Effect) []Effect {
 	if !slices.Equal(before, after) {
 		Uses(id)

@@ -12,9 +12,8 @@ import (
 	"github.com/millrace/millrace/test/oracle"
 )
 
-// TestExemptionsAreDocumented holds what the comparison leaves out to the page of
-// differences: each exemption is named by a row there or says why no user sees it, and a
-// row names no other.
+// TestExemptionsAreDocumented compares the exemptions with the page of differences: a row there names each
+// exemption, or the exemption has a reason why no user sees it; and no row names another one.
 func TestExemptionsAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/differences.md")
 	if err != nil {
@@ -45,7 +44,7 @@ func TestExemptionsAreDocumented(t *testing.T) {
 	}
 }
 
-// TestExemptionsAreUsed: the code refers to each.
+// TestExemptionsAreUsed: the code refers to each exemption.
 func TestExemptionsAreUsed(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil {
@@ -68,7 +67,7 @@ func TestExemptionsAreUsed(t *testing.T) {
 	}
 }
 
-// unused reports the exemptions of which a whole run made no use: they may go.
+// unused reports the exemptions that a whole run did not use: they can be removed.
 func unused() (report string) {
 	for _, e := range oracle.Exemptions {
 		if e.Used() == 0 {
@@ -78,7 +77,7 @@ func unused() (report string) {
 	return report
 }
 
-// uses lists how often each exemption was made use of.
+// uses lists how often each exemption was used.
 func uses() string {
 	var parts []string
 	for _, e := range oracle.Exemptions {

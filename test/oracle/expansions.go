@@ -15,8 +15,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/volumeexpander"
 )
 
-// VolumeExpander is the controller that tells who is to expand a volume. Of the plugins that
-// kube-controller-manager gives upstream's none expands anything.
+// VolumeExpander is the controller that names the resizer of a volume. No plugin that kube-controller-manager
+// gives to upstream's expands volumes itself.
 var VolumeExpander = Pair{
 	Theirs: func(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
 		translator := csitrans.New()
@@ -29,8 +29,8 @@ var VolumeExpander = Pair{
 	Ours: volumeexpander.Controller, Alone: never, Fair: patchesAlike,
 }
 
-// patchesAlike leaves out the version of the claim in upstream's patches, which is a condition of
-// ours, and patches with nothing else in them.
+// patchesAlike leaves out the version of the claim in upstream's patches, which ours has as a condition, and
+// patches with nothing else in them.
 func patchesAlike(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
 	version := `{"metadata":{"resourceVersion":"` + world[0].(object).GetResourceVersion() + `"}}`
 	theirs = lets("empty-patch", theirs, only(theirs, func(e Effect) bool { return e.Verb != patch || !strings.HasSuffix(e.Body, " "+version) }))

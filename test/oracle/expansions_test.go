@@ -17,7 +17,7 @@ func TestVolumesAreExpandedAsUpstreams(t *testing.T) {
 	agree(t, oracle.VolumeExpander, mirrorKey, expansionWorld)
 }
 
-// expansionWorld is a claim that asks for something, and a volume that may be its own.
+// expansionWorld is a claim with a requested size, and a volume that may be its own.
 func expansionWorld(t *rapid.T) []runtime.Object {
 	size := func(what string) corev1.ResourceList {
 		text := rapid.SampledFrom([]string{"", "5Gi", "5120Mi", "10Gi", "0"}).Draw(t, what)

@@ -12,8 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// claims is true for adoptions and releases, the only patches that the two
-// controllers make.
+// claims is true for adoptions and releases, the only patches that the two controllers send.
 func claims(e Effect) bool { return e.Verb == patch }
 
 // bears is true for the create of a replica set.
@@ -21,10 +20,10 @@ func bears(e Effect) bool { return e.Verb == create && e.Resource == "replicaset
 
 func claimsOrBears(e Effect) bool { return claims(e) || bears(e) }
 
-// fairReplicaSet leaves of both what they do in the same step:
+// fairReplicaSet leaves of both the effects of the same step:
 //
-//   - When pods change hands, nothing else. Upstream goes on in the same sync as
-//     if an adoption that it has just made were seen; we wait until it is.
+//   - When pods change owners, nothing else. Upstream goes on in the same sync as if it
+//     had seen its own adoption; ours waits until it sees the adoption.
 func fairReplicaSet(_ []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
 	if slices.ContainsFunc(theirs, claims) || slices.ContainsFunc(ours, claims) {
 		Uses("change-of-hands")
@@ -33,26 +32,26 @@ func fairReplicaSet(_ []runtime.Object, theirs, ours []Effect) ([]Effect, []Effe
 	return theirs, ours
 }
 
-// fairDeployment leaves of both what they do in the same step:
+// fairDeployment leaves of both the effects of the same step:
 //
-//   - When replica sets change hands, nothing else, as for pods.
-//   - When the new set is created, that, the Event about it and what is said about
-//     progress. Upstream may scale old sets in the same sync, and counts the new
-//     one as if it were seen.
-//   - When a Deployment that is to be rolled back is resumed at that, no status: upstream
-//     says that it is resumed, and the rest when it has been rolled back.
-//   - When the Deployment is rolled back, no status: it would be that of an
-//     object that is about to change. Upstream writes some of it before.
-//   - When one set alone has replicas, and as many as wanted, but notes another
-//     number, not the note. Upstream leaves it, takes it for a change of size for
-//     ever after and never rolls out again; we correct it.
-//   - When a Deployment that recreates has been given several sets with replicas, one of which
-//     notes another number, nothing, unless the new one is all that is wanted. Upstream takes
-//     that for a change of size for ever, and never recreates; ours does.
-//   - When the new set gets its number, not the end of old ones that had a number as high.
+//   - When replica sets change owners, nothing else, as for pods.
+//   - When the new set is created, only that, the Event about it and the condition
+//     Progressing. Upstream may scale old sets in the same sync, and counts the new
+//     set as if it had seen it.
+//   - When a Deployment that is to be rolled back is resumed in that step, no status: upstream
+//     reports the resume, and the rest after the rollback.
+//   - When the Deployment is rolled back, no status: it would be that of an object that
+//     is about to change. Upstream writes some of it before.
+//   - When one set alone has replicas, as many as wanted, but another number in its
+//     annotation, not the annotation. Upstream leaves it, takes it for a change of size
+//     ever after and never rolls out again; ours corrects it.
+//   - When a Deployment with strategy Recreate has several sets with replicas, one of which
+//     has another number in its annotation, nothing, unless only the new one is wanted. Upstream
+//     takes that for a change of size for ever, and never recreates; ours does.
+//   - When the new set gets its revision, not the deletes of old ones with a revision as high.
 //     Ours waits for that.
-//   - When a set is scaled up in place of the new one that a paused Deployment
-//     does not have, not its end. Upstream throws it away in the same sync if the
+//   - When a set is scaled up in place of the new one, which a paused Deployment
+//     does not have, not its delete. Upstream deletes it in the same sync if the
 //     history has no room for it.
 func fairDeployment(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
 	either := func(is func(Effect) bool) bool {
@@ -92,7 +91,7 @@ func fairDeployment(world []runtime.Object, theirs, ours []Effect) ([]Effect, []
 	return theirs, ours
 }
 
-// numbers tells whether an effect gives a set another revision.
+// numbers reports whether an effect gives a set another revision.
 func numbers(world []runtime.Object, e Effect) bool {
 	const note = "deployment.kubernetes.io/revision"
 	return e.Verb == update && e.Resource == "replicasets" && slices.ContainsFunc(setsOf(world), func(rs *appsv1.ReplicaSet) bool {
@@ -101,8 +100,8 @@ func numbers(world []runtime.Object, e Effect) bool {
 	})
 }
 
-// stuck tells whether upstream takes the sets of a Deployment that recreates for a change of
-// size, and has no answer to it.
+// stuck reports whether upstream takes the sets of a Deployment that recreates for a change of size, and does
+// nothing about it.
 func stuck(world []runtime.Object) bool {
 	at := slices.IndexFunc(world, func(o runtime.Object) bool { _, ok := o.(*appsv1.Deployment); return ok })
 	d := world[at].(*appsv1.Deployment)
@@ -121,8 +120,8 @@ func stuck(world []runtime.Object) bool {
 	return d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType && !d.Spec.Paused && d.DeletionTimestamp == nil && active > 1 && changed
 }
 
-// corrected leaves the notes about its size out of a set whose size does not
-// change, and the whole update if it was about nothing else.
+// corrected removes the annotations about its size from a set whose size does not change, and the whole
+// update if it has no other change.
 func corrected(world []runtime.Object, effects []Effect) []Effect {
 	var out []Effect
 	for _, e := range effects {
@@ -149,7 +148,7 @@ func corrected(world []runtime.Object, effects []Effect) []Effect {
 	return out
 }
 
-// setsOf is a Deployment's own replica sets.
+// setsOf are a Deployment's own replica sets.
 func setsOf(world []runtime.Object) []*appsv1.ReplicaSet {
 	var deployment *appsv1.Deployment
 	var sets []*appsv1.ReplicaSet
@@ -166,14 +165,14 @@ func setsOf(world []runtime.Object) []*appsv1.ReplicaSet {
 	return sets
 }
 
-// bearsResumed is true where a Deployment that was paused has a set created as it goes on.
-// Upstream says that it is resumed, and then with the same version something else.
+// bearsResumed is true if a Deployment that was paused creates a set when it is resumed. Upstream writes that
+// it is resumed, and then, with the same version, another status.
 func bearsResumed(world []runtime.Object, theirs []Effect) bool {
 	return slices.ContainsFunc(theirs, bears) && resumes(world)
 }
 
-// resumes tells whether a Deployment says that it is paused, and is not any more. One
-// without a deadline never says so.
+// resumes reports whether the status of a Deployment says that it is paused, and it no longer is. A
+// Deployment without a deadline never has that status.
 func resumes(world []runtime.Object) bool {
 	for _, obj := range world {
 		if d, ok := obj.(*appsv1.Deployment); ok && !d.Spec.Paused && d.Spec.ProgressDeadlineSeconds != nil {
@@ -185,7 +184,7 @@ func resumes(world []runtime.Object) bool {
 	return false
 }
 
-// asksBack tells whether a Deployment is to be rolled back.
+// asksBack reports whether a Deployment is to be rolled back.
 func asksBack(world []runtime.Object) bool {
 	return slices.ContainsFunc(world, func(obj runtime.Object) bool {
 		d, ok := obj.(*appsv1.Deployment)
@@ -197,8 +196,7 @@ func rollsBack(e Effect) bool { return e.Verb == update && e.Resource == "deploy
 
 func reportsNot(e Effect) bool { return e.Resource != "deployments/status" }
 
-// firstWords is a create, the Event about it and the condition Progressing as it
-// is after the step.
+// firstWords are a create, the Event about it and the condition Progressing after the step.
 func firstWords(world []runtime.Object, effects []Effect) []Effect {
 	at := slices.IndexFunc(effects, bears)
 	if at < 0 {
@@ -226,9 +224,8 @@ func firstWords(world []runtime.Object, effects []Effect) []Effect {
 	return kept
 }
 
-// toldOfCreate has the Deployment say of its new set what [firstWords] are. Ours tells of a
-// set that was created whenever that was not told; upstream does not, where its report
-// met a conflict.
+// toldOfCreate writes [firstWords] about the new set into the Deployment. Ours reports a created set whenever
+// that has not been reported; upstream does not, if its report met a conflict.
 func toldOfCreate(world []runtime.Object, theirs []Effect) ([]runtime.Object, error) {
 	if !slices.ContainsFunc(theirs, bears) {
 		return world, nil

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// fewer has a test look at a part only of the worlds that are asked for. The test must not
-// run beside others.
+// fewer makes a test run one part of the requested worlds only. The test must not run in parallel with
+// others.
 func fewer(t *testing.T, part int) {
 	t.Helper()
 	asked := flag.Lookup("rapid.checks").Value.String()

@@ -29,9 +29,8 @@ import (
 	"github.com/millrace/millrace/test/sim"
 )
 
-// The kinds of a world with owners: two that are built in, one of which has no namespace,
-// one of tenants, whose objects take only JSON merge patches, and one that is served but
-// not watched.
+// The kinds of a world with owners: two built-in ones, of which one has no namespace; a custom one, whose
+// objects accept only JSON merge patches; and one that is served but not watched.
 var (
 	ownedMaps    = kinds.Kind{Name: "configmaps", Version: "v1", Kind: "ConfigMap", Namespaced: true, Form: kinds.Metadata}
 	ownedNodes   = kinds.Kind{Name: "nodes", Version: "v1", Kind: "Node", Form: kinds.Metadata}
@@ -45,21 +44,19 @@ var (
 // OwnedKinds are the kinds of such a world; the last one is not watched.
 func OwnedKinds() []kinds.Kind { return slices.Clone(ownedKinds) }
 
-// Garbage is a world with owners, as chapters: what users do in one moment each, after
-// which both collectors are left alone.
+// Garbage is a world with owners, in chapters: each has the acts of users at one moment, after which both
+// collectors run undisturbed.
 type Garbage struct {
 	Chapters []func(*sim.API)
-	// Refuse, when set, makes what refuses requests that write.
+	// Refuse, when set, makes the function that refuses writes.
 	Refuse func() func(plan.Request) *plan.Response
 }
 
-// chapterOfGarbage is how long a chapter takes. Whatever is tried again or looked at again
-// has had its turn by then.
+// chapterOfGarbage is how long a chapter takes. All retries and resyncs have happened by then.
 const chapterOfGarbage = 20 * time.Minute
 
-// Compare plays the chapters with both, and shows where they come to different ends; "" when
-// they do not. Compared are, after each chapter, what there is and how everything that was
-// deleted was deleted.
+// Compare runs the chapters with both, and shows the differences; "" if there are none. Compared are, after
+// each chapter, all objects, and the options of all deletes.
 func (w Garbage) Compare(t *testing.T) (diff string, err error) {
 	var theirs []page
 	synctest.Test(t, func(*testing.T) { theirs, err = w.theirs() })
@@ -79,7 +76,7 @@ func (w Garbage) Compare(t *testing.T) (diff string, err error) {
 	return "", nil
 }
 
-// page is what there is after a chapter, and what was written in it.
+// page has the objects after a chapter, and the writes in it.
 type page struct{ lines, wrote []string }
 
 func (w Garbage) stage(now func() time.Time) *Stage {
@@ -100,7 +97,7 @@ func (w Garbage) stage(now func() time.Time) *Stage {
 	return s
 }
 
-// owners are the uids of all that were ever named as owners.
+// owners are the uids of all objects that were ever named as owners.
 type owners map[types.UID]bool
 
 func (o owners) note(objects []metav1.Object) {
@@ -111,9 +108,9 @@ func (o owners) note(objects []metav1.Object) {
 	}
 }
 
-// page is the page of a chapter whose first write is the given one. How something was deleted
-// is part of it where that has no dependents: else upstream goes by which of two it comes to
-// first, and tries twice in a circle.
+// page is the page of a chapter whose first write is the given one. The options of a delete count only if the
+// object has no dependents: otherwise upstream depends on which of two it processes first, and tries twice in
+// a circle.
 func (s *Stage) page(from int, owners owners) page {
 	p := page{wrote: slices.Clone(s.Writes[from:])}
 	for _, obj := range s.Objects() {
@@ -127,7 +124,7 @@ func (s *Stage) page(from int, owners owners) page {
 	return p
 }
 
-// deleted is a delete as it is compared: kind, name, propagation, "uid" and uid.
+// deleted is a delete in compared form: kind, name, propagation, "uid" and uid.
 func deleted(line string, owners owners) string {
 	words := strings.Fields(line)
 	if owners[types.UID(words[len(words)-1])] {
@@ -136,7 +133,7 @@ func deleted(line string, owners owners) string {
 	return "delete " + line
 }
 
-// stateOf is an object's part in what garbage collection is about.
+// stateOf are the fields of an object that matter to garbage collection.
 func stateOf(obj metav1.Object) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s/%s", obj.GetUID(), obj.GetNamespace(), obj.GetName())
@@ -159,7 +156,7 @@ func (w Garbage) ours() (pages []page, err error) {
 	a := &Actor{Controller: collector.Controller, Now: Now}
 	a.Stage = w.stage(func() time.Time { return a.Now })
 	a.Begin(collected...)
-	a.Later = func(key events.Key) bool { // upstream looks at what an owner owns before it lets the owner go
+	a.Later = func(key events.Key) bool { // upstream processes an owner's dependents before it deletes the owner
 		obj, ok := a.See.Get(key.Kind, key.Namespace, key.Name)
 		return ok && obj.GetDeletionTimestamp() != nil
 	}
@@ -219,7 +216,7 @@ func (w Garbage) theirs() (pages []page, err error) {
 	return pages, nil
 }
 
-// partials is the scheme of a client that is told of metadata only.
+// partials is the scheme of a client for metadata only.
 func partials() *runtime.Scheme {
 	scheme := metadatafake.NewTestScheme()
 	if err := metav1.AddMetaToScheme(scheme); err != nil {
@@ -228,25 +225,25 @@ func partials() *runtime.Scheme {
 	return scheme
 }
 
-// metadataOnly makes informers of metadata for all kinds.
+// metadataOnly makes metadata informers for all kinds.
 type metadataOnly struct {
 	metadatainformer.SharedInformerFactory
 }
 
-// ForResource is the informer of a kind.
+// ForResource returns the informer of a kind.
 func (m metadataOnly) ForResource(r schema.GroupVersionResource) (informers.GenericInformer, error) {
 	return m.SharedInformerFactory.ForResource(r), nil
 }
 
-// Start lets the informers run.
+// Start starts the informers.
 func (m metadataOnly) Start(stop <-chan struct{}) { m.SharedInformerFactory.Start(stop) }
 
-// preferred says what there is to be watched.
+// preferred is the discovery of watchable kinds.
 type preferred struct {
 	discovery.ServerResourcesInterface
 }
 
-// ServerPreferredResources is everything that is watched.
+// ServerPreferredResources returns the watched kinds.
 func (preferred) ServerPreferredResources() (lists []*metav1.APIResourceList, err error) {
 	for _, k := range collected {
 		lists = append(lists, &metav1.APIResourceList{GroupVersion: k.APIVersion(), APIResources: []metav1.APIResource{{
@@ -259,7 +256,7 @@ func (preferred) ServerPreferredResources() (lists []*metav1.APIResourceList, er
 // mapped knows which resources are served.
 type mapped struct{ meta.RESTMapper }
 
-// Reset has nothing to forget.
+// Reset does nothing, because there is no cache.
 func (mapped) Reset() {}
 
 func mapperOf(served []kinds.Kind) mapped {

@@ -17,9 +17,8 @@ import (
 	"github.com/millrace/millrace/test/sim"
 )
 
-// TestGarbageGoesAsUpstreams plays what users do to objects with owners, once with each
-// collector. After each chapter everything that there is must be the same, and everything
-// that was deleted must have been deleted in the same way.
+// TestGarbageGoesAsUpstreams plays acts of users on objects with owners, once with each collector. After each
+// chapter all objects must be the same, and all deletes must have had the same options.
 func TestGarbageGoesAsUpstreams(t *testing.T) {
 	fewer(t, 4)
 	rapid.Check(t, func(r *rapid.T) {
@@ -46,8 +45,8 @@ func TestGarbageGoesAsUpstreams(t *testing.T) {
 	})
 }
 
-// TestGarbageDiffersAsItIsSaid holds what docs/differences.md says of the two collectors, and
-// what the worlds therefore leave out: each of these lives ends otherwise.
+// TestGarbageDiffersAsItIsSaid shows the differences between the two collectors that docs/differences.md
+// lists, and that the worlds therefore leave out: each of these lives ends differently.
 func TestGarbageDiffersAsItIsSaid(t *testing.T) {
 	maps, gadgets := kinds.ConfigMaps.Kind, oracle.OwnedKinds()[3]
 	for name, c := range map[string]struct {
@@ -94,17 +93,17 @@ func TestGarbageDiffersAsItIsSaid(t *testing.T) {
 	}
 }
 
-// household is a world of owners in the making.
+// household builds a world of owners.
 type household struct {
 	members  []member
-	named    map[pair]metav1.OwnerReference      // how dependents name their owners
-	unseen   map[types.UID]metav1.OwnerReference // of those, what is of kinds that are not watched
+	named    map[pair]metav1.OwnerReference      // the references of dependents to their owners
+	unseen   map[types.UID]metav1.OwnerReference // among those, references to kinds that are not watched
 	moment   []func(*sim.API)
 	chapters []func(*sim.API)
 	story    []string
 }
 
-// member is an object that there was at some time.
+// member is an object that exists or has existed.
 type member struct {
 	kind kinds.Kind
 	ref  events.Ref
@@ -114,7 +113,7 @@ type member struct {
 // pair is a dependent and an owner.
 type pair struct{ of, owner types.UID }
 
-// chapter ends a chapter: all that was drawn since the last one happens in one moment.
+// chapter ends a chapter: all acts since the last one happen at one moment.
 func (h *household) chapter() {
 	moment := h.moment
 	h.moment = nil
@@ -151,7 +150,7 @@ func (h *household) add(kind kinds.Kind, namespace string) member {
 	return m
 }
 
-// reference names an owner, which the dependent blocks.
+// reference is an owner reference that blocks the owner's deletion.
 func reference(owner member) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: owner.kind.APIVersion(), Kind: owner.kind.Kind, Name: owner.ref.Name, UID: owner.uid, BlockOwnerDeletion: new(true)}
 }
@@ -166,11 +165,10 @@ func (h *household) any(t *rapid.T, what string) member {
 	return h.members[rapid.IntRange(0, len(h.members)-1).Draw(t, what)]
 }
 
-// refer gives an object an owner, mostly one that there is. Owners that live elsewhere or
-// are named wrongly are there too. What differs on purpose is left out, and told by
-// [TestGarbageDiffersAsItIsSaid]: no object owns itself, none of a kind that is not
-// watched has an owner, waits for its dependents or is one of two such owners, and a reference does not change but
-// for whether it blocks.
+// refer adds an owner reference to an object, mostly to an existing object. Owners in other namespaces and
+// wrong references occur, too. Intended differences are left out, and shown by
+// [TestGarbageDiffersAsItIsSaid]: no object owns itself; no object of an unwatched kind has an owner, waits
+// for its dependents or is one of two such owners; and a reference changes only in whether it blocks.
 func (h *household) refer(t *rapid.T) {
 	of, owner := h.any(t, "dependent"), h.any(t, "owner")
 	if of.uid == owner.uid || of.kind.Name == "gadgets.example.com" {
@@ -217,7 +215,7 @@ func (h *household) owns(of member, ref metav1.OwnerReference) {
 	}, "%v is owned by %s %s %s, blocks: %v", of.ref, ref.Kind, ref.Name, ref.UID, ref.BlockOwnerDeletion != nil)
 }
 
-// act is something that a user does.
+// act is an act of a user.
 func (h *household) act(t *rapid.T) {
 	m := h.any(t, "object")
 	switch rapid.SampledFrom([]string{"delete", "delete", "delete", "refer", "disown", "hold", "free"}).Draw(t, "act") {

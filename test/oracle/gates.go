@@ -11,12 +11,11 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 )
 
-// gates is held to change feature gates, and shared by what runs upstream's code.
+// gates is held to change feature gates, and shared by runs of upstream's code.
 var gates sync.RWMutex
 
-// unguarded takes the gates off upstream's controllers that wait until the versions of their own
-// writes come back: a fake client's writes may have none. It is done before any other gate is
-// changed, so that nothing puts them back.
+// unguarded disables the gates by which upstream's controllers wait for the versions of their own writes: a
+// fake client's writes may have none. It runs before any other gate changes, so that nothing restores them.
 var unguarded = sync.OnceValue(func() error {
 	err := utilfeature.DefaultMutableFeatureGate.SetFromMap(map[string]bool{
 		"StaleControllerConsistencyReplicaSet": false, "StaleControllerConsistencyStatefulSet": false,
@@ -28,8 +27,8 @@ var unguarded = sync.OnceValue(func() error {
 	return nil
 })
 
-// under has upstream do something under feature gates that are not at their defaults, and
-// puts them back. They are global there, so nothing else of upstream may run meanwhile.
+// under runs do under feature gates that are not at their defaults, and restores them. Upstream's gates are
+// global, so no other code of upstream may run meanwhile.
 func under(set gate.Set, do func()) error {
 	if err := unguarded(); err != nil {
 		return err
@@ -47,7 +46,7 @@ func under(set gate.Set, do func()) error {
 	for name, on := range set {
 		then[name] = on
 	}
-	for range all.Dependencies() { // what needs a feature that is off is off
+	for range all.Dependencies() { // a feature is off if it needs one that is off
 		for feature, needs := range all.Dependencies() {
 			if slices.ContainsFunc(needs, func(n featuregate.Feature) bool { on, set := then[string(n)]; return set && !on }) {
 				then[string(feature)] = false

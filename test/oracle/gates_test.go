@@ -16,7 +16,7 @@ import (
 // cli are the gates that upstream's programs add when they read their flags.
 var cli = map[string]bool{"ContextualLogging": true, "LoggingAlphaOptions": true, "LoggingBetaOptions": true, "NativeHistograms": true}
 
-// anyGates are some gates at their defaults or not.
+// anyGates are some gates, each at its default or not.
 func anyGates(t *rapid.T, names ...string) gate.Set {
 	defaults, set := gate.Set{}, gate.Set{}
 	for _, name := range names {

@@ -17,7 +17,7 @@ func TestPodGroupsAreProtectedAsUpstreams(t *testing.T) {
 	agree(t, oracle.GroupProtection, mirrorKey, groupWorld)
 }
 
-// groupWorld is a PodGroup, and pods that are in it, in another, or in none.
+// groupWorld is a PodGroup, and pods in it, in another one, or in none.
 func groupWorld(t *rapid.T) []runtime.Object {
 	const guard = "scheduling.k8s.io/podgroup-protection"
 	group := &schedulingv1alpha2.PodGroup{ObjectMeta: metav1.ObjectMeta{Name: owner, Namespace: namespace, UID: "group", ResourceVersion: "10", Labels: map[string]string{"a": "b"}}}

@@ -18,7 +18,7 @@ import (
 
 func TestJobsEndAsUpstreamsDo(t *testing.T) { endAlike(t, oracle.Job, jobWorld) }
 
-// endAlike looks for a world that ends differently.
+// endAlike searches for a world that ends differently.
 func endAlike(t *testing.T, c oracle.Course, worlds func(*rapid.T) []runtime.Object) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
@@ -39,8 +39,8 @@ func before(now time.Time, seconds int) metav1.Time {
 	return metav1.NewTime(now.Truncate(time.Second).Add(-time.Duration(seconds) * time.Second))
 }
 
-// longOrShortAgo is a moment after which nothing comes due while upstream is left alone: what
-// failed just now waits for longer, what failed an hour ago does not wait any more.
+// longOrShortAgo is a time with which nothing becomes due while upstream runs undisturbed: a failure just now
+// waits for longer, a failure an hour ago waits no more.
 func longOrShortAgo(t *rapid.T, what string) metav1.Time {
 	return before(oracle.Now, rapid.SampledFrom([]int{1, 2, 3600}).Draw(t, what))
 }
@@ -110,7 +110,7 @@ func anyMode(t *rapid.T, job *batchv1.Job, small func(string) *int32) {
 	}
 }
 
-// anyFate is what has become of the Job.
+// anyFate is the state of the Job.
 func anyFate(t *rapid.T, job *batchv1.Job) {
 	if rapid.Bool().Draw(t, "begun") {
 		job.Status.StartTime = of(before(oracle.Now, 7000))
@@ -160,9 +160,9 @@ func anyFailurePolicy(t *rapid.T) *batchv1.PodFailurePolicy {
 	}}
 }
 
-// anyJobPod is a pod of a Job. One that leaves after the Job has said that it is to
-// end has been let go by upstream in the same sync, so there is none. No two are created
-// at once: which of them goes first were chance.
+// anyJobPod is a pod of a Job. Upstream removes the finalizer of a terminating pod in the same sync in which
+// the Job reports that it will end, so there is none. No two are created at once, because the order of their
+// deletes would be chance.
 func anyJobPod(t *rapid.T, job *batchv1.Job, i int, ends bool) *corev1.Pod {
 	name := fmt.Sprintf("sum-%d", i)
 	p := &corev1.Pod{
@@ -184,10 +184,10 @@ func anyJobPod(t *rapid.T, job *batchv1.Job, i int, ends bool) *corev1.Pod {
 	case 1, 2: // listed
 		ended = before(oracle.Now, 3600)
 		list(job, p)
-	case 3: // with a finalizer it were chance whether upstream takes it off before or after the adoption
+	case 3: // with a finalizer it is chance whether upstream removes it before or after the adoption
 		oracle.Uses("adopted-with-finalizer")
 		p.OwnerReferences, p.Finalizers = nil, nil
-	case 4: // one that leaves gives nothing up, and upstream forgets such a pod of a finished Job
+	case 4: // one that is deleted releases nothing, and upstream forgets such a pod of a finished Job
 		if job.DeletionTimestamp == nil {
 			p.Labels["job"] = "other"
 		} else {
@@ -217,8 +217,8 @@ func anyJobPod(t *rapid.T, job *batchv1.Job, i int, ends bool) *corev1.Pod {
 	return p
 }
 
-// justFailed tells whether a pod failed a moment ago and is to be counted. On no node it
-// is gone as soon as it is let go, which ours takes for the moment at which it failed.
+// justFailed reports whether a pod has just failed and must be counted. Without a node it is deleted as soon
+// as its finalizer is removed, and ours takes that for the time of its failure.
 func justFailed(job *batchv1.Job, p *corev1.Pod, at metav1.Time) bool {
 	if index, err := strconv.Atoi(p.Annotations[batchv1.JobCompletionIndexAnnotation]); *job.Spec.CompletionMode == batchv1.IndexedCompletion &&
 		(err != nil || index >= int(*job.Spec.Completions)) {
@@ -227,7 +227,7 @@ func justFailed(job *batchv1.Job, p *corev1.Pod, at metav1.Time) bool {
 	return p.Status.Phase == corev1.PodFailed && len(p.Finalizers) > 0 && at.After(oracle.Now.Add(-time.Minute))
 }
 
-// ignored tells whether the rules of [anyFailurePolicy] have a failure not count.
+// ignored reports whether the rules of [anyFailurePolicy] ignore a failure.
 func ignored(job *batchv1.Job, p *corev1.Pod) bool {
 	if job.Spec.PodFailurePolicy == nil {
 		return false
@@ -239,7 +239,7 @@ func ignored(job *batchv1.Job, p *corev1.Pod) bool {
 	return len(p.Status.Conditions) > 0 && rules[1].Action == batchv1.PodFailurePolicyActionIgnore
 }
 
-// list puts a pod on the list of those that wait to be counted.
+// list adds a pod to the list of uncounted pods.
 func list(job *batchv1.Job, p *corev1.Pod) {
 	waiting := job.Status.UncountedTerminatedPods
 	if waiting == nil {

@@ -31,8 +31,8 @@ import (
 	"github.com/millrace/millrace/test/sim"
 )
 
-// Labels is the controller that warns of pods which cannot use a volume together on a node with
-// SELinux. Compared are its Events, and which conflicts its metric shows.
+// Labels is the controller that warns of pods which cannot share a volume on a node with SELinux. Its Events
+// and the conflicts in its metric are compared.
 type Labels struct {
 	cache volumecache.VolumeCache
 }
@@ -40,7 +40,7 @@ type Labels struct {
 // labelled are the kinds that it reads.
 var labelled = []kinds.Kind{kinds.CSIDrivers.Kind, kinds.PersistentVolumes.Kind, kinds.PersistentVolumeClaims.Kind, kinds.Pods.Kind}
 
-// build makes upstream's with the plugins that kube-controller-manager gives it.
+// build makes upstream's controller with the plugins that kube-controller-manager gives it.
 func (l *Labels) build(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
 	plugins := slices.Concat(hostpath.ProbeVolumePlugins(volume.VolumeConfig{}), nfs.ProbeVolumePlugins(volume.VolumeConfig{}),
 		fc.ProbeVolumePlugins(), iscsi.ProbeVolumePlugins(), csi.ProbeVolumePlugins())
@@ -53,7 +53,7 @@ func (l *Labels) build(ctx context.Context, f informers.SharedInformerFactory, c
 	return func() { lc.Run(ctx, 1) }, nil
 }
 
-// shown are the conflicts that upstream's metric shows.
+// shown are the conflicts in upstream's metric.
 func (l *Labels) shown() (lines []string) {
 	for _, c := range l.cache.GetConflicts(logr.Discard()) {
 		lines = append(lines, "conflict "+strings.Join([]string{c.PropertyName, c.Pod.Namespace, c.Pod.Name, c.PropertyValue, c.OtherPod.Namespace, c.OtherPod.Name, c.OtherPropertyValue}, " "))
@@ -69,7 +69,7 @@ func conflictLines(figures []reconcile.Figure) (lines []string) {
 	return lines
 }
 
-// Compare shows where both are different about a world that stands still; "" where they are not.
+// Compare shows the differences about a world that does not change; "" if there are none.
 func (l *Labels) Compare(t *testing.T, world []runtime.Object) (diff string, err error) {
 	var effects []Effect
 	failed := under(nil, func() {
@@ -89,7 +89,7 @@ func (l *Labels) Compare(t *testing.T, world []runtime.Object) (diff string, err
 	return equalSets(theirs, ours), nil
 }
 
-// settledLabels are the lines of all our turns, each of which must want nothing the second time.
+// settledLabels are the lines of all our turns; the second turn of each key must want nothing.
 func settledLabels(world []runtime.Object) (lines []string, err error) {
 	seen, err := snapshot(world)
 	if err != nil {
@@ -141,14 +141,12 @@ func toldOnce(seen *reconciletest.World, key events.Key) (lines []string, err er
 	return append(lines, conflictLines(d.Figures)...), nil
 }
 
-// span is how long both are left alone with what has happened: upstream looks again at what it
-// could not find out within a thousand seconds, and after three hours its client lets pass again
-// all that is told of a pod.
+// span is how long both run undisturbed after a change: upstream retries unknown facts within a thousand
+// seconds, and after three hours its recorder again passes all Events about a pod.
 const span = 3 * time.Hour
 
-// Live shows where both are different while the world changes, chapter by chapter. What upstream
-// tells on the way between two states of a driver, when it has looked at one pod and not at the
-// other, is left out: the two never conflict.
+// Live shows the differences while the world changes, chapter by chapter. Upstream's Events between two
+// states of a driver, when it has processed one pod and not the other, are left out: the two never conflict.
 func (l *Labels) Live(t *testing.T, chapters []func(*sim.API)) (diff string, err error) {
 	var shown, told [][]string
 	failed := under(nil, func() { synctest.Test(t, func(*testing.T) { shown, told, err = l.theirs(chapters) }) })
@@ -179,7 +177,7 @@ func (l *Labels) Live(t *testing.T, chapters []func(*sim.API)) (diff string, err
 	return "", nil
 }
 
-// conflictsSeen are the conflicts that all keys count as the world is.
+// conflictsSeen are the conflicts that all keys count in the present world.
 func conflictsSeen(a *Actor) (lines []string) {
 	given := map[events.Key]bool{}
 	for _, obj := range a.See.List(kinds.Pods.Name, "") {

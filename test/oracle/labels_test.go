@@ -32,10 +32,10 @@ func TestLabelsConflictAsUpstreams(t *testing.T) {
 	})
 }
 
-// drivers are some whose volumes nodes may mount with labels, and one that does not exist.
+// labelDrivers are drivers whose volumes can be mounted with labels, others, and one that does not exist.
 var labelDrivers = []string{"yes.example.com", "yes.example.com", "yes.example.com", "no.example.com", "silent.example.com", "absent.example.com"}
 
-// labelledWorld is some drivers, volumes, of which two may be one, and pods.
+// labelledWorld has some drivers, volumes (of which two may be the same), and pods.
 func labelledWorld(t *rapid.T) (world []runtime.Object) {
 	for name, mounts := range map[string]*bool{"yes.example.com": ptr(true), "no.example.com": ptr(false), "silent.example.com": nil, "ebs.csi.aws.com": ptr(true)} {
 		world = append(world, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: storagev1.CSIDriverSpec{SELinuxMount: mounts}})
@@ -61,7 +61,7 @@ func labelledWorld(t *rapid.T) (world []runtime.Object) {
 			world = append(world, pv, claim)
 		}
 		if own.EmptyDir == nil && own.HostPath == nil && own.CSI == nil {
-			// Of a volume that a pod has twice upstream takes what it wants of any of the two.
+			// If a pod has a volume twice, upstream uses the settings of either.
 			p.Spec.Volumes[0].PersistentVolumeClaim.ClaimName = "missing"
 		}
 		world = append(world, p)
@@ -76,7 +76,7 @@ func anySource(t *rapid.T) corev1.PersistentVolumeSource {
 		{CSI: &corev1.CSIPersistentVolumeSource{Driver: rapid.SampledFrom(labelDrivers).Draw(t, "driver again"), VolumeHandle: handle}},
 		{CSI: &corev1.CSIPersistentVolumeSource{Driver: "ebs.csi.aws.com", VolumeHandle: "vol-" + handle}},
 		{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: "aws://us-east-1a/vol-" + handle}},
-		{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: "aws://"}}, // which cannot be read
+		{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: "aws://"}}, // an invalid id
 		{ISCSI: &corev1.ISCSIPersistentVolumeSource{TargetPortal: "10.0.0.1:3260", IQN: "iqn.2030-01.com.example:disk", Lun: int32(len(handle))}},
 		{FC: anyChannel(t)},
 		{NFS: &corev1.NFSVolumeSource{Server: "s", Path: "/" + handle}},
@@ -102,7 +102,7 @@ func boundClaim(namespace, name string, source corev1.PersistentVolumeSource) (*
 	return pv, claim
 }
 
-// loosen may leave a volume and a claim bound in part.
+// loosen may leave the binding of a volume and a claim incomplete.
 func loosen(t *rapid.T, pv *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) {
 	switch rapid.IntRange(0, 15).Draw(t, "bound") {
 	case 0:
@@ -168,16 +168,16 @@ func anyLabelledPod(t *rapid.T, namespace, name string) *corev1.Pod {
 	return p
 }
 
-// While pods come and go, claims are bound and drivers change, both see the same conflicts in the
-// end, and tell of them.
+// While pods are created and deleted, claims are bound and drivers change, both see the same conflicts in the
+// end, and emit the same Events.
 func TestConflictsComeAndGoAsUpstreams(t *testing.T) {
 	fewer(t, 4)
 	rapid.Check(t, func(r *rapid.T) {
 		v := &labelTown{}
 		v.begin(r)
-		v.end() // a pod that comes together with its driver upstream may judge without the driver, for good
+		v.end() // upstream may judge a pod that comes together with its driver without the driver, for good
 		for range rapid.IntRange(1, 16).Draw(r, "chapters") {
-			v.act(r) // of several in one moment upstream sees each
+			v.act(r) // of several acts in one moment upstream sees each
 			v.end()
 		}
 		diff, err := new(oracle.Labels).Live(t, v.chapters)
@@ -187,7 +187,7 @@ func TestConflictsComeAndGoAsUpstreams(t *testing.T) {
 	})
 }
 
-// labelTown is what users do with volumes of one driver.
+// labelTown has the acts of users on volumes of one driver.
 type labelTown struct {
 	moment   []func(*sim.API)
 	chapters []func(*sim.API)
@@ -259,13 +259,13 @@ func (v *labelTown) act(r *rapid.T) {
 			}
 		}, "%v goes", ref)
 	default:
-		if len(v.pods) < 7 { // of more upstream's client would drop what is told
+		if len(v.pods) < 7 { // with more pods upstream's recorder would drop Events
 			v.pod(r, of)
 		}
 	}
 }
 
-// bind binds a claim, unless it is bound.
+// bind binds a claim, unless it is bound already.
 func (v *labelTown) bind(of, name string) {
 	v.does(func(api *sim.API) {
 		pv, claim := boundClaim(of, name, corev1.PersistentVolumeSource{})
@@ -279,8 +279,8 @@ func (v *labelTown) bind(of, name string) {
 	}, "claim %s of %s is bound", name, of)
 }
 
-// pod makes a pod with one container, so that the pod does not conflict with itself: of that
-// upstream tells again and again, until its client drops what it tells of the pod.
+// pod creates a pod with one container, so that the pod does not conflict with itself: upstream repeats the
+// Event about that until its recorder drops the pod's Events.
 func (v *labelTown) pod(r *rapid.T, of string) {
 	v.made++
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: of, Name: fmt.Sprint("web-", v.made), UID: types.UID(fmt.Sprint("web-", v.made))}}

@@ -21,11 +21,9 @@ import (
 // broken is the image whose pods never become available.
 const broken = 3
 
-// TestDeploymentsLiveAsUpstream plays the life of a Deployment twice, once with
-// each controller: a user changes it, the controller is asked until it wants
-// nothing more, then some pods start or end, and so on. Whenever both are still,
-// everything there is must be the same, to the second, and all that users were
-// told.
+// TestDeploymentsLiveAsUpstream plays the life of a Deployment twice, once with each controller: a user
+// changes it, the controller runs until it wants nothing more, then some pods start or end, and so on.
+// Whenever both are at rest, all objects must be the same, to the second, and so must all Events.
 func TestDeploymentsLiveAsUpstream(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
@@ -52,7 +50,7 @@ func TestDeploymentsLiveAsUpstream(t *testing.T) {
 	})
 }
 
-// life is one Deployment, with either controller.
+// life is one Deployment with both controllers.
 type life struct {
 	t            *testing.T
 	r            *rapid.T
@@ -61,7 +59,7 @@ type life struct {
 	story        []string
 }
 
-// settle lets both act until they are still, and compares.
+// settle runs both until they are at rest, and compares.
 func (l *life) settle() {
 	l.r.Helper()
 	var told, tells []oracle.Effect
@@ -76,8 +74,7 @@ func (l *life) settle() {
 	}
 }
 
-// rest asks one controller until it wants nothing more. It gives the world then
-// and what users were told.
+// rest runs one controller until it wants nothing more. It returns the world and the Events.
 func (l *life) rest(who string, world []runtime.Object, upstream bool) ([]runtime.Object, []oracle.Effect) {
 	const most = 16
 	var told []oracle.Effect
@@ -99,9 +96,8 @@ func (l *life) rest(who string, world []runtime.Object, upstream bool) ([]runtim
 		for _, e := range effects {
 			line := fmt.Sprintf("%s %s: %s %s %s", l.now.Format(time.TimeOnly), who, e.Verb, e.Resource, e.Name)
 			if e.Resource == "events" {
-				// Upstream says it once more when it looks again because a write was
-				// refused, which its own report before can bring about: equal Events
-				// are one, which counts.
+				// Upstream repeats the Event when it syncs again because a write was refused, which its own
+				// report before can cause: equal Events are one with a count.
 				if !upstream || !slices.Contains(before, e) {
 					told = append(told, e)
 				} else {
@@ -119,8 +115,8 @@ func (l *life) rest(who string, world []runtime.Object, upstream bool) ([]runtim
 	return nil, nil
 }
 
-// pods lets some time pass, in which sets get nearer to what they ask for. It is
-// false when all of them are as near as they will ever be.
+// pods lets some time pass, in which sets get closer to their spec. It returns false if no set can get
+// closer.
 func (l *life) pods() bool {
 	l.now = l.now.Add(10 * time.Second)
 	theirs := advance(l.theirs)
@@ -151,7 +147,7 @@ func advance(world []runtime.Object) (changed bool) {
 	return changed
 }
 
-// change has the user change the Deployment, in both worlds.
+// change applies a user's change to the Deployment in both worlds.
 func (l *life) change(what string, edit func(*appsv1.Deployment)) {
 	l.story = append(l.story, "the user "+what)
 	for _, world := range [][]runtime.Object{l.theirs, l.ours} {
@@ -163,8 +159,8 @@ func (l *life) change(what string, edit func(*appsv1.Deployment)) {
 			next.Generation++
 		}
 		if next.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType && !hasFresh(world, next) {
-			// A set that is missing when a rollback is asked for is created with all its
-			// replicas upstream, beside the old ones; ours waits for those to end.
+			// If a rollback needs a set that does not exist, upstream creates it with all its replicas beside
+			// the old sets; ours waits until those have ended.
 			oracle.Uses("rollback-and-recreate")
 			delete(next.Annotations, appsv1.DeprecatedRollbackTo)
 		}
@@ -172,7 +168,7 @@ func (l *life) change(what string, edit func(*appsv1.Deployment)) {
 	}
 }
 
-// hasFresh tells whether there is a set of a Deployment's template.
+// hasFresh reports whether a set of the Deployment's template exists.
 func hasFresh(world []runtime.Object, d *appsv1.Deployment) bool {
 	return slices.ContainsFunc(world, func(o runtime.Object) bool {
 		rs, ok := o.(*appsv1.ReplicaSet)
@@ -208,7 +204,7 @@ func edit(r *rapid.T) (what string, change func(*appsv1.Deployment)) {
 	}
 }
 
-// picture is a world without what counts the writes.
+// picture is a world without the fields that count writes.
 func (l *life) picture(world []runtime.Object) string {
 	world = slices.Clone(world)
 	var parts []string
@@ -230,7 +226,7 @@ func (l *life) picture(world []runtime.Object) string {
 	return strings.Join(parts, "---\n")
 }
 
-// unlike is two pages with the lines marked that differ.
+// unlike is two pages with the differing lines marked.
 func unlike(a, b string) string {
 	x, y := strings.Split(a, "\n"), strings.Split(b, "\n")
 	var page strings.Builder

@@ -35,41 +35,41 @@ import (
 	"github.com/millrace/millrace/test/sim"
 )
 
-// Cluster is some nodes with their pods and leases, as chapters: what nodes and users do in
-// one moment each. Meanwhile the nodes that are not silent renew their leases.
+// Cluster is some nodes with their pods and leases, in chapters: each has the acts of nodes and users at one
+// moment. Nodes that are not silent renew their leases all the time.
 type Cluster struct {
 	Config   nodelifecycle.Config
 	Chapters []func(*Kubelets)
-	// Refused is what the API server refuses from the second chapter on.
+	// Refused is the API server's refusal from the second chapter on.
 	Refused Refusal
-	// Changed, when set, makes another controller of ours.
+	// Changed, when set, modifies our controller.
 	Changed func(reconcile.Any) reconcile.Any
 }
 
-// Kubelets are the nodes of a cluster, as far as they act by themselves.
+// Kubelets acts as the kubelets of a cluster.
 type Kubelets struct {
 	API *sim.API
 	// Silent nodes renew no lease.
 	Silent map[string]bool
-	// Told are nodes that have said themselves that they are not ready. Of their pods
-	// other things are told on purpose.
+	// Told are nodes that have reported themselves as not ready. The Events about their pods differ
+	// intentionally.
 	Told map[string]bool
 
 	now   func() time.Time
 	heard func(kinds.Name, string, string)
 }
 
-// The time of a chapter, and how often leases are renewed and the nodes counted from which
-// pods are evicted.
+// The time of a chapter, the interval of lease renewals, and the interval at which evicting nodes are
+// counted.
 const (
 	chapterOfNodes = 4 * time.Minute
 	renewal        = 10 * time.Second
-	// furthest is how many nodes either may be ahead: when a zone gets better or worse
-	// upstream waits anew, for as long as the new rate takes for one or two.
+	// furthest is how many nodes either controller may be ahead: when a zone gets better or worse, upstream
+	// waits again for as long as the new rate takes for one or two.
 	furthest = 4
 )
 
-// Report is a node's report on itself: change is given its status.
+// Report is a node's status report: change modifies its status.
 func (k *Kubelets) Report(name string, change func(*corev1.Node)) {
 	k.API.Change(nodeRef(name), func(o metav1.Object) {
 		n := o.(*corev1.Node)
@@ -89,7 +89,7 @@ func renewLease(o metav1.Object, now time.Time) {
 
 func nodeRef(name string) events.Ref { return events.Ref{Kind: kinds.Nodes.Name, Name: name} }
 
-// renew has the nodes renew their leases.
+// renew renews the leases of all nodes that are not silent.
 func (k *Kubelets) renew() {
 	for _, obj := range k.API.List(kinds.Nodes.Name) {
 		if name := obj.GetName(); !k.Silent[name] {
@@ -100,23 +100,21 @@ func (k *Kubelets) renew() {
 	}
 }
 
-// reel is what both are held against after a chapter: what there is, and in between how
-// many nodes of each zone have their pods evicted.
+// reel is the compared state after a chapter: the objects, and at intervals the number of nodes of each zone
+// whose pods are evicted.
 type reel struct {
 	lines   []string
-	blamed  bool // no node is ready, of those that count or at all
+	blamed  bool // no node is ready, among all nodes or among those that count
 	evicted []map[string]int
 }
 
-// Compare plays the chapters with both, and shows where they come to different ends; "" when
-// they do not.
+// Compare runs the chapters with both, and shows the differences; "" if there are none.
 //
-// Upstream begins with a cluster in which it evicts no pods: it forgets at each start how
-// nodes are, takes off the taints that drive pods away, and begins again. It counts silence
-// by the passing of its own rounds, so moments are not compared. That pods are evicted as
-// fast is: at no moment is either of them more than some nodes of a zone ahead. Where no node is
-// ready, upstream takes these taints off in the moment that it finds that out, and may put
-// one on in the same moment; it stays.
+// Upstream begins with a cluster in which it evicts no pods: at each start it forgets the state of the nodes,
+// removes the evicting taints, and begins again. It measures silence in its own rounds, so times are not
+// compared. The speed of evictions is: at no time may either be more than some nodes of a zone ahead. If no
+// node is ready, upstream removes these taints at the moment that it finds that out, and may add one at the
+// same moment, which then stays.
 func (w Cluster) Compare(t *testing.T) (diff string, err error) {
 	var theirs []reel
 	upstreams := w
@@ -153,8 +151,8 @@ func (w Cluster) Compare(t *testing.T) (diff string, err error) {
 	return "", nil
 }
 
-// withoutStaying leaves out of upstream's lines the taints that drive pods away and stay where
-// no node is ready; and those that have stayed when one is ready again, by the nodes' names.
+// withoutStaying removes from upstream's lines the evicting taints that stay where no node is ready, and
+// those that still stay when a node is ready again, by the nodes' names.
 func (r reel) withoutStaying(ours reel, before map[string]bool) (lines []string, stays map[string]bool) {
 	stays = map[string]bool{}
 	for _, line := range r.lines {
@@ -169,16 +167,15 @@ func (r reel) withoutStaying(ours reel, before map[string]bool) (lines []string,
 	return lines, stays
 }
 
-// forgets tells whether upstream forgets a taint that keeps pods off, or a label, that was
-// refused in passing, until the node changes again. Ours is held against an upstream of which
-// nothing was refused.
+// forgets reports whether upstream forgets a NoSchedule taint, or a label, after a temporary refusal, until
+// the node changes again. Ours is then compared with an upstream without refusals.
 func (w Cluster) forgets() bool {
 	return w.Refused.Kind == kinds.Nodes.Name && !w.Refused.Status && w.Refused.Times > 0 && w.Refused.Times < 1<<30
 }
 
 var nodeKinds = []kinds.Kind{kinds.Nodes.Kind, kinds.Pods.Kind, kinds.Leases.Kind}
 
-// play plays the chapters; rest lets the controller act for so long.
+// play runs the chapters; rest lets the controller act for a duration.
 func (w Cluster) play(s *Stage, k *Kubelets, rest func(time.Duration) error) (reels []reel, err error) {
 	for i, chapter := range w.Chapters {
 		if i == 1 {
@@ -201,7 +198,7 @@ func (w Cluster) play(s *Stage, k *Kubelets, rest func(time.Duration) error) (re
 	return reels, nil
 }
 
-// noneReady tells whether no node is ready, or nodes count and none of those is.
+// noneReady reports whether no node is ready, or there are nodes that count and none of them is.
 func noneReady(nodes []metav1.Object) bool {
 	counts := func(n metav1.Object) bool {
 		_, excluded := n.GetLabels()["node.kubernetes.io/exclude-disruption"]
@@ -216,7 +213,7 @@ func isReady(obj metav1.Object) bool {
 	})
 }
 
-// evicted is how many nodes of each zone have a taint that drives pods away.
+// evicted is the number of nodes with an evicting taint in each zone.
 func evicted(api *sim.API) map[string]int {
 	count := map[string]int{}
 	for _, obj := range api.List(kinds.Nodes.Name) {
@@ -231,7 +228,7 @@ func evicted(api *sim.API) map[string]int {
 	return count
 }
 
-// lines are what is worth comparing.
+// lines are the compared lines.
 func (k *Kubelets) lines(told []string) (lines []string) {
 	for _, obj := range k.API.List(kinds.Nodes.Name) {
 		n := obj.(*corev1.Node)
@@ -309,14 +306,13 @@ func (w Cluster) theirs() (reels []reel, err error) {
 	return reels, err
 }
 
-// eventful is a client for a controller that writes Events by the client below the one
-// that knows their type.
+// eventful is a client for a controller that writes Events through the REST client below the typed client.
 type eventful struct {
 	kubernetes.Interface
 	events rest.Interface
 }
 
-// CoreV1 is the client of the core group.
+// CoreV1 returns the client of the core group.
 func (e eventful) CoreV1() coreclient.CoreV1Interface {
 	return eventfulCore{e.Interface.CoreV1(), e.events}
 }
@@ -326,10 +322,10 @@ type eventfulCore struct {
 	events rest.Interface
 }
 
-// RESTClient is the client below.
+// RESTClient returns the client below.
 func (e eventfulCore) RESTClient() rest.Interface { return e.events }
 
-// sink is a client that takes Events only.
+// sink is a client that accepts Events only.
 func (s *Stage) sink() rest.Interface {
 	return &restfake.RESTClient{
 		NegotiatedSerializer: scheme.Codecs.WithoutConversion(), GroupVersion: corev1.SchemeGroupVersion, VersionedAPIPath: "/api/v1",

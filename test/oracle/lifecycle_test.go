@@ -20,15 +20,15 @@ import (
 	"github.com/millrace/millrace/test/oracle"
 )
 
-// TestNodesLiveAsUpstreams plays the life of some nodes, once with each node lifecycle
-// controller. After each chapter the taints, labels and conditions of the nodes, the
-// readiness of the pods and what users were told must be the same.
+// TestNodesLiveAsUpstreams plays the life of some nodes, once with each node lifecycle controller. After each
+// chapter the taints, labels and conditions of the nodes, the readiness of the pods and the Events must be
+// the same.
 func TestNodesLiveAsUpstreams(t *testing.T) {
 	fewer(t, 10)
 	rapid.Check(t, func(r *rapid.T) { anyFleet(r).livesAlike(t, r, oracle.Refusal{}) })
 }
 
-// anyFleet is some nodes with what becomes of them.
+// anyFleet is some nodes and their lives.
 func anyFleet(r *rapid.T) *fleet {
 	f := &fleet{out: map[string]bool{}}
 	f.config.Large = rapid.SampledFrom([]int{0, 2, -1}).Draw(r, "large")
@@ -52,7 +52,7 @@ func anyFleet(r *rapid.T) *fleet {
 	return f
 }
 
-// livesAlike plays the life with both, where something is refused.
+// livesAlike plays the life with both, with a refusal.
 func (f *fleet) livesAlike(t *testing.T, r *rapid.T, refused oracle.Refusal) {
 	cluster := oracle.Cluster{Config: f.config, Chapters: f.chapters, Refused: refused}
 	diff, err := cluster.Compare(t)
@@ -67,8 +67,8 @@ func (f *fleet) livesAlike(t *testing.T, r *rapid.T, refused oracle.Refusal) {
 	}
 }
 
-// TestANewZoneEndsADisruption holds what docs/differences.md says of the first node of a zone
-// that joins where no other node is ready.
+// TestANewZoneEndsADisruption shows what docs/differences.md says about the first node of a zone that joins
+// when no other node is ready.
 func TestANewZoneEndsADisruption(t *testing.T) {
 	f := &fleet{out: map[string]bool{}}
 	f.add("east", "", false, 0)
@@ -81,17 +81,17 @@ func TestANewZoneEndsADisruption(t *testing.T) {
 	}
 }
 
-// raced is how often upstream is asked again: when a zone gets so badly off that no more pods
-// are evicted there, it is chance whether one more node is tainted in the same moment.
+// raced is how often upstream is asked again: when a zone gets so bad that evictions stop there, it is chance
+// whether upstream taints one more node at the same moment.
 const raced = 8
 
-// fleet is the life of some nodes in the making.
+// fleet builds the life of some nodes.
 type fleet struct {
 	config   nodelifecycle.Config
 	single   bool // all are in one zone
 	names    []string
 	zones    []string        // of the names
-	out      map[string]bool // has been removed
+	out      map[string]bool // has been deleted
 	moment   []func(*oracle.Kubelets)
 	chapters []func(*oracle.Kubelets)
 	story    []string
@@ -113,8 +113,8 @@ func (f *fleet) does(act func(*oracle.Kubelets), what string, args ...any) {
 	f.story = append(f.story, fmt.Sprintf(what, args...))
 }
 
-// follow adds a node to a zone that there is: with the first of a new zone upstream forgets
-// that no node was ready, and evicts no pods of the others.
+// follow adds a node to an existing zone: with the first node of a new zone upstream forgets that no node was
+// ready, and evicts no pods of the others.
 func (f *fleet) follow(t *rapid.T) {
 	for i, name := range f.names {
 		if !f.out[name] {
@@ -124,8 +124,7 @@ func (f *fleet) follow(t *rapid.T) {
 	}
 }
 
-// join adds a node with its lease and pods. One that has not said anything yet may never
-// do.
+// join adds a node with its lease and pods. A node that has not reported anything yet may never do so.
 func (f *fleet) join(t *rapid.T) {
 	zone := "east"
 	if !f.single {
@@ -142,7 +141,7 @@ func (f *fleet) add(zone, system string, speaks bool, pods int) {
 	if system != "" {
 		n.Labels[corev1.LabelOSStable], n.Labels["beta.kubernetes.io/os"] = "linux", system
 	}
-	renewed := metav1.NewMicroTime(oracle.Now.Add(-time.Hour)) // upstream never looks again at a lease that was never renewed
+	renewed := metav1.NewMicroTime(oracle.Now.Add(-time.Hour)) // upstream never checks a lease again that was never renewed
 	f.does(func(k *oracle.Kubelets) {
 		put(k, kinds.Nodes.Kind, "", n)
 		put(k, kinds.Leases.Kind, corev1.NamespaceNodeLease, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: coordinationv1.LeaseSpec{RenewTime: &renewed}})
@@ -162,7 +161,7 @@ func (f *fleet) add(zone, system string, speaks bool, pods int) {
 	}, "%s joins with labels %v, speaks: %v", name, n.Labels, speaks)
 }
 
-// wellPods has the pods of a node say that they are ready.
+// wellPods makes the pods of a node report that they are ready.
 func wellPods(k *oracle.Kubelets, name string) {
 	for _, obj := range k.API.List(kinds.Pods.Name) {
 		if obj.(*corev1.Pod).Spec.NodeName == name {
@@ -196,7 +195,7 @@ func say(n *corev1.Node, of corev1.NodeConditionType, status corev1.ConditionSta
 	}
 }
 
-// act is something that a node or a user does.
+// act is an act of a node or a user.
 func (f *fleet) act(t *rapid.T, name string) {
 	report := func(of corev1.NodeConditionType, status corev1.ConditionStatus) {
 		f.does(func(k *oracle.Kubelets) {
@@ -235,7 +234,7 @@ func (f *fleet) act(t *rapid.T, name string) {
 	case "cordon":
 		cordoned := rapid.IntRange(0, 2).Draw(t, "cordoned") > 0
 		change(func(n *corev1.Node) { n.Spec.Unschedulable = cordoned }, "is cordoned: %v", cordoned)
-	case "exclude": // upstream stops no evictions in a zone in which all are excluded, whatever the others are like
+	case "exclude": // if all nodes of a zone are excluded, upstream stops no evictions there, whatever the state of the other zones
 		if !f.single {
 			return
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// looking carries out requests on a stage as the writer does that looks, before it writes, for
-// what needs a range of addresses or a group of pods, and when a token expires.
+// looking carries out requests on a stage as the writer does when it looks before it writes: which objects
+// need a range of addresses or a group of pods, and when a token expires.
 func looking(s *Stage, _ time.Time, r plan.Request) plan.Response {
 	if r.Verb != plan.Search {
 		return s.API.Do(r)

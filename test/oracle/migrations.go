@@ -21,16 +21,15 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/storageversionmigrator"
 )
 
-// MigrationRunner is the part of the migrator that says which migration runs, for the first
-// migration of a world. That of upstream which writes objects again goes by the garbage
-// collector's caches; a real API server shows what ours does (test/system).
+// MigrationRunner is the part of the migrator that chooses the running migration, for the first migration of
+// a world. The part that rewrites objects uses the garbage collector's caches in upstream; test/system shows
+// ours on a real API server.
 var MigrationRunner = Pair{
 	Theirs: buildMigrationRunner(nil),
 	Ours:   storageversionmigrator.Controller, Alone: never, Fair: fairMigrations,
 }
 
-// buildMigrationRunner builds it in a world with definitions. The writes to them are given to
-// note.
+// buildMigrationRunner builds it in a world with definitions. It passes the writes to them to note.
 func buildMigrationRunner(note func(clienttesting.PatchAction), definitions ...runtime.Object) Build {
 	return func(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
 		client := apiextensions.NewSimpleClientset(definitions...)
@@ -43,7 +42,7 @@ func buildMigrationRunner(note func(clienttesting.PatchAction), definitions ...r
 	}
 }
 
-// DefinitionStatus is what an apply says of a CustomResourceDefinition.
+// DefinitionStatus is the content of an apply to a CustomResourceDefinition.
 type DefinitionStatus struct {
 	Metadata struct {
 		Name            string `json:"name"`
@@ -55,9 +54,8 @@ type DefinitionStatus struct {
 	} `json:"status"`
 }
 
-// MarkedDefinition is what both first write of the definition of a migration's resource; nil
-// where that is nothing. What is not compared: ours applies the stored versions, too, where
-// upstream leaves them as they are.
+// MarkedDefinition is the first write of each to the definition of a migration's resource; nil if there is
+// none. Not compared: ours also applies the stored versions in cases in which upstream leaves them unchanged.
 func MarkedDefinition(t *testing.T, m *storagemigrationv1beta1.StorageVersionMigration, d *apiextensionsv1.CustomResourceDefinition) (theirs, ours *DefinitionStatus, err error) {
 	pair, world := MigrationRunner, []runtime.Object{m}
 	pair.Theirs = buildMigrationRunner(func(a clienttesting.PatchAction) {
@@ -82,8 +80,8 @@ func MarkedDefinition(t *testing.T, m *storagemigrationv1beta1.StorageVersionMig
 	return theirs, ours, err
 }
 
-// fairStored are the stored versions after what upstream applies. After a failure it takes
-// some away, and ours does not.
+// fairStored are the stored versions after upstream's apply. After a failure upstream removes some, and ours
+// does not.
 func fairStored(m *storagemigrationv1beta1.StorageVersionMigration, applied, was []string) []string {
 	switch {
 	case applied == nil:
@@ -96,8 +94,8 @@ func fairStored(m *storagemigrationv1beta1.StorageVersionMigration, applied, was
 	}
 }
 
-// fairMigrations leaves of what upstream does what is about the first migration. While another
-// one of its resource still says that it runs, ours waits for the end of that.
+// fairMigrations leaves of upstream's effects those about the first migration. While another migration of its
+// resource still has the status running, ours waits for the end of that one.
 func fairMigrations(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
 	own := world[0].(*storagemigrationv1beta1.StorageVersionMigration)
 	theirs = only(theirs, func(e Effect) bool { return e.Name == own.Name })

@@ -20,8 +20,8 @@ func TestMigrationsRunAsUpstreams(t *testing.T) {
 	agree(t, oracle.MigrationRunner, events.Key{Name: owner}, migrationWorld)
 }
 
-// TestDefinitionsAreMarkedAsUpstreams: what the definition of a custom resource says of a
-// migration that begins, or has ended, and which stored versions it has then.
+// TestDefinitionsAreMarkedAsUpstreams: the marks in the definition of a custom resource about a migration
+// that begins or has ended, and its stored versions, are the same.
 func TestDefinitionsAreMarkedAsUpstreams(t *testing.T) {
 	begun, ended, taken := 0, 0, 0
 	rapid.Check(t, func(r *rapid.T) {
@@ -50,7 +50,7 @@ func TestDefinitionsAreMarkedAsUpstreams(t *testing.T) {
 	}
 }
 
-// widgetDefinition is a definition with some versions, which may have been marked before.
+// widgetDefinition is a definition with some versions, which may have marks of earlier migrations.
 func widgetDefinition(t *rapid.T) *apiextensionsv1.CustomResourceDefinition {
 	d := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.com", UID: "uid-d", ResourceVersion: "5"}}
 	d.Generation = rapid.Int64Range(1, 3).Draw(t, "generation")
@@ -71,8 +71,7 @@ func widgetDefinition(t *rapid.T) *apiextensionsv1.CustomResourceDefinition {
 	return d
 }
 
-// migrationWorld is a migration that does not run or has ended, and others of its resource or
-// of another one.
+// migrationWorld is a migration that does not run or has ended, and others of its resource or of another one.
 func migrationWorld(t *rapid.T) []runtime.Object {
 	made := func(name string) *storagemigrationv1beta1.StorageVersionMigration {
 		m := &storagemigrationv1beta1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{

@@ -29,18 +29,18 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// MintedCA is the root certificate that tokens are to have beside them.
+// MintedCA is the root certificate in the tokens' Secrets.
 const MintedCA = "a root certificate"
 
-// MintedByThem and MintedByUs are what a world of Secrets and accounts ends as when each
-// has filled, deleted and forgotten tokens, as a text for each object, sorted. The Secrets
-// that are named as gone are deleted in the middle of it.
+// MintedByThem and MintedByUs are the end of a world of Secrets and accounts after each has filled and
+// deleted tokens, and removed references to them, as one text for each object, sorted. The Secrets in gone
+// are deleted in the middle.
 func MintedByThem(t *testing.T, world []runtime.Object, gone []string) (end []string, err error) {
 	synctest.Test(t, func(*testing.T) { end, err = mintTheirs(copied(world), gone) })
 	return end, err
 }
 
-// plain stands for upstream's signer: it says in plain words what it would sign.
+// plain stands for upstream's signer: its tokens are the claims in plain text.
 type plain struct{}
 
 func (plain) GenerateToken(_ context.Context, public *jose.Claims, private any) (string, error) {
@@ -65,7 +65,7 @@ func mintTheirs(world []runtime.Object, gone []string) ([]string, error) {
 	running.Go(func() { c.Run(ctx, 1) })
 	time.Sleep(time.Minute)
 	synctest.Wait()
-	for _, name := range gone { // it may be gone already, and is no delete of the controller's
+	for _, name := range gone { // it may be deleted already, and is no delete of the controller's
 		_ = client.Tracker().Delete(kinds.Secrets.GVR(), "default", name)
 	}
 	time.Sleep(time.Minute)
@@ -106,12 +106,12 @@ func ofSecret(s *corev1.Secret) string {
 	return fmt.Sprintf("secret %s %v %s", s.Name, s.Annotations, strings.Join(data, " "))
 }
 
-// TextOfAccount is an account as the end of a world has it.
+// TextOfAccount is the text of an account at the end of a world.
 func TextOfAccount(a *corev1.ServiceAccount) string {
 	return fmt.Sprintf("account %s %s lists %v", a.Name, a.UID, a.Secrets)
 }
 
-// minting is a world in which ours acts.
+// minting is a world in which ours runs.
 type minting struct {
 	secrets  map[string]*corev1.Secret
 	accounts map[string]*corev1.ServiceAccount
@@ -119,7 +119,7 @@ type minting struct {
 	removed  []string
 }
 
-// MintedByUs has ours decide, and does what the writer does.
+// MintedByUs runs our controller, and acts as the writer.
 func MintedByUs(world []runtime.Object, gone []string) (end []string) {
 	m := &minting{secrets: map[string]*corev1.Secret{}, accounts: map[string]*corev1.ServiceAccount{}, seen: reconciletest.NewWorld()}
 	for _, obj := range copied(world) {
@@ -150,7 +150,7 @@ func MintedByUs(world []runtime.Object, gone []string) (end []string) {
 			s, ok := obj.(*corev1.Secret)
 			annotated = annotated || ok && s.Name == name && s.Annotations[corev1.ServiceAccountNameKey] != ""
 		}
-		if m.secrets[name] == nil && annotated { // or there is no question
+		if m.secrets[name] == nil && annotated { // otherwise there is no question
 			m.turn(name)
 		}
 	}
@@ -170,7 +170,7 @@ func (m *minting) remove(name string) {
 	m.seen.Remove(kinds.Secrets.Name, "default", name)
 }
 
-// turn is one turn of a Secret, carried out.
+// turn decides and carries out one turn of a Secret.
 func (m *minting) turn(name string) {
 	key := events.Key{Namespace: "default", Name: name}
 	d, ok := serviceaccounttoken.New(serviceaccounttoken.Config{Tokens: true}).Ask(m.seen, key, Now)
@@ -194,7 +194,7 @@ func (m *minting) turn(name string) {
 			fillAsTheWriter(s, c)
 		case c.Verb == events.VerbDelete:
 			how := optionsOf(c)
-			how.Preconditions.ResourceVersion = nil // upstream asks for the uid only
+			how.Preconditions.ResourceVersion = nil // upstream requires the uid only
 			m.removed = append(m.removed, removed("secrets", c.Name, how).String())
 			m.remove(c.Name)
 		}

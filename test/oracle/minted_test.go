@@ -44,7 +44,7 @@ func TestTokensAreMintedAsUpstreamsAre(t *testing.T) {
 	}
 }
 
-// mintedWorld is some Secrets and two accounts, and which Secrets a user deletes.
+// mintedWorld has some Secrets, up to two accounts, and the Secrets that a user deletes.
 func mintedWorld(t *rapid.T) (world []runtime.Object, gone []string) {
 	accounts := []*corev1.ServiceAccount{}
 	for _, name := range []string{"builder", "deployer"} {

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/endpointslicemirroring"
 )
 
-// MirroredPerSubset is how many addresses of a subset are mirrored in the comparison.
+// MirroredPerSubset is the maximum number of mirrored addresses of a subset in the comparison.
 const MirroredPerSubset = 3
 
 // EndpointSliceMirroring is the controller that mirrors Endpoints.
@@ -29,18 +29,17 @@ var EndpointSliceMirroring = Pair{
 	Alone: never, Fair: fairMirrors,
 }
 
-// fairMirrors compares what slices there are afterwards, and by how many writes of each
-// sort that came to be, but not:
+// fairMirrors compares the slices afterwards, and the number of writes of each kind, but not:
 //
-//   - Under which names: upstream goes through maps. Nor in which order addresses and
-//     ports are in a slice.
-//   - What is left out, where there is nothing to write: upstream says so at each sync,
-//     we with what changes.
-//   - What the slices show whose Endpoints are on their way out. They get no new ones, and
-//     which of those that are wanted takes the place of an old one is chance.
-//   - Anything, where upstream makes a slice under the name of one that is there. When
-//     the mirror of one family takes the place of another, it may forget the one that
-//     is new and make the other twice; the API server refuses that, and it tries again.
+//   - Their names, because upstream iterates over maps, and the order of addresses and
+//     ports in a slice.
+//   - The report about omitted addresses, if there is nothing to write: upstream repeats it at
+//     each sync, ours with changes.
+//   - The content of slices whose Endpoints are being deleted. They get no new ones, and
+//     which of the wanted ones replaces an old one is chance.
+//   - Anything, if upstream creates a slice under the name of an existing one. When the
+//     mirror of one family replaces that of another, it may forget the new one and create
+//     the other twice; the API server refuses that, and upstream retries.
 func fairMirrors(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
 	confused := func(e Effect) bool { return e.Verb == create && e.Name != "" }
 	if slices.ContainsFunc(theirs, confused) {
@@ -54,8 +53,8 @@ func fairMirrors(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Eff
 	return lets("any-mirror", theirs, afterwards(world, theirs)), afterwards(world, ours)
 }
 
-// afterwards are the slices of a world after the effects, without their names, each as
-// a create; and each effect without what it is about.
+// afterwards are the slices of a world after the effects, without their names, each as a create; and each
+// effect without its object.
 func afterwards(world []runtime.Object, effects []Effect) []Effect {
 	slicesNow := map[string]string{}
 	for _, obj := range world {
@@ -76,7 +75,7 @@ func afterwards(world []runtime.Object, effects []Effect) []Effect {
 		case create:
 			slicesNow["new "+string(rune('a'+i))] = shown([]byte(e.Body))
 		}
-		// As patches, of which all are kept.
+		// As patches, because all patches are kept.
 		out = append(out, Effect{Verb: patch, Resource: e.Resource, Name: "counted as " + e.Verb})
 	}
 	if slices.ContainsFunc(world, leaving) {
@@ -89,13 +88,13 @@ func afterwards(world []runtime.Object, effects []Effect) []Effect {
 	return out
 }
 
-// leaving is true for Endpoints on their way out.
+// leaving is true for Endpoints that are being deleted.
 func leaving(obj runtime.Object) bool {
 	e, ok := obj.(*corev1.Endpoints)
 	return ok && e.DeletionTimestamp != nil
 }
 
-// shown is a slice without its names, its addresses and ports in order.
+// shown is a slice without its names, with sorted addresses and ports.
 func shown(body []byte) string {
 	tree := parsed(body)
 	if meta, ok := tree["metadata"].(map[string]any); ok {

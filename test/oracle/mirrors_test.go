@@ -23,8 +23,8 @@ func TestMirrorsAreAsUpstreams(t *testing.T) {
 	agree(t, oracle.EndpointSliceMirroring, mirrorKey, mirrorWorld)
 }
 
-// mirrorWorld are Endpoints somewhere in their life, with mirrors of some time. No two
-// are of the same ports and family: which of them stays is chance.
+// mirrorWorld has Endpoints at some point of their life, with earlier mirrors. No two mirrors have the same
+// ports and family: which of them stays is chance.
 func mirrorWorld(t *rapid.T) []runtime.Object {
 	var world []runtime.Object
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: owner, Namespace: namespace, UID: "service"}}

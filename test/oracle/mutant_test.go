@@ -20,12 +20,12 @@ import (
 	"github.com/millrace/millrace/test/oracle"
 )
 
-// mutant is one of our controllers that sees or decides something wrong.
+// mutant is one of our controllers with a wrong view or a wrong decision.
 type mutant struct {
 	reconcile.Any
-	mask   func(*reconciletest.World) // of what it sees
-	late   time.Duration              // of the time that it believes
-	garble func(*reconcile.Decision)  // of what it says
+	mask   func(*reconciletest.World) // of its view
+	late   time.Duration              // offset of its clock
+	garble func(*reconcile.Decision)  // of its decision
 }
 
 func (m mutant) Ask(s reconcile.Snapshot, k events.Key, now time.Time) (reconcile.Decision, bool) {
@@ -39,11 +39,10 @@ func (m mutant) Ask(s reconcile.Snapshot, k events.Key, now time.Time) (reconcil
 	return d, ok
 }
 
-// enough worlds are tried to find one in which a mutant is noticed.
+// enough is how many worlds are tried to find one in which the comparison detects a mutant.
 const enough = 4000
 
-// TestTheOracleBites holds the comparison itself to account: a controller with
-// one small fault must be found out.
+// TestTheOracleBites tests the comparison itself: it must detect a controller with one small fault.
 func TestTheOracleBites(t *testing.T) {
 	for name, m := range deploymentMutants() {
 		t.Run("deployment "+name, func(t *testing.T) {
@@ -64,7 +63,7 @@ func noticed(t *testing.T, p oracle.Pair, m mutant, key events.Key, worlds func(
 	for seed := range enough {
 		diff, err := p.Compare(t, key, generator.Example(seed))
 		if errors.Is(err, oracle.ErrBeyondPromise) {
-			return // the writer would not have carried it out
+			return // the writer would refuse it
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -32,14 +32,13 @@ import (
 	"github.com/millrace/millrace/test/oracle"
 )
 
-// TestNamespacesGoAsUpstreams empties arbitrary namespaces twice, once by each
-// controller: both act until they only wait, then pods end, finalizers are taken away
-// or what was broken is mended, and they act again. Whenever they wait, what is left of
-// the namespace must be the same, and what its conditions say; and we must not wait
-// longer than upstream.
+// TestNamespacesGoAsUpstreams empties arbitrary namespaces twice, once with each controller: both act until
+// they only wait, then pods end, finalizers are removed or faults are fixed, and they act again. Whenever
+// they wait, the rest of the namespace and its conditions must be the same, and ours must not wait longer
+// than upstream.
 //
-// Left out: what remains while there are pods, or something that may not be deleted. Of
-// that, upstream says that nothing remains.
+// Left out: the message about what remains while there are pods, or objects that may not be deleted. In these
+// cases upstream reports that nothing remains.
 func TestNamespacesGoAsUpstreams(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		if diff := anyEnd(r).compare(t, namespaces.Controller); diff != "" {
@@ -48,13 +47,13 @@ func TestNamespacesGoAsUpstreams(t *testing.T) {
 	})
 }
 
-// end is how a namespace ends: what is in it, and what happens in each chapter.
+// end is how a namespace ends: its content, and what happens in each chapter.
 type end struct {
 	world  *place
 	happen []func(least time.Duration) func(*place)
 }
 
-// chapters is how many there are at most: all is mended by the sixth.
+// chapters is the maximum number of chapters: all faults are fixed by the sixth.
 const chapters = 12
 
 func anyEnd(r *rapid.T) end {
@@ -65,7 +64,7 @@ func anyEnd(r *rapid.T) end {
 	return e
 }
 
-// compare has both empty it, and shows where they differ.
+// compare runs both until the namespace is empty, and shows the differences.
 func (e end) compare(t *testing.T, controller reconcile.Any) string {
 	theirs, ours := e.world.copied(), e.world.copied()
 	ours.controller = controller
@@ -101,27 +100,27 @@ type item struct {
 	deleting   bool
 	grace      int64 // of a pod that runs on a node
 	done       bool  // a pod that has ended
-	kept       bool  // no user may delete it
+	kept       bool  // the delete is forbidden
 }
 
-// variety is a kind of items.
+// variety is a kind with its items.
 type variety struct {
 	gvr      schema.GroupVersionResource
-	atOnce   bool // collections can be deleted
+	atOnce   bool // deletecollection is supported
 	unlisted bool // lists fail
 	items    []item
 }
 
 func (s *variety) name() kinds.Name { return kinds.NameOf(s.gvr.Group, s.gvr.Resource) }
 
-// place is a namespace and everything in it.
+// place is a namespace with all its content.
 type place struct {
 	ns        *corev1.Namespace
 	varieties []variety
-	lost      bool // a group does not say what it has
-	// foreground is how many deletes were not in the background.
+	lost      bool // the discovery of a group fails
+	// foreground is the number of deletes with another propagation than Background.
 	foreground int
-	// mute is whether its status is refused, bound whether it may not be let go.
+	// mute is whether its status cannot be written, bound whether its finalizer cannot be removed.
 	mute, bound bool
 	now         time.Time
 	// Of ours:
@@ -158,7 +157,7 @@ func anyNamespace(t *rapid.T) *place {
 		for i := range rapid.IntRange(0, 3).Draw(t, "how many") {
 			s.items = append(s.items, anyItem(t, s.name(), i, pods))
 		}
-		// Upstream stops at the first that it may not delete, we go on: so it is the last.
+		// Upstream stops at the first forbidden delete, ours goes on: so the item is the last.
 		if n := len(s.items); !pods && n > 0 && !s.unlisted && !s.items[n-1].deleting {
 			oracle.Uses("refused-and-goes-on")
 			s.items[n-1].kept = rapid.IntRange(0, 3).Draw(t, "kept") == 0
@@ -179,7 +178,7 @@ func anyItem(t *rapid.T, kind kinds.Name, i int, pod bool) item {
 	return o
 }
 
-// happen draws what happens while both wait, for so long at least.
+// happen draws what happens while both wait, for at least so long.
 func happen(t *rapid.T, chapter int) func(least time.Duration) func(*place) {
 	all := chapter >= 5
 	what := func(name string) bool { return all || rapid.Bool().Draw(t, name) }
@@ -195,7 +194,7 @@ func happen(t *rapid.T, chapter int) func(least time.Duration) func(*place) {
 	}
 }
 
-// goesOn has pods end, finalizers go, what is broken be mended and what was kept be deleted.
+// goesOn ends pods, removes finalizers, fixes faults and allows forbidden deletes.
 func (p *place) goesOn(end, free, mend, allow bool) {
 	p.lost = p.lost && !mend
 	for i := range p.varieties {
@@ -217,7 +216,7 @@ func (p *place) goesOn(end, free, mend, allow bool) {
 
 var errKept = errors.New(`admission webhook "keep.example.com" denied the request: keep`)
 
-// remove deletes a item in the background.
+// remove deletes an item in the background.
 func (s *variety) remove(name string) error {
 	i := slices.IndexFunc(s.items, func(o item) bool { return o.name == name })
 	if i < 0 {
@@ -266,7 +265,7 @@ func (p *place) deletes(how metav1.DeletionPropagation) {
 
 func (p *place) gone() bool { return !slices.Contains(p.ns.Spec.Finalizers, "kubernetes") }
 
-// picture is what is left of a namespace, and what it says.
+// picture is the rest of a namespace, and its status.
 func (p *place) picture() string {
 	var b strings.Builder
 	fmt.Fprintln(&b, "finalizers", p.ns.Spec.Finalizers, "phase", p.ns.Status.Phase)
@@ -286,15 +285,15 @@ func (p *place) picture() string {
 	return b.String()
 }
 
-// unspoken is true where upstream does not say what remains.
+// unspoken is true if upstream does not report what remains.
 func (p *place) unspoken() bool {
 	return len(p.varieties[0].items) > 0 || slices.ContainsFunc(p.varieties, func(s variety) bool {
 		return slices.ContainsFunc(s.items, func(o item) bool { return o.kept })
 	})
 }
 
-// goUpstream lets upstream's deleter act until it only waits, and gives how many
-// seconds it believes that will be.
+// goUpstream lets upstream's deleter act until it only waits, and returns its estimate of the wait in
+// seconds.
 func (p *place) goUpstream(t *testing.T) (estimate int64) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(p.now))
@@ -302,7 +301,7 @@ func (p *place) goUpstream(t *testing.T) (estimate int64) {
 		client.PrependReactor("*", "*", p.answerNamespaces)
 		meta.PrependReactor("*", "*", p.answerLists)
 		d := deletion.NewNamespacedResourcesDeleter(t.Context(), client.CoreV1().Namespaces(), meta, client.CoreV1(), p.discover, corev1.FinalizerKubernetes)
-		for range 3 { // what it says and does is settled by then
+		for range 3 { // its status and its acts are stable by then
 			estimate = 0
 			var remaining *deletion.ResourcesRemainingError
 			if err := d.Delete(context.Background(), p.ns.Name); errors.As(err, &remaining) {
@@ -317,7 +316,7 @@ func (p *place) answerNamespaces(action clienttesting.Action) (bool, runtime.Obj
 	if action.Matches("list", "pods") {
 		return true, p.pods(), nil
 	}
-	// The fake client makes a creation of a finalize.
+	// The fake client sends a finalize as a create.
 	if a, writes := action.(clienttesting.CreateAction); writes {
 		if err := p.write(a.GetObject().(*corev1.Namespace), a.GetSubresource()); err != nil {
 			return true, nil, err
@@ -354,12 +353,12 @@ func (p *place) answerLists(action clienttesting.Action) (bool, runtime.Object, 
 	i := slices.IndexFunc(p.varieties, func(s variety) bool { return s.gvr == action.GetResource() })
 	s := &p.varieties[i]
 	if err := s.unavailable(); err != nil {
-		return true, nil, err // the API server lists what it deletes
+		return true, nil, err // the API server lists the objects of a deletecollection
 	}
 	if a, deletes := action.(interface {
 		GetDeleteOptions() metav1.DeleteOptions
 	}); deletes {
-		if policy := a.GetDeleteOptions().PropagationPolicy; policy != nil { // the fake client loses a collection's
+		if policy := a.GetDeleteOptions().PropagationPolicy; policy != nil { // the fake client loses that of a collection
 			p.deletes(*policy)
 		}
 	}
@@ -382,7 +381,7 @@ func (p *place) answerLists(action clienttesting.Action) (bool, runtime.Object, 
 	}
 }
 
-// goOurs lets our controller act until it only waits, and gives for how long.
+// goOurs lets our controller act until it only waits, and returns the duration of the wait.
 func (p *place) goOurs() (time.Duration, error) {
 	key := events.Key{Name: p.ns.Name}
 	for range 24 {
@@ -398,14 +397,14 @@ func (p *place) goOurs() (time.Duration, error) {
 			return max(d.WakeAt.Sub(p.now), 0), nil
 		}
 		if act := d.In(events.Act).Commands; acts && p.repeats(act) {
-			return 0, nil // what it may not do it tries again, ever later
+			return 0, nil // it retries a refusal with growing back-off
 		}
 		p.carry(key, d.Commands)
 	}
 	return 0, fmt.Errorf("it still acts: %s", p.picture())
 }
 
-// repeats tells whether the same was done just before, without effect.
+// repeats reports whether the same commands failed just before.
 func (p *place) repeats(commands []events.Command) bool {
 	if p.last == nil || p.last.OK() || len(p.last.Results) != len(commands) {
 		return false
@@ -418,7 +417,7 @@ func (p *place) repeats(commands []events.Command) bool {
 	return p.last.At.Equal(p.now)
 }
 
-// carry does what the writer would.
+// carry acts as the writer.
 func (p *place) carry(key events.Key, commands []events.Command) {
 	outcome := events.Outcome{Key: key, Lane: events.Act, UID: p.ns.UID, At: p.now}
 	for _, c := range commands {
@@ -427,14 +426,14 @@ func (p *place) carry(key events.Key, commands []events.Command) {
 		case events.VerbUpdate:
 			ns := new(corev1.Namespace)
 			if err := json.Unmarshal(c.Body, ns); err != nil {
-				panic(err) // we made it
+				panic(err) // our own encoding
 			}
 			if err := p.write(ns, c.Subresource); err != nil {
 				r.Status, r.Code, r.Message = events.Refused, 403, err.Error()
 			}
 			if c.Subresource == "status" {
 				p.told = &events.Outcome{Key: key, Lane: events.Tell, UID: p.ns.UID, At: p.now, Results: []events.Result{r}}
-				continue // of the other lane
+				continue // an outcome of the other lane
 			}
 		case events.VerbDelete:
 			p.deletes(c.Propagation)
@@ -456,7 +455,7 @@ func (p *place) carry(key events.Key, commands []events.Command) {
 	}
 }
 
-// uidIn is the uid on which a command depends.
+// uidIn is the uid in a command's condition.
 func uidIn(c events.Command) types.UID {
 	if c.If == nil {
 		return ""
@@ -464,7 +463,7 @@ func uidIn(c events.Command) types.UID {
 	return c.If.UID
 }
 
-// contents is what the writer's door would find.
+// contents is the answer of the writer's door.
 func (p *place) contents() (c events.Contents) {
 	if _, err := p.discover(); err != nil {
 		c.Undiscovered, c.Groups = err.Error(), 1

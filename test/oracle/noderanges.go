@@ -32,29 +32,29 @@ import (
 	"github.com/millrace/millrace/test/sim"
 )
 
-// NodeRanges is a cluster in which nodes come and go, one after the other.
+// NodeRanges is a cluster in which nodes are added and deleted, one after the other.
 type NodeRanges struct {
 	Config nodeipam.Config
-	// First are the nodes, one at most, that are there before the controllers begin.
+	// First are the nodes, one at most, that exist before the controllers begin.
 	First []*corev1.Node
 	Steps []NodeStep
 }
 
-// NodeStep is what happens next: a node comes, or one goes. Until the step is over some patches
-// of nodes are refused.
+// NodeStep is the next event: a node is added, or one is deleted. During the step some patches of nodes are
+// refused.
 type NodeStep struct {
 	Comes   *corev1.Node
 	Refused Refusal
-	// Goes is the number of the node that goes, of those that have ranges, in the order of these:
-	// which node has which is chance where several wait for one.
+	// Goes is the index of the deleted node among those with ranges, in the order of the ranges: which node
+	// has which is chance if several wait for one.
 	Goes int
 }
 
-// patienceOfRanges is longer than upstream waits at most before it tries again.
+// patienceOfRanges is longer than upstream's longest back-off.
 const patienceOfRanges = 1100 * time.Second
 
-// rangeTries is how often upstream tries at once to give a node a range. After so many refusals
-// it takes the next range.
+// rangeTries is how often upstream tries at once to give a node a range. After so many refusals it uses the
+// next range.
 const rangeTries = 3
 
 // rangesSide is one of the two controllers with its nodes.
@@ -67,7 +67,7 @@ type rangesSide interface {
 	told() []string
 }
 
-// Compare shows how the two differ after some step; "" when they do not.
+// Compare shows the difference after some step; "" if there is none.
 func (w NodeRanges) Compare(t *testing.T) (diff string) {
 	synctest.Test(t, func(t *testing.T) {
 		theirs, end := w.theirs(t)
@@ -107,8 +107,8 @@ func (w NodeRanges) Compare(t *testing.T) (diff string) {
 	return diff
 }
 
-// leaks tells whether a node has to wait because of the second range alone: upstream takes one of
-// the first for it at each try, and gives none of these to another node.
+// leaks reports whether a node waits because of the second range alone: upstream takes a first range for it
+// at each try, and gives none of these to another node.
 func (w NodeRanges) leaks(ours rangesSide) bool {
 	waits := slices.ContainsFunc(ours.nodes(), func(n *corev1.Node) bool { return len(n.Spec.PodCIDRs) == 0 })
 	if !waits || len(w.Config.Cluster) < 2 {
@@ -140,7 +140,7 @@ func (w NodeRanges) take(s NodeStep, side rangesSide) {
 	}
 }
 
-// apart is a node without the ranges with which it comes, where they clash with others.
+// apart is a node without its own ranges, if these clash with others.
 func (w NodeRanges) apart(nodes []*corev1.Node, n *corev1.Node) *corev1.Node {
 	n = n.DeepCopy()
 	clash, late := w.clash(nodes, n), w.late(n)
@@ -156,8 +156,8 @@ func (w NodeRanges) apart(nodes []*corev1.Node, n *corev1.Node) *corev1.Node {
 	return n
 }
 
-// late tells whether a node has a range outside of the cluster, and behind it one inside, which
-// upstream does not come to, and gives to others.
+// late reports whether a node has a range outside of the cluster, and behind it one inside, which upstream
+// does not reach, and gives to other nodes.
 func (w NodeRanges) late(n *corev1.Node) bool {
 	outside := false
 	for i, text := range n.Spec.PodCIDRs {
@@ -171,8 +171,8 @@ func (w NodeRanges) late(n *corev1.Node) bool {
 	return false
 }
 
-// clash tells whether a node comes with a part of a block of which others, or Services, have a
-// part. Upstream gives such a block away when one of them goes.
+// clash reports whether a node has a part of a block of which others, or Services, have a part. Upstream
+// gives such a block away when one of them is deleted.
 func (w NodeRanges) clash(nodes []*corev1.Node, n *corev1.Node) bool {
 	others := events.Ranged{Ranges: slices.Clone(w.Config.Services)}
 	for _, other := range nodes {
@@ -197,8 +197,8 @@ func rangesOf(n *corev1.Node) string {
 	return strings.Join(append([]string{n.Spec.PodCIDR + ":"}, n.Spec.PodCIDRs...), " ")
 }
 
-// standing is which ranges nodes have, and of whom it was told that there is none; where upstream
-// takes the next one, and may give it to another node that waits, how many they have.
+// standing is the ranges of nodes, and the nodes with an Event that there is none. If upstream uses the next
+// range, and may give it to another waiting node, it is only the number of nodes with ranges.
 func standing(side rangesSide, refused Refusal) string {
 	var have []string
 	for _, n := range side.nodes() {
@@ -215,9 +215,8 @@ func standing(side rangesSide, refused Refusal) string {
 
 func assignmentFailed(line string) bool { return strings.HasPrefix(line, "CIDRAssignmentFailed ") }
 
-// untold shows where upstream tells that ranges of a node were refused, and ours does not. Ours
-// tells it when the writer gives up, and upstream after some tries; which of several nodes that wait
-// is tried is chance.
+// untold shows where upstream has an Event about a refused range, and ours has none. Ours emits it when the
+// writer gives up, and upstream after some tries; which of several waiting nodes is tried is chance.
 func untold(theirs, ours rangesSide) (diff string) {
 	told := slices.ContainsFunc(theirs.told(), assignmentFailed)
 	if told {
@@ -229,10 +228,10 @@ func untold(theirs, ours rangesSide) (diff string) {
 	return diff
 }
 
-// allNodes is the key of our controller.
+// allNodes is the only key of our controller.
 var allNodes = events.Key{Name: "ranges"}
 
-// ourRanges is our side, which acts as the writer has it.
+// ourRanges is our side: an actor with the writer's door.
 type ourRanges struct{ *Actor }
 
 func (w NodeRanges) ours(t *testing.T) rangesSide {
@@ -246,7 +245,7 @@ func (w NodeRanges) ours(t *testing.T) rangesSide {
 	return o
 }
 
-// door answers as the writer's: it knows which ranges nodes have. No node gets a second one.
+// door answers like the writer's door: it knows the ranges of all nodes. No node gets a second one.
 func (o *ourRanges) door(t *testing.T, r plan.Request) plan.Response {
 	if r.Verb == plan.Search && r.Subresource == events.SubRanges {
 		all := []events.Ranged{}
@@ -268,7 +267,7 @@ func (o *ourRanges) nodes() (all []*corev1.Node) {
 	return all
 }
 
-// told are the Events, each once, without their words.
+// told are the Events, each once, without their messages.
 func (o *ourRanges) told() []string {
 	all := map[string]bool{}
 	for _, line := range o.Stage.Told {
@@ -296,7 +295,7 @@ type theirRanges struct {
 	client *fake.Clientset
 	mu     sync.Mutex
 	events map[string]bool
-	// refused is what refuses patches of nodes.
+	// refused refuses patches of nodes.
 	refused func(plan.Request) *plan.Response
 }
 
@@ -307,7 +306,7 @@ func (w NodeRanges) theirs(t *testing.T) (side rangesSide, end func()) {
 	for _, n := range w.First {
 		n = w.apart(nil, n)
 		world = append(world, n.DeepCopy())
-		if w.takes(t, n) { // or upstream would not begin
+		if w.takes(t, n) { // otherwise upstream would not begin
 			list.Items = append(list.Items, *n.DeepCopy())
 		}
 	}
@@ -358,7 +357,7 @@ func (w NodeRanges) theirs(t *testing.T) (side rangesSide, end func()) {
 	}
 }
 
-// takes tells whether upstream can mark the ranges of a node as used.
+// takes reports whether upstream can mark the ranges of a node as used.
 func (w NodeRanges) takes(t *testing.T, n *corev1.Node) bool {
 	for i, text := range n.Spec.PodCIDRs {
 		set, err := cidrset.NewCIDRSet(network(t, w.Config.Cluster[i].CIDR), w.Config.Cluster[i].Mask)
@@ -423,7 +422,7 @@ func (o *theirRanges) refuse(r Refusal) {
 	o.refused = r.refuses()
 }
 
-// RangedNode is a node with ranges of its own, or with none.
+// RangedNode is a node with ranges of its own, or without any.
 func RangedNode(name string, ranges ...string) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), ResourceVersion: "10"}}
 	if len(ranges) > 0 {

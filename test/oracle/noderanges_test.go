@@ -13,8 +13,8 @@ import (
 	"github.com/millrace/millrace/test/oracle"
 )
 
-// Nodes get the ranges that upstream gives them, whatever came and went before, and whatever
-// ranges nodes come with.
+// Nodes get the same ranges as from upstream, whatever nodes were added and deleted before, and whatever
+// ranges nodes already have.
 func TestNodesGetTheRangesOfUpstream(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
@@ -25,8 +25,8 @@ func TestNodesGetTheRangesOfUpstream(t *testing.T) {
 	})
 }
 
-// The same where patches of nodes are refused for a while: fewer times than upstream tries at
-// once, or in the last step more.
+// The same with temporarily refused patches of nodes: fewer than upstream's immediate tries, or more in the
+// last step.
 func TestRefusedNodesGetTheRangesOfUpstream(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
@@ -67,7 +67,7 @@ func rangedNodes(t *rapid.T) (w oracle.NodeRanges) {
 		}
 		return oracle.RangedNode(fmt.Sprint("n", made), ownRanges(t, order)...)
 	}
-	if chance(t, 2, "one is there") { // which of several gets which range would be chance
+	if chance(t, 2, "one is there") { // with several it would be chance which gets which range
 		w.First = append(w.First, comes())
 	}
 	for range rapid.IntRange(0, 8).Draw(t, "steps") {
@@ -80,7 +80,7 @@ func rangedNodes(t *rapid.T) (w oracle.NodeRanges) {
 	return w
 }
 
-// ownRanges are what a node may come with: one range of each family, larger or smaller than ours.
+// ownRanges are the ranges that a new node may have: one of each family, larger or smaller than ours.
 func ownRanges(t *rapid.T, order []bool) (all []string) {
 	of := map[bool][]string{
 		true:  {"10.0.0.0/24", "10.0.1.0/24", "10.0.2.0/23", "10.0.3.0/25", "10.0.0.80/28", "10.0.0.0/20"},

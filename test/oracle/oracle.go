@@ -1,14 +1,13 @@
 // Package oracle compares our decisions with those of upstream's own
 // controllers, which run here on a fake client in virtual time.
 //
-// Each comparison is one question: a random but possible state of the cluster
-// is shown to both. Upstream's controller sees a frozen world: what it writes is
-// recorded and acknowledged but never comes back, so that what is recorded is
-// exactly one sync. Ours gives one decision. Both are brought into one form
-// ([Effect]) and must be equal.
+// Each comparison is one question: both see the same random but possible state of the cluster. Upstream's
+// controller sees a frozen world: its writes are recorded and acknowledged but never come back, so that the
+// record is exactly one sync. Ours makes one decision. Both are converted to one form ([Effect]) and must be
+// equal.
 //
-// What is not compared, or is so in no world, has a name in [Exemptions], and is explained
-// where it is left out.
+// Each difference that the comparison leaves out, or that no world has, has a name in [Exemptions], and a
+// comment where it is left out.
 package oracle
 
 import (
@@ -22,8 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Effect is one thing done to the cluster, in the form in which both sides are
-// compared.
+// Effect is one write to the cluster, in the common form of both sides.
 type Effect struct {
 	Verb     string
 	Resource string // with subresource: "deployments/status"
@@ -40,16 +38,15 @@ const (
 	event  = "event"
 )
 
-// String writes an effect on one line.
+// String formats an effect on one line.
 func (e Effect) String() string {
 	return strings.TrimSpace(strings.Join([]string{e.Verb, e.Resource, e.Name, e.Body}, " "))
 }
 
 func (e Effect) head() string { return e.Verb + " " + e.Resource + " " + e.Name }
 
-// Normal brings effects into an order and keeps of several updates of one
-// object the last, which holds what the earlier ones said: where upstream writes
-// an object two or three times in a sync, we write it once. So two Events about
+// Normal sorts effects and merges several updates of one object into the last, which contains the earlier
+// ones: upstream may write an object two or three times in a sync, ours writes it once. So two Events about
 // steps of one set become one about both.
 func Normal(effects []Effect) []Effect {
 	effects = lets("scaled-in-one-event", effects, joined(effects))
@@ -71,7 +68,7 @@ func Normal(effects []Effect) []Effect {
 	return kept
 }
 
-// joined makes one Event of "from 3 to 2" and "from 2 to 0".
+// joined merges "from 3 to 2" and "from 2 to 0" into one Event.
 func joined(effects []Effect) []Effect {
 	var out []Effect
 	for _, e := range effects {
@@ -94,8 +91,7 @@ func joined(effects []Effect) []Effect {
 	return out
 }
 
-// removed is a delete, with how long it is to take, what becomes of dependents, and what
-// it is conditional on.
+// removed is a delete with its grace period, its propagation and its preconditions.
 func removed(resource, name string, how metav1.DeleteOptions) Effect {
 	var body []string
 	if p := how.PropagationPolicy; p != nil {
@@ -113,12 +109,12 @@ func removed(resource, name string, how metav1.DeleteOptions) Effect {
 	return Effect{Verb: remove, Resource: resource, Name: name, Body: strings.Join(body, " ")}
 }
 
-// conditions is what a delete is conditional on.
+// conditions matches the preconditions of a delete.
 var conditions = regexp.MustCompile(` ?\b(uid|version) \S+`)
 
-// freer leaves out on what ours has a delete depend and upstream does not. All of ours
-// depend on the uid, so that none hits another object of the same name, and some on the
-// version, too; what upstream asks for ours must ask for.
+// freer removes preconditions of our deletes that upstream's do not have. All of ours require the uid, so
+// that none hits another object of the same name, and some also the version; a precondition of upstream's
+// must be in ours.
 func freer(theirs, ours []Effect) []Effect {
 	asked := map[string]bool{}
 	for _, e := range theirs {
@@ -139,8 +135,8 @@ func freer(theirs, ours []Effect) []Effect {
 	}))
 }
 
-// told is an Event about an object. Names of created pods are cut to the
-// owner's, since their endings are random upstream and derived here.
+// told is an Event about an object. Names of created pods are cut to the owner's name, because their suffixes
+// are random in upstream and derived in ours.
 func told(about, level, reason, message string) Effect {
 	if before, pod, ok := strings.Cut(message, "Created pod: "); ok {
 		message = before + "Created pod: " + pod[:strings.LastIndex(pod, "-")+1]
@@ -148,13 +144,13 @@ func told(about, level, reason, message string) Effect {
 	return Effect{Verb: event, Resource: "events", Name: about, Body: level + " " + reason + " " + message}
 }
 
-// patched is a change of a part of an object.
+// patched is a patch of an object.
 func patched(resource, name string, how types.PatchType, body []byte) Effect {
 	return Effect{Verb: patch, Resource: resource, Name: name, Body: string(how) + " " + canonical(body)}
 }
 
-// created is an object that is created. A pod's name is left to its creator; that of a
-// StatefulSet's is also a label.
+// created is the create of an object. A pod has no name, except for a StatefulSet, in which the name is also
+// a label.
 func created(resource, namespace, name string, body []byte) Effect {
 	tree := parsed(body)
 	meta, _ := tree["metadata"].(map[string]any)
@@ -170,9 +166,8 @@ func created(resource, namespace, name string, body []byte) Effect {
 	return Effect{Verb: create, Resource: resource, Name: name, Body: text(said(tree))}
 }
 
-// updated is an object, or its status, as it is to be. The API server takes the
-// status from updates of the status only. Of which version it is must have been looked
-// at before: upstream's may be that of its own last update.
+// updated is an update of an object, or of its status. The API server takes the status only from updates of
+// the status. The version must have been checked before: upstream's may be that of its own last update.
 func updated(resource, name string, body []byte) Effect {
 	tree := parsed(body)
 	if meta, ok := tree["metadata"].(map[string]any); ok {
@@ -184,7 +179,7 @@ func updated(resource, name string, body []byte) Effect {
 	return Effect{Verb: update, Resource: resource, Name: name, Body: text(said(tree))}
 }
 
-// canonical is JSON in one form: sorted, without what says nothing.
+// canonical is JSON in one form: sorted, without empty values.
 func canonical(body []byte) string { return text(said(parsed(body))) }
 
 func parsed(body []byte) map[string]any {
@@ -192,7 +187,7 @@ func parsed(body []byte) map[string]any {
 	if err := json.Unmarshal(body, &tree); err != nil {
 		panic(fmt.Sprintf("an effect that is no JSON object: %v: %s", err, body))
 	}
-	delete(tree, "kind") // clients leave the type out of what they send
+	delete(tree, "kind") // clients omit the type in requests
 	delete(tree, "apiVersion")
 	return tree
 }
@@ -205,8 +200,7 @@ func text(tree any) string {
 	return string(out)
 }
 
-// said drops what JSON can leave out or write as empty: nulls, empty strings and
-// empty maps.
+// said drops values that JSON can omit or write as empty: nulls, empty strings and empty maps.
 func said(value any) any {
 	switch v := value.(type) {
 	case map[string]any:

@@ -19,13 +19,13 @@ import (
 	"github.com/millrace/millrace/test/oracle"
 )
 
-// whole is of how many worlds a whole run of each test is.
+// whole is the number of worlds in a whole run of each test.
 const whole = "2000"
 
 func TestMain(m *testing.M) {
 	oracle.Quiet()
-	time.Local = time.UTC // upstream reads schedules in the zone of its machine
-	// Each day has other worlds. A command line may ask for others, or for another number.
+	time.Local = time.UTC // upstream evaluates schedules in the machine's time zone
+	// Each day has other worlds. The command line may set another seed or number.
 	seed := strconv.FormatInt(time.Now().Unix()/86400*1_000_003, 10)
 	for name, value := range map[string]string{"rapid.checks": whole, "rapid.seed": seed} {
 		if err := flag.Set(name, value); err != nil {
@@ -55,8 +55,7 @@ func TestReplicaSetDecidesAsUpstreamDoes(t *testing.T) {
 	agree(t, oracle.ReplicaSet, replicaSetKey, replicaSetWorld, gate.PodDeletionCost, gate.DeploymentReplicaSetTerminatingReplicas)
 }
 
-// TestWorldsAreEventful makes sure that the worlds have upstream do everything
-// that it can do.
+// TestWorldsAreEventful makes sure that upstream does everything that it can do in the worlds.
 func TestWorldsAreEventful(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -114,7 +113,7 @@ func TestWorldsAreEventful(t *testing.T) {
 	}
 }
 
-// agree looks for a world in which the two decide differently, under any of some feature gates.
+// agree searches for a world in which the two decide differently, under random feature gates.
 func agree(t *testing.T, pair oracle.Pair, key events.Key, worlds func(*rapid.T) []runtime.Object, gates ...string) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {

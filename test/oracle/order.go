@@ -11,24 +11,23 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// orderedPods shows upstream the pods of an owner in one order: by their index, and by
-// their names. It finds them in a map, and which of several it blames, keeps or takes
-// first is the first one or the last one that it comes to; so is ours, in this order.
-// Which pods of a replica set go first is told by comparing two at a time, and three
-// can be in a circle: then, too, it is the order in which they were found that decides.
+// orderedPods shows upstream the pods of an owner in one order: by index, and by name. Upstream finds them in
+// a map, and blames, keeps or takes the first or the last one that it reaches; ours does so in this order.
+// The order in which pods of a replica set are deleted comes from comparing two at a time, and three can form
+// a circle: then, too, the order in which they were found decides.
 type orderedPods struct{ coreinformers.PodInformer }
 
-// Informer is the one below, with an order.
+// Informer returns the ordered informer.
 func (o orderedPods) Informer() cache.SharedIndexInformer {
 	return orderedInformer{o.PodInformer.Informer()}
 }
 
-// silentPods is for controllers that look at a Service once for itself and once for its pods:
-// nothing is told of the pods, which are listed all the same. The world stands still, so the
-// sync for its pods would not see what the one for itself has written.
+// silentPods is for controllers that sync a Service once for itself and once for its pods: it sends no events
+// of pods, which are listed all the same. In a frozen world the sync for the pods would not see the writes of
+// the first one.
 type silentPods struct{ coreinformers.PodInformer }
 
-// Informer is the one below, which tells nothing.
+// Informer returns the silent informer.
 func (s silentPods) Informer() cache.SharedIndexInformer {
 	Uses("sync-of-pods")
 	return silentInformer{s.PodInformer.Informer()}
@@ -36,7 +35,7 @@ func (s silentPods) Informer() cache.SharedIndexInformer {
 
 type silentInformer struct{ cache.SharedIndexInformer }
 
-// AddEventHandler adds a handler that is told nothing.
+// AddEventHandler adds a handler that gets no events.
 func (s silentInformer) AddEventHandler(cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
 	return s.SharedIndexInformer.AddEventHandler(cache.ResourceEventHandlerFuncs{})
 }
@@ -49,7 +48,7 @@ func (o orderedInformer) GetIndexer() cache.Indexer {
 
 type orderedIndexer struct{ cache.Indexer }
 
-// ByIndex is what is under a value, in order.
+// ByIndex returns the objects under an index value, in order.
 func (o orderedIndexer) ByIndex(name, value string) ([]any, error) {
 	found, err := o.Indexer.ByIndex(name, value)
 	slices.SortFunc(found, inOrder)
@@ -61,7 +60,7 @@ func inOrder(a, b any) int {
 	return cmp.Or(cmp.Compare(place(x), place(y)), cmp.Compare(x.GetName(), y.GetName()))
 }
 
-// place is the index of a pod of a Job; what has none comes first.
+// place is the index of a pod of a Job; pods without an index come first.
 func place(obj metav1.Object) int {
 	if index, err := strconv.Atoi(obj.GetAnnotations()[batchv1.JobCompletionIndexAnnotation]); err == nil && index >= 0 {
 		return index

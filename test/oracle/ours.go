@@ -30,12 +30,12 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// Ours shows a world to one of our controllers and gives what it wants done in
-// one decision, when every command succeeds.
+// Ours shows a world to one of our controllers and returns the effects of one decision, if every command
+// succeeds.
 //
-// Of the conditions of commands those of upstream's deletes are compared ([freer]), and no
-// others (uid, resourceVersion, a living adopter): upstream has hardly any, and looks at the
-// API server instead. That we have them is a law of every controller.
+// Of the conditions of commands only those of upstream's deletes are compared ([freer]), and no others (uid,
+// resourceVersion, a living adopter): upstream has few, and asks the API server instead. A law of every
+// controller demands ours.
 func Ours(c reconcile.Any, key events.Key, world []runtime.Object, now time.Time) ([]Effect, error) {
 	seen, err := snapshot(world)
 	if err != nil {
@@ -56,10 +56,10 @@ func Ours(c reconcile.Any, key events.Key, world []runtime.Object, now time.Time
 	return effectsOf(decision)
 }
 
-// ErrBeyondPromise is the error of a decision that its controller has not promised.
+// ErrBeyondPromise is the error for a decision that exceeds the promise of its controller.
 var ErrBeyondPromise = errors.New("it is beyond the promise")
 
-// promised gives an error if a decision is beyond what the controller has promised.
+// promised returns an error if a decision exceeds the controller's promise.
 func promised(d reconcile.Description, key events.Key, seen reconcile.Snapshot, decision reconcile.Decision) error {
 	t := events.Turn{Controller: d.Name, Key: key}
 	kind := key.Kind
@@ -100,8 +100,8 @@ func effectsOf(decision reconcile.Decision) ([]Effect, error) {
 	return effects, nil
 }
 
-// current gives an error if a command changes or deletes another object, or another version of
-// one, than is there.
+// current returns an error if a command changes or deletes an object, or a version of it, that does not
+// exist.
 func current(c events.Command, world []runtime.Object) error {
 	if c.Verb != events.VerbUpdate && c.Verb != events.VerbPatch && c.Verb != events.VerbDelete {
 		return nil
@@ -184,7 +184,7 @@ func snapshot(world []runtime.Object) (*reconciletest.World, error) {
 			seen.Put(kinds.ReplicationControllers.Kind, obj)
 		case *corev1.Pod:
 			seen.Put(kinds.Pods.Kind, obj)
-		case *corev1.Secret: // of which nothing else is seen
+		case *corev1.Secret: // only its metadata is seen
 			seen.Put(kinds.Secrets.Kind, &metav1.PartialObjectMetadata{ObjectMeta: obj.ObjectMeta})
 		default:
 			if err := rarer(seen, obj); err != nil {
@@ -195,7 +195,7 @@ func snapshot(world []runtime.Object) (*reconciletest.World, error) {
 	return seen, nil
 }
 
-// rarer puts an object into the world that has nothing to do with workloads.
+// rarer adds an object of another kind than workloads to the view.
 func rarer(seen *reconciletest.World, obj runtime.Object) error {
 	switch obj := obj.(type) {
 	case *corev1.Service:

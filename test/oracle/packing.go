@@ -10,15 +10,14 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// packing is what slices of a world there are after the effects, each as a create, and how
-// many effects there were of each verb.
+// packing is the slices of a world after the effects, each as a create, and the number of effects of each
+// verb.
 //
-// Upstream goes through maps: which of the endpoints that have no place yet goes into which
-// slice with room is chance, and of slices that are as full as each other it fills any. So of
-// a slice that is compared which endpoints it kept, and of those that kept as many, how many
-// each got; and of each list of ports which endpoints got a place. Names are not compared. Hints
-// are given when all have their places: where endpoints got theirs by chance, that decides which
-// slices are updated for the sake of hints alone, and such updates are not counted then.
+// Upstream iterates over maps: by chance it chooses the slice with room for each endpoint without a place,
+// and it fills any of equally full slices. So the comparison covers which endpoints each slice kept; among
+// slices that kept as many, how many each got; and for each list of ports which endpoints got a place. Names
+// are not compared. Hints are given when all endpoints have places: if these are chance, they decide which
+// slices are updated only for hints, and such updates are not counted.
 func packing(world []runtime.Object, effects []Effect) (out []Effect) {
 	were, hinted, placed := map[string]*discoveryv1.EndpointSlice{}, map[string]bool{}, false
 	for _, s := range slicesOf(world) {
@@ -70,7 +69,7 @@ func packing(world []runtime.Object, effects []Effect) (out []Effect) {
 	return out
 }
 
-// slicesAfter are the slices of a world after effects, by names that new ones are given.
+// slicesAfter are the slices of a world after effects, keyed by name; new ones get names.
 func slicesAfter(world []runtime.Object, effects []Effect) map[string]*discoveryv1.EndpointSlice {
 	after := map[string]*discoveryv1.EndpointSlice{}
 	for _, s := range slicesOf(world) {
@@ -96,7 +95,7 @@ func slicesAfter(world []runtime.Object, effects []Effect) map[string]*discovery
 	return after
 }
 
-// unhinted are endpoints without the zones for which they are meant.
+// unhinted are endpoints without zone hints.
 func unhinted(endpoints []discoveryv1.Endpoint) []discoveryv1.Endpoint {
 	all := slices.Clone(endpoints)
 	for i := range all {
@@ -105,7 +104,7 @@ func unhinted(endpoints []discoveryv1.Endpoint) []discoveryv1.Endpoint {
 	return all
 }
 
-// listed is a list, sorted.
+// listed is a sorted list as text.
 func listed[T any](all []T) string {
 	lines := make([]string, 0, len(all))
 	for _, item := range all {

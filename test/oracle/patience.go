@@ -7,13 +7,13 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// patience has upstream told of one change after the other, each when all that there is to
-// see has been seen: a moment passes before, and time passes only where nothing else is
-// under way. Otherwise it is chance which of its own writes a sync sees that begins as
-// another ends. It may then miss, or be surprised by, a Job that it has just deleted.
+// patience delivers changes to upstream one after the other, each after upstream has processed everything so
+// far: a millisecond passes before each, and virtual time passes only if nothing else runs. Otherwise it is
+// chance which of its own writes a sync sees that begins as another ends. It may then miss a Job that it has
+// just deleted, or find it unexpectedly.
 type patience chan struct{}
 
-// newPatience must be called in the bubble whose time it waits for.
+// newPatience must be called in the bubble in which it waits.
 func newPatience() patience { return make(patience, 1) }
 
 func (p patience) tell(change func()) {
@@ -34,12 +34,12 @@ type (
 	}
 )
 
-// Informer is the one below, with patient handlers.
+// Informer returns an informer with patient handlers.
 func (p patientCronJobs) Informer() cache.SharedIndexInformer {
 	return patientInformer{p.CronJobInformer.Informer(), p.patience}
 }
 
-// Informer is the one below, with patient handlers.
+// Informer returns an informer with patient handlers.
 func (p patientJobs) Informer() cache.SharedIndexInformer {
 	return patientInformer{p.JobInformer.Informer(), p.patience}
 }

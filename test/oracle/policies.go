@@ -27,8 +27,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// ComparePolicy shows a policy to both, and how what they say in its status differs; "" when
-// it does not. The type checker is upstream's own on either side, as it is in the writer.
+// ComparePolicy shows a policy to both, and returns the difference in its status; "" if there is none. Both
+// use upstream's type checker, as the writer does.
 func ComparePolicy(t *testing.T, policy *admissionregistrationv1.ValidatingAdmissionPolicy) (diff string, err error) {
 	var theirs string
 	synctest.Test(t, func(*testing.T) { theirs, err = policyOfTheirs(policy.DeepCopy()) })
@@ -73,7 +73,7 @@ func policyOfTheirs(policy *admissionregistrationv1.ValidatingAdmissionPolicy) (
 	return said, nil
 }
 
-// policyOfOurs is what ours says once it has been told what it asks.
+// policyOfOurs is our status after the answers to its questions.
 func policyOfOurs(policy *admissionregistrationv1.ValidatingAdmissionPolicy) (said string, err error) {
 	s, key := reconciletest.NewWorld().Put(kinds.ValidatingAdmissionPolicies.Kind, policy), events.Key{Name: policy.Name}
 	for range 2 {
@@ -102,8 +102,7 @@ func policyOfOurs(policy *admissionregistrationv1.ValidatingAdmissionPolicy) (sa
 	return "", errInquisitive
 }
 
-// spoken is a part of an object without what says nothing; what is left of nothing is an empty
-// object.
+// spoken is a part of an object without empty values; if nothing is left, it is an empty object.
 func spoken(part any) any {
 	if left := said(part); left != nil {
 		return left
@@ -111,7 +110,7 @@ func spoken(part any) any {
 	return map[string]any{}
 }
 
-// checker knows the types of Deployments; of ConfigMaps there is no schema.
+// checker knows the types of Deployments; it has no schema of ConfigMaps.
 func checker() *validating.TypeChecker {
 	m := meta.NewDefaultRESTMapper(nil)
 	m.Add(schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}, meta.RESTScopeNamespace)
@@ -121,7 +120,7 @@ func checker() *validating.TypeChecker {
 
 type deploymentsOnly struct{}
 
-// ResolveSchema is the schema of a kind.
+// ResolveSchema returns the schema of a kind.
 func (deploymentsOnly) ResolveSchema(of schema.GroupVersionKind) (*spec.Schema, error) {
 	if of.Kind != "Deployment" {
 		return nil, resolver.ErrSchemaNotFound

@@ -11,8 +11,7 @@ import (
 	"github.com/millrace/millrace/test/oracle"
 )
 
-// TestPoliciesAreCheckedAsUpstreams leaves out policies that are being deleted: upstream
-// checks them, too.
+// TestPoliciesAreCheckedAsUpstreams leaves out policies that are being deleted, which only upstream checks.
 func TestPoliciesAreCheckedAsUpstreams(t *testing.T) {
 	fewer(t, 4)
 	rapid.Check(t, func(r *rapid.T) {

@@ -19,8 +19,7 @@ import (
 // PoolRequests answers requests about pools of devices.
 var PoolRequests = Pair{Theirs: buildPoolRequests, Ours: resourcepoolstatusrequest.Controller, Alone: never, Fair: fairPoolRequests}
 
-// PoolRequestsAtRest leaves it alone until upstream has looked some times more for requests whose
-// time is up.
+// PoolRequestsAtRest leaves it alone until upstream has polled some times more for expired requests.
 var PoolRequestsAtRest = Rest{Theirs: buildPoolRequests, Ours: resourcepoolstatusrequest.Controller, Kinds: aboutPools, Long: 41 * time.Minute}
 
 // PoolRequestsLive is the same controller while drivers publish slices and claims get devices.
@@ -38,7 +37,7 @@ func buildPoolRequests(ctx context.Context, f informers.SharedInformerFactory, c
 	return func() { pc.Run(ctx, 1) }, nil
 }
 
-// poolRequestLine is a request with its answer, without when that was given.
+// poolRequestLine is a request with its answer, without the time of the answer.
 func poolRequestLine(obj metav1.Object) string {
 	r, ok := obj.(*resourcev1alpha3.ResourcePoolStatusRequest)
 	if !ok {
@@ -53,8 +52,8 @@ func poolRequestLine(obj metav1.Object) string {
 	return fmt.Sprintf("%s %s", r.UID, text(said(map[string]any{"status": r.Status})))
 }
 
-// fairPoolRequests leaves out that upstream deletes what is being deleted, and that it answers a
-// request whose day is over when it starts, while it deletes it.
+// fairPoolRequests leaves out that upstream deletes an object that is already being deleted, and that it
+// answers a request older than a day at its start, while it deletes the request.
 func fairPoolRequests(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
 	if r := world[0].(*resourcev1alpha3.ResourcePoolStatusRequest); r.Status == nil && Now.Sub(r.CreationTimestamp.Time) > 24*time.Hour {
 		theirs = lets("answered-and-deleted", theirs, only(theirs, func(e Effect) bool { return e.Verb != update }))

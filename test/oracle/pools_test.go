@@ -23,12 +23,12 @@ func TestRequestsAboutPoolsAreAnsweredAsUpstreams(t *testing.T) {
 	agree(t, oracle.PoolRequests, requestKey, poolWorld)
 }
 
-// Both answer and delete the same requests in the end, though some writes are refused.
+// Both answer and delete the same requests in the end, although the API server refuses some writes.
 func TestRefusedRequestsAboutPoolsEndAsUpstreams(t *testing.T) {
 	restAlike(t, oracle.PoolRequestsAtRest, agingPoolWorld, oracle.Refusal{Verb: plan.Delete}, oracle.Refusal{Verb: plan.Update, Status: true})
 }
 
-// poolWorld is a request of some age about the pools of a driver, or about one of them.
+// poolWorld is a request of some age about all pools of a driver, or about one.
 func poolWorld(t *rapid.T) []runtime.Object {
 	ages := []int{0, 60, 3599, 3601, 86399, 86401, 200_000}
 	r := aPoolRequest(t, ages, ages)
@@ -41,10 +41,9 @@ func poolWorld(t *rapid.T) []runtime.Object {
 	return append([]runtime.Object{r}, somePools(t)...)
 }
 
-// agingPoolWorld is one whose time is up some minutes before upstream looks, at a minute that is a
-// multiple of ten, or not in the time that is looked at; upstream looks twice more where a delete
-// is refused. One that has waited a day has a pool that is not complete: upstream may answer any
-// other one while it deletes it.
+// agingPoolWorld is a request that expires some minutes before upstream polls (at minutes that are multiples
+// of ten), or not within the observed time; upstream polls twice more if a delete is refused. A request that
+// has waited for a day is about an incomplete pool: upstream may answer any other one while it deletes it.
 func agingPoolWorld(t *rapid.T) []runtime.Object {
 	const minute, day = 60, 24 * 60 * 60
 	r := aPoolRequest(t, []int{0, minute, day - 45*minute, day - 15*minute, day - 5*minute, day + minute}, []int{0, minute, 15 * minute, 45 * minute, 55 * minute, 61 * minute})
@@ -57,8 +56,8 @@ func agingPoolWorld(t *rapid.T) []runtime.Object {
 	return world
 }
 
-// aPoolRequest is a request about pools, created so many seconds ago, perhaps with a status that
-// has conditions since so many seconds ago.
+// aPoolRequest is a request about pools, created so many seconds ago, perhaps with a status whose conditions
+// are so many seconds old.
 func aPoolRequest(t *rapid.T, created, since []int) *resourcev1alpha3.ResourcePoolStatusRequest {
 	r := &resourcev1alpha3.ResourcePoolStatusRequest{ObjectMeta: metav1.ObjectMeta{Name: owner, UID: "request", ResourceVersion: "10"}}
 	r.CreationTimestamp = before(oracle.Now, rapid.SampledFrom(created).Draw(t, "created"))
@@ -85,8 +84,8 @@ func poolQuestion(t *rapid.T) (of resourcev1alpha3.ResourcePoolStatusRequestSpec
 	return of
 }
 
-// somePools are slices of some pools, of several generations, and claims with devices of them.
-// The slices of a generation agree on how many they are.
+// somePools are slices of some pools, of several generations, and claims with devices of them. All slices of
+// a generation have the same slice count.
 func somePools(t *rapid.T) (world []runtime.Object) {
 	oracle.Uses("slices-disagree")
 	for i := range rapid.IntRange(0, 6).Draw(t, "slices") {
@@ -101,7 +100,7 @@ func somePools(t *rapid.T) (world []runtime.Object) {
 func drawnSlice(t *rapid.T, i int) *resourcev1.ResourceSlice {
 	driver, pool := rapid.SampledFrom([]string{"d", "d", "x"}).Draw(t, "driver"), rapid.SampledFrom([]string{"p", "p", "q", "r"}).Draw(t, "pool")
 	generation := rapid.SampledFrom([]int64{1, 2, 2, 3}).Draw(t, "generation")
-	// How many slices there are to be is another number in each generation of each pool.
+	// The expected number of slices differs between the generations of each pool.
 	expected := (generation*int64(pool[0])+int64(driver[0]))%3 + int64(driver[0]+pool[0])%2
 	node := rapid.SampledFrom([]string{"n", "n", "n", "m", ""}).Draw(t, "node")
 	return aSlice(i, driver, pool, generation, expected, node, rapid.IntRange(0, 4).Draw(t, "devices"))
@@ -133,9 +132,9 @@ func drawnClaim(t *rapid.T, i int) *resourcev1.ResourceClaim {
 	return c
 }
 
-// TestRequestsAboutPoolsLiveAsUpstreams has drivers publish slices and claims get devices between
-// requests. Upstream looks at a request that it could not answer when that changes, and not when
-// its driver publishes the rest; so its author writes it again after each change of a slice.
+// TestRequestsAboutPoolsLiveAsUpstreams: drivers publish slices and claims get devices between requests.
+// Upstream syncs a request that it could not answer when the request changes, not when its driver publishes
+// the missing slices; so its author writes it again after each change of a slice.
 func TestRequestsAboutPoolsLiveAsUpstreams(t *testing.T) {
 	fewer(t, 4)
 	rapid.Check(t, func(r *rapid.T) {
@@ -147,7 +146,7 @@ func TestRequestsAboutPoolsLiveAsUpstreams(t *testing.T) {
 	})
 }
 
-// drivers are what publishes slices, and those who ask about them.
+// drivers has the acts of drivers, and of users who make requests.
 type drivers struct {
 	village
 	made int
@@ -166,7 +165,7 @@ func (v *drivers) act(r *rapid.T) {
 	}
 }
 
-// publish changes one slice, and has all requests without an answer looked at again.
+// publish changes one slice, and touches all requests without an answer.
 func (v *drivers) publish(r *rapid.T) {
 	s := drawnSlice(r, rapid.IntRange(0, 4).Draw(r, "slice"))
 	ref := events.Ref{Kind: kinds.ResourceSlices.Name, Name: s.Name}
@@ -195,7 +194,7 @@ func (v *drivers) publish(r *rapid.T) {
 	v.chapter()
 }
 
-// claim gives a claim devices, or takes them away.
+// claim allocates devices for a claim, or removes the allocation.
 func (v *drivers) claim(r *rapid.T) {
 	c := drawnClaim(r, rapid.IntRange(0, 2).Draw(r, "claim"))
 	ref := events.Ref{Kind: kinds.ResourceClaims.Name, Namespace: c.Namespace, Name: c.Name}
@@ -208,7 +207,7 @@ func (v *drivers) claim(r *rapid.T) {
 	}, "%s has %+v", c.Name, c.Status.Allocation)
 }
 
-// request asks about the pools of a driver, or takes a request back.
+// request creates a request about the pools of a driver, or deletes one.
 func (v *drivers) request(r *rapid.T) {
 	name := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(r, "request")
 	ref := events.Ref{Kind: kinds.ResourcePoolStatusRequests.Name, Name: name}

@@ -30,7 +30,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// countable are the kinds that a world of quotas has.
+// countable are the kinds in a world of quotas.
 var countable = []kinds.Kind{
 	kinds.Pods.Kind, kinds.Services.Kind, kinds.PersistentVolumeClaims.Kind, kinds.ResourceClaims.Kind, kinds.DeviceClasses.Kind,
 	kinds.ConfigMaps.Kind, kinds.ResourceQuotas.Kind, kinds.ReplicationControllers.Kind, kinds.Deployments.Kind, secrets,
@@ -38,9 +38,8 @@ var countable = []kinds.Kind{
 
 var secrets = kinds.Kind{Name: "secrets", Version: "v1", Kind: "Secret", Namespaced: true, Form: kinds.Metadata}
 
-// CompareQuota has both count what is used of the quota, which is the first object of
-// a world, under gates that are not at their defaults, and shows how they differ; "" when
-// they do not.
+// CompareQuota has both count the usage of the quota, which is the first object of a world, under the given
+// feature gates, and shows the difference; "" if there is none.
 func CompareQuota(t *testing.T, world []runtime.Object, gates gate.Set) (diff string, err error) {
 	theirs, err := QuotaOfTheirs(t, world, gates)
 	if err != nil {
@@ -57,7 +56,7 @@ func CompareQuota(t *testing.T, world []runtime.Object, gates gate.Set) (diff st
 	return fmt.Sprintf("- %s\n+ %s", a, b), nil
 }
 
-// amounts are what a quota says, as one text; amounts that are equal read the same.
+// amounts is the spec and status of a quota as text; equal amounts have equal texts.
 func amounts(q *corev1.ResourceQuota) string {
 	said := func(list corev1.ResourceList) string {
 		var parts []string
@@ -109,7 +108,7 @@ func countedAs(obj runtime.Object) kinds.Kind {
 	}
 }
 
-// QuotaOfTheirs has upstream's controller count.
+// QuotaOfTheirs returns the quota as upstream's controller counts it.
 func QuotaOfTheirs(t *testing.T, world []runtime.Object, gates gate.Set) (counted *corev1.ResourceQuota, err error) {
 	failed := under(gates, func() {
 		synctest.Test(t, func(*testing.T) {
@@ -131,7 +130,7 @@ func countTheirs(world []runtime.Object) (*corev1.ResourceQuota, error) {
 	}
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
-	synctest.Wait() // what knows the classes of devices has heard of them
+	synctest.Wait() // the evaluator of devices has seen the classes
 	var running sync.WaitGroup
 	running.Go(run)
 	time.Sleep(time.Second)
@@ -144,7 +143,7 @@ func countTheirs(world []runtime.Object) (*corev1.ResourceQuota, error) {
 	return counted, err
 }
 
-// buildQuotas makes upstream's controller of quotas.
+// buildQuotas makes upstream's quota controller.
 func buildQuotas(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
 	started := make(chan struct{})
 	config, err := quotainstall.NewQuotaConfigurationForControllers(generic.ListerFuncForResourceFunc(f.ForResource), f)
@@ -167,7 +166,7 @@ func buildQuotas(ctx context.Context, f informers.SharedInformerFactory, c kuber
 	}, nil
 }
 
-// discover is the namespaced kinds of the world.
+// discover returns the namespaced kinds of the world.
 func discover() ([]*metav1.APIResourceList, error) {
 	groups := map[string]*metav1.APIResourceList{}
 	var lists []*metav1.APIResourceList

@@ -33,8 +33,8 @@ func TestQuotasAreCountedAsUpstreamDoes(t *testing.T) {
 	})
 }
 
-// TestQuotaWorldsAreEventful makes sure that upstream comes to more than nothing of
-// everything that it can limit.
+// TestQuotaWorldsAreEventful makes sure that upstream counts more than zero of every resource that a quota
+// can limit.
 func TestQuotaWorldsAreEventful(t *testing.T) {
 	left, worlds := map[corev1.ResourceName]bool{}, rapid.Custom(quotaWorld)
 	for _, name := range limitable {
@@ -56,7 +56,7 @@ func TestQuotaWorldsAreEventful(t *testing.T) {
 	}
 }
 
-// limitable is everything that a quota can limit, and something that it cannot.
+// limitable are all resources that a quota can limit, and one that it cannot.
 var limitable = []corev1.ResourceName{
 	"pods", "count/pods", "cpu", "memory", "ephemeral-storage", "requests.cpu", "requests.memory", "requests.ephemeral-storage",
 	"limits.cpu", "limits.memory", "limits.ephemeral-storage", "hugepages-2Mi", "requests.hugepages-2Mi",
@@ -103,7 +103,7 @@ func shopMeta(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1"}
 }
 
-// scoped gives a quota scopes, valid ones.
+// scoped gives a quota valid scopes.
 func scoped(t *rapid.T, q *corev1.ResourceQuota) {
 	switch rapid.IntRange(0, 5).Draw(t, "scopes") {
 	case 3:
@@ -216,8 +216,8 @@ func anyClaim(t *rapid.T, i int) *corev1.PersistentVolumeClaim {
 	return c
 }
 
-// anyClass is one of two, one of which may be known as an extended resource. Two that
-// are known as the same are left to chance by upstream.
+// anyClass is one of two device classes, one of which may have an extended resource name. If two had the same
+// name, upstream would pick one by chance.
 func anyClass(t *rapid.T, i int) *resourcev1.DeviceClass {
 	c := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: []string{"gold", "tin"}[i], UID: types.UID(fmt.Sprint("class-", i))}}
 	oracle.Uses("device-classes-of-one-name")

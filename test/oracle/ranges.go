@@ -24,8 +24,8 @@ var ServiceCIDRs = Pair{
 	Ours: servicecidr.Controller, Alone: never, Fair: fairRanges,
 }
 
-// fairRanges leaves of what upstream does what is about the first ServiceCIDR. One that is
-// deleted is not compared where another may go at any time, on which ours does not rely.
+// fairRanges leaves of upstream's effects those about the first ServiceCIDR. The delete of that one is not
+// compared if another one may be deleted at any time, on which ours does not rely.
 func fairRanges(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
 	own := world[0].(*networkingv1.ServiceCIDR)
 	theirs = rewritten(only(theirs, func(e Effect) bool { return e.Name == own.Name }), bareRole)

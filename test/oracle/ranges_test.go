@@ -18,7 +18,7 @@ func TestServiceCIDRsAreAsUpstreams(t *testing.T) {
 	agree(t, oracle.ServiceCIDRs, events.Key{Name: owner}, rangeWorld)
 }
 
-// rangeWorld is a ServiceCIDR, others that share addresses with it or do not, and addresses.
+// rangeWorld is a ServiceCIDR, others with or without common addresses, and addresses.
 func rangeWorld(t *rapid.T) []runtime.Object {
 	prefixes := rapid.SampledFrom([]string{"10.0.0.0/28", "10.0.0.0/29", "10.0.0.8/29", "10.0.0.4/30", "10.0.1.0/28", "fd00::/124", "fd00::8/125"})
 	made := func(name string) *networkingv1.ServiceCIDR {
@@ -47,7 +47,7 @@ func rangeWorld(t *rapid.T) []runtime.Object {
 		}
 		world = append(world, other)
 	}
-	for i := range rapid.IntRange(0, 3).Draw(t, "addresses") { // each at another place, 0 to 15
+	for i := range rapid.IntRange(0, 3).Draw(t, "addresses") { // each at another offset, 0 to 15
 		a := &networkingv1.IPAddress{}
 		family, last := "IPv4", 5*i+rapid.IntRange(0, 4+i/2).Draw(t, "address")
 		if a.Name = fmt.Sprintf("10.0.0.%d", last); chance(t, 3, "IPv6") {

@@ -26,22 +26,21 @@ import (
 	"github.com/millrace/millrace/test/sim"
 )
 
-// Refusal is what an API server refuses: requests with a verb, of the status only or of all
-// else, a number of times.
+// Refusal is a refusal by the API server: of requests with a verb, of the status only or of everything else,
+// a number of times.
 type Refusal struct {
 	Verb plan.Verb
-	// Also, when set, is another verb with which requests are refused: where upstream updates
-	// what ours patches.
+	// Also, when set, is a second verb: where upstream updates an object that ours patches.
 	Also plan.Verb
-	// Kind, when set, is the only kind of which requests are refused.
+	// Kind, when set, restricts the refusal to a kind.
 	Kind   kinds.Name
 	Status bool
 	Times  int
 	Answer plan.Response
 }
 
-// Refusals are the answers with which an API server refuses what is asked for with a verb. An
-// object that is there is neither said to be gone nor to have another uid.
+// Refusals are the responses with which an API server may refuse a verb. For an existing object none says
+// that it does not exist or has another uid.
 func Refusals(verb plan.Verb) []plan.Response {
 	return slices.DeleteFunc(slices.Clone(refusals), func(r plan.Response) bool {
 		switch metav1.StatusReason(r.Reason) {
@@ -68,27 +67,27 @@ var refusals = []plan.Response{
 	{Code: 504, Reason: string(metav1.StatusReasonTimeout), Message: "timed out"},
 }
 
-// Lasting tells whether an answer can only be given again and again: a namespace that is
-// being terminated does not come back.
+// Lasting reports whether a refusal can only be permanent: a namespace that is being terminated does not come
+// back.
 func Lasting(r plan.Response) bool { return r.Cause != "" }
 
-// Passing tells whether an answer can only be given for a while: what it says is not so, or
-// the writer asks until it knows whether there was a create.
+// Passing reports whether a refusal can only be temporary: it contradicts the state, or the writer asks until
+// it knows whether a create took effect.
 func Passing(verb plan.Verb, r plan.Response) bool {
 	return r.Reason == string(metav1.StatusReasonAlreadyExists) || r.Reason == string(metav1.StatusReasonConflict) || verb == plan.Create && r.Code >= 500
 }
 
-// passes tells whether the writer itself asks again after an answer.
+// passes reports whether the writer itself retries after a response.
 func passes(r plan.Response) bool {
 	return r.Code == http.StatusTooManyRequests || r.Code >= http.StatusInternalServerError
 }
 
-// String is the refusal on one line.
+// String formats the refusal on one line.
 func (r Refusal) String() string {
 	return fmt.Sprintf("%s %s, status: %v, %d times: %d %s %s", r.Verb, r.Kind, r.Status, r.Times, r.Answer.Code, r.Answer.Reason, r.Answer.Cause)
 }
 
-// refuses makes what refuses on a stage.
+// refuses returns the function that refuses requests on a stage.
 func (r Refusal) refuses() func(plan.Request) *plan.Response {
 	times := 0
 	return func(q plan.Request) *plan.Response {
@@ -101,35 +100,34 @@ func (r Refusal) refuses() func(plan.Request) *plan.Response {
 	}
 }
 
-// Rest is one controller, theirs and ours, that is left alone on an API server which refuses
-// some of what it writes, until it has come to rest.
+// Rest is one controller, upstream's and ours, that runs undisturbed on an API server which refuses some
+// writes, until it is at rest.
 type Rest struct {
 	Theirs Build
 	Ours   reconcile.Any
 	Kinds  []kinds.Kind
-	// Long is for how long both are left alone; 0: [resting].
+	// Long is how long both run; 0: [resting].
 	Long time.Duration
-	// Shown, when set, makes what ours is shown of an object.
+	// Shown, when set, makes the form of an object that our controller sees.
 	Shown func(kinds.Kind, metav1.Object) metav1.Object
-	// Spared, when set, makes of what is refused to ours what is refused to upstream's.
+	// Spared, when set, makes upstream's refusal from ours.
 	Spared func(Refusal) Refusal
-	// Door, when set, carries out the requests that ours makes; nil: the stage does.
+	// Door, when set, carries out our requests; nil: the stage does.
 	Door func(s *Stage, now time.Time, r plan.Request) plan.Response
-	// Chance tells by what upstream wrote whether its end is chance; nil: it never is.
+	// Chance reports, from upstream's writes, whether its end is chance; nil: it never is.
 	Chance func(writes []string) bool
-	// Picture is what is compared of what there is and what was told; nil: all.
+	// Picture selects the compared lines of the objects and Events; nil: all.
 	Picture func(world []runtime.Object, told []string) []string
-	// Lines takes out of the lines of both ends what is different on purpose, and Fair out of
-	// the effects that they stand for; nil: nothing.
+	// Lines removes intended differences from the lines of both ends, and Fair from the effects made of them;
+	// nil: nothing.
 	Lines func(refusal Refusal, theirs, ours []string) ([]string, []string)
 	Fair  func(world []runtime.Object, refusal Refusal, theirs, ours []Effect) ([]Effect, []Effect)
 }
 
-// resting is for how long both are left alone: what was refused has been tried again by then.
+// resting is how long both run: all refused writes have been retried by then.
 const resting = 90 * time.Second
 
-// Compare leaves both alone, and shows where they come to different ends; "" when they do
-// not.
+// Compare runs both, and shows the differences of their ends; "" if there are none.
 func (c Rest) Compare(t *testing.T, world []runtime.Object, refusal Refusal) (diff string, err error) {
 	var theirs, writes []string
 	upstreams := refusal
@@ -159,26 +157,26 @@ func (c Rest) Compare(t *testing.T, world []runtime.Object, refusal Refusal) (di
 	return Diff(a, b), nil
 }
 
-// combined is how a client begins the message of the eleventh Event that is like others.
+// combined begins the message of a client's eleventh similar Event.
 const combined = "(combined from similar events): "
 
-// taken is what the writer says of a name that was taken and is free again.
+// taken is the writer's message about a name that was taken and is free again.
 const taken = "the name was taken a moment ago"
 
-// moved is what the writer says of an object that has changed since it was seen.
+// moved is the writer's message about an object that has changed since it was seen.
 const moved = "the object has changed"
 
-// failure is how an Event is told from others that is about a write that failed.
+// failure matches Events about failed writes.
 var failure = regexp.MustCompile(` Failed|Error | error `)
 
-// comparable are lines without what may differ on purpose:
+// comparable are the lines without intended differences:
 //
-//   - What fails in passing is tried again by the writer, and told when it is given up.
-//     Upstream tells it each time.
-//   - Of a create in a namespace that is being terminated nothing is told. Upstream tells it
-//     of pods of a StatefulSet and of claims.
-//   - Of many Events that are alike a client tells the last ones as one.
-//   - In which words a name is taken that is free again, or an object has changed that has not.
+//   - The writer retries a temporary failure, and reports it when it gives up. Upstream
+//     reports each one.
+//   - Ours emits no Event about a create in a namespace that is being terminated. Upstream
+//     does for pods of a StatefulSet and for claims.
+//   - A client combines the last ones of many similar Events.
+//   - The message about a name that is free again, or about an object that has not changed.
 func (r Refusal) comparable(lines []string) (left []string) {
 	passes := passes(r.Answer) && r.Times < spentTries
 	for _, line := range lines {
@@ -191,7 +189,7 @@ func (r Refusal) comparable(lines []string) (left []string) {
 	return left
 }
 
-// effectsIn makes of lines what [Diff] can show field by field.
+// effectsIn converts lines to effects, so that [Diff] can show them field by field.
 func effectsIn(lines []string) (effects []Effect) {
 	for _, line := range lines {
 		resource, body, _ := strings.Cut(line, " ")
@@ -230,7 +228,7 @@ func (c Rest) ours(world []runtime.Object, refusal Refusal) (lines []string, err
 	return c.rest(a.Stage), nil
 }
 
-// rested is our controller when it has come to rest.
+// rested is our controller when it is at rest.
 func (c Rest) rested(world []runtime.Object, refusal Refusal) (a *Actor, err error) {
 	a = &Actor{Controller: c.Ours, Now: Now, Shown: c.Shown}
 	if a.Stage, err = c.stage(func() time.Time { return a.Now }, world, refusal); err != nil {
@@ -264,13 +262,13 @@ func (c Rest) theirs(world []runtime.Object, refusal Refusal) (lines, writes []s
 	return lines, writes, err
 }
 
-// counted is the uid of an object that was created meanwhile.
+// counted matches the uid of an object that was created meanwhile.
 var counted = regexp.MustCompile(`"uid-\d+"`)
 
-// suffix is the end of the name of a pod that was created and deleted meanwhile.
+// suffix matches the end of the name of a pod that was created and deleted meanwhile.
 var suffix = regexp.MustCompile(`(Deleted pod: \S+-)[a-z0-9]{5}$`)
 
-// rest is what there is when a controller has come to rest, and what it told.
+// rest are the objects and Events when a controller is at rest.
 func (c Rest) rest(s *Stage) (out []string) {
 	settled := Settled{Told: s.Told}
 	for _, obj := range s.Objects() {

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/test/oracle"
 )
 
-// TestAutoscalersThatCannotReportLiveAsUpstreams has an API server refuse the status of an
-// autoscaler in some rounds.
+// TestAutoscalersThatCannotReportLiveAsUpstreams: the API server refuses the status of an autoscaler in some
+// rounds.
 func TestAutoscalersThatCannotReportLiveAsUpstreams(t *testing.T) {
 	fewer(t, 4)
 	rapid.Check(t, func(r *rapid.T) {
@@ -25,7 +25,7 @@ func TestAutoscalersThatCannotReportLiveAsUpstreams(t *testing.T) {
 	})
 }
 
-// mutedLife is that of an autoscaler that cannot report in some rounds.
+// mutedLife is the life of an autoscaler whose status is refused in some rounds.
 func mutedLife(t *rapid.T) oracle.Autoscaling {
 	life := autoscalerLife(t)
 	oracle.Uses("many-events")

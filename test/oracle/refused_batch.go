@@ -15,14 +15,14 @@ import (
 
 // fairJobEnds leaves of the ends of a Job what both do:
 //
-//   - Not that it is suspended or resumed, where that cannot be written and upstream tells it
-//     all the same.
-//   - Of a Job that ends not what rests on the order in which its pods are deleted and its
-//     status says why: upstream deletes them first, and then counts some of them as failures,
-//     or others. Where one of both is refused for good, nothing of the Job and its pods.
-//   - Not whether pods are ready whose delete was refused: upstream takes them off the count.
-//   - Not that pods are let go of which the status says all that counts, though the rest of
-//     it is refused for good.
+//   - Not the Event about suspend or resume, if the status cannot be written: upstream emits
+//     it all the same.
+//   - Of a Job that ends, nothing that depends on whether its pods are deleted before its status
+//     has the reason: upstream deletes them first, and then counts other failures. If one of
+//     both writes is refused for good, nothing of the Job and its pods.
+//   - Not the readiness of pods whose delete was refused: upstream subtracts them.
+//   - Not the removal of finalizers of pods that the status already counts, while the rest of
+//     the status is refused for good.
 func fairJobEnds(world []runtime.Object, r Refusal, theirs, ours []Effect) ([]Effect, []Effect) {
 	blamed := func(e Effect) Effect { e.Body = blames(world, e.Body); return e }
 	theirs, ours = rewritten(theirs, blamed), rewritten(ours, blamed)
@@ -50,7 +50,7 @@ func fairJobEnds(world []runtime.Object, r Refusal, theirs, ours []Effect) ([]Ef
 	return lets("why-it-ends-first", theirs, only(theirs, failures)), only(ours, failures)
 }
 
-// letGo makes pods without finalizers of those of which a Job says already whatever counts.
+// letGo removes the finalizers of pods that the Job's status already counts.
 func letGo(world []runtime.Object) func(Effect) Effect {
 	job, said := world[0].(*batchv1.Job), map[string]bool{}
 	for _, obj := range world[1:] {
@@ -69,7 +69,7 @@ func letGo(world []runtime.Object) func(Effect) Effect {
 	}
 }
 
-// counts tells whether a pod has ended, and a Job does not say so.
+// counts reports whether a pod has ended, and the Job's status does not count it yet.
 func counts(job *batchv1.Job, p *corev1.Pod) bool {
 	index, err := strconv.Atoi(p.Annotations[batchv1.JobCompletionIndexAnnotation])
 	if waiting := job.Status.UncountedTerminatedPods; waiting != nil && (slices.Contains(waiting.Succeeded, p.UID) || slices.Contains(waiting.Failed, p.UID)) {
@@ -86,7 +86,7 @@ func counts(job *batchv1.Job, p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodFailed && job.Spec.PodFailurePolicy == nil
 }
 
-// jobEnds tells whether the Job of a world is to end, when nothing is refused.
+// jobEnds reports whether the Job of a world ends without refusals.
 func jobEnds(world []runtime.Object) bool {
 	rest := Rest{Theirs: Job.Theirs, Ours: Job.Ours, Kinds: served(kinds.Jobs.Kind, kinds.Pods.Kind)}
 	lines, err := rest.ours(copied(world), Refusal{})
@@ -98,10 +98,10 @@ func jobEnds(world []runtime.Object) bool {
 	})
 }
 
-// unready is a Job that does not say how many of its pods are ready.
+// unready is a Job without the number of ready pods.
 func unready(e Effect) Effect { return withoutStatus(e, "ready") }
 
-// endsSomehow is a Job of which is said whether it is to end, not how or why.
+// endsSomehow is a Job that shows whether it ends, not how or why.
 func endsSomehow(e Effect) Effect {
 	ends := strings.Contains(e.Body, `"`+string(batchv1.JobFailureTarget)+`"`) || strings.Contains(e.Body, `"`+string(batchv1.JobSuccessCriteriaMet)+`"`)
 	if e = withoutStatus(e, "conditions", "failed", "failedIndexes", "startTime"); e.Resource == "jobs" && ends {

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/test/oracle"
 )
 
-// The requests that controllers make, of which some are refused.
+// The kinds of requests that may be refused.
 var (
 	creates       = oracle.Refusal{Verb: plan.Create}
 	updates       = oracle.Refusal{Verb: plan.Update}
@@ -23,8 +23,7 @@ var (
 	deletesEver   = oracle.Refusal{Verb: plan.Delete, Times: 1 << 30}
 )
 
-// restAlike looks for a world in which both come to different ends where some of the requests
-// are refused.
+// restAlike searches for a world in which both come to different ends if some requests are refused.
 func restAlike(t *testing.T, rest oracle.Rest, worlds func(*rapid.T) []runtime.Object, requests ...oracle.Refusal) {
 	fewer(t, 4)
 	rapid.Check(t, func(r *rapid.T) {
@@ -39,7 +38,7 @@ func restAlike(t *testing.T, rest oracle.Rest, worlds func(*rapid.T) []runtime.O
 	})
 }
 
-// refusalOf refuses one sort of requests, for a while or for good.
+// refusalOf refuses one kind of request, temporarily or for good.
 func refusalOf(t *rapid.T, requests []oracle.Refusal) oracle.Refusal {
 	r := rapid.SampledFrom(requests).Draw(t, "refused")
 	times := []int{0, 1, 2, 1 << 30}
@@ -57,14 +56,14 @@ func refusalOf(t *rapid.T, requests []oracle.Refusal) oracle.Refusal {
 	return r
 }
 
-// TestRefusedCronJobsEndAsUpstreams has deletes refused for good only: upstream tries again to
-// clear a Job away when it looks at the CronJob the next time.
+// TestRefusedCronJobsEndAsUpstreams refuses deletes for good only: upstream retries the delete of a Job at
+// its next sync of the CronJob.
 func TestRefusedCronJobsEndAsUpstreams(t *testing.T) {
 	restAlike(t, oracle.CronJobAtRest, dueCronJobWorld, creates, deletesEver)
 }
 
-// dueCronJobWorld has no Job under the name of a run that has not begun: upstream tries to
-// create that of the run again and again.
+// dueCronJobWorld has no Job under the name of a run that has not begun: upstream would try again and again
+// to create the Job of that run.
 func dueCronJobWorld(t *rapid.T) []runtime.Object {
 	oracle.Uses("run-unknown-to-status")
 	oracle.Uses("cleared-at-the-next-look")
@@ -74,8 +73,8 @@ func dueCronJobWorld(t *rapid.T) []runtime.Object {
 	})
 }
 
-// TestRefusedReportsOfCronJobsEndAsUpstreams has reports refused where no run begins and no Job
-// is cleared away: upstream forgets a run, and an end, whose report was refused.
+// TestRefusedReportsOfCronJobsEndAsUpstreams refuses reports if no run begins and no Job is deleted: upstream
+// forgets a run, and an end, whose report was refused.
 func TestRefusedReportsOfCronJobsEndAsUpstreams(t *testing.T) {
 	restAlike(t, oracle.CronJobAtRest, func(t *rapid.T) []runtime.Object {
 		oracle.Uses("run-unknown-to-status")
@@ -103,7 +102,7 @@ func TestRefusedJobsEndAsUpstreams(t *testing.T) {
 	restAlike(t, oracle.JobAtRest, lastingJobWorld, creates, patches, reports, deletes)
 }
 
-// lastingJobWorld has a Job whose deadline does not come while both are left alone.
+// lastingJobWorld has a Job whose deadline is later than the end of the test.
 func lastingJobWorld(t *rapid.T) []runtime.Object {
 	world := jobWorld(t)
 	job := world[0].(*batchv1.Job)

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/test/oracle"
 )
 
-// resigned is one of our controllers that does not try again what was refused.
+// resigned is one of our controllers that does not retry after a refusal.
 type resigned struct{ reconcile.Any }
 
 func (r resigned) Ask(s reconcile.Snapshot, k events.Key, now time.Time) (reconcile.Decision, bool) {
@@ -30,14 +30,14 @@ func (r resigned) Ask(s reconcile.Snapshot, k events.Key, now time.Time) (reconc
 	return d, ok
 }
 
-// question is a world, and what is refused in it.
+// question is a world, and a refusal.
 type question struct {
 	world   []runtime.Object
 	refusal oracle.Refusal
 }
 
-// TestRefusalsBite: a controller that gives up at a refusal, or that does something wrong only
-// after one, comes to another end.
+// TestRefusalsBite: a controller that gives up at a refusal, or that makes a mistake only after one, comes to
+// a different end.
 func TestRefusalsBite(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -62,7 +62,7 @@ func TestRefusalsBite(t *testing.T) {
 	}
 }
 
-// TestRefusedLivesBite: a controller that gives up at a refusal lives another life.
+// TestRefusedLivesBite: a controller that gives up at a refusal has a different life.
 func TestRefusedLivesBite(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -89,8 +89,8 @@ func TestRefusedLivesBite(t *testing.T) {
 	}
 }
 
-// TestUnreportedAutoscalersBite: an autoscaler that gives up at a refused status, or does not
-// tell it, lives another life.
+// TestUnreportedAutoscalersBite: an autoscaler that gives up at a refused status, or does not report it, has
+// a different life.
 func TestUnreportedAutoscalersBite(t *testing.T) {
 	lives := rapid.Custom(mutedLife)
 	for name, change := range map[string]func(reconcile.Any) reconcile.Any{"gives up": giveUp, "does not tell": tellNoFailure} {
@@ -111,8 +111,8 @@ func TestUnreportedAutoscalersBite(t *testing.T) {
 	}
 }
 
-// TestNamespacesThatStopBite: a namespace that stops at a refused status, or says nothing any
-// more after it, is noticed.
+// TestNamespacesThatStopBite: the comparison detects a namespace controller that stops at a refused status,
+// or reports nothing after it.
 func TestNamespacesThatStopBite(t *testing.T) {
 	ends := rapid.Custom(anyEnd)
 	for name, controller := range map[string]reconcile.Any{"stops": waitsToSay{namespaces.Controller}, "says nothing more": giveUp(namespaces.Controller)} {
@@ -127,8 +127,7 @@ func TestNamespacesThatStopBite(t *testing.T) {
 	}
 }
 
-// waitsToSay is one of our controllers that does nothing else until a refused status is
-// written.
+// waitsToSay is one of our controllers that does nothing else until a refused status is written.
 type waitsToSay struct{ reconcile.Any }
 
 func (w waitsToSay) Ask(s reconcile.Snapshot, k events.Key, now time.Time) (reconcile.Decision, bool) {

@@ -14,17 +14,16 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// fairSliceEnds compares of slices that are alike but for what they show (whose they are, of
-// which family and ports, and what they note) all that they show together, and how many they
-// are: which endpoint is in which slice is chance, and so are the names of new ones. It leaves
-// out:
+// fairSliceEnds groups slices that are alike except for their endpoints (with the same owner, family, ports
+// and annotations), and compares the endpoints of each group and the number of its slices: which endpoint is
+// in which slice is chance, and so are the names of new ones. It leaves out:
 //
-//   - Everything, where upstream keeps the empty slice of an earlier service. What is done
-//     where nothing is refused [fairSlices] compares.
+//   - Everything, if upstream keeps the empty slice of an earlier service. [fairSlices]
+//     compares that case without refusals.
 //   - Which slice could not be written first.
-//   - What there is, where several are to be written and one is refused for good: upstream
-//     stops at it.
-//   - What the slices show whose Endpoints are on their way out ([fairMirrors]).
+//   - The slices, if several must be written and one is refused for good: upstream stops
+//     at that one.
+//   - The content of slices whose Endpoints are being deleted ([fairMirrors]).
 func fairSliceEnds(rest Rest) func([]runtime.Object, Refusal, []Effect, []Effect) ([]Effect, []Effect) {
 	return func(world []runtime.Object, r Refusal, theirs, ours []Effect) ([]Effect, []Effect) {
 		ofPods := slices.ContainsFunc(rest.Kinds, func(k kinds.Kind) bool { return k.Name == kinds.Pods.Name })
@@ -47,14 +46,14 @@ func fairSliceEnds(rest Rest) func([]runtime.Object, Refusal, []Effect, []Effect
 	}
 }
 
-// howManySlices are effects with the number of slices in the place of the slices.
+// howManySlices are effects with the number of slices in place of the slices.
 func howManySlices(effects []Effect) []Effect {
 	slice := func(e Effect) bool { return e.Resource == "endpointslices" }
 	out := only(effects, func(e Effect) bool { return !slice(e) })
 	return append(out, Effect{Verb: update, Resource: "endpointslices", Body: fmt.Sprint(len(effects)-len(out), " of them")})
 }
 
-// writes is how often our controller writes where nothing is refused.
+// writes is how often our controller writes without refusals.
 func (c Rest) writes(world []runtime.Object) int {
 	a, err := c.rested(copied(world), Refusal{})
 	if err != nil {
@@ -63,11 +62,11 @@ func (c Rest) writes(world []runtime.Object) int {
 	return len(a.Stage.Writes)
 }
 
-// aSlice is what a message says of the slice that it is about.
+// aSlice matches the part of a message that names the slice.
 var aSlice = regexp.MustCompile(`(failed to|error) (update|delete|deleting) \S+ EndpointSlice`)
 
-// unnamedSlices are effects without which slices Events are about; one about several is one
-// about each.
+// unnamedSlices are effects whose Events do not name slices; an Event about several slices becomes one for
+// each.
 func unnamedSlices(effects []Effect) (out []Effect) {
 	for _, e := range effects {
 		about, several, listed := strings.Cut(strings.TrimSuffix(e.Body, "]"), ": [")
@@ -90,7 +89,7 @@ func unnamedSlices(effects []Effect) (out []Effect) {
 	return unrepeated(out)
 }
 
-// together are the slices of some effects, those that are alike in one, and all other effects.
+// together are the effects with groups of similar slices merged into one.
 func together(effects []Effect) (out []Effect) {
 	shown, count := map[string][]discoveryv1.Endpoint{}, map[string]int{}
 	for _, e := range effects {
@@ -119,7 +118,7 @@ func together(effects []Effect) (out []Effect) {
 	return out
 }
 
-// overAnother tells whether upstream created a mirror under a name that it had given another.
+// overAnother reports whether upstream created a mirror under the name of another one.
 func overAnother(writes []string) bool {
 	if !slices.ContainsFunc(writes, another.MatchString) {
 		return false
@@ -128,5 +127,5 @@ func overAnother(writes []string) bool {
 	return true
 }
 
-// another is a create under a name that was not made for it.
+// another matches a create under a name that was not generated for it.
 var another = regexp.MustCompile(`create \S+ \S+-\d( |$)`)

@@ -12,17 +12,17 @@ import (
 	"github.com/millrace/millrace/test/oracle"
 )
 
-// The requests about nodes and their pods of which some are refused: taints and labels, the
-// reports of silent nodes, and that pods are not ready.
+// The requests about nodes and their pods that may be refused: taints and labels, the status of silent nodes,
+// and the readiness of pods.
 var nodeRequests = []oracle.Refusal{
 	{Verb: plan.Patch, Also: plan.Update, Kind: kinds.Nodes.Name},
 	{Verb: plan.Patch, Also: plan.Update, Kind: kinds.Nodes.Name, Status: true},
 	{Verb: plan.Patch, Also: plan.Update, Kind: kinds.Pods.Name, Status: true},
 }
 
-// TestRefusedNodesLiveAsUpstreams has an API server refuse what is written of nodes and their
-// pods. That nodes are silent is refused in passing only: where it can never be written,
-// upstream leaves these nodes out when it judges how badly off their zone is.
+// TestRefusedNodesLiveAsUpstreams refuses writes about nodes and their pods. The status of silent nodes is
+// refused only temporarily: if it can never be written, upstream leaves these nodes out of the state of their
+// zone.
 func TestRefusedNodesLiveAsUpstreams(t *testing.T) {
 	fewer(t, 20)
 	rapid.Check(t, func(r *rapid.T) {
@@ -35,9 +35,9 @@ func TestRefusedNodesLiveAsUpstreams(t *testing.T) {
 	})
 }
 
-// TestSilentNodesCountThoughItCannotBeSaid holds what docs/differences.md says of nodes whose
-// silence cannot be written: in their zone they are not ready, and the pods of a node that
-// says so itself stay where most others are silent.
+// TestSilentNodesCountThoughItCannotBeSaid shows what docs/differences.md says about silent nodes whose
+// status cannot be written: they count as not ready in their zone, and the pods of a node that reports itself
+// as not ready stay if most others are silent.
 func TestSilentNodesCountThoughItCannotBeSaid(t *testing.T) {
 	f := &fleet{out: map[string]bool{}}
 	for range 6 {
@@ -60,14 +60,14 @@ func TestSilentNodesCountThoughItCannotBeSaid(t *testing.T) {
 	}
 }
 
-// TestSilenceThatCannotBeSaidStopsEvictions: where the last nodes that say that they are ready
-// are silent, and that can never be written, no pods are driven away, until one is heard again.
+// TestSilenceThatCannotBeSaidStopsEvictions: if the last nodes with a ready status are silent, and that can
+// never be written, no pods are evicted until a node reports again.
 func TestSilenceThatCannotBeSaidStopsEvictions(t *testing.T) {
 	f := &fleet{out: map[string]bool{}}
 	f.add("east", "", false, 1)
 	f.add("east", "", true, 1)
 	f.add("west", "", true, 1)
-	f.add("west", "", false, 1) // so that the zone is not a new one when n2 is back
+	f.add("west", "", false, 1) // so that the zone is not new when n2 is back
 	f.chapter()
 	for _, name := range []string{"n1", "n2"} {
 		f.does(func(k *oracle.Kubelets) { k.Silent[name] = true }, "%s falls silent", name)
@@ -82,8 +82,8 @@ func TestSilenceThatCannotBeSaidStopsEvictions(t *testing.T) {
 	}
 }
 
-// TestRefusedNodesBite: a controller that gives up at a refusal leaves nodes otherwise than
-// upstream does, whatever was refused.
+// TestRefusedNodesBite: a controller that gives up at a refusal leaves nodes in another state than upstream,
+// for every kind of refusal.
 func TestRefusedNodesBite(t *testing.T) {
 	fleets := rapid.Custom(anyFleet)
 	for _, request := range nodeRequests {

@@ -21,8 +21,8 @@ func TestRefusedClassesAreProtectedAsUpstreams(t *testing.T) {
 	restAlike(t, oracle.ClassProtectionAtRest, classWorld, updates)
 }
 
-// TestRefusedServiceCIDRsAreAsUpstreams has one ServiceCIDR, since which of several is refused is
-// chance, and none that could never get its finalizer.
+// TestRefusedServiceCIDRsAreAsUpstreams has one ServiceCIDR, because with several it is chance which is
+// refused, and none that can never get its finalizer.
 func TestRefusedServiceCIDRsAreAsUpstreams(t *testing.T) {
 	oracle.Uses("ready-though-unprotected")
 	passing := patches
@@ -36,14 +36,14 @@ func TestRefusedServiceCIDRsAreAsUpstreams(t *testing.T) {
 	}, passing, statusPatches)
 }
 
-// TestRefusedTokensAreCleanedAsUpstreams: upstream does not try again to delete a token until it
-// changes, so that ours is held against an upstream of which nothing was refused.
+// TestRefusedTokensAreCleanedAsUpstreams: upstream does not retry the delete of a token until the token
+// changes, so ours is compared with an upstream without refusals.
 func TestRefusedTokensAreCleanedAsUpstreams(t *testing.T) {
 	restAlike(t, oracle.TokensAtRest, bootstrapWorld, deletes)
 }
 
-// TestRefusedRootCertificatesArePublishedAsUpstreams, and those below, are lives in which some
-// writes are refused.
+// TestRefusedRootCertificatesArePublishedAsUpstreams, and the tests below, are lives in which some writes are
+// refused.
 func TestRefusedRootCertificatesArePublishedAsUpstreams(t *testing.T) {
 	fewer(t, 4)
 	inhabit(t, oracle.RootCAPublisher, certificatesTouched, oracle.Refusal{Verb: plan.Create, Kind: kinds.ConfigMaps.Name}, oracle.Refusal{Verb: plan.Update, Kind: kinds.ConfigMaps.Name})

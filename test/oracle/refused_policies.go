@@ -18,10 +18,10 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// typed are the countable kinds but for those of which only the metadata is known.
+// typed are the countable kinds without those of which only the metadata is watched.
 var typed = slices.DeleteFunc(slices.Clone(countable), func(k kinds.Kind) bool { return k.Name == secrets.Name })
 
-// quotaPicture is what quotas say.
+// quotaPicture are the lines of the quotas.
 func quotaPicture(world []runtime.Object, _ []string) (lines []string) {
 	for _, obj := range world {
 		if q, ok := obj.(*corev1.ResourceQuota); ok {
@@ -31,8 +31,8 @@ func quotaPicture(world []runtime.Object, _ []string) (lines []string) {
 	return lines
 }
 
-// buildBudgets makes upstream's disruption controller, which finds the scales of what there is
-// in the beginning.
+// buildBudgets makes upstream's disruption controller, which finds the scales of the objects that exist at
+// the beginning.
 func buildBudgets(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
 	finder := fake.NewSimpleClientset()
 	finder.Resources = scaled()
@@ -50,11 +50,11 @@ func buildBudgets(ctx context.Context, f informers.SharedInformerFactory, c kube
 	return func() { dc.Run(ctx) }, nil
 }
 
-// budgetPicture is what budgets and the disruptions of pods say.
+// budgetPicture are the lines of the budgets and the disruptions of pods.
 func budgetPicture(world []runtime.Object, _ []string) []string { return picture(world) }
 
-// fairBudgetEnds leaves out since when disruptions are allowed, where a status was refused:
-// upstream says for a moment that it could not count.
+// fairBudgetEnds leaves out the time since when disruptions are allowed, if a status was refused: upstream
+// reports for a moment that it could not count.
 func fairBudgetEnds(r Refusal, theirs, ours []string) ([]string, []string) {
 	if r.Verb != plan.Update || r.Times == 0 {
 		return theirs, ours

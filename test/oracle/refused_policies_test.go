@@ -18,7 +18,7 @@ func TestRefusedQuotasAreAsUpstreams(t *testing.T) {
 	restAlike(t, oracle.QuotaAtRest, typedQuotaWorld, reports)
 }
 
-// typedQuotaWorld has no kinds of which only the metadata is known.
+// typedQuotaWorld has no kinds of which only the metadata is watched.
 func typedQuotaWorld(t *rapid.T) []runtime.Object {
 	world := slices.DeleteFunc(quotaWorld(t), func(obj runtime.Object) bool { _, secret := obj.(*corev1.Secret); return secret })
 	q := world[0].(*corev1.ResourceQuota)
@@ -29,7 +29,7 @@ func typedQuotaWorld(t *rapid.T) []runtime.Object {
 	return world
 }
 
-// The reports of a budget, and those of a pod that is not disrupted after all.
+// The status updates of a budget, and those of a pod that is not disrupted after all.
 var (
 	budgetReports = oracle.Refusal{Verb: plan.Update, Kind: kinds.PodDisruptionBudgets.Name, Status: true}
 	podReports    = oracle.Refusal{Verb: plan.Patch, Also: plan.Update, Kind: kinds.Pods.Name, Status: true}
@@ -39,7 +39,7 @@ func TestRefusedBudgetsAreAsUpstreams(t *testing.T) {
 	restAlike(t, oracle.BudgetAtRest, builtInBudgetWorld, budgetReports, podReports)
 }
 
-// builtInBudgetWorld has no pods of custom objects, whose scales a controller asks for.
+// builtInBudgetWorld has no pods of custom objects, for whose scales a controller asks.
 func builtInBudgetWorld(t *rapid.T) []runtime.Object {
 	return slices.DeleteFunc(budgetWorld(t).World, func(obj runtime.Object) bool {
 		p, ok := obj.(*corev1.Pod)

@@ -13,9 +13,8 @@ import (
 	"github.com/millrace/millrace/test/oracle"
 )
 
-// TestRefusedWritesEndAsUpstreams has an API server refuse some of what each controller
-// writes, for a while or for good. When both have come to rest there must be the same, and
-// users must have been told the same.
+// TestRefusedWritesEndAsUpstreams: the API server refuses some writes of each controller, temporarily or for
+// good. When both are at rest, the objects and the Events must be the same.
 func TestRefusedWritesEndAsUpstreams(t *testing.T) {
 	fewer(t, 10)
 	pods, sets := kinds.Pods.Kind, kinds.ReplicaSets.Kind
@@ -29,16 +28,16 @@ func TestRefusedWritesEndAsUpstreams(t *testing.T) {
 	}
 }
 
-// refused is a controller whose writes are refused.
+// refused is a controller and its refusals.
 type refused struct {
 	name   string
 	pair   oracle.Pair
 	worlds func(*rapid.T) []runtime.Object
 	kinds  []kinds.Kind
-	// requests, when set, are those of which one sort is refused, each of one kind: which of
-	// several is the first goes by the order in which a controller writes them. Else any is.
+	// requests, when set, are the kinds of requests of which one is refused, each about one kind: which of
+	// several is the first depends on the controller's order. If not set, any kind is refused.
 	requests []oracle.Refusal
-	// spared tells which refusals are left out in a world; nil: none.
+	// spared reports which refusals are left out in a world; nil: none.
 	spared func([]runtime.Object, oracle.Refusal) bool
 	fair   func(world []runtime.Object, refusal oracle.Refusal, theirs, ours []oracle.Effect) ([]oracle.Effect, []oracle.Effect)
 }
@@ -47,7 +46,7 @@ func (c refused) rest() oracle.Rest {
 	return oracle.Rest{Theirs: c.pair.Theirs, Ours: c.pair.Ours, Kinds: c.kinds, Fair: c.fair}
 }
 
-// endsAlike has upstream's controller and ours come to the same end.
+// endsAlike checks that upstream's controller and ours come to the same end.
 func (c refused) endsAlike(t *testing.T) {
 	t.Run(c.name, func(t *testing.T) {
 		rapid.Check(t, func(r *rapid.T) {
@@ -88,8 +87,8 @@ func anyRefusal(t *rapid.T) oracle.Refusal {
 	return r
 }
 
-// TestSetsReportThoughTheyCannotClaim holds what docs/differences.md says of a set whose pods
-// cannot be adopted or released.
+// TestSetsReportThoughTheyCannotClaim shows what docs/differences.md says about a set whose pods cannot be
+// adopted or released.
 func TestSetsReportThoughTheyCannotClaim(t *testing.T) {
 	rest := oracle.Rest{Theirs: oracle.ReplicaSet.Theirs, Ours: oracle.ReplicaSet.Ours, Kinds: []kinds.Kind{kinds.ReplicaSets.Kind, kinds.Pods.Kind, kinds.Deployments.Kind}}
 	refusal := oracle.Refusal{Verb: plan.Patch, Times: 1 << 30, Answer: oracle.Refusals(plan.Patch)[0]}
@@ -106,8 +105,8 @@ func TestSetsReportThoughTheyCannotClaim(t *testing.T) {
 	t.Errorf("in %d worlds both said the same", enough)
 }
 
-// wellSetWorld is a replica set that does not say that it has failed before: what ours knows
-// of failures are outcomes, and there are none.
+// wellSetWorld is a replica set without an earlier failure in its status: ours knows failures from outcomes
+// only, and there are none.
 func wellSetWorld(t *rapid.T) []runtime.Object {
 	world := replicaSetWorld(t)
 	for _, obj := range world {
@@ -118,7 +117,7 @@ func wellSetWorld(t *rapid.T) []runtime.Object {
 	return world
 }
 
-// claimsForGood is where pods can never be adopted or released. Ours goes on reporting.
+// claimsForGood is true if pods can never be adopted or released. Ours continues to report.
 func claimsForGood(_ []runtime.Object, r oracle.Refusal) bool {
 	return r.Verb == plan.Patch && r.Times > 2
 }

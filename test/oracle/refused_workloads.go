@@ -15,14 +15,14 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// FairStatefulEnd leaves of the ends of a StatefulSet what both tell:
+// FairStatefulEnd leaves of the ends of a StatefulSet what both report:
 //
-//   - Not that a pod is updated, where nothing of it changes.
-//   - Not the same claim a second time, as an Event about its pod.
-//   - Of a pod that was created and of whose claim the owner could not be written, not the
-//     former, which upstream keeps to itself; and not the latter of a pod that is to go.
-//   - Not that a name is taken, which upstream keeps to itself.
-//   - Of several that fail alike, those of which both tell: upstream may come to another one
+//   - Not the Event about a pod update that changes nothing.
+//   - Not the Event about the same claim a second time, as one about its pod.
+//   - Of a pod that was created and whose claim's owner could not be written, not the create,
+//     about which upstream emits nothing; and not the claim of a pod that is to be deleted.
+//   - Not that a name is taken, about which upstream emits nothing.
+//   - Of several similar failures, those that both report: upstream may reach another one
 //     first, and stops there.
 func FairStatefulEnd(world []runtime.Object, r Refusal, theirs, ours []Effect) ([]Effect, []Effect) {
 	theirs, ours = lets("pod-updated-without-effect", theirs, only(theirs, not("SuccessfulUpdate"))), only(ours, not("SuccessfulUpdate"))
@@ -48,10 +48,10 @@ func FairStatefulEnd(world []runtime.Object, r Refusal, theirs, ours []Effect) (
 	return theirs, ours
 }
 
-// ownerFailed is told where the owner of a claim could not be written.
+// ownerFailed is in Events about a claim whose owner could not be written.
 const ownerFailed = "could not update claim"
 
-// says tells which Events say something.
+// says matches Events with a text.
 func says(what string) func(Effect) bool {
 	return func(e Effect) bool { return e.Verb == event && strings.Contains(e.Body, what) }
 }
@@ -60,10 +60,10 @@ func not(what string) func(Effect) bool { return func(e Effect) bool { return !s
 
 // FairDaemonEnd leaves of the ends of a DaemonSet what both do:
 //
-//   - Not what a pod says of those that failed before it.
-//   - Not which of several old pods were replaced, where upstream goes by the order of a map.
-//   - Not old revisions that upstream keeps while something is refused, nor of which an old
-//     pod is left in one of both only.
+//   - Not a pod's note about earlier failures.
+//   - Not the choice of replaced old pods, if upstream makes it in the order of a map.
+//   - Not old revisions that upstream keeps during a refusal, nor those of which only one of
+//     both still has an old pod.
 func FairDaemonEnd(world []runtime.Object, _ Refusal, theirs, ours []Effect) ([]Effect, []Effect) {
 	ours = lets("successor-at-once", ours, rewritten(ours, func(e Effect) Effect {
 		e.Body = strings.Replace(e.Body, strings.TrimPrefix(noted, `{"metadata":{`), "", 1)
@@ -79,7 +79,7 @@ func FairDaemonEnd(world []runtime.Object, _ Refusal, theirs, ours []Effect) ([]
 	return lets("any-old-daemon", theirs, alikeEnds(names, theirs, ours)), alikeEnds(names, ours, theirs)
 }
 
-// namesOfOld are the names of the pods of a set that is rolled, and of their nodes.
+// namesOfOld are the names of the old pods of a set that rolls out, and of their nodes.
 func namesOfOld(world []runtime.Object) map[string]bool {
 	set, names := world[0].(*appsv1.DaemonSet), map[string]bool{}
 	for _, obj := range world {
@@ -94,8 +94,8 @@ func namesOfOld(world []runtime.Object) map[string]bool {
 	return names
 }
 
-// alikeEnds gives one name to those of which a rollout may take any, where only one of both
-// has come to it: whether it is being deleted, that it was, and the pod in its place.
+// alikeEnds gives one name to those of which a rollout may take any, if only one of both has taken them: in
+// the pod's deletion state, in the Event about it, and in the pod in its place.
 func alikeEnds(names map[string]bool, effects, others []Effect) []Effect {
 	return rewritten(effects, func(e Effect) Effect {
 		if slices.Contains(others, e) {
@@ -117,11 +117,11 @@ func alikeEnds(names map[string]bool, effects, others []Effect) []Effect {
 
 // FairDeploymentEnd leaves of the ends of a Deployment what both do:
 //
-//   - One Event of several steps of a set.
-//   - Where sets are refused, no status, which upstream does not report then; where they cannot
-//     be created and the namespace is not being terminated, the progress.
-//   - Of the condition Progressing, that it is so, where one says that there is a new set and
-//     the other has gone on, or could not say it.
+//   - One Event about several steps of a set.
+//   - If writes of sets are refused, no status, which upstream does not report then; if they
+//     cannot be created and the namespace is not being terminated, only the progress.
+//   - Of the condition Progressing, only its status, if one reports that there is a new set and
+//     the other has gone on, or could not report it.
 func FairDeploymentEnd(_ []runtime.Object, r Refusal, theirs, ours []Effect) ([]Effect, []Effect) {
 	theirs, ours = lets("scaled-in-one-event", theirs, joined(theirs)), joined(ours)
 	theirs, ours = rewritten(theirs, conditionsInOrder), rewritten(ours, conditionsInOrder)
@@ -138,8 +138,7 @@ func FairDeploymentEnd(_ []runtime.Object, r Refusal, theirs, ours []Effect) ([]
 	return theirs, ours
 }
 
-// progressOnly makes Deployments of whose status only the condition Progressing is left, or not
-// even that.
+// progressOnly reduces the status of Deployments to the condition Progressing, or to nothing.
 func progressOnly(kept bool) func(Effect) Effect {
 	return func(e Effect) Effect {
 		if e.Resource != "deployments" {
@@ -161,8 +160,7 @@ func progressOnly(kept bool) func(Effect) Effect {
 	}
 }
 
-// conditionsInOrder is a Deployment with its conditions in order: which of them stands first is
-// which was changed last.
+// conditionsInOrder is a Deployment with sorted conditions: their order depends on which was changed last.
 func conditionsInOrder(e Effect) Effect {
 	return withConditions(e, func(conditions []any) []any {
 		slices.SortFunc(conditions, func(a, b any) int { return strings.Compare(typeOf(a), typeOf(b)) })
@@ -170,7 +168,7 @@ func conditionsInOrder(e Effect) Effect {
 	})
 }
 
-// progressing is a Deployment of whose progress is said only whether there is any.
+// progressing is a Deployment with only the status of its condition Progressing.
 func progressing(e Effect) Effect {
 	return withConditions(e, func(conditions []any) []any {
 		for i, c := range conditions {

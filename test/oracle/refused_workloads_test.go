@@ -16,8 +16,8 @@ import (
 	"github.com/millrace/millrace/test/oracle"
 )
 
-// TestRefusedWritesOfWorkloadsEndAsUpstreams has an API server refuse what the controllers of
-// Deployments, DaemonSets and StatefulSets write.
+// TestRefusedWritesOfWorkloadsEndAsUpstreams refuses writes of the controllers of Deployments, DaemonSets and
+// StatefulSets.
 func TestRefusedWritesOfWorkloadsEndAsUpstreams(t *testing.T) {
 	fewer(t, 10)
 	for _, c := range workloads() {
@@ -35,33 +35,33 @@ func workloads() []refused {
 	}
 }
 
-// historyRequests are what is written of revisions.
+// historyRequests are the writes about revisions.
 var historyRequests = []oracle.Refusal{
 	{Verb: plan.Create, Kind: kinds.ControllerRevisions.Name}, {Verb: plan.Update, Kind: kinds.ControllerRevisions.Name},
 	{Verb: plan.Patch, Kind: kinds.ControllerRevisions.Name}, {Verb: plan.Delete, Kind: kinds.ControllerRevisions.Name},
 }
 
-// rolloutRequests are what the controller of Deployments writes.
+// rolloutRequests are the writes of the controller of Deployments.
 var rolloutRequests = []oracle.Refusal{
 	{Verb: plan.Create, Kind: kinds.ReplicaSets.Name}, {Verb: plan.Update, Kind: kinds.ReplicaSets.Name}, {Verb: plan.Patch, Kind: kinds.ReplicaSets.Name},
 	{Verb: plan.Delete, Kind: kinds.ReplicaSets.Name}, {Verb: plan.Update, Kind: kinds.Deployments.Name}, {Verb: plan.Update, Kind: kinds.Deployments.Name, Status: true},
 }
 
-// ownRequests are what is written of the status of a set, and of its pods.
+// ownRequests are the writes about the status of a set, and about its pods.
 func ownRequests(set kinds.Name) []oracle.Refusal {
 	return []oracle.Refusal{
 		{Verb: plan.Update, Kind: set, Status: true}, {Verb: plan.Create, Kind: kinds.Pods.Name}, {Verb: plan.Delete, Kind: kinds.Pods.Name}, {Verb: plan.Patch, Kind: kinds.Pods.Name},
 	}
 }
 
-// statefulRequests are what the controller of StatefulSets writes.
+// statefulRequests are the writes of the controller of StatefulSets.
 func statefulRequests() []oracle.Refusal {
 	return slices.Concat(ownRequests(kinds.StatefulSets.Name), historyRequests, []oracle.Refusal{
 		{Verb: plan.Update, Kind: kinds.Pods.Name}, {Verb: plan.Create, Kind: kinds.PersistentVolumeClaims.Name}, {Verb: plan.Update, Kind: kinds.PersistentVolumeClaims.Name},
 	})
 }
 
-// sparedStateful is where upstream's controller stops at what is refused and ours goes on.
+// sparedStateful is true if upstream's controller stops at a refusal and ours goes on.
 func sparedStateful(world []runtime.Object, r oracle.Refusal) bool {
 	set := world[0].(*appsv1.StatefulSet)
 	switch {
@@ -100,7 +100,7 @@ func asNewest(world []runtime.Object, set *appsv1.StatefulSet) {
 	}
 }
 
-// sparedDaemons is where upstream's controller does not come to what ours does first.
+// sparedDaemons is true if upstream's controller does not reach what ours does first.
 func sparedDaemons(world []runtime.Object, r oracle.Refusal) bool {
 	switch {
 	case r.Times > 2 && (r.Verb == plan.Patch || r.Verb == plan.Create && r.Kind == kinds.ControllerRevisions.Name):
@@ -121,7 +121,7 @@ func wellDaemonSetWorld(t *rapid.T) []runtime.Object {
 	return world
 }
 
-// noneHasEnded lets the pods of a world run.
+// noneHasEnded makes the ended pods of a world run.
 func noneHasEnded(world []runtime.Object) {
 	for _, obj := range world {
 		if p, ok := obj.(*corev1.Pod); ok && (p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded) {
@@ -130,9 +130,9 @@ func noneHasEnded(world []runtime.Object) {
 	}
 }
 
-// wellStatefulSetWorld is a StatefulSet of which both come to the same end where nothing is
-// refused: it is not being deleted, where order does not matter none of its pods has ended, and
-// where it does and claims have owners, its pods that run are ready.
+// wellStatefulSetWorld is a StatefulSet for which both come to the same end without refusals: it is not being
+// deleted; without order none of its pods has ended; and with order and owned claims, its running pods are
+// ready.
 func wellStatefulSetWorld(t *rapid.T) []runtime.Object {
 	world := statefulSetWorld(t)
 	set := world[0].(*appsv1.StatefulSet)
@@ -149,7 +149,7 @@ func wellStatefulSetWorld(t *rapid.T) []runtime.Object {
 		noneHasEnded(world)
 	}
 	if u := set.Spec.UpdateStrategy.RollingUpdate; u != nil && len(set.Spec.VolumeClaimTemplates) > 0 {
-		oracle.Uses("claims-first") // the status may say meanwhile that the rollout is complete
+		oracle.Uses("claims-first") // the status may report in between that the rollout is complete
 		u.Partition = ptr(int32(0))
 	}
 	if set.Spec.PodManagementPolicy != appsv1.OrderedReadyPodManagement || len(set.Spec.VolumeClaimTemplates) == 0 {
@@ -166,7 +166,7 @@ func wellStatefulSetWorld(t *rapid.T) []runtime.Object {
 	return world
 }
 
-// sparedDeployments is where ours says more, or what was done before a rollback counts.
+// sparedDeployments is true if ours reports more, or if writes before a rollback matter.
 func sparedDeployments(world []runtime.Object, r oracle.Refusal) bool {
 	switch d := world[0].(*appsv1.Deployment); {
 	case r.Answer.Reason == string(metav1.StatusReasonAlreadyExists):
@@ -182,8 +182,7 @@ func sparedDeployments(world []runtime.Object, r oracle.Refusal) bool {
 	return false
 }
 
-// wellDeploymentWorld is a Deployment that says nothing of how it fares, whose sets do not note
-// its size.
+// wellDeploymentWorld is a Deployment without conditions, whose sets have no annotation about its size.
 func wellDeploymentWorld(t *rapid.T) []runtime.Object {
 	world := deploymentWorld(t)
 	d := world[0].(*appsv1.Deployment)

@@ -27,31 +27,29 @@ import (
 	"github.com/millrace/millrace/test/sim"
 )
 
-// Life is one controller, theirs and ours, that is left alone after each of some chapters,
-// in which users and nodes act. What there is then, and what was told, is compared.
+// Life is one controller, upstream's and ours, that runs undisturbed after each of some chapters, in which
+// users and nodes act. The objects and the Events are then compared.
 type Life struct {
 	Theirs Build
 	Ours   reconcile.Any
-	Kinds  []kinds.Kind // all that there is; ours watches them
-	// Chapter is how long both are left alone.
+	Kinds  []kinds.Kind // all kinds; ours watches them
+	// Chapter is how long both run after each chapter.
 	Chapter time.Duration
-	// Line is an object as it is compared.
+	// Line is the compared form of an object.
 	Line func(metav1.Object) string
-	// Fair takes out of the lines of a chapter what is different on purpose; nil: nothing.
+	// Fair removes intended differences from the lines of a chapter; nil: nothing.
 	Fair func(theirs, ours []string) ([]string, []string)
 	// Gates are the feature gates that are not at their defaults.
 	Gates gate.Set
-	// Attend, when set, is what another program does at once where an object changes.
+	// Attend, when set, is the immediate reaction of another program to a change of an object.
 	Attend func(*sim.API, events.Ref)
 }
 
-// Chapter is what users and nodes do in one moment. After one that is Loose nothing is
-// compared.
+// Chapter has the acts of users and nodes at one moment. After a Loose chapter nothing is compared.
 type Chapter struct {
 	Acts  func(*sim.API)
 	Loose bool
-	// Refused is what the API server refuses of what controllers write, for as long as the
-	// chapter takes; none of it where that is its zero value.
+	// Refused is the API server's refusal during the chapter; the zero value refuses nothing.
 	Refused Refusal
 }
 
@@ -77,7 +75,7 @@ var RootCAPublisher = Life{
 	},
 }
 
-// ServiceAccounts sees to it that namespaces have their account.
+// ServiceAccounts ensures that namespaces have their accounts.
 var ServiceAccounts = Life{
 	Theirs: func(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
 		core := f.Core().V1()
@@ -97,7 +95,7 @@ var ServiceAccounts = Life{
 	},
 }
 
-// NodeTTL tells nodes for how long they may believe what they have read.
+// NodeTTL sets on nodes for how long they may cache.
 var NodeTTL = Life{
 	Theirs: func(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
 		tc := upstreamttl.NewTTLController(ctx, f.Core().V1().Nodes(), c)
@@ -107,8 +105,7 @@ var NodeTTL = Life{
 	Line: func(obj metav1.Object) string { return fmt.Sprint(obj.GetName(), " ", obj.GetAnnotations()) },
 }
 
-// Compare plays chapters with both and shows where they come to different ends; "" when they
-// do not.
+// Compare runs chapters with both and shows the differences; "" if there are none.
 func (l Life) Compare(t *testing.T, chapters []Chapter) (diff string, err error) {
 	var theirs [][]string
 	failed := under(l.Gates, func() { synctest.Test(t, func(*testing.T) { theirs, err = l.theirs(chapters) }) })

@@ -53,7 +53,7 @@ func accountsTouched(r *rapid.T, v *village, namespace string) {
 	})
 }
 
-// inhabit plays lives of namespaces and of what is in them, in which some requests are refused.
+// inhabit plays lives of namespaces and objects in them, with some requests refused.
 func inhabit(t *testing.T, life oracle.Life, touch func(*rapid.T, *village, string), refused ...oracle.Refusal) {
 	rapid.Check(t, func(r *rapid.T) {
 		v := &village{}
@@ -79,8 +79,8 @@ func inhabit(t *testing.T, life oracle.Life, touch func(*rapid.T, *village, stri
 	})
 }
 
-// TestNodesAreToldHowLongAsUpstreams has clusters grow and shrink across the sizes at which
-// nodes are told something else. Every node reports in every chapter, as nodes do.
+// TestNodesAreToldHowLongAsUpstreams grows and shrinks clusters across the sizes at which the TTL of nodes
+// changes. Every node reports in every chapter, as nodes do.
 func TestNodesAreToldHowLongAsUpstreams(t *testing.T) {
 	fewer(t, 100)
 	rapid.Check(t, func(r *rapid.T) {
@@ -106,8 +106,8 @@ func TestNodesAreToldHowLongAsUpstreams(t *testing.T) {
 	})
 }
 
-// TestNodesRememberTheSize holds what docs/differences.md says of what nodes are told: 95
-// nodes that are told so were more than 100 before.
+// TestNodesRememberTheSize shows what docs/differences.md says about the TTL of nodes: 95 nodes have the TTL
+// of a cluster that had more than 100.
 func TestNodesRememberTheSize(t *testing.T) {
 	v := &village{}
 	for i := range 95 {
@@ -128,12 +128,12 @@ func TestNodesRememberTheSize(t *testing.T) {
 	}
 }
 
-// village is what users do, in the making.
+// village builds the acts of users.
 type village struct {
 	moment   []func(*sim.API)
 	chapters []oracle.Chapter
 	story    []string
-	// refused is what is refused in the chapter that comes next.
+	// refused is the refusal in the next chapter.
 	refused oracle.Refusal
 }
 
@@ -142,8 +142,8 @@ func (v *village) does(act func(*sim.API), what string, args ...any) {
 	v.story = append(v.story, fmt.Sprintf(what, args...))
 }
 
-// chapter ends a chapter: all that was drawn since the last one happens in one moment, or, as
-// far as a fake client can be told of in one, in several.
+// chapter ends a chapter: all acts since the last one happen at one moment, or in several, if a fake client
+// cannot take so many at once.
 func (v *village) chapter() {
 	for len(v.moment) > mostAtOnce {
 		v.end(v.moment[:mostAtOnce], true)
@@ -153,7 +153,7 @@ func (v *village) chapter() {
 	v.moment = nil
 }
 
-// mostAtOnce is less than the hundred changes after which a fake client's watch is full.
+// mostAtOnce is less than the hundred changes that fill a fake client's watch.
 const mostAtOnce = 40
 
 func (v *village) end(moment []func(*sim.API), loose bool) {
@@ -165,9 +165,9 @@ func (v *village) end(moment []func(*sim.API), loose bool) {
 	v.story = append(v.story, "--")
 }
 
-// refuse has one sort of some requests refused once or twice in the chapter that comes next, or
-// none, with an answer that may be given for a while: a namespace that is there is not said to be
-// gone, nor a name to be taken that is free.
+// refuse makes the API server refuse one of some kinds of requests once or twice in the next chapter, or
+// none, with a response that may be temporary: never that an existing namespace does not exist, nor that a
+// free name is taken.
 func (v *village) refuse(r *rapid.T, requests []oracle.Refusal) {
 	v.refused = rapid.SampledFrom(append([]oracle.Refusal{{}}, requests...)).Draw(r, "refused")
 	if v.refused.Verb == "" {
@@ -197,7 +197,7 @@ func (v *village) remove(ref events.Ref) {
 func (v *village) change(r *rapid.T, ref events.Ref, kind kinds.Kind, change func(metav1.Object, int)) {
 	switch n := rapid.IntRange(-2, 4).Draw(r, "change"); n {
 	case -2:
-		v.does(func(api *sim.API) { // where there is such a namespace
+		v.does(func(api *sim.API) { // if the namespace exists
 			if api.Get(events.Ref{Kind: kinds.Namespaces.Name, Name: ref.Namespace}) != nil {
 				body := fmt.Sprintf(`{"metadata":{"name":%q,"namespace":%q}}`, ref.Name, ref.Namespace)
 				api.Do(plan.Request{Verb: plan.Create, Kind: kind.Name, Version: kind.Version, Namespace: ref.Namespace, Name: ref.Name, Body: []byte(body)})

@@ -14,14 +14,14 @@ import (
 	quotas "github.com/millrace/millrace/services/reconcilers/controllers/resourcequota"
 )
 
-// gcPeriods is several of the periods after which upstream looks again for pods to end.
+// gcPeriods is several of upstream's intervals between searches for pods to end.
 const gcPeriods = 3 * time.Minute
 
-// Controllers that are left alone on an API server that refuses some of what they write.
+// Controllers that run undisturbed on an API server that refuses some of their writes.
 var (
 	CronJobAtRest = Rest{Theirs: CronJob.Theirs, Ours: CronJob.Ours, Kinds: served(kinds.CronJobs.Kind, kinds.Jobs.Kind), Lines: fairCronJobEnds}
 	PodGCAtRest   = Rest{Theirs: PodGC.Theirs, Ours: PodGC.Ours, Kinds: served(kinds.Nodes.Kind, kinds.Pods.Kind), Long: gcPeriods}
-	// EndedPodsAtRest is the same controller, which ends the pods that have ended and are too many.
+	// EndedPodsAtRest is the same controller, with a limit for ended pods.
 	EndedPodsAtRest       = Rest{Theirs: EndedPods.Theirs, Ours: EndedPods.Ours, Kinds: served(kinds.Nodes.Kind, kinds.Pods.Kind), Long: gcPeriods}
 	EphemeralVolumeAtRest = Rest{Theirs: EphemeralVolume.Theirs, Ours: EphemeralVolume.Ours, Kinds: served(kinds.PersistentVolumeClaims.Kind, kinds.Pods.Kind)}
 
@@ -29,7 +29,7 @@ var (
 
 	EndpointsAtRest     = Rest{Theirs: Endpoints.Theirs, Ours: Endpoints.Ours, Kinds: served(kinds.Services.Kind, kinds.Pods.Kind, kinds.Endpoints.Kind), Lines: fairEndpointsEnds}
 	EndpointSliceAtRest = fairAmongSlices(Rest{Theirs: EndpointSlice.Theirs, Ours: EndpointSlice.Ours, Kinds: served(kinds.Services.Kind, kinds.Nodes.Kind, kinds.Pods.Kind, kinds.EndpointSlices.Kind)})
-	// QuotaAtRest is left alone for less time than any pod takes to be gone.
+	// QuotaAtRest runs for less time than any pod needs to end.
 	QuotaAtRest  = Rest{Theirs: buildQuotas, Ours: quotas.New(quotas.Config{}), Kinds: typed, Long: 15 * time.Second, Picture: quotaPicture}
 	BudgetAtRest = Rest{Theirs: buildBudgets, Ours: disruption.Controller, Kinds: served(kinds.PodDisruptionBudgets.Kind, kinds.Deployments.Kind, kinds.ReplicaSets.Kind,
 		kinds.StatefulSets.Kind, kinds.ReplicationControllers.Kind, kinds.Pods.Kind), Picture: budgetPicture, Lines: fairBudgetEnds}
@@ -47,8 +47,8 @@ var (
 // partly shows the metadata of an object.
 func partly(k kinds.Kind, obj metav1.Object) metav1.Object { return metadataOf(k, obj).(metav1.Object) }
 
-// tokensSpared has upstream delete tokens of which nothing is refused: it does not try again
-// before they change.
+// tokensSpared lets upstream delete tokens without refusals, because it does not retry before a token
+// changes.
 func tokensSpared(r Refusal) Refusal {
 	if r.Times > 0 && r.Times < 1<<30 {
 		Uses("token-tried-again")
@@ -57,7 +57,7 @@ func tokensSpared(r Refusal) Refusal {
 	return r
 }
 
-// fairAmongSlices has the ends of controllers of slices compared by [fairSliceEnds].
+// fairAmongSlices makes [fairSliceEnds] compare the ends of controllers of slices.
 func fairAmongSlices(rest Rest) Rest {
 	rest.Fair = fairSliceEnds(rest)
 	return rest
@@ -65,7 +65,7 @@ func fairAmongSlices(rest Rest) Rest {
 
 func served(all ...kinds.Kind) []kinds.Kind { return all }
 
-// fairCronJobEnds leaves out that ours tells that the name of a run was taken.
+// fairCronJobEnds leaves out our Event that the name of a run was taken.
 func fairCronJobEnds(refusal Refusal, theirs, ours []string) ([]string, []string) {
 	if refusal.Answer.Reason != string(metav1.StatusReasonAlreadyExists) {
 		return theirs, ours
@@ -78,18 +78,18 @@ func fairCronJobEnds(refusal Refusal, theirs, ours []string) ([]string, []string
 	})
 }
 
-// fairEndpointsEnds leaves out since when a change was to be
-// published: upstream remembers of a change that it has not published that it has seen it.
+// fairEndpointsEnds leaves out the trigger time of a change: upstream remembers the time of a change that it
+// has seen and not published.
 func fairEndpointsEnds(_ Refusal, theirs, ours []string) ([]string, []string) {
 	return letLines("remembered-times", theirs, sinceEver), relined(ours, sinceEver)
 }
 
-// sinceNote is what published objects say of since when they were to be so.
+// sinceNote matches the trigger time annotation of published objects.
 var sinceNote = regexp.MustCompile(`("annotations":\{)?"` + regexp.QuoteMeta(corev1.EndpointsLastChangeTriggerTime) + `":"[^"]*"(\},)?,?`)
 
 func sinceEver(line string) string { return sinceNote.ReplaceAllString(line, "") }
 
-// letLines counts the use of an exemption by which there are other lines than before.
+// letLines counts a use of an exemption if the lines have changed.
 func letLines(id string, lines []string, as func(string) string) []string {
 	after := relined(lines, as)
 	if !slices.Equal(lines, after) {
@@ -98,7 +98,7 @@ func letLines(id string, lines []string, as func(string) string) []string {
 	return after
 }
 
-// relined are lines in another form, without those that become empty.
+// relined are converted lines, without those that become empty.
 func relined(lines []string, as func(string) string) (out []string) {
 	for _, line := range lines {
 		if line = as(line); line != "" {

@@ -23,7 +23,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
 
-// held compares a file with what Kubernetes has.
+// held compares a file with Kubernetes' data.
 func held(t *testing.T, file string, want []byte) {
 	t.Helper()
 	if flag.Lookup("update").Value.String() == "true" { // the stories' flag
@@ -36,8 +36,8 @@ func held(t *testing.T, file string, want []byte) {
 	}
 }
 
-// TestBuiltInKindsAreUpstreams holds the list of built-in kinds to the API that Kubernetes
-// documents, alpha included.
+// TestBuiltInKindsAreUpstreams compares the list of built-in kinds with the API that Kubernetes documents,
+// including alpha.
 func TestBuiltInKindsAreUpstreams(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes").Output()
 	if err != nil {
@@ -74,8 +74,8 @@ func TestBuiltInKindsAreUpstreams(t *testing.T) {
 	held(t, "../../pkg/events/kinds/builtin.txt", []byte(strings.Join(slices.Compact(names), "\n")+"\n"))
 }
 
-// TestRolesAreUpstreams holds the copy of the controllers' built-in roles, of which the
-// writer's rights are cut, to those that Kubernetes makes.
+// TestRolesAreUpstreams compares the copy of the controllers' built-in roles, of which the writer's rights
+// are subsets, with Kubernetes' own.
 func TestRolesAreUpstreams(t *testing.T) {
 	featuregatetesting.SetFeatureGatesDuringTest(t, utilfeature.DefaultFeatureGate, featuregatetesting.FeatureOverrides{
 		genericfeatures.APIServerIdentity: true, genericfeatures.StorageVersionAPI: true, features.GenericWorkload: true, features.PodCertificateRequest: true, features.DRADeviceTaintRules: true, features.DRAResourcePoolStatus: true, features.StorageVersionMigrator: true, features.ClusterTrustBundle: true,
@@ -87,7 +87,7 @@ func TestRolesAreUpstreams(t *testing.T) {
 				roles[p.Identity] = role.Rules
 			}
 		}
-		for _, namespace := range []string{metav1.NamespacePublic, metav1.NamespaceSystem} { // of some that is where all of their rights are
+		for _, namespace := range []string{metav1.NamespacePublic, metav1.NamespaceSystem} { // of some, the namespace of all their rights
 			for _, role := range bootstrappolicy.NamespaceRoles()[namespace] {
 				if role.Name == "system:controller:"+p.Identity {
 					roles[p.Identity] = append(roles[p.Identity], role.Rules...)

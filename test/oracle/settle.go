@@ -31,21 +31,20 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// Some controllers take several turns of ours for one sync of upstream's, because
-// each of our steps rests on the one before as it came back. Of these not one sync
-// is compared but where it ends: both are left alone with a world that carries out
-// what they want, until they want nothing more.
+// Some controllers take several turns of ours for one sync of upstream's, because each of our steps needs the
+// effect of the one before in its view. For these the end is compared instead of one sync: both run
+// undisturbed in a world that carries out their writes, until they want nothing more.
 
-// Settled is a world in which a controller wants nothing more, the Events that it told on
-// the way, sorted, and its deletes.
+// Settled is a world in which a controller wants nothing more, the Events on the way there, sorted, and its
+// deletes.
 type Settled struct {
 	World   []runtime.Object
 	Told    []string
 	Removed []Effect
 }
 
-// ground carries out writes as an API server does whose nodes do nothing: a pod that
-// is deleted stays as long as a node or a finalizer holds it.
+// ground carries out writes like an API server whose nodes do nothing: a pod that is deleted stays as long as
+// a node or a finalizer holds it.
 type ground struct {
 	now     func() time.Time
 	creates int
@@ -67,8 +66,8 @@ func (g *ground) complete(obj object, name string) {
 	}
 }
 
-// remove is an object after a delete; nil when it goes at once. What was created since the
-// question has no name that both know.
+// remove is an object after a delete; nil if it is deleted at once. Objects that were created since the start
+// have no name that both know.
 func (g *ground) remove(resource string, was object, how metav1.DeleteOptions) object {
 	name := was.GetName()
 	if !was.GetCreationTimestamp().Time.Before(Now.Truncate(time.Second)) {
@@ -78,7 +77,7 @@ func (g *ground) remove(resource string, was object, how metav1.DeleteOptions) o
 	return g.deleted(was)
 }
 
-// deleted is an object that is to go; nil when nothing holds it.
+// deleted is an object that is being deleted; nil if nothing holds it.
 func (g *ground) deleted(was object) object {
 	p, isPod := was.(*corev1.Pod)
 	if len(was.GetFinalizers()) == 0 && (!isPod || p.Spec.NodeName == "") {
@@ -113,8 +112,8 @@ func (g *ground) patched(was object, patch []byte) (object, error) {
 	return next, nil
 }
 
-// SettleTheirs leaves upstream's controller alone with a world, for so long. It must
-// be called in a synctest bubble whose time has not passed now.
+// SettleTheirs runs upstream's controller undisturbed in a world for a duration. It must be called in a
+// synctest bubble whose time is not after now.
 func SettleTheirs(build Build, world []runtime.Object, now time.Time, long time.Duration) (Settled, error) {
 	time.Sleep(time.Until(now))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -140,7 +139,7 @@ func SettleTheirs(build Build, world []runtime.Object, now time.Time, long time.
 	return settled, err
 }
 
-// live answers a fake client as a [ground] does.
+// live makes a fake client answer like a [ground].
 type live struct {
 	ground
 	tracker clienttesting.ObjectTracker
@@ -183,7 +182,7 @@ func (l *live) react(action clienttesting.Action) (bool, runtime.Object, error) 
 	return false, nil, nil
 }
 
-// renamed is an action that does not know its object's name.
+// renamed is an action with the name that its object got.
 type renamed struct {
 	clienttesting.Action
 	name string
@@ -213,7 +212,7 @@ func (l *live) changed(a named, change func(object) (object, error)) (bool, runt
 	}
 }
 
-// settled is what is there of the kinds of a world.
+// settled are the remaining objects of the kinds of a world.
 func (l *live) settled(world []runtime.Object) (Settled, error) {
 	s := Settled{Told: slices.Sorted(slices.Values(l.told)), Removed: l.removed}
 	for _, kind := range []kinds.Kind{kinds.CronJobs.Kind, kinds.Jobs.Kind, kinds.Pods.Kind} {
@@ -244,11 +243,10 @@ func (l *live) settled(world []runtime.Object) (Settled, error) {
 
 func namespaceOf(world []runtime.Object) string { return world[0].(object).GetNamespace() }
 
-// ErrRestless is given when a controller still wants something after many turns.
+// ErrRestless reports that a controller still wants something after many turns.
 var ErrRestless = errors.New("it does not come to rest")
 
-// SettleOurs asks our controller about a world and carries out what it wants, again
-// and again, at one moment.
+// SettleOurs runs our controller in a world and carries out its commands, repeatedly, at one moment.
 func SettleOurs(c reconcile.Any, world []runtime.Object, now time.Time) (Settled, error) {
 	w := &turns{ground: ground{now: func() time.Time { return now }}, controller: c, objects: copied(world)}
 	for range 60 {
@@ -264,24 +262,24 @@ func SettleOurs(c reconcile.Any, world []runtime.Object, now time.Time) (Settled
 	return Settled{}, ErrRestless
 }
 
-// turns is a world in which our controller has its turns.
+// turns is a world in which our controller runs.
 type turns struct {
 	ground
 	controller reconcile.Any
 	objects    []runtime.Object
 	told       []string
-	asked      func(events.Command) events.Result // answers questions; nil where none may be asked
+	asked      func(events.Command) events.Result // answers questions; nil if there must be none
 	last       map[course]events.Outcome
 	sequence   uint64
 }
 
-// course is what has a last outcome.
+// course identifies a last outcome: a key and a lane.
 type course struct {
 	key  events.Key
 	lane events.Lane
 }
 
-// round gives every key its turn.
+// round gives every key a turn.
 func (w *turns) round(now time.Time) (moved bool, err error) {
 	for _, key := range w.keys() {
 		s := w.snapshot()
@@ -310,7 +308,7 @@ func (w *turns) snapshot() *reconciletest.World {
 	return s
 }
 
-// keys are everybody's whose turn it may be.
+// keys are all keys that may have a turn.
 func (w *turns) keys() []events.Key {
 	s := w.snapshot()
 	var keys []events.Key
@@ -325,7 +323,7 @@ func (w *turns) keys() []events.Key {
 	return keys
 }
 
-// carry carries out a decision, and remembers what came of it.
+// carry carries out a decision, and remembers the outcome.
 func (w *turns) carry(key events.Key, d reconcile.Decision, now time.Time) error {
 	w.sequence++
 	if w.last == nil {

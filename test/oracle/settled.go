@@ -27,20 +27,17 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Course is one controller, theirs and ours, of which the ends are compared.
+// Course is one controller, upstream's and ours, whose ends are compared.
 type Course struct {
 	Theirs Build
 	Ours   reconcile.Any
-	// Long is how long upstream's is left alone. Nothing that waits may come due in
-	// that time.
+	// Long is how long upstream's runs. Nothing that waits may become due in that time.
 	Long time.Duration
-	// Mask takes out of a line what either may say in another way in this world; nil:
-	// nothing.
+	// Mask removes from a line what either may report differently in this world; nil: nothing.
 	Mask func(world []runtime.Object, line string) string
 }
 
-// Job is the job controller. It is left alone for six seconds, since it looks at pods
-// one second after they changed.
+// Job is the job controller. It runs for six seconds, because it syncs one second after a pod has changed.
 var Job = Course{Theirs: buildJobs, Ours: jobs.Controller, Long: 6 * time.Second, Mask: blames}
 
 // CronJob is the CronJob controller.
@@ -72,8 +69,7 @@ func buildTTL(ctx context.Context, f informers.SharedInformerFactory, c kubernet
 	return func() { tc.Run(ctx, 1) }, nil
 }
 
-// Compare leaves both alone with a world and shows how the ends differ; "" when they do
-// not.
+// Compare runs both in a world and shows the differences of their ends; "" if there are none.
 func (c Course) Compare(t *testing.T, world []runtime.Object) (string, error) {
 	theirs, err := c.AskTheirs(t, world)
 	if err != nil {
@@ -90,7 +86,7 @@ func (c Course) Compare(t *testing.T, world []runtime.Object) (string, error) {
 	return diffSettled(theirs, ours, mask), nil
 }
 
-// AskTheirs leaves upstream's controller alone with a world.
+// AskTheirs runs upstream's controller in a world.
 func (c Course) AskTheirs(t *testing.T, world []runtime.Object) (settled Settled, err error) {
 	failed := under(nil, func() {
 		synctest.Test(t, func(*testing.T) {
@@ -103,11 +99,9 @@ func (c Course) AskTheirs(t *testing.T, world []runtime.Object) (settled Settled
 	return settled, nil
 }
 
-// diffSettled shows what only theirs has with "- " before it and what only ours has
-// with "+ ".
+// diffSettled marks the lines of theirs only with "- " and those of ours only with "+ ".
 //
-// Moments after the question are all "now"; objects that were created since have no
-// names, since these differ.
+// Times after the start are all "now"; objects that were created since have no names, because these differ.
 func diffSettled(theirs, ours Settled, mask func(string) string) string {
 	ours.Removed = freer(theirs.Removed, ours.Removed)
 	a, b := masked(lines(theirs), mask), masked(lines(ours), mask)
@@ -121,12 +115,12 @@ func diffSettled(theirs, ours Settled, mask func(string) string) string {
 	return page.String()
 }
 
-// culprit is what a message says of the pod that it blames.
+// culprit matches the part of a message that names the blamed pod.
 var culprit = regexp.MustCompile(`(Container \S+ for pod \S+ failed with exit code \d+|Pod \S+ has condition \w+) matching FailJob rule at index \d+`)
 
-// blames leaves out which pod is blamed where that may be one that waited for adoption:
-// upstream adopts and decides in one sync, and looks at the pods that it had before those
-// that it adopts. Ours decides when all are the Job's, in the order of their names.
+// blames removes the name of the blamed pod if that may be one that waited for adoption: upstream adopts and
+// decides in one sync, and checks its own pods before those that it adopts. Ours decides when all pods are
+// the Job's, in the order of their names.
 func blames(world []runtime.Object, line string) string {
 	if !slices.ContainsFunc(world, waits) {
 		return line
@@ -137,7 +131,7 @@ func blames(world []runtime.Object, line string) string {
 	return culprit.ReplaceAllString(line, "a pod is blamed")
 }
 
-// waits tells whether something is a pod that failed and that has no controller.
+// waits reports whether an object is a failed pod without a controller.
 func waits(obj runtime.Object) bool {
 	p, ok := obj.(*corev1.Pod)
 	return ok && p.Status.Phase == corev1.PodFailed && len(p.OwnerReferences) == 0
@@ -150,7 +144,7 @@ func masked(lines []string, mask func(string) string) []string {
 	return lines
 }
 
-// missing is what a has more often than b.
+// missing are the lines that are more often in a than in b.
 func missing(a, b []string) []string {
 	left := slices.Clone(b)
 	var out []string
@@ -164,10 +158,10 @@ func missing(a, b []string) []string {
 	return out
 }
 
-// lines are what is worth comparing: what controllers write, and who is there.
+// lines are the compared parts: the fields that controllers write, and the set of objects.
 func lines(s Settled) []string {
 	var all []string
-	for _, event := range s.Told { // equal Events are one, which counts; those of creates differ by the names that are left out
+	for _, event := range s.Told { // equal Events are one with a count; those of creates differ only by the names that are left out
 		if strings.Contains(event, "Created pod: ") || !slices.Contains(all, event) {
 			all = append(all, event)
 		}
@@ -207,7 +201,7 @@ func lines(s Settled) []string {
 	return all
 }
 
-// timeless writes "now" for every moment since the question.
+// timeless replaces every time since the start by "now".
 func timeless(value any) any {
 	switch v := value.(type) {
 	case map[string]any:

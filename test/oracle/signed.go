@@ -44,18 +44,18 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// RequestSigner is the controller of approved requests for certificates, with the writer that
-// signs: what ours orders is carried out by the writer's own door.
+// RequestSigner is the controller of approved requests for certificates, together with the signing writer:
+// the writer's own door carries out our commands.
 var RequestSigner = Pair{Theirs: buildRequestSigners, Ours: csrsigning.New(csrsigning.Config{Signers: csr.Signers()}), Alone: never, Fair: signed}
 
-// Signed is for how long certificates are good at most, and SignerEnds when the certificate of
-// the signers does.
+// Signed is the maximum validity of certificates, and SignerEnds the time until the signers' own certificate
+// expires.
 const (
 	Signed     = 60 * 24 * time.Hour
 	SignerEnds = 40 * 24 * time.Hour
 )
 
-// signerFiles are the certificate of all signers and its key.
+// signerFiles are the certificate and the key of all signers.
 var signerFiles = sync.OnceValue(func() authority.Files {
 	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
 	template := &x509.Certificate{
@@ -73,8 +73,8 @@ var signerFiles = sync.OnceValue(func() authority.Files {
 	return files
 })
 
-// buildRequestSigners runs upstream's four signers, which watch their files in goroutines that
-// no bubble can hold: they are not begun, and ended at once.
+// buildRequestSigners runs upstream's four signers. They watch their files in goroutines that no bubble can
+// hold, so these are not started, and are ended at once.
 func buildRequestSigners(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
 	files, requests := signerFiles(), f.Certificates().V1().CertificateSigningRequests()
 	type runner interface {
@@ -122,8 +122,8 @@ func part(of any, field string) any {
 	return reflect.NewAt(v.Type(), unsafe.Pointer(v.UnsafeAddr())).Elem().Interface()
 }
 
-// signed has the writer carry out what ours orders, and says of certificates what is in them:
-// their serial numbers, and with these their signatures, are chance.
+// signed lets the writer carry out our commands, and describes certificates by their content without serial
+// numbers and signatures, which are random.
 func signed(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
 	var written []Effect
 	for _, e := range ours {
@@ -138,8 +138,7 @@ func signed(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) 
 	return lets("serial-numbers", theirs, inPlain(theirs)), inPlain(written)
 }
 
-// asTheWriter is what the writer's door writes when it is to certify a request; nil where it
-// refuses.
+// asTheWriter is the writer's write when it certifies a request; nil if it refuses.
 func asTheWriter(request *certificatesv1.CertificateSigningRequest) (written []byte) {
 	d := signersDoor(storing{request, &written}, Now)
 	body, err := json.Marshal(map[string]any{
@@ -153,7 +152,7 @@ func asTheWriter(request *certificatesv1.CertificateSigningRequest) (written []b
 	return written
 }
 
-// certifier is who signs in the writer.
+// certifier is the signing actor of the writer.
 var certifier = apply.Actor{Controller: "certificatesigningrequest-signing-controller", Identity: "certificate-controller"}
 
 // signersDoor is the writer's door with the keys of all signers, in front of an API server.
@@ -176,8 +175,7 @@ func signersDoor(server http.RoundTripper, now time.Time) *apply.Door {
 	return d
 }
 
-// RequestSignerAtRest is the same controller on an API server that refuses some of what is
-// written.
+// RequestSignerAtRest is the same controller on an API server that refuses some writes.
 var RequestSignerAtRest = Rest{
 	Theirs: buildRequestSigners, Ours: RequestSigner.Ours, Kinds: []kinds.Kind{kinds.CertificateSigningRequests.Kind},
 	Door: func(s *Stage, now time.Time, r plan.Request) plan.Response {
@@ -189,8 +187,8 @@ var RequestSignerAtRest = Rest{
 	Picture: signedPicture,
 }
 
-// staged is a stage as an API server for the writer's door: requests for certificates are read,
-// and their statuses are written.
+// staged makes a stage the API server of the writer's door: it serves requests for certificates, and accepts
+// their statuses.
 type staged struct{ *Stage }
 
 func (s staged) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -224,8 +222,8 @@ func (s staged) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: answer.Code, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body)), Request: r}, nil
 }
 
-// signedPicture is what requests say of their answers. When a write was tried again is of no
-// matter: the times of a certificate are read to the nearest minute.
+// signedPicture are the answers of requests. The time of a retry must not matter: the times of a certificate
+// are rounded to the nearest minute.
 func signedPicture(world []runtime.Object, told []string) (lines []string) {
 	for _, obj := range world {
 		r := obj.(*certificatesv1.CertificateSigningRequest)
@@ -238,10 +236,10 @@ func signedPicture(world []runtime.Object, told []string) (lines []string) {
 	return append(lines, told...)
 }
 
-// moment is how a time is written in a certificate's words.
+// moment matches a time in a certificate's description.
 var moment = regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \+0000 UTC`)
 
-// nearly is a time to the nearest minute.
+// nearly rounds a time to the nearest minute.
 func nearly(text string) string {
 	at, err := time.Parse("2006-01-02 15:04:05 -0700 MST", text)
 	if err != nil {
@@ -250,7 +248,7 @@ func nearly(text string) string {
 	return at.Round(time.Minute).String()
 }
 
-// storing is an API server that has one object, and keeps what is written to its status.
+// storing is an API server that has one object, and keeps the writes to its status.
 type storing struct {
 	request *certificatesv1.CertificateSigningRequest
 	written *[]byte
@@ -270,7 +268,7 @@ func (s storing) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body)), Request: r}, nil
 }
 
-// inPlain are effects with certificates in words.
+// inPlain are effects with described certificates.
 func inPlain(effects []Effect) []Effect {
 	var all []Effect
 	for _, e := range effects {
@@ -284,7 +282,7 @@ func inPlain(effects []Effect) []Effect {
 	return all
 }
 
-// inWords is what a certificate says.
+// inWords describes a certificate.
 func inWords(encoded string) string {
 	text, err := base64.StdEncoding.DecodeString(encoded)
 	block, rest := pem.Decode(text)

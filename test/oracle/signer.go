@@ -28,7 +28,7 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// SignedByThem is what cluster-info of a world holds when upstream has looked at it.
+// SignedByThem is the content of cluster-info after upstream has signed it.
 func SignedByThem(t *testing.T, world []runtime.Object) (data map[string]string, err error) {
 	synctest.Test(t, func(*testing.T) { data, err = signedByThem(copied(world)) })
 	return data, err
@@ -63,8 +63,8 @@ func clusterInfoOf(client *fake.Clientset) (map[string]string, error) {
 	return obj.(*corev1.ConfigMap).Data, nil
 }
 
-// SignedByUs is what it holds when our writer has carried out what ours decides, on an API
-// server that has the same world.
+// SignedByUs is its content after our writer has carried out our decision, on an API server with the same
+// world.
 func SignedByUs(t *testing.T, world []runtime.Object) (map[string]string, error) {
 	server := newSecretServer(t, world)
 	door, err := apply.New(apply.Config{REST: &rest.Config{Host: server.URL}, Clock: clocktesting.NewFakePassiveClock(Now)}, []apply.Actor{signerActor})
@@ -96,8 +96,8 @@ func SignedByUs(t *testing.T, world []runtime.Object) (map[string]string, error)
 
 var signerActor = apply.Actor{Controller: "bootstrap-signer-controller", Identity: "bootstrap-signer"}
 
-// secretServer is as much of an API server as the writer needs to sign: it has the Secrets of
-// a world and one ConfigMap.
+// secretServer is as much of an API server as the writer needs to sign: the Secrets of a world and one
+// ConfigMap.
 type secretServer struct {
 	*httptest.Server
 	secrets corev1.SecretList
@@ -144,5 +144,5 @@ func (s *secretServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(answer) // who went away asks again
+	_ = json.NewEncoder(w).Encode(answer) // a client that has disconnected asks again
 }

@@ -29,19 +29,19 @@ import (
 	"github.com/millrace/millrace/test/sim"
 )
 
-// Stage is an API server on which one controller acts, upstream's or ours. Upstream's has
-// it behind a fake client, ours behind the plans of the writer, so that both meet the same
-// preconditions, finalizers and refusals.
+// Stage is an API server on which one controller acts, upstream's or ours. Upstream's reaches it through a
+// fake client, ours through the plans of the writer, so that both meet the same preconditions, finalizers and
+// refusals.
 type Stage struct {
 	API *sim.API
-	// Writes are the requests that write, as they were made, and Told the Events.
+	// Writes are the writing requests, one line each, and Told the Events.
 	Writes, Told []string
-	// Refuse, when set, refuses a request that writes.
+	// Refuse, when set, refuses a write.
 	Refuse func(plan.Request) *plan.Response
-	// Informers, when set, are upstream's: each write of its controller waits until they have
-	// seen it. Else it is chance whether the rest of a sync sees it.
+	// Informers, when set, are upstream's: each write of its controller waits until they have seen it.
+	// Otherwise it is chance whether the rest of a sync sees the write.
 	Informers informers.SharedInformerFactory
-	// Attend, when set, is what another program does at once where an object changes.
+	// Attend, when set, is the immediate reaction of another program to a change of an object.
 	Attend func(*sim.API, events.Ref)
 
 	kinds   []kinds.Kind
@@ -76,7 +76,7 @@ func NewStage(now func() time.Time, served ...kinds.Kind) *Stage {
 	return s
 }
 
-// over tells whether nothing holds a pod any more that is being deleted.
+// over reports whether nothing holds a pod that is being deleted.
 func over(obj metav1.Object) bool {
 	p, ok := obj.(*corev1.Pod)
 	return ok && p.DeletionTimestamp != nil && len(p.Finalizers) == 0 && p.DeletionGracePeriodSeconds != nil && *p.DeletionGracePeriodSeconds == 0
@@ -114,7 +114,7 @@ func (s *Stage) kind(name kinds.Name) kinds.Kind {
 	return s.kinds[at]
 }
 
-// Do lets something other than a controller act, with all that it does in one moment.
+// Do lets a program other than the controller act, with all of its acts at one moment.
 func (s *Stage) Do(act func(*sim.API)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,21 +124,21 @@ func (s *Stage) Do(act func(*sim.API)) {
 	s.Refuse, s.Writes = refuse, wrote
 }
 
-// refuseFromNow has it refuse something, while a controller may act.
+// refuseFromNow sets the refusal while a controller may act.
 func (s *Stage) refuseFromNow(r Refusal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.Refuse = r.refuses()
 }
 
-// refuse has some requests that write refused from now on.
+// refuse sets the refusal from now on.
 func (s *Stage) refuse(r Refusal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.Refuse = r.refuses()
 }
 
-// Objects are all that there is of the kinds, in order.
+// Objects returns all objects of the kinds, in order.
 func (s *Stage) Objects() (all []metav1.Object) {
 	for _, k := range s.kinds {
 		all = append(all, s.API.List(k.Name)...)
@@ -146,15 +146,15 @@ func (s *Stage) Objects() (all []metav1.Object) {
 	return all
 }
 
-// reactor is the part of a fake client that answers.
+// reactor is the answering part of a fake client.
 type reactor interface {
 	AddReactor(verb, resource string, reaction clienttesting.ReactionFunc)
 	PrependReactor(verb, resource string, reaction clienttesting.ReactionFunc)
 	AddWatchReactor(resource string, reaction clienttesting.WatchReactionFunc)
 }
 
-// typed is a fake client behind which the stage is. It manages no fields, which takes most
-// of a fake client's time.
+// typed is a fake client in front of the stage. It manages no fields, which would take most of a fake
+// client's time.
 func (s *Stage) typed() (*fake.Clientset, error) {
 	client, tracker := &fake.Clientset{}, clienttesting.NewObjectTracker(scheme.Scheme, scheme.Codecs.UniversalDecoder())
 	client.AddReactor("*", "*", clienttesting.ObjectReaction(tracker))
@@ -169,8 +169,8 @@ func (s *Stage) typed() (*fake.Clientset, error) {
 	return client, s.behind(client, tracker, asItIs)
 }
 
-// behind puts the stage behind a fake client. What the client's informers see is shown by
-// seen; nil leaves a kind out.
+// behind connects a fake client to the stage. seen makes the form of an object that the client's informers
+// see; nil leaves the object out.
 func (s *Stage) behind(client reactor, tracker clienttesting.ObjectTracker, seen func(kinds.Kind, metav1.Object) runtime.Object) error {
 	for _, k := range s.kinds {
 		for _, obj := range s.API.List(k.Name) {
@@ -192,7 +192,7 @@ func (s *Stage) behind(client reactor, tracker clienttesting.ObjectTracker, seen
 			err = tracker.Update(k.GVR(), seen(k, now), ref.Namespace)
 		}
 		if err != nil {
-			panic(err) // it mirrors what there is
+			panic(err) // the tracker mirrors the stage
 		}
 	}
 	client.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -210,7 +210,7 @@ func (s *Stage) react(action clienttesting.Action, seen func(kinds.Kind, metav1.
 	at := slices.IndexFunc(s.kinds, func(k kinds.Kind) bool { return k.GVR() == action.GetResource() })
 	request, body := s.request(action)
 	if at < 0 || request.Verb == "" {
-		return false, nil, nil // lists and watches are answered from what is seen
+		return false, nil, nil // the tracker answers lists and watches
 	}
 	k := s.kinds[at]
 	request.Kind, request.Version = k.Name, k.Version
@@ -239,15 +239,15 @@ func (s *Stage) react(action clienttesting.Action, seen func(kinds.Kind, metav1.
 	return true, seen(k, was), nil
 }
 
-// await waits until upstream's informer of a kind shows an object as it is now; nil: not at
-// all.
+// await waits until upstream's informer of a kind has an object in its present state; nil: until it does not
+// have the object.
 func (s *Stage) await(k kinds.Kind, ref events.Ref, now metav1.Object) error {
 	i, err := s.Informers.ForResource(k.GVR())
 	if err != nil {
 		return fmt.Errorf("find the informer of %s: %w", k.Name, err)
 	}
 	key := cache.ObjectName{Namespace: ref.Namespace, Name: ref.Name}.String()
-	for i.Informer().HasSynced() { // else the controller does not watch this kind
+	for i.Informer().HasSynced() { // otherwise the controller does not watch this kind
 		shown, there, err := i.Informer().GetStore().GetByKey(key)
 		if err != nil {
 			return fmt.Errorf("look up %s: %w", key, err)
@@ -260,8 +260,8 @@ func (s *Stage) await(k kinds.Kind, ref events.Ref, now metav1.Object) error {
 	return nil
 }
 
-// request is an action of a fake client as a request, without its kind; the zero request
-// for one that only looks at many.
+// request converts an action of a fake client to a request, without its kind; to the zero request for a list
+// or watch.
 func (s *Stage) request(action clienttesting.Action) (r plan.Request, body runtime.Object) {
 	r.Namespace, r.Subresource = action.GetNamespace(), action.GetSubresource()
 	switch a := action.(type) {
@@ -296,7 +296,7 @@ func (s *Stage) told(action clienttesting.Action) runtime.Object {
 	return e
 }
 
-// errorOf is a refusal as clients see it.
+// errorOf is a refusal as clients receive it.
 func errorOf(r plan.Response) error {
 	status := metav1.Status{Status: metav1.StatusFailure, Code: int32(r.Code), Reason: metav1.StatusReason(r.Reason), Message: r.Message}
 	status.Details = &metav1.StatusDetails{RetryAfterSeconds: int32(r.RetryAfter / time.Second)}
@@ -306,7 +306,7 @@ func errorOf(r plan.Response) error {
 	return &apierrors.StatusError{ErrStatus: status}
 }
 
-// acting runs upstream's controller in a bubble for as long as a play takes.
+// acting runs upstream's controller in a bubble while play runs.
 func acting(run func(context.Context), play func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -317,19 +317,19 @@ func acting(run func(context.Context), play func()) {
 	running.Wait()
 }
 
-// asItIs shows all of an object.
+// asItIs shows an object in full.
 func asItIs(_ kinds.Kind, obj metav1.Object) runtime.Object {
 	return obj.(runtime.Object).DeepCopyObject()
 }
 
-// metadataOf is an object as clients see it that are told of the metadata only.
+// metadataOf is an object as metadata-only clients see it.
 func metadataOf(k kinds.Kind, obj metav1.Object) runtime.Object {
 	part := meta.AsPartialObjectMetadata(obj).DeepCopy()
 	part.SetGroupVersionKind(schema.GroupVersionKind(k.GVK()))
 	return part
 }
 
-// equalSets shows what only one of two lists has, each line once.
+// equalSets shows the lines that only one of two lists has, each line once.
 func equalSets(theirs, ours []string) (diff string) {
 	a, b := map[string]bool{}, map[string]bool{}
 	for _, line := range theirs {

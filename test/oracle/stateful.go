@@ -22,7 +22,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/statefulset"
 )
 
-// ReplicationController is the controller of the older kind of sets.
+// ReplicationController is the controller of ReplicationControllers.
 var ReplicationController = Pair{
 	Theirs: func(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
 		rm := replication.NewReplicationManager(ctx, orderedPods{f.Core().V1().Pods()}, f.Core().V1().ReplicationControllers(), c, replication.BurstReplicas)
@@ -41,28 +41,28 @@ var StatefulSet = Pair{
 	Ours: statefulset.Controller, Alone: claimsOrRevises, Fair: fairStatefulSet,
 }
 
-// revises is true for the create of a revision, and for one that becomes the newest.
+// revises is true for the create of a revision, and for an update that makes one the newest.
 func revises(e Effect) bool {
 	return e.Resource == "controllerrevisions" && (e.Verb == create || e.Verb == update)
 }
 
 func claimsOrRevises(e Effect) bool { return claims(e) || revises(e) }
 
-// fairStatefulSet leaves of both what they do in the same step:
+// fairStatefulSet leaves of both the effects of the same step:
 //
-//   - When pods or revisions change hands, nothing else, as for replica sets.
-//   - When the revision of the template is written, nothing else. Upstream goes on in
-//     the same sync; we wait until it is seen, and of a set that is being deleted we
-//     write none, nor report on it until it goes.
-//   - When claims are created, nothing else. Upstream creates the pod in the same sync; we
-//     wait until the claims are seen.
-//   - Of the steps that upstream takes one after the other in the same sync the first, and
-//     no delete a second time. We take the next when the first has been seen.
+//   - When pods or revisions change owners, nothing else, as for replica sets.
+//   - When the revision of the template is written, nothing else. Upstream goes on in the same
+//     sync; ours waits until it sees the revision, and for a set that is being deleted it
+//     writes none, nor a status until the set is deleted.
+//   - When claims are created, nothing else. Upstream creates the pod in the same sync; ours
+//     waits until it sees the claims.
+//   - Of the steps that upstream takes one after the other in one sync the first, and no
+//     delete a second time. Ours takes the next step when it has seen the first.
 //   - When claims change owners, not the update of their pod, which changes nothing, nor
-//     that it is told; nor, in order, ours of a pod that is not available, for which
+//     the Event about it; nor, in order, ours of a pod that is not available, for which
 //     upstream waits.
-//   - When a pod is deleted because of its revision, not how many are current.
-//     Upstream takes it away at once; we report it when it is seen.
+//   - When a pod is deleted because of its revision, not the number of current pods.
+//     Upstream subtracts it at once; ours when it has seen the delete.
 func fairStatefulSet(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
 	either := func(is func(Effect) bool) bool {
 		return slices.ContainsFunc(theirs, is) || slices.ContainsFunc(ours, is)
@@ -86,10 +86,10 @@ func fairStatefulSet(world []runtime.Object, theirs, ours []Effect) ([]Effect, [
 	}
 	wanted := wantedOf(world, set)
 	stepOf := func(e Effect) step { return stepOf(wanted, e) }
-	deletions := only(theirs, ends) // upstream may delete for its revision a pod that it has deleted because it has ended
+	deletions := only(theirs, ends) // upstream may delete a pod for its revision that it has already deleted because it has ended
 	rolled := len(unrepeated(deletions)) < len(deletions) || either(func(e Effect) bool { return stepOf(e) == roll })
 	first := none
-	for _, e := range theirs { // that a claim has another owner is told at every step
+	for _, e := range theirs { // upstream repeats at every step that a claim has another owner
 		if at := stepOf(e); at != none && e.Verb != event && (first == none || at < first) {
 			first = at
 		}
@@ -104,18 +104,18 @@ func fairStatefulSet(world []runtime.Object, theirs, ours []Effect) ([]Effect, [
 	return theirs, ours
 }
 
-// step is one of those that upstream takes in one sync, in their order.
+// step is one of upstream's steps in one sync, in their order.
 type step int
 
 const (
 	none   step = iota // no pod and no claim
-	fill               // what becomes of the pods that there should be, and of their claims
-	keep               // whose the claims of other pods are
+	fill               // writes about the wanted pods, and about their claims
+	keep               // owners of the claims of other pods
 	shrink             // the deletes of other pods
-	roll               // the deletes of pods that there should be, of other revisions
+	roll               // the deletes of wanted pods of other revisions
 )
 
-// wantedOf are the pods that there should be, and whether each has ended.
+// wantedOf maps the wanted pods to whether each has ended.
 func wantedOf(world []runtime.Object, set *appsv1.StatefulSet) map[string]bool {
 	wanted, start := map[string]bool{}, 0
 	if set.Spec.Ordinals != nil {
@@ -151,7 +151,7 @@ func stepOf(wanted map[string]bool, e Effect) step {
 	}
 }
 
-// whose is the pod, or the pod of the claim, that an Event about a set names.
+// whose matches the pod, or the pod of the claim, that an Event about a set names.
 var whose = regexp.MustCompile(`PersistentVolumeClaim data-(\S+)|Pod (\S+)`)
 
 // podIn is the pod that an effect is about, or about a claim of; "" if there is none.
@@ -189,7 +189,7 @@ func ofClaims(e Effect) bool {
 	return createsClaim(e) || e.Verb == event && strings.Contains(e.Body, "Create Claim ")
 }
 
-// ownersOnly leaves of both what they do in the same step when claims change owners.
+// ownersOnly leaves of both the effects of the same step when claims change owners.
 func ownersOnly(world []runtime.Object, wanted map[string]bool, theirs, ours []Effect) ([]Effect, []Effect) {
 	ordered := world[0].(*appsv1.StatefulSet).Spec.PodManagementPolicy == appsv1.OrderedReadyPodManagement
 	same := func(e Effect) bool {
@@ -205,7 +205,7 @@ func ownersOnly(world []runtime.Object, wanted map[string]bool, theirs, ours []E
 	return theirs, ours
 }
 
-// unwell tells whether a pod is there and not available.
+// unwell reports whether a pod exists and is not available.
 func unwell(world []runtime.Object, name string) bool {
 	return slices.ContainsFunc(world, func(obj runtime.Object) bool {
 		p, ok := obj.(*corev1.Pod)
@@ -213,7 +213,7 @@ func unwell(world []runtime.Object, name string) bool {
 	})
 }
 
-// ends is true for the deletion of a pod, and the Event about it.
+// ends is true for the delete of a pod, and the Event about it.
 func ends(e Effect) bool {
 	return e.Verb == remove && e.Resource == "pods" || e.Verb == event && strings.Contains(e.Body, "Delete Pod ")
 }
@@ -234,7 +234,7 @@ func uncounted(effects []Effect) []Effect {
 	return out
 }
 
-// Older is a ReplicaSet with its pods as a ReplicationController with the same.
+// Older converts a ReplicaSet with its pods to a ReplicationController with the same pods.
 func Older(world []runtime.Object) []runtime.Object {
 	out := make([]runtime.Object, 0, len(world))
 	for _, obj := range world {

@@ -31,8 +31,7 @@ func TestStatefulSetRollsAsUpstreamDoes(t *testing.T) {
 	agree(t, oracle.StatefulSet, deploymentKey, rollingWorld, gate.MaxUnavailableStatefulSet)
 }
 
-// rollingWorld is a StatefulSet between two revisions that has all its pods, some of which
-// are not available.
+// rollingWorld is a StatefulSet between two revisions that has all its pods, some of which are not available.
 func rollingWorld(t *rapid.T) []runtime.Object {
 	set := arbitraryStatefulSet(t)
 	set.DeletionTimestamp, set.Finalizers, set.Spec.Ordinals, set.Spec.VolumeClaimTemplates = nil, nil, nil, nil
@@ -48,8 +47,7 @@ func rollingWorld(t *rapid.T) []runtime.Object {
 	return world
 }
 
-// statefulSetWorld is a StatefulSet somewhere in its life, with the revisions and
-// pods that it may have then.
+// statefulSetWorld is a StatefulSet at some point of its life, with possible revisions and pods.
 func statefulSetWorld(t *rapid.T) []runtime.Object {
 	set := arbitraryStatefulSet(t)
 	world := []runtime.Object{set}
@@ -57,7 +55,7 @@ func statefulSetWorld(t *rapid.T) []runtime.Object {
 	for i := range rapid.IntRange(0, 3).Draw(t, "revisions") {
 		r := revisionOf(set, i)
 		switch orphan := chance(t, 10, "orphan revision"); {
-		case orphan && set.DeletionTimestamp != nil: // at one of those upstream's sync fails
+		case orphan && set.DeletionTimestamp != nil: // upstream's sync fails at one of those
 			oracle.Uses("orphan-of-a-set-that-goes")
 		case orphan:
 			r.OwnerReferences = nil
@@ -81,7 +79,7 @@ func statefulSetWorld(t *rapid.T) []runtime.Object {
 	return world
 }
 
-// claimOf is the claim of a number, with any owner that it may have come to have.
+// claimOf is the claim of an ordinal, with any possible owner.
 func claimOf(t *rapid.T, set *appsv1.StatefulSet, i int) *corev1.PersistentVolumeClaim {
 	name := fmt.Sprintf("%s-%d", set.Name, i)
 	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
@@ -109,7 +107,7 @@ func claimOf(t *rapid.T, set *appsv1.StatefulSet, i int) *corev1.PersistentVolum
 		by("v1", "Service", "else", "else", true)
 		by("apps/v1", "StatefulSet", set.Name, string(set.UID), false)
 	}
-	// Without order, upstream's first failure keeps off all replicas but a few; ours go on.
+	// Without order, upstream stops all but a few replicas at its first failure; ours go on.
 	oracle.Uses("claim-that-leaves")
 	if set.Spec.PodManagementPolicy == appsv1.OrderedReadyPodManagement && chance(t, 8, "claim deleted") {
 		c.DeletionTimestamp, c.Finalizers = ptr(ago(t, 20, "claim deleted since")), []string{"kubernetes.io/pvc-protection"}
@@ -158,7 +156,7 @@ func arbitraryStatefulSet(t *rapid.T) *appsv1.StatefulSet {
 	return set
 }
 
-// revisionOf is the revision of the i-th template, under a name of no hash.
+// revisionOf is the revision of the i-th template, under a name without hash.
 func revisionOf(set *appsv1.StatefulSet, i int) *appsv1.ControllerRevision {
 	var body map[string]any
 	raw, _ := json.Marshal(template(i + 1))
@@ -174,7 +172,7 @@ func revisionOf(set *appsv1.StatefulSet, i int) *appsv1.ControllerRevision {
 	}
 }
 
-// memberOf is the pod with a number, somewhere in its life.
+// memberOf is the pod with an ordinal, at some point of its life.
 func memberOf(t *rapid.T, set *appsv1.StatefulSet, i int, revision string) *corev1.Pod {
 	name := fmt.Sprintf("%s-%d", set.Name, i)
 	p := &corev1.Pod{
@@ -205,7 +203,7 @@ func memberOf(t *rapid.T, set *appsv1.StatefulSet, i int, revision string) *core
 	case 4:
 		p.OwnerReferences = nil
 	case 5:
-		// Beyond the others: where a name is taken, upstream tries to give it again and we wait.
+		// Beyond the other ordinals: if a name is taken, upstream tries to use it again and ours waits.
 		oracle.Uses("name-is-taken")
 		p.Name, p.Labels["app"] = fmt.Sprintf("%s-%d", set.Name, i+50), "else"
 	}

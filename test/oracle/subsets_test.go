@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/kube/endpoint"
 )
 
-// A controller that takes over finds Endpoints as it would have written them itself.
+// A controller that takes over finds Endpoints in the order in which it would have written them.
 func TestSubsetsAreInUpstreamsOrder(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		var subsets []corev1.EndpointSubset

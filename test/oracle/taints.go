@@ -25,24 +25,23 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// Taints is a node with its pods, whose taints become others half a second after some
-// seconds.
+// Taints is a node with its pods. Half a second after After seconds its taints change to Then.
 type Taints struct {
 	Node  *corev1.Node
 	Pods  []*corev1.Pod
 	After int
 	Then  []corev1.Taint
-	// Gates are those that are not at their defaults.
+	// Gates are the feature gates that are not at their defaults.
 	Gates gate.Set
 }
 
-// for so many seconds both are left alone.
+// taintedFor is how many seconds both run.
 const taintedFor = 40
 
-// Compare shows which pods upstream ("-") and we ("+") delete, and when, in seconds.
+// Compare shows the pods that upstream ("-") and ours ("+") delete, with the time in seconds.
 //
-// Events are not compared: upstream calls a deletion off, and says so, each time that it
-// sets the same one again.
+// Events are not compared: upstream cancels a deletion, with an Event, each time that it schedules the same
+// one again.
 func (w Taints) Compare(t *testing.T) (diff string) {
 	Uses("evictions-called-off")
 	var theirs []string
@@ -68,7 +67,7 @@ func (w Taints) theirs(t *testing.T) (deletions []string) {
 	}
 	client := fake.NewSimpleClientset(world...)
 	var mu sync.Mutex
-	dead := map[string]bool{} // upstream may delete a pod because of its node, and again because of itself
+	dead := map[string]bool{} // upstream may delete a pod because of its node, and again because of the pod itself
 	client.PrependReactor("delete", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -96,7 +95,7 @@ func (w Taints) theirs(t *testing.T) (deletions []string) {
 	if _, err := client.CoreV1().Nodes().Update(ctx, next, metav1.UpdateOptions{}); err != nil {
 		t.Errorf("taint the node: %v", err)
 	}
-	time.Sleep(time.Duration(taintedFor-w.After)*time.Second + time.Second/4) // what is due by then happens before the end
+	time.Sleep(time.Duration(taintedFor-w.After)*time.Second + time.Second/4) // so that everything due by then happens before the end
 	cancel()
 	running.Wait()
 	factory.Shutdown()
@@ -107,7 +106,7 @@ func deletion(after time.Duration, of Effect) string {
 	return fmt.Sprintf("%v %s", after.Truncate(time.Second/2), of)
 }
 
-// ours has our controller look at every pod every half second.
+// ours runs our controller for every pod every half second.
 func (w Taints) ours(t *testing.T) (deletions []string) {
 	world := reconciletest.NewWorld().Put(kinds.Nodes.Kind, w.Node)
 	for _, p := range w.Pods {
@@ -127,7 +126,7 @@ func (w Taints) ours(t *testing.T) (deletions []string) {
 	return deletions
 }
 
-// turns are those of one pod at one moment.
+// turns are the turns of one pod at one moment.
 func (w Taints) turns(t *testing.T, world *reconciletest.World, p *corev1.Pod, after time.Duration) (deletions []string) {
 	key, ground := events.Key{Namespace: p.Namespace, Name: p.Name}, ground{now: func() time.Time { return Now.Add(after) }}
 	for range 4 {

@@ -56,7 +56,7 @@ var VolumeProtection = Pair{
 	Ours: ourvolumes.Controller, Alone: never, Fair: fairAsItIs,
 }
 
-// RoleAggregation is the controller of roles that are made of others.
+// RoleAggregation is the controller of aggregated roles.
 var RoleAggregation = Pair{
 	Theirs: func(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
 		rc := upstreamroles.NewClusterRoleAggregation(f.Rbac().V1().ClusterRoles(), c.RbacV1())
@@ -65,7 +65,7 @@ var RoleAggregation = Pair{
 	Ours: clusterroleaggregation.Controller, Alone: never, Fair: fairRoles,
 }
 
-// PodGC is the controller that ends pods which no other component would.
+// PodGC is the controller that ends pods which no other component would end.
 var PodGC = Pair{
 	Theirs: func(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
 		gc := upstreampodgc.NewPodGC(ctx, c, f.Core().V1().Pods(), f.Core().V1().Nodes(), 0)
@@ -74,10 +74,10 @@ var PodGC = Pair{
 	Ours: podgc.New(podgc.Config{Threshold: -1}), Alone: never, Fair: fairPodGC,
 }
 
-// Kept is how many pods that have ended [EndedPods] keeps.
+// Kept is how many ended pods [EndedPods] keeps.
 const Kept = 2
 
-// EndedPods is the same controller, which ends the pods that have ended and are too many.
+// EndedPods is the same controller, with a limit for ended pods.
 var EndedPods = Pair{
 	Theirs: func(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
 		gc := upstreampodgc.NewPodGC(ctx, c, f.Core().V1().Pods(), f.Core().V1().Nodes(), Kept)
@@ -86,7 +86,7 @@ var EndedPods = Pair{
 	Ours: podgc.New(podgc.Config{Threshold: Kept}), Alone: never, Fair: fairAsItIs,
 }
 
-// Endpoints is the controller of the older lists of who answers for a service.
+// Endpoints is the controller of Endpoints, the older lists of a service's pods.
 var Endpoints = Pair{
 	Theirs: func(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
 		core := f.Core().V1()
@@ -96,10 +96,10 @@ var Endpoints = Pair{
 	Ours: endpoints.Controller, Alone: never, Fair: fairEndpoints,
 }
 
-// PerSlice is how many endpoints a slice holds in the comparison: fewer than there are.
+// PerSlice is the capacity of a slice in the comparison: less than the number of endpoints.
 const PerSlice = 3
 
-// EndpointSlice is the controller of the newer ones.
+// EndpointSlice is the controller of EndpointSlices.
 var EndpointSlice = Pair{
 	Theirs: func(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
 		core := f.Core().V1()
@@ -109,8 +109,8 @@ var EndpointSlice = Pair{
 	Ours: endpointslice.New(endpointslice.Config{Max: PerSlice}), Alone: never, Fair: fairSlices,
 }
 
-// fairRoles leaves out the uid, by which we make sure that it is the same role, and
-// an empty list, which upstream does not send.
+// fairRoles leaves out the uid, with which ours makes sure that it is the same role, and an empty list, which
+// upstream does not send.
 func fairRoles(_ []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
 	return rewritten(theirs, bareRole), lets("role-as-it-is", ours, rewritten(ours, bareRole))
 }
@@ -128,11 +128,11 @@ func bareRole(e Effect) Effect {
 	return e
 }
 
-// fairPodGC leaves of both what they do in the same step: upstream says that a pod has
-// failed and deletes it, we delete it when that is seen. Of the status the phase is
-// compared; that of a pod whose node is gone is said after a quarantine, which the
-// controller's own tests are about: what we note at its beginning is left out. A pod
-// that has been deleted at once already is deleted again by upstream, every 20 seconds.
+// fairPodGC leaves of both the effects of the same step: upstream marks a pod as failed and deletes it, ours
+// deletes it when it has seen the mark. Of the status only the phase is compared. The status of a pod whose
+// node is missing is written after a quarantine, which the controller's own tests cover: our note at its
+// beginning is left out. Upstream deletes a pod again every 20 seconds that has already been deleted without
+// a grace period.
 func fairPodGC(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
 	held := func(obj runtime.Object) bool {
 		p, ok := obj.(*corev1.Pod)
@@ -154,7 +154,7 @@ func fairPodGC(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effec
 	return fair(theirs), fair(ours)
 }
 
-// phaseOnly is a change of a pod's status without all but its phase.
+// phaseOnly reduces a patch of a pod's status to the phase.
 func phaseOnly(e Effect) Effect {
 	if e.Verb != patch {
 		return e
@@ -168,8 +168,8 @@ func phaseOnly(e Effect) Effect {
 	return e
 }
 
-// fairEndpoints compares since when a change was to be published with what upstream would
-// remember of the change before ([triggered]).
+// fairEndpoints compares the trigger time of a change with the one that upstream would have if it remembered
+// the change before ([triggered]).
 func fairEndpoints(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
 	shows := map[types.UID]bool{}
 	for _, e := range theirs {
@@ -187,7 +187,7 @@ func fairEndpoints(world []runtime.Object, theirs, ours []Effect) ([]Effect, []E
 	return rewritten(theirs, bare), rewritten(ours, bare)
 }
 
-// readyIn are the pods in Endpoints, and whether as ready.
+// readyIn maps the pods in Endpoints to whether they are ready there.
 func readyIn(e *corev1.Endpoints) map[types.UID]bool {
 	said := map[types.UID]bool{}
 	for _, s := range e.Subsets {
@@ -201,11 +201,10 @@ func readyIn(e *corev1.Endpoints) map[types.UID]bool {
 	return said
 }
 
-// triggered is what upstream writes as the time of the first change that it publishes, if
-// it has published what is said of which pods are ready, and is to publish what is shown. It
-// remembers the times of pods, which no world holds: a pod that is said to be as ready as it
-// is has the time that it had, and so has one that neither is shown. Where nothing is said, it
-// has not seen the Service before.
+// triggered is the time that upstream writes for the first change that it publishes, if it has published
+// which pods are ready according to said, and is about to publish shows. It remembers the times of pods,
+// which no world has: a pod whose readiness is published as it is has its earlier time, and so has a pod that
+// neither shows. If said is nil, upstream has not seen the Service before.
 func triggered(world []runtime.Object, said, shows map[types.UID]bool) string {
 	var service *corev1.Service
 	var before, now []*corev1.Pod
@@ -237,7 +236,7 @@ func triggered(world []runtime.Object, said, shows map[types.UID]bool) string {
 	return at.UTC().Format(time.RFC3339Nano)
 }
 
-// since has what an effect writes say that it has been so since a moment.
+// since sets the trigger time in the object that an effect writes.
 func since(e Effect, at string) Effect {
 	if e.Verb != create && e.Verb != update {
 		return e
@@ -253,7 +252,7 @@ func since(e Effect, at string) Effect {
 	return e
 }
 
-// unrepeated is each effect once.
+// unrepeated removes repeated effects.
 func unrepeated(effects []Effect) []Effect {
 	var out []Effect
 	for _, e := range effects {
@@ -264,8 +263,8 @@ func unrepeated(effects []Effect) []Effect {
 	return out
 }
 
-// bare is an effect without the time at which its object was created, which the API server
-// sets, and an empty list of endpoints, which it may leave out.
+// bare is an effect without its object's creation time, which the API server sets, and without an empty list
+// of endpoints, which it may omit.
 func bare(e Effect) Effect {
 	if e.Verb != create && e.Verb != update {
 		return e
@@ -279,12 +278,11 @@ func bare(e Effect) Effect {
 	return e
 }
 
-// fairSlices compares what slices there are afterwards ([packing]), and by how many writes of
-// each sort that came to be.
+// fairSlices compares the slices afterwards ([packing]), and the number of writes of each kind.
 //
-// The empty slice that a service of before has left, and that it leaves alone since it
-// overlooks whose that is, counts as the one that we put in its place: the garbage
-// collector takes it away, and then it makes its own.
+// The empty slice of an earlier service, which upstream leaves alone because it ignores the owner's uid,
+// counts as the slice that ours creates in its place: the garbage collector deletes it, and then upstream
+// creates its own.
 func fairSlices(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
 	if left := leftEmpty(world); left != nil && touch(ours, left) && !touch(theirs, left) {
 		Uses("left-empty")
@@ -310,7 +308,7 @@ func fairSlices(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effe
 	return packing(world, theirs), packing(world, ours)
 }
 
-// servingIn are the pods in a slice, and whether each serves.
+// servingIn maps the pods in a slice to whether each serves.
 func servingIn(s *discoveryv1.EndpointSlice) map[types.UID]bool {
 	said := map[types.UID]bool{}
 	for _, e := range s.Endpoints {
@@ -332,8 +330,7 @@ func slicesOf(world []runtime.Object) (all []*discoveryv1.EndpointSlice) {
 	return all
 }
 
-// leftEmpty is the slice of a service of before that shows nothing, if it is the only one
-// of its family.
+// leftEmpty is the empty slice of an earlier service, if it is the only one of its family.
 func leftEmpty(world []runtime.Object) *discoveryv1.EndpointSlice {
 	families := map[discoveryv1.AddressType][]*discoveryv1.EndpointSlice{}
 	for _, s := range slicesOf(world) {
@@ -347,7 +344,7 @@ func leftEmpty(world []runtime.Object) *discoveryv1.EndpointSlice {
 	return nil
 }
 
-// uidOf is the uid of the service of a name.
+// uidOf is the uid of the service with a name.
 func uidOf(world []runtime.Object, name string) types.UID {
 	for _, obj := range world {
 		if s, ok := obj.(*corev1.Service); ok && s.Name == name {

@@ -41,7 +41,7 @@ func TestEndpointSlicesAreAsUpstreams(t *testing.T) {
 	agree(t, oracle.EndpointSlice, ownerKey, slicesWorld)
 }
 
-// guarded gives an object some finalizers, and may delete one that has some.
+// guarded gives an object some finalizers, and may mark one with finalizers as deleted.
 func guarded(t *rapid.T, obj metav1.Object, guard string) {
 	obj.SetFinalizers(rapid.SampledFrom([][]string{nil, {guard}, {"x", guard}, {"x"}}).Draw(t, "finalizers"))
 	if len(obj.GetFinalizers()) > 0 && rapid.Bool().Draw(t, "deleted") {
@@ -66,7 +66,7 @@ func claimWorld(t *rapid.T) []runtime.Object {
 			v.EmptyDir = &corev1.EmptyDirVolumeSource{}
 		case 1:
 			v.Ephemeral = &corev1.EphemeralVolumeSource{}
-			p.Name = "web-of" // the claim would be another one
+			p.Name = "web-of" // otherwise the claim would be another one
 		default:
 			v.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: rapid.SampledFrom([]string{owner, owner, "another"}).Draw(t, "claim")}
 		}
@@ -86,7 +86,7 @@ func volumeWorld(t *rapid.T) []runtime.Object {
 	return []runtime.Object{pv}
 }
 
-// roleWorld is a role of parts, and parts of it and of others.
+// roleWorld is an aggregated role, and parts of it and of others.
 func roleWorld(t *rapid.T) []runtime.Object {
 	rules := func() (all []rbacv1.PolicyRule) {
 		for _, n := range rapid.SliceOfN(rapid.IntRange(0, 2), 0, 3).Draw(t, "rules") {
@@ -118,7 +118,7 @@ func roleWorld(t *rapid.T) []runtime.Object {
 	return world
 }
 
-// lostPodWorld is a pod, and the node that it is on or another one.
+// lostPodWorld is a pod, and its node or another one.
 func lostPodWorld(t *rapid.T) []runtime.Object {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: owner, Namespace: namespace, UID: "pod", ResourceVersion: "10", Generation: 2}}
 	p.Spec.NodeName = rapid.SampledFrom([]string{"", "n1", "n1", "gone"}).Draw(t, "node")
@@ -135,7 +135,7 @@ func lostPodWorld(t *rapid.T) []runtime.Object {
 	return []runtime.Object{p, node}
 }
 
-// endedPodsWorld are pods with a node, most of which have ended.
+// endedPodsWorld has pods with a node, most of which have ended.
 func endedPodsWorld(t *rapid.T) []runtime.Object {
 	var world []runtime.Object
 	for i := range rapid.IntRange(1, 7).Draw(t, "pods") {
@@ -186,7 +186,7 @@ func servedBy(t *rapid.T) *corev1.Service {
 	return s
 }
 
-// servers are pods that a service may stand for, no two with one address.
+// servers are possible pods of a service, each with its own address.
 func servers(t *rapid.T) []*corev1.Pod {
 	var all []*corev1.Pod
 	for i := range rapid.IntRange(0, 9).Draw(t, "pods") {
@@ -224,8 +224,7 @@ func servers(t *rapid.T) []*corev1.Pod {
 	return all
 }
 
-// endpointsWorld is a service with pods, and what was published of it before: that of
-// some of its pods.
+// endpointsWorld is a service with pods, and its earlier Endpoints with some of the pods.
 func endpointsWorld(t *rapid.T) []runtime.Object {
 	s, pods := servedBy(t), servers(t)
 	world := []runtime.Object{s}
@@ -269,8 +268,8 @@ func endpointsWorld(t *rapid.T) []runtime.Object {
 	return append(world, e)
 }
 
-// slicesWorld is a service with pods, nodes, and slices of before. Every pod's node is
-// there: where one is not, upstream warns at each of its attempts, and we wait for it.
+// slicesWorld is a service with pods, nodes, and earlier slices. Every pod's node exists: otherwise upstream
+// would warn at each attempt, and ours waits for the node.
 func slicesWorld(t *rapid.T) []runtime.Object {
 	oracle.Uses("node-not-there")
 	s, pods := servedBy(t), servers(t)
@@ -298,7 +297,7 @@ func slicesWorld(t *rapid.T) []runtime.Object {
 	return world
 }
 
-// anySlice shows some of the pods, none that another shows.
+// anySlice has some of the pods, but none that another slice has.
 func anySlice(t *rapid.T, s *corev1.Service, pods []*corev1.Pod, i int) *discoveryv1.EndpointSlice {
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{

@@ -23,8 +23,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// CompareTokens gives what upstream does to the tokens of a world, and shows how ours
-// differs; "" when it does not.
+// CompareTokens returns upstream's effects on the tokens of a world, and the difference of ours; "" if there
+// is none.
 func CompareTokens(t *testing.T, world []runtime.Object, period time.Duration) (theirs []Effect, diff string, err error) {
 	synctest.Test(t, func(*testing.T) { theirs, err = cleanTheirs(copied(world), period) })
 	if err != nil {
@@ -69,8 +69,8 @@ func labelsIn(patch []byte) string {
 	return fmt.Sprint(labels)
 }
 
-// tokensOfOurs asks ours about each token. What only says of which type a Secret is
-// changes nothing, and is left out.
+// tokensOfOurs runs our controller for each token. A patch that only proves the type of a Secret changes
+// nothing, and is left out.
 func tokensOfOurs(world []runtime.Object, period time.Duration) (did []Effect) {
 	s, c := reconciletest.NewWorld(), cleaner.New(cleaner.Config{Period: period})
 	var keys []events.Key

@@ -37,8 +37,8 @@ func TestOldTokensEndAsUpstreamsDo(t *testing.T) {
 	}
 }
 
-// tokenWorld is some tokens of one account, and what keeps them. Nothing is as old as
-// the period to the second.
+// tokenWorld has some tokens of one account, and objects that keep them in use. No age equals the period to
+// the second.
 func tokenWorld(t *rapid.T) (world []runtime.Object, period time.Duration) {
 	oracle.Uses("to-the-second")
 	period = rapid.SampledFrom([]time.Duration{365 * 24 * time.Hour, 30 * 24 * time.Hour, 90 * time.Minute}).Draw(t, "period")

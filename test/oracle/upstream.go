@@ -26,8 +26,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/replicaset"
 )
 
-// Build makes one of upstream's controllers on informers; run runs it until the
-// context ends.
+// Build makes one of upstream's controllers on informers; run runs it until the context ends.
 type Build func(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (run func(), err error)
 
 // buildDeployments makes upstream's deployment controller.
@@ -46,13 +45,12 @@ func buildReplicaSets(ctx context.Context, f informers.SharedInformerFactory, c 
 	return func() { rsc.Run(ctx, 1) }, nil
 }
 
-// Upstream shows a frozen world to one of upstream's controllers and gives what
-// it did in one sync, in the order in which it did it. Where it is strict, an update of a
-// version that the same sync has changed is refused, as by an API server. It must be
-// called in a synctest bubble whose time has not passed now.
+// Upstream shows a frozen world to one of upstream's controllers and returns the effects of one sync, in
+// their order. If strict, an update is refused, as by an API server, if its version is one that the same sync
+// has changed. It must be called in a synctest bubble whose time is not after now.
 //
-// The controller begins to run when every informer has told everything, and no
-// time passes from then on: each key has one sync, and none is tried again.
+// The controller starts when every informer has delivered everything, and no time passes from then on: each
+// key has one sync, and none is retried.
 func Upstream(build Build, world []runtime.Object, now time.Time, strict bool) ([]Effect, error) {
 	time.Sleep(time.Until(now))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -81,26 +79,25 @@ func Upstream(build Build, world []runtime.Object, now time.Time, strict bool) (
 	return done, recorder.trouble
 }
 
-// Quiet has upstream's code keep to itself what it would log. It also takes the
-// brake off its error handler, which sleeps.
+// Quiet silences the logs of upstream's code. It also removes its error handlers, because one of them sleeps.
 func Quiet() {
 	klog.SetLogger(logr.Discard())
 	utilruntime.ErrorHandlers = nil
 }
 
-// recorder acknowledges writes without carrying them out. Of the objects it knows
-// which version they would have; where it is strict it refuses updates of others.
+// recorder acknowledges writes without carrying them out. It knows the version that each written object would
+// have; if strict, it refuses updates of other versions.
 type recorder struct {
 	client   *fake.Clientset
 	strict   bool
 	mu       sync.Mutex
 	effects  []Effect
 	creates  int
-	versions map[string]string // of what has been written, by resource, namespace and name
+	versions map[string]string // of written objects, by resource, namespace and name
 	trouble  error
 }
 
-// taken is what has been done so far.
+// taken returns the effects so far.
 func (r *recorder) taken() []Effect {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -151,7 +148,7 @@ func (r *recorder) updated(resource string, a clienttesting.UpdateActionImpl) (b
 	return true, next, nil
 }
 
-// written gives an object the version that it has after a write.
+// written gives an object its version after a write.
 func (r *recorder) written(a clienttesting.Action, obj object) {
 	key := keyOf(a, obj)
 	if has, known := r.versions[key]; known {
@@ -168,7 +165,7 @@ func keyOf(a clienttesting.Action, obj object) string {
 	return a.GetResource().Resource + "/" + a.GetNamespace() + "/" + obj.GetName()
 }
 
-// created acknowledges a create with the object as the API server would have it.
+// created acknowledges a create with the object as the API server would return it.
 func (r *recorder) created(resource string, a clienttesting.CreateActionImpl) runtime.Object {
 	if e, ok := a.GetObject().(*corev1.Event); ok {
 		r.effects = append(r.effects, told(e.InvolvedObject.Name, e.Type, e.Reason, e.Message))
@@ -182,7 +179,7 @@ func (r *recorder) created(resource string, a clienttesting.CreateActionImpl) ru
 		return obj
 	}
 	r.creates++
-	if m.GetName() == "" { // as many names as creates: equal Events would be counted
+	if m.GetName() == "" { // a name for each create: equal Events would be counted
 		m.SetName(fmt.Sprintf("%s%05d", m.GetGenerateName(), r.creates))
 	}
 	m.SetUID(types.UID("uid-" + m.GetName()))

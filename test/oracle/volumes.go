@@ -16,7 +16,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/vacprotection"
 )
 
-// EphemeralVolume is the controller of pods' own volumes.
+// EphemeralVolume is the controller of ephemeral volumes.
 var EphemeralVolume = Pair{
 	Theirs: func(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
 		ec, err := ephemeral.NewController(ctx, c, f.Core().V1().Pods(), f.Core().V1().PersistentVolumeClaims())
@@ -30,8 +30,8 @@ var EphemeralVolume = Pair{
 
 func creates(e Effect) bool { return e.Verb == create }
 
-// claimsThenConflicts leaves out what upstream tells in the sync in which it makes claims: that
-// another claim is not the pod's. Ours tells it when those are there.
+// claimsThenConflicts leaves out upstream's Event, in the sync that creates claims, that another claim is not
+// the pod's. Ours emits it when the created claims exist.
 func claimsThenConflicts(_ []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
 	if slices.ContainsFunc(theirs, creates) {
 		theirs = lets("conflict-after-claims", theirs, only(theirs, creates))
@@ -39,7 +39,7 @@ func claimsThenConflicts(_ []runtime.Object, theirs, ours []Effect) ([]Effect, [
 	return theirs, ours
 }
 
-// ClassProtection is the controller that protects classes of volumes.
+// ClassProtection is the controller that protects VolumeAttributesClasses.
 var ClassProtection = Pair{
 	Theirs: func(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
 		core := f.Core().V1()
@@ -55,5 +55,5 @@ var ClassProtection = Pair{
 // never is for controllers of which one decision is one sync.
 func never(Effect) bool { return false }
 
-// fairAsItIs leaves everything in.
+// fairAsItIs leaves out nothing.
 func fairAsItIs(_ []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) { return theirs, ours }

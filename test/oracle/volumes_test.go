@@ -19,7 +19,7 @@ func TestEphemeralVolumesAreAsUpstreams(t *testing.T) {
 	agree(t, oracle.EphemeralVolume, events.Key{Namespace: namespace, Name: owner}, ephemeralWorld)
 }
 
-// ephemeralWorld is a pod that wants volumes of its own, and claims of such names.
+// ephemeralWorld is a pod with ephemeral volumes, and claims with their names.
 func ephemeralWorld(t *rapid.T) []runtime.Object {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: owner, Namespace: namespace, UID: "pod", ResourceVersion: "10"}}
 	if chance(t, 8, "deleted") {

@@ -20,14 +20,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
-// object is what a world holds.
+// object is an object of a world.
 type object interface {
 	runtime.Object
 	metav1.Object
 }
 
-// After is a world in which effects have been carried out, as an API server
-// does it. Events are not part of a world.
+// After is a world after effects, carried out as an API server would. Events are not part of a world.
 func After(world []runtime.Object, effects []Effect, now time.Time) ([]runtime.Object, error) {
 	world = copied(world)
 	for _, e := range effects {
@@ -90,7 +89,7 @@ func added(world []runtime.Object, resource string, e Effect, now time.Time) ([]
 	return append(world, obj), nil
 }
 
-// merged is an object with a patch; the type of patch stands before it.
+// merged is an object with a patch; the patch type precedes the patch.
 func merged(was object, typed string) (object, error) {
 	how, body, _ := strings.Cut(typed, " ")
 	if how != string(types.StrategicMergePatchType) {
@@ -98,7 +97,7 @@ func merged(was object, typed string) (object, error) {
 	}
 	revision, holds := was.DeepCopyObject().(*appsv1.ControllerRevision)
 	var data runtime.RawExtension
-	if holds { // directives of merges, which are none of this one
+	if holds { // merge directives; this patch has none
 		data, revision.Data = revision.Data, data
 		was = revision
 	}
@@ -116,9 +115,8 @@ func merged(was object, typed string) (object, error) {
 	return next, err
 }
 
-// replaced is an object with a new status or, without a subresource, all that is
-// not status. Annotations go with either, and a change of the spec makes a new
-// generation.
+// replaced is an object with a new status or, without a subresource, with everything but the status replaced.
+// Annotations change with either, and a change of the spec makes a new generation.
 func replaced(was object, subresource, body string) (object, error) {
 	next, err := decoded(resourceOf(was), body)
 	if err != nil {

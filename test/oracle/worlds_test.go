@@ -23,7 +23,7 @@ const (
 	hashLabel = "pod-template-hash"
 )
 
-// The keys of what the worlds are about.
+// The keys of the worlds' main objects.
 var (
 	deploymentKey = events.Key{Namespace: namespace, Name: owner}
 	replicaSetKey = events.Key{Namespace: namespace, Name: owner + "-hash0"}
@@ -47,13 +47,12 @@ func template(image int) corev1.PodTemplateSpec {
 
 func image(t *corev1.PodTemplateSpec) string { return t.Spec.Containers[0].Image }
 
-// ago is a moment in the past, in whole seconds.
+// ago is a time in the past, in whole seconds.
 func ago(t *rapid.T, most int, what string) metav1.Time {
 	return metav1.NewTime(oracle.Now.Add(-time.Duration(rapid.IntRange(10, most).Draw(t, what)) * time.Second).Truncate(time.Second))
 }
 
-// deploymentWorld is a Deployment somewhere in its life, with the ReplicaSets
-// and pods that it may have then.
+// deploymentWorld is a Deployment at some point of its life, with possible ReplicaSets and pods.
 func deploymentWorld(t *rapid.T) []runtime.Object {
 	d := arbitraryDeployment(t)
 	world := []runtime.Object{d}
@@ -71,10 +70,9 @@ func deploymentWorld(t *rapid.T) []runtime.Object {
 	return world
 }
 
-// believe corrects notes that are too low to be true: when the sets have more
-// replicas than are allowed now, none can say that even fewer were allowed when
-// it got its size. Upstream lets such a set grow while others shrink, beyond the
-// bounds; ours does not.
+// believe corrects annotations with impossibly low numbers: if the sets have more replicas than are allowed
+// now, no set can have got its size when even fewer were allowed. Upstream lets such a set grow while others
+// shrink, beyond the bounds; ours does not.
 func believe(world []runtime.Object, d *appsv1.Deployment) {
 	surge := 0
 	if r := d.Spec.Strategy.RollingUpdate; r != nil {
@@ -90,7 +88,7 @@ func believe(world []runtime.Object, d *appsv1.Deployment) {
 		return
 	}
 	oracle.Uses("low-max-replicas")
-	d.Status.Replicas = max(d.Status.Replicas, total) // stands in where there is no note
+	d.Status.Replicas = max(d.Status.Replicas, total) // stands in for a missing annotation
 	for _, obj := range world {
 		const note = "deployment.kubernetes.io/max-replicas"
 		if rs, ok := obj.(*appsv1.ReplicaSet); ok && rs.Annotations[note] != "" {
@@ -100,9 +98,9 @@ func believe(world []runtime.Object, d *appsv1.Deployment) {
 	}
 }
 
-// forgetCreates takes it back that the new set was made where there is none. It
-// can be so when the template changes before anything else is told. Then the
-// words about the next set stay those about the last one upstream; ours are new.
+// forgetCreates removes the report that the new set was created if there is no such set. That happens if the
+// template changes before the next report. Then upstream keeps the report about the last set for the next
+// one; ours writes a new one.
 func forgetCreates(world []runtime.Object, d *appsv1.Deployment) {
 	for _, obj := range world {
 		rs, ok := obj.(*appsv1.ReplicaSet)
@@ -162,8 +160,8 @@ func arbitraryDeployment(t *rapid.T) *appsv1.Deployment {
 	}
 	d.Spec.Strategy = arbitraryStrategy(t)
 	if d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
-		// A set that is missing when a rollback is asked for is created with all its
-		// replicas upstream, beside the old ones; ours waits for those to end.
+		// If a rollback needs a set that does not exist, upstream creates it with all its replicas beside the
+		// old sets; ours waits until those have ended.
 		oracle.Uses("rollback-and-recreate")
 		delete(d.Annotations, appsv1.DeprecatedRollbackTo)
 	}
@@ -231,8 +229,8 @@ func arbitraryReplicaSetOf(t *rapid.T, d *appsv1.Deployment, i int) *appsv1.Repl
 	if !chance(t, 5, "no rs revision") {
 		rs.Annotations["deployment.kubernetes.io/revision"] = strconv.Itoa(i + 1)
 		if chance(t, 10, "odd revision") {
-			// Always a number. Another text keeps upstream, by accident, from copying
-			// annotations to the new set, and makes the order of its history arbitrary.
+			// Always a number. Another text accidentally keeps upstream from copying annotations to the new
+			// set, and makes the order of its history arbitrary.
 			oracle.Uses("revision-is-no-number")
 			odd := []string{"-1", "1", "7"}
 			rs.Annotations["deployment.kubernetes.io/revision"] = rapid.SampledFrom(odd).Draw(t, "rs revision")
@@ -259,8 +257,8 @@ func arbitraryReplicaSetOf(t *rapid.T, d *appsv1.Deployment, i int) *appsv1.Repl
 	return rs
 }
 
-// own makes the ReplicaSet the Deployment's, an orphan, one whose labels moved
-// on, or another owner's.
+// own makes the ReplicaSet the Deployment's own, an orphan, one whose labels no longer match, or another
+// owner's.
 func own(t *rapid.T, rs *appsv1.ReplicaSet, d *appsv1.Deployment) {
 	reference := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "Deployment", Name: d.Name, UID: d.UID, Controller: ptr(true), BlockOwnerDeletion: ptr(true)}
 	switch rapid.IntRange(1, 12).Draw(t, "ownership") {
@@ -276,10 +274,10 @@ func own(t *rapid.T, rs *appsv1.ReplicaSet, d *appsv1.Deployment) {
 	}
 }
 
-// podOf is a pod of a ReplicaSet, somewhere in its life.
+// podOf is a pod of a ReplicaSet, at some point of its life.
 func podOf(t *rapid.T, rs *appsv1.ReplicaSet, i int) *corev1.Pod {
 	name := fmt.Sprintf("%s-%c", rs.Name, 'a'+i)
-	// No two at once: of pods that are alike in everything, upstream picks any.
+	// No two at once: of pods that are equal in everything, upstream picks any.
 	oracle.Uses("twins-among-pods")
 	made := ago(t, 3000, "pod created").Truncate(32 * time.Second).Add(time.Duration(i) * time.Second)
 	pod := &corev1.Pod{
@@ -310,7 +308,7 @@ func podOf(t *rapid.T, rs *appsv1.ReplicaSet, i int) *corev1.Pod {
 	return pod
 }
 
-// replicaSetWorld is a ReplicaSet with pods of its own, orphans and strangers.
+// replicaSetWorld is a ReplicaSet with its own pods, orphans and pods of other owners.
 func replicaSetWorld(t *rapid.T) []runtime.Object {
 	d := arbitraryDeployment(t)
 	d.UID = "a-deployment"
@@ -320,7 +318,7 @@ func replicaSetWorld(t *rapid.T) []runtime.Object {
 		rs.DeletionTimestamp, rs.Finalizers = ptr(ago(t, 60, "rs deleted")), []string{"example.com/hold"}
 	}
 	world := []runtime.Object{rs}
-	// At most nine: of ten Events that are alike, upstream's client combines some.
+	// At most nine: of ten similar Events, upstream's recorder combines some.
 	for i := range rapid.IntRange(0, 9).Draw(t, "pods") {
 		pod := podOf(t, rs, i)
 		switch rapid.IntRange(1, 10).Draw(t, "pod's ownership") {
@@ -336,8 +334,8 @@ func replicaSetWorld(t *rapid.T) []runtime.Object {
 	return append(world, sibling(t, d)...)
 }
 
-// sibling is, at times, another set of the same Deployment with its pods: they
-// share nodes with the pods of the first.
+// sibling is sometimes another set of the same Deployment with its pods, which share nodes with the pods of
+// the first.
 func sibling(t *rapid.T, d *appsv1.Deployment) []runtime.Object {
 	if !chance(t, 3, "has a sibling") {
 		return nil
@@ -345,7 +343,7 @@ func sibling(t *rapid.T, d *appsv1.Deployment) []runtime.Object {
 	rs := arbitraryReplicaSetOf(t, d, 1)
 	rs.Name, rs.UID = owner+"-other", "rs-other"
 	rs.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: d.Name, UID: d.UID, Controller: ptr(true), BlockOwnerDeletion: ptr(true)}}
-	// On its way out, so that its own number of pods does not matter.
+	// It is being deleted, so that its own number of pods does not matter.
 	rs.DeletionTimestamp, rs.Finalizers = ptr(ago(t, 60, "sibling deleted")), []string{"example.com/hold"}
 	rs.Labels = map[string]string{"app": owner, hashLabel: "hash1"}
 	world := []runtime.Object{rs}

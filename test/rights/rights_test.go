@@ -15,7 +15,7 @@ import (
 
 const onBehalf = "impersonate-on:serviceaccount:"
 
-// rightsIn are the rights in rules, one verb on one resource each.
+// rightsIn are the rights in rules, each with one verb and one resource.
 func rightsIn(rules []rbacv1.PolicyRule) (all []probe) {
 	for _, r := range rules {
 		for _, verb := range r.Verbs {
@@ -32,7 +32,7 @@ func rightsIn(rules []rbacv1.PolicyRule) (all []probe) {
 	return all
 }
 
-// rulesOf are rights as rules.
+// rulesOf converts rights to rules.
 func rulesOf(rights []probe) (rules []rbacv1.PolicyRule) {
 	for _, r := range rights {
 		if r.path != "" {
@@ -44,8 +44,8 @@ func rulesOf(rights []probe) (rules []rbacv1.PolicyRule) {
 	return rules
 }
 
-// promised are the writes that controllers promise, by identity, as requests. What is
-// promised of any kind is tried on ConfigMaps.
+// promised are the writes that controllers promise, by identity, as requests. For a promise about any kind
+// the request is about ConfigMaps.
 func promised() (all []probe, by map[string]map[probe]bool) {
 	by = map[string]map[probe]bool{}
 	for _, profile := range controllers.Profiles() {
@@ -81,14 +81,14 @@ func promised() (all []probe, by map[string]map[probe]bool) {
 	return all, by
 }
 
-// reads are those that matter: what is confidential, and the ways from a read to more.
+// reads are the reads that matter: confidential data, and reads that lead to more rights.
 var reads = []probe{
 	{verb: "get", resource: "secrets"}, {verb: "list", resource: "secrets"}, {verb: "watch", resource: "secrets"},
 	{verb: "get", resource: "configmaps"}, {verb: "list", resource: "configmaps"}, {verb: "list", resource: "pods"}, {verb: "get", resource: "pods"},
 	{verb: "get", resource: "nodes/proxy"}, {verb: "get", resource: "pods/log"}, {verb: "get", group: "apps", resource: "deployments/scale"},
 }
 
-// worse are writes that no controller promises.
+// worse are dangerous writes that no controller promises.
 var worse = []probe{
 	{verb: "create", resource: "secrets"}, {verb: "update", resource: "secrets"}, {verb: "create", resource: "serviceaccounts/token"},
 	{verb: "create", resource: "pods/exec"}, {verb: "create", resource: "pods/binding"}, {verb: "update", resource: "nodes"}, {verb: "create", resource: "nodes"},
@@ -97,7 +97,7 @@ var worse = []probe{
 	{verb: "create", group: "admissionregistration.k8s.io", resource: "mutatingwebhookconfigurations"}, {verb: "create", group: "authorization.k8s.io", resource: "subjectaccessreviews"},
 }
 
-// identitiesIn are the accounts that a role lets impersonate.
+// identitiesIn are the accounts that a role allows to impersonate.
 func identitiesIn(t *testing.T, rules []rbacv1.PolicyRule) []string {
 	t.Helper()
 	if len(rules) != 1 || len(rules[0].ResourceNames) == 0 || rules[0].Verbs[0] != "impersonate:serviceaccount" {
@@ -106,7 +106,7 @@ func identitiesIn(t *testing.T, rules []rbacv1.PolicyRule) []string {
 	return rules[0].ResourceNames
 }
 
-// manifest is a writer's rights in a file.
+// manifest names a file and a role in it: the rights of a writer or watcher.
 type manifest struct{ folder, file, role string }
 
 var writers = []manifest{
@@ -117,7 +117,7 @@ var writers = []manifest{
 	{"kubernetes-split", "credentials.yaml", "millrace-writer-credentials"},
 }
 
-// TestMatrix: each identity of each writer, and the writer itself, and every request.
+// TestMatrix tries every request as each identity of each writer, and as the writer itself.
 func TestMatrix(t *testing.T) {
 	s := begin(t)
 	// Kubernetes has no role for the controller of tokens.
@@ -153,7 +153,7 @@ func TestMatrix(t *testing.T) {
 	golden(t, "testdata/matrix.txt", table.String())
 }
 
-// write adds what an identity may do.
+// write adds the row of an identity to the table.
 func write(table *strings.Builder, identity string, row map[string][]string) {
 	if identity == "" {
 		identity = "itself"
@@ -167,7 +167,7 @@ func write(table *strings.Builder, identity string, row map[string][]string) {
 	fmt.Fprintf(table, "  the writer is refused: %d others\n", len(row[byWriter]))
 }
 
-// golden compares a text with a file, or writes it.
+// golden compares a text with a golden file, or writes the file.
 func golden(t *testing.T, file, got string) {
 	t.Helper()
 	if os.Getenv("UPDATE_MATRIX") != "" {
@@ -180,8 +180,8 @@ func golden(t *testing.T, file, got string) {
 	}
 }
 
-// removals takes one right after the other out of a writer's role: something that some
-// identity could do is refused then.
+// removals removes each right in turn from a writer's role: the API server must then refuse a request that
+// some identity could make before.
 func (s *site) removals(t *testing.T, name string, identities []string, rules []rbacv1.PolicyRule) {
 	rights := rightsIn(rules)
 	full := s.writer(t, anyIdentity, rules)
@@ -201,7 +201,7 @@ func (s *site) removals(t *testing.T, name string, identities []string, rules []
 	}
 }
 
-// attempt is a request that takes a right. What is given for "*" is tried on Deployments.
+// attempt is a request that needs a right. For "*" it is about Deployments.
 func attempt(right probe) probe {
 	try := right
 	try.verb = strings.TrimPrefix(right.verb, onBehalf)
@@ -212,17 +212,17 @@ func attempt(right probe) probe {
 	return try
 }
 
-// anyIdentity lets a writer of these tests be whatever account there is.
+// anyIdentity lets a writer of these tests impersonate every account.
 var anyIdentity = []rbacv1.PolicyRule{{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"serviceaccounts"}, Verbs: []string{"impersonate:serviceaccount"}}}
 
-// identities takes one identity after the other away.
+// identities removes each identity in turn.
 func (s *site) identities(t *testing.T, names []string, who, rules []rbacv1.PolicyRule) {
 	control := attempt(rightsIn(rules)[0])
 	for i, identity := range names {
 		less := *who[0].DeepCopy()
 		less.ResourceNames = slices.Delete(slices.Clone(names), i, i+1)
 		if len(less.ResourceNames) == 0 {
-			continue // no names at all are all names
+			continue // an empty list of names means all names
 		}
 		w := s.writer(t, []rbacv1.PolicyRule{less}, rules)
 		w.await(t, less.ResourceNames[0], control)

@@ -25,7 +25,7 @@ import (
 	"github.com/millrace/millrace/cmd/clustertest"
 )
 
-// account makes a service account, and gives its token.
+// account creates a service account, and returns its token.
 func (s *site) account(t *testing.T, name string) (rbacv1.Subject, string) {
 	t.Helper()
 	_, err := s.kube.CoreV1().ServiceAccounts(home).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
@@ -35,8 +35,8 @@ func (s *site) account(t *testing.T, name string) (rbacv1.Subject, string) {
 	return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: home, Name: name}, token.Status.Token
 }
 
-// delegator makes the bindings of a manifest that lets a service ask who scrapes, for an
-// account of the test's, and gives its kubeconfig.
+// delegator creates the bindings of the manifest that lets a service review scrapers, for an account of the
+// test, and returns that account's kubeconfig.
 func (s *site) delegator(t *testing.T) (kubeconfig string) {
 	t.Helper()
 	subject, token := s.account(t, "service")
@@ -63,9 +63,9 @@ func (s *site) delegator(t *testing.T) (kubeconfig string) {
 	return kubeconfig
 }
 
-// serve runs a service that has metrics and little else until the test ends: a bus. It is
-// asked where it is as a pod elsewhere asks, as far as one machine can: loopback counts for
-// nothing (--authorization-of-loopback).
+// serveMetrics runs a bus, a service that has little more than metrics, until the test ends. The test scrapes
+// it as a pod on another node would, as far as one machine can: loopback has no privilege
+// (--authorization-of-loopback).
 func serveMetrics(t *testing.T, kubeconfig string, more ...string) (address string) {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "millrace")
@@ -105,7 +105,7 @@ func serveMetrics(t *testing.T, kubeconfig string, more ...string) (address stri
 	}
 }
 
-// scrapeAs is the answer to a request with a bearer token or a client certificate.
+// scrapeAs returns the response to a request with a bearer token or a client certificate.
 func scrapeAs(t *testing.T, base, path, token string, certificate *tls.Certificate) (int, string) {
 	t.Helper()
 	config := &tls.Config{InsecureSkipVerify: true}
@@ -128,8 +128,8 @@ func scrapeAs(t *testing.T, base, path, token string, certificate *tls.Certifica
 	return response.StatusCode, string(body)
 }
 
-// TestScrapes: who may get metrics is what the API server says, with no other rights than
-// those that the manifests give to a service.
+// TestScrapes: the API server decides who may read metrics, and the service needs no other rights than those
+// of the manifests.
 func TestScrapes(t *testing.T) {
 	s := begin(t)
 	address := serveMetrics(t, s.delegator(t), "--authorization-of-loopback", "--profiling")
@@ -145,7 +145,7 @@ func TestScrapes(t *testing.T) {
 			}
 		}
 	}
-	eventually(allowed, nil) // the API server hears of roles, and the service of authorities, in time
+	eventually(allowed, nil) // the API server sees new roles, and the service new authorities, with a delay
 	eventually("", admin)
 	for name, c := range map[string]struct {
 		base, path, token string
@@ -170,7 +170,7 @@ func TestScrapes(t *testing.T) {
 	}
 }
 
-// adminCertificate is the administrator's, by which the test knows the API server.
+// adminCertificate is the administrator's certificate, with which the test authenticates.
 func adminCertificate(t *testing.T, config *rest.Config) *tls.Certificate {
 	t.Helper()
 	ok(t, rest.LoadTLSFiles(config))

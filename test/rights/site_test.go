@@ -31,7 +31,7 @@ const (
 	patience    = 30 * time.Second
 )
 
-// site is an API server whose administrator the test is.
+// site is an API server on which the test is administrator.
 type site struct {
 	kube   kubernetes.Interface
 	config *rest.Config
@@ -42,7 +42,7 @@ func begin(t *testing.T) *site {
 	t.Helper()
 	c := clustertest.Start(t, clustertest.Options{
 		Lean: true, Nodes: -1,
-		// Some of the identities have a role only with them.
+		// Some of the identities have a role only with these feature gates.
 		APIServerArgs: []string{
 			"--feature-gates=APIServerIdentity=true,StorageVersionAPI=true,PodCertificateRequest=true,GenericWorkload=true,DRADeviceTaintRules=true,DRAResourcePoolStatus=true,StorageVersionMigrator=true,ClusterTrustBundle=true",
 			"--runtime-config=internal.apiserver.k8s.io/v1alpha1=true,certificates.k8s.io/v1beta1/podcertificaterequests=true,scheduling.k8s.io/v1alpha2=true,resource.k8s.io/v1beta2=true,resource.k8s.io/v1alpha3=true,storagemigration.k8s.io/v1beta1=true,certificates.k8s.io/v1beta1/clustertrustbundles=true",
@@ -63,7 +63,7 @@ func ok(t *testing.T, err error) {
 	}
 }
 
-// clusterRoles are the rules of a manifest's cluster roles, by name.
+// clusterRoles are the rules of the cluster roles in a manifest, by name.
 func clusterRoles(t *testing.T, folder, file string) map[string][]rbacv1.PolicyRule {
 	t.Helper()
 	found := map[string][]rbacv1.PolicyRule{}
@@ -75,7 +75,7 @@ func clusterRoles(t *testing.T, folder, file string) map[string][]rbacv1.PolicyR
 	return found
 }
 
-// bindings are a manifest's, of cluster roles and roles.
+// bindings are the bindings of cluster roles and roles in a manifest.
 func bindings(t *testing.T, folder, file string) (found []rbacv1.RoleBinding) {
 	t.Helper()
 	for _, b := range read[rbacv1.RoleBinding](t, folder, file) {
@@ -103,8 +103,8 @@ func read[T any](t *testing.T, folder, file string) (all []T) {
 	}
 }
 
-// writer is an account with a writer's rights: one of its own for each set of rights, since
-// the API server goes for ten seconds by what it has once allowed to an account.
+// writer is an account with a writer's rights. Each set of rights has its own account, because the API server
+// caches for ten seconds what it has allowed to an account.
 type writer struct {
 	name   string
 	server string
@@ -112,7 +112,7 @@ type writer struct {
 	token  string
 }
 
-// writer makes an account that may act as identities, and do by rules.
+// writer creates an account that may impersonate identities, and has the rights of rules.
 func (s *site) writer(t *testing.T, identities, rules []rbacv1.PolicyRule) *writer {
 	t.Helper()
 	s.next++
@@ -136,7 +136,7 @@ func (s *site) writer(t *testing.T, identities, rules []rbacv1.PolicyRule) *writ
 	return &writer{name: name, server: s.config.Host, http: client, token: token.Status.Token}
 }
 
-// role makes a cluster role and binds a subject to it.
+// role creates a cluster role and binds a subject to it.
 func (s *site) role(t *testing.T, name string, rules []rbacv1.PolicyRule, to rbacv1.Subject) {
 	t.Helper()
 	_, err := s.kube.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{})
@@ -170,8 +170,8 @@ var methods = map[string]string{
 	"get": http.MethodGet, "list": http.MethodGet, "watch": http.MethodGet,
 }
 
-// address is where the request goes: the API server judges what is asked for by that alone,
-// before it looks whether there is such a thing.
+// address is the path of the request: the API server authorizes by the path alone, before it checks whether
+// such an object exists.
 func (p probe) address() string {
 	if p.path != "" {
 		return p.path
@@ -201,14 +201,14 @@ func (p probe) address() string {
 	}
 }
 
-// The answers: it may; the controller's own role forbids it; the writer's does.
+// The answers: allowed; forbidden by the controller's own role; forbidden by the writer's role.
 const (
 	yes      = "yes"
 	byRole   = "role"
 	byWriter = "-"
 )
 
-// ask makes the request, as an identity or, where that is empty, as the writer itself.
+// ask makes the request as an identity, or as the writer itself if identity is empty.
 func (w *writer) ask(t *testing.T, identity string, p probe) string {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), methods[p.verb], w.server+p.address(), strings.NewReader("{}"))
@@ -238,12 +238,12 @@ func (w *writer) ask(t *testing.T, identity string, p probe) string {
 	case strings.Contains(said, `User \"system:serviceaccount:`+metav1.NamespaceSystem+":"+identity+`\"`):
 		return byRole
 	default:
-		return yes // admission has an objection: it comes after authorization
+		return yes // admission refuses it, which comes after authorization
 	}
 }
 
-// await asks until the API server has heard of the writer's roles. Whether the identity's own
-// role allows the request does not matter.
+// await repeats a request until the API server has seen the writer's roles. It ignores whether the identity's
+// own role allows the request.
 func (w *writer) await(t *testing.T, identity string, p probe) {
 	t.Helper()
 	for until := time.Now().Add(patience); w.ask(t, identity, p) == byWriter; {

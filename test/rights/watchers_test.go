@@ -9,20 +9,20 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// watchers are their rights in files. They act as no other user.
+// watchers are the watchers' roles in files. Watchers impersonate no other user.
 var watchers = []manifest{
 	{"kubernetes", "rbac.yaml", "millrace-watcher"},
 	{"kubernetes", "rbac.yaml", "millrace-watcher-other"},
 	{"kubernetes-shadow", "rbac.yaml", "millrace-shadow-watcher"},
 }
 
-// roleless is the account that the pods of reconcilers, bus, provisioner and notary have.
-// No token of it is mounted; it could do nothing.
+// roleless is the account of the pods of reconcilers, bus, provisioner and notary. None of these pods mounts
+// a token of it, and the account may do nothing.
 const roleless = "the account without a role"
 
-// TestWatchersMatrix: each watcher, and an account without a role, and every request that
-// the writers are measured by. Watchers list and watch; each of their rights is needed for
-// that, and only the one that is to reads Secrets.
+// TestWatchersMatrix tries every request that the writers are measured by, as each watcher and as an account
+// without a role. Watchers list and watch, and need each of their rights for that; only the watcher for
+// Secrets reads them.
 func TestWatchersMatrix(t *testing.T) {
 	s := begin(t)
 	writes, _ := promised()
@@ -53,14 +53,14 @@ func TestWatchersMatrix(t *testing.T) {
 	golden(t, "testdata/watchers.txt", table.String())
 }
 
-// impersonations are ways to act as another user.
+// impersonations are requests to act as another user.
 var impersonations = []probe{
 	{verb: "list", resource: "serviceaccounts"}, {verb: "create", group: "authentication.k8s.io", resource: "tokenreviews"},
 	{verb: "list", group: "rbac.authorization.k8s.io", resource: "clusterrolebindings"}, {verb: "list", group: "example.com", resource: "widgets"},
 }
 
-// lessOfWatcher takes one right after the other out of a watcher's role: what it gives is
-// refused then, and the rest is not.
+// lessOfWatcher removes each right in turn from a watcher's role: the API server then refuses the request
+// that needs it, and no other.
 func (s *site) lessOfWatcher(t *testing.T, name string, rules []rbacv1.PolicyRule) {
 	rights := rightsIn(rules)
 	for i, right := range rights {

@@ -1,4 +1,4 @@
-// Package shadow holds a real kube-controller-manager and Millrace's controllers in
-// shadow beside each other on a real control plane: they must agree, a controller
-// that is wrong must be found out, and nothing of ours may be written.
+// Package shadow compares a real kube-controller-manager with Millrace's controllers in shadow on a real
+// control plane: both must agree, the comparison must detect a wrong controller, and Millrace may write
+// nothing.
 package shadow

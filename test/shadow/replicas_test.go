@@ -27,9 +27,9 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/shadow"
 )
 
-// TestReplicasWithTheShadowsRights: two replicas of a shadow, with the rights that
-// deployments/nats/accounts.conf gives and no others, find each thing once; and go on
-// when the one of them that tells goes away.
+// TestReplicasWithTheShadowsRights: two replicas of a shadow, with the rights of
+// deployments/nats/accounts.conf and no others, report each difference once, and go on when the replica that
+// reports stops.
 func TestReplicasWithTheShadowsRights(t *testing.T) {
 	address := guarded(t)
 	all := connected(t, stream.Options{URL: "nats://millrace:word-of-millrace@" + address})
@@ -49,7 +49,7 @@ func TestReplicasWithTheShadowsRights(t *testing.T) {
 			URL: "nats://shadow:word-of-shadow@" + address, Guest: true, APIPrefix: stream.GuestPrefix,
 		}))
 	}
-	// KCM is not there: no controller ever makes the pod that each of these sets lacks.
+	// KCM does not run: no controller ever creates the pod that each of these sets lacks.
 	lacking := func(set string) {
 		t.Helper()
 		labels := map[string]string{"app": set}
@@ -74,7 +74,7 @@ func TestReplicasWithTheShadowsRights(t *testing.T) {
 			}
 		}
 	}
-	// One that comes later finds what it finds by itself, and tells it when it has to.
+	// A replica that starts later finds the differences by itself, and reports them when it must.
 	lookOnAs(t, "three", connected(t, stream.Options{
 		URL: "nats://shadow:word-of-shadow@" + address, Guest: true, APIPrefix: stream.GuestPrefix,
 	}))
@@ -136,7 +136,7 @@ func lookOnAs(t *testing.T, id string, b *stream.Bus) (leave func()) {
 	return leave
 }
 
-// found is what was found about a set, and how often.
+// found has the differences of a ReplicaSet, and how often each was reported.
 type found map[string]int
 
 func (f found) lacks() string {
@@ -148,7 +148,7 @@ func (f found) lacks() string {
 	return fmt.Sprintf("only this was found: %v", f)
 }
 
-// findings are what a controller's shadow has told, by the sets they are about.
+// findings are the differences that a controller's shadow has reported, by ReplicaSet.
 func findings(t *testing.T, b *stream.Bus, controller string) map[string]found {
 	t.Helper()
 	all := map[string]found{}

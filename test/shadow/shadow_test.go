@@ -22,15 +22,15 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/shadow"
 )
 
-// compared is how long a scene that has been played is given to be compared.
+// compared is the time in which a finished scene must have been compared.
 const compared = 10 * time.Second
 
 const first, second = "registry.example/app:1", "registry.example/app:2"
 
 var both = []string{"deployment-controller", "replicaset-controller"}
 
-// TestBesideTheRealOne plays what users do, and holds what Millrace's controllers
-// would have done against what kube-controller-manager did.
+// TestBesideTheRealOne plays typical actions of users, and compares the decisions of Millrace's controllers
+// with the writes of kube-controller-manager.
 func TestBesideTheRealOne(t *testing.T) {
 	s := begin(t)
 	s.lookOn(t, mutants()...)
@@ -70,8 +70,8 @@ func text(e record.Example) string {
 	return fmt.Sprintf("%s %v: %s (%s) because %q, %+v", e.Agreement, e.Key, e.What, e.Note, e.Because, e.Differences)
 }
 
-// rests waits until no pod is on its way out any more. The shadow takes KCM for a few
-// changes of a namespace behind, and those of a scene that is over would be among them.
+// rests waits until no pod is terminating. The shadow assumes that KCM is a few changes of a namespace
+// behind, and those changes could belong to the scene before.
 func (s *site) rests(t *testing.T, namespace string) {
 	t.Helper()
 	eventually(t, "no pod is on its way out", func() string {
@@ -88,7 +88,7 @@ func (s *site) rests(t *testing.T, namespace string) {
 	})
 }
 
-// life is that of a Deployment from its create to its end.
+// life is the life of a Deployment from its create to its end.
 func (s *site) life(t *testing.T, namespace string) {
 	s.deploy(t, namespace, "web", 3)
 	for _, replicas := range []int{5, 2, 6} {
@@ -100,7 +100,7 @@ func (s *site) life(t *testing.T, namespace string) {
 		s.settled(t, namespace, "web", image)
 	}
 	s.image(t, namespace, "web", second)
-	s.patch(t, namespace, "web", `{"spec":{"replicas":9}}`) // in the middle of it
+	s.patch(t, namespace, "web", `{"spec":{"replicas":9}}`) // while the rollout goes on
 	s.settled(t, namespace, "web", second)
 	background := metav1.DeletePropagationBackground
 	must(t, s.kube.AppsV1().Deployments(namespace).Delete(t.Context(), "web", metav1.DeleteOptions{PropagationPolicy: &background}))
@@ -122,7 +122,7 @@ func (s *site) healing(t *testing.T, namespace string) {
 	pods, err := s.kube.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app=hurt"})
 	must(t, err)
 	must(t, s.kube.CoreV1().Pods(namespace).Delete(t.Context(), pods.Items[0].Name, metav1.DeleteOptions{}))
-	// One is let go, and another one takes its place.
+	// One pod loses its label, and a new pod replaces it.
 	free := []byte(`{"metadata":{"labels":{"app":"free"}}}`)
 	_, err = s.kube.CoreV1().Pods(namespace).Patch(t.Context(), pods.Items[1].Name, types.MergePatchType, free, metav1.PatchOptions{})
 	must(t, err)
@@ -130,9 +130,9 @@ func (s *site) healing(t *testing.T, namespace string) {
 	s.settled(t, namespace, "hurt", first)
 }
 
-// sparing has those pods go of which it is said that they cost the least, and no others:
-// a controller that chooses in another way is wrong, whatever else is seen at that moment. But
-// the shadow must see it before they go, or it is taken for the doing of another manager.
+// sparing checks that a scale-down deletes the pods with the lowest deletion costs, and no others: a
+// controller that chooses differently is wrong in every state of the view. But the shadow must see the
+// scale-down before the pods go, or it attributes the deletes to another manager.
 func (s *site) sparing(t *testing.T, namespace, name string) {
 	s.deploy(t, namespace, name, 4)
 	these := metav1.ListOptions{LabelSelector: "app=" + name}
@@ -143,8 +143,8 @@ func (s *site) sparing(t *testing.T, namespace, name string) {
 		_, err := s.kube.CoreV1().Pods(namespace).Patch(t.Context(), p.Name, types.MergePatchType, []byte(cost), metav1.PatchOptions{})
 		must(t, err)
 	}
-	// The shadow takes KCM for up to 32 changes of a kind behind, and with no costs seen it
-	// would be chance who goes. So there are more changes than that since.
+	// The shadow assumes that KCM is up to 32 changes of a kind behind, and without the costs any choice
+	// would be right. So the test makes more changes than that afterwards.
 	for i := range 40 {
 		touch := fmt.Sprintf(`{"metadata":{"annotations":{"example.com/touched":"%d"}}}`, i)
 		_, err := s.kube.CoreV1().Pods(namespace).Patch(t.Context(), pods.Items[i%4].Name, types.MergePatchType, []byte(touch), metav1.PatchOptions{})
@@ -179,7 +179,7 @@ func (s *site) recreating(t *testing.T, namespace string) {
 	s.settled(t, namespace, "again", second)
 }
 
-// forgetting has old revisions thrown away.
+// forgetting makes the controller delete old revisions.
 func (s *site) forgetting(t *testing.T, namespace string) {
 	s.deploy(t, namespace, "short", 2)
 	s.patch(t, namespace, "short", `{"spec":{"revisionHistoryLimit":1}}`)
@@ -196,19 +196,19 @@ func (s *site) forgetting(t *testing.T, namespace string) {
 	})
 }
 
-// sets are ReplicaSets without a Deployment.
+// sets tests ReplicaSets without a Deployment.
 func (s *site) sets(t *testing.T, namespace string) {
 	set := replicaSet(application("alone", 10, first))
 	_, err := s.kube.AppsV1().ReplicaSets(namespace).Create(t.Context(), set, metav1.CreateOptions{})
 	must(t, err)
 	eventually(t, "ten are ready", func() string { return s.ready(t, namespace, "alone", 10) })
-	for _, left := range []int32{8, 6, 4, 3} { // each time others are one too many
+	for _, left := range []int32{8, 6, 4, 3} { // each scale-down makes other pods surplus
 		s.scaleSet(t, namespace, "alone", left)
 		eventually(t, fmt.Sprint(left, " are left"), func() string { return s.ready(t, namespace, "alone", left) })
 	}
 }
 
-// refusals has the API server refuse creates, and then no more.
+// refusals makes the API server refuse creates for a while.
 func (s *site) refusals(t *testing.T, _ string) {
 	namespace := s.namespace(t, "poor")
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "two"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"pods": quantity("2")}}}
@@ -245,7 +245,7 @@ func (s *site) refusals(t *testing.T, _ string) {
 	eventually(t, "four are ready", func() string { return s.ready(t, namespace, "rich", 4) })
 }
 
-// caughtUp waits until the shadow has compared the last write there is.
+// caughtUp waits until the shadow has compared the last write.
 func (s *site) caughtUp(t *testing.T, namespace string) {
 	t.Helper()
 	s.deploy(t, namespace, "last", 1)
@@ -265,7 +265,7 @@ func (s *site) caughtUp(t *testing.T, namespace string) {
 	})
 }
 
-// nothingWritten: the audit log has no request of ours that is not a read.
+// nothingWritten: every request of ours in the audit log is a read.
 func (s *site) nothingWritten(t *testing.T) {
 	ours := s.requests(t)
 	if len(ours) == 0 {
@@ -285,13 +285,13 @@ func (s *site) nothingWritten(t *testing.T) {
 	}
 }
 
-// mutant is a controller with a mistake, and what it must be found out by.
+// mutant is a controller with a mistake, and the kinds of difference that must reveal it.
 type mutant struct {
 	reconcile.Any
 	by []events.Agreement
 }
 
-// mutants are controllers that are wrong in one thing each, under names of their own.
+// mutants are controllers with one mistake each, under their own names.
 func mutants() []mutant {
 	surge := deployment.Controller
 	surge.Name, surge.Decide = "one-more-surge", func(v deployment.View, now time.Time) reconcile.Decision {
@@ -347,7 +347,7 @@ func mutants() []mutant {
 	}
 }
 
-// lookOn runs controllers in shadow in this process, until the test ends.
+// lookOn runs controllers in shadow in this process until the test ends.
 func (s *site) lookOn(t *testing.T, wrong ...mutant) {
 	t.Helper()
 	config := beside.Config{Bus: s.bus, Code: "test", Settings: shadow.Settings{Patience: 20 * time.Second}}
@@ -374,12 +374,12 @@ func (s *site) lookOn(t *testing.T, wrong ...mutant) {
 	})
 }
 
-// mostScenes is how many more scenes are played at most, of all mutants.
+// mostScenes is the maximum number of extra scenes for all mutants together.
 const mostScenes = 3
 
-// foundOut: each mutant has unexplained differences of the kind that it makes. Who is seen
-// to go before it is seen that there are too many is taken for another manager's doing, so
-// one scene may show nothing on a slow machine: then it is played again.
+// foundOut: each mutant has unexplained differences of its kind. If the shadow sees a pod go before it sees
+// that there are too many, it attributes the delete to another manager, so one scene may show nothing on a
+// slow machine: then the test plays it again.
 func (s *site) foundOut(t *testing.T, namespace string) {
 	played, scenes := time.Now(), 0
 	for _, m := range mutants() {

@@ -24,11 +24,10 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream"
 )
 
-// patience is how long anything may take on a machine that has other things to do.
+// patience is the time-out of every step on a busy machine.
 const patience = 2 * time.Minute
 
-// auditPolicy has every request recorded, but for reads of others, and for reviews, which ask
-// something and store nothing.
+// auditPolicy records all requests except reviews, which ask a question and store nothing.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -44,7 +43,7 @@ type site struct {
 	audit string
 	kube  kubernetes.Interface
 	bus   *stream.Bus
-	// health is where the shadow serves its metrics.
+	// health is the address of the shadow's metrics.
 	health string
 }
 
@@ -70,8 +69,7 @@ func begin(t *testing.T) *site {
 	return s
 }
 
-// shadow starts Millrace with the watcher's credentials, with which nothing could be
-// written if it tried.
+// shadow starts Millrace with the watcher's credentials, which do not allow any write.
 func (s *site) shadow(t *testing.T, binary string) {
 	t.Helper()
 	nats, health := loopback(t), loopback(t)
@@ -106,7 +104,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// eventually waits until nothing is missing any more.
+// eventually waits until missing returns nothing.
 func eventually(t *testing.T, what string, missing func() string) {
 	t.Helper()
 	within(t, patience, what, missing)
@@ -131,7 +129,7 @@ func within(t *testing.T, long time.Duration, what string, missing func() string
 	}
 }
 
-// application is a Deployment of some replicas, as a user would write it.
+// application is a Deployment as a user would write it.
 func application(name string, replicas int32, image string) *appsv1.Deployment {
 	labels := map[string]string{"app": name}
 	return &appsv1.Deployment{
@@ -146,14 +144,14 @@ func application(name string, replicas int32, image string) *appsv1.Deployment {
 	}
 }
 
-// patch changes a Deployment.
+// patch patches a Deployment.
 func (s *site) patch(t *testing.T, namespace, name, how string) {
 	t.Helper()
 	_, err := s.kube.AppsV1().Deployments(namespace).Patch(t.Context(), name, types.StrategicMergePatchType, []byte(how), metav1.PatchOptions{})
 	must(t, err)
 }
 
-// settled waits until a Deployment has all it wants and nothing else.
+// settled waits until a Deployment has all of its pods and no others.
 func (s *site) settled(t *testing.T, namespace, name, image string) {
 	t.Helper()
 	eventually(t, name+" has rolled out", func() string {
@@ -170,7 +168,7 @@ func (s *site) settled(t *testing.T, namespace, name, image string) {
 	})
 }
 
-// namespace makes one in which pods can be made.
+// namespace creates a namespace that has its service account.
 func (s *site) namespace(t *testing.T, name string) string {
 	t.Helper()
 	client, err := clustertest.Connect(s.Kubeconfig(clustertest.Admin))
@@ -192,7 +190,7 @@ func (s *site) image(t *testing.T, namespace, name, image string) {
 	s.patch(t, namespace, name, fmt.Sprintf(`{"spec":{"template":{"spec":{"containers":[{"name":"main","image":%q}]}}}}`, image))
 }
 
-// replicaSet is a set with what a Deployment has.
+// replicaSet is a ReplicaSet with the fields of a Deployment.
 func replicaSet(d *appsv1.Deployment) *appsv1.ReplicaSet {
 	return &appsv1.ReplicaSet{
 		ObjectMeta: d.ObjectMeta,
@@ -207,7 +205,7 @@ func (s *site) scaleSet(t *testing.T, namespace, name string, replicas int32) {
 	must(t, err)
 }
 
-// pods tells whether there are so many that live, by their label.
+// pods reports whether so many pods with a label are alive.
 func (s *site) pods(t *testing.T, namespace, app string, want int) string {
 	t.Helper()
 	pods, err := s.kube.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app=" + app})
@@ -226,7 +224,7 @@ func (s *site) pods(t *testing.T, namespace, app string, want int) string {
 	return ""
 }
 
-// ready tells whether a ReplicaSet reports so many pods, all of them available.
+// ready reports whether a ReplicaSet counts so many pods, all of them available.
 func (s *site) ready(t *testing.T, namespace, name string, want int32) string {
 	t.Helper()
 	set, err := s.kube.AppsV1().ReplicaSets(namespace).Get(t.Context(), name, metav1.GetOptions{})
@@ -245,7 +243,7 @@ func withCancel(t *testing.T) (context.Context, context.CancelFunc) {
 	return context.WithCancel(context.WithoutCancel(t.Context()))
 }
 
-// open tells whether the shadow still waits for anything.
+// open reports whether the shadow still waits for an effect.
 func (s *site) open(t *testing.T) string {
 	t.Helper()
 	response, err := http.Get("http://" + s.health + "/metrics")
@@ -261,14 +259,14 @@ func (s *site) open(t *testing.T) string {
 	return ""
 }
 
-// request is what of a line of the audit log counts here.
+// request has the fields of an audit log line that the tests read.
 type request struct {
 	Verb, UserAgent string
 	User            struct{ Username string }
 	ObjectRef       struct{ Resource, Namespace, Name string }
 }
 
-// requests are those whose user agent begins like ours.
+// requests are the requests of user agents that begin with "millrace".
 func (s *site) requests(t *testing.T) (ours []request) {
 	t.Helper()
 	text, err := os.ReadFile(s.audit)

@@ -23,29 +23,27 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// API is a toy API server: versions, uids, generations, preconditions,
-// finalizers and graceful deletion, as far as the controllers can tell the
-// difference. It keeps every change for watchers. A stored object is never
-// changed: each change stores another one.
+// API is a toy API server: versions, uids, generations, preconditions, finalizers and graceful
+// deletion, as far as the controllers can tell the difference. It keeps every change for
+// watchers. It never changes a stored object: each change stores another one.
 type API struct {
 	now     func() time.Time
 	kinds   []*collection
 	version int64
 	creates int64
-	// encoding is how objects are stored now, and encoded how each version was; nil where that does
-	// not matter.
+	// encoding is the current encoding of objects, and encoded that of each version; nil if it
+	// does not matter.
 	encoding int
 	encoded  map[stored]int
 	// Writes counts the requests that changed something.
 	Writes int
 	// Refuse, when set, refuses a write before it happens.
 	Refuse func(plan.Request) *plan.Response
-	// Meter is how busy the pods are that the scale of a Deployment selects.
+	// Meter returns the load of the pods that the scale of a Deployment selects.
 	Meter func(d *appsv1.Deployment, selector string) events.Reading
 	// Allows tells whether a user may do something; nil: no user may do anything.
 	Allows func(asked authorizationv1.SubjectAccessReviewSpec, now time.Time) bool
-	// Changed, when set, is told of every change: old is nil for a create, now for
-	// an end.
+	// Changed, when set, is called for every change: old is nil for a create, now for a delete.
 	Changed func(ref events.Ref, old, now metav1.Object)
 }
 
@@ -78,7 +76,7 @@ var makers = map[kinds.Name]func() metav1.Object{
 	kinds.ConfigMaps.Name:           func() metav1.Object { return &corev1.ConfigMap{} },
 }
 
-// NewAPI is an empty API server that serves the kinds.
+// NewAPI returns an empty API server that serves the kinds.
 func NewAPI(now func() time.Time, served ...kinds.Kind) *API {
 	a := &API{now: now, version: 100}
 	for _, k := range served {
@@ -101,7 +99,7 @@ func (a *API) has(ref events.Ref) bool {
 	return c != nil && c.objects[ref] != nil
 }
 
-// Do carries out a request as the door would.
+// Do carries out a request, like the writer's door.
 func (a *API) Do(r plan.Request) plan.Response {
 	if r.Verb.Writes() && a.Refuse != nil {
 		if refusal := a.Refuse(r); refusal != nil {
@@ -157,7 +155,7 @@ func (a *API) Do(r plan.Request) plan.Response {
 	}
 }
 
-// asked answers a question about an object that is there.
+// asked answers a question about an existing object.
 func (a *API) asked(about metav1.Object, r plan.Request) plan.Response {
 	switch r.Subresource {
 	case events.SubUsers:
@@ -177,8 +175,7 @@ func (a *API) asked(about metav1.Object, r plan.Request) plan.Response {
 	}
 }
 
-// Get is the object under a name, nil when there is none. It must not be
-// changed.
+// Get is the object of a name, nil when there is none. The caller must not change it.
 func (a *API) Get(ref events.Ref) metav1.Object {
 	if c := a.of(ref.Kind); c != nil {
 		return c.objects[ref]
@@ -186,8 +183,8 @@ func (a *API) Get(ref events.Ref) metav1.Object {
 	return nil
 }
 
-// List is every object of a kind, sorted by namespace and name. Neither it nor
-// they may be changed.
+// List is every object of a kind, sorted by namespace and name. The caller must not change the
+// list or its objects.
 func (a *API) List(kind kinds.Name) []metav1.Object {
 	if c := a.of(kind); c != nil {
 		return c.sorted
@@ -195,14 +192,14 @@ func (a *API) List(kind kinds.Name) []metav1.Object {
 	return nil
 }
 
-// Load puts an object there as it is, with a version of its own.
+// Load stores an object as it is, with a new version.
 func (a *API) Load(kind kinds.Name, obj metav1.Object) {
 	ref := events.Ref{Kind: kind, Namespace: obj.GetNamespace(), Name: obj.GetName()}
 	a.commit(a.of(kind), ref, a.Get(ref), clone(obj))
 }
 
-// Change lets something other than a controller change an object: a user, the
-// scheduler, a node. change is given a copy.
+// Change lets something other than a controller change an object: a user, the scheduler, a
+// node. change gets a copy.
 func (a *API) Change(ref events.Ref, change func(metav1.Object)) {
 	c := a.of(ref.Kind)
 	if old, ok := c.objects[ref]; ok {
@@ -362,7 +359,7 @@ func deletionFinalizers(have []string, o *metav1.DeleteOptions) []string {
 	}
 }
 
-// Finish takes away a deleting object once nothing holds it, as the node does
+// Finish deletes an object that is being deleted once no finalizer holds it, like a node does
 // with a pod.
 func (a *API) Finish(ref events.Ref) {
 	c := a.of(ref.Kind)
@@ -372,8 +369,8 @@ func (a *API) Finish(ref events.Ref) {
 	}
 }
 
-// store commits a changed object and gives what came of it; one that is the same
-// is left as it is, and a deleting one that nothing holds any more goes.
+// store commits a changed object and returns the result. It leaves an unchanged object alone,
+// and deletes one that is being deleted and has no finalizers any more.
 func (a *API) store(c *collection, ref events.Ref, old, next metav1.Object) metav1.Object {
 	if equal(old, next) {
 		return old
@@ -415,12 +412,12 @@ func (a *API) commit(c *collection, ref events.Ref, old, obj metav1.Object) {
 	}
 }
 
-// put files an object under its name; nil takes it away.
+// put stores an object under its name; nil deletes it.
 func (c *collection) put(ref events.Ref, obj metav1.Object) {
 	at, found := slices.BinarySearchFunc(c.sorted, ref, func(o metav1.Object, ref events.Ref) int {
 		return cmp.Or(cmp.Compare(o.GetNamespace(), ref.Namespace), cmp.Compare(o.GetName(), ref.Name))
 	})
-	// A loop over a list may change the collection: the list is never changed in place.
+	// A loop over a list may change the collection: never change the list in place.
 	switch {
 	case obj == nil:
 		delete(c.objects, ref)
@@ -437,7 +434,7 @@ func (c *collection) put(ref events.Ref, obj metav1.Object) {
 	c.objects[ref] = obj
 }
 
-// after is the first change with a later version, by its place in the log.
+// after is the index in the log of the first change with a later version.
 func (c *collection) after(version int64) int {
 	at, _ := slices.BinarySearchFunc(c.log, version, func(x Change, v int64) int {
 		if x.Version <= v {
@@ -448,8 +445,8 @@ func (c *collection) after(version int64) int {
 	return at
 }
 
-// Restore brings everything back to a version, as from a backup. Versions are
-// handed out again from there; uids are not.
+// Restore brings everything back to a version, as from a backup. The server assigns versions
+// again from there; uids it does not.
 func (a *API) Restore(version int64) {
 	for _, c := range a.kinds {
 		was := c.objects
@@ -468,7 +465,7 @@ func (a *API) Restore(version int64) {
 	a.version = version
 }
 
-// told reports what a restore did to a collection.
+// told reports a restore's changes of a collection.
 func (a *API) told(c *collection, was map[events.Ref]metav1.Object) {
 	if a.Changed == nil {
 		return
@@ -485,7 +482,7 @@ func (a *API) told(c *collection, was map[events.Ref]metav1.Object) {
 	}
 }
 
-// Compact forgets the history: who has not been told all of it has to list.
+// Compact forgets the history: a watcher that has not received all of it has to list.
 func (a *API) Compact() {
 	for _, c := range a.kinds {
 		c.compacted = a.version
@@ -511,7 +508,7 @@ func whole(obj metav1.Object) plan.Response {
 	return r
 }
 
-// ownerOf is the object that the owner of a request is, or why there can be none.
+// ownerOf is the owner of a request, or the refusal if it cannot exist.
 func (a *API) ownerOf(r plan.Request) (events.Ref, *plan.Response) {
 	switch ref, known := a.ownerRef(r.Owner, r.Namespace); {
 	case !known:

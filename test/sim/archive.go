@@ -14,12 +14,12 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// Archive is what a world has recorded, as a reader of the past has it from a bus.
-// What the toy bus does not model is not asked of it.
+// Archive is the record of a world, as a bus gives it to readers of the past. It lacks what the
+// toy bus does not model.
 func (w *World) Archive() bus.Archive { return past{bus: w.bus} }
 
 type past struct {
-	bus.Archive // nil: whatever is not below is not there
+	bus.Archive // nil: the other methods are not implemented
 	bus         *Bus
 }
 
@@ -46,7 +46,7 @@ func (p past) StreamState(_ context.Context, stream string) (bus.State, error) {
 	return bus.State{First: 1, Last: uint64(len(all)), Messages: uint64(len(all)), Now: p.bus.now()}, err
 }
 
-// Consumers implements bus.Archive. The simulation's readers are no consumers of a server.
+// Consumers implements bus.Archive. The simulation's readers are not consumers of a server.
 func (p past) Consumers(context.Context, string) ([]bus.Consumer, error) { return nil, nil }
 
 // Read implements bus.Archive.
@@ -75,7 +75,7 @@ func (p past) Next(_ context.Context, stream, at string, from uint64) (events.Me
 	return events.Message{}, false, err
 }
 
-// stream is all that a stream holds.
+// stream is all messages of a stream.
 func (p past) stream(name string) (all []events.Message, err error) {
 	for _, s := range p.bus.kinds {
 		if name == subject.LogStream(s.kind.Name) {
@@ -86,7 +86,7 @@ func (p past) stream(name string) (all []events.Message, err error) {
 		}
 	}
 	if name == subject.WakeStream {
-		return nil, nil // timers are no messages here: a restart finds them in their turns
+		return nil, nil // timers are not messages here: a restart finds them in their turns
 	}
 	for controller, b := range p.bus.books {
 		switch name {

@@ -13,16 +13,16 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// The rules here judge where volumes are attached: V3 to V5.
+// Rules about attached volumes: V3 to V5.
 
-// letGo is how long it is waited for a node that is not ready to let go of a volume.
+// letGo is how long the controller waits for a node that is not ready to unmount a volume.
 //
 // Upstream: pkg/controller/volume/attachdetach, DefaultTimerConfig.
 const letGo = 6 * time.Minute
 
-// detaches looks at a volume that is about to be detached: its node does not use it, neither by
-// what it has mounted nor by what it was seen to say, unless the node is out of service, or has
-// not been ready while that was waited for.
+// detaches checks a volume that is about to be detached. Its node must not use it, neither by
+// its mounts nor by its status as seen, unless the node is out of service, or has not been
+// ready for the waiting time.
 func (g *guard) detaches(c *carrying, a *storagev1.VolumeAttachment) {
 	w := g.world
 	pv, _ := w.api.Get(volumeRef(*a.Spec.Source.PersistentVolumeName)).(*corev1.PersistentVolume)
@@ -49,8 +49,8 @@ func (g *guard) detaches(c *carrying, a *storagev1.VolumeAttachment) {
 	}
 }
 
-// unlisted looks at the node of a volume that is about to be detached: its status does not list
-// the volume as attached any more. What it lists the kubelet may mount at any moment.
+// unlisted checks the node of a volume that is about to be detached: its status must not list
+// the volume as attached any more, since the kubelet may mount a listed volume at any moment.
 //
 // Upstream: pkg/controller/volume/attachdetach/reconciler, and issue 27836 of Kubernetes.
 func (g *guard) unlisted(c *carrying, a *storagev1.VolumeAttachment, pv *corev1.PersistentVolume) {
@@ -63,7 +63,7 @@ func (g *guard) unlisted(c *carrying, a *storagev1.VolumeAttachment, pv *corev1.
 	}
 }
 
-// detached looks at a volume that is taken from its node now.
+// detached checks a volume that is being detached.
 func (g *guard) detached(a *storagev1.VolumeAttachment) {
 	pv, _ := g.world.api.Get(volumeRef(*a.Spec.Source.PersistentVolumeName)).(*corev1.PersistentVolume)
 	if pv == nil || !g.world.store.mounted[a.Spec.NodeName][nameOf(pv)] {
@@ -75,13 +75,13 @@ func (g *guard) detached(a *storagev1.VolumeAttachment) {
 	delete(g.world.store.mounted[a.Spec.NodeName], nameOf(pv))
 }
 
-// exclusive tells whether a volume may be attached to one node at a time.
+// exclusive tells whether a volume may be attached to only one node at a time.
 func exclusive(pv *corev1.PersistentVolume) bool {
 	return !slices.Contains(pv.Spec.AccessModes, corev1.ReadWriteMany)
 }
 
-// attaches looks at a volume that is being attached, by what is there: not to a second node, if
-// it may be on one.
+// attaches checks a volume that is being attached, by the real state: an exclusive volume is
+// attached to no other node.
 func (g *guard) attaches(old, now metav1.Object) {
 	a, ok := now.(*storagev1.VolumeAttachment)
 	if !ok || old != nil || g.restoring || g.doing == nil {
@@ -102,7 +102,8 @@ func (g *guard) attaches(old, now metav1.Object) {
 	}
 }
 
-// attachingJudged judges what is to be attached, by what was shown: a pod there wants it.
+// attachingJudged judges the attachments of a turn: the view has a pod on the node that wants
+// the volume.
 func attachingJudged(l *look, f findings) {
 	for _, c := range l.creates(kinds.VolumeAttachments.Name) {
 		var a storagev1.VolumeAttachment
@@ -123,8 +124,8 @@ func attachingJudged(l *look, f findings) {
 	}
 }
 
-// attachedAsWanted tells whether volumes are attached where pods want them and nowhere else, and
-// the pods run.
+// attachedAsWanted tells whether volumes are attached where pods want them and nowhere else,
+// and the pods run.
 func (w *World) attachedAsWanted() error {
 	for _, obj := range w.api.List(kinds.VolumeAttachments.Name) {
 		a := obj.(*storagev1.VolumeAttachment)
@@ -149,12 +150,12 @@ func (w *World) attachedAsWanted() error {
 	return nil
 }
 
-// elsewhere tells whether a volume that may be on one node is on another one than a pod's.
+// elsewhere tells whether an exclusive volume is attached to another node than a pod's.
 func (w *World) elsewhere(pod *corev1.Pod, pv *corev1.PersistentVolume) bool {
 	return exclusive(pv) && slices.ContainsFunc(w.attachmentsOf(pv.Name), func(a *storagev1.VolumeAttachment) bool { return a.Spec.NodeName != pod.Spec.NodeName })
 }
 
-// leavesStorage looks at a node that is gone: its machine is, too.
+// leavesStorage handles the deletion of a node, whose machine is gone too.
 func (g *guard) leavesStorage(old, now metav1.Object) {
 	if store := g.world.store; store != nil && now == nil && old != nil && !g.restoring {
 		delete(store.mounted, old.GetName())

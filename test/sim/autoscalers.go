@@ -20,15 +20,15 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// Autoscalers is what users do with autoscalers and their Deployments, while there is
-// now more to do and now less.
+// Autoscalers is what users do with autoscalers and their Deployments, while the load goes up
+// and down.
 var Autoscalers = slices.Concat(slices.Repeat([]Operation{busySome}, 10), []Operation{
 	autoscaleSome, autoscaleSome, autoscaleSome, boundSome, boundSome, dropAutoscaler, blindMetrics, crossSome, crossSome, crossSome,
 	scaleSome, imageSome, deletePod, failPod, tamperSome, recreateSome,
 })
 
-// each is how much one pod should have to do, in thousandths; tolerated is by which part
-// it may differ.
+// each is the target load of one pod, in thousandths; tolerated is the fraction by which it may
+// differ.
 const (
 	each      = 100
 	tolerated = 0.1
@@ -38,7 +38,7 @@ func autoscalerRef(name string) events.Ref {
 	return events.Ref{Kind: kinds.HorizontalPodAutoscalers.Name, Namespace: namespace, Name: name}
 }
 
-// busySome gives the pods of a Deployment more or less to do, for a while at least.
+// busySome changes the load of a Deployment's pods, for a while at least.
 func busySome(w *World) {
 	ref, _ := w.some()
 	if w.loads == nil {
@@ -49,20 +49,19 @@ func busySome(w *World) {
 	w.pass()
 }
 
-// pass lets a few rounds of autoscalers pass before users do anything else.
+// pass has users pause for a few rounds of autoscalers.
 func (w *World) pass() { w.lull = w.now.Add(time.Duration(1+w.roll(60)) * time.Second) }
 
-// blindMetrics leaves it unknown for a while how busy pods are.
+// blindMetrics hides the metrics for a while.
 func blindMetrics(w *World) {
 	w.blind = w.now.Add(time.Duration(1+w.roll(60)) * time.Second)
 	w.note("metrics: nothing is known until %s", w.blind.Format(time.TimeOnly))
 }
 
-// crossSome has another client write in between, when autoscalers have looked next and have
-// not written yet.
+// crossSome has another client write between the next reads and writes of autoscalers.
 func crossSome(w *World) { w.crosses = 1 + w.roll(4) }
 
-// crossed is what the other client writes then.
+// crossed makes that write of the other client.
 func (w *World) crossed(d *appsv1.Deployment) {
 	if w.crosses == 0 {
 		return
@@ -74,7 +73,7 @@ func (w *World) crossed(d *appsv1.Deployment) {
 	w.Annotate(deploymentRef(d.Name), fmt.Sprint(w.tally.Steps))
 }
 
-// autoscaleSome makes an autoscaler of a Deployment.
+// autoscaleSome creates an autoscaler for a Deployment.
 func autoscaleSome(w *World) {
 	target, _ := w.some()
 	ref := autoscalerRef(target.Name)
@@ -95,7 +94,7 @@ func autoscaleSome(w *World) {
 	w.create(ref, h)
 }
 
-// anyMetric is how busy pods are, told as one of two things.
+// anyMetric is the load of the pods, as one of two metrics.
 func (w *World) anyMetric() autoscalingv2.MetricSpec {
 	target := autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: resource.NewMilliQuantity(each, resource.DecimalSI)}
 	if w.roll(2) == 0 {
@@ -110,7 +109,7 @@ func (w *World) anyMetric() autoscalingv2.MetricSpec {
 	}
 }
 
-// anyBehavior lets a few pods come or go in each period, or is none.
+// anyBehavior bounds how many pods come or go in a period, or is nil.
 func (w *World) anyBehavior() *autoscalingv2.HorizontalPodAutoscalerBehavior {
 	if w.roll(3) == 0 {
 		return nil
@@ -134,7 +133,7 @@ func (w *World) someAutoscaler() *autoscalingv2.HorizontalPodAutoscaler {
 	return all[w.roll(len(all))].(*autoscalingv2.HorizontalPodAutoscaler)
 }
 
-// boundSome changes between how many replicas an autoscaler chooses.
+// boundSome changes the bounds of an autoscaler.
 func boundSome(w *World) {
 	if h := w.someAutoscaler(); h != nil {
 		least, most := int32(1+w.roll(3)), int32(3+w.roll(6))
@@ -153,7 +152,7 @@ func dropAutoscaler(w *World) {
 	}
 }
 
-// meter is the metrics API: what there is to do is shared by the pods that serve.
+// meter is the metrics API: the ready pods share the load.
 func (w *World) meter(d *appsv1.Deployment, selector string) events.Reading {
 	w.crossed(d)
 	if w.now.Before(w.blind) {
@@ -177,7 +176,7 @@ func (w *World) meter(d *appsv1.Deployment, selector string) events.Reading {
 	return r
 }
 
-// readings is what the writer's door finds out for an autoscaler.
+// readings is the answer of the writer's door to an autoscaler's question.
 func (a *API) readings(r plan.Request) plan.Response {
 	var question events.ReadingsQuestion
 	if err := json.Unmarshal(r.Body, &question); err != nil {
@@ -242,7 +241,7 @@ func (a *API) scale(c *collection, ref events.Ref, old metav1.Object, r plan.Req
 	}
 }
 
-// rescale is the write of a scale as its turn has it.
+// rescale is the note of a turn that writes a scale.
 type rescale struct {
 	Asked   time.Time
 	Verdict struct {
@@ -257,22 +256,22 @@ type round struct {
 	asked time.Time
 }
 
-// move is by how many replicas an autoscaler has changed a scale.
+// move is the difference by which an autoscaler has changed a scale.
 type move struct {
 	at time.Time
 	by int32
-	// found is of one that a user wrote, and a turn found as it should be.
+	// found: a user wrote the scale, and a turn found it as it should be.
 	found bool
 }
 
-// rescaleOf is what a command says that asks for a round, or writes what came of it.
+// rescaleOf parses the note of a command that asks for a round, or writes its result.
 func rescaleOf(t events.Turn, c events.Command) (rescale, round, bool) {
 	var said rescale
 	ok := (c.Subresource == "scale" || c.Subresource == events.SubReadings) && json.Unmarshal(c.Note, &said) == nil
 	return said, round{asker{t.Controller, t.UID}, said.Asked}, ok
 }
 
-// autoscaler is the autoscaler of a turn, in the version that it was decided on.
+// autoscaler is the autoscaler of a turn, in the version that the turn was decided on.
 func (g *guard) autoscaler(t events.Turn) *autoscalingv2.HorizontalPodAutoscaler {
 	for _, change := range slices.Backward(g.world.api.of(kinds.HorizontalPodAutoscalers.Name).log) {
 		if change.Object.GetResourceVersion() == t.ResourceVersion {
@@ -282,15 +281,15 @@ func (g *guard) autoscaler(t events.Turn) *autoscalingv2.HorizontalPodAutoscaler
 	return nil
 }
 
-// rescales looks at a turn that would write a scale: within the bounds, and of one answer
-// never another number than before.
+// rescales checks a turn that would write a scale: it is within the bounds, and one answer
+// never gives two different numbers.
 func (g *guard) rescales(t events.Turn, sequence uint64) {
 	for _, c := range t.Commands {
 		said, round, ok := rescaleOf(t, c)
 		if !ok {
 			continue
 		}
-		if c.Verb == events.VerbAsk { // in the same moment, perhaps, as one that came to nothing
+		if c.Verb == events.VerbAsk { // perhaps at the same time as one without a result
 			if _, judged := g.rounds[round]; judged {
 				g.spare(askedAgain)
 			}
@@ -311,12 +310,12 @@ func (g *guard) rescales(t events.Turn, sequence uint64) {
 	}
 }
 
-// slack is how much later than it was written a change of a scale may be remembered.
+// slack is how much later than its write a change of a scale may be remembered.
 const slack = 5 * time.Minute
 
-// rescaled looks at a scale that was written: in no period more pods come or go than the
-// policy allows, counted from what was written, whatever a process has forgotten. What went the
-// other way may be remembered for a little longer than it is true.
+// rescaled checks a written scale: in no period do more pods come or go than the policy allows,
+// counted from the writes, whatever a process has forgotten. A change in the other direction
+// may be remembered a little too long.
 func (g *guard) rescaled(c *carrying, r plan.Request) {
 	said, round, ok := rescaleOf(c.turn, c.turn.Commands[r.Command])
 	h := g.autoscaler(c.turn)
@@ -360,18 +359,18 @@ func (g *guard) rescaled(c *carrying, r plan.Request) {
 	g.moves[round.of] = append(g.moves[round.of], move{at: now, by: to - from})
 }
 
-// steady is for how long an autoscaler without a behavior does not go below what was asked for:
-// a minute in these worlds. What is told of a moment comes a little later than it.
+// steady is for how long an autoscaler without a behavior keeps the highest recommendation: a
+// minute in these worlds, less a little, since reports arrive late.
 const steady = 55 * time.Second
 
-// advice is how many replicas the readings of a round ask for.
+// advice is the number of replicas that the readings of a round ask for.
 type advice struct {
 	asked time.Time
 	wants int32
 }
 
-// reads notes what the readings that an autoscaler is given ask for, where that is plain: every
-// pod serves, and says how busy it is.
+// reads records the number that an autoscaler's readings ask for, if that is obvious: every pod
+// is ready and reports its load.
 func (g *guard) reads(c *carrying, r plan.Request, given plan.Response) {
 	var found events.Readings
 	_, round, ok := rescaleOf(c.turn, c.turn.Commands[r.Command])
@@ -392,9 +391,9 @@ func (g *guard) reads(c *carrying, r plan.Request, given plan.Response) {
 	g.advised[round.of] = append(g.advised[round.of], advice{round.asked, wants})
 }
 
-// falls looks at a scale that an autoscaler without a behavior has lowered: no readings of the
-// last minute ask for more. That is where nothing goes wrong: what a lost answer had asked for is
-// not known, here as upstream, whose memory is that of a process.
+// falls checks a scale that an autoscaler without a behavior has lowered: no readings of the
+// last minute ask for more. It checks worlds without faults only: the recommendation of a lost
+// answer is unknown, here as upstream, whose memory is that of a process.
 func (g *guard) falls(h *autoscalingv2.HorizontalPodAutoscaler, round round, from, to int32, sequence uint64) {
 	if g.world.options.Faults > 0 {
 		g.spare(faultyAutoscalers)
@@ -407,9 +406,9 @@ func (g *guard) falls(h *autoscalingv2.HorizontalPodAutoscaler, round round, fro
 	}
 }
 
-// rescaledAlready notes a scale that was found to be what a turn asks for when the turn came to
-// write it, though no turn of the round had: a user has. Its controller may take it for its own,
-// as upstream's does, so that as much more may go the other way.
+// rescaledAlready records a scale that a turn found to be as wanted when it came to write it,
+// although no turn of the round had written it: a user has. Its controller may take the change
+// for its own, as upstream's does, so that as many more pods may go in the other direction.
 func (g *guard) rescaledAlready(c *carrying, r plan.Request, found plan.Response) {
 	said, round, ok := rescaleOf(c.turn, c.turn.Commands[r.Command])
 	var scale autoscalingv1.Scale
@@ -421,7 +420,8 @@ func (g *guard) rescaledAlready(c *carrying, r plan.Request, found plan.Response
 	g.moves[round.of] = append(g.moves[round.of], move{at: g.world.now, by: said.Verdict.To - said.Verdict.Scale.Replicas, found: true})
 }
 
-// autoscaled tells whether every Deployment with an autoscaler has the pods that it takes.
+// autoscaled tells whether every Deployment with an autoscaler has the number of pods that its
+// load needs.
 func (w *World) autoscaled() error {
 	for _, obj := range w.api.List(kinds.HorizontalPodAutoscalers.Name) {
 		h := obj.(*autoscalingv2.HorizontalPodAutoscaler)
@@ -444,14 +444,14 @@ func (w *World) autoscaled() error {
 	return nil
 }
 
-// stir notes when something was last written, but for leases.
+// stir records when an object was last written, except for leases.
 func (w *World) stir() {
 	if n := w.api.Writes - w.renewals; n != w.wrote || w.changes+w.faults > 0 {
 		w.wrote, w.stirred = n, w.now
 	}
 }
 
-// still tells whether nothing has been written for a while in a world that never sleeps: a
+// still tells whether no client has written for a while in a world that never sleeps: a
 // controller asks again and again, or kubelets renew their leases.
 func (w *World) still() bool {
 	return w.options.Quiet > 0 && w.now.Sub(w.stirred) >= w.options.Quiet

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// The rules here judge who has which storage: V1 to V3.
+// Rules about claims and their volumes: V1 to V3.
 
 func classNamed(c *corev1.PersistentVolumeClaim) string {
 	if c.Spec.StorageClassName == nil {
@@ -20,7 +20,7 @@ func classNamed(c *corev1.PersistentVolumeClaim) string {
 	return *c.Spec.StorageClassName
 }
 
-// fits tells whether a claim can have a volume, as far as its size, its modes and its class go.
+// fits tells whether a volume suits a claim by its size, modes and class.
 func fits(pv *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) bool {
 	lacks := func(m corev1.PersistentVolumeAccessMode) bool { return !slices.Contains(pv.Spec.AccessModes, m) }
 	return pv.DeletionTimestamp == nil && sizeIn(pv.Spec.Capacity) >= sizeIn(c.Spec.Resources.Requests) &&
@@ -31,13 +31,13 @@ func free(pv *corev1.PersistentVolume) bool {
 	return pv.Spec.ClaimRef == nil && pv.Status.Phase == corev1.VolumeAvailable
 }
 
-// reservedFor tells whether a volume is for a claim, or for one of its name.
+// reservedFor tells whether a volume is reserved for a claim, or for one with its name.
 func reservedFor(pv *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) bool {
 	ref := pv.Spec.ClaimRef
 	return ref != nil && ref.Namespace == c.Namespace && ref.Name == c.Name && (ref.UID == "" || ref.UID == c.UID)
 }
 
-// holder is the claim that a volume says it is bound to, if that is there.
+// holder is the claim to which a volume says it is bound, if that claim exists.
 func (w *World) holder(pv *corev1.PersistentVolume) *corev1.PersistentVolumeClaim {
 	ref := pv.Spec.ClaimRef
 	if ref == nil || ref.UID == "" {
@@ -50,15 +50,15 @@ func (w *World) holder(pv *corev1.PersistentVolume) *corev1.PersistentVolumeClai
 	return c
 }
 
-// claimedStill looks at a volume whose data are about to be given up: its claim is gone, or has
-// another one.
+// claimedStill checks a volume whose data are about to be deleted: its claim is gone, or has
+// another volume.
 func (g *guard) claimedStill(pv *corev1.PersistentVolume, what string) {
 	if c := g.world.holder(pv); c != nil && (c.Spec.VolumeName == "" || c.Spec.VolumeName == pv.Name) {
 		g.breaks("V2", "volume %s: %s, and the claim %s (%s) has it", pv.Name, what, c.Name, c.UID)
 	}
 }
 
-// stored looks at what becomes of claims and volumes.
+// stored checks the changes of claims and volumes.
 func (g *guard) stored(old, now metav1.Object) {
 	if !g.world.stores() || g.restoring {
 		return
@@ -73,7 +73,7 @@ func (g *guard) stored(old, now metav1.Object) {
 	}
 }
 
-// volumeBound looks at a volume that has changed: no claim has two, and none loses one that it has.
+// volumeBound checks a changed volume: no claim has two volumes, and none loses its volume.
 func (g *guard) volumeBound(was, pv *corev1.PersistentVolume) {
 	if ref := pv.Spec.ClaimRef; ref != nil && pv.Status.Phase == corev1.VolumeBound {
 		for _, obj := range g.world.api.List(kinds.PersistentVolumes.Name) {
@@ -98,8 +98,8 @@ func (g *guard) volumeBound(was, pv *corev1.PersistentVolume) {
 	}
 }
 
-// given looks at a volume that is being given to a claim: it was free, or meant for it, and is
-// what the claim asks for.
+// given checks a volume that is being bound to a claim: it was free, or reserved for the claim,
+// and suits it.
 func (g *guard) given(was *corev1.PersistentVolume, to *corev1.ObjectReference) {
 	c, ok := g.world.api.Get(claimRefOf(to.Name)).(*corev1.PersistentVolumeClaim)
 	if !ok || c.UID != to.UID {
@@ -119,8 +119,8 @@ func (g *guard) given(was *corev1.PersistentVolume, to *corev1.ObjectReference) 
 	}
 }
 
-// claimBound looks at a claim that has changed: no volume has two, and none is called lost whose
-// volume is there for it.
+// claimBound checks a changed claim: no volume has two claims, and no claim is lost while its
+// volume exists for it.
 func (g *guard) claimBound(was, c *corev1.PersistentVolumeClaim) {
 	if c.Status.Phase == corev1.ClaimBound {
 		for _, obj := range g.world.api.List(kinds.PersistentVolumeClaims.Name) {
@@ -145,8 +145,8 @@ func (g *guard) claimBound(was, c *corev1.PersistentVolumeClaim) {
 	}
 }
 
-// bound tells whether each claim that can have a volume has one, of the size that it asks for, and
-// each volume says what is so.
+// bound tells whether each claim that can have a volume has one, of the size that it asks for,
+// and each volume's status is right.
 func (w *World) bound() error {
 	if !w.stores() {
 		return nil
@@ -186,7 +186,7 @@ func (w *World) bound() error {
 	return w.attachedAsWanted()
 }
 
-// bindable is why a claim should have a volume; empty where it cannot have one yet.
+// bindable is the reason why a claim should have a volume; empty if it cannot have one yet.
 func (w *World) bindable(c *corev1.PersistentVolumeClaim) string {
 	if name := c.Spec.VolumeName; name != "" {
 		pv, ok := w.api.Get(volumeRef(name)).(*corev1.PersistentVolume)

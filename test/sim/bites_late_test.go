@@ -32,7 +32,7 @@ import (
 	"github.com/millrace/millrace/test/sim"
 )
 
-// instead is a cast in which one controller is another.
+// instead is a cast in which one controller is replaced.
 func instead(cast []reconcile.Any, other reconcile.Any) []reconcile.Any {
 	for i, c := range cast {
 		if c.Describe().Name == other.Describe().Name {
@@ -42,7 +42,7 @@ func instead(cast []reconcile.Any, other reconcile.Any) []reconcile.Any {
 	return cast
 }
 
-// bold is a controller that has the writer look at nothing before it writes.
+// bold is a controller whose writer checks nothing before it writes.
 func bold[V any](c reconcile.Controller[V], wrong func(v *V, now time.Time)) reconcile.Any {
 	c.Writes = slices.Clone(c.Writes)
 	for i := range c.Writes {
@@ -64,13 +64,13 @@ func bold[V any](c reconcile.Controller[V], wrong func(v *V, now time.Time)) rec
 	return c
 }
 
-// bite is something that is wrong with one controller of a shape, and the rule that notices.
+// bite is a mistake of one controller in a shape, and the rule that must detect it.
 type bite struct {
 	shape, rule string
 	wrong       reconcile.Any
 }
 
-// bites fails unless each is noticed.
+// bites fails unless the rules detect every mistake.
 func bites(t *testing.T, all map[string]bite) {
 	for name, b := range all {
 		t.Run(name, func(t *testing.T) {
@@ -180,8 +180,8 @@ func TestItBitesNodeRanges(t *testing.T) {
 	})
 }
 
-// signsAs is the controller that has requests signed by a signer, whatever they ask for, and
-// promises nothing about that.
+// signsAs is a controller that has a signer sign every request, whatever it asks for, and that
+// promises nothing about it.
 func signsAs(by string) reconcile.Any {
 	c := csrsigning.New(signers)
 	c.Writes = slices.Clone(c.Writes)
@@ -224,8 +224,8 @@ func TestItBitesCertificates(t *testing.T) {
 	})
 }
 
-// otherSigner takes requests for another signer's. The writer signs none of them, since that is not
-// promised.
+// otherSigner treats requests as another signer's. The writer signs none of them, since the
+// promise lacks them.
 func otherSigner(v *csrsigning.View, _ time.Time) {
 	v.Request = v.Request.DeepCopy()
 	v.Request.Spec.SignerName = csr.LegacyUnknown
@@ -288,7 +288,7 @@ func TestItBitesJoins(t *testing.T) {
 	})
 }
 
-// forgetful is the signer of cluster-info that hears of no token that goes.
+// forgetful is the signer of cluster-info that does not notice deleted tokens.
 func forgetful() reconcile.Any {
 	c := bootstrapsigner.Controller
 	c.Inputs = slices.Clone(c.Inputs)
@@ -400,8 +400,8 @@ func TestItBitesPools(t *testing.T) {
 	})
 }
 
-// What users of Kubernetes met, each played to logic that has the bug; the numbers are those of
-// kubernetes/kubernetes. Ours plays the same, and it must not show there.
+// Bugs that users of Kubernetes met; the numbers are those of kubernetes/kubernetes. Logic with
+// the bug and Millrace's logic play the same script, and the bug must not show in Millrace's.
 func TestTheSieveBitesBugsThatWere(t *testing.T) {
 	type volumes = persistentvolumebinder.View
 	type claims = resourceclaim.View

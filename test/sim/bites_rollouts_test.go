@@ -36,7 +36,7 @@ import (
 
 var allOfThem = intstr.FromString("100%")
 
-// greedy deletes one pod too many whenever there are too many.
+// greedy deletes one pod more than the surplus.
 func greedy(v *replicas.View, _ time.Time) {
 	live := 0
 	for _, p := range v.Pods {
@@ -50,7 +50,7 @@ func greedy(v *replicas.View, _ time.Time) {
 	}
 }
 
-// generous creates one pod too many whenever there are too few.
+// generous creates one pod more than are missing.
 func generous(v *replicas.View, _ time.Time) {
 	if len(v.Pods) > 0 && len(v.Pods) < int(*v.Set.Spec.Replicas) {
 		v.Set = v.Set.DeepCopy()
@@ -70,7 +70,7 @@ func forgetsRuns(v *cronjob.View, _ time.Time) {
 	}
 }
 
-// allowsAll lets every healthy pod of a budget be evicted.
+// allowsAll allows the eviction of every healthy pod of a budget.
 func allowsAll(v *disruption.View, _ time.Time) {
 	if v.Budget != nil {
 		none := intstr.FromInt32(0)
@@ -79,7 +79,7 @@ func allowsAll(v *disruption.View, _ time.Time) {
 	}
 }
 
-// rollsAtOnce rolls a Deployment without regard to what is available.
+// rollsAtOnce rolls a Deployment regardless of available pods.
 func rollsAtOnce(v *deployment.View, _ time.Time) {
 	if r := v.Deployment.Spec.Strategy.RollingUpdate; r != nil {
 		v.Deployment = v.Deployment.DeepCopy()
@@ -107,8 +107,8 @@ func rollsAll(v *statefulset.View, _ time.Time) {
 	}
 }
 
-// clearsNodes is a collector of pods that ends every pod of a node that is out of service,
-// also those that are not on their way out.
+// clearsNodes is a pod garbage collector that deletes every pod of a node that is out of
+// service, even those that are not being deleted.
 func clearsNodes() reconcile.Any {
 	c := podgc.New(podgc.Config{Threshold: 2})
 	c.Inputs = slices.Clone(c.Inputs)
@@ -136,11 +136,11 @@ func clearsNodes() reconcile.Any {
 	})
 }
 
-// hurried is an autoscaler that goes down as soon as there is less to do.
+// hurried is an autoscaler that scales down as soon as the load is lower.
 var hurried = horizontalpodautoscaler.New(horizontalpodautoscaler.Config{Stabilization: time.Nanosecond})
 
-// Each of these takes pods that users rely on, or keeps what is to go, and nothing is left of
-// it when the world has come to rest: only a rule that looks at each step can notice.
+// Each of these mistakes deletes pods that users rely on, or keeps pods that must go, and
+// leaves no trace once the world is at rest: only a rule that checks each step can detect it.
 func TestItBitesRollouts(t *testing.T) {
 	others := []reconcile.Any{replicaset.Controller, garbagecollector.Controller}
 	for name, tc := range map[string]struct {

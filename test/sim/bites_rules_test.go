@@ -23,7 +23,7 @@ import (
 	"github.com/millrace/millrace/test/sim"
 )
 
-// ghost is a pod that is gone, and is still believed to answer.
+// ghost makes a deleted pod still count as an endpoint.
 func ghost(like *corev1.Pod) *corev1.Pod {
 	gone := like.DeepCopy()
 	gone.UID, gone.Name, gone.Status.PodIP = "uid-ghost", "ghost", "10.9.9.9"
@@ -51,7 +51,7 @@ func restless() reconcile.Any {
 	return c
 }
 
-// early is a CronJob controller whose runs begin before their moments.
+// early is a CronJob controller whose runs begin before their times.
 func early() reconcile.Any {
 	c := cronjob.Controller
 	decide := c.Decide
@@ -59,7 +59,7 @@ func early() reconcile.Any {
 	return c
 }
 
-// Rules of when and how often, and of what is said of pods.
+// Rules about the times and rates of actions, and about the reported pods.
 func TestItBitesRules(t *testing.T) {
 	others := []reconcile.Any{job.Controller, garbagecollector.Controller}
 	pods := []reconcile.Any{replicationcontroller.Controller, garbagecollector.Controller}

@@ -23,8 +23,8 @@ import (
 	"github.com/millrace/millrace/test/sim"
 )
 
-// worldsToNotice is in how many worlds a mistake has to be noticed. Most are in the first ten; that a
-// claim gets two volumes takes a race that one world in some hundreds has.
+// worldsToNotice is in how many worlds the rules have to detect a mistake. Most are detected in the first
+// ten; that a claim gets two volumes takes a race that one world in some hundreds has.
 const worldsToNotice = 1500
 
 // notices fails unless a world of a shape breaks a rule with these controllers.
@@ -32,7 +32,7 @@ func notices(t *testing.T, shape, rule string, controllers ...reconcile.Any) {
 	noticesBut(t, shape, "", rule, controllers...)
 }
 
-// noticesBut is notices in worlds where some rules are not looked at.
+// noticesBut is notices in worlds that do not check some rules.
 func noticesBut(t *testing.T, shape, ignore, rule string, controllers ...reconcile.Any) {
 	options := shapes[shape].options
 	options.Ignore = ignore
@@ -52,7 +52,7 @@ func noticesIn(t *testing.T, options sim.Options, rule string, controllers ...re
 	t.Errorf("%d worlds noticed nothing", worldsToNotice)
 }
 
-// mistaken is a controller that gets something wrong in what it sees.
+// mistaken is a controller that misreads a part of its view.
 func mistaken[V any](c reconcile.Controller[V], wrong func(v *V, now time.Time)) reconcile.Any {
 	decide := c.Decide
 	c.Decide = func(v V, now time.Time) reconcile.Decision {
@@ -62,7 +62,7 @@ func mistaken[V any](c reconcile.Controller[V], wrong func(v *V, now time.Time))
 	return c
 }
 
-// The worlds of autoscalers are worth something only if they notice what is wrong with one.
+// The worlds of autoscalers are useful only if they detect a faulty autoscaler.
 func TestItBitesAutoscalers(t *testing.T) {
 	type view = horizontalpodautoscaler.View
 	for name, tc := range map[string]struct {
@@ -113,8 +113,8 @@ func hasty() reconcile.Any {
 	return c
 }
 
-// What relies on the order of a report and an act is judged by that order, and by what
-// comes of it.
+// Rules judge by order, and by the result, where a controller relies on the order of a report
+// and an act.
 func TestItBitesOrder(t *testing.T) {
 	others := jobs()[1:]
 	t.Run("deleted before it says why", func(t *testing.T) {

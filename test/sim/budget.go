@@ -19,18 +19,17 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// Budgets is what users do with PodDisruptionBudgets, and with the Deployments whose
-// pods they are of.
+// Budgets is what users do with PodDisruptionBudgets, and with the Deployments of their pods.
 var Budgets = slices.Concat(slices.Repeat([]Operation{evictSome}, 10), []Operation{
 	budgetSome, budgetSome, dropBudget, disruptSome, scaleSome, scaleSome, imageSome, deletePod, failPod,
 })
 
-// remembered is for how long an eviction counts although its pod does not go.
+// remembered is for how long an eviction counts although its pod is not deleted.
 const remembered = 2 * time.Minute
 
 var numbers = []intstr.IntOrString{intstr.FromInt32(1), intstr.FromInt32(2), intstr.FromString("50%"), intstr.FromString("34%")}
 
-// budgetSome makes a budget, or asks something else of one.
+// budgetSome creates a budget, or changes one.
 func budgetSome(w *World) {
 	deployment, _ := w.some()
 	ref := budgetRef(deployment.Name)
@@ -65,7 +64,7 @@ func dropBudget(w *World) {
 	}
 }
 
-// disruptSome says of a pod that it is disrupted, and lets nothing come of it.
+// disruptSome marks a pod as disrupted without disrupting it.
 func disruptSome(w *World) {
 	if pod := w.anyPod(); pod != nil {
 		w.note("scheduler: pod %s is to be preempted, and is not", pod.GetName())
@@ -80,7 +79,7 @@ func disruptSome(w *World) {
 	}
 }
 
-// evictSome asks for the eviction of a pod, as a drain does.
+// evictSome requests the eviction of a pod, as a drain does.
 func evictSome(w *World) {
 	pod := w.evictable()
 	if pod == nil {
@@ -101,7 +100,7 @@ func evictSome(w *World) {
 	w.api.Do(plan.Request{Verb: plan.Delete, Kind: kinds.Pods.Name, Namespace: pod.Namespace, Name: pod.Name})
 }
 
-// evictable is a pod that runs and has a budget; nil when there is none.
+// evictable is a running pod with a budget; nil when there is none.
 func (w *World) evictable() *corev1.Pod {
 	var all []*corev1.Pod
 	for _, obj := range w.api.List(kinds.Pods.Name) {
@@ -117,7 +116,7 @@ func (w *World) evictable() *corev1.Pod {
 	return all[w.roll(len(all))]
 }
 
-// evict takes an eviction from a budget, if it has one left.
+// evict takes an eviction from a budget, if the budget allows one more.
 //
 // Upstream: pkg/registry/core/pod/storage, checkAndDecrement.
 func (a *API) evict(b *policyv1.PodDisruptionBudget, pod *corev1.Pod) bool {
@@ -140,9 +139,9 @@ func covers(b *policyv1.PodDisruptionBudget, pod *corev1.Pod) bool {
 	return err == nil && selector.Matches(labels.Set(pod.Labels))
 }
 
-// spends looks at what is about to be said of a budget: no eviction may be forgotten
-// of a pod that was seen as it is and is not on its way out (I5). The eviction would
-// be counted twice, once as allowed again and once when the pod goes.
+// spends checks a write of a budget's status: it must not forget the eviction of a pod that the
+// view had in its current version and that is not being deleted (I5). The eviction would count
+// twice: once as allowed again, and once when the pod is deleted.
 func (g *guard) spends(c *carrying, r plan.Request) {
 	if r.Kind != kinds.PodDisruptionBudgets.Name || r.Verb != plan.Update {
 		return
@@ -194,9 +193,8 @@ func (w *World) budgeted() error {
 
 func (w *World) runs(controller string) bool { return w.promises[controller] != nil }
 
-// budgetJudged judges what is said of a budget: no more evictions are allowed than there are
-// healthy pods beyond those that must be, as far as was shown; one whose eviction was allowed is
-// healthy no more.
+// budgetJudged judges the status of a budget: it allows no more evictions than the view has
+// healthy pods beyond the required number. A pod whose eviction was allowed is not healthy.
 func budgetJudged(l *look, f findings) {
 	b, ok := l.own.(*policyv1.PodDisruptionBudget)
 	for _, c := range l.reports {
@@ -219,7 +217,7 @@ func budgetJudged(l *look, f findings) {
 	}
 }
 
-// askedOf is what the status of a budget should say, of the pods of one Deployment.
+// askedOf is the right status of a budget for the pods of one Deployment.
 func askedOf(b *policyv1.PodDisruptionBudget, list func(kinds.Name) []metav1.Object, get func(events.Ref) metav1.Object) policyv1.PodDisruptionBudgetStatus {
 	want := policyv1.PodDisruptionBudgetStatus{ObservedGeneration: b.Generation}
 	pods, owners := 0, map[types.UID]int32{}

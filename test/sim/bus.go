@@ -12,15 +12,14 @@ import (
 	"github.com/millrace/millrace/services/writer/claim"
 )
 
-// Bus is a toy of the streams: logs and states of kinds, and the books of
-// controllers.
+// Bus is a toy version of the streams: logs and states of kinds, and the books of controllers.
 type Bus struct {
 	now      func() time.Time
 	kinds    map[kinds.Name]*stream
 	books    map[string]*book
 	wakes    []events.Wake // set and not fired, one for each key
 	subjects map[events.Ref]string
-	// loseAcks is how many of the next answers to deliveries get lost.
+	// loseAcks is how many of the next answers to deliveries are lost.
 	loseAcks int
 }
 
@@ -33,7 +32,7 @@ type stream struct {
 	state  []*message
 	newest map[events.Ref]uint64 // in the state, by object; the zero Ref is for marks
 	tally  events.Tally          // of what the state holds
-	// breaks counts how often readers met a state that had lost what they knew.
+	// breaks counts how often the state lost messages that readers knew.
 	breaks int
 }
 
@@ -51,8 +50,8 @@ func newBus(now func() time.Time, served []kinds.Kind) *Bus {
 	return b
 }
 
-// append stores a delta at the end of its kind's log, if that end is where its
-// publisher believes it to be.
+// append stores a delta at the end of its kind's log, if the log ends where its publisher
+// expects.
 func (b *Bus) append(d events.Delta, expect uint64) error {
 	s := b.kinds[d.Kind]
 	if uint64(len(s.log)) != expect {
@@ -64,7 +63,7 @@ func (b *Bus) append(d events.Delta, expect uint64) error {
 	m.wire.Subject = b.subject(d)
 	m.wire.Stream, m.wire.Sequence, m.wire.Time = subject.StateStream(d.Kind), m.sequence, b.now()
 	s.log = append(s.log, m)
-	if m.sequence > uint64(len(s.state)) { // what a state holds already it does not take again
+	if m.sequence > uint64(len(s.state)) { // a state does not take again what it has already
 		s.state = append(s.state, m)
 		s.newest[d.Ref] = m.sequence
 	}
@@ -92,8 +91,8 @@ func (s *stream) current(m *message) bool { return s.newest[m.delta.Ref] == m.se
 // end is the last sequence of the state stream.
 func (s *stream) end() uint64 { return uint64(len(s.state)) }
 
-// read is what a reader finds behind a sequence and up to another one, at most so
-// many messages, and how far it got.
+// read returns the messages behind one sequence and up to another, at most so many, and the
+// sequence that it reached.
 func (s *stream) read(from, to uint64, most int, held func(*message) bool) (batch []events.Message, at uint64) {
 	at = from
 	for at < to {
@@ -108,7 +107,7 @@ func (s *stream) read(from, to uint64, most int, held func(*message) bool) (batc
 	return batch, at
 }
 
-// copy is what the state stream held when it ended at a sequence.
+// copy is the messages in the state stream when it ended at a sequence.
 func (s *stream) copy(end uint64) map[uint64]bool {
 	newest := map[events.Ref]uint64{}
 	for _, m := range s.state[:end] {
@@ -129,7 +128,7 @@ func (s *stream) live(ref events.Ref) (events.Delta, bool) {
 	return events.Delta{}, false
 }
 
-// epochs are those of some kinds, as their newest deltas have them.
+// epochs are the epochs of the newest deltas of some kinds.
 func (b *Bus) epochs(some iter.Seq[kinds.Name]) events.Epochs {
 	found := events.Epochs{}
 	for kind := range some {
@@ -140,8 +139,8 @@ func (b *Bus) epochs(some iter.Seq[kinds.Name]) events.Epochs {
 	return found
 }
 
-// lose takes away the last messages of the log, and of the state unless only the
-// log is hit, as a power failure does with what was not yet on disk.
+// lose removes the last messages of the log, and of the state unless only the log is hit, like
+// a power failure that hits messages not yet on disk.
 func (s *stream) lose(n int, state bool) {
 	s.log = s.log[: len(s.log)-min(n, len(s.log)) : len(s.log)-min(n, len(s.log))]
 	if !state {
@@ -156,7 +155,7 @@ func (s *stream) lose(n int, state bool) {
 	s.breaks++
 }
 
-// empty makes both streams anew.
+// empty recreates both streams.
 func (s *stream) empty(now time.Time) {
 	s.log, s.state, s.newest = nil, nil, map[events.Ref]uint64{}
 	s.made, s.tally = now, events.Tally{}
@@ -172,19 +171,19 @@ type book struct {
 	outcomes  []events.Outcome
 	newest    map[lane]int // the last outcome of each, by its place; from 1
 	settledAt []time.Time  // when each outcome was stored
-	// put is when the outcome of a turn was stored: the same one is stored once
-	// within two minutes.
+	// put is when the outcome of a turn was stored: within two minutes the book stores the same
+	// outcome once.
 	put   map[place]time.Time
 	fired []events.Wake
-	// carriers are the writers that began each turn last.
+	// carriers are the writers that last began each turn.
 	carriers map[place]*carrying
-	// breaks counts how often the outcomes were cut off behind a reader.
+	// breaks counts how often the outcomes were truncated behind a reader.
 	breaks int
 
 	work *durable
 }
 
-// place is where a turn is, or was before the end of its stream was lost.
+// place is the position of a turn, or its former position if the stream has lost its end.
 type place struct {
 	sequence uint64
 	at       time.Time
@@ -196,7 +195,7 @@ type lane struct {
 	lane events.Lane
 }
 
-// open makes the book of a controller.
+// open creates the book of a controller.
 func (b *Bus) open(controller string) *book {
 	k := &book{bus: b, lasts: map[lane]uint64{}, newest: map[lane]int{}, put: map[place]time.Time{}, carriers: map[place]*carrying{}}
 	k.work = b.durable(func() int { return len(k.turns) })
@@ -204,7 +203,7 @@ func (b *Bus) open(controller string) *book {
 	return k
 }
 
-// store stores a turn behind the last one of its key and lane.
+// store stores a turn, if the last one of its key and lane is as expected.
 func (k *book) store(t events.Turn, expect uint64) (uint64, error) {
 	at := lane{t.Key, t.Lane}
 	if k.lasts[at] != expect {
@@ -228,7 +227,7 @@ func (k *book) settle(o events.Outcome, at place) {
 
 func (k *book) place(sequence uint64) place { return place{sequence, k.stored[sequence-1]} }
 
-// holds tells whether the turn at a place is still there.
+// holds tells whether the turn of a place still exists.
 func (k *book) holds(at place) bool {
 	return at.sequence <= uint64(len(k.turns)) && k.place(at.sequence) == at
 }
@@ -239,11 +238,12 @@ func (k *book) decided(turn uint64) bool {
 	return known
 }
 
-// skew is how far the clocks of servers may be apart that stamp messages.
+// skew bounds the difference between the clocks of the servers that stamp messages.
 const skew = time.Second
 
-// last is the newest turn and outcome of a key and lane. An outcome that is older than the
-// turn at its place, or of a turn that was decided at another moment, is of one that was lost.
+// last is the newest turn and outcome of a key and lane. It ignores an outcome that is older
+// than the turn at its place, or of a turn that was decided at another time: it belongs to a
+// lost turn.
 func (k *book) last(at lane) (sequence uint64, turn *events.Turn, outcome *events.Outcome) {
 	if sequence = k.lasts[at]; sequence > 0 {
 		turn = &k.turns[sequence-1]
@@ -261,7 +261,7 @@ func (k *book) last(at lane) (sequence uint64, turn *events.Turn, outcome *event
 	return sequence, turn, outcome
 }
 
-// loseTurns takes the last turns. Their outcomes are still there.
+// loseTurns removes the last turns. Their outcomes remain.
 func (k *book) loseTurns(n int) {
 	left := max(len(k.turns)-n, 0)
 	k.turns, k.stored = k.turns[:left:left], k.stored[:left:left]
@@ -272,7 +272,7 @@ func (k *book) loseTurns(n int) {
 	k.work.cut(uint64(left))
 }
 
-// loseOutcomes takes the last outcomes.
+// loseOutcomes removes the last outcomes.
 func (k *book) loseOutcomes(n int) {
 	left := max(len(k.outcomes)-n, 0)
 	for _, o := range k.outcomes[left:] {
@@ -298,7 +298,7 @@ func (b *Bus) unschedule(w events.Wake) {
 	b.wakes = slices.DeleteFunc(b.wakes, func(o events.Wake) bool { return o.Controller == w.Controller && o.Key == w.Key })
 }
 
-// fire makes messages of the wakes whose moment has come.
+// fire turns wakes that are due into messages.
 func (b *Bus) fire() {
 	if !slices.ContainsFunc(b.wakes, func(w events.Wake) bool { return !w.At.After(b.now()) }) {
 		return
@@ -312,7 +312,7 @@ func (b *Bus) fire() {
 	}
 }
 
-// due tells when a delivery comes again and when a wake fires.
+// due considers the times of redeliveries and wakes.
 func (b *Bus) due(consider func(time.Time)) {
 	for _, w := range b.wakes {
 		consider(w.At)
@@ -329,19 +329,18 @@ func (d *durable) due(consider func(time.Time)) {
 	}
 }
 
-// durable is a consumer whose messages are known by sequence. It delivers until
-// it is answered.
+// durable is a consumer that knows its messages by sequence. It redelivers a message until it
+// is answered.
 type durable struct {
 	bus     *Bus
 	next    uint64 // the last sequence that it has looked at
 	length  func() int
 	pending []*delivery
-	// absent is until when there is no consumer: then it was made, if it was made
-	// anew.
+	// absent is until when the consumer does not exist; a recreated one was created then.
 	absent time.Time
 }
 
-// delivery is a message on its way; it comes (again) at a moment.
+// delivery is a message in flight; it is due at a time.
 type delivery struct {
 	durable  *durable
 	sequence uint64
@@ -354,8 +353,8 @@ const window = 64
 
 func (b *Bus) durable(length func() int) *durable { return &durable{bus: b, length: length} }
 
-// ready are the deliveries that may come now, those that came before first; none
-// but the first if one is enough.
+// ready are the deliveries that are due, in the order in which they came; only the first of
+// them if one is enough.
 func (d *durable) ready(one bool) []*delivery {
 	now := d.bus.now()
 	if d.absent.After(now) {
@@ -375,32 +374,32 @@ func (d *durable) ready(one bool) []*delivery {
 	return ready
 }
 
-// some tells whether a delivery may come now.
+// some tells whether a delivery is due.
 func (d *durable) some() bool {
 	if d.next == uint64(d.length()) && len(d.pending) == 0 {
-		return false // mostly
+		return false // the usual case
 	}
 	return len(d.ready(true)) > 0
 }
 
-// before tells whether a message that was stored at a moment may have been
-// delivered by the consumer before this one. Attempts count from there.
+// before tells whether an earlier consumer may have delivered a message that was stored at a
+// time. The count of attempts depends on it.
 func (d *durable) before(stored time.Time) bool { return stored.Before(d.absent) }
 
-// again makes the consumer anew, which takes a while: everything from a place on
-// is delivered as if for the first time, and nothing before it.
+// again recreates the consumer, which takes a while: it delivers everything after a place as if
+// for the first time, and nothing before it.
 func (d *durable) again(from uint64) {
 	d.next, d.pending = from, nil
 	d.absent = d.bus.now().Add(claim.AckWait)
 }
 
-// cut forgets what is behind the new end of a stream.
+// cut forgets everything behind the new end of a stream.
 func (d *durable) cut(end uint64) {
 	d.next = min(d.next, end)
 	d.pending = slices.DeleteFunc(d.pending, func(p *delivery) bool { return p.sequence > end })
 }
 
-// take delivers: unless it is answered, it comes again.
+// take delivers a message, which comes again unless it is answered.
 func (p *delivery) take() {
 	p.attempts++
 	p.at = p.durable.bus.now().Add(claim.AckWait)

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// review is whether a user may do something. The question is about an object that is there.
+// review tells whether a user may do something. The question is about an existing object.
 func (a *API) review(about metav1.Object, body []byte) plan.Response {
 	var asked authorizationv1.SubjectAccessReviewSpec
 	if err := json.Unmarshal(body, &asked); err != nil {
@@ -26,7 +26,7 @@ func (a *API) review(about metav1.Object, body []byte) plan.Response {
 	return r
 }
 
-// judged is a request with the conditions of an approval, and nothing else of it.
+// judged is a request with the conditions of an approval, and no other change.
 //
 // Upstream: pkg/registry/certificates/certificates, the strategy of approvals, which sets the
 // times of conditions that say none.
@@ -45,8 +45,8 @@ func judged(next, old metav1.Object, now time.Time) metav1.Object {
 	return judged
 }
 
-// wantedPatch is what a patch says that the writer's door carries out itself: of which version of an
-// object it is, and as which signer the door is to act.
+// wantedPatch is a patch that the writer's door carries out itself: it names the version of the object, and
+// the signer as which the door is to act.
 type wantedPatch struct {
 	Metadata struct {
 		UID             types.UID `json:"uid"`
@@ -57,7 +57,7 @@ type wantedPatch struct {
 	} `json:"spec"`
 }
 
-// wantedOf reads such a patch; it is refused where the object has changed since.
+// wantedOf parses such a patch, and refuses it if the object has changed since.
 func wantedOf(body []byte, old metav1.Object) (said wantedPatch, refused *plan.Response) {
 	if err := json.Unmarshal(body, &said); err != nil {
 		answer := refusal(400, "BadRequest", err.Error())

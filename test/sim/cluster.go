@@ -44,7 +44,7 @@ func deleteNode(w *World) {
 	}
 }
 
-// outOfService declares a node gone for good, whose kubelet is silent, or takes that back.
+// outOfService marks a node with a silent kubelet as out of service, or takes that back.
 func outOfService(w *World) {
 	if ref, there := w.someNode(); there {
 		w.note("user: %v is out of service, or is back", ref)
@@ -59,13 +59,13 @@ func outOfService(w *World) {
 	}
 }
 
-// silenced tells whether a node is declared out of service.
+// silenced tells whether a node is marked as out of service.
 func silenced(obj metav1.Object) bool {
 	n, ok := obj.(*corev1.Node)
 	return ok && slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
 }
 
-// wellSaid tells whether a node says that it is ready.
+// wellSaid tells whether a node reports that it is ready.
 func wellSaid(n *corev1.Node) bool {
 	c := readiness(n)
 	return c != nil && c.Status == corev1.ConditionTrue
@@ -115,7 +115,7 @@ func (w *World) someClaim() (events.Ref, bool) {
 
 func newClaim(w *World) { w.someClaim() }
 
-// useClaim makes a pod that uses a claim.
+// useClaim creates a pod that uses a claim.
 func useClaim(w *World) {
 	claim, _ := w.someClaim()
 	ref := events.Ref{Kind: kinds.Pods.Name, Namespace: namespace, Name: fmt.Sprint("user", w.roll(3))}
@@ -131,7 +131,7 @@ func (w *World) someRole() (events.Ref, bool) {
 	return w.someOf(kinds.ClusterRoles.Kind, "part", w.part)
 }
 
-// part is a role that is part of another one.
+// part is a role that another role aggregates.
 func (w *World) part(name string) any {
 	return &rbacv1.ClusterRole{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "ClusterRole"},
@@ -140,7 +140,7 @@ func (w *World) part(name string) any {
 	}
 }
 
-// newRole makes a part, or a role of parts.
+// newRole creates a part, or a role that aggregates parts.
 func newRole(w *World) {
 	if w.roll(2) == 0 {
 		w.someRole()
@@ -171,7 +171,7 @@ func deleteRole(w *World) {
 	}
 }
 
-// lives tells whether a node is there; in a world without nodes each of them is.
+// lives tells whether a node exists and runs; in a world without nodes every node does.
 func (w *World) lives(node string) bool {
 	if k := w.kubelets[node]; k != nil && k.stopped {
 		return false
@@ -179,7 +179,7 @@ func (w *World) lives(node string) bool {
 	return w.api.of(kinds.Nodes.Name) == nil || w.api.Get(nodeRef(node)) != nil
 }
 
-// schedule finds a node for a pod, if there is one. A pod whose claim is deleted gets
+// schedule assigns a node to a pod, if there is one. A pod whose claim is being deleted gets
 // none.
 func (w *World) schedule(pod *corev1.Pod, ref events.Ref) {
 	for _, volume := range pod.Spec.Volumes {
@@ -209,7 +209,7 @@ func (w *World) schedule(pod *corev1.Pod, ref events.Ref) {
 	})
 }
 
-// addressOf is the address that a pod gets; no other has it.
+// addressOf is the address of a pod; no other pod has it.
 func addressOf(pod *corev1.Pod) string {
 	var n int
 	_, _ = fmt.Sscanf(string(pod.UID), "uid-%d", &n) // as the toy API server makes them
@@ -230,7 +230,7 @@ func (w *World) users(claim metav1.Object) (all []string) {
 	return all
 }
 
-// users is which pods may need a claim.
+// users are the pods that may need a claim.
 func (a *API) users(claim metav1.Object) plan.Response {
 	found := a.usersOf(claim)
 	for _, obj := range a.List(kinds.Pods.Name) {
@@ -244,7 +244,7 @@ func (a *API) users(claim metav1.Object) plan.Response {
 	return r
 }
 
-// unguarded looks at a claim or a volume that nothing holds any more.
+// unguarded checks a claim or a volume that has lost its finalizers.
 func (g *guard) unguarded(old, now metav1.Object) {
 	if old == nil || g.restoring {
 		return
@@ -265,8 +265,8 @@ func has(obj metav1.Object, finalizer string) bool {
 	return obj != nil && slices.Contains(obj.GetFinalizers(), finalizer)
 }
 
-// cleans looks at a pod that is about to be deleted because no kubelet would. Its node may be
-// back in service since that was decided.
+// cleans checks a pod that is about to be deleted because no kubelet would delete it. Its node
+// may be back in service since the decision.
 func (g *guard) cleans(c *carrying, pod *corev1.Pod) {
 	at := nodeRef(pod.Spec.NodeName)
 	switch node := g.world.api.Get(at); {
@@ -278,7 +278,8 @@ func (g *guard) cleans(c *carrying, pod *corev1.Pod) {
 	}
 }
 
-// objectOf is an object as a turn saw it; nil where it saw none, or the log has lost it.
+// objectOf is an object in the view of a turn; nil if the view had none, or the log has lost
+// it.
 func (g *guard) objectOf(t events.Turn, kind kinds.Kind, ref events.Ref) metav1.Object {
 	log := g.world.bus.kinds[kind.Name].log
 	for i := min(int(t.Seen[kind.Name]), len(log)) - 1; i >= 0; i-- {
@@ -323,7 +324,8 @@ func (w *World) tended() error {
 	return w.aggregated()
 }
 
-// protected tells whether volumes and claims are held while they are used, and no longer.
+// protected tells whether volumes and claims have their finalizer while they are used, and no
+// longer.
 func (w *World) protected() error {
 	for _, obj := range w.api.List(kinds.PersistentVolumes.Name) {
 		held := obj.GetDeletionTimestamp() != nil
@@ -340,7 +342,7 @@ func (w *World) protected() error {
 	return nil
 }
 
-// aggregated tells whether every role of parts has the rules of its parts.
+// aggregated tells whether every aggregating role has the rules of its parts.
 func (w *World) aggregated() error {
 	for _, obj := range w.api.List(kinds.ClusterRoles.Name) {
 		role := obj.(*rbacv1.ClusterRole)

@@ -14,11 +14,11 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// The rules here judge what is really there when a request has its effect. Each allows for what
-// the turn could not know: what others did since it looked. What its own controller did it must
-// have seen, so nothing is allowed for that.
+// Rules about the real state at the moment when a request takes effect. Each allows for what
+// the turn could not know: what others did since its view. The view must contain what its own
+// controller did, so the rules allow nothing for that.
 
-// pod counts the live pods of each owner, and looks at one that is created.
+// pod counts the live pods of each owner, and checks a new one.
 func (g *guard) pod(old, now metav1.Object) {
 	was, is := setOf(old), setOf(now)
 	if was != "" && was != is {
@@ -44,9 +44,9 @@ func (g *guard) pod(old, now metav1.Object) {
 	}
 }
 
-// tooMany looks at a pod that was created just now: its owner has asked for as many at some
-// time since the version that was decided on. Those that it was given meanwhile, by another
-// owner or by a user, count for no turn that had not seen them as the owner's.
+// tooMany checks a pod that was just created: at some time since the version that was decided
+// on, its owner has asked for as many pods. Pods that another owner or a user gave it meanwhile
+// do not count against a turn whose view did not have them as the owner's.
 func (g *guard) tooMany(pod *corev1.Pod, owner types.UID) {
 	turn, seen := g.turn()
 	most, known := g.most(metav1.GetControllerOf(pod), pod.Namespace, turn)
@@ -54,7 +54,7 @@ func (g *guard) tooMany(pod *corev1.Pod, owner types.UID) {
 		return
 	}
 	if n, ok := ordinalOf(ownerOf(pod), pod.Name); ok && metav1.GetControllerOf(pod).Kind == kinds.StatefulSets.Kind.Kind {
-		if n >= most { // there may be more than it asks for while it shrinks; which, is what counts
+		if n >= most { // while it shrinks there may be more than it asks for; the check is which ones
 			g.breaks("I2", "%s is created, and %s never asked for more than %d since that was decided", pod.Name, ownerOf(pod), most)
 		}
 		return
@@ -72,7 +72,7 @@ func (g *guard) tooMany(pod *corev1.Pod, owner types.UID) {
 	}
 }
 
-// turn is the turn whose request is being carried out, if one is, and what it was decided on.
+// turn is the turn whose request is being carried out, if there is one, and its view.
 func (g *guard) turn() (*events.Turn, *look) {
 	if g.doing == nil {
 		return nil, nil
@@ -80,8 +80,8 @@ func (g *guard) turn() (*events.Turn, *look) {
 	return &g.doing.turn, g.seen[turnOf{g.doing.turn.Controller, g.doing.sequence}]
 }
 
-// most is the most that an owner asked for at some time from the version that a turn was decided
-// on to now; known is false for an owner that is not there, or asks for no number.
+// most is the most that an owner asked for at any time from the version that a turn was decided
+// on until now; known is false if the owner does not exist, or asks for no number.
 func (g *guard) most(owner *metav1.OwnerReference, namespace string, turn *events.Turn) (most int, known bool) {
 	for _, version := range g.versions(owner, namespace, turn) {
 		n, asks := asksFor(version)
@@ -90,8 +90,7 @@ func (g *guard) most(owner *metav1.OwnerReference, namespace string, turn *event
 	return most, known
 }
 
-// versions are those of an owner from the one that a turn was decided on to now: a controller
-// cannot know of later ones.
+// versions are the versions of an owner from the one that a turn was decided on until now.
 func (g *guard) versions(owner *metav1.OwnerReference, namespace string, turn *events.Turn) (all []metav1.Object) {
 	from := int64(0)
 	if turn != nil && turn.UID == owner.UID {
@@ -112,14 +111,14 @@ func (g *guard) versions(owner *metav1.OwnerReference, namespace string, turn *e
 	return all
 }
 
-// shows tells whether an object was shown as the own object's.
+// shows tells whether the view has an object whose controller is the key's object.
 func (l *look) shows(kind kinds.Name, uid types.UID) bool {
 	return l != nil && slices.ContainsFunc(l.owned(kind), func(o metav1.Object) bool { return o.GetUID() == uid })
 }
 
-// set looks at the size of a ReplicaSet: no Deployment has its sets grow beyond what it asked
-// for at some time since the version that was decided on. What others than it made of them is
-// not its doing.
+// set checks the size of a ReplicaSet: a Deployment does not let its sets grow beyond what it
+// asked for at some time since the version that was decided on. It is not responsible for sizes
+// that others have set.
 func (g *guard) set(old, now metav1.Object) {
 	before := 0
 	if rs, ok := old.(*appsv1.ReplicaSet); ok {
@@ -152,9 +151,9 @@ func (g *guard) set(old, now metav1.Object) {
 	}
 }
 
-// unasked looks at a live pod that is about to be deleted as one too many: it is one, by what its
-// owner asked for at some time since the version that was decided on. A pod that went without the
-// controller since it looked still counted for it.
+// unasked checks a live pod that is about to be deleted as surplus: it is surplus by what its
+// owner asked for at some time since the version that was decided on. A pod that went since
+// then without the controller's doing still counted for it.
 func (g *guard) unasked(c *carrying, pod *corev1.Pod) {
 	owner := metav1.GetControllerOf(pod)
 	seen := g.seen[turnOf{c.turn.Controller, c.sequence}]
@@ -181,8 +180,8 @@ func (g *guard) unasked(c *carrying, pod *corev1.Pod) {
 	}
 }
 
-// spareWork looks at a live pod that its Job is about to delete: at some time since the decision
-// the Job was suspended, said that it ends, or asked for fewer than there were.
+// spareWork checks a live pod that its Job is about to delete: at some time since the decision
+// the Job was suspended, said that it ends, or asked for fewer pods than it had.
 func (g *guard) spareWork(c *carrying, pod *corev1.Pod) {
 	owner := metav1.GetControllerOf(pod)
 	if owner == nil || !active(pod) {
@@ -222,8 +221,8 @@ func (g *guard) spareWork(c *carrying, pod *corev1.Pod) {
 	}
 }
 
-// replaced looks at a live pod that its StatefulSet is about to delete: at some time since the
-// decision it was one too many, or of another template.
+// replaced checks a live pod that its StatefulSet is about to delete: at some time since the
+// decision it was surplus, or had another template.
 func (g *guard) replaced(c *carrying, pod *corev1.Pod) {
 	owner := metav1.GetControllerOf(pod)
 	n, member := ordinalOf(ownerOf(pod), pod.Name)
@@ -239,10 +238,10 @@ func (g *guard) replaced(c *carrying, pod *corev1.Pod) {
 	g.breaks("I4", "turn %d deletes %s, which is one that %s asks for, of its template", c.sequence, pod.Name, owner.Name)
 }
 
-// SliceMax is how many endpoints a slice of a simulated cluster may have.
+// SliceMax is the most endpoints of a slice in a simulated cluster.
 const SliceMax = 2
 
-// sliced looks at an EndpointSlice that its controller writes: it has no more endpoints than it may.
+// sliced checks the number of endpoints of an EndpointSlice that its controller writes.
 func (g *guard) sliced(now metav1.Object) {
 	slice, ok := now.(*discoveryv1.EndpointSlice)
 	if ok && g.doing != nil && g.doing.turn.Controller == "endpointslice-controller" && len(slice.Endpoints) > SliceMax {

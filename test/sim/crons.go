@@ -17,10 +17,10 @@ import (
 // Crons is what users do with CronJobs, while minutes pass.
 var Crons = []Operation{newCron, newCron, minutesPass, minutesPass, minutesPass, rescheduleCron, suspendCron, failPod, deleteCron}
 
-// minutesPass has users wait, so that runs begin.
+// minutesPass has users pause, so that runs begin.
 func minutesPass(w *World) { w.lull = w.now.Add(time.Duration(1+w.roll(240)) * time.Second) }
 
-// rescheduleCron gives a CronJob other moments.
+// rescheduleCron gives a CronJob another schedule.
 func rescheduleCron(w *World) {
 	if ref, there := w.someCron(); there {
 		schedule := w.soonAfter()
@@ -29,14 +29,14 @@ func rescheduleCron(w *World) {
 	}
 }
 
-// run is a moment of a CronJob.
+// run is one scheduled time of a CronJob.
 type run struct {
 	of     types.UID
 	moment int64 // in minutes
 }
 
-// begins looks at the Job of a run that is created: its moment is one of the schedule, has come by
-// the clock of the process that decided, and has had no run.
+// begins checks a Job that a CronJob creates: its time is in the schedule, has come by the
+// clock of the process that decided, and has had no run.
 func (g *guard) begins(job *batchv1.Job) {
 	if g.doing == nil || g.doing.turn.Controller != "cronjob-controller" {
 		return
@@ -67,7 +67,7 @@ func (g *guard) begins(job *batchv1.Job) {
 	}
 }
 
-// rescheduled notes when a CronJob was given other moments.
+// rescheduled records when a CronJob got another schedule.
 func (g *guard) rescheduled(old, now metav1.Object) {
 	was, ok := old.(*batchv1.CronJob)
 	is, there := now.(*batchv1.CronJob)
@@ -76,14 +76,14 @@ func (g *guard) rescheduled(old, now metav1.Object) {
 	}
 }
 
-// scheduled tells whether a moment is one of a schedule, which names minutes and one hour.
+// scheduled tells whether a time is in a schedule, which names minutes and one hour.
 func scheduled(schedule string, at time.Time) bool {
 	fields := strings.Fields(schedule)
 	minutes, hour := strings.Split(fields[0], ","), fields[1]
 	return slices.Contains(minutes, strconv.Itoa(at.UTC().Minute())) && hour == strconv.Itoa(at.UTC().Hour()) && at.Second() == 0
 }
 
-// lastMoment is the last moment of a schedule up to a time and after another.
+// lastMoment is the last time of a schedule up to one time and after another.
 func lastMoment(schedule string, after, until time.Time) (at time.Time, ok bool) {
 	for at = until.Truncate(time.Minute); at.After(after); at = at.Add(-time.Minute) {
 		if scheduled(schedule, at) {
@@ -94,16 +94,16 @@ func lastMoment(schedule string, after, until time.Time) (at time.Time, ok bool)
 }
 
 // taken tells whether a Job of another owner has the name of a run, or had it when the run was
-// to be started.
+// due.
 func (w *World) taken(cron *batchv1.CronJob, at time.Time) bool {
 	name := fmt.Sprintf("%s-%d", cron.Name, at.Unix()/60)
 	job := w.api.Get(jobRef(name))
 	return job != nil && controllerOf(job) != cron.UID || w.guard.names[name]
 }
 
-// runsMade tells whether the last moment of each CronJob has had its run. Of several that were
-// missed only the last is made up for, as upstream's policy is; and by the time of rest no run
-// is at work that another would have to wait for.
+// runsMade tells whether the last scheduled time of each CronJob has had its run. Of several
+// missed times only the last has a run, as upstream's policy is; and when the world is at rest,
+// no run is active that another one would wait for.
 func (w *World) runsMade() error {
 	if !w.runs("cronjob-controller") {
 		return nil

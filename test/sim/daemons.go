@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// Daemons is what users do with DaemonSets, and what becomes of nodes.
+// Daemons is what users do with DaemonSets, and what happens to nodes.
 var Daemons = []Operation{
 	newNode, newNode, newNode, deleteNode, closeNode, closeNode, newDaemons, newDaemons, newDaemons, rollDaemons, rollDaemons, rollDaemons,
 	deleteDaemons, deletePod, deletePod, failPod, failPod, releasePod,
@@ -22,7 +22,8 @@ func (w *World) someDaemons() (events.Ref, bool) {
 	return w.someOf(kinds.DaemonSets.Kind, "agent", func(name string) any { return w.anyDaemons(name) })
 }
 
-// anyDaemons is a set that may miss a pod or two while it rolls, or have two on a node.
+// anyDaemons is a set that may miss a pod or two during a rolling update, or have two on a
+// node.
 func (w *World) anyDaemons(name string) *appsv1.DaemonSet {
 	labels := map[string]string{"app": name}
 	surge, unavailable := intstr.FromInt32(0), intstr.FromInt32(int32(1+w.roll(2)))
@@ -61,7 +62,7 @@ func deleteDaemons(w *World) {
 	}
 }
 
-// closeNode closes a node to new pods, tells those on it to leave, or opens it again.
+// closeNode taints a node against new pods, or against all pods, or removes the taint.
 func closeNode(w *World) {
 	if ref, there := w.someNode(); there {
 		effects := []corev1.TaintEffect{"", corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute}
@@ -92,7 +93,7 @@ func (w *World) daemonOf(obj metav1.Object) (set *appsv1.DaemonSet, node string,
 	return set, boundNode(pod), ok && set.UID == owner.UID
 }
 
-// boundNode is the node that a pod is on, or the one that its affinity leaves it.
+// boundNode is the node of a pod, or the only one that its affinity allows.
 func boundNode(pod *corev1.Pod) string {
 	a := pod.Spec.Affinity
 	if pod.Spec.NodeName != "" || a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
@@ -101,8 +102,8 @@ func boundNode(pod *corev1.Pod) string {
 	return a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchFields[0].Values[0]
 }
 
-// daemon looks at the creation of a pod of a DaemonSet: its node has no other live one, or, where
-// two may be, one other of another template.
+// daemon checks the creation of a pod of a DaemonSet: its node has no other live one or, if two
+// are allowed, one other with another template.
 func (g *guard) daemon(old, now metav1.Object) {
 	set, node, ok := g.world.daemonOf(now)
 	if !ok || old != nil || g.restoring {
@@ -133,8 +134,8 @@ func (w *World) daemonsOn(set *appsv1.DaemonSet, node string) (all []*corev1.Pod
 	return all
 }
 
-// daemonsFilled tells whether every node has what each DaemonSet wants there, and the
-// sets say so.
+// daemonsFilled tells whether every node has the pods that each DaemonSet wants there, and the
+// sets' statuses say so.
 func (w *World) daemonsFilled() error {
 	for _, obj := range w.api.List(kinds.DaemonSets.Name) {
 		set := obj.(*appsv1.DaemonSet)

@@ -10,8 +10,8 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// deletes looks at what a controller is about to delete, by the rules of its own; false for the
-// garbage collector, which deletes what has no owner.
+// deletes checks a delete by the rules of its controller; false for the garbage collector,
+// which deletes objects without owners.
 func (g *guard) deletes(c *carrying, r plan.Request, obj metav1.Object) bool {
 	switch c.turn.Controller {
 	case "job-controller":

@@ -25,14 +25,14 @@ var Devices = []Operation{
 const (
 	// chips is the pool of the devices, of the driver [driver] (storage.go).
 	chips = "chips"
-	// cracked is the key of taints, which some claims tolerate for [stays].
+	// cracked is the key of the taints; some claims tolerate it for [stays].
 	cracked = "example.com/cracked"
 	stays   = 30 * time.Second
 )
 
 func (w *World) hasDevices() bool { return w.runs("resourceclaim-controller") }
 
-// furnishDevices makes the devices that there are from the start.
+// furnishDevices creates the initial devices.
 func (w *World) furnishDevices() {
 	slice := &resourcev1.ResourceSlice{
 		TypeMeta: metav1.TypeMeta{APIVersion: "resource.k8s.io/v1", Kind: "ResourceSlice"}, ObjectMeta: metav1.ObjectMeta{Name: chips},
@@ -93,7 +93,7 @@ func dropDeviceClaim(w *World) {
 // devicePod makes a pod that wants a claim of its own, or shares one.
 func devicePod(w *World) { w.wantsDevices("") }
 
-// placedPod makes a pod that has a node, and not from the scheduler.
+// placedPod creates a pod that has a node, but not from the scheduler.
 func placedPod(w *World) { w.wantsDevices("node-1") }
 
 func (w *World) wantsDevices(node string) {
@@ -112,7 +112,7 @@ func (w *World) wantsDevices(node string) {
 	})
 }
 
-// finishPod has a pod come to its end.
+// finishPod ends a pod.
 func finishPod(w *World) {
 	if pod, ok := w.anyPod().(*corev1.Pod); ok && pod.Status.Phase == corev1.PodRunning {
 		w.note("node: %s has done its work", pod.Name)
@@ -120,7 +120,8 @@ func finishPod(w *World) {
 	}
 }
 
-// taintDevice has the driver say that pods have to leave a device, or that they need not.
+// taintDevice has the driver taint a device, so that pods have to leave it, or remove the
+// taint.
 func taintDevice(w *World) {
 	which := w.roll(2)
 	w.note("driver: chip-%d is cracked, or whole", which)
@@ -136,7 +137,7 @@ func taintDevice(w *World) {
 	})
 }
 
-// ruleOut makes a rule that pods have to leave a device, or takes it back.
+// ruleOut creates a rule that taints a device, or deletes it.
 func ruleOut(w *World) {
 	ref, which := events.Ref{Kind: kinds.DeviceTaintRules.Name, Name: "out"}, fmt.Sprint("chip-", w.roll(2))
 	if w.api.Get(ref) != nil {
@@ -190,7 +191,7 @@ func devicesOf(claim *resourcev1.ResourceClaim) (all []string) {
 	return all
 }
 
-// workOnDevices is what the scheduler and the kubelet do with a pod that wants devices.
+// workOnDevices has the scheduler and the kubelet act on a pod that wants devices.
 //
 // Upstream: pkg/scheduler/framework/plugins/dynamicresources, and pkg/kubelet/cm/dra.
 func (w *World) workOnDevices(pod *corev1.Pod, ref events.Ref) {
@@ -212,7 +213,8 @@ func (w *World) workOnDevices(pod *corev1.Pod, ref events.Ref) {
 	}
 }
 
-// allocate finds a device for a claim, reserves it for a pod, and gives that a node.
+// allocate finds a device for a claim, reserves the claim for a pod, and assigns a node to the
+// pod.
 func (w *World) allocate(claim *resourcev1.ResourceClaim, pod *corev1.Pod, ref events.Ref) {
 	at := deviceClaimRef(claim.Name)
 	switch {
@@ -247,7 +249,7 @@ func consumer(pod *corev1.Pod) resourcev1.ResourceClaimConsumerReference {
 	return resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: pod.Name, UID: pod.UID}
 }
 
-// freeDevice is one that no claim has, and that no pod has to leave as far as its slice says.
+// freeDevice is a device that no claim has, and that its slice does not taint.
 func (w *World) freeDevice() string {
 	slice, ok := w.api.Get(events.Ref{Kind: kinds.ResourceSlices.Name, Name: chips}).(*resourcev1.ResourceSlice)
 	if !ok {

@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// Disasters is what is rare, and worse than a crash: the API server's storage is restored, the
-// bus loses turns, outcomes or positions, the whole cluster stands still and goes on.
+// Disasters are rare faults that are worse than a crash: a restore of the API server's storage,
+// the loss of turns, outcomes or positions, and a pause of the whole cluster.
 var Disasters = []Fault{restoreSome, restoreSome, loseSomeTurns, loseSomeOutcomes, skipSome, suspend}
 
-// restoreSome restores the storage, where a watcher runs that finds out before anything is
+// restoreSome restores the storage, if a watcher runs that detects it before anything is
 // written.
 func restoreSome(w *World) {
 	if slices.ContainsFunc(w.watchers, func(x *watcher) bool { return !x.stalled() }) {
 		w.Restore(int64(1 + w.roll(12)))
 		if w.changes == 0 && w.options.Last != nil {
-			w.options.Last(w) // once more, where that was taken back
+			w.options.Last(w) // once more, if the restore reverted it
 		}
 	}
 }
@@ -27,9 +27,9 @@ func loseSomeOutcomes(w *World) { w.LoseOutcomes(1 + w.roll(3)) }
 
 func skipSome(w *World) { w.SkipAhead() }
 
-// untold tells whether a restore has been noticed and some kinds have not been told anew. Such
-// a moment may not take long: what is not told for half a minute after that is not waited for
-// (docs/reliability.md).
+// untold tells whether a restore was noticed and some kinds have not been said again yet. That
+// must not take long: reconcilers do not wait for kinds that are not said within half a minute
+// after it (docs/reliability.md).
 func (w *World) untold() bool {
 	for _, epoch := range w.bus.epochs(maps.Keys(w.bus.kinds)) {
 		if epoch < w.epoch {
@@ -39,7 +39,7 @@ func (w *World) untold() bool {
 	return false
 }
 
-// suspend has nothing at all happen for a while, as on machines that are suspended together.
+// suspend stops everything for a while, like machines that are suspended together.
 func suspend(w *World) {
 	if w.untold() {
 		return

@@ -8,27 +8,26 @@ import (
 	"github.com/millrace/millrace/test/sim"
 )
 
-// Whatever else goes wrong, restores, lost turns, outcomes and positions, and a cluster that is
-// suspended break nothing. Each day plays other worlds.
+// Besides all other faults, restores, lost turns, outcomes and positions, and a suspended
+// cluster break no invariant. Each day plays other worlds.
 func TestDisasters(t *testing.T) {
 	inTrouble(t, min(*n, 60), func([]sim.Fault) []sim.Fault { return sim.Worst })
 }
 
-// The clocks of reconcilers are set again and again, and nothing breaks: what one that was
-// ahead has dated keeps no other waiting. Each day plays other worlds.
+// The clocks of reconcilers are set again and again, and no invariant breaks: the times that a
+// fast clock has written delay no other process. Each day plays other worlds.
 func TestClocksAreSet(t *testing.T) {
 	inTrouble(t, min(*n, 40), func(usual []sim.Fault) []sim.Fault {
 		return slices.Concat(usual, slices.Repeat(sim.ClockJumps, 24))
 	})
 }
 
-// inTrouble plays worlds of each shape in which everything goes wrong, with other trouble than
-// theirs.
+// inTrouble plays worlds of each shape with all faults, from another list than the shape's own.
 func inTrouble(t *testing.T, worlds uint64, trouble func(usual []sim.Fault) []sim.Fault) {
 	test := t.Name()
 	for name, s := range shapes {
 		if len(s.options.Trouble) < len(sim.All) {
-			continue // it has troubles of its own
+			continue // it has faults of its own
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

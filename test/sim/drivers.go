@@ -15,17 +15,17 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// drivers are the provisioner, the attacher and the resizer of storage drivers, the kubelets and
-// the scheduler, with what is in no object: what is mounted where.
+// drivers are the provisioner, the attacher and the resizer of storage drivers, the kubelets
+// and the scheduler, with the state that no object has: which volumes are mounted where.
 type drivers struct {
 	world   *World
 	mounted map[string]map[corev1.UniqueVolumeName]bool // by node
-	silent  map[string]bool                             // kubelets that stand still
+	silent  map[string]bool                             // kubelets that are stopped
 	busy    map[string]time.Time                        // until when a kubelet unmounts nothing
 
-	// unwanted is since when no pod wants what an attachment attaches, torn those that were
-	// deleted under a mount by a rule that allows it, and uncertain those that the driver
-	// could not make once.
+	// unwanted is since when no pod wants an attachment, torn the attachments that were deleted
+	// under a mount by a rule that allows it, and uncertain those that the driver once failed
+	// to make.
 	unwanted  map[types.UID]time.Time
 	torn      map[types.UID]bool
 	uncertain map[types.UID]bool
@@ -40,17 +40,17 @@ func newDrivers(w *World) *drivers {
 	}
 }
 
-// does adds something that can happen next.
+// does adds a possible next step.
 func (w *World) does(ref events.Ref, note string, change func(metav1.Object)) {
 	w.work = append(w.work, func() { w.note("%s: %v", note, ref); w.api.Change(ref, change) })
 }
 
-// kubeletActs tells whether the kubelet of a node is there and does something.
+// kubeletActs tells whether the node exists and its kubelet runs.
 func (w *World) kubeletActs(node string) bool {
 	return w.api.Get(nodeRef(node)) != nil && !w.store.silent[node]
 }
 
-// storageWork finds everything that drivers and kubelets could do now.
+// storageWork collects everything that drivers and kubelets could do now.
 func (w *World) storageWork() {
 	for _, obj := range w.api.List(kinds.PersistentVolumeClaims.Name) {
 		w.workOnClaim(obj.(*corev1.PersistentVolumeClaim))
@@ -70,7 +70,7 @@ func (w *World) storageWork() {
 	}
 }
 
-// workOnClaim makes the volume of a claim, or has it grow.
+// workOnClaim provisions the volume of a claim, or resizes it.
 //
 // Upstream: sigs.k8s.io/sig-storage-lib-external-provisioner, and external-resizer.
 func (w *World) workOnClaim(c *corev1.PersistentVolumeClaim) {
@@ -97,7 +97,7 @@ func (w *World) workOnClaim(c *corev1.PersistentVolumeClaim) {
 	}
 }
 
-// provision makes a volume for a claim.
+// provision creates a volume for a claim.
 func (w *World) provision(name, class string, c *corev1.PersistentVolumeClaim) {
 	w.note("provisioner: volume %s for %s", name, c.Name)
 	pv := volume(name, driver, name, int(sizeIn(c.Spec.Resources.Requests)>>30))
@@ -111,7 +111,7 @@ func (w *World) provision(name, class string, c *corev1.PersistentVolumeClaim) {
 	w.create(volumeRef(name), pv)
 }
 
-// deleteStorage deletes what is on a released volume, and the volume.
+// deleteStorage deletes the data of a released volume, and the volume.
 func (w *World) deleteStorage(pv *corev1.PersistentVolume) {
 	w.note("provisioner: delete %s", pv.Name)
 	w.guard.claimedStill(pv, "its data are deleted")
@@ -141,7 +141,7 @@ func (w *World) workOnAttachment(a *storagev1.VolumeAttachment) {
 	}
 }
 
-// detach takes a volume from its node.
+// detach detaches a volume from its node.
 func (w *World) detach(a *storagev1.VolumeAttachment) {
 	w.note("attacher: %s is off %s", *a.Spec.Source.PersistentVolumeName, a.Spec.NodeName)
 	w.guard.detached(a)
@@ -157,8 +157,8 @@ func (w *World) attachmentsOf(volume string) (all []*storagev1.VolumeAttachment)
 	return all
 }
 
-// workOnNode is what a kubelet does besides its pods: it says that it is there, unmounts what no
-// pod needs, and says then that it does not use it.
+// workOnNode is the work of a kubelet besides its pods: it reports its status, unmounts volumes
+// that no pod needs, and then reports that it does not use them.
 func (w *World) workOnNode(n *corev1.Node) {
 	ref := nodeRef(n.Name)
 	if !w.kubeletActs(n.Name) {
@@ -198,7 +198,7 @@ func (w *World) unmount(node string, v corev1.UniqueVolumeName) {
 	w.dirty = true
 }
 
-// due is when kubelets have done what keeps them from unmounting.
+// due considers when kubelets have finished what delays their unmounts.
 func (s *drivers) due(consider func(time.Time)) {
 	if s == nil {
 		return
@@ -208,7 +208,7 @@ func (s *drivers) due(consider func(time.Time)) {
 	}
 }
 
-// passed has kubelets go on that have done it.
+// passed lets those kubelets continue.
 func (s *drivers) passed() {
 	if s == nil {
 		return
@@ -238,7 +238,7 @@ func (w *World) podsOn(node string) (all []*corev1.Pod) {
 	return all
 }
 
-// volumeBehind is the volume of a claim that is bound; nil where it has none.
+// volumeBehind is the volume of a bound claim; nil if it has none.
 func (w *World) volumeBehind(claim string) *corev1.PersistentVolume {
 	c, ok := w.api.Get(claimRefOf(claim)).(*corev1.PersistentVolumeClaim)
 	if !ok || c.Status.Phase != corev1.ClaimBound {
@@ -251,7 +251,7 @@ func (w *World) volumeBehind(claim string) *corev1.PersistentVolume {
 	return pv
 }
 
-// volumesOf are the volumes behind the claims of a pod, as nodes call them.
+// volumesOf are the names, in the form of node statuses, of the volumes of a pod.
 func (w *World) volumesOf(pod *corev1.Pod) (all []corev1.UniqueVolumeName) {
 	for _, v := range pod.Spec.Volumes {
 		if pv := w.volumeBehind(v.PersistentVolumeClaim.ClaimName); pv != nil {
@@ -266,7 +266,7 @@ func nameOf(pv *corev1.PersistentVolume) corev1.UniqueVolumeName {
 	return v.Name()
 }
 
-// needs tells whether a pod may use its volumes: it has not ended, or still ends.
+// needs tells whether a pod may use its volumes: it has not ended, or is still terminating.
 func needs(pod *corev1.Pod) bool {
 	return pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed && (pod.DeletionTimestamp == nil || working(pod))
 }
@@ -275,7 +275,7 @@ func working(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool { return c.State.Running != nil })
 }
 
-// workOnPod is what the scheduler and the kubelet do with a pod that uses claims.
+// workOnPod has the scheduler and the kubelet act on a pod that uses claims.
 func (w *World) workOnPod(pod *corev1.Pod, ref events.Ref) {
 	node := pod.Spec.NodeName
 	switch {
@@ -293,15 +293,15 @@ func (w *World) workOnPod(pod *corev1.Pod, ref events.Ref) {
 	}
 }
 
-// mountedFor tells whether a volume is mounted for this pod alone.
+// mountedFor tells whether a volume is mounted for this pod only.
 func (w *World) mountedFor(pod *corev1.Pod, v corev1.UniqueVolumeName) bool {
 	return w.store.mounted[pod.Spec.NodeName][v] && !slices.ContainsFunc(w.podsOn(pod.Spec.NodeName), func(o *corev1.Pod) bool {
 		return o.UID != pod.UID && needs(o) && slices.Contains(w.volumesOf(o), v)
 	})
 }
 
-// start has a kubelet say that it uses the volumes of a pod, mount those that its node lists as
-// attached, and run the pod.
+// start has a kubelet report that it uses the volumes of a pod, mount those that the node's
+// status lists as attached, and run the pod.
 //
 // Upstream: pkg/kubelet/volumemanager, WaitForAttachAndMount, and VerifyControllerAttachedVolume.
 func (w *World) start(pod *corev1.Pod, ref events.Ref) {
@@ -339,8 +339,8 @@ func (w *World) mount(node string, v corev1.UniqueVolumeName) {
 	w.dirty = true
 }
 
-// placeByStorage gives a pod a node once its claims have volumes. A claim that waits for a pod is
-// told of a node first, or gets a volume that is there.
+// placeByStorage assigns a node to a pod once its claims have volumes. For a claim that waits
+// for a pod it first selects a node, or binds an existing volume.
 //
 // Upstream: pkg/scheduler/framework/plugins/volumebinding.
 func (w *World) placeByStorage(pod *corev1.Pod, ref events.Ref) {
@@ -371,12 +371,12 @@ func (w *World) placeByStorage(pod *corev1.Pod, ref events.Ref) {
 	}
 }
 
-// choose finds a volume for a claim that waits for a pod, or has one made.
+// choose binds a volume to a claim that waits for a pod, or has one provisioned.
 func (w *World) choose(c *corev1.PersistentVolumeClaim, node string) {
 	some := w.anyVolume(func(pv *corev1.PersistentVolume) bool { return free(pv) && fits(pv, c) })
 	held := w.anyVolume(func(pv *corev1.PersistentVolume) bool { return reservedFor(pv, c) && fits(pv, c) })
 	switch {
-	case held != nil: // a moment later it is the claim's, or is not
+	case held != nil: // it will be the claim's in a moment, or not
 	case some != nil:
 		w.does(volumeRef(some.Name), "scheduler: for "+c.Name, func(obj metav1.Object) {
 			pv := obj.(*corev1.PersistentVolume)
@@ -394,7 +394,7 @@ func (w *World) choose(c *corev1.PersistentVolumeClaim, node string) {
 	}
 }
 
-// restored has kubelets know, after a restore, of what the statuses of their nodes say.
+// restored makes kubelets adopt the statuses of their nodes after a restore.
 func (s *drivers) restored() {
 	if s == nil {
 		return
@@ -415,7 +415,7 @@ func (s *drivers) restored() {
 		}
 		s.silent[n.Name] = readiness(n) != nil && !wellSaid(n)
 	}
-	s.wants() // what no pod wants now and wanted before is unwanted since then: time does not go back
+	s.wants() // an attachment that the restore made unwanted is so from now on: time does not go back
 }
 
 func volumeCalled(name corev1.UniqueVolumeName) csi.Volume {
@@ -423,7 +423,7 @@ func volumeCalled(name corev1.UniqueVolumeName) csi.Volume {
 	return v
 }
 
-// wants notes since when each attachment is one that no pod wants.
+// wants records since when no pod wants each attachment.
 func (s *drivers) wants() {
 	for _, obj := range s.world.api.List(kinds.VolumeAttachments.Name) {
 		a := obj.(*storagev1.VolumeAttachment)

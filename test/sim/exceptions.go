@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// exception is a case in which a rule is not looked at. Each has its reason here, and worlds
-// count how often it was made.
+// exception is a case in which a rule is not checked, with its reason in reasons. Worlds count
+// how often each was made.
 type exception int
 
 // The exceptions.
@@ -85,10 +85,10 @@ var reasons = [exceptions]struct{ name, why string }{
 	noSilence:         {"I1 of a world that never sleeps", "a controller in it asks again and again; it has been silent for as long as its shape says"},
 }
 
-// spare notes that a rule was not looked at.
+// spare counts an exception.
 func (g *guard) spare(e exception) { g.world.tally.Spared[e]++ }
 
-// Exceptions says which exceptions were made, how often, and why.
+// Exceptions lists the exceptions that were made, how often, and why.
 func (t Tally) Exceptions() string {
 	var b strings.Builder
 	for e, n := range t.Spared {
@@ -97,7 +97,7 @@ func (t Tally) Exceptions() string {
 	return b.String()
 }
 
-// Excepted is how often each exception was made, by what was not judged.
+// Excepted is how often each exception was made, by its name.
 func (t Tally) Excepted() map[string]int {
 	all := map[string]int{}
 	for e, n := range t.Spared {

@@ -9,34 +9,34 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/shell"
 )
 
-// Fault is one thing that goes wrong, chosen by the seed.
+// Fault is one fault, chosen by the seed.
 type Fault func(*World)
 
-// Crashes is what the processes, their network and their clocks may do.
+// Crashes are faults of the processes, their network and their clocks.
 var Crashes = []Fault{
 	killReplica, killWriter, killWatcher, killAfterEffect, leaveReplica, loseAnswers, loseAnswers, storm,
 	deliverAgain, deliverAgain, loseAcks, loseRequests, timePasses, jumpClock,
 }
 
-// Stalls is processes that stand still for a minute and go on where they were, or whose clocks
-// are set meanwhile.
+// Stalls are processes that stop for a minute and continue where they were, or whose clocks are
+// set meanwhile.
 var Stalls = []Fault{stallReplica, stallWriter, stallWatcher, timePasses, jumpClock}
 
-// Lags is views that are behind: of a follower of a stream that is an old copy,
-// of an API server whose watch cache stands still, of a watcher whose position
-// has been compacted away.
+// Lags are stale views: a follower that reads an old copy of a stream, an API server whose
+// watch cache stands still, a watcher whose position has been compacted away.
 var Lags = []Fault{oldCopy, oldServer, compact, compact, cutWatches}
 
-// ClockJumps is the clocks of reconcilers that are set: an hour ahead, or right again.
+// ClockJumps set the clocks of reconcilers: an hour ahead, or right again.
 var ClockJumps = []Fault{jumpClock}
 
-// Redeliveries is consumers that the bus has forgotten, and replicas that disagree.
+// Redeliveries are consumers that the bus has forgotten, and replicas that disagree about their
+// shares.
 var Redeliveries = []Fault{forgetWork, deliverAgain, ownAll, ownNothing}
 
-// Losses is what a power failure of the bus may take from the logs of kinds.
+// Losses are what a power failure of the bus may remove from the logs of kinds.
 var Losses = []Fault{loseLog, loseLogAndState, emptyKind}
 
-// All is everything that happens now and then, and Worst is that and disasters.
+// All is every fault that happens now and then, and Worst adds the disasters.
 var (
 	All   = slices.Concat(Crashes, Crashes, Stalls, Lags, Redeliveries, Losses)
 	Worst = slices.Concat(All, Disasters)
@@ -46,21 +46,21 @@ func killReplica(w *World) { w.KillReplica(w.roll(len(w.replicas))) }
 func killWriter(w *World)  { w.killWriter(w.writers[w.roll(len(w.writers))]) }
 func killWatcher(w *World) { w.KillWatcher(w.roll(len(w.watchers))) }
 
-// KillReplica ends a process of the reconcilers and starts another one.
+// KillReplica kills a process of the reconcilers and starts another one.
 func (w *World) KillReplica(i int) {
 	w.note("fault: reconcilers %d killed", i)
 	w.replicas[i] = newReplica(w)
 	w.actors, w.began = nil, true
 }
 
-// KillWatcher ends a watcher and starts another one.
+// KillWatcher kills a watcher and starts another one.
 func (w *World) KillWatcher(i int) {
 	w.note("fault: watcher %d killed", i)
 	w.watchers[i] = newWatcher(w)
 	w.actors = nil
 }
 
-// KillWriter ends a writer and starts another one.
+// KillWriter kills a writer and starts another one.
 func (w *World) KillWriter(i int) { w.killWriter(w.writers[i]) }
 
 func (w *World) killWriter(x *writer) {
@@ -76,10 +76,10 @@ func killAfterEffect(w *World) {
 	w.crash = w.writers[w.roll(len(w.writers))]
 }
 
-// leaveReplica ends a process in good order, as a rolling restart does.
+// leaveReplica stops a process gracefully, as a rolling restart does.
 func leaveReplica(w *World) { w.LeaveReplica(w.roll(len(w.replicas))) }
 
-// LeaveReplica ends a process of the reconcilers in good order and starts another.
+// LeaveReplica stops a process of the reconcilers gracefully and starts another one.
 func (w *World) LeaveReplica(i int) {
 	w.note("fault: reconcilers %d restarted", i)
 	w.replicas[i] = newReplica(w)
@@ -93,7 +93,7 @@ func loseAnswers(w *World) {
 	w.fated = append(w.fated, f)
 }
 
-// storm is an API server that is of no use for a while.
+// storm is an API server that fails for a while.
 func storm(w *World) {
 	f := fate(1 + w.roll(int(fates)-1))
 	n := 2 + w.roll(10)
@@ -109,7 +109,7 @@ func (f fate) String() string {
 	}[f]
 }
 
-// deliverAgain redelivers something that is being worked on.
+// deliverAgain redelivers a turn that is being worked on.
 func deliverAgain(w *World) {
 	if pending := w.anyBook().work.pending; len(pending) > 0 {
 		p := pending[w.roll(len(pending))]
@@ -118,7 +118,7 @@ func deliverAgain(w *World) {
 	}
 }
 
-// ownAll has a replica believe that it is alone, and ownNothing that every key is another's.
+// ownAll makes a replica believe that it is alone, and ownNothing that others own every key.
 func ownAll(w *World) { w.own(shell.Everything) }
 
 func ownNothing(w *World) { w.own(0) }
@@ -142,7 +142,7 @@ func loseAcks(w *World) {
 	w.note("fault: answers to deliveries get lost")
 }
 
-// loseRequests is a bus that does what it is asked and does not answer.
+// loseRequests makes the bus carry out requests without an answer.
 func loseRequests(w *World) {
 	w.hiccups += 1 + w.roll(3)
 	w.note("fault: the bus does not answer")
@@ -176,10 +176,10 @@ func (w *World) StallWriter(i int) {
 	w.writers[i].asleep = w.now.Add(stall)
 }
 
-// jumpClock sets the clock of one process of the reconcilers. What a process waits for goes on
-// when its clock is set, since waits go by a clock that never is. Here there is but one, so
-// one begins with a new process that is set back, or ahead while it may wait for kinds to be
-// of one epoch.
+// jumpClock sets the clock of one process of the reconcilers. In a real process waits continue
+// when its clock is set, since they use a monotonic clock. A simulated process has only one
+// clock, so jumpClock starts a new process when it sets the clock back, or ahead while the
+// process may wait for kinds to be of one epoch.
 func jumpClock(w *World) {
 	i, ahead := w.roll(len(w.replicas)), []time.Duration{0, 10 * time.Minute, time.Hour}[w.roll(3)]
 	if r := w.replicas[i]; ahead < r.skew || w.epoch > 0 && (w.untold() || r.behind()) {
@@ -191,8 +191,8 @@ func jumpClock(w *World) {
 	r.advance()
 }
 
-// setClocks sets the clocks of reconcilers right, where they differ so far that one says that a
-// deadline is over and another that it is not. Those would write in turn for ever.
+// setClocks corrects the clocks of reconcilers if they differ so far that a deadline has passed
+// by one and not by another. Such reconcilers would write alternately for ever.
 func (w *World) setClocks() {
 	if !w.clocksDiffer() {
 		return
@@ -211,8 +211,8 @@ func oldCopy(w *World) {
 	w.RestartBehind(i, w.roll(20))
 }
 
-// RestartBehind kills a process of the reconcilers and starts one whose copy of
-// the streams lacks the newest messages, until nothing else moves.
+// RestartBehind kills a process of the reconcilers and starts one whose copy of the streams
+// lacks the newest messages, until nothing else moves.
 func (w *World) RestartBehind(i, behind int) {
 	w.KillReplica(i)
 	w.note("fault: it reads an old copy of the streams, %d messages behind", behind)
@@ -226,7 +226,7 @@ func (w *World) RestartBehind(i, behind int) {
 	w.hold()
 }
 
-// oldServer lets the watch cache of one API server stand still.
+// oldServer stops the watch cache of one API server.
 func oldServer(w *World) {
 	s := w.servers[w.roll(len(w.servers))]
 	w.note("fault: the watch cache of an API server stands still")
@@ -234,8 +234,8 @@ func oldServer(w *World) {
 	w.hold()
 }
 
-// WatchBehind kills a watcher and starts it at an API server whose watch cache
-// is behind, until nothing else moves.
+// WatchBehind kills a watcher and starts it at an API server whose watch cache is behind, until
+// nothing else moves.
 func (w *World) WatchBehind(behind int64) {
 	w.KillWatcher(0)
 	w.note("fault: its API server is %d versions behind", behind)
@@ -243,7 +243,7 @@ func (w *World) WatchBehind(behind int64) {
 	w.hold()
 }
 
-// Silence has the watchers hear nothing of a kind for a while.
+// Silence keeps all changes of a kind from the watchers for a while.
 func (w *World) Silence(kind kinds.Name, d time.Duration) {
 	w.note("fault: nothing is heard of %s for %v", kind, d)
 	for _, x := range w.watchers {
@@ -278,10 +278,10 @@ func (w *World) cut() {
 	}
 }
 
-// Restore brings the API server's storage back to an earlier version. That takes
-// long: what it had done before has been heard, what writers had in flight they have
-// given up, and a watcher has found out before anybody writes. But only one kind has
-// been told anew by then; each of the others takes its time.
+// Restore brings the API server's storage back to an earlier version. That takes long: the
+// watchers have heard everything that it had done before, the writers have given up their turns
+// in flight, and a watcher has detected the restore before any client writes. But only one kind
+// has been said again by then; each of the others takes its time.
 func (w *World) Restore(versions int64) {
 	w.tell()
 	at := max(w.api.version-versions, w.first)
@@ -319,8 +319,8 @@ func (w *World) tell() {
 	}
 }
 
-// noticed has one kind, the first that can, find out that the storage has gone back, and
-// be told anew.
+// noticed has one kind, the first that can, detect that the storage has gone back, and be said
+// again.
 func (w *World) noticed(watches []*kindWatch) {
 	for _, k := range watches {
 		if k.watcher.stalled() {
@@ -338,13 +338,13 @@ func (w *World) noticed(watches []*kindWatch) {
 	}
 }
 
-// forgetWork loses the consumer of the turns, which is made anew at the start of its stream.
+// forgetWork recreates the consumer of the turns at the start of its stream.
 func forgetWork(w *World) {
 	w.note("fault: the consumer of the turns is lost")
 	w.anyBook().work.again(0)
 }
 
-// Redeliver makes every consumer of turns anew: all of it is delivered again.
+// Redeliver recreates every consumer of turns: the bus delivers all turns again.
 func (w *World) Redeliver() {
 	w.note("fault: everything is delivered again")
 	for _, b := range w.bus.books {
@@ -360,22 +360,22 @@ func (w *World) SkipAhead() {
 	}
 }
 
-// LoseTurns takes the last turns of every controller. What they have done has been told, where a
-// watcher runs: of what is in no record and told by nothing yet, none can know.
+// LoseTurns removes the last turns of every controller. If a watcher runs, it says their
+// effects first: no process could know of an effect that no record and no delta has.
 func (w *World) LoseTurns(n int) {
 	w.tell()
 	w.note("fault: the last %d turns of each controller are lost", n)
 	for _, b := range w.bus.books {
 		b.loseTurns(n)
 	}
-	clear(w.guard.act) // those may be other turns from now on
+	clear(w.guard.act) // the same sequences may be other turns from now on
 	w.inspect(subject.TurnStream)
 	w.restart()
 }
 
-// restart is the time that a server takes to come back without what it has lost. Every
-// connection breaks: engines doubt what they know, what was on its way to the bus is lost, and
-// writers hear nothing meanwhile.
+// restart is the time that a bus server needs to come back after a loss. Every connection
+// breaks: engines doubt what they know, messages on their way to the bus are lost, and writers
+// receive nothing meanwhile.
 func (w *World) restart() {
 	for _, r := range w.replicas {
 		for _, d := range r.engines {
@@ -387,7 +387,7 @@ func (w *World) restart() {
 	w.advance(w.pulse)
 }
 
-// inspect has every engine find out in time what its streams have lost.
+// inspect has every engine notice in time what its streams have lost.
 func (w *World) inspect(stream func(controller string) string) {
 	for _, r := range w.replicas {
 		for _, d := range r.engines {
@@ -396,26 +396,26 @@ func (w *World) inspect(stream func(controller string) string) {
 	}
 }
 
-// LoseOutcomes takes the last outcomes of every controller.
+// LoseOutcomes removes the last outcomes of every controller.
 func (w *World) LoseOutcomes(n int) {
 	w.note("fault: the last %d outcomes of each controller are lost", n)
 	for _, b := range w.bus.books {
 		b.loseOutcomes(n)
 	}
-	clear(w.guard.act) // some had an outcome, which was heard
+	clear(w.guard.act) // some turns had an outcome that engines have heard
 	w.inspect(subject.OutcomeStream)
 	w.restart()
 }
 
 func (w *World) anyStream() *stream { return w.bus.kinds[w.served[w.roll(len(w.served))].Name] }
 
-// loseLog takes the end of a log that its state has kept.
+// loseLog removes the end of a log whose state keeps it.
 func loseLog(w *World) { w.LoseTail(w.anyStream(), 1+w.roll(5), false) }
 
-// loseLogAndState takes the end of both.
+// loseLogAndState removes the end of both.
 func loseLogAndState(w *World) { w.LoseTail(w.anyStream(), 1+w.roll(5), true) }
 
-// LoseTail takes the last messages of a kind.
+// LoseTail removes the last messages of a kind.
 func (w *World) LoseTail(s *stream, n int, state bool) {
 	w.note("fault: the log of %s loses its last %d messages; its state too: %v", s.kind.Name, n, state)
 	s.lose(n, state)
@@ -425,7 +425,7 @@ func (w *World) LoseTail(s *stream, n int, state bool) {
 
 func emptyKind(w *World) { w.EmptyKind(w.anyStream()) }
 
-// EmptyKind makes the streams of a kind anew behind everybody's back.
+// EmptyKind recreates the streams of a kind while processes use them.
 func (w *World) EmptyKind(s *stream) {
 	w.note("fault: the streams of %s are made anew", s.kind.Name)
 	w.guard.lost(s.kind.Name, 0)
@@ -433,8 +433,7 @@ func (w *World) EmptyKind(s *stream) {
 	w.reopen(s)
 }
 
-// reopen is what watches of a stream meet when its server starts again: they find the log
-// open no more.
+// reopen is the restart of a stream's server for its watches: their logs are no longer open.
 func (w *World) reopen(s *stream) {
 	for _, x := range w.watchers {
 		for _, k := range x.kinds {

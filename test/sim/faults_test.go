@@ -38,8 +38,8 @@ func TestOwnWritesStayUnseen(t *testing.T) {
 	}
 }
 
-// Nodes that turn every pod away at once do not make a hot loop: upstream made
-// 1,800 pods a minute there.
+// Nodes that reject every pod at once cause no hot loop: upstream made 1,800 pods a minute
+// there.
 func TestRejectedPodsAreNoHotLoop(t *testing.T) {
 	o := sim.Options{Nodes: sim.Reject, Mute: true, Ends: 10 * time.Minute, Script: []sim.Scene{
 		{Name: "create", Do: func(w *sim.World) { w.Deploy("web", 3, 1, 0) }},
@@ -54,8 +54,8 @@ func TestRejectedPodsAreNoHotLoop(t *testing.T) {
 	}
 }
 
-// Five foreign writers change the same objects all the time: there are conflicts,
-// but fewer than two for each decision, and it comes to rest as it should.
+// Five other clients change the same objects all the time: there are conflicts, but fewer than
+// two for each decision, and the world comes to rest as it should.
 func TestConflictsDoNotMultiply(t *testing.T) {
 	script := []sim.Scene{{Name: "create", Do: func(w *sim.World) { w.Deploy("web", 3, 1, 1) }}}
 	for range 100 {
@@ -73,10 +73,9 @@ func TestConflictsDoNotMultiply(t *testing.T) {
 	}
 }
 
-// Clocks are some seconds apart, and everything goes its way: nothing that must not
-// happen depends on what another process' clock says. (How long it takes does:
-// while clocks do not agree whether a pod is available, its set's status goes to
-// and fro.)
+// Clocks differ by some seconds, and nothing else goes wrong: no forbidden action depends on
+// another process's clock. (Delays do: while clocks disagree whether a pod is available, its
+// set's status goes to and fro.)
 func TestClocksApart(t *testing.T) {
 	for s := *seed; s < *seed+50; s++ {
 		lives(t, sim.Options{
@@ -85,8 +84,8 @@ func TestClocksApart(t *testing.T) {
 	}
 }
 
-// Another client takes back what a controller does as soon as it is done. Who is right
-// cannot be told, but the fight costs a bounded number of writes.
+// Another client reverts each action of a controller at once. No one can tell which is right,
+// but the fight costs a bounded number of writes.
 func TestAFightIsBounded(t *testing.T) {
 	fought := 0
 	script := []sim.Scene{{Name: "create", Do: func(w *sim.World) { w.Deploy("web", 2, 1, 0) }}}

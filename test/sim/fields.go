@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// keepManaged keeps what writers may not change: identity and the way out.
+// keepManaged restores the fields that writers may not change: identity and deletion.
 func keepManaged(next, old metav1.Object) {
 	next.SetUID(old.GetUID())
 	next.SetResourceVersion(old.GetResourceVersion())
@@ -43,7 +43,7 @@ func restoreSpec(next, old metav1.Object) {
 	}
 }
 
-// restoreStatus undoes what a write to the object itself may not change.
+// restoreStatus undoes changes to the status by a write to the object itself.
 func restoreStatus(next, old metav1.Object) {
 	switch n := next.(type) {
 	case *appsv1.Deployment:
@@ -61,8 +61,8 @@ func restoreStatus(next, old metav1.Object) {
 	}
 }
 
-// wire is what API objects and their parts have in common: they can be written
-// down, always in the same way, which is the quickest comparison there is.
+// wire is implemented by API objects and their parts: their encoding is deterministic, so
+// comparing it is the fastest comparison.
 type wire interface{ Marshal() ([]byte, error) }
 
 func same(a, b wire) bool {
@@ -76,7 +76,7 @@ func same(a, b wire) bool {
 
 func equal(a, b metav1.Object) bool { return same(a.(wire), b.(wire)) }
 
-// equalSpec tells whether the generation stays.
+// equalSpec tells whether the generation stays the same.
 func equalSpec(a, b metav1.Object) bool {
 	switch x := a.(type) {
 	case *appsv1.Deployment:

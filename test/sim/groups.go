@@ -23,7 +23,7 @@ var Groups = []Operation{
 	newServiceRange, newServiceRange, newServiceRange, dropServiceRange, dropServiceRange, takeAddress, takeAddress, takeAddress, returnAddress, returnAddress, wait,
 }
 
-// groupGuard is put on new groups by the API server's admission.
+// groupGuard is the finalizer that the API server's admission adds to new groups.
 const groupGuard = "scheduling.k8s.io/podgroup-protection"
 
 func groupRef(name string) events.Ref {
@@ -62,7 +62,7 @@ func serviceRangeRef(name string) events.Ref {
 	return events.Ref{Kind: kinds.ServiceCIDRs.Name, Name: name}
 }
 
-// serviceRanges are ranges, of which some are part of others, by name.
+// serviceRanges are ranges by name; some contain others.
 var serviceRanges = []string{"10.96.0.0/28", "10.96.0.0/24", "10.96.0.0/28", "10.97.0.0/28"}
 
 func newServiceRange(w *World) {
@@ -86,7 +86,8 @@ func dropServiceRange(w *World) {
 // late is for how long allocators may not know that a range is deleted.
 const late = 8 * time.Second
 
-// takeAddress has an allocator give out an address of a range that is ready, as far as it knows.
+// takeAddress has an allocator allocate an address of a range that, as far as it knows, is
+// ready.
 func takeAddress(w *World) {
 	text := []string{"10.96.0.5", "10.96.0.6", "10.96.0.77", "10.97.0.5"}[w.roll(4)]
 	ref := events.Ref{Kind: kinds.IPAddresses.Name, Name: text}
@@ -117,7 +118,7 @@ func (w *World) serviceRanges() (all []*networkingv1.ServiceCIDR) {
 	return all
 }
 
-// usersOf are what needs a group or a range.
+// usersOf are the objects that need a group or a range.
 func (a *API) usersOf(about metav1.Object) (found events.Users) {
 	switch o := about.(type) {
 	case *schedulingv1alpha2.PodGroup:
@@ -141,8 +142,8 @@ func (a *API) usersOf(about metav1.Object) (found events.Users) {
 	return found
 }
 
-// looks notes when a writer looks for what stands against a turn: what needs its object, the
-// ranges of other nodes, or the node that a pod was on.
+// looks records when a writer checks for obstacles to a turn: users of its object, the ranges
+// of other nodes, or the node that a pod was on.
 func (g *guard) looks(c *carrying, r plan.Request) {
 	search := r.Verb == plan.Search && (r.Subresource == events.SubUsers || r.Subresource == events.SubRanges)
 	if search || r.Verb == plan.Look && r.Owner != nil && r.Owner.Kind == kinds.Nodes.Kind.Kind {
@@ -150,8 +151,8 @@ func (g *guard) looks(c *carrying, r plan.Request) {
 	}
 }
 
-// letsGo looks at a group or a range that nothing holds any more: no pod is in it, and no address
-// (I12). A pod that is made between a writer's look and its request none can know of.
+// letsGo checks a group or a range that has lost its finalizer: it has no pod, and no address
+// (I12). No writer can know of a pod that is created between its check and its request.
 func (g *guard) letsGo(old, now metav1.Object) {
 	if old == nil || g.doing == nil || g.restoring {
 		return
@@ -177,15 +178,15 @@ func (g *guard) letsGo(old, now metav1.Object) {
 	}
 }
 
-// sinceLook tells whether an object has been made since the writer of a turn looked for what stands
-// against it.
+// sinceLook tells whether an object was created after the writer of a turn checked for
+// obstacles.
 func (g *guard) sinceLook(c *carrying, obj metav1.Object) bool {
 	looked, ever := g.looked[c.at()]
 	return ever && g.madeAt[obj.GetUID()] > looked
 }
 
-// rangeGoes looks at a range that goes: each address in it is in another one, which is held and
-// goes only after a look of its own.
+// rangeGoes checks a deleted range: each of its addresses is in another range, which is held
+// and goes only after a check of its own.
 func (g *guard) rangeGoes(o *networkingv1.ServiceCIDR) {
 	for _, address := range g.world.api.List(kinds.IPAddresses.Name) {
 		a, _ := events.Allocated(address)
@@ -202,7 +203,8 @@ func (g *guard) rangeGoes(o *networkingv1.ServiceCIDR) {
 	}
 }
 
-// grouped tells whether groups and ranges are kept while they are needed, and no longer.
+// grouped tells whether groups and ranges have their finalizer while they are needed, and no
+// longer.
 func (w *World) grouped() error {
 	if !w.runs("podgroup-protection-controller") {
 		return nil

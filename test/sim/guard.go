@@ -23,15 +23,15 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// guard looks at the invariants whenever something happens that could break
-// them. It counts along, so that a look costs the same in a large world.
+// guard checks the invariants whenever something happens that could break them. It keeps
+// counts, so that a check costs the same in a large world.
 type guard struct {
 	world *World
 
 	live    map[types.UID]map[types.UID]bool // the live pods of each owner
 	sets    map[types.UID]map[types.UID]int  // of a Deployment: what each of its ReplicaSets asks for
-	brought map[types.UID]bool               // pods that an owner has not created, or has lost once
-	ended   map[types.UID]string             // which controller had a pod go; "": none
+	brought map[types.UID]bool               // pods that their owner has not created, or has lost once
+	ended   map[types.UID]string             // by which controller a pod was deleted; "": none
 	doing   *carrying                        // the turn whose request is being carried out
 	pods    []time.Time                      // when pods were created, for the rate
 
@@ -42,48 +42,48 @@ type guard struct {
 	moves   map[asker][]move   // of an autoscaler: what it wrote
 	advised map[asker][]advice // and what its readings asked for
 
-	missed map[string]int64 // API servers: in which version of everything they were seen to have no lease
+	missed map[string]int64 // API servers: the version of the storage at which they were seen without a lease
 
 	act         map[actLane]uint64    // the last act turn of each key
 	ahead       map[actLane]time.Time // when each was last decided by a clock that is ahead
-	generations map[asker]int64       // the newest that a controller acted on
-	wrong       bool                  // the delete under way would hit another uid than was decided on
+	generations map[asker]int64       // the newest generation that a controller acted on
+	wrong       bool                  // the current delete would hit another uid than was decided on
 
 	logs    map[kinds.Name]*heard
-	epochs  map[uint64]time.Time // when each was first told of
+	epochs  map[uint64]time.Time // when each was first recorded
 	decided int                  // decisions
-	seen    map[turnOf]*look     // what each turn that acts was decided on
-	// restoring: what happens now is a restore's doing.
+	seen    map[turnOf]*look     // the view of each act turn
+	// restoring: the current changes are those of a restore.
 	restoring bool
 	restored  bool // there has been one
 
-	writes  map[events.Ref]int      // since something else than a controller did something
-	begun   map[run]bool            // the moments of CronJobs that have had their run
-	names   map[string]bool         // of Jobs that were refused since another had the name
+	writes  map[events.Ref]int      // since something other than a controller acted
+	begun   map[run]bool            // the times of CronJobs that have had their run
+	names   map[string]bool         // of Jobs that were refused because another one had the name
 	other   map[types.UID]time.Time // when a CronJob was given another schedule
-	batches map[claim.Place]*batch  // what became of the creates of a turn
+	batches map[claim.Place]*batch  // the results of a turn's creates
 
-	madeAt   map[types.UID]int64     // in which version of everything each object came
-	looked   map[claim.Place]int64   // when the writer of a turn has looked for what stands against it
-	rangedAt map[types.UID]int64     // in which version of everything each node got its ranges
+	madeAt   map[types.UID]int64     // the version of the storage at which each object was created
+	looked   map[claim.Place]int64   // when the writer of a turn last checked for obstacles
+	rangedAt map[types.UID]int64     // the version of the storage at which each node got its ranges
 	rangedBy map[types.UID]string    // by which controller; empty: by another program
-	encoding map[types.UID]int       // of a migration: how objects were stored when it began
-	stayed   map[events.Ref]bool     // Jobs of which a writer has heard that they were not deleted
+	encoding map[types.UID]int       // of a migration: the encoding of objects when it began
+	stayed   map[events.Ref]bool     // Jobs whose delete failed, as far as a writer was told
 	driven   map[types.UID]time.Time // when pods last had to leave their devices
-	cracked  map[string]time.Time    // when devices last drove pods away, if there were any
+	cracked  map[string]time.Time    // when devices last evicted pods, if there were any
 	changes  int                     // of objects
 	warned   map[warning]warned      // when each warning was given last
 }
 
-// asker is a controller that does something about an object. What two of them do
-// about one has no order: a create that may have happened is tried until that is
-// known, and the garbage collector does not wait for it.
+// asker is a controller that acts on an object. Two controllers of one object have no order:
+// the writer repeats a create whose result is unknown, and the garbage collector does not wait
+// for that.
 type asker struct {
 	controller string
 	object     types.UID
 }
 
-// turnOf is a turn by its place.
+// turnOf identifies a turn.
 type turnOf struct {
 	controller string
 	sequence   uint64
@@ -94,24 +94,24 @@ type actLane struct {
 	key        events.Key
 }
 
-// heard is what the guard knows of a kind's log.
+// heard is what the guard knows about a kind's log.
 type heard struct {
 	epoch   uint64
 	version string
 	told    map[events.Ref][]telling // of the epoch, in order
-	// vague: the log has lost what it had said, and has not been told all of it again.
+	// vague: the log has lost deltas, and the watcher has not yet said all of them again.
 	vague bool
 }
 
-// telling is a place of a log that tells of an object: its version, or, where a list was
-// compared and it was not there, the version of everything.
+// telling is a place in a log that reports an object: its version or, if a relist found it
+// missing, the version of the storage.
 type telling struct {
 	sequence uint64
 	version  string
 }
 
-// tells is the first place of a log from which on a version of an object is known to a reader
-// that has got there; ok is false when nothing has told of it yet.
+// tells is the first place in a log whose readers know a version of an object; ok is false when
+// no place does yet.
 func (h *heard) tells(ref events.Ref, version string) (sequence uint64, ok bool) {
 	for _, t := range h.told[ref] {
 		if kinds.CompareVersions(t.version, version) >= 0 {
@@ -158,7 +158,7 @@ var rules = map[string]string{
 	"W1": "pods are warned of conflicts that there are", "W2": "no pod is warned again of the same",
 }
 
-// changed looks at a change of the API server's state.
+// changed checks a change of the API server's state.
 func (g *guard) changed(ref events.Ref, old, now metav1.Object) {
 	g.changes++
 	if old == nil {
@@ -217,7 +217,7 @@ func (g *guard) changed(ref events.Ref, old, now metav1.Object) {
 	g.noted(ref.Kind)
 }
 
-// noted notes what follows from a change for what may be done later.
+// noted records the consequences of a change for later checks.
 func (g *guard) noted(kind kinds.Name) {
 	switch kind {
 	case kinds.ResourceSlices.Name, kinds.DeviceTaintRules.Name, kinds.ResourceClaims.Name:
@@ -246,8 +246,8 @@ func controllerOf(obj metav1.Object) types.UID {
 	return ""
 }
 
-// created looks at a Deployment that takes the revision of a set: of one that was created for
-// it, and not found, the condition that starts its deadline tells by then.
+// created checks a Deployment that takes the revision of a set that was created for it, and not
+// found: by then the condition that starts its deadline must say so.
 func (g *guard) created(old metav1.Object, d *appsv1.Deployment) {
 	const revision, history = "deployment.kubernetes.io/revision", "deployment.kubernetes.io/revision-history"
 	if old == nil || g.restoring || old.GetAnnotations()[revision] == d.Annotations[revision] {
@@ -275,8 +275,8 @@ func surge(d *appsv1.Deployment) int {
 	return n
 }
 
-// stored looks at a turn as it is stored: no act turn may overlap another, nor
-// rest on a view that lacks what the last one did.
+// stored checks a turn when it is stored: no act turn may overlap another, nor rest on a view
+// that lacks the effects of the previous one.
 func (w *World) stored(d *engine, t events.Turn, sequence uint64, seen *look) {
 	w.tally.Turns++
 	w.note("turn %d of %s %v (%s): %s, %d commands", sequence, t.Controller, t.Key, t.Lane, t.Because, len(t.Commands))
@@ -294,7 +294,7 @@ func (w *World) stored(d *engine, t events.Turn, sequence uint64, seen *look) {
 	g, at := w.guard, actLane{t.Controller, t.Key}
 	before := g.act[at]
 	g.act[at] = sequence
-	if t.Repeats == before && before > 0 { // a repetition is the turn before itself
+	if t.Repeats == before && before > 0 { // a repetition is the same turn again
 		g.seen[turnOf{t.Controller, sequence}] = g.seen[turnOf{t.Controller, before}]
 		return
 	}
@@ -314,7 +314,7 @@ func (w *World) stored(d *engine, t events.Turn, sequence uint64, seen *look) {
 		log, followed := g.logs[r.Ref.Kind]
 		seen, reads := t.Seen[r.Ref.Kind]
 		if r.Status != events.Applied && r.Status != events.Unchanged || r.Version == "" || !followed || !reads || last.Epochs[r.Ref.Kind] != log.epoch {
-			continue // in an epoch that has ended versions were other ones
+			continue // versions of an earlier epoch are not comparable
 		}
 		said, known := log.tells(r.Ref, r.Version)
 		obj := g.world.api.Get(r.Ref)
@@ -330,21 +330,21 @@ func (w *World) stored(d *engine, t events.Turn, sequence uint64, seen *look) {
 	}
 }
 
-// passed tells whether a key was decided, less than so long ago, by a clock that is ahead, by
-// which more time has passed.
+// passed tells whether a clock that is ahead, for which more time has passed, decided about a
+// key within the given time.
 func (g *guard) passed(t events.Turn, within time.Duration) bool {
 	at, ever := g.ahead[actLane{t.Controller, t.Key}]
 	return ever && g.world.now.Sub(at) <= within
 }
 
-// whole demands that what a turn rests on is of one history: all kinds in one epoch,
-// unless one of them has not followed for so long that it is not waited for.
+// whole demands that the view of a turn has one history: all kinds in one epoch, except kinds
+// that have not followed for so long that reconcilers do not wait for them.
 func (g *guard) whole(t events.Turn, sequence uint64) {
 	newest := uint64(0)
 	for _, epoch := range t.Epochs {
 		newest = max(newest, epoch)
 	}
-	const patience = 30 * time.Second // of a kind that does not follow
+	const patience = 30 * time.Second // for a kind that does not follow
 	if g.world.now.Sub(g.epochs[newest]) >= patience {
 		return
 	}
@@ -355,17 +355,17 @@ func (g *guard) whole(t events.Turn, sequence uint64) {
 	}
 }
 
-// said looks at what a watcher appended.
+// said checks a delta that a watcher appended.
 func (w *World) said(s *stream, d events.Delta) {
 	log := w.guard.logs[d.Kind]
 	if _, known := w.guard.epochs[d.Epoch]; !known {
 		w.guard.epochs[d.Epoch] = w.now
 	}
-	if d.Epoch > log.epoch { // what stands as it did is not said again
+	if d.Epoch > log.epoch { // the watcher does not repeat unchanged objects
 		log.epoch, log.version, log.vague = d.Epoch, "", true
 	}
 	said := telling{uint64(len(s.log)), d.ResourceVersion}
-	if d.Sync && d.Op == events.Gone { // it bears the last version that was known
+	if d.Sync && d.Op == events.Gone { // it has the last known version
 		said.version = strconv.FormatInt(w.api.version, 10)
 	}
 	if d.Ref.Name != "" {
@@ -382,8 +382,8 @@ func (w *World) said(s *stream, d events.Delta) {
 	}
 }
 
-// lost forgets what the log of a kind, or all of it, may say again: what is behind the last
-// place that readers still find.
+// lost forgets what the log of a kind, or its whole content, may say again: everything after
+// the last place that readers still find.
 func (g *guard) lost(kind kinds.Name, last uint64) {
 	log := g.logs[kind]
 	for ref, told := range log.told {
@@ -392,10 +392,10 @@ func (g *guard) lost(kind kinds.Name, last uint64) {
 	log.version, log.vague = "", true
 }
 
-// before looks at what is about to be done: nothing with a live owner is
-// collected. An owner that is being deleted does not live: a user who turns a
-// foreground deletion into one that orphans races the collector, between its look
-// at the owner and its delete, here as upstream.
+// before checks a request just before it happens: the garbage collector deletes nothing with a
+// live owner. An owner that is being deleted is not live: a user who turns a foreground
+// deletion into an orphaning one races the collector, between its read of the owner and its
+// delete, here as upstream.
 func (g *guard) before(c *carrying, r plan.Request) {
 	g.spends(c, r)
 	g.forgets(c, r)
@@ -427,7 +427,7 @@ func (g *guard) before(c *carrying, r plan.Request) {
 	}
 }
 
-// after looks at what a request did.
+// after checks the effect of a request.
 func (g *guard) after(c *carrying, r plan.Request, effect bool) {
 	wrong := g.wrong
 	g.wrong = false
@@ -458,8 +458,8 @@ func waits(owner metav1.Object) bool {
 	return false
 }
 
-// watched is a controller that is asked some of its questions twice: at once, and
-// on what is left of its view when it has been written down.
+// watched is a controller that decides some keys twice: once normally, and once on a copy of
+// its view that was encoded and decoded.
 func (w *World) watched(c reconcile.Any, d *engine) twice {
 	return twice{c, w.guard, newLooks(c.Describe()), d}
 }
@@ -471,7 +471,7 @@ type twice struct {
 	engine *engine
 }
 
-// Describe implements [reconcile.Any]: the engine is told of every key that a change asks for.
+// Describe implements [reconcile.Any]. The engine gets every key that a change asks for.
 func (t twice) Describe() reconcile.Description {
 	described := t.Any.Describe()
 	described.Inputs = slices.Clone(described.Inputs)
@@ -485,7 +485,7 @@ func (t twice) Describe() reconcile.Description {
 	return described
 }
 
-// sample is how many decisions go by for each that is looked at again.
+// sample is the number of decisions for each one that is repeated.
 const sample = 64
 
 // Ask implements [reconcile.Any].
@@ -522,8 +522,8 @@ func text(d reconcile.Decision) []byte {
 	return out
 }
 
-// restore brings the API server back to a version, without taking what happens for anybody's
-// doing. What logs have told of later versions may be told again, of something else.
+// restore brings the API server back to a version, and attributes the changes to no turn. The
+// logs may say versions again that they had said before, for other states.
 func (g *guard) restore(version int64, back func()) {
 	g.restoring, g.restored = true, true
 	back()

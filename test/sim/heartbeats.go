@@ -9,15 +9,15 @@ import (
 	"github.com/millrace/millrace/services/writer/claim"
 )
 
-// heartbeats let time pass for the writers: every so often each says what it has in flight,
-// and hears what the others have said. One that stands still hears it when it goes on. While
-// nothing is in flight anywhere heartbeats tell the writers nothing: only the last ones before a
-// turn is taken are said then.
+// heartbeats sends the writers' heartbeats up to a time: each says what it has in flight, and
+// receives what the others have said. A writer that stands still receives them when it goes on.
+// While nothing is in flight, heartbeats tell the writers nothing: listened then sends only the
+// last ones before a writer takes a turn.
 func (w *World) heartbeats(to time.Time) {
 	if w.atRest() {
 		return
 	}
-	if to.Sub(w.pulse) > claim.Doubt*2 { // it was a day in which nothing could move
+	if to.Sub(w.pulse) > claim.Doubt*2 { // after a day in which no process could act
 		w.pulse = to.Add(-claim.Interval)
 	}
 	for at := w.pulse.Add(claim.Interval); !at.After(to); at = at.Add(claim.Interval) {
@@ -30,7 +30,7 @@ func (w *World) atRest() bool {
 	return !slices.ContainsFunc(w.writers, func(x *writer) bool { return len(x.hands) > 0 })
 }
 
-// listened has writers that were at rest know each other as they are now.
+// listened sends the heartbeats that writers at rest have missed.
 func (w *World) listened() {
 	const enough = 2 * claim.Listening
 	if from := w.now.Add(-enough); w.pulse.Before(from) {
@@ -50,8 +50,7 @@ func (w *World) heartbeat(at time.Time) {
 	}
 }
 
-// heartbeat is a moment in which a writer hears what it has not heard, and says what it has in
-// flight.
+// heartbeat has a writer process the heartbeats that it has received, and send its own.
 func (x *writer) heartbeat(at time.Time) {
 	for _, b := range x.late {
 		x.claims.Hear(b, at)
@@ -70,7 +69,7 @@ func (x *writer) heartbeat(at time.Time) {
 	}
 }
 
-// says is what engines have heard of a writer last.
+// says is the last heartbeat of a writer that engines have received.
 func (x *writer) says() events.Heartbeat {
 	if len(x.hands) == 0 {
 		return events.Heartbeat{Writer: x.id}
@@ -78,7 +77,7 @@ func (x *writer) says() events.Heartbeat {
 	return x.last
 }
 
-// waits tells whether a writer has something in flight that only a heartbeat brings on.
+// waits tells whether a writer has a turn in flight that needs a heartbeat to continue.
 func (x *writer) waits() bool {
 	return !x.stalled() && slices.ContainsFunc(x.hands, func(c *carrying) bool { return !c.moves() })
 }

@@ -22,12 +22,11 @@ var Jobs = []Operation{
 	newCron, newCron, suspendCron, deleteCron,
 }
 
-// Leaders is what users do with Jobs of which one pod decides: it succeeds, and the others,
-// which would succeed as well, are in its way no more. Meanwhile other programs write on
-// the same Jobs.
+// Leaders is what users do with Jobs that one pod decides: when it succeeds, the others, which
+// would succeed as well, are deleted. Meanwhile other programs write to the same Jobs.
 var Leaders = []Operation{newLeaders, newLeaders, noteJob}
 
-// leading is the image of pods that always succeed, and at once.
+// leading is the image of pods that always succeed at once.
 const leading = "leader:v0"
 
 func newLeaders(w *World) {
@@ -129,7 +128,7 @@ func deleteJob(w *World) {
 	}
 }
 
-// someCron is a CronJob with one run on each day, in the next minutes.
+// someCron is a CronJob whose schedule is that of soonAfter.
 func (w *World) someCron() (events.Ref, bool) {
 	return w.someOf(kinds.CronJobs.Kind, "cron", func(name string) any {
 		policies := []batchv1.ConcurrencyPolicy{batchv1.AllowConcurrent, batchv1.ForbidConcurrent, batchv1.ReplaceConcurrent}
@@ -139,7 +138,7 @@ func (w *World) someCron() (events.Ref, bool) {
 	})
 }
 
-// soonAfter is a schedule with two moments of each day, in the next minutes.
+// soonAfter is a schedule with two times a day, both in the next minutes.
 func (w *World) soonAfter() string {
 	at := w.now.Add(time.Duration(1+w.roll(3)) * time.Minute).UTC()
 	return fmt.Sprintf("%d,%d %d * * *", at.Minute(), at.Add(time.Minute).Minute(), at.Hour())
@@ -174,10 +173,10 @@ func deleteCron(w *World) {
 	}
 }
 
-// runs tells whether a pod is one that ends by itself.
+// runs tells whether a pod ends by itself.
 func runs(pod *corev1.Pod) bool { return pod.Spec.RestartPolicy == corev1.RestartPolicyNever }
 
-// end lets a pod of a Job come to its end, most often a good one.
+// end ends a pod of a Job, most often with success.
 func (w *World) end(obj metav1.Object) {
 	phase, code := corev1.PodSucceeded, int32(0)
 	image := imageOfPod(obj.(*corev1.Pod))
@@ -187,7 +186,7 @@ func (w *World) end(obj metav1.Object) {
 	w.ended(obj, phase, code)
 }
 
-// kill is a pod that had to end.
+// kill ends a pod that was killed.
 func (w *World) kill(obj metav1.Object) { w.ended(obj, corev1.PodFailed, 137) }
 
 func (w *World) ended(obj metav1.Object, phase corev1.PodPhase, code int32) {
@@ -198,18 +197,18 @@ func (w *World) ended(obj metav1.Object, phase corev1.PodPhase, code int32) {
 	}}}
 }
 
-// ledger is what really became of the pods of a Job.
+// ledger is the real results of the pods of a Job.
 type ledger struct {
 	succeeded, failed map[types.UID]bool
 	led               bool // the pod with the first index has succeeded
 }
 
-// counted tells whether a pod waits to be counted.
+// counted tells whether a pod waits to be counted by its Job.
 func counted(pod *corev1.Pod) bool {
 	return slices.Contains(pod.Finalizers, batchv1.JobTrackingFinalizer)
 }
 
-// worked notes what became of a pod of a Job.
+// worked records the result of a pod of a Job.
 func (g *guard) worked(old, now metav1.Object) {
 	pod, ok := now.(*corev1.Pod)
 	if !ok {
@@ -233,7 +232,7 @@ func (g *guard) worked(old, now metav1.Object) {
 	}
 }
 
-// told looks at what a Job says of its pods: it counts none that did not end so, none
+// told checks the counts in the status of a Job: it counts no pod that did not end so, none
 // twice, and forgets none.
 func (g *guard) told(old, now metav1.Object) {
 	job, ok := now.(*batchv1.Job)
@@ -272,8 +271,8 @@ func says(job *batchv1.Job, what batchv1.JobConditionType) bool {
 	})
 }
 
-// dismisses looks at the deletion of a pod by its Job: where the pod waits to be counted,
-// the Job has said that it ends, or the deletion counts as a failure.
+// dismisses checks the deletion of a pod by its Job: if the pod waits to be counted, the Job
+// has said that it ends, or the deletion counts as a failure.
 func (g *guard) dismisses(pod *corev1.Pod) {
 	job, there := g.world.api.Get(jobRef(ownerOf(pod))).(*batchv1.Job)
 	if !there || !counted(pod) || says(job, batchv1.JobSuccessCriteriaMet) || says(job, batchv1.JobFailureTarget) {
@@ -282,7 +281,7 @@ func (g *guard) dismisses(pod *corev1.Pod) {
 	g.breaks("O1", "pod %s is deleted, and %s does not say why", pod.Name, job.Name)
 }
 
-// atOnce is how many pods of a Job may be at work.
+// atOnce is how many pods of a Job may be active.
 func atOnce(job *batchv1.Job) int {
 	if n := job.Spec.Completions; n != nil {
 		return int(min(*n, *job.Spec.Parallelism))
@@ -290,7 +289,7 @@ func atOnce(job *batchv1.Job) int {
 	return int(*job.Spec.Parallelism)
 }
 
-// endOf is how a Job ended.
+// endOf is the final condition of a Job.
 func endOf(job *batchv1.Job) (end batchv1.JobCondition, over bool) {
 	for _, c := range job.Status.Conditions {
 		if c.Status == corev1.ConditionTrue && (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) {
@@ -300,8 +299,8 @@ func endOf(job *batchv1.Job) (end batchv1.JobCondition, over bool) {
 	return end, false
 }
 
-// expires looks at a finished Job that is about to be deleted for its age, by the clock of the
-// process that decided.
+// expires checks a finished Job that is about to be deleted because of its TTL, by the clock of
+// the process that decided.
 func (g *guard) expires(c *carrying, job *batchv1.Job) {
 	end, over := endOf(job)
 	ttl := job.Spec.TTLSecondsAfterFinished
@@ -310,8 +309,8 @@ func (g *guard) expires(c *carrying, job *batchv1.Job) {
 	}
 }
 
-// runOf looks at the create of a Job of a CronJob: where only one may be at work, no
-// other is.
+// runOf checks the create of a Job of a CronJob: if only one Job may be active, no other one
+// is.
 func (g *guard) runOf(old, now metav1.Object) {
 	job, ok := now.(*batchv1.Job)
 	if !ok || old != nil || g.restoring {
@@ -333,8 +332,8 @@ func (g *guard) runOf(old, now metav1.Object) {
 	}
 }
 
-// worksDone tells whether every Job has come to its end, or is suspended, and nothing
-// of it is left to be counted.
+// worksDone tells whether every Job has ended, or is suspended, and has no pod left to be
+// counted.
 func (w *World) worksDone(pods map[types.UID]int) error {
 	for _, obj := range w.api.List(kinds.Jobs.Name) {
 		if err := w.workDone(obj.(*batchv1.Job), pods[obj.GetUID()]); err != nil {
@@ -384,14 +383,14 @@ func (w *World) workDone(job *batchv1.Job, pods int) error {
 	return nil
 }
 
-// stays notes that a Job was not deleted, as far as a writer has heard.
+// stays records that a writer was told that a Job was not deleted.
 func (g *guard) stays(r plan.Request, answer plan.Response) {
 	if r.Verb == plan.Delete && r.Kind == kinds.Jobs.Name && answer.Code != http.StatusOK {
 		g.stayed[jobRef(r.Name)] = true
 	}
 }
 
-// runsKept tells whether every CronJob has kept no more runs than it may.
+// runsKept tells whether every CronJob has no more ended runs than its limit.
 func (w *World) runsKept() error {
 	for _, obj := range w.api.List(kinds.CronJobs.Name) {
 		cron := obj.(*batchv1.CronJob)

@@ -15,8 +15,9 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// Joins is what administrators do with bootstrap tokens, and with what nodes that join believe by
-// their signatures. In the last minutes none is made any more, so that all others have expired.
+// Joins is what administrators do with bootstrap tokens, and with the signed cluster-info that
+// joining nodes trust. In the last minutes they create no tokens any more, so that all others
+// have expired.
 var Joins = []Operation{
 	newClusterInfo, newClusterInfo, changeClusterInfo, forgeSignature, joinToken, joinToken, joinToken, prolong, prolong, dropJoinToken, otherSecret, waitLong, waitLong,
 }
@@ -35,7 +36,7 @@ func newClusterInfo(w *World) {
 	}
 }
 
-// changeInfo changes what is in the ConfigMap that is signed.
+// changeInfo changes the data of the signed ConfigMap.
 func (w *World) changeInfo(what string, change func(data map[string]string)) {
 	if w.api.Get(clusterInfo) == nil {
 		return
@@ -65,7 +66,8 @@ func joinTokenRef(w *World) (ref events.Ref, id string) {
 	return events.Ref{Kind: kinds.Secrets.Name, Namespace: metav1.NamespaceSystem, Name: "bootstrap-token-" + id}, id
 }
 
-// joinToken makes a token, which expires in some minutes or never, and signs or does not.
+// joinToken creates a token, which expires in some minutes or never, and may be used for
+// signing or not.
 func joinToken(w *World) {
 	ref, id := joinTokenRef(w)
 	if w.api.Get(ref) != nil {
@@ -93,12 +95,12 @@ func (w *World) token(ref events.Ref, id string, signs bool, expires []byte) {
 	w.create(ref, s)
 }
 
-// expiresAt is a moment in the next minutes, no more than the horizon of a world.
+// expiresAt is a time in the next minutes, within the horizon of a world.
 func (w *World) expiresAt() []byte {
 	return []byte(w.now.Add(time.Duration(1+w.roll(240)) * time.Second).UTC().Format(time.RFC3339))
 }
 
-// prolong has a token expire at another moment, or never.
+// prolong changes the expiry of a token, or removes it.
 func prolong(w *World) {
 	ref, _ := joinTokenRef(w)
 	if w.api.Get(ref) == nil {
@@ -124,7 +126,7 @@ func dropJoinToken(w *World) {
 	}
 }
 
-// otherSecret makes a Secret that says when it expires and is no token.
+// otherSecret creates a Secret with an expiry that is not a token.
 func otherSecret(w *World) {
 	ref := events.Ref{Kind: kinds.Secrets.Name, Namespace: metav1.NamespaceSystem, Name: "other"}
 	if w.api.Get(ref) == nil {
@@ -138,7 +140,7 @@ func otherSecret(w *World) {
 
 func waitLong(w *World) { w.lull = w.now.Add(time.Duration(30+w.roll(240)) * time.Second) }
 
-// resigned is what cluster-info is to hold at a moment, and what is told of it.
+// resigned is the right content of cluster-info at a time, and the report about it.
 func (a *API) resigned(data map[string]string, now time.Time) (next map[string]string, told events.Signatures) {
 	next = maps.Clone(data)
 	maps.DeleteFunc(next, func(key, _ string) bool { return strings.HasPrefix(key, signature) })
@@ -156,7 +158,7 @@ func (a *API) resigned(data map[string]string, now time.Time) (next map[string]s
 	return next, told
 }
 
-// sign is what the writer's door does with cluster-info.
+// sign is the writer's operation on cluster-info.
 func (a *API) sign(c *collection, ref events.Ref, old metav1.Object, r plan.Request) plan.Response {
 	if _, refused := wantedOf(r.Body, old); refused != nil {
 		return *refused
@@ -169,7 +171,7 @@ func (a *API) sign(c *collection, ref events.Ref, old metav1.Object, r plan.Requ
 	return response
 }
 
-// expiresNow looks at a Secret that is about to be deleted as a token: it has expired (A7).
+// expiresNow checks a Secret that is about to be deleted as a token: it has expired (A7).
 func (g *guard) expiresNow(c *carrying, s *corev1.Secret) {
 	switch {
 	case events.ExpiryOf(s).Passed(g.world.now):
@@ -180,8 +182,8 @@ func (g *guard) expiresNow(c *carrying, s *corev1.Secret) {
 	}
 }
 
-// joinable tells whether no token is left that has expired, and cluster-info has the signatures of
-// those that sign and no others.
+// joinable tells whether no expired token is left, and cluster-info has the signatures of the
+// signing tokens and no others.
 func (w *World) joinable() error {
 	for _, obj := range w.api.List(kinds.Secrets.Name) {
 		if w.runs("token-cleaner-controller") && events.ExpiryOf(obj.(*corev1.Secret)).Passed(w.now) {

@@ -18,10 +18,10 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// judgement judges a decision by what it rests on.
+// judgement judges a decision by the view that it rests on.
 type judgement func(l *look, f findings)
 
-// findings takes what is found out about a turn.
+// findings collects the violations of a turn.
 type findings struct {
 	guard *guard
 	turn  string
@@ -33,8 +33,8 @@ func (f findings) breaks(rule, format string, args ...any) {
 
 func (f findings) spares(e exception) { f.guard.spare(e) }
 
-// judgements is what judges the decisions of each controller that deletes something, and which
-// kinds it asks about. A controller of which nothing is here may delete nothing (guard.before).
+// judgements are the judgement of each controller that deletes something, and the kinds that it
+// reads. A controller without one may delete nothing (guard.before).
 var judgements = map[string]struct {
 	judge judgement
 	kinds []kinds.Name
@@ -67,8 +67,8 @@ var judgements = map[string]struct {
 	},
 }
 
-// judgedByEffect are the controllers whose deletes are judged when they are about to happen,
-// by what is really there, and the rules that do.
+// judgedByEffect are the controllers whose deletes the guard judges just before they happen, by
+// the real state, and the rules that judge them.
 var judgedByEffect = map[string]string{
 	"garbage-collector-controller":                   "I4, before",
 	"namespace-controller":                           "I4, clears",
@@ -79,7 +79,7 @@ var judgedByEffect = map[string]string{
 	"certificatesigningrequest-cleaner-controller":   "C2, answered",
 }
 
-// judge judges a turn that acts by what it was decided on.
+// judge judges an act turn by the view that it was decided on.
 func (g *guard) judge(t events.Turn, sequence uint64, l *look) {
 	rule, judged := judgements[t.Controller]
 	if !judged {
@@ -93,8 +93,8 @@ func (g *guard) judge(t events.Turn, sequence uint64, l *look) {
 	rule.judge(l.in(t.Lane), findings{g, fmt.Sprintf("turn %d of %s %v (%s)", sequence, t.Controller, t.Key, t.Because)})
 }
 
-// asksFor is how many live pods, or replicas, an object asks for at most; ok is false for one
-// that asks for no number.
+// asksFor is the most live pods or replicas that an object asks for; ok is false for one that
+// asks for no number.
 func asksFor(obj metav1.Object) (n int, ok bool) {
 	switch o := obj.(type) {
 	case *appsv1.ReplicaSet:
@@ -112,8 +112,8 @@ func asksFor(obj metav1.Object) (n int, ok bool) {
 	}
 }
 
-// replicasJudged judges a ReplicaSet or a ReplicationController: it creates no pod too many and
-// deletes none too many, and deletes none that is ready while it keeps one that is not.
+// replicasJudged judges a ReplicaSet or a ReplicationController: it creates no surplus pod,
+// deletes only surplus pods, and deletes no ready pod while it keeps one that is not ready.
 //
 // Upstream: pkg/controller, ActivePods and ActivePodsWithRanks; a pod that has no node, is
 // pending, or is not ready, comes before any that is ready.
@@ -143,7 +143,7 @@ func replicasJudged(l *look, f findings) {
 	}
 }
 
-// strangers are pods that are to be deleted and are not among those that may be.
+// strangers reports deleted pods that are not among those that may be deleted.
 func strangers(gone map[types.UID]bool, mine []*corev1.Pod, f findings) {
 	for uid := range gone {
 		if !slices.ContainsFunc(mine, func(p *corev1.Pod) bool { return p.UID == uid }) {
@@ -152,8 +152,8 @@ func strangers(gone map[types.UID]bool, mine []*corev1.Pod, f findings) {
 	}
 }
 
-// jobJudged judges a Job: it has no more pods at work than it may, and deletes one only where
-// that is too many, or the Job is suspended, or says that it ends.
+// jobJudged judges a Job: it has no more active pods than it may, and deletes one only if it
+// has too many, or the Job is suspended, or says that it ends.
 func jobJudged(l *look, f findings) {
 	job, ok := l.own.(*batchv1.Job)
 	gone, created := l.deletes(kinds.Pods.Name), len(l.creates(kinds.Pods.Name))
@@ -190,8 +190,8 @@ func jobJudged(l *look, f findings) {
 	}
 }
 
-// succeeded is how many pods of a Job have, as far as was shown: those that the status has
-// counted, and those that wait to be. Of one index it is one.
+// succeeded is the number of succeeded pods of a Job in its view: those that the status has
+// counted, and those that wait to be counted. An index counts once.
 func succeeded(l *look, job *batchv1.Job) int {
 	listed, failed := map[types.UID]bool{}, map[types.UID]bool{}
 	if u := job.Status.UncountedTerminatedPods; u != nil {
@@ -219,7 +219,7 @@ func succeeded(l *look, job *batchv1.Job) int {
 	return n
 }
 
-// indexesIn reads indexes as a status has them: "1,3-5,7".
+// indexesIn parses indexes in the format of a status: "1,3-5,7".
 func indexesIn(text string) map[string]bool {
 	all := map[string]bool{}
 	for part := range strings.SplitSeq(text, ",") {
@@ -239,8 +239,8 @@ func indexesIn(text string) map[string]bool {
 	return all
 }
 
-// cronJobJudged judges a CronJob: a Job of it that is at work goes only where the next takes
-// its place; of those that have ended, the oldest of each sort, and no more than are too many.
+// cronJobJudged judges a CronJob: it deletes an active Job only if the next one replaces it; of
+// the ended ones it deletes the oldest of each sort, and only those beyond the limit.
 func cronJobJudged(l *look, f findings) {
 	cron, ok := l.own.(*batchv1.CronJob)
 	gone := l.deletes(kinds.Jobs.Name)
@@ -272,8 +272,8 @@ func cronJobJudged(l *look, f findings) {
 	}
 }
 
-// outOfOrder judges what is cut off a history: no more than is beyond the limit, and nothing
-// while something older is kept.
+// outOfOrder judges the deletions from a history: only objects beyond the limit, and none while
+// an older one is kept.
 func outOfOrder[T metav1.Object](all []T, gone map[types.UID]bool, limit int, older func(a, b T) bool, f findings) {
 	kept := slices.DeleteFunc(slices.Clone(all), func(o T) bool { return gone[o.GetUID()] })
 	if len(kept) < len(all) && len(kept) < limit {
@@ -288,7 +288,7 @@ func outOfOrder[T metav1.Object](all []T, gone map[types.UID]bool, limit int, ol
 	}
 }
 
-// endpointsJudged judges Endpoints: they go when no Service has their name.
+// endpointsJudged judges Endpoints: they are deleted only when no Service has their name.
 func endpointsJudged(l *look, f findings) {
 	if len(l.deletes(kinds.Endpoints.Name)) > 0 && l.has(kinds.Services.Name, l.key.Namespace, l.key.Name) {
 		f.breaks("I4", "deletes the Endpoints of a Service that is there")
@@ -306,15 +306,15 @@ func endpointsJudged(l *look, f findings) {
 	}
 }
 
-// answers judges what is said to answer for a Service: a pod that was shown.
+// answers judges the target of an endpoint: a pod in the view.
 func answers(l *look, pod *corev1.ObjectReference, where string, f findings) {
 	if pod != nil && !slices.ContainsFunc(l.list(kinds.Pods.Name), func(p metav1.Object) bool { return p.GetUID() == pod.UID }) {
 		f.breaks("S1", "names %s in %s, which is gone", pod.Name, where)
 	}
 }
 
-// servedJudged judges EndpointSlices of pods: what they name was shown, and no pod is named
-// twice in what is written at once.
+// servedJudged judges EndpointSlices of pods: their targets are in the view, and no pod occurs
+// twice in the slices of one turn.
 func servedJudged(l *look, f findings) {
 	slicesJudged("endpointslice-controller.k8s.io")(l, f)
 	named := map[types.UID]bool{}
@@ -339,7 +339,7 @@ func (l *look) has(kind kinds.Name, namespace, name string) bool {
 	return slices.ContainsFunc(l.list(kind), func(o metav1.Object) bool { return o.GetNamespace() == namespace && o.GetName() == name })
 }
 
-// slicesJudged judges EndpointSlices: a controller deletes those of its own making, of the
+// slicesJudged judges EndpointSlices: a controller deletes only slices that it manages, of the
 // Service that it was asked about.
 func slicesJudged(manager string) judgement {
 	return func(l *look, f findings) {
@@ -353,7 +353,7 @@ func slicesJudged(manager string) judgement {
 	}
 }
 
-// tokenJudged judges tokens: one goes when its account is not there.
+// tokenJudged judges tokens: one is deleted only when its account does not exist.
 func tokenJudged(l *look, f findings) {
 	gone := l.deletes(kinds.Secrets.Name)
 	for _, obj := range l.list(kinds.Secrets.Name) {
@@ -368,8 +368,9 @@ func tokenJudged(l *look, f findings) {
 	}
 }
 
-// podJudged judges the collector of pods: one goes when its node is gone, when it is on its way
-// out and has no node or one that is out of service, or when it has ended and there are too many.
+// podJudged judges the pod garbage collector. It deletes a pod when its node is gone; when the
+// pod is being deleted and has no node, or one that is out of service; or when too many pods
+// have ended.
 func podJudged(l *look, f findings) {
 	gone := l.deletes(kinds.Pods.Name)
 	for _, obj := range l.list(kinds.Pods.Name) {

@@ -13,9 +13,9 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// Kubelets is what becomes of nodes that say how they are, and of pods on them that put
-// up with it for [patient]. In between time passes: with everybody at work, or with
-// everybody but the kubelets standing still.
+// Kubelets is what happens to nodes that report their state, and to their pods, which tolerate
+// an unhealthy node for [patient]. In between time passes, while every process works, or only
+// the kubelets do.
 var Kubelets = []Operation{
 	newKubelet, newKubelet, newKubelet, stopKubelet, stopKubelet, startKubelet, complain, placePod, placePod, placePod, wait, wait, freeze, cordon,
 }
@@ -31,13 +31,13 @@ const (
 	ours = "kube-apiserver"
 )
 
-// kubelet is a node's.
+// kubelet is the kubelet of one node.
 type kubelet struct {
 	zone             string
 	stopped, unready bool
-	renewed, before  time.Time // when it was heard last, and the time before that
-	// driving is since when its pods are driven away, zero: they are not; driven until
-	// when they were, the last time that it was for as long as they tolerate it.
+	renewed, before  time.Time // when it was last heard, and the time before that
+	// driving is since when its pods are evicted (zero: they are not); driven until when they
+	// were, the last time that this took as long as they tolerate it.
 	driving, driven time.Time
 }
 
@@ -100,7 +100,7 @@ func cordon(w *World) {
 	}
 }
 
-// placePod makes a pod on a node, which tolerates for a while that it is not well.
+// placePod creates a pod on a node, whose bad state it tolerates for a while.
 func placePod(w *World) {
 	name, k := w.someKubelet()
 	if k == nil {
@@ -117,20 +117,20 @@ func placePod(w *World) {
 	})
 }
 
-// wait lets time pass before users do anything else.
+// wait has users pause.
 func wait(w *World) { w.lull = w.now.Add(time.Duration(1+w.roll(180)) * time.Second) }
 
-// freeze lets time pass in which only kubelets move.
+// freeze lets time pass in which only kubelets act.
 func freeze(w *World) {
 	w.note("everybody but the kubelets stands still")
 	for range 1 + w.roll(18) {
 		w.advance(w.now.Add(renewEvery))
 		w.liveness()
 	}
-	w.stirred = w.now // the others have only now begun to see what has become
+	w.stirred = w.now // the other processes only now begin to see the changes
 }
 
-// liveness has the kubelets say how they are, and the API server that it is there.
+// liveness has the kubelets report their state, and the API server renew its lease.
 func (w *World) liveness() {
 	if len(w.kubelets) == 0 || w.api.of(kinds.Leases.Name) == nil {
 		return
@@ -157,8 +157,8 @@ func (w *World) liveness() {
 	}
 }
 
-// remember has kubelets go whose nodes are not there after a restore, and takes for how long the
-// others drive pods away from what their nodes say.
+// remember removes kubelets whose nodes do not exist after a restore, and takes from the other
+// nodes for how long they have been evicting pods.
 func (w *World) remember() {
 	for _, name := range sortedNames(w.kubelets) {
 		k := w.kubelets[name]
@@ -214,8 +214,8 @@ func sortedNames(all map[string]*kubelet) []string {
 	return names
 }
 
-// node guards what is said of nodes and done about them (F24): no node is called silent
-// that was heard, and of each zone the pods of one node after the other are driven away.
+// node checks the reported state of nodes and its consequences (F24): no node that was heard
+// counts as silent, and the pods of a zone's nodes are evicted one node after the other.
 func (g *guard) node(old, now metav1.Object) {
 	before, _ := old.(*corev1.Node)
 	n, there := now.(*corev1.Node)
@@ -225,7 +225,7 @@ func (g *guard) node(old, now metav1.Object) {
 	w, k := g.world, g.world.kubelets[n.Name]
 	if c := readiness(n); c != nil && c.Status == corev1.ConditionUnknown && (before == nil || readiness(before) == nil || readiness(before).Status != c.Status) {
 		heard := k.renewed
-		if heard.Equal(w.now) { // that is on its way to the replica that decided this
+		if heard.Equal(w.now) { // the heartbeat is on its way to the replica that decided this
 			heard = k.before
 			g.spare(heardNow)
 		}
@@ -258,8 +258,8 @@ func (g *guard) node(old, now metav1.Object) {
 	}
 }
 
-// wasSilent tells whether a node had been silent for too long by what a turn saw of the leases, of
-// which nothing has been recorded for longer than kubelets are quiet.
+// wasSilent tells whether a node had been silent for too long by the leases in a turn's view, whose
+// newest record is older than the interval of renewals.
 func (g *guard) wasSilent(t events.Turn, name string) bool {
 	log := g.world.bus.kinds[kinds.Leases.Name].log
 	seen := min(int(t.Seen[kinds.Leases.Name]), len(log))
@@ -271,7 +271,7 @@ func (g *guard) wasSilent(t events.Turn, name string) bool {
 	return g.world.now.Sub(newest) > renewEvery && newest.Sub(lease.Spec.RenewTime.Time) > grace
 }
 
-// guest guards pods that tolerate their node for a while: until that is over no controller
+// guest checks pods that tolerate their node's state for a while: until then no controller
 // deletes them.
 func (g *guard) guest(old, now metav1.Object) {
 	before, _ := old.(*corev1.Pod)
@@ -289,8 +289,8 @@ func (g *guard) guest(old, now metav1.Object) {
 	g.breaks("F24", "%s is deleted, and its node %s has driven pods away since %v", before.Name, before.Spec.NodeName, k.driving)
 }
 
-// settledNodes tells whether what is said of nodes is so, and whether the pods are gone that were
-// driven away.
+// settledNodes tells whether the reported state of nodes is right, and the evicted pods are
+// gone.
 func (w *World) settledNodes() error {
 	for _, name := range sortedNames(w.kubelets) {
 		k, n := w.kubelets[name], w.api.Get(nodeRef(name)).(*corev1.Node)

@@ -17,8 +17,8 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// Labels is what users do with pods that share volumes and want them with labels of SELinux, and
-// administrators with volumes and their driver.
+// Labels is what users do with pods that share volumes with SELinux labels, and what
+// administrators do with volumes and their driver.
 var Labels = []Operation{
 	labelledPod, labelledPod, labelledPod, labelledPod, labelledPod, deletePod, deletePod, finishPod,
 	shareVolume, shareVolume, shareVolume, dropShared, mountsLabels, mountsLabels,
@@ -33,8 +33,8 @@ const (
 
 var driverRef = events.Ref{Kind: kinds.CSIDrivers.Name, Name: driver}
 
-// labelledPod makes a pod that wants a volume with a label, or says nothing of that, or has it
-// relabelled. Some have a second container, which may want another label.
+// labelledPod creates a pod that wants its volume mounted with a label, has no label, or has
+// its volume relabelled. Some pods have a second container, which may want another label.
 func labelledPod(w *World) {
 	name, claim, relabels := fmt.Sprint("user", w.roll(4)), fmt.Sprint("shared", w.roll(2)), w.roll(4) == 0
 	var levels []string
@@ -44,7 +44,7 @@ func labelledPod(w *World) {
 	w.wantsLabels(name, claim, relabels, levels...)
 }
 
-// wantsLabels makes a pod with a container for each level; one of no level says nothing of labels.
+// wantsLabels creates a pod with a container for each level; an empty level means no label.
 func (w *World) wantsLabels(name, claim string, relabels bool, levels ...string) {
 	ref := events.Ref{Kind: kinds.Pods.Name, Namespace: namespace, Name: name}
 	if w.api.Get(ref) != nil {
@@ -67,7 +67,7 @@ func (w *World) wantsLabels(name, claim string, relabels bool, levels ...string)
 	w.create(ref, pod)
 }
 
-// shareVolume makes a claim and a volume that are each other's.
+// shareVolume creates a claim and a volume that are bound to each other.
 func shareVolume(w *World) {
 	n := w.roll(2)
 	ref, at := claimRefOf(fmt.Sprint("shared", n)), volumeRef(fmt.Sprint("pv", n))
@@ -79,7 +79,7 @@ func shareVolume(w *World) {
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"}, ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: ref.Name},
 		Spec: corev1.PersistentVolumeClaimSpec{VolumeName: at.Name},
 	})
-	pv := volume(at.Name, driver, []string{at.Name, "same"}[w.roll(3)/2], 1) // two may be one volume
+	pv := volume(at.Name, driver, []string{at.Name, "same"}[w.roll(3)/2], 1) // both may be the same volume
 	pv.Finalizers = nil
 	pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: namespace, Name: ref.Name, UID: w.api.Get(ref).GetUID()}
 	w.create(at, pv)
@@ -96,7 +96,7 @@ func dropShared(w *World) {
 	}
 }
 
-// mountsLabels has the driver's volumes be mounted with labels from now on, or not any more.
+// mountsLabels makes the driver mount volumes with labels from now on, or takes that back.
 func mountsLabels(w *World) {
 	if w.api.Get(driverRef) == nil {
 		w.note("administrator: create %v", driverRef)
@@ -113,7 +113,8 @@ func mountsLabels(w *World) {
 	})
 }
 
-// labelled is the objects by which pods conflict: those that are there, or that a turn was shown.
+// labelled lists the objects by which pods conflict: the existing ones, or those in the view of
+// a turn.
 type labelled func(kinds.Name) []metav1.Object
 
 // mounts tells whether volumes of the driver are mounted with labels.
@@ -121,7 +122,7 @@ func (l labelled) mounts() bool {
 	return slices.ContainsFunc(l(kinds.CSIDrivers.Name), func(obj metav1.Object) bool { return *obj.(*storagev1.CSIDriver).Spec.SELinuxMount })
 }
 
-// volumeOf is the volume that a pod has: one whose claim is bound to it, and it to the claim.
+// volumeOf is the volume of a pod: the one that is bound to its claim, in both directions.
 func (l labelled) volumeOf(pod *corev1.Pod) (name corev1.UniqueVolumeName) {
 	for _, obj := range l(kinds.PersistentVolumeClaims.Name) {
 		c := obj.(*corev1.PersistentVolumeClaim)
@@ -138,7 +139,7 @@ func (l labelled) volumeOf(pod *corev1.Pod) (name corev1.UniqueVolumeName) {
 	return name
 }
 
-// levelsOf are the labels that containers of a pod want, each once.
+// levelsOf are the distinct labels that the containers of a pod want.
 func levelsOf(pod *corev1.Pod) (all []string) {
 	for _, c := range pod.Spec.Containers {
 		if c.SecurityContext != nil {
@@ -149,8 +150,8 @@ func levelsOf(pod *corev1.Pod) (all []string) {
 	return slices.Compact(all)
 }
 
-// wish is the label with which a pod has its volume mounted; empty where it is relabelled file by
-// file. A pod of several labels has none.
+// wish is the label with which a pod wants its volume mounted; empty if the kubelet relabels
+// the volume file by file. A pod with several labels has none.
 func (l labelled) wish(pod *corev1.Pod) (label string, ok bool) {
 	all := levelsOf(pod)
 	relabels := pod.Spec.SecurityContext != nil || !l.mounts()
@@ -164,7 +165,7 @@ func (l labelled) wish(pod *corev1.Pod) (label string, ok bool) {
 	}
 }
 
-// conflicts are the reasons for which two pods cannot have their volume on one node.
+// conflicts are the reasons why two pods cannot use their volume on one node.
 func (l labelled) conflicts(a, b *corev1.Pod) (reasons []string) {
 	x, fine := l.wish(a)
 	y, alsoFine := l.wish(b)
@@ -183,14 +184,14 @@ func done(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// warning is what a pod is told of another one.
+// warning identifies what a pod is told about another one.
 type warning struct {
 	pod           types.UID
 	reason, other string
 }
 
-// warned is when a warning was given: after how many changes of objects, and by a turn that had
-// seen which of them.
+// warned is when a warning was given: after how many changes of objects, and the view of the
+// turn that gave it.
 type warned struct {
 	changes int
 	seen    events.Position
@@ -202,7 +203,7 @@ func warningIn(n events.Notice) warning {
 	return warning{n.About.UID, n.Reason, other}
 }
 
-// warningsJudged judges what pods are told, by what was shown: there is such a conflict (W1).
+// warningsJudged judges the warnings of a turn: the view has such a conflict (W1).
 func warningsJudged(l *look, f findings) {
 	shown := labelled(l.list)
 	for _, c := range l.reports {
@@ -232,8 +233,8 @@ func warningsJudged(l *look, f findings) {
 	}
 }
 
-// tells takes in what a turn tells users as it ends. No pod of a world in which nothing goes wrong
-// is told again what it was told, while nothing changes, and nothing of before comes into sight (W2).
+// tells records the Events of a turn as it ends. In a world without faults no pod gets a warning again
+// while nothing changes and no earlier object comes into view (W2).
 func (g *guard) tells(turn events.Turn, all []plan.Telling) {
 	for _, t := range all {
 		if t.Reason != warnsOfLabels && t.Reason != warnsOfPolicies && t.Reason != warnsOfTwo {
@@ -247,7 +248,7 @@ func (g *guard) tells(turn events.Turn, all []plan.Telling) {
 	}
 }
 
-// warnedOfConflicts tells whether all pods that conflict were told so, each of the other one.
+// warnedOfConflicts tells whether all conflicting pods were warned, each about the other one.
 func (w *World) warnedOfConflicts() error {
 	if !w.runs("selinux-warning-controller") {
 		return nil

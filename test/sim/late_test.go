@@ -63,7 +63,7 @@ func joins() []reconcile.Any {
 	return []reconcile.Any{tokencleaner.Controller, bootstrapsigner.Controller}
 }
 
-// signatures is a cluster in which tokens that have expired stay.
+// signatures is a cluster in which expired tokens stay.
 func signatures() []reconcile.Any { return []reconcile.Any{bootstrapsigner.Controller} }
 
 func groups() []reconcile.Any {
@@ -78,5 +78,5 @@ func labels() []reconcile.Any { return []reconcile.Any{selinuxwarning.Controller
 
 func pools() []reconcile.Any { return []reconcile.Any{resourcepoolstatusrequest.Controller} }
 
-// Claims that wait have it told every quarter of an hour, so that a world of storage never sleeps.
+// A waiting claim gets an Event every quarter of an hour, so a world of storage never sleeps.
 const horizon, quiet = 16 * time.Minute, 20 * time.Minute

@@ -12,29 +12,29 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// LegacyTokens is what becomes of tokens of the time before Kubernetes 1.24, day by day:
-// they are used or not, pods name them, and a user may still need one. In the last days
-// nothing happens to them any more.
+// LegacyTokens is what happens day by day to tokens from before Kubernetes 1.24: they are used
+// or not, pods name them, and a user may still need one. In the last days nothing happens to
+// them any more.
 var LegacyTokens = []Operation{
 	track, inLastDays(legacyToken), inLastDays(legacyToken), inLastDays(legacyToken), inLastDays(useToken), inLastDays(needToken), inLastDays(deletePod),
 	inLastDays(reviveToken), inLastDays(unlistToken), inLastDays(newAccount), passDay, passDay, passDay,
 }
 
-// Unused is after how long without a use a token is declared invalid in a world, and how
-// long after that it goes.
+// Unused is after how long without a use a world marks a token as invalid, and how long after
+// that the token is deleted.
 const Unused = 24 * time.Hour
 
 const (
 	usedOn    = "kubernetes.io/legacy-token-last-used"
 	invalidOn = "kubernetes.io/legacy-token-invalid-since"
 	aDay      = 24 * time.Hour
-	// lastDays is how many days pass in the end.
+	// lastDays is the number of days that pass at the end.
 	lastDays = 6
 )
 
 var tracked = events.Ref{Kind: kinds.ConfigMaps.Name, Namespace: metav1.NamespaceSystem, Name: "kube-apiserver-legacy-service-account-token-tracking"}
 
-// inLastDays lets a day pass instead, when not much is to come.
+// inLastDays lets a day pass instead, once few operations are left.
 func inLastDays(do Operation) Operation {
 	return func(w *World) {
 		if w.changes < lastDays {
@@ -45,8 +45,8 @@ func inLastDays(do Operation) Operation {
 	}
 }
 
-// passDay lets a day pass in which no process gets to do anything. What is left of the last
-// days suffices for everything that there is to do.
+// passDay lets a day pass in which no process acts. The last days suffice for all remaining
+// work.
 func passDay(w *World) {
 	w.note("a day passes")
 	if w.advance(w.now.Add(aDay)); w.changes < lastDays {
@@ -54,7 +54,7 @@ func passDay(w *World) {
 	}
 }
 
-// track has the API server say since when it notes who uses tokens.
+// track has the API server record since when it tracks the use of tokens.
 func track(w *World) {
 	if w.api.Get(tracked) == nil {
 		w.create(tracked, &corev1.ConfigMap{
@@ -67,7 +67,7 @@ func track(w *World) {
 
 func (w *World) today() string { return w.now.UTC().Format(time.DateOnly) }
 
-// legacyToken makes a token that its account lists, or something else that it lists.
+// legacyToken creates a token, or another Secret, that a service account lists.
 func legacyToken(w *World) {
 	of, _ := w.someAccount()
 	account := w.api.Get(of)
@@ -89,7 +89,7 @@ func legacyToken(w *World) {
 	})
 }
 
-// anySecret is one that is there.
+// anySecret is an existing Secret.
 func (w *World) anySecret() *corev1.Secret {
 	all := w.api.List(kinds.Secrets.Name)
 	if len(all) == 0 {
@@ -109,8 +109,7 @@ func (w *World) relabel(s *corev1.Secret, change func(labels map[string]string))
 	})
 }
 
-// useToken has a user use a token, which the API server notes; one that is invalid is
-// of no use.
+// useToken has a user use a token, which the API server records; an invalid one cannot be used.
 func useToken(w *World) {
 	if s := w.anySecret(); s != nil && s.Type != impostor && s.Labels[invalidOn] == "" {
 		w.note("user: use %s", s.Name)
@@ -118,7 +117,7 @@ func useToken(w *World) {
 	}
 }
 
-// reviveToken has a user take back that a token is invalid, and use it.
+// reviveToken has a user make an invalid token valid again, and use it.
 func reviveToken(w *World) {
 	if s := w.anySecret(); s != nil && s.Labels[invalidOn] != "" {
 		w.note("user: %s is still needed", s.Name)
@@ -126,7 +125,7 @@ func reviveToken(w *World) {
 	}
 }
 
-// needToken makes a pod that has a Secret.
+// needToken creates a pod that uses a Secret.
 func needToken(w *World) {
 	s := w.anySecret()
 	if s == nil {
@@ -140,7 +139,7 @@ func needToken(w *World) {
 	})
 }
 
-// unlistToken takes a Secret from the lists of accounts.
+// unlistToken removes a Secret from the lists of service accounts.
 func unlistToken(w *World) {
 	s := w.anySecret()
 	if s == nil {
@@ -155,7 +154,7 @@ func unlistToken(w *World) {
 	}
 }
 
-// over tells whether a time without use is over that began on a day.
+// over tells whether a period without use that began on a day is over.
 func over(day string, now time.Time) bool {
 	from, err := time.Parse(time.DateOnly, day)
 	return err == nil && !now.Before(from.Add(aDay+Unused))
@@ -168,8 +167,8 @@ func (w *World) unused(s *corev1.Secret) bool {
 	return ok && over(noted.Data["since"], w.now) && !w.now.Before(s.CreationTimestamp.Add(Unused)) && (!ever || over(used, w.now))
 }
 
-// cleaned looks at what becomes of a Secret where old tokens are taken away: nothing of one
-// that is none, and of a token only what its time has come for.
+// cleaned checks a change of a Secret by the cleaner: it leaves Secrets alone that are no
+// tokens, and changes a token only when its time has come.
 func (g *guard) cleaned(old, now metav1.Object) {
 	was, ok := old.(*corev1.Secret)
 	if !ok || g.restoring || !g.world.runs("legacy-serviceaccount-token-cleaner-controller") {
@@ -187,7 +186,7 @@ func (g *guard) cleaned(old, now metav1.Object) {
 	}
 }
 
-// tokensGone tells whether every old token is where its time is.
+// tokensGone tells whether every old token is as its age demands.
 func (w *World) tokensGone() error {
 	if !w.runs("legacy-serviceaccount-token-cleaner-controller") {
 		return nil

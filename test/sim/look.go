@@ -14,18 +14,18 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// look is what a decision rests on, and what it wants done. A controller is judged by what it
-// was shown: later versions it cannot know.
+// look is the view that a decision rests on, and its commands. The rules judge a controller by
+// its view: it cannot know later versions.
 type look struct {
 	key      events.Key
-	own      metav1.Object // the key's object; nil: there was none
+	own      metav1.Object // the key's object; nil: the view had none
 	objects  map[kinds.Name][]metav1.Object
 	commands []events.Command // of the lane Act
 	reports  []events.Command // of the lane Tell
 	now      time.Time
 }
 
-// looks keeps what the last decision about each key rests on, in one process.
+// looks keeps the view of the last decision about each key, in one process.
 type looks struct {
 	own   kinds.Name
 	kinds []kinds.Name // that the rules ask about
@@ -40,7 +40,7 @@ func newLooks(d reconcile.Description) *looks {
 	return l
 }
 
-// take notes what a decision rests on. The objects are shared, and never changed.
+// take records the view of a decision. The objects are shared, and never changed.
 func (l *looks) take(s reconcile.Snapshot, k events.Key, now time.Time, d reconcile.Decision) {
 	if len(l.kinds) == 0 {
 		return
@@ -59,8 +59,8 @@ func (l *looks) take(s reconcile.Snapshot, k events.Key, now time.Time, d reconc
 	l.last[k] = seen
 }
 
-// of is what a turn that is stored now was decided on; nil for a controller that no rule
-// judges by what it saw.
+// of is the view of a turn that is being stored; nil for a controller that no rule judges by
+// its view.
 func (l *looks) of(t events.Turn) *look {
 	if seen := l.last[t.Key]; seen != nil && seen.now.Equal(t.Now) {
 		return seen
@@ -68,7 +68,7 @@ func (l *looks) of(t events.Turn) *look {
 	return nil
 }
 
-// in is what was shown, and what is to be done in a lane.
+// in is the view, with the commands of one lane.
 func (l *look) in(lane events.Lane) *look {
 	part := *l
 	if lane == events.Act {
@@ -79,10 +79,10 @@ func (l *look) in(lane events.Lane) *look {
 	return &part
 }
 
-// list is every object of a kind that was shown.
+// list is every object of a kind in the view.
 func (l *look) list(kind kinds.Name) []metav1.Object { return l.objects[kind] }
 
-// get is the object of a name that was shown, nil when none was.
+// get is the object of a name in the view; nil if it has none.
 func (l *look) get(ref events.Ref) metav1.Object {
 	for _, obj := range l.objects[ref.Kind] {
 		if obj.GetNamespace() == ref.Namespace && obj.GetName() == ref.Name {
@@ -92,7 +92,7 @@ func (l *look) get(ref events.Ref) metav1.Object {
 	return nil
 }
 
-// owned is every object of a kind that was shown with the own object as its controller.
+// owned is every object of a kind in the view whose controller is the key's object.
 func (l *look) owned(kind kinds.Name) (all []metav1.Object) {
 	for _, obj := range l.objects[kind] {
 		if l.own != nil && controllerOf(obj) == l.own.GetUID() {
@@ -102,7 +102,7 @@ func (l *look) owned(kind kinds.Name) (all []metav1.Object) {
 	return all
 }
 
-// live is every pod that was shown as the own object's, neither ended nor on its way out.
+// live is every active pod in the view whose controller is the key's object.
 func (l *look) live() (all []*corev1.Pod) {
 	for _, obj := range l.owned(kinds.Pods.Name) {
 		if pod := obj.(*corev1.Pod); active(pod) {
@@ -112,7 +112,7 @@ func (l *look) live() (all []*corev1.Pod) {
 	return all
 }
 
-// deletes is which objects of a kind the decision has deleted.
+// deletes are the objects of a kind that the decision deletes.
 func (l *look) deletes(kind kinds.Name) map[types.UID]bool {
 	all := map[types.UID]bool{}
 	for _, c := range l.commands {
@@ -123,8 +123,7 @@ func (l *look) deletes(kind kinds.Name) map[types.UID]bool {
 	return all
 }
 
-// creates is the bodies of the objects of a kind that the decision has created, by name or,
-// where the API server chooses the name, by number.
+// creates are the commands that create objects of a kind.
 func (l *look) creates(kind kinds.Name) (all []events.Command) {
 	for _, c := range l.commands {
 		if c.Verb == events.VerbCreate && c.Kind == kind {
@@ -134,8 +133,8 @@ func (l *look) creates(kind kinds.Name) (all []events.Command) {
 	return all
 }
 
-// resized is what each object of a kind asks for once the decision is carried out, as far as
-// it changes that; what it creates is under no UID.
+// resized is the size of each object of a kind that the decision resizes, by UID, and the total
+// size of those that it creates.
 func (l *look) resized(kind kinds.Name) (sizes map[types.UID]int, created int) {
 	sizes = map[types.UID]int{}
 	for _, c := range l.commands {

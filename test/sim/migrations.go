@@ -15,8 +15,8 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// Migrations is what administrators do who have what is stored written again, after API servers
-// have begun to store it otherwise, and what others do with it meanwhile.
+// Migrations is what administrators do to have stored objects rewritten, after API servers have
+// changed the encoding, and what others do with those objects meanwhile.
 var Migrations = []Operation{
 	storeOtherwise, storeOtherwise, newMigration, newMigration, newMigration, newMigration, dropMigration,
 	newNamespace, newNamespace, newNamespace, tamperCertificate, tamperCertificate, deleteFurniture,
@@ -56,7 +56,7 @@ func storedAs(obj metav1.Object) stored {
 	return stored{string(obj.GetUID()), obj.GetResourceVersion()}
 }
 
-// rewrite stores an object as it is, if it would be stored otherwise than it is.
+// rewrite stores an object again if its encoding is not the current one.
 func (a *API) rewrite(c *collection, ref events.Ref, old metav1.Object) metav1.Object {
 	if a.encoded == nil || a.encoded[storedAs(old)] == a.encoding {
 		return old
@@ -67,10 +67,10 @@ func (a *API) rewrite(c *collection, ref events.Ref, old metav1.Object) metav1.O
 	return next
 }
 
-// page is how many objects are listed at a time.
+// page is how many objects one page of a list has.
 const page = 2
 
-// objects is how a resource is served, and a page of its objects.
+// objects says how a resource is served, and returns a page of its objects.
 func (a *API) objects(about metav1.Object, body []byte) plan.Response {
 	var question events.ObjectsQuestion
 	if err := json.Unmarshal(body, &question); err != nil {
@@ -100,8 +100,8 @@ func migrationSays(m *storagemigrationv1beta1.StorageVersionMigration, what stor
 	return apimeta.IsStatusConditionTrue(m.Status.Conditions, string(what))
 }
 
-// migrated looks at a migration that begins, or says that it has succeeded: then nothing is stored
-// as it was not any more when it began (M1).
+// migrated checks a migration that begins, or reports success: then no object has an encoding
+// from before its begin (M1).
 func (g *guard) migrated(old, now metav1.Object) {
 	m, ok := now.(*storagemigrationv1beta1.StorageVersionMigration)
 	was, before := old.(*storagemigrationv1beta1.StorageVersionMigration)
@@ -122,7 +122,8 @@ func (g *guard) migrated(old, now metav1.Object) {
 	}
 }
 
-// migrationsOver tells whether every migration has ended, well where its resource is served.
+// migrationsOver tells whether every migration has ended, with success if its resource is
+// served.
 func (w *World) migrationsOver() error {
 	for _, obj := range w.api.List(kinds.StorageVersionMigrations.Name) {
 		m := obj.(*storagemigrationv1beta1.StorageVersionMigration)

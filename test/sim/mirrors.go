@@ -13,13 +13,13 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// Mirrors is what users do with Services whose addresses they keep themselves.
+// Mirrors is what users do with Services whose Endpoints they maintain themselves.
 var Mirrors = []Operation{
 	newOutside, newOutside, selectOutside, deleteOutside, newAddresses, newAddresses, newAddresses, changeAddresses, changeAddresses,
 	hideAddresses, deleteAddresses, forgeSlice,
 }
 
-// outside begins the names of such Services and of their Endpoints.
+// outside is the prefix of the names of such Services and their Endpoints.
 const outside = "outside"
 
 func (w *World) someOutside() (events.Ref, bool) {
@@ -91,7 +91,7 @@ func changeAddresses(w *World) {
 	}
 }
 
-// hideAddresses has Endpoints not mirrored any more, or again.
+// hideAddresses excludes Endpoints from mirroring, or takes that back.
 func hideAddresses(w *World) {
 	if ref, there := w.someAddresses(); there {
 		w.note("user: %v is to be mirrored, or not any more", ref)
@@ -111,8 +111,8 @@ func deleteAddresses(w *World) {
 	}
 }
 
-// mirrored tells whether all Endpoints that are to be mirrored are, each address once
-// and with its port and state, and nothing else.
+// mirrored tells whether exactly the Endpoints to be mirrored are, each address once and with
+// its port and state.
 func (w *World) mirrored() error {
 	var want, have []string
 	for _, obj := range w.api.List(kinds.Endpoints.Name) {

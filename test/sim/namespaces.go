@@ -13,15 +13,14 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// Demolition is what users do with namespaces that come and go, and with what is in
-// them.
+// Demolition is what users do with namespaces that come and go, and with their content.
 var Demolition = []Operation{useNamespace, useNamespace, useNamespace, useNamespace, tamperCertificate, deleteFurniture}
 
 func namespaceRef(name string) events.Ref {
 	return events.Ref{Kind: kinds.Namespaces.Name, Name: name}
 }
 
-// useNamespace makes a namespace, puts a pod into it, or deletes it.
+// useNamespace creates a namespace, adds a pod to it, or deletes it.
 func useNamespace(w *World) {
 	ref := namespaceRef(fmt.Sprintf("ns%d", w.roll(2)))
 	switch ns := w.api.Get(ref); {
@@ -37,8 +36,8 @@ func useNamespace(w *World) {
 	}
 }
 
-// kept tells whether a namespace has finalizers of its own kind, which only its
-// finalize subresource takes away.
+// kept tells whether a namespace has spec finalizers, which only its finalize subresource
+// removes.
 func kept(obj metav1.Object) bool {
 	ns, ok := obj.(*corev1.Namespace)
 	return ok && len(ns.Spec.Finalizers) > 0
@@ -51,7 +50,7 @@ func finalize(next, old metav1.Object) metav1.Object {
 	return ns
 }
 
-// closed is the answer to a create in a namespace that is not there or on its way out;
+// closed is the refusal of a create in a namespace that does not exist or is being deleted;
 // nil: it may happen. Upstream: the admission plugin NamespaceLifecycle.
 func (a *API) closed(namespace string) *plan.Response {
 	c := a.of(kinds.Namespaces.Name)
@@ -112,7 +111,7 @@ func (c *collection) holding(namespace string) events.Holding {
 	return h
 }
 
-// emptied looks at a namespace that goes: nothing may be left of it.
+// emptied checks a deleted namespace: nothing may be left in it.
 func (g *guard) emptied(ns metav1.Object) {
 	if g.restoring {
 		return
@@ -124,8 +123,8 @@ func (g *guard) emptied(ns metav1.Object) {
 	}
 }
 
-// clears looks at what is about to be deleted because of its namespace: that is on its
-// way out, and its pods go first.
+// clears checks a delete that happens because of the namespace: the namespace is being deleted,
+// and its pods go first.
 func (g *guard) clears(obj metav1.Object, kind kinds.Name) {
 	ns := g.world.api.Get(namespaceRef(obj.GetNamespace()))
 	switch {

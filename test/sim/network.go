@@ -93,8 +93,8 @@ func (w *World) behind(s *corev1.Service) []string {
 	return all
 }
 
-// published tells whether both kinds of lists say who answers for each Service, and
-// none is left of one that is gone.
+// published tells whether Endpoints and EndpointSlices list the pods behind each Service, and
+// none is left of a deleted Service.
 func (w *World) published() error {
 	if !w.runs("endpoints-controller") {
 		return nil

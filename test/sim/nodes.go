@@ -15,9 +15,9 @@ type Nodes int
 
 // What nodes do.
 const (
-	// Run them until they are deleted.
+	// Run runs them until they are deleted.
 	Run Nodes = iota
-	// Reject each at once, as a node does that fails to admit it.
+	// Reject rejects each at once, like a node that does not admit it.
 	Reject
 )
 
@@ -37,8 +37,8 @@ func (n nodes) act() {
 	n.world.work[n.world.roll(len(n.world.work))]()
 }
 
-// lookForWork finds everything that the scheduler and the nodes could do now:
-// assign a pod, make it ready, let it end.
+// lookForWork collects everything that the scheduler and the nodes could do now: assign a pod,
+// make it ready, end it.
 func (w *World) lookForWork() {
 	w.work = w.work[:0]
 	for _, obj := range w.api.List(kinds.Pods.Name) {
@@ -85,7 +85,7 @@ func (w *World) run(obj metav1.Object) {
 	}}
 }
 
-// active tells whether a pod counts: not ended and not on its way out.
+// active tells whether a pod counts: neither ended nor being deleted.
 func active(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp == nil && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }

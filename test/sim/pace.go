@@ -9,26 +9,26 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// The rules here judge how much is written, and how late: I7, I11 and I16.
+// Rules about the rate of writes, and about delays: I7, I11 and I16.
 
 const (
-	// mostWrites is how often an object may be written while users, nodes and faults do nothing.
+	// mostWrites is the most writes of an object while users, nodes and faults do nothing.
 	mostWrites = 20
-	// latest is for how long reconcilers may leave a key undecided while nothing holds them up.
+	// latest is for how long reconcilers may leave a key undecided while nothing delays them.
 	latest = 10 * time.Minute
 )
 
-// batch is what became of what a turn creates, by its commands, each of which may be asked for
-// several times and by several writers.
+// batch is the results of a turn's creates, by command. Several writers may request each create
+// several times.
 type batch struct {
-	made    map[int]bool // or there before: a writer finds what it is refused
+	made    map[int]bool // or existed before: then the create is refused, and the writer finds the object
 	refused map[int]bool
 }
 
-// stirred notes that something else than a controller does something.
+// stirred records that something other than a controller acted.
 func (g *guard) stirred() { clear(g.writes) }
 
-// wrote counts what a request has done to an object, and what it has cost.
+// wrote counts the effect of a request on an object, and its costs.
 func (g *guard) wrote(c *carrying, r plan.Request, answer plan.Response, effect bool) {
 	if effect {
 		g.world.tally.Effects++
@@ -60,14 +60,14 @@ func (g *guard) wrote(c *carrying, r plan.Request, answer plan.Response, effect 
 	case answer.Code == 403 && !b.made[r.Command]:
 		b.refused[r.Command] = true
 	}
-	// One comes first, then twice as many each time, until one is refused.
+	// The first batch has one create, each further one twice as many, until one is refused.
 	if n := len(b.refused); n > len(b.made)+1 {
 		g.breaks("I16", "turn %d of %s has %d creates refused after %d that were not", c.sequence, c.turn.Controller, n, len(b.made))
 	}
 }
 
-// waited lets reconcilers answer for keys that changes have asked for and that they left
-// undecided while nothing else could happen, every process ran, and no view was held back.
+// waited charges reconcilers with the time for which a wanted key was undecided while nothing
+// else could happen, every process ran, and no view was held back.
 func (g *guard) waited(d time.Duration) {
 	w := g.world
 	if !w.until.IsZero() || slices.ContainsFunc(w.replicas, func(r *replica) bool { return r.stalled() }) ||
@@ -81,7 +81,8 @@ func (g *guard) waited(d time.Duration) {
 	}
 }
 
-// undecided looks at the keys of an engine that were asked for and not decided about.
+// undecided charges an engine for the keys that changes have asked for and that it has not
+// decided about.
 func (g *guard) undecided(engine *engine, d time.Duration) {
 	for key, wants := range engine.wanted {
 		wants.late += d
@@ -92,11 +93,12 @@ func (g *guard) undecided(engine *engine, d time.Duration) {
 	}
 }
 
-// farApart is how far clocks are apart that have been set, and not only begun apart.
+// farApart is the difference of clocks that shows that one was set; smaller ones come from
+// their start.
 const farApart = 5 * time.Minute
 
-// clocksDiffer tells whether the clocks of reconcilers have been set so that one says that a
-// deadline is over and another that it is not.
+// clocksDiffer tells whether the clocks of reconcilers have been set so far apart that a
+// deadline has passed by one and not by another.
 func (w *World) clocksDiffer() bool {
 	first := w.replicas[0].skew
 	return slices.ContainsFunc(w.replicas, func(r *replica) bool { return (r.skew - first).Abs() >= farApart })

@@ -26,8 +26,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// further are the kinds of which the toy API server knows no more than that they
-// have a spec and a status, or none.
+// further are the kinds of which the toy API server knows only whether they have a spec and a
+// status.
 var further = map[kinds.Name]func() metav1.Object{
 	kinds.ReplicationControllers.Name: func() metav1.Object { return &corev1.ReplicationController{} },
 	kinds.StatefulSets.Name:           func() metav1.Object { return &appsv1.StatefulSet{} },
@@ -86,7 +86,7 @@ var further = map[kinds.Name]func() metav1.Object{
 	},
 }
 
-// maker makes the objects of a kind. Of one that is not known here there is the metadata.
+// maker makes the objects of a kind; for an unknown kind, their metadata only.
 func maker(kind kinds.Name) func() metav1.Object {
 	if fresh, ok := makers[kind]; ok {
 		return fresh
@@ -97,17 +97,17 @@ func maker(kind kinds.Name) func() metav1.Object {
 	return func() metav1.Object { return &metav1.PartialObjectMetadata{} }
 }
 
-// atOnceAsked tells whether a delete does not wait for the node.
+// atOnceAsked tells whether a delete has no grace period.
 func atOnceAsked(o *metav1.DeleteOptions) bool {
 	return o != nil && o.GracePeriodSeconds != nil && *o.GracePeriodSeconds == 0
 }
 
-// part is the spec or the status of an object; what has none has the zero value.
+// part is the spec or the status of an object; the zero value if it has none.
 func part(obj metav1.Object, name string) reflect.Value {
 	return reflect.ValueOf(obj).Elem().FieldByName(name)
 }
 
-// keepPart gives an object the part of another one of its kind.
+// keepPart copies a part of another object of the kind.
 func keepPart(next, old metav1.Object, name string) {
 	if p := part(next, name); p.IsValid() {
 		p.Set(part(old, name))
@@ -120,8 +120,8 @@ func samePart(a, b metav1.Object, name string) bool {
 	return !x.IsValid() || same(x.Addr().Interface().(wire), part(b, name).Addr().Interface().(wire))
 }
 
-// defaulted fills in what the API server does, as far as it matters here. Nothing is
-// created with a status, but a node, which reports its own.
+// defaulted applies the API server's defaults, as far as they matter here. It removes the
+// status of a new object, except for a node, which reports its own.
 func defaulted(obj metav1.Object) {
 	switch o := obj.(type) {
 	case *batchv1.Job:
@@ -135,7 +135,7 @@ func defaulted(obj metav1.Object) {
 	}
 }
 
-// defaultJob gives a Job its selector, which no other has.
+// defaultJob gives a Job a selector that no other Job has.
 func defaultJob(job *batchv1.Job) {
 	job.Status = batchv1.JobStatus{}
 	s := &job.Spec

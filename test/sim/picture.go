@@ -18,8 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Picture is what the API server has in the end, but for names, identities,
-// versions, times and history.
+// Picture is the content of the API server at the end, without names, identities, versions,
+// times and history.
 func (w *World) Picture() string {
 	var lines []string
 	answering := map[string]int{} // for each Service, in all of its slices
@@ -43,7 +43,7 @@ func (w *World) Picture() string {
 	return strings.Join(lines, "\n")
 }
 
-// pictured is what the picture says of an object; empty: its name is enough, or, of an empty
+// pictured is an object in the picture; empty: only its name counts, or, for an empty
 // ReplicaSet, nothing.
 func pictured(obj metav1.Object) string {
 	switch o := obj.(type) {
@@ -91,7 +91,7 @@ func pictured(obj metav1.Object) string {
 	}
 }
 
-// picturedLate is the same of volumes, devices and certificates.
+// picturedLate is pictured for volumes, devices and certificates.
 func picturedLate(obj metav1.Object) string {
 	switch o := obj.(type) {
 	case *corev1.PersistentVolumeClaim:
@@ -115,7 +115,7 @@ func picturedLate(obj metav1.Object) string {
 	}
 }
 
-// imageIn is the image of a pod, where it has a container.
+// imageIn is the image of a pod; empty if it has no container.
 func imageIn(p *corev1.Pod) string {
 	if len(p.Spec.Containers) == 0 {
 		return ""

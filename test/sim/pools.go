@@ -15,14 +15,15 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// Pools is what drivers do with pools of devices, the scheduler with devices, and administrators
-// who ask how many there are. In the last hours none asks any more.
+// Pools is what drivers do with pools of devices, the scheduler with devices, and
+// administrators that ask for the number of devices. In the last hours no administrator asks
+// any more.
 var Pools = []Operation{
 	inLastHours(publish), inLastHours(publish), inLastHours(publish), inLastHours(withdraw), inLastHours(giveOut), inLastHours(giveOut), inLastHours(takeBack),
 	inLastHours(askPools), inLastHours(askPools), inLastHours(askPools), inLastHours(askPools), inLastHours(dropPoolRequest), passHours,
 }
 
-// slicesOfPool is how many slices each pool is to have.
+// slicesOfPool is the number of slices of each complete pool.
 const slicesOfPool = 2
 
 func sliceRef(pool, part int) events.Ref {
@@ -38,8 +39,8 @@ func (w *World) generationOf(pool int) (newest int64) {
 	return newest
 }
 
-// publish has a driver write down one slice of a pool: of the generation that the other one has,
-// or of the next one, of which the other is missing then.
+// publish has a driver write one slice of a pool: of the same generation as the other one, or
+// of the next generation, which then lacks the other slice.
 func publish(w *World) {
 	pool, part := w.roll(3), w.roll(slicesOfPool)
 	generation := max(w.generationOf(pool), 1)
@@ -67,14 +68,14 @@ func (w *World) publishes(ref events.Ref, pool, node string, generation int64, d
 	w.api.Change(ref, func(obj metav1.Object) { obj.(*resourcev1.ResourceSlice).Spec = slice.Spec })
 }
 
-// withdraw has a driver take back a slice.
+// withdraw has a driver delete a slice.
 func withdraw(w *World) {
 	if ref := sliceRef(w.roll(3), w.roll(slicesOfPool)); w.api.Get(ref) != nil {
 		w.Delete(ref, metav1.DeletePropagationBackground)
 	}
 }
 
-// giveOut has a claim get devices of pools, which may not be there.
+// giveOut allocates devices of pools to a claim; the pools may not exist.
 func giveOut(w *World) {
 	ref := deviceClaimRef(fmt.Sprint("shared", w.roll(4)))
 	if w.api.Get(ref) != nil {
@@ -103,7 +104,7 @@ func poolRequestRef(w *World) events.Ref {
 	return events.Ref{Kind: kinds.ResourcePoolStatusRequests.Name, Name: fmt.Sprint("ask-", w.roll(4))}
 }
 
-// askPools asks about all pools of a driver, about some of them, or about one.
+// askPools creates a request about all pools of a driver, about some of them, or about one.
 func askPools(w *World) {
 	ref := poolRequestRef(w)
 	if w.api.Get(ref) != nil {
@@ -131,8 +132,9 @@ func dropPoolRequest(w *World) {
 	}
 }
 
-// poolsAskedFor is what a request is to be told: the pools of its driver by their slices of the
-// newest generation, and how many there are; whole is false while slices of them are missing.
+// poolsAskedFor is the right answer to a request: the pools of its driver by their slices of
+// the newest generation, and how many there are; whole is false while slices of them are
+// missing.
 func poolsAskedFor(spec resourcev1alpha3.ResourcePoolStatusRequestSpec, list func(kinds.Name) []metav1.Object) (pools []resourcev1alpha3.PoolStatus, count int, whole bool) {
 	newest := map[string]int64{}
 	for _, obj := range list(kinds.ResourceSlices.Name) {
@@ -172,8 +174,8 @@ func poolsAskedFor(spec resourcev1alpha3.ResourcePoolStatusRequestSpec, list fun
 	return pools, len(newest), whole
 }
 
-// poolsJudged judges an answer by what was shown: all slices of its pools were there, and it tells
-// what they and the claims said (P2). That a request is answered again is judged by its effect.
+// poolsJudged judges an answer by the view, which must have all slices of the answer's pools
+// and agree with it (P2). poolsTold judges by the effect whether a request is answered again.
 func poolsJudged(l *look, f findings) {
 	request, ok := l.own.(*resourcev1alpha3.ResourcePoolStatusRequest)
 	if !ok || request.Status != nil {
@@ -196,7 +198,7 @@ func poolsJudged(l *look, f findings) {
 	}
 }
 
-// wordsOf is an answer to compare.
+// wordsOf is an answer in comparable form.
 func wordsOf(pools []resourcev1alpha3.PoolStatus, count int) string {
 	text, err := json.Marshal(pools)
 	if err != nil {
@@ -205,7 +207,7 @@ func wordsOf(pools []resourcev1alpha3.PoolStatus, count int) string {
 	return fmt.Sprintf("%d pools, of which %s", count, text)
 }
 
-// poolsTold looks at a request that has an answer: it has no other one later (P1).
+// poolsTold checks a request that has an answer: it gets no other one later (P1).
 func (g *guard) poolsTold(old, now metav1.Object) {
 	was, before := old.(*resourcev1alpha3.ResourcePoolStatusRequest)
 	next, there := now.(*resourcev1alpha3.ResourcePoolStatusRequest)
@@ -214,8 +216,8 @@ func (g *guard) poolsTold(old, now metav1.Object) {
 	}
 }
 
-// poolRequestOver tells whether the time of a request is up: an hour after its answer, a day after
-// it was made where there was none.
+// poolRequestOver tells whether a request has expired: an hour after its answer, or a day after
+// its creation without one.
 //
 // Upstream: pkg/controller/resourcepoolstatusrequest.
 func (w *World) poolRequestOver(r *resourcev1alpha3.ResourcePoolStatusRequest) bool {
@@ -225,7 +227,7 @@ func (w *World) poolRequestOver(r *resourcev1alpha3.ResourcePoolStatusRequest) b
 	return w.now.Sub(r.Status.Conditions[0].LastTransitionTime.Time) >= time.Hour
 }
 
-// poolRequestGoes looks at a request that is about to be deleted: its time is up (P3).
+// poolRequestGoes checks a request that is about to be deleted: it has expired (P3).
 func (g *guard) poolRequestGoes(c *carrying, r *resourcev1alpha3.ResourcePoolStatusRequest) {
 	switch {
 	case g.world.poolRequestOver(r):
@@ -236,8 +238,8 @@ func (g *guard) poolRequestGoes(c *carrying, r *resourcev1alpha3.ResourcePoolSta
 	}
 }
 
-// poolsAnswered tells whether every request that can be answered is, and none is left whose time
-// is up.
+// poolsAnswered tells whether every request that can be answered is, and no expired one is
+// left.
 func (w *World) poolsAnswered() error {
 	for _, obj := range w.api.List(kinds.ResourcePoolStatusRequests.Name) {
 		r := obj.(*resourcev1alpha3.ResourcePoolStatusRequest)

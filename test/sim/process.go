@@ -2,13 +2,12 @@ package sim
 
 import "time"
 
-// process is what every process has: a clock of its own, and moments in which
-// it stands still.
+// process is the common part of all processes: a clock of its own, and pauses.
 type process struct {
 	world *World
 	// skew is how far its clock is ahead of the world's.
 	skew time.Duration
-	// asleep is until when it is stopped; then it goes on where it was.
+	// asleep is until when it is stopped; then it continues where it was.
 	asleep time.Time
 }
 

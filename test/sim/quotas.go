@@ -17,15 +17,15 @@ var Quotas = []Operation{
 	limitSome, limitSome, unlimit, chargedPod, chargedPod, chargedPod, chargedPod, failPod, deletePod, deletePod, chargedService, exposeService, dropService,
 }
 
-// limits is the one quota of a world.
+// limits is the only quota of a world.
 var limits = events.Ref{Kind: kinds.ResourceQuotas.Name, Namespace: namespace, Name: "limits"}
 
-// limitable is what it may limit, each with the amount that is used by one of its kind.
+// limitable are the resources that it may limit.
 var limitable = []corev1.ResourceName{
 	corev1.ResourcePods, "count/pods", corev1.ResourceRequestsCPU, corev1.ResourceServices, corev1.ResourceServicesNodePorts, corev1.ResourceQuotas,
 }
 
-// limitSome makes the quota, or has it limit something else.
+// limitSome creates the quota, or changes what it limits.
 func limitSome(w *World) {
 	hard := corev1.ResourceList{}
 	for _, name := range limitable {
@@ -51,8 +51,8 @@ func unlimit(w *World) {
 	}
 }
 
-// charge is what the API server does before something is made: it adds to what the
-// quota says, unless that would be too much.
+// charge is the API server's check before a create: it adds to the used amounts in the quota's
+// status, unless that would exceed the limits.
 //
 // Upstream: k8s.io/apiserver/pkg/admission/plugin/resourcequota.
 func (w *World) charge(use corev1.ResourceList) bool {
@@ -134,8 +134,8 @@ func chargedService(w *World) {
 	}
 }
 
-// exposeService gives a Service ports of the nodes, or takes them from it. What comes
-// on top is charged; what is given back is not.
+// exposeService gives a Service node ports, or removes them. The quota is charged for
+// additional ones; removed ones are not credited.
 func exposeService(w *World) {
 	ref := serviceRef(w)
 	s, ok := w.api.Get(ref).(*corev1.Service)
@@ -159,7 +159,7 @@ func dropService(w *World) {
 	}
 }
 
-// withinLimits tells whether the quota says what is so.
+// withinLimits tells whether the quota's status is right.
 func (w *World) withinLimits() error {
 	quota, ok := w.api.Get(limits).(*corev1.ResourceQuota)
 	if !ok || !w.runs("resourcequota-controller") {

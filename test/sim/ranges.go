@@ -14,10 +14,11 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// NodeRanges is what becomes of nodes that get their ranges of addresses from us, or bring them.
+// NodeRanges is what happens to nodes that get their address ranges from Millrace, or bring
+// their own.
 var NodeRanges = []Operation{plainNode, plainNode, plainNode, plainNode, rangedNode, giveRange, leaveNode, leaveNode, leaveNode, touchNode}
 
-// ClusterRanges are the ranges of the cluster of such a world: four nodes can have one of each.
+// ClusterRanges are the cluster's ranges in such a world: four nodes can have one of each.
 var ClusterRanges = map[string]int{"10.0.0.0/22": 24, "fd00::/62": 64}
 
 func (w *World) rangeNode() events.Ref { return nodeRef(fmt.Sprint("node-", w.roll(6))) }
@@ -36,13 +37,13 @@ func (w *World) comes(ref events.Ref, ranges ...string) {
 
 func plainNode(w *World) { w.comes(w.rangeNode()) }
 
-// anyRange is a range that no node has; ok is false where the one that was picked is taken.
+// anyRange is a random range; ok is false if a node has addresses of it.
 func (w *World) anyRange() (text string, ok bool) {
 	text = []string{fmt.Sprintf("10.0.%d.0/24", w.roll(4)), "10.0.2.0/23", "10.0.1.128/25", "192.168.0.0/24"}[w.roll(4)]
 	return text, w.sharer("", text) == ""
 }
 
-// rangedNode is a node that brings its range, and giveRange another program that gives it one.
+// rangedNode creates a node that brings its range; giveRange has another program assign one.
 func rangedNode(w *World) {
 	if text, ok := w.anyRange(); ok {
 		w.comes(w.rangeNode(), text)
@@ -73,7 +74,7 @@ func touchNode(w *World) {
 	}
 }
 
-// sharer is a node, other than the one of a name, that has an address of a range.
+// sharer is a node, other than the named one, that has an address of a range.
 func (w *World) sharer(name, text string) string {
 	r := netip.MustParsePrefix(text)
 	for _, obj := range w.api.List(kinds.Nodes.Name) {
@@ -85,7 +86,7 @@ func (w *World) sharer(name, text string) string {
 	return ""
 }
 
-// ranges are those that objects have.
+// ranges are the ranges of all objects of a kind.
 func (a *API) ranges(kind kinds.Name) plan.Response {
 	found := []events.Ranged{}
 	for _, obj := range a.List(kind) {
@@ -105,8 +106,8 @@ func reranged(old, next metav1.Object) bool {
 	return ok && len(was.Spec.PodCIDRs) > 0 && !slices.Equal(was.Spec.PodCIDRs, next.(*corev1.Node).Spec.PodCIDRs)
 }
 
-// ranged looks at a node that is given ranges: no other has an address of them (N1). What another
-// program gives between a writer's look and its request none can know.
+// ranged checks a node that is assigned ranges: no other node has an address of them (N1). No
+// writer can know of a range that another program assigns between its check and its request.
 func (g *guard) ranged(old, now metav1.Object) {
 	was, _ := old.(*corev1.Node)
 	n, ok := now.(*corev1.Node)
@@ -133,7 +134,7 @@ func (g *guard) ranged(old, now metav1.Object) {
 	}
 }
 
-// inRanges tells whether every node has its ranges, as long as there are any.
+// inRanges tells whether every node has its ranges, as long as free ones exist.
 func (w *World) inRanges() error {
 	if !w.runs("node-ipam-controller") {
 		return nil

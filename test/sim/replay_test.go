@@ -30,12 +30,12 @@ func replayed(t *testing.T, w *sim.World, o replay.Options, each func(replay.Cas
 	return s
 }
 
-// whole are the shapes in which no stream loses anything, nor is told from an old
-// copy: every turn can be judged there.
+// whole are the shapes in which no stream loses messages or is read from an old copy: every
+// turn can be judged there.
 var whole = []string{"calm", "crashes", "stalls"}
 
-// Whatever happens to a world - replicas that come, go, stall and read old copies,
-// epochs, losses - its record is decided again as it was, to the byte.
+// Whatever happens to a world (replicas that start, stop, stall and read old copies, epochs,
+// losses), a replay of its record decides the same, to the byte.
 func TestEveryRecordIsReplayedToTheLetter(t *testing.T) {
 	for name, s := range shapes {
 		t.Run(name, func(t *testing.T) {
@@ -79,7 +79,7 @@ func (s slip) Look(view reconcile.Snapshot, k events.Key) (func(time.Time) recon
 	}, ok
 }
 
-// Other code decides something else somewhere, and a replay says where.
+// Other code decides something differently, and a replay says where.
 func TestAReplayNoticesOtherCode(t *testing.T) {
 	options := shapes["calm"].options
 	options.Mute = true
@@ -122,8 +122,8 @@ func TestAReplayNoticesOtherCode(t *testing.T) {
 	}
 }
 
-// Whatever a controller has decided on can be told as a story, which says the same when
-// it is played.
+// Every decision of a controller can be told as a story, and the story gives the same decision
+// when it is played.
 func TestEveryTurnIsAStory(t *testing.T) {
 	told := map[string]int{}
 	for seed := range uint64(30) {

@@ -10,8 +10,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/shell"
 )
 
-// replica is one process of the reconcilers: a memory, a follower for each kind,
-// and an engine for each controller. Killing it is forgetting it.
+// replica is one process of the reconcilers: a memory, a follower for each kind, and an engine
+// for each controller. To kill it, a world forgets it.
 type replica struct {
 	process
 	memory    *shell.Memory
@@ -56,7 +56,7 @@ func (r *replica) advance() {
 	}
 }
 
-// hear tells the engines what the writers have in flight.
+// hear tells the engines which turns the writers have in flight.
 func (r *replica) hear() {
 	if r.stalled() {
 		return
@@ -72,18 +72,18 @@ func (r *replica) hear() {
 	}
 }
 
-// behind tells whether the replica has not read all that is there.
+// behind tells whether the replica has not yet read all streams to their ends.
 func (r *replica) behind() bool {
 	return slices.ContainsFunc(r.followers, func(f *follower) bool { return f.folded < f.stream.end() })
 }
 
-// awake tells whether a replica has seen what there is, and can do work.
+// awake tells whether a replica has caught up, and can work.
 func (r *replica) awake() bool {
 	return !r.stalled() && !slices.ContainsFunc(r.engines, func(d *engine) bool { return !d.Awake() })
 }
 
-// fair is the share of the keys that falls to a replica, as far as it can hear the others:
-// that of those that are awake, or of all that run while none is.
+// fair is the replica's share of the keys, as far as it knows the others: it shares with the
+// replicas that are awake, or while none is, with all that run.
 func (r *replica) fair() (share shell.Share) {
 	var there []*replica
 	for _, fit := range []func(*replica) bool{(*replica).awake, func(o *replica) bool { return !o.stalled() }} {
@@ -99,8 +99,8 @@ func (r *replica) fair() (share shell.Share) {
 	return share
 }
 
-// sharing is a replica that finds out that other keys fall to it than it has. Until then two
-// may decide about a key, or none.
+// sharing is the step in which a replica learns its new share of the keys. Until then two
+// replicas may decide about a key, or none.
 type sharing struct{ *replica }
 
 func (r sharing) ready() bool { return !r.stalled() && r.share != r.fair() }
@@ -118,28 +118,28 @@ type follower struct {
 	stream  *stream
 	engines []*engine // that read the kind
 	folded  uint64
-	goal    uint64 // where the stream ended when following began
-	marked  bool   // the kind has been told whole once
+	goal    uint64 // the end of the stream when the follower began
+	marked  bool   // a mark has shown that the kind is complete
 	opened  bool
 	breaks  int
-	asked   time.Time // when watchers were asked to look again
-	// old is where the follower's copy of the stream ends while it is an old one;
-	// 0: it is up to date.
+	asked   time.Time // when watchers were last asked to compare again
+	// old is the end of the follower's outdated copy of the stream; 0: it reads the stream
+	// itself.
 	old    uint64
-	copied map[uint64]bool // what that copy holds
-	late   time.Duration   // for how long it has run and not read what is there
-	// holds are messages that are not to be seen before something newer is known
-	// of their object.
+	copied map[uint64]bool // the messages in that copy
+	late   time.Duration   // for how long it has run without reading what the stream has
+	// holds are messages that it must not see before the log has something newer about their
+	// objects.
 	holds []*hold
 }
 
-// hold is a message that a follower does not get to see.
+// hold is a message that a follower does not see.
 type hold struct {
 	sequence uint64
-	since    time.Time // when the follower came to it; zero: not yet
+	since    time.Time // when the follower reached it; zero: not yet
 }
 
-// reach is how far the follower can read now.
+// reach is the sequence up to which the follower can read now.
 func (f *follower) reach() uint64 {
 	end := f.stream.end()
 	if f.old > 0 {
@@ -164,16 +164,15 @@ func (f *follower) ready() bool {
 	return !f.replica.stalled() && (f.breaks != f.stream.breaks || f.folded < f.reach() || f.behind() && !f.asks().After(f.replica.world.now))
 }
 
-// behind tells whether the follower waits for a watcher to tell again what the
-// stream has lost.
+// behind tells whether the follower waits until a watcher says again what the stream has lost.
 func (f *follower) behind() bool {
 	return !f.opened && f.folded >= f.goal && f.replica.memory.Behind(f.stream.kind.Name)
 }
 
-// asks is when it asks the watchers next.
+// asks is when it next asks the watchers.
 func (f *follower) asks() time.Time { return f.asked.Add(time.Second) }
 
-// act takes in a few messages.
+// act folds a few messages.
 func (f *follower) act() {
 	kind := f.stream.kind.Name
 	if f.breaks != f.stream.breaks {
@@ -205,11 +204,11 @@ func (f *follower) act() {
 	f.open()
 }
 
-// held tells whether a message is there to be read: a state holds what nothing has
-// overtaken, and an old copy of it what nothing had.
+// held tells whether a message is readable: a state holds messages that have no successor, and
+// an outdated copy those that had none then.
 func (f *follower) held(m *message) bool { return f.stream.current(m) || f.copied[m.sequence] }
 
-// open opens the engines as soon as the memory is whole.
+// open opens the engines as soon as the memory is complete.
 func (f *follower) open() {
 	if f.opened || f.folded < f.goal || !f.marked || f.behind() {
 		return
@@ -220,8 +219,8 @@ func (f *follower) open() {
 	}
 }
 
-// forget lets go of a stream that was made anew or has lost its end, and begins
-// to read it from its start.
+// forget drops the memory of a stream that was recreated or has lost its end, and reads it from
+// its start.
 func (f *follower) forget() {
 	kind := f.stream.kind.Name
 	for _, d := range f.engines {
@@ -236,8 +235,8 @@ func (f *follower) forget() {
 	f.replica.memory.Dealt(kind, f.goal)
 }
 
-// engine is an engine with what lies between it and the bus: requests that have not
-// been carried out, and answers that have not arrived.
+// engine is an engine with its connection to the bus: requests that the bus has not carried
+// out, and answers that have not arrived.
 type engine struct {
 	*shell.Engine
 	replica  *replica
@@ -246,13 +245,13 @@ type engine struct {
 	requests []func() (answer func())
 	answers  []func()
 	looks    *looks
-	heard    int // outcomes of the followed stream that it has heard
+	heard    int // outcomes of the stream that it has received
 	fired    int // wakes of the followed stream
 	breaks   int
-	losses   []string // streams that have lost something, which it has not noticed
-	// connection counts those to the bus that have broken.
+	losses   []string // streams whose losses it has not noticed yet
+	// connection counts its broken connections to the bus.
 	connection int
-	// wanted are the keys that changes have asked for since they were last decided about.
+	// wanted are the keys that changes have asked for since the last decisions about them.
 	wanted map[events.Key]*wanted
 	mapped int
 	// early are outcomes that it takes its turns to have before they have been carried out.
@@ -274,7 +273,7 @@ func newEngine(r *replica, c reconcile.Any) *engine {
 	return d
 }
 
-// own tells the engine which keys it has. What others have it need not decide about.
+// own tells the engine which keys it owns. It need not decide about the others.
 func (d *engine) own(share shell.Share) {
 	for key := range d.wanted {
 		if !share.Has(shell.Shard(key)) {
@@ -284,7 +283,7 @@ func (d *engine) own(share shell.Share) {
 	d.Own(share)
 }
 
-// maps notes the keys that a change asks for, and gives those that the engine is told of.
+// maps records the keys that a change asks for, and returns those that the engine is told.
 func (d *engine) maps(keys []events.Key) []events.Key {
 	if !d.replica.folding || !d.Awake() {
 		return keys // an engine that opens asks about every key
@@ -381,12 +380,12 @@ func (d *engine) request(r func() func()) { d.requests = append(d.requests, r) }
 
 // The steps of an engine, each of which may happen when it is ready.
 type (
-	inspecting struct{ *engine } // notices that a stream has lost something
-	hearing    struct{ *engine } // hears the next outcome of the stream that it follows
-	waking     struct{ *engine } // hears the next wake
+	inspecting struct{ *engine } // notices that a stream has lost messages
+	hearing    struct{ *engine } // receives the next outcome of the stream
+	waking     struct{ *engine } // receives the next wake
 	turning    struct{ *engine } // makes a turn
 	asking     struct{ *engine } // has a request reach the bus
-	answering  struct{ *engine } // gets the answer to one
+	answering  struct{ *engine } // receives the answer to a request
 )
 
 func (d *engine) actors() []actor {

@@ -21,23 +21,23 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// Requests is what nodes and users do that ask for certificates, and administrators who judge
-// that. In the last hours none is asked for any more.
+// Requests is what nodes and users do that request certificates, and administrators that decide
+// about the requests. In the last hours they request none.
 var Requests = []Operation{
 	inLastHours(askCertificate), inLastHours(askCertificate), inLastHours(askCertificate), inLastHours(judgeRequest), inLastHours(judgeRequest),
 	inLastHours(permit), inLastHours(failRequest), inLastHours(touchRequest), inLastHours(dropRequest), passHours,
 }
 
 const (
-	// lastHours is how many times time passes in the end, each time more than a day.
+	// lastHours is how many times time passes at the end, each time by more than a day.
 	lastHours = 3
 	bootstrap = "system:bootstrap:abcdef"
-	// believed is for how long a permission may still be acted on that has been taken back: an
-	// answer counts for half a minute, and a turn is carried out for [maxAge].
+	// believed is for how long a revoked permission may still take effect: an answer counts for
+	// half a minute, and a writer carries out a turn for [maxAge].
 	believed = 30*time.Second + maxAge
 )
 
-// inLastHours lets time pass instead, when not much is to come.
+// inLastHours lets time pass instead, once few operations are left.
 func inLastHours(do Operation) Operation {
 	return func(w *World) {
 		if w.changes < lastHours {
@@ -63,7 +63,7 @@ func requestRef(w *World) events.Ref {
 	return events.Ref{Kind: kinds.CertificateSigningRequests.Name, Name: fmt.Sprint("csr-", w.roll(4))}
 }
 
-// asked is what is asked for, in PEM, by a key that is always the same.
+// asked is a certificate request in PEM, by a key that is always the same.
 func asked(subject pkix.Name) []byte {
 	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: subject}, key)
@@ -78,7 +78,8 @@ var (
 	ofUser = asked(pkix.Name{Organization: []string{"people"}, CommonName: "jane"})
 )
 
-// askCertificate asks for a certificate: as a kubelet, as a user, or for what no kubelet may have.
+// askCertificate requests a certificate: as a kubelet, as a user, or with a content that no
+// kubelet may request.
 func askCertificate(w *World) {
 	ref := requestRef(w)
 	if w.api.Get(ref) != nil {
@@ -116,7 +117,7 @@ func judgeRequest(w *World) {
 	}
 }
 
-// failRequest has another program say that a request has failed.
+// failRequest has another program mark a request as failed.
 func failRequest(w *World) {
 	ref := requestRef(w)
 	if r, ok := w.api.Get(ref).(*certificatesv1.CertificateSigningRequest); ok && !judgedAs(r, certificatesv1.CertificateFailed) && len(r.Status.Certificate) == 0 {
@@ -136,7 +137,7 @@ func dropRequest(w *World) {
 	}
 }
 
-// permit lets nodes that join have certificates, or takes that back.
+// permit allows joining nodes to have certificates, or revokes that.
 func permit(w *World) {
 	may := w.roll(2) == 0
 	w.note("administrator: nodes that join may have certificates: %v", may)
@@ -158,9 +159,8 @@ func certificate(r *certificatesv1.CertificateSigningRequest, signer string) []b
 	return fmt.Appendf(nil, "certificate of %s by %s", r.UID, signer)
 }
 
-// certify answers a request as the writer's door does, but believes what it is told: it looks at
-// nothing but the version, and signs with the key of the signer that is named. So it shows whether
-// what was decided is right by itself.
+// certify answers a request like the writer's door, but checks nothing except the version, and
+// signs with the key of the named signer. So it shows whether the decision by itself is right.
 func (a *API) certify(c *collection, ref events.Ref, old metav1.Object, r plan.Request) plan.Response {
 	said, refused := wantedOf(r.Body, old)
 	if refused != nil {
@@ -181,9 +181,9 @@ func (a *API) certify(c *collection, ref events.Ref, old metav1.Object, r plan.R
 	return answer(a.store(c, ref, old, next))
 }
 
-// answered looks at a request that is signed, fails, is approved or deleted: it is signed once,
-// by the signer that was asked, when it was approved and neither denied nor failed, and breaks no
-// rule of that signer (C2).
+// answered checks a request that is signed, fails, is approved or deleted. It is signed once,
+// by the signer that was asked, when it was approved and neither denied nor failed, and breaks
+// no rule of that signer (C2).
 func (g *guard) answered(old, now metav1.Object) {
 	was, ok := old.(*certificatesv1.CertificateSigningRequest)
 	if !ok || g.restoring || g.doing == nil {
@@ -211,7 +211,7 @@ func (g *guard) answered(old, now metav1.Object) {
 	}
 }
 
-// signed looks at a request that a signer answers.
+// signed checks a request that a signer answers.
 func (g *guard) signed(was, r *certificatesv1.CertificateSigningRequest) {
 	asked, _ := csr.Read(was.Spec.Request)
 	settled, wrong := csr.Settled(was.Status), csr.Violation(was.Spec.SignerName, asked, was.Spec.Usages)
@@ -229,7 +229,7 @@ func (g *guard) signed(was, r *certificatesv1.CertificateSigningRequest) {
 	}
 }
 
-// worn tells whether a request is of no use any more.
+// worn tells whether a request is of no use any more, and should be deleted.
 //
 // Upstream: pkg/controller/certificates/cleaner.
 func (w *World) worn(r *certificatesv1.CertificateSigningRequest) bool {
@@ -246,8 +246,8 @@ func (w *World) worn(r *certificatesv1.CertificateSigningRequest) bool {
 	return false
 }
 
-// requestsAnswered tells whether every request that is to be answered is, and none is left whose
-// time is up.
+// requestsAnswered tells whether every request is answered that should be, and no expired one
+// is left.
 func (w *World) requestsAnswered() error {
 	if !w.runs("certificatesigningrequest-signing-controller") {
 		return nil

@@ -15,9 +15,9 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// The rules here judge who has which devices, and who has to leave them: D1 and D2.
+// Rules about allocated devices, and the pods that have to leave them: D1 and D2.
 
-// podOf is the pod of a reservation, if that is there.
+// podOf is the pod of a reservation, if it exists.
 func (w *World) podOf(r resourcev1.ResourceClaimConsumerReference) *corev1.Pod {
 	pod, _ := w.api.Get(events.Ref{Kind: kinds.Pods.Name, Namespace: namespace, Name: r.Name}).(*corev1.Pod)
 	if pod == nil || pod.UID != r.UID {
@@ -26,13 +26,14 @@ func (w *World) podOf(r resourcev1.ResourceClaimConsumerReference) *corev1.Pod {
 	return pod
 }
 
-// mayRun tells whether a pod may use what it has: it has not ended, and has a node or may get one.
+// mayRun tells whether a pod may use its devices: it has not ended, and has a node or may get
+// one.
 func mayRun(pod *corev1.Pod) bool {
 	return pod != nil && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed && (pod.DeletionTimestamp == nil || pod.Spec.NodeName != "")
 }
 
-// claimedDevices looks at a claim that has changed: what a pod may use is not taken from it, and
-// it is reserved for pods that name it.
+// claimedDevices checks a changed claim: it keeps what a pod may use, and is reserved for pods
+// that name it.
 func (g *guard) claimedDevices(old, now metav1.Object) {
 	was, ok := old.(*resourcev1.ResourceClaim)
 	if !ok || g.restoring || g.doing == nil || !g.world.hasDevices() {
@@ -64,7 +65,7 @@ func (g *guard) claimedDevices(old, now metav1.Object) {
 	}
 }
 
-// prepares looks at a pod that begins to use its devices: no pod of another claim does.
+// prepares checks a pod that begins to use its devices: no pod of another claim uses them.
 func (g *guard) prepares(claim *resourcev1.ResourceClaim, pod *corev1.Pod) {
 	w := g.world
 	for _, device := range devicesOf(claim) {
@@ -86,7 +87,8 @@ func (w *World) runsStill(uid types.UID) bool {
 	})
 }
 
-// deletesClaim looks at a claim that is about to be deleted: it was made for a pod that has ended.
+// deletesClaim checks a claim that is about to be deleted: it was created for a pod that has
+// ended.
 func (g *guard) deletesClaim(claim *resourcev1.ResourceClaim) {
 	owner := metav1.GetControllerOfNoCopy(claim)
 	if owner == nil {
@@ -98,7 +100,7 @@ func (g *guard) deletesClaim(claim *resourcev1.ResourceClaim) {
 	}
 }
 
-// drivenSince is since when a pod has to leave one of its devices; ok is false where it need not.
+// drivenSince is since when a pod has to leave one of its devices; ok is false if it does not.
 func (w *World) drivenSince(pod *corev1.Pod) (at time.Time, ok bool) {
 	claim := w.claimOfPod(pod)
 	if claim == nil || claim.Status.Allocation == nil || !reserved(claim, pod.UID) {
@@ -117,7 +119,7 @@ func (w *World) drivenSince(pod *corev1.Pod) (at time.Time, ok bool) {
 	return at, ok
 }
 
-// crackedSince is since when taints drive pods from a device.
+// crackedSince is since when taints evict pods from a device.
 func (w *World) crackedSince(device string) (all []time.Time) {
 	if slice, ok := w.api.Get(events.Ref{Kind: kinds.ResourceSlices.Name, Name: chips}).(*resourcev1.ResourceSlice); ok {
 		for _, d := range slice.Spec.Devices {
@@ -134,7 +136,8 @@ func (w *World) crackedSince(device string) (all []time.Time) {
 	return all
 }
 
-// crackedOf tells whether one of the devices that a pod has drove pods away after a moment, at once.
+// crackedOf tells whether a taint evicted pods from one of the pod's devices after a time, without
+// toleration.
 func (w *World) crackedOf(pod *corev1.Pod, after time.Time) bool {
 	claim := w.claimOfPod(pod)
 	return claim != nil && claim.Status.Allocation != nil && slices.ContainsFunc(claim.Status.Allocation.Devices.Results, func(r resourcev1.DeviceRequestAllocationResult) bool {
@@ -142,7 +145,7 @@ func (w *World) crackedOf(pod *corev1.Pod, after time.Time) bool {
 	})
 }
 
-// drivenNow notes which pods have to leave their devices now, and until when others had to.
+// drivenNow records which pods have to leave their devices now, and until when others had to.
 func (g *guard) drivenNow() {
 	if !g.world.hasDevices() {
 		return
@@ -160,8 +163,8 @@ func (g *guard) drivenNow() {
 	}
 }
 
-// leavesDevice looks at a pod that is about to be deleted since its devices drive it away: they do
-// now, or did when that was decided.
+// leavesDevice checks a pod that is about to be deleted because of its devices: they evict it
+// now, or did at the decision.
 func (g *guard) leavesDevice(c *carrying, pod *corev1.Pod) {
 	const late = maxAge + time.Minute
 	g.drivenNow()
@@ -176,8 +179,8 @@ func (g *guard) leavesDevice(c *carrying, pod *corev1.Pod) {
 	}
 }
 
-// devicesSettled tells whether each pod has its claim, none holds what it does not need, and none
-// is left where it cannot stay.
+// devicesSettled tells whether each pod has its claim, none holds what it does not need, and
+// none is left where it cannot stay.
 func (w *World) devicesSettled() error {
 	if !w.hasDevices() {
 		return nil

@@ -13,9 +13,9 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// rest looks at a world that has come to rest: it must be as its specs ask, the
-// bus must say what the API server has, and for half an hour nothing may be written but what
-// an exception leaves to time. That is judged after it.
+// rest checks a world that has come to rest: it must be as its specs ask, the streams must
+// agree with the API server, and for half an hour no client may write. If an exception leaves
+// something to time, a client may, and rest checks the specs again after that.
 func (w *World) rest() error {
 	if err := w.asAsked(); err != nil {
 		return fmt.Errorf("I1 (convergence) broken: %w", err)
@@ -28,7 +28,7 @@ func (w *World) rest() error {
 		silence = 0 // it has been silent already
 		w.guard.spare(noSilence)
 	}
-	w.faults, w.changes = 0, 0 // what is left of them had its chance
+	w.faults, w.changes = 0, 0 // the remaining ones have had their chance
 	before, until := w.api.Writes, w.now.Add(silence)
 	for w.horizon = silence; !w.now.After(until) && w.step(); {
 		if w.broken != nil {
@@ -53,9 +53,8 @@ func (w *World) rest() error {
 	return nil
 }
 
-// meanwhile looks at a world in which nothing goes wrong, at a moment at which nothing is under way
-// and nothing is due presently: what asks for an answer has it. What comes later may hide that it
-// never had one.
+// meanwhile checks a world without faults at a moment at which nothing is in flight or due
+// soon: every question has its answer. A later event could hide that it never got one.
 func (w *World) meanwhile() {
 	if w.options.Faults > 0 || !w.atRest() || w.soon() {
 		return
@@ -135,7 +134,7 @@ func (w *World) asAsked() error {
 	return w.furnished()
 }
 
-// filled tells whether a ReplicaSet has what it asks for, and says so.
+// filled tells whether a ReplicaSet has the pods that it asks for, and its status says so.
 func (w *World) filled(rs *appsv1.ReplicaSet, pods int) error {
 	switch {
 	case rs.DeletionTimestamp != nil:
@@ -149,7 +148,7 @@ func (w *World) filled(rs *appsv1.ReplicaSet, pods int) error {
 	}
 }
 
-// rolledOut tells whether a Deployment is where its spec wants it.
+// rolledOut tells whether a Deployment is as its spec asks.
 func (w *World) rolledOut(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) error {
 	if d.DeletionTimestamp != nil {
 		return fmt.Errorf("%s is still on its way out", d.Name)

@@ -33,9 +33,9 @@ func deploymentJudged(l *look, f findings) {
 	historyJudged(l, d, sets, f)
 }
 
-// sizesJudged judges the sizes: together the sets grow to no more than replicas and surge, and
-// a rolling update takes no available pod that must be left. That is as the sets say how many
-// of theirs are available, which is all that a Deployment sees.
+// sizesJudged judges the sizes: together the sets grow to at most replicas and surge, and a
+// rolling update takes no available pod that must be left. The number of available pods is that
+// in the sets' statuses, which is all that a Deployment sees.
 func sizesJudged(l *look, d *appsv1.Deployment, sets []*appsv1.ReplicaSet, f findings) {
 	sizes, after := l.resized(kinds.ReplicaSets.Name)
 	before, had, has, scales, stale := 0, 0, 0, false, false
@@ -49,8 +49,8 @@ func sizesJudged(l *look, d *appsv1.Deployment, sets []*appsv1.ReplicaSet, f fin
 		available := int(s.Status.AvailableReplicas)
 		had, has = had+available, has+available-(min(was, available)-min(size, available))
 		stale = stale || available > was
-		// A Deployment whose number has changed shares it among its sets, whatever is
-		// available, as upstream's scale does.
+		// A Deployment whose number has changed shares it among its sets, regardless of
+		// available pods, as upstream's scale does.
 		scales = scales || was > 0 && noted(s, d)
 	}
 	if most, _ := asksFor(d); after > before && after > most {
@@ -69,13 +69,14 @@ func sizesJudged(l *look, d *appsv1.Deployment, sets []*appsv1.ReplicaSet, f fin
 	}
 }
 
-// noted tells whether a set was made for another number of replicas than its Deployment asks for.
+// noted tells whether a set was sized for another number of replicas than its Deployment asks
+// for.
 func noted(s *appsv1.ReplicaSet, d *appsv1.Deployment) bool {
 	desired, told := s.Annotations[desiredNote]
 	return told && desired != strconv.Itoa(int(*d.Spec.Replicas))
 }
 
-// missable is how many available pods of a Deployment may be missing in a rolling update.
+// missable is how many available pods a Deployment may lack during a rolling update.
 func missable(d *appsv1.Deployment) int {
 	r := d.Spec.Strategy.RollingUpdate
 	if r == nil {
@@ -89,7 +90,7 @@ func missable(d *appsv1.Deployment) int {
 }
 
 // historyJudged judges the sets that a Deployment deletes: old ones without pods, the oldest
-// first, and no more than are beyond its limit.
+// first, and only those beyond its limit.
 func historyJudged(l *look, d *appsv1.Deployment, sets []*appsv1.ReplicaSet, f findings) {
 	gone := l.deletes(kinds.ReplicaSets.Name)
 	if len(gone) == 0 {
@@ -112,11 +113,10 @@ func historyJudged(l *look, d *appsv1.Deployment, sets []*appsv1.ReplicaSet, f f
 	}, f)
 }
 
-// well tells whether others need not wait for a pod of a StatefulSet.
+// well tells whether the other pods of a StatefulSet need not wait for this one.
 func well(p *corev1.Pod) bool { return p != nil && active(p) && ready(p) }
 
-// statefulSetJudged judges a StatefulSet: what it creates, and what it deletes, and in which
-// order.
+// statefulSetJudged judges the creations and deletions of a StatefulSet, and their order.
 func statefulSetJudged(l *look, f findings) {
 	set, ok := l.own.(*appsv1.StatefulSet)
 	if !ok {
@@ -166,8 +166,8 @@ func statefulSetJudged(l *look, f findings) {
 	}
 }
 
-// surplusJudged judges the deletion of a pod that there should not be: with order, the last
-// one goes first, when all that there should be are well.
+// surplusJudged judges the deletion of a surplus pod: if the set is ordered, the last one goes
+// first, once all wanted pods are well.
 //
 // Upstream: processCondemned.
 func surplusJudged(set *appsv1.StatefulSet, members map[int]*corev1.Pod, n int, f findings) {
@@ -184,8 +184,9 @@ func surplusJudged(set *appsv1.StatefulSet, members map[int]*corev1.Pod, n int, 
 	}
 }
 
-// rollJudged judges the deletion of a pod that there should be: it is of another template, at
-// or above the partition, and all above it are well and of the template; with order, all are.
+// rollJudged judges the deletion of a wanted pod: it has another template, is at or above the
+// partition, and all pods above it are well and have the new template; if the set is ordered,
+// all pods are well.
 //
 // Upstream: updateStatefulSetAfterInvariantEstablished. A set without order does not wait for
 // pods below the one that it replaces.
@@ -219,9 +220,9 @@ type station struct {
 	pods   []*corev1.Pod
 }
 
-// daemonSetJudged judges a DaemonSet: a pod goes where none should be, or where the node keeps
-// another; one that is replaced is of another template, and no more nodes are without an
-// available pod than may be.
+// daemonSetJudged judges a DaemonSet: it deletes a pod where none should be, or where the node
+// keeps another one. A pod that it replaces has another template, and at most so many nodes
+// lack an available pod as may.
 func daemonSetJudged(l *look, f findings) {
 	set, ok := l.own.(*appsv1.DaemonSet)
 	gone := l.deletes(kinds.Pods.Name)
@@ -272,9 +273,9 @@ func daemonSetJudged(l *look, f findings) {
 	}
 }
 
-// endJudged judges the deletion of a live pod, and tells whether it takes an available one
-// from its node, for the template's sake alone. One whose node is gone is left alone, but where
-// it is of another template: upstream replaces those by the names of their nodes.
+// endJudged judges the deletion of a live pod, and tells whether it takes an available one from
+// its node only because of the template. A pod whose node is gone is left alone, unless it has
+// another template: upstream replaces those by the names of their nodes.
 func (s *station) endJudged(set *appsv1.DaemonSet, p *corev1.Pod, gone map[types.UID]bool, f findings) (taken bool) {
 	rest := slices.IndexFunc(s.pods, func(q *corev1.Pod) bool { return !gone[q.UID] })
 	switch {

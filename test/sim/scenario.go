@@ -14,16 +14,16 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// Scene is one thing that users do in a script.
+// Scene is one operation of users in a script.
 type Scene struct {
 	Name string
-	// After is how many steps after the last scene it comes; 0: when nothing
-	// moves any more.
+	// After is how many steps after the last scene it plays; 0: when nothing else moves any
+	// more.
 	After int
 	Do    func(*World)
 }
 
-// inTurn lets whatever can happen happen in turn, and the script go on.
+// inTurn lets the next actor in turn act, and plays the script.
 func (w *World) inTurn() bool {
 	if w.scene < len(w.options.Script) {
 		if s := w.options.Script[w.scene]; s.After > 0 && w.waited >= s.After {
@@ -50,7 +50,7 @@ func (w *World) inTurn() bool {
 	}
 }
 
-// soon tells whether time alone brings something that is not far away.
+// soon tells whether something becomes due within a short time.
 func (w *World) soon() bool {
 	const near = 15 * time.Second
 	next := w.next()
@@ -69,13 +69,13 @@ func (w *World) play(s Scene) {
 type Scenario struct {
 	Name   string
 	Script []Scene
-	// Cast is which controllers play; empty: those of Deployments.
+	// Cast selects the controllers that run; empty: those of Deployments.
 	Cast string
 	// Asks: a controller asks again and again, so that the world never sleeps.
 	Asks bool
 	// Horizon is as in [Options].
 	Horizon time.Duration
-	// Clocks: it depends on the clocks of the reconcilers, which are not set then.
+	// Clocks: the script depends on the reconcilers' clocks, so no fault sets them.
 	Clocks bool
 }
 
@@ -105,13 +105,13 @@ func remove(how metav1.DeletionPropagation) Scene {
 	return Scene{Name: "delete, " + string(how), Do: func(w *World) { w.Delete(deploymentRef(web), how) }}
 }
 
-// after moves a scene into the middle of what the last one set going.
+// after plays a scene so many steps after the last one, while its effects are still under way.
 func (s Scene) after(steps int) Scene {
 	s.After = steps
 	return s
 }
 
-// onPod does something with the first pod that there is.
+// onPod does something with the first pod.
 func onPod(name string, do func(*World, *corev1.Pod)) Scene {
 	return Scene{Name: name, Do: func(w *World) {
 		if pods := w.api.List(kinds.Pods.Name); len(pods) > 0 {
@@ -120,7 +120,7 @@ func onPod(name string, do func(*World, *corev1.Pod)) Scene {
 	}}
 }
 
-// adopt puts the pods back that were taken out of their set's selector.
+// adopt puts the pods back into their set's selector that were taken out of it.
 func adopt() Scene {
 	return Scene{Name: "adopt", Do: func(w *World) {
 		for _, pod := range w.api.List(kinds.Pods.Name) {
@@ -131,7 +131,7 @@ func adopt() Scene {
 	}}
 }
 
-// quota lets at most so many pods be; negative is no limit.
+// quota bounds the number of pods; negative is no limit.
 func quota(most int) Scene {
 	return Scene{Name: fmt.Sprintf("quota: %d pods", most), Do: func(w *World) {
 		w.api.Refuse = func(r plan.Request) *plan.Response {
@@ -154,7 +154,7 @@ func foreign(name string) Scene {
 	}}
 }
 
-// Scenarios are the stories in which everything is tried at every point.
+// Scenarios are the scripts that the sieve plays with faults at every point.
 func Scenarios() []Scenario {
 	background, foreground, orphan := metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan
 	relabel := func(w *World, pod *corev1.Pod) { w.Relabel(pod) }

@@ -18,7 +18,7 @@ import (
 // failing is the image of pods that always fail, with the exit code 1.
 const failing = "fail:v0"
 
-// scene is one thing that users do.
+// scene is one operation of users.
 func scene(name string, do func(*World)) Scene { return Scene{Name: name, Do: do} }
 
 // create makes an object.

@@ -16,14 +16,14 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// Servers is what API servers do that come and go and write down how they store objects,
-// and administrators with policies of admission.
+// Servers is what API servers do that start, stop and record how they store objects, and what
+// administrators do with admission policies.
 var Servers = []Operation{
 	startServer, startServer, startServer, stopServer, stopServer, writeDown, writeDown, writeDown, writeDown, writeDown, renameServer,
 	newPolicy, newPolicy, changePolicy, changePolicy, touchPolicy, dropPolicy,
 }
 
-// component says in a lease of whom it is the identity.
+// component is the label of a lease that names the component whose identity it is.
 const component = "apiserver.kubernetes.io/identity"
 
 func serverRef(name string) events.Ref {
@@ -36,7 +36,7 @@ func storageRef(name string) events.Ref {
 
 func (w *World) anyServer() events.Ref { return serverRef(fmt.Sprint("server-", w.roll(4))) }
 
-// serves tells whether an API server has its identity.
+// serves tells whether an API server has its identity lease.
 func (w *World) serves(server string) (*coordinationv1.Lease, bool) {
 	lease, ok := w.api.Get(serverRef(server)).(*coordinationv1.Lease)
 	return lease, ok && lease.Labels[component] == "kube-apiserver"
@@ -61,7 +61,7 @@ func stopServer(w *World) {
 	}
 }
 
-// renameServer has a lease be the identity of another component, or of an API server again.
+// renameServer makes a lease the identity of another component, or of an API server again.
 func renameServer(w *World) {
 	ref := w.anyServer()
 	if lease, ok := w.api.Get(ref).(*coordinationv1.Lease); ok {
@@ -74,7 +74,7 @@ func renameServer(w *World) {
 	}
 }
 
-// writeDown has an API server that is there write down in which version it stores something.
+// writeDown has a running API server record in which version it stores a resource.
 func writeDown(w *World) {
 	server := w.anyServer().Name
 	if _, ok := w.serves(server); !ok {
@@ -98,7 +98,7 @@ func writeDown(w *World) {
 	})
 }
 
-// commonVersion is the version in which all store objects; nil where they differ.
+// commonVersion is the version in which all servers store objects; nil if they differ.
 func commonVersion(all []apiserverinternalv1alpha1.ServerStorageVersion) *string {
 	if len(all) == 0 || slices.ContainsFunc(all, func(s apiserverinternalv1alpha1.ServerStorageVersion) bool {
 		return s.EncodingVersion != all[0].EncodingVersion
@@ -114,9 +114,8 @@ func (w *World) leased(server string) bool {
 	return serves
 }
 
-// forgets looks at the questions for leases, and at what is about to be written of a
-// StorageVersion: who is taken out was asked for since the StorageVersion has been as it
-// is, and had no lease.
+// forgets checks the reads of leases, and the writes of a StorageVersion: a server that is
+// removed had no lease when asked for, since the StorageVersion last changed.
 func (g *guard) forgets(c *carrying, r plan.Request) {
 	if r.Kind == kinds.Leases.Name && r.Verb == plan.Read && !g.world.leased(r.Name) {
 		g.missed[r.Name] = g.world.api.version
@@ -142,7 +141,7 @@ func (g *guard) forgets(c *carrying, r plan.Request) {
 	}
 }
 
-// Policies of admission have one expression, which fits unless it says otherwise.
+// Admission policies have one expression, which is valid unless it is this one.
 const misfit = "object.nothing == 1"
 
 func (w *World) somePolicy() (events.Ref, bool) {
@@ -182,7 +181,7 @@ func dropPolicy(w *World) {
 	}
 }
 
-// misfits is what the type checker says of a policy.
+// misfits is the type checker's findings in a policy.
 func misfits(p *admissionregistrationv1.ValidatingAdmissionPolicy) (all []admissionregistrationv1.ExpressionWarning) {
 	for i, v := range p.Spec.Validations {
 		if v.Expression == misfit {
@@ -192,8 +191,8 @@ func misfits(p *admissionregistrationv1.ValidatingAdmissionPolicy) (all []admiss
 	return all
 }
 
-// typesOf is what the writer's door says of a policy: how it was when it was asked, if that
-// one is still there.
+// typesOf is the writer's answer about a policy, which must still be as it was when it was
+// asked about.
 func typesOf(now metav1.Object, body []byte) plan.Response {
 	var p admissionregistrationv1.ValidatingAdmissionPolicy
 	if err := json.Unmarshal(body, &p); err != nil {
@@ -204,8 +203,8 @@ func typesOf(now metav1.Object, body []byte) plan.Response {
 	return r
 }
 
-// writtenDown tells whether every StorageVersion is of API servers that are there, and whether
-// every policy says whether it fits.
+// writtenDown tells whether every StorageVersion names running API servers only, and every
+// policy has its type check.
 func (w *World) writtenDown() error {
 	for _, obj := range w.api.List(kinds.StorageVersions.Name) {
 		sv := obj.(*apiserverinternalv1alpha1.StorageVersion)

@@ -22,7 +22,7 @@ var Sets = []Operation{
 	deleteStateful, deletePod, deletePod, failPod, releasePod,
 }
 
-// someOf is one of two objects of a kind, which is made if it is not there.
+// someOf is one of two objects of a kind; it is created if it does not exist.
 func (w *World) someOf(kind kinds.Kind, stem string, fresh func(name string) any) (ref events.Ref, there bool) {
 	ref = events.Ref{Kind: kind.Name, Name: fmt.Sprint(stem, w.roll(2))}
 	if kind.Namespaced {
@@ -145,15 +145,15 @@ func deleteStateful(w *World) {
 	}
 }
 
-// ofAPod tells whether a claim goes with a pod, since its set became smaller.
+// ofAPod tells whether a claim is deleted with its pod, because its set was scaled down.
 func ofAPod(claim metav1.Object) bool {
 	return slices.ContainsFunc(claim.GetOwnerReferences(), func(o metav1.OwnerReference) bool { return o.Kind == kinds.Pods.Kind.Kind })
 }
 
-// Gather deletes the pods that were taken out of their selectors. One that was a member of a
-// StatefulSet keeps its name, and the set waits for it, as upstream's does; one that uses a
-// claim keeps that, and whatever waits for the claim. So does one that was put back when its set
-// was on its way out already, which adopts no more.
+// Gather deletes the pods that were taken out of their selectors. Such a pod of a StatefulSet
+// keeps its name, and the set waits for it, as upstream's does; one that uses a claim holds the
+// claim, and so everything that waits for the claim. The same is true of a pod that was put
+// back when its set was already being deleted: the set adopts no more pods.
 func Gather(w *World) {
 	for _, pod := range w.api.List(kinds.Pods.Name) {
 		if _, away := pod.GetLabels()["was"]; away || controllerOf(pod) == "" {
@@ -174,7 +174,7 @@ func ordinalOf(set, pod string) (n int, ok bool) {
 	return n, err == nil
 }
 
-// controllersFilled tells whether every ReplicationController has what it asks for.
+// controllersFilled tells whether every ReplicationController has the pods that it asks for.
 func (w *World) controllersFilled(pods map[types.UID]int) error {
 	for _, obj := range w.api.List(kinds.ReplicationControllers.Name) {
 		rc := obj.(*corev1.ReplicationController)
@@ -190,8 +190,8 @@ func (w *World) controllersFilled(pods map[types.UID]int) error {
 	return nil
 }
 
-// statefulFilled tells whether every StatefulSet has its members, each with its
-// claims, and says so.
+// statefulFilled tells whether every StatefulSet has its pods, each with its claims, and its
+// status says so.
 func (w *World) statefulFilled(pods map[types.UID]int) error {
 	for _, obj := range w.api.List(kinds.StatefulSets.Name) {
 		set := obj.(*appsv1.StatefulSet)
@@ -228,7 +228,7 @@ func (w *World) memberOf(set *appsv1.StatefulSet, i int) error {
 		return fmt.Errorf("%s still runs %s, and %s wants %s", name, p.Spec.Containers[0].Image, set.Name, imageOf(set.Spec.Template))
 	}
 	for _, t := range set.Spec.VolumeClaimTemplates {
-		// A pod that was adopted without it keeps its volumes, which cannot be changed.
+		// A pod that was adopted without the claim keeps its volumes, which are immutable.
 		claim := t.Name + "-" + name
 		uses := slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
 			return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim
@@ -240,8 +240,7 @@ func (w *World) memberOf(set *appsv1.StatefulSet, i int) error {
 	return nil
 }
 
-// tends looks at what is about to be deleted by a controller that has rules of its
-// own.
+// tends checks a delete by a controller that has rules of its own.
 func (g *guard) tends(c *carrying, obj metav1.Object) {
 	switch o := obj.(type) {
 	case *batchv1.Job:

@@ -10,17 +10,17 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Blow is one thing that goes wrong at one point of a scenario. The patterns are
-// those of Sieve (Sun et al., OSDI 2022): a crash between any two steps, a view
-// that is behind after a restart, a change that is never seen.
+// Blow is one fault at one point of a scenario. The patterns are those of Sieve (Sun et al.,
+// OSDI 2022): a crash between any two steps, a view that is behind after a restart, a change
+// that is never seen.
 type Blow struct {
 	What What
-	// At is the step before which it happens, or the number of the request to
-	// the API server that it happens to, from 1.
+	// At is the step before which it happens or, for a fault of a request, the number of the
+	// request to the API server, from 1.
 	At int
 	// By is how many versions or messages a view is behind.
 	By int
-	// Unseen are the messages that the reconcilers do not get to see.
+	// Unseen are messages that the reconcilers never see.
 	Unseen []Place
 
 	since int64 // the API server's version when it began
@@ -33,7 +33,7 @@ type Place struct {
 	Sequence uint64
 }
 
-// What is a kind of blow.
+// What is a kind of fault.
 type What string
 
 // The kinds of blows.
@@ -42,34 +42,33 @@ const (
 	KillWriter      What = "kill-writer"
 	KillWatcher     What = "kill-watcher"
 	KillAll         What = "kill-all"
-	// These happen to a request.
+	// Faults of a request.
 	DieAfterEffect What = "die-after-effect"
 	LoseAnswer     What = "lose-answer"
 	FailRequest    What = "fail-request"
 	BreakAfter     What = "500-after-effect"
-	// These are views that are behind by some messages or versions.
+	// Views that are behind by some messages or versions.
 	OldStreams What = "restart-on-old-streams"
 	OldServer  What = "restart-at-old-server"
 	// Relist is a watcher that misses some versions and finds them compacted.
 	Relist What = "relist"
-	// Unseen is messages that were overtaken before they were read.
+	// Unseen is messages that are overwritten before they are read.
 	Unseen What = "unseen"
-	// These stop a process for a minute while another one of its kind goes on.
+	// Processes that stop for a minute while another one of their kind goes on.
 	StallReconcilers What = "stall-reconcilers"
 	StallWriter      What = "stall-writer"
-	// LeaveReconcilers is a restart in good order.
+	// LeaveReconcilers is a graceful restart.
 	LeaveReconcilers What = "restart-reconcilers"
-	// These are what the bus may lose, By messages of it or the kind or book of
-	// that number.
+	// Losses of the bus, of By messages, or of the kind or book with that number.
 	EmptyKind    What = "empty-kind"
 	LoseLog      What = "lose-log"
 	LoseState    What = "lose-log-and-state"
 	LoseTurns    What = "lose-turns"
 	LoseOutcomes What = "lose-outcomes"
-	// These are consumers that are made anew, or are further than they should be.
+	// Consumers that are recreated, or are further than they should be.
 	ForgetAll What = "redeliver-everything"
 	SkipAll   What = "skip-everything"
-	// ClockJump is reconcilers whose clock is an hour ahead from then on.
+	// ClockJump sets the clock of a process of the reconcilers an hour ahead.
 	ClockJump What = "clock-jump"
 	// Restore is an API server whose storage goes back.
 	Restore What = "restore"
@@ -90,7 +89,7 @@ func (b Blow) String() string {
 	}
 }
 
-// before is called before each step.
+// before strikes before a step, if it is the one.
 func (b *Blow) before(w *World) {
 	step := w.tally.Steps
 	if b.What == Unseen && step == 0 {
@@ -132,7 +131,7 @@ func (b *Blow) before(w *World) {
 	}
 }
 
-// lose is what the bus and the API server lose.
+// lose makes the bus and the API server lose data.
 func (b *Blow) lose(w *World) {
 	switch b.What {
 	case EmptyKind:
@@ -152,13 +151,13 @@ func (b *Blow) lose(w *World) {
 	case ClockJump:
 		w.note("fault: the clock of the reconcilers jumps")
 		w.replicas[0].skew += time.Hour
-		w.replicas[0].advance() // what was due before is due now
+		w.replicas[0].advance() // events that were due in the past are due now
 	case Restore:
 		w.Restore(int64(b.By))
 	}
 }
 
-// wake ends the absence of the watcher when it has missed enough.
+// wake lets the watcher continue when it has missed enough.
 func (b *Blow) wake(w *World) {
 	if b.until.IsZero() || w.now.Before(b.until) && w.api.version < b.since+int64(b.By) {
 		return
@@ -168,7 +167,7 @@ func (b *Blow) wake(w *World) {
 	compact(w)
 }
 
-// request is called before each request to the API server.
+// request strikes a request to the API server, if it is the one.
 func (b *Blow) request(w *World) {
 	if w.asked != b.At {
 		return
@@ -185,7 +184,7 @@ func (b *Blow) request(w *World) {
 	}
 }
 
-// unsee keeps messages from the reconcilers until they are overtaken.
+// unsee hides messages from the reconcilers until newer ones replace them.
 func (w *World) unsee(places []Place) {
 	for _, f := range w.replicas[0].followers {
 		for _, p := range places {
@@ -196,7 +195,7 @@ func (w *World) unsee(places []Place) {
 	}
 }
 
-// Record is what a scenario is when nothing goes wrong.
+// Record is the run of a scenario without a fault.
 type Record struct {
 	Scenario Scenario
 	Picture  string
@@ -204,18 +203,18 @@ type Record struct {
 	options  Options
 	requests int
 	kinds    int
-	// versions and messages are the first step at which there was one more.
+	// versions and messages hold the first step with each number of versions and messages.
 	versions, messages []int
 	overtaken          []Place
 }
 
-// Play plays a scenario, with a blow or without.
+// Play plays a scenario.
 func Play(s Scenario, o Options, controllers []reconcile.Any) (*World, error) {
 	w := New(scripted(s, o), controllers)
 	return w, w.Run()
 }
 
-// scripted is the options of a world that plays a scenario.
+// scripted returns the options of a world that plays a scenario.
 func scripted(s Scenario, o Options) Options {
 	o.Horizon = s.Horizon
 	if o.Script = s.Script; s.Asks {
@@ -224,7 +223,7 @@ func scripted(s Scenario, o Options) Options {
 	return o
 }
 
-// Recorded plays a scenario without a blow and keeps what happened.
+// Recorded plays a scenario without a fault and records the run.
 func Recorded(s Scenario, o Options, controllers []reconcile.Any) (*Record, error) {
 	r := &Record{Scenario: s, options: o}
 	w := New(scripted(s, o), controllers)
@@ -244,7 +243,7 @@ func Recorded(s Scenario, o Options, controllers []reconcile.Any) (*Record, erro
 	return r, nil
 }
 
-// note remembers the step at which something new appeared.
+// note records the step at which something new appeared.
 func (r *Record) note(w *World) {
 	messages := 0
 	for _, k := range w.served {
@@ -258,7 +257,7 @@ func (r *Record) note(w *World) {
 	}
 }
 
-// Blows is everything that can go wrong in a scenario: each once, at every point.
+// Blows is every fault of a scenario: each once, at every point.
 func (r *Record) Blows() iter.Seq[Blow] {
 	return func(yield func(Blow) bool) {
 		for _, blows := range []iter.Seq[Blow]{r.crashes(), r.stale(), r.unseen(), r.losses()} {
@@ -316,8 +315,8 @@ func (r *Record) stale() iter.Seq[Blow] {
 	}
 }
 
-// unseen is the third pattern: every message whose object changes again is
-// overtaken before it is read, alone and with every other one.
+// unseen is the third pattern: every message whose object changes again is overwritten before
+// it is read, alone and together with every other one.
 func (r *Record) unseen() iter.Seq[Blow] {
 	return func(yield func(Blow) bool) {
 		for i, first := range r.overtaken {
@@ -333,7 +332,7 @@ func (r *Record) unseen() iter.Seq[Blow] {
 	}
 }
 
-// losses is what is beyond Sieve's patterns: everything that the bus can lose.
+// losses is not one of Sieve's patterns: everything that the bus can lose.
 func (r *Record) losses() iter.Seq[Blow] {
 	const most = 3
 	return func(yield func(Blow) bool) {
@@ -354,8 +353,8 @@ func (r *Record) losses() iter.Seq[Blow] {
 	}
 }
 
-// Restores is a restore of the API server at every point to every earlier one. It
-// takes the users' operations back, so it ends otherwise.
+// Restores is a restore of the API server at every point to every earlier one. It reverts
+// users' operations, so the run ends differently.
 func (r *Record) Restores() iter.Seq[Blow] {
 	return func(yield func(Blow) bool) {
 		for i, at := range r.versions {
@@ -368,16 +367,15 @@ func (r *Record) Restores() iter.Seq[Blow] {
 	}
 }
 
-// Cheated is the scenario without what a cheat takes away, and without a look at
-// one of the invariants.
+// Cheated is the scenario with a cheat, and without the check of one of the invariants.
 func (r *Record) Cheated(c Cheat, ignore string) *Record {
 	cheated := *r
 	cheated.options.Cheat, cheated.options.Ignore = c, ignore
 	return &cheated
 }
 
-// Strike plays the scenario with a blow; the error is an invariant that broke, or
-// an end that differs.
+// Strike plays the scenario with a fault; the error is a broken invariant, or an end that
+// differs.
 func (r *Record) Strike(b Blow, controllers []reconcile.Any) (Tally, error) {
 	o := r.options
 	o.Blow = &b

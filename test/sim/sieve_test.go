@@ -27,7 +27,7 @@ var casts = map[string]func() []reconcile.Any{
 
 func cast(s sim.Scenario) []reconcile.Any { return casts[s.Cast]() }
 
-// Everything that can go wrong once goes wrong at every point of every scenario.
+// Every single fault strikes at every point of every scenario.
 func TestSieve(t *testing.T) {
 	var all, played atomic.Int64
 	for _, s := range sim.Scenarios() {
@@ -62,9 +62,8 @@ func TestSieve(t *testing.T) {
 	t.Cleanup(func() { fmt.Printf("%d of %d perturbations played\n", played.Load(), all.Load()) })
 }
 
-// The API server goes back to any earlier version at any point: a new epoch opens,
-// nothing that was decided in the old one is done, and what the specs ask for by
-// then comes to be.
+// The API server goes back to any earlier version at any point: a new epoch begins, no decision
+// of the old one is carried out, and the world comes to the state of its current specs.
 func TestRestores(t *testing.T) {
 	for _, s := range sim.Scenarios() {
 		t.Run(s.Name, func(t *testing.T) {
@@ -87,7 +86,7 @@ func TestRestores(t *testing.T) {
 	}
 }
 
-// The enumeration has to notice by itself whatever is taken away.
+// The enumeration has to detect by itself every mechanism that a cheat disables.
 func TestTheSieveBites(t *testing.T) {
 	for name, tc := range map[string]struct {
 		cheat  sim.Cheat

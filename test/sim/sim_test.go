@@ -169,19 +169,19 @@ type shape struct {
 	controllers func() []reconcile.Any
 }
 
-// crowd is worlds with two processes of each, in which something goes wrong now and then.
+// crowd is worlds with two processes of each service, and some faults.
 func crowd(changes int, users []sim.Operation, controllers func() []reconcile.Any) shape {
 	return shape{sim.Options{
 		Watchers: 2, Replicas: 2, Writers: 2, Changes: changes, Users: users, Faults: 8, Trouble: sim.All, Pace: 50 * time.Millisecond,
 	}, controllers}
 }
 
-// calm is worlds in which nothing goes wrong.
+// calm is worlds without faults.
 func calm(changes int, users []sim.Operation, controllers func() []reconcile.Any) shape {
 	return shape{sim.Options{Changes: changes, Users: users, Pace: -1}, controllers}
 }
 
-// shapes are the worlds that every seed is tried in.
+// shapes are the worlds that are played with every seed.
 var shapes = map[string]shape{
 	"one operation, one fault": {sim.Options{Changes: 2, Users: sim.Workloads, Faults: 1, Trouble: sim.All, Pace: -1}, workloads},
 	"small":                    {sim.Options{Changes: 3, Users: sim.Workloads, Faults: 4, Trouble: sim.All, Pace: -1}, workloads},
@@ -231,8 +231,8 @@ var shapes = map[string]shape{
 		Watchers: 2, Replicas: 2, Writers: 2, Changes: 14, Users: sim.Quotas, Faults: 6,
 		Trouble: sim.All, Pace: 50 * time.Millisecond,
 	}, quotas},
-	// A controller that has not heard of a Service when it counts for the last time is never
-	// told of it, since creates are charged elsewhere: it counts again after a period.
+	// A controller that has not seen a Service at its last count never hears of it, since
+	// creates are charged elsewhere: it counts again after a period.
 	"quotas, blind": {sim.Options{
 		Watchers: 2, Replicas: 2, Writers: 2, Changes: 14, Users: sim.Quotas, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,
 		Quiet: 11 * time.Minute,
@@ -319,7 +319,7 @@ func again(name string, seed uint64) string {
 	return fmt.Sprintf("again: go test ./test/sim -run 'TestWorlds/%s$' -sim.seed=%d -sim.n=1", strings.ReplaceAll(name, " ", "_"), seed)
 }
 
-// figures is what came of the worlds of a run.
+// figures is the results of a run's worlds.
 type figures struct {
 	mu     sync.Mutex
 	total  sim.Tally
@@ -329,7 +329,7 @@ type figures struct {
 	commit string
 }
 
-// add takes in a world.
+// add adds a world.
 func (f *figures) add(name string, t sim.Tally, err error, seed uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -407,7 +407,7 @@ func TestWorlds(t *testing.T) {
 	})
 }
 
-// The simulation is worth something only if it notices what it is for.
+// The simulation is useful only if it detects what it is for.
 func TestItBites(t *testing.T) {
 	for name, tc := range map[string]struct {
 		cheat  sim.Cheat
@@ -418,8 +418,8 @@ func TestItBites(t *testing.T) {
 		"half of the fence, by what it does": {sim.HalfFence, "I8", "I2"},
 		"a fence in memory":                  {sim.MemoryFence, "", "I10"},
 		"a fence in memory, by what it does": {sim.MemoryFence, "I10", "I2"},
-		// Without conditions what is wrong is in the request itself: since no turn is
-		// decided on an older view than the key's last one, nothing else comes of it.
+		// Without conditions the request itself shows the mistake: since no turn is decided on
+		// an older view than the key's last one, it has no other effect.
 		"turns without conditions": {sim.Heedless, "", "I4"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// Storage is what users do with claims, volumes and the pods that use them, and what becomes of
-// the nodes on which those run. Storage drivers, kubelets and the scheduler act in between
+// Storage is what users do with claims, volumes and the pods that use them, and what happens to
+// the nodes of those pods. Storage drivers, kubelets and the scheduler act in between
 // (drivers.go).
 var Storage = []Operation{
 	claimStorage, claimStorage, claimStorage, claimStorage, claimNamed, staticVolume, staticVolume, freeVolume, freeVolume, changeDefault,
@@ -25,7 +25,8 @@ var Storage = []Operation{
 }
 
 const (
-	// driver is a storage driver, and ebs the one that volumes of an in-tree plugin have moved to.
+	// driver is a storage driver, and ebs the one to which volumes of an in-tree plugin have
+	// moved.
 	driver = "example.com"
 	ebs    = "ebs.csi.aws.com"
 	inTree = "kubernetes.io/aws-ebs"
@@ -38,17 +39,17 @@ const (
 	manages   = "volumes.kubernetes.io/controller-managed-attach-detach"
 )
 
-// classes are those of storage. Claims of the class late wait for a pod, and some volumes of it
-// are made by hand.
+// classes are the storage classes. Claims of the class late wait for a pod, and users create
+// some of its volumes by hand.
 var classes = map[string]struct {
 	by   string
 	late bool
 }{"fast": {driver, false}, "late": {driver, true}, "old": {inTree, false}}
 
-// stores tells whether it is a world of storage.
+// stores tells whether the world has storage.
 func (w *World) stores() bool { return w.runs("persistentvolume-binder-controller") }
 
-// furnishStorage makes what is there from the start.
+// furnishStorage creates the initial objects.
 func (w *World) furnishStorage() {
 	w.store = newDrivers(w)
 	for _, name := range slices.Sorted(maps.Keys(classes)) {
@@ -92,12 +93,12 @@ func (w *World) anyModes() []corev1.PersistentVolumeAccessMode {
 	return []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
 }
 
-// claimStorage makes a claim: of a class, of none, or of whatever is the default.
+// claimStorage creates a claim: with a class, without one, or with the default one.
 func claimStorage(w *World) {
 	w.claim([]string{"fast", "late", "old", "none", "default"}[w.roll(5)], "")
 }
 
-// claimNamed makes a claim to a volume that was made by hand, or will be.
+// claimNamed creates a claim to a volume that a user creates by hand, before or after.
 func claimNamed(w *World) { w.claim("none", fmt.Sprint("pv", w.roll(3))) }
 
 func (w *World) claim(class, volume string) {
@@ -120,7 +121,7 @@ func (w *World) claim(class, volume string) {
 	w.create(ref, c)
 }
 
-// staticVolume makes a volume by hand, some of them for a claim of a name.
+// staticVolume creates a volume by hand, some for a claim of a given name.
 func staticVolume(w *World) {
 	name := fmt.Sprint("pv", w.roll(3))
 	if w.api.Get(volumeRef(name)) != nil {
@@ -146,7 +147,7 @@ func volume(name, driver, handle string, size int) *corev1.PersistentVolume {
 	}
 }
 
-// anyVolume is a volume that is there and fits.
+// anyVolume is an existing volume that fits.
 func (w *World) anyVolume(fits func(*corev1.PersistentVolume) bool) *corev1.PersistentVolume {
 	var some []*corev1.PersistentVolume
 	for _, obj := range w.api.List(kinds.PersistentVolumes.Name) {
@@ -177,7 +178,7 @@ func dropStatic(w *World) {
 	}
 }
 
-// changeDefault has the class fast be the default one, or not any more.
+// changeDefault makes the class fast the default one, or takes that back.
 func changeDefault(w *World) {
 	w.note("administrator: fast is the default class, or is not any more")
 	w.api.Change(events.Ref{Kind: kinds.StorageClasses.Name, Name: "fast"}, func(obj metav1.Object) {
@@ -195,7 +196,7 @@ func dropStorage(w *World) {
 	}
 }
 
-// growClaim asks for more storage, once there is some.
+// growClaim asks for more storage for a bound claim.
 func growClaim(w *World) {
 	ref := claimRefOf(fmt.Sprint("data", w.roll(4)))
 	if c, ok := w.api.Get(ref).(*corev1.PersistentVolumeClaim); ok && c.Status.Phase == corev1.ClaimBound && sizeIn(c.Spec.Resources.Requests) < 4<<30 {
@@ -207,7 +208,7 @@ func growClaim(w *World) {
 	}
 }
 
-// usePodClaim makes a pod that uses one claim, or two.
+// usePodClaim creates a pod that uses one claim or two.
 func usePodClaim(w *World) {
 	first := w.roll(4)
 	names := []string{fmt.Sprint("data", first)}
@@ -231,7 +232,7 @@ func (w *World) usesClaims(name string, names ...string) {
 	w.create(ref, pod)
 }
 
-// endPod has a pod come to its end.
+// endPod ends a pod.
 func endPod(w *World) {
 	if pod, ok := w.anyPod().(*corev1.Pod); ok && pod.Status.Phase == corev1.PodRunning && w.kubeletActs(pod.Spec.NodeName) {
 		w.note("node: %s has done its work", pod.Name)
@@ -239,7 +240,7 @@ func endPod(w *World) {
 	}
 }
 
-// silenceNode stops a kubelet, and the node's pods run on. Its node is said to be not ready.
+// silenceNode stops a kubelet, and the node's pods run on. The node is marked as not ready.
 func silenceNode(w *World) { w.nodeSpeaks(true) }
 
 func wakeNode(w *World) { w.nodeSpeaks(false) }
@@ -261,7 +262,7 @@ func (w *World) nodeSpeaks(silent bool) {
 	})
 }
 
-// busyNode has a kubelet take its time to unmount what pods do not need any more.
+// busyNode delays a kubelet's unmounts of volumes that pods no longer need.
 func busyNode(w *World) {
 	w.busy(fmt.Sprint("node-", w.roll(2)), time.Duration(10+w.roll(120))*time.Second)
 }

@@ -18,8 +18,8 @@ var Tokens = []Operation{
 	newAccount, newAccount, newAccount, dropAccount, newToken, newToken, newToken, emptyToken, dropToken, dropToken, listToken, listToken, newImpostor,
 }
 
-// impostor is the type of Secrets that have the annotation of a token, and are none.
-// Users leave them alone; something holds them, so that it would show who does not.
+// impostor is the type of Secrets that have the annotation of a token without being one. Users
+// leave them alone; a finalizer holds them, so that a wrong delete would show.
 const impostor = "example.com/password"
 
 func (w *World) someAccount() (events.Ref, bool) {
@@ -38,7 +38,7 @@ func dropAccount(w *World) {
 	}
 }
 
-// secret is a Secret that says that it is the token of an account.
+// secret is a Secret that claims to be the token of a service account.
 func secret(of, name string, kind corev1.SecretType, finalizers ...string) *corev1.Secret {
 	return &corev1.Secret{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, Type: kind,
@@ -63,8 +63,8 @@ func newImpostor(w *World) {
 	})
 }
 
-// filledToken is a token that has been filled in. Of one that is gone before that it is
-// not known whose it was.
+// filledToken is a token with its data. The account of a token that is deleted before it has
+// them is unknown.
 func (w *World) filledToken() (events.Ref, *corev1.Secret, bool) {
 	ref, there := w.someToken()
 	token, _ := w.api.Get(ref).(*corev1.Secret)
@@ -92,7 +92,7 @@ func listToken(w *World) {
 	}
 	account := events.Ref{Kind: kinds.ServiceAccounts.Name, Namespace: namespace, Name: token.Annotations[corev1.ServiceAccountNameKey]}
 	if now := w.api.Get(account); now == nil || string(now.GetUID()) != token.Annotations[corev1.ServiceAccountUIDKey] {
-		return // it is of one before, whose list has gone with it
+		return // it belongs to an earlier account, whose list is gone
 	}
 	w.note("user: %v is on the list of %v", ref, account)
 	w.api.Change(account, func(obj metav1.Object) {
@@ -103,12 +103,12 @@ func listToken(w *World) {
 	})
 }
 
-// tokenOf is the token of an account in a Secret, as the toy API server takes it.
+// tokenOf is the token of a service account in a Secret, as the toy API server fills it in.
 func tokenOf(namespace, name, uid, secret string) []byte {
 	return fmt.Appendf(nil, "%s/%s (%s) in %s", namespace, name, uid, secret)
 }
 
-// fillToken is what the writer's door does with a Secret.
+// fillToken is the writer's operation on a token Secret.
 func (a *API) fillToken(c *collection, ref events.Ref, old metav1.Object, r plan.Request) plan.Response {
 	var patch struct{ Metadata metav1.ObjectMeta }
 	if err := json.Unmarshal(r.Body, &patch); err != nil {
@@ -133,15 +133,15 @@ func (a *API) fillToken(c *collection, ref events.Ref, old metav1.Object, r plan
 	return answer(a.store(c, ref, old, next))
 }
 
-// retyped tells whether a change would change the type of a Secret, which no client can.
+// retyped tells whether a change would change the type of a Secret, which is immutable.
 func retyped(old, next metav1.Object) bool {
 	was, ok := old.(*corev1.Secret)
 	return ok && was.Type != next.(*corev1.Secret).Type
 }
 
-// tokened tells whether each token is its account's, and none is without one; whether
-// what is no token was left alone; and, where nothing went wrong that could make anybody
-// forget, whether no account lists a token that is gone.
+// tokened tells whether each token belongs to its account, and none lacks one; whether Secrets
+// that are no tokens were left alone; and, in a world without faults that make a process
+// forget, whether no account lists a deleted token.
 func (w *World) tokened() error {
 	if !w.runs("serviceaccount-token-controller") {
 		return nil

@@ -16,7 +16,7 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// Operation is something that users, or programs that are not ours, do at random.
+// Operation is a random operation of users, or of programs that are not part of Millrace.
 type Operation func(*World)
 
 // Workloads is what users do with Deployments and their pods.
@@ -24,7 +24,7 @@ var Workloads = []Operation{
 	scaleSome, scaleSome, imageSome, imageSome, pauseSome, deleteSome, recreateSome, deletePod, failPod, releasePod, tamperSome,
 }
 
-// Furniture is what users do with namespaces and what is in each.
+// Furniture is what users do with namespaces and their default content.
 var Furniture = []Operation{newNamespace, newNamespace, tamperCertificate, deleteFurniture}
 
 // Everything is both.
@@ -36,7 +36,7 @@ func deploymentRef(name string) events.Ref {
 	return events.Ref{Kind: kinds.Deployments.Name, Namespace: namespace, Name: name}
 }
 
-// some is one of two Deployments, which is made if it is not there.
+// some is one of two Deployments; it is created if it does not exist.
 func (w *World) some() (ref events.Ref, there bool) {
 	name := fmt.Sprintf("d%d", w.roll(2))
 	ref = deploymentRef(name)
@@ -77,7 +77,7 @@ func deleteSome(w *World) {
 	}
 }
 
-// recreateSome gives the name of a Deployment to another one at once.
+// recreateSome deletes a Deployment and creates another one of the same name at once.
 func recreateSome(w *World) {
 	if ref, there := w.some(); there {
 		w.Delete(ref, metav1.DeletePropagationBackground)
@@ -121,8 +121,7 @@ func releasePod(w *World) {
 
 func tamperSome(w *World) { w.Tamper() }
 
-// Tamper is a foreign program that writes on the same objects, so that writes meet
-// conflicts.
+// Tamper is another program that writes to the same objects, so that writes meet conflicts.
 func (w *World) Tamper() {
 	for _, kind := range []kinds.Name{kinds.Deployments.Name, kinds.ReplicaSets.Name} {
 		for _, obj := range w.api.List(kind) {
@@ -139,7 +138,7 @@ func (w *World) ScaleSets(n int32) {
 	}
 }
 
-// Created is how many pods were created in the last stretch of time.
+// Created is how many pods were created within the given time.
 func (w *World) Created(since time.Duration) (n int) {
 	for _, at := range w.guard.pods {
 		if w.now.Sub(at) <= since {
@@ -220,7 +219,7 @@ func (w *World) Relabel(pod metav1.Object) {
 	})
 }
 
-// Annotate writes on an object without changing what it asks for.
+// Annotate writes to an object without changing what it asks for.
 func (w *World) Annotate(ref events.Ref, text string) {
 	w.note("foreign: annotate %v", ref)
 	w.api.Change(ref, func(obj metav1.Object) {
@@ -246,7 +245,7 @@ func (w *World) Forge(namespace string) {
 	w.api.Change(certificateOf(namespace), func(obj metav1.Object) { obj.(*corev1.ConfigMap).Data = map[string]string{"ca.crt": "forged"} })
 }
 
-// Deploy makes a Deployment, defaulted as the API server would.
+// Deploy creates a Deployment, defaulted as the API server would.
 func (w *World) Deploy(name string, replicas, surge, unavailable int32) {
 	w.create(deploymentRef(name), deployment(name, replicas, rolling(surge, unavailable)))
 }
@@ -259,7 +258,7 @@ func (w *World) create(ref events.Ref, obj any) {
 	w.api.Do(plan.Request{Verb: plan.Create, Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name, Body: body})
 }
 
-// populate makes what is there from the start.
+// populate creates the initial objects.
 func (w *World) populate() {
 	if w.api.of(kinds.Namespaces.Name) != nil {
 		w.Namespace(namespace)

@@ -11,8 +11,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// Volumes is what users do with pods that have volumes of their own, and
-// administrators with classes of volumes.
+// Volumes is what users do with pods that have ephemeral volumes, and administrators with
+// storage classes.
 var Volumes = []Operation{
 	newOwner, newOwner, newOwner, deletePod, takeClaim, takeClaim, dropClaim, dropClaim,
 	newClass, newClass, deleteClass, deleteClass, classVolume, classVolume, classVolume, deleteVolume,
@@ -24,7 +24,7 @@ const (
 	own = "own"
 )
 
-// newOwner makes a pod that wants a volume of its own.
+// newOwner creates a pod with an ephemeral volume.
 func newOwner(w *World) {
 	w.someOf(kinds.Pods.Kind, "owner", func(name string) any {
 		template := &corev1.PersistentVolumeClaimTemplate{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"of": name}}}
@@ -41,7 +41,7 @@ func (w *World) ownClaim() events.Ref {
 	return events.Ref{Kind: kinds.PersistentVolumeClaims.Name, Namespace: namespace, Name: fmt.Sprintf("owner%d-%s", w.roll(2), own)}
 }
 
-// takeClaim takes the name of a pod's claim before the pod has it.
+// takeClaim creates a claim with the name of a pod's claim before the pod has it.
 func takeClaim(w *World) {
 	if ref := w.ownClaim(); w.api.Get(ref) == nil {
 		w.note("user: create %v by hand", ref)
@@ -51,7 +51,7 @@ func takeClaim(w *World) {
 	}
 }
 
-// dropClaim deletes a claim of such a name, whichever pod has it.
+// dropClaim deletes a claim with such a name, whichever pod owns it.
 func dropClaim(w *World) {
 	if ref := w.ownClaim(); w.api.Get(ref) != nil {
 		w.Delete(ref, metav1.DeletePropagationBackground)
@@ -91,8 +91,8 @@ func classVolume(w *World) {
 	}
 }
 
-// claimed tells whether each pod has the claim that it wants, unless another owner
-// has it; and classes whether they are held while they are used, and no longer.
+// claimed tells whether each pod has its claim, unless another owner has that name; and whether
+// classes have their finalizer while they are used, and no longer.
 func (w *World) claimed() error {
 	for _, obj := range w.api.List(kinds.Pods.Name) {
 		pod := obj.(*corev1.Pod)
@@ -124,7 +124,7 @@ func (w *World) claimed() error {
 	return nil
 }
 
-// owns tells whether a pod's own volume is behind a claim.
+// owns tells whether a claim belongs to a pod's ephemeral volume.
 func owns(pod *corev1.Pod, v corev1.Volume, claim metav1.Object) bool {
 	return v.Ephemeral != nil && claim.GetName() == pod.Name+"-"+v.Name && metav1.IsControlledBy(claim, pod)
 }

@@ -16,11 +16,11 @@ import (
 // server is one of the API servers, whose watch cache may lag.
 type server struct {
 	api *API
-	// stuck is the version at which its watch cache stands still; 0: it follows.
+	// stuck is the version at which its watch cache stands still; 0: it follows the storage.
 	stuck int64
 }
 
-// position is how far the watch cache is.
+// position is the version that the watch cache has reached.
 func (s *server) position() int64 {
 	if s.stuck > 0 {
 		return min(s.stuck, s.api.version)
@@ -28,14 +28,14 @@ func (s *server) position() int64 {
 	return s.api.version
 }
 
-// watcher is one process of the watchers. Killing it is forgetting it.
+// watcher is one process of the watchers. To kill it, a world forgets it.
 type watcher struct {
 	process
 	kinds []*kindWatch
 }
 
-// kindWatch watches one kind, in the sessions of the real one: open the log,
-// find the position; resume, or relist and compare with the state; then watch.
+// kindWatch watches one kind, in sessions like those of the real watcher: open the log and find
+// the position; resume, or relist and compare with the state; then watch.
 type kindWatch struct {
 	world   *World
 	watcher *watcher
@@ -43,12 +43,12 @@ type kindWatch struct {
 	from    *collection
 	server  *server
 	open    bool
-	// resting is until when a session that could not be opened is not tried again.
+	// resting is until when it does not retry to open a session.
 	resting time.Time
 	last    uint64 // of the log, as far as this session knows
 	cursor  translate.Cursor
-	latest  events.Delta   // the newest object that was said: proof of history
-	found   []events.Delta // by a relist, to be said
+	latest  events.Delta   // the newest object that it said: proof of history
+	found   []events.Delta // by a relist, and not said yet
 	expired bool
 	marked  time.Time
 	mended  uint64 // where the last relist ended
@@ -76,15 +76,15 @@ func (k *kindWatch) ready() bool {
 	}
 }
 
-// outlived tells whether the epoch of the kind has ended, as a watcher has found out.
+// outlived tells whether a watcher has found out that the epoch of the kind has ended.
 func (k *kindWatch) outlived() bool { return k.cursor.Epoch < k.world.epoch }
 
-// rewinds notes that the storage has gone back.
+// rewinds records that the storage has gone back.
 func (k *kindWatch) rewinds() {
 	k.world.epoch, k.expired = max(k.world.epoch, k.cursor.Epoch+1), true
 }
 
-// behind tells whether the server has something to tell.
+// behind tells whether the server has changes for it.
 func (k *kindWatch) behind() bool {
 	if len(k.from.log) == 0 {
 		return false
@@ -143,7 +143,7 @@ func (k *kindWatch) begin() {
 	}
 }
 
-// pad makes the log as long as its state.
+// pad makes the log as long as its state, with gaps.
 func (k *kindWatch) pad() {
 	for k.last < k.stream.end() {
 		if !k.append(translate.Gap(k.from.kind.Name, "", k.stamp(false))) {
@@ -152,7 +152,7 @@ func (k *kindWatch) pad() {
 	}
 }
 
-// resume finds the position in the newest message of the log.
+// resume takes the position from the newest message of the log.
 func (k *kindWatch) resume() bool {
 	if k.last == 0 {
 		return false
@@ -175,7 +175,7 @@ func (k *kindWatch) resume() bool {
 	return ok
 }
 
-// proves asks whether the API server still has the history that was watched.
+// proves checks whether the API server still has the history that was watched.
 func (k *kindWatch) proves() bool {
 	if translate.Older(strconv.FormatInt(k.world.api.version, 10), k.cursor.Version) {
 		k.rewinds()
@@ -192,8 +192,8 @@ func (k *kindWatch) proves() bool {
 	return true
 }
 
-// relist compares everything that is there with everything that is known. What
-// it finds is said in the following steps.
+// relist compares all listed objects with all known ones. The following steps say the
+// differences.
 func (k *kindWatch) relist() {
 	first := k.last == 0 && k.cursor.Version == ""
 	state := translate.NewState()
@@ -251,7 +251,7 @@ func (k *kindWatch) hear(c Change) {
 	}
 }
 
-// sighted notes that something has been heard of a kind of heartbeats.
+// sighted records that a kind of heartbeats was heard.
 func (k *kindWatch) sighted() {
 	if kinds.IsHeartbeat(k.from.kind.Name) {
 		k.sight = k.sight.Heard(k.watcher.clock())
@@ -266,7 +266,7 @@ func (k *kindWatch) object(op events.Op, obj metav1.Object, sync bool) events.De
 	return d
 }
 
-// append says something, unless another watcher has: then this session is over.
+// append says a delta, unless another watcher has appended: then this session is over.
 func (k *kindWatch) append(d events.Delta) bool {
 	d.Sight = k.sight
 	if err := k.world.bus.append(d, k.last); err != nil {
@@ -278,8 +278,7 @@ func (k *kindWatch) append(d events.Delta) bool {
 	return true
 }
 
-// ask has the watchers of a kind list and compare everything, unless they have done
-// so since.
+// ask has the watchers of a kind list and compare everything, unless they have done so since.
 func (w *World) ask(s *stream) {
 	for _, x := range w.watchers {
 		for _, k := range x.kinds {
@@ -293,8 +292,7 @@ func (w *World) ask(s *stream) {
 
 func (k *kindWatch) close() { k.open, k.found = false, nil }
 
-// bookmark marks the log once a minute, as the watcher does when the API server
-// tells it how far it is.
+// bookmark marks the log once a minute, as the watcher does at a bookmark of the API server.
 func (k *kindWatch) bookmark() {
 	if !k.open || len(k.found) > 0 || k.watcher.stalled() || k.behind() || k.world.now.Sub(k.marked) < time.Minute {
 		return

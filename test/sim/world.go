@@ -22,48 +22,48 @@ import (
 // Options shape a world.
 type Options struct {
 	Seed uint64
-	// Watchers, Replicas and Writers are how many of each run.
+	// Watchers, Replicas and Writers are the numbers of processes.
 	Watchers, Replicas, Writers int
-	// Faults are how many things go wrong, chosen from Trouble.
+	// Faults is the number of faults, chosen from Trouble.
 	Faults  int
 	Trouble []Fault
-	// Changes are how many things users do, chosen from Users.
+	// Changes is the number of users' operations, chosen from Users.
 	Changes int
 	Users   []Operation
-	// Last is what users do after the last of their changes.
+	// Last is users' last operation.
 	Last Operation
-	// Seldom is how many times as rare users and faults are as in other worlds while something
-	// else can happen, so that they meet what has settled; 0: as in others, early and at once.
+	// Seldom divides the rate of users' operations and faults while something else can happen,
+	// so that they meet a settled world; 0: the usual rate, early and together.
 	Seldom int
-	// Script is done by users in its order instead, in a world where everything
-	// happens as soon as it can and in turn, so that nothing is left to chance.
+	// Script replaces Users: users follow it in order, in a world where every actor acts as
+	// soon as it can and in turn, so that nothing is left to chance.
 	Script []Scene
 	// Pace of reports; negative is none.
 	Pace time.Duration
-	// Skew is how far the clocks of processes may be apart from the world's.
+	// Skew bounds the difference between the clocks of processes and that of the world.
 	Skew time.Duration
-	// Nodes is what nodes do with pods; the zero value runs them.
+	// Nodes is what nodes do with pods; the zero value runs the pods.
 	Nodes Nodes
-	// Cheat takes away what keeps a promise, to show that the invariants bite.
+	// Cheat breaks a mechanism on purpose, to show that the invariants detect it.
 	Cheat Cheat
-	// Ignore is the invariants that are not looked at, such as "I10".
+	// Ignore lists the invariants that are not checked, such as "I10".
 	Ignore string
-	// Horizon is how far away what is due may be for a world to come to rest before it; 0: five minutes.
+	// Horizon is how far away the next due event must be for a world to be at rest; 0: five minutes.
 	Horizon time.Duration
-	// Ends is when a world ends that never comes to rest; 0: it has to.
+	// Ends is when a world ends that never comes to rest; 0: the world has to come to rest.
 	Ends time.Duration
-	// Quiet is for how long no client must write in a world that never sleeps, for it to be
-	// at rest; 0: it has to sleep.
+	// Quiet is for how long no client may write for a world that never sleeps to be at rest; 0:
+	// the world has to sleep.
 	Quiet time.Duration
-	// Asks: a controller asks again and again, and a script waits for none of it.
+	// Asks: a controller asks again and again, and a script does not wait for that.
 	Asks bool
-	// Mute is a world without a transcript.
+	// Mute disables the transcript.
 	Mute bool
-	// Blow goes wrong at one point of a script; nil: nothing does.
+	// Blow is a fault at one point of a script; nil: none.
 	Blow *Blow
 }
 
-// Cheat is something that is taken away.
+// Cheat is a mechanism that is disabled.
 type Cheat int
 
 // The cheats.
@@ -71,13 +71,13 @@ const (
 	Honest Cheat = iota
 	// HalfFence settles every turn as soon as it is stored.
 	HalfFence
-	// MemoryFence forgets what was decided with the process that decided it, as a
-	// gate that is kept in memory does.
+	// MemoryFence makes the fence lose its state when its process dies, like a gate that is
+	// kept in memory.
 	MemoryFence
-	// Deaf is reconcilers that miss now and then what a change asks for.
+	// Deaf makes reconcilers miss some of the keys that changes ask for.
 	Deaf
-	// Heedless is a writer that neither looks whether a turn is stale nor minds
-	// any condition of a command.
+	// Heedless makes writers check neither whether a turn is stale nor any condition of a
+	// command.
 	Heedless
 )
 
@@ -95,31 +95,31 @@ type World struct {
 	servers  []*server
 	bus      *Bus
 	watchers []*watcher
-	first    int64  // the version of what is there from the start
-	epoch    uint64 // the epoch of the storage, as far as a watcher has found out
+	first    int64  // the version after the initial objects
+	epoch    uint64 // the epoch of the storage, as known to the watchers
 	replicas []*replica
 	writers  []*writer
 	created  int       // writers that have been started
-	pulse    time.Time // when writers last said what they have in flight
-	heard    time.Time // when engines last heard that
-	actors   []actor   // every thing that can happen; nil when they have to be counted anew
+	pulse    time.Time // when writers last sent a heartbeat
+	heard    time.Time // when engines last received those
+	actors   []actor   // everything that can happen; nil when it has to be collected again
 	ready    []actor
-	turn     int // of the actors, when they take turns
+	turn     int // index in actors, when they take turns
 	faults   int
 	changes  int
-	scene    int // of the script
+	scene    int // index in the script
 	waited   int // steps since the last one
 	work     []func()
-	dirty    bool    // the nodes' work has to be looked for
-	crash    *writer // dies as soon as its next request has had its effect
+	dirty    bool    // the nodes' work has to be collected
+	crash    *writer // dies as soon as its next request has taken effect
 	asked    int     // requests of writers
 	hiccups  int     // requests of engines that the bus will leave without an answer
 	horizon  time.Duration
-	stuck    bool      // a watch cache stood still until nothing else was to be done
-	began    bool      // reconcilers began in the middle, and read each kind from a moment of its own
-	late     bool      // what was excepted for that, or for a clock, is still to be mended by time alone
-	fated    []fate    // of the next requests of writers
-	until    time.Time // when what is held back has to go on; zero: nothing is
+	stuck    bool      // a watch cache stood still until nothing else was left to do
+	began    bool      // a replica began in the middle, and read each kind up to another moment
+	late     bool      // only time will correct what was excepted for that, or for a clock
+	fated    []fate    // the results of the next requests of writers
+	until    time.Time // when held-back messages are released; zero: none are
 	story    []string
 	broken   error
 	recorded *Record
@@ -127,36 +127,37 @@ type World struct {
 	guard    *guard
 	kubelets map[string]*kubelet
 	renewals int                  // writes of leases, which never end
-	renewed  time.Time            // when the API server last renewed its lease
-	drove    map[string]time.Time // when a node of each zone last began to drive pods away
-	lull     time.Time            // until when users do nothing
-	loads    map[string]int64     // how much the pods of a Deployment have to do, in thousandths
-	blind    time.Time            // until when that is unknown
-	crosses  int                  // how often another client writes between a look and a write
-	wrote    int                  // writes when a client last stirred
+	renewed  time.Time            // when the API server last renewed its own lease
+	drove    map[string]time.Time // when a node of each zone last began to evict its pods
+	lull     time.Time            // until when users pause
+	loads    map[string]int64     // the load of the pods of a Deployment, in thousandths
+	blind    time.Time            // until when the metrics are unknown
+	crosses  int                  // how often another client writes between a read and a write
+	wrote    int                  // the number of writes when a client last wrote
 	stirred  time.Time
-	store    *drivers  // nil where there is no storage
-	joins    bool      // nodes that join may have certificates
-	joined   time.Time // until when they might, before that was taken back
-	// prepared is which pods have begun to use a device, each with the claim by which it has it.
+	store    *drivers  // nil without storage
+	joins    bool      // joining nodes may have certificates
+	joined   time.Time // until when they might, before that was revoked
+	// prepared holds the pods that have begun to use a device, each with the claim that gives
+	// it the device.
 	prepared map[string]map[types.UID]types.UID
 }
 
 // Tally counts what happened in a world.
 type Tally struct {
 	Steps, Faults, Changes, Turns, Writes, Conflicts int
-	// Judged is how many decisions were judged by what they rest on, and Effects how many
-	// requests had an effect, which was looked at.
+	// Judged counts the decisions judged by their view, and Effects the requests whose effect
+	// was checked.
 	Judged, Effects int
-	// Busiest is how often one object was written while nothing else happened, and Latest how
-	// long a key was undecided, at most.
+	// Busiest is the most writes of one object while nothing else happened, and Latest the
+	// longest time that a key was undecided.
 	Busiest int
 	Latest  time.Duration
-	// Spared is how often each exception was made from a rule.
+	// Spared counts, for each exception, how often it was made.
 	Spared [exceptions]int
 }
 
-// Add counts two worlds together.
+// Add sums the counts of two worlds.
 func (t Tally) Add(o Tally) Tally {
 	sum := Tally{
 		Steps: t.Steps + o.Steps, Faults: t.Faults + o.Faults, Changes: t.Changes + o.Changes, Turns: t.Turns + o.Turns,
@@ -174,21 +175,21 @@ func (t Tally) String() string {
 		t.Steps, t.Faults, t.Changes, t.Turns, t.Writes, t.Busiest, t.Latest)
 }
 
-// actor is one thing that can happen again and again.
+// actor is a source of steps, each of which can happen again and again.
 type actor interface {
 	ready() bool
 	act()
 }
 
-// bounds gives the check of a turn's commands: whether they are within its controller's promise.
+// bounds returns the check of a turn's commands against its controller's promise.
 type bounds func(t events.Turn, own func() metav1.Object, read func(events.Ref) metav1.Object) func(events.Command) error
 
-// Epoch is when every world begins.
+// Epoch is the time at which every world begins.
 var Epoch = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 
 var errHiccup = errors.New("the bus did not answer")
 
-// New makes a world in which nothing has happened yet.
+// New makes a world in which no step has happened yet.
 func New(o Options, controllers []reconcile.Any) *World {
 	o.Watchers, o.Replicas, o.Writers = max(o.Watchers, 1), max(o.Replicas, 1), max(o.Writers, 1)
 	w := &World{
@@ -234,8 +235,8 @@ func servedBy(controllers []reconcile.Any) []kinds.Kind {
 	return all
 }
 
-// Run lets the world live until its inputs and faults have ended and it has come
-// to rest; the error is the first invariant that broke, with the transcript.
+// Run runs the world until its inputs and faults have ended and it has come to rest; the error
+// is the first broken invariant, with the transcript.
 func (w *World) Run() error {
 	const most = 30000
 	for w.tally.Steps < most {
@@ -265,14 +266,14 @@ func (w *World) Run() error {
 	return w.failure(fmt.Errorf("I1 (convergence) broken: no rest after %d steps", most))
 }
 
-// Tally is what has happened so far.
+// Tally is the counts so far.
 func (w *World) Tally() Tally {
 	t := w.tally
 	t.Writes = w.api.Writes
 	return t
 }
 
-// step lets one thing happen; it gives false when nothing can happen any more.
+// step performs one step; false when no step is possible any more.
 func (w *World) step() bool {
 	w.tally.Steps++
 	w.bus.fire()
@@ -291,8 +292,8 @@ func (w *World) step() bool {
 	if len(w.ready) == 0 {
 		w.meanwhile()
 	}
-	// Users and faults come now and then, so that what they meet has got
-	// somewhere; when nothing else moves, it is a user's turn.
+	// Users and faults come seldom, so that they meet a world that has made progress; when
+	// nothing else moves, a user acts.
 	roll := w.random.IntN(20)
 	if w.options.Seldom > 0 && roll < 2 && w.random.IntN(w.options.Seldom) > 0 {
 		roll = 2
@@ -321,7 +322,7 @@ func (w *World) step() bool {
 	return true
 }
 
-// count looks up everything that can happen.
+// count collects everything that can happen.
 func (w *World) count() {
 	for _, x := range w.watchers {
 		for _, k := range x.kinds {
@@ -343,8 +344,8 @@ func (w *World) count() {
 	w.actors = append(w.actors, nodes{w})
 }
 
-// sleep lets time pass until something is due; false when nothing ever is. What
-// is further away than the horizon does not count here.
+// sleep lets time pass until something is due; false when nothing is. It ignores events beyond
+// the horizon.
 func (w *World) sleep() bool {
 	next := w.next()
 	if next.IsZero() || next.Sub(w.now) > w.horizon {
@@ -361,7 +362,7 @@ func (w *World) sleep() bool {
 	return true
 }
 
-// next is when something is due; zero when nothing is.
+// next is when something is due next; zero when nothing is.
 func (w *World) next() (next time.Time) {
 	consider := func(at time.Time) {
 		if at.After(w.now) && (next.IsZero() || at.Before(next)) {
@@ -408,13 +409,13 @@ func (w *World) next() (next time.Time) {
 	return next
 }
 
-// advance moves the clock of everything.
+// advance moves the clocks of the world and its processes.
 func (w *World) advance(to time.Time) {
-	// The storage is written to all the time: nodes renew their leases.
+	// The storage changes all the time, because nodes renew their leases.
 	w.api.version += to.Unix() - w.now.Unix()
-	// Engines hear the writers all the time: also just before anything is due.
+	// Engines receive the writers' heartbeats all the time, also just before an event is due.
 	if len(w.replicas) > 1 && to.After(w.now) {
-		w.guard.stirred() // two that see different things, and own no keys here, write in turn
+		w.guard.stirred() // two replicas with different views, and no shares of keys here, write alternately
 	}
 	if just := to.Add(-claim.Interval); just.After(w.now) || w.now.Sub(w.heard) >= claim.Interval {
 		if just.After(w.now) {
@@ -439,12 +440,12 @@ func (w *World) advance(to time.Time) {
 	w.guard.drivenNow()
 }
 
-// patience is how long something is held back at most.
+// patience bounds the time for which a fault holds something back.
 const patience = 10 * time.Second
 
 func (w *World) hold() { w.until = w.now.Add(patience) }
 
-// release ends what a fault has held back.
+// release releases what a fault has held back.
 func (w *World) release() (some bool) {
 	w.until = time.Time{}
 	for _, r := range w.replicas {
@@ -462,8 +463,8 @@ func (w *World) release() (some bool) {
 	return some
 }
 
-// request lets the API server do what a writer asks, unless a precondition that
-// should be there is dropped on purpose.
+// request lets the API server carry out a writer's request, unless a cheat drops one of its
+// preconditions.
 func (w *World) request(c *carrying, r plan.Request) plan.Response {
 	if w.options.Cheat == Heedless && r.Delete != nil {
 		r.Delete.Preconditions = nil
@@ -491,7 +492,7 @@ func (w *World) request(c *carrying, r plan.Request) plan.Response {
 	return answer
 }
 
-// roll is a number below n; 0 in a world in which nothing is left to chance.
+// roll is a random number below n; 0 in a scripted world.
 func (w *World) roll(n int) int {
 	if w.options.Script != nil {
 		return 0
@@ -499,7 +500,7 @@ func (w *World) roll(n int) int {
 	return w.random.IntN(n)
 }
 
-// pick is the next delivery of a durable: the first one, or any of the first few.
+// pick is the next delivery of a durable: the first one, or a random one of the first few.
 func (w *World) pick(d *durable) *delivery {
 	if w.options.Script != nil {
 		return d.ready(true)[0]
@@ -508,7 +509,7 @@ func (w *World) pick(d *durable) *delivery {
 	return all[w.random.IntN(len(all))]
 }
 
-// skew is how far a new process' clock is ahead.
+// skew is how far the clock of a new process is ahead.
 func (w *World) skew() time.Duration {
 	if w.options.Skew == 0 {
 		return 0
@@ -516,7 +517,7 @@ func (w *World) skew() time.Duration {
 	return time.Duration(w.random.Int64N(int64(2*w.options.Skew))) - w.options.Skew
 }
 
-// fate is what becomes of the next request of a writer.
+// fate is the result of the next request of a writer.
 func (w *World) fate() fate {
 	if w.asked++; w.options.Blow != nil {
 		w.options.Blow.request(w)
@@ -529,7 +530,7 @@ func (w *World) fate() fate {
 	return f
 }
 
-// hiccup tells whether the bus leaves a request without an answer.
+// hiccup tells whether the bus leaves a request unanswered.
 func (w *World) hiccup() bool {
 	if w.hiccups == 0 {
 		return false
@@ -548,12 +549,12 @@ func (w *World) failure(err error) error {
 	from := max(0, len(w.story)-60)
 	tail := slices.Clone(w.story[from:])
 	for _, line := range slices.Backward(w.story[:from]) {
-		if strings.Contains(line, "fault: ") { // what went wrong before, whatever else happened
+		if strings.Contains(line, "fault: ") { // earlier faults, even if the tail of the transcript lacks them
 			tail = slices.Insert(tail, 0, line)
 		}
 	}
 	return fmt.Errorf("seed %d: %w\n%s", w.options.Seed, err, strings.Join(tail, "\n"))
 }
 
-// Story is the transcript so far, a line for each thing that happened.
+// Story is the transcript so far, one line per event.
 func (w *World) Story() string { return strings.Join(w.story, "\n") }

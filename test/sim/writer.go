@@ -13,30 +13,30 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// writer is one process of the writers: the turns that it has in flight, each in
-// the middle of its plan, and its claims on them, which are the product's own.
+// writer is one process of the writers. It has its turns in flight, each in the middle of its
+// plan, and its claims on them, which are those of the product.
 type writer struct {
 	process
 	id     string
 	hands  []*carrying
 	claims *claim.Claims
-	last   events.Heartbeat   // what it said last
-	late   []events.Heartbeat // what was said while it stood still
+	last   events.Heartbeat   // its last heartbeat
+	late   []events.Heartbeat // heartbeats that it received while it stood still
 }
 
-// carrying is a turn that is being carried out.
+// carrying is a turn in flight.
 type carrying struct {
 	writer   *writer
 	turn     events.Turn
 	book     *book
 	sequence uint64
-	plan     *plan.Plan // nil until the turn is begun
+	plan     *plan.Plan // nil until the writer begins the turn
 	requests []plan.Request
 	tries    map[int]int
 	delivery *delivery
 	place    place  // of the turn
 	begun    bool   // another writer may have begun it
-	after    uint64 // the heartbeat after which the turn is known to be claimed; before it is begun
+	after    uint64 // the heartbeat after which the claim on the turn is known; the writer begins it then
 }
 
 func (c *carrying) at() claim.Place {
@@ -44,9 +44,9 @@ func (c *carrying) at() claim.Place {
 }
 
 const (
-	// spent is the try after which a command has no time left.
+	// spent is the attempt after which a command has no time left.
 	spent = 6
-	// maxAge is how old a turn may be to be carried out.
+	// maxAge is the greatest age of a turn that a writer still carries out.
 	maxAge = 2 * time.Minute
 )
 
@@ -91,7 +91,7 @@ func (x carryOn) act() {
 	}
 }
 
-// moves tells whether there is something to do about a turn now.
+// moves tells whether a turn has something to do now.
 func (c *carrying) moves() bool {
 	x, now := c.writer, c.writer.world.now
 	if c.plan == nil {
@@ -100,7 +100,7 @@ func (c *carrying) moves() bool {
 	return x.claims.Standing(c.at(), now) != claim.Uncertain
 }
 
-// take takes a turn in.
+// take takes a delivered turn.
 func (x *writer) take(p *delivery, b *book) {
 	if x.world.atRest() {
 		x.world.listened()
@@ -110,7 +110,7 @@ func (x *writer) take(p *delivery, b *book) {
 	attempts := p.attempts
 	p.take()
 	if slices.ContainsFunc(x.hands, func(known *carrying) bool { return known.at() == c.at() && known.place != c.place }) {
-		p.Later(claim.Interval) // the turn that had its place is lost, and in flight still
+		p.Later(claim.Interval) // the turn that had its place is lost, and still in flight
 		return
 	}
 	anew := attempts > 0 || b.work.before(stored)
@@ -143,7 +143,7 @@ func (x *writer) take(p *delivery, b *book) {
 	}
 }
 
-// announced goes on with a turn that the other writers know to be claimed here, or lets it go.
+// announced continues a turn once the other writers know this writer's claim, or drops it.
 func (x *writer) announced(c *carrying) {
 	switch {
 	case x.claims.Elsewhere(c.at(), x.world.now):
@@ -155,14 +155,14 @@ func (x *writer) announced(c *carrying) {
 	}
 }
 
-// over tells whether nothing is to be done of a turn any more: it, or a later one of
-// its key and lane, has an outcome, or there is a later one.
+// over tells whether a turn needs nothing more: it, or a later turn of its key and lane, has an
+// outcome, or a later turn exists.
 func (c *carrying) over() bool {
 	return c.book.lasts[lane{c.turn.Key, c.turn.Lane}] > c.sequence || c.book.settled(c.turn, c.place)
 }
 
-// holds tells whether the turn is this writer's to go on with, and otherwise drops it without
-// an answer.
+// holds tells whether this writer may continue the turn; otherwise it drops the turn without an
+// answer.
 func (x *writer) holds(c *carrying) bool {
 	now := x.world.now
 	if x.claims.Standing(c.at(), now) == claim.Free && !c.over() && c.book.holds(c.place) {
@@ -176,7 +176,7 @@ func (x *writer) holds(c *carrying) bool {
 	return true
 }
 
-// release lets a turn go, with an answer.
+// release drops a turn, with an answer.
 func (x *writer) release(c *carrying, answer func()) {
 	x.claims.Release(c.at())
 	answer()
@@ -185,7 +185,7 @@ func (x *writer) release(c *carrying, answer func()) {
 	}
 }
 
-// begin begins to carry a turn out.
+// begin begins to carry out a turn.
 func (x *writer) begin(c *carrying) {
 	t, stored := c.turn, c.place.at
 	if repeats := (claim.Place{Controller: t.Controller, Sequence: t.Repeats}); t.Repeats > 0 && x.claims.Elsewhere(repeats, x.world.now) {
@@ -207,7 +207,7 @@ func (x *writer) begin(c *carrying) {
 	x.ask(c)
 }
 
-// fits is the check of what the commands of a turn write, and where.
+// fits is the check of the content and target of a turn's commands.
 func (x *writer) fits(t events.Turn) func(events.Command, []byte) error {
 	read := func(ref events.Ref) metav1.Object {
 		kind, known := kinds.Lookup(ref.Kind)
@@ -217,7 +217,7 @@ func (x *writer) fits(t events.Turn) func(events.Command, []byte) error {
 		}
 		obj, err := kinds.Decode(kind, delta.ContentType, delta.Body)
 		if err != nil {
-			panic(err) // the world wrote it
+			panic(err) // encoded by the world itself
 		}
 		return obj
 	}
@@ -230,8 +230,7 @@ func (x *writer) fits(t events.Turn) func(events.Command, []byte) error {
 	}
 }
 
-// settled tells whether the turn, or a later one of its key and lane, has an
-// outcome.
+// settled tells whether the turn, or a later one of its key and lane, has an outcome.
 func (b *book) settled(t events.Turn, at place) bool {
 	i := b.newest[lane{t.Key, t.Lane}]
 	if i == 0 || b.settledAt[i-1].Add(skew).Before(at.at) {
@@ -241,8 +240,8 @@ func (b *book) settled(t events.Turn, at place) bool {
 	return o.Turn > at.sequence || o.IsOf(at.sequence, t.Now)
 }
 
-// heedless is commands without their conditions, but for the uid without which
-// the plan would not delete at all.
+// heedless returns commands without their conditions, except for the uid, without which the
+// plan would not delete at all.
 func heedless(commands []events.Command) []events.Command {
 	out := slices.Clone(commands)
 	for i, c := range out {
@@ -253,8 +252,8 @@ func heedless(commands []events.Command) []events.Command {
 	return out
 }
 
-// refusal is why the whole turn may not be carried out. Its age is told by the
-// clock of the bus, but for a repetition, which has been stored just now.
+// refusal is the reason why the whole turn may not be carried out. The bus's clock determines
+// its age, except for a repetition, which has been stored just now.
 func (x *writer) refusal(t events.Turn, stored time.Time) plan.Refusal {
 	dated, now := t, x.clock()
 	if t.Repeats == 0 {
@@ -274,7 +273,7 @@ func (x *writer) refusal(t events.Turn, stored time.Time) plan.Refusal {
 	return plan.Stale(t, delta, known)
 }
 
-// ask takes what the plan wants next; a plan that wants nothing more is done.
+// ask takes the plan's next requests; a plan without further requests is done.
 func (x *writer) ask(c *carrying) {
 	c.requests = append(c.requests, c.plan.Next()...)
 	if results, done := c.plan.Results(); done {
@@ -282,8 +281,8 @@ func (x *writer) ask(c *carrying) {
 	}
 }
 
-// step makes one of the requests that may run now. The answer may get lost,
-// before or after the request has had its effect.
+// step makes one of the requests that may run now. Its answer may be lost, before or after the
+// request has taken effect.
 func (x *writer) step(c *carrying, which int, f fate) {
 	if now := c.book.carriers[c.place]; now != c {
 		x.world.guard.breaks("I6", "%s goes on with turn %d of %s, which %s has begun since", x.id, c.sequence, c.turn.Controller, now.writer.id)
@@ -329,15 +328,15 @@ func (x *writer) finish(c *carrying, results []events.Result) {
 	x.release(c, c.delivery.Done)
 }
 
-// fate is what becomes of a request.
+// fate is the result of a request.
 type fate int
 
 const (
 	works       fate = iota
-	fails            // before it had an effect, without an answer
-	losesAnswer      // has its effect, and its answer is lost
-	breaks           // a 500 before it had an effect
-	breaksAfter      // a 500 although it had its effect
+	fails            // no effect and no answer
+	losesAnswer      // takes effect, and its answer is lost
+	breaks           // a 500 before it took effect
+	breaksAfter      // a 500 although it took effect
 	throttled        // 429 with Retry-After
 	fates
 )

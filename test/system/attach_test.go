@@ -21,8 +21,8 @@ const (
 	attachName   = corev1.UniqueVolumeName("kubernetes.io/csi/" + attachDriver + "^disk-1")
 )
 
-// attacher answers for a driver: it attaches and detaches what it is asked to, as the
-// external-attacher does it, with a finalizer.
+// attacher acts as a driver's external-attacher: it attaches and detaches the requested volumes, and uses a
+// finalizer as external-attacher does.
 func (s *site) attacher(t *testing.T) {
 	t.Helper()
 	attachments := s.kube.StorageV1().VolumeAttachments()
@@ -56,7 +56,7 @@ func (s *site) attacher(t *testing.T) {
 	}()
 }
 
-// diskNode makes a node whose kubelet leaves it to the controller to attach volumes.
+// diskNode creates a node whose kubelet leaves the attaching of volumes to the controller.
 func (s *site) diskNode(t *testing.T, name string) {
 	t.Helper()
 	nodes := s.kube.CoreV1().Nodes()
@@ -68,7 +68,7 @@ func (s *site) diskNode(t *testing.T, name string) {
 	s.diskStatus(t, name, corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "Test", LastHeartbeatTime: metav1.Now()}}})
 }
 
-// diskStatus is what the kubelet of a node says.
+// diskStatus writes a node's status, as its kubelet would.
 func (s *site) diskStatus(t *testing.T, node string, status corev1.NodeStatus) {
 	t.Helper()
 	said := map[string]any{"volumesInUse": status.VolumesInUse}
@@ -81,9 +81,10 @@ func (s *site) diskStatus(t *testing.T, node string, status corev1.NodeStatus) {
 	must(t, err)
 }
 
-// TestVolumesFollowTheirPods: a volume is attached to the node of its pod and listed there;
-// while the kubelet uses it, it is attached to no other node, and a pod there says so; once the
-// pod is gone and the kubelet has let go of it, it goes to the other node.
+// TestVolumesFollowTheirPods: the controller attaches a volume to the node of its pod and lists it in the
+// node's status. While the kubelet uses the volume, it is attached to no other node, and a pod on another
+// node has an Event about that; after the pod has ended and the kubelet has released the volume, it moves to
+// the other node.
 func TestVolumesFollowTheirPods(t *testing.T) {
 	s := here(t)
 	m := s.run(t)

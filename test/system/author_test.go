@@ -20,13 +20,13 @@ import (
 	"github.com/millrace/millrace/pkg/events/record"
 )
 
-// unnamed is the author of what leaves no field manager.
+// unnamed is the author of a write without a field manager.
 const unnamed = "unknown"
 
-// changedBy is one change of an object: who made which version.
+// changedBy is one change of an object: the author of a version.
 type changedBy struct{ object, author, version string }
 
-// authors make changes, each as the tool of that name does, as fast as they can.
+// authors make changes as fast as they can, each in the way of the tool that it is named after.
 type authors struct {
 	*testing.T
 	kube      kubernetes.Interface
@@ -34,8 +34,8 @@ type authors struct {
 	made      []changedBy
 }
 
-// TestAuthors: of every way to change an object, each within a second of changes by other
-// managers, the record names the right author or none.
+// TestAuthors: for every way to change an object, within a second of changes by other managers, the record
+// names the right author or none.
 func TestAuthors(t *testing.T) {
 	s := here(t)
 	m := s.run(t, "--kinds=*")
@@ -68,8 +68,8 @@ func TestAuthors(t *testing.T) {
 	a.audited(r, s.audit)
 }
 
-// ways are the ways to change an object of a name: a Deployment or a Pod, which others write
-// just before and after.
+// ways are the ways to change an object of a name: a Deployment or a Pod that other managers write just
+// before and after.
 func (a *authors) ways() map[string]func(name string) {
 	patch := func(manager string, kind types.PatchType, text string) func(string) {
 		return func(name string) {
@@ -124,7 +124,7 @@ func (a *authors) did(object, author string, of metav1.Object, err error) metav1
 	return of
 }
 
-// between makes a change of a new Deployment between those of others.
+// between makes a change of a new Deployment between those of other managers.
 func (a *authors) between(name, author string, change func() metav1.Object) {
 	a.Helper()
 	a.deployment(name)
@@ -183,7 +183,7 @@ func (a *authors) replace(name string) (made metav1.Object) {
 	return made
 }
 
-// scale writes the scale subresource; the version of its answer is the Deployment's.
+// scale writes the scale subresource; the version in the response is the Deployment's.
 func (a *authors) scale(name string, n int32) metav1.Object {
 	a.Helper()
 	var made *autoscalingv1.Scale
@@ -198,7 +198,7 @@ func (a *authors) scale(name string, n int32) metav1.Object {
 	return made
 }
 
-// scaleAgain: the second time the entry of who scales stays as it was.
+// scaleAgain: at the second scale the managed fields entry of the scaler does not change.
 func (a *authors) scaleAgain(name string) {
 	a.Helper()
 	a.between(name, "kubectl (scale)", func() metav1.Object {
@@ -208,7 +208,7 @@ func (a *authors) scaleAgain(name string) {
 	})
 }
 
-// pod is one that no scheduler looks at.
+// pod creates a pod that no scheduler handles.
 func (a *authors) pod(name string) {
 	a.Helper()
 	p, err := a.kube.CoreV1().Pods(a.namespace).Create(a.Context(), &corev1.Pod{
@@ -254,10 +254,10 @@ func (a *authors) delete(name string) {
 	must(a.T, a.kube.CoreV1().Pods(a.namespace).Delete(a.Context(), name, metav1.DeleteOptions{}))
 }
 
-// judge holds the history of the object of a way against what was done. good is false where
-// a version has a wrong author; known, where each has the right one. A version that none of
-// the writes here answered with is a controller's, a kubelet's, or of those who leave no
-// field manager: it must not be laid at the door of a manager here.
+// judge compares the history of the object of a way with what was done. good is false if a version has a
+// wrong author; known is true if each has the right one. A version that no write of the test returned belongs
+// to a controller, a kubelet, or a client without a field manager: the record must not attribute it to a
+// manager of this test.
 func (a *authors) judge(r asker, name string) (good, known bool) {
 	a.Helper()
 	good, known = true, true
@@ -291,7 +291,7 @@ func (a *authors) judge(r asker, name string) (good, known bool) {
 	return good, known
 }
 
-// history is the record of an object, once it has the last of the changes.
+// history waits until the record has the last of the changes, and returns the object's history.
 func (a *authors) history(r asker, last changedBy) (h record.History) {
 	a.Helper()
 	eventually(a.T, fmt.Sprintf("version %s of %s is on record", last.version, last.object), func() string {
@@ -309,8 +309,7 @@ func (a *authors) history(r asker, last changedBy) (h record.History) {
 	return h
 }
 
-// ours: a ReplicaSet is written by our controllers alone, and each of its versions is told
-// to be a turn's.
+// ours: only our controllers write a ReplicaSet, and the record attributes each of its versions to a turn.
 func (a *authors) ours(r asker, app string) {
 	a.Helper()
 	eventually(a.T, "every version of the replica set is a controller's", func() string {
@@ -329,7 +328,7 @@ func (a *authors) ours(r asker, app string) {
 	})
 }
 
-// audited: who deleted a pod is in the API server's audit log.
+// audited: the API server's audit log names the user who deleted a pod.
 func (a *authors) audited(r asker, file string) {
 	a.Helper()
 	var c record.Cause

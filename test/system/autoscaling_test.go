@@ -16,16 +16,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// The metrics APIs are served as custom kinds whose objects are what a metrics server
-// would say: under the same paths, and listed by the same labels.
+// The metrics APIs are served as custom kinds with the objects that a metrics server would return: under the
+// same paths, and listed by the same labels.
 var (
 	podMetrics = schema.GroupVersionResource{Group: "metrics.k8s.io", Version: "v1beta1", Resource: "pods"}
 	queues     = schema.GroupVersionResource{Group: "external.metrics.k8s.io", Version: "v1beta1", Resource: "queue"}
 )
 
-// TestPodsFollowTheLoad has a Deployment that shares a load among its pods: there are as
-// many as the autoscaler finds right, as soon as there are metrics, and fewer again when
-// the load is gone.
+// TestPodsFollowTheLoad: the pods of a Deployment share a load. The autoscaler scales up as soon as there are
+// metrics, to the number of pods that the load needs, and down when the load has gone.
 func TestPodsFollowTheLoad(t *testing.T) {
 	s := here(t)
 	s.run(t, "--horizontal-pod-autoscaler-sync-period=500ms", "--horizontal-pod-autoscaler-downscale-stabilization=4s")
@@ -57,7 +56,7 @@ func TestPodsFollowTheLoad(t *testing.T) {
 	}
 }
 
-// TestPodsFollowAQueue is the same with a metric of something that is not in the cluster.
+// TestPodsFollowAQueue does the same with an external metric.
 func TestPodsFollowAQueue(t *testing.T) {
 	s := here(t)
 	s.run(t, "--horizontal-pod-autoscaler-sync-period=500ms", "--horizontal-pod-autoscaler-downscale-stabilization=1s")
@@ -83,7 +82,7 @@ func TestPodsFollowAQueue(t *testing.T) {
 type autoscaled struct {
 	*site
 	namespace string
-	load      int // thousandths of a CPU that all pods use together; 0 says nothing
+	load      int // thousandths of a CPU that all pods use together; 0: no metrics
 }
 
 func (a *autoscaled) deploy(t *testing.T, name string) {
@@ -111,8 +110,8 @@ func (a *autoscaled) autoscale(t *testing.T, name string, metric autoscalingv2.M
 	must(t, err)
 }
 
-// comesTo waits until the Deployment has a number of replicas, and has told of it. In
-// the meantime the metrics are kept up to date.
+// comesTo waits until the Deployment has a number of replicas, and its status reports it. It keeps the
+// metrics up to date meanwhile.
 func (a *autoscaled) comesTo(t *testing.T, name string, want int32) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%s has %d replicas", name, want), func() string {
@@ -131,7 +130,7 @@ func (a *autoscaled) comesTo(t *testing.T, name string, want int32) {
 	})
 }
 
-// measure says of every pod that it has its share of the load.
+// measure writes metrics in which every pod has its share of the load.
 func (a *autoscaled) measure(t *testing.T, app string) (missing string) {
 	t.Helper()
 	if a.load == 0 {
@@ -144,7 +143,7 @@ func (a *autoscaled) measure(t *testing.T, app string) (missing string) {
 	for i := range pods.Items {
 		used := fmt.Sprintf("%dm", a.load/len(pods.Items))
 		a.put(t, podMetrics, "PodMetrics", pods.Items[i].Name, map[string]string{"app": app}, map[string]any{
-			// A pod that was ready a moment ago has been measured for long enough.
+			// The controller must regard the sample of a pod that has just become ready as old enough.
 			"timestamp": time.Now().Add(time.Minute).UTC().Format(time.RFC3339), "window": "1s",
 			"containers": []any{map[string]any{"name": "c", "usage": map[string]any{"cpu": used}}},
 		})
@@ -152,7 +151,7 @@ func (a *autoscaled) measure(t *testing.T, app string) (missing string) {
 	return ""
 }
 
-// put has a metrics API say something.
+// put stores an object in a metrics API.
 func (a *autoscaled) put(t *testing.T, of schema.GroupVersionResource, kind, name string, labels map[string]string, said map[string]any) {
 	t.Helper()
 	o := &unstructured.Unstructured{Object: said}
@@ -166,7 +165,7 @@ func (a *autoscaled) put(t *testing.T, of schema.GroupVersionResource, kind, nam
 	})
 }
 
-// says waits until an autoscaler says something in a condition.
+// says waits until a condition of an autoscaler has a text.
 func (a *autoscaled) says(t *testing.T, name, want string) {
 	t.Helper()
 	eventually(t, name+" says "+want, func() string {

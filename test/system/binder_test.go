@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// storage is a namespace with claims; the test is its administrator, its scheduler, and the
-// provisioner of its classes.
+// storage is a namespace with claims; the test acts as its administrator, its scheduler, and the provisioner
+// of its classes.
 type storage struct {
 	*site
 	t    *testing.T
@@ -27,7 +27,7 @@ func (s *site) storage(t *testing.T, name string) *storage {
 	return &storage{s, t, name}
 }
 
-// class creates a class of the namespace's own.
+// class creates a storage class for the namespace.
 func (s *storage) class(name string, mode storagev1.VolumeBindingMode) string {
 	s.t.Helper()
 	name = s.name + "-" + name
@@ -49,7 +49,7 @@ func (s *storage) claim(name, class string) {
 	must(s.t, err)
 }
 
-// volume creates a volume, for a claim or, with nil, for any.
+// volume creates a volume for a claim; nil means for any claim.
 func (s *storage) volume(name, class, size string, claim *corev1.PersistentVolumeClaim) {
 	s.t.Helper()
 	v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeSpec{
@@ -65,7 +65,7 @@ func (s *storage) volume(name, class, size string, claim *corev1.PersistentVolum
 	must(s.t, err)
 }
 
-// bound waits until a claim and a volume have each other, and say so.
+// bound waits until a claim and a volume are bound to each other, in spec and status.
 func (s *storage) bound(claim, volume string) {
 	s.t.Helper()
 	eventually(s.t, claim+" is bound to "+volume, func() string {
@@ -101,7 +101,7 @@ func (s *storage) told(claim, reason, message string) {
 	})
 }
 
-// asked waits until the provisioner of a class is asked for a claim's volume.
+// asked waits until the annotations of a claim ask the provisioner of a class for a volume.
 func (s *storage) asked(claim, class string) (c *corev1.PersistentVolumeClaim) {
 	s.t.Helper()
 	eventually(s.t, "a volume is asked for "+claim, func() string {
@@ -115,9 +115,9 @@ func (s *storage) asked(claim, class string) (c *corev1.PersistentVolumeClaim) {
 	return c
 }
 
-// TestClaimsGetVolumes: claims get volumes that are there, volumes that are made for them, and
-// with a class that waits only once the scheduler has chosen a node. A volume outlives its
-// claim, and is released; a claim whose volume is gone is lost.
+// TestClaimsGetVolumes: claims get existing volumes and provisioned ones; with a class that waits for the
+// first consumer, only after the scheduler has chosen a node. A volume outlives its claim and is released; a
+// claim whose volume is deleted is lost.
 func TestClaimsGetVolumes(t *testing.T) {
 	here := here(t)
 	here.run(t)

@@ -21,7 +21,7 @@ import (
 // joinSecret is the secret half of every bootstrap token here.
 const joinSecret = "q7x0never1told2k"
 
-// join makes a bootstrap token, or another Secret that looks like one.
+// join creates a bootstrap token, or another Secret that looks like one.
 func (s *site) join(t *testing.T, id string, kind corev1.SecretType, more map[string]string) *corev1.Secret {
 	t.Helper()
 	data := map[string]string{"token-id": id, "token-secret": joinSecret, "usage-bootstrap-authentication": "true", "usage-bootstrap-signing": "true"}
@@ -39,14 +39,14 @@ func (s *site) join(t *testing.T, id string, kind corev1.SecretType, more map[st
 	return secret
 }
 
-// expiring is what a token says that expires then.
+// expiring is the data of a token that expires at a time.
 func expiring(at time.Time) map[string]string {
 	return map[string]string{"expiration": at.UTC().Format(time.RFC3339)}
 }
 
-// TestBootstrapTokensExpire: a token is deleted when it expires, and no sooner; one that was
-// prolonged stays, as does what is no token. Nothing of what is in a token is on the bus, in
-// its files, or in a log.
+// TestBootstrapTokensExpire: the controller deletes a token when it expires, not earlier; a token that was
+// prolonged stays, and so does a Secret that is no token. No part of a token is on the bus, in its files, or
+// in a log.
 func TestBootstrapTokensExpire(t *testing.T) {
 	s := here(t)
 	only := "--controllers=tokencleaner"
@@ -85,9 +85,9 @@ func TestBootstrapTokensExpire(t *testing.T) {
 	m.holdsNone(t, [][]byte{[]byte(joinSecret), []byte(encoded[:20])}, controllers.Config{}, "tokencleaner")
 }
 
-// TestClusterInfoIsSigned: the ConfigMap has a signature of each token that signs, from when
-// there is one until it is gone or has expired, also where no user deletes it. Nothing of what
-// is in a token is on the bus, in its files, or in a log.
+// TestClusterInfoIsSigned: the ConfigMap has a signature for each token with the signing usage, from its
+// create until it is deleted or has expired, even if no user deletes it. No part of a token is on the bus, in
+// its files, or in a log.
 func TestClusterInfoIsSigned(t *testing.T) {
 	s := here(t)
 	only := "--controllers=bootstrapsigner"
@@ -132,7 +132,7 @@ func TestClusterInfoIsSigned(t *testing.T) {
 	m.holdsNone(t, [][]byte{[]byte(joinSecret), []byte(encoded[:20])}, controllers.Config{}, "bootstrapsigner")
 }
 
-// jws is a signature as a node that joins checks it.
+// jws is the signature that a joining node expects.
 func jws(content, id, secret string) string {
 	encode := base64.RawURLEncoding.EncodeToString
 	head := encode([]byte(`{"alg":"HS256","kid":"` + id + `"}`))
@@ -141,8 +141,7 @@ func jws(content, id, secret string) string {
 	return head + ".." + encode(sum.Sum(nil))
 }
 
-// TestATokensLife: a token signs cluster-info until it expires. It goes then, and its
-// signature with it.
+// TestATokensLife: a token signs cluster-info until it expires. Then the token and its signature are deleted.
 func TestATokensLife(t *testing.T) {
 	s := here(t)
 	s.run(t, "--controllers=bootstrapsigner,tokencleaner")

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// boundVolume makes a volume of a driver, and the claim "data" that is bound to it. The handle of the
+// boundVolume creates a volume of a driver, and the claim "data" that is bound to it. The handle of the
 // volume is its name.
 func (s *site) boundVolume(t *testing.T, namespace, volume, driver string, mode corev1.PersistentVolumeAccessMode) {
 	t.Helper()
@@ -36,12 +36,12 @@ func (s *site) boundVolume(t *testing.T, namespace, volume, driver string, mode 
 	must(t, err)
 }
 
-// ofClaim is the volume "data" of a pod, which is the claim of that name.
+// ofClaim is the volume "data" of a pod, which uses the claim of that name.
 func ofClaim() []corev1.Volume {
 	return []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
 }
 
-// createPod creates a pod as soon as its namespace lets it in.
+// createPod creates a pod as soon as its namespace admits it.
 func (s *site) createPod(t *testing.T, namespace, name string, spec corev1.PodSpec) {
 	t.Helper()
 	eventually(t, "the pod can be created", func() string {

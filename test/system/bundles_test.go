@@ -12,9 +12,9 @@ import (
 	"github.com/millrace/millrace/cmd/clustertest"
 )
 
-// TestTheRootCertificateInABundle: where bundles are served and the gate is on, the root
-// certificate is published as one of the API server's signer, comes back where a user deletes
-// it, and ends the bundle of an older certificate; those of other signers stay.
+// TestTheRootCertificateInABundle: if the API server serves bundles and the gate is on, Millrace publishes
+// the root certificate as a bundle of the API server's signer, restores it after a user deletes it, and
+// deletes the bundle of an older certificate; bundles of other signers stay.
 func TestTheRootCertificateInABundle(t *testing.T) {
 	t.Parallel()
 	const gate = "--feature-gates=ClusterTrustBundle=true"

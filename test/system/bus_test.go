@@ -16,9 +16,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// TestThreeNodes runs Millrace on a bus of three servers and takes them away, one
-// after the other and all at once, in every way that there is. After each time a
-// pod is replaced, once, and every service is still the process that it was.
+// TestThreeNodes runs Millrace on a bus of three servers and stops them, one after the other and all at once,
+// in every way. After each time a deleted pod is replaced once, and every service is still the same process.
 func TestThreeNodes(t *testing.T) {
 	s := alone(t)
 	n := s.nodes(t)
@@ -79,9 +78,8 @@ func TestThreeNodes(t *testing.T) {
 	clear(t, a)
 }
 
-// TestNodesComeLate starts the services first and then the servers of the bus, the
-// last one a while after the others: the services say what they wait for, and
-// begin by themselves.
+// TestNodesComeLate starts the services first and then the servers of the bus, the last one later than the
+// others: the services log what they wait for, and begin by themselves.
 func TestNodesComeLate(t *testing.T) {
 	s := here(t)
 	n := s.nodes(t)
@@ -103,7 +101,7 @@ func TestNodesComeLate(t *testing.T) {
 	for _, name := range []string{"reconcilers", "writer"} {
 		says(m.services[name][0], "make the streams of")
 	}
-	// Of the two the other one may be all that the services have met so far.
+	// The services may have connected only to the other one of the two servers so far.
 	eventually(t, "a server without a cluster says so", func() string {
 		code, text := n.servers[2].get(t, "/readyz")
 		switch {
@@ -120,8 +118,8 @@ func TestNodesComeLate(t *testing.T) {
 	}
 }
 
-// TestManifestsOfThreeServers has the API server judge deployments/kubernetes-ha. A
-// warning is what Pod Security says of what it will not let run.
+// TestManifestsOfThreeServers validates deployments/kubernetes-ha with the API server. A warning would mean
+// that Pod Security rejects the pods.
 func TestManifestsOfThreeServers(t *testing.T) {
 	s := here(t)
 	must(t, s.Programs.Build(t.Context(), "kubectl"))
@@ -138,7 +136,7 @@ type nodes struct {
 	servers        []*service
 	js             jetstream.JetStream
 	resume         func()
-	streams        int // the most that were ever listed
+	streams        int // the most streams that were ever listed
 }
 
 func (s *site) nodes(t *testing.T) *nodes {
@@ -151,7 +149,7 @@ func (s *site) nodes(t *testing.T) *nodes {
 	return n
 }
 
-// launch starts a server, and does not wait for it.
+// launch starts a server without waiting for it.
 func (n *nodes) launch(i int) {
 	n.t.Helper()
 	n.servers[i] = n.site.launch(n.t, fmt.Sprint("bus-", i), "bus", fmt.Sprint("--name=bus-", i), "--data-dir="+n.dirs[i],
@@ -170,7 +168,7 @@ func (n *nodes) all(do func(i int)) {
 
 func (n *nodes) url() string { return "nats://" + strings.Join(n.listen, ",nats://") }
 
-// serve starts one of each service, and waits until all are ready.
+// serve starts one replica of each service, and waits until all are ready.
 func (n *nodes) serve(more ...string) *apart {
 	n.t.Helper()
 	for _, server := range n.servers {
@@ -193,7 +191,7 @@ func (n *nodes) serveUnready(more ...string) *apart {
 	return m
 }
 
-// api is JetStream as an administrator sees it.
+// api is JetStream with an administrator's rights.
 func (n *nodes) api() jetstream.JetStream {
 	n.t.Helper()
 	if n.js != nil {
@@ -207,7 +205,7 @@ func (n *nodes) api() jetstream.JetStream {
 	return n.js
 }
 
-// leader is the server that leads a stream.
+// leader returns the server that leads a stream.
 func (n *nodes) leader(stream string) (leader int) {
 	n.t.Helper()
 	eventually(n.t, "the leader of "+stream, func() string {
@@ -225,7 +223,7 @@ func (n *nodes) leader(stream string) (leader int) {
 	return leader
 }
 
-// mended waits until every copy of every stream is there and complete.
+// mended waits until every replica of every stream exists and is current.
 func (n *nodes) mended() {
 	n.t.Helper()
 	for _, server := range n.servers {
@@ -233,7 +231,7 @@ func (n *nodes) mended() {
 	}
 	eventually(n.t, "every copy is complete", func() string {
 		list := n.api().ListStreams(n.t.Context())
-		missing, listed := "", map[string]bool{} // by whom leads it, and by whom still believes to
+		missing, listed := "", map[string]bool{} // by the server that leads it, or still believes to
 		for info := range list.Info() {
 			listed[info.Config.Name] = true
 			if info.Cluster == nil || len(info.Cluster.Replicas) < 2 {
@@ -249,7 +247,7 @@ func (n *nodes) mended() {
 		if list.Err() != nil {
 			return list.Err().Error()
 		}
-		// A new leader lists only what it has heard of so far.
+		// A new leader lists only the streams that it knows of so far.
 		if n.streams = max(n.streams, len(listed)); len(listed) < n.streams || len(listed) == 0 {
 			return fmt.Sprintf("%d of %d streams are listed", len(listed), n.streams)
 		}

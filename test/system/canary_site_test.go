@@ -26,10 +26,10 @@ import (
 	"github.com/millrace/millrace/cmd/clustertest"
 )
 
-// canaryArena is the namespace in which everything is planted.
+// canaryArena is the namespace of all planted objects.
 const canaryArena = "canaries"
 
-// collector takes spans, as an OpenTelemetry collector does.
+// collector receives spans like an OpenTelemetry collector.
 type collector struct {
 	*httptest.Server
 	mu   sync.Mutex
@@ -64,8 +64,8 @@ func (c *collector) bytes() []byte {
 	return append([]byte(nil), c.text...)
 }
 
-// defineVaults makes a custom kind whose objects no update leaves valid that does not
-// change their secret, and the refusal quotes it.
+// defineVaults creates a custom kind whose validation rejects every update that does not change the secret,
+// with a message that quotes the secret.
 func (s *site) defineVaults(t *testing.T) {
 	t.Helper()
 	text := map[string]any{"type": "string"}
@@ -87,8 +87,8 @@ func (s *site) defineVaults(t *testing.T) {
 	t.Cleanup(func() { must(t, s.removeKind(context.WithoutCancel(t.Context()), "vault")) })
 }
 
-// refuse has a webhook that refuses what Millrace writes into the namespace, with words,
-// a cause and a field that quote a value for each kind.
+// refuse installs a webhook that rejects Millrace's writes into the namespace. The message, a cause and a
+// field of the response quote a value for each kind.
 func (s *site) refuse(t *testing.T, values canaries) {
 	t.Helper()
 	quotes := map[string]string{
@@ -144,8 +144,8 @@ func (s *site) relent(t *testing.T) {
 	}
 }
 
-// clearCanaries removes what was planted while Millrace still runs: of what is left, the
-// next one would have work to do that the API server forbids.
+// clearCanaries deletes the planted objects while Millrace still runs: the next Millrace would try to process
+// leftovers, which the API server forbids.
 func (s *site) clearCanaries(t *testing.T) {
 	t.Helper()
 	s.relent(t)
@@ -155,7 +155,7 @@ func (s *site) clearCanaries(t *testing.T) {
 	must(t, s.arenas.AwaitGone(ctx, canaryArena))
 }
 
-// plant makes the objects that hold the values.
+// plant creates the objects that hold the values.
 func (s *site) plant(t *testing.T, m *together, values canaries) {
 	t.Helper()
 	must(t, s.arenas.CreateNamespace(t.Context(), canaryArena))
@@ -191,8 +191,8 @@ func (s *site) plant(t *testing.T, m *together, values canaries) {
 	s.plantVault(t, m, "lost", values, metav1.DeletePropagationBackground)
 }
 
-// plantVault makes a custom object whose owner is deleted, so that the garbage collector
-// patches it or deletes it.
+// plantVault creates a custom object whose owner is deleted, so that the garbage collector patches or deletes
+// the object.
 func (s *site) plantVault(t *testing.T, m *together, name string, values canaries, propagation metav1.DeletionPropagation) {
 	t.Helper()
 	maps := s.kube.CoreV1().ConfigMaps(canaryArena)
@@ -210,7 +210,7 @@ func (s *site) plantVault(t *testing.T, m *together, name string, values canarie
 	must(t, maps.Delete(t.Context(), owner.Name, metav1.DeleteOptions{PropagationPolicy: &propagation}))
 }
 
-// page is what the page's API answers about the objects.
+// page returns the responses of the web page's API about the objects.
 func (s *site) page(t *testing.T, m *together) (text []byte) {
 	t.Helper()
 	address := loopback(t)

@@ -25,8 +25,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// The values that are planted, each a text of its own. What a webhook quotes is in no
-// object: it can be known from its words alone.
+// The planted values, each a text of its own. No object has the values that a webhook quotes: only its
+// messages have them.
 const (
 	ofSecret, copyOfSecret       = "secret-data", "secret-copy"
 	ofConfig, packedInConfig     = "config-data", "config-binary"
@@ -43,13 +43,13 @@ var planted = []string{
 	quotedOfConfig, quotedOfPod, quotedOfCustom, quotedOfSets,
 }
 
-// The places that are searched besides streams, which go by their names.
+// The places that are searched besides streams; a stream's place is its name.
 const (
 	inExport, inPage, inSpans, inMetrics, inLog, inEvents = "the export", "the page", "the spans", "the metrics", "the log", "Kubernetes Events"
 )
 
-// mayTell is where a value may be found, and why; it must be in the places marked so, which
-// shows that the search finds there. All others must be nowhere.
+// mayTell lists where a value may appear, and why. It must appear in the marked places, which shows that the
+// search works there. All other values must appear nowhere.
 var mayTell = map[string]map[string]string{
 	copyOfDeployment: {
 		"EV_deployments_apps":        "the controller writes the object back as a whole, with its status",
@@ -73,13 +73,13 @@ var mayTell = map[string]map[string]string{
 	},
 }
 
-// certain are the places in which a value is found whenever it may be there.
+// certain are the places in which a value appears whenever mayTell allows it.
 var certain = map[string][]string{
 	copyOfDeployment: {"EV_deployments_apps", inExport, inPage},
 	quotedOfSets:     {"OUTCOME_deployment-controller", inExport, inPage, inLog, inEvents},
 }
 
-// canaries are the values by what they stand for.
+// canaries are the values, by their names.
 type canaries map[string]string
 
 func plant() canaries {
@@ -90,8 +90,8 @@ func plant() canaries {
 	return all
 }
 
-// forms are how a value is written: as it is, which no escape changes, in base64 wherever
-// in the encoded text it begins, and in hexadecimal.
+// forms are the encodings of a value: as it is (no escape changes it), in base64 at every offset of the
+// encoded text, and in hexadecimal.
 func forms(value string) [][]byte {
 	all := [][]byte{[]byte(value), []byte(hex.EncodeToString([]byte(value)))}
 	for shift := range 3 {
@@ -101,10 +101,10 @@ func forms(value string) [][]byte {
 	return all
 }
 
-// places are what was written to each.
+// places are the texts that were written to each place.
 type places map[string][]byte
 
-// found are the places that have a value, sorted.
+// found returns the places that have a value, sorted.
 func (p places) found(value string) (all []string) {
 	for place, text := range p {
 		if slices.ContainsFunc(forms(value), func(form []byte) bool { return bytes.Contains(text, form) }) {
@@ -115,8 +115,8 @@ func (p places) found(value string) (all []string) {
 	return all
 }
 
-// TestNothingConfidentialIsTold: with all of the cluster on record, and refusals that
-// quote values, no value is where the table does not allow it.
+// TestNothingConfidentialIsTold: with every kind of the cluster on record, and refusals that quote values,
+// each value appears only where the table allows it.
 func TestNothingConfidentialIsTold(t *testing.T) {
 	s, values := here(t), plant()
 	spans := collect(t)
@@ -147,7 +147,7 @@ func TestNothingConfidentialIsTold(t *testing.T) {
 	}
 	m.stop(t)
 
-	// Where the rule is off the values are found, in whatever form.
+	// If the rule is off, the search finds the values, in every encoding.
 	m = s.run(t, "--redact=configmaps:")
 	eventually(t, "the ConfigMap is recorded", func() string {
 		if len(read(t, connect(t, m.nats), "EV_configmaps")) == 0 {
@@ -164,7 +164,7 @@ func TestNothingConfidentialIsTold(t *testing.T) {
 	s.clearCanaries(t)
 }
 
-// around is what is about a value that was found.
+// around is the text around a found value.
 func around(text []byte, value string) string {
 	for _, form := range forms(value) {
 		if at := bytes.Index(text, form); at >= 0 {
@@ -203,7 +203,7 @@ func (s *site) refused(t *testing.T, m *together) {
 	})
 }
 
-// places is everything that a running Millrace has written.
+// places collects everything that a running Millrace has written.
 func (s *site) places(t *testing.T, m *together) places {
 	t.Helper()
 	all := inStreams(t, m)
@@ -230,8 +230,8 @@ func (s *site) places(t *testing.T, m *together) places {
 	return all
 }
 
-// inStreams is what all streams that the server has hold, with headers and subjects. Which there
-// are its disk says.
+// inStreams is the content of all streams of the server, with headers and subjects. It finds the streams on
+// the server's disk.
 func inStreams(t *testing.T, m *together) places {
 	t.Helper()
 	b, all := connect(t, m.nats), places{}
@@ -258,7 +258,7 @@ func written(messages []events.Message) []byte {
 	return text.Bytes()
 }
 
-// exported is what a file holds, unpacked, and the file as it is.
+// exported is the unpacked content of a file, and the file itself.
 func exported(t *testing.T, file string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -275,7 +275,7 @@ func exported(t *testing.T, file string) []byte {
 	return text
 }
 
-// shown are the objects that the page is asked about.
+// shown are the objects that the test opens in the web page.
 var shown = map[kinds.Name][]string{
 	"secrets": {"keys"}, "configmaps": {"settings"}, "pods": {"lone"}, "deployments.apps": {"open"}, "replicasets.apps": {"hidden"},
 	kinds.Name("vaults." + churn): {"kept", "lost"},

@@ -36,7 +36,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
 
-// signingRequest is a request for a certificate in PEM.
+// signingRequest is a certificate signing request in PEM.
 func signingRequest(t *testing.T, subject pkix.Name) []byte {
 	t.Helper()
 	_, key, err := ed25519.GenerateKey(rand.Reader)
@@ -46,8 +46,8 @@ func signingRequest(t *testing.T, subject pkix.Name) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: text})
 }
 
-// TestOldRequestsForCertificates: a request that was denied hours ago is deleted, and one that
-// was denied just now is there for its requester.
+// TestOldRequestsForCertificates: the cleaner deletes a request that was denied hours ago, and keeps one that
+// was denied just now for its requester.
 func TestOldRequestsForCertificates(t *testing.T) {
 	s := here(t)
 	m := s.run(t)
@@ -79,7 +79,7 @@ func TestOldRequestsForCertificates(t *testing.T) {
 	}
 }
 
-// as is a user of the API server, in groups.
+// as is a client that acts as a user in groups.
 func (s *site) as(t *testing.T, user string, groups ...string) kubernetes.Interface {
 	t.Helper()
 	config := rest.CopyConfig(s.config)
@@ -89,8 +89,8 @@ func (s *site) as(t *testing.T, user string, groups ...string) kubernetes.Interf
 	return client
 }
 
-// permit gives a group a built-in role for as long as the test runs. The API server goes by a
-// binding a moment after it has stored it, which permit awaits.
+// permit binds a group to a built-in role for the duration of the test. It waits until the API server applies
+// the binding, which happens a moment after it is stored.
 func (s *site) permit(t *testing.T, group, role string) {
 	t.Helper()
 	bindings := s.kube.RbacV1().ClusterRoleBindings()
@@ -122,9 +122,9 @@ func (s *site) permit(t *testing.T, group, role string) {
 	}
 }
 
-// TestKubeletsGetTheirCertificates: a node that joins has its request approved once its group
-// has the permission, and a node that renews its certificate where nodes may; both are signed
-// then. What asks for more than that is left to others.
+// TestKubeletsGetTheirCertificates: the request of a joining node is approved once its group has the
+// permission, and that of a node that renews its certificate if nodes may renew; then both are signed.
+// Requests for more than that are left to other approvers.
 func TestKubeletsGetTheirCertificates(t *testing.T) {
 	s := here(t)
 	m := s.run(t, s.signers()...)
@@ -188,8 +188,8 @@ func TestKubeletsGetTheirCertificates(t *testing.T) {
 	}
 }
 
-// TestOldRequestsForPodsCertificates: where the API is served and its gate is on, a request that
-// is older than a quarter of an hour is deleted, and one that was just made is kept.
+// TestOldRequestsForPodsCertificates: if the API server serves the API and its gate is on, the cleaner
+// deletes a request that is older than 15 minutes, and keeps a new one.
 func TestOldRequestsForPodsCertificates(t *testing.T) {
 	t.Parallel()
 	const gate = "--feature-gates=PodCertificateRequest=true"
@@ -223,8 +223,8 @@ func TestOldRequestsForPodsCertificates(t *testing.T) {
 	}
 }
 
-// age makes an object in the storage an hour older than it is: of a new one the API server
-// itself says when it was created.
+// age makes an object an hour older in etcd, because the API server itself sets the creation time of a new
+// object.
 func (s *site) age(t *testing.T, obj runtime.Object, apiVersion, kind, key string) {
 	t.Helper()
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
@@ -233,7 +233,7 @@ func (s *site) age(t *testing.T, obj runtime.Object, apiVersion, kind, key strin
 	aged.SetAPIVersion(apiVersion)
 	aged.SetKind(kind)
 	aged.SetCreationTimestamp(metav1.NewTime(time.Now().Add(-time.Hour).Truncate(time.Second)))
-	aged.SetResourceVersion("") // which the storage gives
+	aged.SetResourceVersion("") // which the storage sets
 	text, err := aged.MarshalJSON()
 	must(t, err)
 	body, err := json.Marshal(map[string][]byte{"key": []byte(key), "value": text})
@@ -248,12 +248,12 @@ func (s *site) age(t *testing.T, obj runtime.Object, apiVersion, kind, key strin
 	}
 }
 
-// signers are the flags that have certificates signed as the cluster's own.
+// signers are the flags for signing with the cluster's own authority.
 func (s *site) signers() []string {
 	return []string{"--cluster-signing-cert-file=" + s.RootCAFile(), "--cluster-signing-key-file=" + s.RootCAKeyFile()}
 }
 
-// certified waits for the certificate of a request, which is the cluster's.
+// certified waits for the certificate of a request, and checks that the cluster's authority signed it.
 func (s *site) certified(t *testing.T, name string) (c *x509.Certificate) {
 	t.Helper()
 	ca, err := os.ReadFile(s.RootCAFile())
@@ -278,9 +278,9 @@ func (s *site) certified(t *testing.T, name string) (c *x509.Certificate) {
 	return c
 }
 
-// TestApprovedRequestsAreSigned: a user whose request is approved can use the certificate, by
-// services of which the writer alone has the keys; what breaks the rules of its signer fails,
-// what is not approved waits, and the key is nowhere else.
+// TestApprovedRequestsAreSigned: a user whose request is approved gets a valid certificate from services of
+// which only the writer has the keys. A request that breaks the rules of its signer fails, an unapproved one
+// waits, and the key is nowhere else.
 func TestApprovedRequestsAreSigned(t *testing.T) {
 	s := here(t)
 	const none = "/not/read/here"

@@ -25,13 +25,13 @@ const (
 	home      = "millrace-system"
 )
 
-// TestManifests applies deployments/kubernetes as a user does, and runs the
-// program with exactly the rights that it gives.
+// TestManifests applies deployments/kubernetes as a user does, and runs the program with exactly the rights
+// in it.
 func TestManifests(t *testing.T) {
 	s := here(t)
 	must(t, s.Programs.Build(t.Context(), "kubectl"))
 	s.kubectl(t, "apply", "-f", filepath.Join(manifests, "namespace.yaml"))
-	// A warning is what Pod Security says of a Deployment that it will not let run.
+	// A warning would mean that Pod Security rejects the pods of a Deployment.
 	s.kubectl(t, "apply", "-k", manifests, "--dry-run=server", "--warnings-as-errors")
 	s.kubectl(t, "apply", "-k", manifests)
 
@@ -69,8 +69,7 @@ func TestManifests(t *testing.T) {
 
 func (s *site) kubectl(t *testing.T, args ...string) {
 	t.Helper()
-	// What kubectl remembers of the kinds of an API server must not be another one's, which
-	// had the same port.
+	// kubectl's discovery cache must not come from another API server that had the same port before.
 	args = append(args, "--cache-dir="+filepath.Join(s.Dir, "kubectl"))
 	cmd := exec.CommandContext(t.Context(), s.Programs.Path("kubectl"), append(args, "--kubeconfig="+s.Kubeconfig(clustertest.Admin))...)
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -78,7 +77,7 @@ func (s *site) kubectl(t *testing.T, args ...string) {
 	}
 }
 
-// accountKubeconfig is the kubeconfig of one of our service accounts.
+// accountKubeconfig is a kubeconfig for one of our service accounts.
 func (s *site) accountKubeconfig(t *testing.T, account string) string {
 	t.Helper()
 	hour := int64(3600)
@@ -88,8 +87,8 @@ func (s *site) accountKubeconfig(t *testing.T, account string) string {
 	return s.kubeconfig(t, s.Server, token.Status.Token)
 }
 
-// TestRights holds the manifest to the catalogue: the writer may act as every
-// controller that there is, and as no other user.
+// TestRights compares the manifest with the catalogue: the writer may impersonate every controller that
+// exists, and no other user.
 func TestRights(t *testing.T) {
 	chosen, err := controllers.Select([]string{"*"}, controllers.Whole())
 	must(t, err)
@@ -102,9 +101,9 @@ func TestRights(t *testing.T) {
 		want = append(want, d.Identity)
 	}
 	slices.Sort(want)
-	want = slices.Compact(want) // two may share one
+	want = slices.Compact(want) // two controllers may share one
 	var rule rbacv1.PolicyRule
-	for _, role := range roles(t, "tokens.yaml") { // for who has the key
+	for _, role := range roles(t, "tokens.yaml") { // for the writer with the key
 		if role.Name == "millrace-writer-tokens-identities" {
 			want = slices.DeleteFunc(want, func(name string) bool { return slices.Contains(role.Rules[0].ResourceNames, name) })
 		}
@@ -122,7 +121,7 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// roles are the cluster roles of a manifest.
+// roles are the cluster roles in a manifest.
 func roles(t *testing.T, manifest string) []rbacv1.ClusterRole {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(manifests, manifest))

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/cmd/clustertest"
 )
 
-// lab is a namespace with pods that use devices; the test is its scheduler and its nodes.
+// lab is a namespace with pods that use devices; the test acts as its scheduler and its nodes.
 type lab struct {
 	*site
 	t    *testing.T
@@ -31,12 +31,12 @@ func (s *site) lab(t *testing.T, name string) *lab {
 	return &lab{s, t, name}
 }
 
-// pod creates a pod with one entry.
+// pod creates a pod with one resource claim entry.
 func (l *lab) pod(name string, entry corev1.PodResourceClaim) *corev1.Pod {
 	l.t.Helper()
 	eventually(l.t, name+" can be created", func() string {
 		_, err := l.kube.CoreV1().Pods(l.name).Create(l.t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
-			SchedulerName:  "the-test", // else the cluster's would give it a node with a kubelet
+			SchedulerName:  "the-test", // so that kube-scheduler does not bind it to a node with a kubelet
 			ResourceClaims: []corev1.PodResourceClaim{entry},
 			Containers:     []corev1.Container{{Name: "c", Image: "none/runs:it", Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: entry.Name}}}}},
 		}}, metav1.CreateOptions{})
@@ -45,14 +45,14 @@ func (l *lab) pod(name string, entry corev1.PodResourceClaim) *corev1.Pod {
 	pod, err := l.kube.CoreV1().Pods(l.name).Get(l.t.Context(), name, metav1.GetOptions{})
 	must(l.t, err)
 	ctx := context.WithoutCancel(l.t.Context())
-	l.t.Cleanup(func() { // no kubelet ends it
+	l.t.Cleanup(func() { // no kubelet ends the pod
 		now := int64(0)
 		_ = l.kube.CoreV1().Pods(l.name).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &now})
 	})
 	return pod
 }
 
-// allocate gives a claim a device, and reserves it for pods, as the scheduler does.
+// allocate allocates a device for a claim and reserves the claim for pods, as the scheduler does.
 func (l *lab) allocate(name string, pods ...*corev1.Pod) {
 	l.t.Helper()
 	l.allocateResult(name, resourcev1.DeviceRequestAllocationResult{Request: "r", Driver: "example.com", Pool: "p", Device: "d"}, pods...)
@@ -100,7 +100,7 @@ func (l *lab) end(pod *corev1.Pod) {
 	})
 }
 
-// reserved waits until a claim is reserved for some pods, and has devices or has not.
+// reserved waits until a claim is reserved for some pods, and has an allocation or none.
 func (l *lab) reserved(name string, allocated bool, pods ...string) {
 	l.t.Helper()
 	eventually(l.t, fmt.Sprintf("%s is reserved for %v, devices: %v", name, pods, allocated), func() string {
@@ -133,9 +133,9 @@ func aDevice() resourcev1.ResourceClaimSpec {
 	}}}
 }
 
-// TestDevicesOfPods: a pod has a claim made by a template, with its name in the pod's status; it
-// goes when the pod has ended. A shared claim loses the reservation of a pod that has ended and of
-// one that is gone, then its devices, and gets one for a pod that no scheduler has bound.
+// TestDevicesOfPods: the controller creates a pod's claim from a template, writes its name into the pod's
+// status, and deletes it when the pod has ended. A shared claim loses the reservation of a pod that has ended
+// and of one that was deleted, then its allocation, and is reserved for a pod that no scheduler has bound.
 func TestDevicesOfPods(t *testing.T) {
 	s := here(t)
 	s.run(t)
@@ -197,7 +197,7 @@ func TestDevicesOfPods(t *testing.T) {
 	l.reserved(shared, false)
 }
 
-// publish says in a slice of a pool which taint its device has; nil: none.
+// publish writes a slice of a pool in which the device has a taint; nil: none.
 func (l *lab) publish(taint *resourcev1.DeviceTaint) {
 	l.t.Helper()
 	all := true
@@ -253,7 +253,7 @@ func (l *lab) user(name string, tolerations ...resourcev1.DeviceToleration) *cor
 	return pod
 }
 
-// leaves waits until a pod is deleted, and says why.
+// leaves waits until a pod has the reason of its disruption in its status, and is deleted.
 func (l *lab) leaves(name string) {
 	l.t.Helper()
 	eventually(l.t, name+" says why it is disrupted, and is deleted", func() string {
@@ -278,13 +278,13 @@ func (l *lab) stays(name string) {
 	}
 }
 
-// patient tolerates what drives pods away for a while, or for good.
+// patient tolerates the evicting taint for a time; nil: for ever.
 func patient(seconds *int64) resourcev1.DeviceToleration {
 	return resourcev1.DeviceToleration{Key: "example.com/broken", Operator: resourcev1.DeviceTolerationOpExists, Effect: resourcev1.DeviceTaintEffectNoExecute, TolerationSeconds: seconds}
 }
 
-// TestPodsLeaveTaintedDevices: a pod is deleted when a device that it has gets a taint that its
-// claim does not tolerate; one that does for a while stays when the taint goes before.
+// TestPodsLeaveTaintedDevices: a pod is deleted if its device gets a taint that its claim does not tolerate;
+// a pod that tolerates the taint for a time stays if the taint goes in that time.
 func TestPodsLeaveTaintedDevices(t *testing.T) {
 	s := here(t)
 	s.run(t)
@@ -300,8 +300,8 @@ func TestPodsLeaveTaintedDevices(t *testing.T) {
 	l.stays("stays")
 }
 
-// TestRulesTaintDevices: a DeviceTaintRule without effect says what it would do, and with one
-// drives pods away that do not tolerate it, and counts them.
+// TestRulesTaintDevices: a DeviceTaintRule without effect reports what it would do. One with an effect evicts
+// the pods that do not tolerate it, and counts them.
 func TestRulesTaintDevices(t *testing.T) {
 	t.Parallel()
 	const gates = "--feature-gates=DRADeviceTaintRules=true"

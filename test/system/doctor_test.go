@@ -19,10 +19,10 @@ import (
 	"github.com/millrace/millrace/cmd/clustertest"
 )
 
-// found is what millrace doctor says of one check.
+// found is the result of one check of millrace doctor.
 type found struct{ Check, State, Found, Do string }
 
-// doctor runs millrace doctor against a bus, and gives what it says by check, with its exit code.
+// doctor runs millrace doctor against a bus, and returns its results by check, and its exit code.
 func (s *site) doctor(t *testing.T, nats string, args ...string) (map[string]found, int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), s.binary, append([]string{"doctor", "--nats-url=nats://" + nats, "--timeout=" + patience.String(), "-o", "json"}, args...)...)
@@ -42,8 +42,7 @@ func (s *site) doctor(t *testing.T, nats string, args ...string) (map[string]fou
 	return by, cmd.ProcessState.ExitCode()
 }
 
-// expectFound demands a state of a check, with words of what is said, and an exit code that
-// goes with it.
+// expectFound demands that a check has a state, that its texts have some words, and that the exit code fits.
 func expectFound(t *testing.T, all map[string]found, code int, check, state string, says ...string) {
 	t.Helper()
 	f := all[check]
@@ -66,9 +65,8 @@ func expectFound(t *testing.T, all map[string]found, code int, check, state stri
 	}
 }
 
-// TestDoctor: where Millrace runs all is well; a right that is missing, and a
-// kube-controller-manager that is active at the same time, are found by the command, and by the
-// service when it starts.
+// TestDoctor: all checks pass where Millrace runs. The command, and the service at its start, find a missing
+// right, and a kube-controller-manager that is active at the same time.
 func TestDoctor(t *testing.T) {
 	s := here(t)
 	s.holdManagersLease(t)
@@ -115,8 +113,8 @@ func (s *site) managersLease() coordinationclient.LeaseInterface {
 	return s.kube.CoordinationV1().Leases(metav1.NamespaceSystem)
 }
 
-// freeManagersLease removes the Lease of kube-controller-manager that an earlier test has left: one that
-// was killed holds it for fifteen seconds more.
+// freeManagersLease deletes the Lease of kube-controller-manager that an earlier test has left: a process
+// that was killed holds it for fifteen more seconds.
 func (s *site) freeManagersLease(t *testing.T) {
 	t.Helper()
 	eventually(t, "an earlier test's Lease is gone", func() string {
@@ -127,7 +125,7 @@ func (s *site) freeManagersLease(t *testing.T) {
 	})
 }
 
-// holdManagersLease has the Lease of kube-controller-manager held, as one does that is active.
+// holdManagersLease holds the Lease of kube-controller-manager, as an active one does.
 func (s *site) holdManagersLease(t *testing.T) {
 	t.Helper()
 	s.freeManagersLease(t)
@@ -146,8 +144,7 @@ func (s *site) holdManagersLease(t *testing.T) {
 	})
 }
 
-// doctorWithoutRights takes one right of the writer and one of the watcher away, and gives them
-// back.
+// doctorWithoutRights removes one right of the writer and one of the watcher, and restores them.
 func (s *site) doctorWithoutRights(t *testing.T, nats string) {
 	const identity = "replicaset-controller"
 	watcher, writer := "--kubeconfig="+s.Kubeconfig(clustertest.Watcher), "--kubeconfig="+s.Kubeconfig(clustertest.Writer)
@@ -157,7 +154,7 @@ func (s *site) doctorWithoutRights(t *testing.T, nats string) {
 	reads, err := roles.Get(t.Context(), "localcluster-watcher", metav1.GetOptions{})
 	must(t, err)
 	t.Cleanup(func() {
-		for _, role := range []string{identities.Name, reads.Name} { // as the parts below leave them, or not
+		for _, role := range []string{identities.Name, reads.Name} { // in whatever state the steps below leave them
 			now, err := roles.Get(context.Background(), role, metav1.GetOptions{})
 			must(t, err)
 			now.Rules = identities.Rules
@@ -178,7 +175,7 @@ func (s *site) doctorWithoutRights(t *testing.T, nats string) {
 	}
 	_, err = roles.Update(t.Context(), fewer, metav1.UpdateOptions{})
 	must(t, err)
-	// The API server hears of a role a moment after that was changed.
+	// The API server applies a change of a role with a delay.
 	eventually(t, "the missing rights are found", func() string {
 		all, _ := s.doctor(t, nats, "--of=writer", writer)
 		others, _ := s.doctor(t, nats, "--of=watcher", watcher)
@@ -197,8 +194,8 @@ func (s *site) doctorWithoutRights(t *testing.T, nats string) {
 	expectFound(t, all, code, "rights-writer", "ok")
 }
 
-// doctorBesideManager has pods of kube-controller-manager with flags that leave some of our
-// controllers out, or none.
+// doctorBesideManager creates pods of kube-controller-manager with flags that exclude some of our
+// controllers, or none.
 func (s *site) doctorBesideManager(t *testing.T, nats, run string) {
 	must(t, s.arenas.AwaitAccount(t.Context(), metav1.NamespaceSystem))
 	pods, now := s.kube.CoreV1().Pods(metav1.NamespaceSystem), int64(0)

@@ -13,8 +13,8 @@ import (
 	"github.com/millrace/millrace/cmd/clustertest"
 )
 
-// TestCrash kills everything at once in the middle of a rollout. What starts anew
-// on the same streams ends it, within its bounds.
+// TestCrash kills everything at once in the middle of a rollout. New processes on the same streams complete
+// the rollout within its bounds.
 func TestCrash(t *testing.T) {
 	s := here(t)
 	t.Run("one process", func(t *testing.T) {
@@ -43,7 +43,7 @@ func TestCrash(t *testing.T) {
 
 const crowd = 12
 
-// beginRollout has a Deployment in the middle of a rollout when it returns.
+// beginRollout returns while a Deployment is in the middle of a rollout.
 func beginRollout(t *testing.T, a *clustertest.Arena) {
 	t.Helper()
 	must(t, a.Deploy(t.Context(), "web", first, crowd))
@@ -64,7 +64,7 @@ func endRollout(t *testing.T, a *clustertest.Arena) {
 	clear(t, a)
 }
 
-// TestOutage takes away what Millrace stands on, and gives it back.
+// TestOutage stops the components that Millrace depends on, and starts them again.
 func TestOutage(t *testing.T) {
 	s := here(t)
 	m := s.separate(t, 1, s.credentials())
@@ -113,8 +113,8 @@ func TestOutage(t *testing.T) {
 	})
 }
 
-// expectHeal deletes a pod of a Deployment of three and waits for another. It asks
-// instead of watching: the API server may have ended all watches.
+// expectHeal deletes a pod of a Deployment of three and waits for its replacement. It polls instead of
+// watching, because the API server may have ended all watches.
 func (s *site) expectHeal(t *testing.T, namespace string) {
 	t.Helper()
 	pods := func() ([]corev1.Pod, error) {
@@ -130,7 +130,7 @@ func (s *site) expectHeal(t *testing.T, namespace string) {
 		if err != nil {
 			return err.Error()
 		}
-		// One that was deleted before may go at any moment, and its going heals nothing.
+		// A pod that was deleted before may go at any moment, and its end is no heal.
 		now = slices.DeleteFunc(now, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
 		if len(now) != 3 {
 			return fmt.Sprintf("there are %d", len(now))

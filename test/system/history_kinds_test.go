@@ -20,22 +20,20 @@ var (
 	lossEvidence = flag.String("evidence", "", "file that TestStorageLosesKinds writes its figures to")
 )
 
-// collectedWithin is how long the collection of a Deployment may take after the storage
-// was replaced.
+// collectedWithin is how long the garbage collection of a Deployment may take after the storage was replaced.
 const collectedWithin = 30 * time.Second
 
-// loss is one time that the storage was replaced by one that lacks kinds.
+// loss is one replacement of the storage by one that lacks kinds.
 type loss struct {
 	Shape string `json:"shape"`
-	// Seconds from the deletion of a Deployment until its ReplicaSet and pods are gone.
+	// Seconds from the deletion of a Deployment until its ReplicaSet and pods are deleted.
 	Seconds float64 `json:"seconds"`
 }
 
-// TestStorageLosesKinds replaces the storage by one that lacks a custom kind: a backup
-// from before it was defined, or nothing at all, with Millrace running or started anew on
-// the streams of the cluster that there was. The garbage collector reads every kind, and
-// must not wait for one that is not served; and it must not take that kind's absence for
-// the absence of owners.
+// TestStorageLosesKinds replaces the storage by one that lacks a custom kind: a backup that is older than the
+// kind, or an empty one, with Millrace running, or restarted on the streams of the previous cluster. The
+// garbage collector reads every kind: it must not wait for a kind that is not served, and it must not take
+// the absence of that kind for the absence of owners.
 func TestStorageLosesKinds(t *testing.T) {
 	commit, err := evidence.Commit(t.Context())
 	must(t, err)
@@ -53,8 +51,8 @@ func TestStorageLosesKinds(t *testing.T) {
 	writeEvidence(t, commit, found)
 }
 
-// loses is what happens to the storage in a round. Afterwards there is a Deployment of
-// two pods, named lost.
+// loses returns what happens to the storage in a round. Afterwards there is a Deployment of two pods, named
+// lost.
 func (r *restored) loses(round int) (shape string, lose func(*testing.T, *together)) {
 	name := fmt.Sprint("lost", round)
 	lost := func(t *testing.T) { must(t, r.RestartStorage(t.Context(), os.RemoveAll)) }
@@ -80,7 +78,7 @@ func (r *restored) loses(round int) (shape string, lose func(*testing.T, *togeth
 	}
 }
 
-// beforeTheKind makes a backup, defines a kind and goes back.
+// beforeTheKind makes a backup, defines a kind and restores the backup.
 func (r *restored) beforeTheKind(t *testing.T, m *together, name string) {
 	t.Helper()
 	r.namespace = name
@@ -103,7 +101,7 @@ func (r *restored) beforeTheKind(t *testing.T, m *together, name string) {
 	}))
 }
 
-// define makes a kind with an object, which the record has when it returns.
+// define creates a kind with an object, and waits until the record has it.
 func (r *restored) define(t *testing.T, m *together, name string) {
 	t.Helper()
 	if r.namespace != name {
@@ -126,7 +124,7 @@ func (r *restored) define(t *testing.T, m *together, name string) {
 	})
 }
 
-// collected deletes the Deployment and tells how long its ReplicaSet and pods stayed.
+// collected deletes the Deployment and returns how long its ReplicaSet and pods stayed.
 func (r *restored) collected(t *testing.T, m *together) time.Duration {
 	t.Helper()
 	background := metav1.DeletePropagationBackground
@@ -157,8 +155,7 @@ func (r *restored) collected(t *testing.T, m *together) time.Duration {
 	return took
 }
 
-// keeps demands that nothing is on its way out whose owner is of a kind that is not
-// served.
+// keeps demands that no object whose owner is of a kind that is not served is being deleted.
 func (r *restored) keeps(t *testing.T) {
 	t.Helper()
 	kept, err := r.kube.CoreV1().ConfigMaps(r.namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=owned"})
@@ -170,14 +167,14 @@ func (r *restored) keeps(t *testing.T) {
 	}
 }
 
-// told is what a command says of the record.
+// told returns the output of a command about the record.
 func (r *restored) told(t *testing.T, m *together, args ...string) (string, error) {
 	t.Helper()
 	text, err := exec.CommandContext(t.Context(), r.binary, append(args, "--nats-url="+m.nats)...).CombinedOutput()
 	return string(text), err
 }
 
-// writeEvidence writes the figures to the file that was asked for.
+// writeEvidence writes the figures to the file that the flag names.
 func writeEvidence(t *testing.T, commit string, found []loss) {
 	t.Helper()
 	if *lossEvidence == "" {

@@ -28,10 +28,10 @@ type restored struct {
 	namespace string
 }
 
-// TestStorageIsRestored makes a backup of etcd, goes on, and restores it while
-// Millrace runs. Versions are handed out a second time, and what was deleted, and
-// proven to be gone, is there again with the same uids. Nothing of that may go, and
-// what is there must be managed as if nothing had happened.
+// TestStorageIsRestored makes a backup of etcd, continues, and restores it while Millrace runs.
+// resourceVersions are assigned a second time, and objects that were deleted, and proven absent, exist again
+// with the same uids. Millrace must delete none of them, and must manage the objects as if nothing had
+// happened.
 func TestStorageIsRestored(t *testing.T) {
 	r := beginRestored(t)
 	m := r.run(t)
@@ -60,7 +60,7 @@ func TestStorageIsRestored(t *testing.T) {
 	r.scale(t, "dropped", 4) // which is a decision of the new epoch
 	there := r.expectPods(t, map[string]int{"kept": 3, "dropped": 4})
 	r.expectKept(t, m, before, there)
-	r.deploy(t, "late", 1) // the name of one that was never there
+	r.deploy(t, "late", 1) // a name that exists in no epoch so far
 	victim := there["kept"][0]
 	must(t, r.kube.CoreV1().Pods(r.namespace).Delete(t.Context(), victim.Name, metav1.DeleteOptions{}))
 	eventually(t, "a pod of the Deployment is replaced", func() string {
@@ -85,8 +85,7 @@ func beginRestored(t *testing.T) *restored {
 	return r
 }
 
-// open makes the namespace, and waits for the account without which it takes no
-// pods.
+// open creates the namespace, and waits for the service account, without which no pod can be created.
 func (r *restored) open(t *testing.T) {
 	t.Helper()
 	must(t, r.arenas.CreateNamespace(t.Context(), r.namespace))
@@ -101,7 +100,7 @@ func (r *restored) deploy(t *testing.T, name string, replicas int32) {
 	})
 }
 
-// deployment asks for what a ReplicaSet asks for.
+// deployment is a Deployment with the spec of a ReplicaSet.
 func deployment(set *appsv1.ReplicaSet) *appsv1.Deployment {
 	return &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: set.Name},
@@ -118,7 +117,7 @@ func (r *restored) scale(t *testing.T, name string, replicas int32) {
 	})
 }
 
-// remove deletes a Deployment and waits until nothing of it is left.
+// remove deletes a Deployment and waits until its ReplicaSets and pods are deleted.
 func (r *restored) remove(t *testing.T, name string) {
 	t.Helper()
 	background := metav1.DeletePropagationBackground
@@ -132,8 +131,8 @@ func (r *restored) remove(t *testing.T, name string) {
 	})
 }
 
-// pods are those that are not on their way out, by the label of their Deployment;
-// none while the API server does not answer.
+// pods are the pods that are not being deleted, by the label of their Deployment; none while the API server
+// does not answer.
 func (r *restored) pods(t *testing.T) map[string][]corev1.Pod {
 	t.Helper()
 	found := map[string][]corev1.Pod{}
@@ -166,9 +165,8 @@ func (r *restored) expectPods(t *testing.T, want map[string]int) (there map[stri
 	return there
 }
 
-// expectSettled waits until every turn has its outcome. What is decided and not carried
-// out yet when the storage is restored may be carried out for about a second longer, as
-// docs/reliability.md says.
+// expectSettled waits until every turn has its outcome. A turn that has none when the storage is restored may
+// be carried out for about a second longer, as docs/reliability.md says.
 func expectSettled(t *testing.T, b bus.Bus) {
 	t.Helper()
 	eventually(t, "every turn has its outcome", func() string {
@@ -192,7 +190,7 @@ func expectSettled(t *testing.T, b bus.Bus) {
 	})
 }
 
-// expectKept demands that every pod of the backup is there: no user asked for fewer.
+// expectKept demands that every pod of the backup exists, because no user asked for fewer.
 func (r *restored) expectKept(t *testing.T, m *together, before, now map[string][]corev1.Pod) {
 	t.Helper()
 	there := map[types.UID]bool{}
@@ -210,7 +208,7 @@ func (r *restored) expectKept(t *testing.T, m *together, before, now map[string]
 	}
 }
 
-// history is what the record has of an object.
+// history is the history of an object in the record.
 func (r *restored) history(t *testing.T, m *together, of string) string {
 	t.Helper()
 	text, err := exec.CommandContext(t.Context(), r.binary, "history", of, "-n="+r.namespace, "--limit=0", "--nats-url="+m.nats).CombinedOutput()
@@ -240,7 +238,7 @@ func (r *restored) expectStatus(t *testing.T, want map[string]int32) {
 	})
 }
 
-// expectNewEpoch demands that the record tells the two histories apart.
+// expectNewEpoch demands that the record separates the two histories.
 func (r *restored) expectNewEpoch(t *testing.T, m *together) {
 	t.Helper()
 	b := connect(t, m.nats)

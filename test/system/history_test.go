@@ -8,9 +8,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream"
 )
 
-// TestStartOnALongHistory starts on streams that hold far more of the past than of
-// the present, after an orderly end and after a crash. What the past tells of is
-// over: no reconciler decides on it again.
+// TestStartOnALongHistory starts on streams with far more old messages than current state, after an orderly
+// end and after a crash. No reconciler decides on the old messages again.
 func TestStartOnALongHistory(t *testing.T) {
 	s := here(t)
 	m := s.run(t)
@@ -30,7 +29,7 @@ func TestStartOnALongHistory(t *testing.T) {
 		until(t, a, clustertest.Replaced(created, 3))
 	}
 	var made, deleted []write
-	// A request is answered before it is in the audit log.
+	// The API server answers a request before it writes it to the audit log.
 	eventually(t, "what made the pods is in the audit log", func() string {
 		made, deleted = s.madeAndDeleted(t, since)
 		if len(made) < 3 {
@@ -47,7 +46,7 @@ func TestStartOnALongHistory(t *testing.T) {
 	clear(t, a)
 }
 
-// madeAndDeleted are the creates of pods since a mark, and all deletions.
+// madeAndDeleted are the creates of pods since a mark, and all deletes.
 func (s *site) madeAndDeleted(t *testing.T, since int64) (made, deleted []write) {
 	t.Helper()
 	for _, w := range s.writes(t, since) {

@@ -24,18 +24,17 @@ import (
 )
 
 const (
-	// mostData and mostNotes are what the API server takes in a ConfigMap and in
-	// the annotations of an object.
+	// mostData and mostNotes are the limits of the API server for a ConfigMap and for the annotations of an
+	// object.
 	mostData  = 1 << 20
 	mostNotes = 256 << 10
 )
 
-// TestLargestObjects sends through all of Millrace what the API server just so
-// takes: it is on the bus byte for byte, or says there that it is brief, and what
-// is to be done with it is done.
+// TestLargestObjects sends the largest objects that the API server accepts through all of Millrace: each is
+// on the bus byte for byte, or marked there as brief, and the controllers process it.
 func TestLargestObjects(t *testing.T) {
 	s := here(t)
-	m := s.run(t, "--redact=configmaps:") // nothing of them is hidden
+	m := s.run(t, "--redact=configmaps:") // redacts no ConfigMap
 	a := s.arena(t, "largest")
 	b := connect(t, m.nats)
 	owner := s.largestConfigMap(t, b, a.Namespace)
@@ -44,7 +43,7 @@ func TestLargestObjects(t *testing.T) {
 	clear(t, a)
 }
 
-// largestConfigMap is whole on the bus.
+// largestConfigMap is on the bus in full.
 func (s *site) largestConfigMap(t *testing.T, b bus.Bus, namespace string) *corev1.ConfigMap {
 	t.Helper()
 	made, err := s.kube.CoreV1().ConfigMaps(namespace).Create(t.Context(), &corev1.ConfigMap{
@@ -63,7 +62,7 @@ func (s *site) largestConfigMap(t *testing.T, b bus.Bus, namespace string) *core
 	return made
 }
 
-// largestCustomObject is brief on the bus, and goes with its owner.
+// largestCustomObject is brief on the bus, and is deleted with its owner.
 func (s *site) largestCustomObject(t *testing.T, b bus.Bus, owner *corev1.ConfigMap) {
 	t.Helper()
 	must(t, s.defineKind(t.Context(), "giant"))
@@ -90,8 +89,8 @@ func (s *site) largestCustomObject(t *testing.T, b bus.Bus, owner *corev1.Config
 	})
 }
 
-// largestTemplate has three pods made from a template that fills most of what etcd
-// takes: it passes through turns, and through the requests that carry them out.
+// largestTemplate has three pods created from a template that fills most of etcd's limit: it passes through
+// turns, and through the requests that carry them out.
 func (s *site) largestTemplate(t *testing.T, a *clustertest.Arena) {
 	t.Helper()
 	value := strings.Repeat("e", 600<<10)
@@ -131,9 +130,8 @@ func told(t *testing.T, b bus.Bus, op events.Op, kind kinds.Name, object metav1.
 	return found
 }
 
-// TestKindsComeAndGo makes and removes a hundred custom kinds while Pods are
-// deleted. In each kind the garbage collector has something to do; the Pods are
-// replaced as ever.
+// TestKindsComeAndGo creates and deletes a hundred custom kinds while Pods are deleted. The garbage collector
+// has work in each kind; the Pods are replaced as usual.
 func TestKindsComeAndGo(t *testing.T) {
 	const many, atOnce = 100, 25
 	s := here(t)
@@ -176,8 +174,8 @@ func TestKindsComeAndGo(t *testing.T) {
 	clear(t, a)
 }
 
-// useKind makes a kind, has the garbage collector take an object of it, and
-// removes the kind.
+// useKind creates a kind, waits until the garbage collector has deleted an object of it, and deletes the
+// kind.
 func (s *site) useKind(ctx context.Context, namespace, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -199,7 +197,7 @@ func (s *site) useKind(ctx context.Context, namespace, name string) error {
 	return errors.Join(err, s.removeKind(context.WithoutCancel(ctx), name))
 }
 
-// repeat is eventually for those who are not the test's own goroutine.
+// repeat is eventually for goroutines other than the test's own.
 func repeat(ctx context.Context, what string, holds func() (missing string)) error {
 	again := time.NewTicker(200 * time.Millisecond)
 	defer again.Stop()
@@ -229,7 +227,7 @@ func customObject(kind, name string, owner metav1.OwnerReference) *unstructured.
 	return o
 }
 
-// defineKind makes a custom kind that takes whatever one puts into it.
+// defineKind creates a custom kind that accepts any field.
 func (s *site) defineKind(ctx context.Context, name string) error {
 	definition := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",

@@ -24,9 +24,9 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// kubeadms are the flags with which kubeadm starts kube-controller-manager in a cluster with a
-// range of pods, as test/oracle has written them down. Its files are where this cluster has
-// them, and it listens on an address of loopback of its own.
+// kubeadms are the flags with which kubeadm starts kube-controller-manager in a cluster with a range of pods,
+// as test/oracle has written them down. They name the files of this cluster, and a loopback address of its
+// own.
 func (s *site) kubeadms(t *testing.T, address string) (args []string) {
 	t.Helper()
 	text, err := os.ReadFile("../../cmd/internal/command/testdata/kubeadm-flags.txt")
@@ -46,8 +46,8 @@ func (s *site) kubeadms(t *testing.T, address string) (args []string) {
 	return args
 }
 
-// asKubeadm starts millrace run with these flags, and a directory for the record, and gives the
-// address of its health.
+// asKubeadm starts millrace run with these flags and a directory for the record, and returns its health
+// address.
 func (s *site) asKubeadm(t *testing.T, n int) (*service, string) {
 	t.Helper()
 	address := fmt.Sprintf("127.%d.%d.%d", 64+n, os.Getpid()>>8&255, os.Getpid()&255)
@@ -63,12 +63,12 @@ func (s *site) asKubeadm(t *testing.T, n int) (*service, string) {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	must(t, p.Ready(ctx, "https://"+started.health+"/healthz")) // as kubeadm's probes
+	must(t, p.Ready(ctx, "https://"+started.health+"/healthz")) // as kubeadm's probes do
 	return started, started.health
 }
 
-// scraped is what the health address answers a user with a certificate, or none, who asks from
-// elsewhere.
+// scraped is the status code of the health address for a user with a certificate, or without one, as if from
+// another machine.
 func scraped(t *testing.T, kubeconfig, url string) int {
 	t.Helper()
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}
@@ -90,10 +90,10 @@ func scraped(t *testing.T, kubeconfig, url string) int {
 	return response.StatusCode
 }
 
-// TestKubeadmsFlags starts two of millrace run with exactly the flags that kubeadm gives
-// kube-controller-manager on two nodes, and with its user: one of them acts, a Deployment is
-// rolled out, a node gets a range, a certificate is signed and a token expires. It serves its
-// metrics to whom the API server lets get them. The other takes over when the first has stopped.
+// TestKubeadmsFlags starts millrace run twice, with exactly the flags that kubeadm gives
+// kube-controller-manager on two nodes, and with its user. One process acts: it rolls out a Deployment, gives
+// a node a range, signs a certificate and lets a token expire. It serves its metrics to users that the API
+// server authorizes. The other one takes over when the first has stopped.
 func TestKubeadmsFlags(t *testing.T) {
 	s := here(t)
 	must(t, s.Programs.Build(t.Context(), "kubectl"))
@@ -132,7 +132,7 @@ func TestKubeadmsFlags(t *testing.T) {
 	s.kubectl(t, "delete", "-f", roles)
 }
 
-// leads waits until a process leads that fits, and gives its name.
+// leads waits until a process that fits is the leader, and returns its name.
 func (s *site) leads(t *testing.T, what string, fits func(who string) bool) (leader string) {
 	t.Helper()
 	eventually(t, what+" leads", func() string {
@@ -149,7 +149,7 @@ func (s *site) leads(t *testing.T, what string, fits func(who string) bool) (lea
 	return leader
 }
 
-// actsAsKubeadms: what kubeadm's flags turn on is done.
+// actsAsKubeadms: everything that kubeadm's flags turn on works.
 func (s *site) actsAsKubeadms(t *testing.T, name string) {
 	t.Helper()
 	a := s.arena(t, name)

@@ -12,10 +12,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// labelDriver is one whose volumes nodes may mount with SELinux labels.
+// labelDriver is a driver whose volumes can be mounted with SELinux labels.
 const labelDriver = "labels.example.com"
 
-// shared makes that driver, a volume of it and a claim that is bound to it, for many pods.
+// shared creates that driver, a volume of it and a claim that is bound to it, for many pods.
 func (s *site) shared(t *testing.T, namespace string) {
 	t.Helper()
 	drivers := s.kube.StorageV1().CSIDrivers()
@@ -29,7 +29,7 @@ func (s *site) shared(t *testing.T, namespace string) {
 	s.boundVolume(t, namespace, "shared-1", labelDriver, corev1.ReadWriteMany)
 }
 
-// labelled is a container that mounts the volume with a level.
+// labelled is a container that mounts the volume with an SELinux level.
 func labelled(name, level string) corev1.Container {
 	return corev1.Container{
 		Name: name, Image: "none/runs:it", VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "/data"}},
@@ -37,12 +37,12 @@ func labelled(name, level string) corev1.Container {
 	}
 }
 
-// TestPodsWhoseLabelsConflict: two pods that use a volume with different labels are told, and in
-// the metric for as long as both are there; a pod whose containers want two labels is told, too; a
-// restart tells nothing again.
+// TestPodsWhoseLabelsConflict: two pods that use a volume with different labels get Events, and the metric
+// has them while both exist; a pod whose containers want two labels gets an Event, too; a restart repeats no
+// Event.
 func TestPodsWhoseLabelsConflict(t *testing.T) {
 	s := here(t)
-	// Without the others there are no pods in a namespace, and it never goes.
+	// Without the other controllers no pod can be created in a namespace, and it is never deleted.
 	const only = "--controllers=selinux-warning-controller,serviceaccount-controller,namespace-controller,persistentvolumeclaim-protection-controller,persistentvolume-protection-controller"
 	m := s.run(t, only)
 	const name = "labels"
@@ -51,7 +51,7 @@ func TestPodsWhoseLabelsConflict(t *testing.T) {
 	pods := s.kube.CoreV1().Pods(name)
 	pod := func(pod string, containers ...corev1.Container) {
 		s.createPod(t, name, pod, corev1.PodSpec{
-			NodeSelector: map[string]string{"example.com/nowhere": ""}, Containers: containers, AutomountServiceAccountToken: new(false), // which all containers mount
+			NodeSelector: map[string]string{"example.com/nowhere": ""}, Containers: containers, AutomountServiceAccountToken: new(false), // all containers would mount the token
 			Volumes: ofClaim(),
 		})
 	}
@@ -96,7 +96,7 @@ func TestPodsWhoseLabelsConflict(t *testing.T) {
 
 	m.stop(t)
 	m.again(t, s, only)
-	s.abandon(t, name) // while the process is there that ends namespaces
+	s.abandon(t, name) // while the process that deletes namespaces runs
 	counts("web-1", ":::s0:c1", "web-2", ":::s0:c2", true)
 	must(t, pods.Delete(t.Context(), "web-2", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}))
 	counts("web-1", ":::s0:c1", "web-2", ":::s0:c2", false)

@@ -33,15 +33,14 @@ const (
 	second = "nginx:1.29"
 )
 
-// TestLife plays what users do, side by side, and then looks back at the whole of
-// it: what was written is what the record says, no secret is in it, and at rest
-// nothing is written.
+// TestLife runs typical actions of users side by side, and then checks the whole: the writes are those in the
+// record, the record has no secret, and at rest no request writes.
 func TestLife(t *testing.T) {
 	s := here(t)
 	since := s.mark(t)
 	m := s.run(t)
 	canary := s.plantSecret(t)
-	var stories sync.WaitGroup // as parallel tests they would wait until all of the package have begun
+	var stories sync.WaitGroup // as parallel tests they would wait until all tests of the package have begun
 	for name, play := range map[string]func(*testing.T, *site){
 		"deployment": playDeployment, "namespace": playNamespace, "quota": playQuota,
 		"foreground": playForeground, "orphan": playOrphan, "custom resource": playCustomResource,
@@ -174,7 +173,7 @@ func playQuota(t *testing.T, s *site) {
 	clear(t, a)
 }
 
-// allowPods limits the pods of a namespace, and waits until the API server goes by that.
+// allowPods limits the pods of a namespace, and waits until the API server enforces the limit.
 func (s *site) allowPods(t *testing.T, namespace, n string) {
 	t.Helper()
 	quotas, limit := s.kube.CoreV1().ResourceQuotas(namespace), resource.MustParse(n)
@@ -198,8 +197,8 @@ func (s *site) allowPods(t *testing.T, namespace, n string) {
 		}
 		return ask(err)
 	})
-	// The API server's quota plugin reads quotas from a cache of its own. One that it has
-	// not heard of limits nothing, which the refusal of what no user may have excludes.
+	// The API server's quota plugin reads quotas from a cache of its own, and does not enforce one that it
+	// has not seen yet. The refusal of a service, which the quota forbids, shows that it has.
 	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	eventually(t, "the quota in force", func() string {
 		service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "probe"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
@@ -216,7 +215,7 @@ func playForeground(t *testing.T, s *site) {
 	a := s.arena(t, "foreground")
 	must(t, a.Deploy(t.Context(), "web", first, 3))
 	until(t, a, clustertest.RolledOut("web", first, 3))
-	// A pod that nothing lets go yet holds up the whole.
+	// A pod with a finalizer of the test delays the whole deletion.
 	pods, err := s.kube.CoreV1().Pods(a.Namespace).List(t.Context(), everything)
 	must(t, err)
 	held := pods.Items[0].Name
@@ -315,9 +314,8 @@ var (
 	widgetsResource     = schema.GroupVersionResource{Group: "system.millrace.io", Version: "v1", Resource: "widgets"}
 )
 
-// expectRest watches the audit log until nothing has been written for a while.
-// Upstream's status updates and Events come to an end at once; half a minute is
-// longer than any retry.
+// expectRest watches the audit log until no request has written for a while. Upstream's status updates and
+// Events end at once; half a minute is longer than any retry.
 func (s *site) expectRest(t *testing.T) {
 	t.Helper()
 	const rest, busy = 30 * time.Second, 10 * time.Second
@@ -343,8 +341,8 @@ func (s *site) expectRest(t *testing.T) {
 	}
 }
 
-// expectComplete compares the audit log with the record. Kubernetes Events are
-// told beside the turns, dropped when there are too many, and have no outcomes.
+// expectComplete compares the audit log with the record. Kubernetes Events are sent beside the turns, dropped
+// when there are too many, and have no outcomes.
 func expectComplete(t *testing.T, written []write, ended map[string]bool, results []events.Result) {
 	t.Helper()
 	applied, stored := 0, map[string]bool{}
@@ -365,7 +363,7 @@ func expectComplete(t *testing.T, written []write, ended map[string]bool, result
 			continue
 		}
 		applied++
-		noted := r.Ref == (events.Ref{}) // what a controller keeps for itself is in the turn alone
+		noted := r.Ref == (events.Ref{}) // a controller's note to itself is in the turn alone
 		if !noted && !r.Unsure && !stored[r.AuditID] {
 			t.Errorf("an outcome is applied, and the audit log does not know it: %+v", r)
 		}
@@ -375,17 +373,15 @@ func expectComplete(t *testing.T, written []write, ended map[string]bool, result
 	}
 }
 
-// command is whose request an id in the audit log names: it is stream.turn.command,
-// and from the second try on there is a number behind.
+// command is the command of an audit id: the id is stream.turn.command, and later tries append a number.
 func command(auditID string) string {
 	parts := strings.Split(auditID, ".")
 	return strings.Join(parts[:min(3, len(parts))], ".")
 }
 
-// ended are the commands of which the record says that their effect is there, or may be.
-// Where an answer was lost, or came to a writer that had to let the turn go, the writer
-// that looked again found it done, and names no request. The outcome of a turn that was
-// stored again is its repetition's.
+// ended are the commands whose effect exists, or may exist, according to the record. If a response was lost,
+// or reached a writer that had to give the turn up, the writer that checked again found the effect, and names
+// no request. A turn that was stored again has the outcome of its repetition.
 func ended(t *testing.T, b bus.Bus) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}
@@ -409,8 +405,7 @@ func ended(t *testing.T, b bus.Bus) map[string]bool {
 	return all
 }
 
-// secret is what must be nowhere, and what must be there to show that it was
-// looked for.
+// secret has a value that must appear nowhere, and a label that must appear, to show that the search works.
 type secret struct{ value, label string }
 
 func (s *site) plantSecret(t *testing.T) secret {
@@ -424,12 +419,12 @@ func (s *site) plantSecret(t *testing.T) secret {
 	return canary
 }
 
-// forms are how the value may be written.
+// forms are the encodings of the value.
 func (s secret) forms() []string {
 	return []string{s.value, base64.StdEncoding.EncodeToString([]byte(s.value))}
 }
 
-// expectNoSecret looks for the value in every message.
+// expectNoSecret searches every message for the value.
 func expectNoSecret(t *testing.T, b bus.Bus, canary secret) {
 	t.Helper()
 	labels := 0
@@ -451,7 +446,7 @@ func expectNoSecret(t *testing.T, b bus.Bus, canary secret) {
 	}
 }
 
-// expectNoSecretOnDisk looks for it in every file of a Millrace that has ended.
+// expectNoSecretOnDisk searches every file of a Millrace that has ended for the value.
 func expectNoSecretOnDisk(t *testing.T, dataDir string, canary secret) {
 	t.Helper()
 	must(t, filepath.WalkDir(dataDir, func(path string, entry fs.DirEntry, err error) error {
@@ -468,7 +463,7 @@ func expectNoSecretOnDisk(t *testing.T, dataDir string, canary secret) {
 	}))
 }
 
-// defineWidgets makes a custom kind, and takes it away with the test.
+// defineWidgets creates a custom kind, and deletes it at the end of the test.
 func (s *site) defineWidgets(t *testing.T) dynamic.NamespaceableResourceInterface {
 	t.Helper()
 	definition := &unstructured.Unstructured{Object: map[string]any{

@@ -13,9 +13,9 @@ import (
 	"github.com/millrace/millrace/cmd/clustertest"
 )
 
-// TestObjectsAreStoredInTheNewVersion: when a custom resource is stored in another version, a
-// migration has all of its objects written again, and the definition loses the old one; of
-// two migrations the second waits, and one of no resource fails.
+// TestObjectsAreStoredInTheNewVersion: if the storage version of a custom resource changes, a migration
+// rewrites all of its objects, and the definition loses the old version. Of two migrations the second waits,
+// and one of an unknown resource fails.
 func TestObjectsAreStoredInTheNewVersion(t *testing.T) {
 	t.Parallel()
 	const gates, name = "--feature-gates=StorageVersionMigrator=true", "stored"

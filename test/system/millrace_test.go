@@ -37,7 +37,7 @@ func (m *together) flags(s *site) []string {
 	}
 }
 
-// again starts the process anew on the same streams.
+// again restarts the process on the same streams.
 func (m *together) again(t *testing.T, s *site, args ...string) {
 	t.Helper()
 	m.start(t, s, args...)
@@ -50,18 +50,18 @@ func (m *together) start(t *testing.T, s *site, args ...string) {
 	s.export(t, m.nats, func() bool { return m.service == started })
 }
 
-// apart is Millrace as a process for each service, on a bus of their own.
+// apart is Millrace as one process for each service, on a bus of their own.
 type apart struct {
 	site    *site
 	nats    string
 	dataDir string
 	bus     *service
-	// services are the running replicas by the service's name, and kubeconfigs
-	// what they are started with.
+	// services are the running replicas by the service's name, and kubeconfigs the kubeconfigs that they are
+	// started with.
 	services    map[string][]*service
 	kubeconfigs map[string]string
 	keys        sign.Provided
-	// owner is the test that everything ends with: its parts replace processes.
+	// owner is the test at whose end everything stops; its subtests replace processes.
 	owner *testing.T
 }
 
@@ -81,7 +81,7 @@ func (s *site) separate(t *testing.T, replicas int, kubeconfigs map[string]strin
 	return s.separateFrom(t, replicas, kubeconfigs, time.Now())
 }
 
-// separateFrom is separate with services that insist on signatures from a moment on.
+// separateFrom is separate with services that require signatures from a time on.
 func (s *site) separateFrom(t *testing.T, replicas int, kubeconfigs map[string]string, signed time.Time) *apart {
 	t.Helper()
 	m := s.unstarted(t, kubeconfigs, signed)
@@ -103,7 +103,7 @@ func (s *site) separateFrom(t *testing.T, replicas int, kubeconfigs map[string]s
 	return m
 }
 
-// unstarted is separateFrom with no process yet.
+// unstarted is separateFrom without any process yet.
 func (s *site) unstarted(t *testing.T, kubeconfigs map[string]string, signed time.Time) *apart {
 	t.Helper()
 	keys, err := sign.ProvideFrom(t.TempDir(), signed)
@@ -117,7 +117,7 @@ func (s *site) unstarted(t *testing.T, kubeconfigs map[string]string, signed tim
 func (m *apart) startBus() {
 	m.owner.Helper()
 	args := []string{"bus", "--data-dir=" + m.dataDir, "--nats-listen=" + m.nats}
-	if !m.site.keyless { // the last release lets everyone in, and has no such flag
+	if !m.site.keyless { // the last release admits every client, and has no such flag
 		args = append(args, "--insecure-bus")
 	}
 	m.bus = m.site.start(m.owner, "bus", args...)
@@ -125,8 +125,8 @@ func (m *apart) startBus() {
 	m.site.export(m.owner, m.nats, func() bool { return m.bus == bus })
 }
 
-// export exports the record of a test at its end, unless another process has the bus by
-// then. A test may leave a bus that cannot be read.
+// export exports the record of a test at its end, unless another process has the bus by then. A test may
+// leave a bus that cannot be read.
 func (s *site) export(t *testing.T, nats string, last func() bool) {
 	if *exportTo == "" {
 		return
@@ -142,10 +142,10 @@ func (s *site) export(t *testing.T, nats string, last func() bool) {
 	})
 }
 
-// add starts a replica of a service, and does not wait for it.
+// add starts a replica of a service without waiting for it.
 func (m *apart) add(name string) *service { return m.addAt(name, m.nats) }
 
-// addAt is add for a replica that reaches the bus at an address of its own.
+// addAt is add for a replica that connects to the bus at an address of its own.
 func (m *apart) addAt(name, nats string, more ...string) *service {
 	m.owner.Helper()
 	program := name

@@ -13,8 +13,8 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// TestModesThatWriteNothing decides, carries out without storing, and stores
-// nothing.
+// TestModesThatWriteNothing: in the modes dry-run and off Millrace decides and stores outcomes, but nothing
+// is stored on the API server.
 func TestModesThatWriteNothing(t *testing.T) {
 	s := here(t)
 	for mode, want := range map[string]events.Status{"dry-run": events.DryRun, "off": events.Refused} {
@@ -50,8 +50,7 @@ func TestModesThatWriteNothing(t *testing.T) {
 	}
 }
 
-// TestSubset runs one controller of a pair: it does its work, and the other's
-// is not done.
+// TestSubset runs one controller of a pair: it does its work, and the work of the other one is not done.
 func TestSubset(t *testing.T) {
 	s := here(t)
 	since := s.mark(t)
@@ -101,7 +100,7 @@ func replicaSet(name string, replicas int32) *appsv1.ReplicaSet {
 	}
 }
 
-// TestLongRestart has a process come back to a cluster that went on without it.
+// TestLongRestart restarts a process in a cluster that has changed meanwhile.
 func TestLongRestart(t *testing.T) {
 	s := here(t)
 	m := s.run(t)

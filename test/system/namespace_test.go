@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestNamespacesGoWhenTheyAreKnownToBeEmpty deletes a namespace in which a finalizer holds
-// a custom object, while a group of kinds does not say which it has. The namespace says
-// both, and goes when neither is so any more; everything else in it goes at once.
+// TestNamespacesGoWhenTheyAreKnownToBeEmpty deletes a namespace in which a finalizer holds a custom object,
+// while the discovery of an API group fails. The conditions of the namespace report both, and it is deleted
+// when both are resolved; everything else in it is deleted at once.
 func TestNamespacesGoWhenTheyAreKnownToBeEmpty(t *testing.T) {
 	s := here(t)
 	s.run(t)
@@ -56,7 +56,7 @@ func TestNamespacesGoWhenTheyAreKnownToBeEmpty(t *testing.T) {
 	})
 }
 
-// says waits until a condition of a namespace has all parts of a message.
+// says waits until the message of a namespace's condition has all parts.
 func (s *site) says(t *testing.T, namespace string, about corev1.NamespaceConditionType, parts ...string) {
 	t.Helper()
 	eventually(t, string(about)+" is "+strings.Join(parts, " … "), func() string {
@@ -77,7 +77,7 @@ func (s *site) says(t *testing.T, namespace string, about corev1.NamespaceCondit
 	})
 }
 
-// silence has a group of kinds served by no server, until it is mended.
+// silence registers an API group that no server serves, until mend is called.
 func (s *site) silence(t *testing.T, group string) (mend func()) {
 	t.Helper()
 	services := s.dynamic.Resource(schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"})

@@ -14,9 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestNodesGetRangesOfTheirOwn: with two of each service, of which one is killed meanwhile, and a
-// node that comes with a range, each of many nodes that come at once gets a range that no other
-// has, until there are none; a node that waits gets the range of one that goes.
+// TestNodesGetRangesOfTheirOwn runs two replicas of each service, kills one of them meanwhile, and adds a
+// node that already has a range. Each of many nodes that appear at once gets a range that no other node has,
+// until none is left; a node that waits gets the range of a deleted one.
 func TestNodesGetRangesOfTheirOwn(t *testing.T) {
 	s := here(t)
 	m := s.unstarted(t, s.credentials(), time.Now())
@@ -32,7 +32,7 @@ func TestNodesGetRangesOfTheirOwn(t *testing.T) {
 			replica.ready(t)
 		}
 	}
-	const many = 30 // 32 blocks, without that of Services and that of the node that has its own
+	const many = 30 // 32 blocks, without the block of Services and the block of the node that has its own
 	nodes := s.kube.CoreV1().Nodes()
 	come := func(name string, ranges ...string) {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{PodCIDRs: ranges}}
@@ -50,7 +50,7 @@ func TestNodesGetRangesOfTheirOwn(t *testing.T) {
 	come("ranged-own", "10.200.7.0/24", "fd00:200:0:7::/64")
 	var all sync.WaitGroup
 	for i := range many {
-		if i == many/2 { // while ranges are given
+		if i == many/2 { // while ranges are being given
 			for _, name := range []string{"reconcilers", "writer"} {
 				victim := m.services[name][0]
 				victim.kill(t)

@@ -16,9 +16,9 @@ import (
 	"github.com/millrace/millrace/cmd/clustertest"
 )
 
-// TestPodsThatNobodyElseEnds has nodes go away, break, and be full of pods that have
-// ended. Of those two are kept in the whole cluster, the youngest: so whatever else ends
-// here, and is counted until it goes, begins before them.
+// TestPodsThatNobodyElseEnds deletes nodes, breaks them, and fills one with ended pods. The threshold keeps
+// two ended pods in the whole cluster, the youngest: so all other pods that end here, and count until they
+// are deleted, must be older.
 func TestPodsThatNobodyElseEnds(t *testing.T) {
 	s := here(t)
 	s.run(t, "--terminated-pod-gc-threshold=2")
@@ -66,7 +66,7 @@ func (s *site) node(t *testing.T, name string) {
 		Name: name, Labels: map[string]string{clustertest.Unmanned: "true"},
 	}}, metav1.CreateOptions{})
 	must(t, err)
-	t.Cleanup(func() { // it may be gone
+	t.Cleanup(func() { // the test may have deleted it
 		_ = s.kube.CoreV1().Nodes().Delete(context.WithoutCancel(t.Context()), name, metav1.DeleteOptions{})
 	})
 }
@@ -85,7 +85,7 @@ func (s *site) podOn(t *testing.T, namespace, name, node string) *corev1.Pod {
 	return p
 }
 
-// lastOf gives what a pod was like when it went.
+// lastOf returns a pod's last state before its deletion.
 func (s *site) lastOf(t *testing.T, p *corev1.Pod) func() *corev1.Pod {
 	t.Helper()
 	from := metav1.SingleObject(p.ObjectMeta)
@@ -97,7 +97,7 @@ func (s *site) lastOf(t *testing.T, p *corev1.Pod) func() *corev1.Pod {
 	}
 	changes := open()
 	return func() *corev1.Pod {
-		for { // the API server may end a watch at any time; the next one goes on where it was
+		for { // the API server may end a watch at any time; the next watch continues at the same version
 			for change := range changes.ResultChan() {
 				now, ok := change.Object.(*corev1.Pod)
 				if !ok {
@@ -113,7 +113,7 @@ func (s *site) lastOf(t *testing.T, p *corev1.Pod) func() *corev1.Pod {
 	}
 }
 
-// goes waits until a pod is gone.
+// goes waits until a pod is deleted.
 func (s *site) goes(t *testing.T, p *corev1.Pod) {
 	t.Helper()
 	// Upstream: a node has to be away for 40 s, and is looked at every 20 s.
@@ -126,8 +126,8 @@ func (s *site) goes(t *testing.T, p *corev1.Pod) {
 // kept are the pods of tooMany that stay.
 const kept = "[collected-pods/done-2 collected-pods/done-3]"
 
-// tooMany has four pods end, younger than all others that have. Of all in the cluster the
-// last two are kept.
+// tooMany ends four pods that are younger than all other ended ones. The last two of all in the cluster are
+// kept.
 func (s *site) tooMany(t *testing.T, namespace string) {
 	for i := range 4 {
 		p := s.podOn(t, namespace, fmt.Sprint("done-", i), "fills")
@@ -142,7 +142,7 @@ func (s *site) tooMany(t *testing.T, namespace string) {
 	})
 }
 
-// ended are the pods of the whole cluster that have.
+// ended are the ended pods of the whole cluster.
 func (s *site) ended(t *testing.T) string {
 	t.Helper()
 	all, err := s.kube.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{FieldSelector: "status.phase!=Pending,status.phase!=Running,status.phase!=Unknown"})

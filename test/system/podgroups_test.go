@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/cmd/clustertest"
 )
 
-// TestAPodGroupThatPodsAreIn: a PodGroup that is deleted stays while a pod in it has not ended.
+// TestAPodGroupThatPodsAreIn: a PodGroup that is being deleted stays until every pod in it has ended.
 func TestAPodGroupThatPodsAreIn(t *testing.T) {
 	t.Parallel()
 	const gates, name = "--feature-gates=GenericWorkload=true", "ganged"

@@ -29,7 +29,7 @@ func policySpec(expression string, rules ...admissionregistrationv1.NamedRuleWit
 	}
 }
 
-// policies are by their names; none of them is bound to anything.
+// policies are keyed by name; no binding uses them.
 func policies() map[string]admissionregistrationv1.ValidatingAdmissionPolicySpec {
 	sets, parts := about("apps", "v1", "deployments", "replicasets"), about("", "v1", "pods")
 	all := map[string]admissionregistrationv1.ValidatingAdmissionPolicySpec{
@@ -52,8 +52,8 @@ func policies() map[string]admissionregistrationv1.ValidatingAdmissionPolicySpec
 	return all
 }
 
-// TestPoliciesWhoseExpressionsDoNotFit: what is said of a policy is what
-// kube-controller-manager says of it.
+// TestPoliciesWhoseExpressionsDoNotFit: Millrace writes the same warnings into the status of a policy as
+// kube-controller-manager does.
 func TestPoliciesWhoseExpressionsDoNotFit(t *testing.T) {
 	s := here(t)
 	client := s.kube.AdmissionregistrationV1().ValidatingAdmissionPolicies()

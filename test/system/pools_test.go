@@ -12,9 +12,9 @@ import (
 	"github.com/millrace/millrace/cmd/clustertest"
 )
 
-// TestPoolsOfDevicesAreCounted: where the API is served and its gate is on, a request about the
-// pools of a driver waits until a pool has all of its slices, and is then told how many devices it
-// has and how many of them are allocated. One that was answered more than an hour ago is deleted.
+// TestPoolsOfDevicesAreCounted: if the API server serves the API and its gate is on, a request about the
+// pools of a driver waits until a pool has all of its slices. Its status then has the number of devices and
+// of allocated ones. A request that was answered more than an hour ago is deleted.
 func TestPoolsOfDevicesAreCounted(t *testing.T) {
 	t.Parallel()
 	const gate = "--feature-gates=DRAResourcePoolStatus=true"

@@ -21,17 +21,17 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// errand is something that only one controller can do.
+// errand is work that only one controller can do.
 type errand struct {
-	identity   string // the service account that it takes
+	identity   string // the service account that it needs
 	controller string
 	ask        func(name string) error
-	missing    func(name string) string // "" when it is done
+	missing    func(name string) string // "" when the errand is done
 }
 
-// TestMissingRights takes one right at a time away from the service accounts of
-// deployments/kubernetes: one controller does not get on, and says why, the others
-// do not notice, nothing crashes, and all is well when the right is back.
+// TestMissingRights removes one right at a time from the service accounts of deployments/kubernetes: one
+// controller stalls and reports the reason, the others are not affected, no process crashes, and all is well
+// when the right is back.
 func TestMissingRights(t *testing.T) {
 	s := here(t)
 	must(t, s.Programs.Build(t.Context(), "kubectl"))
@@ -57,7 +57,7 @@ func TestMissingRights(t *testing.T) {
 	clear(t, a)
 }
 
-// withhold takes the identity of a controller away, and gives it back.
+// withhold removes the identity of a controller, and restores it.
 func (s *site) withhold(t *testing.T, m *apart, withheld errand, errands []errand) {
 	role := roleOf(t, "millrace-writer-identities")
 	role.Rules[0].ResourceNames = slices.DeleteFunc(role.Rules[0].ResourceNames, func(n string) bool { return n == withheld.identity })
@@ -87,8 +87,7 @@ func (s *site) withhold(t *testing.T, m *apart, withheld errand, errands []erran
 	m.expectUp(t)
 }
 
-// blind takes from the watcher the right to read one kind. Watches that are open
-// stay open, so it is started anew.
+// blind removes the watcher's right to read one kind. Open watches stay open, so it restarts the watcher.
 func (s *site) blind(t *testing.T, m *apart, errands []errand) {
 	const kind, needs = "configmaps", "root-ca-cert-publisher"
 	s.grant(t, s.allBut(t, kind))
@@ -115,7 +114,7 @@ func (s *site) blind(t *testing.T, m *apart, errands []errand) {
 	m.expectUp(t)
 }
 
-// run asks for every errand, and waits for those that must be done.
+// run requests every errand, and waits for those that must be done.
 func run(t *testing.T, errands []errand, name string, wanted func(errand) bool) {
 	t.Helper()
 	for _, e := range errands {
@@ -128,7 +127,7 @@ func run(t *testing.T, errands []errand, name string, wanted func(errand) bool) 
 	}
 }
 
-// expectUp demands that the processes are those that were started.
+// expectUp demands that the processes are the ones that were started.
 func (m *apart) expectUp(t *testing.T) {
 	t.Helper()
 	for name, replicas := range m.services {
@@ -142,8 +141,8 @@ func (m *apart) expectUp(t *testing.T) {
 	}
 }
 
-// errands are one for each controller. What is deleted to be made again must be
-// seen with another uid.
+// errands has one errand for each controller. A deleted object that a controller must create again must have
+// another uid.
 func (s *site) errands(t *testing.T, namespace string) []errand {
 	core, apps := s.kube.CoreV1(), s.kube.AppsV1()
 	var account, published types.UID
@@ -211,14 +210,14 @@ func (s *site) errands(t *testing.T, namespace string) []errand {
 	}
 }
 
-// deploy creates a Deployment of no pods.
+// deploy creates a Deployment without pods.
 func (s *site) deploy(t *testing.T, namespace, name string) error {
 	set := replicaSet(name, 0)
 	_, err := s.kube.AppsV1().Deployments(namespace).Create(t.Context(), deployment(set), metav1.CreateOptions{})
 	return err
 }
 
-// orphan creates a service account whose owner has never been there.
+// orphan creates a service account whose owner has never existed.
 func (s *site) orphan(t *testing.T, namespace, name string) error {
 	_, err := s.kube.CoreV1().ServiceAccounts(namespace).Create(t.Context(), &corev1.ServiceAccount{
 		ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{
@@ -242,7 +241,7 @@ func another(now, before types.UID, err error) string {
 	return ask(err)
 }
 
-// roleOf is a role as the manifest has it.
+// roleOf is a role of the manifest.
 func roleOf(t *testing.T, name string) rbacv1.ClusterRole {
 	t.Helper()
 	for _, role := range roles(t, "rbac.yaml") {
@@ -254,17 +253,17 @@ func roleOf(t *testing.T, name string) rbacv1.ClusterRole {
 	return rbacv1.ClusterRole{}
 }
 
-// grant makes a role what it is to be.
+// grant updates a role.
 func (s *site) grant(t *testing.T, role rbacv1.ClusterRole) {
 	t.Helper()
-	ctx := context.WithoutCancel(t.Context()) // it is also given back when the test has ended
+	ctx := context.WithoutCancel(t.Context()) // the role is also restored after the end of the test
 	eventually(t, "change the role "+role.Name, func() string {
 		_, err := s.kube.RbacV1().ClusterRoles().Update(ctx, &role, metav1.UpdateOptions{})
 		return ask(err)
 	})
 }
 
-// may asks the API server whether a service account may do something.
+// may asks the API server whether a service account has a right.
 func (s *site) may(t *testing.T, namespace, account string, right authorizationv1.ResourceAttributes) bool {
 	t.Helper()
 	review, err := s.kube.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
@@ -277,8 +276,8 @@ func (s *site) may(t *testing.T, namespace, account string, right authorizationv
 	return review.Status.Allowed
 }
 
-// awaitRight waits until the API server goes by what an account may or may not do: it
-// hears of a role a moment after that was changed.
+// awaitRight waits until the API server applies a change of an account's rights, which happens a moment after
+// the role has changed.
 func (s *site) awaitRight(t *testing.T, namespace, account string, want bool, right authorizationv1.ResourceAttributes) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("whether %s may %s %s %s is %t", account, right.Verb, right.Resource, right.Name, want), func() string {
@@ -289,8 +288,8 @@ func (s *site) awaitRight(t *testing.T, namespace, account string, want bool, ri
 	})
 }
 
-// awaitActing waits until a writer may act as an identity, or may not. The API server goes
-// by what it has once allowed for ten seconds, and says in no review that it does.
+// awaitActing waits until a writer may act as an identity, or may not. The API server caches an allowed
+// impersonation for ten seconds, and access reviews do not show that.
 func (s *site) awaitActing(t *testing.T, kubeconfig, identity string, want bool) {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)

@@ -45,16 +45,16 @@ func (w write) String() string {
 	return strings.Join([]string{w.Verb, w.RequestURI, "as", w.Impersonated.Username}, " ")
 }
 
-// stored is true for a write that changed what is stored.
+// stored reports whether a write changed the storage.
 func (w write) stored() bool {
 	return w.Response.Code >= 200 && w.Response.Code < 300 && !strings.Contains(w.RequestURI, "dryRun=")
 }
 
-// ours is true for what Millrace did.
+// ours reports whether Millrace made the write.
 func (w write) ours() bool { return strings.HasPrefix(w.User.Username, "millrace") }
 
-// mark is the place in the audit log up to which all is history: the end of its last whole
-// line, since the next one may be half written.
+// mark is the end of the last whole line of the audit log, because the next line may be half written.
+// Everything before it is history.
 func (s *site) mark(t *testing.T) int64 {
 	t.Helper()
 	log, err := os.Open(s.audit)
@@ -72,7 +72,7 @@ func (s *site) mark(t *testing.T) int64 {
 	return 0
 }
 
-// writes are the writes of Millrace that the audit log holds since a mark.
+// writes are Millrace's writes in the audit log since a mark.
 func (s *site) writes(t *testing.T, since int64) []write {
 	t.Helper()
 	text, err := os.ReadFile(s.audit)
@@ -83,7 +83,7 @@ func (s *site) writes(t *testing.T, since int64) []write {
 	for lines.Scan() {
 		var w write
 		if err := json.Unmarshal(lines.Bytes(), &w); err != nil {
-			break // the line is still being written
+			break // the API server is still writing the line
 		}
 		if w.ours() {
 			found = append(found, w)
@@ -102,7 +102,7 @@ func connect(t *testing.T, nats string) bus.Bus {
 	return b
 }
 
-// read is everything that a stream holds; nothing when there is no such stream.
+// read returns all messages of a stream; none if there is no such stream.
 func read(t *testing.T, b bus.Bus, name string) []events.Message {
 	t.Helper()
 	state, err := b.StreamState(t.Context(), name)
@@ -138,7 +138,7 @@ func running() []string {
 	return names
 }
 
-// outcomes are the results of every command that was ever carried out.
+// outcomes are the results of all commands that were ever carried out.
 func outcomes(t *testing.T, b bus.Bus) []events.Result {
 	t.Helper()
 	var all []events.Result

@@ -11,9 +11,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/story"
 )
 
-// TestThePastIsDecidedAgain rolls a Deployment out while replicas of the reconcilers
-// and the bus are killed, and has the commands decide all of it once more: over the
-// bus, and over a file without any.
+// TestThePastIsDecidedAgain rolls a Deployment out while replicas of the reconcilers and the bus are killed,
+// and replays all decisions with the commands: from the bus, and from a file without a bus.
 func TestThePastIsDecidedAgain(t *testing.T) {
 	s := here(t)
 	m := s.separate(t, 2, s.credentials())
@@ -54,7 +53,7 @@ func replaysAll(t *testing.T, r asker, more ...string) {
 	}
 }
 
-// explainsATurn has the turn that last scaled the Deployment's set written down.
+// explainsATurn saves the turn that last scaled the Deployment's ReplicaSet as a story.
 func explainsATurn(t *testing.T, r asker) {
 	file := filepath.Join(t.TempDir(), "scaled.txtar")
 	if out, err := r.ask(t, "explain", "deploy/web", "--save="+file); err != nil {

@@ -15,24 +15,24 @@ import (
 	"github.com/millrace/millrace/cmd/clustertest"
 )
 
-// What a user is promised while there is another replica; see docs/reliability.md.
+// The bounds that users are promised while another replica runs; see docs/reliability.md.
 const (
 	killBound  = time.Second      // a process is killed
-	stallBound = 3 * time.Second  // it is stopped, and its connections stay open
-	cutBound   = 5 * time.Second  // it is cut off from the bus or the API server
+	stallBound = 3 * time.Second  // a process is stopped, and its connections stay open
+	cutBound   = 5 * time.Second  // a process is cut off from the bus or the API server
 	shiftBound = time.Second      // replicas are added, ended and replaced
-	busBound   = 20 * time.Second // one of three servers of the bus is gone, or all start anew
+	busBound   = 20 * time.Second // one of three servers of the bus is down, or all restart
 )
 
-// shares are the metrics that tell that a replica has the part of the work that a
-// replaced pod passes through.
+// shares are the metrics by which a replica reports that it does the part of the work on which the
+// replacement of a pod depends.
 var shares = map[string]string{
 	"watcher": `millrace_watcher_active{kind="pods"} 1`,
 	"writer":  `millrace_writer_active{controller="replicaset-controller"} 1`,
 }
 
-// active is the replica of a service that pods depend on at the moment. Reconcilers share out
-// the keys of a controller: of them it is the one that decides about the herd's.
+// active is the replica of a service that pods depend on at the moment. Reconcilers share the keys of a
+// controller: the active one decides about the herd's ReplicaSet.
 func (h *herd) active(t *testing.T, m *apart, name string) *service {
 	t.Helper()
 	if name != "reconcilers" {
@@ -54,7 +54,7 @@ func (h *herd) active(t *testing.T, m *apart, name string) *service {
 	return found
 }
 
-// decided is how many turns that act each of the reconcilers has made for ReplicaSets.
+// decided is how many acting turns each of the reconcilers has made for ReplicaSets.
 func (m *apart) decided(t *testing.T) map[*service]float64 {
 	t.Helper()
 	turns := map[*service]float64{}
@@ -64,7 +64,7 @@ func (m *apart) decided(t *testing.T) map[*service]float64 {
 	return turns
 }
 
-// shared waits until every key of a controller is one reconcilers' own.
+// shared waits until every key of a controller belongs to one of the reconcilers.
 func (m *apart) shared(t *testing.T) {
 	t.Helper()
 	eventually(t, "the reconcilers share out the keys", func() string {
@@ -79,7 +79,7 @@ func (m *apart) shared(t *testing.T) {
 	})
 }
 
-// series is the value of one; 0 where a replica does not tell it.
+// series is the value of a series; 0 if a replica does not have it.
 func (p *service) series(t *testing.T, series string) (value float64) {
 	t.Helper()
 	_, metrics := p.get(t, "/metrics")
@@ -90,8 +90,8 @@ func (p *service) series(t *testing.T, series string) (value float64) {
 	return value
 }
 
-// active is the replica of a service that has the work at the moment; any one of the
-// reconcilers, once they have shared it out.
+// active is the replica of a service that has the work at the moment; of the reconcilers it is any one, once
+// they have shared the keys.
 func (m *apart) active(t *testing.T, name string) *service {
 	t.Helper()
 	if name == "reconcilers" {
@@ -120,16 +120,16 @@ func names(of []*service) string {
 	return "[" + strings.Join(all, " ") + "]"
 }
 
-// forget takes a replica that has ended off the list.
+// forget removes a replica that has ended from the list.
 func (m *apart) forget(name string, p *service) {
 	m.services[name] = slices.DeleteFunc(m.services[name], func(other *service) bool { return other == p })
 }
 
-// herd is a Deployment whose pods are deleted and have to be replaced.
+// herd is a Deployment whose pods are deleted and must be replaced.
 type herd struct {
 	*clustertest.Arena
 	size, deleted int
-	calm          time.Duration // the longest that a place was empty while nothing was wrong
+	calm          time.Duration // the longest replacement of a pod without a fault
 }
 
 func (s *site) herd(t *testing.T, namespace string, size int) *herd {
@@ -140,7 +140,7 @@ func (s *site) herd(t *testing.T, namespace string, size int) *herd {
 	return h
 }
 
-// heal deletes a pod, and gives how long its place was empty.
+// heal deletes a pod, and returns the time until its replacement.
 func (h *herd) heal(t *testing.T) time.Duration {
 	t.Helper()
 	took, err := h.tryHeal(t.Context())
@@ -160,8 +160,7 @@ func (h *herd) tryHeal(ctx context.Context) (time.Duration, error) {
 	return at.Sub(begun), err
 }
 
-// expectNoneDoubled: for each pod that was deleted one has been made, and at no
-// time was there one too many.
+// expectNoneDoubled: each deleted pod has exactly one replacement, and at no time was there a pod too many.
 func (h *herd) expectNoneDoubled(t *testing.T) {
 	t.Helper()
 	until(t, h.Arena, clustertest.RolledOut("web", first, h.size))
@@ -173,13 +172,13 @@ func (h *herd) expectNoneDoubled(t *testing.T) {
 	}
 }
 
-// rest heals while nothing is wrong, so that it is known what that takes here and now.
+// rest heals without a fault, to measure how long that takes on this machine.
 func (h *herd) rest(t *testing.T) {
 	t.Helper()
 	h.calm = max(h.calm, h.heal(t))
 }
 
-// expectWithin holds times against what is promised.
+// expectWithin compares times with the promise.
 func (h *herd) expectWithin(t *testing.T, what string, took []time.Duration, promise time.Duration) {
 	t.Helper()
 	slices.Sort(took)
@@ -190,8 +189,8 @@ func (h *herd) expectWithin(t *testing.T, what string, took []time.Duration, pro
 	}
 }
 
-// TestFailover kills the replica that has the work, as a crash would, and deletes a
-// pod at once: another one replaces it within a second.
+// TestFailover kills the active replica, as a crash would, and deletes a pod at once: another replica
+// replaces the pod within a second.
 func TestFailover(t *testing.T) {
 	const kills = 20
 	s := alone(t)
@@ -228,8 +227,8 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// TestStall stops the replica that has the work, which then holds all that it had
-// in flight and looks alive to the bus, and lets it go on later where it was.
+// TestStall stops the active replica, which then holds all its work in flight and looks alive to the bus, and
+// lets it continue later.
 func TestStall(t *testing.T) {
 	s := alone(t)
 	m := s.separate(t, 2, s.credentials())
@@ -251,13 +250,13 @@ func TestStall(t *testing.T) {
 	for _, name := range serviceNames {
 		t.Run(name+" with turns in flight", func(t *testing.T) {
 			m.playInCreate(t, "stopped-"+name, func() (resume func()) { return m.active(t, name).pause(t) })
-			m.active(t, name) // who was stopped has gone on
+			m.active(t, name) // the stopped replica has continued
 		})
 	}
 }
 
-// playInCreate disturbs Millrace while many pods are being made, and lets it go on
-// undisturbed when other replicas have made the rest.
+// playInCreate disturbs Millrace while many pods are being created, and ends the disturbance when other
+// replicas have created the rest.
 func (m *apart) playInCreate(t *testing.T, namespace string, disturb func() (resume func())) {
 	t.Helper()
 	const many = 80
@@ -276,7 +275,7 @@ func (m *apart) playInCreate(t *testing.T, namespace string, disturb func() (res
 	clear(t, h.Arena)
 }
 
-// pause stops a process as a debugger would; resume lets it go on.
+// pause stops a process with SIGSTOP; resume continues it.
 func (p *service) pause(t *testing.T) (resume func()) {
 	t.Helper()
 	must(t, syscall.Kill(p.PID, syscall.SIGSTOP))
@@ -285,7 +284,7 @@ func (p *service) pause(t *testing.T) (resume func()) {
 	return resume
 }
 
-// wired is a replica that reaches the bus and the API server through wires.
+// wired is a replica that connects to the bus and the API server through wires.
 type wired struct {
 	*service
 	wires map[string]*clustertest.Wire
@@ -309,8 +308,8 @@ func (m *apart) addWired(t *testing.T, name string) wired {
 	return w
 }
 
-// TestCutOff cuts the replica that has the work off from the bus or from the API
-// server, without a word to anybody, and heals the network later.
+// TestCutOff silently cuts the active replica off from the bus or from the API server, and restores the
+// network later.
 func TestCutOff(t *testing.T) {
 	s := alone(t)
 	m := s.separate(t, 0, s.credentials())
@@ -335,11 +334,11 @@ func TestCutOff(t *testing.T) {
 			took := []time.Duration{h.heal(t), h.heal(t), h.heal(t)}
 			all[at].wires[c.from].Set(clustertest.WireCondition{})
 			h.expectWithin(t, c.name+" cut off from the "+c.from, took, cutBound)
-			all[at].ready(t) // a connection that has died is found later, and would be a second fault in the next case
+			all[at].ready(t) // a dead connection that is found later would be a second fault in the next case
 		})
 	}
 	healed := time.Now()
-	for _, w := range all { // those whose connections had died find out
+	for _, w := range all { // replicas with dead connections notice
 		w.ready(t)
 	}
 	t.Logf("with the network healed, all were ready after %v", time.Since(healed))
@@ -351,8 +350,8 @@ func TestCutOff(t *testing.T) {
 	clear(t, h.Arena)
 }
 
-// TestRescale replaces every replica of every service, and goes from one to three
-// and back, while pods come and go: no pod waits, and nothing is done twice.
+// TestRescale replaces every replica of every service, and scales from one to three and back, while pods are
+// created and deleted: no pod waits, and no effect is doubled.
 func TestRescale(t *testing.T) {
 	s := alone(t)
 	m := s.separate(t, 1, s.credentials())

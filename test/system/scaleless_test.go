@@ -11,8 +11,8 @@ import (
 	"github.com/millrace/millrace/cmd/clustertest"
 )
 
-// scaleless are targets of autoscalers that have no scale, by the autoscaler's name, with
-// what is said of that. One is called a Secret: of those nothing else is ever asked.
+// scaleless are targets without a scale, by the autoscaler's name, with the expected message. One has a kind
+// that is called Secret: the writer refuses every other question about such a kind.
 var scaleless = map[string]struct {
 	target autoscalingv2.CrossVersionObjectReference
 	says   string
@@ -23,8 +23,8 @@ var scaleless = map[string]struct {
 	"of-no-object":   {autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "word"}, `deployments.apps "word" not found`},
 }
 
-// TestAutoscalersOfWhatHasNoScale: of such targets Millrace says what
-// kube-controller-manager says.
+// TestAutoscalersOfWhatHasNoScale: for such targets Millrace writes the same message as
+// kube-controller-manager.
 func TestAutoscalersOfWhatHasNoScale(t *testing.T) {
 	s := here(t)
 	s.defineMetrics(t, schema.GroupVersionResource{Group: "vault.example.com", Version: "v1", Resource: "secrets"}, "Secret")

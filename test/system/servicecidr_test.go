@@ -9,9 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestARangeThatServicesNeed: a ServiceCIDR that is deleted stays while the address of a
-// Service is in no other one, and says so; it goes when a larger one has it, or when the
-// Service is gone.
+// TestARangeThatServicesNeed: a ServiceCIDR that is being deleted stays while the address of a Service is in
+// no other one, and its condition says so. It is deleted when a larger one contains the address, or when the
+// Service is deleted.
 func TestARangeThatServicesNeed(t *testing.T) {
 	s := here(t)
 	s.run(t)

@@ -32,9 +32,8 @@ const (
 	shadowHome      = "millrace-shadow"
 )
 
-// TestShadowInTheCluster has the API server take deployments/kubernetes-shadow as
-// docs/deploy-shadow.md says, and runs its services with the rights, the configuration and
-// the passwords that are there, and no others.
+// TestShadowInTheCluster applies deployments/kubernetes-shadow as docs/deploy-shadow.md says, and runs its
+// services with the rights, the configuration and the passwords in it, and no others.
 func TestShadowInTheCluster(t *testing.T) {
 	s := here(t)
 	must(t, s.Programs.Build(t.Context(), "kubectl"))
@@ -76,8 +75,8 @@ func TestShadowInTheCluster(t *testing.T) {
 	must(t, s.kube.AppsV1().ReplicaSets(shop).DeleteCollection(t.Context(), metav1.DeleteOptions{}, everything))
 }
 
-// tails has a user of the bus be told of what is stored from now on: of a set that is
-// changed until that is seen. It ends when it is told to.
+// tails runs millrace tail as a user of the bus, and changes a ReplicaSet until tail prints it. tail must end
+// cleanly when it is interrupted.
 func (s *site) tails(t *testing.T, url, ca, namespace, set string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -109,13 +108,13 @@ func (s *site) tails(t *testing.T, url, ca, namespace, set string) {
 		}
 	})
 	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) || !strings.Contains(first, set) { // it is what a good end is after that
+	if err := <-ended; !errors.Is(err, context.Canceled) || !strings.Contains(first, set) { // the expected end after an interrupt
 		t.Errorf("millrace tail at %s tells %q: %v, %s", url, first, err, said.String())
 	}
 }
 
-// applyShadow applies the manifests. A warning is what Pod Security says of what it will
-// not let run. The workloads are taken away again: they run here.
+// applyShadow applies the manifests. A warning would mean that Pod Security rejects the pods. It deletes the
+// workloads again, because the services run here.
 func (s *site) applyShadow(t *testing.T) {
 	t.Helper()
 	s.kubectl(t, "apply", "-f", filepath.Join(shadowManifests, "namespace.yaml"))
@@ -136,13 +135,13 @@ func (s *site) applyShadow(t *testing.T) {
 	}
 }
 
-// expectPowerless asks the API server what the only account of the shadow may do.
+// expectPowerless asks the API server for the rights of the shadow's only account.
 func (s *site) expectPowerless(t *testing.T) {
 	t.Helper()
 	right := func(verb, group, resource string) authorizationv1.ResourceAttributes {
 		return authorizationv1.ResourceAttributes{Verb: verb, Group: group, Resource: resource}
 	}
-	// The role has one binding: what of it is in force, all of it is.
+	// The role has one binding: if one of its rights is in force, all are.
 	s.awaitRight(t, shadowHome, "millrace-watcher", true, right("watch", "", "pods"))
 	for _, of := range []struct{ group, resource string }{
 		{"apps", "deployments"}, {"apps", "replicasets"}, {"", "pods"}, {"", "secrets"}, {"", "configmaps"}, {"", "serviceaccounts"}, {"*", "*"},
@@ -156,10 +155,10 @@ func (s *site) expectPowerless(t *testing.T) {
 	}
 }
 
-// shadowed are the services of the shadow, with what their pods would have.
+// shadowed are the services of the shadow, with the files that their pods would have.
 type shadowed struct {
 	nats     string
-	ca       string // file with the authority of the bus's certificate
+	ca       string // file with the CA of the bus's certificate
 	secrets  map[string]map[string][]byte
 	services []*service
 }
@@ -202,7 +201,7 @@ func (s *site) shadowPods(t *testing.T) *shadowed {
 	return p
 }
 
-// unfold writes a ConfigMap as a volume has it.
+// unfold writes a ConfigMap as its volume would have it.
 func unfold(t *testing.T, dir string, m corev1.ConfigMap) {
 	t.Helper()
 	for name, text := range m.Data {
@@ -210,7 +209,7 @@ func unfold(t *testing.T, dir string, m corev1.ConfigMap) {
 	}
 }
 
-// url is the address of the bus for a user.
+// url is the URL of the bus for a user.
 func (p *shadowed) url(user string) string {
 	return fmt.Sprintf("tls://%s:%s@%s", user, p.secrets["millrace-"+user+"-bus"]["password"], p.nats)
 }
@@ -223,8 +222,8 @@ func (p *shadowed) connect(t *testing.T, user string) *stream.Bus {
 	return b
 }
 
-// wanted tells whether the shadow of replicaset-controller has said that it would make a
-// pod of a set.
+// wanted returns "" if the shadow of replicaset-controller has stored a turn that creates a pod of a
+// ReplicaSet, and the reason otherwise.
 func wanted(t *testing.T, b bus.Archive, set string) (missing string) {
 	t.Helper()
 	missing = "no turn of the shadow is about it"
@@ -240,7 +239,7 @@ func wanted(t *testing.T, b bus.Archive, set string) (missing string) {
 	return missing
 }
 
-// writtenBy is the first write in the audit log of an account of a namespace; "" is none.
+// writtenBy is the first write in the audit log by an account of a namespace; "" means none.
 func (s *site) writtenBy(t *testing.T, since int64, namespace string) string {
 	t.Helper()
 	text, err := os.ReadFile(s.audit)

@@ -23,8 +23,8 @@ import (
 	"github.com/millrace/millrace/cmd/clustertest"
 )
 
-// patience is how long anything may take: ten times what it takes on a machine of two cores
-// that is busy. What is promised sooner has a bound of its own.
+// patience is the time-out of every step: ten times what it takes on a busy machine with two cores. Promises
+// with a shorter time have a bound of their own.
 const patience = time.Minute
 
 // site is a control plane, and the program under test.
@@ -39,8 +39,8 @@ type site struct {
 	arenas  *clustertest.Client
 }
 
-// sites are the control planes of the package. A test has one for itself while it runs, and
-// leaves it to the next: Millrace acts on all of a cluster, so that two tests cannot share one.
+// sites are the control planes of the package. A test has one to itself while it runs, and leaves it to the
+// next: Millrace acts on the whole cluster, so two tests cannot share one.
 var sites struct {
 	dir    string
 	binary func() (string, error) // the program under test, built once
@@ -77,16 +77,15 @@ func build() (binary string, err error) {
 	return binary, nil
 }
 
-// here gives a test a control plane, and lets it run beside others that have one: most of
-// them wait more than they work.
+// here returns a control plane for a test, and lets the test run in parallel with others: most tests wait
+// more than they work.
 func here(t *testing.T) *site {
 	t.Helper()
 	t.Parallel()
 	return alone(t)
 }
 
-// alone is here for a test that holds what users are promised against a clock: no other test
-// runs beside it.
+// alone is here for a test that measures promised times: no other test runs in parallel.
 func alone(t *testing.T) *site {
 	t.Helper()
 	s, err := take(t.Context())
@@ -94,7 +93,7 @@ func alone(t *testing.T) *site {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if t.Failed() { // what it has left behind must not fail the next
+		if t.Failed() { // its leftovers must not fail the next test
 			if err := s.Stop(); err != nil {
 				t.Error(err)
 			}
@@ -107,7 +106,7 @@ func alone(t *testing.T) *site {
 	return s
 }
 
-// take gives a control plane that no test has, or starts one.
+// take returns a control plane that no test uses, or starts one.
 func take(ctx context.Context) (*site, error) {
 	sites.mu.Lock()
 	if n := len(sites.idle); n > 0 {
@@ -129,8 +128,7 @@ func take(ctx context.Context) (*site, error) {
 	return begin(ctx, dir, clustertest.Tracing{})
 }
 
-// auditPolicy has every write recorded, and nothing else: a review asks something, and stores
-// nothing.
+// auditPolicy records every write and nothing else; a review asks a question, and stores nothing.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -140,7 +138,7 @@ rules:
 - {level: None}
 `
 
-// begin starts a control plane; more are further flags of its API server.
+// begin starts a control plane; more are extra flags of its API server.
 func begin(ctx context.Context, dir string, tracing clustertest.Tracing, more ...string) (*site, error) {
 	binary, err := sites.binary()
 	if err != nil {
@@ -153,7 +151,7 @@ func begin(ctx context.Context, dir string, tracing clustertest.Tracing, more ..
 	}
 	if s.Cluster, err = clustertest.Launch(context.WithoutCancel(ctx), clustertest.Options{
 		Dir: filepath.Join(dir, "cluster"), Nodes: 4, Lean: true, Tracing: tracing, Output: os.Stderr,
-		// The audit log stays one file, however long the tests take: places in it are remembered.
+		// The audit log must stay one file, because tests remember offsets in it.
 		APIServerArgs: append([]string{"--audit-policy-file=" + policy, "--audit-log-path=" + s.audit, "--audit-log-maxsize=0"}, more...),
 	}); err != nil {
 		return nil, err
@@ -182,8 +180,8 @@ type service struct {
 	args   []string
 }
 
-// start starts the program, waits until it is ready, and has it end with the
-// test: on SIGTERM, with exit code 0.
+// start starts the program, waits until it is ready, and stops it at the end of the test with SIGTERM; the
+// exit code must be 0.
 func (s *site) start(t *testing.T, name string, args ...string) *service {
 	t.Helper()
 	p := s.launch(t, name, args...)
@@ -219,8 +217,7 @@ func (p *service) ready(t *testing.T) {
 	}
 }
 
-// stop asks the process to end, and expects it to end well, unless it has ended
-// already.
+// stop asks the process to end, and expects a clean exit, unless it has already ended.
 func (p *service) stop(t *testing.T) {
 	t.Helper()
 	if !p.Running() {
@@ -234,7 +231,7 @@ func (p *service) stop(t *testing.T) {
 	}
 }
 
-// kill ends the process as a crash would.
+// kill ends the process like a crash.
 func (p *service) kill(t *testing.T) {
 	t.Helper()
 	if err := p.Kill(); err != nil {
@@ -242,7 +239,7 @@ func (p *service) kill(t *testing.T) {
 	}
 }
 
-// get asks a health endpoint.
+// get requests a path of the health address.
 func (p *service) get(t *testing.T, path string) (code int, body string) {
 	t.Helper()
 	response, err := http.Get("http://" + p.health + path)
@@ -266,7 +263,7 @@ func tail(file string) string {
 	return strings.Join(lines[max(0, len(lines)-15):], "\n")
 }
 
-// loopback is an address that no process listens on at the moment.
+// loopback is an address on which no process listens at the moment.
 func loopback(t *testing.T) string {
 	t.Helper()
 	port, err := clustertest.FreePort()
@@ -276,14 +273,13 @@ func loopback(t *testing.T) string {
 	return fmt.Sprintf("127.0.0.1:%d", port)
 }
 
-// eventually waits until something holds; what says what is missing while it does
-// not.
+// eventually waits until holds returns "", and reports the last missing condition on a time-out.
 func eventually(t *testing.T, what string, holds func() (missing string)) {
 	t.Helper()
 	within(t, patience, what, holds)
 }
 
-// within is eventually for what has a bound of its own.
+// within is eventually with its own bound.
 func within(t *testing.T, bound time.Duration, what string, holds func() (missing string)) {
 	t.Helper()
 	defer waited(t, what)()
@@ -304,7 +300,7 @@ func within(t *testing.T, bound time.Duration, what string, holds func() (missin
 	}
 }
 
-// waited says of a wait that it was a long one, when it is over.
+// waited logs a long wait when it is over.
 func waited(t *testing.T, what string) (over func()) {
 	begun := time.Now()
 	return func() {
@@ -314,7 +310,7 @@ func waited(t *testing.T, what string) (over func()) {
 	}
 }
 
-// ask writes what an error says, for eventually; nothing for nil.
+// ask is the text of an error, for eventually; "" for nil.
 func ask(err error) string {
 	if err != nil {
 		return err.Error()
@@ -322,8 +318,8 @@ func ask(err error) string {
 	return ""
 }
 
-// made is ask for a creation that is tried again: an earlier try may have had its effect
-// though it was told that it had none.
+// made is ask for a create that is retried: an earlier try may have taken effect although it returned an
+// error.
 func made(err error) string {
 	if apierrors.IsAlreadyExists(err) {
 		return ""
@@ -331,7 +327,7 @@ func made(err error) string {
 	return ask(err)
 }
 
-// gone is for objects that must not be there any more.
+// gone is ask for a get of an object that must not exist any more.
 func gone(err error) string {
 	switch {
 	case apierrors.IsNotFound(err):
@@ -343,8 +339,7 @@ func gone(err error) string {
 	}
 }
 
-// arena opens a namespace that has its service account, and closes it with the
-// test.
+// arena opens a namespace that has its service account, and closes it at the end of the test.
 func (s *site) arena(t *testing.T, name string) *clustertest.Arena {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -363,8 +358,8 @@ func (s *site) arena(t *testing.T, name string) *clustertest.Arena {
 	return a
 }
 
-// abandon has a namespace removed at the end of a test, and waits until it is gone, while
-// Millrace still runs: of what is left the next one would have work to do.
+// abandon deletes a namespace at the end of a test, and waits for that while Millrace still runs: otherwise
+// the next Millrace would have work with the rest.
 func (s *site) abandon(t *testing.T, name string) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -375,7 +370,7 @@ func (s *site) abandon(t *testing.T, name string) {
 	})
 }
 
-// until waits for a condition of an arena and says when it came true.
+// until waits for a condition of an arena and returns when it came true.
 func until(t *testing.T, a *clustertest.Arena, c clustertest.Condition) time.Time {
 	t.Helper()
 	defer waited(t, "what was asked of "+a.Namespace)()
@@ -388,7 +383,7 @@ func until(t *testing.T, a *clustertest.Arena, c clustertest.Condition) time.Tim
 	return at
 }
 
-// must is for steps of a story that nothing is tested about.
+// must ends the test on an error of a step that is not under test.
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -396,8 +391,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// clear deletes a namespace's Deployments and waits until all is gone, so that
-// the next Millrace finds no work here.
+// clear deletes a namespace's Deployments and waits until all their objects are deleted, so that the next
+// Millrace has no work here.
 func clear(t *testing.T, a *clustertest.Arena) {
 	t.Helper()
 	must(t, a.DeleteDeployments(t.Context()))

@@ -17,20 +17,20 @@ import (
 	"github.com/millrace/millrace/cmd/clustertest"
 )
 
-// released is the version that people come from, and may have to go back to: the
-// last commit before replicas shared work and messages bore sums.
+// released is the version that users upgrade from, and may have to go back to: the last commit before
+// replicas shared work and messages had sums.
 const released = "0f13c3b1c0182c1b8cf73c6b9b31388a28a78178"
 
-// TestVersionsTogether replaces one service after the other by its version of
-// another release, with work under way and both versions there at a time; to a
-// later version, and back. Each reads what the other has stored.
+// TestVersionsTogether replaces one service after the other by another version, with work in progress and
+// both versions running at a time; to a later version, and back. Each version reads what the other has
+// stored.
 func TestVersionsTogether(t *testing.T) {
 	s := here(t)
 	older := s.older(t)
 	for _, way := range []struct {
 		name     string
 		from, to *site
-		left     func(t *testing.T, nats, service string) // what else is to be done when a service has left
+		left     func(t *testing.T, nats, service string) // what else must be done when a service has ended
 	}{
 		{"upgrade", older, s, func(*testing.T, string, string) {}},
 		{"downgrade", s, older, unrank},
@@ -63,13 +63,12 @@ func TestVersionsTogether(t *testing.T) {
 	}
 }
 
-// unrank removes the durable consumers of a service, whose deliveries have ranks: a
-// version that knows no ranks gets none of them. It makes the consumers anew, and
-// recognises what has been answered. It also has state streams packed, which it
-// insists on.
+// unrank deletes the durable consumers of a service, whose deliveries have ranks: a version that does not
+// know ranks gets none of them. That version creates the consumers again, and recognises the messages that
+// have outcomes. unrank also makes state streams compressed, which the old version requires.
 func unrank(t *testing.T, nats, service string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience) // without one it is nats.go's, of seconds
+	ctx, cancel := context.WithTimeout(t.Context(), patience) // without a deadline it is nats.go's, which is seconds
 	defer cancel()
 	conn, err := natsgo.Connect("nats://"+nats, natsgo.Timeout(patience))
 	must(t, err)
@@ -100,7 +99,7 @@ func unrank(t *testing.T, nats, service string) {
 	must(t, all.Err())
 }
 
-// heal deletes some Pods, one after the other, and waits for what replaces them.
+// heal deletes some Pods, one after the other, and waits for their replacements.
 func heal(t *testing.T, a *clustertest.Arena, replicas int) {
 	t.Helper()
 	for range 3 {
@@ -114,8 +113,7 @@ func heal(t *testing.T, a *clustertest.Arena, replicas int) {
 	}
 }
 
-// older is the site with the program of the last release, built from this
-// repository's history.
+// older is the site with the program of the last release, built from this repository's history.
 func (s *site) older(t *testing.T) *site {
 	t.Helper()
 	dir := t.TempDir()

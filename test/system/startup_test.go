@@ -22,8 +22,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/sign"
 )
 
-// TestMistakes starts the program with what it cannot work with. It must say so in
-// one line that names the cause, end with code 1, and leave nothing behind.
+// TestMistakes starts the program with unusable settings. It must name the cause in one line, exit with code
+// 1, and leave nothing behind.
 func TestMistakes(t *testing.T) {
 	s := here(t)
 	good := s.Kubeconfig(clustertest.Millrace)
@@ -79,7 +79,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// logged is a line of the log, not of the error.
+// logged matches a line of the log, which is not part of the error.
 var logged = regexp.MustCompile(`^[IWE]\d{4} `)
 
 func expectMistake(t *testing.T, binary string, args []string, want string) {
@@ -101,7 +101,7 @@ func expectMistake(t *testing.T, binary string, args []string, want string) {
 	}
 }
 
-// kubeconfig writes one of a user that the cluster does not know.
+// kubeconfig writes the kubeconfig of a user that the cluster does not know.
 func (s *site) kubeconfig(t *testing.T, server, token string) string {
 	t.Helper()
 	config := api.NewConfig()
@@ -118,8 +118,8 @@ func (s *site) kubeconfig(t *testing.T, server, token string) string {
 	return file
 }
 
-// dataDirs are data directories with something wrong: one that a process holds, one
-// in which turns are damaged, which no service could tell again, and one whose streams keep things for 24 hours.
+// dataDirs returns unusable data directories: one that a process holds, one with damaged turns, which no
+// service could repeat, and one whose streams keep messages for 24 hours.
 func (s *site) dataDirs(t *testing.T) (held, damaged, other string) {
 	t.Helper()
 	m := s.run(t, "--mode=off")
@@ -133,9 +133,8 @@ func (s *site) dataDirs(t *testing.T) (held, damaged, other string) {
 	return held, damaged, other
 }
 
-// TestBusComesLate starts a service before its bus, as happens when both are
-// started together: it says what it waits for, ends well when it is told to, and
-// goes on by itself when the bus is there.
+// TestBusComesLate starts a service before its bus, as happens when both start together. The service logs
+// what it waits for, exits cleanly when it is told to, and continues by itself when the bus runs.
 func TestBusComesLate(t *testing.T) {
 	s := here(t)
 	nats := loopback(t)
@@ -153,17 +152,17 @@ func TestBusComesLate(t *testing.T) {
 	}
 	start("impatient").stop(t)
 	p := start("patient")
-	s.start(t, "bus", "bus", "--data-dir="+t.TempDir(), "--nats-listen="+nats, "--insecure-bus") // any name is let in
+	s.start(t, "bus", "bus", "--data-dir="+t.TempDir(), "--nats-listen="+nats, "--insecure-bus") // any user is admitted
 	s.start(t, "watcher", "watcher", "--nats-url=nats://"+nats, "--kubeconfig="+s.Kubeconfig(clustertest.Watcher))
 	p.ready(t)
 }
 
-// TestEndpoints asks what an operator's probes and scrapes ask.
+// TestEndpoints requests the endpoints that an operator's probes and scrapes use.
 func TestEndpoints(t *testing.T) {
 	s := here(t)
 	m := s.run(t)
 	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
-		// Who stood still for a moment has not heard its own heartbeats, and says so.
+		// A process that stood still for a moment has missed its own heartbeats, and reports that.
 		eventually(t, path+" is well", func() string {
 			if code, body := m.get(t, path); code != http.StatusOK || body != "ok" {
 				return fmt.Sprintf("it answers %d %q, want 200 ok", code, body)
@@ -194,7 +193,7 @@ func TestEndpoints(t *testing.T) {
 		}
 	}
 	begun := time.Now()
-	m.stop(t) // which expects exit code 0
+	m.stop(t) // expects exit code 0
 	if took := time.Since(begun); took > time.Minute {
 		t.Errorf("SIGTERM took %v", took)
 	}

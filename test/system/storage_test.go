@@ -15,8 +15,8 @@ import (
 // simulated is the storage driver of the local cluster.
 const simulated = "simulated.millrace.io"
 
-// drive starts the storage driver of the local cluster, with its default class, for as long as the
-// test runs.
+// drive starts the storage driver of the local cluster with its default class, and stops it at the end of the
+// test.
 func (s *site) drive(t *testing.T) {
 	t.Helper()
 	driver, err := s.StartStorage(t.Context())
@@ -40,9 +40,9 @@ func user(name string, claims ...string) *corev1.Pod {
 	return p
 }
 
-// TestVolumesFromMadeToDeleted: a claim gets a volume of the default class, and one of a class
-// that waits for a pod gets it on the pod's node. While the pod runs, both are attached there and
-// listed; one grows. When the pod is gone they are detached, and go with their claims.
+// TestVolumesFromMadeToDeleted: a claim gets a volume of the default class; a claim of a class that waits for
+// the first consumer gets one on the pod's node. While the pod runs, both are attached and listed there; one
+// grows. After the pod's end they are detached, and deleted with their claims.
 func TestVolumesFromMadeToDeleted(t *testing.T) {
 	here := here(t)
 	here.run(t)
@@ -121,8 +121,7 @@ func (s *storage) made(claim string) (v *corev1.PersistentVolume) {
 	return v
 }
 
-// attached waits until some volumes and no others are attached, all to one node, and its status
-// lists them.
+// attached waits until exactly these volumes are attached, all to one node, and the node's status lists them.
 func (s *storage) attached(node string, volumes ...*corev1.PersistentVolume) {
 	s.t.Helper()
 	want := map[string]bool{}
@@ -147,7 +146,7 @@ func (s *storage) attached(node string, volumes ...*corev1.PersistentVolume) {
 	})
 }
 
-// grown waits until a claim and its volume have a size, and the claim tells of no resize any more.
+// grown waits until a claim and its volume have a size, and the claim has no resize status any more.
 func (s *storage) grown(claim, size string) {
 	s.t.Helper()
 	eventually(s.t, claim+" has "+size, func() string {

@@ -11,8 +11,8 @@ import (
 	"github.com/millrace/millrace/cmd/clustertest"
 )
 
-// TestAPIServersThatAreGone: what an API server has written down of its storage goes
-// when its lease does, and nothing of one that lives.
+// TestAPIServersThatAreGone: the storage versions of an API server are deleted with its lease, and those of a
+// live API server stay.
 func TestAPIServersThatAreGone(t *testing.T) {
 	t.Parallel()
 	const gates = "--feature-gates=APIServerIdentity=true,StorageVersionAPI=true"

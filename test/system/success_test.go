@@ -39,10 +39,9 @@ type successes struct {
 	Longest  string `json:"longestRound"`
 }
 
-// TestASuccessPolicyIsKept runs twelve Jobs at a time of ten pods each, of which the first
-// decides, and which all succeed within half a second of each other: each Job completes,
-// and no pod that it deletes counts as a failure, also while reconcilers and writers are
-// killed. A hundred rounds, of which each second one has kills:
+// TestASuccessPolicyIsKept runs twelve Jobs at a time with ten pods each. The first pod decides, and all
+// succeed within half a second of each other: each Job completes, and no pod that it deletes counts as a
+// failure, even while reconcilers and writers are killed. A hundred rounds, with kills in every second one:
 //
 //	go test ./test/system -run TestASuccessPolicyIsKept -timeout 3h -args \
 //	  -success.rounds=100 -success.killed=2 -success.evidence=$PWD/docs/evidence/success-policy.json
@@ -86,12 +85,12 @@ func TestASuccessPolicyIsKept(t *testing.T) {
 		found.write(t)
 		s.clearJobs(t, namespace)
 		for _, p := range slices.Concat(m.services["reconcilers"], m.services["writer"]) {
-			p.ready(t) // the last round's replacements
+			p.ready(t) // the replacements of the last round
 		}
 	}
 }
 
-// write puts the figures so far into the file that was asked for.
+// write writes the figures so far to the file that the flag names.
 func (f successes) write(t *testing.T) {
 	t.Helper()
 	if *successEvidence == "" {
@@ -124,9 +123,9 @@ func (s *site) leaders(t *testing.T, namespace string) {
 	}
 }
 
-// succeed plays the nodes: as soon as the pods of a Job run, the second one succeeds, which
-// is reported, right after it the one that decides, and all others within half a second. A
-// pod that was deleted before that is none of those.
+// succeed acts as the nodes: as soon as the pods of a Job run, the second one succeeds and is reported, right
+// after it the deciding one, and all others within half a second. A pod that was deleted before does not
+// succeed.
 func (s *site) succeed(t *testing.T, namespace string) {
 	var wg sync.WaitGroup
 	for n := range 12 {
@@ -137,7 +136,7 @@ func (s *site) succeed(t *testing.T, namespace string) {
 			}
 			for place, index := range []int{1, 0, 2, 3, 4, 5, 6, 7, 8, 9} {
 				if place == 2 {
-					rest := time.NewTimer(400 * time.Millisecond) // how long the others work on
+					rest := time.NewTimer(400 * time.Millisecond) // how long the other pods continue to work
 					<-rest.C
 				}
 				_, err := s.kube.CoreV1().Pods(namespace).Patch(t.Context(), pods[strconv.Itoa(index)], types.MergePatchType,
@@ -151,8 +150,7 @@ func (s *site) succeed(t *testing.T, namespace string) {
 	wg.Wait()
 }
 
-// running waits until all pods of a Job run, and gives their names by their index; nil
-// where they never do.
+// running waits until all pods of a Job run, and returns their names by index; nil on a time-out.
 func (s *site) running(t *testing.T, namespace, job string) map[string]string {
 	again := time.NewTicker(20 * time.Millisecond)
 	defer again.Stop()
@@ -175,8 +173,8 @@ func (s *site) running(t *testing.T, namespace, job string) map[string]string {
 	return nil
 }
 
-// killSome kills one of the reconcilers and one of the writers, each at some moment of the
-// second in which the Jobs run, and starts another in its place.
+// killSome kills one of the reconcilers and one of the writers, each at a random time in the second in which
+// the Jobs run, and starts a replacement for each.
 func (m *apart) killSome(t *testing.T, random *rand.Rand) (killed int) {
 	t.Helper()
 	for _, name := range []string{"reconcilers", "writer"} {
@@ -192,7 +190,7 @@ func (m *apart) killSome(t *testing.T, random *rand.Rand) (killed int) {
 	return killed
 }
 
-// jobsEnded waits until each Job has ended, and gives them.
+// jobsEnded waits until each Job has ended, and returns the Jobs.
 func (s *site) jobsEnded(t *testing.T, namespace string) (jobs []batchv1.Job) {
 	t.Helper()
 	eventually(t, "each Job has ended", func() string {
@@ -211,7 +209,7 @@ func (s *site) jobsEnded(t *testing.T, namespace string) (jobs []batchv1.Job) {
 	return jobs
 }
 
-// clearJobs deletes the Jobs and waits until their pods are gone, too.
+// clearJobs deletes the Jobs and waits until their pods are deleted, too.
 func (s *site) clearJobs(t *testing.T, namespace string) {
 	t.Helper()
 	background := metav1.DeletePropagationBackground

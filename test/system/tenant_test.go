@@ -23,17 +23,17 @@ import (
 )
 
 const (
-	// scarceStore is the smallest store there may be. So many versions of so many ConfigMaps
-	// of a megabyte come to more, and each is within the bound of an object.
+	// scarceStore is the smallest allowed store. The versions of the ConfigMaps of a megabyte exceed it,
+	// although each object is within its bound.
 	scarceStore        = "256Mi"
 	flooders, versions = 30, 8
-	// rewrites of the one ConfigMap and of the one custom object are far beyond their bound.
+	// rewrites of the one ConfigMap and of the one custom object far exceed their bound.
 	rewrites, notedTimes = 60, 120
 )
 
-// TestATenantCannotFillTheBus: a tenant rewrites large objects as fast as the API server
-// lets him, in a store that is small. Deployments of others roll out, room is made, and the
-// record says what was left out.
+// TestATenantCannotFillTheBus: a tenant rewrites large objects as fast as the API server allows, and the
+// store is small. Deployments of other tenants still roll out, the bus makes room, and the record says which
+// versions it lacks.
 func TestATenantCannotFillTheBus(t *testing.T) {
 	s := alone(t)
 	private, public, err := notary.Generate("notary.test")
@@ -80,11 +80,11 @@ func TestATenantCannotFillTheBus(t *testing.T) {
 	clear(t, others)
 }
 
-// leftOutIsSaid by what reads the record, and is no damage. The newest version is recorded
-// when there is room for it.
+// leftOutIsSaid: readers of the record report the missing versions, not as damage. The newest version is
+// recorded when there is room.
 func (s *site) leftOutIsSaid(t *testing.T, r asker, key string) {
 	t.Helper()
-	// What was said of the first flood may have made room by now.
+	// The marks of the first flood may already have been discarded for room.
 	must(t, s.rewriteOne(t.Context(), r.namespace, "again"))
 	newest, err := s.kube.CoreV1().ConfigMaps(r.namespace).Get(t.Context(), "again", metav1.GetOptions{})
 	must(t, err)
@@ -114,7 +114,7 @@ func (s *site) leftOutIsSaid(t *testing.T, r asker, key string) {
 	})
 }
 
-// rollout is how long it takes until a Deployment runs another image.
+// rollout is the time until a Deployment runs another image.
 func rollout(t *testing.T, a *clustertest.Arena, image string) time.Duration {
 	t.Helper()
 	began := time.Now()
@@ -122,8 +122,8 @@ func rollout(t *testing.T, a *clustertest.Arena, image string) time.Duration {
 	return until(t, a, clustertest.RolledOut("web", image, 3)).Sub(began)
 }
 
-// whileFlooded rolls out one image after the other until the flood is over, and gives
-// how full the store was, the slowest rollout, and how many there were.
+// whileFlooded rolls out one image after the other until the flood is over, and returns the fullest level of
+// the store, the slowest rollout, and the number of rollouts.
 func (m *together) whileFlooded(t *testing.T, flooded <-chan error, rollout func(i int) time.Duration) (fullest float64, slowest time.Duration, rollouts int) {
 	t.Helper()
 	look := func() {
@@ -158,7 +158,7 @@ func (p *service) metric(t *testing.T, name string) float64 {
 	return 0
 }
 
-// megabyte is the data of a ConfigMap, and another one each time.
+// megabyte is the data of a ConfigMap, different for each i.
 func megabyte(i int) map[string]string {
 	text := strconv.Itoa(i)
 	return map[string]string{"v": text + strings.Repeat("v", mostData-1-len(text))}
@@ -175,7 +175,7 @@ func (s *site) rewriteOne(ctx context.Context, namespace, name string) error {
 	return err
 }
 
-// rewriteMany rewrites many of them, each within the bound of one object.
+// rewriteMany rewrites many ConfigMaps, each within the bound of one object.
 func (s *site) rewriteMany(ctx context.Context, namespace string) error {
 	maps := s.kube.CoreV1().ConfigMaps(namespace)
 	for i := range versions {
@@ -195,8 +195,7 @@ func (s *site) rewriteMany(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// noteOften changes the largest annotation that there may be, of an object of which the
-// metadata is recorded.
+// noteOften changes the largest possible annotation of an object of which only the metadata is recorded.
 func (s *site) noteOften(ctx context.Context, namespace string) error {
 	var err error
 	boards := s.dynamic.Resource(kindResource("billboard")).Namespace(namespace)

@@ -23,11 +23,11 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
 
-// signing is the flag that turns the controller of tokens on.
+// signing is the flag that enables the token controller.
 const signing = "--service-account-private-key-file="
 
-// TestTokens has tokens made, used, and taken away, by services of which the writer alone
-// has the key; then it looks for the tokens everywhere else.
+// TestTokens creates, uses and deletes tokens, with services of which the writer alone has the key; then it
+// searches for the tokens everywhere else.
 func TestTokens(t *testing.T) {
 	s := here(t)
 	m := s.apartWith(t, map[string][]string{
@@ -114,8 +114,7 @@ func (s *site) apartWith(t *testing.T, flags map[string][]string) *apart {
 	return m
 }
 
-// filled waits until a Secret has all that a token has, and gives the token; mine is
-// what must be in it besides.
+// filled waits until a Secret has all fields of a token, and the value mine, and returns the token.
 func (s *site) filled(t *testing.T, namespace, name string, account types.UID, mine string) (token string) {
 	t.Helper()
 	ca, err := os.ReadFile(s.RootCAFile())
@@ -139,7 +138,7 @@ func (s *site) filled(t *testing.T, namespace, name string, account types.UID, m
 
 func (s *site) authenticates(t *testing.T, token, user string, uid types.UID) {
 	t.Helper()
-	// The API server compares a token with what it has cached of the Secret.
+	// The API server compares a token with its cached Secret.
 	eventually(t, "the API server takes the token", func() string {
 		review, err := s.kube.AuthenticationV1().TokenReviews().Create(t.Context(), &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
 		must(t, err)
@@ -158,21 +157,21 @@ func (s *site) secretGoes(t *testing.T, namespace, name string) {
 	})
 }
 
-// toldNo looks for tokens in all streams, in the files of the bus, and in what the
-// services have logged, at a level at which the client library would log what it sends.
+// toldNo searches for tokens in all streams, in the files of the bus, and in the services' logs, at a level
+// at which client-go would log its requests.
 func (m *apart) toldNo(t *testing.T, tokens []string) {
 	var secret [][]byte
 	for _, token := range tokens {
 		signature := token[strings.LastIndex(token, ".")+1:]
 		secret = append(secret, []byte(signature))
 		encoded := base64.StdEncoding.EncodeToString([]byte(token))
-		secret = append(secret, []byte(encoded[len(encoded)/2:])) // as Secrets have it on the wire
+		secret = append(secret, []byte(encoded[len(encoded)/2:])) // encoded as Secrets are in requests
 	}
 	m.holdsNone(t, secret, controllers.Config{Tokens: true}, "serviceaccount-token")
 }
 
-// holdsNone looks for secrets in the streams of what controllers read, decide and hear, in the
-// files of the bus, and in what the services have logged. They are stopped for that.
+// holdsNone searches for secrets in the streams that controllers read and write, in the files of the bus, and
+// in the services' logs. It stops the services for that.
 func (m *apart) holdsNone(t *testing.T, secret [][]byte, config controllers.Config, names ...string) {
 	t.Helper()
 	if len(secret) == 0 {
@@ -193,8 +192,8 @@ func (m *apart) holdsNone(t *testing.T, secret [][]byte, config controllers.Conf
 	if looked == 0 {
 		t.Error("no stream has messages: nothing was looked at")
 	}
-	// Logs and files are looked at when no service writes any more: a bus that runs makes
-	// some of its files anew, under other names.
+	// Logs and files are searched when no service writes any more: a running bus rewrites some of its files
+	// under other names.
 	for _, name := range serviceNames {
 		m.services[name][0].stop(t)
 	}
@@ -220,7 +219,7 @@ func (m *apart) holdsNone(t *testing.T, secret [][]byte, config controllers.Conf
 	}))
 }
 
-// streamsOf are those of what controllers read, decide and hear.
+// streamsOf are the streams that controllers read and write.
 func streamsOf(t *testing.T, config controllers.Config, names []string) (all []string) {
 	t.Helper()
 	chosen, err := controllers.Select(names, config)

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/cmd/clustertest"
 )
 
-// step is what must be in a trace: a span, and what it caused.
+// step is a span that a trace must have, and the spans below it.
 type step struct {
 	service, name string // "" is any
 	deep          bool   // somewhere below, not directly
@@ -17,10 +17,9 @@ type step struct {
 	below         []*step
 }
 
-// topology reads steps from a text, as people draw them: a line for each span,
-// "service: name", two spaces deeper than the one that caused it. A "*" stands for
-// any name, ".." before a line says that other spans may be between, and "x3"
-// behind it that there must be three such spans, each with what is below it.
+// topology parses steps from a text in the way that people draw them: a line for each span, "service: name",
+// two spaces deeper than its parent. A "*" stands for any name, ".." before a line allows other spans in
+// between, and "x3" at its end demands three such spans, each with everything below it.
 func topology(text string) *step {
 	root := &step{}
 	path := []*step{root}
@@ -52,8 +51,7 @@ func (w *step) String() string {
 	return text
 }
 
-// missing is the first step that is not to be found among the spans; "" when all
-// are.
+// missing is the first step that the spans do not have; "" if they have all.
 func (w *step) missing(among []*clustertest.Span) string {
 	for _, below := range w.below {
 		found, farthest := 0, ""
@@ -74,7 +72,7 @@ func (w *step) missing(among []*clustertest.Span) string {
 	return ""
 }
 
-// candidates are the spans that a step may be.
+// candidates are the spans that a step may match.
 func (w *step) candidates(among []*clustertest.Span) func(yield func(*clustertest.Span) bool) {
 	return func(yield func(*clustertest.Span) bool) {
 		for _, top := range among {
@@ -97,8 +95,7 @@ func (w *step) is(s *clustertest.Span) bool {
 	return (w.service == s.Service) && (w.name == "*" || w.name == s.Name)
 }
 
-// TestTopologyIsStrict: the judge of the traces finds what is missing, and whatever
-// hangs elsewhere.
+// TestTopologyIsStrict: the check of traces finds missing spans, and spans in the wrong place.
 func TestTopologyIsStrict(t *testing.T) {
 	span := func(service, name string, below ...*clustertest.Span) *clustertest.Span {
 		return &clustertest.Span{Service: service, Name: name, Children: below}

@@ -10,11 +10,10 @@ import (
 	"time"
 )
 
-// TestTorture is `make torture` in short: a control plane of its own, three servers
-// of the bus and two of each service under load, with a fault every second or so, and
-// everything judged afterwards by the independent checker. The seed is one that has
-// every kind of process killed, and each kind of fault that is quickly over, so
-// that the same things go wrong each time.
+// TestTorture is a short `make torture`: a control plane of its own, three servers of the bus and two
+// replicas of each service under load, with a fault about every second, and the independent checker at the
+// end. The seed kills every kind of process, and has each kind of fault that is quickly over, so that the
+// same faults happen each time.
 func TestTorture(t *testing.T) {
 	dir := t.TempDir()
 	binary := filepath.Join(dir, "torture")
@@ -22,9 +21,8 @@ func TestTorture(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build torture: %v\n%s", err, out)
 	}
-	// Enough must have happened for the verdict to say something. Where a machine has other
-	// things to do users get less done: then it is played again, with more time before the
-	// first fault.
+	// Enough must have happened for the verdict to mean something. On a busy machine users get less done:
+	// then the test runs again, with more time before the first fault.
 	few := ""
 	for _, calm := range []time.Duration{2 * time.Second, 30 * time.Second, 2 * time.Minute} {
 		report := filepath.Join(dir, fmt.Sprint("report-", calm, ".json"))
@@ -42,7 +40,7 @@ func TestTorture(t *testing.T) {
 	t.Errorf("%s: too few to show anything", few)
 }
 
-// tooFew says what was played, if that is too little to show anything.
+// tooFew describes the run if it is too small to show anything.
 func tooFew(t *testing.T, report string) string {
 	t.Helper()
 	var found struct {

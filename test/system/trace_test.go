@@ -24,7 +24,7 @@ import (
 type traced struct {
 	*site
 	*apart
-	repeats int // of stories, so far
+	repeats int // of all scenarios so far
 }
 
 func startTraced(t *testing.T) *traced {
@@ -44,8 +44,8 @@ func startTraced(t *testing.T) *traced {
 	return &traced{site: s, apart: m}
 }
 
-// trace is the trace of an object's newest change, or of that to a version, as
-// `millrace trace` tells it; the error is what it says where there is none.
+// trace is the trace of an object's newest change, or of the change to a version, in the output of `millrace
+// trace`; the error is its message if there is none.
 func (s *traced) trace(ctx context.Context, namespace, object, version string) (*clustertest.Trace, error) {
 	args := []string{"trace", object, "-n", namespace, "-o", "json", "--nats-url=nats://" + s.nats, "--jaeger=" + s.JaegerURL()}
 	if version != "" {
@@ -62,15 +62,14 @@ func (s *traced) trace(ctx context.Context, namespace, object, version string) (
 	return found, json.Unmarshal(out, found)
 }
 
-// mostRepeats is how many stories may be played again, of all: where the trace of one lacks
-// something and a service says why. On a machine that has too much to do, a change of ours may
-// be seen so long before its writer has told of it that it begins a trace of its own, which the
-// watcher counts; and spans may not get to the collector in time, which every service counts.
-// Where nothing was missed or lost the first trace has to be whole.
+// mostRepeats bounds the repeats of all scenarios together: a scenario is repeated if its trace lacks
+// something and a service reports why. On an overloaded machine the watcher may see a change of ours so long
+// before the writer's outcome that it begins a trace of its own, and counts that; and spans may not reach the
+// collector in time, which every service counts. If nothing was missed or lost, the first trace must be
+// complete.
 const mostRepeats = 2
 
-// missed are the causes that were missed and the spans that were lost so far, as the
-// services tell them.
+// missed are the counts of missed causes and lost spans so far, from the services' metrics.
 func (s *traced) missed(t *testing.T) string {
 	t.Helper()
 	counts := regexp.MustCompile(`(?m)^(millrace_watcher_missed_causes_total\S*|millrace_trace_spans_total\{result="(failed|dropped)"\}) .*$`)
@@ -87,12 +86,12 @@ func (s *traced) missed(t *testing.T) string {
 	return strings.Join(all, "\n")
 }
 
-// tale is what must be in the trace of a version of an object, the newest if none is named,
-// with every span in its place.
+// tale is what the trace of a version of an object must have, with every span in its place. An empty version
+// means the newest one.
 type tale struct{ namespace, object, version, what string }
 
-// tells plays until nothing is missing in what is told of it. play gives the tales; behind,
-// which may be nil, says what is missing behind the trace of the first of them.
+// tells runs play until no tale lacks anything. play returns the tales; behind, which may be nil, returns
+// what is missing behind the trace of the first one.
 func (s *traced) tells(t *testing.T, play func(attempt int) []tale, behind func(told *clustertest.Trace) (missing string)) {
 	t.Helper()
 	for attempt := 1; ; attempt++ {
@@ -126,7 +125,7 @@ func (s *traced) tells(t *testing.T, play func(attempt int) []tale, behind func(
 	}
 }
 
-// lacks is the trace of a tale, and what is not in it.
+// lacks returns the trace of a tale, and what it lacks.
 func (s *traced) lacks(t *testing.T, of tale) (told *clustertest.Trace, missing string) {
 	t.Helper()
 	told, err := s.trace(t.Context(), of.namespace, of.object, of.version)
@@ -142,7 +141,7 @@ func (s *traced) lacks(t *testing.T, of tale) (told *clustertest.Trace, missing 
 	return told, ""
 }
 
-// patiently asks until nothing is missing, for so long; it gives what still is.
+// patiently polls until nothing is missing or the bound is over; it returns what is still missing.
 func patiently(bound time.Duration, holds func() (missing string)) (missing string) {
 	for end := time.Now().Add(bound); ; {
 		if missing = holds(); missing == "" || time.Now().After(end) {
@@ -152,35 +151,35 @@ func patiently(bound time.Duration, holds func() (missing string)) (missing stri
 	}
 }
 
-// TestTraces: what a user does is one trace, through watcher, reconcilers, writer,
-// API server and etcd, to whatever it led to.
+// TestTraces: a user's action is one trace, through watcher, reconcilers, writer, API server and etcd, to all
+// of its effects.
 func TestTraces(t *testing.T) {
 	s := startTraced(t)
 	t.Run("scale", s.playScale)
 	t.Run("rolling update", s.playRollingUpdate)
 	t.Run("deletion", s.playDeletion)
 	t.Run("namespace", s.playNamespaceDeletion)
-	t.Run("fan-out", s.playFanOut) // the last: it does not wait until all its Pods are gone
+	t.Run("fan-out", s.playFanOut) // the last, because it does not wait until all its Pods are deleted
 	t.Logf("%d of at most %d repeats", s.repeats, mostRepeats)
 }
 
-// aTurn is what every turn that asks for something is, by controller and by the
-// kind whose change asked for it.
+// aTurn has the spans of every turn with commands, by controller and by the kind whose change caused the
+// turn.
 const aTurn = `
 millrace-reconcilers: process STATE_%[2]s
   millrace-reconcilers: reconcile %[1]s
     millrace-reconcilers: send TURN_%[1]s
       millrace-writer: process TURN_%[1]s`
 
-// aWrite is what every request of the writer is: the API server's part of it, with
-// etcd's, and the change that came of it.
+// aWrite has the spans of every request of the writer: those of the API server and etcd, and the resulting
+// change.
 const aWrite = `
 millrace-writer: %[1]s
   apiserver: *
     .. etcd: etcdserverpb.KV/Txn
   millrace-watcher: send EV_%[2]s`
 
-// chain hangs trees below each other: each below the last line of the one before.
+// chain nests trees: each below the last line of the one before.
 func chain(trees ...string) string {
 	var out strings.Builder
 	depth := 0
@@ -196,7 +195,7 @@ func chain(trees ...string) string {
 	return out.String()
 }
 
-// below puts a tree below the root of another one.
+// below nests a tree below the root of another one.
 func below(tree string) string {
 	return "  " + strings.ReplaceAll(strings.TrimSpace(tree), "\n", "\n  ")
 }
@@ -214,15 +213,14 @@ const (
 	sets      = "replicasets_apps"
 )
 
-// runs is what becomes of a Pod that was created: the scheduler binds it, and the kubelet
-// says how it is.
+// runs are the changes of a created Pod: the scheduler binds it, and the kubelet reports its status.
 const runs = `
 millrace-watcher: send EV_pods
   .. millrace-watcher: send EV_pods`
 
-// playScale: from the change of one number to the running Pods, and to the Deployment's
-// saying so. Whose turn reports is not said: a change of a Pod that has been folded before
-// its ticket is here is answered in the turn of an earlier one, of the same trace.
+// playScale: from the change of one number to the running Pods, and to the Deployment's status. The test
+// leaves open which turn reports: if a change of a Pod has been folded before its ticket arrives, the turn of
+// an earlier change of the same trace answers it.
 func (s *traced) playScale(t *testing.T) {
 	a := s.arena(t, "traced-scale")
 	must(t, a.Deploy(t.Context(), "web", first, 1))
@@ -244,7 +242,7 @@ func (s *traced) playScale(t *testing.T) {
 	clear(t, a)
 }
 
-// patch changes the Deployment web, and gives the version that this made.
+// patch changes the Deployment web, and returns the resulting version.
 func (s *traced) patch(t *testing.T, namespace, change string) (version string) {
 	t.Helper()
 	d, err := s.kube.AppsV1().Deployments(namespace).Patch(t.Context(), "web", types.StrategicMergePatchType, []byte(change), metav1.PatchOptions{})
@@ -252,8 +250,7 @@ func (s *traced) patch(t *testing.T, namespace, change string) (version string) 
 	return d.ResourceVersion
 }
 
-// lastsUntilRunning: in a trace are the last versions, in which they run, of so many
-// Pods of a namespace.
+// lastsUntilRunning: a trace has the last versions, in which they run, of so many Pods of a namespace.
 func (s *traced) lastsUntilRunning(t *testing.T, namespace, id string, want int) (missing string) {
 	t.Helper()
 	pods, err := s.kube.CoreV1().Pods(namespace).List(t.Context(), everything)
@@ -272,8 +269,8 @@ func (s *traced) lastsUntilRunning(t *testing.T, namespace, id string, want int)
 	return ""
 }
 
-// lastsUntilReported: the last version of the Deployment web, which says that all its Pods
-// run, is in a trace.
+// lastsUntilReported: a trace has the last version of the Deployment web, which reports that all its Pods
+// run.
 func (s *traced) lastsUntilReported(t *testing.T, namespace, id string) (missing string) {
 	t.Helper()
 	d, err := s.kube.AppsV1().Deployments(namespace).Get(t.Context(), "web", metav1.GetOptions{})
@@ -290,7 +287,7 @@ func (s *traced) lastsUntilReported(t *testing.T, namespace, id string) (missing
 	return ""
 }
 
-// playRollingUpdate: the new ReplicaSet and its first Pod come of the user's change.
+// playRollingUpdate: the user's change causes the new ReplicaSet and its first Pod.
 func (s *traced) playRollingUpdate(t *testing.T) {
 	a := s.arena(t, "traced-roll")
 	must(t, a.Deploy(t.Context(), "web", first, 2))
@@ -307,8 +304,8 @@ func (s *traced) playRollingUpdate(t *testing.T) {
 	clear(t, a)
 }
 
-// playDeletion: what the garbage collector takes away after a Deployment, down to
-// the Pods, comes of the user's deletion.
+// playDeletion: the user's deletion of a Deployment causes everything that the garbage collector deletes,
+// down to the Pods.
 func (s *traced) playDeletion(t *testing.T) {
 	a := s.arena(t, "traced-delete")
 	what := chain("millrace-watcher: send EV_"+deploys,
@@ -322,8 +319,8 @@ func (s *traced) playDeletion(t *testing.T) {
 	}, nil)
 }
 
-// playNamespaceDeletion: what namespace-controller takes away comes of the user's
-// deletion, through what it asked.
+// playNamespaceDeletion: the user's deletion causes the deletes of namespace-controller, through its
+// questions.
 func (s *traced) playNamespaceDeletion(t *testing.T) {
 	what := chain("millrace-watcher: send EV_namespaces",
 		".. "+strings.TrimSpace(writeOf("DELETE /apis/apps/v1/namespaces/{namespace}/deployments/{name}", deploys)))
@@ -340,8 +337,8 @@ func (s *traced) playNamespaceDeletion(t *testing.T) {
 	}, nil)
 }
 
-// playFanOut: of the creates of 500 Pods, 50 are in the trace of the change that
-// asked for them; each of the others has one of its own, which leads back to it.
+// playFanOut: of the creates of 500 Pods, 50 are in the trace of the change that caused them; each of the
+// others has a trace of its own, with a link back.
 func (s *traced) playFanOut(t *testing.T) {
 	const pods, bound = 500, 50
 	a := s.arena(t, "traced-fan-out")
@@ -378,7 +375,7 @@ func (s *traced) playFanOut(t *testing.T) {
 	})
 }
 
-// commandOf is the command behind a request, which may be sent more than once.
+// commandOf is the command of a request; a command may send several.
 func commandOf(request *clustertest.Span) string {
 	parts := strings.Split(request.Attributes["k8s.audit_id"], ".")
 	return strings.Join(parts[:min(3, len(parts))], ".")

@@ -17,8 +17,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/notary"
 )
 
-// TestTheRecordIsVerified has what was recorded of a Deployment's life signed, and held
-// against the key, against the API server's own audit log, and against what a witness saw.
+// TestTheRecordIsVerified signs the record of a Deployment's life, and verifies it with the key, with the API
+// server's own audit log, and with what a witness saw.
 func TestTheRecordIsVerified(t *testing.T) {
 	s := here(t)
 	dir := t.TempDir()
@@ -54,11 +54,11 @@ func TestTheRecordIsVerified(t *testing.T) {
 	}
 }
 
-// tampered has the API server's audit log and the record tell different stories, in
-// each of the ways in which they can. creates are the pods that were made.
+// tampered makes the API server's audit log and the record contradict each other, in each possible way.
+// creates are the pods that were created.
 func (s *site) tampered(t *testing.T, r asker, creates int, file func(name, text string) string) {
-	// The log has those of other records, too, under the same ids; and a create that was
-	// asked for once more, of which nothing came.
+	// The log also has creates of other records under the same ids, and a create that was sent once more
+	// without effect.
 	ofCreate := func(line string) bool {
 		return strings.Contains(line, `"auditID":"TURN_replicaset-controller.`) && strings.Contains(line, `"verb":"create"`) &&
 			strings.Contains(line, `"namespace":"signed`) && strings.Contains(line, `"code":201`)
@@ -112,7 +112,7 @@ func (s *site) tampered(t *testing.T, r asker, creates int, file func(name, text
 	finds("a write by the writer's own identity for no turn", 1, "create of configmaps:signed/behind-the-back", func(line string) string { return line })
 }
 
-// audited is the API server's audit log as far as it has been written.
+// audited is the API server's audit log as written so far.
 func (s *site) audited(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(s.audit)
@@ -120,7 +120,7 @@ func (s *site) audited(t *testing.T) string {
 	return string(text)
 }
 
-// proven waits until a record is proven: what was stored last waits for its page.
+// proven waits until a record is proven: the newest messages wait for their page.
 func proven(t *testing.T, r asker, args ...string) {
 	t.Helper()
 	eventually(t, "the record is proven", func() string {

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestAPodsOwnVolume: a pod has a claim made for it, which goes with it; one of
-// another owner is not taken, and the pod says so.
+// TestAPodsOwnVolume: the controller creates a pod's claim, which is deleted with the pod; it does not take a
+// claim of another owner, and the pod gets an Event about that.
 func TestAPodsOwnVolume(t *testing.T) {
 	s := here(t)
 	s.run(t)
@@ -75,7 +75,7 @@ func TestAPodsOwnVolume(t *testing.T) {
 	}
 }
 
-// TestAClassThatIsUsed stays until nothing names it.
+// TestAClassThatIsUsed: a class stays while an object names it.
 func TestAClassThatIsUsed(t *testing.T) {
 	s := here(t)
 	m := s.run(t)
@@ -96,7 +96,7 @@ func TestAClassThatIsUsed(t *testing.T) {
 		}
 		return ask(err)
 	})
-	// A volume that has not been heard of holds nothing.
+	// A volume that Millrace has not seen protects nothing.
 	r := asker{site: s, nats: m.nats}
 	r.awaitLook(t, "persistentvolumes/golden", "volumeattributesclass-protection-controller")
 	must(t, classes.Delete(t.Context(), name, metav1.DeleteOptions{}))
@@ -111,8 +111,8 @@ func TestAClassThatIsUsed(t *testing.T) {
 	})
 }
 
-// TestAVolumeThatIsToBeLarger: the claim of a volume that names an in-tree plugin names the
-// resizer of the driver that has taken over, and says what it waits for.
+// TestAVolumeThatIsToBeLarger: if the volume of a claim has an in-tree plugin, the claim names the resizer of
+// the driver that replaces the plugin, and an Event says what it waits for.
 func TestAVolumeThatIsToBeLarger(t *testing.T) {
 	s := here(t)
 	s.run(t)
@@ -141,7 +141,7 @@ func TestAVolumeThatIsToBeLarger(t *testing.T) {
 	// A patch, since the binder may write the claim at the same time.
 	_, err = claims.Patch(t.Context(), "data", types.MergePatchType, []byte(`{"status":{"phase":"Bound","capacity":{"storage":"1Gi"},"accessModes":["ReadWriteOnce"]}}`), metav1.PatchOptions{}, "status")
 	must(t, err)
-	// A write of the binder in between has the Event said with each try to name the resizer.
+	// If the binder writes in between, each try to name the resizer repeats the Event.
 	eventually(t, "the claim is bound", func() string {
 		c, err := claims.Get(t.Context(), "data", metav1.GetOptions{})
 		if err == nil && c.Annotations["pv.kubernetes.io/bind-completed"] == "" {

@@ -38,8 +38,8 @@ import (
 	"github.com/millrace/millrace/services/watcher"
 )
 
-// watched is a control plane of its own, which these tests restart and compact,
-// and a bus that watchers in this process write to.
+// watched is a control plane of its own, which these tests restart and compact, and a bus for watchers in
+// this process.
 type watched struct {
 	*clustertest.Cluster
 	config *rest.Config // as an administrator
@@ -69,7 +69,7 @@ func beginWatched(t *testing.T) *watched {
 	return w
 }
 
-// watcher runs a watcher of everything until stop is called or the test ends.
+// watcher runs a watcher of all kinds until stop is called or the test ends.
 func (w *watched) watcher(t *testing.T, b bus.Bus, id string) (service *watcher.Service, stop func()) {
 	t.Helper()
 	service, err := watcher.New(watcher.Config{
@@ -95,7 +95,7 @@ func (w *watched) log(t *testing.T, kind kinds.Name) (log []events.Delta) {
 	name := subject.LogStream(kind)
 	at, err := w.bus.StreamState(t.Context(), name)
 	if err != nil {
-		return nil // not there yet
+		return nil // the object does not exist yet
 	}
 	for sequence := at.First; sequence <= at.Last; sequence++ {
 		m, there, err := w.bus.At(t.Context(), name, sequence)
@@ -112,8 +112,7 @@ func (w *watched) log(t *testing.T, kind kinds.Name) (log []events.Delta) {
 	return log
 }
 
-// faithful demands of a kind's log that it is in order, says nothing twice, and
-// folds to what the API server has.
+// faithful demands that a kind's log is in order, repeats nothing, and folds to the state of the API server.
 func (w *watched) faithful(t *testing.T, kind kinds.Kind) {
 	t.Helper()
 	client, err := metadata.NewForConfig(w.config)
@@ -205,8 +204,8 @@ func countOf(log []events.Delta, op events.Op) (n int) {
 	return n
 }
 
-// TestWatcherAgainstARealAPIServer runs its stories one after the other on one
-// control plane; each leaves logs that are faithful.
+// TestWatcherAgainstARealAPIServer runs its scenarios one after the other on one control plane; each must
+// leave faithful logs.
 func TestWatcherAgainstARealAPIServer(t *testing.T) {
 	w := beginWatched(t)
 	for _, story := range []struct {
@@ -349,10 +348,9 @@ func customKindsComeAndGo(w *watched, t *testing.T) {
 	w.has(t, "widgets.example.com", events.Gone, "w")
 }
 
-// theAPIServerRestarts: its memory of the history begins where the storage was
-// when it started. Where a lease was renewed between our last object and that
-// moment, the gap is the server's, and the watcher has to say so; it is killed
-// again until it still knows what came after that object.
+// theAPIServerRestarts: its watch cache begins at the version of the storage when it started. If a lease was
+// renewed between our last object and that moment, the server has the gap, and the watcher must record it;
+// the test kills the server again until it still knows the changes after that object.
 func theAPIServerRestarts(w *watched, t *testing.T) {
 	service, stop := w.watcher(t, w.bus, "patient")
 	defer stop()
@@ -369,8 +367,8 @@ func theAPIServerRestarts(w *watched, t *testing.T) {
 	}
 }
 
-// outlive kills the API server and tells whether it has forgotten what came after
-// the last object that was there before.
+// outlive kills the API server and reports whether it has forgotten the changes after the last object from
+// before.
 func (w *watched) outlive(t *testing.T, attempt int) (forgotten bool) {
 	t.Helper()
 	before, after := fmt.Sprintf("before-%d", attempt), fmt.Sprintf("after-%d", attempt)
@@ -387,7 +385,7 @@ func (w *watched) outlive(t *testing.T, attempt int) (forgotten bool) {
 	forgotten = w.forgotten(t, position)
 	left := slices.DeleteFunc(w.log(t, "configmaps"), func(d events.Delta) bool { return d.Op != events.Gap })[gaps:]
 	switch {
-	case len(left) == 0: // a bookmark may have told it of a later version
+	case len(left) == 0: // a bookmark may have had a later version
 	case !forgotten || len(left) > 1:
 		t.Errorf("the restart left %d gaps, such as %s, and the API server has forgotten the past: %v", len(left), left[0].Body, forgotten)
 	case !strings.Contains(string(left[0].Body), "forgotten"):
@@ -396,7 +394,7 @@ func (w *watched) outlive(t *testing.T, attempt int) (forgotten bool) {
 	return forgotten
 }
 
-// forgotten asks the API server whether it can go on from a version.
+// forgotten asks the API server whether it can resume a watch at a version.
 func (w *watched) forgotten(t *testing.T, version string) bool {
 	t.Helper()
 	reader, err := w.kube.CoreV1().ConfigMaps("").Watch(t.Context(), metav1.ListOptions{ResourceVersion: version})
@@ -405,15 +403,14 @@ func (w *watched) forgotten(t *testing.T, version string) bool {
 	}
 	noError(t, err)
 	defer reader.Stop()
-	first, open := <-reader.ResultChan() // an object has been made since
+	first, open := <-reader.ResultChan() // an object has been created since
 	if !open {
 		t.Fatal("the API server ended a watch at once")
 	}
 	return first.Type == watch.Error
 }
 
-// theHistoryWasCompacted: the restart empties the API server's own memory of
-// the history, too.
+// theHistoryWasCompacted: the restart empties the API server's watch cache, too.
 func theHistoryWasCompacted(w *watched, t *testing.T) {
 	_, stop := w.watcher(t, w.bus, "absent")
 	w.configMap(t, "forgotten", "x")
@@ -435,7 +432,7 @@ func theHistoryWasCompacted(w *watched, t *testing.T) {
 	w.faithful(t, kinds.ConfigMaps.Kind)
 }
 
-// compact makes etcd forget its history.
+// compact compacts etcd's history.
 func (w *watched) compact(t *testing.T) {
 	t.Helper()
 	list, err := w.kube.CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{Limit: 1})
@@ -453,11 +450,11 @@ func (w *watched) compact(t *testing.T) {
 	}
 }
 
-// muted is the bus of a watcher that goes on by itself and is not heard.
+// muted is the bus of a watcher that continues to run while its heartbeats are suppressed.
 type muted struct {
 	bus.Bus
 	muted  atomic.Bool
-	dead   atomic.Bool  // it stores nothing either
+	dead   atomic.Bool  // stores nothing either
 	opened atomic.Int64 // logs
 	said   atomic.Int64 // heartbeats
 }
@@ -493,8 +490,8 @@ func (m *muted) Append(ctx context.Context, kind kinds.Name) (bus.Appender, erro
 	return mutedAppender{a, m}, err
 }
 
-// theActiveWatcherFallsSilent: it still watches and stores, so for a while two
-// watchers tell the same changes.
+// theActiveWatcherFallsSilent: it still watches and stores, so for a while two watchers record the same
+// changes.
 func theActiveWatcherFallsSilent(w *watched, t *testing.T) {
 	elder, younger := &muted{Bus: w.bus}, &muted{Bus: w.bus}
 	service, stop := w.watcher(t, elder, "elder")
@@ -528,7 +525,7 @@ func theActiveWatcherFallsSilent(w *watched, t *testing.T) {
 	}
 }
 
-// theActiveWatcherDies without a goodbye: another one goes on, for every kind.
+// theActiveWatcherDies without notice: another one takes over every kind.
 func theActiveWatcherDies(w *watched, t *testing.T) {
 	const promised = time.Second
 	elder, younger := &muted{Bus: w.bus}, &muted{Bus: w.bus}

@@ -17,8 +17,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/record"
 )
 
-// TestWhatHappenedAndWhy lives a life of a Deployment, and then has the commands
-// tell it.
+// TestWhatHappenedAndWhy runs the life of a Deployment, and then asks the commands about it.
 func TestWhatHappenedAndWhy(t *testing.T) {
 	s := here(t)
 	m := s.run(t, "--kinds=*")
@@ -65,7 +64,7 @@ func TestWhatHappenedAndWhy(t *testing.T) {
 	t.Run("clear errors", func(t *testing.T) { toldErrors(t, r, began) })
 }
 
-// asker asks the commands.
+// asker runs the commands.
 type asker struct {
 	*site
 	nats, namespace string
@@ -73,7 +72,7 @@ type asker struct {
 
 func stamp(t time.Time) string { return t.Format(time.RFC3339Nano) }
 
-// ask runs a command and gives what it wrote, and its error with what it said.
+// ask runs a command and returns its output; the error has its messages.
 func (r asker) ask(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), r.binary, append(slices.Clip(args), "--nats-url=nats://"+r.nats, "--namespace="+r.namespace, "--timeout="+patience.String())...)
@@ -96,7 +95,7 @@ func (r asker) json(t *testing.T, into any, args ...string) {
 	}
 }
 
-// awaitLook waits until a controller has looked at an object as it is on record.
+// awaitLook waits until a controller has decided about an object in its recorded state.
 func (r asker) awaitLook(t *testing.T, object, controller string) {
 	t.Helper()
 	eventually(t, controller+" has looked at "+object, func() string {
@@ -123,7 +122,7 @@ func toldHistory(t *testing.T, r asker, victim string) {
 	if first := h.Versions[0]; first.Event != record.Created || first.By.Manager == "" || len(h.Gaps) > 0 {
 		t.Errorf("it begins with %+v, %v", first, h.Gaps)
 	}
-	wanted := map[string]bool{"replicas": false, "image": false} // how the paths end
+	wanted := map[string]bool{"replicas": false, "image": false} // the ends of the paths
 	ours := 0
 	for _, v := range h.Versions {
 		for _, c := range v.Changes {
@@ -143,7 +142,7 @@ func toldHistory(t *testing.T, r asker, victim string) {
 	if ours == 0 {
 		t.Error("no version is the controller's")
 	}
-	eventually(t, "the end of the pod is on record", func() string { // which nothing else has waited for
+	eventually(t, "the end of the pod is on record", func() string { // no earlier step has waited for that
 		r.json(t, &h, "history", "pod/"+victim, "--limit=0")
 		if end := h.Versions[len(h.Versions)-1]; end.Event != record.Ended {
 			return fmt.Sprintf("it ends with %+v", end)
@@ -232,7 +231,7 @@ func changed(c *record.Cause) string {
 	return strings.Join(paths, " ")
 }
 
-// toldNoSecrets looks for the value of a Secret in everything that is shown of it.
+// toldNoSecrets searches for the value of a Secret in all output about it.
 func toldNoSecrets(t *testing.T, r asker) {
 	const canary = "canary-3Kd8-never-shown"
 	secrets := r.kube.CoreV1().Secrets(r.namespace)
@@ -264,13 +263,13 @@ func toldNoSecrets(t *testing.T, r asker) {
 		if err != nil || !strings.Contains(out, "canary") {
 			t.Errorf("millrace %s: %v, %s", strings.Join(args, " "), err, out)
 		}
-		if strings.Contains(out, "3Kd8") || strings.Contains(out, "Y2FuYXJ5LTNLZDg") { // and in base64
+		if strings.Contains(out, "3Kd8") || strings.Contains(out, "Y2FuYXJ5LTNLZDg") { // also in base64
 			t.Errorf("millrace %s shows the value of a secret", strings.Join(args, " "))
 		}
 	}
 }
 
-// toldEnd asks about what is not there any more.
+// toldEnd asks about an object that has been deleted.
 func toldEnd(t *testing.T, r asker) {
 	var c record.Cause
 	eventually(t, "the end is on record", func() string {

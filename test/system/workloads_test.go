@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestAJobByHandStopsNoCronJob: a Job as kubectl create job --from makes it, with a unix time
-// in its name, is no run; and a CronJob whose status was made to say otherwise by one runs
-// again.
+// TestAJobByHandStopsNoCronJob: a Job that kubectl create job --from makes, with a unix time in its name,
+// does not count as a run; a CronJob whose status has the far future as the time of its last run, because such
+// a Job once counted, runs again.
 func TestAJobByHandStopsNoCronJob(t *testing.T) {
 	s := here(t)
 	s.run(t)
@@ -64,8 +64,8 @@ func TestAJobByHandStopsNoCronJob(t *testing.T) {
 	})
 }
 
-// TestClaimsGoWithASetThatNeverGotReady: no pod gets ready here. The claims of a set that
-// wants them deleted with it are deleted, those of before, too.
+// TestClaimsGoWithASetThatNeverGotReady: no pod becomes ready here. If a StatefulSet wants its claims deleted
+// with it, all are deleted, including those that are older than the set.
 func TestClaimsGoWithASetThatNeverGotReady(t *testing.T) {
 	s := here(t)
 	s.run(t)

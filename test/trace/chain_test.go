@@ -26,10 +26,10 @@ import (
 	"github.com/millrace/millrace/services/writer"
 )
 
-// patience is how long anything may take.
+// patience is the time-out of every step.
 const patience = time.Minute
 
-// world is a control plane with Millrace on it, whose spans are recorded.
+// world is a control plane with Millrace, whose spans the test records.
 type world struct {
 	*testing.T
 	*tracetest.Recorder
@@ -60,7 +60,7 @@ func begin(t *testing.T) *world {
 			w.eventually(name+" is ready", func() bool { return check() == nil })
 		}
 	}
-	// Pods that are refused for want of it are asked for again, for another reason.
+	// The API server refuses Pods without an account, and the retry has another cause.
 	w.eventually("there is a service account for Pods", func() bool {
 		_, err := kube.CoreV1().ServiceAccounts("default").Get(t.Context(), "default", metav1.GetOptions{})
 		return err == nil
@@ -73,7 +73,7 @@ type service interface {
 	Checks() map[string]func() error
 }
 
-// services are the three of them, on one bus.
+// services are the three services on one bus.
 func (w *world) services(config *rest.Config, b bus.Bus) []service {
 	chosen, err := controllers.Select([]string{"deployment-controller", "replicaset-controller", "serviceaccount-controller"}, controllers.Config{})
 	must(w.T, err)
@@ -99,7 +99,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// eventually waits until it holds, and shows the traces where it never does.
+// eventually waits until the condition holds, and prints the traces on a time-out.
 func (w *world) eventually(what string, holds func() bool) {
 	w.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -127,22 +127,22 @@ func deployment(replicas int32) *appsv1.Deployment {
 	}
 }
 
-// The story is told again where the watcher says that it has missed a cause: the word of a
-// write may take longer than the watcher waits, on a machine that has other things to do. That
-// is once, and one cause in ten: a watcher that misses more of them misses them by rule. Where
-// none was missed, the first trace has to be whole.
+// tellings is how often the test runs its story. It runs again if the watcher reports that it missed a cause:
+// on a busy machine the report of a write may take longer than the watcher waits. At most one repeat is
+// allowed, and one missed cause in ten: a watcher that misses more has a bug. If no cause was missed, the
+// first trace must be complete.
 const (
 	tellings  = 2
 	mayMissOf = 10
 )
 
-// TestADeploymentIsOneTrace from its user's change to its Pods, with ids that
-// every reader who knows the version can tell.
+// TestADeploymentIsOneTrace from the user's change to the Pods, with ids that every reader can derive from
+// the version.
 func TestADeploymentIsOneTrace(t *testing.T) {
 	var missing []string
 	for n := range tellings {
 		missed, changes := 0, 0
-		ok := t.Run(fmt.Sprint("told ", n+1), func(t *testing.T) { // the world before is gone
+		ok := t.Run(fmt.Sprint("told ", n+1), func(t *testing.T) { // each run has a new control plane
 			w := begin(t)
 			missing = w.story()
 			missed, changes = w.missed()
@@ -160,8 +160,8 @@ func TestADeploymentIsOneTrace(t *testing.T) {
 	}
 }
 
-// missed are the changes of ours of which the watcher knows that it has missed the cause, and
-// changes are all of ours.
+// missed is how many of our changes the watcher reports without a cause; changes is the number of all our
+// changes.
 func (w *world) missed() (missed, changes int) {
 	for _, s := range w.Spans() {
 		if fmt.Sprint(s.Attributes[trace.Manager]) != events.FieldManager {
@@ -175,7 +175,7 @@ func (w *world) missed() (missed, changes int) {
 	return missed, changes
 }
 
-// story makes a Deployment, and tells what its trace lacks.
+// story creates a Deployment, and returns what its trace lacks.
 func (w *world) story() (missing []string) {
 	made, err := w.kube.AppsV1().Deployments("default").Create(w.Context(), deployment(3), metav1.CreateOptions{FieldManager: "a-user"})
 	must(w.T, err)
@@ -190,7 +190,7 @@ func (w *world) story() (missing []string) {
 		return len(uids)
 	}
 	w.eventually("three Pods", func() bool { return pods(func(tracetest.Span) bool { return true }) == 3 })
-	// A Pod is seen before its turn is answered, which ends the span above it.
+	// The watcher may see a Pod before its turn has an outcome, which ends the parent span.
 	w.eventually("every span above another one has ended", func() bool { return !strings.Contains(w.Tree(), "(orphan)") })
 	w.Log("\n" + w.Tree())
 	if inTrace := pods(func(s tracetest.Span) bool { return s.Context.TraceID() == id }); inTrace != 3 {

@@ -34,17 +34,17 @@ var (
 	forgedEvidence = flag.String("forged.evidence", "", "file to which the figures are written; empty: none")
 )
 
-// forger stores what no reconciler has written, with every right on the bus. It has seen
-// all that honest reconcilers have signed, and has a key of its own.
+// forger stores turns that no reconciler has written, with every right on the bus. It has seen
+// everything that honest reconcilers have signed, and has a key of its own.
 type forger struct {
 	*world
 	honest, own *sign.Signer
 	random      *rand.Rand
-	stored      map[uint64]string // what was forged, by its place
+	stored      map[uint64]string // forged turns, by sequence
 	refused     int               // by the bus
 }
 
-// turn is a turn that makes a ConfigMap, as it would be stored.
+// turn is a turn that creates a ConfigMap, in its stored form.
 func (f *forger) turn(controller, key, makes string) events.Message {
 	f.Helper()
 	body, err := json.Marshal(map[string]any{"metadata": map[string]string{"name": makes}})
@@ -59,7 +59,7 @@ func (f *forger) turn(controller, key, makes string) events.Message {
 	return m
 }
 
-// lay stores a message where it says it is to lie.
+// lay stores a message at the place that it claims.
 func (f *forger) lay(how string, m events.Message, expect uint64) {
 	f.Helper()
 	sequence, err := f.bus.Store(f.Context(), m, expect)
@@ -67,8 +67,8 @@ func (f *forger) lay(how string, m events.Message, expect uint64) {
 	f.stored[sequence] = how
 }
 
-// tricks are the ways to forge a turn. Each is given a key that has no turn, the name of
-// what must not be made, and a turn that was carried out.
+// tricks are the ways to forge a turn. Each gets a key without a turn, the name of an object
+// that must not be created, and a turn that was carried out.
 var tricks = []struct {
 	name string
 	play func(f *forger, how, key, makes string, done events.Message)
@@ -103,7 +103,7 @@ var tricks = []struct {
 		}
 		last, _, err := f.bus.Last(f.Context(), done.Stream, done.Subject)
 		f.must(err)
-		if f.random.IntN(2) == 0 { // with another place, or with none
+		if f.random.IntN(2) == 0 { // with another place, or without one
 			f.lay(how, copied, last.Sequence)
 			return
 		}
@@ -153,7 +153,7 @@ var tricks = []struct {
 	}},
 }
 
-// requests are what the API server was asked to make, by name.
+// requests are the creates that the API server received, by name.
 type requests struct {
 	mu   sync.Mutex
 	made map[string]int
@@ -178,7 +178,7 @@ func (r *requests) around(serve http.Handler) http.Handler {
 	})
 }
 
-// TestForgedTurnsAreRefused lays forged turns between honest ones. None of them makes a
+// TestForgedTurnsAreRefused stores forged turns between honest ones. No forged turn makes a
 // request, each has an outcome that says so and an alarm, every writer goes on, and every
 // honest turn is carried out once.
 func TestForgedTurnsAreRefused(t *testing.T) {
@@ -210,7 +210,7 @@ func TestForgedTurnsAreRefused(t *testing.T) {
 	took := time.Since(began)
 	alive := 0
 	for _, stop := range stops {
-		if stop(); !t.Failed() { // it says what has ended a writer
+		if stop(); !t.Failed() { // it reports the error that ended a writer
 			alive++
 		}
 	}
@@ -232,7 +232,7 @@ func TestForgedTurnsAreRefused(t *testing.T) {
 	})
 }
 
-// carriedOut has an honest turn carried out.
+// carriedOut stores an honest turn and waits until it is carried out.
 func (f *forger) carriedOut(name string) events.Message {
 	f.Helper()
 	m := f.turn(copier, name, name)
@@ -248,8 +248,8 @@ func (f *forger) carriedOut(name string) events.Message {
 	return stored
 }
 
-// refusals waits until every forged turn has an outcome, and gives how many were refused
-// as forged, by an outcome that counts.
+// refusals waits until every forged turn has an outcome, and returns how many were refused as
+// forged, by a valid outcome.
 func (f *forger) refusals() (refused int) {
 	f.Helper()
 	trust, missing, next := f.trust(f.keys.Outcomes), len(f.stored), uint64(0)
@@ -278,7 +278,7 @@ func (f *forger) refusals() (refused int) {
 	return refused
 }
 
-// signs gives keys to the reconcilers and writers from now on.
+// signs gives keys to the reconcilers and writers, valid from a time.
 func (w *world) signs(from time.Time) {
 	w.Helper()
 	keys, err := sign.ProvideFrom(w.TempDir(), from)
@@ -295,8 +295,8 @@ func (w *world) evidence(figures map[string]any) {
 	w.must(evidence.Write(w.Context(), *forgedEvidence, figures))
 }
 
-// TestSigningBeginsOnAnUnsignedHistory: what was stored before the keys were made counts,
-// and nothing is stored again because of it.
+// TestSigningBeginsOnAnUnsignedHistory: messages from before the keys count, and nothing is
+// stored again because of them.
 func TestSigningBeginsOnAnUnsignedHistory(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -322,8 +322,8 @@ func TestSigningBeginsOnAnUnsignedHistory(t *testing.T) {
 	})
 }
 
-// TestAForgedOutcomeOpensNoFence: an outcome that no writer has signed counts as none. The
-// turn waits for its own, and is stored again when that does not come.
+// TestAForgedOutcomeOpensNoFence: an outcome that no writer has signed does not count. The turn
+// waits for a valid one, and is stored again when none comes.
 func TestAForgedOutcomeOpensNoFence(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -352,8 +352,9 @@ func TestAForgedOutcomeOpensNoFence(t *testing.T) {
 	w.eventually("it has an outcome that counts", func() bool { _, last, o := w.last("a"); return o.OK() && o.Turn == last })
 }
 
-// TestKeysChangeWhileServicesRun: with two keys trusted the signer changes, and then the
-// old one is retired: no turn is refused. Then the new one is revoked, and its turns are.
+// TestKeysChangeWhileServicesRun: while two keys are trusted the signer changes, and then the
+// old key is retired: no turn is refused. Then the new key is revoked, and its turns are
+// refused.
 func TestKeysChangeWhileServicesRun(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

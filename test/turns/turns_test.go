@@ -12,8 +12,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// The writers' consumer passes over a turn, as after an acknowledgement floor that
-// has jumped: no writer will ever be handed it. It is noticed and served.
+// The writers' consumer passes over a turn, as after an acknowledgement floor that has jumped:
+// no writer will ever get it. The reconcilers notice and store it again.
 func TestATurnThatTheConsumerHasSkippedIsServed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -34,12 +34,12 @@ func TestATurnThatTheConsumerHasSkippedIsServed(t *testing.T) {
 	w.close()
 }
 
-// skip has a worker in the writers' name answer what is there, and do nothing.
+// skip has a worker in the writers' name acknowledge all messages, and do nothing.
 func (w *world) skip() {
 	w.Helper()
 	ctx, cancel := context.WithCancel(w.Context())
 	defer cancel()
-	// However late the answer is, the turn does not come again.
+	// However late the acknowledgement is, the turn does not come again.
 	job := bus.Work{Stream: subject.TurnStream(copier), Durable: "writer", AckWait: time.Hour, Since: time.Hour}
 	w.must(w.bus.Work(ctx, job, func(d bus.Delivery) { d.Done(); cancel() }))
 	w.eventually("the turn is answered", func() bool {
@@ -49,9 +49,8 @@ func (w *world) skip() {
 	})
 }
 
-// save copies a stream's messages as they are on the disk; what it gives puts them
-// back, as if everything stored since had been lost. The bus must be closed both
-// times.
+// save copies a stream's messages on disk; the returned function puts them back, as if
+// everything stored since had been lost. The bus must be closed both times.
 func (w *world) save(name string) (restore func()) {
 	w.Helper()
 	found, err := filepath.Glob(filepath.Join(w.store, "jetstream", "*", "streams", name, "msgs"))
@@ -67,7 +66,7 @@ func (w *world) save(name string) (restore func()) {
 	}
 }
 
-// settle has a copy made and waits until its outcome is stored.
+// settle asks for a copy and waits until its outcome is stored.
 func (w *world) settle(name string) {
 	w.Helper()
 	w.want(name)
@@ -77,7 +76,7 @@ func (w *world) settle(name string) {
 	})
 }
 
-// session runs everything for a while.
+// session runs everything while run does.
 func (w *world) session(run func()) {
 	w.Helper()
 	w.open()
@@ -88,8 +87,8 @@ func (w *world) session(run func()) {
 	w.close()
 }
 
-// The power fails. The outcomes of the last turns are lost, which the writers had
-// answered: these turns look as if they were under way for ever.
+// The power fails. The outcomes of the last turns are lost, although the writers had
+// acknowledged them: these turns seem to be in flight for ever.
 func TestLostOutcomesDoNotBlockTheirKeys(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -113,8 +112,8 @@ func TestLostOutcomesDoNotBlockTheirKeys(t *testing.T) {
 	}
 }
 
-// The power fails. The last turns are lost, whose tickets were answered, and the
-// writers' consumer stands behind what is not there any more.
+// The power fails. The last turns are lost, although they were acknowledged, and the writers'
+// consumer is beyond the end of its stream.
 func TestLostTurnsAreMadeAgainAndServed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -145,10 +144,10 @@ func TestLostTurnsAreMadeAgainAndServed(t *testing.T) {
 	}
 }
 
-// The answer to a create is lost, a user deletes what was created, and the watcher lags:
-// the API server has no object of that name, and the record has never heard of one.
-// It is not made again before the record has been told, and then by a new turn; nor
-// where the record never is, since what was created lived and died in a gap of it.
+// The answer to a create is lost, a user deletes the created object, and the watcher lags: the
+// API server has no object of that name, and the record has never had one. The object is not
+// created again before the record has caught up, and then by a new turn; nor if the record
+// never has it, because it was created and deleted within a gap.
 func TestACreateThatNoReaderHeardOfIsNotMadeAgain(t *testing.T) {
 	for name, tell := range map[string]func(*world){"it is told late": (*world).speak, "it is never told": (*world).relist} {
 		t.Run(name, func(t *testing.T) {
@@ -187,7 +186,7 @@ func createdForNothing(t *testing.T, tell func(*world)) {
 	w.close()
 }
 
-// outcomes are those about a name.
+// outcomes are the outcomes about a name.
 func (w *world) outcomes(name string) (all []events.Outcome) {
 	w.Helper()
 	at, err := w.bus.StreamState(w.Context(), subject.OutcomeStream(copier))

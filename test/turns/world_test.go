@@ -35,7 +35,7 @@ import (
 
 const copier = "copier"
 
-// patience is for what must come to pass: what is promised in docs/reliability.md.
+// patience bounds the wait for what must happen; docs/reliability.md promises it.
 const patience = 30 * time.Second
 
 // world is a toy API server with ConfigMaps, and a bus with its files.
@@ -45,7 +45,7 @@ type world struct {
 	server *stream.Server
 	bus    *stream.Bus
 	api    *httptest.Server
-	keys   *sign.Provided // nil: nothing is signed
+	keys   *sign.Provided // nil: no signatures
 	alarms []prometheus.Collector
 
 	mu      sync.Mutex
@@ -53,12 +53,12 @@ type world struct {
 	version int
 	objects map[string]*corev1.ConfigMap
 	made    map[string]int
-	// undone is the copy whose next create is not answered, and undone at once by a user.
-	// From then on nothing is told; held is what would have been.
+	// undone is the copy whose next create gets no answer, and which a user deletes at once.
+	// From then on the API server appends nothing; held is what it would have appended.
 	undone string
 	silent bool
 	held   []events.Message
-	asked  int // how often the API server was asked where it stands
+	asked  int // how often the API server was asked for its version
 }
 
 func newWorld(t *testing.T) *world {
@@ -68,7 +68,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// open starts the bus on its files, and tells it that all is said.
+// open starts the bus on its files, and appends a mark.
 func (w *world) open() {
 	w.Helper()
 	var err error
@@ -84,8 +84,7 @@ func (w *world) open() {
 	w.mark(events.Mark, 0)
 }
 
-// mark says that everything has been told, or that not all of it has; and where the last gap
-// before that is.
+// mark appends a mark, or a gap, with the place of the last gap before it.
 func (w *world) mark(op events.Op, gap uint64) {
 	m := events.EncodeDelta(events.Delta{
 		Kind: kinds.ConfigMaps.Name, Op: op, ResourceVersion: strconv.Itoa(w.version), At: time.Now(),
@@ -95,8 +94,7 @@ func (w *world) mark(op events.Op, gap uint64) {
 	w.append(m)
 }
 
-// connect gives a connection whose questions wait so long for an answer; 0: as long
-// as those of a service.
+// connect returns a connection whose requests have this time-out; 0: that of a service.
 func (w *world) connect(timeout time.Duration) *stream.Bus {
 	w.Helper()
 	b, err := stream.Connect(w.Context(), stream.Options{Server: w.server, Timeout: timeout})
@@ -126,12 +124,12 @@ func (w *world) append(m events.Message) {
 	}
 }
 
-// put stores an object and tells the bus.
+// put stores an object and appends its delta.
 func (w *world) put(name string) *corev1.ConfigMap {
 	w.version++
 	version := strconv.Itoa(w.version)
-	// No two that bear a name one after the other have the same uid: the end of the first
-	// would be taken for what came of the second.
+	// Two objects that have a name one after the other never have the same uid: the end of the
+	// first would count as the effect of the second.
 	uid := types.UID("uid-" + name + "-" + version)
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: uid, ResourceVersion: version}}
 	w.objects[name] = object
@@ -157,7 +155,7 @@ func (w *world) tell(op events.Op, object *corev1.ConfigMap) {
 	w.append(m)
 }
 
-// speak tells what has been held back.
+// speak appends what was held back.
 func (w *world) speak() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -167,7 +165,7 @@ func (w *world) speak() {
 	w.silent, w.held = false, nil
 }
 
-// relist forgets what has been held back, as a watcher does that has been away for too long.
+// relist drops what was held back, like a watcher that was away for too long.
 func (w *world) relist() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -176,8 +174,8 @@ func (w *world) relist() {
 	w.silent, w.held = false, nil
 }
 
-// undo has the next create of a copy go unanswered, and the copy removed at once; then
-// something else changes, and nothing is told of all that.
+// undo leaves the next create of a copy unanswered, and deletes the copy at once; then
+// something else changes, and none of that is appended.
 func (w *world) undo(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -190,7 +188,7 @@ func (w *world) asks() int {
 	return w.asked
 }
 
-// remove takes a copy away, as a user does.
+// remove deletes a copy, as a user does.
 func (w *world) remove(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -280,7 +278,7 @@ func answer(out http.ResponseWriter, code int, body any) {
 	_ = json.NewEncoder(out).Encode(body) // a client that went away is part of the tests
 }
 
-// view is what the copier sees of a name.
+// view is the copier's view of a name.
 type view struct {
 	name    string
 	missing bool
@@ -407,7 +405,7 @@ func (w *world) eventually(what string, holds func() bool) (took time.Duration) 
 	return time.Since(began)
 }
 
-// messages is how many messages a stream holds.
+// messages is the number of messages in a stream.
 func (w *world) messages(stream string) uint64 {
 	w.Helper()
 	s, err := w.bus.StreamState(w.Context(), stream)

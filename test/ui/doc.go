@@ -1,4 +1,3 @@
-// Package ui holds the web page of the record against a browser: the page of
-// `millrace ui`, served from a real bus on which a small story has been told, in a
-// Chromium without a window.
+// Package ui tests the web page of the record in a browser: the page of `millrace ui`, served from a real bus
+// with a small story, in a headless Chromium.
 package ui

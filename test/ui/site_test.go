@@ -19,7 +19,7 @@ import (
 	"github.com/millrace/millrace/test/ui/program"
 )
 
-// place is a bus with a shop on it, and the page of it.
+// place is a bus with the record of a shop, and its page.
 type place struct {
 	*recordtest.Shop
 	dir     string
@@ -29,8 +29,7 @@ type place struct {
 	address string // of the page
 }
 
-// all is what the tests share: building, starting and filling take longer than
-// looking.
+// all is shared by the tests, because building, starting and filling take longer than the checks.
 var all struct {
 	once    sync.Once
 	dir     string
@@ -54,7 +53,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// here is the shared place.
+// here returns the shared place.
 func here(t *testing.T) *place {
 	t.Helper()
 	all.once.Do(func() { all.err = begin() })
@@ -79,7 +78,7 @@ func begin() (err error) {
 	return err
 }
 
-// open starts a bus and a page, and tells the story of a shop.
+// open starts a bus and a page, and stores the story of a shop.
 func open(ctx context.Context, dir string) (p *place, err error) {
 	p = &place{dir: dir}
 	if p.port, err = clustertest.FreePort(); err != nil {
@@ -121,8 +120,8 @@ func (p *place) close() {
 	}
 }
 
-// visit opens a view of a place, in a size and a theme. At the end the browser must
-// not have complained, but for what the test expects.
+// visit opens a view of a place, in a size and a theme. At the end of the test the browser must not have
+// complained, except about the expected texts.
 func visit(t *testing.T, p *place, width, height int, theme, query string, expected ...string) *look {
 	t.Helper()
 	page, err := all.browser.Page(width, height)
@@ -132,7 +131,7 @@ func visit(t *testing.T, p *place, width, height int, theme, query string, expec
 	l := &look{t, page}
 	t.Cleanup(func() {
 		for _, trouble := range page.Troubles() {
-			ok := strings.Contains(trouble, "504") // a slow machine; the page asks again
+			ok := strings.Contains(trouble, "504") // a slow machine; the page retries
 			for _, words := range expected {
 				ok = ok || strings.Contains(trouble, words)
 			}
@@ -148,7 +147,7 @@ func visit(t *testing.T, p *place, width, height int, theme, query string, expec
 	return l
 }
 
-// look is a page that a test looks at.
+// look is a page that a test checks.
 type look struct {
 	*testing.T
 	*browser.Page
@@ -179,13 +178,13 @@ func value[T any](l *look, expression string) T {
 	return v
 }
 
-// text is what is seen of the elements that a selector finds, with single spaces.
+// text is the visible text of the elements that a selector finds, with single spaces.
 func (l *look) text(selector string) string {
 	l.Helper()
 	return value[string](l, fmt.Sprintf(`[...document.querySelectorAll(%q)].map((e) => e.innerText).join("\n").replace(/[ \t\u00a0]+/g, " ").trim()`, selector))
 }
 
-// says waits until the elements that a selector finds show some words.
+// says waits until the elements that a selector finds show all of the words.
 func (l *look) says(selector string, words ...string) {
 	l.Helper()
 	for _, w := range words {
@@ -193,14 +192,14 @@ func (l *look) says(selector string, words ...string) {
 	}
 }
 
-// settled waits until an object's page has its past, and every answer that it has asked
-// for: what stands on it from then on stays there.
+// settled waits until an object's page has loaded its history and every response that it has requested: after
+// that the content does not change.
 func (l *look) settled() {
 	l.Helper()
 	l.until(`document.querySelector(".title .chip") && !document.querySelector("[aria-busy]")`)
 }
 
-// at is the address of what is shown.
+// at is the query of the current URL.
 func (l *look) at() url.Values {
 	l.Helper()
 	v, err := url.ParseQuery(strings.TrimPrefix(value[string](l, "location.search"), "?"))

@@ -23,7 +23,7 @@ func TestAMomentBeforeTheRecordLeadsToItsBegin(t *testing.T) {
 }
 
 func TestTheBusGoesAndComesBack(t *testing.T) {
-	here(t) // the program is built, and the browser is there
+	here(t) // builds the program and starts the browser
 	p, err := open(t.Context(), filepath.Join(t.TempDir(), "bus"))
 	if err != nil {
 		t.Fatal(err)
@@ -35,7 +35,7 @@ func TestTheBusGoesAndComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.says("#pulse", "Not live")
-	// An object is looked at in the same page, without loading it anew.
+	// The page shows an object without a reload.
 	value[any](l, fmt.Sprintf(`history.pushState(null, "", "/%s"), dispatchEvent(new PopStateEvent("popstate"))`, webURL))
 	l.says(".trouble", "The bus does not answer", "It is tried again")
 	if err := p.startBus(); err != nil {
@@ -51,7 +51,7 @@ func TestTheBusGoesAndComesBack(t *testing.T) {
 	l.says(".trouble", "has it ended?")
 }
 
-// hostile are names and values that want to be more than text.
+// hostile are names and values that would be harmful if the page treated them as more than text.
 var hostile = []string{
 	`<img src=x onerror=hacked()>`, `"><script>hacked()</script>`, `';hacked();//`, `$(touch hacked)`, "`hacked`", "a\nrm -rf hacked", "\u202eevil", `javascript:hacked()`, `${hacked()}`, `\u003cimg src=x onerror=hacked()\u003e`,
 }
@@ -114,11 +114,11 @@ func TestTheBrowserRefusesMarkup(t *testing.T) {
 	}
 }
 
-// crowd is how many Pods must be no trouble.
+// crowd is a number of Pods that must not slow the page down.
 const crowd = 10_000
 
 func TestTenThousandPodsStayFluid(t *testing.T) {
-	here(t) // the program is built, and the browser is there
+	here(t) // builds the program and starts the browser
 	p, err := open(t.Context(), filepath.Join(t.TempDir(), "bus"))
 	if err != nil {
 		t.Fatal(err)
@@ -132,7 +132,7 @@ func TestTenThousandPodsStayFluid(t *testing.T) {
 	l.says(".panel-head", "10,000 objects")
 	l.says("[aria-label=Objects] .row .name", "pod-00000")
 	t.Logf("%d Pods are listed after %v", crowd, time.Since(begun).Round(time.Millisecond))
-	// What keeps it fluid is how little is on the page in any frame.
+	// The page stays fluid because few rows are on it in any frame.
 	frames := value[[][2]float64](l, `(async () => {
 		const list = document.querySelector("[aria-label=Objects][role=listbox]"), frames = [];
 		for (let i = 0; i < 60; i++) {

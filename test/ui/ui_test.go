@@ -17,7 +17,7 @@ const (
 	podURL = "?ns=shop&kind=pods&name=web-1-2"
 )
 
-// views are all there are, and what must be seen before they are looked at.
+// views are all views, and the words that must be visible before a check.
 var views = []struct{ name, query, selector, words string }{
 	{"namespace", "?ns=shop", ".row .name", "web-1-2"},
 	{"all", "", ".row .name", "web"},
@@ -51,8 +51,8 @@ func TestEveryViewIsReadable(t *testing.T) {
 	}
 }
 
-// wrong is what is wrong with a view once it has come to rest: an answer that is still
-// under way may leave it half made.
+// wrong returns the faults of a view after all its responses have arrived: before that the view may be half
+// drawn.
 func (l *look) wrong() string {
 	l.Helper()
 	l.until(`!document.querySelector("[aria-busy]")`)
@@ -68,9 +68,9 @@ func TestTheThemeIsTheMachinesUntilAnotherIsChosen(t *testing.T) {
 	l.keys("tt") // light, dark
 	l.until(dark + ` === "` + first + `"`)
 	l.must(l.Go(l.at0("?ns=shop")))
-	l.until(`document.querySelector("main h1")`) // who has its heading listens to keys
+	l.until(`document.querySelector("main h1")`) // a page listens to keys when it has its heading
 	l.until(dark + ` === "` + first + `"`)
-	l.keys("t") // as the machine has it
+	l.keys("t") // the machine's theme again
 	l.until(dark + ` !== "` + first + `"`)
 	if value[bool](l, `localStorage.getItem("theme") !== null`) {
 		l.Error("it is still said which one was chosen")
@@ -114,7 +114,7 @@ func TestEverythingIsDoneWithTheKeyboard(t *testing.T) {
 	l.says("h1", "shop")
 }
 
-// TestEverythingIsReachedByTab goes around the page once.
+// TestEverythingIsReachedByTab tabs once through the page.
 func TestEverythingIsReachedByTab(t *testing.T) {
 	l := visit(t, here(t), 1280, 800, "light", webURL)
 	l.says(".past-item", "kubectl-scale")
@@ -135,8 +135,8 @@ func TestEverythingIsReachedByTab(t *testing.T) {
 func TestListsAreMovedThroughByArrows(t *testing.T) {
 	l := visit(t, here(t), 1280, 800, "light", "?ns=shop&show=pods")
 	chosen := `document.getElementById(document.activeElement.getAttribute("aria-activedescendant"))?.innerText.includes("%s")`
-	// A user in the list before its first items come need not enter it again. A
-	// slow answer may take the list off the page, and the focus with it.
+	// If the focus is in the list before its first items arrive, it stays there. A slow response may take the
+	// list off the page, and the focus with it.
 	l.until(`(document.querySelector("[aria-label=Objects][role=listbox]")?.focus(), ` + fmt.Sprintf(chosen, "web-1-1") + `)`)
 	l.keys(kb.ArrowDown)
 	l.until(fmt.Sprintf(chosen, "web-1-2"))
@@ -158,7 +158,7 @@ func TestTheSliderShowsANamespaceAsItWas(t *testing.T) {
 		l.Errorf("the slider says %q", said)
 	}
 	l.until(`![...document.querySelectorAll(".row .name")].some((e) => e.innerText === "web-1-2")`)
-	// Change by change forwards, until the second Pod is there.
+	// Forwards, change by change, until the second Pod exists.
 	value[any](l, `document.activeElement.blur()`)
 	for range 60 {
 		before := l.at().Get("at")
@@ -174,7 +174,7 @@ func TestTheSliderShowsANamespaceAsItWas(t *testing.T) {
 		l.Fatal("the second Pod is there only now")
 	}
 	l.says(".command", "--at="+at)
-	// The same is shown to every user who follows the link.
+	// Every user who follows the link sees the same.
 	l.must(l.Go(l.at0("?ns=shop&at=" + at)))
 	l.says("[aria-label=Objects] .row .name", "web-1-2")
 	l.keys("n")
@@ -201,11 +201,11 @@ func TestWhyIsAGraph(t *testing.T) {
 	l.says(".cause", "too few pods", "as many as are wanted", "kubectl-scale", "it began here")
 	l.says(".began", "Began with deployments/web changed by kubectl-scale")
 	l.says(".command", "millrace why pods/web-1-2 -n shop --field=spec.containers")
-	l.settled() // the graph is asked for again once the object's past is there
+	l.settled() // the page requests the graph again once it has the object's history
 	if edges, causes := value[int](l, `document.querySelectorAll(".edges .head").length`), value[int](l, `document.querySelectorAll(".cause").length`); causes < 3 || edges != causes-1 {
 		l.Errorf("%d causes are joined by %d lines", causes, edges)
 	}
-	// Time goes to the right, and each cause stands before what it led to.
+	// Time runs to the right, and each cause is to the left of its effects.
 	if !value[bool](l, `[...document.querySelectorAll("[role=group] > li > .cause")].every((c) => c.getBoundingClientRect().right < c.closest("ul").closest("li").firstElementChild.getBoundingClientRect().left)`) {
 		l.Error("a cause does not stand before what it led to")
 	}

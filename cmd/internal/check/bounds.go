@@ -11,11 +11,10 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// Fault is something that was done to the system on purpose, or a start of one of its
-// processes.
+// Fault is an injected fault, or a start of one of the processes.
 type Fault struct {
 	Kind string
-	// Target is a process, such as writer-1, or a connection of one, such as writer-1>bus.
+	// Target is a process, such as writer-1, or one of its connections, such as writer-1>bus.
 	Target       string
 	Began, Ended time.Time
 }
@@ -27,68 +26,68 @@ const (
 	restored    = "restore"
 )
 
-// Machine is the target of faults that were not made on purpose: the machine had no time for anything.
+// Machine is the target of times in which the machine was overloaded, which were not injected.
 const Machine = "machine"
 
-// of tells whether a fault met one of some processes, or a connection of one.
+// of is whether the target is one of some processes, or a connection of one.
 func (f Fault) of(processes ...string) bool {
 	return slices.ContainsFunc(processes, func(p string) bool { return strings.HasPrefix(f.Target, p) })
 }
 
-// takes tells whether a fault took data away: from the disk of a server of the bus, or by an
-// older storage.
+// takes is whether a fault removed data: from the disk of a bus server, or by a restore of
+// the storage.
 func (f Fault) takes() bool { return f.Kind == diskLost || f.Kind == diskDamaged || f.Kind == restored }
 
-// What the product says of itself that it does not know is believed only where a fault
-// explains it. These are the bounds, and the reason of each.
+// Unsure results and gaps are accepted only if a fault explains them. These are the bounds, and
+// the reason for each.
 const (
-	// afterUnsure is how long after the end of a fault a turn that it met may be stored: what
-	// was on its way to a process that ended is delivered again after some seconds. A turn
-	// that is stored later is met by nothing.
+	// afterUnsure is how long after the end of a fault a turn may be stored for the fault to have
+	// affected it: a delivery to a process that ended is redelivered after some seconds.
 	afterUnsure = 5 * time.Second
-	// givenAgain is after what time the bus gives a turn to another writer, and manySlow how
-	// many turns of a moment took longer where the machine was too slow for all of them.
+	// givenAgain is after what time the bus redelivers a turn to another writer. If at least
+	// manySlow other turns took longer at the same time, the machine was too slow.
 	givenAgain = time.Second
 	manySlow   = 5
-	// afterGap is how long after a fault its gap may come: a watch that was lost is begun
-	// anew within seconds, and a list takes seconds. On a machine that is busy it takes ten
-	// times that.
+	// afterGap is how long after a fault its gap may be recorded: a lost watch is restarted within
+	// seconds, and a list takes seconds. On a busy machine they take ten times that.
 	afterGap = time.Minute
-	// longAway is how long a watcher must have been away to find that the API server has
-	// forgotten what came meanwhile, without a fault of the server: kube-apiserver keeps the
-	// changes of 75 s at least, and of both watchers one may have been away before.
+	// longAway is how long a watcher must have been away for its resourceVersion to expire
+	// without a fault of the API server: kube-apiserver keeps the changes of at least 75 s, and
+	// the other one of both watchers may have been away before.
 	longAway = 30 * time.Second
-	// longestGap is for how long watchers may be away: one gap may hide so many changes of a
-	// kind as the log told in such a time on the average, or mostHidden where those are fewer.
+	// longestGap is how long watchers may be away: a gap may hide as many changes of a kind as
+	// the log records in that time on average, and at least mostHidden.
 	longestGap = time.Minute
 	mostHidden = 180
-	// afterUnread is how long after data were taken away turns may rest on a log that can no
-	// longer be read: those that were decided before. Nothing is decided on a damaged log.
+	// afterUnread is how long after a loss of data stored turns may rest on messages that the log
+	// no longer has, because they were decided before. No turn is decided on a damaged log.
 	afterUnread = 30 * time.Second
 )
 
-// unsureCause: an answer is lost with its connection, its server or the writer that waits for
-// it, and a turn goes to another writer when a writer or the bus is away or has no time.
+// unsureCause is whether a fault may cause an unsure result: a response is lost with its
+// connection, its server or the waiting writer, and a turn is redelivered to another writer when
+// a writer or the bus is away or overloaded.
 func unsureCause(f Fault) bool { return f.of("writer", "bus", "kube-apiserver", "etcd", Machine) }
 
-// gapCauses are which faults explain a gap, by a part of the reason that the log gives;
-// what is not here needs a fault that took data away.
+// gapCauses are the faults that explain a gap, by a part of the gap's reason in the log. Any
+// other reason needs a fault that removed data.
 var gapCauses = map[string]func(Fault) bool{
 	"the API server has forgotten": forgets,
 	"the API server did not serve": func(f Fault) bool { return f.of("kube-apiserver", "etcd") },
-	// The watcher that had begun it was taken away in the middle.
+	// The watcher was stopped in the middle of the relist.
 	"a relist was not finished": func(f Fault) bool { return f.of("watcher", "bus", "kube-apiserver", "etcd") },
 	"versions that waited":      func(f Fault) bool { return f.of("watcher", "bus") },
-	// The bus copies a log to its state; when a server of it is lost, the copy is taken up
-	// again late. Nothing is missing then, and the watcher cannot know.
+	// The bus mirrors a log to its state stream, and resumes late after the loss of a server. No
+	// message is missing then, but the watcher cannot know that.
 	"has stood still":                         func(f Fault) bool { return f.of("bus") },
 	"nothing came for":                        func(f Fault) bool { return f.of("bus") },
 	", 0 of them damaged, where the log says": func(f Fault) bool { return f.of("bus") },
-	// A server of the bus that came back may say another moment of the state's beginning.
+	// A bus server that comes back may report another creation time of the state stream.
 	"the state stream has been made anew": func(f Fault) bool { return f.of("bus") },
 }
 
-// forgets: a kube-apiserver that starts knows nothing of what was before.
+// forgets is whether a fault may expire resourceVersions: a kube-apiserver that starts has no
+// changes from before in its watch cache, and a watcher may have been away for longAway.
 func forgets(f Fault) bool {
 	return f.of("kube-apiserver", "etcd") || f.of("watcher") && f.Ended.Sub(f.Began) >= longAway
 }
@@ -102,16 +101,16 @@ func gapCause(reason string) func(Fault) bool {
 	return Fault.takes
 }
 
-// explained tells whether a fault of some sort was on, or over for no longer than some
-// time, between two moments.
+// explained is whether a matching fault was active between two moments, or had ended at most
+// after before the first.
 func (b *books) explained(by func(Fault) bool, from, to time.Time, after time.Duration) bool {
 	return slices.ContainsFunc(b.Faults, func(f Fault) bool {
 		return by(f) && !f.Began.After(to) && !f.Ended.Add(after).Before(from)
 	})
 }
 
-// doubtful: a result is unsure only of a request whose answer a fault may
-// have dropped, or of a turn that a fault may have taken from a writer.
+// doubtful: a result is unsure only if a fault may have dropped the response to its request,
+// or may have caused the redelivery of its turn.
 func doubtful(b *books) []Violation {
 	var found []Violation
 	for i := range b.Outcomes {
@@ -140,9 +139,9 @@ func doubtful(b *books) []Violation {
 	return found
 }
 
-// slow tells whether the bus gave a turn late, when it gave many so: the writer that has it
-// cannot know then whether another one began it, and is unsure of what it finds. Where nothing
-// was done to either, the machine had no time for them.
+// slow is whether a turn's outcome came late, together with many others, because the machine was
+// overloaded: the writer then cannot know whether another writer has begun the turn, and its
+// result is unsure without a fault.
 func (b *books) slow(turn *Turn, o *Outcome) bool {
 	if turn == nil || o.At.Sub(turn.At) <= givenAgain {
 		return false
@@ -158,7 +157,8 @@ func (b *books) slow(turn *Turn, o *Outcome) bool {
 	return others >= manySlow
 }
 
-// confessed: a gap has a reason, the reason has a fault, and what it hides is bounded.
+// confessed: a gap has a reason, a fault explains the reason, and the number of hidden changes
+// is bounded.
 func confessed(b *books) []Violation {
 	var found []Violation
 	for _, kind := range slices.Sorted(maps.Keys(b.Logs)) {
@@ -178,7 +178,7 @@ func confessed(b *books) []Violation {
 	return found
 }
 
-// unreadable: each turn says how far it had read, and that can be found again.
+// unreadable: each turn says how far it had read the logs, and the logs still have that.
 func unreadable(b *books) []Violation {
 	var found []Violation
 	for i := range b.Turns {
@@ -198,7 +198,7 @@ func unreadable(b *books) []Violation {
 	return found
 }
 
-// readable tells whether a log goes up to a message.
+// readable is whether a log reaches at least to a message.
 func (b *books) readable(kind kinds.Name, upTo uint64) bool {
 	log := b.Logs[kind]
 	return upTo == 0 || len(log) > 0 && log[len(log)-1].Sequence >= upTo

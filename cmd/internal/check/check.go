@@ -1,5 +1,5 @@
-// Package check judges a run of Millrace by what was recorded of it, and shares no
-// code with what it judges but the vocabulary. It is an auditor with three books:
+// Package check judges a run of Millrace by its records. It shares no code with the
+// services that it judges, except the vocabulary. It compares three sources:
 //
 //   - the storage: every version of every object from the first revision on, as
 //     etcd has it, so that no restart of an API server leaves a hole;
@@ -34,26 +34,26 @@ type History struct {
 	Logs, States map[kinds.Name][]Entry
 	// Leaks are the places where the value of the canary Secret was found.
 	Leaks []string
-	// Faults are what was done to the system, and the starts of its processes: what the
-	// product says that it does not know must have one of them for its cause.
+	// Faults are the injected faults, and the starts of processes: each unsure result and each
+	// gap must have one of them as its cause.
 	Faults []Fault
-	// Since is when what is judged begins: not before a storage that was restored, or a
-	// record that was lost, and what had been begun before it. Zero: with the record.
+	// Since is the begin of the judged time. It excludes the time before a restore of the storage
+	// or a loss of the record, and turns that were in flight then. Zero: the whole record.
 	Since time.Time
 
-	// earlier are the objects that turns before Since create, which may be stored later.
+	// earlier are the objects that turns before Since create: the creates may be carried out later.
 	earlier map[events.Ref]bool
 }
 
 // Change is one revision of the storage.
 type Change struct {
 	Revision int64
-	// Gone is true for a removal; Object is then what was removed.
+	// Gone is true for a removal; Object is then the removed object.
 	Gone   bool
 	Object Object
 }
 
-// Object is what the rules ask about an object.
+// Object has the fields of an object that the rules use.
 type Object struct {
 	Ref        events.Ref
 	UID        types.UID
@@ -64,40 +64,41 @@ type Object struct {
 
 	// Active pods have neither ended nor been deleted.
 	Active bool
-	// Replicas is what a workload asks for, of a Job how many pods may be at work at a time;
-	// Surge is how many more it may have for a while, and Unavailable how many fewer.
+	// Replicas is the number of pods that a workload requests, of a Job its parallelism.
+	// Surge is how many more it may have temporarily, and Unavailable how many fewer.
 	Replicas, Surge, Unavailable int32
-	// Generation, and what the status says.
+	// Generation, and fields of the status.
 	Generation, Observed      int64
 	Total, Updated, Available int32
 	// Empty is true for a ConfigMap that lacks the root certificate it is for.
 	Empty bool
 
-	// Ready pods are active, and say so. EndedWell pods have succeeded. Node is where a pod
-	// is, or has to go; App is its label of that name, or what a budget selects by it. Index
-	// is the ordinal of a pod of a StatefulSet, or the index of one of a Job; -1 for none.
+	// Ready pods are active and have the condition Ready. EndedWell pods have succeeded. Node is
+	// the node of a pod, or the one that it must run on. App is the value of its label app, or
+	// the one that a budget selects. Index is the ordinal of a StatefulSet's pod, or the index
+	// of a Job's; -1 for none.
 	Ready, EndedWell bool
 	Node, App        string
 	Index            int32
-	// Claims are the names of the claims that a pod uses, while it is active and has a node.
+	// Claims are the names of the PersistentVolumeClaims of a pod that is active and has a node.
 	Claims []string
-	// Start is a StatefulSet's first ordinal, and Ordered true where it creates and takes
-	// away one after the other.
+	// Start is a StatefulSet's first ordinal. Ordered is true if it creates and deletes its pods
+	// one after the other.
 	Start   int32
 	Ordered bool
-	// Completions is what a Job asks for, Succeeded what its status counts, Retries how many
-	// pods may fail, and Done says that it has ended. Idle is true for one that is paused.
-	// Moment is when a CronJob wanted it.
+	// Completions is the number that a Job requests, Succeeded the number in its status, Retries
+	// how many pods may fail. Done is true for a Job that has ended, Idle for a suspended one.
+	// Moment is the scheduled time of a CronJob's Job.
 	Completions, Succeeded, Retries int32
 	Done, Idle                      bool
 	Moment                          string
-	// Forbids is true for a CronJob that has one Job at a time.
+	// Forbids is true for a CronJob with the concurrency policy Forbid.
 	Forbids bool
-	// What the status of a budget says.
+	// The status of a PodDisruptionBudget.
 	Healthy, Desired, Allowed int32
 }
 
-// Write is one request of Millrace that changes something, at one stage.
+// Write is one write request of Millrace, at one audit stage.
 type Write struct {
 	ID          string // the audit id: the place of the turn, and the command
 	Foreign     bool   // not of Millrace
@@ -107,15 +108,15 @@ type Write struct {
 	Ref         events.Ref
 	Subresource string
 	At          time.Time
-	// Ended is false for a request that was received and, as far as the log goes,
-	// never answered: its server was killed.
+	// Ended is false for a request that was received and, according to the log, never
+	// answered, because its server was killed.
 	Ended  bool
 	Code   int
 	DryRun bool
-	// UID and Revision are those of the object in the answer.
+	// UID and Revision are those of the object in the response.
 	UID      types.UID
 	Revision int64
-	// OnlyUID is the condition of a delete.
+	// OnlyUID is the UID precondition of a delete.
 	OnlyUID types.UID
 }
 
@@ -224,7 +225,7 @@ var rules = []Rule{
 	{"unread", "each turn says how far it had read, and the logs go so far", unreadable},
 }
 
-// Judge gives every violation of every rule, and the figures of the run.
+// Judge returns the figures of the run, and every violation of every rule.
 func Judge(h *History) (Figures, []Violation) {
 	b := open(h)
 	var all []Violation
@@ -246,32 +247,32 @@ type Figures struct {
 	Changes  int `json:"changes"`  // revisions of the storage that the rules look at
 	Turns    int `json:"turns"`    // stored
 	Commands int `json:"commands"` // in them
-	Writes   int `json:"writes"`   // carried out by the API server in our name, Events left out
+	Writes   int `json:"writes"`   // carried out by the API server for Millrace, without Events
 	Deltas   int `json:"deltas"`   // in the logs
 	Gaps     int `json:"gaps"`     // marked in the logs
 	// Hidden are the changes that the logs lack, all of them within gaps.
 	Hidden int `json:"hidden"`
-	// Unseen are the owners that went before a dependent which the log had not told
-	// of when that was decided.
+	// Unseen are the owners that were removed before a dependent, because the log did not have
+	// the dependent when the removal was decided.
 	Unseen int `json:"unseen"`
-	// Repeated are the requests for commands that had been asked for before.
+	// Repeated are the requests for commands that had been requested before.
 	Repeated int `json:"repeated"`
-	// Unanswered are the requests of which the audit log does not know whether they
-	// had an effect: their server was killed, or timed out.
+	// Unanswered are the requests whose effect is not in the audit log, because their server
+	// was killed, or timed out.
 	Unanswered int `json:"unanswered"`
-	// Unsure are the results that say of themselves that they are not known, and Late
-	// those of them whose command was carried out.
+	// Unsure are the results that are marked as unsure, and Late those of them whose command
+	// was carried out.
 	Unsure int `json:"unsure"`
 	Late   int `json:"late"`
-	// Crowded are the unsure results of turns that came late to a writer where no fault was
-	// near, with many others: the machine was too slow for them.
+	// Crowded are the unsure results of turns that, with many others, reached a writer late
+	// without a fault, because the machine was too slow.
 	Crowded int `json:"crowded"`
-	// Unread are the turns that rest on what the logs do not have.
+	// Unread are the turns that rest on messages that the logs do not have.
 	Unread int `json:"unread"`
-	// Stale are the ReplicaSets that a Deployment made smaller than its budget allows,
-	// as the status of one of them counted more pods as available than its size.
+	// Stale are the ReplicaSets that a Deployment made smaller than it allows, because the
+	// status of one of them counted more available pods than its replicas.
 	Stale int `json:"stale"`
-	// Busiest is the most writes of one object in one minute.
+	// Busiest is the maximum of writes of one object in one minute.
 	Busiest int `json:"busiest"`
 }
 
@@ -279,31 +280,31 @@ type Figures struct {
 type books struct {
 	*History
 	turns map[place]*Turn
-	// origins are the turns that were stored again, word for word, because no writer
-	// had them in flight: whatever came of any of them came of the first one. outcomes,
-	// stored and open are filed by it.
+	// origins maps the copies of turns that were stored again, because no writer had them in
+	// flight, to the first ones. outcomes, stored and open have the first turn as key for the
+	// effects of all copies.
 	origins  map[place]place
 	outcomes map[place][]*Outcome
-	// stored are the writes that were carried out, by command; open are those of
-	// which the audit log does not know: they were never answered, or with an error
-	// that came too late to undo them, such as a timeout.
+	// stored are the writes that were carried out, by command. open are those whose effect
+	// the audit log does not show: they were never answered, or answered with an error after
+	// which they may have been carried out, such as a time-out.
 	stored, open map[command][]*Write
-	// by is who made a revision of an object, as far as it was one of us.
+	// by is Millrace's write that made a revision of an object.
 	by map[edition]*Write
-	// foreign are the revisions that a delete not of Millrace was answered with.
+	// foreign are the revisions in the responses to deletes by other clients.
 	foreign map[edition]bool
 	// lives are the versions of each object, in order.
 	lives map[types.UID][]*Change
-	// hidden, busiest, late, unseen, unread, stale and crowded are found by rules, for the figures.
+	// hidden, busiest, late, unseen, unread, stale and crowded are counted by rules, for the figures.
 	hidden, busiest, late, unseen, unread, stale, crowded int
-	// owned are the objects that an owner has ever controlled, and labelled the pods that
-	// have an app.
+	// owned are the objects that an owner has ever controlled, and labelled the pods by their
+	// label app.
 	owned    map[types.UID][]types.UID
 	labelled map[label][]types.UID
-	// times is when the logs told of each change, and ordered the faults by their beginning.
+	// times is when each change was recorded in a log, and ordered the faults by their begin.
 	times   map[version]time.Time
 	ordered []Fault
-	// hiding is what each gap hides, by its kind and its end.
+	// hiding is how much each gap hides, by its kind and its end.
 	hiding map[string]hiding
 }
 
@@ -324,10 +325,10 @@ type edition struct {
 	revision int64
 }
 
-// label is what a pod is called in a namespace.
+// label is the label app of pods in a namespace.
 type label struct{ namespace, app string }
 
-// events of users are told beside the turns and have no outcomes.
+// eventsKind is the kind of Kubernetes' Events, which have no outcomes.
 const eventsKind = kinds.Name("events")
 
 func open(h *History) *books {
@@ -359,7 +360,7 @@ func open(h *History) *books {
 	return b
 }
 
-// openAudit files the writes by the command that they belong to.
+// openAudit indexes the writes by command.
 func (b *books) openAudit() {
 	ended := map[string]int{}
 	for i := range b.Writes {
@@ -372,7 +373,7 @@ func (b *books) openAudit() {
 		}
 		c, ok := b.commandOf(w.ID)
 		if !ok {
-			continue // the rule for completeness says so
+			continue // the rule complete reports it
 		}
 		if w.Ended {
 			ended[w.ID]++
@@ -384,11 +385,11 @@ func (b *books) openAudit() {
 			b.stored[c] = append(b.stored[c], w)
 			at := edition{w.UID, w.Revision}
 			if first := b.by[at]; w.UID != "" && w.Revision != 0 && (first == nil || w.At.Before(first.At)) {
-				b.by[at] = w // later ones changed nothing, and were answered with what was there
+				b.by[at] = w // later ones changed nothing, and got the existing object as the response
 			}
 		}
 	}
-	// Each request is received, and ended if its server lives so long.
+	// The log has each request as received, and again as ended if its server was not killed before.
 	for i := range b.Writes {
 		w := &b.Writes[i]
 		if w.Ended || w.Foreign || w.Ref.Kind == eventsKind {
@@ -435,7 +436,7 @@ func (b *books) figures() Figures {
 	return f
 }
 
-// sorted gives the keys of a map of commands in an order.
+// sorted are the keys of a map of commands, in order.
 func sorted[T any](m map[command]T) []command {
 	var all []command
 	for c := range m {
@@ -447,7 +448,7 @@ func sorted[T any](m map[command]T) []command {
 	return all
 }
 
-// Converged judges only what is there in the end.
+// Converged judges only the state at the end.
 func Converged(changes []Change) []Violation {
 	return converged(open(&History{Changes: changes}))
 }

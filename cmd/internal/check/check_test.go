@@ -23,11 +23,11 @@ func TestASoundHistoryHolds(t *testing.T) {
 	}
 }
 
-// TestEachRuleBites tells the tale with one thing wrong in it at a time.
+// TestEachRuleBites plays the tale with one mistake at a time.
 func TestEachRuleBites(t *testing.T) {
 	for _, c := range []struct {
 		rule, name string
-		// tell goes on with the tale, and forge changes what was written down of it.
+		// tell continues the tale, and forge changes its history.
 		tell  func(*story)
 		forge func(*History)
 	}{
@@ -90,7 +90,7 @@ func TestEachRuleBites(t *testing.T) {
 		{rule: "I9", name: "a deletion that a relist did not find", forge: func(h *History) {
 			log := slices.Clone(h.Logs[pods])
 			i := slices.IndexFunc(log, func(e Entry) bool { return e.Op == events.Gone })
-			// The log confesses that it may lack the change, and yet has to tell of it.
+			// The log has a gap that covers the change, and records the change nevertheless.
 			gone := log[i].Revision
 			log = slices.Replace(log, i, i+1, Entry{Op: events.Gap, Ref: log[0].Ref, Revision: gone}, Entry{Op: events.Mark, Ref: log[0].Ref, Revision: gone})
 			renumber(h, log)
@@ -204,7 +204,7 @@ func TestEachRuleBites(t *testing.T) {
 	}
 }
 
-// TestEveryRuleIsNamed: violations are filed by the names of rules.
+// TestEveryRuleIsNamed: violations are grouped by the names of rules.
 func TestEveryRuleIsNamed(t *testing.T) {
 	names := map[string]int{}
 	for _, r := range Rules() {
@@ -214,7 +214,7 @@ func TestEveryRuleIsNamed(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoViolation: things that look wrong and are not.
+// TestWhatIsNoViolation: histories that look wrong and are not.
 func TestWhatIsNoViolation(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -353,20 +353,20 @@ func TestWhatIsNoViolation(t *testing.T) {
 	}
 }
 
-// faultAt is a fault that is over at once.
+// faultAt is a fault that ends at once.
 func faultAt(kind, target string, at time.Time) Fault {
 	return Fault{Kind: kind, Target: target, Began: at, Ended: at}
 }
 
-// wantGone is a user's delete that ends an object at once: the answer bears no version.
+// wantGone is a user's delete that removes an object at once: the response has no version.
 func wantGone(s *story, uid, only types.UID) {
 	s.h.Writes = append(s.h.Writes, Write{
 		ID: "a user's", Foreign: true, As: "kubernetes-admin", Verb: "delete", Ref: s.live[uid].Ref, OnlyUID: only, At: s.tick(), Ended: true, Code: 200,
 	})
 }
 
-// slowTurns has the last outcome come late and be unsure of a command for which there was this
-// request, beside so many others that come late.
+// slowTurns makes the last outcome late, with an unsure result for a command with that request, and
+// adds others late outcomes.
 func slowTurns(h *History, others int, request string) {
 	o := &h.Outcomes[len(h.Outcomes)-1]
 	began, ended := o.At, o.At.Add(2*givenAgain)
@@ -378,7 +378,7 @@ func slowTurns(h *History, others int, request string) {
 	}
 }
 
-// confess puts a gap that hides nothing at the end of the log of pods, and gives its time.
+// confess appends a gap that hides nothing to the log of pods, and returns its time.
 func confess(h *History, why string) time.Time {
 	log := slices.Clone(h.Logs[pods])
 	end := log[len(log)-1]
@@ -387,8 +387,8 @@ func confess(h *History, why string) time.Time {
 	return gap.At
 }
 
-// repeat has the last turn of a controller stored again, and its outcome be that of
-// the repetition.
+// repeat stores the last turn of a controller again, and makes its outcome that of the
+// repetition.
 func repeat(s *story, controller string) {
 	last := *turnOf(&s.h, controller, s.turns[controller])
 	s.turns[controller]++
@@ -401,7 +401,7 @@ func repeat(s *story, controller string) {
 	}
 }
 
-// lastWrite is the last write that ended whose id begins so.
+// lastWrite is the last ended write whose audit ID has a prefix.
 func lastWrite(h *History, prefix string) *Write {
 	for i := len(h.Writes) - 1; i >= 0; i-- {
 		if w := &h.Writes[i]; w.Ended && len(w.ID) > len(prefix) && w.ID[:len(prefix)] == prefix {

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// TestADeletedClaimMayWaitForItsPod: a claim that is deleted, and whose owner is gone, is as it
-// should be while an active pod of its namespace uses it, and only then.
+// TestADeletedClaimMayWaitForItsPod: a deleted claim without its owner has converged only while an
+// active pod of its namespace uses it.
 func TestADeletedClaimMayWaitForItsPod(t *testing.T) {
 	claim := Object{
 		Ref: events.Ref{Kind: kinds.PersistentVolumeClaims.Name, Namespace: "a", Name: "data-db-0"}, UID: "claim", Deleting: true,
@@ -35,7 +35,7 @@ func TestADeletedClaimMayWaitForItsPod(t *testing.T) {
 	}
 }
 
-// TestAClaimPassesBetweenItsSetAndItsPod, and nothing else goes from one controller to another in
+// TestAClaimPassesBetweenItsSetAndItsPod: no other object changes from one controller to another in
 // one step.
 func TestAClaimPassesBetweenItsSetAndItsPod(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -7,10 +7,9 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// cut leaves out of a history what is not judged: turns and outcomes of before Since with
-// their writes, however late these came, and what the logs told in another epoch than the
-// last one, of a storage that was replaced. The storage stays whole: what is judged rests on
-// what was there.
+// cut removes from a history what is not judged: turns before Since with their outcomes and
+// writes, even late ones, and entries of the logs from other storage epochs than the last. The
+// changes of the storage stay complete, because the judged turns rest on earlier objects.
 func (h *History) cut() *History {
 	if h.Since.IsZero() {
 		return h
@@ -49,7 +48,7 @@ func (h *History) cut() *History {
 	return &short
 }
 
-// judged tells whether a change of the storage was told after Since.
+// judged is whether a change of the storage was recorded in a log at or after Since.
 func (b *books) judged(c *Change) bool {
 	if b.Since.IsZero() {
 		return true

@@ -16,7 +16,7 @@ const (
 	setController = "system:serviceaccount:kube-system:replicaset-controller"
 )
 
-// spared looks at every delete that the API server carried out in our name.
+// spared judges every delete that the API server carried out for Millrace.
 func spared(b *books) []Violation {
 	var found []Violation
 	ends := b.ends()
@@ -30,7 +30,7 @@ func spared(b *books) []Violation {
 			}
 			end := ends[w.OnlyUID]
 			if end == nil || b.foreign[edition{w.OnlyUID, end.change.Revision}] {
-				continue // it was on its way out already
+				continue // it was being deleted already
 			}
 			if end.by(b, w) {
 				found = append(found, b.wrongfully(w, end)...)
@@ -40,17 +40,17 @@ func spared(b *books) []Violation {
 	return found
 }
 
-// end is the revision at which an object was deleted, and what was so just before.
+// end is the revision at which the deletion of an object began, and the state just before.
 type end struct {
 	change *Change
 	before *Object
-	living map[types.UID]*Object // its owners, as they were
+	living map[types.UID]*Object // its existing owners
 	others int                   // active pods of its controller, itself included
 }
 
-// by tells whether a delete was the one: a second one changes nothing, and is
-// answered with what is there. A delete that ends an object at once may be answered
-// without a revision.
+// by is whether a delete was the effective one: a second one changes nothing, and its
+// response has the existing object. The response to a delete that removes an object at once may
+// have no revision.
 func (e *end) by(b *books, w *Write) bool {
 	if e.change.Gone {
 		return true
@@ -58,7 +58,7 @@ func (e *end) by(b *books, w *Write) bool {
 	return b.by[edition{e.before.UID, e.change.Revision}] == w
 }
 
-// ends finds the revision at which each object began to go.
+// ends finds the revision at which the deletion of each object began.
 func (b *books) ends() map[types.UID]*end {
 	all := map[types.UID]*end{}
 	b.replay(func(w *world, before *Object, c *Change) {
@@ -102,19 +102,18 @@ func (b *books) wrongfully(w *Write, e *end) []Violation {
 	return nil
 }
 
-// waits is true for an owner on its way out that its dependents must go before.
+// waits is whether an owner is in foreground deletion, and waits for its dependents.
 func waits(o *Object) bool {
 	return o.Deleting && slices.Contains(o.Finalizers, metav1.FinalizerDeleteDependents)
 }
 
-// unasked judges the deletion of a pod by its ReplicaSet's, ReplicationController's or
-// Job's controller: there must have
-// been one too many, as far as the controller could know. Whatever went without it
-// since it looked still counted for it.
+// unasked judges the deletion of a pod by the controller of its ReplicaSet,
+// ReplicationController or Job: there must have been a surplus as far as the controller could
+// know. Pods that others have ended since its view still counted in the view.
 func (b *books) unasked(t *Turn, e *end) (Violation, bool) {
 	looked := b.reached(t, pods)
 	if looked == 0 {
-		return Violation{}, false // the log that it looked at is damaged, which is said elsewhere
+		return Violation{}, false // the log that it rests on is damaged, which other rules report
 	}
 	versions := b.between(t.UID, decidedAt(t), e.change.Revision)
 	if len(versions) == 0 {
@@ -131,8 +130,8 @@ func (b *books) unasked(t *Turn, e *end) (Violation, bool) {
 	return violation(nil, "%v was deleted as one too many when its owner had %d pods and asked for %d", e.before.Ref, counted, least), true
 }
 
-// wanted is how many pods an owner needs: of a Job none when it is paused or has failed too
-// often, and no more than completions are left.
+// wanted is how many pods an owner needs: a Job needs none if it is suspended or has failed too
+// often, and at most as many as completions are left.
 func (b *books) wanted(o *Object, by int64) int32 {
 	if o.Ref.Kind != jobs {
 		return o.Replicas
@@ -143,7 +142,7 @@ func (b *books) wanted(o *Object, by int64) int32 {
 	return min(o.Replicas, max(0, o.Completions-int32(b.succeeded(o.UID, by))))
 }
 
-// failed counts the pods of a Job that have ended, and not well, by a revision.
+// failed counts the pods of a Job that have ended by a revision and did not succeed.
 func (b *books) failed(job types.UID, by int64) int {
 	n := 0
 	for _, uid := range b.owned[job] {
@@ -182,7 +181,7 @@ func (b *books) wentWithout(t *Turn, from, to int64) int {
 	return n
 }
 
-// before is the version of an object before a change; nil when it made it.
+// before is the version of an object before a change; nil if the change created it.
 func (b *books) before(c *Change) *Object {
 	life := b.lives[c.Object.UID]
 	i := slices.Index(life, c)
@@ -192,8 +191,8 @@ func (b *books) before(c *Change) *Object {
 	return &life[i-1].Object
 }
 
-// passesOn tells whether a claim passes between its StatefulSet and the set's pod, as its retention
-// policy says when the set becomes smaller, and larger again.
+// passesOn is whether the owner of a claim changes between its StatefulSet and the set's pod, as
+// the retention policy requires when the set is scaled down and up again.
 //
 // Upstream: pkg/controller/statefulset, updateClaimOwnerRefForSetAndPod.
 func passesOn(o *Object, was, is *metav1.OwnerReference) bool {
@@ -201,7 +200,7 @@ func passesOn(o *Object, was, is *metav1.OwnerReference) bool {
 	return o.Ref.Kind == kinds.PersistentVolumeClaims.Name && between
 }
 
-// owned looks at how owners and finalizers change.
+// owned judges the changes of owners and finalizers.
 func owned(b *books) []Violation {
 	var found []Violation
 	add := func(c *Change, format string, args ...any) {
@@ -249,7 +248,7 @@ func controllers(o *Object) int {
 	return n
 }
 
-// blocking is a dependent that an owner must wait for.
+// blocking is a dependent with blockOwnerDeletion of an owner; nil if it has none.
 func (w *world) blocking(owner types.UID) *Object {
 	for _, o := range w.objects {
 		for _, ref := range o.Owners {
@@ -261,9 +260,9 @@ func (w *world) blocking(owner types.UID) *Object {
 	return nil
 }
 
-// freed tells whether a user ended the wait of an owner: a second delete, one that
-// does not ask for the dependents to go first, takes the finalizer away, and with it the
-// object. The collector has then not let it go.
+// freed is whether a user ended the foreground deletion of an owner: a second delete with another
+// propagation policy removes the finalizer, and so the object. Then it was not the garbage
+// collector that removed the owner.
 func (b *books) freed(owner *Object) bool {
 	asked := false
 	for i := range b.Writes {
@@ -278,9 +277,9 @@ func (b *books) freed(owner *Object) bool {
 	return asked
 }
 
-// hasty tells whether another controller of ours deleted an owner before it had seen that it
-// waits for its dependents, which ended the wait, as a second delete does. Upstream's
-// controllers do the same; it is counted, and no violation.
+// hasty is whether another controller of Millrace deleted an owner without having seen its
+// foreground deletion, which that second delete ended. Upstream's controllers do the same; it is
+// counted, and is no violation.
 func (b *books) hasty(owner *Object) bool {
 	began := int64(0)
 	for _, c := range b.lives[owner.UID] {
@@ -301,10 +300,10 @@ func (b *books) hasty(owner *Object) bool {
 	return false
 }
 
-// blind tells whether the collector let an owner go without having seen a dependent:
-// the log of the dependent's kind had not told of it when that was decided. Upstream
-// does the same when its watch of one kind lags behind that of another; it is counted,
-// and no violation.
+// blind is whether the garbage collector released an owner without having seen a dependent,
+// because the log of the dependent's kind did not have it when that was decided. Upstream does
+// the same if its watch of one kind lags behind that of another; it is counted, and is no
+// violation.
 func (b *books) blind(owner types.UID, dependent *Object) bool {
 	var last *Turn
 	for _, c := range sorted(b.stored) {

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// once: however often a command was carried out, at most one of its requests
-// changed something.
+// once: at most one request of a command changed something, regardless of how often it was
+// carried out.
 func once(b *books) []Violation {
 	var found []Violation
 	for _, c := range sorted(b.stored) {
@@ -19,7 +19,7 @@ func once(b *books) []Violation {
 		for _, w := range b.stored[c] {
 			evidence = append(evidence, fmt.Sprintf("%v: uid %s at revision %d", w, w.UID, w.Revision))
 			if w.Verb == "delete" && (w.Revision == 0 || w.UID == "") {
-				effects[edition{uid: w.OnlyUID}] = true // of one uid, there is only one end
+				effects[edition{uid: w.OnlyUID}] = true // an object with that UID can be removed only once
 				continue
 			}
 			if e := (edition{w.UID, w.Revision}); w.Verb != "patch" || b.reowned(e) {
@@ -33,9 +33,9 @@ func once(b *books) []Violation {
 	return append(found, b.doubled()...)
 }
 
-// reowned tells whether a revision changed owners or finalizers, which is what our
-// patches are for. A patch that finds nothing to change is answered with a revision
-// that another writer made.
+// reowned is whether a revision changed owners or finalizers, which are what Millrace
+// patches. The response to a patch that changes nothing has a revision that another client
+// made.
 func (b *books) reowned(e edition) bool {
 	life := b.lives[e.uid]
 	i := slices.IndexFunc(life, func(c *Change) bool { return c.Revision == e.revision })
@@ -46,8 +46,8 @@ func (b *books) reowned(e edition) bool {
 	return life[i].Gone || !slices.Equal(was.Finalizers, is.Finalizers) || !reflect.DeepEqual(was.Owners, is.Owners)
 }
 
-// settling is true for deletes of one object: what is being deleted already may
-// change for other reasons between two of them.
+// settling is whether all writes are deletes of one object: an object that is being deleted
+// may change for other reasons between two deletes.
 func settling(writes []*Write) bool {
 	for _, w := range writes {
 		if w.Verb != "delete" || w.OnlyUID == "" || w.OnlyUID != writes[0].OnlyUID {
@@ -57,7 +57,7 @@ func settling(writes []*Write) bool {
 	return true
 }
 
-// doubled: a turn has one outcome.
+// doubled: a turn has at most one outcome.
 func (b *books) doubled() []Violation {
 	told := map[place]int{}
 	for i := range b.Outcomes {
@@ -117,8 +117,8 @@ func (b *books) strangers() []Violation {
 	return found
 }
 
-// result is what the record says of a command: that it succeeded, if any of the
-// outcomes of its turn says so.
+// result is the recorded result of a command: a successful one, if any outcome of its turn
+// has one.
 func (b *books) result(c command) (found events.Result, told bool) {
 	for _, o := range b.outcomes[c.place] {
 		for _, r := range o.Results {
@@ -130,12 +130,12 @@ func (b *books) result(c command) (found events.Result, told bool) {
 	return found, told
 }
 
-// proven is true for a command whose request was received by an API server that was
-// killed before it noted the end, or gave it up too late, and whose effect is in the
-// storage.
+// proven is whether a command has its effect in the storage although the audit log does not
+// have its end, because the API server was killed before it logged it, or the request timed
+// out too late. A command that records an Event changes nothing in the storage.
 func (b *books) proven(c command, r events.Result) bool {
 	if turn := b.turns[c.place]; turn != nil && c.at < len(turn.Commands) && turn.Commands[c.at].Verb == events.VerbRecord {
-		return true // it changes nothing
+		return true // it changes nothing in the storage that is read
 	}
 	if len(b.open[c]) == 0 {
 		return false
@@ -148,8 +148,8 @@ func (b *books) proven(c command, r events.Result) bool {
 	return false
 }
 
-// unwritten are creates that only we can have made, and that no request made: neither a
-// request that was carried out, nor one of which the audit log does not know.
+// unwritten are objects that only Millrace creates, and for which there is no request: neither
+// one that was carried out, nor one whose effect the audit log does not show.
 func (b *books) unwritten() []Violation {
 	asked := map[events.Ref]bool{}
 	for c := range b.open {

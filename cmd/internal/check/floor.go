@@ -4,7 +4,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The identities of controllers that take pods away.
+// The identities of controllers that delete pods.
 const (
 	statefulSetController = "system:serviceaccount:kube-system:statefulset-controller"
 	daemonSetController   = "system:serviceaccount:kube-system:daemon-set-controller"
@@ -12,9 +12,9 @@ const (
 	jobController         = "system:serviceaccount:kube-system:job-controller"
 )
 
-// available: no controller takes more of what is available than a user allows it to. A
-// controller is judged by what it could see when it decided: what others took meanwhile
-// counts for it.
+// available: no controller makes more pods unavailable than a user allows. A controller is
+// judged by what it could see when it decided: pods that others deleted since then count as
+// available.
 func available(b *books) []Violation {
 	var found []Violation
 	add := func(v Violation, broken bool) {
@@ -31,7 +31,7 @@ func available(b *books) []Violation {
 			}
 			turn := b.turns[c.place]
 			if turn == nil || b.reached(turn, pods) == 0 {
-				continue // that is said elsewhere
+				continue // other rules report it
 			}
 			switch w.As {
 			case statefulSetController:
@@ -57,8 +57,9 @@ func available(b *books) []Violation {
 	return found
 }
 
-// oneAtATime judges what a StatefulSet takes away: a member that is ready only while the
-// others are, those above it at least; and those beyond what is asked for from the end.
+// oneAtATime judges the pods that a StatefulSet deletes: it deletes a ready pod only while the
+// others are ready, without ordered creation at least those above it, and surplus pods from the
+// highest ordinal.
 func (b *books) oneAtATime(turn *Turn, e *end) (Violation, bool) {
 	seen := b.view(turn, pods)
 	was, versions := seen.at(e.before.UID), b.between(turn.UID, decidedAt(turn), e.change.Revision)
@@ -95,8 +96,8 @@ func (b *books) oneAtATime(turn *Turn, e *end) (Violation, bool) {
 	return Violation{}, false
 }
 
-// fewNodes judges what a DaemonSet takes away: of a pod that is available at most so many
-// nodes may be without one as it allows.
+// fewNodes judges the pods that a DaemonSet deletes: when it deletes a ready pod, at most as many
+// nodes may be without one as the DaemonSet allows.
 func (b *books) fewNodes(turn *Turn, e *end) (Violation, bool) {
 	seen := b.view(turn, pods)
 	was, versions := seen.at(e.before.UID), b.between(turn.UID, decidedAt(turn), e.change.Revision)
@@ -117,7 +118,7 @@ func (b *books) fewNodes(turn *Turn, e *end) (Violation, bool) {
 		}
 	}
 	for _, o := range seen.podsOf(turn.UID) {
-		// Those that the same turn took before it count as taken.
+		// Pods that the same turn deleted before count as deleted.
 		if o.Ready && o.UID != was.UID && !b.takenBy(turn, o.UID, e.change.Revision) {
 			delete(without, o.Node)
 		}
@@ -129,7 +130,7 @@ func (b *books) fewNodes(turn *Turn, e *end) (Violation, bool) {
 		was.Ref, len(without), b.name(turn.UID), allowed), true
 }
 
-// takenBy tells whether a turn took an object away before a revision.
+// takenBy is whether a turn deleted an object before a revision.
 func (b *books) takenBy(turn *Turn, uid types.UID, before int64) bool {
 	for _, c := range b.lives[uid] {
 		if c.Revision < before && (c.Gone || c.Object.Deleting) {
@@ -140,8 +141,7 @@ func (b *books) takenBy(turn *Turn, uid types.UID, before int64) bool {
 	return false
 }
 
-// worstFirst: of pods of which there are too many, none that is ready goes while one stays
-// that is not.
+// worstFirst: of surplus pods, no ready one is deleted while one that is not ready stays.
 func (b *books) worstFirst(turn *Turn, e *end) (Violation, bool) {
 	seen := b.view(turn, pods)
 	was := seen.at(e.before.UID)
@@ -160,9 +160,9 @@ func (b *books) worstFirst(turn *Turn, e *end) (Violation, bool) {
 	return Violation{}, false
 }
 
-// shrunk judges a Deployment that makes one of its ReplicaSets smaller: of what its
-// ReplicaSets said was available, so much must be left as the Deployment allows. A
-// ReplicaSet takes what is not available first.
+// shrunk judges a Deployment that scales down one of its ReplicaSets: of the available pods in the
+// status of its ReplicaSets, as many must be left as the Deployment requires. A ReplicaSet deletes
+// unavailable pods first.
 func (b *books) shrunk(w *world, before *Object, c *Change) (Violation, bool) {
 	owner, turn := controllerOf(&c.Object), b.turnOf(edition{c.Object.UID, c.Revision})
 	if owner == nil || turn == nil || turn.UID != owner.UID || c.Object.Replicas >= before.Replicas {
@@ -172,8 +172,8 @@ func (b *books) shrunk(w *world, before *Object, c *Change) (Violation, bool) {
 	if looked == 0 || len(versions) == 0 {
 		return Violation{}, false
 	}
-	// A Deployment that was scaled meanwhile shares that out over its ReplicaSets by their
-	// size, available or not, as upstream does.
+	// A Deployment that was scaled meanwhile scales its ReplicaSets in proportion to their size,
+	// regardless of availability, as upstream does.
 	for _, v := range b.between(owner.UID, b.sized(before), c.Revision) {
 		if v.Replicas != versions[0].Replicas {
 			return Violation{}, false
@@ -204,8 +204,9 @@ func (b *books) shrunk(w *world, before *Object, c *Change) (Violation, bool) {
 	if left >= had || left >= floor {
 		return Violation{}, false
 	}
-	// The status of a ReplicaSet that was just made smaller still counts what is going, and
-	// reconcileOldReplicaSets (pkg/controller/deployment/rolling.go), as ours, believes it.
+	// The status of a ReplicaSet that was just scaled down still counts pods that are being deleted,
+	// and reconcileOldReplicaSets (pkg/controller/deployment/rolling.go) relies on it, as Millrace
+	// does.
 	if stale {
 		b.stale++
 		return Violation{}, false
@@ -214,7 +215,7 @@ func (b *books) shrunk(w *world, before *Object, c *Change) (Violation, bool) {
 		c.Object.Ref, before.Replicas, c.Object.Replicas, left, had, b.name(owner.UID), floor), true
 }
 
-// sized is the revision at which a ReplicaSet came to the size that it has.
+// sized is the revision at which a ReplicaSet got its current number of replicas.
 func (b *books) sized(set *Object) int64 {
 	life, at := b.lives[set.UID], int64(0)
 	for i := range life {
@@ -228,8 +229,8 @@ func (b *books) sized(set *Object) int64 {
 	return at
 }
 
-// claimed judges what the status of a budget says: no more pods are healthy than were, and
-// no more may go than are healthy beyond those that must stay.
+// claimed judges the status of a budget: it counts no more healthy pods than the turn had seen,
+// and allows no more disruptions than there are healthy pods beyond the desired number.
 func (b *books) claimed(before *Object, c *Change) (Violation, bool) {
 	o, turn := &c.Object, b.turnOf(edition{c.Object.UID, c.Revision})
 	if turn == nil || o.Healthy == before.Healthy && o.Allowed == before.Allowed {
@@ -238,8 +239,8 @@ func (b *books) claimed(before *Object, c *Change) (Violation, bool) {
 	if o.Allowed > max(0, o.Healthy-o.Desired) {
 		return violation(b.evidence(turn, c), "%v lets %d go of %d that are healthy, and %d must stay", o.Ref, o.Allowed, o.Healthy, o.Desired), true
 	}
-	// Where it cannot be known how many pods there should be, failSafe
-	// (pkg/controller/disruption/disruption.go), as ours, lets none go and counts nothing anew.
+	// If the expected number of pods is not known, failSafe (pkg/controller/disruption/disruption.go)
+	// allows no disruptions and updates no counts, as Millrace does.
 	failSafe := o.Allowed == 0 && o.Healthy == before.Healthy
 	seen := b.view(turn, pods)
 	if seen.upTo == 0 || o.App != before.App || failSafe {

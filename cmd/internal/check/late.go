@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// mostLate is how long a change of a specification may wait for a status that has seen it,
-	// while nothing is wrong: docs/reliability.md says that whatever was lost is found within
-	// half a minute. The time in which a fault is on, and the aftermath of each, do not count.
+	// mostLate is how long a change of a spec may wait for a status with its generation:
+	// docs/reliability.md says that lost messages are found within half a minute. The times of
+	// faults, each with its aftermath, do not count.
 	mostLate = 30 * time.Second
-	// aftermath is how long a fault counts as going on when it is over: a connection is made
-	// anew after up to five seconds, and what was cut off must have caught up.
+	// aftermath is how long a fault counts as active after its end: reconnecting takes up to five
+	// seconds, and the process must catch up.
 	aftermath = 5 * time.Second
 )
 
-// prompt: every change of a specification is acted on in time, whatever was lost.
+// prompt: every change of a spec is observed in time, regardless of lost messages.
 func prompt(b *books) []Violation {
 	var found []Violation
 	for _, uid := range slices.Sorted(maps.Keys(b.lives)) {
@@ -47,18 +47,18 @@ func prompt(b *books) []Violation {
 	return found
 }
 
-// observes tells whether the status of a kind says which generation it is about.
+// observes is whether the status of a kind has an observedGeneration.
 func observes(kind kinds.Name) bool {
 	return slices.Contains([]kinds.Name{deployments, replicaSets, replicationControllers, statefulSets, daemonSets, budgets}, kind)
 }
 
-// toldAt is when the log told of a change.
+// toldAt is when the log recorded a change.
 func (b *books) toldAt(c *Change) (time.Time, bool) {
 	at, known := b.times[version{c.Object.UID, c.Revision, c.Gone}]
 	return at, known
 }
 
-// calm is how much of a time no fault was on.
+// calm is how long, between two moments, no fault was active.
 func (b *books) calm(from, to time.Time) time.Duration {
 	left, at := time.Duration(0), from
 	for _, f := range b.ordered {
@@ -72,12 +72,12 @@ func (b *books) calm(from, to time.Time) time.Duration {
 	return left + max(0, to.Sub(at))
 }
 
-// freeWrites is how many writes of one object in a minute need no cause: faults.md asks for
-// fewer than twenty where nothing changes. Each change of the object by another, and of
-// what it owns, is a cause for one more, and each of what those own.
+// freeWrites is how many writes of one object in a minute need no cause: faults.md requires
+// fewer than twenty while nothing changes. Each change of the object by another client, of its
+// dependents, and of their dependents, is a cause for one more.
 const freeWrites = 20
 
-// caused: an object is written no oftener than something changes.
+// caused: an object is not written more often than something changes.
 func (b *books) caused() []Violation {
 	type minute struct {
 		uid types.UID
@@ -109,14 +109,14 @@ func (b *books) caused() []Violation {
 	for _, uid := range slices.Sorted(maps.Keys(b.lives)) {
 		first := b.lives[uid][0]
 		if !observes(first.Object.Ref.Kind) && first.Object.Ref.Kind != pods && first.Object.Ref.Kind != jobs || first.Object.Ref.Kind == budgets {
-			continue // what else they wait for is not in the storage that is read
+			continue // these kinds also depend on objects that the history does not have
 		}
 		for _, c := range b.lives[uid] {
 			told, _ := b.toldAt(c)
 			m := minute{uid, told.Unix() / 60}
-			// What came at the end of a minute is written in the next.
+			// A change at the end of a minute is acted on in the next.
 			allowed := freeWrites + causes[m] + causes[minute{uid, m.at - 1}]
-			if owner := controllerOf(&c.Object); owner != nil { // what changes an owner may ask something of it
+			if owner := controllerOf(&c.Object); owner != nil { // a change of the owner may cause a write of the object
 				allowed += causes[minute{owner.UID, m.at}]
 			}
 			if writes[m] > allowed {
@@ -129,7 +129,7 @@ func (b *books) caused() []Violation {
 	return found
 }
 
-// index files what the rules about workloads ask for.
+// index builds the indexes for the rules about workloads.
 func (b *books) index() {
 	b.ordered = slices.SortedFunc(slices.Values(b.Faults), func(a, c Fault) int { return a.Began.Compare(c.Began) })
 	for _, uid := range slices.Sorted(maps.Keys(b.lives)) {
@@ -148,7 +148,7 @@ func (b *books) index() {
 	b.fillTimes()
 }
 
-// fillTimes notes when the logs told of each change.
+// fillTimes indexes when the logs first recorded each change.
 func (b *books) fillTimes() {
 	for _, log := range b.Logs {
 		for _, e := range log {

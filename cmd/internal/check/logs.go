@@ -36,7 +36,7 @@ func logged(b *books) []Violation {
 	return found
 }
 
-// mayHide is how many changes one gap of a log may hide.
+// mayHide is how many changes one gap of a log may hide; see longestGap.
 func mayHide(log []Entry) int {
 	told := 0
 	for _, e := range log {
@@ -51,14 +51,14 @@ func mayHide(log []Entry) int {
 	return max(mostHidden, int(float64(told)*float64(longestGap)/float64(span)))
 }
 
-// version is one change as a log tells of it.
+// version identifies a change in a log.
 type version struct {
 	uid      types.UID
 	revision int64
 	gone     bool
 }
 
-// span is a stretch of revisions, the first left out.
+// span is a range of revisions, without the first.
 type span struct{ after, to int64 }
 
 // logJudge judges one log.
@@ -66,7 +66,7 @@ type logJudge struct {
 	kind   kinds.Name
 	log    []Entry
 	told   map[version]bool
-	gaps   []span        // what the log says it may lack
+	gaps   []span        // what the log may lack, by its own gaps
 	hidden map[int64]int // by the end of the gap
 	found  []Violation
 }
@@ -79,8 +79,8 @@ func (e Entry) String() string {
 	return fmt.Sprintf("message %d: %s %v, uid %s, version %d, epoch %d, again %t", e.Sequence, e.Op, e.Ref, e.UID, e.Revision, e.Epoch, e.Sync)
 }
 
-// read looks at the log alone: is it contiguous, in order, and each change there
-// once? What is said again is out of order.
+// read judges the log alone: it is contiguous and in order, and has each change once. Entries
+// of lists (Sync) may be in any order.
 func (j *logJudge) read() {
 	newest, epoch, begun := int64(0), uint64(0), false
 	for i, e := range j.log {
@@ -96,7 +96,7 @@ func (j *logJudge) read() {
 		}
 		switch e.Op {
 		case events.Mark:
-			if !begun { // the first list: what was before it was not asked for
+			if !begun { // the end of the first list: the log need not have earlier changes
 				begun = true
 				j.gaps = append(j.gaps, span{0, e.Revision})
 			}
@@ -118,14 +118,14 @@ func (j *logJudge) read() {
 	}
 }
 
-// compare looks for changes of the storage that the log lacks.
+// compare finds changes of the storage that the log lacks outside of its gaps.
 func (j *logJudge) compare(changes []*Change) {
 	for _, c := range changes {
 		if j.told[version{c.Object.UID, c.Revision, c.Gone}] {
 			continue
 		}
 		if i := slices.IndexFunc(j.gaps, func(s span) bool { return c.Revision > s.after && c.Revision <= s.to }); i >= 0 {
-			if j.gaps[i].after > 0 { // what was before the log began is no loss
+			if j.gaps[i].after > 0 { // changes from before the log began do not count as hidden
 				j.hidden[j.gaps[i].to]++
 			}
 			continue
@@ -134,8 +134,8 @@ func (j *logJudge) compare(changes []*Change) {
 	}
 }
 
-// fold plays log and storage side by side, and compares what is there whenever the
-// log says that it has told of everything up to a version.
+// fold replays log and storage side by side, and compares the objects at each mark of the
+// log.
 func (j *logJudge) fold(changes []*Change) {
 	here, there := map[events.Ref]edition{}, map[events.Ref]edition{}
 	for _, e := range j.log {
@@ -157,7 +157,7 @@ func (j *logJudge) fold(changes []*Change) {
 	}
 }
 
-// state compares the state stream with the storage, in the end.
+// state compares the state stream with the storage at the end.
 func (j *logJudge) state(state []Entry, changes []*Change) {
 	here, there := map[events.Ref]edition{}, map[events.Ref]edition{}
 	for _, e := range state {
@@ -183,7 +183,7 @@ func store(there map[events.Ref]edition, c *Change) {
 	there[c.Object.Ref] = edition{c.Object.UID, c.Revision}
 }
 
-// difference is the first thing in which what is told differs from what is stored.
+// difference is a first difference between recorded and stored objects; "" for none.
 func difference(told, stored map[events.Ref]edition) string {
 	for ref, s := range stored {
 		if t, ok := told[ref]; !ok {

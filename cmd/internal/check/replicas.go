@@ -10,9 +10,9 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// bounded looks at every create of a pod, and at every growth of a ReplicaSet. What
-// is allowed is what the owner asked for at some time between the version that was
-// decided on and the create: a reconciler that decides cannot know of later ones.
+// bounded judges every create of a pod, and every growth of a ReplicaSet. It allows what the
+// owner requested in any version between the one that was decided on and the create, because a
+// reconciler cannot know later versions.
 func bounded(b *books) []Violation {
 	var found []Violation
 	b.replay(func(w *world, before *Object, c *Change) {
@@ -60,8 +60,8 @@ func (b *books) create(w *world, set types.UID, c *Change) (Violation, bool) {
 		c.Object.Ref, now, b.name(set), allowed), true
 }
 
-// growth judges a ReplicaSet that has become larger. One that is created without pods has not,
-// whatever its Deployment has adopted.
+// growth judges a ReplicaSet that has become larger. One that is created with 0 replicas has not,
+// regardless of what its Deployment has adopted.
 func (b *books) growth(w *world, deployment types.UID, c *Change) (Violation, bool) {
 	if c.Object.Replicas == 0 {
 		return Violation{}, false
@@ -84,7 +84,7 @@ func (b *books) growth(w *world, deployment types.UID, c *Change) (Violation, bo
 		c.Object.Ref, c.Object.Replicas, sum, b.name(deployment), allowed), true
 }
 
-// name is what an object is called.
+// name is the name of an object in messages.
 func (b *books) name(uid types.UID) string {
 	if life := b.lives[uid]; len(life) > 0 {
 		return life[0].Object.Ref.String()
@@ -101,7 +101,7 @@ func (b *books) evidence(t *Turn, c *Change) []string {
 	return e
 }
 
-// converged looks at what is there in the end.
+// converged judges the objects at the end.
 func converged(b *books) []Violation {
 	w := b.replay(func(*world, *Object, *Change) {})
 	var found []Violation
@@ -122,9 +122,9 @@ func (w *world) has(ref events.Ref) bool {
 	return false
 }
 
-// inUse tells whether an object is a claim that an active pod uses. Such a claim may be deleted:
-// it goes with the pod. A StatefulSet that is deleted and created again under its name takes the
-// old one's claims while the garbage collector still has to delete them.
+// inUse is whether an object is a claim that an active pod uses. Such a claim may be in deletion
+// until the pod ends: a StatefulSet that is deleted and created again with the same name uses the
+// old one's claims, which the garbage collector still has to delete.
 //
 // Upstream: updateClaimOwnerRefForSetAndPod leaves the owners of such a claim as they are.
 func (w *world) inUse(claim *Object) bool {
@@ -139,7 +139,7 @@ func (w *world) inUse(claim *Object) bool {
 	return false
 }
 
-// missing says what an object that is at rest would not look like.
+// missing are the reasons why an object has not converged.
 func (w *world) missing(uid types.UID, o *Object) []string {
 	var all []string
 	say := func(wrong bool, format string, args ...any) {

@@ -24,8 +24,8 @@ var identities = map[string]string{
 	"cron": "system:serviceaccount:kube-system:cronjob-controller", "budget": "system:serviceaccount:kube-system:disruption-controller",
 }
 
-// story writes all three books as they would be if everything went well. What is
-// changed is told by the logs at once.
+// story writes all three sources of a correct run. The logs record each change at
+// once.
 type story struct {
 	h        History
 	now      time.Time
@@ -58,7 +58,7 @@ func (s *story) tell(e Entry) {
 	s.h.Logs[e.Ref.Kind] = append(log, e)
 }
 
-// put stores an object, and change changes one.
+// put stores an object; change changes one.
 func (s *story) put(o Object) int64 {
 	s.revision++
 	_, known := s.live[o.UID]
@@ -86,7 +86,7 @@ func (s *story) remove(uid types.UID) int64 {
 	return s.revision
 }
 
-// seen is how far the logs have told.
+// seen is the current position of the logs.
 func (s *story) seen() events.Position {
 	p := events.Position{}
 	for kind, log := range s.h.Logs {
@@ -95,14 +95,14 @@ func (s *story) seen() events.Position {
 	return p
 }
 
-// operation is one command of a turn, and what it does to the storage.
+// operation is one command of a turn, and its effect on the storage.
 type operation struct {
 	verb events.Verb
 	uid  types.UID
-	do   func() int64 // gives the revision; 0 for what is gone at once
+	do   func() int64 // returns the revision; 0 for an immediate removal
 }
 
-// turn is a turn about an object, carried out and told.
+// turn adds a turn about an object, with its writes and its outcome.
 func (s *story) turn(controller string, about types.UID, operations ...operation) {
 	s.turns[controller]++
 	key := s.live[about]
@@ -148,7 +148,7 @@ func (s *story) revisionOf(uid types.UID) int64 {
 	return 0
 }
 
-// history ends the story: the state streams hold what the logs told last.
+// history ends the story: the state streams have the last entries of the logs.
 func (s *story) history() *History {
 	for kind, log := range s.h.Logs {
 		last := map[events.Ref]Entry{}
@@ -187,7 +187,7 @@ func (s *story) newPod(uid, owner types.UID) func() int64 {
 	}
 }
 
-// dying is the first half of a pod's deletion, the second is remove.
+// dying is the first half of a pod's deletion; the second is remove.
 func (s *story) dying(uid types.UID) func() int64 {
 	return func() int64 {
 		return s.change(uid, func(o *Object) { o.Deleting, o.Active = true, false })

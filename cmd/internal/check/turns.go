@@ -10,14 +10,14 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// lane is a lane of a key of a controller: its turns follow each other.
+// lane is a lane of a key of a controller.
 type lane struct {
 	controller string
 	key        events.Key
 	lane       events.Lane
 }
 
-// follow gives every turn of a lane with the one before it, if there is one.
+// follow calls each for every turn of the lanes with its predecessor, if it has one.
 func (b *books) follow(which events.Lane, each func(before, turn *Turn)) {
 	last := map[lane]*Turn{}
 	for i := range b.Turns {
@@ -33,7 +33,7 @@ func (b *books) follow(which events.Lane, each func(before, turn *Turn)) {
 	}
 }
 
-// ordered: a turn that acts is stored after the outcome of the one before it, and
+// ordered: a turn of the act lane is stored after the outcome of its predecessor, and
 // rests on no older version of its object.
 func ordered(b *books) []Violation {
 	var found []Violation
@@ -42,7 +42,7 @@ func ordered(b *books) []Violation {
 	}
 	b.follow(events.Act, func(before, t *Turn) {
 		if b.origin(t.place()) == b.origin(before.place()) {
-			return // the same, once more
+			return // the same turn, stored again
 		}
 		told := b.outcomes[b.origin(before.place())]
 		switch {
@@ -58,13 +58,13 @@ func ordered(b *books) []Violation {
 	return found
 }
 
-// seen: what the turn before it has applied was in the view of each turn that acts.
+// seen: the view of each turn of the act lane has the effects of its predecessor.
 func seen(b *books) []Violation {
 	told := map[kinds.Name]map[types.UID][]Entry{}
 	for kind, log := range b.Logs {
 		told[kind] = map[types.UID][]Entry{}
 		for _, e := range log {
-			told[kind][e.UID] = append(told[kind][e.UID], e) // marks and gaps have no uid, and are found under none
+			told[kind][e.UID] = append(told[kind][e.UID], e) // marks and gaps have the empty UID
 		}
 	}
 	var found []Violation
@@ -88,8 +88,8 @@ func seen(b *books) []Violation {
 	return found
 }
 
-// firstTold is where a log first tells of an object at or past a revision; 0 when
-// it never does.
+// firstTold is the sequence at which a log first has an object at or past a revision, or a
+// mark or gap past it; 0 if it never does.
 func firstTold(log map[types.UID][]Entry, uid types.UID, revision int64) uint64 {
 	at := uint64(0)
 	for _, of := range []types.UID{uid, ""} {
@@ -102,8 +102,8 @@ func firstTold(log map[types.UID][]Entry, uid types.UID, revision int64) uint64 
 	return at
 }
 
-// mostWrites is how many writes of one object in a minute are no loop yet: a
-// Deployment that is scaled and rolled all the time has its status and its
+// mostWrites is the number of writes of one object in a minute that counts as a loop. It is high,
+// because a Deployment that is scaled and rolled continuously has its status and its
 // annotations written with each step.
 const mostWrites = 300
 

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// The kinds of workloads beside Deployments.
+// The kinds of workloads other than Deployments.
 const (
 	statefulSets           = kinds.Name("statefulsets.apps")
 	daemonSets             = kinds.Name("daemonsets.apps")
@@ -20,7 +20,7 @@ const (
 	budgets                = kinds.Name("poddisruptionbudgets.policy")
 )
 
-// kindOf is the kind of an object; "" when the storage never had it.
+// kindOf is the kind of an object; "" if the storage never had it.
 func (b *books) kindOf(uid types.UID) kinds.Name {
 	if life := b.lives[uid]; len(life) > 0 {
 		return life[0].Object.Ref.Kind
@@ -28,7 +28,7 @@ func (b *books) kindOf(uid types.UID) kinds.Name {
 	return ""
 }
 
-// at is an object as it was at a revision; nil when it was not there.
+// at is an object at a revision; nil if it did not exist.
 func (b *books) at(uid types.UID, revision int64) *Object {
 	life := b.lives[uid]
 	n := sort.Search(len(life), func(i int) bool { return life[i].Revision > revision })
@@ -38,13 +38,14 @@ func (b *books) at(uid types.UID, revision int64) *Object {
 	return &life[n-1].Object
 }
 
-// wasReady tells whether a pod was ready at some time from one revision to another.
+// wasReady is whether a pod was ready at any time between two revisions.
 func (b *books) wasReady(uid types.UID, from, to int64) bool {
 	return slices.ContainsFunc(b.between(uid, from, to), func(o *Object) bool { return o.Ready })
 }
 
-// member judges the creation of a pod of a StatefulSet: its ordinal was asked for, and
-// where they go in order those before it were ready, as far as the controller could know.
+// member judges the creation of a pod of a StatefulSet: the spec must have requested its ordinal,
+// and, with ordered creation, the pods before it must have been ready as far as the controller
+// could know.
 func (b *books) member(set types.UID, c *Change) (Violation, bool) {
 	turn := b.turnOf(edition{c.Object.UID, c.Revision})
 	versions := b.between(set, decidedAt(turn), c.Revision)
@@ -80,7 +81,7 @@ func (b *books) member(set types.UID, c *Change) (Violation, bool) {
 	return Violation{}, false
 }
 
-// daemon judges the creation of a pod of a DaemonSet: one on each node, two where it may
+// daemon judges the creation of a pod of a DaemonSet: at most one on each node, or two with a
 // surge.
 func (b *books) daemon(w *world, set types.UID, c *Change) (Violation, bool) {
 	turn := b.turnOf(edition{c.Object.UID, c.Revision})
@@ -102,8 +103,8 @@ func (b *books) daemon(w *world, set types.UID, c *Change) (Violation, bool) {
 	return violation(b.evidence(turn, c), "%v is pod %d of %s on %s", c.Object.Ref, now, b.name(set), c.Object.Node), true
 }
 
-// run judges what a CronJob creates: no moment has two Jobs, and where that is forbidden no
-// Job is created while one is at work, as far as the controller could know.
+// run judges the Jobs of a CronJob: no scheduled time has two Jobs, and with the policy Forbid
+// none is created while another one is active, as far as the controller could know.
 func (b *books) run(cron types.UID, c *Change) (found []Violation) {
 	turn := b.turnOf(edition{c.Object.UID, c.Revision})
 	versions := b.between(cron, decidedAt(turn), c.Revision)
@@ -132,7 +133,7 @@ func (b *books) run(cron types.UID, c *Change) (found []Violation) {
 
 func atWork(job *Object) bool { return job != nil && !job.Done && !job.Deleting }
 
-// ran judges Jobs and CronJobs: no run twice, and no completion counted that was not.
+// ran: no scheduled run happens twice, and no Job counts a completion that did not happen.
 func ran(b *books) []Violation {
 	var found []Violation
 	b.replay(func(_ *world, before *Object, c *Change) {
@@ -155,7 +156,7 @@ func ran(b *books) []Violation {
 	return found
 }
 
-// succeeded counts the pods of a Job that have ended well by a revision, those of one index
+// succeeded counts the pods of a Job that have succeeded by a revision, and each index only
 // once.
 func (b *books) succeeded(job types.UID, by int64) int {
 	seen := map[string]bool{}

@@ -19,7 +19,7 @@ func (s *story) owner(kind kinds.Name, uid types.UID, how func(*Object)) {
 	s.put(o)
 }
 
-// makes is a turn that creates a pod, which is ready at once.
+// makes adds a turn that creates a pod, which is ready at once.
 func (s *story) makes(controller string, owner, uid types.UID, how func(*Object)) {
 	s.turn(controller, owner, operate(events.VerbCreate, uid, func() int64 {
 		o := Object{Ref: ref(pods, string(uid)), UID: uid, Owners: ownedBy(owner), Active: true, Ready: true, Index: -1}
@@ -32,7 +32,7 @@ func operate(verb events.Verb, uid types.UID, do func() int64) operation {
 	return operation{verb, uid, do}
 }
 
-// takes is a turn that deletes pods.
+// takes adds a turn that deletes pods.
 func (s *story) takes(controller string, owner types.UID, uids ...types.UID) {
 	var all []operation
 	for _, uid := range uids {
@@ -48,7 +48,7 @@ func (s *story) takes(controller string, owner types.UID, uids ...types.UID) {
 
 func (s *story) unready(uid types.UID) { s.change(uid, func(o *Object) { o.Ready = false }) }
 
-// ready has a pod be ready again, which a list tells that has not ended yet.
+// ready makes a pod ready again; the log has that in a list that has not ended yet.
 func (s *story) ready(uid types.UID) {
 	s.change(uid, func(o *Object) { o.Ready = true })
 	log := s.h.Logs[pods]
@@ -60,7 +60,7 @@ func onNode(node string) func(*Object)    { return func(o *Object) { o.Node = no
 func labelledAs(app string) func(*Object) { return func(o *Object) { o.App = app } }
 func plain(*Object)                       {}
 
-// sets has a StatefulSet of three.
+// sets has a StatefulSet with three pods.
 func sets(ordered bool) *story {
 	s := newStory()
 	s.owner(statefulSets, "w", func(o *Object) { o.Replicas, o.Ordered = 3, ordered })
@@ -70,7 +70,7 @@ func sets(ordered bool) *story {
 	return s
 }
 
-// daemons has a DaemonSet on three nodes, of which one may be without it.
+// daemons has a DaemonSet on three nodes, of which one may be unavailable.
 func daemons() *story {
 	s := newStory()
 	s.owner(daemonSets, "a", func(o *Object) { o.Replicas, o.Unavailable = 3, 1 })
@@ -81,7 +81,7 @@ func daemons() *story {
 	return s
 }
 
-// working has a Job of three completions, two at a time, of which one has ended.
+// working has a Job with three completions and parallelism two, of which one has ended.
 func working() *story {
 	s := newStory()
 	s.owner(jobs, "j", func(o *Object) { o.Replicas, o.Completions, o.Retries = 2, 3, 3 })
@@ -91,7 +91,8 @@ func working() *story {
 	return s
 }
 
-// rolling has a Deployment of four that may lack one, with an old ReplicaSet of four pods.
+// rolling has a Deployment with four replicas, of which one may be unavailable, and an old
+// ReplicaSet of four pods.
 func rolling() *story {
 	s := newStory()
 	s.put(Object{Ref: ref(deployments, "d"), UID: "d", Replicas: 4, Surge: 1, Unavailable: 1})
@@ -107,7 +108,7 @@ func (s *story) shrinks(to int32) {
 	s.turn(deployer, "d", operate(events.VerbUpdate, "s", func() int64 { return s.change("s", func(o *Object) { o.Replicas = to }) }))
 }
 
-// guarded has two pods of an app, and a budget of which one must stay.
+// guarded has two pods of an app, and a budget that requires one.
 func guarded() *story {
 	s := newStory()
 	s.owner(replicaSets, "r", func(o *Object) { o.Replicas = 2 })
@@ -123,7 +124,7 @@ func (s *story) says(healthy, desired, allowed int32) {
 	}))
 }
 
-// cron is a CronJob with one Job at work.
+// cron has a CronJob with one active Job.
 func cron(forbids bool) *story {
 	s := newStory()
 	s.owner(cronJobs, "c", func(o *Object) { o.Forbids = forbids })
@@ -137,11 +138,11 @@ func (s *story) runs(uid types.UID, moment string) {
 	}))
 }
 
-// TestWorkloadRulesBite plays what each kind of workload may not do, and beside it what it
-// may, which differs in one thing.
+// TestWorkloadRulesBite plays what each kind of workload must not do, and a similar case that is
+// allowed.
 func TestWorkloadRulesBite(t *testing.T) {
 	for _, c := range []struct {
-		rule, name string // no rule: it may be
+		rule, name string // no rule: allowed
 		story      *story
 		tell       func(*story)
 	}{
@@ -285,7 +286,7 @@ func TestWorkloadRulesBite(t *testing.T) {
 
 func plainStory(*story) {}
 
-// writes has the status of the ReplicaSet written again and again within a minute.
+// writes writes the status of the ReplicaSet n times within a minute.
 func (s *story) writes(n int) {
 	s.now = s.now.Truncate(time.Minute).Add(time.Minute)
 	for range n {
@@ -293,8 +294,8 @@ func (s *story) writes(n int) {
 	}
 }
 
-// TestWhatIsJudgedBeginsSince: after a restore neither the turns before it are judged, nor
-// what they did, and what comes behind is.
+// TestWhatIsJudgedBeginsSince: after a restore, the turns before it and their effects are not
+// judged, and later ones are.
 func TestWhatIsJudgedBeginsSince(t *testing.T) {
 	s := tale()
 	s.turn(setter, "t", operation{events.VerbDelete, "q", s.dying("q")}) // which was wanted

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// The kinds that rules are about.
+// The kinds that the rules use.
 const (
 	pods        = kinds.Name("pods")
 	replicaSets = kinds.Name("replicasets.apps")
@@ -20,14 +20,14 @@ const (
 	namespaces  = kinds.Name("namespaces")
 )
 
-// world is what is there at a revision.
+// world are the objects that exist at a revision.
 type world struct {
 	objects map[types.UID]*Object
 	owned   map[types.UID]map[types.UID]*Object // by the controlling owner
 }
 
-// replay gives every change with the world before it, in order. before is nil for
-// an object that was not there.
+// replay calls each for every change in order, with the world before it. before is nil for
+// a new object.
 func (b *books) replay(each func(w *world, before *Object, c *Change)) *world {
 	w := &world{objects: map[types.UID]*Object{}, owned: map[types.UID]map[types.UID]*Object{}}
 	for i := range b.Changes {
@@ -78,8 +78,8 @@ func controllerOf(o *Object) *metav1.OwnerReference {
 	return nil
 }
 
-// commandOf reads an audit id: stream, sequence, command and, from the second on,
-// the try.
+// commandOf parses an audit ID: stream, sequence, command and, from the second try on, the
+// number of the try.
 func commandOf(id string) (command, bool) {
 	f := strings.Split(id, ".")
 	if len(f) != 3 && len(f) != 4 {
@@ -91,7 +91,7 @@ func commandOf(id string) (command, bool) {
 	return command{place{controller, sequence}, at}, ok && err == nil && wrong == nil
 }
 
-// origin is the turn that a turn repeats, or itself.
+// origin is the first turn that a turn repeats, or the turn itself.
 func (b *books) origin(p place) place {
 	if first, repeated := b.origins[p]; repeated {
 		return first
@@ -99,14 +99,14 @@ func (b *books) origin(p place) place {
 	return p
 }
 
-// commandOf is the command that an audit id belongs to, as it was stored first.
+// commandOf is the command of an audit ID, in the turn that was stored first.
 func (b *books) commandOf(id string) (command, bool) {
 	c, ok := commandOf(id)
 	c.place = b.origin(c.place)
 	return c, ok
 }
 
-// turnOf is the turn that made a revision of an object, as far as that is known.
+// turnOf is the turn that made a revision of an object; nil if it is not known.
 func (b *books) turnOf(e edition) *Turn {
 	w := b.by[e]
 	if w == nil {
@@ -116,8 +116,8 @@ func (b *books) turnOf(e edition) *Turn {
 	return b.turns[c.place]
 }
 
-// between gives the versions of an object that were there at some time from one
-// revision to another.
+// between are the versions of an object that existed at any time between two
+// revisions.
 func (b *books) between(uid types.UID, from, to int64) []*Object {
 	var some []*Object
 	for i, c := range b.lives[uid] {
@@ -125,15 +125,15 @@ func (b *books) between(uid types.UID, from, to int64) []*Object {
 			break
 		}
 		if next := i + 1; next < len(b.lives[uid]) && b.lives[uid][next].Revision <= from {
-			continue // it was over by then
+			continue // it was replaced before from
 		}
 		some = append(some, &c.Object)
 	}
 	return some
 }
 
-// decidedAt is the version of a turn's own object that it was decided on; 0 when
-// that is not known.
+// decidedAt is the version of its object on which a turn was decided; 0 if it is not
+// known.
 func decidedAt(t *Turn) int64 {
 	if t == nil {
 		return 0
@@ -141,7 +141,7 @@ func decidedAt(t *Turn) int64 {
 	return number(t.ResourceVersion)
 }
 
-// number reads a version; 0 for none.
+// number parses a resourceVersion; 0 for none.
 func number(version string) int64 {
 	n, err := strconv.ParseInt(version, 10, 64)
 	if err != nil {
@@ -150,8 +150,8 @@ func number(version string) int64 {
 	return n
 }
 
-// reached is how far a turn had read a kind: the newest revision that the log had
-// told of by then; 0 when that is not known.
+// reached is how far a turn had read a kind: the newest revision that the log had by then,
+// without a list in progress; 0 if it is not known.
 func (b *books) reached(t *Turn, kind kinds.Name) int64 {
 	log, newest := b.read(t, kind), int64(0)
 	for i := len(log) - 1; i >= 0 && newest == 0; i-- {
@@ -162,8 +162,8 @@ func (b *books) reached(t *Turn, kind kinds.Name) int64 {
 	return newest
 }
 
-// listed is what a list that was being told when a turn had read so far had told of each
-// object: it comes in no order, so that it is of no one revision yet.
+// listed are the revisions of the objects of a list that was being recorded at the position to
+// which a turn had read. A list has no order, so until its end it has no single revision.
 func (b *books) listed(t *Turn, kind kinds.Name) map[types.UID]int64 {
 	log, told := b.read(t, kind), map[types.UID]int64{}
 	for i := len(log) - 1; i >= 0 && listing(log[i]); i-- {
@@ -172,10 +172,10 @@ func (b *books) listed(t *Turn, kind kinds.Name) map[types.UID]int64 {
 	return told
 }
 
-// view is what a turn had seen of a kind.
+// view are the objects of a kind that a turn had seen.
 type view struct {
 	books  *books
-	upTo   int64 // the newest revision of which all was seen; 0: it is not known
+	upTo   int64 // everything up to this revision was seen; 0: it is not known
 	listed map[types.UID]int64
 }
 
@@ -183,10 +183,10 @@ func (b *books) view(t *Turn, kind kinds.Name) view {
 	return view{b, b.reached(t, kind), b.listed(t, kind)}
 }
 
-// at is an object as it was seen; nil when it was not there.
+// at is an object in the view; nil if it is not there.
 func (v view) at(uid types.UID) *Object { return v.books.at(uid, max(v.upTo, v.listed[uid])) }
 
-// podsOf are the pods of an owner, as they were seen.
+// podsOf are the pods of an owner in the view.
 func (v view) podsOf(owner types.UID) []*Object {
 	var all []*Object
 	for _, uid := range v.books.owned[owner] {
@@ -199,10 +199,10 @@ func (v view) podsOf(owner types.UID) []*Object {
 	return all
 }
 
-// listing tells whether an entry is of a list, and not its end.
+// listing is whether an entry belongs to a list, and is not its final mark.
 func listing(e Entry) bool { return e.Sync && e.Op != events.Mark }
 
-// read is what a turn had read of a kind's log; nothing where it does not say so.
+// read is the part of a kind's log that a turn had read; empty if the turn does not say.
 func (b *books) read(t *Turn, kind kinds.Name) []Entry {
 	log := b.Logs[kind]
 	n, found := slices.BinarySearchFunc(log, t.Seen[kind], func(e Entry, to uint64) int { return compare(e.Sequence, to) })

@@ -18,12 +18,12 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream/certs"
 )
 
-// newAccess opens what kube-controller-manager opens.
+// newAccess has the always-allowed paths of kube-controller-manager.
 func newAccess() health.Access {
 	return health.Access{Always: []string{"/healthz", "/readyz", "/livez"}}
 }
 
-// addAccess adds the flags of who may see metrics and profiles.
+// addAccess adds the flags for access to metrics and profiles.
 func addAccess(f *pflag.FlagSet, a *health.Access) {
 	f.StringSliceVar(&a.Always, "authorization-always-allow-paths", a.Always,
 		"`paths` of the health address that everyone may ask for, * at the end for all below; all others but those of health are answered on this machine, with the token of --metrics-token-file, and to users whom the API server lets get them")
@@ -33,8 +33,8 @@ func addAccess(f *pflag.FlagSet, a *health.Access) {
 		"ask for a token or certificate on this machine, too, as kube-controller-manager does")
 }
 
-// addDelegation adds the flags of who else may see them: kube-controller-manager's, with its
-// defaults.
+// addDelegation adds the flags of delegated authentication and authorization:
+// kube-controller-manager's, with its defaults.
 func addDelegation(f *pflag.FlagSet, o *delegated.Options) {
 	const account = " (default the service account of the pod; without one no token of the API server is known)"
 	f.StringVar(&o.Authentication, "authentication-kubeconfig", o.Authentication, "kubeconfig `file` of a user that may create TokenReviews"+account)
@@ -55,7 +55,7 @@ func addDelegation(f *pflag.FlagSet, o *delegated.Options) {
 	f.StringSliceVar(&front.Extra, "requestheader-extra-headers-prefix", front.Extra, "`beginnings` of headers in which it says more of the user")
 }
 
-// tlsOptions say how the health address speaks TLS.
+// tlsOptions are the TLS flags of the health address.
 type tlsOptions struct {
 	certFile, keyFile, certDir string
 	minVersion                 string
@@ -76,13 +76,13 @@ func (o *tlsOptions) add(f *pflag.FlagSet) {
 		"`files` of a certificate and its key for clients that ask for some names, such as a.crt,a.key:a.example,*.b.example; without names those of the certificate. May be given several times")
 }
 
-// alone tells whether HTTPS alone is spoken.
+// alone is whether the health address serves HTTPS only.
 func (o *tlsOptions) alone() bool { return o.certFile != "" || o.keyFile != "" || o.certDir != "" }
 
-// encryption is what the flags say. A server of NATS in this process serves its certificate
-// on the health address, too, where there is no other.
+// encryption translates the flags. If they name no certificate, the health address serves that
+// of the NATS server in this process, if there is one.
 //
-// Errors: a flag makes no sense, or a certificate cannot be made.
+// Errors: a flag is invalid, or a certificate cannot be made.
 func (o *tlsOptions) encryption(busCert, busKey string) (e health.Encryption, err error) {
 	if (o.certFile == "") != (o.keyFile == "") {
 		return e, errors.New("--tls-cert-file and --tls-private-key-file belong together: name both or neither")
@@ -118,7 +118,8 @@ func (o *tlsOptions) encryption(busCert, busKey string) (e health.Encryption, er
 	return e, err
 }
 
-// makePair makes a certificate that no authority signed; in --cert-dir once.
+// makePair makes a certificate of an authority that no client knows. With --cert-dir, it makes
+// it once and keeps it there.
 func (o *tlsOptions) makePair() (certs.Pair, error) {
 	make := func() (certs.Pair, error) {
 		authority, err := certs.NewAuthority("millrace-health", serverAge)
@@ -140,8 +141,8 @@ func (o *tlsOptions) makePair() (certs.Pair, error) {
 	return keepPair(o.certDir, "health", make)
 }
 
-// healthServer is what serves the health address, with all that the flags say of who may
-// see what there; ctx ends with the process.
+// healthServer configures the server of the health address with TLS, authentication and
+// authorization from the flags. ctx ends with the process.
 func (o *serviceOptions) healthServer(ctx context.Context, server *health.Server, secure bool) (*health.Server, error) {
 	encryption, err := o.tls.encryption(o.busCert, o.busKey)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// TestNothingConfidentialIsServedUnasked: without flags no client is served profiles, and
-// each client only health, as by kube-controller-manager.
+// TestNothingConfidentialIsServedUnasked: without flags there are no profiles, and an unknown client
+// gets only health, as from kube-controller-manager.
 func TestNothingConfidentialIsServedUnasked(t *testing.T) {
 	o := newServiceOptions()
 	o.add(pflag.NewFlagSet("", pflag.ContinueOnError))
@@ -29,8 +29,8 @@ var (
 	monitored   = regexp.MustCompile(`(?i)nats[-_]monitoring["=:\s]+([^\s"]+)`)
 )
 
-// TestManifestsOpenHealthAlone: no file that we ship opens a page of the bus, and services
-// ask a bus of ours how it syncs over TLS, where they can show their login.
+// TestManifestsOpenHealthAlone: no shipped file opens a page of the bus to all clients, and services
+// ask the embedded bus for its sync settings over TLS, so that they can send their login.
 func TestManifestsOpenHealthAlone(t *testing.T) {
 	root := filepath.Dir(deployments)
 	files := []string{filepath.Join(root, "docker-compose.yaml")}
@@ -47,7 +47,7 @@ func TestManifestsOpenHealthAlone(t *testing.T) {
 		for _, m := range openedPaths.FindAllStringSubmatch(string(text), -1) {
 			found++
 			for path := range strings.SplitSeq(m[1], ",") {
-				// Prometheus of the composition has no credential, on a network of its own.
+				// Prometheus in docker compose has no credential, and a network of its own.
 				if metrics := path == "/metrics" && filepath.Base(file) == "docker-compose.yaml"; !metrics && !slices.Contains(newAccess().Always, path) {
 					t.Errorf("%s opens %s to everyone", file, path)
 				}
@@ -67,8 +67,8 @@ func TestManifestsOpenHealthAlone(t *testing.T) {
 	}
 }
 
-// TestHowTheHealthAddressSpeaksTLS: with HTTP beside it until a certificate is given, with
-// the bus's certificate where there is one, and never with a version that is not safe.
+// TestHowTheHealthAddressSpeaksTLS: it also serves HTTP until a certificate is given, uses the bus's
+// certificate if there is one, and never allows an unsafe version.
 func TestHowTheHealthAddressSpeaksTLS(t *testing.T) {
 	dir := t.TempDir()
 	for name, c := range map[string]struct {
@@ -114,7 +114,7 @@ func TestHowTheHealthAddressSpeaksTLS(t *testing.T) {
 	}
 }
 
-// TestHealthcheckAsksOverTLS: a certificate of which nothing is known is enough on this machine.
+// TestHealthcheckAsksOverTLS: on this machine it accepts any certificate.
 func TestHealthcheckAsksOverTLS(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer server.Close()

@@ -9,13 +9,13 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// given tells whether a flag was set, wherever; f may be nil.
+// given is whether a flag was set: on the command line, in the environment or in --config. f may be nil.
 func given(f *pflag.FlagSet, name string) bool { return f != nil && f.Changed(name) }
 
-// addressOptions say where health and metrics are served.
+// addressOptions are the flags for the address of health and metrics.
 type addressOptions struct {
 	health string
-	// bind and port are kube-controller-manager's, and count where one of them is set.
+	// bind and port are kube-controller-manager's flags. If one of them is set, they replace health.
 	bind net.IP
 	port int
 	set  *pflag.FlagSet
@@ -32,9 +32,9 @@ func (o *addressOptions) add(f *pflag.FlagSet, usage string) {
 	f.IntVar(&o.port, "secure-port", o.port, "`port` to serve at --bind-address, by HTTPS alone, in place of --health-address; 0 serves nothing")
 }
 
-// address is where to serve, and whether by HTTPS alone; nowhere where it is empty.
+// address is where to serve, and whether by HTTPS only. Empty serves nothing.
 //
-// Errors: there is no such port; the address is given twice.
+// Errors: the port is out of range; the address is given twice.
 //
 // Upstream: k8s.io/apiserver/pkg/server/options, SecureServingOptions.
 func (o *addressOptions) address() (address string, secure bool, err error) {

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/cmd/internal/health"
 )
 
-// served reads the flags of a service.
+// served parses the flags of a service.
 func served(t *testing.T, args ...string) *serviceOptions {
 	t.Helper()
 	o, flags := newServiceOptions(), pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -23,8 +23,8 @@ func served(t *testing.T, args ...string) *serviceOptions {
 	return &o
 }
 
-// TestWhereItIsServed: at --health-address, unless kube-controller-manager's flags say where,
-// and by HTTPS alone then.
+// TestWhereItIsServed: at --health-address, unless kube-controller-manager's flags set an address,
+// and then by HTTPS only.
 func TestWhereItIsServed(t *testing.T) {
 	for args, c := range map[string]struct {
 		address string
@@ -73,7 +73,7 @@ func TestWhereItIsServed(t *testing.T) {
 	}
 }
 
-// asked is what the health address answers a program on the same machine.
+// asked is the answer of the health address to a program on the same machine.
 func (o *serviceOptions) asked(t *testing.T, path, accept string) (int, string) {
 	t.Helper()
 	made, err := o.healthServer(t.Context(), health.New(nil, nil, prometheus.NewRegistry()), false)
@@ -86,8 +86,8 @@ func (o *serviceOptions) asked(t *testing.T, path, accept string) (int, string) 
 	return w.Code, w.Body.String()
 }
 
-// TestAProcessTellsItsFlags: all of them, without the passwords in them, and as upstream's
-// components do; feature gates turn the pages off.
+// TestAProcessTellsItsFlags: /flagz has all flags without passwords, in the format of upstream's
+// components; feature gates turn the pages off.
 func TestAProcessTellsItsFlags(t *testing.T) {
 	o := newEverything()
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -127,7 +127,7 @@ func TestAProcessTellsItsFlags(t *testing.T) {
 	}
 }
 
-// TestVersionOfAService is told by the service, too, as by kube-controller-manager.
+// TestVersionOfAService: each service has --version, as kube-controller-manager has.
 func TestVersionOfAService(t *testing.T) {
 	for _, name := range []string{"run", "writer"} {
 		root := newRoot()
@@ -140,7 +140,7 @@ func TestVersionOfAService(t *testing.T) {
 	}
 }
 
-// TestRatesOfRequests that let nothing through are refused.
+// TestRatesOfRequests: rates that allow no request are refused.
 func TestRatesOfRequests(t *testing.T) {
 	for args, says := range map[string]string{
 		"--kube-api-qps=0": "--kube-api-qps", "--kube-api-qps=20 --kube-api-burst=0": "--kube-api-burst", "--kube-api-burst=0": "", "--kube-api-qps=0.5": "", "--kube-api-qps=-7": "", "--mode=perhaps": "--mode",

@@ -13,12 +13,12 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream"
 )
 
-// auditEvery is how often a running service looks at the bus again.
+// auditEvery is how often a running service audits the bus.
 const auditEvery = time.Minute
 
-// audit refuses a bus whose settings are not audit grade, where that is asked
-// for. What is only away for the moment is no reason not to start: that would
-// make one loss two.
+// audit refuses a bus whose settings are not audit grade, with --require-audit-grade.
+// A shortcoming that passes by itself, such as a server that is down for the moment, does
+// not stop the start, because that would add a second outage to the first.
 func (o *busOptions) audit(ctx context.Context, b *stream.Bus) error {
 	if !o.auditGrade {
 		return nil
@@ -39,8 +39,8 @@ func (o *busOptions) audit(ctx context.Context, b *stream.Bus) error {
 	return fmt.Errorf("the bus is not audit grade: %s (or leave out --require-audit-grade)", strings.Join(wrong, ". Also, "))
 }
 
-// auditPart looks at the bus as long as the process runs, and says when something
-// is missing for audit grade, and when no more. It also serves the bus' metrics.
+// auditPart audits the bus as long as the process runs, and logs when a shortcoming
+// appears and when it is gone. It also exports the bus' metrics.
 func auditPart(b *stream.Bus) part {
 	return part{name: "audit", collectors: []prometheus.Collector{b}, run: func(ctx context.Context) error {
 		log := klog.FromContext(ctx)
@@ -63,7 +63,7 @@ func auditPart(b *stream.Bus) part {
 	}}
 }
 
-// tell logs what has come and what has gone since the last time.
+// tell logs shortcomings that have appeared or gone since the last call.
 func tell(log klog.Logger, said map[string]bool, found []stream.Shortcoming) map[string]bool {
 	now := map[string]bool{}
 	for _, s := range found {

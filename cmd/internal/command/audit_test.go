@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream"
 )
 
-// TestRequireAuditGrade: a bus that could lose something is refused with all that
-// is wrong and how to mend it, if that is asked for.
+// TestRequireAuditGrade: with the flag, a bus that could lose messages is refused, with all
+// shortcomings and their cures.
 func TestRequireAuditGrade(t *testing.T) {
 	server := serverOptions{dataDir: t.TempDir(), sync: 1}
 	running, err := server.start()
@@ -39,7 +39,7 @@ func TestRequireAuditGrade(t *testing.T) {
 	}
 }
 
-// TestTellSaysThingsOnce: what is missing is said when it comes and when it goes.
+// TestTellSaysThingsOnce: a shortcoming is logged when it appears and when it is gone.
 func TestTellSaysThingsOnce(t *testing.T) {
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 	one, other := stream.Shortcoming{Reason: "one", What: "this", Cure: "that"}, stream.Shortcoming{Reason: "other"}

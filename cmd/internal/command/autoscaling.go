@@ -9,8 +9,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
 
-// autoscalingOptions say how often autoscalers look, and what they make of what they
-// see.
+// autoscalingOptions are the flags of horizontal-pod-autoscaler-controller.
 type autoscalingOptions struct {
 	period, stabilization, startup, readiness time.Duration
 	tolerance                                 float64
@@ -35,9 +34,10 @@ func (o *autoscalingOptions) add(f *pflag.FlagSet) {
 		"for how long after its start a pod that stops being ready counts as one that has never been")
 }
 
-// config is what the flags tell the controller, which takes 0 for the default.
+// config translates the flags to the controller's configuration. There 0 stands for the
+// default, so that a flag of 0 or less becomes -1.
 //
-// Errors: a number makes no sense.
+// Errors: the sync period is not positive.
 func (o *autoscalingOptions) config() (controllers.Autoscaling, error) {
 	if o.period <= 0 {
 		return controllers.Autoscaling{}, fmt.Errorf("read --horizontal-pod-autoscaler-sync-period: %v is not more than 0", o.period)

@@ -7,13 +7,13 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// bodies is the level from which on the client library logs bodies of requests and
-// answers. What must not be recorded is in them.
+// bodies is the verbosity from which on client-go logs the bodies of requests and
+// responses. They hold values that must not be recorded.
 const bodies = 8
 
-// withoutBodies takes the levels out of a configuration at which bodies are logged, and
-// tells whether it had any. This is done here, and not to a logger, since a request may
-// carry any context, and so any logger, or none.
+// withoutBodies lowers the verbosities of a configuration at which bodies are logged, and
+// reports whether it lowered any. It changes the configuration and not a logger, because a
+// request's context may carry any logger, or none.
 func withoutBodies(logging *logsapi.LoggingConfiguration) (lowered bool) {
 	lower := func(level *logsapi.VerbosityLevel) {
 		if *level >= bodies {
@@ -27,7 +27,7 @@ func withoutBodies(logging *logsapi.LoggingConfiguration) (lowered bool) {
 	return lowered
 }
 
-// setUp applies the configuration of the log.
+// setUp applies the logging configuration.
 func setUp(ctx context.Context, logging *logsapi.LoggingConfiguration) error {
 	lowered := withoutBodies(logging)
 	if err := logsapi.ValidateAndApply(logging, nil); err != nil {

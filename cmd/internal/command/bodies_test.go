@@ -24,9 +24,8 @@ import (
 
 const canary = "canary-2Lm8-never-logged"
 
-// TestNoBodyIsLogged: at the highest verbosity the log says which requests are made, and
-// nothing of what is in them or in the answers, whichever client of a service makes them
-// and whatever context they carry.
+// TestNoBodyIsLogged: at the highest verbosity the log has the requests, and no contents of
+// requests or responses, for each client of a service and every context.
 func TestNoBodyIsLogged(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -98,7 +97,7 @@ func TestNoBodyIsLogged(t *testing.T) {
 	}
 }
 
-// made is what a function made.
+// made is the result of a function that must not fail.
 func made[T any](made T, err error) T {
 	if err != nil {
 		panic(err)
@@ -117,7 +116,7 @@ func kubeconfigOf(t *testing.T, server string) string {
 	return file
 }
 
-// loggedBy is what a command writes to the log, by which it was called with args.
+// loggedBy is the log of a command that was called with args.
 func loggedBy(t *testing.T, args []string, run func(context.Context) error) string {
 	t.Helper()
 	lines := made(os.Create(filepath.Join(t.TempDir(), "log")))

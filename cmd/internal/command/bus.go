@@ -18,8 +18,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream"
 )
 
-// newBus is the command of a bus alone: the embedded NATS server as a process
-// of its own, for separate services without a NATS of one's own.
+// newBus is the command that runs the embedded NATS server as a process of its own,
+// for separate services where no other NATS server is installed.
 func newBus() *cobra.Command {
 	server, service := newServerOptions(), newServiceOptions()
 	server.listen, server.alone = "127.0.0.1:4222", true
@@ -55,7 +55,7 @@ and so on for b and c. The services then take all three addresses in --nats-url,
 	return cmd
 }
 
-// addCluster adds the flags of a server in a process of its own, with users, or in a cluster, in NATS' own words.
+// addCluster adds the flags for accounts and clustering of a server in a process of its own, in NATS' terms.
 func (o *serverOptions) addCluster(f *pflag.FlagSet) {
 	f.StringVar(&o.accounts, "nats-accounts", o.accounts,
 		"`file` of NATS' own configuration with the accounts and users of everybody on the bus, such as deployments/nats/accounts.conf; without it the bus has the users millrace, who may do all, and reader. Streams that were made without it are not found with it")
@@ -70,12 +70,12 @@ func (o *serverOptions) addCluster(f *pflag.FlagSet) {
 		"do not tell clients the addresses of the other servers: they use only those in their --nats-url, such as proxies'")
 }
 
-// syncInterval is a duration or, in NATS' own words, "always".
+// syncInterval is a duration or, as in NATS' configuration, "always".
 type syncInterval time.Duration
 
 const always = "always"
 
-// Set reads the flag; 0 has always been another word for always.
+// Set parses the flag; 0 is the same as always.
 func (s *syncInterval) Set(text string) error {
 	if text == always {
 		*s = 0
@@ -89,7 +89,7 @@ func (s *syncInterval) Set(text string) error {
 	return nil
 }
 
-// String writes the flag.
+// String formats the flag's value.
 func (s *syncInterval) String() string {
 	if *s == 0 {
 		return always
@@ -97,10 +97,10 @@ func (s *syncInterval) String() string {
 	return time.Duration(*s).String()
 }
 
-// Type is what the help calls the value.
+// Type is the value's name in the help.
 func (s *syncInterval) Type() string { return "duration" }
 
-// check finds flags that contradict each other.
+// check refuses flags that contradict each other.
 func (o *serverOptions) check() error {
 	switch {
 	case o.dataDir == "":
@@ -137,7 +137,7 @@ func (o *serverOptions) start() (*stream.Server, error) {
 	return running, err
 }
 
-// guestPassword is the readers'; "" lets none in.
+// guestPassword reads the password of the readers; "" admits no reader.
 func (o *serverOptions) guestPassword() (string, error) {
 	if o.guests == "" {
 		return "", nil
@@ -153,8 +153,7 @@ func (o *serverOptions) guestPassword() (string, error) {
 	return password, nil
 }
 
-// open connects to the bus: to server when there is one in this process,
-// otherwise to --nats-url.
+// open connects to the bus: to server if it is not nil, otherwise to --nats-url.
 func (o *busOptions) open(ctx context.Context, name string, server *stream.Server) (*stream.Bus, error) {
 	options, err := o.options(name)
 	if err != nil {
@@ -170,14 +169,14 @@ func (o *busOptions) open(ctx context.Context, name string, server *stream.Serve
 	defer waiting.Stop()
 	b, err := stream.Connect(ctx, options)
 	if err != nil && ctx.Err() != nil {
-		return nil, ctx.Err() // told to end while waiting, which is no failure
+		return nil, ctx.Err() // stopped while waiting, which is no failure
 	}
 	return b, err
 }
 
-// options are what the flags say of the bus.
+// options translates the flags to the options of the connection.
 //
-// Errors: a file cannot be read, or too little is to be kept.
+// Errors: a file cannot be read, or the retention is below its minimum.
 func (o *busOptions) options(name string) (stream.Options, error) {
 	options, err := o.at.Options(name)
 	if err != nil {
@@ -189,10 +188,10 @@ func (o *busOptions) options(name string) (stream.Options, error) {
 	return options, o.checkRetention()
 }
 
-// remark is how long NATS may take to answer before that is worth a line.
+// remark is how long NATS may take to answer before open logs that it waits.
 const remark = time.Second
 
-// logger writes to klog under a name.
+// logger is a slog.Logger that writes to klog under a name.
 func logger(name string) *slog.Logger {
 	return slog.New(logr.ToSlogHandler(klog.Background().WithName(name)))
 }

@@ -22,18 +22,18 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream/certs"
 )
 
-// Who comes to a bus with users gives a password. A control plane in containers makes
-// them once, and hands them out: all of them to the bus, in the accounts that it reads, and
-// to each who comes there his own, in a configuration file of ours with the bus's address.
+// Clients of a bus with users log in with a password. A control plane in containers makes the
+// passwords once and hands them out: all of them to the bus, in the accounts file, and to each
+// service its own, in a Millrace configuration file with the bus's address.
 const (
 	passwordsFile = "bus-passwords"
 	loginFile     = "bus.yaml"
 )
 
-// accountsFiles are those of deployments/nats that say who may do what.
+// accountsFiles are the files of deployments/nats with the users' permissions.
 var accountsFiles = []string{"accounts.conf"}
 
-// busKeyOptions say who is given which password.
+// busKeyOptions say to which directories passwords and signing keys are written.
 type busKeyOptions struct {
 	accounts string
 	bus      string
@@ -48,7 +48,7 @@ func (o *busKeyOptions) add(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.signing, "signing-keys-for", o.signing, "`user=directory` to which the keys are written with which that user signs, and tells what is signed: reconcilers, writer, those of the split writers, reader")
 }
 
-// write makes the passwords that are not there yet in a directory, and hands them out.
+// write makes the credentials that are missing in dir, and hands them out.
 func (o *busKeyOptions) write(dir string) error {
 	if o.accounts == "" {
 		if len(o.logins)+len(o.signing) > 0 {
@@ -70,7 +70,7 @@ func (o *busKeyOptions) write(dir string) error {
 	return o.writeLogins(made)
 }
 
-// writeLogins gives each user where the bus is, with his password.
+// writeLogins writes the bus's address with the user's password for each user.
 func (o *busKeyOptions) writeLogins(made credentials) error {
 	for _, login := range o.logins {
 		user, dir, named := strings.Cut(login, "=")
@@ -92,7 +92,7 @@ func (o *busKeyOptions) writeLogins(made credentials) error {
 	return nil
 }
 
-// fillIn writes the accounts with the passwords in them.
+// fillIn writes a copy of the accounts files with the passwords filled in.
 func (o *busKeyOptions) fillIn(made credentials) error {
 	from, to, both := strings.Cut(o.accounts, "=")
 	if !both {
@@ -139,7 +139,7 @@ type loginFlags struct {
 	CA  string `json:"nats-ca-data"`
 }
 
-// busPasswords are those in a file, with new ones added for users who have none there.
+// busPasswords reads the passwords from a file, and adds new ones for users without one.
 func busPasswords(file string, users ...string) (map[string]string, error) {
 	text, err := os.ReadFile(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -164,11 +164,11 @@ func busPasswords(file string, users ...string) (map[string]string, error) {
 	return passwords, nil
 }
 
-// newPassword begins with a letter, since NATS takes a variable that begins with a digit
-// for a number.
+// newPassword makes a password that begins with a letter, because NATS reads a variable that
+// begins with a digit as a number.
 func newPassword() string { return "p" + rand.Text() }
 
-// newBusPasswords is the command that makes a password for each user.
+// newBusPasswords is the command that prints a new password for each user.
 func newBusPasswords() *cobra.Command {
 	return &cobra.Command{
 		Use: "passwords", Short: "Print a new password for each user of deployments/nats/accounts.conf",
@@ -187,7 +187,7 @@ time: for the environment of a NATS server, or for a Secret.`,
 	}
 }
 
-// newBusAddress is the command that tells a user of the bus where it is.
+// newBusAddress is the command that prints the bus's address with a user's password.
 func newBusAddress() *cobra.Command {
 	login, at, export := "", "", false
 	return program{

@@ -11,9 +11,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream"
 )
 
-// TestEachUserOfTheBusHasHisPassword: a bus with the accounts that were filled in
-// lets in each user with the login that was written for it, and no client without; and a second
-// start changes nothing.
+// TestEachUserOfTheBusHasHisPassword: a bus with the filled-in accounts admits each user with the
+// login that was written for it, and no client without a login. A second start changes nothing.
 func TestEachUserOfTheBusHasHisPassword(t *testing.T) {
 	keys, filled := t.TempDir(), t.TempDir()
 	o := busKeyOptions{accounts: filepath.Join(deployments, "nats") + "=" + filled, bus: "nats:4222"}
@@ -61,7 +60,7 @@ func TestEachUserOfTheBusHasHisPassword(t *testing.T) {
 	}
 }
 
-// TestLoginsThatMakeNoSense are named.
+// TestLoginsThatMakeNoSense: the errors name them.
 func TestLoginsThatMakeNoSense(t *testing.T) {
 	dir := t.TempDir()
 	accounts := filepath.Join(deployments, "nats") + "=" + dir
@@ -85,8 +84,8 @@ func TestLoginsThatMakeNoSense(t *testing.T) {
 	}
 }
 
-// TestComposeLetsNoClientInWithoutAName: each of our services in docker-compose.yaml that
-// goes to the bus does so with a login, which the service keys makes for it.
+// TestComposeLetsNoClientInWithoutAName: each of Millrace's services in docker-compose.yaml that
+// connects to the bus does so with a login, which the service keys makes for it.
 func TestComposeLetsNoClientInWithoutAName(t *testing.T) {
 	text, file := composeFile(t, "docker-compose.yaml")
 	if strings.Contains(text, "MILLRACE_NATS_URL:") || strings.Contains(text, "--nats-url") {

@@ -21,23 +21,22 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream/certs"
 )
 
-// How long the certificates of an installation are valid. Those of servers are read again
-// when they change.
+// Validity of the certificates of an installation. Servers reload theirs when they change.
 const (
 	authorityAge = 10 * 365 * 24 * time.Hour
 	serverAge    = 5 * 365 * 24 * time.Hour
 )
 
-// credentials are what an installation needs to know whom it talks to, in a directory.
+// credentials are the certificates, passwords and signing keys of an installation.
 type credentials struct {
 	authority, server certs.Pair
-	cluster           string // the password of routes
+	cluster           string // the password of the cluster's routes
 	passwords         map[string]string
 	signing           map[string]string // the files of the keys that sign turns and outcomes
 }
 
-// makeCredentials makes what is not in a directory yet, and gives all of it. What is there
-// stays: removing server.crt has it made anew, for other hosts.
+// makeCredentials reads the credentials in a directory, and makes those that are missing.
+// Existing ones stay: remove bus-server.crt to have a certificate made for other hosts.
 func makeCredentials(dir string, hosts []string) (c credentials, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return c, fmt.Errorf("make the directory of credentials: %w", err)
@@ -59,7 +58,7 @@ func makeCredentials(dir string, hosts []string) (c credentials, err error) {
 	return c, err
 }
 
-// keepPair is a certificate with its key in a directory, which is made where it is missing.
+// keepPair reads a certificate with its key from a directory, and issues them if they are missing.
 func keepPair(dir, name string, issue func() (certs.Pair, error)) (certs.Pair, error) {
 	certificate, key := filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key")
 	var pair certs.Pair
@@ -76,14 +75,14 @@ func keepPair(dir, name string, issue func() (certs.Pair, error)) (certs.Pair, e
 	if err != nil {
 		return pair, fmt.Errorf("make the certificate %s: %w", name, err)
 	}
-	// The certificate comes last: without it both are made anew.
+	// The certificate is written last, because without it the next run issues both again.
 	if err := errors.Join(reader.WritePrivate(key, pair.Key), reader.WritePrivate(certificate, pair.Certificate)); err != nil {
 		return pair, fmt.Errorf("write the certificate %s: %w", name, err)
 	}
 	return pair, nil
 }
 
-// variables are the passwords for --nats-passwords-file.
+// variables is the content of --nats-passwords-file.
 func (c credentials) variables() string {
 	var text strings.Builder
 	for _, user := range stream.Users {
@@ -92,7 +91,7 @@ func (c credentials) variables() string {
 	return text.String()
 }
 
-// secrets are one Secret for each service: with its own password, and for the bus with all.
+// secrets are one Secret for each service, with its own password, and one for the bus, with all.
 func (c credentials) secrets(namespace string) []corev1.Secret {
 	secret := func(name string, data map[string]string) corev1.Secret {
 		return corev1.Secret{
@@ -113,7 +112,7 @@ func (c credentials) secrets(namespace string) []corev1.Secret {
 	return all
 }
 
-// busHosts are the names under which clients and servers reach the bus of our manifests.
+// busHosts are the host names of the bus in Millrace's manifests, for its certificate.
 func busHosts(namespace string) []string {
 	hosts := []string{"localhost", "127.0.0.1"}
 	for _, service := range []string{"millrace-bus", "millrace-nats"} {
@@ -179,7 +178,7 @@ func writeSecrets(to io.Writer, secrets []corev1.Secret) error {
 	return nil
 }
 
-// writeFiles makes a directory of each Secret.
+// writeFiles writes each Secret as a directory with a file for each entry.
 func writeFiles(dir string, secrets []corev1.Secret) error {
 	for _, one := range secrets {
 		folder := filepath.Join(dir, one.Name)

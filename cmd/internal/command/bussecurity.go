@@ -19,20 +19,20 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream"
 )
 
-// securityOptions say how a bus of ours is kept from those who have no business there:
-// who reaches it without a password could order what the writer does.
+// securityOptions are the TLS and password flags of the embedded server. A client that reaches
+// it without a password could order the writer's requests.
 type securityOptions struct {
 	tls stream.TLSOptions
 	// clusterPassword is the file with the password of the cluster's routes.
 	clusterPassword string
-	// clusterCA is the authority of their certificates, where it is not that of clients.
+	// clusterCA is the authority of the routes' certificates, if it is not that of clients.
 	clusterCA string
 	insecure  bool
-	// passwords is the file with the variables of the accounts.
+	// passwords is the file with the variables of the accounts file.
 	passwords string
 }
 
-// routeUser is whom the servers of a cluster are for each other.
+// routeUser is the user with which the servers of a cluster log in to each other.
 const routeUser = "route"
 
 func (o *securityOptions) add(f *pflag.FlagSet) {
@@ -43,7 +43,7 @@ func (o *securityOptions) add(f *pflag.FlagSet) {
 	f.BoolVar(&o.insecure, "insecure-bus", o.insecure, "let a bus without users, or without TLS, be reached: any process that reaches it can order what the writer does")
 }
 
-// addCluster adds the flags of a server that is one of several.
+// addCluster adds the flags of a server in a cluster.
 func (o *securityOptions) addCluster(f *pflag.FlagSet) {
 	f.StringVar(&o.clusterPassword, "cluster-password-file", o.clusterPassword, "`file` with the password that the servers of the cluster give to each other")
 	f.StringVar(&o.passwords, "nats-passwords-file", o.passwords,
@@ -51,7 +51,7 @@ func (o *securityOptions) addCluster(f *pflag.FlagSet) {
 	f.StringVar(&o.clusterCA, "cluster-ca-file", o.clusterCA, "`file` with the authority of the certificates that the servers of the cluster show to each other (default that of --nats-tls-client-ca-file)")
 }
 
-// collectors tell whether the bus was made insecure.
+// collectors export whether the bus runs with --insecure-bus.
 func (o *securityOptions) collectors() []prometheus.Collector {
 	insecure := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "millrace_bus_insecure", Help: "Whether the bus was started with --insecure-bus, and may lack users or TLS.",
@@ -62,8 +62,8 @@ func (o *securityOptions) collectors() []prometheus.Collector {
 	return []prometheus.Collector{insecure}
 }
 
-// protect adds TLS and users to the settings of a server, and refuses those with which
-// others could order writes.
+// protect adds TLS and users to the options of a server, and refuses options with which
+// other processes could order writes.
 func (o *serverOptions) protect(options *stream.ServerOptions) error {
 	options.TLS = o.secure.tls
 	if err := errors.Join(o.secure.setPasswords(), o.protectCluster(options)); err != nil || o.listen == "" {
@@ -79,7 +79,7 @@ func (o *serverOptions) protect(options *stream.ServerOptions) error {
 	return o.makeUsers(options)
 }
 
-// exposed is an error where the flags let others in who could order writes.
+// exposed is an error if the flags admit other processes that could order writes.
 func (o *serverOptions) exposed() error {
 	switch near := loopback(o.listen); {
 	case o.listen == "" || o.secure.insecure:
@@ -94,8 +94,9 @@ func (o *serverOptions) exposed() error {
 	return nil
 }
 
-// setPasswords gives the accounts their variables, which NATS looks up in the environment;
-// that with which the process was started, which others can see, stays as it was.
+// setPasswords sets the variables of the accounts file in the process's environment, because
+// NATS looks them up there. The environment with which the process was started, which other
+// processes can see, does not change.
 func (o *securityOptions) setPasswords() error {
 	if o.passwords == "" {
 		return nil
@@ -116,7 +117,7 @@ func (o *securityOptions) setPasswords() error {
 	return nil
 }
 
-// protectCluster does so for the routes between servers, which are above all accounts.
+// protectCluster adds TLS and a password to the routes between servers, which no account restricts.
 func (o *serverOptions) protectCluster(options *stream.ServerOptions) error {
 	if o.cluster.Listen == "" {
 		return nil
@@ -146,7 +147,7 @@ func (o *serverOptions) protectCluster(options *stream.ServerOptions) error {
 	return nil
 }
 
-// loopback tells whether only this machine reaches an address.
+// loopback is true for an address that only this machine can reach.
 func loopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -156,8 +157,8 @@ func loopback(address string) bool {
 	return host == "localhost" || err == nil && at.IsLoopback()
 }
 
-// makeUsers gives a bus without accounts its users: millrace, who may do all, and reader.
-// Their passwords are made once, in the data directory.
+// makeUsers sets the users of a bus without accounts: millrace, with all rights, and reader.
+// It makes their passwords once, in the data directory.
 func (o *serverOptions) makeUsers(options *stream.ServerOptions) error {
 	if err := os.MkdirAll(o.dataDir, 0o700); err != nil {
 		return fmt.Errorf("make the data directory: %w", err)
@@ -171,8 +172,8 @@ func (o *serverOptions) makeUsers(options *stream.ServerOptions) error {
 	return nil
 }
 
-// leaveLogins leaves the passwords of the users that were made to commands on this machine,
-// once the server listens: the login of another one that has the address must stay.
+// leaveLogins saves the passwords of makeUsers for commands on this machine. It runs once the
+// server listens, so that it does not replace the login of another server that has the address.
 func (o *serverOptions) leaveLogins(options stream.ServerOptions, running *stream.Server) {
 	if options.Password == "" {
 		return

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream/certs"
 )
 
-// server are the settings of a bus, with a home of its own for logins.
+// server are the options of a bus, with a directory of its own for logins.
 func server(t *testing.T, change func(*serverOptions)) *serverOptions {
 	t.Helper()
 	t.Setenv("XDG_DATA_HOME", t.TempDir())
@@ -23,8 +23,8 @@ func server(t *testing.T, change func(*serverOptions)) *serverOptions {
 	return &o
 }
 
-// TestABusBeyondLoopbackNeedsUsersAndTLS: a bus that others reach does not start without,
-// unless that was asked for, and says what to give it.
+// TestABusBeyondLoopbackNeedsUsersAndTLS: a bus that other machines can reach does not start
+// without them unless a flag allows it, and the error says what to set.
 func TestABusBeyondLoopbackNeedsUsersAndTLS(t *testing.T) {
 	password := filepath.Join(t.TempDir(), "password")
 	ok(t, os.WriteFile(password, []byte("word"), 0o600))
@@ -70,8 +70,8 @@ func TestABusBeyondLoopbackNeedsUsersAndTLS(t *testing.T) {
 	}
 }
 
-// TestCommandsFindTheLoginOfALocalBus: who gives no name finds the users of a bus on this
-// machine by its address, and they are the same after a restart; others are sent away.
+// TestCommandsFindTheLoginOfALocalBus: a command without a login finds the users of a bus on this
+// machine by its address. They are the same after a restart; other logins are refused.
 func TestCommandsFindTheLoginOfALocalBus(t *testing.T) {
 	free := server(t, func(o *serverOptions) { o.secure.insecure = true })
 	probe, err := free.start()
@@ -111,8 +111,8 @@ func TestCommandsFindTheLoginOfALocalBus(t *testing.T) {
 	}
 }
 
-// TestTheLoginIsThatOfTheBusThatListens: a bus on any port leaves its login under the port
-// that it got, and one that cannot listen leaves the login of the one that does alone.
+// TestTheLoginIsThatOfTheBusThatListens: a bus with port 0 saves its login under its actual port,
+// and one that cannot listen does not overwrite the login of the bus that does.
 func TestTheLoginIsThatOfTheBusThatListens(t *testing.T) {
 	first, other := server(t, func(*serverOptions) {}), server(t, func(*serverOptions) {})
 	t.Setenv("XDG_DATA_HOME", t.TempDir())
@@ -134,7 +134,7 @@ func TestTheLoginIsThatOfTheBusThatListens(t *testing.T) {
 	}
 }
 
-// TestPrivateFilesStayPrivate, also where they were there with a looser mode.
+// TestPrivateFilesStayPrivate: also if they existed with a looser mode.
 func TestPrivateFilesStayPrivate(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	ok(t, os.WriteFile(file, []byte("something longer"), 0o644))
@@ -148,7 +148,7 @@ func TestPrivateFilesStayPrivate(t *testing.T) {
 	}
 }
 
-// TestClientFilesAreCheckedFirst: what cannot be read is named before anything connects.
+// TestClientFilesAreCheckedFirst: an unreadable file is an error before connecting.
 func TestClientFilesAreCheckedFirst(t *testing.T) {
 	dir := t.TempDir()
 	pair, err := certs.NewAuthority("a", 1)

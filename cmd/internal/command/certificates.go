@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/services/writer/apply/authority"
 )
 
-// signerFlags are the flags of each signer, as kube-controller-manager has them, after
+// signerFlags are kube-controller-manager's flags of each signer, without the prefix
 // --cluster-signing-.
 var signerFlags = []struct{ flag, signer string }{
 	{"kubelet-serving", csr.KubeletServing},
@@ -20,11 +20,11 @@ var signerFlags = []struct{ flag, signer string }{
 	{"legacy-unknown", csr.LegacyUnknown},
 }
 
-// certificateOptions say with which keys certificates are signed.
+// certificateOptions are the flags for the keys that sign certificates.
 //
 // Upstream: cmd/kube-controller-manager/app/options, CSRSigningControllerOptions.
 type certificateOptions struct {
-	// shared are the files of all signers, own those of each, in the order of signerFlags.
+	// shared are the files of all signers, own those of single ones, in the order of signerFlags.
 	shared  authority.Files
 	own     []authority.Files
 	longest time.Duration
@@ -47,7 +47,7 @@ func (o *certificateOptions) add(f *pflag.FlagSet) {
 	f.DurationVar(&o.longest, "cluster-signing-duration", o.longest, "for how long a certificate is good that is signed, at most; a request can ask for less")
 }
 
-// files are those of the signers that sign.
+// files are the certificate and key files of each active signer.
 //
 // Errors: the flags contradict each other.
 //
@@ -78,7 +78,7 @@ func (o *certificateOptions) files() (map[string]authority.Files, error) {
 	return files, nil
 }
 
-// signers are those that sign, in the order of package csr.
+// signers are the active signers, in the order of package csr.
 //
 // Errors: as files.
 func (o *certificateOptions) signers() (signers []string, err error) {
@@ -91,9 +91,9 @@ func (o *certificateOptions) signers() (signers []string, err error) {
 	return signers, err
 }
 
-// authority is who signs certificates. There is none without a key.
+// authority makes the authority that signs certificates; nil without a key.
 //
-// Errors: the flags contradict each other; a key cannot be read, or is none.
+// Errors: the flags contradict each other; a key cannot be read, or is not a key.
 func (o *certificateOptions) authority() (*authority.Authority, error) {
 	files, err := o.files()
 	if err != nil || len(files) == 0 {

@@ -14,8 +14,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
 
-// The flags are kube-controller-manager's: of all signers or of single ones, each with both
-// files. Who does not sign is told which signers do, and reads no file.
+// The flags are kube-controller-manager's: for all signers or for single ones, each with both
+// files. A process that does not sign knows which signers do, and reads no file.
 func TestWhoSignsCertificates(t *testing.T) {
 	const none = "/nonexistent/"
 	for flags, want := range map[string]struct {
@@ -65,8 +65,8 @@ func TestWhoSignsCertificates(t *testing.T) {
 	}
 }
 
-// The writer has an authority where the files are a certificate and its key; what is none is
-// not repeated.
+// The writer has an authority if the files are a certificate and its key; the error for other
+// files does not quote them.
 func TestTheKeysOfSigners(t *testing.T) {
 	certificate, key := authorityOf(t)
 	dir := t.TempDir()

@@ -22,8 +22,8 @@ import (
 // chart is the Helm chart.
 var chart = filepath.Join(deployments, "helm", "millrace")
 
-// chartFacts are what the templates of the chart know of the controllers: of them they make
-// the roles of those that a user has chosen, as millrace rbac does.
+// chartFacts are the facts about the controllers from which the chart's templates make the roles of
+// the selected controllers, as millrace rbac does.
 type chartFacts struct {
 	// BuiltIn are the kinds that a watcher of every kind reads by name.
 	BuiltIn     []kinds.Name               `json:"builtIn"`
@@ -33,21 +33,21 @@ type chartFacts struct {
 
 // controllerFacts are those of one controller.
 type controllerFacts struct {
-	// Off is true for what "*" does not include.
+	// Off is true for a controller that "*" does not include.
 	Off      bool   `json:"off,omitempty"`
 	Identity string `json:"identity"`
-	// Writer is whose share it is where writers share out the controllers.
+	// Writer is the split writer that has the controller.
 	Writer string `json:"writer"`
-	// Needs is the flag without which it does not run, Gate the feature gate, and GateOn
+	// Needs is the flag that the controller needs to run, Gate the feature gate, and GateOn
 	// whether that is on by default.
 	Needs  string `json:"needs,omitempty"`
 	Gate   string `json:"gate,omitempty"`
 	GateOn bool   `json:"gateOn,omitempty"`
-	// Every is true where it reads the metadata of all kinds.
+	// Every is true for a controller that reads the metadata of all kinds.
 	Every bool         `json:"every,omitempty"`
 	Reads []kinds.Name `json:"reads"`
-	// Writes are verbs on resources, such as "update apps deployments/status"; the group of
-	// the core is "core". Paths are URLs that are got.
+	// Writes are verbs on resources, such as "update apps deployments/status"; the core group
+	// is "core". Paths are non-resource URLs for get.
 	Writes []string `json:"writes"`
 	Paths  []string `json:"paths,omitempty"`
 }
@@ -56,7 +56,7 @@ const aboutFacts = `# What the templates know of each controller, for the roles 
 # Made by: make rbac
 `
 
-// facts are those of this program.
+// facts are the facts of this version.
 func facts(t *testing.T) chartFacts {
 	t.Helper()
 	all := chartFacts{BuiltIn: kinds.BuiltIn(), Controllers: map[string]controllerFacts{}}
@@ -111,8 +111,7 @@ func factsOf(t *testing.T, e controllers.Entry, chosen []reconcile.Any) controll
 	return f
 }
 
-// gateOf is the feature gate with which a controller runs that needs one, and whether it is on
-// by default.
+// gateOf is the feature gate that a controller needs, and whether it is on by default.
 func gateOf(t *testing.T, e controllers.Entry) (name string, on bool) {
 	t.Helper()
 	if e.Needs != "feature-gates" {
@@ -139,8 +138,8 @@ func gateOf(t *testing.T, e controllers.Entry) (name string, on bool) {
 // chosenNames is the list of names in the schema of the chart's values.
 var chosenNames = regexp.MustCompile(`(?s)("controllerName": \{\s*"enum": )\[.*?\]`)
 
-// TestRolesAreGeneratedForTheChart holds the generated files of the chart to this program and
-// to the files that they are copies of. UPDATE_ROLES=1 (make rbac) writes them anew.
+// TestRolesAreGeneratedForTheChart compares the generated files of the chart with this version and
+// with the files that they copy. UPDATE_ROLES=1 (make rbac) writes them.
 func TestRolesAreGeneratedForTheChart(t *testing.T) {
 	all := facts(t)
 	text, err := yaml.Marshal(all)

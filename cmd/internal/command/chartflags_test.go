@@ -14,8 +14,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
 
-// TestTheChartHoldsFlags: what the chart tells the services, with each of the values for which
-// test/helm keeps what it makes, are flags of ours with values that they take.
+// TestTheChartHoldsFlags: the settings of the services in the chart's output, for each golden file
+// of test/helm, are flags of Millrace with valid values.
 func TestTheChartHoldsFlags(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(checkout, "test", "helm", "testdata", "*.golden"))
 	ok(t, err)
@@ -64,7 +64,8 @@ func filled(t *testing.T, from string, m corev1.ConfigMap) {
 	}
 }
 
-// divided holds who acts by the settings to who is active by the values that they were made of.
+// divided compares the controllers that act by the settings with those that are active by the
+// chart's values.
 func divided(t *testing.T, golden string, m corev1.ConfigMap) {
 	t.Helper()
 	var told struct{ Flags map[string]any }

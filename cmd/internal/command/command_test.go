@@ -113,7 +113,7 @@ func TestRedactedHidesPasswords(t *testing.T) {
 	}
 }
 
-// TestPartsStopInOrder: each part ends only after the one before it has finished.
+// TestPartsStopInOrder: each part stops only after the one before it has finished.
 func TestPartsStopInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ended []string
@@ -155,7 +155,7 @@ func TestAFailingPartStopsTheProcess(t *testing.T) {
 	})
 }
 
-// TestGraceEnds: a part that does not finish in time does not hold up the end.
+// TestGraceEnds: a part that does not finish in time does not delay the end of the process.
 func TestGraceEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())

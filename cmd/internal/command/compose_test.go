@@ -16,7 +16,7 @@ import (
 	"github.com/millrace/millrace/cmd/internal/settings"
 )
 
-// composed is what these tests look at in a compose file.
+// composed has the fields of a compose file that these tests use.
 type composed struct {
 	Services map[string]struct {
 		Image       string            `json:"image"`
@@ -83,8 +83,7 @@ func words(command any, env map[string]string) (all []string) {
 	return all
 }
 
-// TestComposeHoldsFlags: what the compose files tell our program are commands and
-// flags of it.
+// TestComposeHoldsFlags: the compose files use only existing commands and flags of Millrace.
 func TestComposeHoldsFlags(t *testing.T) {
 	local := envFile(t, "local.env")
 	for _, path := range []string{"docker-compose.yaml", "deployments/compose/beside.yaml"} {
@@ -120,7 +119,7 @@ func TestComposeHoldsFlags(t *testing.T) {
 	}
 }
 
-// TestComposeIsHardened: no container is root or may become it, and nothing is published
+// TestComposeIsHardened: no container runs as root or can become root, and no port is published
 // beyond this machine.
 func TestComposeIsHardened(t *testing.T) {
 	for _, path := range []string{"docker-compose.yaml", "deployments/compose/beside.yaml"} {
@@ -138,8 +137,8 @@ func TestComposeIsHardened(t *testing.T) {
 	}
 }
 
-// TestEnvFiles: both set what the compose file asks for and nothing else, and the
-// published images have the versions that the project builds and tests.
+// TestEnvFiles: both set exactly the variables of the compose file, and the published images
+// have the versions that the project builds and tests.
 func TestEnvFiles(t *testing.T) {
 	text, _ := composeFile(t, "docker-compose.yaml")
 	asked := map[string]bool{}
@@ -164,7 +163,7 @@ func TestEnvFiles(t *testing.T) {
 			t.Errorf("published.env: %s is %s, and %s pins %s", variable, published[variable], from.file, want)
 		}
 	}
-	// Jaeger's module stands at the version before; both come from one commit.
+	// Jaeger's module still has the previous version; both come from one commit.
 	if version := pinned(t, "tools/jaeger/go.mod", "github.com/jaegertracing/jaeger"); version != "1.76.0" || published["JAEGER_IMAGE"] != "docker.io/jaegertracing/jaeger:2.13.0" {
 		t.Errorf("jaeger's module is %s and its image %s; 1.76.0 is 2.13.0", version, published["JAEGER_IMAGE"])
 	}

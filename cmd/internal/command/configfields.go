@@ -1,9 +1,9 @@
 package command
 
-// configField is a field of upstream's configuration, and the flag that it is set by.
+// configField is a field of upstream's configuration, and the flag that sets it.
 type configField struct{ path, flag string }
 
-// configFields are the fields that flags set. ServiceCIDR is two of them, see [upstreamConfig].
+// configFields are the fields that flags set. The flag of ServiceCIDR sets two, see [upstreamConfig].
 //
 // Upstream: k8s.io/kube-controller-manager/config/v1alpha1, and cmd/kube-controller-manager/app/options.
 var configFields = []configField{

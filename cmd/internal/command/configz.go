@@ -10,21 +10,20 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// The names under which /configz tells of configurations: that of kube-controller-manager's group,
-// and ours.
+// The names of the configurations in /configz: kube-controller-manager's, and Millrace's own.
 const (
 	upstreamGroup = "kubecontrollermanager.config.k8s.io"
 	ownGroup      = "millrace"
 )
 
-// configured is what /configz tells of a process with controllers: what its flags are in the
-// configuration of kube-controller-manager, and which controllers run with which settings.
+// configured is the /configz of a process with controllers: its flags as kube-controller-manager's
+// configuration, and the controllers that run, with their settings.
 func (o *controllerOptions) configured(set *pflag.FlagSet) map[string]any {
 	return map[string]any{upstreamGroup: upstreamConfig(set), ownGroup: o.chosen.config()}
 }
 
-// upstreamConfig are flags as fields of upstream's configuration. What no flag of this process sets
-// is left out.
+// upstreamConfig are the flags as fields of upstream's configuration. It leaves out fields that no
+// flag of this process sets.
 func upstreamConfig(set *pflag.FlagSet) map[string]any {
 	config := map[string]any{"apiVersion": upstreamGroup + "/v1alpha1", "kind": "KubeControllerManagerConfiguration"}
 	for _, f := range configFields {
@@ -57,7 +56,7 @@ func put(config map[string]any, path string, value any) {
 	put(inner, rest, value)
 }
 
-// valueOf is the value of a flag, as a field of the configuration has it.
+// valueOf is the value of a flag as the type of a configuration field, without passwords.
 func valueOf(f *pflag.Flag) any {
 	text := f.Value.String()
 	if list, is := f.Value.(pflag.SliceValue); is {
@@ -74,16 +73,16 @@ func valueOf(f *pflag.Flag) any {
 	}
 }
 
-// controllerConfig is a controller that runs.
+// controllerConfig is a running controller in /configz.
 type controllerConfig struct {
 	Name string `json:"name"`
-	// Shadow is true for one that writes nothing.
+	// Shadow is true for a controller in shadow, which writes nothing.
 	Shadow bool `json:"shadow,omitempty"`
-	// Settings are those that its turns record; none where they are the defaults.
+	// Settings are those that its turns record; empty for the defaults.
 	Settings json.RawMessage `json:"settings,omitempty"`
 }
 
-// config is what --controllers and --shadow have come to.
+// config is the effect of --controllers and --shadow, for /configz.
 func (c choice) config() map[string]any {
 	all := []controllerConfig{}
 	for _, one := range []struct {

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// fieldsOf are the fields of a configuration, by their paths.
+// fieldsOf are the fields of a configuration, by path.
 func fieldsOf(config map[string]any) map[string]any {
 	all := map[string]any{}
 	var look func(path string, value any)
@@ -39,8 +39,8 @@ var unset = []string{
 	"PersistentVolumeBinderController.VolumeConfiguration.PersistentVolumeRecyclerConfiguration.MaximumRetry",
 }
 
-// TestTheConfigurationIsUpstreams: with the same flags each field is told under upstream's name and
-// with the value that kube-controller-manager tells, and none is left out that a flag sets.
+// TestTheConfigurationIsUpstreams: with the same flags, each field has upstream's name and
+// kube-controller-manager's value, and no field that a flag sets is missing.
 func TestTheConfigurationIsUpstreams(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("testdata", "upstream-configz.json"))
 	ok(t, err)
@@ -76,8 +76,8 @@ func TestTheConfigurationIsUpstreams(t *testing.T) {
 	}
 }
 
-// TestAProcessTellsWhatRuns: /configz names the controllers that the flags have come to, with their
-// settings, and which of them only look on.
+// TestAProcessTellsWhatRuns: /configz has the selected controllers with their settings, and which of
+// them are in shadow.
 func TestAProcessTellsWhatRuns(t *testing.T) {
 	o := newEverything()
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)

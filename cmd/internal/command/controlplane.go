@@ -16,8 +16,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/notary"
 )
 
-// newControlPlane are the commands of a control plane whose programs another program
-// starts.
+// newControlPlane are the commands for a control plane whose programs another program
+// starts, such as docker compose.
 func newControlPlane() *cobra.Command {
 	group := &cobra.Command{
 		Use: "control-plane", Short: "What a control plane in containers needs besides its programs",
@@ -29,7 +29,7 @@ another program, such as docker-compose.yaml: for trying out, not for production
 	return group
 }
 
-// elsewhereOptions say where the control plane is.
+// elsewhereOptions are the flags for such a control plane.
 type elsewhereOptions struct{ localcluster.Elsewhere }
 
 func (o *elsewhereOptions) add(f *pflag.FlagSet) {
@@ -88,7 +88,8 @@ stay.`,
 }
 
 // notaryKeys makes the key of a notary in one directory, and its public part in the
-// other, unless it is there. The key comes last: without it both are made anew.
+// other, unless the key exists. The key is written last, because without it the next run
+// makes both again.
 func notaryKeys(private, public string) error {
 	file := filepath.Join(private, "notary.key")
 	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {

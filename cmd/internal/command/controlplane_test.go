@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/notary"
 )
 
-// TestNotaryKeysAreMadeOnce: a control plane in containers that is started again signs
-// with the key that it had, and verifiers are given the public part alone.
+// TestNotaryKeysAreMadeOnce: a restarted control plane in containers signs with its earlier key, and
+// verifiers get only the public part.
 func TestNotaryKeysAreMadeOnce(t *testing.T) {
 	private, public := t.TempDir(), t.TempDir()
 	read := func(dir, name string) []byte {

@@ -28,8 +28,8 @@ import (
 
 const deployments = "../../../deployments"
 
-// manifests reads a folder of manifests with the API's types; a field that they
-// do not have is an error.
+// manifests decodes a folder of manifests to the API's types; an unknown field is an
+// error.
 func manifests(t *testing.T, folder string) (found []runtime.Object) {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -83,7 +83,7 @@ func of[T runtime.Object](all []runtime.Object) (some []T) {
 }
 
 // TestManifestsHoldFlags: every argument of a container and every setting of the
-// services is a flag of ours, with a value that it takes.
+// services is a flag of Millrace, with a valid value.
 func TestManifestsHoldFlags(t *testing.T) {
 	for _, folder := range []string{"kubernetes", "kubernetes-ha", "kubernetes-shadow", "kubernetes-split", "notary"} {
 		all := manifests(t, folder)
@@ -123,9 +123,9 @@ func subcommand(t *testing.T, name string) *cobra.Command {
 	return commands[i]
 }
 
-// TestBusOfThreeServers holds the manifests of three servers to what the record
-// needs: each on a machine of its own, on disk before it is acknowledged, no two
-// taken away at once, and found by the services.
+// TestBusOfThreeServers compares the manifests of three servers with the needs of the record:
+// each server on a node of its own, messages on disk before they are acknowledged, no voluntary
+// disruption of two servers at once, and services that connect to all.
 func TestBusOfThreeServers(t *testing.T) {
 	all := manifests(t, "kubernetes-ha")
 	set, service := of[*appsv1.StatefulSet](all)[0], of[*corev1.Service](all)[0]

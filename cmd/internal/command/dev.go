@@ -19,7 +19,7 @@ import (
 	"github.com/millrace/millrace/cmd/internal/reader"
 )
 
-// devOptions are the local control plane's.
+// devOptions are the flags of the local control plane.
 type devOptions struct {
 	dir    string
 	nodes  int
@@ -34,10 +34,10 @@ func (o *devOptions) add(f *pflag.FlagSet) {
 	f.BoolVar(&o.jaeger, "jaeger", o.jaeger, "start Jaeger too, and send it the spans of everything")
 }
 
-// newDev is the command of a local control plane with everything on it.
+// newDev is the command that runs a local control plane and all services on it.
 func newDev() *cobra.Command {
 	o, dev := newEverything(), devOptions{nodes: 10, jaeger: true}
-	o.server.dataDir = "" // beside the cluster, unless it is named
+	o.server.dataDir = "" // place sets it to a directory beside the cluster
 	return program{
 		use: "dev", short: "Start a local control plane and run all services on it",
 		long: `Starts etcd, kube-apiserver, kube-scheduler and kwok's simulated nodes, built from
@@ -95,17 +95,17 @@ func (o *devOptions) run(ctx context.Context, all *everything) error {
 	return all.elected(ctx, config)
 }
 
-// tool is a program that a user wants and Millrace does not: it is brought while
-// Millrace is at work.
+// tool is a program for the user that Millrace itself does not need: it is built and started
+// while Millrace is running.
 type tool struct {
 	name string
 	// bring builds what is missing and starts what is to run.
 	bring func(context.Context) error
-	// there says what can be done now, and without what goes on if it cannot be had.
+	// there is the message when the tool is ready, without the one when it could not be built.
 	there, without string
 }
 
-// tools are those that are missing on this machine.
+// tools are the tools to build: kubectl if it is not on PATH, and Jaeger if asked for.
 func (o *devOptions) tools(cluster *localcluster.Cluster) (tools []tool) {
 	if _, err := exec.LookPath("kubectl"); err != nil {
 		tools = append(tools, kubectlTool(cluster.Programs))
@@ -136,7 +136,7 @@ func jaegerTool(cluster *localcluster.Cluster) tool {
 	}
 }
 
-// bring brings one tool after the other, and says of each once what became of it.
+// bring builds and starts the tools one after the other, and prints one result for each.
 func bring(ctx context.Context, w io.Writer, tools []tool) {
 	for _, t := range tools {
 		err := t.bring(ctx)
@@ -151,7 +151,7 @@ func bring(ctx context.Context, w io.Writer, tools []tool) {
 	}
 }
 
-// greet says what to do next in another terminal.
+// greet prints what to do next in another terminal.
 func (o *devOptions) greet(cluster *localcluster.Cluster, bus string, tools []tool) {
 	programs := []string{filepath.Dir(cluster.Programs.Path("kubectl"))}
 	if self, err := os.Executable(); err == nil { // kubectl-millrace is beside it
@@ -195,8 +195,8 @@ The control plane is ready, and Millrace is starting on it. In another terminal:
 `, strings.Join(exports, "\n  export "), show, later, filepath.Dir(o.dir))
 }
 
-// place decides where the cluster and the streams lie, and clears what an
-// earlier run left that must not stay.
+// place sets the directories of the cluster and the streams, and stops the processes that an
+// earlier run left. With --fresh it removes both directories.
 func (o *devOptions) place(all *everything) error {
 	if o.dir == "" {
 		checkout, err := localcluster.Checkout()

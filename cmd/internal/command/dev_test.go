@@ -11,8 +11,7 @@ import (
 	"github.com/millrace/millrace/cmd/internal/localcluster"
 )
 
-// TestAToolThatCannotBeHadIsToldOnce, with what to do, and the next one is brought all
-// the same.
+// TestAToolThatCannotBeHadIsToldOnce: with what to do, and the next tool is built nevertheless.
 func TestAToolThatCannotBeHadIsToldOnce(t *testing.T) {
 	var told bytes.Buffer
 	bring(t.Context(), &told, []tool{

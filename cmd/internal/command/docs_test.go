@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// said is a command of ours that a page shows.
+// said is a Millrace command on a page.
 type said struct {
 	where string // the file
 	words []string
@@ -28,8 +28,8 @@ var (
 	makeWord   = regexp.MustCompile(`(?:^|[\s(])make ([a-z][a-z0-9-]*)`)
 )
 
-// shown are the texts of a page that are commands: of Markdown its code, and of a manifest
-// or configuration the indented comments.
+// shown are the parts of a page that may have commands: the code in Markdown, and the indented
+// comments in a manifest or configuration.
 func shown(file, text string) (all []string) {
 	pick := func(found [][]string) {
 		for _, m := range found {
@@ -45,7 +45,7 @@ func shown(file, text string) (all []string) {
 	return all
 }
 
-// pages are what tells people which commands to give.
+// pages are the documents that show users commands.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
@@ -68,11 +68,11 @@ func pages(t *testing.T) map[string]string {
 	return texts
 }
 
-// commandsIn are the commands of ours in lines.
+// commandsIn are the Millrace commands in lines.
 func commandsIn(file string, lines []string) (all []said) {
 	for _, line := range lines {
 		line, _, _ = strings.Cut(line, " # ")
-		// What is in quotes is one word, whatever it is.
+		// A quoted text is one word.
 		plain := quoted.ReplaceAllString(line, "X")
 		for _, m := range ourCommand.FindAllStringSubmatch(plain, -1) {
 			if words := strings.Fields(m[1]); len(words) > 0 {
@@ -83,7 +83,7 @@ func commandsIn(file string, lines []string) (all []said) {
 	return all
 }
 
-// wrongWith says what of a command there is not.
+// wrongWith is the part of a command that does not exist; empty: none.
 func wrongWith(root *cobra.Command, words []string) string {
 	command := root
 	rest := words
@@ -124,7 +124,7 @@ func helped(command *cobra.Command) (all []said) {
 	return all
 }
 
-// TestWrongCommandsAreFound: what a page could get wrong is noticed.
+// TestWrongCommandsAreFound: the check finds possible mistakes of a page.
 func TestWrongCommandsAreFound(t *testing.T) {
 	for text, says := range map[string]string{
 		"millrace raze":                            "no command raze",
@@ -144,8 +144,8 @@ func TestWrongCommandsAreFound(t *testing.T) {
 	}
 }
 
-// TestPagesShowCommandsThatThereAre: each command of ours on a page is one, with flags that
-// it has; each path that is applied is there, and so is each target of make.
+// TestPagesShowCommandsThatThereAre: each Millrace command on a page exists, with its flags, and so
+// does each applied path and each target of make.
 func TestPagesShowCommandsThatThereAre(t *testing.T) {
 	root := newRoot()
 	root.InitDefaultCompletionCmd()

@@ -25,13 +25,13 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream"
 )
 
-// ofReconcilers is the part of a process that has nothing to do with the API server.
+// ofReconcilers is the part that does not connect to the API server.
 const ofReconcilers = "reconcilers"
 
-// busPatience is how long the bus may take to let us in, and to answer.
+// busPatience bounds the connect to the bus, and the requests to it, each.
 const busPatience = 5 * time.Second
 
-// doctorOptions say what is checked: what the flags of millrace run say.
+// doctorOptions are the flags of millrace run, which the doctor checks, and its own.
 type doctorOptions struct {
 	*everything
 	of, custom []string
@@ -50,8 +50,7 @@ func (o *doctorOptions) add(f *pflag.FlagSet) {
 	f.DurationVar(&o.patience, "timeout", 30*time.Second, "how long all of it may take")
 }
 
-// check finds what cannot be meant of the flags that only this command has; all others are
-// what is to be checked.
+// check validates only the doctor's own flags; examine checks all others.
 func (o *doctorOptions) check() error {
 	known := []string{ofWatcher, ofWriter, ofMetrics, ofLeader, ofReconcilers}
 	for _, part := range o.of {
@@ -65,7 +64,7 @@ func (o *doctorOptions) check() error {
 	return nil
 }
 
-// newDoctor is the command that checks whether Millrace can run here.
+// newDoctor is the command that checks whether Millrace can run on this machine and cluster.
 func newDoctor() *cobra.Command {
 	o := &doctorOptions{everything: newEverything()}
 	cmd := program{
@@ -103,7 +102,7 @@ It ends with 0 where nothing failed, and with 1 otherwise.`,
 	return cmd
 }
 
-// print writes what was found.
+// print writes the findings as a table or JSON.
 func (o *doctorOptions) print(out io.Writer, all []doctor.Finding) error {
 	if o.output == "json" {
 		text, err := json.MarshalIndent(all, "", "  ")
@@ -166,12 +165,12 @@ func (o *clusterOptions) look() (doctor.Kubeconfig, *rest.Config) {
 		k.Context = raw.CurrentContext
 	}
 	if inner := errors.Unwrap(err); inner != nil {
-		k.Err = inner // load says what was read, as the finding does
+		k.Err = inner // without load's prefix, which the finding has as well
 	}
 	return k, config
 }
 
-// lookAtCluster asks the API server.
+// lookAtCluster checks the API server, as the user of --as.
 func (o *doctorOptions) lookAtCluster(ctx context.Context, config *rest.Config, chosen choice) []doctor.Finding {
 	if config == nil {
 		return doctor.Unchecked("no API server is named", append([]string{doctor.CheckAPIServer}, doctor.ServerChecks...)...)
@@ -182,7 +181,7 @@ func (o *doctorOptions) lookAtCluster(ctx context.Context, config *rest.Config, 
 	return lookAtServer(ctx, config, o.election.Elect && o.bus.at.URL == "", chosen, o.needed(chosen))
 }
 
-// lookAtServer makes the checks of an API server.
+// lookAtServer runs the checks of an API server.
 func lookAtServer(ctx context.Context, config *rest.Config, waits bool, chosen choice, needed func(bool) []doctor.Needed) []doctor.Finding {
 	api, err := doctor.NewAPI(config)
 	if err != nil {
@@ -191,7 +190,7 @@ func lookAtServer(ctx context.Context, config *rest.Config, waits bool, chosen c
 	return doctor.Cluster{API: api, Needed: needed, Acting: chosen.names(), Waits: waits}.Look(ctx)
 }
 
-// names are those of the controllers that act.
+// names are the names of the acting controllers.
 func (c choice) names() (names []string) {
 	for _, one := range c.acting {
 		names = append(names, one.Describe().Name)
@@ -199,7 +198,7 @@ func (c choice) names() (names []string) {
 	return names
 }
 
-// lookAtBus connects to the bus, and asks it.
+// lookAtBus connects to the bus and checks it.
 func (o *doctorOptions) lookAtBus(ctx context.Context, chosen choice) []doctor.Finding {
 	if o.bus.at.URL == "" {
 		return doctor.Unchecked("millrace run has a bus of its own, on --data-dir; --nats-url names another", doctor.CheckBus)
@@ -225,7 +224,7 @@ func (o *doctorOptions) lookAtBus(ctx context.Context, chosen choice) []doctor.F
 	return doctor.Bus(b.Inspect(asking), w)
 }
 
-// disk looks at the data directory of the embedded server.
+// disk checks the data directory of the embedded server.
 func (o *doctorOptions) disk() doctor.Finding {
 	if o.bus.at.URL != "" {
 		return doctor.Unchecked("the streams are on the servers of --nats-url", doctor.CheckDisk)[0]
@@ -238,15 +237,15 @@ func (o *doctorOptions) disk() doctor.Finding {
 	}
 	d.Free, d.Has, err = stream.Space(at)
 	if at != d.Dir {
-		d.Has = 0 // it holds other things
+		d.Has = 0 // a directory above holds other data as well
 	}
 	d.Known = err == nil
 	return d.Finding()
 }
 
-// nearest is a directory, or the nearest one above it that is there.
+// nearest is dir, or its nearest ancestor that exists.
 //
-// Errors: something else is there, or nothing can be written there.
+// Errors: it is not a directory, or is not writable.
 func nearest(dir string) (string, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {

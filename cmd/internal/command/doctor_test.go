@@ -42,15 +42,15 @@ func finding(t *testing.T, all []doctor.Finding, check string) doctor.Finding {
 	return all[i]
 }
 
-// TestContradictions: flags and files that do not go together are found, each with what to do,
-// and nothing is made in looking.
+// TestContradictions: the doctor finds contradicting flags and files, each with what to do, and
+// creates nothing.
 func TestContradictions(t *testing.T) {
 	dir := t.TempDir()
 	text := filepath.Join(dir, "text")
 	ok(t, os.WriteFile(text, []byte("no key"), 0o600))
 	for _, c := range []struct {
 		args []string
-		says []string // nothing: they go together
+		says []string // nil: no contradiction
 	}{
 		{nil, nil},
 		{[]string{"--shadow=*", "--nats-listen=127.0.0.1:4222"}, nil},
@@ -104,7 +104,7 @@ func TestFlagsOfDoctor(t *testing.T) {
 	}
 }
 
-// TestWhatIsNeeded: the rights that are checked are those that millrace rbac gives.
+// TestWhatIsNeeded: the checked rights are those of millrace rbac.
 func TestWhatIsNeeded(t *testing.T) {
 	needed := func(constrains bool, args ...string) map[string]doctor.Needed {
 		o := doctored(t, append([]string{"--controllers=replicaset,deployment"}, args...)...)
@@ -163,7 +163,7 @@ func TestWhoComesToTheBus(t *testing.T) {
 	}
 }
 
-// TestDoctorAtTheBus: a bus that is reached is asked, and one that is not leaves its checks undone.
+// TestDoctorAtTheBus: the doctor checks a connected bus; without a connection these checks are not made.
 func TestDoctorAtTheBus(t *testing.T) {
 	t.Setenv("XDG_DATA_HOME", t.TempDir())
 	server, err := stream.Serve(stream.ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", Password: "word"})
@@ -204,7 +204,7 @@ func TestDoctorAtTheBus(t *testing.T) {
 	}
 }
 
-// TestDoctorHere: without a cluster that is said, as a table and as JSON, and is a failure.
+// TestDoctorHere: a missing cluster is a failure, in the table and in JSON.
 func TestDoctorHere(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
@@ -276,14 +276,14 @@ func TestWhereStreamsCanBe(t *testing.T) {
 	}
 }
 
-// TestChecksAtTheStart: a service logs what failed and what warns, but for what is told anyway,
-// and goes on whatever they say.
+// TestChecksAtTheStart: a service logs failures and warnings, except for those that auditPart logs,
+// and continues regardless.
 func TestChecksAtTheStart(t *testing.T) {
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(klog.NewContext(t.Context(), logger))
 		p := doctorPart(func(ctx context.Context) []doctor.Finding {
-			<-ctx.Done() // something does not answer
+			<-ctx.Done() // a server does not answer
 			return []doctor.Finding{
 				{Check: "a", State: doctor.Failed, Found: "this is wrong", Do: "do that"}, {Check: "b", State: doctor.Warning, Found: "this may be"},
 				{Check: "c", State: doctor.OK, Found: "this is well"}, {Check: "d", State: doctor.NotChecked, Found: "this is unknown"},
@@ -310,7 +310,8 @@ func TestChecksAtTheStart(t *testing.T) {
 	}
 }
 
-// TestAServerWithoutAClient: what makes no client fails, and leaves the other checks undone.
+// TestAServerWithoutAClient: a configuration that makes no client is a failure, and the other checks
+// are not made.
 func TestAServerWithoutAClient(t *testing.T) {
 	all := lookAtServer(t.Context(), &rest.Config{Host: "https://a", TLSClientConfig: rest.TLSClientConfig{CAFile: "/nonexistent"}}, false, choice{}, nil)
 	for i, f := range all {

@@ -23,10 +23,10 @@ import (
 	"github.com/millrace/millrace/services/writer"
 )
 
-// startPatience bounds the checks that a service makes beside its work when it starts.
+// startPatience bounds the checks that a service makes at its start.
 const startPatience = 30 * time.Second
 
-// customKinds are kinds by name.
+// customKinds are the kinds of some names.
 func customKinds(names []string) (custom []kinds.Name) {
 	for _, name := range names {
 		custom = append(custom, kinds.Name(strings.TrimSpace(name)))
@@ -34,7 +34,7 @@ func customKinds(names []string) (custom []kinds.Name) {
 	return custom
 }
 
-// needed are the rights of the parts that were asked for.
+// needed are the rights of the parts that --of names.
 func (o *doctorOptions) needed(chosen choice) func(constrains bool) []doctor.Needed {
 	return func(constrains bool) (all []doctor.Needed) {
 		parts := o.of
@@ -94,7 +94,8 @@ func (o *writerOptions) needed(chosen choice, custom []kinds.Name, constrains bo
 	return n
 }
 
-// metricsNeeded are the rights to ask who may see metrics: without them a few users fewer may.
+// metricsNeeded are the rights to authenticate and authorize readers of /metrics. They are
+// optional: without them, fewer users may read it.
 func metricsNeeded() doctor.Needed {
 	return doctor.Needed{Part: doctor.PartMetrics, Roles: "millrace rbac --of=watcher,writer,metrics", Optional: true, All: []doctor.Right{
 		{Verb: "create", Group: "authentication.k8s.io", Resource: "tokenreviews"},
@@ -117,7 +118,7 @@ func leaderNeeded(o election.Options) doctor.Needed {
 	}
 }
 
-// wanted is what the flags say of the bus.
+// wanted is what the flags expect of the bus.
 func (o *busOptions) wanted(chosen choice) doctor.Wanted {
 	full, every := controllers.Kinds(chosen.all())
 	streams := 3 + 2*len(full) + 2*len(chosen.acting) + len(chosen.looking)
@@ -138,7 +139,7 @@ func (o *busOptions) wanted(chosen choice) doctor.Wanted {
 	return w
 }
 
-// contradictions is the check of the settings, with the controllers that they choose.
+// contradictions checks the settings against each other, and gives the controllers that they select.
 func (o *doctorOptions) contradictions(config *rest.Config) (choice, doctor.Finding) {
 	var wrong []error
 	if config != nil {
@@ -181,8 +182,8 @@ func textsOf(errs []error) (texts []string) {
 	return texts
 }
 
-// settled finds flags and files of the health address's certificate that do not go together,
-// and makes none.
+// settled validates the flags and files of the health address's certificate, without making
+// a certificate.
 func (o *tlsOptions) settled() error {
 	if o.certFile != "" && o.keyFile != "" {
 		if _, err := tls.LoadX509KeyPair(o.certFile, o.keyFile); err != nil {
@@ -196,11 +197,11 @@ func (o *tlsOptions) settled() error {
 	return err
 }
 
-// told at the start and each minute by auditPart.
+// auditTells are the checks whose warnings auditPart logs, at the start and each minute.
 var auditTells = []string{doctor.CheckBusVersion, doctor.CheckBusPayload, doctor.CheckBusAudit, doctor.CheckClockBus}
 
-// doctorPart makes checks when a service starts, beside its work, and logs what failed and what
-// an operator should know. It stops nothing.
+// doctorPart runs checks concurrently with a service that starts, and logs failures and warnings.
+// A failure does not stop the service.
 func doctorPart(look func(ctx context.Context) []doctor.Finding) part {
 	return part{name: "doctor", run: func(ctx context.Context) error {
 		bounded, done := context.WithTimeout(ctx, startPatience)
@@ -216,7 +217,7 @@ func doctorPart(look func(ctx context.Context) []doctor.Finding) part {
 	}}
 }
 
-// atStart are the checks of a service: of the API server, where it asks one, and of the bus.
+// atStart are the checks of a service: of the API server, if it connects to one, and of the bus.
 func atStart(config *rest.Config, needed func(bool) []doctor.Needed, waits bool, b *stream.Bus, bus *busOptions, chosen choice) func(ctx context.Context) []doctor.Finding {
 	return func(ctx context.Context) (all []doctor.Finding) {
 		if config != nil {

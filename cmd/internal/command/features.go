@@ -16,11 +16,11 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 )
 
-// features are the feature gates that were set.
+// features are the feature gates set by the flag.
 type features struct{ set map[string]bool }
 
 // kubernetes is the version whose gates these are, and previous the one before. kube is the
-// component that gates may be said to be of, and ofKube that of a version.
+// component prefix of a gate, and ofKube that of a version.
 const (
 	kubernetes = "1.36"
 	previous   = "1.35"
@@ -34,8 +34,8 @@ func (s *features) add(f *pflag.FlagSet) {
 			"Set the same as for kube-apiserver. These matter here: "+strings.Join(options(), ", "))
 }
 
-// on tells whether a gate of this process itself is on: one that no controller reads. nil is
-// what has no feature gates, where all are at their defaults.
+// on is whether a gate is on that the process reads itself, and no controller. A nil s has all
+// gates at their defaults.
 func (s *features) on(name string) bool {
 	if s == nil {
 		s = &features{}
@@ -44,10 +44,10 @@ func (s *features) on(name string) bool {
 	return err == nil && all.Enabled(featuregate.Feature(name))
 }
 
-// own are the gates that the process reads and no controller.
+// own are the gates that the process itself reads, and no controller.
 var own = []string{string(zpages.ComponentFlagz), string(zpages.ComponentStatusz)}
 
-// options are the gates that controllers here read, with their stages and defaults.
+// options are the gates that Millrace reads, with their stages and defaults.
 func options() (all []string) {
 	for _, g := range gate.Known() {
 		if len(g.Readers) > 0 || slices.Contains(own, g.Name) {
@@ -57,8 +57,8 @@ func options() (all []string) {
 	return all
 }
 
-// gates are all that kube-controller-manager knows, with what was set. What is set for a
-// feature that is locked, or unknown, is refused.
+// gates are all of kube-controller-manager's gates, with the values set by the flag. It refuses
+// a value for a gate that is locked or unknown.
 func (s *features) gates() (featuregate.MutableVersionedFeatureGate, error) {
 	all := featuregate.NewVersionedFeatureGate(version.MustParse(kubernetes))
 	for _, g := range gate.Known() {
@@ -91,14 +91,14 @@ func (s *features) gates() (featuregate.MutableVersionedFeatureGate, error) {
 	return all, nil
 }
 
-// says tells whether a gate was named.
+// says is whether the flag names a gate.
 func (s *features) says(name string) bool {
 	_, plain := s.set[name]
 	_, qualified := s.set[kube+name]
 	return plain || qualified
 }
 
-// needs are the gates that each gate needs.
+// needs are the gates that each gate depends on.
 func needs() map[featuregate.Feature][]featuregate.Feature {
 	all := map[featuregate.Feature][]featuregate.Feature{}
 	for _, g := range gate.Known() {
@@ -111,7 +111,7 @@ func needs() map[featuregate.Feature][]featuregate.Feature {
 	return all
 }
 
-// known finds a name that no gate has, and the one that may have been meant.
+// known refuses a name that no gate has, and suggests a similar one.
 func known(set map[string]bool, all featuregate.MutableVersionedFeatureGate) error {
 	names := all.GetAll()
 	for _, name := range slices.Sorted(maps.Keys(set)) {
@@ -131,7 +131,7 @@ func known(set map[string]bool, all featuregate.MutableVersionedFeatureGate) err
 	return nil
 }
 
-// near tells whether one edit makes one word of another.
+// near is whether one edit turns one word into the other.
 func near(a, b string) bool {
 	if len(a) < len(b) {
 		a, b = b, a
@@ -149,11 +149,11 @@ func near(a, b string) bool {
 	return a[at+1:] == b[at:]
 }
 
-// config are the gates that controllers read and that are not at their defaults. It says
-// which of those that were set are without effect, and records all for the metric
+// config are the gates that controllers read and that differ from their defaults. It logs the
+// set gates that no controller reads, and records all gates in the metric
 // kubernetes_feature_enabled.
 //
-// Errors: there is no such gate; it cannot be set, or not here.
+// Errors: a gate is unknown; it cannot be set, or not in Millrace.
 func (s *features) config() (gate.Set, error) {
 	all, err := s.gates()
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 )
 
-// An API that is off by default is looked at where it was asked for, and nowhere else.
+// A controller reads an API that is off by default only if its gate is on.
 func TestFeatures(t *testing.T) {
 	for given, want := range map[string]struct{ versions, certificates bool }{
 		"": {}, "StorageVersionAPI=true": {versions: true}, "StorageVersionAPI=false": {}, "APIServerIdentity=true": {},
@@ -29,9 +29,9 @@ func TestFeatures(t *testing.T) {
 	}
 }
 
-// Every gate that kube-controller-manager knows is taken, at any value that it takes, but for
-// those whose other state is not here; that is what the refusal says. What needs a gate is
-// off with it, and what a gate needs is on with it, as upstream wants it.
+// Every gate of kube-controller-manager is accepted, at every value that upstream accepts, except
+// for those whose other state Millrace does not have; the error says so. As upstream requires, the
+// gates that depend on a gate are off with it, and those that it depends on are on with it.
 func TestGatesAreTakenAsUpstreamTakesThem(t *testing.T) {
 	for _, g := range gate.Known() {
 		for _, on := range []bool{true, false} {
@@ -49,8 +49,8 @@ func TestGatesAreTakenAsUpstreamTakesThem(t *testing.T) {
 	}
 }
 
-// together are a gate and those that have to be set with it; refused is true when one of them
-// cannot be.
+// together are a gate and those that have to be set with it; refused is true if one of them
+// cannot be set.
 func together(name string, on bool) (set map[string]bool, refused bool) {
 	set = map[string]bool{name: on}
 	all := gate.Known()

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// remarks are what there is to say of flags of kube-controller-manager that are known here, and
-// do more, less or the same in another way.
+// remarks are about flags of kube-controller-manager that Millrace has with more, less or a
+// different effect.
 var remarks = map[string]string{
 	"controllers": "names of the controllers of clouds are taken, and nothing comes of them, as there",
 	"kubeconfig":  "without it $KUBECONFIG, and then the pod's service account",
@@ -58,7 +58,7 @@ kubeadm's probes ask /healthz, which also fails while the bus or the API server 
 |---|---|---|
 `
 
-// flagsPage is the page that tells of every flag of kube-controller-manager.
+// flagsPage is the page about every flag of kube-controller-manager.
 func flagsPage(t *testing.T) string {
 	var out bytes.Buffer
 	out.WriteString(flagsPageHead)
@@ -87,7 +87,7 @@ func flagsPage(t *testing.T) string {
 	return out.String()
 }
 
-// shownDefault is a default as a table has it.
+// shownDefault is a default in the format of the table.
 func shownDefault(value string) string {
 	if value == "" || value == "[]" {
 		return ""
@@ -95,7 +95,7 @@ func shownDefault(value string) string {
 	return "`" + value + "`"
 }
 
-// TestThePageOfFlags is what the flags are. UPDATE_FLAGS=1 writes it anew.
+// TestThePageOfFlags: the page has the current flags. UPDATE_FLAGS=1 writes it.
 func TestThePageOfFlags(t *testing.T) {
 	file := filepath.Join(checkout, "docs", "flags.md")
 	want := flagsPage(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/cmd/internal/health"
 )
 
-// pages are what /flagz, /configz and /statusz tell of a process, as far as feature gates let them.
+// pages is the content of /flagz, /configz and /statusz, as far as feature gates enable them.
 func (o *serviceOptions) pages() health.About {
 	about := health.About{Version: kubernetes}
 	var gates *features
@@ -29,10 +29,10 @@ func (o *serviceOptions) pages() health.About {
 // shownFlags are the values of flags, without passwords.
 type shownFlags struct{ of *pflag.FlagSet }
 
-// password finds the password of a user in addresses.
+// password matches the password of a user in URLs.
 var password = regexp.MustCompile(`(://[^/@\s:,]*:)[^/\s,]*@`)
 
-// GetFlagz is k8s.io/apiserver/pkg/server/flagz's.
+// GetFlagz implements the reader of k8s.io/apiserver/pkg/server/flagz.
 func (s shownFlags) GetFlagz() map[string]string {
 	values := map[string]string{}
 	s.of.VisitAll(func(f *pflag.Flag) {

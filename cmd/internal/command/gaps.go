@@ -2,9 +2,9 @@ package command
 
 import "runtime/metrics"
 
-// gaps is what the runtime counts against the limit beside the objects of the heap:
-// stacks, its own books, and the room between objects that others have left. After a
-// burst that can be as much as half of what is alive, and it is not given back.
+// gaps is the memory that the runtime counts against the limit besides heap objects: stacks,
+// its own data structures, and fragmentation of the heap. After a burst it can be as much as
+// half of the live heap, and the runtime does not give it back.
 func gaps() int64 {
 	samples := []metrics.Sample{
 		{Name: "/memory/classes/total:bytes"},
@@ -15,7 +15,7 @@ func gaps() int64 {
 	for at, s := range samples {
 		switch {
 		case s.Value.Kind() != metrics.KindUint64:
-			return 0 // a later Go that has it no more
+			return 0 // a later Go may not have it
 		case at == 0:
 			sum = int64(s.Value.Uint64())
 		default:
@@ -25,9 +25,9 @@ func gaps() int64 {
 	return sum
 }
 
-// roomy is a limit raised so far that there is room for so much above what is alive,
-// whatever lies beside it. The runtime keeps 3 % of the limit for itself, and from 5 %
-// below it on gives back to the system what it will need again at once.
+// roomy raises a limit, so that room bytes can be allocated above the live heap and gaps. It
+// adds a twelfth, because the runtime reserves 3 % of the limit, and from 5 % below the limit on
+// returns memory to the system that it needs again at once.
 func roomy(limit, alive, gaps, room int64) int64 {
 	const share = 12
 	least := alive + gaps + room

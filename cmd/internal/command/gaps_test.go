@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestGapsLeaveRoom: where a burst has left a heap with holes, the collector does not
-// work without end to keep a limit that it cannot keep.
+// TestGapsLeaveRoom: on a heap that a burst has fragmented, the collector does not run
+// continuously to keep a limit that it cannot keep.
 func TestGapsLeaveRoom(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // the limit alone decides

@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// newHealthcheck is the command that a container's health check runs: an image of
-// nothing but this program has no other that could ask.
+// newHealthcheck is the command for a container's health check, because the image has no
+// program other than this one.
 func newHealthcheck() *cobra.Command {
 	service, page, patience := newServiceOptions(), "/readyz", 5*time.Second
 	return program{
@@ -44,9 +44,9 @@ address is read as the service reads it, so that both share a setting.`,
 	}.cobra()
 }
 
-// askHealth asks the service that listens on an address; the unspecified address
-// stands for this machine's own.
-// Its certificate is not looked at, for the same reason.
+// askHealth asks the service that listens on an address. It asks localhost for the
+// unspecified address, and does not verify the certificate, because the service is on
+// this machine.
 func askHealth(ctx context.Context, scheme, address, page string) error {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {

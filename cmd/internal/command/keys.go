@@ -10,18 +10,18 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// keysPage is where a process says how a key of a controller stands. A namespace of "-" is none,
-// and ?kind= is the kind of a key that names one, such as the garbage collector's.
+// keysPage is the path of the state of one key of a controller. The namespace "-" stands for none,
+// and ?kind= is the kind, for keys that have one, such as the garbage collector's.
 const keysPage = "/debug/keys/{controller}/{namespace}/{name}"
 
-// keysTimeout bounds how long the services of a process have for the answer.
+// keysTimeout is how long the services of a process may take to answer.
 const keysTimeout = 2 * time.Second
 
-// keyTeller adds to a report what a service knows of the key; false where the service does not
-// run the controller, or does not answer before the context ends.
+// keyTeller adds what a service knows of a key to the report. It returns false if the service does
+// not run the controller, or does not answer before the context ends.
 type keyTeller func(ctx context.Context, r *events.KeyReport) bool
 
-// keysPages is the page, where a service has keys.
+// keysPages has the handler of keysPage; nil if no part has keys.
 func keysPages(parts []part) map[string]http.Handler {
 	var tellers []keyTeller
 	for _, p := range parts {
@@ -35,7 +35,7 @@ func keysPages(parts []part) map[string]http.Handler {
 	return map[string]http.Handler{keysPage: keysHandler(tellers)}
 }
 
-// keysHandler answers from what the services of this process know.
+// keysHandler collects a report from the services of this process.
 func keysHandler(tellers []keyTeller) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), keysTimeout)

@@ -13,8 +13,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// TestAProcessTellsHowAKeyStands: each service of the process is asked about the key of the path,
-// and a controller that none of them runs is not found.
+// TestAProcessTellsHowAKeyStands: the page asks each service of the process about the key in the
+// path, and answers 404 for a controller that none of them runs.
 func TestAProcessTellsHowAKeyStands(t *testing.T) {
 	var asked []events.Key
 	decides := func(_ context.Context, r *events.KeyReport) bool {

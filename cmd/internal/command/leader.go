@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/cmd/internal/election"
 )
 
-// addElection adds the flags of which process leads.
+// addElection adds the flags of leader election.
 func addElection(f *pflag.FlagSet, o *election.Options) {
 	const only = "; with --leader-elect alone"
 	f.BoolVar(&o.Elect, "leader-elect", o.Elect,
@@ -22,7 +22,8 @@ func addElection(f *pflag.FlagSet, o *election.Options) {
 	f.StringVar(&o.LeaseNamespace, "leader-elect-resource-namespace", o.LeaseNamespace, "`namespace` of the Lease"+only)
 }
 
-// elected runs everything when this process leads, where it has to.
+// elected runs everything: once this process leads, with --leader-elect and a bus of its own, and
+// at once otherwise.
 func (o *everything) elected(ctx context.Context, config *rest.Config) error {
 	if !o.election.Elect || o.bus.at.URL != "" {
 		return o.run(ctx, config)
@@ -33,7 +34,7 @@ func (o *everything) elected(ctx context.Context, config *rest.Config) error {
 	})
 }
 
-// standby answers for a process that waits: it is alive, and as ready as it can be.
+// standby keeps the health address of a process that waits for the Lease: it is live and ready.
 func standby() part {
 	return part{name: "standby", run: func(ctx context.Context) error { <-ctx.Done(); return nil }}
 }

@@ -9,34 +9,34 @@ import (
 )
 
 const (
-	// leastRoom is how much may be allocated between two collections even where
-	// little is alive: small heaps are cheap to collect, but not for nothing.
+	// leastRoom is how much may be allocated between two collections even if the live heap is
+	// small: collecting a small heap is cheap, but not free.
 	leastRoom = 64 << 20
-	// respite is how far apart collections should be where much is allocated, as far as
-	// no more than Go's own share of room, as much again as is alive, is needed for it:
-	// each costs a look at all that is alive.
+	// respite is the desired time between collections at high allocation rates, because each
+	// collection scans the whole live heap. The room for it is at most the size of the live heap,
+	// which is Go's default (GOGC=100).
 	respite = 3 * time.Second
-	// step is what the room for that goes up and down by: telling the runtime stops the
-	// world.
+	// step is the granularity of the room for respite, because each change of the limit stops
+	// the world.
 	step = 16 << 20
-	// beside is what the runtime needs beside that: stacks, its own books, and the
-	// gaps in the heap.
+	// beside is for the runtime's other memory: stacks, its own data structures, and heap
+	// fragmentation.
 	beside = 40 << 20
-	// leastLimit is never gone below.
+	// leastLimit is the lowest limit.
 	leastLimit = 168 << 20
-	// measureSoon and measureEvery are how often the limit follows what is alive:
-	// while that grows, as it does at a start, and otherwise. A limit that stays
-	// behind has the collector work without end.
+	// measureSoon and measureEvery are how often the limit is adjusted to the live heap: while
+	// the limit grows, as at a start, and otherwise. A limit that stays behind makes the collector
+	// run continuously.
 	measureSoon, measureEvery = 20 * time.Millisecond, time.Second
 )
 
-// boundMemory lets the process use half as much again as is alive, and where much is
-// allocated up to the twice as much that Go uses otherwise, until the context ends. The embedded
-// server keeps blocks of several megabytes for a while after every write, and what
-// is freed of them would not be given back. The limit always leaves room above what
-// is alive, so that it never makes the collector work without end.
+// boundMemory limits the process's memory to 1.5 times the live heap, and at high allocation rates
+// to up to twice, which is Go's default, until the context ends. The embedded server keeps blocks
+// of several megabytes for a while after every write, and without a limit the runtime would not
+// give them back once they are freed. The limit always leaves room above the live heap, so that
+// the collector never runs continuously.
 //
-// Where GOGC or GOMEMLIMIT is set, the operator has decided and nothing is done.
+// If GOGC or GOMEMLIMIT is set, the operator has decided, and boundMemory does nothing.
 func boundMemory(ctx context.Context, lookup func(string) (string, bool)) {
 	for _, name := range []string{"GOGC", "GOMEMLIMIT"} {
 		if value, set := lookup(name); set && value != "" {
@@ -58,7 +58,7 @@ func boundMemory(ctx context.Context, lookup func(string) (string, bool)) {
 			alive, allocated = heap()
 		}
 		limit = roomy(memoryLimit(alive), alive, gaps(), room(alive, f.measure(time.Now(), allocated)))
-		if limit != before { // telling the runtime stops the world
+		if limit != before { // setting the limit stops the world
 			debug.SetMemoryLimit(limit)
 		}
 		wait = nextLook(wait, before, limit)
@@ -71,8 +71,8 @@ func boundMemory(ctx context.Context, lookup func(string) (string, bool)) {
 	}
 }
 
-// nextLook is when to measure again: soon after the limit has grown, and then less
-// and less often.
+// nextLook is the wait before the next measurement: measureSoon after the limit has grown, then
+// doubling up to measureEvery.
 func nextLook(wait time.Duration, before, now int64) time.Duration {
 	if now > before {
 		return measureSoon
@@ -80,29 +80,29 @@ func nextLook(wait time.Duration, before, now int64) time.Duration {
 	return min(2*wait, measureEvery)
 }
 
-// memoryLimit is the limit for what is alive.
+// memoryLimit is the limit for a live heap of that size.
 func memoryLimit(alive int64) int64 {
 	return max(alive+max(alive/2, leastRoom)+beside, leastLimit)
 }
 
-// room is how much there must be above what is alive and all that lies beside it,
-// where so much is allocated in a second.
+// room is how much room there must be above the live heap and gaps at an allocation rate, in
+// bytes per second.
 func room(alive int64, perSecond float64) int64 {
 	wanted := int64(math.Ceil(perSecond*respite.Seconds()/step)) * step
 	return max(leastRoom/2, min(wanted, max(alive, 2*leastRoom)))
 }
 
-// flow is how much has lately been allocated in a second. The zero value is ready.
+// flow is the recent allocation rate. The zero value is ready.
 type flow struct {
 	at        time.Time
 	allocated int64
 	perSecond float64
 }
 
-// lately is how long ago what was allocated still counts, roughly.
+// lately is the time constant of the moving average.
 const lately = 5 * time.Second
 
-// measure is to be told now and then how much has ever been allocated.
+// measure updates the rate, in bytes per second, from the total of all allocations so far.
 func (f *flow) measure(now time.Time, allocated int64) (perSecond float64) {
 	if took := now.Sub(f.at).Seconds(); !f.at.IsZero() && took > 0 {
 		news := 1 - math.Exp(-took/lately.Seconds())
@@ -112,13 +112,12 @@ func (f *flow) measure(now time.Time, allocated int64) (perSecond float64) {
 	return f.perSecond
 }
 
-// heap is how much the last collection found in use, and how much has ever been
-// allocated.
+// heap is the live heap at the last collection, and the total of all allocations, in bytes.
 func heap() (alive, allocated int64) {
 	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(samples)
 	for at, into := range []*int64{&alive, &allocated} {
-		if samples[at].Value.Kind() == metrics.KindUint64 { // a later Go may have it no more
+		if samples[at].Value.Kind() == metrics.KindUint64 { // a later Go may not have it
 			*into = int64(samples[at].Value.Uint64())
 		}
 	}

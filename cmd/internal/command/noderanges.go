@@ -13,10 +13,10 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
 
-// rangeAllocator is the one allocator that there is.
+// rangeAllocator is the only allocator.
 const rangeAllocator = "RangeAllocator"
 
-// The lengths of the prefixes of nodes' ranges where nothing is said.
+// The default prefix lengths of nodes' ranges.
 //
 // Upstream: cmd/kube-controller-manager/app/core.go, defaultNodeMaskCIDRIPv4 and IPv6. The bound of
 // the difference to the cluster's is that of pkg/controller/nodeipam/ipam/cidrset.
@@ -26,7 +26,7 @@ const (
 	widest6      = 16
 )
 
-// rangeOptions say from which ranges of addresses nodes get theirs.
+// rangeOptions are the flags of node-ipam-controller.
 type rangeOptions struct {
 	allocate          bool
 	cluster, services string
@@ -47,11 +47,11 @@ func (o *rangeOptions) add(f *pflag.FlagSet) {
 	f.StringVar(&o.allocator, "cidr-allocator-type", o.allocator, "how ranges are given; "+rangeAllocator+" is the only one that there is")
 }
 
-// config is what the flags tell the controller; nothing where it is off.
+// config translates the flags to the controller's configuration; empty if the controller is off.
 //
 // Upstream: cmd/kube-controller-manager/app/core.go, newNodeIpamController.
 //
-// Errors: the ranges cannot be read, or do not go together.
+// Errors: the ranges cannot be parsed, or contradict each other.
 func (o *rangeOptions) config() (controllers.Ranges, error) {
 	services := strings.Split(o.services, ",")
 	switch {
@@ -87,7 +87,7 @@ func (o *rangeOptions) config() (controllers.Ranges, error) {
 	return c, err
 }
 
-// readRanges reads ranges of which there is one, or one of each family.
+// readRanges parses one range, or two of different IP families.
 func readRanges(flag string, texts []string) ([]netip.Prefix, error) {
 	var all []netip.Prefix
 	for _, text := range texts {
@@ -106,7 +106,7 @@ func readRanges(flag string, texts []string) ([]netip.Prefix, error) {
 	return all, nil
 }
 
-// masks are the lengths of the prefixes of nodes' parts of some ranges.
+// masks are the prefix lengths of nodes' ranges, one for each of the cluster's.
 //
 // Upstream: setNodeCIDRMaskSizes.
 func (o *rangeOptions) masks(cluster []netip.Prefix) ([]int, error) {
@@ -137,7 +137,7 @@ func (o *rangeOptions) masks(cluster []netip.Prefix) ([]int, error) {
 	return masks, nil
 }
 
-// fits tells why a range cannot be cut into parts with prefixes of a length.
+// fits is an error if a range cannot be divided into ranges of a prefix length.
 func fits(cluster netip.Prefix, mask int) error {
 	switch {
 	case mask < cluster.Bits() || mask > cluster.Addr().BitLen():

@@ -21,7 +21,7 @@ func TestWhatFlagsTellOfRanges(t *testing.T) {
 	without.Services = []string{"10.96.0.0/12", "fd00:2::/112"}
 	for args, want := range map[string]any{
 		"":                           of(),
-		"--cluster-cidr=10.0.0.0/16": of(), // it is ignored
+		"--cluster-cidr=10.0.0.0/16": of(), // ignored without --allocate-node-cidrs
 		"--cluster-cidr=nonsense --service-cluster-ip-range=x --node-cidr-mask-size=99":                                          of(),
 		"--allocate-node-cidrs --cluster-cidr=10.0.0.0/16":                                                                       of("10.0.0.0/16", 24),
 		"--allocate-node-cidrs --cluster-cidr=10.0.3.7/16":                                                                       of("10.0.0.0/16", 24),

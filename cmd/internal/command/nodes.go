@@ -10,8 +10,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
 
-// nodeOptions say when nodes are silent, and how fast the pods of those go that are not
-// ready. There is no --node-monitor-period: no loop goes round the nodes.
+// nodeOptions are the flags of node-lifecycle-controller: grace periods and eviction rates.
+// --node-monitor-period is moot, because no loop polls the nodes.
 type nodeOptions struct {
 	grace, startup         time.Duration
 	rate, secondary, badly float32
@@ -33,9 +33,9 @@ func (o *nodeOptions) add(f *pflag.FlagSet) {
 	f.Int32Var(&o.large, "large-cluster-size-threshold", o.large, "nodes that a zone has more than where it is large; of a smaller one that is badly off no pods go")
 }
 
-// config is what the flags tell the controller.
+// config translates the flags to the controller's configuration.
 //
-// Errors: a number makes no sense.
+// Errors: a number is out of range.
 func (o *nodeOptions) config() (controllers.Nodes, error) {
 	switch {
 	case o.grace <= 0:

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream"
 )
 
-// notaryOptions are the notary's.
+// notaryOptions are the flags of the notary.
 type notaryOptions struct {
 	key   string
 	known []string
@@ -32,7 +32,7 @@ func (o *notaryOptions) add(f *pflag.FlagSet) {
 	f.DurationVar(&o.every, "notary-interval", o.every, "how often what is new in the record is signed")
 }
 
-// part is the notary of this process; none where there is no key.
+// part is the notary of this process; nil without a key.
 func (o *notaryOptions) part(b *stream.Bus) ([]part, error) {
 	if o.key == "" {
 		return nil, nil
@@ -71,7 +71,7 @@ func (o *notaryOptions) part(b *stream.Bus) ([]part, error) {
 	}}, nil
 }
 
-// newNotary is the command of a notary alone.
+// newNotary is the command that runs a notary in a process of its own.
 func newNotary() *cobra.Command {
 	bus, service, o := newBusOptions(), newServiceOptions(), newNotaryOptions()
 	cmd := program{
@@ -86,7 +86,7 @@ who run the bus cannot read the key. millrace run does the same with --notary-ke
 			if o.key == "" {
 				return errors.New("--notary-key is missing: name the file with the private key; millrace notary keys makes one")
 			}
-			bus.guest = true // it has no right to consumers
+			bus.guest = true // a notary has no right to create consumers
 			b, err := bus.open(ctx, "notary", nil)
 			if err != nil {
 				return err
@@ -127,7 +127,7 @@ holder of it can sign a forged record. FILE.pub is for all who verify, and is pr
 	}
 }
 
-// create writes a file that is not there yet: a key that is lost is lost for good.
+// create writes a new file. It never overwrites one, because a lost key cannot be recovered.
 func create(name, text string, mode os.FileMode) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if errors.Is(err, os.ErrExist) {

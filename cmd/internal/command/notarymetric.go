@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// signedMetric tells of each stream how long ago a notary found it signed up to its end.
+// signedMetric exports for each stream how long ago the notary found it signed up to its end.
 type signedMetric struct{ signed func() map[string]time.Time }
 
 var signedSeconds = prometheus.NewDesc("millrace_notary_signed_seconds",

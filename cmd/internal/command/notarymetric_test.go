@@ -8,7 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// TestTheMetricSaysWhatIsNotSigned, so that it can be compared with what services have stored.
+// TestTheMetricSaysWhatIsNotSigned: its labels are stream, kind and controller, for comparison with
+// the metrics of stored messages.
 func TestTheMetricSaysWhatIsNotSigned(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(signedMetric{func() map[string]time.Time {

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/notary"
 )
 
-// notaryState is where a notary keeps what it has signed, apart from the bus.
+// notaryState are the flags for the file in which a notary keeps what it has signed, outside the bus.
 type notaryState struct {
 	file  string
 	begin bool
@@ -24,7 +24,7 @@ func (o *notaryState) add(f *pflag.FlagSet) {
 	f.BoolVar(&o.begin, "notary-begin-anew", o.begin, "begin the record anew, once, where what the notary has signed is on the bus no more; the first pages say so")
 }
 
-// open makes sure that the file can be written.
+// open opens the state file, and verifies that it can be written.
 func (o *notaryState) open(key string) (*stateFile, error) {
 	s := &stateFile{o.file}
 	if s.name == "" {
@@ -52,8 +52,8 @@ func (s *stateFile) Load() ([]byte, error) {
 	return text, err
 }
 
-// Save implements [notary.Memory]: the file has what was before or what is new, also after
-// a loss of power.
+// Save implements [notary.Memory]. It is atomic: the file has the old or the new content, also
+// after a power failure.
 func (s *stateFile) Save(text []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(s.name), filepath.Base(s.name)+".part-*")
 	if err != nil {
@@ -69,7 +69,7 @@ func (s *stateFile) Save(text []byte) error {
 	return err
 }
 
-// goneMetric tells of a notary that signs nothing because what it has signed is gone.
+// goneMetric exports whether the notary has stopped because what it has signed is gone from the bus.
 func goneMetric(n *notary.Notary) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "millrace_notary_gone", Help: "1 while what this notary has signed is on the bus no more, so that it signs nothing of that.",

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/services/watcher"
 )
 
-// unbounded is what the flag takes for no bound.
+// unbounded is the flag's value for no bound.
 const unbounded = "none"
 
 // objectBound is the flag that bounds how much of one object is recorded: BURST/RATE, or
@@ -25,7 +25,7 @@ func (o *objectBound) add(f *pflag.FlagSet) {
 		"bytes of versions of one object that are recorded at once, and in each second that follows: the versions between are left out, the newest is recorded in the end, and the record says how many were left out. none records all of them")
 }
 
-// Set reads the flag.
+// Set parses the flag.
 func (o *objectBound) Set(text string) error {
 	if text == unbounded {
 		*o = objectBound{Burst: -1, PerSecond: -1}
@@ -50,7 +50,7 @@ func (o *objectBound) Set(text string) error {
 	return nil
 }
 
-// String writes the flag.
+// String formats the flag's value.
 func (o *objectBound) String() string {
 	if o.Burst < 0 {
 		return unbounded
@@ -58,5 +58,5 @@ func (o *objectBound) String() string {
 	return resource.NewQuantity(o.Burst, resource.BinarySI).String() + "/" + resource.NewQuantity(o.PerSecond, resource.BinarySI).String()
 }
 
-// Type is what the help calls the value.
+// Type is the value's name in the help.
 func (o *objectBound) Type() string { return "BURST/RATE" }

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace/millrace/services/watcher"
 )
 
-// TestObjectBound is read, written and refused.
+// TestObjectBound: the flag is parsed, formatted and refused.
 func TestObjectBound(t *testing.T) {
 	b := newObjectBound()
 	if watcher.Bound(b) != watcher.DefaultBound || b.String() != "8Mi/100Ki" {

@@ -22,7 +22,7 @@ import (
 	"github.com/millrace/millrace/services/writer/apply/mint"
 )
 
-// clusterOptions say which API server, and as whom.
+// clusterOptions are the flags for the API server's address and credentials.
 type clusterOptions struct {
 	kubeconfig string
 	master     string
@@ -33,7 +33,7 @@ func (o *clusterOptions) add(f *pflag.FlagSet) {
 	f.StringVar(&o.master, "master", o.master, "`address` of the API server; overrides the kubeconfig's")
 }
 
-// controllerOptions say which controllers, and what they need to know.
+// controllerOptions are the flags that select the controllers and configure them.
 type controllerOptions struct {
 	controllers []string
 	shadow      []string
@@ -41,29 +41,29 @@ type controllerOptions struct {
 	trusted     []byte // the kubeconfig's certificates, where that is read
 	keyFile     string // of the key that signs tokens
 	collect     bool
-	// endpoints is how many endpoints a slice holds, mirrored how many addresses of a
-	// subset are mirrored, finished how many pods that have ended are kept.
+	// endpoints is the maximum of endpoints in a slice, mirrored that of mirrored addresses of a
+	// subset, and finished that of terminated pods that are kept.
 	endpoints, mirrored, finished int
-	// recount is how often what quotas limit is counted again.
+	// recount is the resync period of the usage of quotas.
 	recount time.Duration
-	// patient is true where no volume is detached because its node was not ready for long.
+	// patient turns off the forced detach of volumes after a time-out of their node.
 	patient bool
-	// unused is for how long no client must have used an old token.
+	// unused is how long an old token must have been unused before it is cleaned up.
 	unused time.Duration
-	// dynamic: volumes are asked of provisioners.
+	// dynamic turns on dynamic provisioning of volumes.
 	dynamic     bool
 	features    features
 	nodes       nodeOptions
 	autoscaling autoscalingOptions
 	ranges      rangeOptions
-	// certificates are signed by whom.
+	// certificates are the signers of certificates.
 	certificates certificateOptions
-	// chosen are the controllers that the flags have come to, once that is known.
+	// chosen are the controllers that the flags select, set by choose.
 	chosen choice
 }
 
-// limit is how many turns of a controller a writer carries out at once, for those
-// of which that can be set.
+// limit is how many turns of one controller a writer carries out concurrently, for
+// controllers that have a flag for it.
 type limit struct {
 	controller, flag, of string
 	turns                int
@@ -126,9 +126,9 @@ func (o *controllerOptions) add(f *pflag.FlagSet) {
 	addMoot(f)
 }
 
-// config is what the flags tell controllers.
+// config translates the flags to the configuration of the controllers.
 //
-// Errors: a number makes no sense; the root certificate cannot be read.
+// Errors: a number is out of range; the root certificate cannot be read.
 func (o *controllerOptions) config() (controllers.Config, error) {
 	if o.endpoints < 1 || o.endpoints > 1000 {
 		return controllers.Config{}, fmt.Errorf("read --max-endpoints-per-slice: %d is not from 1 to 1000", o.endpoints)
@@ -174,7 +174,7 @@ func (o *controllerOptions) config() (controllers.Config, error) {
 	return controllers.Config{Ranges: ranges, Gates: gates, Signers: signers, StorageVersions: gates.On(gate.APIServerIdentity) && gates.On(gate.StorageVersionAPI), RootCA: ca, Tokens: o.keyFile != "", Nodes: nodes, Autoscaling: autoscaling, QuotaPeriod: recount, TokenPeriod: o.unused, StaticVolumes: !o.dynamic, EndpointsPerSlice: o.endpoints, MirroredPerSubset: o.mirrored, TerminatedPods: kept, Attaching: controllers.Attaching{Patient: o.patient}}, nil
 }
 
-// selection is the list for the catalogue.
+// selection is the list of controllers for [controllers.Select].
 func (o *controllerOptions) selection() []string {
 	if o.collect {
 		return o.controllers
@@ -182,10 +182,10 @@ func (o *controllerOptions) selection() []string {
 	return append([]string{"-garbage-collector-controller"}, o.controllers...)
 }
 
-// mint is who signs tokens of service accounts, as kube-controller-manager does. There is
-// none without a key.
+// mint makes the signer of service account tokens, as kube-controller-manager has it; nil
+// without a key.
 //
-// Errors: the key cannot be read, or is none; as [controllerOptions.rootCA].
+// Errors: the key cannot be read, or is not a key; as [controllerOptions.rootCA].
 func (o *controllerOptions) mint() (*mint.Mint, error) {
 	if o.keyFile == "" {
 		return nil, nil
@@ -205,14 +205,13 @@ func (o *controllerOptions) mint() (*mint.Mint, error) {
 	return m, nil
 }
 
-// secrets are who signs for service accounts and signers: of all services the writer alone
-// has them.
+// secrets sign service account tokens and certificates. Only the writer has them.
 type secrets struct {
 	tokens       *mint.Mint
 	certificates *authority.Authority
 }
 
-// secrets reads the keys of the writer.
+// secrets reads the writer's signing keys.
 //
 // Errors: as [controllerOptions.mint] and [certificateOptions.authority].
 func (o *controllerOptions) secrets() (s secrets, err error) {
@@ -223,12 +222,12 @@ func (o *controllerOptions) secrets() (s secrets, err error) {
 	return s, err
 }
 
-// busOptions say where the bus is.
+// busOptions are the flags for the bus: its address, retention and replicas.
 type busOptions struct {
 	at         reader.Connection
 	monitoring []string
 	auditGrade bool
-	guest      bool // it reads without consumers
+	guest      bool // the process reads without consumers
 	replicas   int
 	maxAge     time.Duration
 	maxBytes   int64
@@ -256,18 +255,18 @@ func (o *busOptions) addRetention(f *pflag.FlagSet) {
 		"how long, and in how many bytes, deltas of a kind or turns and outcomes of a controller are kept, such as pods=72h/2Gi,leases.coordination.k8s.io=1h,replicaset-controller=168h; the process that began last says it")
 }
 
-// serverOptions are the embedded NATS server's.
+// serverOptions are the flags of the embedded NATS server.
 type serverOptions struct {
 	dataDir string
 	listen  string
-	sync    time.Duration // 0 is after every write
+	sync    time.Duration // 0: after every write
 	guests  string        // file with the readers' password
 	store   storeSize
-	// accounts, name and cluster are of a server in a process of its own; see addCluster.
+	// accounts, name and cluster are for a server in a process of its own; see addCluster.
 	accounts string // file with accounts and users
 	name     string
 	cluster  stream.ClusterOptions
-	// alone is a server in a process of its own.
+	// alone is true for a server in a process of its own.
 	alone  bool
 	secure securityOptions
 }
@@ -298,20 +297,20 @@ func defaultDataDir() string {
 	return filepath.Join(base, "millrace")
 }
 
-// serviceOptions are every process's.
+// serviceOptions are the flags that every process has.
 type serviceOptions struct {
 	addressOptions
 	profiling bool
-	// contention is true where it is profiled, too, for what goroutines wait.
+	// contention adds block profiles to profiling.
 	contention bool
 	metrics    metricOptions
 	access     health.Access
 	delegated  delegated.Options
 	tls        tlsOptions
-	// ctrl are the controllers of the process, of which /configz tells, and the gates that turn off
-	// pages; nil where there are none.
+	// ctrl has the controllers, which /configz shows, and the feature gates, which turn pages off;
+	// nil in a process without controllers.
 	ctrl *controllerOptions
-	// busCert and busKey are the files of the certificate of the bus in this process.
+	// busCert and busKey are the certificate files of the NATS server in this process.
 	busCert, busKey string
 	grace           time.Duration
 	tracing         telemetry.Options
@@ -333,19 +332,19 @@ func (o *serviceOptions) add(f *pflag.FlagSet) {
 	f.DurationVar(&o.grace, "controller-shutdown-timeout", o.grace, "the same as --shutdown-timeout")
 }
 
-// check finds what cannot be meant, before anything is started.
+// check validates the flags before anything is started.
 func (o *serviceOptions) check() error {
 	_, _, err := o.address()
 	return errors.Join(err, o.metrics.check())
 }
 
-// writerOptions are the writer's.
+// writerOptions are the flags of the writer.
 type writerOptions struct {
 	mode        string
 	impersonate bool
 	maxInFlight int
-	// qps is how many requests of each controller are sent in a second, and burst how many at
-	// once after a pause. There is no limit where qps is less than 0.
+	// qps limits the requests per second of each controller, and burst those sent at once after
+	// a pause. qps < 0 is no limit.
 	qps        float32
 	burst      int
 	concurrent concurrency
@@ -364,7 +363,7 @@ func (o *writerOptions) add(f *pflag.FlagSet) {
 	o.concurrent.add(f)
 }
 
-// check finds a mode that is none, before anything is started.
+// check validates the mode and the limits before anything is started.
 func (o *writerOptions) check() error {
 	switch m := writer.Mode(o.mode); m {
 	case writer.Apply, writer.DryRun, writer.Off:

@@ -20,19 +20,19 @@ type part struct {
 	name       string
 	run        func(ctx context.Context) error
 	checks     map[string]func() error
-	notes      map[string]func() error // shown beside the checks; they make nothing unready
+	notes      map[string]func() error // shown beside the checks, without effect on readiness
 	collectors []prometheus.Collector
 	// pages are served on the health address, by path.
 	pages map[string]http.Handler
-	// key tells how a key of a controller stands; nil where there are no keys.
+	// key reports the state of a key of a controller; nil if the part has no keys.
 	key keyTeller
-	// logins may see a page, by path, besides those who may see all.
+	// logins admit further users to single pages, by path.
 	logins map[string]health.Login
 }
 
 // run runs parts until the context ends or one of them fails, and serves their
-// health and metrics. Parts are stopped in the order in which they are given,
-// each after the one before it has finished what it had in flight.
+// health and metrics. It stops parts in the order in which they are given, each after the one
+// before it has finished what it had in flight.
 func (o *serviceOptions) run(ctx context.Context, parts []part) error {
 	log := klog.FromContext(ctx)
 	registry := prometheus.NewRegistry()
@@ -80,8 +80,8 @@ func (o *serviceOptions) run(ctx context.Context, parts []part) error {
 	return nil
 }
 
-// serve serves the health and metrics of parts until over is called, also while they stop. What
-// goes wrong with it stops the process.
+// serve serves the health and metrics of parts until over is called, also while they stop. An
+// error of the server stops the process.
 func (o *serviceOptions) serve(ctx context.Context, server *health.Server, parts []part, fail context.CancelCauseFunc) (over func(), err error) {
 	address, secure, err := o.address()
 	if err != nil || address == "" {
@@ -112,8 +112,8 @@ type running struct {
 	done   chan struct{}
 }
 
-// start runs a part on its own context, so that the process decides when it
-// stops; its failure stops the process.
+// start runs a part on a context of its own, so that run decides when it stops. If the part
+// fails, it stops the process.
 func (p part) start(ctx context.Context, fail context.CancelCauseFunc) *running {
 	ctx = klog.NewContext(context.WithoutCancel(ctx), klog.FromContext(ctx).WithName(p.name))
 	ctx, cancel := context.WithCancel(ctx)

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
 
-// newProvisioner is the command of who makes streams and consumers.
+// newProvisioner is the command that creates streams and consumers for services.
 func newProvisioner() *cobra.Command {
 	bus, service, store := newBusOptions(), newServiceOptions(), storeSize(0)
 	return program{
@@ -35,7 +35,7 @@ millrace run does the same; a bus without accounts needs none.`,
 	}.cobra()
 }
 
-// provisionerPart makes what services on the same bus ask for.
+// provisionerPart creates the streams and consumers that services on the same bus ask for.
 func provisionerPart(b *stream.Bus) part {
 	return part{
 		name:   access.Provisioner,
@@ -54,7 +54,7 @@ func catalogued() (names []string) {
 	return names
 }
 
-// newBusAccounts is the command that prints who may do what on the bus.
+// newBusAccounts is the command that prints the accounts and permissions of the bus.
 func newBusAccounts() *cobra.Command {
 	return &cobra.Command{
 		Use: "accounts", Short: "Print the accounts of a bus: who may do what on it",

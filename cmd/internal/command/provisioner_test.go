@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestAccountsAreGenerated: the accounts file is what this version prints.
+// TestAccountsAreGenerated: the accounts file is the output of this version.
 func TestAccountsAreGenerated(t *testing.T) {
 	want := new(bytes.Buffer)
 	cmd := newBusAccounts()

@@ -18,7 +18,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
 
-// rbacOptions say whose roles are printed.
+// rbacOptions are the flags for the roles to print.
 type rbacOptions struct {
 	of                []string
 	controllers       []string
@@ -49,7 +49,7 @@ func (o *rbacOptions) add(f *pflag.FlagSet) {
 	f.IntVar(&o.watchers, "watchers", 2, "identities of watchers: 2, of which one has --scope=built-in and the other, which may read Secrets, --scope=other; or 1 for all")
 }
 
-// check finds what cannot be meant.
+// check validates the flags.
 func (o *rbacOptions) check() error {
 	for _, part := range o.of {
 		if !slices.Contains([]string{ofWatcher, ofWriter, ofTokens, ofMetrics, ofLeader}, part) {
@@ -71,7 +71,7 @@ func (o *rbacOptions) check() error {
 	return nil
 }
 
-// newRBAC prints the roles that the services need.
+// newRBAC is the command that prints the roles that the services need.
 func newRBAC() *cobra.Command {
 	o := rbacOptions{}
 	return program{
@@ -91,7 +91,8 @@ deployments are its output.`,
 	}.cobra()
 }
 
-// subject is who is given roles: the user; a service account that there is; or one that is made.
+// subject is the subject of role bindings: the user of --user, an existing service account, or one
+// that it adds to the manifest.
 func (o *rbacOptions) subject(m *rights.Manifest, name, account string) rbacv1.Subject {
 	switch {
 	case o.user != "":
@@ -103,7 +104,7 @@ func (o *rbacOptions) subject(m *rights.Manifest, name, account string) rbacv1.S
 }
 
 func (o *rbacOptions) yaml() ([]byte, error) {
-	// What a flag of the services turns on has its rights, too.
+	// The roles include the rights of controllers that only a flag of the services turns on.
 	chosen, err := controllers.Select(o.controllers, controllers.Whole())
 	if err != nil {
 		return nil, fmt.Errorf("read --controllers: %w", err)

@@ -20,8 +20,8 @@ import (
 
 const madeBy = "# Made by: millrace rbac"
 
-// TestRolesAreGenerated holds every file of roles to what the command that it names prints.
-// UPDATE_ROLES=1 (make rbac) writes them anew.
+// TestRolesAreGenerated compares every file of roles with the output of the command that it names.
+// UPDATE_ROLES=1 (make rbac) writes them.
 func TestRolesAreGenerated(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(deployments, "*", "*.yaml"))
 	ok(t, err)
@@ -52,7 +52,7 @@ func TestRolesAreGenerated(t *testing.T) {
 	}
 }
 
-// printed is what millrace rbac prints.
+// printed is the output of millrace rbac.
 func printed(t *testing.T, arguments ...string) []byte {
 	t.Helper()
 	o, flags := rbacOptions{}, pflag.NewFlagSet("rbac", pflag.ContinueOnError)
@@ -81,8 +81,8 @@ func TestRBACRefusesWhatCannotBeMeant(t *testing.T) {
 	}
 }
 
-// TestWatchersDifferInIdentityAndScope: the watcher that reads Secrets has everything that
-// the other has to reach the bus.
+// TestWatchersDifferInIdentityAndScope: the watcher that reads Secrets has the same access to the bus
+// as the other.
 func TestWatchersDifferInIdentityAndScope(t *testing.T) {
 	all := manifests(t, "kubernetes")
 	byName := map[string]*appsv1.Deployment{}
@@ -116,8 +116,8 @@ func TestWatchersDifferInIdentityAndScope(t *testing.T) {
 	}
 }
 
-// TestSplitWritersShareOutTheControllers: each controller has one writer of
-// deployments/kubernetes-split, which may act as its identity, and no other may.
+// TestSplitWritersShareOutTheControllers: in deployments/kubernetes-split exactly one writer may
+// impersonate the identity of each controller.
 func TestSplitWritersShareOutTheControllers(t *testing.T) {
 	all := manifests(t, "kubernetes-split")
 	allowed := map[string][]string{}
@@ -164,7 +164,7 @@ func TestSplitWritersShareOutTheControllers(t *testing.T) {
 	}
 }
 
-// TestALeaderMayHoldItsLease, and no other Lease: what RBAC can bound by a name is bound.
+// TestALeaderMayHoldItsLease: and no other Lease, as far as RBAC can restrict verbs to a name.
 func TestALeaderMayHoldItsLease(t *testing.T) {
 	text := string(printed(t, "--of=watcher,leader", "--watchers=1", "--user=millrace"))
 	for _, want := range []string{"kind: Role\n", "namespace: kube-system\n", "resourceNames:\n  - kube-controller-manager\n  resources:\n  - leases\n  verbs:\n  - get\n  - update\n", "kind: User\n  name: millrace\n"} {

@@ -54,7 +54,7 @@ func listings(t *testing.T) map[string]listing {
 	return rows
 }
 
-// TestTheReadmeListsEveryController holds the README's table to the catalogue, which has every
+// TestTheReadmeListsEveryController compares the README's table with the catalogue, which has every
 // name that kube-controller-manager knows.
 func TestTheReadmeListsEveryController(t *testing.T) {
 	rows := listings(t)
@@ -76,7 +76,7 @@ func TestTheReadmeListsEveryController(t *testing.T) {
 	}
 }
 
-// wrongState tells what is wrong with what is said of when a controller runs.
+// wrongState is the mistake in a controller's state in the table; empty: none.
 func wrongState(t *testing.T, e controllers.Entry, state string) string {
 	t.Helper()
 	lacking := len(controllers.Lacking([]string{e.Name}, controllers.Config{})) > 0
@@ -99,7 +99,7 @@ func wrongState(t *testing.T, e controllers.Entry, state string) string {
 	}
 }
 
-// runsWith tells whether a controller runs with the feature gates of its state.
+// runsWith is whether a controller runs with the feature gates of its state.
 func runsWith(t *testing.T, e controllers.Entry, state string) bool {
 	t.Helper()
 	gate := gateInState.FindStringSubmatch(state)
@@ -115,8 +115,8 @@ func runsWith(t *testing.T, e controllers.Entry, state string) bool {
 	return len(controllers.Lacking([]string{e.Name}, config)) == 0
 }
 
-// A controller that only a cloud-controller-manager runs is skipped with kube-controller-manager's
-// own words.
+// For a controller that only a cloud-controller-manager runs, the log has kube-controller-manager's
+// message.
 func TestControllersOfCloudsAreSkippedInTheLog(t *testing.T) {
 	log := loggedBy(t, nil, func(context.Context) error {
 		o, f := newControllerOptions(), pflag.NewFlagSet("", pflag.ContinueOnError)

@@ -15,15 +15,15 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// redaction is the flag that says what must not be told of objects: KIND:PATH, with
-// commas between. It may be given more than once. What it says of a kind stands in the
-// place of the default; KIND: alone is that nothing is hidden.
+// redaction is the flag --redact: the values of objects to hide, as KIND:PATH, separated by
+// commas. It may be given more than once. Rules for a kind replace the kind's defaults; KIND:
+// without a path hides nothing.
 type redaction struct {
 	rules redact.Rules
 	told  []kinds.Name // the kinds of which nothing is hidden
 }
 
-// Set reads the flag, or a part of it.
+// Set parses the flag, or one occurrence of it.
 func (r *redaction) Set(text string) error {
 	for item := range strings.SplitSeq(text, ",") {
 		item = strings.TrimSpace(item)
@@ -43,7 +43,7 @@ func (r *redaction) Set(text string) error {
 	return r.contradiction()
 }
 
-// contradiction is an error where something of a kind is to be hidden, and nothing.
+// contradiction is an error if a kind has both rules and KIND: without a path.
 func (r *redaction) contradiction() error {
 	for _, kind := range r.told {
 		if some := r.rules.Of(kind); len(some) > 0 {
@@ -53,7 +53,7 @@ func (r *redaction) contradiction() error {
 	return nil
 }
 
-// String writes the flag.
+// String formats the flag's value.
 func (r *redaction) String() string {
 	var items []string
 	for _, kind := range r.told {
@@ -65,10 +65,10 @@ func (r *redaction) String() string {
 	return strings.Join(items, ",")
 }
 
-// Type is what the help calls the value.
+// Type is the value's name in the help.
 func (r *redaction) Type() string { return "KIND:PATH,..." }
 
-// all are the rules with the defaults of kinds of which the flag says nothing.
+// all are the rules, with the defaults of kinds that the flag does not name.
 func (r *redaction) all() redact.Rules {
 	all := slices.Clone(r.rules)
 	for _, rule := range controllers.Withheld() {
@@ -79,12 +79,12 @@ func (r *redaction) all() redact.Rules {
 	return all
 }
 
-// policy is all that is not told of objects.
+// policy is the watcher's redaction policy.
 func (r *redaction) policy() redact.Policy {
 	return redact.Policy{Rules: r.all(), Copies: controllers.WrittenBack()}
 }
 
-// check finds rules that would hide what a controller decides on.
+// check refuses rules that would hide what a controller decides on.
 func (r *redaction) check(chosen []reconcile.Any) error {
 	if err := controllers.Hidden(chosen, r.all()); err != nil {
 		return fmt.Errorf("read --redact: %w", err)
@@ -92,7 +92,8 @@ func (r *redaction) check(chosen []reconcile.Any) error {
 	return nil
 }
 
-// remark says where a value is told all the same: what pods are made from must be.
+// remark logs where a hidden value of pods is recorded nevertheless: in the templates from which
+// controllers create pods, which cannot be hidden.
 func (r *redaction) remark(ctx context.Context, chosen []reconcile.Any) {
 	if len(r.rules.Of(kinds.Pods.Name)) == 0 {
 		return

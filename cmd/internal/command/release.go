@@ -7,26 +7,25 @@ import (
 )
 
 const (
-	// flood is how much is allocated in a second, at least, where much happens, and
-	// releaseAfter for how long less must have been before what is free is given back: the
-	// embedded server lets go of its blocks by then.
+	// flood is the allocation rate of a burst, in bytes per second. Free memory is given back once
+	// the rate has been below it for releaseAfter, because the embedded server has released its
+	// blocks by then.
 	flood        = 8 << 20
 	releaseAfter = 15 * time.Second
-	// releaseEvery bounds how often: it takes two collections.
+	// releaseEvery is the least time between two releases, since each takes two collections.
 	releaseEvery = time.Minute
 )
 
-// release tells when to give back what a burst has left. Where little is allocated the
-// collector would not come for minutes, and the memory stay what it was at the most.
-// The zero value is ready.
+// release tells when to give back the memory of a burst. At low allocation rates the collector
+// would not run for minutes, and the memory would stay at its peak. The zero value is ready.
 type release struct {
 	at        time.Time
 	allocated int64
-	flooded   time.Time // when much was last allocated; zero: nothing since it was given back
+	flooded   time.Time // the end of the last burst; zero: none since the last release
 	given     time.Time
 }
 
-// due is to be told about every second how much has ever been allocated.
+// due is whether to release now. Call it about every second, with the total of all allocations.
 func (e *release) due(now time.Time, allocated int64) bool {
 	took := now.Sub(e.at).Seconds()
 	if e.at.IsZero() || float64(allocated-e.allocated) >= flood*took {
@@ -40,8 +39,8 @@ func (e *release) due(now time.Time, allocated int64) bool {
 	return true
 }
 
-// giveBack has what is not in use collected and given back to the system. What is
-// pooled outlives one collection.
+// giveBack collects twice, because pooled objects survive one collection, and returns free memory
+// to the system.
 func giveBack() {
 	runtime.GC()
 	debug.FreeOSMemory()

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestMemoryIsGivenBackOnceAfterABurst: and not while much is allocated, nor again and
-// again where bursts come one after the other.
+// TestMemoryIsGivenBackOnceAfterABurst: not during a burst, and not after each of several
+// bursts in a row.
 func TestMemoryIsGivenBackOnceAfterABurst(t *testing.T) {
 	var e release
 	now, allocated := time.Unix(1000, 0), int64(0)

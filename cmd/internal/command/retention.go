@@ -17,19 +17,19 @@ import (
 )
 
 const (
-	// leastAge is what a writer, a reader or a watcher may be away for, and still find
-	// what it must know: turns are carried out for two minutes, outcomes are delivered
+	// leastAge is how long a writer, a reconciler or a watcher may be down and still find the
+	// messages that it needs: turns are carried out for two minutes, outcomes are delivered
 	// for ten.
 	leastAge = 10 * time.Minute
-	// leastBytes is one object of the largest size, and a few beside it.
+	// leastBytes holds a few of the largest objects.
 	leastBytes = 16 << 20
 )
 
-// retention is the flag that says how much is kept of a kind, or of a controller, in
-// kubelet's manner: NAME=AGE/SIZE, of which one may be missing, with commas between.
+// retention is the flag --retention: how much is kept of a kind or a controller, as
+// NAME=AGE/SIZE, separated by commas. AGE or SIZE may be missing.
 type retention map[string]bus.Retention
 
-// Set reads the flag, or a part of it: it may be given more than once.
+// Set parses the flag, or one occurrence of it: the flag may be given more than once.
 func (r *retention) Set(text string) error {
 	all := maps.Clone(*r)
 	if all == nil {
@@ -59,7 +59,7 @@ func (r *retention) Set(text string) error {
 	return nil
 }
 
-// String writes the flag.
+// String formats the flag's value.
 func (r *retention) String() string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(*r)) {
@@ -76,7 +76,7 @@ func (r *retention) String() string {
 	return strings.Join(parts, ",")
 }
 
-// Type is what the help calls the value.
+// Type is the value's name in the help.
 func (r *retention) Type() string { return "NAME=AGE/SIZE,..." }
 
 func parseRetention(how string) (r bus.Retention, err error) {
@@ -110,7 +110,7 @@ func oldEnough(age time.Duration) error {
 	return nil
 }
 
-// largeEnough takes 0 for no limit.
+// largeEnough accepts 0, which is no limit.
 func largeEnough(bytes int64) error {
 	if bytes != 0 && bytes < leastBytes {
 		return fmt.Errorf("%d bytes are less than %s, which a few of the largest objects take up", bytes, resource.NewQuantity(leastBytes, resource.BinarySI))
@@ -118,9 +118,8 @@ func largeEnough(bytes int64) error {
 	return nil
 }
 
-// kept tells whether a name can be one of what is kept. Kinds of groups cannot be
-// known before the API server is asked; the others can, and a word that is none of
-// them is a mistake.
+// kept is an error if a name is neither a kind nor a controller. It accepts every kind with a
+// group, because only the API server knows those; core kinds and controllers are known here.
 func kept(name string) error {
 	switch {
 	case strings.Contains(name, "."):
@@ -149,7 +148,7 @@ func coreResources() (names []string) {
 	return names
 }
 
-// checkRetention finds what cannot be kept, before anything is started.
+// checkRetention refuses limits below the minimum, before anything is started.
 func (o *busOptions) checkRetention() error {
 	if err := oldEnough(o.maxAge); err != nil {
 		return fmt.Errorf("read --stream-max-age: %w", err)

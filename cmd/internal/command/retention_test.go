@@ -13,8 +13,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
 
-// TestRetentionFlag: how much is kept is read from the command line and from the file,
-// in parts or at once, and every mistake is one error that says what to write.
+// TestRetentionFlag: the flag is parsed from the command line and from the file, in one or several
+// occurrences, and every mistake is one error that says what to write.
 func TestRetentionFlag(t *testing.T) {
 	var r retention
 	for _, text := range []string{"pods=72h/2Gi, leases.coordination.k8s.io=1h", "replicaset-controller=/500Mi"} {
@@ -51,7 +51,7 @@ func TestRetentionFlag(t *testing.T) {
 	}
 }
 
-// TestRetentionAndRedactionInTheFile: lists of the configuration file.
+// TestRetentionAndRedactionInTheFile: both are lists in the configuration file.
 func TestRetentionAndRedactionInTheFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "services.yaml")
 	text := `apiVersion: millrace.io/v1alpha1
@@ -78,7 +78,8 @@ flags:
 	}
 }
 
-// TestRedactionIsHeldAgainstTheControllers: one clear error before anything is started.
+// TestRedactionIsHeldAgainstTheControllers: hiding a value that a controller reads is one clear error
+// before anything is started.
 func TestRedactionIsHeldAgainstTheControllers(t *testing.T) {
 	chosen, err := controllers.Select([]string{"*"}, controllers.Config{})
 	if err != nil {
@@ -96,8 +97,8 @@ func TestRedactionIsHeldAgainstTheControllers(t *testing.T) {
 	}
 }
 
-// TestConfigMapsAreWithheldUnlessSaidOtherwise: rules about other kinds leave the default
-// as it is, and those about ConfigMaps stand in its place.
+// TestConfigMapsAreWithheldUnlessSaidOtherwise: rules for other kinds do not change the default, and
+// rules for ConfigMaps replace it.
 func TestConfigMapsAreWithheldUnlessSaidOtherwise(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                       ".data .binaryData",

@@ -26,11 +26,11 @@ import (
 // in every turn.
 var Version = "dev"
 
-// exitFound is the exit code of verify where the record was read and is not whole.
+// exitFound is the exit code of verify if it could read the record and found damage.
 const exitFound = 2
 
-// Main runs the command line and gives the exit code: 0 when all went well, 1
-// after an error, which has been printed, and 2 where verify has found something.
+// Main runs the command line and returns the exit code: 0 for success, 1 after an error, which
+// it has printed, and 2 if verify has found damage.
 func Main(args []string) int {
 	ctx, stop := signalled()
 	defer stop()
@@ -48,15 +48,15 @@ func Main(args []string) int {
 	return 1
 }
 
-// plugin is what the program is called as a plug-in of kubectl, and completer what
-// kubectl calls for completing a plug-in's command line.
+// plugin is the program's name as a kubectl plug-in, and completer the name under which
+// kubectl runs it to complete the plug-in's command line.
 const (
 	plugin    = "kubectl-millrace"
 	completer = "kubectl_complete-millrace"
 )
 
-// signalled is a context that ends with the first signal; a second one ends the process
-// at once, whatever it is waiting for.
+// signalled is a context that the first signal cancels; a second signal kills the process
+// at once.
 //
 // Upstream: k8s.io/apiserver/pkg/server, SetupSignalHandler.
 func signalled() (context.Context, context.CancelFunc) {
@@ -65,7 +65,7 @@ func signalled() (context.Context, context.CancelFunc) {
 	return ctx, stop
 }
 
-// underName takes care of what it means that the program was called by a name.
+// underName adapts the command line to the name under which the program was called.
 func underName(root *cobra.Command, name string, args []string) []string {
 	switch name {
 	case plugin:
@@ -100,17 +100,17 @@ in the file given by --config; the command line wins, then the environment.`,
 	return root
 }
 
-// program is one subcommand: how it is described, its flags, and what it does.
+// program is one subcommand: its description, flags and function.
 type program struct {
 	use, short, long string
 	aliases          []string
 	flags            []func(*pflag.FlagSet)
-	check            func() error // of the flags, before anything is done; may be nil
+	check            func() error // validates the flags before run; may be nil
 	run              func(ctx context.Context) error
 }
 
-// cobra makes the subcommand. Before it runs, settings fill the flags and
-// logging is set up.
+// cobra makes the subcommand. Before run, it fills the flags from the environment and --config,
+// and sets up logging.
 func (p program) cobra() *cobra.Command {
 	logging := logsapi.NewLoggingConfiguration()
 	file := ""

@@ -19,10 +19,10 @@ func (o *controllerOptions) addRootCA(f *pflag.FlagSet) {
 		"`file` with the root certificates that root-ca-certificate-publisher-controller publishes, and that are put beside tokens of service accounts; without it those of the kubeconfig. Reconcilers in a process of their own have no kubeconfig: without the flag that controller is off there")
 }
 
-// trust takes the certificates by which a kubeconfig trusts the API server, for where
-// --root-ca-file names none; a kubeconfig that leaves that to the system has none.
+// trust remembers the kubeconfig's certificate-authority as the root certificates, unless
+// --root-ca-file names a file. A kubeconfig that relies on the system's roots has none.
 //
-// Errors: they cannot be read, or there is something else with them.
+// Errors: the certificates cannot be read, or other data is among them.
 //
 // Upstream: cmd/kube-controller-manager/app, getKubeAPIServerCAFileContents.
 func (o *controllerOptions) trust(config *rest.Config) error {
@@ -50,8 +50,8 @@ func (o *controllerOptions) trust(config *rest.Config) error {
 // rootCA gives the root certificates in PEM: those of the flag's file, or else those of
 // the kubeconfig; none is no error.
 //
-// Errors: the file cannot be read, or holds something else. What it holds is published in
-// every namespace, so it is never taken on trust.
+// Errors: the file cannot be read, or has anything but certificates. Its content is checked,
+// because it is published in every namespace.
 func (o *controllerOptions) rootCA() ([]byte, error) {
 	if o.rootCAFile == "" || absent(o.rootCAFile) {
 		return o.trusted, nil
@@ -66,16 +66,15 @@ func (o *controllerOptions) rootCA() ([]byte, error) {
 	return bundle, nil
 }
 
-// absent tells whether a path is a device, such as /dev/null, which compose files mount
-// where no file is named.
+// absent is whether a path is a device, such as /dev/null, which compose files mount in
+// place of an optional file.
 func absent(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode()&fs.ModeCharDevice != 0
 }
 
-// onlyCertificates finds what of a bundle is no certificate; comments between them may be.
-//
-// Errors: it says what is there instead, and never quotes it.
+// onlyCertificates is an error if a bundle has anything but certificates and comments. The error
+// names the kind of content, and never quotes it.
 //
 // Upstream: readCA, which asks for one certificate and lets everything else pass.
 func onlyCertificates(bundle []byte) error {

@@ -38,8 +38,8 @@ func authorityOf(t *testing.T) (certificate, key []byte) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})
 }
 
-// What is published in every namespace, and stays on record, is a certificate and nothing
-// else: with any other file nothing starts, and the error says what the file holds.
+// Only certificates are published in every namespace and recorded: with any other file nothing
+// starts, and the error says what kind of content the file has.
 func TestTheRootCertificate(t *testing.T) {
 	certificate, key := authorityOf(t)
 	block, _ := pem.Decode(certificate)
@@ -79,8 +79,8 @@ func TestTheRootCertificate(t *testing.T) {
 	}
 }
 
-// Without a file it is the certificate by which the kubeconfig trusts the API server; a
-// device that is empty, as a container is given for no file, is none.
+// Without a file the root certificate is the kubeconfig's certificate-authority. An empty device,
+// which a container gets in place of a file, counts as no file.
 func TestTheRootCertificateOfTheKubeconfig(t *testing.T) {
 	certificate, key := authorityOf(t)
 	other, _ := authorityOf(t)
@@ -118,7 +118,8 @@ func TestTheRootCertificateOfTheKubeconfig(t *testing.T) {
 	}
 }
 
-// What has a kubeconfig runs the publisher without the flag; the reconcilers have none.
+// A process with a kubeconfig runs the publisher without the flag; the reconcilers have no
+// kubeconfig.
 func TestWhoHasTheRootCertificate(t *testing.T) {
 	certificate, _ := authorityOf(t)
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")

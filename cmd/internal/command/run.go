@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream"
 )
 
-// everything are the options of all services in one process.
+// everything are the flags of a process that runs all services.
 type everything struct {
 	cluster clusterOptions
 	ctrl    controllerOptions
@@ -25,7 +25,7 @@ type everything struct {
 	write   writerOptions
 	notary  notaryOptions
 	signing signingDir
-	// election says whether one of several acts that have a bus each.
+	// election is for processes that have a bus each: only the leader acts.
 	election election.Options
 }
 
@@ -39,7 +39,7 @@ func newEverything() *everything {
 	return o
 }
 
-// check finds what cannot be meant, before anything is started.
+// check validates the flags before anything is started.
 func (o *everything) check() error {
 	return errors.Join(o.ctrl.check(), o.service.check(), o.write.check(), o.election.Check())
 }
@@ -49,7 +49,7 @@ func (o *everything) flags() []func(*pflag.FlagSet) {
 		func(f *pflag.FlagSet) { addElection(f, &o.election) }}
 }
 
-// newRun is the command of everything in one process.
+// newRun is the command that runs all services in one process.
 func newRun() *cobra.Command {
 	o := newEverything()
 	return program{
@@ -70,7 +70,7 @@ stay on there: here they only look on, and are compared with it.`,
 	}.cobra()
 }
 
-// run runs everything against a cluster until the context ends.
+// run runs all services against a cluster until the context ends.
 func (o *everything) run(ctx context.Context, config *rest.Config) error {
 	chosen, err := o.ctrl.chooseFor(config)
 	if err != nil {
@@ -130,13 +130,13 @@ func (o *everything) run(ctx context.Context, config *rest.Config) error {
 	return o.service.run(ctx, slices.Concat(deciding, writing, []part{watching}, signing, []part{provisionerPart(b), auditPart(b), o.checking(config, b, chosen)}, storePart(server, b, o.server.store), tracingPart(spans)))
 }
 
-// checking makes the checks of all services at their start.
+// checking runs the doctor's checks of all services at their start.
 func (o *everything) checking(config *rest.Config, b *stream.Bus, chosen choice) part {
 	asked := &doctorOptions{everything: o}
 	return doctorPart(atStart(config, asked.needed(chosen), o.election.Elect && o.bus.at.URL == "", b, &o.bus, chosen))
 }
 
-// announce says which controllers are about to start.
+// announce logs the controllers that are about to start.
 func announce(ctx context.Context, chosen choice) {
 	for _, c := range chosen.acting {
 		klog.FromContext(ctx).Info("Starting controller", "controller", c.Describe().Name)

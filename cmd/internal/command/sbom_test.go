@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestTheSBOMNamesEveryModule: what make sbom writes names each module that the
-// program is built from, and is the same each time.
+// TestTheSBOMNamesEveryModule: the output of make sbom has each module of the program, and is
+// the same each time.
 func TestTheSBOMNamesEveryModule(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "millrace")
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../../millrace").CombinedOutput(); err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/services/watcher"
 )
 
-// scope is the flag that says which share of the kinds a watcher watches.
+// scope is the flag for the share of the kinds that a watcher watches.
 type scope struct{ of watcher.Scope }
 
 func (s *scope) add(f *pflag.FlagSet) {
@@ -26,9 +26,9 @@ func (s *scope) String() string {
 
 func (s *scope) Type() string { return "scope" }
 
-// Set takes a scope.
+// Set parses the flag.
 //
-// Errors: there is none of that name.
+// Errors: no scope has that name.
 func (s *scope) Set(text string) error {
 	if !slices.Contains(watcher.Scopes, watcher.Scope(text)) {
 		return fmt.Errorf("%q is not all, built-in or other", text)

@@ -27,7 +27,7 @@ func flagOf(args []string, name string) string {
 	return ""
 }
 
-// TestNoPasswordsInTheRepository: a file that we ship names passwords and holds none.
+// TestNoPasswordsInTheRepository: shipped files refer to passwords, and have none.
 func TestNoPasswordsInTheRepository(t *testing.T) {
 	ok(t, filepath.WalkDir(deployments, func(path string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -57,9 +57,9 @@ func heldPasswords(text string) (lines []string) {
 	return lines
 }
 
-// TestSplitWritersSignForTheirShare: of the keys that are handed out, one writer's counts for
-// every controller, and each other writer's for those alone whose turns it carries out. The
-// share is this version's, also where another version has made the key.
+// TestSplitWritersSignForTheirShare: the key of the undivided writer counts for every controller,
+// and that of each split writer only for the controllers whose turns it carries out. The share is
+// this version's, also if another version has made the key.
 func TestSplitWritersSignForTheirShare(t *testing.T) {
 	dir := t.TempDir()
 	made, err := makeCredentials(dir, nil)
@@ -93,8 +93,8 @@ func TestSplitWritersSignForTheirShare(t *testing.T) {
 	}
 }
 
-// TestSecrets: each service is given its own password alone, the bus all of them; a second
-// run changes nothing, and a bus starts with what is made and lets each user in.
+// TestSecrets: each service gets only its own password, the bus all of them. A second run changes
+// nothing, and a bus starts with the Secrets and admits each user.
 func TestSecrets(t *testing.T) {
 	dir, etc := t.TempDir(), t.TempDir()
 	made, err := makeCredentials(dir, busHosts("millrace-system"))
@@ -140,7 +140,7 @@ func TestSecrets(t *testing.T) {
 		ok(t, os.WriteFile(filepath.Join(etc, name), []byte(text), 0o600))
 	}
 	for _, user := range stream.Users {
-		t.Setenv(stream.PasswordOf(user), "") // and back, after the test
+		t.Setenv(stream.PasswordOf(user), "") // restores the variable after the test
 	}
 	ok(t, (&securityOptions{passwords: filepath.Join(etc, "passwords")}).setPasswords())
 	running, err := stream.Serve(stream.ServerOptions{

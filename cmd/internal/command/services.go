@@ -27,7 +27,7 @@ import (
 	"github.com/millrace/millrace/services/writer/apply/typecheck"
 )
 
-// newServices are the commands of one service each.
+// newServices are the commands that run one service each.
 func newServices() []*cobra.Command {
 	return []*cobra.Command{newWatcher(), newReconcilers(), newWriter()}
 }
@@ -110,14 +110,14 @@ share out the controllers.`,
 
 // lone is a service in a process of its own.
 type lone struct {
-	cluster clusterOptions // of those that have to do with the API server
+	cluster clusterOptions // for services that connect to the API server
 	ctrl    controllerOptions
 	at      busOptions
 	service serviceOptions
-	// connects is true for those, and needed are the rights that they need.
+	// connects is true for services that connect to the API server; needed are their RBAC rights.
 	connects bool
 	needed   func(chosen choice, constrains bool) doctor.Needed
-	// election has no effect: the services of one kind share out the work.
+	// election has no effect: the replicas of a service share the work.
 	election election.Options
 }
 
@@ -141,7 +141,7 @@ func (s *lone) cobra(p program) *cobra.Command {
 	return p.cobra()
 }
 
-// run opens the bus, makes the service and runs it.
+// run opens the bus, builds the service and runs it.
 func (s *lone) run(ctx context.Context, name string, build func(*stream.Bus, choice, *trace.Tracer) ([]part, error)) error {
 	spans, err := s.service.tracing.Start(ctx, Version)
 	if err != nil {
@@ -166,8 +166,8 @@ func (s *lone) run(ctx context.Context, name string, build func(*stream.Bus, cho
 	return s.service.run(ctx, slices.Concat(parts, []part{auditPart(b), s.checking(b, chosen)}, tracingPart(spans)))
 }
 
-// checking makes the checks of the service at its start. Which kinds the roles name that
-// Kubernetes does not have itself is not known here: their rights are not checked.
+// checking runs the doctor's checks of the service at its start. It does not check rights on
+// custom kinds, because it does not know which of them the roles name.
 func (s *lone) checking(b *stream.Bus, chosen choice) part {
 	var config *rest.Config
 	var needed func(bool) []doctor.Needed
@@ -181,8 +181,8 @@ func (s *lone) checking(b *stream.Bus, chosen choice) part {
 	return doctorPart(atStart(config, needed, false, b, &s.at, chosen))
 }
 
-// choose gives the controllers of the process. What has no cluster as yet says so when
-// it connects.
+// choose selects the controllers of the process. A kubeconfig that cannot be loaded is no error
+// here: connect reports it.
 func (s *lone) choose() (choice, error) {
 	if s.connects {
 		if config, err := s.cluster.load(); err == nil {
@@ -192,7 +192,7 @@ func (s *lone) choose() (choice, error) {
 	return s.ctrl.choose()
 }
 
-// chooseFor gives the controllers of a process that has a cluster.
+// chooseFor selects the controllers of a process that has a kubeconfig.
 func (o *controllerOptions) chooseFor(config *rest.Config) (choice, error) {
 	if err := o.trust(config); err != nil {
 		return choice{}, err
@@ -200,8 +200,8 @@ func (o *controllerOptions) chooseFor(config *rest.Config) (choice, error) {
 	return o.choose()
 }
 
-// choose gives the controllers that the flags ask for, and says which are off because
-// a flag is not set, and which only a cloud-controller-manager runs.
+// choose selects the controllers that the flags ask for. It logs those that are off because
+// a flag is not set, and those that only a cloud-controller-manager runs.
 //
 // Upstream: cmd/kube-controller-manager/app, BuildController, for the words of the latter.
 func (o *controllerOptions) choose() (choice, error) {
@@ -219,7 +219,7 @@ func (o *controllerOptions) choose() (choice, error) {
 	return o.chosen, nil
 }
 
-// pick is choose, in silence. lacking are those that are off because a flag is not set.
+// pick is choose without logs. lacking are the controllers that are off because a flag is not set.
 func (o *controllerOptions) pick() (chosen choice, lacking []controllers.Entry, err error) {
 	config, err := o.config()
 	if err != nil {
@@ -233,7 +233,7 @@ func (o *controllerOptions) pick() (chosen choice, lacking []controllers.Entry, 
 	return chosen, controllers.Lacking(o.selection(), config), err
 }
 
-// one is the only part of a service, if it could be made.
+// one wraps the only part of a service in a slice, or passes the error on.
 func one(p part, err error) ([]part, error) {
 	if err != nil {
 		return nil, err
@@ -259,7 +259,7 @@ func (o *watcherOptions) part(config *rest.Config, b bus.Bus, chosen []reconcile
 	return part{name: "watcher", run: run, checks: service.Checks(), collectors: service.Collectors()}, nil
 }
 
-// reconcilersParts are the controllers that act, and those that only look on.
+// reconcilersParts are the parts of the acting controllers and of those in shadow.
 func reconcilersParts(b *stream.Bus, chosen choice, signatures shell.Signatures, tracer *trace.Tracer) ([]part, error) {
 	parts, err := shadowPart(b, chosen.looking)
 	if err != nil || len(chosen.acting) == 0 {
@@ -285,7 +285,7 @@ func (o *writerOptions) part(config *rest.Config, b bus.Bus, chosen []reconcile.
 	return part{name: "writer", key: writingKey(service, chosen), run: service.Run, checks: service.Checks(), collectors: append(service.Collectors(), unsignedCollector(keys.signer)...)}, nil
 }
 
-// decidingKey is how the reconcilers stand with a key.
+// decidingKey reports the reconcilers' state of a key.
 func decidingKey(s *reconcilers.Service) keyTeller {
 	return func(ctx context.Context, r *events.KeyReport) bool {
 		state, ok := s.Key(ctx, r.Controller, r.Key)
@@ -296,7 +296,7 @@ func decidingKey(s *reconcilers.Service) keyTeller {
 	}
 }
 
-// writingKey is what the writer has in flight of a key.
+// writingKey reports what the writer has in flight for a key.
 func writingKey(s *writer.Service, chosen []reconcile.Any) keyTeller {
 	return func(_ context.Context, r *events.KeyReport) bool {
 		r.Writer = s.Key(r.Controller, r.Key)
@@ -304,7 +304,7 @@ func writingKey(s *writer.Service, chosen []reconcile.Any) keyTeller {
 	}
 }
 
-// tracingPart is the export of spans, which stops after the services that make them.
+// tracingPart exports spans. It comes last, so that it stops after the services that make them.
 func tracingPart(t *telemetry.Telemetry) []part {
 	if t == nil {
 		return nil
@@ -312,7 +312,7 @@ func tracingPart(t *telemetry.Telemetry) []part {
 	return []part{{name: "tracing", run: t.Run, collectors: t.Collectors()}}
 }
 
-// profiles are what the writer must know of the controllers.
+// profiles are what the writer needs to know about each controller.
 func profiles(chosen []reconcile.Any) []writer.Profile {
 	out := make([]writer.Profile, 0, len(chosen))
 	for _, c := range chosen {
@@ -334,7 +334,7 @@ func (c concurrency) byName() map[string]int {
 	return turns
 }
 
-// watcherOptions are the watcher's.
+// watcherOptions are the flags of the watcher.
 type watcherOptions struct {
 	kinds  []string
 	redact redaction
@@ -350,8 +350,8 @@ func (o *watcherOptions) add(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.kinds, "kinds", o.kinds, "kinds to record besides those that the controllers need: '*' for the metadata of all (default none)")
 }
 
-// check finds kinds that cannot be asked for, and values that cannot be hidden from
-// the controllers that run, before anything is started.
+// check refuses unknown values of --kinds, and redactions of values that running controllers
+// read, before anything is started.
 func (o *watcherOptions) check(chosen []reconcile.Any) error {
 	for _, k := range o.kinds {
 		if k != "*" {

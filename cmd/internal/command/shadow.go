@@ -14,18 +14,17 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// choice is the controllers that were asked for: those that act, and those that only
-// look on.
+// choice are the selected controllers: those that act, and those in shadow.
 type choice struct {
 	acting, looking []reconcile.Any
 }
 
-// all are those whose kinds have to be watched.
+// all are both; the watcher watches the kinds of all of them.
 func (c choice) all() []reconcile.Any { return slices.Concat(c.acting, c.looking) }
 
-// divide takes the controllers that only look on out of those that were chosen.
+// divide separates the controllers in shadow from those that act.
 //
-// Errors: the list is none, or names a controller that was not chosen.
+// Errors: --shadow is invalid, or names a controller that was not selected.
 func (o *controllerOptions) divide(chosen []reconcile.Any, config controllers.Config) (choice, error) {
 	if len(o.shadow) == 0 {
 		return choice{acting: chosen}, nil
@@ -55,8 +54,8 @@ func includes(list []reconcile.Any, name string) bool {
 	return slices.ContainsFunc(list, func(c reconcile.Any) bool { return c.Describe().Name == name })
 }
 
-// ensureShadows makes the streams of shadows, which those that run on the bus as a user
-// of their own have no right to make.
+// ensureShadows creates the streams of shadows, because a process that runs shadows under a bus
+// user of its own has no right to create them.
 func ensureShadows(ctx context.Context, b *stream.Bus, looking []reconcile.Any) error {
 	for _, c := range looking {
 		if err := b.EnsureShadow(ctx, c.Describe().Name); err != nil {
@@ -66,8 +65,8 @@ func ensureShadows(ctx context.Context, b *stream.Bus, looking []reconcile.Any) 
 	return nil
 }
 
-// shadowPart compares the controllers that only look on with
-// kube-controller-manager; there is none without such controllers.
+// shadowPart compares the controllers in shadow with kube-controller-manager; nil without
+// such controllers.
 func shadowPart(b *stream.Bus, looking []reconcile.Any) ([]part, error) {
 	if len(looking) == 0 {
 		return nil, nil
@@ -79,7 +78,7 @@ func shadowPart(b *stream.Bus, looking []reconcile.Any) ([]part, error) {
 	return []part{{name: "shadows", run: service.Run, checks: service.Checks(), collectors: service.Collectors()}}, nil
 }
 
-// idle is a service that has nothing to do, since every controller only looks on.
+// idle is a service that has nothing to do, because every controller is in shadow.
 func idle(name string) part {
 	return part{name: name, run: func(ctx context.Context) error {
 		klog.FromContext(ctx).Info("Nothing to do: every controller is in shadow", "service", name)

@@ -42,7 +42,7 @@ func TestShadowTakesFromControllers(t *testing.T) {
 	}
 }
 
-// No controller must act by mistake: what --shadow names is among --controllers, or is an
+// No controller must act by mistake: a name in --shadow that is not among --controllers is an
 // error that says what to do.
 func TestShadowMustBeChosen(t *testing.T) {
 	for shadow, want := range map[string]string{"deployment": "name it there too", "no-such": "known controllers"} {
@@ -54,8 +54,7 @@ func TestShadowMustBeChosen(t *testing.T) {
 	}
 }
 
-// In shadow there is no engine at all, and a writer that would have nothing else to do
-// is none.
+// A process with all controllers in shadow has no engine, and its writer is idle.
 func TestShadowMakesNothingThatActs(t *testing.T) {
 	server, err := stream.Serve(stream.ServerOptions{Dir: t.TempDir()})
 	if err != nil {

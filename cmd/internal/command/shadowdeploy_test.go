@@ -17,8 +17,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
 
-// TestTheShadowReadsAndNothingElse holds the role of deployments/kubernetes-shadow to the
-// controllers that look on: the watcher lists and watches what they read, and no account
+// TestTheShadowReadsAndNothingElse compares the role of deployments/kubernetes-shadow with the
+// controllers in shadow: the watcher may list and watch the kinds that they read, and no account
 // may do anything else.
 func TestTheShadowReadsAndNothingElse(t *testing.T) {
 	all := manifests(t, "kubernetes-shadow")
@@ -47,8 +47,8 @@ func TestTheShadowReadsAndNothingElse(t *testing.T) {
 	}
 }
 
-// TestTheShadowsUsers: each service goes to the bus as the user that has no more rights
-// than it needs, and only the watcher has credentials of Kubernetes.
+// TestTheShadowsUsers: each service logs in to the bus as the user with no more rights than it
+// needs, and only the watcher has Kubernetes credentials.
 func TestTheShadowsUsers(t *testing.T) {
 	all := manifests(t, "kubernetes-shadow")
 	deployed := map[string]string{}
@@ -73,7 +73,7 @@ func TestTheShadowsUsers(t *testing.T) {
 	}
 }
 
-// looking are the controllers that look on by a configuration. None may act.
+// looking are the controllers in shadow in a configuration. None may act.
 func looking(t *testing.T, config *corev1.ConfigMap) []string {
 	t.Helper()
 	var file struct {
@@ -103,8 +103,8 @@ func kindsOf(t *testing.T, controller string) (names []string) {
 	return names
 }
 
-// TestThePageListsWhatControllersRead: docs/deploy-shadow.md says for each controller which
-// kinds the role has to have.
+// TestThePageListsWhatControllersRead: docs/deploy-shadow.md lists the kinds that each controller
+// needs in the role.
 func TestThePageListsWhatControllersRead(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(checkout, "docs", "deploy-shadow.md"))
 	ok(t, err)

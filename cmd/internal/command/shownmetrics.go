@@ -7,7 +7,7 @@ import (
 	"k8s.io/component-base/metrics"
 )
 
-// metricOptions say which metrics are told, and which not.
+// metricOptions are the flags that hide and show metrics.
 type metricOptions struct {
 	disabled []string
 	hidden   string
@@ -19,7 +19,7 @@ func (o *metricOptions) add(f *pflag.FlagSet) {
 		"tell those metrics of Kubernetes' libraries, too, that are hidden since this `version`, which can only be the one before: "+previous)
 }
 
-// check finds a version that is not the one before.
+// check refuses a version other than the previous one.
 //
 // Upstream: k8s.io/component-base/metrics.
 func (o *metricOptions) check() error {

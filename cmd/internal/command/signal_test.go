@@ -21,8 +21,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestASecondSignalEnds a process that the first one does not: a user who asks twice
-// means it.
+// TestASecondSignalEnds: a second signal ends a process that does not end after the first.
 func TestASecondSignalEnds(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "MILLRACE_TEST_STUBBORN=1")

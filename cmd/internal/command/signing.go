@@ -16,8 +16,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/shell"
 )
 
-// signingOptions are the keys of a service that stands alone: with one it signs what it
-// stores, and with others it tells whether what it reads counts.
+// signingOptions are the key flags of a service in a process of its own: a private key signs what
+// the service stores, and public keys verify what it reads.
 type signingOptions struct {
 	own, theirs string // what the service stores, and what it reads: "turn" or "outcome"
 
@@ -25,7 +25,7 @@ type signingOptions struct {
 	unsigned       bool
 }
 
-// add adds the flags, named after what is signed.
+// add adds the flags, named after turns or outcomes.
 func (o *signingOptions) add(f *pflag.FlagSet) {
 	f.StringVar(&o.key, o.own+"-signing-key-file", o.key, "`file` with the private key with which every "+o.own+" is signed, from millrace signing-keys; it is read again when it changes")
 	f.StringVar(&o.keys, o.theirs+"-keys-file", o.keys, "`file` with the public keys of which one must have signed a "+o.theirs+" for it to count; it is read again when it changes")
@@ -33,14 +33,14 @@ func (o *signingOptions) add(f *pflag.FlagSet) {
 	f.BoolVar(&o.unsigned, "insecure-unsigned", o.unsigned, "do without signatures: any user that may publish turns on the bus orders writes")
 }
 
-// signed are the keys of a service; all are nil where there are none.
+// signed are the keys of a service; all are nil without signatures.
 type signed struct {
 	signer      *sign.Signer
 	theirs, kin *sign.Trust
 }
 
-// load gives the keys. A service that only looks on stores nothing that anybody acts on,
-// and needs none.
+// load reads the keys. A service whose controllers are all in shadow needs none, because no
+// service acts on what it stores.
 func (o *signingOptions) load(acts bool) (s signed, err error) {
 	if !acts && o.key+o.keys+o.kin == "" {
 		return s, nil
@@ -73,7 +73,7 @@ func warn(err error) {
 	klog.Background().Error(err, "Cannot take over a file of signing keys")
 }
 
-// unsignedCollector tells of a service that does without signatures.
+// unsignedCollector exports a metric if the service runs without signatures.
 func unsignedCollector(signer *sign.Signer) []prometheus.Collector {
 	if signer != nil {
 		return nil
@@ -85,21 +85,21 @@ func unsignedCollector(signer *sign.Signer) []prometheus.Collector {
 	return []prometheus.Collector{g}
 }
 
-// deciding are the keys of reconcilers.
+// deciding are the keys for reconcilers.
 func (s signed) deciding() shell.Signatures {
 	return shell.Signatures{Sign: s.signer, Outcomes: s.theirs, Turns: s.kin}
 }
 
-// signingDir is where a process that has all services keeps its keys. Those that share
-// a bus share it.
+// signingDir is the directory of the keys of a process that runs all services. Processes on
+// one bus need the same keys.
 type signingDir string
 
 func (d *signingDir) add(f *pflag.FlagSet) {
 	f.StringVar((*string)(d), "signing-dir", string(*d), "`directory` of the keys that sign turns and outcomes, which are made at the first start; processes on one bus need the same ones (default: signing in --data-dir)")
 }
 
-// load gives the keys. They are made at the first start, in a directory that the user
-// alone may read.
+// load reads the keys. At the first start it makes them, in a directory that only the user
+// may read.
 func (d signingDir) load(data string) (deciding shell.Signatures, writing signed, err error) {
 	dir := string(d)
 	if dir == "" {
@@ -124,7 +124,7 @@ func (d signingDir) load(data string) (deciding shell.Signatures, writing signed
 		signed{signer: outcomes.signer, theirs: turns.kin, kin: outcomes.kin}, nil
 }
 
-// opened are the keys of who signs, and of all who do.
+// opened loads a pair's private key, as signer, and its trust file, as kin.
 func opened(p sign.Pair) (s signed, err error) {
 	if s.signer, err = sign.SignerFile(p.Private, warn); err == nil {
 		s.kin, err = sign.TrustFile(p.Public, warn)

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/sign"
 )
 
-// TestNoServiceActsWithoutKeys: what orders writes or opens fences refuses to start
-// without keys, says what to do, and takes no half of them.
+// TestNoServiceActsWithoutKeys: a service that orders writes or opens fences does not start without
+// keys or with only some of them; the error says what to do.
 func TestNoServiceActsWithoutKeys(t *testing.T) {
 	keys, err := sign.Provide(t.TempDir())
 	if err != nil {
@@ -49,8 +49,8 @@ func TestNoServiceActsWithoutKeys(t *testing.T) {
 	}
 }
 
-// TestKeysOfEverythingAreMadeOnce: the two ends of a process trust each other, and so do
-// those of the next one with the same data.
+// TestKeysOfEverythingAreMadeOnce: reconcilers and writer of a process trust each other, also after a
+// restart with the same data.
 func TestKeysOfEverythingAreMadeOnce(t *testing.T) {
 	data := t.TempDir()
 	deciding, writing, err := signingDir("").load(data)

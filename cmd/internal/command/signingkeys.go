@@ -11,18 +11,18 @@ import (
 	"github.com/millrace/millrace/pkg/events/sign"
 )
 
-// The files of the keys that sign, wherever they are given out: the private ones, and with
-// .pub the public ones of all who sign the same.
+// The names of signing key files as each user gets them: the private key, and with .pub the
+// public keys of all users that sign the same.
 const (
 	turnKey    = "turn.key"
 	outcomeKey = "outcome.key"
 	publicKeys = ".pub"
 )
 
-// signer is how a user signs: its key's file where all are kept, and where it is given out.
+// signer has the names of a user's key file: in the directory of all keys, and as handed out.
 type signer struct{ kept, given string }
 
-// signers are the users who sign.
+// signers are the users that sign.
 var signers = map[string]signer{
 	access.Reconciler:        {turnKey, turnKey},
 	access.Writer:            {outcomeKey, outcomeKey},
@@ -31,9 +31,9 @@ var signers = map[string]signer{
 	access.WriterCredentials: {"outcome-credentials.key", outcomeKey},
 }
 
-// keepSigningKeys gives the contents of the files with the keys in a directory, and makes
-// those that are not there. The key of a writer with a share of the controllers counts for
-// these alone: as this version shares them out, whatever version made it.
+// keepSigningKeys reads the key files in a directory, by name, and makes those that are missing.
+// The key of a split writer counts only for its share of the controllers, as this version
+// divides them, regardless of the version that made the key.
 func keepSigningKeys(dir string) (map[string]string, error) {
 	keys, err := sign.Provide(dir)
 	if err != nil {
@@ -70,7 +70,7 @@ func keepSigningKeys(dir string) (map[string]string, error) {
 	return files, nil
 }
 
-// countFor has the keys of a trust file count for some controllers alone.
+// countFor restricts the keys of a trust file to some controllers.
 func countFor(public []byte, controllers []string) (text []byte, err error) {
 	keys, err := sign.ParseTrust(public)
 	if err != nil {
@@ -87,8 +87,8 @@ func countFor(public []byte, controllers []string) (text []byte, err error) {
 	return text, nil
 }
 
-// signingKeysFor are the files that a user needs: a signer its private key, and a user that
-// tells what is signed, the reader with millrace verify too, the public ones.
+// signingKeysFor are the key files that a user needs: a signer its private key, and signers and
+// the reader (millrace verify) the public keys, to verify signatures.
 func (c credentials) signingKeysFor(user string) map[string]string {
 	files := map[string]string{}
 	own, signs := signers[user]
@@ -103,7 +103,7 @@ func (c credentials) signingKeysFor(user string) map[string]string {
 	return files
 }
 
-// handOutSigningKeys writes them to the directories of containers.
+// handOutSigningKeys writes these files to the directories of --signing-keys-for.
 func (o *busKeyOptions) handOutSigningKeys(made credentials) error {
 	for _, to := range o.signing {
 		user, dir, named := strings.Cut(to, "=")

@@ -12,9 +12,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
 
-// TestTheStaticPod: its flags are known to the program, what they name is mounted, file by file,
-// and it is answered on the address that its probes ask. Until the flag is taken out, all
-// controllers look on.
+// TestTheStaticPod: the program has its flags, each file that they name is mounted, and the probes
+// ask the health address. Until --shadow is removed, all controllers are in shadow.
 func TestTheStaticPod(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(deployments, "static-pod", "millrace.yaml"))
 	ok(t, err)

@@ -11,11 +11,10 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream"
 )
 
-// leastStore is a few of the largest objects for each of the streams that a tenant can
-// fill.
+// leastStore holds a few of the largest objects for each stream that a tenant can fill.
 const leastStore = 256 << 20
 
-// storeSize is the flag that says how large the store may become; 0 is not said.
+// storeSize is the flag for the maximum size of the store, in bytes; 0 is not set.
 type storeSize int64
 
 func (s *storeSize) add(f *pflag.FlagSet) {
@@ -23,7 +22,7 @@ func (s *storeSize) add(f *pflag.FlagSet) {
 		"bytes that the NATS server may store, such as 15Gi; from 80 percent on the oldest messages of its largest streams are dropped (default of the embedded server: three quarters of the disk that is free or used by them). With --nats-url: what each of the servers may store that --nats-url names, for stock ones, which do not make room themselves")
 }
 
-// Set reads the flag.
+// Set parses the flag.
 func (s *storeSize) Set(text string) error {
 	q, err := resource.ParseQuantity(text)
 	if err != nil {
@@ -36,7 +35,7 @@ func (s *storeSize) Set(text string) error {
 	return nil
 }
 
-// String writes the flag.
+// String formats the flag's value.
 func (s *storeSize) String() string {
 	if *s == 0 {
 		return ""
@@ -44,11 +43,11 @@ func (s *storeSize) String() string {
 	return resource.NewQuantity(int64(*s), resource.BinarySI).String()
 }
 
-// Type is what the help calls the value.
+// Type is the value's name in the help.
 func (s *storeSize) Type() string { return "SIZE" }
 
-// storePart is what the server in this process says of its store. Where there is none, it
-// makes room on others, if it is told how much they may store.
+// storePart exports the store metrics of the server in this process. Without such a server, it
+// makes room on the servers of --nats-url, if size limits them.
 func storePart(server *stream.Server, b *stream.Bus, size storeSize) []part {
 	if server == nil && size == 0 {
 		return nil

@@ -28,7 +28,7 @@ func TestStoreSizeFlag(t *testing.T) {
 	}
 }
 
-// TestRoomIsMadeOnOtherServers where it is said how much they may store.
+// TestRoomIsMadeOnOtherServers: only if --nats-max-store is set.
 func TestRoomIsMadeOnOtherServers(t *testing.T) {
 	server, err := stream.Serve(stream.ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
 
-// The flag turns the controller on everywhere, and the writer alone reads the file: a key
-// that is none is an error that says which flag, and nothing of what is in the file.
+// The flag turns the controller on in each service, and only the writer reads the file. The error
+// for an invalid key names the flag, and does not quote the file.
 func TestTheKeyForTokens(t *testing.T) {
 	none := filepath.Join(t.TempDir(), "sa.key")
 	if err := os.WriteFile(none, []byte("canary-key"), 0o600); err != nil {

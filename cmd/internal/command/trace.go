@@ -17,17 +17,17 @@ import (
 	"github.com/millrace/millrace/pkg/events/trace"
 )
 
-// localJaeger is where the Jaeger of a user who tries Millrace answers.
+// localJaeger is the address of Jaeger in a local set-up.
 const localJaeger = "http://127.0.0.1:16686"
 
-// traceOptions say which trace, and who has it.
+// traceOptions are the flags of millrace trace.
 type traceOptions struct {
 	jaeger  string
 	version string
 	all     bool
 }
 
-// newTrace is the command that shows what a change has led to.
+// newTrace is the command that shows the trace of a change.
 func newTrace() *cobra.Command {
 	o := traceOptions{jaeger: localJaeger}
 	return reader.Program{
@@ -82,7 +82,7 @@ func (o *traceOptions) run(ctx context.Context, s *reader.Session, args []string
 	})
 }
 
-// change is the delta of the change that is asked for.
+// change is the delta of the change to show.
 //
 // Errors: the object or the version is not on record, or the change is not traced.
 func (o *traceOptions) change(ctx context.Context, archive bus.Archive, ref events.Ref) (events.Delta, error) {

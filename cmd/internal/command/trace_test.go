@@ -99,8 +99,8 @@ func jaegerOfOne(t *testing.T) *httptest.Server {
 	return server
 }
 
-// TestTrace: the trace of the newest change is found and drawn; and what is not
-// there is told apart, with what to do.
+// TestTrace: the command finds and draws the trace of the newest change, and has a separate
+// error, with what to do, for each thing that may be missing.
 func TestTrace(t *testing.T) {
 	bus, jaeger := recorded(t), jaegerOfOne(t).URL
 	for _, c := range []struct {
@@ -128,7 +128,7 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// traceSays is what the command writes, or its error.
+// traceSays is the output of the command, or its error.
 func traceSays(t *testing.T, args []string) string {
 	t.Helper()
 	var out strings.Builder
@@ -142,8 +142,8 @@ func traceSays(t *testing.T, args []string) string {
 	return out.String()
 }
 
-// TestPluginName: called by kubectl, the program says what its user typed, and
-// completes it.
+// TestPluginName: as a kubectl plug-in, the program shows and completes the command line that
+// its user typed.
 func TestPluginName(t *testing.T) {
 	var out strings.Builder
 	root := newRoot()

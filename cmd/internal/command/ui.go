@@ -19,15 +19,15 @@ import (
 	"github.com/millrace/millrace/cmd/internal/reader"
 )
 
-// uiOptions say where the web page is.
+// uiOptions are the flags of the web page.
 type uiOptions struct {
 	listen string
-	// open is true where everyone who reaches the page sees it.
+	// open serves the page without a token.
 	open  bool
 	hosts []string
 }
 
-// newUI is the command of the web page.
+// newUI is the command that serves the web page.
 func newUI() *cobra.Command {
 	o := uiOptions{listen: "127.0.0.1:8090"}
 	cmd := reader.Program{
@@ -87,7 +87,7 @@ func (o *uiOptions) run(ctx context.Context, s *reader.Session, _ []string) erro
 	address := listener.Addr().String()
 	at, err := netip.ParseAddrPort(address)
 	beyond := err == nil && !at.Addr().IsLoopback()
-	if err == nil && at.Addr().IsUnspecified() { // which no browser can open
+	if err == nil && at.Addr().IsUnspecified() { // a browser cannot open this address
 		address = fmt.Sprintf("localhost:%d", at.Port())
 	}
 	s.Note("The page is at http://%s/%s", address, query)
@@ -97,9 +97,9 @@ func (o *uiOptions) run(ctx context.Context, s *reader.Session, _ []string) erro
 	return serve(ctx, server, listener)
 }
 
-// serve answers until the context ends.
+// serve serves until the context ends.
 func serve(ctx context.Context, server *http.Server, listener net.Listener) error {
-	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // it only reads: nothing is lost
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // the page only reads: nothing is lost
 	defer stop()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve the page at %s: %w", (&url.URL{Scheme: "http", Host: listener.Addr().String()}), err)

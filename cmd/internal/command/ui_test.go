@@ -11,8 +11,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/record/recordtest"
 )
 
-// TestThePageNeedsOnlyTheReader: with the rights of the reader, on a bus that lets no
-// other client in, the page answers what there is and what happened.
+// TestThePageNeedsOnlyTheReader: with the rights of the reader the page shows objects and
+// happenings.
 func TestThePageNeedsOnlyTheReader(t *testing.T) {
 	b, address := guarded(t)
 	teller, err := recordtest.New(t.Context(), b, recordtest.ShopKinds, []string{recordtest.Deployments, recordtest.ReplicaSets})

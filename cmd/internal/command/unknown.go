@@ -13,8 +13,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
 
-// unknownCommand is the error of a command that there is none of, with those that are
-// near.
+// unknownCommand is the error of an unknown command, with similar ones.
 func unknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -28,8 +27,7 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("there is no command %q%s %s --help lists them", args[0], meant(args[0], names), cmd.DisplayName())
 }
 
-// unknownFlag adds the flags that are near to the error of one that there is none of, and
-// where they are listed.
+// unknownFlag adds similar flags to the error of an unknown one, and where flags are listed.
 func unknownFlag(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) || len(unknown.GetSpecifiedName()) < 2 || strings.Contains(err.Error(), "which is of millrace") {
@@ -40,7 +38,7 @@ func unknownFlag(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("%w%s %s --help lists them", err, meant("--"+unknown.GetSpecifiedName(), names), cmd.CommandPath())
 }
 
-// meant asks for the names that are near, and is a semicolon where there are none.
+// meant suggests similar names; a semicolon if there are none.
 func meant(word string, names []string) string {
 	if near := reader.Meant(reader.Near(word, names)); near != "" {
 		return near
@@ -48,7 +46,7 @@ func meant(word string, names []string) string {
 	return ";"
 }
 
-// check is an error where an item of --controllers or --shadow means no controller.
+// check is an error if an item of --controllers or --shadow names no controller.
 func (o *controllerOptions) check() error {
 	var unknown []error
 	for _, list := range []struct {

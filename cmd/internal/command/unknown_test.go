@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestWhatIsMisspeltIsSuggested: commands, flags and controllers, and where all of them
-// are listed.
+// TestWhatIsMisspeltIsSuggested: the errors for unknown commands, flags and controllers suggest
+// similar ones, and say where all of them are listed.
 func TestWhatIsMisspeltIsSuggested(t *testing.T) {
 	t.Setenv("KUBECONFIG", "/dev/null")
 	for args, want := range map[string]string{
@@ -31,7 +31,7 @@ func TestWhatIsMisspeltIsSuggested(t *testing.T) {
 	}
 }
 
-// TestTheHelpListsTheControllers as kube-controller-manager's does.
+// TestTheHelpListsTheControllers: as kube-controller-manager's does.
 func TestTheHelpListsTheControllers(t *testing.T) {
 	usage := newRun().Flags().Lookup("controllers").Usage
 	for _, name := range []string{"deployment-controller", "replicaset-controller"} {

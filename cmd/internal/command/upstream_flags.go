@@ -11,23 +11,23 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// moot is a flag of kube-controller-manager for a period that there is none of here, or for
-// something that is not done here. Only upstream's default is taken, which manifests may spell
-// out: who sets another value would wait for something that does not come.
+// moot is a flag of kube-controller-manager that has no effect in Millrace. Only upstream's
+// default is accepted, because manifests may spell it out; any other value is an error, because
+// it would ask for something that does not happen.
 type moot struct {
 	flag  string
 	is    value
 	since string
-	// also are other values that are taken, since here they say the same.
+	// also are other accepted values, which have the same effect in Millrace.
 	also []value
-	// any is true where every value says the same here.
+	// any accepts every value.
 	any bool
 }
 
-// value is a period, or a bool, a number or a text as flags have them.
+// value is a time.Duration, bool, int or string.
 type value any
 
-// taken is the value of a flag that is moot, which is what was given last.
+// taken is the flag value of a moot: the value given last.
 type taken struct {
 	moot
 	now value
@@ -35,7 +35,7 @@ type taken struct {
 
 func (t *taken) String() string { return fmt.Sprint(t.now) }
 
-// Type is the word for a value in the usage text.
+// Type is the value's name in the help.
 func (t *taken) Type() string {
 	if _, period := t.is.(time.Duration); period {
 		return "duration"
@@ -43,7 +43,7 @@ func (t *taken) Type() string {
 	return fmt.Sprintf("%T", t.is)
 }
 
-// Set takes one of the values that there are.
+// Set accepts one of the allowed values.
 func (t *taken) Set(text string) error {
 	is, err := t.read(text)
 	if err != nil {
@@ -56,7 +56,7 @@ func (t *taken) Set(text string) error {
 	return nil
 }
 
-// read gives a value of the kind that the flag has.
+// read parses text as a value of the flag's type.
 func (m moot) read(text string) (value, error) {
 	switch m.is.(type) {
 	case time.Duration:
@@ -70,7 +70,7 @@ func (m moot) read(text string) (value, error) {
 	}
 }
 
-// values are those that are taken, as an error has them.
+// values are the accepted values, as text for an error.
 func (m moot) values() string {
 	if m.any {
 		return "anything"
@@ -85,7 +85,7 @@ func (m moot) values() string {
 	return strings.Join(all, " or ")
 }
 
-// moots are the flags that are moot: of controllers, and of the whole.
+// moots are the moot flags of controllers and of the whole process.
 func moots() []moot { return append(mootOfControllers(), mootOfTheWhole()...) }
 
 func mootOfControllers() []moot {
@@ -165,8 +165,8 @@ func addMoot(f *pflag.FlagSet) {
 	}
 }
 
-// explained is the error of a flag that a service has no use for, with the service that has:
-// all of kube-controller-manager's command line is millrace run's.
+// explained adds to the error of an unknown flag the services that have that flag, since
+// millrace run takes all of kube-controller-manager's flags, and a single service only some.
 func explained(err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {

@@ -17,7 +17,7 @@ import (
 // upstreamFlag is a flag of kube-controller-manager.
 type upstreamFlag struct{ name, of, shorthand, kind, standard, bare string }
 
-// upstreamFlags are all, as test/oracle has written them down.
+// upstreamFlags are all of them, from the table that test/oracle generates.
 func upstreamFlags(t *testing.T) (all []upstreamFlag) {
 	t.Helper()
 	for _, f := range table(t, "upstream-flags.tsv") {
@@ -29,7 +29,7 @@ func upstreamFlags(t *testing.T) (all []upstreamFlag) {
 	return all
 }
 
-// table reads a table of test data, without its head.
+// table reads a table of test data, without its header.
 func table(t *testing.T, file string) (rows [][]string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", file))
@@ -48,13 +48,13 @@ func runFlags() *pflag.FlagSet {
 	return run.Flags()
 }
 
-// otherwise are the flags whose defaults are not kube-controller-manager's on purpose, besides
-// how much is done at once.
+// otherwise are the flags whose defaults differ from kube-controller-manager's on purpose, besides
+// those for concurrency.
 var otherwise = []string{
 	"profiling", "use-service-account-credentials", "leader-elect", "kube-api-qps",
 }
 
-// unlike tells whether a flag of ours has another default. A nought may be written in two ways.
+// unlike is whether Millrace's flag has another default. Zero may be spelled in two ways.
 func (f upstreamFlag) unlike(ours *pflag.Flag) bool {
 	plain := func(text string) string {
 		if strings.Trim(text, "[]") == "" || text == "0s" {
@@ -84,13 +84,13 @@ func TestFlagsAreUpstreams(t *testing.T) {
 	}
 }
 
-// samples are values that are no default, by what kind of flag takes them.
+// samples are values that are no default, by the type of the flag.
 var samples = map[string]string{
 	"duration": "97s", "int": "7", "int32": "7", "float32": "0.25", "float64": "0.25", "string": "x", "stringSlice": "x,y", "ip": "127.0.0.9",
 	"int32Slice": "29", "namedCertKey": "a.crt,a.key:a.example", "stringToString": "a,b=c",
 }
 
-// sample is another value of a flag than its default here.
+// sample is a value of a flag other than its default.
 func (f upstreamFlag) sample(ours *pflag.FlagSet) string {
 	switch {
 	case f.name == "feature-gates":
@@ -103,8 +103,8 @@ func (f upstreamFlag) sample(ours *pflag.FlagSet) string {
 	return samples[f.kind]
 }
 
-// TestNoFlagIsForgotten: what is given changes something that is acted on, unless only what is
-// done anyway may be given.
+// TestNoFlagIsForgotten: a value of a flag changes the configuration, unless the flag accepts only
+// its default.
 func TestNoFlagIsForgotten(t *testing.T) {
 	read := func(args ...string) (*everything, error) {
 		o, flags := newEverything(), pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -113,7 +113,7 @@ func TestNoFlagIsForgotten(t *testing.T) {
 			add(flags)
 		}
 		err := flags.Parse(args)
-		o.service.set, o.service.ctrl = nil, nil // who asks, and not what is asked
+		o.service.set, o.service.ctrl = nil, nil // they always differ, and are no configuration
 		return o, err
 	}
 	base, err := read()
@@ -157,8 +157,8 @@ func TestNoFlagIsForgotten(t *testing.T) {
 	}
 }
 
-// TestFlagsThatAreMoot takes what kube-controller-manager does by default, and says of all
-// else why it is not to be had.
+// TestFlagsThatAreMoot: a moot flag accepts kube-controller-manager's default, and the error for any
+// other value has the reason.
 func TestFlagsThatAreMoot(t *testing.T) {
 	for flag, want := range map[string]string{
 		"--namespace-sync-period=5m":                     "",
@@ -194,8 +194,8 @@ func TestFlagsThatAreMoot(t *testing.T) {
 	}
 }
 
-// TestFlagsOfAnotherService: a service says whose a flag is that it has no use for, and nothing
-// of one that none has.
+// TestFlagsOfAnotherService: the error for a flag of another service names that service, and the one
+// for an unknown flag names none.
 func TestFlagsOfAnotherService(t *testing.T) {
 	for args, want := range map[string]string{
 		"reconcilers --kubeconfig=x":              "which is of millrace watcher and writer: give it there",
@@ -219,8 +219,8 @@ func TestFlagsOfAnotherService(t *testing.T) {
 	}
 }
 
-// TestListsAndMapsAreReadAsUpstreams: with commas, again and again, by both spellings, and
-// values apart from their flags.
+// TestListsAndMapsAreReadAsUpstreams: with commas, repeated flags, both spellings, and values as
+// separate arguments.
 func TestListsAndMapsAreReadAsUpstreams(t *testing.T) {
 	o, flags := newEverything(), pflag.NewFlagSet("", pflag.ContinueOnError)
 	flags.SetNormalizeFunc(newRun().Flags().GetNormalizeFunc())
@@ -248,7 +248,7 @@ func TestListsAndMapsAreReadAsUpstreams(t *testing.T) {
 	}
 }
 
-// TestKubeadmsFlagsAreTaken, whatever ranges a cluster has.
+// TestKubeadmsFlagsAreTaken: all flags of kubeadm's manifest are accepted, with any ranges.
 func TestKubeadmsFlagsAreTaken(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("testdata", "kubeadm-flags.txt"))
 	ok(t, err)
@@ -280,7 +280,7 @@ func TestKubeadmsFlagsAreTaken(t *testing.T) {
 }
 
 // TestControllersAreUpstreams: --controllers knows every name and alias of kube-controller-manager,
-// and what is on by default.
+// and has the same controllers on by default.
 func TestControllersAreUpstreams(t *testing.T) {
 	rows := table(t, "upstream-controllers.tsv")
 	for _, row := range rows {

@@ -28,29 +28,28 @@ import (
 )
 
 const (
-	// largest bounds an answer.
+	// largest bounds a response, in bytes.
 	largest = 4 << 20
-	// atOnce is how many questions are under way.
+	// atOnce is the maximum of concurrent requests.
 	atOnce = 8
-	// lookAgain is how long after the first look a Lease is looked at once more whose holder
-	// seems to be silent: it may only be that its clock is behind. It is longer than
-	// kube-controller-manager's retry period, two seconds.
+	// lookAgain is when to read a Lease again whose holder seems to have stopped renewing it,
+	// because its clock may only be behind. It is longer than kube-controller-manager's retry
+	// period, two seconds.
 	lookAgain = 3 * time.Second
-	// nowhere is a namespace in which no rights are given, so that those are seen that count in
-	// all of them.
+	// nowhere is a namespace without role bindings, so that only cluster-wide rights count in it.
 	nowhere = "millrace-doctor-looks-at-no-namespace"
 )
 
-// API asks an API server.
+// API makes the requests of the checks to an API server.
 type API struct {
 	config *rest.Config
 	client *http.Client
 	base   *url.URL
 }
 
-// NewAPI is for the API server of a configuration.
+// NewAPI makes a client for the API server of a configuration.
 //
-// Errors: the configuration makes no sense, or a file of it cannot be read.
+// Errors: the configuration is invalid, or a file of it cannot be read.
 func NewAPI(config *rest.Config) (*API, error) {
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -63,7 +62,7 @@ func NewAPI(config *rest.Config) (*API, error) {
 	return &API{config: config, client: client, base: base}, nil
 }
 
-// answer is one answer.
+// answer is one response.
 type answer struct {
 	code int
 	body []byte
@@ -72,7 +71,7 @@ type answer struct {
 	tls  []*x509.Certificate
 }
 
-// ask sends a request, of which the body may be nil.
+// ask sends a request; body may be nil.
 func (a *API) ask(ctx context.Context, method, path string, query url.Values, body any) (answer, error) {
 	var sent io.Reader
 	if body != nil {
@@ -108,7 +107,7 @@ func (a *API) ask(ctx context.Context, method, path string, query url.Values, bo
 	return got, err
 }
 
-// unwrapped is what went wrong, without the address, which each finding names.
+// unwrapped is an error without the address, which each finding has.
 func unwrapped(err error) error {
 	var of *url.Error
 	if errors.As(err, &of) {
@@ -117,9 +116,9 @@ func unwrapped(err error) error {
 	return err
 }
 
-// read asks, and reads the answer.
+// read sends a request, and decodes the response.
 //
-// Errors: there is none, or it is a refusal.
+// Errors: there is no response, or it is a refusal.
 func (a *API) read(ctx context.Context, method, path string, query url.Values, body, into any) (stream.Told, error) {
 	got, err := a.ask(ctx, method, path, query, body)
 	if err != nil {
@@ -135,7 +134,7 @@ func (a *API) read(ctx context.Context, method, path string, query url.Values, b
 	return got.told, json.Unmarshal(got.body, into)
 }
 
-// Reach asks the first question, and tells the API server's time, too.
+// Reach makes the first request, and also returns the API server's time.
 func (a *API) Reach(ctx context.Context) (Reach, stream.Told) {
 	got, err := a.ask(ctx, http.MethodGet, "/api", nil, nil)
 	return Reach{
@@ -144,7 +143,7 @@ func (a *API) Reach(ctx context.Context) (Reach, stream.Told) {
 	}, got.told
 }
 
-// Identity asks as whom the API server takes us.
+// Identity asks the API server for this client's user.
 func (a *API) Identity(ctx context.Context, code int) Identity {
 	i := Identity{Code: code, Ends: clientCertificateEnds(a.config)}
 	if code == http.StatusUnauthorized {
@@ -156,12 +155,12 @@ func (a *API) Identity(ctx context.Context, code int) Identity {
 	return i
 }
 
-// clientCertificateEnds is when the certificate of a configuration ends; zero where it has
-// none.
+// clientCertificateEnds is when the client certificate of a configuration expires; zero if
+// it has none.
 func clientCertificateEnds(config *rest.Config) time.Time {
 	text := config.CertData
 	if len(text) == 0 && config.CertFile != "" {
-		text, _ = os.ReadFile(config.CertFile) // the client could read it
+		text, _ = os.ReadFile(config.CertFile) // NewAPI has read it without an error
 	}
 	block, _ := pem.Decode(text)
 	if block == nil {
@@ -180,8 +179,8 @@ func (a *API) Version(ctx context.Context) (v ServerVersion, err error) {
 	return v, err
 }
 
-// May asks which of some rights we have. What rules do not show is asked for one by one:
-// not every authorizer can tell its rules.
+// May asks which of some rights this client has. It asks for the rights that no rule shows one by
+// one, because not every authorizer can list its rules.
 func (a *API) May(ctx context.Context, needed []Right) (map[Right]bool, error) {
 	rules := map[string][]rbacv1.PolicyRule{}
 	may, open := map[Right]bool{}, []Right{}
@@ -225,7 +224,7 @@ func (a *API) May(ctx context.Context, needed []Right) (map[Right]bool, error) {
 	return may, failed
 }
 
-// rules are those that the API server shows of us in a namespace.
+// rules are this client's rules in a namespace, as far as the API server lists them.
 func (a *API) rules(ctx context.Context, namespace string) (rules []rbacv1.PolicyRule, err error) {
 	review := &authorizationv1.SelfSubjectRulesReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SelfSubjectRulesReview"},
@@ -258,7 +257,7 @@ func (a *API) mayOne(ctx context.Context, r Right) (bool, error) {
 	return review.Status.Allowed, err
 }
 
-// Managers looks at kube-controller-manager's Lease, and at its pods.
+// Managers reads kube-controller-manager's Lease, and its pods.
 func (a *API) Managers(ctx context.Context) (m Managers) {
 	var pods corev1.PodList
 	_, m.PodsErr = a.read(ctx, http.MethodGet, "/api/v1/namespaces/"+managerNamespace+"/pods", url.Values{"labelSelector": {managerLabel}}, nil, &pods)
@@ -280,8 +279,8 @@ func (a *API) Managers(ctx context.Context) (m Managers) {
 	return m
 }
 
-// lease looks at the Lease. A list takes a right that a watcher has; to get it would take
-// another.
+// lease reads the Lease by a list, because a watcher has the right to list, and not the right to
+// get.
 func (a *API) lease(ctx context.Context) (Lease, time.Time) {
 	var leases coordinationv1.LeaseList
 	told, err := a.read(ctx, http.MethodGet, "/apis/coordination.k8s.io/v1/namespaces/"+managerNamespace+"/leases",

@@ -22,8 +22,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// server is an API server that knows one user, with rights that rules show and rights that
-// they do not.
+// server is an API server with one user, who has rights that rules show and rights that they do
+// not show.
 type server struct {
 	*httptest.Server
 	t *testing.T
@@ -31,12 +31,12 @@ type server struct {
 	mu       sync.Mutex
 	token    string
 	version  ServerVersion
-	date     time.Time // of its answers; zero: the true one
+	date     time.Time // of its responses; zero: the real one
 	rules    map[string][]rbacv1.PolicyRule
 	hidden   []Right
 	leases   []coordinationv1.Lease
 	pods     []corev1.Pod
-	forbids  []string // beginnings of paths
+	forbids  []string // prefixes of paths
 	requests []string
 }
 
@@ -48,7 +48,7 @@ func serve(t *testing.T) *server {
 	return s
 }
 
-// config is that of a user with a token.
+// config is the configuration of a user with a token.
 func (s *server) config(token string) *rest.Config {
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
 	return &rest.Config{Host: s.URL, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
@@ -121,7 +121,7 @@ func (s *server) show(r *http.Request) (review authorizationv1.SelfSubjectRulesR
 	return review
 }
 
-// review tells whether the user has a right that no rule shows.
+// review is whether the user has a right that no rule shows.
 func (s *server) review(r *http.Request) (review authorizationv1.SelfSubjectAccessReview) {
 	if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
 		s.t.Error(err)
@@ -139,7 +139,7 @@ func (s *server) review(r *http.Request) (review authorizationv1.SelfSubjectAcce
 	return review
 }
 
-// asked is how often something was asked for.
+// asked counts the requests for paths with that end.
 func (s *server) asked(end string) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,8 +155,8 @@ func rule(verb, group, resource string, names ...string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{Verbs: []string{verb}, APIGroups: []string{group}, Resources: []string{resource}, ResourceNames: names}
 }
 
-// TestMay: a right counts that a rule shows or the API server allows; what is given in one
-// namespace alone does not count for all.
+// TestMay: a right counts if a rule shows it or the API server allows it; a right in one
+// namespace does not count for all.
 func TestMay(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -200,7 +200,7 @@ func TestMay(t *testing.T) {
 	}
 }
 
-// look makes the checks of the API server, and gives them by name.
+// look runs the checks of the API server, and returns the findings by name.
 func (s *server) look(token string, needed ...Needed) map[string]Finding {
 	s.t.Helper()
 	all := map[string]Finding{}
@@ -223,7 +223,7 @@ func states(all map[string]Finding) string {
 	return strings.Join(texts, "\n")
 }
 
-// TestLook: a server that is well, and what is seen of one that is not.
+// TestLook: the findings for a healthy server and for others.
 func TestLook(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -278,8 +278,8 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// TestWritersOfBothWays: where constrained impersonation lacks rights the classic way is asked
-// for, and only there.
+// TestWritersOfBothWays: only if rights for constrained impersonation are missing does the check
+// ask for those of the classic way.
 func TestWritersOfBothWays(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -298,7 +298,8 @@ func TestWritersOfBothWays(t *testing.T) {
 	}
 }
 
-// TestCertificateOfAnother: a server whose certificate is of another authority is not asked.
+// TestCertificateOfAnother: the doctor sends no request to a server whose certificate is of another
+// authority.
 func TestCertificateOfAnother(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -316,7 +317,7 @@ func TestCertificateOfAnother(t *testing.T) {
 	}
 }
 
-// quick answers within a test's own time.
+// quick is a transport that answers within the virtual time of a test.
 type quick struct{ *server }
 
 func (q quick) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -325,8 +326,8 @@ func (q quick) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// TestASilentHolderIsLookedAtTwice: a clock that is behind makes no holder silent, and one that
-// is silent is.
+// TestASilentHolderIsLookedAtTwice: a holder whose clock is behind counts as alive, and one that
+// does not renew the Lease does not.
 func TestASilentHolderIsLookedAtTwice(t *testing.T) {
 	for name, again := range map[string]bool{"it renews": true, "it has ended": false} {
 		t.Run(name, func(t *testing.T) {

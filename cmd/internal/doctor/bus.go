@@ -8,36 +8,36 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream"
 )
 
-// The oldest NATS server with all that Millrace uses (docs/doctor.md). One that is older than
-// what was tested is in the inspection's shortcomings.
+// leastBus is the oldest NATS server with all features that Millrace uses (docs/doctor.md). The
+// inspection reports a server that is older than the tested ones as a shortcoming.
 const leastBus = "2.14"
 
-// BusChecks are the checks of a bus that is reached.
+// BusChecks are the names of the checks of a connected bus.
 var BusChecks = []string{CheckBusTLS, CheckBusVersion, CheckJetStream, CheckBusServers, CheckBusAccount, CheckBusStore, CheckBusPayload, CheckBusAudit, CheckClockBus}
 
-// Wanted is what flags say of a bus.
+// Wanted is what the flags expect of a bus.
 type Wanted struct {
-	// Address is that of the bus, without passwords, and User who comes; empty: not known.
+	// Address is the address of the bus, without passwords, and User the login; empty: not known.
 	Address, User string
-	// Replicas are the copies of each stream.
+	// Replicas is the number of copies of each stream.
 	Replicas int
 	// AuditGrade is --require-audit-grade.
 	AuditGrade bool
-	// Streams is how many streams an installation makes.
+	// Streams is how many streams an installation has.
 	Streams int
-	// Near: only this machine reaches the bus.
+	// Near: only this machine can reach the bus.
 	Near bool
 }
 
-// Unreached is the check of a bus to which no connection could be made, with those that it
-// leaves undone.
+// Unreached are the finding of a failed connection to the bus, and those of the checks that
+// it prevents.
 func Unreached(w Wanted, err error) []Finding {
 	f := found(CheckBus, Failed, "no connection to the bus at %s: %v", w.Address, err)
 	switch {
 	case errors.Is(err, stream.ErrUnauthorized):
 		f = found(CheckBus, Failed, "the bus at %s does not let %s in: %v", w.Address, user(w.User), err).
 			so("give the login of a user of the bus: --nats-user and --nats-password-file, --nats-credentials, or nats://USER:PASSWORD@HOST:4222")
-	case errors.Is(err, stream.ErrTLS): // it says what to do
+	case errors.Is(err, stream.ErrTLS): // the error says what to do
 	case errors.Is(err, stream.ErrNoServer):
 		f = found(CheckBus, Failed, "no bus answers at %s: %v", w.Address, err).so("start NATS, or correct --nats-url")
 	default:
@@ -53,7 +53,7 @@ func user(name string) string {
 	return name
 }
 
-// Bus are the checks of a bus that is reached.
+// Bus runs the checks of a connected bus.
 func Bus(s stream.Inspection, w Wanted) []Finding {
 	return []Finding{
 		found(CheckBus, OK, "%s answers, and lets %s in", place(s, w), user(w.User)),
@@ -188,8 +188,8 @@ func busPayload(s stream.Inspection) Finding {
 	return found(CheckBusPayload, OK, "a message holds up to %s", size(s.Payload))
 }
 
-// busAudit is what is missing for a record that an audit can rest on, but what has a check of
-// its own.
+// busAudit checks the bus for audit grade, without the shortcomings that have a check of their
+// own.
 func busAudit(s stream.Inspection, w Wanted) Finding {
 	if s.Silent != nil {
 		return found(CheckBusAudit, NotChecked, "JetStream does not answer")
@@ -215,7 +215,7 @@ func busAudit(s stream.Inspection, w Wanted) Finding {
 	return found(CheckBusAudit, Warning, "the bus is not audit grade: %s", strings.Join(what, "; ")).so("for an audit: %s", strings.Join(cures, "; "))
 }
 
-// shortcoming is the one for a reason; nil where there is none.
+// shortcoming is the one with a reason; nil if there is none.
 func shortcoming(s stream.Inspection, reason string) *stream.Shortcoming {
 	for i := range s.Shortcomings {
 		if s.Shortcomings[i].Reason == reason {

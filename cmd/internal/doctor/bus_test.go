@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream"
 )
 
-// TestBus: each thing that a bus can be otherwise in has its finding.
+// TestBus: each property in which a bus can differ from the wanted one has a finding.
 func TestBus(t *testing.T) {
 	t.Parallel()
 	const gib = 1 << 30
@@ -101,7 +101,7 @@ func TestBus(t *testing.T) {
 	}
 }
 
-// store is one of 20 GiB.
+// store is a store of 20 GiB.
 func store(server string, used uint64) stream.Store {
 	return stream.Store{Server: server, Used: used, Most: 20 << 30}
 }

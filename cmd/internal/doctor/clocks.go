@@ -6,12 +6,12 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream"
 )
 
-// mostApart is how far clocks may differ before it is worth a word. Nothing that is promised
-// rests on it (docs/reliability.md), but moments in objects are waited for by the own clock,
-// and certificates and tokens count by it.
+// mostApart is how far clocks may differ without a warning. No guarantee depends on the clocks
+// (docs/reliability.md), but services wait for times in objects by their own clock, and
+// certificates and tokens are valid by it.
 const mostApart = 2 * time.Second
 
-// ServerClock is the check of the API server's clock.
+// ServerClock checks the API server's clock.
 func ServerClock(t stream.Told) Finding {
 	if t.At.IsZero() {
 		return found(CheckClockServer, NotChecked, "the API server's answers have no Date header")
@@ -19,7 +19,7 @@ func ServerClock(t stream.Told) Finding {
 	return clock(CheckClockServer, "the API server", t.Apart(), t.Answered.Sub(t.Asked))
 }
 
-// BusClock is the check of the clock of the bus.
+// BusClock checks the clock of the bus.
 func BusClock(t stream.Told) Finding {
 	if t.At.IsZero() {
 		return found(CheckClockBus, NotChecked, "the bus tells the time with its streams, and there are none as yet")

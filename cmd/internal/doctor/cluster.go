@@ -14,35 +14,35 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// The minor versions of Kubernetes 1 that are supported (docs/doctor.md): newest is the one that
-// decides what controllers do, and what is tested.
+// The supported minor versions of Kubernetes 1 (docs/doctor.md): newest is the version whose
+// behaviour the controllers have, and that is tested.
 const (
 	oldestMinor, newestMinor = 34, 36
-	// constrainedMinor is the first in which impersonation is constrained by default.
+	// constrainedMinor is the first with constrained impersonation by default.
 	constrainedMinor = 36
 )
 
-// soon is how long before its end a certificate is worth a word.
+// soon is how long before its expiry a certificate gets a warning.
 const soon = 7 * 24 * time.Hour
 
-// ServerChecks are the checks of an API server that is named.
+// ServerChecks are the names of the checks of an API server that answers.
 var ServerChecks = []string{CheckTLS, CheckIdentity, CheckVersion, CheckClockServer, CheckManager}
 
-// Kubeconfig is what was read of whom to ask, and as whom.
+// Kubeconfig is the result of reading the kubeconfig.
 type Kubeconfig struct {
-	// From is where that was read: a file, or the pod's service account.
+	// From is its source: a file, or the pod's service account.
 	From string
-	// Context is the one that was chosen; empty: there are none.
+	// Context is the current context; empty: none.
 	Context string
-	// Host is the API server.
+	// Host is the address of the API server.
 	Host string
 	// Err is why it cannot be used.
 	Err error
-	// Usual is the file that kubectl reads, where it is there and was not asked for.
+	// Usual is the file that kubectl reads by default, if it exists and was not named.
 	Usual string
 }
 
-// Finding is the check of what was read.
+// Finding checks the kubeconfig.
 func (k Kubeconfig) Finding() Finding {
 	switch {
 	case k.Err == nil && k.Context != "":
@@ -66,32 +66,32 @@ func (k Kubeconfig) Finding() Finding {
 	return found(CheckKubeconfig, Failed, "%s: %v", k.From, k.Err).so("correct the file, or name another with --kubeconfig or KUBECONFIG")
 }
 
-// NoClient are the checks of an API server that a configuration makes no client for.
+// NoClient are the findings if the configuration is not valid for a client.
 func NoClient(err error) []Finding {
 	f := found(CheckAPIServer, Failed, "the kubeconfig makes no client: %v", err).so("correct it: certificates and keys must be there, and go together")
 	return append([]Finding{f}, Unchecked("the API server is not asked", ServerChecks...)...)
 }
 
-// Reach is what came of a first question to the API server, which any user may ask who is
-// known to it.
+// Reach is the result of a first request to the API server, which every authenticated user
+// may make.
 type Reach struct {
 	Host string
-	// Err is why there is no answer; Code is that of the answer, and Took how long it took.
+	// Err is why there is no response; Code is its status code, and Took how long it took.
 	Err  error
 	Code int
 	Took time.Duration
-	// Plain: it is asked without TLS. Unverified: its certificate is not looked at. Chain is
-	// its certificate, and those that lead to its authority.
+	// Plain: the connection has no TLS. Unverified: the certificate is not verified. Chain is
+	// the certificate, with those up to its authority.
 	Plain, Unverified bool
 	Chain             []*x509.Certificate
 }
 
-// Findings are the checks of the API server and its certificate.
+// Findings checks the API server and its certificate.
 func (r Reach) Findings(now time.Time) []Finding {
 	return []Finding{r.answers(), r.tls(now)}
 }
 
-// Well tells whether there is any use in asking further.
+// Well is whether further requests make sense.
 func (r Reach) Well() bool { return r.Err == nil && r.Code < 500 && r.Code != 401 }
 
 func (r Reach) answers() Finding {
@@ -111,7 +111,7 @@ func (r Reach) answers() Finding {
 	return found(CheckAPIServer, OK, "%s answers within %v", r.Host, r.Took.Round(time.Millisecond))
 }
 
-// distrusted tells whether the certificate is the reason that there is no answer.
+// distrusted is whether the certificate is the reason for the error.
 func (r Reach) distrusted() bool {
 	var unknown x509.UnknownAuthorityError
 	var invalid x509.CertificateInvalidError
@@ -152,18 +152,18 @@ func (r Reach) tls(now time.Time) Finding {
 
 func day(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }
 
-// Identity is as whom the API server takes us.
+// Identity is the user as which the API server authenticates this client.
 type Identity struct {
-	// Code is that of the answer to the first question.
+	// Code is the status code of the first request.
 	Code int
-	// Name is as whom; empty: the API server does not tell, for Err.
+	// Name is the user; empty: the API server does not tell, because of Err.
 	Name string
 	Err  error
-	// Ends is when the client certificate of the kubeconfig ends; zero: there is none.
+	// Ends is when the client certificate of the kubeconfig expires; zero: there is none.
 	Ends time.Time
 }
 
-// Finding is the check of the credentials.
+// Finding checks the credentials.
 func (i Identity) Finding(now time.Time) Finding {
 	renew := "renew it (kubeadm certs renew, or what made it)"
 	switch {
@@ -185,14 +185,14 @@ func (i Identity) Finding(now time.Time) Finding {
 	return found(CheckIdentity, OK, "the API server knows us as %s", i.Name)
 }
 
-// ServerVersion is what the API server says of its version.
+// ServerVersion is the API server's version.
 type ServerVersion struct {
 	Major, Minor string
 	GitVersion   string
 }
 
-// number is the minor version of Kubernetes 1; ok is false where it says nothing of use, as
-// one does that was built without it.
+// number is the minor version of Kubernetes 1; ok is false if it is not usable, such as in an
+// API server that was built without a version.
 func (v ServerVersion) number() (minor int, ok bool) {
 	major, minorText := v.Major, strings.TrimRight(v.Minor, "+")
 	if major == "" || minorText == "" {
@@ -205,13 +205,13 @@ func (v ServerVersion) number() (minor int, ok bool) {
 	return minor, err == nil && major == "1"
 }
 
-// Constrains tells whether the API server has constrained impersonation by default.
+// Constrains is whether the API server has constrained impersonation by default.
 func (v ServerVersion) Constrains() bool {
 	minor, ok := v.number()
 	return !ok || minor >= constrainedMinor
 }
 
-// Finding is the check of the version against those that are supported.
+// Finding checks the version against the supported ones.
 func (v ServerVersion) Finding() Finding {
 	minor, ok := v.number()
 	switch {

@@ -5,29 +5,29 @@ import (
 	"math"
 )
 
-// What the record needs (docs/retention.md).
+// The disk space that the record needs (docs/retention.md).
 const (
-	// LeastDisk is a few of the largest objects for each stream.
+	// LeastDisk holds a few of the largest objects for each stream.
 	LeastDisk = 256 << 20
-	// GoodDisk is twice what etcd takes by default, 2 GiB: states are bounded by what the API
-	// server can hold.
+	// GoodDisk is twice etcd's default quota of 2 GiB: the states are bounded by the storage of the
+	// API server.
 	GoodDisk = 4 << 30
 )
 
-// Disk is what was seen of where the streams of the embedded server are, or will be.
+// Disk is the observation of the data directory of the embedded server, which may not exist yet.
 type Disk struct {
 	Dir string
 	// Err is why the directory cannot be used.
 	Err error
-	// Free is how many bytes are free there, and Has how many the streams take up; Known is
-	// false where the system does not say.
+	// Free is the number of free bytes, and Has that of the streams; Known is false if the system
+	// does not tell.
 	Free, Has int64
 	Known     bool
-	// Bound is --nats-max-store; 0: there is none.
+	// Bound is --nats-max-store; 0: not set.
 	Bound int64
 }
 
-// Finding is the check of the data directory.
+// Finding checks the data directory.
 func (d Disk) Finding() Finding {
 	room := d.Free + d.Has
 	switch {
@@ -51,7 +51,7 @@ func (d Disk) Finding() Finding {
 	return found(CheckDisk, OK, "%s has %s free", d.Dir, size(d.Free))
 }
 
-// size writes bytes for people.
+// size formats a number of bytes.
 func size(bytes int64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
 	n, unit := float64(bytes), 0

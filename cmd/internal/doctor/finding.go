@@ -8,7 +8,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// State is how a check ended.
+// State is the result of a check.
 type State string
 
 // The states.
@@ -40,20 +40,20 @@ const (
 	CheckClockBus    = "clock-bus"
 	CheckDisk        = "disk"
 	CheckSettings    = "settings"
-	// rightsOf is followed by the part whose rights are checked.
+	// rightsOf is the prefix of the names of the checks of rights, before the part.
 	rightsOf = "rights-"
 )
 
-// Finding is what one check found.
+// Finding is the result of one check.
 type Finding struct {
 	Check string `json:"check"`
 	State State  `json:"state"`
-	// Found is what was seen, and Do what to do about it; empty where nothing is to be done.
+	// Found is the observation, and Do what to do about it; empty: nothing.
 	Found string `json:"found"`
 	Do    string `json:"do,omitempty"`
 }
 
-// String is what was found and what to do, in a sentence.
+// String is what was found and what to do, as one text.
 func (f Finding) String() string {
 	if f.Do == "" {
 		return f.Found
@@ -61,7 +61,7 @@ func (f Finding) String() string {
 	return f.Found + "; " + f.Do
 }
 
-// found is a finding whose text is made as by [fmt.Sprintf], on one line.
+// found is a finding with a text formatted by [fmt.Sprintf], on one line.
 func found(check string, state State, text string, args ...any) Finding {
 	return Finding{Check: check, State: state, Found: strings.Join(strings.Fields(fmt.Sprintf(text, args...)), " ")}
 }
@@ -72,7 +72,7 @@ func (f Finding) so(text string, args ...any) Finding {
 	return f
 }
 
-// Unchecked are findings of checks that could not be made, for one reason.
+// Unchecked are findings for checks that could not be made, with the reason.
 func Unchecked(why string, checks ...string) (all []Finding) {
 	for _, check := range checks {
 		all = append(all, Finding{Check: check, State: NotChecked, Found: why})
@@ -80,10 +80,10 @@ func Unchecked(why string, checks ...string) (all []Finding) {
 	return all
 }
 
-// ErrFailed is the error of a place where Millrace cannot run.
+// ErrFailed: a check has failed, so that Millrace cannot run.
 var ErrFailed = errors.New("see what to do beside each")
 
-// Verdict is nil where no check failed.
+// Verdict is nil if no check failed.
 func Verdict(all []Finding) error {
 	var failed []string
 	for _, f := range all {
@@ -100,7 +100,7 @@ func Verdict(all []Finding) error {
 	return fmt.Errorf("%d of %d checks failed (%s): %w", len(failed), len(all), strings.Join(failed, ", "), ErrFailed)
 }
 
-// Log says what failed, and what an operator should know.
+// Log logs failures and warnings.
 func Log(log klog.Logger, all []Finding) {
 	for _, f := range all {
 		switch f.State {
@@ -112,7 +112,7 @@ func Log(log klog.Logger, all []Finding) {
 	}
 }
 
-// some are the first of a list, with how many more there are.
+// some are the first entries of a list, with the number of further ones.
 func some(list []string) string {
 	const most = 6
 	if len(list) <= most {

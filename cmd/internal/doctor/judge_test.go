@@ -21,7 +21,7 @@ import (
 
 var now = time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
 
-// expectation is a finding: its state, and words of what it says.
+// expectation is an expected finding: its state, and words of its text.
 type expectation struct {
 	name  string
 	is    Finding
@@ -29,7 +29,7 @@ type expectation struct {
 	says  string // words with "…" between
 }
 
-// expect compares findings, and demands of each that it is told what to do about what fails.
+// expect compares findings, and requires each failed one to say what to do.
 func expect(t *testing.T, all []expectation) {
 	t.Helper()
 	for _, c := range all {

@@ -10,23 +10,23 @@ import (
 )
 
 const (
-	// reach bounds the first question to the API server, and asking each of the others.
+	// reach is the time-out of the first request to the API server, and asking that of all others.
 	reach, asking = 5 * time.Second, 15 * time.Second
 )
 
-// Cluster is what is asked of an API server.
+// Cluster are the checks of an API server.
 type Cluster struct {
 	API *API
-	// Needed are the rights that are needed on an API server that constrains impersonation, or
-	// does not.
+	// Needed are the needed rights, depending on whether the API server has constrained
+	// impersonation.
 	Needed func(constrains bool) []Needed
-	// Acting are the controllers that act here; Waits is true where they wait for the Lease of
-	// kube-controller-manager.
+	// Acting are the controllers that act in this process; Waits is true if they wait for the Lease
+	// of kube-controller-manager.
 	Acting []string
 	Waits  bool
 }
 
-// Look makes the checks of the API server.
+// Look runs the checks of the API server.
 func (c Cluster) Look(ctx context.Context) []Finding {
 	first, done := context.WithTimeout(ctx, reach)
 	defer done()
@@ -56,7 +56,7 @@ func (c Cluster) Look(ctx context.Context) []Finding {
 	return slices.Concat(all, []Finding{identity, ServerClock(told)}, known, []Finding{manager})
 }
 
-// unasked are the checks that are left out for a reason.
+// unasked are findings for the checks that are left out, with the reason.
 func (c Cluster) unasked(why string) (all []Finding) {
 	for _, n := range c.Needed(true) {
 		all = append(all, Unchecked(why, rightsOf+n.Part)...)
@@ -64,7 +64,7 @@ func (c Cluster) unasked(why string) (all []Finding) {
 	return append(all, Unchecked(why, CheckManager)...)
 }
 
-// versionAndRights are the checks of the version, and of the rights that are needed with it.
+// versionAndRights checks the version, and the rights, which depend on the version.
 func (c Cluster) versionAndRights(ctx context.Context) []Finding {
 	version, err := c.API.Version(ctx)
 	all := []Finding{version.Finding()}
@@ -94,7 +94,7 @@ func (c Cluster) versionAndRights(ctx context.Context) []Finding {
 	return all
 }
 
-// shortened is the first of errors that were joined.
+// shortened is the first of joined errors.
 func shortened(err error) error {
 	var joined interface{ Unwrap() []error }
 	if errors.As(err, &joined) && len(joined.Unwrap()) > 0 {

@@ -12,32 +12,32 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
 
-// The Lease of kube-controller-manager, and the label of the pods that kubeadm makes of it.
+// The Lease of kube-controller-manager, and the label of its pods in kubeadm's manifests.
 const (
 	managerNamespace, managerLease = "kube-system", "kube-controller-manager"
 	managerLabel                   = "component=kube-controller-manager"
 	managerProgram                 = "kube-controller-manager"
 )
 
-// Lease is what was seen of a Lease, at one moment or at two.
+// Lease is an observation of a Lease, by one or two reads.
 type Lease struct {
 	// Err is why it cannot be read.
 	Err error
-	// Holder is who holds it; empty: there is none.
+	// Holder is the holder; empty: none.
 	Holder string
-	// Renewed is when that was last said, by the holder's clock, and For how long it counts.
+	// Renewed is the time of the last renewal, by the holder's clock, and For the lease duration.
 	Renewed time.Time
 	For     time.Duration
-	// Again: it was renewed between two looks.
+	// Again: the holder renewed it between two reads.
 	Again bool
 }
 
-// held tells whether a holder is at work, at a moment by another clock.
+// held is whether the Lease has a live holder at a time of another clock.
 func (l Lease) held(now time.Time) bool {
 	return l.Holder != "" && (l.Again || now.Sub(l.Renewed) <= l.For)
 }
 
-// leaseOf is what a Lease says.
+// leaseOf is the observation of a Lease.
 func leaseOf(have []coordinationv1.Lease) (l Lease) {
 	if len(have) == 0 {
 		return l
@@ -55,17 +55,17 @@ func leaseOf(have []coordinationv1.Lease) (l Lease) {
 	return l
 }
 
-// Managers is what was seen of other controller managers.
+// Managers is the observation of other controller managers.
 type Managers struct {
 	Lease Lease
-	// Now is the time by the API server.
+	// Now is the API server's time.
 	Now time.Time
-	// Pods are the command lines of those that run as pods; PodsErr is why these cannot be read.
+	// Pods are the command lines of those that run as pods; PodsErr is why they cannot be read.
 	Pods    [][]string
 	PodsErr error
 }
 
-// commandsOf are the command lines of kube-controller-manager in pods that run.
+// commandsOf are the command lines of kube-controller-manager in running pods.
 func commandsOf(pods []corev1.Pod) (all [][]string) {
 	for _, p := range pods {
 		if p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
@@ -81,7 +81,7 @@ func commandsOf(pods []corev1.Pod) (all [][]string) {
 	return all
 }
 
-// flagOf gives the values of a flag on a command line.
+// flagOf are the values of a flag on a command line.
 func flagOf(line []string, name string) (values []string) {
 	for i, word := range line {
 		word = strings.ReplaceAll(word, "_", "-")
@@ -98,8 +98,8 @@ func flagOf(line []string, name string) (values []string) {
 	return values
 }
 
-// runs are the controllers of the catalogue that a kube-controller-manager runs with a command
-// line.
+// runs are the controllers of the catalogue that a kube-controller-manager with that command line
+// runs.
 //
 // Upstream: k8s.io/controller-manager/app, IsControllerEnabled.
 func runs(line []string) (names []string) {
@@ -115,7 +115,7 @@ func runs(line []string) (names []string) {
 	return names
 }
 
-// enabled tells whether a list asks for a controller: the first mention of it decides.
+// enabled is whether a list enables a controller: the first mention of it decides.
 func enabled(list []string, e controllers.Entry) bool {
 	star := false
 	for _, item := range list {
@@ -129,7 +129,7 @@ func enabled(list []string, e controllers.Entry) bool {
 	return star && !e.Off
 }
 
-// able tells whether a command line gives a controller what it needs there.
+// able is whether a command line has the flags that a controller needs.
 //
 // Upstream: cmd/kube-controller-manager/app: the root certificate is the kubeconfig's where no
 // flag names one.
@@ -137,7 +137,7 @@ func able(line []string, e controllers.Entry) bool {
 	if e.Needs == "root-ca-file" || len(controllers.Lacking([]string{e.Name}, controllers.Config{})) == 0 {
 		return true
 	}
-	if family, of, signs := strings.Cut(e.Needs, "signing-"); signs { // there is one for each signer, too
+	if family, of, signs := strings.Cut(e.Needs, "signing-"); signs { // each signer has a flag of its own, too
 		return slices.ContainsFunc(line, func(word string) bool {
 			name, _, _ := strings.Cut(word, "=")
 			return strings.HasPrefix(name, "--"+family+"signing-") && strings.HasSuffix(name, of)
@@ -146,9 +146,9 @@ func able(line []string, e controllers.Entry) bool {
 	return slices.ContainsFunc(flagOf(line, e.Needs), func(value string) bool { return value != "" && value != "false" })
 }
 
-// Finding is the check of whether another manager runs what this one does. acting are the
-// controllers that act here. waits is true where this process acts only while it holds the
-// same Lease.
+// Finding checks whether another controller manager runs the same controllers. acting are the
+// controllers that act in this process. waits is true if this process acts only while it holds
+// the same Lease.
 func (m Managers) Finding(acting []string, waits bool) Finding {
 	held := m.Lease.held(m.Now)
 	switch {
@@ -166,7 +166,7 @@ func (m Managers) Finding(acting []string, waits bool) Finding {
 	return m.beside(acting, held)
 }
 
-// beside is the check where a kube-controller-manager is active.
+// beside is the finding if a kube-controller-manager is active.
 func (m Managers) beside(acting []string, held bool) Finding {
 	who := "a pod of it runs"
 	if held {
@@ -196,7 +196,7 @@ func (m Managers) beside(acting []string, held bool) Finding {
 		so("start it with %s besides what it leaves out now, or leave them out here (--controllers), or only look on (--shadow)", without(twice))
 }
 
-// without is the flag that leaves controllers out.
+// without is the flag that excludes controllers.
 func without(names []string) string {
 	return fmt.Sprintf("--controllers='*,-%s'", strings.Join(names, ",-"))
 }

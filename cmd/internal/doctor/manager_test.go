@@ -14,8 +14,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
 
-// TestRuns: which controllers a kube-controller-manager runs is read from its flags as it reads
-// them.
+// TestRuns: runs interprets the flags of a kube-controller-manager as that does itself.
 func TestRuns(t *testing.T) {
 	t.Parallel()
 	const deployment, replicas, tokens, signer, nodes = "deployment-controller", "replicaset-controller", "serviceaccount-token-controller", "certificatesigningrequest-signing-controller", "node-ipam-controller"

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/cmd/internal/rights"
 )
 
-// The parts whose rights are checked, as millrace rbac has them.
+// The parts whose rights are checked, named as in millrace rbac.
 const (
 	PartWatcher = "watcher"
 	PartWriter  = "writer"
@@ -18,19 +18,19 @@ const (
 	PartLeader  = "leader"
 )
 
-// Right is one thing that a user may do.
+// Right is one permission of a user.
 type Right struct {
 	Verb string
-	// Group and Resource are as RBAC has them: the resource may have a subresource.
+	// Group and Resource are as in RBAC: the resource may have a subresource.
 	Group, Resource string
-	// Namespace is the only one in which it counts; empty: in all of them. Name is that of the
-	// only object.
+	// Namespace restricts the right to one namespace; empty: all. Name restricts it to one
+	// object.
 	Namespace, Name string
-	// Path is a URL that is no resource; Group and Resource are empty then.
+	// Path is a non-resource URL; Group and Resource are empty then.
 	Path string
 }
 
-// String is the right for people.
+// String is the right as text for users.
 func (r Right) String() string {
 	text := r.Verb + " " + r.Resource + r.Path
 	if r.Group != "" {
@@ -45,7 +45,7 @@ func (r Right) String() string {
 	return text
 }
 
-// Rights are those that rules give, each by itself.
+// Rights are the single rights in rules.
 func Rights(rules []rbacv1.PolicyRule, namespace string) (all []Right) {
 	for _, rule := range rules {
 		for _, verb := range rule.Verbs {
@@ -71,32 +71,32 @@ func names(rule rbacv1.PolicyRule) []string {
 	return rule.ResourceNames
 }
 
-// given tells whether rules give a right.
+// given is whether rules include a right.
 func given(rules []rbacv1.PolicyRule, r Right) bool {
 	return slices.ContainsFunc(rules, func(rule rbacv1.PolicyRule) bool {
 		return rights.Covers(rule, rights.Need{Verb: r.Verb, Group: r.Group, Resource: r.Resource, Path: r.Path}, r.Name)
 	})
 }
 
-// Needed are the rights of one part, and what they are for.
+// Needed are the rights that one part needs.
 type Needed struct {
 	Part string
 	// All are needed.
 	All []Right
-	// Instead are each enough in the place of one of All, by its position: the classic way to
-	// impersonate. Where all of them are there, Bounds are not needed.
+	// Instead are the rights of classic impersonation: each replaces the one of All at its
+	// position. If all of them are given, Bounds are not needed.
 	Instead []Right
 	Bounds  []Right
-	// Idle is why none is needed; empty: some are.
+	// Idle is why no right is needed; empty: some are.
 	Idle string
 	// Roles is the command that prints the roles.
 	Roles string
-	// Optional: what lacks is a warning.
+	// Optional: a missing right is a warning.
 	Optional bool
 }
 
-// WriterNeeds are the rights of a writer that impersonates the accounts of controllers:
-// constrained, with what it may do as them, or in the classic way.
+// WriterNeeds are the rights of a writer that impersonates the controllers' accounts: by
+// constrained impersonation, which bounds its requests as them, or by the classic one.
 func WriterNeeds(identities []string, bounds []rbacv1.PolicyRule, constrains bool) Needed {
 	n := Needed{Part: PartWriter}
 	for _, name := range identities {
@@ -111,7 +111,7 @@ func WriterNeeds(identities []string, bounds []rbacv1.PolicyRule, constrains boo
 	return n
 }
 
-// Finding is the check of rights, of which may tells whether there are.
+// Finding checks the needed rights against may, the given ones.
 func (n Needed) Finding(may map[Right]bool) Finding {
 	check := rightsOf + n.Part
 	if n.Idle != "" {
@@ -141,7 +141,7 @@ func (n Needed) Finding(may map[Right]bool) Finding {
 		so("apply the roles: %s | kubectl apply -f - (docs/rights.md)", n.Roles)
 }
 
-// split cuts a resource from its subresource.
+// split splits a resource and its subresource.
 func split(resource string) (plural, sub string) {
 	plural, sub, _ = strings.Cut(resource, "/")
 	return plural, sub

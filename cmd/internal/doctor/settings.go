@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// Settings is what was seen of flags, and of the files that they name.
+// Settings are the results of validating the flags, and the files that they name.
 type Settings struct {
-	// Wrong are those that make no sense, or contradict each other; each says what to do.
+	// Wrong are the errors, each with what to do.
 	Wrong []string
-	// Acting is how many controllers act, and Looking how many only look on.
+	// Acting is how many controllers act, and Looking how many are in shadow.
 	Acting, Looking int
-	// Off are those that are off because a flag is not set, with the flag.
+	// Off are the controllers that are off because a flag is not set, with the flag.
 	Off []string
 }
 
-// Finding is the check of the settings.
+// Finding checks the settings.
 func (s Settings) Finding() Finding {
 	if len(s.Wrong) > 0 {
 		return found(CheckSettings, Failed, "%s", strings.Join(s.Wrong, ". Also, "))

@@ -1,6 +1,6 @@
-// Package election lets one of several processes act, where each has a bus of its own: the one
-// that holds a Lease, as replicas of Kubernetes' components elect a leader. Processes on one
-// bus share out the work, and need none.
+// Package election elects one of several processes that have a bus of their own each: the one that
+// holds a Lease acts, as with replicas of Kubernetes' components. Processes on one bus share the
+// work, and need no leader.
 package election
 
 import (
@@ -19,15 +19,14 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Options say whether there is a leader, and by which Lease. They are kube-controller-manager's
-// flags of these names.
+// Options are kube-controller-manager's flags of leader election.
 type Options struct {
 	Elect                     bool
 	Lease, Renew, Retry       time.Duration
 	LeaseName, LeaseNamespace string
 }
 
-// Defaults are kube-controller-manager's, but that no leader is elected unasked.
+// Defaults are kube-controller-manager's, except that leader election is off.
 //
 // Upstream: k8s.io/component-base/config/v1alpha1, and cmd/kube-controller-manager/app/options.
 func Defaults() Options {
@@ -37,10 +36,10 @@ func Defaults() Options {
 	}
 }
 
-// ErrLost ends a process that led and could not renew its Lease in time.
+// ErrLost ends a leader that could not renew its Lease in time.
 var ErrLost = errors.New("the Lease of the leader is lost (--leader-elect): another process acts from now on; this one has to be started again")
 
-// Check finds times with which no Lease can be held.
+// Check refuses durations with which no process can hold a Lease.
 //
 // Upstream: k8s.io/client-go/tools/leaderelection, NewLeaderElector.
 func (o Options) Check() error {
@@ -57,17 +56,17 @@ func (o Options) Check() error {
 	return nil
 }
 
-// Term is what a process does until it leads, and while it does. Wait ends without an error
-// when its context does.
+// Term are the functions of a process: Wait runs until it leads, and Lead while it leads. Wait
+// returns nil when its context ends.
 type Term struct {
 	Wait, Lead func(ctx context.Context) error
 }
 
-// Run waits until this process leads, and leads until the context ends. The Lease is given
-// back when everything has stopped.
+// Run waits until this process leads, and leads until the context ends. It releases the Lease
+// once everything has stopped.
 //
 // Errors: those of the term; [ErrLost], at once and without waiting for anything to stop; the
-// Lease cannot be asked for.
+// client for the Lease cannot be made.
 func (o Options) Run(ctx context.Context, config *rest.Config, t Term) error {
 	host, err := os.Hostname()
 	if err != nil {
@@ -114,7 +113,7 @@ func (o Options) run(ctx context.Context, lock resourcelock.Interface, t Term) e
 	if err := t.Wait(waiting); err != nil || ctx.Err() != nil {
 		release()
 		<-ended
-		giveBack(log, lock) // it may have been won at this very moment
+		giveBack(log, lock) // the process may have just acquired it
 		return err
 	}
 	log.Info("This process leads", "lease", lock.Describe(), "as", lock.Identity())
@@ -131,12 +130,12 @@ func (o Options) run(ctx context.Context, lock resourcelock.Interface, t Term) e
 	}
 }
 
-// giveBackWithin bounds for how long a process that has stopped tries to give its Lease back.
+// giveBackWithin bounds the release of the Lease by a process that has stopped.
 const giveBackWithin = 5 * time.Second
 
-// giveBack lets another process lead at once, if this one did. Where it cannot be told, the
-// Lease runs out. client-go's own ReleaseOnCancel also tries it when a Lease is lost, and would
-// hold up the end of a process that may act no more.
+// giveBack releases the Lease if this process holds it, so that another process leads at once. If
+// the release fails, the Lease expires. client-go's ReleaseOnCancel also tries to release a lost
+// Lease, and would delay the end of a process that must not act any more.
 func giveBack(log klog.Logger, lock resourcelock.Interface) {
 	ctx, done := context.WithTimeout(context.Background(), giveBackWithin)
 	defer done()

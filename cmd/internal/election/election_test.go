@@ -16,14 +16,14 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// lease is a Lease that the API server keeps, which answers nothing while it is away.
+// lease is a Lease on a fake API server, which does not answer while it is away.
 type lease struct {
 	mu     sync.Mutex
 	record *resourcelock.LeaderElectionRecord
 	away   bool
 }
 
-// hand is how one process reaches it.
+// hand is the lock of one process on the Lease.
 type hand struct {
 	*lease
 	who string
@@ -61,7 +61,7 @@ func (h hand) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) e
 	return nil
 }
 
-// reach waits for an answer, as long as the request may take.
+// reach waits until the API server answers, or the request times out.
 func (h hand) reach(ctx context.Context) error {
 	h.mu.Lock()
 	away := h.away
@@ -84,7 +84,7 @@ func (l *lease) leave(away bool) {
 	l.away = away
 }
 
-// stander is a process that stands for leader.
+// stander is a candidate for leader.
 type stander struct {
 	leads atomic.Bool // it is at it
 	ended error
@@ -92,7 +92,7 @@ type stander struct {
 	stop  context.CancelFunc
 }
 
-// stand starts one; slow is how long what it does takes to stop.
+// stand starts a candidate; slow is how long its work takes to stop.
 func stand(t *testing.T, l *lease, who string, slow time.Duration) *stander {
 	ctx, stop := context.WithCancel(t.Context())
 	s := &stander{done: make(chan struct{}), stop: stop}
@@ -114,8 +114,8 @@ func stand(t *testing.T, l *lease, who string, slow time.Duration) *stander {
 	return s
 }
 
-// TestOneLeads: the other takes over when the first has stopped, and not before, and without
-// waiting for the Lease to run out.
+// TestOneLeads: the other process takes over once the first has stopped, and not before, without
+// waiting for the Lease to expire.
 func TestOneLeads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &lease{}
@@ -143,7 +143,8 @@ func TestOneLeads(t *testing.T) {
 	})
 }
 
-// TestALostLeaseEndsTheProcess at once, before another may lead, whatever takes long to stop.
+// TestALostLeaseEndsTheProcess: at once, before another process may lead, even if its work takes long
+// to stop.
 func TestALostLeaseEndsTheProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &lease{}
@@ -160,7 +161,7 @@ func TestALostLeaseEndsTheProcess(t *testing.T) {
 	})
 }
 
-// TestWhoNeverLeads stops when it is told to, and gives nothing back.
+// TestWhoNeverLeads: a process that waits stops with its context, and does not release the Lease.
 func TestWhoNeverLeads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &lease{}
@@ -181,7 +182,7 @@ func TestWhoNeverLeads(t *testing.T) {
 	})
 }
 
-// TestTimesThatDoNotGoTogether are found before anything is started.
+// TestTimesThatDoNotGoTogether: Check refuses them before anything is started.
 func TestTimesThatDoNotGoTogether(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*Options)

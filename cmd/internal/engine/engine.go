@@ -16,7 +16,7 @@ import (
 
 // Engine is a running Docker engine.
 type Engine struct {
-	// Own is true if we started it.
+	// Own is true if this package started it.
 	Own bool
 
 	host  string // for DOCKER_HOST; "" is what docker finds by itself
@@ -25,26 +25,26 @@ type Engine struct {
 	ended chan struct{}
 }
 
-// programs are what must be there for an engine of our own, and the Debian packages
-// that have them.
+// programs are the programs that an own engine needs, and the Debian packages that have
+// them.
 var (
 	programs = []string{"dockerd", "docker", "docker-compose"}
 	packages = []string{"docker.io", "docker-compose"}
 )
 
 // starts is how long an engine may take until it answers, and stops until it has
-// ended, on a machine that has other things to do.
+// ended, on a loaded machine.
 const (
 	starts = 2 * time.Minute
 	stops  = 2 * time.Minute
 )
 
 // Open finds the engine that answers (docker's usual rules: DOCKER_HOST, the
-// context, the socket). Where there is none, it installs Debian's, if that is
-// missing, and starts one with everything below dir, which Close removes. output is
-// told what is installed.
+// context, the socket). If there is none, it installs Debian's, if that is missing, and
+// starts one with all files below dir, which Close removes. It logs the installation to
+// output.
 //
-// Errors: there is no engine and we are not root, nothing can be installed, or the
+// Errors: there is no engine and the user is not root, the installation fails, or the
 // engine ends or does not answer; the message quotes the end of its log.
 func Open(ctx context.Context, dir string, output io.Writer) (*Engine, error) {
 	if found := (&Engine{}); found.answers(ctx) == nil {
@@ -57,12 +57,12 @@ func Open(ctx context.Context, dir string, output io.Writer) (*Engine, error) {
 		return nil, fmt.Errorf("install Debian's Docker engine: %w", err)
 	}
 	if found := (&Engine{}); found.answers(ctx) == nil {
-		return found, nil // the installation has started it
+		return found, nil // the installation has started an engine
 	}
 	return start(ctx, dir)
 }
 
-// install installs what is missing; it starts nothing, if it can help it.
+// install installs missing packages, and prevents them from starting services if possible.
 func install(ctx context.Context, output io.Writer) error {
 	return debian.Install(ctx, programs, packages, output)
 }
@@ -81,7 +81,7 @@ func start(ctx context.Context, dir string) (*Engine, error) {
 		"--exec-root="+filepath.Join(dir, "exec"), "--pidfile="+filepath.Join(dir, "pid"),
 		"--bridge=none", "--iptables=false", "--ip-forward=false")
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt from the terminal reaches us alone, and we end it in order
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt from the terminal must not reach it: Close ends it in order
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the Docker engine: %w", err)
 	}
@@ -132,7 +132,7 @@ func (e *Engine) lastWords() string {
 	return debian.Tail(text)
 }
 
-// Command is a command that finds this engine. When the context ends it is
+// Command is a command with the environment for this engine. When the context ends, it is
 // interrupted, and killed half a minute later.
 func (e *Engine) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
@@ -146,7 +146,7 @@ func (e *Engine) Command(ctx context.Context, name string, args ...string) *exec
 	return cmd
 }
 
-// String is how to reach the engine.
+// String is the address of the engine.
 func (e *Engine) String() string {
 	if e.host == "" {
 		return "docker's usual engine"
@@ -154,7 +154,7 @@ func (e *Engine) String() string {
 	return "DOCKER_HOST=" + e.host
 }
 
-// Close stops the engine with all its containers and removes what it kept, if we
+// Close stops the engine with all its containers and removes its files, if this package
 // started it.
 func (e *Engine) Close() error {
 	if !e.Own {

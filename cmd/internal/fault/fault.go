@@ -1,6 +1,6 @@
-// Package fault is a schedule of what goes wrong: which process is killed,
-// stopped or cut off, when, and for how long. A schedule is a pure function of its
-// seed, so that it can be printed, and played again.
+// Package fault makes schedules of faults: which process is killed, stopped or cut
+// off, when, and for how long. A schedule is a pure function of its seed, so that it can
+// be printed, and played again.
 package fault
 
 import (
@@ -12,58 +12,58 @@ import (
 	"time"
 )
 
-// Kind is what happens.
+// Kind is the kind of a fault.
 type Kind string
 
-// The kinds of faults. For says of a kill how long the process stays away, and of
-// all others how long it lasts.
+// The kinds of faults. The field For is how long a fault lasts; of a kill, how long the
+// process stays away.
 const (
-	// Kill ends a process as a crash would.
+	// Kill kills a process, like a crash.
 	Kill Kind = "kill"
-	// Restart asks a process to end, and starts it again.
+	// Restart stops a process gracefully, and starts it again.
 	Restart Kind = "restart"
-	// Pause stops a process where it is, and lets it go on later.
+	// Pause suspends a process, and resumes it later.
 	Pause Kind = "pause"
-	// Cut resets the connections of a process to something, and refuses new ones.
+	// Cut resets a connection of a process, and refuses new ones.
 	Cut Kind = "cut"
-	// HalfOpen lets connections stay open that never carry anything again.
+	// HalfOpen leaves connections open that never carry a byte again.
 	HalfOpen Kind = "half-open"
-	// Stall holds back everything that is on its way.
+	// Stall holds back all bytes in transit.
 	Stall Kind = "stall"
-	// Delay lets everything arrive later.
+	// Delay adds latency.
 	Delay Kind = "delay"
-	// Throttle lets everything through slowly.
+	// Throttle limits the rate.
 	Throttle Kind = "throttle"
 	// Busy answers requests with 429 and Retry-After.
 	Busy Kind = "429"
 	// Broken answers requests with 500.
 	Broken Kind = "500"
-	// Lose drops the answers to requests that took effect.
+	// Lose drops the responses to requests that took effect.
 	Lose Kind = "lost answer"
 
-	// Those that take data away, which no schedule has: each is played when nothing else is
-	// wrong. Backup and Restore end the API server and etcd, and put etcd's data aside, or
-	// back. LoseDisk ends a server of the bus and empties its disk; DamageDisk changes bytes
-	// of its files, and cuts one short.
+	// The faults that remove data. No schedule has them: each is played while there is no other
+	// fault. Backup and Restore stop the API server and etcd, and copy etcd's data aside, or
+	// back. LoseDisk stops a bus server and empties its disk; DamageDisk changes bytes of its
+	// files, and truncates one.
 	Backup     Kind = "backup"
 	Restore    Kind = "restore"
 	LoseDisk   Kind = "lost disk"
 	DamageDisk Kind = "damaged disk"
 )
 
-// Site is what there is to be broken, by name.
+// Site are the possible targets of faults, by name.
 type Site struct {
-	Services []string // processes of ours that keep nothing
+	Services []string // Millrace's stateless processes
 	Buses    []string // processes of the bus
 	Servers  []string // kube-apiserver and etcd
 	Wires    []string // connections of a service
-	Fronts   []string // where requests can be refused, and answers lost
+	Fronts   []string // proxies that can refuse requests and drop responses
 }
 
-// Fault is one thing that goes wrong.
+// Fault is one scheduled fault.
 type Fault struct {
 	Number  int           `json:"number"` // from 1
-	At      time.Duration `json:"at"`     // since the first moment of the schedule
+	At      time.Duration `json:"at"`     // since the start of the schedule
 	Kind    Kind          `json:"kind"`
 	Targets []string      `json:"targets"`
 	For     time.Duration `json:"for"`
@@ -74,14 +74,14 @@ func (f Fault) String() string {
 		f.Number, f.At.Round(100*time.Millisecond), f.Kind, strings.Join(f.Targets, " + "), f.For.Round(time.Millisecond))
 }
 
-// card is a kind of fault with the share that it has of a schedule.
+// card is a kind of fault with its share of a schedule.
 type card struct {
 	share   int
 	kind    Kind
 	targets func(Site) []string
-	several int           // up to so many targets at once
-	least   time.Duration // lasts from here
-	most    time.Duration // to here, mostly short
+	several int           // maximum of targets at once
+	least   time.Duration // the shortest duration
+	most    time.Duration // the longest; most are short
 }
 
 func services(s Site) []string { return s.Services }
@@ -90,8 +90,8 @@ func servers(s Site) []string  { return s.Servers }
 func wires(s Site) []string    { return s.Wires }
 func fronts(s Site) []string   { return s.Fronts }
 
-// deck is the mixture: in each hundred faults there are so many of each kind. The
-// API server and etcd take long to come back, so they go seldom.
+// deck is the number of faults of each kind in every hundred. The API server and etcd are
+// killed rarely, because they take long to come back.
 var deck = []card{
 	{28, Kill, services, 1, 50 * time.Millisecond, 3 * time.Second},
 	{7, Kill, services, 4, 50 * time.Millisecond, 3 * time.Second},
@@ -112,8 +112,8 @@ var deck = []card{
 	{3, Lose, fronts, 2, time.Second, 10 * time.Second},
 }
 
-// Plan draws n faults and spreads them over a time. What the site has nothing of
-// is left out.
+// Plan draws n faults and spreads them over a time. It leaves out kinds for which the site
+// has no target.
 func Plan(seed uint64, n int, over time.Duration, site Site) []Fault {
 	r := rand.New(rand.NewPCG(seed, 0x6d696c6c72616365))
 	var all []Fault
@@ -135,10 +135,10 @@ func Plan(seed uint64, n int, over time.Duration, site Site) []Fault {
 	return all
 }
 
-// Singles are n faults of one target each, of all in turn, to be played one after the
-// other with everything whole in between: every process is killed and stopped, and every
-// connection of a service cut without a word. What one costs is seen best when it is the
-// only one.
+// Singles are n faults with one target each, in turn, to be played one after the other with a
+// recovery in between: each process of the services and the bus is killed, each service is
+// suspended, and each of their connections becomes half-open. The cost of a fault is measured
+// best in isolation.
 func Singles(n int, site Site) []Fault {
 	var round []Fault
 	for _, name := range slices.Concat(site.Services, site.Buses) {
@@ -162,7 +162,7 @@ func Singles(n int, site Site) []Fault {
 	return all
 }
 
-// shuffled is the whole deck once, in some order.
+// shuffled is the whole deck once, in random order.
 func shuffled(r *rand.Rand, site Site) []card {
 	var hand []card
 	for _, c := range deck {
@@ -176,8 +176,8 @@ func shuffled(r *rand.Rand, site Site) []card {
 	return hand
 }
 
-// draw takes some of the names, at least one; of cards for several, at least two
-// where there are.
+// draw selects random names, at least one; for cards with several targets at least two, if
+// there are.
 func draw(r *rand.Rand, names []string, several int) []string {
 	n := 1
 	if several > 1 && len(names) > 1 {
@@ -190,8 +190,8 @@ func draw(r *rand.Rand, names []string, several int) []string {
 	return some
 }
 
-// lasts draws a duration: half of them in the shortest sixth or so of the range, on
-// a logarithmic scale.
+// lasts draws a duration with a logarithmic distribution: about half of them are in the
+// shortest sixth of the range.
 func (c card) lasts(r *rand.Rand) time.Duration {
 	if c.least == 0 {
 		return 0

@@ -43,7 +43,7 @@ func TestPlanFillsTheTime(t *testing.T) {
 	}
 }
 
-// TestPlanHasEverything: a hundred faults have each kind in them, in its share.
+// TestPlanHasEverything: a hundred faults have each kind in its share.
 func TestPlanHasEverything(t *testing.T) {
 	seen, several := map[Kind]int{}, 0
 	for _, f := range Plan(1, 100, time.Minute, site) {
@@ -70,7 +70,7 @@ func TestPlanHasEverything(t *testing.T) {
 	}
 }
 
-// TestMostlyShort: long pauses are there, and seldom.
+// TestMostlyShort: long pauses exist, and are rare.
 func TestMostlyShort(t *testing.T) {
 	var pauses []time.Duration
 	for _, f := range Plan(1, 2000, time.Hour, Site{Services: site.Services}) {

@@ -12,22 +12,22 @@ import (
 	"k8s.io/component-base/configz"
 )
 
-// component is what the process is called on its own pages.
+// component is the name of the process on these pages.
 const component = "millrace"
 
-// About is what a process tells of itself. The zero value tells nothing.
+// About is the content of /flagz, /configz and /statusz. The zero value serves none of them.
 type About struct {
 	// Flags are the flags with their values; nil serves no /flagz.
 	Flags flagz.Reader
-	// Config are the configurations, by the name of their group; nil serves no /configz.
+	// Config are the configurations, by group; nil serves no /configz.
 	Config map[string]any
 	// Status serves /statusz.
 	Status bool
-	// Version is the release of Kubernetes as which it acts, such as 1.36.
+	// Version is the release of Kubernetes that the process behaves as, such as 1.36.
 	Version string
 }
 
-// pages are /configz, /flagz and /statusz, which names the other pages.
+// pages are /configz, /flagz and /statusz. /statusz lists paths.
 func (a About) pages(paths []string) map[string]http.Handler {
 	pages := handlers{}
 	if a.Config != nil {
@@ -45,7 +45,7 @@ func (a About) pages(paths []string) map[string]http.Handler {
 	return pages
 }
 
-// shown serves configurations in the form of Kubernetes' components.
+// shown serves configurations in the format of Kubernetes' components.
 //
 // Upstream: k8s.io/component-base/configz, which keeps those of a process in a global variable.
 func shown(config map[string]any) http.Handler {
@@ -57,17 +57,17 @@ func shown(config map[string]any) http.Handler {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
-		_, _ = w.Write(text) // a client that is gone
+		_, _ = w.Write(text) // an error means that the client is gone
 	})
 }
 
-// handlers takes what is installed.
+// handlers collects the pages that upstream's packages install.
 type handlers map[string]http.Handler
 
-// Handle takes a page.
+// Handle adds a page.
 func (h handlers) Handle(path string, page http.Handler) { h[path] = page }
 
-// paths are those of the other pages.
+// paths are the paths of the other pages.
 func (s *Server) paths() []string {
 	paths := append(slices.Sorted(maps.Keys(s.pages)), "/healthz", "/livez", "/readyz", "/metrics")
 	if s.profiling {

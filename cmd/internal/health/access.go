@@ -16,22 +16,21 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Access says who may ask for what. The zero value answers this machine alone.
+// Access are the rules for who may request which path. The zero value answers only this machine.
 type Access struct {
-	// Always are the paths that are answered to everyone; one that ends with * is all that
-	// begin so. Upstream: --authorization-always-allow-paths.
+	// Always are the paths that every client may request; a * at the end stands for all paths with
+	// that prefix. Upstream: --authorization-always-allow-paths.
 	Always []string
-	// TokenFile is a file with a token: a request that has it as its bearer token is
-	// answered wherever it comes from. It is read for each, so that it may be replaced.
+	// TokenFile is a file with a token: a request with that bearer token is answered from
+	// anywhere. The file is read for each request, so that it may be replaced.
 	TokenFile string
-	// Strict asks for a credential on this machine, too.
+	// Strict requires a credential on this machine, too.
 	Strict bool
-	// Reviewer judges the other credentials that come over TLS or from this machine; nil:
-	// they are unknown.
+	// Reviewer judges other credentials, over TLS or from this machine; nil: they are unknown.
 	Reviewer Reviewer
 }
 
-// Reviewer judges who sends a request: nil lets it in. Its errors are [ErrUnknown],
+// Reviewer authenticates and authorizes a request: nil admits it. Its errors are [ErrUnknown],
 // [ErrForbidden] and [ErrUnanswered], or wrap them.
 type Reviewer interface {
 	May(r *http.Request) error
@@ -45,10 +44,10 @@ var (
 	errPlain      = errors.New("a token of the API server is taken over TLS alone: ask this port with https")
 )
 
-// Login tells whether a user and a password are those of a login that may see a page.
+// Login is whether a user with a password may see a page.
 type Login func(user, password string) bool
 
-// open tells whether everyone is answered at a path.
+// open is whether every client may request a path.
 func (a Access) open(path string) bool {
 	for _, one := range a.Always {
 		if prefix, all := strings.CutSuffix(one, "*"); path == one || all && strings.HasPrefix(path, prefix) {
@@ -58,8 +57,8 @@ func (a Access) open(path string) bool {
 	return false
 }
 
-// known tells whether a request comes from this machine or has the token. The API server is
-// not asked.
+// known is whether a request comes from this machine or has the token. It does not ask the API
+// server.
 func (a Access) known(r *http.Request) bool {
 	if text, ok := bearer(r); ok {
 		return a.isToken(text)
@@ -73,7 +72,7 @@ func bearer(r *http.Request) (string, bool) {
 	return strings.TrimSpace(text), ok
 }
 
-// judge says why a request is refused; nil: it is let in.
+// judge is why a request is refused; nil: it is admitted.
 func (a Access) judge(r *http.Request, login Login) error {
 	if a.open(r.URL.Path) || a.known(r) {
 		return nil
@@ -97,7 +96,7 @@ func (a Access) isToken(text string) bool {
 	}
 	want, err := os.ReadFile(a.TokenFile)
 	if err != nil {
-		if a.Reviewer == nil || !errors.Is(err, fs.ErrNotExist) { // else it may be one for the API server
+		if a.Reviewer == nil || !errors.Is(err, fs.ErrNotExist) { // otherwise the token may be one for the API server
 			klog.Background().Error(err, "Read --metrics-token-file: no token opens anything until it is there")
 		}
 		return false
@@ -107,14 +106,15 @@ func (a Access) isToken(text string) bool {
 	return token != "" && subtle.ConstantTimeCompare(given[:], expected[:]) == 1
 }
 
-// loopback tells whether a request comes from this machine's own address.
+// loopback is whether a request comes from a loopback address.
 func loopback(r *http.Request) bool {
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
 	return err == nil && from.Addr().Unmap().IsLoopback()
 }
 
-// local tells whether a program on this machine asks for this machine: not a proxy for
-// someone else, and not a browser that was led here by another site's name.
+// local is whether a program on this machine requests an address of this machine. It excludes
+// proxies that forward requests, and browsers that reach this machine by the name of another
+// site (DNS rebinding).
 func local(r *http.Request) bool {
 	if !loopback(r) || r.Header.Get("X-Forwarded-For") != "" || r.Header.Get("Forwarded") != "" {
 		return false
@@ -127,7 +127,7 @@ func local(r *http.Request) bool {
 	return err == nil || strings.EqualFold(host, "localhost")
 }
 
-// guard answers those who may ask, and those with a login of the page.
+// guard passes on requests that judge admits.
 func (a Access) guard(next http.Handler, login Login) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		err := a.judge(r, login)
@@ -146,10 +146,10 @@ func (a Access) guard(next http.Handler, login Login) http.Handler {
 	})
 }
 
-// fresh is for how long a check's verdict is told again without another check.
+// fresh is how long the result of a check is cached.
 const fresh = time.Second
 
-// cached makes a check one that runs once a second at most, however often it is asked for.
+// cached runs a check at most once a second, regardless of the number of requests.
 func cached(check Check) Check {
 	var mu sync.Mutex
 	var at time.Time

@@ -34,8 +34,8 @@ func ask(handler http.Handler, from, path string, headers ...string) *httptest.R
 
 const here, elsewhere = "127.0.0.1:4000", "10.1.2.3:4000"
 
-// TestWhatIsConfidentialIsForThisMachine: metrics, profiles and the bus's own pages are
-// answered on this machine or with the token, and elsewhere only where that was asked for.
+// TestWhatIsConfidentialIsForThisMachine: metrics, profiles and the bus's own pages are served only
+// to this machine, with the token, or on paths that are always allowed.
 func TestWhatIsConfidentialIsForThisMachine(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(file, []byte("s3cret\n"), 0o600); err != nil {
@@ -82,7 +82,7 @@ func TestWhatIsConfidentialIsForThisMachine(t *testing.T) {
 	}
 }
 
-// verdict is what the API server says of every credential.
+// verdict is a reviewer with one verdict for every credential.
 type verdict struct {
 	is    error
 	asked int
@@ -90,8 +90,8 @@ type verdict struct {
 
 func (v *verdict) May(*http.Request) error { v.asked++; return v.is }
 
-// TestOthersAreReviewed: a credential that is not ours is the API server's to judge, where it
-// cannot have been read on the way; health is open whatever that says.
+// TestOthersAreReviewed: the API server judges other credentials if no third party can have read
+// them in transit; health is open regardless of the verdict.
 func TestOthersAreReviewed(t *testing.T) {
 	login := func(user, password string) bool { return user == "watcher" && password == "pw" }
 	page := map[string]http.Handler{"/varz": http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), "/jsz": http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
@@ -166,7 +166,8 @@ func TestAFloodOfProbesCausesOneCheck(t *testing.T) {
 	})
 }
 
-// TestStrangersAreToldNoReasons: why a check fails may name addresses.
+// TestStrangersAreToldNoReasons: unknown clients do not get the reason of a failed check, because it
+// may have addresses.
 func TestStrangersAreToldNoReasons(t *testing.T) {
 	handler := health.New(nil, map[string]health.Check{"api": func() error { return errors.New("dial 10.9.8.7") }}, prometheus.NewRegistry()).
 		Notes(map[string]health.Check{"late": func() error { return errors.New("pods/secret-name") }}).Handler()

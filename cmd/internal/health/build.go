@@ -8,9 +8,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Build are the metrics that tell what a process was built from: millrace_build_info
-// with the version of the program, and kubernetes_build_info with the release of
-// Kubernetes whose libraries it speaks with, as upstream's components have it.
+// Build are the metrics of a process's build: millrace_build_info with the version of
+// the program, and kubernetes_build_info with the Kubernetes release of its client
+// libraries, as in upstream's components.
 func Build(version string) []prometheus.Collector {
 	info, _ := debug.ReadBuildInfo()
 	release := kubernetes(info)
@@ -33,8 +33,8 @@ func constant(name, help string, labels prometheus.Labels) prometheus.Collector 
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}, func() float64 { return 1 })
 }
 
-// kubernetes is the release that a program's client library belongs to; empty
-// where it has none.
+// kubernetes is the Kubernetes release of a program's client library; empty
+// without one.
 func kubernetes(info *debug.BuildInfo) string {
 	if info == nil {
 		return ""
@@ -47,8 +47,8 @@ func kubernetes(info *debug.BuildInfo) string {
 	return ""
 }
 
-// source is the commit that a program was built from, whether there were changes
-// on top of it, and when it was made; empty where the build does not say so.
+// source is the commit that a program was built from, whether the tree had changes
+// on top of it, and the commit's time; empty if the build does not record them.
 func source(info *debug.BuildInfo) (commit, state, date string) {
 	if info == nil {
 		return "", "", ""

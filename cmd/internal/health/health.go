@@ -1,16 +1,15 @@
-// Package health serves what an operator asks a component: is it alive, is it
-// ready, and what do its metrics say.
+// Package health serves the health and metrics of a process.
 //
 // /healthz and /readyz run every named check, /livez only those that a restart
 // would mend. All three answer 200 "ok" or 500 with the checks that failed, and
 // take ?verbose and ?exclude=NAME as Kubernetes' own components do; a check is
-// also served alone, as /readyz/NAME. With profiling on, /debug/pprof is there too.
+// also served alone, as /readyz/NAME. With profiling on, the server has /debug/pprof too.
 //
-// /flagz, /configz and /statusz tell with which flags and settings a process runs, what it was
-// built from and since when it runs, as Kubernetes' own components do.
+// /flagz, /configz and /statusz show the flags and settings of a process, its version and its
+// start time, as in Kubernetes' own components.
 //
-// The first three are for everyone, and a check runs once a second at most. Why a check
-// fails, metrics, profiles and all other pages are for those who may know; see [Access].
+// The first three answer every client, and a check runs once a second at most. The reason why
+// a check fails, metrics, profiles and all other pages need authorization; see [Access].
 package health
 
 import (
@@ -30,11 +29,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
 	"k8s.io/component-base/metrics/legacyregistry"
-	_ "k8s.io/component-base/metrics/prometheus/restclient" // has client-go tell of its requests
+	_ "k8s.io/component-base/metrics/prometheus/restclient" // registers the metrics of client-go's requests
 	"k8s.io/klog/v2"
 )
 
-// Check is one named check: nil while all is well, otherwise what is wrong.
+// Check is one named check: nil if healthy, otherwise the reason.
 type Check func() error
 
 // Server serves the checks and metrics of one process.
@@ -57,14 +56,14 @@ func New(live, ready map[string]Check, registry *prometheus.Registry) *Server {
 	return &Server{live: cachedAll(live), ready: cachedAll(ready), registry: registry, pages: map[string]http.Handler{}, logins: map[string]Login{}}
 }
 
-// Notes makes the server show more checks with ?verbose, of which none makes the process
-// unready. Alone, as /readyz/NAME, such a check fails as any other does.
+// Notes adds checks that ?verbose shows and that do not make the process unready. Alone, as
+// /readyz/NAME, such a check fails as any other does.
 func (s *Server) Notes(notes map[string]Check) *Server {
 	s.notes = cachedAll(notes)
 	return s
 }
 
-// Guard says who may ask for what; without it, this machine alone.
+// Guard sets the access rules; without it, only requests from this machine are answered.
 func (s *Server) Guard(a Access) *Server {
 	s.access = a
 	return s
@@ -82,22 +81,22 @@ func (s *Server) Serves(pages map[string]http.Handler) *Server {
 	return s
 }
 
-// Admits lets logins see pages, by path, besides those who may see all.
+// Admits lets logins see single pages, by path, in addition to [Access].
 func (s *Server) Admits(logins map[string]Login) *Server {
 	maps.Copy(s.logins, logins)
 	return s
 }
 
-// Encrypts says how the server speaks TLS; without it, it does not.
+// Encrypts sets the server's TLS; without it, the server has none.
 func (s *Server) Encrypts(e Encryption) *Server {
 	s.encryption = e
 	return s
 }
 
-// Plain tells whether clients are answered that do not speak TLS.
+// Plain is whether the server answers clients without TLS.
 func (s *Server) Plain() bool { return !s.encryption.on() || s.encryption.PlainToo }
 
-// Withholds leaves metrics out of what is told, by name.
+// Withholds leaves metrics out of /metrics, by name.
 func (s *Server) Withholds(metrics []string) *Server {
 	s.withheld = metrics
 	return s
@@ -109,8 +108,8 @@ func (s *Server) Tells(a About) *Server {
 	return s
 }
 
-// Handler serves /healthz, /livez, /readyz (and each check below them) and
-// /metrics.
+// Handler serves /healthz, /livez, /readyz (and each check below them), /metrics and
+// the further pages.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	all := map[string]Check{}
@@ -149,9 +148,9 @@ func (s *Server) Handler() http.Handler {
 	return mux
 }
 
-// metrics serves those of the parts, and those that every component of Kubernetes
-// has: the process's, the Go runtime's and the client library's. In the OpenMetrics
-// format, which a scraper has to ask for, they have exemplars.
+// metrics serves the metrics of the parts, and those that every Kubernetes component
+// has: of the process, the Go runtime and client-go. They have exemplars in the OpenMetrics
+// format, which a scraper has to request.
 func (s *Server) metrics() http.Handler {
 	all := prometheus.Gatherers{s.registry, prometheus.GathererFunc(common)}
 	told := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
@@ -161,8 +160,8 @@ func (s *Server) metrics() http.Handler {
 	return promhttp.HandlerFor(told, promhttp.HandlerOpts{EnableOpenMetrics: true})
 }
 
-// common are the metrics that every component has. The API server's libraries, of which
-// the writer has the type checker, bring theirs along, and count nothing here.
+// common are the metrics that every component has, without those of the API server's libraries:
+// the writer links them for the type checker, and they count nothing in this process.
 func common() ([]*dto.MetricFamily, error) {
 	families, err := legacyregistry.DefaultGatherer.Gather()
 	idle := func(f *dto.MetricFamily) bool { return strings.HasPrefix(f.GetName(), "apiserver_") }
@@ -191,7 +190,7 @@ func (s *Server) ServeOn(ctx context.Context, listener net.Listener) error {
 	}
 	server := &http.Server{
 		Handler: s.Handler(), MaxHeaderBytes: 64 << 10,
-		// At -v=2: handshakes that fail are of strangers.
+		// At -v=2, because any client on the network can cause failed handshakes.
 		ErrorLog:          slog.NewLogLogger(logr.ToSlogHandler(klog.Background().WithName("health").V(2)), slog.LevelInfo),
 		ReadHeaderTimeout: headersIn, ReadTimeout: requestIn, WriteTimeout: answerIn, IdleTimeout: restFor,
 	}
@@ -203,9 +202,9 @@ func (s *Server) ServeOn(ctx context.Context, listener net.Listener) error {
 	return nil
 }
 
-// answer runs the checks and notes, and writes the verdict, which is that of the checks,
-// in the form of Kubernetes' components. Upstream: apiserver/pkg/server/healthz.
-// Those who may not know are not told why a check fails.
+// answer runs the checks and notes, and writes the result in the format of Kubernetes'
+// components. Upstream: apiserver/pkg/server/healthz. Only the checks decide the status code.
+// The answer has the reasons of failures only for clients that are known.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, what string, checks, notes map[string]Check) {
 	excluded := r.URL.Query()["exclude"]
 	_, verbose := r.URL.Query()["verbose"]
@@ -228,7 +227,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, what string, che
 
 var errWithheld = errors.New("reason withheld")
 
-// tell runs checks and writes what each says; a check that fails in a form of its own.
+// tell runs checks and writes their results; failing is the format of a failed one.
 func tell(report *strings.Builder, checks map[string]Check, excluded []string, failing string, known bool) (failed bool) {
 	for _, name := range slices.Sorted(maps.Keys(checks)) {
 		if slices.Contains(excluded, name) {

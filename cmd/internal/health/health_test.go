@@ -67,7 +67,7 @@ func onThisMachine(path string) *http.Request {
 	return r
 }
 
-// TestMetricsAreWithheld: those that were named, ours and the libraries', and no others.
+// TestMetricsAreWithheld: the named metrics, Millrace's and the libraries', and no others.
 func TestMetricsAreWithheld(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	for _, name := range []string{"loud", "quiet"} {

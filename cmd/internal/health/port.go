@@ -13,42 +13,42 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 )
 
-// Encryption is how the address speaks TLS; the zero value does not. HTTP/2 is not spoken:
-// one connection would be many requests.
+// Encryption is the TLS configuration of the address; the zero value is no TLS. It has no HTTP/2,
+// because one connection could carry many requests, which the bound on connections would not count.
 type Encryption struct {
-	// CertFile and KeyFile are the certificate and its key, as PEM, which are read again
-	// when they change. Where they are empty, Certificate and Key are served.
+	// CertFile and KeyFile are the certificate and its key, as PEM, and are reloaded when they
+	// change. If they are empty, Certificate and Key are served.
 	CertFile, KeyFile string
 	Certificate, Key  []byte
-	// MinVersion and CipherSuites are crypto/tls's; zero is its default.
+	// MinVersion and CipherSuites are as in crypto/tls; zero is its default.
 	MinVersion   uint16
 	CipherSuites []uint16
-	// Curves are the ways to agree on a key; none are crypto/tls's own.
+	// Curves are the key exchange mechanisms; nil is crypto/tls's default.
 	Curves []tls.CurveID
-	// Named are certificates for clients that ask for some names.
+	// Named are certificates for clients that ask for some names (SNI).
 	Named []Named
-	// PlainToo answers clients that do not speak TLS on the same port.
+	// PlainToo also answers clients without TLS, on the same port.
 	PlainToo bool
 }
 
-// Named are the files of a certificate and its key for names, and for those of the certificate
-// where there are none. They are read again when they change.
+// Named are the files of a certificate and its key for Names; without Names, for the names in the
+// certificate. They are reloaded when they change.
 type Named struct {
 	CertFile, KeyFile string
 	Names             []string
 }
 
-// on tells whether TLS is spoken at all.
+// on is whether the address has TLS at all.
 func (e Encryption) on() bool { return e.CertFile != "" || e.KeyFile != "" || len(e.Certificate) > 0 }
 
-// certificate is what dynamiccertificates serves from.
+// certificate is a source of a certificate for package dynamiccertificates.
 type certificate interface {
 	dynamiccertificates.CertKeyContentProvider
 	dynamiccertificates.Notifier
 }
 
-// config is that of the listener until the context ends; nil: TLS is off. Every client is
-// asked for a certificate, which is judged when it asks for something.
+// config is the listener's TLS configuration, reloaded until the context ends; nil: TLS is off.
+// It requests a certificate of every client, and [Access] judges it with each request.
 //
 // Errors: the certificate cannot be read, or the key is not that of the certificate.
 func (e Encryption) config(ctx context.Context) (*tls.Config, error) {
@@ -116,20 +116,20 @@ func certificates(named []dynamiccertificates.SNICertKeyContentProvider) (all []
 }
 
 const (
-	// connections are open at once at most, and ofOneHost of them from one address: a pod
-	// that opens all it may takes none from the kubelet and from Prometheus.
+	// connections is the maximum of open connections, and ofOneHost that of one client address, so
+	// that a pod that opens as many as it may leaves enough for the kubelet and Prometheus.
 	connections, ofOneHost = 512, 64
-	// The time in which a request has to come, headers first, and to be answered (profiles
-	// have as long as they take besides), and for which a connection may be of no use.
+	// Time-outs of the headers of a request, of the whole request, of its answer (profiles have
+	// their own duration in addition), and of an idle connection.
 	headersIn, requestIn, answerIn, restFor = 5 * time.Second, 15 * time.Second, time.Minute, time.Minute
 )
 
 // port is a listener that bounds the number of connections, and speaks TLS with clients that
-// begin with it.
+// start with a TLS handshake.
 type port struct {
 	net.Listener
 	config *tls.Config // nil: no TLS
-	plain  bool        // or config is nil
+	plain  bool        // also without TLS; true if config is nil
 
 	taken  chan accepted
 	closed context.Context
@@ -152,7 +152,7 @@ func listen(on net.Listener, config *tls.Config, plain bool) *port {
 	return p
 }
 
-// take takes connections until the listener is closed. One that is too many is closed at once.
+// take accepts connections until the listener is closed. It closes those above the bounds at once.
 func (p *port) take() {
 	for {
 		conn, err := p.Listener.Accept()
@@ -171,7 +171,7 @@ func (p *port) take() {
 	}
 }
 
-// greet hands a connection on once it is known whether the client begins with TLS.
+// greet hands a connection on once it knows whether the client starts with TLS.
 func (p *port) greet(conn net.Conn) {
 	switch {
 	case p.config == nil:
@@ -195,7 +195,7 @@ func (p *port) greet(conn net.Conn) {
 	}
 }
 
-// recordHandshake is the first byte of what a TLS client sends, and of no HTTP request.
+// recordHandshake is the first byte that a TLS client sends. No HTTP request begins with it.
 const recordHandshake = 0x16
 
 func (p *port) hand(a accepted) bool {
@@ -243,7 +243,7 @@ func (p *port) leave(host string) {
 	}
 }
 
-// counted is a connection that leaves when it is closed.
+// counted is a connection that calls leave when it is closed.
 type counted struct {
 	net.Conn
 	leave func()
@@ -255,7 +255,7 @@ func (c *counted) Close() error {
 	return c.Conn.Close()
 }
 
-// begun is a connection of which the first byte has been read.
+// begun is a connection whose first byte has been read already, and is given to the first Read.
 type begun struct {
 	net.Conn
 	first [1]byte

@@ -45,8 +45,8 @@ func begin(t *testing.T, s *health.Server) (address string) {
 	return listener.Addr().String()
 }
 
-// from is a client that comes from an address of this machine and believes any certificate.
-// Each request is a connection.
+// from is a client with a source address of this machine that accepts any certificate. Each
+// request has a connection of its own.
 func from(host string) *http.Client {
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(host)}}
 	return &http.Client{Timeout: patience, Transport: &http.Transport{
@@ -54,7 +54,7 @@ func from(host string) *http.Client {
 	}}
 }
 
-// get is the status of a page, and the serial number of the certificate that it came with.
+// get is the status code of a page, and the serial number of the server's certificate.
 func get(t *testing.T, client *http.Client, url string) (code int, serial string, err error) {
 	t.Helper()
 	response, err := client.Get(url)
@@ -78,7 +78,8 @@ func newPair(t *testing.T) certs.Pair {
 	return pair
 }
 
-// TestThePortSpeaksBoth: probes over HTTP, and those with a token over HTTPS, or HTTPS alone.
+// TestThePortSpeaksBoth: the port answers probes over HTTP and requests with a token over HTTPS, or
+// HTTPS only.
 func TestThePortSpeaksBoth(t *testing.T) {
 	pair := newPair(t)
 	both := health.Encryption{Certificate: pair.Certificate, Key: pair.Key, PlainToo: true}
@@ -97,7 +98,7 @@ func TestThePortSpeaksBoth(t *testing.T) {
 	}
 }
 
-// TestANewCertificateIsServed without a restart, and one that cannot be used is not.
+// TestANewCertificateIsServed: without a restart; an unusable one is not served.
 func TestANewCertificateIsServed(t *testing.T) {
 	dir := t.TempDir()
 	e := health.Encryption{CertFile: filepath.Join(dir, "tls.crt"), KeyFile: filepath.Join(dir, "tls.key")}
@@ -125,7 +126,7 @@ func TestANewCertificateIsServed(t *testing.T) {
 	}
 }
 
-// TestACertificateThatIsNoneIsSaid at the start.
+// TestACertificateThatIsNoneIsSaid: an invalid certificate is an error at the start.
 func TestACertificateThatIsNoneIsSaid(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	ok(t, err)
@@ -135,8 +136,8 @@ func TestACertificateThatIsNoneIsSaid(t *testing.T) {
 	}
 }
 
-// TestSlowConnectionsAreBounded: a host that opens a thousand connections and sends nothing,
-// or half a request, has a bounded number of them, and others are served meanwhile.
+// TestSlowConnectionsAreBounded: a host that opens a thousand connections and sends nothing or half
+// a request gets a bounded number of them, and other hosts are served meanwhile.
 func TestSlowConnectionsAreBounded(t *testing.T) {
 	pair := newPair(t)
 	address := begin(t, health.New(nil, nil, prometheus.NewRegistry()).Encrypts(health.Encryption{Certificate: pair.Certificate, Key: pair.Key, PlainToo: true}))
@@ -177,8 +178,8 @@ func TestSlowConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// TestNamesHaveCertificatesOfTheirOwn: a client that asks for a name gets the certificate of
-// that name, another the one of the address; and who cannot agree on a key gets none.
+// TestNamesHaveCertificatesOfTheirOwn: a client that asks for a name gets the certificate of that
+// name, and others the default one; a client without a common curve gets none.
 func TestNamesHaveCertificatesOfTheirOwn(t *testing.T) {
 	dir, own, named := t.TempDir(), newPair(t), newPair(t)
 	cert, key := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")

@@ -1,6 +1,6 @@
-// Package history gives a bus a past: the messages that days of work leave
-// behind, made from what the bus holds now, so that a start on top of them can be
-// measured. What is there stays as it is: every object ends as it was before.
+// Package history fills a bus with the messages of several days of work, generated from
+// the objects that it has now, to measure a start on a large record. Every object ends as
+// it was before.
 package history
 
 import (
@@ -19,33 +19,33 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// Past is what is made.
+// Past are the options of the generated history.
 type Past struct {
-	// Kind is the kind whose log grows; the bus must hold an object of it.
+	// Kind is the kind whose log grows; the bus must have an object of it.
 	Kind kinds.Name
-	// Controller is the one whose turns and outcomes are made.
+	// Controller is the controller whose turns and outcomes are generated.
 	Controller string
 	// Messages is how many are stored: of ten, eight deltas, a turn and its
-	// outcome. Half of the deltas are of objects that are still there, the other
-	// half of objects that came and went.
+	// outcome. Half of the deltas are of existing objects, the other half of
+	// objects that were created and deleted.
 	Messages int
-	// Told hears how many have been stored so far; may be nil.
+	// Told is called with the number of stored messages so far; may be nil.
 	Told func(int)
 }
 
 const (
-	// life is how many deltas an object has that comes and goes: it is created,
-	// bound, started, made ready, told to go, and gone.
+	// life is the number of deltas of a passing object: created, bound, started, ready,
+	// deletion requested, and gone.
 	life = 6
-	// stores are the turns that are being stored at a time.
+	// stores is how many turns are stored concurrently.
 	stores = 32
-	// report is how many messages are stored between two reports.
+	// report is how many messages are stored between two calls of Told.
 	report = 100_000
 )
 
-// Make stores the past. No other process may be using the bus.
+// Make stores the history. No other process may use the bus meanwhile.
 //
-// Errors: the kind's log does not hold an object and a mark, or the bus refuses.
+// Errors: the kind's log has no object or no mark, or the bus refuses.
 func (p Past) Make(ctx context.Context, b bus.Bus) error {
 	now, err := p.read(ctx, b)
 	if err != nil {
@@ -57,14 +57,14 @@ func (p Past) Make(ctx context.Context, b bus.Bus) error {
 	return work.Wait()
 }
 
-// present is what the bus holds of the kind, and what its next delta has to say
-// about that.
+// present are the kind's objects on the bus, with the census and link for its next
+// delta.
 type present struct {
 	objects []events.Delta
 	mark    events.Delta
 	tally   events.Tally
 	after   events.Link
-	places  map[events.Ref]uint64 // of the last delta of each object
+	places  map[events.Ref]uint64 // the sequence of the last delta of each object
 }
 
 var errRead = errors.New("read")
@@ -107,7 +107,7 @@ func (p Past) read(ctx context.Context, b bus.Bus) (*present, error) {
 	return now, nil
 }
 
-// take takes in a message of the state.
+// take adds a message of the state.
 func (n *present) take(m events.Message) error {
 	d, err := decode(m)
 	if err != nil {
@@ -132,15 +132,16 @@ func decode(m events.Message) (events.Delta, error) {
 	return events.DecodeDelta(ref, m)
 }
 
-// deltas tells the past. Its last part are ends, as many of them behind what is there
-// as a watcher lets pile up before it says that again; and the mark that says so.
+// deltas stores the deltas. After the existing objects come the last passing ones, at most as
+// many as objects, since a watcher allows that many tombstones before it records keyframes;
+// then the mark.
 func (p Past) deltas(ctx context.Context, b bus.Bus, now *present) error {
 	log, err := b.Append(ctx, p.Kind)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	lives := p.Messages * 8 / 10 / (2 * life) // each object that came has gone
+	lives := p.Messages * 8 / 10 / (2 * life) // each passing object is gone at the end
 	late := lives - min(lives, len(now.objects))
 	if err := p.tellMoments(ctx, log, now, 2*life*lives, func(i int) bool { return !passing(i) || i/2/life < late }); err != nil {
 		return err
@@ -161,7 +162,7 @@ func (p Past) deltas(ctx context.Context, b bus.Bus, now *present) error {
 	return log.Flush(ctx)
 }
 
-// tellMoments tells those of the moments of the past that are wanted.
+// tellMoments stores those of the generated deltas that are wanted.
 func (p Past) tellMoments(ctx context.Context, log bus.Appender, now *present, moments int, wanted func(int) bool) error {
 	for i := range moments {
 		if !wanted(i) {
@@ -177,12 +178,12 @@ func (p Past) tellMoments(ctx context.Context, log bus.Appender, now *present, m
 	return nil
 }
 
-// tell appends a delta, as the watcher does: with what there is behind it, and
-// which message was before it.
+// tell appends a delta, as the watcher does: with the census and the link to the message
+// before it.
 func (n *present) tell(ctx context.Context, log bus.Appender, d events.Delta) error {
 	n.tally.Fold(d)
 	d.Census, d.After = n.tally.Census(), n.after
-	if d.Op != events.Mark { // which keeps its word about gaps
+	if d.Op != events.Mark { // a mark has its Before already
 		d.Before = events.Place{Known: true, Sequence: n.places[d.Ref]}
 	}
 	m := events.EncodeDelta(d)
@@ -206,8 +207,8 @@ func (n *present) tell(ctx context.Context, log bus.Appender, d events.Delta) er
 	return nil
 }
 
-// delta is the delta at a place of the past: by turns an earlier version of an
-// object that is there, and a moment in the life of one that is gone.
+// delta is the i-th generated delta: alternately an earlier version of an existing object,
+// and a step in the life of a passing one.
 func (n *present) delta(i int) events.Delta {
 	which, gone := i/2, passing(i)
 	if gone {
@@ -225,11 +226,11 @@ func (n *present) delta(i int) events.Delta {
 	return d
 }
 
-// passing tells whether a moment of the past is of an object that came and went.
+// passing is whether the i-th delta is of an object that was created and deleted.
 func passing(i int) bool { return i%2 == 1 }
 
-// turns stores turns and their outcomes, and answers the deliveries of both, as
-// those did who had this past.
+// turns stores turns and their outcomes, and acknowledges the deliveries of both, as the
+// services would have done.
 func (p Past) turns(ctx context.Context, b bus.Bus) error {
 	n := p.Messages / 10
 	if n == 0 {
@@ -278,7 +279,7 @@ func (p Past) turn(ctx context.Context, b bus.Bus, i int) error {
 	return err
 }
 
-// answer answers everything that a consumer has not answered yet.
+// answer acknowledges all pending messages of a consumer.
 func answer(ctx context.Context, b bus.Bus, stream, durable string) error {
 	end, err := b.StreamState(ctx, stream)
 	if err != nil {

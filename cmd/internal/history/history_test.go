@@ -23,8 +23,8 @@ const (
 	controller = "replicaset-controller"
 )
 
-// TestThePresentStaysAsItIs makes a past under a few pods of two namespaces, and
-// looks at what a service that starts on it would find.
+// TestThePresentStaysAsItIs generates a history for a few pods of two namespaces, and verifies
+// what a service that starts on it finds.
 func TestThePresentStaysAsItIs(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -71,7 +71,7 @@ func open(t *testing.T) *stream.Bus {
 	return b
 }
 
-// populate has the log tell of a few pods, and gives their versions.
+// populate records a few pods in the log, and returns their versions.
 func populate(ctx context.Context, t *testing.T, b *stream.Bus) map[string]string {
 	t.Helper()
 	if err := b.EnsureKind(ctx, kinds.Pods.Kind); err != nil {
@@ -154,8 +154,8 @@ func fold(ctx context.Context, t *testing.T, b *stream.Bus) (last events.Delta, 
 	return last, there
 }
 
-// expectBooks demands of the log what its readers check: no message is missing
-// before another, and each says what there is behind it.
+// expectBooks verifies the log as its readers do: no message is missing before another, and
+// the census of each is correct.
 func expectBooks(ctx context.Context, t *testing.T, b *stream.Bus) {
 	t.Helper()
 	end, err := b.StreamState(ctx, subject.LogStream("pods"))
@@ -193,8 +193,8 @@ func expectBooks(ctx context.Context, t *testing.T, b *stream.Bus) {
 	}
 }
 
-// expectAnswered demands that the only delivery left is of a message that is
-// stored now.
+// expectAnswered requires that the only pending delivery is that of a message that it
+// stores.
 func expectAnswered(t *testing.T, b *stream.Bus, w bus.Work) {
 	t.Helper()
 	ctx, done := context.WithTimeout(t.Context(), patience)

@@ -9,9 +9,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/trace"
 )
 
-// about says what a span was about, as far as its attributes tell: the object and
-// its version, who changed it or why, what was asked of the API server, and what
-// came of it.
+// about describes a span by its attributes: the object and its version, the author or the
+// reason of the change, the request to the API server, and its result.
 func about(s *Span) []string {
 	get := func(key attribute.Key) string { return s.Attributes[string(key)] }
 	var out []string
@@ -36,7 +35,7 @@ func about(s *Span) []string {
 	return out
 }
 
-// object names the object that a span was about, and its version.
+// object is the object of a span, with its version.
 func object(get func(attribute.Key) string) string {
 	name := get(trace.ObjectName)
 	if namespace := get(semconv.K8SNamespaceNameKey); namespace != "" && name != "" {

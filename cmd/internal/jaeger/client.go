@@ -15,20 +15,20 @@ import (
 	"time"
 )
 
-// ErrNoTrace: Jaeger has no span of the trace: none has arrived yet, it was not
-// sampled, or it has expired.
+// ErrNoTrace: Jaeger has no span of the trace, because none has arrived yet, or the trace
+// was not sampled, or it has expired.
 var ErrNoTrace = errors.New("no such trace")
 
-// largest bounds an answer: a trace of some hundred thousand spans.
+// largest bounds a response, in bytes: enough for a trace of some hundred thousand spans.
 const largest = 1 << 29
 
-// Client asks one Jaeger.
+// Client is a client of one Jaeger.
 type Client struct {
 	base *url.URL
 	http *http.Client
 }
 
-// New makes a client of the Jaeger whose query API is at an address, such as
+// New makes a client for Jaeger's query API at an address, such as
 // http://127.0.0.1:16686. It does not connect yet.
 func New(address string) (*Client, error) {
 	base, err := url.Parse(address)
@@ -40,7 +40,7 @@ func New(address string) (*Client, error) {
 
 // Trace reads a trace by its id, 32 hexadecimal digits.
 //
-// Errors: [ErrNoTrace]; Jaeger does not answer, or what answers is no Jaeger.
+// Errors: [ErrNoTrace]; Jaeger does not answer, or the server is not Jaeger.
 func (c *Client) Trace(ctx context.Context, id string) (*Trace, error) {
 	var found answer
 	if err := c.get(ctx, "api/v3/traces/"+url.PathEscape(id), &found); err != nil {
@@ -53,8 +53,8 @@ func (c *Client) Trace(ctx context.Context, id string) (*Trace, error) {
 	return t, nil
 }
 
-// Find reads the traces, at most so many, in which a service has a span of a name
-// that began since a moment; none is no error.
+// Find reads the traces, at most limit, in which a service has a span with a name that
+// began since a moment; none is no error.
 //
 // Errors: as those of Trace.
 func (c *Client) Find(ctx context.Context, service, span string, since time.Time, limit int) ([]*Trace, error) {
@@ -81,7 +81,7 @@ func (c *Client) Find(ctx context.Context, service, span string, since time.Time
 	return traces, nil
 }
 
-// Services are the names of all services that spans have come from.
+// Services are the names of all services with spans.
 func (c *Client) Services(ctx context.Context) ([]string, error) {
 	var found struct {
 		Services []string `json:"services"`
@@ -115,7 +115,7 @@ func (c *Client) get(ctx context.Context, path string, into any) error {
 	return c.refused(response, body)
 }
 
-// refused tells what an answer means that is no success.
+// refused is the error of a response that is no success.
 func (c *Client) refused(response *http.Response, body []byte) error {
 	var reason struct {
 		Error struct {

@@ -130,7 +130,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestFind takes the traces of an answer apart, and asks for what it was told to.
+// TestFind: Find sends its parameters, and splits the response into traces.
 func TestFind(t *testing.T) {
 	since := time.Now().Add(-time.Minute)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -1,3 +1,3 @@
-// Package jaeger asks a Jaeger for traces, through version 3 of its query API,
-// which gives parents and links apart, and draws them as trees.
+// Package jaeger reads traces from Jaeger, through version 3 of its query API, which
+// distinguishes parents and links, and draws them as trees.
 package jaeger

@@ -10,23 +10,23 @@ import (
 	"github.com/millrace/millrace/cmd/internal/reader"
 )
 
-// View is how much of a trace is drawn.
+// View are the options for drawing a trace.
 type View struct {
-	// All draws also what the API server and etcd did within a request.
+	// All draws also the spans of the API server and etcd within a request.
 	All bool
-	// Width is that of the terminal in columns; 0 cuts no line.
+	// Width is the width of the terminal in columns; 0 cuts no line.
 	Width int
 }
 
 const (
-	// levels is how many levels of the tree are drawn before a span that lies deeper.
+	// levels is how many levels of the tree are drawn before a deeper span.
 	levels = 3
-	// nameless is about what the columns between the span and its subject take up.
+	// nameless is about the width of the columns between the span and its subject.
 	nameless = 35
 )
 
-// Draw writes a trace as a tree for people: a line for each span, below the one
-// that caused it, with what it was about and what is remarkable about it.
+// Draw writes a trace as a tree: a line for each span, below its parent, with its subject
+// and remarks.
 func Draw(paper *reader.Paper, t *Trace, v View) {
 	services := t.services()
 	paper.Line("trace %s, %d spans of %s, %s", paper.In(reader.Bold, t.ID), t.count(), strings.Join(services, ", "), short(t.Length()))
@@ -49,8 +49,8 @@ type drawing struct {
 	hidden   int
 }
 
-// span draws a span, and below it what it caused. last tells of each level above it
-// whether nothing more follows there.
+// span draws a span, and its children below it. last has for each level above whether no
+// sibling follows.
 func (d *drawing) span(s *Span, last []bool) {
 	name := reader.Cell{Text: lead(last) + s.Name}
 	if s.Failed {
@@ -66,8 +66,8 @@ func (d *drawing) span(s *Span, last []bool) {
 	}
 }
 
-// visible are the spans that are drawn of some. Those that the API server and etcd did
-// within a request are passed over for what they caused.
+// visible are the spans to draw. In place of spans of the API server and etcd within a
+// request, they are the spans that these caused.
 func (d *drawing) visible(spans []*Span, within bool) (shown []*Span) {
 	for _, s := range spans {
 		if !d.view.All && within && internal(s) {
@@ -81,13 +81,13 @@ func (d *drawing) visible(spans []*Span, within bool) (shown []*Span) {
 	return shown
 }
 
-// internal tells that a span is of the API server or etcd.
+// internal is whether a span is of the API server or etcd.
 func internal(s *Span) bool {
 	return slices.Contains([]string{"apiserver", "kube-apiserver", "etcd"}, s.Service)
 }
 
-// lead is what the tree has before a span. Of a span that lies deep, the upper levels are
-// left out.
+// lead is the text of the tree before a span. For a deep span it leaves out the upper
+// levels.
 func lead(last []bool) (text string) {
 	if len(last) > levels {
 		text, last = "‥ ", last[len(last)-levels:]
@@ -137,14 +137,14 @@ func shortened(text string, most int) string {
 	return text
 }
 
-// palette are the colours by which services are told apart.
+// palette are the colours of the services.
 var palette = []reader.Colour{reader.Cyan, reader.Green, reader.Blue, reader.Yellow, reader.Dim}
 
 func (d *drawing) colour(service string) reader.Colour {
 	return palette[slices.Index(d.services, service)%len(palette)]
 }
 
-// remarks are what is out of the ordinary about a span.
+// remarks are the anomalies of a span.
 func remarks(s *Span) []string {
 	var out []string
 	if s.Failed {
@@ -167,8 +167,7 @@ func remarks(s *Span) []string {
 	return out
 }
 
-// services are the names of the trace's services, in the order in which they came
-// into it.
+// services are the names of the trace's services, in the order of their first spans.
 func (t *Trace) services() []string {
 	var all []string
 	for s := range t.All() {
@@ -197,7 +196,7 @@ func (t *Trace) count() int {
 	return n
 }
 
-// short writes a time in the unit that fits it, with three digits or less.
+// short formats a duration in a suitable unit, with at most three digits.
 func short(d time.Duration) string {
 	switch {
 	case d >= 10*time.Second:

@@ -40,8 +40,8 @@ func drawn(t *testing.T, trace *Trace, v View) string {
 	return out.String()
 }
 
-// TestADeepTraceIsReadable at the width of a terminal: no line is longer, and the steps
-// within a request are counted.
+// TestADeepTraceIsReadable: no line is longer than the terminal, and the spans within a request are
+// counted.
 func TestADeepTraceIsReadable(t *testing.T) {
 	trace := deep(30)
 	for _, width := range []int{80, 100, 120, 200} {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// answer is what the API gives for a trace: spans in OTLP's JSON form, of which
-// this is the part that is used. Ids are hexadecimal and large numbers strings.
+// answer is the API's response for a trace: spans in OTLP's JSON form, reduced to the
+// used fields. Ids are hexadecimal, and large numbers are strings.
 type answer struct {
 	Result struct {
 		ResourceSpans []resourceSpans `json:"resourceSpans"`
@@ -53,10 +53,10 @@ type keyValue struct {
 	Value json.RawMessage `json:"value"`
 }
 
-// nanoseconds since 1970, written as a string or as a number.
+// nanoseconds is a time since 1970, as a string or a number.
 type nanoseconds int64
 
-// UnmarshalJSON reads either form.
+// UnmarshalJSON accepts both forms.
 func (n *nanoseconds) UnmarshalJSON(text []byte) error {
 	value, err := strconv.ParseInt(string(bytes.Trim(text, `"`)), 10, 64)
 	if err != nil {
@@ -104,7 +104,7 @@ func (w wireSpan) span(service string) *Span {
 	return s
 }
 
-// flatten writes every attribute as text: strings and numbers as they are, lists in
+// flatten converts every attribute to text: strings and numbers as they are, lists as
 // JSON.
 func flatten(attributes []keyValue) map[string]string {
 	if len(attributes) == 0 {

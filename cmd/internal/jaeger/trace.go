@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// Trace is a trace as far as its spans have arrived, as a tree.
+// Trace is a trace as a tree of the spans that have arrived so far.
 type Trace struct {
 	ID string `json:"traceID"`
-	// Roots are the spans without a parent, and those whose parent is not there,
-	// earliest first. A trace that is whole has one.
+	// Roots are the spans without a parent, and those whose parent is missing, earliest
+	// first. A complete trace has one.
 	Roots []*Span `json:"roots"`
 }
 
@@ -20,7 +20,7 @@ type Trace struct {
 type Span struct {
 	ID     string `json:"spanID"`
 	Parent string `json:"parentSpanID,omitempty"`
-	// Orphan is true when the parent is not in the trace: it was lost, or has not
+	// Orphan is true if the parent is not in the trace, because it was lost or has not
 	// arrived yet.
 	Orphan  bool   `json:"orphan,omitempty"`
 	Name    string `json:"name"`
@@ -29,19 +29,19 @@ type Span struct {
 	Kind     string        `json:"kind,omitempty"`
 	Start    time.Time     `json:"start"`
 	Duration time.Duration `json:"durationNanoseconds"`
-	// Failed is true for a span that ended with an error, which Message tells.
+	// Failed is true for a span that ended with an error; Message has the error.
 	Failed     bool              `json:"failed,omitempty"`
 	Message    string            `json:"message,omitempty"`
 	Attributes map[string]string `json:"attributes,omitempty"`
-	// Links are other causes, or what this span goes on from.
+	// Links are further causes, or the spans that this one continues.
 	Links []Link `json:"links,omitempty"`
-	// Children are the steps that this one caused, earliest first.
+	// Children are the spans that this one caused, earliest first.
 	Children []*Span `json:"children,omitempty"`
 
 	trace string
 }
 
-// Link names a span, of this trace or of another one.
+// Link refers to a span, of this trace or of another one.
 type Link struct {
 	Trace      string            `json:"traceID"`
 	Span       string            `json:"spanID"`
@@ -82,7 +82,7 @@ func inOrder(spans []*Span) {
 	})
 }
 
-// All are the spans of the trace, each before those that it caused.
+// All are the spans of the trace, each before its children.
 func (t *Trace) All() iter.Seq[*Span] {
 	return func(yield func(*Span) bool) {
 		for _, root := range t.Roots {
@@ -93,7 +93,7 @@ func (t *Trace) All() iter.Seq[*Span] {
 	}
 }
 
-// Below are the span and everything that it caused, directly or not.
+// Below are the span and all its descendants.
 func (s *Span) Below() iter.Seq[*Span] {
 	return func(yield func(*Span) bool) { s.walk(yield) }
 }
@@ -110,8 +110,8 @@ func (s *Span) walk(yield func(*Span) bool) bool {
 	return true
 }
 
-// Find is the first span at or below this one for which something holds; nil when
-// there is none.
+// Find is the first span at or below this one for which holds is true; nil if there is
+// none.
 func (s *Span) Find(holds func(*Span) bool) *Span {
 	for below := range s.Below() {
 		if holds(below) {
@@ -135,8 +135,8 @@ func (t *Trace) Length() time.Duration {
 	return to.Sub(from)
 }
 
-// Orphans are the spans whose parent is not in the trace. A trace that is whole
-// has none of them, and one root.
+// Orphans are the spans whose parent is not in the trace. A complete trace has no orphans,
+// and one root.
 func (t *Trace) Orphans() []*Span {
 	var lost []*Span
 	for _, root := range t.Roots {
@@ -147,8 +147,8 @@ func (t *Trace) Orphans() []*Span {
 	return lost
 }
 
-// Place finds a span at or below this one by its id, with the one that caused it;
-// both are nil where there is none.
+// Place finds a span at or below this one by its id, with its parent; both are nil if there
+// is none.
 func (s *Span) Place(id string) (span, parent *Span) {
 	if s.ID == id {
 		return s, nil

@@ -20,7 +20,7 @@ import (
 //go:embed manifests
 var manifests embed.FS
 
-// render fills a manifest. Its delimiters are << and >>, because kwok's stages
+// render renders a manifest. Its delimiters are << and >>, because kwok's stages
 // are themselves templates with the usual ones.
 func render(name string, data any) ([]byte, error) {
 	parsed, err := template.New(name).Delims("<<", ">>").ParseFS(manifests, "manifests/"+name)
@@ -34,9 +34,8 @@ func render(name string, data any) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// apply applies every object of a manifest. A server that has just become ready
-// may refuse for a moment what its caches have not seen, so refusals are tried
-// again for a while.
+// apply applies every object of a manifest. It retries for a while, because a server that
+// has just become ready may refuse objects until its caches are filled.
 func (c *Cluster) apply(ctx context.Context, name string, data any) error {
 	rendered, err := render(name, data)
 	if err != nil {
@@ -45,7 +44,7 @@ func (c *Cluster) apply(ctx context.Context, name string, data any) error {
 	return c.applyText(ctx, name, rendered)
 }
 
-// applyText applies every object of a text, as apply does.
+// applyText is apply for a rendered manifest.
 func (c *Cluster) applyText(ctx context.Context, name string, rendered []byte) error {
 	config, err := c.Config()
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// fakeGo puts a program into the path that is called instead of Go.
+// fakeGo puts a program into PATH that runs in place of go.
 func fakeGo(t *testing.T, script string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -23,7 +23,7 @@ func fakeGo(t *testing.T, script string) {
 	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
 }
 
-// said is what a person has been told. It may be read while it grows.
+// said is the output for the user. It may be read concurrently with writes.
 type said struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -47,7 +47,7 @@ func TestAClusterStartsWithoutJaegerThatComesLater(t *testing.T) {
 		if slices.Contains(o.needed(), "jaeger") != want {
 			t.Errorf("with Later = %t it needs %v", later, o.needed())
 		}
-		// What sends spans is told all the same.
+		// Programs that send spans get the address nevertheless.
 		c := &Cluster{Dir: t.TempDir(), options: o, ports: ports{OTLP: 9}}
 		if !slices.Contains(c.etcdArgs(), "--distributed-tracing-address=127.0.0.1:9") {
 			t.Errorf("with Later = %t etcd is started with %v", later, c.etcdArgs())
@@ -55,7 +55,7 @@ func TestAClusterStartsWithoutJaegerThatComesLater(t *testing.T) {
 	}
 }
 
-// cluster is one whose cache has nothing.
+// cluster is a cluster with an empty cache of programs.
 func cluster(t *testing.T, told *said) *Cluster {
 	t.Helper()
 	t.Setenv("MILLRACE_CACHE", t.TempDir())

@@ -16,22 +16,22 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// DevDir is where the cluster lies that belongs to a checkout, and DevKubeconfig
-// its administrator's kubeconfig: the one that a program finds when none is named.
+// DevDir is the directory of the cluster of a checkout.
 func DevDir(checkout string) string { return filepath.Join(checkout, ".millrace", "cluster") }
 
-// DevKubeconfig is the administrator's kubeconfig of the cluster in DevDir.
+// DevKubeconfig is the administrator's kubeconfig of the cluster in DevDir, which programs
+// use by default.
 func DevKubeconfig(checkout string) string {
 	return filepath.Join(DevDir(checkout), string(Admin)+".kubeconfig")
 }
 
-// Options say what cluster to start; the zero value is a good one.
+// Options are the options of a cluster. The zero value has sensible defaults.
 type Options struct {
 	// Dir holds keys, kubeconfigs, logs and data. Empty: a temporary directory
 	// that Stop removes.
 	Dir string
-	// Keep goes on with the data that an earlier cluster left in Dir. Otherwise
-	// the cluster starts empty, and Stop drops its data.
+	// Keep reuses the data that an earlier cluster left in Dir. Otherwise the cluster
+	// starts empty, and Stop removes its data.
 	Keep bool
 	// Nodes is the number of simulated nodes (0: 10, negative: none).
 	Nodes int
@@ -39,14 +39,14 @@ type Options struct {
 	// metrics, as Kubernetes' own end-to-end tests expect. Needs root.
 	E2E bool
 	// Storage starts a storage driver without disks: claims get volumes of a default
-	// class, which are attached and grow. With E2E it is there, too.
+	// class, which can be attached and expanded. E2E includes it.
 	Storage bool
-	// Lean leaves out logs and exec of simulated pods, which cost a watch on all
+	// Lean leaves out logs and exec of simulated pods, because they cost a watch on all
 	// pods.
 	Lean bool
-	// NotReadyTaint keeps the admission plugin that taints new nodes until
-	// node-lifecycle-controller has seen them. Without that controller nothing
-	// would ever be scheduled, so the plugin is off by default.
+	// NotReadyTaint keeps the admission plugin that taints new nodes as not ready.
+	// Only node-lifecycle-controller removes the taint: without it no pod would ever be
+	// scheduled, so the plugin is off by default.
 	NotReadyTaint bool
 	// KCM are the kube-controller-manager processes to start, one each.
 	KCM []KCM
@@ -54,17 +54,16 @@ type Options struct {
 	APIServerArgs []string
 	// Tracing says where the control plane's spans go.
 	Tracing Tracing
-	// Detached leaves the processes running when the starting process ends; Open
-	// finds them again.
+	// Detached leaves the processes running when the starting process ends; Open finds
+	// them again.
 	Detached bool
-	// Output is told what is being done, above all during the long builds. Nil:
-	// silence.
+	// Output receives progress messages, above all of the long builds. Nil: none.
 	Output io.Writer
 }
 
 // Cluster is a running control plane.
 type Cluster struct {
-	// Dir is where everything of this cluster lies.
+	// Dir is the directory of the cluster's files.
 	Dir string
 	// Server is the URL of the API server.
 	Server string
@@ -80,9 +79,9 @@ type Cluster struct {
 	processes []*Process // in the order in which they were started
 }
 
-// Start builds what is missing, starts a control plane, and returns when the API
-// server is ready and every node is. A cluster that could not be started whole
-// leaves no process behind; its logs stay in Dir, if that was named.
+// Start builds missing programs, starts a control plane, and returns when the API server
+// and every node are ready. If it fails, it leaves no process behind; the logs stay in Dir,
+// if Dir was given.
 func Start(ctx context.Context, options Options) (*Cluster, error) {
 	c, err := prepare(options)
 	if err != nil {
@@ -94,8 +93,8 @@ func Start(ctx context.Context, options Options) (*Cluster, error) {
 	return c, nil
 }
 
-// Open finds the detached cluster whose files are in dir, so that it can be
-// reached and stopped; it does not know how to start anything there.
+// Open finds the detached cluster whose files are in dir, to connect to it and stop it. It
+// cannot start further processes in it.
 func Open(dir string) (*Cluster, error) {
 	data, err := os.ReadFile(filepath.Join(dir, stateFile))
 	if err != nil {
@@ -113,8 +112,8 @@ func Open(dir string) (*Cluster, error) {
 	return c, nil
 }
 
-// Stop ends every process, latest first, and drops the data of a cluster that is
-// not kept. It may be called again.
+// Stop ends every process, latest first, and removes the data of a cluster that is
+// not kept. It is idempotent.
 func (c *Cluster) Stop() error {
 	c.mu.Lock()
 	running := c.processes
@@ -145,15 +144,14 @@ func (c *Cluster) Config() (*rest.Config, error) {
 	return config, nil
 }
 
-// Run starts a further program that belongs to this cluster: its log is with the
-// others', and it ends with the cluster. The name must be unused or that of a
-// process that has ended.
+// Run starts a further program as part of this cluster: its log is beside the others, and
+// it ends with the cluster. The name must be unused or that of a process that has ended.
 func (c *Cluster) Run(name, path string, args ...string) (*Process, error) {
 	return c.launch(spec{name: name, path: path, args: args})
 }
 
-// Revive starts a program again that has ended, as it was started, and goes on
-// with its log. It does not wait until the program is ready.
+// Revive restarts a program that has ended, with the same arguments, and appends to its
+// log. It does not wait until the program is ready.
 //
 // Errors: this process never started a program of that name, or it is running.
 func (c *Cluster) Revive(name string) (*Process, error) {
@@ -178,13 +176,13 @@ func (c *Cluster) launch(s spec) (*Process, error) {
 	return p, c.save()
 }
 
-// ServingCertificate are the files of the certificate and key that the API server
-// shows, for a proxy that stands in front of it on this machine.
+// ServingCertificate are the files of the API server's certificate and key, for a proxy in
+// front of it on this machine.
 func (c *Cluster) ServingCertificate() (certificate, key string) {
 	return c.key("apiserver.crt"), c.key("apiserver.key")
 }
 
-// Processes are the processes that were started and not stopped yet.
+// Processes are the processes that were started and have not been stopped.
 func (c *Cluster) Processes() []*Process {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -222,7 +220,7 @@ func prepare(options Options) (*Cluster, error) {
 	return c, c.makeRoom()
 }
 
-// needed are the programs without which a cluster does not start.
+// needed are the programs that a cluster with these options needs.
 func (o Options) needed() []string {
 	needed := []string{"etcd", "kube-apiserver", "kube-scheduler"}
 	if o.Nodes > 0 {
@@ -253,7 +251,7 @@ func (c *Cluster) start(ctx context.Context) error {
 	if err := c.writeTracing(); err != nil {
 		return err
 	}
-	if c.options.Tracing.Jaeger && !c.options.Tracing.Later { // before what sends to it
+	if c.options.Tracing.Jaeger && !c.options.Tracing.Later { // before the programs that send to it
 		if err := c.startJaeger(ctx); err != nil {
 			return err
 		}
@@ -283,7 +281,7 @@ func (c *Cluster) start(ctx context.Context) error {
 	return c.nodesReady(ctx)
 }
 
-// stateFile is how Open finds a cluster again.
+// stateFile is the file by which Open finds a cluster again.
 const stateFile = "cluster.json"
 
 type state struct {
@@ -313,6 +311,6 @@ func (c *Cluster) save() error {
 	return nil
 }
 
-// readyDeadline is how long a program may take until it answers, on a machine
-// that has other things to do.
+// readyDeadline is how long a program may take until it answers, on a loaded
+// machine.
 const readyDeadline = 10 * time.Minute

@@ -163,8 +163,8 @@ func TestKeptClusterKeepsItsKeys(t *testing.T) {
 	}
 }
 
-// TestKeptUserIsRenamed: a cluster that was made when a user had other groups gives
-// him these, and leaves the others as they are.
+// TestKeptUserIsRenamed: in a cluster that was created when a user had other groups, the user
+// gets a new certificate, and the other users keep theirs.
 func TestKeptUserIsRenamed(t *testing.T) {
 	c := &Cluster{Dir: t.TempDir(), Server: "https://127.0.0.1:1", options: Options{Keep: true}}
 	if err := c.writeKeys(); err != nil {
@@ -200,8 +200,8 @@ func TestKeptUserIsRenamed(t *testing.T) {
 	}
 }
 
-// TestTracingReachesEveryProgram: the collector of the spans is named to all programs, and
-// to none if there is no collector.
+// TestTracingReachesEveryProgram: all programs get the address of the collector, and none
+// without a collector.
 func TestTracingReachesEveryProgram(t *testing.T) {
 	for _, tracing := range []Tracing{{}, {Jaeger: true}, {Collector: "127.0.0.1:9"}} {
 		c := &Cluster{Dir: t.TempDir(), options: Options{Tracing: tracing}, ports: ports{OTLP: 9, Jaeger: 8}}
@@ -225,8 +225,8 @@ func TestTracingReachesEveryProgram(t *testing.T) {
 	}
 }
 
-// TestUsualPortsWhereFree takes the usual ports, or finds them taken by others, and
-// then asks for them once more.
+// TestUsualPortsWhereFree takes the usual ports, unless other processes have them, and then
+// asks for them once more.
 func TestUsualPortsWhereFree(t *testing.T) {
 	taken := map[int]bool{0: true}
 	for _, usual := range []int{16686, 4317, 4318} {
@@ -240,7 +240,7 @@ func TestUsualPortsWhereFree(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, port := range []int{p.Jaeger, p.OTLP, p.OTLPHTTP} {
-		if taken[port] { // what others had they may have given back meanwhile
+		if taken[port] { // other processes may have released their ports meanwhile
 			t.Errorf("ports that are taken were chosen: %+v", p)
 		}
 	}
@@ -253,7 +253,7 @@ func TestUsualPortsWhereFree(t *testing.T) {
 	}
 }
 
-// sleeper is a program that only ends when it is told to.
+// sleeper is a program that ends only on a signal.
 func sleeper(t *testing.T, args ...string) spec {
 	t.Helper()
 	path, err := exec.LookPath("sh")
@@ -290,8 +290,7 @@ func TestProcessEndsWhenStopped(t *testing.T) {
 	}
 }
 
-// TestRevive: a program that was killed comes back with its arguments and goes on
-// with its log.
+// TestRevive: a killed program restarts with its arguments and appends to its log.
 func TestRevive(t *testing.T) {
 	c := &Cluster{Dir: t.TempDir()}
 	if err := os.MkdirAll(filepath.Join(c.Dir, "logs"), 0o700); err != nil {

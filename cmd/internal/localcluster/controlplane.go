@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// The address ranges of services and pods, which a replacement of
-// kube-controller-manager must be told too.
+// The address ranges of services and pods. A replacement of kube-controller-manager
+// needs them as flags.
 const (
 	ServiceCIDR = "10.96.0.0/16"
 	PodCIDR     = "10.244.0.0/16"
@@ -26,7 +26,8 @@ func (c *Cluster) startControlPlane(ctx context.Context) error {
 	if err := etcd.Ready(ctx, fmt.Sprintf("http://127.0.0.1:%d/health", c.ports.Etcd)); err != nil {
 		return err
 	}
-	// It keeps nothing, and would wait for every watch to end.
+	// It is killed at the end, because it has no state, and would otherwise wait for every watch
+	// to end.
 	server, err := c.startProgram("kube-apiserver", c.apiServerArgs(), true)
 	if err != nil {
 		return err
@@ -53,12 +54,12 @@ func (c *Cluster) RestartAPIServer(ctx context.Context) error {
 	return c.restartAPIServer(ctx)
 }
 
-// RestartStorage stops kube-apiserver and etcd, has something done to the
-// directory in which etcd's data lies, and starts both again: so a backup is made,
-// and so it is restored. Roles that the storage does not have any more are made again.
+// RestartStorage stops kube-apiserver and etcd, calls do with etcd's data directory, to back it
+// up or restore it, and starts both again. It applies the roles again, which a restored
+// storage may not have.
 func (c *Cluster) RestartStorage(ctx context.Context, do func(dir string) error) error {
-	// While no etcd holds the data, another cluster that starts would sweep them away if
-	// they were not young.
+	// While no etcd locks the data, the sweep of another cluster that starts would remove it
+	// unless it was modified recently.
 	now := time.Now()
 	if err := os.Chtimes(c.etcdData, now, now); err != nil {
 		return fmt.Errorf("touch etcd's data: %w", err)
@@ -79,7 +80,7 @@ func (c *Cluster) RestartStorage(ctx context.Context, do func(dir string) error)
 	return c.applyRoles(ctx)
 }
 
-// kill ends every process of a name.
+// kill kills every process with a name.
 func (c *Cluster) kill(name string) error {
 	var errs []error
 	for _, p := range c.Processes() {
@@ -125,7 +126,7 @@ func (c *Cluster) apiServerArgs() []string {
 	args := []string{
 		"--etcd-servers=" + c.EtcdEndpoint(),
 		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", c.ports.APIServer),
-		"--endpoint-reconciler-type=none", // loopback is no address for an endpoint
+		"--endpoint-reconciler-type=none", // a loopback address is not valid in Endpoints
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
 		"--enable-bootstrap-token-auth=true", "--allow-privileged=true",
 		"--client-ca-file=" + c.key("ca.crt"),
@@ -153,6 +154,6 @@ func (c *Cluster) schedulerArgs() []string {
 		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", c.ports.Scheduler), "--leader-elect=false",
 		"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig,
 		"--cert-dir=" + filepath.Join(c.Dir, "scheduler"),
-		"--kube-api-qps=5000", "--kube-api-burst=10000", // what is measured shall not wait for the scheduler
+		"--kube-api-qps=5000", "--kube-api-burst=10000", // measurements must not wait for the scheduler
 	}
 }

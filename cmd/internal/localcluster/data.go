@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// memory is a file system in memory, where there is one.
+// memory is the in-memory file system, on systems that have one.
 const memory = "/dev/shm"
 
-// dataPrefix begins the names of our directories in it.
+// dataPrefix is the prefix of the clusters' directories in it.
 const dataPrefix = "millrace-etcd-"
 
-// etcdData is where etcd writes: in memory where that exists, since a cluster
-// that is dropped in the end needs no disk, and etcd's speed is its disk's.
+// etcdData is etcd's data directory. For a cluster that is not kept it is in memory, if
+// possible, because etcd is as fast as its disk.
 func etcdData(dir string, keep bool) string {
 	if info, err := os.Stat(memory); !keep && err == nil && info.IsDir() {
 		sum := sha256.Sum256([]byte(dir))
@@ -25,10 +25,10 @@ func etcdData(dir string, keep bool) string {
 	return filepath.Join(dir, "etcd")
 }
 
-// StorageDir is where etcd's data lies, for who backs them up and restores them.
+// StorageDir is etcd's data directory, for backup and restore.
 func (c *Cluster) StorageDir() string { return c.etcdData }
 
-// makeRoom empties what an earlier cluster left in the directory, unless it is
+// makeRoom removes the data that an earlier cluster left in the directory, unless it is
 // kept.
 func (c *Cluster) makeRoom() error {
 	if _, err := os.Stat(filepath.Join(c.Dir, stateFile)); err == nil {
@@ -48,23 +48,23 @@ func (c *Cluster) makeRoom() error {
 	return nil
 }
 
-// sweep removes the data of clusters whose starter was killed: memory that no
-// other process would ever free. Data that an etcd holds open, and data so young that one may
-// be about to, are let alone.
+// sweep removes the data of clusters whose starter was killed, because no other process would
+// free that memory. It keeps data that an etcd has locked, and data of the last minute, which an
+// etcd may be about to lock.
 func sweep(dir string, now time.Time) {
 	found, err := filepath.Glob(filepath.Join(dir, dataPrefix+"*"))
-	if err != nil { // the pattern is ours
+	if err != nil { // cannot happen: the pattern is valid
 		return
 	}
 	for _, data := range found {
 		info, err := os.Stat(data)
 		if err == nil && now.Sub(info.ModTime()) > time.Minute && !held(filepath.Join(data, "member", "snap", "db")) {
-			_ = os.RemoveAll(data) // another user's, perhaps; then it stays
+			_ = os.RemoveAll(data) // fails for another user's data, which stays
 		}
 	}
 }
 
-// held reports whether a process has locked a file, as etcd locks its database.
+// held is whether a process has locked a file, as etcd locks its database.
 func held(file string) bool {
 	f, err := os.Open(file)
 	if err != nil {

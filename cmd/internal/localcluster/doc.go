@@ -3,11 +3,11 @@
 // simulated by kwok, and, only where asked for, kube-controller-manager.
 //
 // Every program is built once into a cache (see [Programs]), keyed by the
-// version that test/cluster/go.mod pins. Everything listens on free ports of
+// version that test/cluster/go.mod pins. All programs listen on free ports of
 // 127.0.0.1, with one exception: with [Options].E2E the simulated pods answer
-// HTTP on addresses of this machine, which needs root and must not be done on a
-// machine whose ports are open.
+// HTTP on addresses of this machine, which needs root and must not be used on a
+// machine whose ports are open to the network.
 //
-// Processes are ended by the ids under which they were started, in the opposite
-// order, and die with the process that started them unless [Options].Detached.
+// Processes are ended by their ids, in the reverse order of their start, and die
+// with the process that started them unless [Options].Detached.
 package localcluster

@@ -11,12 +11,12 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Elsewhere is a control plane whose programs another program starts, such as docker
-// compose: what they read is made here, and what must be there once they run.
+// Elsewhere is a control plane whose programs another program starts, such as docker compose.
+// It makes the files that they read, and then the objects that must exist.
 type Elsewhere struct {
 	// Dir holds keys, kubeconfigs and kwok's configuration.
 	Dir string
-	// Server is the URL under which its programs reach the API server.
+	// Server is the URL of the API server for these programs.
 	Server string
 	// Nodes is the number of simulated nodes.
 	Nodes int
@@ -27,8 +27,8 @@ func (e Elsewhere) cluster() *Cluster {
 	return &Cluster{Dir: e.Dir, Server: e.Server, options: options, progress: newProgress(nil)}
 }
 
-// WriteFiles makes the keys that are not there yet, and writes a kubeconfig for
-// each user and kwok's configuration.
+// WriteFiles makes missing keys, and writes a kubeconfig for each user and kwok's
+// configuration.
 func (e Elsewhere) WriteFiles() error {
 	c := e.cluster()
 	if err := c.writeKeys(); err != nil {
@@ -38,10 +38,10 @@ func (e Elsewhere) WriteFiles() error {
 	return err
 }
 
-// HandOut copies the kubeconfig of a user into a directory, as "kubeconfig", and the
-// root certificate as "ca.crt": so that a program sees no other user's. The writer signs
-// tokens, so it has the key for that, too, as "sa.key". Without a user the certificate is
-// all.
+// HandOut copies the kubeconfig of a user into a directory, as "kubeconfig", and the root
+// certificate, as "ca.crt", so that a program does not see other users' credentials. The
+// writer also gets the key that signs tokens, as "sa.key". Without a user HandOut copies only
+// the certificate.
 func (e Elsewhere) HandOut(user User, dir string) error {
 	c := e.cluster()
 	copies := map[string]string{c.RootCAFile(): "ca.crt"}
@@ -63,7 +63,7 @@ func (e Elsewhere) HandOut(user User, dir string) error {
 	return nil
 }
 
-// Prepare waits until the API server is ready, and adds roles and nodes.
+// Prepare waits until the API server is ready, and applies roles and nodes.
 func (e Elsewhere) Prepare(ctx context.Context) error {
 	c := e.cluster()
 	if err := c.serverReady(ctx); err != nil {
@@ -72,8 +72,7 @@ func (e Elsewhere) Prepare(ctx context.Context) error {
 	return errors.Join(c.applyRoles(ctx), c.apply(ctx, "nodes.yaml", c.nodes()))
 }
 
-// Kubeconfig is the kubeconfig of a user who reaches the API server under another
-// URL.
+// Kubeconfig is the kubeconfig of a user, with another URL of the API server.
 func (e Elsewhere) Kubeconfig(user User, server string) ([]byte, error) {
 	config, err := clientcmd.LoadFromFile(e.cluster().Kubeconfig(user))
 	if err != nil {
@@ -85,7 +84,7 @@ func (e Elsewhere) Kubeconfig(user User, server string) ([]byte, error) {
 	return clientcmd.Write(*config)
 }
 
-// serverReady waits until the API server says that it is ready.
+// serverReady waits until the API server's /readyz succeeds.
 func (c *Cluster) serverReady(ctx context.Context) error {
 	client, err := c.client()
 	if err != nil {

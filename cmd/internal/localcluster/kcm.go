@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// AllControllers is every controller of kube-controller-manager, those that are
-// off by default included.
+// AllControllers is every controller of kube-controller-manager, including those that are
+// off by default.
 const AllControllers = "*," + bootstrapSigner + "," + tokenCleaner + "," + selinuxWarning
 
 // The controllers that "*" does not include.
@@ -23,7 +23,7 @@ const (
 	selinuxWarning  = "selinux-warning-controller"
 )
 
-// KCM says how to run one kube-controller-manager.
+// KCM are the options of one kube-controller-manager.
 type KCM struct {
 	// Controllers is its --controllers flag; empty: AllControllers.
 	Controllers string
@@ -33,15 +33,15 @@ type KCM struct {
 	Args []string
 }
 
-// Without names every controller but some, in kube-controller-manager's syntax, where the first
-// mention of a controller counts.
+// Without is a value for --controllers with every controller except some. In
+// kube-controller-manager's syntax the first mention of a controller counts.
 func Without(controllers ...string) string {
 	list := slices.DeleteFunc(strings.Split(AllControllers, ","), func(name string) bool { return slices.Contains(controllers, name) })
 	return strings.Join(append([]string{strings.Join(list, ",")}, controllers...), ",-")
 }
 
 // StartKCM starts the n-th kube-controller-manager and waits until it answers.
-// Several elect a leader among them.
+// If there are several, they elect a leader.
 func (c *Cluster) StartKCM(ctx context.Context, n int, kcm KCM) (*Process, error) {
 	if err := c.Programs.Build(ctx, "kube-controller-manager"); err != nil {
 		return nil, err
@@ -83,8 +83,8 @@ func (c *Cluster) kcmArgs(port int, controllers string) []string {
 	}
 }
 
-// AwaitLeader waits until a kube-controller-manager leads, and says so anew: an
-// earlier one may have left its lease behind.
+// AwaitLeader waits until a kube-controller-manager leads and renews its Lease, because
+// an earlier one may have left the Lease behind.
 func (c *Cluster) AwaitLeader(ctx context.Context) error {
 	client, err := c.client()
 	if err != nil {
@@ -104,8 +104,8 @@ func (c *Cluster) AwaitLeader(ctx context.Context) error {
 	}
 }
 
-// concurrency finds the flags that say how many workers a controller has, in the
-// program's own help, so that a new version's controllers are tuned too.
+// concurrency matches the flags for the number of a controller's workers in the program's
+// help, so that new controllers of later versions are tuned too.
 var concurrency = regexp.MustCompile(`--(?:[a-z]+-)*concurrent-[a-z-]+`)
 
 func kcmTuning(ctx context.Context, program string) ([]string, error) {
@@ -117,7 +117,7 @@ func kcmTuning(ctx context.Context, program string) ([]string, error) {
 	names := concurrency.FindAllString(string(help), -1)
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
-		if !strings.Contains(name, "max") { // a bound on something else
+		if !strings.Contains(name, "max") { // a flag with max bounds something else
 			args = append(args, name+"=50")
 		}
 	}

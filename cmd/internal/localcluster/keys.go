@@ -22,13 +22,12 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// User is a user that the cluster knows; see [Cluster.Kubeconfig].
+// User is a user of the cluster; see [Cluster.Kubeconfig].
 type User string
 
-// The users of a cluster. Admin and Kwok may do everything, ControllerManager
-// and Scheduler what Kubernetes' roles for them allow, Watcher may read, Writer
-// may read and act as the controllers' service accounts, and Millrace is both of
-// these in one.
+// The users of a cluster. Admin and Kwok may do everything, ControllerManager and
+// Scheduler what Kubernetes' roles for them allow. Watcher may read, Writer may read
+// and impersonate the controllers' service accounts, and Millrace has the rights of both.
 const (
 	Admin             User = "admin"
 	ControllerManager User = "controller-manager"
@@ -39,9 +38,8 @@ const (
 	Millrace          User = "millrace"
 )
 
-// monitoring is the group of whose requests the API server continues the traces,
-// also while they are made in the name of another user. It may read metrics and
-// health, nothing more.
+// monitoring is a group for whose requests the API server continues traces, also if they
+// impersonate another user. It may read metrics and health, nothing more.
 const monitoring = "system:monitoring"
 
 // users are the subjects of the users' certificates.
@@ -63,8 +61,8 @@ func (c *Cluster) Kubeconfig(user User) string {
 	return filepath.Join(c.Dir, string(user)+".kubeconfig")
 }
 
-// RootCAFile is the certificate authority that kube-root-ca.crt publishes, and
-// the one that signs certificate requests.
+// RootCAFile is the file of the certificate authority that kube-root-ca.crt publishes and
+// that signs certificate requests.
 func (c *Cluster) RootCAFile() string { return c.key("ca.crt") }
 
 // RootCAKeyFile is the key of that authority.
@@ -75,8 +73,8 @@ func (c *Cluster) ServiceAccountKeyFile() string { return c.key("sa.key") }
 
 func (c *Cluster) key(file string) string { return filepath.Join(c.Dir, "pki", file) }
 
-// writeKeys makes the keys and certificates that kubeadm makes, unless an
-// earlier cluster's are kept, and a kubeconfig for each user.
+// writeKeys makes the keys and certificates that kubeadm makes, unless those of an earlier
+// cluster exist, and a kubeconfig for each user.
 func (c *Cluster) writeKeys() error {
 	if err := os.MkdirAll(filepath.Join(c.Dir, "pki"), 0o700); err != nil {
 		return fmt.Errorf("make key directory: %w", err)
@@ -135,8 +133,8 @@ func (c *Cluster) makeKeys() error {
 	return c.makeServiceAccountKey()
 }
 
-// renameUsers gives new certificates to the users of a kept cluster who had
-// another name or other groups when it was made.
+// renameUsers issues new certificates for users of a kept cluster whose name or groups
+// have changed since it was created.
 func (c *Cluster) renameUsers() error {
 	ca, err := tls.LoadX509KeyPair(c.RootCAFile(), c.RootCAKeyFile())
 	if err != nil {
@@ -155,7 +153,7 @@ func (c *Cluster) renameUsers() error {
 	return nil
 }
 
-// makeServiceAccountKey makes the pair for tokens; RSA, as kubeadm's.
+// makeServiceAccountKey makes the key pair for tokens; RSA, as kubeadm's.
 func (c *Cluster) makeServiceAccountKey() error {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
@@ -212,8 +210,8 @@ func (c *Cluster) issue(from *authority, file string, subject pkix.Name, server 
 	return err
 }
 
-// sign completes and signs a certificate; an authority without a key signs
-// itself.
+// sign completes and signs a certificate. An authority without a key gives a self-signed
+// one.
 func (c *Cluster) sign(from *authority, file string, template *x509.Certificate) (crypto.Signer, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -249,7 +247,7 @@ func (c *Cluster) writePEM(file, kind string, data []byte) error {
 	return nil
 }
 
-// writeKubeconfig embeds the certificates, so that the file can be copied.
+// writeKubeconfig writes a kubeconfig with embedded certificates, so that it can be copied.
 func (c *Cluster) writeKubeconfig(user User) error {
 	read := func(file string, into *[]byte) (err error) { *into, err = os.ReadFile(c.key(file)); return err }
 	cluster, auth := api.NewCluster(), api.NewAuthInfo()

@@ -14,14 +14,14 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// nodeNet is the range of node addresses where those must answer.
+// nodeNet is the prefix of node addresses that must answer.
 const nodeNet = "10.245.0."
 
-// Unmanned is the label of a node that no program plays, nor the pods on it: nothing
-// happens there but what a test does itself.
+// Unmanned is the label of a node that no program simulates, nor its pods: only the test
+// changes them.
 const Unmanned = "millrace.io/unmanned"
 
-// nodeHosts are the names under which a kubelet may be reached.
+// nodeHosts are the host names and addresses of the kubelets, for their certificate.
 func nodeHosts() []string {
 	hosts := []string{"localhost", "127.0.0.1"}
 	for i := 1; i < 255; i++ {
@@ -30,11 +30,11 @@ func nodeHosts() []string {
 	return hosts
 }
 
-// node is what a node's manifest is made from.
+// node is the data for the template of a node's manifest.
 type node struct {
 	Name, Zone, PodCIDR, Address string
 	KubeletPort                  int
-	Attaches                     bool // volumes are attached to it
+	Attaches                     bool // the attach-detach controller attaches volumes to it
 }
 
 func (c *Cluster) nodes() []node {
@@ -53,7 +53,7 @@ func (c *Cluster) nodes() []node {
 	return all
 }
 
-// startNodes registers the nodes and starts the programs that play them.
+// startNodes registers the nodes and starts the programs that simulate them.
 func (c *Cluster) startNodes(ctx context.Context) error {
 	if c.options.Nodes < 0 {
 		return nil
@@ -99,7 +99,7 @@ func (c *Cluster) startFakelet(ctx context.Context) error {
 		"-kubeconfig=" + c.Kubeconfig(Kwok), "-cert=" + c.key("kubelet.crt"), "-key=" + c.key("kubelet.key"),
 	}
 	if c.options.E2E {
-		// The pods' addresses are many: only a listener on every address answers them all.
+		// Pods have many addresses: only a listener on all addresses answers them all.
 		args = append(args, fmt.Sprintf("-listen=0.0.0.0:%d", c.ports.Kubelet),
 			fmt.Sprintf("-metrics=%s1:%d", nodeNet, c.ports.Metrics), "-pod-ports=80,6376,8080,9376")
 		if err := c.applyE2E(ctx); err != nil {
@@ -115,8 +115,8 @@ func (c *Cluster) startFakelet(ctx context.Context) error {
 	return fakelet.Ready(ctx, fmt.Sprintf("https://127.0.0.1:%d/healthz", c.ports.Kubelet))
 }
 
-// applyE2E adds what kubeadm and a cloud would: the cluster-info that bootstrapsigner
-// signs, and the metrics API.
+// applyE2E adds objects that kubeadm and a cloud would create: the cluster-info that
+// bootstrapsigner signs, and the metrics API.
 func (c *Cluster) applyE2E(ctx context.Context) error {
 	ca, err := os.ReadFile(c.RootCAFile())
 	if err != nil {
@@ -128,10 +128,9 @@ func (c *Cluster) applyE2E(ctx context.Context) error {
 	})
 }
 
-// routeToThisMachine makes pod and node addresses answer here; the packets never
-// leave the loopback device. Loopback addresses themselves would not do: the API
-// server refuses them as endpoints. The routes stay, for another cluster may use
-// them.
+// routeToThisMachine routes pod and node addresses to the loopback interface of this
+// machine. Loopback addresses cannot be used directly, because the API server refuses
+// them as endpoints. The routes stay, because another cluster may use them.
 func routeToThisMachine(ctx context.Context) error {
 	for _, cidr := range []string{PodCIDR, nodeNet + "0/24"} {
 		if out, err := exec.CommandContext(ctx, "ip", "route", "replace", "local", cidr, "dev", "lo").CombinedOutput(); err != nil {
@@ -141,7 +140,7 @@ func routeToThisMachine(ctx context.Context) error {
 	return nil
 }
 
-// client is the administrator's.
+// client is the administrator's client.
 func (c *Cluster) client() (kubernetes.Interface, error) {
 	config, err := c.Config()
 	if err != nil {
@@ -154,7 +153,7 @@ func (c *Cluster) client() (kubernetes.Interface, error) {
 	return client, nil
 }
 
-// nodesReady waits until every node is ready and can be scheduled to.
+// nodesReady waits until every node is ready and schedulable.
 func (c *Cluster) nodesReady(ctx context.Context) error {
 	client, err := c.client()
 	if err != nil {

@@ -2,8 +2,8 @@ package localcluster
 
 import "github.com/millrace/millrace/pkg/events/stream/port"
 
-// ports are all on 127.0.0.1, but for the kubelets' and the metrics server's with
-// [Options].E2E.
+// ports are the programs' ports, all on 127.0.0.1, except for the kubelets' and the metrics
+// server's with [Options].E2E.
 type ports struct {
 	Etcd, EtcdPeer, APIServer, Scheduler, Kwok, Kubelet, Metrics, Storage int
 	Jaeger, JaegerGRPC, JaegerHealth, OTLP, OTLPHTTP                      int
@@ -16,7 +16,7 @@ func (p *ports) all() []*int {
 	}
 }
 
-// freePorts gives every program a port.
+// freePorts chooses a free port for every program.
 func freePorts() (p ports, err error) {
 	for _, one := range p.all() {
 		if *one, err = FreePort(); err != nil {
@@ -26,6 +26,6 @@ func freePorts() (p ports, err error) {
 	return p, nil
 }
 
-// FreePort is a port of 127.0.0.1 that no process uses, kept for us until this process ends;
-// see package port.
+// FreePort is a port of 127.0.0.1 that no process uses, reserved until this process ends; see
+// package port.
 func FreePort() (int, error) { return port.Free() }

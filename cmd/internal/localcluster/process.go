@@ -22,7 +22,7 @@ type Process struct {
 	Path string
 	// PID is its process id.
 	PID int
-	// Log is the file that holds what it wrote.
+	// Log is the file with its output.
 	Log string
 
 	args   []string // nil for a process that another one started
@@ -36,10 +36,10 @@ type spec struct {
 	args            []string
 	detached        bool
 	abrupt          bool // needs no time to end: kill it
-	again           bool // goes on with the log
+	again           bool // appends to the log
 }
 
-// processState is what is remembered of a detached process.
+// processState is the state of a detached process in stateFile.
 type processState struct {
 	Name   string `json:"name"`
 	Path   string `json:"path"`
@@ -56,8 +56,8 @@ func found(s processState) *Process {
 	return &Process{Name: s.Name, Path: s.Path, PID: s.PID, Log: s.Log, abrupt: s.Abrupt}
 }
 
-// launch starts a program in its own process group, so that an interrupt from
-// the terminal reaches us alone and we end the others in order.
+// launch starts a program in a process group of its own, so that an interrupt from the
+// terminal reaches only this process, which ends the others in order.
 func launch(s spec) (*Process, error) {
 	how := os.O_TRUNC
 	if s.again {
@@ -74,8 +74,8 @@ func launch(s spec) (*Process, error) {
 	p := &Process{Name: s.name, Path: s.path, Log: s.log, args: s.args, abrupt: s.abrupt, ended: make(chan struct{})}
 	started := make(chan error)
 	go func() {
-		// A child that is to die with us dies with the thread that started it: that
-		// thread must not end before the child does.
+		// The parent death signal is sent when the thread that started the child ends, so
+		// that thread must not end before the child does.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
@@ -93,7 +93,7 @@ func launch(s spec) (*Process, error) {
 	return p, nil
 }
 
-// Running reports whether the process is still there.
+// Running is whether the process is still running.
 func (p *Process) Running() bool {
 	if p.ended == nil {
 		return runs(p.PID, p.Path)
@@ -106,12 +106,12 @@ func (p *Process) Running() bool {
 	}
 }
 
-// Ended is closed when the process has ended; nil for a process that another one
+// Ended is closed when the process has ended; nil for a process that another process
 // started.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
-// ExitCode is how the process ended, -1 by a signal; ok is false while it runs and
-// for a process that another one started.
+// ExitCode is the exit code of the process, -1 after a signal; ok is false while it runs and
+// for a process that another process started.
 func (p *Process) ExitCode() (code int, ok bool) {
 	if p.ended == nil || p.Running() {
 		return 0, false
@@ -119,14 +119,14 @@ func (p *Process) ExitCode() (code int, ok bool) {
 	return p.code, true
 }
 
-// endDeadline is how long a process may take to end, on a machine that has other
-// things to do: Millrace gives itself 10 s for what it has in flight, and its bus 30 s.
+// endDeadline is how long a process may take to end, on a loaded machine: Millrace takes up to
+// 10 s for what it has in flight, and its bus up to 30 s.
 const endDeadline = time.Minute
 
-// Kill ends the process at once, as a crash would, and returns when it is gone.
+// Kill kills the process, like a crash, and returns when it has ended.
 func (p *Process) Kill() error { return p.end(syscall.SIGKILL, endDeadline) }
 
-// Stop asks the process to end and kills it when it takes too long.
+// Stop asks the process to end, and kills it if it takes longer than endDeadline.
 func (p *Process) Stop() error {
 	if p.abrupt {
 		return p.Kill()
@@ -154,13 +154,15 @@ func (p *Process) end(signal syscall.Signal, patience time.Duration) error {
 	return nil
 }
 
-// Ready waits until url answers 200. Errors name the process and quote the end of its
-// log: it ended, or did not answer in time.
+// Ready waits until url answers 200.
+//
+// Errors: the process ended, or did not answer in time. They name the process and quote the
+// end of its log.
 func (p *Process) Ready(ctx context.Context, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, readyDeadline)
 	defer cancel()
-	// The certificate is not looked at: some programs make their own, and this only
-	// asks the loopback device whether a server answers.
+	// The certificate is not verified: some programs make their own, and the request only
+	// asks on the loopback interface whether a server answers.
 	client := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true,
 	}}
@@ -190,7 +192,7 @@ func answers(ctx context.Context, client *http.Client, url string) bool {
 	return response.StatusCode == http.StatusOK
 }
 
-// pause waits, and reports whether it did so to the end.
+// pause waits; false if the context ends before.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

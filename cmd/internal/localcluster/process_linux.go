@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// attributes give a child its own group, and let it die with us unless it is
-// meant to stay.
+// attributes give a child its own process group, and make it die with its parent unless it is
+// detached.
 func attributes(detached bool) *syscall.SysProcAttr {
 	if detached {
 		return &syscall.SysProcAttr{Setsid: true}
@@ -16,8 +16,8 @@ func attributes(detached bool) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// runs reports whether pid is a running process of that program: ids are used
-// again, and no other program's process may be ended.
+// runs is whether pid is a running process of that program. Process ids are reused, and
+// another program's process must not be ended.
 func runs(pid int, path string) bool {
 	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
 	return err == nil && strings.TrimSuffix(exe, " (deleted)") == path

@@ -18,29 +18,29 @@ import (
 )
 
 // Programs is the cache of built programs: $MILLRACE_CACHE, else millrace/bin in
-// the user's cache directory. It may be deleted at any time; a program whose
-// pinned version changed is built anew.
+// the user's cache directory. It may be deleted at any time. Build rebuilds a program if its
+// pinned version has changed.
 type Programs struct {
 	// Dir is the cache.
 	Dir string
 
 	source   string // the module that pins the versions
 	progress *progress
-	aside    bool // others need the processors more
+	aside    bool // builds have a low priority
 }
 
 // program is one entry of the cache.
 type program struct {
 	name   string
-	module string // whose version in go.mod is the program's; empty: a program of our own
+	module string // its version in go.mod is the program's; empty: a program of this repository
 	pkg    string
-	under  string // where its go.mod is, from test/cluster
+	under  string // the directory of its go.mod, relative to test/cluster
 	hint   string // how long the first build takes
 	test   bool   // a test binary
 	tags   string // of the build
 }
 
-// programs is everything that can be built, in the order in which it is needed.
+// programs are all programs, in the order in which they are needed.
 var programs = []program{
 	{name: "etcd", module: "go.etcd.io/etcd/server/v3", pkg: "go.etcd.io/etcd/server/v3", hint: "about a minute"},
 	{name: "kube-apiserver", module: kubernetesModule, pkg: kubernetesModule + "/cmd/kube-apiserver", hint: "2 to 4 minutes"},
@@ -48,8 +48,8 @@ var programs = []program{
 	{name: "kube-controller-manager", module: kubernetesModule, pkg: kubernetesModule + "/cmd/kube-controller-manager", hint: "about a minute"},
 	{name: "kwok", module: "sigs.k8s.io/kwok", pkg: "sigs.k8s.io/kwok/cmd/kwok", under: "kwok", hint: "about a minute"},
 	{name: "jaeger", module: "github.com/jaegertracing/jaeger", pkg: "github.com/jaegertracing/jaeger/cmd/jaeger", under: "../../tools/jaeger", hint: "5 to 8 minutes"},
-	// Of the ways to discover what to scrape the name server is enough; the others would
-	// take ten times as long.
+	// Of the service discovery mechanisms DNS is enough; building the others would take ten
+	// times as long.
 	{name: "prometheus", module: "github.com/prometheus/prometheus", pkg: "github.com/prometheus/prometheus/cmd/prometheus", under: "../../tools/prometheus", hint: "3 to 4 minutes", tags: "remove_all_sd,enable_dns_sd"},
 	{name: "compose", module: "github.com/docker/compose/v2", pkg: "github.com/docker/compose/v2/cmd", under: "../../tools/compose", hint: "2 to 3 minutes"},
 	{name: "fakelet", pkg: "./fakelet", hint: "some seconds"},
@@ -72,7 +72,7 @@ func ProgramNames() []string {
 
 // FindPrograms finds the cache, and the module that pins the versions: in the
 // checkout that holds the working directory, or in that of $MILLRACE_SOURCE.
-// output is told about builds.
+// Builds are logged to output.
 func FindPrograms(output io.Writer) (*Programs, error) {
 	dir := os.Getenv("MILLRACE_CACHE")
 	if dir == "" {
@@ -93,8 +93,8 @@ func FindPrograms(output io.Writer) (*Programs, error) {
 	return &Programs{Dir: dir, source: filepath.Join(root, "test", "cluster"), progress: newProgress(output)}, nil
 }
 
-// Aside builds the same programs while others are at work: at a low priority, and with
-// a line of its own for each thing that it says.
+// Aside is for builds in the background of other work: at a low priority, and with
+// a line of its own for each message.
 func (p *Programs) Aside() *Programs {
 	return &Programs{Dir: p.Dir, source: p.source, progress: p.progress.aside(), aside: true}
 }
@@ -121,7 +121,7 @@ func Checkout() (string, error) {
 	}
 }
 
-// Path is where a program is once it is built. It panics on an unknown name.
+// Path is the path of a program once it is built. It panics on an unknown name.
 func (p *Programs) Path(name string) string {
 	i := slices.IndexFunc(programs, func(q program) bool { return q.name == name })
 	if i < 0 {
@@ -133,8 +133,8 @@ func (p *Programs) Path(name string) string {
 	return filepath.Join(p.Dir, name)
 }
 
-// Build builds those of the named programs that are missing or of another
-// version than the pinned one. Two processes never build at the same time.
+// Build builds the named programs that are missing or have another version than the
+// pinned one. A file lock prevents two processes from building at the same time.
 func (p *Programs) Build(ctx context.Context, names ...string) error {
 	if err := os.MkdirAll(p.Dir, 0o755); err != nil {
 		return fmt.Errorf("make cache directory: %w", err)
@@ -159,7 +159,7 @@ func (p *Programs) Build(ctx context.Context, names ...string) error {
 	return nil
 }
 
-// lock waits for another process that builds, and says so.
+// lock takes the file lock. If another process builds, it logs that it waits.
 func (p *Programs) lock(ctx context.Context, file int) error {
 	take := func() error { return syscall.Flock(file, syscall.LOCK_EX|syscall.LOCK_NB) }
 	err := take()
@@ -193,10 +193,10 @@ func (p *Programs) ensure(ctx context.Context, q program) error {
 	return err
 }
 
-// current reports whether path was built from the pinned version, as Go itself
-// noted in it.
+// current is whether path was built from the pinned version, according to its embedded
+// build information.
 func current(path string, q program, version string) bool {
-	if q.module == "" { // its name says of what it was built
+	if q.module == "" { // its file name has the digest of its source
 		_, err := os.Stat(path)
 		return err == nil
 	}
@@ -211,7 +211,7 @@ func (p *Programs) compile(ctx context.Context, q program, version, path string)
 	if q.test {
 		args = []string{"test", "-c"}
 	}
-	if q.under != "" && q.module != "" { // it shares nothing with what else is built here, so nothing is lost if it is the same everywhere
+	if q.under != "" && q.module != "" { // it shares no build cache entries with other builds, so a reproducible build costs nothing
 		args = append(args, "-trimpath")
 	}
 	if q.tags != "" {
@@ -233,8 +233,7 @@ func (p *Programs) compile(ctx context.Context, q program, version, path string)
 	return nil
 }
 
-// linkFlags tell Kubernetes' programs their version, which they would otherwise
-// not know.
+// linkFlags set the version of Kubernetes' programs, which they do not know by themselves.
 func linkFlags(q program, version string) string {
 	flags := []string{"-s", "-w"}
 	if q.module != kubernetesModule {
@@ -247,7 +246,7 @@ func linkFlags(q program, version string) string {
 	return strings.Join(flags, " ")
 }
 
-// version is what go.mod pins for a program.
+// version is the version that go.mod pins for a program.
 func (p *Programs) version(q program) (string, error) {
 	if q.module == "" {
 		return p.digest(q), nil
@@ -264,14 +263,14 @@ func (p *Programs) version(q program) (string, error) {
 	return string(found[1]), nil
 }
 
-// digest names the source of a program of our own, and its dependencies.
+// digest is a hash of the source and the dependencies of a program of this repository.
 func (p *Programs) digest(q program) string {
 	module := filepath.Join(p.source, q.under)
 	files, _ := filepath.Glob(filepath.Join(module, q.pkg, "*.go"))
 	sum := sha256.New()
 	for _, file := range append(files, filepath.Join(module, "go.mod")) {
 		data, err := os.ReadFile(file)
-		if err != nil { // the build will say so
+		if err != nil { // the build reports it
 			continue
 		}
 		fmt.Fprintf(sum, "%s %d\n", filepath.Base(file), len(data))

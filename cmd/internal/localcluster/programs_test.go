@@ -85,7 +85,7 @@ func TestWithout(t *testing.T) {
 	if got, want := Without("a", "b"), AllControllers+",-a,-b"; got != want {
 		t.Errorf("Without = %q, want %q", got, want)
 	}
-	// The first mention counts.
+	// The first mention of a controller counts.
 	if got, want := Without("ttl-controller", "token-cleaner-controller"), "*,bootstrap-signer-controller,selinux-warning-controller,-ttl-controller,-token-cleaner-controller"; got != want {
 		t.Errorf("Without = %q, want %q", got, want)
 	}

@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// progress tells a person what takes so long: a line that counts the seconds on
-// a terminal; elsewhere a line at the start, one at the end, and one every half minute.
+// progress shows long steps to a user: on a terminal as a line that counts the seconds,
+// elsewhere as a line at the start, one at the end, and one every remindEvery.
 type progress struct {
 	w        io.Writer
 	terminal bool
 	prefix   string // of every line
 }
 
-// remindEvery is how often something that goes on is told of where lines stay.
+// remindEvery is how often an unfinished step is logged if the output is no terminal.
 const remindEvery = 30 * time.Second
 
-// aside is the same for what goes on behind: others write meanwhile, so that each line
-// stays, and says who wrote it.
+// aside is progress for background steps: other output comes in between, so each message is
+// a line of its own with a prefix.
 func (p *progress) aside() *progress { return &progress{w: p.w, prefix: "millrace: "} }
 
 func newProgress(w io.Writer) *progress {
@@ -35,7 +35,7 @@ func newProgress(w io.Writer) *progress {
 	return p
 }
 
-// step says that something has begun; the function it returns says how it ended.
+// step shows the start of a step; the returned function shows its end.
 func (p *progress) step(what string) func(error) {
 	begun := time.Now()
 	var drawing sync.WaitGroup

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
 
-// applyRoles lets Millrace's services do what they have to, under names of their own: the
-// manifests of deployments can be applied beside them. The users are those of [users].
+// applyRoles applies the RBAC roles of Millrace's services, for [users]. The roles have names of
+// their own, so that the manifests of deployments can be applied in addition.
 func (c *Cluster) applyRoles(ctx context.Context) error {
 	text, err := roles()
 	if err != nil {

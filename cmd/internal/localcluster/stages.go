@@ -2,20 +2,20 @@ package localcluster
 
 import "fmt"
 
-// What a simulated pod does is read from its spec, as jq expressions that kwok
-// evaluates: its command and image say how it would end on a real node.
+// The behaviour of a simulated pod follows from its spec: kwok evaluates these jq expressions,
+// which tell from the command and image how the pod would end on a real node.
 const (
 	command = `.spec.containers[0] | ((.command // []) + (.args // [])) | join(" ")`
 	images  = `[.spec.containers[].image] | join(" ")`
 
-	// Readiness that a test turns on through exec, or that comes late: fakelet does it.
+	// Readiness that a test turns on through exec, or that is delayed: fakelet implements it.
 	probed = `[.spec.containers[] | ((.readinessProbe.exec.command // [] | join(" ") | test("/data/|/bin/false|^false|exit 1")) or ((.readinessProbe.initialDelaySeconds // 0) >= 5))] | any`
 	// An image that cannot be pulled.
 	unpullable = `[.spec.containers[].image] | any(test("404|nonexist|non-exist|does-not-exist|invalid-image"))`
 	hostPort   = `[.spec.containers[].ports[]?.hostPort // 0] | any(. > 0)`
 
 	endsWell   = `(` + images + `) as $images | ` + command + ` | (test("exit 0") and (test("exit 1") | not)) or test("^(/bin/)?(true|echo |date|sleep [0-9]( |$))") or ((. == "") and ($images | test("busybox")))`
-	remembers  = command + ` | test("/data/foo")` // fakelet plays these
+	remembers  = command + ` | test("/data/foo")` // fakelet simulates these
 	byIndex    = command + ` | test("JOB_COMPLETION_INDEX} % 2")`
 	oddIndex   = `.metadata.annotations["batch.kubernetes.io/job-completion-index"] // "0" | tonumber % 2 == 1`
 	byChance   = command + ` | test("RANDOM")`
@@ -30,7 +30,7 @@ type match struct{ Key, Value string }
 func is(expression string) match  { return match{expression + " | tostring", "true"} }
 func not(expression string) match { return match{expression + " | tostring", "false"} }
 
-// start is how a pod begins to run.
+// start is a stage in which a pod starts to run.
 type start struct {
 	Name  string
 	Ready bool
@@ -38,15 +38,15 @@ type start struct {
 	Match []match
 }
 
-// ending is how a pod ends.
+// ending is a stage in which a pod ends.
 type ending struct {
 	Name, Phase, Reason string
 	Code, Weight, Delay int
-	Deleted             bool // it applies to pods that are being deleted, else to those that are not
+	Deleted             bool // applies only to pods that are being deleted; false: only to others
 	Match               []match
 }
 
-// removal is how a deleted pod goes.
+// removal is a stage in which a deleted pod is removed.
 type removal struct {
 	Name  string
 	Delay int
@@ -97,7 +97,7 @@ func removals() []removal {
 	}
 }
 
-// stages is what kwok's configuration is made from.
+// stages is the data for the template of kwok's configuration.
 func stages() map[string]any {
 	return map[string]any{
 		"Starts": starts(), "Unpullable": is("(" + unpullable + ")"), "Endings": endings(), "Removals": removals(),

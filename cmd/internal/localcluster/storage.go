@@ -5,11 +5,11 @@ import (
 	"fmt"
 )
 
-// driver is the program that plays a storage driver.
+// driver is the program that simulates a storage driver.
 const driver = "fakecsi"
 
-// StartStorage adds what [Options].Storage says to a cluster that was started without it: the
-// driver, its CSIDriver and default StorageClass, and what nodes say whose volumes are attached.
+// StartStorage adds the storage of [Options].Storage to a cluster that was started without it: the
+// driver, its CSIDriver and default StorageClass, and the nodes' settings for attached volumes.
 func (c *Cluster) StartStorage(ctx context.Context) (*Process, error) {
 	if err := c.Programs.Build(ctx, driver); err != nil {
 		return nil, err

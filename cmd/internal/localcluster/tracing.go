@@ -10,19 +10,18 @@ import (
 )
 
 // Tracing says where the control plane's spans go; the zero value: nowhere. etcd
-// and kube-apiserver record what their callers trace, and begin no trace of their
+// and kube-apiserver continue the traces of their callers, and begin no trace of their
 // own.
 type Tracing struct {
-	// Jaeger starts Jaeger beside the cluster, and has the spans sent there.
+	// Jaeger starts Jaeger with the cluster, and sends the spans there.
 	Jaeger bool
-	// Later has Start not wait for Jaeger: [Cluster.BringJaeger] builds and starts it.
-	// What sends spans is told where it will be, and goes on without it.
+	// Later makes Start not wait for Jaeger: [Cluster.BringJaeger] builds and starts it.
+	// Programs get its address at their start, and run without it until then.
 	Later bool
-	// UsualPorts has Jaeger listen where people and programs look for it (16686,
-	// 4317 and 4318), as far as these ports are free.
+	// UsualPorts makes Jaeger listen on its default ports (16686, 4317 and 4318), as far
+	// as they are free.
 	UsualPorts bool
-	// Collector is the host:port of another program, which takes spans by OTLP over gRPC
-	// without TLS.
+	// Collector is the host:port of another collector, by OTLP over gRPC without TLS.
 	Collector string
 }
 
@@ -30,7 +29,7 @@ type Tracing struct {
 // megabytes.
 const keptTraces = 20000
 
-// JaegerURL is where Jaeger's query API answers; empty without Jaeger.
+// JaegerURL is the URL of Jaeger's query API; empty without Jaeger.
 func (c *Cluster) JaegerURL() string {
 	if !c.options.Tracing.Jaeger {
 		return ""
@@ -38,7 +37,7 @@ func (c *Cluster) JaegerURL() string {
 	return fmt.Sprintf("http://127.0.0.1:%d", c.ports.Jaeger)
 }
 
-// Collector is the host:port that takes spans by OTLP over gRPC without TLS; empty
+// Collector is the host:port of the collector, by OTLP over gRPC without TLS; empty
 // if the cluster is not traced.
 func (c *Cluster) Collector() string {
 	if c.options.Tracing.Jaeger {
@@ -47,8 +46,8 @@ func (c *Cluster) Collector() string {
 	return c.options.Tracing.Collector
 }
 
-// UsualPort is a port of 127.0.0.1 if no process uses it at the moment, otherwise one
-// that no process uses.
+// UsualPort is the given port of 127.0.0.1 if no process uses it at the moment, otherwise
+// another free port.
 func UsualPort(usual int) (int, error) {
 	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", usual))
 	if err != nil { // another process has it
@@ -57,7 +56,7 @@ func UsualPort(usual int) (int, error) {
 	return usual, listener.Close()
 }
 
-// choosePorts takes the usual ports where that is asked for.
+// choosePorts uses Jaeger's default ports if UsualPorts is set.
 func (t Tracing) choosePorts(p *ports) error {
 	if !t.Jaeger || !t.UsualPorts {
 		return nil
@@ -69,11 +68,10 @@ func (t Tracing) choosePorts(p *ports) error {
 	return errors.Join(errs[:]...)
 }
 
-// BringJaeger builds Jaeger if it is missing, starts it, and returns when it answers. It
-// says what it does in lines of its own. Programs that sent spans without success before try
-// again within two minutes.
+// BringJaeger builds Jaeger if it is missing, starts it, and returns when it answers. It logs
+// in lines of its own. Programs whose exports have failed before retry within two minutes.
 //
-// Errors: it cannot be built or started, or the context ended.
+// Errors: Jaeger cannot be built or started, or the context ended.
 func (c *Cluster) BringJaeger(ctx context.Context) error {
 	if err := c.Programs.Aside().Build(ctx, "jaeger"); err != nil {
 		return err
@@ -97,7 +95,7 @@ func (c *Cluster) startJaeger(ctx context.Context) error {
 	return jaeger.Ready(ctx, c.JaegerURL()+"/api/services")
 }
 
-// etcdTracing are the flags by which etcd joins the traces of its callers.
+// etcdTracing are the flags with which etcd continues the traces of its callers.
 func (c *Cluster) etcdTracing() []string {
 	if c.Collector() == "" {
 		return nil
@@ -108,7 +106,7 @@ func (c *Cluster) etcdTracing() []string {
 	}
 }
 
-// writeTracing writes what the API server reads of tracing.
+// writeTracing writes the API server's tracing configuration.
 func (c *Cluster) writeTracing() error {
 	if c.Collector() == "" {
 		return nil
@@ -117,7 +115,7 @@ func (c *Cluster) writeTracing() error {
 	return err
 }
 
-// apiServerTracing are the flags by which the API server joins the traces of its
+// apiServerTracing are the flags with which the API server continues the traces of its
 // callers.
 func (c *Cluster) apiServerTracing() []string {
 	if c.Collector() == "" {
@@ -126,7 +124,7 @@ func (c *Cluster) apiServerTracing() []string {
 	return []string{"--tracing-config-file=" + filepath.Join(c.Dir, "tracing.yaml")}
 }
 
-// settle fills a program's configuration and writes it into the cluster's
+// settle renders a program's configuration and writes it into the cluster's
 // directory.
 func (c *Cluster) settle(name string, data any) (file string, err error) {
 	rendered, err := render(name, data)

@@ -11,21 +11,21 @@ import (
 	"github.com/millrace/millrace/pkg/events/record"
 )
 
-// errAsked: the question makes no sense.
+// errAsked: the request is invalid.
 var errAsked = errors.New("the question cannot be answered")
 
-// trouble is what is answered instead of an answer.
+// trouble is the body of an error response.
 type trouble struct {
 	Code  string `json:"code"`
 	Error string `json:"error"`
-	// Begins is when the record begins, where it is asked about a moment before that.
+	// Begins is when the record begins, if the request is about a moment before that.
 	Begins time.Time `json:"begins,omitzero"`
 }
 
-// patience is how long an answer may take.
+// patience is the time-out of an answer.
 const patience = time.Minute
 
-// answer makes a handler of what answers a question.
+// answer makes a handler from a function that answers a request.
 func (p *page) answer(find func(ctx context.Context, a *ask) (any, error)) http.HandlerFunc {
 	return p.bounded(func(w http.ResponseWriter, q *http.Request) {
 		if err := p.reachable(); err != nil {
@@ -46,8 +46,8 @@ func (p *page) answer(find func(ctx context.Context, a *ask) (any, error)) http.
 // errAway: the bus does not answer.
 var errAway = errors.New("the bus does not answer")
 
-// reachable says whether the bus can be asked. Requests to one that is away would
-// only run out of time.
+// reachable is an error if the bus is away, so that requests fail at once and not by a
+// time-out.
 func (p *page) reachable() error {
 	b, ok := p.archive.(interface{ Healthy() error })
 	if !ok {
@@ -59,7 +59,7 @@ func (p *page) reachable() error {
 	return nil
 }
 
-// fail says what went wrong, in words and as a code that the page knows.
+// fail answers with an error, as text and as a code that the page knows.
 func fail(w http.ResponseWriter, err error) {
 	var before *record.BeforeRecord
 	switch {
@@ -74,7 +74,7 @@ func fail(w http.ResponseWriter, err error) {
 	case errors.Is(err, context.DeadlineExceeded):
 		say(w, http.StatusGatewayTimeout, "slow", errors.New("the bus has not answered in time: it is away, or has too much to do"))
 	case errors.Is(err, context.Canceled):
-		// The client no longer waits for it.
+		// The client no longer waits for an answer.
 	default:
 		say(w, http.StatusInternalServerError, "broken", err)
 	}
@@ -86,12 +86,12 @@ func say(w http.ResponseWriter, status int, code string, err error) {
 
 func write(w http.ResponseWriter, status int, value any) {
 	text, err := json.Marshal(value)
-	if err != nil { // it is made of what came as JSON, so this cannot be
+	if err != nil { // cannot happen: the value was decoded from JSON
 		status, text = http.StatusInternalServerError, []byte(`{"code":"broken","error":"the answer cannot be written"}`)
 	}
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_, _ = w.Write(text) // who is gone needs no answer
+	_, _ = w.Write(text) // an error means that the client is gone
 }

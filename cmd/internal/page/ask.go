@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/record"
 )
 
-// ask is one question: what the page wants to know, in the words of the commands.
+// ask is one request of the page, with the parameters of the commands.
 type ask struct {
 	*page
 	values url.Values
@@ -21,7 +21,7 @@ type ask struct {
 
 func (a *ask) word(name string) string { return a.values.Get(name) }
 
-// kind is the kind that a word means.
+// kind is the kind that a word names.
 func (a *ask) kind(ctx context.Context, word string) (kinds.Kind, error) {
 	have, err := a.record.Kinds(ctx)
 	if err != nil {
@@ -34,7 +34,7 @@ func (a *ask) kind(ctx context.Context, word string) (kinds.Kind, error) {
 	return kind, nil
 }
 
-// object is the object that is asked about.
+// object is the object that the request names.
 func (a *ask) object(ctx context.Context) (kinds.Kind, events.Ref, error) {
 	kind, err := a.kind(ctx, a.word("kind"))
 	if err != nil {
@@ -50,7 +50,7 @@ func (a *ask) object(ctx context.Context) (kinds.Kind, events.Ref, error) {
 	return kind, ref, nil
 }
 
-// moment reads one, such as --at has it.
+// moment parses a moment, in the format of --at.
 func (a *ask) moment(name string) (record.Moment, error) {
 	when, err := record.ParseMoment(a.word(name), time.Now())
 	if err != nil {
@@ -59,7 +59,7 @@ func (a *ask) moment(name string) (record.Moment, error) {
 	return when, nil
 }
 
-// span is the stretch of time from one moment to another; none of them is a version.
+// span is the time range between two moments. Neither may be a resourceVersion.
 func (a *ask) span() (s record.Span, err error) {
 	for name, end := range map[string]*time.Time{"from": &s.From, "to": &s.To} {
 		when, err := a.moment(name)
@@ -74,10 +74,10 @@ func (a *ask) span() (s record.Span, err error) {
 	return s, nil
 }
 
-// leases are objects by which programs say again and again that they are there.
+// leases is the kind of heartbeats.
 const leases kinds.Name = "leases.coordination.k8s.io"
 
-// filter says of what the happenings are asked for: calm leaves out the leases.
+// filter selects the happenings of the request; calm leaves out the Leases.
 func (a *ask) filter(ctx context.Context) (record.Filter, error) {
 	f := record.Filter{Namespace: a.word("namespace"), Name: a.word("name")}
 	if a.word("calm") != "true" {
@@ -96,7 +96,7 @@ func (a *ask) filter(ctx context.Context) (record.Filter, error) {
 	return f, err
 }
 
-// count reads a number between 1 and a bound; usual where none is given.
+// count parses a number from 1 to most; usual by default.
 func (a *ask) count(name string, usual, most int) (int, error) {
 	text := a.word(name)
 	if text == "" {

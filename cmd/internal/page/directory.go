@@ -11,9 +11,9 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// directory knows the names of all objects: those that are there, and those that
-// have gone since it was opened or not long before. It reads the state once, and
-// from then on what has been added whenever it is asked.
+// directory knows the names of all existing objects, and of those that were deleted since
+// it was opened or not long before. It reads the state once, and from then on only the new
+// messages, at each call.
 type directory struct {
 	archive bus.Archive
 
@@ -25,21 +25,21 @@ type directory struct {
 type kindNames struct {
 	mu   sync.Mutex
 	read uint64 // up to this sequence of the state
-	// there is true for an object that is there, and false for one that is gone.
+	// there is true for an object that exists, and false for a deleted one.
 	there map[events.Ref]bool
 	gone  int
 }
 
-// forgotten is how many names of what is gone a kindNames keeps beyond the number of
-// those that are there; then it is filled anew with what the state still tells.
+// forgotten is how many more names of deleted objects than of existing ones a kindNames
+// keeps. Above that it reads the whole state again.
 const forgotten = 20_000
 
 func newDirectory(archive bus.Archive) *directory {
 	return &directory{archive: archive, kinds: map[kinds.Name]*kindNames{}}
 }
 
-// each hands over the names of a kind, as they are now. The handler must not keep it
-// waiting.
+// each calls handle for each name of a kind, as of now. The handler must not block, because
+// each holds the lock of the kind.
 func (d *directory) each(ctx context.Context, kind kinds.Name, handle func(ref events.Ref, there bool)) error {
 	d.mu.Lock()
 	s := d.kinds[kind]
@@ -65,7 +65,7 @@ func (s *kindNames) refresh(ctx context.Context, archive bus.Archive, kind kinds
 	if err != nil {
 		return err
 	}
-	if s.there == nil || state.Last < s.read || s.gone > len(s.there)-s.gone+forgotten { // a stream made anew counts from the begin
+	if s.there == nil || state.Last < s.read || s.gone > len(s.there)-s.gone+forgotten { // a recreated stream begins at 1 again
 		s.there, s.read, s.gone = map[events.Ref]bool{}, 0, 0
 	}
 	if state.Last == s.read {
@@ -78,7 +78,7 @@ func (s *kindNames) refresh(ctx context.Context, archive bus.Archive, kind kinds
 		return nil
 	})
 	if err != nil {
-		s.there = nil // half of it has been taken in
+		s.there = nil // it has only a part of the new messages
 		return err
 	}
 	s.read = state.Last
@@ -101,7 +101,7 @@ func (s *kindNames) take(m events.Message) {
 	s.there[ref] = is
 }
 
-// match says how well a name fits what a user types.
+// match is how well a name matches the user's input.
 type match int
 
 const (

@@ -1,13 +1,12 @@
-// Package page is the web page of the record: the same answers as the commands
-// give, over HTTP as JSON, and a page that shows them.
+// Package page serves the record as a web page: the answers of the commands as JSON over
+// HTTP, and a page that shows them.
 //
-// It only reads. Every client that can reach it sees what the record has, so it listens on
-// the loopback interface unless it is told otherwise, and it answers only the
-// page that it has served itself: requests that other sites have a browser make are
-// refused, and so are those under a name that is not its own.
+// It only reads. Every client that can reach it sees the whole record, so it listens on
+// the loopback interface by default, and refuses requests that other sites have a browser
+// make, and requests under another host name.
 //
-// The page is plain HTML, style sheets and JavaScript modules in folder site, built
-// into the program; it asks no other server for anything. What the record says reaches it
-// as text and is only ever put on it as text: the browser is told to refuse
-// everything else.
+// The page is plain HTML, style sheets and JavaScript modules in folder site, embedded in
+// the program; it loads nothing from other servers. It receives the record as text and
+// inserts it only as text: the Content-Security-Policy has the browser refuse everything
+// else.
 package page

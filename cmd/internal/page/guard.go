@@ -11,13 +11,13 @@ import (
 	"strings"
 )
 
-// policy is what the browser lets the page do: nothing but what comes from here,
-// and no text that becomes markup or code.
+// policy is the Content-Security-Policy: the page loads resources only from this server, and
+// the browser never turns text into markup or code.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// guard answers only requests that read, under a name that is ours, for the page
-// that we have served or for no page.
+// guard passes on only GET and HEAD requests, under an allowed host name, from the page that
+// this server has served or from no page.
 func guard(names []string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		h := w.Header()
@@ -39,9 +39,9 @@ func guard(names []string, next http.Handler) http.Handler {
 	})
 }
 
-// refusal is why a request is not answered. A name that leads here although it is
-// not ours belongs to an attacker who has a browser believe that we are his site; a
-// number or localhost cannot be another's.
+// refusal is why a request is not answered; nil: it is. An unknown host name that resolves to
+// this server may be an attacker's, which makes a browser take this server for the attacker's
+// site (DNS rebinding). IP addresses and localhost cannot be.
 func refusal(names []string, q *http.Request) error {
 	if host := hostOf(q.Host); !own(names, host) {
 		return fmt.Errorf("this page is not at %q: ask for it by its address, or allow the name with --host", host)
@@ -52,11 +52,11 @@ func refusal(names []string, q *http.Request) error {
 		}
 	}
 	switch q.Header.Get("Sec-Fetch-Site") {
-	case "", "none", "same-origin": // programs, people, and our page
+	case "", "none", "same-origin": // programs, addresses that a user opens, and this page
 		return nil
 	}
 	if q.URL.Path == "/" && q.Header.Get("Sec-Fetch-Mode") == "navigate" && q.Header.Get("Sec-Fetch-Dest") == "document" {
-		return nil // a user follows a link; the other site learns nothing by it
+		return nil // a user follows a link; the other site cannot read the answer
 	}
 	return errors.New("another site asked for this")
 }

@@ -33,14 +33,14 @@ func TestOnlyItsOwnPageIsAnswered(t *testing.T) {
 		{"GET", "millrace.example", page, nil, http.StatusOK},
 		{"HEAD", "127.0.0.1", page, nil, http.StatusOK},
 		{"GET", "127.0.0.1", page, navigation, http.StatusOK}, // a link in a chat
-		// Names that an attacker has lead here.
+		// Host names that an attacker resolves to this machine.
 		{"GET", "evil.example:8090", page, nil, http.StatusForbidden},
 		{"GET", "evil.example", api, headers{"Origin": "http://evil.example", "Sec-Fetch-Site": "same-origin"}, http.StatusForbidden},
 		{"GET", "127.evil.example", api, nil, http.StatusForbidden},
 		{"GET", "127.0.0.1.evil.example:8090", api, nil, http.StatusForbidden},
 		{"GET", "localhost.evil.example", api, nil, http.StatusForbidden},
 		{"GET", "", api, nil, http.StatusForbidden},
-		// Other sites ask.
+		// Requests from other sites.
 		{"GET", "127.0.0.1:8090", api, headers{"Origin": "http://evil.example"}, http.StatusForbidden},
 		{"GET", "127.0.0.1:8090", api, headers{"Origin": "http://127.0.0.1:9999"}, http.StatusForbidden},
 		{"GET", "127.0.0.1:8090", api, headers{"Origin": "null"}, http.StatusForbidden},
@@ -49,7 +49,7 @@ func TestOnlyItsOwnPageIsAnswered(t *testing.T) {
 		{"GET", "127.0.0.1:8090", api, navigation, http.StatusForbidden},
 		{"GET", "127.0.0.1:8090", page, headers{"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"}, http.StatusForbidden},
 		{"GET", "127.0.0.1:8090", "/main.js", headers{"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "script"}, http.StatusForbidden},
-		// It only reads.
+		// Requests that are no reads.
 		{"POST", "127.0.0.1:8090", api, nil, http.StatusMethodNotAllowed},
 		{"DELETE", "127.0.0.1:8090", page, nil, http.StatusMethodNotAllowed},
 		{"OPTIONS", "127.0.0.1:8090", api, headers{"Origin": "http://evil.example"}, http.StatusMethodNotAllowed},

@@ -12,24 +12,24 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// health is what an object says of itself, in a word, as kubectl has it.
+// health is the status of an object in a word, as kubectl shows it.
 type health struct {
 	Status string `json:"status,omitempty"`
 	Level  level  `json:"level,omitempty"`
 	Node   string `json:"node,omitempty"`
 }
 
-// level is how good a status is; empty: neither.
+// level is how good a status is; empty: unknown.
 type level string
 
 const (
 	good level = "good"
-	poor level = "poor" // not there yet
+	poor level = "poor" // not in the desired state yet
 	bad  level = "bad"
 )
 
-// healthOf reads it from a body; one that cannot be read says nothing here, and is
-// an error where the object is looked at.
+// healthOf is the health in the body of a delta; empty if the body cannot be decoded. That is
+// an error when the user opens the object.
 func healthOf(kind kinds.Kind, d events.Delta) health {
 	object, err := kinds.Decode(kind, d.ContentType, d.Body)
 	if err != nil {

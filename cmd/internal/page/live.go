@@ -13,22 +13,22 @@ import (
 )
 
 const (
-	// liveViews is how many may look on at a time; each follows all streams.
+	// liveViews is the maximum of live views at a time, because each follows all streams.
 	liveViews = 32
-	// rhythm is how often what happened is sent, and heartbeat how often something is
-	// sent although nothing happened.
+	// rhythm is how often happenings are sent, and heartbeat the longest time without sending
+	// anything.
 	rhythm    = 100 * time.Millisecond
 	heartbeat = 15 * time.Second
-	// stall is how long a reader may take to take something.
+	// stall is the time-out of one write to a client.
 	stall = 30 * time.Second
-	// backlog is how many happenings wait for one reader; beyond that he is told that
-	// he has missed some.
+	// backlog is the maximum of happenings queued for one client; beyond that it is told that
+	// it has missed some.
 	backlog = 2000
 )
 
-// live tells what is stored from now on, as server-sent events: "begun" when nothing
-// will be missed any more, "happened" with a list, "missed" when there was too much
-// of it, and "trouble" when there will be no more.
+// live sends new happenings as server-sent events: "begun" once it follows the streams,
+// "happened" with a list, "missed" if the backlog was full, and "trouble" with an error when
+// it ends.
 func (p *page) live(w http.ResponseWriter, q *http.Request) {
 	if err := p.reachable(); err != nil {
 		fail(w, err)
@@ -65,7 +65,7 @@ func (p *page) live(w http.ResponseWriter, q *http.Request) {
 	}
 }
 
-// view is one who looks on.
+// view is one client of live.
 type view struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
@@ -76,7 +76,7 @@ type view struct {
 	missed bool
 }
 
-// hear keeps what happened until it is sent. It never waits: the bus would.
+// hear queues a happening. It never blocks, because that would block the consumer of the bus.
 func (v *view) hear(h record.Happening) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -88,8 +88,8 @@ func (v *view) hear(h record.Happening) error {
 	return nil
 }
 
-// pump sends what is heard until the client or the bus goes away. Those who follow the
-// bus are not told that it has gone.
+// pump sends queued happenings until the client or the bus goes away. It polls reachable, because
+// TailFrom does not report that the bus is away.
 func (v *view) pump(ctx context.Context, ended <-chan error, reachable func() error) {
 	ticks := time.NewTicker(rhythm)
 	defer ticks.Stop()
@@ -134,7 +134,7 @@ func (v *view) flush() (something bool, err error) {
 	return len(heard) > 0 || missed, err
 }
 
-// end says why there will be no more.
+// end sends the error that ends the view.
 func (v *view) end(err error) {
 	if err != nil {
 		_ = v.send("trouble", trouble{Code: "ended", Error: err.Error()})
@@ -150,7 +150,7 @@ func (v *view) send(event string, value any) error {
 }
 
 func (v *view) put(text string) error {
-	_ = v.control.SetWriteDeadline(time.Now().Add(stall)) // where there are no deadlines, one waits longer
+	_ = v.control.SetWriteDeadline(time.Now().Add(stall)) // without deadlines, a write may block for longer
 	if _, err := v.w.Write([]byte(text)); err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 )
 
-// listener is who looks on; he takes what is sent to him.
+// listener is a client of a live view that records the received events.
 type listener struct {
 	http.ResponseWriter
 	mu    sync.Mutex
@@ -35,7 +35,7 @@ func (l *listener) text() string {
 	return l.heard.String()
 }
 
-// look opens a live view, which ends with the function that it gives.
+// look opens a live view; leave ends it.
 func look(handler http.Handler, query string) (l *listener, leave func()) {
 	ctx, leave := context.WithCancel(context.Background())
 	l = &listener{ResponseWriter: httptest.NewRecorder()}

@@ -19,7 +19,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// contents is what there is to be looked at.
+// contents is an overview of the record.
 type contents struct {
 	Version    string    `json:"version"`
 	Program    string    `json:"program"`
@@ -30,11 +30,11 @@ type contents struct {
 	Begins     time.Time `json:"begins,omitzero"` // the earliest that any kind has
 	Kinds      []family  `json:"kinds"`
 	Namespaces []string  `json:"namespaces"`
-	// Controllers are those whose turns are kept.
+	// Controllers are those with turns on record.
 	Controllers []string `json:"controllers"`
 }
 
-// family is a kind, and how many of it are there.
+// family is a kind, with the number of its objects.
 type family struct {
 	kinds.Kind
 	Resource string `json:"resource"`
@@ -70,7 +70,7 @@ func overview(ctx context.Context, a *ask) (any, error) {
 			c.Begins = p.begins
 		}
 		if p.now.After(c.Now) {
-			c.Now = p.now // by the bus's clock, which moments are compared with
+			c.Now = p.now // the bus's clock, because moments are compared with its times
 		}
 	}
 	slices.SortFunc(c.Kinds, func(a, b family) int { return strings.Compare(string(a.Name), string(b.Name)) })
@@ -79,7 +79,7 @@ func overview(ctx context.Context, a *ask) (any, error) {
 	return c, nil
 }
 
-// part is what one kind adds to the contents.
+// part is one kind's part of the contents.
 type part struct {
 	family
 	namespaces  map[string]bool
@@ -106,8 +106,8 @@ func (p *page) part(ctx context.Context, kind kinds.Kind) (part, error) {
 	return found, err
 }
 
-// begins is when the log of a kind begins, zero when it is empty, and what time it
-// is for the bus.
+// begins is when the log of a kind begins, zero if it is empty, and the current time of the
+// bus.
 func (p *page) begins(ctx context.Context, kind kinds.Name) (begins, now time.Time, err error) {
 	stream := subject.LogStream(kind)
 	state, err := p.archive.StreamState(ctx, stream)
@@ -116,12 +116,12 @@ func (p *page) begins(ctx context.Context, kind kinds.Name) (begins, now time.Ti
 	}
 	m, _, err := p.archive.At(ctx, stream, state.First)
 	if errors.Is(err, events.ErrDamaged) {
-		err = nil // every reader of it will be told
+		err = nil // every command that reads the message reports the damage
 	}
 	return m.Time, state.Now, err
 }
 
-// hit is an object, or a kind, that fits what a user types.
+// hit is an object or a kind that matches the user's input.
 type hit struct {
 	Kind      kinds.Name `json:"kind"`
 	Namespace string     `json:"namespace,omitempty"`
@@ -131,11 +131,11 @@ type hit struct {
 	how match
 }
 
-// hits bounds how many are offered.
+// hits is the maximum of offered matches.
 const hits = 50
 
-// search finds objects by what a user types: a part of a name, or KIND/NAME, or
-// KIND NAME, with the kind as the commands take it.
+// search finds objects by the user's input: a part of a name, or KIND/NAME, or
+// KIND NAME, with the kind spelled as for the commands.
 func search(ctx context.Context, a *ask) (any, error) {
 	have, err := a.record.Kinds(ctx)
 	if err != nil {
@@ -161,7 +161,7 @@ func search(ctx context.Context, a *ask) (any, error) {
 			}
 		})
 		if errors.Is(err, bus.ErrNoStream) {
-			continue // forgotten in this moment
+			continue // the kind's stream was deleted meanwhile
 		}
 		if err != nil {
 			return nil, err
@@ -175,7 +175,7 @@ func search(ctx context.Context, a *ask) (any, error) {
 	return found[:min(len(found), hits)], nil
 }
 
-// first orders what is true before what is not.
+// first orders true before false.
 func first(x, y bool) int {
 	switch {
 	case x == y:

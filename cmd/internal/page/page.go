@@ -16,25 +16,25 @@ import (
 
 // Options say how the page presents itself.
 type Options struct {
-	// Namespace is shown first; empty: all of them.
+	// Namespace is the one that is shown first; empty: all.
 	Namespace string
-	// Program is how the commands are called that the page gives to copy: "millrace",
-	// or "kubectl millrace".
+	// Program is the name of the program in the commands that the page shows for copying:
+	// "millrace" or "kubectl millrace".
 	Program string
-	// Flags are added to those commands, such as where the bus is.
+	// Flags are added to those commands, such as the address of the bus.
 	Flags []string
-	// Recording is true when nothing more will happen: the record is a copy in a file.
+	// Recording is true if the record is a copy in a file, which does not grow.
 	Recording bool
 	// Version of the program.
 	Version string
-	// Hosts are the names under which the page may be asked for, besides localhost
-	// and addresses.
+	// Hosts are the host names under which the page is served, besides localhost and IP
+	// addresses.
 	Hosts []string
-	// Token is what one must have to see anything; empty: nothing. See [Token].
+	// Token is the secret that a client must have; empty: none is needed. See [Token].
 	Token string
 }
 
-// page is the page of one record.
+// page serves one record.
 type page struct {
 	Options
 	archive bus.Archive
@@ -47,7 +47,7 @@ type page struct {
 //go:embed site
 var built embed.FS
 
-// New serves the page of what a bus, or a copy of one, keeps.
+// New serves the page of the record on a bus or in an exported file.
 func New(archive bus.Archive, options Options) http.Handler {
 	p := &page{Options: options, archive: archive, record: record.New(archive), names: newDirectory(archive), lives: make(chan struct{}, liveViews), asked: make(chan struct{}, atOnce)}
 	mux := http.NewServeMux()
@@ -62,15 +62,15 @@ func New(archive bus.Archive, options Options) http.Handler {
 	return guard(options.Hosts, identified(options.Token, mux))
 }
 
-// files serves the files of the page. Their names say nothing of their version, so
-// browsers ask each time whether there is another one.
+// files serves the files of the page. Their names have no version, so browsers
+// revalidate them each time.
 func files() http.HandlerFunc {
 	type file struct {
 		tag  string
 		text []byte
 	}
 	all := map[string]file{}
-	_ = fs.WalkDir(built, "site", func(at string, d fs.DirEntry, err error) error { // it is built in: reading it cannot fail
+	_ = fs.WalkDir(built, "site", func(at string, d fs.DirEntry, err error) error { // embedded: reading cannot fail
 		if err != nil || d.IsDir() {
 			return err
 		}
@@ -91,7 +91,7 @@ func files() http.HandlerFunc {
 		}
 		w.Header().Set("Cache-Control", "no-cache")
 		w.Header().Set("ETag", f.tag)
-		if kind, ok := contentTypes[path.Ext(at)]; ok { // whatever this machine believes
+		if kind, ok := contentTypes[path.Ext(at)]; ok { // regardless of this machine's MIME types
 			w.Header().Set("Content-Type", kind)
 		}
 		http.ServeContent(w, q, at, time.Time{}, bytes.NewReader(f.text))

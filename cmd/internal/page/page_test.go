@@ -68,8 +68,7 @@ func (l late) Flush(ctx context.Context) error {
 	return l.Appender.Flush(ctx)
 }
 
-// ask asks a question and reads the answer; the status must be the one that is
-// wanted.
+// ask makes a request and decodes the answer. The status code must be the given one.
 func (s *site) ask(status int, what string, values url.Values, answer any) {
 	s.Helper()
 	w := httptest.NewRecorder()

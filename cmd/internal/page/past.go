@@ -14,13 +14,13 @@ import (
 	"github.com/millrace/millrace/pkg/events/record/fields"
 )
 
-// The most of what is given at once.
+// The maximum of items in an answer.
 const (
 	mostHappenings = 5000
 	mostVersions   = 2000
 )
 
-// chronicle is what happened in a namespace, or everywhere, in a stretch of time.
+// chronicle are the happenings in a namespace, or everywhere, in a time range.
 func chronicle(ctx context.Context, a *ask) (any, error) {
 	span, err := a.span()
 	if err != nil {
@@ -37,7 +37,7 @@ func chronicle(ctx context.Context, a *ask) (any, error) {
 	return a.record.Chronicle(ctx, filter, span, limit)
 }
 
-// life is the past of an object: its versions, and what was decided about it.
+// life is the history of an object: its versions, and the decisions about it.
 type life struct {
 	*record.History
 	Decided []record.Happening `json:"decided"`
@@ -66,7 +66,7 @@ func history(ctx context.Context, a *ask) (any, error) {
 	return l, err
 }
 
-// body is an object as it was at a moment.
+// body is an object at a moment.
 type body struct {
 	Object   events.Ref `json:"object"`
 	Kind     kinds.Kind `json:"kind"`
@@ -121,7 +121,7 @@ func diff(ctx context.Context, a *ask) (any, error) {
 	return reader.Compare(ctx, a.record, kind, ref, from, to)
 }
 
-// reasons are why an object changed, and which of the causes it began with.
+// reasons are the causes of a change of an object, and which of them came first.
 type reasons struct {
 	Cause *record.Cause `json:"cause"`
 	Began struct {

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/record"
 )
 
-// scene is what there was of each kind at a moment.
+// scene are the objects of each kind at a moment.
 type scene struct {
 	Kinds []group `json:"kinds"`
 }
@@ -24,12 +24,12 @@ type group struct {
 	Sequence uint64     `json:"sequence,omitempty"`
 	Whole    bool       `json:"whole"`
 	Doubts   []string   `json:"doubts,omitempty"`
-	// Begins is when the record of the kind begins, where that is after the moment.
+	// Begins is when the record of the kind begins, if that is after the moment.
 	Begins time.Time `json:"begins,omitzero"`
 	Items  []item    `json:"items"`
 }
 
-// item is an object of a scene, as a list shows it.
+// item is an object of a scene in a list.
 type item struct {
 	Namespace  string    `json:"namespace,omitempty"`
 	Name       string    `json:"name"`
@@ -41,10 +41,10 @@ type item struct {
 	health
 }
 
-// folds is how many kinds are read at a time.
+// folds is how many kinds are read concurrently.
 const folds = 4
 
-// state gives the objects of the kinds that are named, or of all, at a moment.
+// state are the objects of the named kinds, or of all, at a moment.
 func state(ctx context.Context, a *ask) (any, error) {
 	when, err := a.moment("at")
 	if err != nil {
@@ -71,7 +71,7 @@ func state(ctx context.Context, a *ask) (any, error) {
 	return s, a.groups(ctx, have, namespace, when, s.Kinds)
 }
 
-// groups fills the groups of kinds, some at a time.
+// groups fills the groups of kinds, at most folds concurrently.
 func (p *page) groups(ctx context.Context, have []kinds.Kind, namespace string, when record.Moment, into []group) error {
 	work, ctx := errgroup.WithContext(ctx)
 	work.SetLimit(folds)
@@ -93,7 +93,7 @@ func (p *page) group(ctx context.Context, kind kinds.Kind, namespace string, whe
 		g.Begins = before.Begins
 		return g, nil
 	case errors.Is(err, record.ErrNotThere):
-		g.Whole = true // its log is empty
+		g.Whole = true // the kind's log is empty
 		return g, nil
 	case err != nil:
 		return g, err
@@ -104,7 +104,7 @@ func (p *page) group(ctx context.Context, kind kinds.Kind, namespace string, whe
 		g.Items[i] = itemOf(kind, e)
 	}
 	if len(g.Items) == 0 && found.Sequence == 0 {
-		g.Whole, g.Doubts = true, nil // nothing has ever been said, so nothing is missing
+		g.Whole, g.Doubts = true, nil // nothing has been recorded yet, so nothing is missing
 	}
 	return g, nil
 }

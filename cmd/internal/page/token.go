@@ -16,13 +16,13 @@ import (
 // Token is a new secret for [Options.Token].
 func Token() string { return rand.Text() }
 
-// tokenWord is what the token is called in the address of the page.
+// tokenWord is the token's query parameter in the address of the page.
 const tokenWord = "token"
 
 var errToken = errors.New("the token is missing or wrong: open the address that millrace ui printed when it began")
 
-// identified answers those who have the token: in the address of the page, which leaves it
-// in a cookie and goes on without it, in that cookie, or as a bearer token.
+// identified passes on requests that have the token in a cookie or as a bearer token. A request
+// for the page with the token in the address sets the cookie and reloads without the token.
 func identified(token string, next http.Handler) http.Handler {
 	if token == "" {
 		return next
@@ -49,8 +49,8 @@ func identified(token string, next http.Handler) http.Handler {
 	})
 }
 
-// goOn has a browser ask again without the token. It is no redirect: behind a link of
-// another site, a browser would follow that without the cookie.
+// goOn has the browser load the page again without the token. It is no redirect, because after a
+// link from another site a browser would follow a redirect without the SameSite cookie.
 func goOn(w http.ResponseWriter, query url.Values) {
 	query.Del(tokenWord)
 	h := w.Header()
@@ -61,15 +61,15 @@ func goOn(w http.ResponseWriter, query url.Values) {
 }
 
 const (
-	// atOnce is how many questions are answered at once. More wait for their turn.
+	// atOnce is how many requests are answered concurrently. Further ones wait.
 	atOnce = 8
-	// turn is how long one waits.
+	// turn is how long a request waits at most.
 	turn = 10 * time.Second
 )
 
 var errBusy = errors.New("too many questions at once: ask again")
 
-// bounded answers a few questions at once.
+// bounded limits concurrent requests to atOnce.
 func (p *page) bounded(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, q *http.Request) {
 		waiting, cancel := context.WithTimeout(q.Context(), turn)

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 )
 
-// TestThePageIsForWhoHasTheToken: in the address, in the cookie that comes of it, or as a
-// bearer token; anything else is answered with nothing.
+// TestThePageIsForWhoHasTheToken: the page answers requests with the token in the address, in
+// the cookie that this sets, or as a bearer token, and no others.
 func TestThePageIsForWhoHasTheToken(t *testing.T) {
 	token := Token()
 	handler := New(memory.New(memory.Options{}), Options{Token: token})
@@ -62,7 +62,7 @@ func TestThePageIsForWhoHasTheToken(t *testing.T) {
 	}
 }
 
-// TestOnlyAFewQuestionsAreAnsweredAtOnce: the others wait, and are turned away in the end.
+// TestOnlyAFewQuestionsAreAnsweredAtOnce: further requests wait, and are refused in the end.
 func TestOnlyAFewQuestionsAreAnsweredAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &page{asked: make(chan struct{}, atOnce)}

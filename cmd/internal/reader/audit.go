@@ -28,8 +28,8 @@ type operation struct {
 // all is the operation's turn as a whole.
 func (d operation) all() operation { return operation{d.turns, d.turn, 0} }
 
-// operationOf reads the audit id of a request of ours: the turn's stream and sequence, the
-// command, and perhaps which try it was.
+// operationOf parses the audit ID of a writer's request: the turn's stream and sequence, the
+// command, and optionally the number of the try.
 func operationOf(id string) (d operation, ok bool) {
 	parts := strings.Split(id, ".")
 	if len(parts) != 3 && len(parts) != 4 || !strings.HasPrefix(id, subject.TurnStream("")) {
@@ -42,21 +42,21 @@ func operationOf(id string) (d operation, ok bool) {
 	return d, err == nil && wrong == nil
 }
 
-// said is what the record says of an operation.
+// said is the recorded result of an operation.
 type said struct {
 	events.Result
 	at time.Time
 }
 
-// told is what the record says was done.
+// told are all operations on record.
 type told struct {
 	results map[operation]said
 	first   map[operation]uint64    // of a turn that was stored again: the turn that it repeats
 	stored  map[operation]time.Time // when a turn was stored first; its command is 0
 	// answered are the turns that have an outcome; their command is 0.
 	answered map[operation]bool
-	// begins and ends are when the outcomes of a stream of turns do. An audit log may
-	// reach further back than the record, which begins with the first of them.
+	// begins and ends are the times at which the outcomes of a stream of turns begin and end.
+	// since is the earliest begin: an audit log may reach further back than the record.
 	begins, ends map[string]time.Time
 	since        time.Time
 }
@@ -68,7 +68,7 @@ func newTold() *told {
 	}
 }
 
-// origin is the operation as it was stored first.
+// origin maps an operation of a turn that was stored again to that of the first turn.
 func (t *told) origin(d operation) operation {
 	if first, again := t.first[d.all()]; again {
 		d.turn = first
@@ -76,22 +76,22 @@ func (t *told) origin(d operation) operation {
 	return d
 }
 
-// Audited says how far an audit log and the record were held against each other. What
-// is near an end of one of them cannot be judged: its other half may be beyond that.
+// Audited says how far an audit log and the record were compared. Writes and outcomes near an
+// end of one of them cannot be judged, because their counterpart may lie beyond that end.
 type Audited struct {
 	// From and To are the times of the first and the last line of the audit log.
 	From time.Time `json:"from,omitzero"`
 	To   time.Time `json:"to,omitzero"`
-	// Writes are those of ours that were looked for on record, and Outcomes those applied
-	// that were looked for in the audit log.
+	// Writes is how many of the writer's requests in the audit log were looked up in the record,
+	// and Outcomes how many applied commands of the record were looked up in the audit log.
 	Writes   int `json:"writes"`
 	Outcomes int `json:"outcomes"`
-	// Open are writes and outcomes that could not be judged.
+	// Open is how many writes and outcomes could not be judged.
 	Open int `json:"open"`
 }
 
-// audit holds the API server's audit log against the outcomes: every write of ours
-// has one, and every write that was applied is in the log.
+// audit compares the API server's audit log with the outcomes: every request of the writer must
+// have an outcome, and every applied command must be in the log.
 func (s *Session) audit(ctx context.Context, file string) (*Audited, []notary.Finding, error) {
 	writes, err := ledger.Audit(file)
 	if err != nil {
@@ -109,8 +109,8 @@ func (s *Session) audit(ctx context.Context, file string) (*Audited, []notary.Fi
 }
 
 const (
-	// pendingFor is how long before the end of the record a write may lack its outcome,
-	// and underWay how long if the whole turn has none: it may be in a writer's hand.
+	// pendingFor is how long before the end of the record a write may lack its outcome, and
+	// underWay how long if the whole turn has none, because it may still be in flight.
 	pendingFor, underWay = 10 * time.Second, 10 * time.Minute
 	// skew is how far the clocks of the bus and the API server may be apart.
 	skew = 2 * time.Second
@@ -145,15 +145,14 @@ func (t *told) compare(writes []check.Write) (about *Audited, found []notary.Fin
 	return about, append(found, t.unwritten(about, seen)...)
 }
 
-// after tells whether a write was made once its turn was stored. An audit log that
-// reaches further back has turns of the same names of another record.
+// after is whether a write was made after its turn was stored. An audit log that reaches
+// further back than the record may have the same operation ids of an earlier record.
 func (t *told) after(d operation, write time.Time) bool {
 	begun, known := t.stored[d.all()]
 	return !known || write.After(begun.Add(-skew))
 }
 
-// us are the users who made a write that is on record: the writers, whatever they are
-// called there.
+// us are the users of the writers, found as the users that made a write that is on record.
 func (t *told) us(writes []check.Write) map[string]bool {
 	us := map[string]bool{}
 	for i := range writes {
@@ -164,11 +163,11 @@ func (t *told) us(writes []check.Write) map[string]bool {
 	return us
 }
 
-// unsaid is a write of ours of which the record has no outcome.
+// unsaid is a finding if the record has no outcome for a request of the writer.
 func (t *told) unsaid(about *Audited, d operation, w *check.Write) []notary.Finding {
 	begins, on := t.begins[d.turns]
 	if !on || w.At.Before(begins) {
-		return nil // the record does not reach so far
+		return nil // the record does not reach back so far
 	}
 	if r, ok := t.results[d]; ok && (r.OK() || r.Unsure) {
 		about.Writes++
@@ -183,8 +182,8 @@ func (t *told) unsaid(about *Audited, d operation, w *check.Write) []notary.Find
 	return []notary.Finding{{Stream: d.turns, Sequence: d.turn, What: fmt.Sprintf("the audit log has %v, and the record has no outcome of it", w)}}
 }
 
-// unwritten are the writes on record that the audit log lacks, of the time that it is
-// about. Kubernetes' Events are not in most audit logs.
+// unwritten are findings for applied commands that the audit log lacks although it covers their
+// time. It skips Kubernetes' Events, which most audit logs do not have.
 func (t *told) unwritten(about *Audited, seen map[operation]bool) (found []notary.Finding) {
 	for d, r := range t.results {
 		if r.Status != events.Applied || r.Unsure || r.Ref.Kind == kinds.Events.Name || r.AuditID == "" {
@@ -222,7 +221,7 @@ func (s *Session) told(ctx context.Context) (*told, error) {
 		}
 		t.begins[turns], t.ends[turns] = state.Begins, state.Now
 		if whole := state.First <= 1 && state.Whole <= 1; whole || state.Created.After(state.Begins) {
-			t.begins[turns] = state.Created // a write is older than its outcome
+			t.begins[turns] = state.Created // not Begins: a write is older than its outcome
 		}
 		if t.since.IsZero() || t.begins[turns].Before(t.since) {
 			t.since = t.begins[turns]
@@ -248,7 +247,7 @@ func (s *Session) told(ctx context.Context) (*told, error) {
 	return t, nil
 }
 
-// outcome takes in what became of a turn. Of several tries one that succeeded counts.
+// outcome adds the results of an outcome. Of several tries, the one that succeeded counts.
 func (t *told) outcome(turns string, m events.Message, o *events.Outcome) {
 	t.answered[t.origin(operation{turns, o.Turn, 0})] = true
 	for _, r := range o.Results {
@@ -259,8 +258,8 @@ func (t *told) outcome(turns string, m events.Message, o *events.Outcome) {
 	}
 }
 
-// each hands over what is in the messages of a passage. What is damaged is left to
-// the other findings.
+// each decodes messages and passes their values to handle. It skips damaged messages, which
+// verify's other checks find.
 func each[T any](handle func(events.Message, *T)) func([]events.Message) error {
 	return func(batch []events.Message) error {
 		for _, m := range batch {

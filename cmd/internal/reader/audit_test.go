@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// TestAnOlderRecordVouchesForNothing: the bus was made anew, and the API server's audit
-// log goes on. It has turns of the same names, of before.
+// TestAnOlderRecordVouchesForNothing: the bus was replaced, while the API server's audit log
+// continues. The log has operations of the earlier record with the same ids.
 func TestAnOlderRecordVouchesForNothing(t *testing.T) {
 	const turns = "TURN_x"
 	begin := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)

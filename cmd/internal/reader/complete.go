@@ -21,8 +21,8 @@ import (
 // completePatience is how long a shell waits for a completion.
 const completePatience = 2 * time.Second
 
-// complete offers what there is, or nothing when the bus does not answer: a shell
-// shows no errors while a user types.
+// complete offers completions from the record, or none if the bus does not answer, because a
+// shell shows no errors while a user types.
 func (o *Options) complete(cmd *cobra.Command, file string, offer func(*Session)) {
 	if settings.Fill(cmd.Flags(), file, os.LookupEnv) != nil {
 		return
@@ -70,7 +70,7 @@ func (s *Session) completeNames(ctx context.Context, word, prefix string, have [
 	return names
 }
 
-// names are those of the objects of a kind that are there now, sorted.
+// names are the names of the existing objects of a kind, sorted.
 func (s *Session) names(ctx context.Context, kind kinds.Kind) ([]string, error) {
 	namespace := ""
 	if kind.Namespaced {

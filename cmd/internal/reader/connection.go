@@ -17,10 +17,10 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream"
 )
 
-// Connection says where the bus is, and who asks it.
+// Connection is the address of the bus, and the login.
 type Connection struct {
 	URL string
-	// User comes with the password in PasswordFile; empty: the URL says who comes.
+	// User logs in with the password in PasswordFile; empty: the login in the URL.
 	User, PasswordFile string
 	Credentials        string
 	// CAFile is the certificate of the bus's authority; CertFile and KeyFile are the
@@ -28,7 +28,7 @@ type Connection struct {
 	CAFile, CertFile, KeyFile string
 	// CAData is the same certificate as text.
 	CAData string
-	// Writes asks for the user who may do all, where a bus of this machine has left a login.
+	// Writes asks for the main user, with all rights, if a bus on this machine has saved a login.
 	Writes bool
 }
 
@@ -45,7 +45,7 @@ func (s *Source) Add(f *pflag.FlagSet) {
 	f.StringVar(&s.Record, "record", s.Record, "`file` that millrace export wrote, to be read instead of a bus")
 }
 
-// Open opens what is to be read, and gives the function that closes it.
+// Open opens the file or connects to the bus, and returns the function that closes it.
 func (s *Source) Open(ctx context.Context, patience time.Duration) (bus.Archive, func() error, error) {
 	if s.Record != "" {
 		f, err := archive.Open(s.Record)
@@ -73,9 +73,9 @@ func (c *Connection) Add(f *pflag.FlagSet) {
 	f.StringVar(&c.KeyFile, "nats-key-file", c.KeyFile, "`file` with the key of --nats-cert-file")
 }
 
-// Options are those of a connection with a name.
+// Options are the options of a connection with that name.
 //
-// Errors: a certificate cannot be read.
+// Errors: a password or certificate file cannot be used.
 func (c *Connection) Options(name string) (stream.Options, error) {
 	options := stream.Options{URL: c.URL, Name: "millrace-" + name, Credentials: c.Credentials, Backups: true}
 	if c.guest() {
@@ -93,10 +93,10 @@ func (c *Connection) Options(name string) (stream.Options, error) {
 	return local(options, user), nil
 }
 
-// readerName is the connection's of commands that only read.
+// readerName is the connection name of commands that only read.
 const readerName = "reader"
 
-// checkLogin finds a password that cannot be read before anything is connected.
+// checkLogin refuses a password that cannot be read, before connecting.
 func (c *Connection) checkLogin() error {
 	if (c.User == "") != (c.PasswordFile == "") {
 		return errors.New("--nats-user and --nats-password-file belong together: name both or neither")
@@ -110,7 +110,7 @@ func (c *Connection) checkLogin() error {
 	return nil
 }
 
-// checkCertificates finds files that cannot be used before anything is connected.
+// checkCertificates refuses certificate files that cannot be used, before connecting.
 func (c *Connection) checkCertificates() error {
 	if c.CAFile != "" {
 		if _, err := stream.ReadAuthorities(c.CAFile); err != nil {
@@ -129,8 +129,7 @@ func (c *Connection) checkCertificates() error {
 	return nil
 }
 
-// guest tells whether the address says that a reader or a shadow comes, who reads as a
-// guest does.
+// guest is whether the login is that of a reader or a shadow, which read without consumers.
 func (c *Connection) guest() bool {
 	if c.User != "" {
 		return isGuest(c.User)
@@ -156,8 +155,8 @@ func (c *Connection) Redacted() string {
 	return strings.Join(addresses, ",")
 }
 
-// open connects. It waits no longer than patience, and not at all for a bus that is not
-// there: a user waits for the answer.
+// open connects to the bus. It waits at most patience, and not at all if no server listens,
+// because a user waits for the answer.
 func (c *Connection) open(ctx context.Context, patience time.Duration) (*stream.Bus, error) {
 	options, err := c.Options(readerName)
 	if err != nil {
@@ -178,7 +177,7 @@ func (c *Connection) open(ctx context.Context, patience time.Duration) (*stream.
 	case errors.Is(err, stream.ErrUnauthorized):
 		return nil, fmt.Errorf("the bus at %s does not let you in (%w): give the reader's login with --nats-url=nats://USER:PASSWORD@HOST:4222, or --nats-credentials", c.Redacted(), err)
 	case connecting.Err() != nil:
-		given, _ := connecting.Deadline() // the sooner one of both
+		given, _ := connecting.Deadline() // the earlier one of ctx and patience
 		return nil, c.unreachable(fmt.Errorf("no answer within %v: %w", given.Sub(began).Round(100*time.Millisecond), err))
 	default:
 		return nil, fmt.Errorf("connect to the bus at %s: %w", c.Redacted(), err)

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream"
 )
 
-// TestABusThatCannotBeReached: the error says what happened at which address and what to
-// do, at once and with every --timeout.
+// TestABusThatCannotBeReached: the error has the cause, the address and what to do, at once and
+// with every --timeout.
 func TestABusThatCannotBeReached(t *testing.T) {
 	closed := listener(t)
 	must(t, closed.Close())
@@ -43,7 +43,7 @@ func listener(t *testing.T) net.Listener {
 	return l
 }
 
-// TestABusThatWantsALogin names the flags that give one.
+// TestABusThatWantsALogin: the error names the flags for a login.
 func TestABusThatWantsALogin(t *testing.T) {
 	server := guarded(t)
 	args := []string{"get", "pods", "--nats-url=" + server.URL()}
@@ -51,7 +51,7 @@ func TestABusThatWantsALogin(t *testing.T) {
 	says(t, err, args, "does not let you in", "nats://USER:PASSWORD@", "--nats-credentials")
 }
 
-// says checks that an error says each of some words.
+// says checks that an error has each of some words.
 func says(t *testing.T, err error, args []string, words ...string) {
 	t.Helper()
 	if err == nil {
@@ -65,8 +65,8 @@ func says(t *testing.T, err error, args []string, words ...string) {
 	}
 }
 
-// TestABusOfThisMachineLetsItsUserIn: however its address is written, a command finds the
-// login that the bus has left.
+// TestABusOfThisMachineLetsItsUserIn: for each spelling of its address, a command finds the login
+// that the bus has saved.
 func TestABusOfThisMachineLetsItsUserIn(t *testing.T) {
 	t.Setenv("XDG_DATA_HOME", t.TempDir())
 	must(t, SaveLogins("127.0.0.1:4222", map[string]string{stream.GuestUser: "a password"}))

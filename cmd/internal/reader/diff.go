@@ -56,7 +56,7 @@ type Difference struct {
 	Doubts   []string        `json:"doubts,omitempty"`
 }
 
-// Compare says in which fields an object differs between two moments.
+// Compare finds the fields in which an object differs between two moments.
 //
 // Errors: those of [record.Record.One]; a version cannot be read.
 func Compare(ctx context.Context, r *record.Record, kind kinds.Kind, ref events.Ref, from, to record.Moment) (*Difference, error) {

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// TestDiffOfAKindAndOfANamespace shows what was created, deleted, replaced and changed.
+// TestDiffOfAKindAndOfANamespace: diff shows created, deleted, replaced and changed objects.
 func TestDiffOfAKindAndOfANamespace(t *testing.T) {
 	w := newWorld(t)
 	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "feat", Name: name} }
@@ -53,7 +53,7 @@ func TestDiffOfAKindAndOfANamespace(t *testing.T) {
 	}
 }
 
-// lettered writes the versions as letters.
+// lettered replaces the versions in an output by letters.
 func lettered(said string) (text string) {
 	for line := range strings.Lines(said) {
 		for i, word := range strings.Fields(line) {

@@ -70,7 +70,7 @@ func (d *differing) many(ctx context.Context, s *Session, args []string) error {
 		case len(of) > 1 && errors.As(err, &early):
 			notes = append(notes, fmt.Sprintf("left out %s: %v", kind.Name, err))
 			continue
-		case len(of) > 1 && errors.Is(err, record.ErrNotThere): // its log is empty
+		case len(of) > 1 && errors.Is(err, record.ErrNotThere): // the kind's log is empty
 		case err != nil:
 			return err
 		}
@@ -92,7 +92,7 @@ func (d *differing) many(ctx context.Context, s *Session, args []string) error {
 	return nil
 }
 
-// kinds are those that arguments name, or all that have namespaces.
+// kinds are the kinds that the arguments name, or all namespaced ones.
 func (d *differing) kinds(ctx context.Context, s *Session, args []string) (of []kinds.Kind, err error) {
 	if len(args) > 0 {
 		return s.kindsIn(ctx, strings.Split(args[0], ","))
@@ -147,7 +147,7 @@ func before(a, b events.Ref) bool {
 	return a.Namespace < b.Namespace || a.Namespace == b.Namespace && a.Name < b.Name
 }
 
-// compareOne compares two entries of one name.
+// compareOne compares two entries with the same name.
 func compareOne(kind kinds.Kind, was, is record.Entry) (d objectDiffers, differs bool, err error) {
 	d = objectDiffers{Object: is.Ref, What: "changed", From: was.ResourceVersion, To: is.ResourceVersion}
 	if was.Sequence == is.Sequence {

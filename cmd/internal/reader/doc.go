@@ -1,4 +1,4 @@
-// Package reader is what the commands have in common that read the record:
-// their flags, the connection to the bus, the names of kinds as kubectl's users
-// write them, output as a table, JSON or YAML, and shell completion.
+// Package reader has the commands that read the record, and what they share:
+// flags, the connection to the bus, kubectl's spellings of kinds, output as a
+// table, JSON or YAML, and shell completion.
 package reader

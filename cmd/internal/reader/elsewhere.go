@@ -13,8 +13,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// elsewhere adds to the error of an object that is not on record where one of its name,
-// or of a similar name, is.
+// elsewhere adds to the error of an object that is not on record where an object with the same
+// or a similar name is.
 func (s *Session) elsewhere(ctx context.Context, err error) error {
 	if s.asked.Name == "" || !errors.Is(err, record.ErrNotThere) {
 		return err
@@ -52,8 +52,8 @@ func (s *Session) elsewhere(ctx context.Context, err error) error {
 	}
 }
 
-// noNamespace says, after a semicolon, that a namespace is not there; empty where it is,
-// or where namespaces are not on record.
+// noNamespace is a message, after a semicolon, that a namespace does not exist; empty if it does,
+// or if namespaces are not on record.
 func (s *Session) noNamespace(ctx context.Context, namespace string) string {
 	if namespace == "" {
 		return ""
@@ -80,7 +80,7 @@ func (s *Session) noNamespace(ctx context.Context, namespace string) string {
 	return fmt.Sprintf("; there is no namespace %s on record%s", namespace, Meant(Near(namespace, names)))
 }
 
-// objects are the objects of a kind that are there now, of all namespaces.
+// objects are the existing objects of a kind, of all namespaces.
 func (s *Session) objects(ctx context.Context, kind kinds.Kind) ([]events.Ref, error) {
 	state, err := record.New(s.Bus).At(ctx, kind, "", record.Moment{})
 	if err != nil {
@@ -93,12 +93,12 @@ func (s *Session) objects(ctx context.Context, kind kinds.Kind) ([]events.Ref, e
 	return there, nil
 }
 
-// newest is the last delta of an object; found is false where none is kept.
+// newest is the last delta of an object; found is false if the record has none.
 func (s *Session) newest(ctx context.Context, ref events.Ref) (m events.Message, found bool, err error) {
 	return s.Bus.Last(ctx, subject.LogStream(ref.Kind), subject.Delta(ref))
 }
 
-// called are the objects of some usual kinds that have a name, as KIND/NAME.
+// called are the objects of some usual kinds with that name, as KIND/NAME.
 func (s *Session) called(ctx context.Context, name string) (found []string) {
 	have, err := s.Kinds(ctx)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// TestWhatIsNotThereIsElsewhere: the error of an object that is not on record has where
-// it is, or what has a similar name.
+// TestWhatIsNotThereIsElsewhere: the error of an object that is not on record names where an object
+// with the same or a similar name is.
 func TestWhatIsNotThereIsElsewhere(t *testing.T) {
 	w := newWorld(t)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1-1"}}
@@ -45,7 +45,7 @@ func TestWhatIsNotThereIsElsewhere(t *testing.T) {
 	}
 }
 
-// TestNothingThere: an empty answer has the namespace, and whether there is such a one.
+// TestNothingThere: an empty answer names the namespace, and says if it does not exist.
 func TestNothingThere(t *testing.T) {
 	w := newWorld(t)
 	for args, want := range map[string]string{

@@ -73,8 +73,8 @@ The view has the objects as they are on record. Read it before you share it.`,
 	}.Command()
 }
 
-// turnOf finds the turn that arguments mean: CONTROLLER/SEQUENCE, or the one behind
-// the last change of an object that a controller of ours made.
+// turnOf finds the turn that the arguments name: CONTROLLER/SEQUENCE, or an object, for the turn
+// behind the last change that one of Millrace's controllers made to it.
 func (s *Session) turnOf(ctx context.Context, args []string) (controller string, turn uint64, err error) {
 	have, err := s.Bus.Controllers(ctx)
 	if err != nil {
@@ -101,7 +101,7 @@ func (s *Session) turnOf(ctx context.Context, args []string) (controller string,
 	return "", 0, fmt.Errorf("%v: none of its last %d versions was made by a turn of ours: name a turn as CONTROLLER/TURN; why-not shows the last ones", ref, len(h.Versions))
 }
 
-// exampleTurn is a turn as users write it.
+// exampleTurn is an example of a turn as an argument.
 func exampleTurn(have []string) string {
 	if len(have) == 0 {
 		return "replicaset-controller/1734"

@@ -86,7 +86,7 @@ func (x *exporting) selection(ctx context.Context, s *Session) (out archive.Sele
 	return out, err
 }
 
-// bound reads a moment that bounds a stretch; zero for none.
+// bound parses a flag with a moment that bounds a time range; zero if text is empty.
 func bound(s *Session, flag, text string) (time.Time, error) {
 	m, err := record.ParseMoment(text, s.Now())
 	if err == nil && m.Version != "" {
@@ -98,7 +98,7 @@ func bound(s *Session, flag, text string) (time.Time, error) {
 	return m.Time, nil
 }
 
-// export writes the file under another name first: what has its name is whole.
+// export writes to a temporary name first, so that a file with the final name is complete.
 func (s *Session) export(ctx context.Context, name string, selected archive.Selection, overwrite bool) (err error) {
 	if _, err := os.Stat(name); !overwrite && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s exists: name another file, or say --overwrite", name)

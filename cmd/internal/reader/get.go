@@ -20,10 +20,10 @@ import (
 	"github.com/millrace/millrace/pkg/events/record/fields"
 )
 
-// ErrDoubt: an answer was given that the record does not vouch for.
+// ErrDoubt: the command has printed an answer that may be incomplete according to the record.
 var ErrDoubt = errors.New("the answer may not be whole")
 
-// list is the answer to get, as kubectl gives it, and how far it is to be believed.
+// list is the answer to get: kubectl's List, with the doubts about its completeness.
 type list struct {
 	metav1.TypeMeta `json:",inline"`
 	Metadata        metav1.ListMeta `json:"metadata"`
@@ -114,7 +114,7 @@ func (g *getting) run(ctx context.Context, s *Session, args []string) error {
 	return fmt.Errorf("%w: %s", ErrDoubt, strings.Join(doubts, "; "))
 }
 
-// item is an object that is shown.
+// item is an object in the answer.
 type item struct {
 	kind  kinds.Kind
 	entry record.Entry
@@ -122,7 +122,7 @@ type item struct {
 	by    record.Hand // only for tables
 }
 
-// authors names who made the versions of objects of one kind.
+// authors sets the authors of the versions of some objects of one kind.
 func (s *Session) authors(ctx context.Context, of []item) error {
 	if len(of) == 0 {
 		return nil
@@ -138,7 +138,7 @@ func (s *Session) authors(ctx context.Context, of []item) error {
 	return err
 }
 
-// show reads the objects of a state that a selector chooses.
+// show decodes the objects of a state that match a selector.
 func show(state *record.State, chosen labels.Selector) (all []item, err error) {
 	for _, e := range state.Entries {
 		tree, err := fields.Of(state.Kind, e.Delta)
@@ -153,7 +153,7 @@ func show(state *record.State, chosen labels.Selector) (all []item, err error) {
 	return all, nil
 }
 
-// answerOf is what -o json prints: the one object that was named, or a list.
+// answerOf is the answer for -o json: the one named object, or a list.
 func answerOf(states []*record.State, all []item, named bool, doubts []string) any {
 	if named && len(all) == 1 {
 		return all[0].tree
@@ -171,7 +171,7 @@ func answerOf(states []*record.State, all []item, named bool, doubts []string) a
 	return answer
 }
 
-// nothing says that there is nothing, and where.
+// nothing is the message that no object was found, with the kinds, namespace and selector.
 func (g *getting) nothing(ctx context.Context, s *Session, states []*record.State, when record.Moment) string {
 	var names []string
 	namespaced := false
@@ -198,8 +198,8 @@ func (g *getting) nothing(ctx context.Context, s *Session, states []*record.Stat
 	return text
 }
 
-// states are the objects that arguments name, by kind; named tells that one object was
-// named.
+// states are the objects that the arguments name, by kind; named is true if they name a
+// single object.
 func (g *getting) states(ctx context.Context, s *Session, args []string, when record.Moment) (states []*record.State, named bool, err error) {
 	objects, words := objectsIn(args)
 	if len(objects) > 0 {
@@ -228,8 +228,8 @@ func (g *getting) states(ctx context.Context, s *Session, args []string, when re
 	return states, false, err
 }
 
-// at are the objects of kinds at a moment. Of several kinds, those of which the record
-// has nothing of that moment are left out with a note.
+// at are the objects of some kinds at a moment. If there are several kinds, at leaves out those
+// whose record does not reach back to the moment, with a note.
 func (s *Session) at(ctx context.Context, of []kinds.Kind, namespace string, when record.Moment) (states []*record.State, err error) {
 	var first error
 	var notes []string
@@ -246,7 +246,7 @@ func (s *Session) at(ctx context.Context, of []kinds.Kind, namespace string, whe
 		case len(of) == 1 || !errors.As(err, &early) && !errors.Is(err, record.ErrNotThere):
 			return nil, err
 		}
-		if first = cmp.Or(first, err); !errors.Is(err, record.ErrNotThere) { // its log is not empty
+		if first = cmp.Or(first, err); !errors.Is(err, record.ErrNotThere) { // no note for a kind with an empty log
 			notes = append(notes, fmt.Sprintf("left out %s: %v", kind.Name, err))
 		}
 	}
@@ -259,8 +259,8 @@ func (s *Session) at(ctx context.Context, of []kinds.Kind, namespace string, whe
 	return states, nil
 }
 
-// objectsIn are the objects that arguments name, as KIND/NAME; where they name none,
-// the words are of kinds.
+// objectsIn are the arguments that name objects, as KIND/NAME. If there are none, words are
+// the arguments that name kinds.
 func objectsIn(args []string) (objects, words []string) {
 	if strings.Contains(args[0], "/") {
 		return args, nil
@@ -280,7 +280,7 @@ var usual = []kinds.Name{
 	kinds.HorizontalPodAutoscalers.Name, kinds.CronJobs.Name, kinds.Jobs.Name,
 }
 
-// kindsIn are the kinds that some words mean, each once.
+// kindsIn resolves words to kinds, without duplicates.
 func (s *Session) kindsIn(ctx context.Context, words []string) (of []kinds.Kind, err error) {
 	have, err := s.Kinds(ctx)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// TestGetIsKubectls: kinds, names, selectors and outputs as kubectl has them.
+// TestGetIsKubectls: get takes kinds, names, selectors and outputs as kubectl does.
 func TestGetIsKubectls(t *testing.T) {
 	w := newWorld(t)
 	w.is(kinds.ConfigMaps.Kind, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "labelled", Labels: map[string]string{"app": "web"}}})
@@ -56,7 +56,8 @@ func TestGetIsKubectls(t *testing.T) {
 	}
 }
 
-// TestOneObjectIsWrittenAsItself, so that kubectl apply takes it.
+// TestOneObjectIsWrittenAsItself: a single object is printed without a List, so that kubectl apply
+// accepts it.
 func TestOneObjectIsWrittenAsItself(t *testing.T) {
 	w := newWorld(t)
 	var one corev1.ConfigMap

@@ -20,8 +20,9 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// TestTheReaderMayReadAll: each command that reads the record does so as the bus's user
-// that may do nothing else, over a real bus that lets no client in without a name; and what the notary has signed is proven.
+// TestTheReaderMayReadAll: each command that reads the record works with the bus's user that has
+// only that right, on a real bus that admits no client without a login; and verify proves what
+// the notary has signed.
 func TestTheReaderMayReadAll(t *testing.T) {
 	server := guarded(t)
 	as := func(user string) string {
@@ -99,7 +100,7 @@ func guarded(t *testing.T) *stream.Server {
 	return server
 }
 
-// followed has tail tell of Pods that are made, until it is interrupted.
+// followed runs tail while Pods are created, until it is interrupted.
 func followed(t *testing.T, shop *recordtest.Shop, address string) {
 	t.Helper()
 	ctx, interrupt := context.WithCancel(t.Context())
@@ -121,7 +122,7 @@ func followed(t *testing.T, shop *recordtest.Shop, address string) {
 	must(t, <-ended)
 }
 
-// heard is what a command says while it runs.
+// heard is the output of a running command.
 type heard struct {
 	mu   sync.Mutex
 	said bytes.Buffer
@@ -146,7 +147,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// vouch has a notary sign what there is, and gives the file of its public key.
+// vouch has a notary sign the record, and returns the file of its public key.
 func vouch(t *testing.T, b *stream.Bus) string {
 	t.Helper()
 	private, public, err := notary.Generate("notary.test")
@@ -159,14 +160,14 @@ func vouch(t *testing.T, b *stream.Bus) string {
 	return key
 }
 
-// command runs one, and gives what it says.
+// command runs a command, and returns its output.
 func command(ctx context.Context, args ...string) (string, error) {
 	var out bytes.Buffer
 	err := run(ctx, &out, args...)
 	return out.String(), err
 }
 
-// run runs one, and writes what it says to out.
+// run runs a command, and writes its output to out.
 func run(ctx context.Context, out io.Writer, args ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/record/fields"
 )
 
-// Commands are those that read the record. The version is the program's.
+// Commands are the commands that read the record. version is the program's.
 func Commands(version string) []*cobra.Command {
 	return []*cobra.Command{
 		newHistory(), newGet(), newDiff(), newWhy(), newWhyNot(), newTail(), newLag(), newRetention(), newParked(), newExport(version), newImport(), newVerify(), newReplay(), newExplain(), newShadow(),
@@ -66,7 +66,7 @@ func without(versions []record.Version, event record.Event) []record.Version {
 	return out
 }
 
-// moment writes a time as people at a terminal want it.
+// moment formats a time for a terminal.
 func moment(t time.Time) string {
 	if t.IsZero() {
 		return "?"
@@ -130,7 +130,7 @@ func drawReason(p *Paper, indent string, by record.Hand) {
 	}
 }
 
-// longest is how much of a value is shown.
+// longest is the maximum length of a shown value.
 const longest = 120
 
 func shorten(text string) string {

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// TestAnInterruptedVerifyIsNoAnswer: it does not end as one that found nothing.
+// TestAnInterruptedVerifyIsNoAnswer: it does not end with success.
 func TestAnInterruptedVerifyIsNoAnswer(t *testing.T) {
 	b := memory.New(memory.Options{})
 	t.Cleanup(func() { _ = b.Close() })

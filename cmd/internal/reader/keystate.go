@@ -18,7 +18,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// processes are running processes that can be asked how a key stands.
+// processes are running reconcilers and writers to ask for the state of a key.
 type processes struct {
 	addresses []string
 	tokenFile string
@@ -30,19 +30,19 @@ func (p *processes) add(f *pflag.FlagSet) {
 	f.StringVar(&p.tokenFile, "live-token-file", p.tokenFile, "`file` with the bearer token for them (default none, which does on their own machine)")
 }
 
-// maxKeyReport bounds what a process may answer, in bytes.
+// maxKeyReport bounds the answer of a process, in bytes.
 const maxKeyReport = 4 << 20
 
-// keyReport is how a process stands with a key.
+// keyReport is a process's state of a key.
 type keyReport struct {
 	Address string `json:"address"`
 	events.KeyReport
 }
 
-// ask has every process say how it stands with a key of a controller.
+// ask asks every process for its state of a key of a controller.
 //
-// Errors: a process does not answer, refuses, or answers something else; it says which, and what
-// to do.
+// Errors: a process does not answer, refuses, or sends an invalid answer. The error names the
+// process and says what to do.
 func (p *processes) ask(ctx context.Context, controller string, key events.Key) (all []keyReport, err error) {
 	token := ""
 	if p.tokenFile != "" {
@@ -101,7 +101,7 @@ func askKey(ctx context.Context, address, token, controller string, key events.K
 	return r, nil
 }
 
-// loopback tells whether a host is this machine, by a way that nothing else hears.
+// loopback is whether a host is the loopback interface of this machine.
 func loopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()

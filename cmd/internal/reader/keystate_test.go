@@ -13,8 +13,8 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// TestWhyNotAsksRunningProcesses: what the reconcilers and the writer say of the key is shown
-// with what is to be done, and a process that does not say it is named with what to do.
+// TestWhyNotAsksRunningProcesses: why-not shows the key's state in reconcilers and writer, with what
+// to do. The error for a process that does not answer names it and says what to do.
 func TestWhyNotAsksRunningProcesses(t *testing.T) {
 	w := newWorld(t)
 	w.quota()

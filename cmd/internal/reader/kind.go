@@ -10,8 +10,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// short are the short names that kubectl knows for the kinds of Kubernetes. The
-// API server would tell them; a reader of the record need not reach it.
+// short are kubectl's short names of Kubernetes' kinds. kubectl asks the API server for
+// them; a reader of the record may have no access to it.
 var short = map[string]kinds.Name{
 	"cm": "configmaps", "cs": "componentstatuses", "ep": "endpoints", "ev": "events", "limits": "limitranges", "ns": "namespaces",
 	"no": "nodes", "po": "pods", "pv": "persistentvolumes", "pvc": "persistentvolumeclaims", "quota": "resourcequotas",
@@ -23,11 +23,11 @@ var short = map[string]kinds.Name{
 	"crd": "customresourcedefinitions.apiextensions.k8s.io",
 }
 
-// Resolve finds the kind that a word means among those on record: "pods", "pod",
-// "Pod", "po", "deployments.apps", "deployments.v1.apps". Of several that it may
-// mean, the one of the core group wins, then the first by name, as with kubectl.
+// Resolve finds the recorded kind that a word names: "pods", "pod", "Pod", "po",
+// "deployments.apps", "deployments.v1.apps". If it names several, the one of the core
+// group wins, then the first by name, as with kubectl.
 //
-// Errors: the record has no such kind; the message has the names that are near.
+// Errors: the record has no such kind; the message has similar names.
 func Resolve(word string, have []kinds.Kind) (kinds.Kind, error) {
 	lower := strings.ToLower(word)
 	if full, ok := short[lower]; ok {
@@ -82,7 +82,7 @@ func unknownKind(word string, have []kinds.Kind) error {
 	return fmt.Errorf("the record has no kind %q%s millrace retention lists all %d", word, meant, len(have))
 }
 
-// plainSpellings are the ways to write kinds that users write, the plural first.
+// plainSpellings are the usual ways to write kinds, the plural first.
 func plainSpellings(have []kinds.Kind) (names []string) {
 	for _, k := range have {
 		names = append(names, k.Name.Resource())
@@ -103,7 +103,7 @@ func namesOf(have []kinds.Kind) []string {
 	return names
 }
 
-// words are what completion offers for a kind: the short name where there is one.
+// words are the completions for kinds: the short name if there is one.
 func words(have []kinds.Kind) []string {
 	var out []string
 	for _, k := range have {

@@ -11,7 +11,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// TestHistoryAndVerifyTellWhatWasLeftOut, which is no damage.
+// TestHistoryAndVerifyTellWhatWasLeftOut: both report versions that were left out, which are no
+// damage.
 func TestHistoryAndVerifyTellWhatWasLeftOut(t *testing.T) {
 	w := newWorld(t)
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "feat", Name: "flooded"}}

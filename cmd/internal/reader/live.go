@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/record/fields"
 )
 
-// changes spare those who draw them the name of their package.
+// changes is short for the functions that draw changes.
 type changes = []fields.Change
 
 func newTail() *cobra.Command {
@@ -89,7 +89,7 @@ func newLag() *cobra.Command {
 	}.Command()
 }
 
-// drawUnwatched says that a kind cannot be watched, and what to do about it.
+// drawUnwatched prints that a kind cannot be watched, and what to do about it.
 func drawUnwatched(p *Paper, u *events.Unwatched) {
 	if u == nil {
 		return
@@ -98,7 +98,7 @@ func drawUnwatched(p *Paper, u *events.Unwatched) {
 	p.Line("   %s", p.In(Dim, "give the watcher the right to list and watch it, or look into its log"))
 }
 
-// drawStall says that a controller decides nothing, and what to do about it.
+// drawStall prints that a controller decides nothing, and what to do about it.
 func drawStall(p *Paper, s *events.Stall) {
 	if s == nil {
 		return

@@ -13,8 +13,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream"
 )
 
-// A bus of this machine that has made its own users leaves their passwords where commands of
-// the same user of the machine find them by the bus's address. No other user may read them.
+// A bus on this machine that has made its own users saves their passwords, by the bus's
+// address, where commands of the same system user find them. No other system user may read them.
 
 // loginsOf is the directory with the passwords of the users of the bus at an address.
 //
@@ -38,7 +38,7 @@ func loginsOf(address string) (string, error) {
 	return filepath.Join(base, "millrace", "logins", strings.ReplaceAll(host, ":", "_")+"_"+port), nil
 }
 
-// SaveLogins leaves the passwords of the users of the bus that listens on an address.
+// SaveLogins saves the passwords of the users of the bus that listens on an address.
 //
 // Errors: the files cannot be written.
 func SaveLogins(address string, passwords map[string]string) error {
@@ -57,14 +57,14 @@ func SaveLogins(address string, passwords map[string]string) error {
 	return nil
 }
 
-// WritePrivate writes a file that only its owner may read, also where it was there with a
-// looser mode.
+// WritePrivate writes a file that only its owner may read, also if it existed with a looser
+// mode.
 func WritePrivate(file string, text []byte) error {
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
 		return err
 	}
-	// Before there is anything to read.
+	// The mode is set before the file has content.
 	err = errors.Join(f.Chmod(0o600), f.Truncate(0))
 	if err == nil {
 		_, err = f.Write(text)
@@ -72,8 +72,8 @@ func WritePrivate(file string, text []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// BusURL is the address of a bus of this machine with the login of its user who may do all,
-// as of its last start; without one it is the address alone.
+// BusURL is the URL of a bus on this machine, with the login that its main user had at its last
+// start; without such a login it is the address alone.
 func BusURL(address string) string {
 	at := url.URL{Scheme: "nats", Host: address}
 	if dir, err := loginsOf(address); err == nil {
@@ -84,8 +84,8 @@ func BusURL(address string) string {
 	return at.String()
 }
 
-// local gives the options of a connection the login that a bus of this machine has left for
-// a user, where the address names none.
+// local adds the login that a bus on this machine has saved for a user, unless the options
+// name a user or credentials.
 func local(o stream.Options, user string) stream.Options {
 	address := o.URL
 	if !strings.Contains(address, "://") { // the client library takes HOST:PORT too

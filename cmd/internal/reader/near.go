@@ -9,11 +9,11 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
 
-// mostNear is how many names are offered in place of one that is unknown.
+// mostNear is how many names are suggested in place of an unknown one.
 const mostNear = 3
 
-// Near are the names that a misspelt word may have meant, the nearest first, at most
-// three: those at a small edit distance, and those that the word is a part of.
+// Near are the names similar to a misspelt word, the nearest first, at most three: those at
+// a small edit distance, and those that contain the word.
 func Near(word string, names []string) []string {
 	type candidate struct {
 		name string
@@ -42,8 +42,8 @@ func Near(word string, names []string) []string {
 	return near
 }
 
-// distance is how many letters have to be inserted, deleted, replaced or swapped with the
-// next one to make one word of another (the optimal string alignment distance).
+// distance is the optimal string alignment distance of two words: how many letters have to be
+// inserted, deleted, replaced or swapped with the next one.
 func distance(a, b string) int {
 	var before, last []int
 	row := make([]int, len(b)+1)
@@ -67,8 +67,7 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// Meant asks whether one of some names was meant, after a semicolon; empty where there
-// are none.
+// Meant is "did you mean", after a semicolon, with some names; empty without names.
 func Meant(names []string) string {
 	switch last := len(names) - 1; {
 	case last < 0:
@@ -80,9 +79,9 @@ func Meant(names []string) string {
 	}
 }
 
-// Controller is the line of the catalogue that a name or an alias means.
+// Controller finds the catalogue entry with a name or an alias.
 //
-// Errors: there is none; the error has the names that are near.
+// Errors: there is none; the error has similar names.
 func Controller(word string) (controllers.Entry, error) {
 	e, ok := controllers.Find(word)
 	if ok {

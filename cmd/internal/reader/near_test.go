@@ -33,7 +33,7 @@ func TestDistance(t *testing.T) {
 	}
 }
 
-// TestAMisspeltKindIsShort: the error offers what is near, and does not list all kinds.
+// TestAMisspeltKindIsShort: the error suggests similar kinds, and does not list all.
 func TestAMisspeltKindIsShort(t *testing.T) {
 	have := []kinds.Kind{kinds.ConfigMaps.Kind, kinds.Deployments.Kind, kinds.Pods.Kind, kinds.ReplicaSets.Kind, kinds.ServiceAccounts.Kind}
 	for word, want := range map[string]string{

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/term"
 )
 
-// Colour is how a piece of text looks on a terminal.
+// Colour is the style of a piece of text on a terminal.
 type Colour string
 
 // The colours, as ECMA-48 has them.
@@ -26,14 +26,14 @@ const (
 	Cyan   Colour = "36"
 )
 
-// Paper is what is written on, with colours where it can show them.
+// Paper is the output of a command, with colours if the terminal shows them.
 type Paper struct {
 	out     io.Writer
 	colours bool
 }
 
-// NewPaper decides about colours: "always", "never", or "auto", which is on a
-// terminal, unless NO_COLOR is set.
+// NewPaper makes a Paper with colours "always", "never", or "auto": on a terminal, unless
+// NO_COLOR is set.
 func NewPaper(out io.Writer, when string) (*Paper, error) {
 	p := &Paper{out: out}
 	switch when {
@@ -49,7 +49,7 @@ func NewPaper(out io.Writer, when string) (*Paper, error) {
 	return p, nil
 }
 
-// Width is how many columns a line has: as $COLUMNS says, or the terminal; 0 is
+// Width is the number of columns of a line, from $COLUMNS or the terminal; 0 is
 // unbounded, as for a file or a pipe.
 func (p *Paper) Width() int {
 	if columns, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && columns > 0 {
@@ -63,7 +63,7 @@ func (p *Paper) Width() int {
 	return 0
 }
 
-// In gives text in a colour.
+// In is text in a colour.
 func (p *Paper) In(c Colour, text string) string {
 	if !p.colours || c == Plain || text == "" {
 		return text
@@ -71,7 +71,7 @@ func (p *Paper) In(c Colour, text string) string {
 	return "\x1b[" + string(c) + "m" + text + "\x1b[0m"
 }
 
-// Line writes a line, as fmt.Sprintf makes it.
+// Line writes a line, formatted by fmt.Sprintf.
 func (p *Paper) Line(format string, args ...any) {
 	fmt.Fprintf(p.out, format+"\n", args...)
 }

@@ -12,9 +12,9 @@ import (
 	"k8s.io/client-go/util/jsonpath"
 )
 
-// printer is how --output of get has objects printed.
+// printer is the function that prints objects as get's --output asks.
 //
-// Errors: the template cannot be read.
+// Errors: the JSONPath template is invalid.
 func printer(output string) (func(s *Session, answer any, all []item) error, error) {
 	template, isPath := strings.CutPrefix(output, "jsonpath=")
 	switch {
@@ -41,7 +41,7 @@ func printer(output string) (func(s *Session, answer any, all []item) error, err
 	}
 }
 
-// relaxed adds what kubectl lets its users leave out: braces and the first dot.
+// relaxed adds the parts of a JSONPath that kubectl lets users omit: braces and the first dot.
 //
 // Upstream: k8s.io/kubectl/pkg/cmd/get, RelaxedJSONPathExpression.
 func relaxed(template string) string {
@@ -68,7 +68,7 @@ func printPath(s *Session, path *jsonpath.JSONPath, answer any) error {
 	return nil
 }
 
-// drawObjects draws a table of each kind, with an empty line between two.
+// drawObjects draws a table for each kind, with an empty line between two.
 func drawObjects(p *Paper, all []item, wide bool) {
 	several := len(all) > 0 && all[0].kind.Name != all[len(all)-1].kind.Name
 	for first := 0; first < len(all); {

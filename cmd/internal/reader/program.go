@@ -24,9 +24,9 @@ import (
 )
 
 const (
-	// LocalBus is where the bus of a user who tries Millrace listens.
+	// LocalBus is the default address of a bus on this machine.
 	LocalBus = "nats://127.0.0.1:4222"
-	// connectPatience is how long the bus may take to answer the first time.
+	// connectPatience is the time-out of connecting to the bus.
 	connectPatience = 5 * time.Second
 )
 
@@ -34,26 +34,26 @@ const (
 type Options struct {
 	Source
 	Namespace string
-	given     string // the namespace that was asked for
+	given     string // the namespace of the flag
 	Output    string
 	Color     string
-	Timeout   time.Duration // of the whole command; 0 is none
+	Timeout   time.Duration // of the whole command; 0: none
 }
 
 // Program is one command that reads the record.
 type Program struct {
 	Use, Short, Long, Example string
 	Args                      cobra.PositionalArgs
-	// Flags adds those that only this command has; may be nil.
+	// Flags adds the command's own flags; may be nil.
 	Flags func(*pflag.FlagSet)
 	// Outputs are the values of --output, the default first; one that ends in "=" takes
-	// a value of its own. nil: table, json and yaml.
+	// an argument. nil: table, json and yaml.
 	Outputs []string
-	// Lasting commands have no timeout unless one is asked for.
+	// Lasting commands have no time-out by default.
 	Lasting bool
-	// Writes is of a command that changes the bus.
+	// Writes is true for a command that changes the bus.
 	Writes bool
-	// Complete completes the arguments; nil: by kinds and names.
+	// Complete completes the arguments; nil: with kinds and names.
 	Complete func(s *Session, args []string, toComplete string) []string
 	Run      func(ctx context.Context, s *Session, args []string) error
 }
@@ -61,7 +61,7 @@ type Program struct {
 // patience is the default of --timeout.
 const patience = time.Minute
 
-// args checks how many arguments there are, and says what was to be said.
+// args checks the number of arguments; its error shows the usage.
 func (p Program) args(cmd *cobra.Command, args []string) error {
 	if p.Args == nil || p.Args(cmd, args) == nil {
 		return nil
@@ -69,15 +69,15 @@ func (p Program) args(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("write millrace %s; millrace %s --help shows examples", p.Use, cmd.Name())
 }
 
-// writes tells whether an output is one of the program's; "jsonpath=" begins one.
+// writes is whether the program has an output; for "jsonpath=" the prefix decides.
 func (p Program) writes(output string) bool {
 	return slices.ContainsFunc(p.Outputs, func(known string) bool {
 		return output == known || strings.HasSuffix(known, "=") && strings.HasPrefix(output, known)
 	})
 }
 
-// Command makes the subcommand. Before it runs, settings fill the flags, and the
-// bus is connected.
+// Command makes the subcommand. Before Run, it fills the flags from the environment and
+// --config, and connects to the bus.
 func (p Program) Command() *cobra.Command {
 	if p.Outputs == nil {
 		p.Outputs = []string{"table", "json", "yaml"}
@@ -145,7 +145,7 @@ func (o *Options) with(ctx context.Context, out, notes io.Writer, do func(contex
 	if err != nil {
 		return err
 	}
-	defer func() { _ = done() }() // it was only read
+	defer func() { _ = done() }() // the session only reads
 	s := &Session{Options: *o, Bus: b, Paper: paper, Notes: notes}
 	s.given = s.Namespace
 	if s.Namespace == "" {
@@ -158,7 +158,7 @@ func (o *Options) with(ctx context.Context, out, notes io.Writer, do func(contex
 	return err
 }
 
-// contextNamespace is what kubectl would take.
+// contextNamespace is the namespace of the kubeconfig's current context, as for kubectl.
 func contextNamespace() string {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	namespace, _, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).Namespace()
@@ -168,12 +168,12 @@ func contextNamespace() string {
 	return namespace
 }
 
-// Session is one command at work.
+// Session is one run of a command.
 type Session struct {
 	Options
 	Bus   bus.Archive
 	Paper *Paper
-	// Notes is where remarks go that are no part of the answer.
+	// Notes receives remarks that are not part of the answer.
 	Notes io.Writer
 
 	kinds     []kinds.Kind
@@ -181,10 +181,10 @@ type Session struct {
 	askedKind kinds.Kind
 }
 
-// Given is the namespace that was asked for; empty where none was.
+// Given is the namespace of the flag; empty if it was not set.
 func (s *Session) Given() string { return s.given }
 
-// Now is the moment from which users count back: of a file, when it ends.
+// Now is the time that relative times count back from: for a file, its end.
 func (s *Session) Now() time.Time {
 	if f, is := s.Bus.(*archive.File); is {
 		return f.About().Exported.Local()
@@ -204,11 +204,11 @@ func (s *Session) Kinds(ctx context.Context) ([]kinds.Kind, error) {
 	return s.kinds, nil
 }
 
-// Controllers are the names of the controllers that some words mean, by name or alias.
-// Others will do as well as those of which turns are kept.
+// Controllers resolves words to names of controllers, by name or alias. It accepts controllers
+// with turns on record, and others.
 //
-// Errors: a word means none, or one that has nothing on record; the error has the names
-// that are near.
+// Errors: a word names no controller, or one that has nothing on record; the error has similar
+// names.
 func (s *Session) Controllers(ctx context.Context, words []string, others ...string) (names []string, err error) {
 	if len(words) == 0 {
 		return nil, nil
@@ -235,7 +235,7 @@ func (s *Session) Controllers(ctx context.Context, words []string, others ...str
 	return names, nil
 }
 
-// Kind finds the kind that a word means; see [Resolve].
+// Kind finds the kind that a word names; see [Resolve].
 func (s *Session) Kind(ctx context.Context, word string) (kinds.Kind, error) {
 	have, err := s.Kinds(ctx)
 	if err != nil {
@@ -244,8 +244,8 @@ func (s *Session) Kind(ctx context.Context, word string) (kinds.Kind, error) {
 	return Resolve(word, have)
 }
 
-// Object finds the object that arguments name: KIND/NAME or KIND NAME, in the
-// session's namespace where the kind has namespaces.
+// Object finds the object that the arguments name: KIND/NAME or KIND NAME, in the
+// session's namespace if the kind is namespaced.
 func (s *Session) Object(ctx context.Context, args []string) (kinds.Kind, events.Ref, error) {
 	word, name, slash := strings.Cut(strings.Join(args, "/"), "/")
 	if !slash || name == "" || strings.Contains(name, "/") {
@@ -267,8 +267,7 @@ func (s *Session) Object(ctx context.Context, args []string) (kinds.Kind, events
 	return kind, ref, nil
 }
 
-// Print writes an answer: as JSON or YAML where that is asked for, otherwise as
-// people's draws it.
+// Print writes an answer as JSON or YAML if --output asks for it, otherwise with people.
 func (s *Session) Print(answer any, people func(*Paper)) error {
 	switch s.Output {
 	case "json":
@@ -289,7 +288,7 @@ func (s *Session) Print(answer any, people func(*Paper)) error {
 	return nil
 }
 
-// Note tells the user something that is no part of the answer.
+// Note writes a remark that is not part of the answer.
 func (s *Session) Note(format string, args ...any) {
 	fmt.Fprintf(s.Notes, format+"\n", args...)
 }

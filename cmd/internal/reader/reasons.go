@@ -16,24 +16,24 @@ import (
 	"github.com/millrace/millrace/pkg/events/record/fields"
 )
 
-// Reason is something that stands in the way of an object, as the record has it.
+// Reason is something that keeps an object from its desired state, according to the record.
 type Reason struct {
 	Object events.Ref `json:"object"`
 	Text   string     `json:"text"`
-	// Next is what to look at or do.
+	// Next is what the user can look at or do.
 	Next string `json:"next,omitempty"`
 }
 
-// children are the kinds of the objects that objects of a kind own, by the controller
-// reference.
+// children is the kind of the objects that objects of a kind control by their owner
+// references.
 var children = map[kinds.Name]kinds.Name{
 	kinds.Deployments.Name: kinds.ReplicaSets.Name, kinds.CronJobs.Name: kinds.Jobs.Name,
 	kinds.ReplicaSets.Name: kinds.Pods.Name, kinds.ReplicationControllers.Name: kinds.Pods.Name, kinds.StatefulSets.Name: kinds.Pods.Name,
 	kinds.DaemonSets.Name: kinds.Pods.Name, kinds.Jobs.Name: kinds.Pods.Name,
 }
 
-// good are the conditions that are to be true; every other one that is known here is
-// not to be (bad).
+// good are the conditions that should be true, and bad those that should not. Reasons ignore
+// all others.
 var (
 	good = []string{
 		string(corev1.PodScheduled), string(corev1.PodInitialized), string(corev1.ContainersReady), string(corev1.PodReady), "Available", "Progressing",
@@ -45,10 +45,10 @@ var (
 	}
 )
 
-// mostChildren is how many children are told apart.
+// mostChildren is how many different reasons of children are listed.
 const mostChildren = 5
 
-// reasons are what an object and, below it, its children say.
+// reasons are those of an object and of its children.
 //
 // Errors: [record.ErrNotThere]; the record cannot be read.
 func (s *Session) reasons(ctx context.Context, kind kinds.Kind, ref events.Ref) ([]Reason, error) {
@@ -67,7 +67,7 @@ func (s *Session) reasons(ctx context.Context, kind kinds.Kind, ref events.Ref) 
 	return found, err
 }
 
-// below are the reasons of an object, and of what it owns.
+// below are the reasons of an object and, recursively, of the objects that it controls.
 func (s *Session) below(ctx context.Context, kind kinds.Kind, ref events.Ref, object unstructured.Unstructured) ([]Reason, error) {
 	found := own(ref, object)
 	if len(found) == 0 {
@@ -109,8 +109,8 @@ func (s *Session) below(ctx context.Context, kind kinds.Kind, ref events.Ref, ob
 	return deepestFirst(alike(further), found), nil
 }
 
-// deepestFirst are the reasons of children before those of their owner, without what the
-// owner only repeats.
+// deepestFirst puts the reasons of children before those of their owner, and drops reasons of
+// the owner that repeat a child's.
 func deepestFirst(children, own []Reason) []Reason {
 	own = slices.DeleteFunc(own, func(r Reason) bool {
 		return slices.ContainsFunc(children, func(c Reason) bool { return c.Text == r.Text })
@@ -123,7 +123,8 @@ func deepestFirst(children, own []Reason) []Reason {
 	return append(children, own...)
 }
 
-// controls tells whether a child's controller has a uid.
+// controls is whether a child has an owner reference with that UID whose controller is true or
+// not set.
 func controls(owner types.UID, child unstructured.Unstructured) bool {
 	for _, o := range child.GetOwnerReferences() {
 		if o.UID == owner && (o.Controller == nil || *o.Controller) {
@@ -133,8 +134,8 @@ func controls(owner types.UID, child unstructured.Unstructured) bool {
 	return false
 }
 
-// idle tells that nothing is wanted of an object: a set of no pods, or a pod that runs and
-// is ready or has succeeded.
+// idle is whether an object needs nothing: a set with no replicas that is not being deleted, or a
+// pod that has succeeded.
 func idle(object unstructured.Unstructured) bool {
 	replicas, sized, _ := unstructured.NestedInt64(object.Object, "spec", "replicas")
 	if number, is, _ := unstructured.NestedFloat64(object.Object, "spec", "replicas"); is {
@@ -144,7 +145,7 @@ func idle(object unstructured.Unstructured) bool {
 	return sized && replicas == 0 && object.GetDeletionTimestamp() == nil || phase == string(corev1.PodSucceeded)
 }
 
-// alike merges the reasons of objects that are the same but for the object.
+// alike merges reasons with the same kind and text, and adds how many there are.
 func alike(all []Reason) (merged []Reason) {
 	type group struct{ kind, text string }
 	count := map[group]int{}
@@ -162,7 +163,7 @@ func alike(all []Reason) (merged []Reason) {
 	return merged
 }
 
-// own is what an object itself says.
+// own are the reasons in the object itself.
 func own(ref events.Ref, object unstructured.Unstructured) (found []Reason) {
 	say := func(next, format string, args ...any) {
 		found = append(found, Reason{ref, fmt.Sprintf(format, args...), next})
@@ -191,7 +192,7 @@ func own(ref events.Ref, object unstructured.Unstructured) (found []Reason) {
 		kind, status := textOf(c, "type"), textOf(c, "status")
 		wrong := slices.Contains(good, kind) && status == "False" || slices.Contains(bad, kind) && status == "True"
 		if !wrong || strings.HasSuffix(kind, "eady") && len(found) > 0 || phase == string(corev1.PodSucceeded) {
-			continue // what is not ready has said why
+			continue // an earlier reason explains why it is not ready
 		}
 		say("", "%s: %s", strings.TrimSuffix(strings.Join([]string{kind, status, textOf(c, "reason")}, " "), " "), textOf(c, "message"))
 	}
@@ -201,7 +202,7 @@ func own(ref events.Ref, object unstructured.Unstructured) (found []Reason) {
 	return found
 }
 
-// waiting is what the containers of a pod wait for.
+// waiting are the reasons why containers of a pod wait.
 func waiting(object unstructured.Unstructured) (found []string) {
 	for _, list := range []string{"initContainerStatuses", "containerStatuses"} {
 		containers, _, _ := unstructured.NestedSlice(object.Object, "status", list)
@@ -222,7 +223,8 @@ func textOf(tree map[string]any, path ...string) string {
 	return text
 }
 
-// refused is what the API server refused in the last turns of an object's controller.
+// refused is the newest command that was refused or failed in the last turns of an object's
+// controller.
 func (s *Session) refused(ctx context.Context, kind kinds.Kind, ref events.Ref) ([]Reason, error) {
 	controller := actor(kind)
 	have, err := s.Bus.Controllers(ctx)
@@ -241,7 +243,7 @@ func (s *Session) refused(ctx context.Context, kind kinds.Kind, ref events.Ref) 
 	return nil, nil
 }
 
-// owned says who makes a pod again, or that no controller does.
+// owned names the controller that recreates a pod, or says that none does.
 func owned(ref events.Ref, pod unstructured.Unstructured) Reason {
 	if owner := ownerOf(pod); owner != "" {
 		return Reason{ref, "it belongs to " + owner, "millrace why-not " + owner + inNamespace(ref)}
@@ -249,7 +251,7 @@ func owned(ref events.Ref, pod unstructured.Unstructured) Reason {
 	return Reason{ref, "it has no owner: no controller makes it again or moves it; the scheduler binds it, and its node's kubelet runs it", ""}
 }
 
-// spoken is an object as the commands take it.
+// spoken is an object as an argument of the commands.
 func spoken(ref events.Ref) string {
 	return string(ref.Kind) + "/" + ref.Name + inNamespace(ref)
 }

@@ -31,14 +31,14 @@ type replaying struct {
 // replayed is the answer to replay.
 type replayed struct {
 	replay.Summary
-	// Differences are the turns that are decided otherwise, and Unsure those that cannot
-	// be judged; at most as many of each as were asked for.
+	// Differences are the turns whose replay decides differently, and Unsure those that cannot be
+	// judged; at most --limit of each.
 	Differences []difference  `json:"differences,omitempty"`
 	Unsure      []replay.Case `json:"unsure,omitempty"`
 	Took        time.Duration `json:"took"`
 }
 
-// difference is a turn that this code decides otherwise, with what is not the same.
+// difference is a turn that this code decides differently, with the changed fields.
 type difference struct {
 	replay.Case
 	Changes []fields.Change `json:"changes,omitempty"`
@@ -87,7 +87,7 @@ func (x *replaying) options(ctx context.Context, s *Session) (o replay.Options, 
 	return o, err
 }
 
-// wanted chooses keys by how people write them.
+// wanted is a filter for keys, as users write them.
 func (x *replaying) wanted(namespace string) func(events.Key) bool {
 	if x.key == "" && namespace == "" {
 		return nil
@@ -105,7 +105,7 @@ func (x *replaying) run(ctx context.Context, s *Session) error {
 		return err
 	}
 	var answer replayed
-	defer debug.SetGCPercent(debug.SetGCPercent(400)) // what is decoded lives shortly, and so does the program
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // decoded messages are short-lived, and so is the program
 	began := time.Now()
 	answer.Summary, err = replay.Run(ctx, s.Bus, o, func(c replay.Case) error {
 		switch {
@@ -138,8 +138,7 @@ func (x *replaying) verdict(s replay.Summary) error {
 	return nil
 }
 
-// differences are the parts of a decision that came out otherwise, as stories have
-// them.
+// differences are the parts of a decision that differ, in the format of stories.
 func differences(c replay.Case) []fields.Change {
 	if c.Now == nil {
 		return nil
@@ -147,7 +146,7 @@ func differences(c replay.Case) []fields.Change {
 	return fields.Diff(asStory(c.Turn), asStory(*c.Now))
 }
 
-// asStory is a turn's decision as a story tells it, with its commands by what they do.
+// asStory is a turn's decision in the format of stories, with its commands named by their effect.
 func asStory(t events.Turn) fields.Tree {
 	text, err := story.Render(replay.Decision(t))
 	var told struct {

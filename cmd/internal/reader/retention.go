@@ -44,7 +44,7 @@ func drawKept(p *Paper, kept []record.Stock) {
 		}
 		rows[i] = Cells(k.Stream, keeps(k.Keeps), fmt.Sprint(k.Messages), size(k.Bytes), since, orUnknown(k.PerDay), reach(k.Reach), orUnknown(k.Full))
 		if k.Reach > 0 && k.Reach < k.Keeps.Age {
-			rows[i][6].Colour = Yellow // the size is what bounds it
+			rows[i][6].Colour = Yellow // the size bounds it, not the age
 		}
 		if will == 0 {
 			will = k.Bytes
@@ -55,7 +55,7 @@ func drawKept(p *Paper, kept []record.Stock) {
 	p.Line("\n%s now, about %s at this pace, on each server that has a copy", size(now), size(full))
 }
 
-// keeps is how the flag would say it.
+// keeps is a retention in the syntax of --retention.
 func keeps(r bus.Retention) string {
 	switch {
 	case r == bus.Retention{}:
@@ -69,7 +69,7 @@ func keeps(r bus.Retention) string {
 	}
 }
 
-// reach is a long time, to about a tenth of it.
+// reach formats a long duration, to about a tenth.
 func reach(d time.Duration) string {
 	switch {
 	case d == 0:
@@ -88,7 +88,7 @@ func orUnknown(bytes uint64) string {
 	return size(bytes)
 }
 
-// size is a number of bytes to three digits.
+// size formats a number of bytes with three digits.
 func size(bytes uint64) string {
 	scaled, unit := float64(bytes), ""
 	for _, next := range []string{"Ki", "Mi", "Gi", "Ti"} {

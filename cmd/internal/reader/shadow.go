@@ -17,7 +17,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
 
-// errUnexplained ends `millrace shadow --exit-code` where there are differences.
+// errUnexplained ends `millrace shadow --exit-code` if there are unexplained differences.
 var errUnexplained = errors.New("there are differences that nothing explains")
 
 // shadowOptions are the flags of the command.
@@ -178,7 +178,7 @@ func quoted(value any) string {
 	return fields.Text(value)
 }
 
-// seen says how far the logs had been read.
+// seen formats how far the logs had been read.
 func seen(at events.Position) string {
 	parts := make([]string, 0, len(at))
 	for kind, sequence := range at {

@@ -7,11 +7,11 @@ import (
 	"github.com/millrace/millrace/pkg/events/record"
 )
 
-// most are the kinds that a decision is shown to have seen; the others are counted.
+// most is how many kinds sight lists; above that it only counts the kinds that are no cause.
 const most = 5
 
-// sight is what a decision had seen: its object, and how far it had read the kinds that
-// matter, which are those of its object and of what asked for it.
+// sight describes what a decision had seen: its object, and how far it had read the kinds of
+// its causes.
 func sight(d *record.Decision, causes []*record.Cause) string {
 	text := ""
 	if d.ResourceVersion != "" {

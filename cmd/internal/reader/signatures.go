@@ -17,7 +17,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// signatures are the trust files with which verify checks who made turns and outcomes.
+// signatures are the trust files with which verify checks the signatures of turns and outcomes.
 type signatures struct{ turns, outcomes string }
 
 func (o *signatures) add(f *pflag.FlagSet) {
@@ -25,19 +25,19 @@ func (o *signatures) add(f *pflag.FlagSet) {
 	f.StringVar(&o.outcomes, "outcome-keys-file", o.outcomes, "`file` with those that may sign outcomes, likewise")
 }
 
-// Signatures says who has signed the messages of a sort.
+// Signatures counts the signatures of all turns or of all outcomes.
 type Signatures struct {
 	Of string `json:"of"` // "turns" or "outcomes"
-	// Signed bear a signature that counts. Unsigned bear none, and were stored before
-	// any was asked for. Bad are the rest.
+	// Signed have a valid signature. Unsigned have none, and were stored before signatures were
+	// required. Bad are the rest.
 	Signed   int `json:"signed"`
 	Unsigned int `json:"unsigned"`
 	Bad      int `json:"bad"`
-	// By is how many of the signed ones each key has signed.
+	// By is how many messages each key has signed.
 	By map[string]int `json:"by,omitempty"`
 }
 
-// check holds turns and outcomes against the keys that are given.
+// check verifies the signatures of turns and outcomes with the given keys.
 func (o *signatures) check(ctx context.Context, b bus.Archive) (all []Signatures, found []notary.Finding, err error) {
 	for _, sort := range []struct {
 		of, flag, file string
@@ -71,7 +71,7 @@ func (o *signatures) check(ctx context.Context, b bus.Archive) (all []Signatures
 	return all, found, nil
 }
 
-// read adds up a stream, and gives what is wrong with its signatures.
+// read counts the signatures of a stream, and returns a finding for each bad one and each revoked key.
 func (s *Signatures) read(ctx context.Context, b bus.Archive, stream string, trust *sign.Trust, counts func(*sign.Trust, events.Message) error) (found []notary.Finding, err error) {
 	revoked := map[string]time.Time{}
 	err = b.Read(ctx, bus.Passage{Stream: stream}, func(batch []events.Message) error {
@@ -92,7 +92,7 @@ func (s *Signatures) read(ctx context.Context, b bus.Archive, stream string, tru
 		}
 		return nil
 	})
-	if errors.Is(err, bus.ErrNoStream) || errors.Is(err, events.ErrDamaged) { // which is found anyway
+	if errors.Is(err, bus.ErrNoStream) || errors.Is(err, events.ErrDamaged) { // other checks of verify find this
 		err = nil
 	}
 	for _, key := range slices.Sorted(maps.Keys(revoked)) {

@@ -14,8 +14,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// TestSignaturesAreCounted: the signer of each turn is told, and what is not signed, or signed
-// with another key, or with a key that was revoked since, is found.
+// TestSignaturesAreCounted: verify counts the turns of each signer, and finds turns without a
+// signature, with another key's, or with that of a key that was revoked since.
 func TestSignaturesAreCounted(t *testing.T) {
 	const controller = "c"
 	b := memory.New(memory.Options{})

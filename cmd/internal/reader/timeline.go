@@ -9,16 +9,15 @@ import (
 	"github.com/millrace/millrace/pkg/events/record"
 )
 
-// everything is how many happenings a limit of 0 means.
+// everything is the number of happenings that a limit of 0 stands for.
 const everything = 100_000
 
-// beside is how many more happenings are asked for than are shown, since gaps of several
-// kinds that begin together are shown as one.
+// beside is how many happenings are read beyond the limit, because gaps of several kinds that
+// begin together are shown as one.
 const beside = 200
 
-// timeline writes what happened in the session's namespace, oldest first: deltas of the
-// kinds with namespaces, turns, outcomes and gaps, the newest of them, at most limit; 0
-// is all.
+// timeline writes the newest happenings in the session's namespace, oldest first: deltas of
+// namespaced kinds, turns, outcomes and gaps, at most limit; 0 is all.
 func (s *Session) timeline(ctx context.Context, limit int) error {
 	have, err := s.Kinds(ctx)
 	if err != nil {
@@ -61,8 +60,7 @@ func (s *Session) timeline(ctx context.Context, limit int) error {
 	return nil
 }
 
-// together makes one of gaps that follow each other, as those of all kinds do when the
-// watcher was away.
+// together merges consecutive gaps into one: after an outage of the watcher, each kind has one.
 func together(items []record.Happening) (out []record.Happening) {
 	for len(items) > 0 {
 		gaps := 0
@@ -78,21 +76,20 @@ func together(items []record.Happening) (out []record.Happening) {
 	return out
 }
 
-// happening writes one in a line.
+// happening writes a happening as one line.
 func (s *Session) happening(when string, h record.Happening) {
 	p := s.Paper
 	p.Line("%s  %s  %-28s %s  %s", when, p.In(nounColours[h.Noun], fmt.Sprintf("%-7s", h.Noun)), h.Who, p.In(Bold, h.About), h.What)
 }
 
-// tail writes what has happened since a moment, if one is given, and what is stored from
-// now on.
+// tail writes happenings since a moment, if one is given, and then new ones as they are stored.
 func (s *Session) tail(ctx context.Context, f record.Filter, since string) error {
 	from, err := bound(s, "--since", since)
 	if err != nil {
 		return err
 	}
 	r := record.New(s.Bus)
-	told := map[string]uint64{} // the last sequence of each stream that was written
+	told := map[string]uint64{} // by stream, the last sequence that was written
 	begun := func() error {
 		if !from.IsZero() {
 			c, err := r.Chronicle(ctx, f, record.Span{From: from}, everything)
@@ -120,7 +117,7 @@ func (s *Session) tail(ctx context.Context, f record.Filter, since string) error
 	})
 }
 
-// awaited says in words what a filter lets through.
+// awaited describes a filter.
 func awaited(f record.Filter) string {
 	text := "deltas, turns and outcomes"
 	switch {

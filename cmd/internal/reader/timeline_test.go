@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/record"
 )
 
-// TestTheHistoryOfANamespace is what happened to all its objects, oldest first.
+// TestTheHistoryOfANamespace: it has the happenings of all its objects, oldest first.
 func TestTheHistoryOfANamespace(t *testing.T) {
 	w := newWorld(t)
 	said, err := w.run("history", "-n=feat")
@@ -40,8 +40,8 @@ func TestTheHistoryOfANamespace(t *testing.T) {
 	}
 }
 
-// TestGapsThatBeginTogetherAreOne in the history of a namespace, so that what happened is
-// seen beside them.
+// TestGapsThatBeginTogetherAreOne: the history of a namespace shows them as one line, so that they
+// do not hide other happenings.
 func TestGapsThatBeginTogetherAreOne(t *testing.T) {
 	w := newWorld(t)
 	for _, kind := range []kinds.Name{"pods", "configmaps", "deployments.apps", "nodes"} {
@@ -54,8 +54,8 @@ func TestGapsThatBeginTogetherAreOne(t *testing.T) {
 	}
 }
 
-// TestTailSaysWhatItWaitsFor on stderr, before anything happens; --since begins with what
-// has happened already.
+// TestTailSaysWhatItWaitsFor: tail says on stderr what it waits for; with --since it begins with
+// earlier happenings.
 func TestTailSaysWhatItWaitsFor(t *testing.T) {
 	w := newWorld(t)
 	for args, want := range map[string][]string{
@@ -83,7 +83,7 @@ func TestTailSaysWhatItWaitsFor(t *testing.T) {
 	says(t, err, []string{"tail"}, "read --since", "is a resourceVersion")
 }
 
-// until interrupts when a mark is said.
+// until is a writer that interrupts the command when the output has a mark.
 type until struct {
 	heard
 	mark    string
@@ -98,7 +98,7 @@ func (u *until) Write(text []byte) (int, error) {
 	return n, err
 }
 
-// TestVerifyTellsHowToGetANotary, where nothing was signed.
+// TestVerifyTellsHowToGetANotary: verify explains it if nothing is signed.
 func TestVerifyTellsHowToGetANotary(t *testing.T) {
 	said, err := newWorld(t).run("verify")
 	if err != nil || !strings.Contains(said, "millrace notary keys NAME notary.key") || !strings.Contains(said, "millrace run --notary-key=notary.key") {
@@ -106,7 +106,7 @@ func TestVerifyTellsHowToGetANotary(t *testing.T) {
 	}
 }
 
-// TestSightIsShort: a decision that had read all kinds shows those that matter.
+// TestSightIsShort: for a decision that had read all kinds, sight lists only those of its causes.
 func TestSightIsShort(t *testing.T) {
 	d := &record.Decision{ResourceVersion: "7", Seen: events.Position{"pods": 3, "replicasets.apps": 4}}
 	if got := sight(d, nil); got != "its object @7, pods up to 3, replicasets.apps up to 4" {

@@ -10,8 +10,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/record"
 )
 
-// nameUsers reads from an audit log which users made the versions of an explanation that no
-// controller of ours made; without a file it does nothing.
+// nameUsers looks up, in an audit log, the users that made the versions of an explanation that
+// no Millrace controller made. Without a file it does nothing.
 //
 // Errors: the file cannot be read, or is no audit log.
 func nameUsers(c *record.Cause, file string) error {
@@ -40,9 +40,10 @@ func askedBy(c *record.Cause, writes []check.Write) {
 	}
 }
 
-// inAudit adds to who made a version the user in the audit log. A write whose answer is
-// logged tells the version. Of the others those of the right sort count that ended within
-// the skew of the clocks; where they are of several users, which one it was is not known.
+// inAudit adds the user in the audit log to the author of a version. A write whose response is
+// logged has the version's resourceVersion. Of the other writes, inAudit considers those that may
+// have made the version and ended within the clock skew; if they are of several users, the
+// author stays unknown, with a note.
 func inAudit(v record.Version, writes []check.Write) record.Hand {
 	by := v.By
 	if by.Controller != "" || v.Event == record.Kept || v.Event == record.Found {
@@ -69,7 +70,7 @@ func inAudit(v record.Version, writes []check.Write) record.Hand {
 	return by
 }
 
-// may tells whether a write whose answer is not logged may have made a version.
+// may is whether a write whose response is not logged may have made a version.
 func may(v record.Version, w *check.Write) bool {
 	named := w.Ref == v.Object || w.Ref.Name == "" && w.Verb == "deletecollection" && w.Ref.Kind == v.Object.Kind && w.Ref.Namespace == v.Object.Namespace
 	deletes := strings.HasPrefix(w.Verb, "delete") || w.Subresource == "eviction"

@@ -21,10 +21,10 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// ErrFound: the record is not as it should be.
+// ErrFound: verify has found damage in the record.
 var ErrFound = errors.New("the record is not whole")
 
-// errInterrupted: the record may be whole or not.
+// errInterrupted: verify was stopped before it could tell whether the record is whole.
 var errInterrupted = errors.New("interrupted before the whole record was read")
 
 // verifying are the flags of verify.
@@ -65,7 +65,7 @@ the record could not be read, or the command line is wrong.`,
 		},
 		Run: func(ctx context.Context, s *Session, _ []string) error {
 			err := v.run(ctx, s)
-			if errors.Is(err, context.Canceled) { // which ends other commands well
+			if errors.Is(err, context.Canceled) { // Main counts Canceled as success
 				return errInterrupted
 			}
 			return err
@@ -108,16 +108,17 @@ func (v *verifying) run(ctx context.Context, s *Session) error {
 	}
 }
 
-// verified is a report, and how far an audit log was held against the record.
+// verified is the answer to verify: the report, the comparison with an audit log, and the
+// signatures.
 type verified struct {
 	*notary.Report
-	// Cut is what a file says was left out of it on purpose; empty: nothing.
+	// Cut is how an exported file was restricted on purpose; empty: not at all.
 	Cut        string       `json:"cut,omitempty"`
 	Audit      *Audited     `json:"auditLog,omitempty"`
 	Signatures []Signatures `json:"signatures,omitempty"`
 }
 
-// cutOf says what a file says was left out of it on purpose.
+// cutOf is how an exported file was restricted on purpose, in the words of export's flags.
 func cutOf(b bus.Archive) string {
 	f, is := b.(*archive.File)
 	if !is {
@@ -133,7 +134,7 @@ func cutOf(b bus.Archive) string {
 	return strings.Join(append(words, about.Partial...), " ")
 }
 
-// trust reads what the record is held against.
+// trust reads the keys and checkpoints to verify the record against.
 func (v *verifying) trust(s *Session) (t notary.Trust, err error) {
 	keys := &notary.Keys{}
 	for _, name := range v.keys {
@@ -174,8 +175,8 @@ func (v *verifying) trust(s *Session) (t notary.Trust, err error) {
 	return t, nil
 }
 
-// remember writes the newest checkpoints, and keeps those of streams that are not in
-// this record.
+// remember writes the newest checkpoints to --witness, and keeps those of streams that are not
+// in this record.
 func (v *verifying) remember(report *notary.Report) error {
 	if v.witness == "" {
 		return nil
@@ -200,7 +201,7 @@ func (v *verifying) remember(report *notary.Report) error {
 	return nil
 }
 
-// sorts are what streams hold, by the beginning of their names.
+// sorts are the contents of streams, by the prefix of their names.
 var sorts = []struct{ name, prefix string }{
 	{"deltas", subject.LogStream("")}, {"turns", subject.TurnStream("")}, {"outcomes", subject.OutcomeStream("")},
 	{"shadows", subject.ShadowStream("")},
@@ -228,7 +229,7 @@ func sums(streams []notary.Standing) (out []notary.Standing, counts []int) {
 			}
 		}
 		if count == 0 && sort.prefix == subject.ShadowStream("") {
-			continue // hardly anybody has them
+			continue // most clusters have no shadows
 		}
 		out, counts = append(out, sum), append(counts, count)
 	}
@@ -288,13 +289,13 @@ func drawReport(p *Paper, r verified, every bool) {
 	}
 }
 
-// withNotary is how a record becomes one that can be proven.
+// withNotary explains how to make a record verifiable.
 const withNotary = `a notary signs the record from when it is started; docs/verify.md has the details:
   millrace notary keys NAME notary.key       makes the keys, once
   millrace run --notary-key=notary.key       signs what is stored; or millrace notary beside the services
   millrace verify --key=notary.key.pub       holds the record against what was signed`
 
-// verdict says in a line what nothing having been found means.
+// verdict is the result of a verification without findings, in one line.
 func verdict(p *Paper, r *notary.Report, all []notary.Standing) string {
 	var messages, proven, unproven int
 	for _, s := range all {

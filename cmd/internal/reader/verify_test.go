@@ -25,7 +25,8 @@ func TestOperationOf(t *testing.T) {
 	}
 }
 
-// TestTheAuditLogIsHeldAgainstTheRecord, both ways, and no further than both reach.
+// TestTheAuditLogIsHeldAgainstTheRecord: the comparison goes both ways, within the time that both
+// cover.
 func TestTheAuditLogIsHeldAgainstTheRecord(t *testing.T) {
 	begin := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	at := func(minute int) time.Time { return begin.Add(time.Duration(minute) * time.Minute) }

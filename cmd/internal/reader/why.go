@@ -78,7 +78,7 @@ func drawWhy(p *Paper, cause *record.Cause, all bool, args []string) {
 	}
 }
 
-// tree draws causes, each below what it led to.
+// tree draws causes, each below its effect.
 type tree struct {
 	paper *Paper
 	all   bool
@@ -130,7 +130,7 @@ func (t *tree) who(c *record.Cause, bar string) {
 	}
 }
 
-// drawHand draws who made a version that no turn explains.
+// drawHand draws the author of a version that no turn explains.
 func drawHand(p *Paper, bar string, by record.Hand) {
 	switch {
 	case by.Controller != "":
@@ -148,8 +148,8 @@ func drawHand(p *Paper, bar string, by record.Hand) {
 	}
 }
 
-// reason writes why a turn was made: first the reason of its commands, behind it what was
-// also so.
+// reason formats why a turn was made: first the reason of its commands, then the further
+// reasons.
 func reason(p *Paper, because string) string {
 	first, also, more := strings.Cut(because, "; ")
 	if !more {
@@ -158,11 +158,11 @@ func reason(p *Paper, because string) string {
 	return p.In(Cyan, first) + p.In(Dim, "; "+also)
 }
 
-// few is how many fields of a change are shown that is not what was asked about.
+// few is how many changed fields are shown for a cause, as opposed to the change in question.
 const few = 3
 
-// telling are the changes of a version that say most about it: what is wanted
-// before what is seen.
+// telling are the most significant changes of a version, at most few: those of the spec,
+// or any if the spec has not changed.
 func telling(v record.Version) (out changes) {
 	for _, c := range v.Changes {
 		if strings.HasPrefix(c.Path, "spec") {

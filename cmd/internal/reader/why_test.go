@@ -44,7 +44,7 @@ func TestWhatIsExplainedAboveNamesNoAuthorAgain(t *testing.T) {
 	}
 }
 
-// TestTheReasonOfTheCommandsStandsFirst: what holds nearly always is behind it.
+// TestTheReasonOfTheCommandsStandsFirst: reasons that nearly always hold come after it.
 func TestTheReasonOfTheCommandsStandsFirst(t *testing.T) {
 	var out bytes.Buffer
 	p, err := NewPaper(&out, "always")
@@ -56,8 +56,8 @@ func TestTheReasonOfTheCommandsStandsFirst(t *testing.T) {
 	}
 }
 
-// TestTheAuditLogNamesUsers: a deletion and a binding leave no field manager, and the audit log
-// has the user, by the version where the answer was logged, and else by the moment.
+// TestTheAuditLogNamesUsers: a deletion and a binding leave no field manager. The audit log has the
+// user, found by the version if the response was logged, and otherwise by the time.
 func TestTheAuditLogNamesUsers(t *testing.T) {
 	line := func(verb, user, subresource, name, second, answer string) string {
 		return fmt.Sprintf(`{"kind":"Event","apiVersion":"audit.k8s.io/v1","stage":"ResponseComplete","verb":%q,"requestURI":"/","user":{"username":%q},`+

@@ -19,14 +19,14 @@ import (
 
 // whyNot is the answer to why-not.
 type whyNot struct {
-	// Standing is that of the controller; nil where no controller acts for the object.
+	// Standing is the controller's; nil if no controller acts for the object.
 	*record.Standing
 	// Others are further controllers that have decided about the object.
 	Others []string `json:"others,omitempty"`
-	// Reasons are what the object, its children and its owner say of why it is not as it
-	// is wanted.
+	// Reasons are why the object is not in its desired state, from the object, its children
+	// and its owner.
 	Reasons []Reason `json:"reasons,omitempty"`
-	// Live is how the processes stand with the key that were asked.
+	// Live are the answers of the processes of --live.
 	Live []keyReport `json:"live,omitempty"`
 }
 
@@ -88,13 +88,13 @@ func (s *Session) whyNot(ctx context.Context, kind kinds.Kind, ref events.Ref, c
 	}
 	answer.Reasons, err = s.reasons(ctx, kind, ref)
 	if errors.Is(err, record.ErrNotThere) && answer.Standing != nil && len(answer.Turns) > 0 {
-		err = nil // the object is not on record, and what was decided about its key is
+		err = nil // the object is not on record, but turns about its key are
 	}
 	return answer, err
 }
 
-// decider is the controller that acts for an object, and the others that have decided
-// about its key; empty where none does.
+// decider is the controller that acts for an object, empty if none does, and the others that
+// have decided about its key.
 func (s *Session) decider(ctx context.Context, kind kinds.Kind, ref events.Ref) (name string, others []string, err error) {
 	have, err := s.Bus.Controllers(ctx)
 	if err != nil {
@@ -120,7 +120,7 @@ func (s *Session) decider(ctx context.Context, kind kinds.Kind, ref events.Ref) 
 	return name, slices.DeleteFunc(found, func(c string) bool { return c == name }), nil
 }
 
-// decided tells whether a controller has a turn of one of some keys on record.
+// decided is whether the record has a turn of a controller about one of some keys.
 func (s *Session) decided(ctx context.Context, controller string, keys ...events.Key) (bool, error) {
 	for _, key := range keys {
 		for _, lane := range []events.Lane{events.Act, events.Tell, events.Park} {
@@ -136,14 +136,14 @@ func (s *Session) decided(ctx context.Context, controller string, keys ...events
 	return false, nil
 }
 
-// actor is the controller that acts for the objects of a kind: the one that has its name,
-// or else the first one that reads it before all else; empty where there is none.
+// actor is the controller that acts for the objects of a kind: the one named after it, or else
+// the first one whose first input is the kind; empty if there is none.
 func actor(kind kinds.Kind) string {
 	if e, ok := controllers.Find(strings.ToLower(kind.Kind) + "-controller"); ok && e.Exists() {
 		return e.Name
 	}
 	if kind.Name == kinds.Pods.Name || kind.Name == kinds.Nodes.Name {
-		return "" // many controllers read them, and none makes them what they are to be
+		return "" // many controllers read them, and none reconciles them to their spec
 	}
 	all, err := controllers.Select([]string{"*"}, controllers.Config{})
 	if err != nil {

@@ -34,7 +34,7 @@ func (w *world) quota() {
 	}
 	other := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "feat", Name: "other-1", UID: "other"}}
 	w.pending("other-1-a", ownedBy("ReplicaSet", other)...)
-	// Another controller has decided about a key of the same name: a budget's.
+	// Another controller has decided about a key with the same name, of a budget.
 	budget := events.Delta{Kind: "poddisruptionbudgets.policy", Ref: events.Ref{Kind: "poddisruptionbudgets.policy", Namespace: "feat", Name: "api"}}
 	_, err = w.Decide(w.Context(), "disruption-controller", events.Tell, budget, "the status has changed", nil)
 	must(w.T, err)

@@ -41,7 +41,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// is says an object as it is now.
+// is records the current state of an object.
 func (w *world) is(kind kinds.Kind, object recordtest.Object) {
 	w.Helper()
 	must(w.T, w.Is(w.Context(), kind, object, "kubectl-create"))

@@ -15,21 +15,21 @@ import (
 	"github.com/millrace/millrace/services/watcher"
 )
 
-// Manifest is roles with their bindings, and the accounts of those who have them.
+// Manifest are roles, their bindings and service accounts.
 type Manifest struct {
-	// Chosen are the controllers that run.
+	// Chosen are the selected controllers.
 	Chosen []reconcile.Any
-	// Custom are the kinds that Kubernetes does not have itself; "*" is all of them.
+	// Custom are the custom kinds; "*" is all of them.
 	Custom []kinds.Name
-	// Classic leaves out what a writer may do while it impersonates: for API servers before
-	// Kubernetes 1.36, which do not ask for it.
+	// Classic leaves out the bounds of constrained impersonation, for API servers before
+	// Kubernetes 1.36, which do not have it.
 	Classic bool
 
 	documents []document
 	err       error
 }
 
-// document is an object, with the comment above it.
+// document is an object of the manifest, with a comment.
 type document struct {
 	about  string
 	object any
@@ -39,7 +39,7 @@ func (m *Manifest) put(about string, object any) {
 	m.documents = append(m.documents, document{about, object})
 }
 
-// YAML is the manifest.
+// YAML is the manifest as YAML.
 //
 // Errors: the rights of a controller are not known.
 func (m *Manifest) YAML() ([]byte, error) {
@@ -60,18 +60,18 @@ func (m *Manifest) YAML() ([]byte, error) {
 	return out.Bytes(), m.err
 }
 
-// Account is a subject that is a service account; Account makes it, too.
+// Account adds a service account to the manifest, and returns it as a subject.
 func (m *Manifest) Account(namespace, name string) rbacv1.Subject {
 	m.put("", corev1.ServiceAccount{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"}, ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}})
 	return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}
 }
 
-// User is a subject that has a certificate.
+// User is a user, with a certificate, as a subject.
 func User(name string) rbacv1.Subject {
 	return rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: name}
 }
 
-// Cluster gives subjects a role in the whole cluster.
+// Cluster adds a ClusterRole, and binds it to subjects.
 func (m *Manifest) Cluster(name, about string, rules []rbacv1.PolicyRule, to ...rbacv1.Subject) {
 	const kind = "ClusterRole"
 	m.put(about, rbacv1.ClusterRole{TypeMeta: typed(kind), ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules})
@@ -104,8 +104,8 @@ hold for all of its identities together; each is bound by its own role besides.`
 	aboutClassic   = "The API server is older than constrained impersonation: nothing else bounds the writer."
 )
 
-// Watchers gives watchers their roles: one that reads everything, or two, of which only the
-// other, reads Secrets and kinds that are not Kubernetes' own.
+// Watchers adds the roles of watchers: one for a watcher that reads everything, or two, of
+// which only that of other reads Secrets and custom kinds.
 func (m *Manifest) Watchers(name string, other *rbacv1.Subject, who ...rbacv1.Subject) {
 	if other == nil {
 		m.Cluster(name, aboutWatcher, Watcher(m.Chosen, watcher.All, m.Custom), who...)
@@ -114,7 +114,7 @@ func (m *Manifest) Watchers(name string, other *rbacv1.Subject, who ...rbacv1.Su
 	m.Cluster(name, aboutBuiltIn, Watcher(m.Chosen, watcher.BuiltIn, m.Custom), who...)
 	rest, about := Watcher(m.Chosen, watcher.Other, m.Custom), aboutOther
 	if len(rest) == 0 {
-		return // no controller needs that
+		return // no controller needs these kinds
 	}
 	if len(rest[0].APIGroups) == 1 && rest[0].APIGroups[0] == Any {
 		about += "\n" + aboutCustom
@@ -122,7 +122,7 @@ func (m *Manifest) Watchers(name string, other *rbacv1.Subject, who ...rbacv1.Su
 	m.Cluster(name+"-other", about, rest, *other)
 }
 
-// Writer gives a writer its identities, and what it may do with them.
+// Writer adds the roles of a writer: for its identities, and for its requests as them.
 func (m *Manifest) Writer(name string, who ...rbacv1.Subject) {
 	identities := name + "-identities"
 	rule := rbacv1.PolicyRule{
@@ -135,7 +135,7 @@ func (m *Manifest) Writer(name string, who ...rbacv1.Subject) {
 		about += "\n" + aboutClassic
 	}
 	m.put(about, rbacv1.ClusterRole{TypeMeta: typed("ClusterRole"), ObjectMeta: metav1.ObjectMeta{Name: identities}, Rules: []rbacv1.PolicyRule{rule}})
-	// It is bound in kube-system alone: no account of another namespace can be meant.
+	// Bound in kube-system only, so that the writer cannot impersonate accounts of other namespaces.
 	m.put("", rbacv1.RoleBinding{
 		TypeMeta: typed("RoleBinding"), ObjectMeta: metav1.ObjectMeta{Name: identities, Namespace: metav1.NamespaceSystem}, Subjects: who,
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: identities},
@@ -150,8 +150,8 @@ func (m *Manifest) Writer(name string, who ...rbacv1.Subject) {
 	m.Cluster(name, aboutWriter, Writer(needs, m.Custom), who...)
 }
 
-// Delegator lets accounts ask the API server whose a token is, and what a user may
-// do, and read the authorities of client certificates: Kubernetes' own roles for that.
+// Delegator binds Kubernetes' own roles for delegated authentication and authorization:
+// accounts may create reviews, and read the authorities of client certificates.
 func (m *Manifest) Delegator(name string, who ...rbacv1.Subject) {
 	m.put(aboutDelegator, rbacv1.ClusterRoleBinding{
 		TypeMeta: typed("ClusterRoleBinding"), ObjectMeta: metav1.ObjectMeta{Name: name}, Subjects: who,
@@ -163,7 +163,7 @@ func (m *Manifest) Delegator(name string, who ...rbacv1.Subject) {
 	})
 }
 
-// Leader lets accounts hold a Lease. RBAC cannot bound the name of what is created.
+// Leader adds the role for holding a Lease. RBAC cannot restrict a create to a name.
 func (m *Manifest) Leader(name, namespace, lease string, who ...rbacv1.Subject) {
 	const kind = "Role"
 	at, leases := metav1.ObjectMeta{Name: name, Namespace: namespace}, []string{"leases"}
@@ -177,7 +177,7 @@ func (m *Manifest) Leader(name, namespace, lease string, who ...rbacv1.Subject) 
 	})
 }
 
-// Tokens makes the role of the controller that makes tokens, which Kubernetes has not.
+// Tokens adds the role of serviceaccount-token-controller, which Kubernetes does not have.
 func (m *Manifest) Tokens(prefix string) {
 	m.Cluster(prefix+"-tokens-controller", `Kubernetes has no role for the controller that makes tokens: in kube-controller-manager it
 acts as kube-controller-manager itself, which may do far more than this.`, tokenRules,

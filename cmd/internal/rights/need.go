@@ -16,38 +16,38 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Need is one thing that a writer does as a controller.
+// Need is one right that a writer needs as a controller.
 type Need struct {
 	// Identity is the controller's service account in kube-system.
 	Identity string
-	// Verb is RBAC's.
+	// Verb is the verb of RBAC.
 	Verb string
-	// Group and Resource are as RBAC has them: the resource may be "pods/status", "*/scale"
+	// Group and Resource are as in RBAC: the resource may be "pods/status", "*/scale"
 	// or "*", which with group "*" is every kind.
 	Group, Resource string
-	// Path is a URL that is no resource; Group and Resource are empty then.
+	// Path is a non-resource URL; Group and Resource are empty then.
 	Path string
 }
 
-// Any is every group, and every resource.
+// Any stands for every group and every resource.
 const Any = "*"
 
 //go:embed upstream.yaml
 var upstream []byte
 
-// tokens is the identity that Kubernetes has no role for: kube-controller-manager makes
-// tokens as itself.
+// tokens is an identity for which Kubernetes has no role, because kube-controller-manager
+// creates tokens under its own identity.
 const tokens = "tokens-controller"
 
-// tokenRules are the role of that identity, which is ours.
+// tokenRules are the rules of Millrace's role for that identity.
 var tokenRules = []rbacv1.PolicyRule{
-	// It looks at what a token lacks, fills it in, and proves that it is one.
+	// The writer reads a token, fills in what it lacks, and proves its type by a patch.
 	{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"delete", "get", "patch"}},
-	// It looks whether an account is gone, and takes tokens that are gone off its list.
+	// The writer verifies that an account is gone, and removes deleted tokens from its list.
 	{APIGroups: []string{""}, Resources: []string{"serviceaccounts"}, Verbs: []string{"get", "patch"}},
 }
 
-// roles are what Kubernetes lets each identity do.
+// roles are the rules of each identity in Kubernetes' bootstrap roles.
 func roles() (map[string][]rbacv1.PolicyRule, error) {
 	all := map[string][]rbacv1.PolicyRule{}
 	if err := yaml.UnmarshalStrict(upstream, &all); err != nil {
@@ -57,15 +57,16 @@ func roles() (map[string][]rbacv1.PolicyRule, error) {
 	return all, nil
 }
 
-// absent are the kinds of the owners whose absence controllers have the writer prove, where
-// they do not write that kind.
+// absent are the kinds of owners whose absence the writer verifies for a controller that
+// does not write that kind.
 var absent = map[string][]kinds.Name{
 	"pod-garbage-collector-controller": {kinds.Nodes.Name},
 	"serviceaccount-token-controller":  {kinds.ServiceAccounts.Name},
 }
 
-// Needs are what a writer does for controllers, sorted, as far as Kubernetes' own roles let
-// them: the writes that they promise, the looks before and after those, and what they ask.
+// Needs are the rights that a writer needs for controllers, sorted, as far as Kubernetes' own
+// roles have them: for the writes that they promise, the reads before and after these, and the
+// command ask.
 func Needs(chosen []reconcile.Any) ([]Need, error) {
 	own, err := roles()
 	if err != nil {
@@ -94,8 +95,8 @@ func Needs(chosen []reconcile.Any) ([]Need, error) {
 	return slices.SortedFunc(maps.Keys(needs), compare), nil
 }
 
-// adopts tells whether a controller patches what it owns: the writer looks whether the
-// owner is alive.
+// adopts is whether a controller patches objects that it may own: the writer then verifies that
+// the owner exists.
 func adopts(d reconcile.Description) bool {
 	return d.Owns != nil && slices.ContainsFunc(d.Writes, func(w reconcile.Write) bool {
 		return w.Verb == events.VerbPatch && !w.Any && w.Kind != d.Owns.Name
@@ -114,8 +115,8 @@ type finding struct {
 	needs    map[Need]bool
 }
 
-// add takes a need, unless the controller itself may not do it. It tells whether it did. names
-// are those of the only objects that it is about; none where it is about any.
+// add adds a need if the controller's own role allows it, and reports whether it does. names
+// restrict the need to some objects; none: all objects.
 func (f finding) add(verb, group, resource string, names ...string) bool {
 	n := Need{Identity: f.identity, Verb: verb, Group: group, Resource: resource}
 	may := slices.ContainsFunc(f.role, func(r rbacv1.PolicyRule) bool {
@@ -128,7 +129,7 @@ func (f finding) add(verb, group, resource string, names ...string) bool {
 	return may
 }
 
-// look reads an object by get, or as the only one of a list where the role has no get.
+// look adds the right to get an object, or to list if the role has no get.
 func (f finding) look(group, resource string) {
 	if !f.add("get", group, resource) {
 		f.add("list", group, resource)
@@ -143,7 +144,7 @@ func (f finding) write(w reconcile.Write) {
 	switch sub := w.Subresource; {
 	case w.Verb == events.VerbAsk:
 		f.ask(group, resource, sub)
-	case sub == "scale": // it is read again where the answer was lost
+	case sub == "scale": // the writer reads it again if the response was lost
 		f.add("get", group, resource+"/scale")
 		f.add(string(w.Verb), group, resource+"/scale")
 	case sub == events.SubToken:
@@ -153,7 +154,7 @@ func (f finding) write(w reconcile.Write) {
 		f.look(group, resource)
 		f.add("update", group, resource, w.Named...)
 		f.add("list", kinds.Secrets.Name.Group(), kinds.Secrets.Name.Resource())
-	case sub == events.SubCertificate: // whether as a signer the API server asks of the controller itself
+	case sub == events.SubCertificate: // the API server checks the right to sign against the controller's own role
 		f.look(group, resource)
 		f.add("update", group, resource+"/status")
 	default:
@@ -166,13 +167,13 @@ func (f finding) write(w reconcile.Write) {
 	if w.Unshared {
 		f.add("list", group, resource)
 	}
-	if w.Verb == events.VerbCreate { // what may have been made before is looked for in three ways
+	if w.Verb == events.VerbCreate { // the writer looks for an earlier create by get, list and watch
 		f.add("list", group, resource)
 		f.add("watch", group, resource)
 	}
 }
 
-// ask is what it takes to answer a question.
+// ask adds the rights for a command ask.
 func (f finding) ask(group, resource, sub string) {
 	switch sub {
 	case events.SubContents:
@@ -203,21 +204,20 @@ func (f finding) ask(group, resource, sub string) {
 	}
 }
 
-// users lists what may need an object of a kind.
+// users adds the rights to list the objects that may use an object of a kind.
 func (f finding) users(of kinds.Name) {
 	for _, kind := range events.UserKinds(of) {
 		f.add("list", kind.Group(), kind.Resource())
 	}
 }
 
-// Covers tells whether a rule allows what is needed, with the object of a name; "" is any
-// object.
+// Covers is whether a rule allows a need for the object with a name; "" is any object.
 func Covers(r rbacv1.PolicyRule, n Need, name string) bool {
 	named := name != "" && slices.Contains(r.ResourceNames, name)
 	return (len(r.ResourceNames) == 0 || named) && covers(r, n)
 }
 
-// covers tells whether a rule allows what is needed.
+// covers is whether a rule allows a need, regardless of object names.
 func covers(r rbacv1.PolicyRule, n Need) bool {
 	if n.Path != "" {
 		return slices.Contains(r.NonResourceURLs, n.Path) && slices.Contains(r.Verbs, n.Verb)

@@ -62,8 +62,8 @@ func TestWatchersReadWhatControllersRead(t *testing.T) {
 	}
 }
 
-// TestAListedWriterHasNoStar: where custom kinds are named, nothing but scale is given for
-// every kind, and so no subresource such as nodes/proxy either.
+// TestAListedWriterHasNoStar: if custom kinds are named, the role has only scale for every kind,
+// and so no subresource such as nodes/proxy.
 func TestAListedWriterHasNoStar(t *testing.T) {
 	needs, err := Needs(chosen(t, "*"))
 	if err != nil {
@@ -86,8 +86,8 @@ func TestAListedWriterHasNoStar(t *testing.T) {
 	}
 }
 
-// What a controller may do in some namespaces only is what its role there says: of a token
-// that is to expire nothing else is needed.
+// Rights that a controller has in some namespaces only come from its role there: the cleaner of
+// expired tokens needs nothing else.
 func TestACleanerOfTokensReadsAndDeletesThem(t *testing.T) {
 	needs, err := Needs(chosen(t, "tokencleaner"))
 	if err != nil {

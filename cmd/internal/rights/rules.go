@@ -14,10 +14,10 @@ import (
 	"github.com/millrace/millrace/services/watcher"
 )
 
-// Constrained is the prefix of the verbs of which a writer's role is made.
+// Constrained is the prefix of the verbs in a writer's role.
 const Constrained = "impersonate-on:serviceaccount:"
 
-// grid collects rights by resource.
+// grid has the verbs of each resource.
 type grid map[[2]string]map[string]bool
 
 func (g grid) add(group, resource string, verbs ...string) {
@@ -30,8 +30,8 @@ func (g grid) add(group, resource string, verbs ...string) {
 	}
 }
 
-// rules are the fewest rules that give these rights without giving more: resources of a
-// group that have the same verbs share one. What "*" gives is not given again.
+// rules are the fewest rules with exactly these rights: resources of a group with the same
+// verbs share one. They do not repeat rights that a rule for "*" has.
 func (g grid) rules() (all []rbacv1.PolicyRule) {
 	every := g[[2]string{Any, Any}]
 	shared := map[[2]string][]string{} // by group and verbs
@@ -55,8 +55,8 @@ func (g grid) rules() (all []rbacv1.PolicyRule) {
 	return all
 }
 
-// every adds verbs on every kind: on "*", or on the built-in and the custom ones that are
-// named.
+// every adds verbs on every kind: on "*", or on the built-in kinds and the named custom
+// ones.
 func (g grid) every(custom []kinds.Name, verbs ...string) {
 	if slices.Contains(custom, Any) {
 		g.add(Any, Any, verbs...)
@@ -67,8 +67,8 @@ func (g grid) every(custom []kinds.Name, verbs ...string) {
 	}
 }
 
-// Watcher is what a watcher of a scope must be allowed for controllers. custom are the kinds
-// that Kubernetes does not have itself; one "*" stands for all of them, and for Secrets.
+// Watcher are the rules that a watcher of a scope needs for some controllers. custom are the
+// custom kinds; a "*" stands for all of them, and for Secrets.
 func Watcher(chosen []reconcile.Any, scope watcher.Scope, custom []kinds.Name) []rbacv1.PolicyRule {
 	full, every := controllers.Kinds(chosen)
 	g := grid{}
@@ -88,12 +88,12 @@ func Watcher(chosen []reconcile.Any, scope watcher.Scope, custom []kinds.Name) [
 		for _, kind := range slices.Concat(kinds.BuiltIn(), custom) {
 			add(kind)
 		}
-		g.add("", kinds.Namespaces.Name.Resource(), "list", "watch") // by which it tells how far the storage is
+		g.add("", kinds.Namespaces.Name.Resource(), "list", "watch") // the watcher takes the storage's revision from it
 	}
 	return g.rules()
 }
 
-// Writer is what a writer must be allowed besides its identities, in constrained
+// Writer are the rules that a writer needs besides its identities for constrained
 // impersonation. custom is as in [Watcher].
 func Writer(needs []Need, custom []kinds.Name) []rbacv1.PolicyRule {
 	g, paths := grid{}, map[string]bool{}

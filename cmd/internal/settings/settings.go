@@ -22,14 +22,14 @@ const (
 	Kind       = "MillraceConfiguration"
 )
 
-// questions are the flags that ask something of the command line, and set nothing.
+// questions are the flags that print something, and set nothing.
 var questions = map[string]bool{"help": true, "version": true}
 
 // Fill sets every flag that was not given on the command line from the
 // environment or from the file; file "" means none.
 //
-// Errors: the file cannot be read or is not ours, a key is no flag, or a value
-// does not fit its flag; the message names file or variable.
+// Errors: the file cannot be read or has another format, a key is no flag, or a value is
+// invalid for its flag; the message names file or variable.
 func Fill(flags *pflag.FlagSet, file string, getenv func(string) (string, bool)) error {
 	values, err := read(file)
 	if err != nil {
@@ -93,8 +93,8 @@ func read(file string) (map[string]string, error) {
 	return values, nil
 }
 
-// scalar writes a YAML value as the text of a flag; a list becomes a
-// comma-separated one.
+// scalar converts a YAML value to the text of a flag, and a list to a comma-separated
+// text.
 func scalar(value any) (string, error) {
 	switch v := value.(type) {
 	case string, bool:

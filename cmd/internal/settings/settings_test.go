@@ -85,7 +85,7 @@ func write(t *testing.T, text string) string {
 	return file
 }
 
-// TestQuestionsAreNoSettings: a variable that happens to be called like one asks nothing.
+// TestQuestionsAreNoSettings: an environment variable with the name of such a flag has no effect.
 func TestQuestionsAreNoSettings(t *testing.T) {
 	flags := flagSet()
 	flags.Bool("version", false, "")

@@ -12,23 +12,23 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// APIVersion and Kind are the identity of the configuration file's format. That of
-// Kubernetes' own components is read as well.
+// APIVersion and Kind identify the format of the configuration file. The format of
+// Kubernetes' own components is accepted as well.
 const (
 	APIVersion         = "millrace.io/v1alpha1"
 	Kind               = "TracingConfiguration"
 	upstreamAPIVersion = "apiserver.config.k8s.io/v1"
 )
 
-// million is what all of the traces are.
+// million is the sampling rate of all traces.
 const million = 1_000_000
 
-// Options say whether and where spans go, as the flags have it.
+// Options are the tracing flags.
 type Options struct {
 	file     string
 	endpoint string
 	protocol string
-	rate     int32 // per million; -1: not given
+	rate     int32 // per million; -1: not set
 }
 
 // NewOptions are the options without any flag.
@@ -46,30 +46,29 @@ func (o *Options) Add(f *pflag.FlagSet) {
 		"how many of a million traces are recorded; -1 is what the file or $OTEL_TRACES_SAMPLER says, or else all")
 }
 
-// Endpoint names the collector where neither flag nor file nor environment does.
+// Endpoint sets the collector if neither flag nor file nor environment does.
 func (o *Options) Endpoint(address string) {
 	if o.endpoint == "" && o.file == "" && environment(endpointVariables...) == "" {
 		o.endpoint = address
 	}
 }
 
-// configuration is the file.
+// configuration is the content of the file.
 type configuration struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
 	// Endpoint is the collector; empty means localhost:4317.
 	Endpoint string `json:"endpoint,omitempty"`
 	Protocol string `json:"protocol,omitempty"`
-	// SamplingRatePerMillion is how many of a million traces are recorded.
+	// SamplingRatePerMillion is how many of a million traces are sampled.
 	SamplingRatePerMillion *int32 `json:"samplingRatePerMillion,omitempty"`
-	// Cluster tells traces apart of clusters that share uids.
+	// Cluster tells apart the traces of clusters that share UIDs.
 	Cluster string `json:"cluster,omitempty"`
-	// Rules come before the rate; the first that fits decides.
+	// Rules take precedence over the rate; the first that matches decides.
 	Rules []rule `json:"rules,omitempty"`
 }
 
-// rule is about the changes with which traces begin. What it does not mention it
-// does not ask for.
+// rule matches the changes with which traces begin. An empty condition matches every change.
 type rule struct {
 	Sample     string   `json:"sample"` // "always" or "never"
 	Kinds      []string `json:"kinds,omitempty"`
@@ -84,12 +83,12 @@ const (
 	never  = "never"
 )
 
-// unasked are the rules after those of the file: heartbeats and remarks.
+// unasked are the default rules, after those of the file: no traces of Leases and Events.
 var unasked = []rule{{Sample: never, Kinds: []string{"leases.coordination.k8s.io", "events", "events.events.k8s.io"}}}
 
-// settings are flags, file and environment put together.
+// settings are the merged flags, file and environment.
 type settings struct {
-	endpoint string // empty: the exporter finds it in the environment
+	endpoint string // empty: the exporter reads it from the environment
 	protocol string
 	rate     int32 // -1: the environment's sampler, or all
 	cluster  string
@@ -106,7 +105,7 @@ const (
 	overHTTP = "http/protobuf"
 )
 
-// settle puts everything together; on is false where there are to be no traces.
+// settle merges flags, file and environment; on is false without traces.
 func (o Options) settle() (s settings, on bool, err error) {
 	s = settings{endpoint: o.endpoint, protocol: o.protocol, rate: o.rate, rules: unasked}
 	if o.file != "" {
@@ -180,7 +179,7 @@ func (r *rule) check() (err error) {
 	return nil
 }
 
-// fill completes what the flags leave open.
+// fill sets what the flags leave open.
 func (c configuration) fill(s *settings) {
 	if s.endpoint == "" {
 		s.endpoint = c.Endpoint

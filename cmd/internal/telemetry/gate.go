@@ -12,15 +12,14 @@ import (
 )
 
 const (
-	// maxQueued bounds the spans that wait for the collector.
+	// maxQueued bounds the queue of spans for the collector.
 	maxQueued = 20_000
-	// sendAfter is how long the first of them waits for others.
+	// sendAfter is how long the first span of a batch waits for others.
 	sendAfter = time.Second
 )
 
-// gate is the way of all spans to the collector. It counts what becomes of them:
-// the SDK's queue drops what it has no room for without a word, so the gate stays
-// below that.
+// gate is the span processor of all tracers. It counts exported and dropped spans. The SDK's
+// queue drops spans silently when it is full, so the gate drops them before that.
 type gate struct {
 	sdk.SpanProcessor
 	queued atomic.Int64
@@ -53,13 +52,13 @@ func (g *gate) OnEnd(s sdk.ReadOnlySpan) {
 	g.SpanProcessor.OnEnd(s)
 }
 
-// Shutdown may be called by every provider that shares the gate.
+// Shutdown is idempotent, because every provider that shares the gate calls it.
 func (g *gate) Shutdown(ctx context.Context) (err error) {
 	g.once.Do(func() { err = g.SpanProcessor.Shutdown(ctx) })
 	return err
 }
 
-// counting counts what the exporter does.
+// counting is an exporter that counts the spans that it exports or loses.
 type counting struct {
 	sdk.SpanExporter
 	gate *gate
@@ -76,8 +75,8 @@ func (c counting) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) err
 	return err
 }
 
-// remarks says what the SDK has to say, which with a collector that is away is the
-// same again and again, once a minute.
+// remarks logs the SDK's errors at most once a minute, because an unreachable collector
+// causes the same error again and again.
 type remarks struct {
 	log klog.Logger
 

@@ -16,13 +16,13 @@ import (
 	"github.com/millrace/millrace/pkg/events/trace"
 )
 
-// sampler decides about a trace where it begins: by rule, or else by rate.
+// sampler decides about a trace at its root span: by rule, or else by rate.
 type sampler struct {
 	rules []rule
 	rate  sdk.Sampler
 }
 
-// newSampler follows the decision that a trace bears, and decides where there is none.
+// newSampler follows the parent's sampling decision, and decides for root spans.
 func newSampler(s settings) (sdk.Sampler, error) {
 	rate := sdk.TraceIDRatioBased(float64(s.rate) / million)
 	if s.rate == -1 {
@@ -34,8 +34,8 @@ func newSampler(s settings) (sdk.Sampler, error) {
 	return sdk.ParentBased(sampler{rules: s.rules, rate: rate}), nil
 }
 
-// environmentSampler is what the environment asks for where a trace begins. All
-// decisions follow the parent's here, so the two forms of each are the same.
+// environmentSampler is the environment's sampler for root spans. Because newSampler always
+// follows a parent's decision, the parent-based form of each sampler is the same as the plain one.
 func environmentSampler() (sdk.Sampler, error) {
 	text := strings.TrimPrefix(strings.ToLower(os.Getenv("OTEL_TRACES_SAMPLER")), "parentbased_")
 	switch text {
@@ -82,7 +82,7 @@ func (s sampler) Description() string {
 	return fmt.Sprintf("Millrace{%d rules, %s}", len(s.rules), s.rate.Description())
 }
 
-// fits tells whether a rule is about a trace that begins so.
+// fits is whether a rule matches the cause of a trace.
 func (r rule) fits(c trace.Cause) bool {
 	switch {
 	case len(r.Kinds) > 0 && !slices.Contains(r.Kinds, c.Kind):

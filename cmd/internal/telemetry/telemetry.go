@@ -19,7 +19,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/trace"
 )
 
-// flush bounds how long the last spans have when the process stops.
+// flush bounds the export of the last spans when the process stops.
 const flush = 3 * time.Second
 
 // Telemetry exports the spans of a process; nil exports none.
@@ -31,8 +31,8 @@ type Telemetry struct {
 	gate     *gate
 }
 
-// Start prepares the export of spans; nil where no collector is named. Nothing is
-// sent before the first span, and a collector that is not there is no error.
+// Start prepares the export of spans; nil if no collector is configured. It sends nothing
+// before the first span, and an unreachable collector is no error.
 //
 // Errors: flags, file or environment are contradictory or cannot be read.
 func (o Options) Start(ctx context.Context, version string) (*Telemetry, error) {
@@ -54,8 +54,8 @@ func (o Options) Start(ctx context.Context, version string) (*Telemetry, error) 
 	return &Telemetry{settings: s, version: version, instance: rand.Text(), sampler: sampler, gate: newGate(exporter)}, nil
 }
 
-// exporter speaks to the collector. What is not given here it takes from the
-// environment itself.
+// exporter is the OTLP exporter. It takes settings that are not given from the
+// environment.
 func (s settings) exporter(ctx context.Context) (sdk.SpanExporter, error) {
 	if s.protocol == overHTTP {
 		var options []otlptracehttp.Option
@@ -77,8 +77,8 @@ func (s settings) exporter(ctx context.Context) (sdk.SpanExporter, error) {
 	return otlptracegrpc.New(ctx, options...)
 }
 
-// Tracer is the tracer of a service of this process, whose spans bear the name
-// "millrace-<service>" unless $OTEL_SERVICE_NAME gives another one.
+// Tracer is the tracer of a service of this process. The service name of its spans is
+// "millrace-<service>" unless $OTEL_SERVICE_NAME is set.
 func (t *Telemetry) Tracer(service string) *trace.Tracer {
 	if t == nil {
 		return nil
@@ -87,15 +87,14 @@ func (t *Telemetry) Tracer(service string) *trace.Tracer {
 		semconv.ServiceName("millrace-"+service), semconv.ServiceVersion(t.version), semconv.ServiceInstanceID(t.instance),
 	), resource.WithFromEnv())
 	if err != nil {
-		otel.Handle(fmt.Errorf("read $OTEL_RESOURCE_ATTRIBUTES: %w", err)) // what can be read of it counts
+		otel.Handle(fmt.Errorf("read $OTEL_RESOURCE_ATTRIBUTES: %w", err)) // the valid attributes are used
 	}
 	return trace.New(sdk.NewTracerProvider(
 		sdk.WithSpanProcessor(t.gate), sdk.WithIDGenerator(trace.IDs{}), sdk.WithSampler(t.sampler), sdk.WithResource(about),
 	), trace.Options{Cluster: t.settings.cluster})
 }
 
-// Run lets the spans go until the context ends, and then sends the rest of them,
-// for which there are a few seconds.
+// Run waits until the context ends, and then exports the remaining spans within flush.
 func (t *Telemetry) Run(ctx context.Context) error {
 	<-ctx.Done()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flush)
@@ -106,5 +105,5 @@ func (t *Telemetry) Run(ctx context.Context) error {
 	return nil
 }
 
-// Collectors are the metrics.
+// Collectors are the metrics of the export.
 func (t *Telemetry) Collectors() []prometheus.Collector { return []prometheus.Collector{t.gate.spans} }

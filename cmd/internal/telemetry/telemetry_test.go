@@ -17,7 +17,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/trace"
 )
 
-// plain has no variable of the environment decide.
+// plain removes the environment variables that would decide.
 func plain(t *testing.T) {
 	t.Helper()
 	for _, v := range append([]string{"OTEL_SDK_DISABLED", "OTEL_TRACES_EXPORTER", "OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG"},
@@ -108,8 +108,8 @@ func TestWhatCannotBeIsSaid(t *testing.T) {
 	}
 }
 
-// TestRulesComeBeforeTheRate, the first that fits; heartbeats are never traced
-// unless a rule asks for it.
+// TestRulesComeBeforeTheRate: the first matching rule decides. Heartbeats are traced only if a
+// rule asks for it.
 func TestRulesComeBeforeTheRate(t *testing.T) {
 	plain(t)
 	file := write(t, ours+`
@@ -148,7 +148,7 @@ rules:
 	}
 }
 
-// exporter is a collector that holds, refuses or counts.
+// exporter is an exporter that blocks, fails or counts.
 type exporter struct {
 	hold chan struct{}
 	err  error
@@ -167,7 +167,7 @@ func (e *exporter) ExportSpans(ctx context.Context, _ []sdk.ReadOnlySpan) error 
 
 func (e *exporter) Shutdown(context.Context) error { return nil }
 
-// TestACollectorThatHangsHoldsUpNothing: what has no room is dropped and counted,
+// TestACollectorThatHangsHoldsUpNothing: spans beyond the queue are dropped and counted,
 // and the process stops in time.
 func TestACollectorThatHangsHoldsUpNothing(t *testing.T) {
 	held := &exporter{hold: make(chan struct{})}
@@ -189,7 +189,7 @@ func TestACollectorThatHangsHoldsUpNothing(t *testing.T) {
 	close(held.hold)
 }
 
-// TestSpansAreCounted as what became of them, also those that are left at the end.
+// TestSpansAreCounted: spans are counted by their result, also those left at the end.
 func TestSpansAreCounted(t *testing.T) {
 	for result, err := range map[string]error{"exported": nil, "failed": errors.New("no")} {
 		g := newGate(&exporter{err: err})

@@ -1,8 +1,7 @@
-// Package wire is network that can be broken on purpose, on this machine: a
-// [Wire] carries TCP connections and can cut, stall, swallow, delay and throttle
-// them; a [Front] stands before an API server and can refuse requests, or lose
-// the answers to those that it has passed on.
+// Package wire injects network faults on this machine: a [Wire] is a TCP proxy that
+// can cut, stall, swallow, delay and throttle connections; a [Front] is a proxy before
+// an API server that can refuse requests, or drop the responses to those that it has
+// passed on.
 //
-// The program under test is told the address of a wire instead of the real one, and
-// knows nothing of it.
+// The program under test gets the address of a wire instead of the real one.
 package wire

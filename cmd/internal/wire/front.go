@@ -15,24 +15,24 @@ import (
 	"time"
 )
 
-// Trouble is what a front does to requests that are answered at once; watches
-// pass. The zero value does nothing.
+// Trouble is the fault that a front injects into requests, except for watches. The zero
+// value is no fault.
 type Trouble struct {
-	// Every is which requests are met: 1 all, 3 every third; 0 none.
+	// Every selects the affected requests: 1 all, 3 every third; 0 none.
 	Every int
-	// Lose passes the request on and drops its answer, so that the client does not
-	// know of its effect.
+	// Lose passes the request on and drops the response, so that the client does not
+	// know its effect.
 	Lose bool
-	// Code is what the request is answered with instead of being passed on.
+	// Code is the status code with which the front answers instead of passing the request on.
 	Code int
-	// RetryAfter is the answer's header in seconds; 0 leaves it out.
+	// RetryAfter is the header Retry-After in seconds; 0 leaves it out.
 	RetryAfter int
 }
 
-// errLost ends an answer that is dropped.
+// errLost ends a dropped response.
 var errLost = errors.New("the answer was lost on purpose")
 
-// Front is an HTTPS server before another one.
+// Front is an HTTPS reverse proxy.
 type Front struct {
 	listener net.Listener
 	server   *http.Server
@@ -40,12 +40,12 @@ type Front struct {
 	mu      sync.Mutex
 	trouble Trouble
 	seen    int // requests since the trouble began
-	met     int // requests that were met by trouble, ever
+	met     int // all requests affected by trouble
 }
 
-// NewFront opens a front on a free port of 127.0.0.1 for the server at target,
-// which is reached by way of transport: every caller of the front acts there as
-// transport does. The front shows the certificate to its callers.
+// NewFront opens a front on a free port of 127.0.0.1 for the server at target. It passes
+// requests on by transport, with transport's credentials for every client. certificate is
+// the front's own.
 //
 // Errors: no port can be listened on, or the target is no URL.
 func NewFront(target string, transport http.RoundTripper, certificate tls.Certificate) (*Front, error) {
@@ -57,14 +57,14 @@ func NewFront(target string, transport http.RoundTripper, certificate tls.Certif
 	if f.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		return nil, fmt.Errorf("open a front for %s: %w", target, err)
 	}
-	silence := log.New(io.Discard, "", 0) // trouble is what a front is for
+	silence := log.New(io.Discard, "", 0) // its errors are injected
 	proxy := &httputil.ReverseProxy{
 		Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(to) },
 		Transport:      transport,
 		FlushInterval:  -1,
 		ModifyResponse: f.lose,
-		// An answer that is lost, or that the server never gave, ends the stream as a
-		// broken connection would.
+		// A dropped response, or one that the server never gave, ends the stream like a
+		// broken connection.
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 		ErrorLog:     silence,
 	}
@@ -76,7 +76,7 @@ func NewFront(target string, transport http.RoundTripper, certificate tls.Certif
 	return f, nil
 }
 
-// Address is where the front listens.
+// Address is the address on which the front listens.
 func (f *Front) Address() string { return f.listener.Addr().String() }
 
 // Set begins trouble, or ends it with the zero value.
@@ -86,18 +86,18 @@ func (f *Front) Set(t Trouble) {
 	f.trouble, f.seen = t, 0
 }
 
-// Met is how many requests have been met by trouble.
+// Met is how many requests trouble has affected.
 func (f *Front) Met() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.met
 }
 
-// Close ends the front and every connection to it.
+// Close closes the front and every connection to it.
 func (f *Front) Close() error { return f.server.Close() }
 
-// meets tells whether a request is one of those that trouble is for. Each request
-// is asked about once: before it is passed on, or when its answer is there.
+// meets is whether trouble affects a request. It counts each request once: before it is
+// passed on, or when its response has arrived.
 func (f *Front) meets(r *http.Request, lose bool) (t Trouble, met bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -113,7 +113,7 @@ func (f *Front) meets(r *http.Request, lose bool) (t Trouble, met bool) {
 	return t, true
 }
 
-// refuse answers requests instead of passing them on, as the API server does under
+// refuse answers affected requests instead of passing them on, as the API server does under
 // load or when its storage fails.
 func (f *Front) refuse(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

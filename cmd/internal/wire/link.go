@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// pieceSize bounds what is carried at once, and piecesUnderWay how much is held
-	// in a wire that delays: more is left to the sender.
+	// pieceSize is the size of a read, and piecesUnderWay how many pieces a wire with a delay
+	// buffers: beyond that the sender has to wait.
 	pieceSize      = 16 << 10
 	piecesUnderWay = 256
 )
@@ -19,18 +19,18 @@ type link struct {
 	near, far *net.TCPConn
 
 	dead   sync.Once
-	silent chan struct{} // closed when nothing arrives any more
+	silent chan struct{} // closed when the link is dead
 	over   sync.Once
-	gone   chan struct{} // closed when both ends are
+	gone   chan struct{} // closed when both ends are closed
 }
 
-// piece is some bytes on their way.
+// piece is some bytes in transit.
 type piece struct {
 	data []byte
 	due  time.Time
 }
 
-// reset ends both ends at once, without a farewell.
+// reset resets both ends at once (RST instead of FIN).
 func (l *link) reset() {
 	l.over.Do(func() {
 		close(l.gone)
@@ -43,7 +43,7 @@ func (l *link) reset() {
 	})
 }
 
-// carry takes what comes in at one end to the other, until one of them is closed.
+// carry forwards bytes from one end to the other, until one of them is closed.
 func (l *link) carry(from, to *net.TCPConn) {
 	defer l.reset()
 	pieces := make(chan piece, piecesUnderWay)
@@ -68,8 +68,8 @@ func (l *link) carry(from, to *net.TCPConn) {
 	}
 }
 
-// deliver writes pieces when they are due. After a failure it goes on taking
-// them, so that the sender does not wait for it.
+// deliver writes pieces when they are due. After an error it goes on receiving them, so
+// that the sender does not block.
 func (l *link) deliver(pieces <-chan piece, to *net.TCPConn) {
 	broken := false
 	for p := range pieces {
@@ -83,7 +83,7 @@ func (l *link) deliver(pieces <-chan piece, to *net.TCPConn) {
 	}
 }
 
-// arrives waits until a piece has come through; it is false for what never does.
+// arrives waits until a piece is due; false if it never arrives.
 func (l *link) arrives(p piece) bool {
 	if !l.rest(time.Until(p.due)) {
 		return false
@@ -110,7 +110,7 @@ func (l *link) arrives(p piece) bool {
 	}
 }
 
-// rest waits, and reports whether the link is still there.
+// rest waits; false if the link ends before.
 func (l *link) rest(d time.Duration) bool {
 	if d <= 0 {
 		return true

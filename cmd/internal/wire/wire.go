@@ -7,38 +7,37 @@ import (
 	"time"
 )
 
-// Condition is the state of a wire. The zero value carries everything at once.
+// Condition is the state of a wire. The zero value has no fault.
 type Condition struct {
-	// Cut resets what is connected and whatever connects.
+	// Cut resets existing and new connections.
 	Cut bool
-	// Dead swallows everything, both ways, and closes nothing: the connections that
-	// are open, and those that are opened meanwhile, look alive and never carry a
-	// byte again, not even when the wire is healed. So does a peer whose machine is
-	// gone.
+	// Dead swallows all bytes, in both directions, and closes nothing: existing and new
+	// connections look alive and never carry a byte again, not even when the wire is
+	// healed. A peer whose machine is gone looks the same.
 	Dead bool
-	// Stall holds everything back until the wire is healed. Nothing is lost.
+	// Stall holds back all bytes until the wire is healed. Nothing is lost.
 	Stall bool
-	// Delay is how much later everything arrives.
+	// Delay is the latency added to all bytes.
 	Delay time.Duration
-	// Rate is how many bytes a second each connection carries each way; 0 is no
+	// Rate is the limit in bytes per second of each connection and direction; 0 is no
 	// limit.
 	Rate int
 }
 
-// Wire carries connections from an address of its own to another one.
+// Wire forwards connections from an address of its own to another one.
 type Wire struct {
 	target   string
 	listener net.Listener
 
 	mu      sync.Mutex
 	state   Condition
-	changed chan struct{} // closed and made anew with each condition
+	changed chan struct{} // closed and replaced with each condition
 	links   map[*link]struct{}
 	closed  bool
 	running sync.WaitGroup
 }
 
-// New lays a wire from a free port of 127.0.0.1 to the target.
+// New opens a wire from a free port of 127.0.0.1 to the target.
 //
 // Errors: no port can be listened on.
 func New(target string) (*Wire, error) {
@@ -51,10 +50,10 @@ func New(target string) (*Wire, error) {
 	return w, nil
 }
 
-// Address is where the wire begins.
+// Address is the address on which the wire listens.
 func (w *Wire) Address() string { return w.listener.Addr().String() }
 
-// Set changes the condition of the wire, for what is connected too. The zero
+// Set changes the condition of the wire, for existing connections too. The zero
 // Condition heals it.
 func (w *Wire) Set(c Condition) {
 	w.mu.Lock()
@@ -72,7 +71,7 @@ func (w *Wire) Set(c Condition) {
 	}
 }
 
-// Close ends the wire and every connection on it.
+// Close closes the wire and every connection on it.
 func (w *Wire) Close() error {
 	w.Set(Condition{Cut: true})
 	w.mu.Lock()
@@ -99,8 +98,8 @@ func (w *Wire) accept() {
 	}
 }
 
-// connect carries one connection until it ends. A connection to a wire whose
-// other end does not answer is reset.
+// connect forwards one connection until it ends. It resets the connection if the target
+// does not answer.
 func (w *Wire) connect(near *net.TCPConn) {
 	l := &link{wire: w, near: near, silent: make(chan struct{}), gone: make(chan struct{})}
 	defer l.reset()

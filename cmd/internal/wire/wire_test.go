@@ -16,7 +16,7 @@ import (
 
 const patience = 5 * time.Minute
 
-// echo is a server that says everything back.
+// echo is a server that echoes all bytes.
 func echo(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -46,7 +46,7 @@ func lay(t *testing.T, target string) *Wire {
 	return w
 }
 
-// carries waits until the wire has taken so many connections.
+// carries waits until the wire has that many connections.
 func (w *Wire) carries(t *testing.T, n int) {
 	t.Helper()
 	taken := func() int {
@@ -71,7 +71,7 @@ func dial(t *testing.T, w *Wire) net.Conn {
 	return c
 }
 
-// say says something and gives what comes back in time.
+// say writes a text and returns what comes back in time.
 func say(t *testing.T, c net.Conn, text string, within time.Duration) (string, error) {
 	t.Helper()
 	if _, err := c.Write([]byte(text)); err != nil {
@@ -183,7 +183,7 @@ func TestSlowWires(t *testing.T) {
 	}
 }
 
-// TestFarEndGone: a client that is connected notices when the other side ends.
+// TestFarEndGone: a connected client notices that the target has closed the connection.
 func TestFarEndGone(t *testing.T) {
 	w := lay(t, "127.0.0.1:1") // no server listens there
 	c, err := net.Dial("tcp", w.Address())
@@ -196,7 +196,7 @@ func TestFarEndGone(t *testing.T) {
 	}
 }
 
-// front is a front before a server that counts what reaches it.
+// front is a front before a server that counts its requests.
 func front(t *testing.T) (f *Front, client *http.Client, reached *atomic.Int64) {
 	t.Helper()
 	reached = &atomic.Int64{}
@@ -210,7 +210,7 @@ func front(t *testing.T) (f *Front, client *http.Client, reached *atomic.Int64) 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = f.Close() })
-	// One connection for each request: the client would silently ask again.
+	// One connection for each request, because the client silently retries on a reused one.
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}
 	return f, &http.Client{Transport: transport, Timeout: patience}, reached
 }
@@ -251,7 +251,7 @@ func TestFrontRefuses(t *testing.T) {
 	}
 }
 
-// TestFrontLoses: the request has its effect, and the caller never hears of it.
+// TestFrontLoses: the request has its effect, and the client gets no response.
 func TestFrontLoses(t *testing.T) {
 	f, client, reached := front(t)
 	f.Set(Trouble{Every: 1, Lose: true})

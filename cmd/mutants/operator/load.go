@@ -17,16 +17,16 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// Package is a package with all that can be broken in it.
+// Package is a package with all its mutants.
 type Package struct {
-	Dir     string // from the root of the repository
+	Dir     string // relative to the root of the repository
 	Mutants []Mutant
 	sources []*source
-	files   []string // absolute, as sources
+	files   []string // absolute paths, in the order of sources
 }
 
-// Load gives the packages that match, such as "./pkg/events/...", by directory. Kits for
-// tests, which import package testing, and generated files are left out.
+// Load returns the packages that match patterns such as "./pkg/events/...", sorted by directory. It leaves
+// out test kits, which import package testing, and generated files.
 //
 // Errors: a package cannot be loaded, or does not compile.
 func Load(ctx context.Context, root string, patterns ...string) ([]*Package, error) {
@@ -54,7 +54,7 @@ func Load(ctx context.Context, root string, patterns ...string) ([]*Package, err
 	return all, err
 }
 
-// isTestKit says that a package is there for tests.
+// isTestKit reports whether a package exists for tests.
 func isTestKit(p *packages.Package) bool {
 	_, imports := p.Imports["testing"]
 	return imports || strings.HasSuffix(p.PkgPath, "test")
@@ -90,8 +90,8 @@ func sumOf(text string) string {
 	return hex.EncodeToString(sum[:4])
 }
 
-// left says that a node is left alone, with all below it: types, keys that must be constant,
-// and what only tells: logs, metrics, traces and the texts of errors.
+// left reports whether operators skip a node and all nodes below it: types, keys that must be constant, and
+// calls that only report: logs, metrics, traces and error texts.
 func (s *source) left(n ast.Node, path []ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.ArrayType, *ast.StructType, *ast.FuncType, *ast.InterfaceType:
@@ -123,7 +123,7 @@ func (s *source) isArray(n ast.Node) bool {
 	return false
 }
 
-// isHint says that an argument of make only says how much room there is.
+// isHint reports whether an argument of make is only a capacity hint.
 func (s *source) isHint(call *ast.CallExpr, n ast.Node) bool {
 	f, ok := call.Fun.(*ast.Ident)
 	if !ok || f.Name != "make" || len(call.Args) < 2 || n == call.Fun || n == call.Args[0] {
@@ -133,14 +133,13 @@ func (s *source) isHint(call *ast.CallExpr, n ast.Node) bool {
 	return !slice || n != call.Args[1]
 }
 
-// tellers are packages whose functions only tell what happens; "*" at the end
-// stands for anything.
+// tellers are packages whose functions only report; "*" at the end stands for anything.
 var tellers = []string{
 	"log", "log/slog", "k8s.io/klog/v2", "github.com/go-logr/logr", "github.com/prometheus/*", "go.opentelemetry.io/*",
 	"errors", "github.com/millrace/millrace/pkg/events/exemplar",
 }
 
-// tells says that a call only tells: nothing is decided on what comes of it.
+// tells reports whether a call only reports: no decision rests on its result.
 func (s *source) tells(call *ast.CallExpr) bool {
 	f := s.called(call)
 	if f == nil {
@@ -167,8 +166,7 @@ func (s *source) tells(call *ast.CallExpr) bool {
 	})
 }
 
-// unnoticed says that a test can hardly tell whether a call was made: locks, and room that
-// is asked for.
+// unnoticed reports whether a test can hardly notice that a call is missing: locks, and reserved capacity.
 func (s *source) unnoticed(call *ast.CallExpr) bool {
 	f := s.called(call)
 	if f == nil || f.Pkg() == nil {
@@ -185,8 +183,8 @@ func (s *source) unnoticed(call *ast.CallExpr) bool {
 	return false
 }
 
-// besideError says that an expression is the 0 or the false that is returned beside an
-// error that is not nil. By convention no caller looks at it.
+// besideError reports whether an expression is the 0 or false that is returned beside a non-nil error. By
+// convention no caller looks at it.
 func (s *source) besideError(n ast.Node, path []ast.Node) bool {
 	e, ok := n.(ast.Expr)
 	if !ok || len(path) == 0 || !s.constant(e) {
@@ -199,8 +197,8 @@ func (s *source) besideError(n ast.Node, path []ast.Node) bool {
 	return ok && s.isError(r.Results[len(r.Results)-1], path)
 }
 
-// isError says that an expression is certain to be an error that is not nil: one that is
-// made here, one of a package, or a variable that an if around compares with nil.
+// isError reports whether an expression is certainly a non-nil error: one that is created here, a variable of
+// a package, or a variable that an enclosing if compares with nil.
 func (s *source) isError(e ast.Expr, path []ast.Node) bool {
 	switch e := ast.Unparen(e).(type) {
 	case *ast.CallExpr:
@@ -218,8 +216,7 @@ func (s *source) isError(e ast.Expr, path []ast.Node) bool {
 
 var errorType = types.Universe.Lookup("error").Type()
 
-// comparedWithNil says that the if around a return asks whether a variable is not nil, and
-// nothing besides.
+// comparedWithNil reports whether the if around a return tests that a variable is not nil, and nothing else.
 func comparedWithNil(info *types.Info, of types.Object, path []ast.Node) bool {
 	if len(path) < 3 {
 		return false
@@ -236,7 +233,7 @@ func comparedWithNil(info *types.Info, of types.Object, path []ast.Node) bool {
 	return ok && info.Uses[x] == of && info.Types[c.Y].IsNil()
 }
 
-// called is the function that is called by its name.
+// called is the function that a call names.
 func (s *source) called(call *ast.CallExpr) types.Object {
 	switch f := ast.Unparen(call.Fun).(type) {
 	case *ast.Ident:
@@ -247,7 +244,7 @@ func (s *source) called(call *ast.CallExpr) types.Object {
 	return nil
 }
 
-// isBool says that an expression is of the type bool itself.
+// isBool reports whether an expression has the type bool itself.
 func (s *source) isBool(e ast.Expr) bool {
 	t := s.pkg.TypesInfo.Types[e]
 	return t.IsValue() && (t.Type == types.Typ[types.Bool] || t.Type == types.Typ[types.UntypedBool])
@@ -267,7 +264,7 @@ func (s *source) constant(n ast.Node) bool {
 	return ok && s.pkg.TypesInfo.Types[e].Value != nil
 }
 
-// declaresConstant says that the outermost node declares constants of a package.
+// declaresConstant reports whether the outermost node declares constants of a package.
 func (s *source) declaresConstant(path []ast.Node) bool {
 	if len(path) == 0 {
 		return false
@@ -280,7 +277,7 @@ func (s *source) declaresConstant(path []ast.Node) bool {
 	return ok
 }
 
-// typeName is how a type is written in this file.
+// typeName is how this file writes a type.
 func (s *source) typeName(t types.Type) (name string, ok bool) {
 	ok = true
 	name = types.TypeString(t, func(p *types.Package) string {

@@ -1,11 +1,9 @@
-// Package operator breaks Go code by rule: each operator knows one kind of slip (a
-// condition the wrong way round, a bound one off, a statement left out) and finds every
-// place where it can be made.
+// Package operator breaks Go code by rule. Each operator knows one kind of slip (an inverted condition, a
+// bound that is one off, a missing statement) and finds every place where it is possible.
 //
-// All mutants of a package are compiled at once. Each is behind a switch that an
-// environment variable throws, so a package is built and linked once, and to try a mutant
-// is to run a test binary. Only a number in a constant declaration cannot be switched; such
-// a mutant is a text that replaces the file.
+// All mutants of a package are compiled at once. Each is behind a switch that an environment variable throws,
+// so a package is built and linked once, and each trial of a mutant is one run of the test binary. Only a
+// number in a constant declaration cannot be switched; such a mutant is a text that replaces the file.
 package operator
 
 import (
@@ -20,16 +18,16 @@ import (
 
 // Mutant is one small break.
 type Mutant struct {
-	// Name is <file>:<function>:<operator>:<how many of that operator in that function>. It
-	// stays while the function does.
+	// Name is <file>:<function>:<operator>:<index of that operator in that function>. It is stable while the
+	// function does not change.
 	Name     string
-	Dir      string // of its package, from the root of the repository
-	File     string // from there
+	Dir      string // of its package, relative to the root of the repository
+	File     string // relative to Dir
 	Function string
 	Line     int
-	Before   string // what it replaces
-	After    string // what comes in its place; empty: nothing
-	// Sum is of the text of the whole declaration.
+	Before   string // the text that it replaces
+	After    string // the replacement; empty: none
+	// Sum is a hash of the text of the whole declaration.
 	Sum string
 
 	change change
@@ -37,26 +35,25 @@ type Mutant struct {
 	id int
 }
 
-// Switched says that the mutant is in the switched text of its package, under the number
-// [Mutant.ID]; the others are built one by one.
+// Switched reports whether the switched text of its package has the mutant, under the number [Mutant.ID]; the
+// others are built one by one.
 func (m Mutant) Switched() bool { return m.change.form != alone }
 
-// ID is the number by which the mutant is switched on.
+// ID is the number that switches the mutant on.
 func (m Mutant) ID() int { return m.id }
 
-// form is how a change is made switchable.
+// form is how a change becomes switchable.
 type form int
 
 const (
-	condition form = iota // an expression that is true or false
-	value                 // an expression of a type that has a name here
+	condition form = iota // a boolean expression
+	value                 // an expression of a type that this file can name
 	statement             // a statement in a block
 	ending                // a return with other results
 	alone                 // not switchable
 )
 
-// change is what an operator does to a text: after replaces what is from one offset to
-// another.
+// change is what an operator does to a text: it replaces the bytes between two offsets by after.
 type change struct {
 	operator string
 	form     form
@@ -64,12 +61,12 @@ type change struct {
 	after    string
 	kind     string          // form value: the name of its type
 	tag      *ast.SwitchStmt // form condition: the expression is one of its cases
-	// unread says that a caller does not look at what is changed. Such a change is counted,
-	// so that the names of the others stay, and is not tried.
+	// unread says that no caller looks at the changed value. Such a change is counted, so that the names of
+	// the other mutants stay stable, but not tried.
 	unread bool
 }
 
-// source is one file while operators look at it.
+// source is one file that operators break.
 type source struct {
 	pkg  *packages.Package
 	file *ast.File
@@ -82,13 +79,13 @@ func (s *source) textOf(n ast.Node) string {
 	return string(s.text[s.offset(n.Pos()):s.offset(n.End())])
 }
 
-// replaced is a change of a whole node.
+// replaced is the change of a whole node.
 func (s *source) replaced(n ast.Node, f form, after string) change {
 	return change{form: f, from: s.offset(n.Pos()), to: s.offset(n.End()), after: after}
 }
 
-// operators by name. Each gives what it can do to one node; path has the nodes around it,
-// the outermost first.
+// operators by name. Each returns the changes that it can make to one node; path has the nodes around it, the
+// outermost first.
 var operators = []struct {
 	name string
 	of   func(s *source, n ast.Node, path []ast.Node) []change
@@ -105,7 +102,7 @@ var operators = []struct {
 	{"case", noCase},
 }
 
-// mutants are those of a file, in the order of the text.
+// mutants returns the mutants of a file, in the order of its text.
 func (s *source) mutants(dir, file string) []Mutant {
 	var all []Mutant
 	for _, d := range s.file.Decls {
@@ -166,7 +163,7 @@ func functionName(d *ast.FuncDecl) string {
 	}
 }
 
-// mutantsOf are those of a declaration; like has what they have in common.
+// mutantsOf returns the mutants of a declaration; like has the fields that they share.
 func (s *source) mutantsOf(root ast.Node, like Mutant) (all []Mutant) {
 	ast.PreorderStack(root, nil, func(n ast.Node, path []ast.Node) bool {
 		if s.left(n, path) {

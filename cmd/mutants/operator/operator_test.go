@@ -80,8 +80,8 @@ func measure(of string, sure bool) (int, bool, error) {
 }
 `
 
-// What is broken in a sample, by operator, and what is not: locks, logs, the text of an
-// error, a permission, what is appended to without a result, a 0 or false beside an error.
+// The breaks in a sample, by operator, and what stays unbroken: locks, logs, the text of an error, a
+// permission, an append whose result is dropped, a 0 or false beside an error.
 func TestWhatIsBroken(t *testing.T) {
 	root := t.TempDir()
 	for name, text := range map[string]string{"go.mod": "module sample\n\ngo 1.26\n", "sample.go": sample} {
@@ -113,7 +113,7 @@ func TestWhatIsBroken(t *testing.T) {
 	}
 }
 
-// imports are the packages that others import, by their path.
+// imports are the packages that the code under test imports, by path.
 type imports map[string]*types.Package
 
 func (i imports) Import(path string) (*types.Package, error) {
@@ -126,8 +126,7 @@ func (i imports) Import(path string) (*types.Package, error) {
 	return nil, fmt.Errorf("no package imports %s", path)
 }
 
-// What comes of the operators compiles: every package, with all of its mutants in it. No
-// two mutants have the same name.
+// Every package compiles with all of its mutants in it, and no two mutants have the same name.
 func TestSwitchedPackagesCompile(t *testing.T) {
 	root, err := localcluster.Checkout()
 	if err != nil {

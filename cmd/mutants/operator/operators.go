@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// negate turns a condition round: one that something is decided on, or that is returned.
-// Comparisons for equality are left to "equal", and "a && b" to its parts.
+// negate inverts a condition that decides something or is returned. It leaves comparisons for equality to
+// "equal", and "a && b" to its parts.
 func negate(s *source, n ast.Node, path []ast.Node) []change {
 	e, ok := n.(ast.Expr)
 	if !ok || !s.isBool(e) || !decided(e, path) {
@@ -22,7 +22,7 @@ func negate(s *source, n ast.Node, path []ast.Node) []change {
 		return nil
 	case *ast.UnaryExpr:
 		if e.Op == token.NOT {
-			return nil // its operand is turned round
+			return nil // its operand is inverted
 		}
 	case *ast.BinaryExpr:
 		if slices.Contains([]token.Token{token.EQL, token.NEQ, token.LAND, token.LOR}, e.Op) {
@@ -32,7 +32,7 @@ func negate(s *source, n ast.Node, path []ast.Node) []change {
 	return []change{s.replaced(e, condition, "!("+s.textOf(e)+")")}
 }
 
-// decided says whether a condition is one that something depends on at this place.
+// decided reports whether a decision depends on a condition at this place.
 func decided(e ast.Expr, path []ast.Node) bool {
 	for i := len(path) - 1; i >= 0; i-- {
 		switch above := path[i].(type) {
@@ -61,7 +61,7 @@ func tagless(n ast.Node) bool {
 	return ok && s.Tag == nil
 }
 
-// swap gives an operator that takes one comparison or connective for another.
+// swap returns an operator that replaces one comparison or connective by another.
 func swap(to map[token.Token]token.Token) func(*source, ast.Node, []ast.Node) []change {
 	return func(s *source, n ast.Node, _ []ast.Node) []change {
 		e, ok := n.(*ast.BinaryExpr)
@@ -76,7 +76,7 @@ func swap(to map[token.Token]token.Token) func(*source, ast.Node, []ast.Node) []
 	}
 }
 
-// operand is the text of an operand, in parentheses where it is made with an operator.
+// operand is the text of an operand, in parentheses if it is a binary expression.
 func (s *source) operand(e ast.Expr) string {
 	if _, ok := e.(*ast.BinaryExpr); ok {
 		return "(" + s.textOf(e) + ")"
@@ -84,7 +84,7 @@ func (s *source) operand(e ast.Expr) string {
 	return s.textOf(e)
 }
 
-// sum adds where the code takes away, and the other way round.
+// sum replaces addition by subtraction, and the other way round.
 func sum(s *source, n ast.Node, path []ast.Node) []change {
 	other := map[token.Token]string{
 		token.ADD: "-", token.SUB: "+", token.ADD_ASSIGN: "-=", token.SUB_ASSIGN: "+=", token.INC: "--", token.DEC: "++",
@@ -106,8 +106,8 @@ func sum(s *source, n ast.Node, path []ast.Node) []change {
 	return nil
 }
 
-// valued is a change of an expression that is neither true nor false. There is none where
-// its type has no name in this file.
+// valued is a change of an expression that is not boolean. There is none if its type has no name in this
+// file.
 func (s *source) valued(e ast.Expr, n ast.Node, after string) []change {
 	kind, ok := s.typeName(s.pkg.TypesInfo.TypeOf(e))
 	if !ok {
@@ -118,8 +118,7 @@ func (s *source) valued(e ast.Expr, n ast.Node, after string) []change {
 	return []change{c}
 }
 
-// number makes a whole number one larger. Permissions of files, which are written with a
-// leading zero, stay.
+// number makes a whole number one larger. It skips file permissions, which are written with a leading zero.
 func number(s *source, n ast.Node, path []ast.Node) (all []change) {
 	e, ok := n.(ast.Expr)
 	if !ok || !s.constant(e) {
@@ -154,7 +153,7 @@ func number(s *source, n ast.Node, path []ast.Node) (all []change) {
 
 var permission = regexp.MustCompile("^0[oO0-9]")
 
-// fits says whether a text is a constant of the type that an expression has.
+// fits reports whether a text is a constant of the type of an expression.
 func (s *source) fits(e ast.Expr, text string) bool {
 	kind, ok := s.typeName(s.pkg.TypesInfo.TypeOf(e))
 	if !ok {
@@ -164,7 +163,7 @@ func (s *source) fits(e ast.Expr, text string) bool {
 	return err == nil
 }
 
-// drop leaves out a call whose result is not used, or an assignment to a part of something.
+// drop removes a call whose result is not used, or an assignment to a part of a value.
 func drop(s *source, n ast.Node, path []ast.Node) []change {
 	if !inBlock(n, path) {
 		return nil
@@ -190,7 +189,7 @@ func isVariable(e ast.Expr) bool {
 	return ok
 }
 
-// leave leaves out a continue, a break or a return that is not the last thing to be done.
+// leave removes a continue, a break, or a return that is not the last statement.
 func leave(s *source, n ast.Node, path []ast.Node) []change {
 	if !inBlock(n, path) {
 		return nil
@@ -208,7 +207,7 @@ func leave(s *source, n ast.Node, path []ast.Node) []change {
 	return nil
 }
 
-// endsLoop says that a break without a label here ends a loop.
+// endsLoop reports whether a break without a label here ends a loop.
 func endsLoop(path []ast.Node) bool {
 	for _, above := range slices.Backward(path) {
 		switch above.(type) {
@@ -221,8 +220,8 @@ func endsLoop(path []ast.Node) bool {
 	return false
 }
 
-// early says that a return can be left out: something follows, and the function has an end
-// without it. That is so in an if without an else.
+// early reports whether a return can be removed: statements follow, and the function can end without it. That
+// is so in an if without an else.
 func early(s *source, path []ast.Node) bool {
 	if len(path) < 3 {
 		return false
@@ -242,7 +241,7 @@ func early(s *source, path []ast.Node) bool {
 	return block.List[len(block.List)-1] != ast.Stmt(around)
 }
 
-// noError returns no error where there is one.
+// noError returns nil in place of an error.
 func noError(s *source, n ast.Node, path []ast.Node) []change {
 	r, ok := n.(*ast.ReturnStmt)
 	if !ok || len(r.Results) == 0 || !inBlock(n, path) {
@@ -263,7 +262,7 @@ func noError(s *source, n ast.Node, path []ast.Node) []change {
 	return []change{s.replaced(r, ending, "return "+strings.Join(append(after, "nil"), ", "))}
 }
 
-// resultsOf are those of the function around.
+// resultsOf are the results of the enclosing function.
 func (s *source) resultsOf(path []ast.Node) *types.Tuple {
 	for _, above := range slices.Backward(path) {
 		var t types.Type
@@ -280,7 +279,7 @@ func (s *source) resultsOf(path []ast.Node) *types.Tuple {
 	return nil
 }
 
-// noCase takes a value, or a condition, out of the cases of a switch.
+// noCase removes a value, or a condition, from the cases of a switch.
 func noCase(s *source, n ast.Node, path []ast.Node) (all []change) {
 	clause, ok := n.(*ast.CaseClause)
 	if !ok || len(path) < 2 {
@@ -300,7 +299,7 @@ func noCase(s *source, n ast.Node, path []ast.Node) (all []change) {
 	return all
 }
 
-// inBlock says that a node is one of a list of statements.
+// inBlock reports whether a node is one of a list of statements.
 func inBlock(n ast.Node, path []ast.Node) bool {
 	if len(path) == 0 {
 		return false

@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// What the test binary of a switched package reads.
+// Environment variables that the test binary of a switched package reads.
 const (
 	// EnvOn has the number of the mutant that is switched on.
 	EnvOn = "MILLRACE_MUTANT_ON"
-	// EnvSeen names a file of as many bytes as there are mutants: that of each mutant whose
-	// place is reached becomes 1.
+	// EnvSeen names a file with one byte for each mutant: the byte becomes 1 when the place of its mutant is
+	// reached.
 	EnvSeen = "MILLRACE_MUTANTS_SEEN"
 )
 
@@ -53,8 +53,8 @@ func mutantSwitches() (on int, seen []byte) {
 }
 `
 
-// Switched are the files of a package with every mutant behind its switch, by the absolute
-// name of the file that each replaces or comes beside.
+// Switched returns the files of a package with every mutant behind its switch, keyed by the absolute name of
+// the file that each replaces or adds.
 func (p *Package) Switched() map[string][]byte {
 	texts := map[string][]byte{}
 	if len(p.sources) == 0 {
@@ -68,7 +68,7 @@ func (p *Package) Switched() map[string][]byte {
 	return texts
 }
 
-// Alone is the file of a mutant that cannot be switched, broken.
+// Alone is the broken file of a mutant that cannot be switched.
 func (p *Package) Alone(m Mutant) (file string, text []byte) {
 	for i, f := range p.files {
 		if strings.HasSuffix(filepath.ToSlash(f), "/"+m.File) {
@@ -79,15 +79,14 @@ func (p *Package) Alone(m Mutant) (file string, text []byte) {
 	return "", nil
 }
 
-// bracket is text around a passage.
+// bracket is text before and after a passage.
 type bracket struct {
 	from, to    int
 	open, close string
 }
 
-// switched is the text of a file with its mutants behind switches. Everything that stays is
-// written once; what comes in its place is a copy of the unbroken text, as only one mutant
-// is on at a time.
+// switched is the text of a file with its mutants behind switches. The original text is written once; each
+// replacement is a copy of unbroken text, because only one mutant is on at a time.
 func (p *Package) switched(i int, s *source) []byte {
 	var all []bracket
 	tags := map[any]bool{}
@@ -109,7 +108,7 @@ func (p *Package) switched(i int, s *source) []byte {
 	return enclose(s.text, all)
 }
 
-// bracket is how a change is written behind its switch.
+// bracket is the change behind its switch.
 func (c change) bracket(id int) bracket {
 	b := bracket{from: c.from, to: c.to}
 	switch c.form {
@@ -132,8 +131,8 @@ func (c change) bracket(id int) bracket {
 	return b
 }
 
-// enclose writes brackets into a text. They lie within each other or apart; of two around
-// the same passage the first is the outer one.
+// enclose writes brackets into a text. Brackets are nested or apart; of two around the same passage the first
+// is the outer one.
 func enclose(text []byte, all []bracket) []byte {
 	slices.SortStableFunc(all, func(a, b bracket) int {
 		return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(b.to, a.to))

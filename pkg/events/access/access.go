@@ -1,14 +1,14 @@
-// Package access says who may do what on the bus, as data: the accounts of the services,
-// what each of them publishes, hears and asks of JetStream, and nothing else. The accounts
-// file of a server is written from it ([File.String]).
+// Package access defines the permissions on the bus, as data: the accounts of the services, and
+// what each of them may publish, subscribe to and request from JetStream. [File.String] writes a
+// server's accounts file from it.
 //
-// The streams are in an account of their own. Each service is in another one, without
-// streams, which imports what the service publishes, and the part of JetStream's API that
-// it needs under another name. The server does not check on which subject an answer is
-// wanted; in an account without streams no such subject is stored.
+// The streams are in an account of their own. Each service is in another account without
+// streams, which imports the subjects that the service publishes on, and the part of JetStream's
+// API that it needs under another name. The server does not check the reply subject of a
+// request; in an account without streams, no reply is stored.
 //
-// A stream or a consumer names subjects to which the server sends what is stored. So no
-// service may make one: it asks the provisioner, who decides what it looks like.
+// A stream or a consumer names subjects to which the server sends stored messages. So no service
+// may create one: it asks the provisioner, which decides on the configuration.
 package access
 
 import (
@@ -18,7 +18,7 @@ import (
 
 // The accounts.
 const (
-	Main        = "MILLRACE" // has the streams
+	Main        = "MILLRACE" // owns the streams
 	Watchers    = "WATCHERS"
 	Reconcilers = "RECONCILERS"
 	Writers     = "WRITERS"
@@ -27,8 +27,8 @@ const (
 	Shadows     = "SHADOWS"
 )
 
-// The users. All may do everything in the account of the streams; it is who runs all
-// services in one process, and who administers.
+// The users. All may do everything in the account of the streams; it is for a process that runs
+// all services, and for administrators.
 const (
 	All         = "millrace"
 	Provisioner = "provisioner"
@@ -40,8 +40,8 @@ const (
 	Shadow      = "shadow"
 )
 
-// Users are all users. The password of each is in a variable, of the server's environment
-// or of its configuration, that [PasswordOf] names.
+// Users are all users. [PasswordOf] names the variable with each user's password, which is set
+// in the server's environment or configuration.
 var Users = []string{
 	All, Provisioner, Watcher, Reconciler, Writer, WriterWorkloads, WriterCollectors, WriterCredentials, NotaryUser, Reader, Shadow,
 }
@@ -52,19 +52,19 @@ func PasswordOf(user string) string {
 }
 
 const (
-	// API is under what services find JetStream's API, GuestAPI readers and shadows, and
-	// Many the question about many subjects at once, which has many answers.
+	// API is the prefix under which services reach JetStream's API, GuestAPI that of readers and
+	// shadows, and Many that of requests for many subjects at once, which have many answers.
 	API, GuestAPI, Many = "millrace.api", "millrace.read", "millrace.many"
-	// Heard is under what readers and shadows hear what is published.
+	// Heard is the prefix under which readers and shadows receive what is published.
 	Heard = "millrace.heard"
-	// Provision is under what a service asks the provisioner: provision.<user>.<verb>.
+	// Provision is the prefix of requests to the provisioner: provision.<user>.<verb>.
 	Provision = "provision"
 
 	jetStream = "$JS.API"
 	directGet = jetStream + ".DIRECT.GET.>"
 )
 
-// What a service asks the provisioner for.
+// The verbs of requests to the provisioner.
 const (
 	MakeKind       = "kind"
 	RenewKind      = "renew"
@@ -77,20 +77,20 @@ const (
 	Leave          = "leave"
 )
 
-// Login is how a user talks to the server.
+// Login is how a user connects to the server.
 type Login struct {
-	// API replaces $JS.API; empty: it does not.
+	// API replaces $JS.API; empty: no replacement.
 	API string
 	// Inbox replaces _INBOX.
 	Inbox string
-	// Guest reads without consumers.
+	// Guest users read without consumers.
 	Guest bool
-	// Asks the provisioner for streams and consumers.
+	// Asks is true for users that ask the provisioner for streams and consumers.
 	Asks bool
 }
 
-// LoginOf is how a user talks to the server; ok is false for a name that is not one of
-// [Users], and for [All].
+// LoginOf is how a user connects to the server; ok is false for a name that is not in [Users],
+// and for [All].
 func LoginOf(user string) (l Login, ok bool) {
 	l.Inbox = Inbox(user)
 	switch user {
@@ -112,15 +112,15 @@ func LoginOf(user string) (l Login, ok bool) {
 // Inbox is the prefix of a user's inboxes.
 func Inbox(user string) string { return "_INBOX_" + user }
 
-// Reading is what one may ask of JetStream's API who reads: what there is, and messages
-// one by one. Nothing of it changes anything, or names a subject to which the server
-// would send something.
+// Reading are the requests to JetStream's API that a reader may make: for lists of streams and
+// consumers, and for single messages. None of them changes anything, or names a subject to which
+// the server would send messages.
 var Reading = []string{"STREAM.NAMES", "STREAM.LIST", "STREAM.INFO.*", "STREAM.MSG.GET.*", "DIRECT.GET.*", "DIRECT.GET.*.>"}
 
-// GuestQuestions are what readers and shadows may ask of it.
+// GuestQuestions are the requests that readers and shadows may make.
 var GuestQuestions = append(slices.Clone(Reading), listing)
 
-// Published are the subjects of which readers and shadows hear what is published.
+// Published are the subjects that readers and shadows may receive.
 var Published = []string{"ev.>", "turn.>", "outcome.>"}
 
 // Fixed are the streams that belong to no kind and no controller.
@@ -129,6 +129,6 @@ var Fixed = []string{"NOTARY", "STATUS", "WAKE"}
 // PerController are the prefixes of the streams of a controller.
 var PerController = []string{"TURN_", "OUTCOME_", "SHADOW_"}
 
-// WriterConsumer is the name of the writers' consumer of a controller's turns. Those of
-// the reconcilers have the name of their controller.
+// WriterConsumer is the name of the writers' consumer of a controller's turns. The reconcilers'
+// consumers have the name of their controller.
 const WriterConsumer = "writer"

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/access"
 )
 
-// The turns of each controller are carried out by one of the writers that share them out,
-// whatever its name; and by no user who is no writer.
+// Exactly one of the split writers carries out the turns of each controller, whatever its name;
+// other users carry out none.
 func TestEachControllerHasOneWriter(t *testing.T) {
 	controllers := []string{"garbage-collector-controller", "serviceaccount-token-controller", "deployment-controller", "one that comes later"}
 	shared := map[string]string{}
@@ -37,8 +37,7 @@ func TestEachControllerHasOneWriter(t *testing.T) {
 	}
 }
 
-// Each user speaks to JetStream by the doors that are its own: guests by theirs, and who is
-// not known by none.
+// Each user reaches JetStream under its own prefixes; an unknown user has none.
 func TestHowUsersLogIn(t *testing.T) {
 	for user, want := range map[string]access.Login{
 		access.Provisioner: {}, access.Watcher: {API: access.API, Asks: true}, access.Reconciler: {API: access.API, Asks: true},
@@ -59,8 +58,8 @@ func TestHowUsersLogIn(t *testing.T) {
 	}
 }
 
-// What an account is lent another one lends to it, once, and nothing else is lent; and each
-// account's user may use all of it.
+// Every import has exactly one export, and every export is imported; and each account's user may
+// use all imports.
 func TestWhatIsLentIsUsed(t *testing.T) {
 	file := access.New([]string{"deployment-controller", "garbage-collector-controller", "serviceaccount-token-controller"})
 	accounts := map[string]access.Account{}
@@ -105,8 +104,8 @@ func TestWhatIsLentIsUsed(t *testing.T) {
 	}
 }
 
-// usable tells whether a user may publish to a service that its account is lent, or hear what
-// is published.
+// usable tells whether a user may publish on an imported service, or subscribe to an imported
+// stream.
 func usable(u access.User, i access.Import) bool {
 	local := i.Subject
 	if i.To != "" {

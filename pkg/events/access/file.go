@@ -5,55 +5,55 @@ import (
 	"strings"
 )
 
-// File is what is in an accounts file.
+// File is the content of an accounts file.
 type File struct{ Accounts []Account }
 
 // Account is an account of the server.
 type Account struct {
 	Name string
-	// JetStream: it has streams.
+	// JetStream is true for an account with streams.
 	JetStream bool
 	Exports   []Export
 	Imports   []Import
 	Users     []User
 }
 
-// Export is what an account lends to others: a service, which answers, or a stream of
-// what is published.
+// Export is a subject that an account offers to others: a service, which answers requests, or a
+// stream of published messages.
 type Export struct {
 	Service bool
 	Subject string
-	// Many: a question has many answers. An answer is let through until none has come
-	// for so long, in NATS' words.
+	// Many: a request has many answers. The server passes answers on until none has come for
+	// this duration, in NATS' notation.
 	Many string
 	To   []string // accounts
 }
 
-// Import is what an account is lent by another.
+// Import is a subject that an account gets from another one.
 type Import struct {
 	Service       bool
 	From, Subject string
-	// To is the subject in this account, empty: the same; Prefix is put before it.
+	// To is the subject in this account, empty: the same; Prefix is a prefix for it.
 	To, Prefix string
 }
 
-// User is who may do what. A user without any list may do everything in the account.
+// User is a user with its permissions. A user without any list may do everything in the account.
 type User struct {
 	Name               string
-	Publish, Never     []string // Never is stronger
+	Publish, Never     []string // Never takes precedence
 	Subscribe          []string
 	AnswersWhatItHears bool
 }
 
 const (
-	// pulling is how long a request for messages stands without one, at most: the server
-	// says all 5 s at the latest that it stands.
+	// pulling is how long a pull request may stay without an answer: the server sends an idle
+	// heartbeat at least every 5 s.
 	pulling = "1m"
-	// lookingUp is how long the server may take between the answers to one question.
+	// lookingUp is the longest pause between the answers to one request.
 	lookingUp = "5s"
 )
 
-// New gives the accounts of a bus whose services run these controllers, or some of them.
+// New gives the accounts of a bus for services that run these controllers, or some of them.
 func New(controllers []string) File {
 	controllers = slices.Sorted(slices.Values(controllers))
 	main := Account{Name: Main, JetStream: true, Users: []User{{Name: All}, provisioner(controllers)}}
@@ -75,7 +75,7 @@ func New(controllers []string) File {
 	return File{Accounts: append([]Account{main}, others...)}
 }
 
-// provisioner is who makes streams and consumers, removes those of a kind, and does
+// provisioner is the user that creates streams and consumers, deletes those of a kind, and does
 // nothing else.
 func provisioner(controllers []string) User {
 	u := User{Name: Provisioner, AnswersWhatItHears: true, Subscribe: []string{Inbox(Provisioner) + ".>", Provision + ".*.*"}}
@@ -96,7 +96,7 @@ func provisioner(controllers []string) User {
 	return u
 }
 
-// lend exports to a service what it imports.
+// lend exports the subjects that a service imports.
 func (a *Account) lend(s service) {
 	for _, i := range s.imports() {
 		at := slices.IndexFunc(a.Exports, func(e Export) bool { return e.Service == i.Service && e.Subject == i.Subject })
@@ -108,7 +108,8 @@ func (a *Account) lend(s service) {
 	}
 }
 
-// answers is how long answers to a question may come, where there are many.
+// answers is the longest pause between the answers to a request; "" for requests with one
+// answer.
 func answers(subject string) string {
 	switch subject {
 	case jetStream + "." + next:
@@ -119,7 +120,7 @@ func answers(subject string) string {
 	return ""
 }
 
-// imports are what a service is lent by the account of the streams.
+// imports are the subjects that a service imports from the account of the streams.
 func (s service) imports() []Import {
 	lent := func(subject, to string) Import { return Import{Service: true, From: Main, Subject: subject, To: to} }
 	var all []Import
@@ -182,7 +183,7 @@ func (s service) alone() Account {
 
 const peer = "peer."
 
-// tell has accounts hear a topic of another one.
+// tell makes other accounts receive a topic of one account.
 func tell(accounts []Account, from string, t telling) {
 	for i := range accounts {
 		a := &accounts[i]
@@ -198,8 +199,8 @@ func tell(accounts []Account, from string, t telling) {
 	}
 }
 
-// publish has readers and shadows hear what a service publishes. The account of the streams
-// does not pass on what it was lent.
+// publish makes readers and shadows receive what a service publishes. They import it from the
+// service, because the account of the streams does not pass imported messages on.
 func publish(accounts []Account, from, subject string) {
 	for i := range accounts {
 		switch a := &accounts[i]; a.Name {

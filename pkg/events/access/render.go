@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// heading is at the top of the file.
+// heading is the head of the file.
 const heading = `# Who may do what on the bus: include this from nats.conf, or give it to millrace bus with
 # --nats-accounts, and start the server with the passwords in its environment. Made by
 # "millrace bus accounts"; edit pkg/events/access, not this file.
@@ -23,8 +23,8 @@ const heading = `# Who may do what on the bus: include this from nats.conf, or g
 # Streams that were made without accounts are not found in MILLRACE.
 `
 
-// String is the file, in the words of a NATS server's configuration. Every element of a
-// list is on a line of its own: there a line break is as good as a comma.
+// String is the file in the configuration format of a NATS server. Every element of a list is on
+// its own line, because there a line break separates like a comma.
 func (f File) String() string {
 	var b strings.Builder
 	b.WriteString(heading + "accounts {\n")
@@ -53,7 +53,7 @@ func list[T any](b *strings.Builder, indent, name string, all []T, text func(T) 
 	fmt.Fprintf(b, "%s]\n", indent)
 }
 
-// String is the export as a line of the file.
+// String is the export, as a line of the file.
 func (e Export) String() string {
 	more := ""
 	if e.Many != "" {
@@ -62,7 +62,7 @@ func (e Export) String() string {
 	return fmt.Sprintf("{%s: %q%s, accounts: [%s]}", sort(e.Service), e.Subject, more, strings.Join(e.To, ", "))
 }
 
-// String is the import as a line of the file.
+// String is the import, as a line of the file.
 func (i Import) String() string {
 	more := ""
 	if i.To != "" {
@@ -81,7 +81,7 @@ func sort(service bool) string {
 	return "stream"
 }
 
-// String is the user as lines of the file.
+// String is the user, as lines of the file.
 func (u User) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "{\n        user: %s, password: $%s\n", u.Name, PasswordOf(u.Name))

@@ -2,38 +2,39 @@ package access
 
 import "slices"
 
-// service is who works on the bus.
+// service is a service with its permissions.
 type service struct {
 	user, account string
-	// api is what it may ask of JetStream's API, and nextOf the consumers of others, from
-	// which it may not take messages, in words of [server.Permissions].
+	// api is the prefix of its requests to JetStream's API, asks are the requests that it may
+	// make, and never those that are denied, such as [nextOf] other services' consumers, from
+	// which it may not take messages.
 	api   string
 	asks  []string
 	never []string
-	// many tells that it may ask about many subjects at once.
+	// many is true if it may request many subjects at once.
 	many bool
-	// acks are the consumers whose deliveries it answers, each with the stream or a "*", and
-	// neverAcks those of them whose it does not.
+	// acks are the consumers whose deliveries it acknowledges, each with the stream or a "*",
+	// and neverAcks the exceptions.
 	acks, neverAcks []string
-	// says are the subjects of messages that are stored.
+	// says are the subjects of messages that it stores.
 	says []string
-	// own are the topics on which its replicas talk to each other, tells those on which
-	// it talks to other accounts.
+	// own are the topics between its replicas, tells the topics on which it sends to other
+	// accounts.
 	own   []string
 	tells []telling
-	// hears are the subjects of which it hears what is published.
+	// hears are the subjects that it receives when they are published.
 	hears []string
-	// orders are what it asks the provisioner for.
+	// orders are the verbs of its requests to the provisioner.
 	orders []string
 }
 
-// telling is a topic and those who hear it.
+// telling is a topic and the accounts that receive it.
 type telling struct {
 	topic string
 	to    []string
 }
 
-// services are all services, for the controllers of the catalogue.
+// services are all services, for these controllers.
 func services(controllers []string) []service {
 	guests := func(user, account string) service {
 		return service{user: user, account: account, api: GuestAPI, asks: GuestQuestions, hears: Published}
@@ -50,7 +51,8 @@ func services(controllers []string) []service {
 			orders: []string{MakeKind, RenewKind, ForgetKind, StepDown, MakeShadow, MakeConsumer, Leave},
 		},
 		{
-			// Its readers have names that the provisioner makes up, and answer what they read.
+			// The provisioner names the consumers of its readers, and the readers acknowledge
+			// what they read.
 			user: Reconciler, account: Reconcilers, api: API, asks: append(slices.Clone(consuming), listing), many: true,
 			never: nextOf(WriterConsumer), acks: []string{"*.*"}, neverAcks: anyStream(WriterConsumer),
 			says:   []string{"turn.>", "sched.>", "status.reconcilers", "shadow.>"},
@@ -69,10 +71,10 @@ func services(controllers []string) []service {
 	return all
 }
 
-// consuming is what one may ask of JetStream's API who works on what is stored.
+// consuming are the requests to JetStream's API that a service with consumers may make.
 var consuming = append(slices.Clone(Reading), "CONSUMER.INFO.*.*", next)
 
-// writer is who carries out turns, and says what became of them.
+// writer is the service that carries out turns and publishes their outcomes.
 func writer(controllers []string) service {
 	return service{
 		user: Writer, account: Writers, api: API, asks: consuming, many: true,
@@ -84,7 +86,7 @@ func writer(controllers []string) service {
 	}
 }
 
-// anyStream are consumers with these names, of whatever stream.
+// anyStream are consumers with these names, of any stream.
 func anyStream(consumers ...string) []string {
 	all := make([]string, 0, len(consumers))
 	for _, c := range consumers {
@@ -98,7 +100,7 @@ const (
 	listing = "CONSUMER.LIST.*"
 )
 
-// nextOf are the questions for the next messages of consumers with these names.
+// nextOf are the pull requests of consumers with these names.
 func nextOf(consumers ...string) []string {
 	all := make([]string, 0, len(consumers))
 	for _, c := range consumers {

@@ -5,20 +5,21 @@ import (
 	"strings"
 )
 
-// The users of writers that share out the controllers, so that what a stolen one may do is
-// less than what all controllers may do. Each is in an account of its own.
+// The users of writers that share out the controllers, so that a stolen password gives fewer
+// permissions than all controllers need. Each is in an account of its own.
 const (
-	// WriterWorkloads carries out the turns of all controllers that the others do not.
+	// WriterWorkloads carries out the turns of all controllers that the other two do not.
 	WriterWorkloads = "writer-workloads"
-	// WriterCollectors carries out those that delete objects of every kind, or write them again.
+	// WriterCollectors carries out the turns of controllers that delete or rewrite objects of
+	// every kind.
 	WriterCollectors = "writer-collectors"
-	// WriterCredentials carries out those that change Secrets, service accounts and roles, and
-	// those of requests for certificates.
+	// WriterCredentials carries out the turns of controllers that change Secrets, service
+	// accounts and roles, and of those for certificate requests.
 	WriterCredentials = "writer-credentials"
 )
 
-// shares are the controllers of the writers that share them out, but for
-// [WriterWorkloads], who has the rest.
+// shares are the controllers of each of these writers except [WriterWorkloads], which has the
+// rest.
 var shares = map[string][]string{
 	WriterCollectors: {
 		"garbage-collector-controller", "namespace-controller", "pod-garbage-collector-controller", "storage-version-migrator-controller", "ttl-after-finished-controller",
@@ -34,8 +35,8 @@ var shares = map[string][]string{
 // SplitWriters are the users of writers that share out the controllers.
 var SplitWriters = []string{WriterWorkloads, WriterCollectors, WriterCredentials}
 
-// Carries tells whether a user carries out the turns of a controller: [Writer] those of
-// all, each of [SplitWriters] its share, anybody else none.
+// Carries tells whether a user carries out the turns of a controller: [Writer] does for all,
+// each of [SplitWriters] for its share, any other user for none.
 func Carries(user, controller string) bool {
 	switch user {
 	case Writer:
@@ -46,7 +47,7 @@ func Carries(user, controller string) bool {
 	return slices.Contains(shares[user], controller)
 }
 
-// Share are those of some controllers whose turns a user carries out.
+// Share are the controllers whose turns a user carries out.
 func Share(user string, controllers []string) []string {
 	return slices.DeleteFunc(slices.Clone(controllers), func(c string) bool { return !Carries(user, c) })
 }
@@ -61,7 +62,7 @@ func splitting(controllers []string) []string {
 	return slices.DeleteFunc(slices.Clone(SplitWriters), func(user string) bool { return len(Share(user, controllers)) == 0 })
 }
 
-// writerAccounts are those of all writers.
+// writerAccounts are the accounts of all writers.
 func writerAccounts(controllers []string) []string {
 	all := []string{Writers}
 	for _, user := range splitting(controllers) {
@@ -70,8 +71,8 @@ func writerAccounts(controllers []string) []string {
 	return all
 }
 
-// splitWriter is the writer of a share: it answers the turns of its controllers, takes
-// no others, and says what became of them. It does not hear other writers, which have
+// splitWriter is the writer of a share: it may take and acknowledge only the turns of its
+// controllers, and publish only their outcomes. It does not listen to other writers, which have
 // other turns.
 func splitWriter(user string, controllers []string) service {
 	s := writer(controllers)

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream/streamtest"
 )
 
-// exported is a file of what a bus has.
+// exported is an exported file of a bus.
 func exported(t *testing.T, from bus.Archive, s archive.Selection) *archive.File {
 	t.Helper()
 	var out bytes.Buffer
@@ -31,7 +31,7 @@ func reopened(t *testing.T, text []byte) *archive.File {
 	return f
 }
 
-// TestFileConforms: a file answers as the bus does that it was exported from.
+// TestFileConforms: a file gives the same answers as the bus that it was exported from.
 func TestFileConforms(t *testing.T) {
 	b := memory.New(memory.Options{})
 	t.Cleanup(func() { _ = b.Close() })

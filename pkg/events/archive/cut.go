@@ -14,11 +14,11 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// Cut is the error of a file whose end is missing or damaged.
+// Cut is the error for a file whose end is missing or damaged.
 type Cut struct {
 	Name string
 	Size int64
-	// Readable are the stretches of streams that are whole.
+	// Readable are the parts of streams that can be read.
 	Readable []Stretch
 }
 
@@ -43,7 +43,7 @@ func (c *Cut) Error() string {
 		text, before, len(c.Readable)-1, last.Stream, last.First, last.Last, last.Messages, last.Until.UTC().Format(time.RFC3339))
 }
 
-// cut reads a file from its beginning for as far as that goes.
+// cut reads a file from its beginning as far as possible.
 func (f *File) cut(size int64) error {
 	in, err := zstd.NewReader(io.NewSectionReader(f.from, 0, size), zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(maxWindow))
 	if err != nil {
@@ -59,7 +59,7 @@ func (f *File) cut(size int64) error {
 	return &Cut{Name: f.name, Size: size, Readable: readable(text)}
 }
 
-// readable are the messages that come until the text ends or makes no sense.
+// readable are the messages up to the end of the text, or to the first invalid line.
 func readable(text *bufio.Reader) (found []Stretch) {
 	for {
 		line, err := readLine(text)
@@ -102,7 +102,7 @@ func (s *Stretch) add(m events.Message) {
 	s.Messages++
 }
 
-// readLine reads a line, which may be as long as the buffer and no longer.
+// readLine reads a line, which may be at most as long as the buffer.
 func readLine(text *bufio.Reader) (string, error) {
 	line, err := text.ReadSlice('\n')
 	if err != nil {
@@ -111,7 +111,7 @@ func readLine(text *bufio.Reader) (string, error) {
 	return string(line), nil
 }
 
-// drop leaves out a stream of which nothing is there.
+// drop removes a last stream without messages.
 func drop(found []Stretch) []Stretch {
 	if n := len(found); n > 0 && found[n-1].Messages == 0 {
 		return found[:n-1]
@@ -119,7 +119,7 @@ func drop(found []Stretch) []Stretch {
 	return found
 }
 
-// readMessage reads the rest of a message, whose first line has been read.
+// readMessage reads the rest of a message after its first line.
 func readMessage(text *bufio.Reader, line, stream string) (m events.Message, err error) {
 	var sequence uint64
 	var at int64
@@ -146,8 +146,7 @@ func readMessage(text *bufio.Reader, line, stream string) (m events.Message, err
 	return m, events.Verify(m)
 }
 
-// passLines goes over the list of the subjects of a stream, which begin with
-// numbers.
+// passLines skips the list of the subjects of a stream, whose lines begin with numbers.
 func passLines(text *bufio.Reader) error {
 	for {
 		next, err := text.Peek(1)

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 )
 
-// Of a text without its end the messages count that are whole, up to the first thing that makes
-// no sense; a stream of which none is left is not named.
+// A text without its end is read up to the first incomplete or invalid message; streams without
+// a message are not listed.
 func TestHowMuchOfAFileIsLeft(t *testing.T) {
 	message := func(n int) string { return fmt.Sprintf("message %d %d 5 2 a\nX: y\n{}\n", n, n*1e9) }
 	at := func(second int64) time.Time { return time.Unix(second, 0).UTC() }
@@ -55,7 +55,7 @@ func TestHowMuchOfAFileIsLeft(t *testing.T) {
 	}
 }
 
-// The error of a file without its end says what is left, and how to see it.
+// The error for a file without its end says what is left, and how to view it.
 func TestWhatIsLeftIsTold(t *testing.T) {
 	until := time.Date(2026, 11, 27, 15, 0, 0, 0, time.UTC)
 	for want, c := range map[string]Cut{
@@ -71,16 +71,16 @@ func TestWhatIsLeftIsTold(t *testing.T) {
 	}
 }
 
-// A text of JSON is decoded where it has no more entries and fields than its length can pay for.
+// A JSON text is decoded only if its length allows for its entries and fields.
 func TestWhatAnIndexMayTakeUp(t *testing.T) {
 	for name, c := range map[string]struct {
 		text string
 		fits bool
 	}{
 		"nothing":               {"", true},
-		"as many objects":       {strings.Repeat("{", 32) + strings.Repeat("[", 33), true}, // 65 characters pay for one
+		"as many objects":       {strings.Repeat("{", 32) + strings.Repeat("[", 33), true}, // 65 characters allow one more
 		"one more":              {strings.Repeat("{", 33) + strings.Repeat("[", 33), false},
-		"as many fields":        {strings.Repeat(",", 1117), true}, // they pay for 93
+		"as many fields":        {strings.Repeat(",", 1117), true}, // they allow 93 more
 		"one more field":        {strings.Repeat(",", 1118), false},
 		"what a text pays for":  {strings.Repeat("{"+strings.Repeat(" ", 47), 1000), true},
 		"what it does not":      {strings.Repeat("{"+strings.Repeat(" ", 20), 1000), false},
@@ -92,7 +92,7 @@ func TestWhatAnIndexMayTakeUp(t *testing.T) {
 	}
 }
 
-// Frames lie one behind the other up to the index, and nowhere else.
+// Frames follow each other up to the index, without holes.
 func TestWhereFramesLie(t *testing.T) {
 	frame := func(at, length int64) extent { return extent{Offset: at, Length: length} }
 	stream := func(subjects extent, blocks ...extent) streamIndex {
@@ -126,7 +126,7 @@ func TestWhereFramesLie(t *testing.T) {
 	}
 }
 
-// The blocks of a stream follow each other, and come to what the stream says that it has.
+// The blocks of a stream follow each other, and match the stream's state.
 func TestHowBlocksFollow(t *testing.T) {
 	of := func(first, last uint64, messages int, latest int64) block {
 		return block{First: first, Last: last, Messages: messages, Latest: latest}
@@ -165,8 +165,8 @@ func TestHowBlocksFollow(t *testing.T) {
 	}
 }
 
-// A full block is ended, so that no block has much more than 256 kB; a block takes in what comes
-// until then.
+// A full block is ended, so that no block has much more than 256 kB; until then, messages are
+// added to it.
 func TestWhenABlockIsFull(t *testing.T) {
 	var out strings.Builder
 	w, err := NewWriter(&out, About{Streams: []string{"S"}})

@@ -17,24 +17,22 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// Selection says what of a record goes into a file.
+// Selection selects the part of a record to export.
 type Selection struct {
-	// Since and Until bound it; zero: from its begin, and to its end.
+	// Since and Until bound the time; zero: from the beginning, and to the end.
 	Since, Until time.Time
-	// Kinds whose deltas, and controllers whose turns and outcomes are wanted, or what
-	// they said in shadow; nil: all that there are.
+	// Kinds selects logs; Controllers selects the turns, outcomes and shadows of controllers.
+	// nil: all.
 	Kinds       []kinds.Name
 	Controllers []string
-	// Program is the version of who writes.
+	// Program is the version of the exporting program.
 	Program string
 }
 
-// Export writes a record, or a part of it, into a file. Every stream is cut where
-// it stands when the export begins. What it gives are the streams with what has
-// been written of them.
+// Export writes a record, or a part of it, into a file. It cuts every stream at its end when the
+// export begins. It returns the streams with the counts of their written messages.
 //
-// Errors: there is nothing of what was selected; the record cannot be read, or the
-// file not written.
+// Errors: the selection is empty; the record cannot be read, or the file not written.
 func Export(ctx context.Context, from bus.Archive, out io.Writer, s Selection) ([]Stream, error) {
 	e := &export{from: from, Selection: s, written: map[string]*stretch{}}
 	plan, err := e.plan(ctx)
@@ -68,7 +66,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// partial says by what whole streams were left out, here and before; empty: none were.
+// partial names the selections that left out whole streams, in this and in earlier exports.
 func (s Selection) partial(from bus.Archive) (by []string) {
 	if f, is := from.(*File); is {
 		by = slices.Clone(f.about.Partial)
@@ -90,25 +88,26 @@ type export struct {
 	Selection
 	from bus.Archive
 	out  *Writer
-	// written is what has been written of each stream.
+	// written is the exported part of each stream.
 	written map[string]*stretch
 }
 
-// stretch is the part of a stream from whole to last, and the base before it.
+// stretch is the part of a stream from whole to last, and the base: the older messages that were
+// current at whole.
 type stretch struct {
 	base        []uint64
 	whole, last uint64
 }
 
-// touches tells whether messages in a range are in the stretch.
+// touches tells whether the stretch has messages in a range.
 func (s *stretch) touches(first, last uint64) bool {
 	at, _ := slices.BinarySearch(s.base, first)
 	return last >= s.whole && first <= s.last || at < len(s.base) && s.base[at] <= last
 }
 
-// plan finds the streams that are wanted, and where they stand.
+// plan finds the selected streams, and their states.
 func (e *export) plan(ctx context.Context) ([]Stream, error) {
-	// Where the pages end is looked at first: they vouch for nothing that is stored or made
+	// Look at the end of the pages first: they do not cover anything that is stored or created
 	// later.
 	signed := Stream{Name: subject.NotaryStream}
 	err := e.look(ctx, &signed)
@@ -132,7 +131,7 @@ func (e *export) plan(ctx context.Context) ([]Stream, error) {
 	if len(plan) == 0 {
 		return nil, fmt.Errorf("nothing to export: there are the kinds %v, the controllers %v, and in shadow %v", namesOf(have), controllers, shadows)
 	}
-	if e.Until.IsZero() && len(controllers) > 0 { // what is set to happen is known of now alone
+	if e.Until.IsZero() && len(controllers) > 0 { // wakes are only known as of now
 		plan = append(plan, Stream{Name: subject.WakeStream})
 	}
 	for i := range plan {
@@ -146,7 +145,7 @@ func (e *export) plan(ctx context.Context) ([]Stream, error) {
 	return plan, nil
 }
 
-// wanted are those streams of all that were selected.
+// wanted are the selected streams.
 func (e *export) wanted(have []kinds.Kind, controllers, shadows []string) (plan []Stream) {
 	for _, k := range have {
 		if e.Kinds == nil || slices.Contains(e.Kinds, k.Name) {
@@ -174,13 +173,13 @@ func namesOf(have []kinds.Kind) (names []kinds.Name) {
 	return names
 }
 
-// look finds out where a stream stands, and who works on it.
+// look reads the state of a stream, and its consumers.
 func (e *export) look(ctx context.Context, s *Stream) (err error) {
 	if s.State, err = e.from.StreamState(ctx, s.Name); err != nil {
 		return fmt.Errorf("look at %s: %w", s.Name, err)
 	}
 	if s.Name == subject.NotaryStream {
-		return nil // what vouches for the end of a stretch may have been signed later
+		return nil // the page that covers the end of a stretch may have been signed after Until
 	}
 	if !e.Until.IsZero() {
 		return e.end(ctx, s)
@@ -195,7 +194,7 @@ func (e *export) look(ctx context.Context, s *Stream) (err error) {
 	return err
 }
 
-// end cuts a stream at the end of what is wanted.
+// end cuts a stream at Until.
 func (e *export) end(ctx context.Context, s *Stream) error {
 	after, err := e.firstSince(ctx, s.Name, e.Until.Add(1))
 	if err != nil {
@@ -210,8 +209,8 @@ func (e *export) end(ctx context.Context, s *Stream) error {
 	return nil
 }
 
-// firstSince is the first message of a stream that was stored at a time or later;
-// 0 when there is none.
+// firstSince is the first message of a stream that was stored at or after a time; 0 when there
+// is none.
 func (e *export) firstSince(ctx context.Context, stream string, at time.Time) (sequence uint64, err error) {
 	err = e.from.Read(ctx, bus.Passage{Stream: stream, Since: at, HeadersOnly: true}, func(batch []events.Message) error {
 		sequence = batch[0].Sequence
@@ -223,7 +222,8 @@ func (e *export) firstSince(ctx context.Context, stream string, at time.Time) (s
 	return sequence, err
 }
 
-// stream writes a stream: what counted when the stretch begins, and the stretch.
+// stream writes a stream: the messages that were current when the stretch begins, then the
+// stretch.
 func (e *export) stream(ctx context.Context, s Stream) error {
 	var base []uint64
 	from := uint64(1)
@@ -260,8 +260,8 @@ func (e *export) stream(ctx context.Context, s Stream) error {
 	})
 }
 
-// pages writes those pages of notaries that vouch for something that was written, and the
-// lists of all streams since the stretch began.
+// pages writes the notaries' pages that cover any exported message, and the lists of all streams
+// since the stretch began.
 func (e *export) pages(ctx context.Context, s Stream) error {
 	if err := e.out.Begin(s); err != nil {
 		return err
@@ -289,8 +289,8 @@ func (e *export) pages(ctx context.Context, s Stream) error {
 	})
 }
 
-// oldestList is the first list of the streams that is wanted: that which counted when the
-// stretch begins.
+// oldestList is the sequence of the first list of streams to export: the one that was current
+// when the stretch begins.
 func (e *export) oldestList(ctx context.Context, s Stream) (sequence uint64, err error) {
 	if e.Since.IsZero() {
 		return 0, nil
@@ -306,7 +306,7 @@ func (e *export) oldestList(ctx context.Context, s Stream) (sequence uint64, err
 	return sequence, err
 }
 
-// base are the messages before a sequence that count from there on, in order.
+// base are the messages before a sequence that are still current there, in order.
 func (e *export) base(ctx context.Context, s Stream, below uint64) ([]uint64, error) {
 	if s.Kind != nil {
 		return e.there(ctx, *s.Kind, below-1)
@@ -326,9 +326,8 @@ func (e *export) base(ctx context.Context, s Stream, below uint64) ([]uint64, er
 	return slices.Sorted(maps.Values(last)), nil
 }
 
-// there are the last messages of the objects that are there behind a message, and
-// what is needed to see that these are all: the message that counts them, and what
-// comes behind it.
+// there are the last messages of the objects that exist after a message, and the messages that
+// prove them complete: the one with the last census, and those after it.
 func (e *export) there(ctx context.Context, kind kinds.Kind, last uint64) ([]uint64, error) {
 	state, err := record.New(e.from).Behind(ctx, kind, "", last)
 	if err != nil {
@@ -346,14 +345,14 @@ func (e *export) there(ctx context.Context, kind kinds.Kind, last uint64) ([]uin
 }
 
 const (
-	// near is how many messages may lie between two that are read in one go.
+	// near is the largest distance between two messages that are read in one go.
 	near = 50
-	// few are fetched one by one.
+	// few is how many messages are fetched one by one.
 	few = 20
 )
 
-// pick writes single messages of a stream. One that has expired meanwhile is left
-// out; a census of the kind tells.
+// pick writes single messages of a stream. It leaves out a message that has expired since it was
+// selected; the kind's census shows that.
 func (e *export) pick(ctx context.Context, stream string, wanted []uint64) error {
 	for len(wanted) > 0 {
 		n := 1

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// File is a record in a file. It is safe for concurrent use.
+// File is an exported record. It is safe for concurrent use.
 type File struct {
 	name    string
 	from    io.ReaderAt
@@ -23,29 +23,28 @@ type File struct {
 	about   About
 	streams map[string]*stream
 	cache   cache
-	// unpacking guards the one decoder, whose memory is bounded.
+	// unpacking guards the only decoder, whose memory is bounded.
 	unpacking sync.Mutex
 	unpacker  *zstd.Decoder
 	done      chan struct{}
 	once      sync.Once
 }
 
-// stream is one of a file's.
+// stream is a stream of a file.
 type stream struct {
 	streamIndex
-	// subjects are read when they are asked for.
+	// subjects is read on first use.
 	once     sync.Once
 	subjects subjectList
 	err      error
 }
 
-// ErrNoRecord: the file is none that [Export] wrote.
+// ErrNoRecord: [Export] did not write the file.
 var ErrNoRecord = errors.New("no exported record")
 
 // Open opens a file.
 //
-// Errors: it is not there; [ErrNoRecord]; *[Cut], when its end is missing or
-// damaged.
+// Errors: the file does not exist; [ErrNoRecord]; *[Cut], when its end is missing or damaged.
 func Open(name string) (*File, error) {
 	from, err := os.Open(name)
 	if err != nil {
@@ -63,7 +62,7 @@ func Open(name string) (*File, error) {
 	return f, nil
 }
 
-// New opens what can be read as a file. The name is for messages.
+// New opens a record from any reader. The name is for error messages.
 //
 // Errors: those of [Open].
 func New(name string, from io.ReaderAt, size int64) (*File, error) {
@@ -78,10 +77,10 @@ func New(name string, from io.ReaderAt, size int64) (*File, error) {
 	return f, nil
 }
 
-// About is what the file says of itself.
+// About is the file's description of itself.
 func (f *File) About() About { return f.about }
 
-// Streams are what is in it, in the order of the file.
+// Streams are the streams in the file, in its order.
 func (f *File) Streams() []Stream {
 	var out []Stream
 	for _, name := range f.about.Streams {
@@ -92,7 +91,7 @@ func (f *File) Streams() []Stream {
 	return out
 }
 
-// Close closes the file, and ends those who follow it.
+// Close closes the file, and ends calls of Follow.
 func (f *File) Close() (err error) {
 	f.once.Do(func() {
 		close(f.done)
@@ -106,7 +105,7 @@ var (
 	errSize = errors.New("it unpacks to more than any that an export writes")
 )
 
-// frame reads and unpacks a frame, which may have so many bytes and no more.
+// frame reads and decompresses a frame, which may have at most most bytes.
 func (f *File) frame(e extent, most int) ([]byte, error) {
 	if e.Length > packedMost(most) {
 		return nil, errSize
@@ -128,7 +127,7 @@ func (f *File) frame(e extent, most int) ([]byte, error) {
 	return f.unpack(packed, int(size))
 }
 
-// unpack unpacks a frame of a size in bytes, and stops where it has more than that.
+// unpack decompresses a frame of size bytes, and fails if there are more.
 func (f *File) unpack(packed []byte, size int) ([]byte, error) {
 	f.unpacking.Lock()
 	defer f.unpacking.Unlock()
@@ -147,18 +146,18 @@ func (f *File) unpack(packed []byte, size int) ([]byte, error) {
 	}
 }
 
-// damaged says what of a stream cannot be read.
+// damaged is the error for a part of a stream that cannot be read.
 func (f *File) damaged(s *stream, what string, err error) error {
 	return fmt.Errorf("%s of %s in %s: %w: %w", what, s.Name, f.name, events.ErrDamaged, err)
 }
 
-// unpacked is a block that has been read.
+// unpacked is a decompressed block.
 type unpacked struct {
 	text   []byte
 	places []place
 }
 
-// find is the first message of the block at a sequence or behind it.
+// find is the index of the first message of the block at or after a sequence.
 func (u *unpacked) find(sequence uint64) int {
 	at, _ := slices.BinarySearchFunc(u.places, sequence, func(p place, n uint64) int {
 		switch {
@@ -172,7 +171,7 @@ func (u *unpacked) find(sequence uint64) int {
 	return at
 }
 
-// load reads a block, or takes it from those that were read lately.
+// load reads a block, from the cache if it is there.
 func (f *File) load(s *stream, n int) (*unpacked, error) {
 	key := cacheKey{s.Name, n}
 	if u := f.cache.get(key); u != nil {
@@ -185,7 +184,7 @@ func (f *File) load(s *stream, n int) (*unpacked, error) {
 	return u, err
 }
 
-// read reads a block.
+// read reads a block from the file.
 func (f *File) read(s *stream, n int) (*unpacked, error) {
 	b := s.Blocks[n]
 	what := fmt.Sprintf("the block with the messages %d to %d", b.First, b.Last)
@@ -203,10 +202,10 @@ func (f *File) read(s *stream, n int) (*unpacked, error) {
 	return &unpacked{text, found}, nil
 }
 
-// cached is how many bytes of memory the blocks that are kept unpacked may take up.
+// cached limits the memory of the cached blocks, in bytes.
 const cached = 32 << 20
 
-// cache keeps the blocks that were read last. The zero value is ready.
+// cache keeps the blocks that were added last. The zero value is ready to use.
 type cache struct {
 	mu     sync.Mutex
 	blocks map[cacheKey]*unpacked
@@ -242,8 +241,8 @@ func (c *cache) put(key cacheKey, u *unpacked) {
 	c.blocks[key], c.order, c.size = u, append(c.order, key), c.size+u.size()
 }
 
-// size is how much memory a block takes up: its text, and of each message its place,
-// with a copy of the subject.
+// size is the memory of a block: its text, and for each message its place and a copy of the
+// subject.
 func (u *unpacked) size() int {
 	return 2*len(u.text) + len(u.places)*int(unsafe.Sizeof(place{}))
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/record"
 )
 
-// forgery is a file as an attacker writes it: parts of any content, with sums that fit.
+// forgery is a file made by an attacker: parts of any content, with matching sums.
 type forgery struct {
 	bytes.Buffer
 	pack *zstd.Encoder
@@ -51,7 +51,7 @@ func (f *forgery) close(index []byte) []byte {
 
 const forgedStream = "TURN_c"
 
-// part is the index entry of a stream with some messages in one block.
+// part is the index entry of a stream with one block of messages.
 func part(messages int, at, subjects extent) streamIndex {
 	s := streamIndex{Stream: Stream{Name: forgedStream}, Subjects: subjects}
 	s.State = bus.State{First: 1, Last: uint64(messages), Messages: uint64(messages)}
@@ -72,8 +72,8 @@ func encodeIndex(t testing.TB, streams ...streamIndex) []byte {
 	return text
 }
 
-// forge writes a file with two blocks of a message each, as an honest one is, which a test
-// then bends.
+// forge writes a file with two blocks of one message each, in valid form, which a test then
+// modifies.
 func forge(t testing.TB, bend func(s *streamIndex)) []byte {
 	t.Helper()
 	f := newForgery(t)
@@ -85,7 +85,7 @@ func forge(t testing.TB, bend func(s *streamIndex)) []byte {
 	return f.close(encodeIndex(t, s))
 }
 
-// readAll reads a file in every way that there is.
+// readAll reads a file in every possible way.
 func readAll(text []byte) error {
 	f, err := New("the file", bytes.NewReader(text), int64(len(text)))
 	if err != nil {

@@ -18,47 +18,48 @@ import (
 )
 
 const (
-	// format and formatVersion are what a file says it is.
+	// format and formatVersion identify the file format.
 	format        = "millrace-record"
 	formatVersion = 1
-	// blockSize is from where on a block is full. A message is never divided.
+	// blockSize is the size at which a block is full, in bytes. A message is never split.
 	blockSize = 256 << 10
 )
 
-// About is what a file says of itself in its first line.
+// About describes a file; it is the file's first line.
 type About struct {
 	Format  string `json:"format"`
 	Version int    `json:"version"`
 	// Program is the version of the program that wrote it.
 	Program string `json:"program,omitempty"`
-	// Exported is when, by the bus's clock.
+	// Exported is the time of the export, by the bus's clock.
 	Exported time.Time `json:"exported"`
-	// Since and Until are what was asked for; zero: no bound.
+	// Since and Until are the requested bounds; zero: no bound.
 	Since time.Time `json:"since,omitzero"`
 	Until time.Time `json:"until,omitzero"`
-	// Partial says by what whole streams were left out, such as "kinds=pods"; empty: none
-	// were.
+	// Partial names the selections that left out whole streams, such as "kinds=pods"; empty: no
+	// stream was left out.
 	Partial []string `json:"partial,omitempty"`
-	// Streams are their names, in the order in which they come.
+	// Streams are the names of the streams, in the order of the file.
 	Streams []string `json:"streams"`
-	// Read tells people what to do with it.
+	// Read tells people how to read the file.
 	Read string `json:"read"`
 }
 
-// Stream is what a file knows of a stream beside its messages.
+// Stream describes a stream of a file.
 type Stream struct {
 	Name string `json:"name"`
-	// Kind is that of a log.
+	// Kind is the kind of a log.
 	Kind *kinds.Kind `json:"kind,omitempty"`
-	// State is where it stood. First and Messages are of what is in the file.
+	// State is the state of the stream at the export. First and Messages count only what is in
+	// the file.
 	State bus.State `json:"state"`
-	// Consumers are how far those had come who work on it, and StateConsumers those
-	// who work on the state of a log.
+	// Consumers are the consumers of the stream at the export, and StateConsumers those of the
+	// state stream that belongs to a log.
 	Consumers      []bus.Consumer `json:"consumers,omitempty"`
 	StateConsumers []bus.Consumer `json:"stateConsumers,omitempty"`
 }
 
-// index leads to everything in a file.
+// index locates everything in a file.
 type index struct {
 	About   About         `json:"about"`
 	Streams []streamIndex `json:"streams"`
@@ -70,7 +71,7 @@ type streamIndex struct {
 	Subjects extent  `json:"subjects"`
 }
 
-// extent is where a frame is, and the sum of it as it is packed.
+// extent is the position of a frame, and the sum of its compressed bytes.
 type extent struct {
 	Offset int64  `json:"at"`
 	Length int64  `json:"length"`
@@ -82,13 +83,13 @@ type block struct {
 	First    uint64 `json:"first"`
 	Last     uint64 `json:"last"`
 	Messages int    `json:"messages"`
-	// Latest is the latest time of a message in it or before it, in nanoseconds
-	// since 1970: clocks may go back, and this does not.
+	// Latest is the latest time of a message in or before the block, in nanoseconds since 1970:
+	// unlike the clocks that stamp messages, it never goes back.
 	Latest int64 `json:"latest,string"`
 }
 
-// The trailer is the last thing in a file: a frame that zstd skips, with a word
-// to know it by, the extent of the index, and its sum.
+// The trailer is the last frame of a file; zstd skips it. It has a word to recognize it by, the
+// extent of the index, and the index's sum.
 const (
 	skippable   = 0x184D2A5D
 	trailerWord = "millrace"
@@ -105,7 +106,7 @@ func encodeTrailer(e extent) []byte {
 	return out
 }
 
-// decodeTrailer is ok when that is a trailer of a file of a size.
+// decodeTrailer decodes a trailer; ok is false if the text is not one of a file of this size.
 func decodeTrailer(text []byte, size int64) (e extent, ok bool) {
 	begin := encodeTrailer(extent{})[:8+len(trailerWord)]
 	if len(text) != trailerSize || !bytes.Equal(text[:len(begin)], begin) {
@@ -118,8 +119,8 @@ func decodeTrailer(text []byte, size int64) (e extent, ok bool) {
 
 func sumOf(packed []byte) uint64 { return xxhash.Sum64(packed) }
 
-// A message in a block is a line of its numbers and its subject, its headers with
-// a line each, its body, and the end of a line.
+// A message in a block is a line with its numbers and its subject, one line for each header, its
+// body, and a newline.
 const (
 	wordStream   = "stream"
 	wordMessage  = "message"
@@ -127,8 +128,8 @@ const (
 	numbers      = 4 // sequence, time, size of the headers, size of the body
 )
 
-// appendMessage writes a message. Headers are sorted, so that the same messages
-// make the same file.
+// appendMessage writes a message. It sorts the headers, so that the same messages give the same
+// file.
 func appendMessage(text []byte, m events.Message) []byte {
 	headers := appendHeaders(nil, m.Header)
 	text = append(text, wordMessage...)
@@ -159,7 +160,7 @@ var (
 	unescaping = strings.NewReplacer(`\\`, `\`, `\n`, "\n", `\r`, "\r")
 )
 
-// escape keeps a value on its line. The bus carries none that need it; a test's may.
+// escape keeps a header value on one line. The bus carries no values that need it; tests may.
 func escape(value string) string {
 	if strings.ContainsAny(value, "\\\r\n") {
 		return escaping.Replace(value)
@@ -169,17 +170,17 @@ func escape(value string) string {
 
 var errText = errors.New("the text of a block is not as it should be")
 
-// place is where a message is in a block's text.
+// place is the position of a message in a block's text.
 type place struct {
 	sequence      uint64
 	nanoseconds   int64
 	subject       string
-	headers, body int // where they begin
+	headers, body int // offsets where they begin
 	end           int // of the body
 }
 
-// nextPlace reads the place of the message that begins at an offset of a text, and
-// gives where the one after it begins.
+// nextPlace parses the message that begins at an offset of a text, and gives the offset of the
+// next one.
 func nextPlace(text []byte, at int) (p place, next int, err error) {
 	end := bytes.IndexByte(text[at:], '\n')
 	if end < 0 {
@@ -213,7 +214,7 @@ func nextPlace(text []byte, at int) (p place, next int, err error) {
 	return p, p.end + 1, nil
 }
 
-// places finds the messages of a block.
+// places finds the messages of a block, and checks them against the index.
 func places(text []byte, want block) (stream string, found []place, err error) {
 	line, _, ok := bytes.Cut(text, []byte{'\n'})
 	word, name, _ := strings.Cut(string(line), " ")
@@ -242,13 +243,13 @@ func places(text []byte, want block) (stream string, found []place, err error) {
 	return name, found, nil
 }
 
-// message reads a message. Nothing of it is the text's.
+// message decodes a message. The message shares no memory with the text.
 func (p place) message(stream string, text []byte, headersOnly bool) (events.Message, error) {
 	m := events.Message{Subject: p.subject, Stream: stream, Sequence: p.sequence, Time: time.Unix(0, p.nanoseconds).UTC()}
 	headers := string(text[p.headers:p.body])
 	lines := strings.Count(headers, "\n")
 	m.Header = make(map[string][]string, lines)
-	values := make([]string, lines) // in one piece: each header has a part of it
+	values := make([]string, lines) // one allocation: each header gets a slice of it
 	for rest := headers; rest != ""; {
 		var line string
 		line, rest, _ = strings.Cut(rest, "\n")
@@ -275,5 +276,5 @@ func (p place) message(stream string, text []byte, headersOnly bool) (events.Mes
 	return m, nil
 }
 
-// headerSize is what a bus puts in the place of a body that is left out.
+// headerSize is the header that a bus sets when it leaves a body out.
 const headerSize = "Nats-Msg-Size"

@@ -15,8 +15,8 @@ func FuzzFile(f *testing.F) {
 	})
 }
 
-// FuzzParts reads a file whose parts are any text, with sums that fit: the index tells
-// where they are, so that what lies behind the sums is reached.
+// FuzzParts reads a file whose parts are any text, with matching sums: so the fuzzer reaches the
+// code behind the sums.
 func FuzzParts(f *testing.F) {
 	f.Add([]byte("stream EV_pods\nmessage 1 5 0 2 ev.pods._\n{}\n"), []byte("subjects EV_pods\n1 0 ev.pods._\n"), 1, uint64(1), uint64(1))
 	f.Add([]byte("stream EV_pods\nmessage 1 5 12 2 ev.pods.a.b\nMr-Op: is\n{}\nmessage 3 9 0 0 ev.pods.a.b\n\n"), []byte("subjects EV_pods\n3 0 ev.pods.a.b\n"), 2, uint64(1), uint64(3))

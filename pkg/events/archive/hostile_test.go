@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// hostile are files that an attacker wrote, and what is said of each.
+// hostile are files made by an attacker, and the expected error of each.
 var hostile = []struct {
 	name, want string
 	write      func(t testing.TB) []byte
@@ -107,12 +107,13 @@ var hostile = []struct {
 	{"a subject whose last message is of another", "it is not the last one of turn.c.act.a", subjectLine("2 1 turn.c.act.a")},
 }
 
-// bent is an honest file of which the index was changed.
+// bent is a valid file with a modified index.
 func bent(bend func(s *streamIndex)) func(t testing.TB) []byte {
 	return func(t testing.TB) []byte { return forge(t, bend) }
 }
 
-// subjectLine is a file with one line in the list of its subjects, of two messages of one.
+// subjectLine is a file with one line in the list of its subjects, of two messages on one
+// subject.
 func subjectLine(line string) func(t testing.TB) []byte {
 	return func(t testing.TB) []byte {
 		f := newForgery(t)
@@ -120,16 +121,16 @@ func subjectLine(line string) func(t testing.TB) []byte {
 		s.Blocks = append(s.Blocks, block{extent: f.frame([]byte("stream TURN_c\nmessage 2 5 0 2 turn.c.act.b\n{}\n")), First: 2, Last: 2, Messages: 1, Latest: 1 << 62})
 		s.State.Last, s.State.Messages = 2, 2
 		s.Subjects = f.frame([]byte("subjects TURN_c\n" + line + "\n"))
-		return f.close(encodeIndex(t, s)) // Last is asked for turn.c.act.b too
+		return f.close(encodeIndex(t, s)) // the test also calls Last for turn.c.act.b
 	}
 }
 
-// silentBomb is a frame of zeros of a size, in bytes, that it does not tell.
+// silentBomb is a frame of zeros that does not state its size, most bytes.
 func silentBomb(size int) []byte {
 	const most = 128 << 10
-	packed := []byte{0x28, 0xb5, 0x2f, 0xfd, 0, 0x40} // no size, no sum; it looks 256 kB back
+	packed := []byte{0x28, 0xb5, 0x2f, 0xfd, 0, 0x40} // no size, no sum; a window of 256 kB
 	for left := size / most; left > 0; left-- {
-		head := uint32(most)<<3 | 1<<1 // so many times the byte that follows
+		head := uint32(most)<<3 | 1<<1 // the following byte, repeated that often
 		if left == 1 {
 			head |= 1
 		}
@@ -140,8 +141,8 @@ func silentBomb(size int) []byte {
 
 const hostileFile = "MILLRACE_TEST_HOSTILE_FILE"
 
-// TestHostileFiles: a file that an attacker wrote gives one clear error, and the process
-// that reads it takes less than 100 MB of memory.
+// TestHostileFiles: a file made by an attacker gives one clear error, and reading it takes less
+// than 100 MB of memory.
 func TestHostileFiles(t *testing.T) {
 	if name := os.Getenv(hostileFile); name != "" {
 		text, err := os.ReadFile(name)
@@ -177,7 +178,7 @@ func TestHostileFiles(t *testing.T) {
 	}
 }
 
-// peak is the most memory that this process has had, in kB.
+// peak is the peak memory of this process, in kB.
 func peak(t *testing.T) int {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/status")
@@ -209,7 +210,7 @@ func peakOf(t *testing.T, out string) (most int) {
 	return most
 }
 
-// TestAnHonestForgeryIsRead: what the files above are bent from is read.
+// TestAnHonestForgeryIsRead: the unmodified form of the files above is valid.
 func TestAnHonestForgeryIsRead(t *testing.T) {
 	if err := readAll(forge(t, func(*streamIndex) {})); err != nil {
 		t.Error(err)

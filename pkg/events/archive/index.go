@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// readIndex reads the end of a file, and what leads from there to all the rest.
+// readIndex reads the trailer and the index of a file.
 func (f *File) readIndex(size int64) error {
 	tail := make([]byte, trailerSize)
 	if size < int64(trailerSize) {
@@ -48,7 +48,7 @@ func (f *File) readIndex(size int64) error {
 	return nil
 }
 
-// decodeIndex reads an index, which may take up a few times as much memory as its text.
+// decodeIndex decodes an index; this takes up to a few times the memory of its text.
 func decodeIndex(text []byte) (found index, err error) {
 	if err := checkShape(text); err != nil {
 		return found, err

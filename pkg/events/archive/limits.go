@@ -8,36 +8,37 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// What a file may hold at most, whichever program wrote it: a reader takes less than 100 MB of
-// memory for any one part. The writer keeps to it.
+// The limits of a file, whichever program wrote it: a reader takes less than 100 MB of memory
+// for any one part. The writer respects them.
 const (
-	// maxBlock is the most that a block unpacks to, in bytes: a full one, and one more
-	// message, of which the bus takes 8 MiB.
+	// maxBlock is the largest decompressed block, in bytes: a full block and one more message,
+	// for which the bus allows 8 MiB.
 	maxBlock = 16 << 20
-	// maxIndex and maxList are the same of the index, which has some 120 bytes for each
-	// block of 256 kB, and of the list of the subjects of a stream.
+	// maxIndex and maxList are the same for the index, which has some 120 bytes for each block
+	// of 256 kB, and for the list of the subjects of a stream.
 	maxIndex = 32 << 20
 	maxList  = 64 << 20
-	// maxStreams is how many streams there may be.
+	// maxStreams is the largest number of streams.
 	maxStreams = 16 << 10
-	// maxMessages is how many messages fit into a block: none is shorter.
+	// maxMessages is the largest number of messages in a block, given the shortest possible
+	// message.
 	maxMessages = blockSize/len(wordMessage+" 1 0 0 0 \n\n") + 1
-	// maxWindow is how far zstd may look back, in bytes.
+	// maxWindow is the largest window of zstd, in bytes.
 	maxWindow = 8 << 20
-	// maxLine and maxRatio bound what is read of a file without its end: how long a line
-	// is, in bytes, and how many times smaller packing makes a text.
+	// maxLine and maxRatio limit what is read of a file without its end: the length of a line,
+	// in bytes, and the compression ratio.
 	maxLine  = 1 << 20
 	maxRatio = 1000
 )
 
-// packedMost is how long a frame may be that unpacks to so many bytes: zstd adds a
-// header, and a few bytes to each part that it cannot pack.
+// packedMost is the largest compressed size of a frame of so many bytes: zstd adds a header, and
+// a few bytes to each part that it cannot compress.
 func packedMost(most int) int64 { return int64(most) + int64(most)>>8 + 64 }
 
-// unsaid is from how many bytes on a frame of zstd says how many it has.
+// unsaid is the size, in bytes, from which on a zstd frame states its size.
 const unsaid = 256
 
-// sizeOf is how many bytes a frame says that it has, at most.
+// sizeOf is the size that a frame states, or the upper limit if it states none.
 func sizeOf(packed []byte) (uint64, error) {
 	var h zstd.Header
 	if err := h.Decode(packed); err != nil {
@@ -51,8 +52,8 @@ func sizeOf(packed []byte) (uint64, error) {
 
 var errIndex = errors.New("the index is not as an export writes it")
 
-// checkShape bounds what a JSON text can take up once it is decoded, before it is: each
-// object of an honest index has more than 48 bytes, and each field more than 12.
+// checkShape limits the memory of a decoded JSON text before it is decoded: each object of a
+// valid index has more than 48 bytes, and each field more than 12.
 func checkShape(text []byte) error {
 	objects, fields := 64, 1024
 	for _, c := range text {
@@ -72,12 +73,12 @@ func checkShape(text []byte) error {
 	return nil
 }
 
-// checkExtents makes sure that the frames come one after the other, as they are written,
-// up to the index: none overlaps another, and none is anywhere else.
+// checkExtents checks that the frames follow each other without overlaps or holes, as the writer
+// puts them, up to the index.
 func (x *index) checkExtents(end int64) error {
 	var at int64
 	next := func(e extent) error {
-		if at == 0 { // behind the first line, whose length only itself knows
+		if at == 0 { // after the first line, whose length is stored nowhere else
 			at = e.Offset
 		}
 		if e.Offset <= 0 || e.Offset != at || e.Length <= 0 || e.Length > end-e.Offset {
@@ -102,8 +103,7 @@ func (x *index) checkExtents(end int64) error {
 	return nil
 }
 
-// check makes sure that the blocks of a stream follow each other, and that there is what
-// the stream says that there is.
+// check checks that the blocks of a stream follow each other, and match the stream's state.
 func (s *streamIndex) check() error {
 	if s.State.Last == math.MaxUint64 {
 		return fmt.Errorf("%w: it ends with message %d", errIndex, s.State.Last)

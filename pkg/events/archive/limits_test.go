@@ -16,7 +16,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 )
 
-// written is a file with one message whose block unpacks to so many bytes.
+// written is a file with one message whose block has the given number of bytes.
 func written(t *testing.T, size int) (text []byte, err error) {
 	t.Helper()
 	var out bytes.Buffer
@@ -38,7 +38,7 @@ func written(t *testing.T, size int) (text []byte, err error) {
 	return out.Bytes(), err
 }
 
-// The largest block that is written is read, and one that is larger is not written: 16 MiB, a full
+// The largest block that is written can be read, and no larger one is written: 16 MiB, a full
 // block and the largest message.
 func TestTheLargestBlock(t *testing.T) {
 	const largest = 16 << 20
@@ -61,7 +61,7 @@ func TestTheLargestBlock(t *testing.T) {
 	}
 }
 
-// As many streams as may be are read, and no more.
+// The largest allowed number of streams can be read, and no more.
 func TestAsManyStreamsAsMayBe(t *testing.T) {
 	streams := make([]streamIndex, 16<<10+1)
 	for n := range streams {
@@ -76,7 +76,7 @@ func TestAsManyStreamsAsMayBe(t *testing.T) {
 	}
 }
 
-// A block has no more messages than the shortest ones fill it with, and one more.
+// A block has at most one message more than the number of shortest messages that fill it.
 func TestAsManyMessagesAsFit(t *testing.T) {
 	shortest := appendMessage(nil, events.Message{Sequence: 1, Time: time.Unix(0, 0)})
 	n, size := 0, len(wordStream+" S\n")
@@ -88,7 +88,7 @@ func TestAsManyMessagesAsFit(t *testing.T) {
 	}
 }
 
-// A frame that cannot be packed is longer than what is in it, by a little.
+// A frame of incompressible data is a little longer than the data.
 func TestHowLongAFrameMayBe(t *testing.T) {
 	for most, want := range map[int]int64{0: 64, 255: 319, 256: 321, 1 << 20: 1<<20 + 4096 + 64} {
 		if got := packedMost(most); got != want {
@@ -97,7 +97,7 @@ func TestHowLongAFrameMayBe(t *testing.T) {
 	}
 }
 
-// An index names its streams, each once, on one line, and a log by its kind.
+// An index has each stream once, with a name of one line, and the right kind for a log.
 func TestWhatAnIndexNames(t *testing.T) {
 	named := func(name string) streamIndex {
 		return streamIndex{Stream: Stream{Name: name, State: bus.State{First: 1}}}
@@ -125,7 +125,8 @@ func TestWhatAnIndexNames(t *testing.T) {
 	}
 }
 
-// A frame is read where it is what was written, and unpacks to no more than it tells and may have.
+// A frame is read only if it is unchanged, and decompresses to no more than its stated size and
+// the limit.
 func TestFramesThatCannotBeRead(t *testing.T) {
 	pack := newForgery(t).pack
 	good := pack.EncodeAll(bytes.Repeat([]byte("words "), 100), nil)
@@ -133,7 +134,7 @@ func TestFramesThatCannotBeRead(t *testing.T) {
 	bent[len(bent)-2] ^= 0xff
 	for name, c := range map[string]struct {
 		packed []byte
-		sum    uint64 // 0: as it should be
+		sum    uint64 // 0: the right sum
 		most   int
 		says   string // "": it is read
 	}{
@@ -162,8 +163,7 @@ func newUnpacker(t *testing.T) *zstd.Decoder {
 	return unpacker
 }
 
-// A message begins with a line of numbers, of which the sequence is more than none; its time may
-// be any.
+// A message begins with a line of numbers. The sequence must be positive; the time may be any.
 func TestHowAMessageBegins(t *testing.T) {
 	for text, fits := range map[string]bool{
 		"message 3 7 0 2 a\n{}\n": true, "message 3 0 0 2 a\n{}\n": true, "message 3 -5 0 2 a\n{}\n": true, "message 1 7 0 2 a\n{}\n": true, "message 0 7 0 2 a\n{}\n": false,
@@ -175,8 +175,8 @@ func TestHowAMessageBegins(t *testing.T) {
 	}
 }
 
-// What cannot be written is said as soon as it is to be: a stream behind one that does not fit,
-// and a file of a year that has no JSON.
+// A write that is impossible fails at once: of a stream after one that does not fit, and of a
+// file whose year has no JSON form.
 func TestWhatCannotBeWritten(t *testing.T) {
 	disk := &narrow{1 << 20}
 	w, err := NewWriter(disk, About{})
@@ -195,7 +195,7 @@ func TestWhatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// Messages of any size are found in what is left of a file.
+// Messages of any size are found in a truncated file.
 func TestALargeMessageIsLeft(t *testing.T) {
 	large := appendMessage(nil, events.Message{Subject: "a", Sequence: 1, Time: time.Unix(1, 0), Header: map[string][]string{"A": {"b"}}, Data: make([]byte, 3*blockSize+7)})
 	small := appendMessage(nil, events.Message{Subject: "a", Sequence: 2, Time: time.Unix(2, 0), Header: map[string][]string{"A": {"b"}}, Data: []byte("{}")})

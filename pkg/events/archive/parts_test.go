@@ -13,8 +13,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 )
 
-// A block holds as many messages as the index says, in order, none later than it says; nothing
-// else is read.
+// A block has the messages that the index states, in order, none later than stated; anything
+// else is an error.
 func TestWhatABlockHolds(t *testing.T) {
 	const begin, one, two = "stream S\n", "message 3 7 0 2 a\n{}\n", "message 5 8 6 0 b\nX: yz\n\n"
 	of := func(first, last uint64, messages int, latest int64) block {
@@ -23,7 +23,7 @@ func TestWhatABlockHolds(t *testing.T) {
 	for name, c := range map[string]struct {
 		text  string
 		block block
-		holds int // 0: it is refused
+		holds int // 0: error
 	}{
 		"as it should be":                   {begin + one + two, of(3, 5, 2, 8), 2},
 		"one alone":                         {begin + one, of(3, 3, 1, 7), 1},
@@ -60,7 +60,7 @@ func TestWhatABlockHolds(t *testing.T) {
 	}
 }
 
-// A message comes back as it was written, with all that may be in its headers.
+// A message is unchanged after writing and reading, with any headers.
 func TestAMessageComesBack(t *testing.T) {
 	m := events.Message{
 		Stream: "S", Subject: "a.b", Sequence: 12, Time: time.Unix(3, 4).UTC(), Data: []byte("x\ny"),
@@ -87,7 +87,7 @@ func TestAMessageComesBack(t *testing.T) {
 	}
 }
 
-// A trailer leads to an index that lies before it in the file.
+// A trailer points to an index that precedes it in the file.
 func TestWhereATrailerLeads(t *testing.T) {
 	const size = 1000
 	for name, c := range map[string]struct {
@@ -125,13 +125,13 @@ func TestWhereATrailerLeads(t *testing.T) {
 	}
 }
 
-// The list of the subjects is sorted, has no more of them than there are messages, and leads to
-// blocks that have their last messages.
+// The list of the subjects is sorted, has at most one subject for each message, and points to
+// the blocks of the last messages.
 func TestWhatAListOfSubjectsHolds(t *testing.T) {
 	blocks := []block{{First: 1, Last: 4}, {First: 5, Last: 9}, {First: 10, Last: 12}}
 	for name, c := range map[string]struct {
 		lines string
-		holds int // -1: it is refused
+		holds int // -1: error
 	}{
 		"nothing": {"", 0}, "one": {"4 0 a\n", 1}, "two": {"4 0 a\n12 0 1 1 b\n", 2}, "the first of a block": {"5 1 a\n", 1}, "the last of a block": {"9 1 a\n", 1},
 		"not sorted": {"4 0 b\n3 0 a\n", -1}, "one twice": {"4 0 a\n3 0 a\n", -1}, "more than messages": {"1 0 a\n2 0 b\n3 0 c\n4 0 d\n", -1},
@@ -162,7 +162,7 @@ func TestWhatAListOfSubjectsHolds(t *testing.T) {
 	}
 }
 
-// narrow is a disk that takes so many bytes.
+// narrow is a disk with room for that many bytes.
 type narrow struct{ left int }
 
 var errFull = errors.New("full")
@@ -175,7 +175,7 @@ func (n *narrow) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// What a writer is given must be in order; after an error it gives that again, and writes no
+// A writer requires messages in order; after an error it returns the error again, and writes no
 // more.
 func TestWhatAWriterTakes(t *testing.T) {
 	message := func(sequence uint64) events.Message {
@@ -243,10 +243,10 @@ func TestWhatAWriterTakes(t *testing.T) {
 	}
 }
 
-// Blocks that were read lately are kept, the oldest of them go first.
+// Blocks that were read lately are cached; the oldest are dropped first.
 func TestWhichBlocksAreKept(t *testing.T) {
 	var c cache
-	third := &unpacked{text: make([]byte, cached/6)} // it counts twice
+	third := &unpacked{text: make([]byte, cached/6)} // the text counts twice
 	for n := range 4 {
 		c.put(cacheKey{"S", n}, third)
 	}
@@ -272,7 +272,7 @@ func TestWhichBlocksAreKept(t *testing.T) {
 	}
 }
 
-// A file that is closed is read no more; what is no record is not opened.
+// A closed file cannot be read; other files cannot be opened.
 func TestOpenAndClose(t *testing.T) {
 	name := t.TempDir() + "/record"
 	if f, err := Open(name); !errors.Is(err, os.ErrNotExist) || f != nil {

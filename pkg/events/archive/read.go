@@ -17,7 +17,7 @@ import (
 
 var _ bus.Archive = (*File)(nil)
 
-// view is a stream as it is asked for. The state of a kind is a view of its log:
+// view is a stream under the requested name. The state stream of a kind is a view of its log:
 // the last message of each subject.
 type view struct {
 	*stream
@@ -69,7 +69,7 @@ func (f *File) named(prefix string) (found []string) {
 	return found
 }
 
-// StreamState is where a stream stood. Now is when the file ends.
+// StreamState is the state of a stream at the export. Now is when the file ends.
 func (f *File) StreamState(_ context.Context, name string) (bus.State, error) {
 	v, err := f.view(name)
 	if err != nil || !v.state {
@@ -91,8 +91,8 @@ func (f *File) StreamState(_ context.Context, name string) (bus.State, error) {
 	return state, nil
 }
 
-// Consumers are how far those had come who worked on a stream when the file was
-// written, sorted by name; none in a file that ends before.
+// Consumers are the consumers of a stream at the export, sorted by name; none in a file that was
+// exported up to an earlier moment (Until).
 func (f *File) Consumers(_ context.Context, name string) ([]bus.Consumer, error) {
 	v, err := f.view(name)
 	if err != nil {
@@ -142,12 +142,12 @@ func (f *File) At(_ context.Context, name string, sequence uint64) (m events.Mes
 	return m, true, nil
 }
 
-// blockOf is the first block that ends at a sequence or behind it.
+// blockOf is the first block that ends at or after a sequence.
 func (s *stream) blockOf(sequence uint64) int {
 	return sort.Search(len(s.Blocks), func(i int) bool { return s.Blocks[i].Last >= sequence })
 }
 
-// at is a message of a block.
+// at is a message of block n.
 func (f *File) at(v view, n int, sequence uint64) (m events.Message, ok bool, err error) {
 	u, err := f.load(v.stream, n)
 	if err != nil {
@@ -165,7 +165,7 @@ func (f *File) at(v view, n int, sequence uint64) (m events.Message, ok bool, er
 
 var errEnough = errors.New("enough")
 
-// Next is the first message of a subject at a sequence or behind it.
+// Next is the first message of a subject at or after a sequence.
 func (f *File) Next(ctx context.Context, name, on string, from uint64) (m events.Message, ok bool, err error) {
 	err = f.Read(ctx, bus.Passage{Stream: name, Subject: on, From: max(from, 1)}, func(batch []events.Message) error {
 		m, ok = batch[0], true
@@ -177,7 +177,7 @@ func (f *File) Next(ctx context.Context, name, on string, from uint64) (m events
 	return m, ok, err
 }
 
-// Read hands over a passage of a stream in order, a block at a time.
+// Read passes a passage of a stream to the handler, in order, one block at a time.
 func (f *File) Read(ctx context.Context, p bus.Passage, handle func(batch []events.Message) error) error {
 	v, err := f.view(p.Stream)
 	if err != nil {
@@ -189,7 +189,7 @@ func (f *File) Read(ctx context.Context, p bus.Passage, handle func(batch []even
 	}
 	load := f.load
 	if p.Subject == "" && !v.state {
-		load = f.read // a reader of all of it does not come back to a block soon
+		load = f.read // a reader of the whole stream does not come back to a block soon: no caching
 	}
 	for _, n := range blocks {
 		if err := ctx.Err(); err != nil {
@@ -207,7 +207,7 @@ func (f *File) Read(ctx context.Context, p bus.Passage, handle func(batch []even
 			if p.From == 0 && at.nanoseconds < nanoseconds(p.Since) || !want(at) {
 				continue
 			}
-			p.From = at.sequence // what comes behind counts whatever its time
+			p.From = at.sequence // all later messages count, whatever their times
 			m, err := at.message(v.name, u.text, p.HeadersOnly)
 			if err != nil {
 				return f.damaged(v.stream, fmt.Sprintf("message %d", at.sequence), err)
@@ -224,7 +224,7 @@ func (f *File) Read(ctx context.Context, p bus.Passage, handle func(batch []even
 	return nil
 }
 
-// nanoseconds since 1970; nothing is before the zero time.
+// nanoseconds since 1970; 0 for the zero time and for times before 1970.
 func nanoseconds(t time.Time) int64 {
 	if t.IsZero() || t.Unix() < 0 {
 		return 0
@@ -232,8 +232,7 @@ func nanoseconds(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// wanted finds the blocks that a passage lies in, and which of their messages are
-// meant.
+// wanted finds the blocks of a passage, and the filter for their messages.
 func (f *File) wanted(v view, p bus.Passage) (want func(place) bool, blocks []int, err error) {
 	first, end := v.blockOf(p.From), len(v.Blocks)
 	if p.From == 0 {
@@ -276,8 +275,8 @@ func (f *File) wanted(v view, p bus.Passage) (want func(place) bool, blocks []in
 	}, blocks, nil
 }
 
-// Follow reads what the file has of a stream, and then waits for the end of the
-// context: nothing more will come.
+// Follow reads the file's messages of a stream, and then waits for the end of the context,
+// because a file gets no more messages.
 func (f *File) Follow(ctx context.Context, name string, from uint64, handle func(batch []events.Message) error) error {
 	state, err := f.StreamState(ctx, name)
 	if err != nil {
@@ -300,7 +299,7 @@ func (f *File) Follow(ctx context.Context, name string, from uint64, handle func
 	}
 }
 
-// Work is what a file is not for.
+// Work is not supported by a file.
 func (f *File) Work(context.Context, bus.Work, func(bus.Delivery)) error {
 	return fmt.Errorf("work on %s: %w: a file is only read", f.name, errors.ErrUnsupported)
 }

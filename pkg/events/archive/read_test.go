@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// timed is a file with turns that were stored so many seconds after 1970.
+// timed is a file with turns that were stored at these seconds after 1970.
 func timed(t *testing.T, seconds ...int64) (f *archive.File, stream string) {
 	t.Helper()
 	stream = subject.TurnStream(controller)
@@ -36,8 +36,8 @@ func timed(t *testing.T, seconds ...int64) (f *archive.File, stream string) {
 	return reopened(t, out.Bytes()), stream
 }
 
-// TestSinceIsTheFirstOfItsTime: a passage begins with the first message that is as young as
-// asked for. What was stored behind that belongs to it, also where the clock went back.
+// TestSinceIsTheFirstOfItsTime: a passage begins with the first message that is not older than
+// Since. All later messages belong to it, even if the clock went back.
 func TestSinceIsTheFirstOfItsTime(t *testing.T) {
 	f, stream := timed(t, 10, 30, 20, 40, 5, 50)
 	for since, want := range map[int64][]uint64{
@@ -56,14 +56,14 @@ func TestSinceIsTheFirstOfItsTime(t *testing.T) {
 	}
 }
 
-// TestAFileIsNotFollowedBeyondItsEnd: a reader that has seen more than a file holds has another record, and
-// is told so instead of waiting.
+// TestAFileIsNotFollowedBeyondItsEnd: a reader that has seen more than the file contains has
+// another record, and gets an error instead of waiting.
 func TestAFileIsNotFollowedBeyondItsEnd(t *testing.T) {
 	f, stream := timed(t, 10, 20, 30)
 	for from, want := range map[uint64]int{0: 3, 1: 3, 3: 1, 4: 0, 5: -1, 99: -1} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		if want <= 0 {
-			cancel() // nothing comes
+			cancel() // no message arrives
 		}
 		seen := 0
 		err := f.Follow(ctx, stream, from, func(batch []events.Message) error {

@@ -37,7 +37,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// put stores a message, a second after the one before.
+// put stores a message, one second after the previous one.
 func put(t *testing.T, b *memory.Bus, on string, header map[string][]string) {
 	t.Helper()
 	time.Sleep(time.Second) // of virtual time
@@ -45,7 +45,7 @@ func put(t *testing.T, b *memory.Bus, on string, header map[string][]string) {
 	must(t, err)
 }
 
-// sequences are those of a stream in a file.
+// sequences are the sequences of a stream in a file.
 func sequences(t *testing.T, f bus.Archive, stream string) (all []uint64) {
 	t.Helper()
 	must(t, f.Read(t.Context(), bus.Passage{Stream: stream}, func(batch []events.Message) error {
@@ -57,7 +57,7 @@ func sequences(t *testing.T, f bus.Archive, stream string) (all []uint64) {
 	return all
 }
 
-// refusing is a disk that refuses one of the pieces that it is to write.
+// refusing is a disk on which one write fails.
 type refusing struct{ at, pieces int }
 
 var errDisk = errors.New("no space")
@@ -69,8 +69,8 @@ func (r *refusing) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// TestHalfAnExportIsNone: where a part of the record cannot be read, or a part of the file not
-// written, the export says so.
+// TestHalfAnExportIsNone: if a part of the record cannot be read, or a part of the file not
+// written, the export fails.
 func TestHalfAnExportIsNone(t *testing.T) {
 	inTime(t, func(t *testing.T, b *memory.Bus) {
 		begin := time.Now()
@@ -103,8 +103,8 @@ func TestHalfAnExportIsNone(t *testing.T) {
 	})
 }
 
-// TestWhatASelectionTakes: the streams that were asked for, those of which a part was asked for
-// in the middle of the past without what is set to happen; and the file says what was left out.
+// TestWhatASelectionTakes: the selected streams; a part that ends in the past has no scheduled
+// wakes; and the file says what was left out.
 func TestWhatASelectionTakes(t *testing.T) {
 	inTime(t, func(t *testing.T, b *memory.Bus) {
 		ctx := t.Context()
@@ -134,7 +134,7 @@ func TestWhatASelectionTakes(t *testing.T) {
 		if _, err := archive.Export(ctx, b, io.Discard, archive.Selection{Kinds: []kinds.Name{}, Controllers: []string{"c"}}); err == nil || !strings.Contains(err.Error(), "the kinds [deployments.apps pods], the controllers [a b], and in shadow [b]") {
 			t.Errorf("nothing: %v", err)
 		}
-		for range 20 { // in whatever order they are found
+		for range 20 { // in any order
 			found, err := exported(t, b, archive.Selection{}).Kinds(ctx)
 			if must(t, err); len(found) != 2 || found[0].Name != "deployments.apps" || found[1].Name != "pods" {
 				t.Fatalf("it has the kinds %v", found)
@@ -158,7 +158,7 @@ func TestWhatASelectionTakes(t *testing.T) {
 	})
 }
 
-// TestWhoWorksOnIt is told of a record that goes up to now, and of no other.
+// TestWhoWorksOnIt: the consumers are in a record that goes up to now, and in no other.
 func TestWhoWorksOnIt(t *testing.T) {
 	inTime(t, func(t *testing.T, b *memory.Bus) {
 		ctx, stop := context.WithCancel(t.Context())
@@ -185,8 +185,8 @@ func TestWhoWorksOnIt(t *testing.T) {
 	})
 }
 
-// TestWhichPagesAreTaken: those that vouch for something that is in the file, also for what
-// counted when a stretch begins, and the lists of the streams from that moment on.
+// TestWhichPagesAreTaken: those that cover any message in the file, also the messages that were
+// current when a stretch begins, and the lists of the streams since that moment.
 func TestWhichPagesAreTaken(t *testing.T) {
 	inTime(t, func(t *testing.T, b *memory.Bus) {
 		begin, turns := time.Now(), subject.TurnStream(controller)
@@ -195,16 +195,16 @@ func TestWhichPagesAreTaken(t *testing.T) {
 			put(t, b, subject.Notary(about), map[string][]string{events.HeaderCovers: {events.Covers(covers[0], covers[1])}})
 		}
 		list := func() { put(t, b, subject.Notary(subject.NotaryStream), nil) }
-		for n := range uint64(3) { // turns in the seconds 1 to 3, 6 to 8 and 11 to 13, a page and a list behind each three
+		for n := range uint64(3) { // turns in the seconds 1 to 3, 6 to 8 and 11 to 13, a page and a list after each three
 			for range 3 {
 				put(t, b, subject.Turn(controller, events.Act, events.Key{Name: "web"}), nil)
 			}
 			page(turns, 3*n+1, 3*n+3) // 1, 3, 5
 			list()                    // 2, 4, 6
 		}
-		page(turns, 10, 9)                          // 7: of nothing new
+		page(turns, 10, 9)                          // 7: without new messages
 		page(subject.OutcomeStream("other"), 1, 99) // 8
-		put(t, b, subject.Notary(turns), nil)       // 9: it does not say of what
+		put(t, b, subject.Notary(turns), nil)       // 9: without HeaderCovers
 		for name, c := range map[string]struct {
 			since, until time.Duration
 			turns, pages []uint64
@@ -237,7 +237,7 @@ func TestWhichPagesAreTaken(t *testing.T) {
 	})
 }
 
-// counted is a bus that counts how it is asked for single messages and for passages of a stream.
+// counted is a bus that counts requests for single messages and for passages of a stream.
 type counted struct {
 	bus.Archive
 	stream    string
@@ -258,13 +258,13 @@ func (c *counted) Read(ctx context.Context, p bus.Passage, handle func([]events.
 	return c.Archive.Read(ctx, p, handle)
 }
 
-// TestWhatCountedBeforeAStretch is the last message of each subject, wherever it lies. What is
-// close together is read in one go where it is more than a few.
+// TestWhatCountedBeforeAStretch is the last message of each subject, wherever it is. More than a
+// few messages that are close together are read in one go.
 func TestWhatCountedBeforeAStretch(t *testing.T) {
 	turns := subject.TurnStream(controller)
 	for name, c := range map[string]struct {
-		keys, apart int // so many keys, each so many turns of another one behind the last
-		at, reads   int // how the ones before are asked for
+		keys, apart int // number of keys, and of another key's turns between them
+		at, reads   int // how the earlier messages are requested
 	}{
 		"a few":                         {20, 1, 20, 0},
 		"more than a few":               {21, 1, 0, 1},
@@ -296,7 +296,7 @@ func TestWhatCountedBeforeAStretch(t *testing.T) {
 			if got := sequences(t, reopened(t, out.Bytes()), turns); !slices.Equal(got, want) {
 				t.Errorf("%s: it has the turns %v, want %v", name, got, want)
 			}
-			// Besides, it is looked for where the stretch begins, what was before, and what is in it.
+			// Further reads find the beginning of the stretch, the base, and the stretch itself.
 			if on.at != c.at || on.reads-3 != c.reads {
 				t.Errorf("%s: %d single messages and %d passages are read, want %d and %d", name, on.at, on.reads-3, c.at, c.reads)
 			}
@@ -304,8 +304,8 @@ func TestWhatCountedBeforeAStretch(t *testing.T) {
 	}
 }
 
-// TestALogThatNothingCounts: of what was there before a stretch the last message of each object is
-// taken, also where no message says how many there are.
+// TestALogThatNothingCounts: without a census, the base is the last message of each object that
+// existed before the stretch.
 func TestALogThatNothingCounts(t *testing.T) {
 	inTime(t, func(t *testing.T, b *memory.Bus) {
 		must(t, b.EnsureKind(t.Context(), kinds.Pods.Kind))
@@ -328,7 +328,7 @@ func TestALogThatNothingCounts(t *testing.T) {
 	})
 }
 
-// TestWhatIsNotThereIsNotFound: between the messages of a block, before and behind them.
+// TestWhatIsNotThereIsNotFound: between the messages of a block, before and after them.
 func TestWhatIsNotThereIsNotFound(t *testing.T) {
 	var out bytes.Buffer
 	w, err := archive.NewWriter(&out, archive.About{Streams: []string{"TURN_c"}})

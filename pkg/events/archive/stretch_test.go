@@ -27,7 +27,8 @@ import (
 
 const controller = "replicaset-controller"
 
-// live fills a bus with pods that come, change and go, a second each, and turns.
+// live fills a bus with pods that are created, changed and deleted, one step a second, and
+// turns.
 func live(t *testing.T, b *memory.Bus, seed uint64, steps int) {
 	t.Helper()
 	ctx, r := t.Context(), rand.New(rand.NewPCG(seed, 0))
@@ -76,9 +77,9 @@ func live(t *testing.T, b *memory.Bus, seed uint64, steps int) {
 	}
 }
 
-// TestAStretchTellsTheTruth: at every moment of a stretch it has exactly what the
-// bus has, knows that this is all, and of what was before it says that it does not
-// know. So do stretches of stretches.
+// TestAStretchTellsTheTruth: at every moment of a stretch it has exactly the objects of the bus,
+// and knows that it is complete; about earlier moments it says that it does not know. The same
+// holds for stretches of stretches.
 func TestAStretchTellsTheTruth(t *testing.T) {
 	for seed := range uint64(6) {
 		synctest.Test(t, func(t *testing.T) {
@@ -125,8 +126,8 @@ func same(a, b []record.Entry) bool {
 	return slices.EqualFunc(a, b, func(a, b record.Entry) bool { return a.Ref == b.Ref && a.Sequence == b.Sequence })
 }
 
-// turns sees that a stretch has the last turn of each key of the time before it, and
-// all turns since, up to its end.
+// turns checks that a stretch has the last turn of each key before it, and all turns since, up
+// to its end.
 func turns(t *testing.T, name string, b *memory.Bus, stretch *archive.File) {
 	t.Helper()
 	stream := subject.TurnStream(controller)
@@ -160,7 +161,7 @@ func turns(t *testing.T, name string, b *memory.Bus, stretch *archive.File) {
 		t.Fatal(err)
 	}
 	var want []uint64
-	for n := state.Whole - 7; n <= last; n++ { // of each of seven keys the last one
+	for n := state.Whole - 7; n <= last; n++ { // the last turn of each of the seven keys
 		want = append(want, n)
 	}
 	if !slices.Equal(got, want) {
@@ -168,8 +169,8 @@ func turns(t *testing.T, name string, b *memory.Bus, stretch *archive.File) {
 	}
 }
 
-// TestDamageIsNeverPassedOver: whatever byte of a file is changed, it is read as it
-// was or not at all, and wherever it is cut off, the error says what is left.
+// TestDamageIsNeverPassedOver: if any byte of a file is changed, a read gives the original data
+// or an error, and wherever the file is cut off, the error says what is left.
 func TestDamageIsNeverPassedOver(t *testing.T) {
 	var out bytes.Buffer
 	synctest.Test(t, func(t *testing.T) {
@@ -192,7 +193,7 @@ func TestDamageIsNeverPassedOver(t *testing.T) {
 		damaged[at] ^= byte(1 + r.IntN(255))
 		var cut *archive.Cut
 		switch got, err := digest(damaged); {
-		case err == nil && got == want: // in what no reader needs
+		case err == nil && got == want: // in a byte that no reader needs
 		case errors.As(err, &cut), errors.Is(err, events.ErrDamaged), errors.Is(err, archive.ErrNoRecord):
 		default:
 			t.Errorf("byte %d is another, and it is read otherwise: %v", at, err)
@@ -222,7 +223,7 @@ func TestDamageIsNeverPassedOver(t *testing.T) {
 	}
 }
 
-// digest reads all that there is in a file, in each way that there is.
+// digest reads everything in a file, in every way.
 func digest(text []byte) (sum uint64, err error) {
 	f, err := archive.New("test", bytes.NewReader(text), int64(len(text)))
 	if err != nil {

@@ -10,14 +10,14 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// subjectList is the list of the subjects of a stream as it is in the file, sorted by
-// subject, and where each line begins: it takes up less memory than a map would.
+// subjectList is the list of a stream's subjects in its encoded form, sorted by subject, with
+// the offset of each line: it takes less memory than a map.
 type subjectList struct {
 	text  []byte
 	lines []uint32
 }
 
-// postings are where each subject of a stream is.
+// postings is the subject list of a stream.
 func (f *File) postings(s *stream) (*subjectList, error) {
 	s.once.Do(func() {
 		text, err := f.frame(s.Subjects, maxList)
@@ -31,7 +31,7 @@ func (f *File) postings(s *stream) (*subjectList, error) {
 	return &s.subjects, s.err
 }
 
-// decodeSubjects checks a list, so that it can be read without errors afterwards.
+// decodeSubjects checks a list, so that later reads cannot fail.
 func decodeSubjects(text []byte, of streamIndex) (list subjectList, err error) {
 	head, rest, _ := bytes.Cut(text, []byte{'\n'})
 	if string(head) != wordSubjects+" "+of.Name || len(rest) > 0 && rest[len(rest)-1] != '\n' {
@@ -56,7 +56,7 @@ func decodeSubjects(text []byte, of streamIndex) (list subjectList, err error) {
 	return list, nil
 }
 
-// checkLine reads a line, whose blocks come in order, the last with the last message.
+// checkLine checks a line: its blocks are in order, and the last one contains the last message.
 func checkLine(line string, blocks []block) (name string, err error) {
 	words := strings.Split(line, " ")
 	if len(words) < 3 || words[len(words)-1] == "" {
@@ -80,10 +80,10 @@ func checkLine(line string, blocks []block) (name string, err error) {
 	return words[len(words)-1], nil
 }
 
-// len is how many subjects there are.
+// len is the number of subjects.
 func (l *subjectList) len() int { return len(l.lines) }
 
-// line is a subject, its last message, and the blocks that it is in.
+// line decodes a line: a subject, its last message, and the blocks that contain it.
 func (l *subjectList) line(n int) (name string, last uint64, blocks []int) {
 	line := l.text[l.lines[n]:]
 	line = line[:bytes.IndexByte(line, '\n')]
@@ -106,7 +106,7 @@ func (l *subjectList) name(n int) []byte {
 	return line[bytes.LastIndexByte(line, ' ')+1:]
 }
 
-// find finds a subject: its last message, which is 0 when there is none, and its blocks.
+// find gives the last message of a subject, 0 when there is none, and its blocks.
 func (l *subjectList) find(name string) (last uint64, blocks []int) {
 	if n, there := l.search(name); there {
 		_, last, blocks = l.line(n)
@@ -130,7 +130,7 @@ func (l *subjectList) search(name string) (n int, there bool) {
 	return n, n < l.len() && string(l.name(n)) == name
 }
 
-// each hands over the subjects that a filter covers; "" covers all.
+// each calls handle for the subjects that match a filter; "" matches all.
 func (l *subjectList) each(filter string, handle func(last uint64, blocks []int)) {
 	if filter != "" && !strings.ContainsAny(filter, "*>") {
 		if last, blocks := l.find(filter); last != 0 {

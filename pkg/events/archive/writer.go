@@ -12,8 +12,8 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// Writer writes a file: streams one after the other, the messages of each in
-// order. After an error nothing more is written, and Close gives it again.
+// Writer writes a file: one stream after the other, the messages of each in order. After an
+// error it writes nothing more, and Close returns the error again.
 type Writer struct {
 	out   io.Writer
 	at    int64
@@ -21,19 +21,19 @@ type Writer struct {
 	index index
 	err   error
 
-	stream   *streamIndex // the one being written
+	stream   *streamIndex // the current stream
 	text     []byte
 	block    block
 	subjects map[string]*posting
 }
 
-// posting is where a subject is: its last message, and the blocks.
+// posting is the last message of a subject, and the blocks that contain the subject.
 type posting struct {
 	last   uint64
 	blocks []int
 }
 
-// NewWriter begins a file. What about says of the format is filled in.
+// NewWriter begins a file. It fills in the format fields of about.
 func NewWriter(out io.Writer, about About) (*Writer, error) {
 	pack, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(2*blockSize))
 	if err != nil {
@@ -46,8 +46,8 @@ func NewWriter(out io.Writer, about About) (*Writer, error) {
 	return w, w.err
 }
 
-// Begin begins a stream. How many messages it has and which is the first is
-// counted, and need not be in its state.
+// Begin begins a stream. It computes the number of messages and the first sequence, whatever the
+// stream's state says.
 func (w *Writer) Begin(s Stream) error {
 	w.endStream()
 	w.index.Streams = append(w.index.Streams, streamIndex{Stream: s})
@@ -57,7 +57,7 @@ func (w *Writer) Begin(s Stream) error {
 	return w.err
 }
 
-// Add writes a message of the stream.
+// Add writes a message of the current stream.
 func (w *Writer) Add(m events.Message) error {
 	if w.err != nil {
 		return w.err
@@ -86,7 +86,7 @@ func (w *Writer) Add(m events.Message) error {
 	return w.err
 }
 
-// last is the last sequence that was written of the stream.
+// last is the last sequence written to the stream.
 func (w *Writer) last() uint64 { return w.block.Last }
 
 func (w *Writer) post(m events.Message) {
@@ -122,8 +122,8 @@ func (w *Writer) endStream() {
 	w.stream = nil
 }
 
-// encodeSubjects writes a line for each subject: its last message, the blocks that
-// it is in, each as the distance from the one before, and the subject.
+// encodeSubjects writes one line for each subject: its last message, the blocks that contain it,
+// each as the distance to the previous one, and the subject.
 func encodeSubjects(stream string, subjects map[string]*posting) []byte {
 	names := make([]string, 0, len(subjects))
 	for name := range subjects {
@@ -160,7 +160,8 @@ func (w *Writer) frame(text []byte) extent {
 	return e
 }
 
-// bound keeps a part so small that a reader, who does not know who wrote it, takes it.
+// bound rejects a part that is too large for readers, which must accept files from unknown
+// writers.
 func (w *Writer) bound(size, most int, otherwise string) {
 	if size > most && w.err == nil {
 		w.err = fmt.Errorf("write the file: %s (%d bytes, the most is %d)", otherwise, size, most)
@@ -177,7 +178,7 @@ func (w *Writer) write(text []byte) {
 	}
 }
 
-// Close writes what leads to all the rest. It does not close what it wrote to.
+// Close writes the index and the trailer. It does not close the underlying writer.
 func (w *Writer) Close() error {
 	w.endStream()
 	text, err := json.Marshal(w.index)
@@ -189,7 +190,7 @@ func (w *Writer) Close() error {
 	return w.err
 }
 
-// Streams are what has been written, with its counts.
+// Streams are the streams written so far, with their counts.
 func (w *Writer) Streams() []Stream {
 	out := make([]Stream, len(w.index.Streams))
 	for i, s := range w.index.Streams {
@@ -198,5 +199,5 @@ func (w *Writer) Streams() []Stream {
 	return out
 }
 
-// Size is how many bytes have been written.
+// Size is the number of bytes written.
 func (w *Writer) Size() int64 { return w.at }

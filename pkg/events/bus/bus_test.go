@@ -8,8 +8,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 )
 
-// Servers stamp messages by clocks that may be a second apart: only what lies further apart
-// is certainly in order.
+// The clocks of the servers that stamp messages may differ by a second: only messages further
+// apart are certainly in order.
 func TestWhatIsCertainlyBefore(t *testing.T) {
 	at := time.Date(2026, 11, 21, 15, 0, 0, 0, time.UTC)
 	for after, want := range map[time.Duration]bool{-time.Hour: false, 0: false, time.Second: false, time.Second + 1: true, time.Hour: true} {
@@ -19,8 +19,8 @@ func TestWhatIsCertainlyBefore(t *testing.T) {
 	}
 }
 
-// Replicas of different versions work beside each other on servers that know the priorities 0
-// to 9: they must go by the same numbers.
+// Replicas of different versions run side by side on servers that know the priorities 0 to 9:
+// they must use the same numbers.
 func TestReplicasOfAllVersionsGoByTheSameNumbers(t *testing.T) {
 	if bus.LastRank != 9 || bus.Lingering != 10*time.Second || bus.Backlog != 1000 {
 		t.Errorf("the last rank is %d, a worker counts as asking for %v, and %d messages are no backlog", bus.LastRank, bus.Lingering, bus.Backlog)

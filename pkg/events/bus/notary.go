@@ -7,13 +7,13 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// Notarized is a bus whose streams a notary reads, to store what it signs about
-// them in a stream of its own.
+// Notarized is a bus for a notary, which reads its streams and stores its signed pages in a
+// stream of its own.
 type Notarized interface {
 	Archive
-	// EnsureNotary makes the notary's stream, which keeps a message for so long at
-	// least; 0 is for ever. Never is it made to keep less than it does.
+	// EnsureNotary creates the notary's stream, which keeps messages for at least the duration
+	// keep; 0 means for ever. It never shortens an existing retention.
 	EnsureNotary(ctx context.Context, keep time.Duration) error
-	// Store is that of [Publisher].
+	// Store is [Publisher].Store.
 	Store(ctx context.Context, m events.Message, expect uint64) (sequence uint64, err error)
 }

@@ -2,12 +2,12 @@ package bus
 
 import "context"
 
-// Beside is a bus on which shadows say what they would have done. Their streams
-// have subjects of their own: no writer reads them, and who may publish on nothing
-// else can have nothing done.
+// Beside is a bus on which shadows publish the turns that they would have made. Their streams
+// have subjects of their own: no writer reads them, so a process that may publish only there
+// cannot change the cluster.
 type Beside interface {
 	Bus
-	// EnsureShadow makes the stream of a controller's shadow, and no other. One that
-	// exists with other settings is ErrSettings.
+	// EnsureShadow creates the stream of a controller's shadow, and no other. If it exists with
+	// other settings, the error is ErrSettings.
 	EnsureShadow(ctx context.Context, controller string) error
 }

@@ -1,7 +1,7 @@
-// Package csr has the rules of the signers that Kubernetes has itself: which requests for
-// certificates they sign, and what a certificate is then for. The controller decides by them
-// that a request is to be signed, and the writer, which has the keys, judges by the same
-// rules before it signs, whatever it was told.
+// Package csr has the rules of Kubernetes' built-in signers: which certificate requests they
+// sign, and for which usages. The controller decides by these rules that a request should be
+// signed, and the writer, which has the keys, checks the same rules before it signs, regardless
+// of the turn.
 package csr
 
 import (
@@ -24,18 +24,19 @@ const (
 	LegacyUnknown       = certificatesv1beta1.LegacyUnknownSignerName
 )
 
-// Signers are all of them.
+// Signers are all signers.
 func Signers() []string {
 	return []string{KubeletServing, KubeletClient, KubeAPIServerClient, LegacyUnknown}
 }
 
-// Failure is the reason of the condition of a request that breaks the rules of its signer.
+// Failure is the reason in the Failed condition of a request that breaks the rules of its
+// signer.
 //
 // Upstream: pkg/controller/certificates/signer, handle.
 const Failure = "SignerValidationFailure"
 
-// Settled is why a request is not to be signed by any signer, as it stands; empty
-// where it is to be signed.
+// Settled is the reason why no signer should sign a request in its current state; empty if a
+// signer should sign it.
 //
 // Upstream: pkg/controller/certificates, IsCertificateRequestApproved and HasTrueCondition.
 func Settled(status certificatesv1.CertificateSigningRequestStatus) string {
@@ -59,9 +60,9 @@ func Settled(status certificatesv1.CertificateSigningRequestStatus) string {
 	}
 }
 
-// Read is what a request in PEM asks for.
+// Read parses a certificate request in PEM.
 //
-// Errors: it cannot be read.
+// Errors: the text is no certificate request.
 //
 // Upstream: pkg/apis/certificates, ParseCSR.
 func Read(text []byte) (*x509.CertificateRequest, error) {
@@ -72,14 +73,14 @@ func Read(text []byte) (*x509.CertificateRequest, error) {
 	return x509.ParseCertificateRequest(block.Bytes)
 }
 
-// What the certificate of a kubelet says of it.
+// The subject of a kubelet's certificate.
 const (
 	nodes = "system:nodes"
 	node  = "system:node:"
 )
 
-// Violation is the rule of a signer that a request breaks, in the words of its condition;
-// empty where it breaks none.
+// Violation is the rule of a signer that a request breaks, in the words of its condition; empty
+// if it breaks none.
 //
 // Upstream: pkg/controller/certificates/signer, getCSRVerificationFuncForSignerName. The words
 // are read by users, so they are the same to the letter.
@@ -98,7 +99,7 @@ func Violation(signer string, asked *x509.CertificateRequest, usages []certifica
 	}
 }
 
-// The words of rules that two signers have.
+// Messages that two signers share.
 const (
 	noNodes = "subject organization is not system:nodes"
 	noNode  = "subject common name does not begin with system:node:"
@@ -106,7 +107,7 @@ const (
 	noURI   = "URI subjectAltNames are not allowed"
 )
 
-// serving is for the server that a kubelet is.
+// serving checks a request for a kubelet's server certificate.
 //
 // Upstream: pkg/apis/certificates, ValidateKubeletServingCSR.
 func serving(asked *x509.CertificateRequest, usages []certificatesv1.KeyUsage) string {
@@ -128,7 +129,7 @@ func serving(asked *x509.CertificateRequest, usages []certificatesv1.KeyUsage) s
 	}
 }
 
-// client is for the client of the API server that a kubelet is.
+// client checks a request for a kubelet's client certificate.
 //
 // Upstream: pkg/apis/certificates, ValidateKubeletClientCSR.
 func client(asked *x509.CertificateRequest, usages []certificatesv1.KeyUsage) string {
@@ -152,8 +153,8 @@ func client(asked *x509.CertificateRequest, usages []certificatesv1.KeyUsage) st
 	}
 }
 
-// kubelets tells whether usages are what a kubelet needs to be a client or a server, and
-// nothing else. A key of elliptic curves enciphers no other keys.
+// kubelets tells whether the usages are those of a kubelet's client or server certificate, and
+// no others. Key encipherment is optional, because elliptic-curve keys cannot do it.
 func kubelets(usages []certificatesv1.KeyUsage, as certificatesv1.KeyUsage) bool {
 	return slices.Contains(usages, as) && slices.Contains(usages, certificatesv1.UsageDigitalSignature) &&
 		!slices.ContainsFunc(usages, func(u certificatesv1.KeyUsage) bool {
@@ -161,7 +162,8 @@ func kubelets(usages []certificatesv1.KeyUsage, as certificatesv1.KeyUsage) bool
 		})
 }
 
-// user is for any client of the API server: who may be which is for the approval to say.
+// user checks a request for any client certificate: who may get which is for the approver to
+// decide.
 //
 // Upstream: pkg/controller/certificates/signer, validAPIServerClientUsages.
 func user(usages []certificatesv1.KeyUsage) string {

@@ -24,7 +24,7 @@ const (
 	enciphers = certificatesv1.UsageKeyEncipherment
 )
 
-// asks is what a kubelet asks for, or what change makes of it.
+// asks is a kubelet's request, modified by change.
 func asks(change func(*x509.CertificateRequest)) *x509.CertificateRequest {
 	r := &x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:n1", Organization: []string{"system:nodes"}}}
 	if change != nil {
@@ -33,7 +33,7 @@ func asks(change func(*x509.CertificateRequest)) *x509.CertificateRequest {
 	return r
 }
 
-// Each signer has its rules, and says in the words of Kubernetes which one is broken.
+// Each signer has its rules, and names the broken one in the words of Kubernetes.
 func TestViolations(t *testing.T) {
 	host := func(r *x509.CertificateRequest) { r.DNSNames = []string{"n1"} }
 	address := func(r *x509.CertificateRequest) { r.IPAddresses = []net.IP{net.IPv4(10, 0, 0, 1)} }
@@ -91,7 +91,7 @@ func TestViolations(t *testing.T) {
 	}
 }
 
-// What is approved and was not answered is to be signed, and nothing else.
+// A request is signed only if it is approved and has not been answered.
 func TestSettled(t *testing.T) {
 	for want, kinds := range map[string][][]certificatesv1.CertificateSigningRequestCondition{
 		"":                            {{{Type: "Approved", Status: "True"}}, {{Type: "Approved"}, {Type: "Failed", Status: "False"}}, {{Type: "Noted"}, {Type: "Approved", Status: "False"}}},
@@ -141,7 +141,7 @@ func TestUsages(t *testing.T) {
 	}
 }
 
-// There are the signers that Kubernetes has, and no others.
+// The signers are those of Kubernetes, and no others.
 func TestSigners(t *testing.T) {
 	want := []string{"kubernetes.io/kubelet-serving", "kubernetes.io/kube-apiserver-client-kubelet", "kubernetes.io/kube-apiserver-client", "kubernetes.io/legacy-unknown"}
 	if !reflect.DeepEqual(csr.Signers(), want) {

@@ -8,7 +8,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 )
 
-// keyUsages are those of the key itself, and extended those of the certificate.
+// keyUsages are the usages of the key, and extended the extended usages of the certificate.
 //
 // Upstream: pkg/controller/certificates/authority, keyUsageDict and extKeyUsageDict.
 var (
@@ -41,10 +41,10 @@ var (
 	}
 )
 
-// Usages are what a certificate says that it is for, of the usages that a request names, each
-// once and in order.
+// Usages converts the usages of a request into those of a certificate. The extended ones are
+// sorted, without duplicates.
 //
-// Errors: one of them is none that certificates have.
+// Errors: certificates have no such usage.
 //
 // Upstream: pkg/controller/certificates/authority, keyUsagesFromStrings.
 func Usages(asked []certificatesv1.KeyUsage) (key x509.KeyUsage, more []x509.ExtKeyUsage, err error) {

@@ -1,5 +1,5 @@
-// Package exemplar ties measurements to the traces in which they were made, so
-// that a slow one in a dashboard leads to its trace.
+// Package exemplar links measurements to the traces in which they were made, so that a slow
+// measurement in a dashboard leads to its trace.
 package exemplar
 
 import (
@@ -9,9 +9,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/trace"
 )
 
-// Observe measures a value, and makes it the example of its bucket if the trace is
-// there to be looked at, that is, sampled. Exemplars are served in the OpenMetrics
-// format only.
+// Observe records a value, and makes it the exemplar of its bucket if the trace is sampled, so
+// that it can be viewed. Exemplars are served only in the OpenMetrics format.
 func Observe(to prometheus.Observer, value float64, t events.Trace) {
 	labels := Of(t)
 	if exemplary, ok := to.(prometheus.ExemplarObserver); ok && labels != nil {
@@ -21,8 +20,8 @@ func Observe(to prometheus.Observer, value float64, t events.Trace) {
 	to.Observe(value)
 }
 
-// Of is the exemplar of a trace: trace_id and span_id; nil of a trace that is not
-// sampled, or none.
+// Of is the exemplar of a trace: trace_id and span_id; nil for a trace that is not sampled, or
+// no trace.
 func Of(t events.Trace) prometheus.Labels {
 	if !trace.Sampled(t) {
 		return nil

@@ -46,7 +46,7 @@ func TestOnlySampledTracesAreExamples(t *testing.T) {
 	}
 }
 
-// What keeps no examples is told the value all the same.
+// An observer without exemplars still records the value.
 func TestAnObserverWithoutExamples(t *testing.T) {
 	var got []float64
 	to := prometheus.ObserverFunc(func(v float64) { got = append(got, v) })

@@ -16,12 +16,12 @@ var builtInNames = func() (names []Name) {
 	return names
 }()
 
-// BuiltIn are the kinds of Kubernetes itself that can be deleted, listed and watched, of
-// every version and stage of its API, sorted by name: all but those of custom resources
-// and of aggregated API servers. A kind that a newer Kubernetes has may be missing.
+// BuiltIn are the kinds of Kubernetes itself that can be deleted, listed and watched, of every
+// version and stage of its API, sorted by name. It does not include custom resources and kinds
+// of aggregated API servers, and may lack kinds of newer Kubernetes versions.
 func BuiltIn() []Name { return slices.Clone(builtInNames) }
 
-// IsBuiltIn tells whether a kind is one of [BuiltIn].
+// IsBuiltIn tells whether a kind is in [BuiltIn].
 func IsBuiltIn(name Name) bool {
 	_, found := slices.BinarySearch(builtInNames, name)
 	return found

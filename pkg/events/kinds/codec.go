@@ -36,7 +36,7 @@ const (
 	Protobuf = "application/vnd.kubernetes.protobuf"
 )
 
-// scheme knows the Go types of every kind that can be on the bus in full.
+// scheme has the Go types of every kind that can be on the bus in full.
 var scheme = newScheme()
 
 func newScheme() *runtime.Scheme {
@@ -109,9 +109,9 @@ func decodeMetadata(kind Kind, contentType string, body []byte) (metav1.Object, 
 	return obj, nil
 }
 
-// Encode is the body of an object in protobuf, as [Decode] reads it: the plain
-// message for *metav1.PartialObjectMetadata, Kubernetes' protobuf envelope for
-// everything else. It sets the object's TypeMeta to the kind's.
+// Encode encodes an object in protobuf, in the form that [Decode] reads: the plain message for
+// *metav1.PartialObjectMetadata, Kubernetes' protobuf envelope for everything else. It sets the
+// object's TypeMeta to the kind's.
 //
 // Errors: the object's type has no protobuf form (custom resources have none;
 // their bodies are JSON).

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// An object is the same whether its body is JSON or protobuf, in full or as metadata alone.
+// An object is the same in JSON and protobuf, in full or as metadata.
 func TestBodiesAreRead(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u"}, Spec: corev1.PodSpec{NodeName: "n"}}
 	partial := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u"}}
@@ -62,7 +62,7 @@ func TestBodiesAreRead(t *testing.T) {
 	}
 }
 
-// A kind of this package is found by its name, with its group where it has one.
+// Lookup finds a kind of this package by its name, with its group if it has one.
 func TestKindsAreFoundByName(t *testing.T) {
 	for _, want := range []kinds.Kind{kinds.Pods.Kind, kinds.Deployments.Kind, kinds.Secrets.Kind, kinds.StorageVersions.Kind} {
 		if got, known := kinds.Lookup(want.Name); !known || got != want {

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// FuzzOwners: the owners that are read alone are those of the object that is read whole.
+// FuzzOwners: Owners gives the same owners as a full decode.
 func FuzzOwners(f *testing.F) {
 	pod := func(owners ...string) []byte {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u"}}
@@ -25,7 +25,7 @@ func FuzzOwners(f *testing.F) {
 	}
 	f.Add(pod())
 	f.Add(pod("a", "b"))
-	f.Add(append(pod("a"), pod("b")[4:]...)) // one object behind the other
+	f.Add(append(pod("a"), pod("b")[4:]...)) // two objects in one body
 	f.Add([]byte("k8s\x00\x12\x04\x12\x02\xff\xff"))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		whole, err := kinds.Decode(kinds.Pods.Kind, kinds.Protobuf, body)
@@ -34,7 +34,7 @@ func FuzzOwners(f *testing.F) {
 		}
 		owners, err := kinds.Owners(body)
 		if err != nil {
-			return // who asks reads the whole object then
+			return // the caller then decodes the whole object
 		}
 		if want := whole.GetOwnerReferences(); len(owners) != len(want) || len(want) > 0 && !reflect.DeepEqual(owners, want) {
 			t.Errorf("the owners are %+v, and those of the object %+v", owners, want)

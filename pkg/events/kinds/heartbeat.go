@@ -6,13 +6,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// IsHeartbeat tells whether the objects of a kind say again and again that their holder lives,
-// so that their silence means something. Nodes do so, too, but years go by between
-// what else is heard of them: whether a watcher listens, leases tell.
+// IsHeartbeat tells whether the objects of a kind are renewed regularly while their holder is
+// alive, so that a missing renewal means something. Nodes are, too, but their kind has few other
+// changes, so whether a watcher receives them in time is judged by the leases.
 func IsHeartbeat(kind Name) bool { return kind == Leases.Name }
 
-// Heartbeat is the newest sign of life in an object, whatever clock it is by: another one
-// means that its holder lives. ok is false for objects that give none.
+// Heartbeat is the newest sign of life in an object, on any clock: a different value means that
+// its holder is alive. ok is false for objects without one.
 func Heartbeat(obj metav1.Object) (heartbeat metav1.MicroTime, ok bool) {
 	switch o := obj.(type) {
 	case *coordinationv1.Lease:

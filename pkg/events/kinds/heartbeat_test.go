@@ -11,8 +11,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// A lease gives a sign of life when it is renewed, a node with its condition Ready; nothing
-// else gives one.
+// A lease gives a sign of life when it is renewed, a node with its condition Ready; no other
+// object gives one.
 func TestSignsOfLife(t *testing.T) {
 	at := time.Date(2026, 11, 21, 15, 0, 0, 0, time.UTC)
 	renewed, heard := metav1.NewMicroTime(at), metav1.NewTime(at)

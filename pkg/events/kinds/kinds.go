@@ -11,9 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Name is a resource with its group, as kubectl writes it: "pods",
-// "deployments.apps". It is the identity of a kind on the bus; the version is
-// only the dialect in which its objects are read.
+// Name is a resource with its group, as kubectl writes it: "pods", "deployments.apps". It
+// identifies a kind on the bus; the API version only says how its objects are encoded.
 type Name string
 
 // NameOf builds the name of a resource in a group; group "" is the core group.
@@ -44,13 +43,13 @@ func (n Name) Token() string { return strings.ReplaceAll(string(n), ".", "_") }
 // ParseToken is the inverse of [Name.Token].
 func ParseToken(token string) Name { return Name(strings.ReplaceAll(token, "_", ".")) }
 
-// Form says how much of an object is on the bus.
+// Form says which part of an object is on the bus.
 type Form string
 
 const (
-	// Full objects carry everything but managedFields.
+	// Full objects have everything except managedFields.
 	Full Form = "full"
-	// Metadata objects carry TypeMeta and ObjectMeta only, and decode to
+	// Metadata objects have only TypeMeta and ObjectMeta, and decode to
 	// *metav1.PartialObjectMetadata.
 	Metadata Form = "metadata"
 )
@@ -80,6 +79,5 @@ func (k Kind) APIVersion() string { return k.GVK().GroupVersion().String() }
 
 func (k Kind) String() string { return fmt.Sprintf("%s/%s", k.Name, k.Version) }
 
-// Of is a kind whose objects have the Go type T (a pointer, as client-go has
-// them).
+// Of is a kind whose objects have the Go type T (a pointer, as in client-go).
 type Of[T metav1.Object] struct{ Kind }

@@ -111,14 +111,13 @@ var (
 	VolumeAttributesClasses = Of[*storagev1.VolumeAttributesClass]{inGroup("storage.k8s.io", "volumeattributesclasses", "VolumeAttributesClass", clusterScoped)}
 )
 
-// Secrets are read as their metadata alone: no service is told what is in them.
+// Secrets are read as metadata only: no service receives their data.
 var Secrets = Of[*metav1.PartialObjectMetadata]{Kind{Name: "secrets", Version: "v1", Kind: "Secret", Namespaced: namespaced, Form: Metadata}}
 
-// Events is the kind that controllers record what they did in. It is written,
-// never read.
+// Events is the kind of the Events that controllers record. It is written, never read.
 var Events = Of[*corev1.Event]{core("events", "Event", namespaced)}
 
-// CustomResourceDefinitions are asked for and written, and are not on the bus.
+// CustomResourceDefinitions are asked for and written, but are not on the bus.
 var CustomResourceDefinitions = inGroup("apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition", clusterScoped)
 
 const (

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Where the node of a Pod is.
+// The fields with the node of a Pod.
 //
 // Upstream: api/core/v1/generated.proto (Pod, PodSpec).
 const (
@@ -20,22 +20,22 @@ const (
 	fieldNodeName protowire.Number = 10
 )
 
-// Raw is an object as the API server has sent it in protobuf. Only its metadata has been
-// read; the rest goes on as it is, with fields that the Go type does not know.
+// Raw is an object in protobuf as the API server sent it. Only its metadata is decoded; the rest
+// is passed on unchanged, including fields that the Go type does not know.
 type Raw struct {
 	metav1.ObjectMeta
 	kind   Kind
-	object []byte // its message, without the envelope
+	object []byte // the object's message, without the envelope
 }
 
 var _ runtime.Object = (*Raw)(nil)
 var _ metav1.Object = (*Raw)(nil)
 
-// ReadRaw reads the metadata of a full body in protobuf, and keeps the bytes, which must not
-// be changed any more.
+// ReadRaw decodes the metadata of a full body in protobuf, and keeps the bytes, which the caller
+// must not change afterwards.
 //
-// Errors: the bytes are damaged, are no protobuf, or are of another kind, as the API
-// server's errors are.
+// Errors: the bytes are damaged, are no protobuf, or are of another kind, such as a Status with
+// an error of the API server.
 func ReadRaw(kind Kind, body []byte) (*Raw, error) {
 	rest, ok := bytes.CutPrefix(body, envelope)
 	if !ok {
@@ -54,7 +54,7 @@ func ReadRaw(kind Kind, body []byte) (*Raw, error) {
 		return nil, fmt.Errorf("read metadata: the body is of %s %s, not of %s %s", of.APIVersion, of.Kind, kind.APIVersion(), kind.Kind)
 	}
 	metadata, _, err := r.split()
-	if err == nil { // the Go types read more: a group that ends as another one, which cannot be cut
+	if err == nil { // the Go types accept more: a group with a mismatched end, which without cannot skip
 		err = each(metadata, fieldManagers, func([]byte) error { return nil })
 	}
 	if err == nil {
@@ -66,10 +66,10 @@ func ReadRaw(kind Kind, body []byte) (*Raw, error) {
 	return r, nil
 }
 
-// split gives the metadata of the object, which comes first in every kind, and the rest.
+// split gives the metadata of the object, which is the first field of every kind, and the rest.
 func (r *Raw) split() (metadata, rest []byte, err error) {
 	number, of, n := protowire.ConsumeTag(r.object)
-	if number != fieldMetadata || of != protowire.BytesType { // also where no number can be read
+	if number != fieldMetadata || of != protowire.BytesType { // also if no tag can be read
 		return nil, nil, errors.New("it is not the first field of the object")
 	}
 	metadata, size := protowire.ConsumeBytes(r.object[n:])
@@ -79,7 +79,7 @@ func (r *Raw) split() (metadata, rest []byte, err error) {
 	return metadata, r.object[n+size:], nil
 }
 
-// without appends a message to another text, all but one of its fields.
+// without appends a message to text, leaving one of its fields out.
 func without(left protowire.Number, text, message []byte) ([]byte, error) {
 	for len(message) > 0 {
 		number, _, n := protowire.ConsumeField(message)
@@ -94,8 +94,8 @@ func without(left protowire.Number, text, message []byte) ([]byte, error) {
 	return text, nil
 }
 
-// Body is the object as [Encode] would write it, without managedFields. What was changed in
-// the metadata since it was read is not in it.
+// Body is the object as [Encode] would write it, without managedFields. It does not contain
+// changes made to the metadata since ReadRaw.
 //
 // Errors: the bytes are damaged.
 func (r *Raw) Body() ([]byte, error) {
@@ -116,7 +116,7 @@ func (r *Raw) Body() ([]byte, error) {
 	return text, nil
 }
 
-// Read is the whole object, in its Go type, as it was sent.
+// Read decodes the whole object into its Go type, as it was sent.
 //
 // Errors: the bytes are damaged.
 func (r *Raw) Read() (runtime.Object, error) {
@@ -135,12 +135,12 @@ func (r *Raw) Read() (runtime.Object, error) {
 	return obj, nil
 }
 
-// NodeName is the node that a Pod is bound to; empty for one that is not, and for other kinds.
+// NodeName is the node that a Pod is bound to; empty for an unbound Pod, and for other kinds.
 func (r *Raw) NodeName() (name string) {
 	if r.kind.Name != Pods.Name {
 		return ""
 	}
-	_ = each(r.object, fieldPodSpec, func(spec []byte) error { // what is damaged has no name
+	_ = each(r.object, fieldPodSpec, func(spec []byte) error { // a damaged body has no name
 		return each(spec, fieldNodeName, func(text []byte) error { name = string(text); return nil })
 	})
 	return name

@@ -16,8 +16,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// TestEveryTypeGoesOnAsItCame: in whatever Go type an object of any content is sent, its
-// metadata is read, and its bytes without managedFields are those that its type would write.
+// TestEveryTypeGoesOnAsItCame: for every Go type and any content, ReadRaw reads the metadata,
+// and the bytes without managedFields are those that the type would write.
 func TestEveryTypeGoesOnAsItCame(t *testing.T) {
 	fill := fuzzer.FuzzerFor(metafuzzer.Funcs, rand.NewSource(1), serializer.NewCodecFactory(kinds.Scheme()))
 	found := 0
@@ -79,7 +79,8 @@ func metaOf(object metav1.Object) metav1.Object {
 	return object.(metav1.ObjectMetaAccessor).GetObjectMeta()
 }
 
-// TestWhatIsNoObjectOfTheKindIsNotTakenForOne: errors, other kinds and damage are refused.
+// TestWhatIsNoObjectOfTheKindIsNotTakenForOne: Status errors, other kinds and damage are
+// rejected.
 func TestWhatIsNoObjectOfTheKindIsNotTakenForOne(t *testing.T) {
 	status, err := kinds.Encode(kinds.Kind{Version: "v1", Kind: "Status"}, &metav1.Status{Message: "too old"})
 	if err != nil {
@@ -99,8 +100,8 @@ func TestWhatIsNoObjectOfTheKindIsNotTakenForOne(t *testing.T) {
 	}
 }
 
-// TestDamageIsNamed: it is told from an object of another kind, and found where only the rest
-// of the object is damaged as soon as that is read.
+// TestDamageIsNamed: the error distinguishes damage from another kind, and damage after the
+// metadata is found when the object is decoded.
 func TestDamageIsNamed(t *testing.T) {
 	pod, err := kinds.Encode(kinds.Pods.Kind, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}})
 	if err != nil {
@@ -114,7 +115,7 @@ func TestDamageIsNamed(t *testing.T) {
 	if _, err := kinds.ReadRaw(kinds.Pods.Kind, pod[4:]); !strings.Contains(err.Error(), "begin") {
 		t.Errorf("without its beginning: %v", err)
 	}
-	const spec = "\x12\x01\xff" // what is no message
+	const spec = "\x12\x01\xff" // not a valid message
 	raw, err := kinds.ReadRaw(kinds.Pods.Kind, []byte("k8s\x00\x0a\x09\x0a\x02v1\x12\x03Pod\x12\x05\x0a\x00"+spec))
 	if err != nil {
 		t.Fatal(err)
@@ -155,8 +156,8 @@ func TestTheNodeOfAPodIsFound(t *testing.T) {
 	}
 }
 
-// FuzzRaw: what goes on of any bytes is what the Go type makes of them, where that can be
-// said in its bytes.
+// FuzzRaw: Body gives the bytes that the Go type would write, as far as the type can represent
+// them.
 func FuzzRaw(f *testing.F) {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}}}
 	body, err := kinds.Encode(kinds.Pods.Kind, p)

@@ -9,13 +9,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// envelope is how every body in protobuf begins.
+// envelope is the prefix of every body in protobuf.
 //
 // Upstream: apimachinery/pkg/runtime/serializer/protobuf.
 var envelope = []byte{'k', '8', 's', 0}
 
-// Where the owners and managedFields are: the object in its envelope beside its type, in every object its
-// metadata, and in that both.
+// The fields on the way to the owners and managedFields: the envelope has the object beside its
+// type, every object has its metadata, and the metadata has both.
 //
 // Upstream: apimachinery/pkg/runtime/generated.proto (Unknown) and
 // apimachinery/pkg/apis/meta/v1/generated.proto (ObjectMeta).
@@ -27,8 +27,8 @@ const (
 	fieldManagers protowire.Number = 17
 )
 
-// Owners gives the owner references in a full body in protobuf, and passes over all
-// else. It costs a small part of [Decode].
+// Owners gives the owner references in a full body in protobuf, and skips everything else. It
+// costs a small part of [Decode].
 //
 // Errors: the bytes are damaged, or are no protobuf.
 func Owners(body []byte) ([]metav1.OwnerReference, error) {
@@ -36,7 +36,7 @@ func Owners(body []byte) ([]metav1.OwnerReference, error) {
 	if !ok {
 		return nil, errors.New("read owners: the body does not begin as protobuf does")
 	}
-	var object []byte // of several the last one counts, as it does for who reads all of it
+	var object []byte // if there are several, the last one counts, as in a full decode
 	err := each(rest, fieldRaw, func(raw []byte) error { object = raw; return nil })
 	if err != nil {
 		return nil, fmt.Errorf("read owners: %w", err)
@@ -58,7 +58,7 @@ func Owners(body []byte) ([]metav1.OwnerReference, error) {
 	return owners, nil
 }
 
-// each hands over every field of a number, whose values are bytes, in a message.
+// each calls take for every field of the message with this number and a value of bytes.
 func each(message []byte, wanted protowire.Number, take func([]byte) error) error {
 	for len(message) > 0 {
 		number, of, n := protowire.ConsumeTag(message)

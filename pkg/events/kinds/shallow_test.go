@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// In whatever Go type can be on the bus the owners are found without reading the rest.
+// Owners finds the owners in every Go type that can be on the bus.
 func TestTheOwnersInEveryTypeAreFound(t *testing.T) {
 	found := 0
 	for gvk := range kinds.Scheme().AllKnownTypes() {

@@ -6,7 +6,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// Versions are ordered as numbers of any length; what is no number is older than each.
+// Versions are ordered as numbers of any length; a version that is no number is older than all
+// numbers.
 func TestVersionsHaveAnOrder(t *testing.T) {
 	for _, c := range []struct {
 		a, b string

@@ -28,8 +28,8 @@ func inTime(t *testing.T, test func(t *testing.T, b *memory.Bus)) {
 	})
 }
 
-// What a membership answers follows from whom it hears: before it does it claims nothing, and says
-// why; one that it hears not fit counts as there and not as fit.
+// A membership's answers follow from the heartbeats that it hears. Before it hears any, it
+// claims nothing, and says why; an unfit replica counts as live and not as fit.
 func TestWhatAMembershipAnswers(t *testing.T) {
 	inTime(t, func(t *testing.T, b *memory.Bus) {
 		unheard := New(Config{Bus: b, Service: "toy", ID: "a"})
@@ -58,7 +58,7 @@ func TestWhatAMembershipAnswers(t *testing.T) {
 			t.Errorf("beside one that is unfit %d others are fit, %d are there, and %s has the work", a.Others(), a.Members(), a.Holder("work"))
 		}
 		a.cut.Store(true)
-		pass(silence - heartbeat - 1) // what it heard last may be a heartbeat old
+		pass(silence - heartbeat - 1) // the last heartbeat may be as old as the interval
 		if err := a.Check(); err != nil {
 			t.Errorf("one that does not hear itself for less than 480 ms says too soon: %v", err)
 		}
@@ -69,8 +69,8 @@ func TestWhatAMembershipAnswers(t *testing.T) {
 	})
 }
 
-// A heartbeat is said every 120 ms among others, and once a second by one that is alone; what is
-// new is said at once, and a goodbye at the end.
+// A replica publishes a heartbeat every 120 ms among others, and once a second alone; it
+// publishes changes at once, and a goodbye at the end.
 func TestHowOftenAHeartbeatIsSaid(t *testing.T) {
 	inTime(t, func(t *testing.T, b *memory.Bus) {
 		a := join(t, b, "a")
@@ -102,7 +102,7 @@ func TestHowOftenAHeartbeatIsSaid(t *testing.T) {
 	})
 }
 
-// A replica is looked for when its heartbeat is later than that and a glance, by one that hears
+// A replica whose heartbeat is late by more than a glance is asked for by a replica that hears
 // its own.
 func TestWhoseHeartbeatIsLate(t *testing.T) {
 	inTime(t, func(t *testing.T, b *memory.Bus) {
@@ -130,7 +130,7 @@ func TestWhoseHeartbeatIsLate(t *testing.T) {
 	})
 }
 
-// Each replica listens on a topic of its own, which its group and its name make.
+// Each replica listens on its own topic, derived from its group and its ID.
 func TestEachReplicaHasATopic(t *testing.T) {
 	topic := func(service, group, id string) string {
 		return New(Config{Service: service, Group: group, ID: "x"}).topic(id)
@@ -145,7 +145,7 @@ func TestEachReplicaHasATopic(t *testing.T) {
 	}
 }
 
-// mute is a bus on which listening ends at once, for some time.
+// mute is a bus on which Listen returns at once, for some time.
 type mute struct {
 	bus.Bus
 	mu    sync.Mutex
@@ -163,7 +163,7 @@ func (m *mute) Listen(ctx context.Context, topic string, hear func([]byte)) erro
 	return m.Bus.Listen(ctx, topic, hear)
 }
 
-// Where the bus cannot be heard it is tried again as often as a heartbeat is said, on both topics.
+// While Listen fails, the membership retries it at the interval of heartbeats, on both topics.
 func TestABusThatCannotBeHeard(t *testing.T) {
 	inTime(t, func(t *testing.T, b *memory.Bus) {
 		m := &mute{Bus: b, until: time.Now().Add(time.Second), tries: map[string]int{}}
@@ -185,7 +185,7 @@ func TestABusThatCannotBeHeard(t *testing.T) {
 	})
 }
 
-// slowly is a bus that takes its time to say that nothing listens.
+// slowly is a bus that is slow to answer Absent.
 type slowly struct {
 	bus.Bus
 	takes time.Duration
@@ -200,8 +200,8 @@ func (s slowly) Absent(ctx context.Context, topic string) bool {
 	}
 }
 
-// The bus has as long as a heartbeat to say that a replica is there no more; then its silence
-// tells.
+// The bus has as long as the interval of heartbeats to say that a replica is gone; after that,
+// only the replica's silence counts.
 func TestABusThatDoesNotSayWhoIsAbsent(t *testing.T) {
 	for takes, by := range map[time.Duration]time.Duration{heartbeat - 1: late + 2*heartbeat, heartbeat + 1: silence + heartbeat} {
 		inTime(t, func(t *testing.T, b *memory.Bus) {
@@ -226,8 +226,7 @@ func TestABusThatDoesNotSayWhoIsAbsent(t *testing.T) {
 	}
 }
 
-// A question is over when it is answered: what was begun for it ends. An answer that takes
-// 400 ms is late.
+// A probe ends with its answer: its context is cancelled. An answer after 400 ms is late.
 func TestAQuestionIsOverWhenItIsAnswered(t *testing.T) {
 	inTime(t, func(t *testing.T, b *memory.Bus) {
 		var asked []context.Context
@@ -254,7 +253,7 @@ func TestAQuestionIsOverWhenItIsAnswered(t *testing.T) {
 	}
 }
 
-// One that fell silent is remembered for as long as what it began may linger.
+// A silent replica is remembered for as long as its requests may linger.
 func TestForHowLongSilenceIsRemembered(t *testing.T) {
 	now := time.Now()
 	for since, remembered := range map[time.Duration]int{bus.Lingering - 1: 1, bus.Lingering: 0} {
@@ -266,7 +265,7 @@ func TestForHowLongSilenceIsRemembered(t *testing.T) {
 	}
 }
 
-// A watch of the membership hears of sixteen changes at once, and of more of them four times a second.
+// Watch calls tell at once for the first sixteen changes, and four times a second for more.
 func TestAWatchIsToldSeldom(t *testing.T) {
 	inTime(t, func(t *testing.T, b *memory.Bus) {
 		r := New(Config{Bus: b, Service: "toy", ID: "a"})
@@ -306,7 +305,7 @@ func TestAWatchIsToldSeldom(t *testing.T) {
 	})
 }
 
-// A name that is made up has the host and the process in it, and is another each time.
+// A generated ID contains the host and the process id, and is different each time.
 func TestANameIsMadeUp(t *testing.T) {
 	one, other := New(Config{}).ID(), New(Config{}).ID()
 	if one == other || !proper(one) || strings.Count(one, "-") < 2 {
@@ -327,8 +326,8 @@ func TestANameIsMadeUp(t *testing.T) {
 	}
 }
 
-// A heartbeat of another group does not count, nor one of a replica that is neither ready,
-// unfit nor fresh.
+// A heartbeat of another group does not count, nor does one whose standing is not ready, unfit
+// or fresh.
 func TestWhoseHeartbeatsCount(t *testing.T) {
 	inTime(t, func(t *testing.T, b *memory.Bus) {
 		r := New(Config{Bus: b, Service: "toy", Group: "g", ID: "a"})
@@ -357,8 +356,8 @@ func TestWhoseHeartbeatsCount(t *testing.T) {
 	})
 }
 
-// Of two that are alike in standing the hash decides, and of two that the hash does not tell
-// apart the name: everyone orders them in the same way.
+// The hash orders replicas of equal standing, and the ID those of equal hash: so all replicas
+// have the same order.
 func TestEveryoneOrdersReplicasAlike(t *testing.T) {
 	names := []string{"a", "b", "c", "d", "e"}
 	for i, standings := range [][]standing{{ready, ready, ready, ready, ready}, {unfit, ready, fresh, ready, unfit}, {fresh, fresh, unfit, unfit, unfit}} {

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 )
 
-// standing orders replicas before the hash does.
+// standing orders replicas; only replicas of equal standing are ordered by the hash.
 type standing int
 
 const (
@@ -21,21 +21,21 @@ const (
 	fresh
 )
 
-// announcement is what replicas tell each other.
+// announcement is a heartbeat.
 type announcement struct {
 	ID       string   `json:"id"`
 	Group    string   `json:"group,omitempty"`
 	Standing standing `json:"standing,omitempty"`
 	Bye      bool     `json:"bye,omitempty"`
-	// Doubtful: it waits for an answer that should have come. It keeps its rank.
+	// Doubtful: the replica waits for an overdue answer ([contact]). It keeps its rank.
 	Doubtful bool `json:"doubtful,omitempty"`
 }
 
 const (
-	// most bounds the other replicas that are taken into account, and those that are
-	// remembered because they fell silent. Anybody who may publish can make one up.
+	// most limits the other replicas that count, and the silent ones that are remembered,
+	// because any process with the right to publish can invent replicas.
 	most = 32
-	// longest bounds a heartbeat, and longestID the name in it, in bytes.
+	// longest limits a heartbeat, and longestID the ID in it, in bytes.
 	longest, longestID = 1024, 256
 )
 
@@ -47,7 +47,7 @@ func decode(data []byte) (b announcement, ok bool) {
 	return b, true
 }
 
-// proper tells whether a text can be the ID of a replica.
+// proper tells whether a text is a valid replica ID.
 func proper(id string) bool {
 	return id != "" && len(id) <= longestID && !strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' })
 }
@@ -59,21 +59,20 @@ type member struct {
 	heard    time.Time
 }
 
-// book is what a replica knows. It has no clock: the caller that turns its pages says
-// what time it is.
+// book is one replica's knowledge of the others. It has no clock: the caller passes the time.
 type book struct {
 	id       string
 	standing standing
-	doubtful bool          // as it was last said
-	echo     time.Time     // when it last heard itself
-	patience time.Duration // for how long it can be in touch without hearing itself
-	since    time.Time     // since when it has heard itself without a break
+	doubtful bool          // as published in the last heartbeat
+	echo     time.Time     // when it last heard its own heartbeat
+	patience time.Duration // how long it counts as in touch without hearing itself
+	since    time.Time     // start of the unbroken series of its own heartbeats
 	others   map[string]member
-	silent   map[string]time.Time // since when others have not been heard
+	silent   map[string]time.Time // replicas that fell silent, and since when
 
-	// seen and shadows are what the ranks follow from: others and silent as of the
-	// last time that this replica could trust its ears. known is its own standing, as
-	// of the last time that anybody was told of a change.
+	// seen and shadows are the inputs of the ranks: others and the number of silent replicas, as
+	// of the last moment at which this replica trusted what it hears. known is its own standing
+	// when Changed was last signalled.
 	seen    map[string]standing
 	shadows int
 	known   standing
@@ -83,7 +82,7 @@ func newBook(id string) *book {
 	return &book{id: id, standing: fresh, known: fresh, others: map[string]member{}, silent: map[string]time.Time{}}
 }
 
-// hear takes in a heartbeat, and tells whether any rank may have changed.
+// hear applies a heartbeat, and tells whether any rank may have changed.
 func (b *book) hear(said announcement, now time.Time) (changed bool) {
 	switch {
 	case said.ID == b.id:
@@ -104,13 +103,13 @@ func (b *book) hear(said announcement, now time.Time) (changed bool) {
 	return b.settle(now)
 }
 
-// admits tells whether there is room for a replica.
+// admits tells whether there is room for another replica.
 func (b *book) admits(id string) bool {
 	_, known := b.others[id]
 	return known || len(b.others) < most
 }
 
-// turn is to be called with every heartbeat.
+// turn must be called with every heartbeat. It drops silent replicas.
 func (b *book) turn(now time.Time, fit bool) (changed bool) {
 	if b.trusts(now) {
 		if b.standing = unfit; fit {
@@ -130,31 +129,31 @@ func (b *book) turn(now time.Time, fit bool) (changed bool) {
 	return b.settle(now)
 }
 
-// relax expects heartbeats as seldom as one that is alone says them. When it is alone
-// no more, that lasts until it hears itself again.
+// relax extends patience while this replica is alone, because it then sends heartbeats seldom.
+// When another replica appears, the longer patience lasts until this one hears itself again.
 func (b *book) relax(now time.Time) {
 	if b.alone(now) {
 		b.patience = solitude + silence
 	}
 }
 
-// inTouch: it hears itself, so others hear it, and it would hear them.
+// inTouch: this replica hears its own heartbeats, so others hear it, and it would hear them.
 func (b *book) inTouch(now time.Time) bool {
 	return !b.echo.IsZero() && now.Sub(b.echo) < b.patience
 }
 
-// alone: it knows that no other replica is there, so none waits for its heartbeats, and
-// there is none whose silence it could miss.
+// alone: this replica knows that there is no other, so no other waits for its heartbeats, and it
+// can miss no silence.
 func (b *book) alone(now time.Time) bool {
 	return b.standing != fresh && len(b.others) == 0 && len(b.silent) == 0 && b.trusts(now)
 }
 
-// trusts: it has heard for long enough to know who is not there.
+// trusts: this replica has listened long enough to know which replicas are missing.
 func (b *book) trusts(now time.Time) bool {
 	return b.inTouch(now) && now.Sub(b.since) >= silence
 }
 
-// settle takes over what is known into what the ranks follow from.
+// settle updates the inputs of the ranks, if this replica trusts what it hears.
 func (b *book) settle(now time.Time) (changed bool) {
 	if b.trusts(now) && (b.shadows != len(b.silent) || !b.sees()) {
 		b.seen, b.shadows, changed = map[string]standing{}, len(b.silent), true
@@ -167,7 +166,7 @@ func (b *book) settle(now time.Time) (changed bool) {
 	return changed
 }
 
-// sees tells whether the ranks follow from those that are there.
+// sees tells whether seen equals the current others.
 func (b *book) sees() bool {
 	for id, m := range b.others {
 		if s, ok := b.seen[id]; !ok || s != m.standing {
@@ -177,7 +176,7 @@ func (b *book) sees() bool {
 	return len(b.seen) == len(b.others)
 }
 
-// first is the replica to which a piece of work falls.
+// first is the replica that owns a piece of work.
 func (b *book) first(work string) (id string) {
 	id, best := b.id, b.standing
 	for other, s := range b.seen {
@@ -188,7 +187,7 @@ func (b *book) first(work string) (id string) {
 	return id
 }
 
-// rank is the number of replicas that come before this one for a piece of work.
+// rank is the number of replicas that rank before this one for a piece of work.
 func (b *book) rank(work string) (rank int) {
 	mine := weight(work, b.id)
 	for id, s := range b.seen {
@@ -199,12 +198,12 @@ func (b *book) rank(work string) (rank int) {
 	return rank
 }
 
-// best is the rank of the first replica while none is silent.
+// best is the level of the first replica while no replica is silent.
 const best = 4
 
-// level is the rank in which to ask for deliveries. Requests of a silent replica
-// may still be open, at whatever rank it had: so while there is one, everybody
-// else asks one rank better than otherwise.
+// level is the rank with which to request deliveries ([bus.Work]). Requests of a silent replica
+// may still be open, at any rank that it had: so for each silent replica, the live ones request
+// one rank better than otherwise.
 func (b *book) level(work string) int {
 	if b.standing == fresh {
 		return bus.LastRank
@@ -221,8 +220,8 @@ func (b *book) fitOthers() (n int) {
 	return n
 }
 
-// sureOthers tells whether another replica is fit and gets its answers. A replica that
-// does not hear itself has not heard either that the others do not.
+// sureOthers tells whether another replica is fit and gets its answers. A replica that does not
+// hear itself would also miss that the others are in doubt.
 func (b *book) sureOthers(now time.Time) bool {
 	if !b.trusts(now) {
 		return false
@@ -235,7 +234,7 @@ func (b *book) sureOthers(now time.Time) bool {
 	return false
 }
 
-// weight is the same number at every replica; the lowest comes first.
+// weight is the same number on every replica; the lowest ranks first.
 func weight(work, id string) uint64 {
 	sum := sha256.Sum256([]byte(work + "\x00" + id))
 	return binary.BigEndian.Uint64(sum[:])

@@ -10,7 +10,7 @@ import (
 
 var begin = time.Unix(1000, 0)
 
-// works are enough pieces of work to speak of shares.
+// works are enough pieces of work to measure shares.
 func works() (all []string) {
 	for i := range 600 {
 		all = append(all, fmt.Sprint("work-", i))
@@ -18,8 +18,7 @@ func works() (all []string) {
 	return all
 }
 
-// among gives the book of a replica that has listened for long enough, among
-// others that are ready.
+// among is the book of a replica that has listened long enough, among ready others.
 func among(id string, others ...string) *book {
 	b := newBook(id)
 	for at := time.Duration(0); at <= 2*silence; at += heartbeat {
@@ -70,7 +69,7 @@ func TestWhoIsFreshComesLastAndWhoIsUnfitBeforeIt(t *testing.T) {
 			t.Errorf("beside one of standing %d it is first for %d, want %d", standing, got, want)
 		}
 	}
-	// Beside one that is unfit as well, the hash decides.
+	// Beside another unfit replica, the hash decides.
 	b.turn(begin.Add(2*silence), false)
 	b.hear(announcement{ID: "b", Standing: unfit}, begin.Add(2*silence))
 	if got := countFirst(b); got < 200 || got > 400 {
@@ -90,8 +89,8 @@ func countFirst(b *book) (n int) {
 	return n
 }
 
-// TestRequestsOfTheSilentAreOutranked: whatever rank the silent one had, the first
-// of the others is better; once its requests have expired, things are as before.
+// TestRequestsOfTheSilentAreOutranked: whatever rank the silent replica had, the first of the
+// others has a better one; once its requests have expired, the ranks are as before.
 func TestRequestsOfTheSilentAreOutranked(t *testing.T) {
 	b := among("a", "b", "c")
 	before := map[string]int{}
@@ -123,8 +122,7 @@ func TestRequestsOfTheSilentAreOutranked(t *testing.T) {
 	}
 }
 
-// TestLevelsStayApartWhenManyFellSilent: of those that are there, no two ask in
-// the same rank.
+// TestLevelsStayApartWhenManyFellSilent: no two live replicas request with the same rank.
 func TestLevelsStayApartWhenManyFellSilent(t *testing.T) {
 	a, b := among("a", "b"), among("b", "a")
 	for _, x := range []*book{a, b} {
@@ -140,7 +138,7 @@ func TestLevelsStayApartWhenManyFellSilent(t *testing.T) {
 	}
 }
 
-// TestWhoComesBackIsSilentNoMore: the others ask in the ranks that they had before.
+// TestWhoComesBackIsSilentNoMore: the others request with their earlier ranks.
 func TestWhoComesBackIsSilentNoMore(t *testing.T) {
 	b := among("a", "b")
 	before, at := b.level("work"), begin.Add(2*silence)
@@ -158,7 +156,7 @@ func TestWhoComesBackIsSilentNoMore(t *testing.T) {
 }
 
 // TestWhoIsSureOfAnswers: only another replica that is ready and gets its answers, and only
-// while this one hears what the others say.
+// while this one hears the others.
 func TestWhoIsSureOfAnswers(t *testing.T) {
 	at := begin.Add(2 * silence)
 	for name, c := range map[string]struct {
@@ -197,8 +195,8 @@ func TestAReplicaIsSilentAfterItsTime(t *testing.T) {
 	}
 }
 
-// TestAGoodbyeOfOneThatIsSilent: nothing is waited for then. For one for which there is no room
-// nothing changes.
+// TestAGoodbyeOfOneThatIsSilent ends the wait for its requests. A goodbye of a replica for which
+// there was no room changes nothing.
 func TestAGoodbyeOfOneThatIsSilent(t *testing.T) {
 	b, at := among("a"), begin.Add(2*silence)
 	b.silent["b"] = at

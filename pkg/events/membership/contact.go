@@ -6,37 +6,38 @@ import (
 )
 
 const (
-	// probeEvery is how often what all replicas work on is asked whether it answers. A
-	// replica without others asks for the sake of readiness alone, every probeAlone.
+	// probeEvery is the interval of probes of the server that all replicas work on. A replica
+	// without others probes only for the sake of readiness, every probeAlone.
 	probeEvery = 300 * time.Millisecond
 	probeAlone = 5 * time.Second
-	// probeTimeout is when one question is given up and the next one asked.
+	// probeTimeout is the time-out of one probe.
 	probeTimeout = 2 * time.Second
-	// doubtAfter is how long an answer may take.
+	// doubtAfter is how long an answer may take before this replica is in doubt.
 	doubtAfter = 400 * time.Millisecond
-	// cutOffAfter is for how long another replica must have had its answers while this
-	// one waited.
+	// cutOffAfter is for how long another replica must have had answers while this one waited,
+	// before this one counts as cut off.
 	cutOffAfter = 700 * time.Millisecond
-	// regainedAfter is for how long the answers must have come again.
+	// regainedAfter is for how long answers must arrive again before the replica is no longer
+	// cut off.
 	regainedAfter = time.Second
 )
 
-// contact judges whether a replica is cut off from what all of them work on.
+// contact judges whether a replica is cut off from the server that all of them work on.
 //
-// A replica without an answer is in doubt and says so, and keeps its work. It is cut off
-// if another replica is not in doubt meanwhile. While all of them wait for their
-// answers, the server is slow or away, and to move work would not help. So the time
-// without an answer can be short and a server that stands still moves nothing. Under load
-// the other replicas may be in doubt now and then, too: what counts is the sum of the
-// time for which one of them was not, since the last answer.
+// A replica that waits too long for an answer is in doubt; it says so in its heartbeats, and
+// keeps its work. It is cut off if another replica is not in doubt meanwhile. While all of them
+// wait for answers, the server is slow or away, and moving work would not help. So the time
+// limit can be short, and a server that stalls moves no work. Under load the other replicas may
+// be in doubt now and then, too; so contact sums up the time, since the last answer, in which
+// one of them was not.
 //
-// It has no clock: the caller says what time it is.
+// contact has no clock: the caller passes the time.
 type contact struct {
-	asked   time.Time     // when the question under way was asked; zero: there is none
-	failed  bool          // the newest answer was none
-	judged  time.Time     // when it was last judged
-	envy    time.Duration // for how long another replica had its answers meanwhile
-	steady  time.Time     // since when the answers come
+	asked   time.Time     // start of the probe in flight; zero: none
+	failed  bool          // the last probe failed
+	judged  time.Time     // last call of lost
+	envy    time.Duration // sum of the time in which another replica had answers
+	steady  time.Time     // since when answers arrive again
 	severed bool
 }
 
@@ -50,13 +51,13 @@ func (c *contact) answer(now time.Time, err error) {
 	}
 }
 
-// doubts tells whether an answer should have come and has not.
+// doubts tells whether an answer is overdue, or the last probe failed.
 func (c *contact) doubts(now time.Time) bool {
 	return c.failed || !c.asked.IsZero() && now.Sub(c.asked) >= doubtAfter
 }
 
-// lost tells whether this replica is cut off. It is to be asked at every glance: a
-// process that stood still has not seen another one be sure meanwhile.
+// lost tells whether this replica is cut off. Call it at every glance: a longer pause counts as
+// two glances, because a suspended process cannot have seen another replica sure meanwhile.
 func (c *contact) lost(now time.Time, otherSure bool) bool {
 	passed := min(now.Sub(c.judged), 2*glance)
 	c.judged = now
@@ -72,7 +73,7 @@ func (c *contact) lost(now time.Time, otherSure bool) bool {
 	return c.severed
 }
 
-// probe asks until the context ends.
+// probe probes until the context ends.
 func (r *Membership) probe(ctx context.Context) {
 	for r.config.Reach != nil && ctx.Err() == nil {
 		r.mu.Lock()
@@ -96,7 +97,7 @@ func (r *Membership) probe(ctx context.Context) {
 	}
 }
 
-// rest is between two questions. It is over when a replica that is alone has company.
+// rest waits between two probes. It ends early when a replica that is alone gets company.
 func (r *Membership) rest(ctx context.Context, alone bool, changed <-chan struct{}) {
 	wait := probeEvery
 	if alone {

@@ -13,13 +13,13 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 )
 
-// detection is the longest that a replica that is cut off may take to say so.
+// detection is the longest time until a cut-off replica says so.
 const detection = 1550 * time.Millisecond
 
-// server is what replicas work on. It answers after a while, to each at its own pace.
+// server is the server that replicas work on. It answers each replica after its own delay.
 type server struct {
 	mu     sync.Mutex
-	frozen time.Time // until when it answers nothing
+	frozen time.Time // until then it answers nothing
 }
 
 func (s *server) freeze(d time.Duration) {
@@ -34,7 +34,7 @@ func (s *server) thaws() time.Time {
 	return s.frozen
 }
 
-// line is the way of one replica to the server.
+// line is a replica's connection to the server.
 type line struct {
 	server *server
 	dead   atomic.Bool
@@ -60,7 +60,7 @@ func (l *line) reach(ctx context.Context) error {
 	return nil
 }
 
-// crew are three replicas that have come one after the other.
+// crew are three replicas that started one after the other.
 type crew struct {
 	server   *server
 	lines    []*line
@@ -76,7 +76,7 @@ func muster(t *testing.T) *crew {
 		l.takes.Store(int64(time.Duration(3*i+2) * time.Millisecond))
 		c.lines = append(c.lines, l)
 		c.replicas = append(c.replicas, joinReaching(t, b, fmt.Sprint("replica-", i), l.reach))
-		pass(170 * time.Millisecond) // they do not ask at the same moment
+		pass(170 * time.Millisecond) // they do not probe at the same moment
 	}
 	pass(3 * time.Second)
 	return c
@@ -88,8 +88,8 @@ func (c *crew) leave() {
 	}
 }
 
-// moves counts how often a piece of work has changed hands by what the replicas believe
-// while time passes.
+// moves counts how often a piece of work changes its owner, in the view of the replicas, while
+// time passes.
 func (c *crew) moves(d time.Duration) (moved int) {
 	before := c.division()
 	for end := time.Now().Add(d); time.Now().Before(end); {
@@ -101,7 +101,7 @@ func (c *crew) moves(d time.Duration) (moved int) {
 	return moved
 }
 
-// division is to whom some pieces of work fall.
+// division is the owners of some pieces of work.
 func (c *crew) division() (division string) {
 	for _, w := range works()[:20] {
 		for i, r := range c.replicas {
@@ -145,7 +145,7 @@ func TestAReplicaThatIsCutOffGivesItsWorkAway(t *testing.T) {
 	})
 }
 
-// TestAServerThatStandsStillMovesNothing: however long it answers no replica.
+// TestAServerThatStandsStillMovesNothing: as long as it answers no replica.
 func TestAServerThatStandsStillMovesNothing(t *testing.T) {
 	for _, frozen := range []time.Duration{300 * time.Millisecond, time.Second, 1500 * time.Millisecond, 3 * time.Second, 20 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
@@ -161,7 +161,7 @@ func TestAServerThatStandsStillMovesNothing(t *testing.T) {
 	}
 }
 
-// TestASlowServerMovesNothing: its answers take long, and not equally long for all.
+// TestASlowServerMovesNothing: its answers take long, and not equally long for all replicas.
 func TestASlowServerMovesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := muster(t)
@@ -193,7 +193,7 @@ func TestABadLineMovesNothingToAndFro(t *testing.T) {
 	})
 }
 
-// TestAReplicaThatIsRefusedGivesItsWorkAway: that is an answer, and as good as none.
+// TestAReplicaThatIsRefusedGivesItsWorkAway: a refusal counts as no answer.
 func TestAReplicaThatIsRefusedGivesItsWorkAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := muster(t)
@@ -204,7 +204,7 @@ func TestAReplicaThatIsRefusedGivesItsWorkAway(t *testing.T) {
 		if got := c.shares(); got[0] != 0 || sum(got) != 600 {
 			t.Errorf("they have %v", got)
 		}
-		for _, l := range c.lines[1:] { // now all are
+		for _, l := range c.lines[1:] { // now all replicas are refused
 			l.err.Store(&refused)
 		}
 		if pass(time.Minute); sum(c.shares()) != 600 {
@@ -213,8 +213,7 @@ func TestAReplicaThatIsRefusedGivesItsWorkAway(t *testing.T) {
 	})
 }
 
-// TestAReplicaThatWakesUpIsNotCutOff: it has heard nothing for a while, and its question
-// is old.
+// TestAReplicaThatWakesUpIsNotCutOff: it has heard nothing for a while, and its probe is old.
 func TestAReplicaThatWakesUpIsNotCutOff(t *testing.T) {
 	var c contact
 	c.ask(begin)
@@ -229,7 +228,7 @@ func TestAReplicaThatWakesUpIsNotCutOff(t *testing.T) {
 	}
 }
 
-// TestAReplicaWithoutOthersAsksSeldom, and as often as the others once there are any.
+// TestAReplicaWithoutOthersAsksSeldom, and as often as the others once another appears.
 func TestAReplicaWithoutOthersAsksSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory.New(memory.Options{})
@@ -253,8 +252,8 @@ func TestAReplicaWithoutOthersAsksSeldom(t *testing.T) {
 	})
 }
 
-// A replica without an answer is cut off when another one has had its answers for 700 ms in
-// all. What passes between two glances counts for 80 ms at most, and an answer ends it.
+// A replica without an answer is cut off once another one has had answers for a total of 700 ms.
+// The time between two glances counts for at most 80 ms, and an answer resets the sum.
 func TestWhenAReplicaIsCutOff(t *testing.T) {
 	start := time.Unix(1000, 0)
 	for name, c := range map[string]struct {
@@ -285,7 +284,7 @@ func TestWhenAReplicaIsCutOff(t *testing.T) {
 	}
 }
 
-// One that was cut off is back when its answers have come for a second; a refusal is no answer.
+// A cut-off replica returns when answers have arrived for a second; a refusal is no answer.
 func TestWhenAReplicaIsBack(t *testing.T) {
 	at := time.Unix(1000, 0)
 	c := contact{severed: true, failed: true}
@@ -302,7 +301,7 @@ func TestWhenAReplicaIsBack(t *testing.T) {
 	}
 }
 
-// What came of each question is told.
+// Reached receives the result of each probe.
 func TestAnswersAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory.New(memory.Options{})

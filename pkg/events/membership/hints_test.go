@@ -15,7 +15,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 )
 
-// However many replicas are made up, what is kept of them is bounded.
+// However many replicas a forger invents, the memory for them is bounded.
 func TestMadeUpReplicasAreBounded(t *testing.T) {
 	b, now := newBook("self"), time.Unix(0, 0)
 	for step := range 200 {
@@ -29,7 +29,7 @@ func TestMadeUpReplicasAreBounded(t *testing.T) {
 			t.Fatalf("after %v: %d others, %d silent, %d seen", now.Sub(time.Unix(0, 0)), len(b.others), len(b.silent), len(b.seen))
 		}
 	}
-	for work := range 100 { // both say the same
+	for work := range 100 { // both replicas give the same answer
 		name := fmt.Sprint(work)
 		if first := b.first(name); (first == "self") != (b.rank(name) == 0) {
 			t.Errorf("%s falls to %s, and the own rank is %d", name, first, b.rank(name))
@@ -37,7 +37,7 @@ func TestMadeUpReplicasAreBounded(t *testing.T) {
 	}
 }
 
-// What is too long, or names no replica, is no heartbeat.
+// A text that is too long, or names no replica, is no heartbeat.
 func TestWhatIsAHeartbeat(t *testing.T) {
 	padded := func(to int) string { return `{"id":"a"}` + strings.Repeat(" ", to-len(`{"id":"a"}`)) }
 	named := func(length int) string { return `{"id":"` + strings.Repeat("a", length) + `"}` }
@@ -48,14 +48,14 @@ func TestWhatIsAHeartbeat(t *testing.T) {
 	}
 }
 
-// failing is a bus on which no work can be had.
+// failing is a bus on which Work fails.
 type failing struct{ bus.Bus }
 
 var errWorkless = errors.New("no work")
 
 func (failing) Work(context.Context, bus.Work, func(bus.Delivery)) error { return errWorkless }
 
-// Where no work can be had the worker ends, and says why.
+// If Work fails, the worker ends and returns the error.
 func TestAWorkerEndsWithItsError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory.New(memory.Options{})
@@ -80,8 +80,8 @@ func TestAWorkerEndsWithItsError(t *testing.T) {
 	})
 }
 
-// Eight changes of rank are followed at once, then one every two seconds; after a quiet time
-// some are followed at once again.
+// A worker follows eight changes of rank at once, then one every two seconds; after a quiet time
+// it follows some at once again.
 func TestChangesOfRankAreSavedUp(t *testing.T) {
 	at := time.Unix(1000, 0)
 	may := moves{most: movesAtOnce, every: moveEvery, left: movesAtOnce, since: at}
@@ -126,8 +126,8 @@ func (a *attached) Work(ctx context.Context, _ bus.Work, _ func(bus.Delivery)) e
 	return nil
 }
 
-// Who attaches anew does no work meanwhile. Replicas that are made up, always others, change
-// the ranks many times a second, and workers do not follow that.
+// A worker does no work while it re-attaches. Invented replicas change the ranks many times a
+// second, and workers must not follow that.
 func TestChangesOfRankAreFollowedSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory.New(memory.Options{})
@@ -161,8 +161,7 @@ func TestChangesOfRankAreFollowedSeldom(t *testing.T) {
 	})
 }
 
-// Where heartbeats are signed, what is said in the name of a replica without its signature does
-// not count, whichever replica that is.
+// If heartbeats are signed, an unsigned one in the name of any replica does not count.
 func TestAHeartbeatThatIsNotSignedDoesNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory.New(memory.Options{})

@@ -1,14 +1,12 @@
-// Package membership divides work among the replicas of a service, without a leader
-// and without a lease.
+// Package membership divides work among the replicas of a service, without a leader and without
+// a lease.
 //
-// Every replica says a few times a second that it is there, or once a second while it
-// is alone. For each piece of
-// work every replica ranks those that are there in the same order (rendezvous
-// hashing), so that all agree on whom it falls to, and when one comes or goes only
-// the work moves that has to. They may disagree for as long as a message is under
-// way, and a process that was stopped knows of nothing until it goes on: the
-// membership saves double work, and never keeps anybody from doing it. What must not
-// happen twice is kept from it by the streams.
+// Every replica publishes a heartbeat a few times a second, or once a second while it is alone.
+// For each piece of work, every replica ranks the live replicas in the same order (rendezvous
+// hashing), so that all agree on the owner, and when a replica comes or goes only its work
+// moves. Replicas may disagree while a message is in flight, and a suspended process knows
+// nothing until it resumes: so the membership avoids duplicate work but never prevents it. The
+// streams prevent what must not happen twice.
 //
 // # Who counts
 //
@@ -22,10 +20,10 @@
 //	        off. One that says goodbye is left out at once, and so is one whose heartbeat is
 //	        late and whose connection to the bus is closed.
 //
-// A replica that does not hear itself is cut off, or has been stopped. It keeps
-// what it has and claims nothing, and believes what it hears only when it has
-// listened for 480 ms again: the others are not gone because it could not hear
-// them. So when the bus goes away and comes back, nothing moves.
+// A replica that does not hear its own heartbeats is cut off, or was suspended. It keeps its
+// work and claims no more, and trusts what it hears only after it has listened for 480 ms again:
+// it must not take the others for dead because it could not hear them. So when the bus goes away
+// and comes back, no work moves.
 package membership
 
 import (
@@ -44,10 +42,10 @@ import (
 const (
 	heartbeat = 120 * time.Millisecond
 	silence   = 480 * time.Millisecond
-	// glance is how often a replica looks who is silent.
+	// glance is how often a replica checks for silent replicas.
 	glance = heartbeat / 3
-	// solitude is how often one that is alone says that it is there and looks. A replica
-	// that comes says so, and is answered at once.
+	// solitude is the interval of heartbeats and checks of a replica that is alone. A new
+	// replica announces itself, and is answered at once.
 	solitude = time.Second
 )
 
@@ -55,47 +53,46 @@ const (
 type Config struct {
 	// Bus carries the heartbeats.
 	Bus bus.Peers
-	// Service is whose replicas these are.
+	// Service is the service of the replicas.
 	Service string
-	// Group is the name of those replicas of the service that do the same work, where some
-	// do other work; they do not count one another. Empty is a group, too.
+	// Group separates replicas of one service that do different work: replicas count only those
+	// of their own group. Empty is a group, too.
 	Group string
-	// ID tells them apart; empty: one is made up from the host's name, the process
-	// id and chance. Host and process alone would not do: in containers on the
-	// host's network every process is the first.
+	// ID identifies the replica; empty: New generates one from the host's name, the process id
+	// and a random suffix. Host and process id are not unique: in containers on the host's
+	// network every process has id 1.
 	ID string
-	// Fit tells whether this replica can do work at the moment; nil: always. It is
-	// asked at every glance, some times a second, and must not block.
+	// Fit tells whether this replica can do work at the moment; nil: always. The membership
+	// calls it at every glance, several times a second; it must not block.
 	Fit func() bool
-	// Sign signs what this replica says, and Signed tells whether a replica of the service has
-	// signed what was heard: every user that may publish can say a heartbeat in any name. nil:
-	// heartbeats are not signed, and each counts. Both are called some times a second and must
-	// not block.
+	// Sign signs this replica's heartbeats, and Signed tells whether a replica of the service
+	// signed a received one: any user with the right to publish can send a heartbeat in any
+	// name. nil: heartbeats are not signed, and all count. Both are called several times a
+	// second and must not block.
 	Sign   func(heartbeat []byte) []byte
 	Signed func(heartbeat []byte) bool
-	// Reach asks what all replicas work on whether it answers; nil: there is no such
-	// thing. A replica that gets no answer while another one does is not fit; see
-	// [contact].
+	// Reach probes the server that all replicas work on (the API server); nil: there is none. A
+	// replica that gets no answer while another one does is unfit; see [contact].
 	Reach func(context.Context) error
-	// Reached is told what came of each time that Reach was asked; may be nil.
+	// Reached receives the result of each call of Reach; may be nil.
 	Reached func(context.Context, error)
 }
 
-// Membership is one replica's knowledge of all of them. It is safe for concurrent use.
+// Membership is one replica's view of all replicas. It is safe for concurrent use.
 type Membership struct {
 	config Config
 
-	company chan struct{} // holds a token when it is alone no more
+	company chan struct{} // holds a token when another replica has appeared
 
 	mu      sync.Mutex
 	contact contact
 	book    *book
-	said    time.Time     // when the last heartbeat was
-	changed chan struct{} // closed, and replaced, when the book has changed
+	said    time.Time     // when this replica published its last heartbeat
+	changed chan struct{} // closed and replaced when the book changes
 }
 
-// New makes the membership of a replica; it knows no other until it runs. An ID that the others
-// would not take, with a space in it or too long, is a panic.
+// New makes the membership of a replica; it knows no others until Run. New panics for an ID that
+// other replicas would reject: one that is too long or contains a space.
 func New(config Config) *Membership {
 	if config.Fit == nil {
 		config.Fit = func() bool { return true }
@@ -122,10 +119,10 @@ func New(config Config) *Membership {
 	return &Membership{config: config, book: newBook(config.ID), company: make(chan struct{}, 1), changed: make(chan struct{})}
 }
 
-// ID is this replica's.
+// ID is this replica's ID.
 func (r *Membership) ID() string { return r.config.ID }
 
-// Run says and hears heartbeats until the context ends, and then says goodbye.
+// Run publishes and receives heartbeats until the context ends, and then says goodbye.
 func (r *Membership) Run(ctx context.Context) {
 	var beside sync.WaitGroup
 	beside.Go(func() { r.listen(ctx) })
@@ -147,8 +144,9 @@ func (r *Membership) Run(ctx context.Context) {
 	}
 }
 
-// turn looks who is there, and tells when to look again. What is new is said before
-// anybody here acts on it: who takes over begins when the others let go.
+// turn checks which replicas are alive, and returns when to check again. It publishes a change
+// of this replica's standing before work moves here, so that another replica takes over when
+// this one lets go.
 func (r *Membership) turn() (wait time.Duration) {
 	fit := r.config.Fit()
 	r.mu.Lock()
@@ -175,7 +173,7 @@ func (r *Membership) turn() (wait time.Duration) {
 	return wait
 }
 
-// say has no error: who is not heard, not even by itself, is cut off.
+// say returns no error: a replica that is not heard, even by itself, counts as cut off.
 func (r *Membership) say(b announcement) {
 	if data, err := json.Marshal(b); err == nil {
 		_ = r.config.Bus.Say(r.config.Service, r.config.Sign(data))
@@ -203,7 +201,7 @@ func (r *Membership) hear(b announcement) (changed bool) {
 	alone := r.book.alone(now)
 	changed = r.book.hear(b, now)
 	if alone && !r.book.alone(now) {
-		r.said = time.Time{} // the replica that has come is to hear of this one now
+		r.said = time.Time{} // publish at once, for the new replica
 		select {
 		case r.company <- struct{}{}:
 		default:
@@ -219,44 +217,43 @@ func (r *Membership) tell() {
 	r.changed = make(chan struct{})
 }
 
-// Changed is closed when the answers of the membership may have changed. Ask for it
-// before them.
+// Changed is closed when the membership's answers may have changed. Call it before reading them.
 func (r *Membership) Changed() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.changed
 }
 
-// First tells whether a piece of work falls to this replica.
+// First tells whether this replica owns a piece of work.
 func (r *Membership) First(work string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.book.standing != fresh && r.book.rank(work) == 0
 }
 
-// Holder is the replica to which a piece of work falls, as far as this one has heard. It may
-// be one that a forger made up: see to it that the work is done.
+// Holder is the owner of a piece of work, as far as this replica has heard. A forger may have
+// made that replica up: check that the work gets done.
 func (r *Membership) Holder(work string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.book.first(work)
 }
 
-// Members is the number of replicas that are there, this one among them; 33 at most.
+// Members is the number of live replicas, including this one; at most 33.
 func (r *Membership) Members() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.book.others) + 1
 }
 
-// Others is the number of other replicas that are there and fit.
+// Others is the number of other replicas that are live and fit.
 func (r *Membership) Others() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.book.fitOthers()
 }
 
-// Unfit tells whether this replica is left out because it cannot do work at the moment.
+// Unfit tells whether this replica has no work because it cannot do any at the moment.
 func (r *Membership) Unfit() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -272,7 +269,7 @@ func (r *Membership) rank(work string) (rank int, changed <-chan struct{}) {
 
 var errUnheard = errors.New("this replica does not hear its own heartbeats on the bus, so it knows nothing of the others and claims no work")
 
-// Check is nil when this replica takes part.
+// Check is nil when this replica takes part in the membership.
 func (r *Membership) Check() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// replica is a membership on a line to the bus that can be cut.
+// replica is a membership whose connection to the bus can be cut.
 type replica struct {
 	bus.Bus
 	*Membership
@@ -44,7 +44,7 @@ func (r *replica) Listen(ctx context.Context, topic string, hear func([]byte)) e
 
 func join(t *testing.T, b bus.Bus, id string) *replica { return joinReaching(t, b, id, nil) }
 
-// joinReaching is join of a replica that asks what all of them work on.
+// joinReaching is join for a replica that probes the server.
 func joinReaching(t *testing.T, b bus.Bus, id string, reach func(context.Context) error) *replica {
 	r := &replica{Bus: b}
 	r.Membership = New(Config{Bus: r, Service: "toy", ID: id, Fit: func() bool { return !r.unfit.Load() }, Reach: reach})
@@ -55,8 +55,8 @@ func joinReaching(t *testing.T, b bus.Bus, id string, reach func(context.Context
 	return r
 }
 
-// A replica whose connection is closed is left out as soon as its heartbeat is late, and one
-// that stands still, which nothing tells from one that is slow, when it has been silent.
+// A replica whose connection is closed is removed as soon as its heartbeat is late. A suspended
+// one, which cannot be told from a slow one, is removed after the silence time-out.
 func TestAClosedConnectionIsNoticed(t *testing.T) {
 	for name, tc := range map[string]struct {
 		listens bool
@@ -90,13 +90,13 @@ func TestAClosedConnectionIsNoticed(t *testing.T) {
 	}
 }
 
-// pass lets time pass, and everybody do what they do at its end.
+// pass lets time pass, until all goroutines are idle at its end.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// shares is how much work each of the replicas believes is its own.
+// shares is how much work each replica believes it owns.
 func shares(all ...*replica) (counts []int) {
 	for _, r := range all {
 		n := 0
@@ -130,7 +130,7 @@ func TestReplicasComeAndGo(t *testing.T) {
 		if got := shares(a); got[0] != 600 || a.Check() != nil {
 			t.Errorf("alone it has %v of 600 pieces of work; %v", got, a.Check())
 		}
-		// Until the newcomer is ready, nothing is taken from who has it.
+		// Until the new replica is ready, the others keep their work.
 		c := join(t, b, "c")
 		pass(silence - heartbeat)
 		if got := shares(a, c); got[0] != 600 || got[1] != 0 {
@@ -148,9 +148,9 @@ func TestReplicasComeAndGo(t *testing.T) {
 	})
 }
 
-// TestWhoIsAloneIsQuiet: no replica waits for its heartbeats, and still one that comes knows
-// of it at once, and it of the one that comes. When that one has gone without a word, and
-// its requests have expired, it is alone again.
+// TestWhoIsAloneIsQuiet: no replica waits for its heartbeats, and still a new replica and it
+// notice each other at once. When the other has gone without a goodbye, and its requests have
+// expired, the replica is alone again.
 func TestWhoIsAloneIsQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory.New(memory.Options{})
@@ -172,7 +172,7 @@ func TestWhoIsAloneIsQuiet(t *testing.T) {
 		quiet("alone")
 		for before := a.said.Load(); a.said.Load() == before; {
 			pass(heartbeat / 10)
-		} // the next heartbeat would be a long time coming
+		} // the next regular heartbeat is far away
 		c := join(t, b, "c")
 		defer c.leave()
 		pass(heartbeat)
@@ -218,7 +218,7 @@ func TestTheSilentAreReplacedAndComeBack(t *testing.T) {
 		}
 		pass(time.Minute)
 		a.cut.Store(false)
-		for range 10 { // it never claims more than it had
+		for range 10 { // it never claims more than it owned
 			pass(silence / 10)
 			if got := shares(a); got[0] != before[0] {
 				t.Fatalf("after it came back it claims %d, want %d", got[0], before[0])
@@ -282,8 +282,8 @@ func TestWhoIsUnfitLetsGo(t *testing.T) {
 	})
 }
 
-// TestDeliveriesFollowTheMembership: all go to whom the work falls to, and to the
-// other one as soon as that has gone, has said that it is unfit, or is silent.
+// TestDeliveriesFollowTheMembership: all go to the owner of the work, and to the other replica
+// as soon as the owner has gone, reports itself unfit, or is silent.
 func TestDeliveriesFollowTheMembership(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory.New(memory.Options{})
@@ -344,8 +344,8 @@ func TestDeliveriesFollowTheMembership(t *testing.T) {
 	})
 }
 
-// TestAReplicaHasAnIDThatOthersTake: one that the others would not take is refused at the
-// start, since the replica would be alone without a word.
+// TestAReplicaHasAnIDThatOthersTake: New rejects an ID that others would reject, because the
+// replica would otherwise be alone without an error.
 func TestAReplicaHasAnIDThatOthersTake(t *testing.T) {
 	for id, taken := range map[string]bool{"": true, "a-1": true, "a 1": false, "ä": false, strings.Repeat("a", 1000): false} {
 		func() {

@@ -8,24 +8,24 @@ import (
 	"time"
 )
 
-// The bus knows at once that the connection of a process is closed, long before its silence
-// tells. So every replica listens on a topic of its own, and one whose heartbeat is late is
-// looked for there.
+// The bus notices at once that a process has closed its connection, long before its silence
+// shows. So every replica listens on a topic of its own, and the others ask the bus about the
+// topic of a replica whose heartbeat is late.
 
 const (
-	// late is when a heartbeat is: the next one should have been heard, and some time ago.
+	// late is the age of the last heartbeat after which the next one is overdue.
 	late = heartbeat + glance
-	// askingFor bounds a question to the bus.
+	// askingFor is the time-out of a question to the bus.
 	askingFor = heartbeat
 )
 
-// topic is where a replica of the service listens.
+// topic is the topic on which a replica listens.
 func (r *Membership) topic(id string) string {
 	sum := sha256.Sum256([]byte(r.config.Group + "\x00" + id))
 	return r.config.Service + "." + hex.EncodeToString(sum[:8])
 }
 
-// present listens until the context ends.
+// present listens on this replica's topic until the context ends.
 func (r *Membership) present(ctx context.Context) {
 	for ctx.Err() == nil {
 		_ = r.config.Bus.Listen(ctx, r.topic(r.config.ID), func([]byte) {})
@@ -36,7 +36,7 @@ func (r *Membership) present(ctx context.Context) {
 	}
 }
 
-// missAll looks for replicas whose heartbeats are late until the context ends.
+// missAll asks for replicas whose heartbeats are late, until the context ends.
 func (r *Membership) missAll(ctx context.Context) {
 	tick := time.NewTicker(glance)
 	defer tick.Stop()
@@ -54,7 +54,7 @@ func (r *Membership) missAll(ctx context.Context) {
 	}
 }
 
-// overdue are the replicas whose heartbeats are late, where this one hears its own.
+// overdue are the replicas whose heartbeats are late; none if this replica's own is late, too.
 func (r *Membership) overdue() (ids []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,7 +70,7 @@ func (r *Membership) overdue() (ids []string) {
 	return ids
 }
 
-// miss leaves a replica out that does not listen any more.
+// miss removes a replica that no longer listens.
 func (r *Membership) miss(ctx context.Context, id string) {
 	ctx, done := context.WithTimeout(ctx, askingFor)
 	defer done()

@@ -8,31 +8,31 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 )
 
-// Ranked is a bus on which the replicas of a service share out the deliveries:
-// all of a piece of work go to whom it falls to, and, from the moment when that
-// one asks for no more, to the next. No replica waits for a time-out to find out that
-// a process has died: its connection is closed, and its requests with it.
+// Ranked is a bus on which the replicas of a service share out the deliveries. All deliveries of
+// a piece of work go to its owner and, as soon as the owner requests no more, to the next
+// replica. No replica waits for a time-out to notice a dead process: the server closes its
+// connection, and with it its requests.
 type Ranked struct {
 	bus.Bus
 	Membership *Membership
-	// Of names the piece of work that a consumer is part of.
+	// Of names the piece of work that a consumer belongs to.
 	Of func(bus.Work) string
 }
 
 const (
-	// movesAtOnce is how often a worker attaches anew as soon as its rank changes; after
-	// that it does so every moveEvery. Replicas that are made up, always others, change the
-	// ranks continuously, and who attaches does no work meanwhile. A rank that is not the
-	// right one costs no work.
+	// movesAtOnce is how many times a worker re-attaches as soon as its rank changes; after that
+	// it re-attaches at most every moveEvery. A forger that invents ever new replicas changes
+	// the ranks continuously, and a worker does no work while it attaches. Working with a wrong
+	// rank loses no work.
 	movesAtOnce = 8
 	moveEvery   = 2 * time.Second
-	// sharesAtOnce and shareEvery are the same for who takes over keys, which is cheaper than
-	// to attach, and urgent.
+	// sharesAtOnce and shareEvery are the same limits for taking over keys, which is cheaper
+	// than attaching, and urgent.
 	sharesAtOnce = 16
 	shareEvery   = 250 * time.Millisecond
 )
 
-// moves is how often something may be done anew: so often at once, and then every so often.
+// moves is a rate limit: a burst of most, then one per interval every.
 type moves struct {
 	most  float64
 	every time.Duration
@@ -44,7 +44,7 @@ func newMoves(most int, every time.Duration) moves {
 	return moves{most: float64(most), every: every, left: float64(most), since: time.Now()}
 }
 
-// pause is how long to wait before the next one.
+// pause takes one token, and returns how long to wait for it.
 func (m *moves) pause(now time.Time) time.Duration {
 	m.left = min(m.left+float64(now.Sub(m.since))/float64(m.every), m.most)
 	m.since = now
@@ -52,9 +52,9 @@ func (m *moves) pause(now time.Time) time.Duration {
 	return time.Duration(max(-m.left, 0) * float64(m.every))
 }
 
-// Watch calls tell now and whenever the answers of the membership may have changed, until the
-// context ends. Replicas that are made up, always others, change them continuously: after a
-// few changes at once it waits between them.
+// Watch calls tell at once and whenever the membership's answers may have changed, until the
+// context ends. A forger that invents ever new replicas changes them continuously: so after a
+// burst of changes Watch waits between calls.
 func (r *Membership) Watch(ctx context.Context, tell func()) {
 	may := newMoves(sharesAtOnce, shareEvery)
 	for {
@@ -75,8 +75,8 @@ func (r *Membership) Watch(ctx context.Context, tell func()) {
 	}
 }
 
-// Work consumes a stream, in the rank that this replica has for the work, and
-// attaches anew when that changes; see [bus.Reader].
+// Work consumes a stream with this replica's rank for the work, and re-attaches when the rank
+// changes; see [bus.Reader].
 func (r *Ranked) Work(ctx context.Context, w bus.Work, handle func(bus.Delivery)) error {
 	work, may := r.Of(w), newMoves(movesAtOnce, moveEvery)
 	for {
@@ -97,8 +97,8 @@ func (r *Ranked) Work(ctx context.Context, w bus.Work, handle func(bus.Delivery)
 	}
 }
 
-// await returns when the rank for a piece of work is another one and a worker may attach
-// anew, or the context has ended.
+// await returns when the rank for a piece of work differs from rank and the rate limit allows
+// the worker to re-attach, or when the context has ended.
 func (r *Membership) await(ctx context.Context, work string, rank int, changed <-chan struct{}, may *moves) {
 	for now := rank; now == rank; now, changed = r.rank(work) {
 		select {

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// disk is a notary's own.
+// disk is the notary's Memory.
 type disk struct{ text []byte }
 
 func (d *disk) Load() ([]byte, error) { return d.text, nil }
@@ -23,10 +23,10 @@ func (d *disk) Save(text []byte) error {
 	return nil
 }
 
-// replaceable is a bus whose streams its owner removes and makes anew.
+// replaceable is a bus whose owner removes and re-creates streams.
 type replaceable struct{ bus.Notarized }
 
-// forged is a bus on which a lie is in the place of what was signed, without any page.
+// forged is a bus on which a forged stream replaces the signed one, without any page.
 func (w *world) forged() *memory.Bus {
 	b := memory.New(memory.Options{})
 	w.must(b.EnsureController(w.Context(), controller))
@@ -35,8 +35,8 @@ func (w *world) forged() *memory.Bus {
 	return b
 }
 
-// TestTheRecordIsNotBegunAnewInSilence: who removes the pages and what they are about, and
-// stores a lie, gets no signature for it, also not from a notary that is started anew.
+// TestTheRecordIsNotBegunAnewInSilence: an attacker that removes the pages and the messages that
+// they cover, and stores a forgery, gets no signature for it, not even from a restarted notary.
 func TestTheRecordIsNotBegunAnewInSilence(t *testing.T) {
 	live(t, 3, memory.Options{}, func(w *world) {
 		own, at := &disk{}, &replaceable{w.bus}
@@ -65,7 +65,7 @@ func TestTheRecordIsNotBegunAnewInSilence(t *testing.T) {
 		if r := verify(); len(r.Findings) == 0 {
 			t.Error("nothing is found before it is signed")
 		}
-		// The owner makes the stream of the pages, too.
+		// The owner re-creates the stream of the pages, too.
 		w.must(forged.EnsureNotary(w.Context(), 0))
 		if err := notaryOf(false).Round(w.Context()); !errors.Is(err, notary.ErrGone) {
 			t.Errorf("with a stream of pages that was made anew: %v", err)
@@ -73,14 +73,14 @@ func TestTheRecordIsNotBegunAnewInSilence(t *testing.T) {
 		if r := verify(); len(r.Findings) == 0 {
 			t.Error("nothing is found with a stream of pages that was made anew")
 		}
-		// Told to, it goes on, and says so.
+		// When told to begin anew, the notary continues, and says so.
 		w.must(notaryOf(true).Round(w.Context()))
 		r := verify()
 		if len(r.Findings) == 0 || !strings.Contains(r.Findings[0].What, "nothing was vouched for before") {
 			t.Errorf("the break is not on record: %v", r.Findings)
 		}
 		w.must(notaryOf(false).Round(w.Context()))
-		// And once alone.
+		// It does so only once.
 		time.Sleep(time.Minute) // of virtual time
 		again := w.forged()
 		defer again.Close()
@@ -94,8 +94,8 @@ func TestTheRecordIsNotBegunAnewInSilence(t *testing.T) {
 	})
 }
 
-// TestPagesOfOneStreamAreGone: the stream of the pages is there, and those about one stream
-// are not.
+// TestPagesOfOneStreamAreGone: the stream of the pages exists, but the pages about one stream do
+// not.
 func TestPagesOfOneStreamAreGone(t *testing.T) {
 	live(t, 4, memory.Options{}, func(w *world) {
 		w.steps(20)

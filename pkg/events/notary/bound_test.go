@@ -21,7 +21,7 @@ const mib = 1 << 20
 
 var turns = subject.TurnStream(controller)
 
-// large stores so many turns of 1 MiB.
+// large stores that many turns of 1 MiB.
 func (w *world) large(n int) {
 	w.Helper()
 	for range n {
@@ -33,7 +33,7 @@ func (w *world) large(n int) {
 	}
 }
 
-// shortened is a bus on which the front of the turns is gone, and which keeps so much of them.
+// shortened is a bus on which the front of the turns is gone, with the given retention.
 type shortened struct {
 	bus.Notarized
 	from    uint64
@@ -56,8 +56,8 @@ func (s *shortened) Read(ctx context.Context, p bus.Passage, handle func([]event
 	return s.Notarized.Read(ctx, p, handle)
 }
 
-// TestACutByHandIsTold from one that a bound in bytes makes: the bus leaves as much as
-// the bound allows, but for one message.
+// TestACutByHandIsTold from one that a limit in bytes makes: the bus leaves as much as the limit
+// allows, less one message.
 func TestACutByHandIsTold(t *testing.T) {
 	live(t, 14, memory.Options{}, func(w *world) {
 		on := &shortened{Notarized: w.bus, keeps: bus.Retention{Bytes: 32 * mib}}
@@ -83,8 +83,8 @@ func TestACutByHandIsTold(t *testing.T) {
 	})
 }
 
-// TestRoomThatWasMadeIsNoCut: where the server has made room, nothing is found, whether a page
-// says so already or not, and also when the stream was given more by then.
+// TestRoomThatWasMadeIsNoCut: if the server has freed space, Verify reports nothing, whether a
+// page records that already or not, even if the limit of the stream was raised by then.
 func TestRoomThatWasMadeIsNoCut(t *testing.T) {
 	live(t, 15, memory.Options{}, func(w *world) {
 		on := &shortened{Notarized: w.bus}
@@ -112,7 +112,7 @@ func TestRoomThatWasMadeIsNoCut(t *testing.T) {
 		if r := exported(); len(r.Findings) != 1 || r.Findings[0].To != 21 {
 			t.Errorf("in a file, which anybody may have written, before it is signed: %v", r.Findings)
 		}
-		// More than the room that was made is gone.
+		// More is gone than was freed.
 		on.from = 41 - 5
 		if r := verify(); len(r.Findings) != 1 || !strings.Contains(r.Findings[0].What, "gone before their time") {
 			t.Errorf("with less left than room was made for: %v", r.Findings)
@@ -126,7 +126,7 @@ func TestRoomThatWasMadeIsNoCut(t *testing.T) {
 			t.Errorf("once it is signed: %v", r.Remarks)
 		}
 		whole(t, exported(), true)
-		// Room that was made long ago excuses nothing that was signed since.
+		// Space freed long ago does not explain missing messages that were signed later.
 		time.Sleep(time.Hour) // of virtual time
 		w.large(10)
 		w.must(signing.Round(w.Context()))
@@ -137,15 +137,15 @@ func TestRoomThatWasMadeIsNoCut(t *testing.T) {
 	})
 }
 
-// TestLessIsKeptThanWasSigned: what was signed while more was kept may go as soon as a page says
-// that less is kept, by its bytes and by its age, and no more than that. Where more is kept
-// again later, what went meanwhile is no cut.
+// TestLessIsKeptThanWasSigned: messages signed under a longer retention may go as soon as a page
+// records a shorter one, by bytes and by age, but no more than that. If the retention is
+// extended again later, messages that went meanwhile are no cut.
 func TestLessIsKeptThanWasSigned(t *testing.T) {
 	bytes, age := func(n int64) bus.Retention { return bus.Retention{Bytes: n * mib} }, func(d time.Duration) bus.Retention { return bus.Retention{Age: d} }
 	both := bus.Retention{Age: time.Hour, Bytes: 32 * mib}
 	for name, c := range map[string]struct {
-		keeps []bus.Retention // one page each, with ten messages in ten minutes
-		left  map[uint64]bool // so many messages, and whether that is a cut
+		keeps []bus.Retention // one page for each, with ten messages in ten minutes
+		left  map[uint64]bool // number of messages left, and whether that is a cut
 	}{
 		"all is kept":            {[]bus.Retention{{}, {}, {}, {}}, map[uint64]bool{40: false, 39: true, 1: true}},
 		"less than before":       {[]bus.Retention{bytes(32), bytes(32), bytes(32), bytes(16)}, map[uint64]bool{31: false, 15: false, 5: true}},

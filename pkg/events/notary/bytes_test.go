@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 )
 
-// Of two bounds the narrower counts, for age and bytes by themselves; 0 is none.
+// The smaller of two retentions counts, for age and bytes separately; 0 is no limit.
 func TestTheLeastThatWasKept(t *testing.T) {
 	of := func(age time.Duration, bytes int64) bus.Retention { return bus.Retention{Age: age, Bytes: bytes} }
 	for _, c := range []struct{ a, b, want bus.Retention }{
@@ -27,7 +27,8 @@ func TestTheLeastThatWasKept(t *testing.T) {
 	}
 }
 
-// Room that was made since a time, or a minute before it by other clocks, bounds what was kept.
+// Space freed since a time, or up to a minute before it because of clock skew, limits what was
+// kept.
 func TestRoomThatWasMadeBoundsWhatWasKept(t *testing.T) {
 	since := time.Unix(10_000, 0)
 	state := func(at time.Time) bus.State {
@@ -40,8 +41,8 @@ func TestRoomThatWasMadeBoundsWhatWasKept(t *testing.T) {
 	}
 }
 
-// A message takes up its subject and body, a record of thirty bytes, and its headers as they are
-// on the wire.
+// The size of a message is its subject and body, a record of thirty bytes, and its headers in
+// wire form.
 func TestWhatAMessageTakesUp(t *testing.T) {
 	for _, c := range []struct {
 		header map[string][]string
@@ -59,8 +60,9 @@ func TestWhatAMessageTakesUp(t *testing.T) {
 	}
 }
 
-// An entry may be missing at the front by its age, or for the sake of room; much less than a
-// bound has left is a cut: by more than a quarter, and by more than the largest message.
+// An entry may be missing at the front by its age, or because of the limit in bytes. It is a cut
+// if much less than the limit is left: less by more than a quarter of it, and by more than the
+// largest message.
 func TestWhatMayBeMissingAtTheFront(t *testing.T) {
 	const now = 10_000
 	of := func(age time.Duration, bytes int64) bus.Retention { return bus.Retention{Age: age, Bytes: bytes} }
@@ -107,7 +109,7 @@ func TestWhatMayBeMissingAtTheFront(t *testing.T) {
 	}
 }
 
-// Several entries in a row that lack the same are one finding, and what lies apart is another.
+// Entries in a row with the same problem are one finding, and separate entries are several.
 func TestWhatLiesTogetherIsFoundOnce(t *testing.T) {
 	s := &scan{Standing: Standing{Stream: "S"}, entries: []Entry{{Sequence: 3}, {Sequence: 5}, {Sequence: 6}, {Sequence: 9}, {Sequence: 11}}}
 	for _, at := range []int{0, 1, 3, 4} {
@@ -125,7 +127,7 @@ func TestWhatLiesTogetherIsFoundOnce(t *testing.T) {
 	}
 }
 
-// A list follows another one by its number and by the sum of that.
+// A list follows another one by its number and by the other's sum.
 func TestWhichListFollows(t *testing.T) {
 	one := &List{Number: 1, Time: time.Unix(1, 0)}
 	two := &List{Number: 2, Before: one.Sum(), Time: time.Unix(2, 0)}

@@ -1,4 +1,4 @@
 package notary
 
-// Held is how many hashes a tree holds.
+// Held is the number of hashes that a tree holds.
 func (t *Tree) Held() int { return len(t.edge) }

@@ -18,7 +18,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// happens has something happen in each stream.
+// happens stores a message in each stream.
 func (w *world) happens() {
 	w.Helper()
 	time.Sleep(time.Second) // of virtual time
@@ -28,8 +28,8 @@ func (w *world) happens() {
 	}
 }
 
-// TestARoundThatIsCutIsMadeUpFor: a round whose connection is cut, wherever that is, says so, and
-// the next ones sign everything in one tree.
+// TestARoundThatIsCutIsMadeUpFor: a round that loses its connection at any point returns an
+// error, and the next rounds sign everything in one tree.
 func TestARoundThatIsCutIsMadeUpFor(t *testing.T) {
 	for _, answered := range []bool{false, true} {
 		calls := 0
@@ -59,14 +59,14 @@ func TestARoundThatIsCutIsMadeUpFor(t *testing.T) {
 	}
 }
 
-// TestHalfAVerificationIsNone: where a part of the record cannot be read there is no report.
+// TestHalfAVerificationIsNone: if a part of the record cannot be read, there is no report.
 func TestHalfAVerificationIsNone(t *testing.T) {
 	live(t, 22, memory.Options{}, func(w *world) {
 		for range 3 {
 			w.happens()
 			w.sign()
 		}
-		short := &shortened{Notarized: w.bus, from: 3} // so that it is asked why the front is missing
+		short := &shortened{Notarized: w.bus, from: 3} // so that Verify reads the state again for the missing front
 		verify := func(at int) (*memory.Cut, error) {
 			on := &memory.Cut{Notarized: short, Call: at}
 			_, err := notary.Verify(w.Context(), on, notary.Trust{Known: w.known})
@@ -82,7 +82,7 @@ func TestHalfAVerificationIsNone(t *testing.T) {
 	})
 }
 
-// torn is a bus that cannot read a stream behind so many messages.
+// torn is a bus that cannot read a stream beyond that many messages.
 type torn struct {
 	bus.Notarized
 	stream string
@@ -103,8 +103,8 @@ func (d *torn) Read(ctx context.Context, p bus.Passage, handle func([]events.Mes
 	return errors.Join(err, d.as)
 }
 
-// TestWhatCannotBeReadIsAFinding: a stream that is damaged is proven up to there, and what is
-// behind is not called missing. Pages that are damaged prove nothing.
+// TestWhatCannotBeReadIsAFinding: a damaged stream is proven up to the damage, and the messages
+// after it are not reported as missing. Damaged pages prove nothing.
 func TestWhatCannotBeReadIsAFinding(t *testing.T) {
 	live(t, 23, memory.Options{}, func(w *world) {
 		for range 4 {
@@ -146,7 +146,7 @@ func TestWhatCannotBeReadIsAFinding(t *testing.T) {
 	})
 }
 
-// vanishing is a bus on which the turns are removed while they are read.
+// vanishing is a bus on which the turns are deleted while they are read.
 type vanishing struct {
 	bus.Notarized
 	read, back bool
@@ -167,7 +167,8 @@ func (v *vanishing) StreamState(ctx context.Context, name string) (bus.State, er
 	return v.Notarized.StreamState(ctx, name)
 }
 
-// TestAStreamThatIsRemovedMeanwhile is no fault of a round; one that is there and is not read is.
+// TestAStreamThatIsRemovedMeanwhile does not fail a round; a stream that exists but cannot be
+// read does.
 func TestAStreamThatIsRemovedMeanwhile(t *testing.T) {
 	live(t, 24, memory.Options{}, func(w *world) {
 		w.happens()
@@ -187,7 +188,7 @@ func TestAStreamThatIsRemovedMeanwhile(t *testing.T) {
 	})
 }
 
-// contested is a bus on which others are always quicker under one subject.
+// contested is a bus on which other publishers are always faster on one subject.
 type contested struct {
 	bus.Notarized
 	subject string
@@ -202,8 +203,8 @@ func (c *contested) Store(ctx context.Context, m events.Message, expect uint64) 
 	return c.Notarized.Store(ctx, m, expect)
 }
 
-// TestOthersMayBeQuicker: a page that another notary has stored is gone on from once, a list
-// three times; where others stay quicker, they sign, and nothing is wrong.
+// TestOthersMayBeQuicker: the notary retries a page once, and tries a list three times; if the
+// others stay faster, they sign, and nothing fails.
 func TestOthersMayBeQuicker(t *testing.T) {
 	for on, tries := range map[string]int{subject.Notary(turns): 2, listSubject: 3} {
 		live(t, 25, memory.Options{}, func(w *world) {
@@ -217,8 +218,8 @@ func TestOthersMayBeQuicker(t *testing.T) {
 	}
 }
 
-// TestTwoNotariesInOneRound: a notary that another one overtakes in each of its steps goes on
-// from what that has stored, in the same tree.
+// TestTwoNotariesInOneRound: a notary that another one overtakes in each step continues from the
+// other's pages, in the same tree.
 func TestTwoNotariesInOneRound(t *testing.T) {
 	live(t, 26, memory.Options{}, func(w *world) {
 		w.happens()
@@ -233,7 +234,7 @@ func TestTwoNotariesInOneRound(t *testing.T) {
 	})
 }
 
-// before is a bus on which something is done before anything is stored.
+// before is a bus that calls a function before it stores anything.
 type before struct {
 	bus.Notarized
 	other func()
@@ -244,7 +245,7 @@ func (b *before) Store(ctx context.Context, m events.Message, expect uint64) (ui
 	return b.Notarized.Store(ctx, m, expect)
 }
 
-// faulty is a disk of which reading or writing fails.
+// faulty is a Memory that fails to load or to save.
 type faulty struct {
 	disk
 	load, save error
@@ -261,8 +262,8 @@ func (f *faulty) Save(text []byte) error {
 	return f.disk.Save(text)
 }
 
-// TestWhatANotaryKnowsIsReadAndSaved: nothing is signed before what was signed is known, what
-// could not be saved is saved with the next round, and nothing is where nothing has changed.
+// TestWhatANotaryKnowsIsReadAndSaved: the notary signs nothing before it has loaded its Memory;
+// it repeats a failed save in the next round, and saves nothing if nothing has changed.
 func TestWhatANotaryKnowsIsReadAndSaved(t *testing.T) {
 	live(t, 27, memory.Options{}, func(w *world) {
 		w.happens()
@@ -291,7 +292,7 @@ func TestWhatANotaryKnowsIsReadAndSaved(t *testing.T) {
 		if own.saves != 2 {
 			t.Error("it is saved again though nothing has changed")
 		}
-		// Started anew from it, the notary goes on, and saves where something is new.
+		// A notary that is restarted from it continues, and saves if there is something new.
 		n = notary.New(w.bus, notary.Options{Signer: w.signer, Known: w.known, Memory: own})
 		w.happens()
 		w.must(n.Round(w.Context()))

@@ -13,8 +13,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// TestPagesThatDoNotFollow: also what bears the notary's signature is found where it does not go
-// on from the page before it, in whatever it differs.
+// TestPagesThatDoNotFollow: even a page with the notary's signature is reported if it does not
+// continue the page before it, in any respect.
 func TestPagesThatDoNotFollow(t *testing.T) {
 	live(t, 41, memory.Options{}, func(w *world) {
 		for range 3 {
@@ -56,14 +56,14 @@ func TestPagesThatDoNotFollow(t *testing.T) {
 	})
 }
 
-// second is where the second page about something is.
+// second is the position of the second page about a stream.
 func (f *file) second(on string) int {
 	first := slices.IndexFunc(f.pages(), func(m events.Message) bool { return m.Subject == on })
 	return first + 1 + slices.IndexFunc(f.pages()[first+1:], func(m events.Message) bool { return m.Subject == on })
 }
 
-// TestARecordThatWasBroken: a page that begins a tree anew says why, and what was before it is
-// vouched for no more.
+// TestARecordThatWasBroken: a page that begins a new tree says why, and the messages before it
+// are no longer proven.
 func TestARecordThatWasBroken(t *testing.T) {
 	live(t, 42, memory.Options{}, func(w *world) {
 		for range 2 {
@@ -78,7 +78,7 @@ func TestARecordThatWasBroken(t *testing.T) {
 		if len(broken) != 1 || broken[0].Stream != turns || !strings.Contains(broken[0].What, "the stream ends with message 1, where it had 2") {
 			t.Errorf("found is %v", found)
 		}
-		// From then on it is a record as any other.
+		// From then on the record is valid again.
 		time.Sleep(time.Second)
 		w.turn()
 		w.sign()
@@ -91,7 +91,7 @@ func TestARecordThatWasBroken(t *testing.T) {
 	})
 }
 
-// TestWhatIsRemarked of a record that began before it was signed: how long before.
+// TestWhatIsRemarked about a record that began before it was signed: the time in between.
 func TestWhatIsRemarked(t *testing.T) {
 	for waited, remarked := range map[time.Duration]bool{5 * time.Minute: false, 5*time.Minute + time.Second: true} {
 		live(t, 43, memory.Options{}, func(w *world) {
@@ -110,7 +110,7 @@ func TestWhatIsRemarked(t *testing.T) {
 	}
 }
 
-// TestAStreamThatWasMadeAnew is another one to the signer of the one before it.
+// TestAStreamThatWasMadeAnew is another stream for the notary that signed the old one.
 func TestAStreamThatWasMadeAnew(t *testing.T) {
 	live(t, 44, memory.Options{}, func(w *world) {
 		w.happens()

@@ -10,23 +10,23 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 )
 
-// What is missing at the front of a stream has been dropped by the bus, or cut off by hand.
-// By its age anybody can tell: each page says how long messages are kept. Where a stream is
-// bounded in bytes, the bus drops one message after the other until the rest fits. So what
-// is left is smaller than the bound by less than one message, and by what has expired within
-// since; where much less is left, the rest was cut off.
+// Messages may be missing at the front of a stream because the bus expired them, or because an
+// attacker cut them off. Every page has the stream's retention, so age is easy to check. In a
+// stream with a limit in bytes, the bus drops the oldest messages one by one until the rest
+// fits. So the rest is smaller than the limit by less than one message, plus what has expired
+// within it since. If much less is left, the front was cut off.
 
 const (
-	// largest is the largest message that a bus takes, in bytes.
+	// largest is the largest message that the bus accepts, in bytes.
 	largest = 8 << 20
-	// markSize is more than a mark takes up, in bytes, and markLife is how long it is kept at
-	// most; what is kept for longer and goes by itself has the body of an object.
+	// markSize is an upper bound of a mark's size, in bytes, and markLife of its life. A message
+	// that expires by itself after a longer time has the body of an object.
 	markSize, markLife = 2 << 10, time.Hour
-	// clocks is how far the clocks may be apart that say when room was made.
+	// clocks is the tolerance between the clocks that date when space was freed.
 	clocks = time.Minute
 )
 
-// lesser is what may have been kept at the least.
+// lesser is the smaller of two retentions, in each field.
 func lesser(a, b bus.Retention) bus.Retention {
 	out := a
 	if b.Age > 0 && (out.Age == 0 || b.Age < out.Age) {
@@ -38,7 +38,7 @@ func lesser(a, b bus.Retention) bus.Retention {
 	return out
 }
 
-// keepsSince is the least that a stream has kept since a time.
+// keepsSince is the smallest retention of a stream since a time.
 func keepsSince(s bus.State, since time.Time) bus.Retention {
 	if s.Bounded.At.IsZero() || s.Bounded.At.Add(clocks).Before(since) {
 		return s.Keeps
@@ -46,7 +46,7 @@ func keepsSince(s bus.State, since time.Time) bus.Retention {
 	return lesser(s.Keeps, bus.Retention{Bytes: s.Bounded.Bytes})
 }
 
-// sizeOf is what a message takes up in the bus's store, in bytes.
+// sizeOf is the size of a message in the bus's store, in bytes.
 func sizeOf(m events.Message) int64 {
 	const record, header, line = 30, 4 + len("NATS/1.0\r\n\r\n"), len(": \r\n")
 	size := record + len(m.Subject) + len(m.Data)
@@ -61,19 +61,19 @@ func sizeOf(m events.Message) int64 {
 	return int64(size)
 }
 
-// front is what is known of the messages that are missing at the front of a stream.
+// front is what is known about messages missing at the front of a stream.
 type front struct {
-	// early are entries whose time has not come by what was signed.
+	// early are entries that had not expired by the signed retention.
 	early []int
-	// pushed is the last one that the bound in bytes may have pushed out, and bound is that.
+	// pushed is the last entry that the limit in bytes may have removed, and bound that limit.
 	pushed int
 	bound  int64
-	// bytes is what the messages that are there take up, largest the largest of them, and
-	// within what those may have taken up that expired among them.
+	// bytes is the size of the existing messages, largest that of the largest one, and within an
+	// estimate of those that expired among them.
 	bytes, largest, within int64
 }
 
-// missing judges an entry at the front; tells whether it may be missing.
+// missing judges an entry at the front, and tells whether its message may be missing.
 func (f *front) missing(at int, e Entry, keeps bus.Retention, now int64) bool {
 	switch {
 	case keeps.Age > 0 && e.Time+int64(keeps.Age/time.Second) <= now:
@@ -87,7 +87,7 @@ func (f *front) missing(at int, e Entry, keeps bus.Retention, now int64) bool {
 	return false
 }
 
-// expired counts a message that has expired among those that are there.
+// expired counts a message that has expired among the existing ones.
 func (f *front) expired(e Entry) {
 	if time.Duration(e.Expires-e.Time)*time.Second <= markLife {
 		f.within += markSize
@@ -96,18 +96,18 @@ func (f *front) expired(e Entry) {
 	}
 }
 
-// short tells whether much less is there than a bound in bytes has left.
+// short tells whether much less exists than a limit in bytes would have left.
 func (f *front) short(bound, bytes int64) bool {
 	return bound > 0 && bytes+f.within < bound-max(bound/4, largest)
 }
 
-// concludeFront says what is missing at the front, and why.
+// concludeFront reports messages missing at the front.
 func (s *scan) concludeFront(ctx context.Context) error {
 	if len(s.front.early) == 0 && !s.front.short(s.front.bound, s.front.bytes) {
 		return nil
 	}
-	// What has been stored since, and what the bus keeps since less than ten seconds ago, is
-	// in no page yet.
+	// Messages stored since the last page, and a retention that changed less than ten seconds
+	// ago, are in no page yet.
 	state, err := s.from.StreamState(ctx, s.Stream)
 	if errors.Is(err, bus.ErrNoStream) {
 		state = s.state
@@ -127,8 +127,8 @@ func (s *scan) concludeFront(ctx context.Context) error {
 	return nil
 }
 
-// early tells of the entries that are gone before their time by what was signed. On a bus
-// it may be that it keeps less since the last page was signed.
+// early reports entries that are gone although the signed retention keeps them. On a bus, the
+// retention may have been shortened since the last page.
 func (s *scan) early(state bus.State, bytes int64) {
 	if len(s.front.early) == 0 {
 		return
@@ -153,7 +153,8 @@ func (s *scan) early(state bus.State, bytes int64) {
 	s.Expired += len(s.front.early) - len(unsigned.early)
 }
 
-// extend finds what an entry lacks, in one finding with those before it.
+// extend reports an entry, in one finding with those directly before it if they have the same
+// problem.
 func (s *scan) extend(at int, what string) {
 	e := s.entries[at]
 	if n := len(s.findings); n > 0 {

@@ -16,7 +16,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// keeping is a bus whose streams keep so much.
+// keeping is a bus whose streams have the given retention.
 type keeping struct {
 	bus.Notarized
 	keeps bus.Retention
@@ -28,8 +28,8 @@ func (k *keeping) StreamState(ctx context.Context, name string) (bus.State, erro
 	return state, err
 }
 
-// TestALimitOfAQuietStreamCounts: a stream that is bounded while nothing is stored in it may
-// lose its front; the page that says so has no message.
+// TestALimitOfAQuietStreamCounts: a stream that gets a limit while it is idle may lose its
+// front; the page that records the limit covers no message.
 func TestALimitOfAQuietStreamCounts(t *testing.T) {
 	live(t, 12, memory.Options{}, func(w *world) {
 		w.steps(60)
@@ -44,7 +44,7 @@ func TestALimitOfAQuietStreamCounts(t *testing.T) {
 	})
 }
 
-// TestAFrontIsMissedWithItsPages: of a log that keeps everything the front cannot be removed
+// TestAFrontIsMissedWithItsPages: if a log keeps everything, its front cannot be removed
 // together with the pages about it.
 func TestAFrontIsMissedWithItsPages(t *testing.T) {
 	live(t, 13, memory.Options{}, func(w *world) {

@@ -15,8 +15,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/notary"
 )
 
-// FuzzPage: of all bytes only those that the notary signed are a page. What it signs, it
-// can read.
+// FuzzPage: only bytes that the notary signed are accepted as a page, and it can read every page
+// that it signs.
 func FuzzPage(f *testing.F) {
 	signer, verifier := key(f, 1)
 	known := note.VerifierList(verifier)
@@ -40,7 +40,7 @@ func FuzzPage(f *testing.F) {
 		if p, err := notary.Open(stored, known); err == nil && !bytes.Equal(stored, honest) {
 			t.Errorf("%q is taken for %+v", stored, p)
 		}
-		// What lies behind the signature, as a notary that was taken over would sign it.
+		// Content behind a valid signature, as from a compromised notary.
 		text, packed, _ := bytes.Cut(stored, []byte("\x00"))
 		if _, err := notary.Open(signed(t, signer, text, packed), known); err != nil && err.Error() == "" {
 			t.Error("a refusal without a reason")
@@ -48,8 +48,7 @@ func FuzzPage(f *testing.F) {
 	})
 }
 
-// FuzzKeys: what is taken for the keys of notaries are keys, and a private key is never
-// repeated.
+// FuzzKeys: Read accepts only public keys, and an error never repeats a private key.
 func FuzzKeys(f *testing.F) {
 	private, public, err := notary.Generate("notary.test")
 	if err != nil {
@@ -77,7 +76,7 @@ func FuzzKeys(f *testing.F) {
 	})
 }
 
-// signed is a page of any text, with the sum of what follows it in the place of "{sum}".
+// signed is a page of any text, in which "{sum}" is replaced by the sum of the rest.
 func signed(t *testing.T, by note.Signer, text, packed []byte) []byte {
 	t.Helper()
 	sum := sha256.Sum256(packed)

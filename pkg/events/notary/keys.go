@@ -14,9 +14,9 @@ import (
 	"github.com/millrace/millrace/pkg/events/sign"
 )
 
-// Generate makes a key for a notary, and its public part, which counts from now on, for
-// [Keys.Read]. The name tells people whose it is, such as notary.prod.example.com; it may
-// hold neither a space nor "+".
+// Generate makes a notary's private key, and its public key, valid from now on, in the form that
+// [Keys.Read] reads. The name tells people whose key it is, such as notary.prod.example.com; it
+// may contain neither a space nor "+".
 func Generate(name string) (private, public string, err error) {
 	failed := func(err error) (string, string, error) { return "", "", fmt.Errorf("make a key for %q: %w", name, err) }
 	if private, _, err = note.GenerateKey(rand.Reader, name); err != nil {
@@ -36,9 +36,9 @@ func Generate(name string) (private, public string, err error) {
 	return private, "# " + name + "\n" + strings.TrimSpace(string(block)), nil
 }
 
-// Signer reads a private key, and gives the public one with it.
+// Signer parses a private key, and derives its public key.
 //
-// Errors: the text is none; it is not repeated in the error.
+// Errors: the text is no private key; the error does not repeat it.
 func Signer(private string) (note.Signer, note.Verifier, error) {
 	private = strings.TrimSpace(private)
 	signer, err := note.NewSigner(private)
@@ -56,7 +56,8 @@ func Signer(private string) (note.Signer, note.Verifier, error) {
 	return signer, own, nil
 }
 
-// seed is the key in a private key's text: PRIVATE+KEY+<name>+<hash>+<algorithm and seed>.
+// seed extracts the key from a private key's text: PRIVATE+KEY+<name>+<hash>+<algorithm and
+// seed>.
 func seed(private string) (ed25519.PrivateKey, error) {
 	parts := strings.SplitN(private, "+", 5)
 	text, err := base64.StdEncoding.DecodeString(parts[len(parts)-1])
@@ -66,7 +67,8 @@ func seed(private string) (ed25519.PrivateKey, error) {
 	return ed25519.NewKeyFromSeed(text[1:]), nil
 }
 
-// Keys are the public keys whose pages are trusted, and when. The zero value trusts none.
+// Keys are the public keys whose signatures are trusted, with their validity. The zero value
+// trusts none.
 type Keys struct {
 	plain   []note.Verifier
 	bounded []sign.Key
@@ -74,14 +76,14 @@ type Keys struct {
 
 var _ note.Verifiers = (*Keys)(nil)
 
-// Add trusts a key, always.
+// Add trusts a key without time limits.
 func (k *Keys) Add(key note.Verifier) { k.plain = append(k.plain, key) }
 
-// Read trusts what a file of public keys holds: PEM blocks, whose headers say when each
-// counts, as [sign.ParseTrust] reads them; or lines with one key each, which counts
-// always, as older versions wrote them. Lines that begin with # are remarks.
+// Read trusts the keys in a file of public keys: either PEM blocks, whose headers limit when
+// each key is valid, as [sign.ParseTrust] reads them; or lines with one key each, valid without
+// limits, as older versions wrote them. Lines that begin with # are comments.
 //
-// Errors: it holds no public key, or something else.
+// Errors: the file contains no public key, or anything else.
 func (k *Keys) Read(text string) error {
 	if strings.Contains(text, "-----BEGIN ") {
 		keys, err := sign.ParseTrust([]byte(text))
@@ -96,7 +98,7 @@ func (k *Keys) Read(text string) error {
 		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
-		if strings.Contains(line, "PRIVATE+KEY+") { // behind whatever else: an error repeats no private key
+		if strings.Contains(line, "PRIVATE+KEY+") { // anywhere: an error must not repeat it
 			return errors.New("it holds a private key, which the notary alone may have: name the public one")
 		}
 		key, err := note.NewVerifier(line)
@@ -115,7 +117,8 @@ func (k *Keys) Read(text string) error {
 // Empty tells whether no key is trusted.
 func (k *Keys) Empty() bool { return len(k.plain)+len(k.bounded) == 0 }
 
-// Verifier implements [note.Verifiers]. What has no name in its file is trusted under any.
+// Verifier implements [note.Verifiers]. Keys in PEM blocks have no name and are trusted under
+// any name.
 func (k *Keys) Verifier(name string, hash uint32) (note.Verifier, error) {
 	for _, key := range k.bounded {
 		if v, err := verifierOf(name, key); err == nil && v.KeyHash() == hash {
@@ -133,9 +136,9 @@ func verifierOf(name string, key sign.Key) (note.Verifier, error) {
 	return note.NewVerifier(text)
 }
 
-// counts tells whether the key of a signature counts at some moments.
+// counts tells whether the key of a signature is valid at all of the moments.
 //
-// Errors: [sign.ErrUnproven]; it names the key.
+// Errors: [sign.ErrUnproven], which names the key.
 func (k *Keys) counts(s note.Signature, at ...time.Time) error {
 	for _, key := range k.bounded {
 		if v, err := verifierOf(s.Name, key); err != nil || v.KeyHash() != s.Hash {
@@ -150,8 +153,8 @@ func (k *Keys) counts(s note.Signature, at ...time.Time) error {
 	return nil
 }
 
-// counts tells whether what was signed by a key that is known was signed while that counted.
-// signed is what the note says of the time, and stored what the bus says.
+// counts tells whether known signatures were made while their keys were valid. signed is the
+// time in the note, and stored the bus's time.
 func counts(known note.Verifiers, by []note.Signature, signed, stored time.Time) error {
 	keys, bounded := known.(*Keys)
 	if !bounded {

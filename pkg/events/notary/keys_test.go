@@ -16,8 +16,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 )
 
-// TestAKeyCountsInItsTime: a page that was signed before its key counted, after that expired
-// or after it was revoked, is a finding that says which; and one within that time is none.
+// TestAKeyCountsInItsTime: a page signed before its key was valid, after it expired or after it
+// was revoked, is a finding that says which; a page signed in between is none.
 func TestAKeyCountsInItsTime(t *testing.T) {
 	for name, c := range map[string]struct {
 		bound func(k *sign.Key, began, end time.Time)

@@ -15,8 +15,9 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 )
 
-// What a notary has signed counts for the next list as long as its pages are kept; a list that others wrote
-// counts for what it has not signed itself, and where it says that a stream has gone.
+// A notary's own pages count for the next list as long as they are kept. A list by another
+// notary counts for streams that this notary has not signed, and if it says that a stream has
+// gone.
 func TestWhichStreamsANotaryKnows(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	for name, c := range map[string]struct {
@@ -41,8 +42,8 @@ func TestWhichStreamsANotaryKnows(t *testing.T) {
 	}
 }
 
-// The next list has the streams that there are, those that have gone, with when, for as long as pages are
-// kept, and a number behind all that are known.
+// The next list has the existing streams, those that have gone, with the time, for as long as
+// pages are kept, and a number after all known ones.
 func TestTheNextList(t *testing.T) {
 	now, made := time.Unix(1_000_000, 0), time.Unix(7, 0)
 	last := &List{Number: 3, Streams: []Listed{
@@ -74,7 +75,8 @@ func TestTheNextList(t *testing.T) {
 	}
 }
 
-// Pages that were stored are missed until their time has come, where nothing else explains that there is none.
+// Stored pages count as missing until they may have expired, unless something else explains
+// their absence.
 func TestWhenPagesAreMissed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, c := range map[string]struct {
@@ -101,7 +103,7 @@ func TestWhenPagesAreMissed(t *testing.T) {
 	})
 }
 
-// said are findings in one line.
+// said are the findings, one per line.
 func said(findings []Finding) string {
 	var all []string
 	for _, f := range findings {
@@ -110,8 +112,8 @@ func said(findings []Finding) string {
 	return strings.Join(all, "; ")
 }
 
-// A list that says more of a stream than there is, is a finding, unless that may be on purpose, or the pages
-// may have expired since.
+// If the last list has more of a stream than the record, that is a finding, unless it may be on
+// purpose, or the pages may have expired since.
 func TestAListIsHeldAgainstTheRecord(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	signed := now.Add(-time.Hour)
@@ -120,7 +122,7 @@ func TestAListIsHeldAgainstTheRecord(t *testing.T) {
 		whole    uint64
 		ago      time.Duration
 		gone     time.Time
-		standing *Standing // nil: it is not there
+		standing *Standing // nil: the stream does not exist
 		found    string
 		left     int
 	}{
@@ -151,7 +153,7 @@ func TestAListIsHeldAgainstTheRecord(t *testing.T) {
 	}
 }
 
-// What was seen earlier of lists and pages is found where the record is older, or another one.
+// A witness of lists and pages detects a record that is older, or another one.
 func TestWhatAWitnessHasSeen(t *testing.T) {
 	at := time.Unix(1000, 0)
 	list := func(number uint64, at time.Time) *List { return &List{Number: number, Time: at} }
@@ -209,7 +211,7 @@ func TestWhatAWitnessHasSeen(t *testing.T) {
 	}
 }
 
-// A message that is in no page is not vouched for yet, left out on purpose, or a forgery.
+// A message in no page is unproven, left out on purpose, or a forgery.
 func TestWhatIsInNoPage(t *testing.T) {
 	for name, c := range map[string]struct {
 		sequence, whole uint64
@@ -247,9 +249,9 @@ func TestWhatIsInNoPage(t *testing.T) {
 	}
 }
 
-// A message that was signed and is not there was left out on purpose, has expired, or is a finding.
+// A signed message that does not exist was left out on purpose, has expired, or is a finding.
 func TestWhatIsMissingOfAPage(t *testing.T) {
-	const now = 1000 // and five seconds by other clocks
+	const now = 1000 // and five seconds of clock skew
 	for name, c := range map[string]struct {
 		entry   Entry
 		keeps   bus.Retention
@@ -283,8 +285,8 @@ func TestWhatIsMissingOfAPage(t *testing.T) {
 	}
 }
 
-// The entries of all pages are gone through, each with the least that has been kept since its page; where
-// that has become less it is remarked, with since when.
+// Each entry gets the smallest retention since its page; if the retention was reduced, a remark
+// says since when.
 func TestWhatHasBeenKeptSince(t *testing.T) {
 	for name, c := range map[string]struct {
 		keeps, want []int64
@@ -309,7 +311,7 @@ func TestWhatHasBeenKeptSince(t *testing.T) {
 	}
 }
 
-// What is found of a stream is told in its order, and what has come of it is handed to a witness.
+// The findings of a stream are sorted, and Heads gives its checkpoint to a witness.
 func TestWhatComesOfAStream(t *testing.T) {
 	s := &scan{Standing: Standing{Stream: "S"}, findings: []Finding{{Sequence: 7}, {Sequence: 2, What: "a"}, {}, {Sequence: 2, What: "b"}, {Sequence: 3}}}
 	s.sense.gaps, s.sense.left = 4, 5

@@ -10,8 +10,8 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// Leaf is what stands for a message in the tree of its stream. It covers all that
-// there is of it: no two messages that differ have the same text.
+// Leaf is the hash of a message in the tree of its stream. It covers the whole message:
+// different messages have different hash inputs.
 func Leaf(m events.Message) tlog.Hash {
 	text := make([]byte, 0, len(m.Data)+1024)
 	part := func(s string) {
@@ -39,12 +39,11 @@ func Leaf(m events.Message) tlog.Hash {
 	return tlog.RecordHash(append(text, m.Data...))
 }
 
-// headerTTL is how long the bus keeps a message that it does not keep as long as
-// its stream.
+// headerTTL is the header that makes the bus expire a message before its stream's retention.
 const headerTTL = "Nats-TTL"
 
-// expires is when a message may go before those around it do, in seconds since
-// 1970; 0: it may not.
+// expires is when a message may expire before the ones around it, in seconds since 1970; 0:
+// never.
 func expires(m events.Message) int64 {
 	life, err := time.ParseDuration(m.Get(headerTTL))
 	if err != nil || life <= 0 {

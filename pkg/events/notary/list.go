@@ -14,20 +14,19 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// List is what a notary signs about all streams together: which there are, and how far the
-// pages about each have come. Without it a stream could be left out of a record together with
-// its pages, and nothing would tell. Lists are numbered, and each has the sum of the one
-// before it.
+// List is what a notary signs about all streams together: which streams exist, and the last page
+// about each. Without it, a stream could be left out of a record together with its pages, and no
+// check would notice. Lists are numbered, and each has the sum of its predecessor.
 type List struct {
 	// Number of the list, from 1.
 	Number uint64 `json:"number"`
-	// Before is the sum of the list before; zero: this is the first one.
+	// Before is the sum of the previous list; zero: this is the first one.
 	Before [sha256.Size]byte `json:"-"`
-	// Time is when it was signed, by the bus's clock.
+	// Time is the time of the signature, by the bus's clock.
 	Time time.Time `json:"time"`
-	// Break says why lists begin anew; empty: they do not, or this is the first one.
+	// Break says why the lists begin anew; empty: they do not, or this is the first one.
 	Break string `json:"break,omitempty"`
-	// Streams are those of which there is a page, and those of which there was one, by name.
+	// Streams are the streams that have or had a page, by name.
 	Streams []Listed `json:"streams"`
 
 	by []note.Signature
@@ -37,17 +36,17 @@ type List struct {
 type Listed struct {
 	Stream  string    `json:"stream"`
 	Created time.Time `json:"created"`
-	// Page is the number of the last page about it, and Last the message with which that ends.
+	// Page is the number of the last page about the stream, and Last the last message in it.
 	Page uint64 `json:"page"`
 	Last uint64 `json:"last"`
-	// Gone is since when the stream has been missing; zero: it was there.
+	// Gone is since when the stream has been missing; zero: it existed.
 	Gone time.Time `json:"gone,omitzero"`
 }
 
 // listOrigin is the first line of a list.
 const listOrigin = "millrace streams"
 
-// text is what is signed.
+// text is the signed text.
 func (l *List) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\nnumber %d before %s\n", listOrigin, l.Number, base64.StdEncoding.EncodeToString(l.Before[:]))
@@ -65,12 +64,12 @@ func (l *List) text() string {
 	return b.String()
 }
 
-// Sum stands for the list in the next one.
+// Sum identifies the list in its successor.
 func (l *List) Sum() [sha256.Size]byte { return sha256.Sum256([]byte(l.text())) }
 
 var errList = errors.New("it is not written as a list of streams is")
 
-// parseList reads what text wrote.
+// parseList parses the output of text.
 func parseList(text string) (*List, error) {
 	l, lines := &List{}, strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	if len(lines) < 3 {
@@ -101,7 +100,7 @@ func parseList(text string) (*List, error) {
 		}
 		l.Streams = append(l.Streams, s)
 	}
-	if l.text() != text { // nothing else means the same
+	if l.text() != text { // accept only the exact form
 		return nil, errList
 	}
 	return l, nil
@@ -119,7 +118,7 @@ func parseListed(line string) (s Listed, err error) {
 	return s, err
 }
 
-// Sign gives a list as it is stored: a signed note.
+// Sign gives the stored form of a list: a signed note.
 func (l *List) Sign(by note.Signer) ([]byte, error) {
 	signed, err := note.Sign(&note.Note{Text: l.text()}, by)
 	if err != nil {
@@ -128,9 +127,9 @@ func (l *List) Sign(by note.Signer) ([]byte, error) {
 	return signed, nil
 }
 
-// OpenList reads a stored list, and checks that one who is known has signed it.
+// OpenList parses a stored list, and checks that a known key has signed it.
 //
-// Errors: it is not so; each says in what.
+// Errors: the list is malformed, or not signed by a known key.
 func OpenList(stored []byte, known note.Verifiers) (*List, error) {
 	n, err := note.Open(bytes.Clone(stored), known)
 	if err != nil {
@@ -147,7 +146,7 @@ func OpenList(stored []byte, known note.Verifiers) (*List, error) {
 	return l, nil
 }
 
-// openList opens the list in a message.
+// openList opens the list in a message, and checks when it was signed.
 func openList(m events.Message, known note.Verifiers) (*List, error) {
 	if err := events.Verify(m); err != nil {
 		return nil, err
@@ -159,7 +158,7 @@ func openList(m events.Message, known note.Verifiers) (*List, error) {
 	return l, err
 }
 
-// follows tells whether a list is the next one behind another.
+// follows tells whether a list is the direct successor of another.
 func (l *List) follows(before *List) bool {
 	return l.Number == before.Number+1 && l.Before == before.Sum()
 }

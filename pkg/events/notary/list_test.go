@@ -20,8 +20,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// FuzzList: of all bytes only those that the notary signed are a list, and what it signs it
-// can read.
+// FuzzList: only bytes that the notary signed are accepted as a list, and it can read every list
+// that it signs.
 func FuzzList(f *testing.F) {
 	signer, verifier := key(f, 1)
 	known := note.VerifierList(verifier)
@@ -42,7 +42,7 @@ func FuzzList(f *testing.F) {
 		if l, err := notary.OpenList(stored, known); err == nil && !bytes.Equal(stored, honest) {
 			t.Errorf("%q is taken for %+v", stored, l)
 		}
-		// What lies behind the signature, as a notary that was taken over would sign it.
+		// Content behind a valid signature, as from a compromised notary.
 		signed, err := note.Sign(&note.Note{Text: strings.TrimRight(string(stored), "\n") + "\n"}, signer)
 		if err != nil {
 			return
@@ -58,7 +58,7 @@ func FuzzList(f *testing.F) {
 	})
 }
 
-// lists are the lists that are stored on a bus.
+// lists are the lists stored on a bus.
 func (w *world) lists(b bus.Archive) (all []*notary.List) {
 	w.Helper()
 	w.must(b.Read(w.Context(), bus.Passage{Stream: subject.NotaryStream, Subject: listSubject}, func(batch []events.Message) error {
@@ -87,7 +87,7 @@ func TestTheStreamsAreListed(t *testing.T) {
 		if all := w.lists(w.bus); len(all) != 2 || len(all[1].Streams) != 4 || all[1].Streams[0].Stream != "EV_pods" {
 			t.Fatalf("with another stream: %+v", all)
 		}
-		w.notary() // another one writes none of its own
+		w.notary() // another notary writes no list of its own
 		for range 65 {
 			time.Sleep(10 * time.Second) // of virtual time
 			w.sign()
@@ -99,8 +99,8 @@ func TestTheStreamsAreListed(t *testing.T) {
 	})
 }
 
-// TestAStreamThatIsRemovedIsOnRecord: who removes a stream together with its pages, with the
-// notary running, is found, and so he is when the older lists have gone.
+// TestAStreamThatIsRemovedIsOnRecord: Verify detects an attacker that removes a stream together
+// with its pages while the notary is running, even after the older lists have expired.
 func TestAStreamThatIsRemovedIsOnRecord(t *testing.T) {
 	live(t, 6, memory.Options{}, func(w *world) {
 		w.steps(40)
@@ -118,7 +118,7 @@ func TestAStreamThatIsRemovedIsOnRecord(t *testing.T) {
 		if len(r.Findings) != 1 || r.Findings[0].Stream != "EV_pods" || !strings.Contains(r.Findings[0].What, "missing since") {
 			t.Errorf("found: %v", r.Findings)
 		}
-		// It is there again, as another one, whose pages say so.
+		// The stream exists again, as another one, and its pages say so.
 		w.must(w.bus.EnsureKind(w.Context(), kinds.Pods.Kind))
 		*w.logs[kinds.Pods.Name] = log{kind: kinds.Pods.Kind, uids: w.logs[kinds.Pods.Name].uids}
 		w.say(w.logs[kinds.Pods.Name], events.Mark, events.Ref{})
@@ -130,8 +130,8 @@ func TestAStreamThatIsRemovedIsOnRecord(t *testing.T) {
 	})
 }
 
-// TestAListOfBeforeIsNotBelieved: where the newest lists were taken away the next one says so, and
-// goes on with the numbers behind the last that the notary knows of.
+// TestAListOfBeforeIsNotBelieved: if the newest lists were removed, the next one says so, and
+// its number continues after the last one that the notary knows.
 func TestAListOfBeforeIsNotBelieved(t *testing.T) {
 	live(t, 6, memory.Options{}, func(w *world) {
 		own := &disk{}
@@ -174,8 +174,8 @@ func (b *earlier) Last(ctx context.Context, stream, of string) (events.Message, 
 
 func (f *file) pages() []events.Message { return f.messages[subject.NotaryStream] }
 
-// TestWhatExpiredIsListedNoMore: a kind that was removed is forgotten when all that it had
-// would have expired.
+// TestWhatExpiredIsListedNoMore: a deleted kind is dropped from the lists when all of its
+// messages would have expired.
 func TestWhatExpiredIsListedNoMore(t *testing.T) {
 	live(t, 6, memory.Options{LogAge: time.Hour}, func(w *world) {
 		w.steps(40)
@@ -197,8 +197,8 @@ func TestWhatExpiredIsListedNoMore(t *testing.T) {
 	})
 }
 
-// TestAPartIsNotedAsSuch: a file from which streams were left out on purpose has no finding,
-// and the report says which; where it does not say so itself, that is a finding.
+// TestAPartIsNotedAsSuch: a file without some streams, left out on purpose, has no finding, and
+// the report names them; if the file does not say that it is partial, that is a finding.
 func TestAPartIsNotedAsSuch(t *testing.T) {
 	live(t, 8, memory.Options{}, func(w *world) {
 		w.steps(60)
@@ -235,7 +235,7 @@ func TestAPartIsNotedAsSuch(t *testing.T) {
 	})
 }
 
-// TestARecordWithoutLists, as notaries wrote it that knew none, is whole, with a remark.
+// TestARecordWithoutLists, by a notary of an older version, is valid, with a remark.
 func TestARecordWithoutLists(t *testing.T) {
 	live(t, 9, memory.Options{}, func(w *world) {
 		w.turn()
@@ -252,7 +252,7 @@ func TestARecordWithoutLists(t *testing.T) {
 			t.Errorf("without a stream: %v", r.Findings)
 		}
 		w.turn()
-		w.sign() // these pages know that there was a list
+		w.sign() // these pages mention a list
 		f = w.export(archive.Selection{})
 		f.messages[subject.NotaryStream] = slices.DeleteFunc(f.pages(), func(m events.Message) bool { return m.Subject == listSubject })
 		if r := f.verify(t, w.known); len(r.Findings) != 1 || !strings.Contains(r.Findings[0].What, "list 1 of the streams is missing") {
@@ -261,7 +261,7 @@ func TestARecordWithoutLists(t *testing.T) {
 	})
 }
 
-// filtered is a bus from which messages of one subject were removed.
+// filtered is a bus without the messages of one subject.
 type filtered struct {
 	bus.Notarized
 	subject string
@@ -274,7 +274,7 @@ func (f *filtered) Last(ctx context.Context, stream, of string) (events.Message,
 	return f.Notarized.Last(ctx, stream, of)
 }
 
-// TestListsThatAreGone are an alarm, as pages are.
+// TestListsThatAreGone are an error, like missing pages.
 func TestListsThatAreGone(t *testing.T) {
 	live(t, 10, memory.Options{}, func(w *world) {
 		own := &disk{}
@@ -306,7 +306,7 @@ func (r *refusing) Store(ctx context.Context, m events.Message, expect uint64) (
 	return r.Notarized.Store(ctx, m, expect)
 }
 
-// TestWhatIsNotSignedIsTold by stream, also when nothing at all could be looked at.
+// TestWhatIsNotSignedIsTold for each stream, even if no stream could be read.
 func TestWhatIsNotSignedIsTold(t *testing.T) {
 	live(t, 11, memory.Options{}, func(w *world) {
 		on := &refusing{Notarized: w.bus}
@@ -339,8 +339,8 @@ func TestWhatIsNotSignedIsTold(t *testing.T) {
 	})
 }
 
-// TestListsGoOnWherePagesBeginAnew: that the pages about one stream are begun anew, as told, is no break of the
-// lists, which are there.
+// TestListsGoOnWherePagesBeginAnew: beginning the pages about one stream anew, as told, does not
+// break the lists, which still exist.
 func TestListsGoOnWherePagesBeginAnew(t *testing.T) {
 	live(t, 52, memory.Options{}, func(w *world) {
 		own := &disk{}
@@ -360,8 +360,8 @@ func TestListsGoOnWherePagesBeginAnew(t *testing.T) {
 	})
 }
 
-// TestAStreamThatIsLeftOutIsFoundOnce where a list has it and there are pages about it; of a part on purpose the
-// pages would have been left out as well.
+// TestAStreamThatIsLeftOutIsFoundOnce if both a list and pages mention it; a deliberately
+// partial record would have left the pages out as well.
 func TestAStreamThatIsLeftOutIsFoundOnce(t *testing.T) {
 	live(t, 53, memory.Options{}, func(w *world) {
 		w.turn()

@@ -13,9 +13,9 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// listing is what the lists of the streams in a record come to.
+// listing is the result of reading the lists of streams in a record.
 type listing struct {
-	last     *List // nil: there is none
+	last     *List // nil: no list
 	sums     map[uint64]tlog.Hash
 	findings []Finding
 }
@@ -24,7 +24,7 @@ func (l *listing) find(sequence uint64, format string, args ...any) {
 	l.findings = append(l.findings, Finding{Stream: subject.NotaryStream, Sequence: sequence, What: fmt.Sprintf(format, args...)})
 }
 
-// listing reads the lists, and looks whether they lead to each other.
+// listing reads the lists, and checks that each follows its predecessor.
 func (v *verifier) listing(ctx context.Context) (*listing, error) {
 	l := &listing{sums: map[uint64]tlog.Hash{}}
 	if v.Known == nil {
@@ -52,17 +52,17 @@ func (l *listing) add(m events.Message, v *verifier) {
 	l.last, l.sums[next.Number] = next, next.Sum()
 }
 
-// head is the last list as a checkpoint, for a witness.
+// head is the list as a checkpoint, for a witness.
 func (l *List) head() Checkpoint {
 	return Checkpoint{Stream: subject.NotaryStream, Number: l.Number, Root: l.Sum(), Time: l.Time}
 }
 
-// listed holds the record against the last list: whether all is there that was signed.
+// listed checks the record against the last list: whether every signed stream is there.
 func (v *verifier) listed(ctx context.Context, l *listing, r *Report) error {
 	if v.Known == nil {
 		return nil
 	}
-	if v.mentioned > l.number() { // one may have been stored while the rest was read
+	if v.mentioned > l.number() { // a notary may have stored another list meanwhile
 		again, err := v.listing(ctx)
 		if err != nil {
 			return err
@@ -91,7 +91,7 @@ func (v *verifier) listed(ctx context.Context, l *listing, r *Report) error {
 	return nil
 }
 
-// number is that of the last list; 0: there is none.
+// number is the number of the last list; 0: there is none.
 func (l *listing) number() uint64 {
 	if l.last == nil {
 		return 0
@@ -99,7 +99,7 @@ func (l *listing) number() uint64 {
 	return l.last.Number
 }
 
-// witness holds the lists against what was seen of them at an earlier time.
+// witness checks the lists against a checkpoint that was seen earlier.
 func (l *listing) witness(seen Checkpoint, r *Report) {
 	root, there := l.sums[seen.Number]
 	switch {
@@ -110,7 +110,8 @@ func (l *listing) witness(seen Checkpoint, r *Report) {
 	}
 }
 
-// compare finds the streams of a list that are missing, and those whose last pages are.
+// compare reports the streams of a list that are missing, and those whose last pages are
+// missing.
 func (v *verifier) compare(last *List, r *Report) {
 	for _, l := range last.Streams {
 		at := slices.IndexFunc(r.Streams, func(s Standing) bool { return s.Stream == l.Stream })
@@ -133,7 +134,7 @@ func (v *verifier) miss(l Listed, r *Report, format string, args ...any) {
 	r.Findings = append(r.Findings, Finding{Stream: l.Stream, What: fmt.Sprintf(format, args...)})
 }
 
-// lost are the streams of which there are pages, which no list has, and which are not there.
+// lost are the missing streams that have pages but are in no list.
 func (v *verifier) lost(ctx context.Context, l *listing, streams []Standing) (found []Finding, err error) {
 	told := map[string]bool{subject.NotaryStream: true}
 	for _, s := range streams {

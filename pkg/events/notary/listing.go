@@ -13,26 +13,25 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// listEvery is how old the last list of the streams may be, in which nothing has changed but
-// how far the pages have come.
+// listEvery is the age after which a list is renewed although only the pages in it have changed.
 const listEvery = 10 * time.Minute
 
-// listTries bounds how often in a round a list is made that others are quicker with.
+// listTries limits how often a notary retries a list in one round, when other notaries are
+// faster.
 const listTries = 3
 
 // listType is the content type of a list.
 const listType = "application/vnd.millrace.streams"
 
-// lists is how far the lists have come.
+// lists is the last list, and where it is stored.
 type lists struct {
-	last     *List // nil: there is none
+	last     *List // nil: no list
 	sequence uint64
-	// breaks says why the next one begins anew.
+	// breaks says why the next list begins anew.
 	breaks string
 }
 
-// list stores a list of the streams where there is none, or the last one is no longer true,
-// or old.
+// list stores a list of the streams if there is none, or if the last one is outdated or old.
 //
 // Errors: ErrGone, among others.
 func (n *Notary) list(ctx context.Context, streams []string) error {
@@ -46,20 +45,20 @@ func (n *Notary) list(ctx context.Context, streams []string) error {
 			return nil
 		}
 		err = n.storeList(ctx, h, next)
-		if !errors.Is(err, bus.ErrOvertaken) { // by another notary, whose list may do
+		if !errors.Is(err, bus.ErrOvertaken) { // by another notary, whose list may be good enough
 			return err
 		}
 		n.lists = nil
 	}
-	return nil // they write them
+	return nil // the other notaries write the lists
 }
 
-// sameStream tells whether an entry says the same, but for how far the pages have come.
+// sameStream tells whether two entries differ only in their last page.
 func sameStream(a, b Listed) bool {
 	return a.Stream == b.Stream && a.Created.Equal(b.Created) && a.Gone.Equal(b.Gone)
 }
 
-// lastList finds how far the lists have come, in memory or on the bus.
+// lastList finds the last list, in memory or on the bus.
 func (n *Notary) lastList(ctx context.Context) (*lists, error) {
 	if n.lists != nil {
 		return n.lists, nil
@@ -96,12 +95,12 @@ func (n *Notary) lastList(ctx context.Context) (*lists, error) {
 	return h, nil
 }
 
-// knowList notes the last list of which this notary knows.
+// knowList records the last list that this notary knows.
 func (n *Notary) knowList(l *List) {
 	n.own.List, n.changed = listMemory{l.Number, l.Time}, true
 }
 
-// nextList is the list as it would be now.
+// nextList is the list for the current streams.
 func (n *Notary) nextList(h *lists, streams []string) *List {
 	next := &List{Number: n.own.List.Number + 1, Time: n.now, Break: h.breaks}
 	if h.last != nil {
@@ -123,14 +122,14 @@ func (n *Notary) nextList(h *lists, streams []string) *List {
 			n.Log.Warn("a stream that was signed is there no more", "stream", name, "page", l.Page, "last", l.Last)
 		}
 		if !l.Gone.IsZero() && n.kept > 0 && n.now.Sub(l.Gone) > n.kept {
-			continue // what was in it would have expired
+			continue // its messages would have expired
 		}
 		next.Streams = append(next.Streams, l)
 	}
 	return next
 }
 
-// before are the streams of the last list, and those that this notary has signed since and
+// before are the streams of the last list, and those that this notary has signed since then, or
 // before there were lists.
 func (n *Notary) before(h *lists) map[string]Listed {
 	known := map[string]Listed{}

@@ -11,35 +11,36 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// ErrGone: what this notary has signed is on the bus no more. It signs nothing until it is
-// told to begin anew: a record that was made anew with its pages would verify otherwise.
+// ErrGone: pages or lists that this notary has signed are missing from the bus. The notary signs
+// nothing until it is told to begin anew: otherwise a record that was replaced together with its
+// pages would verify.
 var ErrGone = errors.New("what this notary has signed is there no more; it goes on when it is told to begin anew")
 
-// Memory is where a notary keeps what it has signed, apart from the bus: who has the bus can
-// remove its pages.
+// Memory stores what a notary has signed outside of the bus, because an attacker who controls
+// the bus can remove its pages.
 type Memory interface {
-	// Load gives what was saved last; nothing where that was never.
+	// Load gives the data saved last; empty if there is none.
 	Load() ([]byte, error)
 	Save([]byte) error
 }
 
-// remembered is what a notary keeps.
+// remembered is the content of the Memory.
 type remembered struct {
-	// Made is when the stream of its pages was.
+	// Made is the creation time of the notary's own stream.
 	Made time.Time `json:"made,omitzero"`
-	// Seen are the last checkpoints of which it knows, by stream.
+	// Seen are the last known checkpoints, by stream.
 	Seen map[string]Checkpoint `json:"seen"`
-	// List is the last list of the streams of which it knows.
+	// List is the last known list of streams.
 	List listMemory `json:"list,omitzero"`
 }
 
-// listMemory is what a notary keeps of a list.
+// listMemory identifies a list.
 type listMemory struct {
 	Number uint64    `json:"number"`
 	Time   time.Time `json:"time"`
 }
 
-// recall reads the memory, once.
+// recall reads the Memory, once.
 func (n *Notary) recall() error {
 	if n.Memory == nil || n.recalled {
 		return nil
@@ -58,7 +59,7 @@ func (n *Notary) recall() error {
 	return nil
 }
 
-// remember saves the memory when it has changed.
+// remember saves the Memory if it has changed.
 func (n *Notary) remember() error {
 	if n.Memory == nil || !n.changed {
 		return nil
@@ -74,8 +75,8 @@ func (n *Notary) remember() error {
 	return nil
 }
 
-// present makes sure that the stream of the pages is the one that it was. Told to begin
-// anew, it forgets what it knew, and says so in the first page of each stream.
+// present checks that the notary's own stream is still the same one. If the notary was told to
+// begin anew, it forgets what it knew, and says so in the first page of each stream.
 //
 // Errors: ErrGone.
 func (n *Notary) present(ctx context.Context) error {
@@ -85,7 +86,7 @@ func (n *Notary) present(ctx context.Context) error {
 		return fmt.Errorf("look at the stream of the pages: %w", err)
 	}
 	if missing {
-		n.kept = -1 // it has to be made
+		n.kept = -1 // the stream has to be created
 	}
 	if len(n.own.Seen) == 0 || !missing && (n.own.Made.IsZero() || n.own.Made.Equal(at.Created)) {
 		return nil
@@ -106,7 +107,7 @@ func (n *Notary) beginAnew(now time.Time) {
 	n.own, n.heads, n.lists, n.changed, n.BeginAnew = remembered{Seen: map[string]Checkpoint{}}, map[string]*head{}, nil, true, false
 }
 
-// made notes when the stream of the pages was, and what time it is.
+// made records the creation time of the notary's own stream, and the current time.
 func (n *Notary) made(ctx context.Context) error {
 	at, err := n.bus.StreamState(ctx, subject.NotaryStream)
 	if err != nil {
@@ -119,8 +120,7 @@ func (n *Notary) made(ctx context.Context) error {
 	return nil
 }
 
-// missing tells whether pages about a stream that were stored are there no more, though
-// their time has not come.
+// missing tells whether stored pages about a stream are gone although they cannot have expired.
 func (n *Notary) missing(name string, h *head) bool {
 	known, ok := n.own.Seen[name]
 	if !ok || h.page != nil || h.breaks != "" {

@@ -22,57 +22,57 @@ import (
 type Options struct {
 	// Signer is the key that signs.
 	Signer note.Signer
-	// Known are the keys whose pages are gone on from, the own one among them.
+	// Known are the keys whose pages the notary continues, including its own.
 	Known note.Verifiers
-	// Every is how often the streams are looked at; 0 means 10 s.
+	// Every is how often the notary checks the streams; 0 means 10 s.
 	Every time.Duration
-	// Memory is where what was signed is kept, apart from the bus; nil: nowhere, and a
-	// notary that is started anew believes what it finds there.
+	// Memory stores what was signed outside of the bus; nil: it is not stored, and a restarted
+	// notary trusts what it finds on the bus.
 	Memory Memory
-	// BeginAnew has the record begun anew, once, where what was signed is there no more.
-	// The first pages say so.
+	// BeginAnew makes the notary begin the record anew, once, if signed pages or lists are
+	// missing. The first pages say so.
 	BeginAnew bool
-	// Log; nil: nothing is logged.
+	// Log may be nil: then the notary does not log.
 	Log *slog.Logger
 }
 
 const (
 	defaultEvery = 10 * time.Second
-	// quiet is after which time a stream in which nothing happens is signed anew, so
-	// that its last page never expires and every reader sees that a notary looks.
+	// quiet is the time after which the notary signs an unchanged stream again, so that its last
+	// page never expires and every reader sees that a notary is running.
 	quiet = time.Hour
-	// margin is how much longer pages are kept than what they are about.
+	// margin is how much longer pages are kept than the messages that they cover.
 	margin = 24 * time.Hour
-	// pageEntries bounds a page.
+	// pageEntries limits the entries of a page.
 	pageEntries = 2000
 )
 
-// Notary signs what there is on a bus. It needs the rights to read, and to publish
-// on the notary's subjects.
+// Notary signs the streams of a bus. It needs permission to read, and to publish on the notary's
+// subjects.
 type Notary struct {
 	bus bus.Notarized
 	Options
 
 	heads map[string]*head
-	lists *lists // nil: to be looked for
+	lists *lists // nil: to be read from the bus
 	own   remembered
-	// recalled: own has been read; changed: it is to be saved.
+	// recalled: own has been read; changed: own has to be saved.
 	recalled, changed bool
-	anew              string        // what the first pages say of a record that was begun anew
-	kept              time.Duration // what the own stream was last asked to keep; -1: nothing
+	anew              string        // the Break of the first pages of a record that was begun anew
+	kept              time.Duration // retention last requested for the own stream; -1: none
 	now               time.Time     // when this round began, by the bus's clock
 
 	mu     sync.Mutex
 	failed error
-	signed map[string]time.Time // by stream, when it was last found signed up to its end
+	signed map[string]time.Time // by stream: when it was last found signed up to its end
 }
 
-// head is how far the pages of a stream have come.
+// head is the last page about a stream.
 type head struct {
 	tree *Tree
 	// page is the last one; nil: there is none.
 	page     *Page
-	sequence uint64 // the page's
+	sequence uint64 // sequence of the page
 	// breaks says why the next page begins a new tree.
 	breaks string
 }
@@ -86,11 +86,11 @@ func New(b bus.Notarized, o Options) *Notary {
 	return &Notary{bus: b, Options: o, heads: map[string]*head{}, own: remembered{Seen: map[string]Checkpoint{}}, kept: -1, signed: map[string]time.Time{}, failed: errors.New("no round has been made yet")}
 }
 
-// farewell bounds the last round.
+// farewell limits the time of the last round.
 const farewell = 3 * time.Second
 
-// Run signs, round after round, until the context ends, and then once more what is
-// left. What fails is tried again in the next round.
+// Run signs in rounds until the context ends, and then once more. A failed round is retried in
+// the next one.
 func (n *Notary) Run(ctx context.Context) error {
 	defer func() {
 		last, end := context.WithTimeout(context.WithoutCancel(ctx), farewell)
@@ -118,22 +118,22 @@ func (n *Notary) Run(ctx context.Context) error {
 	}
 }
 
-// Healthy is nil when the last round signed everything.
+// Healthy is nil if the last round signed everything.
 func (n *Notary) Healthy() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.failed
 }
 
-// Signed tells of each stream when this notary last found it signed up to its end, or when
-// it has first seen it.
+// Signed gives, for each stream, when this notary last found it signed up to its end, or when it
+// first saw the stream.
 func (n *Notary) Signed() map[string]time.Time {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return maps.Clone(n.signed)
 }
 
-// noteSigned notes which of the streams are signed now.
+// noteSigned records which streams are signed now.
 func (n *Notary) noteSigned(streams []string, failed map[string]bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -148,7 +148,7 @@ func (n *Notary) noteSigned(streams []string, failed map[string]bool) {
 	}
 }
 
-// Round signs what has been stored since the last round.
+// Round signs the messages stored since the last round.
 //
 // Errors: ErrGone, among others.
 func (n *Notary) Round(ctx context.Context) error {
@@ -185,17 +185,17 @@ func (n *Notary) round(ctx context.Context) error {
 	unsigned := map[string]bool{}
 	for _, name := range streams {
 		err := n.stream(ctx, name, states[name])
-		if errors.Is(err, bus.ErrOvertaken) { // by another notary; it goes on from there
+		if errors.Is(err, bus.ErrOvertaken) { // by another notary: continue from its page
 			delete(n.heads, name)
 			err = n.stream(ctx, name, states[name])
 		}
 		if errors.Is(err, bus.ErrNoStream) {
 			if _, gone := n.bus.StreamState(ctx, name); errors.Is(gone, bus.ErrNoStream) {
-				err = nil // it was removed meanwhile; its pages tell of it
+				err = nil // the stream was deleted meanwhile; its pages show that it existed
 			}
 		}
 		if err != nil && !errors.Is(err, bus.ErrOvertaken) {
-			delete(n.heads, name) // what was stored of it is read again
+			delete(n.heads, name) // read the stored pages again in the next round
 			unsigned[name] = true
 			failed = append(failed, fmt.Errorf("sign %s: %w", name, err))
 		}
@@ -204,7 +204,7 @@ func (n *Notary) round(ctx context.Context) error {
 	return errors.Join(append(failed, n.list(ctx, streams))...)
 }
 
-// Streams are those that a notary vouches for, sorted.
+// Streams are the streams that a notary signs, sorted.
 func Streams(ctx context.Context, b bus.Archive) ([]string, error) {
 	have, err := b.Kinds(ctx)
 	if err != nil {
@@ -232,7 +232,7 @@ func Streams(ctx context.Context, b bus.Archive) ([]string, error) {
 	return streams, nil
 }
 
-// ensure has the own stream keep pages longer than anything that they are about.
+// ensure makes the notary's own stream keep pages longer than any message that they cover.
 func (n *Notary) ensure(ctx context.Context, states map[string]bus.State) error {
 	keep := time.Duration(1)
 	for _, s := range states {
@@ -255,7 +255,7 @@ func (n *Notary) ensure(ctx context.Context, states map[string]bus.State) error 
 	return nil
 }
 
-// stream signs what is new in a stream.
+// stream signs the new messages of a stream.
 func (n *Notary) stream(ctx context.Context, name string, state bus.State) error {
 	if state.Last == 0 {
 		return nil
@@ -265,7 +265,7 @@ func (n *Notary) stream(ctx context.Context, name string, state bus.State) error
 		return err
 	}
 	if last := h.page; last != nil && (state.Last < last.Last || !last.Created.Equal(state.Created)) {
-		// Another notary may have seen more than this one when it looked.
+		// Another notary may have read a newer state than this one.
 		if state, err = n.bus.StreamState(ctx, name); err != nil {
 			return err
 		}
@@ -285,7 +285,7 @@ func (n *Notary) stream(ctx context.Context, name string, state bus.State) error
 	return n.sign(ctx, name, h, state)
 }
 
-// head finds how far the pages of a stream have come, in memory or on the bus.
+// head finds the last page about a stream, in memory or on the bus.
 func (n *Notary) head(ctx context.Context, name string) (*head, error) {
 	if h := n.heads[name]; h != nil {
 		return h, nil
@@ -321,7 +321,7 @@ func (n *Notary) head(ctx context.Context, name string) (*head, error) {
 	return h, nil
 }
 
-// take goes on from a stored page.
+// take continues from a stored page.
 func (h *head) take(m events.Message, name string, known note.Verifiers) error {
 	p, err := openMessage(m, name, known)
 	if err != nil {
@@ -340,7 +340,7 @@ func (h *head) take(m events.Message, name string, known note.Verifiers) error {
 	return nil
 }
 
-// openMessage opens the page in a message about a stream.
+// openMessage opens the page in a message about a stream, and checks when it was signed.
 func openMessage(m events.Message, name string, known note.Verifiers) (*Page, error) {
 	if err := events.Verify(m); err != nil {
 		return nil, err
@@ -355,7 +355,7 @@ func openMessage(m events.Message, name string, known note.Verifiers) (*Page, er
 	return p, err
 }
 
-// begin begins a new tree, with the first message that is there.
+// begin begins a new tree with the first message that exists.
 func (n *Notary) begin(h *head, state bus.State) {
 	if h.breaks != "" {
 		n.Log.Warn("a new tree begins", "because", h.breaks)
@@ -364,8 +364,8 @@ func (n *Notary) begin(h *head, state bus.State) {
 	h.page = &Page{Checkpoint: Checkpoint{Created: state.Created, Last: state.First - 1}}
 }
 
-// sign reads what is new, and stores a page for each so many messages, and one when
-// there is nothing new.
+// sign reads the new messages, and stores one page for every pageEntries of them, and a last
+// page even if there are no new messages.
 func (n *Notary) sign(ctx context.Context, name string, h *head, state bus.State) error {
 	var entries []Entry
 	if from := h.page.Last + 1; from <= state.Last {
@@ -389,7 +389,7 @@ func (n *Notary) sign(ctx context.Context, name string, h *head, state bus.State
 	return n.store(ctx, name, h, state, entries, state.Last)
 }
 
-// store signs and stores a page about the messages up to one.
+// store signs and stores a page about the messages up to last.
 func (n *Notary) store(ctx context.Context, name string, h *head, state bus.State, entries []Entry, last uint64) error {
 	edge, err := h.tree.Edge()
 	if err != nil {

@@ -19,25 +19,26 @@ import (
 
 // Checkpoint is what a notary signs about a stream.
 type Checkpoint struct {
-	// Stream, and when it was made: another one of the same name is another.
+	// Stream and Created identify the stream: a re-created stream of the same name is another
+	// one.
 	Stream  string    `json:"stream"`
 	Created time.Time `json:"created"`
-	// Number of the page in its tree, from 1.
+	// Number is the number of the page in its tree, from 1.
 	Number uint64 `json:"number"`
-	// Size and Root are the tree's.
+	// Size and Root are the size and root of the tree.
 	Size int64     `json:"size"`
 	Root tlog.Hash `json:"root"`
-	// First and Last are the messages that the page is about: all from First to Last
-	// that there were. Last is First-1 where there was none.
+	// First and Last bound the messages that the page covers: all that existed from First to
+	// Last. Last is First-1 if there was none.
 	First uint64 `json:"first"`
 	Last  uint64 `json:"last"`
-	// Time is when it was signed, by the bus's clock.
+	// Time is the time of the signature, by the bus's clock.
 	Time time.Time `json:"time"`
-	// Keeps is how much the stream kept then.
+	// Keeps is the retention of the stream at that time.
 	Keeps bus.Retention `json:"keeps"`
 	// Listed is the number of the last list of the streams that the notary knew; 0: none.
 	Listed uint64 `json:"listed,omitempty"`
-	// Break says why a tree begins anew; empty: it does not, or is the first.
+	// Break says why a new tree begins; empty: none begins, or it is the first.
 	Break string `json:"break,omitempty"`
 }
 
@@ -45,17 +46,17 @@ type Checkpoint struct {
 type Entry struct {
 	Sequence uint64
 	Leaf     tlog.Hash
-	// Time is when it was stored, in seconds since 1970.
+	// Time is when the message was stored, in seconds since 1970.
 	Time int64
-	// Expires is when the message may go before those around it, in seconds since
-	// 1970; 0: it may not.
+	// Expires is when the message may expire before the ones around it, in seconds since 1970;
+	// 0: never.
 	Expires int64
 }
 
-// Page is a checkpoint with what leads to it.
+// Page is a checkpoint with the entries that lead to it.
 type Page struct {
 	Checkpoint
-	// Before and Edge are the tree's without these entries.
+	// Before and Edge are the size and edge of the tree without these entries.
 	Before  int64
 	Edge    []tlog.Hash
 	Entries []Entry
@@ -66,14 +67,14 @@ type Page struct {
 // origin is the first line of a checkpoint.
 const origin = "millrace checkpoint"
 
-// text is what is signed: origin, size and root, as checkpoints of other logs have
-// them, and then a line for each thing else.
+// text is the signed text: origin, size and root, in the form of other logs' checkpoints, and
+// then one line for each further field.
 func (c Checkpoint) text(page []byte) string {
 	var b strings.Builder
 	sum := sha256.Sum256(page)
 	fmt.Fprintf(&b, "%s %s %d\n%d\n%s\n", origin, c.Stream, c.Created.UnixNano(), c.Size, c.Root)
 	fmt.Fprintf(&b, "number %d messages %d %d", c.Number, c.First, c.Last)
-	if c.Listed > 0 { // versions that know no lists read the line as far as they know it
+	if c.Listed > 0 { // versions without lists ignore the rest of the line
 		fmt.Fprintf(&b, " list %d", c.Listed)
 	}
 	b.WriteByte('\n')
@@ -88,7 +89,7 @@ func (c Checkpoint) text(page []byte) string {
 
 var errPage = errors.New("it is not written as a page is")
 
-// parseCheckpoint reads what text wrote, and the sum of the page.
+// parseCheckpoint parses the output of text, including the sum of the page.
 func parseCheckpoint(text string) (c Checkpoint, sum []byte, err error) {
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	if len(lines) < 7 || len(lines) > 8 {
@@ -155,7 +156,7 @@ func (p *Page) pack() []byte {
 	return text
 }
 
-// unpack reads what pack wrote.
+// unpack parses the output of pack.
 func (p *Page) unpack(text []byte) error {
 	r := bytes.NewReader(text)
 	var failed error
@@ -199,8 +200,8 @@ func (p *Page) unpack(text []byte) error {
 	return failed
 }
 
-// Sign gives a page as it is stored: the length of the signed note, the note, and
-// the rest.
+// Sign gives the stored form of a page: the length of the signed note, the note, and the packed
+// entries.
 func (p *Page) Sign(by note.Signer) ([]byte, error) {
 	packed := p.pack()
 	signed, err := note.Sign(&note.Note{Text: p.text(packed)}, by)
@@ -211,11 +212,10 @@ func (p *Page) Sign(by note.Signer) ([]byte, error) {
 	return append(append(append(out, '\n'), signed...), packed...), nil
 }
 
-// Open reads a stored page, and checks that one who is known has signed it, and
-// that it says what was signed: its entries lead from the tree that it goes on from
-// to the tree that was signed.
+// Open parses a stored page, and checks that a known key has signed it, and that its entries
+// lead from the tree that it continues to the signed tree.
 //
-// Errors: it is not so; each says in what.
+// Errors: one of these checks failed, and which.
 func Open(stored []byte, known note.Verifiers) (*Page, error) {
 	head, rest, _ := bytes.Cut(stored, []byte{'\n'})
 	size, err := strconv.Atoi(string(head))
@@ -244,8 +244,8 @@ func Open(stored []byte, known note.Verifiers) (*Page, error) {
 	return p, p.check()
 }
 
-// exact sees that nothing was added to a note, and that its signatures are written
-// as a signer writes them: then no byte of it can be another.
+// exact checks that no signature was added to a note, and that its signatures are in canonical
+// form: then no byte of the note can differ.
 func exact(n *note.Note) error {
 	if len(n.UnverifiedSigs) > 0 {
 		return errors.New("it bears a signature of an unknown key")
@@ -258,7 +258,7 @@ func exact(n *note.Note) error {
 	return nil
 }
 
-// check computes the tree.
+// check recomputes the tree.
 func (p *Page) check() error {
 	t, err := Continue(p.Before, p.Edge)
 	if err != nil {
@@ -284,7 +284,7 @@ func (p *Page) check() error {
 	return nil
 }
 
-// follows tells whether a page goes on where another one ended.
+// follows tells whether a page continues another one directly.
 func (p *Page) follows(before *Page) bool {
 	if p.Number != before.Number+1 || p.Before != before.Size || !p.Created.Equal(before.Created) || p.First != before.Last+1 {
 		return false

@@ -17,19 +17,19 @@ func kindOf(stream string) kinds.Name {
 	return kind
 }
 
-// sense holds a stream against itself: sums, links, versions and the census. That
-// finds accidents; a forger who changes a message can change all of these.
+// sense checks a stream for internal consistency: sums, links, versions and the census. That
+// detects accidents; a forger who changes a message can also change all of these.
 type sense struct {
 	log   bus.State
 	isLog bool
 
 	chain    events.Chain
 	holes    []events.Hole
-	recorded map[[2]uint64]bool // from and to of the gaps in the log
+	recorded map[[2]uint64]bool // from and to of the recorded gaps
 	gaps     int
-	left     uint64 // versions
+	left     uint64 // number of versions left out
 	tally    events.Tally
-	agreed   bool // the census did, since the last gap
+	agreed   bool // the census has matched since the last gap
 	versions map[types.UID]events.Delta
 }
 
@@ -61,7 +61,7 @@ func (s *sense) message(m events.Message, find find) {
 func (s *sense) delta(m events.Message, d events.Delta, find find) {
 	s.tally.Fold(d)
 	if m.Sequence < s.log.Whole {
-		return // a part of what was there when the stretch begins
+		return // part of the base: a message that was current when the stretch begins
 	}
 	s.left += d.Left.Versions
 	if d.Op == events.Gap {
@@ -93,7 +93,7 @@ func (s *sense) gap(d events.Delta) {
 	}
 }
 
-// version sees that the versions of an object come once, and in their order.
+// version checks that each version of an object occurs once, and in order.
 func (s *sense) version(m events.Message, d events.Delta, find find) {
 	if d.Op == events.Gone {
 		delete(s.versions, d.UID)
@@ -111,7 +111,7 @@ func (s *sense) version(m events.Message, d events.Delta, find find) {
 	s.versions[d.UID] = events.Delta{ResourceVersion: d.ResourceVersion, Epoch: d.Epoch}
 }
 
-// conclude finds the holes that no gap tells of.
+// conclude reports the holes that no recorded gap covers.
 func (s *sense) conclude(find find) {
 	for _, h := range s.holes {
 		if s.recorded[[2]uint64{h.From, h.To}] || h.To < s.log.First {

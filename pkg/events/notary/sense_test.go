@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// told is a log as its watcher writes it, and what is found in it.
+// told is a log as its watcher writes it, and the findings about it.
 type told struct {
 	sense
 	tally events.Tally
@@ -27,14 +27,14 @@ func (l *told) find(sequence uint64, format string, args ...any) {
 	l.found = append(l.found, fmt.Sprintf("%d: %s", sequence, fmt.Sprintf(format, args...)))
 }
 
-// object is a delta of one at a version.
+// object is a delta of an object at a version.
 func object(op events.Op, name, version string) events.Delta {
 	return events.Delta{
 		Kind: "pods", Op: op, Ref: events.Ref{Kind: "pods", Namespace: "shop", Name: name}, UID: types.UID("uid-" + name), ResourceVersion: version, At: time.Unix(1, 0).UTC(),
 	}
 }
 
-// say has a delta with its place in the log, and with its count where that is known.
+// say stores a delta with its links, and with its census if counted is true.
 func (l *told) say(sequence uint64, d events.Delta, counted bool) {
 	l.tally.Fold(d)
 	if d.After = l.after; counted {
@@ -64,8 +64,8 @@ func (l *told) expect(t *testing.T, what string, want ...string) {
 	}
 }
 
-// A message is held against its own sums and its form: what is no delta in a log, or no JSON
-// elsewhere, is found.
+// A message is checked by its own sums and its form: in a log, it must be a delta, and elsewhere
+// JSON.
 func TestWhatAMessageSaysOfItself(t *testing.T) {
 	good := events.Seal(events.Message{Subject: "turn.c.x", Sequence: 3, Header: map[string][]string{"A": {"b"}}, Data: []byte("{}")})
 	damaged := good
@@ -89,8 +89,8 @@ func TestWhatAMessageSaysOfItself(t *testing.T) {
 	}
 }
 
-// A log that is not what its own counts say is found, once, and what it counts before anything
-// agreed is not: it may begin in the middle.
+// A log that differs from its own census is reported, once. A census before the first match does
+// not count, because the log may begin in the middle.
 func TestALogIsHeldAgainstItsCounts(t *testing.T) {
 	whole := log(bus.State{First: 1})
 	whole.say(1, object(events.Is, "a", "1"), true)
@@ -124,8 +124,8 @@ func TestALogIsHeldAgainstItsCounts(t *testing.T) {
 	}
 }
 
-// Messages that are missing within a log are found where no gap tells of them; those before the
-// first that is kept are not.
+// Missing messages within a log are reported unless a gap covers them; those before the first
+// stored one are not.
 func TestHolesInALog(t *testing.T) {
 	hole := func(from, to uint64) events.Delta {
 		return events.Delta{Kind: "pods", Op: events.Gap, ResourceVersion: "9", At: time.Unix(1, 0).UTC(), Body: fmt.Appendf(nil, `{"reason":"lost","from":%d,"to":%d}`, from, to)}
@@ -151,8 +151,8 @@ func TestHolesInALog(t *testing.T) {
 	}
 }
 
-// The versions of an object come once and in order, but for what is said again and in a later
-// epoch; one of the same name is another object.
+// The versions of an object occur once and in order, except repeated ones and those of a later
+// epoch; an object of the same name with another uid is another one.
 func TestVersionsComeInOrder(t *testing.T) {
 	changed := func(d events.Delta, change func(*events.Delta)) events.Delta { change(&d); return d }
 	for name, c := range map[string]struct {
@@ -178,13 +178,13 @@ func TestVersionsComeInOrder(t *testing.T) {
 	}
 }
 
-// What was there when a stretch of a log begins is counted and not looked at.
+// The base of a stretch counts for the census and is not checked otherwise.
 func TestAStretchOfALog(t *testing.T) {
 	l := log(bus.State{First: 1, Whole: 3})
 	left := object(events.Is, "a", "2")
 	left.Left = events.Left{Versions: 5}
 	l.say(1, left, false)
-	l.say(2, object(events.Is, "a", "1"), false) // of which nothing is said
+	l.say(2, object(events.Is, "a", "1"), false) // about which nothing is reported
 	l.say(3, object(events.Is, "b", "3"), true)
 	left.ResourceVersion = "4"
 	l.say(4, left, true)
@@ -196,7 +196,7 @@ func TestAStretchOfALog(t *testing.T) {
 	}
 }
 
-// A message goes before those around it where the bus was told so, and by whole seconds.
+// A message expires before the ones around it if the bus was told so, in whole seconds.
 func TestWhenAMessageExpires(t *testing.T) {
 	for life, want := range map[string]int64{"": 0, "x": 0, "0s": 0, "-1s": 0, "1ns": 100, "999ms": 100, "1s": 101, "1h0m0s": 3700} {
 		m := events.Message{Time: time.Unix(100, 0), Header: map[string][]string{"Nats-TTL": {life}}}

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 )
 
-// shapes are the lives that a record may have had, with nothing wrong with any.
+// shapes are possible histories of a record, all of them valid.
 var shapes = map[string]struct {
 	options memory.Options
 	live    func(w *world)
@@ -109,9 +109,8 @@ func (w *world) steps(n int) {
 	}
 }
 
-// TestWhatIsWholeIsCalledWhole: nothing is found in a record with which nothing is
-// wrong, on the bus or in a file, with the key or without; and all of it is proven
-// up to the last page.
+// TestWhatIsWholeIsCalledWhole: Verify finds nothing in a valid record, on the bus or in a file,
+// with the key or without; and all of it is proven up to the last page.
 func TestWhatIsWholeIsCalledWhole(t *testing.T) {
 	for name, shape := range shapes {
 		for seed := range uint64(4) {
@@ -146,7 +145,7 @@ func whole(t *testing.T, r *notary.Report, proven bool) {
 	}
 }
 
-// TestAWitnessRemembers: a record that was cut back together with its pages is true, and
+// TestAWitnessRemembers: a record that was truncated together with its pages is valid, but
 // older; a reader that has seen the newer one notices.
 func TestAWitnessRemembers(t *testing.T) {
 	live(t, 7, memory.Options{}, func(w *world) {
@@ -182,7 +181,7 @@ func TestAWitnessRemembers(t *testing.T) {
 		if found := held(w.export(archive.Selection{})); len(found) > 0 {
 			t.Errorf("a record that went on: %v", found)
 		}
-		for name, c := range seen { // as of another record, of the same length
+		for name, c := range seen { // as from another record of the same length
 			c.Root[0]++
 			seen[name] = c
 		}

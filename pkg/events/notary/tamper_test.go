@@ -23,15 +23,15 @@ import (
 
 var tamperings = flag.Int("tamper.n", 500, "how many tamperings TestEveryTamperingIsFound makes")
 
-// forger is a user with all rights on the bus, and without the key.
+// forger is a user with all permissions on the bus, but without the key.
 type forger struct {
 	testing.TB
 	*rand.Rand
 	*file
-	key note.Signer // one of his own
+	key note.Signer // the forger's own key
 }
 
-// trick changes a file, and tells what it did; "" when there was nothing to do.
+// trick changes a file, and describes the change; "" if there was nothing to change.
 type trick func(f *forger) string
 
 var tricks = []trick{
@@ -42,9 +42,8 @@ var tricks = []trick{
 	(*forger).leaveOutStream, (*forger).leaveOutEnd, (*forger).changeList, (*forger).removeList,
 }
 
-// TestEveryTamperingIsFound: whatever is changed, removed, inserted or put
-// elsewhere in a record is found by every reader with the public key, whether the forger
-// has mended the sums or not.
+// TestEveryTamperingIsFound: every reader with the public key detects every change, removal,
+// insertion or reordering in a record, whether or not the forger has corrected the sums.
 func TestEveryTamperingIsFound(t *testing.T) {
 	forged, _ := key(t, 2)
 	const worlds = 10
@@ -59,7 +58,7 @@ func TestEveryTamperingIsFound(t *testing.T) {
 			w.steps(60)
 			time.Sleep(11 * time.Minute) // long enough for one more list of the streams
 			w.steps(60)
-			time.Sleep(6 * time.Minute) // nothing waits to be signed
+			time.Sleep(6 * time.Minute) // everything is signed by then
 			was := w.export(archive.Selection{})
 			whole(t, was.verify(t, w.known), true)
 			for n := 0; n < *tamperings/worlds; {
@@ -91,7 +90,7 @@ func (f *file) copy() *file {
 	return out
 }
 
-// any chooses a message that is vouched for.
+// any chooses a message that a page covers.
 func (f *forger) any() (in []events.Message, at int) {
 	for {
 		in = f.messages[f.streams[f.IntN(len(f.streams))].Name]
@@ -101,7 +100,7 @@ func (f *forger) any() (in []events.Message, at int) {
 	}
 }
 
-// put puts a changed message in its place, and mends its sums where he is careful.
+// put replaces a message by a changed one, and corrects its sums if the forger is careful.
 func (f *forger) put(in []events.Message, at int, m events.Message) {
 	if f.IntN(2) == 0 {
 		m = sealedAnew(m)
@@ -184,7 +183,7 @@ func (f *forger) changeTime() string {
 	return fmt.Sprintf("the time of %s %d is another", m.Stream, m.Sequence)
 }
 
-// changeSequence moves all messages from one on.
+// changeSequence shifts all messages from one on.
 func (f *forger) changeSequence() string {
 	in, at := f.any()
 	for i := at; i < len(in); i++ {
@@ -194,15 +193,14 @@ func (f *forger) changeSequence() string {
 	return fmt.Sprintf("%s is moved from %d on", in[at].Stream, in[at].Sequence)
 }
 
-// state is where a stream of the file stands; First and Messages are counted anew
-// when it is written.
+// state is the state of a stream of the file; First and Messages are recomputed when it is
+// written.
 func (f *forger) state(name string) *bus.State {
 	at := slices.IndexFunc(f.streams, func(s archive.Stream) bool { return s.Name == name })
 	return &f.streams[at].State
 }
 
-// due tells whether a message's time is about to come: it could not be told that it
-// was removed before.
+// due tells whether a message is about to expire: its removal could not be detected.
 func (f *forger) due(m events.Message) bool {
 	soon, age := f.about.Exported.Add(10*time.Second), f.state(m.Stream).Keeps.Age
 	life, _ := time.ParseDuration(m.Get("Nats-TTL"))
@@ -251,7 +249,7 @@ func (f *forger) removeStream() string {
 	return name + " is removed"
 }
 
-// exchange has two messages of a stream change places.
+// exchange swaps two messages of a stream.
 func (f *forger) exchange() string {
 	in, a := f.any()
 	b := f.IntN(len(in))
@@ -264,7 +262,7 @@ func (f *forger) exchange() string {
 	return fmt.Sprintf("%s %d and %d have changed places", one.Stream, one.Sequence, other.Sequence)
 }
 
-// insert puts a message where there is none.
+// insert adds a message at a free sequence.
 func (f *forger) insert() string {
 	in, at := f.any()
 	free := in[at].Sequence + 1
@@ -281,7 +279,7 @@ func (f *forger) insert() string {
 	return fmt.Sprintf("%s %d is inserted", m.Stream, m.Sequence)
 }
 
-// repeat has a message twice, and moves those behind it.
+// repeat duplicates a message, and shifts the later ones.
 func (f *forger) repeat() string {
 	in, at := f.any()
 	in = slices.Insert(in, at, in[at])
@@ -293,7 +291,7 @@ func (f *forger) repeat() string {
 	return fmt.Sprintf("%s %d is there twice", in[at].Stream, in[at].Sequence)
 }
 
-// swapStreams gives each of two streams what the other one has.
+// swapStreams swaps the content of two streams.
 func (f *forger) swapStreams() string {
 	one, _ := f.any()
 	other, _ := f.any()
@@ -304,7 +302,7 @@ func (f *forger) swapStreams() string {
 	return a + " and " + b + " are swapped"
 }
 
-// swapAcross puts a message into the place of one of another stream.
+// swapAcross replaces a message by one of another stream.
 func (f *forger) swapAcross() string {
 	from, i := f.any()
 	in, at := f.any()
@@ -314,7 +312,7 @@ func (f *forger) swapAcross() string {
 	return fmt.Sprintf("%s %d is in the place of %s %d", from[i].Stream, from[i].Sequence, m.Stream, m.Sequence)
 }
 
-// page chooses a page about what is still there.
+// page chooses a page about messages that still exist.
 func (f *forger) page() (at int, p *notary.Page) {
 	pages := f.pages()
 	for {
@@ -347,7 +345,7 @@ func (f *forger) removePage() string {
 	return fmt.Sprintf("page %d about %s %d to %d is removed", at, p.Stream, p.First, p.Last)
 }
 
-// removePages removes all pages about a stream from one on, or all that there are.
+// removePages removes all pages about a stream from one on, or all of them.
 func (f *forger) removePages() string {
 	at, p := f.page()
 	all := f.IntN(4) == 0
@@ -357,7 +355,7 @@ func (f *forger) removePages() string {
 	return fmt.Sprintf("all pages about %s are removed from message %d on (all: %v)", p.Stream, p.First, all)
 }
 
-// removeWithPage removes a page that others go on from, and everything that it is about.
+// removeWithPage removes a page that others continue, and all messages that it covers.
 func (f *forger) removeWithPage() string {
 	at, p := f.page()
 	same := func(m events.Message) bool { return m.Subject == subject.Notary(p.Stream) }
@@ -371,7 +369,7 @@ func (f *forger) removeWithPage() string {
 	return fmt.Sprintf("page %d about %s and its messages %d to %d are removed", at, p.Stream, p.First, p.Last)
 }
 
-// forgePage signs a page over other messages with a key of the forger's.
+// forgePage signs a page about other messages with the forger's key.
 func (f *forger) forgePage() string {
 	at, p := f.page()
 	in := f.messages[p.Stream]
@@ -400,7 +398,7 @@ func (f *forger) forgePage() string {
 	return fmt.Sprintf("%s %d is another, and page %d is signed with another key", m.Stream, m.Sequence, page.Sequence)
 }
 
-// oldPage stores a page once more, at the end.
+// oldPage stores an old page again, at the end.
 func (f *forger) oldPage() string {
 	at, p := f.page()
 	state := f.state(subject.NotaryStream)
@@ -420,7 +418,7 @@ func (f *forger) swapPages() string {
 	return fmt.Sprintf("the pages about %s %d and %s %d have changed places", p.Stream, p.First, q.Stream, q.First)
 }
 
-// pageOfAnother says that a page is about another stream.
+// pageOfAnother relabels a page as one about another stream.
 func (f *forger) pageOfAnother() string {
 	at, p := f.page()
 	_, q := f.page()
@@ -432,7 +430,7 @@ func (f *forger) pageOfAnother() string {
 
 var listSubject = subject.Notary(subject.NotaryStream)
 
-// leaveOutStream removes a stream together with all pages about it, and perhaps all lists.
+// leaveOutStream removes a stream together with all pages about it, and maybe all lists.
 func (f *forger) leaveOutStream() string {
 	in, _ := f.any()
 	name, lists := in[0].Stream, f.IntN(2) == 0
@@ -445,7 +443,8 @@ func (f *forger) leaveOutStream() string {
 	return fmt.Sprintf("%s is removed with its pages (all lists, too: %v)", name, lists)
 }
 
-// leaveOutEnd removes the end of a stream together with the pages about it, of which a list tells.
+// leaveOutEnd removes the end of a stream together with the pages about it, which a list
+// mentions.
 func (f *forger) leaveOutEnd() string {
 	lists := f.lists()
 	last := f.list(lists[len(lists)-1])
@@ -466,7 +465,7 @@ func (f *forger) leaveOutEnd() string {
 	return fmt.Sprintf("%s and its pages are removed from %d on", l.Stream, from)
 }
 
-// lists are where in the notary's stream the lists of streams are.
+// lists are the positions of the lists in the notary's stream.
 func (f *forger) lists() (at []int) {
 	for i, m := range f.pages() {
 		if m.Subject == listSubject {

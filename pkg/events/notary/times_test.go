@@ -20,7 +20,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// rounds is a bus that knows when a round began, and answers as it is told to.
+// rounds is a bus that records the start of each round, and answers as told.
 type rounds struct {
 	bus.Notarized
 	hangs bool
@@ -51,8 +51,8 @@ func (r *rounds) fail(err error) {
 	r.fails = err
 }
 
-// TestANotaryMakesItsRounds every ten seconds or as often as it is told, and once more when it
-// is stopped, for which it has three seconds.
+// TestANotaryMakesItsRounds every ten seconds or as configured, and once more when it is
+// stopped, within three seconds.
 func TestANotaryMakesItsRounds(t *testing.T) {
 	for name, c := range map[string]struct {
 		every time.Duration
@@ -94,13 +94,13 @@ func TestANotaryMakesItsRounds(t *testing.T) {
 				}
 				r, err := notary.Verify(w.Context(), w.bus, notary.Trust{Known: w.known})
 				w.must(err)
-				whole(t, r, true) // also what came just before the end
+				whole(t, r, true) // including the messages from just before the end
 			})
 		})
 	}
 }
 
-// TestAFailureIsLoggedOnce for as long as it is the same one.
+// TestAFailureIsLoggedOnce for as long as it is the same.
 func TestAFailureIsLoggedOnce(t *testing.T) {
 	live(t, 32, memory.Options{}, func(w *world) {
 		var out bytes.Buffer
@@ -129,7 +129,7 @@ func TestAFailureIsLoggedOnce(t *testing.T) {
 	})
 }
 
-// pagesAbout are how many pages there are about a stream.
+// pagesAbout is the number of pages about a stream.
 func (w *world) pagesAbout(stream string) (n int) {
 	w.Helper()
 	w.must(w.bus.Read(w.Context(), bus.Passage{Stream: subject.NotaryStream, Subject: subject.Notary(stream)}, func(batch []events.Message) error {
@@ -139,7 +139,7 @@ func (w *world) pagesAbout(stream string) (n int) {
 	return n
 }
 
-// TestAQuietStreamIsSignedEachHour, and one in which something happens at once.
+// TestAQuietStreamIsSignedEachHour, and a stream with new messages at once.
 func TestAQuietStreamIsSignedEachHour(t *testing.T) {
 	live(t, 33, memory.Options{}, func(w *world) {
 		pages := func(after time.Duration, when string, want int) {
@@ -159,8 +159,7 @@ func TestAQuietStreamIsSignedEachHour(t *testing.T) {
 	})
 }
 
-// TestAPageIsBounded: a stream in which much has happened is signed in pages of two thousand
-// messages.
+// TestAPageIsBounded: many messages of a stream are signed in pages of two thousand messages.
 func TestAPageIsBounded(t *testing.T) {
 	for n, want := range map[int]int{1999: 1, 2000: 1, 2001: 2} {
 		live(t, 34, memory.Options{}, func(w *world) {
@@ -179,8 +178,8 @@ func TestAPageIsBounded(t *testing.T) {
 	}
 }
 
-// asked is a bus that knows for how long pages were to be kept, and whose streams keep
-// what it is told.
+// asked is a bus that records the retention requested for pages, and whose streams have the
+// given retention.
 type asked struct {
 	bus.Notarized
 	keeps map[string]bus.Retention
@@ -200,8 +199,8 @@ func (a *asked) StreamState(ctx context.Context, name string) (bus.State, error)
 	return state, err
 }
 
-// TestPagesAreKeptADayLonger than what they are about, and for ever where that is; a stream in
-// which nothing ever was does not count. The bus is asked once.
+// TestPagesAreKeptADayLonger than the messages that they cover, and for ever if those are; an
+// empty stream does not count. The notary asks the bus once.
 func TestPagesAreKeptADayLonger(t *testing.T) {
 	other := subject.ShadowStream(controller)
 	for name, c := range map[string]struct {
@@ -232,7 +231,7 @@ func TestPagesAreKeptADayLonger(t *testing.T) {
 	}
 }
 
-// findings are what is found on a bus by now.
+// findings are the current findings on a bus.
 func (w *world) findings(on bus.Archive, trust notary.Trust) []notary.Finding {
 	w.Helper()
 	trust.Known = w.known
@@ -241,7 +240,7 @@ func (w *world) findings(on bus.Archive, trust notary.Trust) []notary.Finding {
 	return r.Findings
 }
 
-// TestHowLongASignatureMayTake: what has not been signed for more than five minutes is found,
+// TestHowLongASignatureMayTake: messages unsigned for more than five minutes are reported,
 // unless the record was cut off at its end on purpose.
 func TestHowLongASignatureMayTake(t *testing.T) {
 	live(t, 36, memory.Options{}, func(w *world) {
@@ -268,7 +267,7 @@ func TestHowLongASignatureMayTake(t *testing.T) {
 	})
 }
 
-// without is a bus from which one message was removed.
+// without is a bus without one message.
 type without struct {
 	bus.Notarized
 	stream   string
@@ -281,8 +280,8 @@ func (o *without) Read(ctx context.Context, p bus.Passage, handle func([]events.
 	})
 }
 
-// expiredOne expects that nothing is found on a bus from which one message of a stream has gone at its
-// time, by another clock, and that it is counted as expired.
+// expiredOne expects no finding on a bus on which one message of a stream has expired, by
+// another clock, and that it is counted as expired.
 func (w *world) expiredOne(on bus.Archive, stream string) {
 	w.Helper()
 	r, err := notary.Verify(w.Context(), on, notary.Trust{Known: w.known})
@@ -297,7 +296,7 @@ func (w *world) expiredOne(on bus.Archive, stream string) {
 	}
 }
 
-// TestAMarkMayGoWhenItsTimeHasCome, by clocks that are five seconds apart, and not before.
+// TestAMarkMayGoWhenItsTimeHasCome, by clocks that differ by five seconds, and not earlier.
 func TestAMarkMayGoWhenItsTimeHasCome(t *testing.T) {
 	live(t, 37, memory.Options{}, func(w *world) {
 		pods := subject.LogStream(kinds.Pods.Name)
@@ -336,7 +335,7 @@ func TestAFrontMayGoWhenItsTimeHasCome(t *testing.T) {
 	})
 }
 
-// TestAListIsWrittenEachTenMinutes, and says how far the pages have come.
+// TestAListIsWrittenEachTenMinutes, with the last page of each stream.
 func TestAListIsWrittenEachTenMinutes(t *testing.T) {
 	live(t, 39, memory.Options{}, func(w *world) {
 		lists := func(after time.Duration, when string, want int) {
@@ -359,8 +358,8 @@ func TestAListIsWrittenEachTenMinutes(t *testing.T) {
 	})
 }
 
-// TestAStreamThatWentBeforeTheFirstList was signed, as far as the notary remembers, and is listed
-// as missing for as long as its pages are kept.
+// TestAStreamThatWentBeforeTheFirstList was signed, according to the notary's Memory, and is
+// listed as missing for as long as its pages are kept.
 func TestAStreamThatWentBeforeTheFirstList(t *testing.T) {
 	for waited, listed := range map[time.Duration]bool{time.Minute: true, 49 * time.Hour: false} {
 		live(t, 40, memory.Options{}, func(w *world) {
@@ -369,7 +368,7 @@ func TestAStreamThatWentBeforeTheFirstList(t *testing.T) {
 			round := func(on bus.Notarized) error {
 				return notary.New(on, notary.Options{Signer: w.signer, Known: w.known, Memory: own}).Round(w.Context())
 			}
-			w.must(round(&contested{Notarized: w.bus, subject: listSubject})) // no list is stored
+			w.must(round(&contested{Notarized: w.bus, subject: listSubject})) // the bus stores no list
 			w.must(w.bus.Forget(w.Context(), kinds.Pods.Name))
 			time.Sleep(waited) // of virtual time
 			w.turn()
@@ -383,7 +382,7 @@ func TestAStreamThatWentBeforeTheFirstList(t *testing.T) {
 	}
 }
 
-// TestWhereAStreamStands: from its first message on that is there, or behind its end.
+// TestWhereAStreamStands: from its first existing message, or after its end.
 func TestWhereAStreamStands(t *testing.T) {
 	live(t, 54, memory.Options{}, func(w *world) {
 		on := &shortened{Notarized: w.bus, keeps: bus.Retention{Age: time.Hour}}

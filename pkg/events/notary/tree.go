@@ -6,20 +6,21 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// Tree is the right edge of a tree: as much as is needed to go on with it. The
-// zero value is an empty tree.
+// Tree is the right edge of a Merkle tree: the hashes that are needed to append to it. The zero
+// value is an empty tree.
 type Tree struct {
 	Size int64
-	// edge are the roots of the whole subtrees, from the left, by their index.
+	// edge has the roots of the complete subtrees, from the left, by index.
 	edge map[int64]tlog.Hash
 }
 
-// maxSize is how many leaves a tree may have: twice as many have no index.
+// maxSize is the largest number of leaves: the indexes of a tree of twice the size would
+// overflow.
 const maxSize = 1 << 61
 
-// Continue gives the tree of a size with an edge; see [Tree.Edge].
+// Continue gives the tree with this size and edge; see [Tree.Edge].
 //
-// Errors: the edge is not one of a tree of this size.
+// Errors: the edge does not fit a tree of this size.
 func Continue(size int64, edge []tlog.Hash) (*Tree, error) {
 	if size < 0 || size > maxSize {
 		return nil, fmt.Errorf("a tree of %d leaves", size)
@@ -35,11 +36,11 @@ func Continue(size int64, edge []tlog.Hash) (*Tree, error) {
 	return t, nil
 }
 
-// edgeOf are the indexes of the hashes that the root of a tree is made of.
+// edgeOf are the indexes of the hashes that make up the root of a tree.
 func edgeOf(size int64) (indexes []int64) {
 	_, _ = tlog.TreeHash(size, tlog.HashReaderFunc(func(wanted []int64) ([]tlog.Hash, error) {
 		indexes = append(indexes, wanted...)
-		return make([]tlog.Hash, len(wanted)), nil // the only error would be of this
+		return make([]tlog.Hash, len(wanted)), nil // never an error, so TreeHash has none
 	}))
 	return indexes
 }
@@ -56,7 +57,7 @@ func (t *Tree) read(indexes []int64) ([]tlog.Hash, error) {
 	return out, nil
 }
 
-// Add adds a leaf.
+// Add appends a leaf.
 func (t *Tree) Add(leaf tlog.Hash) error {
 	hashes, err := tlog.StoredHashesForRecordHash(t.Size, leaf, tlog.HashReaderFunc(t.read))
 	if err != nil {
@@ -75,7 +76,7 @@ func (t *Tree) Add(leaf tlog.Hash) error {
 	return nil
 }
 
-// prune forgets what will not be asked for.
+// prune drops the hashes that are no longer needed.
 func (t *Tree) prune(needed []int64) error {
 	kept, err := t.read(needed)
 	if err != nil {
@@ -91,5 +92,5 @@ func (t *Tree) prune(needed []int64) error {
 // Root is the hash of the whole tree.
 func (t *Tree) Root() (tlog.Hash, error) { return tlog.TreeHash(t.Size, tlog.HashReaderFunc(t.read)) }
 
-// Edge are the hashes that the root is made of, from the left.
+// Edge are the hashes that make up the root, from the left.
 func (t *Tree) Edge() ([]tlog.Hash, error) { return t.read(edgeOf(t.Size)) }

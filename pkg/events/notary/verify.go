@@ -14,17 +14,17 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// Finding is something in a record that is not as it should be.
+// Finding is a problem in a record.
 type Finding struct {
 	Stream string `json:"stream"`
-	// Sequence is the message, or the first of several up to To; 0: it is about the
+	// Sequence is the message, or the first one of a range up to To; 0: the finding is about the
 	// whole stream.
 	Sequence uint64 `json:"sequence,omitempty"`
 	To       uint64 `json:"to,omitempty"`
 	What     string `json:"what"`
 }
 
-// String says a finding in one line.
+// String describes the finding in one line.
 func (f Finding) String() string {
 	switch {
 	case f.Sequence == 0:
@@ -36,49 +36,48 @@ func (f Finding) String() string {
 	}
 }
 
-// Standing is what has been proven of a stream.
+// Standing is the result of verifying one stream.
 type Standing struct {
 	Stream   string `json:"stream"`
 	First    uint64 `json:"first"`
 	Last     uint64 `json:"last"`
 	Messages int    `json:"messages"`
-	// Proven messages are exactly those that were signed. Unproven ones are not vouched
-	// for by any page: From is the first of those behind the last page.
+	// Proven messages are exactly those that were signed. Unproven ones are in no page: From is
+	// the first of those after the last page.
 	Proven   int    `json:"proven"`
 	Unproven int    `json:"unproven"`
 	From     uint64 `json:"from,omitempty"`
-	// Expired were signed, and their time had come.
+	// Expired messages were signed, and have expired.
 	Expired int `json:"expired,omitempty"`
-	// Pages are those about the stream. The first vouches since Since, and the last one
-	// was signed at Until.
+	// Pages is the number of pages about the stream. The first one was signed at Since, the last
+	// one at Until.
 	Pages int       `json:"pages"`
 	Since time.Time `json:"since,omitzero"`
 	Until time.Time `json:"until,omitzero"`
-	// Gaps are the watcher's own notes that changes may be missing.
+	// Gaps is the number of gaps that the watcher recorded.
 	Gaps int `json:"gaps,omitempty"`
-	// Left are the versions of objects that the watcher says it has left out, since they
-	// came faster than is recorded.
+	// Left is the number of versions of objects that the watcher recorded as left out, because
+	// they came faster than it records them.
 	Left uint64 `json:"left,omitempty"`
-	// Head is the newest checkpoint; nil: there is none that could be trusted.
+	// Head is the newest checkpoint; nil: no page could be trusted.
 	Head *Checkpoint `json:"head,omitempty"`
 }
 
-// Report is what came of verifying a record.
+// Report is the result of verifying a record.
 type Report struct {
-	// Signed is false when no key was given: then what is not as it should be by
-	// accident is found, and forgeries are not.
+	// Signed is false when no key was given: then Verify detects accidents, but no forgeries.
 	Signed   bool       `json:"signed"`
 	Streams  []Standing `json:"streams"`
 	Findings []Finding  `json:"findings"`
-	// Remarks are what is to be known and is not wrong as such.
+	// Remarks are worth knowing but are no problems.
 	Remarks []Finding `json:"remarks,omitempty"`
-	// List is the last list of the streams that were signed; nil: there is none.
+	// List is the last signed list of streams; nil: there is none.
 	List *List `json:"list,omitempty"`
-	// LeftOut are the streams in it that are not in a record which is a part on purpose.
+	// LeftOut are the streams of the list that a deliberately partial record leaves out.
 	LeftOut []string `json:"leftOut,omitempty"`
 }
 
-// Heads are the newest checkpoints that could be trusted, by stream, for [Trust.Witness].
+// Heads are the newest trusted checkpoints, by stream, for [Trust.Witness].
 func (r *Report) Heads() map[string]Checkpoint {
 	heads := map[string]Checkpoint{}
 	for _, s := range r.Streams {
@@ -92,25 +91,25 @@ func (r *Report) Heads() map[string]Checkpoint {
 	return heads
 }
 
-// Trust is what a record is held against.
+// Trust is what a record is verified against.
 type Trust struct {
 	// Known are the notaries' public keys; nil: none.
 	Known note.Verifiers
-	// Now bounds what may have expired; zero: now.
+	// Now limits what may have expired; zero: the current time.
 	Now time.Time
-	// Until is true of a record that was cut off at its end on purpose.
+	// Until is true for a record that was cut off at its end on purpose.
 	Until bool
-	// Partial is true of a record from which whole streams were left out on purpose.
+	// Partial is true for a record from which whole streams were left out on purpose.
 	Partial bool
-	// File is true of a record in a file, whose author may say of the streams what he likes.
+	// File is true for a record in a file, whose author can claim anything about the streams'
+	// states.
 	File bool
-	// Witness are the newest checkpoints that were seen of the streams at an earlier
-	// time: the record must lead to them, or have them behind it.
+	// Witness are the newest checkpoints of the streams that were seen at an earlier time: the
+	// record must lead to them, or continue after them.
 	Witness map[string]Checkpoint
 }
 
-// Verify reads a record through, and tells what of it is proven and what is not as
-// it should be.
+// Verify reads a whole record, and reports what is proven, and any problems.
 //
 // Errors: the record cannot be read at all.
 func Verify(ctx context.Context, from bus.Archive, t Trust) (*Report, error) {
@@ -118,7 +117,7 @@ func Verify(ctx context.Context, from bus.Archive, t Trust) (*Report, error) {
 		t.Now = time.Now()
 	}
 	v := &verifier{from: from, Trust: t, whole: map[string]uint64{}}
-	lists, err := v.listing(ctx) // before the streams: what is made meanwhile is in none
+	lists, err := v.listing(ctx) // before the streams: a stream created meanwhile is in no list
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +129,7 @@ func Verify(ctx context.Context, from bus.Archive, t Trust) (*Report, error) {
 	for _, name := range streams {
 		s, err := v.stream(ctx, name)
 		if errors.Is(err, bus.ErrNoStream) {
-			continue // the pages tell whether it ever was
+			continue // the pages show whether it existed
 		}
 		if err != nil {
 			return nil, fmt.Errorf("verify %s: %w", name, err)
@@ -153,10 +152,10 @@ type verifier struct {
 	from bus.Archive
 	Trust
 
-	unread    error             // why not all pages could be read
-	vouched   bool              // there is a page that could be trusted
-	mentioned uint64            // the last list of which a page knows
-	whole     map[string]uint64 // by stream, where a stretch of it begins
+	unread    error             // why some pages could not be read
+	vouched   bool              // some page could be trusted
+	mentioned uint64            // the highest list number in any page
+	whole     map[string]uint64 // by stream: the sequence at which an exported stretch begins
 }
 
 // scan is the verification of one stream.
@@ -167,7 +166,7 @@ type scan struct {
 	now      time.Time
 	pages    []*Page
 	entries  []Entry
-	at       int // the entry that comes next
+	at       int // the next entry
 	keeps    []bus.Retention
 	findings []Finding
 	remarks  []Finding
@@ -177,7 +176,7 @@ type scan struct {
 
 func (v *verifier) stream(ctx context.Context, name string) (*scan, error) {
 	s := &scan{verifier: v, Standing: Standing{Stream: name}}
-	// The pages first: what is stored meanwhile is not vouched for yet.
+	// Read the pages first: no page covers messages that are stored meanwhile.
 	stored, err := v.stored(ctx, name)
 	if err != nil {
 		return nil, err
@@ -187,7 +186,7 @@ func (v *verifier) stream(ctx context.Context, name string) (*scan, error) {
 	}
 	s.First, s.Last = s.state.First, s.state.Last
 	if s.now = v.Now; s.state.Now.Before(s.now) {
-		s.now = s.state.Now // of a file, when it ends
+		s.now = s.state.Now // for a file: when the file ends
 	}
 	s.sense = sense{log: s.state, isLog: name == subject.LogStream(kindOf(name))}
 	s.open(stored)
@@ -213,8 +212,8 @@ func (v *verifier) stored(ctx context.Context, name string) (stored []events.Mes
 	return stored, v.pagesRead(err)
 }
 
-// pagesRead judges what came of reading the notary's stream. Pages that cannot be read are
-// found once, and what they vouched for is not proven.
+// pagesRead handles the error of reading the notary's stream. Unreadable pages are reported
+// once, and the messages that they cover are not proven.
 func (v *verifier) pagesRead(err error) error {
 	switch {
 	case errors.Is(err, events.ErrDamaged):
@@ -230,7 +229,7 @@ func (s *scan) find(sequence uint64, format string, args ...any) {
 	s.findings = append(s.findings, Finding{Stream: s.Stream, Sequence: sequence, What: fmt.Sprintf(format, args...)})
 }
 
-// open opens the pages, and looks whether they lead to each other.
+// open opens the pages, and checks that they follow each other.
 func (s *scan) open(stored []events.Message) {
 	s.Pages = len(stored)
 	if s.Known == nil {
@@ -261,8 +260,8 @@ func (s *scan) open(stored []events.Message) {
 	s.witness()
 }
 
-// take has the entries of all pages, and of each the least that was kept since, also as a page
-// without entries says.
+// take collects the entries of all pages, and for each the smallest retention since then, also
+// from pages without entries.
 func (s *scan) take() {
 	least := make([]bus.Retention, len(s.pages))
 	for i := len(s.pages) - 1; i >= 0; i-- {
@@ -283,8 +282,8 @@ func (s *scan) take() {
 	}
 }
 
-// beginning looks at the first page of a tree: what was there before a notary first looked
-// is vouched for as it was then.
+// beginning checks the first page of a tree: messages from before the first round of a notary
+// are signed only as the notary found them.
 func (s *scan) beginning() {
 	if len(s.pages) == 0 {
 		return
@@ -306,7 +305,7 @@ func (s *scan) beginning() {
 	}
 }
 
-// witness holds the pages against what was seen of them at an earlier time.
+// witness checks the pages against a checkpoint that was seen earlier.
 func (s *scan) witness() {
 	seen, ok := s.Witness[s.Stream]
 	switch {
@@ -322,8 +321,8 @@ func (s *scan) witness() {
 	}
 }
 
-// join looks at how a page stands to the one before it. A page that begins a new
-// tree makes those before it say nothing about what the stream is now.
+// join checks a page against the previous one. A page that begins a new tree makes the earlier
+// pages say nothing about the current stream.
 func (s *scan) join(p *Page, sequence uint64) {
 	if len(s.pages) == 0 {
 		if p.Before == 0 && p.Break != "" {
@@ -338,7 +337,7 @@ func (s *scan) join(p *Page, sequence uint64) {
 		s.broken(p)
 		s.pages = s.pages[:0]
 	case p.Created.Equal(before.Created) && p.First > before.Last && p.First <= s.state.Whole:
-		// Those between were left out of the stretch, with what they are about.
+		// The pages in between were left out of the stretch, with the messages that they cover.
 	default:
 		s.findings = append(s.findings, Finding{
 			Stream: subject.NotaryStream, Sequence: sequence,
@@ -351,7 +350,7 @@ func (s *scan) broken(p *Page) {
 	s.find(p.First, "the record was broken by %s: %s; what is behind it is vouched for anew, and what was before is not", p.Time.UTC().Format(time.RFC3339), p.Break)
 }
 
-// read goes through the stream, and through the entries beside it.
+// read goes through the stream and the entries side by side.
 func (s *scan) read(ctx context.Context) error {
 	next := uint64(1)
 	err := s.from.Read(ctx, bus.Passage{Stream: s.Stream, To: s.Last}, func(batch []events.Message) error {
@@ -374,7 +373,7 @@ func (s *scan) read(ctx context.Context) error {
 
 func (s *scan) message(m events.Message) {
 	if s.Messages++; s.Messages == 1 {
-		s.First = m.Sequence // what was before has gone from the front, perhaps just now
+		s.First = m.Sequence // earlier messages are gone from the front, perhaps just now
 	}
 	size := sizeOf(m)
 	s.front.bytes, s.front.largest = s.front.bytes+size, max(s.front.largest, size)
@@ -421,20 +420,20 @@ func (s *scan) unproven(m events.Message) bool {
 	}
 }
 
-// late finds that no notary has signed what should have been signed long since.
+// late reports that no notary has signed a message that should have been signed long ago.
 func (s *scan) late(m events.Message) {
 	if waited := s.now.Sub(m.Time); waited > patience && !s.Trust.Until {
 		s.find(m.Sequence, "no notary has signed what was stored from here on, %v ago and later: the notary stands still, or its last pages were removed", waited.Round(time.Second))
 	}
 }
 
-// patience is how long it may take until what is stored is signed.
+// patience is how long it may take until a stored message is signed.
 const patience = 5 * time.Minute
 
-// slack is how far the clocks may be apart that say when a message's time has come.
+// slack is the tolerance between the clocks that decide whether a message has expired.
 const slack = 5 * time.Second
 
-// missing judges the next entry, whose message is not there.
+// missing judges the next entry, whose message does not exist.
 func (s *scan) missing() {
 	e, keeps := s.entries[s.at], s.keeps[s.at]
 	s.at++

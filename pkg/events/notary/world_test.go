@@ -25,7 +25,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// key makes the keys of a notary, the same ones for the same seed.
+// key makes a notary's keys, the same ones for the same seed.
 func key(t testing.TB, seed uint64) (note.Signer, note.Verifier) {
 	t.Helper()
 	sum := sha256.Sum256(binary.LittleEndian.AppendUint64(nil, seed))
@@ -44,7 +44,7 @@ func key(t testing.TB, seed uint64) (note.Signer, note.Verifier) {
 	return signer, verifier
 }
 
-// world is a bus with services at work, in virtual time.
+// world is a bus with running services, in virtual time.
 type world struct {
 	testing.TB
 	*rand.Rand
@@ -56,7 +56,7 @@ type world struct {
 	version  int
 }
 
-// log is what a watcher remembers of a kind.
+// log is the state of a kind's watcher.
 type log struct {
 	kind    kinds.Kind
 	tally   events.Tally
@@ -67,7 +67,7 @@ type log struct {
 
 const controller = "deployment-controller"
 
-// live runs a test in a world of its own.
+// live runs a test in its own world.
 func live(t *testing.T, seed uint64, o memory.Options, test func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		signer, verifier := key(t, 1)
@@ -94,20 +94,20 @@ func (w *world) must(err error) {
 	}
 }
 
-// notary starts one more notary.
+// notary starts another notary.
 func (w *world) notary() *notary.Notary {
 	n := notary.New(w.bus, notary.Options{Signer: w.signer, Known: w.known})
 	w.notaries = append(w.notaries, n)
 	return n
 }
 
-// sign has one of the notaries make a round.
+// sign makes one of the notaries do a round.
 func (w *world) sign() {
 	w.Helper()
 	w.must(w.notaries[w.IntN(len(w.notaries))].Round(w.Context()))
 }
 
-// step is something that happens.
+// step makes a random event happen.
 func (w *world) step() {
 	time.Sleep(time.Duration(w.IntN(5000)) * time.Millisecond) // of virtual time
 	name := []kinds.Name{kinds.Pods.Name, kinds.Deployments.Name}[w.IntN(2)]
@@ -165,7 +165,7 @@ func (w *world) say(l *log, op events.Op, ref events.Ref) {
 	w.must(a.Close())
 }
 
-// turn is one with its outcome, and what a shadow says.
+// turn stores a turn with its outcome, and a message of a shadow.
 func (w *world) turn() {
 	key := events.Key{Namespace: "shop", Name: fmt.Sprint("key-", w.IntN(5))}
 	for _, part := range []struct {
@@ -185,7 +185,7 @@ func (w *world) turn() {
 	}
 }
 
-// file is what was exported, in parts that a test can change.
+// file is an exported record, in parts that a test can change.
 type file struct {
 	about    archive.About
 	streams  []archive.Stream
@@ -219,7 +219,7 @@ func readFile(t testing.TB, text []byte) *file {
 	return f
 }
 
-// open writes the file, and opens it again.
+// open writes the file, and opens it.
 func (f *file) open(t testing.TB) *archive.File {
 	t.Helper()
 	var out bytes.Buffer

@@ -23,7 +23,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 )
 
-// somePage is a page that goes on from a tree of five leaves, and has three entries.
+// somePage is a page that continues a tree of five leaves, and has three entries.
 func somePage(t *testing.T) *notary.Page {
 	t.Helper()
 	leaf := func(n byte) tlog.Hash { return tlog.RecordHash([]byte{n}) }
@@ -51,7 +51,7 @@ func somePage(t *testing.T) *notary.Page {
 	return p
 }
 
-// completed has a page say the tree that its entries come to.
+// completed sets the checkpoint's tree to the one that its entries lead to.
 func completed(t *testing.T, p *notary.Page) {
 	t.Helper()
 	tree, err := notary.Continue(p.Before, p.Edge)
@@ -67,7 +67,7 @@ func completed(t *testing.T, p *notary.Page) {
 	}
 }
 
-// parted is a stored page in the lines that are signed, and what follows them.
+// parted is a stored page, split into its signed lines and the rest.
 func parted(t *testing.T, stored []byte) (lines []string, packed []byte) {
 	t.Helper()
 	head, rest, _ := bytes.Cut(stored, []byte("\n"))
@@ -81,7 +81,7 @@ func parted(t *testing.T, stored []byte) (lines []string, packed []byte) {
 	return lines, rest[size:]
 }
 
-// TestAPageIsReadAsItWasWritten in all that it says.
+// TestAPageIsReadAsItWasWritten in all fields.
 func TestAPageIsReadAsItWasWritten(t *testing.T) {
 	signer, verifier := key(t, 1)
 	p := somePage(t)
@@ -104,8 +104,8 @@ func TestAPageIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoPage: also what bears the notary's own signature is refused where it is not
-// written as a page is, with a reason.
+// TestWhatIsNoPage: malformed pages are rejected with a reason, even with the notary's
+// signature.
 func TestWhatIsNoPage(t *testing.T) {
 	signer, verifier := key(t, 1)
 	known := note.VerifierList(verifier)
@@ -113,7 +113,7 @@ func TestWhatIsNoPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	says := "" // why it is refused
+	says := "" // reason of the refusal
 	refused := func(what string, stored []byte) {
 		t.Helper()
 		if p, err := notary.Open(stored, known); err == nil || !strings.Contains(err.Error(), says) {
@@ -143,7 +143,7 @@ func TestWhatIsNoPage(t *testing.T) {
 		refused("cut off behind "+strconv.Itoa(n), written(lines, packed[:n]))
 	}
 	refused("with a byte more", written(lines, append(slices.Clone(packed), 0)))
-	const at = 1 + 1 + 1 + 2*tlog.HashSize + 1 + 1 // of the first entry's time, which has two bytes
+	const at = 1 + 1 + 1 + 2*tlog.HashSize + 1 + 1 // offset of the first entry's time, which has two bytes
 	refused("with a time that is no number", written(lines, slices.Concat(packed[:at], bytes.Repeat([]byte{0xff}, 10), packed[at+2:])))
 	says = ""
 	refused("with other entries than were signed", append(slices.Clone(stored[:len(stored)-1]), stored[len(stored)-1]+1))
@@ -162,8 +162,8 @@ func TestWhatIsNoPage(t *testing.T) {
 	refused("of another notary", foreign)
 }
 
-// TestAPageMustComeToItsTree: entries that are out of order, or beside what the page is about,
-// or that do not lead to the tree that was signed, are refused.
+// TestAPageMustComeToItsTree: a page is rejected if its entries are out of order, outside of its
+// range, or do not lead to the signed tree.
 func TestAPageMustComeToItsTree(t *testing.T) {
 	signer, verifier := key(t, 1)
 	for what, change := range map[string]func(p *notary.Page){
@@ -190,8 +190,8 @@ func TestAPageMustComeToItsTree(t *testing.T) {
 	}
 }
 
-// TestATreeGoesOnFromItsEdge: at each size it has the root that RFC 6962 has, and goes on from
-// its edge alone; it holds no more than a few hashes.
+// TestATreeGoesOnFromItsEdge: at each size it has the root of RFC 6962, and continues from its
+// edge alone; it holds only a few hashes.
 func TestATreeGoesOnFromItsEdge(t *testing.T) {
 	var hashes []tlog.Hash
 	stored := tlog.HashReaderFunc(func(at []int64) (out []tlog.Hash, err error) {
@@ -248,7 +248,7 @@ func TestATreeGoesOnFromItsEdge(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoList: what is signed and not written as a list is, is refused.
+// TestWhatIsNoList: a signed text that is not in the form of a list is rejected.
 func TestWhatIsNoList(t *testing.T) {
 	signer, verifier := key(t, 1)
 	known := note.VerifierList(verifier)
@@ -295,8 +295,7 @@ func TestWhatIsNoList(t *testing.T) {
 	}
 }
 
-// TestWhoseListItIs: a list bears the signatures of those who are known, as they wrote them, and
-// no other.
+// TestWhoseListItIs: a list has only signatures of known keys, in canonical form.
 func TestWhoseListItIs(t *testing.T) {
 	signer, verifier := key(t, 1)
 	known := note.VerifierList(verifier)
@@ -307,7 +306,7 @@ func TestWhoseListItIs(t *testing.T) {
 	}
 	text, _, _ := strings.Cut(string(stored), "\n\n")
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
-	at := bytes.LastIndexByte(stored, '=') - 1 // this letter has bits that mean nothing
+	at := bytes.LastIndexByte(stored, '=') - 1 // this letter has unused bits
 	loose := slices.Clone(stored)
 	loose[at] = alphabet[strings.IndexByte(alphabet, stored[at])+1]
 	if _, err := notary.OpenList(loose, known); err == nil {
@@ -319,7 +318,7 @@ func TestWhoseListItIs(t *testing.T) {
 	} else if _, err := notary.OpenList(foreign, known); err == nil {
 		t.Error("a list of another notary is taken for one")
 	}
-	// A second signature is nothing that the notary wrote.
+	// The notary never writes a second signature.
 	twice, err := note.Sign(&note.Note{Text: text + "\n"}, signer, stranger)
 	if err != nil {
 		t.Fatal(err)
@@ -332,8 +331,8 @@ func TestWhoseListItIs(t *testing.T) {
 	}
 }
 
-// TestKeysOfANotary: a pair that is made is a pair, its public part counts from then on, and what
-// is no key is refused by what is wrong with it.
+// TestKeysOfANotary: a generated pair belongs together, its public key is valid from then on,
+// and errors say what is wrong with a text that is no key.
 func TestKeysOfANotary(t *testing.T) {
 	began := time.Now().Truncate(time.Second)
 	private, public, err := notary.Generate("notary.test")
@@ -366,8 +365,8 @@ func TestKeysOfANotary(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoKeyOfANotary is refused by what is wrong with it; lines with keys, as older versions
-// wrote them, are read.
+// TestWhatIsNoKeyOfANotary is rejected with the reason; lines with keys, in the form of older
+// versions, are accepted.
 func TestWhatIsNoKeyOfANotary(t *testing.T) {
 	private, public, err := notary.Generate("notary.test")
 	if err != nil {
@@ -408,8 +407,8 @@ func TestWhatIsNoKeyOfANotary(t *testing.T) {
 	}
 }
 
-// TestALeafCoversAllOfAMessage: no two messages that differ in anything have the same leaf, and
-// those that say the same have.
+// TestALeafCoversAllOfAMessage: messages that differ in anything have different leaves, and
+// equal ones the same leaf.
 func TestALeafCoversAllOfAMessage(t *testing.T) {
 	base := func() events.Message {
 		return events.Message{

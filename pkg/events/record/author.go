@@ -12,30 +12,30 @@ import (
 	"github.com/millrace/millrace/pkg/events/record/fields"
 )
 
-// author is the manager whose managedFields entry a version has changed; the zero one where
+// author is the manager whose managedFields entry a version has changed; the zero value when
 // that is not certain.
 type author struct{ events.Manager }
 
-// authorOf finds who made a version behind the one before it of its name. Either the watcher
-// has compared the entries, or the times tell: a version is one request's, which dates the
-// entry of its manager, so an entry that is newer than all of the version before, and alone
-// in its second, is the author's. Of a second, and of what a list has found, nothing is
-// certain but who has set the number of replicas last, since the API server takes that
-// entry away when another manager sets it.
+// authorOf finds who made a version, by comparison with the previous one of its name. Either the
+// watcher has compared the entries, or the times tell: each version comes from one request,
+// which dates the entry of its manager, so an entry that is newer than all of the previous
+// version, and alone in its second, is the author's. When entries share a second, or a list
+// found the version, only one thing is certain: who set the number of replicas last, because the
+// API server removes that entry when another manager sets the number.
 //
 // Upstream: apimachinery/pkg/util/managedfields/scalehandler.go, ToParent.
 func authorOf(v Version, was *Entry) author {
 	e := v.entry
 	alone := !slices.ContainsFunc(e.Beside, func(m events.Manager) bool { return !m.Scales() })
 	switch {
-	case e.Proven && v.Event == Found: // by the watcher, which was late with it
+	case e.Proven && v.Event == Found: // proven by the watcher, which received the change late
 		return author{e.By}
 	case v.Event != Created && v.Event != Changed:
 		return author{}
 	case e.Proven:
 		return author{e.By}
 	case v.Event == Created:
-		// Of the first that is kept nothing else says that it was not there before.
+		// Nothing else shows that the first stored version is the first of the object.
 		if (e.Before.Known || was != nil) && len(e.Beside) == 0 {
 			return author{e.By}
 		}
@@ -58,7 +58,7 @@ func newest(d events.Delta) time.Time {
 	return at
 }
 
-// scaler is the only manager that has written through the scale subresource.
+// scaler is the manager that has written through the scale subresource, if there is only one.
 func scaler(e Entry) author {
 	var found []events.Manager
 	for _, m := range append([]events.Manager{e.By}, e.Beside...) {
@@ -72,12 +72,12 @@ func scaler(e Entry) author {
 	return author{found[0]}
 }
 
-// scaled tells whether nothing has changed but the number of replicas that is wanted.
+// scaled tells whether only the wanted number of replicas has changed.
 func scaled(changes []fields.Change) bool {
 	return len(changes) == 1 && changes[0].Path == "spec.replicas"
 }
 
-// handOf names who made a version: the one answer of all that show it.
+// handOf names who made a version. All views of a version use it, so that they agree.
 func handOf(v Version, o *Origin) Hand {
 	switch {
 	case o != nil:
@@ -98,7 +98,7 @@ func handOf(v Version, o *Origin) Hand {
 	}
 }
 
-// unknown says why the author of a version is not known, and what is.
+// unknown says why the author of a version is not known, and what is known.
 func (v Version) unknown() string {
 	node, bound := v.boundTo()
 	switch {
@@ -117,7 +117,7 @@ func (v Version) unknown() string {
 	}
 }
 
-// newest says which entries are the newest ones, any of which may be the author's.
+// newest names the newest entries, any of which may be the author's.
 func (v Version) newest() string {
 	names := []string{}
 	for _, m := range append([]events.Manager{v.entry.By}, v.entry.Beside...) {
@@ -139,7 +139,7 @@ func (v Version) changes(path string) bool {
 	return slices.ContainsFunc(v.Changes, func(c fields.Change) bool { return c.Within(path) })
 }
 
-// boundTo is the node that a scheduler has given a pod with this version.
+// boundTo is the node that a scheduler assigned to a pod with this version.
 func (v Version) boundTo() (node string, ok bool) {
 	if v.Object.Kind != kinds.Pods.Name || v.Event != Changed {
 		return "", false
@@ -152,7 +152,7 @@ func (v Version) boundTo() (node string, ok bool) {
 	return "", false
 }
 
-// scheduler is the one that a pod asks for.
+// scheduler is the name of the scheduler that the pod requests.
 func (v Version) scheduler() string {
 	if name, ok := v.tree.Get("spec", "schedulerName").(string); ok && name != "" {
 		return name
@@ -160,18 +160,18 @@ func (v Version) scheduler() string {
 	return "default-scheduler"
 }
 
-// Author is the manager that an entry alone proves to have made its version; a controller of
-// ours goes by its field manager.
+// Author is the manager that the entry alone proves to have made its version. For a controller
+// of ours it is our common field manager.
 func (e Entry) Author() (h Hand, ok bool) {
 	return Hand{Manager: e.By.Name, Operation: e.By.Operation, Subresource: e.By.Subresource}, e.Proven
 }
 
-// mostSought bounds for how many entries of one question the turn is looked for behind the
-// field manager of our controllers: that asks for some hundred messages each. The others
-// are of that manager.
+// mostSought limits, for one question, the entries by our controllers' field manager whose turn
+// is looked for, because each search reads some hundred messages. The other entries name only
+// that manager.
 const mostSought = 20
 
-// Authors names who made the versions that entries of a kind are about.
+// Authors names who made the versions in entries of a kind.
 //
 // Errors: the log cannot be read.
 func (r *Record) Authors(ctx context.Context, kind kinds.Kind, entries []Entry) ([]Hand, error) {
@@ -180,7 +180,7 @@ func (r *Record) Authors(ctx context.Context, kind kinds.Kind, entries []Entry) 
 		return nil, err
 	}
 	hands := make([]Hand, len(entries))
-	var open []int // not told by the entry alone
+	var open []int // the entry alone does not name the author
 	for i, e := range entries {
 		proven := false
 		if hands[i], proven = e.Author(); !proven || e.By.Name == events.FieldManager && len(open) < mostSought {
@@ -194,9 +194,9 @@ func (r *Record) Authors(ctx context.Context, kind kinds.Kind, entries []Entry) 
 	})
 }
 
-// made is the version that an entry is about, and who made it. Where the entry only says
-// it again, that is the entry by which it was said first. Without seek the turn of a
-// controller of ours is not looked for.
+// made is the version of an entry, and who made it. If the entry only repeats a version, made
+// uses the entry that had it first. Without seek it does not look for the turn of a controller
+// of ours.
 func (s *search) made(ctx context.Context, kind kinds.Kind, e Entry, seek bool) (Version, error) {
 	v, was, err := s.compared(ctx, kind, e)
 	for err == nil && v.Event == Kept {
@@ -214,8 +214,8 @@ func (s *search) made(ctx context.Context, kind kinds.Kind, e Entry, seek bool) 
 	return v, nil
 }
 
-// compared is what an entry says, compared with the one before it, which is nil where none
-// is kept.
+// compared is the version of an entry, compared with the previous entry, which is nil if none is
+// stored.
 func (r *Record) compared(ctx context.Context, kind kinds.Kind, e Entry) (v Version, was *Entry, err error) {
 	tree, err := fields.Of(kind, e.Delta)
 	if err != nil {

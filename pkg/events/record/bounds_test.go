@@ -19,7 +19,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// byTurn tells whether the newest version of a pod is known to be made by a turn of ours.
+// byTurn tells whether the newest version of a pod is attributed to a turn of ours.
 func (w *world) byTurn(name string) bool {
 	w.Helper()
 	h, err := w.record.History(w.Context(), kinds.Pods.Kind, pod(name), 1)
@@ -27,14 +27,15 @@ func (w *world) byTurn(name string) bool {
 	return h.Versions[0].By.Controller == replicaSets
 }
 
-// late stores the outcome of a new turn of the set, without a wait before it.
+// late stores the outcome of a new turn of the set, without waiting before it.
 func (w *world) late(made ...events.Delta) {
 	w.Helper()
 	w.done(replicaSets, webSet, w.decide(replicaSets, webSet, fmt.Sprint("turn of ", time.Now().UnixNano()), nil), made...)
 }
 
-// The outcome that made a version may be stored five seconds before it, by other clocks, and
-// ten minutes behind it, where the turn was a large one; what is further away is another's.
+// The outcome of a version may be stored up to five seconds before the version, because of clock
+// skew, and up to ten minutes after it, for a large turn; outcomes outside of that are not
+// considered.
 func TestHowFarAnOutcomeIsFromItsVersion(t *testing.T) {
 	tell(t, func(w *world) {
 		for name, c := range map[string]struct {
@@ -53,9 +54,9 @@ func TestHowFarAnOutcomeIsFromItsVersion(t *testing.T) {
 				w.say(d)
 			} else {
 				w.say(d)
-				w.wait(c.apart - 100*time.Millisecond) // decide waits so long
+				w.wait(c.apart - 100*time.Millisecond) // decide itself waits that long
 				w.late(d)
-				w.late() // or its outcome would be the last one, which is looked at in any case
+				w.late() // otherwise its outcome is the last one, which is always read
 			}
 			if got := w.byTurn(name); got != c.found {
 				w.Errorf("with its outcome %s the version is known to be ours: %t", name, got)
@@ -65,13 +66,13 @@ func TestHowFarAnOutcomeIsFromItsVersion(t *testing.T) {
 	})
 }
 
-// Two hundred outcomes of a key are looked at for a version, and no more.
+// At most two hundred outcomes of a key are read for a version.
 func TestHowManyOutcomesAreLookedAt(t *testing.T) {
 	tell(t, func(w *world) {
 		for _, c := range []struct {
 			n     int
 			found bool
-		}{{200, false}, {199, true}} { // those of an hour before count no more
+		}{{200, false}, {199, true}} { // outcomes of an hour before do not count
 			n, found := c.n, c.found
 			w.wait(time.Hour)
 			name := fmt.Sprint("behind-", n)
@@ -93,8 +94,8 @@ func TestHowManyOutcomesAreLookedAt(t *testing.T) {
 // serial is the number of a turn that nothing else has.
 func (w *world) serial(n int) uint64 { return uint64(w.version)*1000 + uint64(n) }
 
-// An object was written back and forth where each version stays for ten minutes at most, and
-// it has come back three times.
+// A fight needs versions that stay for ten minutes at most, and three returns to an earlier
+// state.
 func TestHowLongAFightMayPause(t *testing.T) {
 	for name, c := range map[string]struct {
 		pause    time.Duration
@@ -120,7 +121,7 @@ func TestHowLongAFightMayPause(t *testing.T) {
 	}
 }
 
-// An explanation follows twenty decisions behind each other, and says where it ends.
+// An explanation follows a chain of twenty decisions, and says where it ends.
 func TestHowFarAnExplanationGoes(t *testing.T) {
 	for length, whole := range map[int]bool{20: true, 21: false} {
 		tell(t, func(w *world) {
@@ -144,7 +145,7 @@ func TestHowFarAnExplanationGoes(t *testing.T) {
 	}
 }
 
-// Of the turns of a key the first five hundred since a moment are told.
+// At most five hundred turns of a key since a moment are returned.
 func TestHowManyTurnsOfAKeyAreTold(t *testing.T) {
 	tell(t, func(w *world) {
 		key := events.Key{Namespace: "shop", Name: "web-1"}
@@ -163,7 +164,7 @@ func TestHowManyTurnsOfAKeyAreTold(t *testing.T) {
 	})
 }
 
-// busy is a bus that sees how many requests are under way at a time.
+// busy is a bus that counts concurrent requests.
 type busy struct {
 	bus.Archive
 	mu        sync.Mutex
@@ -184,7 +185,7 @@ func (b *busy) count(more int) {
 	b.most = max(b.most, b.now)
 }
 
-// Sixteen requests are under way at a time for one question, and none is begun behind an error.
+// One question has at most sixteen concurrent requests, and starts none after an error.
 func TestHowManyRequestsAreUnderWay(t *testing.T) {
 	tell(t, func(w *world) {
 		for i := range 8 {
@@ -206,8 +207,9 @@ func TestHowManyRequestsAreUnderWay(t *testing.T) {
 	})
 }
 
-// Nothing but what a version says and who made it decides what is wanted: a new generation, or,
-// of a kind that has none, anything but its status; a binding is none.
+// Whether a version changes the desired state depends only on the version and its author: a new
+// generation or, for a kind without generations, any change outside of the status; a binding
+// does not.
 func TestWhichVersionSaysWhatIsWanted(t *testing.T) {
 	tell(t, func(w *world) {
 		for name, c := range map[string]struct {
@@ -239,11 +241,11 @@ func TestWhichVersionSaysWhatIsWanted(t *testing.T) {
 	})
 }
 
-// How far back it is looked for what was wanted: a thousand versions, and not one more.
+// The search for a version that changes the desired state reads a thousand versions at most.
 func TestHowFarBackAWishIsLookedFor(t *testing.T) {
 	for changes, found := range map[int]bool{999: true, 1000: false} {
 		tell(t, func(w *world) {
-			if !w.linked { // there it would take long, and ends as well
+			if !w.linked { // unlinked, it would take long; it ends the same way
 				return
 			}
 			w.is(pod("a"), "kubectl-create", nil)
@@ -260,13 +262,13 @@ func TestHowFarBackAWishIsLookedFor(t *testing.T) {
 	}
 }
 
-// Where nothing was counted since the record begins, that is to be doubted; what is there is told.
+// If the record has no census, the state has a doubt; the objects on record are returned.
 func TestNothingWasCounted(t *testing.T) {
 	tell(t, func(w *world) {
 		for i := range 3 {
 			w.sayUncounted(w.delta(pod(fmt.Sprint("gone", i)), events.Is, "x", nil))
 		}
-		w.wait(25 * time.Hour) // what was said before is kept no more
+		w.wait(25 * time.Hour) // earlier messages are no longer stored
 		for _, name := range []string{"a", "b"} {
 			w.sayUncounted(w.delta(pod(name), events.Is, "x", nil))
 		}
@@ -278,7 +280,7 @@ func TestNothingWasCounted(t *testing.T) {
 	})
 }
 
-// What a stranger has stored in a log is no delta: it is doubted, and everything else is told.
+// A foreign message in a log is no delta: it becomes a doubt, and everything else is returned.
 func TestAMessageOfAStranger(t *testing.T) {
 	tell(t, func(w *world) {
 		w.is(pod("a"), "x", nil)
@@ -298,8 +300,8 @@ func TestAMessageOfAStranger(t *testing.T) {
 	})
 }
 
-// Gaps lead to each other, or are searched for where they do not, also where a gap is the last
-// thing that was said.
+// Gaps point to each other, or are searched for if they do not; the gap may also be the last
+// message.
 func TestGapsOneBehindTheOther(t *testing.T) {
 	tell(t, func(w *world) {
 		for i := range 2 {

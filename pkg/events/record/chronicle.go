@@ -11,33 +11,32 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// Span is a stretch of time, with both its ends; a zero end is open.
+// Span is a period, including both ends; a zero end is open.
 type Span struct{ From, To time.Time }
 
-// Chronicle is what happened in a stretch of time.
+// Chronicle lists what happened in a period.
 type Chronicle struct {
-	// Items are what happened, newest first.
+	// Items are the happenings, newest first.
 	Items []Happening `json:"items"`
-	// Whole is true when they are all that the record has of the stretch. Otherwise
-	// they are all since Since, and nothing is known here of what was before it.
+	// Whole is true when Items are all happenings of the period on record. Otherwise they are
+	// all since Since, and earlier ones may exist.
 	Whole bool      `json:"whole"`
 	Since time.Time `json:"since,omitzero"`
 }
 
 const (
-	// pace is how many messages of a stream a chronicle reads at once, going
-	// backwards; it doubles each time.
+	// pace is how many messages of a stream a chronicle reads at once, going backwards; it
+	// doubles each time.
 	pace = 1000
-	// reach is how many messages of one stream a chronicle looks at.
+	// reach is how many messages of one stream a chronicle reads before it stops, at the end of
+	// a stride.
 	reach = 100_000
 )
 
-// Chronicle gives what happened in a stretch of time, the newest of it, at most
-// limit of them. It looks at a bounded number of messages, and says how far back
-// that went.
+// Chronicle gives the newest happenings of a period, at most limit of them. It reads a bounded
+// number of messages, and says how far back they reach.
 //
-// Errors: [ErrNotThere], when no stream has what is wanted; a stream cannot be
-// read.
+// Errors: [ErrNotThere], when no stream matches the filter; a stream cannot be read.
 func (r *Record) Chronicle(ctx context.Context, f Filter, span Span, limit int) (*Chronicle, error) {
 	streams, err := r.streams(ctx, f)
 	if err != nil {
@@ -69,13 +68,13 @@ func (r *Record) Chronicle(ctx context.Context, f Filter, span Span, limit int) 
 
 var rank = map[string]int{"gap": 0, "delta": 0, "turn": 1, "outcome": 2}
 
-// newestFirst orders happenings. Of the same moment, an outcome comes after its turn,
-// and a turn after what it was decided on.
+// newestFirst orders happenings by time, newest first. At the same moment, an outcome is newer
+// than its turn, and a turn is newer than the deltas that it was decided on.
 func newestFirst(a, b Happening) int {
 	return cmp.Or(b.Time.Compare(a.Time), cmp.Compare(rank[b.Noun], rank[a.Noun]), cmp.Compare(a.Stream, b.Stream), cmp.Compare(b.Sequence, a.Sequence))
 }
 
-// cut says that nothing is known before a moment.
+// cut records that the chronicle is not complete before a moment.
 func (c *Chronicle) cut(since time.Time) {
 	c.Whole = false
 	if since.After(c.Since) {
@@ -83,7 +82,7 @@ func (c *Chronicle) cut(since time.Time) {
 	}
 }
 
-// chronicleOf reads one stream backwards, in strides that grow.
+// chronicleOf reads one stream backwards, in growing strides.
 func (r *Record) chronicleOf(ctx context.Context, stream string, f Filter, span Span, limit int) (c Chronicle, err error) {
 	low, high, err := r.within(ctx, stream, span)
 	if err != nil {
@@ -115,8 +114,8 @@ func (r *Record) chronicleOf(ctx context.Context, stream string, f Filter, span 
 	}
 }
 
-// within are the first and the last sequence of a stream that were stored in a
-// stretch of time; none when the first is behind the last.
+// within are the first and the last sequence of a stream that were stored in a period; none when
+// low is greater than high.
 func (r *Record) within(ctx context.Context, stream string, span Span) (low, high uint64, err error) {
 	state, err := r.bus.StreamState(ctx, stream)
 	if err != nil || state.Messages == 0 {
@@ -142,8 +141,8 @@ func (r *Record) within(ctx context.Context, stream string, span Span) (low, hig
 	return low, high, nil
 }
 
-// passage is what happened in a part of a stream, newest first, and when the
-// earliest message of it was stored.
+// passage is the happenings in a part of a stream, newest first, and when its earliest message
+// was stored.
 func (r *Record) passage(ctx context.Context, stream string, f Filter, from, to uint64) (items []Happening, since time.Time, err error) {
 	kind, isLog := subject.KindOfStream(stream)
 	err = r.bus.Read(ctx, bus.Passage{Stream: stream, From: from, To: to, HeadersOnly: isLog}, func(batch []events.Message) error {
@@ -152,7 +151,7 @@ func (r *Record) passage(ctx context.Context, stream string, f Filter, from, to 
 				since = m.Time
 			}
 			h, ok := happening(m, f)
-			if ok && h.Gap != nil { // its body says what is missing
+			if ok && h.Gap != nil { // only its body says what is missing
 				e, there, err := r.at(ctx, kind, m.Sequence)
 				if err != nil {
 					return err
@@ -172,11 +171,11 @@ func (r *Record) passage(ctx context.Context, stream string, f Filter, from, to 
 	return items, since, err
 }
 
-// decided bounds how many turns of one key and lane are looked through.
+// decided limits how many messages of one key and lane are read.
 const decided = 500
 
-// Decided gives the turns whose key is an object, and their outcomes, from a moment
-// on, newest first: those that controllers decided about it, whatever they wrote.
+// Decided gives the turns whose key is the object, and their outcomes, since a moment, newest
+// first: everything that controllers decided about it, whichever objects they wrote.
 func (r *Record) Decided(ctx context.Context, ref events.Ref, since time.Time) ([]Happening, error) {
 	controllers, err := r.bus.Controllers(ctx)
 	if err != nil {
@@ -203,7 +202,7 @@ func (r *Record) Decided(ctx context.Context, ref events.Ref, since time.Time) (
 	return all, nil
 }
 
-// along is what happened under one subject since a moment.
+// along is the happenings under one subject since a moment.
 func (r *Record) along(ctx context.Context, stream, at string, since time.Time) (items []Happening, err error) {
 	last, ok, err := r.bus.Last(ctx, stream, at)
 	if err != nil || !ok || last.Time.Before(since) {
@@ -226,8 +225,7 @@ func (r *Record) along(ctx context.Context, stream, at string, since time.Time) 
 	return items, nil
 }
 
-// about leaves out the turns about objects of other kinds that have the same name,
-// with their outcomes.
+// about removes the turns, with their outcomes, about objects of other kinds with the same name.
 func about(all []Happening, ref events.Ref) []Happening {
 	type turn struct {
 		controller string

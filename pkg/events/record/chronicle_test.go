@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/record"
 )
 
-// lines are happenings in few words, oldest first.
+// lines are happenings in short form, oldest first.
 func lines(items []record.Happening) string {
 	var out []string
 	for _, h := range slices.Backward(items) {
@@ -28,7 +28,7 @@ func TestAChronicleHasEverythingInOrder(t *testing.T) {
 		w.scaled()
 		created := record.Created
 		if !w.linked {
-			created = record.Changed // a delta that does not say what was before it does not know
+			created = record.Changed // a delta without a link cannot tell
 		}
 		want := fmt.Sprintf("delta web %[1]s, turn web, outcome web, delta web-1 %[1]s, delta web changed, turn web, delta web-1 changed, outcome web, "+
 			"turn web-1, outcome web-1, delta a %[1]s, delta a changed", created)
@@ -71,7 +71,7 @@ func TestAChronicleSaysHowFarItGoesBack(t *testing.T) {
 		}
 		c, err = w.record.Chronicle(w.Context(), record.Filter{}, record.Span{From: begun.Add(-3 * time.Second), To: begun}, 10)
 		w.must(err)
-		if !c.Whole || len(c.Items) != 4 { // both ends are within
+		if !c.Whole || len(c.Items) != 4 { // the span includes both ends
 			w.Errorf("of three seconds, whole %v: %s", c.Whole, lines(c.Items))
 		}
 		for name, span := range map[string]record.Span{"before": {To: begun.Add(-9 * time.Hour)}, "after": {From: time.Now().Add(time.Second)}} {

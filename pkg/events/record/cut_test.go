@@ -18,14 +18,14 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// withoutAt never cuts a lookup by sequence.
+// withoutAt does not fail lookups by sequence.
 type withoutAt struct{ *memory.Cut }
 
 func (b withoutAt) At(ctx context.Context, stream string, sequence uint64) (events.Message, bool, error) {
 	return b.Notarized.At(ctx, stream, sequence)
 }
 
-// eventful is a record with something of everything.
+// eventful is a record with every type of content.
 func (w *world) eventful() {
 	w.Helper()
 	w.scaled()
@@ -52,7 +52,7 @@ func (w *world) eventful() {
 
 type question func(r *record.Record) error
 
-// whys are questions for causes.
+// whys are the questions to Why.
 func whys(ctx context.Context) map[string]question {
 	return map[string]question{
 		"why": func(r *record.Record) error {
@@ -74,7 +74,7 @@ func whys(ctx context.Context) map[string]question {
 	}
 }
 
-// questions are all others, about what has been since a moment.
+// questions are all other questions, about the time since a moment.
 func questions(ctx context.Context, begun time.Time) map[string]question {
 	middle := begun.Add(4 * time.Second)
 	errBegun := errors.New("begun")
@@ -124,8 +124,8 @@ func questions(ctx context.Context, begun time.Time) map[string]question {
 	}
 }
 
-// TestHalfAnAnswerIsNone: where a part of an answer cannot be read, the question is answered
-// with that error, whichever part it is. Half an answer looks like a whole one.
+// TestHalfAnAnswerIsNone: if any part of an answer cannot be read, the question fails with that
+// error. Half an answer would look like a whole one.
 func TestHalfAnAnswerIsNone(t *testing.T) {
 	tell(t, func(w *world) {
 		begun := time.Now()
@@ -135,7 +135,7 @@ func TestHalfAnAnswerIsNone(t *testing.T) {
 		for name, ask := range all {
 			w.cutEverywhere(name, func(b *memory.Cut) error { return ask(record.New(b)) })
 		}
-		// When the newest message of a stream was stored is told where it is known.
+		// The time of a stream's newest message is optional.
 		w.cutEverywhere("lags", func(b *memory.Cut) error { _, err := record.New(withoutAt{b}).Lags(w.Context()); return err })
 	})
 }
@@ -151,14 +151,14 @@ func (w *world) cutEverywhere(name string, ask func(b *memory.Cut) error) {
 	}
 	for at := 1; at <= whole.Calls(); at++ {
 		b := &memory.Cut{Notarized: w.bus, Call: at}
-		// What is asked for in parallel may be asked for less often.
+		// The number of parallel calls may be lower in this run.
 		if err := ask(b); b.Calls() >= at && !errors.Is(err, memory.ErrCut) {
 			w.Errorf("%s: call %d of %d is cut, and the answer is no error of it: %v", name, at, whole.Calls(), err)
 		}
 	}
 }
 
-// compared stores three findings of a shadow, two of them with their turn.
+// compared stores three findings of a shadow, two of them with their turns.
 func (w *world) compared() {
 	w.Helper()
 	w.must(w.bus.EnsureShadow(w.Context(), replicaSets))
@@ -181,8 +181,8 @@ func (w *world) compared() {
 	}
 }
 
-// What a shadow found is counted, and shown from difference to agreement, the newest first,
-// with the turn that wanted it.
+// The findings of a shadow are counted, and shown from difference to agreement, the newest
+// first, with the turn that wanted the write.
 func TestAShadowIsCompared(t *testing.T) {
 	tell(t, func(w *world) {
 		begun := time.Now()

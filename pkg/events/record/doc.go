@@ -1,13 +1,11 @@
-// Package record answers what happened, and why, from what the bus keeps: the
-// logs of the kinds, the turns of the controllers, and their outcomes.
+// Package record answers what happened to an object, and why, from what the bus stores: the logs
+// of the kinds, the turns of the controllers, and their outcomes.
 //
-// Nothing is read through that need not be. The newest delta of an object is
-// found by its subject, and each says where the one before it is; the newest mark
-// of a kind says where its last gap is, and each gap where the one before that
-// is. What a kind was at a moment is folded backwards from there, until a census
-// agrees that nothing is missing. The write of ours that made a version is looked
-// for under the keys that may have wanted it, around the time of the version.
+// It reads as little as possible. It finds the newest delta of an object by its subject, and
+// each delta names the one before it; the newest mark of a kind names the kind's last gap, and
+// each gap names the one before it. It folds the state of a kind at a moment backwards from
+// there, until a census confirms that nothing is missing. It looks for the write of ours that
+// made a version under the keys that may have wanted it, around the time of the version.
 //
-// A gap is part of every answer that it touches: what may be missing is never
-// passed over in silence.
+// Every answer names the gaps that affect it: it never hides that changes may be missing.
 package record

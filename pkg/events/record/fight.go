@@ -8,36 +8,36 @@ import (
 	"github.com/millrace/millrace/pkg/events/record/fields"
 )
 
-// Fight is that two write an object back and forth, each of them right by its own lights:
-// what it is to be comes back, again and again, to what it was to be before. The watcher
-// raises the alarm (services/watcher); here it is told to a user who asks why.
+// Fight describes two managers that overwrite each other's changes of an object: its desired
+// state returns, again and again, to an earlier one. The watcher raises the alarm
+// (services/watcher); here a user who asks why gets to see it.
 type Fight struct {
 	// Hands are who made the last two of the versions, the newest last.
 	Hands []Hand `json:"hands"`
-	// Fields are those that they do not agree on.
+	// Fields are the contested fields.
 	Fields []string `json:"fields"`
-	// Times is how often in a row it came back, as far as was looked, and Since when the
-	// first of these versions was made.
+	// Times is how often in a row the state returned, within the versions read, and Since when
+	// the first of these versions was made.
 	Times int       `json:"times"`
 	Since time.Time `json:"since"`
 }
 
 const (
-	// fightTimes is how often it must have come back: once may be a mistake that is mended.
+	// fightTimes is how often the state must return: once may be a mistake that was corrected.
 	fightTimes = 3
-	// fightLook bounds how many versions are looked at.
+	// fightLook limits how many versions are read.
 	fightLook = 128
-	// fightPause is how long such a version stays at most.
+	// fightPause is the longest time between two such versions.
 	fightPause = 10 * time.Minute
 )
 
-// wish is a version with a new generation: it says what is wanted.
+// wish is a version with a new generation: it changes the desired state.
 type wish struct {
 	entry Entry
 	tree  fields.Tree
 }
 
-// fight looks back from a version for one that it is part of; nil: there is none.
+// fight looks back from a version for a fight that it is part of; nil: there is none.
 func (x *explanation) fight(ctx context.Context, e Entry) (*Fight, error) {
 	if e.Generation <= fightTimes {
 		return nil, nil
@@ -69,7 +69,7 @@ func (x *explanation) fight(ctx context.Context, e Entry) (*Fight, error) {
 	return x.between(ctx, wishes)
 }
 
-// goesOn tells whether the oldest of some wishes belongs to a fight with the others.
+// goesOn tells whether the oldest of the wishes belongs to a fight with the others.
 func goesOn(wishes []wish) bool {
 	n := len(wishes)
 	if n < 2 {
@@ -80,7 +80,7 @@ func goesOn(wishes []wish) bool {
 		(n == 2 || len(apart(oldest, wishes[n-3])) == 0)
 }
 
-// apart are the fields of what is wanted in which two wishes differ.
+// apart are the fields of the desired state in which two wishes differ.
 func apart(a, b wish) (paths []string) {
 	for _, c := range fields.Diff(a.tree, b.tree) {
 		if c.Within("spec") {
@@ -90,7 +90,7 @@ func apart(a, b wish) (paths []string) {
 	return paths
 }
 
-// between says who fights; nil: one alone, who changes his own mind.
+// between names the two parties; nil if both versions have the same author.
 func (x *explanation) between(ctx context.Context, wishes []wish) (*Fight, error) {
 	f := &Fight{Fields: apart(wishes[1], wishes[0]), Times: len(wishes) - 2, Since: wishes[len(wishes)-1].entry.At}
 	for _, w := range wishes[:2] {

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/record"
 )
 
-// TestAFightIsTold: to a user who asks why, with who fights and about what; and nothing that
+// TestAFightIsTold: Why names the parties and the fields of a fight, and reports nothing that
 // only looks like one.
 func TestAFightIsTold(t *testing.T) {
 	type change struct {
@@ -28,7 +28,7 @@ func TestAFightIsTold(t *testing.T) {
 	for name, c := range map[string]struct {
 		changes []change
 		pause   time.Duration
-		times   int // 0: there is none
+		times   int // 0: no fight
 	}{
 		"back and forth":     {two(change{"pipeline", 3}, change{"scaler", 7}, 4), 0, 6},
 		"by one":             {two(change{"pipeline", 3}, change{"pipeline", 7}, 4), 0, 0},

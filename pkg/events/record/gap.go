@@ -13,21 +13,21 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// Gap is a stretch of time in which changes of a kind may be missing.
+// Gap is a period in which changes of a kind may be missing.
 type Gap struct {
 	Kind   kinds.Name `json:"kind"`
 	Reason string     `json:"reason"`
-	// Since is when nothing was missing yet, zero where that is not known, and Until
-	// when nothing was missing any more.
+	// Since is when the log was last known to be complete, zero when not known, and Until when
+	// it was complete again.
 	Since time.Time `json:"since,omitzero"`
 	Until time.Time `json:"until"`
-	// From and To are the messages that were lost, where that is known.
+	// From and To are the lost messages, when known.
 	From     uint64 `json:"from,omitempty"`
 	To       uint64 `json:"to,omitempty"`
 	Sequence uint64 `json:"sequence"`
 }
 
-// String says a gap in one line.
+// String describes the gap in one line.
 func (g Gap) String() string {
 	since := "an unknown time"
 	if !g.Since.IsZero() {
@@ -36,7 +36,7 @@ func (g Gap) String() string {
 	return fmt.Sprintf("changes of %s between %s and %s may be missing: %s", g.Kind, since, g.Until.Format(time.RFC3339), g.Reason)
 }
 
-// Gaps are the gaps of a kind that end after a moment, oldest first.
+// Gaps are the gaps of a kind that end at or after a moment, oldest first.
 func (r *Record) Gaps(ctx context.Context, kind kinds.Name, after time.Time) ([]Gap, error) {
 	mark, ok, err := found(r.bus.Last(ctx, subject.LogStream(kind), subject.Mark(kind)))
 	if err != nil {
@@ -64,20 +64,20 @@ func (r *Record) Gaps(ctx context.Context, kind kinds.Name, after time.Time) ([]
 			return nil, err
 		}
 		if !ok {
-			break // kept no more
+			break // no longer stored
 		}
 	}
 	slices.Reverse(gaps)
 	return gaps, nil
 }
 
-// searchGaps reads all marks and gaps, where they do not lead to each other.
+// searchGaps reads all marks and gaps; it is for logs whose marks do not point to the gaps.
 func (r *Record) searchGaps(ctx context.Context, kind kinds.Name, after time.Time) (gaps []Gap, err error) {
 	err = r.bus.Read(ctx, bus.Passage{Stream: subject.LogStream(kind), Subject: subject.Mark(kind)}, func(batch []events.Message) error {
 		for _, m := range batch {
 			e, err := entryOf(m)
 			if err != nil {
-				continue // a damaged mark says nothing; a gap will tell of it
+				continue // a damaged mark has no data; a gap will report the damage
 			}
 			if g := gapOf(e); e.Op == events.Gap && !g.Until.Before(after) {
 				gaps = append(gaps, g)
@@ -90,6 +90,6 @@ func (r *Record) searchGaps(ctx context.Context, kind kinds.Name, after time.Tim
 
 func gapOf(e Entry) Gap {
 	var h events.Hole
-	_ = json.Unmarshal(e.Body, &h) // one of an older version says nothing
+	_ = json.Unmarshal(e.Body, &h) // gaps of older versions have no body
 	return Gap{Kind: e.Kind, Reason: h.Reason, Since: h.Since, Until: e.Stored, From: h.From, To: h.To, Sequence: e.Sequence}
 }

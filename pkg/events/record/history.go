@@ -13,21 +13,21 @@ import (
 	"github.com/millrace/millrace/pkg/events/record/fields"
 )
 
-// Event is what happened to an object with one of its versions.
+// Event is what happened to an object in one of its versions.
 type Event string
 
 const (
-	// Created: it was created.
+	// Created: the object was created.
 	Created Event = "created"
-	// Changed: it has another version.
+	// Changed: the object has a new version.
 	Changed Event = "changed"
-	// Leaving: its deletion was asked for, and waits for a finalizer or a grace period.
+	// Leaving: the object was deleted, and waits for a finalizer or a grace period.
 	Leaving Event = "deleting"
-	// Ended: it is there no more.
+	// Ended: the object no longer exists.
 	Ended Event = "gone"
-	// Found: a list has found it so, and how it came to be so was not seen.
+	// Found: a list has this version, and the watcher did not see the changes that led to it.
 	Found Event = "found"
-	// Kept: it was said again, so that it stays on record.
+	// Kept: the watcher repeated the version, to keep it on record.
 	Kept Event = "kept"
 )
 
@@ -38,48 +38,48 @@ type Version struct {
 	ResourceVersion string     `json:"resourceVersion"`
 	Generation      int64      `json:"generation,omitempty"`
 	Epoch           uint64     `json:"epoch,omitempty"`
-	// Sequence is its place in the log of its kind, and Time when the watcher heard
-	// of it.
+	// Sequence is the delta's position in the log of the kind, and Time when the watcher
+	// received it.
 	Sequence uint64          `json:"sequence"`
 	Time     time.Time       `json:"time"`
 	Event    Event           `json:"event"`
 	By       Hand            `json:"by"`
 	Changes  []fields.Change `json:"changes,omitempty"`
-	// Form is metadata where that is all that is on record.
+	// Form is metadata if only the metadata is on record.
 	Form kinds.Form `json:"form,omitempty"`
-	// Left is what was left out between it and the version before: the object was written
-	// faster than is recorded. nil: nothing.
+	// Left counts the versions omitted between this one and the previous one, because the object
+	// was written faster than the watcher records it. nil: none.
 	Left *events.Left `json:"left,omitempty"`
-	// Trace is the id of the trace that it is in, where it was traced.
+	// Trace is the id of the version's trace, if it was traced.
 	Trace string `json:"trace,omitempty"`
 
 	origin *Origin
 	entry  Entry
 	tree   fields.Tree
 	author author
-	wish   bool // it says what is wanted, and not only what is seen
+	wish   bool // it changes the desired state, not only the observed one
 }
 
 // Hand is who made a version.
 type Hand struct {
-	// Manager is the field manager, and how it wrote.
+	// Manager is the field manager, with the operation and subresource of its write.
 	Manager     string `json:"manager,omitempty"`
 	Operation   string `json:"operation,omitempty"`
 	Subresource string `json:"subresource,omitempty"`
-	// Controller of ours, with the key, the reason and the sequence of its turn.
+	// Controller is a controller of ours, with the key, the reason and the sequence of its turn.
 	Controller string `json:"controller,omitempty"`
 	Key        string `json:"key,omitempty"`
 	Because    string `json:"because,omitempty"`
 	Turn       uint64 `json:"turn,omitempty"`
-	// Unknown says why the author is not named, and what is known instead.
+	// Unknown says why the author is not known, and what is known instead.
 	Unknown string `json:"unknown,omitempty"`
-	// User is who sent the request, where the API server's audit log was at hand.
+	// User is the user that sent the request, if the API server's audit log was given.
 	User string `json:"user,omitempty"`
-	// Note is a remark about who is named.
+	// Note is a remark about the author.
 	Note string `json:"note,omitempty"`
 }
 
-// String is the name of the one it was.
+// String is the author's name.
 func (h Hand) String() string {
 	switch {
 	case h.Controller != "":
@@ -98,16 +98,16 @@ func (h Hand) String() string {
 // History is the past of the objects of one name.
 type History struct {
 	Object events.Ref `json:"object"`
-	// Versions are the newest of them, oldest first. Those of one object have the
-	// same uid.
+	// Versions are the newest versions, oldest first. Versions of the same object have the same
+	// uid.
 	Versions []Version `json:"versions"`
-	// Gaps are the stretches within which versions may be missing.
+	// Gaps are the periods in which versions may be missing.
 	Gaps []Gap `json:"gaps,omitempty"`
-	// More is true when there are older versions than were asked for.
+	// More is true when there are more versions than the limit.
 	More bool `json:"more,omitempty"`
 	// Doubts say what could not be read: the history ends there.
 	Doubts []string `json:"doubts,omitempty"`
-	// Begins is when the record of the kind begins: what was before is not kept.
+	// Begins is when the record of the kind begins: earlier messages are no longer stored.
 	Begins time.Time `json:"begins"`
 }
 
@@ -143,15 +143,15 @@ func (r *Record) History(ctx context.Context, kind kinds.Kind, ref events.Ref, l
 		oldest.Event = Changed
 	}
 	if h.More = limit > 0 && len(entries) > limit; h.More {
-		h.Versions = h.Versions[1:] // it was only there to be compared with
+		h.Versions = h.Versions[1:] // it was read only for the comparison
 	}
 	h.Gaps, err = r.Gaps(ctx, kind.Name, h.Versions[0].entry.Stored)
 	return h, err
 }
 
-// past gives an entry and those before it, oldest first: one more than limit, so
-// that the oldest has something to be compared with. With an error it gives those
-// behind what could not be read.
+// past gives an entry and the entries before it, oldest first: one more than limit, so that the
+// oldest can be compared with its predecessor. With an error it also gives the entries after the
+// one that could not be read.
 func (r *Record) past(ctx context.Context, newest Entry, limit int) (entries []Entry, err error) {
 	e, ok := newest, true
 	for ok && err == nil && (limit <= 0 || len(entries) <= limit) {
@@ -162,7 +162,7 @@ func (r *Record) past(ctx context.Context, newest Entry, limit int) (entries []E
 	return entries, err
 }
 
-// versions says what happened with each entry, compared with the one before it.
+// versions makes a version of each entry, compared with the one before it.
 func (r *Record) versions(ctx context.Context, kind kinds.Kind, entries []Entry) ([]Version, error) {
 	s, err := r.begin(ctx)
 	if err != nil {
@@ -189,7 +189,7 @@ func (r *Record) versions(ctx context.Context, kind kinds.Kind, entries []Entry)
 	})
 }
 
-// versionOf says what an entry means behind the one before it of its name.
+// versionOf interprets an entry, given the previous one of its name.
 func versionOf(e Entry, was *Entry, tree, before fields.Tree) Version {
 	v := Version{
 		Object: e.Ref, UID: e.UID, ResourceVersion: e.ResourceVersion, Generation: e.Generation, Epoch: e.Epoch,
@@ -209,7 +209,7 @@ func versionOf(e Entry, was *Entry, tree, before fields.Tree) Version {
 	case same && e.Deleting && !was.Deleting:
 		v.Event = Leaving
 	case was == nil && e.Before.Sequence > 0:
-		// It was there before, in a version that is kept no more.
+		// The object existed before, in a version that is no longer stored.
 	case !same:
 		v.Event = Created
 	}
@@ -228,15 +228,14 @@ func versionOf(e Entry, was *Entry, tree, before fields.Tree) Version {
 	return v
 }
 
-// noted tells whether a version has other labels or annotations, and a controller has not
-// written them for itself.
+// noted tells whether labels or annotations have changed, other than by a controller of ours.
 func (v Version) noted() bool {
 	return v.author.Name != events.FieldManager && slices.ContainsFunc(v.Changes, func(c fields.Change) bool {
 		return c.Within("metadata.labels") || c.Within("metadata.annotations")
 	})
 }
 
-// seen tells whether changes are all of what is seen.
+// seen tells whether the changes are all in the status.
 func seen(changes []fields.Change) bool {
 	return len(changes) > 0 && !slices.ContainsFunc(changes, func(c fields.Change) bool { return !c.Within("status") })
 }

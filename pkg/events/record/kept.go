@@ -9,32 +9,32 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// Stock is how much of a stream is kept, and what that will come to.
+// Stock is the size and retention of a stream, with a forecast.
 type Stock struct {
 	Stream string `json:"stream"`
-	// Of is the kind or the controller that it is about; "" for the wakes of all.
+	// Of is the stream's kind or controller; "" for the wake stream.
 	Of string `json:"of,omitempty"`
-	// Keeps is how much is to be kept; a zero field is no bound. A state keeps the last
-	// of each object for as long as that is there.
+	// Keeps is the stream's retention; a zero field is no limit. A state stream keeps the last
+	// delta of each object for as long as the object exists.
 	Keeps    bus.Retention `json:"keeps"`
 	Messages uint64        `json:"messages"`
 	Bytes    uint64        `json:"bytes"`
-	// Since is when the first message was stored that is there; zero when there is none.
+	// Since is when the first stored message was stored; zero when there is none.
 	Since time.Time `json:"since,omitzero"`
-	// PerDay are the bytes of a day, at the pace of what is there; 0 where that is not
-	// known, since the stream is too young or is a state.
+	// PerDay is the growth in bytes a day, at the current average rate; 0 when not known,
+	// because the stream is too young or is a state.
 	PerDay uint64 `json:"bytesPerDay,omitempty"`
-	// Reach is how far back the stream will reach at that pace, and Full what it will
-	// take up then; 0 where that is not known.
+	// Reach is how far back the stream will reach at that rate, and Full the size that it will
+	// have then; 0 when not known.
 	Reach time.Duration `json:"reach,omitempty"`
 	Full  uint64        `json:"bytesWhenFull,omitempty"`
 }
 
-// young is how long a stream must have been in use to tell its pace.
+// young is the age that a stream must have before its rate is known.
 const young = time.Minute
 
-// Retention is how much is kept of every kind and controller: logs and states first,
-// then turns and outcomes, then what was said in shadow, each sorted by name.
+// Retention gives the streams of every kind and controller: logs and states first, then turns
+// and outcomes, then shadows, each sorted by name, and the wake stream.
 func (r *Record) Retention(ctx context.Context) ([]Stock, error) {
 	all, err := r.bus.Kinds(ctx)
 	if err != nil {
@@ -82,7 +82,7 @@ func (r *Record) Retention(ctx context.Context) ([]Stock, error) {
 	return found, nil
 }
 
-// take takes in how a stream stands, and what follows from its pace.
+// take copies the state of a stream, and computes the forecast.
 func (k *Stock) take(s bus.State) {
 	k.Keeps, k.Messages, k.Bytes, k.Since = s.Keeps, s.Messages, s.Bytes, s.Begins
 	span := s.Now.Sub(s.Begins)

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// TestHistorySaysWhatWasLeftOut between the versions that it has.
+// TestHistorySaysWhatWasLeftOut between its versions.
 func TestHistorySaysWhatWasLeftOut(t *testing.T) {
 	tell(t, func(w *world) {
 		w.scaled()

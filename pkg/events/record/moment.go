@@ -14,18 +14,18 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// Moment is a time, or a version of the API server; the zero one is now.
+// Moment is a time, or a resourceVersion of the API server; the zero Moment is now.
 type Moment struct {
 	Time    time.Time
 	Version string
 }
 
-// forms are the ways to write a time of day; without a date it is today's, or
-// yesterday's where that would be in the future.
+// forms are the accepted formats with a date. A time of day without a date is today's, or
+// yesterday's if today's is in the future.
 var forms = []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02"}
 
-// ParseMoment reads a moment: "10m", "2d" and "1w12h" are so long ago, "15:04:05" a time of day in
-// now's zone, "2026-01-02 15:04" and RFC 3339 a time, and a number a
+// ParseMoment parses a moment: "10m", "2d" and "1w12h" are that long ago, "15:04:05" is a time
+// of day in now's zone, "2026-01-02 15:04" and RFC 3339 are times, and a number is a
 // resourceVersion. "" and "now" are now.
 func ParseMoment(text string, now time.Time) (Moment, error) {
 	if text == "" || text == "now" {
@@ -54,7 +54,7 @@ func ParseMoment(text string, now time.Time) (Moment, error) {
 	return Moment{}, fmt.Errorf("%q is no moment: write how long ago (10m, 2d, 1w), a time (15:04:05, 2026-01-02T15:04:05Z), or a resourceVersion (81723)", text)
 }
 
-// parseAgo reads a duration of [time.ParseDuration] behind weeks and days of 24 hours.
+// parseAgo parses weeks and days of 24 hours, followed by a duration of [time.ParseDuration].
 func parseAgo(text string) (time.Duration, bool) {
 	var sum time.Duration
 	rest := text
@@ -79,7 +79,7 @@ func parseAgo(text string) (time.Duration, bool) {
 	return sum + d, err == nil
 }
 
-// String writes a moment as people read it.
+// String writes the moment for people.
 func (m Moment) String() string {
 	switch {
 	case m.Version != "":
@@ -91,8 +91,7 @@ func (m Moment) String() string {
 	}
 }
 
-// BeforeRecord is the error of a moment of which the record knows nothing, since
-// it begins later.
+// BeforeRecord is the error for a moment before the beginning of the record.
 type BeforeRecord struct {
 	Kind   kinds.Name
 	Asked  Moment
@@ -106,7 +105,7 @@ func (e *BeforeRecord) Error() string {
 
 // position is the last sequence of a kind's log at a moment.
 //
-// Errors: *[BeforeRecord]; the moment is to come.
+// Errors: *[BeforeRecord]; the moment is in the future.
 func (r *Record) position(ctx context.Context, kind kinds.Name, m Moment) (uint64, error) {
 	stream := subject.LogStream(kind)
 	state, err := r.bus.StreamState(ctx, stream)
@@ -138,8 +137,8 @@ func (r *Record) position(ctx context.Context, kind kinds.Name, m Moment) (uint6
 	return after - 1, nil
 }
 
-// beginOf is the message and the moment with which a stream begins. What a stretch
-// of one has of the time before is not all that there was.
+// beginOf is the sequence and the time from which on a stream is complete. An exported stretch
+// also has older messages, but not all of that time.
 func (r *Record) beginOf(ctx context.Context, stream string, state bus.State) (uint64, time.Time, error) {
 	if state.Whole > 0 {
 		return state.Whole, state.Begins, nil
@@ -147,8 +146,8 @@ func (r *Record) beginOf(ctx context.Context, stream string, state bus.State) (u
 	return r.first(ctx, stream, all)
 }
 
-// first is the first message of a passage of a stream, and when it was stored; 0
-// when there is none.
+// first is the first message of a passage of a stream, and when it was stored; 0 when there is
+// none.
 func (r *Record) first(ctx context.Context, stream string, p bus.Passage) (sequence uint64, stored time.Time, err error) {
 	p.Stream, p.HeadersOnly = stream, true
 	err = r.bus.Read(ctx, p, func(batch []events.Message) error {
@@ -161,15 +160,15 @@ func (r *Record) first(ctx context.Context, stream string, p bus.Passage) (seque
 	return sequence, stored, err
 }
 
-// versionPosition finds the last delta of a version or an earlier one. Versions
-// grow along a log, but for what is said again and for what a relist has found,
-// which is passed over; in the epochs before the last they mean something else.
+// versionPosition finds the last delta with this resourceVersion or an earlier one. Versions
+// grow along a log, except in repeated deltas and in the results of a relist, which it skips; in
+// epochs before the current one the same versions mean something else.
 func (r *Record) versionPosition(ctx context.Context, kind kinds.Name, m Moment, first, last uint64, begins time.Time) (uint64, error) {
 	newest, _, err := r.at(ctx, kind, last)
 	if err != nil {
 		return 0, err
 	}
-	low, high := first, last+1 // the first one that is later lies within
+	low, high := first, last+1 // the first later version is in [low, high)
 	for low < high {
 		middle := low + (high-low)/2
 		e, ok, err := r.versioned(ctx, kind, middle, high-1)
@@ -188,8 +187,8 @@ func (r *Record) versionPosition(ctx context.Context, kind kinds.Name, m Moment,
 	return low - 1, nil
 }
 
-// versioned is the first delta from a sequence on, up to another, whose version
-// tells where it stands.
+// versioned is the first delta between two sequences whose version shows its place in the order
+// of versions.
 func (r *Record) versioned(ctx context.Context, kind kinds.Name, from, to uint64) (found Entry, ok bool, err error) {
 	err = r.bus.Read(ctx, bus.Passage{Stream: subject.LogStream(kind), From: from, To: to, HeadersOnly: true}, func(batch []events.Message) error {
 		for _, m := range batch {

@@ -17,13 +17,13 @@ type Origin struct {
 	Controller string
 	// Sequence is the turn's, in the controller's stream.
 	Sequence uint64
-	// Turn is nil when it is not kept any more.
+	// Turn is nil when it is no longer stored.
 	Turn    *events.Turn
 	Result  events.Result
 	Outcome events.Outcome
 }
 
-// Command is what the turn asked for; ok is false when the turn is not kept.
+// Command is the command of the turn; ok is false when the turn is no longer stored.
 func (o *Origin) Command() (c events.Command, ok bool) {
 	if o.Turn == nil || o.Result.Command < 0 || o.Result.Command >= len(o.Turn.Commands) {
 		return c, false
@@ -32,23 +32,23 @@ func (o *Origin) Command() (c events.Command, ok bool) {
 }
 
 const (
-	// slack is how far the clocks of the watcher, the writer and the bus may be
-	// apart, and a delta be ahead of its outcome.
+	// slack is the largest difference between the clocks of the watcher, the writer and the bus,
+	// and how far a delta may precede its outcome.
 	slack = 5 * time.Second
-	// tardy is how long after a version its outcome may be stored: that of a large
-	// turn is, when all of it has been done.
+	// tardy is how long after a version its outcome may be stored: the writer stores the outcome
+	// of a large turn when it has carried out all of it.
 	tardy = 10 * time.Minute
-	// steps bounds how many outcomes of one key are looked at for a version.
+	// steps limits how many outcomes of one key are read for a version.
 	steps = 200
 )
 
-// search is what has been found out while one question is answered.
+// search caches what was read while one question is answered.
 type search struct {
 	*Record
 	controllers []string
 
 	mu    sync.Mutex
-	last  map[string]events.Message // of an outcome's subject; without a subject: there is none
+	last  map[string]events.Message // by subject of outcomes; a message without a subject: none
 	since map[sinceKey]uint64
 }
 
@@ -65,9 +65,8 @@ func (r *Record) begin(ctx context.Context) (*search, error) {
 	return &search{Record: r, controllers: controllers, last: map[string]events.Message{}, since: map[sinceKey]uint64{}}, nil
 }
 
-// origin finds the write of ours that made a version, nil where there is none. It
-// is looked for under the keys that may have wanted it: the object, its owners,
-// and its namespace.
+// origin finds the write of ours that made a version, nil when there is none. It searches under
+// the keys that may have wanted the version: the object, its owners, and its namespace.
 func (s *search) origin(ctx context.Context, e Entry, tree fields.Tree) (*Origin, error) {
 	type place struct{ controller, subject string }
 	var places []place
@@ -158,14 +157,14 @@ func (s *search) under(ctx context.Context, controller, at string, e Entry) (*Or
 	return nil, nil
 }
 
-// asked is a moment before the client that made the version asked for it.
+// asked is a moment before the request that made the version.
 func (e Entry) asked() time.Time {
 	at := e.Stored
 	if !e.At.IsZero() && e.At.Before(at) {
 		at = e.At
 	}
 	if made := e.By.Time; !made.IsZero() && made.Before(at) && e.Sync {
-		at = made // it was found by a list, perhaps long afterwards
+		at = made // a list found it, perhaps long afterwards
 	}
 	return at.Add(-slack)
 }
@@ -187,8 +186,8 @@ func (s *search) lastOutcome(ctx context.Context, stream, at string) (events.Mes
 	return m, nil
 }
 
-// from is the first sequence of a stream from a moment on, or one of the minute
-// before it.
+// from is the first sequence of a stream since a moment, or since the start of its minute, which
+// is cached.
 func (s *search) from(ctx context.Context, stream string, at time.Time) (uint64, error) {
 	k := sinceKey{stream, at.Truncate(time.Minute)}
 	s.mu.Lock()
@@ -207,7 +206,7 @@ func (s *search) from(ctx context.Context, stream string, at time.Time) (uint64,
 	return sequence, nil
 }
 
-// made gives the result of an outcome that made a version.
+// made gives the result, in an outcome, that made a version.
 func made(controller string, m events.Message, e Entry) *Origin {
 	var o events.Outcome
 	if events.DecodeJSON(m, &o) != nil {

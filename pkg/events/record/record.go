@@ -13,25 +13,24 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// ErrNotThere: the record has nothing of what was asked for.
+// ErrNotThere: the record has no data about the object, controller or moment in question.
 var ErrNotThere = errors.New("not on record")
 
-// Record reads the past. It is safe for concurrent use, and remembers nothing
-// from one question to the next.
+// Record reads the past. It is safe for concurrent use, and caches nothing between questions.
 type Record struct{ bus bus.Archive }
 
-// New reads what a bus keeps.
+// New returns a record of what the bus stores.
 func New(b bus.Archive) *Record { return &Record{bus: b} }
 
-// Entry is a delta of a log, and where it is.
+// Entry is a delta of a log, with its position.
 type Entry struct {
 	events.Delta
 	Sequence uint64
-	// Stored is when the bus stored it, by the bus's clock.
+	// Stored is when the bus stored the delta, by the bus's clock.
 	Stored time.Time
 }
 
-// errEnough ends a reading.
+// errEnough ends a read early.
 var errEnough = errors.New("enough")
 
 func entryOf(m events.Message) (Entry, error) {
@@ -43,7 +42,7 @@ func entryOf(m events.Message) (Entry, error) {
 	return Entry{d, m.Sequence, m.Time}, err
 }
 
-// at is the delta at a sequence of a log; ok is false when it is not kept.
+// at is the delta at a sequence of a log; ok is false when it is no longer stored.
 func (r *Record) at(ctx context.Context, kind kinds.Name, sequence uint64) (e Entry, ok bool, err error) {
 	return found(r.bus.At(ctx, subject.LogStream(kind), sequence))
 }
@@ -65,20 +64,20 @@ func found(m events.Message, ok bool, err error) (Entry, bool, error) {
 	return e, err == nil, err
 }
 
-// before is the delta of the same name before this one. An object that was made
-// anew under its name had another uid then.
+// before is the previous delta of the same name. If the object was re-created under its name,
+// that delta has another uid.
 func (r *Record) before(ctx context.Context, e Entry) (Entry, bool, error) {
 	if e.Before.Known && e.Before.Sequence > 0 {
 		b, ok, err := r.at(ctx, e.Kind, e.Before.Sequence)
 		if err != nil || !ok || b.Ref == e.Ref {
-			return b, ok, err // what is not kept any more has nothing before it that is
+			return b, ok, err // if the delta is no longer stored, no earlier one is
 		}
 	}
 	return r.search(ctx, e.Ref, e.Sequence)
 }
 
-// search looks for the last delta of an object below a sequence, where nothing
-// says where it is: in steps that grow, since the bus can only look forwards.
+// search finds the last delta of an object below a sequence when no delta points to it: in
+// growing steps, because the bus can only search forwards.
 func (r *Record) search(ctx context.Context, ref events.Ref, below uint64) (Entry, bool, error) {
 	first, ok, err := r.next(ctx, ref, 1)
 	if err != nil || !ok || first.Sequence >= below {
@@ -109,7 +108,7 @@ func (r *Record) search(ctx context.Context, ref events.Ref, below uint64) (Entr
 	}
 }
 
-// asOf is the delta that an object was last said by at a sequence of its log.
+// asOf is the newest delta of an object at or before a sequence of its log.
 func (r *Record) asOf(ctx context.Context, ref events.Ref, sequence uint64) (Entry, bool, error) {
 	last, ok, err := r.newest(ctx, ref)
 	if err != nil || !ok || last.Sequence <= sequence {
@@ -125,15 +124,15 @@ func (r *Record) asOf(ctx context.Context, ref events.Ref, sequence uint64) (Ent
 // Kinds are the kinds on record; see [bus.Archive].
 func (r *Record) Kinds(ctx context.Context) ([]kinds.Kind, error) { return r.bus.Kinds(ctx) }
 
-// all is the whole of a stream.
+// all is a passage of a whole stream.
 var all = bus.Passage{}
 
 func logOf(kind kinds.Kind) string { return subject.LogStream(kind.Name) }
 
-// parallel bounds the requests that are under way for one question.
+// parallel limits the concurrent requests of one question.
 const parallel = 16
 
-// each does something for each of n, some at a time, and gives the first error.
+// each calls do for 0 to n-1, at most parallel at a time, and returns the first error.
 func each(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
 	return some(ctx, n, parallel, do)
 }
@@ -159,7 +158,7 @@ func some(ctx context.Context, n, atOnce int, do func(ctx context.Context, i int
 	return context.Cause(ctx)
 }
 
-// missing says that nothing is known of an object.
+// missing is the error for an object without a stored delta.
 func missing(ref events.Ref) error {
 	return fmt.Errorf("%v is %w: no delta of it is kept", ref, ErrNotThere)
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/record"
 )
 
-// scaled is the story of a Deployment that a user makes and scales: two
-// controllers follow, and the second makes a Pod, which runs.
+// scaled is the record of a Deployment that a user creates and scales: two controllers follow,
+// and the second creates a Pod, which runs.
 func (w *world) scaled() {
 	w.is(web, "kubectl-create", replicas(1))
 	set := w.delta(webSet, events.Is, events.FieldManager, replicas(1))
@@ -27,7 +27,7 @@ func (w *world) scaled() {
 	asked := w.is(web, "kubectl-scale", replicas(2))
 	turn := w.decide(deployments, web, "as many as are wanted", []events.Command{{Verb: events.VerbPatch, Kind: webSet.Kind, Namespace: "shop", Name: webSet.Name}}, trigger(web, asked))
 	set = w.delta(webSet, events.Is, events.FieldManager, replicas(2))
-	said := w.say(set) // before its outcome, as may be
+	said := w.say(set) // a delta may precede its outcome
 	w.done(deployments, web, turn, set)
 	created := w.delta(pod("a"), events.Is, events.FieldManager, nil)
 	w.done(replicaSets, webSet, w.decide(replicaSets, webSet, "too few Pods", []events.Command{create(pod("a"))}, trigger(webSet, said)), created)
@@ -83,7 +83,7 @@ func TestWhyADeletedPodIsReplaced(t *testing.T) {
 	})
 }
 
-// draw writes an explanation in lines.
+// draw renders an explanation in lines.
 func draw(c *record.Cause, indent string) string {
 	line := indent
 	if c.Role != "" {
@@ -121,7 +121,7 @@ func TestHistoryTellsNamesakesApart(t *testing.T) {
 			got = append(got, text)
 		}
 		want := "uid-101 created alice|uid-101 changed bob spec.replicas=3|uid-101 kept unknown|uid-101 gone unknown|uid-105 created carol"
-		if !w.linked { // it may have been there before what is kept
+		if !w.linked { // it may have existed before the record begins
 			want = strings.Replace(want, "created alice", "created unknown", 1)
 		}
 		if strings.Join(got, "|") != want {
@@ -240,7 +240,8 @@ func TestWhatIsMissingIsCounted(t *testing.T) {
 	})
 }
 
-// TestWhatARelistFindsIsCountedAfterwards: while a list is compared the watcher does not count.
+// TestWhatARelistFindsIsCountedAfterwards: the watcher writes no census while it compares a
+// list.
 func TestWhatARelistFindsIsCountedAfterwards(t *testing.T) {
 	tell(t, func(w *world) {
 		for i := range 150 {
@@ -294,7 +295,7 @@ func TestMomentsAreRead(t *testing.T) {
 	}
 }
 
-// worn is a bus of which a disk has damaged a message.
+// worn is a bus on which a disk has damaged a message.
 type worn struct {
 	bus.Archive
 	sequence uint64
@@ -326,7 +327,7 @@ func TestHistoryEndsWhereItCannotBeRead(t *testing.T) {
 		w.must(err)
 		want, by := 2, "dave"
 		if !w.linked {
-			want, by = 1, "" // on the way to the one before there is the damage
+			want, by = 1, "" // the damaged message is on the way to the previous one
 		}
 		if len(h.Versions) != want || h.Versions[want-1].By.Manager != by || h.Versions[0].Event != record.Changed || len(h.Doubts) != 1 {
 			w.Errorf("%v: %+v", h.Doubts, h.Versions)

@@ -14,30 +14,30 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// Parity is how far a controller in shadow agrees with kube-controller-manager.
+// Parity is how far a shadow controller agrees with kube-controller-manager.
 type Parity struct {
 	Controller string `json:"controller"`
 	// Since and Until are the times of the first and of the last finding.
 	Since time.Time `json:"since,omitzero"`
 	Until time.Time `json:"until,omitzero"`
-	// Findings is how many there are, by how the two compare.
+	// Findings counts the findings by agreement.
 	Findings map[events.Agreement]int `json:"findings"`
-	// Unexplained is how many of them are differences.
+	// Unexplained is how many of the findings are real differences.
 	Unexplained int `json:"unexplained"`
-	// Examples are findings of each kind that was asked for, the newest first.
+	// Examples are findings with the requested agreements, the newest first.
 	Examples []Example `json:"examples,omitempty"`
 }
 
-// Example is a finding with the turn that wanted something, nil where none did, or
-// where that is not kept any more.
+// Example is a finding with the turn that wanted the write; Decided is nil when no turn did, or
+// when the turn is no longer stored.
 type Example struct {
 	events.Finding
 	Decided *events.Turn `json:"decided,omitempty"`
-	// Stored is where in the shadow's stream the finding is.
+	// Stored is the sequence of the finding in the shadow's stream.
 	Stored uint64 `json:"stored"`
 }
 
-// Total is how many findings there are.
+// Total is the number of findings.
 func (p Parity) Total() (total int) {
 	for _, n := range p.Findings {
 		total += n
@@ -45,8 +45,7 @@ func (p Parity) Total() (total int) {
 	return total
 }
 
-// Percent is how much of everything is explained, in percent; 100 where nothing was
-// found.
+// Percent is the share of explained findings, in percent; 100 when there are no findings.
 func (p Parity) Percent() float64 {
 	total := p.Total()
 	if total == 0 {
@@ -55,17 +54,16 @@ func (p Parity) Percent() float64 {
 	return 100 * float64(total-p.Unexplained) / float64(total)
 }
 
-// Compared says what is wanted of the comparison.
+// Compared selects findings.
 type Compared struct {
-	// Since leaves out what was found before; zero: everything that is kept.
+	// Since leaves out earlier findings; zero: all that are stored.
 	Since time.Time
-	// Show are the kinds of findings of which examples are wanted, and Most how many
-	// of each.
+	// Show are the agreements to give examples of, and Most how many of each.
 	Show []events.Agreement
 	Most int
 }
 
-// Parities compares those of some controllers that were ever in shadow, in the given
+// Parities gives the parity of each of the controllers that was ever a shadow, in the given
 // order.
 //
 // Errors: the bus does not answer, or a stream cannot be read.
@@ -139,7 +137,7 @@ func (r *Record) shadowTurn(ctx context.Context, controller string, sequence uin
 	return t, nil
 }
 
-// Kinds of findings that there are in a parity, from agreement to difference.
+// Kinds are the agreements that occur in a parity, from agreement to difference.
 func (p Parity) Kinds() []events.Agreement {
 	return slices.SortedFunc(maps.Keys(p.Findings), func(a, b events.Agreement) int {
 		return slices.Index(events.Agreements, a) - slices.Index(events.Agreements, b)

@@ -13,10 +13,10 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// Running is what the reconcilers say of their controllers.
+// Running is what the reconcilers report about their controllers.
 type Running struct {
-	// Known is false where nothing can be said: the record is a file, or of reconcilers
-	// that do not report.
+	// Known is false when there is no information: the record is a file, or the reconcilers do
+	// not report.
 	Known bool
 	// Replicas is how many replicas of the reconcilers have reported within
 	// [events.ReportAge]; 0: none runs.
@@ -31,8 +31,8 @@ type Running struct {
 	controllers map[string]bool
 }
 
-// Stall is why a controller decides nothing, if it does not: it is stalled, or no replica
-// runs it.
+// Stall is why a controller decides nothing: it is stalled, or no replica runs it. ok is false
+// otherwise.
 func (r *Running) Stall(controller string) (s events.Stall, ok bool) {
 	if r.Known && !r.controllers[controller] {
 		return events.Stall{Controller: controller, Condition: events.NotRunning, Since: r.Since}, true
@@ -44,7 +44,7 @@ func (r *Running) Stall(controller string) (s events.Stall, ok bool) {
 	return r.Stalled[at], true
 }
 
-// Running reads what the reconcilers have reported. Of two replicas that speak of a
+// Running reads the reports of the reconcilers and watchers. If two replicas report a
 // controller, as while its work moves, the later report counts.
 func (r *Record) Running(ctx context.Context) (*Running, error) {
 	running := &Running{controllers: map[string]bool{}}

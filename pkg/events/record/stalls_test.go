@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// report says how a replica stands.
+// report stores a replica's report.
 func (w *world) report(r events.Report) {
 	w.Helper()
 	m, err := r.Encode()
@@ -24,7 +24,7 @@ func (w *world) report(r events.Report) {
 	time.Sleep(time.Second) // virtual
 }
 
-// stalled are the lags that are of controllers that decide nothing.
+// stalled are the lags that describe stalled controllers.
 func (w *world) stalled() string {
 	w.Helper()
 	lags, err := w.record.Lags(w.Context())
@@ -36,8 +36,8 @@ func (w *world) stalled() string {
 	return strings.Join(lines, "\n")
 }
 
-// What the newest report says of a controller counts, and none that is old; a controller
-// of which no replica speaks is run by none.
+// The newest report on a controller counts, and old reports do not; no replica runs a controller
+// that no report mentions.
 func TestStalledControllersAreInTheLags(t *testing.T) {
 	tell(t, func(w *world) {
 		expect := func(when, want, standing string) {
@@ -81,7 +81,7 @@ func TestStalledControllersAreInTheLags(t *testing.T) {
 	})
 }
 
-// A report has a bound, whatever the bus said.
+// A report is bounded, whatever the bus's error says.
 func TestAReportIsSmall(t *testing.T) {
 	long := events.Stall{Controller: "c", Condition: events.BusRefuses, Detail: strings.Repeat("x", 1<<20)}
 	m, err := events.Report{Replica: "a", Stalled: []events.Stall{long}}.Encode()

@@ -13,36 +13,36 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// Standing is what one controller has made of one key.
+// Standing is the state of one key in one controller.
 type Standing struct {
 	Controller string     `json:"controller"`
 	Key        events.Key `json:"key"`
 	// Object is the newest version of the key's object; nil when there is none.
 	Object *Version `json:"object,omitempty"`
-	// Looked is how the reconcilers stand with the object's kind.
+	// Looked is how far the reconcilers have processed the object's kind.
 	Looked *Look `json:"looked,omitempty"`
-	// Turns are the last turns of the key, one of each lane.
+	// Turns are the last turns of the key, one per lane.
 	Turns []Last `json:"turns,omitempty"`
-	// Stalled is why the controller decides nothing at the moment, about whatever key;
-	// nil when it does, as far as is known.
+	// Stalled is why the controller decides nothing at the moment, for any key; nil when it is
+	// not known to be stalled.
 	Stalled *events.Stall `json:"stalled,omitempty"`
 	// Unwatched is why the object's kind is not watched; nil when it is.
 	Unwatched *events.Unwatched `json:"unwatched,omitempty"`
-	// Wake is when it asks itself again.
+	// Wake is the scheduled wake of the key.
 	Wake *events.Wake `json:"wake,omitempty"`
 }
 
-// Look is how far a controller has come in a kind's state.
+// Look is how far the reconcilers have processed a kind's log.
 type Look struct {
-	// Answered is the sequence up to which they have dealt with everything, Position that
-	// of the object's newest delta. When they have dealt with that and there is no turn, the
-	// controller looked and wanted nothing.
+	// Answered is the sequence up to which they have acknowledged every change, Position the
+	// sequence of the object's newest delta. If Answered has reached Position and there is no
+	// turn, the controller has looked at the object and wanted nothing.
 	Answered uint64 `json:"answered"`
 	Position uint64 `json:"position"`
 	Pending  int    `json:"pending"`
 }
 
-// Last is the last turn of a key in a lane, and its outcome.
+// Last is the last turn of a key in a lane, with its outcome.
 type Last struct {
 	Lane            events.Lane      `json:"lane"`
 	Turn            uint64           `json:"turn"`
@@ -53,19 +53,19 @@ type Last struct {
 	Generation      int64            `json:"generation,omitempty"`
 	Attempt         int              `json:"attempt,omitempty"`
 	Repeats         uint64           `json:"repeats,omitempty"`
-	Trouble         string           `json:"trouble,omitempty"` // it cannot be read
+	Trouble         string           `json:"trouble,omitempty"` // why the turn cannot be read
 	Outcome         *OutcomeStanding `json:"outcome,omitempty"`
 }
 
-// OutcomeStanding is what became of a turn.
+// OutcomeStanding summarizes the outcome of a turn.
 type OutcomeStanding struct {
 	At      time.Time             `json:"at"`
 	Results map[events.Status]int `json:"results"`
-	// Failure is the first that failed, in words.
+	// Failure is the first failed result, in words.
 	Failure string `json:"failure,omitempty"`
 }
 
-// Standing says what a controller has made of an object, or of its key.
+// Standing gives the state of an object's key in a controller.
 //
 // Errors: [ErrNotThere], when there is no such controller.
 func (r *Record) Standing(ctx context.Context, kind kinds.Kind, ref events.Ref, controller string) (*Standing, error) {
@@ -124,8 +124,8 @@ func (r *Record) Standing(ctx context.Context, kind kinds.Kind, ref events.Ref, 
 	return s, nil
 }
 
-// look is how the reconcilers stand with a kind: the one of them that is furthest behind; nil
-// where none reads it.
+// look is how far the reconcilers have processed a kind: the replica that is furthest behind
+// counts. It is nil when no replica reads the kind.
 func (r *Record) look(ctx context.Context, kind kinds.Kind, position uint64) (*Look, error) {
 	consumers, err := r.bus.Consumers(ctx, subject.LogStream(kind.Name))
 	if err != nil {
@@ -191,7 +191,7 @@ func (r *Record) outcomeOf(ctx context.Context, controller string, key events.Ke
 	return s, nil
 }
 
-// wake is the one that is set for a key.
+// wake is the wake scheduled for a key.
 func (r *Record) wake(ctx context.Context, controller string, key events.Key) (*events.Wake, error) {
 	m, ok, err := r.bus.Last(ctx, subject.WakeStream, subject.Schedule(controller, key))
 	w := new(events.Wake)
@@ -201,18 +201,19 @@ func (r *Record) wake(ctx context.Context, controller string, key events.Key) (*
 	return w, nil
 }
 
-// Parked is a key that is set aside.
+// Parked is a parked key.
 type Parked struct {
 	Controller string     `json:"controller"`
 	Key        events.Key `json:"key"`
 	Reason     string     `json:"reason"`
 	At         time.Time  `json:"at"`
-	// Since is the reason of a turn of the key that was stored later: it is decided
-	// again. Empty where there is none; it may still be, if nothing was wanted.
+	// Since is the reason of a later turn of the key, which shows that the key is no longer
+	// parked. If it is empty, there is no such turn; the key may be unparked all the same, if
+	// its controller wanted nothing.
 	Since string `json:"since,omitempty"`
 }
 
-// Parked are the keys that the record says were set aside, by controller and key.
+// Parked are the keys that were parked according to the record, by controller and key.
 func (r *Record) Parked(ctx context.Context) ([]Parked, error) {
 	controllers, err := r.bus.Controllers(ctx)
 	if err != nil {
@@ -234,7 +235,7 @@ func (r *Record) Parked(ctx context.Context) ([]Parked, error) {
 		for at, m := range newest {
 			_, _, key, err := subject.ParseTurn(at)
 			if err != nil {
-				continue // a foreign subject
+				continue // a subject that is not ours
 			}
 			l := lastOf(events.Park, m)
 			parked := Parked{Controller: controller, Key: key, Reason: l.Because + l.Trouble, At: l.At}
@@ -256,27 +257,29 @@ func (r *Record) Parked(ctx context.Context) ([]Parked, error) {
 	return out, nil
 }
 
-// Lag is how far a consumer is behind its stream, or a log behind its kind.
+// Lag is how far a consumer is behind its stream; without a consumer it describes the stream.
 type Lag struct {
 	Stream   string    `json:"stream"`
 	Consumer string    `json:"consumer,omitempty"` // empty: the stream itself
 	Last     uint64    `json:"last"`
 	Messages uint64    `json:"messages,omitempty"`
-	Stored   time.Time `json:"stored,omitzero"` // its newest message
+	Stored   time.Time `json:"stored,omitzero"` // when the newest message was stored
 	Answered uint64    `json:"answered,omitempty"`
-	// Behind are not answered yet; Again of those were delivered more than once.
+	// Behind is the number of unanswered messages; Again is how many were delivered more than
+	// once.
 	Behind int       `json:"behind"`
 	Again  int       `json:"again,omitempty"`
 	Active time.Time `json:"active,omitzero"`
-	// Stalled, of a controller in place of a stream, is why it decides nothing.
+	// Stalled, of an entry for a controller instead of a stream, is why the controller decides
+	// nothing.
 	Stalled *events.Stall `json:"stalled,omitempty"`
-	// Unwatched, of a watcher in place of a stream, is a kind that it cannot watch.
+	// Unwatched, of an entry for a watcher instead of a stream, is a kind that it cannot watch.
 	Unwatched *events.Unwatched `json:"unwatched,omitempty"`
 }
 
-// Lags are the controllers that decide nothing although they have work, and all streams
-// and how far those are who work on them. The durable consumers are those of the reconcilers on
-// the logs of kinds, one for each replica, and the writer on the streams of turns.
+// Lags are the stalled controllers, and all streams with the lag of their consumers. The durable
+// consumers are those of the reconcilers on the logs of kinds, one for each replica, and those
+// of the writer on the streams of turns.
 func (r *Record) Lags(ctx context.Context) ([]Lag, error) {
 	all, err := r.bus.Kinds(ctx)
 	if err != nil {
@@ -305,8 +308,8 @@ func (r *Record) Lags(ctx context.Context) ([]Lag, error) {
 	return slices.Concat(append([][]Lag{stalled}, parts...)...), err
 }
 
-// stalled are the controllers that decide nothing, where no reconcilers run at all in one
-// entry, and the kinds that cannot be watched.
+// stalled are the stalled controllers and the kinds that cannot be watched. If no reconcilers
+// run at all, there is a single entry for that, too.
 func (r *Record) stalled(ctx context.Context) (all []Lag, err error) {
 	running, err := r.Running(ctx)
 	if err != nil {

@@ -15,34 +15,32 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// State is what there was of a kind at a moment.
+// State is the objects of a kind at a moment.
 type State struct {
 	Kind kinds.Kind
-	// Sequence is the last one of the log that counts, and Time when that was
-	// stored.
+	// Sequence is the last one of the log that counts, and Time when that message was stored.
 	Sequence uint64
 	Time     time.Time
-	// Counted is the message whose census these were held against; 0: there is none.
+	// Counted is the sequence of the message with the census that Entries were compared with; 0:
+	// none.
 	Counted uint64
-	// Entries are the last deltas of the objects that were there, by namespace and
-	// name.
+	// Entries are the last deltas of the objects that existed, sorted by namespace and name.
 	Entries []Entry
-	// Whole is true when a census of that moment agrees that nothing is missing. When
-	// it is false, Doubts say why.
+	// Whole is true when a census of that moment confirms that nothing is missing. Otherwise
+	// Doubts say why.
 	Whole  bool
 	Doubts []string
 }
 
 const (
-	// stride is how many messages are read at once, going backwards; each time it
-	// grows by half.
+	// stride is how many messages of the log are read at once, going backwards; it grows by half
+	// of itself each time.
 	stride = 10_000
-	// lanes are how many parts of a stride are read at a time.
+	// lanes is the number of parts of a stride that are read concurrently.
 	lanes = 4
 )
 
-// At gives the objects of a kind at a moment, of one namespace or, with "", of
-// all.
+// At gives the objects of a kind at a moment, in one namespace or, with "", in all.
 //
 // Errors: *[BeforeRecord]; the log cannot be read.
 func (r *Record) At(ctx context.Context, kind kinds.Kind, namespace string, at Moment) (*State, error) {
@@ -60,8 +58,8 @@ func (r *Record) At(ctx context.Context, kind kinds.Kind, namespace string, at M
 	return s, r.doubt(ctx, s)
 }
 
-// Behind gives the objects of a kind behind a message of its log, of one namespace
-// or, with "", of all. Gaps are not looked at.
+// Behind gives the objects of a kind after a message of its log, in one namespace or, with "",
+// in all. It does not look for gaps.
 //
 // Errors: the log cannot be read.
 func (r *Record) Behind(ctx context.Context, kind kinds.Kind, namespace string, sequence uint64) (*State, error) {
@@ -81,7 +79,7 @@ func (r *Record) Behind(ctx context.Context, kind kinds.Kind, namespace string, 
 	return s, nil
 }
 
-// doubt adds the gaps that a moment lies in.
+// doubt adds the gaps that cover the moment of s.
 func (r *Record) doubt(ctx context.Context, s *State) error {
 	gaps, err := r.Gaps(ctx, s.Kind.Name, s.Time)
 	if err != nil {
@@ -95,21 +93,21 @@ func (r *Record) doubt(ctx context.Context, s *State) error {
 	return nil
 }
 
-// backwards folds a log from its end towards its begin: the first delta of an
-// object that is met is what counts.
+// backwards folds a log from its end towards its beginning: for each object, the first delta met
+// is the one that counts.
 type backwards struct {
 	record *Record
 	kind   kinds.Kind
 	said   map[events.Ref]Entry
-	told   events.Census // of the delta that the fold begins with
-	counts uint64        // its sequence
+	told   events.Census // census of the delta that the fold begins with
+	counts uint64        // sequence of that delta
 	time   time.Time
 	whole  bool
 	doubts []string
 }
 
-// state folds what there was at a sequence: up to the newest delta with a census,
-// backwards, and then what lies behind that, such as what a relist was finding.
+// state folds the state at a sequence: first backwards from the newest delta with a census, then
+// the messages after that delta, such as those of an unfinished relist.
 func (f *backwards) state(ctx context.Context, last uint64) error {
 	state, err := f.record.bus.StreamState(ctx, subject.LogStream(f.kind.Name))
 	if err != nil {
@@ -129,8 +127,7 @@ func (f *backwards) state(ctx context.Context, last uint64) error {
 	return f.stride(ctx, counted+1, last)
 }
 
-// counted finds the newest delta with a census, and takes that; 0 when there is
-// none.
+// counted finds the newest delta with a census, and stores that census; 0 when there is none.
 func (f *backwards) counted(ctx context.Context, state bus.State, last uint64) (at uint64, err error) {
 	for high, size := last, uint64(100); high >= state.First && high > 0 && at == 0; size *= 4 {
 		low := state.First
@@ -153,7 +150,7 @@ func (f *backwards) counted(ctx context.Context, state bus.State, last uint64) (
 	return at, nil
 }
 
-// fold reads strides until the census agrees, or the log begins.
+// fold reads strides until the census matches, or the log begins.
 func (f *backwards) fold(ctx context.Context, state bus.State, last uint64) error {
 	size := uint64(stride)
 	for high := last; ; size += size / 2 {
@@ -179,7 +176,7 @@ func (f *backwards) fold(ctx context.Context, state bus.State, last uint64) erro
 	}
 }
 
-// stride reads a part of the log, in several lanes at once, and takes it in.
+// stride reads a part of the log, in several concurrent lanes, and folds it.
 func (f *backwards) stride(ctx context.Context, low, high uint64) error {
 	parts := make([]map[events.Ref]Entry, lanes)
 	size := (high - low + lanes) / lanes
@@ -216,8 +213,8 @@ func (f *backwards) stride(ctx context.Context, low, high uint64) error {
 	return nil
 }
 
-// take counts a delta, unless a later one of its object has been met. The marks and
-// gaps of the log share the reference without a name.
+// take folds a delta, unless a later one of its object has been folded. Marks and gaps have a
+// reference without a name.
 func (f *backwards) take(ref events.Ref, e Entry) {
 	if e.Stored.After(f.time) {
 		f.time = e.Stored
@@ -230,7 +227,7 @@ func (f *backwards) take(ref events.Ref, e Entry) {
 	}
 }
 
-// agrees compares what has been met with what there was.
+// agrees tells whether the objects folded so far match the census.
 func (f *backwards) agrees() bool {
 	var tally events.Tally
 	for _, e := range f.said {
@@ -239,8 +236,7 @@ func (f *backwards) agrees() bool {
 	return tally.Census() == f.told
 }
 
-// conclude says what is not known of a moment of which the log does not have
-// everything any more.
+// conclude adds a doubt: the log no longer has every object of the moment.
 func (f *backwards) conclude() {
 	is := 0
 	for _, e := range f.said {
@@ -251,8 +247,7 @@ func (f *backwards) conclude() {
 	f.doubts = append(f.doubts, fmt.Sprintf("the record has %d objects of this moment, where there were %d: the others had been said last before the record begins", is, f.told.Objects))
 }
 
-// One gives the delta that an object was as at a moment, and what is to be doubted
-// about it.
+// One gives the newest delta of an object at a moment, with the doubts about it.
 //
 // Errors: [ErrNotThere], *[BeforeRecord].
 func (r *Record) One(ctx context.Context, kind kinds.Kind, ref events.Ref, at Moment) (*State, error) {

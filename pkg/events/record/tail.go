@@ -12,15 +12,15 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// Filter says what of the live record is wanted. Empty fields are no filters.
+// Filter selects parts of the record. Empty fields do not filter.
 type Filter struct {
-	Kinds       []kinds.Name // deltas of these only, and no others
-	Controllers []string     // turns and outcomes of these only, and no others
+	Kinds       []kinds.Name // only deltas of these; no turns or outcomes
+	Controllers []string     // only turns and outcomes of these; no deltas
 	Namespace   string
 	Name        string
 }
 
-// Happening is one message of the live record, as people read it.
+// Happening is one message of the record, in readable form.
 type Happening struct {
 	Time     time.Time `json:"time"`
 	Noun     string    `json:"noun"` // delta, turn or outcome
@@ -29,31 +29,31 @@ type Happening struct {
 	What     string    `json:"what"`
 	Stream   string    `json:"stream"`
 	Sequence uint64    `json:"sequence"`
-	// Object is the object of a delta, or that of a turn's key where the turn names
-	// its kind. Of an outcome it is the key alone, and of a gap the kind alone.
+	// Object is the object of a delta, or the object of a turn's key if the turn names its kind.
+	// Of an outcome it has no kind, and of a gap only the kind.
 	Object events.Ref `json:"object"`
-	// Event is what a delta did to its object, as far as the delta alone tells.
+	// Event is what a delta did to its object, as far as the delta alone shows.
 	Event Event `json:"event,omitempty"`
-	// Lane is that of a turn or an outcome, and Turn the turn that an outcome is of.
+	// Lane is the lane of a turn or an outcome, and Turn the turn of an outcome.
 	Lane events.Lane `json:"lane,omitempty"`
 	Turn uint64      `json:"turn,omitempty"`
 	// Failed is true for an outcome in which a command failed.
 	Failed bool `json:"failed,omitempty"`
-	// Gap is what is missing, where that is what happened.
+	// Gap is the gap that the message reports; nil for other messages.
 	Gap *Gap `json:"gap,omitempty"`
 }
 
-// Tail hands over what is stored from now on, until the context ends. The handler
-// is called by one goroutine at a time.
+// Tail passes messages that are stored from now on to the handler, until the context ends. It
+// calls the handler from one goroutine at a time.
 //
 // Errors: those of the handler; a stream cannot be followed.
 func (r *Record) Tail(ctx context.Context, f Filter, handle func(Happening) error) error {
 	return r.TailFrom(ctx, f, func() error { return nil }, handle)
 }
 
-// TailFrom is [Record.Tail] for those who also ask what there is already: what is
-// stored after begun is called is handed over, and what was stored before it can be
-// asked for.
+// TailFrom is [Record.Tail] for callers that also read the past: it passes every message stored
+// after the call of begun to the handler, so that the caller can read the earlier ones from the
+// record.
 //
 // Errors: also those of begun.
 func (r *Record) TailFrom(ctx context.Context, f Filter, begun func() error, handle func(Happening) error) error {
@@ -90,13 +90,13 @@ func (r *Record) TailFrom(ctx context.Context, f Filter, begun func() error, han
 		})
 	})
 	if ctx.Err() != nil {
-		return nil // as it was to end
+		return nil // the normal end
 	}
 	return err
 }
 
-// streams are those that may hold what is wanted. Naming kinds alone leaves out
-// turns and outcomes, and naming controllers alone leaves out deltas.
+// streams are the streams that may match the filter. Naming only kinds leaves out turns and
+// outcomes, and naming only controllers leaves out deltas.
 func (r *Record) streams(ctx context.Context, f Filter) ([]string, error) {
 	all, err := r.bus.Kinds(ctx)
 	if err != nil {
@@ -199,8 +199,8 @@ func (h *Happening) delta(m events.Message, f Filter) bool {
 	return true
 }
 
-// eventOf is what a delta says by itself of what happened; who compares it with the
-// one before it knows more.
+// eventOf is the event that a delta alone shows; a comparison with the previous delta shows
+// more.
 func eventOf(e Entry) Event {
 	switch {
 	case e.Op == events.Gone:
@@ -216,7 +216,7 @@ func eventOf(e Entry) Event {
 	}
 }
 
-// Counts writes how often each status was met, in a fixed order.
+// Counts writes how often each status occurs, in a fixed order.
 func Counts(of map[events.Status]int) (text string) {
 	order := []events.Status{
 		events.Applied, events.Answered, events.Unchanged, events.DryRun, events.Conflict, events.Absent, events.Refused, events.Failed, events.Skipped,

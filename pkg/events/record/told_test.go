@@ -19,7 +19,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// Of a version whose author cannot be named, what is known is said.
+// If the author of a version is unknown, Hand says what is known.
 func TestWhatIsKnownOfAnUnknownAuthor(t *testing.T) {
 	tell(t, func(w *world) {
 		w.is(pod("a"), "kubectl-create", func(o metav1.Object) { o.(*corev1.Pod).Spec.SchedulerName = "own" })
@@ -62,8 +62,8 @@ func TestWhatIsKnownOfAnUnknownAuthor(t *testing.T) {
 	})
 }
 
-// A version that our field manager wrote without a turn on record is remarked upon; that of
-// another manager is not.
+// A version by our field manager without a turn on record gets a note; a version by another
+// manager does not.
 func TestAWriteWithoutItsTurnIsRemarkedUpon(t *testing.T) {
 	tell(t, func(w *world) {
 		w.is(pod("a"), "kubectl-create", nil)
@@ -80,7 +80,7 @@ func TestAWriteWithoutItsTurnIsRemarkedUpon(t *testing.T) {
 	})
 }
 
-// A chronicle says of each delta in a few words what it did.
+// A chronicle describes each delta in a few words.
 func TestWhatAChronicleSaysOfADelta(t *testing.T) {
 	tell(t, func(w *world) {
 		w.is(web, "kubectl", replicas(3))
@@ -104,7 +104,7 @@ func TestWhatAChronicleSaysOfADelta(t *testing.T) {
 		}
 		created := "created"
 		if !w.linked {
-			created = "changed" // it may have been there before what is kept
+			created = "changed" // it may have existed before the record begins
 		}
 		want := []string{
 			created + ": generation 2 @101 ()", "kept: said again @102 ()", "changed: generation 2 status @103 (deployer)", "changed: generation 2 @104 ()",
@@ -116,8 +116,8 @@ func TestWhatAChronicleSaysOfADelta(t *testing.T) {
 	})
 }
 
-// What has not changed for long is found however much lies behind it, and nothing is missing
-// in a state that goes back as far.
+// An object that has not changed for long is found, however many messages follow it, and a state
+// that goes back as far is complete.
 func TestTheRecordIsReadAsFarBackAsItGoes(t *testing.T) {
 	tell(t, func(w *world) {
 		first := w.is(pod("still"), "kubectl-create", nil)
@@ -135,7 +135,7 @@ func TestTheRecordIsReadAsFarBackAsItGoes(t *testing.T) {
 		if strings.Join(names, " ") != "busy still" || !s.Whole {
 			w.Errorf("there are %v, whole %v: %v", names, s.Whole, s.Doubts)
 		}
-		// Nothing is counted while a list is compared, which is long here.
+		// There is no census while a list is compared, which takes long here.
 		for i := range 150 {
 			d := w.delta(pod(fmt.Sprint("found", i)), events.Is, "x", nil)
 			d.Sync = true
@@ -153,8 +153,8 @@ func TestTheRecordIsReadAsFarBackAsItGoes(t *testing.T) {
 	})
 }
 
-// A gap that ended before a moment does not count for it, and of those that do the oldest
-// comes first.
+// A gap that ended before a moment does not count for it; the gaps that do are sorted, oldest
+// first.
 func TestGapsSinceAMoment(t *testing.T) {
 	tell(t, func(w *world) {
 		var ends []time.Time
@@ -181,7 +181,7 @@ func TestGapsSinceAMoment(t *testing.T) {
 	})
 }
 
-// forgetful is a bus that does not keep a stream's messages any more.
+// forgetful is a bus that no longer stores a stream's messages.
 type forgetful struct {
 	bus.Archive
 	stream string
@@ -194,7 +194,7 @@ func (b forgetful) At(ctx context.Context, stream string, sequence uint64) (even
 	return b.Archive.At(ctx, stream, sequence)
 }
 
-// Where an explanation ends it says why.
+// An explanation says why it ends where it does.
 func TestWhyAnExplanationEnds(t *testing.T) {
 	tell(t, func(w *world) {
 		w.scaled()
@@ -218,7 +218,7 @@ func TestWhyAnExplanationEnds(t *testing.T) {
 	})
 }
 
-// More objects than are followed behind one decision are counted.
+// Triggers beyond those that are explained for one decision are counted.
 func TestWhyCountsFurtherObjectsThatAsked(t *testing.T) {
 	tell(t, func(w *world) {
 		w.scaled()
@@ -241,8 +241,8 @@ func TestWhyCountsFurtherObjectsThatAsked(t *testing.T) {
 	})
 }
 
-// A turn that is older than a key's being set aside is no later one, and the outcome of
-// another turn is not that of the last.
+// A turn from before the key was parked is not a later one, and the outcome of another turn is
+// not that of the last.
 func TestHowAKeyStands(t *testing.T) {
 	tell(t, func(w *world) {
 		set := func(name string) events.Ref { return events.Ref{Kind: webSet.Kind, Namespace: "shop", Name: name} }
@@ -300,8 +300,7 @@ func TestMomentsAreWritten(t *testing.T) {
 	}
 }
 
-// Of every stream is said how much is kept: of each kind, then of each controller, then of
-// the shadows.
+// Retention covers every stream: of each kind, then of each controller, then of the shadows.
 func TestHowMuchIsKept(t *testing.T) {
 	tell(t, func(w *world) {
 		w.is(pod("a"), "x", nil)

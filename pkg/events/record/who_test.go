@@ -15,8 +15,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/record"
 )
 
-// TestWhoItWas: field managers are dated by the second, and ours is in the fields
-// long after another has changed something without a trace.
+// TestWhoItWas: managedFields have times in seconds, and our entry stays there long after
+// another client has changed something without an entry.
 func TestWhoItWas(t *testing.T) {
 	tell(t, func(w *world) {
 		w.scaled()
@@ -113,8 +113,8 @@ func TestReportsAreFollowedWhenThatIsAskedFor(t *testing.T) {
 	})
 }
 
-// TestOneAnswerEverywhere: history, get and why name the same author of each version, however
-// often it is mentioned.
+// TestOneAnswerEverywhere: history, get and why name the same author of each version, even if it
+// occurs several times.
 func TestOneAnswerEverywhere(t *testing.T) {
 	tell(t, func(w *world) {
 		w.scaled()
@@ -156,7 +156,7 @@ func TestOneAnswerEverywhere(t *testing.T) {
 	})
 }
 
-// agrees tells whether a version has the same author wherever it is mentioned.
+// agrees checks that a version has the same author in every view.
 func (w *world) agrees(c *record.Cause, hands map[string]record.Hand) {
 	w.Helper()
 	id := c.Version.Object.String() + c.Version.ResourceVersion
@@ -176,8 +176,8 @@ func (w *world) newest(ref events.Ref) events.Delta {
 	return state.Entries[0].Delta
 }
 
-// TestWhatIsExplainedTwiceIsSaidOnce: the hand of a version that a turn made stays, also where
-// it is met again.
+// TestWhatIsExplainedTwiceIsSaidOnce: a version made by a turn keeps its author where it occurs
+// again.
 func TestWhatIsExplainedTwiceIsSaidOnce(t *testing.T) {
 	tell(t, func(w *world) {
 		w.scaled()
@@ -201,8 +201,8 @@ func TestWhatIsExplainedTwiceIsSaidOnce(t *testing.T) {
 	})
 }
 
-// TestWhyAnswersWithWhatIsWanted: the last change of most objects is that of a status, which
-// nothing lies behind.
+// TestWhyAnswersWithWhatIsWanted: the last change of most objects is a status, which has no
+// cause to explain.
 func TestWhyAnswersWithWhatIsWanted(t *testing.T) {
 	tell(t, func(w *world) {
 		w.scaled()
@@ -226,7 +226,7 @@ func TestWhyAnswersWithWhatIsWanted(t *testing.T) {
 		w.is(pod("a"), "kubectl-label", func(o metav1.Object) { o.SetLabels(map[string]string{"a": "b"}) })
 		w.is(pod("a"), "kubelet", func(o metav1.Object) {
 			o.(*corev1.Pod).Spec.NodeName = "node-1"
-			o.SetLabels(map[string]string{"a": "b", "zone": "z"}) // which a binding brings from the node
+			o.SetLabels(map[string]string{"a": "b", "zone": "z"}) // a binding copies these from the node
 		})
 		if labelled := why(record.Question{}); labelled.Version.By.Manager != "kubectl-label" || labelled.Last == nil {
 			w.Errorf("a label: %+v", labelled.Version)

@@ -15,42 +15,42 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// Cause is a version of an object, who made it, and what led to that.
+// Cause is a version of an object, who made it, and its own causes.
 type Cause struct {
-	// Role is what this was to the decision that it led to: what asked for it, or
-	// what had been wanted since. Empty for the version that is explained.
+	// Role is the relation of the version to the decision that it led to: it triggered the
+	// decision, or it set the desired state. Empty for the version that is explained.
 	Role    Role    `json:"role,omitempty"`
 	Version Version `json:"version"`
-	// Decision is the turn behind it, where a controller of ours made it.
+	// Decision is the turn that made the version, if a controller of ours did.
 	Decision *Decision `json:"decision,omitempty"`
-	// Wish is true when the version says what is wanted: it is a create, a deletion, or
-	// a new generation.
+	// Wish is true when the version changes the desired state: a create, a delete, or a new
+	// generation.
 	Wish bool `json:"wish,omitempty"`
-	// Note says why nothing is known behind this, or more than the version does.
+	// Note says why no further causes are known, or adds a remark.
 	Note string `json:"note,omitempty"`
-	// Last is the newest version, where a former one is explained because that says what is
-	// wanted and the newest one only what is seen.
+	// Last is the newest version, if an earlier one is explained because the newest one changes
+	// only the observed state.
 	Last *Version `json:"last,omitempty"`
-	// Like are how many more versions asked for the same decision in the same way.
+	// Like is how many more versions triggered the same decision in the same way.
 	Like int `json:"like,omitempty"`
-	// Fight is the one that the version which is explained is part of, if it is.
+	// Fight is the fight that the explained version is part of, if any.
 	Fight  *Fight   `json:"fight,omitempty"`
 	Causes []*Cause `json:"causes,omitempty"`
 }
 
-// Role is what a version was to a decision.
+// Role is the relation of a version to a decision.
 type Role string
 
 const (
-	// Asked: it asked for the decision.
+	// Asked: the version triggered the decision.
 	Asked Role = "asked by"
-	// Wanted: it said what is wanted, and the decision still went by that.
+	// Wanted: the version set the desired state that the decision went by.
 	Wanted Role = "wanted since"
-	// Ordered: it is the deletion of which this is the end.
+	// Ordered: the version is the delete that led to the object's end.
 	Ordered Role = "ordered by"
 )
 
-// Decision is a turn, as an explanation has it.
+// Decision is a turn, in an explanation.
 type Decision struct {
 	Controller string     `json:"controller"`
 	Key        events.Key `json:"key"`
@@ -58,48 +58,47 @@ type Decision struct {
 	Turn       uint64     `json:"turn"`
 	Because    string     `json:"because"`
 	At         time.Time  `json:"at"`
-	// Command is what was asked for, and AuditID the request in the API server's
-	// audit log.
+	// Command is the request, and AuditID its id in the API server's audit log.
 	Command string `json:"command"`
 	AuditID string `json:"auditID,omitempty"`
-	// Object is the key's own object as the decision saw it, and Seen how far each
-	// log had been read.
+	// ResourceVersion and Generation are those of the key's own object as the decision saw it,
+	// and Seen is how far each log had been read.
 	ResourceVersion string          `json:"resourceVersion,omitempty"`
 	Generation      int64           `json:"generation,omitempty"`
 	Seen            events.Position `json:"seen,omitempty"`
 	Code            string          `json:"code,omitempty"`
 }
 
-// Again is the note of a version that has been explained already, further up.
+// Again is the note of a version that is explained further up.
 const Again = "explained above"
 
 const (
-	// deepest bounds how many decisions lie behind each other in an explanation.
+	// deepest limits the length of a chain of decisions in an explanation.
 	deepest = 20
-	// askers bounds how many versions of different objects are followed behind one
-	// decision; further ones are only counted.
+	// askers limits how many triggers of different objects are explained for one decision;
+	// further ones are only counted.
 	askers = 4
 )
 
-// Question is what is asked about an object.
+// Question selects the version to explain.
 type Question struct {
-	// At is the moment at which a version is looked for; the zero one is now. One that is
-	// given as a resourceVersion is about exactly that version.
+	// At is the moment of the version; the zero Moment is now. A resourceVersion selects exactly
+	// that version.
 	At Moment
-	// Field has the newest version explained in which that changed.
+	// Field selects the newest version in which that field changed.
 	Field string
-	// Last has the newest version explained, whatever it says. Otherwise it is the newest
-	// that says what is wanted: a creation, a deletion, a new generation, labels or
+	// Last selects the newest version, whatever it changes. Otherwise Why explains the newest
+	// that changes the desired state: a create, a delete, a new generation, labels or
 	// annotations.
 	Last bool
-	// Reports of what is seen are followed, too. They are told in any case: behind each
-	// rollout lies that its pods became ready.
+	// Reports also explains the causes of status changes. Without it they are named but not
+	// explained, because every rollout depends on its pods having become ready.
 	Reports bool
 }
 
 // Why explains a version of an object.
 //
-// Errors: [ErrNotThere], *[BeforeRecord]; the field never changed, or never was set.
+// Errors: [ErrNotThere], *[BeforeRecord]; the field never changed, or was never set.
 func (r *Record) Why(ctx context.Context, kind kinds.Kind, ref events.Ref, q Question) (*Cause, error) {
 	sequence, err := r.position(ctx, kind.Name, q.At)
 	if err != nil {
@@ -143,20 +142,20 @@ func (r *Record) Why(ctx context.Context, kind kinds.Kind, ref events.Ref, q Que
 	return cause, err
 }
 
-// explanation is one that is being made.
+// explanation is an explanation in progress.
 type explanation struct {
 	*search
 	kinds map[kinds.Name]kinds.Kind
-	seen  map[string]Hand // who made the versions that have been explained
-	// reports are followed, too.
+	seen  map[string]Hand // by delta ID: who made the versions explained so far
+	// reports is [Question].Reports.
 	reports bool
 }
 
-// wishLook bounds how many versions are looked at for one that says what is wanted.
+// wishLook limits how many versions are read in search of one that changes the desired state.
 const wishLook = 1000
 
-// chosen is the version that a question is about, going back from an entry; newest is the
-// last one that changed anything, where it need not be the same.
+// chosen is the version that a question selects, going back from an entry; newest is the last
+// version that changed anything, which may be another one.
 func (x *explanation) chosen(ctx context.Context, from Entry, q Question) (newest, e Entry, err error) {
 	if q.Field != "" {
 		e, err = x.setting(ctx, from, q.Field)
@@ -183,7 +182,7 @@ func (x *explanation) chosen(ctx context.Context, from Entry, q Question) (newes
 	if newest.Sequence == 0 {
 		newest = e
 	}
-	return newest, newest, nil // none that is kept says what is wanted
+	return newest, newest, nil // no stored version changes the desired state
 }
 
 // setting is the version in which a field changed last, going back from an entry.
@@ -202,7 +201,7 @@ func (x *explanation) setting(ctx context.Context, e Entry, field string) (Entry
 		case v.Event != Created:
 			return e, fmt.Errorf("%s of %v has not changed in any version on record: %w", field, e.Ref, ErrNotThere)
 		default:
-			return e, nil // it has been so since it was created
+			return e, nil // the field has this value since the create
 		}
 	}
 }
@@ -212,7 +211,7 @@ func (v Version) has(field string) bool {
 	return slices.ContainsFunc(fields.Apart(nil, v.tree), func(c fields.Change) bool { return c.Within(field) })
 }
 
-// version is what an entry says, and the entry before it.
+// version is the version of an entry, and the entry before it.
 func (x *explanation) version(ctx context.Context, e Entry) (v Version, was *Entry, err error) {
 	kind, known := x.kinds[e.Kind]
 	if !known {
@@ -221,7 +220,7 @@ func (x *explanation) version(ctx context.Context, e Entry) (v Version, was *Ent
 	return x.compared(ctx, kind, e)
 }
 
-// explain finds what led to an entry.
+// explain finds the causes of an entry.
 func (x *explanation) explain(ctx context.Context, e Entry, role Role, depth int) (*Cause, error) {
 	v, was, err := x.version(ctx, e)
 	if err != nil {
@@ -257,8 +256,7 @@ func (x *explanation) explain(ctx context.Context, e Entry, role Role, depth int
 	return c, err
 }
 
-// order explains the end of an object by the version in which its deletion was
-// asked for.
+// order explains the end of an object by the version in which it was deleted.
 func (x *explanation) order(ctx context.Context, c *Cause, e Entry, depth int) error {
 	for {
 		before, ok, err := x.before(ctx, e)
@@ -292,8 +290,8 @@ func decisionOf(o *Origin) *Decision {
 	return d
 }
 
-// behind explains what a turn was decided on: what asked for it, and since when
-// its own object wants what it wants.
+// behind explains the inputs of a turn: its triggers, and the version that set the desired state
+// of its own object.
 func (x *explanation) behind(ctx context.Context, o *Origin, depth int) ([]*Cause, error) {
 	asking, err := x.asking(ctx, o)
 	if err != nil {
@@ -308,7 +306,7 @@ func (x *explanation) behind(ctx context.Context, o *Origin, depth int) ([]*Caus
 	}
 	own := func(e Entry) bool { return e.UID == wanted.UID }
 	anew := func(e Entry) bool { return own(e) && e.ResourceVersion == wanted.ResourceVersion }
-	if slices.ContainsFunc(asking, anew) { // the wish itself asked, and explains the most
+	if slices.ContainsFunc(asking, anew) { // the wish itself is a trigger, and explains the most
 		wish, err := x.explain(ctx, *wanted, Asked, depth)
 		if err != nil {
 			return nil, err
@@ -324,9 +322,9 @@ func (x *explanation) behind(ctx context.Context, o *Origin, depth int) ([]*Caus
 	return append(causes, wish), err
 }
 
-// askers explains what asked for a turn. What asked in the same way is counted.
+// askers explains the triggers of a turn. Similar triggers are only counted.
 func (x *explanation) askers(ctx context.Context, asking []Entry, depth int) (causes []*Cause, err error) {
-	shown := map[string]*Cause{} // by who did what to which kind
+	shown := map[string]*Cause{} // by kind, manager and operation
 	for _, e := range asking {
 		alike := fmt.Sprint(e.Kind, e.By.Name, e.By.Subresource, e.Op, e.Deleting)
 		if c := shown[alike]; c != nil || len(causes) == askers {
@@ -346,15 +344,14 @@ func (x *explanation) askers(ctx context.Context, asking []Entry, depth int) (ca
 	return causes, nil
 }
 
-// asking are the deltas that asked for a turn, the newest of each object, newest
-// first.
+// asking are the deltas that triggered a turn, the newest of each object, newest first.
 func (x *explanation) asking(ctx context.Context, o *Origin) ([]Entry, error) {
 	found := make([]Entry, len(o.Turn.Triggers))
 	err := each(ctx, len(found), func(ctx context.Context, i int) error {
 		t := o.Turn.Triggers[i]
 		kind, ok := subject.KindOfStream(t.Stream)
 		if !ok {
-			return nil // an outcome or a wake: the past of the same key
+			return nil // an outcome or a wake: it belongs to the past of the same key
 		}
 		e, ok, err := x.at(ctx, kind, t.Sequence)
 		if err == nil && ok && e.Ref.Name != "" {
@@ -374,8 +371,8 @@ func (x *explanation) asking(ctx context.Context, o *Origin) ([]Entry, error) {
 	}), nil
 }
 
-// wanted is the version in which the key's own object got the generation that a
-// turn went by; nil where the key has no object, or that is not kept.
+// wanted is the version in which the key's own object got the generation that a turn went by;
+// nil when the key has no object, or the version is no longer stored.
 func (x *explanation) wanted(ctx context.Context, t *events.Turn) (*Entry, error) {
 	if t.UID == "" || t.Kind == "" {
 		return nil, nil
@@ -402,13 +399,12 @@ func (x *explanation) wanted(ctx context.Context, t *events.Turn) (*Entry, error
 	return &e, nil
 }
 
-// Began is the first cause: of what lies at the ends of an explanation the latest
-// that says what is wanted, and not only what is seen. Without one it is the latest
-// report.
+// Began is the first cause: among the ends of the explanation, the latest version that changes
+// the desired state, or else the latest version.
 func (c *Cause) Began() *Cause {
 	var ends []*Cause
 	if c.ends(&ends); len(ends) == 0 {
-		return c // it leads back to itself
+		return c // all causes lead back to c
 	}
 	return slices.MaxFunc(ends, func(a, b *Cause) int {
 		if a.Wish != b.Wish {

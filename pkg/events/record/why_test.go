@@ -12,8 +12,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/record"
 )
 
-// Of an object that asked several times for one turn the newest version is told: the turn
-// went by that. Objects are told in the order in which they changed last.
+// If an object triggered a turn several times, its newest version is explained, because the turn
+// went by that. Objects are sorted by their last change.
 func TestWhyTellsTheNewestOfWhatAsked(t *testing.T) {
 	tell(t, func(w *world) {
 		w.scaled()
@@ -43,8 +43,8 @@ func TestWhyTellsTheNewestOfWhatAsked(t *testing.T) {
 	})
 }
 
-// What is done for an object that is being deleted is wanted since it is, and not since it
-// was made: not every kind has a generation that says so.
+// Turns about an object that is being deleted are wanted since the delete, and not since the
+// create: not every kind has a generation that changes with it.
 func TestWhyLeadsBackToADeletion(t *testing.T) {
 	tell(t, func(w *world) {
 		w.scaled()
@@ -70,8 +70,8 @@ func TestWhyLeadsBackToADeletion(t *testing.T) {
 	})
 }
 
-// The end of an object is ordered by the manager that deleted it, and not by what was written on it
-// while it was on its way out.
+// The end of an object is ordered by the manager that deleted it, and not by later writes while
+// it waited for its finalizers.
 func TestWhyGoesBackToTheFirstWordOfAnEnd(t *testing.T) {
 	tell(t, func(w *world) {
 		w.scaled()
@@ -91,8 +91,8 @@ func TestWhyGoesBackToTheFirstWordOfAnEnd(t *testing.T) {
 	})
 }
 
-// Objects that asked for a turn in the same way are told once, and counted; and a report of
-// one of them is not what it all began with.
+// Objects that triggered a turn in the same way are explained once, and counted; a status change
+// of one of them is not the first cause.
 func TestWhyCountsWhatAskedAlike(t *testing.T) {
 	tell(t, func(w *world) {
 		w.scaled()
@@ -126,8 +126,8 @@ func TestWhyCountsWhatAskedAlike(t *testing.T) {
 	})
 }
 
-// A field is as it is since its object was created, and not since an earlier object of that
-// name had it changed.
+// A field has its value since the create of its object, and not since an earlier object of that
+// name changed it.
 func TestWhyAFieldIsOfOneObject(t *testing.T) {
 	tell(t, func(w *world) {
 		bound := func(o metav1.Object) { o.(*corev1.Pod).Spec.NodeName = "n1" }

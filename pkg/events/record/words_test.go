@@ -30,7 +30,8 @@ func TestAGapIsWritten(t *testing.T) {
 	}
 }
 
-// A state is of the moment that was asked for, and of what was gone then it is said since when.
+// A state belongs to the requested moment; the error for a deleted object says since when it is
+// gone.
 func TestTheMomentOfAState(t *testing.T) {
 	tell(t, func(w *world) {
 		w.is(pod("a"), "x", nil)
@@ -57,8 +58,8 @@ func TestTheMomentOfAState(t *testing.T) {
 	})
 }
 
-// Labels that a manager wrote say what is wanted; those that a controller of ours wrote for
-// itself do not.
+// Labels written by a manager change the desired state; labels that a controller of ours wrote
+// do not.
 func TestWhoseLabelsAreAWish(t *testing.T) {
 	tell(t, func(w *world) {
 		label := func(by, value string) string {
@@ -78,8 +79,8 @@ func TestWhoseLabelsAreAWish(t *testing.T) {
 	})
 }
 
-// An outcome in which a command failed is marked, with what the API server said; what cannot
-// be read is left out.
+// An outcome with a failed command is marked, with the API server's message; unreadable messages
+// are left out.
 func TestAFailureIsInTheChronicle(t *testing.T) {
 	tell(t, func(w *world) {
 		w.scaled()
@@ -119,8 +120,8 @@ func TestAFailureIsInTheChronicle(t *testing.T) {
 	})
 }
 
-// What asked and is not kept any more is left out of an explanation; and a turn about a key
-// without an object was wanted by what asked alone.
+// Triggers that are no longer stored are left out of an explanation; a turn about a key without
+// an object has only its triggers as causes.
 func TestWhyGoesByWhatIsKept(t *testing.T) {
 	tell(t, func(w *world) {
 		w.scaled()
@@ -137,7 +138,7 @@ func TestWhyGoesByWhatIsKept(t *testing.T) {
 	})
 }
 
-// A controller whose keys span kinds is asked for the object's key with its kind.
+// For a controller whose keys span kinds, the key has the object's kind.
 func TestAKeyWithItsKindStands(t *testing.T) {
 	tell(t, func(w *world) {
 		w.is(webSet, "x", nil)
@@ -160,7 +161,7 @@ func TestAKeyWithItsKindStands(t *testing.T) {
 	})
 }
 
-// What the handler of a tail says ends it.
+// An error of a tail's handler ends the tail.
 func TestAHandlerEndsATail(t *testing.T) {
 	tell(t, func(w *world) {
 		broken := errors.New("the pipe is closed")
@@ -183,11 +184,11 @@ func TestAHandIsWritten(t *testing.T) {
 	}
 }
 
-// The authors of a state's objects are those that their histories name.
+// Authors names the same authors as the histories of the objects.
 func TestAuthorsAreThoseOfTheHistories(t *testing.T) {
 	tell(t, func(w *world) {
 		w.scaled()
-		for i := range 25 { // more than the turns are looked for
+		for i := range 25 { // more than mostSought
 			d := w.delta(pod(fmt.Sprint("x", i)), events.Is, []string{"kubectl", events.FieldManager}[i%2], nil)
 			d.Proven = true
 			w.say(d)

@@ -20,8 +20,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// world is a bus on which a test tells what happened. Its time is virtual, and
-// stands still but for wait.
+// world is a bus on which a test stores a record. Its time is virtual, and only wait lets it
+// pass.
 type world struct {
 	*testing.T
 	bus     *memory.Bus
@@ -40,8 +40,8 @@ const (
 	replicaSets = "replicaset-controller"
 )
 
-// tell runs a test in a world of its own, once with deltas that lead to each other
-// and once with those of a watcher that did not say.
+// tell runs a test in a world of its own, once with deltas that point to their predecessors, and
+// once with deltas of a watcher that did not record that.
 func tell(t *testing.T, story func(w *world)) {
 	for _, linked := range []bool{true, false} {
 		t.Run(fmt.Sprintf("linked=%v", linked), func(t *testing.T) {
@@ -81,7 +81,7 @@ var (
 
 func pod(name string) events.Ref { return events.Ref{Kind: "pods", Namespace: "shop", Name: name} }
 
-// delta is a delta of an object as a client left it.
+// delta is a delta of an object as a client wrote it.
 func (w *world) delta(ref events.Ref, op events.Op, by string, change func(metav1.Object)) events.Delta {
 	w.Helper()
 	w.version++
@@ -130,7 +130,7 @@ func blank(ref events.Ref, n int) runtime.Object {
 	}
 }
 
-// say stores a delta and gives its sequence, one second after the one before.
+// say stores a delta one second after the previous one, and gives its sequence.
 func (w *world) say(d events.Delta) uint64 {
 	w.Helper()
 	w.tally[d.Kind].Fold(d)
@@ -173,13 +173,13 @@ func (w *world) sayUncounted(d events.Delta) uint64 {
 	return at
 }
 
-// is says an object as a client changed it.
+// is stores an object as a client changed it.
 func (w *world) is(ref events.Ref, by string, change func(metav1.Object)) uint64 {
 	w.Helper()
 	return w.say(w.delta(ref, events.Is, by, change))
 }
 
-// decide stores a turn about an own object, asked for by deltas.
+// decide stores a turn about an own object, triggered by deltas.
 func (w *world) decide(controller string, own events.Ref, because string, commands []events.Command, asked ...events.Trigger) uint64 {
 	w.Helper()
 	w.wait(100 * time.Millisecond)
@@ -204,13 +204,13 @@ func (w *world) decide(controller string, own events.Ref, because string, comman
 	return sequence
 }
 
-// done stores the outcome of a turn: each command made a version.
+// done stores the outcome of a turn: each command made one version.
 func (w *world) done(controller string, own events.Ref, turn uint64, made ...events.Delta) {
 	w.Helper()
 	w.outcome(controller, own, turn, events.Applied, made)
 }
 
-// met stores the outcome of a turn whose commands met versions that stood in the way.
+// met stores the outcome of a turn whose commands conflicted with other versions.
 func (w *world) met(controller string, own events.Ref, turn uint64, those ...events.Delta) {
 	w.Helper()
 	w.outcome(controller, own, turn, events.Conflict, those)

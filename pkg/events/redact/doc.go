@@ -1,10 +1,10 @@
-// Package redact takes values out of objects before anything is told of them.
+// Package redact removes values from objects before anything about them is published.
 //
-// A [Rule] names a kind and a path in it. What the path leads to is replaced:
-// text by [Marker], anything else by nothing. The marker is always the same. A hash in
-// its place, also one with a key, would tell which hidden values are equal, and which
-// have changed; that something has changed is told by the object's version alone.
+// A [Rule] names a kind and a path in its objects. It replaces the values at the path: text by
+// [Marker], anything else by its zero value. The marker is always the same. A hash in its place,
+// even a keyed one, would reveal which hidden values are equal, and which have changed; only the
+// object's version shows that something has changed.
 //
-// Copies go too: the annotations are removed in which tools keep the whole object as it
-// was applied. A [Policy] names the kinds that keep them.
+// Copies are removed, too: the annotations in which tools keep the whole object as it was
+// applied. A [Policy] names the kinds that keep these annotations.
 package redact

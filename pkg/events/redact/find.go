@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// Find gives what a path leads to in an object, by the names that JSON has for its fields:
-// several values where a step is each of a list, none where it leads nowhere.
+// Find gives the values at a path in an object, with the JSON names of its fields: several
+// values if a step is each of a list, none if the path does not exist.
 func (p Path) Find(object any) []reflect.Value { return p.find(reflect.ValueOf(object)) }
 
 func (p Path) find(v reflect.Value) []reflect.Value {
 	if len(p) == 0 {
-		return []reflect.Value{v} // a pointer to nothing is something
+		return []reflect.Value{v} // a nil pointer counts as a value
 	}
 	for v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
 		if v.IsNil() {
@@ -40,13 +40,13 @@ func (p Path) find(v reflect.Value) []reflect.Value {
 	return nil
 }
 
-// called are what Kubernetes' types call some fields, which are asked for most.
+// called are the Go names of the most requested fields of Kubernetes' types, for a fast lookup.
 var called = map[string]string{
 	"metadata": "ObjectMeta", "spec": "Spec", "status": "Status", "template": "Template",
 	"labels": "Labels", "annotations": "Annotations", "finalizers": "Finalizers",
 }
 
-// placeOf is the index of the field that JSON has under a name; nil where there is none.
+// placeOf is the index of the field with a JSON name; nil when there is none.
 func placeOf(t reflect.Type, name string) []int {
 	if name == "" {
 		return nil
@@ -71,7 +71,7 @@ func placeOf(t reflect.Type, name string) []int {
 	return nil
 }
 
-// tagged is the name that JSON has for a field.
+// tagged is the JSON name of a field.
 func tagged(of reflect.StructField) string {
 	name, _, _ := strings.Cut(of.Tag.Get("json"), ",")
 	return name

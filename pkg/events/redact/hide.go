@@ -7,19 +7,19 @@ import (
 	"reflect"
 )
 
-// Marker stands in the place of text that was hidden. A writer refuses what has it.
+// Marker replaces hidden text. A writer refuses to write an object that contains it.
 const Marker = "[redacted by millrace]"
 
-// packed is the marker as JSON writes bytes.
+// packed is the marker in JSON's form of bytes (base64).
 var packed = []byte(base64.StdEncoding.EncodeToString([]byte(Marker)))
 
-// Marked tells whether an object, as JSON, has something in it that was hidden.
+// Marked tells whether an object in JSON contains hidden values.
 func Marked(object []byte) bool {
 	return bytes.Contains(object, []byte(Marker)) || bytes.Contains(object, packed)
 }
 
-// Hide replaces what a path leads to in an object, which must be a pointer to a struct
-// or a map of JSON. Where the object has nothing there, nothing is changed.
+// Hide replaces the values at a path in an object, which must be a pointer to a struct or a map
+// decoded from JSON. If the path does not exist, nothing changes.
 func (p Path) Hide(object any) { p.hide(reflect.ValueOf(object)) }
 
 func (p Path) hide(v reflect.Value) {
@@ -62,7 +62,7 @@ func (p Path) hideStruct(v reflect.Value) {
 		}
 		return
 	}
-	if reflect.PointerTo(v.Type()).Implements(marshaler) { // a time, a quantity: text of its own
+	if reflect.PointerTo(v.Type()).Implements(marshaler) { // a time or a quantity, which marshals as its own text
 		v.SetZero()
 		return
 	}
@@ -109,7 +109,7 @@ func (p Path) hideSlice(v reflect.Value) {
 	}
 }
 
-// mark marks text that is empty, too: in a map or a list it is there.
+// mark replaces empty text, too, because in a map or a list its entry exists.
 func mark(v reflect.Value) {
 	switch {
 	case v.Kind() == reflect.String:
@@ -119,7 +119,7 @@ func mark(v reflect.Value) {
 	}
 }
 
-// settable is a copy of a value that can be changed.
+// settable is a settable copy of a value.
 func settable(v reflect.Value) reflect.Value {
 	c := reflect.New(v.Type()).Elem()
 	c.Set(v)

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Path leads to values in an object: ".spec.containers[*].env[*].value",
-// ".metadata.annotations['example.com/token']". It is JSONPath with fields, keys and
-// [*], which is each of a list or of a map.
+// Path selects values in an object: ".spec.containers[*].env[*].value",
+// ".metadata.annotations['example.com/token']". It is a subset of JSONPath: fields, keys and
+// [*], which selects each entry of a list or a map.
 type Path []Step
 
 // Step is one step of a path.
@@ -17,9 +17,9 @@ type Step struct {
 	Each bool // [*]
 }
 
-// ParsePath reads a path.
+// ParsePath parses a path.
 //
-// Errors: it is none; the message says what it may look like.
+// Errors: the text is no path; the message shows valid forms.
 func ParsePath(text string) (Path, error) {
 	var path Path
 	for rest := text; rest != ""; {
@@ -48,7 +48,7 @@ func ParsePath(text string) (Path, error) {
 	return path, nil
 }
 
-// MustParsePath is a path that is known to be one.
+// MustParsePath parses a path that is known to be valid, and panics otherwise.
 func MustParsePath(text string) Path {
 	path, err := ParsePath(text)
 	if err != nil {
@@ -72,7 +72,7 @@ func (p Path) String() string {
 	return b.String()
 }
 
-// Covers tells whether a path leads to everything that another one leads to.
+// Covers tells whether a path selects everything that another one selects.
 func (p Path) Covers(other Path) bool {
 	if len(p) > len(other) {
 		return false
@@ -85,8 +85,7 @@ func (p Path) Covers(other Path) bool {
 	return true
 }
 
-// fits is an error where a type has nothing at a path. taken is how much of the path
-// led there.
+// fits is an error if a type has nothing at the path. taken is the number of steps taken so far.
 func (p Path) fits(t reflect.Type, taken int) error {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -112,8 +111,7 @@ func (p Path) fits(t reflect.Type, taken int) error {
 	return fmt.Errorf("there is no %s", p[:taken+1])
 }
 
-// fieldOf is the field of a struct that JSON calls so; those of embedded structs are
-// its own.
+// fieldOf is the field of a struct with this JSON name, including fields of embedded structs.
 func fieldOf(t reflect.Type, step Step) (reflect.StructField, bool) {
 	for _, f := range reflect.VisibleFields(t) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")

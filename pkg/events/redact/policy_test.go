@@ -19,8 +19,8 @@ var applied = []string{
 	"kubectl.kubernetes.io/last-applied-configuration", "kapp.k14s.io/original", "objectset.rio.cattle.io/applied", "banzaicloud.com/last-applied",
 }
 
-// A copy of the object as it was applied goes, unless its kind or the object itself keeps
-// it and more than metadata is told; what rules say goes in any case.
+// A copy of the applied object is removed, unless the policy keeps it for the kind or the object
+// and more than metadata is published; the rules apply in any case.
 func TestCopiesAreKeptWhereTheyMayBe(t *testing.T) {
 	all := redact.Policy{
 		Rules:  rules(t, "configmaps:.data"),
@@ -54,14 +54,14 @@ func TestCopiesAreKeptWhereTheyMayBe(t *testing.T) {
 	}
 }
 
-// withGetters gives a copy of its annotations, as objects without a type do.
+// withGetters returns a copy of its annotations, as untyped objects do.
 type withGetters struct {
 	metav1.ObjectMeta
 }
 
 func (w *withGetters) GetAnnotations() map[string]string { return maps.Clone(w.Annotations) }
 
-// What is taken out of annotations is out of objects that give copies of them, too.
+// Annotations are removed also from objects whose getter returns a copy.
 func TestAnnotationsThatAreCopies(t *testing.T) {
 	of := func() *withGetters {
 		return &withGetters{metav1.ObjectMeta{Annotations: map[string]string{applied[0]: canary, "example.com/token": canary, "kubernetes.io/a": "b"}}}
@@ -103,7 +103,7 @@ func TestRulesOfAKind(t *testing.T) {
 	}
 }
 
-// All annotations may be hidden, one of them, or those of a kind that is not known.
+// A rule may hide all annotations, one of them, or those of an unknown kind.
 func TestAnnotationsMayBeHidden(t *testing.T) {
 	for _, text := range []string{
 		"pods:.metadata.annotations", "pods:.metadata.annotations['a.b/c']", "widgets.example.com:.metadata.annotations", "configmaps:.data[*]",
@@ -163,7 +163,7 @@ type outer struct {
 	Bytes  []byte `json:"bytes"`
 }
 
-// A path leads to what JSON has under its names, and to nothing that JSON does not have.
+// A path selects fields by their JSON names, and no fields that are not in JSON.
 func TestAPathGoesByJSONsNames(t *testing.T) {
 	o := &outer{Inner: Inner{"a"}, Tagged: Tagged{"k"}, Named: Named{"b"}, Loose: Named{"l"}, Any: map[string]any{"c": "d", "e": []any{"f", 1}}, List: []string{"g"}, Spec: "h", Status: "i"}
 	for path, want := range map[string]int{
@@ -179,7 +179,7 @@ func TestAPathGoesByJSONsNames(t *testing.T) {
 	}
 }
 
-// values are what is in an object, by field.
+// values are the values in an object, by field.
 func (o *outer) values() map[string]string {
 	return map[string]string{
 		"deep": o.Deep, "named": o.Named.Deeper, "loose": o.Loose.Deeper, "any": fmt.Sprint(o.Any), "list": fmt.Sprintf("%q", o.List), "lists": fmt.Sprintf("%q", o.Lists),
@@ -187,8 +187,8 @@ func (o *outer) values() map[string]string {
 	}
 }
 
-// Text is marked where it stands, be it one letter, in whatever holds it; a number is
-// nothing then. What a path does not lead to is left as it is.
+// Text of any length is replaced by the marker, in any container; a number becomes zero. Values
+// outside of the path stay unchanged.
 func TestHideInWhateverHoldsIt(t *testing.T) {
 	filled := func() *outer {
 		seven := 7

@@ -58,8 +58,8 @@ func written(t *testing.T, object any) string {
 	return string(text)
 }
 
-// TestHide: what is named goes, in objects with a type and in those without, and
-// nothing else is changed.
+// TestHide: the selected values are removed, in typed and untyped objects, and nothing else is
+// changed.
 func TestHide(t *testing.T) {
 	all := rules(t, "pods:.spec.containers[*].env[*].value", "pods:.spec.containers[*].args", "pods:.metadata.annotations['example.com/token']")
 	custom := &unstructured.Unstructured{}
@@ -86,7 +86,7 @@ func TestHide(t *testing.T) {
 	}
 }
 
-// TestHideWhatIsNoText: numbers, times and quantities are left out, bytes marked.
+// TestHideWhatIsNoText: numbers, times and quantities become zero, bytes are marked.
 func TestHideWhatIsNoText(t *testing.T) {
 	p := pod()
 	seconds, user := int64(7), int64(1000)
@@ -152,7 +152,7 @@ func TestRulesThatAreNone(t *testing.T) {
 	}
 }
 
-// A key may be one that no field has, as the directives of patches are.
+// A key may be no field at all, such as the directives of patches.
 func TestAPathIsReadAsItIsWritten(t *testing.T) {
 	for _, text := range []string{".spec.template['$patch']", ".metadata.annotations['a.b/c']", ".spec.containers[*].name"} {
 		if path, err := redact.ParsePath(text); err != nil || path.String() != text {
@@ -183,8 +183,8 @@ func TestCovers(t *testing.T) {
 	}
 }
 
-// TestWithhold: whatever a tool has written on an object may be what is in it. Kubernetes' own
-// annotations are those below kubernetes.io, and not those of tools with a name like it.
+// TestWithhold: any annotation of a tool may contain the hidden value. Kubernetes' own
+// annotations are those under kubernetes.io, and not those of tools with a similar prefix.
 func TestWithhold(t *testing.T) {
 	const told, hidden, dropped = canary, redact.Marker, ""
 	for key, want := range map[string]string{
@@ -206,8 +206,8 @@ func TestWithhold(t *testing.T) {
 	}
 }
 
-// TestCopies: of the copies that tools keep of an object none is told, however many there are,
-// where something of it is hidden or only metadata is told.
+// TestCopies: no copy of an object is published, however many there are, if a rule applies to
+// the object or only metadata is published.
 func TestCopies(t *testing.T) {
 	tools := []string{
 		"kubectl.kubernetes.io/last-applied-configuration", "kapp.k14s.io/original", "objectset.rio.cattle.io/applied", "banzaicloud.com/last-applied",
@@ -234,7 +234,7 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// TestMarked: what was hidden is known again in the JSON of an object, as text and as bytes.
+// TestMarked: hidden values are recognized in the JSON of an object, as text and as bytes.
 func TestMarked(t *testing.T) {
 	for name, c := range map[string]struct {
 		object any
@@ -253,7 +253,7 @@ func TestMarked(t *testing.T) {
 	}
 }
 
-// A path finds in a Go object what JSON has there.
+// A path finds in a Go object what it finds in its JSON.
 func TestFindGoesByTheNamesOfJSON(t *testing.T) {
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"a.b/c": "d"}}, Spec: appsv1.DeploymentSpec{
 		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"e": "f"}}, Spec: corev1.PodSpec{

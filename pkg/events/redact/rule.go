@@ -13,22 +13,21 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// Rule hides what a path leads to in the objects of a kind.
+// Rule hides the values at a path in the objects of a kind.
 type Rule struct {
 	Kind kinds.Name
-	// Spared are the names of objects that it is not about, in whatever namespace.
+	// Spared are the names of objects that the rule leaves alone, in any namespace.
 	Spared []string
 	Path   Path
 }
 
-// Rules are all that is hidden.
+// Rules are all rules.
 type Rules []Rule
 
-// Parse reads a rule: KIND:PATH, or KIND!NAME:PATH for all objects but those of that
-// name.
+// Parse parses a rule: KIND:PATH, or KIND!NAME:PATH for all objects except those of that name.
 //
-// Errors: it is none, or what it hides is what an object is known by; the message says
-// what to write.
+// Errors: the text is no rule, or the rule would hide fields that identify an object; the
+// message says what to write.
 func Parse(text string) (Rule, error) {
 	what, path, ok := strings.Cut(text, ":.")
 	if !ok {
@@ -50,11 +49,11 @@ func (r Rule) String() string {
 	return strings.Join(append([]string{string(r.Kind)}, r.Spared...), "!") + ":" + r.Path.String()
 }
 
-// annotations are all that may be hidden of an object's metadata.
+// annotations are the only part of an object's metadata that may be hidden.
 var annotations = Path{{Name: "metadata"}, {Name: "annotations"}}
 
-// possible is an error where a rule would hide what everybody must see, or where the
-// kind has nothing.
+// possible is an error if a rule would hide fields that every reader needs, or if the kind has
+// no such path.
 func (r Rule) possible() error {
 	switch first := r.Path[0].Name; {
 	case first == "kind" || first == "apiVersion" || r.Path[0].Each:
@@ -72,7 +71,7 @@ func (r Rule) possible() error {
 			}
 		}
 	}
-	return nil // of a kind without a type here nothing is told but metadata
+	return nil // kinds without a Go type here are published as metadata only
 }
 
 // copies are the annotations in which tools keep the whole object as it was applied.
@@ -83,23 +82,22 @@ var copies = []string{
 	"banzaicloud.com/last-applied",
 }
 
-// Copied tells whether an object, as JSON or protobuf, has a copy of itself in an
-// annotation.
+// Copied tells whether an object, in JSON or protobuf, has a copy of itself in an annotation.
 func Copied(object []byte) bool {
 	return slices.ContainsFunc(copies, func(name string) bool { return bytes.Contains(object, []byte(name)) })
 }
 
-// Policy is what is not told of objects: the rules, and copies.
+// Policy says what is removed from objects: the rules, and copies.
 type Policy struct {
 	Rules Rules
-	// Copies are the kinds whose objects keep the annotations with the applied object
-	// although no rule is about them, each with the names of those objects, or none for
-	// all. They lose them where only metadata is told.
+	// Copies are the kinds whose objects keep the annotations with copies if no rule hides
+	// anything of them, each with the names of those objects, or none for all. They lose the
+	// annotations if only metadata is published.
 	Copies map[kinds.Name][]string
 }
 
-// Hide takes out of an object what must not be told, and tells whether that may have
-// been something. whole says that more than metadata is told of it.
+// Hide removes from an object what must not be published, and tells whether there may have been
+// anything to remove. whole says that more than the object's metadata is published.
 func (p Policy) Hide(kind kinds.Name, object metav1.Object, whole bool) (hidden bool) {
 	hidden = p.Rules.Hide(kind, object)
 	if whole && p.keeps(kind, object.GetName()) {
@@ -118,7 +116,7 @@ func (p Policy) keeps(kind kinds.Name, name string) bool {
 	return there && (len(names) == 0 || slices.Contains(names, name))
 }
 
-// Of are the rules about a kind.
+// Of are the rules of a kind.
 func (rs Rules) Of(kind kinds.Name) (some Rules) {
 	for _, r := range rs {
 		if r.Kind == kind {
@@ -128,8 +126,8 @@ func (rs Rules) Of(kind kinds.Name) (some Rules) {
 	return some
 }
 
-// Hide takes out of an object what the rules say, and copies of it; it tells whether
-// any rule was about the object. Nothing else of it is changed.
+// Hide applies the rules to an object, and removes copies if a rule applied; it tells whether
+// any rule applied. It changes nothing else.
 func (rs Rules) Hide(kind kinds.Name, object metav1.Object) (hidden bool) {
 	for _, r := range rs {
 		if r.Kind != kind || slices.Contains(r.Spared, object.GetName()) {
@@ -148,8 +146,8 @@ func (rs Rules) Hide(kind kinds.Name, object metav1.Object) (hidden bool) {
 	return hidden
 }
 
-// Withhold takes out of an object whose content must not be told whatever may hold a
-// copy of it: what its annotations say, but for Kubernetes' own.
+// Withhold removes possible copies from an object whose content must not be published: it
+// replaces the values of all annotations except Kubernetes' own.
 func Withhold(object metav1.Object) {
 	notes := object.GetAnnotations()
 	changed := drop(notes)

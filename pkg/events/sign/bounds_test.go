@@ -14,8 +14,8 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// A key counts from a minute before its time on, up to and with its last moment, and until it is
-// revoked.
+// A key counts from a minute before its Not-Before, up to and including Not-After, and until it
+// is revoked.
 func TestAKeyCountsUpToItsBounds(t *testing.T) {
 	key := Key{ID: "k", NotBefore: noon, NotAfter: noon.Add(3 * time.Hour)}
 	revoked := Key{ID: "k", NotBefore: noon, Revoked: noon.Add(2 * time.Hour)}
@@ -35,8 +35,8 @@ func TestAKeyCountsUpToItsBounds(t *testing.T) {
 	}
 }
 
-// An outcome counts where it was stored within a minute of being signed, and a turn within what
-// the writer says, or two minutes for the one who signed it.
+// An outcome counts if it was stored within a minute of being signed, and a turn within the
+// writer's limit, or two minutes for its own signer.
 func TestHowFarApartTheTimesMayBe(t *testing.T) {
 	p := newParty(t, noon)
 	trust, at := trusting(t, p.public), noon.Add(time.Hour)
@@ -67,7 +67,7 @@ func TestHowFarApartTheTimesMayBe(t *testing.T) {
 	}
 }
 
-// Everything stored before the first of the keys counts is history, and nothing from then on.
+// All messages stored before the first key is valid are history, and no later ones.
 func TestWhereHistoryEnds(t *testing.T) {
 	early, late := newParty(t, noon), newParty(t, noon.Add(time.Hour))
 	always := early.bounded(t, func(k *Key) { k.NotBefore = time.Time{} })
@@ -88,7 +88,7 @@ func TestWhereHistoryEnds(t *testing.T) {
 	}
 }
 
-// When a key was revoked is known of the keys that are trusted, by what a message says.
+// Revoked knows the time for trusted keys, by the key that a message names.
 func TestWhenTheKeyOfAMessageWasRevoked(t *testing.T) {
 	p, other := newParty(t, noon), newParty(t, noon)
 	trust := trusting(t, p.bounded(t, func(k *Key) { k.Revoked = noon.Add(time.Hour) }))
@@ -102,8 +102,8 @@ func TestWhenTheKeyOfAMessageWasRevoked(t *testing.T) {
 	}
 }
 
-// A header of the server that may have brought a message to where it lies makes it count no
-// more, whichever it is; its own place does not, nor does any other header.
+// Any server header that may have moved a message makes it not count; the header of its own
+// place does not, nor does any other header.
 func TestWhichHeadersOfTheServerAMessageMayHave(t *testing.T) {
 	p := newParty(t, noon)
 	trust := trusting(t, p.public)
@@ -125,7 +125,7 @@ func TestWhichHeadersOfTheServerAMessageMayHave(t *testing.T) {
 	}
 }
 
-// What is written of a key is read as the same key.
+// An encoded key decodes to the same key.
 func TestAKeyIsReadAsItIsWritten(t *testing.T) {
 	p := newParty(t, noon)
 	keys, err := ParseTrust(p.public)
@@ -150,7 +150,7 @@ func TestAKeyIsReadAsItIsWritten(t *testing.T) {
 	}
 }
 
-// What is wrong with a file is said once, and again when it has been right meanwhile.
+// An error of a file is reported once, and again if the file was valid in between.
 func TestAFileThatIsWrongAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keys")
 	synctest.Test(t, func(t *testing.T) {
@@ -184,7 +184,7 @@ func TestAFileThatIsWrongAgain(t *testing.T) {
 	})
 }
 
-// A hint's signature is written in one way.
+// A hint's signature has only one valid form.
 func TestASignatureOfAHintIsWrittenInOneWay(t *testing.T) {
 	p := newParty(t, noon)
 	trust := trusting(t, p.public)
@@ -199,8 +199,7 @@ func TestASignatureOfAHintIsWrittenInOneWay(t *testing.T) {
 	}
 }
 
-// Keys that are provided count from the moment on that is asked for, in a directory that is
-// their owner's alone.
+// Provided keys are valid from the given moment, in a directory that only their owner can read.
 func TestFromWhenProvidedKeysCount(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "signing")
 	made, err := ProvideFrom(dir, noon)
@@ -225,7 +224,7 @@ func TestFromWhenProvidedKeysCount(t *testing.T) {
 	}
 }
 
-// What a message says of its key is repeated up to 32 bytes.
+// Errors repeat at most 32 bytes of a message's key ID.
 func TestALongNameIsCut(t *testing.T) {
 	for name, want := range map[string]string{"": "", "a": "a", strings.Repeat("a", 32): strings.Repeat("a", 32), strings.Repeat("a", 33): strings.Repeat("a", 32)} {
 		if got := cut(name); got != want {
@@ -234,7 +233,7 @@ func TestALongNameIsCut(t *testing.T) {
 	}
 }
 
-// A place is a decimal number; of two headers that are wrong the first is named.
+// A place is a decimal number; if two headers are wrong, the error names the first.
 func TestWhereATurnIsMeantToLie(t *testing.T) {
 	p := newParty(t, noon)
 	trust := trusting(t, p.public)

@@ -11,15 +11,16 @@ import (
 )
 
 const (
-	// rereads is how often a file is looked at while it is used.
+	// rereads is how often a file in use is checked for changes.
 	rereads = time.Second
-	// largest is how many bytes such a file may have.
+	// largest is the maximum size of such a file, in bytes.
 	largest = 1 << 20
 )
 
-// file is what a file holds. It is looked at when it is asked for, at most once a second.
+// file is the parsed content of a file, which is checked for changes on use, at most once a
+// second.
 type file[T any] struct {
-	path  string // "" for what never changes
+	path  string // "" for a fixed value
 	parse func([]byte) (T, error)
 	warn  func(error)
 
@@ -27,7 +28,7 @@ type file[T any] struct {
 	now    T
 	text   []byte
 	looked time.Time
-	wrong  string // what warn was told last
+	wrong  string // last error passed to warn
 }
 
 func fixed[T any](value T) *file[T] { return &file[T]{now: value} }
@@ -42,10 +43,10 @@ func open[T any](path string, parse func([]byte) (T, error), warn func(error)) (
 
 func (f *file[T]) get() T { return f.within(rereads) }
 
-// fresh is what the file holds at this moment.
+// fresh is the current content of the file.
 func (f *file[T]) fresh() T { return f.within(0) }
 
-// within is what the file held no longer ago than age.
+// within is the content of the file, at most age old.
 func (f *file[T]) within(age time.Duration) T {
 	if f.path == "" {
 		return f.now
@@ -59,7 +60,7 @@ func (f *file[T]) within(age time.Duration) T {
 	return f.now
 }
 
-// complain tells what is wrong with the file, once.
+// complain reports an error of the file, once.
 func (f *file[T]) complain(err error) {
 	wrong := ""
 	if err != nil {
@@ -71,7 +72,7 @@ func (f *file[T]) complain(err error) {
 	f.wrong = wrong
 }
 
-// load takes over what the file holds. Whatever is wrong with it changes nothing.
+// load replaces the value by the content of the file. After an error the old value stays.
 func (f *file[T]) load() error {
 	text, err := contents(f.path)
 	if err != nil {

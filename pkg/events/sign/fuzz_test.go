@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// FuzzTurn: of all messages only the one that was signed counts, as it was signed.
+// FuzzTurn: among all messages only the signed one counts, unchanged.
 func FuzzTurn(f *testing.F) {
 	p := newParty(f, noon)
 	trust := trusting(f, p.public)
@@ -29,7 +29,7 @@ func FuzzTurn(f *testing.F) {
 			key = honest.Get(HeaderKey)
 		}
 		if said == "" {
-			said = signature // no seed can have this party's
+			said = signature // a seed cannot contain this party's signature
 		}
 		m := events.Message{Subject: subject, Data: body, Stream: "TURN_c", Sequence: sequence, Time: noon, Header: map[string][]string{
 			headerExpect: {place}, HeaderAt: {at}, HeaderKey: {key}, HeaderSignature: {said},
@@ -44,8 +44,8 @@ func FuzzTurn(f *testing.F) {
 	})
 }
 
-// FuzzTrust: a trust file that is read is the same once it has been written and read again,
-// and a refusal repeats nothing of a private key.
+// FuzzTrust: a trust file does not change when it is decoded and encoded again, and an error
+// repeats nothing of a private key.
 func FuzzTrust(f *testing.F) {
 	p := newParty(f, noon)
 	f.Add(p.public)
@@ -72,7 +72,7 @@ func FuzzTrust(f *testing.F) {
 		var written []byte
 		for _, k := range keys {
 			if y := []int{k.NotBefore.UTC().Year(), k.NotAfter.UTC().Year(), k.Revoked.UTC().Year()}; min(y[0], y[1], y[2]) < 0 || max(y[0], y[1], y[2]) > 9999 {
-				return // a zone has taken it to a year that no RFC 3339 time has
+				return // the zone moves it to a year outside RFC 3339
 			}
 			block, err := k.PEM()
 			if err != nil {

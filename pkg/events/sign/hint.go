@@ -9,17 +9,17 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// A hint is what a writer tells others without its being stored: a JSON object. It has no
-// place, so that a copy of it counts as well, and therefore no longer than [HintWithin]. Its
-// signature is its last member, and goes over all that is before that.
+// A hint is a JSON object that a writer publishes without storing it. It has no place, so a copy
+// of it counts as well; therefore it counts for at most [HintWithin]. Its signature is its last
+// member, and covers everything before it.
 
 // hint is the purpose of such a signature.
 const hint purpose = "millrace-hint-v1"
 
-// HintWithin is how old a hint may be, by the clocks of who signed and of who hears it.
+// HintWithin is the maximum age of a hint, by the clocks of the signer and of the receiver.
 const HintWithin = 10 * time.Second
 
-// signatureOf is that last member.
+// signatureOf is the last member of a hint.
 type signatureOf struct {
 	Key       string `json:"key"`
 	At        string `json:"at"`
@@ -31,7 +31,7 @@ var (
 	hintEnds   = []byte("}")
 )
 
-// Hint signs what is to be told on a topic: a JSON object with a member or more. Nil signs
+// Hint signs a message for a topic: a JSON object with at least one member. A nil Signer signs
 // nothing.
 func (s *Signer) Hint(topic string, text []byte, now time.Time) []byte {
 	if s == nil {
@@ -44,7 +44,7 @@ func (s *Signer) Hint(topic string, text []byte, now time.Time) []byte {
 	return append(append(append(append(out, said...), hintBegins...), signed...), hintEnds...)
 }
 
-// OwnHint is [Trust.Hint] for the keys that this signer has had.
+// OwnHint is [Trust.Hint] for the keys that this signer uses or used.
 //
 // Errors: [ErrUnsigned], [ErrUnproven].
 func (s *Signer) OwnHint(topic string, text []byte, now time.Time) error {
@@ -65,8 +65,8 @@ func (s *Signer) OwnHint(topic string, text []byte, now time.Time) error {
 	return by.proves(public, topic, said)
 }
 
-// Hint tells whether what was told on a topic counts now. Before anything had to be signed
-// everything does.
+// Hint tells whether a message on a topic counts now. Until the first key is valid, every
+// message counts.
 //
 // Errors: [ErrUnsigned], [ErrUnproven].
 func (t *Trust) Hint(topic string, text []byte, now time.Time) error {
@@ -87,7 +87,7 @@ func (t *Trust) Hint(topic string, text []byte, now time.Time) error {
 	return by.proves(key.Public, topic, said)
 }
 
-// readHint gives what was said and how it is signed.
+// readHint splits a hint into the signed text and its signature.
 func readHint(text []byte, now time.Time) (said []byte, by signatureOf, err error) {
 	at := bytes.LastIndex(text, hintBegins)
 	if at < 0 {
@@ -107,8 +107,8 @@ func readHint(text []byte, now time.Time) (said []byte, by signatureOf, err erro
 	return text[:at], by, nil
 }
 
-// proves tells whether a key has signed what was said. Many may be forged, and each is heard
-// by every controller of a process: which are none is remembered, too.
+// proves tells whether a key has signed the text. There may be many forged hints, and every
+// controller of a process hears each of them: so proves remembers invalid signatures, too.
 func (by signatureOf) proves(public ed25519.PublicKey, topic string, said []byte) error {
 	statement := statementOf(topic, said, by.At)
 	id := digest(public, statement, by.Signature)
@@ -119,7 +119,7 @@ func (by signatureOf) proves(public ed25519.PublicKey, topic string, said []byte
 	return unproven("key %s has not signed this", by.Key)
 }
 
-// forged are signatures of hints that were found to be none.
+// forged are the signatures of hints that were found invalid.
 var forged memo
 
 func statementOf(topic string, said []byte, at string) []byte {

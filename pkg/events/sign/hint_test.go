@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestAHintCountsForAWhile: a hint counts as it was signed, on its topic and for some seconds,
-// and nothing else does.
+// TestAHintCountsForAWhile: a hint counts unchanged, on its topic and for some seconds, and
+// nothing else does.
 func TestAHintCountsForAWhile(t *testing.T) {
 	p, other := newParty(t, noon), newParty(t, noon)
 	trust, at := trusting(t, p.public), noon.Add(time.Hour)
@@ -40,7 +40,7 @@ func TestAHintCountsForAWhile(t *testing.T) {
 		"earlier":             {signed, at.Add(-HintWithin - 1), ErrUnproven},
 		"an outcome's":        {append(append(bytes.TrimSuffix(bytes.Clone(text), hintEnds), hintBegins...), "{}}"...), at, ErrUnproven},
 	} {
-		for range 2 { // what was found to be none is remembered
+		for range 2 { // invalid signatures are remembered
 			if err := trust.Hint("writers", c.text, c.now); !errors.Is(err, c.want) {
 				t.Errorf("%s: %v, want %v", name, err, c.want)
 			}
@@ -66,7 +66,7 @@ func TestAHintCountsForAWhile(t *testing.T) {
 	}
 }
 
-// FuzzHint: of all texts only the one that was signed counts.
+// FuzzHint: among all texts only the signed one counts.
 func FuzzHint(f *testing.F) {
 	p := newParty(f, noon)
 	trust := trusting(f, p.public)

@@ -25,18 +25,18 @@ const (
 	headerOf        = "Controllers"
 )
 
-// Key is a public key that is trusted, and when. Which of its times a message falls in is
-// told by the moment at which the bus stored it.
+// Key is a trusted public key with its validity. The time at which the bus stored a message
+// decides whether the key was valid for it.
 type Key struct {
 	// ID names the key: the first eight bytes of its SHA-256, in hexadecimal digits.
 	ID     string
 	Public ed25519.PublicKey
-	// NotBefore and NotAfter bound what it may have signed; zero is no bound.
+	// NotBefore and NotAfter limit the validity; zero is no limit.
 	NotBefore, NotAfter time.Time
-	// Revoked is from when on nothing that it signed is believed, as it may be in wrong
-	// hands since; zero: it is not revoked.
+	// Revoked is the time from which on no signature of the key counts, because it may be in
+	// wrong hands; zero: not revoked.
 	Revoked time.Time
-	// Controllers are those of whose turns and outcomes it may have signed; none: of all.
+	// Controllers are the controllers whose turns and outcomes it may sign; none: all.
 	Controllers []string
 }
 
@@ -71,7 +71,7 @@ func (k Key) PEM() ([]byte, error) {
 	b := &pem.Block{Type: publicBlock, Bytes: der, Headers: map[string]string{}}
 	for name, at := range map[string]time.Time{headerNotBefore: k.NotBefore, headerNotAfter: k.NotAfter, headerRevoked: k.Revoked} {
 		if !at.IsZero() {
-			b.Headers[name] = at.UTC().Format(time.RFC3339Nano) // what was stored in the same second, before, is history
+			b.Headers[name] = at.UTC().Format(time.RFC3339Nano) // messages from earlier in that second are history
 		}
 	}
 	if len(k.Controllers) > 0 {
@@ -80,9 +80,9 @@ func (k Key) PEM() ([]byte, error) {
 	return pem.EncodeToMemory(b), nil
 }
 
-// ParsePrivate reads a private key.
+// ParsePrivate parses a private key.
 //
-// Errors: the text is no single PKCS #8 Ed25519 key; it is not repeated in the error.
+// Errors: the text is not exactly one PKCS #8 Ed25519 key; the error does not repeat the text.
 func ParsePrivate(text []byte) (ed25519.PrivateKey, error) {
 	block, rest := pem.Decode(text)
 	switch {
@@ -102,9 +102,9 @@ func ParsePrivate(text []byte) (ed25519.PrivateKey, error) {
 	return key, nil
 }
 
-// ParseTrust reads a trust file: one or more public keys.
+// ParseTrust parses a trust file: one or more public keys.
 //
-// Errors: it holds none, or something else.
+// Errors: the file contains no public key, or anything else.
 func ParseTrust(text []byte) ([]Key, error) {
 	var keys []Key
 	seen := map[string]bool{}
@@ -171,8 +171,8 @@ func parsePublic(block *pem.Block) (k Key, err error) {
 	return k, nil
 }
 
-// parseControllers reads names of controllers, with commas between them. That there is none
-// would be that all are.
+// parseControllers parses names of controllers, separated by commas. An empty list is an error,
+// because it would mean all controllers.
 func parseControllers(text string) (names []string, err error) {
 	for name := range strings.SplitSeq(text, ",") {
 		if name = strings.TrimSpace(name); strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || name == "" {

@@ -6,21 +6,21 @@ import (
 	"sync"
 )
 
-// verified are the signatures that this process has made or found valid. Whether a
-// signature is valid depends on nothing else, so that one memo serves every Trust and
-// every Signer: where reconcilers and writers share a process each signature is computed
-// once and verified never, and apart each is verified once however often it is read.
-// Whether its key counts, and when, is asked each time.
+// verified are the signatures that this process has made or found valid. The validity of a
+// signature depends on nothing else, so one memo serves every Trust and every Signer: if
+// reconcilers and writers share a process, each signature is computed once and never verified;
+// otherwise each is verified once, however often it is read. The validity of the key is checked
+// every time.
 var verified memo
 
-// memo remembers valid signatures, at least the generation newest ones. It is safe for
-// concurrent use.
+// memo remembers valid signatures: at least the newest ones, as many as generation. It is safe
+// for concurrent use.
 type memo struct {
 	mu         sync.Mutex
 	young, old map[[sha256.Size]byte]struct{}
 }
 
-// generation is how many signatures are remembered at least; about half a megabyte.
+// generation is the minimum number of remembered signatures; about half a megabyte.
 const generation = 8192
 
 // verify tells whether a statement's signature is valid.
@@ -60,8 +60,8 @@ func (m *memo) knows(id [sha256.Size]byte) bool {
 	return young || old
 }
 
-// digest names a signature with all that its validity depends on. The first two have fixed
-// lengths, so that no two triples are the same bytes.
+// digest identifies a signature and everything that its validity depends on. The first two parts
+// have fixed lengths, so different triples give different bytes.
 func digest(public ed25519.PublicKey, said, signature []byte) [sha256.Size]byte {
 	h := sha256.New()
 	h.Write(public)

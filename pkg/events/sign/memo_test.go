@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestTheMemoKnowsWhatIsValid: what was signed or verified is known from then on, and
-// nothing that differs from it in any part.
+// TestTheMemoKnowsWhatIsValid: the memo knows signatures that were made or verified, and none
+// that differ in any part.
 func TestTheMemoKnowsWhatIsValid(t *testing.T) {
 	public, private, err := ed25519.GenerateKey(nil)
 	if err != nil {
@@ -40,8 +40,7 @@ func TestTheMemoKnowsWhatIsValid(t *testing.T) {
 	}
 }
 
-// TestTheMemoIsBounded: the newest generation is known, and what is remembered is never
-// more than two.
+// TestTheMemoIsBounded: the memo knows the newest generation, and never more than two.
 func TestTheMemoIsBounded(t *testing.T) {
 	var m memo
 	id := func(i int) (id [sha256.Size]byte) {

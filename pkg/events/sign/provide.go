@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// Pair is where a private key and its trust file are.
+// Pair is the path of a private key and of its trust file.
 type Pair struct{ Private, Public string }
 
 // Provided are the keys of an installation whose services share a disk.
 type Provided struct{ Turns, Outcomes Pair }
 
-// Flags are those of a service, such as "reconcilers"; nil for one that neither signs nor
-// verifies.
+// Flags are the flags of a service, such as "reconcilers"; nil for a service that neither signs
+// nor verifies.
 func (p Provided) Flags(service string) []string {
 	switch service {
 	case "reconcilers":
@@ -26,15 +26,14 @@ func (p Provided) Flags(service string) []string {
 	return nil
 }
 
-// Provide gives the keys in a directory, and makes those that are not there, for their
-// owner alone to read.
+// Provide gives the keys in a directory, and creates missing ones, readable only for their
+// owner.
 //
-// Errors: the directory cannot be used; or a private key is there without its public one.
+// Errors: the directory cannot be used; or a private key exists without its public one.
 func Provide(dir string) (p Provided, err error) { return ProvideFrom(dir, time.Now()) }
 
-// ProvideFrom is [Provide] of keys that count from a moment on. Before it, messages
-// without a signature count: while the services of an installation are replaced one after
-// the other, some do not sign yet.
+// ProvideFrom is [Provide] with keys that are valid from a given time on. Until then, messages
+// without a signature count: during a rolling upgrade, some services do not sign yet.
 func ProvideFrom(dir string, from time.Time) (p Provided, err error) {
 	if p.Turns, err = pair(dir, "turn.key", from); err == nil {
 		p.Outcomes, err = pair(dir, "outcome.key", from)
@@ -45,9 +44,9 @@ func ProvideFrom(dir string, from time.Time) (p Provided, err error) {
 	return p, nil
 }
 
-// ProvidePair gives the pair of this name in a directory, and makes it where it is not there.
+// ProvidePair gives the pair of this name in a directory, and creates it if it is missing.
 //
-// Errors: as of [Provide].
+// Errors: those of [Provide].
 func ProvidePair(dir, name string) (Pair, error) {
 	p, err := pair(dir, name, time.Now())
 	if err != nil {
@@ -56,7 +55,7 @@ func ProvidePair(dir, name string) (Pair, error) {
 	return p, nil
 }
 
-// pair makes the public key first: a private one is there only with it.
+// pair writes the public key first, so that a private key never exists without it.
 func pair(dir, name string, from time.Time) (Pair, error) {
 	p := Pair{Private: filepath.Join(dir, name), Public: filepath.Join(dir, name+".pub")}
 	_, err := os.Stat(p.Private)

@@ -27,8 +27,8 @@ const (
 	headerID     = "Nats-Msg-Id"
 )
 
-// purpose keeps a signature for one kind of message from counting for another. It names
-// the version of what is signed.
+// purpose keeps a signature for one kind of message from counting for another. It includes the
+// version of the signed format.
 type purpose string
 
 const (
@@ -36,7 +36,7 @@ const (
 	outcome purpose = "millrace-outcome-v1"
 )
 
-// place is the header that says where a message of the purpose was meant to lie.
+// place is the header with the intended place of a message.
 func (p purpose) place() string {
 	if p == turn {
 		return headerExpect
@@ -45,32 +45,32 @@ func (p purpose) place() string {
 }
 
 const (
-	// TurnWithin is how far apart the times may be, unless the writer says otherwise, at
-	// which a turn is signed and stored.
+	// TurnWithin is the largest difference between the times at which a turn is signed and
+	// stored, unless the writer sets another.
 	TurnWithin = 2 * time.Minute
-	// OutcomeWithin is the same of an outcome. The bus stores an id once within twice that
-	// time.
+	// OutcomeWithin is the same for an outcome. The de-duplication window of the bus is twice as
+	// long.
 	OutcomeWithin = time.Minute
 )
 
-// The errors. Each message that does not count is one of them.
+// The errors. Each message that does not count gives one of them.
 var (
-	// ErrUnsigned: it bears no signature.
+	// ErrUnsigned: the message has no signature.
 	ErrUnsigned = errors.New("it is not signed")
-	// ErrUnproven: it bears one that does not make it count.
+	// ErrUnproven: the message has a signature, but it does not count.
 	ErrUnproven = errors.New("its signature does not count")
-	// ErrRevoked: likewise, as the key was revoked before it was stored.
+	// ErrRevoked: likewise, because the key was revoked before the message was stored.
 	ErrRevoked = fmt.Errorf("%w: its key was revoked before", ErrUnproven)
 )
 
-// Signed tells whether a message bears a signature, whatever it is worth.
+// Signed tells whether a message has a signature, valid or not.
 func Signed(m events.Message) bool { return len(m.Header[HeaderSignature]) > 0 }
 
-// By is the ID of the key that a message says it was signed with; "" where it is not
-// signed. It is as good as the signature.
+// By is the ID of the key with which a message claims to be signed; "" if it is not signed. It
+// can be trusted as far as the signature.
 func By(m events.Message) string { return m.Get(HeaderKey) }
 
-// set signs a message for a place. The headers of m are changed.
+// set signs a message for a place. It changes the headers of m.
 func set(m events.Message, p purpose, place string, key identity, now time.Time) {
 	at := now.UTC().Format(time.RFC3339Nano)
 	signature := verified.sign(key.private, key.public, statement(p, m, place, at))
@@ -79,7 +79,7 @@ func set(m events.Message, p purpose, place string, key identity, now time.Time)
 	m.Header[HeaderAt] = []string{at}
 }
 
-// statement is what is signed.
+// statement is the signed text.
 func statement(p purpose, m events.Message, place, at string) []byte {
 	body := sha256.Sum256(m.Data)
 	parts := []string{string(p), m.Subject, place, at, string(body[:])}
@@ -95,7 +95,7 @@ func statement(p purpose, m events.Message, place, at string) []byte {
 	return out
 }
 
-// claim is what a message says of its signature.
+// claim is the content of a message's signature headers.
 type claim struct {
 	key       string
 	signature []byte
@@ -103,7 +103,7 @@ type claim struct {
 	at        time.Time
 }
 
-// read gives what a message claims.
+// read parses the signature headers of a message.
 //
 // Errors: [ErrUnsigned], [ErrUnproven].
 func read(p purpose, m events.Message) (c claim, err error) {
@@ -143,7 +143,7 @@ func read(p purpose, m events.Message) (c claim, err error) {
 	return c, nil
 }
 
-// copied names a header of the server that no honest message of ours has.
+// copied names a server header that no message of ours has, and that may have moved the message.
 func copied(p purpose, m events.Message) string {
 	for header := range m.Header {
 		if header == p.place() {
@@ -160,8 +160,8 @@ func copied(p purpose, m events.Message) string {
 	return ""
 }
 
-// stands tells whether the place of a stored message can be its own: a turn lies behind
-// the one that it follows.
+// stands tells whether the place of a stored message is possible: a turn must come after the one
+// that it follows.
 func (p purpose) stands(m events.Message) error {
 	if p != turn || m.Sequence == 0 {
 		return nil
@@ -172,7 +172,7 @@ func (p purpose) stands(m events.Message) error {
 	return nil
 }
 
-// together tells whether a message was stored at about the time when it was signed.
+// together tells whether a message was stored at about the time at which it was signed.
 func (c claim) together(m events.Message, within time.Duration) error {
 	if m.Time.Sub(c.at).Abs() <= within {
 		return nil

@@ -54,7 +54,7 @@ func trusting(t testing.TB, files ...[]byte) *Trust {
 	return trust
 }
 
-// bounded is a party's key with other times.
+// bounded is a party's key with another validity.
 func (p party) bounded(t testing.TB, change func(*Key)) []byte {
 	t.Helper()
 	keys, err := ParseTrust(p.public)
@@ -69,7 +69,7 @@ func (p party) bounded(t testing.TB, change func(*Key)) []byte {
 	return text
 }
 
-// stored is a turn that was signed and stored at a moment.
+// stored is a turn that was signed and stored at the given times.
 func (p party) stored(at time.Time, subject, body string) events.Message {
 	m := events.Message{Subject: subject, Header: map[string][]string{headerExpect: {"6"}}, Data: []byte(body)}
 	p.Turn(m, 6, at)
@@ -132,7 +132,7 @@ func TestAnythingElseDoesNotCount(t *testing.T) {
 	}
 }
 
-// TestEveryBitCounts flips any bit of what is signed and of the signature.
+// TestEveryBitCounts flips every bit of the signed parts and of the signature.
 func TestEveryBitCounts(t *testing.T) {
 	p := newParty(t, noon)
 	trust := trusting(t, p.public)
@@ -159,7 +159,7 @@ func TestEveryBitCounts(t *testing.T) {
 	})
 }
 
-// TestAKeyHasItsTime holds messages against the times of a key, by when they were stored.
+// TestAKeyHasItsTime checks messages against the validity of a key, by when they were stored.
 func TestAKeyHasItsTime(t *testing.T) {
 	p, later := newParty(t, noon), newParty(t, noon.Add(time.Hour))
 	unsigned := events.Message{Subject: web, Header: map[string][]string{}, Stream: "TURN_c", Sequence: 7}
@@ -193,8 +193,8 @@ func TestAKeyHasItsTime(t *testing.T) {
 	}
 }
 
-// TestAKeyHasItsControllers: a key that is for some controllers counts for their turns and
-// outcomes, and for no other controller's.
+// TestAKeyHasItsControllers: a key for some controllers counts for their turns and outcomes, and
+// for no other controller's.
 func TestAKeyHasItsControllers(t *testing.T) {
 	p := newParty(t, noon)
 	at := noon.Add(time.Hour)
@@ -220,8 +220,8 @@ func TestAKeyHasItsControllers(t *testing.T) {
 	}
 }
 
-// TestKeysChangeWhileTheyAreUsed writes the files anew: a key changes without a pause, a
-// revocation counts at once, and a broken file changes nothing.
+// TestKeysChangeWhileTheyAreUsed rewrites the files: a key changes without a pause, a revocation
+// applies at once, and a broken file changes nothing.
 func TestKeysChangeWhileTheyAreUsed(t *testing.T) {
 	dir := t.TempDir()
 	key, keys := filepath.Join(dir, "key"), filepath.Join(dir, "keys")
@@ -257,7 +257,7 @@ func TestKeysChangeWhileTheyAreUsed(t *testing.T) {
 		first := party{Signer: signer}.stored(time.Now(), web, "before")
 		put(keys, append(slices.Clone(old.public), young.public...))
 		if err := trust.Turn(young.stored(time.Now(), web, "at once"), TurnWithin); err != nil {
-			t.Errorf("a key that the file has by now: %v", err) // its signer may have read its own file first
+			t.Errorf("a key that the file has by now: %v", err) // the signer may have read its own file first
 		}
 		check("both are trusted", nil)
 		put(key, young.private)
@@ -287,7 +287,8 @@ func TestKeysChangeWhileTheyAreUsed(t *testing.T) {
 	})
 }
 
-// TestOnlyKeysAreKeys: what is wrong with a file is said, and a private key is not repeated.
+// TestOnlyKeysAreKeys: the error says what is wrong with a file, and does not repeat a private
+// key.
 func TestOnlyKeysAreKeys(t *testing.T) {
 	p := newParty(t, noon)
 	for name, text := range map[string][]byte{
@@ -307,7 +308,7 @@ func TestOnlyKeysAreKeys(t *testing.T) {
 	}
 }
 
-// TestWhatIsWrongWithAFileIsSaid: its user finds out what to put in its place.
+// TestWhatIsWrongWithAFileIsSaid: the error tells the user what to put into the file.
 func TestWhatIsWrongWithAFileIsSaid(t *testing.T) {
 	p := newParty(t, noon)
 	curve, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -346,8 +347,8 @@ func TestWhatIsWrongWithAFileIsSaid(t *testing.T) {
 	}
 }
 
-// TestAMessageCountsUpToItsBound: as late and as early as may be. What bears no signature is
-// told from what bears one that does not count, and a header that was copied is named.
+// TestAMessageCountsUpToItsBound: at the latest and the earliest time. Errors distinguish an
+// unsigned message from one whose signature does not count, and name a forbidden server header.
 func TestAMessageCountsUpToItsBound(t *testing.T) {
 	p := newParty(t, noon)
 	trust, at := trusting(t, p.public), noon.Add(time.Hour)
@@ -388,7 +389,7 @@ func TestAMessageCountsUpToItsBound(t *testing.T) {
 	}
 }
 
-// TestWhereNoKeysCanBeKept: the error says where, and no pair is given.
+// TestWhereNoKeysCanBeKept: the error names the directory, and no pair is returned.
 func TestWhereNoKeysCanBeKept(t *testing.T) {
 	dir := t.TempDir()
 	if err := errors.Join(
@@ -422,7 +423,7 @@ func TestWhereNoKeysCanBeKept(t *testing.T) {
 	}
 }
 
-// TestProvidedKeysStay: they are made once, and for their owner alone.
+// TestProvidedKeysStay: the keys are created once, readable only for their owner.
 func TestProvidedKeysStay(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "signing")
 	made, err := Provide(dir)
@@ -477,7 +478,8 @@ func BenchmarkVerify(b *testing.B) {
 	}
 }
 
-// TestWhatIsSignedStays: services of different versions sign the same and for the same time.
+// TestWhatIsSignedStays: services of different versions sign the same parts and use the same
+// time limits.
 func TestWhatIsSignedStays(t *testing.T) {
 	body := sha256.Sum256([]byte("d"))
 	want := []byte{}
@@ -492,7 +494,7 @@ func TestWhatIsSignedStays(t *testing.T) {
 	}
 }
 
-// TestWhoSignsNothing: without a signer nothing is signed, and everything is one's own.
+// TestWhoSignsNothing: without a signer nothing is signed, and every message counts as its own.
 func TestWhoSignsNothing(t *testing.T) {
 	var none *Signer
 	m := events.Message{Subject: web}
@@ -502,7 +504,7 @@ func TestWhoSignsNothing(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoPrivateKey says so, and whose flags name which keys.
+// TestWhatIsNoPrivateKey gives an error, and each service gets the flags for its keys.
 func TestWhatIsNoPrivateKey(t *testing.T) {
 	p := newParty(t, noon)
 	curve, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// Signer signs turns or outcomes with one key. Nil signs nothing. It is safe for
+// Signer signs turns or outcomes with one key. A nil Signer signs nothing. It is safe for
 // concurrent use.
 type Signer struct {
 	file *file[identity]
@@ -34,9 +34,9 @@ func parseIdentity(text []byte) (identity, error) {
 	return identity{private: private, public: public, id: idOf(public)}, nil
 }
 
-// NewSigner signs with a private key as PEM.
+// NewSigner makes a signer from a private key in PEM.
 //
-// Errors: it is none.
+// Errors: the text is no private key.
 func NewSigner(private []byte) (*Signer, error) {
 	key, err := parseIdentity(private)
 	if err != nil {
@@ -45,8 +45,8 @@ func NewSigner(private []byte) (*Signer, error) {
 	return &Signer{file: fixed(key)}, nil
 }
 
-// SignerFile signs with the key in a file, which is read again when it changes. warn is
-// told once what is wrong with a later content; the signer then goes on with what it has.
+// SignerFile makes a signer from the key in a file, which it reads again when the file changes.
+// If a later content is invalid, it calls warn once and keeps the previous key.
 //
 // Errors: the file cannot be read, or holds no private key.
 func SignerFile(path string, warn func(error)) (*Signer, error) {
@@ -57,13 +57,13 @@ func SignerFile(path string, warn func(error)) (*Signer, error) {
 	return &Signer{file: f}, nil
 }
 
-// Turn signs a turn that is to be stored behind the sequence expect of its subject. Its
-// headers are changed.
+// Turn signs a turn that will be stored after the sequence expect on its subject. It changes the
+// headers.
 func (s *Signer) Turn(m events.Message, expect uint64, now time.Time) {
 	s.sign(m, turn, strconv.FormatUint(expect, 10), now)
 }
 
-// Outcome signs an outcome that is to be stored under an id. Its headers are changed.
+// Outcome signs an outcome that will be stored under an id. It changes the headers.
 func (s *Signer) Outcome(m events.Message, id string, now time.Time) {
 	s.sign(m, outcome, id, now)
 }
@@ -75,7 +75,7 @@ func (s *Signer) sign(m events.Message, p purpose, place string, now time.Time) 
 	set(m, p, place, s.key(), now)
 }
 
-// key is the present key, which is one of its own from now on.
+// key is the current key, and adds it to own.
 func (s *Signer) key() identity {
 	key := s.file.get()
 	s.mu.Lock()
@@ -87,13 +87,13 @@ func (s *Signer) key() identity {
 	return key
 }
 
-// OwnTurn tells whether a turn was signed with a key of this signer, the present one or
-// one that it had before. Without a signer every turn is.
+// OwnTurn tells whether a turn was signed with a current or previous key of this signer. Without
+// a signer, every turn counts as its own.
 //
 // Errors: [ErrUnsigned], [ErrUnproven].
 func (s *Signer) OwnTurn(m events.Message) error { return s.check(turn, m, TurnWithin) }
 
-// OwnOutcome is [Signer.OwnTurn] of an outcome.
+// OwnOutcome is [Signer.OwnTurn] for an outcome.
 func (s *Signer) OwnOutcome(m events.Message) error { return s.check(outcome, m, OutcomeWithin) }
 
 func (s *Signer) check(p purpose, m events.Message, within time.Duration) error {
@@ -123,5 +123,5 @@ func (s *Signer) check(p purpose, m events.Message, within time.Duration) error 
 	return nil
 }
 
-// ID names the key that it signs with now.
+// ID is the ID of the current key.
 func (s *Signer) ID() string { return s.key().id }

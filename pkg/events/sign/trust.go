@@ -9,11 +9,11 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// lenience is how far a key may be used ahead of its time, by the clock of the bus: the
-// machine that made it may have another.
+// lenience is how long before its Not-Before a key counts, by the clock of the bus, because the
+// machine that made the key may have another clock.
 const lenience = time.Minute
 
-// Trust are the public keys whose signatures count. Nil believes everything. It is safe
+// Trust are the public keys whose signatures count. A nil Trust accepts everything. It is safe
 // for concurrent use.
 type Trust struct {
 	file *file[ring]
@@ -22,7 +22,7 @@ type Trust struct {
 // ring are the keys of a trust file.
 type ring struct {
 	keys  map[string]Key
-	since time.Time // before it nothing had to be signed; zero: everything has to
+	since time.Time // earlier messages need no signature; zero: all need one
 }
 
 func newRing(keys []Key) ring {
@@ -44,9 +44,9 @@ func parseRing(text []byte) (ring, error) {
 	return newRing(keys), nil
 }
 
-// NewTrust trusts the keys of a trust file's text.
+// NewTrust trusts the keys in the text of a trust file.
 //
-// Errors: it is none.
+// Errors: the text is no trust file.
 func NewTrust(text []byte) (*Trust, error) {
 	r, err := parseRing(text)
 	if err != nil {
@@ -55,8 +55,8 @@ func NewTrust(text []byte) (*Trust, error) {
 	return &Trust{file: fixed(r)}, nil
 }
 
-// TrustFile trusts the keys in a file, which is read again when it changes. warn is told
-// once what is wrong with a later content; what was trusted before then stays so.
+// TrustFile trusts the keys in a file, which it reads again when the file changes. If a later
+// content is invalid, it calls warn once and keeps the previous keys.
 //
 // Errors: the file cannot be read, or is no trust file.
 func TrustFile(path string, warn func(error)) (*Trust, error) {
@@ -67,7 +67,7 @@ func TrustFile(path string, warn func(error)) (*Trust, error) {
 	return &Trust{file: f}, nil
 }
 
-// Turn tells whether a stored turn counts. within bounds how far apart the times are at
+// Turn tells whether a stored turn counts. within limits the difference between the times at
 // which it was signed and stored.
 //
 // Errors: [ErrUnsigned], [ErrUnproven].
@@ -78,13 +78,12 @@ func (t *Trust) Turn(m events.Message, within time.Duration) error { return t.ch
 // Errors: [ErrUnsigned], [ErrUnproven].
 func (t *Trust) Outcome(m events.Message) error { return t.check(outcome, m, OutcomeWithin) }
 
-// History tells whether a message was stored before anything had to be signed.
+// History tells whether a message was stored before messages had to be signed.
 func (t *Trust) History(m events.Message) bool {
 	return t == nil || m.Time.Before(t.file.get().since)
 }
 
-// Revoked is when the key was revoked that a message says it was signed with; zero where
-// it was not, or is not known.
+// Revoked is when the key that a message names was revoked; zero if it was not, or is not known.
 func (t *Trust) Revoked(m events.Message) time.Time {
 	if t == nil {
 		return time.Time{}
@@ -101,7 +100,7 @@ func (t *Trust) check(p purpose, m events.Message, within time.Duration) error {
 		return err
 	}
 	key, ok := t.file.get().keys[c.key]
-	if !ok { // the signer may have read its new key before the trust file was read again
+	if !ok { // the signer may use a new key that this process has not read yet
 		key, ok = t.file.fresh().keys[c.key]
 	}
 	if !ok {
@@ -125,7 +124,7 @@ func (t *Trust) check(p purpose, m events.Message, within time.Duration) error {
 	return nil
 }
 
-// Counts tells whether the key counts for what was stored at a moment.
+// Counts tells whether the key is valid for messages stored at a moment.
 //
 // Errors: [ErrUnproven], of which [ErrRevoked] is one.
 func (k Key) Counts(at time.Time) error {
@@ -140,7 +139,7 @@ func (k Key) Counts(at time.Time) error {
 	return nil
 }
 
-// of tells whether the key may have signed a message of this controller.
+// of tells whether the key may sign messages of this message's controller.
 func (k Key) of(m events.Message) error {
 	_, rest, _ := strings.Cut(m.Subject, ".")
 	controller, _, _ := strings.Cut(rest, ".")

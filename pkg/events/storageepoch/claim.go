@@ -8,49 +8,49 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// Claim is what another process says of the storage. It proves nothing, since anybody
-// who may publish can say it: it is a reason to look. What a process finds then counts,
-// and not the number in the claim. So a claim is on trial: for some seconds the process
-// looks again and again, and work that a restore would make wrong waits meanwhile
-// ([Tracker.Pending]). After a claim that was not borne out, further ones are looked into as
-// well, seldom, and no work waits for them.
+// Claim is another process's statement about the storage epoch. It proves nothing, since any
+// process with the right to publish can make it: it is a reason to check. Only what this process
+// finds counts, not the number in the claim. A claim goes on trial: for some seconds the process
+// checks again and again, and work that a restore would make wrong waits ([Tracker.Pending]).
+// After a claim that was refuted, the process checks further claims less often, and no work
+// waits for them.
 type Claim struct {
 	Epoch uint64 `json:"epoch"`
-	// By is who says so, as far as it says; the bus does not tell.
+	// By is the ID that the sender gives itself; the bus does not verify it.
 	By string `json:"by,omitempty"`
 }
 
-// Verdict is what came of a claim.
+// Verdict is the result of checking a claim.
 type Verdict string
 
 // The verdicts.
 const (
-	// Confirmed: the process sees the same, or a later epoch.
+	// Confirmed: the process sees the claimed epoch or a later one.
 	Confirmed Verdict = "confirmed"
-	// Refuted: it has looked, and sees nothing of it.
+	// Refuted: the process has checked, and does not see the claimed epoch.
 	Refuted Verdict = "refuted"
-	// Impossible: there is no such epoch.
+	// Impossible: the epoch is beyond [events.MaxEpoch].
 	Impossible Verdict = "impossible"
-	// open: it could not look.
+	// open: the process could not check.
 	open Verdict = ""
 )
 
-// Verdicts are all of them.
+// Verdicts are all verdicts that can be reported.
 var Verdicts = []Verdict{Confirmed, Refuted, Impossible}
 
 const (
-	// checkEvery bounds how often claims make a process look at all.
+	// checkEvery limits how often claims make a process check at all.
 	checkEvery = 5 * time.Second
-	// distrust is for how long after a claim that was refuted no work waits for others.
+	// distrust is how long after a refuted claim no work waits for further claims.
 	distrust = 10 * time.Minute
-	// sayImpossible bounds how often impossible claims are told of.
+	// sayImpossible limits how often impossible claims are reported.
 	sayImpossible = checkEvery
-	// longest bounds a message, and longestName the name in it, in bytes.
+	// longest limits a message, and longestName the name in it, in bytes.
 	longest, longestName = 1024, 256
 )
 
-// looks are the pauses before each look of a trial. The process that found out tells of it
-// before the first delta of the new epoch is in any log.
+// looks are the pauses before the checks of a trial. There are several because the process that
+// finds a new epoch announces it before any log has a delta of that epoch.
 var looks = []time.Duration{0, 250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second}
 
 // decode reads a claim; ok is false for anything else.
@@ -62,19 +62,19 @@ func decode(data []byte) (c Claim, ok bool) {
 	return c, true
 }
 
-// trial is the claim that is being looked into.
+// trial is the claim that is being checked.
 type trial struct {
-	claim   Claim         // the zero value: there is none
+	claim   Claim         // zero: no trial
 	holds   bool          // work waits for it
-	decided chan struct{} // closed when it has been decided
-	begun   chan struct{} // holds a token when there is one
+	decided chan struct{} // closed at the verdict
+	begun   chan struct{} // holds a token when a trial begins
 
-	refuted    time.Time // when one was last refuted
-	fruitless  time.Time // when a trial last ended without having confirmed one
-	impossible time.Time // when one that cannot be was last told of
+	refuted    time.Time // when a claim was last refuted
+	fruitless  time.Time // when a trial last ended without confirming its claim
+	impossible time.Time // when an impossible claim was last reported
 }
 
-// hear takes in a claim.
+// hear receives a claim.
 func (e *Tracker) hear(claim Claim, c Config) {
 	e.mu.Lock()
 	now, t := time.Now(), &e.trial
@@ -96,7 +96,7 @@ func (e *Tracker) hear(claim Claim, c Config) {
 	}
 }
 
-// try looks into claims until the context ends.
+// try checks claims until the context ends.
 func (e *Tracker) try(ctx context.Context, c Config) {
 	for {
 		select {
@@ -118,7 +118,7 @@ func (e *Tracker) try(ctx context.Context, c Config) {
 	}
 }
 
-// look looks as often as pauses says, and tells what came of it.
+// look checks the epoch after each of the pauses, and returns the verdict.
 func (e *Tracker) look(ctx context.Context, c Config, claim Claim, pauses []time.Duration) (v Verdict) {
 	for i, pause := range pauses {
 		_, over := e.Now()
@@ -152,8 +152,8 @@ func (e *Tracker) decide(v Verdict) {
 	close(t.decided)
 }
 
-// Pending is the epoch that a claim on trial says, and what is closed when it is
-// decided, which takes eight seconds at most; 0 where nothing has to wait.
+// Pending is the epoch of the claim on trial, and a channel that is closed at the verdict, after
+// eight seconds at most; 0 when no work has to wait.
 func (e *Tracker) Pending() (epoch uint64, decided <-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 )
 
-// witness is what a process can see itself, and what came of the claims that it heard.
+// witness is what a process can see itself, and the verdicts on claims that it heard.
 type witness struct {
 	mu       sync.Mutex
 	sees     uint64
@@ -58,7 +58,7 @@ func (w *witness) counts() (checks, confirmed, refuted, impossible int) {
 	return w.checks, w.verdicts[storageepoch.Confirmed], w.verdicts[storageepoch.Refuted], w.verdicts[storageepoch.Impossible]
 }
 
-// held is for how long work that rests on an epoch has to wait from now on.
+// held is how long work that depends on an epoch has to wait from now on.
 func held(e *storageepoch.Tracker) time.Duration {
 	synctest.Wait()
 	began := time.Now()
@@ -68,8 +68,8 @@ func held(e *storageepoch.Tracker) time.Duration {
 	return time.Since(began)
 }
 
-// A claim that nothing bears out is not taken, whatever its number; work waits for it
-// once and for less than ten seconds, and it makes the process look a few times.
+// A refuted claim does not count, whatever its number; work waits for it once, for less than ten
+// seconds, and the process checks a few times.
 func TestAForgedEpochIsNotTaken(t *testing.T) {
 	for _, forged := range []uint64{1, 2, events.MaxEpoch} {
 		t.Run(fmt.Sprint(forged), func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestAForgedEpochIsNotTaken(t *testing.T) {
 	}
 }
 
-// Who goes on claiming has work wait once, and makes the process look seldom.
+// A process that keeps claiming makes work wait once, and causes only occasional checks.
 func TestAFloodOfForgedEpochs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, w := memory.New(memory.Options{}), &witness{}
@@ -116,7 +116,7 @@ func TestAFloodOfForgedEpochs(t *testing.T) {
 		if got := now(e); got != 0 || confirmed != 0 || refuted == 0 || checks > 70 || waited == 0 || waited > 10*time.Second {
 			t.Errorf("epoch %d after %d looks; %d confirmed, %d refuted; work waited for %v in all", got, checks, confirmed, refuted, waited)
 		}
-		w.see(1) // there has been a restore all the same
+		w.see(1) // now there has been a restore
 		time.Sleep(11 * time.Second)
 		if err := storageepoch.Say(b, storageepoch.Claim{Epoch: 1}); err != nil {
 			t.Fatal(err)
@@ -127,7 +127,7 @@ func TestAFloodOfForgedEpochs(t *testing.T) {
 	})
 }
 
-// Work waits for nothing while no claim is on trial, and for the claimed epoch while one is.
+// Work waits only while a claim is on trial, and then for the claimed epoch.
 func TestWhatWorkWaitsFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, w := memory.New(memory.Options{}), &witness{}
@@ -160,8 +160,8 @@ func TestWhatWorkWaitsFor(t *testing.T) {
 	})
 }
 
-// Claims that follow each other make the process look once in five seconds, and claims of an
-// impossible epoch are told of as often.
+// Repeated claims cause one check in five seconds, and claims of an impossible epoch are
+// reported as seldom.
 func TestHowOftenClaimsCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, w := memory.New(memory.Options{}), &witness{}
@@ -203,8 +203,8 @@ func TestHowOftenClaimsCount(t *testing.T) {
 	})
 }
 
-// What is claimed before it can be seen is found within seconds, and work waits until
-// then; the number is the one that is seen.
+// An epoch that is claimed before it can be seen is found within seconds, and work waits until
+// then; the epoch that is seen counts.
 func TestAnEpochThatIsSeenLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, w := memory.New(memory.Options{}), &witness{}
@@ -224,7 +224,7 @@ func TestAnEpochThatIsSeenLater(t *testing.T) {
 	})
 }
 
-// No number ends the order of the epochs.
+// No claimed number exhausts the range of epochs.
 func TestThereIsAlwaysANextEpoch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, w := memory.New(memory.Options{}), &witness{}
@@ -245,7 +245,7 @@ func TestThereIsAlwaysANextEpoch(t *testing.T) {
 	})
 }
 
-// What is too long, or not quite a claim, is none; of a long name the beginning counts.
+// A text that is too long or malformed is no claim; a long name is cut.
 func TestWhatIsAClaim(t *testing.T) {
 	padded := func(to int) string {
 		text := `{"epoch":1,"by":"w"}`
@@ -265,8 +265,8 @@ func TestWhatIsAClaim(t *testing.T) {
 	}
 }
 
-// What is known already, and what this process says itself, is no reason to look. Only the
-// first look at a claim is said to be the first.
+// Claims of known epochs, and the process's own claims, cause no check. Only the first check of
+// a claim is marked as first.
 func TestWhatIsLookedInto(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory.New(memory.Options{})
@@ -309,8 +309,8 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// A claim that cannot be looked into is neither borne out nor refuted, what is in the way is
-// told, and work waits for the next claim as well.
+// A claim that cannot be checked is neither confirmed nor refuted; the error is reported, and
+// work waits for the next claim as well.
 func TestAClaimThatCannotBeLookedInto(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, away := memory.New(memory.Options{}), errors.New("away")
@@ -337,7 +337,7 @@ func TestAClaimThatCannotBeLookedInto(t *testing.T) {
 	})
 }
 
-// deaf is a bus on which nothing can be heard for some time.
+// deaf is a bus on which Listen fails for some time.
 type deaf struct {
 	bus.Peers
 	until time.Time
@@ -351,7 +351,7 @@ func (d *deaf) Listen(ctx context.Context, topic string, hear func([]byte)) erro
 	return d.Peers.Listen(ctx, topic, hear)
 }
 
-// On a bus that cannot be heard it is tried again every second, and what is in the way is told.
+// While Listen fails, it is retried every second, and the error is reported.
 func TestABusThatCannotBeHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory.New(memory.Options{})

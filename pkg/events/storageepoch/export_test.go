@@ -1,4 +1,4 @@
 package storageepoch
 
-// Decode is for fuzzing.
+// Decode is exported for fuzzing.
 var Decode = decode

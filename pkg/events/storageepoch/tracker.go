@@ -1,17 +1,17 @@
-// Package storageepoch knows which epoch the storage behind the API server is in, and shares
-// that with everybody who has to know: the watchers, who find out, and the writers.
+// Package storageepoch tracks which epoch the API server's storage is in, and shares that among
+// the processes that have to know: the watchers, which detect it, and the writers.
 //
-// Versions are those of the whole storage, so when it is restored from a backup all
-// kinds go back. Each that looks soon enough finds that out; a kind whose position the
-// storage has passed again before it looked cannot. So epochs are of the storage too:
-// who finds out begins the next one, tells the others, and they begin the same. Where
-// all kinds are in one epoch, readers can tell which of them has not been told again
-// yet.
+// resourceVersions belong to the whole storage, so a restore from a backup sets all kinds back.
+// A watcher that checks a kind soon enough notices; it cannot notice for a kind whose position
+// the storage has passed again before the check. So an epoch, too, belongs to the whole storage:
+// the process that notices begins the next epoch and announces it, and the others begin the same
+// one. Because all kinds share one epoch, readers can tell which kinds have not been published
+// again yet.
 //
-// Nothing is stored. The epoch is in the logs of the kinds, and what was told and has
-// not come there is told again by everybody who heard it.
+// Nothing is stored here. The logs of the kinds contain the epoch; every process that has heard
+// of an epoch announces it again and again, until it is in the logs.
 //
-// What others tell is a hint; see [Claim].
+// What other processes announce is only a hint; see [Claim].
 package storageepoch
 
 import (
@@ -26,39 +26,37 @@ import (
 )
 
 const (
-	// topic is where the epoch is told.
+	// topic is the topic of claims.
 	topic = "epoch"
-	// again is how often one that is not the first is told: a listener may have been
-	// away, and a kind may have begun without having heard.
+	// again is how often an epoch other than 0 is announced: a listener may have been
+	// disconnected, and a kind may have begun without having heard.
 	again = 10 * time.Second
-	// rest is how long to wait for a bus that is away.
+	// rest is how long to wait while the bus is away.
 	rest = time.Second
 )
 
-// Tracker is the epoch that the storage is in, as far as this process has seen. Its methods
-// may be called by many goroutines.
+// Tracker is the storage epoch, as far as this process has seen. It is safe for concurrent use.
 type Tracker struct {
 	mu    sync.Mutex
 	epoch uint64
-	over  chan struct{} // closed when the epoch is
+	over  chan struct{} // closed when the epoch is over
 	trial trial
 }
 
-// New is the first epoch, which is 0.
+// New returns a tracker in epoch 0.
 func New() *Tracker {
 	return &Tracker{over: make(chan struct{}), trial: trial{begun: make(chan struct{}, 1)}}
 }
 
-// Now is the epoch, and what is closed when there is a later one.
+// Now is the current epoch, and a channel that is closed when a later one begins.
 func (e *Tracker) Now() (epoch uint64, over <-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.epoch, e.over
 }
 
-// Begin takes an epoch in that this process has seen itself, in the API server's
-// history or in a log, if it is later than the one that is known. One beyond
-// [events.MaxEpoch] is not taken.
+// Begin records an epoch that this process has seen itself, in the API server's history or in a
+// log, if it is later than the known one. It ignores epochs beyond [events.MaxEpoch].
 func (e *Tracker) Begin(epoch uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -70,19 +68,19 @@ func (e *Tracker) Begin(epoch uint64) {
 	e.over = make(chan struct{})
 }
 
-// Config of what is shared.
+// Config configures [Tracker.Share].
 type Config struct {
 	// Bus carries the claims.
 	Bus bus.Peers
-	// ID is this process's, and tells others whose claim it is.
+	// ID identifies this process as the sender of its claims.
 	ID string
-	// Check tells in which epoch the storage is, by what this process can see itself:
-	// the logs, or the API server. first is true of the first look at a claim; others
-	// follow within seconds. What an error hides counts as not seen.
+	// Check determines the storage epoch by what this process can see itself: the logs, or the
+	// API server. first is true for the first check of a claim; others follow within seconds.
+	// After an error, the epoch counts as not seen.
 	Check func(ctx context.Context, first bool) (uint64, error)
-	// Judged is told what came of a claim; may be nil.
+	// Judged receives the verdict on a claim; may be nil.
 	Judged func(Claim, Verdict)
-	// Trouble is told what is in the way; may be nil.
+	// Trouble receives errors; may be nil.
 	Trouble func(error)
 }
 
@@ -92,8 +90,7 @@ func (c Config) trouble(what string, err error) {
 	}
 }
 
-// Share tells others of each new epoch, and checks what they tell, until the context
-// ends.
+// Share announces each new epoch, and checks the claims of others, until the context ends.
 func (e *Tracker) Share(ctx context.Context, c Config) {
 	var beside sync.WaitGroup
 	defer beside.Wait()
@@ -101,14 +98,14 @@ func (e *Tracker) Share(ctx context.Context, c Config) {
 	beside.Go(func() { e.try(ctx, c) })
 	for ctx.Err() == nil {
 		epoch, over := e.Now()
-		if epoch > 0 { // the first one is not taken for another
+		if epoch > 0 { // epoch 0 needs no announcement
 			c.trouble(fmt.Sprintf("tell that the storage is in epoch %d", epoch), Say(c.Bus, Claim{Epoch: epoch, By: c.ID}))
 		}
 		wait(ctx, over, again)
 	}
 }
 
-// Say tells everybody of an epoch.
+// Say publishes a claim.
 func Say(b bus.Peers, claim Claim) error {
 	data, _ := json.Marshal(claim) // a number and a string always have a JSON form
 	return b.Say(topic, data)
@@ -128,7 +125,7 @@ func (e *Tracker) listen(ctx context.Context, c Config) {
 	}
 }
 
-// wait waits for a while, or until something is over.
+// wait waits for a while, or until over is closed.
 func wait(ctx context.Context, over <-chan struct{}, while time.Duration) {
 	timer := time.NewTimer(while)
 	defer timer.Stop()

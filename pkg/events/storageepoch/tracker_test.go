@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 )
 
-// heralds is a bus that keeps what is said on it, while it is there.
+// heralds is a bus that keeps what is published on it, while it is connected.
 type heralds struct {
 	bus.Peers
 	mu   sync.Mutex
@@ -38,7 +38,7 @@ func (h *heralds) lost(err error) {
 	h.away = err
 }
 
-// shared is an epoch that is shared on a bus for as long as the test takes.
+// shared is a tracker that shares epochs on a bus for the duration of the test.
 func shared(t *testing.T, b bus.Peers, trouble func(error), options ...func(*storageepoch.Config)) *storageepoch.Tracker {
 	e := storageepoch.New()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -63,8 +63,7 @@ func now(e *storageepoch.Tracker) uint64 {
 	return epoch
 }
 
-// A new epoch is told at once, and then from time to time; of the first one no listener has
-// to be told.
+// A new epoch is announced at once, and then from time to time; epoch 0 needs no announcement.
 func TestEpochsAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &heralds{Peers: memory.New(memory.Options{})}
@@ -92,15 +91,15 @@ func TestEpochsAreTold(t *testing.T) {
 	})
 }
 
-// What one has found out all know, also who comes later, and when who found out is
-// there no more.
+// What one process finds out, all learn, including processes that start later, and even when the
+// one that found out has ended.
 func TestWhatOneHasFoundOutAllKnow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory.New(memory.Options{})
 		finds := func(c *storageepoch.Config) { c.Check = func(context.Context, bool) (uint64, error) { return 3, nil } }
 		heard := shared(t, b, none(t), finds)
 		_, over := heard.Now()
-		if err := storageepoch.Say(b, storageepoch.Claim{Epoch: 3}); err != nil { // by one who ends with it
+		if err := storageepoch.Say(b, storageepoch.Claim{Epoch: 3}); err != nil { // by a process that ends with it
 			t.Fatal(err)
 		}
 		if got := now(heard); got != 3 {
@@ -127,7 +126,7 @@ func TestWhatOneHasFoundOutAllKnow(t *testing.T) {
 	})
 }
 
-// A bus that is away is no reason to stop telling.
+// While the bus is away, the tracker keeps announcing.
 func TestABusThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory.New(memory.Options{})

@@ -13,18 +13,18 @@ import (
 	"github.com/millrace/millrace/pkg/events/access"
 )
 
-// MainAccount is the account of the services, which has the streams, where a server has
-// accounts (deployments/nats/accounts.conf).
+// MainAccount is the account of the services, which owns the streams, on a server with accounts
+// (deployments/nats/accounts.conf).
 const MainAccount = access.Main
 
-// Users are those of that file. The password of each is in a variable, of the server's
-// environment or of its configuration, that [PasswordOf] names.
+// Users are the users in that file. Each has its password in a variable, of the server's
+// environment or configuration, that [PasswordOf] names.
 var Users = access.Users
 
-// PasswordOf names the variable with a user's password.
+// PasswordOf is the name of the variable with a user's password.
 func PasswordOf(user string) string { return access.PasswordOf(user) }
 
-// account is the one that has the streams.
+// account is the name of the account that owns the streams.
 func (o ServerOptions) account() string {
 	if o.Accounts != "" {
 		return MainAccount
@@ -37,8 +37,7 @@ func (o ServerOptions) streams() string {
 	return filepath.Join(o.Dir, "jetstream", o.account(), "streams")
 }
 
-// admit has the server know the accounts and users of a file, and takes nothing else
-// from it.
+// admit reads accounts and users from the file, and takes no other setting from it.
 func (o ServerOptions) admit(settings *server.Options) error {
 	if o.Accounts == "" {
 		return nil
@@ -62,8 +61,8 @@ func (o ServerOptions) admit(settings *server.Options) error {
 	return fmt.Errorf("read the accounts: %s has no account %s, which has the streams", o.Accounts, MainAccount)
 }
 
-// onlyAccounts refuses a file with settings that would not be taken over: a limit or a
-// certificate that stands there and does nothing is believed to do something.
+// onlyAccounts refuses a file with settings that admit would ignore: an operator would believe
+// that a limit or a certificate in the file has an effect.
 func onlyAccounts(file string) error {
 	found, err := conf.ParseFileWithChecks(file)
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 
 const accounts = "../../../deployments/nats/accounts.conf"
 
-// givePasswords gives every user one, for all tests: they run side by side, and a process has
-// one environment.
+// givePasswords gives every user a password, once for all tests: they run in parallel, and
+// share the environment of the process.
 func givePasswords() error {
 	var failed error
 	for _, user := range stream.Users {
@@ -35,8 +35,8 @@ func as(user, address string) string {
 	return "nats://" + user + ":word-of-" + user + "@" + strings.TrimPrefix(address, "nats://")
 }
 
-// TestAccounts: the accounts in deployments/nats do for a server of one's own what they
-// do for the one in this process, and what a guest's password does for that.
+// TestAccounts: a stock server with the accounts in deployments/nats behaves like the server in
+// this process with them, and like one with a guest's password.
 func TestAccounts(t *testing.T) {
 	t.Parallel()
 	for name, serve := range map[string]func(*testing.T) string{
@@ -63,7 +63,7 @@ func TestAccounts(t *testing.T) {
 	}
 }
 
-// stock is a server as others run it.
+// stock is a server as others run it, without Millrace.
 func stock(t *testing.T) (address string) {
 	t.Helper()
 	return stockOf(t, 0)
@@ -109,8 +109,8 @@ func provideWith(t *testing.T, o stream.Options) *stream.Bus {
 	return b
 }
 
-// TestEachServiceSaysItsOwn: of what is stored each service may say what is its own, and
-// no other's; and only the watcher may have streams of kinds taken away.
+// TestEachServiceSaysItsOwn: each service may publish its own stored messages and no other's,
+// and only the watcher may have streams of kinds deleted.
 func TestEachServiceSaysItsOwn(t *testing.T) {
 	t.Parallel()
 	address := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", Accounts: accounts}).URL()
@@ -146,8 +146,8 @@ func TestEachServiceSaysItsOwn(t *testing.T) {
 	}
 }
 
-// TestAccountsKeepTheirStreams: a server with accounts finds its streams again, and says
-// what is wrong with a file that has no such accounts.
+// TestAccountsKeepTheirStreams: a server with accounts finds its streams again, and reports
+// what is wrong with a file without such accounts.
 func TestAccountsKeepTheirStreams(t *testing.T) {
 	t.Parallel()
 	options := stream.ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", Accounts: accounts}

@@ -9,24 +9,24 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A reader that consumes acknowledges by sequence: one answer stands for every message up to
-// the one that it is sent for. The answers of few messages are enough, so only some of them
-// are kept for a reader that has not dealt with much.
+// A reader that consumes acknowledges by sequence: one acknowledgement covers every message up
+// to its own. A few reply subjects are therefore enough, so acks keeps only some of them for a
+// reader that has many messages unfinished.
 
 const (
 	// ackEvery is how often a reader acknowledges.
 	ackEvery = 250 * time.Millisecond
-	// mostReplies bounds the messages for which an answer can be sent.
+	// mostReplies bounds the kept reply subjects.
 	mostReplies = 4096
 )
 
-// acks are the messages of a session for which an answer can be sent.
+// acks are the reply subjects of a session's messages that can still be acknowledged.
 type acks struct {
 	mu      sync.Mutex
 	replies []reply // by their sequences
 }
 
-// reply is where the answer for a message is sent.
+// reply is the reply subject of a message.
 type reply struct {
 	sequence uint64
 	to       string
@@ -47,7 +47,8 @@ func (a *acks) add(sequence uint64, to string) {
 	a.replies = kept
 }
 
-// upTo gives where to send the answer for everything up to a sequence; "" for nothing new.
+// upTo returns the reply subject that acknowledges everything up to a sequence; "" if nothing
+// is new.
 func (a *acks) upTo(sequence uint64) (to string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -75,29 +76,29 @@ func (f *follower) acking() (tick <-chan time.Time, done func()) {
 	return t.C, func() { t.Stop(); f.acknowledge() }
 }
 
-// acknowledge tells the server how far the reader has dealt with the stream. An answer that
-// is lost is made up for by the next.
+// acknowledge tells the server how far the reader has dealt with the stream. The next
+// acknowledgement makes up for a lost one.
 func (f *follower) acknowledge() {
 	if to := f.acks.upTo(f.dealt()); to != "" {
 		_ = f.bus.conn.Publish(to, nil)
 	}
 }
 
-// leave removes the consumer of a session. That of a reader that acknowledges stays when the
-// reader ends, so that its successor knows how far it got.
+// leave deletes the consumer of a session. It keeps that of a reader that acknowledges and
+// ends, so that the reader's successor knows how far it got.
 func (f *follower) leave(ctx context.Context, name string) {
 	if f.acks.clear(); f.dealt == nil || ctx.Err() == nil {
 		f.bus.make.leave(f.stream, name)
 	}
 }
 
-// ended tells whether a consumer is that of a reader that acknowledges and has ended: nothing
-// asks it for more.
+// ended tells whether a consumer belongs to a reader that acknowledges and has ended: it has no
+// pending pull request.
 func ended(info *jetstream.ConsumerInfo) bool {
 	return info.Config.AckPolicy == jetstream.AckAllPolicy && info.NumWaiting == 0
 }
 
-// Left is how far readers that have ended had dealt with a stream; see [bus.Queue].
+// Left is how far ended readers had dealt with a stream; see [bus.Queue].
 func (b *Bus) Left(ctx context.Context, stream string) (dealt uint64, ok bool, err error) {
 	request, done := b.guarded(ctx, "CONSUMER.LIST."+stream)
 	defer done()

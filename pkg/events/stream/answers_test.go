@@ -132,7 +132,7 @@ func standingAt(info *jetstream.StreamInfo) func(context.Context, string) (*jets
 	return func(context.Context, string) (*jetstream.StreamInfo, error) { return info, nil }
 }
 
-// Only the leader of a stream is believed, which lists the other copies and not itself.
+// Only the answer of a stream's leader counts, which lists the other replicas and not itself.
 func TestWhoAnswersForAStream(t *testing.T) {
 	t.Parallel()
 	of := func(leader string, others ...string) *jetstream.ClusterInfo {
@@ -162,8 +162,8 @@ func TestWhoAnswersForAStream(t *testing.T) {
 	}
 }
 
-// A stream that no server answers for is asked for again until the time of the request is over; one that is
-// not there is not.
+// handle asks again for a stream that no server answers for, until the request's deadline; it does not ask
+// again for a missing one.
 func TestHowLongAStreamIsAskedFor(t *testing.T) {
 	t.Parallel()
 	hangs := func(ctx context.Context, _ string) (*jetstream.StreamInfo, error) {
@@ -201,8 +201,8 @@ func TestHowLongAStreamIsAskedFor(t *testing.T) {
 	}
 }
 
-// A consumer that seems to stand beyond the end of its stream at two looks, a second apart, has lost its place:
-// at one look two servers may have answered.
+// A consumer that seems to be beyond the end of its stream in two checks, a second apart, has lost its
+// position: in a single check two servers may have answered.
 func TestWhenAConsumerStandsBeyondItsStream(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -251,7 +251,7 @@ func TestWhenAConsumerStandsBeyondItsStream(t *testing.T) {
 	}
 }
 
-// orders is a maker that notes what it is asked for.
+// orders is a maker that records the orders.
 type orders struct {
 	maker
 	all []consumerOrder
@@ -262,8 +262,8 @@ func (o *orders) consumer(_ context.Context, order consumerOrder) (jetstream.Con
 	return described{}, nil
 }
 
-// A worker takes the consumer that is there, has it changed where it is another, and has it made anew where
-// it is missing or has lost its place, unless another worker has done so.
+// A worker uses an existing consumer, has different settings updated, and has a consumer recreated that is
+// missing or has lost its position, unless another worker has done so.
 func TestWhichConsumerAWorkerTakes(t *testing.T) {
 	t.Parallel()
 	made, away := time.Unix(100, 0), errors.New("away")
@@ -304,8 +304,8 @@ func TestWhichConsumerAWorkerTakes(t *testing.T) {
 	}
 }
 
-// A consumer is made; where one is there already that does, it is taken. To replace one is to remove it
-// first, and to change one leaves it where it stands.
+// A consumer is created, unless one with the wanted settings exists. A replacement deletes the old one
+// first; an update leaves the position as it is.
 func TestHowAConsumerIsMade(t *testing.T) {
 	t.Parallel()
 	away, exists := errors.New("away"), map[string]error{"create": jetstream.ErrConsumerExists}
@@ -359,8 +359,8 @@ func TestHowAConsumerIsMade(t *testing.T) {
 	}
 }
 
-// Streams that are there are compared, and given what this version adds; those that differ are named and stay
-// as they are, and how much is kept of others is changed.
+// Existing streams are compared, and get what this version adds. Those that differ are named and stay as
+// they are; a different retention is changed.
 func TestHowStreamsAreCompared(t *testing.T) {
 	t.Parallel()
 	began := time.Unix(1000, 0)
@@ -414,7 +414,7 @@ func TestHowStreamsAreCompared(t *testing.T) {
 	}
 }
 
-// What is missing is made; where another was quicker it is compared with what that one has made.
+// Missing streams are created; a stream that another process created first is compared.
 func TestHowStreamsAreMade(t *testing.T) {
 	t.Parallel()
 	o, err := Options{URL: "a"}.withDefaults()
@@ -466,7 +466,7 @@ func (l list[T]) each() <-chan T {
 
 func (l list[T]) Err() error { return l.err }
 
-// infos, words and consumers are such lists as the client library gives them.
+// infos, words and consumers are lists in the form of the client library.
 type (
 	infos     struct{ list[*jetstream.StreamInfo] }
 	words     struct{ list[string] }

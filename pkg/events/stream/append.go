@@ -22,21 +22,21 @@ import (
 )
 
 const (
-	// maxInFlight bounds what one appender has sent and not yet seen stored: enough
-	// to go on while the server compresses and syncs a block.
+	// maxInFlight bounds the messages that one appender has sent and not yet seen stored:
+	// enough to go on while the server compresses and syncs a block.
 	maxInFlight = 2048
 	// maxBytesInFlight bounds the same in bytes.
 	maxBytesInFlight = 16 << 20
 )
 
-// appender publishes with predicted sequences: message i expects the sequence
-// of message i-1 to be the log's last. If one is lost, all after it are
-// refused, so what is stored is always a gap-free beginning of what was given.
+// appender publishes with predicted sequences: message i expects the sequence of message i-1 to
+// be the log's last. If the server loses one message it refuses all after it, so the stored
+// messages are always a gap-free prefix of the appended ones.
 //
-// The sequence alone does not say whose message has it: when another publisher
-// has stored k messages in the meantime, our next k are refused, and the one
-// after them would fit again. The messages are therefore one batch of fast ingest,
-// which ends with the first message that is refused ([ingest]).
+// The sequence alone does not identify the publisher: when another publisher has stored k
+// messages in the meantime, the server refuses our next k messages, but the one after them
+// would fit again. So all messages form one fast-ingest batch, which ends at the first refused
+// message ([ingest]).
 type appender struct {
 	bus    *Bus
 	kind   kinds.Name
@@ -61,8 +61,8 @@ type appender struct {
 	open   []int  // the sizes of what is not known to be stored, oldest first
 	size   int    // their sum
 	used   time.Time
-	// connection counts the reconnects before the batch. It is the connection's own count:
-	// the callback of a reconnect may run after the first message that follows it.
+	// connection is the connection's own count of reconnects when the batch began. The callback
+	// of a reconnect may run too late, after the first message that follows the reconnect.
 	connection uint64
 }
 
@@ -95,7 +95,7 @@ func (a *appender) Append(ctx context.Context, m events.Message) error {
 	case err != nil:
 		return a.fail(err)
 	case !room:
-		// Half at once: to wait for each single one costs far more.
+		// Free half of the room at once: waiting for each single message costs far more.
 		if err := a.reap(ctx, maxInFlight/2, maxBytesInFlight/2); err != nil {
 			return err
 		}
@@ -112,8 +112,8 @@ func (a *appender) Append(ctx context.Context, m events.Message) error {
 	return nil
 }
 
-// next is the reply subject of the next message, in a batch of its own where there is none
-// that the server still knows for certain.
+// next is the reply subject of the next message. It starts a new batch when there is none, or
+// when the server may have forgotten the current one.
 func (a *appender) next(size int) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -127,14 +127,14 @@ func (a *appender) next(size int) string {
 	return a.batch.Next()
 }
 
-// hear takes in an answer of the server.
+// hear handles an answer of the server.
 func (a *appender) hear(m *nats.Msg) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.batch == nil || !a.batch.Owns(m.Subject) {
-		return // to a batch of before, of which everything is stored
+		return // an answer for an earlier batch, all of which is stored
 	}
-	if m.Header.Get("Status") != "" { // from the server, which has no such stream
+	if m.Header.Get("Status") != "" { // the server has no such stream
 		a.batch.Fail(nats.ErrNoResponders)
 	} else {
 		a.batch.Hear(m.Data)
@@ -151,8 +151,8 @@ func (a *appender) hear(m *nats.Msg) {
 	}
 }
 
-// lifetime of a message in log and state: a tombstone leaves the state when
-// no reader can resume behind it any more, a mark when there are newer ones.
+// lifetime is the TTL of a message in log and state. A tombstone leaves the state when no
+// reader can resume before it any more, a mark when there are newer marks.
 func (a *appender) lifetime(m events.Message) string {
 	switch events.Op(m.Get(events.HeaderOp)) {
 	case events.Gone:
@@ -171,9 +171,9 @@ func (a *appender) Flush(ctx context.Context) error {
 	return a.reap(ctx, 0, 0)
 }
 
-// within tells whether no more than so many messages and bytes are in flight.
+// within tells whether at most so many messages and bytes are in flight.
 //
-// Errors: why the server stores nothing more of what was sent.
+// Errors: the reason why the server stores no more of the sent messages.
 func (a *appender) within(messages, bytes int) (bool, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -183,8 +183,8 @@ func (a *appender) within(messages, bytes int) (bool, error) {
 	return len(a.open) <= messages && a.size <= bytes, nil
 }
 
-// reap waits until no more than so many messages and bytes are in flight. Where no answer
-// comes the server is asked once; then it has as long as for any request.
+// reap waits until at most so many messages and bytes are in flight. When no answer comes it
+// pings the server once; the server then has as long as for any request.
 func (a *appender) reap(ctx context.Context, messages, bytes int) error {
 	patience := a.bus.options.Timeout / 2
 	silence := time.NewTimer(patience)
@@ -219,7 +219,7 @@ func (a *appender) reap(ctx context.Context, messages, bytes int) error {
 	}
 }
 
-// ping has the server say again what it has stored.
+// ping asks the server to repeat how much it has stored.
 func (a *appender) ping() error {
 	a.mu.Lock()
 	reply := a.batch.Ping()

@@ -24,16 +24,16 @@ func podDelta(name string, version int) events.Message {
 	return m
 }
 
-// TestStalePublisherStoresNothing: however many messages the new publisher has
-// stored, and however many the old one sends without looking, none of the old
-// one's is stored: not even one whose predicted sequence happens to fit.
+// TestStalePublisherStoresNothing: however many messages the new publisher has stored, and
+// however many the old one sends without waiting, the server stores none of the old one's: not
+// even one whose predicted sequence happens to fit.
 func TestStalePublisherStoresNothing(t *testing.T) {
 	t.Parallel()
 	expectNothingStale(t, connect(t, stream.Options{Server: serve(t, stream.ServerOptions{})}))
 }
 
-// TestStalePublisherInCluster: the same in a cluster, where a message that is
-// refused too late stops the stream for good.
+// TestStalePublisherInCluster: the same in a cluster, where a message that is refused too late
+// stops the stream for ever.
 func TestStalePublisherInCluster(t *testing.T) {
 	t.Parallel()
 	expectNothingStale(t, connect(t, stream.Options{URL: serveCluster(t).urls(), Replicas: 3}))

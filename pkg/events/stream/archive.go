@@ -27,7 +27,8 @@ func (b *Bus) Shadows(ctx context.Context) ([]string, error) {
 	return b.named(ctx, "shadow.>", subject.ShadowStream(""))
 }
 
-// named gives what follows a prefix in the names of the streams of some subjects.
+// named lists the streams with a filter, and returns the part of their names that follows the
+// prefix.
 func (b *Bus) named(ctx context.Context, subjects, prefix string) ([]string, error) {
 	request, done := b.guarded(ctx, "STREAM.NAMES")
 	defer done()
@@ -119,8 +120,8 @@ func (b *Bus) Read(ctx context.Context, p bus.Passage, handle func([]events.Mess
 	}
 }
 
-// over tells whether there is nothing more to be read, and what comes of it: all has been,
-// the handler has had enough, or its caller does not wait for it any more.
+// over tells whether the read is complete, and its result: all was read, the handler returned
+// an error, or the caller's context has ended.
 func (r *passage) over(ctx context.Context, err error) (over bool, result error) {
 	var own *handlerError
 	switch {
@@ -135,22 +136,22 @@ func (r *passage) over(ctx context.Context, err error) (over bool, result error)
 }
 
 const (
-	// readAttempts bounds how often in a row a reading begins anew that gets
-	// nowhere.
+	// readAttempts bounds how often in a row a read starts a new session without progress.
 	readAttempts = 3
-	// readStuck is how long nothing may come of what the server says it has.
+	// readStuck is how long the server may deliver nothing although it says that it has
+	// messages.
 	readStuck = 5 * time.Second
-	// readBatch is how many messages are handed over together, where there are more.
+	// readBatch is how many messages the handler gets at a time, if there are more.
 	readBatch = 512
 )
 
-// passage is one reading. Each session has a consumer of its own, and goes on
-// where the one before ended.
+// passage is one read. Each session has its own consumer, and goes on where the session before
+// ended.
 type passage struct {
 	bus *Bus
 	bus.Passage
 	handle func([]events.Message) error
-	// stuckAt is where a session before timed out; 0: none did.
+	// stuckAt is the sequence at which an earlier session timed out; 0: none did.
 	stuckAt uint64
 }
 
@@ -219,9 +220,9 @@ func (r *passage) consume(ctx context.Context, feed *feed) error {
 	}
 }
 
-// stuck is what comes of a session to which nothing is delivered. A server that stands still
-// for a while does the same as one that cannot read what it has: that is said where another
-// session gets no further.
+// stuck is the error of a session that gets no messages. A server that stalls for a while looks
+// like one that cannot read its messages; stuck reports damage only when a second session gets
+// no further.
 func (r *passage) stuck() error {
 	at := max(r.From, 1)
 	if r.stuckAt == at {
@@ -231,7 +232,8 @@ func (r *passage) stuck() error {
 	return fmt.Errorf("nothing came for %v", readStuck)
 }
 
-// hand hands over what belongs to the passage; over tells that it has all of it.
+// hand gives the handler the messages of a batch that belong to the passage; over tells whether
+// the passage is complete.
 func (r *passage) hand(batch []events.Message) (over bool, err error) {
 	n := len(batch)
 	for n > 0 && batch[n-1].Sequence > r.To {

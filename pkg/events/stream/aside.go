@@ -16,7 +16,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// damagedError names the streams that the server found on disk and cannot read.
+// damagedError names the streams on disk that the server cannot read.
 type damagedError struct {
 	streams []string
 	why     string
@@ -27,13 +27,13 @@ func (e *damagedError) Error() string {
 		strings.Join(e.streams, ", "), e.why)
 }
 
-// asideFolder is where streams are kept that cannot be read, beside the store.
+// asideFolder is the folder beside the store for unreadable streams and blocks.
 const asideFolder = "damaged"
 
-// closedFile is in a store that was closed in order, until it is opened again.
+// closedFile exists in a store that was closed cleanly, until the store is opened again.
 const closedFile = "closed"
 
-// opened tells whether the store was closed in order, and takes that back.
+// opened tells whether the store was closed cleanly, and removes the note of that.
 func (s *Server) opened() (inOrder bool, err error) {
 	err = os.Remove(filepath.Join(s.options.Dir, closedFile))
 	if errors.Is(err, os.ErrNotExist) {
@@ -42,16 +42,16 @@ func (s *Server) opened() (inOrder bool, err error) {
 	return err == nil, err
 }
 
-// closed notes that the store was closed in order.
+// closed notes that the store was closed cleanly.
 func (s *Server) closed() error {
 	return os.WriteFile(filepath.Join(s.options.Dir, closedFile), nil, 0o600)
 }
 
-// checkBlocks takes damaged messages out of the blocks that are not packed. In a store
-// that was not closed in order it also sets blocks aside that cannot be unpacked: the
-// server then reads streams from end to end, and one that fails at a block removes the
-// whole stream from the disk; without the block it serves the rest. A server of a
-// cluster may do so: the others have it all.
+// checkBlocks removes damaged messages from uncompressed blocks. In a store that was not closed
+// cleanly it also sets aside blocks that cannot be decompressed: the server then reads streams
+// from end to end, and deletes a whole stream if it fails at one block; without the block it
+// serves the rest. A server of a cluster may delete the stream, because the other replicas have
+// all of it.
 func (s *Server) checkBlocks() error {
 	inOrder, err := s.opened()
 	if err != nil || s.options.clustered() {
@@ -98,7 +98,7 @@ func (s *Server) checkBlock(stream, block string, inOrder bool) error {
 	return nil
 }
 
-// packed tells by its first bytes whether a block is.
+// packed tells by its first bytes whether a block is compressed.
 func packed(block string) (bool, error) {
 	file, err := os.Open(block)
 	if err != nil {
@@ -115,7 +115,7 @@ func packed(block string) (bool, error) {
 	return err != nil || packing.Algorithm != server.NoCompression, nil
 }
 
-// unpack tries whether a packed block can be unpacked.
+// unpack tells whether a compressed block can be decompressed.
 func unpack(data []byte) error {
 	var packing server.CompressionInfo
 	header, err := packing.UnmarshalMetadata(data)
@@ -125,12 +125,12 @@ func unpack(data []byte) error {
 	return err
 }
 
-// folder is where a stream is on disk.
+// folder is the folder of a stream on disk.
 func (s *Server) folder(name string) string {
 	return filepath.Join(s.options.streams(), name)
 }
 
-// moveAside keeps a damaged file or folder, under a name that is not taken.
+// moveAside moves a damaged file or folder to asideFolder, under an unused name.
 func (s *Server) moveAside(from, name string) error {
 	aside := filepath.Join(s.options.Dir, asideFolder)
 	if err := os.MkdirAll(aside, 0o750); err != nil {
@@ -143,11 +143,10 @@ func (s *Server) moveAside(from, name string) error {
 	return nil
 }
 
-// setAside moves the folders of damaged logs and states out of the way, where
-// an operator can still look into them, and tells whether a start without
-// them makes sense. What they held the API server still has: the watcher lists
-// everything and records a gap. Turns and outcomes are nowhere else, so that an
-// operator must decide about those.
+// setAside moves the folders of damaged logs and states aside, where an operator can still
+// inspect them, and tells whether a start without them makes sense. The API server still has
+// their content: the watcher lists everything and records a gap. No other component has turns
+// and outcomes, so an operator must decide about those.
 func (s *Server) setAside(err error) (worthwhile bool, _ error) {
 	var damaged *damagedError
 	if !errors.As(err, &damaged) {

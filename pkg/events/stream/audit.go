@@ -15,14 +15,14 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// Shortcoming is one reason why the record is not one that an audit can rest on:
-// how something that was acknowledged may yet be lost.
+// Shortcoming is one reason why an audit cannot rest on the record: a way in which acknowledged
+// messages may still be lost.
 type Shortcoming struct {
-	// Reason is one of a few words, for metrics.
+	// Reason is a fixed word, for metrics.
 	Reason string
-	// What may happen, and Cure what prevents it.
+	// What is what may happen, and Cure what prevents it.
 	What, Cure string
-	// Passing: no setting is wrong, something is away or off for the moment.
+	// Passing: no setting is wrong, but something is missing or off for the moment.
 	Passing bool
 }
 
@@ -31,53 +31,53 @@ func (s Shortcoming) String() string { return s.What + "; " + s.Cure }
 
 // The reasons of shortcomings.
 const (
-	ReasonReplicas = "replicas" // fewer than three copies
-	ReasonServers  = "servers"  // fewer than three servers are there
-	ReasonSync     = "sync"     // what is acknowledged is not on disk yet
-	ReasonUnseen   = "unseen"   // it cannot be told whether it is
-	ReasonVersion  = "version"  // the server is older than what was tested
+	ReasonReplicas = "replicas" // fewer than three replicas
+	ReasonServers  = "servers"  // fewer than three servers are up
+	ReasonSync     = "sync"     // acknowledged messages are not on disk yet
+	ReasonUnseen   = "unseen"   // the bus cannot tell whether they are
+	ReasonVersion  = "version"  // the server is older than the tested versions
 	ReasonPayload  = "payload"  // large objects do not fit
-	ReasonClock    = "clock"    // server and service disagree about the time
+	ReasonClock    = "clock"    // the clocks of server and service differ
 )
 
 var reasons = []string{ReasonReplicas, ReasonServers, ReasonSync, ReasonUnseen, ReasonVersion, ReasonPayload, ReasonClock}
 
 const (
-	// enough copies, on as many servers: one may be lost and nothing is, and the
-	// next may be lost while the first is mended and nothing is but time.
+	// enough replicas, on as many servers: the loss of one loses nothing, and the loss of the
+	// next during the repair costs only time.
 	enough = 3
 	// leastPayload holds the largest object that etcd takes by default, 1.5 MiB,
 	// as JSON.
 	leastPayload = 4 << 20
-	// mostSkew is how far clocks may differ: wakes and ages go by the server's.
+	// mostSkew bounds the difference of the clocks: wakes and ages go by the server's.
 	mostSkew = 2 * time.Second
-	// fetchTimeout bounds one question to a monitoring endpoint.
+	// fetchTimeout bounds one request to a monitoring endpoint.
 	fetchTimeout = 5 * time.Second
 )
 
-// leastVersion is the oldest server that the suites have been run against.
+// leastVersion is the oldest server that the tests have run against.
 var leastVersion = [2]int{2, 15}
 
-// observed is what can be seen of the bus.
+// observed is the facts about the bus that Audit judges.
 type observed struct {
-	replicas int // copies that our streams have
-	online   int // of those of a stream, how many are there; 0: not known
+	replicas int // replicas of our streams
+	online   int // online replicas of a stream; 0: not known
 	version  string
 	payload  int64
 	told     Told
-	sync     map[string]time.Duration // by server, how often it syncs; 0: always
+	sync     map[string]time.Duration // the sync interval by server; 0: always
 	mute     []string                 // monitoring endpoints that did not answer, with the reason
-	made     bool                     // our streams are there
-	stores   []Store                  // of the servers that tell
-	servers  int                      // of the cluster, where one of them tells
+	made     bool                     // our streams exist
+	stores   []Store                  // of the servers that report them
+	servers  int                      // servers of the cluster, if one reports the number
 }
 
-// Audit looks at what keeps the record, and says what is missing for one that an
-// audit can rest on; nothing when all is well. The last answer is in the metric
-// millrace_bus_audit_grade.
+// Audit checks the bus, and returns the reasons why an audit cannot rest on its record; none
+// when all is well. The metric millrace_bus_audit_grade has the last result.
 //
-// A server tells only its monitoring endpoint when it syncs, so without
-// [Options.Monitoring], and without a server in this process, that is missing.
+// A server reports only to its monitoring endpoint when it syncs, so without
+// [Options.Monitoring], and without a server in this process, that is unknown and a
+// shortcoming.
 func (b *Bus) Audit(ctx context.Context) ([]Shortcoming, error) {
 	seen, err := b.observe(ctx)
 	if err != nil {
@@ -116,14 +116,14 @@ func (b *Bus) observe(ctx context.Context) (observed, error) {
 	}
 	var asked time.Time
 	var info *jetstream.StreamInfo
-	err := b.insist(ctx, "look at its settings", func() (err error) { // a leader may just be chosen
+	err := b.insist(ctx, "look at its settings", func() (err error) { // the servers may be electing a leader
 		asked = time.Now()
 		info, err = b.info(ctx, subject.WakeStream) // every installation has it
 		return err
 	})
 	switch {
 	case errors.Is(err, bus.ErrNoStream):
-		return seen, nil // it will be made with what we ask for
+		return seen, nil // the streams will be created with our settings
 	case err != nil:
 		return seen, err
 	}
@@ -140,7 +140,7 @@ func (b *Bus) observe(ctx context.Context) (observed, error) {
 	return seen, nil
 }
 
-// add notes what a server says of itself.
+// add records the facts that a server reports about itself.
 func (o *observed) add(v *server.Varz) {
 	o.payload = min(o.payload, int64(v.MaxPayload))
 	if Older(v.Version, o.version) {
@@ -160,7 +160,7 @@ func (o *observed) add(v *server.Varz) {
 	}
 }
 
-// judge says what is missing, the worst first.
+// judge lists the shortcomings, the worst first.
 func (o observed) judge() (found []Shortcoming) {
 	miss := func(reason, cure, what string, args ...any) {
 		found = append(found, Shortcoming{Reason: reason, What: fmt.Sprintf(what, args...), Cure: cure})
@@ -201,7 +201,7 @@ func (o observed) judge() (found []Shortcoming) {
 	return found
 }
 
-// late are the servers that acknowledge what is not on disk yet.
+// late are the servers that acknowledge messages before they are on disk.
 func (o observed) late() (names []string) {
 	for name, every := range o.sync {
 		if every > 0 {
@@ -212,8 +212,8 @@ func (o observed) late() (names []string) {
 	return names
 }
 
-// Older compares versions by their first two numbers; what is none is older than
-// all.
+// Older compares versions by their first two numbers; a text that is not a version is older
+// than all.
 func Older(a, b string) bool {
 	return slices.Compare(numbers(a), numbers(b)) < 0
 }

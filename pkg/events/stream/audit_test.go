@@ -16,8 +16,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream/streamtest"
 )
 
-// TestAudit: what is missing for a record to rest an audit on is said, with the
-// setting that mends it, and no more than that.
+// TestAudit: Audit names exactly what an audit's record lacks, each with the setting that
+// corrects it.
 func TestAudit(t *testing.T) {
 	t.Parallel()
 	lazy := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", Name: "lazy", SyncInterval: time.Minute})
@@ -78,8 +78,8 @@ func reasonsOf(t *testing.T, b *stream.Bus) string {
 	return strings.Join(all, " ")
 }
 
-// expectShortcomings waits until these are found, and no others: a server that stands
-// still for a moment counts as away.
+// expectShortcomings waits until exactly these are found: a server that stalls for a moment
+// counts as away.
 func expectShortcomings(t *testing.T, name string, b *stream.Bus, want string, say ...string) {
 	t.Helper()
 	for deadline := time.Now().Add(streamtest.Patience); ; time.Sleep(100 * time.Millisecond) {

@@ -20,28 +20,27 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 )
 
-// A reader of a stream from end to end reads it for the sake of all of it, and a consumer
-// gives it one message at a time: five goroutines in a row wake for each, and the client
-// library takes apart its headers. A backup of the stream has the same messages, in the
-// same order, packed together and sent in large pieces. So a long passage is read from a
-// backup, in the server's own format (of 2.15 and later), which is not kept. What goes
-// wrong with that leaves the passage where it is, and a consumer gives the rest.
+// A consumer delivers a stream one message at a time: five goroutines in a row wake for each,
+// and the client library parses its headers. A backup of the stream has the same messages, in
+// the same order, packed together and sent in large pieces. So a reader of a long passage reads
+// it from a backup, in the server's own format (of 2.15 and later), which it does not keep.
+// When the backup fails, the passage stays where it is, and a consumer delivers the rest.
 
 const (
-	// backupLeast is how many messages a stream has at least that is read so.
+	// backupLeast is the least number of messages of a stream that is read from a backup.
 	backupLeast = 2000
-	// backupPiece is how much is sent at once, in bytes, and backupAhead how much may be on
-	// its way or wait for the handler. Both are of what is packed.
+	// backupPiece is the size of one piece, and backupAhead bounds the pieces that are in
+	// flight or wait for the handler. Both are in compressed bytes.
 	backupPiece = 128 << 10
 	backupAhead = 4 << 20
-	// backupVersion is the first server that makes backups of messages, not of files.
+	// backupVersion is the first server whose backups hold messages, not files.
 	backupVersion = "2.15"
-	// backupEntry is more than a message can be, in bytes.
+	// backupEntry is more than the largest message, in bytes.
 	backupEntry = 256 << 20
 )
 
-// backedUp tells whether a passage is read from a backup, which has all of the stream:
-// where at least half of that is wanted.
+// backedUp tells whether to read a passage from a backup, which always has the whole stream:
+// only if at least half of the stream is wanted.
 func (r *passage) backedUp(at bus.State) bool {
 	o := r.bus.options
 	if !o.Backups || o.APIPrefix != "" || r.bus.mayNotBackUp.Load() || Older(r.bus.conn.ConnectedServerVersion(), backupVersion) {
@@ -54,8 +53,8 @@ func (r *passage) backedUp(at bus.State) bool {
 	return from <= r.To && 2*(r.To-from+1) >= at.Last-at.First+1
 }
 
-// backup reads the passage from a backup of its stream. After an error, From is where it
-// goes on.
+// backup reads the passage from a backup of its stream. After an error, From is the sequence at
+// which to go on.
 func (r *passage) backup(ctx context.Context) error {
 	shaken := r.bus.whenShaken()
 	request, done := r.bus.guarded(ctx, r.Stream)
@@ -82,13 +81,13 @@ func (r *passage) backup(ctx context.Context) error {
 	err = r.unpack(archive.NewReader(bufio.NewReaderSize(s2.NewReader(p), backupPiece)))
 	var own *handlerError
 	if err != nil && p.err != nil && !errors.As(err, &own) {
-		return fmt.Errorf("receive a backup: %w", translated(request, p.err)) // who unpacks it says only that it is not whole
+		return fmt.Errorf("receive a backup: %w", translated(request, p.err)) // the reader that unpacks it only reports that it is incomplete
 	}
 	return err
 }
 
-// unpack hands over what a backup has of the passage. It begins with an entry that says
-// where the stream stands, and ends with one without a name.
+// unpack hands over the messages of the passage in a backup. The backup begins with an entry
+// for the stream's state, and ends with an entry without a name.
 func (r *passage) unpack(in *archive.Reader) error {
 	batch := make([]events.Message, 0, readBatch)
 	for {
@@ -108,8 +107,8 @@ func (r *passage) unpack(in *archive.Reader) error {
 			return fmt.Errorf("read message %d from a backup: %w", entry.Sequence, err)
 		}
 		if batch = append(batch, m); len(batch) == readBatch {
-			// What came behind the passage meanwhile is read as well, and left out: a backup
-			// that is not taken to its end is reported as failed in the server's log.
+			// hand drops messages beyond the passage, but unpack reads the backup to its end:
+			// the server logs a backup that is not read to its end as failed.
 			if _, err := r.hand(batch); err != nil {
 				return err
 			}
@@ -135,8 +134,8 @@ func unpacked(stream string, entry *archive.Header, in io.Reader) (m events.Mess
 	return m, err
 }
 
-// headersOf reads headers as they are on the wire. Whatever is out of the ordinary, such as
-// a header that comes twice, is left to the client library.
+// headersOf parses headers in the wire format. It leaves unusual ones, such as a header that
+// occurs twice, to the client library.
 func headersOf(text string) (map[string][]string, error) {
 	rest, plain := strings.CutPrefix(text, "NATS/1.0\r\n")
 	lines := strings.Count(rest, "\n") - 1 // the last one is empty
@@ -156,7 +155,7 @@ func headersOf(text string) (map[string][]string, error) {
 	return header, nil
 }
 
-// pieces is a backup as it comes.
+// pieces is an incoming backup.
 type pieces struct {
 	ctx    context.Context
 	bus    *Bus
@@ -186,7 +185,7 @@ func (p *pieces) next() error {
 	patience := time.NewTimer(readStuck)
 	defer patience.Stop()
 	select {
-	case <-p.shaken: // before all that has come already
+	case <-p.shaken: // takes precedence over the pieces that have already arrived
 		return errShaken
 	default:
 	}
@@ -208,7 +207,7 @@ func (p *pieces) next() error {
 	if len(m.Data) == 0 {
 		return io.EOF
 	}
-	if m.Reply != "" { // all but the last are answered, and numbered
+	if m.Reply != "" { // all pieces but the last are numbered, and need an answer
 		if p.count++; m.Reply[strings.LastIndexByte(m.Reply, '.')+1:] != strconv.Itoa(p.count) {
 			return fmt.Errorf("%w: %s is not piece %d", errShaken, m.Reply, p.count)
 		}
@@ -220,7 +219,7 @@ func (p *pieces) next() error {
 	return nil
 }
 
-// noBackup notes why a backup was of no use.
+// noBackup records why a backup failed.
 func (r *passage) noBackup(err error) {
 	var refusal *Refusal
 	if errors.As(err, &refusal) {

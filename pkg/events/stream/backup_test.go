@@ -40,14 +40,14 @@ func (h *heard) String() string {
 	return h.text.String()
 }
 
-// backups counts those that the server has begun to make of a stream.
+// backups counts the backups of a stream that the server has begun.
 func (h *heard) backups(name string) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return strings.Count(h.text.String(), fmt.Sprintf("Starting snapshot for stream '$G > %s'", name))
 }
 
-// long fills the log of pods with more than a backup has on its way at once.
+// long fills the log of pods with more than a backup may have in flight.
 func long(t *testing.T, b *stream.Bus) (messages int) {
 	t.Helper()
 	ctx := t.Context()
@@ -62,7 +62,7 @@ func long(t *testing.T, b *stream.Bus) (messages int) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for messages = range 2600 {
 		m := podDelta(fmt.Sprint("pod-", messages%7), messages+1)
-		m.Data = make([]byte, random.IntN(6000)) // nothing can pack it
+		m.Data = make([]byte, random.IntN(6000)) // incompressible
 		for i := range m.Data {
 			m.Data[i] = byte(random.Uint32())
 		}
@@ -88,8 +88,8 @@ func passageOf(t *testing.T, b bus.Archive, p bus.Passage) (all []events.Message
 	return all
 }
 
-// TestLongPassagesAreReadFromBackups: to the byte as a consumer gives them, and only
-// where most of the stream is wanted.
+// TestLongPassagesAreReadFromBackups: the messages are the same to the byte as from a consumer,
+// and only reads of most of the stream use a backup.
 func TestLongPassagesAreReadFromBackups(t *testing.T) {
 	t.Parallel()
 	log := &heard{}
@@ -134,7 +134,7 @@ func TestArchiveFromBackups(t *testing.T) {
 	})
 }
 
-// TestABackupThatBreaksOff: a consumer gives the rest, and nothing twice.
+// TestABackupThatBreaksOff: a consumer delivers the rest, and no message twice.
 func TestABackupThatBreaksOff(t *testing.T) {
 	t.Parallel()
 	log := &heard{}
@@ -164,7 +164,7 @@ func TestABackupThatBreaksOff(t *testing.T) {
 	}
 }
 
-// TestABackupThatIsRefused: who lacks the right reads as the services do, and does not ask
+// TestABackupThatIsRefused: a user without the right reads like the services, and does not ask
 // again.
 func TestABackupThatIsRefused(t *testing.T) {
 	t.Parallel()

@@ -20,8 +20,8 @@ import (
 )
 
 // TestLeadersChangeInTheMiddleOfABatch: a publisher that does not wait for its messages
-// goes on where the log ends, whenever the log has changed its leader, and the log has
-// every message once and in order.
+// continues at the end of the log after each change of its leader, and the log has every
+// message once and in order.
 func TestLeadersChangeInTheMiddleOfABatch(t *testing.T) {
 	c := serveCluster(t)
 	b := connect(t, stream.Options{URL: c.urls(), Replicas: 3, Timeout: 2 * time.Second})
@@ -73,15 +73,15 @@ func changeLeaders(ctx context.Context, urls string, changes int64, changed *ato
 	}
 	defer conn.Close()
 	for ctx.Err() == nil && changed.Load() < changes {
-		time.Sleep(200 * time.Millisecond) // batches are under way meanwhile
+		time.Sleep(200 * time.Millisecond) // batches are in flight meanwhile
 		if answer, err := conn.Request("$JS.API.STREAM.LEADER.STEPDOWN."+subject.LogStream("pods"), nil, time.Second); err == nil && len(answer.Data) > 0 {
 			changed.Add(1)
 		}
 	}
 }
 
-// TestAServerThatForgetsABatch: a log that rests for longer than a server remembers batches
-// is written again as if nothing had been, also after the server was started anew.
+// TestAServerThatForgetsABatch: a publisher can continue a log that was idle for longer than
+// the server remembers batches, also after a restart of the server.
 func TestAServerThatForgetsABatch(t *testing.T) {
 	dir := t.TempDir()
 	s := serve(t, stream.ServerOptions{Dir: dir, Listen: "127.0.0.1:0"})
@@ -113,8 +113,8 @@ func TestAServerThatForgetsABatch(t *testing.T) {
 	say(1)
 }
 
-// TestAStreamWithoutFastIngest: a log that does not take batches is refused by name before
-// anything is written, and one that an older version made is given what it lacks.
+// TestAStreamWithoutFastIngest: Append refuses a log without batches by name before it writes,
+// and EnsureKind upgrades a log of an older version.
 func TestAStreamWithoutFastIngest(t *testing.T) {
 	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0"})
 	b := connect(t, stream.Options{URL: s.URL()})

@@ -11,8 +11,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// TestCloseIsBounded: to stop and to start do not grow out of hand with the
-// streams and durable consumers of all controllers.
+// TestCloseIsBounded: the times of stop and start do not grow too much with the streams and
+// durable consumers of all controllers.
 func TestCloseIsBounded(t *testing.T) {
 	const perKind, bound = 4, time.Minute
 	dir := t.TempDir()

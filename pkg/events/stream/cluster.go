@@ -15,35 +15,34 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// ClusterOptions make a server one of several that keep the streams together.
-// A stream with three copies loses nothing and goes on when one of three servers
-// is lost; when two are, it waits for one of them to come back.
+// ClusterOptions make a server one of several that hold the streams together. A stream with
+// three replicas loses nothing and goes on when one of three servers is lost; when two are
+// lost, it waits for one of them to come back.
 type ClusterOptions struct {
 	// Listen is a host:port for the other servers; empty: the server stands alone.
 	Listen string
-	// User and Password are what each server of the cluster gives to the others; empty:
-	// a server needs neither.
+	// User and Password are the login of each server at the others; empty: a server needs
+	// neither.
 	User, Password string
-	// TLS encrypts what the servers tell each other, and has each check the certificate
-	// of the other, so that there must be an authority; zero: it is not encrypted.
+	// TLS encrypts the connections between the servers, each of which checks the other's
+	// certificate, so that there must be an authority; zero: no encryption.
 	TLS TLSOptions
 	// Name of the cluster, the same for all of its servers; empty: "millrace".
 	Name string
-	// Routes are where the servers of the cluster listen for each other, as
+	// Routes are the addresses at which the servers of the cluster listen for each other, as
 	// host:port or as URLs. The server's own may be among them.
 	Routes []string
-	// NoAdvertise keeps from clients where the other servers are: they know no
-	// addresses but those that they were given, as behind proxies.
+	// NoAdvertise hides the other servers' addresses from clients, which then know only the
+	// addresses in their own settings, as behind proxies.
 	NoAdvertise bool
 }
 
-// metaDir is where a server keeps what it knows of its cluster, in a data
-// directory.
+// metaDir is the folder, in a data directory, of a server's cluster metadata.
 var metaDir = filepath.Join("jetstream", server.DEFAULT_SYSTEM_ACCOUNT, "_js_", "_meta_")
 
 func (o ServerOptions) clustered() bool { return o.Cluster.Listen != "" }
 
-// join makes the settings those of a server in a cluster.
+// join adds the settings of a server in a cluster.
 func (o ServerOptions) join(settings *server.Options) error {
 	if !o.clustered() {
 		if len(o.Cluster.Routes) > 0 {
@@ -110,9 +109,9 @@ func routeURL(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// checkDirectory refuses a directory that was used the other way: a server of a
-// cluster removes streams that its cluster does not know, and one that stands
-// alone cannot serve streams with copies elsewhere.
+// checkDirectory refuses a directory that the other kind of server has used: a server of a
+// cluster deletes streams that its cluster does not know, and a standalone server cannot serve
+// streams with replicas elsewhere.
 func (o ServerOptions) checkDirectory() error {
 	_, err := os.Stat(filepath.Join(o.Dir, metaDir))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -134,10 +133,10 @@ func (o ServerOptions) checkDirectory() error {
 	return nil
 }
 
-// Healthy is nil when the server can serve: alone as soon as it has started; in a
-// cluster when the cluster has a leader, whom this server follows or is, and the
-// server's copies of streams and consumers have caught up. An operator who waits for
-// that before the next server is stopped never stops too many.
+// Healthy is nil when the server can serve. A standalone server can as soon as it has started.
+// A server of a cluster can when the cluster has a leader, which this server follows or is, and
+// the server's replicas of streams and consumers have caught up. An operator that waits for
+// that before stopping the next server never stops too many.
 func (s *Server) Healthy() error {
 	if !s.options.clustered() {
 		return nil
@@ -152,8 +151,7 @@ func (s *Server) Healthy() error {
 	return nil
 }
 
-// others are the names of the servers of the cluster that this one is connected
-// to, sorted.
+// others are the names of the servers of the cluster that this one is connected to, sorted.
 func (s *Server) others() []string {
 	routes, err := s.nats.Routez(nil)
 	if err != nil {

@@ -21,9 +21,9 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// TestConformsInCluster: the same sentences hold with three copies of every
-// stream. The tests share one cluster, which each finds empty. It chooses another leader when
-// it sees fit, which is no fault: see [streamtest.Patient].
+// TestConformsInCluster: the same suite passes with three replicas of every stream. The tests
+// share one cluster, which each finds empty. The cluster may elect another leader at any time,
+// which is no fault: see [streamtest.Patient].
 func TestConformsInCluster(t *testing.T) {
 	t.Parallel()
 	c := serveCluster(t)
@@ -44,8 +44,8 @@ func TestConformsInCluster(t *testing.T) {
 	})
 }
 
-// TestAClientRidesOutChangesOfLeader: while the streams change their leaders all the time, what
-// a client repeats is stored once, in order, and found.
+// TestAClientRidesOutChangesOfLeader: while the streams change their leaders all the time,
+// repeated requests are stored once, in order, and found.
 func TestAClientRidesOutChangesOfLeader(t *testing.T) {
 	t.Parallel()
 	c := serveCluster(t)
@@ -79,8 +79,8 @@ func (c *cluster) unsettle(streams ...string) {
 	}
 }
 
-// TestNothingIsPackedInACluster: a server that syncs always cannot read what it packs
-// while it starts.
+// TestNothingIsPackedInACluster: a server that always syncs cannot read the blocks that it
+// compresses while it starts.
 func TestNothingIsPackedInACluster(t *testing.T) {
 	t.Parallel()
 	c := serveCluster(t)
@@ -146,12 +146,12 @@ func TestClusterSettings(t *testing.T) {
 	}
 }
 
-// cluster are three servers in this process, of which any number runs.
+// cluster are three servers in this process, some of which run.
 type cluster struct {
 	t              *testing.T
 	dirs           []string
 	listen, routes []string
-	servers        []*stream.Server // nil: does not run
+	servers        []*stream.Server // nil: it does not run
 	sync           bool             // always
 	secure         stream.ClusterOptions
 	js             jetstream.JetStream // asks about leaders; nil: has not been needed

@@ -21,26 +21,24 @@ type Bus struct {
 	conn    *nats.Conn
 	js      jetstream.JetStream
 	stats   *stats
-	// make makes streams and consumers, or has the provisioner make them.
+	// make creates streams and consumers, itself or through the provisioner.
 	make maker
 
-	// handles are streams that have been read by message.
+	// handles caches the streams from which single messages have been read.
 	handles sync.Map // name -> jetstream.Stream
 	listing listing
-	// mayNotBackUp is set when the right to a backup has been refused.
+	// mayNotBackUp is set when the server has refused the right to backups.
 	mayNotBackUp atomic.Bool
 
 	closed    chan struct{}
 	closeOnce sync.Once
 
 	mu sync.Mutex
-	// refusal is the last thing that the server's permissions forbade on this
-	// connection.
+	// refusal is the last error about this connection's permissions.
 	refusal error
-	// unprovided is when something was last asked for and there was no provisioner; zero:
-	// there has been one since.
+	// unprovided is when a request last found no provisioner; zero: the last request found one.
 	unprovided time.Time
-	// down is why the connection is down.
+	// down is the reason why the connection is down.
 	down error
 	// shaken is closed, and replaced, when deliveries may have been lost: after
 	// a reconnect, or when this process was too slow to read.
@@ -51,8 +49,8 @@ type Bus struct {
 
 var _ bus.Bus = (*Bus)(nil)
 
-// Connect connects to a server. It waits for the first connection, at most
-// until the context ends; from then on the connection heals by itself.
+// Connect connects to a server. It waits for the first connection, at most until the context
+// ends; from then on nats.go reconnects by itself.
 func Connect(ctx context.Context, options Options) (*Bus, error) {
 	options, err := options.withDefaults()
 	if err != nil {
@@ -76,9 +74,9 @@ func Connect(ctx context.Context, options Options) (*Bus, error) {
 	return b, nil
 }
 
-// dial tries until the context ends, because services and their server are
-// often started together. A server in this process is there, or never will be; but it
-// may be slow to answer.
+// dial retries until the context ends, because services and their server often start together.
+// It does not wait for a server in this process, which either runs already or never will; but
+// that server may be slow to answer, so dial retries after a time-out.
 func (b *Bus) dial(ctx context.Context) (*nats.Conn, error) {
 	options := b.options.nats(b)
 	if end, ends := ctx.Deadline(); ends && b.options.AtOnce {
@@ -110,8 +108,8 @@ func (b *Bus) newJetStream() (jetstream.JetStream, error) {
 	return jetstream.New(b.conn, options...)
 }
 
-// Healthy is nil while the bus can be used. A refusal by the server's
-// permissions stays until the next reconnect: it will not get better by itself.
+// Healthy is nil while the bus can be used. A permission error stays until the next reconnect,
+// because it does not go away by itself.
 func (b *Bus) Healthy() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -135,8 +133,8 @@ func (b *Bus) Healthy() error {
 func (b *Bus) Close() error {
 	b.closeOnce.Do(func() {
 		close(b.closed)
-		// What has been answered should reach the server: a lost ack is a
-		// message that comes again.
+		// Deliver the pending acknowledgements to the server: it would redeliver a message
+		// whose acknowledgement is lost.
 		_ = b.conn.FlushTimeout(flushTimeout)
 		b.conn.Close()
 	})
@@ -162,7 +160,7 @@ func (b *Bus) onReconnect(conn *nats.Conn) {
 	b.options.Log.Info("reconnected to NATS", "server", conn.ConnectedUrlRedacted())
 }
 
-// onError hears what the connection cannot answer to a request.
+// onError handles errors that belong to no request.
 func (b *Bus) onError(_ *nats.Conn, _ *nats.Subscription, err error) {
 	switch {
 	case errors.Is(err, nats.ErrPermissionViolation):
@@ -174,7 +172,7 @@ func (b *Bus) onError(_ *nats.Conn, _ *nats.Subscription, err error) {
 	b.options.Log.Warn("NATS connection", "error", err)
 }
 
-// shake makes every reader check that it has missed nothing.
+// shake makes every reader check that it has missed no message.
 func (b *Bus) shake() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -188,15 +186,15 @@ func (b *Bus) whenShaken() <-chan struct{} {
 	return b.shaken
 }
 
-// guard ends a request that the server has refused: the server names the
-// subject, never the request, so a request says which word to look for.
+// guard ends a request that the server has refused. The server's error names the subject, never
+// the request, so each request registers a word to look for in it.
 type guard struct {
 	about  string
 	cancel context.CancelCauseFunc
 }
 
-// guarded gives a context that ends with the refusal as its cause. The
-// function must be called when the request is over.
+// guarded returns a context that a refusal cancels, with the refusal as its cause. The caller
+// must call the function at the end of the request.
 func (b *Bus) guarded(ctx context.Context, about string) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	g := &guard{about: about, cancel: cancel}
@@ -223,8 +221,8 @@ func (b *Bus) refuse(err error) {
 	}
 }
 
-// Refusal is what the server's permissions forbade. It is final until an operator
-// changes them.
+// Refusal is a permission error of the server. It is final until an operator changes the
+// permissions.
 type Refusal struct{ err error }
 
 // Error says what was forbidden.

@@ -27,8 +27,8 @@ func closedPort(t *testing.T) string {
 	return "nats://" + l.Addr().String()
 }
 
-// TestAnAbsentServerIsAnErrorAtOnce: a command does not wait for a server that refuses
-// the connection, and the error has the reason.
+// TestAnAbsentServerIsAnErrorAtOnce: a command does not wait for a server that refuses the
+// connection, and the error has the reason.
 func TestAnAbsentServerIsAnErrorAtOnce(t *testing.T) {
 	t.Parallel()
 	refusing := closedPort(t)
@@ -42,7 +42,7 @@ func TestAnAbsentServerIsAnErrorAtOnce(t *testing.T) {
 	}
 }
 
-// TestWhatIsAbsent: only what another attempt cannot mend in the next moment.
+// TestWhatIsAbsent: only errors that an immediate retry cannot change.
 func TestWhatIsAbsent(t *testing.T) {
 	t.Parallel()
 	unknown, unsure := &net.DNSError{Name: "bus", IsNotFound: true}, &net.DNSError{Name: "bus", IsTemporary: true}
@@ -55,8 +55,8 @@ func TestWhatIsAbsent(t *testing.T) {
 	}
 }
 
-// TestServicesWaitForTheirServer: without the option a refused connection is tried
-// again until the context ends.
+// TestServicesWaitForTheirServer: without the option Connect retries a refused connection until
+// the context ends.
 func TestServicesWaitForTheirServer(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)

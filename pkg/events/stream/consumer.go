@@ -12,20 +12,20 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 )
 
-// lookupPatience is how long a look at a stream or consumer may take.
+// lookupPatience bounds the lookup of a stream or consumer.
 const lookupPatience = 2 * time.Second
 
-// consumerOrder says which consumer is wanted. It has no subject to which messages would be
-// sent, so it can be given to the provisioner: the reader that has a consumer asks it for messages.
+// consumerOrder describes a wanted consumer. It has no delivery subject (the reader pulls), so
+// a service may send it to the provisioner.
 type consumerOrder struct {
 	Stream string `json:"stream"`
-	// Durable is the name of one that several work on; empty: it is a reader's, who is
-	// alone, answers nothing, and has it for as long as it reads.
+	// Durable is the name of a consumer that several workers share. Empty: the consumer belongs
+	// to one reader, which answers nothing and keeps it for as long as it reads.
 	Durable     string `json:"durable,omitempty"`
 	Subject     string `json:"subject,omitempty"`
 	HeadersOnly bool   `json:"headersOnly,omitempty"`
-	// Acks: the reader says how far it has dealt with what it was given, and the consumer
-	// outlives it.
+	// Acks: the reader acknowledges how far it has dealt with its messages, and the consumer
+	// outlives the reader.
 	Acks bool `json:"acks,omitempty"`
 	// From is the first sequence, or Since the time of the first message.
 	From  uint64     `json:"from,omitempty"`
@@ -33,15 +33,15 @@ type consumerOrder struct {
 
 	AckWait    time.Duration `json:"ackWait,omitempty"` // nanoseconds
 	MaxPending int           `json:"maxPending,omitempty"`
-	// Update changes the one that is there, Remake replaces it.
+	// Update changes an existing consumer, Remake replaces it.
 	Update bool `json:"update,omitempty"`
 	Remake bool `json:"remake,omitempty"`
 
-	// name is that of a reader's consumer; empty: the client library makes one up.
+	// name is that of a reader's consumer; empty: the client library chooses one.
 	name string
 }
 
-// config is the consumer as the server is told.
+// config is the consumer in the server's terms.
 func (o consumerOrder) config() jetstream.ConsumerConfig {
 	c := jetstream.ConsumerConfig{FilterSubject: o.Subject, HeadersOnly: o.HeadersOnly, MaxDeliver: -1}
 	if o.Durable == "" {
@@ -49,16 +49,16 @@ func (o consumerOrder) config() jetstream.ConsumerConfig {
 		c.DeliverPolicy, c.OptStartSeq = jetstream.DeliverByStartSequencePolicy, max(o.From, 1)
 		c.Replicas, c.MemoryStorage, c.InactiveThreshold = 1, true, readerIdle
 		if o.Acks {
-			// What is not acknowledged comes again with the next session of the reader, and
-			// not before: it is being worked on.
+			// The server redelivers unacknowledged messages in the reader's next session and
+			// not earlier, since the reader is still working on them.
 			c.Name, c.Durable, c.AckPolicy = "", o.name, jetstream.AckAllPolicy
 			c.AckWait, c.MaxAckPending, c.InactiveThreshold = time.Hour, -1, bus.Abandoned
 		}
 	} else {
 		c.Durable, c.AckPolicy, c.AckWait, c.MaxAckPending = o.Durable, jetstream.AckExplicitPolicy, o.AckWait, o.MaxPending
 		c.DeliverPolicy = jetstream.DeliverAllPolicy
-		// The server keeps the requests for deliveries in the order of their ranks,
-		// and forgets those of a connection that has closed.
+		// The server keeps the pull requests ordered by rank, and forgets those of a connection
+		// that has closed.
 		c.PriorityPolicy, c.PriorityGroups = jetstream.PriorityPolicyPrioritized, []string{everybody}
 	}
 	if o.Since != nil {
@@ -67,7 +67,7 @@ func (o consumerOrder) config() jetstream.ConsumerConfig {
 	return c
 }
 
-// consumer makes a consumer, or changes the one that is there.
+// consumer creates a consumer, or changes an existing one.
 func (b own) consumer(ctx context.Context, o consumerOrder) (jetstream.Consumer, error) {
 	if o.Acks && o.name == "" {
 		o.name = "reader-" + nuid.Next()
@@ -90,9 +90,9 @@ func (b own) consumer(ctx context.Context, o consumerOrder) (jetstream.Consumer,
 		want.DeliverPolicy, want.OptStartSeq, want.OptStartTime = have.DeliverPolicy, have.OptStartSeq, have.OptStartTime
 		return b.js.UpdateConsumer(ctx, o.Stream, want)
 	}
-	// Never an update here: of two that start together with other settings the second
-	// is refused, finds the consumer the next time, and updates it. Where they differ in
-	// no more than where they would start, it has that of the first.
+	// Create, never update here: when two processes start together with different settings, the
+	// server refuses the second, which then finds the consumer at its next attempt and updates
+	// it. If they differ only in the start, the consumer keeps that of the first.
 	made, err := b.js.CreateConsumer(ctx, o.Stream, want)
 	if o.Durable == "" || !errors.Is(err, jetstream.ErrConsumerExists) {
 		return made, err
@@ -104,7 +104,7 @@ func (b own) consumer(ctx context.Context, o consumerOrder) (jetstream.Consumer,
 	return found, nil
 }
 
-// like tells whether a consumer that is there is as it is wanted, wherever it started.
+// like tells whether an existing consumer has the wanted settings, apart from its start.
 func (o consumerOrder) like(have jetstream.ConsumerConfig) bool {
 	want := o.config()
 	return have.AckWait == want.AckWait && have.MaxAckPending == want.MaxAckPending &&
@@ -112,16 +112,16 @@ func (o consumerOrder) like(have jetstream.ConsumerConfig) bool {
 		have.PriorityPolicy == want.PriorityPolicy && slices.Equal(have.PriorityGroups, want.PriorityGroups)
 }
 
-// leave removes a reader's consumer, without waiting: the server would do it by
-// itself after a while.
+// leave deletes a reader's consumer, without waiting for the answer: the server would delete it
+// after a while anyway.
 func (b own) leave(stream, consumer string) {
 	_ = b.conn.Publish(b.api("CONSUMER.DELETE."+stream+"."+consumer), nil)
 }
 
-// mostPending bounds what a consumer may be asked to have unanswered.
+// mostPending bounds the unanswered deliveries that an order may ask for.
 const mostPending = 1 << 20
 
-// sane tells whether numbers are such as a service has.
+// sane tells whether an order's numbers are within the bounds of a service.
 func (o consumerOrder) sane() bool {
 	return o.AckWait >= 0 && o.AckWait <= time.Hour && o.MaxPending >= 0 && o.MaxPending <= mostPending
 }

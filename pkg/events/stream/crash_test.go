@@ -97,10 +97,10 @@ func serveMortal(t *testing.T, options stream.ServerOptions) mortal {
 	return mortal{strings.TrimSpace(url), kill, signal}
 }
 
-// TestStateGoesOnAfterCrash: a server that was killed restores its streams in
-// no particular order, and a state stream that is ready before its log must not
-// wait for the server's next attempt, 12 s later. The log of pods is long and
-// its index was never written, so that it is the last one to be ready.
+// TestStateGoesOnAfterCrash: a server that was killed restores its streams in no particular
+// order, and a state stream that is restored before its log must not wait for the server's next
+// attempt, 12 s later. The log of pods is long and its index was never written, so that the
+// server restores it last.
 func TestStateGoesOnAfterCrash(t *testing.T) {
 	// The server's own retry takes 12 s.
 	const bound = 10 * time.Second
@@ -139,7 +139,7 @@ func TestStateGoesOnAfterCrash(t *testing.T) {
 	}
 }
 
-// filledPods is of how many pods fillLog tells.
+// filledPods is the number of pods in the deltas of fillLog.
 const filledPods = 10
 
 // manyKinds are pods and as many others as a cluster has.

@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// disk is how many bytes the streams may take up if nothing else is said: three quarters
-// of what is free and what they have already. The server counts what is free alone, and
-// would allow itself less with each start. 0 leaves it to the server.
+// disk is the default storage limit of the streams in bytes: three quarters of the free space
+// and of their own. The server by itself counts only the free space, and would lower the limit
+// with each start. 0 leaves the limit to the server.
 func disk(dir string) int64 {
 	free, has, err := Space(dir)
 	if err != nil {
@@ -18,7 +18,7 @@ func disk(dir string) int64 {
 	return (free + has) / 4 * 3
 }
 
-// Space is how many bytes are free where a directory is, and how many its files take up.
+// Space is the number of free bytes at a directory, and the number that its files take up.
 //
 // Errors: the directory cannot be read; the system does not tell ([errors.ErrUnsupported]).
 func Space(dir string) (free, has int64, err error) {
@@ -39,7 +39,7 @@ func Space(dir string) (free, has int64, err error) {
 	return int64(at.Bavail) * at.Bsize, has, err
 }
 
-// unlessGone is an error but of a file that a server has just removed.
+// unlessGone ignores the error of a file that the server has just removed.
 func unlessGone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

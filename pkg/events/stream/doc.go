@@ -1,5 +1,5 @@
-// Package stream is the only door to JetStream: it answers package bus with
-// nats.go, and can run the server inside the process ([Serve]).
+// Package stream is the only door to JetStream: it implements package bus with nats.go, and can
+// run the server inside the process ([Serve]).
 //
 // Streams, by kind and by controller:
 //
@@ -12,35 +12,34 @@
 //
 // What holds the design together:
 //
-//   - A log has one publisher. Each message carries the sequence that must be
-//     the last before it, predicted, so that messages are pipelined and yet a
-//     second publisher or a lost message is refused at once ([bus.Appender]).
-//   - A reader of a stream is an ephemeral consumer that is made anew, from the
-//     next sequence, whenever there is any doubt: a reconnect, a missing
-//     heartbeat, a hole in the consumer's own count (never in the stream's: a
-//     state stream is full of holes).
-//   - Who reads most of a stream, and may, has it from a backup ([Options].Backups):
-//     the same messages, packed together in large pieces. What goes wrong with that
-//     ends where it is, and a consumer gives the rest.
-//   - A log is never read through direct gets: its mirror would answer them
-//     too, without the messages that it has coalesced away. So EV has
-//     allow_direct off, and STATE inherits mirror_direct off from it.
-//   - Many subjects are looked up with one question ([Bus.LastOf]); each message of
-//     the answer says which one is before it, so that none can be missing unnoticed.
-//   - On a bus with accounts only the provisioner makes streams and consumers
-//     ([Bus.Provide]); a service compares what is there with what it wants, and asks.
-//   - What is stored is sealed with sums, which readers verify on decode
-//     ([events.Verify]). The server itself leaves damaged messages out without a
-//     word, and at a block that it cannot unpack it stands still: a reader asks,
-//     when nothing comes, whether there is something, and ends with ErrDamaged.
-//   - A server that was killed removes a stream of which one packed block is
-//     damaged. So those blocks are set aside before it starts ([Serve]); and
-//     damaged messages are taken out of the others, since one can keep the
-//     server from starting at all.
-//   - The server drops what a connection may not do and tells only the
-//     connection's error handler; requests would wait for their timeout. The
-//     handler ends the request that was refused instead, and [Bus.Healthy]
-//     remembers.
+//   - A log has one publisher. Each message carries the predicted sequence of the
+//     message before it, so the publisher can pipeline messages, and the server still
+//     refuses a second publisher or a lost message at once ([bus.Appender]).
+//   - A reader of a stream is an ephemeral consumer. The reader creates a new one, from the
+//     next sequence, whenever there is any doubt: a reconnect, a missing heartbeat, a hole
+//     in the consumer's own count (never in the stream's: a state stream is full of holes).
+//   - A reader that wants most of a stream, and has the right, gets it from a backup
+//     ([Options].Backups): the same messages, packed together in large pieces. When the
+//     backup fails, a consumer delivers the rest.
+//   - No reader uses direct gets on a log: the log's mirror would answer them too, without
+//     the messages that it has coalesced away. So EV has allow_direct off, and STATE
+//     inherits mirror_direct off from it.
+//   - One request looks up many subjects ([Bus.LastOf]). Each message of the answer names
+//     the sequence before it, so the reader notices a missing message.
+//   - On a bus with accounts only the provisioner creates streams and consumers
+//     ([Bus.Provide]). A service compares the streams that exist with those that it wants,
+//     and asks the provisioner for the missing ones.
+//   - Every stored message is sealed with checksums, which readers verify on decode
+//     ([events.Verify]). The server silently omits damaged messages, and stops at a block
+//     that it cannot unpack. So when nothing arrives, a reader asks whether the server still
+//     has messages for it, and ends with ErrDamaged if it has.
+//   - A server that was killed removes a whole stream if one of its packed blocks is
+//     damaged. So [Serve] sets those blocks aside before the server starts. It also removes
+//     damaged messages from the other blocks, since one of them can keep the server from
+//     starting at all.
+//   - The server drops requests that a connection has no right to make, and reports that
+//     only to the connection's error handler, so a request would wait for its time-out. The
+//     handler ends the refused request instead, and [Bus.Healthy] remembers the refusal.
 //
 // Goroutines: nats.go owns those that read the connection. [Bus.Follow] runs
 // its handler on the caller's goroutine and is fed by one of nats.go's through

@@ -12,28 +12,29 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// A guest has no consumer to wait on, and asking each stream again and again would be
-// most of what the server does. So it listens to what is published, which its account
-// is lent too, and asks when it has heard something. What it hears is a hint and nothing
-// else: it has no sequence yet, it comes a moment before the message is stored, and the
-// message may be refused. So it asks until it has found as much as it heard, a few times
-// at most; and seldom where it hears nothing, in case a hint was lost.
+// A guest has no consumer to wait on, and polling every stream would be most of the server's
+// work. So a guest subscribes to the published messages, which its account imports too, and
+// reads the stream when it has heard one. Such a message is only a hint: it has no sequence
+// yet, it arrives a moment before the server stores it, and the server may refuse it. So the
+// guest reads until it has found as many messages as it heard, a few times at most. Without
+// hints it reads seldom, in case one was lost.
 
 const (
-	// HeardPrefix is under what guests hear what is published.
+	// HeardPrefix precedes the subjects on which guests hear published messages.
 	HeardPrefix = access.Heard
-	// guestLook is how often a guest looks that hears nothing.
+	// guestLook is the interval of a guest's reads when it hears nothing.
 	guestLook = 2 * time.Second
-	// guestRest is between two looks where there is always more.
+	// guestRest is the pause between two reads while each finds something.
 	guestRest = 20 * time.Millisecond
-	// storing is the first pause for what was heard and is not stored yet; each one is
-	// twice the one before. After patientLooks of them, 0.6 s, nothing is expected any
+	// storing is the first pause for a message that was heard and is not stored yet; each pause
+	// doubles the one before. After patientLooks of them, 0.6 s, the guest expects nothing any
 	// more.
 	storing      = 5 * time.Millisecond
 	patientLooks = 7
 )
 
-// heard is the subject of what is published for a stream; "" where guests do not hear it.
+// heard is the subject of the messages that are published for a stream; "" if guests do not
+// hear them.
 func heard(stream string) string {
 	if kind, ok := subject.KindOfStream(stream); ok {
 		return subject.Log(kind) // a state is a mirror of the log
@@ -47,26 +48,26 @@ func heard(stream string) string {
 	return ""
 }
 
-// ear tells a guest when to look for what is new in a stream.
+// ear tells a guest when to read a stream for new messages.
 type ear struct {
 	bus  *Bus
-	life context.Context // ends with the refusal where it may not listen
+	life context.Context // ends with the refusal if the guest may not listen
 	done func()
-	sub  *nats.Subscription // nil where there is nothing to hear
+	sub  *nats.Subscription // nil if there is no subject to listen to
 
-	hints chan struct{} // one for each thing heard, as many as fit
+	hints chan struct{} // one per heard message, as many as fit
 	owed  int           // heard and not found yet
-	tries int           // fruitless looks since the last hint
+	tries int           // reads without result since the last hint
 }
 
-// earBacklog is how many hints are counted; beyond it there is enough to look for.
+// earBacklog bounds the counted hints; more would change nothing.
 const earBacklog = 1024
 
 func (b *Bus) listen(ctx context.Context, stream string) (*ear, error) {
 	e := &ear{bus: b, hints: make(chan struct{}, earBacklog)}
 	on := heard(stream)
 	if on != "" && b.options.APIPrefix != "" {
-		on = HeardPrefix + "." + on // it is another account's
+		on = HeardPrefix + "." + on // imported from another account
 	}
 	e.life, e.done = b.guarded(ctx, fmt.Sprintf("%q", on))
 	if on == "" {
@@ -87,7 +88,7 @@ func (e *ear) close() {
 	e.done()
 }
 
-// hear is called by the client library's goroutine.
+// hear runs on the client library's goroutine.
 func (e *ear) hear(*nats.Msg) {
 	select {
 	case e.hints <- struct{}{}:
@@ -95,7 +96,7 @@ func (e *ear) hear(*nats.Msg) {
 	}
 }
 
-// found says that a look has found some new messages, none perhaps.
+// found records that a read has found n new messages, perhaps none.
 func (e *ear) found(n int) {
 	e.owed = max(e.owed-n, 0)
 	if n > 0 {
@@ -106,9 +107,9 @@ func (e *ear) found(n int) {
 	}
 }
 
-// wait waits until it is time to look, after a look that has found something or not.
+// wait waits until the time of the next read; some tells whether the last one found anything.
 //
-// Errors: listening is forbidden. The end of the context is none.
+// Errors: listening is forbidden. The end of the context is no error.
 func (e *ear) wait(ctx context.Context, shaken <-chan struct{}, some bool) error {
 	if some {
 		e.pause(guestRest, nil, shaken)
@@ -126,7 +127,8 @@ func (e *ear) wait(ctx context.Context, shaken <-chan struct{}, some bool) error
 	return nil
 }
 
-// pause ends early with a hint, if that is waited for, and when anything is not as it was.
+// pause ends early with a hint, if given a channel of hints, and when the connection or the
+// guest's life changes.
 func (e *ear) pause(d time.Duration, hint <-chan struct{}, shaken <-chan struct{}) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -140,7 +142,7 @@ func (e *ear) pause(d time.Duration, hint <-chan struct{}, shaken <-chan struct{
 	}
 }
 
-// count takes in the hints that have come.
+// count records all hints that have arrived.
 func (e *ear) count() {
 	for {
 		select {
@@ -152,5 +154,5 @@ func (e *ear) count() {
 	}
 }
 
-// owe takes in a hint.
+// owe records a hint.
 func (e *ear) owe() { e.owed, e.tries = e.owed+1, 0 }

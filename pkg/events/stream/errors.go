@@ -15,12 +15,12 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 )
 
-// codeWrongLastID is the server's code for an expected id that does not hold;
-// the client library has no name for it.
+// codeWrongLastID is the server's code for a wrong expected id; the client library does not
+// name it.
 const codeWrongLastID = jetstream.ErrorCode(10070)
 
-// The server's codes for a store that has no room left: by the limits of the
-// account, of the server, and of what a new stream would set aside.
+// The server's codes for a full store: by the limits of the account, of the server, and of the
+// storage that a new stream would reserve.
 const (
 	codeAccountFull = jetstream.ErrorCode(10002)
 	codeServerFull  = jetstream.ErrorCode(10023)
@@ -37,8 +37,8 @@ var ErrNoServer = errors.New("no server")
 // accept.
 var ErrUnauthorized = nats.ErrAuthorization
 
-// absent is why no server listens at an address; nil where one may. The client library
-// says ErrNoServers where every address refused the connection.
+// absent is the reason why no server listens at an address; nil if one may. The client library
+// returns ErrNoServers when every address refused the connection.
 func absent(err error) error {
 	var lookup *net.DNSError
 	switch {
@@ -53,8 +53,8 @@ func absent(err error) error {
 
 const flushTimeout = time.Second
 
-// translated gives the client library's errors the names that callers branch
-// on. A context that was ended by a refusal gives the refusal.
+// translated wraps the client library's errors in those that callers branch on. If a refusal
+// ended the context, it returns the refusal.
 func translated(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -87,15 +87,15 @@ func translated(ctx context.Context, err error) error {
 	return err
 }
 
-// final tells the errors that trying again will not mend.
+// final tells whether retrying cannot help against an error.
 func final(err error) bool {
 	var refusal *Refusal
 	return errors.Is(err, bus.ErrNoStream) || errors.Is(err, bus.ErrOvertaken) ||
 		errors.Is(err, bus.ErrClosed) || errors.Is(err, events.ErrDamaged) || errors.As(err, &refusal)
 }
 
-// unanswered tells that a request had no listener: the stream is not there,
-// or the server is only just starting.
+// unanswered tells whether a request had no listener: the stream does not exist, or the server
+// is still starting.
 func unanswered(err error) bool {
 	return errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse)
 }
@@ -105,8 +105,8 @@ const (
 	longPause  = time.Second
 )
 
-// pause waits before the next attempt, from 0, and longer each time; false
-// when the context has ended.
+// pause waits before retry number attempt, from 0, with exponential back-off from firstPause to
+// longPause; false when the context has ended.
 func pause(ctx context.Context, attempt int) bool {
 	wait := min(firstPause<<min(attempt, 10), longPause)
 	timer := time.NewTimer(wait)

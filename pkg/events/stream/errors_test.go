@@ -25,7 +25,7 @@ func said(code jetstream.ErrorCode) error {
 	return fmt.Errorf("request: %w", &jetstream.APIError{Code: 400, ErrorCode: code, Description: "because"})
 }
 
-// What callers branch on has the bus's names; anything else stays as it is.
+// Errors that callers branch on have the bus's names; all others stay unchanged.
 func TestErrorsHaveTheNamesOfTheBus(t *testing.T) {
 	t.Parallel()
 	named := []error{bus.ErrOvertaken, bus.ErrTooLarge, bus.ErrNoStream, bus.ErrClosed, errFull}
@@ -59,7 +59,7 @@ func TestErrorsHaveTheNamesOfTheBus(t *testing.T) {
 	}
 }
 
-// A request that is over ends what was begun for it, and no refusal ends it any more.
+// The end of a request ends its context, and no later refusal does.
 func TestARequestThatIsOver(t *testing.T) {
 	t.Parallel()
 	b := &Bus{waiting: map[*guard]struct{}{}, stats: newStats()}
@@ -80,7 +80,7 @@ func TestARequestThatIsOver(t *testing.T) {
 	}
 }
 
-// Errors that waiting does not mend, that it does, and that it may.
+// Permanent errors, passing ones, and doubtful ones.
 func TestWhatWaitingMends(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -102,8 +102,8 @@ func TestWhatWaitingMends(t *testing.T) {
 	}
 }
 
-// An address is without a server where it refuses, or its name is unknown; not where the name
-// cannot be looked up.
+// No server listens at an address that refuses, or whose name is unknown; a failed lookup
+// proves nothing.
 func TestWhereNoServerListens(t *testing.T) {
 	t.Parallel()
 	unknown, failing := &net.DNSError{Err: "no such host", IsNotFound: true}, &net.DNSError{Err: "server misbehaving"}
@@ -116,7 +116,7 @@ func TestWhereNoServerListens(t *testing.T) {
 	}
 }
 
-// What was not stored is counted by why.
+// Messages that were not stored are counted by reason.
 func TestFailuresAreCountedByReason(t *testing.T) {
 	t.Parallel()
 	s := newStats()
@@ -134,7 +134,7 @@ func TestFailuresAreCountedByReason(t *testing.T) {
 	}
 }
 
-// It is waited longer each time, up to a second, and no longer than the context lasts.
+// Each pause is longer, up to a second, and ends with the context.
 func TestPausesGrow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -154,7 +154,7 @@ func TestPausesGrow(t *testing.T) {
 	})
 }
 
-// insisting is what came of insisting on something that fails with an error until a time.
+// insisting is the result of insist with an error that lasts for a given time.
 func insisting(t *testing.T, err error, until, ends time.Duration) (tried int, took time.Duration, logged string, got error) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -173,8 +173,8 @@ func insisting(t *testing.T, err error, until, ends time.Duration) (tried int, t
 	return tried, took, logged, got
 }
 
-// What passes is waited for, and the log says so from time to time; what may not pass half a
-// minute; what does not pass is told at once.
+// insist waits for errors that pass, and logs that from time to time; for doubtful errors it
+// waits half a minute, and returns others at once.
 func TestWhatAServiceNeedsIsInsistedOn(t *testing.T) {
 	t.Parallel()
 	passes, mayPass, stays := said(10008), fmt.Errorf("request: %w", nats.ErrNoResponders), errors.New("something else")

@@ -20,13 +20,13 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// TestClusterFaults takes away one server after the other, and all at once, in
-// every way that there is, while one publishes, one reads and one works. What was
-// acknowledged survives, in order and once, and all three go on by themselves.
+// TestClusterFaults stops one server after the other, and all at once, in every way that there
+// is, while one client publishes, one reads and one works. Acknowledged messages survive, in
+// order and once, and all three clients continue without help.
 //
-// How long they stand still is the servers' business for the most part: they
-// choose a new leader 4 to 9 s after they last heard of one that died (constants
-// of the server), and at once when it takes its leave.
+// The length of the pause depends mostly on the servers: they elect a new leader 4 to 9 s after
+// the last message of a dead one (constants of the server), and at once when one stops
+// gracefully.
 func TestClusterFaults(t *testing.T) {
 	t.Parallel()
 	const promised = 20 * time.Second // docs/reliability.md
@@ -137,7 +137,7 @@ func lookUp(t *testing.T, js jetstream.JetStream, name string) (jetstream.Stream
 	return js.Stream(ctx, name)
 }
 
-// traffic is one who publishes without a pause, one who reads and one who works.
+// traffic is one client that publishes without a pause, one that reads and one that works.
 type traffic struct {
 	t            *testing.T
 	bus          *stream.Bus
@@ -163,7 +163,7 @@ func beginTraffic(t *testing.T, b *stream.Bus) *traffic {
 	return f
 }
 
-// publish publishes until something fails, and notes what is known to be stored.
+// publish publishes until an error, and records what is known to be stored.
 func (f *traffic) publish(ctx context.Context, n int) int {
 	// So that the machine has time for something else.
 	pace := time.NewTicker(5 * time.Millisecond)
@@ -214,7 +214,7 @@ func (f *traffic) end() {
 	f.over.Wait()
 }
 
-// check compares what was acknowledged with what is there, and with what came.
+// check compares the acknowledged messages with the stored and with the delivered ones.
 func (f *traffic) check() {
 	f.t.Helper()
 	stored := f.stored.all()

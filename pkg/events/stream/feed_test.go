@@ -39,8 +39,8 @@ func (f *feed) isReady() bool {
 	}
 }
 
-// What comes in order is taken in order; behind a delivery that is missing, one that says
-// nothing of its place or an error, nothing is taken any more.
+// feed returns messages in order; after a missing delivery, one without a position or an error
+// it returns no more.
 func TestAFeedEndsWhereSomethingIsMissing(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -73,8 +73,8 @@ type blankReply struct{ jetstream.Msg }
 
 func (blankReply) Reply() string { return "_INBOX.x" }
 
-// A reader that is busy is not given more than a bound of messages and of bytes, and the rest
-// when it has taken those; one that is closed is given nothing.
+// A busy reader gets at most a bound of messages and of bytes, and the rest when it has taken
+// those; a closed one gets none.
 func TestAFeedIsBounded(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ size, most int }{"messages": {0, heldMessages}, "bytes": {1 << 20, 32}} {
@@ -104,7 +104,7 @@ func TestAFeedIsBounded(t *testing.T) {
 	}
 }
 
-// Where so many are worth taking together, it is waited for them, but not for what the server
+// feed waits for as many messages as are worth taking, but not for messages that the server
 // does not have.
 func TestAFeedWaitsForEnough(t *testing.T) {
 	t.Parallel()
@@ -128,7 +128,7 @@ func TestAFeedWaitsForEnough(t *testing.T) {
 	}
 }
 
-// What the handler has had in a session before is not handed over again.
+// The handler does not get again what it received in an earlier session.
 func TestWhatIsFresh(t *testing.T) {
 	t.Parallel()
 	batch := []events.Message{{Sequence: 3}, {Sequence: 4}, {Sequence: 8}}
@@ -151,8 +151,8 @@ func (s source) Info(context.Context) (*jetstream.ConsumerInfo, error) {
 	return &jetstream.ConsumerInfo{NumPending: s.pending}, s.err
 }
 
-// A server that has something and does not deliver it, twice in a session and in two sessions in
-// a row, cannot read it.
+// A server that has messages and does not deliver them, twice in a session and in two sessions
+// in a row, cannot read them.
 func TestWhenAStreamIsDamaged(t *testing.T) {
 	t.Parallel()
 	f, away := &follower{next: 7}, errors.New("away")
@@ -190,8 +190,8 @@ func (k kept) GetMsg(context.Context, uint64, ...jetstream.GetMsgOpt) (*jetstrea
 	return &jetstream.RawStreamMsg{Time: k.at}, k.err
 }
 
-// A stream is the one that was read where it was made at the same time, does not end before, and
-// has the message that was read last, or lost it to its age.
+// A stream is still the same if it was created at the same time, does not end earlier, and has
+// the message that was read last, or lost it to its age.
 func TestWhichStreamWasRead(t *testing.T) {
 	t.Parallel()
 	made, at, away := time.Unix(100, 0), time.Unix(200, 0), errors.New("away")
@@ -224,8 +224,8 @@ func TestWhichStreamWasRead(t *testing.T) {
 	}
 }
 
-// A tombstone stays in the state for as long as the log is kept, a mark for an hour at most, and
-// an object until it is gone.
+// A tombstone stays in the state for as long as the log keeps messages, a mark for at most an
+// hour, and an object until it is deleted.
 func TestHowLongADeltaIsKept(t *testing.T) {
 	t.Parallel()
 	of := func(op events.Op) events.Message {
@@ -244,7 +244,8 @@ func TestHowLongADeltaIsKept(t *testing.T) {
 	}
 }
 
-// What is under way is bounded in messages and in bytes; why nothing more is stored comes first.
+// Bounds limit the messages and bytes in flight; the reason why the server stores no more takes
+// precedence.
 func TestWhatIsUnderWay(t *testing.T) {
 	t.Parallel()
 	a := &appender{open: []int{10, 20}, size: 30}
@@ -266,8 +267,8 @@ func TestWhatIsUnderWay(t *testing.T) {
 	}
 }
 
-// TestAStreamIsMadeAnewBeforeItsConsumer: a stream that is made anew while a reader of the one before asks
-// for a consumer is found out, though it has as many messages.
+// TestAStreamIsMadeAnewBeforeItsConsumer: a reader detects that its stream was recreated before it got its
+// consumer, even if the new stream has as many messages.
 func TestAStreamIsMadeAnewBeforeItsConsumer(t *testing.T) {
 	t.Parallel()
 	before := time.Unix(1, 0)

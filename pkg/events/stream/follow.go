@@ -14,19 +14,19 @@ import (
 )
 
 const (
-	// pullMessages and pullBytes bound one request for messages. The bytes keep
-	// large objects from overrunning what client and server buffer.
+	// pullMessages and pullBytes bound one pull request. The bound in bytes keeps large objects
+	// from overrunning the buffers of client and server.
 	pullMessages = 2000
 	pullBytes    = 16 << 20
-	// heldMessages and heldBytes bound what waits for the handler.
+	// heldMessages and heldBytes bound the messages that wait for the handler.
 	heldMessages = 4000
 	heldBytes    = 32 << 20
-	// readerIdle is when the server removes the consumer of a reader that died.
+	// readerIdle is after how long the server removes the consumer of a dead reader.
 	readerIdle = time.Minute
-	// stuckPoll is how long nothing comes to a reader before the server is asked
-	// whether it still has something, and stuckPolls how often in a row it may say so in a
-	// session. Where it has nothing it is asked less and less often (rhythm.resting):
-	// it is old messages that it cannot read, which are waited for from the beginning.
+	// stuckPoll is after how long without messages a reader asks the server whether it still
+	// has some, and stuckPolls how often in a row the server may say so in a session. While the
+	// server has none, the reader asks less and less often (rhythm.resting): the server fails
+	// to read old messages, and a reader waits for those from the beginning.
 	stuckPoll  = 2 * time.Second
 	stuckPolls = 2
 )
@@ -34,16 +34,16 @@ const (
 // errShaken ends a session after which deliveries may be missing.
 var errShaken = errors.New("deliveries may have been lost")
 
-// follower is one call of Follow. Each session has a consumer of its own; what
-// a session had received and not handed over is read again by the next.
+// follower is one call of Follow. Each session has its own consumer. A session reads again what
+// the session before received and did not hand over.
 type follower struct {
 	bus     *Bus
 	stream  string
-	next    uint64    // the lowest sequence that the handler has not had
+	next    uint64    // the lowest sequence that the handler has not received
 	last    time.Time // when the message before next was stored
-	read    bool      // next is behind a message that has been read
-	created time.Time // when the stream was made, as of the first session
-	stuckAt uint64    // what a session before waited for without result; 0: none did
+	read    bool      // the message before next has been read
+	created time.Time // when the stream was created, as of the first session
+	stuckAt uint64    // the sequence at which an earlier session was stuck; 0: none was
 
 	dealt func() uint64 // see [bus.Queue]; nil: nothing is acknowledged
 	acks  acks
@@ -57,7 +57,8 @@ func (b *Bus) Follow(ctx context.Context, stream string, from uint64, handle fun
 	return b.follow(ctx, &follower{bus: b, stream: stream, next: max(from, 1)}, handle)
 }
 
-// Consume is Follow that acknowledges what has been dealt with; see [bus.Queue].
+// Consume is Follow with acknowledgements of the messages that were dealt with; see
+// [bus.Queue].
 func (b *Bus) Consume(ctx context.Context, stream string, from uint64, dealt func() uint64, handle func([]events.Message) error) error {
 	if b.options.Guest {
 		return b.guestFollow(ctx, stream, from, handle) // guests have no consumers
@@ -70,7 +71,7 @@ func (b *Bus) follow(ctx context.Context, f *follower, handle func([]events.Mess
 	for attempt := 0; ; attempt++ {
 		before := f.next
 		err := f.session(ctx, handle)
-		b.listing.drop() // the stream may be another one by now
+		b.listing.drop() // the stream may have been recreated
 		var own *handlerError
 		switch {
 		case ctx.Err() != nil:
@@ -89,13 +90,13 @@ func (b *Bus) follow(ctx context.Context, f *follower, handle func([]events.Mess
 	}
 }
 
-// handlerError is an error that the caller gave us, to be given back as it is.
+// handlerError wraps an error of the caller's handler, which Follow returns unchanged.
 type handlerError struct{ err error }
 
 func (e *handlerError) Error() string { return e.err.Error() }
 
 func (f *follower) session(ctx context.Context, handle func([]events.Message) error) error {
-	// Before anything is asked, so that no disturbance is missed.
+	// Before the first request, so that no disturbance is missed.
 	shaken := f.bus.whenShaken()
 	request, done := f.bus.guarded(ctx, f.stream)
 	defer done()
@@ -152,7 +153,7 @@ func (f *follower) session(ctx context.Context, handle func([]events.Message) er
 	}
 }
 
-// pulling is how a reader asks for messages.
+// pulling is the options of a reader's pull requests.
 func (b *Bus) pulling(feed *feed) []jetstream.PullConsumeOpt {
 	rhythm := b.options.rhythm()
 	return []jetstream.PullConsumeOpt{
@@ -162,9 +163,9 @@ func (b *Bus) pulling(feed *feed) []jetstream.PullConsumeOpt {
 	}
 }
 
-// stuck counts how often in a row the server had something and nothing came. A
-// server that cannot read a block of messages does not go past it, and says
-// so only in its log. A session that only lost its request is begun anew.
+// stuck counts how often in a row the server had messages and delivered none. A server that
+// cannot read a block of messages stops there, and reports it only in its log. The first time,
+// stuck starts a new session, since the old one may only have lost its pull request.
 func (f *follower) stuck(ctx context.Context, source jetstream.Consumer, before int) (int, error) {
 	info, err := source.Info(ctx)
 	switch {
@@ -199,7 +200,7 @@ func (f *follower) hand(batch []events.Message, handle func([]events.Message) er
 	return nil
 }
 
-// fresh is a batch without what the handler has had in a session before.
+// fresh is a batch without the messages that the handler received in an earlier session.
 func (f *follower) fresh(batch []events.Message) []events.Message {
 	for len(batch) > 0 && batch[0].Sequence < f.next {
 		batch = batch[1:]
@@ -207,9 +208,9 @@ func (f *follower) fresh(batch []events.Message) []events.Message {
 	return batch
 }
 
-// open makes a consumer for the rest of the stream, and then checks that the stream still is
-// the one that was read so far: one that is made anew takes its consumers with it, so that
-// the consumer is one of the stream that was checked.
+// open creates a consumer for the rest of the stream, and then checks that the stream is still
+// the one that was read so far. In this order the consumer belongs to the checked stream,
+// because a stream that is recreated loses its consumers.
 func (f *follower) open(ctx context.Context) (jetstream.Consumer, error) {
 	order := consumerOrder{Stream: f.stream, From: f.next, Acks: f.dealt != nil}
 	if order.Acks {
@@ -226,7 +227,7 @@ func (f *follower) open(ctx context.Context) (jetstream.Consumer, error) {
 	return source, nil
 }
 
-// check looks the stream up at its leader, and is the error of same.
+// check looks the stream up at its leader; its error is that of same.
 func (f *follower) check(ctx context.Context) error {
 	lookup, done := context.WithTimeout(ctx, lookupPatience)
 	defer done()
@@ -237,9 +238,9 @@ func (f *follower) check(ctx context.Context) error {
 	return f.same(lookup, handle)
 }
 
-// same is ErrOvertaken when the stream was made anew, when its sequences went
-// back, or when another message stands where the last one read was: then the
-// server has lost what it had acknowledged, and has gone on without it.
+// same returns ErrOvertaken when the stream was recreated, when its sequences went back, or
+// when another message has the sequence of the last one read: then the server has lost messages
+// that it had acknowledged, and has gone on without them.
 func (f *follower) same(ctx context.Context, handle jetstream.Stream) error {
 	info := handle.CachedInfo()
 	if f.created.IsZero() {
@@ -265,19 +266,19 @@ func (f *follower) same(ctx context.Context, handle jetstream.Stream) error {
 	return nil
 }
 
-// feed takes messages from the client library's goroutine and keeps them until
-// the handler is free; when it is full it holds that goroutine back.
+// feed takes messages from the client library's goroutine and keeps them until the handler is
+// free. When it is full it blocks that goroutine.
 type feed struct {
 	stream string
-	ready  chan struct{} // holds a token when there is something to take
-	enough int           // messages that are worth taking, where the server has more
+	ready  chan struct{} // holds a token when take has something to return
+	enough int           // messages that are worth a wake-up, if the server has more
 
 	mu       sync.Mutex
 	room     sync.Cond
 	batch    []events.Message
 	size     int
 	received uint64 // the consumer's count of deliveries
-	behind   uint64 // messages behind the last one that was received
+	behind   uint64 // messages that the server has after the last received one
 	err      error
 	closed   bool
 	got      func(sequence uint64, reply string) // may be nil
@@ -333,8 +334,8 @@ func (f *feed) signal() {
 	}
 }
 
-// take gives all messages that have come, how many the server has behind them, and the
-// error after them.
+// take returns all received messages, how many more the server has, and the error that followed
+// them.
 func (f *feed) take() (batch []events.Message, behind uint64, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

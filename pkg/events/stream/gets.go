@@ -9,14 +9,14 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 )
 
-// A guest reads, and has no right to make a consumer: who may make one may have the
-// server send what is stored to any subject, also to one that is stored. So a guest
-// asks for messages one by one, many at a time.
+// A guest reads, and may not create a consumer: the creator of one can have the server send
+// stored messages to any subject, even to a subject of a stream. So a guest gets messages one
+// by one, many at a time.
 
-// getsAtOnce is how many messages are asked for at a time.
+// getsAtOnce is how many messages a guest requests at a time.
 const getsAtOnce = 128
 
-// guestRead is [Bus.Read] of a guest. It has bodies, too, where they are not asked for.
+// guestRead is [Bus.Read] of a guest. It returns bodies even with HeadersOnly.
 func (b *Bus) guestRead(ctx context.Context, p bus.Passage, handle func([]events.Message) error) error {
 	from := max(p.From, 1)
 	if p.From == 0 && !p.Since.IsZero() {
@@ -48,7 +48,7 @@ func (b *Bus) guestRead(ctx context.Context, p bus.Passage, handle func([]events
 	return nil
 }
 
-// run adds to a batch what follows its message.
+// run appends the messages that follow a batch's first one.
 func (b *Bus) run(ctx context.Context, batch []events.Message, to uint64) ([]events.Message, error) {
 	first := batch[0]
 	n := min(getsAtOnce, to-first.Sequence)
@@ -69,7 +69,7 @@ func (b *Bus) run(ctx context.Context, batch []events.Message, to uint64) ([]eve
 	return batch, nil
 }
 
-// firstSince is the first sequence of a stream that was stored at a time or later.
+// firstSince is the sequence of the first message that was stored at the time p.Since or later.
 func (b *Bus) firstSince(ctx context.Context, p bus.Passage) (uint64, error) {
 	at, err := b.StreamState(ctx, p.Stream)
 	if err != nil {

@@ -9,37 +9,36 @@ import (
 	"github.com/millrace/millrace/pkg/events/access"
 )
 
-// Guests read the record and can do nothing else. They are in an account of their own,
-// that has no streams, and that is lent a few questions of JetStream's API under
-// another name. An answer goes to wherever the question says, also to a subject that is
-// stored: in an account without streams that leads nowhere. They also hear what is
-// published, so that they need not ask all the time.
+// Guests may only read the record. They have an account of their own, without streams, which
+// imports a few JetStream API requests under another name. A request names the reply subject,
+// which could be a subject of a stream: in an account without streams such an answer is not
+// stored. Guests also hear published messages, so that they need not poll.
 
 const (
-	// GuestUser is the name under which guests come, and GuestPrefix that of the
-	// questions that they may ask.
+	// GuestUser is the user name of guests, and GuestPrefix the API prefix of the requests that
+	// they may make.
 	GuestUser, GuestPrefix = access.Reader, access.GuestAPI
 	guestAccount           = access.Readers
 	api                    = "$JS.API."
 )
 
-// MainUser is the name of the user of a server without accounts who may do all.
+// MainUser is the user who may do everything, on a server without accounts.
 const MainUser = "millrace"
 
-// door lets in the users who know their password, and this process. It sends everybody
-// else away, those who give no name too. An empty password lets no one in.
+// door admits users with the right password, and this process. It refuses all others, also
+// clients without a user. An empty password admits no user.
 type door struct {
 	main, guest string
 	guests      func() *server.Account
 }
 
-// fromWithin tells whether a connection comes from this process: then it is a [net.Pipe].
+// fromWithin tells whether a connection comes from this process, that is through a [net.Pipe].
 func fromWithin(c server.ClientAuthentication) bool {
 	address := c.RemoteAddress()
 	return address != nil && address.Network() == "pipe"
 }
 
-// knows tells whether a user comes with its password.
+// knows checks a user's password.
 func (d door) knows(user, password string) bool {
 	is := func(name, own string) bool {
 		return user == name && own != "" && subtle.ConstantTimeCompare([]byte(password), []byte(own)) == 1
@@ -47,7 +46,7 @@ func (d door) knows(user, password string) bool {
 	return is(MainUser, d.main) || is(GuestUser, d.guest)
 }
 
-// Check is [server.Authentication].
+// Check implements [server.Authentication].
 func (d *door) Check(c server.ClientAuthentication) bool {
 	given := c.GetOpts()
 	switch {
@@ -60,7 +59,7 @@ func (d *door) Check(c server.ClientAuthentication) bool {
 	}
 	account := d.guests()
 	if account == nil {
-		return false // not yet
+		return false // the account does not exist yet
 	}
 	ask := make([]string, len(access.GuestQuestions))
 	for i, question := range access.GuestQuestions {
@@ -72,7 +71,7 @@ func (d *door) Check(c server.ClientAuthentication) bool {
 	return true
 }
 
-// admitGuests makes the guests' account.
+// admitGuests creates the guests' account.
 func (s *Server) admitGuests() error {
 	if s.options.GuestPassword == "" {
 		return nil

@@ -44,8 +44,8 @@ func guest(t *testing.T, address string) *stream.Bus {
 	return connect(t, stream.Options{URL: address, Guest: true, APIPrefix: stream.GuestPrefix})
 }
 
-// TestAGuestReadsEverything: what there is, and whatever a passage may be, as a user
-// does who may do all.
+// TestAGuestReadsEverything: a guest reads every stream and every passage like a user who may
+// do everything.
 func TestAGuestReadsEverything(t *testing.T) {
 	t.Parallel()
 	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", GuestPassword: "look"})
@@ -112,9 +112,9 @@ func compareReaders(t *testing.T, b, g *stream.Bus) {
 	}
 }
 
-// expectPrompt: who follows has what is stored long before he would look by himself, of
-// a state as of a log, one message after the other and many at once; and a message that
-// is refused, which he hears too, costs nothing.
+// expectPrompt: a guest that follows gets messages long before its own polling would find them,
+// of a state as of a log, one by one and many at once; and a refused message, which it hears
+// too, costs nothing.
 func expectPrompt(t *testing.T, b, g *stream.Bus) {
 	t.Helper()
 	const messages, most, bound = 24, 2, 30 * time.Second
@@ -198,8 +198,8 @@ func passage(t *testing.T, b *stream.Bus, p bus.Passage) (text string) {
 	return text
 }
 
-// TestAGuestChangesNothing: whatever a guest publishes or asks is refused, and what is
-// stored stays as it is; also when an answer is asked for on a subject that is stored.
+// TestAGuestChangesNothing: the server refuses everything that a guest publishes, and no
+// message is stored; also when a guest names a subject of a stream as its reply subject.
 func TestAGuestChangesNothing(t *testing.T) {
 	t.Parallel()
 	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", GuestPassword: "look"})
@@ -286,8 +286,8 @@ func podRef(name string) events.Ref {
 	return events.Ref{Kind: "pods", Namespace: "default", Name: name}
 }
 
-// expectShadow: a shadow reads everything, says what it finds once it has a stream, and
-// can do nothing else.
+// expectShadow: a shadow reads everything, publishes its findings once it has a stream, and can
+// do nothing else.
 func expectShadow(t *testing.T, b *stream.Bus, url string) {
 	t.Helper()
 	shadow := guest(t, url)

@@ -18,9 +18,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// TestClusterHealsFromPeers: what one server of three has lost or has wrong on its
-// disk, it gets from the others; even when it leads, no reader is told anything but
-// what was stored.
+// TestClusterHealsFromPeers: a server of three repairs lost or damaged data on its disk from
+// the others; even when it leads, readers get only what was stored.
 func TestClusterHealsFromPeers(t *testing.T) {
 	t.Parallel()
 	const n = 300

@@ -24,15 +24,15 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// A client cannot store a message under a sequence and a time of its choice; but a
-// server can restore a stream from a backup. So an import writes a backup, in the
-// server's own format (of 2.15 and later), and has the server restore it.
+// A client cannot choose the sequence and time of a message that it stores; but a server can
+// restore a stream from a backup. So an import writes a backup, in the server's own format (of
+// 2.15 and later), and has the server restore it.
 
-// importedKey is where the metadata of a stream says that it was imported, and what it
-// was. Services refuse such a one, which has other settings than theirs.
+// importedKey is the metadata key of an imported stream, for the state of the original.
+// Services refuse such a stream, because its settings differ from theirs.
 const importedKey = "millrace.imported"
 
-// imported is what an imported stream remembers of the one that it was.
+// imported is the state of the original stream of an imported one.
 type imported struct {
 	Now     time.Time `json:"now"`
 	Created time.Time `json:"created"`
@@ -40,11 +40,11 @@ type imported struct {
 	Begins  time.Time `json:"begins,omitzero"`
 }
 
-// recall has the state of an imported stream tell of the one that it was.
+// recall makes the state of an imported stream that of its original.
 func recall(s *bus.State, metadata map[string]string) {
 	var was imported
 	if json.Unmarshal([]byte(metadata[importedKey]), &was) != nil {
-		return // it is none
+		return // not an imported stream
 	}
 	s.Created, s.Now = was.Created, was.Now
 	if s.Whole = was.Whole; was.Whole > 0 {
@@ -52,10 +52,11 @@ func recall(s *bus.State, metadata map[string]string) {
 	}
 }
 
-// ErrServed: there are streams on the bus that services made.
+// ErrServed: the bus has streams that services created.
 var ErrServed = errors.New("services use this bus, or did: import into one of its own (millrace bus --data-dir=ANOTHER --nats-listen=127.0.0.1:4322)")
 
-// MayImport makes sure that nothing is put beside what services work with.
+// MayImport makes sure that the bus has imported streams only, so that nothing is put beside
+// those of services.
 //
 // Errors: [ErrServed]; the bus cannot be asked.
 func (b *Bus) MayImport(ctx context.Context) error {
@@ -71,7 +72,8 @@ func (b *Bus) MayImport(ctx context.Context) error {
 	return cmp.Or(translated(request, list.Err()), used)
 }
 
-// importable tells whether a stream has a name that ours have, of the kind that it is of.
+// importable tells whether a name is that of a log (of the kind), or of another stream of the
+// record.
 func importable(name string, kind *kinds.Kind) bool {
 	if kind != nil {
 		return name == subject.LogStream(kind.Name) && plain.MatchString(kind.Name.Token())
@@ -87,8 +89,8 @@ func importable(name string, kind *kinds.Kind) bool {
 // plain is what names of kinds and controllers consist of.
 var plain = regexp.MustCompile(`^[a-z0-9_-]{1,253}$`)
 
-// fits makes sure that a message could have been stored in a stream, and is nothing else
-// to a server than it was in the file.
+// fits makes sure that a message could have been stored in a stream, and that the server reads
+// it as it was in the file.
 func fits(stream string, m events.Message) error {
 	if !subject.Matches(importSubject(stream), m.Subject) || strings.ContainsAny(m.Subject, "*> \t\r\n") {
 		return fmt.Errorf("message %d is on the subject %q, which %s has not", m.Sequence, m.Subject, stream)
@@ -101,12 +103,12 @@ func fits(stream string, m events.Message) error {
 	return nil
 }
 
-// Import makes a stream with the messages of another one, under their sequences and
-// times, that is kept for ever, and of a log its state too. Nothing expires in it, and
-// no service will work on it.
+// Import creates a stream with the messages of another one, under their sequences and times,
+// and for a log its state too. The server keeps an imported stream for ever. Nothing expires in
+// it, and no service works on it.
 //
-// Errors: the name is of no stream of the record; there is such a stream already; it
-// cannot be read or made.
+// Errors: the name is not that of a stream of the record; the stream exists already; the
+// original cannot be read, or the stream cannot be created.
 func (b *Bus) Import(ctx context.Context, from bus.Archive, name string, kind *kinds.Kind) error {
 	if !importable(name, kind) {
 		return fmt.Errorf("import %q: it is no stream of a record", name)
@@ -134,7 +136,7 @@ func (b *Bus) Import(ctx context.Context, from bus.Archive, name string, kind *k
 	return own{b}.create(ctx, []bool{false}, state)
 }
 
-// readOnly are the settings of a stream that is only read.
+// readOnly is the settings of an imported stream.
 func (o Options) readOnly(name string, kind *kinds.Kind, was bus.State) jetstream.StreamConfig {
 	c := jetstream.StreamConfig{
 		Name: name, Subjects: []string{importSubject(name)},
@@ -151,7 +153,7 @@ func (o Options) readOnly(name string, kind *kinds.Kind, was bus.State) jetstrea
 	return c
 }
 
-// importSubject is every subject of a stream.
+// importSubject is a filter for every subject of a stream.
 func importSubject(name string) string {
 	if kind, ok := subject.KindOfStream(name); ok {
 		return subject.Log(kind)
@@ -169,10 +171,10 @@ type importing struct {
 	settings jetstream.StreamConfig
 }
 
-// chunkSize is how much of a backup is sent at once.
+// chunkSize is the size in bytes of one piece of a backup.
 const chunkSize = 256 << 10
 
-// restore has the server take in the backup as it is written.
+// restore sends the backup to the server while write produces it.
 func (i *importing) restore(ctx context.Context, state bus.State) error {
 	var begun server.JSApiStreamRestoreResponse
 	request := struct {
@@ -200,7 +202,7 @@ func (i *importing) restore(ctx context.Context, state bus.State) error {
 				return err
 			}
 		}
-		if err != nil { // an empty chunk ends it
+		if err != nil { // an empty chunk ends the backup
 			return i.into.ask(ctx, begun.DeliverSubject, nil, &done, &done.ApiResponse)
 		}
 	}
@@ -210,7 +212,7 @@ func standing(s bus.State) server.StreamState {
 	return server.StreamState{Msgs: s.Messages, FirstSeq: s.First, LastSeq: s.Last}
 }
 
-// write writes the backup: where the stream stands, its messages, and an empty entry.
+// write writes the backup: the stream's state, its messages, and an empty entry.
 func (i *importing) write(ctx context.Context, to io.Writer, state bus.State) error {
 	packed := s2.NewWriter(to)
 	out := archive.NewWriter(packed)
@@ -252,7 +254,7 @@ func (i *importing) write(ctx context.Context, to io.Writer, state bus.State) er
 	return errors.Join(entry(archive.Header{}), out.Close(), packed.Close())
 }
 
-// rawHeader writes headers as they are on the wire.
+// rawHeader encodes headers in the wire format.
 func rawHeader(header map[string][]string) []byte {
 	if len(header) == 0 {
 		return nil
@@ -266,7 +268,7 @@ func rawHeader(header map[string][]string) []byte {
 	return append(text, "\r\n"...)
 }
 
-// apiSubject is a subject of JetStream's API as this connection has it.
+// apiSubject is a subject of JetStream's API with the API prefix of this connection.
 func (b *Bus) apiSubject(form, stream string) string {
 	on := fmt.Sprintf(form, stream)
 	if b.options.APIPrefix == "" {
@@ -275,7 +277,7 @@ func (b *Bus) apiSubject(form, stream string) string {
 	return b.options.APIPrefix + strings.TrimPrefix(on, "$JS.API")
 }
 
-// ask makes a request of JetStream's API for which the client library has no function.
+// ask sends a JetStream API request for which the client library has no function.
 func (b *Bus) ask(ctx context.Context, on string, request []byte, answer any, response *server.ApiResponse) error {
 	asking, cancel := context.WithTimeout(ctx, restorePatience)
 	defer cancel()
@@ -292,5 +294,5 @@ func (b *Bus) ask(ctx context.Context, on string, request []byte, answer any, re
 	return nil
 }
 
-// restorePatience is how long the server may take for a chunk.
+// restorePatience bounds the server's answer to one request or chunk.
 const restorePatience = time.Minute

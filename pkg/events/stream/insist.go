@@ -10,18 +10,17 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Servers of a cluster that are starting, or choosing a leader, do not answer for
-// a stream, or answer that they cannot. That passes; so what a service needs
-// before it can begin is asked for until it is there, and the log says what is
-// waited for.
+// While servers of a cluster start or elect a leader, they do not answer for a stream, or
+// answer that they cannot. That passes; so a service repeats the requests that it needs before
+// it can begin, and logs what it waits for.
 const (
-	// waitRemark is how often the log repeats what is waited for.
+	// waitRemark is how often the log repeats that the service waits.
 	waitRemark = 10 * time.Second
-	// doubtfulFor is how long to wait for what may pass and may not.
+	// doubtfulFor bounds the wait for an error that may never pass.
 	doubtfulFor = 30 * time.Second
 )
 
-// insist does until it is done, or fails for a reason that waiting does not mend.
+// insist repeats do until it succeeds, or fails for a reason that waiting does not change.
 func (b *Bus) insist(ctx context.Context, what string, do func() error) error {
 	var remarked time.Time
 	began := time.Now()
@@ -30,7 +29,7 @@ func (b *Bus) insist(ctx context.Context, what string, do func() error) error {
 		if err == nil || !passing(err) || ctx.Err() != nil || doubtful(err) && time.Since(began) > doubtfulFor {
 			return err
 		}
-		// The first time may be chance.
+		// The first failure may be chance.
 		if attempt > 0 && time.Since(remarked) > waitRemark {
 			remarked = time.Now()
 			b.options.Log.Info("Waiting for NATS to "+what, "error", err)
@@ -41,7 +40,7 @@ func (b *Bus) insist(ctx context.Context, what string, do func() error) error {
 	}
 }
 
-// passingCodes are the server's words for a cluster that is not complete.
+// passingCodes are the server's error codes for an incomplete cluster.
 var passingCodes = []jetstream.ErrorCode{
 	10004, // incomplete results
 	10005, // no suitable peers for placement
@@ -51,14 +50,14 @@ var passingCodes = []jetstream.ErrorCode{
 	10118, // stream is offline
 }
 
-// doubtful tells that it may not pass either: a server without JetStream will
-// never listen, and a disk that cannot be written stays so.
+// doubtful tells whether an error may also be permanent: a server without JetStream will never
+// listen, and a disk that cannot be written stays so.
 func doubtful(err error) bool {
 	var api jetstream.JetStreamError
 	return unanswered(err) || errors.As(err, &api) && api.APIError() != nil && api.APIError().ErrorCode == 10049
 }
 
-// passing tells the errors that end by themselves when servers come back.
+// passing tells whether an error ends by itself when servers come back.
 func passing(err error) bool {
 	var api jetstream.JetStreamError
 	if errors.As(err, &api) && api.APIError() != nil {

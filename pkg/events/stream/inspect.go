@@ -14,37 +14,37 @@ import (
 	"github.com/millrace/millrace/pkg/events/access"
 )
 
-// Inspection is what a bus says of itself to one who is connected: what a user wants to know
-// before Millrace works on it.
+// Inspection describes a bus to one of its users: the facts to know before Millrace runs on it.
 type Inspection struct {
-	// Server is the address of the server that answers, and Version its version.
+	// Server is the address of the answering server, and Version its version.
 	Server, Version string
-	// Encrypted tells whether the connection is; Inside that the server is in this process.
+	// Encrypted tells whether the connection is; Inside that the server runs in this process.
 	Encrypted, Inside bool
-	// JetStream tells whether the server says that it has it. Silent is why JetStream's API
+	// JetStream tells whether the server announces it. Silent is the reason why JetStream's API
 	// does not answer this user; nil: it does.
 	JetStream bool
 	Silent    error
-	// Made tells whether our streams are there, Copies how many of each there are, or will be,
-	// and Online how many of those of a stream are there and complete; 0: not known.
+	// Made tells whether Millrace's streams exist, Copies their number of replicas, now or
+	// later, and Online how many replicas of a stream are online and current; 0: not known.
 	Made           bool
 	Copies, Online int
-	// Servers is how many servers the bus has, as far as this user can tell.
+	// Servers is the number of servers of the bus, as far as this user can tell.
 	Servers int
-	// Payload is the largest message.
+	// Payload is the size of the largest message.
 	Payload int64
-	// Told is the time by the bus.
+	// Told is the server's clock.
 	Told Told
-	// Account is what the account may store, where Unasked is nil.
+	// Account is the limits of the account, valid if Unasked is nil.
 	Account Account
 	Unasked error
-	// Stores are those of the servers that tell.
+	// Stores are those of the servers that report them.
 	Stores []Store
 	// Shortcomings are what [Bus.Audit] finds.
 	Shortcomings []Shortcoming
 }
 
-// Account is what an account stores and may store: a limit below 0 is none.
+// Account is the storage and streams that an account has and may have; a limit below 0 means
+// none.
 type Account struct {
 	Stored, Reserved uint64
 	MostStored       int64
@@ -52,21 +52,21 @@ type Account struct {
 	MostStreams      int
 }
 
-// Store is what a server stores and may store, in bytes.
+// Store is the storage that a server uses and may use, in bytes.
 type Store struct {
 	Server     string
 	Used, Most uint64
 }
 
-// accountPatience bounds the question about the account: it may be one that the server does not
-// answer.
+// accountPatience bounds the request for the account's limits, which the server may leave
+// unanswered.
 const accountPatience = 3 * time.Second
 
-// errLent: JetStream's API is lent to the users of deployments/nats/accounts.conf, without the
-// question about the account.
+// errLent: the users of deployments/nats/accounts.conf import JetStream's API without the
+// request for the account's limits.
 var errLent = errors.New("this user of the bus may not ask for it")
 
-// Inspect asks the bus, until the context ends. What does not answer is told in the inspection.
+// Inspect asks the bus, until the context ends. The inspection says what did not answer.
 func (b *Bus) Inspect(ctx context.Context) Inspection {
 	s := Inspection{Server: b.conn.ConnectedUrlRedacted(), Inside: b.options.Server != nil}
 	s.JetStream, _ = b.conn.ConnectedServerJetStream()
@@ -85,7 +85,7 @@ func (b *Bus) Inspect(ctx context.Context) Inspection {
 	return s
 }
 
-// servers is how many servers there are, as the connection knows it: each tells of those of
+// servers is the number of servers that the connection knows: each server announces those of
 // its cluster, by their numeric addresses.
 func (b *Bus) servers() int {
 	if b.conn.ConnectedClusterName() == "" {
@@ -99,14 +99,14 @@ func (b *Bus) servers() int {
 			continue
 		}
 		if _, err := netip.ParseAddr(u.Hostname()); err != nil {
-			return max(given, heard) // those that are named are among those that were heard of
+			return max(given, heard) // the addresses with names are among the announced ones
 		}
 	}
 	return given + heard
 }
 
-// account asks for the limits of the account. A user who is not allowed to ask is refused, and
-// a refusal counts for the connection ([Bus.Healthy]): so it is asked on one of its own.
+// account asks for the limits of the account. The server may refuse the request, and a refusal
+// counts for the whole connection ([Bus.Healthy]): so account asks on a connection of its own.
 func (b *Bus) account(ctx context.Context) (a Account, err error) {
 	if _, ours := access.LoginOf(b.options.user); ours {
 		return a, errLent

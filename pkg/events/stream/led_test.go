@@ -11,8 +11,8 @@ import (
 )
 
 // TestAServerWithoutItsDiskIsNotBelieved: for some seconds after its start a server answers for
-// the streams that it was chosen to lead when they were made, also while it fetches from the
-// others what it has lost. A stream never ends earlier than it did.
+// the streams that it was chosen to lead at their creation, also while it fetches lost data
+// from the others. No answer that Millrace accepts reports too early an end of a stream.
 func TestAServerWithoutItsDiskIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	const n, window = 4000, 3 * time.Second

@@ -70,8 +70,8 @@ func fillUp(t *testing.T, b *stream.Bus, n int) (stored uint64, err error) {
 	return stored, nil
 }
 
-// TestSlowReader: a reader that stands still while more is stored than is kept for
-// it is given all of it later, in order and once, in bounded pieces.
+// TestSlowReader: a reader that pauses while more is stored than client and server buffer for
+// it gets all of it later, in order and once, in bounded batches.
 func TestSlowReader(t *testing.T) {
 	t.Parallel()
 	const messages, size = 6000, 16 << 10 // three times what is kept for a reader

@@ -16,8 +16,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// TestForHowLongAListingIsBelieved: a minute, for the streams that it was made of, and not once this
-// connection has reason to believe that they were made anew.
+// TestForHowLongAListingIsBelieved: a listing is valid for a minute, for the same streams, and until this
+// connection has reason to believe that they were recreated.
 func TestForHowLongAListingIsBelieved(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -149,8 +149,7 @@ func TestBesideWhatARecordIsImported(t *testing.T) {
 	}
 }
 
-// The consumers of a stream are those that have a name of their own, and those of readers that have ended say
-// how far all of these had come.
+// Consumers lists durable consumers, and Left says how far all ended readers had got.
 func TestConsumersOfAStream(t *testing.T) {
 	t.Parallel()
 	last := time.Unix(7, 0)
@@ -196,8 +195,8 @@ func TestConsumersOfAStream(t *testing.T) {
 	}
 }
 
-// A user that has as many readers as it may loses those that have been there for five seconds and that nothing
-// reads; others keep theirs.
+// A user at its bound of readers loses those that are at least five seconds old and that nothing reads;
+// others keep theirs.
 func TestReadersThatNothingReadsAreRemoved(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
@@ -236,8 +235,8 @@ func TestReadersThatNothingReadsAreRemoved(t *testing.T) {
 	}
 }
 
-// Where the store is scarce the largest streams are bounded, which is noted in them; where there is room none
-// is touched.
+// When the store is scarce, the largest streams are bounded, and their metadata records it; otherwise no
+// stream is touched.
 func TestWhenStreamsAreBounded(t *testing.T) {
 	t.Parallel()
 	const mb = 1 << 20

@@ -14,13 +14,13 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// listingAge is how long it is believed that the streams of a name are for the same
-// kind. Kinds are looked for every few seconds, and to have all streams described each time
-// is a tenth of what a cluster at rest costs; their names are not.
+// listingAge is how long [Bus.Kinds] assumes that streams of the same names are for the same
+// kinds. It runs every few seconds. Listing all streams with their settings each time would be
+// a tenth of the cost of an idle cluster; listing their names is cheap.
 const listingAge = time.Minute
 
-// listing is what kinds were found the last time. It is forgotten as soon as this
-// connection has reason to believe that streams have been made anew.
+// listing caches the kinds that were found last. The connection drops it as soon as streams may
+// have been recreated.
 type listing struct {
 	mu    sync.Mutex
 	at    time.Time // zero: there is none
@@ -36,21 +36,21 @@ func (l *listing) drop() {
 	l.at, l.drops = time.Time{}, l.drops+1
 }
 
-// due tells whether there is a listing that can be gone by, and what to give back to keep.
+// due tells whether the listing is young enough, and returns the count of drops for keep.
 func (l *listing) due() (known bool, drops int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return time.Since(l.at) < listingAge, l.drops
 }
 
-// of gives the kinds of the streams with these names, if they are those of the listing.
+// of returns the listed kinds, and whether the streams' names are still those of the listing.
 func (l *listing) of(logs []string) ([]kinds.Kind, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.kinds), !l.at.IsZero() && slices.Equal(l.logs, logs)
 }
 
-// keep takes in a listing that was begun at a time, unless that has been overtaken.
+// keep stores a listing that began at a time, unless the listing has been dropped since.
 func (l *listing) keep(begun time.Time, drops int, logs []string, found []kinds.Kind) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -80,7 +80,7 @@ func (b *Bus) Kinds(ctx context.Context) ([]kinds.Kind, error) {
 	return found, nil
 }
 
-// logs are the names of the streams that kinds may be in, sorted.
+// logs are the names of all log streams, sorted.
 func (b *Bus) logs(ctx context.Context) ([]string, error) {
 	request, done := b.guarded(ctx, "STREAM.NAMES")
 	defer done()
@@ -93,10 +93,10 @@ func (b *Bus) logs(ctx context.Context) ([]string, error) {
 	return logs, translated(request, list.Err())
 }
 
-// everyLog is a subject under which all logs are found.
+// everyLog is a subject filter that matches all logs.
 const everyLog = "ev.>"
 
-// describe asks for the settings of all logs.
+// describe lists all logs with their kinds.
 func (b *Bus) describe(ctx context.Context) (logs []string, found []kinds.Kind, err error) {
 	request, done := b.guarded(ctx, "STREAM.LIST")
 	defer done()

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// TestKindsAreThoseThatThereAre: what is remembered of the kinds is not gone by when
-// another process makes one, or ends one, or makes its streams anew for another form of it.
+// TestKindsAreThoseThatThereAre: the cache of the kinds is not used when another process
+// creates a kind, deletes one, or recreates the streams of one in another form.
 func TestKindsAreThoseThatThereAre(t *testing.T) {
 	t.Parallel()
 	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0"})

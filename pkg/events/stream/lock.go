@@ -10,13 +10,13 @@ import (
 	"syscall"
 )
 
-// lockName is a file beside the streams. It stays when the lock is released:
-// only the kernel's lock on it means anything, and that ends with its holder.
+// lockName is a file beside the streams. It stays when the lock is released: only the kernel's
+// lock on it matters, and the kernel releases that when the holder ends.
 const lockName = "lock"
 
 type lock struct{ file *os.File }
 
-// lockDirectory makes a directory and takes it for this process alone.
+// lockDirectory creates a directory and locks it for this process.
 func lockDirectory(dir string) (*lock, error) {
 	if dir == "" {
 		return nil, errors.New("no directory given")
@@ -43,11 +43,11 @@ func lockDirectory(dir string) (*lock, error) {
 	return l, nil
 }
 
-// ErrInUse: another process has the data directory.
+// ErrInUse: another process has locked the data directory.
 var ErrInUse = errors.New("in use by another server")
 
-// sign writes who holds the lock, for people; it also proves that the
-// directory can be written.
+// sign writes the holder's process id into the lock file, for people; it also proves that the
+// directory is writable.
 func (l *lock) sign() error {
 	if err := l.file.Truncate(0); err != nil {
 		return err

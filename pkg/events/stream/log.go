@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// serverLog passes the server's log on, and remembers what the server says
-// nowhere else: why it could not start, or could not read a stream.
+// serverLog forwards the server's log, and remembers two things that the server reports nowhere
+// else: why it could not start, and why it could not read a stream.
 type serverLog struct {
 	to *slog.Logger
 
@@ -21,7 +21,7 @@ type serverLog struct {
 // Noticef logs what an operator may want to know.
 func (l *serverLog) Noticef(format string, args ...any) { l.to.Info(line(format, args)) }
 
-// Warnf logs what is wrong but can be lived with.
+// Warnf logs a problem that does not stop the server, and remembers the last one.
 func (l *serverLog) Warnf(format string, args ...any) {
 	l.mu.Lock()
 	l.warning = line(format, args)
@@ -32,7 +32,7 @@ func (l *serverLog) Warnf(format string, args ...any) {
 // Errorf logs a failure.
 func (l *serverLog) Errorf(format string, args ...any) { l.to.Error(line(format, args)) }
 
-// Fatalf remembers why the server gives up; it does not end the process.
+// Fatalf remembers why the server stops; it does not end the process.
 func (l *serverLog) Fatalf(format string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -18,25 +18,23 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 )
 
-// Many subjects are looked up together: the server is asked once, finds the newest
-// message of each in one go, and sends what there is in the order of the sequences, with
-// a word at the end (ADR-31 of NATS). A thousand keys of whose past there is nothing, as
-// mostly, are one question and one answer.
+// One request looks up many subjects: the server finds the newest message of each in one pass,
+// and sends the found messages in the order of their sequences, with an end marker (ADR-31 of
+// NATS). A thousand keys without a history, the usual case, are one request and one answer.
 
 const (
-	// lookupMost is how many subjects are asked for at once. The server gives up at more
-	// than 1,024.
+	// lookupMost is how many subjects one request names. The server refuses more than 1,024.
 	lookupMost = 512
-	// lookupBytes is about how much the server sends for one question, so that a crowd of
-	// large messages is not more than a connection takes in at once. What is left is asked
-	// for again.
+	// lookupBytes is about how much the server sends for one request, so that many large
+	// messages do not exceed what a connection takes in at once. Further requests get the rest.
 	lookupBytes = 1 << 20
-	// lookupLast, in a message of an answer, is the sequence of the message before it.
+	// lookupLast is the header, in each message of an answer, with the sequence of the message
+	// before it.
 	lookupLast = "Nats-Last-Sequence"
 )
 
-// errNotTogether: the server does not answer for many subjects together, or cannot read
-// one of the messages.
+// errNotTogether: the server does not look up many subjects together, or cannot read one of the
+// messages.
 var errNotTogether = errors.New("no answer for many subjects together")
 
 // LastOf is the newest message of each of many subjects; see [bus.Looker].
@@ -60,8 +58,8 @@ func (b *Bus) LastOf(ctx context.Context, stream string, subjects []string) (map
 	return found, nil
 }
 
-// together tells whether so many subjects of a stream are looked up together. A guest's
-// question goes through another account, which lets one message of the answer through.
+// together tells whether to look up so many subjects of a stream with one request. A guest's
+// request goes through another account, which lets only one message of the answer through.
 func (b *Bus) together(ctx context.Context, stream string, subjects int) (bool, error) {
 	if subjects < 2 || b.options.APIPrefix != "" && !b.options.asks {
 		return false, nil
@@ -70,8 +68,8 @@ func (b *Bus) together(ctx context.Context, stream string, subjects int) (bool, 
 	return err == nil && handle.CachedInfo().Config.AllowDirect, err
 }
 
-// togetherOn is where many subjects of a stream are asked for. Another account is lent that
-// question under a name of its own, since it has many answers.
+// togetherOn is the subject for looking up many subjects of a stream. Other accounts import it
+// under a name of its own, since it has many answers.
 func (b *Bus) togetherOn(stream string) string {
 	if b.options.asks {
 		return access.Many + "." + stream
@@ -95,7 +93,7 @@ func (b *Bus) oneByOne(ctx context.Context, stream string, subjects []string, fo
 	return nil
 }
 
-// lookUp asks for the newest messages of subjects until nothing is left of them.
+// lookUp requests the newest messages of subjects until none are left.
 func (b *Bus) lookUp(ctx context.Context, stream string, subjects []string, found map[string]events.Message) error {
 	request, done := b.guarded(ctx, stream)
 	defer done()
@@ -123,7 +121,7 @@ func (b *Bus) lookUp(ctx context.Context, stream string, subjects []string, foun
 	return b.unread(ctx, request, stream, err)
 }
 
-// lookup is a question about many subjects.
+// lookup is one request about many subjects.
 type lookup struct {
 	bus    *Bus
 	stream string
@@ -132,7 +130,7 @@ type lookup struct {
 	found  map[string]events.Message
 }
 
-// receive takes one answer to its end, and tells how many messages are left.
+// receive reads one answer to its end, and returns how many messages are left.
 func (l *lookup) receive(ctx context.Context) (left uint64, err error) {
 	for last := uint64(0); ; {
 		m, err := l.next(ctx)
@@ -167,7 +165,7 @@ func (l *lookup) next(ctx context.Context) (*nats.Msg, error) {
 	}
 }
 
-// end reads the word at the end of an answer.
+// end reads the end marker of an answer.
 func (l *lookup) end(m *nats.Msg, status string, last uint64) (left uint64, err error) {
 	switch what := m.Header.Get("Description"); {
 	case status == "503":
@@ -187,7 +185,7 @@ func (l *lookup) end(m *nats.Msg, status string, last uint64) (left uint64, err 
 	return left, nil
 }
 
-// lookedUp is a message of an answer.
+// lookedUp converts a message of an answer.
 func lookedUp(stream string, m *nats.Msg) (events.Message, error) {
 	sequence, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
 	if err != nil {

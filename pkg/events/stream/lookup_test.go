@@ -14,8 +14,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 )
 
-// TestAnAnswerToManyQuestions: what comes is taken only as far as nothing can be
-// missing of it.
+// TestAnAnswerToManyQuestions: an answer is used only as far as no message can be missing from
+// it.
 func TestAnAnswerToManyQuestions(t *testing.T) {
 	t.Parallel()
 	message := func(sequence, before int) *nats.Msg {

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// place is where a delivery stands: in its stream, and in its consumer.
+// place is the position of a delivery in its stream and in its consumer.
 type place struct {
 	attempt  int
 	sequence uint64
@@ -59,7 +59,7 @@ func number(digits string) (n uint64, ok bool) {
 	return n, digits != ""
 }
 
-// delivered is the message of a delivery; headers and body are not copied.
+// delivered is the message of a delivery; it shares headers and body with it.
 func delivered(stream string, m jetstream.Msg, p place) events.Message {
 	return events.Message{
 		Subject: m.Subject(), Header: m.Headers(), Data: m.Data(),
@@ -67,8 +67,8 @@ func delivered(stream string, m jetstream.Msg, p place) events.Message {
 	}
 }
 
-// told are the headers with which a server that is asked for messages says where
-// each is. They are not the message's: it has none of them when it is read in a row.
+// told are the headers with which the server describes a message that it returns to a request.
+// They are not part of the message: a consumer delivers it without them.
 var told = []string{jetstream.StreamHeader, jetstream.SubjectHeader, jetstream.SequenceHeader, "Nats-Time-Stamp", "Nats-Num-Pending", lookupLast}
 
 func stored(stream string, m *jetstream.RawStreamMsg) events.Message {

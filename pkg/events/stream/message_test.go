@@ -53,7 +53,8 @@ func TestMomentIsNeverEarly(t *testing.T) {
 	}
 }
 
-// A message that is stored with more headers is as it was to who gave it: it may be sent again.
+// The caller's message does not change when it is stored with more headers: the caller may send
+// it again.
 func TestWhatIsSentLeavesTheMessage(t *testing.T) {
 	t.Parallel()
 	for name, m := range map[string]events.Message{"sealed": events.Seal(events.Message{Subject: "s", Data: []byte("x")}), "not sealed": {Subject: "s", Data: []byte("x")}} {

@@ -8,23 +8,21 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// A mirror asks for its source 100 to 200 ms after it has been restored. The
-// server restores many streams at a time, and the log of a busy kind can take
-// longer than its state. The mirror is refused then, and the server lets it ask
-// again only after 12 s; nothing in the API of a server that stands alone makes
-// it ask sooner. So where that has happened the streams are stopped and restored
-// once more, one after the other in the order of their names: every log (EV_)
-// before the first state (STATE_). No client is let in before that is done, since a
-// stream that is not restored yet looks as if it did not exist.
+// A mirror requests its source 100 to 200 ms after its restore. The server restores many
+// streams at a time, and the log of a busy kind can take longer than its state. The server then
+// refuses the mirror, and lets it ask again only after 12 s; no API call makes a mirror of a
+// standalone server ask sooner. So where that has happened, Serve stops all streams and
+// restores them once more, one by one in the order of their names: every log (EV_) before the
+// first state (STATE_). It admits no client before that, since a stream that is not restored
+// yet seems not to exist.
 const (
-	// mirrorPatience is how long the mirrors may take to be connected, which is
-	// a matter of 0.2 s.
+	// mirrorPatience bounds the wait for the mirrors to connect, which usually takes 0.2 s.
 	mirrorPatience = 2 * time.Second
 	mirrorPoll     = 10 * time.Millisecond
 )
 
-// connectMirrors sees to it that the mirrors are connected. A server whose
-// mirrors stay away serves all the same: they will come by themselves.
+// connectMirrors connects the mirrors. If some stay disconnected, the server serves all the
+// same: they connect later by themselves.
 func (s *Server) connectMirrors() error {
 	late, err := s.awaitMirrors()
 	if err != nil || len(late) == 0 {
@@ -40,9 +38,9 @@ func (s *Server) connectMirrors() error {
 	return err
 }
 
-// restoreInOrder costs what the streams have reserved (LogBytes) a second time,
-// since the server counts it again, until the next start. Where that would leave
-// no room for new streams, the mirrors had better wait.
+// restoreInOrder restores all streams one by one. Until the next start, the server then counts
+// the streams' reserved storage (LogBytes) twice. If that would leave no room for new streams,
+// restoreInOrder does nothing, and the mirrors wait.
 func (s *Server) restoreInOrder() error {
 	_, reserved, err := s.nats.JetStreamReservedResources()
 	if err != nil || reserved > s.nats.JetStreamConfig().MaxStore/4 {
@@ -55,13 +53,13 @@ func (s *Server) restoreInOrder() error {
 	if err := account.DisableJetStream(); err != nil {
 		return err
 	}
-	// No queue of tasks means one after the other; no limits are those that the
-	// account had.
+	// Without a task queue the account restores one stream after the other; nil limits keep
+	// those that the account had.
 	return account.EnableJetStream(nil, nil)
 }
 
-// awaitMirrors waits until each mirror is connected to its source, and gives
-// those that were refused or took too long.
+// awaitMirrors waits until each mirror is connected to its source, and returns those that the
+// server refused or that took too long.
 func (s *Server) awaitMirrors() (late []string, err error) {
 	patience := time.NewTimer(mirrorPatience)
 	defer patience.Stop()
@@ -80,8 +78,8 @@ func (s *Server) awaitMirrors() (late []string, err error) {
 	}
 }
 
-// mirrors are those that were refused, and those that have not been answered.
-// One whose source does not exist has nothing to wait for.
+// mirrors are the mirrors that the server refused, and those that still wait for an answer. A
+// mirror whose source does not exist waits for nothing.
 func (s *Server) mirrors() (refused, waiting []string, err error) {
 	streams, err := s.streams()
 	if err != nil {
@@ -103,7 +101,7 @@ func (s *Server) mirrors() (refused, waiting []string, err error) {
 	return refused, waiting, nil
 }
 
-// streams are those that are served; none before the first one is made.
+// streams are the streams that the server has; none before it has created the first one.
 func (s *Server) streams() ([]server.StreamDetail, error) {
 	account, err := s.nats.JszAccount(&server.JSzOptions{Account: s.options.account(), Streams: true})
 	if err != nil {

@@ -22,9 +22,8 @@ func (s *Server) Monitoring() map[string]http.Handler {
 	return map[string]http.Handler{"/varz": http.HandlerFunc(s.nats.HandleVarz), "/jsz": http.HandlerFunc(s.nats.HandleJsz)}
 }
 
-// Admits tells whether a user comes with its password, for pages beside the bus. A server
-// without users admits none, and a password of which the accounts have a hash alone is
-// not known here.
+// Admits checks a user's password, for HTTP pages beside the bus. A server without users admits
+// none. Admits cannot check a password of which the accounts have only a hash.
 func (s *Server) Admits(user, password string) bool {
 	known := door{main: s.options.Password, guest: s.options.GuestPassword}.knows(user, password)
 	for _, u := range s.users {
@@ -35,11 +34,11 @@ func (s *Server) Admits(user, password string) bool {
 	return known
 }
 
-// hashed begins a password in the accounts that is a hash of it.
+// hashed is the prefix of a password hash in the accounts.
 const hashed = "$2"
 
-// varz asks a monitoring endpoint of NATS, with the login of this process where no other
-// program can read it on the way.
+// varz asks a monitoring endpoint of NATS. It sends the login of this process only over https,
+// where no other program can read it.
 func (b *Bus) varz(ctx context.Context, endpoint string) (*server.Varz, error) {
 	ctx, done := context.WithTimeout(ctx, fetchTimeout)
 	defer done()
@@ -74,14 +73,14 @@ func (b *Bus) varz(ctx context.Context, endpoint string) (*server.Varz, error) {
 	return v, nil
 }
 
-// near tells whether a URL is of this machine.
+// near tells whether a URL points to this machine.
 func near(u *url.URL) bool {
 	at, err := netip.ParseAddr(u.Hostname())
 	return u.Hostname() == "localhost" || err == nil && at.IsLoopback()
 }
 
-// verified is a transport that trusts the authorities of the bus, which are read anew: it is
-// used once.
+// verified is a transport that trusts the authorities of the bus. It is for one use, since it
+// reads the authorities only once.
 func (o Options) verified() (http.RoundTripper, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	text, from := o.CAData, "the text"
@@ -102,7 +101,7 @@ func (o Options) verified() (http.RoundTripper, error) {
 	return &http.Transport{TLSClientConfig: config, DisableKeepAlives: true, Proxy: http.ProxyFromEnvironment}, nil
 }
 
-// ownLogin is as whom this process comes to the bus, where that is a user with a password.
+// ownLogin is the user and password of this process on the bus, if it has them.
 func (o Options) ownLogin() (user, password string) {
 	if o.User != "" {
 		return o.login()

@@ -44,7 +44,7 @@ func (b own) notary(ctx context.Context, keep time.Duration) error {
 	if have.MaxAge == want.MaxAge && have.DenyPurge {
 		return nil
 	}
-	have.MaxAge, have.DenyPurge = want.MaxAge, true // older versions made it without
+	have.MaxAge, have.DenyPurge = want.MaxAge, true // older versions created the stream without it
 	request, done := b.guarded(ctx, want.Name)
 	defer done()
 	if _, err := b.js.UpdateStream(request, have); err != nil {
@@ -53,9 +53,9 @@ func (b own) notary(ctx context.Context, keep time.Duration) error {
 	return nil
 }
 
-// notarySettings: the notary's stream has no bound in bytes, which would drop the
-// pages of a quiet stream for those of a busy one. Nothing in it can be deleted or purged, by
-// any user; only the stream as a whole can be removed, which its notaries notice.
+// notarySettings is the settings of the notary's stream. It has no bound in bytes, which would
+// drop the pages of a quiet stream for those of a busy one. No user can delete or purge its
+// messages; a user can only delete the whole stream, which its notaries notice.
 func (o Options) notarySettings(keep time.Duration) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name: subject.NotaryStream, Subjects: []string{subject.Notary(">")},

@@ -25,40 +25,39 @@ type Options struct {
 	URL string
 	// Server is a server in this process ([Serve]).
 	Server *Server
-	// Name of the connection, as the server's operator sees it.
+	// Name of the connection, as the server's monitoring shows it.
 	Name string
 
-	// Monitoring are the URLs of the servers' monitoring endpoints; only they tell
-	// when a server syncs ([Bus.Audit]). With https the user and password of this
-	// connection are shown, to a server of the authorities that the bus is trusted by.
+	// Monitoring are the URLs of the servers' monitoring endpoints; only they tell when a
+	// server syncs ([Bus.Audit]). Over https the bus sends them the user and password of this
+	// connection, and trusts only the authorities that it trusts for NATS.
 	Monitoring []string
 
-	// User comes with the password in PasswordFile, which is read again at each
-	// connection; empty: the URL says who comes.
+	// User connects with the password in PasswordFile, which is read again for each connection;
+	// empty: the URL names the user.
 	User, PasswordFile string
 	// Credentials is a file with the user's JWT and nkey seed; empty: none.
 	Credentials string
-	// CAFile holds the authorities of the server's certificate, as PEM; empty: those of
-	// the machine. CAData is the same as text. Both require TLS. CertFile and KeyFile are the client's certificate and
-	// its key; empty: it has none. All are read again at each connection.
+	// CAFile holds the authorities of the server's certificate, as PEM; empty: those of the machine. CAData
+	// is the same as text. Both require TLS. CertFile and KeyFile are the client's certificate and its key;
+	// empty: the client has none. All files are read again for each connection.
 	CAFile, CertFile, KeyFile string
 	CAData                    []byte
-	// InboxPrefix replaces "_INBOX" where users may listen to their own inbox
-	// only. For [Users] it is chosen by the user of the URL, as APIPrefix and Guest are.
+	// InboxPrefix replaces "_INBOX" where users may subscribe to their own inbox only. For
+	// [Users] the user of the URL determines it, and APIPrefix and Guest too.
 	InboxPrefix string
-	// Guest reads without consumers, which a user that may only read must not make.
+	// Guest reads without consumers, which a read-only user must not create.
 	Guest bool
-	// Backups has streams that are read from end to end be read from a backup of them, at a
-	// fraction of what it costs to have them message by message. It takes a right that no
-	// service has, to $JS.API.STREAM.SNAPSHOT.* and $JS.SNAPSHOT.ACK.>; who is refused it
-	// reads as the others do.
+	// Backups reads a stream from end to end from a backup, at a fraction of the cost of
+	// reading it message by message. It needs a right that no service has, to
+	// $JS.API.STREAM.SNAPSHOT.* and $JS.SNAPSHOT.ACK.>; a user without it reads as usual.
 	Backups bool
 	// APIPrefix replaces "$JS.API" where JetStream is imported from another
 	// account.
 	APIPrefix string
 
-	// user is the one of the URL, and asks tells that the provisioner makes its streams
-	// and consumers.
+	// user is the connection's user. asks tells that the provisioner creates this process's
+	// streams and consumers.
 	user string
 	asks bool
 
@@ -71,20 +70,20 @@ type Options struct {
 	Replicas int
 	// LogAge is how long logs, turns and outcomes are kept; 0 means 24 h.
 	LogAge time.Duration
-	// LogBytes bounds each of those streams; 0 means unbounded. The server sets
-	// as much aside, so the sum over all streams must fit its store.
+	// LogBytes bounds each of those streams; 0 means unbounded. The server reserves as much, so
+	// the sum over all streams must fit its store.
 	LogBytes int64
-	// Retention is how much is kept of what belongs to a kind or a controller, by its
-	// name, where that is not LogAge and LogBytes, as a zero field means. A
-	// controller's is that of its turns and of its outcomes, each.
+	// Retention overrides LogAge and LogBytes by name of a kind or controller; a zero field
+	// means the default. A controller's retention holds for its turns and for its outcomes,
+	// each.
 	Retention map[string]bus.Retention
-	// Began is when the process began; zero means now. Of those who want a stream
-	// kept otherwise, the one that began last is heard.
+	// Began is when the process began; zero means now. When processes want different retentions
+	// for a stream, that of the process that began last holds.
 	Began time.Time
 
 	// Timeout bounds requests whose context has no deadline; 0 means 5 s.
 	Timeout time.Duration
-	// Log tells of disconnects and refusals; nil: nothing is logged.
+	// Log receives disconnects and refusals; nil: nothing is logged.
 	Log *slog.Logger
 }
 
@@ -93,12 +92,12 @@ const (
 	defaultTimeout = 5 * time.Second
 	// connectTimeout bounds the first connection and each attempt afterwards.
 	connectTimeout = 5 * time.Second
-	// reconnectWait is short because a failover is meant to take less than a
-	// second; the jitter keeps a fleet of services from arriving at once.
+	// reconnectWait is short because a failover should take less than a second; the jitter
+	// spreads the reconnects of many services.
 	reconnectWait   = 100 * time.Millisecond
 	reconnectJitter = 100 * time.Millisecond
-	// pingEvery notices a connection to a server that was stopped or cut off after
-	// two unanswered pings: no later than the others choose a new leader.
+	// pingEvery detects a stopped or cut-off server after two unanswered pings: no later than
+	// the other servers elect a new leader.
 	pingEvery = 2 * time.Second
 )
 
@@ -128,7 +127,8 @@ func (o Options) withDefaults() (Options, error) {
 	return o.introduced(), nil
 }
 
-// introduced are the options for the user that comes, where that is one of [Users].
+// introduced fills in the options that follow from the connection's user, if it is one of
+// [Users].
 func (o Options) introduced() Options {
 	o.user = o.User
 	first, _, _ := strings.Cut(o.URL, ",")
@@ -153,14 +153,14 @@ func (o Options) nats(b *Bus) []nats.Option {
 		nats.ReconnectJitter(reconnectJitter, reconnectJitter),
 		nats.PingInterval(pingEvery),
 		nats.MaxPingsOutstanding(2),
-		// Nothing is kept for later while the connection is down: the
-		// publisher is told, and decides anew.
+		// No buffering while the connection is down: the publisher gets the error, and decides
+		// anew.
 		nats.ReconnectBufSize(-1),
 		nats.ErrorHandler(b.onError),
 		nats.DisconnectErrHandler(b.onDisconnect),
 		nats.ReconnectHandler(b.onReconnect),
-		// A password that is being changed is refused for a while; that must
-		// not end the connection for good.
+		// The server refuses a password for a while during its rotation; that must not end the
+		// connection for good.
 		nats.IgnoreAuthErrorAbort(),
 	}
 	if o.Server != nil {
@@ -187,7 +187,7 @@ func (o Options) nats(b *Bus) []nats.Option {
 	return options
 }
 
-// login reads the password. Without one no user is named, which a server with users refuses.
+// login reads the password. Without one it names no user, and a server with users refuses that.
 func (o Options) login() (user, password string) {
 	text, err := os.ReadFile(o.PasswordFile)
 	if err != nil {
@@ -197,7 +197,7 @@ func (o Options) login() (user, password string) {
 	return o.User, strings.TrimSpace(string(text))
 }
 
-// seconds writes a time to live as the server wants it, rounded up.
+// seconds formats a TTL for the server, rounded up to whole seconds, and at least one.
 func seconds(d time.Duration) string {
 	return fmt.Sprintf("%ds", int64(math.Ceil(max(d, time.Second).Seconds())))
 }

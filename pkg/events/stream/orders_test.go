@@ -18,8 +18,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// What the provisioner could not do is told so that the service that asked takes it as it would
-// have taken it from the server.
+// The service that gave an order sees the provisioner's error as if the server had returned it.
 func TestHowRefusalsAreTold(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -98,8 +97,7 @@ func TestWhichConsumersAreMade(t *testing.T) {
 	}
 }
 
-// A consumer that is there is the one that is wanted wherever it began, and no order is for more
-// than a service needs.
+// like ignores where a consumer began, and sane rejects orders beyond the needs of a service.
 func TestWhichConsumersAreLike(t *testing.T) {
 	t.Parallel()
 	o := consumerOrder{Durable: "writer", AckWait: time.Second, MaxPending: 7, Subject: "a", HeadersOnly: true}
@@ -142,9 +140,9 @@ func TestWhatAGuestHears(t *testing.T) {
 	}
 }
 
-// A guest that heard of something looks for it at once and then less and less often, until it
-// has found as much; what it does not find in 0.6 s was a false hint. Without one it looks
-// every two seconds.
+// A guest that heard of a message reads at once and then less and less often, until it has
+// found as many; a message that it does not find within 0.6 s was a false hint. Without a hint
+// it reads every two seconds.
 func TestWhenAGuestLooks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -187,8 +185,8 @@ func TestWhenAGuestLooks(t *testing.T) {
 	})
 }
 
-// A delivery that is older than its consumer may be of one before; one far behind that was dealt
-// with shows that the consumer goes through its history.
+// A delivery that is older than its consumer may have been delivered by an earlier one; an old
+// one, far from the end, that was dealt with shows that the consumer goes through its history.
 func TestWhatShowsAHistory(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -233,7 +231,7 @@ func (blankMsg) Subject() string      { return "" }
 func (blankMsg) Headers() nats.Header { return nil }
 func (blankMsg) Data() []byte         { return nil }
 
-// An order that no service has reason to give is refused before anything is asked of the server.
+// do refuses an order that no service has reason to give before it asks the server.
 func TestOrdersThatAreRefused(t *testing.T) {
 	t.Parallel()
 	p := &provider{controllers: []string{"c", "d"}} // without a bus: to carry one out would end the test

@@ -12,25 +12,24 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// A state stream copies its log through a consumer at the log's leader. In a
-// cluster, when that server dies, the copy notices after 10 to 20 s; and where
-// the state lost its leader too and the new one found the log without one, its
-// request is lost, and it asks again after 40 s. A state stream that changes its
-// leader asks at once. So the publisher of a log looks whether the state keeps
-// pace, and has it change its leader where it does not.
+// A state stream copies its log through a consumer at the log's leader. In a cluster, when that
+// server dies, the state notices after 10 to 20 s. If the state lost its leader too, and its
+// new leader found the log without one, its request is lost, and it repeats the request only
+// after 40 s. A state stream with a new leader sends a request at once. So the publisher of a
+// log checks whether the state keeps up, and makes it change its leader when it does not.
 const (
 	paceEvery = time.Second
-	// stillFor is how often in a row a state may stand where it stood, behind
-	// its log, before it is taken to wait for nothing, and stillEvery how long
-	// that is each time: a copy takes milliseconds.
+	// stillFor is how many checks in a row may find the state at the same place behind its log
+	// before it counts as stuck, and stillEvery the interval of those checks: a copy takes
+	// milliseconds.
 	stillFor   = 2
 	stillEvery = 300 * time.Millisecond
 	// paceRest is how long a new leader may take to catch up.
 	paceRest = 5 * time.Second
 )
 
-// pace keeps the state stream of a kind going until the context ends; stored is
-// the last sequence that is known to be in the log.
+// pace keeps the state stream of a kind moving until the context ends; stored is the last
+// sequence that is known to be in the log.
 func (b *Bus) pace(ctx context.Context, kind kinds.Name, stored *atomic.Uint64) {
 	p := pace{}
 	next := time.NewTimer(paceEvery)
@@ -56,19 +55,19 @@ func (b *Bus) pace(ctx context.Context, kind kinds.Name, stored *atomic.Uint64) 
 
 // pace judges how a state stream follows its log.
 type pace struct {
-	want  uint64 // the state should have come to here
-	at    uint64 // where the state was at the last look
-	still int    // how often in a row it was found there
-	given bool   // it was just given a new leader
+	want  uint64 // the sequence that the state should have reached
+	at    uint64 // the state's sequence at the last check
+	still int    // for how many checks in a row it was there
+	given bool   // it has just been given a new leader
 }
 
-// due tells whether to look: the log has more than the state is known to have.
+// due tells whether to check: the log has more than the state is known to have.
 func (p *pace) due(stored uint64) bool {
 	p.want = stored
 	return stored > p.at
 }
 
-// stands tells whether the state has stopped behind its log.
+// stands tells whether the state is stuck behind its log.
 func (p *pace) stands(at uint64) bool {
 	if at != p.at || at >= p.want {
 		p.at, p.still = at, 0
@@ -82,7 +81,7 @@ func (p *pace) stands(at uint64) bool {
 	return p.given
 }
 
-// wait is how long it is to the next look.
+// wait is the time until the next check.
 func (p *pace) wait() time.Duration {
 	switch {
 	case p.given:
@@ -95,7 +94,7 @@ func (p *pace) wait() time.Duration {
 	}
 }
 
-// stepDown has the state stream of a kind change its leader, in a cluster.
+// stepDown makes the state stream of a kind change its leader, in a cluster.
 func (b own) stepDown(ctx context.Context, kind kinds.Name) error {
 	stream := subject.StateStream(kind)
 	request, done := b.guarded(ctx, stream)
@@ -119,7 +118,7 @@ func (b own) stepDown(ctx context.Context, kind kinds.Name) error {
 	return nil
 }
 
-// api is the subject of a request to JetStream.
+// api is the subject of a JetStream API request.
 func (b *Bus) api(request string) string {
 	if b.options.APIPrefix != "" {
 		return b.options.APIPrefix + "." + request

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A state that stands still behind its log at two looks in a row, after the one that found it
+// A state that is stuck behind its log for two checks in a row, after the one that found it
 // there, gets a new leader, which has time to catch up.
 func TestAStateThatStandsStill(t *testing.T) {
 	t.Parallel()
@@ -47,7 +47,8 @@ func TestAStateThatStandsStill(t *testing.T) {
 	}
 }
 
-// Of the answers for many messages half are let go, and the newest that was dealt with is found.
+// acks drops half of the reply subjects when they are many, and finds the newest that was dealt
+// with.
 func TestAnswersForMessages(t *testing.T) {
 	t.Parallel()
 	var a acks
@@ -78,7 +79,8 @@ func TestAnswersForMessages(t *testing.T) {
 	}
 }
 
-// A store is looked at the more often the less is left of it: it cannot fill meanwhile.
+// StoreLimit checks a store more often the less is left of it, so that it cannot fill in
+// between.
 func TestHowOftenAStoreIsLookedAt(t *testing.T) {
 	t.Parallel()
 	const gib = 1 << 30

@@ -12,15 +12,15 @@ import (
 
 const (
 	peerPrefix = "peer."
-	// backlog is how much may be said while a listener has no time to hear it; what is
-	// said beyond it is lost. It is a second's worth of what writers tell at their most.
+	// backlog bounds the messages that wait for a busy listener; the listener loses those
+	// beyond it. It is what writers send at most in a second.
 	backlog = 4096
-	// backlogBytes bounds the same in bytes. Every process that may publish on a topic can say
-	// messages as large as the server carries.
+	// backlogBytes bounds the same in bytes, since every process that may publish on a topic
+	// can send messages as large as the server carries.
 	backlogBytes = 32 << 20
 )
 
-// Say tells everybody who listens on a topic; see [bus.Peers].
+// Say publishes to all listeners of a topic; see [bus.Peers].
 func (b *Bus) Say(topic string, data []byte) error {
 	if err := b.conn.Publish(peerPrefix+topic, data); err != nil {
 		return fmt.Errorf("say on %s: %w", topic, translated(context.Background(), err))
@@ -34,7 +34,8 @@ func (b *Bus) Absent(ctx context.Context, topic string) bool {
 	return errors.Is(err, nats.ErrNoResponders)
 }
 
-// Listen hears a topic until the connection was away, or too slow; see [bus.Peers].
+// Listen hears a topic until the connection was lost, or the listener too slow; see
+// [bus.Peers].
 func (b *Bus) Listen(ctx context.Context, topic string, hear func(data []byte)) error {
 	shaken := b.whenShaken()
 	life, done := b.guarded(ctx, peerPrefix+topic)

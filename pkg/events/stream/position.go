@@ -10,16 +10,16 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 )
 
-// errPositionLost: a consumer stands beyond the end of its stream, which has lost what
-// was there, and would deliver nothing until the stream has grown that far again;
-// or it goes through its history once more.
+// errPositionLost: a consumer's position is beyond the end of its stream, because the stream
+// has lost its last messages; the consumer would deliver nothing until the stream has grown
+// that far again. Or the consumer goes through its history once more.
 var errPositionLost = errors.New("the consumer has lost its place")
 
-// doubt is how long a consumer may seem to stand beyond its stream: the two may
-// be told by different servers.
+// doubt is how long a consumer may seem to be beyond its stream: different servers may report
+// the two positions.
 const doubt = time.Second
 
-// trouble ends a session, unless something else has.
+// trouble ends a session, unless it has an error already.
 func trouble(broken chan<- error, err error) {
 	select {
 	case broken <- err:
@@ -27,9 +27,9 @@ func trouble(broken chan<- error, err error) {
 	}
 }
 
-// history tells whether a delivery shows that the consumer goes through its
-// history. A message that is older than the consumer may have been delivered by
-// the one before.
+// history tells whether a delivery shows that the consumer goes through its history again. A
+// message older than the consumer counts as delivered before, since an earlier consumer may
+// have delivered it.
 func (w *worker) history(m jetstream.Msg, p *place) bool {
 	if w.work.Since <= 0 || p.attempt > 1 {
 		return false
@@ -44,8 +44,8 @@ func (w *worker) history(m jetstream.Msg, p *place) bool {
 	return w.work.Known == nil || w.work.Known(delivered(w.work.Stream, m, *p))
 }
 
-// watch ends the session when the consumer stands beyond the end of its stream. It
-// looks at once and then, usually, every so often.
+// watch ends the session when the consumer is beyond the end of its stream. It checks at once,
+// and then at the usual interval.
 func (w *worker) watch(ctx context.Context, broken chan<- error, usual time.Duration) {
 	suspected := false
 	for wait := time.Duration(0); ; {
@@ -68,8 +68,8 @@ func (w *worker) watch(ctx context.Context, broken chan<- error, usual time.Dura
 	}
 }
 
-// beyond asks for the consumer's place before the stream's end, so that what is
-// stored meanwhile does not count.
+// beyond reads the consumer's position before the stream's end, so that messages stored in
+// between do not count.
 func (w *worker) beyond(ctx context.Context) (bool, error) {
 	request, done := w.bus.guarded(ctx, w.work.Stream)
 	defer done()

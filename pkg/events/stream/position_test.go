@@ -60,9 +60,9 @@ func waitFor(t *testing.T, came <-chan bus.Delivery, sequence uint64) (before in
 	}
 }
 
-// TestAConsumerBeyondItsStreamGoesOn: the server lost the end of a stream, and the
-// consumer stands behind what was there. It would deliver nothing of what is
-// stored in the place of that.
+// TestAConsumerBeyondItsStreamGoesOn: the server lost the end of a stream, and the consumer's
+// position is beyond the new end. The consumer would not deliver the messages that replace the
+// lost ones.
 func TestAConsumerBeyondItsStreamGoesOn(t *testing.T) {
 	t.Parallel()
 	dir, job := t.TempDir(), bus.Work{Stream: subject.TurnStream(shortenedController), Durable: "writer", Since: time.Hour}
@@ -113,9 +113,9 @@ func TestAConsumerBeyondItsStreamGoesOn(t *testing.T) {
 	})
 }
 
-// TestHistoryIsCutShort: a consumer that goes through its history once more, as
-// one does whose place the server has forgotten, is made anew: what is new does
-// not wait behind what is long done.
+// TestHistoryIsCutShort: a consumer that goes through its history once more, as one does whose
+// position the server has forgotten, is recreated, so that new messages do not wait behind
+// those that were dealt with long ago.
 func TestHistoryIsCutShort(t *testing.T) {
 	t.Parallel()
 	const history, since = 5 * bus.Backlog, 500 * time.Millisecond

@@ -21,16 +21,16 @@ import (
 )
 
 const (
-	// mostKinds bounds the kinds for which a watcher may have streams made.
+	// mostKinds bounds the kinds whose streams a watcher may order.
 	mostKinds = 2000
-	// ordersAtOnce bounds the orders that a provisioner works on, and orderBacklog those
-	// that wait.
+	// ordersAtOnce bounds the orders that a provisioner works on, and orderBacklog the waiting
+	// ones.
 	ordersAtOnce, orderBacklog = 16, 1024
-	// orderBytes is more than an order takes.
+	// orderBytes bounds an order; a valid one is smaller.
 	orderBytes = 64 << 10
 )
 
-// provider answers the orders of services.
+// provider carries out the orders of services.
 type provider struct {
 	own
 	controllers []string
@@ -38,13 +38,13 @@ type provider struct {
 	readers     *readers
 }
 
-// Provide makes the streams and consumers that services ask for, with the settings that
-// follow from the options of this bus, until the context ends. Controllers are those of the
-// catalogue: streams of others are not made. It begins with the streams that are there, and
-// keeps as much of them as the options say. Any number may provide on one bus: each order
-// goes to one of them.
+// Provide creates the streams and consumers that services order, with the settings that follow
+// from the options of this bus, until the context ends. It refuses the streams of a controller
+// that is not among controllers, the catalogue. It begins by applying its settings to the
+// existing streams, retention included. Any number of processes may provide on one bus: each
+// order goes to one of them.
 //
-// Errors: it may not hear orders, or the bus was closed.
+// Errors: it may not subscribe to orders, or the bus was closed.
 func (b *Bus) Provide(ctx context.Context, controllers []string) error {
 	p := &provider{own: own{b}, controllers: controllers}
 	p.readers = newReaders(p.listReaders)
@@ -76,7 +76,7 @@ func (b *Bus) Provide(ctx context.Context, controllers []string) error {
 	}
 }
 
-// adopt has the streams that are there keep as much as this process says.
+// adopt applies this process's settings, retention included, to the existing streams.
 func (p *provider) adopt(ctx context.Context) {
 	all, err := p.Kinds(ctx)
 	for _, kind := range all {
@@ -128,8 +128,8 @@ func readOrder(text []byte) (o order, err error) {
 	return o, nil
 }
 
-// do carries out an order. Who may give which, the server's permissions say; what may be
-// in it is checked here.
+// do carries out an order. The server's permissions decide which user may give which order; do
+// checks the content.
 func (p *provider) do(ctx context.Context, user, verb string, o order) (answer, error) {
 	switch verb {
 	case access.MakeKind, access.RenewKind, access.ForgetKind, access.StepDown:
@@ -221,7 +221,7 @@ func (p *provider) consumerFor(ctx context.Context, user string, o *consumerOrde
 	return answer{Name: made.CachedInfo().Name}, nil
 }
 
-// readerFor makes the consumer of a reader for a user, unless that has as many as it may.
+// readerFor creates a reader's consumer for a user, unless the user has reached its bound.
 func (p *provider) readerFor(ctx context.Context, user string, o *consumerOrder) (answer, error) {
 	counts, err := p.readers.admit(ctx, readerKey{user, o.Stream})
 	if err != nil {
@@ -240,7 +240,8 @@ func (p *provider) readerFor(ctx context.Context, user string, o *consumerOrder)
 	return answer{Name: o.name}, nil
 }
 
-// owns tells whether a user works on a stream under a name: the writers do, on turns.
+// owns tells whether a user may use a durable consumer: a writer may, on the turns of its
+// controllers.
 func (p *provider) owns(user string, o *consumerOrder) bool {
 	controller, turns := strings.CutPrefix(o.Stream, subject.TurnStream(""))
 	return turns && o.Durable == access.WriterConsumer && slices.Contains(p.controllers, controller) && access.Carries(user, controller)

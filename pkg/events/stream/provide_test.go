@@ -278,8 +278,8 @@ func streamOptions(address string) stream.Options {
 	return stream.Options{URL: as("millrace", address)}
 }
 
-// TestNoProvisioner: what exists goes on, who needs something new is told what to do, and
-// has it as soon as there is a provisioner.
+// TestNoProvisioner: existing streams keep working, a service that needs a new one gets an
+// error that says what to do, and gets its stream as soon as there is a provisioner.
 func TestNoProvisioner(t *testing.T) {
 	t.Parallel()
 	address := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", Accounts: accountsOf(t, access.New([]string{"c", "d"}))}).URL()
@@ -306,8 +306,8 @@ func TestNoProvisioner(t *testing.T) {
 	}
 }
 
-// TestProvidedForAnother: a service that asked before there was a provisioner, and finds what
-// it needs since another service has had it made, is healthy without another request.
+// TestProvidedForAnother: a service that ordered a stream before there was a provisioner, and
+// finds it because another service has had it created, is healthy without another order.
 func TestProvidedForAnother(t *testing.T) {
 	t.Parallel()
 	address := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", Accounts: accountsOf(t, access.New([]string{"c"}))}).URL()

@@ -17,13 +17,14 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// Who makes a stream or a consumer names subjects to which the server then sends what is
-// stored: that of a consumer that is pushed, of a stream that is sourced, republished or
-// transformed. So on a bus with accounts a service may make none. It looks whether what it
-// needs is there, as it should be, and asks the provisioner for what is not ([Bus.Provide]).
-// A bus without accounts has no provisioner: there everybody makes what it needs.
+// The creator of a stream or a consumer names subjects to which the server then sends stored
+// messages: the delivery subject of a push consumer, or the subjects of a stream that sources,
+// republishes or transforms. So on a bus with accounts a service may create neither. It checks
+// whether the streams and consumers that it needs exist with the wanted settings, and asks the
+// provisioner for the missing ones ([Bus.Provide]). A bus without accounts has no provisioner:
+// there every process creates its own.
 
-// maker makes streams and consumers.
+// maker creates streams and consumers.
 type maker interface {
 	kind(ctx context.Context, kind kinds.Kind) error
 	controller(ctx context.Context, controller string) error
@@ -36,16 +37,16 @@ type maker interface {
 	leave(stream, consumer string)
 }
 
-// own makes them by itself.
+// own creates them directly.
 type own struct{ *Bus }
 
-// asking has the provisioner make them.
+// asking has the provisioner create them.
 type asking struct{ *Bus }
 
-// ErrNoProvisioner: no provisioner makes streams and consumers.
+// ErrNoProvisioner: no provisioner answers.
 var ErrNoProvisioner = errors.New("no provisioner answers, who makes streams and consumers on a bus with accounts: start millrace provisioner, with the user provisioner")
 
-// order is what the provisioner is asked for; each verb uses one of them.
+// order is a request to the provisioner; each verb uses one or two of the fields.
 type order struct {
 	Kind       *kinds.Kind    `json:"kind,omitempty"`
 	Controller string         `json:"controller,omitempty"`
@@ -54,10 +55,10 @@ type order struct {
 	Name       string         `json:"name,omitempty"` // of a consumer
 }
 
-// answer is what comes of it.
+// answer is the result of an order.
 type answer struct {
 	Name string `json:"name,omitempty"` // of a consumer
-	// Error is why it was not done, and Code of which sort that is.
+	// Error is why the order failed, and Code the sort of that error.
 	Error string `json:"error,omitempty"`
 	Code  string `json:"code,omitempty"`
 }
@@ -69,13 +70,13 @@ const (
 	codePassing  = "passing"
 )
 
-// errNotYet: the provisioner could not do it at the moment.
+// errNotYet: the provisioner could not carry out the order at the moment.
 var errNotYet = errors.New("not at the moment")
 
-// orderPatience is how long the provisioner may take: many streams are made together.
+// orderPatience bounds an order: a service orders many streams at the same time.
 const orderPatience = 30 * time.Second
 
-// ask has the provisioner do something.
+// order sends an order to the provisioner and returns its answer.
 func (b *asking) order(ctx context.Context, verb string, o order) (answer, error) {
 	on := access.Provision + "." + b.options.user + "." + verb
 	text, err := json.Marshal(o)
@@ -112,7 +113,7 @@ func (a answer) err() error {
 	return fmt.Errorf("%w: %s", kind, a.Error)
 }
 
-// answerOf is an error as it is told.
+// answerOf converts an error to an answer.
 func answerOf(err error) answer {
 	a := answer{Error: err.Error()}
 	switch {
@@ -126,9 +127,9 @@ func answerOf(err error) answer {
 	return a
 }
 
-// unprovidedFor is for how long [Bus.Healthy] says that there is no provisioner. What is
-// missing is asked for again within [longPause]. If it no longer is, another service has had
-// it made, and there is nothing to ask for.
+// unprovidedFor is for how long [Bus.Healthy] reports a missing provisioner. A service orders a
+// missing stream again within [longPause]. When it stops ordering, another service has had the
+// stream created, and the provisioner is no longer needed.
 const unprovidedFor = 3 * longPause
 
 // provided remembers whether there is a provisioner, for [Bus.Healthy].
@@ -140,8 +141,8 @@ func (b *Bus) provided(err error) {
 	}
 }
 
-// ensure has the provisioner make streams that are missing. Those that are there are
-// compared, but for how much of them is kept, which is the provisioner's business.
+// ensure has the provisioner create missing streams. It compares the existing ones, except for
+// their retention, which is the provisioner's business.
 func (b *asking) ensure(ctx context.Context, verb string, o order, wanted ...jetstream.StreamConfig) error {
 	for asked := false; ; asked = true {
 		there, err := b.compare(ctx, wanted...)

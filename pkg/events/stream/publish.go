@@ -15,8 +15,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// Store stores a message if the last one of its subject has the sequence
-// expect; see [bus.Publisher].
+// Store stores a message if the last message of its subject has the sequence expect; see
+// [bus.Publisher].
 func (b *Bus) Store(ctx context.Context, m events.Message, expect uint64) (uint64, error) {
 	return b.publish(ctx, m, jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(expect, 10))
 }
@@ -26,9 +26,9 @@ func (b *Bus) Put(ctx context.Context, m events.Message, id string) (uint64, err
 	return b.publish(ctx, m, jetstream.MsgIDHeader, id)
 }
 
-// Schedule sets the wake of a key; see [bus.Publisher]. The header is written
-// here because the client library cuts it to whole seconds, which would fire
-// early; the server reads and keeps nanoseconds.
+// Schedule sets the wake of a key; see [bus.Publisher]. It writes the header itself because the
+// client library cuts the time to whole seconds, which would fire early; the server keeps
+// nanoseconds.
 func (b *Bus) Schedule(ctx context.Context, w events.Wake) error {
 	m, err := events.EncodeJSON(w, w.Trace)
 	if err != nil {
@@ -43,7 +43,8 @@ func (b *Bus) Schedule(ctx context.Context, w events.Wake) error {
 	return err
 }
 
-// moment writes a time that the server can count in nanoseconds from 1970.
+// moment formats a time, limited to the range of int64 nanoseconds since 1970 that the server
+// uses.
 func moment(at time.Time) string {
 	first, last := time.Unix(0, 0), time.Date(2261, 1, 1, 0, 0, 0, 0, time.UTC)
 	switch {
@@ -55,7 +56,7 @@ func moment(at time.Time) string {
 	return at.UTC().Format(time.RFC3339Nano)
 }
 
-// publish stores one message with more headers, given as key, value, ...
+// publish stores one message with additional headers, given as key, value, ...
 func (b *Bus) publish(ctx context.Context, m events.Message, more ...string) (uint64, error) {
 	request, done := b.guarded(ctx, m.Subject)
 	defer done()
@@ -72,8 +73,8 @@ func (b *Bus) publish(ctx context.Context, m events.Message, more ...string) (ui
 	return ack.Sequence, nil
 }
 
-// whyUnanswered tells a stream that does not exist from a server that is not
-// ready to serve it.
+// whyUnanswered tells whether the stream does not exist, or the server is not ready to serve
+// it.
 func (b *Bus) whyUnanswered(ctx context.Context, subject string, err error) error {
 	request, done := b.guarded(ctx, "STREAM.NAMES")
 	defer done()
@@ -85,8 +86,8 @@ func (b *Bus) whyUnanswered(ctx context.Context, subject string, err error) erro
 	return err
 }
 
-// outgoing seals a message and adds headers, given as key, value, ... The caller's
-// are not changed, since its message may be sent again.
+// outgoing seals a message and adds headers, given as key, value, ... It does not change the
+// caller's headers, since the caller may send the message again.
 func outgoing(m events.Message, more ...string) *nats.Msg {
 	if m.Sealed() {
 		m.Header = maps.Clone(m.Header)

@@ -62,8 +62,8 @@ func (b *Bus) unread(ctx, request context.Context, stream string, err error) err
 	return fmt.Errorf("read stream %s: %w", stream, err)
 }
 
-// reading gives a handle that has been looked up before, where there is one:
-// what it knows of the stream (that direct gets are allowed) does not change.
+// reading gives a stream's cached handle, and looks it up the first time. The cached fact
+// (direct gets are allowed) does not change.
 func (b *Bus) reading(ctx context.Context, stream string) (jetstream.Stream, error) {
 	if known, ok := b.handles.Load(stream); ok {
 		return known.(jetstream.Stream), nil

@@ -12,38 +12,38 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A durable consumer has one of few names. Those of readers have names that the provisioner
-// makes up, and a process that has the password of a service can ask for any number. So each
-// user has so many at a stream, and so many in all. A user at its bound is refused, which keeps
-// no other user from reading, and none of its own replicas that reads already; a replica that
-// starts has room as soon as consumers that nothing reads are removed.
+// The durable consumers have a few fixed names. Readers' consumers have names that the
+// provisioner generates, and a process with a service's password could order any number of
+// them. So the provisioner bounds each user's consumers per stream and in total. A refusal
+// affects only the user at its bound, and none of its replicas that reads already. A replica
+// that starts gets a consumer as soon as the provisioner has deleted unused ones.
 
 const (
 	// mostReaders bounds the readers of a user at one stream: 32 replicas with three each,
 	// which is more than any service has, and some that have died lately.
 	mostReaders = 128
-	// mostOfUser bounds them at all streams.
+	// mostOfUser bounds the readers of a user at all streams.
 	mostOfUser = 8192
-	// readerUnused is how old a consumer is that nothing reads when it is removed to make
-	// room. One that reads always has a request under way, or begins anew.
+	// readerUnused is the age from which the provisioner deletes an unused consumer to make
+	// room. A live reader always has a pull request pending, or starts a new session.
 	readerUnused = 5 * time.Second
-	// countAgain bounds how often the server is asked for the readers of a user at a stream.
+	// countAgain is the least interval between two counts of a user's readers at a stream.
 	countAgain = time.Second
-	// tellRefusals bounds how often the log tells of them.
+	// tellRefusals is the least interval between two refusals in the log.
 	tellRefusals = 10 * time.Second
 )
 
-// readers is what a provisioner knows of the consumers of readers. It is safe for concurrent
-// use. Of several provisioners each counts what it makes, and all that there is whenever a
-// bound is reached.
+// readers counts the readers' consumers, for a provisioner. It is safe for concurrent use. Each
+// of several provisioners counts the consumers that it creates, and asks the server for all of
+// them whenever it reaches a bound.
 type readers struct {
-	// list tells the readers' consumers that a user has at a stream, by name, without those
-	// that it has removed.
+	// list returns the names of a user's consumers at a stream, without those that it has just
+	// deleted.
 	list func(ctx context.Context, user, stream string) ([]string, error)
 
 	mu    sync.Mutex
 	of    map[readerKey]*counted
-	total map[string]int // by user, with those that are being made
+	total map[string]int // by user, including those being created
 	told  time.Time
 }
 
@@ -52,19 +52,19 @@ type readerKey struct{ user, stream string }
 
 // counted are the readers of a user at a stream.
 type counted struct {
-	made   map[string]time.Time // when each was made, or first seen
+	made   map[string]time.Time // when each was created, or first seen
 	making int
-	at     time.Time // when the server was last asked for them
+	at     time.Time // when the server last listed them
 }
 
 func newReaders(list func(ctx context.Context, user, stream string) ([]string, error)) *readers {
 	return &readers{list: list, of: map[readerKey]*counted{}, total: map[string]int{}}
 }
 
-// admit tells whether a user may have one more reader at a stream. Then made has to be
-// called, with its name or, where none came of it, with an empty one.
+// admit reserves one more reader of a user at a stream. The caller must then call made, with
+// the consumer's name, or with an empty name if it was not created.
 //
-// Errors: the user has as many as it may (errNotYet); the server does not tell.
+// Errors: the user is at its bound (errNotYet); the server does not answer.
 func (r *readers) admit(ctx context.Context, at readerKey) (made func(name string), err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -101,7 +101,7 @@ func (r *readers) counted(at readerKey) *counted {
 	return c
 }
 
-// oldest is the stream at which the readers of a user were counted longest ago.
+// oldest is the stream whose readers of a user were counted longest ago.
 func (r *readers) oldest(user string) (found readerKey) {
 	var since time.Time
 	for at, c := range r.of {
@@ -112,8 +112,8 @@ func (r *readers) oldest(user string) (found readerKey) {
 	return found
 }
 
-// count asks the server for the readers of a user at a stream. The lock is held, but for
-// while it asks.
+// count asks the server for the readers of a user at a stream. It releases the lock during the
+// request.
 func (r *readers) count(ctx context.Context, at readerKey) error {
 	began := time.Now()
 	r.counted(at).at = began
@@ -125,15 +125,15 @@ func (r *readers) count(ctx context.Context, at readerKey) error {
 	var refusal *Refusal
 	switch {
 	case errors.As(err, &refusal):
-		// The accounts are those of an earlier version. What was made long ago may be
-		// gone, so only what was made lately counts.
+		// The accounts are those of an earlier version, which may not list consumers. Consumers
+		// created long ago may be gone, so only recent ones count.
 		began = began.Add(-2 * readerIdle)
 	case err != nil:
 		c.at = time.Time{}
 		return err
 	}
 	r.total[at.user] -= len(c.made)
-	// What was made while the server was asked may be missing in its answer.
+	// The server's answer may lack consumers that were created during the request.
 	maps.DeleteFunc(c.made, func(_ string, made time.Time) bool { return made.Before(began) })
 	for _, name := range names {
 		if c.made[name].IsZero() {
@@ -144,7 +144,7 @@ func (r *readers) count(ctx context.Context, at readerKey) error {
 	return nil
 }
 
-// made takes note of a reader that was made.
+// made records a created reader.
 func (r *readers) made(at readerKey, name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -157,7 +157,7 @@ func (r *readers) made(at readerKey, name string) {
 	r.tidy(at)
 }
 
-// left takes note of a reader that is gone.
+// left records a deleted reader.
 func (r *readers) left(at readerKey, name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -170,7 +170,7 @@ func (r *readers) left(at readerKey, name string) {
 	r.tidy(at)
 }
 
-// tidy forgets a user at a stream where it has nothing.
+// tidy drops the entries of a user that has no readers.
 func (r *readers) tidy(at readerKey) {
 	if c := r.of[at]; c != nil && len(c.made)+c.making == 0 {
 		delete(r.of, at)
@@ -180,7 +180,7 @@ func (r *readers) tidy(at readerKey) {
 	}
 }
 
-// tells tells whether the log is to tell of a refusal.
+// tells tells whether to log a refusal now.
 func (r *readers) tells(now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -191,8 +191,8 @@ func (r *readers) tells(now time.Time) bool {
 	return true
 }
 
-// listReaders tells the readers of a user at a stream. Where they are many it removes those
-// that nothing reads.
+// listReaders lists the readers of a user at a stream. At mostReaders or more it first deletes
+// the unused ones.
 func (p *provider) listReaders(ctx context.Context, user, stream string) (names []string, err error) {
 	handle, err := p.handle(ctx, stream)
 	if err != nil {

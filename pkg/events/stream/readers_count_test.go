@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestReadersOfAUserAreBounded: over all streams, too. Those that are gone make room, whether
-// that was said or not, and other users have their own.
+// TestReadersOfAUserAreBounded: over all streams, too. Deleted readers make room, whether the
+// provisioner was told or not, and other users have their own bound.
 func TestReadersOfAUserAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -93,8 +93,8 @@ func TestReadersThatCannotBeListed(t *testing.T) {
 	})
 }
 
-// TestAReaderIsCountedOnce: also where the server tells of it before the one who made it does; and what
-// came to nothing, or left twice, is not counted at all.
+// TestAReaderIsCountedOnce: also if the server lists it before its creator reports it; failed ones, and
+// second deletes, do not count.
 func TestAReaderIsCountedOnce(t *testing.T) {
 	t.Parallel()
 	at := readerKey{"watcher", "STATE_pods"}

@@ -15,10 +15,10 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream"
 )
 
-// TestMadeUpReadersAreBounded: a service that was taken over gets so many consumers of a stream
-// and no more, however many it asks for. Who reads goes on, other services have their own, and
-// a replica of the same service that starts later has one as soon as it turns out that those
-// which were asked for read nothing.
+// TestMadeUpReadersAreBounded: a compromised service gets a bounded number of consumers of a
+// stream, however many it asks for. Existing readers continue, other services have their own
+// bound, and a replica of the same service that starts later gets a consumer as soon as the
+// provisioner finds the others unused.
 func TestMadeUpReadersAreBounded(t *testing.T) {
 	const orders, at = 10_000, "STATE_pods"
 	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", Accounts: accountsOf(t, access.New(measured))})

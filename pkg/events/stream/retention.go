@@ -12,20 +12,19 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 )
 
-// How much is kept of a stream is the one setting that is changed where it is other
-// than wanted: nothing rests on it but how far back a reader can look. Several
-// processes may want it otherwise, as while they are being replaced one by one. So
-// each stream says when the process began that said last how much is kept, and only
-// one that began later changes it. Then the newest word holds, each process changes
-// a stream once at the most, and who was started with an old setting undoes nothing.
-// What an operator changes by hand stays until a process is started that wants it
-// otherwise.
+// The retention of a stream is the one setting that Millrace changes when it differs from the
+// wanted one: nothing depends on it but how far back a reader can look. Several processes may
+// want different retentions, as during a rolling update. So each stream's metadata has the
+// start time of the process that last set the retention, and only a process that began later
+// changes it. Then the newest process decides, each process changes a stream at most once, and
+// a process that is started with an old setting undoes nothing. A change by an operator stays
+// until a process starts that wants another retention.
 
-// keptSince is where a stream's metadata says when the process began that said how
-// much is kept.
+// keptSince is the metadata key for the start time of the process that last set a stream's
+// retention.
 const keptSince = "millrace.kept-since"
 
-// Retention is how much is kept of what belongs to a kind or a controller.
+// retention is how much is kept of the streams of a kind or a controller.
 func (o Options) retention(of string) bus.Retention {
 	r := o.Retention[of]
 	if r.Age == 0 {
@@ -37,7 +36,7 @@ func (o Options) retention(of string) bus.Retention {
 	return r
 }
 
-// bounded sets how much is kept.
+// bounded sets a stream's retention.
 func (o Options) bounded(c jetstream.StreamConfig, of string, window time.Duration) jetstream.StreamConfig {
 	r := o.retention(of)
 	c.MaxAge, c.MaxBytes, c.Duplicates = r.Age, unlimited(r.Bytes), min(window, r.Age)
@@ -45,8 +44,8 @@ func (o Options) bounded(c jetstream.StreamConfig, of string, window time.Durati
 	return c
 }
 
-// retained is a stream's settings with as much kept as other ones say. Ids are not
-// remembered for longer than messages are kept.
+// retained is the settings c with the retention of other. The server remembers ids no longer
+// than it keeps messages.
 func retained(other, c jetstream.StreamConfig) jetstream.StreamConfig {
 	if c.Duplicates >= c.MaxAge || c.Duplicates > other.MaxAge {
 		c.Duplicates = other.Duplicates
@@ -55,16 +54,16 @@ func retained(other, c jetstream.StreamConfig) jetstream.StreamConfig {
 	return c
 }
 
-// sized tells whether it is for us to say how much is kept of a stream. The state
-// keeps what is there, and wakes wait until they fire.
+// sized tells whether Millrace sets a stream's retention. State streams keep the last message
+// of every object, and wakes wait until they fire.
 func sized(want jetstream.StreamConfig) bool { return want.Metadata[keptSince] != "" }
 
 func keeps(c jetstream.StreamConfig) bus.Retention {
 	return bus.Retention{Age: c.MaxAge, Bytes: max(c.MaxBytes, 0)}
 }
 
-// resizes tells whether a stream is to be kept otherwise than it is, and whether
-// that is for this process to say.
+// resizes tells whether a stream's retention differs from the wanted one and this process may
+// change it.
 func (b *Bus) resizes(have, want jetstream.StreamConfig) bool {
 	if b.options.asks || !sized(want) || keeps(have) == keeps(want) {
 		return false
@@ -78,8 +77,8 @@ func (b *Bus) resizes(have, want jetstream.StreamConfig) bool {
 	return true
 }
 
-// resize has streams keep as much as their settings say, which are their own but for
-// that.
+// resize sets the retentions of streams to those in the given settings, which are otherwise the
+// streams' own.
 func (b *Bus) resize(ctx context.Context, streams []jetstream.StreamConfig) error {
 	for _, c := range streams {
 		c.Metadata = maps.Clone(c.Metadata)
@@ -99,7 +98,7 @@ func (b *Bus) resize(ctx context.Context, streams []jetstream.StreamConfig) erro
 	return nil
 }
 
-// checkRetention names what no stream can be kept by.
+// checkRetention rejects retentions that are too small.
 func (o Options) checkRetention() error {
 	var wrong []error
 	for of, r := range o.Retention {

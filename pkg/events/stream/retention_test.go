@@ -37,9 +37,9 @@ func expectKept(t *testing.T, b *stream.Bus, when string, want bus.Retention, st
 	}
 }
 
-// TestTheLastWordHolds: processes that want a stream kept otherwise do not take turns
-// at changing it. The one that began last is heard, whichever looks again; what is stored
-// stays as it is, and those that are at work go on.
+// TestTheLastWordHolds: processes that want different retentions do not change a stream in
+// turn. The one that began last decides, whichever checks again; stored messages and running
+// processes are not affected.
 func TestTheLastWordHolds(t *testing.T) {
 	t.Parallel()
 	s := serve(t, stream.ServerOptions{})
@@ -78,8 +78,8 @@ func TestTheLastWordHolds(t *testing.T) {
 	expectKept(t, longer, "longer again", week, of...)
 }
 
-// What an operator has changed by hand stays until a process begins that wants it
-// otherwise; but what would lose what is there is refused as ever.
+// A change by an operator stays until a process begins that wants another retention; settings
+// that could lose messages are refused as ever.
 func TestWhatWasChangedByHand(t *testing.T) {
 	t.Parallel()
 	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0"})

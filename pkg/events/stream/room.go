@@ -20,33 +20,32 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 )
 
-// A store that is full refuses everything, so that one tenant who rewrites one large
-// object would stop every controller. A limit on each stream is no help: the server sets
-// the limit of every stream aside when that is made, so that the store would be divided
-// among all kinds in advance, busy or not. Here the store is everybody's, and when it gets
-// scarce the largest streams are bounded, all to the same size, until there is room
-// again: first the logs, and turns and outcomes only when no log is larger than
-// [leastKept]. Whatever one kind takes up, the others keep what they have. States, wakes
-// and signatures are never bounded: what is there is not lost.
+// A full store refuses every message, so one tenant that rewrites one large object would stop
+// every controller. A limit on each stream does not help: the server reserves the limit of
+// every stream at its creation, which would divide the store among all kinds in advance, busy
+// or not. Instead, all streams share the store. When it becomes scarce, room bounds the largest
+// streams, all to the same size, until there is room again: first the logs, and turns and
+// outcomes only when no log is larger than [leastKept]. So a busy kind cannot take what the
+// others have. Room never bounds states, wakes and signatures: their messages are not lost.
 //
-// A log that is bounded drops its oldest messages at once, as one does that is kept for
-// less time than before; its watcher says again what is still there.
+// A bounded log drops its oldest messages at once, as a log does whose retention is shortened;
+// its watcher says again what still exists.
 const (
-	// scarce is the part of the store from which on streams are bounded, and ample what
-	// they are bounded to.
+	// scarce is the used part of the store from which room bounds streams, and ample the part
+	// to which it bounds them.
 	scarce, ample = 0.80, 0.75
-	// leastKept is what is left to a stream in any case.
+	// leastKept is the number of bytes that every stream keeps.
 	leastKept = 16 << 20
-	// roomEvery is how often the server looks.
+	// roomEvery is the interval of the checks.
 	roomEvery = 200 * time.Millisecond
-	// othersAfter looks in a row a server of a cluster leaves it to the leader of a stream to
-	// bound it: that one's store may be larger.
+	// For othersAfter checks in a row, a server of a cluster leaves it to a stream's leader to
+	// bound the stream: the leader's store may be larger.
 	othersAfter = 10
-	// roomUser changes the limits where the server has users.
+	// roomUser changes the limits on a server with users.
 	roomUser = "millrace-room"
 )
 
-// room watches over a server's store.
+// room keeps a server's store from filling up.
 type room struct {
 	server   *server.Server
 	options  ServerOptions
@@ -54,10 +53,11 @@ type room struct {
 	end      context.CancelFunc
 	ended    chan struct{}
 	cut      atomic.Uint64 // how often a stream was bounded
-	scarce   int           // for how many looks in a row the store has been scarce
+	scarce   int           // for how many checks in a row the store has been scarce
 }
 
-// enlist makes the user that changes the limits, where no client is let in without a name.
+// enlist adds the user that changes the limits, if the server has accounts and so admits no
+// anonymous client.
 func (r *room) enlist(settings *server.Options) {
 	i := slices.IndexFunc(settings.Accounts, func(a *server.Account) bool { return a.Name == r.options.account() })
 	if i < 0 {
@@ -70,7 +70,7 @@ func (r *room) enlist(settings *server.Options) {
 	}})
 }
 
-// begin watches until the server is stopped.
+// begin checks the store until the server stops.
 func (r *room) begin(s *server.Server) {
 	ctx, end := context.WithCancel(context.Background())
 	r.server, r.end, r.ended = s, end, make(chan struct{})
@@ -98,7 +98,7 @@ func (r *room) stop() {
 	}
 }
 
-// make bounds streams where the store is scarce.
+// make bounds streams if the store is scarce.
 func (r *room) make(ctx context.Context) error {
 	used, most, err := r.store()
 	if err != nil || float64(used) < scarce*float64(most) {
@@ -138,7 +138,7 @@ func (r *room) make(ctx context.Context) error {
 	return nil
 }
 
-// store is how much of the store is used, and how large it is.
+// store is the used size of the store, and its limit.
 func (r *room) store() (used, most uint64, err error) {
 	info, err := r.server.Jsz(&server.JSzOptions{})
 	if err != nil {
@@ -159,7 +159,7 @@ func (r *room) connect() (*nats.Conn, error) {
 	return conn, nil
 }
 
-// bound has a stream keep so many bytes at most.
+// bound sets a stream's limit in bytes.
 func (r *room) bound(ctx context.Context, conn *nats.Conn, c server.StreamConfig, bytes uint64) error {
 	c.MaxBytes, c.Metadata = int64(bytes), noteBound(c.Metadata, int64(bytes), time.Now())
 	request, err := json.Marshal(c)
@@ -183,14 +183,14 @@ func (r *room) bound(ctx context.Context, conn *nats.Conn, c server.StreamConfig
 	return nil
 }
 
-// boundKey is where a stream's metadata says to how few bytes room was made in it, and when:
-// a service that begins later may have it keep more before a notary has looked.
+// boundKey is the metadata key of a stream for the least limit that room has set, and when. A
+// service that begins later may raise the limit before a notary has looked.
 const boundKey = "millrace.bounded"
 
-// boundCounts is for how long the fewest bytes count where room is made again.
+// boundCounts is for how long an earlier, lower limit counts when room sets another one.
 const boundCounts = 24 * time.Hour
 
-// noteBound is a stream's metadata once room was made in it.
+// noteBound adds a limit that room sets to a stream's metadata.
 func noteBound(metadata map[string]string, bytes int64, now time.Time) map[string]string {
 	if was := boundOf(metadata); !was.At.IsZero() && now.Sub(was.At) < boundCounts {
 		bytes = min(bytes, was.Bytes)
@@ -204,7 +204,7 @@ func noteBound(metadata map[string]string, bytes int64, now time.Time) map[strin
 	return out
 }
 
-// boundOf is what a stream's metadata says of room that was made in it.
+// boundOf reads the limit that noteBound wrote.
 func boundOf(metadata map[string]string) (b bus.Bound) {
 	bytes, at, _ := strings.Cut(metadata[boundKey], " ")
 	var err, wrong error
@@ -216,8 +216,8 @@ func boundOf(metadata map[string]string) (b bus.Bound) {
 	return b
 }
 
-// bounded tells how many bytes which streams may keep, so that no more than an ample part
-// of the store is used.
+// bounded computes which streams to bound to how many bytes, so that at most the ample part of
+// the store is used.
 func bounded(sizes map[string]uint64, used, most uint64) map[string]uint64 {
 	goal := uint64(ample * float64(most))
 	if used <= goal {
@@ -244,8 +244,8 @@ func bounded(sizes map[string]uint64, used, most uint64) map[string]uint64 {
 	return bounds
 }
 
-// leveled is the size to which the largest of some streams are cut, so that they are so
-// much smaller together, and how much that comes to.
+// leveled is the size to which to cut the largest of some streams, so that together they shrink
+// by over, and the number of bytes that this frees.
 func leveled(some []string, sizes map[string]uint64, over uint64) (level, freed uint64) {
 	slices.SortFunc(some, func(a, b string) int { return cmp.Compare(sizes[b], sizes[a]) })
 	var total uint64

@@ -88,8 +88,8 @@ func tenant(t *testing.T, server prometheus.Collector, b *stream.Bus) {
 	}
 }
 
-// TestATenantCannotFillTheStore: who writes far more than fits pushes out what he wrote
-// himself; other kinds, turns and states keep all that they have.
+// TestATenantCannotFillTheStore: a tenant that writes far more than fits pushes out only its
+// own messages; other kinds, turns and states keep all of theirs.
 func TestATenantCannotFillTheStore(t *testing.T) {
 	server := serve(t, stream.ServerOptions{MaxStore: 96 << 20})
 	b := connect(t, stream.Options{Server: server})

@@ -17,22 +17,22 @@ import (
 
 // ServerOptions are the settings of a server in this process.
 type ServerOptions struct {
-	// Dir holds the streams; it is made where it is missing.
+	// Dir holds the streams; the server creates it if it is missing.
 	Dir string
-	// Listen is a host:port for connections from other processes, port 0 for
-	// any; empty: only this process can connect.
+	// Listen is a host:port for connections from other processes, with port 0 for any free
+	// port; empty: only this process can connect.
 	Listen string
-	// Name of the server; empty: "millrace". A server of a cluster must have one
-	// that is its own, and keep it.
+	// Name of the server; empty: "millrace". A server of a cluster must have a unique name, and
+	// keep it.
 	Name string
 	// Cluster makes the server one of several; zero: it stands alone.
 	Cluster ClusterOptions
-	// GuestPassword lets [GuestUser] in, who may read and do nothing else, and Password
-	// [MainUser], who may do all; empty: there is no such user. With neither of them, and
-	// without Accounts, other processes need no user and may do all.
+	// GuestPassword admits [GuestUser], who may only read, and Password admits [MainUser], who
+	// may do everything; empty: no such user. With neither, and without Accounts, other
+	// processes need no user and may do everything.
 	GuestPassword, Password string
-	// Accounts is a file of NATS' own configuration with accounts and users, and nothing
-	// else. The streams are those of [MainAccount].
+	// Accounts is a NATS configuration file with accounts and users only. The streams are those
+	// of [MainAccount].
 	Accounts string
 	// TLS encrypts the connections of other processes; zero: they are not encrypted.
 	TLS TLSOptions
@@ -42,18 +42,17 @@ type ServerOptions struct {
 	SyncAlways   bool
 	SyncInterval time.Duration
 	// MaxStore and MaxMemory bound JetStream's use of disk and memory, in bytes before
-	// they are packed; 0: three quarters of the disk that is free or used by the streams,
-	// and as much memory as the server thinks fit.
+	// compression; 0: three quarters of the disk space that is free or used by the streams, and
+	// the server's default for memory.
 	MaxStore, MaxMemory int64
-	// MaxPayload bounds a message; 0: 8 MiB, so that every object fits that the
-	// API server can hold.
+	// MaxPayload bounds a message; 0: 8 MiB, so that every object of the API server fits.
 	MaxPayload int32
 
 	// StartTimeout bounds the start, recovery of the streams included; 0: 1 min.
 	StartTimeout time.Duration
 	// StopTimeout bounds [Server.Close]; 0: 30 s.
 	StopTimeout time.Duration
-	// Log gets the server's log; nil: nothing is logged.
+	// Log receives the server's log; nil: nothing is logged.
 	Log *slog.Logger
 }
 
@@ -62,8 +61,8 @@ const (
 	defaultMaxPayload   = 8 << 20
 	defaultStartTimeout = time.Minute
 	defaultStopTimeout  = 30 * time.Second
-	// maxOutgoing lets a reader fall behind by a few requests' worth of large
-	// objects before the server hangs up on it.
+	// maxOutgoing lets a reader fall behind by a few requests' worth of large objects before
+	// the server disconnects it.
 	maxOutgoing = 256 << 20
 )
 
@@ -77,17 +76,15 @@ type Server struct {
 	users   []*server.User // of the accounts
 }
 
-// Serve starts a server on a data directory. When it returns, a server that
-// stands alone has restored every stream, and every state stream follows its log
-// again (the server's log names those that do not). One of a cluster listens, and
-// waits for the others; see [Server.Healthy].
+// Serve starts a server on a data directory. When it returns, a standalone server has restored
+// every stream, and every state stream follows its log again (the server's log names those that
+// do not). A server of a cluster listens, and waits for the others; see [Server.Healthy].
 //
-// A log or state that cannot be read is set aside and begins anew; the server's
+// Serve sets an unreadable log or state aside, and the watcher begins a new one; the server's
 // log says so.
 //
-// Errors: the settings make no sense, the directory cannot be made or written,
-// another process is using it, or what is in it cannot be read; the error says
-// which, and the server is not started.
+// Errors: the settings are invalid, the directory cannot be created or written, another process
+// uses it, or its content is unreadable; the error says which, and the server is not running.
 func Serve(options ServerOptions) (*Server, error) {
 	options.MaxPayload = cmp.Or(options.MaxPayload, defaultMaxPayload)
 	options.StartTimeout = cmp.Or(options.StartTimeout, defaultStartTimeout)
@@ -106,8 +103,8 @@ func Serve(options ServerOptions) (*Server, error) {
 	return s, nil
 }
 
-// start starts the server, and once more without the streams that it could not
-// read, if that is of use.
+// start starts the server, and if that fails because of unreadable streams, once more without
+// them.
 func (s *Server) start() error {
 	if err := s.checkBlocks(); err != nil {
 		return err
@@ -156,7 +153,7 @@ func (s *Server) launch() error {
 	return nil
 }
 
-// ready waits until the server has started. That it never will, it only logs.
+// ready waits until the server has started. The server only logs that it never will.
 func (s *Server) ready(log *serverLog) error {
 	const look = 50 * time.Millisecond
 	for deadline := time.Now().Add(s.options.StartTimeout); ; {
@@ -174,9 +171,8 @@ func (s *Server) ready(log *serverLog) error {
 	}
 }
 
-// open lets clients in when the streams are as they should be. In a cluster that
-// is the cluster's business: it lets in at once, answers when it has a leader, and
-// mends what one server has lost from the others.
+// open admits clients when the streams are restored. A server of a cluster admits them at once,
+// answers when the cluster has a leader, and restores lost streams from the other servers.
 func (s *Server) open(expected []string, log *serverLog) error {
 	if s.options.clustered() {
 		return nil
@@ -221,7 +217,7 @@ func (o ServerOptions) server() (*server.Options, error) {
 	return settings, nil
 }
 
-// encrypt has the server encrypt what goes to other processes.
+// encrypt sets TLS for the connections of other processes.
 func (o ServerOptions) encrypt(settings *server.Options) (err error) {
 	if !o.TLS.On() {
 		return nil
@@ -234,8 +230,8 @@ func (o ServerOptions) encrypt(settings *server.Options) (err error) {
 	return nil
 }
 
-// complete compares the streams that are served with those on disk: the server
-// leaves out one that it cannot read, and only logs it.
+// complete compares the restored streams with those on disk: the server omits an unreadable
+// stream, and only logs that.
 func (s *Server) complete(expected []string, log *serverLog) error {
 	streams, err := s.streams()
 	if err != nil {
@@ -270,8 +266,7 @@ func (o ServerOptions) streamsOnDisk() ([]string, error) {
 	return names, nil
 }
 
-// URL is where other processes can connect; empty when the server listens to
-// this process only.
+// URL is the address for other processes; empty if the server listens to this process only.
 func (s *Server) URL() string {
 	if s.options.Listen == "" {
 		return ""
@@ -282,11 +277,11 @@ func (s *Server) URL() string {
 	return "nats://" + s.nats.Addr().String()
 }
 
-// Close stops the server, which takes about 10 ms for each durable consumer,
-// and frees the data directory. What has been acknowledged is on disk then.
+// Close stops the server, which takes about 10 ms for each durable consumer, and releases the
+// data directory. All acknowledged messages are on disk then.
 func (s *Server) Close() error {
 	if err := s.stop(); err != nil {
-		// Still writing: the directory must not be given to anybody else.
+		// The server still writes: no other process may get the directory.
 		return err
 	}
 	return errors.Join(s.closed(), s.lock.release())

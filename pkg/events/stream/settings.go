@@ -19,21 +19,21 @@ import (
 const (
 	// kindKey is where a stream's metadata holds the descriptor of its kind.
 	kindKey = "millrace.kind"
-	// putWindow is how long the id of a message is remembered.
+	// putWindow is how long the server remembers the id of a message.
 	putWindow = 2 * time.Minute
 	// logWindow is short: messages of a log have no ids.
 	logWindow = 10 * time.Second
-	// markAge is how long a mark is kept; there will be a newer one.
+	// markAge is how long the log keeps a mark; newer marks replace it.
 	markAge = time.Hour
-	// wakeAge is how long a wake that fired waits for a reconciler to answer it.
+	// wakeAge is how long a fired wake waits for a reconciler to answer it.
 	wakeAge = 7 * 24 * time.Hour
-	// statusMost is how many reports of reconcilers are kept.
+	// statusMost bounds the stored status reports per subject.
 	statusMost = 256
 )
 
-// record is what logs, turns and outcomes have in common. of is the kind or the
-// controller whose they are. No user may take messages out of them: not one by one, and not
-// all at once. A store that is scarce drops the oldest ones by a limit.
+// record is the common settings of logs, turns and outcomes; of is the kind or controller that
+// they belong to. No user may delete or purge messages. When the store is scarce, a limit drops
+// the oldest ones.
 func (o Options) record(of, name string, window time.Duration, subjects ...string) jetstream.StreamConfig {
 	c := jetstream.StreamConfig{
 		Name: name, Subjects: subjects,
@@ -44,11 +44,11 @@ func (o Options) record(of, name string, window time.Duration, subjects ...strin
 	return o.bounded(c, of, window)
 }
 
-// packing is how blocks are packed that are full: not at all in a cluster. A server
-// of a cluster that syncs always cuts its streams back to their last snapshot when it
-// starts, and repeats what came after. While it cuts, it begins to pack the block that
-// it then goes on writing to, and cannot read that block any more (nats-server
-// 2.15.2): the server stays unready, and the copy is lost.
+// packing is the compression of full blocks: none in a cluster. A server of a cluster that
+// always syncs truncates its streams to their last snapshot when it starts, and replays what
+// came after. While it truncates, it begins to compress the block that it then goes on writing
+// to, and cannot read that block any more (nats-server 2.15.2): the server stays unready, and
+// the replica is lost.
 func (o Options) packing() jetstream.StoreCompression {
 	if o.Replicas > 1 {
 		return jetstream.NoCompression
@@ -56,8 +56,8 @@ func (o Options) packing() jetstream.StoreCompression {
 	return jetstream.S2Compression
 }
 
-// logSettings: AllowDirect must stay off, or the state stream would answer
-// direct gets in the log's name.
+// logSettings is the settings of a log. AllowDirect must stay off, or the state stream would
+// answer direct gets in the log's name.
 func (o Options) logSettings(kind kinds.Kind) jetstream.StreamConfig {
 	c := o.record(string(kind.Name), subject.LogStream(kind.Name), logWindow, subject.Log(kind.Name))
 	c.AllowMsgTTL, c.AllowBatchPublish = true, true
@@ -65,10 +65,10 @@ func (o Options) logSettings(kind kinds.Kind) jetstream.StreamConfig {
 	return c
 }
 
-// stateSettings: the state is not packed, since everybody reads all of it when they
-// start. What is left in its blocks is scattered, and the server unpacks a block as
-// a whole, for each reader, and measures by what it takes up packed whether it is
-// worth to be tidied.
+// stateSettings is the settings of a state stream, which is not compressed because every reader
+// reads all of it at its start. The remaining messages are scattered over the blocks. The
+// server decompresses a whole block for each reader, and decides by the compressed size whether
+// a block is worth compacting.
 func (o Options) stateSettings(kind kinds.Kind) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name: subject.StateStream(kind.Name), Mirror: &jetstream.StreamSource{Name: subject.LogStream(kind.Name)},
@@ -86,7 +86,7 @@ func (o Options) turnSettings(controller string) jetstream.StreamConfig {
 	return c
 }
 
-// controllerSettings are all that a controller needs.
+// controllerSettings is the settings of all streams that a controller needs.
 func (o Options) controllerSettings(controller string) []jetstream.StreamConfig {
 	return []jetstream.StreamConfig{o.turnSettings(controller), o.outcomeSettings(controller), o.wakeSettings(), o.statusSettings()}
 }
@@ -97,8 +97,8 @@ func (o Options) outcomeSettings(controller string) jetstream.StreamConfig {
 	return c
 }
 
-// wakeSettings: the server insists on roll-ups where it keeps schedules, since
-// it removes a schedule that has fired by one.
+// wakeSettings is the settings of the wake stream. The server insists on roll-ups for
+// schedules, since it removes a fired schedule by a roll-up.
 func (o Options) wakeSettings() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name: subject.WakeStream, Subjects: []string{"sched.>", "wake.>"},
@@ -109,9 +109,9 @@ func (o Options) wakeSettings() jetstream.StreamConfig {
 	}
 }
 
-// statusSettings: what replicas of the reconcilers and watchers say of themselves, the newest of it.
-// It is worth nothing later. It is on disk as the others are, so that a server that was
-// restarted has the stream.
+// statusSettings is the settings of the stream of status reports, which keeps the newest reports of the
+// reconcilers and watchers. They are worth nothing later. The stream is on disk, like the others, so that a
+// restarted server still has it.
 func (o Options) statusSettings() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name: subject.StatusStream, Subjects: []string{subject.StatusSubject, subject.WatcherStatusSubject},
@@ -126,8 +126,8 @@ func kindMetadata(kind kinds.Kind) map[string]string {
 	return map[string]string{kindKey: string(text)}
 }
 
-// kindOf reads the descriptor that kindMetadata wrote; ok is false for streams
-// that are not ours.
+// kindOf reads the descriptor that kindMetadata wrote; ok is false for a stream that is not
+// Millrace's.
 func kindOf(metadata map[string]string) (kind kinds.Kind, ok bool, err error) {
 	text, ok := metadata[kindKey]
 	if !ok {
@@ -139,8 +139,8 @@ func kindOf(metadata map[string]string) (kind kinds.Kind, ok bool, err error) {
 	return kind, true, nil
 }
 
-// setting is one thing that must be as we want it. Only what would lose or
-// double something is compared; an operator may set the rest.
+// setting is one setting that must be as wanted. Only settings that could lose or double a
+// message are compared; an operator may choose the rest.
 type setting struct {
 	name string
 	of   func(jetstream.StreamConfig) any
@@ -174,7 +174,7 @@ var settings = []setting{
 	{"kind", func(c jetstream.StreamConfig) any { return c.Metadata[kindKey] }},
 }
 
-// differences names every setting of have that is not as in want.
+// differences describes every setting in which have differs from want.
 func differences(have, want jetstream.StreamConfig) []string {
 	var found []string
 	for _, s := range settings {
@@ -195,8 +195,8 @@ func text(value any) string {
 	return fmt.Sprint(value)
 }
 
-// mirrored is the stream that is mirrored. Where in it the mirror began does not
-// matter: one that was renewed is filled by saying everything again.
+// mirrored is the name of the mirrored stream. The mirror's start does not matter: the watcher
+// says everything again into a renewed mirror.
 func mirrored(c jetstream.StreamConfig) string {
 	if c.Mirror == nil {
 		return ""
@@ -207,7 +207,7 @@ func mirrored(c jetstream.StreamConfig) string {
 	return c.Mirror.Name
 }
 
-// unlimited is -1 for each of the ways to say so.
+// unlimited maps every way to say "no limit" to -1.
 func unlimited(n int64) int64 {
 	if n <= 0 {
 		return -1

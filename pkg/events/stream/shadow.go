@@ -14,13 +14,13 @@ import (
 
 var _ bus.Beside = (*Bus)(nil)
 
-// ShadowUser is the name under which shadows come that have an account of their own
-// (deployments/nats/accounts.conf): guests who may also say what they find.
+// ShadowUser is the user of shadows that have an account of their own
+// (deployments/nats/accounts.conf): guests that may also publish their findings.
 const ShadowUser = access.Shadow
 
-// EnsureShadow makes the stream of a controller's shadow; see [bus.Beside]. A guest has
-// no right to make one, since who makes a stream may have it say anything on any
-// subject: it waits until there is one.
+// EnsureShadow creates the stream of a controller's shadow; see [bus.Beside]. A guest may not
+// create a stream, since its creator could have it publish anything on any subject: a guest
+// waits for the stream.
 func (b *Bus) EnsureShadow(ctx context.Context, controller string) error {
 	if b.options.Guest {
 		return b.awaitShadow(ctx, controller)
@@ -28,7 +28,7 @@ func (b *Bus) EnsureShadow(ctx context.Context, controller string) error {
 	return b.insist(ctx, "make the stream of the shadow of "+controller, func() error { return b.make.shadow(ctx, controller) })
 }
 
-// awaitShadow waits until another process has made the stream.
+// awaitShadow waits until another process has created the stream.
 func (b *Bus) awaitShadow(ctx context.Context, controller string) error {
 	for attempt := 0; ; attempt++ {
 		_, err := b.info(ctx, subject.ShadowStream(controller))
@@ -56,7 +56,8 @@ func (b own) shadow(ctx context.Context, controller string) error {
 	return nil
 }
 
-// shadowSettings: what a shadow says is kept as long as what its controller does.
+// shadowSettings is the settings of a shadow's stream, which keeps its messages as long as the
+// turns of its controller.
 func (o Options) shadowSettings(controller string) jetstream.StreamConfig {
 	c := o.turnSettings(controller)
 	c.Name, c.Subjects = subject.ShadowStream(controller), []string{subject.Shadow(controller)}

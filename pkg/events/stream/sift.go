@@ -22,30 +22,30 @@ import (
 //	8  sum of all but the lengths, with the names of stream and block as its key;
 //	   headers end with an empty line, which tells that their length is right
 //
-// The server looks at the sum of a message when a client asks for it. While it
-// starts it believes what it reads, and one bit can keep it from ever coming up: in
-// a sequence, since it counts all those before it that are missing; and in any
-// message of a block with times to live, which it goes through when it was not
-// stopped in order. So what is damaged is sifted out before it starts.
+// The server checks the checksum of a message when a client asks for it. While it starts, it
+// trusts the bytes that it reads, and one wrong bit can keep it from ever starting: a bit in a
+// sequence, since the server counts all missing sequences before it; and a bit in any message
+// of a block with TTLs, which the server scans after an unclean stop. So Serve removes damaged
+// messages before the server starts.
 const (
 	recordHead  = 4 + 8 + 8 + 2
 	recordSum   = 8
 	headersFlag = 1 << 31
 )
 
-// sift takes damaged records out of a block that is not packed, and keeps the whole
-// block aside. What the others say of the order and the number of messages tells
-// readers that some are missing.
+// sift removes damaged records from an uncompressed block, and sets the whole original block
+// aside. The links and counts in the other messages tell readers that some are missing.
 func (s *Server) sift(stream, block string, data []byte) error {
 	sound, damaged, err := soundRecords(data, stream, block)
 	if err != nil || damaged == 0 || len(sound) == 0 {
-		return err // a block that is nothing but damage may be of another kind of server
+		return err // a block without one valid record may be of another kind of server
 	}
 	sifted := block + ".sifted"
 	if err := os.WriteFile(sifted, sound, 0o600); err != nil {
 		return fmt.Errorf("sift %s: %w", block, err)
 	}
-	// What the server knows of the block is not so any more: it reads it anew.
+	// The server's index of the block is stale now; without it the server reads the block
+	// again.
 	if err := os.Remove(filepath.Join(filepath.Dir(block), "index.db")); err != nil && !os.IsNotExist(err) {
 		return fmt.Errorf("sift %s: %w", block, err)
 	}
@@ -60,9 +60,9 @@ func (s *Server) sift(stream, block string, data []byte) error {
 	return nil
 }
 
-// soundRecords is a block without its damaged records. Where there is no telling
-// where the next record begins, which is so at the end of a block that was being
-// written, the rest is left as it is: the server cuts it off.
+// soundRecords is a block without its damaged records. If the start of the next record cannot
+// be told, as at the end of a block that was being written, soundRecords leaves the rest as it
+// is: the server truncates it.
 func soundRecords(data []byte, stream, block string) (sound []byte, damaged int, err error) {
 	key := sha256.Sum256([]byte(stream + "-" + strings.TrimSuffix(filepath.Base(block), ".blk")))
 	sum, err := highwayhash.NewDigest64(key[:])
@@ -95,8 +95,8 @@ func endOfHeaders(lengthHeadersData []byte) bool {
 	return uint64(length) <= uint64(len(rest)) && bytes.HasSuffix(rest[:length], []byte("\r\n\r\n"))
 }
 
-// nextRecord is the first record of a row, with the lengths of its subject and of
-// what stands between that and the headers; nil where there is none.
+// nextRecord is the first record of a row, with the lengths of its subject and of the length
+// field between subject and headers; nil if there is none.
 func nextRecord(row []byte) (record []byte, subject, headers int) {
 	if len(row) < recordHead+recordSum {
 		return nil, 0, 0

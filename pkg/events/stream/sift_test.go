@@ -13,10 +13,10 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// TestABitDoesNotKeepTheServerFromStarting: a bit is turned in the sequence of a
-// message, and the server would count all those that seem to be missing before it; or
-// in what a message says, in a block with times to live, which ends a server that was
-// not stopped in order. It starts, without that one message.
+// TestABitDoesNotKeepTheServerFromStarting: one bit is flipped in the sequence of a message, so
+// that the server would count all messages that seem to be missing before it; or in the body of
+// a message in a block with TTLs, which ends a server after an unclean stop. The server starts,
+// without that one message.
 func TestABitDoesNotKeepTheServerFromStarting(t *testing.T) {
 	t.Parallel()
 	const told, damaged = 20, 7

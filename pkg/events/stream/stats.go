@@ -8,8 +8,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 )
 
-// stats count what the bus does. Labels are streams and durables, which are as
-// many as kinds and controllers; never subjects.
+// stats are the metrics of a bus. Their labels are streams, durables and users, whose number
+// kinds and controllers bound; never subjects.
 type stats struct {
 	published   *prometheus.CounterVec
 	refused     *prometheus.CounterVec

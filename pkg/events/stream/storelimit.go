@@ -13,8 +13,8 @@ import (
 )
 
 // StoreLimit makes room on servers that do not do so themselves, such as stock NATS servers, by
-// the same rule as the embedded server does: see room.go. Any number may do so on one bus.
-// It lists and updates streams, and deletes nothing.
+// the same rule as the embedded server: see room.go. Any number of processes may do so on one
+// bus. It lists and updates streams, and deletes none.
 type StoreLimit struct {
 	bus    *Bus
 	most   uint64
@@ -23,17 +23,17 @@ type StoreLimit struct {
 	looked atomic.Bool
 }
 
-// StoreLimit is that of servers of which each has a copy of all streams and may store so
-// many bytes.
+// StoreLimit returns one for servers that each hold a replica of all streams and may store at
+// most so many bytes.
 func (b *Bus) StoreLimit(most int64) *StoreLimit {
 	return &StoreLimit{bus: b, most: uint64(max(most, 0))}
 }
 
-// fastest is how many bytes a second a store is believed to grow at most: so it is looked
-// at more often the less is left.
+// fastest is the assumed greatest growth of a store in bytes a second: the less is left, the
+// more often StoreLimit checks.
 const fastest = 100 << 20
 
-// roomAtRest is how seldom that is at most.
+// roomAtRest is the longest interval between two checks.
 const roomAtRest = 5 * time.Second
 
 // Run makes room until the context ends; it then returns nil.
@@ -52,13 +52,13 @@ func (s *StoreLimit) Run(ctx context.Context) error {
 	}
 }
 
-// rest is how long the store cannot become scarce.
+// rest is the time within which the store cannot become scarce.
 func (s *StoreLimit) rest() time.Duration {
 	left := scarce*float64(s.most) - float64(s.used.Load())
 	return min(max(time.Duration(left/fastest*float64(time.Second)), roomEvery), roomAtRest)
 }
 
-// look bounds streams where the store is scarce.
+// look bounds streams if the store is scarce.
 func (s *StoreLimit) look(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, orderPatience)
 	defer cancel()
@@ -93,7 +93,8 @@ func (s *StoreLimit) look(ctx context.Context) error {
 // Describe makes a StoreLimit a [prometheus.Collector].
 func (s *StoreLimit) Describe(ch chan<- *prometheus.Desc) { describeStore(ch) }
 
-// Collect makes a StoreLimit a [prometheus.Collector]: nothing before the streams were seen.
+// Collect makes a StoreLimit a [prometheus.Collector]: no metrics before the first look at the
+// streams.
 func (s *StoreLimit) Collect(ch chan<- prometheus.Metric) {
 	if s.looked.Load() {
 		collectStore(ch, s.used.Load(), s.most, s.cut.Load())

@@ -15,9 +15,9 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// EnsureKind makes the log and the state stream of a kind; see [bus.Streams].
-// A state stream without its log is removed and made anew with it: it would
-// wait for sequences that the new log does not have.
+// EnsureKind creates the log and the state stream of a kind; see [bus.Streams]. It deletes and
+// recreates a state stream whose log is missing: that stream would wait for sequences that the
+// new log does not have.
 func (b *Bus) EnsureKind(ctx context.Context, kind kinds.Kind) error {
 	return b.insist(ctx, "make the streams of "+string(kind.Name), func() error { return b.make.kind(ctx, kind) })
 }
@@ -41,8 +41,8 @@ func (b own) kind(ctx context.Context, kind kinds.Kind) error {
 	return nil
 }
 
-// EnsureController makes the turn and outcome stream of a controller, and the
-// wake stream, and that of reports; see [bus.Streams].
+// EnsureController creates the turn and outcome stream of a controller, and the shared streams
+// of wakes and status reports; see [bus.Streams].
 func (b *Bus) EnsureController(ctx context.Context, controller string) error {
 	return b.insist(ctx, "make the streams of "+controller, func() error { return b.make.controller(ctx, controller) })
 }
@@ -59,9 +59,9 @@ func (b own) controller(ctx context.Context, controller string) error {
 	return nil
 }
 
-// compare tells which of the streams are there. It is ErrSettings, with every
-// difference of all of them, unless those are as wanted. How much of a stream is
-// kept is changed where nothing else is to be said against it; see [Bus.resize].
+// compare tells which of the wanted streams exist. If the settings of existing streams differ
+// from the wanted ones, the error is ErrSettings and lists every difference. If a stream
+// differs in its retention only, compare changes the retention instead; see [Bus.resize].
 func (b *Bus) compare(ctx context.Context, wanted ...jetstream.StreamConfig) (there []bool, err error) {
 	var wrong []string
 	var resized []jetstream.StreamConfig
@@ -93,9 +93,9 @@ func (b *Bus) compare(ctx context.Context, wanted ...jetstream.StreamConfig) (th
 	return there, b.resize(ctx, resized)
 }
 
-// upgrade gives a stream that an older version made what this one adds to it: that it cannot
-// be purged, which the server lets no user take back, and fast ingest. A stream that differs
-// in anything else stays as it is.
+// upgrade adds the settings of this version to a stream that an older version created:
+// DenyPurge, which the server lets no user take back, and fast ingest. It leaves a stream alone
+// that differs in anything else.
 func (b *Bus) upgrade(ctx context.Context, have *jetstream.StreamConfig, want jetstream.StreamConfig) error {
 	next := *have
 	next.DenyPurge, next.AllowBatchPublish = have.DenyPurge || want.DenyPurge, want.AllowBatchPublish
@@ -122,7 +122,7 @@ func (b own) create(ctx context.Context, there []bool, wanted ...jetstream.Strea
 		err = translated(request, err)
 		done()
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-			// Another process was quicker, with other settings.
+			// Another process created the stream first, with other settings.
 			_, err = b.compare(ctx, want)
 		}
 		if err != nil {
@@ -138,14 +138,14 @@ func (b own) create(ctx context.Context, there []bool, wanted ...jetstream.Strea
 	return nil
 }
 
-// Forget removes the streams of a kind; it is no error when they are not there.
+// Forget deletes the streams of a kind; a missing stream is no error.
 func (b *Bus) Forget(ctx context.Context, kind kinds.Name) error {
 	defer b.listing.drop()
 	return b.make.forget(ctx, kind)
 }
 
 func (b own) forget(ctx context.Context, kind kinds.Name) error {
-	// The mirror goes first, so that it never stands there without its log.
+	// Delete the mirror first, so that it never exists without its log.
 	for _, name := range []string{subject.StateStream(kind), subject.LogStream(kind)} {
 		if err := b.remove(ctx, name); err != nil {
 			return fmt.Errorf("forget %s: %w", kind, err)
@@ -154,8 +154,8 @@ func (b own) forget(ctx context.Context, kind kinds.Name) error {
 	return nil
 }
 
-// Renew makes the state stream of a kind anew, empty; see [bus.Streams]. It does
-// not begin with what the log has, which may be what cannot be read.
+// Renew recreates the state stream of a kind, empty; see [bus.Streams]. The new stream does not
+// begin with the log's messages, which may be unreadable.
 func (b *Bus) Renew(ctx context.Context, kind kinds.Kind) error { return b.make.renew(ctx, kind) }
 
 func (b own) renew(ctx context.Context, kind kinds.Kind) error {
@@ -183,7 +183,7 @@ func (b own) remove(ctx context.Context, name string) error {
 	return nil
 }
 
-// StreamState is where a stream stands.
+// StreamState is the state of a stream: its sequences, size and retention.
 func (b *Bus) StreamState(ctx context.Context, name string) (bus.State, error) {
 	info, err := b.info(ctx, name)
 	if err != nil {
@@ -213,8 +213,9 @@ func (b *Bus) info(ctx context.Context, name string) (*jetstream.StreamInfo, err
 	return handle.CachedInfo(), nil
 }
 
-// handle asks the server for a stream, now. Where a new leader is being chosen
-// no server answers for it, so it asks again, the new one, before it gives up.
+// handle looks a stream up on the server. While the servers elect a new leader, none answers
+// for the stream; so handle repeats the request, which then reaches the new leader, until the
+// deadline.
 func (b *Bus) handle(ctx context.Context, name string) (handle jetstream.Stream, err error) {
 	request, done := b.guarded(ctx, name)
 	defer done()
@@ -237,12 +238,13 @@ func (b *Bus) handle(ctx context.Context, name string) (handle jetstream.Stream,
 	return handle, nil
 }
 
-// errNotLed: a server has answered for a stream that it does not lead.
+// errNotLed: a server answered for a stream that it does not lead.
 var errNotLed = errors.New("a server has answered that does not lead the stream")
 
-// led asks for a stream, and takes the answer of its leader alone. For ten seconds after its
-// start a server answers, too, for the streams that it was chosen to lead when they were made:
-// also one that has lost its disk, and says that they end where it has come to itself.
+// led looks a stream up, and accepts only the answer of the stream's leader. For ten seconds
+// after its start a server also answers for the streams that it was chosen to lead at their
+// creation. A server that has lost its disk does so too, and reports too early an end for those
+// streams.
 func (b *Bus) led(ctx context.Context, name string) (jetstream.Stream, error) {
 	handle, err := b.js.Stream(ctx, name)
 	if err != nil {
@@ -250,7 +252,7 @@ func (b *Bus) led(ctx context.Context, name string) (jetstream.Stream, error) {
 	}
 	info := handle.CachedInfo()
 	if c := info.Cluster; info.Config.Replicas > 1 && c != nil {
-		// Who answers lists the other copies, and not itself.
+		// A leader lists the other replicas, and not itself.
 		others := slices.ContainsFunc(c.Replicas, func(p *jetstream.PeerInfo) bool { return p.Name == c.Leader })
 		if c.Leader == "" || len(c.Replicas) == 0 || others {
 			return nil, fmt.Errorf("look up stream %s: %w", name, errNotLed)

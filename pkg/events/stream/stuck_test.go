@@ -16,8 +16,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 )
 
-// A server that stands still for a while delivers as little as one that cannot read what
-// it has. Only where two sessions in a row get no further is the record damaged.
+// A server that stalls for a while delivers as little as one that cannot read its messages.
+// Only when two sessions in a row get no further is the record damaged.
 func TestOneSilenceIsNoDamage(t *testing.T) {
 	t.Parallel()
 	r := &passage{}
@@ -32,8 +32,8 @@ func TestOneSilenceIsNoDamage(t *testing.T) {
 	}
 }
 
-// Of what comes only what belongs to a passage is handed over, and what comes next is behind that; what is
-// behind its end ends it.
+// hand returns only the messages of a passage, and From is the sequence after them; a message beyond the
+// end completes the passage.
 func TestWhatBelongsToAPassage(t *testing.T) {
 	t.Parallel()
 	enough := errors.New("enough")
@@ -71,7 +71,7 @@ func TestWhatBelongsToAPassage(t *testing.T) {
 	}
 }
 
-// A passage that is over, that is waited for no longer, or of which the handler has had enough is not read on.
+// A read ends when its passage is complete, its context has ended, or the handler has returned an error.
 func TestWhenAPassageIsOver(t *testing.T) {
 	t.Parallel()
 	enough, other := errors.New("enough"), errors.New("other")
@@ -105,7 +105,7 @@ func TestWhenAPassageIsOver(t *testing.T) {
 	}
 }
 
-// It is waited for messages as long as some come, and no longer than five seconds for the next.
+// consume waits as long as messages arrive, and at most five seconds for the next.
 func TestHowLongAPassageIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	away := errors.New("away")
@@ -164,7 +164,8 @@ func TestHowLongAPassageIsWaitedFor(t *testing.T) {
 	}
 }
 
-// What the handler has had is not read again; what it has refused is. What bears no sum is counted.
+// The handler does not get a message again, except one that it has refused. Unsealed messages
+// are counted.
 func TestWhatAHandlerHasHad(t *testing.T) {
 	t.Parallel()
 	enough, at := errors.New("enough"), time.Unix(7, 0)

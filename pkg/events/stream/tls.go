@@ -14,26 +14,27 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// TLSOptions are the files with which a server proves what it is, and with which it checks
-// its clients. They are read again when they change, so that a certificate can be replaced
-// without a restart; files that cannot be used are logged, and those before them stay in use.
+// TLSOptions are the files with a server's certificate, and with the authorities of its
+// clients' certificates. The server reads them again when they change, so that a certificate
+// can be replaced without a restart; if the new files are unusable, the server logs that and
+// keeps the old ones.
 type TLSOptions struct {
-	// CertFile and KeyFile hold the server's certificate, with those that lead to its
-	// authority, and its key, as PEM; empty: connections are not encrypted.
+	// CertFile and KeyFile hold the server's certificate chain and key, as PEM; empty:
+	// connections are not encrypted.
 	CertFile, KeyFile string
-	// ClientCAFile holds the authorities of clients' certificates, as PEM: then every
-	// client must have one. Empty: clients need none.
+	// ClientCAFile holds the authorities of clients' certificates, as PEM: then every client
+	// must have one. Empty: clients need none.
 	ClientCAFile string
 }
 
 // On tells whether connections are encrypted.
 func (o TLSOptions) On() bool { return o != TLSOptions{} }
 
-// handshake bounds the handshake of a connection, in seconds.
+// handshake bounds the TLS handshake, in seconds.
 const handshake = 5
 
-// config is that of a listener, which looks at each connection whether the files have
-// changed.
+// config is the TLS configuration of a listener, which checks for changed files at each
+// connection.
 //
 // Errors: a file is missing, cannot be read, or does not hold what it should.
 func (o TLSOptions) config(log *slog.Logger) (*tls.Config, error) {
@@ -51,11 +52,11 @@ func (o TLSOptions) config(log *slog.Logger) (*tls.Config, error) {
 	return outer, nil
 }
 
-// routes is the configuration of a listener whose clients are servers with the same files,
-// and which is a client of theirs. The authorities of a route that it opens are those of
-// the start; the certificate is always the newest.
+// routes is the TLS configuration of a listener between servers with the same files, which are
+// clients of each other. For a route that this server opens, the authorities are those of its
+// start; the certificate is always the newest.
 //
-// Errors: as of config; or there is no authority.
+// Errors: those of config; or there is no authority.
 func (o TLSOptions) routes(log *slog.Logger) (*tls.Config, error) {
 	if o.ClientCAFile == "" {
 		return nil, errors.New("TLS between the servers of a cluster needs the authority of their certificates: name the file of client authorities")
@@ -76,14 +77,14 @@ func (o TLSOptions) routes(log *slog.Logger) (*tls.Config, error) {
 	return config, nil
 }
 
-// fresh is a configuration that is as new as its files.
+// fresh is a TLS configuration that follows its files.
 type fresh struct {
 	files TLSOptions
 	log   *slog.Logger
 
 	mu     sync.Mutex
 	config *tls.Config
-	// seen is when each file was changed, as of the last look.
+	// seen is when each file was modified, as of the last check.
 	seen [3]time.Time
 }
 
@@ -103,7 +104,7 @@ func (f *fresh) now() *tls.Config {
 	return config
 }
 
-// changed is when each file was changed; the zero time of one that is not there.
+// changed is when each file was modified; zero for a missing file.
 func (f *fresh) changed() (times [3]time.Time) {
 	for i, file := range []string{f.files.CertFile, f.files.KeyFile, f.files.ClientCAFile} {
 		if info, err := os.Stat(file); err == nil {
@@ -149,12 +150,12 @@ func authorities(text []byte, from string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// ErrTLS is the error of a connection whose two ends do not trust each other, or of which
-// one wants TLS and the other has none.
+// ErrTLS is the error of a connection whose two ends do not trust each other, or only one of
+// which uses TLS.
 var ErrTLS = errors.New("TLS")
 
-// explained says of an error of TLS what is wrong and what to do; other errors are given
-// back as they are.
+// explained adds to a TLS error what is wrong and how to fix it; it returns other errors
+// unchanged.
 func explained(err error) error {
 	var unknown x509.UnknownAuthorityError
 	var invalid x509.CertificateInvalidError

@@ -2,18 +2,17 @@ package stream
 
 import "time"
 
-// Told is a moment that another machine has told.
+// Told is a time that another machine reported.
 type Told struct {
-	// At is the moment, which was told as a multiple of Precision, rounded down; zero: none
-	// was told.
+	// At is the time, rounded down to a multiple of Precision; zero: none was reported.
 	At        time.Time
 	Precision time.Duration
-	// Asked and Answered are when it was asked for and when it came, by the own clock.
+	// Asked and Answered are the times of the request and of the answer, by the local clock.
 	Asked, Answered time.Time
 }
 
-// Apart is by how much the clock that told differs at least from the own one: less than 0
-// where it is behind. The answer took a while on its way; what that explains is no difference.
+// Apart is the least difference between the other clock and the local one: negative if the
+// other clock is behind. A difference that the answer's travel time explains does not count.
 func (t Told) Apart() time.Duration {
 	if t.At.IsZero() {
 		return 0

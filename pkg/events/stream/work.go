@@ -16,27 +16,26 @@ import (
 )
 
 const (
-	// workMessages bounds one request for deliveries: few enough that they are
-	// answered within a short AckWait, and so many that they are not used up
-	// before the next request comes, since meanwhile the next rank is served. At
-	// 20,000 a second that took 3 % of them with 256, and none with this.
+	// workMessages bounds one request for deliveries. It is small enough that the worker
+	// answers all of them within a short AckWait, and large enough that they last until the
+	// next request arrives: meanwhile the server delivers to the next rank. At 20,000 a second
+	// that was 3 % of the deliveries with 256, and none with 1024.
 	workMessages = 1024
 
-	// drainTime bounds how long fetched deliveries are waited for to be given back.
+	// drainTime bounds the wait for the return of fetched deliveries.
 	drainTime = 500 * time.Millisecond
-	// everybody is the one group that the ranks of a consumer are among.
+	// everybody is the one priority group that all workers of a consumer join.
 	everybody = "all"
 
 	defaultAckWait    = 30 * time.Second
 	defaultMaxPending = 5000
-	// maxLater bounds a delay: until it has passed, the delivery takes up room
-	// in MaxPending.
+	// maxLater bounds a delay: until it has passed, the delivery counts against MaxPending.
 	maxLater = time.Minute
 )
 
-// Work consumes a stream through a durable consumer; see [bus.Reader]. The
-// handler is called for one delivery at a time, and should only file it away:
-// while it runs, those behind it grow older.
+// Work consumes a stream through a durable consumer; see [bus.Reader]. It calls the handler for
+// one delivery at a time. The handler should only queue the delivery: while it runs, the
+// deliveries behind it grow older.
 func (b *Bus) Work(ctx context.Context, w bus.Work, handle func(bus.Delivery)) error {
 	worker := &worker{bus: b, work: w, handle: handle}
 	for attempt := 0; ; attempt++ {
@@ -62,9 +61,9 @@ type worker struct {
 	work   bus.Work
 	handle func(bus.Delivery)
 
-	made         time.Time // when the consumer of this session was
-	positionLost bool      // it has lost its place
-	asked        time.Time // when it was last asked whether a message is known
+	made         time.Time // when the consumer of this session was created
+	positionLost bool      // the consumer has lost its position
+	asked        time.Time // when Known was last asked
 }
 
 func (w *worker) session(ctx context.Context) error {
@@ -103,8 +102,8 @@ func (w *worker) session(ctx context.Context) error {
 	}
 }
 
-// drain gives back what has been fetched, so that others need not wait for AckWait.
-// The worker may close the connection next.
+// drain returns the fetched deliveries to the server, so that other workers need not wait for
+// AckWait. It waits because the worker may close the connection next.
 func drain(consuming jetstream.ConsumeContext) {
 	consuming.Drain()
 	limit := time.NewTimer(drainTime)
@@ -119,7 +118,7 @@ func (w *worker) maxPending() int { return cmp.Or(w.work.MaxPending, defaultMaxP
 
 func (w *worker) rank() uint8 { return uint8(min(max(w.work.Rank, 0), bus.LastRank)) }
 
-// order is the consumer as it should be.
+// order is the consumer that the worker wants.
 func (w *worker) order() consumerOrder {
 	o := consumerOrder{
 		Stream: w.work.Stream, Durable: w.work.Durable,
@@ -132,9 +131,8 @@ func (w *worker) order() consumerOrder {
 	return o
 }
 
-// durable attaches to the consumer, and makes it first where it is missing.
-// Where it starts is not changed afterwards: it stands where it stands, unless it
-// has lost its place.
+// durable attaches to the consumer, and creates it if it is missing. It never changes the start
+// of an existing consumer, unless the consumer has lost its position.
 func (w *worker) durable(ctx context.Context) (jetstream.Consumer, error) {
 	order := w.order()
 	lookup, done := context.WithTimeout(ctx, lookupPatience)
@@ -159,7 +157,7 @@ func (w *worker) durable(ctx context.Context) (jetstream.Consumer, error) {
 	return w.bus.make.consumer(ctx, order)
 }
 
-// engine is where the deliveries of one session arrive.
+// engine receives the deliveries of one session.
 type engine struct {
 	worker *worker
 	broken chan<- error
@@ -172,7 +170,7 @@ func (d *engine) receive(m jetstream.Msg) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
-		_ = m.Nak() // lost: it comes again after AckWait
+		_ = m.Nak() // if the Nak is lost, the delivery comes again after AckWait
 		return
 	}
 	w := d.worker
@@ -198,10 +196,9 @@ func (d *engine) close() {
 	d.closed = true
 }
 
-// delivery answers by publishing on the delivery's reply subject, without
-// waiting. An answer that is lost means that the message comes again, which
-// everybody must be able to bear anyhow; so errors are not reported. A second
-// answer is ignored by the client library.
+// delivery answers by publishing on the delivery's reply subject, without waiting. When an
+// answer is lost the server redelivers the message, which every worker must tolerate anyway; so
+// delivery reports no errors. The client library ignores a second answer.
 type delivery struct {
 	wire   jetstream.Msg
 	stream string
@@ -221,8 +218,7 @@ func (d *delivery) Later(delay time.Duration) {
 	_ = d.wire.NakWithDelay(min(delay, maxLater))
 }
 
-// Term gives the reason to the server, which tells it to the listeners
-// to its advisories.
+// Term sends the reason to the server, which publishes it as an advisory.
 func (d *delivery) Term(reason string) {
 	_ = d.wire.TermWithReason(strings.Join(strings.Fields(reason), " "))
 }

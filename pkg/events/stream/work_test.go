@@ -14,9 +14,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// TestAConsumerWithoutRanksIsTakenOver: what an older version made is changed in
-// place, so that what a worker had comes again and what was answered
-// does not.
+// TestAConsumerWithoutRanksIsTakenOver: the consumer of an older version is updated in place,
+// so that unanswered messages come again and answered ones do not.
 func TestAConsumerWithoutRanksIsTakenOver(t *testing.T) {
 	t.Parallel()
 	const controller = "replicaset-controller"

@@ -8,8 +8,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// FuzzSubject: a subject that is read is the one that is written of what was read. Were
-// there a second one of a key, its turns would have two orders.
+// FuzzSubject: a parsed subject is exactly the one that its parts would give. If a key had two
+// subjects, its turns would have two orders.
 func FuzzSubject(f *testing.F) {
 	for _, key := range []events.Key{{Namespace: "ns", Name: "a.b"}, {Kind: "pods", Name: "_"}, {Namespace: "*", Name: ">%"}} {
 		f.Add(subject.Turn("c", events.Act, key))
@@ -19,7 +19,7 @@ func FuzzSubject(f *testing.F) {
 	}
 	f.Add(subject.Delta(events.Ref{Kind: "deployments.apps", Namespace: "ns", Name: "web"}))
 	f.Add(subject.Mark("pods"))
-	// The same names, spelled otherwise.
+	// The same names in another spelling.
 	f.Add(strings.Replace(subject.Turn("c", events.Act, events.Key{Namespace: "ns", Name: "web"}), ".web", ".w%65b", 1))
 	f.Add(strings.Replace(subject.Delta(events.Ref{Kind: "pods", Namespace: "ns", Name: "a.b"}), "%2E", "%2e", 1))
 	f.Fuzz(func(t *testing.T, text string) {

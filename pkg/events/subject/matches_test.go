@@ -6,8 +6,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// A filter covers subjects as the server's does: * is one token, > is all that follow, of
-// which there is one at least.
+// A filter matches as in the server: * is one token, > is all that follow, and at least one.
 func TestWhatAFilterCovers(t *testing.T) {
 	for _, c := range []struct {
 		filter, subject string

@@ -2,12 +2,12 @@ package subject
 
 import "strings"
 
-// NotaryStream holds what notaries sign about other streams:
+// NotaryStream holds the pages and lists that notaries sign:
 //
 //	notary.<stream>
 const NotaryStream = "NOTARY"
 
-// Notary is the subject of what is signed about a stream.
+// Notary is the subject of the pages about a stream.
 func Notary(stream string) string { return join("notary", stream) }
 
 // ParseNotary is the inverse of [Notary]; ok is false for another subject.
@@ -15,8 +15,8 @@ func ParseNotary(subject string) (stream string, ok bool) {
 	return strings.CutPrefix(subject, "notary.")
 }
 
-// Notarized tells whether a stream is one that a notary vouches for: a log, the turns
-// or the outcomes of a controller, or what it said in shadow.
+// Notarized tells whether notaries sign a stream: a log, the turns or the outcomes of a
+// controller, or its shadow stream.
 func Notarized(stream string) bool {
 	for _, prefix := range []string{LogStream(""), TurnStream(""), OutcomeStream(""), ShadowStream("")} {
 		if strings.HasPrefix(stream, prefix) {

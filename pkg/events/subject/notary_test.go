@@ -6,7 +6,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// A notary vouches for what happened and what was decided, and not for what is made of that.
+// A notary signs the streams of events and decisions, and no streams derived from them.
 func TestWhatANotaryVouchesFor(t *testing.T) {
 	for stream, want := range map[string]bool{
 		subject.LogStream("pods"): true, subject.TurnStream("c"): true, subject.OutcomeStream("c"): true, subject.ShadowStream("c"): true,

@@ -9,14 +9,14 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// What is not spelled as it is written is refused: too few tokens, another first one, a
-// kind that is missing, an escape that is none, another slot.
+// A subject in any other spelling is rejected: too few tokens, another first one, a missing
+// kind, an invalid escape, another slot.
 func TestSubjectsThatAreRefused(t *testing.T) {
 	delta := subject.Delta(events.Ref{Kind: "pods", Namespace: "shop", Name: "web"})
 	turn := subject.Turn("c", events.Act, events.Key{Namespace: "shop", Name: "web"})
 	wake := subject.Wake("c", events.Key{Namespace: "shop", Name: "web"})
 	for _, s := range []string{
-		fmt.Sprintf("ev.pods.%d.%%zz.web", events.SlotOf("", "web")), // the slot of what has no namespace
+		fmt.Sprintf("ev.pods.%d.%%zz.web", events.SlotOf("", "web")), // the slot of a cluster-scoped object
 		"", "ev", "ev.pods", "x.pods._mark", "ev.pods._other", "x" + delta, delta + ".more", strings.TrimSuffix(delta, ".web"),
 		strings.Replace(delta, ".shop.", ".other.", 1), strings.TrimSuffix(delta, "web") + "%zz", strings.Replace(delta, "shop", "%zz", 1), strings.TrimSuffix(delta, "web") + "w%65b",
 	} {
@@ -43,14 +43,14 @@ func TestSubjectsThatAreRefused(t *testing.T) {
 	}
 }
 
-// A mark is of its kind alone.
+// A mark has only a kind.
 func TestMarksAreOfTheirKind(t *testing.T) {
 	if ref, err := subject.ParseDelta(subject.Mark("deployments.apps")); err != nil || ref != (events.Ref{Kind: "deployments.apps"}) {
 		t.Errorf("%v, %v", ref, err)
 	}
 }
 
-// What separates or matches tokens, and what is no printable ASCII, is escaped.
+// Separators, wildcards, and everything outside printable ASCII are escaped.
 func TestNamesAreOneToken(t *testing.T) {
 	for name, want := range map[string]string{
 		"a.b": "a%2Eb", "_": "%5F", "": "_", "a~": "a~", "a\x7f": "a%7F", "é": "%C3%A9", "a b": "a%20b", "*>%": "%2A%3E%25", "system:node": "system:node",
@@ -62,7 +62,7 @@ func TestNamesAreOneToken(t *testing.T) {
 	}
 }
 
-// The objects of a namespace are under one slot, those without a namespace under any.
+// The objects of a namespace have one slot, cluster-scoped objects any.
 func TestTheDeltasOfANamespace(t *testing.T) {
 	for namespace, cover := range map[string]bool{"shop": true, "": true} {
 		filter := subject.DeltasIn("pods", namespace)

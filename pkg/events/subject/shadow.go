@@ -2,19 +2,19 @@ package subject
 
 import "github.com/millrace/millrace/pkg/events"
 
-// What shadows say has subjects and streams of its own, which no writer reads:
+// Shadows have subjects and streams of their own, which no writer reads:
 //
 //	shadow.<controller>.<lane>.<slot>.<kind>.<ns>.<name>    turns that no writer carries out
 //	shadow.<controller>.finding.<slot>.<kind>.<ns>.<name>   what KCM did about them
 const finding = "finding"
 
-// ShadowStream is the stream that holds a shadow's turns and their findings.
+// ShadowStream is the stream of a shadow's turns and findings.
 func ShadowStream(controller string) string { return "SHADOW_" + controller }
 
 // Shadow is every subject of a controller's shadow.
 func Shadow(controller string) string { return "shadow." + controller + ".>" }
 
-// ShadowTurn is the subject of the turns of a key in a lane that no writer carries out.
+// ShadowTurn is the subject of a shadow's turns of a key in a lane; no writer carries them out.
 func ShadowTurn(controller string, lane events.Lane, key events.Key) string {
 	return join("shadow", controller, string(lane), keyTokens(key))
 }

@@ -1,5 +1,5 @@
-// Package subject is the grammar of the bus: which subject a message is
-// published on, and which stream holds it.
+// Package subject defines the subjects of the bus: on which subject a message is published, and
+// which stream stores it.
 //
 //	ev.<kind>.<slot>.<ns>.<name>                          deltas of objects
 //	ev.<kind>._mark                                       marks and gaps
@@ -8,8 +8,8 @@
 //	wake.<controller>.<slot>.<kind>.<ns>.<name>           wakes that have fired
 //	sched.<controller>.<slot>.<kind>.<ns>.<name>          wakes that are set
 //
-// Names of objects may hold every character that a subject token may not, so
-// they are percent-escaped; an empty token is "_".
+// Names of objects may contain characters that a subject token may not, so they are
+// percent-escaped; an empty token is "_".
 package subject
 
 import (
@@ -22,15 +22,15 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// WakeStream holds the wakes of all controllers, set and fired.
+// WakeStream holds the wakes of all controllers, both scheduled and fired.
 const WakeStream = "WAKE"
 
-// StatusStream holds what the reconcilers say about the controllers that they run, and
-// the watchers about kinds that they cannot watch, for as long as that counts
-// ([events.ReportAge]). It is no part of the record.
+// StatusStream holds the reports of the reconcilers about their controllers, and of the watchers
+// about kinds that they cannot watch, for [events.ReportAge]. It is no part of the record.
 const StatusStream = "STATUS"
 
-// StatusSubject is what the reconcilers say it on, and WatcherStatusSubject the watchers.
+// StatusSubject is the subject of the reconcilers' reports, WatcherStatusSubject that of the
+// watchers'.
 const (
 	StatusSubject        = "status.reconcilers"
 	WatcherStatusSubject = "status.watchers"
@@ -74,7 +74,7 @@ func Delta(ref events.Ref) string {
 
 // DeltasIn is every subject of the deltas of a kind's objects in a namespace.
 func DeltasIn(kind kinds.Name, namespace string) string {
-	slot := "*" // objects without a namespace are filed by their names
+	slot := "*" // the slots of cluster-scoped objects depend on their names
 	if namespace != "" {
 		slot = strconv.Itoa(events.SlotOf(namespace, ""))
 	}
@@ -92,7 +92,7 @@ func Turn(controller string, lane events.Lane, key events.Key) string {
 	return join("turn", controller, string(lane), keyTokens(key))
 }
 
-// Parks is every subject of the turns that say that a key is set aside.
+// Parks is every subject of the turns that park a key.
 func Parks(controller string) string { return join("turn", controller, string(events.Park), ">") }
 
 // Outcomes is every subject of a controller's outcomes.
@@ -103,18 +103,18 @@ func Outcome(controller string, lane events.Lane, key events.Key) string {
 	return join("outcome", controller, string(lane), keyTokens(key))
 }
 
-// Wake is the subject on which a key's wake arrives when it fires.
+// Wake is the subject on which a key's wake fires.
 func Wake(controller string, key events.Key) string {
 	return join("wake", controller, keyTokens(key))
 }
 
-// Schedule is the subject on which a key's wake is set; the last one counts.
+// Schedule is the subject on which a key's wake is scheduled; the last one replaces earlier
+// ones.
 func Schedule(controller string, key events.Key) string {
 	return join("sched", controller, keyTokens(key))
 }
 
-// ParseDelta is the inverse of [Delta]. For the subject of marks it gives the
-// kind alone.
+// ParseDelta is the inverse of [Delta]. For the subject of marks it gives only the kind.
 func ParseDelta(subject string) (events.Ref, error) {
 	t := strings.Split(subject, ".")
 	switch {
@@ -184,9 +184,8 @@ func parseKey(slot, kind string, names []string) (key events.Key, err error) {
 
 func join(tokens ...string) string { return strings.Join(tokens, ".") }
 
-// escape makes a name one token. Besides what separates and matches tokens it
-// escapes everything outside printable ASCII, and the bare "_" that stands for
-// the empty name.
+// escape makes a name one token. Besides separators and wildcards, it escapes everything outside
+// printable ASCII, and the bare "_" that stands for the empty name.
 func escape(name string) string {
 	if name == "" {
 		return none
@@ -220,7 +219,7 @@ func unescape(token string) (string, error) {
 	return name, nil
 }
 
-// Matches tells whether a subject is covered by a filter; "" covers all.
+// Matches tells whether a subject matches a filter; "" matches all.
 func Matches(filter, subject string) bool {
 	if filter == "" {
 		return true

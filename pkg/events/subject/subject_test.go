@@ -86,7 +86,7 @@ func TestForeignSubjectsAreErrors(t *testing.T) {
 	}
 }
 
-// wellFormed: the server accepts the subject, and it has the tokens we meant.
+// wellFormed: the server accepts the subject, and it has the intended tokens.
 func wellFormed(t *rapid.T, s string, tokens int) {
 	if strings.ContainsAny(s, " \t\r\n*>\x00") {
 		t.Fatalf("%q holds a character that subjects may not", s)

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/trace/tracetest"
 )
 
-// BenchmarkChange is all spans of one change that leads to one write: of the
-// watcher, the reconcilers and the writer, and of the watcher again.
+// BenchmarkChange makes all spans of one change that leads to one write: those of the watcher,
+// the reconcilers and the writer, and again of the watcher.
 func BenchmarkChange(b *testing.B) {
 	for _, mode := range []struct {
 		name     string

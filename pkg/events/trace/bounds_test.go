@@ -12,7 +12,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/trace/tracetest"
 )
 
-// TestASpanOfATurnTellsWhatWasDecided: why, on which lane, how much, and which delivery it is.
+// TestASpanOfATurnTellsWhatWasDecided: reason, lane, number of commands, and number of the
+// delivery.
 func TestASpanOfATurnTellsWhatWasDecided(t *testing.T) {
 	r := tracetest.New()
 	tracer := r.Tracer("reconcilers", trace.Options{})
@@ -31,7 +32,7 @@ func TestASpanOfATurnTellsWhatWasDecided(t *testing.T) {
 	if got := tells(t, r, want); got.Name != "process TURN_c" {
 		t.Errorf("it is %s", got.Name)
 	}
-	decided.Key.Kind = "pods" // of a controller whose keys span kinds
+	decided.Key.Kind = "pods" // as for a controller whose keys span kinds
 	tracer.Turn(decided).End()
 	tells(t, r, map[attribute.Key]string{trace.Kind: "pods"})
 	tracer.First(trace.Question{Controller: "c", About: delta("u", "1").Ref}, nil, time.Time{}).End()
@@ -47,11 +48,11 @@ func TestASpanOfATurnTellsWhatWasDecided(t *testing.T) {
 	tells(t, r, map[attribute.Key]string{"messaging.batch.message_count": "1", trace.Sequence: "0", trace.Controller: "c", "messaging.consumer.group.name": "c"})
 }
 
-// TestANewTraceIsForetoldByWhatItIsOf: the ids of a trace that a span begins follow from what the
-// span is of; another thing has others.
+// TestANewTraceIsForetoldByWhatItIsOf: the ids of a trace derive from the subject of its first
+// span; another subject gives other ids.
 func TestANewTraceIsForetoldByWhatItIsOf(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-	old := events.Trace{Parent: sampled, Began: now.Add(-time.Hour).UnixMilli()} // each span behind it begins a trace
+	old := events.Trace{Parent: sampled, Began: now.Add(-time.Hour).UnixMilli()} // every span with this parent begins a new trace
 	decided := turn(old)
 	decided.Now = now
 	other := decided
@@ -102,13 +103,13 @@ func TestANewTraceIsForetoldByWhatItIsOf(t *testing.T) {
 		}
 		seen[a] = name
 	}
-	asked := question("", 0, "a") // a wake that has no place yet
+	asked := question("", 0, "a") // a wake without a sequence
 	if a, b := one.Process(asked).Trace().ID(), one.Process(asked).Trace().ID(); a == b || a == "" {
 		t.Errorf("what has no place of its own begins the trace %s twice", a)
 	}
 }
 
-// TestASpanIsAsLongAsItsWork: it begins when that did, and ends when that had.
+// TestASpanIsAsLongAsItsWork: it begins and ends with the work.
 func TestASpanIsAsLongAsItsWork(t *testing.T) {
 	r := tracetest.New()
 	tracer := r.Tracer("x", trace.Options{})

@@ -11,8 +11,8 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// carrier carries a context in a Trace. OpenTelemetry's own carrier for headers
-// writes "Traceparent", and header keys of the bus have a case.
+// carrier carries a context in a Trace. OpenTelemetry's own carrier for headers writes
+// "Traceparent", but header keys of the bus are case-sensitive.
 type carrier struct{ *events.Trace }
 
 const (
@@ -42,11 +42,11 @@ func (c carrier) Set(key, value string) {
 
 func (c carrier) Keys() []string { return []string{parentKey, stateKey} }
 
-// w3c is all that is carried: baggage would reach the API server's webhooks.
+// w3c is the only propagator: baggage would reach the API server's webhooks.
 var w3c propagation.TraceContext
 
-// Context is the span context that a trace carries; it is not valid where there is
-// none, or one that cannot be read.
+// Context is the span context that a trace carries; it is not valid if there is none, or it
+// cannot be parsed.
 func Context(t events.Trace) otel.SpanContext {
 	if t.Parent == "" {
 		return otel.SpanContext{}
@@ -54,14 +54,14 @@ func Context(t events.Trace) otel.SpanContext {
 	return otel.SpanContextFromContext(w3c.Extract(context.Background(), carrier{&t}))
 }
 
-// of is the trace that goes on behind a span context.
+// of is the trace that continues a span context.
 func of(c otel.SpanContext, writes int, began int64) events.Trace {
 	t := events.Trace{Writes: writes, Began: began}
 	w3c.Inject(otel.ContextWithSpanContext(context.Background(), c), carrier{&t})
 	return t
 }
 
-// Sampled tells whether the spans behind a context are recorded.
+// Sampled tells whether spans with this context are recorded.
 func Sampled(t events.Trace) bool {
 	const length, flags = 55, 54 // 00-<32>-<16>-<2>; the lowest bit of the last digit
 	if len(t.Parent) < length {
@@ -75,7 +75,7 @@ func Sampled(t events.Trace) bool {
 	}
 }
 
-// ids are those of a root, wanted from the generator through the context.
+// ids are the ids of a root, passed to the generator through the context.
 type ids struct {
 	trace otel.TraceID
 	span  otel.SpanID
@@ -83,8 +83,8 @@ type ids struct {
 
 type wanted struct{}
 
-// derived are ids that every process with the same parts derives as well. The last part
-// of a trace id decides whether a ratio samples it, and is as good as random.
+// derived are ids that every process derives from the same parts. A ratio sampler decides by the
+// last part of a trace id, which is as good as random.
 func derived(parts ...string) ids {
 	h := sha256.New()
 	h.Write([]byte("millrace-trace-v1"))
@@ -106,8 +106,8 @@ func ofDelta(cluster string, d events.Delta) ids {
 	return derived(cluster, string(d.UID), d.ResourceVersion)
 }
 
-// IDs generates the ids of spans: the SDK's tracer provider must have it, so that
-// roots have the ids that they should. All others are random.
+// IDs generates span ids. The SDK's tracer provider must use it, so that roots have their
+// derived ids. All others are random.
 type IDs struct{}
 
 // NewIDs gives the ids of a root.
@@ -123,7 +123,7 @@ func (g IDs) NewIDs(ctx context.Context) (otel.TraceID, otel.SpanID) {
 	return t, g.NewSpanID(ctx, t)
 }
 
-// NewSpanID gives the id of a span that is no root.
+// NewSpanID gives the id of a span with a parent.
 func (IDs) NewSpanID(context.Context, otel.TraceID) otel.SpanID {
 	var s otel.SpanID
 	for !s.IsValid() {
@@ -138,19 +138,19 @@ func put(to []byte, n uint64) {
 	}
 }
 
-// Cause is what a trace begins with, for the sampler that decides whether it is sampled.
+// Cause describes the beginning of a trace, for the sampler.
 type Cause struct {
-	// Kind, Namespace and Labels are the object's; empty where it is about none.
+	// Kind, Namespace and Labels are the object's; empty if there is no object.
 	Kind, Namespace string
 	Labels          map[string]string
-	// Cut is true where a trace that is sampled goes on in a new one.
+	// Cut is true for a new trace that continues a sampled one.
 	Cut bool
 }
 
 type causing struct{}
 
-// CauseOf gives a sampler what the trace begins with. A nil Cause.Labels means
-// that there are none.
+// CauseOf gives a sampler the beginning of the trace. A nil Cause.Labels means that there are
+// none.
 func CauseOf(ctx context.Context) (c Cause, ok bool) {
 	c, ok = ctx.Value(causing{}).(Cause)
 	return c, ok

@@ -10,8 +10,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// The annotations under which an object may name the trace that it is part of
-// (KEP-5915). They are read, and never written.
+// The annotations in which an object may name the trace that it is part of (KEP-5915). They are
+// read, and never written.
 const (
 	NoteParent = "tracing.k8s.io/traceparent"
 	NoteState  = "tracing.k8s.io/tracestate"
@@ -19,24 +19,24 @@ const (
 
 // Origin is where a version of an object comes from.
 type Origin struct {
-	// Ours is true for a version that a writer of ours made, and Cause the context
-	// of its request, which is empty when that is not sampled.
+	// Ours is true for a version that a writer of ours made, and Cause is the context of its
+	// request, which is empty if the request is not sampled.
 	Ours  bool
 	Cause events.Trace
-	// Missed is true for a version that seems to be ours, although no writer told
-	// of it in time.
+	// Missed is true for a version that seems to be ours, although no writer announced it in
+	// time.
 	Missed bool
 	// Before is the context of the delta of the object's previous version.
 	Before events.Trace
-	// Reports is true for a version of another client's that wants nothing new, such as
-	// a status: it goes on in the trace of Before, within the limits.
+	// Reports is true for a version by another client that changes only the observed state, such
+	// as a status: it continues the trace of Before, within the limits.
 	Reports bool
 	// Labels and Notes are the object's labels and annotations.
 	Labels, Notes map[string]string
 }
 
-// Delta begins the span of a delta that is going to be stored; it must be ended
-// only if it is. nil if it is not sampled.
+// Delta begins the span of a delta that is about to be stored; the caller ends it only if the
+// delta is stored. nil if it is not sampled.
 func (t *Tracer) Delta(d events.Delta, o Origin) *Span {
 	if t == nil {
 		return nil
@@ -57,7 +57,7 @@ func (t *Tracer) Delta(d events.Delta, o Origin) *Span {
 		if limit == "" {
 			return t.goOn(on).describe(d, o)
 		}
-		b.attrs = append(b.attrs, Cut.String(limit)) // and sampled as any other: else all objects would be, in time
+		b.attrs = append(b.attrs, Cut.String(limit)) // sampled like any root: else, in time, all objects would be
 	}
 	if Sampled(o.Before) {
 		b.links = append(b.links, link(o.Before, "previous version"))
@@ -70,7 +70,7 @@ func (t *Tracer) Delta(d events.Delta, o Origin) *Span {
 	return t.begin(b).describe(d, o)
 }
 
-// describe adds the attributes, now that the span is known to be recorded.
+// describe adds the attributes, if the span is recorded.
 func (s *Span) describe(d events.Delta, o Origin) *Span {
 	if s == nil {
 		return nil
@@ -87,8 +87,8 @@ func (s *Span) describe(d events.Delta, o Origin) *Span {
 	return s
 }
 
-// Relist begins the span of a comparison of a kind with the API server. What that
-// finds has no cause that is known, and no spans.
+// Relist begins the span of a comparison of a kind with the API server. Versions that a relist
+// finds have no known cause, and no spans.
 func (t *Tracer) Relist(kind kinds.Name) *Span {
 	if t == nil {
 		return nil
@@ -98,7 +98,7 @@ func (t *Tracer) Relist(kind kinds.Name) *Span {
 	return s
 }
 
-// Stored says where the message of a send span is.
+// Stored sets the sequence of the message of a send span.
 func (s *Span) Stored(sequence uint64) { s.Set(at(sequence)...) }
 
 func number(n uint64) string { return strconv.FormatUint(n, 10) }

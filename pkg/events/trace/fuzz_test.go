@@ -7,8 +7,8 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// FuzzWrite: what is taken for a write names it, and what is taken for a roll its writer;
-// both are the same once they have been written and read again.
+// FuzzWrite: an accepted write identifies itself, and an accepted roll its writer; neither
+// changes when it is encoded and decoded again.
 func FuzzWrite(f *testing.F) {
 	f.Add(Write{Writer: "w", ID: "1", About: events.Ref{Kind: "pods", Namespace: "ns", Name: "a"}, Begins: true}.Encode())
 	f.Add(Write{UID: "u", Version: "7", Ends: true, Trace: events.Trace{Parent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", Writes: 3}}.Encode())
@@ -18,7 +18,7 @@ func FuzzWrite(f *testing.F) {
 		if w, ok := DecodeWrite(text); ok {
 			again, fine := DecodeWrite(w.Encode())
 			if len(w.Encode()) > maxWrite {
-				return // each character of it may take six
+				return // JSON may take six bytes for each character
 			}
 			if w.UID == "" && w.ID == "" || !fine || !bytes.Equal(again.Encode(), w.Encode()) {
 				t.Errorf("%q is taken for %+v", text, w)

@@ -13,13 +13,13 @@ const SchemaURL = semconv.SchemaURL
 
 // The attributes of spans that the semantic conventions do not name.
 const (
-	// Of an object: its kind as it is on the bus ("deployments.apps"), and what
-	// identifies a version of it.
+	// Of an object: its kind in the form of the bus ("deployments.apps"), and what identifies a
+	// version of it.
 	Kind            = attribute.Key("millrace.kind")
 	ObjectName      = attribute.Key("k8s.object.name")
 	UID             = attribute.Key("k8s.object.uid")
 	ResourceVersion = attribute.Key("k8s.object.resource_version")
-	// Of a delta: what it says, and the field manager that made the change.
+	// Of a delta: its op, and the field manager that made the change.
 	Op      = attribute.Key("millrace.op")
 	Manager = attribute.Key("millrace.manager")
 	// Of a turn.
@@ -29,26 +29,25 @@ const (
 	Commands   = attribute.Key("millrace.commands")
 	// Attempt counts the turns of a key that followed a failed one, from 1.
 	Attempt = attribute.Key("millrace.attempt")
-	// Of a message: its place in its stream, and how often it was delivered.
+	// Of a message: its sequence in its stream, and the number of its deliveries.
 	Sequence = attribute.Key("millrace.stream.sequence")
 	Delivery = attribute.Key("millrace.delivery.attempt")
 	// Of a request: its command's position in the turn, and the id of the request
 	// in the API server's audit log.
 	Command = attribute.Key("millrace.command")
 	AuditID = attribute.Key("k8s.audit_id")
-	// Outcome is what came of it: a status of a command, or "overtaken",
-	// "nothing", "parked".
+	// Outcome is the result: a status of a command, or "overtaken", "nothing", "parked".
 	Outcome = attribute.Key("millrace.outcome")
 	// Cut says which limit ended the trace before this span.
 	Cut = attribute.Key("millrace.cut")
-	// Replay marks spans of a replay: what they tell of has not happened again.
+	// Replay marks spans of a replay: their operations have not happened again.
 	Replay = attribute.Key("millrace.replay")
-	// LinkTo says what a link is to: "cause", "previous version", "noted on the
-	// object", "recorded".
+	// LinkTo says what a link refers to: "cause", "previous version", "noted on the object",
+	// "recorded".
 	LinkTo = attribute.Key("millrace.link")
 )
 
-// secrets are the kind whose names are not told.
+// secrets is the kind whose names are left out.
 const secrets kinds.Name = "secrets"
 
 // object describes an object, or a key.
@@ -66,7 +65,7 @@ func object(ref events.Ref) []attribute.KeyValue {
 	return attrs
 }
 
-// sends and processes describe a message on its way into a stream and out of it.
+// sends and processes describe a message that is stored or consumed.
 func sends(stream string) []attribute.KeyValue {
 	return []attribute.KeyValue{
 		semconv.MessagingSystemKey.String("nats"), semconv.MessagingOperationTypeSend,

@@ -15,8 +15,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/trace/tracetest"
 )
 
-// tells compares what the last span that ended says with what it should say; an empty
-// value means that the attribute must be absent.
+// tells compares the attributes of the last ended span with the expected ones; an empty value
+// means that the attribute must be absent.
 func tells(t *testing.T, r *tracetest.Recorder, want map[attribute.Key]string) tracetest.Span {
 	t.Helper()
 	all := r.Spans()
@@ -33,8 +33,8 @@ func tells(t *testing.T, r *tracetest.Recorder, want map[attribute.Key]string) t
 	return last
 }
 
-// TestASpanTellsWhatItIsAbout: a user finds the spans of an object, of a field manager and
-// of a message by their attributes.
+// TestASpanTellsWhatItIsAbout: the attributes let a user find the spans of an object, of a field
+// manager and of a message.
 func TestASpanTellsWhatItIsAbout(t *testing.T) {
 	r := tracetest.New()
 	tracer := r.Tracer("watcher", trace.Options{})
@@ -66,7 +66,7 @@ func TestASpanTellsWhatItIsAbout(t *testing.T) {
 	tells(t, r, map[attribute.Key]string{"millrace.repeats": ""})
 }
 
-// TestARequestTellsHowItWasAnswered: its place, its try, and why it failed.
+// TestARequestTellsHowItWasAnswered: its command, its try, and why it failed.
 func TestARequestTellsHowItWasAnswered(t *testing.T) {
 	r := tracetest.New()
 	tracer := r.Tracer("writer", trace.Options{})
@@ -113,7 +113,7 @@ func TestARequestTellsHowItWasAnswered(t *testing.T) {
 	}
 }
 
-// TestARequestTakesItsTraceToTheServer, with the state that vendors put into it.
+// TestARequestTakesItsTraceToTheServer, with the tracestate of vendors.
 func TestARequestTakesItsTraceToTheServer(t *testing.T) {
 	r := tracetest.New()
 	tracer := r.Tracer("writer", trace.Options{})
@@ -130,7 +130,7 @@ func TestARequestTakesItsTraceToTheServer(t *testing.T) {
 	}
 }
 
-// TestWithoutASpanThereIsNone: what hangs on a span that is not recorded is not recorded.
+// TestWithoutASpanThereIsNone: children of a span that is not recorded are not recorded.
 func TestWithoutASpanThereIsNone(t *testing.T) {
 	tracer := tracetest.New().Tracer("writer", trace.Options{})
 	var off *trace.Tracer
@@ -160,7 +160,7 @@ func TestWithoutASpanThereIsNone(t *testing.T) {
 	}
 }
 
-// TestASpanOfTheLowestBit: the flags are a bit field, of which other bits may be set.
+// TestASpanOfTheLowestBit: the flags are a bit field, in which other bits may be set.
 func TestASpanOfTheLowestBit(t *testing.T) {
 	for i, digit := range "0123456789abcdef" {
 		if got := trace.Sampled(events.Trace{Parent: sampled[:54] + string(digit)}); got != (i%2 == 1) {
@@ -172,8 +172,8 @@ func TestASpanOfTheLowestBit(t *testing.T) {
 	}
 }
 
-// TestAllCausesAreLinked: of several changes one question is the consequence; the newest is
-// its parent, and it has links to the others that are recorded.
+// TestAllCausesAreLinked: several changes can cause one question; the newest is its parent, and
+// it has links to the others that are recorded.
 func TestAllCausesAreLinked(t *testing.T) {
 	r := tracetest.New()
 	tracer := r.Tracer("c", trace.Options{Cluster: "here"})
@@ -190,7 +190,7 @@ func TestAllCausesAreLinked(t *testing.T) {
 	}
 }
 
-// TestWhatIsSampledIsDecidedByTheObject: a sampler is told kind, namespace and labels.
+// TestWhatIsSampledIsDecidedByTheObject: a sampler gets kind, namespace and labels.
 func TestWhatIsSampledIsDecidedByTheObject(t *testing.T) {
 	r := tracetest.New()
 	var asked []trace.Cause
@@ -209,8 +209,8 @@ func TestWhatIsSampledIsDecidedByTheObject(t *testing.T) {
 	}
 }
 
-// TestIDs: two traces that nothing names have different ids, and every byte of them varies;
-// parts of a name that are joined otherwise are another name.
+// TestIDs: two unnamed traces have different ids, and every byte of them varies; the same parts
+// joined in another way give other ids.
 func TestIDs(t *testing.T) {
 	var low, high otel.TraceID
 	for range 64 {
@@ -239,13 +239,13 @@ func TestIDs(t *testing.T) {
 	}
 }
 
-// TestWhatIsTooLongIsNoWord: a message that anybody may publish is refused by its size and
-// by the name in it, which becomes a part of a subject.
+// TestWhatIsTooLongIsNoWord: a message that any user may publish is rejected by its size and by
+// the name in it, which becomes a part of a subject.
 func TestWhatIsTooLongIsNoWord(t *testing.T) {
 	pad := func(text []byte, to int) []byte { return append(text, strings.Repeat(" ", to-len(text))...) }
 	for name, c := range map[string]struct {
 		writer string
-		size   int // of the write; of the roll it is 16 times that
+		size   int // of the write; a roll has 16 times that
 		want   bool
 	}{
 		"at the bound": {"w", 16384, true}, "beyond it": {"w", 16385, false},
@@ -268,8 +268,8 @@ func TestWhatIsTooLongIsNoWord(t *testing.T) {
 	}
 }
 
-// TestAVersionOfAnotherTraceBeginsItsOwn: only what a controller reports goes on in the trace of
-// the version before, and only where that is recorded.
+// TestAVersionOfAnotherTraceBeginsItsOwn: only a status change continues the trace of the
+// previous version, and only if that is recorded.
 func TestAVersionOfAnotherTraceBeginsItsOwn(t *testing.T) {
 	r := tracetest.New()
 	tracer := r.Tracer("watcher", trace.Options{})
@@ -310,7 +310,7 @@ func TestIDsAreRandom(t *testing.T) {
 	}
 }
 
-// TestAWordThatIsHalfReadIsNone, whatever was read of it.
+// TestAWordThatIsHalfReadIsNone, whatever part of it was decoded.
 func TestAWordThatIsHalfReadIsNone(t *testing.T) {
 	for _, text := range []string{`{"uid":"u","writer":"w","rv":3}`, `{"uid":"u","writer":"w"`, `{"uid":"u"}` + strings.Repeat(" ", 16<<10)} {
 		if w, ok := trace.DecodeWrite([]byte(text)); ok || w != (trace.Write{}) {
@@ -319,7 +319,7 @@ func TestAWordThatIsHalfReadIsNone(t *testing.T) {
 	}
 }
 
-// TestFiftyCommandsAreInTheTraceOfTheirTurn, and each further one in one of its own.
+// TestFiftyCommandsAreInTheTraceOfTheirTurn, and each further one has its own trace.
 func TestFiftyCommandsAreInTheTraceOfTheirTurn(t *testing.T) {
 	r := tracetest.New()
 	tracer := r.Tracer("writer", trace.Options{})
@@ -328,7 +328,7 @@ func TestFiftyCommandsAreInTheTraceOfTheirTurn(t *testing.T) {
 		tracer.Request(ctx, trace.Request{Method: "POST", Command: command, Try: 1}).End()
 		tells(t, r, map[attribute.Key]string{trace.Cut: cut})
 	}
-	if trace.RollEvery != 500*time.Millisecond { // watchers of other versions wait for so long
+	if trace.RollEvery != 500*time.Millisecond { // watchers of other versions rely on this interval
 		t.Errorf("a writer calls its roll every %v", trace.RollEvery)
 	}
 }

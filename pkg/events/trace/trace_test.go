@@ -28,7 +28,7 @@ func turn(of events.Trace) events.Turn {
 	return events.Turn{Controller: "c", Key: events.Key{Namespace: "default", Name: "web"}, Lane: events.Act, Trace: of}
 }
 
-// TestOffIsNothing: what makes no spans hands on what came.
+// TestOffIsNothing: a service without spans passes on the context that it got.
 func TestOffIsNothing(t *testing.T) {
 	var off *trace.Tracer
 	if trace.New(nil, trace.Options{}) != nil {
@@ -52,7 +52,7 @@ func TestOffIsNothing(t *testing.T) {
 	}
 }
 
-// TestRootsAreTheSameForEverybody, and tell versions, objects and clusters apart.
+// TestRootsAreTheSameForEverybody, and different for each version, object and cluster.
 func TestRootsAreTheSameForEverybody(t *testing.T) {
 	r := tracetest.New()
 	one, other := r.Tracer("watcher", trace.Options{Cluster: "c"}), r.Tracer("watcher", trace.Options{Cluster: "c"})
@@ -73,7 +73,7 @@ func TestRootsAreTheSameForEverybody(t *testing.T) {
 	}
 }
 
-// TestAChainHasLimits: behind each a new trace begins, with a link to the old one.
+// TestAChainHasLimits: after each limit a new trace begins, with a link to the old one.
 func TestAChainHasLimits(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	for name, test := range map[string]struct {
@@ -89,7 +89,7 @@ func TestAChainHasLimits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := tracetest.New()
-			r.Sample = func(trace.Cause) bool { return false } // a cut is no decision
+			r.Sample = func(trace.Cause) bool { return false } // a cut needs no decision of the sampler
 			tracer := r.Tracer("watcher", trace.Options{Now: func() time.Time { return now }})
 			span := tracer.Delta(delta("u", "1"), trace.Origin{Ours: true, Cause: test.parent})
 			span.End()
@@ -158,7 +158,7 @@ func TestACommandBeyondTheLimitHasItsOwnTrace(t *testing.T) {
 // TestAReplayIsInNoTraceThatWasRecorded.
 func TestAReplayIsInNoTraceThatWasRecorded(t *testing.T) {
 	r := tracetest.New()
-	tracer, root := r.Tracer("replay", trace.Options{Limits: trace.Limits{Age: 1}}).Replay("yesterday") // whose limits do not count there
+	tracer, root := r.Tracer("replay", trace.Options{Limits: trace.Limits{Age: 1}}).Replay("yesterday") // the limits do not apply to a replay
 	process := tracer.Process(trace.Question{
 		Controller: "c", About: events.Ref{Name: "web"}, Parent: events.Trace{Parent: sampled, Began: 1},
 		Triggers: []events.Trigger{{Stream: "STATE_pods", Sequence: 3, Trace: events.Trace{Parent: sampled, Began: 1}}},
@@ -179,7 +179,7 @@ func TestAReplayIsInNoTraceThatWasRecorded(t *testing.T) {
 	}
 }
 
-// TestSecretsHaveNoNames in spans, as deltas, as keys and as what a key is about.
+// TestSecretsHaveNoNames in spans, as deltas, as keys and as objects of keys.
 func TestSecretsHaveNoNames(t *testing.T) {
 	r := tracetest.New()
 	tracer := r.Tracer("x", trace.Options{})
@@ -203,8 +203,8 @@ func TestSecretsHaveNoNames(t *testing.T) {
 	}
 }
 
-// TestANoteOnAnObjectIsALink (KEP-5915): it decides nothing, and if it cannot be
-// read it is none.
+// TestANoteOnAnObjectIsALink (KEP-5915): it has no influence on sampling, and an unreadable one
+// is ignored.
 func TestANoteOnAnObjectIsALink(t *testing.T) {
 	r := tracetest.New()
 	tracer := r.Tracer("watcher", trace.Options{})
@@ -217,7 +217,7 @@ func TestANoteOnAnObjectIsALink(t *testing.T) {
 	}
 }
 
-// TestAReportGoesOnWithinTheLimits, and behind them begins a trace that links back.
+// TestAReportGoesOnWithinTheLimits, and beyond them begins a trace that links back.
 func TestAReportGoesOnWithinTheLimits(t *testing.T) {
 	r := tracetest.New()
 	tracer := r.Tracer("watcher", trace.Options{Limits: trace.Limits{Writes: 2}})
@@ -257,7 +257,7 @@ func TestAWriteGoesItsWay(t *testing.T) {
 	}
 }
 
-// TestARollGoesItsWay, and is no write; nor is a write a roll.
+// TestARollGoesItsWay, and is not decoded as a write, nor a write as a roll.
 func TestARollGoesItsWay(t *testing.T) {
 	for _, open := range [][]string{{}, {"1", "2"}} {
 		text := trace.Roll{Writer: "w", Open: open}.Encode()

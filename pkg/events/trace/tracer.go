@@ -12,41 +12,40 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// Limits are where a trace ends and another one begins.
+// Limits say where a trace ends and another one begins.
 type Limits struct {
-	// Writes is how many writes may follow from each other; 0 means 20. Two
-	// controllers that undo each other's work make a new trace every so often, not
-	// one without end.
+	// Writes is the longest chain of writes that cause each other; 0 means 20. Two controllers
+	// that undo each other's work then make a new trace every so often, not an endless one.
 	Writes int
-	// Age is how long after its first change a trace may go on; 0 means 15 min.
+	// Age is how long after its first change a trace may continue; 0 means 15 min.
 	Age time.Duration
-	// Fanout is how many commands of a turn are in its trace; 0 means 50. Each
-	// further one has a trace of its own.
+	// Fanout is how many commands of a turn are in its trace; 0 means 50. Each further one has
+	// its own trace.
 	Fanout int
 }
 
 // Options of a Tracer.
 type Options struct {
-	// Cluster tells apart clusters that share uids, such as one and its restored
-	// copy; it is part of the ids of traces. May be empty.
+	// Cluster distinguishes clusters that share uids, such as one and its restored copy; it is
+	// an input of the trace ids. May be empty.
 	Cluster string
 	Limits  Limits
-	// Now is the time by which traces age; nil means the system's.
+	// Now is the clock by which traces age; nil means the system's.
 	Now func() time.Time
 }
 
-// Tracer makes the spans of a service. It is safe for concurrent use. nil makes none.
+// Tracer makes the spans of a service. It is safe for concurrent use. A nil Tracer makes none.
 type Tracer struct {
 	tracer  otel.Tracer
 	options Options
 	replay  *Span // all spans are its descendants
 }
 
-// Scope names the instrumentation in every span.
+// Scope is the instrumentation scope of every span.
 const Scope = "github.com/millrace/millrace/pkg/events/trace"
 
-// New makes a tracer; a nil provider gives nil. A provider of the SDK must have
-// [IDs] as its generator of ids.
+// New makes a tracer; nil for a nil provider. A provider of the SDK must use [IDs] as its id
+// generator.
 func New(provider otel.TracerProvider, o Options) *Tracer {
 	if provider == nil {
 		return nil
@@ -60,9 +59,9 @@ func New(provider otel.TracerProvider, o Options) *Tracer {
 	return &Tracer{tracer: provider.Tracer(Scope, otel.WithSchemaURL(SchemaURL)), options: o}
 }
 
-// Replay gives a tracer for looking at what was recorded, and the root of all its
-// spans, which is to be ended when the replay has. None of them is in a trace that
-// was recorded, to which they have links instead.
+// Replay gives a tracer for a replay of recorded messages, and the root of all its spans, which
+// the caller ends after the replay. None of these spans is in a recorded trace; they have links
+// to the recorded ones instead.
 func (t *Tracer) Replay(name string) (*Tracer, *Span) {
 	if t == nil {
 		return nil, nil
@@ -77,13 +76,13 @@ func (t *Tracer) Replay(name string) (*Tracer, *Span) {
 	return &inner, root
 }
 
-// Span is a span under way; nil is none.
+// Span is a span in progress; nil stands for none.
 type Span struct {
 	span  otel.Span
 	trace events.Trace
 }
 
-// Trace is the context for what the span leads to; empty for none.
+// Trace is the context to pass on from the span; empty for nil.
 func (s *Span) Trace() events.Trace {
 	if s == nil {
 		return events.Trace{}
@@ -91,8 +90,8 @@ func (s *Span) Trace() events.Trace {
 	return s.trace
 }
 
-// Or is the context for what the span leads to, or, where there is no span, the
-// context that was to be its parent: a service that makes no spans hands on what came.
+// Or is the context to pass on from the span or, for a nil span, the context of the intended
+// parent: a service that makes no spans passes on what it got.
 func (s *Span) Or(parent events.Trace) events.Trace {
 	if s == nil {
 		return parent
@@ -107,29 +106,29 @@ func (s *Span) Set(attributes ...attribute.KeyValue) {
 	}
 }
 
-// Fail says that it failed. The reason is one of few: a message could tell the
-// content of an object.
+// Fail marks the span as failed. The reason must be from a small fixed set: a message could
+// reveal the content of an object.
 func (s *Span) Fail(reason string) {
 	if s != nil {
 		s.span.SetStatus(codes.Error, reason)
 	}
 }
 
-// End ends the span. One that is never ended is never exported.
+// End ends the span. A span that is never ended is never exported.
 func (s *Span) End() {
 	if s != nil {
 		s.span.End()
 	}
 }
 
-// EndAt ends the span at a moment that has passed.
+// EndAt ends the span at an earlier time.
 func (s *Span) EndAt(at time.Time) {
 	if s != nil {
 		s.span.End(otel.WithTimestamp(at))
 	}
 }
 
-// With gives a context that carries the span, and [From] takes it out again.
+// With gives a context that carries the span; [From] reads it.
 func With(ctx context.Context, s *Span) context.Context {
 	if s == nil {
 		return ctx
@@ -145,12 +144,12 @@ func From(ctx context.Context) *Span {
 
 type carried struct{}
 
-// create is what a span begins with.
+// create is the parameters of a new span.
 type create struct {
 	name    string
 	kind    otel.SpanKind
 	parent  events.Trace // empty for a root
-	further bool         // it is one write further than its parent
+	further bool         // one write separates it from its parent
 	ids     ids          // of a root
 	cause   Cause        // of a root
 	at      time.Time    // zero means now
@@ -158,8 +157,8 @@ type create struct {
 	attrs   []attribute.KeyValue
 }
 
-// goOn begins a span behind another one, unless that is not sampled. Where the
-// trace has reached its limits the span is the root of a new one.
+// goOn begins a span that continues its parent's trace, if that is sampled. If the trace has
+// reached a limit, the span is the root of a new trace.
 func (t *Tracer) goOn(b create) *Span {
 	if t == nil || !Sampled(b.parent) {
 		return nil
@@ -171,7 +170,7 @@ func (t *Tracer) goOn(b create) *Span {
 	return t.cut(b, limit)
 }
 
-// limit is the one that a trace would exceed; "" for none.
+// limit is the limit that the trace would exceed; "" for none.
 func (t *Tracer) limit(b create) string {
 	switch {
 	case t.replay != nil:
@@ -185,7 +184,7 @@ func (t *Tracer) limit(b create) string {
 	}
 }
 
-// cut begins a new trace with a span that would have gone on in another one.
+// cut begins a new trace with a span that would have continued another one.
 func (t *Tracer) cut(b create, limit string) *Span {
 	b.links = append(b.links, link(b.parent, "cause"))
 	b.parent, b.cause.Cut = events.Trace{}, true
@@ -230,7 +229,7 @@ func (t *Tracer) begin(b create) *Span {
 	return &Span{span: span, trace: of(span.SpanContext(), next.Writes, next.Began)}
 }
 
-// aside puts a span into the trace of the replay.
+// aside moves a span into the trace of the replay.
 func (t *Tracer) aside(b create) create {
 	root := t.replay.trace
 	if c := Context(b.parent); c.IsValid() && c.TraceID() != t.replay.span.SpanContext().TraceID() {
@@ -244,7 +243,7 @@ func (t *Tracer) aside(b create) create {
 	return b
 }
 
-// link is a link to a span, with what it is.
+// link is a link to a span, with its meaning.
 func link(to events.Trace, what string) otel.Link {
 	return otel.Link{SpanContext: Context(to), Attributes: []attribute.KeyValue{LinkTo.String(what)}}
 }

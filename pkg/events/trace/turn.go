@@ -11,20 +11,20 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// Question is a controller's being asked about a key.
+// Question is one call of a controller for a key.
 type Question struct {
 	Controller string
-	// About is the key, with the kind of its object where it is one.
+	// About is the key, with the kind of its object if there is one.
 	About events.Ref
-	// Parent is the newest cause that is sampled, and Triggers are all of them.
+	// Parent is the newest sampled cause, and Triggers are all causes.
 	Parent   events.Trace
 	Triggers []events.Trigger
-	// Began is when it was asked.
+	// Began is when the call began.
 	Began time.Time
 }
 
-// Now is the moment, for a span that may be made later; zero where there will be
-// none behind a parent.
+// Now is the current time, for a span that may be made later; zero if the parent is not sampled,
+// so that there will be no span.
 func (t *Tracer) Now(parent events.Trace) time.Time {
 	if t == nil || !Sampled(parent) {
 		return time.Time{}
@@ -51,16 +51,16 @@ func (t *Tracer) Process(q Question) *Span {
 		name: "process " + newest.Stream, kind: otel.SpanKindConsumer, parent: q.Parent, at: q.Began, links: links,
 		attrs: append(attrs, object(q.About)...),
 	}
-	if newest.Sequence > 0 { // a wake that fires here before its message comes has no place of its own
+	if newest.Sequence > 0 { // a wake that fires locally before its message arrives has no sequence
 		b.ids = derived(t.options.Cluster, "turn", q.Controller, newest.Stream, number(newest.Sequence), events.Key(q.About).String())
 	}
 	return t.goOn(b)
 }
 
-// First begins the trace of a decision that no message asked for, on what was there
-// when a controller first looked: nil if it is not sampled. The question needs no
-// parent, and no triggers; labels are those of the object that it is about, and
-// decided is the moment of the decision, by which a reader that knows it can tell the ids.
+// First begins the trace of a decision that no message asked for, when a controller first looks
+// at existing objects: nil if it is not sampled. The question needs no parent and no triggers.
+// labels are the labels of its object, and decided is the time of the decision, from which a
+// reader can derive the ids.
 func (t *Tracer) First(q Question, labels map[string]string, decided time.Time) *Span {
 	if t == nil {
 		return nil
@@ -84,8 +84,7 @@ func (t *Tracer) Reconcile(process *Span, controller string, began time.Time) *S
 	})
 }
 
-// Turn begins the span of a turn that is going to be stored; nil if it is not
-// sampled.
+// Turn begins the span of a turn that is about to be stored; nil if it is not sampled.
 func (t *Tracer) Turn(turn events.Turn) *Span {
 	if t == nil || !Sampled(turn.Trace) {
 		return nil
@@ -101,7 +100,7 @@ func (t *Tracer) Turn(turn events.Turn) *Span {
 	})
 }
 
-// Carry begins the span of a turn that a writer has taken.
+// Carry begins the span of a turn that a writer carries out.
 func (t *Tracer) Carry(m events.Message, turn events.Turn, delivery int) *Span {
 	if t == nil || !Sampled(turn.Trace) {
 		return nil
@@ -116,7 +115,7 @@ func (t *Tracer) Carry(m events.Message, turn events.Turn, delivery int) *Span {
 	})
 }
 
-// describe says what a turn is about.
+// describe gives the attributes of a turn.
 func describe(turn events.Turn) []attribute.KeyValue {
 	about := events.Ref(turn.Key)
 	if about.Kind == "" {

@@ -12,21 +12,21 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// Request is a request of the API server.
+// Request is a request to the API server.
 type Request struct {
 	Method string
-	// Template is the path with {namespace} and {name} in place of what they are.
+	// Template is the path with {namespace} and {name} in place of their values.
 	Template  string
 	Kind      kinds.Name
 	Namespace string
-	// Command is its command's position in the turn, from 0, and Try counts the
-	// requests of that command, from 1.
+	// Command is the command's position in the turn, from 0, and Try counts the requests of that
+	// command, from 1.
 	Command, Try int
 	AuditID      string
 }
 
-// Request begins the span of a request within the one that the context carries. A
-// command beyond the limit has a trace of its own.
+// Request begins the span of a request as a child of the context's span. A command beyond the
+// fan-out limit has its own trace.
 func (t *Tracer) Request(ctx context.Context, r Request) *Span {
 	turn := From(ctx)
 	if t == nil || turn == nil {
@@ -55,8 +55,8 @@ func (t *Tracer) Request(ctx context.Context, r Request) *Span {
 	return t.cut(b, "fan-out")
 }
 
-// Answered says how the API server answered: its status, 0 for no answer, and the
-// reason of a refusal.
+// Answered records the API server's response: its status, 0 for none, and the reason of a
+// refusal.
 func (s *Span) Answered(code int, reason string) {
 	if s == nil {
 		return
@@ -73,7 +73,7 @@ func (s *Span) Answered(code int, reason string) {
 	}
 }
 
-// Headers are those that take the span to the API server, by key.
+// Headers are the headers that carry the span to the API server, by key.
 func (s *Span) Headers() map[string]string {
 	if s == nil {
 		return nil

@@ -20,7 +20,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/shadow"
 )
 
-// seen is a session that knows some ConfigMaps.
+// seen returns a session that has read some ConfigMaps.
 func seen(t *testing.T, controller reconcile.Any, names ...string) *session {
 	t.Helper()
 	x, _, s := onAiling(t, controller)
@@ -74,7 +74,7 @@ func TestWhatAWorkerReadsAndOwns(t *testing.T) {
 	}
 }
 
-// The keys of all that there is come once each, in order; a mapping that breaks has none.
+// all returns each key of the existing objects once, in order. A mapping that panics gives no keys.
 func TestTheKeysOfAWorker(t *testing.T) {
 	x := seen(t, copies, "web", "db", "api")
 	d := x.engines[0]
@@ -111,7 +111,7 @@ func TestTheKeysOfAWorker(t *testing.T) {
 	}
 }
 
-// Wakes are due in the order of their moments, and then of their keys.
+// Due wakes are sorted by time, and then by key.
 func TestWhichWakesAreDue(t *testing.T) {
 	now := time.Now()
 	key := func(kind kinds.Name, namespace, name string) events.Key {
@@ -127,7 +127,7 @@ func TestWhichWakesAreDue(t *testing.T) {
 	}
 }
 
-// A turn says what it rests on, of which object, and when it is to be asked again.
+// A turn records what it rests on, its object, and when the key is to be asked again.
 func TestATurnOfAShadowSaysWhatItRestsOn(t *testing.T) {
 	x := seen(t, copies, "web")
 	d := x.engines[0]
@@ -165,8 +165,8 @@ func TestATurnOfAShadowSaysWhatItRestsOn(t *testing.T) {
 	}
 }
 
-// Of two objects it is chance which one goes only where the controller says so, on a view that is
-// known.
+// Two objects are equally good to delete only if the controller says so, and if the view is known and
+// has both.
 func TestWhatIsAsGoodOnAView(t *testing.T) {
 	good := copies
 	good.AsGood = func(_ string, chosen, other types.UID, _ time.Time) bool { return chosen != other }
@@ -199,7 +199,7 @@ func TestWhatIsAsGoodOnAView(t *testing.T) {
 	}
 }
 
-// Only the last outcome of the key that is asked, in the lane that acts, is known on a view.
+// On a view, a controller knows only the outcome that the view names, of the asked key in the act lane.
 func TestWhichOutcomeIsKnownOnAView(t *testing.T) {
 	var heard []bool
 	c := copies
@@ -224,7 +224,7 @@ func TestWhichOutcomeIsKnownOnAView(t *testing.T) {
 	}
 }
 
-// Where a log is not known as far as it was read nothing is asked about.
+// If the world does not hold a log up to the position that was read, it has no keys and no objects.
 func TestNoKeysOfAWorldThatIsNotKnown(t *testing.T) {
 	x, _, _ := onAiling(t, copies)
 	x.world.at["configmaps"] = 3
@@ -241,7 +241,7 @@ func TestNoKeysOfAWorldThatIsNotKnown(t *testing.T) {
 	}
 }
 
-// asked counts how often the kinds were asked for.
+// asked counts the calls of Kinds, which all fail.
 type asked struct {
 	*ailing
 	times *int
@@ -249,7 +249,7 @@ type asked struct {
 
 func (a asked) Kinds(context.Context) ([]kinds.Kind, error) { *a.times++; return nil, away }
 
-// A comparison that cannot begin is begun anew every second, and says why it does not go on.
+// The service restarts a comparison that cannot begin every second, and its check has the reason.
 func TestAComparisonIsBegunAnewEverySecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		times, s := 0, begin(t)
@@ -273,7 +273,8 @@ func TestAComparisonIsBegunAnewEverySecond(t *testing.T) {
 	})
 }
 
-// What one controller is told of does not keep it from others, and what cannot be said ends a round.
+// In a round, every controller's findings are stored in its own stream. A finding that cannot be stored
+// ends the round with an error.
 func TestEachControllerHasItsRound(t *testing.T) {
 	other := copies
 	other.Name = "others"

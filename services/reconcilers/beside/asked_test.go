@@ -20,7 +20,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/shadow"
 )
 
-// changed is an arrival of a ConfigMap, or of what is in its place.
+// changed returns an arrival of a ConfigMap, or of a ServiceAccount if ref is of another kind.
 func changed(t *testing.T, sequence uint64, ref events.Ref, at time.Time, by string) arrival {
 	t.Helper()
 	kind := kinds.ConfigMaps.Kind
@@ -40,8 +40,8 @@ func changed(t *testing.T, sequence uint64, ref events.Ref, at time.Time, by str
 	return arrival{kind: kind, message: m, delta: d, came: at}
 }
 
-// Keys whose moment has come are asked at that moment, before a change that came later is taken in; what cannot
-// be said of them ends the session.
+// A key is asked at its wake time, before the session takes in a change that came later. A turn that cannot
+// be stored ends the session.
 func TestKeysAreAskedAtTheirMoment(t *testing.T) {
 	var asked []time.Time
 	c := copies
@@ -69,7 +69,7 @@ func TestKeysAreAskedAtTheirMoment(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	a.put = away
-	d.matcher = shadow.New(d.described, shadow.Settings{}) // to which all is new
+	d.matcher = shadow.New(d.described, shadow.Settings{}) // a new one: every answer is news
 	d.wakes = map[events.Key]time.Time{{Name: "web"}: time.Unix(1003, 0)}
 	if err := x.wake(ended, time.Unix(1003, 0)); !errors.Is(err, away) {
 		t.Errorf("what cannot be said of a key that is asked: %v", err)
@@ -85,7 +85,7 @@ func TestKeysAreAskedAtTheirMoment(t *testing.T) {
 	}
 }
 
-// Before all has been told nothing is compared, asked or recorded.
+// Before the comparison has begun, nothing is compared, asked or recorded.
 func TestNothingIsComparedBeforeAllIsTold(t *testing.T) {
 	x, a, _ := onAiling(t, copies)
 	for _, kind := range []kinds.Kind{kinds.ConfigMaps.Kind, kinds.ServiceAccounts.Kind} {
@@ -100,7 +100,7 @@ func TestNothingIsComparedBeforeAllIsTold(t *testing.T) {
 	}
 }
 
-// What came too late for its place is counted, and puts the order in doubt.
+// A message that arrives after its place in the order has passed is counted, and puts the order in doubt.
 func TestWhatComesTooLate(t *testing.T) {
 	x, _, _ := onAiling(t, copies)
 	for _, kind := range []kinds.Kind{kinds.ConfigMaps.Kind, kinds.ServiceAccounts.Kind} {
@@ -117,7 +117,8 @@ func TestWhatComesTooLate(t *testing.T) {
 	}
 }
 
-// A turn that is another replica's, or wants nothing, has no place; one that cannot be written is an error.
+// A turn that another replica records, or that wants nothing, is not stored. A turn that cannot be encoded is
+// an error.
 func TestTurnsThatAreNotRecorded(t *testing.T) {
 	x := seen(t, copies, "web")
 	key, d := events.Key{Name: "web"}, x.engines[0]
@@ -142,7 +143,7 @@ func TestTurnsThatAreNotRecorded(t *testing.T) {
 	}
 }
 
-// A comparison that has ended is not healthy, however well it went.
+// The check fails after a comparison has ended, even without an error.
 func TestAComparisonThatHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := begin(t)
@@ -162,8 +163,8 @@ func TestAComparisonThatHasEnded(t *testing.T) {
 	})
 }
 
-// What cannot be said of a change ends the session: of a key whose moment comes before it, of what was done, and of
-// the keys that it concerns.
+// A message that cannot be stored ends the session: a turn of a key that is due before the change, a finding
+// about the change, and a turn of a key to which the change maps.
 func TestWhatCannotBeSaidOfAChange(t *testing.T) {
 	at := time.Unix(1000, 0)
 	ref := events.Ref{Kind: "configmaps", Namespace: "web", Name: "m"}
@@ -192,7 +193,7 @@ func TestWhatCannotBeSaidOfAChange(t *testing.T) {
 	}
 }
 
-// fading is a bus that tells the kinds once.
+// fading is a bus whose Kinds succeeds once.
 type fading struct {
 	*ailing
 	told *bool
@@ -206,7 +207,7 @@ func (f fading) Kinds(ctx context.Context) ([]kinds.Kind, error) {
 	return f.ailing.Kinds(ctx)
 }
 
-// Where new kinds cannot be looked for any more the session ends, with what it was.
+// If the session can no longer look for new kinds, it ends with that error.
 func TestNewKindsThatCannotBeLookedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		every := copies
@@ -222,8 +223,7 @@ func TestNewKindsThatCannotBeLookedFor(t *testing.T) {
 	})
 }
 
-// A turn that breaks is no answer: what was wanted before is wanted still, and the key is asked again when its moment
-// comes.
+// A turn that panics is no answer: the earlier wants stand, and the key keeps its wake.
 func TestATurnThatBreaksIsNoAnswer(t *testing.T) {
 	breaks, c := false, copies
 	c.Observe = func(s reconcile.Snapshot, k events.Key) (string, bool) {

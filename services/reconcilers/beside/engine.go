@@ -15,15 +15,15 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/shell"
 )
 
-// engine is one controller that looks on.
+// engine is one controller in shadow mode.
 type engine struct {
 	controller reconcile.Any
 	described  reconcile.Description
 	matcher    *shadow.Matcher
 	world      *world
 	wakes      map[events.Key]time.Time
-	kept       []kept                // what is not told by this replica as yet, oldest first
-	broken     func(events.Key, any) // told of panics
+	kept       []kept                // findings that this replica has not reported yet, oldest first
+	broken     func(events.Key, any) // receives panics
 }
 
 // kept is a finding, and when it was found.
@@ -32,7 +32,7 @@ type kept struct {
 	since time.Time
 }
 
-// answer is what a controller says of a key on a view.
+// answer is a controller's answer about a key on a view.
 type answer struct {
 	decision reconcile.Decision
 	wants    []shadow.Want
@@ -41,8 +41,8 @@ type answer struct {
 	own      metav1.Object
 }
 
-// ask asks the controller on the world as it was at some positions. A panic is no
-// answer: ok is false, as it is where the past is not remembered.
+// ask asks the controller on the state at some positions. ok is false after a panic,
+// and if that state is not remembered.
 func (d *engine) ask(at events.Position, key events.Key, now time.Time, last func(events.Key, events.Lane) (events.Outcome, bool)) (a answer, ok bool) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -85,7 +85,7 @@ func (d *engine) own(key events.Key) events.Ref {
 	return ref
 }
 
-// keys are those whose turn a change makes it, in the order of the mappings.
+// keys are the keys to which a change maps, in the order of the mappings.
 func (d *engine) keys(was, now reconcile.Object) (keys []events.Key) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -113,7 +113,7 @@ func (d *engine) keys(was, now reconcile.Object) (keys []events.Key) {
 	return keys
 }
 
-// all are the keys that the objects make that are there.
+// all are the keys to which the existing objects map.
 func (d *engine) all() (keys []events.Key) {
 	known := map[events.Key]bool{}
 	for name, kind := range d.world.kinds {
@@ -135,7 +135,7 @@ func (d *engine) all() (keys []events.Key) {
 
 func words(k events.Key) []string { return []string{string(k.Kind), k.Namespace, k.Name} }
 
-// due are the keys whose wake is not later than a moment, the earliest first.
+// due are the keys whose wake time is not after now, the earliest first.
 func (d *engine) due(now time.Time) (keys []events.Key) {
 	for k, at := range d.wakes {
 		if !at.After(now) {
@@ -151,7 +151,7 @@ func (d *engine) due(now time.Time) (keys []events.Key) {
 	return keys
 }
 
-// asker asks an engine's controller on behalf of its matcher.
+// asker asks an engine's controller for its matcher.
 type asker struct {
 	engine *engine
 	at     events.Position
@@ -175,7 +175,7 @@ func (a asker) Ask(key events.Key, view shadow.View) ([]shadow.Want, bool) {
 	return answer.wants, ok
 }
 
-// past are the positions of a view; ok is false where they are not remembered.
+// past are the positions of a view; ok is false if they are not remembered.
 func (a asker) past(key events.Key, view shadow.View) (at events.Position, ok bool) {
 	at = maps.Clone(a.at)
 	for kind, changes := range view.Back {
@@ -213,7 +213,7 @@ func (a asker) Object(key events.Key) metav1.Object {
 	return get(s, a.engine.own(key))
 }
 
-// turn is the record of an answer in a lane; ok is false when it wants nothing there.
+// turn is the record of an answer in a lane; ok is false if it has no commands there.
 func (d *engine) turn(a answer, key events.Key, lane events.Lane, at events.Trigger, code string) (t events.Turn, ok bool) {
 	part := a.decision.In(lane)
 	t = events.Turn{
@@ -240,7 +240,7 @@ func (d *engine) turn(a answer, key events.Key, lane events.Lane, at events.Trig
 	return t, len(part.Commands) > 0
 }
 
-// names are the kinds that a controller cannot do without.
+// names are the kinds that the controllers name, and whether one reads every kind.
 func names(controllers []reconcile.Any) (named []kinds.Name, every bool) {
 	for _, c := range controllers {
 		for _, in := range c.Describe().Inputs {

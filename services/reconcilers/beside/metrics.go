@@ -40,7 +40,7 @@ func newMetrics(controllers []reconcile.Any) *metrics {
 		m.turns.WithLabelValues(name)
 		m.broken.WithLabelValues(name)
 		m.open.WithLabelValues(name)
-		for _, a := range events.Agreements { // the first difference is an increase
+		for _, a := range events.Agreements { // so that the first difference is an increase
 			m.findings.WithLabelValues(name, string(a))
 		}
 	}

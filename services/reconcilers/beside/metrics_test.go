@@ -16,7 +16,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/shadow"
 )
 
-// docs/metrics.md has every metric, each with a star, since most have no shadow.
+// docs/metrics.md has every metric, marked with a star, because most installations have no shadow.
 func TestMetricsAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/metrics.md")
 	must(t, err)
@@ -39,7 +39,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	}
 }
 
-// value is what a metric says.
+// value returns the value of a metric.
 func value(t *testing.T, m prometheus.Metric) float64 {
 	t.Helper()
 	var said dto.Metric
@@ -47,8 +47,8 @@ func value(t *testing.T, m prometheus.Metric) float64 {
 	return said.GetCounter().GetValue() + said.GetGauge().GetValue()
 }
 
-// How far the comparison is behind is measured from what waits longest; what is wanted and not done yet is
-// counted, and so is what is found, recorded and begun anew.
+// The lag is measured from the oldest waiting message. Wants that are not done yet, findings and stored turns
+// are counted.
 func TestWhatIsMeasured(t *testing.T) {
 	x, _, _ := onAiling(t, copies)
 	m, now := x.service.metrics, time.Now()

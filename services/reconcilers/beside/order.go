@@ -29,17 +29,17 @@ type order struct {
 
 func newOrder() *order { return &order{newest: map[kinds.Name]uint64{}} }
 
-// push takes in what comes next of a kind.
+// push adds the next message of a kind.
 func (o *order) push(a arrival) {
-	place, _ := strconv.ParseUint(a.delta.ResourceVersion, 10, 64) // 0: right behind the one before
+	place, _ := strconv.ParseUint(a.delta.ResourceVersion, 10, 64) // 0: right after the message before it
 	a.place = max(place, o.newest[a.kind.Name])
 	o.newest[a.kind.Name] = a.place
 	heap.Push(&o.waiting, a)
 }
 
-// take gives, in their order, the messages that came before a moment, and those whose
-// place is before that of one of them. What comes from now on is expected to have its
-// place behind all of these; late are the messages that do not.
+// take returns, in order, the messages that came before a moment, and those with a
+// place before one of them. Later messages should have places after all of these;
+// late counts the returned messages for which that did not hold.
 func (o *order) take(before time.Time) (ripe []arrival, late int) {
 	some, cut := false, uint64(0)
 	for _, a := range o.waiting {
@@ -58,7 +58,7 @@ func (o *order) take(before time.Time) (ripe []arrival, late int) {
 	return ripe, late
 }
 
-// oldest is when the first of those came that wait.
+// oldest is when the first of the waiting messages came.
 func (o *order) oldest() (came time.Time, ok bool) {
 	for _, a := range o.waiting {
 		if !ok || a.came.Before(came) {
@@ -68,7 +68,7 @@ func (o *order) oldest() (came time.Time, ok bool) {
 	return came, ok
 }
 
-// arrivals are a heap, by place.
+// arrivals is a heap, sorted by place.
 type arrivals []arrival
 
 func (h arrivals) Len() int { return len(h) }

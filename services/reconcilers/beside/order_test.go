@@ -50,8 +50,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// Messages of a kind stay in the order of their log, whatever their versions say, and
-// none is lost.
+// Messages of a kind stay in the order of their log, whatever their resourceVersions are,
+// and none is lost.
 func TestOrderKeepsLogs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)

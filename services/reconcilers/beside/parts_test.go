@@ -20,7 +20,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/shadow"
 )
 
-// ailing is a bus of which single answers fail.
+// ailing is a bus whose calls fail with the errors that a test sets.
 type ailing struct {
 	*memory.Bus
 	kinds, read, last, put, ensure error
@@ -64,7 +64,7 @@ func (a *ailing) EnsureShadow(ctx context.Context, controller string) error {
 
 var away = errors.New("away")
 
-// onAiling is a session that has not begun, on a bus that may fail.
+// onAiling returns a session that has not begun, on an ailing bus.
 func onAiling(t *testing.T, controllers ...reconcile.Any) (*session, *ailing, *stage) {
 	t.Helper()
 	s := begin(t)
@@ -89,7 +89,7 @@ func TestAShadowWhoseStreamsCannotBeMadeIsAnError(t *testing.T) {
 	}
 }
 
-// What cannot be read of a kind ends the session, with what it was.
+// A kind that cannot be read ends the session with an error that names the failed step.
 func TestAKindThatCannotBeReadEndsTheSession(t *testing.T) {
 	for what, c := range map[string]struct {
 		change func(*ailing)
@@ -106,7 +106,7 @@ func TestAKindThatCannotBeReadEndsTheSession(t *testing.T) {
 	}
 }
 
-// Kinds are joined that are there and named, or all of them; those that are not there are missing.
+// The session joins the named kinds that have streams, or every kind. Named kinds without streams are missing.
 func TestWhichKindsAreJoined(t *testing.T) {
 	for what, c := range map[string]struct {
 		named   []kinds.Name
@@ -141,7 +141,8 @@ func TestWhichKindsAreJoined(t *testing.T) {
 	}
 }
 
-// Of a kind not everything has been told as long as nothing marks its state, unless that is old.
+// A kind counts as not completely recorded until a mark follows, unless its last change is old
+// (TestAMarkThatHasExpired).
 func TestWhatHasNotBeenTold(t *testing.T) {
 	x, _, s := onAiling(t, copies)
 	from, err := x.begin(t.Context(), kinds.ConfigMaps.Kind)
@@ -160,7 +161,7 @@ func TestWhatHasNotBeenTold(t *testing.T) {
 	}
 }
 
-// newAgain is another session on the bus of a stage.
+// newAgain returns another session on the bus of a stage.
 func newAgain(t *testing.T, s *stage) (*session, *ailing, *stage) {
 	t.Helper()
 	a := &ailing{Bus: s.bus}
@@ -170,7 +171,8 @@ func newAgain(t *testing.T, s *stage) (*session, *ailing, *stage) {
 	return newSession(service), a, s
 }
 
-// The comparison waits until all has been told; an epoch that begins ends it.
+// The comparison begins when every kind is completely recorded. A gap puts it in doubt, and a new storage
+// epoch ends it.
 func TestWhenTheComparisonBegins(t *testing.T) {
 	x, _, _ := onAiling(t, copies)
 	x.untold["configmaps"] = true
@@ -199,7 +201,8 @@ func TestWhenTheComparisonBegins(t *testing.T) {
 	}
 }
 
-// What a shadow says is said again for a while; what is too large is left out.
+// The session retries a message that cannot be stored once a second, twenty times, and leaves out one that is
+// too large.
 func TestHowOftenAWordIsSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x, a, _ := onAiling(t, copies)
@@ -232,7 +235,7 @@ func TestHowOftenAWordIsSaid(t *testing.T) {
 	})
 }
 
-// What is unexplained counts as unseen while the record is in doubt.
+// While the record is in doubt, an unexplained finding counts as unseen.
 func TestWhatIsInDoubtIsUnseen(t *testing.T) {
 	x, _, _ := onAiling(t, copies)
 	x.service.first = func(string) bool { return false }
@@ -260,7 +263,7 @@ func TestWhatIsInDoubtIsUnseen(t *testing.T) {
 	}
 }
 
-// What came first waits longest; of one place the kinds have their order, and their logs.
+// The oldest message is the one that came first. Messages at one place are sorted by kind, and then by log.
 func TestOneOrderOfEverything(t *testing.T) {
 	now := time.Now()
 	o := newOrder()
@@ -287,7 +290,7 @@ func TestOneOrderOfEverything(t *testing.T) {
 	}
 }
 
-// Time goes by as the rounds do, and no faster than five of them.
+// Rounds are the clock: a round counts for at most 250 ms, however long it was.
 func TestRoundsAreTheClock(t *testing.T) {
 	now := time.Now()
 	r := rounds{keep: 10 * counted}
@@ -317,7 +320,7 @@ func TestRoundsAreTheClock(t *testing.T) {
 	}
 }
 
-// In a stretch of rounds only those are remembered that can be asked for.
+// Only rounds that ago may return are remembered.
 func TestRoundsAreForgotten(t *testing.T) {
 	now := time.Now()
 	r := rounds{keep: 10 * counted}
@@ -330,7 +333,7 @@ func TestRoundsAreForgotten(t *testing.T) {
 	}
 }
 
-// So many changes ago a log stood before them, as far as that is not too long ago; changes of other
+// back returns the position of a log before so many changes, unless they are too long ago. Changes in other
 // namespaces do not count.
 func TestHowFarALogGoesBack(t *testing.T) {
 	w := newWorld()

@@ -5,20 +5,20 @@ import (
 	"time"
 )
 
-// counted is how much of the time since the last round counts at most. A process that
-// was stopped, or got no processor, has read nothing in the rest.
+// counted is the most time since the last round that counts. A process that was
+// stopped, or got no processor, has read nothing in the rest.
 const counted = 5 * tick
 
-// rounds are those of the loop. They tell how long ago something was in time in which
-// the loop was there to read.
+// rounds are the rounds of the loop. They measure time in which the loop was running
+// and could read.
 type rounds struct {
-	keep time.Duration // for how long they are remembered
+	keep time.Duration // how long they are remembered
 	last []round       // newest last
 }
 
 type round struct {
 	at  time.Time
-	ran time.Duration // until then
+	ran time.Duration // running time until then
 }
 
 // begin begins a round.
@@ -33,7 +33,8 @@ func (r *rounds) begin(present time.Time) {
 	}
 }
 
-// ago is when a round began that is at least so long ago; zero where none is.
+// ago is when a round began that is at least so long ago in running time; zero if
+// there is none.
 func (r *rounds) ago(long time.Duration) time.Time {
 	for _, before := range slices.Backward(r.last) {
 		if r.last[len(r.last)-1].ran-before.ran >= long {

@@ -20,8 +20,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/shadow"
 )
 
-// Bus is what the service asks of a bus. It reads logs and states, and publishes on
-// the subjects of shadows.
+// Bus is what the service needs of a bus. It reads logs and states, and publishes
+// on the subjects of shadows.
 type Bus interface {
 	bus.Beside
 	bus.Archive
@@ -33,21 +33,21 @@ type Config struct {
 	Controllers []reconcile.Any
 	// Code is the version of the program; it is recorded in every turn.
 	Code string
-	// ID tells replicas apart; empty: one is made up.
+	// ID identifies the replica; empty: a random one.
 	ID string
 	// Delay is how far the comparison stays behind the present, so that the logs of
-	// all kinds have come as far; 0 means a second.
+	// all kinds have caught up; 0 means a second.
 	Delay time.Duration
 	// Settings of the comparison.
 	Settings shadow.Settings
 }
 
-// Service compares controllers with KCM. Of several replicas each does so, and for
-// each controller one of them tells what it finds.
+// Service compares controllers with KCM. Every replica compares, and for each
+// controller one of them reports the findings.
 type Service struct {
 	config  Config
 	members *membership.Membership
-	first   func(work string) bool // whether it falls to this replica
+	first   func(work string) bool // whether this replica does the work
 	metrics *metrics
 
 	mu    sync.Mutex
@@ -79,7 +79,7 @@ func New(config Config) (*Service, error) {
 	}, nil
 }
 
-// company is whom replicas share their work with: those that compare the same
+// company is the group of replicas that share work: those that compare the same
 // controllers.
 func company(controllers map[string]bool) string {
 	sum := fnv.New64a()
@@ -89,13 +89,13 @@ func company(controllers map[string]bool) string {
 	return fmt.Sprintf("shadows.%x", sum.Sum64())
 }
 
-// again is the pause before a session that broke off is followed by another one.
+// again is the pause before a session that broke off is followed by a new one.
 const again = time.Second
 
 // Run compares until the context ends.
 //
-// Errors: the streams of the shadows cannot be made, other than because the bus is
-// away.
+// Errors: the streams of the shadows cannot be created, for another reason than an
+// unavailable bus.
 func (s *Service) Run(ctx context.Context) error {
 	for _, c := range s.config.Controllers {
 		if err := s.config.Bus.EnsureShadow(ctx, c.Describe().Name); err != nil {
@@ -122,8 +122,8 @@ func (s *Service) Run(ctx context.Context) error {
 	return nil
 }
 
-// session is one comparison. A panic ends it, and not those who act in the same
-// process.
+// session is one comparison. A panic ends the session, but not the other services
+// of the process.
 func (s *Service) session(ctx context.Context) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

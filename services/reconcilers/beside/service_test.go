@@ -57,7 +57,7 @@ func namespace(_ reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	return []events.Key{{Name: now.GetNamespace()}}
 }
 
-// muzzled is a bus on which nothing may be said but what a shadow says.
+// muzzled is a bus that fails the test if anything but a shadow's messages is published.
 type muzzled struct {
 	*memory.Bus
 	t *testing.T
@@ -96,7 +96,7 @@ type stage struct {
 	bus     *memory.Bus
 	logs    map[kinds.Name]bus.Appender
 	version int
-	slow    time.Duration // by which its clock is behind
+	slow    time.Duration // how far its clock is behind
 }
 
 func begin(t *testing.T) *stage {
@@ -126,7 +126,7 @@ func (s *stage) append(kind kinds.Name, on string, d events.Delta) {
 	must(s.t, s.logs[kind].Append(s.t.Context(), m))
 }
 
-// told says that everything has been told.
+// told publishes a mark of every kind.
 func (s *stage) told() {
 	for kind := range s.logs {
 		s.append(kind, subject.Mark(kind), events.Delta{Op: events.Mark})
@@ -151,7 +151,7 @@ func (s *stage) say(kind kinds.Kind, namespace, name, by string, labels map[stri
 	})
 }
 
-// ends says that an object is gone.
+// ends publishes that an object is deleted.
 func (s *stage) ends(kind kinds.Kind, namespace, name string) {
 	s.t.Helper()
 	ref := events.Ref{Kind: kind.Name, Namespace: namespace, Name: name}
@@ -208,7 +208,7 @@ func (s *stage) eventually(what string, missing func() string) {
 	}
 }
 
-// finds waits for what is found about a key.
+// finds waits until the last finding about a key has this agreement.
 func (s *stage) finds(namespace string, want events.Agreement) (f events.Finding) {
 	s.t.Helper()
 	key := events.Key{Name: namespace}
@@ -271,7 +271,7 @@ func TestWhatKCMDoesNotDo(t *testing.T) {
 	s.finds("lost", events.WeOnly)
 }
 
-// Behind a gap it is not known what happened: no difference counts as unexplained.
+// After a gap it is unknown what happened, so no difference counts as unexplained.
 func TestGap(t *testing.T) {
 	s := begin(t)
 	s.told()
@@ -282,7 +282,7 @@ func TestGap(t *testing.T) {
 	s.finds("wrong", events.Unseen)
 }
 
-// A log that is made anew ends the session, and the next one goes on with it.
+// A log that is deleted and created again ends the session; the next session reads the new log.
 func TestBeginsAnew(t *testing.T) {
 	s := begin(t)
 	s.told()

@@ -19,13 +19,13 @@ import (
 )
 
 const (
-	// inbox is how many messages wait that have been read.
+	// inbox is how many messages may wait after they were read.
 	inbox = 4096
-	// tick is how often the order is looked at.
+	// tick is how often the session takes messages from the order.
 	tick = 50 * time.Millisecond
-	// search is how often kinds are looked for.
+	// search is how often the session looks for kinds.
 	search = 500 * time.Millisecond
-	// doubt is how long the order is doubtful after something that came too late.
+	// doubt is how long the order is doubtful after a late message or a gap.
 	doubt = 30 * time.Second
 )
 
@@ -37,9 +37,9 @@ type session struct {
 	order   *order
 	rounds  rounds
 	inbox   chan arrival
-	untold  map[kinds.Name]bool // kinds of which not everything has been said
+	untold  map[kinds.Name]bool // kinds that the watcher has not told completely
 	begun   bool
-	doubted time.Time // until when, by the world's clock
+	doubted time.Time // until when the order is doubtful, by the world's clock
 }
 
 func newSession(s *Service) *session {
@@ -61,7 +61,7 @@ func newSession(s *Service) *session {
 	return x
 }
 
-// run compares until the context ends or something makes it impossible to go on.
+// run compares until the context ends or the session cannot go on.
 func (x *session) run(parent context.Context) error {
 	ctx, cancel := context.WithCancelCause(parent)
 	var readers sync.WaitGroup
@@ -102,8 +102,8 @@ func (x *session) run(parent context.Context) error {
 	}
 }
 
-// join begins with the kinds that have streams and are read, and gives those that
-// are missing.
+// join begins with the readable kinds that have streams, and returns those that are
+// missing.
 func (x *session) join(ctx context.Context, readers *sync.WaitGroup, fail context.CancelCauseFunc, named []kinds.Name, every bool) (missing []kinds.Name, err error) {
 	found, err := x.service.config.Bus.Kinds(ctx)
 	if err != nil {
@@ -125,7 +125,7 @@ func (x *session) join(ctx context.Context, readers *sync.WaitGroup, fail contex
 	return missing, nil
 }
 
-// begin takes in what there is of a kind, and gives where its log goes on.
+// begin reads the state of a kind, and returns where its log continues.
 func (x *session) begin(ctx context.Context, kind kinds.Kind) (from uint64, err error) {
 	var (
 		there []shell.Fact
@@ -151,20 +151,21 @@ func (x *session) begin(ctx context.Context, kind kinds.Kind) (from uint64, err 
 			x.world.epochs[kind.Name] = d.Epoch
 		}
 	}
-	// A mark expires after an hour; what was changed last long before has been told.
+	// A mark expires after an hour; a kind whose last change is long before that has
+	// been told completely.
 	if !marked && (last.Sequence == 0 || time.Since(last.Time) < 2*time.Hour) {
 		x.untold[kind.Name] = true
 	}
 	return last.Sequence + 1, nil
 }
 
-// read reads the log of a kind until it cannot be read any more.
+// read reads the log of a kind until that is impossible.
 func (x *session) read(ctx context.Context, kind kinds.Kind, from uint64) error {
 	err := x.service.config.Bus.Follow(ctx, subject.LogStream(kind.Name), from, func(batch []events.Message) error {
 		for _, m := range batch {
 			ref, err := subject.ParseDelta(m.Subject)
 			if err != nil {
-				continue // a foreign publisher's
+				continue // from another publisher
 			}
 			d, err := events.DecodeDelta(ref, m)
 			if errors.Is(err, events.ErrDamaged) {
@@ -172,7 +173,7 @@ func (x *session) read(ctx context.Context, kind kinds.Kind, from uint64) error 
 			}
 			a := arrival{kind: kind, message: m, delta: d, came: time.Now()}
 			if err != nil {
-				a.delta = events.Delta{Kind: kind.Name, Op: events.Gap} // it tells nothing, but it has its place
+				a.delta = events.Delta{Kind: kind.Name, Op: events.Gap} // it has no content, but has its place
 			}
 			select {
 			case x.inbox <- a:
@@ -185,10 +186,10 @@ func (x *session) read(ctx context.Context, kind kinds.Kind, from uint64) error 
 	return fmt.Errorf("follow %s: %w", kind.Name, err)
 }
 
-// advance takes in everything that has come long enough ago, and then lets time
-// pass.
+// advance takes in all messages that came long enough ago, and then advances the
+// time.
 func (x *session) advance(ctx context.Context, present time.Time) error {
-	for range len(x.inbox) { // what has been read has its place before what is taken in now
+	for range len(x.inbox) { // messages that were read have their places before those that are taken in now
 		x.order.push(<-x.inbox)
 	}
 	delay := x.service.config.Delay
@@ -207,7 +208,7 @@ func (x *session) advance(ctx context.Context, present time.Time) error {
 	if !x.begun {
 		return x.open(ctx)
 	}
-	// What had happened by then had come a delay later, and that has been taken in.
+	// Everything up to then had come a delay later, and has been taken in.
 	past := x.rounds.ago(2 * delay)
 	if err := x.wake(ctx, past); err != nil {
 		return err
@@ -232,10 +233,10 @@ func (x *session) measure(present time.Time) {
 	}
 }
 
-// doubt says that the order cannot be relied on for a while.
+// doubt marks the order as unreliable for a while.
 func (x *session) doubt() { x.doubted = x.world.now.Add(doubt) }
 
-// open asks about everything once all kinds have been told.
+// open asks about all keys once the watcher has told all kinds completely.
 func (x *session) open(ctx context.Context) error {
 	if len(x.untold) > 0 {
 		x.service.become(fmt.Errorf("the watcher has not told everything of %d kinds", len(x.untold)))
@@ -258,7 +259,7 @@ func (x *session) open(ctx context.Context) error {
 
 var errEpoch = errors.New("the API server was restored to an earlier time")
 
-// take takes in one change.
+// take takes in one message.
 func (x *session) take(ctx context.Context, a arrival) error {
 	if a.delta.Epoch > x.world.epochs[a.kind.Name] {
 		return errEpoch
@@ -299,7 +300,7 @@ func (x *session) take(ctx context.Context, a arrival) error {
 	return nil
 }
 
-// wake asks about the keys whose time has come.
+// wake asks about the keys whose wake time has come.
 func (x *session) wake(ctx context.Context, until time.Time) error {
 	for _, d := range x.engines {
 		for _, key := range d.due(until) {
@@ -313,10 +314,11 @@ func (x *session) wake(ctx context.Context, until time.Time) error {
 	return nil
 }
 
-// retry is when a key is asked again that asks for that.
+// retry is when a key is asked again whose decision has Retry set.
 const retry = time.Second
 
-// ask asks a controller about a key as things are now, and records what is new.
+// ask asks a controller about a key on the present view, and records the answer if
+// it is new.
 func (x *session) ask(ctx context.Context, d *engine, key events.Key, at events.Trigger) error {
 	a, ok := d.ask(x.world.at, key, x.world.now, d.matcher.Last)
 	if !ok {
@@ -342,10 +344,10 @@ func (x *session) ask(ctx context.Context, d *engine, key events.Key, at events.
 	return x.tell(ctx, d, d.matcher.Decided(is))
 }
 
-// mine tells whether this replica tells what it finds of a controller.
+// mine tells whether this replica reports the findings about a controller.
 func (x *session) mine(d *engine) bool { return x.service.first(d.described.Name) }
 
-// record stores a turn, if it wants anything, and gives its place.
+// record stores a turn, if it has commands, and returns its sequence.
 func (x *session) record(ctx context.Context, d *engine, a answer, key events.Key, lane events.Lane, at events.Trigger) (uint64, error) {
 	t, wants := d.turn(a, key, lane, at, x.service.config.Code)
 	if !wants || !x.mine(d) {
@@ -360,13 +362,13 @@ func (x *session) record(ctx context.Context, d *engine, a answer, key events.Ke
 	return x.put(ctx, m, fmt.Sprintf("shadow/%s/%s/%v/%s/%d/%d", d.described.Name, lane, key, at.Stream, at.Sequence, t.Now.UnixNano()))
 }
 
-// handover is for how long findings are kept that another replica should have told:
-// when that one goes away, the others do not know it at once.
+// handover is for how long a replica keeps findings that another should report. When
+// that replica goes away, the others do not learn it at once.
 const handover = 5 * time.Second
 
-// tell stores what was found, by this replica or, when the work has just come to it,
-// by the one before; the bus knows what that one has told. Nothing is unexplained
-// while the order is doubtful.
+// tell stores the findings. It includes those of the time before the work fell to
+// this replica; the bus drops those that the earlier replica has stored. While the
+// order is doubtful, no finding is unexplained.
 func (x *session) tell(ctx context.Context, d *engine, found []shadow.Found) error {
 	now := x.rounds.ago(0)
 	for _, f := range found {
@@ -396,10 +398,10 @@ func (x *session) tell(ctx context.Context, d *engine, found []shadow.Found) err
 	return nil
 }
 
-// attempts is how often something is published before the session is given up.
+// attempts is how often the session publishes a message before it ends.
 const attempts = 20
 
-// put publishes, and waits for a bus that is away.
+// put publishes, and waits while the bus is unavailable.
 func (x *session) put(ctx context.Context, m events.Message, id string) (sequence uint64, err error) {
 	for range attempts {
 		if sequence, err = x.service.config.Bus.Put(ctx, m, id); err == nil || ctx.Err() != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/shadow"
 )
 
-// labelled is copies, with the labels of the ConfigMap.
+// labelled is copies, but a copy gets the labels of the ConfigMap.
 func labelled() reconcile.Controller[string] {
 	c := copies
 	c.Observe = func(s reconcile.Snapshot, k events.Key) (string, bool) {
@@ -48,7 +48,7 @@ var (
 	two = map[string]string{"a": "c"}
 )
 
-// replica is a session whose rounds, readers and rank are the test's.
+// replica is a session whose rounds, readers and rank the test controls.
 type replica struct {
 	*session
 	stage *stage
@@ -56,7 +56,7 @@ type replica struct {
 	first bool
 }
 
-// replica begins with an empty world, of which everything has been told.
+// replica returns a session with an empty world that counts as completely recorded.
 func (s *stage) replica() *replica {
 	s.t.Helper()
 	r := &replica{stage: s, read: map[kinds.Name]uint64{}, first: true}
@@ -74,7 +74,7 @@ func (s *stage) replica() *replica {
 	return r
 }
 
-// reads has what there is by now of some kinds arrive.
+// reads delivers the messages of some kinds that the replica has not read yet.
 func (r *replica) reads(some ...kinds.Kind) {
 	t := r.stage.t
 	t.Helper()
@@ -100,7 +100,7 @@ func (r *replica) round() {
 	must(r.stage.t, r.advance(r.stage.t.Context(), time.Now()))
 }
 
-// run has replicas go on for so long, each with rounds at other times.
+// run lets replicas take rounds for some time, each at other moments.
 func run(long time.Duration, all ...*replica) {
 	for range long / tick {
 		for _, r := range all {
@@ -127,8 +127,8 @@ func (s *stage) expect(what string, want ...events.Agreement) {
 	}
 }
 
-// While the process stood still, it read nothing: what happened before and meanwhile comes
-// after it.
+// A process that stands still reads nothing: changes from before and during the stall arrive
+// after it, and get their places in the order all the same.
 func TestStandsStill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := begin(t)
@@ -164,7 +164,7 @@ func TestStandsStillForLong(t *testing.T) {
 	})
 }
 
-// A loop that is slow is behind, but goes on.
+// A loop with slow rounds lags, but goes on.
 func TestSlowRounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := begin(t)
@@ -179,7 +179,7 @@ func TestSlowRounds(t *testing.T) {
 	})
 }
 
-// What has been read has its place before the order is looked at.
+// A message in the inbox gets its place before the session looks at the order.
 func TestReadAndNotTakenIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := begin(t)
@@ -197,8 +197,8 @@ func TestReadAndNotTakenIn(t *testing.T) {
 	})
 }
 
-// Two replicas may both believe to be first for a moment; and the clock of what they
-// read is not theirs.
+// Two replicas may both believe to be first for a moment: a finding is stored once. The
+// watcher's clock may differ from theirs.
 func TestBothTell(t *testing.T) {
 	for _, slow := range []time.Duration{0, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
@@ -223,7 +223,8 @@ func TestBothTell(t *testing.T) {
 	}
 }
 
-// What is found while no replica is first is told by the replica that becomes it.
+// The replica that becomes first stores the findings of the time without a first replica, unless
+// they are old.
 func TestNoReplicaIsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := begin(t)
@@ -253,7 +254,7 @@ func TestNoReplicaIsFirst(t *testing.T) {
 	})
 }
 
-// counting is a bus that notes when the kinds were asked for.
+// counting is a bus that records when Kinds was called.
 type counting struct {
 	*ailing
 	began time.Time
@@ -267,8 +268,8 @@ func (c *counting) Kinds(ctx context.Context) ([]kinds.Kind, error) {
 	return c.ailing.Kinds(ctx)
 }
 
-// Kinds that are missing are looked for twice a second; new ones every five seconds, where a controller reads
-// whatever there is.
+// The session looks for missing kinds twice a second. If a controller reads every kind, it looks for new kinds
+// every five seconds.
 func TestHowOftenKindsAreLookedFor(t *testing.T) {
 	every, lacking := copies, copies
 	every.Inputs = []reconcile.Input{{Every: true, Keys: namespace}}
@@ -296,7 +297,7 @@ func TestHowOftenKindsAreLookedFor(t *testing.T) {
 	}
 }
 
-// What was changed last more than two hours ago has been told, also where its mark has expired.
+// A kind whose last change is two hours old counts as completely recorded, even if its mark has expired.
 func TestAMarkThatHasExpired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, _, s := onAiling(t, copies)
@@ -314,7 +315,7 @@ func TestAMarkThatHasExpired(t *testing.T) {
 	})
 }
 
-// feeding is a bus whose log has these messages, and ends.
+// feeding is a bus whose Follow delivers one batch and ends.
 type feeding struct {
 	*ailing
 	batch []events.Message
@@ -327,8 +328,8 @@ func (f feeding) Follow(_ context.Context, _ string, _ uint64, handle func([]eve
 	return bus.ErrNoStream
 }
 
-// What a log has is taken in, in its order: what cannot be read has its place, what is on another subject is
-// left out, and what is damaged ends it.
+// The reader takes in a log in order. An unreadable message becomes a gap at its place, a message on another
+// subject is left out, and a damaged message ends the reader.
 func TestWhatIsReadOfALog(t *testing.T) {
 	x, a, _ := onAiling(t, copies)
 	ref := events.Ref{Kind: "configmaps", Namespace: "web", Name: "m"}
@@ -358,7 +359,7 @@ func TestWhatIsReadOfALog(t *testing.T) {
 	}
 }
 
-// A key is asked again at the moment that its answer says, or a second later where it asks for that.
+// A key is asked again at the decision's WakeAt, or a second later if the decision asks for a retry.
 func TestWhenAKeyIsAskedAgain(t *testing.T) {
 	for what, c := range map[string]struct {
 		decide func(now time.Time) reconcile.Decision
@@ -382,7 +383,7 @@ func TestWhenAKeyIsAskedAgain(t *testing.T) {
 	}
 }
 
-// What another replica should have told is kept for five seconds, in case that one is gone.
+// A replica that is not first keeps its findings for five seconds, in case the first replica is gone.
 func TestForHowLongFindingsAreKept(t *testing.T) {
 	x, _, _ := onAiling(t, copies)
 	x.service.first = func(string) bool { return false }
@@ -398,7 +399,7 @@ func TestForHowLongFindingsAreKept(t *testing.T) {
 	}
 }
 
-// As much of the past is remembered as a comparison goes back, and not much more.
+// The world remembers as many changes as a comparison goes back, and not many more.
 func TestHowMuchOfThePastIsRemembered(t *testing.T) {
 	ref := events.Ref{Kind: "configmaps", Namespace: "web", Name: "m"}
 	d := events.Delta{Kind: "configmaps", Op: events.Is, Ref: ref, UID: "u", ResourceVersion: "9", At: time.Now()}
@@ -416,7 +417,7 @@ func TestHowMuchOfThePastIsRemembered(t *testing.T) {
 	}
 }
 
-// Replicas share the work of those that compare the same controllers.
+// Replicas that compare the same controllers share the work.
 func TestWhoSharesTheWork(t *testing.T) {
 	of := func(names ...string) string {
 		known := map[string]bool{}
@@ -438,12 +439,12 @@ func TestWhoSharesTheWork(t *testing.T) {
 	}
 }
 
-// panicking is a bus that breaks the comparison.
+// panicking is a bus whose Kinds panics.
 type panicking struct{ *ailing }
 
 func (panicking) Kinds(context.Context) ([]kinds.Kind, error) { panic("it breaks") }
 
-// A comparison that breaks ends, with what it was, and nothing else does.
+// A panic ends the comparison with an error, and not the process.
 func TestAComparisonThatBreaks(t *testing.T) {
 	x, a, _ := onAiling(t, copies)
 	x.service.config.Bus = panicking{a}

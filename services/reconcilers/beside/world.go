@@ -13,23 +13,23 @@ import (
 )
 
 const (
-	// remembered is how many changes of each kind can be gone back.
+	// remembered is how many changes of each kind the history can go back.
 	remembered = 4096
-	// behind is how long ago KCM may have seen what it acts on: its caches are hardly
-	// behind, but its limit on requests may hold back what it has decided.
+	// behind is how old KCM's view may be when it acts: its caches are hardly behind,
+	// but its rate limit may delay what it has decided.
 	behind = 15 * time.Second
 )
 
-// world is what there is, and what there was a while ago.
+// world is the present state, and the recent past.
 type world struct {
 	sight *shell.History
 	kinds map[kinds.Name]kinds.Kind
 	at    events.Position
-	// trail are the last changes of each kind, newest last: where they are, in which
-	// namespace, and when they were.
+	// trail are the last changes of each kind, newest last: their sequences,
+	// namespaces and times.
 	trail  map[kinds.Name][]mark
 	epochs events.Epochs
-	now    time.Time // of the last change, or of a wake
+	now    time.Time // time of the last change, or of a wake
 }
 
 type mark struct {
@@ -45,7 +45,7 @@ func newWorld() *world {
 	}
 }
 
-// begin takes in what there is of a kind.
+// begin sets the initial state of a kind.
 func (w *world) begin(kind kinds.Kind, sequence uint64, there []shell.Fact) {
 	w.sight.Begin(kind, sequence, there, true)
 	w.kinds[kind.Name], w.at[kind.Name] = kind, sequence
@@ -57,7 +57,7 @@ type pass struct {
 	was, now reconcile.Object
 }
 
-// fold takes in the next message of a kind.
+// fold adds the next message of a kind.
 func (w *world) fold(a arrival) pass {
 	name, ref := a.kind.Name, a.delta.Ref
 	p := pass{before: maps.Clone(w.at), was: w.object(w.at, a.kind, ref)}
@@ -74,7 +74,7 @@ func (w *world) fold(a arrival) pass {
 	return p
 }
 
-// pass moves the clock, which never goes back.
+// pass advances the clock, which never goes back.
 func (w *world) pass(to time.Time) {
 	if to.After(w.now) {
 		w.now = to
@@ -89,12 +89,12 @@ func (w *world) object(at events.Position, kind kinds.Kind, ref events.Ref) reco
 	if err != nil {
 		return reconcile.Object{}
 	}
-	object, _ := s.Get(kind.Name, ref.Namespace, ref.Name) // nil, where it is not there
+	object, _ := s.Get(kind.Name, ref.Namespace, ref.Name) // nil if it does not exist
 	return reconcile.Object{Kind: kind, Object: object}
 }
 
-// back is a position with a kind so many changes of a namespace behind; ok is false
-// where that is not remembered.
+// back is the position of a kind that is some changes of a namespace behind; ok is
+// false if that is not remembered.
 func (w *world) back(at events.Position, kind kinds.Name, changes int, namespace string) (sequence uint64, ok bool) {
 	trail := w.trail[kind]
 	for i := len(trail) - 1; i >= 0 && changes > 0; i-- {
@@ -112,8 +112,8 @@ func (w *world) back(at events.Position, kind kinds.Name, changes int, namespace
 	return 0, false
 }
 
-// get is what was at some positions.
+// get is an object at some positions.
 func get(s reconcile.Snapshot, ref events.Ref) metav1.Object {
-	object, _ := s.Get(ref.Kind, ref.Namespace, ref.Name) // nil, where it is not there
+	object, _ := s.Get(ref.Kind, ref.Namespace, ref.Name) // nil if it does not exist
 	return object
 }

@@ -1,5 +1,5 @@
-// Package controllers is the catalogue: every controller that upstream's
-// kube-controller-manager knows, and which of them Millrace has.
+// Package controllers is the catalogue of all controllers that upstream's
+// kube-controller-manager has, and of those that Millrace implements.
 //
 // A new controller is one folder below this one and one line in [catalog].
 package controllers
@@ -65,58 +65,57 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Config is what controllers need to know that is not in the cluster. A
-// controller says in its Settings which of these it was given, under the same
-// names; so [Entry.Again] can make it as it was.
+// Config is the configuration of the controllers that the cluster does not contain. Each
+// controller records the fields that it received, under the same names, as its Settings,
+// from which [Entry.Again] can create it again.
 type Config struct {
-	// RootCA is the PEM bundle that the root-ca-certificate-publisher-controller
-	// publishes. Without one that controller does not run. Tokens of service accounts
-	// have it beside them.
+	// RootCA is the PEM bundle that root-ca-certificate-publisher-controller publishes,
+	// and that service account tokens carry. Without one that controller does not run.
 	RootCA []byte `json:"rootCA,omitempty"`
-	// EndpointsPerSlice is how many endpoints an EndpointSlice holds at most; 0 means
+	// EndpointsPerSlice is the maximum number of endpoints of an EndpointSlice; 0 means
 	// upstream's 100.
 	EndpointsPerSlice int `json:"endpointsPerSlice,omitempty"`
-	// MirroredPerSubset is how many addresses of a subset of Endpoints are mirrored to
-	// an EndpointSlice; 0 means upstream's 1,000.
+	// MirroredPerSubset is the maximum number of addresses of an Endpoints subset that
+	// are mirrored to an EndpointSlice; 0 means upstream's 1,000.
 	MirroredPerSubset int `json:"mirroredPerSubset,omitempty"`
-	// TerminatedPods is how many pods that have ended are kept; 0 means upstream's 12,500,
-	// less than 0 all.
+	// TerminatedPods is how many terminated pods are kept; 0 means upstream's 12,500, a
+	// negative number all.
 	TerminatedPods int `json:"terminatedPods,omitempty"`
-	// QuotaPeriod is how often what quotas limit is counted again; 0 means upstream's 5
-	// minutes, less than 0 never.
+	// QuotaPeriod is the interval at which quota usage is recounted; 0 means upstream's 5
+	// minutes, a negative value never.
 	QuotaPeriod time.Duration `json:"quotaPeriod,omitempty"`
-	// TokenPeriod is for how long a token that Kubernetes made before 1.24 must have been
-	// unused; 0 means upstream's year.
+	// TokenPeriod is how long an auto-generated token of Kubernetes before 1.24 must have
+	// been unused before it is cleaned up; 0 means upstream's year.
 	TokenPeriod time.Duration `json:"tokenPeriod,omitempty"`
-	// Tokens is true where the writer has the key that signs tokens of service accounts.
-	// Without, serviceaccount-token-controller does not run.
+	// Tokens is true if the writer has the key that signs service account tokens. Without
+	// it serviceaccount-token-controller does not run.
 	Tokens bool `json:"tokens,omitempty"`
-	// Signers are those whose keys the writer has. Without any,
+	// Signers are the signers whose keys the writer has. Without any,
 	// certificatesigningrequest-signing-controller does not run.
 	Signers []string `json:"signers,omitempty"`
-	// StorageVersions is true where the API server serves StorageVersions, which are
-	// alpha. Without, storageversion-garbage-collector-controller does not run.
+	// StorageVersions is true if the API server serves the alpha kind StorageVersion.
+	// Without it storageversion-garbage-collector-controller does not run.
 	StorageVersions bool `json:"storageVersions,omitempty"`
-	// StaticVolumes is true where no volumes are asked of provisioners.
+	// StaticVolumes is true if no provisioner is asked for volumes.
 	StaticVolumes bool `json:"staticVolumes,omitempty"`
-	// Gates are the feature gates that are not at Kubernetes' defaults.
+	// Gates are the feature gates that differ from Kubernetes' defaults.
 	Gates gate.Set `json:"gates,omitempty"`
-	// Nodes is when nodes are silent, and how fast their pods go.
+	// Nodes configures when a node counts as silent, and how fast its pods are evicted.
 	Nodes Nodes `json:"nodes,omitzero"`
-	// Ranges are those from which nodes get theirs. Without any node-ipam-controller does not
+	// Ranges are the CIDR ranges for nodes. Without any, node-ipam-controller does not
 	// run.
 	Ranges Ranges `json:"ranges,omitzero"`
-	// Autoscaling is how often autoscalers look, and what they make of what they see.
+	// Autoscaling configures the rounds of autoscalers and the rules by which they scale.
 	Autoscaling Autoscaling `json:"autoscaling,omitzero"`
-	// Attaching is for how long it is waited for nodes to let go of volumes.
+	// Attaching configures how long the controller waits for nodes to release volumes.
 	Attaching Attaching `json:"attaching,omitzero"`
 }
 
-// Autoscaling is what horizontal-pod-autoscaler-controller needs to know.
+// Autoscaling configures horizontal-pod-autoscaler-controller.
 type Autoscaling = horizontalpodautoscaler.Config
 
-// Whole is a configuration with which every controller runs that Millrace has, for those who
-// ask what all of them may do.
+// Whole returns a configuration with which every controller of Millrace runs, for callers
+// that need the rights of all of them.
 func Whole() Config {
 	return Config{
 		RootCA: []byte("a certificate"), StorageVersions: true, Tokens: true, Signers: csr.Signers(),
@@ -138,16 +137,16 @@ func (c Config) autoscaling() Autoscaling {
 	return a
 }
 
-// Nodes is what node-lifecycle-controller needs to know.
+// Nodes configures node-lifecycle-controller.
 type Nodes = nodelifecycle.Config
 
-// Ranges is what node-ipam-controller needs to know, of ranges of the cluster.
+// Ranges configures node-ipam-controller, Range one range of the cluster.
 type (
 	Ranges = nodeipam.Config
 	Range  = nodeipam.Range
 )
 
-// Attaching is what persistentvolume-attach-detach-controller needs to know.
+// Attaching configures persistentvolume-attach-detach-controller.
 type Attaching = attachdetach.Config
 
 // Entry is a line of the catalogue.
@@ -155,27 +154,27 @@ type Entry struct {
 	// Name is upstream's name; Aliases are its other names for --controllers.
 	Name    string
 	Aliases []string
-	// Off is true for what "*" does not include.
+	// Off is true if "*" does not include the controller.
 	Off bool
-	// Elsewhere is true for what upstream knows by name but leaves to a
-	// cloud-controller-manager: it may be asked for, and nothing comes of it.
+	// Elsewhere is true for a controller that upstream knows by name but leaves to a
+	// cloud-controller-manager: a list may name it, without effect.
 	Elsewhere bool
-	// Needs is the flag without which it does not run; empty for most.
+	// Needs is the flag without which the controller does not run; empty for most.
 	Needs string
 
-	// make builds the controller; nil when Millrace does not have it yet.
+	// make creates the controller; nil if Millrace does not have it.
 	make func(Config) reconcile.Any
-	// ready tells whether the configuration is enough to run it; nil means always.
+	// ready tells whether the configuration suffices to run the controller; nil means always.
 	ready func(Config) bool
 }
 
-// Exists is true when Millrace has the controller.
+// Exists tells whether Millrace has the controller.
 func (e Entry) Exists() bool { return e.make != nil }
 
-// Again makes a controller as it was when it recorded its settings in a turn.
+// Again creates the controller with the settings that it recorded in a turn.
 //
-// Errors: Millrace does not have it; the settings are not of this version; they
-// are missing, and it cannot do without.
+// Errors: Millrace does not have the controller; this version cannot decode the settings;
+// the settings are missing, and the controller needs some.
 func (e Entry) Again(settings json.RawMessage) (reconcile.Any, error) {
 	if !e.Exists() {
 		return nil, fmt.Errorf("make %s again: this version does not have it", e.Name)
@@ -194,7 +193,7 @@ func (e Entry) Again(settings json.RawMessage) (reconcile.Any, error) {
 	return e.make(config), nil
 }
 
-// Again makes a controller as it was when it recorded its settings in a turn; see
+// Again creates a controller with the settings that it recorded in a turn; see
 // [Entry.Again].
 func Again(name string, settings json.RawMessage) (reconcile.Any, error) {
 	e, ok := Find(name)
@@ -204,7 +203,7 @@ func Again(name string, settings json.RawMessage) (reconcile.Any, error) {
 	return e.Again(settings)
 }
 
-// Catalog is every controller, grouped by what it is about.
+// Catalog returns every controller, grouped by area.
 func Catalog() []Entry { return slices.Clone(catalog) }
 
 // Upstream: cmd/kube-controller-manager/names, and the descriptors in its app.
@@ -296,25 +295,25 @@ var catalog = []Entry{
 	{Name: "cloud-node-lifecycle-controller", Aliases: []string{"cloud-node-lifecycle"}, Elsewhere: true},
 }
 
-// have is the line of a controller that needs no configuration.
+// have returns the entry of a controller that needs no configuration.
 func have(c reconcile.Any) Entry {
 	d := c.Describe()
 	return Entry{Name: d.Name, Aliases: d.Aliases, make: func(Config) reconcile.Any { return c }}
 }
 
-// off is the line of a controller that "*" does not include.
+// off marks the entry of a controller that "*" does not include.
 func off(e Entry) Entry {
 	e.Off = true
 	return e
 }
 
-// configured is the line of a controller that can do without a configuration.
+// configured returns the entry of a controller for which every configuration suffices.
 func configured(made func(Config) reconcile.Any) Entry {
 	d := made(Config{}).Describe()
 	return Entry{Name: d.Name, Aliases: d.Aliases, make: made}
 }
 
-// needing is the line of a controller that does not run without a flag.
+// needing returns the entry of a controller that does not run without a flag.
 func needing(flag string, made func(Config) reconcile.Any, ready func(Config) bool) Entry {
 	e := configured(made)
 	e.Needs, e.ready = flag, ready

@@ -10,13 +10,13 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Select gives the controllers that a --controllers list asks for, in the order
-// of the catalogue. Each item is a name or alias, "-" and a name or alias, or
-// "*" for everything that is on by default. The first item that mentions a
-// controller decides; what is not mentioned is off, unless there is a "*".
+// Select returns the controllers that a --controllers list selects, in the order of the
+// catalogue. Each item is a name or alias, "-" and a name or alias, or "*" for everything
+// that is on by default. The first item that mentions a controller decides; a controller
+// that no item mentions is off, unless there is a "*".
 //
-// Errors: an item is no controller that upstream knows; or Millrace does not
-// have a controller yet that is asked for by name ("*" means those that it has).
+// Errors: an item names no controller of upstream; or an item names a controller that
+// Millrace does not have yet ("*" includes only those that it has).
 func Select(list []string, config Config) ([]reconcile.Any, error) {
 	chosen, err := parse(list)
 	if err != nil {
@@ -44,8 +44,8 @@ func Select(list []string, config Config) ([]reconcile.Any, error) {
 	return selected, nil
 }
 
-// Everything is the --controllers list of all controllers that Millrace has, also of those
-// that "*" does not include.
+// Everything returns the --controllers list of all controllers that Millrace has,
+// including those that "*" does not include.
 func Everything() []string {
 	list := []string{"*"}
 	for _, e := range catalog {
@@ -56,23 +56,23 @@ func Everything() []string {
 	return list
 }
 
-// Lacking are the lines of the catalogue that a --controllers list asks for, and that do
-// not run because the flag that they need ([Entry].Needs) is not set.
+// Lacking returns the entries that a --controllers list selects, and that do not run
+// because the flag that they need ([Entry].Needs) is not set.
 func Lacking(list []string, config Config) []Entry {
 	return asked(list, func(e Entry) bool { return e.ready != nil && !e.ready(config) })
 }
 
-// Skipped are the lines of the catalogue that a --controllers list asks for, and that only a
+// Skipped returns the entries that a --controllers list selects, and that only a
 // cloud-controller-manager runs ([Entry].Elsewhere).
 func Skipped(list []string) []Entry {
 	return asked(list, func(e Entry) bool { return e.Elsewhere })
 }
 
-// asked are the lines of the catalogue of some sort that a --controllers list asks for.
+// asked returns the entries that a --controllers list selects and that satisfy a condition.
 func asked(list []string, such func(Entry) bool) (all []Entry) {
 	chosen, err := parse(list)
 	if err != nil {
-		return nil // Select says so
+		return nil // Select returns the error
 	}
 	for _, e := range catalog {
 		wanted, mentioned := chosen.named[e.Name]
@@ -83,10 +83,10 @@ func asked(list []string, such func(Entry) bool) (all []Entry) {
 	return all
 }
 
-// choice is what a list says.
+// choice is a parsed --controllers list.
 type choice struct {
 	star  bool
-	named map[string]bool // by upstream's name: wanted or not; the first mention
+	named map[string]bool // by upstream's name: whether the first mention wants it
 }
 
 func parse(list []string) (choice, error) {
@@ -111,7 +111,7 @@ func parse(list []string) (choice, error) {
 	return c, errors.Join(unknown...)
 }
 
-// Find is the line of the catalogue with a name or alias.
+// Find returns the entry with a name or alias.
 func Find(name string) (Entry, bool) {
 	for _, e := range catalog {
 		if e.Name == name || slices.Contains(e.Aliases, name) {
@@ -121,9 +121,8 @@ func Find(name string) (Entry, bool) {
 	return Entry{}, false
 }
 
-// Kinds are the kinds that controllers read in full, sorted by name, which the
-// watcher must provide for them. every is true when one of them reads the
-// metadata of all kinds besides.
+// Kinds returns the kinds that controllers read in full, sorted by name, which the
+// watcher must provide. every is true if one of them also reads the metadata of all kinds.
 func Kinds(controllers []reconcile.Any) (full []kinds.Kind, every bool) {
 	for _, c := range controllers {
 		for _, in := range c.Describe().Inputs {
@@ -138,20 +137,20 @@ func Kinds(controllers []reconcile.Any) (full []kinds.Kind, every bool) {
 	return slices.Compact(full), every
 }
 
-// Profile is what the writer must know of a controller to act for it.
+// Profile is what the writer must know about a controller to act for it.
 type Profile struct {
-	// Name is the controller's, and so that of its streams.
+	// Name is the name of the controller, and of its streams.
 	Name string
-	// Identity is the service account in kube-system whose rights it has.
+	// Identity is the service account in kube-system whose rights the controller has.
 	Identity string
 	// Source is the component on its Kubernetes Events.
 	Source string
-	// Promise is everything that it may do.
+	// Promise is everything that the controller may write.
 	Promise reconcile.Writes
 }
 
-// Profiles are the profiles of every controller that Millrace has, whether it is
-// selected or not: a writer serves reconcilers that it does not know.
+// Profiles returns the profiles of every controller that Millrace has, whether it is
+// selected or not: a writer serves reconcilers whose selection it does not know.
 func Profiles() []Profile {
 	var profiles []Profile
 	for _, c := range everyone() {

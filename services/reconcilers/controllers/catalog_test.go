@@ -70,7 +70,7 @@ func TestSelect(t *testing.T) {
 		list   string
 		config Config
 		want   []string
-		wrong  string // part of the error
+		wrong  string // a part of the error
 	}{
 		{"*", config, all, ""},
 		{"*", Config{}, withoutCA, ""},
@@ -138,7 +138,7 @@ func TestSelect(t *testing.T) {
 	}
 }
 
-// What upstream knows, and Millrace does not have, may be off, but is not asked for by name.
+// A list may switch off a controller that Millrace does not have, but not select it by name.
 func TestSelectWhatIsMissing(t *testing.T) {
 	whole := catalog
 	t.Cleanup(func() { catalog = whole })
@@ -160,8 +160,8 @@ func TestSelectWhatIsMissing(t *testing.T) {
 	}
 }
 
-// A controller that is configured records its settings, or a replay would decide with
-// others.
+// A controller with a configuration records it as its settings, since a replay would
+// otherwise decide with others.
 func TestControllersAreMadeAgainFromWhatTheyRecord(t *testing.T) {
 	configured := 0
 	for _, e := range Catalog() {
@@ -202,7 +202,7 @@ func TestControllersAreMadeAgainFromWhatTheyRecord(t *testing.T) {
 	}
 }
 
-// What only a cloud-controller-manager runs is known by name, and skipped where it is asked for.
+// Controllers that only a cloud-controller-manager runs are known by name, and skipped if selected.
 func TestControllersOfCloudsAreSkipped(t *testing.T) {
 	const all = "service-lb-controller node-route-controller cloud-node-lifecycle-controller"
 	for list, want := range map[string]string{

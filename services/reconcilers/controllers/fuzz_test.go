@@ -16,8 +16,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// absurd are values that no API server should have let through, each of which some field
-// of some kind is read from.
+// absurd are values that no API server should admit; some field of some kind has each of these types.
 var absurd = []any{
 	nil, "", "..", "../../x", strings.Repeat("x", 300), "\x00", "é\u202e", true, false,
 	-1, 0, 1, math.MaxInt32, math.MinInt32, json.Number("9223372036854775807"), json.Number("-9223372036854775808"), json.Number("1e400"), 0.5,
@@ -30,13 +29,13 @@ var absurd = []any{
 	map[string]any{"matchLabels": map[string]any{}}, "Always", "Unknown", "NotIn",
 }
 
-// thing is an object of a world.
+// thing is an object of a fuzzed world.
 type thing struct {
 	Kind   kinds.Name      `json:"kind"`
 	Object json.RawMessage `json:"object"`
 }
 
-// worlds are objects that belong together.
+// worlds are lists of objects that belong together.
 var worlds = []string{
 	`[{"kind":"deployments.apps","object":{"metadata":{"name":"web","namespace":"ns","uid":"d","generation":1},"spec":{"replicas":2,"selector":{"matchLabels":{"a":"b"}},"strategy":{"type":"RollingUpdate","rollingUpdate":{"maxSurge":"25%","maxUnavailable":1}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}},{"kind":"replicasets.apps","object":{"metadata":{"name":"web-1","namespace":"ns","uid":"r","labels":{"a":"b"},"annotations":{"deployment.kubernetes.io/revision":"7"},"ownerReferences":[{"apiVersion":"apps/v1","kind":"Deployment","name":"web","uid":"d","controller":true}]},"spec":{"replicas":1,"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"j"}]}}},"status":{"replicas":1,"readyReplicas":1}}},{"kind":"pods","object":{"metadata":{"name":"web-1-a","namespace":"ns","uid":"p","labels":{"a":"b"},"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"web-1","uid":"r","controller":true}]},"spec":{"nodeName":"n","containers":[{"name":"c","image":"j","resources":{"requests":{"cpu":"1"}}}]},"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}}]`,
 	`[{"kind":"jobs.batch","object":{"metadata":{"name":"j","namespace":"ns","uid":"j","creationTimestamp":"2026-01-01T00:00:00Z"},"spec":{"parallelism":2,"completions":3,"completionMode":"Indexed","backoffLimit":1,"backoffLimitPerIndex":1,"maxFailedIndexes":1,"ttlSecondsAfterFinished":5,"activeDeadlineSeconds":10,"successPolicy":{"rules":[{"succeededIndexes":"0-1","succeededCount":1}]},"podFailurePolicy":{"rules":[{"action":"FailIndex","onExitCodes":{"operator":"In","values":[1]}}]},"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"restartPolicy":"Never","containers":[{"name":"c"}]}}},"status":{"startTime":"2026-01-01T00:00:00Z","completedIndexes":"0","failedIndexes":"1","uncountedTerminatedPods":{"succeeded":["p"]}}}},{"kind":"pods","object":{"metadata":{"name":"j-0","namespace":"ns","uid":"p","labels":{"a":"b"},"annotations":{"batch.kubernetes.io/job-completion-index":"0"},"finalizers":["batch.kubernetes.io/job-tracking"],"ownerReferences":[{"apiVersion":"batch/v1","kind":"Job","name":"j","uid":"j","controller":true}]},"status":{"phase":"Failed","containerStatuses":[{"name":"c","state":{"terminated":{"exitCode":1,"finishedAt":"2026-01-01T00:00:05Z"}}}]}}}]`,
@@ -48,8 +47,8 @@ var worlds = []string{
 	`[{"kind":"namespaces","object":{"metadata":{"name":"ns","uid":"n","deletionTimestamp":"2026-01-01T00:00:00Z"},"spec":{"finalizers":["kubernetes"]},"status":{"phase":"Terminating"}}},{"kind":"serviceaccounts","object":{"metadata":{"name":"default","namespace":"ns","uid":"a"}}},{"kind":"secrets","object":{"metadata":{"name":"t","namespace":"ns","uid":"t","annotations":{"kubernetes.io/service-account.name":"default","kubernetes.io/service-account.uid":"a"},"labels":{"kubernetes.io/legacy-token-last-used":"2020-01-01"}}}},{"kind":"persistentvolumeclaims","object":{"metadata":{"name":"c","namespace":"ns","uid":"c","finalizers":["kubernetes.io/pvc-protection"],"deletionTimestamp":"2026-01-01T00:00:00Z"}}},{"kind":"persistentvolumes","object":{"metadata":{"name":"v","uid":"v","finalizers":["kubernetes.io/pv-protection"]},"status":{"phase":"Bound"}}},{"kind":"clusterroles.rbac.authorization.k8s.io","object":{"metadata":{"name":"r","uid":"r","labels":{"a":"b"}},"aggregationRule":{"clusterRoleSelectors":[{"matchLabels":{"a":"b"}}]},"rules":[{"verbs":["*"],"apiGroups":["*"],"resources":["*"]}]}},{"kind":"pods","object":{"metadata":{"name":"p","namespace":"ns","uid":"p","ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"p","uid":"p","blockOwnerDeletion":true},{"apiVersion":"v9/v9/v9","kind":"","name":"../x","uid":""}]},"spec":{"volumes":[{"name":"e","ephemeral":{"volumeClaimTemplate":{"spec":{}}}},{"name":"f","persistentVolumeClaim":{"claimName":"c"}}]}}}]`,
 }
 
-// FuzzDecide: no controller panics on objects with absurd values, or decides what it has
-// not promised, without a reason, otherwise when it is asked again, or for ever.
+// FuzzDecide checks that no controller panics on objects with absurd values, and that
+// each decision ends, is promised, has a reason, is deterministic, and requests no wake in the past.
 func FuzzDecide(f *testing.F) {
 	for n, world := range worlds {
 		f.Add([]byte(world), []byte{}, int64(1_800_000_000))
@@ -73,12 +72,12 @@ func FuzzDecide(f *testing.F) {
 	})
 }
 
-// worldOf is the world of a list of objects in which values have been put in the place of
-// others: each three bytes of edits are a place, in the order of the text, and a value.
+// worldOf returns the world of a list of objects with replaced values: each three bytes
+// of edits are a place, in the order of the text, and a value.
 func worldOf(text, edits []byte) (w *reconciletest.World, objects []reconcile.Object) {
 	w = reconciletest.NewWorld()
 	var list []thing
-	if json.Unmarshal(text, &list) != nil || len(list) > 50 { // most of what is made up
+	if json.Unmarshal(text, &list) != nil || len(list) > 50 { // most generated inputs
 		which := 0
 		for _, b := range text {
 			which += int(b)
@@ -114,7 +113,7 @@ func worldOf(text, edits []byte) (w *reconciletest.World, objects []reconcile.Ob
 		}
 		obj, err := kinds.Decode(kind, kinds.JSON, body)
 		if err != nil || obj.GetName() == "" || obj.GetUID() == "" || kind.Namespaced != (obj.GetNamespace() != "") {
-			continue // no API server has it
+			continue // no API server stores it
 		}
 		w.Put(kind, obj)
 		objects = append(objects, reconcile.Object{Kind: kind, Object: obj})
@@ -122,7 +121,7 @@ func worldOf(text, edits []byte) (w *reconciletest.World, objects []reconcile.Ob
 	return w, objects
 }
 
-// fresh is a copy of a value, as JSON has it.
+// fresh copies a value by way of JSON.
 func fresh(value any) (copied any) {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -134,7 +133,7 @@ func fresh(value any) (copied any) {
 	return copied
 }
 
-// count is how many values there are in one, with itself.
+// count returns the number of values in a value, including itself.
 func count(value any) int {
 	n := 1
 	switch v := value.(type) {
@@ -150,7 +149,7 @@ func count(value any) int {
 	return n
 }
 
-// put puts a value in the place of the n-th one.
+// put replaces the n-th value.
 func put(value any, n *int, other any) any {
 	*n--
 	if *n < 0 {
@@ -175,8 +174,8 @@ func put(value any, n *int, other any) any {
 	return value
 }
 
-// keysOf are the keys whose turn it is when each object appears, changes or goes, and those
-// of the objects themselves.
+// keysOf returns the keys that each object asks for when it is created, changed or
+// deleted, and those of the objects themselves.
 func keysOf(c reconcile.Any, w *reconciletest.World, objects []reconcile.Object) (keys []events.Key) {
 	add := func(found ...events.Key) {
 		for _, k := range found {
@@ -196,10 +195,10 @@ func keysOf(c reconcile.Any, w *reconciletest.World, objects []reconcile.Object)
 	return keys
 }
 
-// mostCommands is what the writer takes of one turn at most.
+// mostCommands is the maximum number of commands that the writer accepts in one turn.
 const mostCommands = 10_000
 
-// judge asks for a decision, and holds it against what every decision is.
+// judge checks a decision against the rules for every decision.
 func judge(t *testing.T, c reconcile.Any, w *reconciletest.World, k events.Key, now time.Time) {
 	t.Helper()
 	decide, ok := c.Look(w, k)
@@ -233,7 +232,7 @@ func judge(t *testing.T, c reconcile.Any, w *reconciletest.World, k events.Key, 
 	}
 }
 
-// told is a decision as its turn would have it.
+// told returns a decision in the form of its turn.
 func told(t *testing.T, d reconcile.Decision) []byte {
 	t.Helper()
 	turn := events.Turn{Because: d.Because, Commands: slices.Clone(d.Commands)}

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Hidden is an error where rules would hide from controllers what they decide on. It
-// names the rule, the controller, and what to do.
+// Hidden returns an error if a rule would redact a field on which a controller decides.
+// The error names the rule, the controller, and the remedy.
 func Hidden(chosen []reconcile.Any, rules redact.Rules) error {
 	var wrong []error
 	for _, r := range rules {
@@ -30,7 +30,7 @@ func Hidden(chosen []reconcile.Any, rules redact.Rules) error {
 	return errors.Join(wrong...)
 }
 
-// spared is the rule without all objects that controllers read by their names.
+// spared returns the rule with exceptions for all objects that controllers read by name.
 func spared(chosen []reconcile.Any, r redact.Rule) redact.Rule {
 	r.Spared = slices.Clone(r.Spared)
 	for _, c := range chosen {
@@ -52,9 +52,10 @@ func conflict(r redact.Rule, controller string, only []string, spare redact.Rule
 	return fmt.Errorf("%v hides what %s decides on: of %s it reads %s alone, so write %v", r, controller, r.Kind, strings.Join(only, ", "), spare)
 }
 
-// Withheld are the rules that hold where the user says nothing of the kind: the content
-// of ConfigMaps, but for those that a controller of the catalogue reads by their names.
-// They do not depend on which controllers run, which other services may be told otherwise.
+// Withheld returns the rules for kinds about which the user's rules say nothing: they
+// redact the content of ConfigMaps, except those that a controller of the catalogue reads
+// by name. They do not depend on which controllers run, because other services may have
+// another selection.
 func Withheld() (rules redact.Rules) {
 	for _, path := range []string{".data", ".binaryData"} {
 		rules = append(rules, spared(everyone(), redact.Rule{Kind: kinds.ConfigMaps.Name, Path: redact.MustParsePath(path)}))
@@ -62,10 +63,10 @@ func Withheld() (rules redact.Rules) {
 	return rules
 }
 
-// WrittenBack are the kinds of which a controller of the catalogue replaces objects as a
-// whole, also by way of their status, each with the names of those objects where they are
-// known. What such a controller is not told of, the API server would take for removed.
-// A scale is an object of its own.
+// WrittenBack returns the kinds whose objects, or their status, a controller of the
+// catalogue replaces as a whole, each with the names of those objects if they are known.
+// The API server would remove any field that was redacted for such a controller. A scale
+// is a separate object.
 func WrittenBack() map[kinds.Name][]string {
 	back, all := map[kinds.Name][]string{}, map[kinds.Name]bool{}
 	for _, c := range everyone() {
@@ -84,7 +85,7 @@ func WrittenBack() map[kinds.Name][]string {
 	return back
 }
 
-// everyone are all controllers that Millrace has, whether they are selected or not.
+// everyone returns all controllers that Millrace has, selected or not.
 func everyone() (all []reconcile.Any) {
 	for _, e := range catalog {
 		if e.make != nil {

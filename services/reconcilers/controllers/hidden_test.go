@@ -10,14 +10,14 @@ import (
 	"github.com/millrace/millrace/pkg/events/redact"
 )
 
-// TestWhatIsDecidedOnIsNotHidden: a rule that a decision needs is refused, with the
-// controller's name; with the controller off it is not.
+// TestWhatIsDecidedOnIsNotHidden checks that a rule that redacts what a controller needs
+// is refused, with the controller's name, and accepted if the controller is off.
 func TestWhatIsDecidedOnIsNotHidden(t *testing.T) {
 	all := []string{"*"}
 	for _, c := range []struct {
 		rule        string
 		controllers []string
-		want        []string // nil: it is allowed
+		want        []string // nil: the rule is allowed
 	}{
 		{"pods:.spec.containers[*].env[*].value", all, nil},
 		{"pods:.spec.initContainers[*].args", all, nil},
@@ -35,11 +35,11 @@ func TestWhatIsDecidedOnIsNotHidden(t *testing.T) {
 		{"pods:.metadata.annotations", all, []string{"replicaset-controller"}},
 		{"pods:.metadata.annotations['daemonset.millrace.io/failures']", all, []string{"daemonset-controller"}},
 		{"pods:.metadata.annotations['controller.kubernetes.io/pod-deletion-cost']", all, []string{"replicaset-controller"}},
-		// Creates are made from templates: what is hidden there would be created so.
+		// Creates copy templates: redacted values would be created.
 		{"deployments.apps:.spec.template.spec.containers[*].env[*].value", all, []string{"deployment-controller"}},
 		{"replicasets.apps:.spec.template.spec.containers[*].env", all, []string{"deployment-controller", "replicaset-controller"}},
 		{"deployments.apps:.metadata.annotations['example.com/token']", all, []string{"deployment-controller"}},
-		// A status is written with the object's annotations.
+		// A status update also writes the object's annotations.
 		{"statefulsets.apps:.metadata.annotations['example.com/token']", all, []string{"statefulset-controller"}},
 		{"deployments.apps:.spec.template", []string{"replicaset-controller"}, nil},
 		{"widgets.example.com:.spec", all, nil},
@@ -64,8 +64,8 @@ func TestWhatIsDecidedOnIsNotHidden(t *testing.T) {
 	}
 }
 
-// TestWithheldSparesWhatControllersRead: the default holds whichever controllers run, and
-// spares every ConfigMap that one of them reads by its name.
+// TestWithheldSparesWhatControllersRead checks that the default does not depend on which
+// controllers run, and spares every ConfigMap that one of them reads by name.
 func TestWithheldSparesWhatControllersRead(t *testing.T) {
 	const want = "[configmaps!kube-apiserver-legacy-service-account-token-tracking!kube-root-ca.crt:.data" +
 		" configmaps!kube-apiserver-legacy-service-account-token-tracking!kube-root-ca.crt:.binaryData]"
@@ -81,8 +81,8 @@ func TestWithheldSparesWhatControllersRead(t *testing.T) {
 	}
 }
 
-// TestWhatIsWrittenBackKeepsItsCopies: the promise of every controller is held against the
-// list, since the API server takes for removed what a replacement does not have.
+// TestWhatIsWrittenBackKeepsItsCopies compares the promises of all controllers with the
+// list, because the API server removes the fields that a replacement lacks.
 func TestWhatIsWrittenBackKeepsItsCopies(t *testing.T) {
 	back := WrittenBack()
 	for kind, want := range map[kinds.Name][]string{

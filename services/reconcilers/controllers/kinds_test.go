@@ -6,8 +6,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// What a controller reads in full must have a Go type, or every object of it is set
-// aside.
+// A kind that a controller reads in full must have a Go type, or every object of it is set aside.
 func TestWhatIsReadCanBeRead(t *testing.T) {
 	for _, e := range Catalog() {
 		if !e.Exists() {

@@ -9,14 +9,13 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// heirs are controllers that deal with what became of an object that is gone, and why.
+// heirs are controllers that use the results of a turn about a deleted object, and why.
 var heirs = map[string]string{
 	"node-lifecycle-controller": "the end of the node that had the name before is told",
 	"node-ipam-controller":      "its key is all nodes, and each offer in the note names the uid of its own",
 }
 
-// timeless are controllers that believe an answer about an older version of their object, and
-// why.
+// timeless are controllers that accept an answer about an older version of their object, and why.
 var timeless = map[string]string{
 	"horizontal-pod-autoscaler-controller": "nothing of the answer counts but when its round began",
 	"storage-version-migrator-controller":  "the question says of which resource, and what has changed since which version",
@@ -24,9 +23,9 @@ var timeless = map[string]string{
 	"disruption-controller":                "the question is who controls its pods; the occasion in the note tells which pods",
 }
 
-// What became of a turn about another object of the same name is believed by no controller,
-// nor is an answer to a question about another version; what was about the object as it is
-// now, is.
+// Controllers use the results of a turn only if it was about the present object, and an
+// answer only if it was about its present version. They ignore those about another object
+// of the same name.
 func TestWhatIsRememberedIsAboutTheObject(t *testing.T) {
 	remembering := 0
 	for _, e := range Catalog() {
@@ -57,7 +56,8 @@ func TestWhatIsRememberedIsAboutTheObject(t *testing.T) {
 	}
 }
 
-// later are the times in views that may lie after the moment at which they were heard, and why.
+// later are the times in views that may be later than the time at which they were
+// received, and why.
 var later = map[string]string{
 	"taint-eviction-controller .stay.until":               "the pod may stay for as long after it was noted",
 	"horizontal-pod-autoscaler-controller .memory.asked":  "it tells rounds apart, and waits begin with .known",
@@ -66,8 +66,8 @@ var later = map[string]string{
 	"horizontal-pod-autoscaler-controller .verdict.asked": "it tells rounds apart",
 }
 
-// Nothing that a turn noted, asked or did is later than it was heard, for any controller, by
-// whatever clock: no wait for it is longer than it should be.
+// For every controller, and whatever the clock, no time that a turn noted, asked or acted
+// at is later than its receipt: so no wait for it is longer than intended.
 func TestNoClockAheadMakesAnyoneWait(t *testing.T) {
 	for _, e := range Catalog() {
 		if !e.Exists() {

@@ -13,12 +13,13 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// Read reads the answer to a question that the writer finds out, such as [events.Users],
-// into a pointer to it. What an answer does not name may be let go of, so nothing is
-// taken for an empty answer that does not look like one: a field that this code does
-// not know is of another question, or of a writer that is newer.
+// Read decodes the writer's answer to a question, such as [events.Users], into the value
+// that answer points to. Controllers may let go of an object that an answer does not
+// name. So Read refuses a body that could pass for an empty answer by mistake: an unknown
+// field means that the answer belongs to another question or comes from a newer writer.
 //
-// Errors: there is no answer, or it has another shape. It must not be used then.
+// Errors: there is no answer, or it has another shape. The caller must not use the value
+// then.
 func Read(r events.Result, answer any) error {
 	body, err := answered(r)
 	if err != nil {
@@ -32,9 +33,9 @@ func Read(r events.Result, answer any) error {
 	return nil
 }
 
-// ReadNote reads the note of a command that came back with its result.
+// ReadNote decodes the note of a command, which came back with the command's result.
 //
-// Errors: there is none, or it has another shape.
+// Errors: there is no note, or it has another shape.
 func ReadNote(r events.Result, note any) error {
 	if r.Answer == nil || len(r.Answer.Note) == 0 {
 		return errors.New("the note cannot be read: there is none")
@@ -45,9 +46,9 @@ func ReadNote(r events.Result, note any) error {
 	return nil
 }
 
-// ReadObject reads the answer to a question for an object of a kind. The API server may
-// know fields that this code does not, so it is its kind, where it says one, and its uid
-// that an object is told by.
+// ReadObject decodes the answer to a question for an object of a kind. The API server may
+// send fields that this code does not know. ReadObject therefore identifies the object by
+// its kind, where the answer has one, and by its uid.
 //
 // Errors: as [Read].
 func ReadObject(r events.Result, kind string, obj interface {
@@ -67,13 +68,13 @@ func ReadObject(r events.Result, kind string, obj interface {
 	return nil
 }
 
-// answered is what a question brought back.
+// answered returns the body of an answer.
 func answered(r events.Result) (json.RawMessage, error) {
 	if r.Status != events.Answered || r.Answer == nil {
 		return nil, errors.New("the answer cannot be read: there is none")
 	}
 	body := bytes.TrimSpace(r.Answer.Body)
-	if len(body) == 0 || body[0] != '{' { // null would be read as an empty one
+	if len(body) == 0 || body[0] != '{' { // encoding/json would read null as an empty object
 		return nil, errors.New("the answer cannot be read: it is no object")
 	}
 	return r.Answer.Body, nil
@@ -85,14 +86,14 @@ type Unread struct {
 	At      time.Time `json:"at"`
 }
 
-// patience is how long a key whose answer cannot be read waits before asking again. Only
-// another version of writer or reconciler changes anything about it, and as many keys may
-// ask as there are objects.
+// patience is how long a key waits before it asks again after an answer that it could not
+// read. Only another version of the writer or of the reconcilers can change the result,
+// and every object may have a key that asks.
 const patience = 30 * time.Second
 
-// Ask is the decision to ask, because something is not known. Where that is so since the
-// last answer could not be read, it says that instead, and the question waits; u is nil
-// where it could, and where there was none.
+// Ask returns the decision to ask questions, because something is not known. u is the
+// last answer if that could not be read, and nil otherwise. Until patience has passed
+// since u, Ask waits and gives u's reason.
 func (u *Unread) Ask(now time.Time, because string, questions ...events.Command) Decision {
 	if u == nil {
 		return Do(because, questions...)

@@ -16,7 +16,7 @@ func told(body string) events.Result {
 	return events.Result{Status: events.Answered, Answer: &events.Answer{Body: []byte(body)}}
 }
 
-// What is no answer to the question must not be taken for one that names no Pod.
+// A malformed answer must not be taken for one that names no pod.
 func TestAnAnswerOfAnotherShapeIsNone(t *testing.T) {
 	for body, want := range map[string]string{
 		`{}`: "",
@@ -60,7 +60,7 @@ func TestAnObjectIsToldByItsKindAndUID(t *testing.T) {
 	}
 }
 
-// A controller that cannot read an answer says so and asks again, but not at once.
+// A controller that cannot read an answer says so and asks again later.
 func TestUnreadAnswersAreAskedForAgain(t *testing.T) {
 	now := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	question := reconcile.AskFor(kinds.Leases.Kind, "kube-system", "a")

@@ -15,12 +15,12 @@ import (
 	"github.com/millrace/millrace/pkg/events/redact"
 )
 
-// reports is true for a command of a turn that reports: its writer does not read the key's
-// object.
+// reports is true for a command in the tell lane. The writer does not read the key's object
+// for such a command.
 func reports(c events.Command) bool { return c.Lane() == events.Tell }
 
-// against tells whether the key's object is such that the command is promised of it. Of a
-// command that reports it is not known.
+// against checks what a promise requires of the key's object. It checks nothing for a command
+// that reports, because the key's object is not known then.
 func (p *promise) against(c events.Command, own *known) error {
 	if reports(c) {
 		return nil
@@ -42,19 +42,19 @@ func (p *promise) against(c events.Command, own *known) error {
 	return own.differs("the key's object does not name the %s whose absence is to be proven in %s", p.Absent.Kind, p.Absent.NamedBy)
 }
 
-// says tells whether the key's object has a text at a path.
+// says tells whether the key's object has a given string at a path.
 func (k *known) says(path redact.Path, text string) bool {
 	return slices.ContainsFunc(k.at(path), func(v json.RawMessage) bool { return textOf(v) == text })
 }
 
-// textOf is a JSON string; empty where it is none.
+// textOf decodes a JSON string. It is empty if v is no string.
 func textOf(v json.RawMessage) (text string) {
 	_ = json.Unmarshal(v, &text)
 	return text
 }
 
-// decode reads a body. What is bounded as a whole only, such as the spec of a pod, stays
-// JSON: it is the largest part, and compared as it is.
+// decode reads a body. A field that the promise bounds only as a whole, such as the spec of a
+// pod, stays JSON: it is the largest part, and is compared as it is.
 func (p *promise) decode(text json.RawMessage) (map[string]any, error) {
 	parts, err := events.MembersOf(text)
 	if err != nil {
@@ -71,7 +71,7 @@ func (p *promise) decode(text json.RawMessage) (map[string]any, error) {
 	return body, nil
 }
 
-// holds tells whether a body holds what is promised, and nothing else.
+// holds checks that a body holds what the promise allows and nothing else.
 func (p *promise) holds(c events.Command, body map[string]any, f *facts) error {
 	if p.fields != nil {
 		if err := within(body, nil, p.fields, c.Verb != events.VerbPatch); err != nil {
@@ -122,17 +122,17 @@ func (p *promise) holds(c events.Command, body map[string]any, f *facts) error {
 	return nil
 }
 
-// keeps tells whether the promise is a status of the key's object, which leaves all else of it
-// as it is. The API server takes labels, annotations, finalizers and owners from the body of a
-// status for most kinds.
+// keeps is true for a promise of a status update of the key's object. Such an update must
+// leave everything else as it is, because for most kinds the API server takes labels,
+// annotations, finalizers and owners from the body of a status update.
 func (p *promise) keeps() bool {
 	return p.Verb == events.VerbUpdate && p.Subresource == "status" && p.On == Itself
 }
 
-// metadata is the path of it.
 var metadata = path(".metadata")
 
-// kept tells whether the metadata in the body of a status are those of the key's object.
+// kept checks that the metadata in the body of a status update equal those of the key's
+// object.
 func (p *promise) kept(c events.Command, own *known) error {
 	whole := own.at(metadata)
 	if len(whole) == 0 {
@@ -148,7 +148,7 @@ func (p *promise) kept(c events.Command, own *known) error {
 	return nil
 }
 
-// removes tells whether every element of every list in a body is one to be taken away.
+// removes checks that every list in a body holds only elements that the patch deletes.
 func removes(body map[string]any) error {
 	for name, value := range body {
 		if name == "metadata" {
@@ -166,8 +166,8 @@ func removes(body map[string]any) error {
 	return nil
 }
 
-// adds tells whether a patch takes nothing away: it has no directives, which are of strategic
-// merges, and nothing in it is null.
+// adds checks that a patch removes nothing: it holds no directive of a strategic merge and no
+// null.
 func adds(value any) error {
 	switch value := value.(type) {
 	case nil:
@@ -191,8 +191,9 @@ func adds(value any) error {
 	return nil
 }
 
-// holds tells whether a part of a body is that part of the key's object, or of a revision of
-// it. A revision that is not known is no proof of a forgery: it may have been there.
+// holds checks that a part of a body equals that part of the key's object, or of a revision of
+// it. An unknown revision does not prove a forgery, because it may have existed when the turn
+// was decided.
 func (c copied) holds(of events.Command, body map[string]any, f *facts) error {
 	part, err := jsonOf(one(find(body, c.to)))
 	if err != nil {
@@ -218,9 +219,9 @@ func (c copied) holds(of events.Command, body map[string]any, f *facts) error {
 	return nil
 }
 
-// holdsOf tells whether a part of a body is that part of one of the objects that the key's
-// object names. That it is of none as they are now is no proof of a forgery: a turn does not
-// say which versions of them it saw.
+// holdsOf checks that a part of a body equals that part of one of the objects that the key's
+// object names. A mismatch with all of them as they are now does not prove a forgery, because
+// a turn does not record which versions of them it saw.
 func (c copied) holdsOf(of events.Command, part json.RawMessage, f *facts) error {
 	names := texts(f.own.at(c.namedBy))
 	for _, name := range names {
@@ -239,8 +240,8 @@ func (c copied) holdsOf(of events.Command, part json.RawMessage, f *facts) error
 	return fmt.Errorf("%w: the body's %s is not that of any %s that the key's object names, %s", events.ErrSuperseded, c.to, c.of, c.from)
 }
 
-// differs tells where a part of the body of an object of a name differs from that part of
-// another object. own is the key's.
+// differs returns the path at which a part of the body of the object called name differs from
+// that part of another object. own is the key's object.
 func (c copied) differs(name string, part json.RawMessage, object, own *known) (where redact.Path, differs bool) {
 	from := object.at(c.from)
 	if len(from) == 0 {
@@ -259,7 +260,7 @@ func (c copied) differs(name string, part json.RawMessage, object, own *known) (
 	return where, differs
 }
 
-// texts are JSON strings.
+// texts decodes JSON strings.
 func texts(values []json.RawMessage) (all []string) {
 	for _, v := range values {
 		all = append(all, textOf(v))
@@ -274,7 +275,7 @@ func one(values []any) any {
 	return values[0]
 }
 
-// jsonOf is a part of a decoded body as JSON.
+// jsonOf encodes a part of a decoded body as JSON.
 func jsonOf(part any) (json.RawMessage, error) {
 	switch part := part.(type) {
 	case nil:
@@ -286,8 +287,9 @@ func jsonOf(part any) (json.RawMessage, error) {
 	}
 }
 
-// find is what a decoded body has at a path. What an element of a list lacks is nil: an
-// element that does not say of what it is may say what becomes of the list.
+// find returns the values at a path of a decoded body. For a list element without the field it
+// returns nil, so that callers see the element: one without its type may be a directive about
+// the whole list.
 func find(value any, path redact.Path) []any {
 	if part, whole := value.(json.RawMessage); whole && len(path) > 0 {
 		if fields, err := events.MembersOf(part); err == nil && !path[0].Each {
@@ -307,7 +309,7 @@ func find(value any, path redact.Path) []any {
 	case path[0].Each:
 		elements, list := value.([]any)
 		if !list {
-			return []any{value} // it is no list, and no value that is promised
+			return []any{value} // not a list, so not a value that is promised
 		}
 		var found []any
 		for _, e := range elements {
@@ -330,13 +332,13 @@ func find(value any, path redact.Path) []any {
 	return find(inner, path[1:])
 }
 
-// within tells whether a body holds nothing but what paths lead to. What is empty in a whole
-// object is nothing; in a patch it takes something away.
+// within checks that a body holds only fields at the allowed paths. In a whole object an empty
+// field counts as absent; in a patch it removes something.
 func within(body map[string]any, at redact.Path, allowed []redact.Path, whole bool) error {
 	here := append(slices.Clone(at), redact.Step{})
 	for name, value := range body {
 		if directive, of, ok := strings.Cut(name, "/"); ok && strings.HasPrefix(directive, "$") {
-			name = of // of a strategic merge: what it does with a list
+			name = of // a directive of a strategic merge about a list
 		}
 		here[len(at)].Name = name
 		if slices.ContainsFunc(allowed, func(p redact.Path) bool { return p.Covers(here) }) || whole && nothing(value) {
@@ -353,7 +355,7 @@ func within(body map[string]any, at redact.Path, allowed []redact.Path, whole bo
 	return nil
 }
 
-// nothing is true for what is as good as nothing in an object.
+// nothing is true for a value that means the same as an absent field.
 func nothing(value any) bool {
 	switch value := value.(type) {
 	case nil:
@@ -367,7 +369,7 @@ func nothing(value any) bool {
 	}
 }
 
-// empty is [nothing] of JSON.
+// empty is [nothing] for JSON.
 func empty(text json.RawMessage) bool {
 	switch string(text) {
 	case "", "null", "{}", "[]", `""`:
@@ -377,8 +379,8 @@ func empty(text json.RawMessage) bool {
 	}
 }
 
-// differ is where two JSON texts differ, but for some paths; a list of the first may have
-// the elements of plus as well.
+// differ returns the first path at which two JSON texts differ, except for the paths of but.
+// The strings of plus are ignored in lists.
 func differ(at redact.Path, a, b json.RawMessage, but []redact.Path, plus []string) (redact.Path, bool) {
 	if bytes.Equal(a, b) || empty(a) && empty(b) || slices.ContainsFunc(but, func(p redact.Path) bool { return p.Covers(at) }) {
 		return nil, false
@@ -408,7 +410,7 @@ func differ(at redact.Path, a, b json.RawMessage, but []redact.Path, plus []stri
 	return at, !same(a, b)
 }
 
-// orNone is a text, or an object without fields where there is none.
+// orNone returns text, or an object without fields if text is empty.
 func orNone(text json.RawMessage) json.RawMessage {
 	if empty(text) {
 		return json.RawMessage("{}")
@@ -416,7 +418,7 @@ func orNone(text json.RawMessage) json.RawMessage {
 	return text
 }
 
-// differIn is [differ] of the fields of two objects.
+// differIn is [differ] for the fields of two objects.
 func differIn(at redact.Path, x, y events.Members, but []redact.Path) (redact.Path, bool) {
 	here := append(slices.Clone(at), redact.Step{})
 	for i, one := range x {
@@ -427,7 +429,7 @@ func differIn(at redact.Path, x, y events.Members, but []redact.Path) (redact.Pa
 	}
 	for i, one := range y {
 		if here[len(at)].Name = one.Name; x.Of(one.Name, i) != nil {
-			continue // it is the same
+			continue // compared in the loop above
 		}
 		if where, differs := differ(here, nil, one.Value, but, nil); differs {
 			return slices.Clone(where), true
@@ -436,15 +438,15 @@ func differIn(at redact.Path, x, y events.Members, but []redact.Path) (redact.Pa
 	return nil, false
 }
 
-// leads tells whether one of some paths goes on from another one, into each of a list or
-// into a field.
+// leads tells whether one of paths continues beyond from: into each element of a list (each)
+// or into a field.
 func leads(paths []redact.Path, from redact.Path, each bool) bool {
 	return slices.ContainsFunc(paths, func(p redact.Path) bool {
 		return len(p) > len(from) && p[:len(from)].Covers(from) && p[len(from)].Each == each
 	})
 }
 
-// without is a JSON list without some texts.
+// without removes some strings from a JSON list.
 func without(list json.RawMessage, texts []string) json.RawMessage {
 	var elements []string
 	if json.Unmarshal(list, &elements) != nil {
@@ -457,14 +459,14 @@ func without(list json.RawMessage, texts []string) json.RawMessage {
 	return rest
 }
 
-// same tells whether two JSON texts mean the same object.
+// same tells whether two JSON texts have the same meaning.
 func same(a, b json.RawMessage) bool {
 	x, errX := meant(a)
 	y, errY := meant(b)
 	return errX == nil && errY == nil && reflect.DeepEqual(pruned(x), pruned(y))
 }
 
-// meant is what a JSON text means; nil where there is none.
+// meant decodes a JSON text. It is nil for an empty text.
 func meant(text json.RawMessage) (any, error) {
 	if len(text) == 0 {
 		return nil, nil
@@ -472,7 +474,7 @@ func meant(text json.RawMessage) (any, error) {
 	return events.ValueOf(text)
 }
 
-// pruned is a value without fields that are as good as nothing.
+// pruned removes the fields of a value that mean the same as absent ones.
 func pruned(value any) any {
 	switch value := value.(type) {
 	case map[string]any:

@@ -8,8 +8,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// Certify has the writer answer a request for a certificate as one of Kubernetes' signers, as
-// long as the request is as it is seen ([events.SubCertificate]).
+// Certify asks the writer to answer a certificate request as one of Kubernetes' signers
+// ([events.SubCertificate]), if the request is unchanged.
 func Certify(request metav1.Object, signer string, with ...Option) events.Command {
 	body := Body(map[string]any{"spec": map[string]any{"signerName": signer}})
 	c := Patch(kinds.CertificateSigningRequests.Kind, request, types.MergePatchType, body, IfUnchanged(request))

@@ -8,16 +8,16 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// Chooser is a controller that says which of its choices are free. Every
-// [Controller] is one.
+// Chooser is a controller that tells which of its choices are arbitrary. Every
+// [Controller] is a Chooser.
 type Chooser interface {
 	Any
-	// Indifferent tells whether it is chance which of two objects, by their uids, a
-	// decision about a key has deleted.
+	// Indifferent tells whether the controller might as well have deleted other as
+	// chosen (both uids) in its decision about a key.
 	Indifferent(s Snapshot, k events.Key, chosen, other types.UID, now time.Time) bool
 }
 
-// Indifferent asks the controller's AsGood.
+// Indifferent calls the controller's AsGood.
 func (c Controller[V]) Indifferent(s Snapshot, k events.Key, chosen, other types.UID, now time.Time) bool {
 	if c.AsGood == nil {
 		return false

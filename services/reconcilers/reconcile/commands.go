@@ -12,16 +12,15 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// Create is the create of an object under a name. Creates that give the same body
-// share it, so body carries no name of its own.
+// Create creates an object under a name. body holds no name, so that creates with the same
+// body share it.
 func Create(kind kinds.Kind, namespace, name string, body json.RawMessage, with ...Option) events.Command {
 	c := command(events.VerbCreate, kind, namespace, name)
 	c.Body = body
 	return options(c, with)
 }
 
-// Update replaces an object; it is conditional on the uid and resourceVersion
-// that obj carries.
+// Update replaces an object. It is conditional on the uid and the resourceVersion of obj.
 func Update(kind kinds.Kind, obj metav1.Object, with ...Option) events.Command {
 	c := command(events.VerbUpdate, kind, obj.GetNamespace(), obj.GetName())
 	c.Body = Body(obj)
@@ -29,22 +28,22 @@ func Update(kind kinds.Kind, obj metav1.Object, with ...Option) events.Command {
 	return options(c, with)
 }
 
-// UpdateStatus replaces an object's status, under the same conditions.
+// UpdateStatus replaces an object's status, under the conditions of [Update].
 func UpdateStatus(kind kinds.Kind, obj metav1.Object, with ...Option) events.Command {
 	c := Update(kind, obj, with...)
 	c.Subresource = "status"
 	return c
 }
 
-// UpdateApproval replaces the conditions of a request that say whether it is approved, under
-// the same conditions.
+// UpdateApproval replaces the approval conditions of a certificate request, under the
+// conditions of [Update].
 func UpdateApproval(kind kinds.Kind, obj metav1.Object, with ...Option) events.Command {
 	c := Update(kind, obj, with...)
 	c.Subresource = events.SubApproval
 	return c
 }
 
-// Patch changes an object that must have obj's uid.
+// Patch changes an object, on the condition that it has obj's uid.
 func Patch(kind kinds.Kind, obj metav1.Object, how types.PatchType, patch json.RawMessage, with ...Option) events.Command {
 	c := command(events.VerbPatch, kind, obj.GetNamespace(), obj.GetName())
 	c.PatchType, c.Body = how, patch
@@ -52,24 +51,25 @@ func Patch(kind kinds.Kind, obj metav1.Object, how types.PatchType, patch json.R
 	return options(c, with)
 }
 
-// Delete ends an object; it always carries the uid.
+// Delete deletes an object, on the condition that it has obj's uid.
 func Delete(kind kinds.Kind, obj metav1.Object, with ...Option) events.Command {
 	c := command(events.VerbDelete, kind, obj.GetNamespace(), obj.GetName())
 	c.If = &events.If{UID: obj.GetUID()}
 	return options(c, with)
 }
 
-// AskOf reads a subresource of an object that is named as owner references name it,
-// whatever its kind. The answer is in the outcome ([Snapshot].Last), together with the
-// note; so who asks must be a controller that remembers.
+// AskOf reads a subresource of an object of any kind that an owner reference names. The
+// outcome ([Snapshot].Last) holds the answer and the note, so the controller must set
+// [Controller.Remembers].
 func AskOf(namespace string, of metav1.OwnerReference, subresource string, note any) events.Command {
 	return events.Command{
 		Verb: events.VerbAsk, Namespace: namespace, Name: of.Name, Of: &of, Subresource: subresource, Note: Body(note),
 	}
 }
 
-// AskFor reads an object of a kind, or whether there is none of that name. The answer is
-// in the outcome ([Snapshot].Last); so who asks must be a controller that remembers.
+// AskFor reads an object of a kind, or finds that there is none of that name. The outcome
+// ([Snapshot].Last) holds the answer, so the controller must set
+// [Controller.Remembers].
 func AskFor(kind kinds.Kind, namespace, name string) events.Command {
 	return command(events.VerbAsk, kind, namespace, name)
 }
@@ -82,29 +82,30 @@ func Record(n events.Notice) events.Command {
 // Option changes a command.
 type Option func(*events.Command)
 
-// IfUnchanged makes the command depend on obj's resourceVersion.
+// IfUnchanged makes the command conditional on obj's resourceVersion.
 func IfUnchanged(obj metav1.Object) Option {
 	return func(c *events.Command) { condition(c).ResourceVersion = obj.GetResourceVersion() }
 }
 
-// IfAbsent makes the command depend on owners not being there, checked live.
+// IfAbsent makes the command conditional on the absence of all owners, checked live.
 func IfAbsent(owners ...metav1.OwnerReference) Option {
 	return func(c *events.Command) { condition(c).Absent = owners }
 }
 
-// IfLeaving makes the command depend on owners being gone, or being deleted and
-// waiting for their dependents, checked live.
+// IfLeaving makes the command conditional on each owner being absent, or being deleted and
+// waiting for its dependents, checked live.
 func IfLeaving(owners ...metav1.OwnerReference) Option {
 	return func(c *events.Command) { condition(c).Leaving = owners }
 }
 
-// IfSameOwners lets a delete survive a resourceVersion conflict that did not
-// touch the owner references.
+// IfSameOwners lets a delete survive a resourceVersion conflict if the owner references have
+// not changed.
 func IfSameOwners(obj metav1.Object) Option {
 	return func(c *events.Command) { condition(c).SameOwners = obj.GetOwnerReferences() }
 }
 
-// IfAlive makes the command depend on an object that lives, checked live.
+// IfAlive makes the command conditional on an object that exists and is not being deleted,
+// checked live.
 func IfAlive(kind kinds.Kind, obj metav1.Object) Option {
 	return func(c *events.Command) {
 		condition(c).Alive = &events.Alive{
@@ -113,30 +114,30 @@ func IfAlive(kind kinds.Kind, obj metav1.Object) Option {
 	}
 }
 
-// IfUnused makes the command depend on nothing needing its object ([events.UserKinds]),
-// checked live.
+// IfUnused makes the command conditional on no other object needing its object
+// ([events.UserKinds]), checked live.
 func IfUnused() Option {
 	return func(c *events.Command) { condition(c).Unused = true }
 }
 
-// IfUnshared makes the command depend on no other object of its kind having an address of the
-// ranges that the body gives ([events.HasRanges]), checked live.
+// IfUnshared makes the command conditional on no other object of its kind having an address
+// in the ranges of the body ([events.HasRanges]), checked live.
 func IfUnshared() Option {
 	return func(c *events.Command) { condition(c).Unshared = true }
 }
 
-// Propagate sets what happens to the dependents of a deleted object.
+// Propagate sets how a delete treats the dependents of its object.
 func Propagate(how metav1.DeletionPropagation) Option {
 	return func(c *events.Command) { c.Propagation = how }
 }
 
-// Tell sets what users are told when the command is applied and when it failed;
-// either may be nil.
+// Tell sets the Events that the writer records when the command was applied and when it
+// failed. Either may be nil.
 func Tell(applied, failed *events.Notice) Option {
 	return func(c *events.Command) { c.OnApplied, c.OnFailed = applied, failed }
 }
 
-// About is the reference under which an object's Events are found.
+// About is the reference to an object that its Events carry.
 func About(kind kinds.Kind, obj metav1.Object) corev1.ObjectReference {
 	return corev1.ObjectReference{
 		APIVersion: kind.APIVersion(), Kind: kind.Kind,
@@ -145,7 +146,7 @@ func About(kind kinds.Kind, obj metav1.Object) corev1.ObjectReference {
 	}
 }
 
-// Body is an object as the JSON body of a command.
+// Body encodes an object as the JSON body of a command.
 func Body(obj any) json.RawMessage {
 	text, err := json.Marshal(obj)
 	if err != nil {

@@ -8,10 +8,10 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// AskContents asks what a namespace holds, once everything before it in the turn has
-// been done, as long as it is the one with that uid. While there is something of the
-// kinds that come first, no others are looked at. The answer, [events.Contents], is in
-// the outcome ([Snapshot].Last); so who asks must be a controller that remembers.
+// AskContents asks what a namespace holds, if it still has that uid. The writer asks after
+// it has carried out all earlier commands of the turn. While objects of the kinds that come
+// first remain, the writer does not look at others. The outcome ([Snapshot].Last) holds the
+// answer, [events.Contents], so the controller must set [Controller.Remembers].
 func AskContents(namespace metav1.Object, question events.ContentsQuestion) events.Command {
 	c := command(events.VerbAsk, kinds.Namespaces.Kind, "", namespace.GetName())
 	c.Subresource, c.Body = events.SubContents, Body(question)
@@ -19,8 +19,8 @@ func AskContents(namespace metav1.Object, question events.ContentsQuestion) even
 	return c
 }
 
-// AskUsers asks which pods may need a claim, as long as it is the one with that uid.
-// The answer, [events.Users], is in the outcome.
+// AskUsers asks which pods may need a claim, if the claim still has that uid. The outcome
+// holds the answer, [events.Users].
 func AskUsers(claim metav1.Object) events.Command {
 	c := command(events.VerbAsk, kinds.PersistentVolumeClaims.Kind, claim.GetNamespace(), claim.GetName())
 	c.Subresource = events.SubUsers
@@ -28,8 +28,8 @@ func AskUsers(claim metav1.Object) events.Command {
 	return c
 }
 
-// AskReview asks whether a user may do something, as long as there is an object with that
-// uid, which the question is about. The answer, [events.Review], is in the outcome.
+// AskReview asks whether a user may do something, if the object that the question is about
+// still has that uid. The outcome holds the answer, [events.Review].
 func AskReview(kind kinds.Kind, obj metav1.Object, question authorizationv1.SubjectAccessReviewSpec) events.Command {
 	c := command(events.VerbAsk, kind, obj.GetNamespace(), obj.GetName())
 	c.Subresource, c.Body = events.SubReview, Body(question)
@@ -37,8 +37,8 @@ func AskReview(kind kinds.Kind, obj metav1.Object, question authorizationv1.Subj
 	return c
 }
 
-// AskExpiry asks when a bootstrap token expires, as long as it is as it is seen. The answer,
-// [events.Expiry], is in the outcome.
+// AskExpiry asks when a bootstrap token expires, if the Secret is unchanged. The outcome
+// holds the answer, [events.Expiry].
 func AskExpiry(secret metav1.Object) events.Command {
 	c := command(events.VerbAsk, kinds.Secrets.Kind, secret.GetNamespace(), secret.GetName())
 	c.Subresource = events.SubExpiry
@@ -46,9 +46,9 @@ func AskExpiry(secret metav1.Object) events.Command {
 	return c
 }
 
-// AskObjects asks for a page of the objects of a resource, once everything before it in the
-// turn has been done, as long as the object that asks is the one with that uid. The answer,
-// [events.Objects], is in the outcome, with the question as its note.
+// AskObjects asks for a page of the objects of a resource, if the object that asks still has
+// that uid. The writer asks after it has carried out all earlier commands of the turn. The
+// outcome holds the answer, [events.Objects], and the question as the note.
 func AskObjects(kind kinds.Kind, asks metav1.Object, question events.ObjectsQuestion) events.Command {
 	c := command(events.VerbAsk, kind, asks.GetNamespace(), asks.GetName())
 	c.Subresource, c.Body = events.SubObjects, Body(question)
@@ -57,9 +57,9 @@ func AskObjects(kind kinds.Kind, asks metav1.Object, question events.ObjectsQues
 	return c
 }
 
-// AskTypes asks which expressions of an admission policy do not fit the types that it is
-// about, as long as there is one with that uid. The answer, [events.Types], is in the
-// outcome.
+// AskTypes asks which expressions of an admission policy do not fit the types that the
+// policy matches, if the policy still has that uid. The outcome holds the answer,
+// [events.Types].
 func AskTypes(policy metav1.Object) events.Command {
 	c := command(events.VerbAsk, kinds.ValidatingAdmissionPolicies.Kind, "", policy.GetName())
 	c.Subresource, c.Body = events.SubTypes, Body(policy)

@@ -1,10 +1,10 @@
-// Package reconcile is the grammar of controllers.
+// Package reconcile defines controllers.
 //
-// A controller is a sentence: given what I see and what time it is, this is
-// what I want, and this is when to wake me. See is Observe, which collects what
-// one turn can see into a plain struct; want is Decide, which judges it. Neither
-// has a client, a context, a clock, a logger or an error, so the same view
-// always gives the same decision: live, in replay, in shadow and in a test.
+// A controller has two functions. Observe collects what one turn can see into a plain
+// struct, the view. Decide judges a view at a moment and returns the commands, the reason
+// and the next wake time. Neither has a client, a context, a clock, a logger or an error,
+// so the same view always gives the same decision: live, in replay, in shadow mode and in a
+// test.
 package reconcile
 
 import (
@@ -20,80 +20,77 @@ import (
 	"github.com/millrace/millrace/pkg/events/redact"
 )
 
-// Controller is one controller: its name, whose turn it is when something
-// changes, what it may write, and its judgement over views of type V.
+// Controller is one controller: its name, its inputs, what it may write, and its judgement
+// of views of type V.
 type Controller[V any] struct {
 	// Name is upstream's name, such as "replicaset-controller".
 	Name string
 	// Aliases are upstream's other names for --controllers, such as "replicaset".
 	Aliases []string
-	// Identity is the service account in kube-system that its writes are made
-	// as; empty means Name. Upstream: the client name of the controller.
+	// Identity is the service account in kube-system with which the writer makes its
+	// requests; empty means Name. Upstream: the client name of the controller.
 	Identity string
 	// Source is the component name on its Kubernetes Events; empty means Name.
 	Source string
 	// Queue is upstream's workqueue name, the "name" label of workqueue_*.
 	Queue string
-	// Owns is the kind that keys are objects of that name no kind; nil when keys
-	// span kinds or are no objects.
+	// Owns is the kind of the objects of keys without a kind. It is nil when keys span
+	// kinds or are not objects.
 	Owns *kinds.Kind
-	// Inputs say which kinds it reads and whose turn a change makes it.
+	// Inputs are the kinds that it reads, and how a change maps to keys.
 	Inputs []Input
-	// Writes is the promise: everything it may do.
+	// Writes is the promise of the controller: every write that it may request.
 	Writes Writes
-	// Tells is the promise of what it says in Events; nil: it makes none.
+	// Tells is the promise of the Events that it may record; nil: none.
 	Tells Tells
-	// StatusBlind says that it has decisions that rest on nothing in its own object's
-	// status and say so ([Decision].StatusBlind), so that it is asked while a report is
-	// under way, too.
+	// StatusBlind says that some of its decisions depend on nothing in the status of its
+	// own object, and are marked so ([Decision].StatusBlind). The engine then asks it while
+	// a report is in flight, too.
 	StatusBlind bool
-	// Silent says that it reports nothing: neither a status, nor Events but those that go
-	// with what it does. So the engine need not look whether a report is under way.
+	// Silent says that it writes no status and records no Events except those attached to
+	// commands that act. The engine then need not check whether a report is in flight.
 	Silent bool
-	// Remembers says that what its last turns did matters to it when they succeeded,
-	// too: [Snapshot].Last gives their outcomes, unless they are a crowd's in which
-	// nothing was asked.
+	// Remembers says that the controller needs the outcomes of its last turns even if they
+	// succeeded. [Snapshot].Last then returns them, except for turns with many commands
+	// that asked nothing.
 	Remembers bool
-	// Metrics are its own, of which its decisions give [Figure]s.
+	// Metrics are the controller's own metrics. Its decisions carry their [Figure]s.
 	Metrics []Metric
-	// Settings are what it was configured with, as JSON: fields of the catalogue's
-	// Config, which can build it anew from them. Each turn records them, since its
-	// decisions rest on them. Nil for a controller without a configuration.
+	// Settings are its configuration as JSON, in fields of the catalogue's Config, which
+	// can rebuild the controller from them. Each turn records them, because its decisions
+	// depend on them. Nil for a controller without a configuration.
 	Settings json.RawMessage
-	// Observe collects the view of a key. ok is false when there is nothing to
-	// decide: the object is gone and the controller asks for no turn about that.
+	// Observe collects the view of a key. ok is false when there is nothing to decide,
+	// because the object is gone and the controller has nothing to do about that.
 	Observe func(s Snapshot, k events.Key) (view V, ok bool)
 	// Decide judges a view. It must be pure.
 	Decide func(view V, now time.Time) Decision
-	// AsGood tells whether it is chance that Decide has one object of a view deleted
-	// rather than another; nil: it never is. Nothing rests on it but comparisons with
-	// others who had the same choice.
+	// AsGood tells whether Decide might as well have deleted other as chosen; nil: never.
+	// Only comparisons with other implementations that had the same choice depend on it.
 	AsGood func(view V, chosen, other types.UID, now time.Time) bool
 }
 
 // Input is a kind that a controller reads.
 type Input struct {
-	// Kind is what it reads. Every is used instead by controllers that read the
-	// metadata of all kinds that can be deleted.
+	// Kind is the kind. Controllers that read the metadata of all kinds that can be deleted
+	// set Every instead.
 	Kind  kinds.Kind
 	Every bool
-	// Named are the names of the objects that it reads of the kind, where it reads no
-	// others.
+	// Named limits the input to the objects with these names; empty: all.
 	Named []string
-	// Bare says that it reads which objects there are, and in which version, and nothing of
-	// what is in them.
+	// Bare says that the controller reads only which objects exist and in which version,
+	// not their content.
 	Bare bool
-	// Also are paths that it reads in the objects although no other controller does
+	// Also are paths in the objects that this controller reads and no other controller does
 	// ([Description.Reads]).
 	Also []redact.Path
-	// Keys maps a change to the keys whose turn it is. was is nil for an object
-	// not seen before, now is nil for one that is gone; both are given when it
-	// changed. nil means that changes of this kind are read but make no
-	// key's turn.
+	// Keys maps a change to the keys that need a turn. was is nil for an object not seen
+	// before, now is nil for a deleted one; both are set when the object changed. A nil
+	// Keys means that the controller reads the kind, but its changes cause no turns.
 	Keys func(s Snapshot, was, now Object) []events.Key
 }
 
-// Object is an object with its kind, as key mappings and graph walks see it.
+// Object is an object with its kind, for key mappings and graph walks.
 type Object struct {
 	Kind kinds.Kind
 	metav1.Object
@@ -107,8 +104,8 @@ func (o Object) Ref() events.Ref {
 	return events.Ref{Kind: o.Kind.Name, Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
-// Own is the input of a controller's own kind: a change is the turn of the
-// object that changed.
+// Own is the input of a controller's own kind: a change maps to the key of the changed
+// object.
 func Own(kind kinds.Kind) Input {
 	return Input{Kind: kind, Keys: func(_ Snapshot, was, now Object) []events.Key {
 		if now.None() {
@@ -118,21 +115,20 @@ func Own(kind kinds.Kind) Input {
 	}}
 }
 
-// Any is a controller whose view type is forgotten, as the catalogue, the shell
-// and the tests hold it.
+// Any is a controller without its view type. The catalogue, the shell and the tests use it.
 type Any interface {
 	Describe() Description
 	// Ask observes and decides; ok is false when there is nothing to decide.
 	Ask(s Snapshot, k events.Key, now time.Time) (d Decision, ok bool)
-	// Look observes; what it gives decides, once, whenever and wherever it is called.
+	// Look observes. The caller may call decide once, at any time and in any goroutine.
 	Look(s Snapshot, k events.Key) (decide func(now time.Time) Decision, ok bool)
-	// View is the view of a key as JSON, for stories and explanations.
+	// View returns the view of a key as JSON, for stories and explanations.
 	View(s Snapshot, k events.Key) (view json.RawMessage, ok bool, err error)
-	// Judge decides on a view given as JSON.
+	// Judge decides on a view that is given as JSON.
 	Judge(view json.RawMessage, now time.Time) (Decision, error)
 }
 
-// Description is everything of a controller but its judgement.
+// Description is everything about a controller except its judgement.
 type Description struct {
 	Name, Identity, Source, Queue string
 	Aliases                       []string
@@ -145,10 +141,10 @@ type Description struct {
 	Metrics                       []Metric
 	Settings                      json.RawMessage
 
-	promises []promise // Writes, with their paths read
+	promises []promise // Writes, with parsed paths
 }
 
-// Describe gives the description, defaults filled in.
+// Describe returns the description, with defaults filled in.
 func (c Controller[V]) Describe() Description {
 	d := Description{
 		Name: c.Name, Identity: c.Identity, Source: c.Source, Queue: c.Queue,
@@ -185,7 +181,7 @@ func (c Controller[V]) Look(s Snapshot, k events.Key) (func(time.Time) Decision,
 	return func(now time.Time) Decision { return c.Decide(view, now).bounded(now) }, true
 }
 
-// View is the view of a key as JSON.
+// View returns the view of a key as JSON.
 func (c Controller[V]) View(s Snapshot, k events.Key) (json.RawMessage, bool, error) {
 	view, ok := c.Observe(s, k)
 	if !ok {
@@ -195,7 +191,7 @@ func (c Controller[V]) View(s Snapshot, k events.Key) (json.RawMessage, bool, er
 	return text, true, err
 }
 
-// Judge decides on a view given as JSON.
+// Judge decides on a view that is given as JSON.
 //
 // Errors: the text is not a view of this controller.
 func (c Controller[V]) Judge(view json.RawMessage, now time.Time) (Decision, error) {

@@ -200,7 +200,8 @@ func TestAPodHasTheClaimsOfItsOwn(t *testing.T) {
 	said(t, "none where there are none", offer{write: write, command: about(events.VerbCreate, kinds.Pods.Kind, "web-0", `{}`)}.verdict(), "")
 }
 
-// Many creates share a body, which is read once; what follows from a name is not shared.
+// Many creates share a body, which is checked once; the parts that depend on a name are
+// checked for each.
 func TestWhatOneBodyHoldsIsNotTakenForAnothers(t *testing.T) {
 	own := set(func(s *appsv1.StatefulSet) {
 		s.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}}}

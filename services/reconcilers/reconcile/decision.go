@@ -8,48 +8,48 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// Decision is what a controller wants: why, what, and when to be asked again.
+// Decision is what a controller wants: why, which commands, and when to ask it again.
 type Decision struct {
 	// Because is the reason, a lower-case English phrase that a user may read.
 	Because string
-	// Commands are everything it wants done.
+	// Commands are the changes and questions that the controller requests.
 	Commands []events.Command
-	// WakeAt is when to ask again if nothing changes before; zero means never. What is
-	// beyond [LatestWake] is then.
+	// WakeAt is when to ask again if nothing changes before; zero means never. A time
+	// beyond [LatestWake] becomes LatestWake.
 	WakeAt time.Time
-	// Retry asks for another turn with the key's backoff, although no command
-	// failed: something that the controller waits for announces itself by no
-	// change.
+	// Retry asks for another turn with the key's back-off although no command failed,
+	// because no change will announce what the controller waits for.
 	Retry bool
-	// Sure asks that its reports, too, are made only where it may act: on a view of
-	// one moment, when everything done for the key has come back. It is for reports
-	// that cannot be put right later, such as sums of what is seen once. Events with no
-	// other report go out with the act that they are about, and wait with it.
+	// Sure says that the engine may store its reports, too, only when the controller may
+	// act: on a consistent view, after everything done for the key has come back. It is
+	// for reports that cannot be corrected later, such as sums of what is seen once.
+	// Events without another report wait for the act that they are about, and go out with
+	// it.
 	Sure bool
-	// StatusBlind says that nothing that it does rests on the own object's status, so
-	// that it may be done while a report is under way. Only a controller that is
-	// StatusBlind is heard.
+	// StatusBlind says that no command of the decision depends on the status of the key's
+	// own object, so that the engine may store it while a report is in flight. The engine
+	// ignores it unless the controller is StatusBlind.
 	StatusBlind bool
-	// ReportFirst says that what is to be done next rests on what it reports: its report
-	// does not wait for an earlier one, and nothing that acts is stored beside it. The key
-	// is asked again on a view in which the report has been seen.
+	// ReportFirst says that the next act depends on what this decision reports. The report
+	// does not wait for an earlier one, and the engine stores no command that acts beside
+	// it. The engine asks again on a view that includes the report.
 	ReportFirst bool
-	// Passing says that what it reports is on its way to something else, and no client
-	// waits for each step: where the API server has much to do, that report may wait for
-	// longer, and mostly is of more steps then.
+	// Passing says that the reported status is an intermediate one and that no client
+	// waits for each step. When the API server is busy, the engine may delay such a
+	// report, which mostly combines several steps.
 	Passing bool
-	// Figures are what is worth counting. They are no part of the turn.
+	// Figures are values to count. The stored turn does not hold them.
 	Figures []Figure
 }
 
-// LatestWake is the last moment at which anyone is woken: a little before the nanoseconds
-// since 1970, in which a NATS server counts, are too many for it.
+// LatestWake is the latest wake time: a little before the nanoseconds since 1970 exceed
+// the range in which a NATS server counts.
 var LatestWake = time.Date(2261, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// bounded gives the decision with a wake that can be written and scheduled, whatever the
-// times of an object are, and the durations that are added to them.
+// bounded limits the wake time to one that can be encoded and scheduled, whatever the
+// times of an object and the durations added to them are.
 func (d Decision) bounded(now time.Time) Decision {
-	switch year := d.WakeAt.UTC().Year(); { // of which a time that has wrapped around has more than it compares as
+	switch year := d.WakeAt.UTC().Year(); { // compare years, because a time that wrapped around compares as smaller than it is
 	case year >= LatestWake.Year():
 		d.WakeAt = LatestWake
 	case year < 0: // which has no RFC 3339 form
@@ -58,21 +58,21 @@ func (d Decision) bounded(now time.Time) Decision {
 	return d
 }
 
-// Nothing is the decision to leave things as they are.
+// Nothing returns the decision to change nothing.
 func Nothing(because string) Decision { return Decision{Because: because} }
 
-// Wake is the decision to be asked again at a moment.
+// Wake returns the decision to be asked again at a moment.
 func Wake(at time.Time, because string) Decision { return Decision{Because: because, WakeAt: at} }
 
-// Do is the decision to have commands carried out.
+// Do returns the decision to carry out commands.
 func Do(because string, commands ...events.Command) Decision {
 	return Decision{Because: because, Commands: commands}
 }
 
-// Join makes one decision of several: all commands in order, the earliest wake,
-// and the reasons of those that do or wait for something, or else the first
-// reason. It is blind to the status if all are that do something, passing if all are
-// that report something, and reports first if one of them does.
+// Join combines decisions: all commands in order, the earliest wake time, and the reasons
+// of the decisions that do or wait for something, or else the first reason. The result is
+// StatusBlind if all decisions that act are, Passing if all that report are, and
+// ReportFirst if any is.
 func Join(decisions ...Decision) Decision {
 	joined := Decision{StatusBlind: true, Passing: true}
 	var reasons []string
@@ -103,18 +103,18 @@ func Join(decisions ...Decision) Decision {
 	return joined
 }
 
-// acts tells whether it does more than report.
+// acts tells whether the decision has a command in the act lane.
 func (d Decision) acts() bool {
 	return slices.ContainsFunc(d.Commands, func(c events.Command) bool { return c.Lane() == events.Act })
 }
 
-// tells tells whether it reports.
+// tells tells whether the decision has a command in the tell lane.
 func (d Decision) tells() bool {
 	return slices.ContainsFunc(d.Commands, func(c events.Command) bool { return c.Lane() == events.Tell })
 }
 
-// In gives the part of the decision that travels in a lane. Figures of no command go
-// with what acts, or with the report where nothing does.
+// In returns the part of the decision that belongs to a lane. A figure of no command goes
+// with the act lane, or with the report if nothing acts.
 func (d Decision) In(lane events.Lane) Decision {
 	part, acts := d, d.acts()
 	part.Commands, part.Figures = nil, nil

@@ -12,19 +12,19 @@ import (
 	"github.com/millrace/millrace/pkg/events/redact"
 )
 
-// facts are what is known when the commands of a turn are checked.
+// facts are the known objects against which the commands of a turn are checked.
 type facts struct {
 	turn   events.Turn
 	owns   *kinds.Kind
 	own    *known
 	read   func(events.Ref) metav1.Object
 	others map[events.Ref]*known
-	sets   map[events.Ref]*known // of revisions, as those have them
-	holds  *promise              // which the body holds that was looked at last
+	sets   map[events.Ref]*known // StatefulSets as their ControllerRevisions describe them
+	holds  *promise              // the promise that the body checked last has kept
 	body   json.RawMessage
 }
 
-// known is an object, read when it is first asked for.
+// known is an object that is read at first use.
 type known struct {
 	read   func() metav1.Object
 	object metav1.Object
@@ -33,8 +33,8 @@ type known struct {
 	parts  map[*redact.Step][]json.RawMessage // of the object, by the path that leads there
 }
 
-// of is the object that a command is about, of which the turn saw the version that the
-// command names.
+// of returns the object that a command is about. The version that the turn saw is the one that
+// the command names.
 func (f *facts) of(c events.Command) *known {
 	ref := c.Ref()
 	if Itself.holds(kindOf(f.owns, f.turn), f.turn.Key, ref) {
@@ -47,7 +47,8 @@ func (f *facts) of(c events.Command) *known {
 	return remembered(&f.others, ref, saw, func() metav1.Object { return f.read(ref) })
 }
 
-// remembered is what is known of an object, which is read at most once.
+// remembered returns the entry of an object in all, or adds one. The object is read at most
+// once.
 func remembered(all *map[events.Ref]*known, ref events.Ref, saw string, read func() metav1.Object) *known {
 	k, had := (*all)[ref]
 	if !had {
@@ -60,14 +61,14 @@ func remembered(all *map[events.Ref]*known, ref events.Ref, saw string, read fun
 	return k
 }
 
-// held tells whether a body is the very one that was found to hold a promise: many creates of
-// a turn share theirs.
+// held tells whether body is the same slice that kept promise p last: many creates of a turn
+// share one body.
 func (f *facts) held(p *promise, body json.RawMessage) bool {
 	return f.holds == p && len(body) > 0 && len(f.body) == len(body) && &f.body[0] == &body[0]
 }
 
-// revision is the key's object as the ControllerRevision has it that a pod's body names in its
-// label; it is not known where that is none of the key's object.
+// revision returns the key's object as the ControllerRevision describes it that the label of a
+// pod's body names. It is unknown if that revision does not belong to the key's object.
 func (f *facts) revision(namespace string, body map[string]any) *known {
 	name, _ := one(find(body, revisionLabel)).(string)
 	ref := events.Ref{Kind: kinds.ControllerRevisions.Name, Namespace: namespace, Name: name}
@@ -79,7 +80,7 @@ func (f *facts) revision(namespace string, body map[string]any) *known {
 		if !ok || !metav1.IsControlledBy(r, &metav1.ObjectMeta{UID: f.turn.UID}) {
 			return nil
 		}
-		var set appsv1.StatefulSet // of whose template it is a patch
+		var set appsv1.StatefulSet // the data are a patch of the StatefulSet's template
 		if json.Unmarshal(r.Data.Raw, &set) != nil {
 			return nil
 		}
@@ -96,8 +97,9 @@ func (k *known) get() metav1.Object {
 	return k.object
 }
 
-// differs is the error of a command that does not agree with the object. One that was decided
-// on another version of it may have agreed with that.
+// differs returns the error for a command that disagrees with the object. If the turn was
+// decided on another version of the object, the error is [events.ErrSuperseded], because the
+// command may have agreed with that version.
 func (k *known) differs(format string, args ...any) error {
 	err := fmt.Errorf(format, args...)
 	if obj := k.get(); obj != nil && obj.GetResourceVersion() != k.saw {
@@ -106,7 +108,7 @@ func (k *known) differs(format string, args ...any) error {
 	return err
 }
 
-// at is what the object has at a path, as JSON: all values where it leads to several.
+// at returns the values at a path of the object, as JSON.
 func (k *known) at(path redact.Path) []json.RawMessage {
 	obj := k.get()
 	if obj == nil {
@@ -132,7 +134,8 @@ func (k *known) at(path redact.Path) []json.RawMessage {
 	return values
 }
 
-// firstOf tells a path of a promise from all others; nil is the one that leads to everything.
+// firstOf identifies a path of a promise by its first step; nil is the path to the whole
+// object.
 func firstOf(path redact.Path) *redact.Step {
 	if len(path) == 0 {
 		return nil

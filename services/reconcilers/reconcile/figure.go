@@ -8,45 +8,45 @@ type Figure struct {
 	Value  float64
 	// Labels are the values of the metric's labels, in their order.
 	Labels []string
-	// Of is the object of one of the commands: the figure counts once it is known that
-	// they did what they were to do or, if Failed, that one did not. Without it the
-	// figure counts when the turn is stored. A gauge's counts at once.
+	// Of is the object of a command. The figure counts once all commands about it are known
+	// to have succeeded or, if Failed, one to have failed. Without Of the figure counts when
+	// the turn is stored. The figure of a gauge counts at once.
 	Of     events.Ref
 	Failed bool
-	// Took: the value is how many seconds it took until that was known, from the decision on.
+	// Took replaces the value with the seconds from the decision until that result was known.
 	Took bool
 }
 
-// Sort is how the figures of a metric are put together.
+// Sort is how the figures of a metric are aggregated.
 type Sort string
 
 // The sorts.
 const (
-	// Histogram shows how the figures are spread.
+	// Histogram is the distribution of the figures.
 	Histogram Sort = ""
 	// Counter is the sum of all figures.
 	Counter Sort = "counter"
-	// Gauge is the sum of what each key's newest decision says. A decision that says
-	// nothing takes back what the key said before.
+	// Gauge is the sum over the newest decision of every key. A decision without a figure
+	// removes the key's earlier one.
 	Gauge Sort = "gauge"
-	// Mark is a gauge of 1, for each set of labels that the newest decision of any key gives:
-	// what several keys say counts once.
+	// Mark is a gauge of 1 for each set of labels in the newest decision of any key. Several
+	// keys with the same labels count once.
 	Mark Sort = "mark"
 )
 
-// Metric is a metric of a controller's own, under the name that upstream has for it.
-// What can be counted of every controller is none: the shell does that.
+// Metric is a metric of one controller, under upstream's name. The shell counts what all
+// controllers have in common.
 type Metric struct {
 	Name, Help string
 	Sort       Sort
-	// Labels are their names; there are as many values of each as words of a list,
-	// unless upstream's have more.
+	// Labels are the names of the labels. Their values come from small fixed lists, unless
+	// upstream's do not.
 	Labels []string
-	// Buckets are a histogram's.
+	// Buckets are the upper bounds of a histogram.
 	Buckets []float64
 }
 
-// Count is a figure of a counter, which counts when the turn is stored.
+// Count returns a figure of a counter, which counts when the turn is stored.
 func Count(metric string, value float64, labels ...string) Figure {
 	return Figure{Metric: metric, Value: value, Labels: labels}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// TestAnOutcomeIsNotOlderThanItsTurn: an answer that is too old as soon as it is given, since
-// the writer's clock is behind, would be asked for again at once, and again.
+// TestAnOutcomeIsNotOlderThanItsTurn: if the writer's clock is behind, an answer would be too
+// old at once, and the controller would ask again and again.
 func TestAnOutcomeIsNotOlderThanItsTurn(t *testing.T) {
 	key := events.Key{Namespace: reconciletest.Namespace, Name: "web"}
 	own := &metav1.ObjectMeta{UID: "u", ResourceVersion: "1"}

@@ -11,14 +11,14 @@ import (
 	"github.com/millrace/millrace/pkg/events/redact"
 )
 
-// listed are [Elements] with its path read.
+// listed is an [Elements] with its path parsed.
 type listed struct {
 	Elements
 	path redact.Path
 }
 
-// holds tells whether the list in a body is that of the object, but for some elements. A body
-// without the list leaves it as it is.
+// holds checks that the list in a body equals that of the object, except for some elements. A
+// body without the list leaves the list as it is.
 func (l listed) holds(c events.Command, body map[string]any, f *facts) error {
 	last := len(l.path) - 1
 	for _, parent := range find(body, l.path[:last]) {
@@ -55,12 +55,12 @@ func (l listed) holds(c events.Command, body map[string]any, f *facts) error {
 	return nil
 }
 
-// claimed tells whether volumes are those of a pod's template, but for the claims of some
-// names that are the pod's own: each takes the place of the volume of its name.
+// claimed tells whether a pod's volumes are those of its template, except for the pod's own
+// claims, which replace the volumes of the same names.
 func claimed(pod string, claims []string, volumes, template json.RawMessage) bool {
 	own, foreign := map[string]bool{}, false
 	var all []map[string]any
-	_ = json.Unmarshal(volumes, &all) // what is no list is not the same as one
+	_ = json.Unmarshal(volumes, &all) // a value that is no list differs from the template's list
 	for _, v := range all {
 		name, _ := v["name"].(string)
 		if !slices.Contains(claims, name) {
@@ -76,8 +76,8 @@ func claimed(pod string, claims []string, volumes, template json.RawMessage) boo
 	})
 }
 
-// sameRest tells whether two JSON lists have the same elements, in the same order, without
-// those that are left out.
+// sameRest tells whether two JSON lists have the same elements in the same order, apart from
+// elements that leftOut selects.
 func sameRest(a, b json.RawMessage, leftOut func(map[string]any) bool) bool {
 	var x, y []map[string]any
 	if len(a) > 0 && json.Unmarshal(a, &x) != nil || len(b) > 0 && json.Unmarshal(b, &y) != nil {

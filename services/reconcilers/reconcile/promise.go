@@ -14,14 +14,14 @@ import (
 	"github.com/millrace/millrace/pkg/events/redact"
 )
 
-// conditions are paths that every body may hold: they name the object.
+// conditions are paths that every body may hold, because they identify the object.
 var conditions = []string{".apiVersion", ".kind", ".metadata.name", ".metadata.namespace", ".metadata.uid", ".metadata.resourceVersion"}
 
-// untold are what an update of the key's object says of it that is not the controller's:
-// the API server sets it.
+// untold are fields that an update of the key's object may differ in, because the API server
+// sets them.
 var untold = []string{".apiVersion", ".kind", ".metadata.resourceVersion", ".metadata.generation", ".metadata.managedFields", ".status"}
 
-// promise is a [Write] with its paths read.
+// promise is a [Write] with its paths parsed.
 type promise struct {
 	Write
 	fields, changes     []redact.Path
@@ -38,7 +38,7 @@ type value struct {
 	one  []string
 }
 
-// copied is a [Copy] with its paths read.
+// copied is a [Copy] with its paths parsed.
 type copied struct {
 	to, from redact.Path
 	but      []redact.Path
@@ -81,7 +81,7 @@ func (w Writes) read() []promise {
 	return all
 }
 
-// undecoded tells whether a field of the body is bounded as a whole only.
+// undecoded tells whether the promise bounds a field of the body only as a whole.
 func undecoded(w Write, field string) bool {
 	return slices.Contains(w.Fields, field) &&
 		!slices.ContainsFunc(w.Values, func(v Value) bool { return strings.HasPrefix(v.Path, field) })
@@ -110,13 +110,14 @@ func paths(texts []string) []redact.Path {
 	return all
 }
 
-// Fits gives the check of the commands of a turn, each of which has its body: whether it is
-// within the promise, about which object it is, on which conditions, what its body holds, and
-// which Events go with it. own gives the key's own object as it is known, read any other that
-// a command is about, or nil. Each is read once. The check is not safe for concurrent use.
+// Fits returns the check of a turn's commands, each with its body, against the promise: the
+// object of a command, its conditions, the content of its body, and its Events. own returns the
+// key's own object as it is known, read any other object of a command; either may return nil.
+// Each is read once. The check is not safe for concurrent use.
 //
-// Errors: of the check, why it is not; [events.ErrSuperseded] where that may be so only because
-// an object is not known as the turn saw it.
+// Errors: the check says why a command is not within the promise. The error is
+// [events.ErrSuperseded] where the reason may only be that an object is not known as the turn
+// saw it.
 func (d Description) Fits(t events.Turn, own func() metav1.Object, read func(events.Ref) metav1.Object) func(events.Command) error {
 	f := &facts{turn: t, owns: d.Owns, own: &known{read: own, saw: t.ResourceVersion}, read: read}
 	return func(c events.Command) error { return d.fits(t, c, f) }
@@ -133,7 +134,7 @@ func (d *Description) fits(t events.Turn, c events.Command, f *facts) error {
 			if beyond == nil {
 				return nil
 			}
-			if !errors.Is(err, events.ErrSuperseded) { // of several promises one that may have been kept is enough
+			if !errors.Is(err, events.ErrSuperseded) { // one promise that may have been kept is enough
 				err = beyond
 			}
 		}
@@ -181,17 +182,17 @@ func (p *promise) fits(owns *kinds.Kind, t events.Turn, c events.Command, f *fac
 	return nil
 }
 
-// named tells whether what a body may hold follows from the name of the object.
+// named tells whether the allowed body depends on the name of the object.
 func (p *promise) named() bool {
 	return slices.ContainsFunc(p.copies, func(c copied) bool { return c.claims != nil })
 }
 
-// reads tells whether the body matters.
+// reads tells whether the promise bounds the body.
 func (p *promise) reads() bool {
 	return p.Child || p.fields != nil || len(p.values)+len(p.copies)+len(p.lists) > 0 || p.changes != nil || p.Removes || p.Adds
 }
 
-// about tells whether the object of a command is one that it may be about.
+// about checks that the promise covers the object of a command.
 func (p *promise) about(owns *kinds.Kind, t events.Turn, c events.Command) error {
 	if !p.On.holds(kindOf(owns, t), t.Key, c.Ref()) || p.On == Itself && t.UID != "" && c.If != nil && c.If.UID != "" && c.If.UID != t.UID {
 		return fmt.Errorf("%v is not %s, %v", c.Ref(), p.On, t.Key)
@@ -205,7 +206,7 @@ func (p *promise) about(owns *kinds.Kind, t events.Turn, c events.Command) error
 	return nil
 }
 
-// kindOf is the kind of the key's object.
+// kindOf returns the kind of the key's object.
 func kindOf(owns *kinds.Kind, t events.Turn) kinds.Name {
 	if t.Key.Kind == "" && owns != nil {
 		return owns.Name
@@ -228,7 +229,7 @@ func (s Stand) holds(kind kinds.Name, key events.Key, ref events.Ref) bool {
 	}
 }
 
-// conditional tells whether a command has the conditions and options that it is to have.
+// conditional checks that a command has the conditions and options that the promise requires.
 func (p *promise) conditional(c events.Command) error {
 	when := events.If{}
 	if c.If != nil {
@@ -264,11 +265,11 @@ func orStrategic(how []types.PatchType) []types.PatchType {
 
 var strategic = []types.PatchType{types.StrategicMergePatchType}
 
-// child tells whether the controller that a body's metadata names is the key's object. What
-// is created or replaced must name it; a patch may leave the owners alone or end them.
+// child checks that the controller reference in a body names the key's object. A create or
+// update must have one; a patch may leave the owners alone or remove them.
 func child(owns *kinds.Kind, t events.Turn, c events.Command, body map[string]any) error {
 	if kind, known := kinds.Lookup(t.Key.Kind); known {
-		owns = &kind // its keys are of several kinds
+		owns = &kind // this controller has keys of several kinds
 	}
 	meta, _ := body["metadata"].(map[string]any)
 	owners, _ := meta["ownerReferences"].([]any)

@@ -106,8 +106,8 @@ func TestJoinedDecisionsKeepTheEarliestWakeAndEveryCommand(t *testing.T) {
 	}
 }
 
-// However far away an object's times are, a decision can be written, and what is overdue
-// stays overdue.
+// A decision can be encoded however far away an object's times are, and an overdue wake stays
+// overdue.
 func TestAWakeCanBeWritten(t *testing.T) {
 	now := time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC)
 	for wanted, want := range map[time.Time]time.Time{
@@ -141,7 +141,7 @@ func TestAWakeCanBeWritten(t *testing.T) {
 	}
 }
 
-// A promise to add is none to take away, in any of the ways that patches have.
+// A promise to add allows no kind of removal that patches have.
 func TestWhatOnlyAddsTakesNothingAway(t *testing.T) {
 	d := Controller[struct{}]{Name: "c", Owns: &kinds.Pods.Kind, Writes: Writes{
 		{Verb: events.VerbPatch, Kind: "pods", Fields: []string{".metadata.finalizers", ".metadata.labels"}, Adds: true},
@@ -164,8 +164,8 @@ func TestWhatOnlyAddsTakesNothingAway(t *testing.T) {
 	}
 }
 
-// A command that one promise may hold is superseded, wherever that promise stands among others of
-// its verb and kind.
+// A command that may be within one promise is superseded, wherever that promise stands among
+// others of its verb and kind.
 func TestASupersededCommandIsSoByAnyOfSeveralPromises(t *testing.T) {
 	stale := Write{Verb: events.VerbUpdate, Kind: "pods", Changes: []string{".metadata.labels"}}
 	beyond := Write{Verb: events.VerbUpdate, Kind: "pods", On: Itself, Changes: []string{".metadata.labels"}}

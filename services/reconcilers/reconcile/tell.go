@@ -8,8 +8,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// fit tells whether the notices of a command are within the promise: about which object,
-// and for which reason.
+// fit checks that the promise covers the Events of a command: their objects and their
+// reasons.
 func (w Tells) fit(owns *kinds.Kind, t events.Turn, c events.Command) error {
 	for _, n := range []*events.Notice{t.NoticeAt(c.Applied), t.NoticeAt(c.Failed), c.OnApplied, c.OnFailed} {
 		if n == nil {
@@ -41,7 +41,7 @@ func (w Tells) holds(owns *kinds.Kind, t events.Turn, n events.Notice) error {
 func (p Telling) holds(owns *kinds.Kind, t events.Turn, n events.Notice) error {
 	kind := p.Kind.Name
 	if p.Any {
-		kind = kindOf(owns, t) // of which the reference has no name to compare
+		kind = kindOf(owns, t) // the object reference has no resource name to compare
 	}
 	ref := events.Ref{Kind: kind, Namespace: n.About.Namespace, Name: n.About.Name}
 	switch {
@@ -56,13 +56,14 @@ func (p Telling) holds(owns *kinds.Kind, t events.Turn, n events.Notice) error {
 	}
 }
 
-// called tells whether the objects of a kind are called so, as far as the kind is known.
+// called tells whether name is the kind's name in the API, as far as the kind is known.
 func called(kind kinds.Name, name string) bool {
 	k, known := kinds.Lookup(kind)
 	return !known || k.Kind == name
 }
 
-// reason tells whether a text can be a reason: letters and digits, a capital first.
+// reason tells whether a text can be an Event's reason: letters and digits, beginning
+// with a capital.
 func reason(text string) bool {
 	for i, r := range text {
 		capital, small, digit := 'A' <= r && r <= 'Z', 'a' <= r && r <= 'z', '0' <= r && r <= '9'

@@ -9,15 +9,16 @@ import (
 	"github.com/millrace/millrace/pkg/events/redact"
 )
 
-// unread is what no decision of any controller rests on, of kinds that are read in full,
-// but for controllers that say so ([Input].Also). The law "blind" of package
-// reconciletest holds every controller to it. What is not here counts as read: to forget
-// a path costs a user a rule, to have one too many would cost a wrong decision.
+// unread are the fields, of kinds that are read in full, on which no decision of any
+// controller depends, except for controllers that declare them ([Input].Also). The law
+// "blind" of package reconciletest checks this for every controller. All other fields count
+// as read: a path missing here costs a user a redaction rule, a path too many would cost a
+// wrong decision.
 var unread = map[kinds.Name][]redact.Path{
 	kinds.Pods.Name: Containers("env", "envFrom", "args", "command"),
 }
 
-// Containers are the paths of some fields of a pod's containers of all sorts.
+// Containers returns the paths of some fields in all kinds of a pod's containers.
 func Containers(fields ...string) (paths []redact.Path) {
 	for _, sort := range []string{"containers", "initContainers", "ephemeralContainers"} {
 		for _, field := range fields {
@@ -27,12 +28,12 @@ func Containers(fields ...string) (paths []redact.Path) {
 	return paths
 }
 
-// Reads tells whether what a controller does may rest on what a path leads to in the
-// objects of a kind, so that it must not be hidden from it. only are the names of the
-// objects that it reads, where those are known.
+// Reads tells whether the controller's decisions may depend on the values at a path in the
+// objects of a kind, so that these must not be redacted. only are the names of the objects
+// that it reads, if it reads no others.
 //
-// Who replaces an object as a whole would write back what it was told, and copies
-// annotations along: it reads all of it.
+// A controller that replaces whole objects, or copies their annotations, would write
+// redacted values back. It counts as reading all of them.
 func (d Description) Reads(kind kinds.Name, path redact.Path) (reads bool, only []string) {
 	for _, in := range d.Inputs {
 		if in.Every || in.Kind.Name != kind {
@@ -52,8 +53,8 @@ func (d Description) Reads(kind kinds.Name, path redact.Path) (reads bool, only 
 	return false, nil
 }
 
-// Named are the names of the objects that a controller reads of a kind, where it reads no
-// others.
+// Named are the names of the objects of a kind that the controller reads; empty if it reads
+// all.
 func (d Description) Named(kind kinds.Name) []string {
 	for _, in := range d.Inputs {
 		if !in.Every && in.Kind.Name == kind {
@@ -63,15 +64,15 @@ func (d Description) Named(kind kinds.Name) []string {
 	return nil
 }
 
-// also tells whether a path leads to something that the controller reads although
-// no other controller does, or to a part of it.
+// also tells whether a path leads to, or into, a field that this controller reads and no
+// other does.
 func (in Input) also(path redact.Path) bool {
 	return slices.ContainsFunc(in.Also, func(read redact.Path) bool { return read.Covers(path) || path.Covers(read) })
 }
 
-// replaces tells whether a controller writes objects back with what a path leads to. A
-// status is written with the object's annotations, which the API server takes over; of the
-// rest it takes nothing but the status.
+// replaces tells whether a controller writes the value at a path back. An update of a status
+// carries the object's annotations, which the API server takes over; apart from them and the
+// status it ignores the body.
 func (d Description) replaces(kind kinds.Name, path redact.Path) bool {
 	_, note := noteOf(path)
 	for _, w := range d.Writes {
@@ -82,8 +83,8 @@ func (d Description) replaces(kind kinds.Name, path redact.Path) bool {
 	return false
 }
 
-// overlooked tells whether no controller reads what a path leads to. Of annotations that are
-// those of other domains than Kubernetes'.
+// overlooked tells whether no controller reads the value at a path. Controllers read no
+// annotations of domains other than Kubernetes'.
 func overlooked(kind kinds.Name, path redact.Path) bool {
 	if note, ok := noteOf(path); ok {
 		domain, _, there := strings.Cut(note, "/")
@@ -97,7 +98,7 @@ func overlooked(kind kinds.Name, path redact.Path) bool {
 	return false
 }
 
-// noteOf is the annotation that a path leads to.
+// noteOf returns the key of the annotation at a path.
 func noteOf(path redact.Path) (key string, ok bool) {
 	if len(path) != 3 || path[0].Name != "metadata" || path[1].Name != "annotations" || path[2].Each {
 		return "", false

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// TestUnreadPathsLeadSomewhere: one that nothing has would promise nothing.
+// TestUnreadPathsLeadSomewhere: a path that no object has would promise nothing.
 func TestUnreadPathsLeadSomewhere(t *testing.T) {
 	for _, path := range reconcile.Containers("env", "envFrom", "args", "command") {
 		if _, err := redact.Parse(string(kinds.Pods.Name) + ":" + path.String()); err != nil {
@@ -18,8 +18,8 @@ func TestUnreadPathsLeadSomewhere(t *testing.T) {
 	}
 }
 
-// TestReads: what a controller is told of in part it must be told of in full when it
-// replaces it, or copies it along.
+// TestReads: a controller must read the whole of an object that it replaces or
+// copies.
 func TestReads(t *testing.T) {
 	env := redact.MustParsePath(".spec.containers[*].env[*].value")
 	reader := reconcile.Description{Inputs: []reconcile.Input{reconcile.Own(kinds.Pods.Kind)}}

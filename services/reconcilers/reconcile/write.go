@@ -14,88 +14,88 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// Writes is the promise of a controller.
+// Writes is the promise of a controller: the writes that it may request.
 type Writes []Write
 
-// Write is one thing that a controller may do: a verb on a kind (or on its
-// subresource). Any stands for every kind. The rest bounds what is written, and where
-// ([Description.Fits]). What is said of the key's object counts where that is known: the
-// writer reads it for turns that act, and for those that update its status.
+// Write is one thing that a controller may do: a verb on a kind (or on its subresource). Any
+// stands for every kind. The other fields bound the object and the body ([Description.Fits]).
+// Bounds that involve the key's object are checked only where that is known: the writer reads it
+// for turns that act, and for those that update its status.
 type Write struct {
 	Verb        events.Verb
 	Kind        kinds.Name
 	Subresource string
 	Any         bool
-	// On is how the object stands to the key; empty bounds nothing.
+	// On is how the object relates to the key; empty: any object.
 	On Stand
-	// Name is how its name follows from that of the key; empty bounds nothing.
+	// Name is how the object's name follows from the key's; empty: any name.
 	Name Naming
-	// NamedBy is the field of the key's object that has its name; empty bounds nothing.
+	// NamedBy is the field of the key's object that holds the object's name; empty: any name.
 	NamedBy string
-	// Named are the names that objects may have; nil: any.
+	// Named are the names that the object may have; nil: any.
 	Named []string
-	// Child bounds which controller a body names: the key's object.
+	// Child requires that a controller reference in the body names the key's object.
 	Child bool
-	// Fields are the paths that a body may hold beside what names its object; nil: any.
+	// Fields are the paths that a body may hold apart from those that identify its object; nil:
+	// any.
 	Fields []string
-	// Values are what a body may hold at a path.
+	// Values are the values that a body may hold at some paths.
 	Values []Value
-	// Copies are the parts of a body that are parts of the key's object.
+	// Copies are the parts of a body that must equal parts of the key's object.
 	Copies []Copy
-	// Elements are the lists of the object of which a body changes only some elements.
+	// Elements are lists of the object in which a body may change only some elements.
 	Elements []Elements
-	// Changes are the paths in which the object may be changed by an update; nil: any.
-	// Of a status of the key's object they are those outside of the status; nil: none.
+	// Changes are the paths of the object that an update may change; nil: any. For a status of
+	// the key's object they are paths outside the status; nil: none.
 	Changes []string
-	// Removes: a list in the body only takes elements away. Adds: a patch takes nothing away.
+	// Removes: the lists in a body only remove elements. Adds: a patch removes nothing.
 	Removes, Adds bool
 	// Where is a field that the key's object must have; empty: none.
 	Where string
-	// Absent is an owner that must be proven absent; nil: none.
+	// Absent is an owner whose absence the command must have as a condition; nil: none.
 	Absent *Absent
-	// Unused: the command has the condition that nothing needs its object.
+	// Unused: the command must be conditional on no other object needing its object.
 	Unused bool
-	// Unshared: the command has the condition that no other object has its ranges.
+	// Unshared: the command must be conditional on no other object having its address ranges.
 	Unshared bool
-	// How are the types that a patch may have; nil: strategic merge.
+	// How are the allowed patch types; nil: strategic merge.
 	How []types.PatchType
-	// Unchanged: the command names the version that the object must have. An update always
-	// does.
+	// Unchanged: the command must name the object's resourceVersion. An update always must.
 	Unchanged bool
-	// Propagation is what a delete may say of dependents; nil: nothing.
+	// Propagation are the propagation policies that a delete may set; nil: none.
 	Propagation []metav1.DeletionPropagation
-	// AtOnce: a delete gives no time to end.
+	// AtOnce: a delete may set a grace period of zero.
 	AtOnce bool
 }
 
-// Stand says how the object that a command is about stands to the key of its turn.
+// Stand is how the object of a command relates to the key of its turn.
 type Stand string
 
-// The stands. The zero value bounds nothing.
+// The relations. The zero value bounds nothing.
 const (
-	// Itself is the key's object.
+	// Itself: the key's object.
 	Itself Stand = "the object of the key"
-	// Namesake has the key's namespace and name.
+	// Namesake: an object with the key's namespace and name.
 	Namesake Stand = "of the key's namespace and name"
-	// Beside is in the key's namespace.
+	// Beside: an object in the key's namespace.
 	Beside Stand = "in the key's namespace"
-	// Within is in the namespace that the key names.
+	// Within: an object in the namespace that the key names.
 	Within Stand = "in the namespace that is the key"
 )
 
-// Naming says how a name follows from that of the key.
+// Naming is how a name follows from the key's name.
 type Naming string
 
-// The namings. The zero value bounds nothing. Of a long name only the beginning counts: the
-// rest makes room for what follows it.
+// The namings. The zero value bounds nothing. Only the first [stem] characters of the key's name
+// count, because a long name is cut to make room for a suffix.
 const (
-	// After begins with the name of the key.
+	// After: the name begins with the key's name.
 	After Naming = "named after the key"
-	// Amid has the name of the key in it, between dashes.
+	// Amid: the name contains the key's name after a dash.
 	Amid Naming = "with the key's name in its own"
 )
 
-// stem is how much of the name of a key the names of its dependents have at least.
+// stem is how many characters of a long key name its dependents' names keep at least.
 const stem = 40
 
 func (n Naming) holds(name, key string) bool {
@@ -110,65 +110,65 @@ func (n Naming) holds(name, key string) bool {
 	}
 }
 
-// Value is what a body may hold at a path: one of some texts, or nothing.
+// Value bounds a body at a path: one of some strings, or nothing.
 type Value struct {
 	Path string
 	One  []string
 }
 
-// Copy is a part of a body, To, that is a part of the key's object, From; where From leads
-// to several, it is one of them. In the paths of But, which begin at To, they may differ,
-// and a list may have the elements of Plus, too.
+// Copy requires that a part of a body, To, equals a part of the key's object, From; if From leads
+// to several values, one of them. The two may differ at the paths of But, which begin at To, and
+// a list may also have the elements of Plus.
 type Copy struct {
 	To, From string
 	But      []string
 	Plus     []string
-	// Revision: it may also be that part as it is in the ControllerRevision of the key's
-	// object that a pod names in its label. One that is of the key's object as it is needs
-	// no revision: that may have been created just now.
+	// Revision: To may also equal that part of the ControllerRevision of the key's object that a
+	// pod's label names. A part that equals the key's object as it is needs no revision, because
+	// that may have been created just now.
 	Revision bool
-	// Claims is where the key's object has the names of the volumes in whose place a pod
-	// has claims of its own: To are volumes, and such a claim is named after its volume and
-	// the pod. Empty: none.
+	// Claims is the path in the key's object to the names of volumes that a pod replaces with
+	// claims of its own. To are volumes then, and such a claim is named after its volume and the
+	// pod. Empty: none.
 	Claims string
-	// Of, when set, is whose part From is, instead of the key's object.
+	// Of are the objects that From is a part of; nil: the key's object.
 	Of *Named
 }
 
-// Named are the objects of a kind in the key's namespace that the key's object names in a field.
+// Named are objects of a kind in the key's namespace that a field of the key's object names.
 type Named struct {
 	Kind kinds.Name
 	By   string
 }
 
-// Elements are a list in a body that has the elements which that list of the object has, in their
-// order, but for those whose field By is one of some texts: such elements may come and go.
+// Elements is a list in a body that must equal the object's list, in order, except for elements
+// whose field By is one of some strings. The update may add and remove those.
 type Elements struct {
 	Path, By string
 	One      []string
 }
 
-// Absent is an owner whose absence a command has as a condition: of a kind, and of the name
-// that the key's object has in a field; if the condition names a uid, of the one that it has
-// in another field.
+// Absent is an owner whose absence a command has as a condition: of a kind, with the name that
+// the key's object has in the field NamedBy and, if the condition names a uid, the uid that it
+// has in the field UIDBy.
 type Absent struct{ Kind, NamedBy, UIDBy string }
 
-// Tells is what a controller may say in Events.
+// Tells is the promise of the Events that a controller may record.
 type Tells []Telling
 
 // Telling is one kind of object that Events may be about.
 type Telling struct {
-	// Kind is what they are about; Any stands for every kind.
+	// Kind is the kind of the object; Any stands for every kind.
 	Kind kinds.Kind
 	Any  bool
-	// On is how the object stands to the key; empty bounds nothing.
+	// On is how the object relates to the key; empty: any object.
 	On Stand
-	// Reasons are those that Events may have; nil: any.
+	// Reasons are the allowed reasons; nil: any.
 	Reasons []string
 }
 
-// Allows tells whether a command keeps the promise, as far as can be told without its
-// body. Recording Events always does.
+// Allows tells whether a command is within the promise, as far as that can be told without its
+// body. Recording Events always is.
 func (w Writes) Allows(c events.Command) bool {
 	return c.Verb == events.VerbRecord || slices.ContainsFunc(w, func(p Write) bool { return p.allows(c) })
 }
@@ -177,7 +177,7 @@ func (w Write) allows(c events.Command) bool {
 	return w.Verb == c.Verb && (w.Any || w.Kind == c.Kind) && w.Subresource == c.Subresource
 }
 
-// String is the promise as the documents have it.
+// String returns the promise as the documentation shows it.
 func (w Write) String() string {
 	var b bytes.Buffer
 	what := string(w.Kind)
@@ -236,7 +236,7 @@ func (a *Absent) String() string {
 	return "its " + a.Kind + ", named in " + a.NamedBy
 }
 
-// String is the promise as the documents have it.
+// String returns the promise as the documentation shows it.
 func (t Telling) String() string {
 	what := t.Kind.Kind
 	if t.Any {

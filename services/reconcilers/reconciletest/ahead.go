@@ -9,9 +9,10 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Ahead finds the times after [Now] in what a controller sees of an object whose last turns
-// were decided, noted and carried out by clocks an hour ahead, and heard of at Now: their
-// paths in the view, but for those of notes that it has not read. A wait that begins with one of them would be an hour too long.
+// Ahead finds times after [Now] in a controller's view of an object. The last turns about the
+// object were decided, noted and carried out by clocks an hour ahead, and received at Now. Ahead
+// returns the paths of the times in the view, except for notes that the controller has not read. A
+// wait from such a time would be an hour too long.
 //
 // Errors: as [Beliefs].
 func Ahead(c reconcile.Any) (paths []string, err error) {

@@ -13,8 +13,9 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// blind: what counts as unread, and may be hidden from every controller, changes no
-// decision. It is planted in the pods of the view, once so and once otherwise.
+// blind: a decision does not depend on the fields that count as unread and may be
+// redacted for every controller. The law sets these fields in the pods of the view
+// to two different values.
 func blind[V any](_ *rapid.T, c reconcile.Controller[V], view V, now time.Time) error {
 	text, err := json.Marshal(view)
 	if err != nil {
@@ -35,7 +36,7 @@ func blind[V any](_ *rapid.T, c reconcile.Controller[V], view V, now time.Time) 
 	return nil
 }
 
-// plant writes a text wherever in the pods of a value it counts as unread.
+// plant writes a text into every field of a value's pods that counts as unread.
 func plant(v reflect.Value, text string) {
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Interface:

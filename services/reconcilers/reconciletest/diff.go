@@ -2,8 +2,9 @@ package reconciletest
 
 import "strings"
 
-// difference shows two texts line by line, with "- " before what only the first
-// has and "+ " before what only the second has; "" when they are the same.
+// difference shows two texts line by line, with "- " before lines that only the
+// first has and "+ " before lines that only the second has; "" if they are
+// equal.
 func difference(first, second string) string {
 	if first == second {
 		return ""
@@ -29,7 +30,7 @@ func difference(first, second string) string {
 	return page.String()
 }
 
-// shared counts, for every end of a and every end of b, how many lines they can
+// shared counts, for every suffix of a and of b, the most lines that they can
 // have in common, in order.
 func shared(a, b []string) [][]int {
 	common := make([][]int, len(a)+1)

@@ -16,17 +16,16 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Law is something that holds for a controller whatever it sees. Holds gives
-// the breach; it draws what else it needs, such as later moments, from t.
+// Law is a property of a controller that holds for every view. Holds returns the
+// breach; it draws other inputs, such as later moments, from t.
 type Law[V any] struct {
 	Name  string
 	Holds func(t *rapid.T, c reconcile.Controller[V], view V, now time.Time) error
 }
 
-// Laws checks the laws that need to know nothing about a view, and those that
-// the caller adds (see [Indifferent] and [Content]), on what the generator
-// gives. Each law is a subtest. Times in views must be whole seconds, as the API
-// has them.
+// Laws checks the universal laws and the caller's (see [Indifferent] and
+// [Content]) on views from a generator. Each law is a subtest. Times in views
+// must be whole seconds, as in the API.
 func Laws[V any](t *testing.T, c reconcile.Controller[V], views *rapid.Generator[V], now time.Time, more ...Law[V]) {
 	t.Helper()
 	for _, law := range append(Universal[V](), more...) {
@@ -39,7 +38,7 @@ func Laws[V any](t *testing.T, c reconcile.Controller[V], views *rapid.Generator
 	}
 }
 
-// Universal are the laws of every view type.
+// Universal returns the laws that need no knowledge of the view type.
 func Universal[V any]() []Law[V] {
 	return []Law[V]{
 		{Name: "deterministic", Holds: deterministic[V]},
@@ -52,18 +51,18 @@ func Universal[V any]() []Law[V] {
 	}
 }
 
-// Indifferent is the law that the order of lists in a view does not matter;
-// permute gives a view with its lists in another order, and must not change the
-// one that it is given.
+// Indifferent is the law that the order of lists in a view does not matter.
+// permute returns a view with its lists in another order, and must not change
+// its argument.
 func Indifferent[V any](permute func(t *rapid.T, view V) V) Law[V] {
 	return Law[V]{Name: "indifferent to order", Holds: func(t *rapid.T, c reconcile.Controller[V], view V, now time.Time) error {
 		return same(c.Decide(view, now), c.Decide(permute(t, view), now))
 	}}
 }
 
-// Content is the law that a controller that gets what it wants stops wanting,
-// within some turns; apply gives the view after a decision was carried out. It
-// catches loops that never end.
+// Content is the law that a controller has no more commands after some turns if
+// its commands are carried out. apply returns the view after a decision was
+// carried out. The law finds endless loops.
 func Content[V any](turns int, apply func(view V, d reconcile.Decision, now time.Time) V) Law[V] {
 	return Law[V]{Name: "content", Holds: func(_ *rapid.T, c reconcile.Controller[V], view V, now time.Time) error {
 		var d reconcile.Decision
@@ -77,8 +76,8 @@ func Content[V any](turns int, apply func(view V, d reconcile.Decision, now time
 	}}
 }
 
-// deterministic: the same view and moment give the same decision, also when the
-// view was written down and read again in between, as replay does.
+// deterministic: the same view and moment give the same decision, also after the
+// view was encoded and decoded, as in replay.
 func deterministic[V any](_ *rapid.T, c reconcile.Controller[V], view V, now time.Time) error {
 	first := c.Decide(view, now)
 	for range 4 {
@@ -100,7 +99,7 @@ func deterministic[V any](_ *rapid.T, c reconcile.Controller[V], view V, now tim
 	return nil
 }
 
-// handsOff: deciding does not change the view, whose objects others share.
+// handsOff: deciding does not change the view, whose objects are shared.
 func handsOff[V any](_ *rapid.T, c reconcile.Controller[V], view V, now time.Time) error {
 	before, err := json.Marshal(view)
 	if err != nil {
@@ -117,8 +116,9 @@ func handsOff[V any](_ *rapid.T, c reconcile.Controller[V], view V, now time.Tim
 	return nil
 }
 
-// faithful: it gives a reason, its commands keep its promise and say on which
-// object they were decided, and its figures are of its metrics.
+// faithful: the decision has a reason, its commands are within the promise and
+// name the object that they were decided on, and its figures belong to its
+// metrics.
 func faithful[V any](_ *rapid.T, c reconcile.Controller[V], view V, now time.Time) error {
 	d := c.Decide(view, now)
 	if d.Because == "" {
@@ -144,8 +144,8 @@ func faithful[V any](_ *rapid.T, c reconcile.Controller[V], view V, now time.Tim
 	return nil
 }
 
-// fits: a figure is of a metric that was declared, has its labels, and waits for
-// nothing that is not wanted.
+// fits: a figure belongs to a declared metric, has its labels, and names no object
+// but that of a command.
 func fits(metrics []reconcile.Metric, commands []events.Command, f reconcile.Figure) error {
 	at := slices.IndexFunc(metrics, func(m reconcile.Metric) bool { return m.Name == f.Metric })
 	switch {
@@ -176,7 +176,7 @@ func keeps(promise reconcile.Writes, c events.Command) error {
 	case c.Name == "" || c.Kind == "" || c.Version == "":
 		return fmt.Errorf("name, kind or version is missing")
 	case c.Verb == events.VerbAsk && c.Subresource == "" && c.If == nil:
-		return nil // whatever has that name is what is asked for
+		return nil // it asks for any object of that name
 	case c.Verb != events.VerbCreate && (c.If == nil || c.If.UID == ""):
 		return fmt.Errorf("it does not depend on the object's uid")
 	case c.Verb == events.VerbUpdate && c.If.ResourceVersion == "":
@@ -189,7 +189,8 @@ func keeps(promise reconcile.Writes, c events.Command) error {
 	return nil
 }
 
-// patient: who wants nothing until a moment, or ever, wants nothing before it.
+// patient: a controller that wants nothing until a moment, or ever, wants
+// nothing before it.
 func patient[V any](t *rapid.T, c reconcile.Controller[V], view V, now time.Time) error {
 	d := c.Decide(view, now)
 	if len(d.Commands) > 0 || d.Retry {
@@ -200,10 +201,10 @@ func patient[V any](t *rapid.T, c reconcile.Controller[V], view V, now time.Time
 		end = now.AddDate(10, 0, 0)
 	}
 	if !end.After(now) {
-		return nil // that is not punctual
+		return nil // the law "punctual" reports this
 	}
 	wait := end.Sub(now)
-	moments := []time.Duration{ // the generator likes the start, so the rest is asked for
+	moments := []time.Duration{ // the generator prefers the start, so other moments are added
 		time.Duration(rapid.Int64Range(0, int64(wait)-1).Draw(t, "while it waits")),
 		wait / 4, wait / 2, 3 * (wait / 4), wait - 1,
 	}
@@ -218,8 +219,8 @@ func patient[V any](t *rapid.T, c reconcile.Controller[V], view V, now time.Time
 	return nil
 }
 
-// punctual: who is woken had a reason to be; it does not fall asleep again
-// until the same moment.
+// punctual: a controller that asks for a wake has a reason; at that time it does
+// not ask for a wake at the same moment again.
 func punctual[V any](_ *rapid.T, c reconcile.Controller[V], view V, now time.Time) error {
 	d := c.Decide(view, now)
 	switch {
@@ -228,7 +229,7 @@ func punctual[V any](_ *rapid.T, c reconcile.Controller[V], view V, now time.Tim
 	case !d.WakeAt.After(now):
 		return fmt.Errorf("at %v it wants to be woken at %v", now, d.WakeAt)
 	case len(d.Commands) > 0:
-		return nil // the view will be another by then
+		return nil // the view will have changed by then
 	}
 	awake := c.Decide(view, d.WakeAt)
 	if len(awake.Commands) == 0 && !awake.Retry && !awake.WakeAt.After(d.WakeAt) {
@@ -237,7 +238,7 @@ func punctual[V any](_ *rapid.T, c reconcile.Controller[V], view V, now time.Tim
 	return nil
 }
 
-// robust: fields that are not there do not make it panic.
+// robust: missing fields do not make it panic.
 func robust[V any](t *rapid.T, c reconcile.Controller[V], view V, now time.Time) (err error) {
 	text, err := json.Marshal(view)
 	if err != nil {
@@ -247,7 +248,7 @@ func robust[V any](t *rapid.T, c reconcile.Controller[V], view V, now time.Time)
 	if err := json.Unmarshal(text, &value); err != nil {
 		return fmt.Errorf("read the view: %w", err)
 	}
-	if top, ok := value.(map[string]any); ok { // what Observe promises stays
+	if top, ok := value.(map[string]any); ok { // the fields that Observe always sets stay
 		for _, name := range sorted(top) {
 			top[name] = thin(t, top[name])
 		}
@@ -264,7 +265,7 @@ func robust[V any](t *rapid.T, c reconcile.Controller[V], view V, now time.Time)
 	return err
 }
 
-// thin leaves out about one field in eight.
+// thin removes about one field in eight.
 func thin(t *rapid.T, value any) any {
 	switch value := value.(type) {
 	case map[string]any:
@@ -292,7 +293,7 @@ func sorted(m map[string]any) []string {
 	return names
 }
 
-// same is nil for decisions that are the same, byte for byte.
+// same returns nil if two decisions are equal byte for byte, and their difference otherwise.
 func same(a, b reconcile.Decision) error {
 	x, err := transcript(a)
 	if err != nil {
@@ -308,8 +309,8 @@ func same(a, b reconcile.Decision) error {
 	return nil
 }
 
-// transcript is everything of a decision. It goes through a turn, because there
-// notices are written down, too.
+// transcript encodes a whole decision. It uses a turn, because a turn's encoding
+// includes notices.
 func transcript(d reconcile.Decision) ([]byte, error) {
 	turn := events.Turn{Because: d.Because, Commands: slices.Clone(d.Commands)}
 	if !d.WakeAt.IsZero() {

@@ -14,18 +14,18 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Belief is which outcomes change what a controller sees of an object that it decides on.
+// Belief states which outcomes change a controller's view of the object that it decides on.
 type Belief struct {
-	// Remembers is true when it looks at outcomes at all.
+	// Remembers is true if the controller reads outcomes at all.
 	Remembers bool
-	// Own: an outcome about the object as it is now; Older: answers to a question about
-	// an older version of it; Another: an outcome about another object of that name.
+	// Own: an outcome about the object as it is now; Older: an answer to a question about an
+	// older version of it; Another: an outcome about another object of that name.
 	Own, Older, Another bool
 }
 
-// Beliefs finds out what a controller believes, in a world of one object of its kind.
+// Beliefs finds the outcomes that a controller uses, in a world of one object of its kind.
 //
-// Errors: the controller has no view of the object; a view cannot be written as JSON.
+// Errors: the controller has no view of the object; a view cannot be encoded as JSON.
 func Beliefs(c reconcile.Any) (b Belief, err error) {
 	own, key := standIn(c)
 	world := NewWorld().Put(own.Kind, own.Object)
@@ -53,7 +53,7 @@ func Beliefs(c reconcile.Any) (b Belief, err error) {
 	return b, err
 }
 
-// witness is a world that notices when memory is asked.
+// witness is a world that records whether outcomes were read.
 type witness struct {
 	*World
 	asked bool
@@ -72,8 +72,8 @@ func seen(c reconcile.Any, w *World, k events.Key) ([]byte, error) {
 	return view, err
 }
 
-// standIn is an object that a controller decides on, and its key. Where keys are no objects it
-// is one that the controller reads, and the key of which that makes a turn.
+// standIn returns an object that a controller decides on, and its key. If keys are not objects,
+// it returns an object that the controller reads, and the key to which that maps.
 func standIn(c reconcile.Any) (own reconcile.Object, key events.Key) {
 	d := c.Describe()
 	own, key = anObject(d)
@@ -92,8 +92,8 @@ func standIn(c reconcile.Any) (own reconcile.Object, key events.Key) {
 	return own, key
 }
 
-// anObject is one of a controller's own kind, and its key; a ReplicaSet where keys are of any
-// kind. It is being deleted, because some look at what they remember only then.
+// anObject returns an object of a controller's own kind, and its key; a ReplicaSet if keys have
+// any kind. It is being deleted, because some controllers read outcomes only then.
 func anObject(d reconcile.Description) (reconcile.Object, events.Key) {
 	kind, key := kinds.ReplicaSets.Kind, events.Key{Namespace: Namespace, Name: "web"}
 	if d.Owns != nil {
@@ -118,7 +118,7 @@ func anObject(d reconcile.Description) (reconcile.Object, events.Key) {
 	return reconcile.Object{Kind: kind, Object: obj}, key
 }
 
-// resultsOf are results of every sort that a controller takes in, with notes of a moment.
+// resultsOf returns results of every kind that a controller reads, with notes of a moment.
 func resultsOf(lane events.Lane, now time.Time) []events.Result {
 	asked := now.Add(-time.Second)
 	count := []map[string]any{{"replicas": 1, "at": asked}}

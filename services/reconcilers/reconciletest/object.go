@@ -12,13 +12,13 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/kube/owner"
 )
 
-// Namespace is where built objects are unless they are moved.
+// Namespace is the namespace of built objects, unless [In] sets another.
 const Namespace = "default"
 
-// Edit changes an object that is being built.
+// Edit changes an object while it is built.
 type Edit[T metav1.Object] func(T)
 
-// Pod is a pending pod with the label app=web; its uid is "uid-" and its name.
+// Pod returns a pending pod with the label app=web; its uid is "uid-" and its name.
 func Pod(name string, edits ...Edit[*corev1.Pod]) *corev1.Pod {
 	return build(&corev1.Pod{
 		ObjectMeta: meta(name),
@@ -26,7 +26,7 @@ func Pod(name string, edits ...Edit[*corev1.Pod]) *corev1.Pod {
 	}, edits)
 }
 
-// ReplicaSet is a set that wants replicas pods with the label app=web.
+// ReplicaSet returns a set that wants replicas pods with the label app=web.
 func ReplicaSet(name string, replicas int32, edits ...Edit[*appsv1.ReplicaSet]) *appsv1.ReplicaSet {
 	return build(&appsv1.ReplicaSet{
 		ObjectMeta: meta(name),
@@ -34,7 +34,7 @@ func ReplicaSet(name string, replicas int32, edits ...Edit[*appsv1.ReplicaSet]) 
 	}, edits)
 }
 
-// Deployment is a deployment that wants replicas pods with the label app=web.
+// Deployment returns a deployment that wants replicas pods with the label app=web.
 func Deployment(name string, replicas int32, edits ...Edit[*appsv1.Deployment]) *appsv1.Deployment {
 	return build(&appsv1.Deployment{
 		ObjectMeta: meta(name),
@@ -77,14 +77,14 @@ func Labelled[T metav1.Object](labels map[string]string) Edit[T] {
 	return func(obj T) { obj.SetLabels(labels) }
 }
 
-// OwnedBy gives an object a controller.
+// OwnedBy gives an object a controller reference.
 func OwnedBy[T metav1.Object](kind kinds.Kind, controller metav1.Object) Edit[T] {
 	return func(obj T) {
 		obj.SetOwnerReferences(append(obj.GetOwnerReferences(), owner.Reference(kind, controller)))
 	}
 }
 
-// Deleted puts an object on its way out at a moment.
+// Deleted marks an object as being deleted since a moment.
 func Deleted[T metav1.Object](at time.Time) Edit[T] {
 	return func(obj T) {
 		moment := metav1.NewTime(at)
@@ -92,7 +92,7 @@ func Deleted[T metav1.Object](at time.Time) Edit[T] {
 	}
 }
 
-// On puts a pod onto a node, where it runs.
+// On puts a pod on a node, where it runs.
 func On(node string) Edit[*corev1.Pod] {
 	return func(p *corev1.Pod) { p.Spec.NodeName, p.Status.Phase = node, corev1.PodRunning }
 }

@@ -12,12 +12,12 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// Objects finds an object anywhere in a view; nil where there is none. A view does not say of
-// which kind its objects are: it is the first of the name that has no fields which the kind
-// lacks.
+// Objects finds objects anywhere in a view; nil if there is none. A view does not record the
+// kinds of its objects, so the result is the first object of the name that has only fields of
+// the kind.
 func Objects(view json.RawMessage) func(events.Ref) metav1.Object {
 	var all any
-	_ = json.Unmarshal(view, &all) // a view that is none has no objects
+	_ = json.Unmarshal(view, &all) // a view that is no JSON has no objects
 	return func(ref events.Ref) (found metav1.Object) {
 		visit(all, func(fields map[string]any) {
 			meta, _ := fields["metadata"].(map[string]any)
@@ -29,7 +29,7 @@ func Objects(view json.RawMessage) func(events.Ref) metav1.Object {
 	}
 }
 
-// visit calls back with every JSON object in a value, in the order of the fields' names.
+// visit calls each for every JSON object in a value, sorted by field names.
 func visit(value any, each func(fields map[string]any)) {
 	switch value := value.(type) {
 	case map[string]any:
@@ -44,7 +44,7 @@ func visit(value any, each func(fields map[string]any)) {
 	}
 }
 
-// as is a JSON object as an object of a kind; nil where it is none.
+// as decodes a JSON object as an object of a kind; nil if that is impossible.
 func as(name kinds.Name, fields map[string]any) metav1.Object {
 	kind, known := kinds.Lookup(name)
 	if !known {

@@ -300,7 +300,7 @@ func TestWorld(t *testing.T) {
 	}
 }
 
-// A figure of how long something took says what, and is one of a histogram.
+// A figure with Took names an object, and its metric is a histogram.
 func TestFiguresOfTimesFit(t *testing.T) {
 	metrics := []reconcile.Metric{{Name: "took"}, {Name: "sum", Sort: reconcile.Counter}}
 	commands := []events.Command{{Kind: kinds.Pods.Name, Namespace: Namespace, Name: "x"}}

@@ -16,9 +16,9 @@ import (
 
 var update = flag.Bool("update", false, "write what was decided into the stories in testdata")
 
-// Stories plays every testdata/*.txtar of the calling package ([story.Story]) as a
+// Stories runs every testdata/*.txtar of the calling package ([story.Story]) as a
 // subtest. A field that the view does not have is an error. With the flag -update
-// what is decided is written instead of compared.
+// it writes the decision instead of comparing it.
 func Stories[V any](t *testing.T, c reconcile.Controller[V]) {
 	t.Helper()
 	paths, err := filepath.Glob("testdata/*.txtar")
@@ -46,7 +46,8 @@ func Stories[V any](t *testing.T, c reconcile.Controller[V]) {
 	}
 }
 
-// play gives the story as it should be told, and how it differs from how it is.
+// play returns the story with the present decision, and its difference from the
+// given text.
 func play[V any](c reconcile.Controller[V], text []byte) (told []byte, diff string, err error) {
 	s, err := story.Parse(text)
 	if err != nil {
@@ -70,7 +71,7 @@ func play[V any](c reconcile.Controller[V], text []byte) (told []byte, diff stri
 	return s.Format(), difference(want, string(s.Decision)), nil
 }
 
-// canonical makes texts that mean the same the same.
+// canonical gives texts with the same meaning the same form.
 func canonical(text []byte) (string, error) {
 	if len(text) == 0 {
 		return "", nil

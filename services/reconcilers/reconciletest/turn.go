@@ -14,14 +14,14 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// subject is a field of views that may be what a turn is about. Its kind is empty where it
-// is what the controller owns.
+// subject is a field of views that may hold the object of a turn. An empty kind means the
+// kind that the controller owns.
 type subject struct {
 	field string
 	kind  kinds.Name
 }
 
-// subjects are such fields: the first that a view has is what its turn is about.
+// subjects are these fields, in order: the first one in a view is the object of its turn.
 var subjects = []subject{
 	{"deployment", ""}, {"set", ""}, {"job", ""}, {"cronJob", ""}, {"autoscaler", ""}, {"claim", ""}, {"volume", ""}, {"class", ""},
 	{"resourceClaim", ""},
@@ -31,10 +31,10 @@ var subjects = []subject{
 	{"service", kinds.Services.Name}, {"endpoints", kinds.Endpoints.Name}, {"namespace", kinds.Namespaces.Name},
 }
 
-// Turn is the turn, without commands, in which a controller sees a view, and the object
-// that the turn is about, which may be nil.
+// Turn returns the turn, without commands, in which a controller sees a view, and the
+// object of the turn, which may be nil.
 //
-// Errors: the view does not say what it is about.
+// Errors: the view does not show its object.
 func Turn(d reconcile.Description, view json.RawMessage) (t events.Turn, own metav1.Object, err error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(view, &fields); err != nil {
@@ -45,7 +45,7 @@ func Turn(d reconcile.Description, view json.RawMessage) (t events.Turn, own met
 		return about(t, object)
 	}
 	if d.Owns == nil {
-		return t, nil, nil // its keys are no objects
+		return t, nil, nil // its keys are not objects
 	}
 	for _, s := range subjects {
 		text, there := fields[s.field]
@@ -56,7 +56,7 @@ func Turn(d reconcile.Description, view json.RawMessage) (t events.Turn, own met
 		if kind == "" || kind == d.Owns.Name {
 			own, err = ownOf(*d.Owns, text)
 		} else if t.Key.Kind = kind; kind == kinds.Services.Name || kind == kinds.Endpoints.Name {
-			t.Key.Kind = "" // one of the same name
+			t.Key.Kind = "" // an object of the same name
 		} else if of, known := kinds.Lookup(kind); known {
 			own, err = ownOf(of, text)
 		}
@@ -82,7 +82,7 @@ func Turn(d reconcile.Description, view json.RawMessage) (t events.Turn, own met
 	return elsewhere(t, fields)
 }
 
-// about is the turn of an object of any kind, of which the view has the metadata.
+// about returns the turn of an object of any kind whose metadata the view has.
 func about(t events.Turn, text json.RawMessage) (events.Turn, metav1.Object, error) {
 	var object struct {
 		Kind     kinds.Kind
@@ -97,7 +97,7 @@ func about(t events.Turn, text json.RawMessage) (events.Turn, metav1.Object, err
 	return t, meta, nil
 }
 
-// ownOf is the object of a kind, as a controller'skind views havethat it.a turn is about.
+// ownOf decodes the object of a turn from a view.
 func ownOf(kind kinds.Kind, text json.RawMessage) (metav1.Object, error) {
 	if kind.Name == kinds.Secrets.Name {
 		var secret metav1.PartialObjectMetadata
@@ -109,7 +109,7 @@ func ownOf(kind kinds.Kind, text json.RawMessage) (metav1.Object, error) {
 		return nil, err
 	}
 	if kind.Name == kinds.ReplicationControllers.Name {
-		made = &appsv1.ReplicaSet{} // as which its view has it
+		made = &appsv1.ReplicaSet{} // its view holds it as a ReplicaSet
 	}
 	own, ok := made.(metav1.Object)
 	if !ok {
@@ -122,7 +122,7 @@ func ownOf(kind kinds.Kind, text json.RawMessage) (metav1.Object, error) {
 	return own, json.Unmarshal(text, own)
 }
 
-// elsewhere is the turn of what is no object, or is gone.
+// elsewhere returns the turn of a key that is no object, or whose object was deleted.
 func elsewhere(t events.Turn, fields map[string]json.RawMessage) (events.Turn, metav1.Object, error) {
 	var lists, slices []metav1.PartialObjectMetadata
 	_ = json.Unmarshal(fields["lists"], &lists)
@@ -145,8 +145,7 @@ func elsewhere(t events.Turn, fields map[string]json.RawMessage) (events.Turn, m
 	return t, nil, nil
 }
 
-// Promised is an error where a decision on a view is beyond what its controller has
-// promised.
+// Promised returns an error if a decision on a view is not within its controller's promise.
 func Promised(d reconcile.Description, view json.RawMessage, wanted reconcile.Decision) error {
 	if len(wanted.Commands) == 0 {
 		return nil

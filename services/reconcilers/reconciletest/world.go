@@ -13,8 +13,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// World is a [reconcile.Snapshot] made by hand. It looks everything up by going
-// through it, so that trust in a test needs no trust in an index.
+// World is a handmade [reconcile.Snapshot]. Every lookup scans all objects, so
+// that no test depends on an index.
 type World struct {
 	kinds   []kinds.Kind
 	objects []reconcile.Object
@@ -30,7 +30,7 @@ type memory struct {
 
 var _ reconcile.Snapshot = (*World)(nil)
 
-// NewWorld is a world in which kinds are read and nothing is there.
+// NewWorld returns a world without objects in which some kinds are read.
 func NewWorld(read ...kinds.Kind) *World {
 	return &World{
 		kinds: read, last: map[memory]events.Outcome{},
@@ -38,8 +38,8 @@ func NewWorld(read ...kinds.Kind) *World {
 	}
 }
 
-// Put adds objects of a kind, or replaces those of the same names; from now on
-// the kind is read. It gives the world, so that calls can follow each other.
+// Put adds objects of a kind, or replaces those of the same names; from then on
+// the kind is read. It returns the world, so that calls can be chained.
 func (w *World) Put(kind kinds.Kind, objs ...metav1.Object) *World {
 	if _, ok := w.KindOf(kind.Name.Group(), kind.Kind); !ok {
 		w.kinds = append(w.kinds, kind)
@@ -52,7 +52,7 @@ func (w *World) Put(kind kinds.Kind, objs ...metav1.Object) *World {
 	return w
 }
 
-// Remove takes an object out of the world, if it is there.
+// Remove removes an object, if it exists.
 func (w *World) Remove(kind kinds.Name, namespace, name string) {
 	w.objects = slices.DeleteFunc(w.objects, func(o reconcile.Object) bool {
 		return o.Ref() == events.Ref{Kind: kind, Namespace: namespace, Name: name}
@@ -65,7 +65,7 @@ func (w *World) Remember(o events.Outcome) *World {
 	return w
 }
 
-// Hear sets when an object last gave a sign of life.
+// Hear sets when the watcher last heard a heartbeat of an object.
 func (w *World) Hear(kind kinds.Name, namespace, name string, at time.Time) *World {
 	w.heard[events.Ref{Kind: kind, Namespace: namespace, Name: name}] = at
 	return w
@@ -77,9 +77,8 @@ func (w *World) Watch(kind kinds.Name, since, until time.Time) *World {
 	return w
 }
 
-// Keys are the keys whose turn a change makes it, by the mapping of the
-// controller for the changed kind: was is nil for a new object, now for one
-// that is gone.
+// Keys returns the keys to which a change maps, by the controller's mapping for the
+// changed kind: was is nil for a new object, now for a deleted one.
 func (w *World) Keys(c reconcile.Any, kind kinds.Kind, was, now metav1.Object) []events.Key {
 	var keys []events.Key
 	for _, input := range c.Describe().Inputs {
@@ -105,7 +104,8 @@ func byPlace(a, b reconcile.Object) int {
 	)
 }
 
-// where is every object for which wanted is true, in the order of places.
+// where returns every object for which wanted is true, sorted by kind,
+// namespace and name.
 func (w *World) where(wanted func(reconcile.Object) bool) []reconcile.Object {
 	var found []reconcile.Object
 	for _, o := range w.objects {

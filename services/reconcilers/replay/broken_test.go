@@ -18,8 +18,8 @@ import (
 
 var errBroken = errors.New("the disk is broken")
 
-// broken is an archive of which one question fails: the name of the question, and of the
-// stream where it is about one.
+// broken is an archive of which one call fails. question names the call, and its stream if
+// it has one.
 type broken struct {
 	bus.Archive
 	question string
@@ -63,7 +63,7 @@ func (b broken) Next(ctx context.Context, stream, at string, from uint64) (event
 	return b.Archive.Next(ctx, stream, at, from)
 }
 
-// A record that cannot be read ends a replay, and is no agreement.
+// A record that cannot be read ends a replay with an error, and is no agreement.
 func TestARecordThatCannotBeReadEndsIt(t *testing.T) {
 	log := subject.LogStream(kinds.ConfigMaps.Name)
 	for question, want := range map[string]string{
@@ -82,7 +82,7 @@ func TestARecordThatCannotBeReadEndsIt(t *testing.T) {
 			first := w.decided(1)
 			w.failed(first, "quota")
 			w.decided(1)
-			if strings.HasPrefix(question, "next") { // it is looked for where it is not read on the way
+			if strings.HasPrefix(question, "next") { // the replay looks up an outcome that it has not read on the way
 				turn := w.decide(1, "")
 				turn.Heard = map[events.Lane]events.Heard{events.Act: {Turn: 3, At: time.Now()}}
 				w.store(turn)
@@ -98,7 +98,7 @@ func TestARecordThatCannotBeReadEndsIt(t *testing.T) {
 	}
 }
 
-// A summary says from when to when turns were stored.
+// A summary has the times at which the first and the last turn were stored.
 func TestASummarySaysFromWhenToWhen(t *testing.T) {
 	tell(t, func(w *world) {
 		w.is("a")
@@ -113,7 +113,7 @@ func TestASummarySaysFromWhenToWhen(t *testing.T) {
 	})
 }
 
-// A story has what was seen, and what was decided then where that is not what is now.
+// A story has the view, and the recorded decision if the present code decides otherwise.
 func TestATurnIsTold(t *testing.T) {
 	tell(t, func(w *world) {
 		w.is("a")
@@ -145,7 +145,7 @@ func TestATurnIsTold(t *testing.T) {
 	})
 }
 
-// What is missing is told: a kind that the record does not have, or the end of one.
+// The detail of an unjudged turn names what is missing: a kind, or the end of its log.
 func TestWhatIsMissingIsTold(t *testing.T) {
 	for kind, want := range map[kinds.Name]string{
 		"pods": "not all is on record that was there of pods", "configmaps": "up to message 1000, and the last one that is kept is 1", "": "had not yet seen all of it",
@@ -164,8 +164,7 @@ func TestWhatIsMissingIsTold(t *testing.T) {
 	}
 }
 
-// An outcome of another key is none of a turn's, and one that is not remembered any more is
-// looked for.
+// The replay looks up an outcome that it no longer remembers, for a turn that was stored late.
 func TestOutcomesOfLongAgo(t *testing.T) {
 	tell(t, func(w *world) {
 		w.is("a")

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Verdict is what became of one turn.
+// Verdict is the result of one turn's replay.
 type Verdict string
 
 const (
@@ -20,33 +20,33 @@ const (
 	Unjudged Verdict = "unjudged"
 )
 
-// Why is the reason for which a turn cannot be judged.
+// Why is the reason why a turn cannot be judged.
 type Why string
 
 // The reasons.
 const (
 	// Unread: the turn cannot be read.
 	Unread Why = "the turn cannot be read"
-	// Foreign: this code does not have the controller, or cannot make it from the
-	// settings on record.
+	// Foreign: this code does not have the controller, or cannot build it from the
+	// recorded settings.
 	Foreign Why = "this code cannot make the controller"
-	// Expired: the record begins later than what the turn saw, or has lost some of it.
+	// Expired: the record begins after what the turn saw, or has lost a part of it.
 	Expired Why = "the record does not have all that the turn saw"
-	// Apart: the memory that the turn was decided on was of no one moment of the logs, or
-	// the logs are not those that it was folded from.
+	// Apart: the turn's view was of no single moment of the logs, or the logs are not
+	// those that it was folded from.
 	Apart Why = "what the turn saw is of no one moment of the logs"
-	// Unheard: an outcome that the turn knew is kept no more.
+	// Unheard: an outcome that the turn knew is no longer stored.
 	Unheard Why = "an outcome that the turn knew is not on record"
-	// Earlier: this code decides something else, and asked when an object was heard that
-	// had changed without a sign of life. A reader that began with that version knew of no
-	// earlier sign, and where a reader began is not on record.
+	// Earlier: this code decides something else, and used the last heartbeat of an object
+	// that had changed without one. A reader that began at that version knew of no earlier
+	// heartbeat, and the record does not say where a reader began.
 	Earlier Why = "when an object was last heard depends on where the reader began"
-	// Older: a version decided that did not record which outcomes it knew, and with
-	// those that it may have known this code decides something else.
+	// Older: the turn comes from a version that did not record which outcomes it knew, and
+	// with those that it may have known this code decides something else.
 	Older Why = "the version that decided did not record what it knew"
 )
 
-// Case is a recorded turn, and what this code makes of it.
+// Case is a recorded turn, and the result of its replay.
 type Case struct {
 	Controller string      `json:"controller"`
 	Sequence   uint64      `json:"turn"`
@@ -54,14 +54,14 @@ type Case struct {
 	Turn       events.Turn `json:"recorded"`
 	Verdict    Verdict     `json:"verdict"`
 	Why        Why         `json:"why,omitempty"`
-	// Detail says more about Why.
+	// Detail explains Why.
 	Detail string `json:"detail,omitempty"`
-	// Now is what this code decides, where it is not the same; nil where it was not
+	// Now is what this code decides if it is not the same; nil if the controller was not
 	// asked.
 	Now *events.Turn `json:"now,omitempty"`
-	// Broken is how this code broke, if it gave no decision.
+	// Broken is how this code failed, if it gave no decision.
 	Broken string `json:"broken,omitempty"`
-	// View is what the turn saw, and Decision all that this code decides on it, where
+	// View is what the turn saw, and Decision the whole decision of this code on it, if
 	// [Options] asked for them.
 	View     json.RawMessage    `json:"-"`
 	Decision reconcile.Decision `json:"-"`
@@ -81,7 +81,7 @@ func (c *Case) rebuilt(d reconcile.Decision) *events.Turn {
 	return t
 }
 
-// Decision is what a turn has decided, its bodies and notices with each command.
+// Decision is the decision of a turn, with bodies and notices in each command.
 func Decision(t events.Turn) reconcile.Decision {
 	d := reconcile.Decision{Because: t.Because}
 	for _, c := range t.Commands {
@@ -101,19 +101,19 @@ type Summary struct {
 	Same     int         `json:"same"`
 	Differ   int         `json:"differ"`
 	Unjudged map[Why]int `json:"unjudged,omitempty"`
-	// Parks are records of keys that were set aside; nothing was decided there.
+	// Parks counts records of parked keys, which hold no decision.
 	Parks int `json:"parks,omitempty"`
-	// Deltas were folded, and Outcomes heard, on the way.
+	// Deltas counts the folded deltas, Outcomes the outcomes that were read.
 	Deltas   int `json:"deltas"`
 	Outcomes int `json:"outcomes"`
-	// Passes are how often the logs were read; 1 unless replicas were far apart.
+	// Passes is how often the logs were read; 1 unless replicas were far apart.
 	Passes int `json:"passes"`
-	// From and To are when the first and the last of the turns were stored.
+	// From and To are when the first and the last turn were stored.
 	From time.Time `json:"from,omitzero"`
 	To   time.Time `json:"to,omitzero"`
 }
 
-// Judged is how many turns were the same or not.
+// Judged is how many turns were the same or differ.
 func (s Summary) Judged() int { return s.Same + s.Differ }
 
 func (s *Summary) count(c Case) {

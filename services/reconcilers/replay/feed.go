@@ -8,13 +8,12 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 )
 
-// crew does what can be done beside each other, as much at once as there are
-// processors.
+// crew runs work in parallel, as much at once as there are processors.
 type crew chan struct{}
 
 func newCrew() crew { return make(crew, runtime.GOMAXPROCS(0)) }
 
-// do has something done; done is closed when it is.
+// do runs work; done is closed when it has ended.
 func (c crew) do(work func()) (done chan struct{}) {
 	done = make(chan struct{})
 	go func() {
@@ -26,14 +25,14 @@ func (c crew) do(work func()) (done chan struct{}) {
 	return done
 }
 
-// feed reads a passage ahead of the goroutine that takes from it, and decodes it beside that.
+// feed reads a passage ahead of its consumer, and decodes it in parallel.
 type feed[T any] struct {
 	ahead   chan *portion[T]
 	current []T
-	err     error // of the reading; good once ahead is closed
+	err     error // of the read; valid once ahead is closed
 }
 
-// portion is some consecutive messages, decoded when done is closed.
+// portion is a run of consecutive messages, decoded when done is closed.
 type portion[T any] struct {
 	items []T
 	done  chan struct{}
@@ -44,7 +43,7 @@ const (
 	portions    = 8 // that are read ahead
 )
 
-// open begins to read. The context must end some time, or everything be taken.
+// open begins to read. The caller must end the context or take everything.
 func open[T any](ctx context.Context, archive bus.Archive, p bus.Passage, c crew, decode func(events.Message) T) *feed[T] {
 	f := &feed[T]{ahead: make(chan *portion[T], portions)}
 	go func() {
@@ -71,7 +70,7 @@ func open[T any](ctx context.Context, archive bus.Archive, p bus.Passage, c crew
 	return f
 }
 
-// more gives what comes next and has not been taken; empty at the end.
+// more returns the next items that have not been taken; empty at the end.
 //
 // Errors: the stream cannot be read.
 func (f *feed[T]) more() ([]T, error) {
@@ -86,5 +85,5 @@ func (f *feed[T]) more() ([]T, error) {
 	return f.current, nil
 }
 
-// take lets go of the first n of what more gave.
+// take removes the first n items that more returned.
 func (f *feed[T]) take(n int) { f.current = f.current[n:] }

@@ -11,11 +11,11 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// remembered is how many outcomes of a key and lane are kept: a turn knows that of
-// the last turn, or of one before it while the last one is under way.
+// remembered is how many outcomes of a key and lane are kept. A turn knows the
+// outcome of the last turn, or of one before it while the last one is in flight.
 const remembered = 4
 
-// book is what a controller's turns have come to, as far as it has been read.
+// book holds the outcomes of a controller, as far as they have been read.
 type book struct {
 	feed *feed[verdict]
 	last map[lane][]events.Outcome
@@ -39,7 +39,7 @@ func readVerdict(m events.Message) verdict {
 	return v
 }
 
-// hear takes in what was stored up to a moment.
+// hear reads the outcomes that were stored up to a moment.
 func (b *book) hear(until time.Time) (heard int, err error) {
 	for b.feed != nil {
 		ahead, err := b.feed.more()
@@ -51,7 +51,7 @@ func (b *book) hear(until time.Time) (heard int, err error) {
 				b.feed.take(i)
 				return heard, nil
 			}
-			if heard++; v.err == nil { // one that cannot be read is missed where it was known
+			if heard++; v.err == nil { // one that cannot be read is missing later if a turn knew it
 				b.put(v.outcome)
 			}
 		}
@@ -69,14 +69,14 @@ func (b *book) put(o events.Outcome) {
 	b.last[at] = all
 }
 
-// known finds the outcomes that a turn knew; missing is a lane of which it knew one
-// that is not remembered.
+// known finds the outcomes that a turn knew; missing is a lane of which the known
+// outcome is not kept.
 func (b *book) known(t events.Turn) (last map[events.Lane]events.Outcome, missing events.Lane) {
 	last = map[events.Lane]events.Outcome{}
 	for of, heard := range t.Heard {
 		all := b.last[lane{t.Key, of}]
 		o, found := among(all, heard)
-		if !found || len(all) == remembered && all[0].Turn > heard.Turn { // those look alike, and it may have been before them
+		if !found || len(all) == remembered && all[0].Turn > heard.Turn { // several outcomes may match, and the right one may have been dropped
 			missing = of
 			continue
 		}
@@ -85,8 +85,8 @@ func (b *book) known(t events.Turn) (last map[events.Lane]events.Outcome, missin
 	return last, missing
 }
 
-// guess is what a turn of an older version may have known: the newest outcomes
-// of turns before it.
+// guess is what a turn of an older version may have known: the newest outcomes of
+// earlier turns.
 func (b *book) guess(t events.Turn, sequence uint64) map[events.Lane]events.Outcome {
 	last := map[events.Lane]events.Outcome{}
 	for _, of := range []events.Lane{events.Act, events.Tell} {
@@ -99,7 +99,7 @@ func (b *book) guess(t events.Turn, sequence uint64) map[events.Lane]events.Outc
 	return last
 }
 
-// heard gives the outcomes that a turn knew.
+// heard returns the outcomes that a turn knew.
 func (p *pass) heard(ctx context.Context, t *recorded) (last map[events.Lane]events.Outcome, why Why, detail string, err error) {
 	b := p.book(ctx, t.controller)
 	for _, until := range []time.Time{t.stored, t.stored.Add(skew)} {
@@ -133,8 +133,8 @@ func (p *pass) heard(ctx context.Context, t *recorded) (last map[events.Lane]eve
 	return last, "", "", nil
 }
 
-// book is that of a controller. Where single turns are replayed none is read: what
-// they knew is looked for.
+// book returns that of a controller. When single turns are replayed it reads
+// nothing: search finds what they knew.
 func (p *pass) book(ctx context.Context, controller string) *book {
 	b, ok := p.books[controller]
 	if ok {
@@ -151,7 +151,7 @@ func (p *pass) book(ctx context.Context, controller string) *book {
 	return b
 }
 
-// search goes through the outcomes of a key for one that is not remembered.
+// search looks through all outcomes of a key for one that is not kept.
 func (p *pass) search(ctx context.Context, t *recorded, of events.Lane, heard events.Heard) (o events.Outcome, ok bool, err error) {
 	stream, at := subject.OutcomeStream(t.controller), subject.Outcome(t.controller, of, t.turn.Key)
 	var all []events.Outcome
@@ -172,8 +172,8 @@ func (p *pass) search(ctx context.Context, t *recorded, of events.Lane, heard ev
 	}
 }
 
-// among finds the outcome that was heard, as it was taken. Its own turn is that one,
-// or a later one that was lost; the bus's clock may have stood still in between.
+// among finds the outcome that a turn knew. Its turn is the recorded one, or a later
+// one that was lost, because the bus's clock may have stood still in between.
 func among(all []events.Outcome, heard events.Heard) (found events.Outcome, ok bool) {
 	for _, o := range all {
 		if heard.Answers == o.Answers() && o.At.Equal(heard.At) && o.Turn >= heard.Turn && (!ok || o.Turn < found.Turn) {

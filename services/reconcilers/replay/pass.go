@@ -17,50 +17,50 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/shell"
 )
 
-// pass reads the logs once and judges what it can reach.
+// pass reads the logs once and judges the turns that it can reach.
 type pass struct {
 	*run
 	past  *shell.History
 	logs  map[kinds.Name]*log
 	books map[string]*book
-	// lows are where the logs are to be begun with; a kind that is not named is begun
-	// with shortly before what is seen first of it, or at its beginning where all is
+	// lows are where the logs begin. Any other kind begins shortly before the first
+	// position that a turn saw, or at the beginning of its log if everything is
 	// replayed.
 	lows  events.Position
-	last  bool // what cannot be reached now never can
+	last  bool // turns that cannot be reached now never can
 	late  []*recorded
 	under []*pending
-	asked []*pending // the newest of those under way, that are not in flight as yet
+	asked []*pending // the newest of under, not handed to a judge yet
 }
 
 // log is a kind's log as far as it has been read.
 type log struct {
-	feed  *feed[shell.Fact] // nil: there is none
-	floor uint64            // nothing before it is kept; 0: that is not known
+	feed  *feed[shell.Fact] // nil: there is no log
+	floor uint64            // nothing before it is stored; 0: not known
 }
 
-// pending is a case that is being compared.
+// pending is a case in comparison.
 type pending struct {
 	Case
 	recorded *recorded
 	decide   func(now time.Time) reconcile.Decision
 	earlier  bool          // see [shell.Sight]
-	done     chan struct{} // nil: it is not in flight
+	done     chan struct{} // nil: not handed to a judge
 }
 
 const (
-	// slack is how far behind the first turn's sight another's may be, in messages
-	// of a log, when only a stretch is replayed.
+	// slack is how far another turn's position may be behind the first turn's, in
+	// messages of a log, when only a part of the record is replayed.
 	slack = 4096
 	// skew is how far the clocks of the bus's servers may be apart.
 	skew = 2 * time.Second
-	// underWay bounds the cases that are being compared.
+	// underWay bounds the cases in comparison.
 	underWay = 256
-	// together is how many cases are decided by one who has a processor.
+	// together is how many cases one judge decides.
 	together = 16
 )
 
-// pass judges turns. Those that it could not reach are left for another one, if
+// pass judges turns. It leaves those that it could not reach for another pass, if
 // remembered is not 0.
 func (r *run) pass(ctx context.Context, next source, remembered int) (late []*recorded, err error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -90,7 +90,7 @@ func (r *run) pass(ctx context.Context, next source, remembered int) (late []*re
 	}
 }
 
-// lowest looks through turns that are in flight for where each log has to begin.
+// lowest looks through turns for the positions at which the logs have to begin.
 func lowest(next source) (source, events.Position) {
 	var all []*recorded
 	lows := events.Position{}
@@ -105,7 +105,7 @@ func lowest(next source) (source, events.Position) {
 	return listed(all), lows
 }
 
-// deliver hands over what has been compared, in order, until so many are left.
+// deliver hands over compared cases, in order, until left are left.
 func (p *pass) deliver(left int) error {
 	for len(p.under) > left {
 		first := p.under[0]
@@ -122,7 +122,7 @@ func (p *pass) deliver(left int) error {
 	return nil
 }
 
-// judge asks the controller once more.
+// judge asks the controller again about a turn.
 func (p *pass) judge(ctx context.Context, t *recorded) error {
 	c := &pending{Case: Case{Controller: t.controller, Sequence: t.sequence, Stored: t.stored, Turn: t.turn}, recorded: t}
 	if t.err != nil {
@@ -167,8 +167,8 @@ func (p *pass) unjudged(c *pending, why Why, detail string) error {
 	return nil
 }
 
-// ask has the controller look. What it has seen stays as it is: it decides, and is
-// compared, while the memory goes on.
+// ask lets the controller observe. Its view does not change, so it decides, and is
+// compared, while the memory moves on.
 func (p *pass) ask(c *pending, controller reconcile.Any, s shell.Sight) {
 	c.guard(func() { c.decide, _ = controller.Look(s, c.Turn.Key) })
 	c.earlier = *s.Earlier
@@ -181,7 +181,7 @@ func (p *pass) ask(c *pending, controller reconcile.Any, s shell.Sight) {
 	}
 }
 
-// hand has those who have been asked decide.
+// hand lets a judge decide the cases that have been asked.
 func (p *pass) hand() {
 	asked := p.asked
 	p.asked = nil
@@ -211,7 +211,7 @@ func (c *pending) settle(views bool) {
 	c.compare(d)
 }
 
-// guard does what a controller may break in. A panic is an answer too.
+// guard runs code of a controller that may panic. A panic is an answer, too.
 func (c *Case) guard(do func()) {
 	defer func() {
 		if broken := recover(); broken != nil {
@@ -229,8 +229,8 @@ func (c *Case) view(controller reconcile.Any, s reconcile.Snapshot) {
 	c.View = view
 }
 
-// see moves the memory to what a turn saw. Why is the reason for which it cannot; an
-// Expired without a detail is one that another pass may reach.
+// see moves the memory to what a turn saw. why is the reason if that is impossible;
+// another pass may reach a turn that is Expired without a detail.
 func (p *pass) see(ctx context.Context, t *recorded, heard func(events.Key, events.Lane) (events.Outcome, bool)) (s shell.Sight, why Why, detail string, err error) {
 	ends := ""
 	for kind, position := range t.turn.Seen {
@@ -257,7 +257,7 @@ func (p *pass) see(ctx context.Context, t *recorded, heard func(events.Key, even
 	}
 	switch {
 	case t.turn.Digest != 0 && s.Digest == t.turn.Digest:
-		return s, "", "", nil // whatever may be missing, it saw no more than this
+		return s, "", "", nil // the digest proves that nothing is missing that the turn saw
 	case len(s.Lacking) > 0:
 		return s, Expired, "not all is on record that was there of " + names(s.Lacking), nil
 	case t.turn.Digest == 0:
@@ -310,8 +310,8 @@ func (p *pass) reach(ctx context.Context, kind kinds.Name, position uint64) (*lo
 	return l, nil
 }
 
-// begin begins with a kind's log: at its beginning, or with what was there shortly
-// before what has to be seen of it.
+// begin opens a kind's log: at its beginning, or with the state shortly before the
+// first position that has to be seen.
 func (p *pass) begin(ctx context.Context, kind kinds.Name, position uint64) (*log, error) {
 	described, ok := p.kinds[kind]
 	if !ok {
@@ -341,13 +341,13 @@ func (p *pass) begin(ctx context.Context, kind kinds.Name, position uint64) (*lo
 	before := max(state.First, 1) - 1
 	p.past.Begin(described, before, nil, before == 0)
 	floor := before
-	if state.Whole > 0 { // what is before that is what was there then
+	if state.Whole > 0 { // the messages before it hold the state of that time
 		floor = state.Whole - 1
 	}
 	return &log{floor: floor, feed: open(ctx, p.archive, bus.Passage{Stream: stream}, p.crew, read)}, nil
 }
 
-// low is where a kind's log is begun with; 0: at its beginning.
+// low is the position at which a kind's log begins; 0: at its beginning.
 func (p *pass) low(kind kinds.Name, position uint64) uint64 {
 	switch low, known := p.lows[kind]; {
 	case known:
@@ -360,7 +360,7 @@ func (p *pass) low(kind kinds.Name, position uint64) uint64 {
 	return position - slack
 }
 
-// facts reads what was there, on all processors, in the order of the log.
+// facts decodes a state on all processors, in the order of the log.
 func (p *pass) facts(there *record.State) []shell.Fact {
 	facts := make([]shell.Fact, len(there.Entries))
 	var parts []chan struct{}

@@ -10,26 +10,26 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// recorded is a turn as it was stored. What was decided is most of it, and mostly this
-// code decides the same: then the bytes are, and need not be read. So at first only the
-// rest is.
+// recorded is a turn as it was stored. The decision is most of it, and mostly this code
+// decides the same bytes, so that it need not be decoded. At first only the rest is
+// decoded.
 type recorded struct {
 	controller string
 	sequence   uint64
 	stored     time.Time
 	lane       events.Lane
 	turn       events.Turn
-	text       []byte // the whole turn, of which decided is still to be read; nil when turn is complete
-	decided    int    // where that begins
+	text       []byte // the whole turn, whose decision is not decoded yet; nil when turn is complete
+	decided    int    // where the decision begins
 	wanted     bool
 	err        error
 }
 
-// decision is how what was decided begins in a turn's JSON. Quotation marks cannot be
-// inside of a string, but what comes before may have such a member of its own.
+// decision is the beginning of the decision in a turn's JSON. The quotation marks
+// cannot be part of a string, but an earlier field may have such a member of its own.
 const decision = `,"because":`
 
-// read reads a turn as far as it has to be.
+// read decodes a turn: without its decision if possible, unless all is set.
 //
 // Errors: those of [events.DecodeJSON].
 func (t *recorded) read(m events.Message, all bool) error {
@@ -44,14 +44,14 @@ func (t *recorded) read(m events.Message, all bool) error {
 	return events.DecodeJSON(m, &t.turn)
 }
 
-// undecided tells whether nothing of what was decided has been read: it would be said
-// twice.
+// undecided tells whether no field of the decision has been decoded, because otherwise
+// it would be there twice.
 func undecided(t events.Turn) bool {
 	return t.Because == "" && t.Commands == nil && t.Shapes == nil && t.Notices == nil && t.WakeAt == nil
 }
 
-// says tells whether a decision stands in the recorded turn word for word, and
-// completes that with it.
+// says tells whether the recorded turn contains a decision byte for byte, and if so
+// completes turn with it.
 func (t *recorded) says(now *events.Turn, turn *events.Turn) bool {
 	if t.text == nil {
 		return false
@@ -65,8 +65,7 @@ func (t *recorded) says(now *events.Turn, turn *events.Turn) bool {
 	return true
 }
 
-// ends reads what comes behind the decision; false when that is more than it should be,
-// or something else.
+// ends decodes the rest after the decision; false if it has unexpected content.
 func (t *recorded) ends(rest []byte, turn *events.Turn) bool {
 	if string(rest) == "}" {
 		return true
@@ -93,9 +92,9 @@ func (t *recorded) ends(rest []byte, turn *events.Turn) bool {
 	return true
 }
 
-// complete reads the rest of the recorded turn.
+// complete decodes the whole recorded turn.
 //
-// Errors: it cannot be read.
+// Errors: it cannot be decoded.
 func (c *pending) complete() error {
 	t := c.recorded
 	if t.text == nil {
@@ -107,7 +106,7 @@ func (c *pending) complete() error {
 	return err
 }
 
-// compare holds what is decided now against what was decided then.
+// compare compares the present decision with the recorded one.
 func (c *pending) compare(d reconcile.Decision) {
 	now := c.rebuilt(d)
 	if c.recorded.says(now, &c.Turn) {
@@ -130,7 +129,7 @@ func (c *pending) compare(d reconcile.Decision) {
 	}
 }
 
-// differs says that this code gives no decision.
+// differs sets the verdict for code that gives no decision.
 func (c *pending) differs() {
 	c.Verdict = Differs
 	if err := c.complete(); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/replay"
 )
 
-// Whatever comes of a turn, a case has the whole of it.
+// A case has the whole recorded turn, whatever its verdict.
 func TestACaseHasTheWholeTurn(t *testing.T) {
 	tell(t, func(w *world) {
 		w.is("a")
@@ -46,8 +46,8 @@ func text(w *world, turn events.Turn) []byte {
 	return m.Data
 }
 
-// A turn that is written otherwise than a Millrace writes it is what a reader of JSON
-// takes it for. What is said twice makes it none, or another decision than it seems.
+// The replay reads a turn as JSON, also in another form than Millrace writes. A field that
+// occurs twice makes the turn unreadable, or gives it another decision.
 func TestATurnIsWhatAReaderOfItSees(t *testing.T) {
 	const because = `,"because":`
 	for what, c := range map[string]struct {

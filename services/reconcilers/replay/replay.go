@@ -14,32 +14,31 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Options say what is replayed, and with what.
+// Options say what is replayed, and how.
 type Options struct {
-	// Since and Until bound when the turns were stored; zero: as far as they are kept.
+	// Since and Until bound when the turns were stored; zero: no bound.
 	Since, Until time.Time
-	// Controllers are whose turns; empty means everybody's on record.
+	// Controllers are the controllers to replay; empty: all that are on record.
 	Controllers []string
-	// Wanted chooses keys; nil means all.
+	// Wanted selects keys; nil: all.
 	Wanted func(events.Key) bool
-	// Turns are the sequences of the turns to be replayed, of the only controller; empty
-	// means all.
+	// Turns are the sequences of the turns to replay, of the only controller; empty:
+	// all.
 	Turns []uint64
-	// Make makes a controller of this code with settings that a turn has recorded.
+	// Make builds a controller of this code from recorded settings.
 	Make func(controller string, settings json.RawMessage) (reconcile.Any, error)
-	// Views has each case bear what was seen, and all that is decided now.
+	// Views adds to each case what was seen, and the whole present decision.
 	Views bool
-	// Remembered is how many changes of each kind the memory can take back; 0 means
-	// 16,384. Turns that are further apart take a second pass.
+	// Remembered is how many changes of each kind the memory can go back; 0 means
+	// 16,384. Turns that are further apart need a second pass.
 	Remembered int
 }
 
-// Run replays what an archive has, and hands over each turn with its verdict, in the
-// order in which they were stored, as far as one pass could judge them; what had to
-// wait for a second one comes behind.
+// Run replays an archive, and hands over each turn with its verdict, in the order in
+// which they were stored. Turns that needed a second pass follow at the end.
 //
-// Errors: the archive cannot be read; a controller that is asked for has no turns on
-// record; those of each.
+// Errors: the archive cannot be read; a requested controller has no recorded turns; the
+// errors of each.
 func Run(ctx context.Context, archive bus.Archive, o Options, each func(Case) error) (Summary, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -56,7 +55,8 @@ func Run(ctx context.Context, archive bus.Archive, o Options, each func(Case) er
 	}
 	late, err := r.pass(ctx, turns, o.Remembered)
 	if err == nil && len(late) > 0 {
-		// Each is where it can be reached from the first, however far they are apart.
+		// In this order each turn can be reached from the one before, however far they
+		// are apart.
 		slices.SortStableFunc(late, func(a, b *recorded) int { return a.turn.Now.Compare(b.turn.Now) })
 		_, err = r.pass(ctx, listed(late), 0)
 	}
@@ -75,7 +75,7 @@ type run struct {
 	summary Summary
 }
 
-// maker is a controller as this code makes it, or why it cannot.
+// maker is a controller as this code builds it, or why it cannot.
 type maker struct {
 	controller reconcile.Any
 	err        error
@@ -104,7 +104,7 @@ func (r *run) prepare(ctx context.Context) error {
 	return nil
 }
 
-// made again, once for all turns that have recorded the same settings.
+// make builds a controller, once for all turns with the same settings.
 func (r *run) make(t events.Turn) (reconcile.Any, error) {
 	at := t.Controller + "\x00" + string(t.Settings)
 	m, ok := r.made[at]
@@ -115,10 +115,10 @@ func (r *run) make(t events.Turn) (reconcile.Any, error) {
 	return m.controller, m.err
 }
 
-// source gives turns one after the other; nil at the end.
+// source returns turns one by one; nil at the end.
 type source func() (*recorded, error)
 
-// listed is the source of turns that are in flight.
+// listed is the source of a list of turns.
 func listed(turns []*recorded) source {
 	return func() (*recorded, error) {
 		if len(turns) == 0 {
@@ -142,7 +142,7 @@ func (r *run) turns(ctx context.Context) (source, error) {
 			if err != nil {
 				return nil, fmt.Errorf("read the turns of %s: %w", name, err)
 			}
-			p.From = state.Whole // of a stretch: what is before it was decided before it
+			p.From = state.Whole // of an exported stretch: earlier turns were decided before it
 		}
 		feeds[i] = open(ctx, r.archive, p, r.crew, r.reader(name))
 	}
@@ -164,7 +164,7 @@ func (r *run) turns(ctx context.Context) (source, error) {
 	}, nil
 }
 
-// reader reads a turn of a controller. One that is not wanted is not decoded.
+// reader reads a turn of a controller. It does not decode one that is not wanted.
 func (r *run) reader(controller string) func(events.Message) recorded {
 	return func(m events.Message) recorded {
 		t := recorded{controller: controller, sequence: m.Sequence, stored: m.Time}

@@ -16,8 +16,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/replay"
 )
 
-// Replicas are apart, outcomes are heard late, settings change: the same code decides
-// the same, in whatever order the turns were stored.
+// The same code decides the same, in whatever order the turns were stored: some replicas
+// lag, outcomes are heard late, and settings change.
 func TestTheSameCodeDecidesTheSame(t *testing.T) {
 	tell(t, func(w *world) {
 		for i := range 30 {
@@ -93,7 +93,7 @@ func TestWhatIsReplayedIsChosen(t *testing.T) {
 	})
 }
 
-// What cannot be rebuilt is no agreement, and no difference.
+// A turn whose view or settings cannot be rebuilt is unjudged: no agreement, and no difference.
 func TestWhatCannotBeJudgedIsNamed(t *testing.T) {
 	for what, c := range map[string]struct {
 		why  replay.Why
@@ -149,8 +149,8 @@ func TestWhatCannotBeJudgedIsNamed(t *testing.T) {
 	}
 }
 
-// A version that did not record what it knew decides the same where a replay comes to
-// the same: with the newest outcome that there was.
+// A turn of a version that did not record what it knew is replayed with the newest outcome
+// of that time. It is the same if that gives the same decision.
 func TestOlderTurnsAreTheSameWhereTheyAre(t *testing.T) {
 	tell(t, func(w *world) {
 		w.is("a")
@@ -166,8 +166,8 @@ func TestOlderTurnsAreTheSameWhereTheyAre(t *testing.T) {
 	})
 }
 
-// The beginning of the record has expired: what lies there is not judged, and all that
-// the record has is, also before every object has been said again.
+// The beginning of the record has expired. A turn that rests on it is not judged; a turn
+// whose whole view is on record is, even before every object has been recorded again.
 func TestTheBeginOfTheRecordIsKeptNoMore(t *testing.T) {
 	tell(t, func(w *world) {
 		w.is("old")
@@ -176,7 +176,7 @@ func TestTheBeginOfTheRecordIsKeptNoMore(t *testing.T) {
 		w.wait(23*time.Hour + 30*time.Minute)
 		w.decided(2)
 		w.is("new")
-		w.wait(time.Hour) // now the first ones are over
+		w.wait(time.Hour) // the first messages have expired now
 		before := w.decided(3)
 		w.is("kept")
 		w.gone("old")
@@ -195,7 +195,7 @@ func TestTheBeginOfTheRecordIsKeptNoMore(t *testing.T) {
 	})
 }
 
-// Other code is noticed by whatever is another byte of what it decides.
+// A replay notices other code by any byte that differs in a decision.
 func TestOtherCodeDiffers(t *testing.T) {
 	tell(t, func(w *world) {
 		w.is("a")
@@ -218,7 +218,7 @@ func TestOtherCodeDiffers(t *testing.T) {
 	})
 }
 
-// What a turn has decided is found in it again, whatever was packed.
+// Decision restores the decision of a packed turn.
 func TestADecisionIsUnpacked(t *testing.T) {
 	d := reconcile.Do("because",
 		reconcile.Create(kinds.ConfigMaps.Kind, "ns", "a", []byte(`{}`), reconcile.Tell(&events.Notice{Message: "done"}, nil)),

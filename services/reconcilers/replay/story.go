@@ -8,13 +8,12 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/story"
 )
 
-// Story tells a turn that was replayed with [Options.Views]: saved in the testdata of
-// its controller it is a test. What this code decides is the whole decision, of which a
-// turn is one lane; where that lane came out otherwise, the story has what was
-// recorded.
+// Story makes a story of a turn that was replayed with [Options.Views]; saved in the
+// testdata of its controller it is a test. It has the whole decision of this code, of
+// which a turn is one lane. If that lane differs, the story has the recorded one.
 //
-// Errors: the turn could not be judged, or this code has nothing to decide about in
-// what it saw.
+// Errors: the turn could not be judged, or this code has nothing to decide in what the
+// turn saw.
 func (c Case) Story() (story.Story, error) {
 	switch {
 	case c.Verdict == Unjudged && c.View == nil:

@@ -64,18 +64,18 @@ func counts(prefix string) reconcile.Controller[view] {
 	}
 }
 
-// world is a bus on which a test tells what happened, in virtual time.
+// world is a bus on which a test records what happened, in virtual time.
 type world struct {
 	*testing.T
 	bus      *memory.Bus
 	tallies  map[kinds.Name]*events.Tally
 	version  int
 	outcome  map[events.Lane]events.Outcome
-	seen     *shell.History // what is there, as replicas fold it
+	seen     *shell.History // the objects, as replicas fold them
 	position events.Position
 }
 
-// tell runs a test in a world of its own.
+// tell runs a test in its own world.
 func tell(t *testing.T, story func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -101,10 +101,10 @@ func (w *world) must(err error) {
 	}
 }
 
-// wait has time pass.
+// wait lets time pass.
 func (w *world) wait(d time.Duration) { time.Sleep(d) }
 
-// is tells that a ConfigMap is there in a new version, gone that it is gone.
+// is records a new version of a ConfigMap, gone its deletion.
 func (w *world) is(name string)   { w.Helper(); w.change(events.Is, name) }
 func (w *world) gone(name string) { w.Helper(); w.change(events.Gone, name) }
 
@@ -143,8 +143,8 @@ func (w *world) append(d events.Delta) {
 	w.seen.Fold(d.Kind, []shell.Fact{shell.Read(kinds.ConfigMaps.Kind, m)})
 }
 
-// decide has a replica decide on what there was at a message of the ConfigMaps' log,
-// as a shell would record it.
+// decide returns the turn of a replica that decides on the state at a message of the
+// ConfigMaps' log, as a shell would record it.
 func (w *world) decide(at uint64, prefix string) events.Turn {
 	w.Helper()
 	w.wait(time.Millisecond)
@@ -168,7 +168,7 @@ func (w *world) decide(at uint64, prefix string) events.Turn {
 	return t
 }
 
-// decided is decide, stored.
+// decided stores a turn of decide and returns its sequence.
 func (w *world) decided(at uint64) uint64 { w.Helper(); return w.store(w.decide(at, "")) }
 
 func (w *world) store(t events.Turn) uint64 {
@@ -192,7 +192,7 @@ func (w *world) write(m events.Message, at string) uint64 {
 	return sequence
 }
 
-// failed tells that a turn has failed for a reason, and that the next one knows it.
+// failed records that a turn has failed for a reason; later turns know the outcome.
 func (w *world) failed(turn uint64, reason string) events.Outcome {
 	w.Helper()
 	w.wait(time.Millisecond)
@@ -202,7 +202,7 @@ func (w *world) failed(turn uint64, reason string) events.Outcome {
 	return o
 }
 
-// again is the counter with the settings that a turn has.
+// again returns the counter with the settings of a turn.
 func again(controller string, settings json.RawMessage) (reconcile.Any, error) {
 	if controller != counter {
 		return nil, fmt.Errorf("no %s here", controller)
@@ -212,7 +212,7 @@ func again(controller string, settings json.RawMessage) (reconcile.Any, error) {
 	return counts(s.Prefix), err
 }
 
-// replay gives the summary and all cases.
+// replay returns the summary and all cases.
 func (w *world) replay(o replay.Options) (replay.Summary, []replay.Case) {
 	w.Helper()
 	return w.replayOf(w.bus, o)
@@ -232,7 +232,7 @@ func (w *world) replayOf(archive bus.Archive, o replay.Options) (replay.Summary,
 	return s, all
 }
 
-// unjudged wants one turn that cannot be judged for a reason, all others the same.
+// unjudged checks that one turn cannot be judged for a reason, and that all others are the same.
 func (w *world) unjudged(o replay.Options, why replay.Why) {
 	w.Helper()
 	s, cases := w.replay(o)

@@ -14,21 +14,23 @@ import (
 )
 
 const (
-	// ahead is how much KCM's clock may be.
+	// ahead is how far KCM's clock may be ahead.
 	ahead = 2 * time.Second
-	// furthest is how many changes kinds may be behind in what KCM acts on, together.
-	// Which of many pods goes may hang on a single change, so none is passed over.
+	// furthest is how many changes the kinds in KCM's view may be behind, in total.
+	// Which of many pods it deletes may depend on a single change, so the matcher
+	// skips none.
 	furthest = 32
-	// most bounds how often a controller is asked about one write on views behind.
+	// most bounds how often the matcher asks a controller on older views about one
+	// write.
 	most = 500
-	// forbidden is the status that the API server refuses with.
+	// forbidden is the status code of a refusal by the API server.
 	forbidden = 403
 )
 
 // elsewhere looks for a view on which the controller would have wanted what KCM did:
-// with some kinds a little behind, a moment later, and with what became of KCM's last
-// attempt forgotten. What is being created is not behind: KCM waits until it has seen
-// its own creates.
+// with some kinds a little behind, a moment later, or without the outcome of KCM's
+// last attempt. The kind of a created object is not behind, because KCM waits until
+// it has seen its own creates.
 func (m *Matcher) elsewhere(b *book, d Operation, ask Asker, agrees func(View, []Want) bool) (note string, found bool) {
 	var read []kinds.Name
 	for _, in := range m.described.Inputs {
@@ -61,8 +63,8 @@ func (m *Matcher) elsewhere(b *book, d Operation, ask Asker, agrees func(View, [
 	return "", false
 }
 
-// lags tries the ways in which kinds may be behind, from little to much. A kind that
-// is not known to have been so far behind alone is not so far behind with others.
+// lags tries the ways in which kinds may be behind, from little to much. It limits
+// each kind to the lag that is remembered for that kind alone.
 func lags(read []kinds.Name, try func(back map[kinds.Name]int) (known, enough bool)) {
 	tries, known := 0, map[kinds.Name]int{}
 	for _, kind := range read {
@@ -91,7 +93,7 @@ func lags(read []kinds.Name, try func(back map[kinds.Name]int) (known, enough bo
 	}
 }
 
-// shares are the ways to share a number out, none to get more than its bound.
+// shares yields the ways to distribute total, none above its bound.
 func shares(among []kinds.Name, total int, bound map[kinds.Name]int) iter.Seq[map[kinds.Name]int] {
 	return func(yield func(map[kinds.Name]int) bool) {
 		if len(among) == 0 {
@@ -124,9 +126,9 @@ func lagText(read []kinds.Name, back map[kinds.Name]int) string {
 	return strings.Join(parts, " and ")
 }
 
-// reports looks whether KCM's status is the one that the controller would report had
-// the API server refused it for the reason that is in there. From then on the
-// controller knows of it, as it would from an outcome.
+// reports tells whether KCM's status is the one that the controller would report if
+// the API server had refused it for the reason in that status. From then on the
+// controller knows of the refusal, as it would from an outcome.
 func (m *Matcher) reports(b *book, status metav1.Object, ask Asker, agrees func([]Want) bool) bool {
 	last, _ := m.refusal(b, status, ask, agrees)
 	if last == nil {
@@ -136,8 +138,9 @@ func (m *Matcher) reports(b *book, status metav1.Object, ask Asker, agrees func(
 	return true
 }
 
-// refusal is a failure of the key's last turn for a reason that the conditions of an
-// object give, with which a test accepts what is wanted; nil when there is none.
+// refusal is a failure of the key's last turn, for a reason in the conditions of an
+// object, with which accepts is true for the controller's wants; nil if there is
+// none.
 func (m *Matcher) refusal(b *book, status metav1.Object, ask Asker, accepts func([]Want) bool) (last *events.Outcome, words string) {
 	if status == nil {
 		return nil, ""
@@ -155,7 +158,7 @@ func (m *Matcher) refusal(b *book, status metav1.Object, ask Asker, accepts func
 	return nil, ""
 }
 
-// attempts are objects that a key has lately wanted to be created or to go.
+// attempts are objects that the key has lately wanted to create or delete.
 func (b *book) attempts() (refs []events.Ref) {
 	for _, p := range append(slices.Clone(b.past), page{wants: b.standing}) {
 		for _, o := range p.wants {
@@ -168,8 +171,8 @@ func (b *book) attempts() (refs []events.Ref) {
 	return refs[:min(len(refs), 3)]
 }
 
-// reasons are the messages in an object's conditions, and what follows a colon in
-// them, which is where a reason is quoted.
+// reasons are the messages of an object's conditions, and the text after each colon
+// in them, where a reason is quoted.
 func reasons(object metav1.Object) (words []string) {
 	status, _ := treeOf(object)["status"].(map[string]any)
 	conditions, _ := status["conditions"].([]any)

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// only has the controller want a status on a view with so many changes behind.
+// only makes the controller want a status on the view that is so many changes behind, and on no other.
 func (s *scene) only(sets, pods int) {
 	s.earlier = func(v View) []Want {
 		if v.Ahead == 0 && v.Back[kinds.ReplicaSets.Name] == sets && v.Back[kinds.Pods.Name] == pods {
@@ -18,8 +18,8 @@ func (s *scene) only(sets, pods int) {
 	}
 }
 
-// TestEverySmallLagIsTried: which of many pods goes may hang on a single change, so no
-// number of changes that KCM may well be behind is passed over.
+// TestEverySmallLagIsTried: a single change can decide which of many pods is deleted, so the
+// matcher skips no number of changes that KCM may well be behind.
 func TestEverySmallLagIsTried(t *testing.T) {
 	for total := range 30 {
 		for pods := range total + 1 {
@@ -30,7 +30,7 @@ func TestEverySmallLagIsTried(t *testing.T) {
 	}
 }
 
-// A kind of which little has changed leaves the asks to the other one.
+// A kind with few changes leaves the asks to the other kind.
 func TestAQuietKindCostsNothing(t *testing.T) {
 	for pods := range furthest - 1 {
 		s := begin()
@@ -40,7 +40,7 @@ func TestAQuietKindCostsNothing(t *testing.T) {
 	}
 }
 
-// However much there is to look at, a moment later is looked at as well.
+// The number of asks is bounded, and the matcher tries a later moment however many views there are.
 func TestAsksAreBounded(t *testing.T) {
 	s := begin()
 	s.earlier = func(v View) []Want {

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// What KCM does after it has asked the API server cannot be foreseen by who asks
-// nothing: it is no difference.
+// If the controller asks the API server, the shadow, which asks nothing, cannot foresee
+// what KCM does after the answer: the write is unseen, and no unexplained difference.
 func TestWhatKCMHasAskedIsUnseen(t *testing.T) {
 	for _, asks := range []bool{false, true} {
 		s, want := begin(), events.KCMOnly

@@ -13,9 +13,9 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Happened takes in what has been done, while the controller can still be asked on
-// the view before it. It finds nothing about what is none of the controller's
-// business, or may be another client's doing.
+// Happened compares an operation with what the controller wants, while that can still be
+// asked on the view before the operation. It finds nothing about operations that the
+// controller may not do, or that another client may have done.
 func (m *Matcher) Happened(d Operation, ask Asker) []Found {
 	if !m.described.Writes.Allows(d.command()) && !(d.Verb == events.VerbUpdate && m.described.Writes.Allows(d.patch())) {
 		return nil
@@ -56,7 +56,7 @@ func (d *Operation) patch() events.Command {
 	return c
 }
 
-// as is a finding that names what of ours agrees or not.
+// as is a finding about a want, or about none.
 func (o *open) as(is events.Agreement, note string) (events.Finding, bool) {
 	f := events.Finding{Agreement: is, Note: note}
 	if o != nil {
@@ -65,14 +65,14 @@ func (o *open) as(is events.Agreement, note string) (events.Finding, bool) {
 	return f, true
 }
 
-// take strikes something wanted off the list.
+// take removes a want from the list.
 func (b *book) take(o *open) *open {
 	o.touched = true
 	b.standing = slices.DeleteFunc(slices.Clone(b.standing), func(other *open) bool { return other == o })
 	return o
 }
 
-// find is the first thing wanted, now or in an earlier answer, that a test accepts;
+// find returns the first want, of now or of an earlier answer, that accepts is true for;
 // now tells which.
 func (b *book) find(accepts func(*open) bool) (o *open, now bool) {
 	if at := slices.IndexFunc(b.standing, accepts); at >= 0 {
@@ -86,8 +86,8 @@ func (b *book) find(accepts func(*open) bool) (o *open, now bool) {
 	return nil, false
 }
 
-// died judges the end of an object. It cannot be told which client deleted it, so where no
-// end was wanted it is taken for another client's doing.
+// died judges a delete. The record does not tell which client deleted the object, so a
+// delete that was not wanted is taken for another client's.
 func (m *Matcher) died(b *book, d Operation, ask Asker) (events.Finding, bool) {
 	deletion := func(o *open) bool { return o.Verb == events.VerbDelete && o.Ref.Kind == d.Ref.Kind }
 	wanted, now := b.find(func(o *open) bool { return deletion(o) && o.UID == d.UID })
@@ -107,7 +107,7 @@ func (m *Matcher) died(b *book, d Operation, ask Asker) (events.Finding, bool) {
 		}
 	}
 	o := b.take(b.standing[at])
-	// Which of those goes that are as good as each other is chance on an earlier view, too.
+	// which of equally good objects goes is chance on an earlier view, too
 	note, explained := m.elsewhere(b, d, ask, func(view View, wants []Want) bool {
 		return slices.ContainsFunc(wants, func(w Want) bool {
 			return w.Verb == events.VerbDelete && w.Ref.Kind == d.Ref.Kind && (w.UID == d.UID || ask.AsGood(b.key, view, w.Ref, d.Ref))
@@ -119,7 +119,7 @@ func (m *Matcher) died(b *book, d Operation, ask Asker) (events.Finding, bool) {
 	return o.as(events.Differs, o.Ref.Name+" was to go")
 }
 
-// instead strikes off one of those that were wanted in place of what was done.
+// instead removes one of the wants that were to be done in place of the operation.
 func (b *book) instead(did *open, of func(*open) bool) *open {
 	if at := slices.IndexFunc(b.standing, of); at >= 0 {
 		b.take(b.standing[at])
@@ -158,8 +158,8 @@ func (m *Matcher) created(b *book, d Operation, ask Asker) (events.Finding, bool
 	return (*open)(nil).as(events.KCMOnly, "no create was wanted")
 }
 
-// wasToBeCreated is a create that an earlier answer wanted beyond those that there have
-// been since.
+// wasToBeCreated is a create that an earlier answer wanted, in addition to those that have
+// happened since.
 func (b *book) wasToBeCreated(d Operation, fits func(Want) bool) *open {
 	for _, p := range slices.Backward(b.past) {
 		var wanted []*open
@@ -175,13 +175,13 @@ func (b *book) wasToBeCreated(d Operation, fits func(Want) bool) *open {
 	return nil
 }
 
-// unlike lists what differs between what was to be created and what was: the metadata
-// must be the same, and of the rest nothing may be lacking.
+// unlike lists the differences between a wanted and a created object: the metadata must be
+// the same, and of the rest nothing may be missing.
 func unlike(ours, theirs fields.Tree) []events.Difference {
 	var found []events.Difference
 	metadata := func(t fields.Tree) fields.Tree { return fields.Tree{"metadata": t["metadata"]} }
 	if meta, _ := theirs["metadata"].(map[string]any); meta["name"] == nil {
-		ours = unnamed(ours) // the API server made the name up
+		ours = unnamed(ours) // the API server generated the name
 	}
 	for _, c := range fields.Apart(metadata(theirs), metadata(ours)) {
 		found = append(found, events.Difference{Path: c.Path, Ours: c.Is, Theirs: c.Was})
@@ -198,7 +198,7 @@ func unlike(ours, theirs fields.Tree) []events.Difference {
 	return found
 }
 
-// changed judges a change, field by field.
+// changed judges an update, field by field.
 func (m *Matcher) changed(b *book, d Operation, ask Asker) (events.Finding, bool) {
 	done := d.fields(d.Status)
 	if !d.KCM || len(done) == 0 {
@@ -241,8 +241,8 @@ func (m *Matcher) changed(b *book, d Operation, ask Asker) (events.Finding, bool
 	return f, true
 }
 
-// enquires tells whether what the controller does rests on what it has asked before:
-// what a namespace holds, or which pods may need a claim.
+// enquires tells whether the controller's decisions depend on searches by the writer: what
+// a namespace holds, or which pods may need a claim.
 func (m *Matcher) enquires() bool {
 	return slices.ContainsFunc(m.described.Writes, func(w reconcile.Write) bool {
 		return events.Command{Verb: w.Verb, Subresource: w.Subresource}.Searches()
@@ -270,7 +270,7 @@ func without(done []fields.Change, wants []*open, d Operation) []fields.Change {
 	return done
 }
 
-// before are the changes that no earlier answer wanted either.
+// before are the changes that neither the present nor an earlier answer wanted.
 func (b *book) before(done []fields.Change, d Operation) []fields.Change {
 	done = without(done, b.standing, d)
 	for _, p := range slices.Backward(b.past) {
@@ -279,7 +279,7 @@ func (b *book) before(done []fields.Change, d Operation) []fields.Change {
 	return done
 }
 
-// differences are the fields that KCM changed otherwise than was wanted.
+// differences are the fields that KCM changed otherwise than the controller wanted.
 func (b *book) differences(o *open, done []fields.Change, d Operation) []events.Difference {
 	var found []events.Difference
 	for _, c := range b.before(done, d) {

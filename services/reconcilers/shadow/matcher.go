@@ -1,33 +1,31 @@
 // Package shadow compares what a controller wants with what kube-controller-manager
-// (KCM) does, while the one only looks on and the other acts. It is pure: the loop
+// (KCM) does, while the controller only decides and KCM acts. It is pure: the loop
 // around it is package beside.
 //
-// A [Matcher] is told three things, in the order of the API server's versions: what
-// a controller answers about a key on the present view ([Matcher.Decided]), what has
-// been done to an object ([Matcher.Happened]), and that time passes
-// ([Matcher.Advance]). It gives a finding for each write that was wanted and for each
-// that KCM made.
+// A [Matcher] receives three kinds of input, in the order of the API server's versions:
+// what a controller answers about a key on the present view ([Matcher.Decided]), what a
+// client has done to an object ([Matcher.Happened]), and the time ([Matcher.Advance]).
+// It returns a finding for each write that was wanted and for each that KCM made.
 //
-// There is no fence. A shadow's turns have no outcomes: what the world becomes is
-// KCM's doing, so a key is asked again at each change, and each answer takes the
-// place of the one before. What was wanted and is not any more has been done, or has
-// lost its cause.
+// There is no fence. A shadow's turns have no outcomes, because KCM makes the changes.
+// So the shadow asks about a key again at each change, and each answer replaces the one
+// before. A write that is not wanted any more has been done, or has lost its cause.
 //
 // # When do two writes agree
 //
-// Changes agree field by field, by what the fields become; what the API server sets
-// and the times in a status do not count. Creates agree when the same owner gets an
-// object that has everything that was wanted, whatever an admission plug-in adds; a
-// name that the API server made up does not count. Deletions agree when the same object
-// goes, or one that is as good by the controller's own word ([reconcile.Chooser]).
+// Updates agree field by field, by the new values of the fields; fields that the API
+// server sets and times in a status do not count. Creates agree when the same owner
+// gets an object that has everything that was wanted, whatever an admission plug-in
+// adds; a generated name does not count. Deletes agree when the same object is deleted,
+// or one that is as good by the controller's own word ([reconcile.Chooser]).
 //
 // # What is only time
 //
-// KCM decides on caches, each of which may be a little behind. So before a write of
-// KCM's counts as unexplained, the controller is asked once more: on views in which
-// one kind or another is as it was some changes before, a moment later, and as if
-// the API server had refused it for the reason that KCM reports. If it then wants
-// what KCM did, they agree.
+// KCM decides on caches, each of which may be a little behind. So before a write of KCM
+// counts as unexplained, the matcher asks the controller again: on views in which one
+// kind or another is some changes behind, a moment later, and as if the API server had
+// refused the write for the reason that KCM reports. If the controller then wants what
+// KCM did, they agree.
 package shadow
 
 import (
@@ -46,30 +44,31 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Settings of a matcher. The zero value means the defaults.
+// Settings of a matcher. The zero value selects the defaults.
 type Settings struct {
-	// Patience is how long something may be wanted, and not be done by KCM, before
-	// that is a difference; 0 means a minute. KCM waits longer and longer between
-	// attempts that fail, and may be held back by its limit on requests.
+	// Patience is how long a write may be wanted without KCM doing it before that is a
+	// difference; 0 means a minute. KCM backs off between failed attempts, and its rate
+	// limit may delay it.
 	Patience time.Duration
-	// Recall is how long ago KCM may have seen what it acts on; 0 means a minute.
+	// Recall is how old KCM's view may be; 0 means a minute.
 	Recall time.Duration
 }
 
-// Answer is what a controller wants of a key, on the present view. No Wants: nothing.
+// Answer is what a controller wants for a key on the present view. Without Wants it
+// wants nothing.
 type Answer struct {
 	Key events.Key
-	// Acts and Tells are where the turns of either lane are recorded that say so, 0
-	// for none, and Because is their reason.
+	// Acts and Tells are the sequences of the recorded turns of each lane, 0 for none.
+	// Because is their reason.
 	Acts, Tells uint64
 	Because     string
 	Wants       []Want
-	// By is the change behind which it was asked; the zero value where it was time.
+	// By is the change that caused the question; the zero value if it was a wake.
 	By events.Trigger
 	At time.Time
 }
 
-// Found is a finding with an ID, which every replica gives it that looks on.
+// Found is a finding with an ID, which is the same at every replica.
 type Found struct {
 	events.Finding
 	ID string
@@ -82,24 +81,26 @@ func (a Answer) turn(w Want) uint64 {
 	return a.Acts
 }
 
-// View says on which view a controller is to be asked. The zero value is the present
+// View selects the view on which to ask a controller. The zero value is the present
 // one.
 type View struct {
 	// Back is how many changes each kind is behind.
 	Back map[kinds.Name]int
 	// Ahead is how much later it is.
 	Ahead time.Duration
-	// Last is what became of the key's last turn that acted; nil: nothing is known.
+	// Last is the outcome of the key's last turn that acted; nil if none is known.
 	Last *events.Outcome
 }
 
 // Asker asks the controller.
 type Asker interface {
-	// Ask gives what it wants of a key; ok is false where there is no such view.
+	// Ask returns what the controller wants for a key; ok is false if there is no such
+	// view.
 	Ask(key events.Key, view View) (wants []Want, ok bool)
-	// AsGood tells whether it is chance, on a view, which of two objects goes.
+	// AsGood tells whether, on a view, the controller might as well have deleted other
+	// as chosen.
 	AsGood(key events.Key, view View, chosen, other events.Ref) bool
-	// Object is the key's own object on the present view, nil when it is not there.
+	// Object is the key's own object on the present view, nil if it does not exist.
 	Object(key events.Key) metav1.Object
 }
 
@@ -108,18 +109,18 @@ type Matcher struct {
 	described reconcile.Description
 	settings  Settings
 	books     map[events.Key]*book
-	// wanted are the names that a controller without objects of its own has wanted
-	// something of, by which its operations are told from those of others.
+	// wanted maps objects to the key that wanted a write to them, for a controller
+	// without objects of its own. The matcher tells that controller's operations by it.
 	wanted map[events.Ref]events.Key
 }
 
-// book is what is known of a key.
+// book is the matcher's state of a key.
 type book struct {
 	key      events.Key
 	standing []*open
 	past     []page // newest last
 	created  map[kinds.Name]int
-	told     *events.Outcome // what KCM says that the API server has answered it
+	told     *events.Outcome // the API server's answer to KCM, as KCM reports it
 }
 
 // page is an earlier answer.
@@ -129,7 +130,7 @@ type page struct {
 	created map[kinds.Name]int // at that time
 }
 
-// open is something that is wanted.
+// open is a wanted write.
 type open struct {
 	Want
 	key      string
@@ -137,14 +138,14 @@ type open struct {
 	because  string
 	by       events.Trigger // since when
 	since    time.Time
-	touched  bool // KCM has done some of it
+	touched  bool // KCM has done a part of it
 	reported bool
 }
 
-// pages bounds how many earlier answers are kept of a key.
+// pages bounds how many earlier answers are kept for a key.
 const pages = 200
 
-// New makes the matcher of a controller.
+// New returns the matcher of a controller.
 func New(d reconcile.Description, s Settings) *Matcher {
 	if s.Patience == 0 {
 		s.Patience = time.Minute
@@ -155,7 +156,7 @@ func New(d reconcile.Description, s Settings) *Matcher {
 	return &Matcher{described: d, settings: s, books: map[events.Key]*book{}, wanted: map[events.Ref]events.Key{}}
 }
 
-// Standing is how many writes are wanted at the moment.
+// Standing is how many writes are wanted now.
 func (m *Matcher) Standing() (count int) {
 	for _, b := range m.books {
 		count += len(b.standing)
@@ -163,8 +164,8 @@ func (m *Matcher) Standing() (count int) {
 	return count
 }
 
-// Last is what the controller may know of the key's last turn: nothing, or what KCM
-// reports that became of its own.
+// Last is what the controller may know of the key's last turn: nothing, or the result
+// of KCM's own attempt as KCM reports it.
 func (m *Matcher) Last(key events.Key, lane events.Lane) (events.Outcome, bool) {
 	if b := m.books[key]; b != nil && b.told != nil && lane == events.Act {
 		return *b.told, true
@@ -172,7 +173,7 @@ func (m *Matcher) Last(key events.Key, lane events.Lane) (events.Outcome, bool) 
 	return events.Outcome{}, false
 }
 
-// News tells whether an answer wants anything else than the one before.
+// News tells whether an answer differs from the one before.
 func (m *Matcher) News(key events.Key, wants []Want) bool {
 	b := m.books[key]
 	if b == nil {
@@ -193,8 +194,8 @@ func (m *Matcher) News(key events.Key, wants []Want) bool {
 	return false
 }
 
-// Decided takes in what is wanted of a key now. What was wanted before and is not any
-// more has been overtaken.
+// Decided stores what is wanted for a key now. Earlier wants that are not among them
+// have been overtaken.
 func (m *Matcher) Decided(a Answer) []Found {
 	b := m.book(a.Key)
 	old := map[string][]*open{}
@@ -237,7 +238,8 @@ func (m *Matcher) overtaken(b *book, o *open, standing []*open, at time.Time) Fo
 	return m.finding(b, o, events.Vanished, "it was not wanted any more before KCM did it", at)
 }
 
-// note remembers the names that a controller without objects of its own cares for.
+// note remembers the objects that a controller without objects of its own wants to
+// write.
 func (m *Matcher) note(ref events.Ref, key events.Key) {
 	if m.described.Owns == nil {
 		m.wanted[ref] = key
@@ -253,7 +255,7 @@ func (m *Matcher) book(key events.Key) *book {
 	return b
 }
 
-// write keeps the present answer, and forgets those that are too old.
+// write stores the present answer, and drops those that are too old.
 func (b *book) write(at time.Time, recall time.Duration) {
 	b.past = append(b.past, page{at: at, wants: slices.Clone(b.standing), created: maps.Clone(b.created)})
 	fresh := slices.IndexFunc(b.past, func(p page) bool { return at.Sub(p.at) <= recall })
@@ -262,7 +264,7 @@ func (b *book) write(at time.Time, recall time.Duration) {
 	}
 }
 
-// tidy lets go of a key of which there is nothing to know.
+// tidy drops a key without any state.
 func (m *Matcher) tidy(b *book) {
 	idle := len(b.standing) == 0 && b.told == nil
 	if idle && !slices.ContainsFunc(b.past, func(p page) bool { return len(p.wants) > 0 }) {
@@ -270,8 +272,8 @@ func (m *Matcher) tidy(b *book) {
 	}
 }
 
-// Advance says what time it is. What has been wanted for too long is a difference,
-// unless KCM has tried it and was refused.
+// Advance sets the time. A want that has lasted too long is a difference, unless KCM
+// has tried it and was refused.
 func (m *Matcher) Advance(now time.Time, ask Asker) (found []Found) {
 	for _, key := range slices.SortedFunc(maps.Keys(m.books), func(a, b events.Key) int { return compare(a, b) }) {
 		b := m.books[key]
@@ -289,11 +291,11 @@ func (m *Matcher) Advance(now time.Time, ask Asker) (found []Found) {
 	return found
 }
 
-// undone judges what has been wanted for too long.
+// undone judges a want that has lasted too long.
 func (m *Matcher) undone(b *book, o *open, now time.Time, ask Asker) Found {
 	others := func(wants []Want) bool { return !contains(wants, o.key) }
 	if !changes(o.Want) {
-		// KCM tries again, as is wanted here, and reports meanwhile that it is refused.
+		// KCM retries, as is wanted here, and meanwhile reports the refusal
 		others = func(wants []Want) bool { return !slices.ContainsFunc(wants, changes) }
 	}
 	status := b.told == nil && slices.ContainsFunc(b.standing, func(o *open) bool { return changes(o.Want) })
@@ -314,7 +316,7 @@ func contains(wants []Want, id string) bool {
 	return slices.ContainsFunc(wants, func(w Want) bool { return w.id() == id })
 }
 
-// finding is what became of something wanted that KCM has not done.
+// finding is the finding about a want that KCM has not done.
 func (m *Matcher) finding(b *book, o *open, is events.Agreement, note string, at time.Time) Found {
 	f := events.Finding{
 		Controller: m.described.Name, Key: b.key, Agreement: is, Note: note, At: at,
@@ -328,8 +330,8 @@ func (m *Matcher) finding(b *book, o *open, is events.Agreement, note string, at
 	return Found{f, fmt.Sprintf("%v/%s/%s", b.key, f.What, o.origin())}
 }
 
-// origin tells a want from others of its kind, by what is wanted and since when. The
-// change is better than the time: clocks differ.
+// origin tells a want from others of its kind, by what is wanted and since when. It
+// uses the change rather than the time if it can, because clocks differ.
 func (o *open) origin() string {
 	sum := fnv.New64a()
 	_, _ = sum.Write([]byte(o.key)) // a hash never fails
@@ -339,9 +341,9 @@ func (o *open) origin() string {
 	return fmt.Sprintf("%x/%d", sum.Sum64(), o.since.UnixNano())
 }
 
-// keyOf is the key that an operation would be of: its object's own, or the one that
-// controls it. A controller that has no objects of its own knows its operations by the
-// names that it wanted something of.
+// keyOf is the key to which an operation belongs: the key of its object, or of the
+// object that controls it. For a controller without objects of its own it is the key
+// that wanted a write to the object.
 func (m *Matcher) keyOf(d Operation) (events.Key, bool) {
 	if m.described.Owns == nil {
 		key, ok := m.wanted[d.Ref]
@@ -362,8 +364,8 @@ func (m *Matcher) keyOf(d Operation) (events.Key, bool) {
 	return events.Key{}, false
 }
 
-// lives tells whether a key's own object is there and not on its way out. What
-// happens around one that is leaving may be the garbage collector's.
+// lives tells whether a key's own object exists and is not being deleted. Operations
+// around one that is being deleted may come from the garbage collector.
 func (m *Matcher) lives(key events.Key, uid types.UID, ask Asker) bool {
 	if m.described.Owns == nil {
 		return true

@@ -28,7 +28,7 @@ var (
 	user = events.Manager{Name: "kubectl"}
 )
 
-// description is that of a controller which keeps pods of ReplicaSets.
+// description describes a controller of the pods of ReplicaSets.
 var description = reconcile.Description{
 	Name: "replicaset-controller", Owns: &kinds.ReplicaSets.Kind,
 	Inputs: []reconcile.Input{{Kind: kinds.ReplicaSets.Kind}, {Kind: kinds.Pods.Kind}},
@@ -44,7 +44,7 @@ type scene struct {
 	set     *appsv1.ReplicaSet
 	earlier func(View) []Want
 	equal   bool
-	tied    func(View) bool // by view, in place of equal
+	tied    func(View) bool // by view; replaces equal
 	known   func(View) bool // whether there is such a view; nil: always
 	asked   int
 	now     time.Time
@@ -95,7 +95,7 @@ func (s *scene) effects(commands ...events.Command) []Want {
 	})
 }
 
-// pod is one of the set's; change may be nil.
+// pod returns a pod of the set; change may be nil.
 func pod(name string, change func(*corev1.Pod)) *corev1.Pod {
 	yes := true
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
@@ -116,7 +116,7 @@ func create(name string) events.Command {
 
 func deletion(name string) events.Command { return reconcile.Delete(kinds.Pods.Kind, pod(name, nil)) }
 
-// status is the report of so many replicas, of which some are ready.
+// status returns the command that reports the numbers of replicas and of ready replicas.
 func (s *scene) status(replicas, ready int32) events.Command {
 	set := s.set.DeepCopy()
 	set.Status.Replicas, set.Status.ReadyReplicas = replicas, ready
@@ -154,7 +154,7 @@ func (s *scene) died(name string) []Found {
 	return s.sees(events.Gone, events.Manager{}, pod(name, nil), nil, kinds.Pods.Kind)
 }
 
-// reports has a manager write the status of the set.
+// reports makes a manager write the status of the set.
 func (s *scene) reports(by events.Manager, change func(*appsv1.ReplicaSetStatus)) []Found {
 	now := s.set.DeepCopy()
 	change(&now.Status)
@@ -185,7 +185,7 @@ func TestCreates(t *testing.T) {
 	expect(t, "two are wanted", s.wants(create("web-a"), create("web-b")))
 	expect(t, "the first", s.created(kcm, pod("web-x1", nil)), events.Agreed)
 	expect(t, "one more is wanted", s.wants(create("web-b")))
-	f := s.created(kcm, pod("web-x2", func(p *corev1.Pod) { // as admission has it
+	f := s.created(kcm, pod("web-x2", func(p *corev1.Pod) { // as admission changes it
 		p.Spec.Volumes = []corev1.Volume{{Name: "kube-api-access"}}
 		p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "kube-api-access", MountPath: "/var"}}
 		p.Spec.Tolerations = []corev1.Toleration{{Key: "k"}, {Key: "k", Effect: "NoExecute"}}
@@ -217,7 +217,7 @@ func TestAnotherCreate(t *testing.T) {
 	}
 }
 
-// KCM may act on a view of before, but not twice.
+// KCM may act on an earlier view, but not twice.
 func TestCreatesThatWereWanted(t *testing.T) {
 	s := begin()
 	s.wants(create("web-a"))
@@ -248,7 +248,8 @@ func TestDeletions(t *testing.T) {
 	expect(t, "and that was it", s.wants())
 }
 
-// KCM did not know yet what makes one of them the better choice by now.
+// KCM decided on an older view, on which both pods were equally good: the finding is late. A pod
+// that was as good on no view differs.
 func TestDeletionsOnViewsWhereTheyAreAsGood(t *testing.T) {
 	s := begin()
 	behind := func(v View) bool { return v.Back[kinds.Pods.Name] == 2 }
@@ -324,8 +325,8 @@ func TestOtherViews(t *testing.T) {
 	expect(t, "a moment later", s.reports(told, counts(4, 3)), events.Late)
 }
 
-// Only KCM knows what the API server answered it. What it reports is believed, if the
-// controller would report the same.
+// Only KCM knows how the API server answered it. The matcher believes a refusal that KCM
+// reports if the controller would report the same.
 func TestRefusals(t *testing.T) {
 	s := begin()
 	failing := func(st *appsv1.ReplicaSetStatus) {
@@ -379,8 +380,8 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// Two writers in one second: it cannot be told whose a write was, so nothing that is
-// unexplained is laid at KCM's door.
+// If two managers write within one second, it is unknown which of them made a write, so an
+// unexplained write is no finding, unless the watcher has proof.
 func TestDoubt(t *testing.T) {
 	s := begin()
 	was := pod("a", nil)
@@ -395,7 +396,7 @@ func TestDoubt(t *testing.T) {
 	}
 	expect(t, "a doubtful write", s.Happened(operation, s))
 	before, after := reconcile.Object{Kind: kinds.Pods.Kind, Object: was}, reconcile.Object{Kind: kinds.Pods.Kind, Object: now}
-	d.Proven = true // the watcher knows which of the two it was
+	d.Proven = true // the watcher knows which of the two managers it was
 	if operation, ok := OperationOf(d, events.Trigger{}, before, after); !ok || !operation.KCM || operation.Doubtful {
 		t.Errorf("proven to be KCM's, the operation is %+v, %t", operation, ok)
 	}
@@ -430,8 +431,8 @@ func TestPatches(t *testing.T) {
 	}
 }
 
-// TestWhoDoesWhatIsWanted: KCM that does what is wanted at any moment, in whatever
-// portions, agrees; and every write of its own gives one finding.
+// TestWhoDoesWhatIsWanted: if KCM makes wanted writes, at any moment and in any portions, every
+// finding is explained, and every write of KCM gives one finding.
 func TestWhoDoesWhatIsWanted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := begin()
@@ -475,7 +476,7 @@ func one(t *rapid.T, found []Found) []Found {
 	return found
 }
 
-// TestWhatWasNeverWanted: whatever KCM writes that was never wanted is found out.
+// TestWhatWasNeverWanted: a status that KCM writes and the controller never wanted differs.
 func TestWhatWasNeverWanted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := begin()

@@ -13,24 +13,24 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Operation is one write of the past, by its effect, as a delta tells it.
+// Operation is one recorded write, by its effect as a delta shows it.
 type Operation struct {
 	Verb     events.Verb // create, delete, or update, which stands for every change
 	Ref      events.Ref
 	UID      types.UID
-	Status   bool // of a change: of the status
+	Status   bool // of an update: of the status
 	Was, Now reconcile.Object
-	// KCM is true where kube-controller-manager wrote it, as far as field managers
-	// tell, and Doubtful where another one may have as well. A delete has no field
-	// manager: it cannot be told whose it is.
+	// KCM is true if kube-controller-manager wrote it, according to the field managers,
+	// and Doubtful if another client may have. A delete has no field manager, so its
+	// client is unknown.
 	KCM, Doubtful bool
 	Version       string
 	Delta         events.Trigger
 	At            time.Time
 }
 
-// OperationOf is what a delta tells was done. ok is false where it tells of nothing new: a
-// mark, something said again, or the end of what had been deleted before.
+// OperationOf returns the operation that a delta shows. ok is false for a delta without
+// news: a mark, a repetition, or the removal of an object that had been deleted before.
 func OperationOf(d events.Delta, at events.Trigger, was, now reconcile.Object) (operation Operation, ok bool) {
 	operation = Operation{
 		Verb: events.VerbUpdate, Ref: d.Ref, UID: d.UID, Was: was, Now: now,
@@ -58,13 +58,13 @@ func OperationOf(d events.Delta, at events.Trigger, was, now reconcile.Object) (
 	return operation, true
 }
 
-// isKCM passes over entries of its autoscaler, which say nothing of when.
+// isKCM ignores entries of its autoscaler, which do not tell the time of the write.
 func isKCM(m events.Manager) bool { return m.Name == events.FieldManager && !m.Scales() }
 
-// sign says whose an operation is. Only a request for the status can change a status, and
-// it can change nothing else, so of several writers in one second those count that
-// wrote through the same door. Who only takes away may leave no trace, and what is
-// seen then is the writer before.
+// sign sets who did an operation. Only a request to the status subresource can change a
+// status, and it can change nothing else, so of several writers in one second those of the
+// same subresource count. A client that only removes fields may leave no trace; the field
+// managers then show the writer before.
 func (d *Operation) sign(writers []events.Manager) {
 	if d.Verb == events.VerbUpdate {
 		if bound(d.Was.Object, d.Now.Object) {
@@ -84,20 +84,20 @@ func (d *Operation) sign(writers []events.Manager) {
 	}
 }
 
-// bound tells whether a scheduler has given a pod its node. A binding is the one write
-// that leaves the field managers as they were.
+// bound tells whether a scheduler has bound a pod to a node. A binding is the one write
+// that does not change the field managers.
 func bound(was, now metav1.Object) bool {
 	before, ok := was.(*corev1.Pod)
 	after, also := now.(*corev1.Pod)
 	return ok && also && before.Spec.NodeName != after.Spec.NodeName
 }
 
-// fields are the leaves that a change has changed.
+// fields are the leaves that an update has changed.
 func (d *Operation) fields(status bool) []fields.Change {
 	return fields.Apart(part(treeOf(d.Was.Object), status), part(treeOf(d.Now.Object), status))
 }
 
-// object is the newest state of what was written that there is.
+// object is the newest known state of the object.
 func (d *Operation) object() metav1.Object {
 	if d.Now.None() {
 		return d.Was.Object

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// What a change of an object is taken for, and whose.
+// OperationOf finds which operation a change of an object is, and whether KCM made it.
 func TestWhatAChangeIs(t *testing.T) {
 	of := func(p *corev1.Pod) reconcile.Object {
 		if p == nil {
@@ -73,8 +73,8 @@ func TestWhatAChangeIs(t *testing.T) {
 	}
 }
 
-// Two wants are the same where the same is to be done to the same object, and a change is what
-// is wanted where it is done there.
+// Two wants have the same id if they want the same of the same object, by uid. A want is about
+// an operation of its verb, kind and part; an update also has the same name.
 func TestWhatIsTheSame(t *testing.T) {
 	ref := events.Ref{Kind: kinds.Pods.Name, Namespace: "default", Name: "a"}
 	one := Want{Verb: events.VerbUpdate, Ref: ref, UID: "u", Fields: []fields.Change{{Path: "x", Is: "y"}}}
@@ -111,7 +111,7 @@ func TestWhatIsTheSame(t *testing.T) {
 	}
 }
 
-// An answer is news where it wants more, less or another number of the same.
+// An answer is news if it wants other writes than the last one, or another number of the same.
 func TestWhatIsNews(t *testing.T) {
 	a, b := create("a"), create("b") // the same but for the name
 	other := deletion("x")
@@ -139,7 +139,7 @@ func TestWhatIsNews(t *testing.T) {
 	}
 }
 
-// What is known of keys of which there is nothing to know is let go.
+// The matcher forgets a key a minute after it last wanted something.
 func TestKeysAreLetGo(t *testing.T) {
 	s := begin()
 	s.wants(create("a"))
@@ -157,7 +157,7 @@ func TestKeysAreLetGo(t *testing.T) {
 	}
 }
 
-// Whose a change would be: its own object's, or its controller's, by group and kind.
+// A change belongs to the key of its object, or of the object's controller, by group and kind.
 func TestWhoseAChangeIs(t *testing.T) {
 	m := New(description, Settings{})
 	owned := func(version, kind string) reconcile.Object {
@@ -180,7 +180,7 @@ func TestWhoseAChangeIs(t *testing.T) {
 	}
 }
 
-// What the API server fills in does not count, and an entry of a list counts wherever it is.
+// Fields that the API server fills in do not count. A list entry matches wherever in the list it is.
 func TestTreesAreComparedByWhatCounts(t *testing.T) {
 	tree := func(text string) fields.Tree { return treeOf(json.RawMessage(text)) }
 	text := func(t fields.Tree) string { body, _ := json.Marshal(t); return string(body) }
@@ -222,7 +222,7 @@ func TestTreesAreComparedByWhatCounts(t *testing.T) {
 	}
 }
 
-// A command that changes nothing, or what is not there, is not wanted.
+// A command that changes nothing, or updates an object that does not exist, wants nothing.
 func TestWhatIsNotWanted(t *testing.T) {
 	s := begin()
 	if wants := s.effects(s.status(s.set.Status.Replicas, s.set.Status.ReadyReplicas), events.Command{Verb: events.VerbRecord}, events.Command{Verb: events.VerbAsk}); len(wants) > 0 {

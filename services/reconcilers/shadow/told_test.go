@@ -16,7 +16,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// What is wanted is wanted until it is done, however much else is.
+// A want stands until its write is done, however many other writes are done.
 func TestEachWantIsDoneOnce(t *testing.T) {
 	s := begin()
 	s.wants(deletion("a"), deletion("b"), create("web-a"))
@@ -63,7 +63,7 @@ func TestACreateIsOfItsKind(t *testing.T) {
 	}
 }
 
-// Keys that are no objects have the writes that were wanted for them.
+// If keys are not objects, a write matches what was wanted, and any other write is no finding.
 func TestKeysThatAreNoObjects(t *testing.T) {
 	d := description
 	d.Owns = nil
@@ -74,7 +74,8 @@ func TestKeysThatAreNoObjects(t *testing.T) {
 	expect(t, "what never was", s.died("b"))
 }
 
-// A finding has one name, by what brought it up, whenever that is seen.
+// A finding's id derives from its trigger, whenever the shadow sees that; without a trigger, from
+// the time.
 func TestAFindingHasOneName(t *testing.T) {
 	vanished := func(by events.Trigger, after time.Duration) string {
 		s := begin()
@@ -97,7 +98,7 @@ func TestAFindingHasOneName(t *testing.T) {
 	}
 }
 
-// Which views are tried depends on what was done, and each kind goes back once.
+// Which views are tried depends on the operation. A kind that two inputs name goes back once.
 func TestWhichViewsAreTried(t *testing.T) {
 	views := func(d reconcile.Description, do func(s *scene)) (pods, sets, nodes bool, asked int) {
 		s := begin()
@@ -135,7 +136,7 @@ func TestWhichViewsAreTried(t *testing.T) {
 	}
 }
 
-// Where nothing was refused nothing ends with a success.
+// Only a refusal that is known can end with a successful attempt.
 func TestOnlyARefusalEnds(t *testing.T) {
 	s := begin()
 	s.earlier = func(v View) []Want {
@@ -147,7 +148,8 @@ func TestOnlyARefusalEnds(t *testing.T) {
 	expect(t, "what is wanted by now", s.reports(told, counts(4, 4)), events.KCMOnly)
 }
 
-// What KCM reports is held against the last attempts, as far as they can be decided on.
+// The matcher tries a failure that KCM reports as a refusal of each of the last three attempts, the
+// newest first, on views that are known.
 func TestARefusalIsOfTheLastAttempts(t *testing.T) {
 	failing := func(st *appsv1.ReplicaSetStatus) {
 		st.Conditions = []appsv1.ReplicaSetCondition{{Type: "ReplicaFailure", Status: "True", Message: "quota"}}
@@ -180,8 +182,8 @@ func TestARefusalIsOfTheLastAttempts(t *testing.T) {
 	expect(t, "what cannot be asked", s.reports(told, func(st *appsv1.ReplicaSetStatus) { failing(st); st.Replicas = 1 }), events.KCMOnly)
 }
 
-// What was refused is remembered as long as it is, and what waits on it is unseen; a change of its
-// own is not.
+// The matcher remembers a refusal as long as it lasts. An act that waits on it is unseen; a report
+// that KCM does not write is not.
 func TestWhatWaitsOnARefusal(t *testing.T) {
 	s := begin()
 	s.books[key] = &book{key: key, created: map[kinds.Name]int{}, told: &events.Outcome{Turn: 1}}
@@ -206,7 +208,7 @@ func TestWhatWaitsOnARefusal(t *testing.T) {
 	}
 }
 
-// What cannot be read changes nothing, and a tree without metadata has no name to lose.
+// A patch that cannot be parsed wants nothing, and unnamed accepts a tree without metadata.
 func TestBodiesWithoutASense(t *testing.T) {
 	seen := func(events.Ref) metav1.Object { return pod("a", nil) }
 	patch := reconcile.Patch(kinds.Pods.Kind, pod("a", nil), types.StrategicMergePatchType, json.RawMessage(`[`))
@@ -222,8 +224,8 @@ func TestBodiesWithoutASense(t *testing.T) {
 	}
 }
 
-// What was wanted a minute ago KCM may still do; what it does otherwise differs from that, unless it
-// was wanted for longer.
+// KCM may still make a write that was wanted a minute ago: it is late. Another write of KCM differs
+// from what was wanted, unless that had been wanted for longer than a minute.
 func TestForHowLongAWantIsRemembered(t *testing.T) {
 	for after, want := range map[time.Duration]events.Agreement{time.Minute: events.Late, time.Minute + 1: events.KCMOnly} {
 		s := begin()
@@ -242,8 +244,8 @@ func TestForHowLongAWantIsRemembered(t *testing.T) {
 	}
 }
 
-// What a controller never writes is not its doing, no matter who does it; and what would change is told of
-// what KCM has not done.
+// A write that the controller never makes is no finding, whichever manager makes it. A finding about a
+// write that KCM has not made lists what would change.
 func TestWhatIsNotTheControllers(t *testing.T) {
 	s := begin()
 	running := func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }

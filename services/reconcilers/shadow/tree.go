@@ -9,7 +9,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/record/fields"
 )
 
-// treeOf is an API object, or JSON, as a tree. What has none is empty.
+// treeOf returns an API object, or JSON, as a tree. It is empty for a value that is
+// neither.
 func treeOf(object any) fields.Tree {
 	text, ok := object.(json.RawMessage)
 	if !ok {
@@ -21,7 +22,7 @@ func treeOf(object any) fields.Tree {
 }
 
 // given are the fields of metadata that the API server sets, and that say nothing
-// about what was asked of it.
+// about the request.
 var given = []string{
 	"resourceVersion", "generation", "uid", "creationTimestamp", "managedFields", "selfLink",
 	"deletionTimestamp", "deletionGracePeriodSeconds",
@@ -30,8 +31,8 @@ var given = []string{
 // times are fields of a status that say when something was written.
 var times = []string{"lastTransitionTime", "lastUpdateTime", "lastProbeTime", "lastHeartbeatTime"}
 
-// part is what of an object one request can change: its status without the times
-// in it, or all else without what the API server sets.
+// part is the part of an object that one request can change: its status without times,
+// or everything else without the fields that the API server sets.
 func part(t fields.Tree, status bool) fields.Tree {
 	if status {
 		return fields.Tree{"status": timeless(t["status"])}
@@ -71,8 +72,8 @@ func timeless(value any) any {
 	}
 }
 
-// asCreated is what of an object was asked for when it was created. Names that the API
-// server made up are left out.
+// asCreated is the part of an object that its create requested, without a generated
+// name.
 func asCreated(t fields.Tree) fields.Tree {
 	kept := part(t, false)
 	meta, ok := kept["metadata"].(map[string]any)
@@ -87,8 +88,8 @@ func asCreated(t fields.Tree) fields.Tree {
 	return kept
 }
 
-// lacks lists what is in one value and not in another, which may have more: an
-// admission plug-in adds and defaults, but it does not take away.
+// lacks lists the fields of one value that another does not have. The other may have
+// more, because an admission plug-in adds fields and sets defaults but removes none.
 func lacks(path string, ours, theirs any, found []fields.Change) []fields.Change {
 	switch v := ours.(type) {
 	case map[string]any:
@@ -112,8 +113,8 @@ func lacks(path string, ours, theirs any, found []fields.Change) []fields.Change
 	return found
 }
 
-// nearest is the entry of a list that bears the name of another one; all of the
-// list where none does.
+// nearest is the entry of a list with the name of another entry; the whole list if
+// there is none.
 func nearest(entry any, list []any) any {
 	ours, _ := entry.(map[string]any)
 	for _, other := range list {

@@ -16,18 +16,19 @@ import (
 	"github.com/millrace/millrace/pkg/events/record/fields"
 )
 
-// Want is one write that a decision asks for, by its effect.
+// Want is one write that a decision requests, by its effect.
 type Want struct {
 	Verb   events.Verb // create, delete, or update, which stands for every change
 	Ref    events.Ref
 	UID    types.UID
-	Status bool            // of a change: to the status
-	Fields []fields.Change // of a change: the leaves that would differ
+	Status bool            // of an update: to the status
+	Fields []fields.Change // of an update: the leaves that would change
 	Body   fields.Tree     // of a create
 }
 
-// Wants are the effects of commands on what is seen; seen gives nil for what is
-// not there. A command that would change nothing, or that only tells, has none.
+// Wants returns the effects of commands on the seen objects; seen returns nil for
+// an object that does not exist. A command that would change nothing, or that only
+// records Events, has none.
 func Wants(commands []events.Command, seen func(events.Ref) metav1.Object) []Want {
 	var wants []Want
 	for _, c := range commands {
@@ -74,8 +75,8 @@ func changed(c events.Command, object metav1.Object) []fields.Change {
 	return fields.Apart(part(was, status), part(is, status))
 }
 
-// patched is an object behind a patch; the object itself where the patch cannot be
-// applied to what is seen, which the API server would refuse as well.
+// patched is an object after a patch. It is the object itself if the patch cannot
+// be applied to it, which the API server would refuse as well.
 func patched(c events.Command, was fields.Tree) fields.Tree {
 	if c.PatchType != types.StrategicMergePatchType {
 		is, _ := merge(map[string]any(was), map[string]any(treeOf(c.Body))).(map[string]any)
@@ -109,8 +110,8 @@ func merge(target, patch any) any {
 	return merged
 }
 
-// goType is an empty object of a kind that is known here, or else one of those that
-// say how metadata is merged.
+// goType is an empty object of a kind, or a type that tells how metadata is merged
+// if the kind is not known.
 func goType(kind kinds.Name, version string) any {
 	gv := schema.GroupVersion{Group: kind.Group(), Version: version}
 	for name := range kinds.Scheme().KnownTypes(gv) {
@@ -123,7 +124,7 @@ func goType(kind kinds.Name, version string) any {
 	return &metav1.PartialObjectMetadata{}
 }
 
-// id tells a want from others: the same effect, wanted again, has the same.
+// id identifies a want: the same effect, wanted again, has the same id.
 func (w Want) id() string {
 	if w.Verb == events.VerbCreate {
 		body, _ := json.Marshal(unnamed(w.Body)) // it came from JSON
@@ -137,7 +138,7 @@ func (w Want) id() string {
 	return b.String()
 }
 
-// unnamed is a body without its name: which of several names is taken first is
+// unnamed is a body without its name, because the choice among several names is
 // chance.
 func unnamed(body fields.Tree) fields.Tree {
 	meta, ok := body["metadata"].(map[string]any)
@@ -157,8 +158,8 @@ func unnamed(body fields.Tree) fields.Tree {
 	return kept
 }
 
-// about tells whether two writes would meet: they change the same part of an
-// object, or are creates, or deletions, of one kind.
+// about tells whether a want and an operation concern the same thing: they change
+// the same part of an object, or are both creates, or both deletes, of one kind.
 func (w Want) about(d Operation) bool {
 	if w.Verb != d.Verb || w.Ref.Kind != d.Ref.Kind {
 		return false

@@ -11,38 +11,38 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// A reader that has caught up goes on with the log. The state has the same messages
-// under the same sequences, one for each object: it is short to read from the start,
-// but a reader that lags a little misses what has changed again meanwhile, and sees
-// something that never was, until it gets to the change (consistent.go). The log
-// lacks nothing, and tells of a change before its mirror does. As soon as the log
-// does lack something, the state is read again.
+// A follower that has caught up continues with the log. The state stream has the same messages
+// under the same sequences, but only the last one of each object: it is quick to read from the
+// start, but a follower that lags a little misses changes that have been overwritten, and sees
+// a state that never was until it reaches the later change (consistent.go). The log lacks
+// nothing, and has each change before its mirror does. When the log does lack a message, the
+// follower reads the state again.
 
 var (
-	// errAbreast ends reading the state, of which nothing is left to be read.
+	// errAbreast ends the reading of the state stream at its end.
 	errAbreast = errors.New("the state has been read to its end")
-	// errHole ends reading the log, of which something is gone that has not been read.
+	// errHole ends the reading of the log when a message that has not been read is missing.
 	errHole = errors.New("the log has a hole")
 )
 
-// glanceEvery is how often a reader of the log looks whether the state is
-// still there: others will begin with that. Where nothing has been said since the last
-// look it is done every glanceResting: most kinds are at rest most of the time.
+// glanceEvery is how often a follower of the log checks that the state stream is complete,
+// because other followers will start from it. Where the kind has not changed since the last
+// check, it waits glanceResting: most kinds are at rest most of the time.
 const (
 	glanceEvery   = 15 * time.Second
 	glanceResting = 2 * time.Minute
 )
 
-// abreast tells whether the log can take over: nothing is in doubt.
+// abreast tells whether the follower can continue with the log: nothing is in doubt.
 func (f *Follower) abreast() bool {
 	return f.opened && !f.bearing && f.doubt.Settled() && f.trouble.what() == nil
 }
 
-// log folds what the log tells, until the context ends.
+// log folds the messages of the log until the context ends.
 //
-// Errors: what was read is damaged, or the state is; ErrOvertaken when the log is no
-// more or has been made anew, so that positions mean nothing any more; another one when
-// the log cannot be gone by, and the state is to be read again.
+// Errors: ErrDamaged when a message or the state stream is damaged; ErrOvertaken when the log
+// was deleted or recreated, so that positions mean nothing any more; any other error when the
+// log cannot be used, and the state is to be read again.
 func (f *Follower) log(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -66,11 +66,11 @@ func (f *Follower) log(ctx context.Context) error {
 	case errors.Is(err, bus.ErrNoStream) || errors.Is(err, bus.ErrOvertaken):
 		return fmt.Errorf("%w: follow the log of %s: %v", bus.ErrOvertaken, f.Kind.Name, err)
 	}
-	return fmt.Errorf("follow the log of %s: %v", f.Kind.Name, err) // damage of the log says nothing of the state
+	return fmt.Errorf("follow the log of %s: %v", f.Kind.Name, err) // damage of the log is none of the state
 }
 
-// glance has the reading end with ErrDamaged when the state has fewer messages than
-// it must have for the objects that were there a while ago: each has one, or its end has.
+// glance ends the reading with ErrDamaged when the state stream has fewer messages than the
+// objects at the last check and the objects now: each object, or its deletion, has one message.
 func (f *Follower) glance(ctx context.Context, stop context.CancelCauseFunc) {
 	stream := subject.StateStream(f.Kind.Name)
 	tick := time.NewTicker(glanceEvery)

@@ -15,14 +15,14 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// telling is a bus whose streams tell what they are asked to, and then end with an
-// error, or never.
+// telling is a bus whose streams deliver the given messages, and then end with an error, or
+// never.
 type telling struct {
 	markless
 	state    bus.State
 	told     map[string][]events.Message
 	ends     map[string]error
-	batched  bool // what is told of a stream is one batch
+	batched  bool // deliver the messages of a stream as one batch
 	followed []string
 }
 
@@ -64,7 +64,7 @@ func (b *telling) Follow(ctx context.Context, stream string, from uint64, handle
 
 var podLog, podState = subject.LogStream("pods"), subject.StateStream("pods")
 
-// logged is what a log has at some places: pods, and at the second one a mark.
+// logged makes messages of a log at some sequences: pods, and at sequence 2 a mark.
 func logged(sequences ...uint64) (messages []events.Message) {
 	for _, at := range sequences {
 		if at == 2 {
@@ -76,8 +76,8 @@ func logged(sequences ...uint64) (messages []events.Message) {
 	return messages
 }
 
-// Who has read the state goes on with the log, and with the state again when the log
-// cannot be gone by.
+// A follower that has read the state continues with the log, and reads the state again when the
+// log cannot be used.
 func TestTheLogTakesOver(t *testing.T) {
 	torn := logged(1, 2, 3, 4, 5)
 	torn[3] = events.Seal(torn[3])
@@ -86,7 +86,7 @@ func TestTheLogTakesOver(t *testing.T) {
 		log      []events.Message
 		batched  bool
 		ends     error
-		want     error // of the session; nil: it goes on
+		want     error // error of the session; nil: it goes on
 		position uint64
 	}{
 		"whole":             {log: logged(1, 2, 3, 4, 5), position: 5},
@@ -136,7 +136,7 @@ func TestTheLogTakesOver(t *testing.T) {
 	}
 }
 
-// A state that has been emptied is found by who reads the log beside it.
+// A follower of the log detects that the state stream was emptied.
 func TestAnEmptiedStateIsNoticed(t *testing.T) {
 	for name, tc := range map[string]struct {
 		state bus.State
@@ -163,7 +163,7 @@ func TestAnEmptiedStateIsNoticed(t *testing.T) {
 	}
 }
 
-// glanced is a bus that notes when a state is looked at.
+// glanced is a bus that records when the state stream is checked.
 type glanced struct {
 	telling
 	began time.Time
@@ -176,7 +176,8 @@ func (b *glanced) StreamState(context.Context, string) (bus.State, error) {
 	return b.state, b.err
 }
 
-// glances has the log of pods read beside their state, for as long as the context lasts.
+// glances runs the follower of the pods' log, and its checks of the state, until the context
+// ends.
 func glances(t *testing.T, during time.Duration, b *glanced, meanwhile func(*Memory)) (ended time.Duration, err error) {
 	t.Helper()
 	b.began = time.Now()
@@ -192,7 +193,8 @@ func glances(t *testing.T, during time.Duration, b *glanced, meanwhile func(*Mem
 	return ended, err
 }
 
-// A state at rest is looked at every two minutes, and one that is written to four times a minute.
+// The follower checks a state at rest every two minutes, and one that is written to four times
+// a minute.
 func TestHowOftenTheStateIsLookedAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &glanced{telling: telling{state: bus.State{First: 1, Last: 9, Messages: 9}}}
@@ -209,8 +211,8 @@ func TestHowOftenTheStateIsLookedAt(t *testing.T) {
 	})
 }
 
-// A state that is gone ends the reading of its log, although that goes on: who reads from
-// the beginning would find nothing.
+// The deletion of the state stream ends the reading of its log, although the log goes on: a
+// follower that starts from the beginning would find nothing.
 func TestAStateThatIsNoMoreEndsTheLog(t *testing.T) {
 	for err, want := range map[error]time.Duration{bus.ErrNoStream: 2 * time.Minute, errors.New("away"): 5 * time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
@@ -222,8 +224,8 @@ func TestAStateThatIsNoMoreEndsTheLog(t *testing.T) {
 	}
 }
 
-// Objects come and go between two looks. The state lacks something only where it has fewer
-// messages than there were objects, and than there are.
+// Objects are created and deleted between two checks. The state lacks something only where it
+// has fewer messages than the objects at both checks.
 func TestAStateIsHeldAgainstBothLooks(t *testing.T) {
 	for name, tc := range map[string]struct {
 		changes  []events.Message
@@ -248,7 +250,7 @@ func TestAStateIsHeldAgainstBothLooks(t *testing.T) {
 	}
 }
 
-// The log takes over when controllers may decide and nothing is in doubt.
+// The log takes over when the engines are open and nothing is in doubt.
 func TestWhenTheLogTakesOver(t *testing.T) {
 	for what, tc := range map[string]struct {
 		change func(*Follower)
@@ -268,7 +270,7 @@ func TestWhenTheLogTakesOver(t *testing.T) {
 	}
 }
 
-// differ has a doubt see a difference that what is still to be read may explain.
+// differ shows a doubt a difference that messages not read yet may explain.
 func differ(t *testing.T, d *events.Doubt) {
 	t.Helper()
 	verdict, err := d.Judge(events.Census{Known: true, Objects: 2}, events.Census{Known: true, Objects: 1}, 1,

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// A change that concerns two keys is answered when both have had their turns.
+// A change that concerns two keys is dealt with when both have had their turns.
 func TestAChangeOfTwoKeysWaitsForBoth(t *testing.T) {
 	o := open(t, Settings{})
 	db := events.Key{Namespace: "default", Name: "db"}
@@ -30,8 +30,8 @@ func TestAChangeOfTwoKeysWaitsForBoth(t *testing.T) {
 	served(t, "after both turns", both)
 }
 
-// The last wake that is set is the one that fires, so a later one must not replace
-// an earlier one that is still to come.
+// The stream keeps only the last wake of a key, so a later wake must not replace an earlier one
+// that is still to come.
 func TestALaterWakeReplacesNoEarlierOne(t *testing.T) {
 	o := open(t, Settings{})
 	begun := func(version int, at time.Time) wish {
@@ -51,7 +51,7 @@ func TestALaterWakeReplacesNoEarlierOne(t *testing.T) {
 	}
 }
 
-// A key is set aside as soon as the reason is on record.
+// A key is parked as soon as the turn with the reason is stored.
 func TestParkingThatFailsIsRepeated(t *testing.T) {
 	o := open(t, Settings{Attempts: 1})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, "panics"))
@@ -84,7 +84,7 @@ func TestParkingThatFailsIsRepeated(t *testing.T) {
 	}
 }
 
-// The ends of objects are remembered for a while, and not for ever.
+// Tombstones are kept for a while, not for ever.
 func TestEndsAreForgotten(t *testing.T) {
 	m := NewMemory()
 	m.Register(toy().Describe())

@@ -7,8 +7,8 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// soonest is the least time between two tries of a turn that fails, where it is the
-// changes of other objects than the key's own that end its back-off.
+// soonest is the least time between two tries of a failing turn when changes of objects other
+// than the key's own end its back-off.
 const soonest = time.Second
 
 // backoff is until when a lane waits because of its failures. A change that another
@@ -34,8 +34,8 @@ func (d *Engine) backoff(e *entry, l *lane, a answer) time.Time {
 	return l.notBefore
 }
 
-// stirred tells whether a change that asks for the key is one that the lane's last turn had
-// not seen, that another program made, and that is not of the key's own object.
+// stirred tells whether a change asks for the key that the lane's last turn had not seen, that
+// another program made, and that is not of the key's own object.
 func (d *Engine) stirred(e *entry, l *lane) (some bool) {
 	d.memory.look(d.name, nil, func(s scene) {
 		some = slices.ContainsFunc(e.triggers, func(t events.Trigger) bool {

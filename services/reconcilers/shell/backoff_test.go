@@ -8,8 +8,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// lacking has a set that lacks a pod beside the one that it has, and that may report
-// once an hour; its turn 10 has failed.
+// lacking has a set that wants one pod more than it has, and may report once an hour. Its turn
+// 10 has failed.
 func lacking(t *testing.T, backoff time.Duration) *office {
 	o := open(t, Settings{Backoff: backoff, Pace: time.Hour})
 	o.change(kinds.Pods.Kind, events.Is, aPod("old", "web", 1))
@@ -25,7 +25,7 @@ func (o *office) refused(turn uint64) {
 	o.outcome(events.Act, turn, events.Result{Status: events.Failed, Message: "quota"})
 }
 
-// A pod that changes may be the cure, or may have to be dealt with before the failure is.
+// A change of a pod may be the cure, or may need a turn more than the failure does.
 func TestAChangeOfADependentEndsTheBackoff(t *testing.T) {
 	o := lacking(t, time.Minute)
 	o.pass(30 * time.Second)
@@ -37,13 +37,13 @@ func TestAChangeOfADependentEndsTheBackoff(t *testing.T) {
 	o.answer(events.Act, 11, nil)
 	o.refused(11)
 	o.pass(119 * time.Second)
-	o.none() // that change has had its turn, and the failures are counted on
+	o.none() // that change has had its turn, and failures keep adding up
 	o.pass(time.Second)
 	o.take(events.Act)
 }
 
-// What changes while a turn is on its way has had no turn, and what goes on changing has
-// one in a second.
+// A change that comes while a turn is in flight has had no turn, and repeated changes get one
+// turn a second.
 func TestChangesOfDependentsAreNoHotLoop(t *testing.T) {
 	o := lacking(t, time.Minute)
 	for version := range 50 {
@@ -61,7 +61,7 @@ func TestChangesOfDependentsAreNoHotLoop(t *testing.T) {
 	o.take(events.Act)
 }
 
-// A change that waits for its report, too, has had its try.
+// A change ends the back-off once, also if it still waits for its paced report.
 func TestAChangeEndsTheBackoffOnce(t *testing.T) {
 	o := open(t, Settings{Backoff: time.Minute, Pace: time.Hour})
 	o.change(kinds.Pods.Kind, events.Is, aPod("old", "web", 1))
@@ -85,7 +85,7 @@ func TestAChangeEndsTheBackoffOnce(t *testing.T) {
 	o.take(events.Act)
 }
 
-// What a turn did itself is no reason to try again what it could not do.
+// A turn's own writes are no reason to retry its failed commands.
 func TestOwnWritesEndNoBackoff(t *testing.T) {
 	o := open(t, Settings{Backoff: time.Minute, Pace: time.Hour})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 2, 1, ""))

@@ -9,14 +9,14 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// errMisled ends a reading that did not begin with the first message and did not find
-// everything.
+// errMisled ends a reading that did not begin with the first message, and found fewer objects
+// than the census.
 var errMisled = errors.New("not everything has been said since the message that the last mark names")
 
-// begin tells with which message of the state to begin: the one behind what has been
-// folded. Who knows nothing yet begins where the last mark says that everything has
-// been said since, and so passes over a day's ends. If the census then says that
-// something is missing, or if there is trouble already, all of it is read.
+// begin returns the sequence of the state stream to begin with: the one behind what has been
+// folded. A follower that has folded nothing begins at the sequence since which, by the last
+// mark, every object has been reported, and so skips a day's deletions. If the census then
+// shows that objects are missing, or if there is trouble already, it reads the whole stream.
 func (f *Follower) begin(ctx context.Context) (uint64, error) {
 	if at := f.Memory.Position(f.Kind.Name); at > 0 {
 		return at + 1, nil

@@ -13,15 +13,15 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// markless is a bus whose kinds have no mark, so that reading begins with the first
-// message.
+// markless is a bus whose kinds have no mark, so that followers begin with the first message.
 type markless struct{ bus.Bus }
 
 func (markless) Last(context.Context, string, string) (events.Message, bool, error) {
 	return events.Message{}, false, nil
 }
 
-// storedState is a bus that holds a state, whose mark comes last, and notes where reading began.
+// storedState is a bus with a state stream whose mark comes last. It records where followers
+// begin.
 type storedState struct {
 	edges
 	state []events.Message
@@ -35,7 +35,7 @@ func (b *storedState) Last(context.Context, string, string) (events.Message, boo
 	return b.state[len(b.state)-1], true, nil
 }
 
-// Consume tells nothing: what is in the log is in the state.
+// Consume delivers nothing: the state has all messages of the log.
 func (b *storedState) Consume(ctx context.Context, _ string, from uint64, _ func() uint64, _ func([]events.Message) error) error {
 	b.begun = append(b.begun, from)
 	<-ctx.Done()

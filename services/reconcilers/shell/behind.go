@@ -5,12 +5,11 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// A stream that lost its end says less than it did, and says it without a fault:
-// each census agrees, the mark is there. What was folded before the loss is all
-// that knows better. A decision on the rest would go back in time, to a
-// scale that has been taken back or an object that is on its way out. So a memory
-// that forgets a kind keeps how far it had been told, and no engine decides before
-// a watcher has said that everything up to there has been told again.
+// A stream that lost its end is older than it was, and looks intact: each census agrees, and
+// there is a mark. Only the memory folded before the loss shows the difference. A decision on
+// the rest would go back in time, to a scale that has been taken back or an object that is
+// being deleted. So a memory that forgets a kind keeps how far it had been reported, and no
+// engine decides before a watcher has reported again everything up to there.
 
 // moment is a point in the history of a kind.
 type moment struct {
@@ -18,8 +17,8 @@ type moment struct {
 	version string
 }
 
-// momentOf is the moment that a delta tells of. An end that a relist found bears the
-// last version that was known, which may be of another epoch.
+// momentOf is the moment of a delta. A deletion that a relist found has the last known version,
+// which may be of another epoch, and so no moment.
 func momentOf(d events.Delta) moment {
 	if d.Sync && d.Op == events.Gone {
 		return moment{}
@@ -27,8 +26,8 @@ func momentOf(d events.Delta) moment {
 	return moment{d.Epoch, d.ResourceVersion}
 }
 
-// before tells whether a moment certainly came before another one: versions that
-// are no numbers have no order.
+// before tells whether a moment certainly precedes another one. Versions that are no numbers
+// have no order.
 func (m moment) before(other moment) bool {
 	if m.epoch != other.epoch {
 		return m.epoch < other.epoch
@@ -43,8 +42,8 @@ func (m moment) later(other moment) moment {
 	return m
 }
 
-// Behind tells whether less of a kind has been told for certain than was known
-// of it before it was forgotten.
+// Behind tells whether the last mark of a kind is older than the state that the memory had
+// before it forgot the kind.
 func (m *Memory) Behind(kind kinds.Name) bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// TestBehindWhatWasKnown: a kind that was forgotten is not to be decided on before a
-// mark says that everything that was known of it has been told again.
+// TestBehindWhatWasKnown: no engine may decide on a kind that was forgotten before a mark says
+// that the watcher has reported again everything that was known of it.
 func TestBehindWhatWasKnown(t *testing.T) {
 	pod := func(at uint64) events.Message {
 		return delta(kinds.Pods.Kind, events.Is, aPod("p", "", int(at)), at)
@@ -51,7 +51,7 @@ func TestBehindWhatWasKnown(t *testing.T) {
 				t.Error("behind before anything was forgotten")
 			}
 			m.Forget(kinds.Pods.Name)
-			m.Forget(kinds.Pods.Name) // what was known is not forgotten with what is not there yet
+			m.Forget(kinds.Pods.Name) // a second Forget keeps the known moment
 			m.Fold(kinds.Pods.Name, tc.left)
 			if got := m.Behind(kinds.Pods.Name); got != tc.want {
 				t.Errorf("behind: %t, want %t", got, tc.want)
@@ -60,14 +60,15 @@ func TestBehindWhatWasKnown(t *testing.T) {
 	}
 }
 
-// Nothing of a kind that is not followed is known.
+// A kind that is not followed has no known moment.
 func TestAKindThatIsNotFollowedIsNotBehind(t *testing.T) {
 	if NewMemory().Behind(kinds.Pods.Name) {
 		t.Error("it is behind")
 	}
 }
 
-// TestALostEndKeepsEnginesShut until a watcher, which is asked, has said what there is.
+// TestALostEndKeepsEnginesShut until a watcher, which the follower asks, has reported the
+// objects.
 func TestALostEndKeepsEnginesShut(t *testing.T) {
 	pod := func(at uint64) events.Message {
 		return delta(kinds.Pods.Kind, events.Is, aPod("p", "", int(at)), at)

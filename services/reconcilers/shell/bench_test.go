@@ -11,9 +11,9 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// BenchmarkFoldWhileManyRead folds updates, a thousand a second, while each of 64
-// readers lists all of 150,000 pods ten times a second: those who only want to read
-// must not keep the memory from learning. It reports how far the memory lags behind.
+// BenchmarkFoldWhileManyRead folds updates, a thousand a second, while each of 64 readers lists
+// all of 150,000 pods ten times a second: readers must not keep the memory from folding. It
+// reports how far the memory lags behind.
 //
 //	go test ./shell -run '^$' -bench FoldWhileManyRead -benchtime 10000x
 func BenchmarkFoldWhileManyRead(b *testing.B) {

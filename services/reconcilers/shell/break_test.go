@@ -12,8 +12,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// torn is a bus whose streams break off: each Follow hands over what is next and
-// ends with its error, and the last one goes on until its context ends.
+// torn is a bus whose streams break off: each Follow delivers its next messages and ends with
+// its error, and the last one goes on until its context ends.
 type torn struct {
 	markless
 	mu     sync.Mutex
@@ -62,7 +62,7 @@ func (b *torn) Follow(ctx context.Context, _ string, from uint64, handle func([]
 	return p.err
 }
 
-// A stream that was made anew has nothing to do with what was folded before.
+// A recreated stream shares nothing with the messages folded before.
 func TestAStreamMadeAnewIsFoldedFromItsStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pod := delta(kinds.Pods.Kind, events.Is, aPod("old", "", 9), 9)
@@ -87,8 +87,8 @@ func TestAStreamMadeAnewIsFoldedFromItsStart(t *testing.T) {
 	})
 }
 
-// While outcomes are not followed some may be missed, so what an engine knows of its
-// keys is in doubt each time that following begins.
+// The engine may miss outcomes while it does not follow them, so it doubts all of its keys each
+// time that following begins.
 func TestWhatWasMissedIsRecalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := NewMemory()
@@ -115,8 +115,8 @@ func TestWhatWasMissedIsRecalled(t *testing.T) {
 	})
 }
 
-// A key that a message asks for goes before one that nothing waits for, and one that only
-// had to be recalled before both.
+// A key that a message asks for goes before one that no message asks for, and one that only had
+// to be recalled goes before both.
 func TestTheUrgentGoFirst(t *testing.T) {
 	var q queue
 	unasked, asked, known, risen := &entry{}, &entry{}, &entry{}, &entry{}

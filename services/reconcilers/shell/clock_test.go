@@ -8,8 +8,9 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// An outcome that another replica's clock dates an hour ahead is of the moment at which it was
-// heard, and stays of that moment; the next turn says so, for a replay that decides it again.
+// An outcome that another clock dates an hour ahead counts from the moment at which the engine
+// heard it, and keeps that moment. The next turn records the moment, for a replay that decides
+// it again.
 func TestAnOutcomeIsNoLaterThanItWasHeard(t *testing.T) {
 	for _, how := range []string{"as it comes", "recalled"} {
 		ahead := epoch.Add(time.Hour)
@@ -40,7 +41,7 @@ func TestAnOutcomeIsNoLaterThanItWasHeard(t *testing.T) {
 	}
 }
 
-// One that is dated as it should be is as it was written, and the turn says no more than that.
+// An outcome with a correct date keeps its date, and the turn records no moment for it.
 func TestAnOutcomeOfBeforeIsAsItWas(t *testing.T) {
 	o := begun(t, Settings{Pace: -1})
 	o.engine.described.Remembers = true

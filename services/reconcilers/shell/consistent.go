@@ -2,25 +2,24 @@ package shell
 
 import "github.com/millrace/millrace/pkg/events/kinds"
 
-// A view that is inconsistent. The state stream has one message for each object, so a
-// reader that lags may pass the place where an object was told first, because it
-// has changed since, and see what was created later before what was created earlier.
-// What it holds then is of no one moment: "the second replica set is there and the
-// first is not" never was true, and the fence does not help, since it waits for
-// the last turn alone and takes it that what came before has been seen before.
+// Inconsistent views. The state stream has one message for each object. A follower that lags
+// may pass the sequence at which an object was first reported, because it has changed since,
+// and so fold a later created object before an earlier one. Then the memory is not the state of
+// any moment: "the second replica set exists and the first does not" never was true. The fence
+// does not help, because it waits for the last turn alone, and assumes that the effects of
+// earlier turns have been seen.
 //
-// Every delta says what a census finds at its place. As long as the memory's own
-// is another one, no turn is stored that has seen the kind: it waits until the reader
-// has caught up, which is soon. A report of what never was would do no harm, but
-// it could never be told from the log what it rested on. At the very end of a stream
-// a difference may stay, when the last end of an object has expired; the follower
-// finds that out.
+// Every delta has the census at its sequence. While the memory's own census differs, the engine
+// stores no turn that has seen the kind: it waits until the follower has caught up, which is
+// soon. Reports wait too: they would do no harm, but the log could never tell which view they
+// rested on. At the very end of a stream a difference may stay, when the last deletion of an
+// object has expired; the follower finds that out.
 
-// compareCensus judges a kind by what the delta that was folded last says there is.
+// compareCensus compares a kind with the census of the delta that was folded last.
 func (k *kindMemory) compareCensus() { k.inconsistent = k.told.Known && k.told != k.tally.Census() }
 
-// caughtUp says that nothing that is missing of a kind is still to come; it tells
-// whether that is news.
+// caughtUp says that no message that a kind lacks is still to come, so that the kind counts as
+// consistent. It returns whether it was inconsistent before.
 func (m *Memory) caughtUp(kind kinds.Name) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -32,7 +31,7 @@ func (m *Memory) caughtUp(kind kinds.Name) bool {
 	return true
 }
 
-// inconsistent tells whether a kind that the controller reads is.
+// inconsistent tells whether a kind that the controller reads is inconsistent.
 func (s scene) inconsistent() bool {
 	for at, k := range s.memory.kinds {
 		if k.inconsistent && s.reader.reads(at) {
@@ -42,8 +41,8 @@ func (s scene) inconsistent() bool {
 	return false
 }
 
-// revisitInconsistent looks again at the keys that wait for a view of one moment, if it is one
-// now.
+// revisitInconsistent looks again at the keys that wait for a consistent snapshot, if there is
+// one now.
 func (d *Engine) revisitInconsistent() {
 	if len(d.inconsistent) == 0 {
 		return

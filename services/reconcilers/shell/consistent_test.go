@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// counted says in every delta of a log what there is at its place.
+// counted adds to every delta of a log the census at its sequence.
 func counted(t *testing.T, log ...events.Message) []events.Message {
 	t.Helper()
 	var tally events.Tally
@@ -29,9 +29,9 @@ func counted(t *testing.T, log ...events.Message) []events.Message {
 	return log
 }
 
-// A reader that passes the place where a pod was created, because the pod has changed
-// since, must not decide on what was created later alone: neither to act, nor to report
-// what never was.
+// A follower passes the sequence at which a pod was created, because the pod has changed since.
+// The engine must not decide on the pods that were created later alone: neither to act, nor to
+// report a state that never was.
 func TestNothingIsDecidedOnAnInconsistentView(t *testing.T) {
 	o, kind := open(t, Settings{}), kinds.Pods.Kind
 	log := counted(t,
@@ -44,7 +44,7 @@ func TestNothingIsDecidedOnAnInconsistentView(t *testing.T) {
 		o.engine.Folded(kind.Name)
 		o.run()
 	}
-	fold(log[1]) // the first one has been overtaken by the third
+	fold(log[1]) // the third message has overwritten the first
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 7, ""))
 	o.recalled(Past{}, Past{})
 	o.none()
@@ -55,8 +55,8 @@ func TestNothingIsDecidedOnAnInconsistentView(t *testing.T) {
 	o.take(events.Tell)
 }
 
-// What a relist buries in a new epoch bears a version of the old one: it does not
-// stand for what was created under the same name in the new one.
+// A deletion that a relist found in a new epoch has a version of the old epoch. It must not
+// count as the effect of a create of that name in the new epoch.
 func TestABurialOfTheOldEpochIsNoEffectOfTheNew(t *testing.T) {
 	o := begun(t, Settings{})
 	old := aPod("p", "", 900)

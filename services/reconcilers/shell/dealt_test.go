@@ -13,9 +13,9 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// What a process before this one had dealt with asks for no turns, nor does what was there when
-// this one began, if it is not known how far another got: an engine that opens asks about all that
-// is there. What is behind that names what asks for it.
+// Changes that an earlier process has dealt with ask for no turns. If its position is not
+// known, neither do the messages stored before this process started: an engine that opens asks
+// about every object. Later changes are named in the turns that they ask for.
 func TestOnlyWhatWasNotDealtWithAsksForTurns(t *testing.T) {
 	for name, tc := range map[string]struct {
 		left  uint64
@@ -61,7 +61,7 @@ func TestOnlyWhatWasNotDealtWithAsksForTurns(t *testing.T) {
 	}
 }
 
-// predecessor is a bus that knows how far a process before this one got.
+// predecessor is a bus that knows the position that an earlier process has acknowledged.
 type predecessor struct {
 	telling
 	left  uint64
@@ -72,7 +72,8 @@ func (b *predecessor) Left(context.Context, string) (uint64, bool, error) {
 	return b.left, b.known, nil
 }
 
-// A change is dealt with when every key that it asked for has had its turn, and that is stored.
+// A change is dealt with when each key that it asked for has had its turn, and that turn is
+// stored.
 func TestAChangeIsDealtWithWhenItsTurnIsStored(t *testing.T) {
 	o := open(t, Settings{Pace: -1})
 	is := func(what string, sets, pods uint64) {
@@ -98,7 +99,7 @@ func TestAChangeIsDealtWithWhenItsTurnIsStored(t *testing.T) {
 	is("while the act of before has no outcome", 2, 2)
 }
 
-// How far is told a little later, and without another event.
+// The loop reports the position a little later, without another event.
 func TestALoopTellsHowFarItGot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := NewMemory()

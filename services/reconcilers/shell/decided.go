@@ -2,11 +2,10 @@ package shell
 
 import "github.com/millrace/millrace/pkg/events"
 
-// decided makes the version of the key's own object that a turn was decided on one
-// that the next turn has to have seen. Replicas take turns, and the memory of the
-// one whose turn it is now may be behind: what the last turn did has come back to
-// it, and what the last turn knew has not. It would decide on what is over, such as
-// a scale that has been taken back.
+// decided makes the version of the key's own object on which a turn was decided an effect that
+// the next turn has to have seen. Replicas take turns, and the memory of the next one may lag:
+// it has seen the effects of the last turn, but not what that turn had seen. It would decide on
+// an old state, such as a scale that has been taken back.
 func (d *Engine) decided(e *entry, o events.Outcome) []due {
 	own := d.own(e.key)
 	if o.ResourceVersion == "" || !d.reads(own.Kind) {

@@ -7,9 +7,9 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// Another replica's turn knew more of the key's own object than this memory does.
-// All that it did has come back, and yet this engine must not act before it knows as
-// much: here the object asks for a pod no more.
+// Another replica's turn had seen a newer version of the key's own object than this memory has.
+// All of its effects have come back, and yet this engine must not act before it has seen that
+// version: here the object no longer asks for a pod.
 func TestNextTurnKnowsWhatTheLastOneKnew(t *testing.T) {
 	o := begun(t, Settings{Pace: -1})
 	told := events.Outcome{

@@ -1,31 +1,30 @@
-// Package shell is the only place of the reconcilers where time, order and
-// failure exist. Controllers judge; the shell sees to it that they are asked.
+// Package shell is the only package of the reconcilers that deals with time, order and failure.
+// Controllers decide; the shell decides when to ask them.
 //
-// [Memory] is the folded world, shared by all controllers of a process. [Engine]
-// is one controller's work queue: changes ask for turns of keys, turns go out, and
-// nothing is decided before what was decided last has come back. [Loop] runs an engine
-// against a bus.
+// [Memory] is the cache of all followed objects, shared by all controllers of a process.
+// [Engine] is the work queue of one controller: changes ask for turns of keys, the engine
+// stores the turns, and it decides about a key only when everything that the key's last turn
+// did has come back. [Loop] runs an engine against a bus.
 //
-// Every replica folds every change, and decides about the keys that it owns
-// ([Engine.Own]). What asked for a key is kept in no other place: a replica that
-// begins, or comes to own keys, asks about all of them, as an informer's first list
-// does.
+// Every replica folds every change, and decides about the keys that it owns ([Engine.Own]). No
+// store keeps which changes asked for a key: a replica that starts, or gains keys, asks about
+// all of them, as an informer's first list does.
 //
-// An Engine has no goroutine, clock or I/O of its own. It is fed what happened and
-// says through its [Door] what is to be done, so that the live loop and a
-// simulation with virtual time drive the very same code.
+// An Engine has no goroutine, clock or I/O of its own. Its caller tells it what happened, and
+// the engine requests work through its [Door], so that the live loop and a simulation with
+// virtual time run the same code.
 //
-// An engine decides nothing before it can see everything. It is shut from the start
-// for each kind that its controller names (a controller that reads every kind:
-// until it is known which there are), and opened when the kind has been folded as
-// far as its log reached, and the watcher has said once that all of it was told.
-// For the same reason it is what a controller declares, and never what the memory
-// follows by now, that says which effects are awaited.
+// An engine decides nothing before its view is complete. It starts shut for each kind that its
+// controller names (a controller that reads every kind: until the kinds have been discovered).
+// It opens when the kind has been folded as far as its log reached at the start, and the
+// watcher has reported once that it has listed the whole kind. For the same reason, the
+// controller's declaration says which effects the engine awaits, never the set of kinds that
+// the memory follows by now.
 //
-// Nor does it decide on what is damaged. A follower holds what it has folded
-// against the census that the watcher says with each change, and a message against
-// its sums. If they differ, the engines are shut, the kind is forgotten, and the
-// watchers are asked to look again, until a census agrees.
+// Nor does an engine decide on damaged data. A follower compares what it has folded with the
+// census that the watcher sends with each change, and verifies the checksums of each message.
+// If they differ, the follower shuts the engines, forgets the kind, and asks the watchers to
+// list again, until a census agrees.
 //
 // The goroutines are all in the loop:
 //
@@ -36,6 +35,6 @@
 //	one goroutine per engine    its events, one after the other
 //	short-lived ones            one Store, Schedule or Reach of a Door, or many Recalls
 //
-// Locks: Memory has one RWMutex; what changes ask of each engine has a mutex of
-// its own that is taken inside it, never around it.
+// Locks: Memory has one RWMutex. Each controller's pending changes have a mutex of their own,
+// which is taken while the RWMutex is held, never the other way round.
 package shell

@@ -9,9 +9,9 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Door is what an engine asks of the world. None of its methods blocks, and none
-// may call the engine back before it has returned; the answers arrive later as the
-// engine's methods named below.
+// Door is the I/O of an engine. None of its methods blocks, and none may call the engine back
+// before it has returned; each answer arrives later as a call of the engine's method named
+// below.
 type Door interface {
 	// Store stores a turn on the subject of its key and lane, whose last message
 	// must have the sequence expect. Answer: [Engine.Stored].
@@ -26,66 +26,66 @@ type Door interface {
 	Reach(kind kinds.Name)
 }
 
-// Past is what the streams remember of a key and lane.
+// Past is what the streams hold of a key and lane.
 type Past struct {
-	// Sequence is the last turn's; 0 when the stream holds none.
+	// Sequence is that of the last turn; 0 when the stream holds none.
 	Sequence uint64
 	// Turn is the last turn, nil when there is none.
 	Turn *events.Turn
 	// Outcome is the newest outcome, nil when there is none.
 	Outcome *events.Outcome
-	// Dropped says that the turn had its outcome, or never will, so long ago that the
-	// stream of outcomes does not reach back to it.
+	// Dropped says that the turn is so old that the outcome stream does not reach back to it:
+	// its outcome was dropped, or will never come.
 	Dropped bool
 }
 
-// Settings are an engine's measures. The zero value means the defaults, except
-// that a negative Pace means none.
+// Settings are an engine's settings. The zero value means the defaults; a negative Pace means
+// none.
 type Settings struct {
 	// Code is the version of the program, for the record.
 	Code string
 	// Pace is the least time between two reports of a key; 0 means 50 ms.
 	Pace time.Duration
-	// Progress is the same while a turn of the key that acts is under way; 0
+	// Progress is the least time between two reports while an act of the key is under way; 0
 	// means ten times Pace.
 	Progress time.Duration
-	// Patience is how long an effect may stay unseen before the fence looks
-	// whether it can still come; 0 means 2 s.
+	// Patience is how long an effect may stay unseen before the fence checks whether it can
+	// still come; 0 means 2 s.
 	Patience time.Duration
-	// Orphan is how long a turn may have no outcome, and be in no writer's hand,
-	// before it is stored again; 0 means 10 s.
+	// Orphan is how long a turn may have no outcome, and be in flight at no writer, before it
+	// is stored again; 0 means 10 s.
 	Orphan time.Duration
-	// Backoff is the wait after the first failure, doubled by each further one
-	// up to MaxBackoff; 0 means 5 ms and 1000 s.
+	// Backoff is the wait after the first failure, doubled by each further one up to
+	// MaxBackoff; 0 means 5 ms and 1000 s.
 	Backoff, MaxBackoff time.Duration
 	// Attempts is how often a key may break before it is parked; 0 means 5.
 	Attempts int
-	// Signatures are what turns are signed with and outcomes believed by.
+	// Signatures sign turns and verify outcomes.
 	Signatures Signatures
 	// Trace makes the spans of turns; nil makes none.
 	Trace *trace.Tracer
-	// Lost is told what a stream of the controller has lost that it had
-	// acknowledged; may be nil.
+	// Lost is told that a stream of the controller has lost messages that the bus had
+	// acknowledged, and what; may be nil.
 	Lost func(stream string, what error)
-	// Suspect is told of a kind whose state and API server have disagreed for long,
-	// and why; must not block, may be nil.
+	// Suspect is told of a kind whose state has contradicted the API server for long, and why;
+	// must not block, may be nil.
 	Suspect func(events.Damage)
-	// Waited is told how long each key stood in the queue; may be nil.
+	// Waited is told how long each key waited in the queue; may be nil.
 	Waited func(time.Duration)
-	// Answered is told how each turn ended, as an HTTP status: 200 when it wanted
-	// nothing or has what it wanted, or else that of its first failure; and how long
-	// it took from its decision, 0 where that is not known. An outcome is told by the
-	// replica that owns its key; may be nil.
+	// Answered is told how each turn ended, as an HTTP status: 200 for a turn without commands
+	// or with success, otherwise the status of its first failure. took is the time since its
+	// decision, 0 where that is not known. The replica that owns the key reports its outcomes;
+	// may be nil.
 	Answered func(code int, took time.Duration)
-	// Passed is told how long a change took for each stage of its way; may be nil.
+	// Passed is told how long a change took for each stage; may be nil.
 	Passed func(stage Stage, took time.Duration, trace events.Trace)
-	// Held is told the kind of an effect each time that a turn has to wait for it to
-	// be seen; may be nil.
+	// Held is told the kind of an effect each time that a turn has to wait for the effect; may
+	// be nil.
 	Held func(kinds.Name)
-	// Measured is told each figure that counts, when it does; may be nil.
+	// Measured is told each figure when it counts; may be nil.
 	Measured func(reconcile.Figure)
-	// Shared is told what the newest decision about a key says for the controller's
-	// gauges, instead of what was said for the key before; may be nil.
+	// Shared is told the controller's gauges by the newest decision about a key, which replace
+	// the key's previous ones; may be nil.
 	Shared func(key events.Key, figures []reconcile.Figure)
 }
 

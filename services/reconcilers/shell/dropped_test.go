@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// lastTurn hold one turn, and say how far the outcomes reach back.
+// lastTurn is a bus that holds one turn, and the state of the outcome stream.
 type lastTurn struct {
 	turn     events.Message
 	outcome  *events.Outcome
@@ -32,10 +32,10 @@ func (s lastTurn) LastOf(_ context.Context, stream string, subjects []string) (m
 
 func (s lastTurn) StreamState(context.Context, string) (bus.State, error) { return s.outcomes, nil }
 
-// TestATurnWhoseOutcomeWasDropped: outcomes are bounded by size, and may be dropped
-// before their turns are. A key that has been quiet for long must not wait for one
-// then; but one that was asked for just now must, and so must one that has none although
-// the stream reaches back to its turn.
+// TestATurnWhoseOutcomeWasDropped: outcomes are bounded by size, and may be dropped before
+// their turns are. A key that has been quiet for long must not wait for a dropped outcome. A
+// key whose turn was stored just now must wait, and so must one whose turn the outcome stream
+// reaches back to.
 func TestATurnWhoseOutcomeWasDropped(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	late, later := at.Add(outcomesSince), at.Add(2*outcomesSince)
@@ -64,8 +64,7 @@ func TestATurnWhoseOutcomeWasDropped(t *testing.T) {
 	}
 }
 
-// A key of which the outcome has been dropped has its next turn at once, behind the
-// last.
+// A key whose outcome was dropped has its next turn at once, behind the last one.
 func TestAKeyWhoseOutcomeWasDroppedGoesOn(t *testing.T) {
 	o := open(t, Settings{})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))

@@ -8,22 +8,22 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// due is an applied result that has not come back.
+// due is an effect: an applied result that has not come back.
 type due struct {
 	result    events.Result
-	since     time.Time // when it was known to be applied
-	discovery int       // the first one that cannot miss the kind
+	since     time.Time // when the engine learned that it was applied
+	discovery int       // the first discovery that cannot miss the kind
 	dated     bool      // epoch is known
-	epoch     uint64    // of the kind: as the writer knew it, or else when the outcome arrived
-	asked     bool      // for the end of the stream
-	goal      uint64    // the end of the stream; 0 while it is not known
-	seen      uint64    // no effect, but where the last turn stood in the kind's stream
+	epoch     uint64    // epoch of the kind: the writer's, or else the memory's when the outcome arrived
+	asked     bool      // the engine asks for the end of the stream
+	goal      uint64    // the end of the stream plus 1; 0: not known
+	seen      uint64    // if set, no effect, but the position in the kind's stream that the last turn had seen
 }
 
-// leavesTrace tells whether a result is of something that can be seen. What was
-// found unchanged may be unseen as yet: a create that was carried out twice, say,
-// whose first outcome was never stored. And what stood in the way of a command has
-// to be seen before the same is decided again.
+// leavesTrace tells whether the memory will see a result. An unchanged object may not have been
+// seen yet: for example a create that was carried out twice, whose first outcome was never
+// stored. And the memory has to see the object that conflicted with a command before the
+// controller decides the same again.
 func leavesTrace(r events.Result) bool {
 	switch r.Status {
 	case events.Applied:
@@ -37,7 +37,7 @@ func leavesTrace(r events.Result) bool {
 	}
 }
 
-// await has the lane looked at whenever a kind that it waits for is folded.
+// await has the lane checked whenever a kind that it waits for is folded.
 func (d *Engine) await(e *entry, l *lane) {
 	if len(l.effects) == 0 {
 		return
@@ -49,8 +49,8 @@ func (d *Engine) await(e *entry, l *lane) {
 	d.worry(e)
 }
 
-// date gives effects the epoch of their kind. While a kind is being folded from its
-// start, the epoch in the memory may be one of the past.
+// date gives effects without an epoch the present epoch of their kind. It skips a kind that is
+// shut: while it is folded from its start, its epoch in the memory may be an old one.
 func (d *Engine) date(l *lane) {
 	d.memory.look(d.name, nil, func(s scene) {
 		for i := range l.effects {
@@ -69,12 +69,12 @@ func (d *Engine) awaitKind(e *entry, kind kinds.Name) {
 	}
 }
 
-// recheck looks which keys that waited for a kind need it no longer.
+// recheck drops the keys that no longer wait for a kind from its awaiting list.
 func (d *Engine) recheck(kind kinds.Name) {
 	d.recheckIf(kind, func(*entry) bool { return true })
 }
 
-// recheckIf is recheck of those keys that may have changed.
+// recheckIf is recheck for only the keys that may have changed.
 func (d *Engine) recheckIf(kind kinds.Name, may func(*entry) bool) {
 	list := d.awaiting[kind]
 	if len(list) == 0 {
@@ -111,7 +111,7 @@ func (e *entry) awaits(kind kinds.Name) bool {
 	return false
 }
 
-// clear strikes out what has come back.
+// clear drops the effects that have come back, or that cannot come back.
 func (d *Engine) clear(e *entry) {
 	if len(e.act.effects)+len(e.tell.effects) > 0 {
 		d.memory.look(d.name, nil, func(s scene) {
@@ -137,33 +137,33 @@ func (d *Engine) clear(e *entry) {
 	}
 }
 
-// memorable is how many results an outcome has at most that is remembered although
-// all went well, and nothing was asked.
+// memorable is the most results of an outcome that is remembered although it succeeded and
+// answers no question.
 const memorable = 64
 
-// answers tells whether an outcome has the answer to a question.
+// answers tells whether an outcome has the answer of a command `ask`.
 func answers(o events.Outcome) bool {
 	return slices.ContainsFunc(o.Results, func(r events.Result) bool { return r.Status == events.Answered })
 }
 
-// nowhere tells whether the kind of an effect has no stream. Only a controller
-// that reads every kind can find that out, from a discovery that began after the
-// effect was known: a kind that is named has its engine shut until it is there.
+// nowhere tells whether the kind of an effect has no stream. Only a controller that reads every
+// kind needs this, and only a discovery that began after the effect was known can tell: for a
+// kind that a controller names, the engine stays shut until the kind has a stream.
 func (d *Engine) nowhere(s scene, u due) bool {
 	kind := u.result.Ref.Kind
 	_, known := s.memory.kinds[kind]
 	return !known && !d.named[kind] && !d.shut[kind] && u.discovery <= d.discovered
 }
 
-// lost tells whether an effect cannot come back any more: it was made and undone
-// while the streams kept no trace of it. The kind's log has been folded beyond its
-// version, and the state stream up to where it ended after that was known.
+// lost tells whether an effect cannot come back any more: it was made and undone while the
+// streams kept no trace of it. The kind's log has been folded beyond the effect's version, and
+// the state stream up to its end as looked up after that.
 func (s scene) lost(u due) bool {
 	k, ok := s.memory.kinds[u.result.Ref.Kind]
 	return ok && u.goal > 0 && k.position >= u.goal-1 && s.beyond(u) && (u.seen == 0 || k.toldAgain(u))
 }
 
-// beyond tells whether everything of the time of an effect has been reported.
+// beyond tells whether the watcher has reported everything up to the time of an effect.
 func (s scene) beyond(u due) bool {
 	k, ok := s.memory.kinds[u.result.Ref.Kind]
 	switch {
@@ -174,8 +174,8 @@ func (s scene) beyond(u due) bool {
 	case u.dated && k.epoch > u.epoch:
 		return true // the API server was restored to a time before the effect
 	case u.result.Removed || u.result.Version == "":
-		// An end has no version of its own to compare with: while the object is
-		// there, its end is still to come.
+		// A deletion has no version of its own to compare with: while the object exists in the
+		// memory, its deletion is still to come.
 		if _, there := k.objects[name{u.result.Ref.Namespace, u.result.Ref.Name}]; there {
 			return false
 		}
@@ -183,8 +183,8 @@ func (s scene) beyond(u due) bool {
 	return k.mark != "" && kinds.CompareVersions(k.mark, u.result.Version) >= 0
 }
 
-// impatient asks where the streams end whose effects have been awaited for too
-// long.
+// impatient checks the effects of a key that have not come back in time, and looks up where
+// their streams end.
 func (d *Engine) impatient(e *entry) {
 	if d.entries[e.key] != e {
 		return
@@ -235,7 +235,7 @@ func (d *Engine) worry(e *entry) {
 func (d *Engine) Reached(kind kinds.Name, sequence uint64, err error) {
 	delete(d.reaching, kind)
 	if err != nil {
-		return // the next impatience asks again
+		return // the next call of impatient asks again
 	}
 	for _, e := range d.awaiting[kind] {
 		for _, l := range []*lane{&e.act, &e.tell} {

@@ -11,8 +11,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// An effect that stays away is asked about when its time is over, once until that is answered,
-// and again where the bus does not say.
+// The engine asks for the end of the stream of an effect that has not come back within
+// Patience: once until the bus answers, and again if the answer is an error.
 func TestAnEffectThatStaysAwayIsAskedAbout(t *testing.T) {
 	o := begun(t, Settings{Patience: 3 * time.Second})
 	o.outcome(events.Act, 10, created("p", "5"))
@@ -43,7 +43,8 @@ func TestAnEffectThatStaysAwayIsAskedAbout(t *testing.T) {
 	o.take(events.Act)
 }
 
-// While the kind of an effect has not been told up to it, there is nothing to ask.
+// The engine does not ask about an effect beyond the version up to which its kind has been
+// reported.
 func TestOnlyWhatCanBeLostIsAskedAbout(t *testing.T) {
 	o := begun(t, Settings{})
 	o.outcome(events.Act, 10, created("p", "5"), created("q", "9"))
@@ -72,7 +73,7 @@ func TestOnlyWhatCanBeLostIsAskedAbout(t *testing.T) {
 	}
 }
 
-// Where a stream ended says something of the effects that were asked about before.
+// The end of a stream concerns only the effects that the engine asked about before.
 func TestOfWhichEffectsAnAnswerIs(t *testing.T) {
 	o := open(t, Settings{})
 	e := o.engine.entry(web)
@@ -95,7 +96,7 @@ func TestOfWhichEffectsAnAnswerIs(t *testing.T) {
 	}
 }
 
-// A key has one timer that looks after what it awaits, and none when it awaits nothing.
+// A key has one timer that checks its awaited effects, and none when it awaits nothing.
 func TestAKeyLooksAfterItsEffectsOnce(t *testing.T) {
 	o := open(t, Settings{})
 	e := o.engine.entry(web)
@@ -119,7 +120,7 @@ func TestAKeyLooksAfterItsEffectsOnce(t *testing.T) {
 	}
 }
 
-// A key that is another replica's by now asks for nothing.
+// A key that was dismissed asks for nothing.
 func TestAKeyThatIsGoneIsNotLookedAfter(t *testing.T) {
 	o := open(t, Settings{})
 	gone := &entry{key: web, dirty: true}
@@ -130,7 +131,7 @@ func TestAKeyThatIsGoneIsNotLookedAfter(t *testing.T) {
 	}
 }
 
-// A key is asked for a turn when all that a lane awaited has come back, and no sooner.
+// A key is asked for a turn when all effects of a lane have come back, and no sooner.
 func TestWhatHasComeBackAsksForATurn(t *testing.T) {
 	back, out := of("pods", "p", "uid-p", "5", false), of("pods", "q", "uid-q", "6", false)
 	for what, c := range map[string]struct {
@@ -171,7 +172,8 @@ func TestWhatHasComeBackAsksForATurn(t *testing.T) {
 	}
 }
 
-// Each key that awaits a kind is looked at when it is folded, whatever became of the others.
+// Each key that awaits a kind is checked when the kind is folded, whatever the result for the
+// others.
 func TestEachKeyThatAwaitsAKindIsLookedAt(t *testing.T) {
 	o := open(t, Settings{})
 	var all []*entry
@@ -192,8 +194,8 @@ func TestEachKeyThatAwaitsAKindIsLookedAt(t *testing.T) {
 	}
 }
 
-// The kind of an effect has no stream when a discovery that cannot have missed it has not found it,
-// and it is none whose stream is waited for.
+// An effect is nowhere when a discovery that cannot have missed its kind has not found it,
+// unless the engine waits for the kind's stream.
 func TestWhichEffectsAreNowhere(t *testing.T) {
 	o := open(t, Settings{})
 	o.memory.Follow(kinds.Nodes.Kind)
@@ -222,7 +224,8 @@ func TestWhichEffectsAreNowhere(t *testing.T) {
 	})
 }
 
-// An effect is of the epoch of its kind, once that is there, unless the writer has told which.
+// An effect has the present epoch of its kind, once the kind is open, unless the writer has
+// named its epoch.
 func TestWhenAnEffectIsDated(t *testing.T) {
 	o := open(t, Settings{})
 	o.tell(kinds.Pods.Kind, markAt(kinds.Pods.Kind, "5", 0), 4)

@@ -10,21 +10,21 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Engine is the engine of one controller. It is a state machine for one goroutine:
-// what happens is said to it through its methods, [Engine.Step] makes one turn,
-// and what it wants done it says through its Door.
+// Engine is the engine of one controller: a state machine for a single goroutine. The loop
+// reports events through its methods, [Engine.Step] makes one turn, and the engine requests I/O
+// through its Door.
 //
-// Two rules keep it safe beside other replicas. A turn is stored with the
-// sequence of the last turn of its key and lane that this engine knows, so that of
-// two engines one is refused. And a turn that acts is decided only when the last
-// one has its outcome and everything that was applied has been seen again.
+// Two rules keep it safe beside other replicas. It stores a turn with the sequence of the last
+// turn of the key and lane that it knows, so that the bus refuses one of two engines. And it
+// decides a turn that acts only when the last one has its outcome, and the memory has seen
+// everything that was applied.
 type Engine struct {
 	name       string
 	controller reconcile.Any
 	described  reconcile.Description
-	named      map[kinds.Name]bool // the kinds that it names as its inputs
-	every      bool                // it reads all kinds
-	gauges     map[string]bool     // those of its metrics that are
+	named      map[kinds.Name]bool // the kinds that the controller names as its inputs
+	every      bool                // the controller reads all kinds
+	gauges     map[string]bool     // the names of the metrics that are gauges
 	memory     *Memory
 	door       Door
 	settings   Settings
@@ -34,25 +34,25 @@ type Engine struct {
 	queue     queue
 	timers    timers
 	awaiting  map[kinds.Name][]*entry
-	rechecked map[kinds.Name]uint64 // deltas folded of a kind when its awaiting keys were last looked at
+	rechecked map[kinds.Name]uint64 // by kind: deltas folded when its awaiting keys were last checked
 	reaching  map[kinds.Name]bool
 	shut      map[kinds.Name]bool
 	epochs    map[kinds.Name]uint64 // of the kinds that were opened
-	turning   map[kinds.Name]bool   // shut because a new epoch is being told
+	turning   map[kinds.Name]bool   // shut because the kind is being listed in a new epoch
 	share     Share
-	taken     map[kinds.Name]uint64 // up to where it was told what the changes of each kind ask for
-	// inconsistent are keys that would act and wait for a view of one moment.
+	taken     map[kinds.Name]uint64 // by kind: the sequence up to which changes were mapped to keys
+	// inconsistent are keys with commands that wait for a consistent snapshot.
 	inconsistent []*entry
 	standing
-	skew        epochSkew // the newest epoch for which kinds have had to be waited
+	skew        epochSkew // the newest epoch that kinds had to catch up with
 	askedAll    bool
 	storing     int
-	discoveries int                  // begun
-	discovered  int                  // the newest that has ended
-	attended    time.Time            // when a writer was last heard
-	inFlight    map[uint64]time.Time // when a writer last had each turn in flight
-	reached     uint64               // the newest turn of a writer that is given no more
-	crowded     time.Time            // when that was said
+	discoveries int                  // discoveries begun
+	discovered  int                  // the newest discovery that has ended
+	attended    time.Time            // when a writer's heartbeat last came
+	inFlight    map[uint64]time.Time // by turn: when a writer last reported it in flight
+	reached     uint64               // the newest turn in flight at a writer that is full
+	crowded     time.Time            // when that writer reported it
 	tally       Tally
 	parked      map[events.Key]*entry
 	suspected   map[kinds.Name]time.Time // when the watchers were asked to compare
@@ -65,12 +65,12 @@ type Tally struct {
 	Nothing       int // turns that decided nothing
 	Acts, Tells   int // turns stored
 	Overtaken     int
-	Repeats       int // turns stored again because no outcome came
-	Shut          int // times that the fence held something back
+	Repeats       int // turns stored again because they had no outcome
+	Shut          int // times that the fence held a turn back
 	Broken        int // turns and mappings that panicked or broke a rule
 }
 
-// entry is what an engine knows of a key.
+// entry is the engine's state of one key.
 type entry struct {
 	key      events.Key
 	dirty    bool // wants a turn
@@ -78,47 +78,47 @@ type entry struct {
 	rank     rank // in the queue
 	queuedAt time.Time
 	causes
-	since time.Time // when the bus had the oldest change that waits for a turn
-	first bool      // some of what asks for a turn is nothing that is known: what comes of it may begin a trace
+	since time.Time // when the bus stored the oldest change that waits for a turn
+	first bool      // a turn was asked for without a known cause: its turn may begin a trace
 
 	round        *round
-	missed       bool // something asked for a look during the round
-	inquire      bool // it is recalled even if it wants nothing: the streams have lost something
-	recalling    int  // answers that are still to come
+	missed       bool // the key was to be looked at during the round
+	inquire      bool // recall the key even if it wants nothing: a stream has lost messages
+	recalling    int  // recalls without an answer
 	recallFailed bool
-	unsettled    bool // a lane was when the recall began
-	known        bool // both lanes are known from the streams
+	unsettled    bool // a lane was unsettled when the recall began
+	known        bool // both lanes have been recalled from the streams
 	act, tell    lane
-	wrote        string        // the version of the key's own object that came of the newest such write
-	listed       []kinds.Name  // the kinds in whose awaiting list it is
-	worried      bool          // a timer looks after effects that stay away
+	wrote        string        // the version that the newest write of the key's own object made
+	listed       []kinds.Name  // the kinds whose awaiting list has this entry
+	worried      bool          // a timer is set that checks effects that have not come back
 	acted, told  time.Time     // when this engine last stored a turn that acts, and a report
-	passedOver   time.Time     // since when reports have waited for what was done ahead of them; zero: none has
-	took         time.Duration // the last report, until its outcome was known
-	unsure       time.Time     // when a report last had to wait until it is known what became of an act
+	passedOver   time.Time     // since when reports have waited while acts went ahead; zero: none has
+	took         time.Duration // how long the last report took until its outcome was known
+	unsure       time.Time     // when a report last had to wait for the outcome of an act
 
-	wake    time.Time // the moment that is scheduled
-	alarm   time.Time // the earliest timer that looks at it again
-	retries int       // of Decision.Retry and of the bus
-	until   time.Time // no turn before: the bus or the key is broken
+	wake    time.Time // the moment of the scheduled wake
+	alarm   time.Time // the earliest timer that looks at the key again
+	retries int       // because of Decision.Retry or errors of the bus
+	until   time.Time // no turn before this: the bus failed, or the key broke
 	broken  int       // attempts in a row that broke
-	parking string    // the reason for which it is being parked
+	parking string    // why the key is being parked; empty: it is not
 	parked  *Parked
-	message bool   // no key, but the name of an object that cannot be read or mapped
+	message bool   // the key is the name of an object that cannot be decoded or mapped
 	version string // of that object
 }
 
-// round is a turn whose consequences are being stored.
+// round is a turn whose stores and wake are in flight.
 type round struct {
-	left    int // answers that are still to come
+	left    int // answers that have not come
 	failed  bool
-	whole   bool           // no part of the decision was held back
-	last    events.Trigger // the newest one of a whole round
-	waiting []Backlog      // what a whole round is the turn of
-	first   bool           // the entry's, of a whole round
+	whole   bool           // the fence held back no part of the decision
+	last    events.Trigger // the newest trigger of a whole round
+	waiting []Backlog      // the changes that a whole round is the turn of
+	first   bool           // the entry's first, of a whole round
 }
 
-// NewEngine opens an engine. The memory must know the controller ([Memory.Register]).
+// NewEngine makes an engine. The memory must know the controller ([Memory.Register]).
 func NewEngine(controller reconcile.Any, memory *Memory, door Door, settings Settings, now time.Time) *Engine {
 	described := controller.Describe()
 	d := &Engine{
@@ -147,16 +147,16 @@ func NewEngine(controller reconcile.Any, memory *Memory, door Door, settings Set
 	return d
 }
 
-// reads tells whether what happens to a kind comes back to the controller. It
-// rests on what the controller declares, and never on what the memory follows
-// by now: an outcome may be here before its kind.
+// reads tells whether the controller sees changes of a kind. It rests on what the controller
+// declares, never on the kinds that the memory follows by now: an outcome may arrive before its
+// kind is followed.
 func (d *Engine) reads(kind kinds.Name) bool { return kind != "" && (d.every || d.named[kind]) }
 
 // Name is the controller's.
 func (d *Engine) Name() string { return d.name }
 
-// Shut says that a kind is not folded far enough to decide on; nothing is
-// decided until [Engine.Open] says otherwise.
+// Shut says that a kind is not folded far enough to decide on. The engine decides nothing until
+// [Engine.Open] has been called for it.
 func (d *Engine) Shut(kind kinds.Name) {
 	if len(d.shut) == 0 {
 		d.shutSince = d.now
@@ -165,18 +165,17 @@ func (d *Engine) Shut(kind kinds.Name) {
 	delete(d.turning, kind)
 }
 
-// Open says that a kind is folded far enough. A kind that was not shut may be
-// opened.
+// Open says that a kind is folded far enough. A kind that was not shut may be opened.
 //
-// When the last of the kinds that were shut is open, every key of the memory is
-// asked once: it is not known what happened before this engine was there. A kind that is
-// found or forgotten later has its keys asked when it is opened.
+// When the last shut kind opens, the engine asks once about every key of the memory, because it
+// does not know what happened before it started. When a kind that is found or forgotten later
+// is opened, the engine asks about the keys of that kind.
 func (d *Engine) Open(kind kinds.Name) {
 	_, shut := d.shut[kind]
 	if delete(d.shut, kind); shut && len(d.shut) == 0 {
 		d.freedAt = d.now
 	}
-	told := d.turning[kind] // while a new epoch was told, changes asked for turns
+	told := d.turning[kind] // while the new epoch was listed, changes asked for turns
 	delete(d.turning, kind)
 	delete(d.forgotten, kind)
 	d.epochs[kind], _ = d.memory.epoch(kind)
@@ -187,7 +186,7 @@ func (d *Engine) Open(kind kinds.Name) {
 	d.recheck(kind)
 	d.Folded(kind)
 	if shut && !told && d.askedAll {
-		d.askAbout(kind) // what was there before its log is followed comes as no change
+		d.askAbout(kind) // objects older than the followed log come as no change
 	}
 	if shut && len(d.shut) == 0 && !d.askedAll {
 		d.askedAll = true
@@ -195,12 +194,12 @@ func (d *Engine) Open(kind kinds.Name) {
 	}
 }
 
-// Awake tells whether the engine is open, or has been: it has seen what there is.
+// Awake tells whether the engine is open, or has been open once.
 func (d *Engine) Awake() bool { return d.askedAll || len(d.shut) == 0 }
 
-// turnOver shuts the engine while a new epoch of a kind is being told: the API
-// server was restored to an earlier time, and what of the old epoch has not been
-// said again may never have been.
+// turnOver shuts the engine while a kind is being listed in a new epoch: the API server was
+// restored to an earlier time, and an object of the old epoch that has not been reported again
+// may not exist in the new one.
 func (d *Engine) turnOver(kind kinds.Name) {
 	if !d.reads(kind) {
 		return
@@ -220,15 +219,15 @@ func (d *Engine) turnOver(kind kinds.Name) {
 	}
 }
 
-// unfound stands for the kinds that no discovery has found as yet.
+// unfound stands for the kinds that no discovery has found yet.
 const unfound kinds.Name = "*"
 
-// Discover says that the kinds that have streams are going to be looked up.
+// Discover says that a discovery of the kinds that have streams begins.
 func (d *Engine) Discover() { d.discoveries++ }
 
-// Discovered says that the discovery begun last has ended, and that the engine has been
-// shut for every kind that it found and that was not followed before. Effects on
-// what is still unknown then cannot come back, and are not waited for.
+// Discovered says that the last discovery has ended, and that the engine has been shut for
+// every kind that it found and that was not followed before. Effects on a kind that is unknown
+// even then cannot come back, so the engine stops waiting for them.
 func (d *Engine) Discovered() {
 	d.discovered = d.discoveries
 	for _, kind := range slices.Sorted(maps.Keys(d.awaiting)) {
@@ -239,18 +238,19 @@ func (d *Engine) Discovered() {
 	d.Open(unfound)
 }
 
-// Forgot says that a kind's stream was made anew and is being folded from its
-// start. keys are those that the forgotten objects made ([Memory.Forget]).
+// Forgot says that a kind's stream was recreated, and is being folded from its start. keys are
+// the keys that the forgotten objects mapped to ([Memory.Forget]).
 func (d *Engine) Forgot(kind kinds.Name, keys []events.Key) {
 	d.Shut(kind)
 	d.forgotten[kind] = true
 	for _, e := range d.sorted() {
 		settled := e.act.settled() && e.tell.settled()
-		// What had come back has been forgotten with the kind: the fence has to
-		// wait for it anew, from what the streams know.
+		// The memory has forgotten the effects that had come back: the fence has to wait for
+		// them anew, recalling its lanes from the streams.
 		e.act.outcome, e.tell.outcome = 0, 0
 		if e.doubt(); !settled {
-			// What it waited for may never be told again: it may be gone by now.
+			// Its awaited effects may never be reported again: their objects may be deleted by
+			// now.
 			e.inquire = true
 			d.demand(e, idly)
 		}
@@ -258,7 +258,7 @@ func (d *Engine) Forgot(kind kinds.Name, keys []events.Key) {
 	d.Ask(keys...)
 }
 
-// Ask wants a turn of each key that the engine owns, after those that changes ask for.
+// Ask requests a turn of each key that the engine owns, after the keys that changes ask for.
 func (d *Engine) Ask(keys ...events.Key) {
 	for _, k := range keys {
 		if d.owns(k) {
@@ -269,20 +269,21 @@ func (d *Engine) Ask(keys ...events.Key) {
 	}
 }
 
-// AskAll wants a turn of every key that an object in the memory makes.
+// AskAll requests a turn of every key that an object in the memory maps to.
 //
 // Upstream: the first list of an informer enqueues everything once.
 func (d *Engine) AskAll() { d.askAbout() }
 
-// askAbout wants a turn of the keys that the objects of some kinds make, of all if none is named,
-// and sets those aside of which no key can be told.
+// askAbout requests a turn of the keys that the objects of some kinds map to (of all kinds if
+// none is named), and parks the objects that cannot be decoded or mapped to keys.
 func (d *Engine) askAbout(some ...kinds.Name) {
 	keys, unread := d.keys(some...)
 	d.Ask(keys...)
 	d.take(news{unmapped: unread})
 }
 
-// keys are those that the objects in the memory make, of all kinds or of some.
+// keys maps the objects in the memory to keys, of all kinds or of some. unread are the objects
+// that cannot be decoded or mapped.
 func (d *Engine) keys(some ...kinds.Name) (keys []events.Key, unread []unmapped) {
 	var set keySet
 	d.memory.look(d.name, nil, func(s scene) {
@@ -309,7 +310,7 @@ func (d *Engine) keys(some ...kinds.Name) (keys []events.Key, unread []unmapped)
 	return set.keys, unread
 }
 
-// Advance moves the engine's clock; timers whose time has come fire.
+// Advance moves the engine's clock, never back, and fires the timers that are due.
 func (d *Engine) Advance(now time.Time) {
 	if now.After(d.now) {
 		d.now = now
@@ -334,8 +335,8 @@ func (d *Engine) Next() (at time.Time, ok bool) {
 // Busy tells whether Step has something to do.
 func (d *Engine) Busy() bool { return len(d.shut) == 0 && d.queue.depth > 0 }
 
-// Step looks at one key and makes its turn if it may have one. It gives false
-// when no key is waiting to be looked at.
+// Step looks at one key, and makes its turn if it may have one. It returns false when the
+// engine is shut or no key is queued.
 func (d *Engine) Step() bool {
 	if len(d.shut) > 0 {
 		return false
@@ -351,18 +352,18 @@ func (d *Engine) Step() bool {
 	return true
 }
 
-// Storing is the number of turns, wakes and recalls without an answer.
+// Storing is the number of stores, schedules and recalls in flight.
 func (d *Engine) Storing() int { return d.storing }
 
-// Tally is what the engine did so far.
+// Tally is what the engine has done so far.
 func (d *Engine) Tally() Tally {
 	t := d.tally
 	t.Depth, t.Parked = d.queue.depth, len(d.parked)
 	return t
 }
 
-// own is the object that a key names: one of the kind that the controller owns,
-// if the key does not name another.
+// own is the object that a key names. A key without a kind names one of the kind that the
+// controller owns.
 func (d *Engine) own(key events.Key) events.Ref {
 	ref := events.Ref(key)
 	if d.described.Owns != nil && key.Kind == "" {
@@ -387,7 +388,7 @@ func (d *Engine) sorted() []*entry {
 	})
 }
 
-// demand makes a key dirty, unless it is another replica's.
+// demand makes a key dirty and queues it, unless another replica owns it.
 func (d *Engine) demand(e *entry, as rank) {
 	if d.entries[e.key] != e || !d.owns(e.key) {
 		return
@@ -402,8 +403,7 @@ func (d *Engine) demand(e *entry, as rank) {
 	}
 }
 
-// revisit puts a key that is dirty already back into the queue, because
-// something that it waited for may have happened.
+// revisit queues a dirty key again, because something that it waited for may have happened.
 func (d *Engine) revisit(e *entry) { d.revisitAs(e, urgently) }
 
 func (d *Engine) revisitAs(e *entry, as rank) {
@@ -412,8 +412,8 @@ func (d *Engine) revisitAs(e *entry, as rank) {
 	}
 }
 
-// alarm has a key looked at again at a moment, if it is still dirty then. An
-// earlier alarm does for a later one, since every look sets what it needs.
+// alarm sets a timer that looks at a key again if it is still dirty then. A pending earlier
+// alarm makes a later one unnecessary, because every look sets the alarms that it needs.
 func (d *Engine) alarm(e *entry, at time.Time) {
 	if !e.alarm.IsZero() && !at.Before(e.alarm) {
 		return

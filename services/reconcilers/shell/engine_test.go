@@ -39,7 +39,7 @@ func (o *office) Recall(_ events.Key, lane events.Lane) { o.recalls = append(o.r
 func (o *office) Schedule(w events.Wake)                { o.wakes = append(o.wakes, w) }
 func (o *office) Reach(kind kinds.Name)                 { o.reaches = append(o.reaches, kind) }
 
-// wish is what asks for a turn of a key: a change or an outcome.
+// wish is a change or an outcome that asks for a turn of a key.
 type wish struct{ waits func() bool }
 
 func open(t *testing.T, settings Settings) *office {
@@ -51,7 +51,7 @@ func open(t *testing.T, settings Settings) *office {
 	return o
 }
 
-// fold puts a message into the memory and gives its sequence.
+// fold folds a message and returns its sequence.
 func (o *office) fold(kind kinds.Kind, op events.Op, obj object) uint64 {
 	o.sequence[kind.Name]++
 	at := o.sequence[kind.Name]
@@ -67,7 +67,7 @@ func (o *office) change(kind kinds.Kind, op events.Op, obj object) wish {
 	return made
 }
 
-// wish is what a change asks for.
+// wish is the wish of a change.
 func (o *office) wish(kind kinds.Kind, sequence uint64) wish {
 	asks := func(t events.Trigger) bool { return t.Ref.Kind == kind.Name && t.Sequence == sequence }
 	return wish{func() bool {
@@ -93,7 +93,7 @@ func (o *office) pass(d time.Duration) {
 
 var web = events.Key{Namespace: "default", Name: "web"}
 
-// recalled answers both recalls of a key with what the streams hold.
+// recalled answers both recalls of a key with the past of each lane.
 func (o *office) recalled(act, tell Past) {
 	o.t.Helper()
 	if got := o.takeRecalls(); !cmp.Equal(got, []events.Lane{events.Act, events.Tell}) {
@@ -110,7 +110,7 @@ func (o *office) takeRecalls() []events.Lane {
 	return r
 }
 
-// take gives the one turn that was stored since the last call.
+// take returns the oldest stored turn that has not been taken, and checks its lane.
 func (o *office) take(lane events.Lane) storedTurn {
 	o.t.Helper()
 	if len(o.stored) == 0 || o.stored[0].Lane != lane {
@@ -171,8 +171,7 @@ func created(name, version string) events.Result {
 	}
 }
 
-// begun is an office whose key web has an act turn, number 10, under way: one
-// pod is to be created.
+// begun is an office whose key web has an act turn, number 10, in flight: it creates one pod.
 func begun(t *testing.T, settings Settings) *office {
 	o := open(t, settings)
 	first := o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
@@ -206,7 +205,7 @@ func TestAChangeAsksForTheFormerOwner(t *testing.T) {
 	stillWaits(t, "released", released)
 }
 
-// recallTellNothing lets a report of the key through.
+// recallTellNothing completes the stored turns, and folds the status that a report has written.
 func (o *office) recallTellNothing() {
 	for at := uint64(20); len(o.stored) > 0; at++ {
 		s := o.stored[0]
@@ -293,7 +292,7 @@ func TestReportsArePaced(t *testing.T) {
 	o.take(events.Tell)
 }
 
-// When the API server is slow, reports do not take up more than half of the time.
+// When the API server is slow, reports do not take more than half of the time.
 func TestAfterASlowReportIsARest(t *testing.T) {
 	o := open(t, Settings{Pace: 50 * time.Millisecond})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 3, ""))
@@ -308,7 +307,7 @@ func TestAfterASlowReportIsARest(t *testing.T) {
 	o.take(events.Tell)
 }
 
-// What is reported on the way to something else rests for longer.
+// A report that is passing waits for longer.
 func TestWhatPassesRestsForLonger(t *testing.T) {
 	for took, rest := range map[time.Duration]time.Duration{
 		time.Millisecond: 200 * time.Millisecond, 100 * time.Millisecond: 400 * time.Millisecond, time.Second: 2 * time.Second,
@@ -422,7 +421,7 @@ func TestRecallKnowsFailures(t *testing.T) {
 	}
 }
 
-// A pod that was created and died while no watcher looked never comes back.
+// A pod that was created and deleted while no watcher ran never comes back.
 func TestLostEffectIsGivenUpOnlyWithProof(t *testing.T) {
 	o := begun(t, Settings{})
 	o.outcome(events.Act, 10, created("p", "5"))
@@ -492,8 +491,9 @@ func TestNothingIsDecidedWhileShut(t *testing.T) {
 	}
 }
 
-// Of a kind that is found while the engine is open, what was there before its log is followed comes
-// as no change. Its keys are asked about when it has been read, and those of other kinds are not.
+// The objects of a kind that is found while the engine is open come as no changes if they were
+// stored before its log was followed. The engine asks about the keys of that kind when it has
+// been read, and not about those of other kinds.
 func TestAKindThatIsFoundLaterIsAskedAbout(t *testing.T) {
 	o := open(t, Settings{})
 	o.engine.Shut(unfound)
@@ -533,7 +533,8 @@ func TestSameInputsSameTurns(t *testing.T) {
 	}
 }
 
-// The clock does not go back, what is due goes off in time, and how long a key waited is told.
+// The clock does not go back, due timers fire in order, and the engine reports how long a key
+// waited.
 func TestTheTimeOfAnEngine(t *testing.T) {
 	var waited []time.Duration
 	o := open(t, Settings{Waited: func(d time.Duration) { waited = append(waited, d) }})

@@ -31,7 +31,7 @@ func (o *office) tell(kind kinds.Kind, m events.Message, epoch uint64) {
 	o.run()
 }
 
-// setsToo tells the sets in epoch 1: as they were, and that these are all.
+// setsToo reports the sets in epoch 1: unchanged, and with the mark that completes the list.
 func (o *office) setsToo() {
 	o.t.Helper()
 	o.tell(kinds.ReplicaSets.Kind, delta(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""), 0), 1)
@@ -46,8 +46,8 @@ func (o *office) applied(turn uint64, version string, epoch uint64) {
 	})
 }
 
-// The API server was restored to an earlier time, and what was applied after that
-// has a lower version than what was seen before. That must not stand for it.
+// The API server was restored to an earlier time. A write after that has a lower version than
+// the versions seen before, which must not count as its effect.
 func TestAnEffectOfTheNewEpochIsNotSeenInTheOld(t *testing.T) {
 	o := begun(t, Settings{})
 	o.tell(kinds.Pods.Kind, delta(kinds.Pods.Kind, events.Is, aPod("p", "", 900), 0), 0)
@@ -64,8 +64,8 @@ func TestAnEffectOfTheNewEpochIsNotSeenInTheOld(t *testing.T) {
 	}
 }
 
-// What was applied before the restore will never come: the fence does not wait
-// for its version, which may be far ahead.
+// Effects of writes before the restore will never come: the fence does not wait for their
+// versions, which may be far ahead.
 func TestAnEffectOfTheOldEpochIsNotAwaitedInTheNew(t *testing.T) {
 	o := begun(t, Settings{})
 	o.applied(10, "900", 0)
@@ -77,8 +77,8 @@ func TestAnEffectOfTheOldEpochIsNotAwaitedInTheNew(t *testing.T) {
 	o.take(events.Act)
 }
 
-// An outcome that does not say of which epoch it is, and comes while a new one is being told,
-// counts as of that: what it says was applied is awaited, and is not of a time that has ended.
+// An outcome that names no epoch, and comes while a new epoch is being listed, counts as of the
+// new epoch: the engine awaits its effects.
 func TestAnEffectWithoutAnEpochIsAwaited(t *testing.T) {
 	o := begun(t, Settings{})
 	o.tell(kinds.Pods.Kind, delta(kinds.Pods.Kind, events.Is, aPod("other", "", 499), 0), 1)
@@ -96,8 +96,8 @@ func TestAnEffectWithoutAnEpochIsAwaited(t *testing.T) {
 	o.take(events.Act)
 }
 
-// An effect that was dated once its kind was there goes with its epoch: after the next restore
-// nothing waits for it.
+// An effect that got its epoch when its kind opened ends with that epoch: after the next
+// restore the engine does not wait for it.
 func TestAnEffectIsDatedWhenItsKindIsThere(t *testing.T) {
 	o := begun(t, Settings{})
 	o.tell(kinds.Pods.Kind, delta(kinds.Pods.Kind, events.Is, aPod("other", "", 499), 0), 1)
@@ -118,8 +118,8 @@ func TestAnEffectIsDatedWhenItsKindIsThere(t *testing.T) {
 	o.take(events.Act)
 }
 
-// While a new epoch is being told, what has not been said again may never have
-// been: nothing is decided.
+// While a new epoch is being listed, an object that has not been reported again may never have
+// existed in it: the engine decides nothing.
 func TestNothingIsDecidedBetweenEpochs(t *testing.T) {
 	o := open(t, Settings{})
 	o.engine.askedAll = true
@@ -134,9 +134,9 @@ func TestNothingIsDecidedBetweenEpochs(t *testing.T) {
 	served(t, "when all has been told", s)
 }
 
-// The storage was restored: the set is told as the backup has it, with one pod less,
-// and the pods are still those of the history that has ended. An engine that decides
-// now deletes a pod of the backup.
+// The storage was restored: the set is reported as in the backup, with one pod less, and the
+// pods are still those of the history that has ended. An engine that decides now deletes a pod
+// of the backup.
 func TestNothingIsDecidedOnKindsOfTwoEpochs(t *testing.T) {
 	apart := func(t *testing.T) *office {
 		o := open(t, Settings{})
@@ -192,8 +192,8 @@ func TestNothingIsDecidedOnKindsOfTwoEpochs(t *testing.T) {
 	})
 }
 
-// The wait for a kind that no watcher can tell anew begins with the epoch, and not with
-// the first key that it holds back: after that nothing waits.
+// The wait for a kind that no watcher can list again begins with the epoch, and not with the
+// first key that it holds back. After MaxEpochSkew nothing waits.
 func TestTheWaitForAKindBeginsWithTheEpoch(t *testing.T) {
 	o := open(t, Settings{})
 	o.tell(kinds.Pods.Kind, delta(kinds.Pods.Kind, events.Is, aPod("a", "web", 1), 0), 0)

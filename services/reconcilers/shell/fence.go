@@ -10,39 +10,39 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// The fence. A lane is settled when its last stored turn has its outcome and
-// everything that the outcome says was applied has come back to the memory.
-// Both halves are needed: with "my reads have caught up with my applied writes"
-// alone, a turn whose commands still wait for the writer is decided twice.
+// The fence. A lane is settled when its last stored turn has its outcome, and everything that
+// the outcome reports as applied has come back to the memory. Both halves are needed: with "my
+// reads have caught up with my applied writes" alone, the engine would decide a second time a
+// turn whose commands still wait for the writer.
 //
-// Nothing of it is kept anywhere but in the turn and outcome streams, so that it
-// survives restarts: an engine that does not know a key recalls it.
+// The fence is stored only as the turn and outcome streams, so that it survives restarts: an
+// engine that does not know a key recalls it.
 
 // lane is the fence of one key in one lane.
 type lane struct {
-	turn      uint64             // the last turn stored, as far as is known
-	decided   time.Time          // when that was decided; zero: not known
-	outcome   uint64             // the turn that the newest outcome is of
-	effects   []due              // what was applied and has not come back
+	turn      uint64             // sequence of the last turn stored, as far as is known
+	decided   time.Time          // when that turn was decided; zero: not known
+	outcome   uint64             // sequence of the turn that the newest outcome answers
+	effects   []due              // applied results that have not come back
 	failures  int                // failed turns in a row
-	notBefore time.Time          // no turn before, because of the failures
-	failed    time.Time          // when the last of them was known
+	notBefore time.Time          // no turn before this, because of the failures
+	failed    time.Time          // when the last failure was known
 	tried     string             // the version of the key's own object in the last turn
-	saw       events.Position    // how far each kind had been seen by that turn; nil once it went well
-	journey   journey            // of the last turn
-	figures   []reconcile.Figure // that count once its outcome is known
-	last      events.Outcome     // the newest outcome, while it is worth remembering
-	by        time.Time          // when that was known, where it is dated later; zero: it is not
+	saw       events.Position    // the positions that the last turn had seen; nil once it succeeded
+	journey   journey            // stages of the last turn
+	figures   []reconcile.Figure // figures that count once the last turn's outcome is known
+	last      events.Outcome     // the newest outcome, if remember is set
+	by        time.Time          // when last was known, if its date is later than that; else zero
 	remember  bool
 	noOps     noOps
 
 	since     time.Time    // since when turn is known to be the last
-	watched   bool         // a timer looks after an outcome that stays away
-	suspected bool         // of being an orphan; a recall will tell
-	past      *events.Turn // that turn, as it was recalled
-	storing   time.Time    // when the turn of this engine was decided that is on its way; zero: none is
-	repeating bool         // it is being stored again
-	repeats   int          // how often that was done in a row
+	watched   bool         // a timer is set that checks whether the outcome has come
+	suspected bool         // the turn may be an orphan; a recall will tell
+	past      *events.Turn // the suspected turn, as recalled
+	storing   time.Time    // when the turn that this engine is storing was decided; zero: none is
+	repeating bool         // the last turn is being stored again
+	repeats   int          // how often it was stored again in a row
 }
 
 func (l *lane) settled() bool { return l.outcome >= l.turn && len(l.effects) == 0 }
@@ -54,17 +54,17 @@ func (e *entry) lane(of events.Lane) *lane {
 	return &e.tell
 }
 
-// mayAct: nothing of the key is under way that what it does could rest on: no act,
-// and no report either, unless the decision may turn out to be blind to the status.
+// mayAct tells whether no turn of the key is under way that an act could rest on: no act, and
+// no report either, unless the decision may turn out to be blind to the status.
 func (d *Engine) mayAct(e *entry) bool {
 	return e.act.settled() && (e.tell.settled() || d.described.StatusBlind)
 }
 
-// mayTell: no report of the key is under way.
+// mayTell tells whether no report of the key is under way.
 func (e *entry) mayTell() bool { return e.tell.settled() }
 
-// Outcome says what became of a turn, this replica's or another's, by a message at a sequence
-// of the controller's outcomes. It asks for a turn of its key as soon as everything that was
+// Outcome takes in the outcome of a turn, this replica's or another's, at a sequence of the
+// controller's outcome stream. It asks for a turn of the key as soon as everything that was
 // applied has come back.
 func (d *Engine) Outcome(sequence uint64, o events.Outcome) {
 	if !d.owns(o.Key) || (o.Lane != events.Act && o.Lane != events.Tell) {
@@ -73,7 +73,7 @@ func (d *Engine) Outcome(sequence uint64, o events.Outcome) {
 	cause := events.Trigger{Stream: subject.OutcomeStream(d.name), Sequence: sequence, Trace: o.Trace}
 	e, ok := d.entries[o.Key]
 	if !ok {
-		if !o.OK() { // else it is recalled when its key is asked for
+		if !o.OK() { // a successful one is recalled when its key is asked for
 			e = d.entry(o.Key)
 			e.caused(cause)
 			d.demand(e, urgently)
@@ -96,8 +96,8 @@ func (d *Engine) Outcome(sequence uint64, o events.Outcome) {
 	}
 }
 
-// learn takes in the newest outcome of a lane; failures is how many in a row it
-// makes, if it is one.
+// learn takes in the newest outcome of a lane. If it is a failure, failures is how many in a
+// row that makes.
 func (d *Engine) learn(e *entry, l *lane, o events.Outcome, failures int) {
 	if l.outcome = o.Turn; o.Turn > l.turn {
 		l.turn, l.decided = o.Turn, o.Decided
@@ -134,7 +134,7 @@ func (d *Engine) learn(e *entry, l *lane, o events.Outcome, failures int) {
 	}
 	l.failures, l.failed, l.notBefore = failures, d.now, d.now.Add(d.settings.delay(failures))
 	if stale(o) {
-		// Looking again is the cure: the first time at once.
+		// A newer view is the cure: retry the first time at once.
 		if l.notBefore = d.now; failures > 1 {
 			l.notBefore = d.now.Add(d.settings.delay(failures - 1))
 		}
@@ -142,7 +142,7 @@ func (d *Engine) learn(e *entry, l *lane, o events.Outcome, failures int) {
 	d.tally.Retries++
 }
 
-// stale tells whether nothing but the age of the view made a turn fail.
+// stale tells whether a turn failed only because its view was stale.
 func stale(o events.Outcome) bool {
 	for _, r := range o.Results {
 		switch {
@@ -155,7 +155,7 @@ func stale(o events.Outcome) bool {
 	return true
 }
 
-// recall finds out what the streams know of a key.
+// recall looks up the last turns and outcomes of a key in the streams.
 func (d *Engine) recall(e *entry) {
 	e.unsettled = !e.act.settled() || !e.tell.settled()
 	d.recallLane(e, events.Act)
@@ -202,13 +202,13 @@ func (d *Engine) Recalled(key events.Key, of events.Lane, past Past, err error) 
 	d.hurry(e)
 	d.repeat(e)
 	if e.unsettled && e.act.settled() && e.tell.settled() {
-		d.demand(e, atOnce) // its outcome was missed
+		d.demand(e, atOnce) // the engine missed the outcome
 	}
 	d.revisitAs(e, atOnce)
 	d.dismiss(e)
 }
 
-// hurry looks at once for effects that came and went before this engine opened.
+// hurry checks at once for effects that came and went before this engine opened.
 func (d *Engine) hurry(e *entry) {
 	if len(e.act.effects)+len(e.tell.effects) > 0 {
 		d.impatient(e)
@@ -217,8 +217,8 @@ func (d *Engine) hurry(e *entry) {
 
 func (d *Engine) merge(e *entry, of events.Lane, past Past) {
 	l := e.lane(of)
-	// The stream may have dropped the turn by its age. The next one is stored
-	// behind what is there, whatever this engine has seen before.
+	// The stream may have dropped the turn by its age. The next turn is stored behind the last
+	// one that the stream has now, whatever this engine has seen before.
 	heard := l.outcome
 	if l.outlived(past) {
 		l.outcome = 0
@@ -244,21 +244,21 @@ func (d *Engine) merge(e *entry, of events.Lane, past Past) {
 	if past.Turn != nil && l.failures > 0 {
 		l.saw = past.Turn.Seen
 	}
-	// An outcome of a turn that the stream does not hold (its end was lost, or it
-	// was made anew) must not stand for the next turn to bear that sequence. What
-	// it says was applied is awaited all the same.
+	// The stream may not hold the turn of an outcome, because it lost its end or was recreated.
+	// That outcome must not count for the next turn with that sequence. The engine awaits what
+	// it reports as applied all the same.
 	if l.outcome = min(l.outcome, past.Sequence); past.Dropped {
 		l.outcome = past.Sequence
 	}
 	if heard > past.Sequence && l.outcome < past.Sequence {
-		e.recallFailed = true // what was heard may be newer than what was recalled
+		e.recallFailed = true // the outcome that was heard may be newer than the recalled ones
 	}
 	d.sight(e, l, past.Turn)
 	d.watch(e, of)
 }
 
-// outlived tells whether the newest outcome of a lane is not of the turn that the stream has
-// at its place, or of one that the stream does not have.
+// outlived tells whether the newest outcome of a lane answers another turn than the one that
+// the stream has at that sequence, or one that the stream does not have.
 func (l *lane) outlived(past Past) bool {
 	if l.outcome < past.Sequence {
 		return false
@@ -267,12 +267,12 @@ func (l *lane) outlived(past Past) bool {
 	return !known || past.Turn != nil && !sameMoment(l.decided, past.Turn.Now)
 }
 
-// sameMoment tells whether two moments may be the same one; zero is one that is not known.
+// sameMoment tells whether two moments may be the same one; zero means not known.
 func sameMoment(a, b time.Time) bool { return a.IsZero() || b.IsZero() || a.Equal(b) }
 
-// replaced leaves the outcome of a turn out that was lost with the end of its stream, and
-// whose place the last turn has taken: that one is still under way. The key is recalled,
-// so that what the lost turn did is awaited.
+// replaced ignores the outcome of a turn that was lost with the end of its stream, and whose
+// sequence the last turn has taken: the last turn is still in flight. It has the key recalled,
+// so that the engine awaits what the lost turn did.
 func (d *Engine) replaced(e *entry, l *lane, o events.Outcome) bool {
 	if o.Turn != l.turn || o.IsOf(l.turn, l.decided) {
 		return false
@@ -281,8 +281,8 @@ func (d *Engine) replaced(e *entry, l *lane, o events.Outcome) bool {
 	return true
 }
 
-// Doubt says that turns or outcomes may have been missed, so that every key has to
-// be recalled before its next turn, and at once where an outcome is to come.
+// Doubt says that the engine may have missed turns or outcomes. Every key has to be recalled
+// before its next turn, and a key that awaits an outcome or an effect at once.
 func (d *Engine) Doubt() {
 	for _, e := range d.sorted() {
 		if e.doubt(); !e.act.settled() || !e.tell.settled() {
@@ -293,9 +293,8 @@ func (d *Engine) Doubt() {
 	}
 }
 
-// doubt has a key recalled before its next turn. A recall that is under way began
-// before there was a reason for it, and one half of it may be merged already: it
-// does not count.
+// doubt has a key recalled before its next turn. A recall in flight does not count: it began
+// before there was a reason for it, and one half of it may be merged already.
 func (e *entry) doubt() {
 	e.known = false
 	e.recallFailed = e.recalling > 0
@@ -352,14 +351,14 @@ func (d *Engine) accepted(e *entry, of events.Lane, sequence uint64, decided tim
 	e.told, e.passedOver = d.now, time.Time{}
 }
 
-// put says that a turn of this engine, decided at a moment, was stored at a sequence. An
-// outcome of that sequence may have been heard before: of this turn, or of one that was lost
-// with the end of the stream.
+// put says that a turn of this engine, decided at a moment, was stored at a sequence. The
+// engine may have heard an outcome of that sequence before: of this turn, or of one that was
+// lost with the end of the stream.
 func (d *Engine) put(e *entry, l *lane, sequence uint64, decided time.Time) {
 	switch {
 	case l.turn < sequence:
 		d.placed(l, sequence, decided)
-	case l.turn > sequence: // by another engine, or what was heard is of a turn that was lost
+	case l.turn > sequence: // another engine stored one, or the outcome heard is of a lost turn
 		e.doubt()
 	case !sameMoment(l.decided, decided):
 		l.outcome, l.decided, l.since = sequence-1, decided, d.now
@@ -367,13 +366,13 @@ func (d *Engine) put(e *entry, l *lane, sequence uint64, decided time.Time) {
 	}
 }
 
-// paced is until when a report waits. After one that took long, because the API
-// server has much to do, there is a rest of the same length. While a turn that
-// acts is under way, its progress is reported now and then: what comes of it will
-// be reported anyway, and every report takes the API server's time from what acts.
-// For the same reason a report waits for what is about to be done, ahead of it, where
-// that does not rest on it, unless reports have been passed over for that long; and one
-// that is passing waits for longer still.
+// paced is until when a report waits. After a report that took long, because the API server is
+// busy, the key rests for the same time, at most until Progress after that report was stored.
+// While an act of the key is under way, its progress is reported only every Progress: its
+// result will be reported anyway, and every report takes the API server's time from the acts.
+// For the same reason a report waits for an act that goes ahead of it and does not rest on it,
+// unless reports have been passed over for Progress. A report that is passing waits longer
+// still.
 func (d *Engine) paced(e *entry, ahead, passing bool) time.Time {
 	switch {
 	case !e.act.settled():
@@ -386,18 +385,18 @@ func (d *Engine) paced(e *entry, ahead, passing bool) time.Time {
 	return e.told.Add(max(d.settings.Pace, min(2*e.took, d.settings.Progress)))
 }
 
-// progress is until when a key is not asked what could be reported while a turn that acts is
-// under way. Where the answer was a report that has to be sure, it will be that again:
-// it costs a look at everything, and comes to nothing.
+// progress is until when the engine does not ask the controller for reports while an act of the
+// key is under way. If the last answer was a report that has to be sure, the next one would be
+// the same: it costs a look at everything, and stores nothing.
 func (d *Engine) progress(e *entry) time.Time {
 	return latest(d.paced(e, false, false), e.unsure.Add(d.settings.Progress))
 }
 
-// mostRefused is for how long a key waits at most because of the bus: that says nothing about
-// the key, and ends for all keys at once.
+// mostRefused bounds how long a key waits because of errors of the bus. They say nothing about
+// the key, and end for all keys at once.
 const mostRefused = 10 * time.Second
 
-// later has a key wait because the bus did not answer as it should.
+// later has a key wait because a request to the bus failed.
 func (d *Engine) later(e *entry) {
 	e.retries++
 	d.tally.Retries++
@@ -405,7 +404,7 @@ func (d *Engine) later(e *entry) {
 	d.alarm(e, e.until)
 }
 
-// last is [reconcile.Snapshot]'s Last.
+// last implements Last of [reconcile.Snapshot].
 func (d *Engine) last(key events.Key, of events.Lane) (events.Outcome, bool) {
 	e, ok := d.entries[key]
 	if !ok || (of != events.Act && of != events.Tell) {
@@ -415,8 +414,8 @@ func (d *Engine) last(key events.Key, of events.Lane) (events.Outcome, bool) {
 	return l.last.KnownBy(l.by), l.remember
 }
 
-// lastOf is last for the turn of a key. Of other keys nothing is told: a turn
-// records what it has heard of its own.
+// lastOf is last for the turn of a key. It gives no outcomes of other keys, because a turn
+// records only which outcomes of its own key it has heard.
 func (d *Engine) lastOf(key events.Key) func(events.Key, events.Lane) (events.Outcome, bool) {
 	return func(asked events.Key, of events.Lane) (events.Outcome, bool) {
 		if asked != key {

@@ -15,7 +15,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// A create carried out twice is unchanged the second time, and yet unseen.
+// A create that is carried out twice is unchanged the second time, and may not have been seen
+// yet.
 func TestUnchangedIsAwaitedToo(t *testing.T) {
 	o := begun(t, Settings{})
 	found := created("p", "5")
@@ -31,7 +32,7 @@ func TestUnchangedIsAwaitedToo(t *testing.T) {
 	served(t, "seen and reported", s)
 }
 
-// An object that was there before does not stand for its next version.
+// An earlier version of an object does not count as its next version.
 func TestEffectIsAVersionNotAName(t *testing.T) {
 	o := open(t, Settings{Pace: -1})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 3, ""))
@@ -51,7 +52,7 @@ func TestEffectIsAVersionNotAName(t *testing.T) {
 	o.take(events.Tell)
 }
 
-// What a report leaves undone waits on.
+// A change keeps waiting while only a report is stored and the act is held back.
 func TestADroppedPartWaitsOn(t *testing.T) {
 	o := begun(t, Settings{Pace: -1})
 	s := o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 2, 1, ""))
@@ -60,7 +61,7 @@ func TestADroppedPartWaitsOn(t *testing.T) {
 	stillWaits(t, "a change whose creates are held back", s)
 }
 
-// A report that is under way holds up what rests on the status, and nothing else.
+// A report in flight holds back only decisions that depend on the status.
 func TestOnlyWhatRestsOnTheStatusWaitsForAReport(t *testing.T) {
 	for how, waits := range map[string]bool{"": true, "overlooks": false} {
 		o := open(t, Settings{Pace: -1})
@@ -78,8 +79,8 @@ func TestOnlyWhatRestsOnTheStatusWaitsForAReport(t *testing.T) {
 	}
 }
 
-// A failure that is reported on the object is not tried again because of its own
-// report; what another client changes may be the cure.
+// A failure that is reported on the object is not retried because of its own report; a change
+// of another client may be the cure.
 func TestForeignChangeEndsTheBackoffOnce(t *testing.T) {
 	o := begun(t, Settings{Backoff: time.Second, Pace: -1})
 	self := events.Ref{Kind: kinds.ReplicaSets.Name, Namespace: "default", Name: "web"}
@@ -112,8 +113,8 @@ func TestForeignChangeEndsTheBackoffOnce(t *testing.T) {
 	o.take(events.Act)
 }
 
-// An outcome may reach an engine before any of the kinds that it speaks of: what was
-// applied is awaited all the same.
+// An outcome may arrive before any of its kinds is followed: the engine awaits its effects all
+// the same.
 func TestOutcomeBeforeItsKind(t *testing.T) {
 	o := &office{t: t, memory: NewMemory(), now: epoch, sequence: map[kinds.Name]uint64{}}
 	o.memory.Register(toy().Describe())
@@ -138,8 +139,8 @@ func TestOutcomeBeforeItsKind(t *testing.T) {
 	o.none()
 }
 
-// When the turn stream has lost its end, sequences are given a second time. The
-// outcome of the first turn of that number says nothing about the second.
+// When the turn stream has lost its end, sequences are used again. The outcome of the first
+// turn with a sequence says nothing about the second.
 func TestTurnStreamThatLostItsEnd(t *testing.T) {
 	o := begun(t, Settings{})
 	first := o.outcome(events.Act, 10, created("p", "5"))
@@ -174,8 +175,9 @@ func TestTurnStreamThatLostItsEnd(t *testing.T) {
 	o.take(events.Act)
 }
 
-// What stood in the way of a command is seen before the next try: on the view that
-// it was decided on, the same would be decided again, and refused again.
+// The engine waits to see the object that a command conflicted with before the next try: on the
+// same view the controller would decide the same again, and the API server would refuse it
+// again.
 func TestAConflictIsSeenBeforeTheNextTry(t *testing.T) {
 	for _, status := range []events.Status{events.Conflict, events.Failed} {
 		o := begun(t, Settings{Pace: -1})
@@ -193,7 +195,7 @@ func TestAConflictIsSeenBeforeTheNextTry(t *testing.T) {
 	}
 }
 
-// An outcome of what was set aside is of no lane in which turns are decided.
+// An outcome in the lane of parked keys belongs to no lane in which turns are decided.
 func TestAnOutcomeOfNoLaneOfTurnsSaysNothing(t *testing.T) {
 	o := begun(t, Settings{})
 	o.outcome(events.Park, 10, events.Result{Status: events.Failed})
@@ -202,7 +204,7 @@ func TestAnOutcomeOfNoLaneOfTurnsSaysNothing(t *testing.T) {
 	}
 }
 
-// A failure of a turn that another replica made is what asks for the next one.
+// The failure of another replica's turn asks for the next turn.
 func TestAFailureIsWhatAsksForTheNextTurn(t *testing.T) {
 	o := open(t, Settings{})
 	o.engine.Outcome(7, events.Outcome{Key: web, Lane: events.Tell, Turn: 10, Results: []events.Result{{Status: events.Failed}}, Trace: caused(3)})
@@ -213,7 +215,7 @@ func TestAFailureIsWhatAsksForTheNextTurn(t *testing.T) {
 	}
 }
 
-// How long reports take is told by the outcome of the last report, and by no other.
+// Only the outcome of the last report tells how long reports take.
 func TestWhatTellsHowLongAReportTakes(t *testing.T) {
 	for what, c := range map[string]struct {
 		lane events.Lane
@@ -240,7 +242,7 @@ func TestWhatTellsHowLongAReportTakes(t *testing.T) {
 	}
 }
 
-// Each outcome is told once, with its status and how long the turn took.
+// Each outcome is reported once, with its status and how long the turn took.
 func TestEachOutcomeIsTold(t *testing.T) {
 	var told []string
 	o := begun(t, Settings{Answered: func(code int, took time.Duration) { told = append(told, fmt.Sprint(code, " ", took)) }})
@@ -252,7 +254,7 @@ func TestEachOutcomeIsTold(t *testing.T) {
 	}
 }
 
-// The outcome of the last turn ends its repetitions, that of an earlier one does not.
+// The outcome of the last turn ends its repetitions; that of an earlier one does not.
 func TestAnOutcomeEndsRepetitions(t *testing.T) {
 	for turn, want := range map[uint64]int{8: 3, 9: 0, 10: 0} {
 		o := open(t, Settings{})
@@ -266,7 +268,8 @@ func TestAnOutcomeEndsRepetitions(t *testing.T) {
 	}
 }
 
-// An outcome of the last turn that does not say when that was decided leaves what is known of it.
+// An outcome of the last turn that does not say when that turn was decided keeps the known
+// moment.
 func TestWhenTheLastTurnWasDecided(t *testing.T) {
 	for what, c := range map[string]struct {
 		turn    uint64
@@ -287,7 +290,7 @@ func TestWhenTheLastTurnWasDecided(t *testing.T) {
 	}
 }
 
-// The version of the key's own object is known that the controller wrote last.
+// The engine knows the version of the key's own object that the controller wrote last.
 func TestWhichVersionTheControllerWrote(t *testing.T) {
 	own := events.Ref{Kind: kinds.ReplicaSets.Name, Namespace: "default", Name: "web"}
 	for what, c := range map[string]struct {
@@ -311,8 +314,8 @@ func TestWhichVersionTheControllerWrote(t *testing.T) {
 	}
 }
 
-// What an outcome says was done is awaited, in the epoch that it tells of, and with it the version
-// that an act was decided on.
+// The engine awaits the applied results of an outcome, in the epoch that it names, and the
+// version on which an act was decided.
 func TestWhatAnOutcomeLeavesToBeSeen(t *testing.T) {
 	for of, want := range map[events.Lane]string{events.Act: "pods 5 in 4, replicasets.apps 9 in 2", events.Tell: "pods 5 in 4"} {
 		o := open(t, Settings{})
@@ -336,8 +339,8 @@ func TestWhatAnOutcomeLeavesToBeSeen(t *testing.T) {
 	}
 }
 
-// A turn that failed because its view was old is tried again at once, and then backs off as others
-// do, a step later.
+// A turn that failed because its view was stale is retried at once, and then backs off as
+// others do, one step later.
 func TestHowATurnBacksOff(t *testing.T) {
 	const s = time.Second
 	for status, waits := range map[events.Status][]time.Duration{
@@ -360,8 +363,7 @@ func TestHowATurnBacksOff(t *testing.T) {
 	}
 }
 
-// What is answered about a key that is another replica's by now counts as an answer, and says
-// nothing.
+// An answer about a key that was dismissed counts as an answer, and changes nothing.
 func TestAnswersAboutKeysThatAreGone(t *testing.T) {
 	o := open(t, Settings{})
 	o.engine.storing = 4
@@ -382,8 +384,8 @@ func TestAnswersAboutKeysThatAreGone(t *testing.T) {
 	}
 }
 
-// A recall that fails puts off what it was to clear up: the suspicion of a turn is not kept for a
-// later recall that was begun for something else.
+// A failed recall ends the suspicion that began it: a later recall for another reason must not
+// act on it.
 func TestARecallThatFailsLeavesNoSuspicion(t *testing.T) {
 	o := begun(t, Settings{})
 	o.attend(12 * time.Second)
@@ -403,7 +405,8 @@ func TestARecallThatFailsLeavesNoSuspicion(t *testing.T) {
 	o.none()
 }
 
-// A key that is given away while it is recalled is forgotten, whether or not the recall succeeds.
+// A key that another replica takes over during its recall is dropped, whether or not the recall
+// succeeds.
 func TestAKeyThatIsGivenAwayIsForgottenAfterItsRecall(t *testing.T) {
 	for _, err := range []error{nil, errors.New("away")} {
 		o := open(t, Settings{})
@@ -419,7 +422,8 @@ func TestAKeyThatIsGivenAwayIsForgottenAfterItsRecall(t *testing.T) {
 	}
 }
 
-// An outcome that was missed asks for a turn, of a key that wants nothing else, at once.
+// A recall that finds a missed outcome asks for a turn at once, of a key that wants nothing
+// else.
 func TestAMissedOutcomeAsksForATurn(t *testing.T) {
 	for what, c := range map[string]struct {
 		act, tell Past
@@ -462,13 +466,13 @@ func TestAMissedOutcomeAsksForATurn(t *testing.T) {
 	}
 }
 
-// settledAt is what the streams hold of a turn that went well.
+// settledAt is the past of a turn that succeeded.
 func settledAt(turn uint64) Past {
 	return Past{Sequence: turn, Turn: &events.Turn{}, Outcome: &events.Outcome{Key: web, Lane: events.Act, Turn: turn}}
 }
 
-// A bus that refuses is asked again after a wait that doubles, be it a turn or a recall that it
-// refuses, and after the first wait again when it has taken one.
+// The engine repeats a refused store or recall after a wait that doubles, and that starts anew
+// when the bus has accepted one.
 func TestABusThatRefusesIsAskedLessAndLess(t *testing.T) {
 	away := errors.New("away")
 	for _, what := range []string{"turns", "recalls"} {
@@ -516,7 +520,7 @@ func TestABusThatRefusesIsAskedLessAndLess(t *testing.T) {
 	}
 }
 
-// In doubt a key that waits for its time is looked at, so that it is recalled.
+// Doubt also looks at a key that waits for a timer, so that the key is recalled.
 func TestInDoubtAKeyThatWaitsIsLookedAt(t *testing.T) {
 	o := open(t, Settings{})
 	waits, rests := o.engine.entry(web), o.engine.entry(events.Key{Name: "db"})
@@ -526,7 +530,7 @@ func TestInDoubtAKeyThatWaitsIsLookedAt(t *testing.T) {
 	}
 }
 
-// How often a turn has failed is what is known of it, or what its successor says, whichever is more.
+// The number of failures is the one known, or the one in the recalled turn, whichever is more.
 func TestHowOftenARecalledTurnHasFailed(t *testing.T) {
 	failed := func(turn uint64) *events.Outcome {
 		return &events.Outcome{Key: web, Lane: events.Act, Turn: turn, Results: []events.Result{{Status: events.Failed}}}

@@ -7,12 +7,12 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Figures are measured by the replica that made the decision. Those that wait for
-// what becomes of a turn wait in its lane; one that another replica has gone past, or
-// that this one had before it was restarted, is not measured.
+// The replica that made a decision measures its figures. Figures that wait for a turn's outcome
+// wait in its lane. A figure is not measured if another replica has stored a later turn, or if
+// this replica was restarted since the decision.
 
-// measure tells what counts when a part of a decision is stored, and keeps what counts
-// later.
+// measure reports the figures that count when a part of a decision is stored, and keeps those
+// that count later.
 func (d *Engine) measure(l *lane, figures []reconcile.Figure) {
 	l.figures = nil
 	if d.settings.Measured == nil {
@@ -29,7 +29,8 @@ func (d *Engine) measure(l *lane, figures []reconcile.Figure) {
 	}
 }
 
-// tellFigures tells what counts now that it is known what became of this engine's last turn.
+// tellFigures reports the figures that count now that the outcome of this engine's last turn is
+// known.
 func (d *Engine) tellFigures(l *lane, o events.Outcome) {
 	if o.Turn < l.journey.turn {
 		return
@@ -46,7 +47,7 @@ func (d *Engine) tellFigures(l *lane, o events.Outcome) {
 	l.figures = nil
 }
 
-// done tells whether everything was done that a turn wanted of an object.
+// done tells whether all commands of a turn for an object succeeded, at least one.
 func done(o events.Outcome, ref events.Ref) bool {
 	found := false
 	for _, r := range o.Results {
@@ -60,7 +61,7 @@ func done(o events.Outcome, ref events.Ref) bool {
 	return found
 }
 
-// gauge tells what a decision says for gauges.
+// gauge reports a decision's gauges.
 func (d *Engine) gauge(key events.Key, figures []reconcile.Figure) {
 	if len(d.gauges) == 0 || d.settings.Shared == nil {
 		return

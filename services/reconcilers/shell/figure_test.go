@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// figured notes what is measured, and what is said for gauges.
+// figured records the figures measured, and the gauges reported.
 func figured() (settings Settings, measured, shared *[]string) {
 	measured, shared = &[]string{}, &[]string{}
 	return Settings{
@@ -27,7 +27,7 @@ func figured() (settings Settings, measured, shared *[]string) {
 	}, measured, shared
 }
 
-// A figure counts when the turn is stored, or when it is known what became of it.
+// A figure counts when the turn is stored, or when its outcome is known.
 func TestWhenAFigureCounts(t *testing.T) {
 	for what, c := range map[string]struct {
 		status events.Status
@@ -49,7 +49,7 @@ func TestWhenAFigureCounts(t *testing.T) {
 	}
 }
 
-// What came of another replica's turn says nothing about this one's figures.
+// The outcome of another replica's turn says nothing about this one's figures.
 func TestFiguresOfATurnThatWasOvertaken(t *testing.T) {
 	settings, measured, _ := figured()
 	o := begun(t, settings)
@@ -60,7 +60,7 @@ func TestFiguresOfATurnThatWasOvertaken(t *testing.T) {
 	}
 }
 
-// Gauges are told of each decision, and of a key that is gone.
+// Each decision reports its gauges, also about a deleted object.
 func TestWhatIsSaidForGauges(t *testing.T) {
 	settings, _, shared := figured()
 	o := open(t, settings)
@@ -71,7 +71,7 @@ func TestWhatIsSaidForGauges(t *testing.T) {
 	}
 }
 
-// How long something took is measured from the decision until its outcome, and not before.
+// A duration is measured from the decision until its outcome, and not before.
 func TestHowLongItTook(t *testing.T) {
 	for status, want := range map[events.Status]string{events.Applied: "took 3", events.Failed: "failed after 3"} {
 		var measured []string
@@ -97,7 +97,7 @@ func TestHowLongItTook(t *testing.T) {
 	}
 }
 
-// So are marks, which are gauges.
+// Decisions report marks like gauges.
 func TestWhatIsSaidForMarks(t *testing.T) {
 	settings, _, shared := figured()
 	marking := toy()

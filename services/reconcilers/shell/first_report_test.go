@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// announcing has just reported on a set that now asks for a pod, which rests on a report
-// that is to come first.
+// announcing has just reported on a set that now asks for a pod, whose create depends on a
+// report that has to come first.
 func announcing(t *testing.T) *office {
 	o := open(t, Settings{Pace: 5 * time.Second, Backoff: time.Second})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 5, ""))
@@ -22,8 +22,8 @@ func announcing(t *testing.T) *office {
 	return o
 }
 
-// A report that comes first waits for no earlier one, and what is done comes on a view in
-// which it has been seen.
+// A report that comes first waits for no earlier one, and the act is decided on a view that
+// includes the report.
 func TestAReportThatComesFirstIsSeenBeforeTheAct(t *testing.T) {
 	o := announcing(t)
 	o.take(events.Tell)
@@ -39,8 +39,7 @@ func TestAReportThatComesFirstIsSeenBeforeTheAct(t *testing.T) {
 	o.take(events.Act)
 }
 
-// Nothing is done in place of a report that was refused, or that another replica was
-// faster to store.
+// No act replaces a report that was refused, or that another replica stored first.
 func TestNothingIsDoneBeforeAReportThatComesFirst(t *testing.T) {
 	o := announcing(t)
 	o.take(events.Tell)

@@ -10,8 +10,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/trace/tracetest"
 )
 
-// TestTheFirstLookBeginsATrace: no engine watched how what it finds came to be. A reader that
-// knows the turn can tell the trace's id, and nothing to do is no trace.
+// TestTheFirstLookBeginsATrace, because no trace led to the objects that it finds. The trace's
+// id derives from the turn, and a decision without commands makes no trace.
 func TestTheFirstLookBeginsATrace(t *testing.T) {
 	r := tracetest.New()
 	look := func(replicas int32) *office {
@@ -31,7 +31,7 @@ func TestTheFirstLookBeginsATrace(t *testing.T) {
 		o.recalled(Past{}, Past{})
 		turn := o.take(events.Act)
 		ids = append(ids, trace.Context(turn.Trace).TraceID().String())
-		// What is told of it without a trace is no first look.
+		// A later report without a trace is no first look.
 		o.answer(events.Act, 10, nil)
 		o.outcome(events.Act, 10, created("web-0", "20"))
 		o.change(kinds.Pods.Kind, events.Is, aPod("web-0", "web", 20))
@@ -45,8 +45,8 @@ func TestTheFirstLookBeginsATrace(t *testing.T) {
 	}
 }
 
-// TestAWakeIsInTheTraceThatSetIt, also where it is time before its message comes; one
-// that was set in none begins one.
+// TestAWakeIsInTheTraceThatSetIt, also where the local timer fires before its message comes; a
+// wake that was set in no trace begins one.
 func TestAWakeIsInTheTraceThatSetIt(t *testing.T) {
 	for _, by := range []int{1, 0} {
 		r := tracetest.New()

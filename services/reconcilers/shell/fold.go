@@ -10,32 +10,32 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// fact is one message of a state stream, read.
+// fact is one decoded message of a state stream or log.
 type fact struct {
 	sequence uint64
 	stored   time.Time // when the bus had the message
 	delta    events.Delta
 	object   reconcile.Object
 	damage   string // why the body could not be read
-	broken   error  // why none of it may be believed
+	broken   error  // why the whole message is not trusted
 }
 
-// change is what one fact did to one object.
+// change is the change that one fact made to one object.
 type change struct {
 	ref      events.Ref
-	sequence uint64       // of the fact
-	stored   time.Time    // the same
-	trace    events.Trace // of the delta
-	version  string       // of the object
-	damage   string       // why it cannot be read
+	sequence uint64       // sequence of the fact
+	stored   time.Time    // when the bus stored the fact
+	trace    events.Trace // trace of the delta
+	version  string       // version of the object
+	damage   string       // why the object cannot be decoded
 	was, now reconcile.Object
 }
 
-// Fold takes in a batch of messages of a kind's state stream, in order, and
-// gives the position reached. Bodies are decoded before anybody has to wait for
-// the lock. A message that is no delta, which only a foreign publisher can cause,
-// moves the position and nothing else; so does one that is damaged, which is
-// remembered ([Memory.wholeness]).
+// Fold takes in a batch of messages of a kind's state stream or log, in order, and returns the
+// position reached. It decodes the bodies before it takes the write lock, so that readers do
+// not wait for that. A message that is no delta, which only a foreign publisher can cause,
+// moves the position and nothing else. So does a damaged message, which Fold remembers
+// ([Memory.wholeness]).
 func (m *Memory) Fold(kind kinds.Name, batch []events.Message) uint64 {
 	m.mu.RLock()
 	k, ok := m.kinds[kind]
@@ -59,7 +59,7 @@ func (m *Memory) Fold(kind kinds.Name, batch []events.Message) uint64 {
 	changes := make([]change, 0, len(facts))
 	for _, f := range facts {
 		if c, changed := m.fold(k, f); f.sequence <= k.dealt {
-			// An engine that opens asks about everything that is there.
+			// No news: an engine that opens asks about every object.
 		} else if changed {
 			c.sequence, c.stored, c.trace, c.version = f.sequence, f.stored, f.delta.Trace, f.delta.ResourceVersion
 			changes = append(changes, c)
@@ -78,7 +78,7 @@ func (m *Memory) Fold(kind kinds.Name, batch []events.Message) uint64 {
 
 func read(kind kinds.Kind, message events.Message) fact { return readBy((*fact).decode, kind, message) }
 
-// readBy reads a message, and its body in one way or another.
+// readBy decodes a message, and its body with a given function.
 func readBy(body func(*fact, kinds.Kind), kind kinds.Kind, message events.Message) fact {
 	f := fact{sequence: message.Sequence, stored: message.Time}
 	ref, err := subject.ParseDelta(message.Subject)
@@ -117,7 +117,7 @@ func (f *fact) decode(kind kinds.Kind) {
 
 func (m *Memory) fold(k *kindMemory, f fact) (change, bool) {
 	d := f.delta
-	k.told = d.Census // that of the last message counts, if it has one
+	k.told = d.Census // the census of the last message counts, if it has one
 	k.listing = !d.Census.Known && (d.Sync || d.Op == events.Gap)
 	if f.broken != nil {
 		k.broken = f.broken
@@ -142,7 +142,7 @@ func (m *Memory) fold(k *kindMemory, f fact) (change, bool) {
 		if d.Op != events.Gone {
 			return change{}, false
 		}
-		return m.gone(k, at, f) // the end of an object needs no body
+		return m.gone(k, at, f) // a deletion needs no body
 	case d.Op == events.Mark:
 		k.mark, k.marked, k.markAt = d.ResourceVersion, d.Epoch, f.sequence
 		return change{}, false
@@ -168,7 +168,8 @@ func (m *Memory) is(k *kindMemory, at name, f fact) (change, bool) {
 			return change{}, false
 		}
 		if c.was = old.object; old.uid != d.UID {
-			// Its end was overwritten in the state stream by the newcomer.
+			// In the state stream the new object of that name has overwritten the old one's
+			// deletion.
 			k.bury(tombstone{uid: old.uid, version: d.ResourceVersion, epoch: d.Epoch, at: d.At, name: at})
 		} else if silent(old.object, f.object) {
 			heard, without = old.heard, true
@@ -178,7 +179,8 @@ func (m *Memory) is(k *kindMemory, at name, f fact) (change, bool) {
 	return c, true
 }
 
-// silent tells whether an object that gives signs of life has changed without one.
+// silent tells whether an object that sends heartbeats (a node, or of a heartbeat kind) has
+// changed without a new one.
 func silent(was, now reconcile.Object) bool {
 	if now.Kind.Name != kinds.Nodes.Name && !kinds.IsHeartbeat(now.Kind.Name) {
 		return false
@@ -188,16 +190,16 @@ func silent(was, now reconcile.Object) bool {
 	return some && more && a.Equal(&b)
 }
 
-// gone takes in the end of an object. An end that is later than what is held
-// ends that too, whatever its uid: the state stream keeps one message per name,
-// so the end of the object held was overwritten by a namesake's life.
+// gone takes in a deletion. A deletion later than the held object removes that object too,
+// whatever its uid: the state stream keeps one message per name, so a later object of the name,
+// deleted by now, has overwritten the deletion of the held one.
 func (m *Memory) gone(k *kindMemory, at name, f fact) (change, bool) {
 	d := f.delta
 	_, known := k.gone[d.UID]
 	old, held := k.objects[at]
 	version := d.ResourceVersion
 	if d.Sync && d.Epoch > 0 && !(held && old.epoch == d.Epoch) {
-		version = "" // that of its last known state, handed out in another epoch: no position in this one
+		version = "" // version of its last known state, of another epoch: not comparable in this one
 	}
 	t := tombstone{uid: d.UID, version: version, epoch: d.Epoch, at: d.At, name: at}
 	switch {
@@ -217,14 +219,14 @@ func (m *Memory) gone(k *kindMemory, at name, f fact) (change, bool) {
 	return change{ref: d.Ref, was: f.object}, true
 }
 
-// olderThan tells whether a delta was made before what is held. An end may bear
-// the very version of the last change.
+// olderThan tells whether a delta is older than the held object. A deletion may have the
+// version of the last change.
 func olderThan(d events.Delta, h *held) bool {
 	return d.Epoch < h.epoch || d.Epoch == h.epoch && kinds.CompareVersions(d.ResourceVersion, h.version) < 0
 }
 
-// newer tells whether a delta is later than what is known. A later epoch is
-// later whatever its versions are: the API server was restored from a backup.
+// newer tells whether a delta is later than an epoch and version. A later epoch is later
+// whatever the versions are: the API server was restored from a backup.
 func newer(d events.Delta, epoch uint64, version string) bool {
 	if d.Epoch != epoch {
 		return d.Epoch > epoch

@@ -35,7 +35,8 @@ func pods() (*Memory, *kindMemory) {
 	return m, m.kinds[kinds.Pods.Name]
 }
 
-// While a list is being told that has not ended, what is missing may only be untold.
+// While a list is being reported, an object that is missing may only not have been reported
+// yet.
 func TestWhenAKindIsBeingListed(t *testing.T) {
 	counted := events.Census{Known: true, Objects: 3}
 	for what, c := range map[string]struct {
@@ -58,7 +59,7 @@ func TestWhenAKindIsBeingListed(t *testing.T) {
 	}
 }
 
-// What a kind is known by goes on with each message, and does not go back.
+// The epoch, mark and other facts of a kind advance with each message, and do not go back.
 func TestWhatIsKnownOfAKindGoesOn(t *testing.T) {
 	m, k := pods()
 	sight := events.Sight{Since: epoch, Until: epoch.Add(time.Minute)}
@@ -74,8 +75,8 @@ func TestWhatIsKnownOfAKindGoesOn(t *testing.T) {
 	}
 }
 
-// The end of an object ends what is held under its name, unless that came later; where it is a
-// finding in a new epoch, its version is of the one before.
+// A deletion removes the object held under its name, unless that is newer. If a relist found
+// the deletion in a new epoch, its version is of the old one.
 func TestHowAnEndIsTakenIn(t *testing.T) {
 	namesake := reconcile.Object{Object: aPod("p", "db", 9)}
 	for what, c := range map[string]struct {
@@ -129,8 +130,8 @@ func TestHowAnEndIsTakenIn(t *testing.T) {
 	}
 }
 
-// What is told of an object is taken in when it is newer than what is held, or than its end; who
-// takes over a name ends the bearer before.
+// A delta of an object is folded if it is newer than the held object, or than its tombstone. An
+// object that takes over a name ends the previous object of that name.
 func TestHowAnObjectIsTakenIn(t *testing.T) {
 	for what, c := range map[string]struct {
 		uid     types.UID
@@ -166,7 +167,8 @@ func TestHowAnObjectIsTakenIn(t *testing.T) {
 	}
 }
 
-// What cannot be read of an object is told of, and leaves what is held; its end can be taken in.
+// An object that cannot be decoded is reported, and leaves the held one; its deletion can be
+// folded.
 func TestWhatCannotBeReadOfAnObject(t *testing.T) {
 	held := ofPods(events.Delta{Op: events.Is, Ref: podOf("p"), UID: "uid-p", ResourceVersion: "5", ContentType: kinds.Protobuf, Form: kinds.Full, Body: bodyOf(t, aPod("p", "web", 5))}, 1)
 	torn := func(op events.Op) events.Message {
@@ -218,8 +220,8 @@ func TestWhatCannotBeReadOfAnObject(t *testing.T) {
 	}
 }
 
-// A message that is no delta of the kind is believed as little as one that is, where its sums do
-// not hold.
+// A message that is no delta of the kind is verified like one that is: wrong checksums count as
+// damage.
 func TestADamagedMessageThatIsNoDelta(t *testing.T) {
 	m := delta(kinds.Pods.Kind, events.Is, aPod("p", "", 5), 1)
 	m.Subject = "x"
@@ -233,7 +235,7 @@ func TestADamagedMessageThatIsNoDelta(t *testing.T) {
 	}
 }
 
-// A body is read in the form that its message names, or else in that of its kind.
+// A body is decoded in the form that its message names, or else in that of its kind.
 func TestInWhichFormABodyIsRead(t *testing.T) {
 	partial := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default", UID: "uid-p"}}
 	for what, c := range map[string]struct {

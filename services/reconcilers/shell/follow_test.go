@@ -17,15 +17,14 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// edges is a bus on which only the ends of a kind's log and state stream can be
-// looked at.
+// edges is a bus of which only the ends of a kind's log and state stream can be looked up.
 type edges struct {
 	markless
 	log, state shape
 }
 
-// shape of a stream: the last sequence that it gave, and the last message that it
-// still holds.
+// shape of a stream: the last sequence that it assigned, and the last message that it still
+// holds.
 type shape struct{ last, held uint64 }
 
 func (b edges) of(stream string) shape {
@@ -74,7 +73,7 @@ func TestEndIsThatOfLogAndState(t *testing.T) {
 	}
 }
 
-// Engines open when everything has been told, and not before.
+// Engines open when the whole kind has been reported, and not before.
 func TestOpensWhenToldWhole(t *testing.T) {
 	pod := func(at uint64) events.Message {
 		return delta(kinds.Pods.Kind, events.Is, aPod(fmt.Sprint("p", at), "", int(at)), at)
@@ -130,7 +129,7 @@ func TestOpensWhenToldWhole(t *testing.T) {
 	}
 }
 
-// flawed is a bus that answers some questions with an error, and tells how often it was asked.
+// flawed is a bus that answers some requests with an error, and counts them.
 type flawed struct {
 	telling
 	errs  map[string]error
@@ -160,7 +159,7 @@ func (b *flawed) Last(ctx context.Context, stream, subject string) (events.Messa
 	return m, there, cmp.Or(b.says("last"), err)
 }
 
-// A session ends with what the bus refuses, before anything is folded.
+// A session ends with the error of the bus, before anything is folded.
 func TestASessionEndsWithWhatTheBusRefuses(t *testing.T) {
 	away := errors.New("away")
 	for what, want := range map[string]string{
@@ -174,8 +173,8 @@ func TestASessionEndsWithWhatTheBusRefuses(t *testing.T) {
 	}
 }
 
-// A kind is not opened where the bus does not say how far it reaches, and the session ends with
-// that.
+// A kind is not opened if the bus does not say how far it reaches, and the session ends with
+// that error.
 func TestASessionEndsWhereAKindCannotBeOpened(t *testing.T) {
 	away := errors.New("away")
 	for what, before := range map[string][]events.Message{"at the start": logged(1, 2), "behind what is told": nil} {
@@ -195,8 +194,8 @@ func TestASessionEndsWhereAKindCannotBeOpened(t *testing.T) {
 	}
 }
 
-// It is asked once how far a process before this one got, also where its stream is gone, and again
-// where the bus does not say; what has been folded needs no answer.
+// The follower asks once how far an earlier process got, also if that process's consumer is
+// gone, and again if the bus returns an error. A kind that has been folded needs no answer.
 func TestHowFarWasDealtWithIsAskedOnce(t *testing.T) {
 	b := &flawed{}
 	f := Follower{Bus: b, Memory: NewMemory(), Kind: kinds.Pods.Kind, goal: edge{sequence: 5}}
@@ -219,7 +218,7 @@ func TestHowFarWasDealtWithIsAskedOnce(t *testing.T) {
 	adopt("when something was folded", nil, 3, 0, false)
 }
 
-// How old what is folded is is told from when the kind is open, of the newest message of a batch.
+// The follower reports the age of the newest message of each batch once the kind is open.
 func TestHowOldWhatIsFoldedIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ages []time.Duration
@@ -243,12 +242,12 @@ func TestHowOldWhatIsFoldedIs(t *testing.T) {
 			t.Errorf("the ages are %v, want %v", ages, want)
 		}
 		f.Folded = nil
-		take(logged(6)) // and no one is told
+		take(logged(6)) // without a receiver
 	})
 }
 
-// What has been folded is judged when it is as far as the kind reached at the start, and the
-// controllers are told as soon as nothing is to come that would make it of one moment.
+// The follower judges the folded state when it has reached the kind's end at the start. It
+// tells the engines as soon as no message is to come that would make the state consistent.
 func TestWhenWhatIsFoldedIsJudged(t *testing.T) {
 	two := said(markAt(kinds.Pods.Kind, "9", 2), logged(1)[0], logged(3)[0])
 	for what, c := range map[string]struct {
@@ -291,7 +290,8 @@ func TestWhenWhatIsFoldedIsJudged(t *testing.T) {
 	}
 }
 
-// What a kind's state holds at its end, and reached, is as the bus says.
+// reach returns the last message that a kind's state holds, and its last sequence, as the bus
+// says.
 func TestHowFarAStateReaches(t *testing.T) {
 	f := Follower{Bus: edges{state: shape{9, 4}, log: shape{20, 20}}, Kind: kinds.Pods.Kind}
 	if held, last, err := f.reach(t.Context())(); held != 4 || last != 9 || err != nil {
@@ -310,8 +310,8 @@ func TestWhenAKindWithoutAMarkIsListed(t *testing.T) {
 	}
 }
 
-// A kind of which everything is heard is read for as long as it goes on, and each session begins
-// with nothing that the one before knew.
+// A kind without errors is followed until the context ends, and each session begins with
+// nothing that the previous one knew.
 func TestASessionGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &telling{state: bus.State{First: 1, Last: 2, Messages: 9}, told: map[string][]events.Message{podState: logged(1, 2)}}
@@ -329,8 +329,8 @@ func TestASessionGoesOn(t *testing.T) {
 	})
 }
 
-// What ends a session says whether what was folded can be kept: of a stream that is gone, was
-// made anew or is damaged it is forgotten, once the controllers have been kept from deciding on it.
+// The error of a session decides whether the folded state is kept. If the stream was deleted,
+// recreated or damaged, the state is forgotten, after the engines have been shut.
 func TestWhatIsForgottenAfterASession(t *testing.T) {
 	for what, c := range map[string]struct {
 		ends            error
@@ -378,7 +378,7 @@ type hearing struct{ *telling }
 
 func (hearing) Say(string, []byte) error { return nil }
 
-// Who was misled by a mark reads everything from then on.
+// A follower that a mark has misled once reads everything from then on.
 func TestAFollowerIsMisledOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pods := logged(3, 7)

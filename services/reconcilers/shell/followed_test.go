@@ -32,7 +32,7 @@ func (b *outcomesBus) Follow(ctx context.Context, _ string, _ uint64, handle fun
 	return ctx.Err()
 }
 
-// An outcome that was followed opens the fence only where a writer's key has signed it.
+// An outcome from the stream opens the fence only if a writer's key has signed it.
 func TestAFollowedForgeryOpensNoFence(t *testing.T) {
 	for _, signed := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {

@@ -16,7 +16,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// A follower begins with what has not been folded, or where a mark says that everything is.
+// A follower begins behind what it has folded, or at the sequence since which, by the last
+// mark, everything has been reported.
 func TestWhereAFollowerBegins(t *testing.T) {
 	for what, c := range map[string]struct {
 		since    uint64
@@ -52,7 +53,7 @@ func TestWhereAFollowerBegins(t *testing.T) {
 	}
 }
 
-// A follower says that it is in trouble, and that no one answers, for as long as it is so.
+// A follower reports its trouble, and a silence, for as long as they last.
 func TestAFollowerInTroubleSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := stocked(t, 1)
@@ -67,7 +68,7 @@ func TestAFollowerInTroubleSaysSo(t *testing.T) {
 		}()
 		synctest.Wait()
 		f := &Follower{Bus: b, Memory: NewMemory(), Kind: kinds.Nodes.Kind} // of which there is no stream
-		f.trouble.begin(errors.New("torn"), events.Damage{Kind: "nodes"})
+		f.trouble.begin(errors.New("torn"), events.Damage{Kind: "nodes", End: 1})
 		f.asking.begin(errors.New("silent"), events.Damage{Kind: "pods"})
 		done := make(chan error, 1)
 		go func() { f.trouble.complain(ctx, b); done <- nil }()
@@ -86,7 +87,7 @@ func TestAFollowerInTroubleSaysSo(t *testing.T) {
 	})
 }
 
-// shrunk is a bus whose streams have lost their ends, as far as they say.
+// shrunk is a bus whose streams report a given end.
 type shrunk struct {
 	bus.Bus
 	state bus.State
@@ -99,7 +100,7 @@ func (s *shrunk) At(context.Context, string, uint64) (events.Message, bool, erro
 	return events.Message{Subject: "a"}, true, nil
 }
 
-// A loss is told once it has been seen twice, and looked at no more when it has been told.
+// The loop reports a loss when it has seen it twice, and does not report it again.
 func TestALossIsToldWhenItIsSeenTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory()
@@ -126,7 +127,7 @@ func TestALossIsToldWhenItIsSeenTwice(t *testing.T) {
 	})
 }
 
-// A loop rings what is due by itself, and says to whom it is when it works.
+// A loop fires due timers by itself, and reports its state while it runs.
 func TestALoopHasItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory()
@@ -154,7 +155,7 @@ func TestALoopHasItsTime(t *testing.T) {
 	})
 }
 
-// A reading of either stream that fails leaves the edge of a kind unknown.
+// An error of either stream leaves the edge of a kind unknown.
 func TestTheEdgeOfEitherStream(t *testing.T) {
 	for _, stream := range []string{subject.LogStream("pods"), subject.StateStream("pods")} {
 		if _, err := end(t.Context(), half{stocked(t, 2), stream}, "pods"); err == nil {
@@ -163,7 +164,7 @@ func TestTheEdgeOfEitherStream(t *testing.T) {
 	}
 }
 
-// half is a bus of which one stream is away.
+// half is a bus of which one stream is unreachable.
 type half struct {
 	*stock
 	stream string
@@ -176,7 +177,7 @@ func (h half) StreamState(ctx context.Context, stream string) (bus.State, error)
 	return h.stock.StreamState(ctx, stream)
 }
 
-// A trace goes on from the newest change that has one, before that of an outcome.
+// A turn continues the trace of the newest traced change, before that of an outcome.
 func TestWhichTraceATurnGoesOn(t *testing.T) {
 	trigger := func(stream, parent string) events.Trigger {
 		return events.Trigger{Stream: stream, Trace: events.Trace{Parent: parent}}
@@ -217,7 +218,7 @@ func TestWhichTraceATurnGoesOn(t *testing.T) {
 	}
 }
 
-// Everything up to the oldest change that waits has been dealt with.
+// The engine has dealt with all changes before the oldest one that waits.
 func TestHowFarAKindHasBeenDealtWith(t *testing.T) {
 	o := open(t, Settings{})
 	o.engine.Shut("pods")
@@ -253,7 +254,7 @@ func TestWithWhichStatusATurnEnds(t *testing.T) {
 	}
 }
 
-// A heartbeat of a writer names the turns in flight, and how far the writer has got.
+// A writer's heartbeat names its turns in flight, and how far a full writer has got.
 func TestWhatAWriterSaysItHas(t *testing.T) {
 	o := open(t, Settings{})
 	heartbeat := func(full bool, turns ...uint64) {
@@ -282,7 +283,7 @@ func TestWhatAWriterSaysItHas(t *testing.T) {
 	}
 }
 
-// An object on its way is awaited by the keys of which it is an effect, once for each kind.
+// A key that awaits several effects of a kind is listed once for that kind.
 func TestAKeyAwaitsEachKindOnce(t *testing.T) {
 	o := open(t, Settings{})
 	e := o.engine.entry(web)

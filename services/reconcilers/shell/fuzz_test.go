@@ -10,8 +10,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// FuzzFold: no message keeps a memory from what follows it, and a memory that goes back as
-// well has the same objects.
+// FuzzFold: no message keeps a memory from folding the next ones, and a History has the same
+// objects as a memory.
 func FuzzFold(f *testing.F) {
 	for _, m := range []events.Message{
 		delta(kinds.Pods.Kind, events.Is, aPod("p", "web", 3), 1), delta(kinds.Pods.Kind, events.Gone, aPod("p", "", 3), 1), markAt(kinds.Pods.Kind, "7", 1),
@@ -22,7 +22,7 @@ func FuzzFold(f *testing.F) {
 		}
 		f.Add(m.Subject, header, m.Data)
 	}
-	// The owners of this one can be read, and nothing behind its metadata.
+	// The owners of this object can be decoded, and nothing behind its metadata.
 	f.Add("ev.pods.0.default.p", []byte(`{"Millrace-Op":["is"],"Kube-Uid":["u"],"Kube-Rv":["3"],"Millrace-Form":["full"],"Content-Type":["application/vnd.kubernetes.protobuf"]}`),
 		[]byte("k8s\x00\x0a\x09\x0a\x02v1\x12\x03Pod\x12\x04\x12\x02\xff\xff"))
 	honest := delta(kinds.Pods.Kind, events.Is, aPod("honest", "web", 9), 2)

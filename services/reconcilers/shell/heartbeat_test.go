@@ -14,8 +14,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// heartbeats is a log in which an object has a heartbeat at some messages, and is changed at the
-// others without one; every message comes a second after the one before.
+// heartbeats makes a log in which an object has a new heartbeat at some messages, and is
+// changed at the others without one. Each message is a second later than the previous one.
 func heartbeats(kind kinds.Kind, made func(heartbeat time.Time) object, beating []bool) (log []events.Message, heard []time.Time, sights []events.Sight) {
 	const step = time.Second
 	heartbeat, sight := epoch, events.Sight{}

@@ -11,56 +11,56 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// History is a memory that goes back as well as forth: it folds the logs of kinds
-// as [Memory] folds them, remembers what each message changed, and shows what there
-// was at exactly the positions that a turn had seen. Turns of several replicas have
-// seen more and less by turns; nothing is folded twice for that.
+// History is a memory that can go back to an earlier position. It folds the logs of kinds as
+// [Memory] folds them, records what each message changed, and shows the objects at exactly the
+// positions that a turn had seen. Turns of several replicas have seen more and less by turns;
+// History folds nothing twice for that.
 //
 // It is for one goroutine. It maps nothing to keys and opens no engine.
 type History struct {
 	memory *Memory
 	tracks map[kinds.Name]*track
-	most   int // steps that are remembered of a kind; 0: all
+	most   int // steps kept of each kind; 0: all
 	reader *reader
 }
 
-// track is what a History knows of one kind.
+// track is a History's state of one kind.
 type track struct {
 	kind  *kindMemory
 	steps []step
-	at    int // so many of the steps are in the memory
+	at    int // how many of the steps are applied to the memory
 	begin step
 	head  uint64 // the last message folded
-	whole bool   // behind it
+	whole bool   // nothing is known to be missing up to head
 	chain events.Chain
-	shown uint64 // what [events.Census.Of] gives of the present step
+	shown uint64 // [events.Census.Of] of the present step
 }
 
-// step is what there was from a message on, until the next step.
+// step is the state of a kind from one message on, until the next step.
 type step struct {
 	sequence uint64
 	census   events.Census
 	whole    bool // nothing is known to be missing
 	sight    events.Sight
 	ref      events.Ref
-	was, now *state // of ref; nil: not there
+	was, now *state // state of ref; nil: it did not exist
 }
 
-// Fact is a message of a kind's log, read.
+// Fact is a decoded message of a kind's log.
 type Fact struct {
 	fact
 	message events.Message // without its body
 }
 
-// Read reads a message of a kind's log, which is most of the work of folding it. It
-// is safe for concurrent use.
+// Read decodes a message of a kind's log, which is most of the work of folding it. It is safe
+// for concurrent use.
 func Read(kind kinds.Kind, m events.Message) Fact {
 	f := Fact{fact: readBy((*fact).glance, kind, m), message: m}
 	f.message.Data, f.delta.Body = nil, nil
 	return f
 }
 
-// ReadDelta is Read of a delta that has been decoded already.
+// ReadDelta is Read for a delta that has been decoded already.
 func ReadDelta(kind kinds.Kind, sequence uint64, d events.Delta) Fact {
 	f := Fact{fact: fact{sequence: sequence, delta: d}}
 	f.glance(kind)
@@ -68,22 +68,23 @@ func ReadDelta(kind kinds.Kind, sequence uint64, d events.Delta) Fact {
 	return f
 }
 
-// Sequence is the message's place in its log.
+// Sequence is the message's sequence in its log.
 func (f Fact) Sequence() uint64 { return f.sequence }
 
-// NewHistory has seen nothing as yet. It remembers at most so many changes of each
-// kind, and lets go of the oldest ones; 0 is without bound.
+// NewHistory makes an empty History. It keeps up to most changes of each kind, and drops the
+// oldest ones; 0 is without bound.
 func NewHistory(most int) *History {
 	return &History{memory: NewMemory(), tracks: map[kinds.Name]*track{}, most: most, reader: &reader{}}
 }
 
-// Begin begins with a kind behind a message of its log, 0 for the beginning, from
-// what was there then, in any order; whole tells whether that is everything.
+// Begin starts a kind behind the message of its log at sequence, 0 for the beginning, from the
+// messages that hold the state at that point, in any order. whole tells whether they are
+// complete.
 func (h *History) Begin(kind kinds.Kind, sequence uint64, there []Fact, whole bool) {
 	h.memory.Follow(kind)
 	t := &track{kind: h.memory.kinds[kind.Name], whole: whole, head: sequence}
 	h.tracks[kind.Name] = t
-	// In the order of the log: what is told of the kind itself is told by the last message.
+	// In the order of the log, because the last message decides about the kind itself.
 	there = slices.SortedStableFunc(slices.Values(there), func(a, b Fact) int { return cmp.Compare(a.sequence, b.sequence) })
 	for _, f := range there {
 		h.memory.fold(t.kind, f.fact)
@@ -92,8 +93,8 @@ func (h *History) Begin(kind kinds.Kind, sequence uint64, there []Fact, whole bo
 	t.show()
 }
 
-// Known is how far back and forth of a kind can be seen, in sequences of its log; ok
-// is false for a kind that nothing has begun with.
+// Known is the range of sequences of the kind's log that History can show. ok is false for a
+// kind that has not begun.
 func (h *History) Known(kind kinds.Name) (from, head uint64, ok bool) {
 	t, ok := h.tracks[kind]
 	if !ok {
@@ -102,8 +103,8 @@ func (h *History) Known(kind kinds.Name) (from, head uint64, ok bool) {
 	return t.begin.sequence, t.head, true
 }
 
-// Fold takes in the next messages of a kind's log, in order. The kind must have
-// been begun with.
+// Fold takes in the next messages of a kind's log, in order. Begin must have been called for
+// the kind.
 func (h *History) Fold(kind kinds.Name, facts []Fact) {
 	t := h.tracks[kind]
 	h.move(t, len(t.steps))
@@ -116,7 +117,7 @@ func (h *History) Fold(kind kinds.Name, facts []Fact) {
 }
 
 func (h *History) fold(t *track, f Fact) {
-	// A message whose sums do not hold says nothing, not even what it came after.
+	// A message with wrong checksums says nothing, not even which message it follows.
 	if f.broken == nil {
 		if hole, ok := t.chain.Next(f.message, f.delta); !ok {
 			t.whole = false
@@ -146,7 +147,7 @@ func (h *History) fold(t *track, f Fact) {
 	}
 }
 
-// state is that of what is held under a name, nil where nothing is.
+// state is the state of the object under a name, nil if there is none.
 func (t *track) state(at name) *state {
 	if h, ok := t.kind.objects[at]; ok {
 		return h.state
@@ -156,7 +157,7 @@ func (t *track) state(at name) *state {
 
 func (t *track) add(s step) { t.steps = append(t.steps, s) }
 
-// last is the newest step of all, present the one that the memory is at.
+// last is the newest step, present the one that the memory is at.
 func (t *track) last() step { return t.stepAt(len(t.steps)) }
 
 func (t *track) present() step { return t.stepAt(t.at) }
@@ -170,7 +171,7 @@ func (t *track) stepAt(n int) step {
 
 func (t *track) show() { t.shown = t.present().census.Of(t.kind.kind.Name) }
 
-// trim lets go of the oldest steps, many at a time.
+// trim drops the oldest steps, many at a time.
 func (h *History) trim(t *track) {
 	if h.most == 0 || len(t.steps) < 2*h.most {
 		return
@@ -181,7 +182,7 @@ func (h *History) trim(t *track) {
 	t.at -= drop
 }
 
-// move has the memory be at another step.
+// move brings the memory to another step.
 func (h *History) move(t *track, to int) {
 	if t.at == to {
 		return
@@ -199,7 +200,7 @@ func (h *History) move(t *track, to int) {
 }
 
 func (h *History) put(t *track, ref events.Ref, is *state) {
-	at := name{ref.Namespace, ref.Name} // of a step without an object: there is none
+	at := name{ref.Namespace, ref.Name} // empty for a step without an object: nothing is held there
 	if is != nil {
 		h.memory.put(t.kind, at, &held{ref, is})
 	} else if old, ok := t.kind.objects[at]; ok {
@@ -207,25 +208,24 @@ func (h *History) put(t *track, ref events.Ref, is *state) {
 	}
 }
 
-// Sight is what a turn could see.
+// Sight is the view of a turn.
 type Sight struct {
-	// Snapshot is good until the History is asked for something else.
+	// Snapshot is valid until the next call of a method of the History.
 	reconcile.Snapshot
-	// Digest is what a turn that saw this has recorded ([events.Turn]).
+	// Digest is the digest that a turn with this view records ([events.Turn]).
 	Digest uint64
-	// Lacking are the kinds of which something is known to be missing, in no order.
+	// Lacking are the kinds of which messages or objects are known to be missing, in no order.
 	Lacking []kinds.Name
-	// Earlier becomes true when a controller asks when an object was heard that has
-	// changed without a sign of life since. A reader that began with the newest versions
-	// took the change for one.
+	// Earlier becomes true when a controller asks when an object was last heard, and that
+	// object has changed without a heartbeat since. A reader that began with the newest
+	// versions took the change for a heartbeat.
 	Earlier *bool
 }
 
-// See gives what there was at positions: of the kinds that are named there, and of no
-// others. last is what [reconcile.Snapshot] has of outcomes.
+// See gives the view at positions: of the kinds in seen, and of no others. last gives the
+// outcomes for [reconcile.Snapshot].
 //
-// Errors: a position is further back than is remembered, or of a kind that nothing
-// has begun with.
+// Errors: a position is older than the History keeps, or of a kind that has not begun.
 func (h *History) See(seen events.Position, last func(events.Key, events.Lane) (events.Outcome, bool)) (Sight, error) {
 	s := Sight{Earlier: new(bool)}
 	for kind, position := range seen {
@@ -248,8 +248,8 @@ func (h *History) See(seen events.Position, last func(events.Key, events.Lane) (
 	return s, nil
 }
 
-// restrict has the reader read the kinds that were seen: what was not followed then
-// was not there.
+// restrict limits the reader to the kinds in seen: a kind that the turn's replica did not
+// follow did not exist for it.
 func (h *History) restrict(seen events.Position) {
 	same := len(h.reader.inputs) == len(seen)
 	for kind := range seen {

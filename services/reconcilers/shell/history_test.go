@@ -16,8 +16,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// past is a log of pods and sets of several lives, with what a memory shows that
-// folds it just so far.
+// past makes a log of pods and sets of several lives, to compare a History with a memory that
+// has folded the log up to one position.
 func past(n int, random *rand.Rand) []events.Message {
 	var log []events.Message
 	var tally events.Tally
@@ -39,7 +39,7 @@ func past(n int, random *rand.Rand) []events.Message {
 	return log
 }
 
-// shown is everything that a snapshot of pods can be asked.
+// shown prints the answers to all queries of a snapshot of pods.
 func shown(s scene) string {
 	text := ""
 	for _, o := range s.List("pods", "") {
@@ -58,8 +58,8 @@ func shown(s scene) string {
 
 func read1(m events.Message) []Fact { return []Fact{Read(kinds.Pods.Kind, m)} }
 
-// Whatever way leads to a position, what is seen there is what a memory saw that had
-// folded just so far.
+// Whatever moves lead to a position, the History shows what a memory saw that had folded up to
+// that position.
 func TestHistoryShowsEveryPositionAsItWas(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	log := past(300, random)
@@ -115,7 +115,7 @@ func TestHistoryKnowsWhatItLacks(t *testing.T) {
 	}
 
 	h := NewHistory(0)
-	h.Begin(kinds.Pods.Kind, 20, nil, false) // what was there is not known
+	h.Begin(kinds.Pods.Kind, 20, nil, false) // the state at 20 is not known
 	for _, m := range log[20:] {
 		h.Fold("pods", read1(m))
 	}
@@ -151,8 +151,8 @@ func TestHistoryKnowsWhatItLacks(t *testing.T) {
 	}
 }
 
-// For how long a kind was heard is as its last message says, in whatever order what was there
-// is told.
+// The last message decides for how long a kind was watched, in whatever order Begin gets the
+// messages.
 func TestHistoryBeginsWithTheLastSight(t *testing.T) {
 	at := func(sequence uint64, until time.Time) Fact {
 		d := events.Delta{
@@ -175,8 +175,8 @@ func TestHistoryBeginsWithTheLastSight(t *testing.T) {
 	}
 }
 
-// A change without a sign of life leaves open when an object was last heard: a reader that
-// began with it took it for one.
+// A change without a heartbeat leaves open when an object was last heard: a reader that began
+// with that change took it for a heartbeat.
 func TestHistoryTellsOfEarlierSignsOfLife(t *testing.T) {
 	h := NewHistory(0)
 	h.Begin(kinds.Leases.Kind, 0, nil, true)
@@ -195,7 +195,8 @@ func TestHistoryTellsOfEarlierSignsOfLife(t *testing.T) {
 	}
 }
 
-// A kind that was not followed was not there, whatever the log has of it by now.
+// A kind outside the seen positions does not exist in the view, whatever the log has of it by
+// now.
 func TestHistoryShowsNoKindThatWasNotSeen(t *testing.T) {
 	log := past(20, rand.New(rand.NewPCG(3, 3)))
 	h := NewHistory(0)
@@ -223,7 +224,7 @@ func TestHistoryShowsNoKindThatWasNotSeen(t *testing.T) {
 	}
 }
 
-// linked gives messages the links of a log, each to the one before it.
+// linked links the messages of a log, each to the previous one.
 func linked(log []events.Message) []events.Message {
 	for i := range log {
 		if i > 0 {
@@ -235,8 +236,8 @@ func linked(log []events.Message) []events.Message {
 	return log
 }
 
-// Where messages of a log are missing, or are not those that were stored, that is known from the
-// first that is missing on; until a census says that nothing is, or for ever.
+// If messages of a log are missing or were replaced, every view from the first of them on lacks
+// something, until a census agrees, or for ever.
 func TestHistoryKnowsWhereALogHasAHole(t *testing.T) {
 	log := func() []events.Message {
 		var all []events.Message
@@ -285,7 +286,8 @@ func TestHistoryKnowsWhereALogHasAHole(t *testing.T) {
 	}
 }
 
-// What changes nothing, but is counted, takes nothing away on the way back and forth.
+// A message that is counted but changes nothing removes nothing when the History moves back and
+// forth.
 func TestHistoryGoesPastWhatChangesNothing(t *testing.T) {
 	h := NewHistory(0)
 	h.Begin(kinds.Pods.Kind, 0, nil, true)
@@ -303,7 +305,7 @@ func TestHistoryGoesPastWhatChangesNothing(t *testing.T) {
 	}
 }
 
-// What it begins with is there at once, as of that place, and counts.
+// The state that a History begins with is visible at that sequence, and counts in the digest.
 func TestHistoryBeginsWithWhatIsThere(t *testing.T) {
 	pod := aPod("p", "web", 5)
 	d := events.Delta{Kind: "pods", Ref: podOf("p"), Op: events.Is, UID: pod.UID, ResourceVersion: "5", ContentType: kinds.Protobuf, Form: kinds.Full, Body: bodyOf(t, pod)}
@@ -327,8 +329,8 @@ func TestHistoryBeginsWithWhatIsThere(t *testing.T) {
 	}
 }
 
-// Of a log of many messages the bodies are not kept beside what was read of them, nor what was
-// read of versions that are over.
+// A History keeps neither the bodies of decoded messages, nor the decoded form of replaced
+// versions.
 func TestHistoryKeepsNoBodyTwice(t *testing.T) {
 	m := delta(kinds.Pods.Kind, events.Is, aPod("p", "web", 5), 1)
 	read := Read(kinds.Pods.Kind, m)

@@ -37,7 +37,7 @@ func TestWhatAResultLeavesToBeSeen(t *testing.T) {
 	}
 }
 
-// An outcome is stale when everything that failed would go well on what is there now.
+// An outcome is stale when all failed commands would succeed on the present view.
 func TestWhichOutcomesAreStale(t *testing.T) {
 	applied, conflict, skipped := events.Result{Status: events.Applied}, events.Result{Status: events.Conflict}, events.Result{Status: events.Skipped}
 	old, refused, failed := events.Result{Status: events.Refused, Reason: "Stale"}, events.Result{Status: events.Refused, Reason: "Forbidden"}, events.Result{Status: events.Failed, Reason: "Stale"}
@@ -96,7 +96,7 @@ func TestMomentsInOrder(t *testing.T) {
 	}
 }
 
-// A part of a decision passes when it wants something, its lane is open, and its time has come.
+// A part of a decision passes when it has commands, its lane is open, and its wait is over.
 func TestWhichPartsOfADecisionPass(t *testing.T) {
 	some := reconcile.Do("so", events.Command{Verb: events.VerbCreate})
 	for what, c := range map[string]struct {
@@ -122,7 +122,8 @@ func TestWhichPartsOfADecisionPass(t *testing.T) {
 	}
 }
 
-// What was known of a lane has been outlived when the stream says otherwise of the same place.
+// The known outcome of a lane is outlived when the stream has another turn at that sequence, or
+// none.
 func TestALaneThatIsOutlived(t *testing.T) {
 	at := func(decided time.Time) *events.Turn { return &events.Turn{Now: decided} }
 	for what, c := range map[string]struct {
@@ -146,7 +147,7 @@ func TestALaneThatIsOutlived(t *testing.T) {
 	}
 }
 
-// A turn has taken the place of one that was lost where its outcome cannot be of it.
+// A turn has taken the sequence of a lost one if the outcome cannot be the turn's own.
 func TestATurnInThePlaceOfALostOne(t *testing.T) {
 	turn := &events.Turn{Now: epoch}
 	message := events.Message{Sequence: 7, Time: epoch}
@@ -174,8 +175,8 @@ func TestATurnInThePlaceOfALostOne(t *testing.T) {
 	}
 }
 
-// scenery is a memory of pods: at version 5 is "there", at 6 "replaced" came for another one, and
-// "dead" went; everything up to 9 has been seen.
+// scenery is a memory of pods: "there" is at version 5, "replaced" was taken over by another
+// pod at 6, "dead" was deleted at 7, and the mark is at 9.
 func scenery(t *testing.T, see func(scene)) {
 	t.Helper()
 	m := NewMemory()
@@ -208,7 +209,7 @@ func of(kind kinds.Name, called string, uid types.UID, version string, removed b
 	}}
 }
 
-// An effect has returned when it is there, or something later, or what came of it.
+// An effect has returned when the memory has its version, a later one, or its deletion.
 func TestWhichEffectsHaveReturned(t *testing.T) {
 	dated := func(u due, epoch uint64) due { u.dated, u.epoch = true, epoch; return u }
 	position := func(u due, seen uint64) due { u.seen = seen; return u }
@@ -246,7 +247,8 @@ func TestWhichEffectsHaveReturned(t *testing.T) {
 	})
 }
 
-// An effect is beyond when its kind has been seen up to its version, and it is not there.
+// beyond holds for an effect up to whose version its kind has been reported; the effect is lost
+// when the state stream has been read to its end, too.
 func TestWhichEffectsAreLost(t *testing.T) {
 	with := func(u due, goal, seen uint64) due { u.goal, u.seen = goal, seen; return u }
 	dated := func(u due, epoch uint64) due { u.dated, u.epoch = true, epoch; return u }
@@ -280,7 +282,7 @@ func TestWhichEffectsAreLost(t *testing.T) {
 	})
 }
 
-// The state and the API server disagree about an object when one has it and the other not.
+// The memory and the API server disagree about an object when only one of them has it.
 func TestWhichResultsDiverge(t *testing.T) {
 	scenery(t, func(s scene) {
 		for what, c := range map[string]struct {
@@ -308,7 +310,7 @@ func TestWhichResultsDiverge(t *testing.T) {
 	})
 }
 
-// What a controller does not read is not there for it.
+// A scene does not show kinds that the controller does not read.
 func TestASceneShowsWhatIsRead(t *testing.T) {
 	m := NewMemory()
 	m.Follow(kinds.Nodes.Kind)
@@ -348,7 +350,7 @@ func TestASceneShowsWhatIsRead(t *testing.T) {
 	})
 }
 
-// Which of two versions is newer goes by the epoch first.
+// The epoch decides first which of two versions is newer.
 func TestWhichVersionIsNewer(t *testing.T) {
 	for _, c := range []struct {
 		epoch, than  uint64
@@ -365,7 +367,7 @@ func TestWhichVersionIsNewer(t *testing.T) {
 	}
 }
 
-// Objects stand where they stood when their owners are the same, and who controls them.
+// Objects are in the same indexes when their owners are the same, and so is their controller.
 func TestObjectsInTheSameIndexes(t *testing.T) {
 	yes, no := true, false
 	with := func(owners ...metav1.OwnerReference) reconcile.Object {
@@ -386,7 +388,7 @@ func TestObjectsInTheSameIndexes(t *testing.T) {
 	}
 }
 
-// Of the objects that have gone as many are remembered as may be, for as long as may be.
+// Tombstones are bounded in number and age.
 func TestHowLongTheDeadAreRemembered(t *testing.T) {
 	bury := func(k *kindMemory, n int, at time.Time) {
 		uid := types.UID(fmt.Sprint("u", n))
@@ -445,7 +447,7 @@ func TestAKindThatIsNotFollowedIsNowhere(t *testing.T) {
 	}
 }
 
-// A set of keys has each once, in the order of their arrival, however many there are.
+// A keySet has each key once, in the order of arrival, however many there are.
 func TestASetOfKeysHasEachOnce(t *testing.T) {
 	var s keySet
 	for range 2 {
@@ -458,7 +460,7 @@ func TestASetOfKeysHasEachOnce(t *testing.T) {
 	}
 }
 
-// Of what asks for a turn the newest is named, and the oldest of each kind counts as waiting.
+// An entry names the newest triggers, and counts the oldest change of each kind as waiting.
 func TestCausesAreBounded(t *testing.T) {
 	var c causes
 	for i := range events.MaxTriggers + 5 {

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// counts checks what an engine counts, and how many calls it waits for.
+// counts checks an engine's Tally, and the number of calls in flight.
 func (o *office) counts(what string, want Tally, storing int) {
 	o.t.Helper()
 	if got := o.engine.Tally(); got != want || o.engine.Storing() != storing {
@@ -61,7 +61,8 @@ func TestAnEngineCountsWhatItLeaves(t *testing.T) {
 	o.counts("it is parked", Tally{Adds: 1, Broken: 1, Parked: 1}, 0)
 }
 
-// At the place where a turn is put is that turn, or one that came after it, or that was lost.
+// put compares the sequence of a stored turn with the last one known: it is later, equal,
+// earlier, or equal to that of a lost turn.
 func TestWhereATurnIsPut(t *testing.T) {
 	for what, c := range map[string]struct {
 		turn    uint64
@@ -84,7 +85,7 @@ func TestWhereATurnIsPut(t *testing.T) {
 	}
 }
 
-// What is recalled of a lane counts with what is known of it already.
+// merge combines what is recalled of a lane with what is known of it.
 func TestWhatIsRecalledIsMerged(t *testing.T) {
 	seen := events.Position{"pods": 3}
 	failed := func(turn uint64) *events.Outcome {
@@ -124,7 +125,7 @@ func TestWhatIsRecalledIsMerged(t *testing.T) {
 	}
 }
 
-// A report waits for its pace, for longer while something is done, and where it is on its way.
+// A report waits for its pace, longer while an act is in flight, and longer when it is passing.
 func TestWhenAReportMayGo(t *testing.T) {
 	o := open(t, Settings{Pace: 50 * time.Millisecond, Progress: 700 * time.Millisecond})
 	told, acted, passed := epoch, epoch.Add(time.Second), epoch.Add(2*time.Second)
@@ -154,7 +155,7 @@ func TestWhenAReportMayGo(t *testing.T) {
 	}
 }
 
-// Outcomes are known of the key that is asked, in the lanes that have some.
+// A turn gets the outcomes of its own key, in the lanes that remember one.
 func TestWhichOutcomesAreRemembered(t *testing.T) {
 	o := open(t, Settings{})
 	e := o.engine.entry(web)
@@ -182,7 +183,7 @@ func TestWhichOutcomesAreRemembered(t *testing.T) {
 	}
 }
 
-// A suspicion is told once in ten seconds, with what the API server says.
+// A suspicion is reported once in ten seconds, with the API server's answer.
 func TestASuspicionIsToldOnceInTenSeconds(t *testing.T) {
 	var told []string
 	o := open(t, Settings{Suspect: func(d events.Damage) { told = append(told, fmt.Sprint(d.Kind, " ", d.Hole.Reason)) }})
@@ -203,10 +204,10 @@ func TestASuspicionIsToldOnceInTenSeconds(t *testing.T) {
 	if o.engine.reportDivergence(gone); len(told) != 4 {
 		t.Error("it is not told after ten seconds")
 	}
-	open(t, Settings{}).engine.reportDivergence(gone) // and no one asks
+	open(t, Settings{}).engine.reportDivergence(gone) // without a receiver
 }
 
-// Commands that change nothing wait longer each time, as long as they are the same.
+// Commands that change nothing wait longer each time, as long as they stay the same.
 func TestWhatChangesNothingWaits(t *testing.T) {
 	o := open(t, Settings{Backoff: time.Second, MaxBackoff: time.Hour})
 	same := []events.Command{{Verb: events.VerbDelete, Kind: "pods", Name: "p"}}
@@ -235,7 +236,7 @@ func TestWhatChangesNothingWaits(t *testing.T) {
 	}
 }
 
-// A key that backs off holds up nothing but itself.
+// A key that backs off delays only itself.
 func TestAKeyThatBacksOffDoesNotStall(t *testing.T) {
 	o := begun(t, Settings{Backoff: time.Hour, MaxBackoff: time.Hour})
 	o.outcome(events.Act, 10, events.Result{Status: events.Failed})
@@ -248,7 +249,7 @@ func TestAKeyThatBacksOffDoesNotStall(t *testing.T) {
 	}
 }
 
-// A kind that is followed again is read as it is described now.
+// Following a kind again updates its description.
 func TestAKindIsFollowedAsItIsDescribed(t *testing.T) {
 	m := NewMemory()
 	m.Register(toy().Describe())
@@ -264,7 +265,7 @@ func TestAKindIsFollowedAsItIsDescribed(t *testing.T) {
 	})
 }
 
-// What is remembered of a kind's past is bounded, and right as far as it reaches.
+// A History keeps a bounded number of steps, and shows every kept position correctly.
 func TestHistoryReachesAsFarAsItMay(t *testing.T) {
 	h := NewHistory(2)
 	h.Begin(kinds.Pods.Kind, 0, nil, true)
@@ -297,7 +298,7 @@ func TestHistoryReachesAsFarAsItMay(t *testing.T) {
 	}
 }
 
-// For how long a kind has been watched is part of what was seen.
+// A view includes for how long a kind has been watched.
 func TestHistorySeesForHowLong(t *testing.T) {
 	h := NewHistory(0)
 	h.Begin(kinds.Leases.Kind, 0, nil, true)

@@ -8,9 +8,9 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// lazy is an object of which only the owners have been read, by which it is filed, as
-// a History folds it: most versions of the past are never looked at. It is for one
-// goroutine, and whole comes before anything else that it is asked.
+// lazy is an object of which only the owners have been decoded, because the indexes need them.
+// A History folds such objects: most versions of the past are never looked at. It is for one
+// goroutine, and whole must be called before any other method than GetOwnerReferences.
 type lazy struct {
 	metav1.Object // nil while it is not looked at
 	owners        []metav1.OwnerReference
@@ -18,8 +18,8 @@ type lazy struct {
 	body          []byte // in protobuf
 }
 
-// fade lets go of what was read of an object that is another one by now, which takes up
-// several times its body: hardly anybody goes back to it. Who has looked at it keeps it.
+// fade drops the decoded form of an object that has been replaced, which takes several times
+// the room of its body: hardly any reader goes back to it. A reader that has it keeps it.
 func fade(s *state) {
 	if s == nil {
 		return
@@ -29,10 +29,10 @@ func fade(s *state) {
 	}
 }
 
-// GetOwnerReferences needs no more than has been read.
+// GetOwnerReferences needs no decoding of the whole object.
 func (l *lazy) GetOwnerReferences() []metav1.OwnerReference { return l.owners }
 
-// whole is the object itself; nil where only the owners can be read, which a foreign
+// whole is the decoded object; nil where only the owners can be decoded, which a foreign
 // publisher, or the author of a file, can cause.
 func (l *lazy) whole() metav1.Object {
 	if l.Object == nil {
@@ -45,7 +45,7 @@ func (l *lazy) whole() metav1.Object {
 	return l.Object
 }
 
-// glance is decode for a History. Bodies that are not in protobuf are read at once.
+// glance is decode for a History. It decodes bodies that are not in protobuf at once.
 func (f *fact) glance(kind kinds.Kind) {
 	if f.delta.Op != events.Is && f.delta.Op != events.Gone {
 		return
@@ -59,13 +59,13 @@ func (f *fact) glance(kind kinds.Kind) {
 	}
 	owners, err := kinds.Owners(f.delta.Body)
 	if err != nil {
-		f.decode(kind) // which says what is wrong
+		f.decode(kind) // decode reports the error
 		return
 	}
 	f.object = reconcile.Object{Kind: kind, Object: &lazy{owners: owners, kind: kind, body: f.delta.Body}}
 }
 
-// seen is the object as a snapshot has it; ok is false for one that cannot be read.
+// seen is the object as a snapshot has it; ok is false for one that cannot be decoded.
 func (h *held) seen() (obj metav1.Object, ok bool) {
 	obj = whole(h.object.Object)
 	return obj, obj != nil

@@ -11,8 +11,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// An old version that a question has had read is let go of when a newer one comes, and is read
-// again where another question goes back to it.
+// The decoded form of an old version is dropped when a newer one comes, and decoded again when
+// a view goes back to it.
 func TestAnOldVersionIsLetGoOf(t *testing.T) {
 	h := NewHistory(0)
 	h.Begin(kinds.Pods.Kind, 0, nil, true)
@@ -54,7 +54,7 @@ func TestAnOldVersionIsLetGoOf(t *testing.T) {
 	fade(nil)
 }
 
-// changed is a delta with something in it changed.
+// changed is a delta message with something changed in it.
 func changed(t *testing.T, m events.Message, change func(*events.Delta)) events.Message {
 	t.Helper()
 	d, err := events.DecodeDelta(podOf("p"), m)
@@ -67,8 +67,8 @@ func changed(t *testing.T, m events.Message, change func(*events.Delta)) events.
 	return again
 }
 
-// How much of a body is read when it comes, and what a controller is shown of it. A publisher that
-// is not a watcher may store a body of which only the owners can be read.
+// How much of a body is decoded when it comes, and what a controller sees of it. A publisher
+// that is not a watcher may store a body of which only the owners can be decoded.
 func TestHowMuchOfABodyIsRead(t *testing.T) {
 	const json = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"default","uid":"uid-p","resourceVersion":"1",` +
 		`"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"web","uid":"uid-web","controller":true}]}}`
@@ -86,7 +86,7 @@ func TestHowMuchOfABodyIsRead(t *testing.T) {
 		"in JSON":             {kinds.Pods.Kind, func(d *events.Delta) { d.ContentType, d.Body = kinds.JSON, []byte(json) }, false, true, false, true},
 		"torn":                {kinds.Pods.Kind, func(d *events.Delta) { d.Body = []byte("torn") }, false, false, true, false},
 		"only its owners": {kinds.Pods.Kind, func(d *events.Delta) {
-			d.Body = bytes.Replace(d.Body, []byte("Pod"), []byte("Pox"), 1) // of no known kind
+			d.Body = bytes.Replace(d.Body, []byte("Pod"), []byte("Pox"), 1) // of an unknown kind
 		}, true, false, false, false},
 	} {
 		h := NewHistory(0)
@@ -114,8 +114,8 @@ func TestHowMuchOfABodyIsRead(t *testing.T) {
 	}
 }
 
-// The end of an object of which nothing was told is remembered: an older version of it that is
-// told afterwards is no new life.
+// A deletion of an object that was never reported leaves a tombstone: an older version that is
+// reported afterwards does not bring the object back.
 func TestHistoryKnowsAnEndBeforeTheLife(t *testing.T) {
 	h := NewHistory(0)
 	h.Begin(kinds.Pods.Kind, 0, nil, true)

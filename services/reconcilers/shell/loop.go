@@ -13,35 +13,35 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Loop runs one engine against a bus. Everything that happens to the engine goes
-// through one channel to one goroutine.
+// Loop runs one engine against a bus. All events of the engine go through one channel to one
+// goroutine.
 type Loop struct {
 	bus     bus.Bus
 	engine  *Engine
 	inbox   chan func()
 	clock   func() time.Time
 	settled chan struct{} // closed when Run has returned
-	calls   chan struct{} // bounds the calls under way
+	calls   chan struct{} // bounds the calls in flight
 	ledger  *ledger
-	ahead   atomic.Int64 // of the clock of the bus before our own, in nanoseconds
+	ahead   atomic.Int64 // how far the bus's clock is ahead of ours, in nanoseconds
 
-	// sought are lanes that are to be recalled, and seeking is how many recalls are under
-	// way. Both are the loop's own.
+	// sought are the lanes to be recalled, and seeking counts the recalls in flight. Only the
+	// loop's goroutine uses them.
 	sought  []laneOf
 	seeking int
 
 	mu       sync.Mutex
 	tally    Tally
-	dealt    map[kinds.Name]uint64 // up to where each kind has been dealt with
-	counted  time.Time             // when that was
-	stale    bool                  // it may be further by now
+	dealt    map[kinds.Name]uint64 // by kind: the sequence up to which the engine has dealt with changes
+	counted  time.Time             // when dealt was last computed
+	stale    bool                  // dealt may be out of date
 	parked   []Parked
-	awake    bool  // the engine has been open
-	failure  error // the last one of the loop's own streams
+	awake    bool  // the engine has been open once
+	failure  error // the last error of the loop's own streams
 	failedAt time.Time
-	failing  time.Time // since when there has been one after the other
+	failing  time.Time // since when errors have followed one another
 	working  bool      // the engine may have work
-	busy     time.Time // since when a step is being made; zero between steps
+	busy     time.Time // when the present step began; zero between steps
 	worked   func(time.Duration)
 }
 
@@ -50,12 +50,12 @@ const (
 	maxCalls    = 256
 	callTimeout = 5 * time.Second
 	drainTime   = 3 * time.Second
-	// burst is the number of turns that are made before the inbox is read again.
+	// burst is the number of turns between two reads of the inbox.
 	burst = 64
 )
 
-// NewLoop makes the loop of a controller. worked is told how long each turn
-// took; it and settings.Waited may be nil.
+// NewLoop makes the loop of a controller. It calls worked with how long each turn took; worked
+// and settings.Waited may be nil.
 func NewLoop(b bus.Bus, controller reconcile.Any, memory *Memory, settings Settings, worked func(time.Duration)) *Loop {
 	l := &Loop{
 		bus: b, inbox: make(chan func(), inboxSize), clock: time.Now,
@@ -65,7 +65,7 @@ func NewLoop(b bus.Bus, controller reconcile.Any, memory *Memory, settings Setti
 	l.engine = NewEngine(controller, memory, &door{loop: l}, settings, l.clock())
 	l.ledger = newLedger(l.Name())
 	if l.engine.every {
-		l.engine.Shut(unfound) // nothing is decided before it is known what there is
+		l.engine.Shut(unfound) // decide nothing before discovery has found the kinds
 	}
 	return l
 }
@@ -73,11 +73,12 @@ func NewLoop(b bus.Bus, controller reconcile.Any, memory *Memory, settings Setti
 // Name is the controller's.
 func (l *Loop) Name() string { return l.engine.Name() }
 
-// Shut keeps the engine from deciding until the kind has been folded. It must not
-// be called once Run has begun.
+// Shut keeps the engine from deciding until the kind has been folded. It must not be called
+// once Run has begun; [Loop.Shutter] may be.
 func (l *Loop) Shut(kind kinds.Name) { l.engine.Shut(kind) }
 
-// Shutter shuts the engine while it runs, and waits until it is shut.
+// Shutter shuts the engine for a kind while it runs, and waits until it is shut or the loop has
+// ended.
 func (l *Loop) Shutter(kind kinds.Name) {
 	shut := make(chan struct{})
 	if !l.Tell(func(d *Engine) { d.Shut(kind); close(shut) }) {
@@ -89,11 +90,11 @@ func (l *Loop) Shutter(kind kinds.Name) {
 	}
 }
 
-// Own says which keys of the controller fall to this replica.
+// Own sets the share of the controller's keys that this replica owns.
 func (l *Loop) Own(share Share) { l.Tell(func(d *Engine) { d.Own(share) }) }
 
-// Tell has something said to the engine, in order. It gives false when the loop
-// has ended.
+// Tell runs say on the loop's goroutine, in the order of the calls. It returns false when the
+// loop has ended.
 func (l *Loop) Tell(say func(*Engine)) bool {
 	select {
 	case l.inbox <- func() { say(l.engine) }:
@@ -103,8 +104,8 @@ func (l *Loop) Tell(say func(*Engine)) bool {
 	}
 }
 
-// Run drives the engine until the context ends. Then it makes no more turns, and waits
-// a moment for what is being stored.
+// Run drives the engine until the context ends. Then it makes no more turns, and waits up to
+// drainTime for the stores, schedules and recalls in flight.
 func (l *Loop) Run(ctx context.Context) {
 	defer close(l.settled)
 	timer := time.NewTimer(time.Hour)
@@ -140,8 +141,7 @@ func (l *Loop) rest(ctx context.Context, timer *time.Timer) {
 	}
 }
 
-// drain takes everything that has arrived, so that many changes of a key make
-// one turn.
+// drain handles everything that has arrived, so that many changes of a key make one turn.
 func (l *Loop) drain() {
 	for range inboxSize {
 		select {
@@ -189,10 +189,11 @@ func (l *Loop) publish() {
 	}
 }
 
-// countEvery is how often it is counted how far the engine has dealt with what it was told.
+// countEvery is the least time between two computations of how far the engine has dealt with
+// changes.
 const countEvery = 100 * time.Millisecond
 
-// dealtWith is up to where the engine has dealt with the changes of a kind.
+// dealtWith is the sequence up to which the engine has dealt with the changes of a kind.
 func (l *Loop) dealtWith(kind kinds.Name) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -213,20 +214,21 @@ func (l *Loop) end() {
 	}
 }
 
-// Tally is what the engine did so far.
+// Tally is what the engine has done so far.
 func (l *Loop) Tally() Tally {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.tally
 }
 
-// Backlog is, by kind, what waits longest for its turn; ok is false when the loop
-// does not say so in time.
+// Backlog is, by kind, the oldest change that waits for its turn. ok is false when the loop
+// does not answer before the context ends.
 func (l *Loop) Backlog(ctx context.Context) (backlog map[kinds.Name]Backlog, ok bool) {
 	return ask(ctx, l, (*Engine).Backlog)
 }
 
-// offer has something done by the loop, if it has room for it in time.
+// offer queues say for the loop's goroutine. It returns false when the loop has ended, or has
+// no room before the context ends.
 func (l *Loop) offer(ctx context.Context, say func()) bool {
 	select {
 	case l.inbox <- say:
@@ -237,21 +239,21 @@ func (l *Loop) offer(ctx context.Context, say func()) bool {
 	return false
 }
 
-// Awake tells whether the engine is open, or has been.
+// Awake tells whether the engine is open, or has been open once.
 func (l *Loop) Awake() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.awake
 }
 
-// Parked is what is set aside, sorted by key.
+// Parked are the parked keys and messages, sorted by key.
 func (l *Loop) Parked() []Parked {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.parked
 }
 
-// Busy is for how long the present turn has been going on; 0 between turns.
+// Busy is how long the present turn has taken so far; 0 between turns.
 func (l *Loop) Busy() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -261,8 +263,8 @@ func (l *Loop) Busy() time.Duration {
 	return time.Since(l.busy)
 }
 
-// call runs what may block beside the engine, bounded in number. The answer is
-// told to the engine.
+// call runs a blocking operation on its own goroutine, at most maxCalls at once, and passes its
+// answer to the engine.
 func (l *Loop) call(run func(ctx context.Context) func(*Engine)) {
 	go func() {
 		l.calls <- struct{}{}
@@ -271,15 +273,15 @@ func (l *Loop) call(run func(ctx context.Context) func(*Engine)) {
 	}()
 }
 
-// answer runs what may block, and tells the engine what came of it.
+// answer runs a blocking operation and passes its answer to the engine.
 func (l *Loop) answer(run func(ctx context.Context) func(*Engine)) {
-	// A turn under way is finished even while the process is ending.
+	// A turn in flight is stored even while the process is ending.
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
 	l.Tell(run(ctx))
 }
 
-// suspect has the watchers compare a kind with the API server.
+// suspect asks the watchers to compare a kind with the API server.
 func (l *Loop) suspect(d events.Damage) {
 	d.By = l.Name()
 	l.call(func(ctx context.Context) func(*Engine) {

@@ -19,11 +19,11 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// counter is a bus that takes what a loop stores, once it is let go, and sets wakes.
+// counter is a bus that stores what a loop sends, once it is released, and sets wakes.
 type counter struct {
 	*stock
-	hold   chan struct{} // nil: it takes everything at once
-	refuse error         // of wakes
+	hold   chan struct{} // nil: it stores everything at once
+	refuse error         // error of Schedule
 	wakes  []events.Wake
 }
 
@@ -45,7 +45,7 @@ func (b *counter) Schedule(_ context.Context, w events.Wake) error {
 	return b.refuse
 }
 
-// looped is a loop of a controller with some sets in its memory, all of which are asked about.
+// looped is a loop of a controller with some sets in its memory, and asks about all of them.
 func looped(b bus.Bus, c reconcile.Any, settings Settings, worked func(time.Duration), sets ...*appsv1.ReplicaSet) *Loop {
 	memory := NewMemory()
 	memory.Follow(kinds.ReplicaSets.Kind)
@@ -60,7 +60,7 @@ func looped(b bus.Bus, c reconcile.Any, settings Settings, worked func(time.Dura
 	return l
 }
 
-// runs has a loop run until it is stopped, and says how long that took.
+// runs runs a loop until stop is called, which returns how long that took.
 func runs(t *testing.T, l *Loop) (stop func() time.Duration) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -71,12 +71,13 @@ func runs(t *testing.T, l *Loop) (stop func() time.Duration) {
 		cancel()
 		running.Wait()
 		took := time.Since(began)
-		time.Sleep(callTimeout) // virtual: what is under way has ended
+		time.Sleep(callTimeout) // virtual: the calls in flight have ended
 		return took
 	}
 }
 
-// What the engine decides is stored, and its wakes are set; a wake that the bus refuses is set again.
+// The loop stores the engine's turns, and sets its wakes; it sets a wake again that the bus
+// refused.
 func TestALoopDoesWhatItsEngineDecides(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, turns := &counter{stock: stocked(t, 0), refuse: errors.New("away")}, 0
@@ -108,7 +109,7 @@ func TestALoopDoesWhatItsEngineDecides(t *testing.T) {
 	})
 }
 
-// What is being stored when the loop ends is waited for, and no longer than three seconds.
+// A loop that ends waits for the stores in flight, for at most three seconds.
 func TestWhatIsBeingStoredAtTheEndIsAwaited(t *testing.T) {
 	for want, release := range map[time.Duration]time.Duration{time.Second: time.Second, 3 * time.Second: time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
@@ -127,7 +128,7 @@ func TestWhatIsBeingStoredAtTheEndIsAwaited(t *testing.T) {
 	}
 }
 
-// Of many calls 256 are under way, each for five seconds at most.
+// At most 256 calls are in flight, each for at most five seconds.
 func TestCallsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := looped(&counter{stock: stocked(t, 0)}, toy(), Settings{}, nil)
@@ -152,8 +153,8 @@ func TestCallsAreBounded(t *testing.T) {
 	})
 }
 
-// Turns are made in bursts, so that what arrives is read between them, and what has arrived for a
-// key by then makes one turn.
+// The loop makes turns in bursts, reads its inbox between them, and the changes of a key that
+// have arrived by then make one turn.
 func TestTurnsAreMadeInBursts(t *testing.T) {
 	turns := 0
 	var sets []*appsv1.ReplicaSet
@@ -182,7 +183,7 @@ func TestTurnsAreMadeInBursts(t *testing.T) {
 	})
 }
 
-// While a turn goes on the loop says for how long it has.
+// During a turn the loop reports how long it has taken.
 func TestALoopSaysHowLongATurnGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l *Loop
@@ -204,7 +205,7 @@ func TestALoopSaysHowLongATurnGoesOn(t *testing.T) {
 	})
 }
 
-// A controller that reads every kind decides nothing before it is known which kinds there are.
+// A controller that reads every kind decides nothing before the kinds have been discovered.
 func TestALoopOfEveryKindWaitsForTheDiscovery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := looped(&counter{stock: stocked(t, 0)}, spread(), Settings{}, nil)
@@ -220,7 +221,7 @@ func TestALoopOfEveryKindWaitsForTheDiscovery(t *testing.T) {
 	})
 }
 
-// How far changes have been dealt with is counted ten times a second, by an engine that is open.
+// An open engine's loop computes ten times a second how far changes have been dealt with.
 func TestHowOftenItIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := looped(&counter{stock: stocked(t, 0)}, toy(), Settings{}, nil)
@@ -249,7 +250,7 @@ func TestHowOftenItIsCounted(t *testing.T) {
 	})
 }
 
-// A loop that runs answers about its engine as it is now.
+// A running loop answers questions about the present state of its engine.
 func TestALoopAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := looped(&counter{stock: stocked(t, 0)}, toy(), Settings{}, nil, aSet("web", 1, 1, 0, ""))
@@ -287,7 +288,7 @@ func TestALoopAnswers(t *testing.T) {
 	})
 }
 
-// Where an engine asks for the end of a kind, it is told that of its state.
+// An engine that asks for the end of a kind gets that of the kind's state stream.
 func TestALoopTellsWhereAKindEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := looped(&counter{stock: stocked(t, 3)}, toy(), Settings{}, nil)
@@ -302,8 +303,8 @@ func TestALoopTellsWhereAKindEnds(t *testing.T) {
 	})
 }
 
-// A suspicion of the engine is told to the watchers in the controller's name; where it cannot be, the
-// loop is in trouble.
+// The loop reports a suspicion of its engine to the watchers in the controller's name. If it
+// cannot, the loop is in trouble.
 func TestASuspicionIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := stocked(t, 3)

@@ -12,49 +12,48 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// What was acknowledged may be lost all the same: a server without power forgets
-// what it had not yet written down. A change was dealt with because its turn was
-// stored; if the turn is gone, nothing will ever ask for that key again. So every
-// loop remembers how far the streams of its controller reached, and one message
-// of each as a witness. When a stream ends earlier than it did, was made anew, or
-// holds something else where the witness was, every key is asked again.
+// The bus may lose messages that it has acknowledged: a server without power loses what it had
+// not yet written to disk. A change counted as dealt with because its turn was stored; if that
+// turn is lost, nothing will ever ask for its key again. So every loop remembers how far the
+// streams of its controller reached, and one message of each as a witness. When a stream ends
+// earlier than it did, was recreated, or has another message at the sequence of the witness,
+// the engine asks about every key again.
 
-// inspected is how often the streams are held against what is known of them, and
-// restInspected how often where nothing was stored since the last time. The witness
-// of a stream that is what it was to the byte is read again after restRead: the
-// server has to load a block of up to 8 MB for it.
+// inspected is how often the streams are compared with their witnesses, and restInspected how
+// often where nothing was stored since the last time. If a stream has not changed at all, its
+// witness is read again only after restRead: the server has to load a block of up to 8 MB for
+// it.
 const (
 	inspected     = 5 * time.Second
 	restInspected = 20 * time.Second
 	restRead      = 10 * time.Minute
 )
 
-// witness is what is known of a stream.
+// witness is what the loop remembers of a stream.
 type witness struct {
 	known   bool
 	created time.Time
 	last    uint64
-	// sequence and subject are those of a message that was stored, or seen; 0 for
-	// none as yet.
+	// sequence and subject are those of a message that was stored, or seen; 0: none yet.
 	sequence uint64
 	subject  string
-	// read is when that message was last read, and state what the stream was like.
+	// read is when that message was last read, and state the stream's state then.
 	read  time.Time
 	state bus.State
 }
 
-// stands tells whether there is no need to read the witness: it was read not long ago,
-// and nothing has been added to the stream since, nor taken away.
+// stands tells whether the witness need not be read: it was read less than restRead ago, and
+// since then no message was added to the stream or removed.
 func (w witness) stands(now bus.State) bool {
 	return now.Created.Equal(w.state.Created) && now.First == w.state.First && now.Last == w.state.Last &&
 		now.Messages == w.state.Messages && now.Bytes == w.state.Bytes && time.Since(w.read) < restRead
 }
 
-// ledger is the witnesses of a loop's streams.
+// ledger holds the witnesses of a loop's streams.
 type ledger struct {
 	mu        sync.Mutex
 	witnesses map[string]*witness
-	suspicion chan struct{} // a reader broke off: look now
+	suspicion chan struct{} // a consumer broke off: inspect now
 }
 
 func newLedger(controller string) *ledger {
@@ -66,7 +65,7 @@ func newLedger(controller string) *ledger {
 	}
 }
 
-// saw remembers a message that a stream holds.
+// saw makes a message that a stream holds its witness, unless the witness is newer.
 func (l *ledger) saw(stream string, sequence uint64, subject string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -75,8 +74,8 @@ func (l *ledger) saw(stream string, sequence uint64, subject string) {
 	}
 }
 
-// news tells whether a message of a stream has been stored, or seen, since the stream
-// was last looked at, or the stream never was.
+// news tells whether a message of a stream has been stored or seen since the last inspection of
+// the stream, or there was no inspection yet.
 func (l *ledger) news(stream string) bool {
 	w := l.of(stream)
 	return !w.known || w.sequence > w.last
@@ -98,14 +97,14 @@ func (l *ledger) doubt() {
 	}
 }
 
-// of is what is known of a stream.
+// of returns the witness of a stream.
 func (l *ledger) of(stream string) witness {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return *l.witnesses[stream]
 }
 
-// note takes in where a stream stands. After a loss nothing older is known.
+// note records a stream's state. After a loss it forgets everything older.
 func (l *ledger) note(stream string, s bus.State, lost bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -116,7 +115,8 @@ func (l *ledger) note(stream string, s bus.State, lost bool) {
 	w.known, w.created, w.last = true, s.Created, max(w.last, s.Last)
 }
 
-// proved takes in that a stream still had its witness, unless it has another one by now.
+// proved records that a stream still had its witness, unless the witness has been replaced
+// since.
 func (l *ledger) proved(stream string, w witness, s bus.State) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -125,7 +125,7 @@ func (l *ledger) proved(stream string, w witness, s bus.State) {
 	}
 }
 
-// loss is what a stream has lost, as far as its witness can tell; nil for nothing.
+// loss describes what a stream has lost, as far as its witness can tell; nil for nothing.
 func loss(ctx context.Context, b bus.Bus, stream string, w witness, now bus.State) (loss, err error) {
 	switch {
 	case w.known && !now.Created.Equal(w.created):
@@ -149,7 +149,7 @@ func loss(ctx context.Context, b bus.Bus, stream string, w witness, now bus.Stat
 	return nil, nil
 }
 
-// inspect looks for losses until the context ends.
+// inspect checks the loop's streams for losses until the context ends.
 func (l *Loop) inspect(ctx context.Context) {
 	tick := time.NewTicker(inspected)
 	defer tick.Stop()
@@ -177,8 +177,8 @@ func (l *Loop) inspect(ctx context.Context) {
 	}
 }
 
-// compare holds a stream against its witness, and once more where that speaks of a
-// loss: the server that answers first may not have caught up with the others.
+// compare compares a stream with its witness, and a second time if that shows a loss: the
+// server that answers first may lag behind the others.
 func (l *Loop) compare(ctx context.Context, stream string) error {
 	now, lost, err := l.look(ctx, stream)
 	if lost != nil {
@@ -199,7 +199,8 @@ func (l *Loop) compare(ctx context.Context, stream string) error {
 	return nil
 }
 
-// look takes the witness first: what is stored meanwhile is no loss.
+// look copies the witness before it reads the stream, so that messages stored meanwhile do not
+// look like a loss.
 func (l *Loop) look(ctx context.Context, stream string) (now bus.State, lost, err error) {
 	w := l.ledger.of(stream)
 	if now, err = l.bus.StreamState(ctx, stream); err != nil {
@@ -215,9 +216,9 @@ func (l *Loop) look(ctx context.Context, stream string) (now bus.State, lost, er
 	return now, lost, err
 }
 
-// Lost says that a stream of this controller has lost messages that it had
-// acknowledged: turns whose changes were dealt with, outcomes that a fence rests on,
-// or wakes. Every key is recalled and asked again; wakes are set anew.
+// Lost says that a stream of this controller has lost messages that the bus had acknowledged:
+// turns whose changes were dealt with, outcomes that a fence rests on, or wakes. The engine
+// recalls every key, asks about it again, and sets its wake anew.
 func (d *Engine) Lost(stream string) {
 	keys, _ := d.keys()
 	for _, e := range d.sorted() {
@@ -225,8 +226,8 @@ func (d *Engine) Lost(stream string) {
 		case subject.WakeStream:
 			e.wake = time.Time{}
 		case subject.OutcomeStream(d.name):
-			// What this engine has heard is not in the record any more: a turn whose
-			// outcome the stream lacks is repeated, and so found again.
+			// The record has lost outcomes that this engine has heard: a turn whose outcome the
+			// stream lacks is stored again, and then gets one.
 			e.act.outcome, e.tell.outcome = 0, 0
 		}
 		e.doubt()

@@ -14,9 +14,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// The outcomes of turns that are long settled are lost. Even a key that wants
-// nothing is recalled, and its turn repeated, so that the record has what became of
-// it.
+// The outcomes of turns that were settled long ago are lost. The engine recalls even a key that
+// wants nothing, and stores its turn again, so that the record has the outcome.
 func TestLostOutcomesAreFoundAgain(t *testing.T) {
 	o := begun(t, Settings{})
 	o.outcome(events.Act, 10, created("p", "5"))
@@ -35,7 +34,7 @@ func TestLostOutcomesAreFoundAgain(t *testing.T) {
 	}
 }
 
-// The turn of a key whose ticket is long answered is lost.
+// A turn whose change was dealt with long ago is lost.
 func TestALostTurnIsMadeAgain(t *testing.T) {
 	o := begun(t, Settings{})
 	o.engine.Lost(subject.TurnStream("toy"))
@@ -68,8 +67,8 @@ func (t tape) At(_ context.Context, _ string, at uint64) (events.Message, bool, 
 	return events.Message{Subject: subject, Sequence: at}, ok, nil
 }
 
-// What a stream has lost is told by its end, its create, or the place of a message
-// that was there; what it has dropped by its age is not lost.
+// A loss shows in a stream's end, its creation time, or the message at the sequence of the
+// witness. A message dropped by its age is no loss.
 func TestLossesAreTold(t *testing.T) {
 	whole := map[uint64]string{3: "a", 4: "b", 5: "c"}
 	for name, tc := range map[string]struct {
@@ -91,7 +90,7 @@ func TestLossesAreTold(t *testing.T) {
 			l := newLedger("toy")
 			stream := subject.TurnStream("toy")
 			l.saw(stream, 5, "c")
-			l.saw(stream, 4, "b") // heard later
+			l.saw(stream, 4, "b") // heard late
 			l.note(stream, bus.State{First: 3, Last: 5, Created: epoch}, false)
 			lost, err := loss(t.Context(), tape{held: tc.held}, stream, l.of(stream), tc.state)
 			if err != nil || (lost != nil) != tc.lost {
@@ -101,7 +100,7 @@ func TestLossesAreTold(t *testing.T) {
 	}
 }
 
-// A loss is reported once: after it nothing older is known.
+// A loss is reported once: the loop then forgets everything older.
 func TestALossIsToldOnce(t *testing.T) {
 	l, stream := newLedger("toy"), subject.TurnStream("toy")
 	l.saw(stream, 5, "c")
@@ -112,9 +111,9 @@ func TestALossIsToldOnce(t *testing.T) {
 	}
 }
 
-// What a recall found that began before a loss may be lost by now, and one half of it may be
-// of before, and the other of after: the key is recalled once more before anything is decided,
-// and its turn is stored behind what is there then.
+// The result of a recall that began before a loss may be lost by now, and its two halves may be
+// from before and after. The key is recalled again before the engine decides, and its turn is
+// stored behind the last one that the stream has then.
 func TestARecallFromBeforeTheLossDoesNotCount(t *testing.T) {
 	before := Past{Sequence: 9, Turn: &events.Turn{}, Outcome: &events.Outcome{Key: web, Lane: events.Act, Turn: 9}}
 	after := Past{Sequence: 3, Turn: &events.Turn{}, Outcome: &events.Outcome{Key: web, Lane: events.Act, Turn: 3}}
@@ -124,7 +123,7 @@ func TestARecallFromBeforeTheLossDoesNotCount(t *testing.T) {
 		"perhaps either":       func(o *office) { o.engine.Doubt() },
 	}
 	for name, lose := range lost {
-		for answered := range 3 { // how much of the recall came before
+		for answered := range 3 { // how many answers of the recall came before
 			o := open(t, Settings{})
 			o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
 			if got := o.takeRecalls(); len(got) != 2 {
@@ -152,12 +151,12 @@ func TestARecallFromBeforeTheLossDoesNotCount(t *testing.T) {
 	}
 }
 
-// guarded is a bus whose streams are all alike, and that counts how often each is looked at.
+// guarded is a bus whose streams are all alike. It counts how often each is inspected.
 type guarded struct {
 	bus.Bus
 	looked map[string]int
 	state  bus.State
-	later  bus.State // what it is when it is looked at again; zero: the same
+	later  bus.State // the state when it is inspected again; zero: the same
 	err    error
 	at     error
 	before func()
@@ -185,8 +184,8 @@ func (b *guarded) all() (n int) {
 	return n
 }
 
-// A stream is looked at when the loop begins, every twenty seconds, five seconds after something
-// was stored in it, and at once where a reader has broken off.
+// A stream is inspected when the loop begins, every twenty seconds, within five seconds after a
+// message was stored in it, and at once when a consumer has broken off.
 func TestHowOftenStreamsAreInspected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, turns := &guarded{looked: map[string]int{}, state: bus.State{First: 1, Created: epoch}}, subject.TurnStream("toy")
@@ -228,7 +227,7 @@ func TestHowOftenStreamsAreInspected(t *testing.T) {
 	})
 }
 
-// A witness that could not be read is read the next time, whatever the stream was like.
+// A witness that could not be read is read the next time, whatever the stream's state is.
 func TestAWitnessThatCouldNotBeReadIsReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stream := subject.TurnStream("toy")
@@ -263,14 +262,14 @@ func TestAServerThatLagsHasLostNothing(t *testing.T) {
 			t.Errorf("%v after %v and %d looks; the engine is told %d things", err, time.Since(began), b.looked[stream], len(l.inbox))
 		}
 		b.state, b.later = bus.State{First: 1, Last: 4, Created: epoch}, bus.State{}
-		l.engine.settings.Lost = nil // no one asks
+		l.engine.settings.Lost = nil // without a receiver
 		if err := l.compare(t.Context(), stream); err != nil || len(l.inbox) != 1 {
 			t.Errorf("of a loss: %v, and the engine is told %d things", err, len(l.inbox))
 		}
 	})
 }
 
-// What is stored where the witness was is the witness from then on.
+// The newest stored message is the witness from then on.
 func TestTheLastMessageIsTheWitness(t *testing.T) {
 	l, stream := newLedger("toy"), subject.TurnStream("toy")
 	l.saw(stream, 5, "a")
@@ -283,7 +282,7 @@ func TestTheLastMessageIsTheWitness(t *testing.T) {
 	}
 }
 
-// A loss concerns the keys of this replica.
+// A loss concerns only the keys that this replica owns.
 func TestALossConcernsOwnKeys(t *testing.T) {
 	o := open(t, Settings{})
 	o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, ""))

@@ -12,9 +12,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Memory is the folded world: the newest state of every object of the kinds
-// that are followed. It is disposable, since the state streams rebuild it, and
-// safe for concurrent use.
+// Memory is the cache: the newest state of every object of the kinds that are followed. It is
+// disposable, because the state streams rebuild it, and safe for concurrent use.
 type Memory struct {
 	mu         sync.RWMutex
 	kinds      map[kinds.Name]*kindMemory
@@ -24,32 +23,33 @@ type Memory struct {
 	names      []string // of readers, in the order of their arrival
 }
 
-// kindMemory is what is remembered of one kind.
+// kindMemory is the cache of one kind.
 type kindMemory struct {
 	kind     kinds.Kind
 	position uint64 // sequence of the last message folded
 	epoch    uint64
-	mark     string // everything up to this resourceVersion has been seen
+	mark     string // the watcher has reported everything up to this resourceVersion
 	marked   uint64 // the epoch of the last mark
-	markAt   uint64 // its sequence
-	reached  moment // the latest that was folded
-	known    moment // what was reached before the kind was forgotten
+	markAt   uint64 // sequence of the last mark
+	reached  moment // the latest moment that was folded
+	known    moment // the latest moment before the kind was forgotten
 	newest   time.Time
-	sight    events.Sight // of a kind of heartbeats
+	sight    events.Sight // of a kind whose objects are heartbeats
 
 	objects map[name]*held
 	gone    map[types.UID]tombstone
-	dying   []types.UID // uids in gone, in the order of their end
+	dying   []types.UID // uids in gone, in the order of their deletion
 	last    map[name]types.UID
 	damaged map[name]damage
 
-	tally   events.Tally  // of the deltas folded
-	told    events.Census // what there is, as the last message folded has it
-	listing bool          // that message is of a relist that has not ended
-	broken  error         // the last message whose sums did not hold
-	// inconsistent: what is held is of no one moment.
+	tally   events.Tally  // tally of the deltas folded
+	told    events.Census // the census of the last message folded
+	listing bool          // the last message is of a relist that has not ended
+	broken  error         // error of the last message with wrong checksums
+	// inconsistent: the held objects are not the state of any single moment.
 	inconsistent bool
-	// dealt is up to which sequence changes ask for nothing: they are told again.
+	// dealt is the sequence up to which changes ask for no turns: the engines ask about every
+	// object when they open.
 	dealt uint64
 	moved moved
 
@@ -60,7 +60,7 @@ type kindMemory struct {
 
 type name struct{ namespace, name string }
 
-// tombstone is what is remembered of an object that is gone: which it was, and not what was in it.
+// tombstone is what the memory keeps of a deleted object: its identity, not its contents.
 type tombstone struct {
 	uid     types.UID
 	version string
@@ -76,9 +76,9 @@ type damage struct {
 	reason  string
 }
 
-// Tombstones are kept for a while, so that the fence recognises the end of an
-// object that it waits for. What outlives them is found by the fence's slow
-// path.
+// Tombstones are kept for a while, so that the fence recognises the deletion of an object that
+// it waits for. The fence finds a deletion whose tombstone has been dropped by its slow path
+// ([scene.lost]).
 const (
 	tombstoneAge = 10 * time.Minute
 	tombstoneMax = 20000
@@ -92,8 +92,7 @@ func NewMemory() *Memory {
 	}
 }
 
-// Follow prepares for a kind. A kind that is followed already keeps its
-// objects.
+// Follow adds an empty cache for a kind. A kind that is followed already keeps its objects.
 func (m *Memory) Follow(kind kinds.Kind) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -112,8 +111,8 @@ func newKindMemory(kind kinds.Kind) *kindMemory {
 	}
 }
 
-// Register makes a controller known before its engine opens: from now on it is told of
-// every change that is folded.
+// Register adds a controller before its engine opens: from now on each fold maps its changes to
+// keys of the controller.
 func (m *Memory) Register(d reconcile.Description) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -123,8 +122,8 @@ func (m *Memory) Register(d reconcile.Description) {
 	m.readers[d.Name] = newReader(d)
 }
 
-// Dealt says that the changes of a kind up to a sequence have been dealt with before: folding
-// them asks for no turns.
+// Dealt says that the changes of a kind up to a sequence have been dealt with: folding them
+// asks for no turns.
 func (m *Memory) Dealt(kind kinds.Name, sequence uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -133,7 +132,7 @@ func (m *Memory) Dealt(kind kinds.Name, sequence uint64) {
 	}
 }
 
-// Position is how far the kind's state stream has been folded.
+// Position is the sequence up to which the kind has been folded; 0 for nothing.
 func (m *Memory) Position(kind kinds.Name) uint64 {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -143,8 +142,8 @@ func (m *Memory) Position(kind kinds.Name) uint64 {
 	return 0
 }
 
-// stand is how far the kind's state stream has been folded, and whether it said
-// by then that everything of the kind has been told.
+// stand is the sequence up to which the kind has been folded, and whether a mark was among
+// those messages: the watcher had then reported everything of the kind.
 func (m *Memory) stand(kind kinds.Name) (position uint64, marked bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -154,13 +153,13 @@ func (m *Memory) stand(kind kinds.Name) (position uint64, marked bool) {
 	return 0, false
 }
 
-// wholeness is what can be said of how much of a kind is there: what there should
-// be as of a position, what there is, and what was damaged on the way. Objects
-// whose bodies could not be read are there.
+// wholeness says how complete a kind is: the census as of a position, the tally of what has
+// been folded, and the damage on the way. Objects whose bodies cannot be decoded count as
+// present.
 type wholeness struct {
 	said, has events.Census
 	position  uint64
-	listing   bool // what is there is only being said
+	listing   bool // a relist is in progress
 	broken    error
 }
 
@@ -173,8 +172,8 @@ func (m *Memory) wholeness(kind kinds.Name) (w wholeness) {
 	return w
 }
 
-// epoch is the epoch that a kind's log is in, and whether everything of it has
-// been told: while a new one is being told, objects of both are beside each other.
+// epoch is the epoch of a kind's log, and whether the kind has been listed completely in it.
+// While a new epoch is being listed, the memory holds objects of both.
 func (m *Memory) epoch(kind kinds.Name) (epoch uint64, told bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -184,7 +183,7 @@ func (m *Memory) epoch(kind kinds.Name) (epoch uint64, told bool) {
 	return 0, true
 }
 
-// absolve says that what was damaged has been made good.
+// absolve says that the damage of a kind has been repaired.
 func (m *Memory) absolve(kind kinds.Name) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -203,10 +202,9 @@ func (m *Memory) Count(kind kinds.Name) int {
 	return 0
 }
 
-// Forget drops everything of a kind, whose stream has been made anew or exists
-// no more, and gives the keys of each controller, by name, that its objects
-// made: their turn it is as soon as the kind has been folded again. The engines must
-// be shut for the kind before.
+// Forget drops everything of a kind whose stream was recreated or deleted, and returns the keys
+// of each controller, by name, that its objects mapped to. These need a turn as soon as the
+// kind has been folded again. The engines must be shut for the kind before.
 func (m *Memory) Forget(kind kinds.Name) map[string][]events.Key {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -227,21 +225,21 @@ func (m *Memory) Forget(kind kinds.Name) map[string][]events.Key {
 	for _, h := range k.all.Items() {
 		m.drop(k, h)
 	}
-	// The kind stays known: what the fence waits for has not come back.
+	// The kind stays known, because effects that the fence awaits have not come back.
 	fresh := newKindMemory(k.kind)
 	fresh.known = k.known.later(k.reached)
 	m.kinds[kind] = fresh
 	return keys
 }
 
-// Unfollow drops a forgotten kind for good: nothing of it will come back.
+// Unfollow drops a forgotten kind for good: no effect on it can come back.
 func (m *Memory) Unfollow(kind kinds.Name) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.kinds, kind)
 }
 
-// put files an object in place of what was held under its name.
+// put adds an object in place of the one held under its name.
 func (m *Memory) put(k *kindMemory, at name, fresh *held) {
 	old, ok := k.objects[at]
 	if ok && old.uid == fresh.uid && sameIndexes(old.object, fresh.object) {
@@ -281,7 +279,7 @@ func (m *Memory) drop(k *kindMemory, h *held) {
 	}
 }
 
-// sameIndexes tells whether an object is filed as it was before: most changes
+// sameIndexes tells whether both versions of an object are in the same indexes: most changes
 // leave the owners as they are.
 func sameIndexes(a, b reconcile.Object) bool {
 	x, y := a.GetOwnerReferences(), b.GetOwnerReferences()
@@ -298,7 +296,7 @@ func sameIndexes(a, b reconcile.Object) bool {
 
 func controls(o metav1.OwnerReference) bool { return o.Controller != nil && *o.Controller }
 
-// bury remembers the end of an object and forgets the oldest ends.
+// bury adds a tombstone and drops the oldest ones.
 func (k *kindMemory) bury(t tombstone) {
 	if _, known := k.gone[t.uid]; !known {
 		k.dying = append(k.dying, t.uid)

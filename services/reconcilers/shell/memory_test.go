@@ -16,7 +16,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// names writes a list as "namespace/name version" in its order.
+// names prints a list as "namespace/name version" in its order.
 func names[T metav1.Object](list []T) string {
 	var out []string
 	for _, o := range list {
@@ -25,8 +25,8 @@ func names[T metav1.Object](list []T) string {
 	return strings.Join(out, ", ")
 }
 
-// The memory answers as a plain search through the last delta of every object
-// does, however the deltas are batched and repeated.
+// The memory answers like a plain search through the last delta of every object, however the
+// deltas are batched and repeated.
 func TestMemoryIsAFold(t *testing.T) {
 	owners := []string{"", "web", "db"}
 	spaces := []string{"default", "other"}
@@ -66,7 +66,8 @@ func TestMemoryIsAFold(t *testing.T) {
 	})
 }
 
-// dead tells whether a uid has ended in what was folded or is about to be.
+// dead tells whether the object of a uid has been deleted in what was folded, or will be in
+// batch.
 func (m *Memory) dead(uid types.UID, batch []events.Message) bool {
 	if _, gone := m.kinds[kinds.Pods.Name].gone[uid]; gone {
 		return true
@@ -208,7 +209,7 @@ func BenchmarkFoldAndList(b *testing.B) {
 	}
 }
 
-// What had come back before its kind was forgotten has to come back again.
+// The fence awaits an effect again whose kind was forgotten after it had come back.
 func TestForgettingShutsTheFence(t *testing.T) {
 	o := begun(t, Settings{})
 	o.outcome(events.Act, 10, created("p", "5"))
@@ -224,8 +225,9 @@ func TestForgettingShutsTheFence(t *testing.T) {
 	o.none()
 }
 
-// What had not come back when its kind was forgotten may never do so: it may have been deleted
-// before the kind was told anew, and then nothing names the key that waits for it. That one asks.
+// An effect that had not come back when its kind was forgotten may never do so: its object may
+// have been deleted before the kind was listed again, and then no change names the key that
+// waits for it. The engine asks about that key.
 func TestForgettingAsksForWhatIsAwaited(t *testing.T) {
 	o := begun(t, Settings{})
 	o.engine.askedAll = true // it was open before
@@ -240,7 +242,7 @@ func TestForgettingAsksForWhatIsAwaited(t *testing.T) {
 	}
 }
 
-// Of a kind that was forgotten nothing is found in any way; it stays known until it is unfollowed.
+// No query finds objects of a forgotten kind; the kind itself stays known until Unfollow.
 func TestAForgottenKindIsFoundInNoWay(t *testing.T) {
 	o := open(t, Settings{})
 	o.fold(kinds.Pods.Kind, events.Is, aPod("p", "web", 1))
@@ -261,8 +263,7 @@ func TestAForgottenKindIsFoundInNoWay(t *testing.T) {
 	known(false)
 }
 
-// A controller that registers again is asked once for the keys of what is forgotten, and a message
-// that was damaged counts until it is made good.
+// A controller that registers twice is listed once, and a damaged message counts until absolve.
 func TestDamageCountsUntilItIsMadeGood(t *testing.T) {
 	o := open(t, Settings{})
 	o.memory.Register(toy().Describe())
@@ -279,7 +280,7 @@ func TestDamageCountsUntilItIsMadeGood(t *testing.T) {
 	}
 }
 
-// An end that is told long after it came is not remembered at all.
+// A deletion that is reported long after it happened leaves no tombstone.
 func TestAnEndOfLongAgoIsNotRemembered(t *testing.T) {
 	k := newKindMemory(kinds.Pods.Kind)
 	k.newest = epoch.Add(tombstoneAge + 1)

@@ -7,24 +7,24 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// Where a thousand keys wait for their effects, each fold brings some of these. To look at
-// all of the keys every time is most of what such an engine does. So a memory remembers
-// whose deltas it folded last, and an engine looks at the keys that wait for one of those.
+// When a thousand keys wait for their effects, each fold brings a few of these. Checking all of
+// the keys every time would be most of the engine's work. So the memory remembers the objects
+// of the last deltas folded, and the engine checks the keys that wait for one of these.
 
-// movedMost is how many deltas of a kind are remembered at least, and movedTwice when
-// what is older is let go.
+// movedMost is the least number of deltas of a kind that are remembered. At movedTwice the
+// older half is dropped.
 const (
 	movedMost  = 256
 	movedTwice = 2 * movedMost
 )
 
-// moved is whose deltas were folded last, of a kind.
+// moved holds the objects of the last deltas folded of a kind.
 type moved struct {
-	names []name // zero for what may concern all of the kind's objects
-	count uint64 // of all that were folded
+	names []name // zero name: the delta may concern all objects of the kind
+	count uint64 // deltas folded in all
 }
 
-// add notes a delta. A mark concerns every object, and so does what begins an epoch.
+// add records a delta. A mark concerns every object, and so does the first delta of an epoch.
 func (m *moved) add(d events.Delta, epoch uint64) {
 	if len(m.names) == movedTwice {
 		m.names = append(m.names[:0], m.names[movedMost:]...)
@@ -36,7 +36,8 @@ func (m *moved) add(d events.Delta, epoch uint64) {
 	m.names, m.count = append(m.names, at), m.count+1
 }
 
-// since gives whose deltas were folded after so many; some is false when it may be anybody's.
+// since returns the objects of the deltas folded after the first count. some is false when the
+// deltas may concern any object.
 func (m *moved) since(count uint64) (names []name, some bool) {
 	n := m.count - count
 	if count > m.count || n > uint64(len(m.names)) {
@@ -46,7 +47,7 @@ func (m *moved) since(count uint64) (names []name, some bool) {
 	return slices.Clone(names), !slices.Contains(names, name{})
 }
 
-// movedSince is [moved.since] of a kind, and how many were folded by now.
+// movedSince is [moved.since] of a kind, and the count of deltas folded by now.
 func (m *Memory) movedSince(kind kinds.Name, count uint64) (names []name, some bool, now uint64) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -58,7 +59,8 @@ func (m *Memory) movedSince(kind kinds.Name, count uint64) (names []name, some b
 	return names, some, k.moved.count
 }
 
-// recheckMoved is [Engine.recheck] after a kind was folded.
+// recheckMoved is [Engine.recheck] for the keys that the deltas folded since the last call may
+// concern.
 func (d *Engine) recheckMoved(kind kinds.Name) {
 	if len(d.awaiting[kind]) == 0 {
 		return
@@ -76,8 +78,9 @@ func (d *Engine) recheckMoved(kind kinds.Name) {
 	d.recheckIf(kind, func(e *entry) bool { return e.mayMove(kind, have) })
 }
 
-// mayMove tells whether a key may see an effect now on one of the objects of a kind, or one
-// that rests on how far the kind was folded; or waits for nothing of the kind any more.
+// mayMove tells whether a fold may have brought a key an effect on one of the objects of a
+// kind, or one that rests on how far the kind was folded; or whether the key no longer waits
+// for the kind.
 func (e *entry) mayMove(kind kinds.Name, names map[name]bool) bool {
 	waits := false
 	for _, l := range []*lane{&e.act, &e.tell} {

@@ -14,8 +14,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// TestWhoseDeltasWereFolded: as long as it is known whose they were, and nothing among
-// them concerned everybody.
+// TestWhoseDeltasWereFolded: since knows the objects while their deltas are remembered, and
+// none of the deltas concerned every object.
 func TestWhoseDeltasWereFolded(t *testing.T) {
 	of := func(name string, epoch uint64) events.Delta {
 		return events.Delta{Ref: events.Ref{Namespace: "default", Name: name}, Epoch: epoch}
@@ -53,8 +53,8 @@ func TestWhoseDeltasWereFolded(t *testing.T) {
 	}
 }
 
-// TestWhoWaitsIsLookedAtInTime: whatever is folded, an engine that looks only at the keys that
-// it may concern finds all that has come back.
+// TestWhoWaitsIsLookedAtInTime: whatever is folded, an engine that checks only the keys that
+// the deltas may concern finds every effect that has come back.
 func TestWhoWaitsIsLookedAtInTime(t *testing.T) {
 	kept := 0
 	for seed := range uint64(200) {
@@ -98,7 +98,7 @@ func TestWhoWaitsIsLookedAtInTime(t *testing.T) {
 	}
 }
 
-// effects is how many effects are awaited.
+// effects is the number of awaited effects.
 func (d *Engine) effects() (n int) {
 	for _, e := range d.entries {
 		n += len(e.act.effects) + len(e.tell.effects)
@@ -106,7 +106,7 @@ func (d *Engine) effects() (n int) {
 	return n
 }
 
-// awaits has one of a few keys wait for something of one of a few pods.
+// awaits has one of a few keys await an effect on one of a few pods.
 func (o *office) awaits(r *rand.Rand, version int, epoch uint64) {
 	e := o.engine.entry(events.Key{Namespace: "default", Name: fmt.Sprint("web-", r.IntN(6))})
 	pod := fmt.Sprint("pod-", r.IntN(5))
@@ -126,7 +126,8 @@ func (o *office) awaits(r *rand.Rand, version int, epoch uint64) {
 	o.engine.clear(e)
 }
 
-// reached tells the engine, as if it had asked, that the state ends about where it was folded.
+// reached tells the engine, as if it had asked, that the state stream ends near its folded
+// position.
 func (o *office) reached(r *rand.Rand) {
 	for _, e := range o.engine.entries {
 		for _, l := range []*lane{&e.act, &e.tell} {
@@ -142,8 +143,8 @@ func podOf(name string) events.Ref {
 	return events.Ref{Kind: kinds.Pods.Name, Namespace: "default", Name: name}
 }
 
-// anything is a delta of one of a few pods: its life, its end, one whose body cannot be
-// read, or a mark.
+// anything is a delta of one of a few pods: a version, a deletion, one that cannot be decoded,
+// or a mark.
 func anything(r *rand.Rand, version int, epoch, sequence uint64) events.Message {
 	if r.IntN(12) == 0 {
 		m := events.EncodeDelta(events.Delta{Kind: kinds.Pods.Name, Op: events.Mark, ResourceVersion: strconv.Itoa(version), Epoch: epoch})
@@ -170,8 +171,8 @@ func anything(r *rand.Rand, version int, epoch, sequence uint64) events.Message 
 	return m
 }
 
-// Whose waits a folded kind may end: of those for one of its objects that was folded, or for a
-// position of it; and a key that waits for nothing of it any more is looked at, too.
+// A fold of a kind may end the waits for an effect on one of the folded objects, and for a
+// position of the kind. A key that no longer waits for the kind is checked, too.
 func TestWhoseWaitsMayEnd(t *testing.T) {
 	folded := map[name]bool{{"default", "p"}: true}
 	at := func(u due, seen, goal uint64) due { u.seen, u.goal = seen, goal; return u }
@@ -200,8 +201,8 @@ func TestWhoseWaitsMayEnd(t *testing.T) {
 	}
 }
 
-// A kind that is not followed yet has told nothing: what its first message brings is noticed. What
-// has been looked at is not looked at again.
+// A kind that is not followed yet has reported nothing: the engine notices its first message.
+// It checks no delta twice.
 func TestTheFirstMessageOfAKindIsNoticed(t *testing.T) {
 	m := NewMemory()
 	m.Register(toy().Describe())

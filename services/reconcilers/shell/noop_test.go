@@ -11,8 +11,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// haunted is an office whose set wants no pod and sees one, which the API server
-// says is gone.
+// haunted is an office whose set wants no pod and sees one that, by the API server, is gone.
 func haunted(t *testing.T, leaving bool) (o *office, suspicions *[]string) {
 	suspicions = new([]string)
 	o = open(t, Settings{Suspect: func(d events.Damage) { *suspicions = append(*suspicions, string(d.Kind)+": "+d.Hole.Reason) }})
@@ -31,8 +30,8 @@ var ghostIsGone = events.Result{
 	Status: events.Unchanged, Removed: true, UID: "uid-ghost", Ref: events.Ref{Kind: kinds.Pods.Name, Namespace: "default", Name: "ghost"},
 }
 
-// haunt lets time pass, with a writer that finds each time that there is nothing
-// to be done. It gives the number of turns.
+// haunt lets time pass, with a writer that finds nothing to do each time. It returns the number
+// of turns.
 func (o *office) haunt(d time.Duration, sequence *uint64) (turns int) {
 	for end := o.now.Add(d); o.now.Before(end); o.pass(20 * time.Millisecond) {
 		for _, w := range o.wakes {
@@ -50,8 +49,8 @@ func (o *office) haunt(d time.Duration, sequence *uint64) (turns int) {
 	return turns
 }
 
-// TestWhatChangesNothingIsNotDecidedAgainAtOnce, but less and less often, until it
-// is another view that is decided on.
+// TestWhatChangesNothingIsNotDecidedAgainAtOnce, but less and less often, until the controller
+// decides something else on another view.
 func TestWhatChangesNothingIsNotDecidedAgainAtOnce(t *testing.T) {
 	o, suspicions := haunted(t, true)
 	sequence := uint64(0)
@@ -82,14 +81,14 @@ func TestAGhostIsReported(t *testing.T) {
 		t.Fatalf("suspected: %v, want one suspicion of pods", *suspicions)
 	}
 	o.change(kinds.Pods.Kind, events.Gone, aPod("ghost", "web", 1))
-	o.take(events.Tell) // that there is none any more
+	o.take(events.Tell) // the report of no pods
 	if turns := o.haunt(time.Minute, &sequence); turns > 0 || len(*suspicions) != 1 {
 		t.Errorf("when that is mended: %d turns, suspicions %v", turns, *suspicions)
 	}
 }
 
-// A disagreement is suspected when it has lasted for ten seconds about one object; about another one it
-// begins anew, and what agrees meanwhile ends it.
+// The engine suspects a disagreement that has lasted for ten seconds about one object. A
+// disagreement about another object starts anew, and an agreement in between ends it.
 func TestWhenADisagreementIsSuspected(t *testing.T) {
 	var told int
 	o := open(t, Settings{Suspect: func(events.Damage) { told++ }})
@@ -124,7 +123,7 @@ func TestWhenADisagreementIsSuspected(t *testing.T) {
 	}
 }
 
-// An effect that is overdue is suspected when the state says something else of its object.
+// An overdue effect is suspected when the memory contradicts it.
 func TestWhichOverdueEffectsAreSuspected(t *testing.T) {
 	var told []string
 	o := open(t, Settings{Suspect: func(d events.Damage) { told = append(told, d.About.Name) }})

@@ -13,40 +13,40 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// held is an object that the memory holds. Its state is replaced as newer ones
-// are folded, but never changed; readers meet it only under the memory's lock.
+// held is an object in the memory. A newer version replaces its state, which is never changed
+// in place. Readers see it only under the memory's lock.
 type held struct {
 	ref events.Ref
 	*state
 }
 
-// state is an object in one version.
+// state is one version of an object.
 type state struct {
 	uid     types.UID
 	version string
 	epoch   uint64
 	object  reconcile.Object
 	heard   time.Time // see [reconcile.Snapshot]
-	silent  bool      // heard is that of a version before this one
+	silent  bool      // heard is the heartbeat of an earlier version
 }
 
-// objectSet is a set of held objects, in the order of kind, namespace and name. What comes or goes
-// costs about as much where there are a hundred thousand as where there are ten. It is changed
-// under the memory's lock alone.
+// objectSet is a set of held objects, ordered by kind, namespace and name. Adding or deleting
+// one costs about as much among a hundred thousand as among ten. It is changed only under the
+// memory's lock.
 type objectSet = btree.BTreeG[*held]
 
 func newObjectSet() *objectSet {
 	return btree.NewBTreeGOptions(func(a, b *held) bool { return compareRefs(a.ref, b.ref) < 0 }, btree.Options{NoLocks: true, Degree: setDegree})
 }
 
-// setDegree bounds what a small set takes: most are of the few objects of one owner.
+// setDegree bounds the room of a small set: most sets have the few objects of one owner.
 const setDegree = 8
 
 func compareRefs(a, b events.Ref) int {
 	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// in are the objects of a namespace, by name.
+// in yields the objects of a namespace, by name.
 func (k *kindMemory) in(namespace string) iter.Seq[*held] {
 	return func(yield func(*held) bool) {
 		k.all.Ascend(&held{ref: events.Ref{Kind: k.kind.Name, Namespace: namespace}}, func(h *held) bool {
@@ -77,7 +77,7 @@ func (x index[K]) remove(under K, h *held) {
 	}
 }
 
-// at are the objects under a key, in order.
+// at yields the objects under a key, in order.
 func (x index[K]) at(under K) iter.Seq[*held] {
 	return func(yield func(*held) bool) {
 		if s, ok := x[under]; ok {
@@ -86,7 +86,7 @@ func (x index[K]) at(under K) iter.Seq[*held] {
 	}
 }
 
-// count is how many objects are under a key.
+// count is the number of objects under a key.
 func (x index[K]) count(under K) int {
 	if s, ok := x[under]; ok {
 		return s.Len()
@@ -94,7 +94,7 @@ func (x index[K]) count(under K) int {
 	return 0
 }
 
-// list are the objects under a key as a controller sees them.
+// list returns the objects under a key as a controller sees them.
 func (x index[K]) list(under K) []metav1.Object { return objects(x.count(under), x.at(under)) }
 
 func objects(n int, items iter.Seq[*held]) []metav1.Object {

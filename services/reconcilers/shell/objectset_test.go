@@ -11,8 +11,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// TestObjectSetsAreSortedMaps: whatever is put in, replaced and taken out, a kind and an index hold what
-// a map would, in order, and so does each namespace.
+// TestObjectSetsAreSortedMaps: after any puts, replacements and removals, a kind and an index
+// hold what a map would, in order, and so does each namespace.
 func TestObjectSetsAreSortedMaps(t *testing.T) {
 	for seed := range uint64(100) {
 		random := rand.New(rand.NewPCG(seed, 1))
@@ -59,8 +59,8 @@ func TestObjectSetsAreSortedMaps(t *testing.T) {
 	}
 }
 
-// BenchmarkFoldCreates folds the creates of pods in batches of ten, and their deletes, where
-// so many others are.
+// BenchmarkFoldCreates folds the creates of pods in batches of ten, and their deletions, among
+// a given number of other pods.
 func BenchmarkFoldCreates(b *testing.B) {
 	const batch = 10
 	for _, pods := range []int{1_000, 10_000, 100_000} {

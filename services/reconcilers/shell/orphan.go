@@ -9,27 +9,28 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// A turn whose outcome never comes would block its key for ever. That happens when
-// the turn was answered and the end of the outcome stream was lost, when the
-// writers' consumer has skipped it, or when it cannot be read. Writers say what
-// they have in flight. A turn that has waited for long, and that no writer has in
-// hand although there are writers, is stored again: behind itself, so that of many
-// engines one does it; and marked as a repetition, so that a writer looks first
-// which of it has been done. The repetition takes over the turn's place: a
-// writer that is handed the older one after that finds the newer and lets the older be.
+// Orphans. A turn whose outcome never comes would block its key for ever. That happens when a
+// writer acknowledged the turn and the end of the outcome stream was lost, when the writers'
+// consumer skipped the turn, or when the turn or outcome cannot be decoded. Writers report the
+// turns that they have in flight. A turn that has waited for [Settings].Orphan, and that no
+// writer has in flight although there are writers, is stored again: with its own sequence as
+// the expected last one, so that only one of many engines succeeds; and marked as a repetition,
+// so that a writer checks first which commands are done. The repetition replaces the turn: a
+// writer that gets the older one afterwards finds the newer one and skips the older.
 
-// attendance is how recent a writer's heartbeat must be to tell that there are writers.
+// attendance is the greatest age of a writer's heartbeat by which the engine takes writers as
+// present.
 const attendance = 2 * time.Second
 
-// crowd is how many turns in flight are remembered without a look at their age.
+// crowd is the number of turns in flight up to which old reports of them are not removed.
 const crowd = 1024
 
-// mostInFlight bounds them. Every process that may publish on the topic of the writers can make
-// turns up where there are no keys. Where there is no room, a turn that is in flight
-// may be stored again, which does no harm.
+// mostInFlight bounds the turns in flight. A process that may publish on the writers' topic can
+// report turns that do not exist, if heartbeats are not signed. Without room, a turn that is in
+// flight may be stored again, which does no harm.
 const mostInFlight = 1 << 16
 
-// Heartbeat says what a writer has in flight.
+// Heartbeat takes in which turns a writer has in flight.
 func (d *Engine) Heartbeat(b events.Heartbeat) {
 	d.attended = d.now
 	turns := b.InFlight(d.name)
@@ -41,12 +42,12 @@ func (d *Engine) Heartbeat(b events.Heartbeat) {
 	if slices.Contains(b.Full, d.name) && len(turns) > 0 {
 		d.reached, d.crowded = slices.Max(turns), d.now
 	}
-	if len(d.inFlight) > crowd { // some were said after their outcome had come
+	if len(d.inFlight) > crowd { // some were reported after their outcome had come
 		maps.DeleteFunc(d.inFlight, func(_ uint64, at time.Time) bool { return d.now.Sub(at) > d.settings.Orphan })
 	}
 }
 
-// watch has a lane looked after whose last turn has no outcome.
+// watch sets a timer that checks whether the last turn of a lane has got its outcome.
 func (d *Engine) watch(e *entry, of events.Lane) {
 	l := e.lane(of)
 	if l.turn <= l.outcome || l.watched {
@@ -60,9 +61,9 @@ func (d *Engine) watch(e *entry, of events.Lane) {
 	})
 }
 
-// suspect recalls a key, once the last turn of a lane has had no outcome, and has
-// been in no writer's hand, for long enough. Each repetition is given twice the
-// time: it may only be that the writers have too much to do.
+// suspect recalls a key once the last turn of a lane has had no outcome, and has been in flight
+// at no writer, for long enough. Each repetition gets twice the time, because the writers may
+// only be overloaded.
 func (d *Engine) suspect(e *entry, of events.Lane) {
 	l := e.lane(of)
 	if d.entries[e.key] != e || l.turn <= l.outcome {
@@ -80,7 +81,7 @@ func (d *Engine) suspect(e *entry, of events.Lane) {
 	d.recall(e)
 }
 
-// unsuspect puts a suspicion off that could not be looked into.
+// unsuspect defers the suspicions of a key whose recall failed.
 func (d *Engine) unsuspect(e *entry) {
 	for _, of := range []events.Lane{events.Act, events.Tell} {
 		l := e.lane(of)
@@ -89,8 +90,7 @@ func (d *Engine) unsuspect(e *entry) {
 	}
 }
 
-// repeat stores the suspected turns again that have no outcome in the streams
-// either.
+// repeat stores the suspected turns again whose outcomes the streams do not have either.
 func (d *Engine) repeat(e *entry) {
 	for _, of := range []events.Lane{events.Act, events.Tell} {
 		l := e.lane(of)
@@ -104,8 +104,8 @@ func (d *Engine) repeat(e *entry) {
 			continue
 		}
 		if turn == nil {
-			// What it asked for cannot be told. What was done of it has been seen
-			// by now, or will be.
+			// Its commands are unknown. The memory has seen the ones that were carried out, or
+			// will.
 			turn = &events.Turn{
 				Controller: d.name, Key: e.key, Lane: of, Now: d.now, Code: d.settings.Code,
 				Because: fmt.Sprintf("turn %d cannot be read any more", l.turn),
@@ -119,7 +119,7 @@ func (d *Engine) repeat(e *entry) {
 	}
 }
 
-// repeated takes the answer to the storing of a repetition.
+// repeated takes in the answer to the storing of a repetition.
 func (d *Engine) repeated(e *entry, of events.Lane, sequence uint64, decided time.Time, err error) {
 	l := e.lane(of)
 	l.repeating = false
@@ -135,7 +135,7 @@ func (d *Engine) repeated(e *entry, of events.Lane, sequence uint64, decided tim
 	d.dismiss(e)
 }
 
-// placed says that a lane's last turn is now the one at a sequence, decided at a moment.
+// placed records the sequence of a lane's last turn, and when it was decided.
 func (d *Engine) placed(l *lane, sequence uint64, decided time.Time) {
 	if l.turn != sequence || !sameMoment(l.decided, decided) {
 		l.since = d.now

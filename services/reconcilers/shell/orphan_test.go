@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// attend lets time pass while a writer says what it has in flight.
+// attend lets time pass while a writer reports its turns in flight.
 func (o *office) attend(d time.Duration, turns ...uint64) {
 	for ; d > 0; d -= time.Second {
 		o.pass(time.Second)
@@ -20,7 +20,7 @@ func (o *office) attend(d time.Duration, turns ...uint64) {
 	}
 }
 
-// underWay is what the streams hold of the turn that [begun] has stored.
+// underWay is the past of the turn that [begun] has stored, without an outcome.
 func underWay(sequence uint64) Past {
 	return Past{Sequence: sequence, Turn: &events.Turn{
 		Controller: "toy", Key: web, Lane: events.Act, Now: epoch, Because: "0 of 1", ResourceVersion: "1",
@@ -28,8 +28,8 @@ func underWay(sequence uint64) Past {
 	}}
 }
 
-// A turn that has no outcome, and that no writer has in flight, is stored again,
-// word for word; its key goes on when that one has its outcome.
+// A turn without an outcome that no writer has in flight is stored again, word for word. Its
+// key continues when the repetition has its outcome.
 func TestAnOrphanedTurnIsRepeated(t *testing.T) {
 	o := begun(t, Settings{})
 	o.attend(9 * time.Second)
@@ -53,8 +53,8 @@ func TestAnOrphanedTurnIsRepeated(t *testing.T) {
 	}
 }
 
-// What a writer has in flight is no orphan, however long it takes; when the writer
-// has gone and no other writer took it, it is.
+// A turn in flight at a writer is no orphan, however long it takes. It is one when the writer
+// is gone and no other writer took it.
 func TestATurnInFlightIsNoOrphan(t *testing.T) {
 	o := begun(t, Settings{})
 	o.attend(time.Minute, 10)
@@ -66,7 +66,7 @@ func TestATurnInFlightIsNoOrphan(t *testing.T) {
 	o.take(events.Act)
 }
 
-// While there is no writer at all, nothing is gained by asking again.
+// Without any writer, storing a turn again gains nothing.
 func TestWithoutWritersNothingIsRepeated(t *testing.T) {
 	o := begun(t, Settings{})
 	o.pass(time.Hour)
@@ -78,20 +78,20 @@ func TestWithoutWritersNothingIsRepeated(t *testing.T) {
 	o.take(events.Act)
 }
 
-// An outcome that only this engine has not heard of is found in the stream.
+// The recall finds an outcome in the stream that only this engine has missed.
 func TestAnOutcomeThatWasMissedIsFound(t *testing.T) {
 	o := begun(t, Settings{})
 	o.attend(12 * time.Second)
 	past := underWay(10)
 	past.Outcome = &events.Outcome{Key: web, Lane: events.Act, Turn: 10, Results: []events.Result{{Status: events.Unchanged}}}
-	o.recalled(past, Past{}) // and asks for a turn by itself
+	o.recalled(past, Past{}) // which asks for a turn by itself
 	if turn := o.take(events.Act); turn.expect != 10 || turn.Repeats != 0 {
 		t.Errorf("the next turn is %+v", turn)
 	}
 }
 
-// Of a turn that cannot be read an empty repetition is stored, so that the key
-// goes on.
+// For a turn that cannot be decoded the engine stores an empty repetition, so that the key
+// continues.
 func TestAnOrphanThatCannotBeRead(t *testing.T) {
 	o := begun(t, Settings{})
 	o.attend(12 * time.Second)
@@ -102,8 +102,8 @@ func TestAnOrphanThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// Of many engines one repeats. The others recall what it stored and look after
-// that; a repetition that is not served either is repeated more and more rarely.
+// One of many engines repeats a turn. The others recall the repetition and watch it. A
+// repetition without an outcome is repeated less and less often.
 func TestRepetitionsOfManyEngines(t *testing.T) {
 	o := begun(t, Settings{})
 	o.attend(12 * time.Second)
@@ -128,7 +128,7 @@ func TestRepetitionsOfManyEngines(t *testing.T) {
 	}
 }
 
-// An engine that comes new finds the orphan as soon as the key wants something.
+// A new engine finds the orphan as soon as the key wants something.
 func TestAnOrphanOfThePastIsRepeated(t *testing.T) {
 	o := open(t, Settings{})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
@@ -141,8 +141,8 @@ func TestAnOrphanOfThePastIsRepeated(t *testing.T) {
 	}
 }
 
-// What has not come to a writer yet, because it has as much in flight as it is given, is no
-// orphan; nor is what it has in flight and has not looked at.
+// A turn that has not reached a writer yet, because the writer is full, is no orphan; nor is
+// one that waits in flight.
 func TestWhatWaitsBehindOthersIsNoOrphan(t *testing.T) {
 	for name, c := range map[string]struct {
 		heartbeat events.Heartbeat
@@ -164,15 +164,15 @@ func TestWhatWaitsBehindOthersIsNoOrphan(t *testing.T) {
 		if !c.waits {
 			continue
 		}
-		o.attend(21*time.Second, 8) // until the writers have room, and do not have it
+		o.attend(21*time.Second, 8) // until the writers have room, without having turn 10 in flight
 		if got := o.takeRecalls(); len(got) == 0 {
 			t.Errorf("%s: it is an orphan by now, and it is not recalled", name)
 		}
 	}
 }
 
-// However many turns are said to be in flight, what is remembered of that is bounded, and there is
-// room again when they are not said any more.
+// However many turns heartbeats name, the engine remembers a bounded number, and has room again
+// when they are no longer named.
 func TestMadeUpTurnsInFlightAreBounded(t *testing.T) {
 	o := begun(t, Settings{})
 	turns := make([]uint64, 30_000)
@@ -191,7 +191,7 @@ func TestMadeUpTurnsInFlightAreBounded(t *testing.T) {
 	}
 }
 
-// A turn that has no outcome is looked after by one timer, and is work.
+// A turn without an outcome is watched by one timer, and counts as work.
 func TestATurnIsWatchedOnce(t *testing.T) {
 	for what, c := range map[string]struct {
 		lane    lane
@@ -214,8 +214,8 @@ func TestATurnIsWatchedOnce(t *testing.T) {
 	}
 }
 
-// A writer counts as there for two seconds after it was heard, to the end of them; a key that is
-// forgotten is not looked after.
+// A writer counts as present up to and including two seconds after its heartbeat. A dismissed
+// key is not watched.
 func TestForHowLongAWriterIsThere(t *testing.T) {
 	for what, c := range map[string]struct {
 		change func(*office, *entry)
@@ -239,7 +239,7 @@ func TestForHowLongAWriterIsThere(t *testing.T) {
 	}
 }
 
-// How many turns in flight are remembered without a look at their age, and at most.
+// How many turns in flight are remembered without a check of their age, and at most.
 func TestHowManyTurnsInFlightAreRemembered(t *testing.T) {
 	o := open(t, Settings{})
 	say := func(from, n uint64) {
@@ -274,8 +274,8 @@ func TestHowManyTurnsInFlightAreRemembered(t *testing.T) {
 	}
 }
 
-// A suspicion that could not be looked into is none: a recall for another reason repeats nothing.
-// The turn is suspected again in time.
+// A suspicion whose recall failed is dropped: a recall for another reason repeats nothing. The
+// engine suspects the turn again in time.
 func TestASuspicionThatCouldNotBeLookedInto(t *testing.T) {
 	o := begun(t, Settings{})
 	o.attend(12 * time.Second)
@@ -293,7 +293,7 @@ func TestASuspicionThatCouldNotBeLookedInto(t *testing.T) {
 	if o.take(events.Act).Repeats != 10 || o.engine.Storing() != 1 {
 		t.Errorf("it waits for %d answers", o.engine.Storing())
 	}
-	// A key that wants something looks again as soon as another replica was faster.
+	// A key that wants something is recalled as soon as another replica was faster.
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 2, 0, ""))
 	o.answer(events.Act, 0, bus.ErrOvertaken)
 	o.recalled(underWay(12), Past{})
@@ -308,7 +308,8 @@ func TestASuspicionThatCouldNotBeLookedInto(t *testing.T) {
 	}
 }
 
-// A key that is given away while its turn is being repeated is forgotten when that is done.
+// A key that another replica takes over while its turn is stored again is dropped when that is
+// done.
 func TestAKeyGivenAwayDuringARepetitionIsForgotten(t *testing.T) {
 	o := begun(t, Settings{})
 	o.attend(12 * time.Second)
@@ -322,7 +323,7 @@ func TestAKeyGivenAwayDuringARepetitionIsForgotten(t *testing.T) {
 	}
 }
 
-// Since when a turn is known to be the last: since another one was.
+// A turn counts as the last one since it replaced another one.
 func TestSinceWhenATurnIsTheLast(t *testing.T) {
 	now := epoch.Add(time.Hour)
 	for what, c := range map[string]struct {

@@ -8,8 +8,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// Of a turn that acts every step could be reported. That would hold up the next
-// one, and the end is reported anyway.
+// Every step of an act could be reported. That would delay the next step, and the end is
+// reported anyway.
 func TestReportsAreRareWhileActing(t *testing.T) {
 	o := begun(t, Settings{Pace: time.Millisecond, Progress: time.Second})
 	o.change(kinds.Pods.Kind, events.Is, aPod("p", "web", 5))
@@ -29,7 +29,8 @@ func TestReportsAreRareWhileActing(t *testing.T) {
 	o.take(events.Tell)
 }
 
-// What rests on no report goes ahead of it, whose report comes when that has been seen.
+// An act that depends on no report goes ahead of the report, which is stored when the act's
+// effects have been seen.
 func TestWhatIsDoneGoesAheadOfItsReport(t *testing.T) {
 	for how, ahead := range map[string]bool{"overlooks": true, "": false} {
 		o := told(t, how)
@@ -44,7 +45,7 @@ func TestWhatIsDoneGoesAheadOfItsReport(t *testing.T) {
 	}
 }
 
-// Where one thing is done after the other, reports are not passed over for ever.
+// When one act follows another, reports are not passed over for ever.
 func TestReportsAreNotPassedOverForEver(t *testing.T) {
 	o := told(t, "overlooks")
 	create := o.create(3, "overlooks")
@@ -61,7 +62,7 @@ func TestReportsAreNotPassedOverForEver(t *testing.T) {
 	o.take(events.Tell)
 }
 
-// told is an engine whose set has been reported on, long ago.
+// told is an office whose set was reported on long ago.
 func told(t *testing.T, how string) *office {
 	o := open(t, Settings{Pace: time.Millisecond, Progress: time.Second})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 5, how))
@@ -76,7 +77,7 @@ func told(t *testing.T, how string) *office {
 	return o
 }
 
-// create has the set want a pod, which is stored as turn 2.
+// create has the set want another pod, which is stored as turn 2.
 func (o *office) create(version int, how string) events.Command {
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", version, 1, 5, how))
 	created := o.take(events.Act).Commands[0]
@@ -84,7 +85,7 @@ func (o *office) create(version int, how string) events.Command {
 	return created
 }
 
-// created has the pod of a create, which was a turn's, come into being and be seen.
+// created reports the outcome of a turn's create, and folds the pod.
 func (o *office) created(create events.Command, version int, turn uint64) {
 	p := aPod(create.Name, "web", version)
 	o.outcome(events.Act, turn, events.Result{Status: events.Applied, Ref: create.Ref(), UID: p.UID, Version: p.ResourceVersion})

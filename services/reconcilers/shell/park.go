@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 )
 
-// Parked is a key or message that is set aside. A message is named by the kind,
+// Parked is a key or message that the engine has set aside. A message is named by the kind,
 // namespace and name of its object.
 type Parked struct {
 	Key    events.Key `json:"key"`
@@ -20,8 +20,8 @@ type Parked struct {
 // maxReason bounds the reason of a parked key, which may quote a panic.
 const maxReason = 4 << 10
 
-// strike counts an attempt at a key that broke. After some in a row the key is
-// parked; one that has been parked before gets a single attempt.
+// strike counts an attempt at a key that broke. After Attempts in a row it parks the key; a key
+// that was parked before gets a single attempt.
 func (d *Engine) strike(e *entry, reason string) {
 	e.broken++
 	d.tally.Broken++
@@ -33,8 +33,8 @@ func (d *Engine) strike(e *entry, reason string) {
 	d.park(e, reason)
 }
 
-// park sets a key aside, as soon as the reason is on record. What asks for it later
-// tries again.
+// park sets a key aside, as soon as a turn with the reason is stored. A later change or wake
+// asks for the key again.
 func (d *Engine) park(e *entry, reason string) {
 	if e.dirty, e.oldest = false, nil; e.round != nil {
 		e.round.waiting = nil
@@ -80,7 +80,7 @@ func (d *Engine) parkStored(e *entry, err error) {
 	}
 	reason := e.parking
 	e.parking, e.retries = "", 0
-	if d.owns(e.key) { // else it has been given away meanwhile, and its new owner tells of it
+	if d.owns(e.key) { // else another replica owns it by now, and reports it
 		e.parked = &Parked{Key: e.key, Reason: reason, At: d.now}
 		d.parked[e.key] = e
 	}
@@ -93,7 +93,7 @@ func (d *Engine) parkLater(e *entry) {
 	d.timers.set(d.now.Add(d.settings.delay(e.retries)), func() { d.recallPark(e) })
 }
 
-// mend says that a key has been decided without breaking.
+// mend records that a key was decided without breaking.
 func (d *Engine) mend(e *entry) {
 	e.broken, e.until = 0, time.Time{}
 	if e.parked != nil {
@@ -102,7 +102,7 @@ func (d *Engine) mend(e *entry) {
 	}
 }
 
-// Parked is what is set aside, sorted by key.
+// Parked are the parked keys and messages, sorted by key.
 func (d *Engine) Parked() []Parked {
 	out := make([]Parked, 0, len(d.parked))
 	for _, e := range d.parked {
@@ -112,7 +112,7 @@ func (d *Engine) Parked() []Parked {
 	return out
 }
 
-// Unpark tries a parked key again; it gives false when it is not parked.
+// Unpark tries a parked key again. It returns false when the key is not parked.
 func (d *Engine) Unpark(key events.Key) bool {
 	e, ok := d.parked[key]
 	if !ok {

@@ -109,9 +109,9 @@ func TestTooLargeTurnIsParked(t *testing.T) {
 	o.none()
 }
 
-// One object of ten thousand panics its controller always. All others have their
-// turns in one go, each as early as if it were not there; it is set aside after a
-// few attempts, visibly, and from then on costs one attempt whenever it changes.
+// One object of ten thousand always panics its controller. All others have their turns in one
+// go, as early as without it. The engine parks it after a few attempts, visibly, and from then
+// on spends one attempt on it whenever it changes.
 func TestOnePoisonAmongTenThousand(t *testing.T) {
 	const healthy, poison = 10_000, 5_000
 	o := open(t, Settings{})
@@ -164,7 +164,7 @@ func TestOnePoisonAmongTenThousand(t *testing.T) {
 	}
 }
 
-// poisoned is an office whose key web is about to be set aside after its first break.
+// poisoned is an office whose key web is about to be parked after its first break.
 func poisoned(t *testing.T, settings Settings) *office {
 	settings.Attempts = 1
 	o := open(t, settings)
@@ -175,7 +175,7 @@ func poisoned(t *testing.T, settings Settings) *office {
 	return o
 }
 
-// setAside answers what is asked until the key is set aside.
+// setAside answers the recall and the store of a key that is being parked.
 func (o *office) setAside(at uint64) {
 	o.t.Helper()
 	o.engine.Recalled(web, events.Park, Past{Sequence: at - 1}, nil)
@@ -183,7 +183,7 @@ func (o *office) setAside(at uint64) {
 	o.answer(events.Park, at, nil)
 }
 
-// A reason that is longer than four KiB is cut, and the record says no more than that.
+// A reason longer than 4 KiB is cut in the record.
 func TestALongReasonIsCut(t *testing.T) {
 	for length, want := range map[int]int{4096: 4096, 5000: 4096} {
 		o := open(t, Settings{})
@@ -195,8 +195,9 @@ func TestALongReasonIsCut(t *testing.T) {
 	}
 }
 
-// A record that another replica was faster to store is stored behind that one, at once; while it is
-// on its way no other record is made, and what asks for the key then has its turn afterwards.
+// If another replica stores its parking record first, this one is stored behind it, at once. No
+// second record is made meanwhile, and a change that asks for the key then has its turn
+// afterwards.
 func TestARecordThatIsOvertakenIsStoredBehindTheOther(t *testing.T) {
 	o := poisoned(t, Settings{})
 	o.engine.park(o.engine.entry(web), "another reason")
@@ -224,7 +225,8 @@ func TestARecordThatIsOvertakenIsStoredBehindTheOther(t *testing.T) {
 	}
 }
 
-// The waits for a bus that takes no record grow, and begin anew when it has taken one.
+// The waits for a bus that refuses the record grow, and start anew when the bus has accepted
+// one.
 func TestTheWaitsForARecordGrow(t *testing.T) {
 	o := poisoned(t, Settings{Backoff: time.Second, MaxBackoff: time.Hour})
 	for _, wait := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
@@ -241,8 +243,8 @@ func TestTheWaitsForARecordGrow(t *testing.T) {
 	}
 }
 
-// A key that is given away while it is being set aside is forgotten when that is done; one that is
-// set aside is another replica's to tell of.
+// A key that another replica takes over while it is being parked is dropped when that is done.
+// The new owner reports a parked key.
 func TestAParkedKeyThatIsGivenAway(t *testing.T) {
 	o := poisoned(t, Settings{})
 	o.engine.Own(0)
@@ -259,8 +261,8 @@ func TestAParkedKeyThatIsGivenAway(t *testing.T) {
 	}
 }
 
-// A key that did not break in between has all its attempts again; one that is tried by hand has its
-// turn at once.
+// A key that did not break in between has all its attempts again; Unpark gives a key its turn
+// at once.
 func TestAKeyThatIsMendedHasItsAttempts(t *testing.T) {
 	o := open(t, Settings{})
 	version := 0
@@ -295,8 +297,8 @@ func TestAKeyThatIsMendedHasItsAttempts(t *testing.T) {
 	}
 }
 
-// What is set aside is told in the order of its keys, and does not count as waiting for its turn,
-// also where it broke while its turn was being stored.
+// Parked keys are sorted, and their changes do not count as waiting, even if a key broke while
+// its turn was being stored.
 func TestWhatIsSetAsideWaitsForNoTurn(t *testing.T) {
 	o := open(t, Settings{Attempts: 1})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))

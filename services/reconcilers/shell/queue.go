@@ -10,15 +10,15 @@ type rank int
 
 // The ranks, the last one first.
 const (
-	idly     rank = iota // nothing waits for it
-	urgently             // a message asks for it
-	atOnce               // it was looked at, and only what the streams know of it was missing
+	idly     rank = iota // no message asks for the key
+	urgently             // a message asks for the key
+	atOnce               // the key was looked at, and lacked only its recall
 	ranks
 )
 
-// queue holds the keys that are to be looked at: by their ranks, and those of one rank
-// in the order of their arrival. What has been recalled comes first, so that of a crowd
-// of new keys the first ones are decided before the last ones have been looked at.
+// queue holds the keys to be looked at: higher ranks first, and those of one rank in the order
+// of their arrival. Recalled keys come first, so that of many new keys the engine decides about
+// the first ones before it has looked at the last ones.
 type queue struct {
 	lines [ranks][]*entry
 	depth int
@@ -56,8 +56,8 @@ func (q *queue) pop() *entry {
 	return nil
 }
 
-// timer calls fire at a moment. Timers of the same moment fire in the order in
-// which they were set.
+// timer calls fire at a moment. Timers of the same moment fire in the order in which they were
+// set.
 type timer struct {
 	at   time.Time
 	n    int
@@ -74,7 +74,7 @@ func (t *timers) set(at time.Time, fire func()) {
 	heap.Push(t, timer{at: at, n: t.n, fire: fire})
 }
 
-// due takes the earliest timer if its time has come.
+// due removes the earliest timer and returns it, if its time has come.
 func (t *timers) due(now time.Time) (timer, bool) {
 	if len(t.list) == 0 || t.list[0].at.After(now) {
 		return timer{}, false

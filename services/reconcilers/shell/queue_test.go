@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// A key stands in a line once, however often it is asked for, and is let go of when it is served.
+// A key is queued once, however often it is asked for, and the queue drops it when it is
+// served.
 func TestAKeyStandsInALineOnce(t *testing.T) {
 	var q queue
 	e := &entry{}
@@ -25,8 +26,8 @@ func TestAKeyStandsInALineOnce(t *testing.T) {
 	}
 }
 
-// Timers fire in the order of their moments, those of one moment in the order in which they were
-// set, and what has fired is let go of.
+// Timers fire in the order of their moments, those of one moment in the order in which they
+// were set, and are dropped when they have fired.
 func TestTimersFireInOrder(t *testing.T) {
 	var set timers
 	var fired []int
@@ -49,7 +50,7 @@ func TestTimersFireInOrder(t *testing.T) {
 	}
 }
 
-// The engine tells how long each key has stood in the queue.
+// The engine reports how long each key was queued.
 func TestHowLongAKeyWasQueued(t *testing.T) {
 	var waited []time.Duration
 	o := open(t, Settings{Waited: func(d time.Duration) { waited = append(waited, d) }})

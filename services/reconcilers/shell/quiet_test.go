@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// choosy is a controller whose turn a pod's change is only when it is created, ends
-// or changes hands, as it is for the garbage collector. asked counts its turns.
+// choosy is a controller that a pod's change asks for a turn only when the pod is created,
+// deleted or changes its owners, as for the garbage collector. asked counts its turns.
 func choosy(asked *int) reconcile.Controller[bool] {
 	return reconcile.Controller[bool]{
 		Name: "toy", Owns: &kinds.Pods.Kind,
@@ -58,7 +58,7 @@ func TestAChangeThatConcernsNoKeyIsNoTurn(t *testing.T) {
 	}
 }
 
-// The memory is often ahead of the engine: one turn is that of all changes that are folded.
+// The memory is often ahead of the engine: all changes that have been folded make one turn.
 func TestChangesAheadOfTheEngineAreOneTurn(t *testing.T) {
 	o, asked := watched(t)
 	for version := 1; version < 5; version++ {
@@ -69,7 +69,7 @@ func TestChangesAheadOfTheEngineAreOneTurn(t *testing.T) {
 	}
 }
 
-// Nothing is kept of kinds whose changes ask for no turn.
+// A reader keeps nothing of kinds whose changes ask for no turn.
 func TestNothingIsKeptOfWhatAsksForNoTurn(t *testing.T) {
 	o, _ := watched(t)
 	o.memory.Fold(kinds.ReplicaSets.Name, []events.Message{delta(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""), 1)})

@@ -12,17 +12,18 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// reader is a controller as the memory knows it: what it reads, and which keys
-// the changes folded so far concern.
+// reader is a controller as the memory knows it: the kinds that it reads, and the keys that the
+// changes folded so far concern.
 type reader struct {
 	inputs map[kinds.Name][]reconcile.Input
 	every  []reconcile.Input
 
 	mu   sync.Mutex
-	news news // since the engine last took them
+	news news // news since the engine last took them
 }
 
-// news is what changes ask for: turns of keys.
+// news is the result of mapping changes: keys that need a turn, and changes that cannot be
+// mapped.
 type news struct {
 	keys     []events.Key // in the order in which they were first asked for
 	causes   map[events.Key]*causes
@@ -31,18 +32,18 @@ type news struct {
 
 // causes are the changes that ask for a turn of a key.
 type causes struct {
-	triggers []events.Trigger // the newest ones, MaxTriggers at most
-	oldest   []Backlog        // of each kind, the oldest
+	triggers []events.Trigger // the newest changes, MaxTriggers at most
+	oldest   []Backlog        // the oldest change of each kind
 }
 
 // Backlog is the oldest change of a kind that has not had its turn.
 type Backlog struct {
 	Kind     kinds.Name
 	Sequence uint64
-	Stored   time.Time // when the bus had it
+	Stored   time.Time // when the bus stored it
 }
 
-// unmapped is a change of which no key can be told.
+// unmapped is a change that cannot be decoded or mapped to keys.
 type unmapped struct {
 	ref             events.Ref
 	version, reason string
@@ -96,7 +97,7 @@ func (r *reader) tell(s scene, kind kinds.Name, changes []change) {
 	}
 }
 
-// mostUnmapped bounds them while an engine takes no news.
+// mostUnmapped bounds the unmapped changes while an engine takes no news.
 const mostUnmapped = 1024
 
 func (n *news) add(k events.Key, c change) {
@@ -118,7 +119,7 @@ func (c *causes) add(t events.Trigger, stored time.Time) {
 	c.wait(Backlog{t.Ref.Kind, t.Sequence, stored})
 }
 
-// wait notes a change that waits for its turn.
+// wait records a change that waits for its turn.
 func (c *causes) wait(b Backlog) {
 	for i := range c.oldest {
 		if have := &c.oldest[i]; have.Kind == b.Kind {
@@ -131,7 +132,7 @@ func (c *causes) wait(b Backlog) {
 	c.oldest = append(c.oldest, b)
 }
 
-// take gives what the changes folded since it was last asked want.
+// take returns the news since the last call.
 func (r *reader) take() news {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -140,7 +141,8 @@ func (r *reader) take() news {
 	return taken
 }
 
-// keys maps one change. A panic of the mapping is an error, and the fold goes on.
+// keys maps one change to keys. It returns a panic of the mapping as an error, so that the fold
+// goes on.
 func (r *reader) keys(s scene, c change) (keys []events.Key, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -161,10 +163,10 @@ func (r *reader) keys(s scene, c change) (keys []events.Key, err error) {
 	return set.keys, nil
 }
 
-// few is the number of keys up to which a list is searched from its start.
+// few is the number of keys up to which has searches the list linearly.
 const few = 8
 
-// keySet is a list of keys without repetition, in the order of arrival.
+// keySet is a list of distinct keys, in the order of arrival.
 type keySet struct {
 	keys []events.Key
 	have map[events.Key]bool // nil while the keys are few, as they mostly are

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// spread is a controller for which a change of a set is the turn of all pods
-// that the set controls, as it is for the garbage collector.
+// spread is a controller for which a change of a set asks for a turn of each pod that the set
+// controls, as for the garbage collector.
 func spread() reconcile.Controller[bool] {
 	return reconcile.Controller[bool]{
 		Name: "toy", Inputs: []reconcile.Input{{Every: true, Keys: func(s reconcile.Snapshot, was, _ reconcile.Object) (keys []events.Key) {
@@ -28,8 +28,8 @@ func spread() reconcile.Controller[bool] {
 	}
 }
 
-// An object may concern as many keys as it has dependents, each of them is asked for once
-// however often the object changes, and names the newest changes.
+// An object may concern as many keys as it has dependents. Each is asked for once, however
+// often the object changes, and names the newest changes.
 func TestEveryKeyOfAChangeIsKept(t *testing.T) {
 	m := NewMemory()
 	m.Register(spread().Describe())
@@ -68,8 +68,8 @@ func TestEveryKeyOfAChangeIsKept(t *testing.T) {
 	}
 }
 
-// An effect on a kind of which no stream is found is not waited for, once the
-// streams have been looked up after it was known.
+// An engine does not wait for an effect on a kind that has no stream, once a discovery that
+// began after the effect was known has ended.
 func TestEffectNowhereIsGivenUpAfterARecheck(t *testing.T) {
 	o := &office{t: t, memory: NewMemory(), now: epoch, sequence: map[kinds.Name]uint64{}}
 	o.memory.Register(spread().Describe())

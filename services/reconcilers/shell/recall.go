@@ -10,15 +10,14 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// Keys that are to be recalled at one time are recalled together. Where an owner goes
-// that had a thousand objects, a thousand keys are looked at that the engine does not know,
-// and of most of them there is nothing to know.
+// The loop recalls keys in batches. When an owner of a thousand objects is deleted, the engine
+// looks at a thousand keys that it does not know, and most of them have no turn in the streams.
 
 const (
-	// recallMost is how many lanes are recalled together.
+	// recallMost is the most lanes in one batch.
 	recallMost = 256
-	// maxRecalls bounds how many of such recalls are under way; what comes meanwhile goes
-	// together next.
+	// maxRecalls bounds the batches in flight. The lanes that come meanwhile form the next
+	// batch.
 	maxRecalls = 4
 )
 
@@ -28,15 +27,15 @@ type laneOf struct {
 	lane events.Lane
 }
 
-// recaller is what a recall asks of a bus.
+// recaller is the part of a bus that a recall uses.
 type recaller interface {
 	bus.Looker
 	StreamState(ctx context.Context, stream string) (bus.State, error)
 }
 
-// recall finds what the streams remember of lanes, in their order. It reads the last turns
-// before the last outcomes: an outcome that comes in between is of a turn that is known or
-// of a later one, never a missing one.
+// recall looks up the past of each lane in the streams, in the order of lanes. It reads the
+// last turns before the last outcomes: an outcome stored in between answers a turn that was
+// read or a later one, so none is missing.
 func recall(ctx context.Context, b recaller, controller string, lanes []laneOf, by Signatures) ([]Past, error) {
 	asked, answers := make([]string, len(lanes)), make([]string, len(lanes))
 	for i, l := range lanes {
@@ -64,33 +63,34 @@ func recall(ctx context.Context, b recaller, controller string, lanes []laneOf, 
 	return pasts, nil
 }
 
-// remembered is what the last turn of a lane, if there is one, and its last outcome say.
+// remembered is the past of a lane, from its last turn, if there is one, and its last outcome.
 func (s Signatures) remembered(turn events.Message, some bool, outcome events.Message) (past Past) {
 	if some {
 		past.Sequence = turn.Sequence
-		// A turn that cannot be read, or is not ours, still has its place in the order.
+		// A turn that cannot be decoded, or that no reconciler signed, still has its place in
+		// the order.
 		if t := new(events.Turn); s.ours(turn) && events.DecodeJSON(turn, t) == nil {
 			past.Turn = t
 		}
 	}
-	// An outcome that cannot be read, or is not a writer's, is as good as none: the turn
-	// will be repeated and found done. Nor does the refusal of what is no turn of ours say
-	// anything of the turns before it.
+	// An outcome that cannot be decoded, or that no writer signed, counts as none: the turn
+	// will be stored again and the writer will find it done. And the refusal of a forged turn
+	// says nothing about the turns before it.
 	if o := new(events.Outcome); outcome.Sequence > 0 && s.believes(outcome) && events.DecodeJSON(outcome, o) == nil && (past.Turn != nil || !o.Forged()) {
 		if some && supersedes(turn, past.Turn, outcome, *o) {
-			o.Turn = turn.Sequence - 1 // of a turn that was lost, and whose place this one has taken
+			o.Turn = turn.Sequence - 1 // it answers a lost turn, whose sequence this turn has taken
 		}
 		past.Outcome = o
 	}
 	return past
 }
 
-// apart is how far the clocks of reconcilers may be apart.
+// apart is the largest difference allowed between the clocks of reconcilers.
 const apart = time.Second
 
-// supersedes tells whether the last turn of a lane was stored after the end of the stream was
-// lost, and with it the turn that an outcome is of. An outcome of a lost turn behind the last
-// one that was decided after that one says that the last one is settled, too.
+// supersedes tells whether the last turn of a lane was stored after the stream had lost its
+// end, and with it the turn that the outcome answers. If the outcome answers a lost turn at a
+// later sequence that was decided after the last turn, the last turn is settled, too.
 func supersedes(m events.Message, turn *events.Turn, outcome events.Message, o events.Outcome) bool {
 	switch {
 	case o.Turn < m.Sequence:
@@ -106,8 +106,7 @@ func supersedes(m events.Message, turn *events.Turn, outcome events.Message, o e
 	}
 }
 
-// reach is how far the outcomes of a controller reach back, looked up when it is first
-// asked for.
+// reach is how far back the outcomes of a controller go, looked up at the first use.
 type reach struct {
 	bus        recaller
 	controller string
@@ -115,9 +114,9 @@ type reach struct {
 	at         bus.State
 }
 
-// dropped tells whether the outcomes do not reach back to a turn any more: they are
-// bounded by size, as turns are, and may take up more. A turn that old is carried out
-// by no writer, and what had come of it has come back long ago.
+// dropped tells whether the outcome stream no longer reaches back to a turn: both streams are
+// bounded by size, and outcomes may take more room than turns. No writer carries out a turn
+// that old, and its effects came back long ago.
 func (r *reach) dropped(ctx context.Context, turn events.Message) (bool, error) {
 	if !r.known {
 		s, err := r.bus.StreamState(ctx, subject.OutcomeStream(r.controller))
@@ -132,8 +131,8 @@ func (r *reach) dropped(ctx context.Context, turn events.Message) (bool, error) 
 	return r.at.Messages == 0 || bus.Before(turn, events.Message{Time: r.at.Begins}), nil
 }
 
-// seek has what is to be recalled looked up. What is more than that waits for one of
-// those that are under way, each of which says so to the engine, and so to the loop.
+// seek starts the recall of the sought lanes. If maxRecalls batches are in flight, the rest
+// waits for one of them to end: its answer wakes the loop, which calls seek again.
 func (l *Loop) seek() {
 	for len(l.sought) > 0 && l.seeking < maxRecalls {
 		n := min(len(l.sought), recallMost)

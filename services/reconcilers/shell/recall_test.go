@@ -18,9 +18,9 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// library is a bus that is looked up, and stores turns. An answer waits until it is let go.
+// library is a bus that answers LastOf and stores turns. An answer waits until it is released.
 type library struct {
-	bus.Bus // nil: nothing else is asked of it
+	bus.Bus // nil: the loop calls no other method
 	turns   map[string]events.Message
 	refuse  error
 
@@ -60,7 +60,7 @@ func (b *library) Store(_ context.Context, m events.Message, _ uint64) (uint64, 
 	return uint64(len(b.stored)), nil
 }
 
-// multitude is a loop with so many sets that all want pods, and of whose past nothing is known.
+// multitude is a loop with many sets that all want pods, and that have no past.
 func multitude(b bus.Bus, sets int) *Loop {
 	memory := NewMemory()
 	memory.Follow(kinds.ReplicaSets.Kind)
@@ -75,8 +75,8 @@ func multitude(b bus.Bus, sets int) *Loop {
 	return l
 }
 
-// TestACrowdIsRecalledTogether: many keys are few questions, a bounded number of which is
-// under way; and each key has its turn.
+// TestACrowdIsRecalledTogether: many keys make few requests, a bounded number of which is in
+// flight, and each key has its turn.
 func TestACrowdIsRecalledTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const sets = 2000
@@ -120,8 +120,8 @@ func TestACrowdIsRecalledTogether(t *testing.T) {
 	})
 }
 
-// TestWhatIsSoughtAtTheEnd: what waits to be recalled is recalled while a loop ends, so that
-// it need not wait for answers that will not come.
+// TestWhatIsSoughtAtTheEnd: a loop that ends still recalls the waiting lanes, so that it does
+// not wait for answers that will not come.
 func TestWhatIsSoughtAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &library{}
@@ -154,8 +154,8 @@ func TestAFailedRecallIsTriedAgain(t *testing.T) {
 	}
 }
 
-// TestEachLaneHasItsOwnPast: what is recalled together is not mixed up, and how far the
-// outcomes reach back is asked once.
+// TestEachLaneHasItsOwnPast: the answers of one batch are not mixed up, and the state of the
+// outcome stream is read once.
 func TestEachLaneHasItsOwnPast(t *testing.T) {
 	b := &library{turns: map[string]events.Message{}}
 	var lanes []laneOf
@@ -186,8 +186,8 @@ func TestEachLaneHasItsOwnPast(t *testing.T) {
 	}
 }
 
-// At most 256 lanes are looked up together, four such questions at a time; one alone is looked up,
-// too.
+// A batch has at most 256 lanes, and four batches are in flight at most; a single lane is
+// recalled, too.
 func TestHowMuchIsRecalledTogether(t *testing.T) {
 	if recallMost != 256 || maxRecalls != 4 {
 		t.Errorf("%d lanes are recalled together, %d times at once", recallMost, maxRecalls)
@@ -203,7 +203,7 @@ func TestHowMuchIsRecalledTogether(t *testing.T) {
 	}
 }
 
-// Where there is no outcome as yet, none is refused.
+// A missing outcome is not reported as refused.
 func TestNoOutcomeIsNoForgery(t *testing.T) {
 	keys, err := sign.ProvideFrom(t.TempDir(), time.Now().Add(-time.Hour))
 	if err != nil {

@@ -8,11 +8,11 @@ import (
 	"github.com/millrace/millrace/pkg/events/trace"
 )
 
-// everyTurn is the verbosity at which each turn has its line.
+// everyTurn is the verbosity at which each turn is logged.
 const everyTurn = 3
 
-// remark logs that a turn is stored: each if asked for, and always that a key has
-// been set aside. Lines of a turn bear what leads to it and to its trace.
+// remark logs that a turn was stored: a parked key always, any other turn at the verbosity
+// everyTurn. Each line has the turn's stream, sequence and trace id.
 func remark(t events.Turn, sequence uint64) {
 	log, what := klog.Background().V(everyTurn), "Decided"
 	if t.Lane == events.Park {

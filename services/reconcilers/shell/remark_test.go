@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// That a key is set aside is always logged, and each turn from a verbosity of 3 on.
+// A parked key is always logged, and each turn from a verbosity of 3 on.
 func TestWhichTurnsAreLogged(t *testing.T) {
 	flags := flag.NewFlagSet("", flag.ContinueOnError)
 	klog.InitFlags(flags)

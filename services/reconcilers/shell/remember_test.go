@@ -7,8 +7,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// What succeeded is remembered where the controller asks for it, unless a crowd did that
-// in which nothing was asked.
+// A successful outcome is remembered if the controller asks for it, unless it has more than
+// memorable results and answers no question.
 func TestSuccessesAreRememberedWhereTheyMatter(t *testing.T) {
 	for _, c := range []struct {
 		what      string

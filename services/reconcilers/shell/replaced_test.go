@@ -10,12 +10,12 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// cameOf is the outcome of a turn that was decided at a moment.
+// cameOf is the outcome of an act turn that was decided at a moment.
 func cameOf(turn uint64, decided time.Time, results ...events.Result) events.Outcome {
 	return events.Outcome{Controller: "toy", Key: web, Lane: events.Act, Turn: turn, Decided: decided, Results: results}
 }
 
-// came has the engine hear one.
+// came passes such an outcome to the engine.
 func (o *office) came(turn uint64, decided time.Time, results ...events.Result) {
 	o.heard(cameOf(turn, decided, results...))
 }
@@ -26,8 +26,7 @@ var (
 )
 
 // The outcome of a turn that was lost with the end of its stream may come late, or a second
-// time. It does not settle the turn that has taken the place; what it says was applied is
-// awaited.
+// time. It does not settle the turn that has taken its sequence; the engine awaits its effects.
 func TestTheOutcomeOfALostTurnSettlesNoOther(t *testing.T) {
 	o := begun(t, Settings{Pace: -1})
 	o.came(10, earlier, created("p", "5"))
@@ -42,7 +41,7 @@ func TestTheOutcomeOfALostTurnSettlesNoOther(t *testing.T) {
 	o.take(events.Act)
 }
 
-// That outcome may be heard before the engine knows where its own turn was stored.
+// That outcome may arrive before the engine knows the sequence of its own turn.
 func TestAnOutcomeAheadOfTheAnswerIsOfThatTurn(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		o := open(t, Settings{Pace: -1})
@@ -64,7 +63,7 @@ func TestAnOutcomeAheadOfTheAnswerIsOfThatTurn(t *testing.T) {
 	}
 }
 
-// An engine that has heard the outcome of a turn recalls another one in its place.
+// An engine that has heard the outcome of a turn recalls another turn at that sequence.
 func TestARecalledTurnIsNotTheOneThatWasHeard(t *testing.T) {
 	o := begun(t, Settings{Pace: -1})
 	o.came(10, epoch, nothing)
@@ -81,8 +80,8 @@ func TestARecalledTurnIsNotTheOneThatWasHeard(t *testing.T) {
 	o.take(events.Act)
 }
 
-// What was heard of a turn behind the recalled one is of a turn that was stored meanwhile,
-// or was lost: another recall tells.
+// The outcome of a turn behind the recalled one is of a turn that was stored meanwhile, or that
+// was lost: another recall tells.
 func TestWhatIsHeardDuringARecallIsLookedInto(t *testing.T) {
 	o := open(t, Settings{Pace: -1})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
@@ -96,9 +95,9 @@ func TestWhatIsHeardDuringARecallIsLookedInto(t *testing.T) {
 	o.take(events.Act)
 }
 
-// The newest outcome of a lane may be of a turn that its stream has no more. Where the last turn
-// took its place it says nothing of that one; where it was behind the last turn, and decided
-// after it, the last turn was settled before.
+// The newest outcome of a lane may answer a turn that its stream has lost. If the last turn
+// took that sequence, the outcome says nothing about it. If the lost turn was behind the last
+// turn and decided after it, the last turn was settled before.
 func TestARecallTellsWhatALostTurnSettled(t *testing.T) {
 	later := epoch.Add(time.Second)
 	for name, tc := range map[string]struct {

@@ -17,9 +17,9 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// town is an API server with one set, its streams, a writer, and replicas of the
-// toy controller's engine. Every step of it is drawn: who folds, who owns the key,
-// whose call is answered, who crashes.
+// town is an API server with one set, its streams, a writer, and replicas of the toy
+// controller's engine. Every step is drawn: which replica folds, which one owns the key, which
+// call is answered, which replica crashes.
 type town struct {
 	t        *rapid.T
 	set      *appsv1.ReplicaSet
@@ -27,7 +27,7 @@ type town struct {
 	version  int
 	creates  int
 	unheard  []func()             // changes that the watcher has not reported, in order
-	seen     map[types.UID]uint64 // where in the log each create is; 0 while it is unheard
+	seen     map[types.UID]uint64 // sequence of each create in the log; 0 while it is unreported
 	logs     map[kinds.Name][]events.Message
 	turns    []events.Turn
 	last     map[events.Lane]uint64 // sequence of the last turn
@@ -106,7 +106,7 @@ func (w *town) kill(name string) {
 	w.say(kinds.Pods.Kind, events.Gone, pod)
 }
 
-// crash replaces a replica, whose calls are never answered.
+// crash replaces a replica by a new one. The calls of the old one are never answered.
 func (w *town) crash(i int) {
 	r := &replica{
 		town: w, memory: NewMemory(), heard: len(w.outcomes),
@@ -119,8 +119,7 @@ func (w *town) crash(i int) {
 	w.replicas[i] = r
 }
 
-// follow begins to follow a kind, which may be long after the engine is there and
-// has heard outcomes.
+// follow begins to follow a kind, maybe long after the engine has started and heard outcomes.
 func (r *replica) follow(kind kinds.Name) bool {
 	if r.followed[kind] {
 		return false
@@ -180,8 +179,8 @@ func (r *replica) Reach(kind kinds.Name) {
 	r.call(func() { r.engine.Reached(kind, uint64(len(r.town.logs[kind])), nil) })
 }
 
-// fold takes in the next message of a kind, or several at once without those
-// that a later one has overwritten, as the state stream does it.
+// fold folds the next message of a kind, or several at once without those that a later one has
+// overwritten, as the state stream does.
 func (r *replica) fold(kind kinds.Name, n int) bool {
 	if r.follow(kind) {
 		return true
@@ -288,7 +287,8 @@ func (w *town) pass(d time.Duration) {
 	}
 }
 
-// settle lets everything happen that still can, the key being the first replica's.
+// settle completes everything that still can happen, with the first replica as the owner of the
+// key.
 func (w *town) settle(limit int) {
 	w.replicas[1].engine.Own(0)
 	w.replicas[0].engine.Own(Everything)
@@ -345,8 +345,8 @@ func TestReplicasNeverOverlapNorForget(t *testing.T) {
 			},
 			"folds": func(t *rapid.T) { who(t).fold(kind.Draw(t, "kind"), 100) },
 		}
-		// A replica that comes in the middle of a turn takes many steps to come to
-		// a wrong decision.
+		// A replica that starts in the middle of a turn needs many steps to make a wrong
+		// decision.
 		names := rapid.SampledFrom(slices.Sorted(maps.Keys(actions)))
 		for range rapid.IntRange(1, 250).Draw(t, "steps") {
 			actions[names.Draw(t, "action")](t)

@@ -13,21 +13,21 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// scene is the memory at one moment as one controller may see it. It is good
-// only while the memory's lock is held.
+// scene is the memory at one moment as one controller may see it. It is valid only while the
+// memory's lock is held.
 type scene struct {
 	memory *Memory
 	reader *reader
 	last   func(events.Key, events.Lane) (events.Outcome, bool)
-	// earlier, if set, becomes true when it is asked when an object was heard that has
-	// changed without a sign of life since.
+	// earlier, if set, becomes true when a controller asks when an object was last heard, and
+	// that object has changed without a heartbeat since.
 	earlier *bool
 }
 
 var _ reconcile.Snapshot = scene{}
 
-// look opens the memory for reading as a controller sees it, for as long as see
-// runs. see must not call the memory's other methods.
+// look calls see with a controller's view of the memory, under the read lock. see must not call
+// the memory's other methods.
 func (m *Memory) look(controller string, last func(events.Key, events.Lane) (events.Outcome, bool), see func(scene)) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -138,7 +138,7 @@ func (s scene) Last(k events.Key, lane events.Lane) (events.Outcome, bool) {
 	return o, true
 }
 
-// epochOf is the epoch of a kind that the controller reads.
+// epochOf is the epoch of a kind that the controller reads; known is false for other kinds.
 func (s scene) epochOf(kind kinds.Name) (epoch uint64, known bool) {
 	if k, ok := s.kind(kind); ok {
 		return k.epoch, true
@@ -167,7 +167,7 @@ func (s scene) Sight(kind kinds.Name) events.Sight {
 	return events.Sight{}
 }
 
-// seen is how far each kind that the controller reads has been folded.
+// seen is the sequence up to which each kind that the controller reads has been folded.
 func (s scene) seen() events.Position {
 	many := len(s.reader.inputs)
 	if len(s.reader.every) > 0 {
@@ -182,7 +182,7 @@ func (s scene) seen() events.Position {
 	return p
 }
 
-// digest is that of what there is of the kinds that were seen ([events.Turn]).
+// digest is the digest of the objects of the kinds in seen ([events.Turn]).
 func (s scene) digest(seen events.Position) (sum uint64) {
 	for at := range seen {
 		if k, ok := s.memory.kinds[at]; ok {
@@ -192,7 +192,7 @@ func (s scene) digest(seen events.Position) (sum uint64) {
 	return sum
 }
 
-// epochs are those of the kinds that the controller reads.
+// epochs are the epochs of the kinds that the controller reads.
 func (s scene) epochs() events.Epochs {
 	var e events.Epochs
 	for at, k := range s.memory.kinds {
@@ -206,9 +206,9 @@ func (s scene) epochs() events.Epochs {
 	return e
 }
 
-// returned tells whether the effect of an applied result can be seen, or
-// something later. Nothing has been seen of a kind that is not followed as yet,
-// nor of an effect of an epoch that has not reached the memory.
+// returned tells whether the memory has seen the effect of an applied result, or something
+// later. It has seen nothing of a kind that is not followed yet, nor an effect of an epoch that
+// has not reached it.
 func (s scene) returned(u due) bool {
 	r := u.result
 	k, ok := s.memory.kinds[r.Ref.Kind]
@@ -224,7 +224,7 @@ func (s scene) returned(u due) bool {
 	}
 	h, there := k.objects[at]
 	if t, ended := k.gone[k.last[at]]; !there && ended && r.Version != "" && u.reached(t.epoch, t.version) {
-		return true // a later bearer of the name has come and gone, so this one has too
+		return true // a later object of that name was deleted, so this one was too
 	}
 	if r.Removed || r.Version == "" {
 		return !there || h.object.GetDeletionTimestamp() != nil || r.UID != "" && h.uid != r.UID || u.dated && h.epoch > u.epoch
@@ -238,8 +238,8 @@ func (s scene) returned(u due) bool {
 // before tells whether an epoch had ended when the effect was made.
 func (u due) before(epoch uint64) bool { return u.dated && epoch < u.epoch }
 
-// reached tells whether a state is that of the effect or a later one. Versions of
-// different epochs say nothing about each other.
+// reached tells whether a state is the one that the effect made, or a later one. Versions of
+// different epochs cannot be compared.
 func (u due) reached(epoch uint64, version string) bool {
 	if u.dated && epoch != u.epoch {
 		return epoch > u.epoch

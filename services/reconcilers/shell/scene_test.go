@@ -11,8 +11,9 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// restored is a memory of pods whose API server was restored to an earlier time: in epoch 1 "ended"
-// went at version 9, and in epoch 2 "there" is at version 5, and "gone" went at version 6.
+// restored is a memory of pods whose API server was restored to an earlier time: in epoch 1
+// "ended" was deleted at version 9, and in epoch 2 "there" is at version 5, and "gone" was
+// deleted at version 6.
 func restored(t *testing.T, see func(scene)) {
 	t.Helper()
 	m := NewMemory()
@@ -31,8 +32,8 @@ func restored(t *testing.T, see func(scene)) {
 	m.look("toy", nil, see)
 }
 
-// Versions of different epochs say nothing about each other: what ended before the epoch of an effect
-// is none of its ends, and what came in a later epoch is later.
+// Versions of different epochs cannot be compared: a deletion before the epoch of an effect is
+// not that effect, and a state of a later epoch is later.
 func TestWhichEffectsHaveReturnedInTheirEpoch(t *testing.T) {
 	in := func(epoch uint64, u due) due { u.dated, u.epoch = true, epoch; return u }
 	restored(t, func(s scene) {
@@ -70,7 +71,8 @@ func TestWhichEffectsHaveReturnedInTheirEpoch(t *testing.T) {
 	})
 }
 
-// An outcome of an epoch that has ended is not seen: what was read then may not be so any more.
+// A scene does not show an outcome of an epoch that has ended: its answers may no longer be
+// true.
 func TestOutcomesOfAnEpochThatHasEnded(t *testing.T) {
 	restored(t, func(s scene) {
 		for what, c := range map[string]struct {
@@ -93,7 +95,7 @@ func TestOutcomesOfAnEpochThatHasEnded(t *testing.T) {
 	})
 }
 
-// A kind is found by its group and its name there, and of several the one that is first by its name.
+// KindOf finds a kind by its group and kind, and of several the first by name.
 func TestWhichKindIsFound(t *testing.T) {
 	m := NewMemory()
 	every := reconcile.Description{Name: "every", Inputs: []reconcile.Input{{Every: true}}}
@@ -128,7 +130,7 @@ func TestWhichKindIsFound(t *testing.T) {
 	})
 }
 
-// A list is in the order of the names, and that of a namespace ends with it.
+// A list is in the order of the names, and that of a namespace ends with the namespace.
 func TestAListOfANamespaceIsInOrder(t *testing.T) {
 	m := NewMemory()
 	m.Follow(kinds.Pods.Kind)

@@ -11,8 +11,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// What a controller does may rest on its own object's status. While a report is
-// under way that status is known to be old.
+// An act may depend on the status of the key's own object. While a report is in flight, that
+// status is stale.
 func TestAnActWaitsForTheReport(t *testing.T) {
 	o := open(t, Settings{Pace: -1})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 3, ""))
@@ -31,8 +31,7 @@ func TestAnActWaitsForTheReport(t *testing.T) {
 	o.take(events.Act)
 }
 
-// Every outcome reaches an engine at least twice: all replicas hear it, and one has
-// its ticket.
+// An outcome may reach an engine more than once, and counts once.
 func TestAnOutcomeThatComesTwiceCountsOnce(t *testing.T) {
 	o := begun(t, Settings{Backoff: time.Second})
 	failed := events.Result{Status: events.Failed, Message: "quota"}
@@ -44,7 +43,7 @@ func TestAnOutcomeThatComesTwiceCountsOnce(t *testing.T) {
 	}
 }
 
-// A bus that does not answer is no key without a past.
+// An error of a recall does not mean that the key has no past.
 func TestARecallThatFailedIsRepeated(t *testing.T) {
 	o := open(t, Settings{})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
@@ -59,7 +58,7 @@ func TestARecallThatFailedIsRepeated(t *testing.T) {
 	o.none() // turn 7 has no outcome
 }
 
-// One lane is half of what there is to know.
+// A turn needs the past of both lanes.
 func TestNothingIsStoredBeforeBothLanesAreKnown(t *testing.T) {
 	o := open(t, Settings{Pace: -1})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 3, ""))
@@ -72,8 +71,8 @@ func TestNothingIsStoredBeforeBothLanesAreKnown(t *testing.T) {
 	o.none() // report 4 has no outcome
 }
 
-// The end of an object has no version of its own. However far its kind has been
-// told, while the object is there its end is still to come.
+// A deletion has no version of its own. However far its kind has been reported, while the
+// object exists in the memory its deletion is still to come.
 func TestAnEndIsAwaitedWhileTheObjectIsThere(t *testing.T) {
 	o := open(t, Settings{})
 	o.change(kinds.Pods.Kind, events.Is, aPod("p", "web", 1))
@@ -93,8 +92,7 @@ func TestAnEndIsAwaitedWhileTheObjectIsThere(t *testing.T) {
 	o.none()
 }
 
-// A change that comes while a turn is being stored has a turn of its own, as soon
-// as that is done.
+// A change that comes while a turn is being stored has a turn of its own after that.
 func TestAChangeDuringARoundHasItsTurn(t *testing.T) {
 	o := open(t, Settings{})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, "wakes"))

@@ -8,25 +8,25 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// Shards is how many parts the keys of a controller are shared out in among replicas.
+// Shards is the number of shards among which the keys of a controller are divided.
 const Shards = 64
 
 // Share is a set of shards, one bit for each.
 type Share uint64
 
-// Everything is the share of a replica that is alone.
+// Everything is the share of a single replica.
 const Everything = ^Share(0)
 
 // Has tells whether a shard is in the share.
 func (s Share) Has(shard int) bool { return s>>shard&1 != 0 }
 
-// With is the share and a shard.
+// With is the share with a shard added.
 func (s Share) With(shard int) Share { return s | 1<<shard }
 
 // Size is the number of shards in the share.
 func (s Share) Size() int { return bits.OnesCount64(uint64(s)) }
 
-// Shard is the part that a key is in, from 0 to Shards-1.
+// Shard is the shard of a key, from 0 to Shards-1.
 func Shard(key events.Key) int {
 	h := fnv.New32a()
 	for _, part := range []string{string(key.Kind), key.Namespace, key.Name} {
@@ -38,13 +38,12 @@ func Shard(key events.Key) int {
 
 func (d *Engine) owns(key events.Key) bool { return d.share.Has(Shard(key)) }
 
-// Own says which keys this engine decides about from now on: those of some shards. The keys
-// that are new to it are all asked about, since what asked for them before may have come to
-// a replica that is gone. Those that it had are another replica's: of them only what is
-// under way is finished.
+// Own sets the share of keys that this engine decides about. It asks about all keys of the
+// shards gained, because the changes that asked for them before may have gone to a replica that
+// is gone. It releases the keys of the shards lost, and finishes only their turns in flight.
 //
 // Replicas may disagree for a moment about who owns a shard. A turn is stored behind the last
-// one of its key, so that of two replicas one is refused.
+// one of its key, so that the bus refuses one of two replicas.
 func (d *Engine) Own(share Share) {
 	gained := share &^ d.share
 	d.share = share
@@ -65,7 +64,7 @@ func (d *Engine) Own(share Share) {
 	d.take(news{unmapped: slices.DeleteFunc(unread, func(u unmapped) bool { return !gained.Has(Shard(events.Key(u.ref))) })})
 }
 
-// release lets go of what a key wants, and of the key when nothing of it is under way.
+// release drops what a key wants, and the key when nothing of it is in flight.
 func (d *Engine) release(e *entry) {
 	e.dirty, e.causes, e.first = false, causes{}, false
 	e.doubt()
@@ -77,7 +76,7 @@ func (d *Engine) release(e *entry) {
 	d.dismiss(e)
 }
 
-// dismiss forgets a key of another replica's when nothing of it is under way here.
+// dismiss drops a key of another replica when nothing of it is in flight here.
 func (d *Engine) dismiss(e *entry) {
 	busy := e.round != nil || e.recalling > 0 || e.parking != "" || e.act.repeating || e.tell.repeating
 	if !busy && d.entries[e.key] == e && !d.owns(e.key) {

@@ -25,8 +25,8 @@ func TestKeysAreSpreadOverShards(t *testing.T) {
 	}
 }
 
-// A key of another replica's is not decided about, and is asked about as soon as it is this
-// one's, whatever asked for it before.
+// An engine does not decide about a key of another replica, and asks about it as soon as it
+// owns the key, whatever asked for it before.
 func TestOnlyOwnKeysAreDecidedAbout(t *testing.T) {
 	o := open(t, Settings{})
 	o.engine.Own(Everything &^ Share(0).With(Shard(web)))
@@ -43,8 +43,8 @@ func TestOnlyOwnKeysAreDecidedAbout(t *testing.T) {
 	o.take(events.Act)
 }
 
-// A turn that is under way when its key becomes another replica's is finished, and nothing
-// more is decided about the key; when the key comes back it is recalled.
+// A turn in flight when its key becomes another replica's is finished, and the engine decides
+// nothing more about the key. When the key comes back it is recalled.
 func TestAKeyThatIsGivenAwayIsForgotten(t *testing.T) {
 	o := open(t, Settings{})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
@@ -67,7 +67,7 @@ func TestAKeyThatIsGivenAwayIsForgotten(t *testing.T) {
 	o.take(events.Act)
 }
 
-// So is a key that is being recalled.
+// A key that is being recalled is dropped, too.
 func TestAKeyThatIsRecalledIsForgottenToo(t *testing.T) {
 	o := open(t, Settings{})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
@@ -77,8 +77,8 @@ func TestAKeyThatIsRecalledIsForgottenToo(t *testing.T) {
 	}
 }
 
-// A failure of a turn that another replica made is tried again by the replica that owns its key
-// now; of a success there is nothing to be done.
+// The replica that owns a key now retries the failed turn of another replica; a success needs
+// nothing.
 func TestAFailureOfAnUnknownKeyIsTriedAgain(t *testing.T) {
 	o := open(t, Settings{})
 	if o.outcome(events.Act, 5, events.Result{Status: events.Applied}); len(o.engine.entries) > 0 {
@@ -90,8 +90,7 @@ func TestAFailureOfAnUnknownKeyIsTriedAgain(t *testing.T) {
 	}
 }
 
-// Every shard is in the share of a replica that is alone, and replicas of all versions put a key into
-// the same one.
+// A single replica has every shard, and replicas of all versions put a key into the same shard.
 func TestWhichShardAKeyIsIn(t *testing.T) {
 	if Everything.Size() != 64 || Shards != 64 || !Everything.Has(0) || !Everything.Has(Shards-1) {
 		t.Errorf("of %d shards %d are in everything", Shards, Everything.Size())
@@ -113,8 +112,8 @@ func TestWhichShardAKeyIsIn(t *testing.T) {
 	}
 }
 
-// An engine that comes to own shards asks about the keys in them and no others, and sets aside what
-// cannot be read of them; one that is not open asks when it opens.
+// An engine that gains shards asks about their keys and no others, and parks their objects that
+// cannot be decoded. One that is not open asks when it opens.
 func TestWhatComesIsAskedAbout(t *testing.T) {
 	o := open(t, Settings{})
 	first := events.Key{Namespace: "default", Name: "w135"} // of the first shard
@@ -157,7 +156,7 @@ func TestWhatComesIsAskedAbout(t *testing.T) {
 	}
 }
 
-// What a key wants is given away with it, though it stands in the queue already.
+// A key that goes to another replica wants nothing here any more, though it is still queued.
 func TestAKeyInTheQueueIsGivenAway(t *testing.T) {
 	o := open(t, Settings{})
 	o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
@@ -169,8 +168,8 @@ func TestAKeyInTheQueueIsGivenAway(t *testing.T) {
 	}
 }
 
-// A key that is given away and comes back while its turn is being stored is recalled before the next:
-// another replica may have made one.
+// A key that goes away and comes back while its turn is being stored is recalled before the
+// next turn: another replica may have made one.
 func TestAKeyThatComesBackIsRecalled(t *testing.T) {
 	o := open(t, Settings{})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
@@ -185,7 +184,7 @@ func TestAKeyThatComesBackIsRecalled(t *testing.T) {
 	o.recalled(underWay(11), Past{})
 }
 
-// A key of another replica's is forgotten when nothing of it is under way here.
+// A key of another replica is dropped when nothing of it is in flight here.
 func TestWhatKeepsAKeyThatWasGivenAway(t *testing.T) {
 	for what, c := range map[string]struct {
 		change func(*office, *entry)
@@ -211,7 +210,7 @@ func TestWhatKeepsAKeyThatWasGivenAway(t *testing.T) {
 	}
 }
 
-// What a decision said for gauges is not told any more of a key that is given away.
+// The gauges of a key that goes to another replica are dropped.
 func TestTheGaugesOfAKeyThatIsGivenAway(t *testing.T) {
 	settings, _, shared := figured()
 	o := open(t, settings)

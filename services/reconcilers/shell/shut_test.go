@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// known are the names of the keys that are known, in order.
+// known are the names of the keys that have an entry, in order.
 func (o *office) known() (all []string) {
 	for _, e := range o.engine.sorted() {
 		all = append(all, e.key.Name)
@@ -20,7 +20,7 @@ func (o *office) known() (all []string) {
 	return all
 }
 
-// What there is is asked about when the last kind has been read, and not before.
+// The engine asks about all objects when the last kind has been read, and not before.
 func TestWhatThereIsIsAskedAboutOnce(t *testing.T) {
 	o := open(t, Settings{})
 	o.memory.Dealt(kinds.ReplicaSets.Name, 1)
@@ -48,7 +48,7 @@ func TestWhatThereIsIsAskedAboutOnce(t *testing.T) {
 	}
 }
 
-// The wait for kinds that are read is as long as any has been, and ends with the last.
+// The wait for kinds begins with the first that is shut, and ends when the last one opens.
 func TestSinceWhenKindsAreRead(t *testing.T) {
 	o := open(t, Settings{})
 	o.engine.Shut(kinds.Pods.Name)
@@ -75,8 +75,8 @@ func TestSinceWhenKindsAreRead(t *testing.T) {
 	}
 }
 
-// While a new epoch of a kind is told nothing is decided, and when it has been told no more turns
-// are made than it asks for.
+// The engine decides nothing while a kind is listed in a new epoch, and afterwards makes only
+// the turns that changes ask for.
 func TestANewEpochAsksForWhatItChanges(t *testing.T) {
 	o := open(t, Settings{})
 	o.engine.Shut(unfound)
@@ -95,8 +95,8 @@ func TestANewEpochAsksForWhatItChanges(t *testing.T) {
 	}
 }
 
-// A mark of an older epoch, which a watcher that lags behind makes, shuts nothing; nor does what
-// is told of the same epoch, or of a kind that is not read.
+// A mark of an older epoch, which a lagging watcher makes, shuts nothing; nor does a delta of
+// the same epoch, or of a kind that the controller does not read.
 func TestWhatBeginsNoEpoch(t *testing.T) {
 	o := open(t, Settings{})
 	o.engine.askedAll = true
@@ -110,8 +110,8 @@ func TestWhatBeginsNoEpoch(t *testing.T) {
 	}
 }
 
-// A kind that is being read is opened when it has been read, and not when its new epoch has been
-// told; nor does the wait for the other kinds begin before there is something to decide.
+// A kind that is being read opens when it has been read, and not when its new epoch is
+// complete; nor does the wait for the other kinds begin before the engine has been open.
 func TestAnEpochOfAKindThatIsBeingRead(t *testing.T) {
 	o := open(t, Settings{})
 	o.engine.Shut(kinds.Pods.Name)
@@ -126,8 +126,8 @@ func TestAnEpochOfAKindThatIsBeingRead(t *testing.T) {
 	}
 }
 
-// A kind whose stream is made anew in the middle of a new epoch stays shut until it has been
-// read, and is asked about then: what it has was told before.
+// A kind whose stream is recreated in the middle of a new epoch stays shut until it has been
+// read, and the engine asks about it then: its objects were reported before.
 func TestAKindThatIsForgottenInTheMiddleOfAnEpoch(t *testing.T) {
 	o := open(t, Settings{})
 	o.engine.askedAll = true
@@ -144,8 +144,8 @@ func TestAKindThatIsForgottenInTheMiddleOfAnEpoch(t *testing.T) {
 	}
 }
 
-// When a kind is forgotten nothing is decided, what is known of every key is in doubt, and why that
-// is so is told until it has been read.
+// When a kind is forgotten, the engine decides nothing, doubts every key, and reports the
+// reason until the kind has been read.
 func TestAForgottenKindShutsAndDoubts(t *testing.T) {
 	o := open(t, Settings{})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, ""))
@@ -165,8 +165,8 @@ func TestAForgottenKindShutsAndDoubts(t *testing.T) {
 	}
 }
 
-// What a kind has that came back before it was opened is no longer awaited when it is, and has its
-// epoch.
+// When a kind opens, effects on it that came back before are no longer awaited, and the others
+// get its epoch.
 func TestAKindThatIsOpenedIsLookedAt(t *testing.T) {
 	o := open(t, Settings{})
 	e := o.engine.entry(web)
@@ -182,8 +182,8 @@ func TestAKindThatIsOpenedIsLookedAt(t *testing.T) {
 	}
 }
 
-// Of a kind that was forgotten, and has been read again before that is told, all is looked at when
-// it is opened: what was folded last is no more than a part of what has come back.
+// If a forgotten kind has been read again before the engine was told, the engine checks all
+// keys that wait for it when it opens: the last deltas are only a part of what has come back.
 func TestAKindThatIsReadAgainIsLookedAtWhole(t *testing.T) {
 	o := open(t, Settings{})
 	e := o.engine.entry(web)
@@ -203,7 +203,8 @@ func TestAKindThatIsReadAgainIsLookedAtWhole(t *testing.T) {
 	}
 }
 
-// What cannot be read, or mapped to keys, is set aside when all is asked about, in order.
+// When the engine asks about all objects, it parks those that cannot be decoded or mapped to
+// keys, in order.
 func TestWhatCannotBeReadIsSetAsideWhenAllIsAskedAbout(t *testing.T) {
 	o := open(t, Settings{})
 	for _, kind := range []kinds.Name{kinds.Pods.Name, kinds.ReplicaSets.Name} {
@@ -242,7 +243,7 @@ func TestWhatCannotBeReadIsSetAsideWhenAllIsAskedAbout(t *testing.T) {
 	}
 }
 
-// A controller that reads every kind has no result of no kind come back to it.
+// A controller that reads every kind awaits no result without a kind.
 func TestWhichKindsAreRead(t *testing.T) {
 	every := toy()
 	every.Inputs = append(slices.Clone(every.Inputs), reconcile.Input{Every: true})

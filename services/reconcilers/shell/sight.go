@@ -8,16 +8,15 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// The fence waits for what the last turn of a key did, and takes it that what came
-// before had been seen by the engine that decided that turn. This engine is not that one if
-// the turn is another replica's, or of a process that is gone: it may lag behind
-// the creates before it, and a last turn that did nothing tells it nothing of them.
-// So no engine decides on an older view than the last turn did: each kind has to be
-// folded as far as that had seen it. Where a stream has lost what was seen, the watcher
-// finds that out and tells it again, or goes on where the stream ends; a mark says
-// when that has been done.
+// The fence waits for the effects of a key's last turn, and assumes that the engine that
+// decided that turn had seen the effects of earlier ones. If the turn is another replica's, or
+// of a process that is gone, this engine is another one. It may lag behind earlier creates, and
+// a last turn that did nothing tells it nothing about them. So no engine decides on an older
+// view than the last turn did: each kind has to be folded up to the position that the last turn
+// had seen. If a stream has lost that position, the watcher detects it and reports the objects
+// again, or continues where the stream ends; a mark says when that is done.
 
-// sight has a lane wait for what its last turn had seen.
+// sight has a lane wait for the positions that its last turn had seen.
 func (d *Engine) sight(e *entry, l *lane, last *events.Turn) {
 	l.effects = slices.DeleteFunc(l.effects, func(u due) bool { return u.seen > 0 })
 	if last == nil {
@@ -33,8 +32,8 @@ func (d *Engine) sight(e *entry, l *lane, last *events.Turn) {
 	d.await(e, l)
 }
 
-// newest is the newest version that the outcome of a turn speaks of; "" when the
-// outcome is of another one, or speaks of none.
+// newest is the newest version in the outcome of a turn; "" when the outcome is of another
+// turn, or has no version.
 func newest(o events.Outcome, turn uint64) (version string) {
 	if o.Turn != turn {
 		return ""
@@ -47,20 +46,20 @@ func newest(o events.Outcome, turn uint64) (version string) {
 	return version
 }
 
-// toldAgain tells whether a stream that had lost what was seen says all of it: there
-// is a mark behind its end, or one that is not older than what the last turn did.
+// toldAgain tells whether a stream that had lost the position of u has everything again: it has
+// a mark behind its end, or one that is not older than the effects of the last turn.
 func (k *kindMemory) toldAgain(u due) bool {
 	return k.markAt >= u.goal || u.result.Version != "" && k.mark != "" && kinds.CompareVersions(k.mark, u.result.Version) >= 0
 }
 
-// seen are the effects that wait for what a turn had seen. The outcome of that turn,
-// which may come later than the recall of the turn, does not make up for it.
+// seen keeps the effects that wait for a position that a turn had seen. The outcome of that
+// turn, which may come later than the recall of the turn, does not replace them.
 func seen(effects []due) []due {
 	return slices.DeleteFunc(effects, func(u due) bool { return u.seen == 0 })
 }
 
-// foreign notes that an outcome is of a turn that this engine did not store: only a
-// recall can tell what that had seen.
+// foreign has the key recalled when an outcome is of a turn that this engine did not store:
+// only a recall can tell which positions that turn had seen.
 func (d *Engine) foreign(e *entry, l *lane, turn uint64) {
 	if turn > l.turn && l.storing.IsZero() && e.recalling == 0 {
 		e.known = false

@@ -7,8 +7,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// idle is what the streams hold of a turn that did nothing, on a view of so many pods'
-// messages.
+// idle is the past of a turn that changed nothing, on a view with the pods' position seen.
 func idle(turn, seen uint64) Past {
 	return Past{
 		Sequence: turn, Turn: &events.Turn{Seen: events.Position{kinds.Pods.Name: seen}},
@@ -18,9 +17,9 @@ func idle(turn, seen uint64) Past {
 	}
 }
 
-// A replica that lags, or has just been started, must not act on an older view than
-// that of the last turn: what was created before that turn may be missing in it, and no
-// effect of a turn that was refused tells of it.
+// A replica that lags, or has just started, must not act on an older view than that of the last
+// turn: pods created before that turn may be missing in it, and a refused turn has no effect
+// that shows them.
 func TestNoViewOlderThanThatOfTheLastTurn(t *testing.T) {
 	o := open(t, Settings{})
 	o.fold(kinds.Pods.Kind, events.Is, aPod("a", "other", 1))
@@ -36,13 +35,13 @@ func TestNoViewOlderThanThatOfTheLastTurn(t *testing.T) {
 	}
 }
 
-// What the last turn saw may have been lost with the end of the stream. The watcher
-// tells it again, in any order; only a mark says that it has.
+// The position that the last turn had seen may be lost with the end of the stream. The watcher
+// reports the objects again, in any order; only a mark says that it has.
 func TestAViewThatCannotBeHadAnyMore(t *testing.T) {
 	for name, tc := range map[string]struct {
-		did  string // a version of what the last turn did
+		did  string // a version in the outcome of the last turn
 		mark string // the version of a mark that the stream has not lost
-		next uint64 // where the next mark has to come; 0: none has to
+		next uint64 // sequence of a further mark that is needed; 0: none
 	}{
 		"it is not known when that was": {mark: "900", next: 3},
 		"the mark is from before it":    {did: "50", mark: "40", next: 3},
@@ -83,7 +82,7 @@ func TestAViewThatCannotBeHadAnyMore(t *testing.T) {
 	}
 }
 
-// An outcome of another replica's turn does not say what that turn had seen.
+// An outcome of another replica's turn does not say which positions that turn had seen.
 func TestATurnOfAnotherReplicaIsRecalled(t *testing.T) {
 	o := begun(t, Settings{})
 	o.outcome(events.Act, 11, events.Result{Status: events.Refused, Reason: "Stale"})
@@ -97,8 +96,8 @@ func TestATurnOfAnotherReplicaIsRecalled(t *testing.T) {
 	}
 }
 
-// The outcome of the last turn may come after that turn was recalled, and does not
-// make up for what the turn had seen either.
+// The outcome of the last turn may come after that turn was recalled, and does not replace the
+// positions that the turn had seen either.
 func TestWhatTheLastTurnSawIsWaitedForBehindItsOutcome(t *testing.T) {
 	o := open(t, Settings{})
 	o.fold(kinds.Pods.Kind, events.Is, aPod("a", "other", 1))
@@ -116,7 +115,7 @@ func TestWhatTheLastTurnSawIsWaitedForBehindItsOutcome(t *testing.T) {
 	}
 }
 
-// mark folds a mark that lies at a place of a kind's stream.
+// mark folds a mark at a sequence of a kind's stream.
 func (o *office) mark(kind kinds.Kind, version string, at uint64) {
 	o.sequence[kind.Name] = at
 	o.memory.Fold(kind.Name, []events.Message{markAt(kind, version, at)})
@@ -124,7 +123,8 @@ func (o *office) mark(kind kinds.Kind, version string, at uint64) {
 	o.run()
 }
 
-// What the last turn had seen is awaited once, of kinds that the controller reads now.
+// Positions that the last turn had seen are awaited once, for kinds that the controller reads
+// now.
 func TestWhatIsAwaitedOfTheLastView(t *testing.T) {
 	o := open(t, Settings{})
 	e := o.engine.entry(web)
@@ -149,8 +149,8 @@ func TestWhatIsAwaitedOfTheLastView(t *testing.T) {
 	}
 }
 
-// A kind that no stream has cannot be awaited by a controller that reads every kind, once a discovery has
-// ended that began after what was seen of it was known.
+// A controller that reads every kind stops waiting for a position of a kind without a stream,
+// once a discovery has ended that began after the position was known.
 func TestAViewOfAKindThatIsNowhere(t *testing.T) {
 	o := &office{t: t, memory: NewMemory(), now: epoch, sequence: map[kinds.Name]uint64{}}
 	o.memory.Register(spread().Describe())
@@ -169,7 +169,7 @@ func TestAViewOfAKindThatIsNowhere(t *testing.T) {
 	}
 }
 
-// The newest version that the outcome of a turn speaks of.
+// newest is the newest version in the outcome of a turn.
 func TestTheNewestVersionOfAnOutcome(t *testing.T) {
 	of := func(turn uint64, versions ...string) (o events.Outcome) {
 		for _, v := range versions {
@@ -190,8 +190,8 @@ func TestTheNewestVersionOfAnOutcome(t *testing.T) {
 	}
 }
 
-// A stream that had lost what was seen has told it again when a mark lies behind its end, or is of
-// what the last turn did or later.
+// A stream that had lost a position has everything again when it has a mark behind its end, or
+// one at the effects of the last turn or later.
 func TestWhenAViewWasToldAgain(t *testing.T) {
 	for what, c := range map[string]struct {
 		mark    string
@@ -215,8 +215,8 @@ func TestWhenAViewWasToldAgain(t *testing.T) {
 	}
 }
 
-// An outcome is another replica's when it is of a later turn than is known, none of this engine's is on
-// its way, and no recall, which will tell.
+// An outcome is another replica's when it is of a later turn than the known one, and neither a
+// turn of this engine nor a recall is in flight.
 func TestWhichOutcomesAreForeign(t *testing.T) {
 	for what, c := range map[string]struct {
 		turn   uint64

@@ -11,8 +11,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/sign"
 )
 
-// The refusal of what a forger put behind a turn that is under way does not open the
-// fence: the turn's own outcome does.
+// The refusal of a forged turn behind a turn in flight does not open the fence: the turn's own
+// outcome does.
 func TestARefusedForgeryOpensNoFence(t *testing.T) {
 	o := begun(t, Settings{})
 	forged := events.Result{Status: events.Refused, Reason: events.BadSignature}
@@ -30,8 +30,8 @@ func TestARefusedForgeryOpensNoFence(t *testing.T) {
 	}
 }
 
-// What is recalled of a lane: a turn that is not ours has its place and nothing more, its
-// refusal tells nothing of the turns before, and an outcome counts only if it is signed.
+// In a recall a turn that no reconciler signed has only its sequence, its refusal says nothing
+// about the turns before, and an outcome counts only if it is signed.
 func TestOnlyWhatIsSignedIsRemembered(t *testing.T) {
 	keys, err := sign.ProvideFrom(t.TempDir(), time.Now().Add(-time.Hour))
 	must := func(err error) {
@@ -90,7 +90,7 @@ func TestOnlyWhatIsSignedIsRemembered(t *testing.T) {
 	}
 }
 
-// topic is a bus on which something is said.
+// topic is a bus on whose topics the test publishes.
 type topic struct {
 	bus.Bus
 	said chan []byte
@@ -107,8 +107,8 @@ func (b topic) Listen(ctx context.Context, _ string, hear func([]byte)) error {
 	}
 }
 
-// What a writer has in flight counts where a writer has signed it: or else any user who may
-// publish on the topic would keep a turn whose outcome is lost from being stored again.
+// A heartbeat counts only if a writer has signed it: otherwise any user who may publish on the
+// topic could keep a turn whose outcome is lost from being stored again.
 func TestOnlyAWriterHasATurnInFlight(t *testing.T) {
 	keys, err := sign.ProvideFrom(t.TempDir(), time.Now().Add(-time.Hour))
 	if err != nil {
@@ -151,7 +151,7 @@ func TestOnlyAWriterHasATurnInFlight(t *testing.T) {
 				l.Tell(func(d *Engine) { answer <- !d.inFlight[turn].IsZero() })
 				return <-answer
 			}
-			for !has(8) { // what counts, and comes after what is judged, has been heard
+			for !has(8) { // a valid heartbeat, sent after the one in question, has been heard
 				for _, text := range [][]byte{c.said, writing.Hint(events.Writers, claim(8), time.Now())} {
 					b.said <- text
 				}
@@ -163,7 +163,7 @@ func TestOnlyAWriterHasATurnInFlight(t *testing.T) {
 	}
 }
 
-// keyed are the keys of reconcilers and writers, and others of the same sorts.
+// keyed are the keys of reconcilers and writers, and foreign ones of the same sorts.
 type keyed struct {
 	turns, outcomes, strangers *sign.Signer
 	turnTrust, outcomeTrust    *sign.Trust
@@ -194,9 +194,9 @@ func newKeys(t *testing.T, from time.Time) (k keyed) {
 	return k
 }
 
-// A turn counts, and so does a heartbeat, where one of the reconcilers' keys has signed it: those of
-// the trust where there is one, or else those that this process has had; and what was said before
-// anything had to be signed counts, too.
+// A turn or heartbeat counts if a reconciler's key has signed it: a key of Turns if that is
+// set, otherwise one that this process has had. Messages from before signing was required
+// count, too.
 func TestWhoseTurnsAndHeartbeatsCount(t *testing.T) {
 	now := time.Now()
 	k, young := newKeys(t, now.Add(-time.Hour)), newKeys(t, now.Add(time.Hour))
@@ -237,7 +237,7 @@ func TestWhoseTurnsAndHeartbeatsCount(t *testing.T) {
 	}
 }
 
-// What time it is by the clock of the bus is known from what it last said.
+// BusTime follows the last time that the bus reported.
 func TestTheClockOfTheBus(t *testing.T) {
 	l := looped(stocked(t, 0), toy(), Settings{}, nil)
 	l.clock = func() time.Time { return epoch }

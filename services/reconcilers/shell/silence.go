@@ -10,22 +10,21 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// Silence. The ends of objects, and marks, leave a state stream by their age. While
-// a watcher is there a newer mark always follows. Where the last messages of a
-// stream have expired no watcher has said for an hour what there is, and what is left
-// cannot be judged: a bus that has lost its index has the older messages of ended
-// objects again, each with a census of its own time, which may agree. So a follower
-// that finds silence asks the watchers, and waits.
+// Silence. Deletions and marks leave a state stream by their age. While a watcher runs, a newer
+// mark always follows. If the last messages of a stream have expired, no watcher has reported
+// for an hour which objects exist, and the rest cannot be judged: a bus that has lost its index
+// has the older messages of deleted objects again, each with a census of its own time, which
+// may agree. So a follower that finds silence asks the watchers, and waits.
 
-// silencePatience is how long. A kind that no watcher can list any more must not
-// keep a controller that reads every kind from its work.
+// silencePatience is how long the follower waits. A kind that no watcher can list any more must
+// not block a controller that reads every kind.
 const silencePatience = time.Minute
 
-// errSilence: no watcher has said anything.
+// errSilence ends a session in which no watcher has reported within silencePatience.
 var errSilence = errors.New("no watcher has said what there is")
 
-// silent tells whether the state stream has held messages behind the last one that
-// was folded, or tells less than was known; the watchers are asked then.
+// silent tells whether the state stream has held messages behind the last one folded, or now
+// ends before what the memory knew. Then it asks the watchers.
 func (f *Follower) silent(ctx context.Context, position uint64) (bool, error) {
 	stream := subject.StateStream(f.Kind.Name)
 	state, err := f.Bus.StreamState(ctx, stream)
@@ -41,7 +40,7 @@ func (f *Follower) silent(ctx context.Context, position uint64) (bool, error) {
 	if err != nil || held.sequence > position {
 		return false, err
 	}
-	// What is stored meanwhile may have replaced what the stream ended with. It also ends the silence.
+	// A message stored meanwhile may have replaced the last one. It also ends the silence.
 	if now, err := f.Bus.StreamState(ctx, stream); err != nil || now.Last > state.Last {
 		return false, err
 	}
@@ -50,7 +49,7 @@ func (f *Follower) silent(ctx context.Context, position uint64) (bool, error) {
 	return true, nil
 }
 
-// bear waits for a watcher to speak, and breaks the session off in the end.
+// bear starts the wait for a watcher, at whose end the session breaks off.
 func (f *Follower) bear() {
 	if f.patience != nil && !f.bearing {
 		f.bearing = true
@@ -58,7 +57,7 @@ func (f *Follower) bear() {
 	}
 }
 
-// spoken says that the wait is over.
+// spoken ends the wait.
 func (f *Follower) spoken() {
 	f.asking.end()
 	if f.patience != nil {

@@ -13,8 +13,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// hushed is a bus with the pods of a kind and nothing of what was said behind them,
-// until a watcher speaks.
+// hushed is a bus with the pods of a kind and no messages behind them, until a watcher reports.
 type hushed struct {
 	edges
 	told  []events.Message
@@ -50,8 +49,8 @@ func (b hushed) Follow(ctx context.Context, _ string, from uint64, handle func([
 	}
 }
 
-// TestSilenceIsAskedAbout: where the last messages of a state have expired, nothing
-// is decided before a watcher has said what there is, or none has for a minute.
+// TestSilenceIsAskedAbout: if the last messages of a state stream have expired, the engine
+// decides nothing before a watcher has reported the objects, or none has for a minute.
 func TestSilenceIsAskedAbout(t *testing.T) {
 	ended := delta(kinds.Pods.Kind, events.Is, aPod("ended", "", 1), 1)
 	ended = said(ended, ended) // a census of its own time
@@ -105,8 +104,8 @@ func TestSilenceIsAskedAbout(t *testing.T) {
 	}
 }
 
-// busy is a bus on which another version of an object is stored whenever one looks at a message:
-// what the stream ended with a moment ago is gone, and its place is taken by what came.
+// busy is a bus that stores another version of an object whenever a message is read: the last
+// message of the stream is replaced by the new one.
 type busy struct {
 	edges
 	stored *uint64
@@ -121,8 +120,8 @@ func (b busy) At(_ context.Context, _ string, at uint64) (events.Message, bool, 
 	return events.Message{Sequence: at}, at <= 2, nil
 }
 
-// TestABusyStreamIsNotSilent: the last message of a state is replaced between two looks at it, so
-// that none is found behind what was folded. The watchers are speaking, and are not asked.
+// TestABusyStreamIsNotSilent: the last message of a state is replaced between two reads, so
+// that none is found behind the folded position. The watchers are reporting, and are not asked.
 func TestABusyStreamIsNotSilent(t *testing.T) {
 	stored := uint64(3)
 	f := &Follower{Bus: busy{stored: &stored}, Memory: NewMemory(), Kind: kinds.Pods.Kind}
@@ -132,7 +131,7 @@ func TestABusyStreamIsNotSilent(t *testing.T) {
 	}
 }
 
-// hear has an engine hear what it is told, until it is stopped.
+// hear runs an engine's inbox until stop is called.
 func hear(l *Loop) (stop func()) {
 	over, heard := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -150,10 +149,10 @@ func hear(l *Loop) (stop func()) {
 	return func() { close(over); <-heard }
 }
 
-// unsteady is a bus that fails from one question on.
+// unsteady is a bus that fails from one request on.
 type unsteady struct {
 	edges
-	states, at int // how many questions of each sort are answered
+	states, at int // how many requests of each sort are answered
 }
 
 func (b *unsteady) StreamState(ctx context.Context, stream string) (bus.State, error) {
@@ -170,8 +169,8 @@ func (b *unsteady) At(ctx context.Context, stream string, at uint64) (events.Mes
 	return b.edges.At(ctx, stream, at)
 }
 
-// Where the bus does not say what a stream holds, it is not known whether there is silence: no engine is
-// opened, and the watchers are not asked.
+// If the bus does not say what a stream holds, the follower cannot detect silence: it opens no
+// engine, and does not ask the watchers.
 func TestNoAnswerIsNoSilence(t *testing.T) {
 	for what, b := range map[string]*unsteady{
 		"how far it reaches": {states: 0, at: 9}, "its edge": {states: 1, at: 9}, "its last message": {states: 2, at: 0}, "how far it reaches now": {states: 2, at: 9},
@@ -195,7 +194,7 @@ func TestNoAnswerIsNoSilence(t *testing.T) {
 	}
 }
 
-// The wait for a watcher begins once, and is over when one has spoken.
+// The wait for a watcher begins once, and ends when one has reported.
 func TestTheWaitForAWatcherBeginsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		resigned := 0

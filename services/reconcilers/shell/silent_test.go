@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// speechless is an office of a toy that says that it reports nothing.
+// speechless is an office of a toy that declares itself silent.
 func speechless(t *testing.T) *office {
 	o, silent := open(t, Settings{}), toy()
 	silent.Silent = true
@@ -18,7 +18,7 @@ func speechless(t *testing.T) *office {
 	return o
 }
 
-// Of a controller that reports nothing no report is looked for.
+// The engine of a silent controller recalls no reports.
 func TestTheReportsOfASilentControllerAreNotRecalled(t *testing.T) {
 	o := speechless(t)
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
@@ -37,7 +37,7 @@ func TestTheReportsOfASilentControllerAreNotRecalled(t *testing.T) {
 	}
 }
 
-// A controller that says so and reports all the same has broken its word.
+// A silent controller that reports all the same breaks its promise.
 func TestASilentControllerMayNotReport(t *testing.T) {
 	o := speechless(t)
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 1, "")) // one pod too many is in its status

@@ -2,28 +2,28 @@ package shell
 
 import "time"
 
-// A view whose kinds are of several epochs. When the API server is restored to an earlier time,
-// every kind begins the same new epoch, but each is told again at its own speed: for a
-// moment there are the replica sets of the backup beside the pods of the history that
-// it ended. No decision on that is right in either of them, and one of them deletes
-// pods that were not given up. What it wants meets no precondition that it breaks, for the
-// pods are what they were. So no turn is stored until all kinds that the controller
-// reads are in the newest epoch of any kind, and told to its end.
+// Epoch skew. When the API server is restored to an earlier time, every kind begins the same
+// new epoch, but the watchers list each kind again at its own speed: for a moment the memory
+// holds the replica sets of the backup beside the pods of the history that the restore ended.
+// No decision on that view is right in either epoch, and some delete pods that the restored
+// cluster needs. No precondition stops them, because the pods are unchanged. So the engine
+// stores no turn until all kinds that the controller reads are in the newest epoch of any kind,
+// and listed completely.
 
-// MaxEpochSkew is how long that may take, from the first word of the new epoch. A kind that
-// the API server does not serve is ended in the new epoch by its watcher; one that lags
-// behind longer is one that no watcher may list, and is waited for without result.
+// MaxEpochSkew is how long that may take, from the first message of the new epoch. If the API
+// server does not serve a kind, its watcher ends the kind in the new epoch. A kind that lags
+// longer is one that no watcher may list, and waiting for it would not help.
 const MaxEpochSkew = 30 * time.Second
 
-// epochSkew is an epoch that some kinds have reached, and since when it has been
-// waited for the others.
+// epochSkew is an epoch that some kinds have reached, and since when the engine has waited for
+// the others.
 type epochSkew struct {
 	epoch uint64
 	since time.Time
 }
 
-// epochSkew tells whether a kind that the controller reads has not reached the newest
-// epoch of any kind, or not been told of to its end there.
+// epochSkew tells whether a kind that the controller reads has not reached the newest epoch of
+// any kind, or has not been listed completely in it.
 func (s scene) epochSkew() (newest uint64, apart bool) {
 	for _, k := range s.memory.kinds {
 		newest = max(newest, k.epoch)
@@ -39,7 +39,7 @@ func (s scene) epochSkew() (newest uint64, apart bool) {
 	return newest, false
 }
 
-// skewed tells whether decisions have to wait since kinds are of several epochs.
+// skewed tells whether decisions have to wait because kinds are in several epochs.
 func (d *Engine) skewed(s scene) bool {
 	newest, apart := s.epochSkew()
 	if !apart {
@@ -49,8 +49,8 @@ func (d *Engine) skewed(s scene) bool {
 	return d.now.Sub(d.skew.since) < MaxEpochSkew
 }
 
-// newEpoch notes that there is an epoch. The wait for it begins with its first word, and not
-// when a key first has to wait; later epochs alone begin it anew.
+// newEpoch records an epoch. The wait for it begins with its first message, not when a key
+// first has to wait; only a later epoch begins it anew.
 func (d *Engine) newEpoch(epoch uint64) {
 	if epoch > d.skew.epoch {
 		d.skew = epochSkew{epoch, d.now}

@@ -27,7 +27,7 @@ func TestMeasuresByDefault(t *testing.T) {
 	}
 }
 
-// What has moved since a count is told as far as it is remembered.
+// moved knows the objects since a count as far as it remembers.
 func TestWhatHasMovedSince(t *testing.T) {
 	var m moved
 	for _, at := range []string{"a", "b", "c"} {
@@ -52,7 +52,7 @@ func TestWhatHasMovedSince(t *testing.T) {
 	}
 }
 
-// A message of another kind, or of no one's, tells nothing.
+// A message of another kind, or of a foreign subject, changes nothing.
 func TestForeignMessagesTellNothing(t *testing.T) {
 	own := delta(kinds.Pods.Kind, events.Is, aPod("p", "", 1), 7)
 	other := delta(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, ""), 7)
@@ -68,7 +68,7 @@ func TestForeignMessagesTellNothing(t *testing.T) {
 	}
 }
 
-// A key that is being parked, or waits, or is not known any more, has no turn.
+// A key that is being parked, waits, or has no entry any more, has no turn.
 func TestKeysThatHaveNoTurn(t *testing.T) {
 	o := open(t, Settings{Attempts: 1})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, "panics"))
@@ -101,7 +101,7 @@ func TestKeysThatHaveNoTurn(t *testing.T) {
 	}
 }
 
-// A key of which there is nothing, and that asks for nothing, is forgotten.
+// A key without an object that asks for nothing is dropped.
 func TestKeysOfNothingAreForgotten(t *testing.T) {
 	o := open(t, Settings{})
 	o.engine.Ask(web)
@@ -115,7 +115,8 @@ func TestKeysOfNothingAreForgotten(t *testing.T) {
 	}
 }
 
-// An act waits for the acts before it, and for reports unless the status does not matter.
+// An act waits for earlier acts, and for reports unless the controller may be blind to the
+// status.
 func TestWhatAnActWaitsFor(t *testing.T) {
 	for what, c := range map[string]struct {
 		act, tell, blind, may bool
@@ -137,7 +138,7 @@ func TestWhatAnActWaitsFor(t *testing.T) {
 	}
 }
 
-// In doubt each key with something under way is recalled, whichever lane that is in.
+// Doubt recalls each key with a turn in flight, in whichever lane.
 func TestInDoubtWhatIsUnderWayIsRecalled(t *testing.T) {
 	for what, c := range map[string]struct {
 		change func(*entry)
@@ -156,7 +157,8 @@ func TestInDoubtWhatIsUnderWayIsRecalled(t *testing.T) {
 	}
 }
 
-// A turn without an outcome is suspected when no one is at work on it, and writers are there.
+// A turn without an outcome is suspected when no writer has it in flight, and there are
+// writers.
 func TestWhenATurnIsSuspected(t *testing.T) {
 	for what, c := range map[string]struct {
 		change func(*office, *entry)
@@ -188,7 +190,7 @@ func TestWhenATurnIsSuspected(t *testing.T) {
 	}
 }
 
-// Shutter returns when the engine that runs is shut.
+// Shutter returns when the running engine is shut.
 func TestAnEngineIsShutWhenItIsSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory()
@@ -237,8 +239,7 @@ func (c countingBus) StreamState(ctx context.Context, stream string) (bus.State,
 	return c.shrunk.StreamState(ctx, stream)
 }
 
-// A message that is broken, or damaged, leaves what is remembered not whole, until a count says
-// otherwise.
+// After a broken or damaged message the kind lacks something, until a census agrees.
 func TestHistoryKnowsWhatIsMissing(t *testing.T) {
 	h := NewHistory(0)
 	h.Begin(kinds.Pods.Kind, 0, nil, true)

@@ -7,33 +7,33 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// Stage is a part of the way that a change goes: to the decision, to the bus, to the
-// API server, and back to the replica that decided.
+// Stage is a part of a change's way: to the decision, to the bus, to the API server, and back
+// to the replica that decided.
 type Stage string
 
-// The stages, in order. Each is measured by the replica that made the turn; one
-// that another replica made, or this one before it was restarted, has none.
+// The stages, in order. The replica that made the turn measures each. The turn of another
+// replica, or from before a restart of this one, has none.
 const (
-	// Decided is from when the bus had the oldest change that asked for the turn
-	// until the turn was decided.
+	// Decided is from when the bus stored the oldest change that asked for the turn until the
+	// decision.
 	Decided Stage = "decided"
-	// Stored is until the bus had the turn.
+	// Stored is until the bus has stored the turn.
 	Stored Stage = "stored"
-	// Written is until the outcome was known.
+	// Written is until the outcome is known.
 	Written Stage = "written"
-	// Seen is until everything that was applied had come back.
+	// Seen is until every effect has come back.
 	Seen Stage = "seen"
 )
 
-// Stages are all stages.
+// Stages are all stages, in order.
 var Stages = []Stage{Decided, Stored, Written, Seen}
 
-// journey is how far the last turn of a lane has come, if this engine made it.
+// journey is the progress of a lane's last turn, if this engine made it.
 type journey struct {
 	trace   events.Trace
 	decided time.Time
 	since   time.Time // the end of its last stage
-	turn    uint64    // where it is stored; 0 as yet
+	turn    uint64    // its sequence; 0 until it is stored
 	written bool
 }
 
@@ -64,8 +64,8 @@ func (d *Engine) land(l *lane, o events.Outcome) {
 	l.journey.written = true
 }
 
-// home ends the journey when everything has come back. What left nothing to be
-// seen has no way back.
+// home ends the journey when every effect has come back. A turn without effects has no stage
+// Seen.
 func (d *Engine) home(l *lane) {
 	if !l.journey.written || !l.settled() {
 		return
@@ -90,8 +90,7 @@ func (d *Engine) passed(stage Stage, took time.Duration, trace events.Trace) {
 	}
 }
 
-// holds tells which kind a shut fence waits for to be seen, if it is not for an
-// outcome.
+// holds reports the kind of the effect that a shut fence waits for, if it waits for an effect.
 func (d *Engine) holds(e *entry) {
 	for _, l := range []*lane{&e.act, &e.tell} {
 		if len(l.effects) > 0 && d.settings.Held != nil {

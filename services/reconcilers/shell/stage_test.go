@@ -12,8 +12,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// traveller is an office that notes the stages, and that hears of a change of web an
-// hour after it was stored, and once more.
+// traveller is an office that records the stages. It folds two changes of web, stored an hour
+// and a minute ago.
 func traveller(t *testing.T) (o *office, stages *[]string) {
 	stages = &[]string{}
 	o = open(t, Settings{Passed: func(stage Stage, took time.Duration, trace events.Trace) {
@@ -53,7 +53,7 @@ func TestEveryHopIsMeasured(t *testing.T) {
 	}
 }
 
-// What came of another replica's turn says nothing of this one's way.
+// The outcome of another replica's turn ends no stage of this one's turn.
 func TestAStageOfAnotherReplicaIsNotMeasured(t *testing.T) {
 	o, stages := traveller(t)
 	o.recalled(Past{}, Past{})
@@ -66,8 +66,7 @@ func TestAStageOfAnotherReplicaIsNotMeasured(t *testing.T) {
 	}
 }
 
-// A turn that waits for what has been done to be seen says for what; one that waits
-// for its outcome does not.
+// The fence reports the kind of an awaited effect, and nothing while it waits for an outcome.
 func TestWhatTheFenceWaitsFor(t *testing.T) {
 	var held []kinds.Name
 	o := begun(t, Settings{Held: func(kind kinds.Name) { held = append(held, kind) }})
@@ -85,14 +84,14 @@ func TestWhatTheFenceWaitsFor(t *testing.T) {
 	}
 }
 
-// The way back of a turn ends once, when all that it left to be seen has been, and there is none
-// where it left nothing.
+// The stage Seen ends once, when every effect has come back, and a turn without effects has
+// none.
 func TestTheWayBackOfATurn(t *testing.T) {
 	foreign := events.Result{Status: events.Applied, Version: "5", Ref: events.Ref{Kind: "configmaps", Namespace: "default", Name: "c"}}
 	refused := events.Result{Status: events.Refused, Version: "5", Ref: podOf("p")}
 	for what, c := range map[string]struct {
 		results []events.Result
-		want    string // the stages, behind that to the bus
+		want    string // the stages after Stored
 	}{
 		"one pod":                   {[]events.Result{created("p", "5")}, "written seen"},
 		"two pods":                  {[]events.Result{created("p", "5"), created("q", "5")}, "written seen"},
@@ -115,7 +114,7 @@ func TestTheWayBackOfATurn(t *testing.T) {
 	}
 }
 
-// What another replica did after a turn is not what that turn left to be seen.
+// The effects of another replica's later turn do not end the stage Seen.
 func TestTheWayBackOfAnotherTurnIsNotMeasured(t *testing.T) {
 	o, stages := traveller(t)
 	o.recalled(Past{}, Past{})
@@ -130,8 +129,8 @@ func TestTheWayBackOfAnotherTurnIsNotMeasured(t *testing.T) {
 	}
 }
 
-// What is heard of another turn while a turn is being stored does not end its way, nor does a
-// clock of the bus that is ahead make a stage shorter than none.
+// The outcome of another turn does not end a stage while a turn is being stored. A bus whose
+// clock is ahead makes no stage negative.
 func TestTheWayToTheBus(t *testing.T) {
 	var stages []string
 	o := open(t, Settings{Passed: func(stage Stage, took time.Duration, _ events.Trace) {
@@ -153,7 +152,7 @@ func TestTheWayToTheBus(t *testing.T) {
 	}
 }
 
-// The first turn of a stream has its way, too.
+// The first turn of a stream is measured, too.
 func TestTheWayOfTheFirstTurn(t *testing.T) {
 	o, stages := traveller(t)
 	o.recalled(Past{}, Past{})
@@ -165,7 +164,7 @@ func TestTheWayOfTheFirstTurn(t *testing.T) {
 	}
 }
 
-// For what a key waits is told once at a time, whichever lanes wait.
+// A key that waits reports one kind at a time, whichever lanes wait.
 func TestAKeyThatWaitsIsToldOnce(t *testing.T) {
 	var held []kinds.Name
 	o := open(t, Settings{Held: func(kind kinds.Name) { held = append(held, kind) }})
@@ -186,7 +185,7 @@ func TestAKeyThatWaitsIsToldOnce(t *testing.T) {
 	}
 }
 
-// Of what waits for its turn the oldest of each kind is told, also while its turn is being stored.
+// Backlog is the oldest waiting change of each kind, also while its turn is being stored.
 func TestTheOldestThatWaitsIsTold(t *testing.T) {
 	o := open(t, Settings{})
 	b := func(kind kinds.Name, sequence uint64) Backlog {

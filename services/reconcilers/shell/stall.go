@@ -11,30 +11,30 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// A controller that stands still. An engine may wait for many things, and each wait is
-// right by itself: for a kind to be read, an epoch to be told, an outcome to come. One
-// that does not end looks like a controller that has nothing to do. So an engine keeps
-// which keys want something, and when each sort of wait last ended; where the oldest
-// has lasted for [events.Standstill], it names the condition. The waits that time ends,
-// such as a back-off, are none, and neither is a key that is parked.
+// Stalled controllers. An engine may wait for many things, and each wait is right by itself:
+// for a kind to be read, an epoch to be listed, an outcome to come. A wait that does not end
+// looks like a controller that has nothing to do. So an engine keeps which keys want something,
+// and when each sort of wait last ended. Where the oldest wait has lasted for
+// [events.Standstill], the engine names its condition. Waits that end by time, such as a
+// back-off, do not count, and neither does a parked key.
 
-// standing is what an engine knows of its waits.
+// standing is what an engine records of its waits.
 type standing struct {
-	// pending are the keys that wanted a turn or an outcome when they were last looked
-	// at, and since when; those that want nothing any more are dropped by [Engine.Stall],
-	// and begin anew when they are asked for a turn again.
+	// pending are the keys that wanted a turn or an outcome when they were last checked, and
+	// since when. [Engine.Stall] drops those that want nothing any more; they start anew when
+	// they are asked for a turn again.
 	pending map[*entry]time.Time
 
 	shutSince time.Time // since when the engine has been shut
-	heldSince time.Time // since when keys have waited for a view of one moment
+	heldSince time.Time // since when keys have waited for a consistent snapshot
 	forgotten map[kinds.Name]bool
 
-	freedAt   time.Time // when the engine, or its keys, were last held back no longer
-	decidedAt time.Time // when a key last had a turn that was not withheld
+	freedAt   time.Time // when the engine was last no longer shut, or its keys no longer held back
+	decidedAt time.Time // when a key last had a turn that the fence did not hold back
 	heardAt   time.Time // when an outcome last came
 	seenAt    time.Time // when an effect was last seen
 	repliedAt time.Time // when the bus last answered
-	// storeRefusal is of turns and wakes, recallRefusal of what is looked up.
+	// storeRefusal is of storing turns and wakes, recallRefusal of recalling lanes.
 	storeRefusal, recallRefusal refusal
 }
 
@@ -45,14 +45,14 @@ func (d *Engine) pend(e *entry) {
 	}
 }
 
-// refusal is what the bus said to the last request of a sort, and since when it has
-// refused them all; a nil error: it has not.
+// refusal is the error of the last request of a sort, and since when the bus has refused all of
+// them; a nil err: the last one succeeded.
 type refusal struct {
 	err   error
 	since time.Time
 }
 
-// replied notes how the bus answered.
+// replied records the bus's answer to a request.
 func (d *Engine) replied(to *refusal, err error) {
 	d.repliedAt = d.now
 	if to.err == nil {
@@ -61,7 +61,7 @@ func (d *Engine) replied(to *refusal, err error) {
 	to.err = err
 }
 
-// Working tells whether the engine may have work; [Engine.Stall] tells for certain.
+// Working tells whether the engine may have work. [Engine.Stall] tells it exactly.
 func (d *Engine) Working() bool {
 	return len(d.pending) > 0 || len(d.inconsistent) > 0 || len(d.shut) > 0 && !d.askedAll
 }
@@ -86,7 +86,7 @@ type wait struct {
 	about     []string // sorted
 }
 
-// fewAbout is how many kinds or keys a detail names.
+// fewAbout is the most kinds or keys that a detail names.
 const fewAbout = 3
 
 func (w wait) detail() string {
@@ -97,8 +97,8 @@ func (w wait) detail() string {
 	return text
 }
 
-// waits are the conditions that hold work back at the moment. An engine that is shut
-// decides nothing, so nothing else counts.
+// waits are the conditions that hold work back at the moment. An engine that is shut decides
+// nothing, so only that condition counts then.
 func (d *Engine) waits() []wait {
 	oldest, some := d.work()
 	if len(d.shut) > 0 {
@@ -117,8 +117,8 @@ func (d *Engine) waits() []wait {
 	return append(all, d.holdings()...)
 }
 
-// work drops the keys that want nothing any more, and tells since when the others have
-// waited.
+// work drops the keys that want nothing any more, and returns since when the oldest of the
+// others has waited.
 func (d *Engine) work() (oldest time.Time, some bool) {
 	oldest = d.now
 	for e, since := range d.pending {
@@ -133,13 +133,13 @@ func (d *Engine) work() (oldest time.Time, some bool) {
 	return oldest, some
 }
 
-// wants tells whether a key wants a turn, or waits for what comes of its last one.
+// wants tells whether a key wants a turn, or waits for the results of its last one.
 func (e *entry) wants() bool {
 	return e.dirty || e.round != nil || e.recalling > 0 || e.parking != "" || e.awaitsLane(&e.act) || e.awaitsLane(&e.tell)
 }
 
-// awaitsLane tells whether what became of the last turn of a lane is still to come. In a
-// key that is in doubt the lane may only be not known: its next turn recalls it.
+// awaitsLane tells whether the outcome or an effect of the last turn of a lane is still to
+// come. The lane of a key that is in doubt may only be unknown: the key's next turn recalls it.
 func (e *entry) awaitsLane(l *lane) bool { return !l.settled() && (e.known || l.watched) }
 
 // closed is why the engine is shut.
@@ -163,7 +163,7 @@ func (d *Engine) closed(since time.Time) wait {
 	return w
 }
 
-// unclear is why keys wait for a view of one moment.
+// unclear is why keys wait for a consistent snapshot.
 func (d *Engine) unclear() wait {
 	w := wait{condition: events.CacheInconsistent, since: d.heldSince}
 	d.memory.look(d.name, nil, func(s scene) {
@@ -182,13 +182,13 @@ func (d *Engine) unclear() wait {
 	return w
 }
 
-// holdings are the conditions that hold single keys back, each since the oldest of them
-// and since it last held one no longer.
+// holdings are the conditions that hold single keys back. Each counts since its oldest key
+// began to wait, or since the condition last released a key.
 func (d *Engine) holdings() []wait {
 	found := map[events.Condition]*wait{}
 	for e, since := range d.pending {
 		if slices.Contains(d.inconsistent, e) {
-			continue // what holds all of those is told by [Engine.unclear]
+			continue // [Engine.unclear] reports the condition of all of these
 		}
 		condition, h, ok := d.holding(e, since)
 		if !ok || condition.OfKey() {
@@ -214,7 +214,7 @@ func (d *Engine) holdings() []wait {
 	return all
 }
 
-// attendance tells whether there are writers.
+// attendance says whether writers send heartbeats.
 func (d *Engine) attendance() string {
 	if d.now.Sub(d.attended) > attendance {
 		return "no writer says that it is there"
@@ -222,8 +222,8 @@ func (d *Engine) attendance() string {
 	return "writers are there, and none has its turns"
 }
 
-// lagging are the kinds that the controller reads and that have not been told in an
-// epoch.
+// lagging are the kinds that the controller reads and that have not been listed completely in
+// an epoch.
 func (s scene) lagging(epoch uint64) (behind []string) {
 	for at, k := range s.memory.kinds {
 		if min(k.epoch, k.marked) < epoch && s.reader.reads(at) {
@@ -233,9 +233,9 @@ func (s scene) lagging(epoch uint64) (behind []string) {
 	return behind
 }
 
-// Stall is the condition under which the controller has had work and decided nothing
-// for [events.Standstill], if there is one. known is false when the loop does not say so
-// before the context ends, though no decision has been going on for that long.
+// Stall is the condition under which the controller has had work and decided nothing for
+// [events.Standstill], if there is one. known is false when the loop does not answer before the
+// context ends, and no decision has been going on for that long.
 func (l *Loop) Stall(ctx context.Context) (s events.Stall, stalled, known bool) {
 	if s, stalled, known = l.stalled(); known {
 		return s, stalled, true
@@ -251,8 +251,8 @@ func (l *Loop) Stall(ctx context.Context) (s events.Stall, stalled, known bool) 
 	return a.stall, a.stalled, known
 }
 
-// stalled is what can be told without the engine: a decision that does not end, streams
-// that cannot be read, or that there is no work.
+// stalled is the part of Stall that needs no answer of the engine: a decision that does not
+// end, streams that cannot be read, or no work.
 func (l *Loop) stalled() (s events.Stall, stalled, known bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

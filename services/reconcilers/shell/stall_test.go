@@ -11,8 +11,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// stalls demands that the engine names a condition after [events.Standstill] and not
-// before; lasted is how long the wait has gone on already.
+// stalls demands that the engine names a condition after [events.Standstill] and not before;
+// lasted is how long the wait has lasted already.
 func (o *office) stalls(lasted time.Duration, condition events.Condition, detail string) {
 	o.t.Helper()
 	o.pass(events.Standstill - lasted - 1)
@@ -45,8 +45,8 @@ func TestAnEngineAtRestDoesNotStall(t *testing.T) {
 	}
 }
 
-// A key that wants a turn has not waited for it since the one before, whether or not
-// a look came in between.
+// A key that wants a turn waits since it asked, not since its previous turn, whether or not
+// Stall was called in between.
 func TestAKeyWaitsSinceItWantsSomething(t *testing.T) {
 	o := open(t, Settings{})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, ""))
@@ -71,7 +71,7 @@ func TestATurnWithoutAnOutcomeStalls(t *testing.T) {
 	o.flows()
 }
 
-// A writer that has the turn in flight is at work, however long that takes.
+// A writer that has the turn in flight is working, however long that takes.
 func TestATurnInAWritersHandDoesNotStall(t *testing.T) {
 	o := begun(t, Settings{})
 	for range 100 {
@@ -81,7 +81,7 @@ func TestATurnInAWritersHandDoesNotStall(t *testing.T) {
 	}
 }
 
-// The writer has done it, and no watcher tells of what was done.
+// The writer has applied the turn, and no watcher reports the effects.
 func TestAnEffectThatIsNotSeenStalls(t *testing.T) {
 	o := begun(t, Settings{})
 	o.outcome(events.Act, 10, created("p", "5"))
@@ -90,8 +90,8 @@ func TestAnEffectThatIsNotSeenStalls(t *testing.T) {
 	o.flows()
 }
 
-// A kind whose watcher may not list it is never told to its end. Until everything has
-// been looked at once there is work.
+// A kind that its watcher may not list is never complete. There is work until the engine has
+// been open once.
 func TestAKindThatIsNeverReadStalls(t *testing.T) {
 	o := open(t, Settings{})
 	o.engine.Shut(kinds.Pods.Name)
@@ -105,7 +105,7 @@ func TestAKindThatIsNeverReadStalls(t *testing.T) {
 	o.stalls(0, events.NotRead, "pods")
 }
 
-// A kind begins to be told in a new epoch, and does not end.
+// The watcher begins to list a kind in a new epoch, and does not finish.
 func TestAnEpochThatIsNotToldToItsEndStalls(t *testing.T) {
 	o := open(t, Settings{})
 	o.engine.askedAll = true
@@ -116,7 +116,7 @@ func TestAnEpochThatIsNotToldToItsEndStalls(t *testing.T) {
 	o.flows()
 }
 
-// What is held of a kind is damaged, and no watcher mends it.
+// The cache of a kind is damaged, and no watcher repairs it.
 func TestADamagedKindStalls(t *testing.T) {
 	o := open(t, Settings{})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, ""))
@@ -125,7 +125,7 @@ func TestADamagedKindStalls(t *testing.T) {
 	o.stalls(0, events.CacheInconsistent, "pods")
 }
 
-// The bus takes no turns.
+// The bus refuses all turns.
 func TestABusThatRefusesTurnsStalls(t *testing.T) {
 	o := open(t, Settings{})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
@@ -147,8 +147,8 @@ func TestABusThatRefusesTurnsStalls(t *testing.T) {
 	}
 }
 
-// A key that panics is parked, which is said elsewhere; so is one that waits for its
-// back-off or its hour no stall.
+// A key that panics is parked, which is reported elsewhere. A key that waits for its back-off
+// or its wake is no stall.
 func TestWhatIsParkedOrWaitsForATimeDoesNotStall(t *testing.T) {
 	for _, annotation := range []string{"panics", "wakes", "lies"} {
 		o := open(t, Settings{})
@@ -174,7 +174,7 @@ func TestWhatIsParkedOrWaitsForATimeDoesNotStall(t *testing.T) {
 	}
 }
 
-// A key that broke is tried again at a known time, however late that is.
+// A key that broke is retried at a known time, however late that is.
 func TestABackOffDoesNotStall(t *testing.T) {
 	o := open(t, Settings{Backoff: time.Minute})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, "panics"))
@@ -182,7 +182,7 @@ func TestABackOffDoesNotStall(t *testing.T) {
 	o.flows()
 }
 
-// A decision that does not end keeps the engine from saying so: the loop does.
+// A decision that does not end keeps the engine from reporting it: the loop does.
 func TestADecisionThatDoesNotEndStalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := NewMemory()
@@ -203,7 +203,7 @@ func TestADecisionThatDoesNotEndStalls(t *testing.T) {
 			t.Errorf("it says %+v (%t)", s, stalled)
 		}
 		l.publish()
-		for range 200 { // as a stream that cannot be read, again and again
+		for range 200 { // like a stream that cannot be read
 			l.fail(errors.New("no such stream"))
 			time.Sleep(200 * time.Millisecond)
 		}
@@ -217,8 +217,8 @@ func TestADecisionThatDoesNotEndStalls(t *testing.T) {
 	})
 }
 
-// An engine has work while a key wants something, or waits for a view of one moment, and until it has
-// looked at everything once.
+// An engine has work while a key wants something or waits for a consistent snapshot, and until
+// it has been open once.
 func TestWhatIsWork(t *testing.T) {
 	for what, c := range map[string]struct {
 		change func(*Engine)
@@ -237,8 +237,8 @@ func TestWhatIsWork(t *testing.T) {
 	}
 }
 
-// A key wants something while it is to have a turn, or one goes on, or what became of its last one is
-// to come.
+// A key wants something while it waits for a turn, has a round, or waits for the outcome or
+// effects of its last turn.
 func TestWhatAKeyWants(t *testing.T) {
 	under, due := lane{turn: 7, outcome: 6}, lane{effects: []due{{}}}
 	for what, c := range map[string]struct {
@@ -264,8 +264,7 @@ func TestWhatAKeyWants(t *testing.T) {
 	}
 }
 
-// The work that there is has waited since the oldest key has that still wants something; the others
-// are dropped.
+// Work waits since the oldest key that still wants something; the others are dropped.
 func TestSinceWhenThereIsWork(t *testing.T) {
 	d := open(t, Settings{}).engine
 	d.now = epoch.Add(time.Hour)
@@ -283,7 +282,7 @@ func TestSinceWhenThereIsWork(t *testing.T) {
 	}
 }
 
-// The bus refuses since the first of its refusals in a row; the last one says why.
+// The bus refuses since the first of its errors in a row; the last error is the reason.
 func TestSinceWhenTheBusRefuses(t *testing.T) {
 	o := open(t, Settings{})
 	var r refusal
@@ -303,8 +302,8 @@ func TestSinceWhenTheBusRefuses(t *testing.T) {
 	say(second, refusal{second, epoch.Add(5 * time.Second)})
 }
 
-// Why an engine is shut: kinds that are told in a new epoch count before those that are damaged, and these
-// before those that have not been read.
+// Why an engine is shut: a kind in a new epoch comes before a damaged one, and that before one
+// that has not been read.
 func TestWhyAnEngineIsShut(t *testing.T) {
 	for range 20 { // maps have no order
 		d := open(t, Settings{}).engine
@@ -325,8 +324,8 @@ func TestWhyAnEngineIsShut(t *testing.T) {
 	}
 }
 
-// An engine that is shut stalls since it was shut, and no longer than there has been work once it has
-// looked at everything.
+// A shut engine stalls since it was shut. Once it has been open, it stalls no longer than there
+// has been work.
 func TestSinceWhenAShutEngineWaits(t *testing.T) {
 	at := func(minutes int) time.Time { return epoch.Add(time.Duration(minutes) * time.Minute) }
 	for what, c := range map[string]struct {
@@ -356,8 +355,8 @@ func TestSinceWhenAShutEngineWaits(t *testing.T) {
 	}
 }
 
-// Why keys wait for a view of one moment: because of kinds of other epochs that the controller reads, or
-// of those that are not held as of one moment.
+// Why keys wait for a consistent snapshot: the controller reads kinds of other epochs, or
+// inconsistent ones.
 func TestWhyAViewIsUnclear(t *testing.T) {
 	for what, c := range map[string]struct {
 		change    func(pods, sets, nodes *kindMemory)
@@ -384,8 +383,9 @@ func TestWhyAViewIsUnclear(t *testing.T) {
 	}
 }
 
-// Of keys that wait under one condition the oldest counts, and what they are about is named once, in
-// order. A key that waits for a clear view, or under a condition of its own, is none of them.
+// Of the keys that wait under one condition the oldest counts, and each subject is named once,
+// in order. A key that waits for a consistent snapshot, or under a condition of its own, is not
+// among them.
 func TestWhatHoldsSingleKeys(t *testing.T) {
 	o := open(t, Settings{})
 	d := o.engine

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// stock is a bus of streams that hold what was put into them; nothing else is asked of it.
+// stock is a bus of streams that hold the messages put into them. Its other methods are nil.
 type stock struct {
 	bus.Bus
 
@@ -22,7 +22,7 @@ type stock struct {
 	ears    map[string][]func([]byte)
 }
 
-// stocked is a bus with the streams of the toy, and of pods, of which there are some.
+// stocked is a bus with the streams of the toy and of some pods.
 func stocked(t *testing.T, pods int) *stock {
 	t.Helper()
 	log, state := subject.LogStream("pods"), subject.StateStream("pods")

@@ -8,8 +8,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// A report that cannot be put right later is made when everything that was done
-// has come back, and no sooner.
+// A report that cannot be corrected later is stored when every effect has come back, and no
+// sooner.
 func TestASureReportWaitsForTheAct(t *testing.T) {
 	o := open(t, Settings{Pace: -1})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, "counts"))
@@ -27,8 +27,8 @@ func TestASureReportWaitsForTheAct(t *testing.T) {
 	o.take(events.Tell)
 }
 
-// It costs a look at everything, and while the act is under way comes to nothing: what
-// changes meanwhile does not have it asked for again and again.
+// Such a report costs a look at everything, and stores nothing while the act is in flight:
+// changes in that time do not ask for it again and again.
 func TestASureReportIsNotAskedForWithoutEnd(t *testing.T) {
 	settings, _, asked := figured()
 	settings.Pace, settings.Progress = time.Millisecond, time.Second
@@ -54,8 +54,8 @@ func TestASureReportIsNotAskedForWithoutEnd(t *testing.T) {
 	o.take(events.Tell)
 }
 
-// What users are told of an act is told with it. While the act rests after a failure nothing
-// changes, and so it would be told again and again.
+// Events about an act are stored with it. While the act backs off after a failure nothing
+// changes, and so they would be stored again and again.
 func TestNothingIsToldOfAnActThatHasToWait(t *testing.T) {
 	o := open(t, Settings{Pace: -1})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, "announces"))
@@ -73,7 +73,7 @@ func TestNothingIsToldOfAnActThatHasToWait(t *testing.T) {
 	o.take(events.Tell)
 }
 
-// Nor on a view that is of no one moment.
+// A report that has to be sure waits for a consistent snapshot.
 func TestASureReportWaitsForAConsistentView(t *testing.T) {
 	o, kind := open(t, Settings{Pace: -1}), kinds.Pods.Kind
 	log := counted(t,

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/trace"
 )
 
-// trace is the one that a turn is in: that of the newest change or wake that asks for it and
-// is traced, or else of the newest outcome, which only ends what a change had to wait for.
+// trace is the trace that a turn belongs to: that of the newest traced change or wake that asks
+// for it, or else of the newest outcome, which only ended the wait of a change.
 func (c *causes) trace() (found events.Trace) {
 	for _, t := range slices.Backward(c.triggers) {
 		switch {
@@ -29,8 +29,8 @@ func (c *causes) trace() (found events.Trace) {
 
 func ofOutcome(t events.Trigger) bool { return strings.HasPrefix(t.Stream, subject.OutcomeStream("")) }
 
-// served drops the causes up to the last that a round had: they have had their
-// turn, and what comes of later ones is not theirs.
+// served drops the causes up to the last one that a round had: they have had their turn, and
+// the turns of later ones are not theirs.
 func (e *entry) served(last events.Trigger) {
 	for i, t := range e.triggers {
 		if t == last {
@@ -48,7 +48,8 @@ func (e *entry) newest() events.Trigger {
 	return e.triggers[len(e.triggers)-1]
 }
 
-// woken notes that it is time, as the engine that set a wake knows before the message comes.
+// woken records that a wake's time has come: the engine that set the wake knows it before the
+// message comes.
 func (e *entry) woken(by events.Trace) {
 	if by.Parent == "" {
 		e.first = true
@@ -57,7 +58,7 @@ func (e *entry) woken(by events.Trace) {
 	e.caused(events.Trigger{Stream: subject.WakeStream, Trace: by})
 }
 
-// process begins the span of what an answer was asked for.
+// process begins the span of a question to the controller.
 func (d *Engine) process(e *entry, a *answer) *trace.Span {
 	if a.began.IsZero() {
 		return nil
@@ -68,8 +69,8 @@ func (d *Engine) process(e *entry, a *answer) *trace.Span {
 	return d.settings.Trace.Process(q)
 }
 
-// resolved makes the spans of an answer of which something is stored: what is
-// stored goes on from there.
+// resolved makes the spans of an answer of which something is stored. The trace of the stored
+// turn continues from there.
 func (d *Engine) resolved(e *entry, a *answer) {
 	process := d.process(e, a)
 	reconcile := d.settings.Trace.Reconcile(process, d.name, a.began)
@@ -82,7 +83,7 @@ func (d *Engine) resolved(e *entry, a *answer) {
 	process.End()
 }
 
-// first begins the trace of what comes of nothing that is known.
+// first begins a trace for a turn without a known cause.
 func (d *Engine) first(e *entry, a *answer) *trace.Span {
 	var labels map[string]string
 	if a.object != nil {
@@ -91,8 +92,8 @@ func (d *Engine) first(e *entry, a *answer) *trace.Span {
 	return d.settings.Trace.First(trace.Question{Controller: d.name, About: d.own(e.key)}, labels, d.now)
 }
 
-// undecided makes the one span of an answer that nothing is to be done. That is
-// what nearly every outcome asks for, which is not worth one.
+// undecided makes the one span of an answer without commands. It makes none when an outcome
+// asked: nearly every outcome leads to such an answer, which is not worth a span.
 func (d *Engine) undecided(e *entry, a *answer) {
 	if a.began.IsZero() {
 		return
@@ -108,7 +109,7 @@ func (d *Engine) undecided(e *entry, a *answer) {
 	process.End()
 }
 
-// broke makes the span of a question to which there was no answer.
+// broke makes the span of a question without an answer, because the key broke.
 func (d *Engine) broke(e *entry, a *answer) {
 	process := d.process(e, a)
 	process.Fail("broken")

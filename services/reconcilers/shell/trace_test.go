@@ -54,7 +54,7 @@ func TestManyCausesAreOneSpan(t *testing.T) {
 	}
 }
 
-// TestATurnNamesWhatItRestsOn, although the engine has not been told of the newest change.
+// TestATurnNamesWhatItRestsOn, even if the engine has not been told of the newest change.
 func TestATurnNamesWhatItRestsOn(t *testing.T) {
 	r := tracetest.New()
 	o := open(t, Settings{Trace: r.Tracer("r", trace.Options{})})
@@ -77,7 +77,7 @@ func TestATurnNamesWhatItRestsOn(t *testing.T) {
 	}
 }
 
-// TestAChangeIsTheCauseOfOneTurn: what comes after it without a trace has none.
+// TestAChangeIsTheCauseOfOneTurn: a later turn without a traced change is in no trace.
 func TestAChangeIsTheCauseOfOneTurn(t *testing.T) {
 	r := tracetest.New()
 	o := open(t, Settings{Trace: r.Tracer("r", trace.Options{})})
@@ -85,7 +85,7 @@ func TestAChangeIsTheCauseOfOneTurn(t *testing.T) {
 	o.run()
 	o.recalled(Past{}, Past{})
 	o.in(t, "the turn", o.take(events.Act).Turn, 1)
-	// This one comes while the turn is being stored.
+	// This change comes while the turn is being stored.
 	o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 1, 0, ""))
 	o.answer(events.Act, 10, nil)
 	o.outcome(events.Act, 10, created("web-0", "20"))
@@ -102,8 +102,8 @@ func TestAChangeIsTheCauseOfOneTurn(t *testing.T) {
 	}
 }
 
-// TestAnOutcomeLeadsToNoTurnOfAChange: it ends the wait of what the change asked for, and
-// is the cause only of what nothing else has asked for.
+// TestAnOutcomeLeadsToNoTurnOfAChange: an outcome only ends the wait of a turn that a change
+// asked for. It is the cause of a turn that nothing else asked for.
 func TestAnOutcomeLeadsToNoTurnOfAChange(t *testing.T) {
 	o := open(t, Settings{Trace: tracetest.New().Tracer("r", trace.Options{})})
 	outcome := func(turn uint64, results ...events.Result) {
@@ -149,8 +149,8 @@ func (o *office) tracedAs(version int, annotation string, by int) {
 	o.run()
 }
 
-// An answer that nothing is to be done is one span, in which a wake is that it asks for; a question
-// without an answer is one that failed; and what is decided says why, and how much it wants.
+// An answer without commands is one span, in which its wake is. A question without an answer is
+// a failed span. A decision's span has its reason and the number of its commands.
 func TestWhatTheSpansOfAnswersSay(t *testing.T) {
 	const question = "process STATE_replicasets_apps"
 	r := tracetest.New()
@@ -185,7 +185,7 @@ func TestWhatTheSpansOfAnswersSay(t *testing.T) {
 	}
 }
 
-// What is not traced makes no spans, and neither does an outcome after which nothing is to be done.
+// Untraced changes make no spans, and neither does an outcome that leads to no commands.
 func TestWhatMakesNoSpans(t *testing.T) {
 	r := tracetest.New()
 	for _, annotation := range []string{"", "panics", "retries", "wakes"} {
@@ -200,7 +200,7 @@ func TestWhatMakesNoSpans(t *testing.T) {
 	}
 }
 
-// Whether a first look is traced goes by the labels of its object.
+// The labels of an object decide whether its first look is traced.
 func TestAFirstLookIsSampledByItsLabels(t *testing.T) {
 	r := tracetest.New()
 	var causes []trace.Cause
@@ -220,7 +220,7 @@ func TestAFirstLookIsSampledByItsLabels(t *testing.T) {
 	}
 }
 
-// A turn is stored within a span of its own, which says where it is, or why it is not there.
+// A turn is stored within a span of its own, which has its sequence, or why it was not stored.
 func TestATurnIsStoredWithinASpan(t *testing.T) {
 	r := tracetest.New()
 	b := stocked(t, 0)
@@ -252,7 +252,7 @@ func (refusing) Store(context.Context, events.Message, uint64) (uint64, error) {
 	return 0, errors.New("full")
 }
 
-// Of a cause that is named twice the first is what a round had.
+// If a cause is named twice, served drops the first one.
 func TestWhatARoundHadIsDropped(t *testing.T) {
 	a, b := events.Trigger{Sequence: 1}, events.Trigger{Sequence: 2}
 	e := &entry{causes: causes{triggers: []events.Trigger{a, a, b}}}

@@ -11,8 +11,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// Folded says that the memory has taken in a kind's stream further. The keys that the
-// changes concern are asked about.
+// Folded says that the memory has folded more of a kind. The engine asks about the keys that
+// the changes concern.
 func (d *Engine) Folded(kind kinds.Name) {
 	d.turnOver(kind)
 	d.recheckMoved(kind)
@@ -28,8 +28,8 @@ func (d *Engine) Folded(kind kinds.Name) {
 	d.revisitInconsistent()
 }
 
-// take has the keys asked about that changes concern, and sets the changes aside that concern
-// none as they cannot be read.
+// take asks about the keys that changes concern, and parks the changes that cannot be decoded
+// or mapped.
 func (d *Engine) take(all news) {
 	for _, k := range all.keys {
 		if d.owns(k) {
@@ -47,8 +47,8 @@ func (d *Engine) take(all news) {
 	}
 }
 
-// Dealt is, by kind, up to which sequence everything that changes asked for has had its turn,
-// as far as the engine was told of them.
+// Dealt is, by kind, the sequence up to which every change has had the turns that it asked for,
+// as far as the engine was told of changes.
 func (d *Engine) Dealt() map[kinds.Name]uint64 {
 	dealt := maps.Clone(d.taken)
 	for kind, oldest := range d.Backlog() {
@@ -57,7 +57,7 @@ func (d *Engine) Dealt() map[kinds.Name]uint64 {
 	return dealt
 }
 
-// asked notes what asks for a turn of the key.
+// asked records the changes that ask for a turn of the key.
 func (e *entry) asked(why causes) {
 	for _, t := range why.triggers {
 		e.caused(t)
@@ -69,15 +69,15 @@ func (e *entry) asked(why causes) {
 	}
 }
 
-// caused notes one thing that asks for a turn of the key.
+// caused records one trigger that asks for a turn of the key.
 func (e *entry) caused(t events.Trigger) {
 	if e.triggers = append(e.triggers, t); len(e.triggers) > events.MaxTriggers {
 		e.triggers = e.triggers[len(e.triggers)-events.MaxTriggers:]
 	}
 }
 
-// restore looks at the messages of a kind that are set aside: of an object that has changed
-// since and can be read again, there is nothing to be said any more.
+// restore looks at the parked messages of a kind. If the object has changed since and can be
+// mapped again, restore unparks it and asks about its keys.
 func (d *Engine) restore(kind kinds.Name) {
 	for key, e := range d.parked {
 		if e.message && key.Kind == kind {
@@ -89,8 +89,8 @@ func (d *Engine) restore(kind kinds.Name) {
 	}
 }
 
-// mapped gives the keys of an object as it is, or why none can be told, and its version; of one
-// that is gone the version alone.
+// mapped returns the keys of an object as it is now, or why it cannot be decoded or mapped, and
+// its version. Of a deleted object it returns the version alone.
 func (d *Engine) mapped(ref events.Ref) (keys []events.Key, reason, version string) {
 	d.memory.look(d.name, nil, func(s scene) {
 		k, ok := s.kind(ref.Kind)
@@ -104,7 +104,7 @@ func (d *Engine) mapped(ref events.Ref) (keys []events.Key, reason, version stri
 		}
 		h, there := k.objects[at]
 		if !there {
-			version = k.gone[k.last[at]].version // what its end asks for was asked when it was folded
+			version = k.gone[k.last[at]].version // the fold of its deletion has asked for its keys
 			return
 		}
 		version = h.version
@@ -116,7 +116,7 @@ func (d *Engine) mapped(ref events.Ref) (keys []events.Key, reason, version stri
 	return keys, reason, version
 }
 
-// Wake says that a wake of a key has fired, whose message is at a sequence of the stream of
+// Wake says that a wake of a key has fired, whose message has a sequence in the stream of
 // wakes.
 func (d *Engine) Wake(sequence uint64, w events.Wake) {
 	if !d.owns(w.Key) {
@@ -128,7 +128,7 @@ func (d *Engine) Wake(sequence uint64, w events.Wake) {
 	d.demand(e, urgently)
 }
 
-// answered tells how a turn ended.
+// answered reports how a turn ended.
 //
 // Upstream: a failure without a status of the API server counts as a 500.
 func (d *Engine) answered(o events.Outcome, took time.Duration) {
@@ -142,8 +142,8 @@ func (d *Engine) answered(o events.Outcome, took time.Duration) {
 	d.settings.Answered(code, took)
 }
 
-// took is how long a turn took, from its decision until now; 0 where that is not
-// known, since another replica made it.
+// took is how long a turn took, from its decision until now; 0 where that is not known because
+// another replica made it.
 func (d *Engine) took(l *lane, o events.Outcome) time.Duration {
 	if l.journey.turn == o.Turn {
 		return d.now.Sub(l.journey.decided)

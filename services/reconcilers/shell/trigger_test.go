@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// A wake asks for a turn, which names it; one that was set in no trace may begin one.
+// A wake asks for a turn, which names the wake. A wake that was set in no trace may begin one.
 func TestAWakeAsksForATurn(t *testing.T) {
 	for _, by := range []events.Trace{{}, {Parent: "p"}} {
 		o := open(t, Settings{})
@@ -30,7 +30,7 @@ func TestAWakeAsksForATurn(t *testing.T) {
 	}
 }
 
-// A change waits since the bus had it, and of several the first counts.
+// A change waits since the bus stored it, and of several the first counts.
 func TestSinceWhenAChangeWaits(t *testing.T) {
 	at := func(minutes int) time.Time { return epoch.Add(time.Duration(minutes) * time.Minute) }
 	e := &entry{}
@@ -45,7 +45,7 @@ func TestSinceWhenAChangeWaits(t *testing.T) {
 	}
 }
 
-// tornPod is an office in which a pod cannot be mapped to keys, and has been set aside.
+// tornPod is an office in which a pod that cannot be mapped to keys has been parked.
 func tornPod(t *testing.T) (o *office, key events.Key) {
 	o = open(t, Settings{})
 	pod := aPod("p", "web", 1)
@@ -61,8 +61,8 @@ func tornPod(t *testing.T) (o *office, key events.Key) {
 	return o, key
 }
 
-// A message that is set aside is tried again when its object has changed, and what it concerns then has
-// a turn; or it is of no concern any more when the object has gone.
+// A parked message is tried again when its object has changed, and its keys then have turns. If
+// the object was deleted, it is unparked.
 func TestAMessageThatIsSetAsideIsRestored(t *testing.T) {
 	o, key := tornPod(t)
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("other", 1, 0, 0, ""))
@@ -98,7 +98,7 @@ func TestAMessageThatIsSetAsideIsRestored(t *testing.T) {
 	}
 }
 
-// What an object is mapped to as it is: its keys, or why it has none.
+// The keys of an object as it is now, or why it has none.
 func TestWhatAnObjectIsMappedTo(t *testing.T) {
 	o, _ := tornPod(t)
 	o.memory.Follow(kinds.Nodes.Kind)
@@ -126,7 +126,7 @@ func TestWhatAnObjectIsMappedTo(t *testing.T) {
 	}
 }
 
-// Each turn that wants nothing is told as one that went well.
+// Each turn without commands is reported as a success.
 func TestATurnThatWantsNothingWentWell(t *testing.T) {
 	var codes []int
 	o := open(t, Settings{Answered: func(code int, took time.Duration) { codes = append(codes, code) }})

@@ -38,8 +38,8 @@ func TestAStreamThatCannotBeFollowedIsTrouble(t *testing.T) {
 	}
 }
 
-// Trouble that goes on for half a minute lasts; what began later, or was called off, does not, and
-// neither does what is over by then.
+// Trouble lasts when it goes on for half a minute after lasting was called. Trouble that began
+// later, ended by then, or whose timer was stopped, does not.
 func TestWhatTroubleLasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		torn := errors.New("torn")

@@ -12,22 +12,22 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// answer is what came of asking the controller about a key.
+// answer is the result of asking the controller about a key.
 type answer struct {
 	decision reconcile.Decision
 	ok       bool
-	broken   string // why there is no decision
+	broken   string // why the controller gave no decision
 
 	act, tell bool // the lanes were open before the snapshot was taken
 	seen      events.Position
 	digest    uint64
 	epochs    events.Epochs
 	heard     map[events.Lane]events.Heard
-	object    metav1.Object // the key's own
+	object    metav1.Object // the key's own object
 
-	began time.Time    // when it was asked; zero where no cause is traced
-	trace events.Trace // what comes of it goes on from there
-	first bool         // nothing is known that it comes of
+	began time.Time    // when the controller was asked; zero where no cause is traced
+	trace events.Trace // the parent of the spans of its turn
+	first bool         // no cause is known that is traced
 }
 
 // turn gives a key its turn, as far as it may have one now.
@@ -37,7 +37,7 @@ func (d *Engine) turn(e *entry) {
 		e.missed = true
 		return
 	case !e.dirty, e.recalling > 0, e.parking != "":
-		return // the end of what is under way looks again
+		return // the end of the round, recall or parking looks again
 	case d.now.Before(e.until):
 		d.alarm(e, e.until)
 		return
@@ -51,12 +51,12 @@ func (d *Engine) turn(e *entry) {
 		d.tally.Shut++
 		d.holds(e)
 		d.alarmPaced(e)
-		return // both lanes are shut; what shut them looks again
+		return // both lanes are shut; the outcome, effect or alarm that opens them looks again
 	}
 	began := d.settings.Trace.Now(e.trace())
 	a := d.ask(e)
 	if a.began, a.trace = began, e.trace(); began.IsZero() {
-		a.began = d.settings.Trace.Now(a.trace) // a change that came meanwhile is traced
+		a.began = d.settings.Trace.Now(a.trace) // a traced change came meanwhile
 	}
 	a.first = e.first && a.trace.Parent == ""
 	if a.broken != "" {
@@ -84,8 +84,8 @@ func (d *Engine) turn(e *entry) {
 	d.forget(e, a)
 }
 
-// ask takes a snapshot and asks the controller. A panic is an answer too: one
-// poisoned object must not end the process.
+// ask takes a snapshot and asks the controller. It turns a panic into an answer: one poisoned
+// object must not end the process.
 func (d *Engine) ask(e *entry) (a answer) {
 	a.act, a.tell = e.known && d.mayAct(e), e.known && e.mayTell()
 	defer func() {
@@ -94,10 +94,10 @@ func (d *Engine) ask(e *entry) (a answer) {
 		}
 	}()
 	d.memory.look(d.name, d.lastOf(e.key), func(s scene) {
-		d.take(s.reader.take()) // so that a turn names everything that asked for it
+		d.take(s.reader.take()) // so that the turn names every change that asked for it
 		a.decision, a.ok = d.controller.Ask(s, e.key, d.now)
 		if len(a.decision.Commands) == 0 {
-			return // most turns decide nothing, and there is nothing to be recorded
+			return // most turns decide nothing, and record nothing
 		}
 		a.act = a.act && (e.tell.settled() || a.decision.StatusBlind)
 		if (a.act || a.tell) && (s.inconsistent() || d.skewed(s)) {
@@ -118,9 +118,9 @@ func (d *Engine) ask(e *entry) (a answer) {
 	return a
 }
 
-// promised tells whether commands that are to be stored next are within what the controller
-// promised; a decision that is not counts against the key. What the fence holds back is
-// decided again, and not looked at before.
+// promised tells whether commands that are about to be stored are within what the controller
+// promised to write. A command that is not counts as an attempt at the key that broke. Commands
+// that the fence holds back are not checked, because they are decided again.
 func (d *Engine) promised(e *entry, a *answer, next ...events.Command) bool {
 	a.broken = d.breach(e.key, *a, next)
 	if a.broken != "" {
@@ -130,7 +130,7 @@ func (d *Engine) promised(e *entry, a *answer, next ...events.Command) bool {
 	return a.broken == ""
 }
 
-// breach names the first of some commands that the controller has not promised, if any.
+// breach describes the first command that the controller has not promised, or returns "".
 func (d *Engine) breach(key events.Key, a answer, next []events.Command) string {
 	t := events.Turn{Key: key}
 	if a.object != nil {
@@ -141,7 +141,7 @@ func (d *Engine) breach(key events.Key, a answer, next []events.Command) string 
 		if !d.described.Writes.Allows(c) {
 			return fmt.Sprintf("%s of %v (subresource %q) is not among what the controller may write", c.Verb, c.Ref(), c.Subresource)
 		}
-		if err := fits(c); err != nil && !errors.Is(err, events.ErrSuperseded) { // of others the writer judges
+		if err := fits(c); err != nil && !errors.Is(err, events.ErrSuperseded) { // the writer checks these
 			return fmt.Sprintf("%s of %v (subresource %q) is beyond what the controller may write: %v", c.Verb, c.Ref(), c.Subresource, err)
 		}
 		if d.described.Silent && c.Lane() == events.Tell {
@@ -151,8 +151,8 @@ func (d *Engine) breach(key events.Key, a answer, next []events.Command) string 
 	return ""
 }
 
-// carry stores what a decision wants, lane by lane, as far as the fence lets
-// it through. What it holds back will be decided again.
+// carry stores the commands of a decision, lane by lane, as far as the fence allows. Commands
+// that the fence holds back are decided again.
 func (d *Engine) carry(e *entry, a answer) {
 	if !e.known {
 		if d.promised(e, &a, a.decision.Commands...) {
@@ -161,8 +161,8 @@ func (d *Engine) carry(e *entry, a answer) {
 		return
 	}
 	act, tell := a.decision.In(events.Act), a.decision.In(events.Tell)
-	var held time.Time // until when a part must wait; zero where an event ends it
-	// An Event is not seen, and nothing can wait for it.
+	var held time.Time // until when a part must wait; zero where an event ends the wait
+	// The engine never sees an Event come back, so no act can wait for one.
 	first := a.decision.ReportFirst && !onlyRecords(tell)
 	doAct, actHeld := passes(act, a.act && !first, latest(d.backoff(e, &e.act, a), e.act.noOps.waits(act.Commands)), d.now)
 	ahead := doAct && a.decision.StatusBlind
@@ -202,15 +202,15 @@ func (d *Engine) carry(e *entry, a answer) {
 	d.conclude(e, r)
 }
 
-// onlyRecords tells whether a part of a decision tells users something, and changes nothing.
-// What goes with an act that has to wait waits for it: told alone, it would be told again
-// at once, since nothing is different then.
+// onlyRecords tells whether a part of a decision has only Kubernetes Events, which inform users
+// and change nothing. Events that accompany an act wait for it: emitted alone they would be
+// emitted again at once, because the next view is the same.
 func onlyRecords(part reconcile.Decision) bool {
 	return !slices.ContainsFunc(part.Commands, func(c events.Command) bool { return c.Verb != events.VerbRecord })
 }
 
-// passes tells whether a part of a decision may be stored now, and otherwise
-// until when it has to wait, if it is only time that it waits for.
+// passes tells whether a part of a decision may be stored now, and otherwise until when it has
+// to wait, if only time holds it back.
 func passes(part reconcile.Decision, open bool, notBefore, now time.Time) (pass bool, until time.Time) {
 	switch {
 	case len(part.Commands) == 0 || !open:
@@ -222,8 +222,7 @@ func passes(part reconcile.Decision, open bool, notBefore, now time.Time) (pass 
 	}
 }
 
-// open begins a round. When a part of the decision was dropped the key stays
-// dirty.
+// open begins a round. When a part of the decision was dropped, the key stays dirty.
 func (d *Engine) open(e *entry, dropped bool, held time.Time) *round {
 	r := &round{}
 	e.round, e.missed = r, false
@@ -239,7 +238,7 @@ func (d *Engine) open(e *entry, dropped bool, held time.Time) *round {
 	return r
 }
 
-// conclude closes a round that waits for nothing.
+// conclude ends a round that waits for no answer.
 func (d *Engine) conclude(e *entry, r *round) {
 	if r.left == 0 {
 		r.left = 1
@@ -247,8 +246,8 @@ func (d *Engine) conclude(e *entry, r *round) {
 	}
 }
 
-// finish counts an answer that a round waited for. After a round that failed the key wants
-// another turn.
+// finish counts an answer that a round waited for. After a failed round the key wants another
+// turn.
 func (d *Engine) finish(e *entry, failed bool) {
 	r := e.round
 	if r == nil {
@@ -309,7 +308,7 @@ func (d *Engine) store(e *entry, r *round, a answer, part reconcile.Decision, of
 	d.door.Store(t, l.turn)
 }
 
-// retry asks a key again with its backoff.
+// retry asks about a key again after its back-off.
 func (d *Engine) retry(e *entry, a answer) {
 	e.retries++
 	d.tally.Retries++
@@ -318,16 +317,16 @@ func (d *Engine) retry(e *entry, a answer) {
 	d.conclude(e, r)
 }
 
-// schedule sets the wake that a decision wants.
+// schedule sets the wake that a decision asks for, if it is in the future.
 func (d *Engine) schedule(e *entry, r *round, a answer) {
 	if a.decision.WakeAt.After(d.now) {
 		d.wakeAt(e, r, a.decision.WakeAt, a.decision.Because, a.trace)
 	}
 }
 
-// wakeAt sets a wake in the stream, for the replica that is there then, and a timer here,
-// which is more precise. The last wake of a key counts, so a later one never
-// replaces an earlier one.
+// wakeAt stores a wake in the stream, for the replica that owns the key then, and sets a local
+// timer, which is more precise. The stream keeps only the last wake of a key, so a later wake
+// never replaces an earlier one.
 func (d *Engine) wakeAt(e *entry, r *round, at time.Time, because string, trace events.Trace) {
 	if e.wake.Equal(at) || e.wake.After(d.now) && e.wake.Before(at) {
 		return
@@ -362,7 +361,7 @@ func (d *Engine) Scheduled(key events.Key, at time.Time, err error) {
 	d.finish(e, err != nil)
 }
 
-// forget lets go of a key about which there is nothing to know.
+// forget deletes the entry of a key that has no object and waits for nothing.
 func (d *Engine) forget(e *entry, a answer) {
 	idle := !e.dirty && e.round == nil && e.act.settled() && e.tell.settled() && e.wake.IsZero() && !e.queued
 	if !a.ok && idle && d.entries[e.key] == e {

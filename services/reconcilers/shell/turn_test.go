@@ -15,7 +15,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// scripted is an office of a controller that decides what the test says.
+// scripted is an office of a controller whose decisions the test sets.
 func scripted(t *testing.T, settings Settings, change func(*reconcile.Controller[toyView])) (*office, *reconcile.Decision) {
 	says, c := &reconcile.Decision{}, toy()
 	c.Decide = func(toyView, time.Time) reconcile.Decision { return *says }
@@ -28,7 +28,7 @@ func scripted(t *testing.T, settings Settings, change func(*reconcile.Controller
 	return o, says
 }
 
-// The commands that scripts are made of: they act, report, and tell users.
+// The commands of the scripts: an act, a report, and an Event.
 var (
 	makesPod = reconcile.Create(kinds.Pods.Kind, "default", "p", []byte(`{}`))
 	reports  = reconcile.UpdateStatus(kinds.ReplicaSets.Kind, aSet("web", 1, 1, 0, ""))
@@ -42,7 +42,7 @@ func (o *office) decides() {
 	o.recalled(Past{}, Past{})
 }
 
-// lanes are those of the turns that were stored.
+// lanes are the lanes of the stored turns.
 func (o *office) lanes() (all []events.Lane) {
 	for _, s := range o.stored {
 		all = append(all, s.Lane)
@@ -50,8 +50,8 @@ func (o *office) lanes() (all []events.Lane) {
 	return all
 }
 
-// A moment that has come is no moment to be woken at: the key is asked again with its backoff, which
-// begins anew once it wants nothing.
+// A wake in the past sets none: the key is asked again after its back-off, which starts anew
+// once the key wants nothing.
 func TestAWakeThatIsOverdueIsARetry(t *testing.T) {
 	for what, c := range map[string]struct {
 		decision reconcile.Decision
@@ -109,7 +109,7 @@ func TestAnActMayWake(t *testing.T) {
 	}
 }
 
-// Of a wake that another one comes before the later does not ring, and the one that is set rings once.
+// A later wake does not fire when an earlier one replaces it, and the earlier one fires once.
 func TestTheEarlierWakeRings(t *testing.T) {
 	o, says := scripted(t, Settings{}, nil)
 	wake := func(version int, after time.Duration) {
@@ -131,7 +131,7 @@ func TestTheEarlierWakeRings(t *testing.T) {
 	if o.pass(2 * time.Hour); o.engine.Tally().Nothing != turns+1 {
 		t.Errorf("in two hours there were %d turns", o.engine.Tally().Nothing-turns)
 	}
-	// A wake whose time has come is no reason not to set another one.
+	// A wake whose time has come does not keep another one from being set.
 	o.engine.entries[web].wake = o.now.Add(-1)
 	says.WakeAt = o.now.Add(time.Hour)
 	if o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 3, 1, 0, "")); len(o.wakes) != 1 {
@@ -139,7 +139,8 @@ func TestTheEarlierWakeRings(t *testing.T) {
 	}
 }
 
-// A bus that takes no wake is noticed, and the wake that failed does not stand for a later one.
+// The engine records that the bus refused a wake, and a refused wake does not replace another
+// one.
 func TestAWakeThatIsRefusedIsNoticed(t *testing.T) {
 	o, says := scripted(t, Settings{}, nil)
 	says.WakeAt = epoch.Add(time.Hour)
@@ -155,7 +156,7 @@ func TestAWakeThatIsRefusedIsNoticed(t *testing.T) {
 	}
 }
 
-// What is reported first goes alone, and only an Event does not hold up what is done.
+// A report that comes first goes alone; only an Event does not hold back the act.
 func TestWhatGoesOutTogether(t *testing.T) {
 	first := func(d reconcile.Decision) reconcile.Decision { d.ReportFirst = true; return d }
 	sure := func(d reconcile.Decision) reconcile.Decision { d.Sure = true; return d }
@@ -185,7 +186,8 @@ func TestWhatGoesOutTogether(t *testing.T) {
 	}
 }
 
-// What a controller may write is checked before anything is stored, with what its own object is.
+// The engine checks what a controller may write before it stores anything, against the key's
+// own object.
 func TestWhatIsBeyondTheWritesIsNotStored(t *testing.T) {
 	other := aSet("other", 1, 1, 0, "")
 	bound := func(c *reconcile.Controller[toyView]) {
@@ -217,7 +219,7 @@ func TestWhatIsBeyondTheWritesIsNotStored(t *testing.T) {
 	}
 }
 
-// What was decided and done about a key has its effect on what the next turn goes by.
+// The state that a turn leaves behind for the next one.
 func TestWhatATurnRemembers(t *testing.T) {
 	o, says := scripted(t, Settings{}, nil)
 	*says = reconcile.Do("so", makesPod, makesPod)
@@ -233,7 +235,7 @@ func TestWhatATurnRemembers(t *testing.T) {
 	if e.dirty || len(e.oldest) != 0 || e.round == nil || len(e.round.waiting) != 1 {
 		t.Errorf("while it is stored it wants a turn: %t, waiting are %v, round %+v", e.dirty, e.oldest, e.round)
 	}
-	// A turn that is not stored leaves waiting what it was to be of.
+	// A turn that is not stored leaves its changes waiting.
 	o.pass(time.Second)
 	o.answer(events.Act, 0, bus.ErrOvertaken)
 	if b := o.engine.Backlog()[kinds.ReplicaSets.Name]; b.Sequence != 1 || !e.dirty {
@@ -245,7 +247,7 @@ func TestWhatATurnRemembers(t *testing.T) {
 	if b := o.engine.Backlog(); len(b) != 0 || len(e.triggers) != 0 || !e.since.IsZero() || !o.engine.decidedAt.Equal(o.now) {
 		t.Errorf("when it is stored %v waits, because of %v", b, e.triggers)
 	}
-	// Nothing that is decided is a decision, too.
+	// A decision without commands is a decision, too.
 	*says = reconcile.Nothing("all is well")
 	o.pass(time.Second)
 	o.outcome(events.Act, 10, events.Result{Status: events.Unchanged})
@@ -277,7 +279,8 @@ func TestATurnThatIsNotStoredBeganNoTrace(t *testing.T) {
 	}
 }
 
-// What has come back before the engine was told of it does not hold a key.
+// An effect that has been folded does not hold back a key, even if the engine has not been told
+// yet.
 func TestATurnLooksAtTheMemory(t *testing.T) {
 	o := begun(t, Settings{})
 	o.outcome(events.Act, 10, created("p", "5"))
@@ -289,7 +292,8 @@ func TestATurnLooksAtTheMemory(t *testing.T) {
 	o.take(events.Act)
 }
 
-// A key of which the streams have lost something is recalled before it is decided about, once.
+// A key of which a stream has lost messages is recalled once before the engine decides about
+// it.
 func TestAKeyIsInquiredAboutBeforeItIsDecidedAbout(t *testing.T) {
 	o := open(t, Settings{})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, ""))
@@ -311,8 +315,8 @@ func TestAKeyIsInquiredAboutBeforeItIsDecidedAbout(t *testing.T) {
 	}
 }
 
-// Keys that want something on a view of no one moment wait since the first of them had to, and one that
-// wants nothing does not.
+// Keys with commands on an inconsistent view wait since the first of them had to; a key without
+// commands does not.
 func TestSinceWhenKeysWaitForAView(t *testing.T) {
 	o, says := scripted(t, Settings{}, nil)
 	*says = reconcile.Do("so", makesPod)
@@ -335,7 +339,8 @@ func TestSinceWhenKeysWaitForAView(t *testing.T) {
 	}
 }
 
-// A round is over when all of its answers have come, and a key that asked meanwhile is looked at then.
+// A round is over when all of its answers have come, and a key that asked meanwhile is looked
+// at then.
 func TestWhenARoundIsOver(t *testing.T) {
 	o, says := scripted(t, Settings{}, nil)
 	*says = reconcile.Do("so", makesPod, reports)
@@ -353,7 +358,7 @@ func TestWhenARoundIsOver(t *testing.T) {
 	if o.engine.Tally().Nothing != nothing || !e.missed {
 		t.Error("a turn is made during the round")
 	}
-	o.engine.finish(&entry{}, true) // of a round that is over
+	o.engine.finish(&entry{}, true) // an answer for a round that is over
 	shut := o.engine.Tally().Shut
 	if o.answer(events.Tell, 11, nil); e.round != nil || e.missed || o.engine.Tally().Nothing != nothing || o.engine.Tally().Shut != shut+1 {
 		t.Errorf("after it the round is %+v, and it was looked at %d times", e.round, o.engine.Tally().Shut-shut)
@@ -365,7 +370,7 @@ func TestWhenARoundIsOver(t *testing.T) {
 	}
 }
 
-// A key is forgotten when there is nothing to be known of it.
+// An entry is deleted when it holds no state that is needed.
 func TestWhichKeysAreForgotten(t *testing.T) {
 	for what, c := range map[string]struct {
 		change func(*office, *entry)
@@ -392,8 +397,8 @@ func TestWhichKeysAreForgotten(t *testing.T) {
 	}
 }
 
-// Where both lanes are shut nothing is asked, but for a report that only its pace holds back: that is
-// asked for in time.
+// While both lanes are shut, the engine asks nothing, except for a report that only its pace
+// holds back: it asks for that in time.
 func TestWhatIsAskedWhileLanesAreShut(t *testing.T) {
 	asked := 0
 	settings := Settings{Pace: time.Second, Progress: time.Minute, Shared: func(events.Key, []reconcile.Figure) { asked++ }}
@@ -427,7 +432,7 @@ func TestWhatIsAskedWhileLanesAreShut(t *testing.T) {
 	}
 }
 
-// What waits for a moment and for nothing else is looked at then.
+// A key that waits only for a moment is looked at then.
 func TestWhatWaitsForItsTimeIsLookedAtThen(t *testing.T) {
 	o, says := scripted(t, Settings{Backoff: time.Minute, MaxBackoff: time.Hour, Pace: time.Hour}, nil)
 	*says = reconcile.Do("so", makesPod, reports)

@@ -8,25 +8,26 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// Why a key waits. Each condition that holds a key back is one row of [conditions], and all that is
-// said of a wait is read there: whether the controller is stalled ([Engine.Stall]), which keys have
-// waited for long ([Engine.Waiting]), and how one key stands ([Engine.Key]).
+// Why a key waits. Each condition that holds a key back is one row of [conditions], and all
+// reports about waits read that table: whether the controller is stalled ([Engine.Stall]),
+// which keys have waited for long ([Engine.Waiting]), and how one key stands ([Engine.Key]).
 
-// hold is what keeps a key from its next turn.
+// hold is a condition that keeps a key from its next turn.
 type hold struct {
 	since time.Time
-	until time.Time // time ends it then; zero: something has to happen
+	until time.Time // when time ends the wait; zero: only an event ends it
 	about string
 }
 
-// condition is one under which a key waits. holds is given since when the key has wanted a turn.
+// condition is one row: a condition under which a key waits. holds takes since when the key has
+// wanted a turn.
 type condition struct {
 	name  events.Condition
 	holds func(d *Engine, e *entry, since time.Time) (hold, bool)
 }
 
-// conditions are all of them, those first that explain others. A key for which none holds has all
-// that it wants.
+// conditions are all conditions. One that explains others comes before them. A key for which
+// none holds has all that it wants.
 var conditions = []condition{
 	{events.OtherReplica, func(d *Engine, e *entry, since time.Time) (hold, bool) {
 		return hold{since: since}, !d.owns(e.key)
@@ -48,7 +49,7 @@ var conditions = []condition{
 	}},
 }
 
-// noOutcome: what became of the key's last turn is not known.
+// noOutcome: the outcome of the key's last turn is not known.
 func (d *Engine) noOutcome(e *entry, since time.Time) (hold, bool) {
 	for _, l := range []*lane{&e.act, &e.tell} {
 		if e.awaitsLane(l) && l.turn > l.outcome && l.storing.IsZero() {
@@ -58,7 +59,7 @@ func (d *Engine) noOutcome(e *entry, since time.Time) (hold, bool) {
 	return hold{}, false
 }
 
-// notSeen: what was written has not come back.
+// notSeen: an effect of the key's last turn has not come back.
 func (d *Engine) notSeen(e *entry, since time.Time) (hold, bool) {
 	for _, l := range []*lane{&e.act, &e.tell} {
 		if e.awaitsLane(l) && len(l.effects) > 0 {
@@ -83,8 +84,8 @@ func (d *Engine) refused(e *entry, since time.Time) (hold, bool) {
 	return hold{}, false
 }
 
-// inconsistent: its turn rests on kinds that are not held as of one moment, for the reason that a
-// condition names.
+// inconsistent: the key's turn rests on kinds that the memory does not hold as of one moment,
+// for the reason that a condition names.
 func inconsistent(name events.Condition) func(*Engine, *entry, time.Time) (hold, bool) {
 	return func(d *Engine, e *entry, since time.Time) (hold, bool) {
 		if !slices.Contains(d.inconsistent, e) {
@@ -95,18 +96,19 @@ func inconsistent(name events.Condition) func(*Engine, *entry, time.Time) (hold,
 	}
 }
 
-// backingOff: it is looked at again at a known moment.
+// backingOff: the engine looks at the key again at a known moment.
 func (d *Engine) backingOff(e *entry, since time.Time) (hold, bool) {
 	until := latest(latest(e.until, e.alarm), latest(e.act.notBefore, e.tell.notBefore))
 	return hold{since: since, until: until}, e.wants() && d.now.Before(until)
 }
 
-// moved is since when nothing of the engine has moved, of a key that has waited since a moment.
+// moved is since when the engine has made no progress, for a key that has waited since a
+// moment.
 func (d *Engine) moved(since time.Time) time.Time {
 	return latest(latest(since, d.freedAt), latest(d.decidedAt, latest(d.heardAt, d.seenAt)))
 }
 
-// holding is the first check that holds a key back; ok is false where none does.
+// holding is the first condition that holds a key back; ok is false if none does.
 func (d *Engine) holding(e *entry, since time.Time) (name events.Condition, h hold, ok bool) {
 	for _, c := range conditions {
 		if h, ok := c.holds(d, e, since); ok {
@@ -116,7 +118,7 @@ func (d *Engine) holding(e *entry, since time.Time) (name events.Condition, h ho
 	return "", hold{}, false
 }
 
-// Key is how a key stands.
+// Key is the state of a key, with the check of every condition.
 func (d *Engine) Key(key events.Key) events.KeyState {
 	e, known := d.entries[key]
 	if !known {
@@ -168,11 +170,11 @@ func (l *lane) state() events.LaneState {
 	return s
 }
 
-// LongWait is how long a key may wait under one condition before it is counted.
+// LongWait is the least wait under one condition that [Engine.Waiting] counts.
 const LongWait = 10 * time.Second
 
-// Waiting are the keys that have waited for [LongWait], and not for a moment that is known: how
-// many there are by condition, and the one that has waited longest.
+// Waiting counts, by condition, the keys that have waited for [LongWait] without a known end,
+// and names the one that has waited longest.
 func (d *Engine) Waiting() map[events.Condition]Waiting {
 	found := map[events.Condition]Waiting{}
 	for e, since := range d.pending {
@@ -201,18 +203,18 @@ type Waiting struct {
 	About  string
 }
 
-// Key is how a key stands; ok is false when the loop does not say so before the context ends.
+// Key is the state of a key. ok is false when the loop does not answer before the context ends.
 func (l *Loop) Key(ctx context.Context, key events.Key) (k events.KeyState, ok bool) {
 	return ask(ctx, l, func(d *Engine) events.KeyState { return d.Key(key) })
 }
 
-// Waiting are the keys that wait; ok is false when the loop does not say so before the context
+// Waiting is [Engine.Waiting]. ok is false when the loop does not answer before the context
 // ends.
 func (l *Loop) Waiting(ctx context.Context) (w map[events.Condition]Waiting, ok bool) {
 	return ask(ctx, l, (*Engine).Waiting)
 }
 
-// ask has the loop answer a question about its engine as it is now.
+// ask has the loop's goroutine answer a question about its engine, as of now.
 func ask[T any](ctx context.Context, l *Loop, question func(*Engine) T) (answer T, ok bool) {
 	answers := make(chan T, 1)
 	if !l.offer(ctx, func() {

@@ -11,15 +11,15 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// TestEveryWaitOfAKeyIsNamed: of a key in each sort of wait its state names the condition, what
-// that is about, and, where time ends it, the moment.
+// TestEveryWaitOfAKeyIsNamed: for each sort of wait, the key's state names the condition, its
+// subject, and, where time ends it, the moment.
 func TestEveryWaitOfAKeyIsNamed(t *testing.T) {
 	full := errors.New("the disk is full")
 	for name, tc := range map[string]struct {
 		reach func(o *office)
 		waits events.Condition
 		about string
-		until time.Duration // from when it is asked; 0: time does not end it
+		until time.Duration // after the question; 0: time does not end it
 	}{
 		"nothing asks for a turn": {reach: func(o *office) { o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, "")) }},
 		"another replica has it":  {reach: func(o *office) { o.engine.Own(0) }, waits: events.OtherReplica},
@@ -99,7 +99,7 @@ func TestEveryWaitOfAKeyIsNamed(t *testing.T) {
 	}
 }
 
-// acted has a turn of web stored, as the tenth of the stream.
+// acted stores a turn of web as the tenth of the stream.
 func acted(o *office) {
 	o.t.Helper()
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
@@ -108,7 +108,8 @@ func acted(o *office) {
 	o.answer(events.Act, 10, nil)
 }
 
-// TestAKeyTellsOfItsTurns: which were stored, which have an outcome, and what has not come back.
+// TestAKeyTellsOfItsTurns: the last turn and outcome of each lane, and the effects that have
+// not come back.
 func TestAKeyTellsOfItsTurns(t *testing.T) {
 	o := open(t, Settings{})
 	if k := o.engine.Key(web); k.Known {
@@ -149,7 +150,7 @@ func TestKeysThatWaitForLongAreCounted(t *testing.T) {
 	}
 }
 
-// Which of the conditions hold a key, beside those that each sort of wait has by itself.
+// The conditions that hold a key, beside those of each single sort of wait.
 func TestWhichConditionsHoldAKey(t *testing.T) {
 	away := errors.New("away")
 	hour := func(d *Engine) time.Time { return d.now.Add(time.Hour) }
@@ -192,8 +193,8 @@ func TestWhichConditionsHoldAKey(t *testing.T) {
 	}
 }
 
-// Of several conditions that hold a key the first is named, and all are told; a key of which nothing was
-// asked waits since now.
+// Of several conditions that hold a key the first is named, and all are reported. A key that
+// was not asked for waits since now.
 func TestTheFirstConditionIsNamed(t *testing.T) {
 	o := open(t, Settings{})
 	acted(o)
@@ -221,8 +222,8 @@ func TestTheFirstConditionIsNamed(t *testing.T) {
 	}
 }
 
-// Of the keys that wait under one condition the one that has waited longest is named; those that want
-// nothing any more, or were forgotten, do not count.
+// Of the keys that wait under one condition the one that has waited longest is named. Keys that
+// want nothing any more, or were dropped, do not count.
 func TestWhichKeyHasWaitedLongest(t *testing.T) {
 	o := open(t, Settings{})
 	o.pass(time.Minute)

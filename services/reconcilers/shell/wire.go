@@ -12,7 +12,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// outcomesSince is for how long a turn may be without an outcome because that is on its way.
+// outcomesSince is how old a turn has to be before a missing outcome counts as dropped, and not
+// as on its way.
 const outcomesSince = 10 * time.Minute
 
 func storeTurn(ctx context.Context, b bus.Publisher, t events.Turn, expect uint64, signer *sign.Signer, now time.Time) (uint64, error) {
@@ -29,17 +30,16 @@ func storeTurn(ctx context.Context, b bus.Publisher, t events.Turn, expect uint6
 	return sequence, nil
 }
 
-// edge is how far a stream reaches.
+// edge is the last message that a stream holds.
 type edge struct {
-	sequence uint64    // of the last message that it holds; 0 when it holds none
-	stored   time.Time // when that was stored
-	spent    bool      // it holds none any more
+	sequence uint64    // sequence of that message; 0: the stream holds none
+	stored   time.Time // when the bus stored it
+	spent    bool      // the stream has held messages and holds none now
 }
 
-// end is the edge of a kind: of the last message that its state stream holds or
-// is about to hold. The log knows: the state stream mirrors it, with the same
-// sequences, and may lag behind it. But what the log has dropped by its age, the
-// state stream still has.
+// end is the edge of a kind: the last message that its state stream holds or is about to hold.
+// The state stream mirrors the log with the same sequences, and may lag behind it, so the log
+// knows. But the state stream still has messages that the log has dropped by their age.
 func end(ctx context.Context, b bus.Bus, kind kinds.Name) (edge, error) {
 	log, err := edgeOf(ctx, b, subject.LogStream(kind))
 	if err != nil {
@@ -56,9 +56,8 @@ func end(ctx context.Context, b bus.Bus, kind kinds.Name) (edge, error) {
 // expired.
 const scan = 1000
 
-// edgeOf finds the last message that a stream holds. The stream's own last
-// sequence may be of a message that has expired since, which no follower will
-// ever get.
+// edgeOf finds the last message that a stream holds. The message at the stream's last sequence
+// may have expired, and then no follower will ever get it.
 func edgeOf(ctx context.Context, b bus.Bus, stream string) (edge, error) {
 	state, err := b.StreamState(ctx, stream)
 	if err != nil || state.Messages == 0 {
@@ -74,16 +73,16 @@ func edgeOf(ctx context.Context, b bus.Bus, stream string) (edge, error) {
 	return edge{sequence: at, stored: m.Time}, err
 }
 
-// Serve feeds the engine from the controller's own streams until the context ends.
-// ready is called once no outcome can be missed any more.
+// Serve feeds the engine from the controller's own streams until the context ends. It calls
+// ready once the engine can miss no outcome any more.
 func (l *Loop) Serve(ctx context.Context, ready func()) {
 	go l.hearWriters(ctx)
 	go l.inspect(ctx)
 	l.followOutcomes(ctx, ready)
 }
 
-// hearWriters tells the engine what the writers have in flight, and now and then that
-// they are there.
+// hearWriters tells the engine which turns the writers have in flight, and every half of
+// attendance that writers exist.
 func (l *Loop) hearWriters(ctx context.Context) {
 	var told time.Time
 	for ctx.Err() == nil {
@@ -101,7 +100,7 @@ func (l *Loop) hearWriters(ctx context.Context) {
 	}
 }
 
-// recent is how long a failure counts: those that last are repeated sooner.
+// recent is how long a failure counts as present. A lasting failure repeats within that time.
 const recent = 2 * time.Second
 
 func (l *Loop) fail(err error) {
@@ -114,7 +113,7 @@ func (l *Loop) fail(err error) {
 	l.failure, l.failedAt = err, now
 }
 
-// Trouble is why the engine does not get its deliveries; nil while it does.
+// Trouble is the error that keeps deliveries from the engine; nil if there is none.
 func (l *Loop) Trouble() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -124,15 +123,15 @@ func (l *Loop) Trouble() error {
 	return l.failure
 }
 
-// outcomeAt is an outcome, and its place in the stream.
+// outcomeAt is an outcome and its sequence in the stream.
 type outcomeAt struct {
 	events.Outcome
 	sequence uint64
 }
 
-// followOutcomes shows the engine every outcome, other replicas' included, from
-// now on. When the stream breaks off, what was missed has to be recalled. An outcome that
-// cannot be read, or is not a writer's, is as good as none.
+// followOutcomes passes every outcome to the engine, other replicas' included, from now on.
+// When the consumer breaks off, the engine has to recall what it missed. followOutcomes skips
+// an outcome that cannot be decoded, or is not signed by a writer.
 func (l *Loop) followOutcomes(ctx context.Context, ready func()) {
 	stream := subject.OutcomeStream(l.Name())
 	for ctx.Err() == nil {
@@ -170,7 +169,7 @@ func (l *Loop) followOutcomes(ctx context.Context, ready func()) {
 	}
 }
 
-// pause keeps a loop around a bus that is away from spinning.
+// pause waits before a retry, so that a loop does not spin while the bus is unreachable.
 func pause(ctx context.Context) {
 	const while = 250 * time.Millisecond
 	timer := time.NewTimer(while)

@@ -14,12 +14,12 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// hall is a bus on which writers are heard, and outcomes are followed, as the test says.
+// hall is a bus whose heartbeats of writers and outcomes come from the test.
 type hall struct {
 	*stock
 	said    chan []byte           // closed: writers cannot be heard
 	batches chan []events.Message // closed: outcomes cannot be followed
-	away    atomic.Bool           // it does not say how far a stream reaches
+	away    atomic.Bool           // StreamState fails
 	ears    atomic.Int32
 	looks   atomic.Int32
 }
@@ -62,8 +62,8 @@ func (b *hall) Follow(ctx context.Context, _ string, from uint64, handle func([]
 	}
 }
 
-// Writers that have nothing of the controller's in flight are told to the engine once in a second, and
-// the others always; where they cannot be heard, that is tried four times a second.
+// The engine is told once a second of writers without turns of its controller, and always of
+// the others. A loop that cannot listen retries four times a second.
 func TestHowOftenAnEngineIsToldOfWriters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &hall{stock: stocked(t, 0), said: make(chan []byte)}
@@ -112,8 +112,8 @@ func TestHowOftenAnEngineIsToldOfWriters(t *testing.T) {
 	})
 }
 
-// An engine hears every outcome from the moment when it is ready; whenever that begins anew, its keys are in
-// doubt, and its streams are looked at.
+// An engine gets every outcome from the moment when it is ready. Whenever following begins
+// anew, the engine doubts its keys, and the loop inspects its streams.
 func TestAnEngineHearsItsOutcomes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &hall{stock: stocked(t, 0), batches: make(chan []events.Message)}
@@ -179,7 +179,7 @@ func TestAnEngineHearsItsOutcomes(t *testing.T) {
 	})
 }
 
-// A loop that serves its engine hears the writers, follows the outcomes and looks at its streams.
+// Serve listens to the writers, follows the outcomes and inspects the streams.
 func TestAnEngineIsServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &hall{stock: stocked(t, 0), said: make(chan []byte), batches: make(chan []events.Message)}

@@ -25,8 +25,8 @@ func (c *witnessed) At(ctx context.Context, stream string, at uint64) (events.Me
 	return c.tape.At(ctx, stream, at)
 }
 
-// TestAWitnessAtRestIsNotReadAgainAndAgain: but whenever the stream is not what it was to
-// the byte, another witness is there, a loss is suspected, or long enough has passed.
+// TestAWitnessAtRestIsNotReadAgainAndAgain, except when the stream has changed, the witness is
+// another one, a loss is suspected, or long enough has passed.
 func TestAWitnessAtRestIsNotReadAgainAndAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stream := subject.TurnStream("toy")

@@ -51,7 +51,8 @@ type command struct {
 	TellFailure  string     `json:"tellFailure,omitempty"`
 }
 
-// show is one command; first remembers which object had a body first.
+// show renders one command; first holds the name of the first command with each
+// body.
 func show(c events.Command, first map[string]string) (command, error) {
 	target := c.Ref().String()
 	if c.Subresource != "" {

@@ -1,6 +1,6 @@
-// Package story writes a turn down as people read it: what a controller saw, when,
-// and what it wanted of that. Stories in a controller's testdata are its tests; one
-// that was taken from the record shows what happened once, and is a test as well.
+// Package story writes a turn in a readable form: what a controller saw, when, and
+// what it decided. Stories in a controller's testdata are its tests. A story taken
+// from the record shows what happened once, and is a test as well.
 package story
 
 import (
@@ -28,7 +28,7 @@ type Story struct {
 	Words    string
 	Now      time.Time
 	View     []byte
-	Decision []byte // empty: it has not been told yet
+	Decision []byte // empty: not decided yet
 }
 
 // The files of a story.
@@ -38,7 +38,7 @@ const (
 	decision = "decision.yaml"
 )
 
-// Of tells a view as JSON and what was decided on it.
+// Of makes a story of a view in JSON and the decision on it.
 //
 // Errors: the view is no JSON, or a body in the decision is none.
 func Of(words string, at time.Time, seen json.RawMessage, wanted reconcile.Decision) (Story, error) {
@@ -53,7 +53,7 @@ func Of(words string, at time.Time, seen json.RawMessage, wanted reconcile.Decis
 
 // Parse reads a story.
 //
-// Errors: it has no words, does not say when or what is seen, or has another file.
+// Errors: it has no words, no time or no view, or has another file.
 func Parse(text []byte) (Story, error) {
 	archive := txtar.Parse(text)
 	s := Story{Words: string(bytes.TrimSpace(archive.Comment))}

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/story"
 )
 
-// A story is the same once it has been written and read again.
+// A story is the same after it has been written and read again.
 func TestAStoryIsReadAsItWasWritten(t *testing.T) {
 	at := time.Date(2030, 1, 1, 12, 0, 0, 5, time.UTC)
 	s, err := story.Of("a pod too few", at, json.RawMessage(`{"want":2}`), reconcile.Nothing("there are enough"))
@@ -32,7 +32,7 @@ func TestAStoryIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-// What a story lacks is named.
+// The error names the part that a story lacks.
 func TestNoStories(t *testing.T) {
 	const when, seen = "-- now --\n2030-01-01T12:00:00Z\n", "-- view.yaml --\na: 1\n"
 	for text, want := range map[string]string{
@@ -48,8 +48,8 @@ func TestNoStories(t *testing.T) {
 	}
 }
 
-// Commands are written as people say them: a body once, of a status only that, and what of an
-// object is written with its uid.
+// Commands are written for people: a body that repeats is written once, a status update has only
+// the status, and an object that a command is about (of) has its uid.
 func TestADecisionIsWritten(t *testing.T) {
 	command := func(verb events.Verb, name, subresource, body string) events.Command {
 		return events.Command{Verb: verb, Kind: "pods", Namespace: "shop", Name: name, Subresource: subresource, Body: json.RawMessage(body)}
@@ -90,7 +90,7 @@ commands:
 	}
 }
 
-// A decision that waits, tries again or warns says so, and a patch of a status is written as it is.
+// A decision that waits, retries or warns says so, and a patch of a status is written as it is.
 func TestADecisionThatWaitsIsWritten(t *testing.T) {
 	failure := &events.Notice{Type: "Warning", Reason: "Failed", Message: "no"}
 	failure.About.Kind, failure.About.Name = "Pod", "a"
@@ -129,7 +129,7 @@ wakeAt: "2030-01-01T12:00:00Z"
 	}
 }
 
-// What cannot be written is an error, and no story.
+// A decision that cannot be rendered is an error, and no story.
 func TestADecisionThatCannotBeWritten(t *testing.T) {
 	far := reconcile.Wake(time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC), "later")
 	if text, err := story.Render(far); err == nil || !strings.Contains(err.Error(), "render a decision") || text != nil {

@@ -18,16 +18,16 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// aggregated asks for all groups in one document.
+// aggregated requests all groups in one document.
 const aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
-// Catalog is what discovery found. It must not be changed.
+// Catalog is the result of a discovery. It must not be changed.
 type Catalog struct {
-	// Kinds can be deleted, listed and watched: sorted by name, in the group's
-	// preferred version and metadata form.
+	// Kinds are the kinds that can be deleted, listed and watched: sorted by name, in the group's
+	// preferred version and in metadata form.
 	Kinds []kinds.Kind
-	// Silent are the groups of which the API server has no up-to-date document:
-	// what is known of them must be kept.
+	// Silent are the groups of which the API server has no up-to-date document. The caller must
+	// keep what it knows of them.
 	Silent map[string]bool
 
 	versions map[kinds.Name][]string
@@ -38,18 +38,19 @@ func (c Catalog) Serves(kind kinds.Name, version string) bool {
 	return slices.Contains(c.versions[kind], version)
 }
 
-// document is one of the two that tell all groups, and what it looked like.
+// document is one of the two discovery documents that together list all groups, and its last
+// contents.
 type document struct {
 	path   string
 	tag    string
 	groups []apidiscovery.APIGroupDiscovery
 }
 
-// Discover asks which kinds there are; fresh is false when nothing has changed
-// since the last time, which costs next to nothing.
+// Discover asks which kinds there are. fresh is false when nothing has changed since the last call,
+// which costs next to nothing.
 //
-// Errors: the API server is unreachable or refuses. A group that alone does not
-// answer is no error.
+// Errors: the API server is unreachable or refuses. If only some group does not answer, that is no
+// error.
 func (s *Source) Discover(ctx context.Context) (catalog Catalog, fresh bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,8 +67,7 @@ func (s *Source) Discover(ctx context.Context) (catalog Catalog, fresh bool, err
 	return s.catalog, fresh, nil
 }
 
-// Reach asks the API server for something that every client with valid
-// credentials may have.
+// Reach requests a document that every client with valid credentials may read.
 func (s *Source) Reach(ctx context.Context) error {
 	_, _, err := s.get(ctx, "api", "")
 	return err
@@ -91,7 +91,7 @@ func (s *Source) look(ctx context.Context, d *document) (changed bool, err error
 	return true, nil
 }
 
-// get reads a document; nil when it still is the one with that tag.
+// get reads a document; body is nil when the document still has that tag.
 func (s *Source) get(ctx context.Context, path, tag string) (body []byte, header http.Header, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.base.JoinPath(path).String(), nil)
 	if err != nil {
@@ -119,8 +119,8 @@ func (s *Source) get(ctx context.Context, path, tag string) (body []byte, header
 	return body, response.Header, nil
 }
 
-// catalogOf takes each resource in the first version that has it; groups list
-// their versions in the order of preference.
+// catalogOf takes each resource in the first version that has it, since groups list their versions
+// in the order of preference.
 func catalogOf(groups []apidiscovery.APIGroupDiscovery) Catalog {
 	c := Catalog{Silent: map[string]bool{}, versions: map[kinds.Name][]string{}}
 	for _, g := range groups {
@@ -147,8 +147,8 @@ func catalogOf(groups []apidiscovery.APIGroupDiscovery) Catalog {
 	return c
 }
 
-// usable leaves out what cannot be watched, and Events: those are written by
-// us, in numbers, and own nothing.
+// usable excludes resources that cannot be watched, and Events: Millrace itself writes many of
+// those, and they own nothing.
 func usable(group string, r apidiscovery.APIResourceDiscovery) bool {
 	if r.ResponseKind == nil || (r.Resource == "events" && (group == "" || group == "events.k8s.io")) {
 		return false

@@ -17,28 +17,27 @@ import (
 const (
 	// pageSize bounds what one answer of a paged list holds.
 	pageSize = 500
-	// streamPatience is how long a streamed list may be silent. A server that
-	// does not know the request, or has nothing to list, says nothing at all.
+	// streamPatience is how long a streamed list may be silent. A server that does not know the
+	// request, or has nothing to list, sends nothing at all.
 	streamPatience = 10 * time.Second
 )
 
-// Kind reads one kind. One Open at a time; the rest is safe for concurrent use.
+// Kind reads one kind. Only one Open may run at a time; the rest is safe for concurrent use.
 type Kind struct {
 	list  func(ctx context.Context, namespace string, o metav1.ListOptions) (runtime.Object, error)
 	watch func(context.Context, metav1.ListOptions) (watch.Interface, error)
 	paged bool // the server does not stream lists of this kind
 }
 
-// See is told each object of a list. While a list is streamed objects may also
-// change and go; gone says so.
+// See is called with each object of a list. While a list is streamed, objects may also change and
+// be deleted; gone is true for a deletion.
 type See func(obj runtime.Object, gone bool) error
 
-// errUnstreamed: this list has to be read page by page.
+// errUnstreamed: the caller has to list page by page.
 var errUnstreamed = errors.New("the API server does not stream this list")
 
-// Open lists everything and goes on watching from there. The list is streamed
-// where the server can do it, and otherwise read page by page. See may be told
-// of an object more than once.
+// Open lists all objects and watches from there. It streams the list where the server can do that,
+// and otherwise lists page by page. It may call see more than once for an object.
 func (k *Kind) Open(ctx context.Context, see See) (version string, w watch.Interface, err error) {
 	if !k.paged {
 		version, w, err = k.stream(ctx, see)
@@ -54,8 +53,8 @@ func (k *Kind) Open(ctx context.Context, see See) (version string, w watch.Inter
 	return version, w, err
 }
 
-// Position is the version that the storage has got to, and the named object if
-// it is there; with no name, the position alone. It is a consistent read.
+// Position returns the newest version of the storage, and the named object if it exists; without a
+// name, the version alone. It is a consistent read.
 func (k *Kind) Position(ctx context.Context, namespace, name string) (version string, found metav1.Object, err error) {
 	o := metav1.ListOptions{Limit: 1}
 	if name != "" {
@@ -88,7 +87,7 @@ func (k *Kind) Watch(ctx context.Context, version string) (watch.Interface, erro
 	return w, nil
 }
 
-// stream lists by a watch that first tells what is there.
+// stream lists with a watch that sends the existing objects first.
 func (k *Kind) stream(ctx context.Context, see See) (version string, w watch.Interface, err error) {
 	initial := true
 	w, err = k.watch(ctx, metav1.ListOptions{
@@ -137,8 +136,8 @@ func initially(w watch.Interface, see See) (version string, err error) {
 	}
 }
 
-// unstreamed tells the answers of a server that does not stream lists from
-// others: the request is invalid to it.
+// unstreamed marks the answers of a server that does not stream lists as errUnstreamed: to such a
+// server the request is invalid.
 func unstreamed(err error) error {
 	if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsInternalError(err) {
 		return fmt.Errorf("%w: %w", errUnstreamed, err)

@@ -1,5 +1,5 @@
-// Package source is the watcher's door to the API server: it finds out which
-// kinds there are, lists and watches them. It only reads.
+// Package source is the watcher's door to the API server: it discovers, lists and watches kinds. It
+// only reads.
 package source
 
 import (
@@ -36,8 +36,8 @@ type Source struct {
 	catalog   Catalog
 }
 
-// New makes a source. It does not connect yet. The client's own rate limit is
-// off: the API server's priority and fairness decides.
+// New makes a source. It does not connect yet. It turns the client's own rate limit off: the API
+// server's priority and fairness decides.
 func New(config *rest.Config) (*Source, error) {
 	config = rest.CopyConfig(config)
 	config.QPS, config.RateLimiter = -1, nil
@@ -59,8 +59,8 @@ func New(config *rest.Config) (*Source, error) {
 	return s, nil
 }
 
-// Kind opens a kind: its metadata, its Go type in protobuf (as [kinds.Raw] where it is
-// watched), or, for a kind that has none here, its JSON.
+// Kind opens a kind: its metadata, its Go type in protobuf (a watch gives [kinds.Raw]), or, for a
+// kind without a Go type here, its JSON.
 func (s *Source) Kind(kind kinds.Kind) (*Kind, error) {
 	switch gvr := kind.GVR(); {
 	case kind.Form != kinds.Full:
@@ -114,8 +114,8 @@ func (s *Source) typed(kind kinds.Kind) (*Kind, error) {
 	}, nil
 }
 
-// asSent reads objects of a kind as [kinds.Raw], where the API server has sent them in
-// protobuf, and all else as the serializer does.
+// asSent decodes objects of a kind as [kinds.Raw] where the API server has sent them in protobuf,
+// and leaves the rest to the serializer.
 type asSent struct {
 	runtime.NegotiatedSerializer
 	kind kinds.Kind
@@ -139,14 +139,13 @@ func (d rawDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, into 
 			return raw, &gvk, nil
 		}
 	}
-	return d.Decoder.Decode(data, defaults, into) // which says what is wrong
+	return d.Decoder.Decode(data, defaults, into) // its error says what is wrong
 }
 
-// Refused tells whether the API server knows us and says no, or does not know us.
+// Refused tells whether the API server denies us access, or does not accept our credentials.
 func Refused(err error) bool { return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) }
 
-// Answered tells whether an error is the API server's answer, as opposed to
-// there being no answer.
+// Answered tells whether an error is an answer of the API server, as opposed to a missing one.
 func Answered(err error) bool {
 	var answer apierrors.APIStatus
 	return errors.As(err, &answer)
@@ -162,12 +161,12 @@ func Unreachable(err error) bool {
 // version.
 func Absent(err error) bool { return apierrors.IsNotFound(err) }
 
-// Expired tells whether a watch cannot go on from its version because the
-// server has forgotten what came after it.
+// Expired tells whether a watch cannot resume from its version because the API server has forgotten
+// the changes after it.
 func Expired(err error) bool { return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) }
 
-// Ahead tells whether a watch cannot go on from its version because the server
-// has not got so far: it lags behind another server, or its storage went back.
+// Ahead tells whether a watch cannot resume from its version because the API server has not reached
+// that version: it lags behind another server, or its storage went back.
 func Ahead(err error) bool {
 	return apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }

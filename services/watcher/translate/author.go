@@ -9,23 +9,23 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// Writers is what is remembered of the managedFields of an object's newest version, 16
-// bytes an entry, so that the entry that the next version has changed is found. Each
-// version is one request's, and a request changes the entry of its own manager and takes
-// fields away from others. The zero value is that of an object of which nothing is known.
+// Writers is what is remembered of the managedFields of an object's newest version, 16 bytes an
+// entry, to find the entry that the next version has changed. Each version is the result of one
+// request. A request changes the entry of its own manager and takes fields away from others. The
+// zero value stands for an object of which nothing is known.
 type Writers struct {
 	known   bool
 	entries []entry
 }
 
-// entry is a managedFields entry: hashes of what tells it from others and of its fields,
-// the size of the fields in bytes, and its second since 1970; 0 where it is not dated.
+// entry is a managedFields entry: hashes of its identity and of its fields, the size of the fields
+// in bytes, and its time in seconds since 1970; 0 without a time.
 type entry struct{ who, fields, size, at uint32 }
 
-// Unwritten is what is known of an object that is being created: it has had no entries.
+// Unwritten returns the Writers of an object that is being created: it had no entries before.
 func Unwritten() Writers { return Writers{known: true} }
 
-// WritersOf is what is remembered of a version.
+// WritersOf returns the Writers of a version that has these fields.
 func WritersOf(fields []metav1.ManagedFieldsEntry) Writers {
 	w := Writers{known: true, entries: make([]entry, len(fields))}
 	for i := range fields {
@@ -55,14 +55,14 @@ func entryOf(f *metav1.ManagedFieldsEntry) (e entry) {
 // Upstream: apimachinery/pkg/util/managedfields/internal/capmanagers.go.
 const bucket = "ancient-changes"
 
-// author is the place of the entry whose manager made the version that has these fields,
-// behind the version of w. ok is false where that is not certain: w is not known, the
-// request has changed no entry (as a binding, a deletion, and who only removes fields, and
-// who writes the same fields twice in a second), or several are possible.
+// author returns the index of the entry whose manager made the version that has these fields and
+// follows the version of w. ok is false where that is not certain: w is not known, the request has
+// changed no entry (a binding, a deletion, a request that only removes fields, or one that writes
+// the same fields twice in a second), or several entries are possible.
 //
-// A request dates the entry of its manager, so an entry that is new, or has a later time,
-// is the author's. Within a second it is the one that has gained fields: others only lose
-// what the request takes from them.
+// A request dates the entry of its manager, so the author's entry is new, or has a later time.
+// Within a second it is the entry that has gained fields: the other entries only lose what the
+// request takes from them.
 func (w Writers) author(fields []metav1.ManagedFieldsEntry) (at int, ok bool) {
 	if !w.known {
 		return 0, false
@@ -88,14 +88,14 @@ func (w Writers) author(fields []metav1.ManagedFieldsEntry) (at int, ok bool) {
 	return dated[0], true
 }
 
-// before tells whether an entry is dated before what is remembered of it: then the
-// version is not the next one.
+// before tells whether an entry is older than what is remembered of it: then the version is not the
+// next one.
 func (w Writers) before(f metav1.ManagedFieldsEntry) bool {
 	now := entryOf(&f)
 	return slices.ContainsFunc(w.entries, func(e entry) bool { return e.who == now.who && now.at < e.at })
 }
 
-// attribute names who made the version of a delta, which has these fields.
+// attribute sets the author of a delta, whose version has these fields.
 func (w Writers) attribute(d *events.Delta, fields []metav1.ManagedFieldsEntry) {
 	d.By, d.Beside = events.ManagersOf(fields)
 	at, ok := w.author(fields)

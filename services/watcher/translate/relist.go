@@ -16,27 +16,28 @@ type Cursor struct {
 	Epoch   uint64
 }
 
-// Resume is where the watch goes on after the newest delta of a log. It is
-// false after the finding of a relist, a keyframe or a gap: a relist was cut
-// short there, and a Mark would follow if it had been finished.
+// Resume returns where the watch goes on after the newest delta of a log. It is false after a
+// relist's finding, a keyframe or a gap: the relist was interrupted there, since a Mark would
+// follow otherwise.
 func Resume(newest events.Delta) (Cursor, bool) {
 	c := Cursor{newest.ResourceVersion, newest.Epoch}
 	return c, !newest.Sync && newest.Op != events.Gap && c.Version != ""
 }
 
-// Covers tells whether a change with this version is known already. Versions
-// without an order are only known when they are equal.
+// Covers tells whether a change with this version is known already. A version without an order is
+// known only when it equals the cursor's.
 func (c Cursor) Covers(version string) bool {
 	return c.Version != "" && kinds.CompareVersions(version, c.Version) <= 0 && kinds.CompareVersions(c.Version, version) >= 0
 }
 
-// Older tells whether a version is certainly older than another one: versions
-// that are not known, or have no order, are not.
+// Older tells whether a version is certainly older than another one. It is false for versions that
+// are unknown or have no order.
 func Older(version, than string) bool {
 	return version != "" && than != "" && kinds.CompareVersions(version, than) < 0 && kinds.CompareVersions(than, version) > 0
 }
 
-// known is what the state stream holds of an object, or the log where that holds nothing.
+// known is what the state stream holds of an object, or what the log does where the state holds
+// nothing.
 type known struct {
 	gone     bool
 	lost     bool // the state stream lacks it
@@ -46,21 +47,20 @@ type known struct {
 	sequence uint64
 }
 
-// State is what the bus knows of one kind: folded from its state stream,
-// without bodies.
+// State is what the bus knows of one kind, folded from its state stream without bodies.
 type State struct {
 	objects map[events.Ref]known
 	newest  Cursor
 }
 
-// NewState is the state of a kind of which the bus knows nothing.
+// NewState returns the state of a kind of which the bus knows nothing.
 func NewState() *State { return &State{objects: map[events.Ref]known{}} }
 
 // Fold takes in the next delta of the state stream.
 func (s *State) Fold(d events.Delta, sequence uint64) {
 	version := d.ResourceVersion
 	if d.Op == events.Gone && d.Sync {
-		version = "" // of its last known state, perhaps of an older epoch: no position
+		version = "" // the version of its last known state, perhaps of an older epoch: no position
 	}
 	switch {
 	case d.Epoch > s.newest.Epoch:
@@ -75,9 +75,9 @@ func (s *State) Fold(d events.Delta, sequence uint64) {
 	}
 }
 
-// Recall takes in the next delta of the log, once the state stream has been folded, which
-// has lost something. Of an object that it says nothing of the log counts: what is
-// there is to be said again, and what is not has an end that is to be said.
+// Recall takes in the next delta of the log, after the state stream, which has lost messages, has
+// been folded. The log counts for an object of which the state holds nothing: if the object exists,
+// the relist records it again, and if it does not, the relist records its end.
 func (s *State) Recall(d events.Delta, sequence uint64) {
 	if d.Op != events.Is && d.Op != events.Gone {
 		return
@@ -88,7 +88,7 @@ func (s *State) Recall(d events.Delta, sequence uint64) {
 	s.objects[d.Ref] = known{d.Op == events.Gone, true, d.UID, d.ResourceVersion, d.Epoch, sequence}
 }
 
-// Empty is true when the state holds no object that is there.
+// Empty tells whether the state holds no object that exists.
 func (s *State) Empty() bool {
 	for _, k := range s.objects {
 		if !k.gone {
@@ -105,10 +105,10 @@ type Relist struct {
 	epoch uint64
 }
 
-// Compare begins a relist, which uses the state up. What it finds is of the epoch
-// that the storage is known to be in, or of a later one that the bus has seen. When the
-// server's position is older than what the bus has seen of that, as after the restore
-// of a backup, a new one begins. A version of "" says that the position is not known.
+// Compare begins a relist, which uses the state up. The relist's epoch is the later one of the
+// storage's known epoch and the newest one that the bus has seen. When the server's position is
+// older than what the bus has seen of that epoch, as after the restore of a backup, a new epoch
+// begins. The version "" means that the position is not known.
 func (s *State) Compare(version string, epoch uint64) *Relist {
 	r := &Relist{state: s, seen: map[events.Ref]struct{}{}, epoch: max(epoch, s.newest.Epoch)}
 	if r.epoch == s.newest.Epoch && Older(version, s.newest.Version) {
@@ -122,19 +122,18 @@ func (r *Relist) Epoch() uint64 { return r.epoch }
 
 // Finding is what a listed object is to the bus.
 type Finding struct {
-	// Changed: it must be said.
+	// Changed: the object must be recorded.
 	Changed bool
-	// Replaced is the sequence of the object of that name with another uid,
-	// whose end must be said first; 0 when there is none.
+	// Replaced is the sequence of the object with the same name and another uid, whose end must be
+	// recorded first; 0 when there is none.
 	Replaced uint64
-	// Rewound: what has that name is older than the bus knows, or has been
-	// reported gone, so the history is not the one that was told. The relist must
-	// begin anew in a new epoch.
+	// Rewound: the object is older than the bus knows, or the bus has recorded its end, so the
+	// history is not the one that was recorded. The relist must begin again in a new epoch.
 	Rewound bool
 }
 
-// See judges a listed object, which counts as said from then on. In a new epoch
-// everything is said: a version that was handed out twice proves nothing.
+// See judges a listed object, which counts as recorded from then on. In a new epoch every object is
+// recorded: a version that was handed out twice proves nothing.
 func (r *Relist) See(ref events.Ref, uid types.UID, version string) (f Finding) {
 	k, there := r.state.objects[ref]
 	switch {
@@ -157,8 +156,8 @@ func (r *Relist) See(ref events.Ref, uid types.UID, version string) (f Finding) 
 	return f
 }
 
-// Lose judges an object that went while the list was being read: true when its
-// end must be said.
+// Lose judges an object that was deleted while the list was being read. It returns true when the
+// end of the object must be recorded.
 func (r *Relist) Lose(ref events.Ref, uid types.UID) bool {
 	delete(r.seen, ref)
 	k, there := r.state.objects[ref]
@@ -176,8 +175,8 @@ func (r *Relist) Seen(ref events.Ref) bool {
 	return found
 }
 
-// Missing are the sequences of the last deltas of the objects that the list
-// did not find, oldest first.
+// Missing returns the sequences of the last deltas of the objects that the list did not find,
+// oldest first.
 func (r *Relist) Missing() []uint64 {
 	var lost []uint64
 	for ref, k := range r.state.objects {

@@ -1,5 +1,5 @@
-// Package translate turns what the API server says about one kind into deltas.
-// It is pure: the moment comes in, and the same input gives the same deltas.
+// Package translate turns what the API server reports about one kind into deltas. It is pure: the
+// time is an argument, and the same input gives the same deltas.
 package translate
 
 import (
@@ -20,38 +20,37 @@ import (
 // secrets is the kind whose content must never reach the bus.
 const secrets kinds.Name = "secrets"
 
-// Stamp is what a delta says beside its object.
+// Stamp is what a delta says besides its object.
 type Stamp struct {
 	At    time.Time
 	Epoch uint64
 	Sync  bool
 	// Size says how much of an object fits the bus.
 	Size Size
-	// Hole is what a Gap stands for.
+	// Hole is what a Gap reports.
 	Hole events.Hole
-	// Hide is what must not be said of objects.
+	// Hide is what must not be recorded of objects.
 	Hide redact.Policy
-	// Writers is what is remembered of the version before.
+	// Writers is what is remembered of the version before this one.
 	Writers Writers
-	// First: the object has been created.
+	// First: this version is the object's first one.
 	First bool
 }
 
-// Size is how much of an object is said.
+// Size is how much of an object a delta contains.
 type Size int
 
 const (
 	// Whole: all that the kind's form has.
 	Whole Size = iota
-	// Brief: metadata although the kind is on the bus in full; the delta's Form
-	// says so.
+	// Brief: metadata of a kind that is on the bus in full; the delta's Form says so.
 	Brief
-	// Bare: of the metadata only what names and dates the object, because the
-	// metadata alone is larger than a message may be.
+	// Bare: only name, identity and dates, because the metadata alone is larger than a message may
+	// be.
 	Bare
 )
 
-// FormOf is the form in which a kind may be on the bus: Secrets never in full.
+// FormOf returns the form in which a kind may be on the bus: never in full for Secrets.
 func FormOf(kind kinds.Kind) kinds.Form {
 	if kind.Name == secrets || kind.Form != kinds.Full {
 		return kinds.Metadata
@@ -59,8 +58,8 @@ func FormOf(kind kinds.Kind) kinds.Form {
 	return kinds.Full
 }
 
-// Object gives the delta that reports an object. The object is used up: its
-// managedFields, and what must not be on the bus, are removed from it.
+// Object returns the delta that reports an object. It uses the object up: it removes managedFields,
+// and what must not be on the bus.
 //
 // Errors: the object has no metadata, or its type cannot be encoded.
 func Object(kind kinds.Kind, op events.Op, obj runtime.Object, s Stamp) (events.Delta, error) {
@@ -104,7 +103,7 @@ func Object(kind kinds.Kind, op events.Op, obj runtime.Object, s Stamp) (events.
 	return d, nil
 }
 
-// whole is an object in its Go type, without managedFields.
+// whole decodes an object into its Go type, without managedFields.
 func whole(raw *kinds.Raw) (runtime.Object, metav1.Object, error) {
 	obj, err := raw.Read()
 	if err != nil {
@@ -118,8 +117,8 @@ func whole(raw *kinds.Raw) (runtime.Object, metav1.Object, error) {
 	return obj, m, nil
 }
 
-// Mark reports that everything up to a version has been seen. Its body says
-// which state stream, told by when it was made, is known to hold all of it.
+// Mark reports that everything up to a version has been recorded. Its body names the state stream,
+// by when it was created, that is known to hold all of it.
 func Mark(kind kinds.Name, version string, state time.Time, s Stamp) events.Delta {
 	body, _ := json.Marshal(proof{State: state}) // a time of this millennium: cannot fail
 	return events.Delta{
@@ -134,8 +133,8 @@ type proof struct {
 	Unserved bool      `json:"unserved,omitempty"`
 }
 
-// Unserved is the mark of a kind that the API server does not serve: there is nothing
-// of it. It is no position to go on from.
+// Unserved returns the mark of a kind that the API server does not serve: the kind has no objects.
+// A watch cannot resume from it.
 func Unserved(kind kinds.Name, version string, s Stamp) events.Delta {
 	d := Mark(kind, version, time.Time{}, s)
 	d.Body, _ = json.Marshal(proof{Unserved: true}) // a zero time and a bool: cannot fail
@@ -148,7 +147,7 @@ func Ended(mark events.Delta) bool {
 	return mark.Op == events.Mark && json.Unmarshal(mark.Body, &p) == nil && p.Unserved
 }
 
-// Proves tells whether a mark says that the state stream made at a moment holds
+// Proves tells whether a mark says that the state stream that was created at that time holds
 // everything.
 func Proves(mark events.Delta, state time.Time) bool {
 	var p proof
@@ -164,8 +163,8 @@ func Gap(kind kinds.Name, version string, s Stamp) events.Delta {
 	}
 }
 
-// Redaction is what a policy says of a kind: whether the API server may quote what is
-// hidden of it.
+// Redaction returns what a policy says of a kind: whether the API server may quote its hidden
+// values.
 func Redaction(kind kinds.Name, policy redact.Policy) events.Redaction {
 	if len(policy.Rules.Of(kind)) > 0 {
 		return events.Redacted
@@ -173,16 +172,15 @@ func Redaction(kind kinds.Name, policy redact.Policy) events.Redaction {
 	return events.Unredacted
 }
 
-// Again says a stored delta again, as a keyframe.
+// Again returns a stored delta as a keyframe.
 func Again(d events.Delta, s Stamp) events.Delta {
 	d.At, d.Epoch, d.Sync, d.Trace = s.At, s.Epoch, true, events.Trace{}
-	d.Census, d.After, d.Left, d.Waits = events.Census{}, events.Link{}, events.Left{}, 0 // of its old place
+	d.Census, d.After, d.Left, d.Waits = events.Census{}, events.Link{}, events.Left{}, 0 // these belong to its old place
 	return d
 }
 
-// Tombstone reports that an object that was last reported by d is there no
-// more. When and in which version it went is not known; the body is its last
-// known state.
+// Tombstone reports that the object that d reported no longer exists. The time and the version of
+// its deletion are unknown; the body is its last known state.
 func Tombstone(d events.Delta, s Stamp) events.Delta {
 	d = Again(d, s)
 	d.Op, d.By, d.Proven, d.Beside = events.Gone, events.Manager{}, false, nil
@@ -198,9 +196,9 @@ func hide(kind kinds.Name, m metav1.Object, form kinds.Form, policy redact.Polic
 	return policy.Hide(kind, m, form == kinds.Full) || hidden
 }
 
-// Hidden is a stored delta without what must not be said by now: it may have been
-// stored before there was a rule, and is to be said again. What cannot be read is left
-// out but for its name.
+// Hidden removes what must not be recorded by now from a stored delta that is to be recorded again:
+// it may have been stored before there was a rule. Of a delta that cannot be read Hidden keeps only
+// the object's identity.
 func Hidden(kind kinds.Kind, d events.Delta, policy redact.Policy) events.Delta {
 	if d.Ref.Name == "" || kind.Name != secrets && len(policy.Rules.Of(kind.Name)) == 0 && !redact.Copied(d.Body) {
 		return d
@@ -231,8 +229,8 @@ func decode(kind kinds.Kind, d events.Delta) (metav1.Object, error) {
 	return kinds.Decode(kind, d.ContentType, d.Body)
 }
 
-// encode is the body of an object: JSON for a kind without a type here, protobuf for
-// all others.
+// encode returns the body of an object: JSON for a kind without a Go type here, protobuf for all
+// others.
 func encode(kind kinds.Kind, object any) ([]byte, error) {
 	switch o := object.(type) {
 	case *unstructured.Unstructured:
@@ -244,7 +242,7 @@ func encode(kind kinds.Kind, object any) ([]byte, error) {
 	}
 }
 
-// brief is the metadata form of an object.
+// brief returns the metadata form of an object.
 func brief(kind kinds.Kind, m metav1.Object, size Size) *metav1.PartialObjectMetadata {
 	p, ok := m.(*metav1.PartialObjectMetadata)
 	if !ok {

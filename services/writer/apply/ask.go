@@ -15,8 +15,7 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// askOf reads an object, or a subresource of it, that is named as owner references
-// name it.
+// askOf reads an object, or a subresource of it, that is named as in an owner reference.
 func (d *Door) askOf(ctx context.Context, a Actor, client rest.Interface, r plan.Request) plan.Response {
 	mapped, err := d.mapping.find(*r.Owner)
 	switch {
@@ -37,8 +36,7 @@ func (d *Door) askOf(ctx context.Context, a Actor, client rest.Interface, r plan
 	return response
 }
 
-// lacking tells an object that is not there from a resource that does not have the
-// subresource that was asked for.
+// lacking distinguishes a missing object from a resource without the requested subresource.
 func (d *Door) lacking(resource schema.GroupVersionResource, r plan.Request, response plan.Response) plan.Response {
 	list, err := d.disco.ServerResourcesForGroupVersion(resource.GroupVersion().String())
 	if err != nil {

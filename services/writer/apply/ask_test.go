@@ -15,8 +15,8 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// A question about an object's scale is answered with what is read, and what was to
-// be remembered comes back whatever the answer is.
+// An ask for an object's scale is answered with what was read, and the note comes back with every
+// answer.
 func TestAQuestionIsAnswered(t *testing.T) {
 	s := fakeserver.New(t)
 	s.Put("/apis/apps/v1/namespaces/ns/replicasets/web/scale", "rs", map[string]any{"spec": map[string]any{"replicas": 3}})
@@ -51,7 +51,7 @@ func TestAQuestionIsAnswered(t *testing.T) {
 	}
 }
 
-// A question to an API server that does not answer is given up like any command.
+// An ask to an API server that does not answer is given up like any command.
 func TestAQuestionIsGivenUp(t *testing.T) {
 	s := fakeserver.New(t)
 	s.Put("/apis/apps/v1/namespaces/ns/replicasets/web/scale", "rs", map[string]any{})
@@ -71,14 +71,14 @@ func TestAQuestionIsGivenUp(t *testing.T) {
 	}
 }
 
-// Which object a question is about, and whether it has what is asked for, is not known while the
-// API server does not say which kinds there are.
+// While discovery fails it is unknown which object an ask is about, and whether it has the
+// subresource.
 func TestAQuestionOfAKindThatIsNotTold(t *testing.T) {
 	for what, c := range map[string]struct {
 		of     *metav1.OwnerReference
 		sub    string
 		broken string
-		put    string // there
+		put    string // the path of an existing object
 		want   plan.Response
 	}{
 		"which kinds there are is not told": {&metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web"}, "scale", "/apis", "/apis/apps/v1/namespaces/ns/replicasets/web/scale", plan.Response{Code: 503}},
@@ -103,8 +103,8 @@ func TestAQuestionOfAKindThatIsNotTold(t *testing.T) {
 	}
 }
 
-// A scale that is not served although its resource has one is that of an object that is not there;
-// while the API server does not say what the resource has it is asked again.
+// A missing scale of a resource that has scales means that the object is missing. While discovery
+// fails the ask is repeated.
 func TestAScaleThatIsNotThere(t *testing.T) {
 	for silent, want := range map[bool]plan.Response{false: {Code: 404}, true: {Code: 503}} {
 		s := fakeserver.New(t)

@@ -18,15 +18,15 @@ type answered struct {
 	response plan.Response
 }
 
-// patience is how long a command goes on trying, and the pauses between tries.
+// patience is how long a command is retried, and the pauses between its tries.
 type patience struct {
 	until   time.Time
 	pauses  backoff.BackOff
-	doubted time.Time // since when; zero: never
-	stood   string    // see [plan.Request]; of the present doubt
+	doubted time.Time // when the create was first in doubt; zero: never
+	stood   string    // see [plan.Request]; of the current doubt
 }
 
-// inDoubt is for how long a command has been in doubt.
+// inDoubt returns how long a command has been in doubt.
 func (p *patience) inDoubt() time.Duration {
 	if p.doubted.IsZero() {
 		p.doubted = time.Now()
@@ -35,12 +35,11 @@ func (p *patience) inDoubt() time.Duration {
 	return time.Since(p.doubted)
 }
 
-// Carry makes the requests of a plan until every command has a result. auditID
-// names a command's request for the API server's audit log. holds is asked before each
-// request is made, also before one that has waited for its time: whether the turn is still
-// ours. No more are under way than may be in flight, so that few are left to be made once
-// it is lost. done is false when the context ended or the turn was lost first; the requests
-// under way have ended then as well.
+// Carry makes the requests of a plan until every command has a result. auditID names a command's
+// request for the API server's audit log. Carry calls holds before it makes a request, also one
+// that has waited, to ask whether the turn is still this writer's. It starts no more requests than
+// may be in flight, so that few are left to be made when the turn is lost. done is false if the
+// context ended or the turn was lost first; the requests in flight have ended then as well.
 func (d *Door) Carry(ctx context.Context, a Actor, p *plan.Plan, holds func() bool, auditID func(command, try int) string) (results []events.Result, done bool) {
 	answers, due := make(chan answered), make(chan plan.Request)
 	patient := map[int]*patience{}
@@ -84,7 +83,7 @@ func (d *Door) Carry(ctx context.Context, a Actor, p *plan.Plan, holds func() bo
 	}
 }
 
-// pause is how long a request waits before it is made.
+// pause returns how long a request waits before it is made.
 func (d *Door) pause(patient map[int]*patience, r plan.Request) time.Duration {
 	p, ok := patient[r.Command]
 	if !ok {
@@ -106,9 +105,9 @@ func (d *Door) pause(patient map[int]*patience, r plan.Request) time.Duration {
 	}
 }
 
-// take hands an answer to the plan. One that was interrupted leaves its command open.
+// take passes an answer to the plan. An interrupted request leaves its command open.
 func (t *patience) take(ctx context.Context, p *plan.Plan, got answered) {
-	t.stood = got.response.Stood // what is sent may begin another doubt
+	t.stood = got.response.Stood // a request that is sent may begin another doubt
 	got.response.Spent = time.Now().Add(got.response.RetryAfter).After(t.until)
 	if ctx.Err() == nil || got.response.Code != 0 {
 		p.Answer(got.command, got.response)
@@ -125,8 +124,8 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// guarded makes a request. A panic is an answer, too: no turn may end the process, which
-// the next writer would be given it for.
+// guarded makes a request and turns a panic into an answer. Otherwise the process would end, and
+// the bus would deliver the turn to the next writer.
 func (d *Door) guarded(ctx context.Context, a Actor, r plan.Request, auditID string) (response plan.Response) {
 	defer func() {
 		if cause := recover(); cause != nil {

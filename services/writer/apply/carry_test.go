@@ -20,8 +20,8 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// Of a turn that is lost no more requests are made than were in flight, however many
-// of it might have been made at once.
+// When a turn is lost no more of its requests are made than were in flight, however many might
+// have been made at once.
 func TestALostTurnMakesNoMoreRequests(t *testing.T) {
 	const (
 		many   = 30
@@ -46,22 +46,22 @@ func TestALostTurnMakesNoMoreRequests(t *testing.T) {
 	}
 }
 
-// A request that waits to be tried again is not made if the turn was lost meanwhile: another
-// writer may be done with the turn by then, and its key decided anew.
+// A request that waits for its retry is not made if the turn was lost meanwhile: another writer
+// may be done with the turn by then, and its key decided anew.
 func TestATurnThatIsLostInAPauseMakesNoMoreRequests(t *testing.T) {
 	s := fakeserver.New(t)
 	s.Put(podPath+"web-0", "web-0", map[string]any{})
 	s.Break(func(fakeserver.Request) fakeserver.Fault { return fakeserver.Fault{Code: http.StatusTooManyRequests} })
 	p := plan.New(events.Turn{Controller: actor.Controller, Lane: events.Act, Commands: []events.Command{deletion("web-0", "web-0")}}, plan.Options{})
 	asked := 0
-	holds := func() bool { asked++; return asked <= 2 } // until the second try has been put off
+	holds := func() bool { asked++; return asked <= 2 } // until the second try is waiting
 	_, done := open(t, s).Carry(t.Context(), actor, p, holds, func(command, try int) string { return strconv.Itoa(command) })
 	if made := len(s.Requests()); done || made != 1 {
 		t.Errorf("%d requests were made, done: %t; the turn was lost before the second", made, done)
 	}
 }
 
-// A pause ends with its turn, however long the API server asks to wait.
+// A pause ends with its turn, however long the API server asked to wait.
 func TestALostTurnDoesNotWait(t *testing.T) {
 	s := fakeserver.New(t)
 	for _, name := range []string{"web-0", "web-1"} {
@@ -82,8 +82,8 @@ func TestALostTurnDoesNotWait(t *testing.T) {
 	}
 }
 
-// No more requests of a turn are begun than may be under way: one that only waits for its place
-// would be made after the turn was lost.
+// No more requests of a turn are started than may be in flight: one that waits for its slot would
+// be made after the turn was lost.
 func TestNoRequestWaitsForItsPlace(t *testing.T) {
 	const flying = 2
 	s := fakeserver.New(t)
@@ -109,8 +109,8 @@ func TestNoRequestWaitsForItsPlace(t *testing.T) {
 	}
 }
 
-// An answer that came counts, also when the writer was told to stop meanwhile: what was done need
-// not be found out again.
+// An answer that arrives counts, also when the writer was told to stop meanwhile: its effect need
+// not be looked for again.
 func TestAnAnswerThatCameCounts(t *testing.T) {
 	s := fakeserver.New(t)
 	s.Put(podPath+"web-0", "web-0", map[string]any{})
@@ -129,7 +129,7 @@ func TestAnAnswerThatCameCounts(t *testing.T) {
 	}
 }
 
-// Only requests that are made again count as retries.
+// Only repeated requests count as retries.
 func TestRetriesAreCounted(t *testing.T) {
 	s := fakeserver.New(t)
 	var asked atomic.Int64
@@ -146,7 +146,7 @@ func TestRetriesAreCounted(t *testing.T) {
 	}
 }
 
-// counted is what a metric counts under a label.
+// counted returns the value of a metric under a label.
 func counted(t *testing.T, m *apply.Metrics, name, label string) (n float64) {
 	t.Helper()
 	registry := prometheus.NewRegistry()

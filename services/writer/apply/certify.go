@@ -20,9 +20,9 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// certify answers a request for a certificate ([events.SubCertificate]): it looks at the
-// request live, and writes to its status the certificate, or that it has failed. The turn says
-// which request, as it was seen, and for which signer; what it says alone signs nothing.
+// certify answers a request for a certificate ([events.SubCertificate]): it reads the request live
+// and writes the certificate, or a failed condition, to its status. The turn names the request, in
+// the version seen, and the signer; its word alone signs nothing.
 //
 // Upstream: pkg/controller/certificates/signer, handle.
 func (d *Door) certify(ctx context.Context, client rest.Interface, r plan.Request, auditID string) plan.Response {
@@ -69,7 +69,7 @@ func (d *Door) certify(ctx context.Context, client rest.Interface, r plan.Reques
 	return d.send(ctx, client, r, auditID)
 }
 
-// statusOf is what is to be in the status of a request from now on.
+// statusOf returns the fields to add to the status of a request.
 func (d *Door) statusOf(request *certificatesv1.CertificateSigningRequest) (map[string]any, *plan.Response) {
 	now := d.config.Clock.Now()
 	certificate, err := d.config.Authority.Certify(request, now)
@@ -86,15 +86,15 @@ func (d *Door) statusOf(request *certificatesv1.CertificateSigningRequest) (map[
 	}
 }
 
-// failed is the condition of a request that breaks a rule of its signer.
+// failed returns the condition of a request that breaks a rule of its signer.
 func failed(now time.Time, broken authority.Violation) []any {
 	return []any{certificatesv1.CertificateSigningRequestCondition{
 		Type: certificatesv1.CertificateFailed, Status: corev1.ConditionTrue, Reason: csr.Failure, Message: string(broken), LastUpdateTime: metav1.NewTime(now),
 	}}
 }
 
-// with is an object as it is, fields that are not known here too, with more in its status:
-// lists get longer, all else is put in place.
+// with returns an object, including its unknown fields, with more in its status: it appends to
+// lists and replaces all else.
 func with(object []byte, more map[string]any) ([]byte, error) {
 	var all map[string]any
 	if err := utiljson.Unmarshal(object, &all); err != nil {

@@ -28,7 +28,7 @@ import (
 
 const csrPath = "/apis/certificates.k8s.io/v1/certificatesigningrequests/csr-1"
 
-// certifying has a writer sign as the signers of kubelets.
+// certifying lets a writer sign for the kubelets' signers.
 func certifying(t *testing.T) func(*apply.Config) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -57,7 +57,7 @@ func certifying(t *testing.T) func(*apply.Config) {
 	return func(c *apply.Config) { c.Authority, c.Patience = a, 2*time.Second }
 }
 
-// wanted is a request for the client certificate of a kubelet, as the API server has it.
+// wanted is a stored request for the client certificate of a kubelet.
 func wanted(t *testing.T, change func(spec, status map[string]any)) map[string]any {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -87,8 +87,8 @@ func certification(version, signer string) events.Command {
 	}
 }
 
-// An approved request gets its certificate in its status; all else of it stays as it is, and
-// the certificate is in no message.
+// An approved request gets its certificate in its status; all else of the request stays, and no
+// message has the certificate.
 func TestARequestIsCertified(t *testing.T) {
 	s := fakeserver.New(t)
 	object := wanted(t, func(spec, _ map[string]any) { spec["large"] = int64(1<<60 + 1) })
@@ -135,7 +135,7 @@ func asJSON(t *testing.T, value any) string {
 	return string(text)
 }
 
-// A request that breaks a rule of its signer has failed, and it says which.
+// A request that breaks a rule of its signer gets a failed condition that names the rule.
 func TestARequestFails(t *testing.T) {
 	s := fakeserver.New(t)
 	version := s.Put(csrPath, "r", wanted(t, func(spec, _ map[string]any) { spec["usages"] = []any{"client auth", "server auth"} }))
@@ -155,8 +155,8 @@ func TestARequestFails(t *testing.T) {
 	}
 }
 
-// Whatever the turn says: what changed since, is for another signer, is not approved or was
-// answered is not signed, and nothing is written to it.
+// Whatever the turn says, the writer does not sign or change a request that has changed since, is
+// for another signer, is not approved, or was answered.
 func TestARequestIsNotCertified(t *testing.T) {
 	was := func(name string, value any) func(spec, status map[string]any) {
 		return func(_, status map[string]any) { status[name] = value }
@@ -171,7 +171,7 @@ func TestARequestIsNotCertified(t *testing.T) {
 	for what, c := range map[string]struct {
 		object  func(spec, status map[string]any)
 		change  func(*events.Command)
-		without bool // an authority
+		without bool // without an authority
 		status  events.Status
 		code    int
 		reason  string
@@ -212,8 +212,8 @@ func TestARequestIsNotCertified(t *testing.T) {
 	}
 }
 
-// When the answer to a certificate is lost it is not signed again: the request has changed,
-// and who decides next sees what it has.
+// If the answer to a certificate is lost the writer does not sign again: the request has changed,
+// and the next decision sees the certificate.
 func TestALostCertificateIsAConflict(t *testing.T) {
 	s := fakeserver.New(t)
 	version := s.Put(csrPath, "r", wanted(t, nil))

@@ -25,13 +25,13 @@ import (
 const (
 	metadataOfAll = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1," +
 		"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
-	// abreast is how many kinds of a namespace are listed at a time.
+	// abreast is how many kinds of a namespace are listed concurrently.
 	abreast = 8
 )
 
-// search finds out what a namespace holds ([events.Contents]). The namespace comes
-// last: what was listed while it was still there was in it, and in no later one of its
-// name.
+// search finds out what a namespace holds ([events.Contents]). It reads the namespace last: the
+// namespace existed during the lists, so the listed objects were in it, and not in a later one of
+// its name.
 func (d *Door) search(ctx context.Context, a Actor, client rest.Interface, r plan.Request) plan.Response {
 	var question events.ContentsQuestion
 	if len(r.Body) > 0 {
@@ -68,22 +68,22 @@ func (d *Door) search(ctx context.Context, a Actor, client rest.Interface, r pla
 	return response
 }
 
-// resource is a kind as discovery names it.
+// resource is a kind as discovery returns it.
 type resource schema.GroupVersionResource
 
 func (r resource) name() kinds.Name { return kinds.NameOf(r.Group, r.Resource) }
 
-// searched is an answer that is being found.
+// searched is an answer in progress.
 type searched struct {
 	events.Contents
 	resources []resource
 
 	mu   sync.Mutex
-	seen map[types.UID]bool // those that are standing
+	seen map[types.UID]bool // the uids in Standing
 }
 
-// listable are the kinds in namespaces that can be deleted and listed, in the version
-// that their group prefers. gone is the answer where the API server says nothing.
+// listable returns the namespaced kinds that can be deleted and listed, in their group's preferred
+// version. gone is the answer if discovery failed completely.
 func (d *Door) listable() (s *searched, gone *plan.Response) {
 	lists, err := d.disco.ServerPreferredNamespacedResources()
 	if err != nil && len(lists) == 0 {
@@ -112,7 +112,7 @@ func (d *Door) listable() (s *searched, gone *plan.Response) {
 	return s, nil
 }
 
-// list lists kinds, several at a time.
+// list lists kinds, abreast at a time.
 func (s *searched) list(ctx context.Context, d *Door, client rest.Interface, r plan.Request, of []resource) {
 	var under sync.WaitGroup
 	turns := make(chan struct{}, abreast)
@@ -122,7 +122,7 @@ func (s *searched) list(ctx context.Context, d *Door, client rest.Interface, r p
 			defer func() { <-turns }()
 			var items []metav1.PartialObjectMetadata
 			failure := "the writer has a fault"
-			defer func() { // in every case, or the namespace would look empty
+			defer func() { // also after a panic, or the namespace would look empty
 				if cause := recover(); cause != nil {
 					d.config.Panicked("", cause, debug.Stack())
 				}
@@ -137,8 +137,8 @@ func (s *searched) list(ctx context.Context, d *Door, client rest.Interface, r p
 	slices.SortFunc(s.Kinds, func(a, b events.Holding) int { return cmp.Compare(a.Kind, b.Kind) })
 }
 
-// listAll lists the metadata of a kind in a namespace. A kind that cannot be listed
-// although its group says so has nothing that could be deleted.
+// listAll lists the metadata of a kind in a namespace. A kind that cannot be listed (404 or 405),
+// although its group says so, has nothing to delete.
 //
 // Upstream: pkg/controller/namespace/deletion, listCollection.
 func (d *Door) listAll(ctx context.Context, client rest.Interface, r plan.Request) (items []metav1.PartialObjectMetadata, failure string) {
@@ -165,8 +165,7 @@ func (d *Door) listAll(ctx context.Context, client rest.Interface, r plan.Reques
 	}
 }
 
-// listOf reads a list of metadata; a server that cannot give that gives whole
-// objects.
+// listOf decodes a list of metadata. A server that cannot send metadata sends whole objects.
 func listOf(result rest.Result) (*metav1.PartialObjectMetadataList, error) {
 	if obj, err := result.Get(); err == nil {
 		if list, ok := obj.(*metav1.PartialObjectMetadataList); ok {
@@ -181,7 +180,7 @@ func listOf(result rest.Result) (*metav1.PartialObjectMetadataList, error) {
 	return list, json.Unmarshal(body, list)
 }
 
-// take adds what there is of a kind.
+// take adds the objects of a kind to the answer.
 func (s *searched) take(kind resource, items []metav1.PartialObjectMetadata, failure string) {
 	if len(items) == 0 && failure == "" {
 		return
@@ -208,9 +207,8 @@ func (s *searched) take(kind resource, items []metav1.PartialObjectMetadata, fai
 	s.Kinds = append(s.Kinds, h)
 }
 
-// stands tells whether a delete would do something about an object. One that waits for
-// its dependents, or for them to forget it, does so no more when it is deleted in the
-// background.
+// stands tells whether a delete would change an object. An object that waits for its dependents to
+// be deleted or orphaned stops waiting when it is deleted in the background.
 func stands(o *metav1.PartialObjectMetadata) bool {
 	return o.DeletionTimestamp == nil ||
 		slices.Contains(o.Finalizers, metav1.FinalizerDeleteDependents) || slices.Contains(o.Finalizers, metav1.FinalizerOrphanDependents)

@@ -50,8 +50,8 @@ func object(name string, more map[string]any) map[string]any {
 	return map[string]any{"metadata": metadata}
 }
 
-// What a namespace holds is found by discovery and lists; while there are pods nothing
-// else is looked at.
+// The contents of a namespace are found by discovery and lists; while it has pods no other kinds
+// are listed.
 func TestContents(t *testing.T) {
 	const sets = "/apis/apps/v1/namespaces/ns/replicasets"
 	s := fakeserver.New(t)
@@ -86,7 +86,7 @@ func TestContents(t *testing.T) {
 	}
 }
 
-// What cannot be found out is said: no namespace is taken for empty because it could not be looked at.
+// Failures are part of the answer: no namespace counts as empty because it could not be read.
 func TestContentsThatCannotBeRead(t *testing.T) {
 	s := fakeserver.New(t)
 	s.Put("/api/v1/namespaces/ns", "uid-ns", object("ns", nil))
@@ -107,7 +107,7 @@ func TestContentsThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// No more is named than an answer may hold, and everything is counted.
+// The answer names a bounded number of objects, and counts all.
 func TestContentsAreBounded(t *testing.T) {
 	s := fakeserver.New(t)
 	s.Put("/api/v1/namespaces/ns", "uid-ns", object("ns", nil))
@@ -121,7 +121,7 @@ func TestContentsAreBounded(t *testing.T) {
 	}
 }
 
-// Another namespace of that name is not the one that was meant.
+// The answer is not about a later namespace of that name.
 func TestContentsOfAnotherNamespace(t *testing.T) {
 	s := fakeserver.New(t)
 	s.Put("/api/v1/namespaces/ns", "uid-later", object("ns", nil))
@@ -130,11 +130,11 @@ func TestContentsOfAnotherNamespace(t *testing.T) {
 	}
 }
 
-// many is an API server of many kinds, in as many groups, in each of which a namespace has an
-// object; one group has a version that is none.
+// many is an API server of many kinds, in as many groups, each with an object in the namespace;
+// one group has an invalid version.
 type many struct {
 	kinds int
-	wait  func() // before a list is answered
+	wait  func() // called before a list is answered
 	lists int
 	mu    sync.Mutex
 }
@@ -164,7 +164,7 @@ func (m *many) RoundTrip(r *http.Request) (*http.Response, error) {
 		m.lists++
 		m.mu.Unlock()
 		m.wait()
-		body = map[string]any{"items": []any{object("x", map[string]any{"uid": "uid-x"})}} // the same one, under all kinds
+		body = map[string]any{"items": []any{object("x", map[string]any{"uid": "uid-x"})}} // one object under all kinds
 	case strings.HasSuffix(r.URL.Path, "/namespaces/ns"):
 		body = object("ns", map[string]any{"uid": "uid-ns"})
 	}
@@ -174,8 +174,8 @@ func (m *many) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, err
 }
 
-// The kinds of a namespace are listed some at a time, and told in one order. An object that has
-// several names stands once; a version that is none is said.
+// The kinds of a namespace are listed several at a time, and returned in a fixed order. An object
+// under several kinds is in Standing once; an invalid version is reported.
 func TestContentsOfManyKinds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const all = 30
@@ -208,8 +208,8 @@ func TestContentsOfManyKinds(t *testing.T) {
 	})
 }
 
-// A kind that cannot be listed although it is said to be has nothing that could be deleted; one
-// that may not be listed may have.
+// A kind that cannot be listed, although discovery says so, has nothing to delete; one that the
+// writer may not list may have.
 func TestContentsOfKindsThatAreNotListed(t *testing.T) {
 	for code, failure := range map[int]bool{http.StatusNotFound: false, http.StatusMethodNotAllowed: false, http.StatusForbidden: true, http.StatusBadRequest: true} {
 		s, door := prepared(t, "contents", (&answering{at: "/replicasets", code: code, body: `{}`}).by)
@@ -222,7 +222,8 @@ func TestContentsOfKindsThatAreNotListed(t *testing.T) {
 	}
 }
 
-// A fault that one kind shows is said of that kind: its namespace is not empty.
+// A panic while one kind is listed is reported as a failure of that kind: its namespace is not
+// empty.
 func TestAFaultEmptiesNoNamespace(t *testing.T) {
 	faults := 0
 	s, door := prepared(t, "contents", (&answering{at: "/pods", code: http.StatusForbidden, body: `{}`}).by, func(c *apply.Config) {
@@ -241,8 +242,8 @@ func TestAFaultEmptiesNoNamespace(t *testing.T) {
 	}
 }
 
-// Where the API server does not say what there is, it is asked again; and a writer that stops says
-// that it was interrupted, and nothing of the namespace.
+// If discovery fails the ask is repeated. A writer that stops answers that it was interrupted, and
+// nothing about the namespace.
 func TestContentsThatAreNotFoundOut(t *testing.T) {
 	s, door := prepared(t, "contents")
 	s.Break(func(r fakeserver.Request) (f fakeserver.Fault) {
@@ -267,7 +268,7 @@ func TestContentsThatAreNotFoundOut(t *testing.T) {
 	}
 }
 
-// stopping does something before a request.
+// stopping calls a function before a request.
 type stopping struct {
 	at      string
 	do      func()

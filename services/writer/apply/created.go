@@ -18,21 +18,20 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// sample bounds how many objects of a namespace are looked at to see whether the
-// record lags.
+// sample bounds how many objects of a namespace are read to see whether the record lags.
 const sample = 500
 
-// recollection is for how many seconds the API server tells what it remembers, which it
-// does at once. It ends that by itself: what came before the end has come here, however
-// slow the way is. A client that stops to listen would not know that.
+// recollection is the time-out of a watch in seconds. The API server sends its watch history at
+// once, and then ends the watch itself: everything sent before the end has arrived here, however
+// slow the connection. A client that ends the watch itself would not know that.
 const recollection = "1"
 
-// createdBefore answers a create that may have happened before in the place of the API
-// server, unless it is certain that it has not. The API server alone would not do: it
-// takes a name again as soon as the last object of that name is gone, and what a user has deleted
-// meanwhile would be there once more. Nor would the record: it may not have been told
-// yet. So the API server is asked where it stands, and the record whether it has come
-// as far.
+// createdBefore answers a create that may have happened before in place of the API server, unless
+// it is certain that the create has not happened. The API server alone does not suffice: it
+// accepts a name again as soon as the last object of that name is gone, so an object that a user
+// has deleted meanwhile would exist again. The record alone does not suffice either: it may lag.
+// So the door asks the API server for its version, and the record whether it has reached that
+// version.
 func (d *Door) createdBefore(ctx context.Context, client rest.Interface, r plan.Request) (answer plan.Response, settled bool) {
 	doubt, failed := d.stands(ctx, client, r)
 	if failed != nil {
@@ -40,7 +39,7 @@ func (d *Door) createdBefore(ctx context.Context, client rest.Interface, r plan.
 		return *failed, true
 	}
 	if r.Stood != "" && kinds.CompareVersions(r.Stood, doubt.At) < 0 {
-		doubt.At = r.Stood // unless the API server has gone back meanwhile
+		doubt.At = r.Stood // the record need not go further, unless the API server went back
 	}
 	var err error
 	doubt.Known, err = d.config.Known(ctx, events.Ref{Kind: r.Kind, Namespace: r.Namespace, Name: r.Name}, r.Seen)
@@ -64,9 +63,9 @@ func (d *Door) createdBefore(ctx context.Context, client rest.Interface, r plan.
 	}
 }
 
-// remembered looks in what the API server itself remembers of the last minutes for a bearer
-// of the name, where the record has been silent: perhaps no watcher watches. What does not go
-// back so far, or may not be read, says nothing, and a longer silence is believed.
+// remembered searches the API server's own watch history for an object of the name, if the record
+// is silent: perhaps no watcher watches the kind. A history that does not reach back, or may not
+// be read, proves nothing; then a longer silence has to.
 func (d *Door) remembered(ctx context.Context, client rest.Interface, r plan.Request, known plan.Known) (answer plan.Response, settled bool) {
 	if known.Since == "" {
 		return d.silent(ctx, client, r, known.Told)
@@ -97,20 +96,20 @@ func (d *Door) remembered(ctx context.Context, client rest.Interface, r plan.Req
 	case errors.Is(err, io.EOF):
 		return plan.Response{}, false // nothing came
 	case err != nil:
-		return d.refusal(ctx, r, err, 0), true // it was cut short, and is asked again
+		return d.refusal(ctx, r, err, 0), true // cut short; it is asked again
 	case event.Type == watch.Added, event.Type == watch.Modified, event.Type == watch.Deleted:
 		return plan.Response{
 			Code: http.StatusConflict, Reason: string(metav1.StatusReasonAlreadyExists), Message: "the API server remembers that it was created",
 		}, true
 	default:
-		return d.silent(ctx, client, r, known.Told) // it does not go back so far
+		return d.silent(ctx, client, r, known.Told) // the history does not reach back
 	}
 }
 
-// silent believes that no watcher has heard of a create since there was nothing to hear, once
-// that has lasted long enough: longer where the kind has changed in other namespaces and the
-// record was not told of that either, since then perhaps no watcher watches it. An API server that
-// has just started remembers nothing, and the watchers are away with it.
+// silent concludes from silence that a create has not happened, once the silence has lasted long
+// enough. It must last longer if the kind has changed in other namespaces and the record does not
+// have that either, since then perhaps no watcher watches the kind. An API server that has just
+// started has no watch history, and the watchers lost their connections together with it.
 func (d *Door) silent(ctx context.Context, client rest.Interface, r plan.Request, told string) (answer plan.Response, settled bool) {
 	if r.InDoubt < plan.Believed {
 		return plan.Response{Reason: "NoAnswer", Message: "the record is silent, and the API server does not remember"}, true
@@ -130,12 +129,12 @@ func (d *Door) silent(ctx context.Context, client rest.Interface, r plan.Request
 	}
 }
 
-// stands is where the API server stands. A writer that may not list is told nothing, and
-// only the record is asked.
+// stands reads the API server's version and the objects of the kind. Without the right to list it
+// returns an empty Doubt, and only the record counts.
 func (d *Door) stands(ctx context.Context, client rest.Interface, r plan.Request) (doubt plan.Doubt, failed *plan.Response) {
 	request := to(client, http.MethodGet, collection(r)).
 		SetHeader("Accept", metadataOfAll)
-	if r.InDoubt < plan.Quiet { // the newest is not needed before
+	if r.InDoubt < plan.Quiet { // Newest is not needed before
 		request.Param("fieldSelector", byName(r))
 	} else {
 		request.Param("limit", strconv.Itoa(sample))

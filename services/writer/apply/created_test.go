@@ -14,9 +14,9 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// TestNothingIsCreatedTwice: the answer to a create is lost, and before it is tried again
-// a user has deleted what was created. The name is free, and yet it is not taken
-// again: the record has known its bearer.
+// TestNothingIsCreatedTwice: the answer to a create is lost, and a user deletes the created object
+// before the retry. The name is free, but the writer does not create the object again: the record
+// has had it.
 func TestNothingIsCreatedTwice(t *testing.T) {
 	for name, again := range map[string]bool{"the answer was lost": false, "the turn was delivered before": true} {
 		t.Run(name, func(t *testing.T) {
@@ -49,7 +49,8 @@ func TestNothingIsCreatedTwice(t *testing.T) {
 }
 
 // TestWhereNoWatcherWatches: a pod was created and deleted while no watcher watched, and the
-// record is as silent as where nothing happens. The API server remembers it for a while.
+// record is as silent as if nothing had happened. The API server's watch history has the pod for a
+// while.
 func TestWhereNoWatcherWatches(t *testing.T) {
 	for name, c := range map[string]struct {
 		lived, forgotten, cut bool
@@ -92,7 +93,7 @@ func TestWhereNoWatcherWatches(t *testing.T) {
 			s.Hold(func(r fakeserver.Request) {
 				if r.Method != http.MethodPost {
 					s.Remove(podPath + "web-0")
-					s.Remove(podPath + "older") // so that the record has not come as far
+					s.Remove(podPath + "older") // now the record is behind
 				}
 			})
 			r := carry(t, door, plan.Options{Again: !c.lived}, creates(1)...)[0]
@@ -103,8 +104,8 @@ func TestWhereNoWatcherWatches(t *testing.T) {
 	}
 }
 
-// TestTheRecordNeedNotCatchUp: where something happens all the time, the record is always a
-// little behind. It has to come as far as the API server was when it was first asked.
+// TestTheRecordNeedNotCatchUp: in a busy cluster the record is always a little behind. It only has
+// to reach the version that the API server had when it was first asked.
 func TestTheRecordNeedNotCatchUp(t *testing.T) {
 	s := fakeserver.New(t)
 	now := s.Put(podPath+"busy", "u", map[string]any{})
@@ -117,7 +118,7 @@ func TestTheRecordNeedNotCatchUp(t *testing.T) {
 	door := open(t, s, func(c *apply.Config) {
 		c.Known = func(context.Context, events.Ref, uint64) (plan.Known, error) {
 			if asked++; asked > 5 {
-				return plan.Known{Told: "1000000"}, nil // or it would never be created
+				return plan.Known{Told: "1000000"}, nil // else it would never be created
 			}
 			behind := told
 			told = now
@@ -130,7 +131,7 @@ func TestTheRecordNeedNotCatchUp(t *testing.T) {
 	}
 }
 
-// TestAFirstCreateAsksNothing: the record is in the way of doubtful creates only.
+// TestAFirstCreateAsksNothing: only doubtful creates consult the record.
 func TestAFirstCreateAsksNothing(t *testing.T) {
 	s := fakeserver.New(t)
 	door := open(t, s, func(c *apply.Config) {
@@ -144,9 +145,9 @@ func TestAFirstCreateAsksNothing(t *testing.T) {
 	}
 }
 
-// TestPerhapsNoWatcherWatches: an API server that has just started remembers nothing, and the
-// watchers are away with it. Silence in one namespace says little then: what the record was not
-// told of elsewhere shows that no watcher watches.
+// TestPerhapsNoWatcherWatches: an API server that has just started has no watch history, and the
+// watchers lost their connections together with it. Silence in one namespace proves little then: a
+// change in another namespace that the record does not have shows that no watcher watches.
 func TestPerhapsNoWatcherWatches(t *testing.T) {
 	const elsewhere, there = "/api/v1/namespaces/other/pods/busy", "/api/v1/namespaces/ns/pods"
 	starting := fakeserver.Fault{Code: http.StatusForbidden, Message: `User "w" cannot impersonate-on:serviceaccount:list resource "pods"`}
@@ -179,7 +180,7 @@ func TestPerhapsNoWatcherWatches(t *testing.T) {
 				}
 				return fakeserver.Fault{}
 			})
-			s.Hold(func(fakeserver.Request) { s.Remove(podPath + "gone") }) // so that the record has not come as far
+			s.Hold(func(fakeserver.Request) { s.Remove(podPath + "gone") }) // now the record is behind
 			s.Put(podPath+"gone", "w", map[string]any{})
 			door := open(t, s, func(config *apply.Config) {
 				config.Known = func(context.Context, events.Ref, uint64) (plan.Known, error) { return plan.Known{Told: told}, nil }
@@ -195,8 +196,8 @@ func TestPerhapsNoWatcherWatches(t *testing.T) {
 	}
 }
 
-// doubtful is an API server that has come further than the record was told, in another kind only,
-// and how far that was.
+// doubtful returns an API server whose version is past the record's, because of another kind only,
+// and the record's version.
 func doubtful(t *testing.T) (s *fakeserver.Server, told string) {
 	t.Helper()
 	s = fakeserver.New(t)
@@ -205,7 +206,8 @@ func doubtful(t *testing.T) (s *fakeserver.Server, told string) {
 	return s, told
 }
 
-// knowing has a door ask a record that was told so far, and knows of nothing since the first version.
+// knowing gives a door a record that is complete up to a version, and knows the kind's first
+// version.
 func knowing(told string) func(*apply.Config) {
 	return func(c *apply.Config) {
 		c.Known = func(context.Context, events.Ref, uint64) (plan.Known, error) {
@@ -214,14 +216,14 @@ func knowing(told string) func(*apply.Config) {
 	}
 }
 
-// What the API server remembers of a name settles a doubt; where it does not say, a long silence
-// is believed, and where it cannot answer for the moment it is asked again.
+// The API server's watch history of a name settles a doubt. If it has none, a long silence does,
+// and a temporary failure is retried.
 func TestWhatTheAPIServerRemembers(t *testing.T) {
 	for _, c := range []struct {
 		code int
 		body string
 		made bool
-		want int // the code of the answer
+		want int // the answer's code
 	}{
 		{200, `{"type":"ADDED"}`, false, 409},
 		{200, `{"type":"MODIFIED"}`, false, 409},
@@ -250,8 +252,8 @@ func TestWhatTheAPIServerRemembers(t *testing.T) {
 	}
 }
 
-// Where the API server stands is not known to a controller that may not list; where it cannot
-// answer for the moment it is asked again.
+// A controller that may not list does not learn the API server's version; a temporary failure is
+// retried.
 func TestWhereTheAPIServerStands(t *testing.T) {
 	for _, c := range []struct {
 		code int
@@ -278,7 +280,7 @@ func TestWhereTheAPIServerStands(t *testing.T) {
 			t.Errorf("%d %s: made: %t, and the answer is %+v", c.code, c.body, made, got)
 		}
 	}
-	for stood, want := range map[string]string{"": "2", "1": "1", "2": "2", "7": "2"} { // a storage that went back begins anew
+	for stood, want := range map[string]string{"": "2", "1": "1", "2": "2", "7": "2"} { // after a restore it begins anew
 		s, _ := doubtful(t)
 		r := doubted(0)
 		r.Stood = stood
@@ -292,8 +294,8 @@ func TestWhereTheAPIServerStands(t *testing.T) {
 	}
 }
 
-// A doubt that has just begun is about one name; when it lasts it is asked which change of the
-// kind is the newest, among as many objects as can be listed at once.
+// A new doubt reads only the object of the name. A lasting one reads the newest version of the
+// kind, among as many objects as one list returns.
 func TestWhatIsAskedInADoubt(t *testing.T) {
 	for since, want := range map[time.Duration]string{0: "fieldSelector=metadata.name%3Da", plan.Quiet - 1: "fieldSelector=metadata.name%3Da", plan.Quiet: "limit=500"} {
 		s, told := doubtful(t)

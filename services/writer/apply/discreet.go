@@ -15,9 +15,9 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// confidential tells whether what the API server says of a request may repeat what must
-// not be recorded: what is hidden of the kind, and in words about a write the content of
-// kinds of which only metadata is recorded.
+// confidential tells whether the API server's answer to a request may repeat what must not be
+// recorded: hidden values of the kind, or, in words about a write, the content of a kind of which
+// only metadata is recorded.
 func (d *Door) confidential(ctx context.Context, r plan.Request) bool {
 	kind, known := kinds.Lookup(r.Kind)
 	if recorded := known && kind.Form == kinds.Full; !recorded && r.Verb.Writes() || r.Kind == kinds.Secrets.Name {
@@ -26,7 +26,7 @@ func (d *Door) confidential(ctx context.Context, r plan.Request) bool {
 	return d.config.Hides != nil && d.config.Hides(ctx, r.Kind)
 }
 
-// refusal is what an error says that came in answer to a request, or that prevented one.
+// refusal converts an error that answered or prevented a request to a response.
 func (d *Door) refusal(ctx context.Context, r plan.Request, err error, code int) plan.Response {
 	response := refusal(err, code)
 	if d.confidential(ctx, r) {
@@ -35,14 +35,14 @@ func (d *Door) refusal(ctx context.Context, r plan.Request, err error, code int)
 	return response
 }
 
-// discreet leaves out what is said in words: only code, reason, cause and field are told,
-// and which webhook it was. A webhook can put its own words into all of these but the
-// code, so they are told only where they are what the API server itself would say.
+// discreet removes the words of a refusal: it keeps code, reason, cause, field, and the name of
+// the webhook. A webhook can put its own words into all of these but the code, so discreet keeps a
+// value only if the API server itself could have said it.
 func discreet(r plan.Response) plan.Response {
 	if r.Code < 400 {
 		return r
 	}
-	if refused(r) { // or a webhook says so: the rest of its words may repeat the object
+	if refused(r) { // or a webhook says so: other words may repeat the object
 		return plan.Response{Code: r.Code, Reason: string(metav1.StatusReasonForbidden), Message: cannotImpersonate, RetryAfter: r.RetryAfter}
 	}
 	said := r.Message
@@ -63,8 +63,8 @@ func discreet(r plan.Response) plan.Response {
 	return r
 }
 
-// webhook finds the name of one that refused a request, or did not answer, in the words
-// that the API server puts before its own. They are first in what is said.
+// webhook matches the name of a webhook that refused a request or did not answer. The API server
+// puts its own words about that before the webhook's, at the start of the message.
 //
 // Upstream: k8s.io/apiserver/pkg/admission/plugin/webhook, ToStatusErr and ErrCallingWebhook.
 var webhook = regexp.MustCompile(`^(?:admission webhook|Internal error occurred: failed calling webhook) "([a-z0-9.-]{1,253})"`)
@@ -72,7 +72,7 @@ var webhook = regexp.MustCompile(`^(?:admission webhook|Internal error occurred:
 // field is a path in an object.
 var field = regexp.MustCompile(`^[A-Za-z0-9_.\[\]/-]{0,256}$`)
 
-// reasons are those that the API server has, and causes those of which it tells.
+// reasons are the API server's own, and causes those that it gives details of.
 var (
 	reasons = []metav1.StatusReason{
 		metav1.StatusReasonUnauthorized, metav1.StatusReasonForbidden, metav1.StatusReasonNotFound, metav1.StatusReasonAlreadyExists,

@@ -26,11 +26,11 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// quoted is a value of an object that a refusal quotes.
+// quoted is a value of an object that a refusal repeats.
 const quoted = "canary-5Tz9"
 
-// refusals are the ways in which an API server quotes values, and what is told of each
-// besides the code.
+// refusals are the ways in which an API server repeats values, and what the door passes on besides
+// the code.
 var refusals = map[string]struct {
 	code int
 	body any
@@ -64,13 +64,13 @@ var refusals = map[string]struct {
 	}},
 }
 
-// doors are all that a door is asked to do, and the kind that it is about.
+// doors are all requests to a door, and the kind that each is about.
 var doors = map[string]struct {
 	plan.Request
 	about kinds.Name
-	// at is in the URL of the request that is refused; empty: in that of every object.
+	// at is in the URL of the refused request; empty: in that of every object.
 	at string
-	// from is the lowest code after which something is told; 0 means all.
+	// from is the lowest code after which something is passed on; 0 means all.
 	from int
 	// forbidden is the path of a request that the role does not allow.
 	forbidden string
@@ -170,7 +170,7 @@ func doubted(since time.Duration) plan.Request {
 	return r
 }
 
-// quoting refuses requests in a way that quotes a value, and passes on the others.
+// quoting refuses requests with a message that repeats a value, and passes on the others.
 type quoting struct {
 	at      string
 	how     string
@@ -198,9 +198,9 @@ func (q quoting) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// TestWordsOfTheAPIServerAreNotToldOfWhatIsHidden: a validation or a webhook quotes values
-// when it refuses. Whatever a door is asked, of kinds of which something is hidden neither
-// the answer nor a span has them; of others they are told.
+// TestWordsOfTheAPIServerAreNotToldOfWhatIsHidden: a validation or a webhook may repeat values in
+// a refusal. For kinds with hidden values neither the answers nor the spans of any request have
+// them; for other kinds they do.
 func TestWordsOfTheAPIServerAreNotToldOfWhatIsHidden(t *testing.T) {
 	for what, request := range doors {
 		for how, refusal := range refusals {
@@ -224,7 +224,7 @@ func TestWordsOfTheAPIServerAreNotToldOfWhatIsHidden(t *testing.T) {
 	}
 }
 
-// refused is what the answer of a door and its spans say of a refused request.
+// refused returns the text in a door's answer and spans about a refused request.
 func refused(t *testing.T, what, how string, hidden kinds.Name) (answer, spans string) {
 	t.Helper()
 	recorder := tracetest.New()
@@ -245,11 +245,11 @@ func refused(t *testing.T, what, how string, hidden kinds.Name) (answer, spans s
 	return string(text) + string(response.Body), fmt.Sprint(recorder.Spans())
 }
 
-// prepared is an API server with what a door is asked about, and the door.
+// prepared returns an API server with the objects of the requests, and a door.
 func prepared(t *testing.T, what string, change ...func(*apply.Config)) (*fakeserver.Server, *apply.Door) {
 	t.Helper()
 	s := fakeserver.New(t)
-	s.Put(podPath+"b", "uid-b", object("b", nil)) // the record knows of it, and the storage goes on
+	s.Put(podPath+"b", "uid-b", object("b", nil)) // the record has it, and the storage goes on
 	putScale(s, 3, "app=web")
 	s.Put("/apis/custom.metrics.k8s.io", "", map[string]any{"versions": []any{map[string]any{"version": "v1beta1"}}})
 	s.Put("/api/v1/namespaces/ns", "uid-ns", object("ns", nil))

@@ -1,26 +1,23 @@
-// Package apply is the writer's door to the API server: it makes the requests
-// of a plan with the identity of the controller that decided, and hands the
-// answers back.
+// Package apply is the writer's door to the API server: it makes the requests of a plan with the
+// identity of the controller that decided, and returns the answers.
 //
-// For each turn one goroutine ([Door.Carry]) talks to the plan; each request
-// has a goroutine of its own, and one semaphore bounds all of them:
+// For each turn one goroutine ([Door.Carry]) talks to the plan. Each request has a goroutine of
+// its own, and one semaphore bounds all of them:
 //
 //	Carry ──Next──► request ──┐
 //	   ▲            request ──┼──► in flight (MaxInFlight) ──► API server
 //	   └──Answer── request ◄──┘
 //
-// [Teller] writes Kubernetes Events from one goroutine behind a bounded queue,
-// so that telling never delays a turn.
+// [Teller] writes Kubernetes Events from one goroutine behind a bounded queue, so that Events
+// never delay a turn.
 //
-// Identity. Where Impersonate is set, a request of a controller is made as its
-// service account in kube-system, so that Kubernetes' own system:controller:*
-// roles bound what it may do; in constrained impersonation the writer's own role bounds it
-// besides (docs/rights.md). Discovery, which no controller's role need allow,
-// is always done as the writer itself.
+// Identity. With Impersonate the door makes a controller's requests as its service account in
+// kube-system, so that Kubernetes' own system:controller:* roles bound what it may do. In
+// constrained impersonation the writer's own role bounds it as well (docs/rights.md). The door
+// always does discovery as the writer itself, since no controller's role has to allow it.
 //
-// Field manager. Writes are made as "kube-controller-manager", the name that
-// Kubernetes' own controllers go by in managedFields: the fields of objects that
-// existed before Millrace keep one owner, and server-side apply of users meets
-// the conflicts it knows. What is applied is so under the controller's own name, as by
-// Kubernetes' own controllers.
+// Field manager. The door writes as "kube-controller-manager", the name of Kubernetes' own
+// controllers in managedFields: the fields of objects older than Millrace keep one owner, and
+// users' server-side apply meets the conflicts it knows. The door applies under the controller's
+// own name, as Kubernetes' own controllers do.
 package apply

@@ -30,70 +30,70 @@ import (
 // FieldManager is the default of Config.FieldManager.
 const FieldManager = events.FieldManager
 
-// Config is what a door needs.
+// Config configures a door.
 type Config struct {
-	// REST is how to reach the API server, and who the writer is.
+	// REST is the address of the API server and the writer's credentials.
 	REST *rest.Config
-	// Impersonate makes each request as the service account of its controller.
+	// Impersonate makes each request as the controller's service account.
 	Impersonate bool
-	// DryRun asks the API server to do everything but store.
+	// DryRun asks the API server to do everything but persist.
 	DryRun bool
 	// FieldManager is the name in managedFields; empty means [FieldManager].
 	FieldManager string
-	// MaxInFlight bounds the requests under way; 0 means 200, which one HTTP/2
-	// connection to the API server carries.
+	// MaxInFlight bounds the requests in flight; 0 means 200, which one HTTP/2 connection to the
+	// API server carries.
 	MaxInFlight int
-	// QPS bounds the requests of each actor in a second, and Burst those that follow each other
-	// at once; 0 or less is no bound.
+	// QPS bounds each actor's requests per second, and Burst its requests at once; a QPS of 0 or
+	// less is no bound.
 	QPS   float32
 	Burst int
-	// Patience is how long a command is tried again; 0 means 30 s.
+	// Patience is how long a command is retried; 0 means 30 s.
 	Patience time.Duration
 	// Timeout bounds one request; 0 means 15 s.
 	Timeout time.Duration
-	// Known is what the record knows of a name. It is asked before a create that may
-	// have happened before, which was decided when the log of its kind had been read up to
-	// seen; nil asks no record.
+	// Known reads what the record has on a name. The door calls it before a create that may have
+	// happened before. seen is the sequence up to which the log of the kind had been read when the
+	// create was decided. With nil the door consults no record.
 	Known func(ctx context.Context, ref events.Ref, seen uint64) (plan.Known, error)
-	// Metrics counts; nil counts nothing.
+	// Metrics counts requests; nil counts nothing.
 	Metrics *Metrics
 	// Trace makes a span of each request; nil makes none.
 	Trace *trace.Tracer
-	// Tell is told of each write before it is sent, which waits for it, and again when
-	// it is answered or will not be, by whichever of the requests under way; nil tells
-	// no watcher.
+	// Tell announces each write twice: before it is sent, and the write waits for that call, and
+	// again when it is answered or will not be. Concurrent requests call it concurrently; nil
+	// announces nothing.
 	Tell func(context.Context, trace.Write)
-	// Mint makes the tokens of service accounts; nil makes none, and says so.
+	// Mint signs the tokens of service accounts; with nil the door refuses their commands.
 	Mint *mint.Mint
-	// Authority makes certificates; nil makes none, and says so.
+	// Authority signs certificates; with nil the door refuses their commands.
 	Authority *authority.Authority
-	// Types finds expressions of admission policies that do not fit; nil finds none, and
-	// says so.
+	// Types finds expressions of admission policies with type errors; with nil the door refuses
+	// their asks.
 	Types TypeCheck
-	// Panicked is told of a fault of the door: on whose behalf, what it was, and where. The
-	// request is answered all the same; nil tells nothing.
+	// Panicked reports a panic of the door: the controller, the cause and the stack. The request
+	// still has an answer; nil reports nothing.
 	Panicked func(controller string, cause any, stack []byte)
-	// Hides tells whether something is hidden of a kind: of what the API server says when it
-	// refuses a request about it, only code, reason, cause and field are told. nil hides
-	// nothing. Secrets, and kinds of which no content is recorded, are always hidden.
+	// Hides tells whether values of a kind are hidden. Of a refused request about such a kind the
+	// door passes on only code, reason, cause and field. nil hides nothing. Secrets, and writes of
+	// kinds of which no content is recorded, are always treated so.
 	Hides func(context.Context, kinds.Name) bool
-	// Clock is what the age of a proof is told by; nil means the system's.
+	// Clock tells the age of a proof; nil means the system's.
 	Clock clock.PassiveClock
 }
 
-// Actor is on whose behalf a request is made.
+// Actor is the controller on whose behalf a request is made.
 type Actor struct {
 	// Controller is the name in the user agent, Identity the service account.
 	Controller, Identity string
 }
 
 const (
-	// absentOwners is how many owners that are gone are remembered.
+	// absentOwners is how many absent owners are cached.
 	// Upstream: pkg/controller/garbagecollector, the same number.
 	absentOwners = 500
-	// proofAge is how long the absence of an owner counts as proven: for the crowd
-	// of dependents that it leaves, and for less time than an API server is away
-	// whose storage is restored from a backup. A uid that was gone comes back so.
+	// proofAge is how long the proven absence of an owner is cached. That serves the many
+	// dependents of a deleted owner, and is shorter than a restore of the API server's storage
+	// from a backup takes. After a restore, a uid that was absent may exist again.
 	proofAge = time.Second
 )
 
@@ -101,13 +101,13 @@ const (
 type Door struct {
 	config  Config
 	clients map[Actor]rest.Interface
-	paces   map[Actor]flowcontrol.RateLimiter // empty without a bound
+	paces   map[Actor]flowcontrol.RateLimiter // empty without QPS
 	flights chan struct{}
 	disco   discovery.DiscoveryInterface
 	mapping mapping
-	absent  *cache.LRUExpireCache // coordinates of owners that are gone
+	absent  *cache.LRUExpireCache // coordinates of absent owners
 	looking singleflight.Group    // for owners
-	listed  sync.Map              // reading: what an actor may list and not get
+	listed  sync.Map              // keys of type reading: what an actor may list and not get
 }
 
 // New opens a door for the actors.
@@ -168,9 +168,9 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// client is the client of an actor. All of them share one transport, which
-// client-go keeps by its TLS settings. There is no limit on the client, where a request
-// would time out: see Door.admit.
+// client returns the client of an actor. All clients share one transport, which client-go caches
+// by its TLS settings. The client has no rate limit of its own, since waiting for it would count
+// against the request's time-out: see Door.admit.
 func (d *Door) client(a Actor) (rest.Interface, error) {
 	c := rest.CopyConfig(d.config.REST)
 	c.QPS, c.Burst, c.RateLimiter = -1, 0, nil
@@ -187,7 +187,7 @@ func (d *Door) client(a Actor) (rest.Interface, error) {
 	return rest.UnversionedRESTClientForConfigAndClient(c, httpClient)
 }
 
-// Ready asks the API server whether it answers; nil when it does.
+// Ready returns nil when the API server answers.
 func (d *Door) Ready(ctx context.Context) error {
 	var code int
 	err := d.disco.RESTClient().Get().AbsPath("/readyz").Do(ctx).StatusCode(&code).Error()
@@ -197,16 +197,16 @@ func (d *Door) Ready(ctx context.Context) error {
 	return nil
 }
 
-// Do makes one request and gives its answer. It never fails: what went wrong is
-// in the answer, for the plan to judge.
+// Do makes one request and returns its answer. It returns no error: the answer says what went
+// wrong, for the plan to judge.
 func (d *Door) Do(ctx context.Context, a Actor, r plan.Request, auditID string) plan.Response {
 	return impersonated(a, d.do(ctx, a, r, auditID))
 }
 
-// admit waits until an actor may make a request: as its pace has it, where there is one, and
-// until there are not too many under way.
+// admit waits until an actor may make a request: until its rate limit allows one, if it has a
+// limit, and until fewer than MaxInFlight are in flight.
 //
-// Errors: its turn does not come while the context lasts.
+// Errors: the context ends first.
 func (d *Door) admit(ctx context.Context, a Actor) (over func(), err error) {
 	if pace, bound := d.paces[a]; bound {
 		if err := pace.Wait(ctx); err != nil {

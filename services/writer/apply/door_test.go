@@ -25,7 +25,7 @@ var actor = apply.Actor{Controller: "replicaset-controller", Identity: "replicas
 
 const podPath = "/api/v1/namespaces/ns/pods/"
 
-// always is the claim of a writer that is never stopped.
+// always is the claim of a writer that never loses a turn.
 func always() bool { return true }
 
 func open(t *testing.T, s *fakeserver.Server, change ...func(*apply.Config)) *apply.Door {
@@ -66,8 +66,8 @@ func deletion(name string, uid types.UID) events.Command {
 	return events.Command{Verb: events.VerbDelete, Kind: "pods", Version: "v1", Namespace: "ns", Name: name, If: &events.If{UID: uid}}
 }
 
-// Every third write is carried out and its answer lost, every fifth is refused
-// for the moment: every create happens exactly once.
+// Every third write is carried out and loses its answer, every fifth gets a temporary refusal;
+// every create happens exactly once.
 func TestLostAnswersDoubleNothing(t *testing.T) {
 	s := fakeserver.New(t)
 	var n atomic.Int64
@@ -127,8 +127,8 @@ func TestWhoAsksAndHow(t *testing.T) {
 	}
 }
 
-// What a controller applies is under its own name: a manager's next apply takes away what its
-// last one set, and another controller's must not.
+// A controller applies under its own name: a manager's apply removes what its previous one set,
+// and must not remove another controller's fields.
 func TestControllersApplyUnderTheirOwnNames(t *testing.T) {
 	s := fakeserver.New(t)
 	s.Put(podPath+"p", "u", map[string]any{})
@@ -205,11 +205,11 @@ func TestAnEndedContextLeavesTheTurnOpen(t *testing.T) {
 	}
 }
 
-// still has proofs grow no older, however slow the machine is.
+// still stops the clock, so that proofs do not age on a slow machine.
 func still(c *apply.Config) { c.Clock = testingclock.NewFakePassiveClock(time.Now()) }
 
-// Owners are found by kind through discovery, in the dependent's namespace, and
-// one that is gone is not asked for twice.
+// Owners are found by kind through discovery, in the dependent's namespace; an absent owner is
+// read once.
 func TestOwnersAreLookedAtLive(t *testing.T) {
 	s := fakeserver.New(t)
 	s.Put("/apis/apps/v1/namespaces/ns/replicasets/web", "rs", map[string]any{})
@@ -257,8 +257,8 @@ func TestOwnersAreLookedAtLive(t *testing.T) {
 	}
 }
 
-// A restore of the API server's storage brings back an owner that was proven
-// gone, with the same uid: what depends on it must not go for an old proof.
+// A restore of the API server's storage brings back an owner that was proven absent, with the same
+// uid: its dependents must not be deleted because of an old proof.
 func TestAProofOfAbsenceGrowsOld(t *testing.T) {
 	s := fakeserver.New(t)
 	now := testingclock.NewFakePassiveClock(time.Now())
@@ -279,7 +279,7 @@ func TestAProofOfAbsenceGrowsOld(t *testing.T) {
 	}
 }
 
-// A crowd of dependents asks for its owner at once when that is gone.
+// The many dependents of a deleted owner share one read of it.
 func TestAnOwnerIsLookedAtOnceForAll(t *testing.T) {
 	s := fakeserver.New(t)
 	var deletions []events.Command
@@ -306,7 +306,7 @@ func TestAnOwnerIsLookedAtOnceForAll(t *testing.T) {
 	}
 }
 
-// The built-in roles let some controllers list what they may not get.
+// The built-in roles let some controllers list objects that they may not get.
 func TestWhoMayNotGetLists(t *testing.T) {
 	s := fakeserver.New(t)
 	d := open(t, s)
@@ -333,12 +333,12 @@ func TestWhoMayNotGetLists(t *testing.T) {
 	}
 }
 
-// That a role allows to list and not to get is learnt from a list that tells: also of an object that
-// is not there, and not of one that fails. What is said of neither is what was said first.
+// The door learns that a role allows list and not get from a list that succeeds, also with no
+// item, and not from one that fails. If both are forbidden the answer is that of the get.
 func TestWhenAListIsTakenForAGet(t *testing.T) {
 	for what, c := range map[string]struct {
 		name string
-		list int // the code of lists; 0: they are answered
+		list int // the code of lists; 0: success
 		code int
 		says string
 		gets int // of two looks
@@ -369,8 +369,8 @@ func TestWhenAListIsTakenForAGet(t *testing.T) {
 	}
 }
 
-// A request has the time that it has, and no pace but the door's: the client library's own would
-// count against that time.
+// A request has its whole time-out, and only the door's rate limit: waiting for the client
+// library's own would count against the time-out.
 func TestTheClientLibraryHoldsNothingUp(t *testing.T) {
 	s := fakeserver.New(t)
 	held := make(chan struct{})
@@ -396,7 +396,7 @@ func TestTheClientLibraryHoldsNothingUp(t *testing.T) {
 	}
 }
 
-// As many owners that are gone are remembered as upstream remembers.
+// The cache holds as many absent owners as upstream's.
 func TestHowManyAbsencesAreRemembered(t *testing.T) {
 	s := fakeserver.New(t)
 	d := open(t, s, still)
@@ -415,7 +415,7 @@ func TestHowManyAbsencesAreRemembered(t *testing.T) {
 	}
 }
 
-// TestRequestsKeepToAPace, each actor's to its own, where there is one.
+// TestRequestsKeepToAPace: each actor has its own rate limit, if there is one.
 func TestRequestsKeepToAPace(t *testing.T) {
 	s := fakeserver.New(t)
 	for _, c := range []struct {

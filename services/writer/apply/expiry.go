@@ -17,9 +17,8 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// expiry finds out when a bootstrap token expires ([events.Expiry]). A Secret of another
-// type is not read: the API server is asked for one of that name and type, and for the
-// metadata where there is none.
+// expiry finds out when a bootstrap token expires ([events.Expiry]). It does not read a Secret of
+// another type: it selects by name and type, and reads only metadata if there is no such Secret.
 func (d *Door) expiry(ctx context.Context, a Actor, client rest.Interface, r plan.Request) plan.Response {
 	tokens, response := d.bootstrapTokens(ctx, client, r, r.Name)
 	if response.Code != http.StatusOK {
@@ -35,13 +34,13 @@ func (d *Door) expiry(ctx context.Context, a Actor, client rest.Interface, r pla
 		answer = events.ExpiryOf(&tokens[0])
 		response = plan.Response{Code: response.Code, Object: objectOf(metav1.PartialObjectMetadata{ObjectMeta: tokens[0].ObjectMeta})}
 	}
-	response.Body, _ = json.Marshal(answer) // every time in it has a form
+	response.Body, _ = json.Marshal(answer) // every time in it has a JSON form
 	return response
 }
 
-// bootstrapTokens lists bootstrap tokens from the storage: the one of a name, or all of them
-// where that is empty. They must not leave this package, nor must any words about them but
-// those that are written here.
+// bootstrapTokens lists bootstrap tokens from the storage: the one of a name, or all if the name
+// is empty. The tokens must not leave this package, nor may any words about them but the package's
+// own.
 func (d *Door) bootstrapTokens(ctx context.Context, client rest.Interface, r plan.Request, name string) (tokens []corev1.Secret, response plan.Response) {
 	selected := fields.OneTermEqualSelector("type", string(events.BootstrapToken))
 	if name != "" {

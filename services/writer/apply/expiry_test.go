@@ -23,7 +23,7 @@ const (
 	bootstrapType = "bootstrap.kubernetes.io/token"
 )
 
-// keepBootstrap puts a bootstrap token there, or another Secret that looks like one.
+// keepBootstrap stores a bootstrap token, or another Secret that looks like one.
 func keepBootstrap(s *fakeserver.Server, name, kind string, holds map[string]string) (version string) {
 	data := map[string]any{"mine": encoded(canary)}
 	for key, value := range holds {
@@ -39,8 +39,8 @@ func asksExpiry(name, version string) events.Command {
 	}
 }
 
-// When a token expires is told, and nothing else of what it holds. A Secret that is none is
-// not even read.
+// The answer has a token's expiry and nothing else of its content. A Secret of another type is not
+// even read.
 func TestExpiry(t *testing.T) {
 	for what, c := range map[string]struct {
 		kind  string
@@ -69,8 +69,8 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-// Nothing is told of a Secret that is not the one that was seen, or of which the API server
-// does not tell; nor are the API server's words.
+// There is no answer about a Secret that is not the one seen, or that the API server does not
+// return; nor are the API server's words in it.
 func TestExpiryThatIsNotTold(t *testing.T) {
 	for what, c := range map[string]struct {
 		change func(*fakeserver.Server, *events.Command)
@@ -101,7 +101,7 @@ func TestExpiryThatIsNotTold(t *testing.T) {
 	}
 }
 
-// Of a list that has more than was asked for only the token of that name counts.
+// If a list has more than requested, only the token of that name counts.
 func TestExpiryAmongOthers(t *testing.T) {
 	s := fakeserver.New(t)
 	secret := func(name, kind, until string) map[string]any {
@@ -119,7 +119,7 @@ func TestExpiryAmongOthers(t *testing.T) {
 	}
 }
 
-// What is no list of Secrets is not repeated either.
+// An answer that is no list of Secrets is not repeated either.
 func TestExpiryOfWhatIsNone(t *testing.T) {
 	s := fakeserver.New(t)
 	s.Put(strings.TrimSuffix(bootstrapPath, "/"), "u", map[string]any{"kind": "SecretList", "items": canary})
@@ -131,7 +131,7 @@ func TestExpiryOfWhatIsNone(t *testing.T) {
 	untold(t, "no list", r)
 }
 
-// The client library logs what it receives where its verbosity asks it to, and nothing of tokens.
+// The client library logs answers at a high verbosity, but none with tokens.
 func TestTokensAreNotLogged(t *testing.T) {
 	s := fakeserver.New(t)
 	version := keepBootstrap(s, "abc", bootstrapType, map[string]string{"token-secret": canary})

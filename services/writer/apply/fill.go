@@ -19,10 +19,9 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// fill makes a Secret the token of an account ([events.SubToken]): it completes the
-// patch with what the Secret lacks. Nothing of what is in the Secret leaves this file:
-// neither what is read, nor what is written, nor what the API server or an admission
-// webhook may repeat of it when it refuses.
+// fill makes a Secret the token of an account ([events.SubToken]): it completes the patch with the
+// fields that the Secret lacks. No content of the Secret leaves this file: neither what is read,
+// nor what is written, nor what the API server or an admission webhook may repeat when it refuses.
 //
 // Upstream: pkg/controller/serviceaccount/tokens_controller.go, generateTokenIfNeeded.
 func (d *Door) fill(ctx context.Context, client rest.Interface, r plan.Request, auditID string) plan.Response {
@@ -70,8 +69,8 @@ func (d *Door) fill(ctx context.Context, client rest.Interface, r plan.Request, 
 	return d.send(ctx, client, r, auditID)
 }
 
-// accountOf is whose token a Secret is: the account that the live Secret names, as it is
-// now. The turn must say the same of both; what it says alone signs nothing.
+// accountOf returns the account whose token a Secret is: the one that the live Secret names, as it
+// is now. The turn must name the same Secret and account; its word alone signs nothing.
 //
 // Upstream: pkg/controller/serviceaccount/tokens_controller.go, syncSecret and
 // getServiceAccount.
@@ -102,7 +101,7 @@ func (d *Door) accountOf(ctx context.Context, client rest.Interface, secret *cor
 	return mint.Subject{Namespace: secret.Namespace, Account: name, UID: got.Object.UID, Secret: secret.Name}, nil
 }
 
-// filling is the patch.
+// filling is the patch of a Secret.
 type filling struct {
 	Metadata struct {
 		UID             types.UID         `json:"uid"`
@@ -112,7 +111,7 @@ type filling struct {
 	Data map[string][]byte `json:"data"`
 }
 
-// complete adds what a Secret lacks.
+// complete adds the fields that a Secret lacks.
 func (f *filling) complete(secret *corev1.Secret, account mint.Subject, m *mint.Mint) error {
 	f.Data = map[string][]byte{}
 	if ca := m.RootCA(); len(ca) > 0 && !bytes.Equal(secret.Data[corev1.ServiceAccountRootCAKey], ca) {

@@ -48,7 +48,7 @@ func minting(t *testing.T) func(*apply.Config) {
 	return func(c *apply.Config) { c.Mint, c.Patience = m, 2*time.Second }
 }
 
-// keep puts a Secret there, with what it holds already.
+// keep stores a Secret with some content.
 func keep(s *fakeserver.Server, kind string, holds map[string]string) (version string) {
 	data := map[string]any{"mine": encoded(canary)}
 	for name, value := range holds {
@@ -72,8 +72,8 @@ func filling(version string) events.Command {
 
 const tokenType = "kubernetes.io/service-account-token"
 
-// What a Secret lacks is filled in, and nothing else; where nothing is lacking, nothing
-// is written.
+// The door fills in the fields that a Secret lacks, and nothing else; if nothing is lacking it
+// writes nothing.
 func TestASecretIsFilled(t *testing.T) {
 	for what, c := range map[string]struct {
 		holds map[string]string
@@ -120,7 +120,7 @@ func TestASecretIsFilled(t *testing.T) {
 	}
 }
 
-// untold looks for what Secrets hold in what is said of them.
+// untold fails if a text has content of Secrets.
 func untold(t *testing.T, what string, r events.Result) {
 	t.Helper()
 	text, err := json.Marshal(r)
@@ -129,13 +129,13 @@ func untold(t *testing.T, what string, r events.Result) {
 	}
 }
 
-// What is not as it was seen is left alone; so is what is no token, for ever.
+// A Secret that has changed since it was seen is left alone; one that is no token is never filled.
 func TestASecretIsNotFilled(t *testing.T) {
 	for what, c := range map[string]struct {
 		kind    string
 		change  func(*events.Command)
 		broken  func(fakeserver.Request) fakeserver.Fault
-		without bool // a mint
+		without bool // without a mint
 		status  events.Status
 		code    int
 		reason  string
@@ -173,7 +173,7 @@ func TestASecretIsNotFilled(t *testing.T) {
 	}
 }
 
-// refusing refuses patches, in words that may repeat what is in them.
+// refusing refuses patches with a message that may repeat their content.
 func refusing(r fakeserver.Request) fakeserver.Fault {
 	if r.Method == http.MethodPatch {
 		return fakeserver.Fault{Code: http.StatusUnprocessableEntity}
@@ -181,7 +181,7 @@ func refusing(r fakeserver.Request) fakeserver.Fault {
 	return fakeserver.Fault{}
 }
 
-// silent does not tell of accounts.
+// silent returns no accounts.
 func silent(r fakeserver.Request) (f fakeserver.Fault) {
 	if r.Path == accountPath {
 		f.Code, f.Message = http.StatusInternalServerError, "away"
@@ -189,7 +189,7 @@ func silent(r fakeserver.Request) (f fakeserver.Fault) {
 	return f
 }
 
-// A key that cannot sign fills nothing in; a writer without a root certificate gives none.
+// A key that cannot sign fills in no token; a writer without a root certificate fills in none.
 func TestMintsThatLackSomething(t *testing.T) {
 	var weak []byte
 	t.Run("the key", func(t *testing.T) {
@@ -224,8 +224,8 @@ func TestMintsThatLackSomething(t *testing.T) {
 	}
 }
 
-// When the answer to a fill is lost, the writer does not read the whole Secret to find out what
-// became of it: the version has moved, and the next decision has it looked at again.
+// If the answer to a fill is lost, the writer does not read the whole Secret to look for the
+// effect: the version has moved, and the next decision reads the Secret again.
 func TestALostFillIsAConflict(t *testing.T) {
 	s := fakeserver.New(t)
 	version := keep(s, tokenType, nil)
@@ -248,8 +248,8 @@ func TestALostFillIsAConflict(t *testing.T) {
 	untold(t, "a lost answer", r)
 }
 
-// A token is of the account that the live Secret names, and that is there; what the turn
-// says alone signs nothing, and overwrites nothing.
+// A token is for the live account that the live Secret names; the turn's word alone signs and
+// overwrites nothing.
 func TestATokenIsOfTheSecretsAccount(t *testing.T) {
 	other := func(name, uid string) func(*fakeserver.Server) {
 		return func(s *fakeserver.Server) {
@@ -299,7 +299,7 @@ func TestATokenIsOfTheSecretsAccount(t *testing.T) {
 	}
 }
 
-// A Secret that names no account is of none, also where the turn names none.
+// A Secret that names no account gets no token, also if the turn names none.
 func TestATokenIsOfSomeAccount(t *testing.T) {
 	s, door := prepared(t, "token")
 	version := s.Put(secretPath, "k", map[string]any{"type": tokenType, "metadata": map[string]any{"name": "key", "namespace": "ns"}})

@@ -20,8 +20,8 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// script is an API server that answers as bytes say, loses the connection then until it is
-// back with nothing in its storage, and notes what it is asked.
+// script is an API server whose answers come from bytes. After them it loses the connection until
+// it is back with an empty storage. It records its requests.
 type script struct {
 	mu      sync.Mutex
 	answers []byte
@@ -66,7 +66,7 @@ func (s *script) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// next is the next answer: a code, 0 where the connection is lost, and a body.
+// next returns the next answer: a code, 0 for a lost connection, and a body.
 func (s *script) next() (code int, body string) {
 	switch {
 	case !time.Now().Before(s.back):
@@ -81,9 +81,8 @@ func (s *script) next() (code int, body string) {
 	return code, body
 }
 
-// FuzzDoor: whatever a turn says and the API server answers, each command has one result,
-// each request goes to a path whose parts are segments, and none writes but where a command
-// says so.
+// FuzzDoor: whatever the turn and the API server's answers, each command has one result, each
+// request goes to a path of valid segments, and only requests of commands write.
 func FuzzDoor(f *testing.F) {
 	for _, turn := range []string{
 		`{"lane":"act","commands":[{"verb":"create","kind":"pods","version":"v1","namespace":"ns","name":"a","body":{}},{"verb":"delete","kind":"pods","version":"v1","namespace":"ns","name":"b","if":{"uid":"u","absent":[{"apiVersion":"v1","kind":"Pod","name":"../../kube-system/services/http:admin:80/proxy/reset","uid":"y"},{"apiVersion":"v1","kind":"Node","name":"n","uid":"z"}]}}]}`,
@@ -103,8 +102,8 @@ func FuzzDoor(f *testing.F) {
 	})
 }
 
-// carriesOut carries out a turn while the API server answers as bytes say, is away for longer
-// than a command is tried again, and answers again.
+// carriesOut carries out a turn while the API server answers from bytes, is away for longer than a
+// command is retried, and answers again.
 func carriesOut(t *testing.T, turn events.Turn, answers []byte) {
 	const away = time.Minute
 	s := &script{answers: answers, back: time.Now().Add(away)}
@@ -129,7 +128,7 @@ func carriesOut(t *testing.T, turn events.Turn, answers []byte) {
 	}
 }
 
-// proper fails for a request whose path is not made of segments.
+// proper fails if a request's path is not made of valid segments.
 func proper(t *testing.T, r *http.Request) {
 	t.Helper()
 	at, sent := r.URL.Path, r.URL.EscapedPath() // a role may be called "a b", which is sent as a%20b
@@ -143,7 +142,7 @@ func proper(t *testing.T, r *http.Request) {
 	}
 }
 
-// ordered tells whether a command of the turn says what a request writes, and where.
+// ordered tells whether a command of the turn asks for a request's write to its object.
 func ordered(turn events.Turn, r *http.Request) bool {
 	methods := map[events.Verb]string{events.VerbCreate: http.MethodPost, events.VerbUpdate: http.MethodPut, events.VerbPatch: http.MethodPatch, events.VerbDelete: http.MethodDelete}
 	for _, c := range turn.Commands {

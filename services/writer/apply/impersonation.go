@@ -7,21 +7,21 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// NotImpersonated is the reason of a request that the API server refused because the writer
-// may not act as the controller, or may not do this as any controller.
+// NotImpersonated is the reason of a request that the API server refused because the writer may
+// not impersonate the controller, or may not make this request as any controller.
 const NotImpersonated = plan.ReasonNotImpersonated
 
-// cannotImpersonate is what the API server says in every such refusal.
+// cannotImpersonate is in the API server's message of every such refusal.
 const cannotImpersonate = "cannot impersonate"
 
-// refused tells whether a request was refused for the writer's rights.
+// refused tells whether a request was refused because of the writer's own rights.
 func refused(r plan.Response) bool {
 	return r.Code == http.StatusForbidden && strings.Contains(r.Message, cannotImpersonate)
 }
 
-// impersonated says what is missing where a request was refused for the writer's rights, and
-// not for the controller's. Where it tries both ways of impersonation without success the API server
-// names only one of them.
+// impersonated adds which roles are missing if a request was refused because of the writer's
+// rights, and not the controller's. If both ways of impersonation fail the API server names only
+// one of them.
 func impersonated(a Actor, r plan.Response) plan.Response {
 	if !refused(r) {
 		return r

@@ -29,8 +29,8 @@ func TestARefusalSaysWhetherTheWriterLacksTheRight(t *testing.T) {
 	}
 }
 
-// TestALackingRightIsToldOfWhatIsHidden: the writer's own words stay, and the API server's,
-// which may be a webhook's, do not.
+// TestALackingRightIsToldOfWhatIsHidden: the writer's own words stay in the answer. The API
+// server's, which may be a webhook's, do not.
 func TestALackingRightIsToldOfWhatIsHidden(t *testing.T) {
 	actor := Actor{Controller: "root-ca-certificate-publisher-controller", Identity: "root-ca-cert-publisher"}
 	got := impersonated(actor, discreet(plan.Response{Code: 403, Reason: "Forbidden", Message: "cannot impersonate, and the value is hunter2"}))

@@ -14,18 +14,18 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// metadataOfSome asks for a list of metadata that is read as JSON.
+// metadataOfSome asks for a list of metadata as JSON.
 const metadataOfSome = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
-// reading is what an actor reads.
+// reading is a kind that an actor reads.
 type reading struct {
 	actor Actor
 	kind  kinds.Name
 }
 
-// look reads an object. Several of the built-in roles, such as the replicaset
-// controller's for Pods, allow list and not get: their holders live on watches.
-// For those the object is listed by its name; a subresource cannot be.
+// look reads an object. Several of the built-in roles, such as the replicaset controller's for
+// Pods, allow list and not get, since their controllers rely on watches. For those look lists the
+// object by its name. It cannot do so for a subresource.
 func (d *Door) look(ctx context.Context, a Actor, client rest.Interface, r plan.Request) plan.Response {
 	if r.Subresource != "" {
 		return d.send(ctx, client, r, "")
@@ -48,7 +48,7 @@ func (d *Door) look(ctx context.Context, a Actor, client rest.Interface, r plan.
 	return found
 }
 
-// list reads an object as the only one of a list, and answers as get would.
+// list reads an object as the only item of a list, and answers as a get would.
 func (d *Door) list(ctx context.Context, client rest.Interface, r plan.Request) plan.Response {
 	accept := wholeObject
 	if r.Verb == plan.Look {
@@ -64,12 +64,12 @@ func (d *Door) list(ctx context.Context, client rest.Interface, r plan.Request) 
 	return response
 }
 
-// byName selects the object that a request names, whatever is in its name.
+// byName returns the field selector of the object that a request names; it escapes the name.
 func byName(r plan.Request) string {
 	return fields.OneTermEqualSelector("metadata.name", r.Name).String()
 }
 
-// only is the answer to a list of one object.
+// only converts the answer to a list of one object.
 func (d *Door) only(ctx context.Context, result rest.Result, r plan.Request) plan.Response {
 	var code int
 	if err := result.StatusCode(&code).Error(); err != nil {

@@ -24,13 +24,13 @@ const (
 	externalMetrics = "external.metrics.k8s.io"
 )
 
-// What users read on an autoscaler, in upstream's words.
+// The messages that users read on an autoscaler, in upstream's words.
 const (
 	unfetched = "unable to fetch metrics from %s metrics API: %w"
 	unmapped  = "unable to map kind %s to resource: %w"
 )
 
-// podMetrics is what the resource metrics API says of a pod, as far as it is read.
+// podMetrics is the part of the resource metrics API's answer about a pod that the door reads.
 type podMetrics struct {
 	Metadata   metav1.ObjectMeta `json:"metadata"`
 	Timestamp  metav1.Time       `json:"timestamp"`
@@ -41,7 +41,7 @@ type podMetrics struct {
 	} `json:"containers"`
 }
 
-// values are what the other two say, in all of their versions.
+// values is the answer of the other two APIs, in all of their versions.
 type values struct {
 	Items []struct {
 		DescribedObject corev1.ObjectReference `json:"describedObject"`
@@ -49,8 +49,8 @@ type values struct {
 	} `json:"items"`
 }
 
-// usage is how much of a resource each pod uses, or one container of it. They are
-// listed once for all resources.
+// usage returns how much of a resource each pod uses, or one container of it. It lists the pods
+// once for all resources.
 //
 // Upstream: pkg/controller/podautoscaler/metrics, GetResourceMetric.
 func (m *meter) usage(ctx context.Context, of corev1.ResourceName, container string) ([]events.Sample, error) {
@@ -83,8 +83,8 @@ func (m *meter) usage(ctx context.Context, of corev1.ResourceName, container str
 	return samples, nil
 }
 
-// uses is how much of a resource a pod uses; not ok where that is not known of all of
-// its containers, or of the one that is named.
+// uses returns how much of a resource a pod uses. ok is false if that is unknown for one of its
+// containers, or for the named one.
 func (p podMetrics) uses(of corev1.ResourceName, container string) (milli int64, ok bool) {
 	for _, c := range p.Containers {
 		if container != "" && c.Name != container {
@@ -99,7 +99,7 @@ func (p podMetrics) uses(of corev1.ResourceName, container string) (milli int64,
 	return milli, ok
 }
 
-// ofPods is the value of a metric of each pod.
+// ofPods returns the value of a metric of each pod.
 func (m *meter) ofPods(ctx context.Context, metric autoscalingv2.MetricIdentifier) ([]events.Sample, error) {
 	var found values
 	err := m.custom(ctx, kinds.Pods.Name, []string{"pods", "*", metric.Name}, "pods", metric.Selector, m.selector, &found)
@@ -116,8 +116,8 @@ func (m *meter) ofPods(ctx context.Context, metric autoscalingv2.MetricIdentifie
 	return samples, nil
 }
 
-// ofObject is the value of a metric of one object. One of a namespace is of that in
-// which the pods are.
+// ofObject returns the value of a metric of one object. A namespaced object is in the namespace of
+// the pods.
 func (m *meter) ofObject(ctx context.Context, metric autoscalingv2.MetricIdentifier, of autoscalingv2.CrossVersionObjectReference) ([]events.Sample, error) {
 	kind, path, name := schema.FromAPIVersionAndKind(of.APIVersion, of.Kind).GroupKind(), []string{"metrics", metric.Name}, "metrics"
 	var err error
@@ -137,8 +137,7 @@ func (m *meter) ofObject(ctx context.Context, metric autoscalingv2.MetricIdentif
 	return []events.Sample{{Milli: found.Items[0].Value.MilliValue()}}, nil
 }
 
-// custom asks the custom metrics API, in the version that it prefers of those that are
-// known.
+// custom queries the custom metrics API, in the known version that the API prefers.
 func (m *meter) custom(ctx context.Context, about kinds.Name, path []string, of string, metric *metav1.LabelSelector, pods string, into *values) error {
 	selector, err := metav1.LabelSelectorAsSelector(metric)
 	if err != nil {
@@ -153,7 +152,7 @@ func (m *meter) custom(ctx context.Context, about kinds.Name, path []string, of 
 	return m.get(ctx, about, at, append([]string{"namespaces", m.request.Namespace}, path...), params, into)
 }
 
-// customVersion is in which version the custom metrics API is asked.
+// customVersion returns the version in which to query the custom metrics API.
 //
 // Upstream: k8s.io/metrics/pkg/client/custom_metrics, PreferredVersion.
 func (m *meter) customVersion(ctx context.Context) (string, error) {
@@ -173,7 +172,7 @@ func (m *meter) customVersion(ctx context.Context) (string, error) {
 	return "", errors.New("no known available metric versions found")
 }
 
-// external is every value of a metric that is of nothing in the cluster.
+// external returns every value of a metric of nothing in the cluster.
 func (m *meter) external(ctx context.Context, metric autoscalingv2.MetricIdentifier) ([]events.Sample, error) {
 	selector, err := metav1.LabelSelectorAsSelector(metric.Selector)
 	if err != nil {
@@ -195,7 +194,7 @@ func (m *meter) external(ctx context.Context, metric autoscalingv2.MetricIdentif
 	return samples, nil
 }
 
-// resource is the resource of a kind, with its group.
+// resource returns the resource of a kind, with its group.
 func (m *mapping) resource(kind schema.GroupKind) (string, error) {
 	mapped, err := m.all(kind)
 	if err != nil || len(mapped) == 0 {
@@ -204,8 +203,8 @@ func (m *mapping) resource(kind schema.GroupKind) (string, error) {
 	return mapped[0].Resource.GroupResource().String(), nil
 }
 
-// named has an answer that is not the API's own say what was asked for, as a client of
-// that API would.
+// named adds the requested resource to an error that is not the API's own, as a client of that API
+// would.
 func named(err error, of schema.GroupVersionResource) error {
 	var status *apierrors.StatusError
 	if !errors.As(err, &status) || refusal(err, 0).Cause != string(metav1.CauseTypeUnexpectedServerResponse) {

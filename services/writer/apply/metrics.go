@@ -11,14 +11,14 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// Metrics counts what goes through a door.
+// Metrics counts the requests, retries and Events of a door.
 type Metrics struct {
 	requests *prometheus.HistogramVec
 	retries  *prometheus.CounterVec
 	told     *prometheus.CounterVec
 }
 
-// NewMetrics are metrics that count from zero.
+// NewMetrics returns metrics that count from zero.
 func NewMetrics() *Metrics {
 	return &Metrics{
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -37,8 +37,7 @@ func NewMetrics() *Metrics {
 	}
 }
 
-// Collectors are the metrics. Those of the client library, rest_client_*, are the
-// process's.
+// Collectors returns the metrics. The client library's own, rest_client_*, belong to the process.
 func (m *Metrics) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.requests, m.retries, m.told}
 }

@@ -16,8 +16,9 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// objects finds out how a resource is served, and what there is of it ([events.Objects]). The
-// object that asks comes last: what was listed while it was there was listed for it.
+// objects finds out how a resource is served, and which objects of it are stored
+// ([events.Objects]). It reads the object that the ask is about last: that object existed during
+// the list, so the list was made for it.
 func (d *Door) objects(ctx context.Context, a Actor, client rest.Interface, r plan.Request) plan.Response {
 	var question events.ObjectsQuestion
 	if err := json.Unmarshal(r.Body, &question); err != nil {
@@ -44,7 +45,7 @@ func (d *Door) objects(ctx context.Context, a Actor, client rest.Interface, r pl
 	return response
 }
 
-// served finds out how a resource is served. gone is the answer where its group says nothing.
+// served finds out how a resource is served. gone is the answer if discovery of its group failed.
 func (d *Door) served(resource kinds.Name, found *events.Objects) (served bool, gone *plan.Response) {
 	lists, err := d.disco.ServerPreferredResources()
 	for _, list := range lists {
@@ -67,7 +68,7 @@ func (d *Door) served(resource kinds.Name, found *events.Objects) (served bool, 
 		return false, nil
 	}
 	failed, partial := discovery.GroupDiscoveryFailedErrorGroups(err)
-	for of := range failed { // of another group's failure nothing follows for this one
+	for of := range failed { // the failure of another group does not matter
 		if of.Group == resource.Group() {
 			partial = false
 		}
@@ -79,8 +80,8 @@ func (d *Door) served(resource kinds.Name, found *events.Objects) (served bool, 
 	return false, nil
 }
 
-// stored lists a page, or tells where the list stands. An object that has not changed since
-// the question's version is on one of the pages, whatever the others are of.
+// stored lists a page, or only returns the version of the list. An object that has not changed
+// since the question's version is on one of the pages, whichever versions the pages have.
 func (d *Door) stored(ctx context.Context, client rest.Interface, r plan.Request, question events.ObjectsQuestion, found *events.Objects) plan.Response {
 	var page metav1.PartialObjectMetadataList
 	response := d.page(ctx, client, r, listing{accept: metadataOfSome, mixed: true}, question.From, &page)

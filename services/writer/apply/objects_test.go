@@ -15,7 +15,7 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// asker is the object that asks for objects.
+// asker is the object that the ask is about.
 const asker = "/apis/storagemigration.k8s.io/v1beta1/storageversionmigrations/m"
 
 func objectsOf(t *testing.T, s *fakeserver.Server, q events.ObjectsQuestion) (events.Objects, events.Result) {
@@ -40,7 +40,7 @@ func objectsOf(t *testing.T, s *fakeserver.Server, q events.ObjectsQuestion) (ev
 	return found, r
 }
 
-// The objects of a resource are named page by page, those that have not changed since a version.
+// The answers name the objects of a resource page by page, without those changed since a version.
 func TestObjects(t *testing.T) {
 	s := fakeserver.New(t)
 	s.Put(asker, "uid-m", object("m", map[string]any{}))
@@ -75,8 +75,8 @@ func TestObjects(t *testing.T) {
 	}
 }
 
-// Where the writes of a page take so long that the version of the list is compacted meanwhile,
-// the list goes on: a resource whose writes always take so long would never end otherwise.
+// If the writes of a page take so long that the list's version is compacted meanwhile, the list
+// goes on: otherwise a resource whose writes always take so long would never end.
 func TestObjectsOfAListThatHasExpired(t *testing.T) {
 	s := fakeserver.New(t)
 	s.Put(asker, "uid-m", object("m", map[string]any{}))
@@ -105,7 +105,7 @@ func TestObjectsOfAListThatHasExpired(t *testing.T) {
 	}
 }
 
-// How a resource is served, and that nothing is known where the API server does not say.
+// How a resource is served; unknown if discovery fails.
 func TestObjectsOfWhatIsNotServed(t *testing.T) {
 	s := fakeserver.New(t)
 	s.Put(asker, "uid-m", object("m", map[string]any{}))

@@ -17,15 +17,14 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// coordinate is where an owner lives, with its identity: what the memory of
-// absent owners is kept by.
+// coordinate is an owner's identity and namespace, the key of the cache of absent owners.
 type coordinate struct {
 	owner     metav1.OwnerReference
 	namespace string
 }
 
-// lookAtOwner looks at an object as an owner reference names it. Of many who ask
-// at the same time, as the dependents of one owner do when it is gone, one looks.
+// lookAtOwner reads an object as an owner reference names it. It merges concurrent reads of one
+// owner, as the dependents of a deleted owner make them.
 func (d *Door) lookAtOwner(ctx context.Context, a Actor, client rest.Interface, r plan.Request) plan.Response {
 	at := coordinate{
 		owner: metav1.OwnerReference{
@@ -64,13 +63,12 @@ func (d *Door) findOwner(ctx context.Context, a Actor, client rest.Interface, r 
 	}
 	response := d.look(ctx, a, client, look)
 	if response.Code == http.StatusNotFound && response.Cause == string(metav1.CauseTypeUnexpectedServerResponse) {
-		// It is the resource that is not there, and not the object: the API server does
-		// not serve the kind any more, and discovery was asked before that. Whether the
-		// owner exists, nothing tells.
+		// The resource is missing, and not the object: the API server no longer serves the kind,
+		// and discovery is stale. Whether the owner exists is unknown.
 		d.mapping.renew()
 		return plan.Response{Reason: plan.ReasonNoMatch, Message: owner.APIVersion + ", " + owner.Kind}
 	}
-	// An owner that is named without a uid is there whatever uid it has.
+	// An owner reference without a uid matches whatever uid the object has.
 	other := owner.UID != "" && response.Object.UID != owner.UID
 	if response.Code == http.StatusNotFound || response.Code == http.StatusOK && other {
 		d.absent.Add(at, struct{}{}, proofAge)
@@ -78,8 +76,8 @@ func (d *Door) findOwner(ctx context.Context, a Actor, client rest.Interface, r 
 	return response
 }
 
-// mapping finds the resource of a kind, asking discovery again at most every
-// resetEvery for what it does not know.
+// mapping finds the resource of a kind. For an unknown kind it repeats discovery, at most every
+// resetEvery.
 type mapping struct {
 	mapper *restmapper.DeferredDiscoveryRESTMapper
 	mu     sync.Mutex
@@ -100,7 +98,7 @@ func (m *mapping) find(owner metav1.OwnerReference) (*meta.RESTMapping, error) {
 	return m.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
 }
 
-// renew forgets what discovery said, unless that was done a moment ago.
+// renew drops the cached discovery, unless it did so within resetEvery, and tells whether it did.
 func (m *mapping) renew() bool {
 	m.mu.Lock()
 	stale := time.Since(m.last) > resetEvery

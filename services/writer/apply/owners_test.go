@@ -16,8 +16,7 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// orphaned asks a door to delete a pod whose owner is the ReplicaSet ns/web with a
-// uid, if that is absent.
+// orphaned makes a door delete a pod if its owner, the ReplicaSet ns/web with a uid, is absent.
 func orphaned(t *testing.T, s *fakeserver.Server, d *apply.Door, pod string, owner types.UID) events.Result {
 	t.Helper()
 	s.Put(podPath+pod, pod, map[string]any{})
@@ -26,13 +25,13 @@ func orphaned(t *testing.T, s *fakeserver.Server, d *apply.Door, pod string, own
 	return carry(t, d, plan.Options{}, c)[0]
 }
 
-// What was found out about one uid says nothing about the next bearer of the name,
-// in whatever order they are asked for.
+// The result for one uid says nothing about a later object of the name, in whatever order they are
+// read.
 func TestAnOwnerThatLivesIsFoundEachTime(t *testing.T) {
 	s := fakeserver.New(t)
 	s.Put("/apis/apps/v1/namespaces/ns/replicasets/web", "rs", map[string]any{})
 	d := open(t, s)
-	// Without a uid whatever there is of the name is meant.
+	// Without a uid any object of the name is meant.
 	for i, owner := range []types.UID{"rs", "rs", "before", "rs", "before", "rs", "", ""} {
 		r := orphaned(t, s, d, fmt.Sprint("p", i), owner)
 		if alive := r.Status == events.Refused && r.Reason == "OwnerAlive"; alive != (owner != "before") {
@@ -41,7 +40,7 @@ func TestAnOwnerThatLivesIsFoundEachTime(t *testing.T) {
 	}
 }
 
-// An API server that cannot answer has not said that the owner is absent.
+// An error of the API server does not prove that the owner is absent.
 func TestAnErrorProvesNoAbsence(t *testing.T) {
 	for _, code := range []int{http.StatusInternalServerError, http.StatusTooManyRequests, http.StatusGatewayTimeout} {
 		s := fakeserver.New(t)
@@ -62,8 +61,8 @@ func TestAnErrorProvesNoAbsence(t *testing.T) {
 	}
 }
 
-// The kind of the owner was served when discovery was last asked, and is not now, as after
-// the restore of a storage without it. That proves nothing about the owner.
+// The owner's kind was served at the last discovery and is not now, as after the restore of a
+// storage without it. That proves nothing about the owner.
 func TestAKindThatIsNotServedProvesNoAbsence(t *testing.T) {
 	s := fakeserver.New(t)
 	d := open(t, s)
@@ -85,8 +84,8 @@ func TestAKindThatIsNotServedProvesNoAbsence(t *testing.T) {
 	}
 }
 
-// While the API server does not say which kinds there are nothing is known of an owner; a kind that
-// is new is found when it is first asked for, and one that there is not is asked for once in a while.
+// While discovery fails an owner is unknown. A new kind is found at its first read; for an unknown
+// kind discovery is repeated at intervals.
 func TestKindsThatAreNotKnownYet(t *testing.T) {
 	s := fakeserver.New(t)
 	s.Put("/apis/apps/v1/namespaces/ns/replicasets/web", "rs", map[string]any{})

@@ -26,7 +26,7 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// A refusal says what the API server said: its code, its first cause, and when to come again.
+// A refusal has the API server's code, first cause, and retry delay.
 func TestWhatARefusalSays(t *testing.T) {
 	status := func(change func(*metav1.Status)) error {
 		s := metav1.Status{Code: 409, Reason: "Conflict", Message: "m"}
@@ -60,7 +60,7 @@ func TestWhatARefusalSays(t *testing.T) {
 	}
 }
 
-// A request goes where its kind, its namespace, its name and its subresource lead.
+// A request's path has its kind, namespace, name and subresource.
 func TestWhereARequestGoes(t *testing.T) {
 	for what, c := range map[string]struct {
 		request plan.Request
@@ -83,7 +83,7 @@ func TestWhereARequestGoes(t *testing.T) {
 	}
 }
 
-// The metadata of an object say whether it leaves, and what for.
+// The metadata of an object say whether it is being deleted, and what it waits for.
 func TestWhatMetadataSay(t *testing.T) {
 	now, grace := metav1.Now(), int64(30)
 	for what, c := range map[string]struct {
@@ -103,8 +103,8 @@ func TestWhatMetadataSay(t *testing.T) {
 	}
 }
 
-// A request waits as long as it was told to, or longer each time; its patience begins with the
-// first one.
+// A request waits as long as the API server asked, or with exponential back-off; its patience
+// begins with the first one.
 func TestHowLongARequestWaits(t *testing.T) {
 	d := &Door{config: Config{Patience: time.Minute}}
 	patient := map[int]*patience{}
@@ -140,7 +140,7 @@ func TestHowLongARequestWaits(t *testing.T) {
 	}
 }
 
-// What a pod uses is what its containers use, if each says so.
+// A pod's usage is that of its containers, if each reports it.
 func TestWhatAPodUses(t *testing.T) {
 	var p podMetrics
 	add := func(name string, usage corev1.ResourceList) {
@@ -169,7 +169,7 @@ func TestWhatAPodUses(t *testing.T) {
 	}
 }
 
-// An error of a server that is none of Kubernetes' is told with the resource that was asked for.
+// An error of a server other than Kubernetes' names the requested resource.
 func TestErrorsOfOtherServersAreNamed(t *testing.T) {
 	of := schema.GroupVersionResource{Group: "custom.metrics.k8s.io", Version: "v1beta1", Resource: "pods"}
 	plain, known := errors.New("x"), apierrors.NewNotFound(schema.GroupResource{Resource: "y"}, "z")
@@ -186,7 +186,8 @@ func TestErrorsOfOtherServersAreNamed(t *testing.T) {
 	}
 }
 
-// An Event is named after what it is about and why, in its namespace or the default one.
+// An Event's name derives from its object and its story; it is in the object's namespace or the
+// default one.
 func TestTheEventOfAStory(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	teller := NewTeller(&Door{}, testingclock.NewFakePassiveClock(now))
@@ -204,7 +205,7 @@ func TestTheEventOfAStory(t *testing.T) {
 	}
 }
 
-// The first token that a list may go on with is that of an answer that says that it has expired.
+// A list may go on with the continue token of an answer that reports expiry.
 func TestWhichListsGoOn(t *testing.T) {
 	status := func(reason metav1.StatusReason) error {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{Code: 410, Reason: reason, ListMeta: metav1.ListMeta{Continue: "next"}}}
@@ -219,7 +220,7 @@ func TestWhichListsGoOn(t *testing.T) {
 	}
 }
 
-// What is put into an object that has no status is its status; lists there get longer.
+// with creates a missing status, and appends to the lists of an existing one.
 func TestAStatusIsPutIntoAnObject(t *testing.T) {
 	for object, want := range map[string]string{
 		`{"a":1}`:                            `{"a":1,"status":{"certificate":"eA==","conditions":[2]}}`,
@@ -236,7 +237,8 @@ func TestAStatusIsPutIntoAnObject(t *testing.T) {
 	}
 }
 
-// A request whose path a segment would bend is never sent, whatever the segments come from.
+// A request with a segment that would change its path is never sent, wherever the segments come
+// from.
 func TestNoRequestGoesElsewhere(t *testing.T) {
 	client, err := rest.UnversionedRESTClientFor(&rest.Config{Host: "http://127.0.0.1:1", ContentConfig: rest.ContentConfig{NegotiatedSerializer: codecs.WithoutConversion()}})
 	if err != nil {
@@ -253,7 +255,7 @@ func TestNoRequestGoesElsewhere(t *testing.T) {
 	}
 }
 
-// Without a word to the contrary a door has the limits that its documentation says.
+// A door has the default limits that its documentation says.
 func TestDefaultsOfADoor(t *testing.T) {
 	c := Config{}.withDefaults()
 	if c.FieldManager != FieldManager || c.MaxInFlight != 200 || c.Patience != 30*time.Second || c.Timeout != 15*time.Second || c.Clock == nil || c.Metrics == nil {
@@ -267,7 +269,7 @@ func TestDefaultsOfADoor(t *testing.T) {
 	}
 }
 
-// A door that cannot be opened says for which controller, or that it is for discovery.
+// The error of a door that cannot be opened names the controller, or discovery.
 func TestDoorsThatCannotBeOpened(t *testing.T) {
 	unreadable := &rest.Config{Host: "https://127.0.0.1:1", TLSClientConfig: rest.TLSClientConfig{CAFile: "/nonexistent"}}
 	for want, c := range map[string]struct {
@@ -282,7 +284,7 @@ func TestDoorsThatCannotBeOpened(t *testing.T) {
 	}
 }
 
-// A request waits for its place among those under way no longer than its turn lasts.
+// A request waits for a slot no longer than its turn lasts.
 func TestAPlaceIsNotWaitedForWithoutEnd(t *testing.T) {
 	d, err := New(Config{REST: &rest.Config{Host: "http://127.0.0.1:1"}, MaxInFlight: 1}, nil)
 	if err != nil {
@@ -303,7 +305,7 @@ func TestAPlaceIsNotWaitedForWithoutEnd(t *testing.T) {
 	}
 }
 
-// What discovery said is forgotten at most every ten seconds.
+// Discovery is repeated at most every ten seconds.
 func TestDiscoveryIsNotAskedAllTheTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := mapping{mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(nil))}

@@ -13,8 +13,8 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// rangedList is a list of objects of which only the ranges are read. Nodes are large, and there
-// may be thousands.
+// rangedList decodes only the ranges of a list of objects. Nodes are large, and there may be
+// thousands.
 type rangedList struct {
 	metav1.ListMeta `json:"metadata"`
 	Items           []struct {
@@ -26,8 +26,8 @@ type rangedList struct {
 	} `json:"items"`
 }
 
-// ranges finds out which ranges of addresses the objects of a kind have, by a list from the
-// storage, and not from the API server's cache. Those without one are left out.
+// ranges finds out which address ranges the objects of a kind have, by a list from the storage and
+// not from the API server's cache. It omits objects without one.
 func (d *Door) ranges(ctx context.Context, client rest.Interface, r plan.Request) plan.Response {
 	found := []events.Ranged{}
 	of := plan.Request{Command: r.Command, Verb: r.Verb, Kind: r.Kind, Version: r.Version}

@@ -14,7 +14,7 @@ import (
 
 const nodePath = "/api/v1/nodes/"
 
-// putNode makes a node, with ranges as the API server writes them.
+// putNode stores a node with ranges in the API server's form.
 func putNode(s *fakeserver.Server, name string, ranges ...any) {
 	obj := object(name, map[string]any{})
 	if len(ranges) > 0 {
@@ -28,11 +28,11 @@ var gives = events.Command{
 	Body: []byte(`{"spec":{"podCIDR":"10.0.1.0/24","podCIDRs":["10.0.1.0/24"]}}`), If: &events.If{UID: "uid-a", Unshared: true},
 }
 
-// A range is given while no other node has a part of it, of all that there are.
+// A range is given if no other node, of all that exist, overlaps it.
 func TestARangeIsGivenWhenNoOtherNodeHasIt(t *testing.T) {
 	s := fakeserver.New(t)
 	putNode(s, "a")
-	for i := range 1100 { // more than are listed at a time
+	for i := range 1100 { // more than one page
 		putNode(s, fmt.Sprintf("n%04d", i), fmt.Sprintf("10.1.%d.%d/32", i/200, i%200), "fd00::/64")
 	}
 	give := func() events.Result { return carry(t, open(t, s), plan.Options{}, gives)[0] }
@@ -49,7 +49,7 @@ func TestARangeIsGivenWhenNoOtherNodeHasIt(t *testing.T) {
 	}
 }
 
-// No range is given because the nodes could not be listed.
+// No range is given if the nodes could not be listed.
 func TestNoRangeIsGivenWhileNodesCannotBeListed(t *testing.T) {
 	for _, code := range []int{403, 404, 410} {
 		s := fakeserver.New(t)
@@ -71,7 +71,7 @@ func TestNoRangeIsGivenWhileNodesCannotBeListed(t *testing.T) {
 	}
 }
 
-// Of nodes without a range nothing is told: there may be thousands.
+// The answer omits nodes without a range: there may be thousands.
 func TestRangesThatAreTold(t *testing.T) {
 	s := fakeserver.New(t)
 	putNode(s, "a")

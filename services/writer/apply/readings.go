@@ -19,9 +19,8 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// readings finds out how many pods an object has and how busy they are
-// ([events.Readings]). What cannot be read is part of the answer: it is for the
-// controller to judge, and to ask again.
+// readings finds out how many pods an object has and how busy they are ([events.Readings]). The
+// answer also says what could not be read: the controller judges that and may ask again.
 func (d *Door) readings(ctx context.Context, a Actor, client rest.Interface, r plan.Request) plan.Response {
 	var question events.ReadingsQuestion
 	if err := json.Unmarshal(r.Body, &question); err != nil {
@@ -53,8 +52,7 @@ func (d *Door) readings(ctx context.Context, a Actor, client rest.Interface, r p
 	return plan.Response{Code: http.StatusOK, Body: body}
 }
 
-// scaleOf reads the scale of an object, under whichever resource has it that is served for
-// the kind.
+// scaleOf reads the scale of an object, under the first resource served for the kind that has it.
 //
 // Upstream: pkg/controller/podautoscaler, scaleForResourceMappings.
 func (d *Door) scaleOf(ctx context.Context, a Actor, client rest.Interface, r plan.Request) (*events.Scale, *plan.Response) {
@@ -97,13 +95,13 @@ type meter struct {
 	request  plan.Request
 	selector string
 
-	listed  bool // the resource metrics API was asked: pods and podsErr are its answer
+	listed  bool // the resource metrics API has been queried: pods and podsErr are its answer
 	pods    []podMetrics
 	podsErr error
 }
 
-// read reads one metric, and says how long that took. What went wrong is said as
-// upstream's clients do.
+// read reads one metric and measures how long that took. Failures have the words of upstream's
+// clients.
 func (m *meter) read(ctx context.Context, spec autoscalingv2.MetricSpec) (reading events.Reading) {
 	began := time.Now()
 	samples, err := m.samples(ctx, spec)
@@ -131,8 +129,9 @@ func (m *meter) samples(ctx context.Context, spec autoscalingv2.MetricSpec) ([]e
 	}
 }
 
-// get makes one request of a metrics API about objects of a kind, of a resource in the
-// namespace, and reads the answer into what is given.
+// get makes one request to a metrics API and decodes the answer. about is the kind of the measured
+// objects; of is the resource for error messages, with the API version; path is the path below
+// that version.
 func (m *meter) get(ctx context.Context, about kinds.Name, of schema.GroupVersionResource, path []string, params map[string]string, into any) error {
 	template := func(plan.Request) []string {
 		if of.Version == "" {
@@ -173,8 +172,8 @@ func (m *meter) get(ctx context.Context, about kinds.Name, of schema.GroupVersio
 	return json.Unmarshal(body, into)
 }
 
-// all are the resources that are served for a kind, in whatever version, asking
-// discovery again as find does.
+// all returns the resources that are served for a kind, in any version. It repeats discovery as
+// find does.
 func (m *mapping) all(kind schema.GroupKind) ([]*meta.RESTMapping, error) {
 	mapped, err := m.mapper.RESTMappings(kind)
 	if err == nil || !meta.IsNoMatchError(err) || !m.renew() {

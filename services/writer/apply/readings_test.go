@@ -55,8 +55,8 @@ func putScale(s *fakeserver.Server, replicas int, selector string) {
 	s.Put(scaleOfWeb, "rs", map[string]any{"spec": map[string]any{"replicas": replicas}, "status": map[string]any{"replicas": 2, "selector": selector}})
 }
 
-// All sorts of metrics are read, the pods' resources once for all of them, and each in
-// the few numbers that count.
+// All types of metrics are read, the pods' resources once for all of them, and each reduced to the
+// few numbers needed.
 func TestReadings(t *testing.T) {
 	s := fakeserver.New(t)
 	putScale(s, 3, "app=web")
@@ -120,7 +120,7 @@ func TestReadings(t *testing.T) {
 	}
 }
 
-// What cannot be read is part of the answer, in the words that users know.
+// Failures are part of the answer, in upstream's words.
 func TestWhatCannotBeRead(t *testing.T) {
 	s := fakeserver.New(t)
 	d := open(t, s, func(c *apply.Config) { c.Patience = time.Second })
@@ -150,8 +150,8 @@ func TestWhatCannotBeRead(t *testing.T) {
 	}
 }
 
-// Who may not read a scale is told so: what it is the scale of is no answer, and may be
-// a secret.
+// A controller that may not read a scale gets that failure: the scaled object is no answer, and
+// may be a Secret.
 func TestAScaleIsNotReadByAList(t *testing.T) {
 	s := fakeserver.New(t)
 	s.Put("/apis/apps/v1/namespaces/ns/replicasets/web", "rs", map[string]any{"spec": map[string]any{"replicas": 3}})
@@ -171,7 +171,7 @@ func TestAScaleIsNotReadByAList(t *testing.T) {
 	}
 }
 
-// Metrics are read only where they can matter.
+// Metrics are read only if they can matter.
 func TestMetricsThatDoNotMatterAreNotRead(t *testing.T) {
 	for what, put := range map[string]func(*fakeserver.Server){
 		"none":        func(s *fakeserver.Server) { putScale(s, 0, "app=web") },
@@ -186,8 +186,8 @@ func TestMetricsThatDoNotMatterAreNotRead(t *testing.T) {
 	}
 }
 
-// A metric that does not come, or not as it should, is none, and why is said as upstream's clients
-// say it.
+// A metric that is missing or malformed has no value, and a reason in the words of upstream's
+// clients.
 func TestMetricsThatDoNotCome(t *testing.T) {
 	const jobs, hits, queue = custom + "/v1beta1/namespaces/ns/pods/*/jobs", custom + "/v1beta1/namespaces/ns/replicasets.apps/db/hits", external + "queue"
 	of := func(name string, selector *metav1.LabelSelector) autoscalingv2.MetricIdentifier {
@@ -215,7 +215,7 @@ func TestMetricsThatDoNotCome(t *testing.T) {
 	const inCustom, inExternal = "unable to fetch metrics from custom metrics API: ", "unable to fetch metrics from external metrics API: "
 	for what, c := range map[string]struct {
 		metric autoscalingv2.MetricSpec
-		at     string // where something is put
+		at     string // the path of a stored object
 		put    map[string]any
 		broken string
 		want   string
@@ -261,7 +261,7 @@ func TestMetricsThatDoNotCome(t *testing.T) {
 	}
 }
 
-// A metrics API that is not served is named by what was asked of it.
+// The error of a metrics API that is not served names the requested resource.
 func TestMetricsThatAreNotServed(t *testing.T) {
 	s := fakeserver.New(t)
 	putScale(s, 3, "app=web")
@@ -272,8 +272,7 @@ func TestMetricsThatAreNotServed(t *testing.T) {
 	}
 }
 
-// A scale that the API server does not give for a moment is asked for again, and is not taken for
-// one that cannot be read.
+// A temporary failure to read a scale is retried, and is not reported as an unreadable scale.
 func TestAScaleIsAskedForAgain(t *testing.T) {
 	for what, fault := range map[string]fakeserver.Fault{"no answer": {Lost: true}, "too many requests": {Code: 429}} {
 		s := fakeserver.New(t)
@@ -281,7 +280,7 @@ func TestAScaleIsAskedForAgain(t *testing.T) {
 		asked := 0
 		s.Break(func(r fakeserver.Request) fakeserver.Fault {
 			if r.Path == scaleOfWeb {
-				if asked++; asked <= 2 { // the client library may make the first again on another connection
+				if asked++; asked <= 2 { // the client library may repeat the first on another connection
 					return fault
 				}
 			}

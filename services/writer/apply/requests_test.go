@@ -21,8 +21,8 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// answering is a transport that answers some requests itself, those of objects whose URL has a
-// text, and passes on the others. It notes what it is asked.
+// answering is a transport that answers the requests about objects whose URL has a text, and
+// passes on the others. It records the requests.
 type answering struct {
 	at      string
 	code    int
@@ -56,10 +56,10 @@ func (a *answering) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: a.code, Header: header, Body: io.NopCloser(strings.NewReader(a.body)), Request: r}, nil
 }
 
-// ofObjects tells a request of objects from one of discovery.
+// ofObjects distinguishes requests about objects from those of discovery.
 func ofObjects(r *http.Request) bool { return strings.Count(r.URL.Path, "/") > 3 }
 
-// by has a door make its requests through a transport.
+// by makes a door use a transport.
 func (a *answering) by(c *apply.Config) {
 	c.REST.WrapTransport = func(through http.RoundTripper) http.RoundTripper {
 		a.through = through
@@ -67,8 +67,8 @@ func (a *answering) by(c *apply.Config) {
 	}
 }
 
-// Whatever a door is asked, a request that the API server wants to be made again later is made
-// once: the plan waits, which asks before whether the turn is still this writer's.
+// A door makes a request once if the API server asks to retry it later: the plan waits, and asks
+// before the retry whether the turn is still this writer's.
 func TestARequestIsNotMadeAgainUnasked(t *testing.T) {
 	for what, request := range doors {
 		line := &answering{
@@ -91,8 +91,8 @@ func TestARequestIsNotMadeAgainUnasked(t *testing.T) {
 	}
 }
 
-// Each request of an object goes on in the trace of its turn, with a span of its own that says
-// how it was answered.
+// Each request about an object continues the trace of its turn, with a span of its own that has
+// its answer.
 func TestEachRequestHasItsSpan(t *testing.T) {
 	names := map[string]string{
 		"look": "GET /api/v1/namespaces/{namespace}/pods/{name}", "create": "POST /api/v1/namespaces/{namespace}/pods", "list": "GET /api/v1/namespaces/{namespace}/pods",
@@ -113,7 +113,7 @@ func TestEachRequestHasItsSpan(t *testing.T) {
 			parent := r.Header.Get("Traceparent")
 			span, some := spans[parent]
 			delete(spans, parent)
-			looks := strings.HasPrefix(what, "a create") && r.Method == http.MethodGet // whether it was made before
+			looks := strings.HasPrefix(what, "a create") && r.Method == http.MethodGet // was it made before?
 			if !some && ofObjects(r) && !looks {
 				t.Errorf("%s: %s %s has no span, but the parent %q", what, r.Method, r.URL, parent)
 			}
@@ -130,7 +130,7 @@ func TestEachRequestHasItsSpan(t *testing.T) {
 	}
 }
 
-// What is in no trace begins none, and a writer without traces hands none on.
+// A request outside a trace starts none, and a writer without traces propagates none.
 func TestARequestOfNoTraceHasNoSpan(t *testing.T) {
 	recorder := tracetest.New()
 	tracer := recorder.Tracer("writer", trace.Options{})
@@ -148,8 +148,7 @@ func TestARequestOfNoTraceHasNoSpan(t *testing.T) {
 	}
 }
 
-// A question, or a write that the door completes, that cannot be read is refused, and nothing is
-// asked of the API server.
+// A malformed ask, or a malformed write that the door completes, is refused without a request.
 func TestWhatCannotBeReadIsRefused(t *testing.T) {
 	for _, what := range []string{"token", "a certificate", "signatures", "contents", "types", "the review itself", "objects", "their scale"} {
 		line := &answering{}
@@ -168,8 +167,8 @@ func TestWhatCannotBeReadIsRefused(t *testing.T) {
 	}
 }
 
-// An answer that is none of the kind that was asked for is no answer; of a write that succeeded
-// only what came of it is not known.
+// An answer of an unexpected kind is no answer. If it is the answer to a successful write, only
+// the object's metadata are unknown.
 func TestAnswersThatAreNone(t *testing.T) {
 	none := plan.Response{Reason: "NoAnswer"}
 	for _, c := range []struct {
@@ -208,7 +207,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 	}
 }
 
-// Where an API server can, it answers in protobuf, with metadata alone.
+// An API server that can answers in protobuf, with metadata alone.
 func TestAnswersInProtobuf(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := metav1.AddMetaToScheme(scheme); err != nil {
@@ -237,8 +236,8 @@ func TestAnswersInProtobuf(t *testing.T) {
 	}
 }
 
-// Of an object that is looked at only the metadata are asked for, and all of one that is read,
-// also where it is listed because the role does not allow to get it.
+// A look requests only the metadata of an object and a read all of it, also if the role allows
+// only list.
 func TestHowMuchOfAnObjectIsAskedFor(t *testing.T) {
 	list := doors["list"].Request
 	glance := list
@@ -263,8 +262,7 @@ func TestHowMuchOfAnObjectIsAskedFor(t *testing.T) {
 	}
 }
 
-// An answer to what was not found out, or not done, holds nothing: neither of the object, nor of
-// what was read on the way.
+// The answer to a failed request has nothing of the object, nor of what was read before.
 func TestARefusalHoldsNothing(t *testing.T) {
 	for _, what := range []string{"an expiry", "users", "contents", "types", "a review", "objects", "token", "signatures"} {
 		s, door := prepared(t, what)
@@ -298,7 +296,7 @@ func TestARefusalHoldsNothing(t *testing.T) {
 	}
 }
 
-// only has requests of one method go through another transport.
+// only sends requests of one method through another transport.
 type only struct {
 	method         string
 	first, through http.RoundTripper

@@ -17,8 +17,8 @@ import (
 )
 
 // review asks the API server, as the controller, whether a user may do something
-// ([events.Review]). The object that it is about comes last: it was there when that was
-// answered.
+// ([events.Review]). It reads the object that the ask is about last: the object existed when the
+// API server answered.
 func (d *Door) review(ctx context.Context, a Actor, client rest.Interface, r plan.Request) plan.Response {
 	var asked authorizationv1.SubjectAccessReviewSpec
 	if err := json.Unmarshal(r.Body, &asked); err != nil {
@@ -36,8 +36,7 @@ func (d *Door) review(ctx context.Context, a Actor, client rest.Interface, r pla
 	return response
 }
 
-// reviewed makes a SubjectAccessReview. What it answers with is the API server's, or its
-// refusal.
+// reviewed makes a SubjectAccessReview, and returns its status and the API server's answer.
 func (d *Door) reviewed(ctx context.Context, client rest.Interface, r plan.Request, asked authorizationv1.SubjectAccessReviewSpec) (authorizationv1.SubjectAccessReviewStatus, plan.Response) {
 	var response plan.Response
 	one := authorizationv1.SubjectAccessReview{Spec: asked}
@@ -49,7 +48,7 @@ func (d *Door) reviewed(ctx context.Context, client rest.Interface, r plan.Reque
 	}
 	request := to(client, http.MethodPost, collection(r)).SetHeader("Accept", wholeObject).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body)
 	sent := r
-	sent.Verb = plan.Create // it asks by a POST, and nothing is kept of it
+	sent.Verb = plan.Create // a POST that stores nothing
 	span := d.trace(ctx, sent, collection, "")
 	carry(span, request)
 	began := time.Now()
@@ -66,7 +65,7 @@ func (d *Door) reviewed(ctx context.Context, client rest.Interface, r plan.Reque
 	}
 	d.config.Metrics.requestedIn(span.Trace(), r.Verb, response, time.Since(began))
 	traced(span, response)
-	if response.Code == http.StatusNotFound { // of the review: it says nothing of the object
+	if response.Code == http.StatusNotFound { // a 404 for the review says nothing about the object
 		response.Cause = string(metav1.CauseTypeUnexpectedServerResponse)
 	}
 	return answer.Status, response

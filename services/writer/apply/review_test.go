@@ -34,8 +34,7 @@ func asksReview(groups ...string) events.Command {
 	}
 }
 
-// Whether a user may do something is what the API server says of the very question, and
-// the answer tells what was asked.
+// The answer has the API server's decision on exactly the question, and the question itself.
 func TestReview(t *testing.T) {
 	s := fakeserver.New(t)
 	s.Put(requestPath, "uid-r", object("r", nil))
@@ -67,8 +66,7 @@ func TestReview(t *testing.T) {
 	}
 }
 
-// No user may do anything because the question could not be asked, or because the answer was about a request
-// that is not there any more.
+// No user is allowed anything if the review failed, or was about a request that no longer exists.
 func TestReviewsThatAreNone(t *testing.T) {
 	s := fakeserver.New(t)
 	s.Put(requestPath, "uid-later", object("r", nil))

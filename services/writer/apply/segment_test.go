@@ -17,7 +17,7 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// The door sends nothing to a path that a segment would bend, whatever plan it comes from.
+// The door sends nothing to a path that a segment would change, whatever plan it comes from.
 func TestTheDoorBuildsNoOtherPath(t *testing.T) {
 	s := fakeserver.New(t)
 	d := open(t, s)
@@ -48,7 +48,7 @@ func TestTheDoorBuildsNoOtherPath(t *testing.T) {
 	}
 }
 
-// A metric's name that is no segment is not asked for.
+// A metric whose name is no path segment is not requested.
 func TestAMetricIsNoPath(t *testing.T) {
 	s := fakeserver.New(t)
 	putScale(s, 1, "app=web")
@@ -64,7 +64,7 @@ func TestAMetricIsNoPath(t *testing.T) {
 	}
 }
 
-// A panic is an answer to the request that shows it; the others go on.
+// A panic is the answer to the request that caused it; the others go on.
 func TestAPanicIsAnAnswer(t *testing.T) {
 	s := fakeserver.New(t)
 	var panics atomic.Int64
@@ -87,7 +87,7 @@ func TestAPanicIsAnAnswer(t *testing.T) {
 	}
 }
 
-// faulty panics when an object of a name is written.
+// faulty panics on a write of an object with a given name.
 func faulty(name string) func(context.Context, trace.Write) {
 	return func(_ context.Context, w trace.Write) {
 		if w.About.Name == name {

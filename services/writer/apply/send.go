@@ -21,14 +21,14 @@ import (
 )
 
 const (
-	// metadataOnly asks for the metadata of the object in the answer, as little
-	// as the API server can send; one that cannot sends all of it.
+	// metadataOnly asks for the metadata of the object in the answer, the least that the API
+	// server can send. A server that cannot do that sends the whole object.
 	metadataOnly = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1," +
 		"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 	wholeObject = runtime.ContentTypeJSON
 )
 
-// codecs reads what the API server says in answers: metadata and statuses.
+// codecs decodes metadata and statuses in answers of the API server.
 var codecs = newCodecs()
 
 func newCodecs() serializer.CodecFactory {
@@ -40,7 +40,7 @@ func newCodecs() serializer.CodecFactory {
 	return serializer.NewCodecFactory(scheme)
 }
 
-// send makes a request of the object that it names.
+// send makes a request about the object that it names.
 func (d *Door) send(ctx context.Context, client rest.Interface, r plan.Request, auditID string) plan.Response {
 	request := d.address(client, r)
 	accept := metadataOnly
@@ -87,30 +87,30 @@ func (d *Door) send(ctx context.Context, client rest.Interface, r plan.Request, 
 	return response
 }
 
-// methods are those of HTTP.
+// methods are the HTTP methods of the verbs.
 var methods = map[plan.Verb]string{
 	plan.Create: http.MethodPost, plan.Update: http.MethodPut, plan.Patch: http.MethodPatch,
 	plan.Delete: http.MethodDelete, plan.Look: http.MethodGet, plan.Read: http.MethodGet, plan.Search: http.MethodGet,
 }
 
-// address starts a request of an object.
+// address begins a request about an object.
 func (d *Door) address(client rest.Interface, r plan.Request) *rest.Request {
 	return to(client, methods[r.Verb], path(r))
 }
 
-// to starts a request to a path. It is the last check, whatever the parts come from: a
-// part that is no segment would lead elsewhere, and the request is then never sent.
+// to begins a request to a path. It is the last check of the path, whatever its parts derive from:
+// a part that is not one segment would lead to another object, so such a request is never sent.
 func to(client rest.Interface, method string, path []string) *rest.Request {
 	request := client.Verb(method)
 	for i, segment := range path {
 		if root := i == 0 && (segment == "/api" || segment == "/apis"); !root && !plan.Nameable(segment) {
-			return request.Name(segment) // it bears the error
+			return request.Name(segment) // the request fails with this error
 		}
 	}
 	return request.AbsPath(path...)
 }
 
-// path is where a request goes.
+// path returns the path of a request.
 func path(r plan.Request) []string {
 	path := collection(r)
 	if r.Verb != plan.Create || r.Subresource != "" {
@@ -122,7 +122,7 @@ func path(r plan.Request) []string {
 	return path
 }
 
-// collection is the path of all objects beside the one that a request names.
+// collection returns the path of all objects of a request's kind and namespace.
 func collection(r plan.Request) []string {
 	path := []string{"/apis", r.Kind.Group(), r.Version}
 	if r.Kind.Group() == "" {
@@ -134,7 +134,7 @@ func collection(r plan.Request) []string {
 	return append(path, r.Kind.Resource())
 }
 
-// answer reads what the API server said.
+// answer reads the answer of the API server.
 func (d *Door) answer(ctx context.Context, result rest.Result, r plan.Request) plan.Response {
 	response, failed := d.failure(ctx, result, r)
 	if failed {
@@ -142,7 +142,7 @@ func (d *Door) answer(ctx context.Context, result rest.Result, r plan.Request) p
 	}
 	body, err := result.Raw()
 	if response.Object, err = metadataOf(result, body); err != nil && r.Verb.Writes() {
-		// The write succeeded; what is missing is only what to remember of it.
+		// The write succeeded; only its metadata is missing.
 		response.Message = err.Error()
 	} else if err != nil {
 		return plan.Response{Reason: "NoAnswer", Message: err.Error()}
@@ -153,8 +153,8 @@ func (d *Door) answer(ctx context.Context, result rest.Result, r plan.Request) p
 	return response
 }
 
-// failure is the answer to a request that failed. The status in the body says why;
-// Retry-After is a header, which only the error without the body knows.
+// failure returns the answer to a request that failed. The status in the body has the reason;
+// Retry-After is a header, which only the error without the body has.
 func (d *Door) failure(ctx context.Context, result rest.Result, r plan.Request) (response plan.Response, failed bool) {
 	said := result.StatusCode(&response.Code).Error()
 	if said == nil {
@@ -167,7 +167,7 @@ func (d *Door) failure(ctx context.Context, result rest.Result, r plan.Request) 
 	return response, true
 }
 
-// refusal is what an error says, as the API server put it where it answered.
+// refusal converts an error to a response, with the API server's own status if it answered.
 func refusal(err error, code int) plan.Response {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -192,8 +192,8 @@ func refusal(err error, code int) plan.Response {
 	return response
 }
 
-// metadataOf is the metadata in an answer; a delete may be answered by a
-// status, which is about no object any more.
+// metadataOf returns the metadata in an answer. The answer to a delete may be a status, which is
+// about no object any more.
 func metadataOf(result rest.Result, body []byte) (plan.Object, error) {
 	var meta metav1.PartialObjectMetadata
 	if obj, err := result.Get(); err == nil {
@@ -203,7 +203,7 @@ func metadataOf(result rest.Result, body []byte) (plan.Object, error) {
 		case *metav1.Status:
 			return plan.Object{}, nil
 		}
-	} else if err := json.Unmarshal(body, &meta); err != nil { // the whole object, of a kind that we need not know
+	} else if err := json.Unmarshal(body, &meta); err != nil { // the whole object, of any kind
 		return plan.Object{}, fmt.Errorf("read the metadata of the answer: %w", err)
 	}
 	return objectOf(meta), nil

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// signed is the key of what is signed, and signature the beginning of the keys of its
+	// signed is the key of the signed content, and signature the prefix of the keys of its
 	// signatures, which end with the id of the token.
 	//
 	// Upstream: k8s.io/cluster-bootstrap/token/api.
@@ -28,13 +28,13 @@ const (
 	signature = "jws-kubeconfig-"
 )
 
-// sign gives the ConfigMap cluster-info the signatures of the tokens that sign
-// ([events.SubSignatures]). It replaces the ConfigMap as it has just been read: Kubernetes'
-// own role allows nothing else.
+// sign updates the signatures in the ConfigMap cluster-info to those of the valid signing tokens
+// ([events.SubSignatures]). It replaces the ConfigMap that it has just read: Kubernetes' own role
+// allows no patch.
 //
 // Upstream: pkg/controller/bootstrap, signConfigMap.
 func (d *Door) sign(ctx context.Context, a Actor, client rest.Interface, r plan.Request, auditID string) plan.Response {
-	var patch filling // of which only the conditions count
+	var patch filling // only the preconditions count
 	if err := json.Unmarshal(r.Body, &patch); err != nil {
 		return plan.Response{Code: http.StatusBadRequest, Reason: "Malformed", Message: err.Error()}
 	}
@@ -59,7 +59,7 @@ func (d *Door) sign(ctx context.Context, a Actor, client rest.Interface, r plan.
 	}
 	next, told := resigned(data.Data, tokens, d.config.Clock.Now())
 	if got.Body = nil; !maps.Equal(next, data.Data) {
-		object["data"], _ = json.Marshal(next) // texts always have a JSON form
+		object["data"], _ = json.Marshal(next) // strings always have a JSON form
 		r.Verb, r.Subresource, r.PatchType = plan.Update, "", ""
 		r.Body, _ = json.Marshal(object)
 		if got = d.send(ctx, client, r, auditID); got.Code != http.StatusOK {
@@ -70,8 +70,8 @@ func (d *Door) sign(ctx context.Context, a Actor, client rest.Interface, r plan.
 	return got
 }
 
-// resigned is what the ConfigMap is to hold, and whose signatures it has then. Where there is
-// nothing to sign, it stays as it is.
+// resigned returns the new data of the ConfigMap, and whose signatures it then has. Without
+// content to sign the data stays as it is.
 func resigned(data map[string]string, tokens []corev1.Secret, now time.Time) (next map[string]string, told events.Signatures) {
 	content, there := data[signed]
 	if !there {
@@ -93,8 +93,8 @@ func resigned(data map[string]string, tokens []corev1.Secret, now time.Time) (ne
 	return next, told
 }
 
-// detached is the signature of a content by a token, as a JWS without the content. An id is
-// six letters or digits, so that it needs no escapes.
+// detached returns the signature of a content by a token, as a JWS without the content. An id is
+// six letters or digits, so it needs no escapes.
 //
 // Upstream: k8s.io/cluster-bootstrap/token/jws, ComputeDetachedSignature.
 func detached(content, id, key string) string {

@@ -21,7 +21,7 @@ const infoPath = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
 
 var noon = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// keepInfo puts cluster-info there.
+// keepInfo stores cluster-info.
 func keepInfo(s *fakeserver.Server, data map[string]string) (version string) {
 	held := map[string]any{}
 	for key, value := range data {
@@ -33,7 +33,7 @@ func keepInfo(s *fakeserver.Server, data map[string]string) (version string) {
 	})
 }
 
-// signer puts a token there that signs, or what change makes of it.
+// signer stores a signing token, or what change makes of it.
 func signer(s *fakeserver.Server, id, secret string, change map[string]string) {
 	holds := map[string]string{"token-id": id, "token-secret": secret, "usage-bootstrap-signing": "true"}
 	maps.Copy(holds, change)
@@ -51,10 +51,10 @@ func signs(version string) events.Command {
 	}
 }
 
-// atNoon gives the door a clock that stands still.
+// atNoon gives the door a stopped clock.
 func atNoon(c *apply.Config) { c.Clock = clocktesting.NewFakePassiveClock(noon) }
 
-// data is what cluster-info holds.
+// data returns the data of cluster-info.
 func data(s *fakeserver.Server) map[string]string {
 	text, _ := json.Marshal(s.Get(infoPath)["data"])
 	held := map[string]string{}
@@ -63,14 +63,14 @@ func data(s *fakeserver.Server) map[string]string {
 }
 
 const (
-	// golden is what upstream's library makes of the content, the id and the secret here.
+	// golden is the signature that upstream's library makes for this content, id and secret.
 	golden      = "eyJhbGciOiJIUzI1NiIsImtpZCI6ImFiY2RlZiJ9..1V__z2Ib0EBrOIMCf-gSi8jXePfvK_13NHNZqtFDKK8"
 	goldenKey   = "0123456789abcdef"
 	goldenInfo  = "kubeconfig-content"
 	goldenField = "jws-kubeconfig-abcdef"
 )
 
-// tellsOf: it is told by which tokens there are signatures, and until when.
+// tellsOf checks the tokens whose signatures exist, and the time until which they are valid.
 func tellsOf(told events.Signatures, data map[string]string, until string) bool {
 	var by []string
 	for _, key := range slices.Sorted(maps.Keys(data)) {
@@ -84,13 +84,13 @@ func tellsOf(told events.Signatures, data map[string]string, until string) bool 
 	return told.Until.Format(time.RFC3339) == until && slices.Equal(told.By, by)
 }
 
-// Cluster-info has a signature of each token that signs, and no other one; nothing else of it
-// changes, and where that is so already nothing is written.
+// Cluster-info gets exactly the signatures of the signing tokens. Nothing else of it changes, and
+// if it has them already nothing is written.
 func TestSignatures(t *testing.T) {
 	for what, c := range map[string]struct {
-		has    map[string]string // besides the content
+		has    map[string]string // the data besides the content
 		tokens func(*fakeserver.Server)
-		want   map[string]string // of the signatures; nil: nothing is written
+		want   map[string]string // the signatures; nil: nothing is written
 		until  string
 	}{
 		"a new token":       {nil, func(s *fakeserver.Server) { signer(s, "abcdef", goldenKey, nil) }, map[string]string{goldenField: golden}, ""},
@@ -140,7 +140,7 @@ func TestSignatures(t *testing.T) {
 		if r.Answer == nil || json.Unmarshal(r.Answer.Body, &told) != nil || !tellsOf(told, got, c.until) || string(r.Answer.Note) != `{"tokens":"5a"}` {
 			t.Errorf("%s: it tells %+v of %v until %q", what, told, got, c.until)
 		}
-		for _, request := range s.Requests() { // whatever is in it that is not known here stays
+		for _, request := range s.Requests() { // unknown fields stay
 			if request.Method == http.MethodPut && (!strings.Contains(string(request.Body), `"unheardOf":{"n":12345678901234567}`) || !strings.Contains(string(request.Body), `"labels":{"l":"v"}`)) {
 				t.Errorf("%s: the rest of it has changed: %s", what, request.Body)
 			}
@@ -149,7 +149,7 @@ func TestSignatures(t *testing.T) {
 	}
 }
 
-// tellsNothing looks for tokens in what is told, and in what is written.
+// tellsNothing fails if an answer or a write has tokens.
 func tellsNothing(t *testing.T, what string, s *fakeserver.Server, r events.Result) {
 	t.Helper()
 	text, err := json.Marshal(r)
@@ -165,7 +165,7 @@ func tellsNothing(t *testing.T, what string, s *fakeserver.Server, r events.Resu
 	}
 }
 
-// What cannot be signed stays as it is, and why is told without a word of the API server's
+// If signing fails cluster-info stays as it is, and the reason has none of the API server's words
 // about tokens.
 func TestNotSigned(t *testing.T) {
 	refuse := func(method, path string, code int) func(fakeserver.Request) fakeserver.Fault {
@@ -216,7 +216,7 @@ func TestNotSigned(t *testing.T) {
 	}
 }
 
-// What there is nothing to sign in stays as it is, and so are the signatures of others.
+// Without content to sign cluster-info stays as it is, and so do the signatures of others.
 func TestNothingToSign(t *testing.T) {
 	s := fakeserver.New(t)
 	signer(s, "abcdef", goldenKey, nil)
@@ -228,7 +228,8 @@ func TestNothingToSign(t *testing.T) {
 	}
 }
 
-// When the answer is lost it does not count as done: the next turn has it looked at again.
+// If the answer is lost the command does not count as done: the next turn reads cluster-info
+// again.
 func TestALostSignature(t *testing.T) {
 	s := fakeserver.New(t)
 	signer(s, "abcdef", goldenKey, nil)

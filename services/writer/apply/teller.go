@@ -19,13 +19,13 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// Story is one Kubernetes Event on its way.
+// Story is one Kubernetes Event to be written.
 type Story struct {
 	Actor Actor
-	// Source is the component that users see.
+	// Source is the component in the Event.
 	Source string
-	// ID tells the story from every other: the same turn told again has the
-	// same ID, hence the same Event name, and the API server refuses the double.
+	// ID identifies the story: a redelivered turn gives the same ID, hence the same Event name,
+	// and the API server refuses the duplicate.
 	ID string
 	plan.Telling
 }
@@ -37,8 +37,8 @@ const (
 	storyTries = 12
 )
 
-// Teller writes Kubernetes Events, with upstream's correlation: similar Events
-// are combined, repeated ones counted, and too many of them dropped.
+// Teller writes Kubernetes Events, with upstream's correlation: it combines similar Events, counts
+// repeated ones, and drops Events beyond a rate.
 type Teller struct {
 	door       *Door
 	queue      chan Story
@@ -46,7 +46,7 @@ type Teller struct {
 	correlator *record.EventCorrelator
 }
 
-// NewTeller tells through a door. Nothing is told until Run.
+// NewTeller returns a teller that writes through a door. It writes nothing until Run.
 func NewTeller(door *Door, c clock.PassiveClock) *Teller {
 	return &Teller{door: door, queue: make(chan Story, storyQueue), clock: c, correlator: record.NewEventCorrelator(c)}
 }
@@ -60,7 +60,7 @@ func (t *Teller) Tell(s Story) {
 	}
 }
 
-// Run tells stories, one after the other, until the context ends.
+// Run writes the queued stories, one after the other, until the context ends.
 func (t *Teller) Run(ctx context.Context) {
 	for {
 		select {
@@ -113,7 +113,7 @@ func (t *Teller) tell(ctx context.Context, s Story) {
 	t.count(s, "dropped")
 }
 
-// write counts an Event up where one is there already, or makes it.
+// write increments the count of an existing Event, or creates the Event.
 func (t *Teller) write(ctx context.Context, a Actor, event *corev1.Event, patch []byte) plan.Response {
 	r := plan.Request{Kind: kinds.Events.Name, Version: kinds.Events.Version, Namespace: event.Namespace, Name: event.Name}
 	if event.Count > 1 {
@@ -131,7 +131,7 @@ func (t *Teller) write(ctx context.Context, a Actor, event *corev1.Event, patch 
 	return t.door.Do(ctx, a, r, "")
 }
 
-// event is a story as an Event, in the shape that client-go's recorder gives it.
+// event converts a story to an Event, in the form that client-go's recorder gives it.
 func (t *Teller) event(s Story) *corev1.Event {
 	now := metav1.NewTime(t.clock.Now())
 	namespace := s.About.Namespace

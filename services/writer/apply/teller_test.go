@@ -32,8 +32,7 @@ func story(i int, message string) apply.Story {
 	}
 }
 
-// told tells stories and waits until the server holds n Events and has been
-// asked so often.
+// told writes stories and waits until the server has n Events and has had a number of requests.
 func told(t *testing.T, s *fakeserver.Server, stories []apply.Story, n, requests int) map[string]map[string]any {
 	t.Helper()
 	teller := apply.NewTeller(open(t, s), clock.RealClock{})
@@ -80,15 +79,14 @@ func TestSimilarEventsAreCombined(t *testing.T) {
 	}
 }
 
-// A turn that is told by two writers makes one Event.
+// Two writers that write the Events of one turn make one Event.
 func TestToldTwiceIsOneEvent(t *testing.T) {
 	s := fakeserver.New(t)
 	told(t, s, []apply.Story{story(0, "Created pod: web-0")}, 1, 1)
 	told(t, s, []apply.Story{story(0, "Created pod: web-0")}, 1, 2)
 }
 
-// A server that does not answer for a while costs no Event; one that refuses
-// ends it at once.
+// A server that is away for a while loses no Event; a refusal ends an Event at once.
 func TestEventsAreTriedAgain(t *testing.T) {
 	s := fakeserver.New(t)
 	n := 0
@@ -135,7 +133,7 @@ func (p *postbox) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// posted tells stories until a virtual hour is over, and gives what became of them.
+// posted writes stories for a virtual hour, and returns the counts of their results.
 func posted(t *testing.T, p *postbox, panicked func(string, any, []byte), stories ...apply.Story) func(result string) float64 {
 	t.Helper()
 	metrics := apply.NewMetrics()
@@ -155,8 +153,8 @@ func posted(t *testing.T, p *postbox, panicked func(string, any, []byte), storie
 	return func(result string) float64 { return counted(t, metrics, "millrace_writer_events_total", result) }
 }
 
-// What becomes of an Event is counted: it is told once, also where an earlier delivery of its turn
-// has told it; refused; or tried again for a while, as long as upstream does, and dropped then.
+// The result of an Event is counted: written once, also by an earlier delivery of its turn;
+// refused; or retried for as long as upstream does, and then dropped.
 func TestWhatBecomesOfAnEvent(t *testing.T) {
 	for code, want := range map[int]struct {
 		result string
@@ -178,7 +176,7 @@ func TestWhatBecomesOfAnEvent(t *testing.T) {
 	}
 }
 
-// Of one object no more is told at once than upstream tells.
+// One object gets no more Events at once than upstream writes.
 func TestManyEventsOfAnObjectAreFiltered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var stories []apply.Story
@@ -192,11 +190,11 @@ func TestManyEventsOfAnObjectAreFiltered(t *testing.T) {
 	})
 }
 
-// An Event that is told again is counted up; one that has expired meanwhile is made anew, without
-// the version that it had.
+// A repeated Event is counted up; one that has expired meanwhile is created again, without its old
+// version.
 func TestAnEventIsCountedUp(t *testing.T) {
 	for what, c := range map[string]struct {
-		second int // the code of the second answer
+		second int // the second answer's code
 		asked  string
 	}{"it is there": {200, "POST PATCH"}, "it has expired": {404, "POST PATCH POST"}, "it may not": {403, "POST PATCH"}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -214,7 +212,7 @@ func TestAnEventIsCountedUp(t *testing.T) {
 	}
 }
 
-// A fault that an Event shows costs that Event, and is told; the next ones are told.
+// A panic while an Event is written costs that Event, and is reported; the next ones are written.
 func TestAPanicCostsOneEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		faults := 0
@@ -235,8 +233,8 @@ func TestAPanicCostsOneEvent(t *testing.T) {
 	})
 }
 
-// A writer that stops does not wait until an Event is told. What is more than upstream queues is
-// dropped at once.
+// A writer that stops does not wait until an Event is written. Events beyond upstream's queue size
+// are dropped at once.
 func TestEventsHoldNothingUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		metrics := apply.NewMetrics()

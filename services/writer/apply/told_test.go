@@ -18,8 +18,8 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// The watchers are told of each write before it is sent, and then which version came of it, or
-// that none did. Of what does not write, of dry runs and of Events they are told nothing.
+// Each write is announced before it is sent, and then with its version, or without one if it
+// failed. Reads, dry runs and Events are not announced.
 func TestWhatWatchersAreTold(t *testing.T) {
 	s := fakeserver.New(t)
 	s.Put(podPath+"old", "old-uid", map[string]any{})
@@ -45,7 +45,7 @@ func TestWhatWatchersAreTold(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		command events.Command
-		want    trace.Write // of what came of it
+		want    trace.Write // the announced result
 	}{
 		"a create":           {creates(1)[0], trace.Write{UID: "uid-"}},
 		"a patch":            {change, trace.Write{UID: "kept-uid"}},
@@ -75,8 +75,8 @@ func TestWhatWatchersAreTold(t *testing.T) {
 	if len(told) != 0 {
 		t.Errorf("of an Event, a dry run and a look is told %+v", told)
 	}
-	// A delete of whatever has the name is told without a uid, which the answer does not have either; a
-	// change of what leaves may be its end.
+	// A delete without a uid is announced without one, since the answer has none either; a change
+	// of an object that is being deleted may end it.
 	for _, options := range []*metav1.DeleteOptions{{}, {Preconditions: &metav1.Preconditions{}}} {
 		s.Put(podPath+"a", "u", map[string]any{})
 		end := of(plan.Delete, kinds.Pods.Name)
@@ -92,7 +92,7 @@ func TestWhatWatchersAreTold(t *testing.T) {
 	}
 }
 
-// The API server is ready when it says so, or says that it is no business of the writer's.
+// The API server is ready if it says so, or if it denies the writer the question.
 func TestWhetherTheAPIServerIsReady(t *testing.T) {
 	for code, ready := range map[int]bool{0: true, http.StatusForbidden: true, http.StatusUnauthorized: true, http.StatusInternalServerError: false, http.StatusNotFound: false} {
 		s := fakeserver.New(t)
@@ -104,7 +104,7 @@ func TestWhetherTheAPIServerIsReady(t *testing.T) {
 	}
 }
 
-// What is looked at is told with all that a plan judges by.
+// The answer to a look has everything that a plan judges by.
 func TestWhatALookTells(t *testing.T) {
 	s := fakeserver.New(t)
 	s.Put(podPath+"lives", "u", map[string]any{})
@@ -135,7 +135,7 @@ func TestWhatALookTells(t *testing.T) {
 	}
 }
 
-// A question that cannot be read is refused, and nothing is asked of the API server.
+// A malformed ask is refused without a request.
 func TestAQuestionThatCannotBeRead(t *testing.T) {
 	s := fakeserver.New(t)
 	putScale(s, 3, "app=web")

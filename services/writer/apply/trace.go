@@ -15,8 +15,7 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// trace begins the span of a request, to the path that is made of it, within that
-// of its turn.
+// trace starts the span of a request within that of its turn. path makes the request's path.
 func (d *Door) trace(ctx context.Context, r plan.Request, path func(plan.Request) []string, auditID string) *trace.Span {
 	if d.config.Trace == nil || trace.From(ctx) == nil {
 		return nil
@@ -31,7 +30,7 @@ func (d *Door) trace(ctx context.Context, r plan.Request, path func(plan.Request
 	})
 }
 
-// carry takes a span to the API server.
+// carry propagates a span to the API server.
 func carry(span *trace.Span, request *rest.Request) {
 	for key, value := range span.Headers() {
 		request.SetHeader(key, value)
@@ -44,10 +43,9 @@ func traced(span *trace.Span, response plan.Response) {
 	span.End()
 }
 
-// tells tells that a request is going to be sent, if it is one that writes, and waits
-// until the watchers know. What it gives tells what came of it, and must be called, or
-// changes of the object would wait for it. Events are heartbeats: in no trace, and
-// no watcher is told of them.
+// tells announces that a write is going to be sent, and waits until the watchers know. The
+// function that it returns announces the result. The caller must call it, or the watchers would
+// hold back changes of the object. Kubernetes Events are not announced: they are part of no trace.
 func (d *Door) tells(ctx context.Context, r plan.Request) (answered func(*trace.Span, plan.Response)) {
 	if d.config.Tell == nil || !r.Verb.Writes() || d.config.DryRun || r.Kind == kinds.Events.Name {
 		return func(*trace.Span, plan.Response) {}
@@ -64,7 +62,7 @@ func (d *Door) tells(ctx context.Context, r plan.Request) (answered func(*trace.
 	}
 }
 
-// condemned is the object that a delete means: its answer may name none.
+// condemned returns the uid that a delete requires: the answer may name no object.
 func condemned(r plan.Request) types.UID {
 	if r.Delete == nil || r.Delete.Preconditions == nil || r.Delete.Preconditions.UID == nil {
 		return ""

@@ -14,15 +14,15 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// TypeCheck finds the expressions of an admission policy that do not fit the kinds which
-// it is about.
+// TypeCheck finds the expressions of an admission policy with type errors for the kinds that the
+// policy is about.
 //
-// Errors: the API server did not say what it takes to know.
+// Errors: the API server did not give the schemas or kinds for the check.
 type TypeCheck func(*admissionregistrationv1.ValidatingAdmissionPolicy, discovery.DiscoveryInterface, meta.RESTMapper) ([]admissionregistrationv1.ExpressionWarning, error)
 
-// types finds out which expressions of a policy do not fit ([events.Types]). Schemas are
-// everybody's to read, so the writer reads them as itself. The policy comes last: it was
-// there when that was found out.
+// types finds out which expressions of a policy have type errors ([events.Types]). Every client
+// may read schemas, so the writer reads them as itself. It reads the policy last: the policy
+// existed during the check.
 func (d *Door) types(ctx context.Context, a Actor, client rest.Interface, r plan.Request) plan.Response {
 	if d.config.Types == nil {
 		return plan.Response{Code: http.StatusNotImplemented, Reason: plan.ReasonLacking, Message: "this writer checks no types"}
@@ -33,7 +33,7 @@ func (d *Door) types(ctx context.Context, a Actor, client rest.Interface, r plan
 	}
 	warnings, err := d.config.Types(policy, d.disco, d.mapping.mapper)
 	if err != nil {
-		return plan.Response{Reason: "NoAnswer", Message: err.Error()} // what is not found there says nothing of the policy
+		return plan.Response{Reason: "NoAnswer", Message: err.Error()} // this says nothing of the policy
 	}
 	r.Verb, r.Subresource, r.Body = plan.Look, "", nil
 	response := d.look(ctx, a, client, r)

@@ -21,8 +21,8 @@ var asksTypes = events.Command{
 	Body: json.RawMessage(`{"metadata":{"name":"p"},"spec":{"validations":[{"expression":"object.x"}]}}`), If: &events.If{UID: "uid-p"},
 }
 
-// What does not fit is what the checker says; and where it could not find out, or there
-// is none, the answer does not say that all fits.
+// The warnings are the checker's; if the checker failed, or there is none, the answer does not
+// claim that all expressions fit.
 func TestTypes(t *testing.T) {
 	s := fakeserver.New(t)
 	s.Put("/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/p", "uid-p", object("p", nil))

@@ -20,12 +20,12 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// pageOfUsers is how many objects are listed at a time: the API server gives pods whole.
+// pageOfUsers is the page size of lists: pods come with their whole content.
 const pageOfUsers = 500
 
-// users finds out what may need an object ([events.Users]), by lists from the storage, and
-// not from the API server's cache. The object comes last: what was listed while it was still
-// there was of it, and of no later one of its name.
+// users finds out what may use an object ([events.Users]), by lists from the storage and not from
+// the API server's cache. It reads the object last: the object existed during the lists, so the
+// users are its own, and not those of a later object of its name.
 func (d *Door) users(ctx context.Context, a Actor, client rest.Interface, r plan.Request) plan.Response {
 	find := d.usersAmongPods
 	if r.Kind == kinds.ServiceCIDRs.Name {
@@ -42,7 +42,7 @@ func (d *Door) users(ctx context.Context, a Actor, client rest.Interface, r plan
 	return response
 }
 
-// usersAmongPods are the pods that may need a claim, or are in a group.
+// usersAmongPods returns the pods that may use a claim, or that are in a pod group.
 func (d *Door) usersAmongPods(ctx context.Context, client rest.Interface, r plan.Request) (found events.Users, response plan.Response) {
 	pods := plan.Request{Command: r.Command, Verb: r.Verb, Kind: kinds.Pods.Name, Version: kinds.Pods.Version, Namespace: r.Namespace}
 	response = pages(ctx, d, client, pods, listing{accept: wholeObject}, func(page *corev1.PodList) string {
@@ -59,8 +59,8 @@ func (d *Door) usersAmongPods(ctx context.Context, client rest.Interface, r plan
 	return found, response
 }
 
-// usersOfRange are the addresses that need a ServiceCIDR. The ServiceCIDRs are listed after
-// them: one that stays then was made for good before an address was relied on to be in it.
+// usersOfRange returns the addresses that need a ServiceCIDR. It lists the ServiceCIDRs after the
+// addresses: a ServiceCIDR that remains then existed before an address relied on it.
 func (d *Door) usersOfRange(ctx context.Context, client rest.Interface, r plan.Request) (found events.Users, response plan.Response) {
 	var addresses []metav1.PartialObjectMetadata
 	of := plan.Request{Command: r.Command, Verb: r.Verb, Kind: kinds.IPAddresses.Name, Version: kinds.IPAddresses.Version}
@@ -97,13 +97,13 @@ func (d *Door) usersOfRange(ctx context.Context, client rest.Interface, r plan.R
 // listing is how a kind is listed.
 type listing struct {
 	accept, labels, fields string
-	// mixed says that the pages need not be of one version: where the one of the first page
-	// is known no more, the list goes on with what there is now.
+	// mixed allows pages of different versions: if the version of the first page has expired, the
+	// list goes on at the current one.
 	mixed bool
 }
 
-// pages lists a kind, a page at a time, each of which take is given; it says where the page
-// ended. What it answers with is the API server's last answer, or its refusal.
+// pages lists a kind page by page and calls take with each page; take returns the page's continue
+// token. pages returns the API server's last answer, or its refusal.
 func pages[T any](ctx context.Context, d *Door, client rest.Interface, r plan.Request, how listing, take func(*T) (more string)) plan.Response {
 	for more := ""; ; {
 		page := new(T)
@@ -117,7 +117,7 @@ func pages[T any](ctx context.Context, d *Door, client rest.Interface, r plan.Re
 	}
 }
 
-// page reads a page of a list, from where the one before ended.
+// page reads a page of a list, from a continue token on.
 func (d *Door) page(ctx context.Context, client rest.Interface, r plan.Request, how listing, more string, page any) (response plan.Response) {
 	request := to(client, http.MethodGet, collection(r)).SetHeader("Accept", how.accept).Param("limit", strconv.Itoa(pageOfUsers))
 	if how.labels != "" {
@@ -144,17 +144,16 @@ func (d *Door) page(ctx context.Context, client rest.Interface, r plan.Request, 
 	d.config.Metrics.requestedIn(span.Trace(), r.Verb, response, time.Since(began))
 	traced(span, response)
 	if next := renewed(err); how.mixed && next != "" {
-		how.mixed = false // the new token is of no version: it cannot expire
+		how.mixed = false // the new token has no version: it cannot expire
 		return d.page(ctx, client, r, how, next, page)
 	}
-	if response.Code == http.StatusNotFound { // of a list: it says nothing of the object
+	if response.Code == http.StatusNotFound { // a 404 for the list says nothing about the object
 		response.Cause = "UnexpectedServerResponse"
 	}
 	return response
 }
 
-// renewed is the token with which a list can go on of which the first page is too long ago;
-// empty where it is not.
+// renewed returns the continue token with which an expired list can go on; "" if there is none.
 func renewed(err error) string {
 	var status apierrors.APIStatus
 	if !apierrors.IsResourceExpired(err) || !errors.As(err, &status) {

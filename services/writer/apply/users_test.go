@@ -33,7 +33,7 @@ func usersOf(t *testing.T, s *fakeserver.Server) events.Users {
 	return users
 }
 
-// putPod makes a pod on a node that uses a claim.
+// putPod stores a pod on a node that uses a claim.
 func putPod(s *fakeserver.Server, namespace, name, node, claim string) {
 	pod := object(name, map[string]any{"namespace": namespace})
 	pod["spec"] = map[string]any{"nodeName": node, "volumes": []any{map[string]any{
@@ -42,7 +42,7 @@ func putPod(s *fakeserver.Server, namespace, name, node, claim string) {
 	s.Put("/api/v1/namespaces/"+namespace+"/pods/"+name, "uid-"+name, pod)
 }
 
-// Who uses a claim is found by a list of the pods of its namespace, all of them.
+// The users of a claim are found by a list of all pods of its namespace.
 func TestUsers(t *testing.T) {
 	s := fakeserver.New(t)
 	s.Put(claimPath, "uid-c", object("c", map[string]any{"namespace": "ns"}))
@@ -67,7 +67,8 @@ func TestUsers(t *testing.T) {
 	}
 }
 
-// No claim is taken for unused because it could not be looked at, or because another has its name now.
+// No claim counts as unused because it could not be read, or because another object has its name
+// now.
 func TestUsersThatCannotBeRead(t *testing.T) {
 	s := fakeserver.New(t)
 	s.Put(claimPath, "uid-later", object("c", map[string]any{"namespace": "ns"}))
@@ -77,7 +78,7 @@ func TestUsersThatCannotBeRead(t *testing.T) {
 	s.Put(claimPath, "uid-c", object("c", map[string]any{"namespace": "ns"}))
 	putPod(s, "ns", "a", "n1", "d")
 	putPod(s, "ns", "b", "n1", "d")
-	for _, fault := range []fakeserver.Fault{{Code: 403}, {Code: 404}, {Code: 410}, {Code: 410, Continue: "1"}} { // a list that goes on in another version has gaps
+	for _, fault := range []fakeserver.Fault{{Code: 403}, {Code: 404}, {Code: 410}, {Code: 410, Continue: "1"}} { // a list of two versions has gaps
 		s.Break(func(r fakeserver.Request) fakeserver.Fault {
 			if r.Path == "/api/v1/namespaces/ns/pods" && r.Query.Get("continue") != "1" {
 				return fault
@@ -90,7 +91,7 @@ func TestUsersThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// A group is let go when all of its pods in its namespace have ended.
+// A pod group is unused when all of its pods in its namespace have ended.
 func TestAPodGroupIsLetGoWhenNoPodIsInIt(t *testing.T) {
 	s := fakeserver.New(t)
 	s.Put("/apis/scheduling.k8s.io/v1alpha2/namespaces/ns/podgroups/g", "uid-g", object("g", map[string]any{"namespace": "ns", "finalizers": []any{"f"}}))
@@ -119,7 +120,7 @@ func TestAPodGroupIsLetGoWhenNoPodIsInIt(t *testing.T) {
 
 const rangePath = "/apis/networking.k8s.io/v1/servicecidrs/"
 
-// putRange makes a ServiceCIDR; the deleted one waits for its finalizer.
+// putRange stores a ServiceCIDR; a deleted one waits for its finalizer.
 func putRange(s *fakeserver.Server, name, cidr string, deleted bool) {
 	metadata := map[string]any{"finalizers": []any{events.RangeFinalizer}}
 	if deleted {
@@ -130,7 +131,7 @@ func putRange(s *fakeserver.Server, name, cidr string, deleted bool) {
 	s.Put(rangePath+name, "uid-"+name, obj)
 }
 
-// putAddress makes an IPAddress of a manager.
+// putAddress stores an IPAddress of a manager.
 func putAddress(s *fakeserver.Server, name, manager string) {
 	s.Put("/apis/networking.k8s.io/v1/ipaddresses/"+name, "uid-"+name, object(name, map[string]any{
 		"labels": map[string]any{"ipaddress.kubernetes.io/managed-by": manager},
@@ -142,7 +143,7 @@ var lets = events.Command{
 	Body: []byte(`{"metadata":{"$deleteFromPrimitiveList/finalizers":["f"]}}`), If: &events.If{UID: "uid-a", Unused: true},
 }
 
-// A ServiceCIDR is let go while no address needs it, of all that there are.
+// A ServiceCIDR is unused while no address needs it, of all that exist.
 func TestAServiceCIDRIsLetGoWhenNoAddressNeedsIt(t *testing.T) {
 	s := fakeserver.New(t)
 	putRange(s, "a", "10.0.0.0/16", true)
@@ -182,7 +183,7 @@ func TestAServiceCIDRIsLetGoWhenNoAddressNeedsIt(t *testing.T) {
 	}
 }
 
-// No ServiceCIDR is let go because a list could not be had.
+// No ServiceCIDR counts as unused because a list failed.
 func TestAServiceCIDRStaysWhileAListFails(t *testing.T) {
 	for _, kind := range []string{"ipaddresses", "servicecidrs"} {
 		for _, code := range []int{403, 404, 410} {

@@ -8,91 +8,91 @@ import (
 
 // The measures of the protocol.
 const (
-	// AckWait is how long the bus waits for a writer that has a turn before it gives the turn
-	// to another one.
+	// AckWait is how long the bus waits for a writer to acknowledge a turn, or mark it as in
+	// progress, before it redelivers the turn to another one.
 	AckWait = time.Second
-	// Interval is how often a writer says what it has in flight.
+	// Interval is the time between a writer's heartbeats.
 	Interval = 200 * time.Millisecond
-	// Expiry is how long after the last heartbeat that came back a turn may be in flight elsewhere.
+	// Expiry is the time after the last heartbeat that came back from which a turn may be in
+	// flight elsewhere.
 	Expiry = AckWait * 4 / 5
 	// Listening is how long a writer listens before it takes what may be in flight elsewhere.
 	Listening = 2 * Interval
-	// Doubt is how long after the last heartbeat that came back in time a turn may be
-	// uncertain before it is given up. The bus keeps for longer than this what it could not
-	// tell a writer that is stopped.
+	// Doubt is how long after the last heartbeat that came back in time a turn may be uncertain
+	// before the writer gives it up. The bus keeps messages for a stopped writer for longer than
+	// this.
 	Doubt = 8 * time.Second
-	// forgotten is when a writer that has fallen silent is forgotten.
+	// forgotten is when a silent writer is forgotten.
 	forgotten = 2 * Doubt
-	// onTheWay is how many heartbeats may be on their way.
+	// onTheWay is how many own heartbeats may be outstanding.
 	onTheWay = 64
 )
 
-// Place is where a turn is stored.
+// Place identifies a stored turn: the controller's stream and the sequence in it.
 type Place struct {
 	Controller string
 	Sequence   uint64
 }
 
-// Standing is what can be said of a turn in flight.
+// Standing is the state of a turn in flight.
 type Standing int
 
 const (
-	// Held: no other writer is given the turn.
+	// Held: the bus gives the turn to no other writer.
 	Held Standing = iota
-	// Uncertain: another writer may have the turn, and nothing more is to be requested for it.
+	// Uncertain: another writer may have the turn; this one must make no more requests for it.
 	Uncertain
-	// Free: another writer may have had the turn and be done with it, and none has it now.
+	// Free: another writer may have had the turn and be done with it; none has it now.
 	Free
-	// Lost: the turn is not to be gone on with.
+	// Lost: this writer must not go on with the turn.
 	Lost
 )
 
-// String is its name.
+// String returns the name of the standing.
 func (s Standing) String() string {
 	return [...]string{"Held", "Uncertain", "Free", "Lost"}[s]
 }
 
-// Claims is what a writer knows of the turns that it and others have in flight. It is for one
-// goroutine at a time. Times are those of one clock that does not go back.
+// Claims is what a writer knows of the turns that it and others have in flight. It is not safe for
+// concurrent use. All times must come from one clock that does not go back.
 type Claims struct {
 	id        string
 	flights   map[Place]*flight
 	most      map[string]int       // how many turns of a controller the bus gives at a time
-	number    uint64               // of the last heartbeat
-	saidAt    map[uint64]time.Time // of the heartbeats that have not come back
+	number    uint64               // the number of the last own heartbeat
+	saidAt    map[uint64]time.Time // when the own heartbeats that have not come back were sent
 	heard     uint64               // the newest heartbeat that came back
-	confirmed time.Time            // when that was said
+	confirmed time.Time            // when that heartbeat was sent
 	since     time.Time            // since when heartbeats come back in time
-	expiries  int                  // how often they did not
-	unheard   time.Time            // when others may last have said something that was not heard
+	expiries  int                  // how often heartbeats did not come back in time
+	unheard   time.Time            // when this writer may last have missed heartbeats of others
 	others    map[string]other
-	contests  map[Place]*contest // the turns that others were last said to have, and that were asked for here
-	crowded   time.Time          // when a writer was last heard for which there was no room
-	company   time.Time          // since when there have been other writers; zero: there is none
-	given     time.Time          // when a turn was last given up by a writer that may have begun it
-	newest    map[string]uint64  // the newest turn that was taken, by controller
+	contests  map[Place]*contest // turns that others claim and that this writer was asked for
+	crowded   time.Time          // when a writer beyond the bounds was last heard
+	company   time.Time          // since when other writers have been known; zero if there are none
+	given     time.Time          // when a writer last gave up a turn that it may have begun
+	newest    map[string]uint64  // the newest turn taken, by controller
 }
 
 // flight is a turn in flight.
 type flight struct {
 	taken    time.Time
-	said     bool      // the others are told of it
-	first    bool      // nothing behind it in the stream was taken before
-	expiries int       // of the writer, when the turn was last held
-	until    time.Time // when that was, once the writer has had another expiry
-	// contested: another writer has said that it has the turn, or may have without
-	// having been heard.
+	said     bool      // the heartbeats claim it
+	first    bool      // no later turn of the stream was taken before it
+	expiries int       // the writer's count of expiries when the turn was last held
+	until    time.Time // when the turn was last held, once the writer has had another expiry
+	// contested: another writer has claimed the turn, or may have in a heartbeat that was missed.
 	contested bool
 }
 
-// other is another writer, as it was last heard.
+// other is the last heartbeat of another writer.
 type other struct {
 	at     time.Time
-	number uint64 // of that heartbeat
+	number uint64 // the heartbeat's number
 	turns  map[Place]bool
 }
 
-// New is the claims of a writer that has just started; its ID tells it from others.
+// New returns the claims of a writer that has just started, under an ID of its own.
 func New(id string, now time.Time) *Claims {
 	return &Claims{
 		id: id, flights: map[Place]*flight{}, most: map[string]int{}, saidAt: map[uint64]time.Time{},
@@ -100,12 +100,12 @@ func New(id string, now time.Time) *Claims {
 	}
 }
 
-// Limit says how many turns of a controller the bus gives the writer at a time.
+// Limit sets how many turns of a controller the bus gives the writer at a time.
 func (c *Claims) Limit(controller string, most int) { c.most[controller] = most }
 
-// Take takes in a delivery; known tells whether its turn is in flight here already. The
-// others are told at once of a turn that comes for the first time as far as anybody can
-// know, and of another one only when it is claimed.
+// Take records a delivery; known tells whether its turn is in flight here already. The next
+// heartbeat claims a fresh turn, one that comes for the first time as far as this writer can know.
+// It claims another one only after [Claims.Claim].
 func (c *Claims) Take(at Place, fresh bool, now time.Time) (known bool) {
 	if _, known = c.flights[at]; known {
 		return true
@@ -115,14 +115,14 @@ func (c *Claims) Take(at Place, fresh bool, now time.Time) (known bool) {
 	return false
 }
 
-// Release says that a turn is not in flight here any more.
+// Release removes a turn that is no longer in flight here.
 func (c *Claims) Release(at Place) { delete(c.flights, at) }
 
 // Empty tells whether nothing is in flight here.
 func (c *Claims) Empty() bool { return len(c.flights) == 0 }
 
-// Claim tells whether a turn that may be in flight elsewhere is not; then it is this
-// writer's, and the others are told.
+// Claim claims a turn for this writer, and returns false if the turn may be in flight elsewhere.
+// The next heartbeat tells the others.
 func (c *Claims) Claim(at Place, now time.Time) bool {
 	if c.Elsewhere(at, now) {
 		return false
@@ -138,22 +138,23 @@ func (c *Claims) Elsewhere(at Place, now time.Time) bool {
 	return !c.listens(now) || c.claimed(at, now) && c.believes(at, now)
 }
 
-// listens tells whether this writer hears itself, and has for long enough to have heard
-// everything that the others have said until a moment ago.
+// listens tells whether this writer hears itself, and has for long enough to have received all
+// heartbeats of the others but those of the last moment.
 func (c *Claims) listens(now time.Time) bool {
 	return now.Sub(c.confirmed) < Expiry && c.confirmed.Sub(c.since) >= Listening
 }
 
-// Said is the number of the last heartbeat: what is claimed now is said by a later one.
+// Said returns the number of the last heartbeat sent; later heartbeats announce what is claimed
+// now.
 func (c *Claims) Said() uint64 { return c.number }
 
-// Announced tells whether a heartbeat that was said after the one with a number has come
-// back, so that all writers know what is claimed here.
+// Announced tells whether a heartbeat later than a number has come back, so that all writers know
+// what this one has claimed.
 func (c *Claims) Announced(after uint64) bool { return c.heard > after }
 
-// Watched tells whether no other writer can have begun a turn since a moment without this
-// one knowing: since before then it has heard everything that the others said, if late, and
-// none of them has fallen silent, nor has it given up anything itself.
+// Watched tells whether no other writer can have begun a turn since a moment without this one
+// knowing. This writer must have received all heartbeats of the others since before then, even if
+// late, no other writer may have fallen silent, and no writer may have given up a turn since.
 func (c *Claims) Watched(since, now time.Time) bool {
 	if !c.listens(now) || c.unheard.Add(Listening).After(since) || !c.given.Before(since) {
 		return false
@@ -166,10 +167,10 @@ func (c *Claims) Watched(since, now time.Time) bool {
 	return true
 }
 
-// Alone tells whether a turn that was stored at a moment was never given to any writer
-// before: none but this one has been heard of for longer than the turn is there, and this
-// one comes to it for the first time. The others are told then. Of a turn that has waited
-// for longer than that, a repetition may have been stored.
+// Alone tells whether a turn that was stored at a moment was never given to any writer before:
+// this writer has heard no other one for longer than the turn exists, and reaches it for the first
+// time. If so, the next heartbeat claims the turn. Alone is false for a turn as old as [Doubt],
+// since the reconcilers may have stored a repetition of it.
 func (c *Claims) Alone(at Place, stored, now time.Time) bool {
 	f, ok := c.flights[at]
 	if !ok || !f.first || len(c.others) > 0 || now.Sub(stored) >= Doubt {
@@ -179,10 +180,10 @@ func (c *Claims) Alone(at Place, stored, now time.Time) bool {
 	return true
 }
 
-// GiveUp says that a turn is let go that may have been begun, without an outcome.
+// GiveUp records that this writer gives up a turn that it may have begun, without an outcome.
 func (c *Claims) GiveUp(now time.Time) { c.given = now }
 
-// Standing tells how a turn in flight stands.
+// Standing returns the standing of a turn.
 func (c *Claims) Standing(at Place, now time.Time) Standing {
 	f, quiet := c.flights[at], now.Sub(c.confirmed) >= Expiry
 	switch {
@@ -199,7 +200,7 @@ func (c *Claims) Standing(at Place, now time.Time) Standing {
 	}
 }
 
-// last is when the newest heartbeat was said with which a turn was held.
+// last returns when the newest heartbeat was sent with which a turn was held.
 func (c *Claims) last(f *flight) time.Time {
 	if f.expiries == c.expiries {
 		return c.confirmed
@@ -207,17 +208,17 @@ func (c *Claims) last(f *flight) time.Time {
 	return f.until
 }
 
-// Regain holds a turn again if it is free.
+// Regain holds a turn again if it is [Free].
 func (c *Claims) Regain(at Place, now time.Time) {
 	if c.Standing(at, now) == Free {
 		c.flights[at].expiries = c.expiries
 	}
 }
 
-// Deaf is for how long heartbeats have not come back.
+// Deaf returns the time since the last heartbeat that came back was sent.
 func (c *Claims) Deaf(now time.Time) time.Duration { return now.Sub(c.confirmed) }
 
-// Missed says that others may have said something that was not heard.
+// Missed records that this writer may have missed heartbeats of others.
 func (c *Claims) Missed(now time.Time) {
 	c.unheard = now
 	for _, f := range c.flights {

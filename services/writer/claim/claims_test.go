@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// What another writer says that it is carrying out is let be, for as long as that
-// writer is there; and nothing is taken away from others before it is known who
-// they are.
+// A writer leaves the turns that another one claims alone while that writer is alive, and takes no
+// turn that may be another's before it knows the others.
 func TestOneHandAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at := Place{"rs", 7}
@@ -32,7 +31,7 @@ func TestOneHandAtATime(t *testing.T) {
 				t.Fatal("what no writer has cannot be claimed")
 			}
 		}
-		for range 8 { // the other one has died
+		for range 8 { // the other writer has died
 			listen(mine, Interval/2)
 		}
 		if !mine.claim(at) {
@@ -41,8 +40,8 @@ func TestOneHandAtATime(t *testing.T) {
 	})
 }
 
-// A turn that may be another's is not said to be ours before it has been claimed:
-// two that look at each other would let it be for ever.
+// A writer does not announce a turn that may be another's before it has claimed it: otherwise two
+// writers that see each other would both leave the turn alone forever.
 func TestWhatIsNotClaimedIsNotSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, at := newParty("a"), Place{"rs", 7}
@@ -62,8 +61,8 @@ func TestWhatIsNotClaimedIsNotSaid(t *testing.T) {
 	})
 }
 
-// A turn that has only waited is known to: as long as this writer has heard all that any
-// writer said since before it was stored, if late, and no writer has let go of anything.
+// A writer knows that a turn has only waited if it has received all heartbeats since before the
+// turn was stored, even if late, and no writer has given anything up.
 func TestWhatHasOnlyWaitedIsKnown(t *testing.T) {
 	for name, c := range map[string]struct {
 		happens func(mine, theirs party)
@@ -80,7 +79,7 @@ func TestWhatHasOnlyWaitedIsKnown(t *testing.T) {
 		"the other one is silent as yet": {func(mine, theirs party) {
 			talk(mine, theirs)
 			listen(mine, Expiry/2)
-			listen(mine, Expiry/2) // and no Interval since
+			listen(mine, Expiry/2) // and no heartbeat since
 		}, false},
 		"the other one was slow, and is heard again": {func(mine, theirs party) {
 			talk(mine, theirs)
@@ -130,7 +129,7 @@ func TestWhatHasOnlyWaitedIsKnown(t *testing.T) {
 	}
 }
 
-// A turn that one writer alone comes to for the first time needs not even be looked up.
+// A writer that is alone and reaches a turn for the first time need not even look it up.
 func TestWhoIsAloneKnowsWhatItHasNotHad(t *testing.T) {
 	for name, c := range map[string]struct {
 		happens func(mine, theirs party)

@@ -6,35 +6,35 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// A writer says which turns it has in flight, and others let those be. Where there are keys,
-// only a process that has one can say so. Where there are none, every process that may
-// publish on the topic can, for ever, in the name of a writer that is dead or never was. So
-// a claim is believed for a bounded time, and an honest writer lets go before that: then no
-// writer has the turn, and it is carried on as after the death of a writer.
+// A writer announces which turns it has in flight, and others leave them alone. Where there are
+// keys, only a process that has one can do so. Where there are none, every process that may
+// publish on the topic can, forever, in the name of a writer that is dead or never existed. So a
+// claim is believed for a bounded time, and an honest writer gives the turn up before that. Then
+// no writer has the turn, and one carries it on as after the death of a writer.
 const (
-	// believed is for how long a turn that comes here is left to others that say, without a
-	// pause, that they have it.
+	// believed is how long this writer leaves a turn that it is given to others that claim it
+	// without a pause.
 	believed = 2 * time.Minute
-	// longestFlight is for how long a writer that is not alone has a turn in flight. A request
-	// that was begun before takes 15 s at most.
+	// longestFlight is how long a writer that is not alone keeps a turn in flight. A request begun
+	// before that takes 15 s at most.
 	longestFlight = believed - 30*time.Second
-	// pause is how long others must not have said that they have a turn until they are
-	// believed anew. It is shorter than the bus takes to give a turn again that was let go.
+	// pause is how long others must stop claiming a turn before they are believed anew. It is
+	// shorter than the bus takes to redeliver a turn that was given up.
 	pause = AckWait * 3 / 4
 )
 
-// contest is a turn that came here and was left to others.
+// contest is a turn that this writer was given and left to others.
 type contest struct {
-	since time.Time // since when others have said that they have it
-	said  time.Time // when they said so last
+	since time.Time // since when others have claimed it
+	said  time.Time // when others last claimed it
 	asked time.Time // when it was last asked for here
 
-	stranger time.Time // when one said so for which there is no room
+	stranger time.Time // when a writer beyond the bounds claimed it
 }
 
-// claimed tells whether another writer has just said that it has a turn. Of those for which
-// there is no room only what they say of turns that are here is remembered: a turn has to
-// be here for long enough to have heard them.
+// claimed tells whether another writer has just claimed a turn. Of a writer beyond the bounds only
+// its claims on turns that are here are remembered, so a turn has to be here for long enough for
+// such a claim to arrive.
 func (c *Claims) claimed(at Place, now time.Time) bool {
 	if k := c.contests[at]; k != nil && now.Sub(k.stranger) < Expiry {
 		return true
@@ -50,7 +50,7 @@ func (c *Claims) claimed(at Place, now time.Time) bool {
 	return false
 }
 
-// believes tells whether a claim on a turn is to be believed still.
+// believes tells whether a claim on a turn is still believed.
 func (c *Claims) believes(at Place, now time.Time) bool {
 	k := c.contests[at]
 	if k == nil {
@@ -61,7 +61,7 @@ func (c *Claims) believes(at Place, now time.Time) bool {
 	return now.Sub(k.since) < believed
 }
 
-// repeated notes that another writer says that it has a turn.
+// repeated records that another writer claims a turn.
 func (c *Claims) repeated(at Place, now time.Time) {
 	k := c.contests[at]
 	switch {
@@ -76,7 +76,7 @@ func (c *Claims) repeated(at Place, now time.Time) {
 	k.said = now
 }
 
-// strange hears a writer for which there is no room.
+// strange processes the heartbeat of a writer beyond the bounds.
 func (c *Claims) strange(b events.Heartbeat, now time.Time) {
 	c.crowded = now
 	c.Missed(now)
@@ -90,8 +90,8 @@ func (c *Claims) strange(b events.Heartbeat, now time.Time) {
 	}
 }
 
-// overdue tells whether a turn has been in flight for so long that others will soon cease to
-// believe that it is.
+// overdue tells whether a turn has been in flight for so long that others will soon stop believing
+// its claim.
 func (c *Claims) overdue(f *flight, now time.Time) bool {
 	if c.company.IsZero() {
 		return false

@@ -8,8 +8,8 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// A claim that is repeated for ever keeps a turn from being carried out for a bounded time:
-// from one name, from always another one, and from more than are remembered.
+// A claim repeated forever delays a turn for a bounded time only: under one name, under ever new
+// ones, and under more than are remembered.
 func TestAClaimIsBelievedForABoundedTime(t *testing.T) {
 	for name, claimant := range map[string]func(n int) string{
 		"one writer":                func(int) string { return "ghost" },
@@ -42,7 +42,7 @@ func TestAClaimIsBelievedForABoundedTime(t *testing.T) {
 	}
 }
 
-// Who has let go of a turn and has it again is believed anew.
+// A writer that has released a turn and gets it again is believed anew.
 func TestAClaimMadeAnewIsBelievedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := holding()
@@ -73,7 +73,7 @@ func TestAClaimMadeAnewIsBelievedAgain(t *testing.T) {
 	})
 }
 
-// A writer lets go of a turn before others cease to believe that it has it.
+// A writer gives a turn up before others stop believing its claim.
 func TestATurnIsLetGoWhileItIsBelieved(t *testing.T) {
 	for name, c := range map[string]struct {
 		company bool
@@ -96,8 +96,7 @@ func TestATurnIsLetGoWhileItIsBelieved(t *testing.T) {
 	}
 }
 
-// A writer that is not remembered, since too many are made up, may have said that a turn is
-// its own: after the turn came here, or before.
+// A writer beyond the bound may claim a turn after the turn came here, or before.
 func TestWhoIsNotRememberedMayHaveATurn(t *testing.T) {
 	for name, before := range map[string]bool{"after": false, "before": true} {
 		t.Run(name, func(t *testing.T) {
@@ -121,7 +120,7 @@ func TestWhoIsNotRememberedMayHaveATurn(t *testing.T) {
 				}
 				time.Sleep(Interval)
 				hears(h, 2)
-				for range 5 { // it has nothing any more
+				for range 5 { // the other writer has released its turns
 					listen(h, Interval)
 				}
 				if !h.claim(held) {
@@ -132,7 +131,7 @@ func TestWhoIsNotRememberedMayHaveATurn(t *testing.T) {
 	}
 }
 
-// A claim that was withdrawn does not count when a copy of its heartbeat comes.
+// A copy of an old heartbeat does not renew a withdrawn claim.
 func TestACopyOfAHeartbeatIsNotSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, other := holding(), Place{held.Controller, 8}

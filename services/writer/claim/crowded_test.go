@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// However many writers are made up, what is kept of them is bounded.
+// The memory for other writers is bounded, however many are invented.
 func TestMadeUpWritersAreBounded(t *testing.T) {
 	h := newParty("self")
 	for n := range 1000 {
@@ -19,7 +19,7 @@ func TestMadeUpWritersAreBounded(t *testing.T) {
 	}
 }
 
-// However many turns they claim, what is kept of that is bounded; and of a turn that is here
+// The memory for their claims is bounded, however many turns they claim; for a turn that is here
 // each claim counts.
 func TestMadeUpClaimsAreBounded(t *testing.T) {
 	h := newParty("self")

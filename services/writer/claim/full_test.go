@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// The engines are told of all that a writer has in flight, and for which controllers it is
-// given no more.
+// The heartbeats tell the reconcilers all turns that a writer has in flight, and the controllers
+// whose limit is reached.
 func TestAllThatIsInFlightIsSaid(t *testing.T) {
 	h := newParty("a")
 	h.Limit("rs", 3)

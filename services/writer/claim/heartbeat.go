@@ -8,15 +8,15 @@ import (
 )
 
 const (
-	// mostOthers bounds the other writers that are remembered. Anybody who may publish can make
-	// one up.
+	// mostOthers bounds the other writers that are remembered. Every process that may publish on
+	// the topic can make one up.
 	mostOthers = 64
-	// mostClaims bounds the turns of other writers that are remembered to be in flight. Of those beyond only
-	// what is said of turns that are here is, as of writers for which there is no room.
+	// mostClaims bounds the remembered claims of other writers. Beyond it only claims on turns
+	// that are here are remembered, as for writers beyond mostOthers.
 	mostClaims = 1 << 16
 )
 
-// Heartbeat is the next heartbeat.
+// Heartbeat returns the next heartbeat.
 func (c *Claims) Heartbeat(now time.Time) events.Heartbeat {
 	c.number++
 	c.saidAt[c.number] = now
@@ -40,8 +40,8 @@ func (c *Claims) Heartbeat(now time.Time) events.Heartbeat {
 	return said
 }
 
-// forget drops the writers that have been silent for long, which may have begun turns until
-// then, and the contests that are over.
+// forget drops the writers that have been silent for long, and the contests that are over. Such a
+// writer may have begun turns until its expiry.
 func (c *Claims) forget(now time.Time) {
 	for id, p := range c.others {
 		if now.Sub(p.at) < forgotten {
@@ -61,8 +61,9 @@ func (c *Claims) forget(now time.Time) {
 	}
 }
 
-// Hear takes in a heartbeat, this writer's own or another's, and tells whether it shows a
-// expiry. One of another writer must be proven to be a writer's where writers have keys.
+// Hear processes a heartbeat, this writer's own or another's, and tells whether it shows an
+// expiry. Where writers have keys, the caller must have verified that a writer signed another's
+// heartbeat.
 func (c *Claims) Hear(b events.Heartbeat, now time.Time) (expired bool) {
 	if c.Is(b) {
 		return c.confirm(b.Number, now)
@@ -72,7 +73,7 @@ func (c *Claims) Hear(b events.Heartbeat, now time.Time) (expired bool) {
 	case !known && len(c.others) >= mostOthers:
 		c.strange(b, now)
 		return false
-	case known && b.Number <= before.number: // it is a copy
+	case known && b.Number <= before.number: // a copy
 		return false
 	}
 	if c.company.IsZero() {
@@ -85,7 +86,7 @@ func (c *Claims) Hear(b events.Heartbeat, now time.Time) (expired bool) {
 	return false
 }
 
-// note remembers which turns another writer has in flight.
+// note records which turns another writer has in flight.
 func (c *Claims) note(b events.Heartbeat, now time.Time) {
 	p, room := other{at: now, number: b.Number, turns: map[Place]bool{}}, mostClaims
 	for id, o := range c.others {
@@ -110,7 +111,7 @@ func (c *Claims) note(b events.Heartbeat, now time.Time) {
 	}
 }
 
-// confirm takes in the writer's own heartbeat, and counts an expiry if that comes back too late.
+// confirm processes the writer's own heartbeat, and counts an expiry if it comes back too late.
 func (c *Claims) confirm(number uint64, now time.Time) (expired bool) {
 	said, ok := c.saidAt[number]
 	if !ok || !said.After(c.confirmed) {

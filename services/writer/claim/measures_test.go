@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// writer is claims by a clock that the test turns.
+// writer is the claims of a writer whose clock the test sets.
 type writer struct {
 	*Claims
 	start time.Time
@@ -22,29 +22,29 @@ func newWriter() writer {
 
 func (w writer) at(d time.Duration) time.Time { return w.start.Add(d) }
 
-// echo has a heartbeat that is said at a moment come back at once.
+// echo sends a heartbeat at a given time, and returns it at once.
 func (w writer) echo(d time.Duration) (expired bool) { return w.Hear(w.Heartbeat(w.at(d)), w.at(d)) }
 
-// until has heartbeats come back at once, from one moment to another one.
+// until sends heartbeats from one time to another, and returns each at once.
 func (w writer) until(from, to time.Duration) {
 	for d := from; d <= to; d += Interval {
 		w.echo(d)
 	}
 }
 
-// says has the writer hear another one at a moment.
+// says delivers another writer's heartbeat at a given time.
 func (w writer) says(d time.Duration, id string, number uint64, turns ...uint64) bool {
 	return w.Hear(events.Heartbeat{Writer: id, Number: number, Turns: map[string][]uint64{held.Controller: turns}}, w.at(d))
 }
 
-// crowd has it hear as many other writers as are remembered.
+// crowd delivers heartbeats of as many other writers as are remembered.
 func (w writer) crowd(d time.Duration, number uint64) {
 	for i := range mostOthers {
 		w.says(d, fmt.Sprint("other-", i), number)
 	}
 }
 
-// Writers of different versions work beside each other, so they must go by the same measures.
+// Writers of different versions run side by side, so they must use the same times.
 func TestWritersOfAllVersionsGoByTheSameMeasures(t *testing.T) {
 	for name, c := range map[string]struct{ got, want time.Duration }{
 		"a heartbeat every":   {Interval, 200 * time.Millisecond},
@@ -65,7 +65,7 @@ func TestWritersOfAllVersionsGoByTheSameMeasures(t *testing.T) {
 	}
 }
 
-// What is taken is in flight until it is released.
+// A turn is in flight from Take to Release.
 func TestWhatIsInFlight(t *testing.T) {
 	w := newWriter()
 	if !w.Empty() {
@@ -81,7 +81,7 @@ func TestWhatIsInFlight(t *testing.T) {
 	}
 }
 
-// A writer listens when heartbeats came back for 400 ms, and until none has for 800 ms.
+// A writer listens from when heartbeats have come back for 400 ms until none has for 800 ms.
 func TestWhenAWriterListens(t *testing.T) {
 	w := newWriter()
 	w.Take(held, false, w.start)
@@ -98,7 +98,7 @@ func TestWhenAWriterListens(t *testing.T) {
 	}
 }
 
-// What is claimed is announced when a later heartbeat has come back.
+// A claim is announced when a later heartbeat has come back.
 func TestWhenAClaimIsAnnounced(t *testing.T) {
 	w := newWriter()
 	w.echo(Interval)
@@ -111,8 +111,8 @@ func TestWhenAClaimIsAnnounced(t *testing.T) {
 	}
 }
 
-// Another writer has fallen silent when it was not heard for 800 ms. A copy of what it said is
-// nothing that it says.
+// Another writer has fallen silent when it was not heard for 800 ms. A copy of a heartbeat does
+// not count.
 func TestWhenAnotherWriterIsSilent(t *testing.T) {
 	w := newWriter()
 	w.until(Interval, 4*Interval)
@@ -128,8 +128,8 @@ func TestWhenAnotherWriterIsSilent(t *testing.T) {
 	}
 }
 
-// A turn that has been stored for 8 s may have been stored again; one of which it is known
-// that no writer had it is said to be in flight.
+// A turn stored for 8 s may have been stored again. A turn that no writer had is announced as in
+// flight.
 func TestATurnThatNoWriterHad(t *testing.T) {
 	w := newWriter()
 	w.Take(held, false, w.start)
@@ -176,8 +176,8 @@ func TestHowATurnStands(t *testing.T) {
 	stands(last+Expiry+Listening, Free)
 }
 
-// Of writers for which there is no room what they say counts for 800 ms, of turns that are
-// here; and a turn that comes while there are such writers waits for 400 ms.
+// Claims of writers beyond the bound count for 800 ms, for turns that are here. A turn that comes
+// while there are such writers waits for 400 ms.
 func TestWhatStrangersSayCountsForAWhile(t *testing.T) {
 	other := Place{held.Controller, 8}
 	w := newWriter()
@@ -210,7 +210,7 @@ func TestWhatStrangersSayCountsForAWhile(t *testing.T) {
 	}
 }
 
-// A turn that comes where no other writer is can be claimed at once.
+// A turn that comes while there is no other writer can be claimed at once.
 func TestATurnThatHasJustComeIsClaimed(t *testing.T) {
 	w := newWriter()
 	w.until(Interval, 4*Interval)
@@ -219,13 +219,13 @@ func TestATurnThatHasJustComeIsClaimed(t *testing.T) {
 	}
 }
 
-// Another writer is believed for two minutes, also of a turn that has not come here, and anew
-// after it has not claimed the turn for 750 ms.
+// Another writer's claim is believed for two minutes, also on a turn that has not come here, and
+// anew after a pause of 750 ms.
 func TestHowLongAWriterIsBelieved(t *testing.T) {
 	w := newWriter()
 	w.until(Interval, 4*Interval)
 	number := uint64(0)
-	// talk has both writers speak from one moment to another one.
+	// talk sends heartbeats of both writers from one time to another.
 	talk := func(from, to time.Duration, turns ...uint64) {
 		for d := from; d <= to; d += Interval {
 			number++
@@ -237,7 +237,7 @@ func TestHowLongAWriterIsBelieved(t *testing.T) {
 	first := 5 * Interval
 	talk(first, first, held.Sequence)
 	talk(first+Interval, first+believed, held.Sequence)
-	// What came first was no claim that was repeated: from the second one on it counts.
+	// The first claim was no repetition: the bound counts from the second one on.
 	if !w.Elsewhere(held, w.at(first+Interval+believed-1)) || w.Elsewhere(held, w.at(first+Interval+believed)) {
 		t.Error("a claim is believed for two minutes")
 	}
@@ -257,8 +257,8 @@ func TestHowLongAWriterIsBelieved(t *testing.T) {
 	}
 }
 
-// Of what others have in flight only turns that are here, or were asked for here, are kept in
-// mind, and those for 16 s after they were last asked for.
+// Claims of others are remembered only for turns that are here, or were asked for here, and for 16
+// s after they were last asked for.
 func TestWhichContestsAreKept(t *testing.T) {
 	w := newWriter()
 	w.Take(held, false, w.start)
@@ -281,8 +281,8 @@ func TestWhichContestsAreKept(t *testing.T) {
 	}
 }
 
-// A turn is let go 90 s after it was taken, or after the first other writer has come; not
-// where none is there any more.
+// A turn is given up 90 s after it was taken, or after the first other writer came, unless no
+// other writer is left.
 func TestWhenATurnIsLetGo(t *testing.T) {
 	for name, c := range map[string]struct {
 		comes, goes time.Duration // the other writer
@@ -316,7 +316,7 @@ func TestWhenATurnIsLetGo(t *testing.T) {
 	}
 }
 
-// A heartbeat that comes back counts once, in order, and while no 64 others were said since.
+// A heartbeat that comes back counts once, in order, and if fewer than 64 were sent since.
 func TestWhichHeartbeatsCount(t *testing.T) {
 	w := newWriter()
 	deaf := func(when string, now, want time.Duration) {
@@ -350,7 +350,7 @@ func TestWhichHeartbeatsCount(t *testing.T) {
 	deaf("after one with 64 behind it", 10, 5)
 }
 
-// A writer that was not heard for 16 s is forgotten, and this one is alone.
+// A writer not heard for 16 s is forgotten, and this one is alone.
 func TestWhenAWriterIsForgotten(t *testing.T) {
 	w := newWriter()
 	if w.says(0, "b", 1) || w.says(0, "b", 1) {
@@ -367,7 +367,7 @@ func TestWhenAWriterIsForgotten(t *testing.T) {
 	}
 }
 
-// Turns are said in order, those in flight and those that wait.
+// A heartbeat lists turns in order, those in flight and those that wait.
 func TestTurnsAreSaidInOrder(t *testing.T) {
 	w := newWriter()
 	w.Limit(held.Controller, 1000)

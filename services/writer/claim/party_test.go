@@ -6,7 +6,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// party is a writer's claims, by the clock.
+// party is a writer's claims with the current time.
 type party struct{ *Claims }
 
 func newParty(id string) party { return party{New(id, time.Now())} }
@@ -23,14 +23,14 @@ func (p party) missed()                           { p.Missed(time.Now()) }
 func (p party) heartbeat() events.Heartbeat       { return p.Heartbeat(time.Now()) }
 func (p party) hear(b events.Heartbeat)           { p.Hear(b, time.Now()) }
 
-// listen has a writer say a heartbeat, which comes back after a while.
+// listen sends a writer's heartbeat, which comes back after a while.
 func listen(p party, after time.Duration) {
 	said := p.heartbeat()
 	time.Sleep(after)
 	p.hear(said)
 }
 
-// talk has two hear each other.
+// talk lets two writers hear each other.
 func talk(mine, theirs party) {
 	mine.hear(theirs.heartbeat())
 	listen(mine, Interval)
@@ -38,7 +38,7 @@ func talk(mine, theirs party) {
 
 var held = Place{"rs", 7}
 
-// holding is a writer that has listened for a while and has a turn.
+// holding returns a writer that has listened for a while and has a turn.
 func holding() party {
 	h := newParty("a")
 	for range 3 {
@@ -48,7 +48,7 @@ func holding() party {
 	return h
 }
 
-// hears has a writer hear a heartbeat of another one.
+// hears delivers a heartbeat of another writer.
 func hears(h party, number uint64, turns ...uint64) {
 	h.hear(events.Heartbeat{Writer: "b", Number: number, Turns: map[string][]uint64{held.Controller: turns}})
 }

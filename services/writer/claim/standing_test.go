@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// A writer whose heartbeats do not come back in time, because it was stopped or is cut
-// off from the bus, must not go on with what it had in flight before it knows that
-// no other writer has it, even after it hears itself again.
+// A writer whose heartbeats do not come back in time, because it was stopped or is cut off from
+// the bus, must not go on with its turns in flight before it knows that no other writer has them,
+// even after it hears itself again.
 func TestAnExpiryShakesTheClaim(t *testing.T) {
 	for name, c := range map[string]struct {
 		happens func(party)
@@ -60,7 +60,7 @@ func TestAnExpiryShakesTheClaim(t *testing.T) {
 	}
 }
 
-// again is a hand that has had a Expiry and has listened since.
+// again lets a writer have an expiry and listen afterwards.
 func again(h party) {
 	time.Sleep(Expiry)
 	for range 4 {

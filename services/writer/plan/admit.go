@@ -10,15 +10,15 @@ import (
 // Refusal is why a whole turn may not be carried out. The zero value is none.
 type Refusal struct{ Reason, Message string }
 
-// Stale judges a turn by the newest delta of its own object. A turn that was
-// decided on an older spec, or on an object that is gone or leaving, must not
-// act: the change that made it stale brings the key another turn. A change of
-// the status alone does not count, since most turns cause some themselves.
+// Stale refuses a turn by the newest delta of its own object. A turn that was decided on an older
+// spec, or on an object that is gone or being deleted, must not act: the change that made it stale
+// brings the key another turn. A change of the status alone does not count, since most turns cause
+// some themselves.
 //
-// A turn that names no object says that there was none.
+// A turn without a UID was decided when there was no such object.
 //
-// known is false when the state stream has nothing under the object's name,
-// which for an object that the decision saw means that it is gone.
+// known is false if the state stream has no message for the object's name. If the decision saw the
+// object, the object is then gone.
 func Stale(t events.Turn, live events.Delta, known bool) Refusal {
 	refuse := func(message string) Refusal { return Refusal{Reason: "Stale", Message: message} }
 	switch {
@@ -35,17 +35,17 @@ func Stale(t events.Turn, live events.Delta, known bool) Refusal {
 	case live.Generation > t.Generation:
 		return refuse("the object has a newer generation")
 	case live.Deleting && live.Generation == 0 && kinds.CompareVersions(live.ResourceVersion, t.ResourceVersion) > 0:
-		// Without generations a deletion cannot be told from what came after it.
+		// Without generations the deletion cannot be told from the changes after it.
 		return refuse("the object is on its way out")
 	default:
 		return Refusal{}
 	}
 }
 
-// Over refuses a turn that rests on an epoch of a kind that has ended: the API
-// server was restored to an earlier time since, and what the decision saw may
-// never have been. now are the epochs of those kinds; storage is that of the storage,
-// as far as anybody has found out, which may be before they are told anew.
+// Over refuses a turn that rests on an ended epoch of a kind: the API server has been restored to
+// an earlier time since, and what the decision saw may never have existed. now has the current
+// epochs of those kinds. storage is the newest known epoch of the storage, which may be known
+// before the kinds are listed again.
 func Over(t events.Turn, now events.Epochs, storage uint64) Refusal {
 	kind, over := t.Epochs.Over(now)
 	switch {
@@ -58,8 +58,8 @@ func Over(t events.Turn, now events.Epochs, storage uint64) Refusal {
 	}
 }
 
-// Aged refuses turns older than a limit, such as those that an outage held up:
-// deciding again costs little, acting on an old picture may cost a lot.
+// Aged refuses turns older than a limit, such as those that an outage delayed: deciding again
+// costs little, acting on a stale view may cost a lot. A limit of 0 refuses none.
 func Aged(t events.Turn, now time.Time, limit time.Duration) Refusal {
 	if limit > 0 && now.Sub(t.Now) > limit {
 		return Refusal{Reason: "TooOld", Message: "the turn was decided " + now.Sub(t.Now).Round(time.Second).String() + " ago"}
@@ -67,7 +67,7 @@ func Aged(t events.Turn, now time.Time, limit time.Duration) Refusal {
 	return Refusal{}
 }
 
-// Refuse is the result of every command of a turn that may not be carried out.
+// Refuse returns the results of a turn that may not be carried out.
 func (r Refusal) Refuse(t events.Turn) []events.Result {
 	results := make([]events.Result, 0, len(t.Commands))
 	for i, c := range t.Commands {

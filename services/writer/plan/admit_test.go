@@ -93,8 +93,8 @@ func TestATurnIsOverWhenAnEpochIs(t *testing.T) {
 	}
 }
 
-// An owner in "leaving" must be gone, or on its way out and waiting; one that just
-// lives, or that is being deleted in the background, keeps what it owns.
+// An owner in "leaving" must be gone, or be waiting for its dependents to go first. An owner that
+// exists otherwise, or that is being deleted in the background, keeps its dependents.
 func TestOwnersThatMustBeLeaving(t *testing.T) {
 	owner := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "rs"}
 	for what, c := range map[string]struct {
@@ -118,7 +118,7 @@ func TestOwnersThatMustBeLeaving(t *testing.T) {
 	}
 }
 
-// The first create that is refused, for whatever reason, ends its batch.
+// The first refused create ends its batch, whatever the reason.
 func TestAnyRefusalEndsABatchOfCreates(t *testing.T) {
 	for _, code := range []int{403, 422, 400, 413} {
 		var commands []events.Command
@@ -137,7 +137,7 @@ func TestAnyRefusalEndsABatchOfCreates(t *testing.T) {
 	}
 }
 
-// Creates that work out come faster and faster.
+// Waves of successful creates grow.
 func TestCreatesSpeedUp(t *testing.T) {
 	var commands []events.Command
 	for i := range 500 {
@@ -159,8 +159,8 @@ func TestCreatesSpeedUp(t *testing.T) {
 	}
 }
 
-// A name that derives from a short hash may be another's. Only the same template
-// and data make it the child that was meant.
+// A name that derives from a short hash may collide with another's. Only the same template and
+// data identify the intended child.
 func TestWhatWasMeantToBeCreated(t *testing.T) {
 	body := func(owner, image, data string) json.RawMessage {
 		return json.RawMessage(fmt.Sprintf(`{"metadata":{"ownerReferences":[{"uid":%q,"controller":true}]},
@@ -185,7 +185,7 @@ func TestWhatWasMeantToBeCreated(t *testing.T) {
 	}
 }
 
-// A turn that names no object says that there is none.
+// A turn without an object was decided when there was none.
 func TestATurnWithoutAnObjectIsStaleWhereThereIsOne(t *testing.T) {
 	turn := events.Turn{Lane: events.Act, Key: events.Key{Namespace: "ns", Name: "web"}}
 	if Stale(turn, events.Delta{Op: events.Is, UID: "u"}, true) == (Refusal{}) {

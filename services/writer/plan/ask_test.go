@@ -16,7 +16,7 @@ func contents() events.Command {
 	}
 }
 
-// What a namespace holds is asked when all deletes of the turn are over, well or not.
+// The ask for the contents of a namespace runs after all deletes of the turn, successful or not.
 func TestContentsAreAskedLast(t *testing.T) {
 	p := New(turn(deletion("a", "ua"), deletion("b", "ub"), contents()), Options{})
 	for i, r := range p.Next() {
@@ -40,8 +40,7 @@ func TestContentsAreAskedLast(t *testing.T) {
 	}
 }
 
-// An answer is about the object that was meant, and none at all if another one has its
-// name now.
+// The answer is about the intended object, and there is none if another object has its name now.
 func TestAnAnswerIsAboutWhatWasMeant(t *testing.T) {
 	for what, c := range map[string]struct {
 		answer Response
@@ -63,7 +62,7 @@ func TestAnAnswerIsAboutWhatWasMeant(t *testing.T) {
 	}
 }
 
-// A namespace that nothing keeps any more is gone when its finalizers are.
+// A namespace with no other finalizers is gone when its spec's finalizers are.
 func TestALastFinalizerEndsANamespace(t *testing.T) {
 	for what, c := range map[string]struct {
 		body   string
@@ -87,7 +86,8 @@ func TestALastFinalizerEndsANamespace(t *testing.T) {
 	}
 }
 
-// A controller that asks for a Secret gets no answer, whatever was promised: it would be on record.
+// A controller that asks for a Secret gets no answer, whatever was promised: the answer would be
+// on record.
 func TestSecretsAreNotTold(t *testing.T) {
 	for what, c := range map[string]events.Command{
 		"by its kind":  {Verb: events.VerbAsk, Kind: "secrets", Version: "v1", Namespace: "shop", Name: "password"},
@@ -103,8 +103,8 @@ func TestSecretsAreNotTold(t *testing.T) {
 	}
 }
 
-// That a Secret has no scale tells nothing of its content, and an autoscaler is to hear
-// it as it would of any other kind.
+// A missing scale reveals no content of a Secret, and an autoscaler must get the same answer as
+// for any other kind.
 func TestTheScaleOfASecretIsAsked(t *testing.T) {
 	p := New(turn(events.Command{
 		Verb: events.VerbAsk, Namespace: "shop", Subresource: events.SubReadings,

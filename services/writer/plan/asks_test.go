@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// asked is a request in one line.
+// asked formats a request as one line.
 func asked(r Request) string {
 	text := fmt.Sprintf("%s %s/%s %s %s/%s", r.Verb, r.Kind, r.Subresource, r.Version, r.Namespace, r.Name)
 	if r.Owner != nil {
@@ -36,7 +36,7 @@ func asked(r Request) string {
 	return text + fmt.Sprintf(" %s try %d doubtful %t seen %d wait %t %v", r.PatchType, r.Try, r.Doubtful, r.Seen, r.Wait, r.After)
 }
 
-// What each step of a command asks of the API server.
+// The request of each step of a command.
 func TestWhatEachStepAsks(t *testing.T) {
 	owner := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "first", UID: "u1"}
 	second := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "second", UID: "u2"}
@@ -113,7 +113,7 @@ func TestWhatEachStepAsks(t *testing.T) {
 	}
 }
 
-// When an object that is deleted is gone with the answer.
+// Whether the answer to a delete shows that the object is gone.
 func TestWhatIsGoneAtOnce(t *testing.T) {
 	none, some := int64(0), int64(30)
 	for what, c := range map[string]struct {

@@ -10,8 +10,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// What a turn may hold. No controller decides more at once, and the API server takes no
-// larger body.
+// The bounds of a turn. No controller decides more at once, and the API server takes no larger
+// body.
 const (
 	// MaxCommands is how many commands a turn may have.
 	MaxCommands = 10_000
@@ -22,9 +22,9 @@ const (
 	maxNotice = 16 << 10
 )
 
-// Check is the fault of a turn as a whole, which its decoder cannot see: such a turn no
-// honest reconciler stores. owns is the kind that the controller's keys are of; empty
-// where they are of none.
+// Check returns the fault of a turn as a whole, which its decoder cannot see. No honest reconciler
+// stores such a turn. owns is the kind of the objects that the controller's keys name; empty if
+// they name none.
 //
 // Errors: the fault.
 func Check(t events.Turn, owns kinds.Name) error {
@@ -75,7 +75,7 @@ func checkCommand(t events.Turn, c events.Command) error {
 	}
 }
 
-// checkNotice is why a notice cannot be a Kubernetes Event.
+// checkNotice returns why a notice cannot be a Kubernetes Event.
 func checkNotice(n events.Notice) error {
 	about := Request{Kind: kinds.Events.Name, Version: kinds.Events.Version, Namespace: n.About.Namespace, Name: n.About.Name}
 	switch {
@@ -92,20 +92,20 @@ func checkNotice(n events.Notice) error {
 	}
 }
 
-// clusterInfo is what has signatures.
+// clusterInfo is the only object that may have signatures.
 var clusterInfo = events.Ref{Kind: kinds.ConfigMaps.Name, Namespace: metav1.NamespacePublic, Name: events.ClusterInfo}
 
-// patchTypes are those that the API server knows and that go as JSON.
+// patchTypes are the patch types that the API server accepts as JSON.
 var patchTypes = map[types.PatchType]bool{
 	types.JSONPatchType: true, types.MergePatchType: true, types.StrategicMergePatchType: true, types.ApplyPatchType: true,
 }
 
-// propagations are what may become of the dependents of what is deleted.
+// propagations are the deletion propagation policies that a command may name.
 var propagations = map[metav1.DeletionPropagation]bool{
 	"": true, metav1.DeletePropagationBackground: true, metav1.DeletePropagationForeground: true, metav1.DeletePropagationOrphan: true,
 }
 
-// questionFault is what is wrong with an ask.
+// questionFault returns what is wrong with an ask; "" if nothing.
 func questionFault(c events.Command) string {
 	ofSecret := c.Of != nil && c.Of.Kind == kinds.Secrets.Kind.Kind && c.Subresource != events.SubReadings
 	switch {
@@ -114,7 +114,7 @@ func questionFault(c events.Command) string {
 	case c.Subresource == events.SubExpiry:
 		return "only of a Secret in kube-system can it be asked when it expires"
 	case c.Kind == kinds.Secrets.Name, ofSecret:
-		return "the answer would tell the content of a Secret" // of readings, only its scale, which it has none
+		return "the answer would tell the content of a Secret" // readings: of its scale, and it has none
 	case c.Subresource == events.SubReadings && c.Of == nil:
 		return "the readings are of no object"
 	case c.Subresource == events.SubUsers && c.Of == nil && events.UserKinds(c.Kind) == nil:
@@ -126,8 +126,8 @@ func questionFault(c events.Command) string {
 	}
 }
 
-// VerbOf is a verb as a label: one that is unknown is not repeated, since there are as
-// many of those as anyone writes.
+// VerbOf returns a verb as a metric label. An unknown verb becomes "unknown", since their number
+// is not bounded.
 func VerbOf(v events.Verb) string {
 	switch v {
 	case events.VerbCreate, events.VerbUpdate, events.VerbPatch, events.VerbDelete, events.VerbRecord, events.VerbAsk:

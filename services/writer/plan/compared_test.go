@@ -12,8 +12,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// What a client leaves out and what it writes as nothing is the same; all else must be
-// equal, in the same order, down to numbers as they are written.
+// An omitted value and a zero value are the same. All else must be equal, in the same order, down
+// to the notation of numbers.
 func TestWhatIsWithinAnother(t *testing.T) {
 	for _, c := range []struct {
 		want, have string
@@ -35,8 +35,8 @@ func TestWhatIsWithinAnother(t *testing.T) {
 	}
 }
 
-// An object is as an update makes it when they differ in nothing but what the API server
-// manages and the half that the subresource does not write.
+// An update's effect exists if the objects differ only in what the API server manages and in the
+// half that the subresource does not write.
 func TestWhatAnUpdateHasMade(t *testing.T) {
 	const live = `{"kind":"K","apiVersion":"v1","metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"9","generation":4,"managedFields":[{"manager":"m"}],
 		"creationTimestamp":"2026-01-01T00:00:00Z","selfLink":"/x","labels":{"c":"d"}},"spec":{"x":1},"status":{"y":2}}`
@@ -67,8 +67,8 @@ func TestWhatAnUpdateHasMade(t *testing.T) {
 	}
 }
 
-// An object is as a merge patch makes it: objects are merged, null takes a field away, and
-// all else is replaced. On which object it is carried out does not count.
+// A merge patch's effect exists: objects are merged, null removes a field, and all else is
+// replaced. The preconditions do not count.
 func TestWhatAMergePatchHasMade(t *testing.T) {
 	const live = `{"metadata":{"uid":"u","resourceVersion":"9","labels":{"a":"b","c":"d"}},"spec":{"list":[1,2],"object":{"x":1,"y":2}}}`
 	for patch, done := range map[string]bool{
@@ -87,7 +87,7 @@ func TestWhatAMergePatchHasMade(t *testing.T) {
 	}
 }
 
-// Owners are the same in whatever order, when every field of each is.
+// Lists of owners are equal in any order if every field of each owner is.
 func TestWhichOwnersAreTheSame(t *testing.T) {
 	yes, no := true, false
 	a := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "a", UID: "u", BlockOwnerDeletion: &yes}
@@ -117,7 +117,7 @@ func TestWhichOwnersAreTheSame(t *testing.T) {
 	}
 }
 
-// The controller is the owner that says so, whatever stands before it.
+// The controller is the owner with controller: true, whatever its position.
 func TestWhichOwnerIsTheController(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"metadata":{"ownerReferences":[{"uid":"a"},{"uid":"b","controller":true}]}}`: "b", `{"metadata":{"ownerReferences":[{"uid":"a","controller":false}]}}`: "",
@@ -129,7 +129,7 @@ func TestWhichOwnerIsTheController(t *testing.T) {
 	}
 }
 
-// A turn holds as much as it may, and not more.
+// A turn may reach each bound, and not exceed it.
 func TestHowMuchATurnMayHold(t *testing.T) {
 	const kind = "pods"
 	of := func(edit func(*events.Turn)) events.Turn {
@@ -200,7 +200,7 @@ func TestHowMuchATurnMayHold(t *testing.T) {
 	}
 }
 
-// What may be asked, and as what a verb is counted.
+// Which asks are valid, and how verbs are labelled.
 func TestWhatMayBeAsked(t *testing.T) {
 	secret := &metav1.OwnerReference{APIVersion: "v1", Kind: "Secret", Name: "a"}
 	node := &metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: "a"}

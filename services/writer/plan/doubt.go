@@ -7,76 +7,75 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// Doubt is what can be found out about a create that may have happened before: the
-// answer to it was lost, or another writer had the turn. What was created may have been
-// deleted since, and the name is free again.
+// Doubt is the evidence about a create that may have happened before: its answer was lost, or
+// another writer had the turn. The created object may have been deleted since, so that the name is
+// free again.
 type Doubt struct {
-	// There is true when the API server has an object of the name; At is the version
-	// at which it was asked, and Newest the newest of what there is of the kind.
+	// There is true when the API server has an object of the name. At is the version at which the
+	// API server was asked, and Newest the newest version of the kind's objects.
 	There      bool
 	At, Newest string
 	Known
-	// Lasts is for how long there has been a doubt.
+	// Lasts is how long the create has been in doubt.
 	Lasts time.Duration
 }
 
-// Known is what the record knows of a name.
+// Known is what the record has on a name.
 type Known struct {
-	// Created is true when it has known an object of the name, living or dead.
+	// Created is true when the record has had an object of the name, existing or deleted.
 	Created bool
-	// Told is the version up to which it has been told of everything of the kind;
-	// empty: it is unknown.
+	// Told is the version up to which the record of the kind is complete; empty if unknown.
 	Told string
-	// Since is a version that was there when the create was decided, of the kind; empty: it is
-	// unknown.
+	// Since is a version that the kind had when the create was decided; empty if unknown.
 	Since string
-	// Hidden is true when it may have lived and died in a gap of the record, of which no
-	// reader was told: one has come since the create was decided, or it cannot be said.
+	// Hidden is true when the record may lack the object's creation and deletion: it has a gap
+	// since the create was decided, or cannot tell.
 	Hidden bool
 	// Unwatched is true when there is no record of the kind.
 	Unwatched bool
 }
 
-// Verdict is what follows for a create in doubt.
+// Verdict is the conclusion about a create in doubt.
 type Verdict int
 
 const (
-	// Unclear: the record may not have been told yet. It is asked again.
+	// Unclear: the record may not have caught up yet. The writer asks again.
 	Unclear Verdict = iota
-	// NotCreated: it never happened, as of the moment when the API server was asked.
+	// NotCreated: the create had not happened when the API server was asked.
 	NotCreated
-	// Unheard: no watcher has heard of it, and nothing else has changed of which one would have.
-	// NotCreated, unless the API server remembers better.
+	// Unheard: no watcher has seen the create, and no later change of the kind proves that one
+	// would have. The create did not happen unless the API server's watch history has it.
 	Unheard
-	// Happened: it must not be made again. Nor must what may have, and will never be known.
+	// Happened: the create must not be repeated. This is also the verdict if it may have happened
+	// and the record can never tell.
 	Happened
 )
 
-// Quiet is for how long a kind must be silent before the API server is asked what it
-// remembers: where nothing changes, no word comes to the record that would say that it has
-// been told of everything. The watcher's word of a change mostly comes sooner. What the API
-// server remembers is proof, however short the silence was.
+// Quiet is how long a create is in doubt before the writer reads the API server's watch history.
+// If nothing of the kind changes, no delta comes that would show that the record is complete. A
+// delta of a change mostly comes sooner. The watch history is proof, however short the silence
+// was.
 const Quiet = 100 * time.Millisecond
 
-// Believed is for how long it must be silent where the API server does not remember either:
-// from a watcher that is cut off another one takes over by then (docs/reliability.md).
+// Believed is how long a create must be in doubt if the watch history does not reach back either:
+// by then another watcher takes over from one that is cut off (docs/reliability.md).
 const Believed = 5 * time.Second
 
-// Unfollowed is for how long it must be silent where the kind has changed elsewhere, of which
-// the record was not told: perhaps no watcher watches. A record of some namespaces only is never
-// told of the others.
+// Unfollowed is how long a create must be in doubt if the kind has changed in other namespaces and
+// the record does not have that: perhaps no watcher watches the kind. A record of some namespaces
+// only never has the changes of the others.
 const Unfollowed = time.Minute
 
-// Verdict judges. What the API server has, or the record has known, was created. What
-// neither has was not, if the record was told of everything up to the moment when the
-// API server was asked; until then it may have been created and deleted unheard. Where the
-// record has a gap it never will be told, and the next decision begins anew.
+// Verdict judges the evidence. An object that the API server has, or that the record has had, was
+// created. One that neither has was not created if the record is complete up to the moment when
+// the API server was asked; before that it may have been created and deleted unseen. If the record
+// has a gap it can never tell, and the next decision begins anew.
 func (d Doubt) Verdict() Verdict {
 	switch {
 	case d.There || d.Created:
 		return Happened
 	case d.Unwatched || d.At == "":
-		return NotCreated // it cannot be told: the conditions of the turn must do
+		return NotCreated // nothing can tell: the conditions of the turn must suffice
 	case !d.told() && !d.quiet():
 		return Unclear
 	case d.Hidden:
@@ -88,11 +87,11 @@ func (d Doubt) Verdict() Verdict {
 	}
 }
 
-// told tells whether the record has come as far as the API server was when it was asked.
+// told tells whether the record is complete up to the version at which the API server was asked.
 func (d Doubt) told() bool { return d.Told != "" && kinds.CompareVersions(d.Told, d.At) >= 0 }
 
-// quiet tells whether nothing that is there has changed for some time that the record was
-// not told of.
+// quiet tells whether the create has been in doubt for [Quiet], and the record has the newest
+// version of the existing objects.
 func (d Doubt) quiet() bool {
 	return d.Told != "" && d.Lasts >= Quiet && kinds.CompareVersions(d.Told, cmp.Or(d.Newest, d.Told)) >= 0
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestDoubt: no object is created again that may have been created and deleted unheard.
+// TestDoubt: an object that may have been created and deleted unseen is not created again.
 func TestDoubt(t *testing.T) {
 	told := func(version string) Known { return Known{Told: version} }
 	for name, c := range map[string]struct {
@@ -33,7 +33,7 @@ func TestDoubt(t *testing.T) {
 	}
 }
 
-// Where the record has come as far as what there is of the kind, it is silent after 100 ms.
+// A kind is silent after 100 ms if the record has the newest version of its objects.
 func TestWhenAKindIsSilent(t *testing.T) {
 	for lasts, want := range map[time.Duration]Verdict{100*time.Millisecond - 1: Unclear, 100 * time.Millisecond: Unheard} {
 		if got := (Doubt{At: "5", Newest: "4", Known: Known{Told: "4"}, Lasts: lasts}).Verdict(); got != want {

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// FuzzTurn: no turn panics, has no end, or leads to a path that is not clean.
+// FuzzTurn: no turn panics, runs forever, or leads to a path that is not clean.
 func FuzzTurn(f *testing.F) {
 	for _, seed := range []string{
 		`{"lane":"act","commands":[{"verb":"ask","kind":"pods","version":"v1","name":"a","subresource":"readings"}]}`,
@@ -38,14 +38,14 @@ func FuzzTurn(f *testing.F) {
 				return
 			}
 			if code == 0 || code == 401 || code == 408 || code == 429 || code >= 500 {
-				return // it is asked again for as long as no answer comes
+				return // it is repeated while no answer comes
 			}
 		}
 		t.Fatal("the turn has no end")
 	})
 }
 
-// clean fails for a request whose path is another one than its parts.
+// clean fails if a request's path differs from its parts.
 func clean(t *testing.T, r Request) {
 	t.Helper()
 	if r.Fault() != "" {

@@ -9,12 +9,12 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// look is what several commands of a turn want to know: whether the object lives that they
-// rely on, or which ranges the objects of a kind have. It is looked for once.
+// look is a read that several commands of a turn share: whether the object that they rely on
+// exists, or which ranges the objects of a kind have. One of them makes it.
 //
 // Upstream: RecheckDeletionTimestamp, once in a sync.
 type look struct {
-	asker  int // the command that asks; less than 0 while none does
+	asker  int // the command that asks; negative while none does
 	answer *Response
 
 	read   bool
@@ -22,13 +22,14 @@ type look struct {
 	err    error
 }
 
-// rangedObject is an [events.Ranged], read.
+// rangedObject is a parsed [events.Ranged].
 type rangedObject struct {
 	name   string
 	ranges []netip.Prefix
 }
 
-// sharedLook is the look of a command's step that others of the turn have in common with it.
+// sharedLook returns the look that a command's step shares with others of the turn; shared is
+// false if the step has none.
 func (p *Plan) sharedLook(d *operation) (l *look, shared bool) {
 	var key any
 	switch d.step {
@@ -46,8 +47,8 @@ func (p *Plan) sharedLook(d *operation) (l *look, shared bool) {
 	return d.look, true
 }
 
-// claim notes the ranges of a command that must not be shared. Another command of the
-// turn that gives one of them to a second object is refused before anything is looked for.
+// claim records the ranges that a command's object must not share. It refuses a command whose
+// ranges overlap those of an earlier command of the turn, before anything is read.
 func (p *Plan) claim(d *operation) {
 	c := d.command
 	if d.step == finished || c.If == nil || !c.If.Unshared {
@@ -67,23 +68,23 @@ func (p *Plan) claim(d *operation) {
 	d.ranges, p.given[c.Kind] = ranges, append(p.given[c.Kind], ranges...)
 }
 
-// ReasonShared is the reason of a refusal because another object has an address of the ranges.
+// ReasonShared is the reason for refusing a command whose ranges overlap those of another object.
 const ReasonShared = "Shared"
 
-// others are the ranges that objects have, as the answer tells.
+// others returns the ranges of the objects in the answer.
 func (l *look) others(body json.RawMessage) ([]rangedObject, error) {
 	if l.read {
 		return l.ranged, l.err
 	}
 	l.read = true
 	var said []events.Ranged
-	if l.err = json.Unmarshal(body, &said); l.err == nil && said == nil { // null is no empty list
+	if l.err = json.Unmarshal(body, &said); l.err == nil && said == nil { // null is not an empty list
 		l.err = errors.New("there is no list")
 	}
 	for _, s := range said {
 		o := rangedObject{name: s.Name}
 		for _, text := range s.Ranges {
-			if r, err := events.ParseRange(text); err == nil { // what is none has no addresses
+			if r, err := events.ParseRange(text); err == nil { // an invalid range has no addresses
 				o.ranges = append(o.ranges, r)
 			}
 		}
@@ -92,8 +93,9 @@ func (l *look) others(body json.RawMessage) ([]rangedObject, error) {
 	return l.ranged, l.err
 }
 
-// afterUnshared refuses to give an object addresses that another one has. What cannot be read
-// as an answer proves nothing. What the object itself has the API server judges.
+// afterUnshared refuses to give an object addresses that another one has. An answer that cannot be
+// parsed proves nothing, so it refuses then, too. The API server judges the ranges that the object
+// itself has.
 func (d *operation) afterUnshared(r Response) {
 	if !r.ok() {
 		d.end(r, events.Refused)

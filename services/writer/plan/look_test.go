@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// gives is a command that gives a node a range of its own.
+// gives returns a command that gives a node a range.
 func gives(name, r string) events.Command {
 	return events.Command{
 		Verb: events.VerbPatch, Kind: kinds.Nodes.Name, Version: "v1", Name: name, PatchType: types.StrategicMergePatchType,
@@ -19,7 +19,7 @@ func gives(name, r string) events.Command {
 	}
 }
 
-// What others have is looked for once in a turn, and every command is judged by it.
+// A turn reads the ranges of other objects once, and judges every command by that.
 func TestRangesAreLookedForOnce(t *testing.T) {
 	p := New(turn(gives("a", "10.0.1.0/24"), gives("b", "10.0.2.0/24"), gives("c", "10.0.3.0/24")), Options{})
 	first := p.Next()
@@ -44,7 +44,7 @@ func TestRangesAreLookedForOnce(t *testing.T) {
 	}
 }
 
-// Of two commands of a turn that give one range to two nodes no request is made for the second.
+// If two commands of a turn give one range to two nodes, the plan makes no request for the second.
 func TestNoTurnGivesOneRangeTwice(t *testing.T) {
 	p := New(turn(gives("a", "10.0.1.0/24"), gives("b", "10.0.0.0/16"), gives("c", "x")), Options{})
 	requests := p.Next()
@@ -60,7 +60,7 @@ func TestNoTurnGivesOneRangeTwice(t *testing.T) {
 	}
 }
 
-// Ranges are looked for of no kind that has none.
+// The plan reads no ranges of a kind that has none.
 func TestRangesOfWhatHasNone(t *testing.T) {
 	c := gives("a", "10.0.1.0/24")
 	c.Kind, c.Namespace = "pods", "ns"

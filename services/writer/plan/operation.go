@@ -17,47 +17,46 @@ import (
 type step int
 
 const (
-	alive    step = iota // look at the object that it relies on
-	absent               // look at the owners that must be gone
+	alive    step = iota // read the object that the command relies on
+	absent               // read the owners that must be gone
 	unused               // find out what needs the object
 	unshared             // find out which ranges other objects have
 	before               // redelivered delete: look whether it was done before
 	write                // make the request
 	ask                  // read what is asked for
-	compare              // refused: look at what is there
-	recheck              // given up, redelivered: look whether it was done before
+	compare              // after a 409: read the live object
+	recheck              // given up, may have been done: look whether it was
 	finished             // there is a result
 )
 
-// subScale is a subresource that is an object of its own: who writes it may not be let
-// look at the object that it is of, and would not know it there.
+// subScale is a subresource that is an object of its own. A controller that may write it may not
+// be allowed to read the parent object, whose metadata would not show the write anyway.
 const subScale = "scale"
 
-// mostChases is how often a delete is tried anew, in one turn, on an object whose
-// changes leave its owners as they were. One that changes more quickly than that is
-// left to the next turn.
+// mostChases is how often one turn retries a delete of an object whose changes leave its owners as
+// they were. If the object changes faster, the next turn has to delete it.
 const mostChases = 5
 
-// operation is one command on its way: the looks before and after its write.
+// operation is one command in progress: its reads and its write.
 type operation struct {
 	at      int
 	command events.Command
 	again   bool   // the turn was delivered before
-	version string // that a delete, or an ask, insists on
-	seen    uint64 // how far the turn had read the log of the command's kind
+	version string // the resourceVersion that a delete, or an ask, requires
+	seen    uint64 // the sequence up to which the turn had read the log of the kind
 	refused Refusal
 	dryRun  bool
 
 	step   step
 	owner  int            // position in owners
-	look   *look          // that it has in common with other commands
-	ranges []netip.Prefix // that its object must share with no other
+	look   *look          // shared with other commands
+	ranges []netip.Prefix // the ranges that its object must share with no other
 	tries  int
-	lost   bool // a write's answer was lost: what is there may be ours
-	chases int  // how often a delete has followed an object that changes
+	lost   bool // a write's answer was lost: the effect may exist
+	chases int  // how often the delete was retried on a changed object
 	asked  bool
-	last   Response  // the answer before, when something was asked
-	failed *Response // why a write was given up whose answers were lost
+	last   Response  // the previous answer, if asked
+	failed *Response // the answer that ended a write which may have happened
 	body   []byte
 	result events.Result
 }
@@ -71,7 +70,7 @@ func newOperation(at int, c events.Command, body []byte, o Options) *operation {
 	return d
 }
 
-// first is the first step that the command asks for.
+// first returns the first step of a command.
 func (d *operation) first() step {
 	switch cond := d.command.If; {
 	case d.command.Verb == events.VerbAsk:
@@ -85,7 +84,7 @@ func (d *operation) first() step {
 	}
 }
 
-// checked is the step after the looks at other objects.
+// checked returns the step after the reads of the objects and owners that the command relies on.
 func (d *operation) checked() step {
 	if d.command.If != nil && d.command.If.Unused && d.step != unused {
 		return unused
@@ -96,7 +95,7 @@ func (d *operation) checked() step {
 	return d.ready()
 }
 
-// ready is the step after all looks.
+// ready returns the step after all reads.
 func (d *operation) ready() step {
 	if d.again && d.command.Verb == events.VerbDelete && d.tries == 0 {
 		return before
@@ -104,7 +103,7 @@ func (d *operation) ready() step {
 	return write
 }
 
-// request is what the step asks of the API server.
+// request returns the request of the step.
 func (d *operation) request() Request {
 	c := d.command
 	r := Request{
@@ -141,8 +140,8 @@ func (d *operation) request() Request {
 		r.Subresource = subScale
 	}
 	if r.Verb == Read && (c.Kind == kinds.Secrets.Name || c.Certifies()) {
-		// What is in a Secret may be in no message, and a certificate is in no command: an
-		// effect in doubt is no effect.
+		// No message may have the content of a Secret, and no command has a certificate, so there
+		// is nothing to compare: an effect in doubt counts as none.
 		r.Verb = Look
 	}
 	if d.asked && d.repeats(d.last) {
@@ -177,19 +176,19 @@ func (d *operation) options() *metav1.DeleteOptions {
 	return o
 }
 
-// unsure is true while a create may have happened unseen: the answer to it was
-// lost, the turn was delivered before, or an object has its name; and while it is
-// looked for what has become of a command. Such a command is not given up, however
-// long it takes: the next decision would rest on a world without it.
+// unsure is true while a create may have happened unseen (its answer was lost, the turn was
+// delivered before, or an object has its name), and in the step recheck. The plan does not give
+// such a command up, however long it takes: otherwise the next decision would rest on a view
+// without its effect.
 func (d *operation) unsure() bool {
 	return d.step == recheck || d.command.Verb == events.VerbCreate && (d.doubled() || d.step == compare)
 }
 
-// doubled tells whether an effect that is there may be the command's own: the
-// answer to it was lost, or the turn was delivered before.
+// doubled tells whether an existing effect may be the command's own: its answer was lost, or the
+// turn was delivered before.
 func (d *operation) doubled() bool { return d.lost || d.again }
 
-// answer takes the answer to request.
+// answer processes the answer to request.
 func (d *operation) answer(r Response) {
 	d.asked, d.last = true, r
 	if r.Reason == ReasonPanicked {
@@ -227,15 +226,15 @@ func (d *operation) answer(r Response) {
 	}
 }
 
-// repeats tells whether a request is made again after an answer. An API server that has just
-// come up may not know the writer's roles yet: it refuses what it carried out before, and
-// will not say whether it did.
+// repeats tells whether a request is repeated after an answer. An API server that has just started
+// may not know the writer's roles yet: it refuses a command that it may have carried out before,
+// and the read that would show whether it did.
 func (d *operation) repeats(r Response) bool {
 	return r.again() || r.Reason == ReasonNotImpersonated && d.unsure()
 }
 
-// exhaust gives up a command that has no time left. One that may have been carried
-// out is looked for first.
+// exhaust gives up a command that has no time left. It first looks whether the command has been
+// carried out, if that is possible.
 func (d *operation) exhaust(r Response) {
 	if d.doubled() && d.command.Verb != events.VerbAsk {
 		d.failed, d.step = &r, recheck
@@ -259,8 +258,8 @@ func (d *operation) afterAlive(r Response) {
 	}
 }
 
-// owners are the owners that must not live: those that must be absent, and then
-// those that may be leaving.
+// owners returns the owners that must not be alive: those that must be absent, and then those that
+// may also be leaving.
 func owners(cond *events.If) []metav1.OwnerReference {
 	if cond == nil {
 		return nil
@@ -268,9 +267,9 @@ func owners(cond *events.If) []metav1.OwnerReference {
 	return slices.Concat(cond.Absent, cond.Leaving)
 }
 
-// seek goes on with the first owner from a position on that there can be; ok is false
-// where there is none. One with an impossible name is absent, and no request is made of
-// it: a tenant may write any name into an owner reference.
+// seek moves to the first owner, from a position on, whose name is valid; ok is false if there is
+// none. An owner with an invalid name is absent without a request: a tenant may write any name
+// into an owner reference.
 func (d *operation) seek(from int) (ok bool) {
 	all := owners(d.command.If)
 	for d.owner = from; d.owner < len(all); d.owner++ {
@@ -298,8 +297,8 @@ func (d *operation) afterAbsent(r Response) {
 	}
 }
 
-// afterUnused refuses what may be done only to an object that nothing needs. What cannot be
-// read as an answer proves nothing.
+// afterUnused refuses a command on an object that something uses. It also refuses after an answer
+// that cannot be parsed, which proves nothing.
 func (d *operation) afterUnused(r Response) {
 	var found events.Users
 	switch {
@@ -316,14 +315,14 @@ func (d *operation) afterUnused(r Response) {
 	}
 }
 
-// object tells whether a text is a JSON object; null would be read as an empty one.
+// object tells whether a text is a JSON object; json.Unmarshal would accept null as an empty one.
 func object(text json.RawMessage) bool {
 	text = bytes.TrimSpace(text)
 	return len(text) > 0 && text[0] == '{'
 }
 
-// afterBefore spares a redelivered delete the request when the object is on its
-// way out as the command wants it.
+// afterBefore ends a redelivered delete without another request if the object is already being
+// deleted as the command wants it.
 func (d *operation) afterBefore(r Response) {
 	c, live := d.command, r.Object
 	switch {
@@ -333,7 +332,7 @@ func (d *operation) afterBefore(r Response) {
 		(c.GraceSeconds == nil || (live.Grace != nil && *live.Grace <= *c.GraceSeconds)):
 		d.end(r, events.Unchanged)
 	default:
-		d.step = write // also where looking is forbidden: the conditions hold anyway
+		d.step = write // also where the read is forbidden: the preconditions hold anyway
 	}
 }
 
@@ -360,13 +359,13 @@ func (d *operation) afterWrite(r Response) {
 		// the adopting controllers read as "gone".
 		d.end(r, events.Absent)
 	case c.Verb == events.VerbCreate && d.doubled():
-		d.failed, d.step = &r, recheck // what is refused now may have been done before
+		d.failed, d.step = &r, recheck // a refused create may have been carried out before
 	default:
 		d.end(r, events.Refused)
 	}
 }
 
-// afterAsk passes on what was read, or why it could not be.
+// afterAsk ends an ask with what was read, or with why it could not be read.
 func (d *operation) afterAsk(r Response) {
 	switch {
 	case r.ok() && uidOf(d.command) != "" && r.Object.UID != uidOf(d.command):
@@ -383,7 +382,7 @@ func (d *operation) afterAsk(r Response) {
 	}
 }
 
-// effect tells a write from one that left the object's version as it was.
+// effect distinguishes a write from a no-op, which leaves the object's version as it was.
 func (d *operation) effect(r Response) events.Status {
 	c := d.command
 	if c.Verb != events.VerbCreate && c.If != nil && c.If.ResourceVersion != "" &&
@@ -393,9 +392,9 @@ func (d *operation) effect(r Response) events.Status {
 	return events.Applied
 }
 
-// gone tells whether a delete took the object away at once: the answer is then
-// no object, or one with nothing left to wait for. A namespace always waits for
-// its contents.
+// gone tells whether a delete removed the object at once. The answer then has no object, one that
+// is not being deleted, or one without finalizers and with a grace period of 0. A namespace always
+// waits for its contents.
 func gone(c events.Command, o Object) bool {
 	if o.UID == "" || !o.Deleting {
 		return true
@@ -403,13 +402,13 @@ func gone(c events.Command, o Object) bool {
 	return !o.Finalizers && o.Grace != nil && *o.Grace == 0 && c.Kind != "namespaces"
 }
 
-// released tells whether an update took away the last thing that kept a namespace: it
-// is gone then.
+// released tells whether an update removed a namespace's last finalizer, so that the namespace is
+// gone.
 func (d *operation) released(o Object) bool {
 	return d.command.Subresource == "finalize" && o.Deleting && !o.Finalizers && zero(at(read(d.body), "spec", "finalizers"))
 }
 
-// afterCompare judges a 409 by what is there.
+// afterCompare judges a 409 by the live object.
 func (d *operation) afterCompare(r Response) {
 	createOrDeletion := d.command.Verb == events.VerbCreate || d.command.Verb == events.VerbDelete
 	switch {
@@ -424,13 +423,13 @@ func (d *operation) afterCompare(r Response) {
 	case d.doubled() && d.changed(r):
 		d.found(r)
 	default:
-		// The result bears the version that stood in the way. Who decides next waits
-		// until it has been seen: on the old one the same would be decided again.
+		// The result has the version that caused the conflict. The next decision waits until its
+		// view has that version: on the old one it would be the same again.
 		d.conflict(r, "Conflict", "the object has changed")
 	}
 }
 
-// changed tells whether a live object is what an update or a patch makes of it.
+// changed tells whether a live object already is what an update or a patch makes of it.
 func (d *operation) changed(r Response) bool {
 	c := d.command
 	if !r.ok() || r.Object.UID != uidOf(c) {
@@ -438,7 +437,7 @@ func (d *operation) changed(r Response) bool {
 	}
 	switch {
 	case c.Signs():
-		return false // what it makes is not in its body
+		return false // its body does not have the signatures
 	case c.Verb == events.VerbUpdate:
 		return updated(d.body, r.Body, c.Subresource)
 	case c.Verb == events.VerbPatch && c.PatchType == types.MergePatchType:
@@ -450,7 +449,7 @@ func (d *operation) changed(r Response) bool {
 
 func (d *operation) compareCreate(r Response) {
 	switch {
-	case r.notFound(): // it went between the two requests: the name is free again
+	case r.notFound(): // it was deleted between the two requests: the name is free again
 		d.conflict(r, string(metav1.StatusReasonAlreadyExists), "the name was taken a moment ago")
 	case r.Object.Deleting:
 		d.conflict(r, string(metav1.StatusReasonAlreadyExists), "an object of that name is on its way out")
@@ -479,13 +478,13 @@ func (d *operation) compareDeletion(r Response) {
 	}
 }
 
-// skip gives up a command before its first request: its batch has failed, or the
-// turn is refused. If the turn was delivered before, the command may have been
-// carried out then; the next decision must know of it, so it is looked for.
+// skip gives up a command before its first request: its batch has failed, or the turn is refused.
+// If the turn was delivered before, the command may have been carried out then. The next decision
+// must know of the effect, so skip has the plan look for it.
 func (d *operation) skip() {
 	switch {
 	case d.step == finished:
-	case d.again && d.command.Verb != events.VerbAsk: // nothing comes of a question
+	case d.again && d.command.Verb != events.VerbAsk: // an ask has no effect
 		d.step = recheck
 	default:
 		d.giveUp()
@@ -518,8 +517,8 @@ func (d *operation) afterRecheck(r Response) {
 		d.changed(r):
 		d.found(r)
 	case d.failed != nil && r.ok():
-		// Who decides next waits until this version has been seen: it may be what
-		// the command has made.
+		// The next decision waits until its view has this version, which the command may have
+		// made.
 		d.failed.Object = r.Object
 		d.giveUp()
 	default:
@@ -527,8 +526,8 @@ func (d *operation) afterRecheck(r Response) {
 	}
 }
 
-// found ends an operation whose effect is there: made by itself when an answer was
-// lost on the way, or else by an earlier delivery of the turn.
+// found ends an operation whose effect exists. The operation made it itself if one of its answers
+// was lost; otherwise an earlier delivery of the turn did.
 func (d *operation) found(r Response) {
 	if d.lost {
 		d.end(r, events.Applied)
@@ -537,7 +536,7 @@ func (d *operation) found(r Response) {
 	d.end(r, events.Unchanged)
 }
 
-// removed ends a delete whose object is not there any more.
+// removed ends a delete whose object is gone.
 func (d *operation) removed(r Response) {
 	status := events.Unchanged
 	if d.lost {
@@ -564,7 +563,7 @@ func (d *operation) end(r Response, status events.Status) {
 	}
 }
 
-// uidOf is the uid that a command insists on.
+// uidOf returns the uid that a command requires.
 func uidOf(c events.Command) types.UID {
 	if c.If == nil {
 		return ""
@@ -572,14 +571,13 @@ func uidOf(c events.Command) types.UID {
 	return c.If.UID
 }
 
-// bodyOf is a command's body as it goes on the wire. known holds the shapes
-// that have been cut open already.
+// bodyOf returns a command's body as it is sent. known caches the templates of the turn's shapes.
 func bodyOf(t events.Turn, c events.Command, known map[int]template) ([]byte, error) {
 	body := t.BodyOf(c)
 	switch c.Verb {
 	case events.VerbCreate:
 		m, ok := known[c.Shape]
-		if !ok { // as 0 never is: that is no shape, but a body of its own
+		if !ok { // never cached for 0, which is a body of its own
 			var err error
 			if m, err = newTemplate(body); err != nil {
 				return nil, err

@@ -29,7 +29,7 @@ func live(uid types.UID, version, body string) Response {
 	return r
 }
 
-// One command, the answers it gets, and what is made of them.
+// One command, the answers that it gets, and its result.
 func TestWhatAnswersMean(t *testing.T) {
 	const other = `{"metadata":{"ownerReferences":[{"uid":"else","controller":true}]}}`
 	leaving := live("uid", "9", owned)
@@ -253,7 +253,7 @@ func TestConditionsGoOnTheWire(t *testing.T) {
 	}
 }
 
-// A body that cannot be read is refused, and no request is made of it.
+// A command whose body cannot be parsed is refused without a request.
 func TestBodiesThatCannotBeRead(t *testing.T) {
 	patch := update("web", "7", "")
 	patch.Verb, patch.PatchType = events.VerbPatch, types.JSONPatchType
@@ -268,8 +268,8 @@ func TestBodiesThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// A command that makes the door panic has failed, and is not made again; a write may have
-// happened, a look has done nothing.
+// A command that makes the door panic has failed, and is not repeated. A write may have happened;
+// a read has no effect.
 func TestACommandThatPanics(t *testing.T) {
 	reliant := update("web", "7", "{}")
 	reliant.If.Alive = &events.Alive{Kind: "pods", Version: "v1", Namespace: "ns", Name: "p", UID: "u"}
@@ -287,7 +287,7 @@ func TestACommandThatPanics(t *testing.T) {
 	}
 }
 
-// What needs an object is found out only of kinds of which it can be.
+// Only kinds with known users can be checked for users.
 func TestWhatNeedsWhatCannotBeFoundOut(t *testing.T) {
 	unused := func(c events.Command) events.Command {
 		c.If = &events.If{UID: "u", ResourceVersion: "7", Unused: true}
@@ -302,7 +302,7 @@ func TestWhatNeedsWhatCannotBeFoundOut(t *testing.T) {
 	}
 }
 
-// Of a turn that came again and is refused it is looked for what the first delivery did.
+// If a redelivered turn is refused, the plan looks for the effects of the first delivery.
 func TestWhatAnEarlierDeliveryDid(t *testing.T) {
 	leaving := live("uid", "9", owned)
 	leaving.Object.Deleting = true
@@ -333,7 +333,8 @@ func TestWhatAnEarlierDeliveryDid(t *testing.T) {
 	}
 }
 
-// What needs no request, and what is only tried, says so; a note goes back with the result.
+// A command without a request, and a dry run, say so in the result; a note goes back with the
+// result.
 func TestResultsWithoutAnEffect(t *testing.T) {
 	record, put := events.Command{Verb: events.VerbRecord}, update("web", "1", `{}`)
 	put.Note = json.RawMessage(`"n"`)
@@ -352,7 +353,7 @@ func TestResultsWithoutAnEffect(t *testing.T) {
 		"of what cannot be named": {unaskable, Options{}, events.Result{Status: events.Absent, Code: 404, Reason: "NotFound"}},
 	} {
 		p := New(turn(c.command), c.options)
-		p.Answer(0, Response{Code: 500}) // which was not asked for
+		p.Answer(0, Response{Code: 500}) // an answer to no request
 		for _, wrong := range []int{-1, 1} {
 			p.Answer(wrong, Response{Code: 500})
 		}
@@ -369,7 +370,7 @@ func TestResultsWithoutAnEffect(t *testing.T) {
 	}
 }
 
-// Other commands than creates begin with 32 at a time.
+// Commands other than creates begin with 32 at a time.
 func TestHowManyBeginAtATime(t *testing.T) {
 	var commands []events.Command
 	for i := range 40 {
@@ -380,7 +381,7 @@ func TestHowManyBeginAtATime(t *testing.T) {
 	}
 }
 
-// What names no object, or is a patch of no type, is refused with what is wrong.
+// A command that names no object, or a patch without a type, is refused with the reason.
 func TestWhatIsWrongWithACommand(t *testing.T) {
 	edit := func(c events.Command, change func(*events.Command)) events.Command { change(&c); return c }
 	patch := update("web", "7", `{}`)
@@ -422,7 +423,7 @@ func TestLongMessagesAreCut(t *testing.T) {
 	}
 }
 
-// What 500 creates of one template cost before they are on the wire.
+// The cost of encoding 500 creates of one template.
 func BenchmarkCreates(b *testing.B) {
 	var commands []events.Command
 	for i := range 500 {

@@ -11,48 +11,47 @@ import (
 	"github.com/millrace/millrace/pkg/events/redact"
 )
 
-// Options are what a plan knows besides the turn.
+// Options are the inputs of a plan besides the turn.
 type Options struct {
-	// Again is true for a turn that was delivered before: its effects may be
-	// there already.
+	// Again is true for a turn that was delivered before: its effects may exist already.
 	Again bool
-	// DryRun is true when the API server is asked to do nothing.
+	// DryRun is true when the API server is asked to store nothing.
 	DryRun bool
-	// Refused is why no command may be carried out. Of a turn that was delivered
-	// before, some may have been; those are looked for.
+	// Refused is why no command may be carried out. If the turn was delivered before, some
+	// commands may have been carried out; the plan reads the objects to find those.
 	Refused Refusal
 	// Off refuses every command without a request.
 	Off bool
-	// Promised tells what the turn's controller may do; nil means everything.
+	// Promised tells whether the turn's controller may issue a command; nil means every command.
 	Promised func(events.Command) bool
-	// Fits tells whether what a command writes, and where, is within what the controller
-	// has promised; nil means everything.
+	// Fits returns an error if the object or the content that a command writes is not within the
+	// controller's promise; nil accepts everything.
 	Fits func(c events.Command, body []byte) error
 }
 
-// wave sizes: creates start at one; everything else starts where a wave that
-// fails is still cheap.
+// Wave sizes: creates start at one; all others start at a size at which a failing wave is still
+// cheap.
 const (
 	firstCreates = 1
 	firstOthers  = 32
 )
 
-// NotPromised is the reason of a command that its controller never promised: no
-// honest reconciler stores it.
+// NotPromised is the reason of a command that its controller never promised to issue: no honest
+// reconciler stores one.
 const NotPromised = "NotPromised"
 
-// Redacted is the reason of a command that would write what stands in the place of
-// hidden values. No reconciler decides on those; it was told of less than it believes.
+// Redacted is the reason of a command that would write the marker of hidden values. No controller
+// may decide on an object with hidden values: it has seen less than it believes.
 const Redacted = "Redacted"
 
-// Plan is the way through one turn. It is not safe for concurrent use.
+// Plan carries one turn from commands to results. It is not safe for concurrent use.
 type Plan struct {
 	operations []*operation
-	asked      []bool  // a request of the operation is under way
+	asked      []bool  // a request of the operation is in flight
 	after      [][]int // the earlier commands on the same object
 	groups     []*group
 	looks      map[any]*look
-	given      map[kinds.Name][]netip.Prefix // by the commands before, not to be shared
+	given      map[kinds.Name][]netip.Prefix // ranges that earlier commands give, not to be shared
 	open       int                           // commands without a result
 }
 
@@ -66,7 +65,7 @@ type group struct {
 	over       bool
 }
 
-// groupName is what makes commands one group.
+// groupName identifies a group.
 type groupName struct {
 	verb        events.Verb
 	kind        kinds.Name
@@ -84,7 +83,7 @@ func New(t events.Turn, o Options) *Plan {
 		d := p.admit(i, c, t, o, templates)
 		p.operations = append(p.operations, d)
 		if c.Verb == events.VerbRecord {
-			continue // it is over
+			continue // it has its result
 		}
 		p.after[i] = earlier[c.Ref()]
 		earlier[c.Ref()] = append(earlier[c.Ref()][:len(p.after[i]):len(p.after[i])], i)
@@ -110,8 +109,8 @@ func New(t events.Turn, o Options) *Plan {
 	return p
 }
 
-// admit makes the operation of a command, which is over at once when the command
-// needs no request or may not have one.
+// admit makes the operation of a command. The operation is finished at once if the command needs
+// no request or may not have one.
 func (p *Plan) admit(i int, c events.Command, t events.Turn, o Options, templates map[int]template) *operation {
 	d := &operation{at: i, command: c}
 	unfit, refused := o.unfit(c, t), o.Refused
@@ -156,15 +155,15 @@ func (p *Plan) admit(i int, c events.Command, t events.Turn, o Options, template
 	return d
 }
 
-// unfit is why a command is not within what the controller has promised.
+// unfit returns why a command is not within the controller's promise.
 func (o Options) unfit(c events.Command, t events.Turn) error {
 	if o.Fits == nil || o.Off || o.Refused != (Refusal{}) {
-		return nil // of what is refused, at most it is looked for
+		return nil // a refused command is at most looked for
 	}
 	return o.Fits(c, t.BodyOf(c))
 }
 
-// fault is what makes a command impossible to address, or unsafe.
+// fault returns why a command cannot be addressed or is unsafe; "" if it is neither.
 func fault(c events.Command) string {
 	switch c.Verb {
 	case events.VerbCreate, events.VerbUpdate, events.VerbPatch, events.VerbDelete:
@@ -202,8 +201,8 @@ func fault(c events.Command) string {
 	}
 }
 
-// Next is every request that may run now, at most one for each command. They
-// are given once.
+// Next returns every request that may run now, at most one for each command. It returns each
+// request once.
 func (p *Plan) Next() []Request {
 	var requests []Request
 	for _, g := range p.groups {
@@ -238,8 +237,8 @@ func (p *Plan) ready(i int) bool {
 	return o.asker == i
 }
 
-// Answer takes the answer to a command's request. An answer that no command waits
-// for is ignored.
+// Answer processes the answer to a command's request. It ignores an answer that no command waits
+// for.
 func (p *Plan) Answer(command int, r Response) {
 	if command < 0 || command >= len(p.operations) || !p.asked[command] {
 		return
@@ -253,8 +252,8 @@ func (p *Plan) Answer(command int, r Response) {
 	p.settle()
 }
 
-// closes tells whether a command is the last word of its turn: it asks what there is
-// when everything before it has been done, or has not.
+// closes tells whether a command waits for all earlier commands of its turn, whether they succeed
+// or not: it asks what exists after them.
 func closes(c events.Command) bool {
 	return c.Searches()
 }
@@ -267,8 +266,8 @@ func upTo(n int) []int {
 	return all
 }
 
-// settle draws every conclusion that needs no request: answers that are shared,
-// commands that are skipped, waves that are over.
+// settle draws every conclusion that needs no request: shared answers, skipped commands, finished
+// waves.
 func (p *Plan) settle() {
 	for moved := true; moved; {
 		moved = false
@@ -287,7 +286,7 @@ func (p *Plan) settle() {
 	}
 }
 
-// conclude ends or moves a command that needs no request for it.
+// conclude ends or advances a command that needs no request for it, and tells whether it did.
 func (p *Plan) conclude(i int) bool {
 	d := p.operations[i]
 	if d.step == finished || p.asked[i] {
@@ -306,8 +305,8 @@ func (p *Plan) conclude(i int) bool {
 	return false
 }
 
-// advance starts a group's next wave when the last one is over, or skips what
-// is left.
+// advance starts a group's next wave when the last one is finished, or skips the remaining
+// commands.
 func (p *Plan) advance(g *group) bool {
 	if g.over {
 		return false
@@ -324,7 +323,7 @@ func (p *Plan) advance(g *group) bool {
 		for _, i := range g.operations[g.to:] {
 			p.operations[i].skip()
 		}
-		g.to = len(g.operations) // some may have to be looked at first
+		g.to = len(g.operations) // some may need a read first
 		return true
 	}
 	g.from = g.to
@@ -347,7 +346,7 @@ func (g *group) stops(r events.Result) bool {
 	}
 }
 
-// Results is one result for every command; done is false while some are open.
+// Results returns one result for every command; done is false while some have none.
 func (p *Plan) Results() (results []events.Result, done bool) {
 	if p.open > 0 {
 		return nil, false
@@ -359,11 +358,11 @@ func (p *Plan) Results() (results []events.Result, done bool) {
 	return results, true
 }
 
-// told is an operation's result, which admits what is not known.
+// told returns an operation's result, marked as unsure if its effect is not certain.
 func (d *operation) told() events.Result {
 	r := d.result
-	// What is gone after the answer to its delete was lost may have been deleted by
-	// another client: nothing else is applied that is not there.
+	// If the answer to a delete was lost and the object is gone, another client may have deleted
+	// it. No other applied command has an object that is not there.
 	guessed := r.Status == events.Applied && d.last.notFound()
 	r.Unsure = guessed || !r.OK() && (d.lost || d.again) && d.command.Verb != events.VerbRecord && d.command.Verb != events.VerbAsk
 	return r

@@ -39,7 +39,7 @@ func turn(commands ...events.Command) events.Turn {
 	return t
 }
 
-// run answers a plan from a world until it is done.
+// run answers a plan from a world until the plan is done.
 func run(t rapidOrTest, p *Plan, answer func(Request) Response) []events.Result {
 	t.Helper()
 	for range 10_000 {
@@ -63,9 +63,8 @@ type rapidOrTest interface {
 	Fatalf(format string, args ...any)
 }
 
-// A turn drawn at random, with lost answers, refusals and answers in any order,
-// ends; gives every command one result; writes each object in the turn's order;
-// and, delivered again, changes nothing.
+// A random turn, with lost answers, refusals and answers in any order, ends, gives every command
+// one result, writes each object in the turn's order, and changes nothing when delivered again.
 func TestAnyTurnHasOneEffect(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, tn := drawTurn(t)
@@ -125,8 +124,7 @@ func drawTurn(t *rapid.T) (*world, events.Turn) {
 	return w, turn(commands...)
 }
 
-// runShuffled answers in any order; some answers get lost, before or after the
-// write.
+// runShuffled answers in random order; some answers get lost, before or after the write.
 func runShuffled(t *rapid.T, w *world, p *Plan, faults int) []events.Result {
 	var open []Request
 	busy := map[int]bool{}
@@ -165,8 +163,7 @@ func runShuffled(t *rapid.T, w *world, p *Plan, faults int) []events.Result {
 	return nil
 }
 
-// A batch of n creates of which only the first k can succeed costs at most 2k+1
-// requests.
+// A batch of n creates of which only the first k succeed costs at most 2k+1 requests.
 func TestFailingCreatesCostLittle(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 500).Draw(t, "n")
@@ -243,7 +240,7 @@ func TestCommandsOnOneObjectKeepTheirOrder(t *testing.T) {
 	}
 }
 
-// The owner that adopts is looked at once in a turn, as upstream does in a sync.
+// A turn reads the adopting owner once, as upstream does in a sync.
 func TestAdoptersAreLookedAtOnce(t *testing.T) {
 	var commands []events.Command
 	for i := range 20 {
@@ -314,8 +311,8 @@ func TestUnsafeOrUnpromisedCommandsAreRefused(t *testing.T) {
 	}
 }
 
-// TestWhatWasHiddenIsNotWritten: neither by a create of which many share the body, nor
-// by a patch, nor as bytes.
+// TestWhatWasHiddenIsNotWritten: a create with a shared body, a patch, or bytes with the marker of
+// hidden values are refused.
 func TestWhatWasHiddenIsNotWritten(t *testing.T) {
 	config := &corev1.ConfigMap{Data: map[string]string{"a": "secret"}, BinaryData: map[string][]byte{"b": []byte("secret")}}
 	redact.MustParsePath(".data").Hide(config)
@@ -391,8 +388,7 @@ func TestOwnersThatMustBeGone(t *testing.T) {
 	}
 }
 
-// An owner without a uid stands for whatever there is of its name, for a change as
-// for a delete.
+// An owner without a uid matches any object of its name, for a change as for a delete.
 func TestAnOwnerOfAnyUIDMustBeGone(t *testing.T) {
 	failed := events.Command{
 		Verb: events.VerbPatch, Kind: "pods", Version: "v1", Namespace: "ns", Name: "p", Subresource: "status",
@@ -420,8 +416,7 @@ func TestAnOwnerOfAnyUIDMustBeGone(t *testing.T) {
 	}
 }
 
-// A turn that comes again and fails before it is through must still say what its
-// first delivery did.
+// A redelivered turn that fails midway must still report what its first delivery did.
 func TestWhatWasDoneBeforeIsFoundThoughTheRestFails(t *testing.T) {
 	body := json.RawMessage(`{"metadata":{"ownerReferences":[{"uid":"rs","controller":true}]},"spec":{}}`)
 	create := func(name string) events.Command {

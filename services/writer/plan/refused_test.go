@@ -6,8 +6,8 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// A create whose answer was lost may have been carried out, whatever the API server says of
-// it by now: it is looked for before it counts as refused.
+// A create whose answer was lost may have been carried out, whatever the API server answers now:
+// the plan looks for the object before it counts the create as refused.
 func TestARefusedCreateIsLookedForWhereItsAnswerWasLost(t *testing.T) {
 	lost, quota := Response{Code: 504}, Response{Code: 403, Reason: "Forbidden"}
 	starting := Response{Code: 403, Reason: ReasonNotImpersonated}

@@ -13,11 +13,11 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// Verb is what a request does.
+// Verb is the kind of a request.
 type Verb string
 
-// The verbs of requests. Look reads the metadata of an object, Read all of it. Search
-// finds out what no single request can tell; the subresource says what.
+// The verbs of requests. Look reads the metadata of an object, Read all of it. Search finds out
+// what no single request can tell; the subresource says what.
 const (
 	Create Verb = "create"
 	Update Verb = "update"
@@ -31,15 +31,15 @@ const (
 // Writes is true for the verbs that change something.
 func (v Verb) Writes() bool { return v != Look && v != Read && v != Search }
 
-// Request is one request of the API server, for one command.
+// Request is one request to the API server, for one command.
 type Request struct {
-	// Command is the position of the command in the turn. A command has at most
-	// one request under way.
+	// Command is the position of the command in the turn. A command has at most one request in
+	// flight.
 	Command int
 	Verb    Verb
 
-	// Kind and Version address the object, or Owner does, as an owner reference
-	// names it: the door finds its resource and where it lives.
+	// Kind and Version address the object. Or Owner does, as an owner reference names it; the door
+	// then looks up its resource and scope.
 	Kind                         kinds.Name
 	Version                      string
 	Namespace, Name, Subresource string
@@ -50,34 +50,33 @@ type Request struct {
 	// Manager is the name in managedFields; empty means the writer's.
 	Manager string
 	Delete  *metav1.DeleteOptions
-	// Try counts the requests of one command that write, from 1.
+	// Try counts the writes of one command, from 1.
 	Try int
-	// Doubtful is true for a create that may have happened before: the answer to an
-	// earlier request was lost, or the turn was delivered before. What was created
-	// may be deleted by now, and its name free again; it must not be created twice.
+	// Doubtful is true for a create that may have happened before: an earlier answer was lost, or
+	// the turn was delivered before. The created object may have been deleted since, so that its
+	// name is free again; it must not be created twice.
 	Doubtful bool
-	// Seen is how far the log of the kind had been read when the create was decided: it
-	// cannot have happened before.
+	// Seen is the sequence up to which the log of the kind had been read when the create was
+	// decided. The create cannot have happened before it.
 	Seen uint64
-	// InDoubt is for how long it has been so; the caller that carries out the plan says.
+	// InDoubt is how long the create has been in doubt. The caller that carries out the plan sets
+	// it.
 	InDoubt time.Duration
-	// Stood is where the API server stood when it was first asked since then: the record has
-	// to come as far, and need not catch up with what happens while it does. "" where it has
-	// not been asked.
+	// Stood is the API server's version when it was first asked in this doubt; "" if it has not
+	// been asked. The record has to reach that version, and need not catch up with later changes.
 	Stood string
-	// Wait is true for a request that repeats one: it waits as long as the API
-	// server asked for (After), or else with backoff.
+	// Wait is true for a request that repeats one. It waits for After, the time that the API
+	// server asked for, or with exponential back-off if that is 0.
 	Wait  bool
 	After time.Duration
 }
 
-// FillsToken is true for a patch that the maker of the request completes with a token
-// ([events.SubToken]).
+// FillsToken is true for a patch that the door completes with a token ([events.SubToken]).
 func (r Request) FillsToken() bool {
 	return events.Command{Verb: events.Verb(r.Verb), Kind: r.Kind, Subresource: r.Subresource}.FillsToken()
 }
 
-// Signs is true for a patch whose body the door makes of what it finds
+// Signs is true for a patch whose body the door makes from the live object
 // ([events.SubSignatures]).
 func (r Request) Signs() bool {
 	return events.Command{Verb: events.Verb(r.Verb), Kind: r.Kind, Subresource: r.Subresource}.Signs()
@@ -89,37 +88,36 @@ func (r Request) Certifies() bool {
 	return events.Command{Verb: events.Verb(r.Verb), Kind: r.Kind, Subresource: r.Subresource}.Certifies()
 }
 
-// Response is what came of a request.
+// Response is the result of a request.
 type Response struct {
 	// Code is the HTTP status, 0 when no answer came.
 	Code int
 	// Object is the metadata in the answer to a successful request.
 	Object Object
-	// Body is the whole object, for Read, and the answer to what asks for one.
+	// Body is the whole object for Read, and the answer for Search.
 	Body json.RawMessage
 
 	Reason, Message string
 	// Cause and Field are the first detail of a refusal.
 	Cause, Field string
-	// RetryAfter is how long the API server asks to stay away.
+	// RetryAfter is how long the API server asks the writer to wait.
 	RetryAfter time.Duration
 	// Spent is true when the command has no time left for another try.
 	Spent   bool
 	AuditID string
-	// Stood is the [Request]'s from now on.
+	// Stood is the [Request]'s Stood from now on.
 	Stood string
 }
 
 // The reasons that the door itself answers with.
 const (
-	// ReasonNoMatch: no resource is served under the owner's kind.
+	// ReasonNoMatch: the API server serves no resource for the owner's kind.
 	ReasonNoMatch = events.NoMatch
-	// ReasonUnresolvable: a cluster-scoped object names an owner that lives in
-	// a namespace.
+	// ReasonUnresolvable: a cluster-scoped object names a namespaced owner.
 	ReasonUnresolvable = "UnresolvableOwner"
-	// ReasonLacking: the resource does not have the subresource that was asked for.
+	// ReasonLacking: the resource does not have the requested subresource.
 	ReasonLacking = events.NoSubresource
-	// ReasonPanicked: the door has a fault that this request shows. It is not made again.
+	// ReasonPanicked: the request made the door panic. It is not repeated.
 	ReasonPanicked = "Panicked"
 	// ReasonNotImpersonated: the writer may not act as the controller, or may not do this as
 	// any controller.
@@ -135,7 +133,7 @@ type Object struct {
 	Deleting        bool
 	Grace           *int64 // deletionGracePeriodSeconds
 	Finalizers      bool
-	// Waiting: it is being deleted and waits for its dependents to go first.
+	// Waiting: the object is being deleted and waits for its dependents to go first.
 	Waiting bool
 	Owners  []metav1.OwnerReference
 }
@@ -143,11 +141,11 @@ type Object struct {
 // ok is true for a request that succeeded.
 func (r Response) ok() bool { return r.Code >= 200 && r.Code < 300 }
 
-// notFound is true when the object is not there. A 404 for the whole resource
-// says nothing about objects: the kind may be served in another version.
+// notFound is true when the object does not exist. A 404 for the whole resource says nothing about
+// objects: the API server may serve the kind in another version.
 func (r Response) notFound() bool { return r.Code == 404 && r.Cause != "UnexpectedServerResponse" }
 
-// again is true for answers after which the same request may yet succeed.
+// again is true for answers after which the same request may still succeed.
 func (r Response) again() bool {
 	switch r.Code {
 	case 0, 401, 408, 429:
@@ -157,22 +155,22 @@ func (r Response) again() bool {
 	}
 }
 
-// lost is true when the write may have taken effect nevertheless.
+// lost is true when a write may have taken effect despite the answer.
 func (r Response) lost() bool { return r.again() && r.Code != 429 && r.Code != 401 }
 
-// maxMessage bounds what an outcome repeats of an answer: the message of an
-// invalid object can be as long as the object.
+// maxMessage bounds the message of an answer in an outcome: that of an invalid object can be as
+// long as the object.
 const maxMessage = 1024
 
-// result is the answer as the result of a command.
+// result converts the answer to the result of a command.
 func (r Response) result(command int, c events.Command, status events.Status) events.Result {
 	result := events.Result{
 		Command: command, Status: status, Ref: c.Ref(),
 		UID: r.Object.UID, Version: r.Object.ResourceVersion, AuditID: r.AuditID,
 	}
 	if result.OK() {
-		// The answer to a delete that ends the object at once may name no object.
-		// A turn that waits for its end must know which one of that name it was.
+		// The answer to a delete that removes the object at once may name no object. A turn that
+		// waits for the deletion must know which object of that name it was.
 		result.UID = cmp.Or(result.UID, uidOf(c))
 	} else {
 		result.Code, result.Reason, result.Cause, result.Message = r.Code, r.Reason, r.Cause, r.Message

@@ -10,11 +10,11 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// created tells whether a live object, found under the name of a create, is what
-// that create makes: it has the same controller (or the create names none: such
-// an object has no owner to mistake it for another's) and, where the body has
-// them, holds the same template and data. The last two tell the child that was
-// meant from one whose name collides because it derives from a short hash.
+// created tells whether a live object, found under the name of a create, is what that create
+// makes. It must have the same controller reference and, where the body has them, the same
+// template and data. The last two distinguish the intended child from one whose name collides
+// because it derives from a short hash. If the create names no controller, any object of the name
+// matches: there is no owner by which to mistake it for another's.
 func created(body, live json.RawMessage) bool {
 	want, have := read(body), read(live)
 	if want == nil || have == nil {
@@ -31,9 +31,9 @@ func created(body, live json.RawMessage) bool {
 		within(want["data"], have["data"])
 }
 
-// updated tells whether a live object is already what an update makes of it.
-// What the API server manages does not count, nor does the half of the object
-// that the subresource does not write.
+// updated tells whether a live object already is what an update makes of it. Fields that the API
+// server manages do not count, nor does the half of the object that the subresource does not
+// write.
 func updated(body, live json.RawMessage, subresource string) bool {
 	want, have := read(body), read(live)
 	if want == nil || have == nil {
@@ -45,7 +45,7 @@ func updated(body, live json.RawMessage, subresource string) bool {
 		switch subresource {
 		case "status":
 			delete(object, "spec")
-		case events.SubApproval: // it is in the status, and the rest does not change
+		case events.SubApproval: // the approval is in the status; the rest does not change
 		default:
 			delete(object, "status")
 		}
@@ -61,8 +61,8 @@ func updated(body, live json.RawMessage, subresource string) bool {
 	return within(want, have) && within(have, want)
 }
 
-// merged tells whether a live object is already what a merge patch makes of it. The
-// conditions in the patch do not count.
+// merged tells whether a live object already is what a merge patch makes of it. The preconditions
+// in the patch do not count.
 func merged(patch, live json.RawMessage) bool {
 	want, have := read(patch), read(live)
 	if want == nil || have == nil {
@@ -75,8 +75,8 @@ func merged(patch, live json.RawMessage) bool {
 	return carries(want, have)
 }
 
-// carries tells whether every field of a merge patch is in an object: objects are
-// merged, null takes a field away, and all else is replaced.
+// carries tells whether an object has every field of a merge patch: objects are merged, null
+// removes a field, and all else is replaced.
 func carries(want, have any) bool {
 	fields, ok := want.(map[string]any)
 	if !ok {
@@ -91,12 +91,12 @@ func carries(want, have any) bool {
 	return true
 }
 
-// sameOwners tells whether two lists of owners are the same, in any order.
+// sameOwners tells whether two lists have the same owners, in any order.
 func sameOwners(a, b []metav1.OwnerReference) bool {
 	return len(a) == len(b) && ownersIn(a, b) && ownersIn(b, a)
 }
 
-// ownersIn tells whether every owner of a list is in another.
+// ownersIn tells whether every owner of one list is in the other.
 func ownersIn(list, other []metav1.OwnerReference) bool {
 	for _, owner := range list {
 		if !slices.ContainsFunc(other, func(o metav1.OwnerReference) bool {
@@ -112,8 +112,8 @@ func ownersIn(list, other []metav1.OwnerReference) bool {
 
 func isTrue(b *bool) bool { return b != nil && *b }
 
-// within tells whether everything in want is in have. A zero value is as good
-// as none, since some clients write it and some leave it out.
+// within tells whether have has everything in want. A zero value equals a missing one, since some
+// clients write it and some omit it.
 func within(want, have any) bool {
 	if zero(want) && zero(have) {
 		return true
@@ -169,7 +169,7 @@ func zero(value any) bool {
 	}
 }
 
-// read is a JSON object with its numbers as they are written; nil if it is none.
+// read parses a JSON object and keeps its numbers as written; nil if the text is no object.
 func read(text json.RawMessage) map[string]any {
 	var object map[string]any
 	decoder := json.NewDecoder(bytes.NewReader(text))
@@ -189,7 +189,7 @@ func at(object map[string]any, path ...string) any {
 	return value
 }
 
-// controllerOf is the uid of an object's controller reference, or "".
+// controllerOf returns the uid of an object's controller reference, or "".
 func controllerOf(object map[string]any) string {
 	owners, _ := at(object, "metadata", "ownerReferences").([]any)
 	for _, owner := range owners {

@@ -10,14 +10,14 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// What the API server manages is no change, nor is the half of the object that the
+// Fields that the API server manages are no change, nor is the half of the object that the
 // subresource does not write; everything else is.
 func TestWhatAnUpdateHasMadeAlready(t *testing.T) {
 	const meant = `{"kind":"Deployment","metadata":{"name":"web","namespace":"ns","resourceVersion":"1","labels":{"a":"b"},"finalizers":["x"]},
 		"spec":{"replicas":2,"paused":false,"ports":[{"port":80},{"port":81}]},"status":{"replicas":1,"conditions":[{"type":"A"}]}}`
 	for name, c := range map[string]struct {
 		live        string
-		object, sub bool // it is there, for an update of the object, and of its status
+		object, sub bool // the update's effect exists, of the object and of its status
 	}{
 		"the same": {meant, true, true},
 		"what the API server manages": {`{"apiVersion":"apps/v1","metadata":{"name":"web","namespace":"ns","resourceVersion":"9","generation":3,"selfLink":"/x",
@@ -42,7 +42,7 @@ func TestWhatAnUpdateHasMadeAlready(t *testing.T) {
 	}
 }
 
-// A request is approved where its status says so; that the rest is as it was proves nothing.
+// A request is approved if its status says so; an unchanged rest proves nothing.
 func TestAnApprovalIsInTheStatus(t *testing.T) {
 	const approved = `{"spec":{"username":"a"},"status":{"conditions":[{"type":"Approved"}]}}`
 	for live, want := range map[string]bool{
@@ -58,7 +58,7 @@ func TestAnApprovalIsInTheStatus(t *testing.T) {
 	}
 }
 
-// A child that was meant has the same template, and no part of it.
+// An intended child has the same template, not a part of it.
 func TestAPartOfATemplateIsAnother(t *testing.T) {
 	body := func(containers string) json.RawMessage {
 		return json.RawMessage(`{"metadata":{"ownerReferences":[{"uid":"d","controller":true}]},"spec":{"template":{"spec":{"containers":[` + containers + `]}}}}`)
@@ -80,8 +80,8 @@ func TestAPartOfATemplateIsAnother(t *testing.T) {
 	}
 }
 
-// Owners are the same when each of both has all that is said of one: a controller is not an
-// owner among others.
+// Lists of owners are equal if each has all fields of the other: a controller is not a plain
+// owner.
 func TestTheSameOwners(t *testing.T) {
 	ref := func(edits ...func(*metav1.OwnerReference)) metav1.OwnerReference {
 		r := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "rs", Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true)}

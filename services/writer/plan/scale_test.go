@@ -15,9 +15,9 @@ func scaled() events.Command {
 	}
 }
 
-// A scale that another client has written is looked at as what it is: a user who may write it
-// need not be let look at what it is the scale of. The result bears the version that
-// stood in the way.
+// After a conflict the plan reads the scale and not its parent object: a controller that may write
+// the scale may not be allowed to read the parent. The result has the version that caused the
+// conflict.
 func TestAScaleIsComparedWithAScale(t *testing.T) {
 	p := New(turn(scaled()), Options{})
 	p.Next()
@@ -32,7 +32,7 @@ func TestAScaleIsComparedWithAScale(t *testing.T) {
 	}
 }
 
-// One that was written before, by a turn whose outcome was lost, is found as it is wanted.
+// The plan finds a scale that an earlier delivery wrote before its outcome was lost.
 func TestAScaleThatIsThereIsFound(t *testing.T) {
 	p := New(turn(scaled()), Options{Again: true})
 	p.Next()

@@ -10,15 +10,15 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// Nameable tells whether an object can have a name: whether it is one segment of a path.
-// The API server gives no other names.
+// Nameable tells whether an object can have a name: whether the name is a valid path segment. The
+// API server accepts no other names.
 //
 // Upstream: k8s.io/apimachinery/pkg/api/validation/path, IsValidPathSegmentName.
 func Nameable(name string) bool { return name != "" && len(path.IsValidPathSegmentName(name)) == 0 }
 
-// Fault is why there is no path for a request; "" where there is one. Text that a turn or
-// a tenant wrote must not lead to another object than the one that it names: every part
-// of a path is one segment of it.
+// Fault returns why the request has no valid path; "" if it has one. Text that a turn or a tenant
+// wrote must not lead to another object than the one that it names, so every part must be one path
+// segment.
 func (r Request) Fault() string {
 	if r.Namespace != "" && len(validation.IsDNS1123Label(r.Namespace)) > 0 {
 		return "the namespace cannot be one"
@@ -38,7 +38,7 @@ func (r Request) Fault() string {
 	return subresourceFault(r.Subresource)
 }
 
-// kindFault is why there is no path for the objects of a kind.
+// kindFault returns why the objects of a kind have no valid path.
 func kindFault(kind kinds.Name, version string) string {
 	_, group, grouped := strings.Cut(string(kind), ".")
 	switch {
@@ -60,8 +60,8 @@ func subresourceFault(subresource string) string {
 	return ""
 }
 
-// unaddressable is why there is no path for a command, or for the object that it relies
-// on. Owners are not asked about here: an owner whose name is impossible is absent.
+// unaddressable returns why there is no path for a command, or for the object that it relies on.
+// It does not check owners: an owner with an invalid name is absent.
 func unaddressable(c events.Command) string {
 	r := Request{Kind: c.Kind, Version: c.Version, Namespace: c.Namespace, Name: c.Name, Subresource: c.Subresource}
 	if c.Of != nil {

@@ -11,12 +11,12 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// hostile is text that is no segment of a path, or leads to another one.
+// hostile has texts that are no path segment, or that lead to another path.
 var hostile = []string{
 	"..", ".", "/", "a/b", "../../kube-system/secrets/root", "%2f", "a%2e%2e", "",
 }
 
-// addressed is a command with text in one of the fields that make its path.
+// addressed returns a command with a text in one of the fields that make its path.
 func addressed(verb events.Verb, field, text string) events.Command {
 	c := events.Command{
 		Verb: verb, Kind: "widgets.example.com", Version: "v1", Namespace: "ns", Name: "a", PatchType: "application/merge-patch+json",
@@ -47,19 +47,19 @@ func addressed(verb events.Verb, field, text string) events.Command {
 	return c
 }
 
-// No text in a turn leads a request to another path than that of the object which the
-// command names.
+// No text in a turn leads a request to another path than that of the object that the command
+// names.
 func TestTextIsNoPath(t *testing.T) {
 	fields := []string{"group", "resource", "version", "namespace", "name", "subresource", "alive kind", "alive version", "alive namespace", "alive name"}
 	for _, verb := range []events.Verb{events.VerbCreate, events.VerbUpdate, events.VerbPatch, events.VerbDelete, events.VerbAsk} {
 		for _, field := range fields {
 			texts := hostile
-			if field != "name" && field != "alive name" { // names may have anything else: those of roles do
+			if field != "name" && field != "alive name" { // names may have other characters: those of roles do
 				texts = append([]string{"a\nb", "a\x00", "A B"}, hostile...)
 			}
 			for _, text := range texts {
 				if text == "" && (strings.HasSuffix(field, "namespace") || field == "subresource") {
-					continue // has none
+					continue // the request has none
 				}
 				p := New(events.Turn{Lane: events.Act, Commands: []events.Command{addressed(verb, field, text)}}, Options{})
 				requests := p.Next()
@@ -75,7 +75,7 @@ func TestTextIsNoPath(t *testing.T) {
 	}
 }
 
-// An owner with a name that no object can have is absent, and nothing is asked about it.
+// An owner with an invalid name is absent without a request.
 func TestAnImpossibleOwnerIsAbsent(t *testing.T) {
 	for _, name := range hostile {
 		w := newWorld()
@@ -106,7 +106,7 @@ func TestAnImpossibleOwnerIsAbsent(t *testing.T) {
 	}
 }
 
-// What no honest reconciler stores is refused before anything is asked.
+// A command that no honest reconciler stores is refused without a request.
 func TestMalformedCommandsAreRefused(t *testing.T) {
 	owner := &metav1.OwnerReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}
 	for what, c := range map[string]events.Command{
@@ -171,11 +171,10 @@ func TestATurnIsChecked(t *testing.T) {
 	}
 }
 
-// A request that showed a fault of the writer is not made again, and may have had its
-// effect.
+// A request that made the writer panic is not repeated, and may have had its effect.
 func TestAFaultOfTheDoorIsAnAnswer(t *testing.T) {
 	p := New(events.Turn{Lane: events.Act, Commands: []events.Command{addressed(events.VerbCreate, "", "")}}, Options{})
-	p.Answer(p.Next()[0].Command, Response{Code: 200, Object: Object{UID: "v"}}) // what it relies on lives
+	p.Answer(p.Next()[0].Command, Response{Code: 200, Object: Object{UID: "v"}}) // what it relies on exists
 	p.Answer(p.Next()[0].Command, Response{Reason: ReasonPanicked})
 	results, done := p.Results()
 	if !done || results[0].Status != events.Failed || results[0].Reason != ReasonPanicked || !results[0].Unsure {

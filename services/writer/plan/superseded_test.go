@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// A command that cannot be compared with what the turn saw is refused as stale, without a
-// request: it is decided again. Beyond the promise is what disagrees with that very version.
+// A command that cannot be compared with what the turn saw is refused as stale, without a request,
+// and is decided again. One that differs from that very version breaks the promise.
 func TestWhatIsSupersededIsStale(t *testing.T) {
 	for reason, why := range map[string]error{
 		"Stale":          fmt.Errorf("%w: the body's .spec is not that of the key's object", events.ErrSuperseded),
@@ -27,8 +27,8 @@ func TestWhatIsSupersededIsStale(t *testing.T) {
 	}
 }
 
-// A turn that another writer may have begun is looked for also where it cannot be compared any
-// more, as when its object has gone meanwhile: it may be the turn that has done that.
+// The plan also looks for the effects of a turn that another writer may have begun if the commands
+// can no longer be compared, as when the object is gone: the turn itself may have deleted it.
 func TestWhatIsSupersededMayHaveBeenDone(t *testing.T) {
 	turn := events.Turn{Lane: events.Tell, Commands: []events.Command{{
 		Verb: events.VerbUpdate, Kind: "jobs.batch", Version: "v1", Namespace: "shop", Name: "once", Subresource: "status",

@@ -14,9 +14,9 @@ type Telling struct {
 	events.Notice
 }
 
-// Tellings is what users are told about the results of a turn: the notice of
-// each command that was applied or that the API server did not let through. An
-// effect that was there before has been told before.
+// Tellings returns the Kubernetes Events for the results of a turn: the notice of each command
+// that was applied or that the API server rejected. An effect that existed before has had its
+// Event.
 func Tellings(t events.Turn, results []events.Result) []Telling {
 	var tellings []Telling
 	for _, r := range results {

@@ -7,8 +7,8 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// Users are told of what was applied, and of what the API server did not let through; not of what
-// was there before, nor of what was refused without a request.
+// Users get an Event for an applied command and for one that the API server rejected, but not for
+// an effect that existed before, nor for a refusal without a request.
 func TestWhoIsToldOfAResult(t *testing.T) {
 	turn := events.Turn{
 		Commands: []events.Command{{Name: "p", Applied: 1, Failed: 2}, {Name: "q"}},

@@ -9,14 +9,13 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// template is a body, cut open where an object's own metadata goes, so that many
-// creates cost one parse of the body they share.
+// template is a body, split where an object's own metadata goes, so that many creates cost one
+// parse of the body that they share.
 type template struct {
 	before, after []byte // around the first fields of metadata
 }
 
-// newTemplate cuts a JSON object open. The metadata fields that a command sets are
-// taken out.
+// newTemplate splits a JSON object, and removes the metadata fields that a command sets.
 //
 // Errors: the body is no JSON object, or its metadata is none.
 func newTemplate(body json.RawMessage) (template, error) {
@@ -54,7 +53,7 @@ func fields(object map[string]json.RawMessage, to []byte) []byte {
 	return to
 }
 
-// cast is the body with an object's own metadata.
+// cast returns the body with an object's own metadata.
 func (m template) cast(namespace, name string) []byte {
 	body := make([]byte, 0, len(m.before)+len(m.after)+len(namespace)+len(name)+32)
 	body = append(body, m.before...)
@@ -74,9 +73,9 @@ func quote(to []byte, text string) []byte {
 	return append(to, quoted...)
 }
 
-// conditional is the body of an update or a merge patch with the conditions in
-// its metadata, where the API server looks for them and answers 409. A JSON
-// patch sets them too: a failed "test" would be a 422, which says "never".
+// conditional returns the body of an update or a merge patch with the preconditions in its
+// metadata, where the API server checks them and answers 409. For a JSON patch it prepends steps
+// that set them, too: a failed "test" would be a 422, which means "never".
 func conditional(c events.Command, body json.RawMessage) ([]byte, error) {
 	if c.If == nil || (c.If.UID == "" && c.If.ResourceVersion == "") {
 		return body, nil
@@ -113,7 +112,7 @@ func conditional(c events.Command, body json.RawMessage) ([]byte, error) {
 	return json.Marshal(object)
 }
 
-// preceded puts the conditions in front of a JSON patch.
+// preceded prepends the preconditions to a JSON patch.
 func preceded(cond *events.If, body json.RawMessage) ([]byte, error) {
 	var steps []json.RawMessage
 	if err := json.Unmarshal(body, &steps); err != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// TestUnsureDelete: who deleted what is gone after an answer was lost?
+// TestUnsureDelete: after a lost answer any client may have deleted the object.
 func TestUnsureDelete(t *testing.T) {
 	for name, c := range map[string]struct {
 		answers []Response
@@ -31,7 +31,7 @@ func TestUnsureDelete(t *testing.T) {
 	}
 }
 
-// TestUnsure: what did not succeed says whether an earlier request may have.
+// TestUnsure: the result of a failed command says whether an earlier request may have succeeded.
 func TestUnsure(t *testing.T) {
 	gone, refused := Response{Code: 404, Reason: "NotFound"}, Response{Code: 403, Reason: "Forbidden"}
 	for name, c := range map[string]struct {

@@ -6,8 +6,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// What a delete insists on is what its request insists on; after a change
-// that left the owners as they were, that is the version which was then seen.
+// The preconditions of a delete are those of its request. After a change that left the owners as
+// they were, the precondition is the version seen then.
 func TestWhatADeleteInsistsOn(t *testing.T) {
 	c := deletion("p", "uid")
 	c.If.ResourceVersion = "7"
@@ -19,7 +19,7 @@ func TestWhatADeleteInsistsOn(t *testing.T) {
 		t.Errorf("at first it insists on %+v, with %v", first.Preconditions, first.PropagationPolicy)
 	}
 	p.Answer(0, moved)
-	p.Next() // a look
+	p.Next() // a read
 	p.Answer(0, Response{Code: 200, Object: Object{UID: "uid", ResourceVersion: "8", Owners: c.If.SameOwners}})
 	second := p.Next()[0].Delete
 	if *second.Preconditions.UID != "uid" || *second.Preconditions.ResourceVersion != "8" {

@@ -11,13 +11,13 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// world is an API server as far as a plan can tell: named objects with a uid, a
-// version and conditions on writes.
+// world is an API server as a plan sees it: named objects with a uid, a version and preconditions
+// on writes.
 type world struct {
 	objects map[events.Ref]*thing
 	clock   int
 	changes []events.Ref // every write that changed something, in order
-	asked   int          // writes that arrived
+	asked   int          // writes received
 }
 
 type thing struct {
@@ -32,7 +32,7 @@ func newWorld() *world { return &world{objects: map[events.Ref]*thing{}} }
 
 func (w *world) tick() string { w.clock++; return strconv.Itoa(w.clock) }
 
-// put is an object that exists before the turn.
+// put adds an object that exists before the turn.
 func (w *world) put(ref events.Ref, uid types.UID, body string) *thing {
 	t := &thing{uid: uid, version: w.tick(), body: json.RawMessage(body)}
 	w.objects[ref] = t
@@ -43,7 +43,7 @@ func refOf(r Request) events.Ref {
 	return events.Ref{Kind: r.Kind, Namespace: r.Namespace, Name: r.Name}
 }
 
-// do carries a request out.
+// do carries out a request.
 func (w *world) do(r Request) Response {
 	if r.Owner != nil {
 		for _, t := range w.objects {

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// shipped are the values of a file of the chart.
+// shipped are the values in a file of the chart.
 func (s *site) shipped(file string) map[string]any {
 	s.Helper()
 	text, err := os.ReadFile(filepath.Join(chartDir, "values", file+".yaml"))
@@ -21,8 +21,8 @@ func (s *site) shipped(file string) map[string]any {
 	return s.values(string(text))
 }
 
-// TestLife: the way of a cluster from a look to three writers and back. After each step what
-// the chart makes is there, as it is meant, and what it made before is gone.
+// TestLife takes a cluster from a shadow to three writers and back. After each step the objects of the chart
+// exist with the right fields, and objects of the step before that it no longer renders are deleted.
 func TestLife(t *testing.T) {
 	s := at(t, "millrace-system")
 	s.apply("{apiVersion: v1, kind: Secret, metadata: {name: millrace-bus}, stringData: {passwords: a}}")
@@ -65,8 +65,8 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// TestAllValuesAreTaken: the API server takes what the chart makes of each set of values that is
-// shipped or tested, and their pods are restricted ones.
+// TestAllValuesAreTaken: the API server accepts the objects that the chart renders for each set of values
+// that is shipped or tested, and their pods are restricted.
 func TestAllValuesAreTaken(t *testing.T) {
 	var files []string
 	for _, pattern := range []string{chartDir + "/values/*.yaml", "../testdata/*.yaml"} {
@@ -103,8 +103,8 @@ func TestAllValuesAreTaken(t *testing.T) {
 	}
 }
 
-// lets the namespace a pod of a template in, without making it. A StatefulSet's pod has the volumes
-// of its claims, which its controller adds.
+// lets checks with a dry run that the namespace admits a pod of a template. A StatefulSet's pod also has the
+// volumes of its claims, which the StatefulSet controller adds.
 func (s *site) lets(of *unstructured.Unstructured, template map[string]any) {
 	s.Helper()
 	name, pod := of.GetName(), &unstructured.Unstructured{Object: template}
@@ -130,8 +130,8 @@ func (s *site) has(all []*unstructured.Unstructured, kind, name string) bool {
 	return slices.ContainsFunc(all, func(o *unstructured.Unstructured) bool { return o.GetKind() == kind && o.GetName() == name })
 }
 
-// holds tells that all objects are there as they are meant, and that none of before is that is
-// not among them.
+// holds checks that all objects exist with the fields that were rendered, and that the objects of before that
+// are not among them are deleted.
 func (s *site) holds(all, before []*unstructured.Unstructured) {
 	s.Helper()
 	now := map[string]bool{}
@@ -149,18 +149,18 @@ func (s *site) holds(all, before []*unstructured.Unstructured) {
 	s.gone(slices.DeleteFunc(slices.Clone(before), func(o *unstructured.Unstructured) bool { return now[key(o)] }))
 }
 
-// gone waits until no object is there.
+// gone waits until no object exists.
 func (s *site) gone(all []*unstructured.Unstructured) {
 	s.Helper()
 	for _, o := range all {
 		s.eventually(key(o)+" is gone", func() bool {
 			found := s.there(o)
-			return found == nil || found.GetDeletionTimestamp() != nil && found.GetKind() == "PersistentVolumeClaim" // its protection is a controller's
+			return found == nil || found.GetDeletionTimestamp() != nil && found.GetKind() == "PersistentVolumeClaim" // a controller removes its finalizer
 		})
 	}
 }
 
-// lacking are the fields that an object was meant to have and has not on the API server.
+// lacking are the rendered fields that an object on the API server does not have.
 func lacking(at string, meant, have any) (paths []string) {
 	switch meant := meant.(type) {
 	case map[string]any:
@@ -180,7 +180,7 @@ func lacking(at string, meant, have any) (paths []string) {
 			paths = append(paths, lacking(fmt.Sprintf("%s[%d]", at, i), meant[i], list[i])...)
 		}
 	default:
-		// A quantity may be a number, and is a text there.
+		// A quantity may be rendered as a number; the API server returns a string.
 		if meant != nil && meant != "" && fmt.Sprint(meant) != fmt.Sprint(have) {
 			paths = append(paths, fmt.Sprintf("%s is %v, not %v", at, have, meant))
 		}

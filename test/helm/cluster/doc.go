@@ -1,4 +1,4 @@
-// Package cluster installs the chart on a real API server, with the library of Helm: what it
-// makes is taken as it is meant, changes with an upgrade, comes back with a rollback, and is gone
-// when it is uninstalled. No pod runs.
+// Package cluster installs the chart on a real API server with Helm's library. The API server accepts the
+// objects unchanged; an upgrade changes them, a rollback restores them, and an uninstall deletes them. No pod
+// runs.
 package cluster

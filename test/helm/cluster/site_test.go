@@ -41,11 +41,11 @@ type site struct {
 	client    dynamic.Interface
 	namespace string
 	chart     *chart.Chart
-	mapper    meta.RESTMapper // nil: it is asked for
+	mapper    meta.RESTMapper // nil: discovery makes it
 }
 
-// start starts a control plane for the tests of this package, from the workspace, whose
-// version of the Kubernetes API is another than Helm's.
+// start starts a control plane for the tests of this package. It runs in the workspace, whose version of the
+// Kubernetes API differs from Helm's.
 func start(dir string) (kubeconfig string, stop func() error, err error) {
 	work, err := filepath.Abs(filepath.Join(checkout, "go.work"))
 	if err != nil {
@@ -77,7 +77,7 @@ func run(m *testing.M) (code int) {
 	dir, err := os.MkdirTemp("", "millrace-helm-")
 	var stop func() error
 	if err == nil {
-		// What one API server serves is not what another does that has its port later.
+		// The discovery cache is per address, and another API server may get the same port later.
 		err = os.Setenv("KUBECACHEDIR", filepath.Join(dir, "kube-cache"))
 	}
 	if err == nil {
@@ -97,7 +97,7 @@ func run(m *testing.M) (code int) {
 	return m.Run()
 }
 
-// to is Helm in a namespace that is there.
+// to returns Helm in an existing namespace.
 func to(t *testing.T, namespace string) *site {
 	t.Helper()
 	s := &site{T: t, namespace: namespace, settings: cli.New(), config: action.NewConfiguration()}
@@ -113,12 +113,12 @@ func to(t *testing.T, namespace string) *site {
 	return s
 }
 
-// at makes a namespace that lets restricted pods in alone.
+// at creates a namespace that admits restricted pods only.
 func at(t *testing.T, namespace string) *site {
 	t.Helper()
 	s := to(t, namespace)
 	s.apply(fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: {pod-security.kubernetes.io/enforce: restricted}}}", namespace))
-	// The account that kube-controller-manager would make: pods without one of their own have it.
+	// kube-controller-manager would create this account, which pods without an account of their own use.
 	s.apply("{apiVersion: v1, kind: ServiceAccount, metadata: {name: default}}")
 	return s
 }
@@ -130,7 +130,7 @@ func (s *site) ok(err error) {
 	}
 }
 
-// objects are those in a text.
+// objects parses the objects in a text.
 func (s *site) objects(text string) (all []*unstructured.Unstructured) {
 	s.Helper()
 	for document := range strings.SplitSeq("\n"+text, "\n---") {
@@ -147,7 +147,7 @@ func (s *site) objects(text string) (all []*unstructured.Unstructured) {
 	return all
 }
 
-// resource is where objects of a kind are.
+// resource is the API of an object's kind.
 func (s *site) resource(o *unstructured.Unstructured) dynamic.ResourceInterface {
 	s.Helper()
 	if s.mapper == nil {
@@ -176,7 +176,7 @@ func (s *site) apply(text string) {
 	}
 }
 
-// there is an object on the API server, or nil.
+// there returns the object as it is on the API server, or nil.
 func (s *site) there(o *unstructured.Unstructured) *unstructured.Unstructured {
 	s.Helper()
 	found, err := s.resource(o).Get(s.Context(), o.GetName(), metav1.GetOptions{})
@@ -194,7 +194,7 @@ func (s *site) values(texts ...string) map[string]any {
 	return all
 }
 
-// install, upgrade and rollback give the objects of what is installed then.
+// install, upgrade and rollback return the objects of the release.
 func (s *site) install(values map[string]any) []*unstructured.Unstructured {
 	s.Helper()
 	i := action.NewInstall(s.config)
@@ -252,7 +252,7 @@ func key(o *unstructured.Unstructured) string {
 	return strings.Join([]string{o.GetKind(), o.GetNamespace(), o.GetName()}, "/")
 }
 
-// crds are kinds that other programs bring, as far as the chart needs them: any field is taken.
+// crds installs the kinds of other programs that the chart needs. They accept any field.
 func (s *site) crds() {
 	s.Helper()
 	var text bytes.Buffer

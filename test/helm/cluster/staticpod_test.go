@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// TestTheStaticPodIsTaken: the API server takes the roles, and the pod as a kubelet shows it
-// there: with the name of its node, and a mark that it is one of a file.
+// TestTheStaticPodIsTaken: the API server accepts the roles, and the mirror pod that a kubelet creates: with
+// the name of its node, and the annotation of a static pod.
 func TestTheStaticPodIsTaken(t *testing.T) {
 	s := to(t, "kube-system")
 	read := func(file string) string {

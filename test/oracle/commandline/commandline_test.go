@@ -1,6 +1,6 @@
-// Package commandline_test writes down what the command line of kube-controller-manager is, and
-// what kubeadm makes of it, as data for tests of ours, which may not import upstream's code. It
-// stands alone, since what it imports changes global things of upstream's.
+// Package commandline_test writes kube-controller-manager's command line, and kubeadm's use of it, to files
+// for our tests, which may not import upstream's code. It is a package of its own, because its imports change
+// globals of upstream's.
 package commandline_test
 
 import (
@@ -29,7 +29,7 @@ import (
 
 var update = flag.Bool("update", false, "write the data anew")
 
-// held compares a file of data with what upstream has.
+// held compares a data file with upstream's data.
 func held(t *testing.T, file string, want []byte) {
 	t.Helper()
 	file = filepath.Join("..", "..", "..", "cmd", "internal", "command", "testdata", file)
@@ -75,7 +75,7 @@ func TestFlags(t *testing.T) {
 	held(t, "upstream-flags.tsv", out.Bytes())
 }
 
-// TestControllers lists its controllers.
+// TestControllers lists the controllers of kube-controller-manager.
 func TestControllers(t *testing.T) {
 	var out bytes.Buffer
 	fmt.Fprintln(&out, "controller\taliases\toff by default\tof a cloud\tgates")
@@ -93,8 +93,8 @@ func TestControllers(t *testing.T) {
 	held(t, "upstream-controllers.tsv", out.Bytes())
 }
 
-// settings are flags with other values than by default, of each field of the configuration that
-// Millrace takes another value of.
+// settings are flags with values other than the defaults, for each field of the configuration that Millrace
+// also has.
 var settings = []string{
 	"--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16,2001:db8:42::/56", "--cluster-name=blue", "--configure-cloud-routes=false",
 	"--cluster-signing-cert-file=a.crt", "--cluster-signing-key-file=a.key", "--cluster-signing-duration=48h",
@@ -119,7 +119,7 @@ var settings = []string{
 	"--terminated-pod-gc-threshold=44", "--use-service-account-credentials=true",
 }
 
-// TestConfigz lists what its configuration is with those flags, as it tells at /configz.
+// TestConfigz lists the configuration that kube-controller-manager serves at /configz with those flags.
 func TestConfigz(t *testing.T) {
 	all, err := options.NewKubeControllerManagerOptions()
 	if err != nil {
@@ -131,10 +131,10 @@ func TestConfigz(t *testing.T) {
 	for _, section := range named.FlagSets {
 		flags.AddFlagSet(section)
 	}
-	if err := flags.Parse(append([]string{"--secure-port=0"}, settings...)); err != nil { // it listens at none
+	if err := flags.Parse(append([]string{"--secure-port=0"}, settings...)); err != nil { // it does not listen
 		t.Fatal(err)
 	}
-	all.GarbageCollectorController.GCIgnoredResources = nil // in another order each time, and set by no flag
+	all.GarbageCollectorController.GCIgnoredResources = nil // in a random order, and set by no flag
 	var internal own.Config
 	if err := all.ApplyTo(&internal, app.KnownControllers(), app.ControllersDisabledByDefault(), app.ControllerAliases()); err != nil {
 		t.Fatal(err)
@@ -151,7 +151,7 @@ func TestConfigz(t *testing.T) {
 	held(t, "upstream-configz.json", append(text, '\n'))
 }
 
-// TestKubeadm lists with which flags kubeadm starts it, by default and with ranges of pods.
+// TestKubeadm lists the flags with which kubeadm starts it, by default and with ranges of pods.
 func TestKubeadm(t *testing.T) {
 	var out bytes.Buffer
 	for _, c := range []struct{ what, pods, services, name string }{

@@ -1,6 +1,5 @@
-// Package defaults_test holds the defaults of templates against the API's own. It stands alone,
-// since what it registers with the scheme changes what upstream's controllers do in the worlds
-// beside it.
+// Package defaults_test compares our defaults of templates with the API's own. It is a package of its own,
+// because its registrations with the scheme would change upstream's controllers in the other tests.
 package defaults_test
 
 import (
@@ -17,8 +16,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/kube/revision"
 )
 
-// bare is a template that has everything to which the API gives defaults, and none of
-// them.
+// bare is a template with every field that contains fields with defaults, and without any default value.
 const bare = `
 metadata: {labels: {app: web}}
 spec:

@@ -1,7 +1,6 @@
-// Package storageversions holds the garbage collector of StorageVersions against upstream's.
-// That imports the API server's whole control plane, whose feature gates would have
-// upstream's other controllers wait for the versions of a fake API server; so it has a
-// program of its own.
+// Package storageversions compares the garbage collector of StorageVersions with upstream's. That one imports
+// the API server's whole control plane, whose feature gates would make upstream's other controllers wait for
+// the versions of a fake API server; so this test is a program of its own.
 package storageversions
 
 import (
@@ -29,21 +28,21 @@ import (
 	"github.com/millrace/millrace/test/oracle"
 )
 
-// name is the StorageVersion's.
+// name is the name of the StorageVersion.
 const name = "core.pods"
 
 func TestMain(m *testing.M) {
 	oracle.Quiet()
-	// A command line may ask for another number of worlds.
+	// The command line may set another number of worlds.
 	if err := flag.Set("rapid.checks", "2000"); err != nil {
 		panic(err)
 	}
 	m.Run()
 }
 
-// pair is the controller that takes API servers that are gone out of
-// StorageVersions. What is not compared: one that is being deleted, which upstream goes on
-// to write; and when it is looked at again, which upstream does as soon as a lease goes.
+// pair is the controller that removes missing API servers from StorageVersions. Not compared: a
+// StorageVersion that is being deleted, which upstream continues to write; and the time of the next sync,
+// which upstream does as soon as a lease is deleted.
 var pair = oracle.Pair{
 	Theirs: func(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
 		gc := upstream.NewStorageVersionGC(ctx, c, f.Coordination().V1().Leases(), f.Internal().V1alpha1().StorageVersions())
@@ -56,7 +55,7 @@ var pair = oracle.Pair{
 	},
 }
 
-// leases is a lease as it is, or that there is none.
+// leases answers with a lease, or that there is none.
 func leases(world []runtime.Object, c events.Command) events.Result {
 	for _, obj := range world {
 		if l, ok := obj.(*coordinationv1.Lease); ok && l.Namespace == c.Namespace && l.Name == c.Name {
@@ -79,7 +78,7 @@ func TestStorageVersionsAreAsUpstreams(t *testing.T) {
 			r.Fatal(err)
 		}
 		if diff != "" {
-			text, _ := json.MarshalIndent(world, "", "  ") // it tells less without, and no more
+			text, _ := json.MarshalIndent(world, "", "  ") // an error only shortens the output
 			r.Fatalf("upstream (-) and we (+) decide differently:\n%s\n%s", diff, text)
 		}
 		ours, err := pair.AskOurs(key, world, oracle.Now)
@@ -99,8 +98,8 @@ func TestStorageVersionsAreAsUpstreams(t *testing.T) {
 	}
 }
 
-// storageVersionWorld is what some API servers have written down, and leases: theirs, of
-// others, and of those names elsewhere.
+// storageVersionWorld has the entries of some API servers, and leases: theirs, those of others, and leases of
+// the same names in other namespaces.
 func storageVersionWorld(t *rapid.T) []runtime.Object {
 	sv := &apiserverinternalv1alpha1.StorageVersion{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "sv", ResourceVersion: "10", Generation: 2}}
 	encodings := rapid.SampledFrom([]string{"v1", "v1", "v1", "v2"})

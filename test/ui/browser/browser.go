@@ -1,5 +1,5 @@
-// Package browser is a Chromium without a window, and pages in it, for those who test
-// or photograph what Millrace shows.
+// Package browser runs a headless Chromium and pages in it, for programs that test or photograph Millrace's
+// web page.
 package browser
 
 import (
@@ -18,8 +18,7 @@ import (
 	"github.com/millrace/millrace/cmd/debian"
 )
 
-// patience is how long a browser may take to start, and anything on a page to
-// happen, on a machine that has other things to do.
+// patience is the time-out for the start of a browser and for every step on a page, on a busy machine.
 const patience = 2 * time.Minute
 
 // Browser is a running Chromium.
@@ -28,8 +27,8 @@ type Browser struct {
 	stop func()
 }
 
-// Open starts Debian's Chromium, and installs it where it is missing, which takes
-// root; output is told of it.
+// Open starts Debian's Chromium. If it is missing, Open installs it, which needs root, and writes its
+// progress to output.
 func Open(ctx context.Context, output io.Writer) (*Browser, error) {
 	if err := debian.Install(ctx, []string{"chromium"}, []string{"chromium", "fonts-dejavu-core"}, output); err != nil {
 		return nil, fmt.Errorf("install Chromium: %w", err)
@@ -37,7 +36,7 @@ func Open(ctx context.Context, output io.Writer) (*Browser, error) {
 	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath("chromium"), chromedp.Flag("disable-gpu", true), chromedp.Flag("lang", "en-GB"),
 		chromedp.WSURLReadTimeout(patience))
 	if os.Geteuid() == 0 {
-		options = append(options, chromedp.NoSandbox) // it refuses to have one as root
+		options = append(options, chromedp.NoSandbox) // Chromium refuses a sandbox as root
 	}
 	allocated, release := chromedp.NewExecAllocator(ctx, options...)
 	first, cancel := chromedp.NewContext(allocated)
@@ -49,10 +48,10 @@ func Open(ctx context.Context, output io.Writer) (*Browser, error) {
 	return &Browser{ctx: first, stop: func() { cancel(); release() }}, nil
 }
 
-// Close ends it.
+// Close ends the browser.
 func (b *Browser) Close() { b.stop() }
 
-// Page is one page of a browser.
+// Page is a page of a browser.
 type Page struct {
 	ctx  context.Context
 	stop func()
@@ -61,7 +60,7 @@ type Page struct {
 	troubles []string
 }
 
-// Page opens an empty page of a size in CSS pixels.
+// Page opens an empty page; width and height are in CSS pixels.
 func (b *Browser) Page(width, height int) (*Page, error) {
 	ctx, cancel := chromedp.NewContext(b.ctx)
 	p := &Page{ctx: ctx, stop: cancel}
@@ -85,15 +84,15 @@ func (b *Browser) Page(width, height int) (*Page, error) {
 	return p, nil
 }
 
-// Troubles are what the browser has complained about so far: errors of scripts, what
-// the policy forbids, and files that are not there.
+// Troubles returns the browser's complaints so far: script errors, violations of the content security policy,
+// and missing files.
 func (p *Page) Troubles() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return append([]string(nil), p.troubles...)
 }
 
-// Close closes it.
+// Close closes the page.
 func (p *Page) Close() { p.stop() }
 
 func (p *Page) run(actions ...chromedp.Action[chromedp.Void]) error {
@@ -102,15 +101,15 @@ func (p *Page) run(actions ...chromedp.Action[chromedp.Void]) error {
 	return chromedp.Do(ctx, actions...)
 }
 
-// Go opens an address.
+// Go navigates to a URL.
 func (p *Page) Go(url string) error { return p.run(chromedp.Navigate(url)) }
 
-// Resize gives the page another size.
+// Resize changes the size of the page.
 func (p *Page) Resize(width, height int) error {
 	return p.run(chromedp.EmulateViewport(int64(width), int64(height)))
 }
 
-// Theme has the machine prefer a theme, "light" or "dark".
+// Theme sets the preferred colour scheme, "light" or "dark".
 func (p *Page) Theme(name string) error {
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
@@ -118,11 +117,10 @@ func (p *Page) Theme(name string) error {
 	return err
 }
 
-// Keys presses keys; those that type nothing are in package kb of chromedp.
+// Keys presses keys; package kb of chromedp has the keys that type nothing.
 func (p *Page) Keys(keys string) error { return p.run(chromedp.KeyEvent(keys)) }
 
-// Eval evaluates an expression, waits for it where it is a promise, and gives its
-// value.
+// Eval evaluates an expression, awaits a promise, and returns the value.
 func Eval[T any](p *Page, expression string) (T, error) {
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
@@ -148,7 +146,7 @@ func (p *Page) Until(expression string) error {
 	}
 }
 
-// Photograph is what is seen of the page, as PNG.
+// Photograph returns a screenshot of the page as PNG.
 func (p *Page) Photograph() ([]byte, error) {
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()

@@ -1,6 +1,5 @@
-// Command photographs makes the pictures of docs/ui.md: it starts a control plane and
-// Millrace on it, rolls a Deployment out and deletes one of its Pods, and takes
-// pictures of what the page has of that, in both themes.
+// Command photographs makes the pictures of docs/ui.md: it starts a control plane and Millrace on it, rolls a
+// Deployment out and deletes one of its Pods, and takes screenshots of the page about that, in both themes.
 package main
 
 import (
@@ -24,7 +23,7 @@ import (
 const (
 	namespace  = "shop"
 	deployment = "web"
-	// patience is how long each step of the story may take.
+	// patience is the time-out of each step of the story.
 	patience = 3 * time.Minute
 )
 
@@ -79,8 +78,8 @@ func photograph(ctx context.Context, out, only string) (err error) {
 	return take(ctx, out, only, page.Said, pod, begun)
 }
 
-// play tells the story: a user creates a Deployment, sets another image, and
-// deletes a Pod. It gives the Pod that came instead, and when the image was set.
+// play runs the story: a user creates a Deployment, sets another image, and deletes a Pod. It returns the
+// name of the replacement, and the time of the image change.
 func play(ctx context.Context, cluster *clustertest.Cluster) (pod string, rolled time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -151,12 +150,12 @@ func take(ctx context.Context, out, only, address, pod string, rolled time.Time)
 	return nil
 }
 
-// picture is one of a view.
+// picture is a screenshot of a view.
 type picture struct {
 	name, theme   string
 	width, height int
 	query         string
-	ready         string // a selector of what must be seen
+	ready         string // a selector of an element that must be visible
 }
 
 func (p picture) take(b *browser.Browser, out, address string) error {

@@ -1,5 +1,4 @@
-// Package program builds and runs the millrace program, for those who look at its
-// page.
+// Package program builds and runs the millrace program, for tests of its web page.
 package program
 
 import (
@@ -14,10 +13,10 @@ import (
 	"time"
 )
 
-// patience is how long a process may take to start or to end.
+// patience is the time-out for the start and the end of a process.
 const patience = 2 * time.Minute
 
-// Build builds the program into a directory and gives its path.
+// Build builds the program into a directory and returns its path.
 func Build(dir string) (string, error) {
 	binary := filepath.Join(dir, "millrace")
 	if out, err := exec.Command("go", "build", "-o", binary, "github.com/millrace/millrace/cmd/millrace").CombinedOutput(); err != nil {
@@ -26,16 +25,16 @@ func Build(dir string) (string, error) {
 	return binary, nil
 }
 
-// Process is a running one.
+// Process is a running program.
 type Process struct {
-	// Said is what it said behind the words that were waited for.
+	// Said is the rest of the line after the words that Start waited for.
 	Said string
 
 	cmd *exec.Cmd
 }
 
-// Start starts a binary, and waits for a line that begins with some words, "" being
-// any line. It ends with us at the latest.
+// Start starts a binary, and waits for a line that begins with words; "" matches any line. The process ends
+// with this process at the latest.
 func Start(binary, words string, args ...string) (*Process, error) {
 	p := &Process{cmd: exec.Command(binary, args...)}
 	p.cmd.Dir, p.cmd.SysProcAttr = filepath.Dir(binary), &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -54,7 +53,7 @@ func Start(binary, words string, args ...string) (*Process, error) {
 			fmt.Fprintln(log, lines.Text())
 			if said, ok := strings.CutPrefix(lines.Text(), words); ok {
 				found <- said
-				_, _ = io.Copy(io.Discard, out) // until it ends
+				_, _ = io.Copy(io.Discard, out) // until the process ends
 				return
 			}
 		}
@@ -71,8 +70,8 @@ func Start(binary, words string, args ...string) (*Process, error) {
 	}
 }
 
-// Stop ends a process, and kills it where it does not end. One that has been stopped,
-// or is nil, needs nothing.
+// Stop ends a process, and kills it if it does not end in time. It does nothing for nil, or for a process
+// that has already been stopped.
 func (p *Process) Stop() error {
 	if p == nil || p.cmd.ProcessState != nil {
 		return nil

@@ -14,9 +14,9 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// AuditPolicy has the API server note what the rules ask about: our writes, as soon
-// as they are received and once more with what was sent and answered; and the
-// deletes of others, which ours are told from. Reviews ask something, and store nothing.
+// AuditPolicy makes the API server log what the rules need: the writer's requests, at the stage
+// RequestReceived and again with request and response; and deletes by other clients, to tell
+// them from the writer's. It leaves out reviews, because they store nothing.
 const AuditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 rules:
@@ -30,10 +30,10 @@ rules:
 - {level: None}
 `
 
-// writer is the user that writes, before it acts as another.
+// writer is the writer's own user, which impersonates the controllers.
 const writer = "millrace-writer"
 
-// line is what we read of a line of the audit log.
+// line has the fields of a line of the audit log that Audit reads.
 type line struct {
 	AuditID    string `json:"auditID"`
 	Stage      string `json:"stage"`
@@ -74,8 +74,8 @@ type line struct {
 	} `json:"responseObject"`
 }
 
-// Audit is everything that an audit log holds. A line that is still being written,
-// or that a killed server left unfinished, is left out.
+// Audit reads an audit log. It leaves out a line that is still being written, or that a
+// killed server left unfinished.
 //
 // Errors: the file cannot be read.
 func Audit(file string) ([]check.Write, error) {
@@ -85,8 +85,8 @@ func Audit(file string) ([]check.Write, error) {
 	}
 	var all []check.Write
 	for one := range strings.Lines(string(text)) {
-		// A server that was killed in the middle of a line leaves its beginning; the
-		// next one goes on behind it.
+		// A server that was killed in the middle of a line leaves its beginning, and the next
+		// server appends to it.
 		if at := strings.LastIndex(one, `{"kind":"Event","apiVersion":"audit.k8s.io/`); at > 0 {
 			one = one[at:]
 		}
@@ -98,7 +98,7 @@ func Audit(file string) ([]check.Write, error) {
 	return all, nil
 }
 
-// ours tells whether a user is the writer, by its certificate or as a service account.
+// ours is whether a user is the writer, with a certificate or as a service account.
 func ours(user string) bool {
 	return user == writer || strings.HasPrefix(user, "system:serviceaccount:") && strings.HasSuffix(user, ":"+writer)
 }

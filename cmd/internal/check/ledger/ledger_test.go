@@ -27,7 +27,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// gateway answers as etcd's HTTP gateway does: a range, and a history.
+// gateway answers like etcd's HTTP gateway: a range, and a history.
 func gateway(t *testing.T, newest int64, history ...map[string]any) *Storage {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -89,13 +89,13 @@ func TestChanges(t *testing.T) {
 	if c := changes[3]; !c.Gone || c.Revision != 14 || c.Object.UID != "p" || c.Object.Ref != want {
 		t.Errorf("the pod's end is %+v", c)
 	}
-	// Controllers create revisions, and an API server that is killed may not have logged it.
+	// Controllers create revisions, and a killed API server may not have logged that.
 	if c := changes[4]; c.Object.UID != "r" || c.Object.Ref.Kind != "controllerrevisions.apps" || !c.Object.Created {
 		t.Errorf("the revision is %+v", c)
 	}
 }
 
-// TestChangesCompacted: a history with a hole is no history.
+// TestChangesCompacted: a compacted history is an error.
 func TestChangesCompacted(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/v3/kv/range" {
@@ -142,7 +142,7 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// TestRecord reads what a bus holds, and finds the canary wherever it is.
+// TestRecord reads a bus, and finds the canary in every place.
 func TestRecord(t *testing.T) {
 	const canary = "the canary"
 	ctx, b := t.Context(), memory.New(memory.Options{})
@@ -193,7 +193,7 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// lastless is a bus whose streams end with a message that is gone.
+// lastless is a bus whose streams end with a removed message.
 type lastless struct{ *memory.Bus }
 
 func (b lastless) StreamState(ctx context.Context, stream string) (bus.State, error) {
@@ -202,7 +202,8 @@ func (b lastless) StreamState(ctx context.Context, stream string) (bus.State, er
 	return state, err
 }
 
-// TestTheLastMessageMayBeGone reads streams up to what is there, and not up to the last number.
+// TestTheLastMessageMayBeGone: streams are read to the last existing message, and not to the last
+// sequence.
 func TestTheLastMessageMayBeGone(t *testing.T) {
 	ctx, b := t.Context(), memory.New(memory.Options{})
 	if err := b.EnsureKind(ctx, kinds.Pods.Kind); err != nil {

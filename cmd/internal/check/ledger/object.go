@@ -16,7 +16,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// objectOf takes from an object what the rules ask about.
+// objectOf has the fields of an object that the rules use.
 func objectOf(kind kinds.Kind, object metav1.Object) check.Object {
 	o := check.Object{
 		Ref: events.Ref{Kind: kind.Name, Namespace: object.GetNamespace(), Name: object.GetName()}, UID: object.GetUID(),
@@ -76,7 +76,7 @@ func pod(o *check.Object, p *corev1.Pod) {
 	}
 }
 
-// node is where a pod is, or where the pods of a DaemonSet have to go.
+// node is the node of a pod, or the one to which its DaemonSet's node affinity binds it.
 func node(p *corev1.Pod) string {
 	if p.Spec.NodeName != "" || p.Spec.Affinity == nil || p.Spec.Affinity.NodeAffinity == nil ||
 		p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
@@ -97,7 +97,7 @@ func deployment(o *check.Object, d *appsv1.Deployment) {
 	if r := d.Spec.Strategy.RollingUpdate; r != nil {
 		o.Surge, o.Unavailable = scaled(r.MaxSurge, o.Replicas, true), scaled(r.MaxUnavailable, o.Replicas, false)
 		if o.Surge == 0 && o.Unavailable == 0 {
-			o.Unavailable = 1 // as the API's own reference has it
+			o.Unavailable = 1 // the documented default of the API
 		}
 	}
 	status := d.Status
@@ -129,14 +129,14 @@ func job(o *check.Object, j *batchv1.Job) {
 	o.Moment = strings.TrimSpace(j.Annotations[batchv1.CronJobScheduledTimestampAnnotation])
 }
 
-// scaled is a number, or a share of another one.
+// scaled is a number, or a percentage of whole, rounded up or down.
 func scaled(of *intstr.IntOrString, whole int32, up bool) int32 {
 	if of == nil {
 		return 0
 	}
 	n, err := intstr.GetScaledValueFromIntOrPercent(of, int(whole), up)
 	if err != nil {
-		return 0 // the API server lets no such object in
+		return 0 // cannot happen: the API server refuses such an object
 	}
 	return int32(n)
 }

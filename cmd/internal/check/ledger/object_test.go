@@ -17,7 +17,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// TestWorkloads: what the rules ask about is taken from each kind as the API has it.
+// TestWorkloads: objectOf has the right fields for each kind of the API.
 func TestWorkloads(t *testing.T) {
 	one := intstr.FromInt32(1)
 	ready := []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}

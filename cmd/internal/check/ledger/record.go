@@ -23,22 +23,22 @@ import (
 type Record struct {
 	bus         bus.Archive
 	controllers []string
-	canary      []string // the forms of the value that must be nowhere
+	canary      []string // the encodings of the value that must not appear
 	leaks       []string
 }
 
-// NewRecord reads the streams of the controllers, and of every kind that there is.
-// canary is the value of a Secret, which must not be in any of them.
+// NewRecord reads the streams of the controllers, and of every kind. canary is the value
+// of a Secret, which must not be in any of them.
 func NewRecord(b bus.Archive, controllers []string, canary string) *Record {
 	return &Record{bus: b, controllers: controllers, canary: []string{canary, base64.StdEncoding.EncodeToString([]byte(canary))}}
 }
 
-// patience bounds the reading of one stream.
+// patience is the time-out of reading one stream.
 const patience = 2 * time.Minute
 
-// Read adds everything that the streams hold to a history.
+// Read adds the contents of the streams to a history.
 //
-// Errors: a stream cannot be read, or holds what is no message of ours.
+// Errors: a stream cannot be read, or has a message that is not Millrace's.
 func (r *Record) Read(ctx context.Context, h *check.History) error {
 	h.Logs, h.States = map[kinds.Name][]check.Entry{}, map[kinds.Name][]check.Entry{}
 	known, err := r.bus.Kinds(ctx)
@@ -85,7 +85,7 @@ func (r *Record) deltas(ctx context.Context, stream string) ([]check.Entry, erro
 	return all, err
 }
 
-// why is the reason that a gap gives.
+// why is the reason of a gap.
 func why(d events.Delta) string {
 	var hole events.Hole
 	if d.Op != events.Gap || json.Unmarshal(d.Body, &hole) != nil {
@@ -119,9 +119,8 @@ func (r *Record) decisions(ctx context.Context, controller string, h *check.Hist
 	})
 }
 
-// each gives every message of a stream, and looks for the canary in it. A stream
-// that is not there has none. The last message may be gone, though its number is
-// the last one.
+// each calls take for every message of a stream, and searches it for the canary. A stream that
+// does not exist has no messages. The message with the last sequence may have been removed.
 func (r *Record) each(ctx context.Context, stream string, take func(events.Message) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -153,7 +152,7 @@ func (r *Record) search(where string, texts ...[]byte) {
 	}
 }
 
-// Search looks for the canary in every file below a directory.
+// Search searches every file below a directory for the canary.
 //
 // Errors: a file cannot be read.
 func (r *Record) Search(dir string, h *check.History) error {

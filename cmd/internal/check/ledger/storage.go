@@ -1,5 +1,5 @@
-// Package ledger reads the three books that package check judges by: the storage
-// from etcd, the API server's audit log, and the streams.
+// Package ledger reads the three sources of package check: the storage from etcd, the API
+// server's audit log, and the streams.
 package ledger
 
 import (
@@ -15,8 +15,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// stored are the kinds that are read from the storage, by the folder under which
-// the API server keeps them.
+// stored are the kinds that are read from the storage, by the prefix of their keys in
+// etcd.
 var stored = map[string]kinds.Kind{
 	"pods":                   kinds.Pods.Kind,
 	"replicasets":            kinds.ReplicaSets.Kind,
@@ -36,24 +36,24 @@ var stored = map[string]kinds.Kind{
 	"secrets":                {Name: "secrets", Version: "v1", Kind: "Secret", Namespaced: true, Form: kinds.Full},
 }
 
-// prefix is where the API server keeps everything.
+// prefix is the prefix of all keys of the API server.
 const prefix = "/registry/"
 
-// Storage is etcd as its HTTP gateway shows it.
+// Storage reads etcd through its HTTP gateway.
 type Storage struct {
 	endpoint string
 }
 
-// NewStorage reads from an etcd at a URL.
+// NewStorage reads the etcd at a URL.
 func NewStorage(endpoint string) *Storage { return &Storage{endpoint: endpoint} }
 
-// header is what every answer has.
+// header is the header of every response.
 type header struct {
 	Revision int64 `json:"revision,string"`
 }
 
-// pair is a key with its value, in etcd's words; the bytes are in base64, which
-// encoding/json knows for []byte.
+// pair is a key with its value, as in etcd's API. encoding/json decodes the base64 to
+// []byte.
 type pair struct {
 	Key            []byte `json:"key"`
 	Value          []byte `json:"value"`
@@ -81,7 +81,7 @@ func (s *Storage) post(ctx context.Context, path string, body any) (*http.Respon
 	return response, nil
 }
 
-// Revision is the newest one.
+// Revision is the newest revision.
 //
 // Errors: etcd does not answer.
 func (s *Storage) Revision(ctx context.Context) (int64, error) {
@@ -97,11 +97,11 @@ func (s *Storage) Revision(ctx context.Context) (int64, error) {
 	return answer.Header.Revision, nil
 }
 
-// Changes is the history of the kinds that the rules know, from the first revision
-// to the newest.
+// Changes is the history of the kinds that the rules use, from the first revision to the
+// newest.
 //
-// Errors: etcd does not answer, or has compacted its history: it must not, and the
-// API server must not ask it to.
+// Errors: etcd does not answer, or has compacted its history. Compaction must be off in etcd
+// and in the API server.
 func (s *Storage) Changes(ctx context.Context) ([]check.Change, error) {
 	newest, err := s.Revision(ctx)
 	if err != nil {
@@ -131,7 +131,7 @@ func (s *Storage) Changes(ctx context.Context) ([]check.Change, error) {
 	return reader.changes, nil
 }
 
-// watched is one answer of a watch.
+// watched is one response of a watch.
 type watched struct {
 	Result struct {
 		Canceled  bool   `json:"canceled"`
@@ -144,7 +144,7 @@ type watched struct {
 	} `json:"result"`
 }
 
-// historian turns keys and values into objects.
+// historian decodes keys and values to objects.
 type historian struct {
 	revision int64
 	changes  []check.Change
@@ -182,7 +182,7 @@ func (h *historian) take(gone bool, p pair) error {
 	return nil
 }
 
-// parse reads a version; 0 for none.
+// parse parses a resourceVersion; 0 for none.
 func parse(version string) int64 {
 	n, err := strconv.ParseInt(version, 10, 64)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package delegated asks the API server who sends a request and whether that user may send
-// it, as Kubernetes' components do before they serve metrics and profiles: a TokenReview for
-// a bearer token, a SubjectAccessReview for the verb and the path.
+// Package delegated authenticates and authorizes requests by the API server, as Kubernetes'
+// components do before they serve metrics and profiles: with a TokenReview for a bearer token,
+// and a SubjectAccessReview for the verb and the path.
 package delegated
 
 import (
@@ -27,28 +27,29 @@ import (
 	"github.com/millrace/millrace/cmd/internal/health"
 )
 
-// Options say which API server is asked, and what is remembered of its answers. The names
-// of the flags are kube-controller-manager's.
+// Options are the API server to ask, and the caching of its answers. The flags have
+// kube-controller-manager's names.
 type Options struct {
 	// Authentication and Authorization are kubeconfigs of users that may create TokenReviews
 	// and SubjectAccessReviews; empty: the service account of the pod. Without either, no
 	// credential is known, or none is allowed anything.
 	Authentication, Authorization string
 	// SkipLookup leaves out the lookup of the authorities of client certificates in the
-	// cluster, which ClientCAFile replaces. A failed lookup is an error where Authentication
-	// is set, unless it is tolerated; else it is logged, and no client certificate is known.
+	// cluster; ClientCAFile replaces the lookup. If the lookup fails, Begin returns an error if
+	// Authentication is set and failures are not tolerated. Otherwise it logs the failure, and
+	// no client certificate is known.
 	SkipLookup, TolerateLookupFailure bool
-	// TokenTTL, AllowTTL and DenyTTL are how long answers are remembered; 0: not at all.
+	// TokenTTL, AllowTTL and DenyTTL are how long answers are cached; 0: not at all.
 	TokenTTL, AllowTTL, DenyTTL time.Duration
 	// ClientCAFile holds the authorities of client certificates, as PEM.
 	ClientCAFile string
-	// Front is the proxy that may name the user of a request in headers.
+	// Front is the front proxy that may name the user of a request in headers.
 	Front FrontProxy
 }
 
-// FrontProxy says whose certificate lets a proxy name users, and in which headers. Without
-// CAFile there is no such proxy: the cluster's own is not looked up, since no API server
-// forwards requests here.
+// FrontProxy has the certificates of proxies that may name users, and the headers for it. Without
+// CAFile there is no such proxy: the cluster's own is not looked up, because no API server
+// forwards requests to this process.
 type FrontProxy struct {
 	CAFile                                       string
 	Names                                        []string
@@ -64,13 +65,13 @@ func Defaults() Options {
 }
 
 const (
-	// asks and burst bound the reviews in a second that requests with made-up tokens cause.
+	// asks per second and burst bound the reviews that requests with invalid tokens cause.
 	asks, burst = 20, 40
 	// lookupTimeout bounds the lookup of the authorities at the start.
 	lookupTimeout = 10 * time.Second
 )
 
-// Reviewer judges requests by what the API server says of them.
+// Reviewer judges requests by reviews of the API server.
 type Reviewer struct {
 	users authenticator.Request
 	may   authorizer.Authorizer
@@ -79,8 +80,8 @@ type Reviewer struct {
 
 var _ health.Reviewer = (*Reviewer)(nil)
 
-// Begin makes a reviewer, whose authorities of certificates are kept up to date until the
-// context ends; nil where no API server is named and this is no pod with a service account.
+// Begin makes a reviewer, and keeps its certificate authorities up to date until the context
+// ends. It returns nil if no API server is named and the process has no pod's service account.
 //
 // Errors: a kubeconfig or a file of authorities cannot be read, or the lookup failed.
 func Begin(ctx context.Context, o Options) (*Reviewer, error) {
@@ -103,8 +104,7 @@ func Begin(ctx context.Context, o Options) (*Reviewer, error) {
 	return v, err
 }
 
-// client is one of the API server that a kubeconfig names, or that of the pod; nil where
-// there is neither.
+// client is a client for the API server of a kubeconfig, or of the pod; nil if there is neither.
 func client(kubeconfig, flag string) (*kubernetes.Clientset, error) {
 	config, err := rest.InClusterConfig()
 	if kubeconfig != "" {
@@ -139,8 +139,8 @@ func (v *Reviewer) May(r *http.Request) error {
 	return v.refuse(err, fmt.Errorf("%w: user %q may not %s %s", health.ErrForbidden, response.User.GetName(), strings.ToLower(r.Method), r.URL.Path))
 }
 
-// refuse is the verdict, unless the API server did not give one. The log has the reason
-// once, until it answers again.
+// refuse is verdict, unless the API server gave none. It logs the reason once, until the API
+// server answers again.
 func (v *Reviewer) refuse(err, verdict error) error {
 	if !unanswered(err) {
 		v.answered()
@@ -158,8 +158,8 @@ func (v *Reviewer) answered() {
 	}
 }
 
-// unanswered tells whether an error is the API server's silence or its refusal to review,
-// and not a verdict.
+// unanswered is whether an error means that the API server did not answer or refused to review,
+// as opposed to a verdict.
 func unanswered(err error) bool {
 	if all, is := errors.AsType[utilerrors.Aggregate](err); is {
 		return slices.ContainsFunc(all.Errors(), unanswered)

@@ -24,8 +24,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream/certs"
 )
 
-// judge is an API server that reviews, and does nothing else: the token of a user is
-// "token-of-" and its name, and prometheus alone may get /metrics.
+// judge is an API server that only answers reviews: the token of a user is "token-of-" and the
+// user's name, and only prometheus may get /metrics.
 type judge struct {
 	*httptest.Server
 	reviews, refuses atomic.Int32
@@ -82,7 +82,7 @@ func reviewAccess(r *http.Request) (review authorizationv1.SubjectAccessReview) 
 	return review
 }
 
-// options are those of a service that asks the judge.
+// options are the options of a service that asks the judge.
 func (j *judge) options(t *testing.T) Options {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "kubeconfig")
@@ -112,7 +112,7 @@ func request(t *testing.T, method, path, token string) *http.Request {
 	return r
 }
 
-// TestTheAPIServerJudges who asks for what, and what it has said is remembered.
+// TestTheAPIServerJudges: the API server decides about users and paths, and its answers are cached.
 func TestTheAPIServerJudges(t *testing.T) {
 	j := newJudge(t)
 	v := begin(t, j.options(t))
@@ -143,8 +143,8 @@ func TestTheAPIServerJudges(t *testing.T) {
 	}
 }
 
-// TestWithoutTheAPIServerNoOneIsLetIn, and afterwards they are again. That it does not
-// review is not taken for a verdict.
+// TestWithoutTheAPIServerNoOneIsLetIn: users are admitted again once the API server answers. A
+// missing review is not cached as a verdict.
 func TestWithoutTheAPIServerNoOneIsLetIn(t *testing.T) {
 	j := newJudge(t)
 	o := j.options(t)
@@ -168,7 +168,7 @@ func TestWithoutTheAPIServerNoOneIsLetIn(t *testing.T) {
 	}
 }
 
-// TestAFloodOfMadeUpTokens causes a bounded number of reviews.
+// TestAFloodOfMadeUpTokens: it causes a bounded number of reviews.
 func TestAFloodOfMadeUpTokens(t *testing.T) {
 	j := newJudge(t)
 	v := begin(t, j.options(t))
@@ -184,8 +184,8 @@ func TestAFloodOfMadeUpTokens(t *testing.T) {
 	}
 }
 
-// TestWhatIsMissing is said at the start, with what to do; a lookup that fails is no reason
-// not to start where it was not asked for, or is tolerated.
+// TestWhatIsMissing: errors are reported at the start, with what to do. A failed lookup does not
+// prevent the start if it was not asked for, or is tolerated.
 func TestWhatIsMissing(t *testing.T) {
 	j := newJudge(t)
 	j.refuses.Store(1) // the ConfigMap, too
@@ -211,7 +211,7 @@ func TestWhatIsMissing(t *testing.T) {
 	}
 }
 
-// issue is a client's certificate of an authority, for a request that has come with it.
+// issue is the TLS state of a request with a client certificate of an authority.
 func issue(t *testing.T, authority certs.Pair, name string) *tls.ConnectionState {
 	t.Helper()
 	pair, err := authority.Issue(name, nil, time.Hour)
@@ -226,8 +226,8 @@ func issue(t *testing.T, authority certs.Pair, name string) *tls.ConnectionState
 	return &tls.ConnectionState{PeerCertificates: []*x509.Certificate{certificate}}
 }
 
-// TestCertificates: the common name is the user's, where the authority is that of clients; a
-// proxy of another authority may name users, and none else.
+// TestCertificates: the common name of a certificate of the clients' authority is the user. Only a
+// front proxy, with a certificate of another authority, may name users in headers.
 func TestCertificates(t *testing.T) {
 	j := newJudge(t)
 	var authorities [3]certs.Pair

@@ -21,7 +21,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Where the API server publishes the authorities of client certificates.
+// The ConfigMap in which the API server publishes the authorities of client certificates.
 const (
 	lookupName, lookupKey = "extension-apiserver-authentication", "client-ca-file"
 	lookupRole            = "extension-apiserver-authentication-reader"
@@ -30,13 +30,13 @@ const (
 // reviewTimeout bounds one review.
 const reviewTimeout = 10 * time.Second
 
-// backoff is between the attempts at a review that the API server asks to repeat.
+// backoff is the back-off between retries of a review, if the API server asks for a retry.
 // Upstream: k8s.io/apiserver/pkg/server/options, DefaultAuthWebhookRetryBackoff.
 func backoff() *wait.Backoff {
 	return &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
 }
 
-// authenticator finds out who sends a request; nil where no credential could be known.
+// authenticator authenticates the user of a request; nil if it could know no credential.
 // Upstream: k8s.io/apiserver/pkg/server/options, DelegatingAuthenticationOptions.ApplyTo.
 func (o Options) authenticator(ctx context.Context, tokens *kubernetes.Clientset) (authenticator.Request, error) {
 	config := authenticatorfactory.DelegatingAuthenticatorConfig{CacheTTL: o.TokenTTL, WebhookRetryBackoff: backoff(), TokenAccessReviewTimeout: reviewTimeout}
@@ -65,7 +65,7 @@ func (o Options) authenticator(ctx context.Context, tokens *kubernetes.Clientset
 	return request, nil
 }
 
-// authorities are those of client certificates; nil: certificates are not looked at.
+// authorities are the authorities of client certificates; nil: certificates are ignored.
 func (o Options) authorities(ctx context.Context, cluster *kubernetes.Clientset) (dynamiccertificates.CAContentProvider, error) {
 	switch {
 	case o.ClientCAFile != "":
@@ -91,7 +91,7 @@ func (o Options) authorities(ctx context.Context, cluster *kubernetes.Clientset)
 	return nil, nil
 }
 
-// fromFile are the authorities in a file, which is read again when it changes.
+// fromFile are the authorities in a file, reloaded when it changes.
 func fromFile(ctx context.Context, purpose, file, flag string) (dynamiccertificates.CAContentProvider, error) {
 	ca, err := dynamiccertificates.NewDynamicCAContentFromFile(purpose, file)
 	if err != nil {
@@ -101,8 +101,8 @@ func fromFile(ctx context.Context, purpose, file, flag string) (dynamiccertifica
 	return ca, nil
 }
 
-// authorizer finds out what a user may do. The group system:masters may do all, and without
-// an API server to ask no other may do anything.
+// authorizer authorizes users. The group system:masters may do all. Without an API server, no
+// other user may do anything.
 // Upstream: k8s.io/apiserver/pkg/server/options, DelegatingAuthorizationOptions.toAuthorizer.
 func (o Options) authorizer(cluster *kubernetes.Clientset) (authorizer.Authorizer, error) {
 	masters := authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)
@@ -119,8 +119,8 @@ func (o Options) authorizer(cluster *kubernetes.Clientset) (authorizer.Authorize
 	return union.New(masters, rest), nil
 }
 
-// noConditions compiles the conditions on which a review is asked for, of which there are
-// none: upstream's compiler takes megabytes of memory, as soon as it is made.
+// noConditions stands for the compiler of the conditions on which reviews are requested. There
+// are no conditions, and upstream's compiler takes megabytes of memory once it is created.
 type noConditions struct{}
 
 // CompileCELExpression is [cel.Compiler].

@@ -1,7 +1,8 @@
-// Package arena is a namespace in which something is played and watched: what a
-// user would do to a cluster, and an independent view of what came of it.
+// Package arena plays users' actions in a namespace, and watches their effects
+// independently of Millrace.
 //
-// A caller that waits here is told when a change arrived, not when it was looked for.
+// A function that waits returns the time at which a change arrived, and not the time at which
+// the caller looked.
 package arena
 
 import (
@@ -23,7 +24,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Client makes arenas on one cluster.
+// Client opens arenas on one cluster.
 type Client struct{ client kubernetes.Interface }
 
 // Connect makes a client from a kubeconfig file, without a limit on requests;
@@ -55,9 +56,9 @@ type Arena struct {
 	close  context.CancelFunc
 }
 
-// Open makes a namespace and begins to watch it. Pods can be created in it only
-// once it has its default service account: that is awaited, or created where the
-// controller for it is known not to run. Close ends the watches.
+// Open creates a namespace and begins to watch it. Because Pods need the default service
+// account, Open waits for it, or creates it if createAccount says that no controller does.
+// Close ends the watches.
 func (c *Client) Open(ctx context.Context, name string, createAccount bool) (*Arena, error) {
 	if err := c.CreateNamespace(ctx, name); err != nil {
 		return nil, err
@@ -73,7 +74,7 @@ func (c *Client) Open(ctx context.Context, name string, createAccount bool) (*Ar
 	return c.Watch(ctx, name)
 }
 
-// CreateNamespace is the first part of Open.
+// CreateNamespace creates the namespace of an arena, as the first part of Open.
 func (c *Client) CreateNamespace(ctx context.Context, name string) error {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if _, err := c.client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
@@ -82,7 +83,7 @@ func (c *Client) CreateNamespace(ctx context.Context, name string) error {
 	return nil
 }
 
-// Remove deletes a namespace; AwaitGone waits for the end of it.
+// Remove deletes a namespace; AwaitGone waits until it is gone.
 func (c *Client) Remove(ctx context.Context, namespace string) error {
 	if err := c.client.CoreV1().Namespaces().Delete(ctx, namespace, metav1.DeleteOptions{}); err != nil {
 		return fmt.Errorf("delete namespace: %w", err)
@@ -90,7 +91,7 @@ func (c *Client) Remove(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// AwaitGone waits until a namespace is gone, which takes a controller for that.
+// AwaitGone waits until a namespace is gone, which needs namespace-controller.
 func (c *Client) AwaitGone(ctx context.Context, namespace string) error {
 	for {
 		_, err := c.client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
@@ -134,13 +135,13 @@ func (c *Client) Watch(ctx context.Context, namespace string) (*Arena, error) {
 // Close ends the watches; the namespace stays.
 func (a *Arena) Close() { a.close() }
 
-// Remove deletes the namespace. It does not wait for it to go: that takes a
-// controller that need not be there.
+// Remove deletes the namespace. It does not wait until it is gone, because that needs
+// namespace-controller, which may not be running.
 func (a *Arena) Remove(ctx context.Context) error {
 	return (&Client{a.client}).Remove(ctx, a.Namespace)
 }
 
-// Deploy creates a Deployment of one container.
+// Deploy creates a Deployment with one container.
 func (a *Arena) Deploy(ctx context.Context, name, image string, replicas int) error {
 	return a.create(ctx, deploymentOf(a.Namespace, name, image, replicas))
 }
@@ -168,8 +169,8 @@ func podSpec(image string) corev1.PodSpec {
 	return corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: image}}}
 }
 
-// Scale changes the number of a Deployment's replicas, and gives the version of the
-// object that came of it.
+// Scale changes the number of a Deployment's replicas, and returns the resourceVersion of the
+// result.
 func (a *Arena) Scale(ctx context.Context, name string, replicas int) (version string, err error) {
 	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
 	d, err := a.client.AppsV1().Deployments(a.Namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
@@ -192,8 +193,8 @@ func (a *Arena) SetImage(ctx context.Context, name, image string) error {
 	return nil
 }
 
-// Undo goes back to the template of the revision before the current one, as
-// kubectl rollout undo does: from the ReplicaSet that holds it.
+// Undo restores the template of the revision before the current one from its ReplicaSet, as
+// kubectl rollout undo does.
 func (a *Arena) Undo(ctx context.Context, name string) error {
 	d, err := a.client.AppsV1().Deployments(a.Namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -233,13 +234,13 @@ func before(sets []appsv1.ReplicaSet, current int64) *appsv1.ReplicaSet {
 
 func revision(annotations map[string]string) int64 {
 	n, err := strconv.ParseInt(annotations["deployment.kubernetes.io/revision"], 10, 64)
-	if err != nil { // none is as good as zero: nothing comes before it
+	if err != nil { // without a revision: 0, the lowest
 		return 0
 	}
 	return n
 }
 
-// DeletePod deletes some ready Pod and says which.
+// DeletePod deletes any ready Pod, and returns its name.
 func (a *Arena) DeletePod(ctx context.Context) (string, error) {
 	name, ok := a.readyPod()
 	if !ok {
@@ -251,8 +252,8 @@ func (a *Arena) DeletePod(ctx context.Context) (string, error) {
 	return name, nil
 }
 
-// DeleteDeployments deletes every Deployment; the rest is the garbage collector's
-// work.
+// DeleteDeployments deletes every Deployment; the garbage collector deletes their
+// dependents.
 func (a *Arena) DeleteDeployments(ctx context.Context) error {
 	background := metav1.DeletePropagationBackground
 	options := metav1.DeleteOptions{PropagationPolicy: &background}
@@ -262,8 +263,8 @@ func (a *Arena) DeleteDeployments(ctx context.Context) error {
 	return nil
 }
 
-// CreatePods creates Pods without an owner as fast as the API server takes them. No
-// scheduler looks at them.
+// CreatePods creates n Pods without an owner as fast as the API server accepts them. No
+// scheduler schedules them.
 func (a *Arena) CreatePods(ctx context.Context, n int) error {
 	return Parallel(64, n, func(i int) error {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("direct-%d", i)}, Spec: podSpec("nginx")}
@@ -284,7 +285,7 @@ func (a *Arena) DeletePods(ctx context.Context) error {
 	return nil
 }
 
-// Parallel does n things, some at a time, and returns each worker's first error.
+// Parallel calls do for 0 to n-1 with some workers, and returns each worker's first error.
 func Parallel(workers, n int, do func(int) error) error {
 	work := make(chan int)
 	errs := make([]error, workers)
@@ -306,7 +307,7 @@ func Parallel(workers, n int, do func(int) error) error {
 	return errors.Join(errs...)
 }
 
-// Rest waits, so that everything may become quiet.
+// Rest waits, so that the cluster can become quiet.
 func Rest(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

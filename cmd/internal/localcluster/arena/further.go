@@ -23,34 +23,35 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// playedIn is the label of what an arena made that lies in no namespace, with the
+// playedIn is the label of cluster-scoped objects that an arena has created. Its value is the
 // arena's namespace.
 const playedIn = "millrace.io/played-in"
 
 // driver is a CSI driver that does not exist.
 const driver = "csi.example.com"
 
-// managedAttach has volumes attached by a controller, not by a kubelet.
+// managedAttach is the annotation of nodes whose volumes the attach-detach controller attaches,
+// and not the kubelet.
 const managedAttach = "volumes.kubernetes.io/controller-managed-attach-detach"
 
-// mine selects what this arena made that lies in no namespace.
+// mine selects this arena's cluster-scoped objects.
 func (a *Arena) mine() metav1.ListOptions {
 	return metav1.ListOptions{LabelSelector: playedIn + "=" + a.Namespace}
 }
 
-// owned are the name and label of the i-th of such objects.
+// owned has the name and label of the i-th of these objects.
 func (a *Arena) owned(i int) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", a.Namespace, i), Labels: map[string]string{playedIn: a.Namespace}}
 }
 
-// narrowed is a list's or watch's options with the selector of what this arena made.
+// narrowed restricts a list or watch to this arena's cluster-scoped objects.
 func (a *Arena) narrowed(from metav1.ListOptions) metav1.ListOptions {
 	from.LabelSelector = a.mine().LabelSelector
 	return from
 }
 
 // CreateVolumes creates n PersistentVolumes of one size, of a CSI driver that does not
-// exist. They stay when they are released.
+// exist, with the reclaim policy Retain.
 func (a *Arena) CreateVolumes(ctx context.Context, n int) error {
 	return Parallel(20, n, func(i int) error {
 		volume := &corev1.PersistentVolume{ObjectMeta: a.owned(i), Spec: corev1.PersistentVolumeSpec{
@@ -68,7 +69,7 @@ func (a *Arena) CreateVolumes(ctx context.Context, n int) error {
 	})
 }
 
-// CreateClaims creates n PersistentVolumeClaims that any of these volumes fits.
+// CreateClaims creates n PersistentVolumeClaims, each of which can bind to any of these volumes.
 func (a *Arena) CreateClaims(ctx context.Context, n int) error {
 	return Parallel(20, n, func(i int) error {
 		claim := &corev1.PersistentVolumeClaim{
@@ -87,7 +88,7 @@ func (a *Arena) CreateClaims(ctx context.Context, n int) error {
 
 func claimName(i int) string { return fmt.Sprintf("data-%d", i) }
 
-// BoundClaims counts the claims that are bound.
+// BoundClaims counts the bound claims.
 func (a *Arena) BoundClaims(ctx context.Context) (*Tally, error) {
 	return a.tally(ctx, "claims are bound", func(from metav1.ListOptions) (watch.Interface, error) {
 		return a.client.CoreV1().PersistentVolumeClaims(a.Namespace).Watch(ctx, from)
@@ -99,7 +100,7 @@ func isBound(object runtime.Object) bool {
 	return is && claim.Status.Phase == corev1.ClaimBound
 }
 
-// DeleteVolumes deletes the claims, which the tally counts, and the volumes.
+// DeleteVolumes deletes the claims that the tally counts, and the volumes.
 func (a *Arena) DeleteVolumes(ctx context.Context, claims *Tally) error {
 	if err := a.client.CoreV1().PersistentVolumeClaims(a.Namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		return fmt.Errorf("delete claims: %w", err)
@@ -113,7 +114,7 @@ func (a *Arena) DeleteVolumes(ctx context.Context, claims *Tally) error {
 	return nil
 }
 
-// CreateNodes registers n nodes that no kubelet plays, whose volumes a controller attaches.
+// CreateNodes registers n nodes without a kubelet, whose volumes a controller attaches.
 func (a *Arena) CreateNodes(ctx context.Context, n int) error {
 	return Parallel(20, n, func(i int) error {
 		node := &corev1.Node{ObjectMeta: a.owned(i)}
@@ -126,7 +127,7 @@ func (a *Arena) CreateNodes(ctx context.Context, n int) error {
 	})
 }
 
-// RangedNodes counts the nodes of CreateNodes that have a range of addresses.
+// RangedNodes counts the nodes of CreateNodes that have a pod CIDR.
 func (a *Arena) RangedNodes(ctx context.Context) (*Tally, error) {
 	return a.tally(ctx, "nodes have a range", func(from metav1.ListOptions) (watch.Interface, error) {
 		return a.client.CoreV1().Nodes().Watch(ctx, a.narrowed(from))
@@ -144,8 +145,8 @@ func (a *Arena) DeleteNodes(ctx context.Context) error {
 	return nil
 }
 
-// MountClaims creates a Pod for each of the first n claims, on the nodes of CreateNodes in
-// turns, of which there are so many.
+// MountClaims creates a Pod for each of the first n claims, distributed over the given number of
+// nodes of CreateNodes.
 func (a *Arena) MountClaims(ctx context.Context, n, nodes int) error {
 	return Parallel(20, n, func(i int) error {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("mounts-%d", i), Namespace: a.Namespace}, Spec: podSpec("nginx")}
@@ -164,8 +165,8 @@ func (a *Arena) createPod(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// Attachments counts the VolumeAttachments that are attached, and attaches those that are
-// not, as the attacher of the driver would.
+// Attachments counts the VolumeAttachments that are attached. It attaches the others, as the
+// driver's attacher would.
 func (a *Arena) Attachments(ctx context.Context) (*Tally, error) {
 	return a.begin(ctx, &Tally{
 		notice: newNotice(), what: "volumes are attached", met: map[types.UID]bool{},
@@ -176,7 +177,7 @@ func (a *Arena) Attachments(ctx context.Context) (*Tally, error) {
 	})
 }
 
-// attach says that a volume is attached.
+// attach reports a volume as attached.
 func (a *Arena) attach(ctx context.Context, name string) error {
 	patch := []byte(`{"status":{"attached":true}}`)
 	_, err := a.client.StorageV1().VolumeAttachments().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
@@ -195,7 +196,7 @@ func (a *Arena) DeleteMounts(ctx context.Context, attachments *Tally) error {
 	return attachments.Gone(ctx)
 }
 
-// Requests are n CertificateSigningRequests of kubelets for certificates of clients.
+// Requests are n CertificateSigningRequests of kubelets for client certificates.
 func (a *Arena) Requests(n int) ([]*certificatesv1.CertificateSigningRequest, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -227,7 +228,7 @@ func (a *Arena) Request(ctx context.Context, requests []*certificatesv1.Certific
 	})
 }
 
-// SignedRequests counts the CertificateSigningRequests of this arena that have their
+// SignedRequests counts the CertificateSigningRequests of this arena that have a
 // certificate.
 func (a *Arena) SignedRequests(ctx context.Context) (*Tally, error) {
 	return a.tally(ctx, "requests have their certificate", func(from metav1.ListOptions) (watch.Interface, error) {
@@ -246,8 +247,8 @@ func (a *Arena) DeleteRequests(ctx context.Context) error {
 	return nil
 }
 
-// ClaimDevices creates n Pods that each get a ResourceClaim from one template, and which no
-// scheduler looks at.
+// ClaimDevices creates n Pods that no scheduler schedules, and that each get a ResourceClaim
+// from one template.
 func (a *Arena) ClaimDevices(ctx context.Context, n int) error {
 	const name = "gpu"
 	template := &resourcev1.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: a.Namespace}}
@@ -264,7 +265,7 @@ func (a *Arena) ClaimDevices(ctx context.Context, n int) error {
 	})
 }
 
-// ClaimedDevices counts the Pods whose status names the claim that was made for them.
+// ClaimedDevices counts the Pods whose status names their ResourceClaim.
 func (a *Arena) ClaimedDevices(ctx context.Context) (*Tally, error) {
 	return a.tally(ctx, "pods have their claim", func(from metav1.ListOptions) (watch.Interface, error) {
 		return a.client.CoreV1().Pods(a.Namespace).Watch(ctx, from)

@@ -13,14 +13,14 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Ledger is what an API server has done since it began, as its metrics tell it.
+// Ledger counts the work of an API server since its start, from its metrics.
 type Ledger struct {
-	// Processor is the processor time that it has used, in seconds.
+	// Processor is the used CPU time, in seconds.
 	Processor float64
-	// Requests are the answers that it gave, but for watches, which last: how many by
-	// verb, resource and code, such as "PATCH deployments/status 200".
+	// Requests is the number of answered requests by verb, resource and code, such as
+	// "PATCH deployments/status 200". It has no watches, because they last.
 	Requests map[string]int
-	// Told is how many changes it has sent to watches.
+	// Told is how many events it has sent to watches.
 	Told int
 }
 
@@ -54,7 +54,7 @@ func ledgerOf(text []byte) (Ledger, error) {
 	return l, nil
 }
 
-// requestOf names a request; a watch is none.
+// requestOf is the name of a request in Requests; false for a watch.
 func requestOf(pairs []*dto.LabelPair) (string, bool) {
 	labels := map[string]string{}
 	for _, p := range pairs {
@@ -70,7 +70,7 @@ func requestOf(pairs []*dto.LabelPair) (string, bool) {
 	return strings.Join([]string{labels["verb"], resource, labels["code"]}, " "), true
 }
 
-// Since is what came after an earlier ledger of the same server.
+// Since is the difference from an earlier ledger of the same server.
 func (l Ledger) Since(earlier Ledger) Ledger {
 	since := Ledger{Processor: l.Processor - earlier.Processor, Told: l.Told - earlier.Told, Requests: map[string]int{}}
 	for what, n := range l.Requests {
@@ -81,7 +81,7 @@ func (l Ledger) Since(earlier Ledger) Ledger {
 	return since
 }
 
-// Asked is how many requests there were.
+// Asked is the total number of requests.
 func (l Ledger) Asked() int {
 	sum := 0
 	for _, n := range l.Requests {
@@ -90,8 +90,8 @@ func (l Ledger) Asked() int {
 	return sum
 }
 
-// Writes is how many requests would change something, but for those by which nodes and
-// components say that they live, and for Events.
+// Writes is the number of write requests, without the heartbeats of nodes and components, and
+// without Events.
 func (l Ledger) Writes() int {
 	sum := 0
 	for what, n := range l.Requests {

@@ -13,13 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// errBroken says that nothing is seen any more; waiting would be for ever.
+// errBroken: the watch has ended for good, so that waiting would never end.
 var errBroken = errors.New("the watch ended")
 
-// notice tells those who wait that watches brought something.
+// notice wakes waiting callers when a watch has received an event.
 type notice struct {
 	mu      sync.Mutex
-	changed chan struct{} // closed and made anew at each change
+	changed chan struct{} // closed and replaced at each change
 	last    time.Time     // when the last change arrived
 	broken  error
 }
@@ -29,15 +29,16 @@ func newNotice() notice { return notice{changed: make(chan struct{})} }
 // opener opens a watch.
 type opener func(metav1.ListOptions) (watch.Interface, error)
 
-// since is what is asked for of a watch. Bookmarks say how far it has come where nothing
-// happens, so that it can be opened again there when much has happened elsewhere.
+// since are the options of a watch from a version. Bookmarks advance the version while
+// the watched objects do not change, so that the watch can be reopened there although other
+// objects have changed much.
 func since(version string) metav1.ListOptions {
 	return metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true}
 }
 
-// follow takes every event. The API server ends a watch whose reader falls behind
-// for a moment, as happens on a busy machine: it is opened again where it ended, and
-// nothing is missed.
+// follow passes on every event. The API server ends a watch whose client falls behind, as
+// happens on a busy machine: follow reopens it where it ended, so that it misses no
+// event.
 func (c *notice) follow(ctx context.Context, open opener, w watch.Interface, version string, take func(watch.Event) error) {
 	for {
 		for event := range w.ResultChan() {
@@ -59,8 +60,8 @@ func (c *notice) follow(ctx context.Context, open opener, w watch.Interface, ver
 	}
 }
 
-// reopen opens a watch where it ended. An API server that has too much to do may refuse
-// for a moment; what it has forgotten stays forgotten.
+// reopen opens a watch where it ended. It retries if the API server is overloaded for a
+// moment, but not if the version has expired.
 func reopen(ctx context.Context, open opener, version string) (watch.Interface, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -72,7 +73,7 @@ func reopen(ctx context.Context, open opener, version string) (watch.Interface, 
 	}
 }
 
-// heard hands an event on, under the lock, and tells those who wait.
+// heard passes on an event under the lock, and wakes waiting callers.
 func (c *notice) heard(event watch.Event, at time.Time, take func(watch.Event) error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,8 +97,8 @@ func (c *notice) wake() {
 	c.changed = make(chan struct{})
 }
 
-// until waits until something holds, which is asked under the lock, and says when the
-// change arrived that made it so.
+// until waits until holds, called under the lock, is true, and returns when the change that made
+// it true arrived.
 func (c *notice) until(ctx context.Context, what fmt.Stringer, holds func() bool) (time.Time, error) {
 	for {
 		c.mu.Lock()

@@ -12,16 +12,16 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Tally counts the objects of one kind of which something is so.
+// Tally counts the objects of one kind that fulfil a predicate.
 type Tally struct {
 	notice
 	what      string
 	so        func(runtime.Object) bool
-	otherwise func(runtime.Object) error // nil, or what is done where it is not so
-	met       map[types.UID]bool         // the objects there are: is it so of them
+	otherwise func(runtime.Object) error // called for objects for which so is false; may be nil
+	met       map[types.UID]bool         // the result of so for each existing object
 }
 
-// tally begins to count the objects that come from now on; the watch ends with ctx.
+// tally begins to count the objects that are created from now on; the watch ends with ctx.
 func (a *Arena) tally(ctx context.Context, what string, open opener, so func(runtime.Object) bool) (*Tally, error) {
 	return a.begin(ctx, &Tally{notice: newNotice(), what: what, so: so, met: map[types.UID]bool{}}, open)
 }
@@ -39,7 +39,7 @@ func (a *Arena) begin(ctx context.Context, t *Tally, open opener) (*Tally, error
 	return t, nil
 }
 
-// version is the version of the cluster's state now.
+// version is the current resourceVersion of the cluster.
 func (a *Arena) version(ctx context.Context) (string, error) {
 	list, err := a.client.CoreV1().ConfigMaps(a.Namespace).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
@@ -48,7 +48,7 @@ func (a *Arena) version(ctx context.Context) (string, error) {
 	return list.ResourceVersion, nil
 }
 
-// take takes in an event; notice.mu is held.
+// take applies an event; notice.mu is held.
 func (t *Tally) take(event watch.Event) error {
 	object, err := meta.Accessor(event.Object)
 	if err != nil {
@@ -65,7 +65,7 @@ func (t *Tally) take(event watch.Event) error {
 	return nil
 }
 
-// act does what is done where it is not so.
+// act calls otherwise.
 func (t *Tally) act(object runtime.Object) {
 	if err := t.otherwise(object); err != nil {
 		t.mu.Lock()
@@ -74,13 +74,13 @@ func (t *Tally) act(object runtime.Object) {
 	}
 }
 
-// Until waits until it is so of n objects at least, and says when the change arrived that
-// made it so.
+// Until waits until at least n objects fulfil the predicate, and returns when the change that
+// made it true arrived.
 func (t *Tally) Until(ctx context.Context, n int) (time.Time, error) {
 	return t.until(ctx, Condition{text: fmt.Sprintf("%d %s", n, t.what)}, func() bool { return t.count() >= n })
 }
 
-// Gone waits until none of the objects is left.
+// Gone waits until no object is left.
 func (t *Tally) Gone(ctx context.Context) error {
 	_, err := t.until(ctx, Condition{text: fmt.Sprintf("none is left of those that were counted: %s", t.what)}, func() bool { return len(t.met) == 0 })
 	return err

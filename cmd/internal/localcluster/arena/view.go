@@ -15,7 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// view is what is in the namespace.
+// view is the observed state of the namespace.
 type view struct {
 	notice
 	created     int // Pods created since the view began
@@ -23,7 +23,7 @@ type view struct {
 	pods        map[string]*corev1.Pod
 	deployments map[string]*appsv1.Deployment
 	jobs        map[string]*batchv1.Job
-	sets        map[string]int // what each ReplicaSet asks for
+	sets        map[string]int // spec.replicas of each ReplicaSet
 }
 
 func newView() *view {
@@ -33,8 +33,8 @@ func newView() *view {
 	}
 }
 
-// watchNamespace begins to watch a namespace that is still empty; everything that
-// happens in it from now on is seen.
+// watchNamespace begins to watch a namespace that is still empty; the view receives
+// everything that happens in it from now on.
 func watchNamespace(ctx context.Context, client kubernetes.Interface, namespace string) (*view, error) {
 	v := newView()
 	pods, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
@@ -64,7 +64,7 @@ func watchNamespace(ctx context.Context, client kubernetes.Interface, namespace 
 	return v, nil
 }
 
-// take takes in an event; notice.mu is held.
+// take applies an event; notice.mu is held.
 func (v *view) take(event watch.Event) error {
 	gone := event.Type == watch.Deleted
 	switch object := event.Object.(type) {
@@ -95,7 +95,7 @@ func (v *view) take(event watch.Event) error {
 	return nil
 }
 
-// siblings counts the Pods that are there to stay and have the owner of one.
+// siblings counts the Pods with the same owner that have not finished and are not being deleted.
 func (v *view) siblings(of *corev1.Pod) int {
 	n, owner := 0, ownerOf(of)
 	for _, p := range v.pods {
@@ -123,17 +123,17 @@ func total(of map[string]int) int {
 	return sum
 }
 
-// Condition is something that can be seen to hold.
+// Condition is a condition on a view.
 type Condition struct {
 	text string
 	so   func(*view) bool
 }
 
-// String says the condition in words.
+// String is the condition in words.
 func (c Condition) String() string { return c.text }
 
-// Until waits until a condition holds, and says when the change arrived that made
-// it so.
+// Until waits until a condition holds, and returns when the change that fulfilled it
+// arrived.
 func (v *view) Until(ctx context.Context, c Condition) (time.Time, error) {
 	return v.until(ctx, c, func() bool { return c.so(v) })
 }
@@ -145,19 +145,18 @@ func (v *view) Created() int {
 	return v.created
 }
 
-// Most is the largest number of Pods at a time, since the view began, that the
-// ReplicaSets together asked for, or that one of them had, finished and leaving
-// ones aside. The Pods of several are not counted together: what one sheds and what
-// another gains is done by turns of their own, so that for a moment there may be
-// more than a Deployment asks for. Upstream: the e2e tests of rollouts count what
-// the ReplicaSets ask for, too.
+// Most is the largest number of Pods, at any time since the view began, that all
+// ReplicaSets together requested, or that one of them had, without Pods that have finished
+// or are being deleted. It does not add up the Pods of several ReplicaSets: each removes and
+// creates Pods in turns of its own, so that for a moment there may be more than the Deployment
+// requests. Upstream: the e2e tests of rollouts count what the ReplicaSets request, too.
 func (v *view) Most() int {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.most
 }
 
-// readyPod is some ready Pod that is not being deleted.
+// readyPod is any ready Pod that is not being deleted.
 func (v *view) readyPod() (string, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -169,7 +168,7 @@ func (v *view) readyPod() (string, bool) {
 	return "", false
 }
 
-// Ready holds when n Pods are ready and stay.
+// Ready holds when n Pods are ready and not being deleted.
 func Ready(n int) Condition {
 	return Condition{fmt.Sprintf("%d pods are ready", n), func(v *view) bool { return v.count(ready) >= n }}
 }
@@ -179,16 +178,15 @@ func Created(n int) Condition {
 	return Condition{fmt.Sprintf("%d pods have been created", n), func(v *view) bool { return v.created >= n }}
 }
 
-// Replaced holds when a Pod has been created beyond those created before, and n are
-// ready.
+// Replaced holds when more than before Pods have been created, and n are ready.
 func Replaced(before, n int) Condition {
 	return Condition{fmt.Sprintf("another was created, and %d pods are ready", n), func(v *view) bool {
 		return v.created > before && v.count(ready) >= n
 	}}
 }
 
-// Available holds when n Deployments have every replica available, and say so of
-// their newest spec.
+// Available holds when the status of n Deployments, for their newest generation, has every
+// replica available.
 func Available(n int) Condition {
 	return Condition{fmt.Sprintf("%d deployments are available", n), func(v *view) bool {
 		count := 0
@@ -201,8 +199,8 @@ func Available(n int) Condition {
 	}}
 }
 
-// RolledOut holds when a Deployment reports its newest template rolled out, and
-// the Pods that are there are n ready ones of the given image and no others.
+// RolledOut holds when a Deployment reports its newest template as rolled out, and
+// the only Pods are n ready ones with the given image.
 func RolledOut(name, image string, n int) Condition {
 	return Condition{fmt.Sprintf("%s runs %d pods of %s and no others", name, n, image), func(v *view) bool {
 		d := v.deployments[name]

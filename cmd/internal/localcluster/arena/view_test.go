@@ -194,7 +194,7 @@ func TestMostCountsTheSetsTogetherByWhatTheyAskFor(t *testing.T) {
 		p.OwnerReferences = []metav1.OwnerReference{{UID: types.UID(by), Controller: ptr.To(true)}}
 		return p
 	}
-	// The old set asks for one and still has two, the new one has its two.
+	// The old set requests one Pod and still has two; the new one has its two.
 	v := seen(set("old", 1), set("new", 2), owned("a", "old"), owned("b", "old"), owned("c", "new"), owned("d", "new"))
 	if got := v.Most(); got != 3 {
 		t.Errorf("the most were %d, want the 3 that were asked for", got)

@@ -14,15 +14,15 @@ import (
 // noScheduler is the name of a scheduler that does not exist.
 const noScheduler = "none"
 
-// DeployUnscheduled creates a Deployment whose Pods no scheduler looks at: when they
-// are there, nothing more happens to them.
+// DeployUnscheduled creates a Deployment whose Pods no scheduler schedules, so that nothing
+// happens to them after their creation.
 func (a *Arena) DeployUnscheduled(ctx context.Context, name, image string, replicas int) error {
 	d := deploymentOf(a.Namespace, name, image, replicas)
 	d.Spec.Template.Spec.SchedulerName = noScheduler
 	return a.create(ctx, d)
 }
 
-// Job creates a Job whose Pods end well by themselves, so many of them at a time.
+// Job creates a Job whose Pods succeed by themselves, parallelism of them at a time.
 func (a *Arena) Job(ctx context.Context, name string, completions, parallelism int) error {
 	n, at := int32(completions), int32(parallelism)
 	spec := podSpec("busybox")
@@ -37,7 +37,7 @@ func (a *Arena) Job(ctx context.Context, name string, completions, parallelism i
 	return nil
 }
 
-// DeleteJob deletes a Job; its Pods are the garbage collector's work.
+// DeleteJob deletes a Job; the garbage collector deletes its Pods.
 func (a *Arena) DeleteJob(ctx context.Context, name string) error {
 	background := metav1.DeletePropagationBackground
 	if err := a.client.BatchV1().Jobs(a.Namespace).Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: &background}); err != nil {
@@ -46,7 +46,7 @@ func (a *Arena) DeleteJob(ctx context.Context, name string) error {
 	return nil
 }
 
-// StatefulSet creates a StatefulSet of ordered Pods.
+// StatefulSet creates a StatefulSet with the policy OrderedReady.
 func (a *Arena) StatefulSet(ctx context.Context, name, image string, replicas int) error {
 	n, labels := int32(replicas), map[string]string{"app": name}
 	set := &appsv1.StatefulSet{
@@ -62,7 +62,7 @@ func (a *Arena) StatefulSet(ctx context.Context, name, image string, replicas in
 	return nil
 }
 
-// DeleteStatefulSet deletes a StatefulSet; its Pods are the garbage collector's work.
+// DeleteStatefulSet deletes a StatefulSet; the garbage collector deletes its Pods.
 func (a *Arena) DeleteStatefulSet(ctx context.Context, name string) error {
 	background := metav1.DeletePropagationBackground
 	if err := a.client.AppsV1().StatefulSets(a.Namespace).Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: &background}); err != nil {
@@ -80,7 +80,7 @@ func (a *Arena) ScaleStatefulSet(ctx context.Context, name string, replicas int)
 	return nil
 }
 
-// CreateConfigMaps creates ConfigMaps as fast as the API server takes them.
+// CreateConfigMaps creates n ConfigMaps as fast as the API server accepts them.
 func (a *Arena) CreateConfigMaps(ctx context.Context, n int) error {
 	return Parallel(64, n, func(i int) error {
 		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("held-%d", i)}}
@@ -91,7 +91,7 @@ func (a *Arena) CreateConfigMaps(ctx context.Context, n int) error {
 	})
 }
 
-// Complete holds when a Job says that it is complete, with so many that succeeded.
+// Complete holds when a Job's status is complete, with that many succeeded Pods.
 func Complete(name string, completions int) Condition {
 	return Condition{fmt.Sprintf("%s is complete with %d", name, completions), func(v *view) bool {
 		job := v.jobs[name]
@@ -107,7 +107,7 @@ func Complete(name string, completions int) Condition {
 	}}
 }
 
-// Told holds when every Deployment says that it has n replicas, ready or not.
+// Told holds when the status of every Deployment has n replicas, ready or not.
 func Told(n int) Condition {
 	return Condition{fmt.Sprintf("every deployment says that it has %d replicas", n), func(v *view) bool {
 		for _, d := range v.deployments {

@@ -1,9 +1,9 @@
-// Package crowd is users at work on a cluster: they create, scale, roll, roll back
-// and delete Deployments, delete pods, and come and go with whole namespaces, at a
-// pace that is given. Beside each works one who uses every other kind of workload, with
-// budgets and quotas. What fails is left: users try something else next.
+// Package crowd simulates users of a cluster: they create, scale, roll, roll back
+// and delete Deployments, delete pods, and create and remove whole namespaces, at a given
+// pace. For each user, a worker uses all other kinds of workloads, with budgets and
+// quotas. A failed action is not retried: users try something else next.
 //
-// A [Probe] beside them measures how long the place of a deleted pod stays empty.
+// A [Probe] measures how long it takes to replace a deleted pod.
 package crowd
 
 import (
@@ -22,29 +22,29 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Options say who is there.
+// Options are the options of a crowd.
 type Options struct {
 	// Kubeconfig is the users' file.
 	Kubeconfig string
-	// Seed makes the users' choices; their moments depend on the machine.
+	// Seed determines the users' choices; their timing depends on the machine.
 	Seed uint64
-	// Users is how many there are; each has a namespace.
+	// Users is the number of users; each has a namespace.
 	Users int
-	// Pause is the rest of each user between two actions, on average.
+	// Pause is the average pause of each user between two actions.
 	Pause time.Duration
 }
 
-// Crowd is the users, and what they have done.
+// Crowd are the users, with counts of their actions.
 type Crowd struct {
 	options Options
 	client  kubernetes.Interface
 
 	mu     sync.Mutex
-	done   map[string]int // by what was done
-	failed map[string]int // by why it was not
+	done   map[string]int // by action
+	failed map[string]int // by reason
 }
 
-// Connect makes the users known to a cluster; they do nothing yet.
+// Connect makes the users' client; they do nothing yet.
 //
 // Errors: the kubeconfig cannot be read.
 func Connect(options Options) (*Crowd, error) {
@@ -55,7 +55,7 @@ func Connect(options Options) (*Crowd, error) {
 	return &Crowd{options: options, client: client, done: map[string]int{}, failed: map[string]int{}}, nil
 }
 
-// patience bounds each request of a user.
+// patience is the time-out of each request of a user.
 const patience = 20 * time.Second
 
 func connect(kubeconfig string) (kubernetes.Interface, error) {
@@ -72,9 +72,8 @@ func connect(kubeconfig string) (kubernetes.Interface, error) {
 	return client, nil
 }
 
-// Run is the users at work, until the time to leave. It returns when everybody has
-// ended what he was at and nothing half done is left, or at once when the context
-// ends.
+// Run runs the users until leave is closed. It returns when every user has finished its
+// action and nothing half done is left, or at once when the context ends.
 func (c *Crowd) Run(ctx context.Context, leave <-chan struct{}) {
 	working, stop := context.WithCancel(ctx)
 	defer stop()
@@ -99,10 +98,10 @@ func (c *Crowd) Run(ctx context.Context, leave <-chan struct{}) {
 	all.Wait()
 }
 
-// Done is how often each thing was done, and Failed why what was not, and how often.
+// Done is how often each action succeeded.
 func (c *Crowd) Done() map[string]int { return c.copied(c.done) }
 
-// Failed is how often something was not done, by the reason.
+// Failed is how often actions failed, by reason.
 func (c *Crowd) Failed() map[string]int { return c.copied(c.failed) }
 
 func (c *Crowd) copied(from map[string]int) map[string]int {
@@ -125,7 +124,7 @@ func (c *Crowd) count(what string, err error) {
 	c.failed[reason(err)]++
 }
 
-// reason is why something failed, in few words.
+// reason is a short text for an error.
 func reason(err error) string {
 	if r := apierrors.ReasonForError(err); r != "" {
 		return string(r)
@@ -136,7 +135,7 @@ func reason(err error) string {
 	return "Unreachable"
 }
 
-// rest waits about so long, and reports whether there is anything left to do.
+// rest waits for about that long, and reports whether the context is still alive.
 func rest(ctx context.Context, r *rand.Rand, about time.Duration) bool {
 	return sleep(ctx, about/2+time.Duration(r.Int64N(int64(about)+1)))
 }
@@ -152,8 +151,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// insist tries until it succeeds or the context ends: for what must not be left
-// half done.
+// insist retries do until it succeeds or the context ends, for actions that must not be
+// left half done.
 func insist(ctx context.Context, do func(context.Context) error) bool {
 	for {
 		trying, cancel := context.WithTimeout(ctx, patience)
@@ -168,7 +167,7 @@ func insist(ctx context.Context, do func(context.Context) error) bool {
 	}
 }
 
-// Plant makes a Secret whose value must be seen nowhere else.
+// Plant creates a Secret with a value that must not appear anywhere else.
 //
 // Errors: the API server refuses, or does not answer.
 func (c *Crowd) Plant(ctx context.Context, value string) error {

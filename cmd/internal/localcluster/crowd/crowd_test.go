@@ -38,8 +38,8 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// TestProbe: a pod is deleted when all are there, and the sample ends with the next
-// one's create.
+// TestProbe: the probe deletes a pod when all are running, and the sample ends with the create of
+// its replacement.
 func TestProbe(t *testing.T) {
 	client := fake.NewClientset(account("probe"), running("probe", 1), running("probe", 2), running("probe", 3))
 	p := &Probe{
@@ -69,7 +69,7 @@ func TestProbe(t *testing.T) {
 			t.Errorf("the place was empty for %v", s.Took())
 		}
 	}
-	// What is not over when the measuring ends is not forgotten.
+	// A sample that is open when the measurement ends counts as well.
 	eventually(t, "a third pod is deleted", func() bool {
 		list, err := pods.List(ctx, metav1.ListOptions{})
 		return err == nil && len(list.Items) == probed-1
@@ -81,7 +81,7 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// TestLeave empties a namespace before it lets it go.
+// TestLeave: leave empties a namespace before it finalizes it.
 func TestLeave(t *testing.T) {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "guest"}, Spec: corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{"kubernetes"}}}
 	client := fake.NewClientset(namespace, account("guest"), running("guest", 1))
@@ -102,8 +102,8 @@ func TestLeave(t *testing.T) {
 	}
 }
 
-// TestChoose: a user without a Deployment makes one, and one with enough of them
-// makes no more.
+// TestChoose: a user without a Deployment creates one, and a user with enough of them creates no
+// more.
 func TestChoose(t *testing.T) {
 	u := &user{rand: rand.New(rand.NewPCG(1, 1)), deployments: map[string]*deployment{}}
 	if a, name := u.choose(); a.name != "create" || name != "" {

@@ -11,10 +11,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// stay is how long a guest's namespace is used, on average.
+// stay is the average time that a guest uses a namespace.
 const stay = 10 * time.Second
 
-// comeAndGo makes namespaces, works in them, and removes them, one after the
+// comeAndGo creates namespaces, works in them, and removes them, one after the
 // other.
 func (c *Crowd) comeAndGo(ctx, working context.Context) {
 	r := rand.New(rand.NewPCG(c.options.Seed, 0))
@@ -37,15 +37,15 @@ func (c *Crowd) comeAndGo(ctx, working context.Context) {
 		if !rest(working, r, stay) {
 			return
 		}
-		// Once begun it is ended, so that no namespace is left on its way out.
+		// Retried until it succeeds, so that no namespace stays half deleted.
 		if insist(ctx, func(ctx context.Context) error { return c.leave(ctx, name) }) {
 			c.count("remove a namespace", nil)
 		}
 	}
 }
 
-// leave removes a namespace and everything in it, as the controller for namespaces
-// would: it empties the namespace, and lets it go when nothing is left.
+// leave removes a namespace and everything in it, as namespace-controller would: it
+// deletes the contents, and finalizes the namespace when nothing is left.
 func (c *Crowd) leave(ctx context.Context, name string) error {
 	namespace, err := c.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	switch {
@@ -73,7 +73,7 @@ func (c *Crowd) leave(ctx context.Context, name string) error {
 	return err
 }
 
-// empty deletes everything in a namespace, and is nil once nothing is left.
+// empty deletes everything in a namespace, and returns nil once nothing is left.
 func (c *Crowd) empty(ctx context.Context, name string) error {
 	all := metav1.ListOptions{}
 	for what, drop := range map[string]func() error{
@@ -101,7 +101,7 @@ func (c *Crowd) empty(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	// One by one: so the audit log says of each whose end it was.
+	// One by one, so that the audit log names each deleted object.
 	background := metav1.DeletePropagationBackground
 	how := metav1.DeleteOptions{PropagationPolicy: &background}
 	var errs []error

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// somePod is a pod of one of the worker's objects.
+// somePod is a random pod of one of the worker's objects.
 func (w *worker) somePod(ctx context.Context) (*corev1.Pod, error) {
 	t, ok := w.some(thing.runs)
 	if !ok {
@@ -35,7 +35,7 @@ func (w *worker) deletePod(ctx context.Context) error {
 	return w.crowd.client.CoreV1().Pods(w.namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}})
 }
 
-// evict asks for the end of a pod, as a drain does; a budget may refuse.
+// evict evicts a pod, as a drain does; a budget may refuse.
 func (w *worker) evict(ctx context.Context) error {
 	pod, err := w.somePod(ctx)
 	if err != nil {
@@ -48,7 +48,7 @@ func (w *worker) evict(ctx context.Context) error {
 
 const quota = "pods"
 
-// limit sets a quota that is soon reached, if it is not reached at once.
+// limit sets a quota that is reached soon or at once.
 func (w *worker) limit(ctx context.Context) error {
 	most := resource.NewQuantity(int64(4+w.rand.IntN(6)), resource.DecimalSI)
 	_, err := w.crowd.client.CoreV1().ResourceQuotas(w.namespace).Create(ctx, &corev1.ResourceQuota{
@@ -68,7 +68,7 @@ func (w *worker) lift(ctx context.Context) error {
 	return err
 }
 
-// endRuns has nothing begin any more: CronJobs pause, and Jobs that were paused go on.
+// endRuns suspends CronJobs, so that they start no Jobs, and resumes suspended Jobs.
 func (w *worker) endRuns(ctx context.Context) error {
 	crons, err := w.crowd.client.BatchV1().CronJobs(w.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -94,8 +94,8 @@ func (w *worker) endRuns(ctx context.Context) error {
 	return nil
 }
 
-// Bind gives each new claim a volume, as a controller for volumes would, until the context
-// ends: the pods of StatefulSets wait for it.
+// Bind binds each new claim to a volume, as persistentvolume-binder-controller would, until the
+// context ends: the pods of StatefulSets wait for it.
 func (c *Crowd) Bind(ctx context.Context) {
 	for sleep(ctx, c.options.Pause/4) {
 		claims, err := c.client.CoreV1().PersistentVolumeClaims("").List(ctx, metav1.ListOptions{})
@@ -104,7 +104,7 @@ func (c *Crowd) Bind(ctx context.Context) {
 		}
 		for i := range claims.Items {
 			if claim := &claims.Items[i]; claim.Status.Phase != corev1.ClaimBound && claim.DeletionTimestamp == nil {
-				_ = c.bindOne(ctx, claim) // it is tried again
+				_ = c.bindOne(ctx, claim) // retried in the next round
 			}
 		}
 	}

@@ -13,34 +13,34 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Sample is how long the place of one deleted pod was empty.
+// Sample is how long it took to replace one deleted pod.
 type Sample struct {
 	Deleted time.Time `json:"deleted"`
-	Created time.Time `json:"created"` // when another pod was seen
-	// Open is true where none was seen when the measuring ended, which Created says then.
+	Created time.Time `json:"created"` // when the probe saw the replacement
+	// Open is true if no replacement was seen; then Created is the end of the measurement.
 	Open bool `json:"open,omitempty"`
 }
 
-// Took is how long the place was empty.
+// Took is the time until the replacement.
 func (s Sample) Took() time.Duration { return s.Created.Sub(s.Deleted) }
 
-// Probe is a Deployment of its own, of which a pod is deleted now and then.
+// Probe has a Deployment of its own, and deletes one of its pods from time to time.
 type Probe struct {
 	client    kubernetes.Interface
 	namespace string
 	soon      chan struct{}
 
 	mu      sync.Mutex
-	changed chan struct{} // closed and made anew at each change
+	changed chan struct{} // closed and replaced at each change
 	pods    map[types.UID]*corev1.Pod
 	created map[types.UID]time.Time
 	samples []Sample
 }
 
-// probed is how many pods the probe has.
+// probed is the number of replicas of the probe.
 const probed = 3
 
-// NewProbe connects to a cluster; nothing is made yet.
+// NewProbe makes a probe; it creates nothing yet.
 //
 // Errors: the kubeconfig cannot be read.
 func NewProbe(kubeconfig string) (*Probe, error) {
@@ -54,7 +54,7 @@ func NewProbe(kubeconfig string) (*Probe, error) {
 	}, nil
 }
 
-// Soon asks for a sample at once instead of at the next turn.
+// Soon asks for a sample at once instead of after the next interval.
 func (p *Probe) Soon() {
 	select {
 	case p.soon <- struct{}{}:
@@ -62,14 +62,14 @@ func (p *Probe) Soon() {
 	}
 }
 
-// Samples are those so far.
+// Samples are the samples so far.
 func (p *Probe) Samples() []Sample {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return append([]Sample(nil), p.samples...)
 }
 
-// Run takes a sample every so often until the context ends.
+// Run takes a sample at each interval until the context ends.
 func (p *Probe) Run(ctx context.Context, every time.Duration) {
 	if !insist(ctx, p.deploy) {
 		return
@@ -96,7 +96,7 @@ func (p *Probe) deploy(ctx context.Context) error {
 	return err
 }
 
-// sample deletes a pod when all are there, and waits for another one.
+// sample waits until all pods run, deletes one, and waits for its replacement.
 func (p *Probe) sample(ctx context.Context) bool {
 	if !p.until(ctx, func() bool { return len(p.staying()) == probed }) {
 		return false
@@ -109,7 +109,7 @@ func (p *Probe) sample(ctx context.Context) bool {
 	defer cancel()
 	err := p.client.CoreV1().Pods(p.namespace).Delete(trying, victim.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &victim.UID}})
 	if err != nil {
-		return sleep(ctx, 100*time.Millisecond) // perhaps it has been done; the next sample waits for all to be there
+		return sleep(ctx, 100*time.Millisecond) // perhaps the pod was deleted; the next sample waits until all run
 	}
 	created := time.Time{}
 	if !p.until(ctx, func() bool {
@@ -131,7 +131,7 @@ func (p *Probe) sample(ctx context.Context) bool {
 	return true
 }
 
-// staying are the running pods that were not deleted.
+// staying are the running pods that are not being deleted.
 func (p *Probe) staying() []*corev1.Pod {
 	var all []*corev1.Pod
 	for _, pod := range p.pods {
@@ -142,7 +142,7 @@ func (p *Probe) staying() []*corev1.Pod {
 	return all
 }
 
-// until waits for something to hold, and reports whether it came true.
+// until waits until holds is true; false if the context ends before.
 func (p *Probe) until(ctx context.Context, holds func() bool) bool {
 	for {
 		p.mu.Lock()
@@ -159,10 +159,10 @@ func (p *Probe) until(ctx context.Context, holds func() bool) bool {
 	}
 }
 
-// follow keeps the pods, whatever happens to the API server.
+// follow keeps the cache of pods current, also across restarts of the API server.
 func (p *Probe) follow(ctx context.Context) {
 	for ctx.Err() == nil {
-		_ = p.watch(ctx) // it is begun anew, from a list
+		_ = p.watch(ctx) // retried, from a new list
 		sleep(ctx, 50*time.Millisecond)
 	}
 }

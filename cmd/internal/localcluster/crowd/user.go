@@ -19,13 +19,13 @@ import (
 )
 
 const (
-	// mostDeployments and mostReplicas bound what a user has at a time.
+	// mostDeployments and mostReplicas bound the objects of a user at a time.
 	mostDeployments = 3
 	mostReplicas    = 6
 	images          = 5
 )
 
-// user works in a namespace.
+// user is a simulated user in a namespace of its own.
 type user struct {
 	crowd       *Crowd
 	namespace   string
@@ -34,11 +34,10 @@ type user struct {
 	made        int
 }
 
-// deployment is what a user remembers of one.
+// deployment is what a user remembers about a Deployment.
 type deployment struct{ image int }
 
-// action is something that a user does: how often among the others, whether it is
-// about a Deployment that is there, and what it is.
+// action is an action of a user, with its relative frequency.
 type action struct {
 	share int
 	name  string
@@ -57,8 +56,8 @@ var actions = []action{
 	{1, "orphan and adopt", false, (*user).orphan},
 }
 
-// live does one thing after the other while there is work; what is begun is ended
-// unless the context ends.
+// live does one action after the other until working ends. It finishes an action that has
+// begun unless ctx ends.
 func (u *user) live(ctx, working context.Context) {
 	if !insist(working, u.settleIn) {
 		return
@@ -70,7 +69,7 @@ func (u *user) live(ctx, working context.Context) {
 	}
 }
 
-// choose draws an action, and the Deployment that it is about.
+// choose draws an action, and a Deployment for it.
 func (u *user) choose() (action, string) {
 	names := slices.Sorted(maps.Keys(u.deployments))
 	if len(names) == 0 {
@@ -92,7 +91,7 @@ func (u *user) choose() (action, string) {
 	return actions[i], names[u.rand.IntN(len(names))]
 }
 
-// settleIn makes the user's namespace, and waits until pods can be made in it.
+// settleIn creates the user's namespace, and waits until pods can be created in it.
 func (u *user) settleIn(ctx context.Context) error {
 	return makeNamespace(ctx, u.crowd.client, u.namespace)
 }
@@ -114,14 +113,14 @@ func (u *user) create(ctx context.Context, _ string) error {
 func (u *user) createNamed(ctx context.Context, name string) error {
 	d := &deployment{image: u.rand.IntN(images)}
 	object := newDeployment(u.namespace, name, d.image, 1+u.rand.Int32N(mostReplicas))
-	// Some surge one at a time, some replace without a surge.
+	// Some have a surge of 1 or 2 and no unavailable pods, the others the default strategy.
 	if surge := intstr.FromInt32(u.rand.Int32N(3)); surge.IntVal > 0 {
 		none := intstr.FromInt32(0)
 		object.Spec.Strategy.RollingUpdate = &appsv1.RollingUpdateDeployment{MaxSurge: &surge, MaxUnavailable: &none}
 	}
 	_, err := u.crowd.client.AppsV1().Deployments(u.namespace).Create(ctx, object, metav1.CreateOptions{})
 	if err == nil || !apierrors.IsAlreadyExists(err) && apierrors.ReasonForError(err) == "" {
-		u.deployments[name] = d // it may be there even where the answer was lost
+		u.deployments[name] = d // it may exist even if the response was lost
 	}
 	return err
 }
@@ -152,7 +151,7 @@ func (u *user) patch(ctx context.Context, name string, kind types.PatchType, pat
 	return err
 }
 
-// missed forgets a Deployment that turns out not to be there.
+// missed forgets a Deployment that turns out not to exist.
 func (u *user) missed(name string, err error) {
 	if apierrors.IsNotFound(err) {
 		delete(u.deployments, name)
@@ -216,7 +215,7 @@ func (u *user) deleteForeground(ctx context.Context, name string) error {
 	return u.remove(ctx, name, metav1.DeletePropagationForeground)
 }
 
-// orphan deletes a Deployment and leaves its ReplicaSets; another one of that name
+// orphan deletes a Deployment without its ReplicaSets; a new one with the same name
 // adopts them.
 func (u *user) orphan(ctx context.Context, name string) error {
 	if err := u.remove(ctx, name, metav1.DeletePropagationOrphan); err != nil {
@@ -227,7 +226,7 @@ func (u *user) orphan(ctx context.Context, name string) error {
 		if u.deployments[name] != nil {
 			return nil
 		}
-		return err // the old one may be on its way out for a while
+		return err // the deletion of the old one may take a while
 	})
 	return nil
 }

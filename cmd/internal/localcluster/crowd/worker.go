@@ -10,14 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// worker uses every kind of workload but Deployments, in a namespace of its own.
+// worker uses all kinds of workloads other than Deployments, in a namespace of its own.
 type worker struct {
 	crowd     *Crowd
 	namespace string
 	rand      *rand.Rand
 	have      []thing
 	made      int
-	limited   bool // a quota is there
+	limited   bool // the namespace has a quota
 }
 
 // thing is an object that a worker has made.
@@ -29,22 +29,22 @@ type thing struct {
 // workload is a kind that workers use.
 type workload struct {
 	name  string
-	share int // of ten objects or so
+	share int // relative frequency; they add up to about ten
 	most  int // at a time
 	make  func(w *worker, name string) any
-	// change is a merge patch of the specification; nil where users do not change it.
+	// change is a merge patch of the spec; nil if users do not change it.
 	change func(w *worker) map[string]any
 	client func(c *Crowd, namespace string) client
 }
 
-// client is what workers do with objects of a kind.
+// client has the requests of workers for objects of a kind.
 type client struct {
 	create func(context.Context, any) error
 	patch  func(ctx context.Context, name string, kind types.PatchType, body []byte) error
 	remove func(ctx context.Context, name string, o metav1.DeleteOptions) error
 }
 
-// chore is something that a worker does, how often among the others.
+// chore is an action of a worker, with its relative frequency.
 type chore struct {
 	share int
 	name  string
@@ -62,8 +62,8 @@ var chores = []chore{
 	{3, "lift a quota", (*worker).lift},
 }
 
-// live does one thing after the other while there is work. What would keep others from
-// coming to rest is taken away in the end.
+// live does one chore after the other until working ends. At the end it removes what would
+// keep the cluster from becoming quiet.
 func (w *worker) live(ctx, working context.Context) {
 	if !insist(working, func(ctx context.Context) error { return makeNamespace(ctx, w.crowd.client, w.namespace) }) {
 		return
@@ -90,7 +90,7 @@ func (w *worker) live(ctx, working context.Context) {
 	insist(ctx, w.endRuns)
 }
 
-// make makes an object of some kind, of which there are not too many.
+// make creates an object of a random kind that does not have too many yet.
 func (w *worker) make(ctx context.Context) error {
 	total := 0
 	for _, k := range workloads {
@@ -122,7 +122,7 @@ func (w *worker) makeNamed(ctx context.Context, t thing) error {
 	return err
 }
 
-// some is one of the objects, by chance, of those that fit.
+// some is a random object of those that fit.
 func (w *worker) some(fits func(thing) bool) (thing, bool) {
 	var all []thing
 	for _, t := range w.have {
@@ -152,7 +152,7 @@ func (w *worker) change(ctx context.Context) error {
 	return err
 }
 
-// policies are how users delete.
+// policies are the propagation policies with which users delete.
 var policies = []metav1.DeletionPropagation{
 	metav1.DeletePropagationBackground, metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan,
 }
@@ -167,7 +167,7 @@ func (w *worker) remove(ctx context.Context) error {
 
 func (w *worker) drop(ctx context.Context, t thing, policy metav1.DeletionPropagation) error {
 	if policy == metav1.DeletePropagationOrphan && !t.kind.adopts() {
-		policy = metav1.DeletePropagationBackground // what is left would stay for ever
+		policy = metav1.DeletePropagationBackground // no object would adopt the orphans
 	}
 	err := t.kind.client(w.crowd, w.namespace).remove(ctx, t.name, metav1.DeleteOptions{PropagationPolicy: &policy})
 	if err == nil || isGone(err) {
@@ -179,7 +179,7 @@ func (w *worker) drop(ctx context.Context, t thing, policy metav1.DeletionPropag
 	return err
 }
 
-// makeAnew deletes an object and makes another one under its name as soon as that is free.
+// makeAnew deletes an object and creates another one with its name as soon as that is free.
 func (w *worker) makeAnew(ctx context.Context) error {
 	t, ok := w.some(func(thing) bool { return true })
 	if !ok {
@@ -197,7 +197,7 @@ func (w *worker) again(ctx context.Context, t thing) error {
 		if slices.Contains(w.have, t) {
 			return nil
 		}
-		return err // the old one may be on its way out for a while
+		return err // the deletion of the old one may take a while
 	})
 	return nil
 }

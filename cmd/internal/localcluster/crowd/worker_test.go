@@ -14,8 +14,8 @@ func newWorker(client *fake.Clientset) *worker {
 	return &worker{crowd: c, namespace: "work", rand: rand.New(rand.NewPCG(1, 1))}
 }
 
-// TestWorkersUseEveryKind: each kind is made, changed where that is something that users do,
-// and deleted, and none is there oftener than it may be.
+// TestWorkersUseEveryKind: workers create, change (if the kind has a change) and delete objects of
+// each kind, and never exceed its maximum.
 func TestWorkersUseEveryKind(t *testing.T) {
 	client := fake.NewClientset()
 	w := newWorker(client)
@@ -58,8 +58,8 @@ func TestWorkersUseEveryKind(t *testing.T) {
 	}
 }
 
-// TestWhatWorkersLeave: no quota, no CronJob that goes on, and no Job that is paused, any of
-// which would keep the cluster from coming to rest.
+// TestWhatWorkersLeave: at the end there is no quota, no active CronJob, and no suspended Job,
+// because these would keep the cluster from becoming quiet.
 func TestWhatWorkersLeave(t *testing.T) {
 	client := fake.NewClientset()
 	w := newWorker(client)
@@ -97,7 +97,7 @@ func TestWhatWorkersLeave(t *testing.T) {
 	}
 }
 
-// TestClaimsAreBound: a claim has a volume of its own, also where it was left half done.
+// TestClaimsAreBound: a claim gets a volume of its own, also after an attempt that stopped halfway.
 func TestClaimsAreBound(t *testing.T) {
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data-db-0", Namespace: "work", UID: "u"}}
 	half := &corev1.PersistentVolumeClaim{

@@ -27,15 +27,15 @@ var workloads = []workload{
 	{"budget", 2, 2, (*worker).budget, (*worker).rebudget, clientOf[*policyv1.PodDisruptionBudget](func(c *Crowd, ns string) any { return c.client.PolicyV1().PodDisruptionBudgets(ns) })},
 }
 
-// adopts tells whether what another object of the kind has left is taken over by name.
+// adopts is whether an object of the kind adopts dependents of an earlier object with its name.
 func (k *workload) adopts() bool {
 	return slices.Contains([]string{"statefulset", "replicaset", "rc"}, k.name)
 }
 
-// names are names of objects, which are labels too.
+// names are the names of objects, which also serve as label values.
 func names(kind string, n int) string { return fmt.Sprintf("%s-%d", kind, n) }
 
-// typed is what the clients of all kinds have.
+// typed is the part of a typed client that all kinds have.
 type typed[T any] interface {
 	Create(context.Context, T, metav1.CreateOptions) (T, error)
 	Patch(ctx context.Context, name string, kind types.PatchType, body []byte, o metav1.PatchOptions, subresources ...string) (T, error)
@@ -59,7 +59,7 @@ func clientOf[T any](of func(c *Crowd, namespace string) any) func(*Crowd, strin
 	}
 }
 
-// lost tells whether a request may have had its effect although it failed.
+// lost is whether a failed request may have been carried out.
 func lost(err error) bool { return apierrors.ReasonForError(err) == "" }
 
 func isGone(err error) bool { return apierrors.IsNotFound(err) }
@@ -82,7 +82,7 @@ func (w *worker) replicas() *int32 {
 	return &n
 }
 
-// template is of pods that run for ever, or that end with a command.
+// template is the template of pods that run forever, or that run a command and end.
 func (w *worker) template(name string, command ...string) corev1.PodTemplateSpec {
 	t := corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": name}},
@@ -169,7 +169,7 @@ func (w *worker) replicationController(name string) any {
 	}}
 }
 
-// budget is for the pods of one of the worker's objects.
+// budget is a PodDisruptionBudget for the pods of one of the worker's objects.
 func (w *worker) budget(name string) any {
 	one := intstr.FromInt32(1)
 	b := &policyv1.PodDisruptionBudget{ObjectMeta: w.meta(name), Spec: policyv1.PodDisruptionBudgetSpec{Selector: selector("none")}}
@@ -184,12 +184,12 @@ func (w *worker) budget(name string) any {
 	return b
 }
 
-// runs tells whether an object has pods that run for ever.
+// runs is whether an object has pods that run forever.
 func (t thing) runs() bool {
 	return slices.Contains([]string{"statefulset", "replicaset", "rc"}, t.kind.name)
 }
 
-// resize scales, or has other pods, or both.
+// resize changes the number of replicas, or the pod template, or both.
 func (w *worker) resize() map[string]any {
 	switch w.rand.IntN(3) {
 	case 0:
@@ -209,8 +209,7 @@ func (w *worker) reimage() map[string]any {
 		"containers": []any{map[string]any{"name": "main", "image": imageOf(w.rand.IntN(images))}}}}}
 }
 
-// parallel changes how many pods of a Job are at work, or pauses it; a Job that is paused
-// goes on in the end.
+// parallel changes the parallelism of a Job, or suspends it; endRuns resumes suspended Jobs.
 func (w *worker) parallel() map[string]any {
 	if w.rand.IntN(3) == 0 {
 		return map[string]any{"suspend": true}

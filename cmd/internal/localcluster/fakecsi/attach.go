@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// attachmentsOf are the attachments of a volume.
+// attachmentsOf are the VolumeAttachments of a volume.
 func (d *driver) attachmentsOf(ctx context.Context, volume string) (of []storagev1.VolumeAttachment, err error) {
 	all, err := d.client.StorageV1().VolumeAttachments().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -27,7 +27,7 @@ func (d *driver) attachmentsOf(ctx context.Context, volume string) (of []storage
 	return of, nil
 }
 
-// attachment attaches, detaches, or says why not.
+// attachment attaches or detaches a volume, or records why it cannot be attached.
 func (d *driver) attachment(ctx context.Context, a *storagev1.VolumeAttachment) error {
 	switch {
 	case a.Spec.Attacher != driverName:
@@ -45,12 +45,12 @@ func (d *driver) attachment(ctx context.Context, a *storagev1.VolumeAttachment) 
 	return err
 }
 
-// refusedError is why a volume cannot be attached, as users are told.
+// refusedError is why a volume cannot be attached, as written to the attachment's status.
 type refusedError string
 
 func (r refusedError) Error() string { return string(r) }
 
-// attach puts the finalizers on the volume and the attachment, and then says that it is attached.
+// attach adds the finalizers to the volume and the attachment, and then reports it as attached.
 func (d *driver) attach(ctx context.Context, a *storagev1.VolumeAttachment) error {
 	name := a.Spec.Source.PersistentVolumeName
 	if name == nil {
@@ -82,8 +82,8 @@ func (d *driver) attach(ctx context.Context, a *storagev1.VolumeAttachment) erro
 	return err
 }
 
-// attachable is why a volume with these attachments cannot be attached to a node. What the
-// attacher has begun with has its finalizer.
+// attachable is why a volume with these attachments cannot be attached to a node. An attachment
+// that the attacher has begun with has its finalizer.
 func attachable(v *corev1.PersistentVolume, node string, attachments []storagev1.VolumeAttachment) error {
 	other := slices.IndexFunc(attachments, func(a storagev1.VolumeAttachment) bool {
 		return a.Spec.NodeName != node && slices.Contains(a.Finalizers, attacherFinalizer)
@@ -102,7 +102,7 @@ func attachable(v *corev1.PersistentVolume, node string, attachments []storagev1
 	return nil
 }
 
-// refuse writes down why a volume could not be attached, once.
+// refuse records why a volume could not be attached, unless the status has it already.
 func (d *driver) refuse(ctx context.Context, a *storagev1.VolumeAttachment, why refusedError) error {
 	if said := a.Status.AttachError; said != nil && said.Message == string(why) {
 		return nil
@@ -111,7 +111,7 @@ func (d *driver) refuse(ctx context.Context, a *storagev1.VolumeAttachment, why 
 	return err
 }
 
-// detach says that the volume is not attached any more, and lets the attachment go.
+// detach reports the volume as detached, and removes the finalizer of the attachment.
 func (d *driver) detach(ctx context.Context, a *storagev1.VolumeAttachment) (err error) {
 	if !slices.Contains(a.Finalizers, attacherFinalizer) {
 		return nil
@@ -126,7 +126,7 @@ func (d *driver) detach(ctx context.Context, a *storagev1.VolumeAttachment) (err
 	return err
 }
 
-// patch changes the metadata or the status of an attachment, and returns it as it is then.
+// patch patches the metadata or the status of an attachment, and returns the result.
 func (d *driver) patch(ctx context.Context, a *storagev1.VolumeAttachment, metadata, status map[string]any) (*storagev1.VolumeAttachment, error) {
 	if status == nil {
 		return d.client.StorageV1().VolumeAttachments().Patch(ctx, a.Name, types.MergePatchType, merge(a, metadata, nil), metav1.PatchOptions{})

@@ -20,7 +20,8 @@ func attachmentOf(t *testing.T, client *fake.Clientset, name string) *storagev1.
 	return a
 }
 
-// TestAVolumeIsAttached, and both have the attacher's finalizer before that is said.
+// TestAVolumeIsAttached: the volume and the attachment have the attacher's finalizer before the
+// status says attached.
 func TestAVolumeIsAttached(t *testing.T) {
 	v := disk(wanted("data"), corev1.VolumeBound)
 	d, client := on(v, attachment("n1", v))
@@ -41,8 +42,8 @@ func TestAVolumeIsAttached(t *testing.T) {
 	}
 }
 
-// TestOneNodeAtATime: a volume for one node is not attached to a second one, which is told so,
-// until it is detached from the first.
+// TestOneNodeAtATime: a volume for one node is not attached to a second one, whose attachment has
+// the error, until it is detached from the first.
 func TestOneNodeAtATime(t *testing.T) {
 	v := disk(wanted("data"), corev1.VolumeBound)
 	d, client := on(v, attachment("n1", v), attachment("n2", v))
@@ -118,7 +119,7 @@ func TestWhatCannotBeAttached(t *testing.T) {
 	}
 }
 
-// TestOthersAttachments are left alone.
+// TestOthersAttachments: the driver does not change attachments of other drivers.
 func TestOthersAttachments(t *testing.T) {
 	v := disk(wanted("data"), corev1.VolumeBound)
 	a := attachment("n1", v)

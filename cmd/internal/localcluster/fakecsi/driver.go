@@ -34,10 +34,10 @@ const (
 // attacherFinalizer is on attachments, and on volumes that were attached.
 var attacherFinalizer = "external-attacher/" + regexp.MustCompile(`[^a-zA-Z0-9-]`).ReplaceAllString(driverName, "-")
 
-// workers is how many keys are looked at side by side.
+// workers is how many keys are reconciled concurrently.
 const workers = 8
 
-// kind is of what kind the object of a key is.
+// kind is the kind of a key's object.
 type kind string
 
 const (
@@ -46,14 +46,14 @@ const (
 	anAttachment kind = "attachment"
 )
 
-// key is an object that is to be looked at.
+// key is the work queue key of an object.
 type key struct {
 	kind            kind
 	namespace, name string
 }
 
-// driver looks at one object after the other, each as the API server has it at that moment:
-// nothing is decided on what a cache has. What it watches tells it where to look.
+// driver reconciles objects, each on a live read from the API server. It uses its informers only
+// to queue keys, and decides nothing on their caches.
 type driver struct {
 	client kubernetes.Interface
 	queue  workqueue.TypedRateLimitingInterface[key]
@@ -64,7 +64,7 @@ func newDriver(client kubernetes.Interface) *driver {
 	return &driver{client: client, queue: workqueue.NewTypedRateLimitingQueue(limiter)}
 }
 
-// watch begins to follow claims, volumes and attachments, and returns once it has seen them all.
+// watch starts informers for claims, volumes and attachments, and returns once they have synced.
 func (d *driver) watch(ctx context.Context) {
 	factory := informers.NewSharedInformerFactory(d.client, 0)
 	for _, informer := range []cache.SharedIndexInformer{
@@ -80,14 +80,14 @@ func (d *driver) watch(ctx context.Context) {
 	factory.WaitForCacheSync(ctx.Done())
 }
 
-// look queues what a changed object concerns.
+// look queues the keys that a changed object concerns.
 func (d *driver) look(object any) {
 	for _, k := range keysOf(object) {
 		d.queue.Add(k)
 	}
 }
 
-// keysOf are what is to be looked at when an object has changed.
+// keysOf are the keys to reconcile when an object has changed.
 func keysOf(object any) []key {
 	switch o := object.(type) {
 	case cache.DeletedFinalStateUnknown:
@@ -105,7 +105,7 @@ func keysOf(object any) []key {
 			break
 		}
 		keys := []key{{anAttachment, "", o.Name}}
-		if name := o.Spec.Source.PersistentVolumeName; name != nil { // which may have waited for it
+		if name := o.Spec.Source.PersistentVolumeName; name != nil { // the volume may have waited for it
 			keys = append(keys, key{aVolume, "", *name})
 		}
 		return keys
@@ -113,12 +113,12 @@ func keysOf(object any) []key {
 	return nil
 }
 
-// ours tells whether a volume is the driver's.
+// ours is whether a volume is the driver's.
 func ours(v *corev1.PersistentVolume) bool {
 	return v.Spec.CSI != nil && v.Spec.CSI.Driver == driverName
 }
 
-// work looks at what is queued until the context ends.
+// work reconciles queued keys until the context ends.
 func (d *driver) work(ctx context.Context) {
 	context.AfterFunc(ctx, d.queue.ShutDown)
 	var all sync.WaitGroup
@@ -151,7 +151,7 @@ func (d *driver) next(ctx context.Context) bool {
 	return true
 }
 
-// sync takes the object of a key one step further, if it is there.
+// sync takes the object of a key one step further, if it exists.
 func (d *driver) sync(ctx context.Context, k key) (err error) {
 	switch k.kind {
 	case aClaim:
@@ -172,13 +172,13 @@ func (d *driver) sync(ctx context.Context, k key) (err error) {
 	default:
 		err = fmt.Errorf("there is no kind %q", k.kind)
 	}
-	if apierrors.IsNotFound(err) { // or it went while it was looked at
+	if apierrors.IsNotFound(err) { // also if it was deleted during the step
 		return nil
 	}
 	return err
 }
 
-// claim has a volume made for a claim that has none, or made larger for one that asks for it.
+// claim provisions a volume for a claim that has none, or expands that of a claim that requests it.
 func (d *driver) claim(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
 	if c.Spec.VolumeName == "" {
 		return d.provision(ctx, c)
@@ -186,7 +186,7 @@ func (d *driver) claim(ctx context.Context, c *corev1.PersistentVolumeClaim) err
 	return d.resize(ctx, c)
 }
 
-// merge is a merge patch of an object in the version that was seen.
+// merge is a merge patch of an object, with the seen resourceVersion as a precondition.
 func merge(seen metav1.Object, metadata, rest map[string]any) []byte {
 	about := map[string]any{"resourceVersion": seen.GetResourceVersion()}
 	for name, value := range metadata {
@@ -198,7 +198,7 @@ func merge(seen metav1.Object, metadata, rest map[string]any) []byte {
 	}
 	body, err := json.Marshal(patch)
 	if err != nil {
-		panic(err) // it is made of what can be encoded
+		panic(err) // cannot happen: the patch has only JSON values
 	}
 	return body
 }

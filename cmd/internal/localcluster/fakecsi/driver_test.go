@@ -16,13 +16,13 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// on is a driver on an API server that has some objects, and does no more than keep them.
+// on is a driver on a fake API server with some objects.
 func on(objects ...runtime.Object) (*driver, *fake.Clientset) {
 	client := fake.NewClientset(objects...)
 	return newDriver(client), client
 }
 
-// synced has the driver look at an object.
+// synced has the driver reconcile an object.
 func synced(t *testing.T, d *driver, kind kind, namespace, name string) {
 	t.Helper()
 	if err := d.sync(t.Context(), key{kind, namespace, name}); err != nil {
@@ -38,7 +38,7 @@ func class(mode storagev1.VolumeBindingMode, policy corev1.PersistentVolumeRecla
 	return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "standard"}, Provisioner: driverName, VolumeBindingMode: &mode, ReclaimPolicy: &policy, MountOptions: []string{"noatime"}}
 }
 
-// wanted is a claim whose volume the binder has asked this driver for.
+// wanted is a claim for which the binder has asked this driver for a volume.
 func wanted(name string) *corev1.PersistentVolumeClaim {
 	class := "standard"
 	return &corev1.PersistentVolumeClaim{
@@ -50,14 +50,14 @@ func wanted(name string) *corev1.PersistentVolumeClaim {
 	}
 }
 
-// disk is a volume that was made for a claim.
+// disk is a volume that was provisioned for a claim.
 func disk(c *corev1.PersistentVolumeClaim, phase corev1.PersistentVolumePhase) *corev1.PersistentVolume {
 	v := volumeFor(c, class(storagev1.VolumeBindingImmediate, corev1.PersistentVolumeReclaimDelete))
 	v.UID, v.ResourceVersion, v.Status.Phase = "v", "1", phase
 	return v
 }
 
-// attachment is one of a volume to a node.
+// attachment is a VolumeAttachment of a volume to a node.
 func attachment(node string, v *corev1.PersistentVolume) *storagev1.VolumeAttachment {
 	return &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "on-" + node, ResourceVersion: "1"}, Spec: storagev1.VolumeAttachmentSpec{
 		Attacher: driverName, NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &v.Name},
@@ -90,7 +90,7 @@ func TestWhereItLooks(t *testing.T) {
 	}
 }
 
-// TestItFollowsWhatChanges: what is there when it starts is looked at by itself.
+// TestItFollowsWhatChanges: the driver reconciles the objects that exist at its start.
 func TestItFollowsWhatChanges(t *testing.T) {
 	d, client := on(wanted("data"), class(storagev1.VolumeBindingImmediate, corev1.PersistentVolumeReclaimDelete))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -115,7 +115,7 @@ func TestItFollowsWhatChanges(t *testing.T) {
 	<-done
 }
 
-// TestWhatIsGone is nothing to do, whatever it was.
+// TestWhatIsGone: a key without an object is a no-op for each kind.
 func TestWhatIsGone(t *testing.T) {
 	d, client := on()
 	for _, kind := range []kind{aClaim, aVolume, anAttachment} {

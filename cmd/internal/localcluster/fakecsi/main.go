@@ -1,13 +1,13 @@
-// Command fakecsi is the storage driver of the local cluster. It is the three programs that stand
-// beside a CSI driver in a real cluster, on the API alone: there is no driver, and no disk.
+// Command fakecsi is the storage driver of the local cluster. It simulates the three sidecars of
+// a CSI driver, on the API alone: there is no driver, and no disk.
 //
-//	external-provisioner  makes a volume for a claim of its class, and deletes it
-//	external-attacher     says that a volume is attached to a node, or is not any more
-//	external-resizer      makes a claim and its volume as large as the claim asks for
+//	external-provisioner  creates a volume for a claim of its class, and deletes it
+//	external-attacher     reports that a volume is attached to a node, or detached
+//	external-resizer      expands a claim and its volume to the size that the claim requests
 //
-// It writes what those write, in their order: the annotation of who made a volume, finalizers,
-// what is attached, conditions of resizing. The binder, the attach-detach controller and what
-// protects claims and volumes are the controllers of the cluster, and no part of this program.
+// It makes the same writes as the sidecars, in their order: the provisioner's annotation,
+// finalizers, attachment status, resize conditions. The volume binder, the attach-detach
+// controller and the protection controllers are those of the cluster, not of this program.
 package main
 
 import (
@@ -34,7 +34,7 @@ func main() {
 	}
 }
 
-// run serves until the context ends. The address answers once everything has been seen.
+// run serves until the context ends. The address answers once the caches have synced.
 func run(ctx context.Context, kubeconfig, listen string) error {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// asked tells whether the binder has asked this driver for a claim's volume.
+// asked is whether the volume binder has asked this driver to provision a claim's volume.
 func asked(c *corev1.PersistentVolumeClaim) bool {
 	by, named := c.Annotations[provisioner]
 	if !named {
@@ -23,13 +23,13 @@ func asked(c *corev1.PersistentVolumeClaim) bool {
 	return by == driverName
 }
 
-// provision makes the volume of a claim, once.
+// provision creates the volume of a claim; it is idempotent.
 func (d *driver) provision(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
 	if !asked(c) || c.DeletionTimestamp != nil {
 		return nil
 	}
 	class, err := d.client.StorageV1().StorageClasses().Get(ctx, classOf(c), metav1.GetOptions{})
-	if err != nil { // another object's absence: the class may come yet
+	if err != nil { // not wrapped: sync must retry, and not take a missing class for a missing claim
 		return fmt.Errorf("read the class %q: %v", classOf(c), err)
 	}
 	switch waits, err := refusal(c, class); {
@@ -56,8 +56,8 @@ func classOf(c *corev1.PersistentVolumeClaim) string {
 	return *c.Spec.StorageClassName
 }
 
-// refusal is why a claim gets no volume of a class. waits is true where it gets one later, on the
-// node that the scheduler selects for its pod.
+// refusal is why a claim gets no volume of a class. waits is true if it gets one later, once the
+// scheduler has selected a node for its pod.
 func refusal(c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) (waits bool, err error) {
 	late := class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 	switch {
@@ -73,7 +73,7 @@ func refusal(c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) (wa
 	return false, nil
 }
 
-// volumeFor is the volume of a claim. It can be reached from each node, so its affinity names none.
+// volumeFor is the volume of a claim. Each node can reach it, so it has no node affinity.
 func volumeFor(c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) *corev1.PersistentVolume {
 	v := &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: "pvc-" + string(c.UID), Annotations: map[string]string{provisionedBy: driverName}},
@@ -98,8 +98,8 @@ func volumeFor(c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) *
 	return v
 }
 
-// volume keeps the finalizers of a volume right, and deletes it once its claim is gone and it is
-// attached nowhere.
+// volume keeps the finalizers of a volume correct, and deletes it once its claim is gone and it is
+// attached to no node.
 func (d *driver) volume(ctx context.Context, v *corev1.PersistentVolume) error {
 	if !ours(v) {
 		return nil
@@ -119,7 +119,7 @@ func (d *driver) volume(ctx context.Context, v *corev1.PersistentVolume) error {
 	return d.client.CoreV1().PersistentVolumes().Delete(ctx, v.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &v.UID}})
 }
 
-// unused tells whether a volume was made here, and its claim is gone, with which it is to be deleted.
+// unused is whether this driver created a volume, its reclaim policy is Delete, and its claim is gone.
 func unused(v *corev1.PersistentVolume) bool {
 	return v.Annotations[provisionedBy] == driverName && v.Status.Phase == corev1.VolumeReleased && deletes(v)
 }
@@ -128,9 +128,10 @@ func deletes(v *corev1.PersistentVolume) bool {
 	return v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete
 }
 
-// finalizersOf are the finalizers that a volume is to have. The provisioner's holds a volume until
-// its disk is deleted, which follows the volume's own deletion; where the disk is kept, there is
-// none. The attacher's is put on where the volume is attached, and holds it until it is detached.
+// finalizersOf are the desired finalizers of a volume. The provisioner's holds a volume until its
+// disk is deleted, which happens after the deletion of the volume is requested; a volume whose disk
+// is kept has none. The attacher's is set when the volume is attached, and holds it until it is
+// detached.
 func finalizersOf(v *corev1.PersistentVolume, attached bool) []string {
 	made, going := v.Annotations[provisionedBy] == driverName, v.DeletionTimestamp != nil
 	want := slices.Clone(v.Finalizers)

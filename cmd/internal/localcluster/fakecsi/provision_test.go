@@ -91,8 +91,8 @@ func TestWhatIsProvisioned(t *testing.T) {
 	}
 }
 
-// TestAVolumeGoesWithItsClaim: once it is released and attached nowhere, first the volume is
-// deleted, and then the finalizers go that held it.
+// TestAVolumeGoesWithItsClaim: once a volume is released and attached to no node, the driver first
+// deletes it, and then removes its finalizers.
 func TestAVolumeGoesWithItsClaim(t *testing.T) {
 	at := metav1.Now()
 	all := []string{"kubernetes.io/pv-protection", provisionerFinalizer, attacherFinalizer}
@@ -134,7 +134,7 @@ func TestAVolumeGoesWithItsClaim(t *testing.T) {
 	}
 }
 
-// TestADeleteIsOfTheVolumeThatWasSeen, and of none that has taken its name.
+// TestADeleteIsOfTheVolumeThatWasSeen: a delete does not remove another volume with the same name.
 func TestADeleteIsOfTheVolumeThatWasSeen(t *testing.T) {
 	v := disk(wanted("data"), corev1.VolumeReleased)
 	d, client := on(v)

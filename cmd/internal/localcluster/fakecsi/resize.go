@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// resize makes a claim and its volume larger. First the claim says to what size, so that another
-// wish in between does not get lost; then the volume has it, and then the claim. Nodes have no
-// part in it: the driver has no file system that would have to grow.
+// resize expands a claim and its volume. It first records the target size in the claim's status, so
+// that a request for another size in between does not get lost; then it patches the volume, and
+// then the claim. It needs no expansion on the node, because the driver has no file system.
 func (d *driver) resize(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
 	if c.Status.Phase != corev1.ClaimBound || !wants(c) {
 		return nil
@@ -40,14 +40,14 @@ func (d *driver) resize(ctx context.Context, c *corev1.PersistentVolumeClaim) er
 	return err
 }
 
-// wants tells whether a claim asks for more than it has.
+// wants is whether a claim requests more than its capacity.
 func wants(c *corev1.PersistentVolumeClaim) bool {
 	wish, has := c.Spec.Resources.Requests[corev1.ResourceStorage], c.Status.Capacity[corev1.ResourceStorage]
 	return wish.Cmp(has) > 0
 }
 
-// target is the size that a claim gets. begun is true where the claim says so already: what was
-// begun is brought to its end, whatever is asked for by now.
+// target is the size to expand a claim to. begun is true if the claim's status has it already: a
+// resize that has begun is finished, even if the claim requests another size by now.
 func target(c *corev1.PersistentVolumeClaim) (size resource.Quantity, begun bool) {
 	if c.Status.AllocatedResourceStatuses[corev1.ResourceStorage] == corev1.PersistentVolumeClaimControllerResizeInProgress {
 		if size, begun = c.Status.AllocatedResources[corev1.ResourceStorage]; begun {
@@ -57,7 +57,7 @@ func target(c *corev1.PersistentVolumeClaim) (size resource.Quantity, begun bool
 	return c.Spec.Resources.Requests[corev1.ResourceStorage], false
 }
 
-// resizing is a claim that says to what size it is made.
+// resizing is a claim whose status has the target size.
 func resizing(c *corev1.PersistentVolumeClaim, size resource.Quantity) *corev1.PersistentVolumeClaim {
 	next := c.DeepCopy()
 	next.Status.Conditions = append(unresized(next.Status.Conditions), corev1.PersistentVolumeClaimCondition{
@@ -74,7 +74,7 @@ func resizing(c *corev1.PersistentVolumeClaim, size resource.Quantity) *corev1.P
 	return next
 }
 
-// resized is a claim that has its new size.
+// resized is a claim with its new capacity.
 func resized(c *corev1.PersistentVolumeClaim, size resource.Quantity) *corev1.PersistentVolumeClaim {
 	next := c.DeepCopy()
 	next.Status.Conditions = unresized(next.Status.Conditions)
@@ -86,7 +86,7 @@ func resized(c *corev1.PersistentVolumeClaim, size resource.Quantity) *corev1.Pe
 	return next
 }
 
-// unresized are conditions without those of a resize.
+// unresized are the conditions without those of a resize.
 func unresized(conditions []corev1.PersistentVolumeClaimCondition) []corev1.PersistentVolumeClaimCondition {
 	return slices.DeleteFunc(conditions, func(c corev1.PersistentVolumeClaimCondition) bool {
 		switch c.Type {

@@ -11,7 +11,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// larger is a claim that is bound, has 1Gi and asks for 2Gi, and its volume.
+// larger is a bound claim with 1Gi that requests 2Gi, and its volume.
 func larger() (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume) {
 	c := wanted("data")
 	v := disk(c, corev1.VolumeBound)
@@ -39,8 +39,8 @@ func both(t *testing.T, client *fake.Clientset) (*corev1.PersistentVolumeClaim, 
 	return c, v
 }
 
-// TestAClaimGrows: the claim says that it is resized, the volume grows, and then the claim has
-// what it asks for, and no condition of the resize.
+// TestAClaimGrows: the claim gets the target size, the volume expands, and then the claim has
+// its new capacity, and no condition of the resize.
 func TestAClaimGrows(t *testing.T) {
 	c, v := larger()
 	d, client := on(c, v)
@@ -78,8 +78,8 @@ func TestAClaimGrows(t *testing.T) {
 	}
 }
 
-// TestWhatWasBegunIsBroughtToItsEnd: a wish in between is taken up afterwards, and a volume that
-// has grown already is not touched again.
+// TestWhatWasBegunIsBroughtToItsEnd: a request in between is carried out afterwards, and a volume
+// that has expanded already is not written again.
 func TestWhatWasBegunIsBroughtToItsEnd(t *testing.T) {
 	c, v := larger()
 	c = resizing(c, resource.MustParse("2Gi"))

@@ -1,5 +1,5 @@
-// Package fields reads the bodies of deltas as trees of fields, and says in which
-// fields two of them differ. It is pure.
+// Package fields decodes the bodies of deltas into trees of fields, and compares them. It is
+// pure.
 package fields
 
 import (
@@ -14,11 +14,10 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// Tree is an object as JSON has it.
+// Tree is an object as decoded JSON.
 type Tree map[string]any
 
-// Of gives the fields of the object in a delta, exactly those that are on record,
-// with the kind and version that they are written in.
+// Of gives the fields of a delta's object, exactly those on record, with apiVersion and kind.
 //
 // Errors: the body cannot be read.
 func Of(kind kinds.Kind, d events.Delta) (Tree, error) {
@@ -30,7 +29,7 @@ func Of(kind kinds.Kind, d events.Delta) (Tree, error) {
 		return tree, nil
 	}
 	if d.Form != "" {
-		kind.Form = d.Form // an object that was too large is in another one than its kind
+		kind.Form = d.Form // an object that was too large has another form than its kind
 	}
 	object, err := kinds.Decode(kind, d.ContentType, d.Body)
 	if err != nil {
@@ -47,7 +46,7 @@ func Of(kind kinds.Kind, d events.Delta) (Tree, error) {
 	return tree, nil
 }
 
-// Get is the value at a path of names; nil where there is none.
+// Get is the value at a path of names; nil when there is none.
 func (t Tree) Get(names ...string) any {
 	var value any = map[string]any(t)
 	for _, name := range names {
@@ -57,19 +56,19 @@ func (t Tree) Get(names ...string) any {
 	return value
 }
 
-// Change is one field that differs. Was is nil where the field was not there, and
-// Is where it is not there any more.
+// Change is one field that differs. Was is nil when the field was added, and Is when it was
+// removed.
 type Change struct {
 	Path string `json:"path"`
 	Was  any    `json:"was,omitempty"`
 	Is   any    `json:"is,omitempty"`
 }
 
-// quiet are fields that change with everything else and say nothing by themselves.
+// quiet are fields that change with every write and mean nothing by themselves.
 var quiet = []string{"metadata.resourceVersion", "metadata.generation", "metadata.managedFields"}
 
-// Diff lists the fields in which two objects differ, by path. Entries of a list
-// are told apart by what names them, not by their place.
+// Diff lists the fields in which two objects differ, by path. List entries are matched by the
+// field that names them, not by index.
 func Diff(was, is Tree) []Change {
 	var found []Change
 	compare("", any(map[string]any(was)), any(map[string]any(is)), &found)
@@ -92,8 +91,7 @@ func compare(path string, was, is any, found *[]Change) {
 	}
 }
 
-// branches are the parts of a value, by name; nil where it has none that could be
-// compared one by one.
+// branches are the parts of a value, by name; nil when its parts cannot be compared one by one.
 func branches(value any) map[string]any {
 	switch v := value.(type) {
 	case map[string]any:
@@ -108,8 +106,7 @@ func branches(value any) map[string]any {
 // naming are the fields that name the entries of lists.
 var naming = []string{"name", "type", "uid", "containerPort", "port", "ip", "key", "mountPath", "topologyKey"}
 
-// entries gives the entries of a list by what names each of them; nil where
-// nothing does.
+// entries gives the entries of a list by name; nil when no field names all of them.
 func entries(list []any) map[string]any {
 	for _, field := range naming {
 		named := make(map[string]any, len(list))
@@ -139,8 +136,8 @@ func join(path, name string) string {
 	}
 }
 
-// Within tells whether a change is of a field, of a part of it, or of what it is a
-// part of: ".spec.replicas" and "spec.replicas" are the same.
+// Within tells whether a change affects a field, a part of it, or a field that contains it:
+// ".spec.replicas" and "spec.replicas" are the same.
 func (c Change) Within(path string) bool {
 	path = strings.TrimPrefix(path, ".")
 	return c.Path == path || below(c.Path, path) || below(path, c.Path)
@@ -151,8 +148,7 @@ func below(path, above string) bool {
 	return found && rest != "" && (rest[0] == '.' || rest[0] == '[')
 }
 
-// Text writes a value as people read it: a text as it is, the rest as JSON, and
-// nothing for what is not there.
+// Text writes a value for people: a string as it is, any other as JSON, and nil as "".
 func Text(value any) string {
 	switch v := value.(type) {
 	case nil:
@@ -160,6 +156,6 @@ func Text(value any) string {
 	case string:
 		return v
 	}
-	text, _ := json.Marshal(value) // it came from JSON, so that it can be written
+	text, _ := json.Marshal(value) // cannot fail: the value was decoded from JSON
 	return string(text)
 }

@@ -37,7 +37,7 @@ func TestDiffNamesTheFields(t *testing.T) {
 	}
 }
 
-// What is apart is told value by value, by path; what is empty is as good as not there.
+// Differences are reported value by value, by path; empty values count as missing.
 func TestApartNamesTheValues(t *testing.T) {
 	was := tree(t, `{"metadata":{"labels":{"a":"1"}},"spec":{"containers":[{"name":"a","image":"x:1"}],"args":["1"],"note":"","gone":true,"none":null,"list":[]}}`)
 	is := tree(t, `{"metadata":{"labels":{}},"spec":{"containers":[{"name":"a","image":"x:2"},{"name":"b"}],"args":["1"],"list":[1]}}`)
@@ -125,7 +125,7 @@ func TestBodiesOfEveryForm(t *testing.T) {
 	}
 }
 
-// A body that the API server would not have sent, since a part of it is no JSON, is an error.
+// A body with a part that is no JSON, which the API server would not send, is an error.
 func TestABodyWithBadPartsIsAnError(t *testing.T) {
 	kind := kinds.ControllerRevisions.Kind
 	revision := &appsv1.ControllerRevision{Data: runtime.RawExtension{Raw: []byte("{")}}

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Leaves are the values of a tree that have no parts, by their paths, as [Diff]
-// writes them. What is empty is as good as not there.
+// Leaves are the values of a tree without parts, by path in the form of [Diff]. Empty values are
+// left out.
 func Leaves(t Tree) map[string]any {
 	found := map[string]any{}
 	leaves("", map[string]any(t), found)

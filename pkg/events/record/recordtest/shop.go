@@ -33,11 +33,11 @@ type Shop struct {
 	Web *appsv1.Deployment
 	Set *appsv1.ReplicaSet
 
-	pods int    // that were made
-	said uint64 // the sequence of the ReplicaSet
+	pods int    // number of pods created
+	said uint64 // sequence of the ReplicaSet's last delta
 }
 
-// OpenShop tells the story of a shop in namespace "shop".
+// OpenShop writes the record of a shop in namespace "shop".
 func OpenShop(ctx context.Context, t *Teller) (*Shop, error) {
 	s := &Shop{Teller: t, Web: &appsv1.Deployment{ObjectMeta: meta("web")}, Set: &appsv1.ReplicaSet{ObjectMeta: meta("web-1")}}
 	s.Set.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: "owner"}}
@@ -66,7 +66,7 @@ func (s *Shop) configure(ctx context.Context) error {
 	return s.Is(ctx, kinds.ConfigMaps.Kind, &corev1.ConfigMap{ObjectMeta: meta("flags"), Data: map[string]string{"dark": "on"}}, "kubectl-create")
 }
 
-// Is says an object as a client has written it.
+// Is publishes an object as a client has written it.
 func (s *Shop) Is(ctx context.Context, kind kinds.Kind, object Object, by string) error {
 	d, err := s.Write(kind, object, by)
 	if err != nil {
@@ -76,7 +76,7 @@ func (s *Shop) Is(ctx context.Context, kind kinds.Kind, object Object, by string
 	return err
 }
 
-// Scale has a client write the Deployment, and the controller its ReplicaSet.
+// Scale makes a client write the Deployment, and the controller its ReplicaSet.
 func (s *Shop) Scale(ctx context.Context, by string, n int32) error {
 	s.Web.Generation++
 	s.Web.Spec.Replicas = &n
@@ -108,7 +108,7 @@ func (s *Shop) Scale(ctx context.Context, by string, n int32) error {
 	return s.Done(ctx, Deployments, events.Act, web, turn, set)
 }
 
-// AddPod has the ReplicaSet's controller make another Pod, which then runs.
+// AddPod makes the ReplicaSet's controller create another Pod, which then runs.
 func (s *Shop) AddPod(ctx context.Context) error {
 	s.pods++
 	pod := &corev1.Pod{ObjectMeta: meta(fmt.Sprintf("web-1-%d", s.pods)), Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "nginx:1.28"}}}}
@@ -133,7 +133,7 @@ func (s *Shop) AddPod(ctx context.Context) error {
 	return s.Is(ctx, kinds.Pods.Kind, pod, "kubelet")
 }
 
-// set is the ReplicaSet as it was said last.
+// set is the ReplicaSet's last delta, without a body.
 func (s *Shop) set() events.Delta {
 	return events.Delta{
 		Kind: "replicasets.apps", Ref: events.Ref{Kind: "replicasets.apps", Namespace: "shop", Name: "web-1"}, UID: s.Set.UID,
@@ -141,7 +141,7 @@ func (s *Shop) set() events.Delta {
 	}
 }
 
-// Crowd fills namespace "crowd" with Pods, as many as n.
+// Crowd creates n Pods in namespace "crowd".
 func (s *Shop) Crowd(ctx context.Context, n int) error {
 	for i := range n {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "crowd", Name: fmt.Sprintf("pod-%05d", i)}}

@@ -1,6 +1,6 @@
-// Package recordtest tells a bus what happened, as watchers, reconcilers and writers
-// would have told it, so that tests of those who read the record have something to
-// read: on any bus, by its own clock.
+// Package recordtest writes a record to a bus, as watchers, reconcilers and writers would, so
+// that tests of readers of the record have something to read. It works on any bus, with that
+// bus's clock.
 package recordtest
 
 import (
@@ -31,13 +31,13 @@ type Teller struct {
 	gaps      map[kinds.Name]uint64
 }
 
-// Object is what deltas are of.
+// Object is an object of a delta.
 type Object interface {
 	metav1.Object
 	runtime.Object
 }
 
-// New makes the streams of kinds and controllers on an empty bus.
+// New creates the streams of kinds and controllers on an empty bus.
 func New(ctx context.Context, b bus.Bus, of []kinds.Kind, controllers []string) (*Teller, error) {
 	t := &Teller{
 		bus: b, version: 100, kinds: of, appenders: map[kinds.Name]bus.Appender{}, tallies: map[kinds.Name]*events.Tally{},
@@ -61,7 +61,7 @@ func New(ctx context.Context, b bus.Bus, of []kinds.Kind, controllers []string) 
 	return t, nil
 }
 
-// Close ends it; the record stays.
+// Close closes the appenders; the record stays.
 func (t *Teller) Close() error {
 	for _, a := range t.appenders {
 		if err := a.Close(); err != nil {
@@ -71,8 +71,8 @@ func (t *Teller) Close() error {
 	return nil
 }
 
-// Write is the delta of an object as the API server has it once a client has written
-// it: with the next version, and with a uid where it has none. It is not said yet.
+// Write is the delta of an object after a client has written it: with the next version, and with
+// a uid if it had none. Write does not publish it.
 func (t *Teller) Write(kind kinds.Kind, object Object, by string) (events.Delta, error) {
 	t.version++
 	if object.GetUID() == "" {
@@ -96,7 +96,7 @@ func (t *Teller) Write(kind kinds.Kind, object Object, by string) (events.Delta,
 	}, nil
 }
 
-// Append stores a delta and gives its sequence; Flush makes sure of it.
+// Append publishes a delta and gives its sequence; Flush waits until it is stored.
 func (t *Teller) Append(ctx context.Context, d events.Delta) (uint64, error) {
 	m := events.Message{}
 	d.At = time.Now()
@@ -142,7 +142,7 @@ func (t *Teller) Say(ctx context.Context, d events.Delta) (uint64, error) {
 	return at, t.Flush(ctx, d.Kind)
 }
 
-// Gap says that changes of a kind may be missing since a moment.
+// Gap records that changes of a kind may be missing since a moment.
 func (t *Teller) Gap(ctx context.Context, kind kinds.Name, reason string, since time.Time) error {
 	body, err := json.Marshal(events.Hole{Reason: reason, Since: since})
 	if err != nil {
@@ -152,8 +152,8 @@ func (t *Teller) Gap(ctx context.Context, kind kinds.Name, reason string, since 
 	return err
 }
 
-// Decide stores a turn about an object, as its delta has it, asked for by messages of
-// the state, and gives its sequence.
+// Decide stores a turn about an object, as in its delta, triggered by messages of the state, and
+// gives its sequence.
 func (t *Teller) Decide(ctx context.Context, controller string, lane events.Lane, own events.Delta, because string, commands []events.Command, asked ...events.Trigger) (uint64, error) {
 	turn := events.Turn{
 		Controller: controller, Key: keyOf(own), Lane: lane, Now: time.Now(), Because: because, Commands: commands, Triggers: asked, Seen: events.Position{},
@@ -169,7 +169,7 @@ func (t *Teller) Decide(ctx context.Context, controller string, lane events.Lane
 	return t.put(ctx, turn, subject.Turn(controller, lane, turn.Key))
 }
 
-// Done stores the outcome of a turn: each of its commands made a version.
+// Done stores the outcome of a turn: each of its commands made one version.
 func (t *Teller) Done(ctx context.Context, controller string, lane events.Lane, own events.Delta, turn uint64, made ...events.Delta) error {
 	results := make([]events.Result, len(made))
 	for i, d := range made {
@@ -178,7 +178,7 @@ func (t *Teller) Done(ctx context.Context, controller string, lane events.Lane, 
 	return t.Outcome(ctx, controller, lane, own, turn, results...)
 }
 
-// Outcome stores one of a turn.
+// Outcome stores an outcome of a turn.
 func (t *Teller) Outcome(ctx context.Context, controller string, lane events.Lane, own events.Delta, turn uint64, results ...events.Result) error {
 	o := events.Outcome{Controller: controller, Key: keyOf(own), Lane: lane, Turn: turn, At: time.Now(), Results: results}
 	_, err := t.put(ctx, o, subject.Outcome(controller, lane, o.Key))
@@ -199,7 +199,7 @@ func keyOf(own events.Delta) events.Key {
 	return events.Key{Namespace: own.Ref.Namespace, Name: own.Ref.Name}
 }
 
-// Trigger is a delta at a sequence as what asked for a turn.
+// Trigger is the delta at a sequence as the trigger of a turn.
 func Trigger(d events.Delta, sequence uint64) events.Trigger {
 	return events.Trigger{Stream: subject.StateStream(d.Kind), Sequence: sequence, Ref: d.Ref}
 }

@@ -1,4 +1,5 @@
-// Package certs makes the certificates of a bus: an authority, and what it signs.
+// Package certs makes the certificates of a bus: an authority, and the certificates that it
+// signs.
 package certs
 
 import (
@@ -17,7 +18,7 @@ import (
 // Pair is a certificate and its key, both as PEM.
 type Pair struct{ Certificate, Key []byte }
 
-// NewAuthority makes an authority, which can sign for as long as it says.
+// NewAuthority makes an authority whose certificate is valid for the given time.
 func NewAuthority(name string, valid time.Duration) (Pair, error) {
 	template := &x509.Certificate{
 		Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
@@ -26,11 +27,11 @@ func NewAuthority(name string, valid time.Duration) (Pair, error) {
 	return issue(template, nil, valid)
 }
 
-// Issue makes a certificate for a server under its host names and addresses. It is good for
-// a client too, since the servers of a cluster are clients of each other; without hosts it
-// is good for a client alone.
+// Issue makes a certificate for a server with its host names and addresses. The certificate is
+// valid for a client too, since the servers of a cluster are clients of each other; without
+// hosts it is valid for a client only.
 //
-// Errors: the authority is none.
+// Errors: the Pair is not an authority.
 func (p Pair) Issue(name string, hosts []string, valid time.Duration) (Pair, error) {
 	authority, err := tls.X509KeyPair(p.Certificate, p.Key)
 	if err != nil {
@@ -53,8 +54,8 @@ func (p Pair) Issue(name string, hosts []string, valid time.Duration) (Pair, err
 	return issue(template, &authority, valid)
 }
 
-// issue signs with an authority, or with the new key where there is none. The serial number
-// is made up by the library.
+// issue signs with an authority, or with the new key if there is none. The library chooses the
+// serial number.
 func issue(template *x509.Certificate, authority *tls.Certificate, valid time.Duration) (Pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

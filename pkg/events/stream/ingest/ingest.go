@@ -1,15 +1,14 @@
 // Package ingest is the publisher's side of JetStream's fast ingest (nats-server 2.14 or
-// later), without any I/O: what a batch says to the server, and what the server's answers
-// say of the batch.
+// later), without any I/O: it encodes what a batch tells the server, and decodes the server's
+// answers.
 //
-// A batch is a row of messages, sent one after the other without waiting. The server
-// stores a beginning of the row that has no gaps, and nothing after the first message that
-// it lacks or refuses. So a publisher that expects a sequence with each message needs
-// nothing else to know what was stored, also where the stream changes its leader in the
-// middle. A batch has no end of its own: one that is not used any more is forgotten by the
-// server, after [Idle] and more.
+// A batch is a series of messages, sent one after the other without waiting. The server stores
+// a prefix of the series without gaps, and nothing after the first message that it lacks or
+// refuses. So a publisher that gives an expected sequence with each message needs nothing else
+// to know which messages are stored, even if the stream changes its leader in the middle. A
+// batch has no explicit end: the server forgets an unused one some time after [Idle].
 //
-// All that a message says of its batch is in its reply subject:
+// The reply subject of a message says everything about its batch:
 //
 //	<inbox>.<batch>.<acknowledge every so many>.fail.<number>.<operation>.$FI
 package ingest
@@ -25,8 +24,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Idle is for how long a batch may rest and be used again. The server forgets batches that
-// have rested for 10 s, unless its operator has set less.
+// Idle is for how long a publisher may leave a batch idle and still use it. The server forgets
+// batches that were idle for 10 s, unless its operator has set less.
 const Idle = 3 * time.Second
 
 // The operations of a message.
@@ -37,23 +36,22 @@ const (
 	suffix = ".$FI"
 )
 
-// acknowledged is after how many messages the server acknowledges: each of them, since the
-// last one of a row is one that the publisher waits for.
+// acknowledged is after how many messages the server acknowledges: after each, since the
+// publisher may wait for any of them, as the last of a series.
 const acknowledged = "1"
 
-// ErrUnsupported says that the server stored a message and did not take it for part of a
-// batch.
+// ErrUnsupported says that the server stored a message without treating it as part of a batch.
 var ErrUnsupported = errors.New("the server does not know fast ingest: nats-server 2.14 or later is needed")
 
-// ErrBroken says that a batch has ended although the server refused nothing of it: a message
-// was lost, or the server that leads the stream now does not know the batch. What is not
-// stored can be sent again.
+// ErrBroken says that a batch has ended although the server refused none of it: a message was
+// lost, or the stream's new leader does not know the batch. The publisher may send the unstored
+// messages again.
 var ErrBroken = errors.New("the batch of messages was broken off")
 
-// unknownBatch is the server's code for a batch that it does not know.
+// unknownBatch is the server's code for an unknown batch.
 const unknownBatch = jetstream.ErrorCode(10208)
 
-// Batch is one batch. It is for one goroutine at a time.
+// Batch is one batch. It is not safe for concurrent use.
 type Batch struct {
 	prefix string
 	sent   uint64
@@ -61,8 +59,8 @@ type Batch struct {
 	err    error
 }
 
-// New begins a batch. inbox is a subject below which the publisher hears answers, and id is
-// different for each batch of a stream, of at most 64 bytes without dots.
+// New begins a batch. inbox is a subject below which the publisher receives answers. id is
+// unique among the batches of a stream, and has at most 64 bytes without dots.
 func New(inbox, id string) *Batch {
 	return &Batch{prefix: inbox + "." + id + "." + acknowledged + ".fail."}
 }
@@ -77,8 +75,8 @@ func (b *Batch) Next() (reply string) {
 	return b.reply(operation)
 }
 
-// Ping is the reply subject of an empty message, on a subject of the stream, that is not
-// stored and has the server say again what it has stored. At least one message of the batch
+// Ping is the reply subject of an empty message, on a subject of the stream, that the server
+// does not store but answers with how much it has stored. At least one message of the batch
 // must have been sent.
 func (b *Batch) Ping() (reply string) { return b.reply(ping) }
 
@@ -86,7 +84,7 @@ func (b *Batch) reply(operation string) string {
 	return b.prefix + strconv.FormatUint(b.sent, 10) + "." + operation + suffix
 }
 
-// Owns tells whether an answer on a subject is to a message of the batch.
+// Owns tells whether an answer on a subject belongs to the batch.
 func (b *Batch) Owns(subject string) bool { return strings.HasPrefix(subject, b.prefix) }
 
 // said is any answer of the server.
@@ -99,7 +97,8 @@ type said struct {
 	Count    uint64              `json:"count"`
 }
 
-// Hear takes in an answer of the server, in any order and any number of times.
+// Hear processes an answer of the server. Answers may come in any order and any number of
+// times.
 func (b *Batch) Hear(answer []byte) {
 	var s said
 	if err := json.Unmarshal(answer, &s); err != nil {
@@ -119,13 +118,13 @@ func (b *Batch) Hear(answer []byte) {
 		b.Fail(fmt.Errorf("the server answers with %q, which is not known", s.Type))
 	case s.Batch == "":
 		b.Fail(ErrUnsupported)
-	default: // the batch has ended, which was not asked for
+	default: // the batch has ended, although the publisher did not end it
 		b.reach(s.Count)
 		b.Fail(fmt.Errorf("%w after message %d", ErrBroken, s.Count))
 	}
 }
 
-// reach notes how far the batch is stored. What was not sent cannot be.
+// reach records how far the batch is stored, which cannot exceed what was sent.
 func (b *Batch) reach(stored uint64) { b.stored = max(b.stored, min(stored, b.sent)) }
 
 // Fail ends the batch for a reason; the first one counts.
@@ -141,7 +140,7 @@ func (b *Batch) Stored() uint64 { return b.stored }
 // Open is how many messages were sent and are not known to be stored.
 func (b *Batch) Open() int { return int(b.sent - b.stored) }
 
-// Err is why the server stores no more of the batch; nil while it does.
+// Err is the reason why the server stores no more of the batch; nil while it does.
 func (b *Batch) Err() error { return b.err }
 
 // String shows the batch.

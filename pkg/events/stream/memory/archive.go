@@ -14,7 +14,7 @@ import (
 
 var _ bus.Archive = (*Bus)(nil)
 
-// sizeHeader is what a server puts in the place of a body that is left out.
+// sizeHeader is the header with which a server replaces an omitted body.
 const sizeHeader = "Nats-Msg-Size"
 
 // Controllers are the controllers whose turns are kept; see [bus.Archive].
@@ -109,7 +109,7 @@ func (b *Bus) Consumers(ctx context.Context, name string) (found []bus.Consumer,
 	return found, err
 }
 
-// standing is how far a durable has come.
+// standing is the progress of a durable consumer.
 func (d *durable) standing(name string) bus.Consumer {
 	c := bus.Consumer{Name: name, Answered: d.next - 1, Unanswered: len(d.pending)}
 	for sequence, p := range d.pending {

@@ -8,16 +8,17 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 )
 
-// reading is a reader that acknowledges. It is used under the bus's lock.
+// reading is the state of a reader that acknowledges. It is used under the bus's lock.
 type reading struct {
 	dealt uint64
-	ended time.Time // zero: it has not
+	ended time.Time // zero: it has not ended
 }
 
 // ackEvery is how often a reader acknowledges.
 const ackEvery = 250 * time.Millisecond
 
-// Consume is Follow that acknowledges what has been dealt with; see [bus.Queue].
+// Consume is Follow with acknowledgements of the messages that were dealt with; see
+// [bus.Queue].
 func (b *Bus) Consume(ctx context.Context, name string, from uint64, dealt func() uint64, handle func([]events.Message) error) error {
 	r, err := b.begin(ctx, name, dealt())
 	if err != nil {
@@ -67,7 +68,7 @@ func (b *Bus) acknowledge(r *reading, dealt uint64) {
 	r.dealt = max(r.dealt, dealt)
 }
 
-// Left is how far readers that have ended had dealt with a stream; see [bus.Queue].
+// Left is how far ended readers had dealt with a stream; see [bus.Queue].
 func (b *Bus) Left(ctx context.Context, name string) (dealt uint64, ok bool, err error) {
 	err = b.do(ctx, func() error {
 		s, err := b.stream(name)

@@ -11,16 +11,16 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// ErrCut is what a call gets whose connection is cut.
+// ErrCut is the error of a call whose connection is cut.
 var ErrCut = errors.New("the connection was cut")
 
-// Cut is a bus whose connection is cut at one call; what is asked of it later is answered
-// again. A test that cuts each call in turn sees every error path of its caller.
+// Cut is a bus whose connection is cut at one call; later calls succeed again. A test that cuts
+// each call in turn sees every error path of its caller.
 type Cut struct {
 	bus.Notarized
-	// Call is which one, the first being 1; 0: none is cut.
+	// Call is the number of the call to cut, from 1; 0: none.
 	Call int
-	// Answered: the call is carried out, and its answer is lost.
+	// Answered: the bus carries out the call, and only its answer is lost.
 	Answered bool
 
 	mu    sync.Mutex
@@ -36,7 +36,7 @@ func (c *Cut) Calls() int {
 	return c.calls
 }
 
-// during makes a call.
+// during counts a call, and cuts it if it is the one.
 func (c *Cut) during(call func() error) error {
 	c.mu.Lock()
 	c.calls++

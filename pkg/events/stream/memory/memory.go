@@ -1,8 +1,7 @@
-// Package memory is a bus in memory, for tests: the same contract as package
-// stream, without a server, a disk or a network. What is stored is seen by
-// readers at once, and redelivery, wakes and expiry follow a clock that the
-// test may own; without one, the time package's is used, which is virtual
-// inside testing/synctest.
+// Package memory is a bus in memory, for tests: it keeps the same contract as package stream,
+// without a server, a disk or a network. Readers see stored messages at once. Redelivery, wakes
+// and expiry follow a clock that the test may own; the default is the time package's, which is
+// virtual inside testing/synctest.
 package memory
 
 import (
@@ -20,7 +19,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// Clock is the time that a bus lives in.
+// Clock is the clock of a bus.
 type Clock interface {
 	Now() time.Time
 	// AfterFunc calls f, from any goroutine but this one, when d has passed,
@@ -131,7 +130,7 @@ func (b *Bus) Kinds(ctx context.Context) (found []kinds.Kind, err error) {
 	return found, err
 }
 
-// Renew makes the state stream of a kind anew, empty; see [bus.Streams].
+// Renew recreates the state stream of a kind, empty; see [bus.Streams].
 func (b *Bus) Renew(ctx context.Context, kind kinds.Kind) error {
 	return b.do(ctx, func() error {
 		log, err := b.stream(subject.LogStream(kind.Name))
@@ -158,7 +157,7 @@ func (b *Bus) Forget(ctx context.Context, kind kinds.Name) error {
 	})
 }
 
-// StreamState is where a stream stands.
+// StreamState is the state of a stream.
 func (b *Bus) StreamState(ctx context.Context, name string) (state bus.State, err error) {
 	err = b.do(ctx, func() error {
 		s, err := b.stream(name)
@@ -174,9 +173,9 @@ func (b *Bus) StreamState(ctx context.Context, name string) (state bus.State, er
 	return state, err
 }
 
-// Truncate makes a stream forget what it stored after a sequence, as a server
-// may that lost its disk's newest blocks. For a log it truncates the state too,
-// which then lacks the objects whose last change was lost.
+// Truncate removes all messages of a stream after a sequence, like a server that lost the
+// newest blocks of its disk. For a log it truncates the state too, which then lacks the objects
+// whose last change was lost.
 func (b *Bus) Truncate(name string, last uint64) error {
 	return b.do(context.Background(), func() error {
 		s, err := b.stream(name)
@@ -213,7 +212,7 @@ func (b *Bus) Close() error {
 	return nil
 }
 
-// do runs what is one step to everybody else.
+// do runs a step under the bus's lock, so that it is atomic.
 func (b *Bus) do(ctx context.Context, step func() error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -235,7 +234,7 @@ func (b *Bus) add(name string, age time.Duration, coalesce bool) *stream {
 	return s
 }
 
-// stream finds a stream, with what is too old removed.
+// stream finds a stream, after removing its expired messages.
 func (b *Bus) stream(name string) (*stream, error) {
 	s := b.streams[name]
 	if s == nil {

@@ -26,7 +26,7 @@ func (b *Bus) Store(ctx context.Context, m events.Message, expect uint64) (seque
 	return sequence, err
 }
 
-// The headers of a message that a server checks when it stores it, and keeps.
+// The headers that a server checks when it stores a message, and keeps.
 const (
 	expectHeader = "Nats-Expected-Last-Subject-Sequence"
 	idHeader     = "Nats-Msg-Id"
@@ -105,7 +105,7 @@ func (b *Bus) fits(m events.Message) error {
 	return nil
 }
 
-// appender is the publisher of a log until another one has appended.
+// appender is the publisher of a log until another appender has appended.
 type appender struct {
 	bus  *Bus
 	log  *stream

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 )
 
-// batchSize bounds what a follower gets at once.
+// batchSize bounds the messages that a follower gets at once.
 const batchSize = 2000
 
 // Last is the newest message of a subject; see [bus.Reader].
@@ -86,7 +86,7 @@ type follower struct {
 	bus    *Bus
 	name   string
 	next   uint64
-	stream *stream // the one that was there at first
+	stream *stream // the stream that existed at first
 }
 
 func (f *follower) read(ctx context.Context) (batch []events.Message, changed <-chan struct{}, err error) {
@@ -107,8 +107,8 @@ func (f *follower) read(ctx context.Context) (batch []events.Message, changed <-
 	return batch, changed, err
 }
 
-// Say tells every listener on a topic; see [bus.Peers]. A listener that is
-// too slow misses it.
+// Say publishes to every listener of a topic; see [bus.Peers]. A listener that is too slow
+// misses the message.
 func (b *Bus) Say(topic string, data []byte) error {
 	return b.do(context.Background(), func() error {
 		for _, l := range b.listeners {

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// stream holds messages. Everything here is called under the bus's lock.
+// stream holds messages. All methods run under the bus's lock.
 type stream struct {
 	bus      *Bus
 	name     string
@@ -23,7 +23,7 @@ type stream struct {
 	mirror   *stream // the state stream of a log
 
 	messages map[uint64]events.Message
-	order    []uint64 // their sequences, and some of messages that are gone
+	order    []uint64 // their sequences, and some of removed messages
 	last     uint64
 	bytes    int64
 	newest   map[string]uint64 // by subject
@@ -36,10 +36,10 @@ type stream struct {
 	ended   bool
 }
 
-// ttlHeader is how a server is told that a message is to go after a time.
+// ttlHeader tells a server the TTL of a message.
 const ttlHeader = "Nats-TTL"
 
-// put is when a message was stored under an id.
+// put is a message that was stored under an id.
 type put struct {
 	sequence uint64
 	at       time.Time
@@ -114,7 +114,7 @@ func (s *stream) remove(sequence uint64) {
 	}
 }
 
-// expire removes what is older than the stream keeps.
+// expire removes messages older than the retention.
 func (s *stream) expire(now time.Time) {
 	if s.keeps.Age == 0 {
 		return
@@ -129,7 +129,7 @@ func (s *stream) expire(now time.Time) {
 	}
 }
 
-// size is what a message takes up.
+// size is the size of a message, as LogBytes counts it.
 func size(m events.Message) int64 { return int64(len(m.Subject) + len(m.Data)) }
 
 func (s *stream) truncate(last uint64) {
@@ -143,7 +143,7 @@ func (s *stream) truncate(last uint64) {
 	for _, d := range s.durables {
 		d.next = min(d.next, s.last+1)
 	}
-	// What was the newest of a subject may have been removed.
+	// The newest message of a subject may have been removed.
 	s.newest = map[string]uint64{}
 	for _, n := range s.order {
 		if m, there := s.messages[n]; there {
@@ -174,7 +174,7 @@ func (s *stream) first() uint64 {
 	return s.last + 1
 }
 
-// since is the first sequence that was stored at a time or later.
+// since is the first sequence that was stored at the given time or later.
 func (s *stream) since(at time.Time) uint64 {
 	for _, n := range s.order {
 		if m, there := s.messages[n]; there && !m.Time.Before(at) {

@@ -18,15 +18,15 @@ const (
 	maxLater          = time.Minute
 )
 
-// durable is a consumer whose place is kept. It is used under the bus's lock.
+// durable is a durable consumer. It is used under the bus's lock.
 type durable struct {
 	stream  *stream
 	work    bus.Work
 	next    uint64                // the lowest sequence that was never delivered
-	made    uint64                // up to here there may have been deliveries before there was this durable
+	made    uint64                // a predecessor may have delivered messages up to here
 	pending map[uint64]*pending   // delivered and not answered
-	due     []uint64              // of those, what is to be delivered again, in order of need
-	ranks   [bus.LastRank + 1]int // how many work in each rank
+	due     []uint64              // the pending messages to redeliver, in order of need
+	ranks   [bus.LastRank + 1]int // the number of workers of each rank
 	// ready is closed, and replaced, when there may be something to deliver.
 	ready chan struct{}
 }
@@ -34,8 +34,8 @@ type durable struct {
 type pending struct {
 	attempt int
 	due     bool
-	stop    func() bool // of the timer that makes it due
-	round   int         // tells a timer that was stopped too late
+	stop    func() bool // stops the timer of the redelivery
+	round   int         // identifies a timer that was stopped too late
 }
 
 // Work consumes a stream through a durable consumer; see [bus.Reader].
@@ -81,8 +81,8 @@ func (b *Bus) next(ctx context.Context, w bus.Work) (d bus.Delivery, ready <-cha
 	return d, ready, err
 }
 
-// enlist counts a worker among those of its rank until it leaves. Work itself
-// reports what is wrong with the stream.
+// enlist counts a worker in its rank until it leaves. Errors of the stream are ignored here;
+// Work reports them.
 func (b *Bus) enlist(w bus.Work) (leave func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -100,7 +100,7 @@ func (b *Bus) enlist(w bus.Work) (leave func()) {
 	}
 }
 
-// first is the lowest rank that a worker works in; -1 when there is none.
+// first is the lowest rank that has a worker; -1 when there is none.
 func (d *durable) first() int {
 	return slices.IndexFunc(d.ranks[:], func(workers int) bool { return workers > 0 })
 }
@@ -121,7 +121,7 @@ func (s *stream) durable(w bus.Work) *durable {
 	return d
 }
 
-// take gives the next delivery, or nil: first what comes again, then what is new.
+// take returns the next delivery, or nil: redeliveries before new messages.
 func (d *durable) take() *delivery {
 	for len(d.due) > 0 {
 		sequence := d.due[0]
@@ -154,7 +154,7 @@ func (d *durable) deliver(m events.Message, p *pending) *delivery {
 	return &delivery{durable: d, message: m, attempt: p.attempt, ackWait: d.work.AckWait}
 }
 
-// dueAfter makes a pending message come again after a while.
+// dueAfter schedules the redelivery of a pending message.
 func (d *durable) dueAfter(sequence uint64, p *pending, wait time.Duration) {
 	if p.stop != nil {
 		p.stop()
@@ -173,7 +173,7 @@ func (d *durable) dueAfter(sequence uint64, p *pending, wait time.Duration) {
 	})
 }
 
-// dismiss forgets a message that was answered, or is there no more.
+// dismiss forgets a message that was answered, or has been removed.
 func (d *durable) dismiss(sequence uint64) {
 	p := d.pending[sequence]
 	if p == nil {
@@ -209,7 +209,7 @@ func (d *delivery) Message() events.Message { return d.message }
 func (d *delivery) Attempt() int            { return d.attempt }
 func (d *delivery) Term(string)             { d.Done() }
 
-// Done counts even when the message is about to come again, or has.
+// Done takes effect even when a redelivery of the message is due or has happened.
 func (d *delivery) Done() {
 	d.once.Do(func() { d.pending(func(n uint64, _ *pending) { d.durable.dismiss(n) }) })
 }
@@ -220,8 +220,8 @@ func (d *delivery) Later(delay time.Duration) {
 
 func (d *delivery) Working() { d.postpone(d.ackWait) }
 
-// postpone does nothing when the message has come again since: then it belongs
-// to its newer delivery.
+// postpone does nothing when the message has been redelivered since: then it belongs to its
+// newer delivery.
 func (d *delivery) postpone(wait time.Duration) {
 	d.pending(func(n uint64, p *pending) {
 		if p.attempt == d.attempt {

@@ -6,9 +6,9 @@ import (
 	"syscall"
 )
 
-// hold binds a socket that never listens. Bound without SO_REUSEADDR, it has the port
-// alone; with it from then on, it lets in who names the port and has the option too, as
-// all Go programs do.
+// hold binds a socket that never listens. Since it binds without SO_REUSEADDR, the socket has
+// the port alone; since it sets the option afterwards, other sockets may bind the port if they
+// name it and have the option too, as all Go programs do.
 func hold() (port int, err error) {
 	socket, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err == nil {
@@ -21,7 +21,8 @@ func hold() (port int, err error) {
 	return port, nil
 }
 
-// bind makes all calls and gives the first error: what follows a call that fails does nothing.
+// bind makes all calls and returns the first error: the calls after a failed one have no
+// effect.
 func bind(socket int) (port int, err error) {
 	bound := syscall.Bind(socket, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
 	shared := syscall.SetsockoptInt(socket, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1)

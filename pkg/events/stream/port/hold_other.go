@@ -7,8 +7,7 @@ import (
 	"net"
 )
 
-// hold finds a port that is unused at the moment. That it is kept for us cannot be asked
-// for here.
+// hold finds a port that is unused at the moment. This system cannot reserve it.
 func hold() (int, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -9,12 +9,12 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// answerRounds is how often testWorkAnswers is done at most.
+// answerRounds bounds the attempts of testWorkAnswers.
 const answerRounds = 5
 
-// testWorkAnswers: a delivery comes again, or does not, as it was answered. A worker
-// that is late with an answer is delivered everything again; so where this machine has stood still
-// for half of the time that there is, nothing is judged, and it is done once more.
+// testWorkAnswers: the answer to a delivery decides whether it comes again. The bus redelivers
+// everything to a worker that answers late; so when this machine has stalled for half of
+// AckWait, the test judges nothing and starts again.
 func testWorkAnswers(t *testing.T, b bus.Bus) {
 	k := newKit(t, b)
 	for round := 0; ; round++ {
@@ -33,21 +33,21 @@ func testWorkAnswers(t *testing.T, b bus.Bus) {
 	}
 }
 
-// answering is one round of deliveries that are answered in every way.
+// answering is one round of deliveries, which are answered in every way.
 type answering struct {
 	*kit
 	wait   time.Duration
 	stream string
 	worker *working
-	step   time.Time // when the last thing was done
-	late   bool      // too much time passed between two things
+	step   time.Time // when the last step was done
+	late   bool      // too much time passed between two steps
 	wrong  []string
 
-	begun map[string]time.Time // before which it cannot have been delivered, or put off
+	begun map[string]time.Time // the times before which they cannot have been delivered or postponed
 	again map[string]int
 }
 
-// did notes that something was done, and that the bus is there.
+// did records that a step was done, and that the bus still answers.
 func (a *answering) did() {
 	a.Helper()
 	a.state(a.stream)
@@ -89,7 +89,7 @@ func (a *answering) answer(round int) {
 	a.did()
 }
 
-// first answers each when it comes first, and gives the one that is worked on.
+// first answers each first delivery, and returns the one that is being worked on.
 func (a *answering) first() (held bus.Delivery) {
 	a.Helper()
 	for range a.begun {
@@ -107,15 +107,14 @@ func (a *answering) first() (held bus.Delivery) {
 		}
 		a.did()
 	}
-	if held == nil { // something came twice already
+	if held == nil { // a redelivery came already
 		a.late = true
 		held = a.next(a.worker)
 	}
 	return held
 }
 
-// hear says every so often that the work goes on, for three times as long as there is for
-// an answer, and counts what comes again.
+// hear sends Working at intervals, for three times AckWait, and counts the redeliveries.
 func (a *answering) hear(held bus.Delivery) {
 	tick := time.NewTicker(a.wait / 5)
 	defer tick.Stop()

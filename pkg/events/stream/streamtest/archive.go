@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// archive is a bus that can be asked about the past, as every bus can.
+// archive is a bus with an archive, as every bus is.
 type archive interface {
 	bus.Bus
 	bus.Archive
@@ -24,8 +24,8 @@ func testArchive(t *testing.T, whole bus.Bus) {
 	Archived(t, whole, func(b bus.Archive) bus.Archive { return b })
 }
 
-// Archived tests what answers for a bus about the past. It fills an empty bus, and
-// asks what as makes of it: the bus itself, or what was copied from it.
+// Archived tests the archive that as makes from a bus: the bus itself, or a copy of it. It
+// first fills the bus, which must be empty.
 func Archived(t *testing.T, whole bus.Bus, as func(bus.Archive) bus.Archive) {
 	k, filled := newKit(t, whole), whole.(archive)
 	log := subject.LogStream("pods")
@@ -33,7 +33,7 @@ func Archived(t *testing.T, whole bus.Bus, as func(bus.Archive) bus.Archive) {
 	if err := read(k, b, bus.Passage{Stream: "EV_nothing"}, nil); !errors.Is(err, bus.ErrNoStream) {
 		t.Errorf("reading a stream that is not there: %v", err)
 	}
-	k.must(read(k, b, bus.Passage{Stream: log}, nil)) // holds nothing
+	k.must(read(k, b, bus.Passage{Stream: log}, nil)) // the log is empty
 	if state, err := b.StreamState(k.ctx, log); err != nil || state.First != 1 || state.Last != 0 || state.Messages != 0 {
 		t.Errorf("the state of an empty log is %+v, %v", state, err)
 	}
@@ -56,7 +56,7 @@ func Archived(t *testing.T, whole bus.Bus, as func(bus.Archive) bus.Archive) {
 	archiveNames(k, b)
 }
 
-// archivePassages tests how what follows each other is read.
+// archivePassages tests the reads of passages.
 func archivePassages(k *kit, b bus.Archive, one string, objects, rounds uint64) {
 	log := subject.LogStream("pods")
 	every := stretch(1, objects*rounds, 1)
@@ -98,7 +98,7 @@ func archivePassages(k *kit, b bus.Archive, one string, objects, rounds uint64) 
 	}
 }
 
-// archiveSingle tests how single messages are found.
+// archiveSingle tests the lookups of single messages.
 func archiveSingle(k *kit, b bus.Archive, one string) {
 	log := subject.LogStream("pods")
 	if state, err := b.StreamState(k.ctx, log); err != nil || state.First != 1 || state.Last != 5000 || state.Messages != 5000 || state.Now.IsZero() || state.Created.IsZero() {
@@ -124,7 +124,7 @@ func archiveSingle(k *kit, b bus.Archive, one string) {
 	}
 }
 
-// archiveSame tests that a message is the same to the byte however it is found.
+// archiveSame tests that every lookup of a message returns the same bytes.
 func archiveSame(k *kit, b bus.Archive, stream string) {
 	k.must(read(k, b, bus.Passage{Stream: stream, To: 3}, func(m events.Message) {
 		at, _, err := b.At(k.ctx, stream, m.Sequence)
@@ -164,7 +164,7 @@ func archiveState(k *kit, b bus.Archive, one string) {
 	}
 }
 
-// standing has a consumer work on the turns, and waits until that can be seen.
+// standing starts a consumer of the turns, and waits until the archive shows it.
 func standing(k *kit, b archive) {
 	for i := range 3 {
 		_, err := b.Put(k.ctx, turn(fmt.Sprint(i), "x"), fmt.Sprint(i))
@@ -186,7 +186,7 @@ func standing(k *kit, b archive) {
 
 const inShadow = "shadowed-controller"
 
-// archiveNames tests what there is to be read, and by whom.
+// archiveNames tests the lists of controllers, kinds and consumers.
 func archiveNames(k *kit, b bus.Archive) {
 	found, err := b.Controllers(k.ctx)
 	if k.must(err); !slices.Equal(found, []string{controller}) {

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// testLastOf: many subjects are looked up together as each is by itself, however many
-// they are, and however much there is of them.
+// testLastOf: a lookup of many subjects returns the same as single lookups, whatever their
+// number and the size of their messages.
 func testLastOf(t *testing.T, b bus.Bus) {
 	k := newKit(t, b)
 	stream := subject.TurnStream(controller)
@@ -42,7 +42,7 @@ func testLastOf(t *testing.T, b bus.Bus) {
 	}
 }
 
-// testLastOfLarge: what is too much to be sent at once comes all the same.
+// testLastOfLarge: messages that exceed one answer of the server are found, too.
 func testLastOfLarge(t *testing.T, b bus.Bus) {
 	k := newKit(t, b)
 	body := string(bytes.Repeat([]byte("large "), 20<<10))
@@ -57,7 +57,7 @@ func testLastOfLarge(t *testing.T, b bus.Bus) {
 	k.lastOf(subject.TurnStream(controller), subjects, want)
 }
 
-// testLastOfLog: a log is looked up as well.
+// testLastOfLog: the lookup works on a log, too.
 func testLastOfLog(t *testing.T, b bus.Bus) {
 	k := newKit(t, b)
 	k.append(k.appender(kinds.Pods.Kind), k.pod("a", 1), k.pod("b", 2), k.pod("a", 3))
@@ -66,7 +66,7 @@ func testLastOfLog(t *testing.T, b bus.Bus) {
 	k.lastOf(subject.LogStream("pods"), []string{at("a"), at("b"), at("c")}, want)
 }
 
-// lastOf compares what is looked up together, by body, and with what is looked up alone.
+// lastOf compares a lookup of many subjects with the wanted bodies, and with single lookups.
 func (k *kit) lastOf(stream string, subjects []string, want map[string]string) {
 	k.Helper()
 	found, err := k.bus.LastOf(k.ctx, stream, subjects)

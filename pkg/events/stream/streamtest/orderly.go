@@ -11,8 +11,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// Orderly tests that what is appended, stored and put is there once, in order, and found by
-// every lookup, on a bus that has the streams of pods and of a controller.
+// Orderly tests that appended, stored and put messages exist once, in order, and that every
+// lookup finds them, on a bus that has the streams of pods and of a controller.
 func Orderly(t *testing.T, b bus.Bus, controller string, rounds int) {
 	k := &kit{T: t, bus: b, ctx: t.Context()}
 	a := k.appender(kinds.Pods.Kind)

@@ -17,18 +17,18 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// Whole is a bus with all that this suite asks of it.
+// Whole is a bus with all interfaces that this suite tests.
 type Whole interface {
 	bus.Beside
 	bus.Archive
 }
 
-// Patient is a bus of several servers as a client has to use it. Servers of a cluster choose
-// another leader now and then, and do not answer meanwhile: what a client may repeat, as the
-// services do, is repeated while its error passes. And a copy answers lookups that has not
-// applied yet what another one has acknowledged: a lookup is repeated until it knows of all
-// that was stored through this bus. Nothing else is forgiven: what was stored once is not
-// stored again, and what was refused is told.
+// Patient wraps a bus of several servers in a client that retries, as the services do. Servers
+// of a cluster elect another leader now and then, and do not answer meanwhile: Patient repeats
+// repeatable requests while their error passes. A replica may answer a lookup before it has
+// applied a message that another one has acknowledged: Patient repeats a lookup until its
+// answer has all messages that this bus has stored. It forgives nothing else: it does not store
+// a message twice, and it returns refusals.
 func Patient(b Whole, passes func(error) bool) bus.Bus {
 	return &patient{Whole: b, passes: passes, newest: map[string]uint64{}, ends: map[string]uint64{}}
 }
@@ -38,14 +38,14 @@ type patient struct {
 	passes func(error) bool
 
 	mu     sync.Mutex
-	newest map[string]uint64 // by subject: the sequence of what was stored last
-	ends   map[string]uint64 // by stream, of turns and outcomes
+	newest map[string]uint64 // by subject: the last stored sequence
+	ends   map[string]uint64 // the last stored sequence by stream, of turns and outcomes
 }
 
-// retryPause is between two attempts.
+// retryPause is the pause between two attempts.
 const retryPause = 20 * time.Millisecond
 
-// insist repeats a request while it fails for a reason that passes.
+// insist repeats a request while its error passes.
 func (p *patient) insist(ctx context.Context, request func() error) error {
 	for deadline := time.Now().Add(Patience); ; {
 		err := request()
@@ -63,19 +63,19 @@ func rest(ctx context.Context) {
 	}
 }
 
-// asked is the answer to a question that may be repeated.
+// asked is the answer to a request that may be repeated.
 func asked[T any](ctx context.Context, p *patient, question func() (T, error)) (answer T, err error) {
 	err = p.insist(ctx, func() (err error) { answer, err = question(); return err })
 	return answer, err
 }
 
-// found is a message that may be there.
+// found is a message, if it exists.
 type found struct {
 	events.Message
 	there bool
 }
 
-// look repeats a lookup until its answer knows of all that was stored.
+// look repeats a lookup until its answer has all stored messages.
 func (p *patient) look(ctx context.Context, stream string, lookup func() (events.Message, bool, error), missed func(found) uint64) (events.Message, bool, error) {
 	for deadline := time.Now().Add(Patience); ; rest(ctx) {
 		f, err := asked(ctx, p, func() (f found, err error) { f.Message, f.there, err = lookup(); return f, err })
@@ -85,16 +85,17 @@ func (p *patient) look(ctx context.Context, stream string, lookup func() (events
 	}
 }
 
-// stale tells whether a stream has a message that a lookup did not know of; 0 is none.
+// stale tells whether a stream has a message that a lookup missed; 0: it missed none.
 func (p *patient) stale(ctx context.Context, stream string, missed uint64) bool {
 	if missed == 0 {
 		return false
 	}
 	leader, err := p.StreamState(ctx, stream)
-	return err == nil && leader.Last >= missed // a state may have further to go
+	return err == nil && leader.Last >= missed // a state may not have got so far
 }
 
-// newer is the sequence of what was stored on a subject behind another one; 0: nothing was.
+// newer is the last sequence stored on a subject, if it is higher than another one; 0: none
+// was.
 func (p *patient) newer(on string, than uint64) uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,8 +145,8 @@ func (p *patient) At(ctx context.Context, stream string, sequence uint64) (event
 		func(f found) uint64 { return p.missedAt(stream, sequence, f) })
 }
 
-// missedAt is what a lookup at a sequence did not know of: the message itself, or in a state
-// the one that has taken its place.
+// missedAt is what a lookup at a sequence missed: the message itself, or in a state stream the
+// message that has replaced it.
 func (p *patient) missedAt(stream string, sequence uint64, f found) uint64 {
 	_, ofKind := subject.KindOfStream(stream)
 	if f.there && ofKind && strings.HasPrefix(stream, subject.StateStream("")) {
@@ -173,8 +174,8 @@ func (p *patient) LastOf(ctx context.Context, stream string, subjects []string) 
 	}
 }
 
-// Store repeats what was not answered. Where that was stored all the same, the repetition is
-// refused, and the newest message of the subject is the one that was sent.
+// Store repeats an unanswered request. If the bus had stored the message all the same, it
+// refuses the repetition, and the newest message of the subject is the one that was sent.
 func (p *patient) Store(ctx context.Context, m events.Message, expect uint64) (sequence uint64, err error) {
 	doubtful := false
 	sequence, err = asked(ctx, p, func() (uint64, error) {
@@ -227,7 +228,7 @@ func (p *patient) Forget(ctx context.Context, kind kinds.Name) error {
 	return p.insist(ctx, func() error { return p.Whole.Forget(ctx, kind) })
 }
 
-// forgets: what was stored need not be there any more.
+// forgets: messages that were stored may be gone.
 func (p *patient) forgets() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -257,7 +258,7 @@ func (p *patient) StreamState(ctx context.Context, stream string) (bus.State, er
 
 func (p *patient) Healthy() error { return p.insist(context.Background(), p.Whole.Healthy) }
 
-// Read goes on behind what was handed over.
+// Read goes on after the messages that were handed over.
 func (p *patient) Read(ctx context.Context, passage bus.Passage, handle func([]events.Message) error) error {
 	var own error
 	err := p.insist(ctx, func() error {
@@ -267,7 +268,7 @@ func (p *patient) Read(ctx context.Context, passage bus.Passage, handle func([]e
 			return own
 		})
 		if own != nil {
-			return nil // and is not repeated, whatever it is
+			return nil // the handler's own error, which is not retried
 		}
 		return err
 	})
@@ -283,16 +284,16 @@ func (p *patient) Append(ctx context.Context, kind kinds.Name) (bus.Appender, er
 	return &patientAppender{Appender: opened, bus: p, kind: kind, known: opened.Last()}, nil
 }
 
-// patientAppender does as the watcher: after an error it opens the log anew, looks what was
-// stored of what it had given, and gives the rest again. Where the message of another
-// publisher is in between it was overtaken.
+// patientAppender does as the watcher: after an error it opens the log again, checks which of
+// its messages are stored, and appends the rest again. If the message of another publisher lies
+// between them, it was overtaken.
 type patientAppender struct {
 	bus.Appender
 	bus   *patient
 	kind  kinds.Name
 	known uint64           // the last sequence that is known to be stored
-	given []events.Message // behind that
-	err   error            // the first that does not pass; sticky
+	given []events.Message // messages after known
+	err   error            // the first error that does not pass; sticky
 }
 
 func (a *patientAppender) Append(ctx context.Context, m events.Message) error {
@@ -328,7 +329,7 @@ func (a *patientAppender) Flush(ctx context.Context) error {
 	return a.err
 }
 
-// again opens the log anew, and gives what has not been stored.
+// again opens the log again, and appends the messages that are not stored.
 func (a *patientAppender) again(ctx context.Context) error {
 	opened, err := a.bus.Whole.Append(ctx, a.kind)
 	if err != nil {

@@ -144,8 +144,8 @@ func testState(t *testing.T, b bus.Bus) {
 	}
 }
 
-// testStateIsFoldOfLog: whatever was appended, the last message of each subject
-// of the log is what the state holds, under the same sequence.
+// testStateIsFoldOfLog: the state has the last message of each subject of the log, under the
+// same sequence, whatever was appended.
 func testStateIsFoldOfLog(t *testing.T, b bus.Bus) {
 	k := newKit(t, b)
 	a := k.appender(kinds.Pods.Kind)
@@ -165,8 +165,8 @@ func testStateIsFoldOfLog(t *testing.T, b bus.Bus) {
 	})
 	k.eventually("the state has caught up", func() bool { return k.state(subject.StateStream("pods")).Last == uint64(version) })
 	reader := k.follow(subject.StateStream("pods"), 0)
-	// In a cluster the reader may read from a server that has not caught up yet,
-	// and be given what is overwritten elsewhere already.
+	// In a cluster the reader may read from a server that has not caught up yet, and get
+	// messages that are overwritten elsewhere.
 	k.eventually("the state is read, and is the fold", func() bool {
 		got := map[string]uint64{}
 		for _, m := range reader.messages() {
@@ -197,7 +197,7 @@ func testStore(t *testing.T, b bus.Bus) {
 	}
 }
 
-// testStoreRace: of many that expect the same, exactly one is stored.
+// testStoreRace: of many stores that expect the same sequence, exactly one succeeds.
 func testStoreRace(t *testing.T, b bus.Bus) {
 	k := newKit(t, b)
 	last := uint64(0)
@@ -267,7 +267,7 @@ func testTooLarge(t *testing.T, b bus.Bus) {
 	}
 }
 
-// testLargestObject: what etcd can hold arrives whole, by every way.
+// testLargestObject: an object of the size that etcd can hold arrives whole on every path.
 func testLargestObject(t *testing.T, b bus.Bus) {
 	k := newKit(t, b)
 	const n = 6
@@ -320,7 +320,7 @@ func testSchedule(t *testing.T, b bus.Bus) {
 			silent = nil
 		}
 	}
-	// A key can be woken again after it was.
+	// A key can be woken again after its wake has fired.
 	k.must(b.Schedule(k.ctx, wake("past", time.Now(), "again")))
 	for got := ""; got != "again"; {
 		if got = k.fired(<-fires); got != "again" && !early[got] {
@@ -333,9 +333,9 @@ func wake(name string, at time.Time, because string) events.Wake {
 	return events.Wake{Controller: controller, Key: key(name), At: at, Because: because, Trace: events.Trace{Parent: "00-11-22-01"}}
 }
 
-// replaced sets a wake and, before its time, another one in its place, and gives the
-// reason of that. Where the machine stood still in between, the first one was rightly
-// fired, and it is done once more with another key; early are the reasons of those.
+// replaced sets a wake and, before its time, another one in its place, whose reason it returns.
+// If the machine stalled in between, the first wake rightly fired, and replaced tries again
+// with another key; early are the reasons of those wakes.
 func (k *kit) replaced() (early map[string]bool, counts string) {
 	k.Helper()
 	early = map[string]bool{}
@@ -351,13 +351,13 @@ func (k *kit) replaced() (early map[string]bool, counts string) {
 	}
 }
 
-// fires are the wakes of the controller that fire from now on.
+// fires delivers the wakes of the controller that fire from now on.
 func (k *kit) fires() <-chan events.Message {
 	out := make(chan events.Message, 1000)
 	k.reads(func(ctx context.Context, _ *reading) error {
 		return k.bus.Follow(ctx, subject.WakeStream, 1, func(batch []events.Message) error {
 			for _, m := range batch {
-				// The stream has those that are set as well.
+				// The stream also has the wakes that are only set.
 				if of, key, err := subject.ParseWake(m.Subject); err == nil && of == controller && m.Subject == subject.Wake(controller, key) {
 					out <- m
 				}

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// contest is two who work under one name, one of them with the lower rank.
+// contest is two workers under one name, one with the lower rank.
 type contest struct {
 	*kit
 	job           bus.Work
@@ -32,7 +32,7 @@ func (c *contest) store(n int) {
 	}
 }
 
-// reached waits until a worker gets what is stored: it has asked.
+// reached waits until a worker gets a stored message, which shows that it has asked.
 func (c *contest) reached(w, other *working) {
 	c.Helper()
 	c.eventually("the worker is asked first", func() bool {
@@ -48,8 +48,8 @@ func (c *contest) reached(w, other *working) {
 	})
 }
 
-// hold answers everything but one message, which it gives when it comes to the first for
-// the given time, or later; nil when the second got anything.
+// hold answers every message but one, which it returns when the first worker has it with the
+// given attempt or a later one; nil when the second worker got any message.
 func (c *contest) hold(sequence uint64, attempt int) bus.Delivery {
 	c.Helper()
 	patience := time.After(Patience)
@@ -70,8 +70,8 @@ func (c *contest) hold(sequence uint64, attempt int) bus.Delivery {
 	}
 }
 
-// undivided tells whether the first gets everything, also what comes again. The last one
-// is left unanswered.
+// undivided tells whether the first worker gets everything, redeliveries included. It leaves
+// the last message unanswered.
 func (c *contest) undivided() (left uint64, all bool) {
 	c.Helper()
 	c.reached(c.first, c.second)
@@ -95,8 +95,8 @@ func (c *contest) undivided() (left uint64, all bool) {
 	}
 }
 
-// testWorkRanked: the lowest rank gets everything, also what comes again, for as
-// long as it asks for more; the next one the rest, at once.
+// testWorkRanked: the lowest rank gets everything, redeliveries included, for as long as it
+// asks for more; the next rank gets the rest, at once.
 func testWorkRanked(t *testing.T, b bus.Bus) {
 	c := &contest{kit: newKit(t, b), job: bus.Work{Stream: subject.TurnStream(controller), Durable: "writer", AckWait: 500 * time.Millisecond}}
 	c.second = c.ranked(4)
@@ -111,7 +111,7 @@ func testWorkRanked(t *testing.T, b bus.Bus) {
 	c.store(1)
 	for want := map[uint64]bool{left: true, uint64(c.stored): true}; len(want) > 0; {
 		d := c.next(c.second)
-		// What was answered late comes again, to the worker that is there.
+		// A message that was answered late comes again, to the remaining worker.
 		if n := d.Message().Sequence; n != left && n != uint64(c.stored) && d.Attempt() == 1 {
 			t.Errorf("the second got message %d, want %d and %d", n, left, c.stored)
 		}

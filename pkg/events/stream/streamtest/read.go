@@ -48,7 +48,7 @@ func testLast(t *testing.T, b bus.Bus) {
 	}
 }
 
-// testManagers: who changed an object arrives, also where parts of it are empty. NATS
+// testManagers: the field manager of a change arrives, even if parts of it are empty. NATS
 // trims the values of headers.
 func testManagers(t *testing.T, b bus.Bus) {
 	k := newKit(t, b)
@@ -73,7 +73,7 @@ func testManagers(t *testing.T, b bus.Bus) {
 			t.Errorf("%+v beside %+v came back as %+v beside %+v", d.By, d.Beside, got.By, got.Beside)
 		}
 	}
-	// As it was written before, and arrived: the last of the four parts is not there.
+	// As an older version wrote it, and as it arrived: the last of the four parts is missing.
 	old := events.EncodeDelta(events.Delta{Kind: kinds.Pods.Name, Ref: podRef("a"), Op: events.Is, UID: "uid", ResourceVersion: "9"})
 	old.Subject = subject.Delta(podRef("a"))
 	old.Header[events.HeaderManager] = []string{"kubectl\tUpdate\tscale\t"}
@@ -110,7 +110,7 @@ func testFollow(t *testing.T, b bus.Bus) {
 		r.cancel()
 		k.must(k.end(r))
 	}
-	// A state has holes, which are no gaps.
+	// A state has holes in its sequences, which are not gaps.
 	state := k.follow(subject.StateStream("pods"), 0)
 	k.eventually("the state is read", func() bool {
 		s := state.sequences()
@@ -128,7 +128,7 @@ func testFollowHandlerError(t *testing.T, b bus.Bus) {
 	if err := b.Follow(k.ctx, subject.LogStream("pods"), 0, func([]events.Message) error { return mine }); err != mine {
 		t.Errorf("the handler's error came back as %v", err)
 	}
-	// Also one that has a meaning to the bus itself.
+	// Even an error that has a meaning to the bus itself.
 	if err := b.Follow(k.ctx, subject.LogStream("pods"), 0, func([]events.Message) error { return context.Canceled }); err != context.Canceled {
 		t.Errorf("the handler's error came back as %v", err)
 	}
@@ -173,7 +173,7 @@ func testWork(t *testing.T, b bus.Bus) {
 		d.Done() // a second answer is harmless
 	}
 	k.stop(w)
-	// The place is kept under the name, and only there.
+	// The position is kept under the name, and only there.
 	n, err := b.Store(k.ctx, turn("later", "later"), 0)
 	k.must(err)
 	if d := k.next(k.work(job)); d.Message().Sequence != n {
@@ -215,7 +215,7 @@ func testWorkShared(t *testing.T, b bus.Bus) {
 			t.Errorf("message %d was delivered %d times", sequence, times)
 		}
 	}
-	// When one leaves, the other gets everything.
+	// When one worker leaves, the other gets everything.
 	k.stop(one)
 	for i := range 20 {
 		_, err := b.Store(k.ctx, turn(fmt.Sprint("more-", i), ""), 0)
@@ -241,8 +241,8 @@ func testWorkMaxPending(t *testing.T, b bus.Bus) {
 	}
 }
 
-// testWorkCoalesces: on a state, what was overwritten is not delivered any
-// more, and what overwrote it is, even while the former is in flight.
+// testWorkCoalesces: on a state, an overwritten message is not delivered any more, and its
+// successor is, even while the overwritten one is in flight.
 func testWorkCoalesces(t *testing.T, b bus.Bus) {
 	k := newKit(t, b)
 	a := k.appender(kinds.Pods.Kind)
@@ -262,7 +262,7 @@ func testWorkCoalesces(t *testing.T, b bus.Bus) {
 	if young.Message().Sequence != 51 || young.Attempt() != 1 {
 		t.Errorf("then came %d, attempt %d; want 51, 1", young.Message().Sequence, young.Attempt())
 	}
-	d.Later(0) // of what is there no more: nothing comes of it
+	d.Later(0) // an answer for a removed message has no effect
 	young.Done()
 	k.silence(w, 300*time.Millisecond)
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// longestSince bounds how long a bus may take to make a consumer, on however slow a disk.
+// longestSince bounds the time in which a bus creates a consumer on a slow disk.
 const longestSince = 10 * time.Second
 
-// testWorkSince: a consumer that is made does not go back further than it is
-// asked to, and knows that what it finds may have been delivered before.
+// testWorkSince: a new consumer does not go back further than its Since, and knows that another
+// consumer may have delivered what it finds.
 func testWorkSince(t *testing.T, b bus.Bus) {
 	k := newKit(t, b)
 	for since := 300 * time.Millisecond; !k.since(since); since *= 2 {
@@ -24,8 +24,8 @@ func testWorkSince(t *testing.T, b bus.Bus) {
 	}
 }
 
-// since is false where nothing can be told: what was young had become old before the
-// consumer was there.
+// since is false when the test could not tell: young messages had become old before the
+// consumer existed.
 func (k *kit) since(since time.Duration) (seen bool) {
 	k.Helper()
 	of := fmt.Sprint(since.Milliseconds())
@@ -58,7 +58,7 @@ func (k *kit) since(since time.Duration) (seen bool) {
 	return true
 }
 
-// testStateTellsTheTime: by the clock that stamps messages.
+// testStateTellsTheTime: a stream's state has the time of the clock that stamps messages.
 func testStateTellsTheTime(t *testing.T, b bus.Bus) {
 	k := newKit(t, b)
 	_, err := b.Store(k.ctx, turn("now", "now"), 0)

@@ -61,7 +61,7 @@ func testForget(t *testing.T, b bus.Bus) {
 	k := newKit(t, b)
 	k.append(k.appender(kinds.Pods.Kind), k.pod("a", 1))
 	k.must(b.Forget(k.ctx, kinds.Pods.Name))
-	k.must(b.Forget(k.ctx, kinds.Pods.Name)) // it is forgotten already
+	k.must(b.Forget(k.ctx, kinds.Pods.Name)) // it has been forgotten already
 	found, err := b.Kinds(k.ctx)
 	k.must(err)
 	if len(found) != 0 {

@@ -1,5 +1,5 @@
-// Package streamtest is what every bus must pass: the sentences of package bus
-// as tests. Run it with [Conform].
+// Package streamtest is the conformance suite of every bus: the contract in package bus, as
+// tests. Run it with [Conform].
 package streamtest
 
 import (
@@ -17,11 +17,11 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// Patience is how long a test waits for what must happen, on a slow disk, too.
+// Patience is how long a test waits for what must happen, on a slow disk too.
 const Patience = time.Minute
 
-// Conform tests a bus. Each test opens an empty one, whose messages are bounded
-// by 8 MiB, and leaves closing it to t.Cleanup of open.
+// Conform tests a bus. Each test opens an empty bus, which bounds messages by 8 MiB; open
+// closes it in t.Cleanup.
 func Conform(t *testing.T, open func(t *testing.T) bus.Bus) {
 	for _, c := range []struct {
 		name string
@@ -71,8 +71,8 @@ func Conform(t *testing.T, open func(t *testing.T) bus.Bus) {
 	}
 }
 
-// Expire tests that a tombstone leaves log and state. Logs of the bus that open
-// gives are kept for age, and its time passes by itself.
+// Expire tests that a tombstone expires from log and state. The bus of open keeps its logs for
+// age, and its time passes by itself.
 func Expire(t *testing.T, age time.Duration, open func(t *testing.T) bus.Bus) {
 	b := open(t)
 	k := newKit(t, b)
@@ -84,7 +84,7 @@ func Expire(t *testing.T, age time.Duration, open func(t *testing.T) bus.Bus) {
 		m, there, err := b.Last(k.ctx, subject.StateStream("pods"), subject.Delta(podRef("goes")))
 		k.must(err)
 		if !there && k.state(subject.StateStream("pods")).Last >= a.Last() {
-			version++ // it has come and gone unseen
+			version++ // created and deleted unseen
 			k.append(a, k.gone("goes", version))
 		}
 		return there && m.Get(events.HeaderOp) == string(events.Gone)
@@ -99,14 +99,14 @@ func Expire(t *testing.T, age time.Duration, open func(t *testing.T) bus.Bus) {
 	if got := k.last(subject.StateStream("pods"), "stays"); got.Sequence != 1 {
 		t.Errorf("the object that lives is at %d in the state, want 1", got.Sequence)
 	}
-	// The log goes on where it was.
+	// The log continues with the next sequence.
 	k.append(a, k.pod("late", version+1))
 	if got := a.Last(); got != uint64(version+1) {
 		t.Errorf("after expiry the log goes on at %d, want %d", got, version+1)
 	}
 }
 
-// kit is what the tests share.
+// kit is shared by the tests.
 type kit struct {
 	*testing.T
 	bus bus.Bus
@@ -149,7 +149,7 @@ func podRef(name string) events.Ref {
 	return events.Ref{Kind: kinds.Pods.Name, Namespace: "default", Name: name}
 }
 
-// pod is a delta of a pod; its body says which version it is.
+// pod is a delta of a pod; its body is its version.
 func (k *kit) pod(name string, version int) events.Message {
 	return k.delta(name, version, events.Is)
 }
@@ -209,7 +209,7 @@ func turn(name, body string) events.Message {
 	}
 }
 
-// reading is a Follow under way, and what it has read.
+// reading is a running Follow, and the messages that it has read.
 type reading struct {
 	mu     sync.Mutex
 	read   []events.Message
@@ -255,7 +255,7 @@ func (r *reading) sequences() []uint64 {
 	return all
 }
 
-// end waits for the end of a Follow, and gives its error.
+// end waits for the end of a Follow, and returns its error.
 func (k *kit) end(r *reading) error {
 	k.Helper()
 	select {
@@ -267,7 +267,7 @@ func (k *kit) end(r *reading) error {
 	}
 }
 
-// working is a Work under way.
+// working is a running Work.
 type working struct {
 	deliveries chan bus.Delivery
 	ended      chan struct{}
@@ -286,8 +286,8 @@ func (k *kit) work(w bus.Work) *working {
 	return r
 }
 
-// made waits until there is a consumer of a name, and gives how it stands. It does not ask all
-// the time: a cluster that is asked while it makes the consumer answers 4 s later.
+// made waits until a consumer exists, and returns its state. It asks at intervals only: a
+// cluster that is asked while it creates the consumer answers 4 s later.
 func (k *kit) made(stream, durable string) (c bus.Consumer) {
 	k.Helper()
 	pause := time.NewTicker(100 * time.Millisecond)
@@ -329,7 +329,7 @@ func (k *kit) next(w *working) bus.Delivery {
 	return nil
 }
 
-// silence: nothing comes for a while that is long beside what the bus needs.
+// silence: nothing arrives for a while that is long beside the bus's own delays.
 func (k *kit) silence(w *working, while time.Duration) {
 	k.Helper()
 	select {

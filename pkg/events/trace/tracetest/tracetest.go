@@ -22,7 +22,7 @@ import (
 // Recorder keeps every span that ends. It is safe for concurrent use.
 type Recorder struct {
 	exporter *tracetest.InMemoryExporter
-	// Sample decides where a trace begins; nil samples all.
+	// Sample decides on new traces; nil samples all.
 	Sample func(trace.Cause) bool
 
 	mu    sync.Mutex
@@ -55,7 +55,7 @@ func (s sampler) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult {
 
 func (sampler) Description() string { return "test" }
 
-// Roots counts the traces that were to begin, sampled or not.
+// Roots counts the traces that began, sampled or not.
 func (r *Recorder) Roots() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -71,11 +71,11 @@ type Span struct {
 	Attributes    map[attribute.Key]string
 	// Failure is the reason of a span that failed.
 	Failure string
-	// Start and End are when it began and ended.
+	// Start and End are the times of the span.
 	Start, End time.Time
 }
 
-// Spans are all that have ended, in the order of their end.
+// Spans are all ended spans, in the order of their end.
 func (r *Recorder) Spans() []Span {
 	var all []Span
 	for _, s := range r.exporter.GetSpans().Snapshots() {
@@ -105,9 +105,9 @@ func (r *Recorder) Named(name string) []Span {
 	return slices.DeleteFunc(r.Spans(), func(s Span) bool { return s.Name != name })
 }
 
-// Tree shows the traces as text: one line for each span, "service: name", indented
-// below its parent; children are sorted, and equal subtrees are shown once, with
-// their number. A span whose parent has not ended is marked as an orphan.
+// Tree shows the traces as text: one line for each span, "service: name", indented below its
+// parent. Children are sorted, and equal subtrees are shown once, with their number. A span
+// whose parent has not ended is marked as an orphan.
 func (r *Recorder) Tree() string {
 	spans := r.Spans()
 	known := map[otel.SpanID]bool{}
@@ -147,7 +147,7 @@ func draw(s Span, children map[otel.SpanID][]Span, indent string) string {
 	return line + "\n" + strings.Join(counted(below), "")
 }
 
-// counted sorts and says each once.
+// counted sorts the texts and shows equal ones once.
 func counted(texts []string) []string {
 	slices.Sort(texts)
 	var out []string
@@ -168,7 +168,7 @@ func counted(texts []string) []string {
 
 var _ sdk.IDGenerator = trace.IDs{}
 
-// Background makes a provider that records nothing, of which the cost is measured.
+// Background makes a provider that exports to nowhere, for benchmarks.
 func Background(sample sdk.Sampler) otel.TracerProvider {
 	return sdk.NewTracerProvider(
 		sdk.WithIDGenerator(trace.IDs{}), sdk.WithSampler(sdk.ParentBased(sample)),
@@ -176,10 +176,10 @@ func Background(sample sdk.Sampler) otel.TracerProvider {
 	)
 }
 
-// Ratio samples that part of all traces.
+// Ratio samples that fraction of all traces.
 func Ratio(fraction float64) sdk.Sampler { return sdk.TraceIDRatioBased(fraction) }
 
-// nowhere is an exporter that forgets.
+// nowhere is an exporter that discards spans.
 type nowhere struct{}
 
 func (nowhere) ExportSpans(context.Context, []sdk.ReadOnlySpan) error { return nil }

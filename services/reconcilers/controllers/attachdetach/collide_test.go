@@ -18,8 +18,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// small is a cluster of two ready nodes and one volume that may be attached to one of them, with
-// pods, kubelets and the driver's attacher, which all act when they like.
+// small is a cluster of two ready nodes and one volume that may be attached to one of
+// them, with pods, kubelets and the driver's attacher, which all act at arbitrary times.
 type small struct {
 	*scene
 	pods     map[string]*corev1.Pod
@@ -59,8 +59,8 @@ func (s *small) world() *reconciletest.World {
 	return w
 }
 
-// turn is one turn of a key. What acts is carried out later, and until then the key reports
-// nothing and acts no more, as the shell has it for a controller that is sure.
+// turn takes one turn of a key. Its acting commands are carried out later, and until then
+// the key neither reports nor acts, like in the shell for a decision with Sure.
 func (s *small) turn(k events.Key) {
 	if len(s.inFlight[k]) > 0 {
 		return
@@ -93,15 +93,15 @@ func (s *small) report(k events.Key, c events.Command) {
 	}
 }
 
-// put has the API server take a node.
+// put stores a node in the API server.
 func (s *small) put(n *corev1.Node) {
 	s.made++
 	n.ResourceVersion = fmt.Sprint(s.made + 1)
 	s.nodes[n.Name] = n
 }
 
-// carryOut carries out what a turn of a key wanted. Who detaches what a kubelet has mounted has
-// torn it from under it.
+// carryOut carries out the commands of a turn. It fails if a detach affects a volume that
+// a kubelet has mounted.
 func (s *small) carryOut(k events.Key) error {
 	defer delete(s.inFlight, k)
 	for _, c := range s.inFlight[k] {
@@ -126,7 +126,7 @@ func (s *small) carryOut(k events.Key) error {
 	return nil
 }
 
-// answer has the attacher do what it is asked for.
+// answer makes the attacher do one requested operation.
 func (s *small) answer() error {
 	for _, name := range slices.Sorted(maps.Keys(s.at)) {
 		a := s.at[name].DeepCopy()
@@ -145,8 +145,8 @@ func (s *small) answer() error {
 	return nil
 }
 
-// kubelet does one thing on a node: it says that it uses what its pods want, mounts what is
-// listed once it has said so, and lets go of what no pod wants.
+// kubelet does one thing on a node: it reports that it uses the volumes of its pods,
+// mounts a listed one that it has reported, or releases one that no pod wants.
 func (s *small) kubelet(name string) {
 	n := s.nodes[name].DeepCopy()
 	wanted := slices.ContainsFunc(slices.Collect(maps.Values(s.pods)), func(p *corev1.Pod) bool { return p.Spec.NodeName == name })
@@ -171,9 +171,9 @@ func (s *small) create(name, node string) {
 	s.pods[name] = p
 }
 
-// Whatever pods, kubelets, the attacher and the API server do, and when, the volume is attached to
-// one node at a time, and never torn from under a kubelet; and in the end it is where the last
-// pod wants it.
+// Whatever pods, kubelets, the attacher and the API server do, and when, the volume is
+// attached to one node at a time and never detached while a kubelet has mounted it. In
+// the end it is where the last pod wants it.
 func TestAnythingAtAnyTime(t *testing.T) {
 	keys := []events.Key{keyOfVolume("pv-1"), keyOfNode("node-1"), keyOfNode("node-2")}
 	nodes := []string{"node-1", "node-2"}

@@ -1,24 +1,24 @@
-// Package attachdetach has volumes of CSI drivers attached to the nodes of the pods that use
-// them, and detached when no pod there uses them any more. It makes and deletes
-// VolumeAttachments; the attacher of the driver attaches and detaches, and says how that went.
+// Package attachdetach attaches volumes of CSI drivers to the nodes of the pods that use them, and
+// detaches them when no pod there uses them any more. It creates and deletes VolumeAttachments; the
+// driver's attacher attaches and detaches the volume and reports the result.
 //
-//	a volume                                a node
-//	  it is attached where pods want it       its status lists what is attached
-//	  the pods are told how that went         what no pod wants is detached, once its kubelet
+//	the key of a volume                     the key of a node
+//	  attach it where pods want it            list what is attached in the node's status
+//	  send the result to the pods             detach what no pod wants, once the kubelet
 //	                                          does not use it any more
 //
-// Attachments of one volume are made in its own turns, one after the other. So a volume that
-// may be attached to one node at a time is never asked for on two.
+// Attachments of one volume are created in its own turns, one after the other. So a volume that may
+// be attached to one node at a time is never requested on two.
 //
-// A kubelet mounts what the status of its node lists as attached. So a volume is taken off
-// that list first, in the version in which the kubelet said that it does not use it, and
-// detached once that was seen. Both are done in the turns of the node, and no report of a turn
-// goes out while an effect of an earlier one is under way: a volume is not listed again by a
-// turn that has not seen what became of its detachment.
+// A kubelet mounts what the status of its node lists as attached. So the controller first removes a
+// volume from that list, on condition that the node is unchanged since the kubelet reported that it
+// does not use the volume, and detaches the volume once that is seen. Both happen in turns of the
+// node, and no report of a turn goes out while a command of an earlier one is in flight: no turn
+// lists a volume again before it has seen the result of the detach.
 //
-// A node that is not ready may never say that it has let go of a volume. After six minutes it
-// is detached all the same, and at once where an administrator says that the node is out of
-// service. When the six minutes began is on record, so a restart does not begin them anew.
+// A node that is not ready may never report that it has released a volume. The controller detaches
+// the volume anyway after six minutes, or at once if an administrator marks the node as out of
+// service. The record has the start of the six minutes, so a restart does not begin them again.
 package attachdetach
 
 import (
@@ -39,21 +39,21 @@ const (
 	refused  = "FailedAttachVolume"
 )
 
-// Config is what the controller needs to know.
+// Config configures the controller.
 type Config struct {
-	// Patient is true where no volume is detached because its node was not ready for long.
+	// Patient is true if no volume is detached merely because its node has not been ready for long.
 	Patient bool `json:"patient,omitempty"`
 }
 
-// Settings are a configuration as turns record it.
+// Settings is the configuration in the form that turns record.
 type Settings struct {
 	Attaching Config `json:"attaching"`
 }
 
-// Controller has the default configuration.
+// Controller is the controller with the default configuration.
 var Controller = New(Config{})
 
-// New makes the controller. A key is a PersistentVolume or a node.
+// New returns the controller. A key is a PersistentVolume or a node.
 func New(config Config) reconcile.Controller[View] {
 	return reconcile.Controller[View]{
 		Name:     "persistentvolume-attach-detach-controller",
@@ -87,44 +87,44 @@ func New(config Config) reconcile.Controller[View] {
 	}
 }
 
-// View is what the turn of one volume or node can see.
+// View is the input of the turn of a volume or a node.
 type View struct {
-	// Volume is the one whose turn it is; nil in the turn of a node.
+	// Volume is the volume of the key; nil in the turn of a node.
 	Volume *corev1.PersistentVolume `json:"volume,omitempty"`
-	// Pods are those on whose nodes it is to be attached.
+	// Pods are the pods to whose nodes the volume must be attached.
 	Pods []*corev1.Pod `json:"pods,omitempty"`
-	// Attachments are its own, and what there is under the names that those would have.
+	// Attachments are the volume's, and any other object under the names that those would have.
 	Attachments []*storagev1.VolumeAttachment `json:"attachments,omitempty"`
-	// Busy are the nodes of attachments that are waited for, since they may use the volume.
+	// Busy are the nodes of attachments that may still use the volume.
 	Busy []string `json:"busy,omitempty"`
-	// Told is what those pods were told.
+	// Told has the content of the Events that those pods received.
 	Told []string `json:"told,omitempty"`
-	// Asked is when the attachments of the last turn that made any were asked for, by their uid.
+	// Asked has, by uid, the time at which the last turn created the attachments.
 	Asked map[types.UID]time.Time `json:"asked,omitempty"`
 
-	// Node is the one whose turn it is, Name its name where it is gone.
+	// Node is the node of the key, Name its name if it is deleted.
 	Node *corev1.Node `json:"node,omitempty"`
 	Name string       `json:"name,omitempty"`
-	// Held are the volumes that are attached to it, or are to be.
+	// Held are the volumes that are attached to the node, or must be.
 	Held []Held `json:"held,omitempty"`
-	// Since is since when it is waited for the node to let go of volumes, by the uid of the
-	// attachment.
+	// Since has, by the uid of the attachment, the time since which the controller waits for the
+	// node to release a volume.
 	Since map[types.UID]time.Time `json:"since,omitempty"`
-	// Leaving are the uids of the attachments that were to leave the node by the last report.
+	// Leaving has the uids of the attachments that the last report marked for detaching.
 	Leaving []types.UID `json:"leaving,omitempty"`
 }
 
 // Held is a volume on a node.
 type Held struct {
 	Attachment storagev1.VolumeAttachment `json:"attachment"`
-	// Volume is what the node calls it.
+	// Volume is the name of the volume in the node's status.
 	Volume corev1.UniqueVolumeName `json:"volume"`
-	// Wanted is true where a pod on the node wants it, and for what a pod names without a
-	// claim, of which that is not known.
+	// Wanted is true if a pod on the node wants the volume, and for an inline volume, of which that
+	// is not known.
 	Wanted bool `json:"wanted,omitempty"`
 }
 
-// note is what comes back with the last report.
+// note is the note of the last report.
 type note struct {
 	Told    []string                `json:"told,omitempty"`
 	Since   map[types.UID]time.Time `json:"since,omitempty"`

@@ -44,8 +44,8 @@ func TestLawsOfNodes(t *testing.T) {
 		}})
 }
 
-// oneAtATime: of a volume that may be attached to one node at a time no attachment is asked for
-// beside another that the driver may have carried out, and never two at once.
+// oneAtATime checks that no attachment of an exclusive volume is created beside another
+// that the driver may have carried out, and never two at once.
 func oneAtATime(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	created := 0
 	for _, command := range c.Decide(v, now).Commands {
@@ -68,8 +68,9 @@ func oneAtATime(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time)
 	return nil
 }
 
-// careful: nothing is detached that a pod wants, that the status of the node lists, or that the
-// node may use, unless it has not been ready for six minutes or is out of service.
+// careful checks that no volume is detached that a pod wants, that the status of the node
+// lists, or that the node may use, unless the node has not been ready for six minutes or
+// is out of service.
 func careful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	for _, command := range c.Decide(v, now).Commands {
 		if command.Verb != events.VerbDelete {
@@ -93,7 +94,7 @@ func careful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) er
 	return nil
 }
 
-// applied is the view after every command succeeded and the driver has done what was asked.
+// applied returns the view after every command succeeded and the driver has done its part.
 func applied(v View, d reconcile.Decision, _ time.Time) View {
 	v.Attachments, v.Held = slices.Clone(v.Attachments), slices.Clone(v.Held)
 	for _, c := range d.Commands {
@@ -126,7 +127,7 @@ func applied(v View, d reconcile.Decision, _ time.Time) View {
 	return v
 }
 
-// anyVolume is a volume that pods on some nodes want, with attachments.
+// anyVolume returns a volume that pods on some nodes want, with attachments.
 func anyVolume(t *rapid.T) View {
 	v := View{Volume: &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-1", UID: "v", ResourceVersion: "7"}}}
 	v.Volume.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: volume.Driver, VolumeHandle: volume.Handle}
@@ -157,7 +158,7 @@ func moment(t *rapid.T, what string) metav1.Time {
 	return metav1.NewTime(now.Add(-time.Duration(rapid.IntRange(0, 3).Draw(t, what)) * time.Minute))
 }
 
-// anyAttachment is one that the driver has heard of, or not.
+// anyAttachment returns an attachment that the driver has seen, or not.
 func anyAttachment(t *rapid.T, node string) *storagev1.VolumeAttachment {
 	name := "pv-1"
 	a := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: volume.Attachment(node), UID: types.UID("uid-" + node), CreationTimestamp: moment(t, "attachment created")}}
@@ -178,7 +179,7 @@ func anyAttachment(t *rapid.T, node string) *storagev1.VolumeAttachment {
 	return a
 }
 
-// anyNode is a node, or one that is gone, with volumes.
+// anyNode returns a node, or a deleted one, with volumes.
 func anyNode(t *rapid.T) View {
 	v := View{Name: "node-1"}
 	if rapid.IntRange(0, 5).Draw(t, "gone") > 0 {
@@ -216,7 +217,7 @@ func anyNode(t *rapid.T) View {
 	return v
 }
 
-// Where that is turned off, a node that is not ready is waited for, however long.
+// A patient controller waits without limit for a node that is not ready.
 func TestAPatientController(t *testing.T) {
 	v := View{Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Annotations: map[string]string{managed: ""}}}, Since: map[types.UID]time.Time{"a": now.Add(-time.Hour)}}
 	v.Node.Status.VolumesInUse = []corev1.UniqueVolumeName{volume.Name()}

@@ -72,8 +72,8 @@ func addVolumesOf(all *keys.Set, s reconcile.Snapshot, p *corev1.Pod) {
 	}
 }
 
-// keysOfNode maps a node to itself, where something changes that it goes by, and to the volumes
-// of its pods, where it begins or ceases to have them attached.
+// keysOfNode maps a node to itself if a relevant field changes, and to the volumes of its pods if
+// attaching for it begins or ends to be this controller's task.
 func keysOfNode(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	before, _ := was.Object.(*corev1.Node)
 	node, _ := now.Object.(*corev1.Node)
@@ -94,7 +94,7 @@ func keysOfNode(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	return all.All()
 }
 
-// stand is what of a node its turns go by.
+// stand has the fields of a node that matter to its turns.
 type stand struct {
 	managed, ready, out bool
 	inUse               []corev1.UniqueVolumeName
@@ -121,7 +121,7 @@ func keysOfAttachment(_ reconcile.Snapshot, was, now reconcile.Object) []events.
 	return all.All()
 }
 
-// keysOfDriver maps a driver to its volumes, where it begins or ceases to attach them.
+// keysOfDriver maps a driver to its volumes if it begins or ceases to need attaching.
 func keysOfDriver(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	before, _ := was.Object.(*storagev1.CSIDriver)
 	driver, _ := now.Object.(*storagev1.CSIDriver)

@@ -39,8 +39,8 @@ var metrics = []reconcile.Metric{
 	},
 }
 
-// attaching measures how long it took until the driver said that it has attached the volume, or that
-// it could not; nothing where it is not known when it was asked to.
+// attaching returns the time from the create of the attachment until the driver reported success or
+// failure; nothing if the time of the create is not known.
 func (v View) attaching(a *storagev1.VolumeAttachment, status string, until time.Time) []reconcile.Figure {
 	asked, known := v.Asked[a.UID]
 	volume, ok := csi.VolumeOf(v.Volume)
@@ -51,5 +51,5 @@ func (v View) attaching(a *storagev1.VolumeAttachment, status string, until time
 	return []reconcile.Figure{{Metric: took, Value: max(0, until.Sub(asked)).Seconds(), Labels: []string{pluginOf(volume), "volume_attach", status, migrated}}}
 }
 
-// pluginOf is what metrics call the plugin of a volume.
+// pluginOf returns the name of a volume's plugin in metrics.
 func pluginOf(v csi.Volume) string { return csi.Plugin + ":" + v.Driver }

@@ -13,16 +13,17 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// patience is how long it is waited for a node that is not ready to let go of a volume.
+// patience is how long the controller waits for a node that is not ready to release a volume.
 const patience = 6 * time.Minute
 
-// leave is a volume that is to leave the node; forced is why although the node may use it.
+// leave is a volume to detach from the node; forced is the reason if the node may still use it.
 type leave struct {
 	Held
 	forced string
 }
 
-// detach lists in the node's status what is attached, and detaches what no pod wants.
+// detach updates the list of attached volumes in the node's status, and detaches those that no pod
+// wants.
 //
 // Upstream: pkg/controller/volume/attachdetach/reconciler, reconcile, and statusupdater.
 func (v View) detach(c Config, now time.Time) reconcile.Decision {
@@ -53,8 +54,8 @@ func (v View) detach(c Config, now time.Time) reconcile.Decision {
 	return d
 }
 
-// sort tells what is to leave the node, since when it is waited for the node with what it uses,
-// and when that ends; zero where it does not by the passing of time.
+// sort returns the volumes to detach, the times since which the controller waits for the node with
+// those in use, and when that wait ends; zero if time alone does not end it.
 //
 // Upstream: also a node that is gone may use what it used; that is forgotten at a restart.
 func (v View) sort(c Config, now time.Time) (leaving []leave, since map[types.UID]time.Time, end time.Time) {
@@ -97,8 +98,7 @@ func (v View) uses(h Held) bool {
 	return v.Node == nil || slices.Contains(v.Node.Status.VolumesInUse, h.Volume)
 }
 
-// timed tells whether the times of what the node is to let go of are on record, and no time of
-// what is wanted again or has been let go of.
+// timed tells whether exactly the times of the volumes that the node must release are on record.
 func (v View) timed(since map[types.UID]time.Time) bool {
 	for _, h := range v.Held {
 		_, noted := v.Since[h.Attachment.UID]
@@ -110,8 +110,8 @@ func (v View) timed(since map[types.UID]time.Time) bool {
 	return true
 }
 
-// list is what the node's status is to list: what is attached and does not leave, in the order
-// in which it is listed. What other plugins have attached stays.
+// list returns what the node's status must list: the attached volumes that stay, in their present
+// order. Volumes of other plugins stay.
 func (v View) list(leaving []leave) (list []corev1.AttachedVolume) {
 	if v.Node == nil {
 		return nil
@@ -141,10 +141,10 @@ func sameNames(a, b []corev1.AttachedVolume) bool {
 	return slices.EqualFunc(a, b, func(x, y corev1.AttachedVolume) bool { return x.Name == y.Name })
 }
 
-// patch is the request to list volumes in the node's status, in the version in which the
-// node said which ones it uses.
+// patch returns the patch of the list in the node's status, on condition that the node is unchanged
+// since it reported which volumes it uses.
 func (v View) patch(list []corev1.AttachedVolume, told note) events.Command {
-	var attached any // null takes away what is there
+	var attached any // null removes the present list
 	if len(list) > 0 {
 		attached = list
 	}
@@ -155,7 +155,7 @@ func (v View) patch(list []corev1.AttachedVolume, told note) events.Command {
 	return c
 }
 
-// remove is the decision to detach volumes.
+// remove returns the decision to detach volumes.
 func (v View) remove(leaving []leave) reconcile.Decision {
 	d := reconcile.Do("no pod on the node wants what is attached to it")
 	for i := range leaving {
@@ -170,7 +170,7 @@ func (v View) remove(leaving []leave) reconcile.Decision {
 	return d
 }
 
-// counted are the volumes on the node, by driver.
+// counted returns the metric values of the volumes on the node, by driver.
 func (v View) counted() (figures []reconcile.Figure) {
 	for _, h := range v.Held {
 		volume, _ := csi.Named(h.Volume)
@@ -185,7 +185,7 @@ func ready(n *corev1.Node) bool {
 	})
 }
 
-// outOfService tells whether an administrator says that nothing runs on the node.
+// outOfService tells whether an administrator has tainted the node as out of service.
 func outOfService(n *corev1.Node) bool {
 	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// managed is the annotation of nodes whose kubelets leave it to us to attach volumes.
+// managed is the annotation of nodes whose kubelets leave attaching to this controller.
 const managed = "volumes.kubernetes.io/controller-managed-attach-detach"
 
 func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
@@ -53,7 +53,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	return v, true
 }
 
-// asked is when those of some attachments were asked for that the last turn has made.
+// asked returns when the last turn created those of the attachments that it created.
 func asked(s reconcile.Snapshot, k events.Key, of []*storagev1.VolumeAttachment) map[types.UID]time.Time {
 	last, ok := reconcile.LastOfAny(s, k, events.Act)
 	if !ok || last.Decided.IsZero() {
@@ -69,7 +69,7 @@ func asked(s reconcile.Snapshot, k events.Key, of []*storagev1.VolumeAttachment)
 	return all
 }
 
-// noted is what the last report noted.
+// noted returns the note of the last report.
 func noted(last events.Outcome) (n note) {
 	for _, r := range last.Results {
 		var one note
@@ -102,8 +102,8 @@ func observeNode(s reconcile.Snapshot, k events.Key) (View, bool) {
 		if a.Spec.NodeName != k.Name {
 			continue
 		}
-		// What the node was given time for, or was to leave it, is this controller's, though
-		// the volume is gone and the node does not list it.
+		// An attachment whose node has been given time, or that was about to be detached, is this
+		// controller's, even if the volume is deleted and the node does not list it.
 		h, ours := held(s, v.Node, a)
 		if _, waited := v.Since[a.UID]; ours || waited || slices.Contains(v.Leaving, a.UID) {
 			v.Held = append(v.Held, h)
@@ -112,8 +112,8 @@ func observeNode(s reconcile.Snapshot, k events.Key) (View, bool) {
 	return v, v.Node != nil || len(v.Held) > 0
 }
 
-// held is the volume of an attachment; ok is false for one that is not named as this
-// controller names them, so that it is another program's.
+// held returns the volume of an attachment; ok is false if its name is not in the form of this
+// controller, so that it belongs to another program.
 func held(s reconcile.Snapshot, node *corev1.Node, a *storagev1.VolumeAttachment) (h Held, ok bool) {
 	h = Held{Attachment: *a}
 	source := a.Spec.Source
@@ -139,8 +139,8 @@ func held(s reconcile.Snapshot, node *corev1.Node, a *storagev1.VolumeAttachment
 	return h, volume.Attachment(a.Spec.NodeName) == a.Name
 }
 
-// listed is the volume in a node's status that an attachment is named after, whose
-// PersistentVolume is gone.
+// listed returns the volume in a node's status after which an attachment is named, and whose
+// PersistentVolume is deleted.
 func listed(node *corev1.Node, a *storagev1.VolumeAttachment) csi.Volume {
 	if node == nil {
 		return csi.Volume{}
@@ -157,8 +157,8 @@ func listed(node *corev1.Node, a *storagev1.VolumeAttachment) csi.Volume {
 	return csi.Volume{}
 }
 
-// volumeOf is the volume as its driver knows it; ok is false where no driver has it, or one
-// that attaches nothing.
+// volumeOf returns the volume in the form of its driver; ok is false if no CSI driver serves it, or
+// the driver needs no attaching.
 func volumeOf(s reconcile.Snapshot, pv *corev1.PersistentVolume) (v csi.Volume, ok bool) {
 	if v, ok = csi.VolumeOf(pv); !ok {
 		return v, false
@@ -167,7 +167,7 @@ func volumeOf(s reconcile.Snapshot, pv *corev1.PersistentVolume) (v csi.Volume, 
 	return v, !known || attaches(driver)
 }
 
-// attaches is false for a driver whose volumes need not be attached.
+// attaches tells whether the volumes of a driver need attaching.
 func attaches(driver *storagev1.CSIDriver) bool {
 	return driver.Spec.AttachRequired == nil || *driver.Spec.AttachRequired
 }
@@ -177,7 +177,7 @@ func manages(n *corev1.Node) bool {
 	return ok
 }
 
-// attachmentsOf are the attachments of a volume.
+// attachmentsOf returns the attachments of a volume.
 func attachmentsOf(s reconcile.Snapshot, volume string) (of []*storagev1.VolumeAttachment) {
 	for _, a := range reconcile.List(s, kinds.VolumeAttachments, "") {
 		if name := a.Spec.Source.PersistentVolumeName; name != nil && *name == volume {
@@ -187,7 +187,7 @@ func attachmentsOf(s reconcile.Snapshot, volume string) (of []*storagev1.VolumeA
 	return of
 }
 
-// users are the pods with a node that use a volume and have not ended.
+// users returns the pods with a node that use a volume and have not ended.
 func users(s reconcile.Snapshot, pv *corev1.PersistentVolume) (pods []*corev1.Pod) {
 	of := claim.Of(s, pv)
 	if of == nil {

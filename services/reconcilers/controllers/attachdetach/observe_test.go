@@ -17,8 +17,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// scene is a volume, the claim that it is bound to, a pod that uses it on a node, and its
-// attachment there.
+// scene has a volume, the claim that it is bound to, a pod that uses it on a node, and
+// its attachment there.
 type scene struct {
 	pv    *corev1.PersistentVolume
 	claim *corev1.PersistentVolumeClaim
@@ -50,7 +50,7 @@ func (s *scene) world() *reconciletest.World {
 		Put(kinds.Pods.Kind, s.pod).Put(kinds.Nodes.Kind, s.node).Put(kinds.VolumeAttachments.Kind, s.at)
 }
 
-// What makes a pod want a volume, and what not.
+// The conditions under which a pod wants a volume.
 func TestWhoWantsAVolume(t *testing.T) {
 	running := corev1.ContainerStatus{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}
 	ended := corev1.ContainerStatus{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}}
@@ -124,7 +124,7 @@ func TestDriversThatAttachNothing(t *testing.T) {
 	}
 }
 
-// What is not named as this controller names it, or names no volume, is another's.
+// An attachment with another form of name, or without a volume, belongs to another program.
 func TestAttachmentsOfOthers(t *testing.T) {
 	for what, c := range map[string]struct {
 		edit   func(s *scene)
@@ -179,7 +179,7 @@ func TestNodes(t *testing.T) {
 	}
 }
 
-// A node that is gone, or says that it uses the volume, may use it.
+// A node that is deleted, or reports that it uses the volume, is busy.
 func TestBusyNodes(t *testing.T) {
 	for what, c := range map[string]struct {
 		edit func(s *scene)
@@ -201,7 +201,7 @@ func TestBusyNodes(t *testing.T) {
 	}
 }
 
-// What was noted comes back, and no time of it lies after the turn that noted it.
+// The view has the note of the last report, and no time later than the turn that wrote it.
 func TestMemory(t *testing.T) {
 	s := newScene()
 	of := func(k events.Key, uid types.UID, n note) events.Outcome {
@@ -257,8 +257,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// A node and its volume are both gone: that the attachment is this controller's is known from
-// what was noted of it, and it does not stay for ever.
+// If a node and its volume are both deleted, only the note shows that the attachment is
+// this controller's, so that it is deleted in the end.
 func TestAnAttachmentOfANodeAndAVolumeThatAreGone(t *testing.T) {
 	s := newScene()
 	world := reconciletest.NewWorld(kinds.CSIDrivers.Kind, kinds.PersistentVolumes.Kind, kinds.PersistentVolumeClaims.Kind, kinds.Pods.Kind, kinds.Nodes.Kind).
@@ -279,7 +279,7 @@ func TestAnAttachmentOfANodeAndAVolumeThatAreGone(t *testing.T) {
 	}
 }
 
-// How long it took until the driver had attached a volume, or had said that it could not.
+// The time until the driver has attached a volume, or has reported a failure.
 func TestHowLongADriverTook(t *testing.T) {
 	asked := now.Add(-2500 * time.Millisecond)
 	failed := &storagev1.VolumeError{Time: metav1.NewTime(now.Add(-2 * time.Second)), Message: "no"}
@@ -336,8 +336,8 @@ func TestHowLongADriverTook(t *testing.T) {
 	}
 }
 
-// A volume is gone when the node's status ceases to list it: nothing but what was noted says then
-// that the attachment is this controller's, and it is deleted all the same.
+// If a volume is deleted and the node's status no longer lists it, only the note shows
+// that the attachment is this controller's. It is deleted all the same.
 func TestAnAttachmentThatIsListedNoMore(t *testing.T) {
 	s := newScene()
 	s.node.Status.VolumesAttached = []corev1.AttachedVolume{{Name: volume.Name()}}

@@ -21,7 +21,7 @@ type place struct {
 	pods []*corev1.Pod
 }
 
-// attach has the volume attached to the nodes of its pods, and tells them how that went.
+// attach attaches the volume to the nodes of its pods, and sends the results as Events to the pods.
 //
 // Upstream: pkg/controller/volume/attachdetach/reconciler, attachDesiredVolumes, and
 // pkg/volume/util/operationexecutor.
@@ -67,7 +67,7 @@ func (v View) attach(now time.Time) reconcile.Decision {
 	return d
 }
 
-// places are the nodes where pods want the volume, that of the oldest pod first.
+// places returns the nodes where pods want the volume, the oldest pod's first.
 func (v View) places() (all []place) {
 	pods := slices.SortedStableFunc(slices.Values(v.Pods), func(a, b *corev1.Pod) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
@@ -82,8 +82,8 @@ func (v View) places() (all []place) {
 	return all
 }
 
-// exclusive tells whether the volume may be attached to one node at a time. One without access
-// modes says nothing of that, and its driver knows.
+// exclusive tells whether the volume may be attached to only one node at a time. For a volume
+// without access modes the driver decides.
 //
 // Upstream: pkg/volume/util, IsMultiAttachAllowed.
 func (v View) exclusive() bool {
@@ -91,7 +91,7 @@ func (v View) exclusive() bool {
 	return len(modes) > 0 && !slices.Contains(modes, corev1.ReadWriteMany) && !slices.Contains(modes, corev1.ReadOnlyMany)
 }
 
-// named is the attachment of a name; nil where there is none.
+// named returns the attachment of a name; nil if there is none.
 func (v View) named(name string) *storagev1.VolumeAttachment {
 	for _, a := range v.Attachments {
 		if a.Name == name {
@@ -101,8 +101,8 @@ func (v View) named(name string) *storagev1.VolumeAttachment {
 	return nil
 }
 
-// occupied tells whether the volume is attached to another node, as far as the driver has not
-// said that it could not do what it was asked for.
+// occupied tells whether the volume is attached to another node, or may be: the driver has not
+// reported that it failed.
 //
 // Upstream: where the driver has said so the volume counts as uncertain, and does not keep
 // others from trying.
@@ -119,7 +119,7 @@ func (v View) occupied(node string) bool {
 	})
 }
 
-// create is the request to attach the volume to a node.
+// create returns the create of the attachment to a node.
 func (v View) create(volume csi.Volume, at place) events.Command {
 	body := reconcile.Body(map[string]any{"spec": map[string]any{
 		"attacher": volume.Driver, "nodeName": at.node, "source": map[string]any{"persistentVolumeName": v.Volume.Name},
@@ -136,14 +136,14 @@ func (v View) notice(p *corev1.Pod, level, reason, message string) events.Notice
 	return events.Notice{About: reconcile.About(kinds.Pods.Kind, p), Type: level, Reason: reason, Message: message}
 }
 
-// news are what pods are to be told that they were not.
+// news collects the new Events for the pods.
 type news struct {
 	View
 	known    []string
 	commands []events.Command
 }
 
-// news begins with what the pods that still want the volume were told.
+// news begins with the Events that the pods that still want the volume have received.
 func (v View) news() *news {
 	known := slices.DeleteFunc(slices.Clone(v.Told), func(told string) bool {
 		return !slices.ContainsFunc(v.Pods, func(p *corev1.Pod) bool { return strings.HasPrefix(told, string(p.UID)+" ") })
@@ -151,7 +151,7 @@ func (v View) news() *news {
 	return &news{View: v, known: known}
 }
 
-// tell tells a pod something, once. It tells whether none of the pods has been told that before.
+// tell sends an Event to a pod, once. first is true if no pod has received this Event before.
 func (n *news) tell(p *corev1.Pod, what, level, reason, message string) (first bool) {
 	first = !slices.ContainsFunc(n.known, func(told string) bool { return strings.HasSuffix(told, " "+what) })
 	what = string(p.UID) + " " + what
@@ -162,7 +162,7 @@ func (n *news) tell(p *corev1.Pod, what, level, reason, message string) (first b
 	return first
 }
 
-// noted are the reports, of which the first one brings back what was told so far.
+// noted returns the Events; the first one carries the note of all Events so far.
 func (n *news) noted() []events.Command {
 	if len(n.commands) > 0 {
 		n.commands[0].Note = reconcile.Body(note{Told: n.known})
@@ -170,8 +170,8 @@ func (n *news) noted() []events.Command {
 	return n.commands
 }
 
-// success tells pods that wait for their volume that it is attached now. Where it was before
-// they came, nothing was done for them. It tells whether the first of them is told.
+// success tells pods that wait for their volume that it is attached now. A pod that is younger than
+// the attachment gets no Event, because nothing was done for it. first is true if the first pod is told.
 func (n *news) success(at place, a *storagev1.VolumeAttachment) (first bool) {
 	for _, p := range at.pods {
 		if waits := p.Status.Phase == corev1.PodPending || p.Status.Phase == ""; waits && !a.CreationTimestamp.Time.Before(p.CreationTimestamp.Time) {
@@ -182,8 +182,7 @@ func (n *news) success(at place, a *storagev1.VolumeAttachment) (first bool) {
 	return first
 }
 
-// failure tells pods what the driver says of why the volume is not attached, and whether the first
-// of them is told.
+// failure tells pods the driver's error. first is true if the first pod is told.
 func (n *news) failure(at place, a *storagev1.VolumeAttachment) (first bool) {
 	for _, p := range at.pods {
 		told := n.tell(p, "failed "+a.Status.AttachError.Time.UTC().Format("2006-01-02T15:04:05Z"), corev1.EventTypeWarning, refused, n.failed(a.Status.AttachError.Message))
@@ -192,7 +191,7 @@ func (n *news) failure(at place, a *storagev1.VolumeAttachment) (first bool) {
 	return first
 }
 
-// multiple tells pods that the volume is attached to another node, and is not to be to theirs
+// multiple tells pods that the volume is attached to another node, and cannot be attached to theirs
 // at the same time.
 //
 // Upstream: pkg/controller/volume/attachdetach/reconciler, reportMultiAttachError. While it is
@@ -212,7 +211,7 @@ func (n *news) multiple(at place) {
 		}
 	}
 	if !there && len(names) == 0 {
-		return // it is detached from there presently
+		return // the volume is about to be detached from there
 	}
 	message := "Volume is already exclusively attached to one node and can't be attached to another"
 	if len(names) > 0 {

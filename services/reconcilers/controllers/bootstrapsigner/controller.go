@@ -1,11 +1,11 @@
-// Package bootstrapsigner keeps the signatures of the ConfigMap cluster-info in kube-public.
-// A node that joins a cluster reads there, as anybody may, where the API server is and whom it
-// may trust. It believes that by the signature of the bootstrap token that it was given.
+// Package bootstrapsigner keeps the signatures of the ConfigMap cluster-info in kube-public. A
+// joining node reads there, without credentials, where the API server is and which certificates to
+// trust. It verifies them by the signature of the bootstrap token that it was given.
 //
-// Neither tokens nor the ConfigMap's content are seen here. The writer, who reads both live,
-// signs with the tokens that sign, and tells when the first of them expires. So a turn has the
-// ConfigMap signed where it, or a Secret that may be such a token, is another one than at the
-// last time, and when a token has expired.
+// The controller sees neither tokens nor the ConfigMap's content. The writer reads both live, signs
+// with the signing tokens, and answers when the first of them expires. So a turn asks the writer to
+// sign if the ConfigMap, or a Secret that may be such a token, has changed since the last signing,
+// and when a token has expired.
 package bootstrapsigner
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Controller has cluster-info signed. The only key is that ConfigMap.
+// Controller signs cluster-info. The only key is that ConfigMap.
 var Controller = reconcile.Controller[View]{
 	Name:     "bootstrap-signer-controller",
 	Aliases:  []string{"bootstrapsigner"},
@@ -44,16 +44,15 @@ var Controller = reconcile.Controller[View]{
 	Decide:    decide,
 }
 
-// View is what a turn can see.
+// View is the input of a turn.
 type View struct {
-	// ConfigMap is cluster-info, without anything that is in it.
+	// ConfigMap is the metadata of cluster-info, without content.
 	ConfigMap *metav1.PartialObjectMetadata `json:"configMap"`
-	// Tokens is a digest of which Secrets there are that may be tokens that sign, and in which
-	// versions.
+	// Tokens is a digest of the Secrets that may be signing tokens, and their versions.
 	Tokens string `json:"tokens"`
-	// Signed is true when the writer has looked at this version of the ConfigMap and these
-	// tokens, at At, and Until is when the first token expires; Unseen when it signed by a token
-	// that is not among them, and Unfit when the API server does not take the signatures.
+	// Signed is true if the writer has processed this version of the ConfigMap and these tokens, at
+	// At. Until is when the first token expires. Unseen is true if the writer signed with a token
+	// that is not in the snapshot, Unfit if the API server rejects the signatures.
 	Signed bool       `json:"signed,omitempty"`
 	Unseen bool       `json:"unseen,omitempty"`
 	At     time.Time  `json:"at,omitzero"`
@@ -61,14 +60,14 @@ type View struct {
 	Unfit  bool       `json:"unfit,omitempty"`
 }
 
-// note is what comes back of a command.
+// note is the note of a command.
 type note struct {
 	Tokens string `json:"tokens"`
 }
 
 var key = events.Key{Namespace: metav1.NamespacePublic, Name: events.ClusterInfo}
 
-// clusterInfo is the one ConfigMap that is signed, while it is there.
+// clusterInfo maps the one ConfigMap that is signed to its key, while it exists.
 func clusterInfo(_ reconcile.Snapshot, _, now reconcile.Object) []events.Key {
 	if now.None() || now.GetNamespace() != key.Namespace || now.GetName() != key.Name {
 		return nil
@@ -76,7 +75,7 @@ func clusterInfo(_ reconcile.Snapshot, _, now reconcile.Object) []events.Key {
 	return []events.Key{key}
 }
 
-// perhapsSigner leaves out Secrets that sign nothing, by their names.
+// perhapsSigner ignores Secrets whose names show that they sign nothing.
 func perhapsSigner(_ reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	if now.None() {
 		now = was
@@ -103,7 +102,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	return v, true
 }
 
-// remember takes in what came of a turn about these tokens.
+// remember reads the result of a turn about these tokens.
 func (v *View) remember(s reconcile.Snapshot, r events.Result, last events.Outcome) {
 	var n note
 	if r.Answer == nil || json.Unmarshal(r.Answer.Note, &n) != nil || n.Tokens != v.Tokens {
@@ -114,7 +113,7 @@ func (v *View) remember(s reconcile.Snapshot, r events.Result, last events.Outco
 		v.Unfit = same
 	case r.Status == events.DryRun && same, r.OK() && r.Version == v.ConfigMap.ResourceVersion:
 		var told events.Signatures
-		_ = json.Unmarshal(r.Answer.Body, &told) // of what tells no time none is known
+		_ = json.Unmarshal(r.Answer.Body, &told) // a body without a time leaves Until nil
 		v.Signed, v.At, v.Until = true, last.At, told.Until
 		v.Unseen = slices.ContainsFunc(told.By, func(name string) bool {
 			_, seen := s.Get(kinds.Secrets.Name, metav1.NamespaceSystem, name)
@@ -123,8 +122,8 @@ func (v *View) remember(s reconcile.Snapshot, r events.Result, last events.Outco
 	}
 }
 
-// invalid is how the API server answers to what it does not take, such as a change of a
-// ConfigMap that is immutable.
+// invalid is the status with which the API server rejects a change, for instance of an immutable
+// ConfigMap.
 const invalid = 422
 
 func digest(s reconcile.Snapshot) string {

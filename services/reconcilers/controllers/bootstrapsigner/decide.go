@@ -6,13 +6,13 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// rest is how long it takes until the same is signed again where a token should have expired
-// already when it was signed, since the clock of the writer is behind then; and where the writer
-// signed by a token that is not seen. That one comes into sight, or it has gone before it did, and
-// then nothing but this takes its signature away.
+// rest is the delay before the same content is signed again. It applies if a token should already
+// have expired when the writer signed, because then the writer's clock is behind; and if the writer
+// signed with a token that is not visible. Such a token appears later, or was deleted before it
+// did; then only this repetition removes its signature.
 const rest = 10 * time.Second
 
-// decide has cluster-info signed when something is another than when it was.
+// decide asks the writer to sign cluster-info when something has changed since the last signing.
 //
 // Upstream: pkg/controller/bootstrap, signConfigMap, which does not notice that a token
 // expires.
@@ -35,7 +35,7 @@ func decide(v View, now time.Time) reconcile.Decision {
 	}
 }
 
-// again is when the ConfigMap is to be signed again; zero: when something changes.
+// again returns when the ConfigMap must be signed again; zero if only a change requires that.
 func (v View) again() time.Time {
 	switch {
 	case v.Unseen, v.Until != nil && !v.At.Before(*v.Until):

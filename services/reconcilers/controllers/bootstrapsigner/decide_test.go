@@ -45,7 +45,7 @@ func bare(version string) *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: "c", ResourceVersion: version}}
 }
 
-// signed is the view after the writer has signed, and told of no token that expires.
+// signed returns the view after the writer has signed, and answered that no token expires.
 func signed(v View, d reconcile.Decision, at time.Time) View {
 	if len(d.Commands) > 0 {
 		v.Signed, v.At, v.Until, v.Unseen = true, at, nil, false
@@ -53,9 +53,9 @@ func signed(v View, d reconcile.Decision, at time.Time) View {
 	return v
 }
 
-// inTime: what is not signed is signed now, and so it is when a token expires: no later, and
-// no sooner than ten seconds after a writer found that it has not. Where the writer signed by a
-// token that is not seen, it is signed again after ten seconds.
+// inTime checks that an unsigned ConfigMap is signed now, and again when a token expires:
+// no later, and no sooner than ten seconds after a writer found that the token had not
+// expired. If the writer signed with a token that is not visible, it signs again after ten seconds.
 func inTime(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	d := c.Decide(v, now)
 	signs := len(d.Commands) == 1 && d.Commands[0].Signs() && d.Commands[0].If.ResourceVersion == v.ConfigMap.ResourceVersion
@@ -78,7 +78,7 @@ func inTime(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) err
 	}
 }
 
-// token is a Secret, of which a turn sees that it is there.
+// token returns the metadata of a Secret.
 func token(name, version string) *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: name, UID: types.UID("uid-" + name), ResourceVersion: version}}
 }
@@ -92,8 +92,8 @@ func configMap(version string) *corev1.ConfigMap {
 	}
 }
 
-// What was signed counts for the version of the ConfigMap that it made, and for the tokens
-// that were there. Nothing of what is in the ConfigMap is in a view.
+// A signing counts for the version of the ConfigMap that it made, and for the tokens of
+// that time. A view has no content of the ConfigMap.
 func TestWhatIsSigned(t *testing.T) {
 	world := func(version string, tokens ...*metav1.PartialObjectMetadata) *reconciletest.World {
 		w := reconciletest.NewWorld(kinds.Secrets.Kind).Put(kinds.ConfigMaps.Kind, configMap(version))
@@ -153,7 +153,7 @@ func TestWhatIsSigned(t *testing.T) {
 	}
 }
 
-// The one ConfigMap has its turn when it changes, and when a Secret does that may sign.
+// The one ConfigMap gets a turn when it changes, and when a Secret that may sign does.
 func TestWhoseTurn(t *testing.T) {
 	world, mine := reconciletest.NewWorld(), []events.Key{key}
 	elsewhere, named := configMap("7"), configMap("7")

@@ -1,5 +1,5 @@
-// Package clusterroleaggregation gives ClusterRoles the rules of those that their
-// aggregation rules select, so that "view", "edit" and "admin" grow with what is
+// Package clusterroleaggregation gives ClusterRoles with an aggregation rule the rules of
+// the roles that it selects, so that "view", "edit" and "admin" grow with what is
 // installed in a cluster.
 package clusterroleaggregation
 
@@ -31,18 +31,18 @@ var Controller = reconcile.Controller[View]{
 	Decide:  decide,
 }
 
-// View is what the turn of one role can see.
+// View is the input of the turn of one role.
 type View struct {
 	Role *rbacv1.ClusterRole `json:"role"`
 	// Parts are the other roles that the role selects, in the order of its selectors,
-	// and of names for each of these. One that several select comes several times.
+	// then by name. A role that several selectors match appears several times.
 	Parts []*rbacv1.ClusterRole `json:"parts,omitempty"`
-	// Malformed is true where one of the selectors says nothing.
+	// Malformed is true if one of the selectors is invalid.
 	Malformed bool `json:"malformed,omitempty"`
 }
 
-// aggregated are all roles with an aggregation rule: whatever role changes, it may
-// be part of any of them, or have been.
+// aggregated returns the keys of all roles with an aggregation rule, because any changed
+// role may be part of any of them, or have been.
 func aggregated(s reconcile.Snapshot, _, _ reconcile.Object) []events.Key {
 	var keys []events.Key
 	for _, role := range reconcile.List(s, kinds.ClusterRoles, "") {
@@ -93,7 +93,7 @@ func decide(v View, _ time.Time) reconcile.Decision {
 		reconcile.Patch(kinds.ClusterRoles.Kind, v.Role, types.ApplyPatchType, reconcile.Body(body)))
 }
 
-// rules are those of all parts, each once.
+// rules returns the rules of all parts, each once.
 func (v View) rules() []rbacv1.PolicyRule {
 	rules := []rbacv1.PolicyRule{}
 	for _, part := range v.Parts {

@@ -1,13 +1,12 @@
 // Package clustertrustbundlepublisher publishes the cluster's root certificate as the
-// ClusterTrustBundle of the signer kubernetes.io/kube-apiserver-serving, for pods that have it
-// projected into a volume. It is a sister of rootcapublisher, which puts the same into every
-// namespace.
+// ClusterTrustBundle of the signer kubernetes.io/kube-apiserver-serving, for pods that project it
+// into a volume. Package rootcapublisher publishes the same certificate in every namespace.
 //
-// The name of a bundle ends in a hash of what is in it. So another root certificate is another
-// bundle, which is created first; then the older ones go. A reader always finds one.
+// The name of a bundle ends in a hash of its content. So a new root certificate is a new bundle.
+// The controller creates it before it deletes the older ones, so a reader always finds one.
 //
-// The API is off unless the API server is told to serve it: the controller runs where
-// --feature-gates says so, as upstream's does.
+// The API server serves the API only if it is configured to, so the controller runs only if
+// --feature-gates enables it, as upstream's does.
 package clustertrustbundlepublisher
 
 import (
@@ -24,24 +23,24 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// signer is whose bundles these are.
+// signer is the signer of these bundles.
 const signer = "kubernetes.io/kube-apiserver-serving"
 
-// Config is what the publisher needs to know.
+// Config configures the publisher.
 type Config struct {
-	// RootCA is the certificate bundle to publish, PEM-encoded. The controller must not be run
-	// without one: it would publish that nothing is trusted.
+	// RootCA is the certificate bundle to publish, PEM-encoded. The controller must not run without
+	// one: it would publish an empty set of trusted certificates.
 	RootCA []byte `json:"rootCA"`
 }
 
-// settings are what a turn records: that the bundles are served, too.
+// settings is what turns record: the configuration, and that the API is enabled.
 type settings struct {
 	Config
 	Gates gate.Set `json:"gates"`
 }
 
-// New makes the publisher of a certificate bundle. A key is a bundle of the signer: the one that
-// is to be there, whether it is or not, and those that are to go.
+// New returns the publisher of a certificate bundle. A key is a bundle of the signer: the wanted
+// one, whether it exists or not, or one to delete.
 func New(config Config) reconcile.Controller[View] {
 	p := publisher{text: string(config.RootCA), name: nameOf(config.RootCA)}
 	return reconcile.Controller[View]{
@@ -66,7 +65,7 @@ func New(config Config) reconcile.Controller[View] {
 
 var ofSigner = []reconcile.Value{{Path: ".spec.signerName", One: []string{signer}}}
 
-// nameOf is the name of a bundle.
+// nameOf returns the name of a bundle.
 //
 // Upstream: pkg/controller/certificates/clustertrustbundlepublisher, constructBundleName.
 func nameOf(bundle []byte) string {
@@ -74,22 +73,22 @@ func nameOf(bundle []byte) string {
 	return fmt.Sprintf("%s:%x", strings.ReplaceAll(signer, "/", ":"), sum[:12])
 }
 
-// publisher is what is to be published, and under which name.
+// publisher has the content to publish, and its name.
 type publisher struct{ text, name string }
 
-// View is what the turn of one bundle can see.
+// View is the input of the turn of one bundle.
 type View struct {
 	Name string `json:"name"`
-	// Bundle is the bundle of that name, nil when the signer has none.
+	// Bundle is the bundle of that name, nil if the signer has none.
 	Bundle *certificatesv1beta1.ClusterTrustBundle `json:"trustBundle,omitempty"`
-	// Wanted is what is to be in it; empty for one that is to go.
+	// Wanted is the wanted content; empty for a bundle to delete.
 	Wanted string `json:"wanted,omitempty"`
-	// Succeeded is true when the one that is to be there is there, as it is to be.
+	// Succeeded is true if the wanted bundle exists with the wanted content.
 	Succeeded bool `json:"succeeded,omitempty"`
 }
 
-// touched are the bundles whose turn it is when one of the signer changes: itself, and where it
-// is the one that is to be there, those that are to go after it.
+// touched maps a bundle of the signer to itself and, if it is the wanted one, to those to delete
+// after it.
 func (p publisher) touched(s reconcile.Snapshot, was, now reconcile.Object) (keys []events.Key) {
 	if now.None() {
 		now = was
@@ -109,8 +108,8 @@ func (p publisher) touched(s reconcile.Snapshot, was, now reconcile.Object) (key
 	return keys
 }
 
-// begin makes it the turn of the bundle that is to be there, which need not be: every cluster
-// has this namespace.
+// begin asks for the turn of the wanted bundle, which need not exist, when the watch begins: every
+// cluster has this namespace.
 func (p publisher) begin(_ reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	if !was.None() || now.None() || now.GetName() != metav1.NamespaceSystem {
 		return nil
@@ -118,7 +117,7 @@ func (p publisher) begin(_ reconcile.Snapshot, was, now reconcile.Object) []even
 	return []events.Key{{Name: p.name}}
 }
 
-// of is a bundle, if it is one of the signer.
+// of returns a bundle if it is one of the signer.
 func of(obj metav1.Object) *certificatesv1beta1.ClusterTrustBundle {
 	if b, ok := obj.(*certificatesv1beta1.ClusterTrustBundle); ok && b.Spec.SignerName == signer {
 		return b

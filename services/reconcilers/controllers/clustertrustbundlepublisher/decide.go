@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// decide has the bundle there that is to be, and no other one once it is.
+// decide creates the wanted bundle, and deletes the others once it exists.
 //
 // Upstream: pkg/controller/certificates/clustertrustbundlepublisher, syncClusterTrustBundle.
 func decide(v View, _ time.Time) reconcile.Decision {

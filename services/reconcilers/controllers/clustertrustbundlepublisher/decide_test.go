@@ -68,7 +68,8 @@ func carriedOut(v View, d reconcile.Decision, at time.Time) View {
 	return v
 }
 
-// neverWithout: a bundle is deleted where the wanted one is there, and that one never is.
+// neverWithout checks that a bundle is deleted only if the wanted one exists, and the
+// wanted one never.
 func neverWithout(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	for _, command := range c.Decide(v, now).Commands {
 		if command.Verb != events.VerbDelete {
@@ -86,7 +87,7 @@ func neverWithout(_ *rapid.T, c reconcile.Controller[View], v View, now time.Tim
 	return nil
 }
 
-// The name is the signer's, and says what is in the bundle, as Kubernetes' does.
+// The name begins with the signer's and ends in the hash of the content, as upstream's does.
 func TestNames(t *testing.T) {
 	for text, want := range map[string]string{"CERTIFICATE": "af230ad402ff8ad7743a8848", "a": "ca978112ca1bbdcafac231b3"} {
 		if got := nameOf([]byte(text)); got != prefix+want {

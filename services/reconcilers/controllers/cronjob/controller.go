@@ -1,46 +1,43 @@
-// Package cronjob starts a Job whenever the schedule of a CronJob says so, and
-// clears away the old ones.
+// Package cronjob creates a Job at each scheduled time of a CronJob, and deletes old Jobs.
 //
 // # A run
 //
-// The moment of a run gives its Job the name, so that a run has one Job however
-// often it is decided on:
+// The scheduled time determines the name of the Job, so a run has one Job however often
+// the controller decides on it:
 //
-//	the moment has come     the Job is created under the name of the moment
-//	the Job is there        it goes into status.active, and the moment into
-//	                        status.lastScheduleTime
-//	the Job has ended       it goes out of status.active, and in time it is deleted
+//	the time has come      the Job is created, named after the time
+//	the Job exists         it is added to status.active, and the time goes into
+//	                       status.lastScheduleTime
+//	the Job has ended      it is removed from status.active, and later deleted
 //
-// Of several moments that were missed only the last one is made up for. In between
-// no goroutine waits: the wake is the next moment of the schedule.
+// Of several missed times only the last is made up for. No goroutine waits in between:
+// the wake is the next scheduled time.
 //
-// # What is said once
+// # Events sent once
 //
-// Some Events tell of something that is so, and changes nothing: that the schedule
-// cannot be read, or that a run was left out because another one is at work. Each
-// bears a name in the turn that tells it, and is not told again while the last
-// report has that name in its outcome.
+// Some Events report a state in which the controller does nothing: the schedule cannot be
+// parsed, or a run was skipped because another one is active. Each of them has a name in
+// its turn, and is not sent again while the outcome of the last report has that name.
 //
-// # What is noted
+// # Changes of the schedule
 //
-// A report notes the schedule, and when it was first seen to be that one. So a schedule
-// that is changed begins with its next moment, also after a restart: what it would have
-// run before the change is not made up for.
+// A report notes the schedule, and the time at which the controller first saw it. So a
+// changed schedule begins with its next time, also after a restart: runs before the
+// change are not made up for.
 //
-// # Whose Jobs count
+// # Which Jobs count
 //
-// A Job is a run when its annotation with the scheduled time and its name agree: the
-// controller created it. Any other Job of the CronJob changes no status, whatever its
-// name is. A status that says that the last run is yet to come, beyond what clocks can be
-// apart, is corrected.
+// A Job is a run if its annotation with the scheduled time agrees with its name: then
+// this controller created it. Any other Job of the CronJob changes no status, whatever
+// its name is. If the status says that the last run is in the future, by more than the
+// maximum clock skew, the controller corrects it.
 //
-// # Where it differs
+// # Differences
 //
-// Upstream guesses which moment was missed last from the distance of the first two,
-// and so loses runs of schedules that are not regular; here the last moment is
-// found. Without a time zone a schedule is read in UTC, where upstream takes the
-// zone of the machine that it runs on. Jobs of an earlier CronJob of the same name
-// are left to the garbage collector.
+// Upstream guesses which time was missed last from the interval between the first two,
+// and so loses runs of irregular schedules; this controller finds the last time. Without
+// a time zone it reads a schedule in UTC, where upstream takes the zone of the machine
+// that it runs on. It leaves Jobs of an earlier CronJob of the same name to the garbage collector.
 //
 // Upstream: pkg/controller/cronjob.
 package cronjob
@@ -83,16 +80,16 @@ var Controller = reconcile.Controller[View]{
 	Decide:    decide,
 }
 
-// View is what one turn can see.
+// View is the input of one turn.
 type View struct {
 	CronJob *batchv1.CronJob `json:"cronJob"`
-	// Jobs are those that it controls.
+	// Jobs are the Jobs that the CronJob controls.
 	Jobs []*batchv1.Job `json:"jobs,omitempty"`
-	// Did is what became of the Jobs that the last turn had created or deleted.
+	// Did has the results of the last turn that created or deleted Jobs.
 	Did []events.Result `json:"did,omitempty"`
-	// Told are the names of what the last report told.
+	// Told has the names of the Events of the last report.
 	Told []string `json:"told,omitempty"`
-	// Noted is what it noted of the schedule; nil when nothing is known of it.
+	// Noted is the schedule that the last report noted; nil if none did.
 	Noted *note `json:"noted,omitempty"`
 }
 
@@ -116,7 +113,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	return v, true
 }
 
-// remember takes in what the last report told and noted.
+// remember reads the Events and the note of the last report.
 func (v *View) remember(told events.Outcome) {
 	for _, r := range told.Results {
 		if r.OK() && r.Ref.Kind == kinds.Events.Name {

@@ -90,8 +90,8 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-// A schedule that a clock found changed that was an hour ahead was changed when that was
-// heard of: no runs of an hour are left out.
+// A clock that is an hour ahead dates a change of the schedule. The change counts from
+// the time at which it was received, so no runs of an hour are skipped.
 func TestAScheduleThatWasChangedAhead(t *testing.T) {
 	heard := time.Date(2030, 1, 1, 10, 0, 0, 0, time.UTC)
 	ahead := heard.Add(time.Hour)

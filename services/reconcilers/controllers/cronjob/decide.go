@@ -12,15 +12,14 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// decide starts the run whose moment has come, clears away old Jobs, and reports
-// which are at work.
+// decide starts the run that is due, deletes old Jobs, and reports the active ones.
 func decide(v View, now time.Time) reconcile.Decision {
 	r := v.review(now)
 	run := r.run()
 	return reconcile.Join(run, r.clear(len(run.Commands) > 0 || !run.WakeAt.IsZero()), r.report())
 }
 
-// run is what becomes of the schedule.
+// run decides about the next run of the schedule.
 func (r *review) run() reconcile.Decision {
 	cj := r.cronJob
 	if cj.DeletionTimestamp != nil {
@@ -64,8 +63,8 @@ func (r *review) run() reconcile.Decision {
 	return r.start(plan, begin, moment)
 }
 
-// start starts the run of a moment that has come, if nothing stands in its way.
-// Until the next one it is not asked for again.
+// start starts a run that is due, if nothing prevents it. It is not tried again before
+// the next scheduled time.
 func (r *review) start(plan plan, begin, moment time.Time) reconcile.Decision {
 	cj := r.cronJob
 	next := time.Time{}
@@ -100,7 +99,7 @@ func (r *review) start(plan plan, begin, moment time.Time) reconcile.Decision {
 	return d
 }
 
-// cutoff is the moment before which runs are not made up for any more.
+// cutoff returns the time before which runs are not made up for.
 func (r *review) cutoff() (at time.Time, limited bool) {
 	seconds := r.cronJob.Spec.StartingDeadlineSeconds
 	if seconds == nil {
@@ -109,7 +108,7 @@ func (r *review) cutoff() (at time.Time, limited bool) {
 	return r.now.Add(-time.Duration(*seconds) * time.Second), true
 }
 
-// late tells whether a run was to begin so long ago that it is left out.
+// late tells whether a run is past its deadline and is skipped.
 //
 // Upstream: a run exactly at the deadline is late.
 func (r *review) late(moment time.Time) bool {
@@ -124,19 +123,18 @@ func later(begin, cutoff time.Time, limited bool) time.Time {
 	return begin
 }
 
-// listed tells whether a Job of a name is active.
+// listed tells whether a Job of this name is active.
 func (r *review) listed(name string) bool {
 	return slices.ContainsFunc(r.active, func(ref corev1.ObjectReference) bool { return ref.Name == name })
 }
 
-// exists tells whether the CronJob has a Job of a name, also one that was created by
-// hand.
+// exists tells whether the CronJob has a Job of this name, even one created by hand.
 func (r *review) exists(name string) bool {
 	return slices.ContainsFunc(r.jobs, func(job *batchv1.Job) bool { return job.Name == name })
 }
 
-// taken tells whether the last attempt at a run failed because of its name, which another
-// Job has. One that was gone when the writer looked has no uid: the name is free again.
+// taken tells whether the last create of a run failed because another Job has its name. A
+// conflict without a uid means that this Job was gone when the writer looked: the name is free again.
 func (r *review) taken(name string) bool {
 	for _, did := range r.did {
 		if did.Status == events.Conflict && did.Ref.Name == name && did.UID != "" {
@@ -146,8 +144,8 @@ func (r *review) taken(name string) bool {
 	return false
 }
 
-// hint has something told, once, that is so and changes nothing. about tells it
-// from others of its reason.
+// hint adds an Event that is sent once and changes nothing. about distinguishes it from
+// other Events with the same reason.
 func (r *review) hint(reason, about, message string) {
 	level := corev1.EventTypeWarning
 	if reason == "JobAlreadyActive" {
@@ -156,7 +154,7 @@ func (r *review) hint(reason, about, message string) {
 	r.hints = append(r.hints, hint{name: reason + " " + about, notice: r.notice(level, reason, message)})
 }
 
-// hint is an Event with a name by which its outcome is known again.
+// hint is an Event with a name by which a later turn recognises its outcome.
 type hint struct {
 	name   string
 	notice *events.Notice

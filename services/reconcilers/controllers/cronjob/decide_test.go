@@ -36,8 +36,8 @@ func TestLaws(t *testing.T) {
 	)
 }
 
-// oneRunForEachMoment: a moment has one run, also where each ends at once and the report of it
-// comes late, while everything else is done.
+// oneRunForEachMoment checks that a scheduled time has one run, even if each run ends at
+// once and its report comes late, while everything else is done.
 func oneRunForEachMoment(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	begun := map[string]bool{}
 	for _, job := range v.Jobs {
@@ -64,8 +64,8 @@ func oneRunForEachMoment(_ *rapid.T, c reconcile.Controller[View], v View, now t
 	return nil
 }
 
-// oneRunAtATime: no turn starts more than one run, none that was started before, and
-// none beside another where that is forbidden.
+// oneRunAtATime checks that no turn starts more than one run, none that was started
+// before, and none beside another if the policy is Forbid.
 func oneRunAtATime(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	created := 0
 	for _, command := range c.Decide(v, now).Commands {
@@ -90,8 +90,8 @@ func oneRunAtATime(_ *rapid.T, c reconcile.Controller[View], v View, now time.Ti
 	return nil
 }
 
-// noRun tells whether a listed Job is the one created by hand that made the status wrong: it
-// is taken off the list, and keeps no run off.
+// noRun tells whether a listed Job is the manual one that made the status wrong: it is
+// removed from the list, and prevents no run.
 func noRun(v View, job *batchv1.Job, now time.Time) bool {
 	last := v.CronJob.Status.LastScheduleTime
 	return job.Annotations[byHand] == manual && last != nil && last.After(now.Add(ahead))
@@ -149,7 +149,7 @@ func anyView(t *rapid.T) View {
 	return v
 }
 
-// add gives the view a Job.
+// add adds a Job to the view.
 func (v *View) add(t *rapid.T, i int) {
 	at := now.Add(-time.Duration(10*i+rapid.IntRange(0, 9).Draw(t, "minutes")) * time.Minute)
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{
@@ -176,7 +176,7 @@ func (v *View) add(t *rapid.T, i int) {
 	v.Jobs = append(v.Jobs, job)
 }
 
-// applied is what the view is after every command succeeded.
+// applied returns the view after every command succeeded.
 func applied(v View, d reconcile.Decision, _ time.Time) View {
 	v.Jobs = slices.Clone(v.Jobs)
 	if len(d.In(events.Act).Commands) > 0 {

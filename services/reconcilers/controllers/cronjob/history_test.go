@@ -14,15 +14,15 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// The oldest of the runs that ended in one way go, those last that never began; and of two
-// that began at once the one whose name comes first.
+// The oldest of the runs that ended in one way are deleted, those without a start time
+// last; of two with the same start time the first by name.
 //
 // Upstream: removeOldestJobs and byJobStartTime.
 func TestTheOldestOfTheHistoryGo(t *testing.T) {
 	const well, badly = batchv1.JobComplete, batchv1.JobFailed
 	type run struct {
 		name  string
-		how   batchv1.JobConditionType // "": it has not ended
+		how   batchv1.JobConditionType // "" if it has not ended
 		began int                      // minutes ago; 0: never
 	}
 	history := []run{
@@ -72,8 +72,8 @@ func TestTheOldestOfTheHistoryGo(t *testing.T) {
 	}
 }
 
-// A Job that cannot be deleted is tried again after each run, and never together with one:
-// a turn that fails time after time is held back, and the runs would be with it.
+// A Job that cannot be deleted is retried after each run, and never together with one:
+// repeated failures lengthen the back-off of a turn, and would delay the runs as well.
 func TestAJobThatStaysHoldsNoRunBack(t *testing.T) {
 	v := View{CronJob: aCronJob("u")}
 	last := metav1.NewTime(now.Truncate(time.Minute))

@@ -19,7 +19,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// skew is how long after their moment Jobs are started.
+// skew is the delay between the scheduled time and the start of a Job.
 //
 // Upstream: pkg/controller/cronjob/metrics, which takes the Job's creation for the
 // start.
@@ -29,8 +29,7 @@ var skew = reconcile.Metric{
 	Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512},
 }
 
-// nameOf is the name of the Job of a run: that of the CronJob, and its moment in
-// minutes.
+// nameOf returns the name of the Job of a run: the CronJob's name, and the scheduled time in minutes.
 func nameOf(cj *batchv1.CronJob, moment time.Time) string {
 	return cj.Name + "-" + strconv.FormatInt(moment.Unix()/60, 10)
 }
@@ -41,11 +40,12 @@ const (
 	manual = "manual"
 )
 
-// ahead is how far the clock that started a run may be ahead of the one that judges it.
+// ahead is the maximum clock skew: how far the clock that started a run may be ahead of
+// the clock that judges it.
 const ahead = 5 * time.Minute
 
-// momentOf is the moment of the run that a Job is; ok is false for one that the
-// controller did not create. Its annotation says the moment, and agrees with its name.
+// momentOf returns the scheduled time of a Job; ok is false if this controller did not
+// create the Job. The Job's annotation has the time, and must agree with its name.
 func momentOf(cj *batchv1.CronJob, job *batchv1.Job) (moment time.Time, ok bool) {
 	at, err := time.Parse(time.RFC3339, job.Annotations[batchv1.CronJobScheduledTimestampAnnotation])
 	if err != nil || nameOf(cj, at) != job.Name {
@@ -54,8 +54,8 @@ func momentOf(cj *batchv1.CronJob, job *batchv1.Job) (moment time.Time, ok bool)
 	return at.UTC(), true
 }
 
-// minuteOf is the moment, to the minute, of the run whose Job the controller created
-// under a name.
+// minuteOf returns the scheduled time, to the minute, in the name of a Job that this
+// controller created.
 func minuteOf(cj *batchv1.CronJob, name string) (moment time.Time, ok bool) {
 	minutes, found := strings.CutPrefix(name, cj.Name+"-")
 	n, err := strconv.ParseInt(minutes, 10, 64)
@@ -65,7 +65,7 @@ func minuteOf(cj *batchv1.CronJob, name string) (moment time.Time, ok bool) {
 	return time.Unix(n*60, 0).UTC(), true
 }
 
-// create is the Job of a run.
+// create returns the create of the Job of a run.
 //
 // Upstream: getJobFromTemplate2 in pkg/controller/cronjob/utils.go.
 func (r *review) create(name string, moment time.Time) events.Command {
@@ -91,7 +91,7 @@ func (r *review) create(name string, moment time.Time) events.Command {
 	))
 }
 
-// deletions are the ends of Jobs; their pods go after them.
+// deletions returns the deletes of Jobs; the garbage collector deletes their pods in the background.
 func (r *review) deletions(toDelete []*batchv1.Job) []events.Command {
 	commands := make([]events.Command, 0, len(toDelete))
 	for _, job := range toDelete {
@@ -103,10 +103,9 @@ func (r *review) deletions(toDelete []*batchv1.Job) []events.Command {
 	return commands
 }
 
-// clear deletes the oldest of the Jobs that have ended, beyond what is to be kept of
-// those that ended well and badly, once the status says which run was the last one. Where a
-// run is to come, what was refused is tried again after that: a turn that fails again and
-// again is held back for ever longer, and the run would be with it.
+// clear deletes the oldest ended Jobs beyond the history limits, once the status has the
+// last run. While a run is due or scheduled, it does not retry a refused delete: repeated
+// failures lengthen the key's back-off, which would delay the run as well.
 func (r *review) clear(runs bool) reconcile.Decision {
 	if !r.said() {
 		return reconcile.Decision{}
@@ -119,7 +118,7 @@ func (r *review) clear(runs bool) reconcile.Decision {
 	return reconcile.Do("more Jobs have ended than are kept", r.deletions(ended)...)
 }
 
-// stays tells whether the last turn could not delete a Job.
+// stays tells whether the last turn failed to delete a Job.
 func (r *review) stays(job *batchv1.Job) bool {
 	return slices.ContainsFunc(r.did, func(did events.Result) bool {
 		return did.Ref.Name == job.Name && !did.OK() && did.Status != events.Skipped
@@ -140,7 +139,7 @@ func (r *review) excess(how batchv1.JobConditionType, kept *int32) []*batchv1.Jo
 	return ended[:max(0, len(ended)-max(0, int(*kept)))]
 }
 
-// oldestFirst puts those last that never began.
+// oldestFirst sorts Jobs without a start time last.
 func oldestFirst(a, b *batchv1.Job) int {
 	beganA, beganB := a.Status.StartTime, b.Status.StartTime
 	switch {
@@ -155,7 +154,7 @@ func oldestFirst(a, b *batchv1.Job) int {
 	}
 }
 
-// notice is told on the CronJob.
+// notice returns an Event about the CronJob.
 func (r *review) notice(level, reason, message string) *events.Notice {
 	return &events.Notice{About: reconcile.About(kinds.CronJobs.Kind, r.cronJob), Type: level, Reason: reason, Message: message}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// How late a run is started is told in upstream's buckets, each twice as large as the one
-// before it, from a second on.
+// The delay of a run is counted in upstream's buckets, each twice as large as the one
+// before, from one second on.
 func TestHowLateARunIsStarted(t *testing.T) {
 	next := 1.0
 	for _, b := range skew.Buckets {
@@ -36,7 +36,7 @@ func TestHowLateARunIsStarted(t *testing.T) {
 	}
 }
 
-// The name of a run is that of its CronJob and a minute.
+// The name of a run consists of its CronJob's name and a minute.
 func TestWhichMinuteANameIs(t *testing.T) {
 	cj := aCronJob("")
 	for name, want := range map[string]string{cj.Name + "-60": "1970-01-01T01:00:00Z", "other-60": "", cj.Name + "-x": "", cj.Name + "60": "", cj.Name + "-": ""} {
@@ -50,8 +50,8 @@ func TestWhichMinuteANameIs(t *testing.T) {
 	}
 }
 
-// Only a Job that another has the name of is in the way of a run, and only one that has gone
-// at once, by a delete of ours, is not missed.
+// A run is blocked only if another Job has its name, and only a Job that this
+// controller's delete removed at once is not reported as missing.
 func TestWhatBecameOfJobs(t *testing.T) {
 	ref := func(name string) events.Ref { return events.Ref{Kind: kinds.Jobs.Name, Namespace: "batch", Name: name} }
 	for what, c := range map[string]struct {
@@ -75,7 +75,7 @@ func TestWhatBecameOfJobs(t *testing.T) {
 	}
 }
 
-// The last success is the end of a Job that ended well.
+// The last success is the end of a complete Job.
 func TestTheLastSuccess(t *testing.T) {
 	for how, want := range map[batchv1.JobConditionType]bool{batchv1.JobComplete: true, batchv1.JobFailed: false, batchv1.JobSuspended: false} {
 		v := View{CronJob: aCronJob("")}
@@ -91,7 +91,7 @@ func TestTheLastSuccess(t *testing.T) {
 	}
 }
 
-// Users are told of many missed runs, but not of those that a deadline makes up for anyway.
+// An Event reports many missed runs, except those that the deadline excludes anyway.
 func TestManyMissedRuns(t *testing.T) {
 	for what, c := range map[string]struct {
 		since    time.Duration

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	_ "time/tzdata" // the zones of schedules, where the machine has none
+	_ "time/tzdata" // the time zones of schedules, for machines without a zone database
 
 	"github.com/robfig/cron/v3"
 	batchv1 "k8s.io/api/batch/v1"
@@ -13,8 +13,8 @@ import (
 // plan is the schedule of a CronJob.
 type plan struct{ cron.Schedule }
 
-// parse reads a schedule in the time zone of the CronJob, which is known to be one.
-// A zone in the schedule itself is honoured, and goes before that.
+// parse parses a schedule in the time zone of the CronJob, which must be valid. A zone in
+// the schedule itself takes precedence.
 //
 // Upstream: pkg/util/parsers; the library panics at some texts.
 func parse(cj *batchv1.CronJob) (p plan, err error) {
@@ -34,23 +34,23 @@ func parse(cj *batchv1.CronJob) (p plan, err error) {
 // namesZone tells whether a schedule names a time zone itself.
 func namesZone(cj *batchv1.CronJob) bool { return strings.Contains(cj.Spec.Schedule, "TZ") }
 
-// lastYear is the last year of which a moment has a JSON form.
+// lastYear is the last year that a time in JSON can have.
 const lastYear = 9999
 
-// next is the first moment after another; ok is false when there is none, such as
-// on the 31st of February.
+// next returns the first scheduled time after another; ok is false if there is none, as
+// for the 31st of February.
 func (p plan) next(after time.Time) (at time.Time, ok bool) {
 	at = p.Next(after.UTC())
 	return at, !at.IsZero() && at.Year() <= lastYear
 }
 
-// horizon is how far back a run can have been missed. It bounds the search for one
-// where a CronJob does not say when it was made.
+// horizon is the maximum age of a missed run. It bounds the search for a CronJob without
+// a creation time.
 const horizon = 10 * 365 * 24 * time.Hour
 
-// last is the last moment after begin and not after now; ok is false when there is
-// none. How far back it has to look for one is tried out: a stretch in which there
-// is none is doubled, and so holds few when there are some.
+// last returns the last scheduled time after begin and not after now; ok is false if
+// there is none. It doubles the interval that it searches back from now until that has a
+// scheduled time, so the interval has only a few of them.
 //
 // Upstream: mostRecentScheduleTime in pkg/controller/cronjob/utils.go guesses it
 // from the distance of the first two after begin.
@@ -81,7 +81,7 @@ func (p plan) last(begin, now time.Time) (last time.Time, ok bool) {
 	}
 }
 
-// newest goes on from a moment to the last one that is not after now.
+// newest steps from a scheduled time to the last one that is not after now.
 func (p plan) newest(at, now time.Time) time.Time {
 	for {
 		next, ok := p.next(at)
@@ -96,16 +96,16 @@ func (p plan) newest(at, now time.Time) time.Time {
 type note struct {
 	Schedule string `json:"schedule"`
 	Zone     string `json:"zone,omitempty"`
-	// Since is the moment up to which no run of this schedule is made up for, because
-	// it was another one then; zero for the first schedule that was seen.
+	// Since is the time up to which no run of this schedule is made up for, because the
+	// CronJob had another schedule then; zero for the first schedule that the controller saw.
 	Since time.Time `json:"since,omitzero"`
 }
 
-// delay is how long it may take until a change of a schedule is seen. Runs that were due
-// for less than that are started.
+// delay is the maximum time until the controller sees a change of a schedule. Runs that
+// were due for less than that are started.
 const delay = 10 * time.Second
 
-// schedule is what is to be noted of the schedule.
+// schedule returns the note about the schedule.
 //
 // Upstream: updateCronJob, which puts a CronJob with another schedule into its queue for
 // the next moment of that.
@@ -125,11 +125,11 @@ func (v View) schedule(now time.Time) note {
 	}
 }
 
-// many is how many moments may be missed before users are told that something is
-// wrong with a clock, or with the deadline.
+// many is the number of missed times above which an Event reports that a clock or the
+// deadline is wrong.
 const many = 100
 
-// missed tells whether more than [many] moments lie after begin and not after now.
+// missed tells whether more than [many] scheduled times lie after begin and not after now.
 func (p plan) missed(begin, now time.Time) bool {
 	at, ok := begin, true
 	for range many + 1 {

@@ -88,8 +88,7 @@ func TestSchedulesThatAreNone(t *testing.T) {
 	}
 }
 
-// However it looks for the last moment, it is the one that going through all of them
-// finds.
+// The search for the last scheduled time finds the same as stepping through all of them.
 func TestTheLastMomentIsTheLast(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		field := rapid.SampledFrom([]string{"*", "*/7", "0", "5,6", "3-9/2"})
@@ -140,7 +139,7 @@ func TestTheNameOfARunIsItsMoment(t *testing.T) {
 	}
 }
 
-// No moment is beyond what JSON can say, and so no wake is.
+// No scheduled time, and so no wake, exceeds the last year that JSON can represent.
 func TestNoMomentBeyondTheLastYear(t *testing.T) {
 	plan, err := parse(scheduled("0 0 1 1 *", ""))
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// review is what the status has to say, as far as the Jobs go.
+// review is what the Jobs mean for the status.
 type review struct {
 	cronJob *batchv1.CronJob
 	jobs    []*batchv1.Job // sorted by name
@@ -25,17 +25,17 @@ type review struct {
 	told    []string
 	now     time.Time
 	noted   *note
-	// schedule is what is to be noted of the schedule.
+	// schedule is the new note about the schedule.
 	schedule note
 
 	active []corev1.ObjectReference
-	last   *metav1.Time // moment of the last run
-	well   *metav1.Time // end of the last one that ended well
+	last   *metav1.Time // time of the last run
+	well   *metav1.Time // end of the last successful one
 	news   []*events.Notice
 	hints  []hint
 }
 
-// review goes through the Jobs.
+// review evaluates the Jobs.
 func (v View) review(now time.Time) *review {
 	r := &review{
 		cronJob: v.CronJob, jobs: slices.Clone(v.Jobs), did: v.Did, told: v.Told, now: now,
@@ -57,19 +57,18 @@ func (v View) review(now time.Time) *review {
 	return r
 }
 
-// wrong tells whether the status says that the last run was at a moment that no clock
-// can have come to.
+// wrong tells whether the status has a lastScheduleTime in the future, beyond any clock skew.
 func (r *review) wrong() bool {
 	last := r.cronJob.Status.LastScheduleTime
 	return last != nil && !r.reached(last.Time)
 }
 
-// reached tells whether a moment has come, as far as clocks agree.
+// reached tells whether a time has come, allowing for clock skew.
 func (r *review) reached(moment time.Time) bool { return !moment.After(r.now.Add(ahead)) }
 
-// heal takes the moment of the last run from the Jobs of runs that are there, instead
-// of from a status that would keep all runs off until then. Where there is none, the
-// schedule counts from the creation of the CronJob, as it does before the first run.
+// heal takes the time of the last run from the existing Jobs, instead of from a status
+// that would prevent all runs until then. Without such a Job the schedule counts from the
+// creation of the CronJob, as before the first run.
 func (r *review) heal() {
 	r.last = nil
 	for _, job := range r.jobs {
@@ -82,7 +81,7 @@ func (r *review) heal() {
 		r.cronJob.Status.LastScheduleTime.UTC().Format(time.RFC3339)))
 }
 
-// begin is the moment after which runs are new.
+// begin returns the time after which runs are new.
 func (r *review) begin() time.Time {
 	if r.last != nil {
 		return r.last.Time
@@ -90,7 +89,7 @@ func (r *review) begin() time.Time {
 	return r.cronJob.CreationTimestamp.Add(-time.Minute) // names of Jobs have minutes only
 }
 
-// keep keeps of the active Jobs those that are at work.
+// keep keeps those Jobs of status.active that are still active.
 func (r *review) keep() {
 	for _, ref := range r.cronJob.Status.Active {
 		job, there := r.job(ref.UID)
@@ -100,20 +99,20 @@ func (r *review) keep() {
 		}
 		switch {
 		case r.deleted(ref.UID), there && r.replaced(job):
-			// that was us, and has been told
+			// this controller did that, and its delete has sent an Event
 		case !there:
 			r.tell(corev1.EventTypeNormal, "MissingJob", "Active job went missing: "+ref.Name)
 		case over:
 			r.tell(corev1.EventTypeNormal, "SawCompletedJob", fmt.Sprintf("Saw completed job: %s, condition: %s", ref.Name, end.Type))
 		case r.wrong() && job.Annotations[byHand] == manual:
-			// what made the status wrong is no run
+			// the manual Job that made the status wrong is no run
 		default:
 			r.active = append(r.active, ref)
 		}
 	}
 }
 
-// child takes in a Job that may not be listed, and when the last one ended well.
+// child evaluates a Job that status.active may lack, and updates the time of the last success.
 func (r *review) child(job *batchv1.Job, begin time.Time) {
 	end, over := jobs.Finished(job)
 	if at := job.Status.CompletionTime; over && end.Type == batchv1.JobComplete && at != nil && (r.well == nil || at.After(r.well.Time)) {
@@ -133,7 +132,7 @@ func (r *review) child(job *batchv1.Job, begin time.Time) {
 	}
 }
 
-// take takes a Job for the run of a moment: it is active, or has ended.
+// take records a Job as the run of its time: it is active, or has ended.
 func (r *review) take(job *batchv1.Job, moment time.Time) {
 	if end, over := jobs.Finished(job); over {
 		r.tell(corev1.EventTypeNormal, "SawCompletedJob", fmt.Sprintf("Saw completed job: %s, condition: %s", job.Name, end.Type))
@@ -143,7 +142,7 @@ func (r *review) take(job *batchv1.Job, moment time.Time) {
 	r.reach(moment)
 }
 
-// created takes in a run whose Job the last turn created, if that has gone already.
+// created records a run whose Job the last turn created, if that Job no longer exists.
 func (r *review) created(begin time.Time) {
 	for _, did := range r.did {
 		moment, ours := minuteOf(r.cronJob, did.Ref.Name)
@@ -160,8 +159,8 @@ func (r *review) reach(moment time.Time) {
 	}
 }
 
-// said tells whether the status says which run was the last one. Until it does, only the Jobs
-// and what the last turn did tell that it has begun, and no Job is deleted.
+// said tells whether the status has the last run. Until it does, only the Jobs and the
+// results of the last turn show that the run has begun, so no Job is deleted.
 func (r *review) said() bool { return r.last.Equal(r.cronJob.Status.LastScheduleTime) }
 
 func (r *review) job(uid types.UID) (*batchv1.Job, bool) {
@@ -177,17 +176,17 @@ func (r *review) absent(uid types.UID) bool {
 	return !there
 }
 
-// deleted tells whether the last turn took a Job away.
+// deleted tells whether the last turn deleted a Job.
 func (r *review) deleted(uid types.UID) bool {
 	return slices.ContainsFunc(r.did, func(did events.Result) bool { return did.OK() && did.Removed && did.UID == uid })
 }
 
-// replaced tells whether a Job makes way for the next run.
+// replaced tells whether a Job is being deleted in favour of the next run.
 func (r *review) replaced(job *batchv1.Job) bool {
 	return r.cronJob.Spec.ConcurrencyPolicy == batchv1.ReplaceConcurrent && job.DeletionTimestamp != nil
 }
 
-// working are the active Jobs that are there.
+// working returns the active Jobs that exist and are not terminating.
 func (r *review) working() []*batchv1.Job {
 	var working []*batchv1.Job
 	for _, ref := range r.active {
@@ -202,8 +201,7 @@ func (r *review) tell(level, reason, message string) {
 	r.news = append(r.news, r.notice(level, reason, message))
 }
 
-// report writes the status where it is not what it should be, and tells what has
-// not been told.
+// report updates the status if it differs, and sends the new Events.
 func (r *review) report() reconcile.Decision {
 	status := *r.cronJob.Status.DeepCopy()
 	status.Active, status.LastScheduleTime, status.LastSuccessfulTime = r.active, r.last, r.well
@@ -222,8 +220,8 @@ func (r *review) report() reconcile.Decision {
 	return d
 }
 
-// record tells what is to be told once, and notes the schedule, all of it or nothing:
-// the last report is remembered, and none before it.
+// record sends the Events that are sent once, and notes the schedule. It repeats all of
+// them or none, because the memory keeps only the last report.
 func (r *review) record() reconcile.Decision {
 	switch {
 	case slices.ContainsFunc(r.hints, func(h hint) bool { return !slices.Contains(r.told, h.name) }):

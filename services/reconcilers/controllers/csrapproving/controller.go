@@ -1,13 +1,13 @@
-// Package csrapproving approves requests of kubelets for their client certificates. Only a
-// request that asks for a certificate of a node and for nothing else is looked at, and only
-// where its requester may have it: a node the next certificate of its own
-// (certificatesigningrequests/selfnodeclient), or a user such as a node that is joining with
-// a bootstrap token that of any node (certificatesigningrequests/nodeclient).
+// Package csrapproving approves kubelets' requests for client certificates. It handles only
+// requests that ask for a node's certificate and nothing else, and approves one only if its
+// requester has a permission: a node for its own next certificate
+// (certificatesigningrequests/selfnodeclient), or another user, such as a node joining with a
+// bootstrap token, for that of any node (certificatesigningrequests/nodeclient).
 //
-// The API server's authorizers know who may, so the writer is asked to make a
-// SubjectAccessReview. The answer is on record, and the approval rests on one that is not
-// old. Where the permission is not given it is asked for again, at growing distances: it may
-// be given later, and that changes no request.
+// Only the API server's authorizers know the permissions, so the controller asks the writer for a
+// SubjectAccessReview. The answer is on record, and an approval needs a recent one. If the
+// permission is missing, the controller asks again at growing intervals, because the permission may
+// be granted later and that changes no request.
 package csrapproving
 
 import (
@@ -52,14 +52,14 @@ var Controller = reconcile.Controller[View]{
 	Decide:    decide,
 }
 
-// View is what the turn of one request can see.
+// View is the input of the turn of one request.
 type View struct {
 	Request *certificatesv1.CertificateSigningRequest `json:"request"`
-	// Review is the last answer, and At when it was given, when it was asked about the request
-	// as it is seen now; nil when it was not.
+	// Review is the last answer about the present version of the request, given at At; nil if there
+	// is none.
 	Review *events.Review `json:"review,omitempty"`
 	At     time.Time      `json:"at,omitzero"`
-	// Unread is an answer that could not be read.
+	// Unread is an answer that could not be decoded.
 	Unread *reconcile.Unread `json:"unread,omitempty"`
 }
 
@@ -77,7 +77,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	return v, true
 }
 
-// hear takes in an answer.
+// hear reads an answer.
 func (v *View) hear(r events.Result, at time.Time) {
 	if r.Status != events.Answered {
 		return

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// What a requester must be allowed to create.
+// The permission that a requester needs: to create one of these subresources.
 const (
 	group          = "certificates.k8s.io"
 	resource       = "certificatesigningrequests"
@@ -20,28 +20,28 @@ const (
 	nodeClient     = "nodeclient"
 )
 
-// means is what a permission is for.
+// means describes what a permission allows.
 var means = map[string]string{
 	selfNodeClient: "renew its own certificate",
 	nodeClient:     "have the client certificate of any node",
 }
 
-// said is what a condition says of the permission that a request was approved for.
+// said is the message of the condition, by the permission for which a request was approved.
 var said = map[string]string{
 	selfNodeClient: "Auto approving self kubelet client certificate after SubjectAccessReview.",
 	nodeClient:     "Auto approving kubelet client certificate after SubjectAccessReview.",
 }
 
 const (
-	// lasting is for how long an answer counts.
+	// lasting is how long an answer is valid.
 	lasting = 30 * time.Second
-	// A refused permission is asked for again when the request is twice as old, but not
-	// sooner than after least, nor later than after most.
+	// A missing permission is checked again when the request is twice as old, but not before least
+	// nor after most.
 	least = time.Second
 	most  = 1000 * time.Second
 )
 
-// decide approves a request whose requester has one of the permissions that are enough for it.
+// decide approves a request whose requester has a sufficient permission.
 //
 // Upstream: pkg/controller/certificates/approver, handle.
 func decide(v View, now time.Time) reconcile.Decision {
@@ -67,16 +67,16 @@ func decide(v View, now time.Time) reconcile.Decision {
 	}
 }
 
-// judged tells whether the request was approved or denied already. A condition counts
-// whatever its status is: the API server takes no other than True.
+// judged tells whether the request was approved or denied already. The status of the condition does
+// not matter, because the API server accepts only True.
 func (v View) judged() bool {
 	return slices.ContainsFunc(v.Request.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool {
 		return c.Type == certificatesv1.CertificateApproved || c.Type == certificatesv1.CertificateDenied
 	})
 }
 
-// enough are the permissions of which one is enough to approve the request, in the order in
-// which they are asked for; none where it is for a person, or another program, to judge.
+// enough returns the permissions of which one suffices to approve the request, in the order in
+// which they are checked; none if the request is for a person, or another program, to judge.
 func (v View) enough() []string {
 	name, kubelets := nodeOf(v.Request)
 	switch {
@@ -89,8 +89,8 @@ func (v View) enough() []string {
 	}
 }
 
-// answer is which permission the last answer was about, and whether it is given; asked is
-// less than 0 where there was no answer about any of them.
+// answer returns the permission of the last answer, and whether it is granted; asked is negative if
+// there is no answer about any of these permissions.
 func (v View) answer(enough []string) (asked int, allowed bool) {
 	if v.Review == nil || v.Review.Of == nil {
 		return -1, false
@@ -115,7 +115,7 @@ func (v View) ask(now time.Time, permission string) reconcile.Decision {
 	return v.Unread.Ask(now, "it is not known whether the requester may "+means[permission], reconcile.AskReview(kinds.CertificateSigningRequests.Kind, v.Request, question))
 }
 
-// approved is the request with its approval. When that was the API server says.
+// approved returns the request with its approval. The API server sets the time.
 func (v View) approved(message string) *certificatesv1.CertificateSigningRequest {
 	next := *v.Request // shallow: only the conditions change
 	next.Status.Conditions = append(slices.Clone(next.Status.Conditions), certificatesv1.CertificateSigningRequestCondition{

@@ -29,8 +29,8 @@ import (
 
 var now = reconciletest.Now
 
-// usages are what a kubelet's client certificate is for. A key of elliptic curves enciphers
-// no other keys.
+// usages are the usages of a kubelet's client certificate. A key of elliptic curves
+// enciphers no other keys.
 var usages = []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth, certificatesv1.UsageDigitalSignature, certificatesv1.UsageKeyEncipherment}
 
 func TestStories(t *testing.T) { reconciletest.Stories(t, Controller) }
@@ -41,7 +41,7 @@ func TestLaws(t *testing.T) {
 		reconciletest.Law[View]{Name: "sure", Holds: sure})
 }
 
-// anyView is a request that may be a kubelet's, and what may have been answered about it.
+// anyView returns a request that may be a kubelet's, and possible answers about it.
 func anyView(t *rapid.T) View {
 	r := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: "csr-1", UID: "u", ResourceVersion: "7"}}
 	r.CreationTimestamp = metav1.NewTime(now.Add(-time.Duration(rapid.IntRange(-5, 3000).Draw(t, "seconds ago")) * time.Second))
@@ -76,7 +76,7 @@ func told(permission string, allowed bool) *events.Review {
 	return r
 }
 
-// carriedOut gives what is seen after a decision, where one permission is given.
+// carriedOut returns the view after a decision if one permission is granted.
 func carriedOut(given string) func(View, reconcile.Decision, time.Time) View {
 	return func(v View, d reconcile.Decision, now time.Time) View {
 		for _, c := range d.Commands {
@@ -101,8 +101,8 @@ func questionIn(c events.Command) (question authorizationv1.SubjectAccessReviewS
 	return question
 }
 
-// sure: a request is approved because of an answer that is not old and allows its requester
-// to have what it asks for, and for no other reason.
+// sure checks that a request is approved only because of a recent answer that grants its
+// requester the permission.
 func sure(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	for _, command := range c.Decide(v, now).Commands {
 		if command.Verb == events.VerbAsk {
@@ -121,7 +121,7 @@ func sure(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error
 	return nil
 }
 
-// asks is a request in PEM; change makes it ask for more.
+// asks returns a request in PEM; change adds to what it asks for.
 func asks(subject pkix.Name, change func(*x509.CertificateRequest)) []byte {
 	template := &x509.CertificateRequest{Subject: subject}
 	if change != nil {
@@ -140,7 +140,7 @@ var (
 	ofOther = asks(pkix.Name{CommonName: "jane"}, nil)
 )
 
-// Only what a kubelet asks for is its client certificate: nothing is missing and nothing more.
+// A kubelet's client certificate request must be complete, and ask for nothing more.
 func TestWhatAKubeletAsksFor(t *testing.T) {
 	more := func(change func(*x509.CertificateRequest)) []byte { return asks(n1, change) }
 	with := func(change func(*pkix.Name)) []byte {
@@ -181,7 +181,7 @@ func TestWhatAKubeletAsksFor(t *testing.T) {
 	}
 }
 
-// A permission that is refused is asked for at growing distances.
+// A missing permission is checked again at growing intervals.
 func TestRefusalsAreAskedForAgain(t *testing.T) {
 	for age, want := range map[time.Duration]time.Duration{
 		-time.Minute: time.Second, 0: time.Second, 10 * time.Second: 10 * time.Second, 5 * time.Hour: 1000 * time.Second,

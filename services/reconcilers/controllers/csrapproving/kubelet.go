@@ -6,8 +6,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/csr"
 )
 
-// nodeOf is the name under which a request asks for the client certificate of a node; ok is
-// false where it asks for anything else, or more: its signer would refuse that.
+// nodeOf returns the name of the node whose client certificate a request asks for; ok is false if
+// it asks for anything else, or more, which its signer would refuse.
 //
 // Upstream: pkg/apis/certificates, ValidateKubeletClientCSR.
 func nodeOf(r *certificatesv1.CertificateSigningRequest) (name string, ok bool) {

@@ -1,6 +1,6 @@
-// Package csrcleaner deletes CertificateSigningRequests that are of no use any more: an hour
-// after a request was denied, failed or got its certificate, as soon as that certificate has
-// expired, and a day after one was made or approved that nothing came of.
+// Package csrcleaner deletes CertificateSigningRequests that are no longer useful: one hour after a
+// request was denied, failed or got its certificate; as soon as that certificate has expired; and
+// one day after a request was created or approved without any result.
 package csrcleaner
 
 import (
@@ -25,7 +25,7 @@ var Controller = reconcile.Controller[View]{
 	Decide:  decide,
 }
 
-// View is what one turn can see.
+// View is the input of one turn.
 type View struct {
 	Request *certificatesv1.CertificateSigningRequest `json:"request"`
 }

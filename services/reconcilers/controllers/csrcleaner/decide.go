@@ -13,15 +13,14 @@ import (
 )
 
 const (
-	// done is how long a request is kept after it was answered, so that its requester can
-	// read the answer.
+	// done is how long an answered request is kept, so that its requester can read the answer.
 	done = time.Hour
-	// pending is how long one is kept that waits for its approval, or for its certificate.
+	// pending is how long a request that waits for its approval or its certificate is kept.
 	pending = 24 * time.Hour
 )
 
-// decide deletes a request whose time is up. That it is unchanged is a condition of the
-// delete: it may have been approved in the meantime, or got its certificate.
+// decide deletes a request whose time is up, on condition that it is unchanged: it may have been
+// approved, or got its certificate, in the meantime.
 //
 // Upstream: pkg/controller/certificates/cleaner, which looks at all requests once an hour.
 func decide(v View, now time.Time) reconcile.Decision {
@@ -38,10 +37,9 @@ func decide(v View, now time.Time) reconcile.Decision {
 	}
 }
 
-// end is when the first of the times is up for which a request is kept, and which one that
-// is; zero where it is kept for ever. Of several at a time it is the same one, whatever the
-// order of the conditions. A condition counts whatever its status is: the API
-// server takes no other than True.
+// end returns the earliest time at which the request may be deleted, and the reason; zero if it is
+// kept forever. Among equal times the reason does not depend on the order of the conditions. The
+// status of a condition does not matter, because the API server accepts only True.
 func (v View) end() (first time.Time, because string) {
 	sooner := func(at time.Time, why string) {
 		if !at.IsZero() && (first.IsZero() || at.Before(first) || at.Equal(first) && why < because) {
@@ -58,7 +56,7 @@ func (v View) end() (first time.Time, because string) {
 			sooner(after(c.LastUpdateTime, done), "the request was denied an hour ago")
 		case c.Type == certificatesv1.CertificateFailed:
 			sooner(after(c.LastUpdateTime, done), "the request failed an hour ago")
-		case c.Type != certificatesv1.CertificateApproved: // of another program
+		case c.Type != certificatesv1.CertificateApproved: // another program's condition
 		case issued:
 			sooner(after(c.LastUpdateTime, done), "the request was approved an hour ago and has its certificate")
 			sooner(expiry(status.Certificate), "the certificate of the request has expired")
@@ -69,7 +67,7 @@ func (v View) end() (first time.Time, because string) {
 	return first, because
 }
 
-// after is a while after a moment; zero where that is not told.
+// after returns a time plus a duration; zero if the time is not set.
 func after(at metav1.Time, while time.Duration) time.Time {
 	if at.IsZero() {
 		return time.Time{}
@@ -77,8 +75,7 @@ func after(at metav1.Time, while time.Duration) time.Time {
 	return at.Add(while)
 }
 
-// expiry is when the first certificate in a PEM text expires; zero where there is none that
-// can be read.
+// expiry returns when the first certificate in a PEM text expires; zero if none can be parsed.
 func expiry(text []byte) time.Time {
 	block, _ := pem.Decode(text)
 	if block == nil {

@@ -42,8 +42,8 @@ func TestLaws(t *testing.T) {
 		reconciletest.Law[View]{Name: "kept", Holds: kept})
 }
 
-// kept: nothing is deleted of which all that is said is less than an hour old, unless it has
-// a certificate; and nothing is kept of which something has been said for more than a day.
+// kept checks that a request whose times are all less than an hour old is not deleted
+// unless it has a certificate, and that a request with a condition older than a day is.
 func kept(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	oldest, said := v.Request.CreationTimestamp.Time, now
 	for _, condition := range v.Request.Status.Conditions {
@@ -65,7 +65,7 @@ func kept(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error
 	}
 }
 
-// anyView is a request of some age, with some conditions and perhaps a certificate.
+// anyView returns a request of some age, with some conditions and perhaps a certificate.
 func anyView(t *rapid.T) View {
 	r := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "u", ResourceVersion: "7"}}
 	ago := func(what string) metav1.Time {
@@ -93,14 +93,13 @@ func anyView(t *rapid.T) View {
 	return View{Request: r}
 }
 
-// certificates are no certificate, one that has expired, one that has not, and texts that are
-// none.
+// certificates are no certificate, an expired one, a valid one, and invalid texts.
 var certificates = [][]byte{
 	nil, certificate(now.Add(-time.Minute)), certificate(now.Add(time.Minute)), []byte("no PEM"),
 	pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("no certificate")}), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE"}),
 }
 
-// certificate is one that expires then, in PEM.
+// certificate returns a certificate with this expiry, in PEM.
 func certificate(expiry time.Time) []byte {
 	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: expiry.Add(-time.Hour), NotAfter: expiry}
@@ -125,7 +124,7 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-// The first time that is up decides, to the second, and says so.
+// The earliest end decides, to the second, and gives the reason.
 func TestWhatEndsFirst(t *testing.T) {
 	hour := func(kind certificatesv1.RequestConditionType, ago time.Duration) certificatesv1.CertificateSigningRequestCondition {
 		return certificatesv1.CertificateSigningRequestCondition{Type: kind, Status: corev1.ConditionTrue, LastUpdateTime: metav1.NewTime(now.Add(-ago))}

@@ -1,13 +1,11 @@
-// Package csrsigning has requests for certificates signed once they are approved, for the
-// signers that Kubernetes has itself: kubernetes.io/kubelet-serving,
-// kubernetes.io/kube-apiserver-client-kubelet, kubernetes.io/kube-apiserver-client and
-// kubernetes.io/legacy-unknown.
+// Package csrsigning has approved certificate requests signed for Kubernetes' own signers:
+// kubernetes.io/kubelet-serving, kubernetes.io/kube-apiserver-client-kubelet,
+// kubernetes.io/kube-apiserver-client and kubernetes.io/legacy-unknown.
 //
-// Who signs is the writer, which alone has the keys: here it is decided no more than that a
-// request is to be answered now, as which signer. The writer looks at the request live, holds
-// it against the same rules (package csr), and writes either its certificate or that it has
-// failed. So a request that changed meanwhile is not signed, and neither is one that is not
-// approved, whatever is decided here.
+// The writer signs, because only it has the keys. This controller decides only that a request must
+// be answered now, and as which signer. The writer reads the request live, checks it against the
+// same rules (package csr), and writes either its certificate or that it has failed. So the writer
+// signs no request that has changed meanwhile or that is not approved, whatever this controller decides.
 package csrsigning
 
 import (
@@ -22,14 +20,13 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Config is what the controller needs to know.
+// Config configures the controller.
 type Config struct {
-	// Signers are those whose keys the writer has. Without any, the controller must not be
-	// run.
+	// Signers are the signers whose keys the writer has. Without any, the controller must not run.
 	Signers []string `json:"signers"`
 }
 
-// New makes the controller. A key is a request.
+// New returns the controller. A key is a request.
 func New(config Config) reconcile.Controller[View] {
 	return reconcile.Controller[View]{
 		Name:     "certificatesigningrequest-signing-controller",
@@ -50,13 +47,13 @@ func New(config Config) reconcile.Controller[View] {
 	}
 }
 
-// signerName is where a request says whose certificate it asks for.
+// signerName is the path of the signer's name in a request.
 const signerName = ".spec.signerName"
 
-// View is what the turn of one request can see.
+// View is the input of the turn of one request.
 type View struct {
 	Request *certificatesv1.CertificateSigningRequest `json:"request"`
-	// Signs is true where the writer has the key of its signer.
+	// Signs is true if the writer has the key of the request's signer.
 	Signs bool `json:"signs,omitempty"`
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// decide has a request answered that is approved and that nothing has come of yet.
+// decide asks the writer to answer an approved request that has no result yet.
 //
 // Upstream: pkg/controller/certificates/signer, handle.
 func decide(v View, _ time.Time) reconcile.Decision {
@@ -31,7 +31,7 @@ func decide(v View, _ time.Time) reconcile.Decision {
 	}
 }
 
-// certify has the writer answer the request as it is seen.
+// certify asks the writer to answer the present version of the request.
 func (v View) certify() events.Command {
 	return reconcile.Certify(v.Request, v.Request.Spec.SignerName)
 }

@@ -36,7 +36,7 @@ func TestLaws(t *testing.T) {
 		reconciletest.Content(2, carriedOut), reconciletest.Law[View]{Name: "approved", Holds: approved}, reconciletest.Law[View]{Name: "answered", Holds: answered})
 }
 
-// anyView is a request for a certificate, which may be approved.
+// anyView returns a request for a certificate, which may be approved.
 func anyView(t *rapid.T) View {
 	r := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: "csr-1", UID: "u", ResourceVersion: "7"}}
 	r.Spec.SignerName = rapid.SampledFrom(append(csr.Signers(), "example.com/signer")).Draw(t, "signer")
@@ -69,8 +69,8 @@ func carriedOut(v View, d reconcile.Decision, _ time.Time) View {
 	return v
 }
 
-// approved: only what is approved, not denied, and not answered is to be signed, for the signer
-// whose certificate was asked for, and as it was seen.
+// approved checks that only a request that is approved, not denied, and not answered is
+// signed, by the signer that it asks for, and in the version of the view.
 func approved(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	for _, command := range c.Decide(v, now).Commands {
 		var said certificatesv1.CertificateSigningRequest
@@ -95,7 +95,7 @@ func approved(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) e
 	return nil
 }
 
-// answered: what is approved, can be signed and was not answered is answered.
+// answered checks that a request that is approved, can be signed and is not answered gets an answer.
 func answered(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	asked, err := csr.Read(v.Request.Spec.Request)
 	_, _, impossible := csr.Usages(v.Request.Spec.Usages)
@@ -109,7 +109,7 @@ func answered(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) e
 	return nil
 }
 
-// asks is a request in PEM.
+// asks returns a request in PEM.
 func asks(name string, groups ...string) []byte {
 	text, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: name, Organization: groups}}, ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)))
 	if err != nil {
@@ -118,7 +118,7 @@ func asks(name string, groups ...string) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: text})
 }
 
-// Of signers whose keys are elsewhere it is seen that they are.
+// The view shows if the key of a signer is elsewhere.
 func TestObserve(t *testing.T) {
 	request := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: "csr-1", UID: "u", ResourceVersion: "7"}}
 	request.Spec.SignerName = csr.KubeletServing

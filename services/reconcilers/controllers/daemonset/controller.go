@@ -1,14 +1,13 @@
-// Package daemonset keeps one pod of each DaemonSet on every node that is a place for
-// it.
+// Package daemonset keeps one pod of each DaemonSet on every eligible node.
 //
-// A node is one if the template's selectors match it and its taints are tolerated,
-// those among them that every such pod tolerates: what is wrong with a node is no
-// reason to take away the pods that look after it. Each pod is bound to its node by its
-// affinity, and the scheduler brings it there. What the pods are made of is kept in
-// ControllerRevisions. When the template changes, old pods are deleted as far as nodes
-// may be without one, or new ones are created beside them as far as nodes may have two.
-// A pod that failed is replaced at once, the next one on that node a second later, and
-// so on, twice as long each time.
+// A node is eligible if the template's selectors match it and the pod tolerates its
+// taints. Every daemon pod tolerates the taints of an unhealthy node, because a node's
+// problems are no reason to remove the pods that look after it. An affinity binds each
+// pod to its node, and the scheduler places it there. ControllerRevisions store the
+// templates. When the template changes, the controller deletes as many old pods as
+// maxUnavailable allows, or creates as many new ones beside them as maxSurge allows. It
+// replaces the first failed pod of a node at once, the next one after a second, and
+// doubles the delay each time.
 package daemonset
 
 import (
@@ -33,13 +32,13 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Burst is how many creates, and how many deletions, one turn decides at most.
+// Burst is the maximum number of creates, and of deletes, in one turn.
 const Burst = 250
 
-// Controller keeps the pods of DaemonSets, under the default feature gates.
+// Controller runs DaemonSets under the default feature gates.
 var Controller = New(nil)
 
-// New makes the controller, under feature gates that are not at their defaults.
+// New returns the controller with these feature gates changed from their defaults.
 func New(gates gate.Set) reconcile.Controller[View] {
 	gates = gates.Of(gate.TaintTolerationComparisonOperators)
 	return reconcile.Controller[View]{
@@ -89,25 +88,26 @@ func New(gates gate.Set) reconcile.Controller[View] {
 
 func selectorOf(set *appsv1.DaemonSet) *metav1.LabelSelector { return set.Spec.Selector }
 
-// View is what one turn can see.
+// View is the input of one turn.
 type View struct {
 	Set *appsv1.DaemonSet `json:"set"`
-	// Nodes are all there are.
+	// Nodes are all nodes of the cluster.
 	Nodes []*corev1.Node `json:"nodes,omitempty"`
-	// Pods are those that the set controls, and the orphans that it selects.
+	// Pods are the pods that the set controls, and the orphans that its selector matches.
 	Pods []*corev1.Pod `json:"pods,omitempty"`
-	// Revisions are those that the set controls, and the orphans that it selects.
+	// Revisions are the revisions that the set controls, and the orphans that its
+	// selector matches.
 	Revisions []*appsv1.ControllerRevision `json:"revisions,omitempty"`
 	// Taken are the names of other revisions that begin with the set's name.
 	Taken []string `json:"taken,omitempty"`
-	// Attempt tells the creates of this turn from those of one that failed.
+	// Attempt makes the names of creates differ from those of a turn that failed.
 	Attempt uint64 `json:"attempt,omitempty"`
 	// Gates are the feature gates that are not at their defaults.
 	Gates gate.Set `json:"gates,omitempty"`
 }
 
-// keysOfNode maps a node to the sets to which it is another place than before. Of a
-// node whose past or future is not known it may be any set.
+// keysOfNode maps a node to the sets for which its eligibility has changed. A node that
+// is created or deleted maps to every set.
 //
 // Upstream: a node that is gone makes no set's turn, and the numbers in the status stay
 // wrong until something else happens.
@@ -116,7 +116,7 @@ func keysOfNode(s reconcile.Snapshot, was, now reconcile.Object, gates gate.Set)
 	after, there := now.Object.(*corev1.Node)
 	compare := known && there
 	if compare && maps.Equal(before.Labels, after.Labels) && slices.EqualFunc(before.Spec.Taints, after.Spec.Taints, sameTaint) {
-		return nil // most changes are a node's report that it is well
+		return nil // most changes of a node are heartbeats
 	}
 	var keys []events.Key
 	for _, set := range reconcile.List(s, kinds.DaemonSets, "") {

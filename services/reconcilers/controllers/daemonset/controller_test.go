@@ -17,7 +17,7 @@ import (
 
 var now = reconciletest.Now
 
-// daemons is a set that rolls one by one.
+// daemons returns a set with a rolling update one by one.
 func daemons(name string) *appsv1.DaemonSet {
 	like := reconciletest.ReplicaSet(name, 1)
 	return &appsv1.DaemonSet{ObjectMeta: like.ObjectMeta, Spec: appsv1.DaemonSetSpec{Selector: like.Spec.Selector, Template: like.Spec.Template}}
@@ -49,7 +49,7 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-// Of a set that is on its way out, or that would own everything, only itself is seen.
+// The view of a set that is being deleted, or that selects everything, has only the set itself.
 func TestObserveOfASetThatDoesNothing(t *testing.T) {
 	for what, edit := range map[string]func(*appsv1.DaemonSet){
 		"being deleted":      func(set *appsv1.DaemonSet) { reconciletest.Deleted[*appsv1.DaemonSet](now)(set) },
@@ -69,7 +69,7 @@ func TestObserveOfASetThatDoesNothing(t *testing.T) {
 	}
 }
 
-// The gates are on record with what was seen, so that a turn can be decided again.
+// The gates are recorded with the view, so that a turn can be decided again.
 func TestGatesAreSeen(t *testing.T) {
 	gates := gate.Set{gate.TaintTolerationComparisonOperators: true}
 	world := reconciletest.NewWorld(kinds.Nodes.Kind, kinds.Pods.Kind, kinds.ControllerRevisions.Kind).Put(kinds.DaemonSets.Kind, daemons("web"))
@@ -151,7 +151,7 @@ func TestWhichNodesAreAPlace(t *testing.T) {
 	}
 }
 
-// What the template tolerates for a while, the pods of a set tolerate for ever.
+// A toleration of the template with a limited time becomes unlimited in the pods of a set.
 func TestTolerations(t *testing.T) {
 	minute := int64(60)
 	spec := &corev1.PodSpec{Tolerations: []corev1.Toleration{

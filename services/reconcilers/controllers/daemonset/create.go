@@ -14,8 +14,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// creates are new pods, each bound to its node. Where they are many and large, those
-// that would be too much for one turn wait for the next.
+// creates returns creates of pods, each bound to its node. Bodies beyond template.Weight
+// in total wait for the next turn.
 func (s *stage) creates(wanted []create) []events.Command {
 	if len(wanted) == 0 {
 		return nil
@@ -45,7 +45,7 @@ func (s *stage) creates(wanted []create) []events.Command {
 	return commands
 }
 
-// template is what all pods of the set have in common.
+// template returns the part that all pods of the set have in common.
 //
 // Upstream: pkg/controller/daemon/util, CreatePodTemplate.
 func (s *stage) template() corev1.PodTemplateSpec {
@@ -58,7 +58,7 @@ func (s *stage) template() corev1.PodTemplateSpec {
 	return t
 }
 
-// delete is the end of a pod.
+// delete returns the delete of a pod.
 func (s *stage) delete(p *corev1.Pod) events.Command {
 	return reconcile.Delete(kinds.Pods.Kind, p, reconcile.Tell(
 		s.notice(corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: {name}"),
@@ -66,7 +66,7 @@ func (s *stage) delete(p *corev1.Pod) events.Command {
 	))
 }
 
-// notice is told on the set.
+// notice returns an Event about the set.
 func (v View) notice(level, reason, message string) *events.Notice {
 	return &events.Notice{About: reconcile.About(kinds.DaemonSets.Kind, v.Set), Type: level, Reason: reason, Message: message}
 }

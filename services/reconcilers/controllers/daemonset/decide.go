@@ -16,8 +16,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// decide claims what is the set's, has the revision that it wants, brings the pods on
-// each node to what that says, and reports what is there.
+// decide adopts and releases objects, creates the revision of the template, brings the
+// pods on each node to it, and updates the status.
 //
 // Upstream: pkg/controller/daemon, syncDaemonSet. Of a set on its way out nothing is
 // reported either: its revisions may be gone already.
@@ -37,14 +37,14 @@ func decide(v View, now time.Time) reconcile.Decision {
 	}
 	h, change := v.history(pods.Mine)
 	if len(change.Commands) > 0 {
-		return change // first and alone: a client that sees a pod can look up what it was made of
+		return change // the revision first, alone: a client that sees a pod can then look up its template
 	}
 	s := v.stage(pods.Mine, h, now)
 	return reconcile.Join(s.act(), s.forget(), s.report(), s.nextAvailable())
 }
 
-// selectsAll tells the user, once for each change of the set, that it would own
-// everything, and does nothing else. The API lets no such set in.
+// selectsAll sends one Event for each generation of a set whose selector is invalid or
+// empty, and does nothing else. The API server admits no such set.
 //
 // Upstream: the Event is sent at every sync.
 func (v View) selectsAll() reconcile.Decision {
@@ -58,19 +58,18 @@ func (v View) selectsAll() reconcile.Decision {
 		v.notice(corev1.EventTypeWarning, "SelectingAll", "This daemon set is selecting all pods. A non-empty selector is required."), nil)))
 }
 
-// stage is a set with its pods on their nodes.
+// stage is a set with its pods grouped by node.
 type stage struct {
 	View
 	history
 	now time.Time
-	// pods are all of the set's.
+	// pods are all pods of the set.
 	pods []*corev1.Pod
-	// places are the nodes that there are, by name, and then those that only pods
-	// speak of.
+	// places are the existing nodes, by name, then the nodes that only pods refer to.
 	places []place
 	// desired is how many nodes should have a pod.
 	desired int
-	// generation is the template's, as sets of older APIs have it; empty: none.
+	// generation is the template generation of the older APIs; empty if the set has none.
 	generation string
 }
 
@@ -78,9 +77,10 @@ type stage struct {
 type place struct {
 	verdict
 	name  string
-	known bool // the node is there
-	// pods are those on it, or bound to it, the first one first: those that a node has,
-	// then the oldest. What has ended and is to go is left to its kubelet or its finalizers.
+	known bool // the node exists
+	// pods are the pods that run on the node or are bound to it: first those with a
+	// nodeName, then the oldest. Pods that have ended and are being deleted are left out;
+	// their kubelet and their finalizers complete the deletion.
 	pods []*corev1.Pod
 }
 
@@ -109,7 +109,7 @@ func (v View) stage(mine []*corev1.Pod, h history, now time.Time) *stage {
 	return s
 }
 
-// sorted are the pods of a node, the one first that counts when there are several.
+// sorted sorts the pods of a node; the first one counts if there are several.
 //
 // Upstream: podByCreationTimestampAndPhase.
 func sorted(pods []*corev1.Pod) []*corev1.Pod {
@@ -134,8 +134,8 @@ func falseFirst(a, b bool) int {
 	}
 }
 
-// act is what happens to pods: first to nodes that do not have what they should, and
-// when all have, to pods of another revision.
+// act first gives every node the pods that it should have. When all nodes have them, it
+// replaces pods of another revision.
 func (s *stage) act() reconcile.Decision {
 	d := s.staff()
 	if len(d.Commands) > 0 {
@@ -144,41 +144,41 @@ func (s *stage) act() reconcile.Decision {
 	return reconcile.Join(d, s.roll())
 }
 
-// work is what a turn wants done to pods.
+// work collects what a turn does to pods.
 type work struct {
 	creates   []create
 	deletions []deletion
 	wake      time.Time
 }
 
-// create is a pod that is wanted on a node, after so many failures in a row there.
+// create is a pod to create on a node, and how many pods failed there in a row before it.
 type create struct {
 	node     string
 	failures int
 }
 
-// deletion is a pod that is to go, and what users are told of it besides.
+// deletion is a pod to delete, and an additional Event about it.
 type deletion struct {
 	pod  *corev1.Pod
 	told *events.Notice
 }
 
-// end has a pod go that is not going yet.
+// end deletes a pod unless it is terminating already.
 func (w *work) end(p *corev1.Pod, told *events.Notice) {
 	if p.DeletionTimestamp == nil {
 		w.deletions = append(w.deletions, deletion{p, told})
 	}
 }
 
-// waits has the turn that is asked for come no later than a moment.
+// waits moves the wake forward to until, if that is earlier.
 func (w *work) waits(until time.Time) {
 	if w.wake.IsZero() || until.Before(w.wake) {
 		w.wake = until
 	}
 }
 
-// done makes a decision of the work, as much of it as a turn may do, and calls it quiet
-// if there is none. What is told of a pod besides is told once, with its deletion.
+// done turns the work into a decision, at most Burst of each kind; quiet is its reason if
+// no command is left. The additional Event of a pod is recorded once, with its delete.
 func (s *stage) done(w work, because, quiet string) reconcile.Decision {
 	d := reconcile.Decision{Because: because, WakeAt: w.wake}
 	d.Commands = s.creates(w.creates[:min(len(w.creates), Burst)])
@@ -194,8 +194,8 @@ func (s *stage) done(w work, because, quiet string) reconcile.Decision {
 	return d
 }
 
-// nextAvailable asks for a turn when the next ready pod becomes available of which the
-// status tells, or for which an old one waits.
+// nextAvailable requests a wake when the next ready pod becomes available that the status
+// counts, or that an old pod waits for.
 func (s *stage) nextAvailable() reconcile.Decision {
 	var counts []*corev1.Pod
 	for _, here := range s.places {
@@ -213,8 +213,8 @@ func (s *stage) nextAvailable() reconcile.Decision {
 	return reconcile.Wake(next, "a ready pod is not available yet")
 }
 
-// asGood tells whether it is chance which of two pods a turn deletes: both are old, and
-// each is the only one of its node and available.
+// asGood tells whether it is arbitrary which of two pods a turn deletes: both are old,
+// and each is available and the only pod of its node.
 //
 // Upstream: the order is that of a map.
 func asGood(v View, chosen, other types.UID, now time.Time) bool {

@@ -39,8 +39,8 @@ func TestLaws(t *testing.T) {
 	)
 }
 
-// careful: only the set's own pods are deleted, none is created where none may run, and
-// each pod that is created can run on its node alone.
+// careful checks that only the set's own pods are deleted, that none is created on a node
+// that must not have one, and that each created pod is bound to its node alone.
 func careful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	f := fits(&v.Set.Spec.Template.Spec, v.Gates)
 	for _, command := range c.Decide(v, now).Commands {
@@ -64,7 +64,7 @@ func careful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) er
 	return nil
 }
 
-// sparing: no node gets a second live pod, or a third one where two are allowed.
+// sparing checks that no node gets a second live pod, or a third one where surge allows two.
 func sparing(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	most := 1
 	if s := (&stage{View: v}); s.surges() {
@@ -87,8 +87,8 @@ func sparing(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) er
 	return nil
 }
 
-// considerate: of the nodes whose pod is available, no more lose it for another revision
-// than may, those counted that have none already.
+// considerate checks that a rolling update removes the available pod of no more nodes
+// than allowed, including those that have none already.
 func considerate(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	d := c.Decide(v, now)
 	selector, _ := metav1.LabelSelectorAsSelector(v.Set.Spec.Selector)
@@ -125,7 +125,7 @@ func considerate(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time
 	return nil
 }
 
-// several is how many nodes have more than one pod.
+// several returns how many nodes have more than one pod.
 func several(s *stage) (n int) {
 	for _, here := range s.places {
 		if len(here.pods) > 1 {
@@ -135,7 +135,7 @@ func several(s *stage) (n int) {
 	return n
 }
 
-// anyView is a set somewhere in its life.
+// anyView returns a set in any state.
 func anyView(t *rapid.T) View {
 	set := daemons("web")
 	v := View{Set: set}
@@ -231,8 +231,7 @@ func shuffled(t *rapid.T, v View) View {
 	return v
 }
 
-// applied is what the view is after every command succeeded and new pods became
-// ready long ago.
+// applied returns the view after every command succeeded and new pods have been ready for long.
 func applied(v View, d reconcile.Decision, _ time.Time) View {
 	v.Pods, v.Revisions = slices.Clone(v.Pods), slices.Clone(v.Revisions)
 	for _, c := range d.Commands {
@@ -293,7 +292,7 @@ func parsed[T any](body json.RawMessage) *T {
 	return &value
 }
 
-// revisionOf is the set's revision with an image, under a name of no hash.
+// revisionOf returns a revision of the set with an image, under a name without a hash.
 func revisionOf(set *appsv1.DaemonSet, image string) *appsv1.ControllerRevision {
 	t := set.Spec.Template.DeepCopy()
 	t.Spec.Containers[0].Image = image

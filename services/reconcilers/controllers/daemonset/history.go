@@ -21,19 +21,19 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// hashLabel tells revisions, and the pods that were made of them, apart.
+// hashLabel distinguishes revisions, and the pods that were created from them.
 const hashLabel = appsv1.DefaultDaemonSetUniqueLabelKey
 
-// history is what a set was and is to be.
+// history has the past revisions of a set and its current one.
 type history struct {
-	// past are the revisions that are not of its template, the oldest first.
+	// past are the revisions with another template than the set's, oldest first.
 	past []*appsv1.ControllerRevision
-	// hash is that of the one that is; empty while there is none.
+	// hash is the hash of the current revision; empty while there is none.
 	hash string
 }
 
-// history finds the revision of the set's template. change has commands where that, or
-// what leads to it, is not as it should be.
+// history finds the revision of the set's template. change has commands if that revision,
+// or an older one, must be created or corrected first.
 //
 // Upstream: constructHistory. It compares bytes; here what they mean counts, or every
 // pod would be replaced when the API writes the same template in other words.
@@ -71,8 +71,8 @@ func (v View) history(mine []*corev1.Pod) (h history, change reconcile.Decision)
 	return h, change
 }
 
-// merge has one revision of a template in place of several: the pods of the others
-// become its own, and then the others go.
+// merge replaces several revisions of one template by one: it relabels the pods of the
+// others, and then deletes the others.
 //
 // Upstream: dedupCurHistories. There the pods of older templates become its own, too,
 // and are never replaced.
@@ -95,8 +95,8 @@ func (v View) merge(others []*appsv1.ControllerRevision, hash string, mine []*co
 	return reconcile.Do("a revision is there twice", revisions...)
 }
 
-// create is a revision of the set's template. Where another one has its name, that is
-// counted first, and gives the next attempt another name.
+// create creates the revision of the set's template. If another revision has its name, it
+// first counts a collision in the status, which changes the name of the next attempt.
 func (v View) create(number int64) reconcile.Decision {
 	hash := template.Hash(&v.Set.Spec.Template, v.Set.Status.CollisionCount)
 	name := revisionPrefix(v.Set) + hash
@@ -118,15 +118,15 @@ func (v View) create(number int64) reconcile.Decision {
 		reconcile.Create(kinds.ControllerRevisions.Kind, v.Set.Namespace, name, reconcile.Body(r)))
 }
 
-// revisionPrefix is what the names of a set's revisions begin with; there is room for
-// the longest hash behind it.
+// revisionPrefix returns the prefix of the names of a set's revisions. It leaves room for
+// the longest hash.
 func revisionPrefix(set *appsv1.DaemonSet) string {
 	const room = validation.DNS1123SubdomainMaxLength - len("-4294967295")
 	return set.Name[:min(len(set.Name), room)] + "-"
 }
 
-// forget deletes the oldest revisions that no pod is of, beyond as many as the set
-// wants to keep. Those that pods are of are among these.
+// forget deletes the oldest revisions beyond the history limit, except those that still
+// have pods. The exceptions count towards the limit.
 //
 // Upstream: cleanupHistory.
 func (s *stage) forget() reconcile.Decision {

@@ -16,7 +16,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// large is a set whose template has just changed, with a pod on each of many nodes.
+// large returns a set whose template has just changed, with a pod on each of many nodes.
 func large(nodes int) View {
 	set := daemons("web")
 	set.Spec.UpdateStrategy = appsv1.DaemonSetUpdateStrategy{Type: appsv1.RollingUpdateDaemonSetStrategyType, RollingUpdate: &appsv1.RollingUpdateDaemonSet{
@@ -38,9 +38,8 @@ func large(nodes int) View {
 	return v
 }
 
-// TestALargeSet: a turn of a set with very many nodes takes no longer than they are many,
-// and does no more than it may. Were each of them held against each other, this would
-// take many minutes.
+// TestALargeSet checks that the time of a turn is linear in the number of nodes, and that
+// it respects Burst. With a quadratic algorithm the test would take many minutes.
 func TestALargeSet(t *testing.T) {
 	const nodes = 30000
 	deletions, creates := 0, 0
@@ -61,7 +60,7 @@ func TestALargeSet(t *testing.T) {
 	}
 }
 
-// The bodies of creates are no larger than a turn may be.
+// The bodies of creates together do not exceed the limit of a turn.
 func TestALargeTemplate(t *testing.T) {
 	v := large(100)
 	v.Pods, v.Set.Spec.Template.Annotations = nil, map[string]string{"note": strings.Repeat("x", 1<<17)}
@@ -77,7 +76,7 @@ func TestALargeTemplate(t *testing.T) {
 	}
 }
 
-// However large a template is, a turn makes a pod of it.
+// A turn creates at least one pod, however large the template is.
 func TestATemplateThatFillsATurn(t *testing.T) {
 	v := large(3)
 	v.Pods, v.Set.Spec.Template.Annotations = nil, map[string]string{"note": strings.Repeat("x", template.Weight)}

@@ -18,7 +18,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// staged is the view as the controller sees it, once it has claimed what is its.
+// staged returns the stage of a view after adoption.
 func staged(v View, now time.Time) *stage {
 	selector, _ := metav1.LabelSelectorAsSelector(v.Set.Spec.Selector)
 	mine := owner.Claims(owner.Claimant{Kind: kinds.DaemonSets.Kind, Owner: v.Set, Selector: selector}, kinds.Pods, v.Pods).Mine
@@ -26,15 +26,14 @@ func staged(v View, now time.Time) *stage {
 	return v.stage(mine, h, now)
 }
 
-// arrives: where nodes do their part, each node that should have a pod ends with one, of the
-// revision that it should be of, and each that must not have one with none. No pod that is as
-// it should be goes on the way.
+// arrives checks that, if nodes do their part, each eligible node ends with one pod of
+// the right revision, and every other node with none. No pod that is right is deleted on the way.
 func arrives(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	if v.Set.DeletionTimestamp != nil {
 		return nil
 	}
 	for range 80 {
-		now = now.Add(20 * time.Minute) // no rest after failures is as long
+		now = now.Add(20 * time.Minute) // longer than any back-off
 		v = tended(v, now)
 		d := c.Decide(v, now)
 		if err := spared(staged(v, now), d); err != nil || len(d.Commands) == 0 {
@@ -59,8 +58,8 @@ func arrived(s *stage) error {
 	return nil
 }
 
-// tended is the view after nodes have ended the pods that are to go and started the others,
-// and the pods of nodes that are gone are gone, too.
+// tended returns the view after nodes have ended terminating pods and started the others;
+// pods of deleted nodes are gone.
 func tended(v View, now time.Time) View {
 	pods := v.Pods
 	v.Pods = nil
@@ -77,7 +76,7 @@ func tended(v View, now time.Time) View {
 	return v
 }
 
-// spared: a pod that is as it should be, alone on a node that should have it, stays.
+// spared checks that the only pod of an eligible node stays if it is right.
 func spared(s *stage, d reconcile.Decision) error {
 	for _, here := range s.places {
 		if !here.run || len(here.pods) != 1 || pod.Terminal(here.pods[0]) || !s.updated(here.pods[0]) {

@@ -11,16 +11,15 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/kube/taint"
 )
 
-// fit is what a template asks of a node. It is made once for many nodes.
+// fit is what a template requires of a node. It is computed once for all nodes.
 type fit struct {
-	name        string // of the only node that it may be; empty: any
+	name        string // of the only eligible node; empty: any
 	affinity    nodeaffinity.RequiredNodeAffinity
 	tolerations []corev1.Toleration
-	numbers     bool // are compared
+	numbers     bool // tolerations may compare numbers
 }
 
-// verdict is what a node is to a set: whether it should have a pod, and whether one
-// that is there may stay.
+// verdict tells whether a node should have a pod (run), and whether an existing pod may stay.
 type verdict struct{ run, stay bool }
 
 func fits(spec *corev1.PodSpec, gates gate.Set) fit {
@@ -32,8 +31,8 @@ func fits(spec *corev1.PodSpec, gates gate.Set) fit {
 	}
 }
 
-// verdict judges a node. A pod that could not come to it any more may stay, unless it is
-// told to leave.
+// verdict judges a node. A NoSchedule taint keeps out new pods, but existing ones stay; a
+// NoExecute taint removes them.
 //
 // Upstream: NodeShouldRunDaemonPod. A selector that cannot be read matches nothing.
 func (f fit) verdict(n *corev1.Node) verdict {
@@ -48,8 +47,8 @@ func (f fit) verdict(n *corev1.Node) verdict {
 	return verdict{run: !repelled, stay: !expelled}
 }
 
-// tolerations are those of a template, and what every pod of a DaemonSet tolerates: a
-// node that is not well, and one that is closed to others.
+// tolerations returns the template's tolerations and those of every daemon pod: for
+// taints of unhealthy and of unschedulable nodes.
 //
 // Upstream: pkg/controller/daemon/util, AddOrUpdateDaemonPodTolerations. One of the
 // template's with the same key, operator and effect, which may have an end, becomes one
@@ -80,9 +79,8 @@ func tolerations(spec *corev1.PodSpec) []corev1.Toleration {
 	return all
 }
 
-// bound is an affinity with which a pod can run on one node alone. What else the
-// template requires of nodes that one has; what it prefers, and its feelings for other
-// pods, stay.
+// bound returns an affinity that binds a pod to one node. It replaces the template's
+// required node affinity, which that node satisfies; preferences and pod affinities stay.
 //
 // Upstream: ReplaceDaemonSetPodNodeNameNodeAffinity.
 func bound(a *corev1.Affinity, node string) *corev1.Affinity {
@@ -101,7 +99,7 @@ func bound(a *corev1.Affinity, node string) *corev1.Affinity {
 	return &on
 }
 
-// nodeOf is the node that a pod is on or bound to; empty when there is none.
+// nodeOf returns the node that a pod runs on or is bound to; empty if there is none.
 //
 // Upstream: GetTargetNodeName.
 func nodeOf(p *corev1.Pod) string {

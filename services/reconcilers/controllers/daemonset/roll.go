@@ -12,8 +12,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// roll replaces pods of another revision, as fast as the set may do without them. It is
-// asked when every node has the pods that it should.
+// roll replaces pods of another revision, as fast as the limits of the rolling update
+// allow. act calls it when every node has the pods that it should.
 //
 // Upstream: rollingUpdate. What it chooses is in the order of a map; here it is that of
 // nodes' names.
@@ -32,8 +32,8 @@ func (s *stage) roll() reconcile.Decision {
 	}
 }
 
-// limits are how many nodes may have two pods and how many none. Percentages are of
-// those that should have one, rounded up.
+// limits returns how many nodes may have two pods, and how many none. Percentages refer
+// to the number of desired pods and are rounded up.
 func (s *stage) limits() (surge, unavailable int, ok bool) {
 	r := s.Set.Spec.UpdateStrategy.RollingUpdate
 	if r == nil {
@@ -45,7 +45,7 @@ func (s *stage) limits() (surge, unavailable int, ok bool) {
 		return 0, 0, false
 	}
 	if s.desired > 0 && surge == 0 && unavailable == 0 {
-		unavailable = 1 // nothing would ever happen
+		unavailable = 1 // otherwise nothing would ever happen
 	}
 	return surge, unavailable, true
 }
@@ -57,7 +57,7 @@ func scaled(n *intstr.IntOrString, of int) (int, error) {
 	return intstr.GetScaledValueFromIntOrPercent(n, of, true)
 }
 
-// surges tells whether a node may have two pods for a while.
+// surges tells whether a node may temporarily have two pods.
 func (s *stage) surges() bool {
 	r := s.Set.Spec.UpdateStrategy.RollingUpdate
 	if r == nil || s.Set.Spec.UpdateStrategy.Type != appsv1.RollingUpdateDaemonSetStrategyType {
@@ -67,8 +67,8 @@ func (s *stage) surges() bool {
 	return err == nil && n > 0
 }
 
-// replace deletes old pods: at once those that are not available, and as many others as
-// may be missing besides those that are.
+// replace deletes old pods: all unavailable ones, and as many others as maxUnavailable
+// allows beyond the pods that are missing already.
 func (s *stage) replace(unavailable int) reconcile.Decision {
 	var w work
 	var candidates, late []*corev1.Pod
@@ -107,16 +107,16 @@ func (s *stage) replace(unavailable int) reconcile.Decision {
 // outdated is why pods are replaced.
 const outdated = "pods are of another revision"
 
-// awaits has the turn that is asked for come when the next of some pods is available.
+// awaits requests a wake when the next of these pods becomes available.
 func (s *stage) awaits(w *work, pods []*corev1.Pod) {
 	if next := pod.NextAvailable(pods, s.Set.Spec.MinReadySeconds, s.now); !next.IsZero() {
 		w.waits(next)
 	}
 }
 
-// overlap has new pods created beside old ones, at once where the old one is not available,
-// and deletes the old one when the new one is. Pods where none should be any more go
-// when enough others are available.
+// overlap creates new pods beside old ones, at once where the old one is unavailable, and
+// deletes the old one once the new one is available. It deletes pods on nodes that should
+// have none once enough others are available.
 func (s *stage) overlap(surge int) reconcile.Decision {
 	var w work
 	var candidates []create
@@ -140,7 +140,7 @@ func (s *stage) overlap(surge int) reconcile.Decision {
 		case young != nil:
 			twice++
 		case !here.known:
-			// Its end is not ours.
+			// Deleting it is not this controller's task.
 		case here.run && s.available(old):
 			candidates = append(candidates, create{node: here.name})
 		case here.run:
@@ -171,8 +171,8 @@ func firstOf(a, b *corev1.Pod) *corev1.Pod {
 	return b
 }
 
-// pair is the new and the old pod of a node, but for those that are on their way out;
-// several is true when there are two of one sort.
+// pair returns the new and the old pod of a node, without terminating ones; several is
+// true if there are two new or two old ones.
 func (s *stage) pair(pods []*corev1.Pod) (young, old *corev1.Pod, several bool) {
 	for _, p := range pods {
 		switch {
@@ -192,15 +192,15 @@ func (s *stage) available(p *corev1.Pod) bool {
 	return pod.Available(p, s.Set.Spec.MinReadySeconds, s.now)
 }
 
-// updated tells whether a pod is of the revision that it should be. Pods of before
-// there were revisions say which generation of the template they are of.
+// updated tells whether a pod has the current revision. Pods older than
+// ControllerRevisions carry the generation of their template instead.
 func (s *stage) updated(p *corev1.Pod) bool {
 	return s.hash != "" && hashIn(p) == s.hash ||
 		s.generation != "" && p.Labels[extensionsv1beta1.DaemonSetTemplateGenerationKey] == s.generation
 }
 
-// generationOf is that of a set's template, as sets of older APIs have it; empty where
-// there is none, or none that can be read.
+// generationOf returns the template generation that older APIs set; empty if it is
+// missing or not a number.
 func generationOf(set *appsv1.DaemonSet) string {
 	n, err := strconv.ParseInt(set.Annotations[appsv1.DeprecatedTemplateGeneration], 10, 64)
 	if err != nil {
@@ -209,5 +209,5 @@ func generationOf(set *appsv1.DaemonSet) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// hashIn is the hash of the revision that a pod was made of.
+// hashIn returns the hash of the revision that a pod was created from.
 func hashIn(p *corev1.Pod) string { return p.Labels[hashLabel] }

@@ -17,11 +17,11 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// rolling is a set whose pods are available after 20 seconds, with a revision old and one
-// new. Each node is a text: "shut" closes it, "away" also expels pods, "gone" removes it.
-// Every other word is a pod, of the revision that it begins with: "old", "new", with "-late"
-// (available in 15 seconds), "-unready", "-leaving", "-failed" or "-waits" (bound to its
-// node by its affinity only) behind it.
+// rolling returns a set whose pods are available after 20 seconds, with one old and one new
+// revision. Each node is a text: "shut" closes it, "away" also evicts pods, "gone" removes it.
+// Every other word is a pod of the revision with which it begins: "old" or "new", followed by
+// "-late" (available in 15 seconds), "-unready", "-leaving", "-failed" or "-waits" (bound to its
+// node only by its affinity).
 func rolling(surge, unavailable string, nodes ...string) View {
 	set := daemons("web")
 	most, missing := intstr.Parse(surge), intstr.Parse(unavailable)
@@ -79,8 +79,8 @@ func rolled(set *appsv1.DaemonSet, name, word, node string) *corev1.Pod {
 	return p
 }
 
-// moves are what a turn does to pods: "-" and the name of one that is deleted, "+" and the
-// node of one that is created, and when the next turn is.
+// moves returns what a turn does to pods: "-" and the name of a deleted one, "+" and the node of a
+// created one, and the time of the next turn.
 func moves(v View) string {
 	d := decide(v, now)
 	var all []string
@@ -166,8 +166,8 @@ func TestHowASetRolls(t *testing.T) {
 	}
 }
 
-// Which of two old pods goes first is chance where both are alone on their nodes and
-// available; each other pod has its own reason.
+// It is arbitrary which of two old pods is deleted first if both are available and alone on their
+// nodes; for every other pod there is a reason.
 func TestWhichPodsAreAsGood(t *testing.T) {
 	for what, c := range map[string]struct {
 		chosen, other string
@@ -192,8 +192,8 @@ func TestWhichPodsAreAsGood(t *testing.T) {
 	}
 }
 
-// A node waits a second after a second failure in a row, then two, four, and so on. A pod
-// that lasted for half an hour, ended well or was of another revision begins anew.
+// A node waits one second after a second failure in a row, then two, four, and so on. A pod that
+// lasted for half an hour, succeeded or had another revision resets the back-off.
 func TestHowLongAFailureRests(t *testing.T) {
 	for what, c := range map[string]struct {
 		note string
@@ -233,7 +233,7 @@ func TestHowLongAFailureRests(t *testing.T) {
 	}
 }
 
-// A name that a pod has is given to no other.
+// A new pod gets a name that no other pod has.
 func TestNamesThatAreTaken(t *testing.T) {
 	v := rolling("0", "1", "")
 	first := decide(v, now).Commands[0].Name

@@ -12,10 +12,10 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// A pod that fails is replaced, and its node may turn away the next one for the same
-// reason. So the first one that fails on a node is replaced at once, and each after it
-// when it is so old: a second, two, four, up to the longest rest. A node where a pod has
-// lasted for twice that begins anew.
+// A failed pod is replaced, but its node may reject the next one for the same reason. So
+// the first failed pod of a node is replaced at once, and each later one only once it is
+// a second old, then two, four, up to longestRest. A pod that lasts for twice longestRest
+// resets the back-off of its node.
 //
 // Upstream: failedPodsBackoff, which lives in the memory of a process. Here a pod that
 // replaces one that failed says so itself; hence the two are one turn's work, where
@@ -26,8 +26,8 @@ const (
 	longestRest  = 15 * time.Minute
 )
 
-// staff has every node have what it should: a pod where one should be, none where none
-// may be, and no more than one elsewhere, or one old and one new.
+// staff gives every node what it should have: one pod where a pod should run, none where
+// none may, elsewhere at most one, or one old and one new.
 //
 // Upstream: manage.
 func (s *stage) staff() reconcile.Decision {
@@ -35,8 +35,8 @@ func (s *stage) staff() reconcile.Decision {
 	for _, here := range s.places {
 		switch {
 		case !here.known:
-			// It never comes, and with it never what is bound to it and nowhere else. Pods
-			// that had a node are not ours to clean up.
+			// Such a node never appears, so pods bound to it alone never run. Pods that
+			// had a node are not this controller's to clean up.
 			for _, p := range here.pods {
 				if p.Spec.NodeName == "" {
 					w.end(p, nil)
@@ -59,8 +59,8 @@ func (s *stage) staff() reconcile.Decision {
 	return s.done(w, "nodes do not have the pods that they should", quiet)
 }
 
-// tend looks after the pods of a node that may have them. One that has ended is
-// replaced where it stood: alone, or new beside an old one.
+// tend corrects the pods of a node that may have them. It replaces a pod that has ended
+// in its role: as the only pod, or as the new pod beside an old one.
 func (s *stage) tend(w *work, here place) {
 	var running []*corev1.Pod
 	var leaving, resting, lost, young bool
@@ -96,7 +96,7 @@ func (s *stage) tend(w *work, here place) {
 	}
 }
 
-// pairUp leaves a node the first new and the first old pod, and ends the old one when
+// pairUp leaves a node its first new and its first old pod, and deletes the old one when
 // it is not ready or the new one is available.
 func (s *stage) pairUp(w *work, running []*corev1.Pod) {
 	var young, old *corev1.Pod
@@ -115,8 +115,7 @@ func (s *stage) pairUp(w *work, running []*corev1.Pod) {
 	}
 }
 
-// failures is how many pods of the same revision failed on a node in a row before this
-// one did.
+// failures returns how many pods of the same revision failed on the node in a row before this one.
 func (s *stage) failures(p *corev1.Pod) int {
 	lasted := s.now.Sub(p.CreationTimestamp.Time) > 2*longestRest
 	if p.Status.Phase != corev1.PodFailed || hashIn(p) != s.hash || lasted {
@@ -129,9 +128,9 @@ func (s *stage) failures(p *corev1.Pod) int {
 	return n
 }
 
-// rested is when a pod that has ended may be replaced.
+// rested returns when a pod that has ended may be replaced.
 func (s *stage) rested(p *corev1.Pod) time.Time {
-	const enough = 16 // to be longer than the longest, and not longer than a duration can be
+	const enough = 16 // enough doublings to exceed longestRest, and too few to overflow
 	created, n := p.CreationTimestamp.Time, s.failures(p)
 	if n == 0 {
 		return created
@@ -139,7 +138,7 @@ func (s *stage) rested(p *corev1.Pod) time.Time {
 	return created.Add(min(shortestRest<<(min(n, enough)-1), longestRest))
 }
 
-// obituary is told of a pod that has ended.
+// obituary returns the Event about a pod that has ended.
 func (s *stage) obituary(p *corev1.Pod, node string) *events.Notice {
 	if p.Status.Phase == corev1.PodFailed {
 		return s.notice(corev1.EventTypeWarning, "FailedDaemonPod",

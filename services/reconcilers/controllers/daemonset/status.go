@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// report writes the status where it is not what it should be.
+// report updates the status if it differs.
 func (s *stage) report() reconcile.Decision {
 	next := s.status()
 	next.ObservedGeneration = max(next.ObservedGeneration, s.Set.Status.ObservedGeneration)
@@ -20,7 +20,7 @@ func (s *stage) report() reconcile.Decision {
 	return reconcile.Do("the status has changed", reconcile.UpdateStatus(kinds.DaemonSets.Kind, s.reported(next)))
 }
 
-// reported is the set with a status.
+// reported returns a copy of the set with a status.
 func (v View) reported(status appsv1.DaemonSetStatus) *appsv1.DaemonSet {
 	set := *v.Set // shallow: the parts are only read
 	set.TypeMeta = metav1.TypeMeta{APIVersion: kinds.DaemonSets.APIVersion(), Kind: kinds.DaemonSets.Kind.Kind}
@@ -28,7 +28,7 @@ func (v View) reported(status appsv1.DaemonSetStatus) *appsv1.DaemonSet {
 	return &set
 }
 
-// status is what is seen. Of several pods on a node the first one counts.
+// status returns the observed status. If a node has several pods, the first one counts.
 //
 // Upstream: updateDaemonSetStatus. There a generation counts as observed when pods were
 // created and deleted for it; here when it was seen, as for other sets. The numbers are of

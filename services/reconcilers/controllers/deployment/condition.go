@@ -21,15 +21,15 @@ const (
 	reasonResumed     = "DeploymentResumed"
 )
 
-// condition is what a condition says, without when.
+// condition is a condition without its times.
 type condition struct {
 	kind            appsv1.DeploymentConditionType
 	status          corev1.ConditionStatus
 	reason, message string
 }
 
-// tell sets a condition unless it has this status and reason already. It changes
-// nothing that it is given, like everything here.
+// tell sets a condition unless it has this status and reason already. Like all functions
+// here, it does not modify its arguments.
 //
 // Upstream: pkg/controller/deployment/util, SetDeploymentCondition; as there, a
 // condition that changes goes to the end, and another message alone is no change.
@@ -41,7 +41,7 @@ func (r *rollout) tell(have []appsv1.DeploymentCondition, c condition) []appsv1.
 	return r.renew(have, c)
 }
 
-// renew sets a condition, and says that it was looked at now.
+// renew sets a condition and its lastUpdateTime.
 func (r *rollout) renew(have []appsv1.DeploymentCondition, c condition) []appsv1.DeploymentCondition {
 	now := metav1.NewTime(r.now.Truncate(time.Second))
 	since := now
@@ -54,7 +54,7 @@ func (r *rollout) renew(have []appsv1.DeploymentCondition, c condition) []appsv1
 	})
 }
 
-// find is the condition of a type.
+// find returns the condition of a type.
 func find(have []appsv1.DeploymentCondition, kind appsv1.DeploymentConditionType) (appsv1.DeploymentCondition, bool) {
 	for _, c := range have {
 		if c.Type == kind {
@@ -64,7 +64,7 @@ func find(have []appsv1.DeploymentCondition, kind appsv1.DeploymentConditionType
 	return appsv1.DeploymentCondition{}, false
 }
 
-// without is a copy of conditions, but for one type.
+// without copies conditions except those of one type.
 func without(have []appsv1.DeploymentCondition, kind appsv1.DeploymentConditionType) []appsv1.DeploymentCondition {
 	return slices.DeleteFunc(slices.Clone(have), func(c appsv1.DeploymentCondition) bool { return c.Type == kind })
 }

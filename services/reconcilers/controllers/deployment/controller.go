@@ -1,20 +1,19 @@
-// Package deployment rolls Deployments out.
+// Package deployment rolls out Deployments.
 //
-// A Deployment owns one ReplicaSet for each template that it ever had. The set
-// of the present template is the new one, all others are old. A rollout moves
-// replicas from the old sets to the new one, as fast as the strategy allows and
-// never faster than pods become available. One decision is one step: adopt or
-// release sets, have the new set created, grow it, shrink the old ones, or throw
-// away history. The next step is decided on what became of this one.
+// A Deployment owns one ReplicaSet for each template that it ever had. The set with the
+// current template is the new set, all others are old. A rollout moves replicas from the
+// old sets to the new one, as fast as the strategy allows and never faster than pods
+// become available. One decision is one step: adopt or release sets, create the new set,
+// scale it up, scale the old ones down, or delete old history. The next step is decided
+// on the result of this one.
 //
-// Beside every step the status is reported, as far as it is seen: counts, whether
-// enough is available, and whether the rollout gets on or has missed its
-// deadline. A change of the number of replicas in the middle of a rollout is
-// shared among the sets in proportion to their sizes.
+// Each step also reports the status: the counts, whether enough replicas are available,
+// and whether the rollout progresses or has missed its deadline. If the number of
+// replicas changes in the middle of a rollout, all sets are scaled in proportion to their sizes.
 //
-// A few things live in annotations of the sets and the Deployment: the number of
-// the revision, the revisions that a set was before, how many replicas the
-// Deployment wanted and allowed when the set was last scaled.
+// Annotations of the sets and the Deployment store the number of the revision, earlier
+// revisions of a set, and how many replicas the Deployment wanted and allowed when the
+// set was last scaled.
 package deployment
 
 import (
@@ -31,10 +30,10 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Controller rolls Deployments out, under the default feature gates.
+// Controller rolls out Deployments under the default feature gates.
 var Controller = New(nil)
 
-// New makes the controller, under feature gates that are not at their defaults.
+// New returns the controller with these feature gates changed from their defaults.
 func New(gates gate.Set) reconcile.Controller[View] {
 	gates = gates.Of(gate.DeploymentReplicaSetTerminatingReplicas)
 	return reconcile.Controller[View]{
@@ -69,17 +68,17 @@ func New(gates gate.Set) reconcile.Controller[View] {
 	}
 }
 
-// View is what one turn can see.
+// View is the input of one turn.
 type View struct {
-	// Deployment is the one in question.
+	// Deployment is the object of the key.
 	Deployment *appsv1.Deployment `json:"deployment"`
-	// Sets are the ReplicaSets that it controls, and the orphans that it selects.
+	// Sets are the ReplicaSets that the Deployment controls, and the orphans that its
+	// selector matches.
 	Sets []*appsv1.ReplicaSet `json:"sets,omitempty"`
-	// Running counts the pods of each set, by its uid, that have not ended. It
-	// is collected for the strategy Recreate only, which waits for them.
+	// Running counts the pods of each set, by its uid, that have not ended. Only the
+	// strategy Recreate fills it, because it waits for those pods.
 	Running map[types.UID]int `json:"running,omitempty"`
-	// Failure is the first command that failed in the last turn that acted; nil
-	// when none did.
+	// Failure is the first failed command of the last acting turn; nil if none failed.
 	Failure *events.Result `json:"failure,omitempty"`
 	// Gates are the feature gates that are not at their defaults.
 	Gates gate.Set `json:"gates,omitempty"`

@@ -17,14 +17,13 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// bear has the new set created, and does nothing else: if that does not work out,
-// the old sets stay as they are.
+// bear creates the new set and changes no other: if the create fails, the old sets stay as they are.
 //
-// A set is called after a short hash of its template, so the name may be taken
-// by the set of another template. Then the status counts a collision, which
-// gives the hash, and so the name of the next attempt, another value.
+// The name of a set contains a short hash of its template, so a set with another template
+// may have the same name. Then the status counts a collision, which changes the hash, and
+// so the name of the next attempt.
 //
-// rolling is false where the rollout does not go on after the create.
+// rolling is false if the rollout does not continue after the create.
 //
 // Upstream: pkg/controller/deployment/sync.go, getNewReplicaSet.
 func (r *rollout) bear(rolling bool) reconcile.Decision {
@@ -47,7 +46,7 @@ func (r *rollout) bear(rolling bool) reconcile.Decision {
 	}
 }
 
-// create is the command that makes the set.
+// create returns the command that creates the set.
 func (r *rollout) create(created *appsv1.ReplicaSet) events.Command {
 	var told *events.Notice
 	if n := sizeOf(created); n > 0 {
@@ -58,7 +57,7 @@ func (r *rollout) create(created *appsv1.ReplicaSet) events.Command {
 			fmt.Sprintf("Failed to create new replica set %q: {error}", created.Name))))
 }
 
-// infant is the set to be created.
+// infant returns the set to create.
 func (r *rollout) infant() *appsv1.ReplicaSet {
 	d := r.deployment
 	hash := template.Hash(&d.Spec.Template, d.Status.CollisionCount)
@@ -79,7 +78,7 @@ func (r *rollout) infant() *appsv1.ReplicaSet {
 	}
 }
 
-// firstNotes are the annotations of the set to be created.
+// firstNotes returns the annotations of the set to create.
 func (r *rollout) firstNotes() map[string]string {
 	notes := maps.Clone(r.deployment.Annotations)
 	if notes == nil {
@@ -94,9 +93,9 @@ func (r *rollout) firstNotes() map[string]string {
 	return notes
 }
 
-// failureOf is why the set of a name was not made when that was last tried.
-// What a set of another name met, or a turn that the writer did not ask the API
-// server about, says nothing about this one.
+// failureOf returns why the last create of the set with this name failed. A failure of
+// another set, or of a command that the writer never sent to the API server, says nothing
+// about this one.
 func (r *rollout) failureOf(name string) (events.Result, bool) {
 	f := r.failure
 	if f == nil || f.Ref.Kind != kinds.ReplicaSets.Name || f.Ref.Name != name || f.Ref.Namespace != r.deployment.Namespace {
@@ -105,8 +104,8 @@ func (r *rollout) failureOf(name string) (events.Result, bool) {
 	return *f, f.Status == events.Failed || f.Code != 0
 }
 
-// collide counts a collision. The writer has compared what has the name with
-// what was to be created.
+// collide counts a collision. The writer has already established that the existing set
+// differs from the one to create.
 func (r *rollout) collide(name string) reconcile.Decision {
 	var count int32
 	if had := r.deployment.Status.CollisionCount; had != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// decide takes one step of whatever the Deployment is in the middle of.
+// decide takes the next step of the Deployment.
 func decide(v View, now time.Time) reconcile.Decision {
 	d := v.Deployment
 	if equality.Semantic.DeepEqual(d.Spec.Selector, &metav1.LabelSelector{}) {
@@ -31,7 +31,7 @@ func decide(v View, now time.Time) reconcile.Decision {
 	back, goesBack := rollbackTo(d)
 	switch {
 	case len(claim.Commands) > 0:
-		// Alone: whether an orphan could be adopted is known only afterwards.
+		// No other command: only the outcome tells whether an orphan could be adopted.
 		return reconcile.Do("replica sets change hands", claim.Commands...)
 	case d.DeletionTimestamp != nil:
 		return r.leave()
@@ -50,14 +50,13 @@ func decide(v View, now time.Time) reconcile.Decision {
 	}
 }
 
-// leave keeps the status right while the Deployment is on its way out.
+// leave keeps the status current while the Deployment is being deleted.
 func (r *rollout) leave() reconcile.Decision {
 	r.record()
 	return r.done("the deployment is being deleted", r.report(false))
 }
 
-// pause keeps the number of replicas right and the history short, but does not
-// roll.
+// pause applies the number of replicas and the history limit, but does not roll out.
 func (r *rollout) pause() reconcile.Decision {
 	r.record()
 	r.scale()
@@ -68,23 +67,22 @@ func (r *rollout) pause() reconcile.Decision {
 	return r.done("the deployment is paused", tidy, r.report(false))
 }
 
-// rescale gives a changed number of replicas to the sets before the rollout goes
-// on.
+// rescale distributes a changed number of replicas to the sets before the rollout continues.
 func (r *rollout) rescale() reconcile.Decision {
 	r.record()
 	r.scale()
 	return r.done("the number of replicas has changed", r.report(false))
 }
 
-// done is the decision to change the sets as they should be, and whatever goes
-// with it. because is the reason for the changes, or for doing nothing.
+// done returns the decision to change the sets, joined with others. because is the reason
+// for the changes, or for doing nothing.
 func (r *rollout) done(because string, with ...reconcile.Decision) reconcile.Decision {
 	changes := reconcile.Do(because, r.changes()...)
 	return reconcile.Join(append([]reconcile.Decision{changes}, with...)...)
 }
 
-// selectsAll tells the user, once for each change of the Deployment, that it
-// would own everything, and does nothing else.
+// selectsAll sends one Event for each generation of a Deployment that selects everything,
+// and does nothing else.
 //
 // Upstream: the Event is sent at every sync.
 func selectsAll(d *appsv1.Deployment) reconcile.Decision {
@@ -98,7 +96,7 @@ func selectsAll(d *appsv1.Deployment) reconcile.Decision {
 		notice(d, corev1.EventTypeWarning, "SelectingAll", "This deployment is selecting all pods. A non-empty selector is required."), nil)))
 }
 
-// notice is told on the Deployment.
+// notice returns an Event about the Deployment.
 func notice(d *appsv1.Deployment, level, reason, message string) *events.Notice {
 	return &events.Notice{About: reconcile.About(kinds.Deployments.Kind, d), Type: level, Reason: reason, Message: message}
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 )
 
-// The status says how many pods are on their way out, where the gate is on.
+// With the gate the status counts terminating pods.
 func TestLeavingPodsAreCountedWhereTheGateIsOn(t *testing.T) {
 	old := sized(1, 1, 1)
 	old.seen.Status.TerminatingReplicas = ptr(int32(2))

@@ -9,26 +9,25 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// hashLabel tells the pods of one set from those of the others.
+// hashLabel distinguishes the pods of the sets.
 const hashLabel = appsv1.DefaultDeploymentUniqueLabelKey
 
-// nameOf is the name of a Deployment's set with a hash.
+// nameOf returns the name of a Deployment's set, given the hash of its template.
 func nameOf(d *appsv1.Deployment, hash string) string {
 	room := validation.DNS1123SubdomainMaxLength - len("-") - len(hash)
 	return d.Name[:min(len(d.Name), room)] + "-" + hash
 }
 
-// sameTemplate tells whether two templates make the same pods, but for the hash
-// label.
+// sameTemplate tells whether two templates are equal except for the hash label.
 func sameTemplate(a, b *corev1.PodTemplateSpec) bool {
 	x, y := *a, *b // shallow: the parts are only read
 	x.Labels, y.Labels = withoutHash(a.Labels), withoutHash(b.Labels)
 	return sameBytes(&x, &y) || equality.Semantic.DeepEqual(&x, &y)
 }
 
-// sameBytes tells whether two templates are written in the same bytes. Then they are the
-// same, as they nearly always are, and to find that out so takes a third of the time.
-// Where they are not, as when a quantity is written in two ways, they may be so as well.
+// sameBytes tells whether two templates serialise to the same bytes. Equal templates
+// nearly always do, and this comparison takes a third of the time. Different bytes may
+// still be equal templates, for instance when a quantity is written in two ways.
 func sameBytes(a, b *corev1.PodTemplateSpec) bool {
 	x, err := a.Marshal()
 	if err != nil {
@@ -38,7 +37,7 @@ func sameBytes(a, b *corev1.PodTemplateSpec) bool {
 	return err == nil && bytes.Equal(x, y)
 }
 
-// withoutHash is the labels that a user gave.
+// withoutHash returns the labels that the user gave.
 func withoutHash(labels map[string]string) map[string]string {
 	if _, there := labels[hashLabel]; !there {
 		return labels

@@ -41,8 +41,8 @@ func TestTemplatesAreTheSameButForTheHash(t *testing.T) {
 	}
 }
 
-// TestTemplatesAreTheSameHoweverTheyAreWritten: what is written in other bytes is
-// compared by what it means.
+// TestTemplatesAreTheSameHoweverTheyAreWritten checks that templates with different bytes
+// are compared by their meaning.
 func TestTemplatesAreTheSameHoweverTheyAreWritten(t *testing.T) {
 	a, b := plain(), plain()
 	for template, limit := range map[*corev1.PodTemplateSpec]string{&a: "1Gi", &b: "1073741824"} {

@@ -10,10 +10,10 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// forget deletes the oldest of the old sets, as many as there are beyond the
-// limit of the history. One that may still have pods is spared, and no other
-// goes in its place; so is one whose number is not below that of the new set yet, which
-// would get no higher one if it could not be written before.
+// forget deletes the oldest of the old sets beyond the history limit. It spares a set
+// that may still have pods, and deletes no other instead. It also spares a set whose
+// revision is not below the new set's yet: if the new set's revision could not be written
+// so far, it would not rise without that set.
 //
 // Upstream: pkg/controller/deployment/sync.go, cleanupDeployment; sets whose
 // revision is no number are put in the order of their age there, and come first
@@ -38,7 +38,7 @@ func (r *rollout) forget() reconcile.Decision {
 	return reconcile.Do("the history is longer than its limit", commands...)
 }
 
-// counts tells whether the number of the new set goes by that of an old one.
+// counts tells whether the new set's next revision depends on that of an old one.
 func (r *rollout) counts(s *set) bool {
 	if r.fresh == nil {
 		return false

@@ -34,8 +34,7 @@ func keysOfSet(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	return keys
 }
 
-// adoptable is true for an orphan that a Deployment may want now and did not want
-// before.
+// adoptable tells whether an orphan became adoptable by this change.
 func adoptable(was, now reconcile.Object) bool {
 	if now.None() || now.GetDeletionTimestamp() != nil || len(now.GetLabels()) == 0 {
 		return false
@@ -47,9 +46,9 @@ func adoptable(was, now reconcile.Object) bool {
 		!equality.Semantic.DeepEqual(was.GetOwnerReferences(), now.GetOwnerReferences())
 }
 
-// keysOfPod maps a pod that its set has no more to the set's Deployment, if that
-// recreates and has now nothing left that runs. All else that a Deployment wants to
-// know of pods it reads in the status of its sets.
+// keysOfPod maps a pod that its set has lost to the set's Deployment, if that uses
+// Recreate and has no running pod left. Everything else about pods a Deployment reads in
+// the status of its sets.
 //
 // Upstream: deletePod looks at the end of pods alone. A set that lets go of one says
 // so in its status afterwards; here it may have said that before.
@@ -84,7 +83,7 @@ func keysOfPod(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	return []events.Key{keyOf(d)}
 }
 
-// deploymentOf is the Deployment that controls a ReplicaSet, if it is there.
+// deploymentOf returns the Deployment that controls a ReplicaSet, if it exists.
 func deploymentOf(s reconcile.Snapshot, set reconcile.Object) (*appsv1.Deployment, bool) {
 	if set.None() {
 		return nil, false

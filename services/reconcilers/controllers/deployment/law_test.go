@@ -33,7 +33,7 @@ func TestLaws(t *testing.T) {
 	)
 }
 
-// anyView is a Deployment anywhere in its life, with sets in any state.
+// anyView returns a Deployment in any state, with sets in any state.
 func anyView(t *rapid.T) View {
 	d := anyDeployment(t)
 	v := View{Deployment: d}
@@ -174,8 +174,8 @@ func singleMinded(_ *rapid.T, c reconcile.Controller[View], v View, now time.Tim
 	return nil
 }
 
-// bounded: no step makes the sets ask for more than is allowed, unless they did
-// before, and then not for more than that.
+// bounded checks that no step makes the sets ask for more replicas than allowed or, if
+// they did before, for more than before.
 func bounded(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	total := func(v View) (n int32) {
 		for _, s := range v.Sets {
@@ -188,7 +188,7 @@ func bounded(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) er
 	d := c.Decide(v, now)
 	for _, command := range d.Commands {
 		if command.Verb == events.VerbPatch {
-			return nil // others' sets become its own, with what they ask for
+			return nil // adopted sets keep their size
 		}
 	}
 	before, after := total(v), total(carryOut(v, d, now))
@@ -198,8 +198,8 @@ func bounded(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) er
 	return nil
 }
 
-// availableEnough: a rolling update takes no pod that is needed, whatever becomes
-// of the new ones.
+// availableEnough checks that a rolling update removes no pod that is needed, even if no
+// new pod becomes available.
 func availableEnough(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	kept := func(v View) (n int32) {
 		for _, s := range v.Sets {
@@ -225,7 +225,7 @@ func availableEnough(_ *rapid.T, c reconcile.Controller[View], v View, now time.
 	return nil
 }
 
-// careful: only sets without replicas are deleted, and never the new one.
+// careful checks that only sets without replicas are deleted, and never the new one.
 func careful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	for _, command := range c.Decide(v, now).Commands {
 		if command.Verb != events.VerbDelete {
@@ -239,8 +239,8 @@ func careful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) er
 	return nil
 }
 
-// TestRolloutsEnd rolls random Deployments out, again and again with new
-// templates and sizes, while pods get ready at a random pace.
+// TestRolloutsEnd rolls out random Deployments, repeatedly with new templates and sizes,
+// while pods become ready at a random pace.
 func TestRolloutsEnd(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		amount := rapid.SampledFrom([]string{"0", "1", "3", "25%", "50%", "100%"})
@@ -277,7 +277,7 @@ func step(t *rapid.T, v View, now time.Time) (View, time.Time) {
 	return live(carryOut(v, d, now), quick), now.Add(time.Second)
 }
 
-// ended is true when nothing is wanted any more; then everything must be right.
+// ended returns whether the controller has nothing left to do; then everything must be right.
 func ended(v View, now time.Time) bool {
 	d := Controller.Decide(v, now)
 	if len(d.Commands) > 0 || !complete(v.Deployment, v.Deployment.Status) {
@@ -290,8 +290,8 @@ func ended(v View, now time.Time) bool {
 		v.Deployment.Annotations[revisionNote] == r.fresh.notes[revisionNote]
 }
 
-// TestRollingUpdateTrace is the sequence that upstream's controller goes through
-// with ten replicas and a quarter more or less, pods getting ready in between.
+// TestRollingUpdateTrace checks the sequence of upstream's controller with ten replicas,
+// maxSurge and maxUnavailable of 25%, while pods become ready.
 func TestRollingUpdateTrace(t *testing.T) {
 	v := View{Deployment: rolling(10, "25%", "25%")}
 	v = atOnce(v, Controller.Decide(v, reconciletest.Now), reconciletest.Now)

@@ -18,8 +18,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// carryOut gives the view after a decision: a toy API server with one
-// Deployment in it. It changes nothing in the view that it is given.
+// carryOut returns the view after a decision, as a toy API server with one Deployment
+// would. It does not modify its argument.
 func carryOut(v View, d reconcile.Decision, now time.Time) View {
 	v.Deployment, v.Failure = v.Deployment.DeepCopy(), nil
 	sets := make([]*appsv1.ReplicaSet, 0, len(v.Sets))
@@ -88,8 +88,7 @@ func setsAfter(v View, c events.Command, now time.Time) []*appsv1.ReplicaSet {
 	return v.Sets
 }
 
-// live lets each set have what it asks for, as far as pods get ready: at most
-// quick of them become available in one go.
+// live gives each set the pods that it asks for, of which at most quick become available at a time.
 func live(v View, quick int32) View {
 	v.Running = nil
 	sets := make([]*appsv1.ReplicaSet, 0, len(v.Sets))
@@ -107,7 +106,7 @@ func live(v View, quick int32) View {
 	return v
 }
 
-// atOnce carries a decision out, and every pod is there and ready.
+// atOnce carries out a decision, and makes every pod exist and ready.
 func atOnce(v View, d reconcile.Decision, now time.Time) View {
 	return live(carryOut(v, d, now), 1000)
 }

@@ -13,12 +13,12 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/kube/replicas"
 )
 
-// The annotations in which a rollout remembers.
+// The annotations that store the state of a rollout.
 const (
-	// revisionNote is the number of a set's template in the order of rollouts,
-	// and on the Deployment that of the new set.
+	// revisionNote is the number of a set's template in the order of rollouts. The
+	// Deployment carries the number of its new set.
 	revisionNote = "deployment.kubernetes.io/revision"
-	// historyNote is the revisions that a set was before, comma-separated.
+	// historyNote has the earlier revisions of a set, comma-separated.
 	historyNote = "deployment.kubernetes.io/revision-history"
 	// desiredNote is how many replicas the Deployment wanted, and mostNote how
 	// many it allowed, when the set was last scaled.
@@ -29,15 +29,15 @@ const (
 	historyLength = 2000
 )
 
-// ownNotes are annotations that say something of one object only and are not
-// copied from a Deployment to its sets or back.
+// ownNotes are the annotations that describe one object only, so they are not copied
+// between a Deployment and its sets.
 var ownNotes = []string{
 	corev1.LastAppliedConfigAnnotation, revisionNote, historyNote, desiredNote, mostNote, appsv1.DeprecatedRollbackTo,
 }
 
-// record brings the new set's annotations and minReadySeconds up to date. Its
-// revision becomes the highest; if it had one before, it goes to the history.
-// Annotations that the Deployment lost stay.
+// record brings the new set's annotations and minReadySeconds up to date. The set gets
+// the highest revision, and an earlier one moves to its history. Annotations that the
+// Deployment no longer has stay on the set.
 //
 // Upstream: pkg/controller/deployment/util, SetNewReplicaSetAnnotations. A
 // revision that is no number stays as it is for ever.
@@ -46,7 +46,7 @@ func (r *rollout) record() {
 	if s == nil {
 		return
 	}
-	defer func() { s.recorded = s.changed }() // nothing has changed a size yet
+	defer func() { s.recorded = s.changed }() // no size has changed yet
 	if s.minReady != r.deployment.Spec.MinReadySeconds {
 		s.minReady, s.changed = r.deployment.Spec.MinReadySeconds, true
 	}
@@ -67,7 +67,7 @@ func (r *rollout) record() {
 	}
 }
 
-// nextRevision is the revision of the new set: one more than those of all others.
+// nextRevision returns the revision of the new set: one more than the highest of the others.
 func (r *rollout) nextRevision() int64 {
 	var highest int64
 	for _, s := range r.old {
@@ -78,8 +78,8 @@ func (r *rollout) nextRevision() int64 {
 	return highest + 1
 }
 
-// revisionOf is the revision that annotations tell, 0 when they tell none; ok is
-// false when it is no number.
+// revisionOf returns the revision in the annotations, 0 if there is none; ok is false if
+// it is not a number.
 func revisionOf(notes map[string]string) (revision int64, ok bool) {
 	text, there := notes[revisionNote]
 	if !there {
@@ -89,8 +89,7 @@ func revisionOf(notes map[string]string) (revision int64, ok bool) {
 	return revision, err == nil
 }
 
-// remember adds a revision to a history, and forgets the oldest when that gets
-// too long.
+// remember adds a revision to a history and drops the oldest ones beyond historyLength.
 func remember(history, revision string) string {
 	if strings.Split(history, ",")[0] == "" {
 		return revision
@@ -106,8 +105,7 @@ func remember(history, revision string) string {
 	return longer
 }
 
-// number is the number in an annotation; ok is false when there is none that
-// could be a number of replicas.
+// number returns the number in an annotation; ok is false if it cannot be a number of replicas.
 func number(notes map[string]string, key string) (n int32, ok bool) {
 	parsed, err := strconv.ParseUint(notes[key], 10, 32)
 	if err != nil || parsed > math.MaxInt32 {

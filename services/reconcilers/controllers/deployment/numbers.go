@@ -7,8 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// wanted is how many replicas a Deployment asks for. The API sets a missing
-// number to 1.
+// wanted returns how many replicas a Deployment asks for. The API server defaults it to 1.
 func wanted(d *appsv1.Deployment) int32 {
 	if d.Spec.Replicas == nil {
 		return 1
@@ -20,10 +19,9 @@ func rolls(d *appsv1.Deployment) bool {
 	return d.Spec.Strategy.Type == appsv1.RollingUpdateDeploymentStrategyType
 }
 
-// bounds is how many replicas more and how many available ones less than wanted
-// there may be in a rolling update. Percentages of replicas are rounded up for
-// more and down for less; where both give nothing, one less is allowed, since
-// otherwise nothing could ever move.
+// bounds returns how many replicas above the wanted number, and how many available ones
+// below it, a rolling update may have. Percentages are rounded up for surge and down for
+// unavailable. If both are 0, unavailable is 1, since otherwise the rollout could never move.
 //
 // Upstream: pkg/controller/deployment/util, ResolveFenceposts; values that are
 // no amounts are the API's to refuse and count as 0.
@@ -52,13 +50,13 @@ func amount(of *intstr.IntOrString, total int32, up bool) int32 {
 	return int32(min(n, math.MaxInt32))
 }
 
-// most is how many replicas all sets together may ask for.
+// most returns how many replicas all sets together may ask for.
 func most(d *appsv1.Deployment) int32 {
 	surge, _ := bounds(d)
 	return int32(min(int64(wanted(d))+int64(surge), math.MaxInt32))
 }
 
-// least is how many available replicas there must be left.
+// least returns how many replicas must stay available.
 //
 // Upstream: nothing may be missing when nothing is wanted, and only a rolling
 // update may miss some.

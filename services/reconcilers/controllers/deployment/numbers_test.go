@@ -23,8 +23,8 @@ func rolling(replicas int32, surge, unavailable string) *appsv1.Deployment {
 	return d
 }
 
-// sized is a set of a size that notes how many replicas were allowed; later ones
-// are older.
+// sized returns a set with a size and the annotation of how many replicas were allowed;
+// later places are older.
 func sized(place int, size, most int32) *set {
 	seen := reconciletest.ReplicaSet("web-"+strconv.Itoa(9-place), size)
 	seen.Annotations = map[string]string{mostNote: strconv.Itoa(int(most))}

@@ -9,14 +9,14 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// No reader waits for the steps of a rollout; for its beginning and its end, and for what
-// its conditions come to, a reader may.
+// Intermediate steps of a rollout are passing; its beginning, its end and changed
+// conditions are not, because a reader may wait for them.
 func TestOnlyTheStepsOfARolloutPass(t *testing.T) {
 	available := func(status corev1.ConditionStatus) []appsv1.DeploymentCondition {
 		return []appsv1.DeploymentCondition{{Type: appsv1.DeploymentAvailable, Status: status}}
 	}
 	for what, c := range map[string]struct {
-		ready, seen int32 // of 4, and behind the generation
+		ready, seen int32 // ready of 4 replicas; seen: generations behind
 		conditions  []appsv1.DeploymentCondition
 		want        bool
 	}{

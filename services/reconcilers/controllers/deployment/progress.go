@@ -14,8 +14,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// deadline is how long a rollout may go without progress; ok is false when it
-// may take for ever.
+// deadline returns how long a rollout may go without progress; ok is false if it has no deadline.
 func deadline(d *appsv1.Deployment) (limit time.Duration, ok bool) {
 	seconds := d.Spec.ProgressDeadlineSeconds
 	if seconds == nil || *seconds == math.MaxInt32 {
@@ -24,15 +23,15 @@ func deadline(d *appsv1.Deployment) (limit time.Duration, ok bool) {
 	return time.Duration(*seconds) * time.Second, true
 }
 
-// complete is true when a status says that every wanted replica is of the
-// present template and available, and no other is there.
+// complete tells whether, according to a status, every wanted replica has the current
+// template and is available, and no other replica exists.
 func complete(d *appsv1.Deployment, s appsv1.DeploymentStatus) bool {
 	goal := wanted(d)
 	return s.UpdatedReplicas == goal && s.Replicas == goal && s.AvailableReplicas == goal && s.ObservedGeneration >= d.Generation
 }
 
-// beginnings are the conditions with what starts the clock of the deadline: the
-// Deployment is paused or resumed, its new set is made, or was found.
+// beginnings returns the conditions with the changes that start the clock of the
+// deadline: the Deployment was paused or resumed, or its new set was created or found.
 //
 // Upstream: pkg/controller/deployment/sync.go, checkPausedConditions and
 // getNewReplicaSet. A rollout that missed its deadline stays so when paused.
@@ -70,7 +69,7 @@ func (r *rollout) beginnings() []appsv1.DeploymentCondition {
 		return have
 	case r.untold(was):
 		return r.renew(have, condition{appsv1.DeploymentProgressing, corev1.ConditionTrue, reasonCreated, created})
-	case was.Reason == reasonCreateError: // this time it worked out
+	case was.Reason == reasonCreateError: // this time the create succeeded
 		return say(corev1.ConditionTrue, reasonCreated, created)
 	case !there:
 		return say(corev1.ConditionTrue, reasonFound, fmt.Sprintf("Found new replica set %q", r.fresh.seen.Name))
@@ -79,10 +78,10 @@ func (r *rollout) beginnings() []appsv1.DeploymentCondition {
 	}
 }
 
-// untold tells whether the new set was created for this rollout and the condition does not
-// know: its report was held back, or met a conflict. A set that was created bears a
-// revision that the Deployment does not have yet, and none before it, as one does that is
-// rolled back to. Without the news the deadline would not run.
+// untold tells whether the new set was created for this rollout and the condition does
+// not say so yet, because the report was held back or met a conflict. A created set has a
+// revision that the Deployment does not have yet, and no earlier revision; a set that a
+// rollback reuses has one. Without this report the deadline would not run.
 //
 // Upstream: the condition is written right after the set is created, and never if that
 // meets a conflict.
@@ -94,8 +93,8 @@ func (r *rollout) untold(was appsv1.DeploymentCondition) bool {
 	return !quiet && !reused && !known
 }
 
-// progress is the conditions of a status with what it says, compared with the
-// one before, about how the rollout gets on.
+// progress returns the conditions of a status with what it says, compared with the status
+// before, about the progress of the rollout.
 //
 // Upstream: pkg/controller/deployment/progress.go, syncRolloutStatus. A rollout
 // that was completed is not judged again as long as only pods of the present
@@ -119,8 +118,8 @@ func (r *rollout) progress(before, status appsv1.DeploymentStatus) []appsv1.Depl
 	return r.failures(have)
 }
 
-// saying is the condition Progressing about the new set, or the Deployment while
-// that has none.
+// saying returns the condition Progressing about the new set, or about the Deployment
+// while it has no new set.
 func (r *rollout) saying(status corev1.ConditionStatus, reason, what string) condition {
 	message := fmt.Sprintf("Deployment %q %s.", r.deployment.Name, what)
 	if name := r.newName(); name != "" {
@@ -129,7 +128,7 @@ func (r *rollout) saying(status corev1.ConditionStatus, reason, what string) con
 	return condition{appsv1.DeploymentProgressing, status, reason, message}
 }
 
-// newName is the name of the new set, also of one that is just being made.
+// newName returns the name of the new set, also while it is being created.
 func (r *rollout) newName() string {
 	if r.fresh != nil {
 		return r.fresh.seen.Name
@@ -137,8 +136,8 @@ func (r *rollout) newName() string {
 	return r.begun
 }
 
-// advanced tells whether there are more new pods, fewer old ones, or more that
-// are ready or available.
+// advanced tells whether there are more new pods, fewer old ones, or more pods that are
+// ready or available.
 func advanced(before, after appsv1.DeploymentStatus) bool {
 	return after.UpdatedReplicas > before.UpdatedReplicas ||
 		after.Replicas-after.UpdatedReplicas < before.Replicas-before.UpdatedReplicas ||
@@ -146,8 +145,7 @@ func advanced(before, after appsv1.DeploymentStatus) bool {
 		after.AvailableReplicas > before.AvailableReplicas
 }
 
-// failures are the conditions with the first failure of a set to make or delete
-// pods, the new set's before the others'.
+// failures returns the conditions with the first ReplicaFailure of a set; the new set comes first.
 func (r *rollout) failures(have []appsv1.DeploymentCondition) []appsv1.DeploymentCondition {
 	sets := r.old
 	if r.fresh != nil {
@@ -175,7 +173,7 @@ func (r *rollout) failures(have []appsv1.DeploymentCondition) []appsv1.Deploymen
 	return without(have, appsv1.DeploymentReplicaFailure)
 }
 
-// nextCheck asks for a turn when the deadline passes.
+// nextCheck requests a wake at the deadline.
 //
 // Upstream: pkg/controller/deployment/progress.go, requeueStuckDeployment, a
 // second later, and also when the rollout was completed and there is nothing to

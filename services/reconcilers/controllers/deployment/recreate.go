@@ -4,7 +4,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// recreate ends everything old before anything new begins.
+// recreate waits until no old pod runs before it creates or scales the new set.
 //
 // Upstream: pkg/controller/deployment/recreate.go.
 func (r *rollout) recreate() reconcile.Decision {
@@ -26,8 +26,8 @@ func (r *rollout) recreate() reconcile.Decision {
 	}
 }
 
-// oldRuns tells whether an old set still has pods. A pod counts until it has
-// ended, also one of which nothing is known.
+// oldRuns tells whether an old set still has pods. A pod counts until it has ended, even
+// if its state is unknown.
 func (r *rollout) oldRuns() bool {
 	for _, s := range r.old {
 		if s.seen.Status.Replicas > 0 || r.running[s.seen.UID] > 0 {

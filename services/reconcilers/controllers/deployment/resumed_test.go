@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// A Deployment that is resumed with a new template says that it is resumed, and never
+// A Deployment that is resumed with a new template reports that it is resumed, and never
 // that its new set was created.
 func TestTheResumedSaySo(t *testing.T) {
 	for was, want := range map[string]string{reasonPaused: reasonResumed, reasonResumed: reasonCreated, reasonComplete: reasonCreated} {

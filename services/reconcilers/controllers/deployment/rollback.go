@@ -13,8 +13,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// rollbackTo is the revision that the Deployment asks to go back to, 0 for the
-// last one; ok is false when it does not, or not with a number.
+// rollbackTo returns the revision to which the annotation asks to go back, 0 for the
+// previous one; ok is false if it is missing or not a number.
 //
 // Upstream: pkg/controller/deployment/rollback.go. The annotation is what became
 // of a field of API versions that are gone.
@@ -23,9 +23,8 @@ func rollbackTo(d *appsv1.Deployment) (revision int64, ok bool) {
 	return revision, err == nil
 }
 
-// rollBack gives the Deployment the template of a revision again, and takes the
-// request off it in any case. It does not report: that would be about an object
-// that is about to change.
+// rollBack restores the template of a revision, and always removes the request from the
+// Deployment. It does not report a status, because the Deployment is about to change.
 func (r *rollout) rollBack(revision int64) reconcile.Decision {
 	if r.fresh == nil {
 		return r.bear(false)
@@ -54,13 +53,13 @@ func (r *rollout) rollBack(revision int64) reconcile.Decision {
 		fmt.Sprintf("Rolled back deployment %q to revision %d", next.Name, revision))
 }
 
-// answer writes the Deployment and tells what came of the request.
+// answer updates the Deployment and sends an Event with the result of the request.
 func (r *rollout) answer(next *appsv1.Deployment, level, reason, message string) reconcile.Decision {
 	update := reconcile.Update(kinds.Deployments.Kind, next, reconcile.Tell(notice(r.deployment, level, reason, message), nil))
 	return reconcile.Do("a rollback was asked for", append(r.changes(), update)...)
 }
 
-// lastRevision is the highest revision but one, or 0.
+// lastRevision returns the second-highest revision, or 0.
 func (r *rollout) lastRevision() int64 {
 	var revisions []int64
 	for _, s := range r.all() {
@@ -75,7 +74,7 @@ func (r *rollout) lastRevision() int64 {
 	return revisions[len(revisions)-2]
 }
 
-// revision is the set of a revision, nil when there is none.
+// revision returns the set with a revision, nil if there is none.
 func (r *rollout) revision(wanted int64) *set {
 	for _, s := range r.all() {
 		if revision, ok := revisionOf(s.notes); ok && revision == wanted {
@@ -85,16 +84,15 @@ func (r *rollout) revision(wanted int64) *set {
 	return nil
 }
 
-// withoutRequest is a copy of a Deployment's annotations without the request to
-// roll back.
+// withoutRequest copies a Deployment's annotations without the rollback request.
 func withoutRequest(notes map[string]string) map[string]string {
 	kept := maps.Clone(notes)
 	delete(kept, appsv1.DeprecatedRollbackTo)
 	return kept
 }
 
-// restored is the annotations of a Deployment that goes back to a set: its own
-// remain, all others are the set's.
+// restored returns the annotations of a Deployment that goes back to a set: ownNotes come
+// from the Deployment, all others from the set.
 func restored(have, past map[string]string) map[string]string {
 	notes := map[string]string{}
 	for _, key := range ownNotes {

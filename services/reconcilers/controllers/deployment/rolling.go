@@ -4,8 +4,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// roll takes one step of a rolling update: the new set is created, or grows, or
-// the old ones shrink. When all is done, old history goes.
+// roll takes one step of a rolling update: it creates the new set, scales it up, or
+// scales the old ones down. Once the rollout is complete, it deletes old history.
 //
 // Upstream: pkg/controller/deployment/rolling.go. There old sets may shrink in
 // the sync in which the new one is created.
@@ -24,7 +24,7 @@ func (r *rollout) roll() reconcile.Decision {
 	}
 }
 
-// finish reports, and cleans up once the Deployment has what it wants.
+// finish reports the status, and deletes old history once the rollout is complete.
 func (r *rollout) finish(because string) reconcile.Decision {
 	tidy := reconcile.Decision{}
 	if complete(r.deployment, r.deployment.Status) {
@@ -33,15 +33,15 @@ func (r *rollout) finish(because string) reconcile.Decision {
 	return r.done(because, tidy, r.report(true))
 }
 
-// grow gives the new set the size that it may have now.
+// grow scales the new set to the size that is allowed now, and tells whether that is a change.
 func (r *rollout) grow() bool {
 	was := r.fresh.size
 	r.resize(r.fresh, r.target(was))
 	return r.fresh.size != was
 }
 
-// target is the size that the new set may have now, given the one that it has:
-// no more than wanted, and no more than there is room for beside the old sets.
+// target returns the size that the new set may have now, given its current size: no more
+// than wanted, and no more than fits beside the old sets.
 //
 // Upstream: pkg/controller/deployment/util, NewRSNewReplicas. There a set that is
 // created because of a rollback has all replicas at once when the Deployment
@@ -60,10 +60,9 @@ func (r *rollout) target(has int32) int32 {
 	return has + min(max(room, 0), goal-has)
 }
 
-// shrink takes replicas from the old sets, oldest first: at first those that are
-// not available, which serve no client, then as many others as are not needed.
-// Replicas of the new set that are not available yet still count as missing, so
-// a new template that never gets ready stops the rollout.
+// shrink scales the old sets down, oldest first: first by their unavailable replicas,
+// which serve no client, then by as many others as are not needed. Unavailable replicas
+// of the new set count as missing, so a template that never becomes ready stops the rollout.
 //
 // Upstream: pkg/controller/deployment/rolling.go, reconcileOldReplicaSets. A set
 // that has more available replicas than it should have is shrinking already, and

@@ -18,9 +18,9 @@ func (r *rollout) rescaled() bool {
 	})
 }
 
-// scales tells whether scale has an answer to a changed number: it has none where a
-// Deployment recreates and several sets, all of which it may have been given, have replicas,
-// unless the new one is all that is wanted. Recreating ends the old ones.
+// scales tells whether scale can apply a changed number of replicas. Under the strategy
+// Recreate it cannot while several sets, perhaps adopted ones, have replicas and the new
+// set is not saturated: recreate scales the old ones to zero instead.
 //
 // Upstream: there it finds that the number has changed at every sync, changes nothing, and
 // never comes to recreate.
@@ -29,10 +29,9 @@ func (r *rollout) scales() bool {
 	return !recreates || len(active(r.all())) < 2 || r.saturated()
 }
 
-// scale shares the wanted number of replicas among the sets. With one set it is
-// that one's. When the new set has all it should have, the others are done.
-// Otherwise a rolling update is under way, and every set gets its share, so that
-// neither template gains by the change.
+// scale distributes the wanted number of replicas among the sets. A single set gets all
+// of them. If the new set is saturated, the old ones get none. Otherwise a rolling update
+// is in progress, and every set gets its proportional share, so that the change favours no template.
 //
 // Upstream: pkg/controller/deployment/sync.go, scale. There one set that has the
 // right size keeps a note of another number, and the Deployment, which takes
@@ -60,8 +59,8 @@ func (r *rollout) scale() {
 	}
 }
 
-// only is the one set that has replicas or, when none has any, the latest. It is
-// nil when there are several or none.
+// only returns the one set that has replicas or, if none has any, the latest. It is nil
+// if several have replicas, or if there is no set.
 func (r *rollout) only(active []*set) *set {
 	switch {
 	case len(active) == 1:
@@ -77,8 +76,8 @@ func (r *rollout) only(active []*set) *set {
 	}
 }
 
-// saturated is true when the new set has every replica that is wanted, all are
-// available, and it was scaled with this number in mind.
+// saturated tells whether the new set has every wanted replica, all of them are
+// available, and the set was last scaled for this number.
 func (r *rollout) saturated() bool {
 	if r.fresh == nil {
 		return false
@@ -88,10 +87,9 @@ func (r *rollout) saturated() bool {
 	return err == nil && r.fresh.size == goal && desired == int(goal) && available(r.fresh) == goal
 }
 
-// shares is the size that each of the sets should have, in an order of sets that
-// it brings about: largest first; of equals, the newer first when there is
-// something to give, the older first when there is something to take. What
-// rounding leaves over is the first one's.
+// shares returns the size of each set. It sorts sets in place: largest first, and among
+// equals the newer first when replicas are added, the older first when replicas are
+// removed. The first set gets the remainder of the rounding.
 //
 // Upstream: a set with a note that is too low to be true grows even when there
 // is something to take, so that in the end there may be more than is allowed.
@@ -129,8 +127,8 @@ func (r *rollout) shares(sets []*set) []int32 {
 	return shares
 }
 
-// proportion is how much a set would gain, or lose when negative, if it kept its
-// part of all replicas that may be.
+// proportion returns how many replicas a set gains, or loses if negative, to keep its
+// share of the allowed total.
 //
 // Upstream: pkg/controller/deployment/util, getReplicaSetFraction. A set that
 // does not say how many were allowed when it got its size is measured by how

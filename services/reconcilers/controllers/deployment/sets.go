@@ -18,32 +18,32 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// rollout is a Deployment with its sets, sorted out. Paragraphs of the decision
-// change what the sets should be; the commands are the difference to what they
-// are, one for each set.
+// rollout is a Deployment with its sets, divided into new and old. The steps of a
+// decision modify the desired state of the sets. The commands are the difference from the
+// observed state, one for each set.
 type rollout struct {
 	deployment *appsv1.Deployment
-	fresh      *set   // the set of the present template; nil when there is none
+	fresh      *set   // the set with the current template; nil if there is none
 	old        []*set // the others, oldest first
 	running    map[types.UID]int
 	failure    *events.Result
 	gates      gate.Set
 	now        time.Time
-	begun      string // the name of the new set that is being made; empty when none is
+	begun      string // the name of the new set that this turn creates; empty if it creates none
 }
 
-// set is a ReplicaSet as it is, and what should become of it.
+// set is an observed ReplicaSet and its desired state.
 type set struct {
 	seen     *appsv1.ReplicaSet
-	size     int32             // how many replicas it should ask for
-	minReady int32             // its minReadySeconds
-	notes    map[string]string // its annotations
+	size     int32             // desired spec.replicas
+	minReady int32             // desired spec.minReadySeconds
+	notes    map[string]string // desired annotations
 	changed  bool
 	recorded bool // the annotations or minReadySeconds of the new set change
 }
 
-// newRollout sorts the Deployment's sets out. Should several be of its template,
-// the oldest is the new one.
+// newRollout divides the sets into new and old. If several have the current template, the
+// oldest is the new one.
 //
 // Upstream: pkg/controller/deployment/util, FindNewReplicaSet.
 func newRollout(v View, mine []*appsv1.ReplicaSet, now time.Time) *rollout {
@@ -59,7 +59,7 @@ func newRollout(v View, mine []*appsv1.ReplicaSet, now time.Time) *rollout {
 	return r
 }
 
-// all is every set: the old ones, oldest first, and the new one.
+// all returns every set: the old ones, oldest first, then the new one.
 func (r *rollout) all() []*set {
 	if r.fresh == nil {
 		return r.old
@@ -67,12 +67,12 @@ func (r *rollout) all() []*set {
 	return append(slices.Clone(r.old), r.fresh)
 }
 
-// active is the sets that should have replicas.
+// active returns the sets whose desired size is not zero.
 func active(sets []*set) []*set {
 	return slices.DeleteFunc(slices.Clone(sets), func(s *set) bool { return s.size == 0 })
 }
 
-// sum adds a number of each set.
+// sum adds up a number of each set.
 func sum(sets []*set, of func(*set) int32) int32 {
 	var total int32
 	for _, s := range sets {
@@ -84,7 +84,7 @@ func sum(sets []*set, of func(*set) int32) int32 {
 func size(s *set) int32      { return s.size }
 func available(s *set) int32 { return s.seen.Status.AvailableReplicas }
 
-// sizeOf is how many replicas a set asks for. The API sets a missing number to 1.
+// sizeOf returns the number of replicas that a set asks for. The API server defaults it to 1.
 func sizeOf(s *appsv1.ReplicaSet) int32 {
 	if s.Spec.Replicas == nil {
 		return 1
@@ -96,8 +96,8 @@ func olderFirst(a, b *appsv1.ReplicaSet) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
 
-// resize has a set ask for another number of replicas, and notes what the
-// Deployment wanted then. It does nothing when the number is right.
+// resize sets the desired size of a set, and the annotations with what the Deployment
+// wants and allows. It does nothing if the size is right.
 //
 // Upstream: then the notes may stay wrong.
 func (r *rollout) resize(s *set, to int32) {
@@ -106,7 +106,7 @@ func (r *rollout) resize(s *set, to int32) {
 	}
 }
 
-// settle is resize that also renews the notes of a set that has the right size.
+// settle is like resize, but also renews the annotations of a set that has the right size.
 func (r *rollout) settle(s *set, to int32) {
 	s.note(desiredNote, strconv.Itoa(int(wanted(r.deployment))))
 	s.note(mostNote, strconv.Itoa(int(most(r.deployment))))
@@ -127,7 +127,7 @@ func (s *set) note(key, value string) {
 	s.notes, s.changed = notes, true
 }
 
-// changes are the commands that make the sets what they should be.
+// changes returns the commands that bring the sets to their desired state.
 func (r *rollout) changes() []events.Command {
 	var commands []events.Command
 	for _, s := range r.all() {
@@ -149,7 +149,7 @@ func (r *rollout) change(s *set) events.Command {
 	return reconcile.Update(kinds.ReplicaSets.Kind, &next)
 }
 
-// scaled is what users are told when a set is given another number of replicas.
+// scaled returns the Event about a scaled set.
 func (r *rollout) scaled(name string, from, to int32) *events.Notice {
 	direction := "up"
 	if to < from {

@@ -14,9 +14,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// report writes the status where it is not what is seen; the revision of the new
-// set, an annotation, goes with it. In a rollout it also says how that gets on,
-// and has it looked at again when the deadline has passed.
+// report updates the status if it differs, together with the annotation that has the
+// revision of the new set. In a rollout it also reports progress, and requests a wake at the deadline.
 func (r *rollout) report(rolling bool) reconcile.Decision {
 	d := r.deployment
 	seen := reported(d)
@@ -37,8 +36,8 @@ func (r *rollout) report(rolling bool) reconcile.Decision {
 	return reconcile.Join(told, next)
 }
 
-// passing tells whether a status will soon be another one, and no reader waits for it:
-// the rollout is not complete, and no condition has changed but in its words.
+// passing tells whether a status is only an intermediate one for which no reader waits:
+// the rollout is not complete, and no condition has changed its status.
 func passing(d *appsv1.Deployment, status appsv1.DeploymentStatus) bool {
 	was := d.Status
 	news := func(c appsv1.DeploymentCondition) bool {
@@ -49,14 +48,15 @@ func passing(d *appsv1.Deployment, status appsv1.DeploymentStatus) bool {
 		len(status.Conditions) == len(was.Conditions) && !slices.ContainsFunc(status.Conditions, news)
 }
 
-// reported is a Deployment whose status and annotations may be set anew.
+// reported returns a copy of a Deployment whose status and annotations may be replaced.
 func reported(d *appsv1.Deployment) *appsv1.Deployment {
 	seen := *d // shallow: the parts are only read
 	seen.TypeMeta = metav1.TypeMeta{APIVersion: kinds.Deployments.APIVersion(), Kind: kinds.Deployments.Kind.Kind}
 	return &seen
 }
 
-// revise gives a Deployment the revision of its new set, once that is settled.
+// revise copies the revision of the new set to the Deployment, unless this turn still
+// changes the set's annotations.
 //
 // Upstream: the status subresource lets annotations through.
 func (r *rollout) revise(seen *appsv1.Deployment) {
@@ -73,7 +73,7 @@ func (r *rollout) revise(seen *appsv1.Deployment) {
 	}
 }
 
-// count is the numbers of the status, and whether enough is available.
+// count returns the status with its counts and the condition Available.
 //
 // Upstream: pkg/controller/deployment/sync.go, calculateStatus.
 func (r *rollout) count(base appsv1.DeploymentStatus) appsv1.DeploymentStatus {
@@ -103,8 +103,8 @@ func (r *rollout) count(base appsv1.DeploymentStatus) appsv1.DeploymentStatus {
 	return status
 }
 
-// terminating is how many pods of the sets are on their way out; nil when a set
-// that a controller looks after does not say.
+// terminating returns how many pods of the sets are terminating; nil if a set that its
+// controller has observed does not report it.
 func terminating(sets []*set) *int32 {
 	var total int32
 	for _, s := range sets {

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// aSet is a set of a Deployment, so many hours old, with pods of an image.
+// aSet returns a set of a Deployment that is hours old, with pods of an image.
 func aSet(d *appsv1.Deployment, name, image string, hours int, size, available int32) *appsv1.ReplicaSet {
 	s := reconciletest.ReplicaSet(name, size, ownSet(kinds.Deployments.Kind, d))
 	s.CreationTimestamp = metav1.NewTime(reconciletest.Now.Add(-time.Duration(hours) * time.Hour))
@@ -26,8 +26,8 @@ func aSet(d *appsv1.Deployment, name, image string, hours int, size, available i
 
 func imageOf(d *appsv1.Deployment) string { return d.Spec.Template.Spec.Containers[0].Image }
 
-// What is not available goes first, but no more of all old sets together than may
-// be missing, and what the new set still lacks is missing, too.
+// Unavailable replicas go first, but of all old sets together no more than may be
+// missing, and unavailable replicas of the new set count as missing, too.
 func TestHowFastOldSetsShrink(t *testing.T) {
 	d := rolling(4, "25%", "25%") // from 3 available to 5 in all
 	for _, c := range []struct {
@@ -65,7 +65,7 @@ func TestADeletedDeploymentMakesAndResizesNothing(t *testing.T) {
 	}
 }
 
-// A set of another name that could not be made says nothing about this one.
+// A failed create of a set with another name says nothing about this one.
 func TestACollisionIsOneOfTheName(t *testing.T) {
 	d := rolling(4, "25%", "25%")
 	taken := events.Result{Status: events.Conflict, Code: 409, Reason: string(metav1.StatusReasonAlreadyExists)}
@@ -91,8 +91,8 @@ func TestOfTwoSetsOfOneTemplateTheOlderIsTheNewOne(t *testing.T) {
 	}
 }
 
-// History that may still have pods, or that its controller has not looked at
-// since it was changed, stays.
+// An old set that may still have pods, or whose controller has not observed its last
+// change, is not deleted.
 func TestHistoryThatMayHavePodsIsSpared(t *testing.T) {
 	d := rolling(4, "25%", "25%")
 	limit := int32(0)
@@ -114,8 +114,7 @@ func TestHistoryThatMayHavePodsIsSpared(t *testing.T) {
 	}
 }
 
-// A rollout that has met its deadline to the second has missed it: the wake is at
-// that very moment.
+// A rollout misses its deadline at the very second of it: the wake is at that time.
 func TestTheDeadlineIsMissedWhenItIsReached(t *testing.T) {
 	d := rolling(4, "25%", "25%")
 	seconds := int32(600)
@@ -141,7 +140,7 @@ func TestTheDeadlineIsMissedWhenItIsReached(t *testing.T) {
 }
 
 // The deadline runs for a rollout whose new set was created, whether or not the report
-// that says so could be made.
+// about that succeeded.
 func TestTheDeadlineRunsWhetherOrNotTheCreationWasTold(t *testing.T) {
 	for _, stored := range [][]events.Lane{{events.Act}, {events.Act, events.Tell}} {
 		d := rolling(3, "25%", "25%")
@@ -160,7 +159,7 @@ func TestTheDeadlineRunsWhetherOrNotTheCreationWasTold(t *testing.T) {
 			c, _ := find(v.Deployment.Status.Conditions, appsv1.DeploymentProgressing)
 			return c.Reason
 		}
-		for n := range 4 { // no pod of the new set can be made
+		for n := range 4 { // no pod of the new set can be created
 			decision := decide(v, now)
 			for _, lane := range stored {
 				v = carryOut(v, decision.In(lane), now)

@@ -15,8 +15,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// limited is a Deployment of four whose rollouts have a deadline, and what is said of the
-// last one.
+// limited returns a Deployment with four replicas, a progress deadline, and this
+// condition Progressing from the last rollout.
 func limited(reason, message string) *appsv1.Deployment {
 	d := rolling(4, "25%", "25%")
 	seconds, began := int32(600), metav1.NewTime(reconciletest.Now.Add(-time.Minute))
@@ -40,11 +40,11 @@ func TestWhatIsSaidAtTheBeginOfARollout(t *testing.T) {
 	const created = `Created new replica set "web-b"`
 	for what, c := range map[string]struct {
 		reason, message string
-		begun           string // the set that is being made
-		there           bool   // or the one that is there, of revision 2
+		begun           string // the set that is being created
+		there           bool   // or the set exists, with revision 2
 		edit            func(d *appsv1.Deployment, fresh *appsv1.ReplicaSet)
 		want            string
-		again           bool // the moment is a new one
+		again           bool // the condition has a new time
 	}{
 		"it is paused":                        {reasonComplete, "", "", true, paused, reasonPaused, true},
 		"it was paused before":                {reasonPaused, "", "", true, paused, reasonPaused, false},
@@ -98,7 +98,7 @@ func endless(d *appsv1.Deployment, _ *appsv1.ReplicaSet) { d.Spec.ProgressDeadli
 
 func never(d *appsv1.Deployment, _ *appsv1.ReplicaSet) { *d.Spec.ProgressDeadlineSeconds = 1<<31 - 1 }
 
-// known has the Deployment note the revision of the new set.
+// known makes the Deployment carry the revision of the new set.
 func known(also edit) edit {
 	return both(also, func(d *appsv1.Deployment, _ *appsv1.ReplicaSet) { d.Annotations[revisionNote] = "2" })
 }
@@ -113,7 +113,7 @@ func both(edits ...edit) edit {
 	}
 }
 
-// said is what a turn says of the rollout, and empty where it says nothing.
+// said returns the condition Progressing that a turn writes, empty if it writes none.
 func said(d *appsv1.Deployment, commands []events.Command) string {
 	for _, c := range commands {
 		var next appsv1.Deployment
@@ -129,8 +129,8 @@ func said(d *appsv1.Deployment, commands []events.Command) string {
 	return ""
 }
 
-// A set that could not be made is made again, and users are told, but of one of another name
-// and in a namespace that goes away.
+// A failed create of a set is retried and reported, except in a terminating namespace and
+// if the set has another name.
 func TestASetThatCouldNotBeMade(t *testing.T) {
 	d := limited("", "")
 	name := newRollout(View{Deployment: d}, nil, reconciletest.Now).infant().Name
@@ -179,7 +179,7 @@ func TestASetThatCouldNotBeMade(t *testing.T) {
 	}
 }
 
-// What keeps sets from having pods is told of the new one first.
+// A ReplicaFailure of the new set is reported before those of others.
 //
 // Upstream: getReplicaFailures.
 func TestWhatSetsFailToDo(t *testing.T) {
@@ -196,7 +196,7 @@ func TestWhatSetsFailToDo(t *testing.T) {
 	for what, c := range map[string]struct {
 		had, status, old, fresh string
 		want                    string
-		since                   bool // the moment of before stays
+		since                   bool // the time does not change
 	}{
 		"none does":                 {"", "", "", "", "", false},
 		"none does any more":        {"FailedCreate", "True", "", "", "", false},
@@ -248,7 +248,7 @@ func TestRevisionsCountOn(t *testing.T) {
 	}
 }
 
-// What a rollback is asked for and what comes of it.
+// Requests for a rollback and their results.
 //
 // Upstream: rollback.
 func TestRollbacks(t *testing.T) {
@@ -273,7 +273,7 @@ func TestRollbacks(t *testing.T) {
 	}
 }
 
-// A Deployment that is paused scales and notes, and forgets no set that it is to go back to.
+// A paused Deployment scales and updates annotations, and deletes no set to which it must roll back.
 func TestAPausedDeployment(t *testing.T) {
 	for _, back := range []bool{false, true} {
 		d := limited(reasonPaused, "")
@@ -296,7 +296,7 @@ func TestAPausedDeployment(t *testing.T) {
 	}
 }
 
-// Old sets run while pods are recreated: the new one waits for them.
+// Under Recreate the new set waits for the pods of the old ones.
 func TestTargetsOfOtherStrategies(t *testing.T) {
 	for _, c := range []struct{ has, old, want int32 }{{0, 3, 0}, {2, 3, 2}, {0, 0, 4}, {2, 0, 4}, {9, 3, 4}} {
 		d := rolling(4, "25%", "25%")
@@ -308,7 +308,7 @@ func TestTargetsOfOtherStrategies(t *testing.T) {
 	}
 }
 
-// A Deployment that selects everything says so once for each of its generations.
+// A Deployment that selects everything reports that once for each generation.
 func TestSelectingEverythingIsToldOnce(t *testing.T) {
 	for observed, want := range map[int64]int{0: 1, 1: 0, 2: 0} {
 		d := rolling(4, "25%", "25%")
@@ -324,7 +324,7 @@ func TestSelectingEverythingIsToldOnce(t *testing.T) {
 	}
 }
 
-// The pod of a set of before, under a name that another set has, is the last of no set.
+// The pod of an earlier set with the name of a present one asks for no turn.
 func TestAPodOfASetOfBefore(t *testing.T) {
 	d := rolling(3, "25%", "25%")
 	d.Spec.Strategy = appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}
@@ -337,7 +337,7 @@ func TestAPodOfASetOfBefore(t *testing.T) {
 	}
 }
 
-// A Deployment whose selector is none is seen with the sets that it controls.
+// The view of a Deployment with an invalid selector has the sets that it controls.
 func TestWhatIsSeenWithoutASelector(t *testing.T) {
 	d := rolling(3, "25%", "25%")
 	d.Spec.Selector = nil

@@ -14,10 +14,10 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// pool is where devices of a driver are.
+// pool identifies a pool of a driver's devices.
 type pool struct{ driver, name string }
 
-// cluster is what is seen of devices.
+// cluster has the slices and rules of the snapshot.
 type cluster struct {
 	s      reconcile.Snapshot
 	slices []*resourcev1.ResourceSlice
@@ -39,7 +39,7 @@ func look(s reconcile.Snapshot) *cluster {
 	return c
 }
 
-// claimsOf are the claims that a pod uses: those that have devices, and are reserved for it.
+// claimsOf returns the claims that a pod uses: those that are allocated and reserved for it.
 //
 // Upstream: podEvictionTime.
 func (c *cluster) claimsOf(p *corev1.Pod) (all []*resourcev1.ResourceClaim) {
@@ -56,7 +56,7 @@ func (c *cluster) claimsOf(p *corev1.Pod) (all []*resourcev1.ResourceClaim) {
 	return all
 }
 
-// devicesOf are the devices of a claim that drive pods away.
+// devicesOf returns the devices of a claim that have NoExecute taints.
 func (c *cluster) devicesOf(claim *resourcev1.ResourceClaim) (all []Device) {
 	if claim.Status.Allocation == nil {
 		return nil
@@ -69,8 +69,7 @@ func (c *cluster) devicesOf(claim *resourcev1.ResourceClaim) (all []Device) {
 	return all
 }
 
-// deviceOf is an allocated device with the taints that drive pods away, of its slice and of
-// rules.
+// deviceOf returns an allocated device with its NoExecute taints, from its slice and from rules.
 //
 // Upstream: allEvictingDeviceTaints.
 func (c *cluster) deviceOf(r resourcev1.DeviceRequestAllocationResult) Device {
@@ -93,7 +92,7 @@ func (c *cluster) deviceOf(r resourcev1.DeviceRequestAllocationResult) Device {
 	return d
 }
 
-// published is a device in the newest slices of its pool; nil where it is in none.
+// published returns a device from the newest slices of its pool; nil if none has it.
 func (c *cluster) published(r resourcev1.DeviceRequestAllocationResult) *resourcev1.Device {
 	of := pool{r.Driver, r.Pool}
 	for _, slice := range c.slices {
@@ -109,7 +108,7 @@ func (c *cluster) published(r resourcev1.DeviceRequestAllocationResult) *resourc
 	return nil
 }
 
-// rulesOf are the keys of the rules that drive pods away from the devices of a claim.
+// rulesOf returns the keys of the NoExecute rules that select devices of a claim.
 func (c *cluster) rulesOf(claim *resourcev1.ResourceClaim) (keys []events.Key) {
 	if claim.Status.Allocation == nil {
 		return nil
@@ -127,7 +126,7 @@ func (c *cluster) rulesOf(claim *resourcev1.ResourceClaim) (keys []events.Key) {
 	return keys
 }
 
-// usersOf are the keys of the pods that claims are reserved for which have such a device.
+// usersOf returns the keys of the pods for which claims with such a device are reserved.
 func (c *cluster) usersOf(such func(resourcev1.DeviceRequestAllocationResult) bool) (keys []events.Key) {
 	for _, claim := range reconcile.List(c.s, kinds.ResourceClaims, "") {
 		if claim.Status.Allocation == nil {
@@ -143,7 +142,7 @@ func (c *cluster) usersOf(such func(resourcev1.DeviceRequestAllocationResult) bo
 	return keys
 }
 
-// podsOf are the keys of the pods that a claim is reserved for.
+// podsOf returns the keys of the pods for which a claim is reserved.
 func podsOf(claim *resourcev1.ResourceClaim) (keys []events.Key) {
 	for _, by := range claim.Status.ReservedFor {
 		if device.IsPod(by) {
@@ -153,8 +152,7 @@ func podsOf(claim *resourcev1.ResourceClaim) (keys []events.Key) {
 	return keys
 }
 
-// selects tells whether a rule is about a device. One that does not say about which is about
-// none.
+// selects tells whether a rule selects a device. A rule without a selector selects none.
 //
 // Upstream: ruleMatchesDevice.
 func selects(rule *resourcev1beta2.DeviceTaintRule, driver, pool, device string) bool {
@@ -168,7 +166,7 @@ func taintOf(rule *resourcev1beta2.DeviceTaintRule) resourcev1.DeviceTaint {
 	return resourcev1.DeviceTaint{Key: t.Key, Value: t.Value, Effect: resourcev1.DeviceTaintEffect(t.Effect), TimeAdded: t.TimeAdded}
 }
 
-// drives tells whether a device of a slice drives pods away.
+// drives tells whether a device of a slice has a NoExecute taint.
 func drives(slice *resourcev1.ResourceSlice) bool {
 	for i := range slice.Spec.Devices {
 		for _, t := range slice.Spec.Devices[i].Taints {
@@ -180,7 +178,7 @@ func drives(slice *resourcev1.ResourceSlice) bool {
 	return false
 }
 
-// alike tells whether two versions of a slice say the same of their devices' taints.
+// alike tells whether two versions of a slice have the same devices with the same taints.
 func alike(a, b *resourcev1.ResourceSlice) bool {
 	if a.Spec.Driver != b.Spec.Driver || a.Spec.Pool.Name != b.Spec.Pool.Name || a.Spec.Pool.Generation != b.Spec.Pool.Generation || len(a.Spec.Devices) != len(b.Spec.Devices) {
 		return false

@@ -1,17 +1,17 @@
-// Package devicetainteviction deletes pods from devices that drive them away: from those with a
-// taint of the effect NoExecute that the pod's claim does not tolerate. A driver taints a device
-// in its ResourceSlice, an administrator many of them by a DeviceTaintRule.
+// Package devicetainteviction evicts pods from devices with a taint of the effect NoExecute that
+// the pod's claim does not tolerate. A driver taints a device in its ResourceSlice, an
+// administrator taints any number of devices with a DeviceTaintRule.
 //
-// A taint says since when it is there, and so a restart begins no time anew. A pod stays for as
-// long as the first of the taints of its devices is tolerated.
+// Each taint has the time at which it was added, so a restart begins no time again. A pod stays
+// until the first of its devices' taints is no longer tolerated.
 //
-//	a pod                                 a rule
-//	  its time is not up: wake then         how many pods it drives away, or would
-//	  its time is up: say why, delete
-//	  it may stay after all: say so
+//	the key of a pod                      the key of a rule
+//	  tolerated for now: wake then          report how many pods it evicts, or would
+//	  not tolerated: mark, then delete
+//	  may stay after all: report that
 //
-// Only the slices of a pool's highest generation count, the tolerations that the claim was
-// allocated with, and pods that the claim is reserved for.
+// Only the slices of a pool's highest generation count, the tolerations with which the claim was
+// allocated, and pods for which the claim is reserved.
 package devicetainteviction
 
 import (
@@ -30,11 +30,10 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Controller is the controller under the default feature gates: without rules. A key is a pod or
-// a rule.
+// Controller is the controller under the default feature gates: without rules. A key is a pod or a rule.
 var Controller = New(nil)
 
-// New makes the controller, under feature gates that are not at their defaults.
+// New returns the controller with these feature gates changed from their defaults.
 func New(gates gate.Set) reconcile.Controller[View] {
 	gates = gates.Of(gate.DRADeviceTaints, gate.DRADeviceTaintRules)
 	inputs := []reconcile.Input{
@@ -42,7 +41,7 @@ func New(gates gate.Set) reconcile.Controller[View] {
 		{Kind: kinds.ResourceClaims.Kind, Keys: keysOfClaim},
 		{Kind: kinds.ResourceSlices.Kind, Keys: keysOfSlice},
 	}
-	if gates.On(gate.DRADeviceTaintRules) { // else no API server needs to serve them
+	if gates.On(gate.DRADeviceTaintRules) { // without the gate the API server need not serve them
 		inputs = append(inputs, reconcile.Input{Kind: kinds.DeviceTaintRules.Kind, Keys: keysOfRule})
 	}
 	return reconcile.Controller[View]{
@@ -67,49 +66,49 @@ func New(gates gate.Set) reconcile.Controller[View] {
 	}
 }
 
-// View is what the turn of one pod or rule can see.
+// View is the input of the turn of a pod or a rule.
 type View struct {
-	// Pod is the pod whose turn it is; nil in the turn of a rule.
+	// Pod is the pod of the key; nil in the turn of a rule.
 	Pod *corev1.Pod `json:"pod,omitempty"`
-	// Devices are those that the pod has, as far as they have taints that drive pods away.
+	// Devices are the pod's devices that have NoExecute taints.
 	Devices []Device `json:"devices,omitempty"`
-	// Announced is true where a deletion of the pod is due at a later moment, or was about to be
-	// made, and was not called off.
+	// Announced is true if the last report announced a deletion of the pod, now or later, and no
+	// report has cancelled it.
 	Announced bool `json:"announced,omitempty"`
 
-	// Rule is the rule whose turn it is; nil in the turn of a pod.
+	// Rule is the rule of the key; nil in the turn of a pod.
 	Rule *resourcev1beta2.DeviceTaintRule `json:"rule,omitempty"`
-	// Driven are the pods that it drives away, or would if it did.
+	// Driven are the pods that the rule evicts, or would with the effect NoExecute.
 	Driven []Driven `json:"driven,omitempty"`
-	// Published and Allocated are how many devices it is about.
+	// Published and Allocated are how many published and allocated devices the rule selects.
 	Published int `json:"published,omitempty"`
 	Allocated int `json:"allocated,omitempty"`
-	// Tally is what was noted at the last report.
+	// Tally is the note of the last report.
 	Tally Tally `json:"tally,omitzero"`
 }
 
-// Device is a device that a claim has.
+// Device is an allocated device of a claim.
 type Device struct {
-	// Taints are those that drive pods away, Tolerations what the claim tolerates of it.
+	// Taints are the NoExecute taints, Tolerations those of the claim for this device.
 	Taints      []resourcev1.DeviceTaint      `json:"taints"`
 	Tolerations []resourcev1.DeviceToleration `json:"tolerations,omitempty"`
-	// Rules are the uids of the rules that the taints are of, in their order; empty for one of
-	// a slice.
+	// Rules are the uids of the rules of the taints, in the order of the taints; empty for a taint
+	// of a slice.
 	Rules []types.UID `json:"rules,omitempty"`
 }
 
-// Driven is a pod that a rule drives away.
+// Driven is a pod that a rule evicts.
 type Driven struct {
 	Namespace string    `json:"namespace"`
 	UID       types.UID `json:"uid"`
-	// Evicted is since when it says that its devices drive it away, where it was deleted and
-	// is not gone yet.
+	// Evicted is the time of the pod's condition that this controller evicts it, if the pod is
+	// terminating.
 	Evicted *metav1.Time `json:"evicted,omitempty"`
-	// Leaving is true where it was deleted, for whatever reason.
+	// Leaving is true if the pod is terminating, for any reason.
 	Leaving bool `json:"leaving,omitempty"`
 }
 
-// Tally is how many pods were driven away until a report, and which of them were not gone then.
+// Tally is how many pods the rule had evicted at a report, and which of them were still terminating.
 type Tally struct {
 	Evicted int         `json:"evicted"`
 	Leaving []types.UID `json:"leaving,omitempty"`
@@ -131,8 +130,7 @@ func decide(v View, now time.Time) reconcile.Decision {
 
 func keyOf(namespace, name string) events.Key { return events.Key{Namespace: namespace, Name: name} }
 
-// keysOfPod maps a pod to itself where its devices drive pods away, and to the rules by which
-// they do.
+// keysOfPod maps a pod to itself if its devices have NoExecute taints, and to the rules of those taints.
 func keysOfPod(s reconcile.Snapshot, was, now reconcile.Object) (keys []events.Key) {
 	p, there := now.Object.(*corev1.Pod)
 	if !there {
@@ -153,8 +151,8 @@ func keysOfPod(s reconcile.Snapshot, was, now reconcile.Object) (keys []events.K
 	return keys
 }
 
-// keysOfClaim maps a claim whose devices or reservations are others now to the pods that it is
-// and was reserved for, and to the rules that are about its devices.
+// keysOfClaim maps a claim whose allocation or reservations have changed to the pods for which it
+// is and was reserved, and to the rules that select its devices.
 func keysOfClaim(s reconcile.Snapshot, was, now reconcile.Object) (keys []events.Key) {
 	before, _ := was.Object.(*resourcev1.ResourceClaim)
 	after, _ := now.Object.(*resourcev1.ResourceClaim)
@@ -172,7 +170,7 @@ func keysOfClaim(s reconcile.Snapshot, was, now reconcile.Object) (keys []events
 	return keys
 }
 
-// keysOfSlice maps a slice with other taints to the pods that have devices of its pool.
+// keysOfSlice maps a slice with changed taints to the pods that have devices of its pool.
 func keysOfSlice(s reconcile.Snapshot, was, now reconcile.Object) (keys []events.Key) {
 	before, _ := was.Object.(*resourcev1.ResourceSlice)
 	after, _ := now.Object.(*resourcev1.ResourceSlice)
@@ -195,8 +193,8 @@ func keysOfSlice(s reconcile.Snapshot, was, now reconcile.Object) (keys []events
 	return keys
 }
 
-// keysOfRule maps a rule to itself, and one that has another spec now to the pods that have
-// devices that it is or was about.
+// keysOfRule maps a rule to itself and, if its spec has changed, to the pods with devices that it
+// selects or did.
 func keysOfRule(s reconcile.Snapshot, was, now reconcile.Object) (keys []events.Key) {
 	before, _ := was.Object.(*resourcev1beta2.DeviceTaintRule)
 	after, _ := now.Object.(*resourcev1beta2.DeviceTaintRule)

@@ -24,7 +24,7 @@ const namespace = reconciletest.Namespace
 
 var withRules = New(gate.Set{gate.DRADeviceTaintRules: true})
 
-// slice publishes devices of a pool with taints: "d0" has the first, "d1" the second.
+// slice returns a slice with devices of a pool: "d0" has the first taint, "d1" the second.
 func slice(name string, generation int64, taints ...resourcev1.DeviceTaint) *resourcev1.ResourceSlice {
 	s := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	s.Spec.Driver, s.Spec.Pool = "d", resourcev1.ResourcePool{Name: "p", Generation: generation}
@@ -37,7 +37,7 @@ func slice(name string, generation int64, taints ...resourcev1.DeviceTaint) *res
 	return s
 }
 
-// claim has the device "d0", and is reserved for pods.
+// claim returns a claim with the device "d0" that is reserved for pods.
 func claim(name string, pods ...*corev1.Pod) *resourcev1.ResourceClaim {
 	c := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	c.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{{Driver: "d", Pool: "p", Device: "d0"}}}}
@@ -106,7 +106,7 @@ func TestWhichTaintsAPodSees(t *testing.T) {
 	}
 }
 
-// The taints of rules count beside those of slices, where rules are read.
+// The taints of rules count beside those of slices, if the controller reads rules.
 func TestWhichRulesAPodSees(t *testing.T) {
 	p := pod("p", "c")
 	about := func(change func(*resourcev1beta2.DeviceTaintSelector)) *resourcev1beta2.DeviceTaintRule {
@@ -251,7 +251,7 @@ func TestWhoseTurnWithRules(t *testing.T) {
 	}
 }
 
-// Rules are read where their gate is on.
+// The controller reads rules only with their gate.
 func TestGates(t *testing.T) {
 	reads := func(gates gate.Set) bool {
 		for _, in := range New(gates).Inputs {

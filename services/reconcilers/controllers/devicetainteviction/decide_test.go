@@ -109,7 +109,7 @@ func anyRule(t *rapid.T) View {
 	return v
 }
 
-// applied is the view after every command succeeded.
+// applied returns the view after every command succeeded.
 func applied(v View, d reconcile.Decision, now time.Time) View {
 	for _, c := range d.Commands {
 		if v.Rule != nil {
@@ -138,8 +138,8 @@ func applied(v View, d reconcile.Decision, now time.Time) View {
 	return v
 }
 
-// mild: a pod is marked or deleted only when a taint of its devices is not tolerated, and the
-// times of all tolerations of it are over.
+// mild checks that a pod is marked or deleted only if a taint of its devices is not
+// tolerated, and the times of all its tolerations are over.
 func mild(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	due := slices.ContainsFunc(v.Devices, func(d Device) bool {
 		return slices.ContainsFunc(d.Taints, func(t resourcev1.DeviceTaint) bool {
@@ -169,8 +169,7 @@ func mild(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error
 	return nil
 }
 
-// seldom: what a rule says of the spec that it has is written again after ten seconds at the
-// soonest.
+// seldom checks that the status for an unchanged spec of a rule is updated at most every ten seconds.
 func seldom(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	for _, said := range v.Rule.Status.Conditions {
 		if said.ObservedGeneration == v.Rule.Generation && said.Type != "Other" && now.Sub(said.LastTransitionTime.Time) < 10*time.Second && len(c.Decide(v, now).Commands) > 0 {
@@ -210,7 +209,7 @@ func TestWhenAPodHasToLeave(t *testing.T) {
 	}
 }
 
-// How a deletion is made, and counted.
+// The steps of a deletion, and its metric values.
 func TestADeletion(t *testing.T) {
 	v := View{Pod: reconciletest.Pod("p", reconciletest.On("n1")), Devices: []Device{has([]resourcev1.DeviceTaint{drive("a", 5*time.Second)})}}
 	d := decide(v, now)
@@ -226,7 +225,7 @@ func TestADeletion(t *testing.T) {
 	}
 }
 
-// A pod that says already that it is disrupted, for another reason, keeps the time since when.
+// A pod that has the condition DisruptionTarget for another reason keeps its transition time.
 func TestADisruptedPodKeepsItsTime(t *testing.T) {
 	since := metav1.NewTime(now.Add(-time.Hour))
 	v := View{Pod: reconciletest.Pod("p", reconciletest.On("n1")), Devices: []Device{has([]resourcev1.DeviceTaint{drive("a", time.Second)})}}
@@ -237,7 +236,7 @@ func TestADisruptedPodKeepsItsTime(t *testing.T) {
 	}
 }
 
-// What a rule says, from its first pod to after its last.
+// The conditions of a rule, from its first pod until after its last.
 func TestWhatARuleSays(t *testing.T) {
 	v := View{Rule: rule(resourcev1beta2.DeviceTaintEffectNoExecute), Driven: []Driven{{Namespace: "x", UID: "1"}, {Namespace: "y", UID: "2"}}}
 	moment := now
@@ -261,7 +260,7 @@ func TestWhatARuleSays(t *testing.T) {
 	}
 }
 
-// Pods that had to leave before a rule was created, or had its spec, are not counted.
+// Pods that were evicted before a rule was created, or had its spec, are not counted.
 func TestWhoLeftBeforeARule(t *testing.T) {
 	for what, c := range map[string]struct {
 		created, evicted time.Duration
@@ -283,7 +282,7 @@ func TestWhoLeftBeforeARule(t *testing.T) {
 	}
 }
 
-// What a rule without effect says is said once for each spec.
+// The condition of a rule without effect is written once for each spec.
 func TestWhatARuleWouldDo(t *testing.T) {
 	v := View{Rule: rule(resourcev1beta2.DeviceTaintEffectNone), Driven: []Driven{{Namespace: "x", UID: "1"}, {Namespace: "x", UID: "2", Leaving: true, Evicted: ago(0)}}, Published: 1, Allocated: 2}
 	v = applied(v, decide(v, now), now)

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// why is the reason under which a pod says that it was driven away.
+// why is the reason in the condition of a pod that this controller evicts.
 const why = "DeletionByDeviceTaintManager"
 
 const (
@@ -30,7 +30,7 @@ var metrics = []reconcile.Metric{
 		Buckets: []float64{0.005, 0.025, 0.1, 0.5, 1, 2.5, 10, 30, 60, 120, 180, 240}},
 }
 
-// announcement is what is noted of a deletion that is to come.
+// announcement is the note about a future deletion.
 type announcement struct {
 	Announced bool `json:"announced"`
 }
@@ -53,8 +53,8 @@ func observePod(s reconcile.Snapshot, k events.Key) (View, bool) {
 	return v, true
 }
 
-// end is when the pod has to leave, the earliest moment of all taints of its devices that are not
-// tolerated for good; ok is false when there is none.
+// end returns when the pod must leave: the earliest end of all taints that are not tolerated
+// forever; ok is false if there is none.
 //
 // Upstream: claimEvictionTime. A taint that does not say since when it is there drives no pod
 // away; the API server dates each.
@@ -69,8 +69,8 @@ func (v View) end() (at time.Time, ok bool) {
 	return at, ok
 }
 
-// until is when a taint of the device drives pods away, the shortest time of its tolerations
-// after it was added; limited is false where one of them is for good.
+// until returns when a taint of the device is no longer tolerated: the shortest toleration after
+// the taint was added; limited is false if one toleration has no end.
 func (d Device) until(t resourcev1.DeviceTaint) (at time.Time, limited bool) {
 	if t.TimeAdded == nil {
 		return time.Time{}, false
@@ -90,7 +90,7 @@ func (d Device) until(t resourcev1.DeviceTaint) (at time.Time, limited bool) {
 	return t.TimeAdded.Add(patience), true
 }
 
-// decidePod deletes a pod whose devices drive it away, when its time is up.
+// decidePod evicts a pod when its devices' taints are no longer tolerated.
 //
 // Upstream: pkg/controller/devicetainteviction, handlePod and maybeDeletePod.
 func (v View) decidePod(now time.Time) reconcile.Decision {
@@ -118,7 +118,7 @@ func (v View) decidePod(now time.Time) reconcile.Decision {
 	}
 }
 
-// mark says that the pod is disrupted; when that is seen it is deleted.
+// mark sets the pod's condition DisruptionTarget; a later turn that sees it deletes the pod.
 //
 // Upstream: addConditionAndDeletePod.
 func (v View) mark(now time.Time) reconcile.Decision {
@@ -135,13 +135,13 @@ func (v View) mark(now time.Time) reconcile.Decision {
 	return reconcile.Do("the pod does not tolerate its devices", c)
 }
 
-// marked tells whether the pod says already that it is driven away.
+// marked tells whether the pod has this controller's condition.
 func (v View) marked() bool {
 	said := v.disruption()
 	return said.Status == corev1.ConditionTrue && said.Reason == why
 }
 
-// disruption is what the pod says of being disrupted.
+// disruption returns the pod's condition DisruptionTarget.
 func (v View) disruption() corev1.PodCondition { return disruptionOf(v.Pod) }
 
 func disruptionOf(p *corev1.Pod) corev1.PodCondition {
@@ -153,7 +153,7 @@ func disruptionOf(p *corev1.Pod) corev1.PodCondition {
 	return corev1.PodCondition{}
 }
 
-// record tells of the pod.
+// record returns an Event about the pod.
 func (v View) record(message string) events.Command {
 	about := corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: v.Pod.Namespace, Name: v.Pod.Name, UID: v.Pod.UID}
 	return reconcile.Record(events.Notice{About: about, Type: corev1.EventTypeNormal, Reason: "DeviceTaintManagerEviction", Message: message})

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// often is how often a rule's status is written at most.
+// often is the minimum interval between two updates of a rule's status.
 //
 // Upstream: ruleStatusPeriod.
 const often = 10 * time.Second
@@ -29,7 +29,7 @@ func observeRule(s reconcile.Snapshot, k events.Key) (View, bool) {
 	if last, ok := reconcile.LastOf(s, k, events.Tell, rule); ok {
 		for _, r := range last.Results {
 			if r.Answer != nil {
-				_ = json.Unmarshal(r.Answer.Note, &v.Tally) // what cannot be read was not noted
+				_ = json.Unmarshal(r.Answer.Note, &v.Tally) // an invalid note counts as none
 			}
 		}
 	}
@@ -56,7 +56,7 @@ func observeRule(s reconcile.Snapshot, k events.Key) (View, bool) {
 	return v, true
 }
 
-// drivenOf is a pod that a rule drives away.
+// drivenOf returns the pod of a view as one that a rule evicts.
 func drivenOf(v View) Driven {
 	d := Driven{Namespace: v.Pod.Namespace, UID: v.Pod.UID, Leaving: v.Pod.DeletionTimestamp != nil}
 	if d.Leaving && v.marked() {
@@ -65,7 +65,7 @@ func drivenOf(v View) Driven {
 	return d
 }
 
-// pretend has a rule drive pods away that does not.
+// pretend gives a rule the effect NoExecute.
 func (c *cluster) pretend(rule *resourcev1beta2.DeviceTaintRule) {
 	driving := rule.DeepCopy()
 	driving.Spec.Taint.Effect = resourcev1beta2.DeviceTaintEffectNoExecute
@@ -77,7 +77,7 @@ func (c *cluster) pretend(rule *resourcev1beta2.DeviceTaintRule) {
 	}
 }
 
-// about is how many devices a rule is about: those that are published, and those that claims have.
+// about returns how many devices a rule selects: published ones, and ones that claims have.
 //
 // Upstream: countTaintedDevices.
 func (c *cluster) about(rule *resourcev1beta2.DeviceTaintRule) (published, allocated int) {
@@ -105,8 +105,8 @@ func (c *cluster) about(rule *resourcev1beta2.DeviceTaintRule) (published, alloc
 	return published, allocated
 }
 
-// drivenBy tells whether a rule is among the reasons why a pod has to leave. Once there is one,
-// all taints count that are not tolerated for good.
+// drivenBy tells whether a rule is among the reasons for which a pod must leave. All taints count
+// that are not tolerated forever.
 func (v View) drivenBy(rule types.UID) bool {
 	for _, d := range v.Devices {
 		for i, t := range d.Taints {
@@ -118,7 +118,7 @@ func (v View) drivenBy(rule types.UID) bool {
 	return false
 }
 
-// decideRule says how many pods a rule drives away, at most every ten seconds.
+// decideRule reports how many pods a rule evicts, at most every ten seconds.
 //
 // Upstream: pkg/controller/devicetainteviction, maybeUpdateRuleStatus.
 func (v View) decideRule(now time.Time) reconcile.Decision {
@@ -147,7 +147,7 @@ func (v View) decideRule(now time.Time) reconcile.Decision {
 	return reconcile.Do("the rule does not say what it does", c)
 }
 
-// condition is what the rule says of the pods that it drives away.
+// condition returns the rule's condition EvictionInProgress.
 func (v View) condition() metav1.Condition {
 	for _, c := range v.Rule.Status.Conditions {
 		if c.Type == resourcev1beta2.DeviceTaintConditionEvictionInProgress {
@@ -157,10 +157,10 @@ func (v View) condition() metav1.Condition {
 	return metav1.Condition{}
 }
 
-// most is how many pods that are not gone yet are noted.
+// most is the maximum number of terminating pods in a note.
 const most = 1000
 
-// count is how many pods the rule has driven away, and how many are still to go, in how many
+// count returns how many pods the rule has evicted, and how many it has yet to evict, in how many
 // namespaces.
 func (v View) count(now time.Time) (tally Tally, pending, namespaces int) {
 	tally.Evicted = v.Tally.Evicted
@@ -181,15 +181,15 @@ func (v View) count(now time.Time) (tally Tally, pending, namespaces int) {
 	return tally, pending, len(in)
 }
 
-// since tells whether a pod has had to leave since the rule was created, and not for long when
-// its spec was seen for the first time: that is at once.
+// since tells whether a pod was evicted after the rule was created and, if the rule's present spec
+// has not been reported yet, only recently: an eviction for that spec follows at once.
 func (v View) since(d Driven, now time.Time) bool {
 	another := v.condition().ObservedGeneration != v.Rule.Generation
 	return !d.Evicted.Before(&v.Rule.CreationTimestamp) && (!another || !d.Evicted.Time.Before(now.Add(-often)))
 }
 
-// report is the condition, without a time. Once something was pending and nothing is any more,
-// the rule has done what it could.
+// report returns the condition, without a time. Once pods were pending and none is any more, the
+// rule is complete.
 func (v View) report(evicted, pending, namespaces int) metav1.Condition {
 	c := metav1.Condition{Type: resourcev1beta2.DeviceTaintConditionEvictionInProgress, Status: metav1.ConditionFalse, ObservedGeneration: v.Rule.Generation}
 	switch v.Rule.Spec.Taint.Effect {
@@ -222,7 +222,7 @@ func (v View) report(evicted, pending, namespaces int) metav1.Condition {
 	return c
 }
 
-// count says how many there are.
+// count formats a number with its noun.
 func count(n int, one, many string) string {
 	if n == 1 {
 		return one

@@ -1,20 +1,21 @@
-// Package disruption says of every PodDisruptionBudget how many of its pods may be
-// evicted now. The API server counts that number down with every eviction that it
-// allows, and writes in the status which pod it was; until that pod is seen to go,
-// or two minutes have passed in which it did not, it counts as gone.
+// Package disruption computes for every PodDisruptionBudget how many of its pods may be
+// evicted now. The API server decrements that number with every eviction that it allows,
+// and adds the pod to the status. The pod counts as gone until it is terminating, or
+// until two minutes have passed in which it did not.
 //
-// How many pods there should be is known from who controls them. The kinds that are
-// built in are read; of any other kind the scale is asked for, when the pods of the
-// budget are others than when it was asked for last. Where it cannot be known nothing
-// may be evicted.
+// The controllers of the pods determine how many pods there should be. The controller
+// watches the built-in kinds. For any other kind it asks for the scale, whenever the pods
+// of the budget differ from those at the last question. If the number cannot be
+// determined, no pod may be evicted.
 //
-// A pod that was said to be disrupted, and two minutes later still is not on its way
-// out, is said not to be any more.
+// If a pod has the condition DisruptionTarget and is not terminating after two minutes,
+// the controller sets the condition to False.
 //
-// Upstream looks at a budget when it or one of its pods changes; so it does not notice
-// that a Deployment was scaled before a pod comes or goes. Here that is a reason to
-// look, too. And where a pod has several budgets, upstream keeps up to date the one
-// that it finds first; here all are kept, and the pod's own key tells users of it.
+// Upstream looks at a budget when the budget or one of its pods changes, so it notices
+// that a Deployment was scaled only when a pod comes or goes. This controller looks at
+// the budget when the Deployment changes, too. Where a pod has several budgets, upstream
+// updates the one that it finds first; this controller updates all, and the pod's own key
+// sends the Event about it.
 package disruption
 
 import (
@@ -36,8 +37,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Controller is the disruption controller. A key is a budget, or a pod that says that
-// it is disrupted or that several budgets select.
+// Controller is the disruption controller. A key is a budget, or a pod that has the
+// condition DisruptionTarget or that several budgets select.
 var Controller = reconcile.Controller[View]{
 	Name:    "disruption-controller",
 	Aliases: []string{"disruption"},
@@ -67,62 +68,59 @@ var Controller = reconcile.Controller[View]{
 	Decide:    decide,
 }
 
-// scale is the subresource that says how many pods an owner wants.
+// scale is the subresource with the number of pods that an owner wants.
 const scale = "scale"
 
-// View is what one turn can see: a budget and its pods, or a pod.
+// View is the input of one turn: a budget and its pods, or a pod.
 type View struct {
 	Budget *policyv1.PodDisruptionBudget `json:"budget,omitempty"`
-	// Pods are those that the budget selects; Select is why it cannot select any.
+	// Pods are the pods that the budget selects. Select is the error of an invalid selector.
 	Pods   []*corev1.Pod `json:"pods,omitempty"`
 	Select string        `json:"select,omitempty"`
-	// Sizes are how many pods those want who control the pods, by the uid in the
-	// pods' references. Who is of a kind that is read and was not found is not in it.
+	// Sizes are the numbers of pods that their controllers want, by the uid in the pods'
+	// references. A controller of a watched kind that was not found is missing.
 	Sizes map[types.UID]Size `json:"sizes,omitempty"`
-	// Answers are what was said of the others when they were asked, by uid too.
+	// Answers are the last answers about the other controllers, also by uid.
 	Answers map[types.UID]Answer `json:"answers,omitempty"`
 
-	// Pod is one that says that it is disrupted, or that has several budgets. There is
-	// no budget then.
+	// Pod is a pod that has the condition DisruptionTarget or several budgets. Budget is nil then.
 	Pod *corev1.Pod `json:"pod,omitempty"`
-	// Several are the names of the pod's budgets, where it has more than one; Told are
-	// those of which users were told last.
+	// Several are the names of the pod's budgets, if it has more than one. Told are the
+	// names in the last Event.
 	Several []string `json:"several,omitempty"`
 	Told    []string `json:"told,omitempty"`
 }
 
-// Size is how many pods an owner wants. Of is the uid of that owner: of a
-// Deployment, where the pods are controlled by its sets.
+// Size is how many pods an owner wants. Of is the uid of that owner: the Deployment, if
+// the pods are controlled by its ReplicaSets.
 type Size struct {
 	Of       types.UID `json:"of"`
 	Replicas int32     `json:"replicas"`
 }
 
-// Answer is what the API server said of an owner's scale.
+// Answer is the API server's answer about the scale of an owner.
 type Answer struct {
-	// UID is whose scale it is, empty where there is none; Replicas is how many pods
-	// that one wants.
+	// UID is the uid of the scale, empty if there is none. Replicas is how many pods the owner wants.
 	UID      types.UID `json:"uid,omitempty"`
 	Replicas int32     `json:"replicas,omitempty"`
-	// Failure is why it could not be said, Lacking that it cannot be: the kind has no
-	// scale, or is not served.
+	// Failure is the error of the question. Lacking is true if the kind has no scale or is not served.
 	Failure string `json:"failure,omitempty"`
 	Lacking bool   `json:"lacking,omitempty"`
-	// Note is what was noted when it was asked for.
+	// Note is the note of the question.
 	Note Note `json:"note"`
-	// At is when it was given.
+	// At is the time of the answer.
 	At time.Time `json:"at"`
 }
 
-// Note says who was asked about, and on what occasion.
+// Note identifies the owner of a question, and its occasion.
 type Note struct {
 	UID types.UID `json:"uid"`
-	// Occasion is the sum of the pods that the budget had.
+	// Occasion is a hash of the pods that the budget had.
 	Occasion string `json:"occasion"`
 }
 
-// keysOfPod maps a pod to the budgets that select it, or did before, and to itself
-// where it says that it is disrupted or several budgets select it.
+// keysOfPod maps a pod to the budgets that select it, or did before, and to its own key
+// if it has the condition DisruptionTarget or several budgets select it.
 func keysOfPod(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	var keys []events.Key
 	itself := false
@@ -152,7 +150,7 @@ func keyOfPod(p metav1.Object) events.Key {
 	return events.Key{Kind: kinds.Pods.Name, Namespace: p.GetNamespace(), Name: p.GetName()}
 }
 
-// budgetsOf are the names of the budgets that select a pod, in order.
+// budgetsOf returns the sorted names of the budgets that select a pod.
 func budgetsOf(s reconcile.Snapshot, p metav1.Object) (names []string) {
 	for _, b := range reconcile.List(s, kinds.PodDisruptionBudgets, p.GetNamespace()) {
 		if selects(b, p) {
@@ -162,12 +160,12 @@ func budgetsOf(s reconcile.Snapshot, p metav1.Object) (names []string) {
 	return names
 }
 
-// most is how many pods are told of at once when a budget comes, goes, or selects others.
+// most is the maximum number of pods whose keys a created, deleted or reselecting budget asks for.
 const most = 50
 
-// keysOfBudget maps a budget to itself; and where it comes, goes or selects other pods to
-// those that it shares with other budgets, or did. Where they are very many the others
-// are told of when they change.
+// keysOfBudget maps a budget to itself. If it is created, deleted or has a new selector,
+// it also maps to the pods that it shares, or did, with other budgets, at most [most];
+// the remaining ones get their turn when they change.
 //
 // Upstream: users are told of such a pod when it changes.
 func keysOfBudget(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
@@ -202,8 +200,8 @@ func selects(b *policyv1.PodDisruptionBudget, obj metav1.Object) bool {
 	return err == nil && selector.Matches(labels.Set(obj.GetLabels()))
 }
 
-// budgetsBeside are the budgets in the namespace of an owner that controls pods. They
-// are looked at when it comes, goes or wants another number of pods.
+// budgetsBeside maps an owner that controls pods to all budgets of its namespace, if it
+// is created or deleted or wants another number of pods.
 func budgetsBeside(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	if !was.None() && !now.None() {
 		before, _ := sizeOf(was.Object)
@@ -260,7 +258,7 @@ func observePod(s reconcile.Snapshot, k events.Key) (View, bool) {
 	return v, true
 }
 
-// memory is what a report about a pod notes: of which budgets users have been told.
+// memory is the note of a report about a pod: the budgets in the last Event.
 type memory struct {
 	Budgets []string `json:"budgets"`
 }
@@ -275,7 +273,7 @@ func toldIn(o events.Outcome) []string {
 	return m.Budgets
 }
 
-// sizes finds those who control pods and are of a kind that is read.
+// sizes finds the controllers of pods that are of a watched kind.
 func sizes(s reconcile.Snapshot, pods []*corev1.Pod) map[types.UID]Size {
 	found := map[types.UID]Size{}
 	for _, p := range pods {
@@ -294,8 +292,8 @@ func sizes(s reconcile.Snapshot, pods []*corev1.Pod) map[types.UID]Size {
 	return found
 }
 
-// sized is the size of an owner that controls pods: of a set that a Deployment
-// controls it is the Deployment's.
+// sized returns the size of an owner that controls pods; for a ReplicaSet of a Deployment
+// the Deployment's.
 //
 // Upstream: getPodDeployment, getPodReplicaSet and, for a set whose Deployment is not
 // there, getScaleController, which asks for the scale of the set.
@@ -309,8 +307,8 @@ func sized(s reconcile.Snapshot, controller reconcile.Object) (Size, bool) {
 	return Size{Of: controller.GetUID(), Replicas: replicas}, ok
 }
 
-// answers are what was said of scales the last time that they were asked for. The
-// occasion in its note says for how long one counts.
+// answers returns the last answers about scales. The occasion in the note of an answer
+// limits how long it counts.
 func answers(s reconcile.Snapshot, k events.Key, b *policyv1.PodDisruptionBudget) map[types.UID]Answer {
 	last, ok := reconcile.LastOf(s, k, events.Act, b)
 	if !ok {

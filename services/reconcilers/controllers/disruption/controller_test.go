@@ -38,8 +38,8 @@ func TestLaws(t *testing.T) {
 		reconciletest.Law[View]{Name: "careful", Holds: careful})
 }
 
-// careful: no more pods may go than are healthy beyond those that must be, and none
-// where it is not known how many there should be.
+// careful checks that no more disruptions are allowed than healthy pods exceed the
+// desired number, and none if the expected number is not known.
 func careful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	for _, command := range c.Decide(v, now).Commands {
 		if command.Kind != kinds.PodDisruptionBudgets.Name {
@@ -63,7 +63,7 @@ func careful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) er
 	return nil
 }
 
-// carriedOut is the view when what was decided has been done, and answered.
+// carriedOut returns the view after the commands are applied and answered.
 func carriedOut(v View, d reconcile.Decision, now time.Time) View {
 	for _, c := range d.Commands {
 		switch {
@@ -256,8 +256,8 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-// A change of a budget makes it the turn of the pods that have another one, too, but where
-// it still selects the same.
+// A changed budget asks for turns of the pods that have another budget, too, unless its
+// selector is unchanged.
 func TestWhoseTurnABudgetMakesIt(t *testing.T) {
 	db := map[string]string{"app": "db"}
 	ofDB := &metav1.LabelSelector{MatchLabels: db}
@@ -284,8 +284,8 @@ func TestWhoseTurnABudgetMakesIt(t *testing.T) {
 	}
 }
 
-// A controller that is referred to by another name or from another namespace is none, and
-// only a set that is a ReplicaSet is a Deployment's.
+// A reference to a controller with another name or in another namespace finds none, and
+// only a ReplicaSet counts as a Deployment's set.
 func TestSizesOfOddControllers(t *testing.T) {
 	three := int32(3)
 	above, set := reconciletest.Deployment("d", 5), reconciletest.ReplicaSet("rs", 2)
@@ -320,7 +320,7 @@ func TestSizesOfOddControllers(t *testing.T) {
 	}
 }
 
-// What was asked comes back with the outcome.
+// The outcome returns the note of each question.
 func TestAnswers(t *testing.T) {
 	note := func(uid string) *events.Answer {
 		return &events.Answer{Note: json.RawMessage(fmt.Sprintf(`{"uid":%q,"occasion":"o"}`, uid))}

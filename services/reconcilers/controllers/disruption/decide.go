@@ -19,9 +19,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// The times that something said of a pod is believed in, although the pod does not
-// go: of an eviction that the API server allowed, and of a disruption that the pod
-// itself tells of.
+// How long the controller waits for a pod to terminate: after an eviction that the API
+// server allowed, and after the pod got the condition DisruptionTarget.
 //
 // Upstream: pkg/controller/disruption, DeletionTimeout and stalePodDisruptionTimeout.
 const (
@@ -62,7 +61,7 @@ func decide(v View, now time.Time) reconcile.Decision {
 	return reconcile.Join(d, wake(all.stale, "how many pods there should be is to be asked for again"))
 }
 
-// wake is the decision to be asked again, if there is a moment for that.
+// wake requests a turn at a time, unless that is zero.
 func wake(at time.Time, because string) reconcile.Decision {
 	if at.IsZero() {
 		return reconcile.Decision{}
@@ -70,7 +69,7 @@ func wake(at time.Time, because string) reconcile.Decision {
 	return reconcile.Wake(at, because)
 }
 
-// report writes the status where it is not what it should be.
+// report updates the status if it differs.
 func (v View) report(all scales, desired int32, now time.Time) reconcile.Decision {
 	if all.failure != "" {
 		told := notice(corev1.EventTypeWarning, failed, "Failed to calculate the number of expected pods: "+all.failure)
@@ -101,7 +100,7 @@ func (v View) report(all scales, desired int32, now time.Time) reconcile.Decisio
 	return reconcile.Join(d, recheck)
 }
 
-// failSafe allows nothing any more, and says why. What else the status says stays.
+// failSafe allows no evictions and reports why. The rest of the status stays.
 func (v View) failSafe(because, why string, told func(View) events.Notice, now time.Time) reconcile.Decision {
 	status := *v.Budget.Status.DeepCopy()
 	status.DisruptionsAllowed = 0
@@ -115,8 +114,8 @@ func (v View) failSafe(because, why string, told func(View) events.Notice, now t
 	return d
 }
 
-// write replaces the status where it says something else. That the budget is
-// unchanged is a condition: the API server counts evictions in the same place.
+// write updates the status if it differs, on condition that the budget is unchanged,
+// because the API server counts evictions in the same status.
 func (v View) write(because string, status policyv1.PodDisruptionBudgetStatus, c metav1.Condition, now time.Time) reconcile.Decision {
 	c.Type, c.LastTransitionTime = policyv1.DisruptionAllowedCondition, metav1.NewTime(now.Truncate(time.Second))
 	meta.SetStatusCondition(&status.Conditions, c)
@@ -129,14 +128,14 @@ func (v View) write(because string, status policyv1.PodDisruptionBudgetStatus, c
 	return reconcile.Do(because, reconcile.UpdateStatus(kinds.PodDisruptionBudgets.Kind, &next))
 }
 
-// counts tells whether it matters how many pods there should be: a number that must
-// be there is only compared with those that are.
+// counts tells whether the expected number of pods matters: an absolute minAvailable is
+// only compared with the existing pods.
 func (v View) counts() bool {
 	spec := v.Budget.Spec
 	return spec.MaxUnavailable != nil || spec.MinAvailable != nil && spec.MinAvailable.Type == intstr.String
 }
 
-// desired is how many pods must be healthy. A share is rounded up, whichever it is of.
+// desired returns how many pods must be healthy. Percentages are rounded up in both fields.
 func (v View) desired(expected int32) (int32, error) {
 	spec := v.Budget.Spec
 	switch {
@@ -146,13 +145,14 @@ func (v View) desired(expected int32) (int32, error) {
 	case spec.MinAvailable != nil:
 		least, err := intstr.GetScaledValueFromIntOrPercent(spec.MinAvailable, int(expected), true)
 		return int32(least), err
-	default: // who asks for nothing allows nothing
+	default: // a budget without a limit
 		return 0, nil
 	}
 }
 
-// disrupted are the pods whose eviction was allowed and that are still to go; late
-// are those that should have gone by now, and until is when the next one should have.
+// disrupted returns the pods whose eviction was allowed and that may still terminate
+// (still), those that should have terminated by now (late), and the earliest deadline of
+// the former (until).
 func (v View) disrupted(now time.Time) (still map[string]metav1.Time, late []*corev1.Pod, until time.Time) {
 	for _, p := range v.Pods {
 		since, there := v.Budget.Status.DisruptedPods[p.Name]
@@ -175,7 +175,7 @@ func (v View) disrupted(now time.Time) (still map[string]metav1.Time, late []*co
 	return still, late, until
 }
 
-// healthy is how many pods serve and are not about to go.
+// healthy returns how many pods are ready and not about to terminate.
 func (v View) healthy(disrupted map[string]metav1.Time) (n int32) {
 	for _, p := range v.Pods {
 		if _, leaving := disrupted[p.Name]; !leaving && p.DeletionTimestamp == nil && pod.Ready(p) {
@@ -185,7 +185,7 @@ func (v View) healthy(disrupted map[string]metav1.Time) (n int32) {
 	return n
 }
 
-// notices are what users are told of a new status.
+// notices returns the Events about a new status.
 func (v View) notices(all scales, late []*corev1.Pod) (told []events.Notice) {
 	if len(v.Pods) == 0 {
 		told = append(told, notice(corev1.EventTypeNormal, noPods, "No matching pods found")(v))
@@ -205,7 +205,7 @@ func (v View) notices(all scales, late []*corev1.Pod) (told []events.Notice) {
 	return told
 }
 
-// notice is what is told of the budget itself.
+// notice returns an Event about the budget.
 func notice(severity, reason, message string) func(View) events.Notice {
 	return func(v View) events.Notice {
 		return events.Notice{
@@ -214,8 +214,9 @@ func notice(severity, reason, message string) func(View) events.Notice {
 	}
 }
 
-// claimsDisruption tells whether a pod says that it is about to go, and may be wrong.
-// What the kubelet said of it is true, however long it takes.
+// claimsDisruption tells whether a pod has the condition DisruptionTarget and may be
+// wrong. The condition that the kubelet sets is always right, however long the
+// termination takes.
 func claimsDisruption(p *corev1.Pod) bool {
 	c, said := disruption(p)
 	return said && c.Status == corev1.ConditionTrue && c.Reason != corev1.PodReasonTerminationByKubelet &&
@@ -231,20 +232,20 @@ func disruption(p *corev1.Pod) (corev1.PodCondition, bool) {
 	return corev1.PodCondition{}, false
 }
 
-// decideOnPod takes back what a pod says of a disruption that did not come, and tells
-// users that it has several budgets.
+// decideOnPod withdraws the condition of a disruption that did not happen, and sends an
+// Event if the pod has several budgets.
 func (v View) decideOnPod(now time.Time) reconcile.Decision {
 	v.Several = slices.Sorted(slices.Values(v.Several))
 	d := reconcile.Join(takeBack(v.Pod, now), v.share())
 	if len(v.Several)+len(v.Told) > 0 {
 		for i := range d.Commands {
-			d.Commands[i].Note = reconcile.Body(memory{Budgets: v.Several}) // what was noted before is forgotten
+			d.Commands[i].Note = reconcile.Body(memory{Budgets: v.Several}) // the memory keeps only the last report
 		}
 	}
 	return d
 }
 
-// share tells users, once, that a pod has several budgets, so that it cannot be evicted.
+// share sends one Event if a pod has several budgets, so that it cannot be evicted.
 //
 // Upstream: getPdbForPod, at each change of such a pod, and of any one of its budgets.
 func (v View) share() reconcile.Decision {
@@ -252,7 +253,7 @@ func (v View) share() reconcile.Decision {
 	case slices.Equal(v.Several, v.Told):
 		return reconcile.Nothing("users know how many budgets the pod has")
 	case len(v.Several) == 0:
-		return reconcile.Do("the pod does not have several budgets any more", events.Command{Verb: events.VerbRecord}) // to be noted alone
+		return reconcile.Do("the pod does not have several budgets any more", events.Command{Verb: events.VerbRecord}) // only for its note
 	}
 	return reconcile.Do("the pod has several budgets", reconcile.Record(events.Notice{
 		About: reconcile.About(kinds.Pods.Kind, v.Pod), Type: corev1.EventTypeWarning, Reason: multiple,
@@ -260,7 +261,7 @@ func (v View) share() reconcile.Decision {
 	}))
 }
 
-// takeBack takes back what a pod says of a disruption that did not come.
+// takeBack sets the condition of a disruption that did not happen to False.
 func takeBack(p *corev1.Pod, now time.Time) reconcile.Decision {
 	if !claimsDisruption(p) {
 		return reconcile.Nothing("the pod does not say that it is disrupted, or is right")
@@ -269,7 +270,8 @@ func takeBack(p *corev1.Pod, now time.Time) reconcile.Decision {
 	if until := said.LastTransitionTime.Add(staleTimeout); now.Before(until) {
 		return reconcile.Wake(until, "the pod has not been said to be disrupted for long")
 	}
-	// What strategic merge does not name stays, so what was said is taken back by name.
+	// A strategic merge keeps fields that it does not name, so the patch names each field
+	// that it clears.
 	taken := map[string]any{
 		"type": corev1.DisruptionTarget, "status": corev1.ConditionFalse, "observedGeneration": p.Generation,
 		"lastTransitionTime": metav1.NewTime(now.Truncate(time.Second)), "lastProbeTime": nil, "reason": nil, "message": nil,

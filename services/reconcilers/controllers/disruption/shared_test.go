@@ -22,7 +22,7 @@ func podKey(name string) events.Key {
 	return events.Key{Kind: kinds.Pods.Name, Namespace: reconciletest.Namespace, Name: name}
 }
 
-// turn decides for a key, and has what it tells come to be.
+// turn decides for a key, applies the decision, and returns its Events.
 func turn(world *reconciletest.World, key events.Key, uid types.UID) (told []string) {
 	v, ok := Controller.Observe(world, key)
 	if !ok {
@@ -41,8 +41,8 @@ func turn(world *reconciletest.World, key events.Key, uid types.UID) (told []str
 	return told
 }
 
-// A second budget over pods that have one is told on the pods, whatever its name, when it is
-// made and when a pod comes; once.
+// A second budget over pods is reported once on the pods, whatever its name, when it is
+// created and when a pod is created.
 func TestASecondBudgetIsTold(t *testing.T) {
 	p := reconciletest.Pod("p")
 	for _, second := range []string{"0", "z"} {
@@ -87,7 +87,7 @@ func TestASecondBudgetIsTold(t *testing.T) {
 	}
 }
 
-// A budget over very many pods tells of some at once, and of the others as they change.
+// A budget over very many pods reports some at once, and the others as they change.
 func TestASecondBudgetOverManyPods(t *testing.T) {
 	world := reconciletest.NewWorld().Put(kinds.PodDisruptionBudgets.Kind, budget("a", ofWeb), budget("z", everything))
 	for i := range 3 * most {
@@ -98,7 +98,7 @@ func TestASecondBudgetOverManyPods(t *testing.T) {
 	}
 }
 
-// What is told of the pod's own disruption does not make it forget what was told of budgets.
+// A report about the pod's own disruption keeps the note about budgets.
 func TestAReportKeepsWhatWasTold(t *testing.T) {
 	p := reconciletest.Pod("p")
 	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Add(-time.Hour))}}
@@ -121,7 +121,7 @@ func TestAReportKeepsWhatWasTold(t *testing.T) {
 	}
 }
 
-// What a report noted counts only where all of it was done and came back with its note.
+// The note of a report counts only if all of its commands succeeded and returned it.
 func TestWhatAReportTold(t *testing.T) {
 	noted := func(status events.Status) events.Result {
 		return events.Result{Status: status, Answer: &events.Answer{Note: []byte(`{"budgets":["a","z"]}`)}}
@@ -143,7 +143,7 @@ func TestWhatAReportTold(t *testing.T) {
 	}
 }
 
-// asks counts the questions of a budget in a time, each answered at once.
+// asks counts the questions of a budget during a time; each is answered at once.
 func asks(b *reconciletest.World, key events.Key, from time.Time, during time.Duration, answer func(c events.Command) events.Result) (n int) {
 	for at := from; at.Before(from.Add(during)); {
 		v, _ := Controller.Observe(b, key)
@@ -168,8 +168,8 @@ func asks(b *reconciletest.World, key events.Key, from time.Time, during time.Du
 	return n
 }
 
-// A kind that has no scale has none: that is good until the pods are others. What could not
-// be said for another reason is asked for again.
+// The answer that a kind has no scale is valid until the pods change. After any other
+// failure the controller asks again.
 func TestAScaleThatIsNotThereIsAskedForOnce(t *testing.T) {
 	one := intstr.FromInt32(1)
 	b := budget("web", everything)
@@ -204,7 +204,7 @@ func TestAScaleThatIsNotThereIsAskedForOnce(t *testing.T) {
 	}
 }
 
-// Of two that are asked, the answer of one does not drop the other's.
+// If two controllers are asked about, the answer for one does not drop the other's.
 func TestTwoScalesAreAskedForTogether(t *testing.T) {
 	one := intstr.FromInt32(1)
 	b := budget("web", everything)
@@ -220,7 +220,7 @@ func TestTwoScalesAreAskedForTogether(t *testing.T) {
 	}
 	world := reconciletest.NewWorld().Put(kinds.PodDisruptionBudgets.Kind, b).Put(kinds.Pods.Kind, of("p", "Foo"))
 	asks(world, keyOf("web"), now, 50*time.Millisecond, answer)
-	world.Put(kinds.Pods.Kind, of("q", "Bar")) // the answer about the other is fresh
+	world.Put(kinds.Pods.Kind, of("q", "Bar")) // the answer about the other controller is still valid
 	if n := asks(world, keyOf("web"), now, 20*time.Second, answer); n > 4 {
 		t.Errorf("they are asked %d times", n)
 	}

@@ -19,11 +19,11 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// fresh is for how long an answer is good although the pods have changed: while many
-// come and go, it is not asked for every one.
+// fresh is how long an answer stays valid although the pods have changed: while many pods
+// come and go, the controller does not ask for each of them.
 const fresh = time.Second
 
-// sizeOf is how many pods an owner of a kind that is read wants.
+// sizeOf returns how many pods an owner of a watched kind wants.
 func sizeOf(obj metav1.Object) (int32, bool) {
 	var replicas *int32
 	switch o := obj.(type) {
@@ -42,7 +42,7 @@ func sizeOf(obj metav1.Object) (int32, bool) {
 	return *replicas, true
 }
 
-// inApps is a reference under today's name of a group that once was another's.
+// inApps returns a reference with the group extensions replaced by apps.
 //
 // Upstream: verifyGroupKind takes both for ReplicaSets and Deployments.
 func inApps(ref metav1.OwnerReference) metav1.OwnerReference {
@@ -52,7 +52,7 @@ func inApps(ref metav1.OwnerReference) metav1.OwnerReference {
 	return ref
 }
 
-// readable tells whether a reference is to an owner of a kind that is read.
+// readable tells whether a reference is to an owner of a watched kind.
 func readable(ref metav1.OwnerReference) bool {
 	version, err := schema.ParseGroupVersion(inApps(ref).APIVersion)
 	return err == nil && slices.ContainsFunc([]kinds.Kind{
@@ -60,20 +60,19 @@ func readable(ref metav1.OwnerReference) bool {
 	}, func(k kinds.Kind) bool { return k.Kind == ref.Kind && k.Name.Group() == version.Group })
 }
 
-// scales is what is known of how many pods there should be.
+// scales is what is known about the expected number of pods.
 type scales struct {
 	expected  int32
 	unmanaged []string // pods without a controller
-	failure   string   // why it is not known
-	// ask are questions that have to be asked first, since answers are lacking; stale is
-	// when the oldest answer that was taken although the pods have changed is to be asked
-	// for again.
+	failure   string   // why expected is not known
+	// ask are the questions to ask first, if answers are lacking. stale is when the
+	// oldest answer that is used although the pods have changed must be asked for again.
 	ask     []events.Command
 	lacking bool
 	stale   time.Time
 }
 
-// scales adds up what those want who control the pods, each once.
+// scales adds up the sizes of the pods' controllers, each once.
 //
 // Upstream: getExpectedScale.
 func (v View) scales(now time.Time) scales {
@@ -112,7 +111,7 @@ func (v View) scales(now time.Time) scales {
 			all.expected += size.Replicas
 		}
 	}
-	if all.lacking { // only the last answers are remembered, so all are asked for together
+	if all.lacking { // the memory keeps only the last turn's answers, so all are asked for together
 		all.ask = questions
 	}
 	return all
@@ -124,9 +123,8 @@ func (s *scales) fail(why string) {
 	}
 }
 
-// answered tells whether there is an answer about an owner that is good, and notes
-// otherwise that one is lacking. That a kind has no scale is an answer until the pods
-// are others.
+// answered tells whether there is a valid answer about an owner; otherwise it sets
+// lacking. That a kind has no scale is a valid answer until the pods change.
 //
 // Upstream: asked for at each change of a pod, and not again where that fails.
 func (v View) answered(ref metav1.OwnerReference, occasion string, now time.Time, all *scales) bool {
@@ -150,8 +148,7 @@ func (v View) question(ref metav1.OwnerReference, occasion string) events.Comman
 	return reconcile.AskOf(v.Budget.Namespace, of, scale, Note{UID: ref.UID, Occasion: occasion})
 }
 
-// occasion is a sum of which pods there are and of whom, and of what is asked of the
-// budget.
+// occasion returns a hash of the budget's generation and of its pods.
 func (v View) occasion() string {
 	sum := fnv.New64a()
 	fmt.Fprintln(sum, v.Budget.Generation)

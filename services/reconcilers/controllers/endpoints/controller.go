@@ -1,9 +1,9 @@
-// Package endpoints says, in one Endpoints object for each Service, at which
-// addresses its pods can be reached. EndpointSlices say the same better; this is for
-// those that still read the older kind.
+// Package endpoints publishes the addresses of the pods of each Service in one Endpoints
+// object. EndpointSlices do the same better; this controller is for clients that still
+// read the older kind.
 //
-// The object goes with its service. Until then it holds the addresses that are
-// ready, and apart from them those that are not, up to [capacity] of them.
+// The object is deleted with its service. Until then it has the ready addresses, and
+// separately the unready ones, together at most [capacity].
 package endpoints
 
 import (
@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	// managedBy and manager are how the controller signs its objects.
+	// managedBy and manager are the label by which the controller marks its objects.
 	managedBy = "endpoints.kubernetes.io/managed-by"
 	manager   = "endpoint-controller"
-	// election marks an object that is no service's: programs that were made long ago
-	// elect their leader by it.
+	// election is the annotation of an object that belongs to no service: old programs
+	// use it as a leader election lock.
 	election = "control-plane.alpha.kubernetes.io/leader"
-	// capacity is how many addresses an object holds at most.
+	// capacity is the maximum number of addresses of an object.
 	capacity = 1000
 )
 
@@ -51,18 +51,18 @@ var Controller = reconcile.Controller[View]{
 	Decide:  decide,
 }
 
-// View is what one turn can see.
+// View is the input of one turn.
 type View struct {
-	// Service is nil when there is none of this name.
+	// Service is nil if no service has this name.
 	Service *corev1.Service `json:"service,omitempty"`
-	// Endpoints are the object of this name, nil when there is none.
+	// Endpoints is the object of this name, nil if there is none.
 	Endpoints *corev1.Endpoints `json:"endpoints,omitempty"`
-	// Pods are those that the service selects.
+	// Pods are the pods that the service selects.
 	Pods []*corev1.Pod `json:"pods,omitempty"`
 }
 
-// touched is the service of an object that is gone, or that this controller made.
-// One that another client makes before its service is left alone.
+// touched maps an object that is deleted, or that this controller created, to its
+// service. An object that another client creates before its service is ignored.
 //
 // Upstream: changes of an object concern no service, and every one that is there at the
 // start is looked at.
@@ -93,10 +93,10 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	return v, true
 }
 
-// published tells whether the service's endpoints are ours to publish.
+// published tells whether this controller publishes the service's endpoints.
 func (v View) published() bool {
 	return v.Service.Spec.Type != corev1.ServiceTypeExternalName && v.Service.Spec.Selector != nil
 }
 
-// managed is what the label says that tells whose an object is.
+// managed is the value of the label that names the manager of an object.
 var managed = []reconcile.Value{{Path: ".metadata.labels['" + managedBy + "']", One: []string{manager}}}

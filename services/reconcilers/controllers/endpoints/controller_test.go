@@ -107,7 +107,7 @@ func applied(v View, d reconcile.Decision, _ time.Time) View {
 	return v
 }
 
-// More than it may hold: what is ready goes first, and it says that this is not all.
+// Beyond its capacity the object has ready addresses first, and an annotation that it is incomplete.
 func TestTooMany(t *testing.T) {
 	for _, c := range []struct{ ready, not, wantReady, wantNot int }{
 		{900, 100, 900, 100}, {900, 200, 900, 100}, {1200, 50, 1000, 0}, {0, 1001, 0, 1000},

@@ -43,8 +43,8 @@ func elects(e *corev1.Endpoints) bool {
 	return ok
 }
 
-// right tells whether the object is as it should be. One that another version of
-// the controller sorted in another way is.
+// right tells whether the object is up to date. Another order of its addresses, as other
+// versions of the controller write it, is no difference.
 //
 // Upstream: one with too many addresses is written at every sync.
 func (v View) right(subsets []corev1.EndpointSubset, whole bool) bool {
@@ -58,7 +58,7 @@ func (v View) right(subsets []corev1.EndpointSubset, whole bool) bool {
 	return equality.Semantic.DeepEqual(had, subsets) || equality.Semantic.DeepEqual(endpoint.Repacked(had), subsets)
 }
 
-// versionless are subsets without the versions of the pods, which are of no account.
+// versionless copies subsets without the resourceVersions of the pods, which do not matter.
 func versionless(subsets []corev1.EndpointSubset) []corev1.EndpointSubset {
 	out := make([]corev1.EndpointSubset, len(subsets))
 	for i := range subsets {
@@ -74,8 +74,8 @@ func versionless(subsets []corev1.EndpointSubset) []corev1.EndpointSubset {
 	return out
 }
 
-// labelled tells whether the object has the service's labels and our signature. Its
-// mark of a service without address is no reason to change it.
+// labelled tells whether the object has the service's labels and this controller's. The
+// label of a headless service is no reason to update it.
 func (v View) labelled() bool {
 	have := maps.Clone(v.Endpoints.Labels)
 	signed := have[managedBy] == manager
@@ -84,7 +84,7 @@ func (v View) labelled() bool {
 	return signed && maps.Equal(have, v.Service.Labels)
 }
 
-// write is the request that makes the object, or makes it right.
+// write returns the create or the update of the object.
 func (v View) write(subsets []corev1.EndpointSubset, whole bool) events.Command {
 	next := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: v.Service.Namespace, Name: v.Service.Name}}
 	if v.Endpoints != nil {
@@ -123,9 +123,9 @@ func failure(about *corev1.Endpoints, reason, message string) *events.Notice {
 	return &events.Notice{About: reconcile.About(kinds.Endpoints.Kind, about), Type: corev1.EventTypeWarning, Reason: reason, Message: message}
 }
 
-// since is when the first of the changes happened that the object does not show
-// yet: the service came, or a pod became ready or ceased to be. Upstream remembers
-// the pods' times; here what the object says, and is to say, shows which ones are new.
+// since returns the time of the first change that the object does not show yet: the
+// service was created, or a pod became ready or unready. Upstream remembers the pods'
+// times; this controller compares the readiness in the present and in the next object.
 func (v View) since(next []corev1.EndpointSubset) time.Time {
 	if v.Endpoints == nil {
 		return v.Service.CreationTimestamp.Time
@@ -148,7 +148,7 @@ func (v View) since(next []corev1.EndpointSubset) time.Time {
 	return first
 }
 
-// readiness is which pods subsets show, and whether as ready.
+// readiness returns the pods in subsets, and whether they are listed as ready.
 func readiness(subsets []corev1.EndpointSubset) map[types.UID]bool {
 	said := map[types.UID]bool{}
 	note := func(addresses []corev1.EndpointAddress, ready bool) {

@@ -20,8 +20,7 @@ func pods(n int) (all []*corev1.Pod) {
 	return all
 }
 
-// The object tells since when what is new in it was so, and not since when something
-// before that was.
+// The annotation has the time of the newest changes, and not that of earlier ones.
 //
 // Upstream: syncService, which clears the annotation where nothing has a moment.
 func TestSinceWhenItIsSo(t *testing.T) {
@@ -65,7 +64,7 @@ func TestSinceWhenItIsSo(t *testing.T) {
 	}
 }
 
-// What holds all says no more that it does not.
+// A complete object loses the annotation that it is incomplete.
 func TestNoLongerTooMany(t *testing.T) {
 	v := View{Service: svc(), Pods: pods(capacity + 1)}
 	v = applied(v, decide(v, now), now)

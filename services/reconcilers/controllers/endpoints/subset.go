@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/kube/service"
 )
 
-// subsets are one for each pod and port.
+// subsets returns one subset for each pod and port.
 func (v View) subsets() []corev1.EndpointSubset {
 	var all []corev1.EndpointSubset
 	for _, p := range v.Pods {
@@ -46,8 +46,8 @@ func (v View) ready(p *corev1.Pod) bool {
 	return v.Service.Spec.PublishNotReadyAddresses || pod.Ready(p)
 }
 
-// address is where a pod can be reached; ok is false when it cannot, or is on its
-// way out and the service does not want to publish such ones.
+// address returns the address of a pod; ok is false if it has none, or is terminating and
+// the service does not publish unready addresses.
 func (v View) address(p *corev1.Pod) (address corev1.EndpointAddress, ok bool) {
 	if !service.Reachable(p) || p.DeletionTimestamp != nil && !v.Service.Spec.PublishNotReadyAddresses {
 		return address, false
@@ -70,8 +70,8 @@ func (v View) address(p *corev1.Pod) (address corev1.EndpointAddress, ok bool) {
 	return address, false
 }
 
-// six tells whether the pod's address should be of IPv6: the service's first family
-// counts, then its own address, then the pod's.
+// six tells whether the pod's address must be IPv6: by the service's first family, else
+// by its cluster IP, else by the pod's own address.
 func (v View) six(p *corev1.Pod) bool {
 	switch {
 	case len(v.Service.Spec.IPFamilies) > 0:
@@ -91,9 +91,8 @@ func count(subsets []corev1.EndpointSubset) int {
 	return total
 }
 
-// truncated are as many addresses as an object may hold, those that are ready
-// before those that are not, and of each subset its part, rounded up as long as
-// there is room.
+// truncated returns at most capacity addresses, ready ones before unready ones, and a
+// proportional part of each subset, rounded up as long as there is room.
 //
 // Upstream: pkg/controller/endpoint, truncateEndpoints.
 func truncated(subsets []corev1.EndpointSubset) []corev1.EndpointSubset {

@@ -12,14 +12,14 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// readySince is a pod with an address that became ready so long ago.
+// readySince returns a pod with an address that became ready ago.
 func readySince(name, ip string, ago time.Duration) *corev1.Pod {
 	p := podAt(name, ip)
 	reconciletest.ReadySince(now.Add(-ago))(p)
 	return p
 }
 
-// unready is one that ceased to be ready.
+// unready returns a pod that became unready ago.
 func unready(name, ip string, ago time.Duration) *corev1.Pod {
 	p := podAt(name, ip)
 	p.Status.Conditions = []corev1.PodCondition{
@@ -29,7 +29,7 @@ func unready(name, ip string, ago time.Duration) *corev1.Pod {
 	return p
 }
 
-// published is a view in which the endpoints say what is there.
+// published returns a view in which the endpoints are up to date.
 func published(edit func(*corev1.Service), pods ...*corev1.Pod) View {
 	v := View{Service: svc(), Pods: pods}
 	if edit != nil {
@@ -40,8 +40,8 @@ func published(edit func(*corev1.Service), pods ...*corev1.Pod) View {
 	return v
 }
 
-// The object bears the labels of its service and the signature of its controller, and is
-// marked where the service has no address: by that alone.
+// The object has the labels of its service and of its controller, and the label of a
+// headless service only if the service is one.
 func TestTheLabelsOfEndpoints(t *testing.T) {
 	labels := func(of map[string]string) func(*corev1.Service) {
 		return func(s *corev1.Service) { s.Labels = of }
@@ -68,7 +68,7 @@ func TestTheLabelsOfEndpoints(t *testing.T) {
 	}
 }
 
-// Labels that are not the service's, and those without the signature, are put right.
+// Labels other than the service's, and a missing label of the controller, are corrected.
 func TestLabelsOfOthersArePutRight(t *testing.T) {
 	for what, edit := range map[string]func(*corev1.Endpoints){
 		"one more":           func(e *corev1.Endpoints) { e.Labels["x"] = "y" },
@@ -98,15 +98,15 @@ func TestLabelsOfOthersArePutRight(t *testing.T) {
 	}
 }
 
-// When what is not shown yet began: the first of the changes, and no time at all where
-// none has one.
+// The annotation has the time of the first change that the object does not show yet, and
+// is missing if no change has a time.
 func TestSinceWhenItChanged(t *testing.T) {
 	const m = time.Minute
 	a, b := readySince("a", "10.1.0.1", 50*m), readySince("b", "10.1.0.2", 40*m)
-	silent := podAt("c", "10.1.0.3") // never ready
+	silent := podAt("c", "10.1.0.3") // without the condition Ready
 	for what, c := range map[string]struct {
 		before, pods []*corev1.Pod
-		want         time.Duration // 0: it does not say
+		want         time.Duration // 0: no annotation
 	}{
 		"a pod became ready":          {[]*corev1.Pod{a}, []*corev1.Pod{a, readySince("d", "10.1.0.4", 3*m)}, 3 * m},
 		"two did":                     {[]*corev1.Pod{a}, []*corev1.Pod{a, readySince("d", "10.1.0.4", 3*m), readySince("e", "10.1.0.5", 7*m)}, 7 * m},
@@ -139,8 +139,8 @@ func TestSinceWhenItChanged(t *testing.T) {
 	}
 }
 
-// A subset has the ports of the service; without any there is one for a service without
-// an address, and none for another.
+// A subset has the ports of the service. Without ports a headless service has one subset,
+// and any other service none.
 func TestAServiceWithoutPorts(t *testing.T) {
 	for ip, want := range map[string]int{corev1.ClusterIPNone: 1, "10.0.0.1": 0} {
 		v := published(func(s *corev1.Service) { s.Spec.Ports, s.Spec.ClusterIP = nil, ip }, readySince("a", "10.1.0.1", time.Minute))
@@ -154,8 +154,8 @@ func TestAServiceWithoutPorts(t *testing.T) {
 	}
 }
 
-// Of a pod's addresses the first of the service's family is told: of the first family that
-// it names, else of its own address, else of the pod's.
+// A pod's address is the first of the right family: the service's first family, else that
+// of its cluster IP, else that of the pod's IP.
 func TestWhichAddressOfAPod(t *testing.T) {
 	const four, six = "10.1.0.1", "fd00::1"
 	for _, c := range []struct {
@@ -184,8 +184,8 @@ func TestWhichAddressOfAPod(t *testing.T) {
 	}
 }
 
-// A pod that has a name in the service's domain is told with it; one that leaves, only
-// where all are published.
+// The address of a pod with a name in the service's domain has that name. A terminating
+// pod appears only if the service publishes unready addresses.
 func TestHowAPodIsTold(t *testing.T) {
 	p := readySince("a", "10.1.0.1", time.Minute)
 	p.Spec.Hostname, p.Spec.Subdomain = "first", "web"
@@ -211,7 +211,7 @@ func TestHowAPodIsTold(t *testing.T) {
 	}
 }
 
-// Sorted otherwise it is as it should be; with an address more it is not.
+// Another order of addresses is no difference; an additional address is one.
 func TestEndpointsThatAnotherSorted(t *testing.T) {
 	v := published(nil, readySince("a", "10.1.0.1", time.Minute), readySince("b", "10.1.0.2", time.Minute))
 	subsets := v.Endpoints.Subsets

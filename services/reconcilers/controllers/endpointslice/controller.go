@@ -1,15 +1,15 @@
-// Package endpointslice says, in EndpointSlices, at which addresses the pods of
-// each Service can be reached, and in what condition they are.
+// Package endpointslice publishes the addresses and conditions of the pods of each
+// Service in EndpointSlices.
 //
-// The pods of a service are put into groups by the ports that they listen on, and
-// each group into slices of a bounded size. What is already in a slice stays in it,
-// new pods fill up slices that change anyway, and nothing is moved to make slices
-// fuller: each slice that changes goes out to every node. Where the service asks
-// for it, slices give hints by which nodes prefer what is near.
+// The controller groups the pods of a service by the ports that they listen on, and
+// splits each group into slices of a bounded size. An endpoint stays in its slice, new
+// endpoints fill up slices that change anyway, and nothing is moved to make slices
+// fuller, because each slice that changes is sent to every node. If the service asks for
+// it, slices carry hints by which nodes prefer near endpoints.
 //
-// Upstream: the library k8s.io/endpointslice. It writes while it judges, and
-// distributes hints in the order of maps, so its rules are here and its code is not.
-// What it remembers of the slices that it wrote is the shell's fence here.
+// Upstream: the library k8s.io/endpointslice. It writes while it judges, and distributes
+// hints in the order of maps, so its rules are here and its code is not. What it
+// remembers of the slices that it wrote is the shell's fence here.
 package endpointslice
 
 import (
@@ -28,22 +28,22 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Name is the controller's name. manager is how it signs its slices.
+// Name is the controller's name. manager is its name in the managed-by label of its slices.
 const (
 	Name    = "endpointslice-controller"
 	manager = "endpointslice-controller.k8s.io"
 )
 
-// DefaultMax is how many endpoints a slice holds unless it is said otherwise.
+// DefaultMax is the default of [Config].Max.
 const DefaultMax = 100
 
-// Config is what the controller needs to know.
+// Config configures the controller.
 type Config struct {
-	// Max is how many endpoints a slice holds at most, up to 1,000; 0 means [DefaultMax].
+	// Max is the maximum number of endpoints of a slice, up to 1,000; 0 means [DefaultMax].
 	Max int `json:"endpointsPerSlice"`
 }
 
-// New makes the controller. A key is a Service.
+// New returns the controller. A key is a Service.
 func New(config Config) reconcile.Controller[View] {
 	config.Max = cmp.Or(config.Max, DefaultMax)
 	return reconcile.Controller[View]{
@@ -74,32 +74,31 @@ func New(config Config) reconcile.Controller[View] {
 	}
 }
 
-// View is what one turn can see.
+// View is the input of one turn.
 type View struct {
 	Service *corev1.Service `json:"service"`
-	// Max is how many endpoints a slice holds at most.
+	// Max is the maximum number of endpoints of a slice.
 	Max int `json:"max"`
-	// Pods are those that the service selects.
+	// Pods are the pods that the service selects.
 	Pods []*corev1.Pod `json:"pods,omitempty"`
-	// Slices are ours for a service of this name, but for those on their way out.
+	// Slices are this controller's slices for a service of this name, without terminating ones.
 	Slices []*discoveryv1.EndpointSlice `json:"slices,omitempty"`
-	// Zones are the zones of the pods' nodes, by node; "" where a node says none. A
-	// node that is not there is missing.
+	// Zones are the zones of the pods' nodes, by node; "" if a node has none. A node that
+	// does not exist is missing.
 	Zones map[string]string `json:"zones,omitempty"`
-	// Capacity is what the zones of the cluster can do, in thousandths of a CPU. It is
-	// collected where the service wants its hints to go by it, and missing where that
-	// is not known of every node.
+	// Capacity is the CPU of each zone, in thousandths. It is collected only if the
+	// service wants its hints by capacity, and nil if the CPU of any node is not known.
 	Capacity map[string]int64 `json:"capacity,omitempty"`
-	// Attempt tells this attempt from those that failed before it.
+	// Attempt makes the names of creates differ from those of failed attempts.
 	Attempt uint64 `json:"attempt,omitempty"`
 	Told    Told   `json:"told,omitzero"`
 }
 
-// keysOfNode maps a node that comes or moves to another zone to the services of its
-// pods; and one that changes what its zone can do to those whose hints go by that.
+// keysOfNode maps a node that is created or moves to another zone to the services of its
+// pods, and a node that changes the capacity of its zone to the services with hints by capacity.
 //
-// A node that goes changes nothing by itself: its pods may run on, and are deleted in
-// time where they do not.
+// A deleted node changes nothing by itself: its pods may still run, and otherwise they
+// are deleted in time.
 //
 // Upstream: a pod whose node is not known is tried again some times; capacity is weighed
 // anew at a change of zone or readiness, here at a change of its processors, too.
@@ -124,7 +123,7 @@ func keysOfNode(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	})
 }
 
-// servicesOn are the services of the pods on a node.
+// servicesOn returns the keys of the services of the pods on a node.
 func servicesOn(s reconcile.Snapshot, node string) (keys []events.Key) {
 	for _, p := range reconcile.List(s, kinds.Pods, "") {
 		if p.Spec.NodeName == node {
@@ -139,7 +138,7 @@ func zone(n *corev1.Node) string { return n.Labels[corev1.LabelTopologyZone] }
 func observe(s reconcile.Snapshot, k events.Key, most int) (View, bool) {
 	svc, ok := reconcile.Get(s, kinds.Services, k.Namespace, k.Name)
 	if !ok {
-		return View{}, false // its slices are the garbage collector's
+		return View{}, false // the garbage collector deletes its slices
 	}
 	v := View{Service: svc, Max: most, Attempt: names.Attempt(s, k, svc), Told: toldOf(s, k, svc)}
 	if !v.published() {
@@ -159,10 +158,10 @@ func observe(s reconcile.Snapshot, k events.Key, most int) (View, bool) {
 	return v, true
 }
 
-// published tells whether the service's endpoints are ours to publish.
+// published tells whether this controller publishes the service's endpoints.
 func (v View) published() bool {
 	return v.Service.Spec.Type != corev1.ServiceTypeExternalName && v.Service.Spec.Selector != nil
 }
 
-// managed is what the label says that tells whose a slice is.
+// managed is the value of the label that names the manager of a slice.
 var managed = []reconcile.Value{{Path: ".metadata.labels['" + discoveryv1.LabelManagedBy + "']", One: []string{manager}}}

@@ -38,8 +38,8 @@ func TestLaws(t *testing.T) {
 	)
 }
 
-// complete: when the commands are carried out, every endpoint is in one slice, and
-// no slice holds too many.
+// complete checks that, after the commands are applied, every endpoint is in one slice,
+// and no slice has too many.
 func complete(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	if !v.published() || v.Service.DeletionTimestamp != nil {
 		return nil
@@ -123,7 +123,7 @@ func anyView(t *rapid.T) View {
 	for i := range rapid.IntRange(0, 8).Draw(t, "pods") {
 		v.Pods = append(v.Pods, anyPod(t, i))
 	}
-	// What it did for others, and long ago, is what it finds.
+	// The slices come from an earlier turn with fewer pods and another maximum.
 	past := v
 	past.Pods = v.Pods[:rapid.IntRange(0, len(v.Pods)).Draw(t, "known")]
 	past.Max = rapid.IntRange(1, v.Max).Draw(t, "max before")
@@ -175,7 +175,7 @@ func shuffled(t *rapid.T, v View) View {
 	return v
 }
 
-// applied is what the view is after every command succeeded.
+// applied returns the view after every command succeeded.
 func applied(v View, d reconcile.Decision, _ time.Time) View {
 	v.Slices = slices.Clone(v.Slices)
 	for _, c := range d.Commands {

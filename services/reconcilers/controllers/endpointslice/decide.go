@@ -49,7 +49,7 @@ func decide(v View, _ time.Time) reconcile.Decision {
 	return d
 }
 
-// sorted is the view in an order that does not depend on who collected it.
+// sorted returns the view in an order that does not depend on the memory.
 func (v View) sorted() View {
 	v.Pods, v.Slices = slices.Clone(v.Pods), slices.Clone(v.Slices)
 	slices.SortStableFunc(v.Pods, func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
@@ -57,11 +57,11 @@ func (v View) sorted() View {
 	return v
 }
 
-// changes are what is to become of the slices of a service.
+// changes are the creates, updates and deletes of the slices of a service.
 type changes struct {
 	family                 discoveryv1.AddressType
 	create, update, remove []*discoveryv1.EndpointSlice
-	// same are those of the family that stay as they are.
+	// same are the slices of the family that do not change.
 	same []*discoveryv1.EndpointSlice
 }
 
@@ -72,8 +72,7 @@ func (c *changes) add(more changes) {
 	c.same = append(c.same, more.same...)
 }
 
-// settle has slices that would be created take the places of those that would go: a
-// change is cheaper for everybody than an end and a create.
+// settle turns pairs of a create and a delete into an update, which is cheaper for every client.
 func (c *changes) settle(svc *corev1.Service) {
 	var gone []*discoveryv1.EndpointSlice
 	for _, old := range c.remove {
@@ -89,8 +88,8 @@ func (c *changes) settle(svc *corev1.Service) {
 	c.remove = gone
 }
 
-// commands are the changes as requests. A service on its way out gets no new
-// slices, or the garbage collector would run after them.
+// commands returns the changes as commands. A service that is being deleted gets no new
+// slices, because the garbage collector would have to delete them again.
 func (v View) commands(c changes) []events.Command {
 	var commands []events.Command
 	since := v.since()
@@ -115,7 +114,7 @@ func (v View) commands(c changes) []events.Command {
 	return commands
 }
 
-// tell has users told, on the service, what could not be done.
+// tell sends an Event about the service if a command fails.
 func (v View) tell(verb string) reconcile.Option {
 	of := "EndpointSlice for Service " + v.Service.Namespace + "/" + v.Service.Name
 	name := "{name} "
@@ -126,8 +125,8 @@ func (v View) tell(verb string) reconcile.Option {
 		v.failing()+"failed to "+verb+" "+name+of+": {error}"))
 }
 
-// mark notes since when what a slice says was so, for those who measure how long
-// it takes until nodes know.
+// mark sets the annotation with the time of the change, by which clients measure how long
+// it takes until nodes have it.
 func mark(slice *discoveryv1.EndpointSlice, since time.Time) {
 	if since.IsZero() {
 		delete(slice.Annotations, corev1.EndpointsLastChangeTriggerTime)
@@ -139,10 +138,10 @@ func mark(slice *discoveryv1.EndpointSlice, since time.Time) {
 	slice.Annotations[corev1.EndpointsLastChangeTriggerTime] = since.UTC().Format(time.RFC3339Nano)
 }
 
-// since is when the first of the changes happened that the service's slices do not show
-// yet: the service came, or a pod became ready or ceased to be. Upstream remembers the
-// pods' times; here what the slices say of readiness shows which ones are new. What else
-// changes of an endpoint, as when its pod is to go, has no time.
+// since returns the time of the first change that the service's slices do not show yet:
+// the service was created, or a pod became ready or unready. Upstream remembers the pods'
+// times; this controller recognises new changes by the readiness in the slices. Other
+// changes of an endpoint, such as its termination, have no time.
 func (v View) since() time.Time {
 	serving := map[types.UID]bool{}
 	first := v.Service.CreationTimestamp.Time
@@ -172,7 +171,7 @@ func (v View) since() time.Time {
 	return first
 }
 
-// shows tells whether a pod is to be in a slice.
+// shows tells whether a pod must be in a slice.
 func (v View) shows(p *corev1.Pod) bool {
 	return slices.ContainsFunc(v.families(), func(family discoveryv1.AddressType) bool {
 		_, ok := v.endpoint(p, family)
@@ -180,7 +179,7 @@ func (v View) shows(p *corev1.Pod) bool {
 	})
 }
 
-// readiness is when the pod's readiness last changed.
+// readiness returns when the pod's readiness last changed.
 func readiness(p *corev1.Pod) time.Time {
 	for i := range p.Status.Conditions {
 		if c := &p.Status.Conditions[i]; c.Type == corev1.PodReady {

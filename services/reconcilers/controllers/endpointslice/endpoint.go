@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/kube/service"
 )
 
-// families are the kinds of addresses that the service has, in order.
+// families returns the sorted address families of the service.
 //
 // Upstream: k8s.io/endpointslice/utils.go, getAddressTypesForService. A service
 // without families is of an API server before dual stack, or not defaulted yet.
@@ -39,17 +39,16 @@ func (v View) families() []discoveryv1.AddressType {
 	return families
 }
 
-// group are the pods that listen on the same ports, and the slices with these.
+// group has the endpoints of the pods that listen on the same ports, and the slices with these ports.
 type group struct {
 	ports []discoveryv1.EndpointPort
 	want  []discoveryv1.Endpoint
 	have  []*discoveryv1.EndpointSlice
-	// wanted is false where no pod listens on these ports any more.
+	// wanted is false if no pod listens on these ports any more.
 	wanted bool
 }
 
-// groups are the groups of a family, and the slices that are of another service of
-// this name.
+// groups returns the groups of a family, and the slices of an earlier service of this name (alien).
 func (v View) groups(family discoveryv1.AddressType) (groups []*group, alien []*discoveryv1.EndpointSlice) {
 	byPorts := map[string]*group{}
 	at := func(ports []discoveryv1.EndpointPort) *group {
@@ -83,7 +82,7 @@ func (v View) groups(family discoveryv1.AddressType) (groups []*group, alien []*
 	return groups, alien
 }
 
-// ports are those that the service has on a pod.
+// ports returns the service's ports on a pod.
 func (v View) ports(p *corev1.Pod) []discoveryv1.EndpointPort {
 	ports := []discoveryv1.EndpointPort{}
 	for i := range v.Service.Spec.Ports {
@@ -97,9 +96,8 @@ func (v View) ports(p *corev1.Pod) []discoveryv1.EndpointPort {
 	return ports
 }
 
-// endpoint is how a pod can be reached; ok is false when it cannot be in this
-// family, or the node that it is on is not known and the service does not say that
-// this does not matter.
+// endpoint returns the endpoint of a pod. ok is false if the pod has no address in this
+// family, or its node does not exist and the service does not publish unready addresses.
 //
 // Upstream: k8s.io/endpointslice/utils.go, podToEndpoint. One on its way out is
 // never ready, unless the service wants to publish what is not.
@@ -141,8 +139,7 @@ func addresses(p *corev1.Pod, family discoveryv1.AddressType) []string {
 	return all
 }
 
-// ownedBy tells whether a slice is of this service and not of an earlier one of
-// its name.
+// ownedBy tells whether a slice belongs to this service, and not to an earlier one of its name.
 func ownedBy(slice *discoveryv1.EndpointSlice, svc *corev1.Service) bool {
 	for _, o := range slice.OwnerReferences {
 		if o.UID == svc.UID && o.Kind == "Service" && o.APIVersion == "v1" {
@@ -152,7 +149,7 @@ func ownedBy(slice *discoveryv1.EndpointSlice, svc *corev1.Service) bool {
 	return false
 }
 
-// byFill puts first what holds most.
+// byFill sorts the fullest slice first.
 func byFill(a, b *discoveryv1.EndpointSlice) int {
 	return cmp.Compare(len(b.Endpoints), len(a.Endpoints))
 }

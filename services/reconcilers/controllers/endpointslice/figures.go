@@ -27,7 +27,7 @@ const (
 	byDistribution = subsystem + "services_count_by_traffic_distribution"
 )
 
-// metrics are upstream's.
+// metrics has upstream's metrics.
 //
 // Upstream: k8s.io/endpointslice/metrics. What is counted "per sync" is there counted of
 // syncs that change nothing, too.
@@ -42,11 +42,11 @@ var metrics = []reconcile.Metric{
 	{Name: byDistribution, Sort: reconcile.Gauge, Labels: []string{"traffic_distribution"}, Help: "Services that say which of their endpoints are to be preferred, by what they say."},
 }
 
-// defaultBuckets are those of Prometheus.
+// defaultBuckets are Prometheus' defaults.
 var defaultBuckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 
-// counted are the changes themselves, each of which counts when it was made, and what
-// they do together.
+// counted returns the metric values of the changes: each counts when it is applied, and
+// their sum counts once.
 func (v View) counted(commands []events.Command, all changes) []reconcile.Figure {
 	was, now := len(identities(v.Slices)), identities(slices.Concat(all.same, all.update, all.create))
 	stayed := 0
@@ -81,7 +81,7 @@ func identities(all []*discoveryv1.EndpointSlice) map[string]bool {
 	return found
 }
 
-// totals are what a service contributes to the gauges.
+// totals returns what a service contributes to the gauges.
 func (v View) totals(all changes) []reconcile.Figure {
 	endpoints, actual, byGroup := 0, 0, map[string]int{}
 	for _, some := range [][]*discoveryv1.EndpointSlice{all.same, all.update, all.create} {
@@ -96,7 +96,7 @@ func (v View) totals(all changes) []reconcile.Figure {
 	}
 	figures := []reconcile.Figure{
 		{Metric: desired, Value: float64(endpoints)}, {Metric: actualSlices, Value: float64(actual)},
-		{Metric: desiredSlices, Value: float64(cmp.Or(enough, 1))}, // there is always one
+		{Metric: desiredSlices, Value: float64(cmp.Or(enough, 1))}, // a service always has one slice
 	}
 	if how := v.distribution(); how != "" {
 		figures = append(figures, reconcile.Figure{Metric: byDistribution, Value: 1, Labels: []string{how}})
@@ -104,7 +104,7 @@ func (v View) totals(all changes) []reconcile.Figure {
 	return figures
 }
 
-// distribution is how the service wants its traffic distributed, as a word of a list.
+// distribution returns the service's traffic distribution, or "" if it is not a known one.
 func (v View) distribution() string {
 	switch how := ptr.Deref(v.Service.Spec.TrafficDistribution, ""); how {
 	case corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode:

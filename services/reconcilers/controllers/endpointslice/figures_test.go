@@ -7,8 +7,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// What is counted of a service with two pods, when it is new, when it is as it should
-// be, and when it has lost a pod.
+// The metric values of a service with two pods: when it is new, when it is up to date,
+// and when it has lost a pod.
 func TestWhatIsCounted(t *testing.T) {
 	v := View{Service: svc("web"), Max: 100, Pods: []*corev1.Pod{podAt("a", "10.1.0.1"), podAt("b", "10.1.0.2")}, Zones: map[string]string{"n1": "east"}}
 	v.Service.Spec.TrafficDistribution = ptr.To("PreferClose")

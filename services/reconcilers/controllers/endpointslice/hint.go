@@ -8,9 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// hint has the slices of a family say which zones and nodes should use which
-// endpoint, as the service wants it. Where that is by capacity it gives what users are
-// told of that ([Told].Hints).
+// hint sets the hints of a family's endpoints, as the service asks for them. For hints by
+// capacity it returns the value of [Told].Hints.
 func (v View) hint(c *changes) string {
 	defer c.calm(v.Slices)
 	switch distribution := v.Service.Spec.TrafficDistribution; {
@@ -36,7 +35,7 @@ func near(distribution string) bool {
 		distribution == corev1.ServiceTrafficDistributionPreferSameNode
 }
 
-// nearest hints at an endpoint's own zone, and node.
+// nearest returns a hint with the endpoint's own zone and, if nodes is true, its node.
 //
 // Upstream: k8s.io/endpointslice/trafficdist.
 func nearest(e *discoveryv1.Endpoint, nodes bool) *discoveryv1.EndpointHints {
@@ -53,14 +52,13 @@ func nearest(e *discoveryv1.Endpoint, nodes bool) *discoveryv1.EndpointHints {
 	return &h
 }
 
-// unhint takes all hints away.
+// unhint removes all hints.
 func (c *changes) unhint(because string) string {
 	c.rehint(func(*discoveryv1.Endpoint) *discoveryv1.EndpointHints { return nil })
 	return because
 }
 
-// rehint gives every endpoint the hints that it should have; slices that have
-// others change for that alone.
+// rehint sets the hints of every endpoint. A slice with other hints changes for that alone.
 func (c *changes) rehint(want func(*discoveryv1.Endpoint) *discoveryv1.EndpointHints) {
 	var same []*discoveryv1.EndpointSlice
 	for _, slice := range c.same {
@@ -94,7 +92,7 @@ func sameHints(a, b *discoveryv1.EndpointHints) bool {
 	return slices.Equal(a.ForZones, b.ForZones) && slices.Equal(a.ForNodes, b.ForNodes)
 }
 
-// calm leaves alone what is to change, and would be as it is.
+// calm drops updates that change nothing.
 func (c *changes) calm(had []*discoveryv1.EndpointSlice) {
 	c.update = slices.DeleteFunc(c.update, func(next *discoveryv1.EndpointSlice) bool {
 		at := slices.IndexFunc(had, func(s *discoveryv1.EndpointSlice) bool { return s.Name == next.Name })
@@ -102,7 +100,7 @@ func (c *changes) calm(had []*discoveryv1.EndpointSlice) {
 	})
 }
 
-// moving are the slices that go out to the nodes in any case.
+// moving returns the slices that change in any case.
 func (c *changes) moving() []*discoveryv1.EndpointSlice {
 	return slices.Concat(c.create, c.update)
 }

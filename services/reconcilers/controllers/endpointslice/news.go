@@ -16,12 +16,12 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Told is what users have last been told about a service.
+// Told is the content of the last Events about a service.
 type Told struct {
-	// Hints are, by family, [hinted] or why there are none; of services that ask for
-	// hints by capacity.
+	// Hints has, by family, [hinted] or the reason why there are no hints; only for
+	// services that ask for hints by capacity.
 	Hints map[discoveryv1.AddressType]string `json:"hints,omitempty"`
-	// Skipped are the pods that are left out since their node is not there.
+	// Skipped names the pods that are skipped because their node does not exist.
 	Skipped string `json:"skipped,omitempty"`
 }
 
@@ -29,13 +29,13 @@ func (t Told) equal(other Told) bool {
 	return t.Skipped == other.Skipped && maps.Equal(t.Hints, other.Hints)
 }
 
-// What upstream calls it: k8s.io/endpointslice/topologycache/event.go.
+// Upstream's words: k8s.io/endpointslice/topologycache/event.go.
 const (
 	hinted   = "Topology Aware Hints has been enabled"
 	unhinted = "Topology Aware Hints has been disabled"
 )
 
-// toldOf is what the last report about a service noted.
+// toldOf returns the note of the last report about a service.
 func toldOf(s reconcile.Snapshot, k events.Key, svc *corev1.Service) (told Told) {
 	last, ok := reconcile.LastOf(s, k, events.Tell, svc)
 	if !ok {
@@ -49,7 +49,7 @@ func toldOf(s reconcile.Snapshot, k events.Key, svc *corev1.Service) (told Told)
 	return told
 }
 
-// news tells users what is otherwise than they were told last.
+// news sends Events about the differences from the last report.
 //
 // Upstream: tells all of it at every sync, and that hints are on once.
 func (v View) news(now Told) reconcile.Decision {
@@ -67,7 +67,7 @@ func (v View) news(now Told) reconcile.Decision {
 		told = append(told, reconcile.Record(*v.notice(corev1.EventTypeWarning, "FailedToUpdateEndpointSlices", v.failing()+now.Skipped)))
 	}
 	if len(told) == 0 {
-		told = []events.Command{{Verb: events.VerbRecord}} // to be noted alone
+		told = []events.Command{{Verb: events.VerbRecord}} // only for its note
 	}
 	told[len(told)-1].Note = reconcile.Body(now)
 	return reconcile.Do("users have not been told of its hints, or of nodes that are missing", told...)
@@ -96,11 +96,11 @@ func joined(a, b map[discoveryv1.AddressType]string) map[discoveryv1.AddressType
 	return all
 }
 
-// longest is how long, in bytes, what is told of pods that are left out may be; whole
-// sentences are left out beyond it.
+// longest is the maximum length of Told.Skipped, in bytes, apart from its last part; it
+// drops whole sentences beyond that.
 const longest = 900
 
-// skipped names the pods that are left out since their node is not there; "" where there
+// skipped names the pods that are skipped because their node does not exist; "" if there
 // are none.
 //
 // Upstream: k8s.io/endpointslice/reconciler.go, reconcileByAddressType, whose errors are

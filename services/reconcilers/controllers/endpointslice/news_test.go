@@ -17,7 +17,7 @@ import (
 
 var webKey = events.Key{Namespace: reconciletest.Namespace, Name: "web"}
 
-// told are the Events of a decision.
+// told returns the Events of a decision.
 func told(d reconcile.Decision) (all []string) {
 	for _, c := range d.Commands {
 		if c.Verb == events.VerbRecord && c.OnApplied != nil {
@@ -27,7 +27,7 @@ func told(d reconcile.Decision) (all []string) {
 	return all
 }
 
-// turn decides for web, and has it come to be.
+// turn decides for the service web, and applies the decision.
 func turn(world *reconciletest.World) reconcile.Decision {
 	v, _ := controller.Observe(world, webKey)
 	d := controller.Decide(v, now)
@@ -53,8 +53,8 @@ func readyAt(name, ip, node string) *corev1.Pod {
 	return p
 }
 
-// A service that runs asks for hints: its users are told why it has none, once; when it gets
-// some; when that ends; and when it no longer asks for them.
+// A service asks for hints: Events report once why it has none, when it gets some, when
+// that ends, and when it no longer asks for them.
 func TestUsersAreToldOfHints(t *testing.T) {
 	web := svc("web")
 	world := reconciletest.NewWorld().Put(kinds.Services.Kind, web).
@@ -102,8 +102,8 @@ func TestUsersAreToldOfHints(t *testing.T) {
 	step("no hints by distance any more")
 }
 
-// What is told of a service is no news of the one after it, and what could not be told is
-// told again.
+// Events about a service say nothing about a later service of that name, and a failed
+// Event is sent again.
 func TestWhatWasToldIsOfOneService(t *testing.T) {
 	for _, o := range []events.Outcome{
 		{UID: "another", Results: []events.Result{{Status: events.Applied}}},
@@ -125,9 +125,9 @@ func TestWhatWasToldIsOfOneService(t *testing.T) {
 	}
 }
 
-// Deleting a Node object takes nothing from the slices by itself: its pods run on until they
-// are deleted. When the service has another reason to change they are left out, as upstream
-// does, and users are told which.
+// Deleting a Node object by itself removes nothing from the slices: its pods run until
+// they are deleted. When the service changes for another reason, its slices lose these
+// pods, as upstream, and an Event names them.
 func TestPodsOfADeletedNode(t *testing.T) {
 	web := svc("web")
 	world := reconciletest.NewWorld().Put(kinds.Services.Kind, web).
@@ -151,8 +151,7 @@ func TestPodsOfADeletedNode(t *testing.T) {
 	}
 }
 
-// Hints by capacity follow the nodes that can do something: a new one counts from when it is
-// ready, and counts no more when it is not.
+// Hints by capacity follow the usable nodes: a new node counts while it is ready.
 func TestHintsFollowNodes(t *testing.T) {
 	web, plain := svc("web"), svc("plain")
 	web.Annotations = map[string]string{corev1.AnnotationTopologyMode: "Auto"}

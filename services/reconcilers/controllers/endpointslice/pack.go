@@ -15,10 +15,10 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/kube/service"
 )
 
-// packed are the changes that bring the slices of a family to hold the endpoints
-// that there are. A service without any keeps one slice, so that it can be told from
-// one that has not been looked at. It must be its own: one that a service of the same name
-// has left is about to be collected.
+// packed returns the changes that bring the slices of a family to the present endpoints.
+// A service without endpoints keeps one empty slice, so that a client can tell it from a
+// service that has not been processed. The slice must belong to the service: the garbage
+// collector is about to delete one that an earlier service of the same name has left.
 //
 // Upstream: k8s.io/endpointslice/reconciler.go, reconcileByAddressType.
 func (v View) packed(family discoveryv1.AddressType) changes {
@@ -49,9 +49,9 @@ func likeEmpty(slice, empty *discoveryv1.EndpointSlice) bool {
 	return len(slice.Endpoints) == 0 && len(slice.Ports) == 0 && maps.Equal(slice.Labels, empty.Labels)
 }
 
-// pack puts the endpoints of a group into its slices: what is there stays where it
-// is, the rest fills up slices that change anyway, fullest first, then one that
-// would have stayed as it was, if all of the rest fits into it, then new ones.
+// pack puts the endpoints of a group into its slices. Endpoints stay in their slices. The
+// rest fills up slices that change anyway, fullest first, then an unchanged slice into
+// which all of the rest fits, then new slices.
 //
 // Upstream: k8s.io/endpointslice/reconciler.go, reconcileByPortMapping.
 func (v View) pack(g *group, c *changes) {
@@ -90,8 +90,8 @@ func (v View) pack(g *group, c *changes) {
 	c.update, c.same = append(c.update, changed...), append(c.same, same...)
 }
 
-// roomiest is the slice that is fullest with so many more endpoints; -1 when none
-// has room for all of them, or all of them make a slice of their own.
+// roomiest returns the slice that is fullest after adding more endpoints; -1 if none has
+// room for all of them, or if they fill a slice of their own.
 func roomiest(all []*discoveryv1.EndpointSlice, more, most int) int {
 	best, room := -1, most
 	if more >= most {
@@ -108,10 +108,10 @@ func roomiest(all []*discoveryv1.EndpointSlice, more, most int) int {
 func with(slice *discoveryv1.EndpointSlice, endpoints []discoveryv1.Endpoint, labels map[string]string) *discoveryv1.EndpointSlice {
 	next := slice.DeepCopy()
 	next.Endpoints, next.Labels = endpoints, labels
-	return next.DeepCopy() // what it was given is the view's
+	return next.DeepCopy() // the arguments belong to the view
 }
 
-// fresh is a new slice.
+// fresh returns a new slice.
 func (v View) fresh(family discoveryv1.AddressType, ports []discoveryv1.EndpointPort) *discoveryv1.EndpointSlice {
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
@@ -124,9 +124,9 @@ func (v View) fresh(family discoveryv1.AddressType, ports []discoveryv1.Endpoint
 	return slice
 }
 
-// labels are those that a slice should have, and whether it should have others
-// than it has: the service's, and three of its own, which alone are no reason to
-// change it.
+// labels returns the labels that a slice should have: the service's, and three of its
+// own. others is true if the service's labels differ; the three alone are no reason to
+// update a slice.
 func (v View) labels(slice *discoveryv1.EndpointSlice) (labels map[string]string, others bool) {
 	have, want := foreign(slice.Labels), foreign(v.Service.Labels)
 	others = !maps.Equal(have, want)
@@ -137,7 +137,7 @@ func (v View) labels(slice *discoveryv1.EndpointSlice) (labels map[string]string
 	return want, others
 }
 
-// foreign are the labels without those that only slices have.
+// foreign returns the labels without the three that only slices have.
 func foreign(labels map[string]string) map[string]string {
 	rest := make(map[string]string, len(labels)+3)
 	for key, value := range labels {

@@ -46,8 +46,7 @@ func TestWhichSliceTakesTheRest(t *testing.T) {
 	}
 }
 
-// grown is a view with a service's slices as they are of some pods, and with the pods that
-// are there by now.
+// grown returns a view with slices for the pods before, and with the pods after.
 func grown(most int, before, after []*corev1.Pod) View {
 	v := View{Service: svc("web"), Max: most, Zones: map[string]string{"n1": "east"}, Pods: before}
 	v = applied(v, decide(v, now), now)
@@ -64,7 +63,7 @@ func pods(names ...string) (all []*corev1.Pod) {
 	return all
 }
 
-// What comes is put where there is room for exactly that, and not into a slice of its own.
+// New endpoints go into the slice in which they fit exactly, and not into a new one.
 func TestALastPlaceIsTaken(t *testing.T) {
 	all := pods("a", "b", "c", "d", "e")
 	for had, want := range map[int]map[events.Verb]int{
@@ -83,8 +82,7 @@ func TestALastPlaceIsTaken(t *testing.T) {
 	}
 }
 
-// A slice tells since when what is new in it was so, and not since when something before
-// that was.
+// The annotation of a slice has the time of the newest changes, and not that of earlier ones.
 //
 // Upstream: addTriggerTimeAnnotation.
 func TestSinceWhenASliceIsSo(t *testing.T) {

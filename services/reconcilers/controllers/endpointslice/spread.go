@@ -10,16 +10,16 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// Hints by capacity give each zone about as many endpoints as it has of the
-// cluster's processors, of its own ones where it can be.
+// Hints by capacity give each zone a share of the endpoints in proportion to its CPU, and
+// prefer endpoints in that zone.
 //
 // Upstream: k8s.io/endpointslice/topologycache.
 
-// overload is how much more than its share an endpoint may be made to bear.
+// overload is the fraction by which an endpoint's load may exceed its share.
 const overload = 0.2
 
-// byCapacity tells whether a service wants that. Upstream: the older annotation
-// goes before the newer one.
+// byCapacity tells whether a service wants hints by capacity. Upstream: the older
+// annotation goes before the newer one.
 func byCapacity(svc *corev1.Service) bool {
 	mode, ok := svc.Annotations[corev1.DeprecatedAnnotationTopologyAwareHints]
 	if !ok {
@@ -28,8 +28,8 @@ func byCapacity(svc *corev1.Service) bool {
 	return mode == "Auto" || mode == "auto"
 }
 
-// capacity is what each zone can do, in thousandths of a CPU: nil unless that is
-// known of every node that is ready and no control plane's, in two zones at least.
+// capacity returns the CPU of each zone, in thousandths. It is nil unless the zone and
+// the CPU of every ready node outside the control plane are known, in at least two zones.
 func capacity(nodes []*corev1.Node) map[string]int64 {
 	byZone := map[string]int64{}
 	for _, n := range nodes {
@@ -48,7 +48,7 @@ func capacity(nodes []*corev1.Node) map[string]int64 {
 	return byZone
 }
 
-// weight is what a node adds to what its zone can do.
+// weight is what a node contributes to the capacity of its zone.
 type weight struct {
 	counts bool
 	zone   string
@@ -77,14 +77,13 @@ func nodeReady(n *corev1.Node) bool {
 	return false
 }
 
-// share is how many endpoints a zone should have.
+// share is the number of endpoints that a zone should have (want), and its maximum (most).
 type share struct {
 	most int
 	want float64
 }
 
-// shares divides a number of endpoints among the zones; because says why it cannot
-// be done.
+// shares divides a number of endpoints among the zones; because is the reason if that is not possible.
 func (v View) shares(count int) (shares map[string]share, because string) {
 	zones := slices.Sorted(maps.Keys(v.Capacity))
 	total := int64(0)
@@ -114,8 +113,8 @@ func (v View) shares(count int) (shares map[string]share, because string) {
 	return shares, ""
 }
 
-// spread gives the ready endpoints of a family to the zones; it gives [hinted] or why it
-// cannot.
+// spread distributes the ready endpoints of a family to the zones. It returns [hinted],
+// or the reason why there are no hints.
 func (v View) spread(c *changes) string {
 	count := 0
 	for _, slice := range slices.Concat(c.create, c.update, c.same) {
@@ -150,8 +149,8 @@ func (v View) spread(c *changes) string {
 	return hinted
 }
 
-// settled counts by zone what the slices that stay as they are give; those that give
-// what does not fit any more do not stay.
+// settled counts, by zone, the hints of the unchanged slices. It moves slices with
+// unsuitable hints to the changing ones.
 func (c *changes) settled(shares map[string]share) map[string]int {
 	given := map[string]int{}
 	var same []*discoveryv1.EndpointSlice
@@ -192,9 +191,9 @@ func givenBy(slice *discoveryv1.EndpointSlice, shares map[string]share, given ma
 	return gives, true
 }
 
-// deals says how many endpoints each zone gives away, and how many each takes: from
-// the one that has most too many to the one that lacks most, until that is not
-// worth it.
+// deals returns how many endpoints each zone gives away, and how many each takes:
+// repeatedly one from the zone with the largest excess to the one with the largest lack,
+// until the rest is too small.
 func deals(shares map[string]share, given map[string]int) (gives, takes map[string]int) {
 	over, under := map[string]float64{}, map[string]float64{}
 	for zone, s := range shares {
@@ -219,7 +218,7 @@ func deals(shares map[string]share, given map[string]int) (gives, takes map[stri
 	}
 }
 
-// greatest is the zone with the greatest value above 0, the first of equals.
+// greatest returns the zone with the greatest value above 0, by name among equals.
 func greatest(values map[string]float64) (zone string, value float64) {
 	for _, z := range slices.Sorted(maps.Keys(values)) {
 		if values[z] > value {
@@ -229,7 +228,7 @@ func greatest(values map[string]float64) (zone string, value float64) {
 	return zone, value
 }
 
-// redistribute changes hints of the slices that change anyway.
+// redistribute changes hints in slices that change anyway.
 func (c *changes) redistribute(gives, takes map[string]int) {
 	for _, slice := range c.moving() {
 		for i := range slice.Endpoints {

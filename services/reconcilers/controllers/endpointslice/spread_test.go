@@ -13,8 +13,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// endpointsIn are so many endpoints: "a", "b" and so on are their zones, "-" is none. One that
-// is in upper case is not ready. Behind a colon is the zone that a hint gives it to.
+// endpointsIn returns a slice with an endpoint for each word: "a", "b" and so on are
+// zones, "-" is none, and upper case is not ready. After a colon follows the zone of its hint.
 func endpointsIn(text string) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4}
 	for i, word := range strings.Fields(text) {
@@ -34,7 +34,7 @@ func endpointsIn(text string) *discoveryv1.EndpointSlice {
 	return s
 }
 
-// hintsOf counts endpoints by their zone and the one that they are for.
+// hintsOf counts endpoints by their zone and that of their hint.
 func hintsOf(all ...*discoveryv1.EndpointSlice) string {
 	counts := map[string]int{}
 	for _, s := range all {
@@ -51,8 +51,8 @@ func hintsOf(all ...*discoveryv1.EndpointSlice) string {
 	return strings.Join(text, " ")
 }
 
-// Each zone is to have as many of the endpoints as it has of the CPUs, and no zone a fifth
-// less; slices that do not change otherwise keep their hints as long as that is so.
+// Each zone gets a share of the endpoints in proportion to its CPU, less by a fifth at
+// most. Slices that do not change otherwise keep their hints as long as that holds.
 //
 // Upstream: topologycache, AddHints.
 func TestHintsByCapacity(t *testing.T) {
@@ -70,7 +70,7 @@ func TestHintsByCapacity(t *testing.T) {
 		same, moves string
 		want        string // the hints
 		because     string
-		settled     bool // the slice that did not change stays
+		settled     bool // the unchanged slice stays
 	}{
 		"as many in each zone":             {map[string]int64{"a": 1, "b": 1}, "", n("ab", 2, 2), "aa2 bb2", hinted, false},
 		"one too many":                     {map[string]int64{"a": 1, "b": 1}, "", n("ab", 4, 2), "aa3 ab1 bb2", hinted, false},
@@ -108,7 +108,7 @@ func TestHintsByCapacity(t *testing.T) {
 	}
 }
 
-// What a zone has is the CPUs of its nodes that are ready and run pods of users.
+// The capacity of a zone is the CPU of its ready nodes that run users' pods.
 //
 // Upstream: topologycache, SetNodes.
 func TestCapacityOfZones(t *testing.T) {
@@ -144,7 +144,7 @@ func TestCapacityOfZones(t *testing.T) {
 	}
 }
 
-// What is near is the same zone, and the same node where a service asks for that.
+// Near means the same zone and, if the service asks for that, the same node.
 func TestHintsToWhatIsNear(t *testing.T) {
 	for what, c := range map[string]struct {
 		distribution string
@@ -185,7 +185,7 @@ func TestHintsToWhatIsNear(t *testing.T) {
 	}
 }
 
-// Users are told of pods that are left out, but not of very many at once.
+// An Event names the skipped pods, up to a maximum length.
 func TestPodsThatAreLeftOut(t *testing.T) {
 	for n, want := range map[int][2]int{0: {0, 0}, 1: {1, 0}, 2: {2, 0}, 15: {15, 0}, 16: {15, 1}, 40: {15, 1}} {
 		v := View{Service: svc("web"), Zones: map[string]string{}}
@@ -204,7 +204,7 @@ func TestPodsThatAreLeftOut(t *testing.T) {
 	}
 }
 
-// A label that a service gets its slices get, too, with nothing else changed.
+// A new label of a service alone changes its slices.
 func TestLabelsFollowTheService(t *testing.T) {
 	v := grown(100, pods("a", "b"), pods("a", "b"))
 	v.Service.Labels["tier"] = "front"
@@ -214,7 +214,7 @@ func TestLabelsFollowTheService(t *testing.T) {
 	}
 }
 
-// How many slices would do, whatever there are.
+// The gauge of desired slices does not depend on the present ones.
 func TestSlicesThatWouldDo(t *testing.T) {
 	all := pods("a", "b", "c", "d", "e")
 	for n, want := range map[int]float64{0: 1, 1: 1, 2: 1, 3: 2, 4: 2, 5: 3} {
@@ -227,14 +227,14 @@ func TestSlicesThatWouldDo(t *testing.T) {
 	}
 }
 
-// A hundred endpoints are in a slice unless it is said otherwise, as upstream's are.
+// The default of a hundred endpoints in a slice is upstream's.
 func TestDefaults(t *testing.T) {
 	if got := string(New(Config{}).Settings); got != `{"endpointsPerSlice":100}` {
 		t.Errorf("the settings are %s", got)
 	}
 }
 
-// The addresses of a pod are told in an order, and those of another family are not.
+// The addresses of a pod are sorted, and those of another family are left out.
 func TestAddresses(t *testing.T) {
 	p := podAt("a", "10.1.0.9")
 	p.Status.PodIPs = []corev1.PodIP{{IP: "10.1.0.9"}, {IP: "2001:db8::1"}, {IP: "10.1.0.2"}, {IP: "none"}}

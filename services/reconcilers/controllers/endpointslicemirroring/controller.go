@@ -1,11 +1,10 @@
-// Package endpointslicemirroring copies Endpoints that other clients keep into
-// EndpointSlices, for those that read only these. It does so for services without a
-// selector, whose endpoints are not ours to know; Endpoints that elect a leader, or
-// that ask not to be mirrored, are left alone.
+// Package endpointslicemirroring copies Endpoints that other clients write into
+// EndpointSlices, for clients that read only these. It does so for services without a
+// selector, whose endpoints only their user knows. It ignores Endpoints that serve as a
+// leader election lock, or that ask not to be mirrored.
 //
-// Each set of ports and each family of addresses has one slice, of up to
-// [Config].Max addresses: those that are ready go before those that are not. A mirror
-// goes with what it shows.
+// Each set of ports and address family has one slice, of up to [Config].Max addresses;
+// ready addresses come first. The mirrors are deleted with their Endpoints.
 package endpointslicemirroring
 
 import (
@@ -22,21 +21,20 @@ import (
 )
 
 const (
-	// manager is how the controller signs its slices.
+	// manager is the controller's name in the managed-by label of its slices.
 	manager = "endpointslicemirroring-controller.k8s.io"
-	// DefaultMax is how many addresses of a subset are mirrored unless it is said
-	// otherwise.
+	// DefaultMax is the default of [Config].Max.
 	DefaultMax = 1000
 )
 
-// Config is what the controller needs to know.
+// Config configures the controller.
 type Config struct {
-	// Max is how many addresses of a subset are mirrored at most, up to 1,000; 0 means
+	// Max is the maximum number of mirrored addresses of a subset, up to 1,000; 0 means
 	// [DefaultMax].
 	Max int `json:"mirroredPerSubset"`
 }
 
-// New makes the controller. A key is Endpoints.
+// New returns the controller. A key is an Endpoints object.
 func New(config Config) reconcile.Controller[View] {
 	config.Max = cmp.Or(config.Max, DefaultMax)
 	return reconcile.Controller[View]{
@@ -48,7 +46,7 @@ func New(config Config) reconcile.Controller[View] {
 		Owns:     &kinds.Endpoints.Kind,
 		Inputs: []reconcile.Input{
 			reconcile.Own(kinds.Endpoints.Kind),
-			reconcile.Own(kinds.Services.Kind), // of the same name
+			reconcile.Own(kinds.Services.Kind), // by the name of the Endpoints
 			{Kind: kinds.EndpointSlices.Kind, Keys: endpoint.KeysOfSlice(manager)},
 		},
 		Writes: reconcile.Writes{
@@ -66,17 +64,17 @@ func New(config Config) reconcile.Controller[View] {
 	}
 }
 
-// View is what one turn can see.
+// View is the input of one turn.
 type View struct {
-	// Endpoints are nil when there are none of this name.
+	// Endpoints is nil if no object has this name.
 	Endpoints *corev1.Endpoints `json:"endpoints,omitempty"`
-	// Service is the one of this name, nil when there is none.
+	// Service is the service of this name, nil if there is none.
 	Service *corev1.Service `json:"service,omitempty"`
-	// Max is how many addresses of a subset are mirrored at most.
+	// Max is the maximum number of mirrored addresses of a subset.
 	Max int `json:"max"`
-	// Slices are our mirrors under this name, but for those on their way out.
+	// Slices are this controller's mirrors under this name, without terminating ones.
 	Slices []*discoveryv1.EndpointSlice `json:"slices,omitempty"`
-	// Attempt tells this attempt from those that failed before it.
+	// Attempt makes the names of creates differ from those of failed attempts.
 	Attempt uint64 `json:"attempt,omitempty"`
 }
 
@@ -91,5 +89,5 @@ func observe(s reconcile.Snapshot, k events.Key, most int) (View, bool) {
 	return v, v.Endpoints != nil || len(v.Slices) > 0
 }
 
-// managed is what the label says that tells whose a slice is.
+// managed is the value of the label that names the manager of a slice.
 var managed = []reconcile.Value{{Path: ".metadata.labels['" + discoveryv1.LabelManagedBy + "']", One: []string{manager}}}

@@ -38,8 +38,9 @@ func TestLaws(t *testing.T) {
 		reconciletest.Law[View]{Name: "true to what it shows", Holds: faithful})
 }
 
-// faithful: when it is content, every address of the Endpoints is in one mirror of its
-// family and ports, with its readiness, as far as there is room, and nothing else is.
+// faithful checks that, when the controller has nothing to do, every address of the
+// Endpoints is in one mirror of its family and ports, with its readiness, up to the
+// maximum, and that the mirrors have no other address.
 func faithful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	if _, never := v.unwanted(); never || v.Endpoints.DeletionTimestamp != nil {
 		return nil
@@ -124,7 +125,7 @@ func anySubset(t *rapid.T) corev1.EndpointSubset {
 	return s
 }
 
-// anySlice is a mirror of some time ago.
+// anySlice returns an older mirror.
 func (v View) anySlice(t *rapid.T, i int) *discoveryv1.EndpointSlice {
 	before := View{Max: v.Max, Endpoints: endpoints(anySubset(t))}
 	slice := v.fresh(discoveryv1.AddressTypeIPv4, before.Endpoints.Subsets[0].Ports, nil)
@@ -138,7 +139,7 @@ func (v View) anySlice(t *rapid.T, i int) *discoveryv1.EndpointSlice {
 	return slice
 }
 
-// applied is the view after every command succeeded.
+// applied returns the view after every command succeeded.
 func applied(v View, d reconcile.Decision, _ time.Time) View {
 	v.Slices = slices.Clone(v.Slices)
 	for _, c := range d.Commands {
@@ -159,7 +160,7 @@ func applied(v View, d reconcile.Decision, _ time.Time) View {
 	return v
 }
 
-// What cannot be mirrored is said once, when something changes.
+// Addresses that cannot be mirrored are reported once, with a change.
 func TestWhatIsLeftOutIsTold(t *testing.T) {
 	var all []corev1.EndpointAddress
 	for i := range 5 {
@@ -192,7 +193,7 @@ func TestWhatIsLeftOutIsTold(t *testing.T) {
 	}
 }
 
-// Invalid addresses take no room.
+// Invalid addresses do not count towards the maximum.
 func TestWhatIsNoAddress(t *testing.T) {
 	v := View{Max: 2, Endpoints: endpoints(corev1.EndpointSubset{
 		Addresses: []corev1.EndpointAddress{{IP: "x"}, {IP: "010.0.0.1"}}, NotReadyAddresses: []corev1.EndpointAddress{{IP: "10.0.0.2"}},

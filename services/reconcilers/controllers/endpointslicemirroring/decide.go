@@ -15,8 +15,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// election marks Endpoints by which programs that were made long ago elect their
-// leader.
+// election is the annotation of Endpoints that old programs use as a leader election lock.
 const election = "control-plane.alpha.kubernetes.io/leader"
 
 func decide(v View, _ time.Time) reconcile.Decision {
@@ -28,7 +27,7 @@ func decide(v View, _ time.Time) reconcile.Decision {
 	wanted, left := v.mirrors()
 	c := v.compare(wanted)
 	if c.settle(); v.Endpoints.DeletionTimestamp != nil {
-		c.create = nil // or the garbage collector would run after them
+		c.create = nil // the garbage collector would have to delete them again
 	}
 	commands := v.commands(c)
 	d := reconcile.Nothing("the mirrors show what is there")
@@ -40,7 +39,7 @@ func decide(v View, _ time.Time) reconcile.Decision {
 	return d
 }
 
-// unwanted is why these Endpoints are not to be mirrored, if they are not.
+// unwanted returns why these Endpoints must not be mirrored, if so.
 func (v View) unwanted() (why string, never bool) {
 	switch {
 	case v.Endpoints == nil:
@@ -56,7 +55,7 @@ func (v View) unwanted() (why string, never bool) {
 	return "no service has these endpoints: they elect a leader", never
 }
 
-// none takes the mirrors away.
+// none deletes all mirrors.
 func (v View) none(why string) reconcile.Decision {
 	if len(v.Slices) == 0 {
 		return reconcile.Nothing(why)
@@ -69,15 +68,15 @@ func (v View) none(why string) reconcile.Decision {
 	return d
 }
 
-// changes are what is to become of the mirrors.
+// changes are the creates, updates and deletes of mirrors.
 type changes struct {
 	create, update, remove []*discoveryv1.EndpointSlice
-	// added, updated and removed are how many addresses.
+	// added, updated and removed count addresses.
 	added, updated, removed int
 }
 
-// settle has mirrors that would be created take the places of those of their family that
-// would go: a change is cheaper for everybody than an end and a create.
+// settle turns pairs of a create and a delete of one family into an update, which is
+// cheaper for every client.
 func (c *changes) settle() {
 	var gone []*discoveryv1.EndpointSlice
 	for _, old := range c.remove {
@@ -93,13 +92,13 @@ func (c *changes) settle() {
 	c.remove = gone
 }
 
-// take gives a slice the place of another.
+// take makes next an update of old.
 func take(next, old *discoveryv1.EndpointSlice) {
 	next.Name, next.GenerateName, next.UID, next.ResourceVersion = old.Name, "", old.UID, old.ResourceVersion
 	next.Finalizers = old.Finalizers // they belong to other controllers
 }
 
-// commands are the changes as requests.
+// commands returns the changes as commands.
 func (v View) commands(c changes) []events.Command {
 	var commands []events.Command
 	given := names.Derived(v.Endpoints, v.Attempt, len(c.create), func(name string) bool {
@@ -117,7 +116,7 @@ func (v View) commands(c changes) []events.Command {
 	return commands
 }
 
-// told has users told, on the Endpoints, what is not mirrored.
+// told sends Events about the Endpoints if addresses are not mirrored.
 //
 // Upstream: at every sync; here when something changes, or it would never end.
 func (v View) told(left leftOut) []events.Command {

@@ -20,8 +20,7 @@ func subset(port int32, ips ...string) corev1.EndpointSubset {
 	return s
 }
 
-// What a change of mirrors is counted as, and what users are told of addresses that are
-// left out.
+// The metric values of a change of mirrors, and the Events about skipped addresses.
 func TestWhatIsCounted(t *testing.T) {
 	v := View{Max: 3, Endpoints: endpoints(subset(80, "10.0.0.1", "10.0.0.2")), Service: &corev1.Service{}}
 	step := func(what string, want string) {
@@ -65,7 +64,7 @@ func TestWhatIsCounted(t *testing.T) {
 	step("nothing is left", "0 0 0 0; 0 0 0 0; ")
 }
 
-// Finalizers of a mirror that is written anew belong to other controllers, and stay.
+// Finalizers of an updated mirror stay, because they belong to other controllers.
 func TestFinalizersStay(t *testing.T) {
 	v := View{Max: 3, Endpoints: endpoints(subset(80, "10.0.0.1")), Service: &corev1.Service{}}
 	v = applied(v, decide(v, now), now)
@@ -81,7 +80,7 @@ func TestFinalizersStay(t *testing.T) {
 	}
 }
 
-// A thousand addresses are mirrored unless it is said otherwise, as upstream does.
+// The default of a thousand mirrored addresses is upstream's.
 func TestDefaults(t *testing.T) {
 	if got := string(New(Config{}).Settings); got != `{"mirroredPerSubset":1000}` {
 		t.Errorf("the settings are %s", got)

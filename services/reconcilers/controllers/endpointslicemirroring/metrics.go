@@ -21,7 +21,7 @@ const (
 	changed        = subsystem + "changes"
 )
 
-// metrics are upstream's.
+// metrics has upstream's metrics.
 //
 // Upstream: pkg/controller/endpointslicemirroring/metrics. What is counted "per sync"
 // is there counted of syncs that change nothing, too.
@@ -36,7 +36,7 @@ var metrics = []reconcile.Metric{
 	{Name: changed, Sort: reconcile.Counter, Labels: []string{"operation"}, Help: "Changes of EndpointSlices that mirror Endpoints."},
 }
 
-// figures are what is worth counting about changes.
+// figures returns the metric values of the changes together.
 func (c changes) figures(left leftOut) []reconcile.Figure {
 	return []reconcile.Figure{
 		{Metric: addedPerSync, Value: float64(c.added)}, {Metric: updatedPerSync, Value: float64(c.updated)},
@@ -44,7 +44,7 @@ func (c changes) figures(left leftOut) []reconcile.Figure {
 	}
 }
 
-// counted are the changes themselves, each of which counts when it was made.
+// counted returns the metric values of the single changes, each of which counts when it is applied.
 func counted(commands []events.Command) []reconcile.Figure {
 	figures := make([]reconcile.Figure, 0, len(commands))
 	for _, c := range commands {
@@ -53,7 +53,7 @@ func counted(commands []events.Command) []reconcile.Figure {
 	return figures
 }
 
-// totals are what these Endpoints contribute to the gauges.
+// totals returns what these Endpoints contribute to the gauges.
 func totals(wanted []*discoveryv1.EndpointSlice) []reconcile.Figure {
 	endpoints := 0
 	for _, slice := range wanted {

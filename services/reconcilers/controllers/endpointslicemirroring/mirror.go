@@ -16,10 +16,10 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/kube/service"
 )
 
-// leftOut is how many addresses are not mirrored, and how many of them are none.
+// leftOut counts the addresses that are not mirrored, and the invalid ones among them.
 type leftOut struct{ all, invalid int }
 
-// mirrors are the slices that there should be, in the order of the subsets.
+// mirrors returns the slices that there should be, in the order of the subsets.
 //
 // Upstream: pkg/controller/endpointslicemirroring/reconciler.go. What is too much is
 // counted over both families of a subset.
@@ -52,7 +52,7 @@ func (v View) mirrors() (wanted []*discoveryv1.EndpointSlice, left leftOut) {
 	return wanted, left
 }
 
-// mirrored is an address as a slice has it; ok is false for what is none.
+// mirrored returns the endpoint of an address; ok is false if the address is invalid.
 func mirrored(a *corev1.EndpointAddress, ready bool) (family discoveryv1.AddressType, e discoveryv1.Endpoint, ok bool) {
 	address, ok := service.Address(a.IP)
 	if !ok {
@@ -72,7 +72,7 @@ func mirrored(a *corev1.EndpointAddress, ready bool) (family discoveryv1.Address
 	return family, e, true
 }
 
-// fresh is a new slice.
+// fresh returns a new slice.
 func (v View) fresh(family discoveryv1.AddressType, ports []corev1.EndpointPort, endpoints []discoveryv1.Endpoint) *discoveryv1.EndpointSlice {
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
@@ -89,7 +89,7 @@ func (v View) fresh(family discoveryv1.AddressType, ports []corev1.EndpointPort,
 	return slice
 }
 
-// labels are the Endpoints' and the two that find a mirror again.
+// labels returns the labels of the Endpoints and the two that identify a mirror.
 func (v View) labels() map[string]string {
 	labels := map[string]string{}
 	maps.Copy(labels, v.Endpoints.Labels)
@@ -97,7 +97,7 @@ func (v View) labels() map[string]string {
 	return labels
 }
 
-// annotations are the Endpoints' but for what is about the Endpoints alone.
+// annotations returns the annotations of the Endpoints, without those that describe only that object.
 func (v View) annotations() map[string]string {
 	annotations := map[string]string{}
 	maps.Copy(annotations, v.Endpoints.Annotations)
@@ -106,8 +106,8 @@ func (v View) annotations() map[string]string {
 	return annotations
 }
 
-// compare finds what is to become of the mirrors that there are. Of several with the
-// same ports and family the first stays.
+// compare returns the changes from the present mirrors to the wanted ones. Of several
+// mirrors with the same ports and family the first stays.
 func (v View) compare(wanted []*discoveryv1.EndpointSlice) (c changes) {
 	byKey := map[string][]*discoveryv1.EndpointSlice{}
 	for _, slice := range v.Slices {
@@ -137,8 +137,8 @@ func keyOf(slice *discoveryv1.EndpointSlice) string {
 	return string(slice.AddressType) + " " + endpoint.PortsKey(slice.Ports)
 }
 
-// weigh counts how a mirror's addresses differ from what they should be, and tells
-// whether they do.
+// weigh counts the differences between a mirror's present and wanted addresses, and tells
+// whether there are any.
 func (c *changes) weigh(had, next *discoveryv1.EndpointSlice) bool {
 	want := endpoint.NewSet(next.Endpoints)
 	now := map[string]discoveryv1.Endpoint{}
@@ -157,8 +157,8 @@ func (c *changes) weigh(had, next *discoveryv1.EndpointSlice) bool {
 	return added+updated+removed > 0
 }
 
-// dressed tells whether a mirror has all else that it should: labels, annotations, and
-// an owner that is not of before. One without an owner is left so.
+// dressed tells whether the rest of a mirror is right: labels, annotations, and no owner
+// that is an earlier object. A mirror without an owner stays without one.
 func (v View) dressed(slice *discoveryv1.EndpointSlice) bool {
 	stale := slices.ContainsFunc(slice.OwnerReferences, func(o metav1.OwnerReference) bool {
 		return o.Kind == kinds.Endpoints.Kind.Kind && o.Name == v.Endpoints.Name && o.UID != v.Endpoints.UID

@@ -1,9 +1,9 @@
-// Package ephemeralvolume makes the PersistentVolumeClaims of pods that want volumes
-// of their own. Such a claim is named after the pod and the volume, is made from a
-// template in the pod, and goes with the pod.
+// Package ephemeralvolume creates the PersistentVolumeClaims of pods' ephemeral volumes.
+// Such a claim is named after the pod and the volume, is created from a template in the
+// pod, and is deleted with the pod.
 //
-// A claim of that name that is not the pod's is never taken: the pod waits until it
-// is gone, and users are told.
+// The controller never takes over a claim of that name that another object owns: the pod
+// waits until that claim is deleted, and an Event reports it.
 package ephemeralvolume
 
 import (
@@ -43,16 +43,16 @@ var Controller = reconcile.Controller[View]{
 	Decide:      decide,
 }
 
-// View is what the turn of one pod can see.
+// View is the input of the turn of one pod.
 type View struct {
 	Pod *corev1.Pod `json:"pod"`
-	// Claims are those that bear the names of its volumes' claims.
+	// Claims are the claims with the names of the pod's ephemeral volumes.
 	Claims []*corev1.PersistentVolumeClaim `json:"claims,omitempty"`
-	// Told are the names of what the last report told.
+	// Told has the names of the Events of the last report.
 	Told []string `json:"told,omitempty"`
 }
 
-// keysOfPod maps a pod with such volumes to itself.
+// keysOfPod maps a pod with ephemeral volumes to itself.
 func keysOfPod(_ reconcile.Snapshot, _, now reconcile.Object) []events.Key {
 	if p, ok := now.Object.(*corev1.Pod); ok && p.DeletionTimestamp == nil && len(wanted(p)) > 0 {
 		return []events.Key{keyOf(p)}
@@ -62,8 +62,8 @@ func keysOfPod(_ reconcile.Snapshot, _, now reconcile.Object) []events.Key {
 
 func keyOf(p *corev1.Pod) events.Key { return events.Key{Namespace: p.Namespace, Name: p.Name} }
 
-// keysOfClaim maps a claim to the pods that want one of its name, unless it is there
-// and one of them has it: that one has nothing to do but where another claim is not its own.
+// keysOfClaim maps a claim to the pods that want one of its name. If one of them already
+// owns the claim, it maps to that pod alone, and only if another claim of the pod is not its own.
 func keysOfClaim(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	claim := now
 	if claim.None() {
@@ -88,7 +88,7 @@ func keysOfClaim(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	return keys
 }
 
-// wanted are the volumes of a pod that are to be its own.
+// wanted returns the ephemeral volumes of a pod.
 func wanted(p *corev1.Pod) []*corev1.Volume {
 	var own []*corev1.Volume
 	for i := range p.Spec.Volumes {
@@ -99,7 +99,7 @@ func wanted(p *corev1.Pod) []*corev1.Volume {
 	return own
 }
 
-// nameOf is the name of the claim behind a volume.
+// nameOf returns the name of the claim of a volume.
 func nameOf(p *corev1.Pod, v *corev1.Volume) string { return p.Name + "-" + v.Name }
 
 func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
@@ -123,12 +123,12 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	return v, true
 }
 
-// conflicts tells whether a claim that the pod wants is another's.
+// conflicts tells whether another object owns a claim that the pod wants.
 func (v View) conflicts() bool {
 	return slices.ContainsFunc(v.Claims, func(c *corev1.PersistentVolumeClaim) bool { return !owner.Controls(v.Pod, c) })
 }
 
-// claim is the one under a name, nil when there is none.
+// claim returns the claim of a name, nil if there is none.
 func (v View) claim(name string) *corev1.PersistentVolumeClaim {
 	for _, c := range v.Claims {
 		if c.Name == name {

@@ -19,7 +19,7 @@ import (
 
 var now = reconciletest.Now
 
-// pod wants volumes of its own under these names.
+// pod returns a pod with ephemeral volumes of these names.
 func pod(name string, volumes ...string) *corev1.Pod {
 	p := reconciletest.Pod(name)
 	for _, v := range volumes {
@@ -70,7 +70,7 @@ func TestLaws(t *testing.T) {
 	}})
 }
 
-// applied is the view after every command succeeded.
+// applied returns the view after every command succeeded.
 func applied(v View, d reconcile.Decision, _ time.Time) View {
 	v.Claims = slices.Clone(v.Claims)
 	for _, c := range d.Commands {
@@ -83,8 +83,8 @@ func applied(v View, d reconcile.Decision, _ time.Time) View {
 	return v
 }
 
-// A claim that is another's holds up what comes after it, and is told once, when the claims
-// before it are there.
+// A claim of another owner delays the later ones, and is reported once, when the claims
+// before it exist.
 func TestAClaimThatIsNotThePods(t *testing.T) {
 	v := View{Pod: pod("p", "a", "b", "c"), Claims: []*corev1.PersistentVolumeClaim{claim("p-b")}}
 	d := decide(v, now)

@@ -25,9 +25,9 @@ var metrics = []reconcile.Metric{
 	{Name: failed, Sort: reconcile.Counter, Help: "Claims of pods' own volumes that could not be made."},
 }
 
-// decide makes the claims that are missing, up to the first volume whose claim is
-// another's. That is told when those before it are there: one that cannot be made is what
-// the pod waits for first, and users are told of that alone.
+// decide creates the missing claims, up to the first volume whose claim another object
+// owns. It reports that conflict once the claims before it exist: the pod first waits for
+// a claim that cannot be created, so the Event is about that one alone.
 func decide(v View, _ time.Time) reconcile.Decision {
 	if v.Pod.DeletionTimestamp != nil {
 		return reconcile.Nothing("the pod is on its way out")
@@ -51,7 +51,7 @@ func decide(v View, _ time.Time) reconcile.Decision {
 	return d
 }
 
-// create is the request for a volume's claim.
+// create returns the create of a volume's claim.
 func (v View) create(volume *corev1.Volume) events.Command {
 	template, name := volume.Ephemeral.VolumeClaimTemplate, nameOf(v.Pod, volume)
 	body := reconcile.Body(&corev1.PersistentVolumeClaim{
@@ -65,8 +65,8 @@ func (v View) create(volume *corev1.Volume) events.Command {
 		reconcile.Tell(nil, v.notice(volume, "create PVC "+name+": {error}")))
 }
 
-// conflict has users told, once, that a claim is not the pod's. What ends that is a
-// change of the claim.
+// conflict sends one Event that another object owns the claim. Only a change of the claim
+// ends the conflict.
 //
 // Upstream: said again with every retry.
 func (v View) conflict(volume *corev1.Volume, had *corev1.PersistentVolumeClaim) reconcile.Decision {

@@ -25,27 +25,27 @@ var (
 	pods    = kinds.Kind{Name: "pods", Version: "v1", Kind: "Pod", Namespaced: true, Form: kinds.Metadata}
 	nodes   = kinds.Kind{Name: "nodes", Version: "v1", Kind: "Node", Form: kinds.Metadata}
 	widgets = kinds.Kind{Name: "widgets.example.com", Version: "v1", Kind: "Widget", Namespaced: true, Form: kinds.Metadata}
-	// hidden is served but not watched, as a kind whose list fails.
+	// hidden is a kind that is served but not watched, as when its list fails.
 	hidden = kinds.Kind{Name: "ghosts.example.com", Version: "v1", Kind: "Ghost", Namespaced: true, Form: kinds.Metadata}
 
 	watched = []kinds.Kind{sets, pods, nodes, widgets}
 	served  = append(slices.Clone(watched), hidden)
 )
 
-// cluster is a toy API server with a toy writer before it and a toy shell behind
-// it. Turns come only from the mapping of changes, failures and wakes, so that a
-// trigger that is missing shows as an object that stays.
+// cluster is a toy API server with a toy writer before it and a toy shell behind it.
+// Turns come only from mapped changes, failures and wakes, so that a missing trigger
+// shows as an object that stays.
 type cluster struct {
 	t       fataler
-	choose  func(n int) int // which of n things happens next
+	choose  func(n int) int // chooses which of n things happens next
 	now     time.Time
 	version int
 	live    []reconcile.Object
-	logs    map[kinds.Name][]change // not seen yet
+	logs    map[kinds.Name][]change // not observed yet
 	seen    *reconciletest.World
 	due     []events.Key
 	wakes   map[events.Key]time.Time
-	debts   map[events.Key][]result // what a key's last turn did and has not seen
+	debts   map[events.Key][]result // the writes of a key's last turn that it has not observed
 	told    []events.Notice
 	writes  int
 }
@@ -70,7 +70,7 @@ func newCluster(t fataler, choose func(n int) int) *cluster {
 	}
 }
 
-// inOrder lets everything be seen before the next turn is taken.
+// inOrder returns a cluster in which every change is observed before the next turn.
 func inOrder(t *testing.T) *cluster { return newCluster(t, func(int) int { return 0 }) }
 
 func (c *cluster) find(ref events.Ref) (reconcile.Object, bool) {
@@ -81,8 +81,7 @@ func (c *cluster) find(ref events.Ref) (reconcile.Object, bool) {
 	return c.live[at], true
 }
 
-// put stores an object as it is now; one that is being deleted and has no
-// finalizer left is gone.
+// put stores an object. An object that is being deleted and has no finalizer left is removed.
 func (c *cluster) put(kind kinds.Kind, obj *metav1.PartialObjectMetadata) int {
 	c.version++
 	obj.ResourceVersion = strconv.Itoa(c.version)
@@ -139,8 +138,8 @@ func (c *cluster) mark(o *metav1.PartialObjectMetadata, how metav1.DeletionPropa
 	}
 }
 
-// settle runs until nothing happens any more; wakes are looked at a few times,
-// because a waiting owner asks for one after the other.
+// settle runs until nothing happens any more. It fires wakes only a few times, because a
+// waiting owner requests one after the other.
 func (c *cluster) settle() {
 	c.t.Helper()
 	idle := 0
@@ -189,8 +188,7 @@ func (c *cluster) ask(key events.Key) {
 	}
 }
 
-// wake lets time pass until the earliest wake and asks everybody who has one
-// then.
+// wake advances the time to the earliest wake and asks every key with a wake at that time.
 func (c *cluster) wake() bool {
 	if len(c.wakes) == 0 {
 		return false
@@ -216,15 +214,15 @@ func (c *cluster) wake() bool {
 	return true
 }
 
-// turn takes a key's turn, unless what its last one did has not been seen yet.
-// It tells whether anything was written.
+// turn takes a key's turn, unless the writes of its last one have not been observed. It
+// tells whether anything was written.
 func (c *cluster) turn() bool {
 	at := c.choose(len(c.due))
 	key := c.due[at]
 	c.due = slices.Delete(c.due, at, at+1)
 	if !c.settled(key) {
 		c.due = append(c.due, key)
-		for _, k := range watched { // whatever the order of things, it waits for these
+		for _, k := range watched { // in any order, the turn waits for these
 			if len(c.logs[k.Name]) > 0 {
 				c.fold(k.Name)
 			}
@@ -257,7 +255,7 @@ func (c *cluster) turn() bool {
 	if outcome.OK() {
 		c.ask(key)
 	} else {
-		c.wakes[key] = c.now.Add(time.Second) // the shell's backoff
+		c.wakes[key] = c.now.Add(time.Second) // the shell's back-off
 	}
 	return c.writes > before
 }
@@ -274,7 +272,7 @@ func (c *cluster) settled(key events.Key) bool {
 	return len(c.debts[key]) == 0
 }
 
-// carry does what the writer and the API server do with a command.
+// carry does what the writer and the API server do for a command.
 func (c *cluster) carry(command events.Command) events.Result {
 	found, ok := c.find(command.Ref())
 	if !ok || found.GetUID() != command.If.UID {
@@ -309,7 +307,7 @@ func (c *cluster) carry(command events.Command) events.Result {
 	return events.Result{Status: events.Applied, Version: strconv.Itoa(c.put(found.Kind, next))}
 }
 
-// refuses is the writer's live look for an owner that should not be there.
+// refuses is the writer's live check that an owner is absent.
 func (c *cluster) refuses(o reconcile.Object, ref metav1.OwnerReference) string {
 	at := slices.IndexFunc(served, func(k kinds.Kind) bool { return k.APIVersion() == ref.APIVersion && k.Kind == ref.Kind })
 	if at < 0 {
@@ -328,8 +326,8 @@ func (c *cluster) refuses(o reconcile.Object, ref metav1.OwnerReference) string 
 	return ""
 }
 
-// mayGo is the rule above all others: nothing is deleted that has an owner, one
-// that waits for it to go excepted.
+// mayGo checks the most important rule: nothing with a live owner is deleted, unless an
+// owner waits for the deletion.
 func (c *cluster) mayGo(o reconcile.Object) {
 	c.t.Helper()
 	for _, ref := range o.GetOwnerReferences() {
@@ -343,7 +341,7 @@ func (c *cluster) mayGo(o reconcile.Object) {
 	}
 }
 
-// patch understands the patches that this controller sends.
+// patch applies the patches that this controller sends.
 func (c *cluster) patch(o *metav1.PartialObjectMetadata, command events.Command) {
 	c.t.Helper()
 	var p struct {
@@ -385,7 +383,7 @@ type element struct {
 	Patch string `json:"$patch"`
 }
 
-// names are the objects that are there, sorted.
+// names returns the names of the existing objects, sorted.
 func (c *cluster) names() string {
 	var names []string
 	for _, o := range c.live {

@@ -1,23 +1,22 @@
-// Package garbagecollector deletes what has lost its owners.
+// Package garbagecollector deletes objects whose owners are gone.
 //
-// Every object may name owners. When all of them are gone, the object goes too;
-// when some are gone and some live, it only forgets the dead ones. An owner that
-// is deleted in the foreground waits until the dependents that block it are
-// gone, and an owner that is deleted as an orphan maker first makes its
-// dependents forget it. Both are written on the owner as a finalizer, which is
-// ours to remove.
+// Every object may name owners. When all of them are gone, the collector deletes the
+// object; when some are gone and some live, it only removes the references to the dead
+// ones. An owner deleted in the foreground waits until the dependents that block it are
+// gone. An owner deleted with the orphan policy waits until no dependent refers to it any
+// more. In both cases the owner has a finalizer, which the collector removes.
 //
-// Each object is a key of its own, whatever its kind, and judges itself: an
-// owner with ten thousand dependents is ten thousand small turns, not one large
-// one. The graph is the snapshot. It may lag behind the cluster, and kinds in it
-// are not ordered with respect to each other, so an owner that is not in it is
-// only "absent as far as seen": whatever rests on an absence carries the
-// reference, and the writer looks for that owner live just before it acts. What
-// the writer refused comes back as an outcome and is part of the next view.
+// Each object of any kind is a key of its own and decides about itself: an owner with ten
+// thousand dependents is ten thousand small turns, not one large one. The graph is the
+// snapshot. It may lag behind the cluster, and kinds in it are not ordered with respect
+// to each other, so an owner that is not in it is only "absent as far as seen". Each
+// command that rests on an absence carries the reference, and the writer looks for that
+// owner live just before it acts. The outcome returns the writer's refusals, which are
+// part of the next view.
 //
-// One thing is left out. Upstream writes an Event on a cluster-scoped object
-// that names a namespaced owner as often as it looks at it; nothing is decided
-// about such an object here, so nothing is told about it either.
+// One thing is left out. For a cluster-scoped object that names a namespaced owner,
+// upstream writes an Event as often as it looks at the object; this controller decides
+// nothing about such an object, so it writes no Event either.
 package garbagecollector
 
 import (
@@ -60,9 +59,8 @@ func Ignored(kind kinds.Name) bool {
 	return kind == kinds.NameOf("", "events") || kind == kinds.NameOf("events.k8s.io", "events")
 }
 
-// keys says whose turn a change makes it: that of the object itself, of the
-// dependents that have lost it or must go before it, and of the owners that may
-// have been waiting for it.
+// keys maps a change to the object itself, to the dependents that have lost it or must go
+// before it, and to the owners that may wait for it.
 func keys(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	switch {
 	case now.None() && was.None():
@@ -103,7 +101,7 @@ func afterChange(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	}
 	for _, ref := range now.GetOwnerReferences() {
 		if was.None() || !slices.ContainsFunc(was.GetOwnerReferences(), sameOwner(ref)) {
-			keys = append(keys, leaving(s, ref)...) // it may have to be stripped of an orphan maker
+			keys = append(keys, leaving(s, ref)...) // an orphaning owner may have to remove this new reference
 		}
 	}
 	if was.None() {
@@ -117,7 +115,7 @@ func afterChange(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	return keys
 }
 
-// concerns is true for an object about which there may be something to decide.
+// concerns tells whether there may be something to decide about an object.
 func concerns(o metav1.Object) bool {
 	return len(o.GetOwnerReferences()) > 0 || waiting(o) || orphaning(o)
 }
@@ -132,13 +130,12 @@ func sameReference(a, b metav1.OwnerReference) bool {
 	return a.APIVersion == b.APIVersion && a.Kind == b.Kind && a.Name == b.Name && sameOwner(a)(b)
 }
 
-// sameOwner finds a reference to the same owner that blocks as much.
+// sameOwner matches references to the same owner with the same blockOwnerDeletion.
 func sameOwner(a metav1.OwnerReference) func(metav1.OwnerReference) bool {
 	return func(b metav1.OwnerReference) bool { return a.UID == b.UID && blocks(a) == blocks(b) }
 }
 
-// leaving is the key of an owner that is on its way out and has unfinished
-// business with its dependents.
+// leaving returns the key of an owner that is being deleted and waits for its dependents.
 func leaving(s reconcile.Snapshot, ref metav1.OwnerReference) []events.Key {
 	owner, ok := s.ByUID(ref.UID)
 	if !ok || !waiting(owner) && !orphaning(owner) {
@@ -159,5 +156,5 @@ func dependents(s reconcile.Snapshot, owner reconcile.Object) []events.Key {
 
 func keyOf(o reconcile.Object) events.Key { return events.Key(o.Ref()) }
 
-// patches are those that kinds with and without merge keys take.
+// patches are the patch types for kinds with and without merge keys.
 var patches = []types.PatchType{types.StrategicMergePatchType, types.MergePatchType}

@@ -13,25 +13,24 @@ import (
 )
 
 const (
-	// remap is how long a kind that is not served is left alone; a new kind may
-	// be served at any time, and discovery is not told.
+	// remap is how long an object waits if its owner's kind is not served. The API server
+	// may begin to serve a kind at any time, and discovery has no watch.
 	//
 	// Upstream: the REST mapper is reset every 30 s.
 	remap = 30 * time.Second
-	// unseen is how often an owner that lives but is of a kind that is not
-	// watched is looked at again: its deletion will not be announced.
+	// unseen is the interval at which a live owner of an unwatched kind is checked again,
+	// because no watch reports its deletion.
 	unseen = time.Minute
-	// retryUnresolvable is how often an object whose owner can be looked for nowhere is
-	// tried again, in case its references have changed.
+	// retryUnresolvable is the interval at which an object whose owner cannot be looked
+	// for is tried again, in case its references have changed.
 	retryUnresolvable = 5 * time.Minute
-	// recheck is how often an owner looks again for dependents that block it. A
-	// dependent that dropped its reference while no watcher looked does not say
-	// which owner it left.
+	// recheck is the interval at which an owner looks again for dependents that block it.
+	// A dependent that dropped its reference while no watcher ran does not name the owner that it left.
 	recheck = time.Minute
 )
 
-// decide finishes the deletion of an owner that has business with its
-// dependents, and otherwise judges whether the object still has an owner.
+// decide finishes the deletion of an owner that waits for its dependents, and otherwise
+// judges whether the object still has an owner.
 func decide(v View, now time.Time) reconcile.Decision {
 	switch object := &v.Object.Meta; {
 	case orphaning(object):
@@ -50,8 +49,8 @@ func decide(v View, now time.Time) reconcile.Decision {
 	}
 }
 
-// orphan makes the dependents forget the object; once none is left that names
-// it, the object may go.
+// orphan removes the references to the object from its dependents. Once none is left, it
+// removes the finalizer.
 func (v View) orphan() reconcile.Decision {
 	if len(v.Dependents) == 0 {
 		return reconcile.Do("orphaned its dependents", v.dropFinalizer(metav1.FinalizerOrphanDependents))
@@ -63,7 +62,7 @@ func (v View) orphan() reconcile.Decision {
 	return reconcile.Do("orphans its dependents", strip...)
 }
 
-// release lets the object go when no dependent blocks it any more.
+// release removes the finalizer once no dependent blocks the deletion.
 func (v View) release(now time.Time) reconcile.Decision {
 	if len(v.Dependents) == 0 {
 		return reconcile.Do("no dependent blocks its deletion", v.dropFinalizer(metav1.FinalizerDeleteDependents))
@@ -71,12 +70,11 @@ func (v View) release(now time.Time) reconcile.Decision {
 	return reconcile.Wake(v.nextLook(now), "waits for dependents that block its deletion")
 }
 
-// nextLook is the next of the moments, counted from the deletion, at which a
-// waiting owner looks again. It does not move while its dependents die, so
-// thousands of them ask for one wake.
+// nextLook returns the next multiple of recheck, counted from the deletion. It does not
+// move while dependents are deleted one by one, so thousands of them request a single wake.
 func (v View) nextLook(now time.Time) time.Time {
 	since := now.Sub(v.Object.Meta.DeletionTimestamp.Time) % recheck
-	if since < 0 { // deletionTimestamp lies ahead during a grace period
+	if since < 0 { // deletionTimestamp is in the future during a grace period
 		since += recheck
 	}
 	return now.Add(recheck - since)
@@ -89,8 +87,8 @@ func (v View) judge(now time.Time) reconcile.Decision {
 	dead := v.refs(Absent, Unknown)
 	switch {
 	case v.kept() && len(v.refs(Absent, Waiting)) > 0:
-		// One of them lives, whichever it is, so the object stays; and an owner that
-		// waits for it would wait for as long as that one lives.
+		// One of the unknown owners lives, so the object stays. An owner that waits for
+		// the object would otherwise wait for as long as that one lives.
 		return reconcile.Do("has an owner, of a kind that is not watched, and references that no longer count",
 			v.forget(v.Object, v.refs(Absent, Waiting), reconcile.IfAbsent(v.refs(Absent)...), v.tell()))
 	case now.Before(again):
@@ -98,8 +96,8 @@ func (v View) judge(now time.Time) reconcile.Decision {
 	case v.any(Solid) && len(v.refs(Absent, Unknown, Waiting)) == 0:
 		return reconcile.Nothing("has an owner")
 	case v.any(Solid):
-		// A waiting owner is forgotten too: it would wait for ever for an object
-		// that its other owner keeps.
+		// The reference to a waiting owner goes too: that owner would wait forever for an
+		// object that its other owner keeps.
 		return reconcile.Do("has an owner, and references that no longer count",
 			v.forget(v.Object, v.refs(Absent, Unknown, Waiting), reconcile.IfAbsent(dead...), v.tell()))
 	case v.any(Waiting) && len(v.Dependents) > 0:
@@ -111,28 +109,28 @@ func (v View) judge(now time.Time) reconcile.Decision {
 	}
 }
 
-// goInOrder deletes an object whose owner waits for it and that has dependents
-// of its own: in the foreground, so that the lowest goes first.
+// goInOrder deletes an object that has dependents and for which an owner waits. It
+// deletes in the foreground, so that the lowest dependents go first.
 func (v View) goInOrder(dead []metav1.OwnerReference) reconcile.Decision {
-	// A dependent that waits itself may, around some corners, be the owner: then
-	// each would wait for the other. An object that does not block cannot be
-	// waited for. Upstream does the same on the same suspicion, without proof.
+	// A dependent that waits itself may, in a cycle of references, be the owner: then
+	// each would wait for the other. Without blockOwnerDeletion no owner waits for the
+	// object. Upstream also acts on this suspicion, without proof.
 	if blocking := v.blocking(); len(blocking) > 0 && waiting(&v.Dependents[0].Meta) {
 		return reconcile.Do("may be part of a circle of owners", v.unblock(blocking, dead))
 	}
 	return reconcile.Do("an owner waits for it, and it has dependents", v.delete(metav1.DeletePropagationForeground, dead))
 }
 
-// kept tells whether an owner was found alive that may be one of a kind that is not watched.
+// kept tells whether the writer found an owner alive that may be of an unwatched kind.
 func (v View) kept() bool {
 	return v.Refused != nil && v.Refused.Reason == ownerAlive && v.any(Unknown)
 }
 
-// patience is the moment before which a refused command is not worth repeating.
+// patience returns the time before which repeating a refused command is pointless.
 func (v View) patience() (again time.Time, because string) {
 	if v.Refused == nil || !v.any(Unknown) {
-		// An owner of a kind that is watched shows up by itself, alive or dead;
-		// what else was refused is repeated with the key's backoff.
+		// The watch reports an owner of a watched kind, alive or dead. The key's back-off
+		// repeats every other refused command.
 		return time.Time{}, ""
 	}
 	switch v.Refused.Reason {
@@ -147,7 +145,7 @@ func (v View) patience() (again time.Time, because string) {
 	}
 }
 
-// propagation honours what the object asks for by its finalizers.
+// propagation returns the policy that the object's finalizers ask for.
 func (v View) propagation() metav1.DeletionPropagation {
 	propagation := metav1.DeletePropagationBackground
 	for _, f := range v.Object.Meta.Finalizers {
@@ -161,8 +159,8 @@ func (v View) propagation() metav1.DeletionPropagation {
 	return propagation
 }
 
-// delete ends the object, provided that its absent owners are absent in truth,
-// those that wait for it still do, and no client has given it other owners meanwhile.
+// delete deletes the object, on condition that its absent owners are really absent, that
+// its waiting owners still wait, and that no client has changed its owners meanwhile.
 func (v View) delete(how metav1.DeletionPropagation, absent []metav1.OwnerReference) events.Command {
 	object := &v.Object.Meta
 	return reconcile.Delete(v.Object.Kind, object, reconcile.Propagate(how),
@@ -170,7 +168,7 @@ func (v View) delete(how metav1.DeletionPropagation, absent []metav1.OwnerRefere
 		reconcile.IfLeaving(v.refs(Waiting)...), v.tell())
 }
 
-// tell reports a reference that reaches into another namespace.
+// tell sends an Event about a reference to an object in another namespace.
 //
 // Upstream: pkg/controller/garbagecollector/graph_builder.go,
 // reportInvalidNamespaceOwnerRef.

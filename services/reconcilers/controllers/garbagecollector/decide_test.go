@@ -86,7 +86,7 @@ func arbitraryObject(t *rapid.T, name string) Object {
 	return o
 }
 
-// object builds what the mapping sees.
+// object returns an object as the mapping sees it.
 func object(kind kinds.Kind, name string, edits ...func(*metav1.PartialObjectMetadata)) reconcile.Object {
 	o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("uid-" + name)}}
 	for _, edit := range edits {
@@ -183,7 +183,7 @@ func TestViewsAreBounded(t *testing.T) {
 	}
 }
 
-// Dependents that refuse to be changed, more than a turn can hold, keep off no others.
+// Dependents that refuse to be changed, more than one turn can hold, do not block the others.
 func TestEveryDependentIsOrphanedWhateverOthersRefuse(t *testing.T) {
 	world := reconciletest.NewWorld(watched...)
 	set := object(sets, "set", leavingWith(metav1.FinalizerOrphanDependents))
@@ -206,8 +206,7 @@ func TestEveryDependentIsOrphanedWhateverOthersRefuse(t *testing.T) {
 	}
 }
 
-// TestSuspicionFindsTheWaitingOne puts the dependent that waits behind many that
-// do not.
+// TestSuspicionFindsTheWaitingOne puts the waiting dependent behind many that do not wait.
 func TestSuspicionFindsTheWaitingOne(t *testing.T) {
 	world := reconciletest.NewWorld(watched...)
 	set := object(sets, "set", ownedBy("top", true))

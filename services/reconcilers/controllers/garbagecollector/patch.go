@@ -11,15 +11,14 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// unsupportedMediaType is how a server turns down a strategic merge patch.
+// unsupportedMediaType is the status with which a server rejects a strategic merge patch.
 const unsupportedMediaType = 415
 
-// builtIn are the groups whose objects can be patched by strategic merge:
-// references are then removed by uid, whatever else changes meanwhile. All other
-// groups are custom resources or come from aggregated servers, which take only
-// JSON merge patches; these replace the whole list and so depend on the
-// resourceVersion. A server that turns down the better patch gets the other one
-// next time.
+// builtIn are the groups whose objects accept strategic merge patches, which remove
+// references by uid, whatever else changes meanwhile. All other groups are custom
+// resources or come from aggregated servers and accept only JSON merge patches. Those
+// replace the whole list and so depend on the resourceVersion. If a server rejects a
+// strategic merge patch, the next turn uses a merge patch.
 var builtIn = []string{
 	"",
 	"admissionregistration.k8s.io",
@@ -43,7 +42,7 @@ var builtIn = []string{
 	"storagemigration.k8s.io",
 }
 
-// patch is {"metadata": ...} with what a patch of ours can say.
+// patch is {"metadata": ...} with the fields that the collector patches.
 type patch struct {
 	Metadata struct {
 		UID             types.UID `json:"uid,omitempty"`
@@ -53,8 +52,7 @@ type patch struct {
 	} `json:"metadata"`
 }
 
-// strike is an element of a strategic merge patch that removes the reference
-// with its uid.
+// strike is an element of a strategic merge patch that removes the reference with its uid.
 type strike struct {
 	Patch string    `json:"$patch"`
 	UID   types.UID `json:"uid"`
@@ -92,9 +90,8 @@ func (v View) unblock(refs, absent []metav1.OwnerReference) events.Command {
 	return whole(v.Object, free(v.Object.Meta.OwnerReferences), with)
 }
 
-// dropFinalizer removes a finalizer from the object. Finalizers are a list of
-// words that no strategic merge protects, so the whole list is replaced if
-// no client has changed the object.
+// dropFinalizer removes a finalizer from the object. It replaces the whole list of
+// finalizers, and only if no client has changed the object.
 func (v View) dropFinalizer(finalizer string) events.Command {
 	rest := slices.DeleteFunc(append([]string{}, v.Object.Meta.Finalizers...), func(f string) bool { return f == finalizer })
 	var p patch
@@ -122,7 +119,7 @@ func (v View) strategic(kind kinds.Kind) bool {
 	return slices.Contains(builtIn, kind.Name.Group()) && !turnedDown
 }
 
-// blocking are the object's references to owners that may wait for it.
+// blocking returns the object's references with blockOwnerDeletion, whose owners may wait for it.
 func (v View) blocking() []metav1.OwnerReference {
 	var refs []metav1.OwnerReference
 	for _, ref := range v.Object.Meta.OwnerReferences {

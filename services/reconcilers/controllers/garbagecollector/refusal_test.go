@@ -10,8 +10,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// What the writer refused is seen at the next turn, and nothing is where nothing failed, or
-// where it was about an object that had the name before.
+// The next view has the refusal of the writer, and none if nothing failed, or if the
+// failure was about an earlier object of that name.
 func TestWhatWasRefusedIsSeen(t *testing.T) {
 	pod := reconciletest.Pod("p")
 	key := events.Key{Kind: kinds.Pods.Name, Namespace: pod.Namespace, Name: pod.Name}
@@ -41,8 +41,8 @@ func TestWhatWasRefusedIsSeen(t *testing.T) {
 	}
 }
 
-// A reference is the same where it is to the same owner, under the same name, kind and
-// version, and blocks as much.
+// Two references are the same if they have the same owner, name, kind, version and
+// blockOwnerDeletion.
 func TestReferencesThatAreTheSame(t *testing.T) {
 	yes := true
 	one := metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "u"}

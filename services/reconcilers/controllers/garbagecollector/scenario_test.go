@@ -66,7 +66,7 @@ func TestOwnerDeletedInTheForegroundWaits(t *testing.T) {
 	c.create(pods, "a", "quick", refTo(sets, set, true))
 	c.edit(pods, slow, func(o *metav1.PartialObjectMetadata) { o.Finalizers = []string{"example.com/hold"} })
 	c.remove(sets, set, foreground)
-	expect(t, c, "set", "slow") // its own finalizer holds the pod, and the pod its owner
+	expect(t, c, "set", "slow") // its own finalizer keeps the pod, and the pod keeps its owner
 	if o, _ := c.find(events.Ref{Kind: pods.Name, Namespace: "a", Name: "slow"}); o.GetDeletionTimestamp() == nil {
 		t.Fatal("the blocking pod is not being deleted")
 	}
@@ -248,8 +248,8 @@ func TestDependentChangedOtherwiseMeanwhile(t *testing.T) {
 	}
 }
 
-// TestDependentLostItsReferenceUnseen is a change that could not be mapped to the
-// owner: it comes as news of an object never seen before.
+// TestDependentLostItsReferenceUnseen makes a change that cannot be mapped to the owner:
+// it arrives as an object that was never observed before.
 func TestDependentLostItsReferenceUnseen(t *testing.T) {
 	c := inOrder(t)
 	set := c.create(sets, "a", "set")
@@ -263,9 +263,8 @@ func TestDependentLostItsReferenceUnseen(t *testing.T) {
 	expect(t, c, "pod")
 }
 
-// TestWrongReferences tries every way in which a reference can miss an owner
-// that is there: kind, name, namespace and uid, each right or wrong, seen in
-// order or late.
+// TestWrongReferences tries every way in which a reference can miss an existing owner:
+// kind, name, namespace and uid, each right or wrong, observed in order or late.
 func TestWrongReferences(t *testing.T) {
 	for wrong := range 16 {
 		for late := range 2 {
@@ -294,15 +293,15 @@ func TestWrongReferences(t *testing.T) {
 	}
 }
 
-// TestArbitraryGraphs deletes objects of arbitrary graphs, seen in arbitrary
-// order, and compares what is left with what a single sentence says.
+// TestArbitraryGraphs deletes objects of arbitrary graphs, observed in arbitrary order,
+// and compares the rest with the rule of survivors.
 func TestArbitraryGraphs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := newCluster(t, func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "next") })
 		objects, kindOf := graph(t, c)
 		how := rapid.SampledFrom([]metav1.DeletionPropagation{background, foreground, orphan}).Draw(t, "how")
 		if how == orphan || rapid.Bool().Draw(t, "seen before the deletions") {
-			c.settle() // only dependents that are known can be spared
+			c.settle() // the collector can spare only dependents that it has observed
 			objects, kindOf = c.left(objects, kindOf)
 		}
 		if len(objects) == 0 {
@@ -310,8 +309,7 @@ func TestArbitraryGraphs(t *testing.T) {
 		}
 		deletions := 1
 		if how == background {
-			// Two deletions in the foreground can wait for each other in a circle,
-			// here as upstream.
+			// Two foreground deletions can wait for each other in a cycle, here as upstream.
 			deletions = rapid.IntRange(1, 3).Draw(t, "deletions")
 		}
 		gone := map[types.UID]bool{}
@@ -346,8 +344,7 @@ func TestArbitraryGraphs(t *testing.T) {
 	})
 }
 
-// graph makes objects that own each other, in circles too, or name owners that
-// are not there.
+// graph returns objects that own each other, also in cycles, or name owners that do not exist.
 func graph(t *rapid.T, c *cluster) (objects []*metav1.PartialObjectMetadata, kindOf []kinds.Kind) {
 	n := rapid.IntRange(1, 7).Draw(t, "objects")
 	for i := range n {
@@ -371,7 +368,7 @@ func graph(t *rapid.T, c *cluster) (objects []*metav1.PartialObjectMetadata, kin
 	return objects, kindOf
 }
 
-// left are the objects that are still there, as they are now.
+// left returns the present versions of the objects that still exist.
 func (c *cluster) left(objects []*metav1.PartialObjectMetadata, kindOf []kinds.Kind) (left []*metav1.PartialObjectMetadata, of []kinds.Kind) {
 	for i, o := range objects {
 		if found, ok := c.find(events.Ref{Kind: kindOf[i].Name, Namespace: o.Namespace, Name: o.Name}); ok {
@@ -381,8 +378,8 @@ func (c *cluster) left(objects []*metav1.PartialObjectMetadata, kindOf []kinds.K
 	return left, of
 }
 
-// survivors are the objects that are left: an object goes when it has owners and
-// none of them is left.
+// survivors returns the objects that remain: an object is deleted if it has owners and
+// none of them remains.
 func survivors(objects []*metav1.PartialObjectMetadata, gone map[types.UID]bool) string {
 	left := map[types.UID]bool{}
 	for _, o := range objects {

@@ -12,36 +12,36 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// burst bounds the dependents in one view, and so the commands of one turn.
+// burst is the maximum number of dependents in one view, and so of commands in one turn.
 const burst = 500
 
-// View is what the turn of one object can see.
+// View is the input of the turn of one object.
 type View struct {
 	Object Object `json:"object"`
-	// Owners are what is known of each owner reference, in their order.
+	// Owners has the state of the owner of each reference, in the order of the references.
 	Owners []Owner `json:"owners,omitempty"`
-	// Dependents are those that the judgement rests on, at most 500: all that
-	// name an orphan maker; those that block an owner that waits for them; and,
-	// when owners of the object wait for it, those that wait themselves or, if
+	// Dependents are the dependents that the decision needs, at most 500. For an
+	// orphaning object: all that name it. For an owner that waits: those that block it.
+	// For an object that an owner waits for: the dependents that wait themselves or, if
 	// none does, any.
 	Dependents []Object `json:"dependents,omitempty"`
-	// Refused is why the writer did not do what was asked last.
+	// Refused is the failure of the last command; nil if it succeeded.
 	Refused *Refusal `json:"refused,omitempty"`
 }
 
-// Object is an object as far as the collector looks at it.
+// Object is the part of an object that the collector uses.
 type Object struct {
 	Kind kinds.Kind `json:"kind"`
-	// Meta has name, namespace, uid, resourceVersion, deletionTimestamp,
-	// finalizers and owner references only.
+	// Meta has only name, namespace, uid, resourceVersion, deletionTimestamp, finalizers
+	// and owner references.
 	Meta metav1.ObjectMeta `json:"metadata"`
 }
 
-// Owner is what the view knows about the target of an owner reference.
+// Owner is what the view knows about the owner of a reference.
 type Owner struct {
 	State State `json:"state"`
-	// Elsewhere is true for an owner that is not where the reference points,
-	// while an object with its uid lives in another namespace.
+	// Elsewhere is true if the owner is not where the reference points, while an object
+	// with its uid exists in another namespace.
 	Elsewhere bool `json:"elsewhere,omitempty"`
 }
 
@@ -50,7 +50,7 @@ type State string
 
 // The states of an owner.
 const (
-	// Solid owners are there and keep what they own.
+	// Solid owners exist and keep their dependents.
 	Solid State = "solid"
 	// Waiting owners are being deleted and wait for their dependents.
 	Waiting State = "waiting"
@@ -63,14 +63,14 @@ const (
 	Unresolvable State = "unresolvable"
 )
 
-// The reasons of the writer that a later turn heeds.
+// The refusal reasons of the writer that a later turn takes into account.
 const (
 	ownerAlive   = "OwnerAlive"
 	noMatch      = "NoMatch"
 	unresolvable = "UnresolvableOwner"
 )
 
-// Refusal is the writer's answer to a command that was not carried out.
+// Refusal is the writer's reason for not carrying out a command.
 type Refusal struct {
 	Reason string    `json:"reason,omitempty"`
 	Code   int       `json:"code,omitempty"`
@@ -101,8 +101,8 @@ func objectOf(o reconcile.Object) Object {
 	}}
 }
 
-// ownerOf looks for an owner where the reference says it is. An object with the
-// right uid somewhere else, or of another kind, is not the owner.
+// ownerOf looks for an owner where the reference points. An object with that uid in
+// another namespace, or of another kind, is not the owner.
 func ownerOf(s reconcile.Snapshot, o reconcile.Object, ref metav1.OwnerReference) Owner {
 	kind, ok := s.KindOf(group(ref.APIVersion), ref.Kind)
 	if !ok {
@@ -131,14 +131,14 @@ func elsewhere(s reconcile.Snapshot, o reconcile.Object, ref metav1.OwnerReferen
 	return ok && owner.GetNamespace() != "" && owner.GetNamespace() != o.GetNamespace()
 }
 
-// relevant picks the dependents that the judgement rests on. Most objects need
-// none, and an owner that just lives is not asked for its thousands.
+// relevant returns the dependents that the decision needs. Most objects need none, so a
+// live owner does not list its thousands of dependents.
 func relevant(s reconcile.Snapshot, k events.Key, v View) []Object {
 	switch uid := v.Object.Meta.UID; {
 	case orphaning(&v.Object.Meta):
 		return pick(behind(s, k, &v.Object.Meta, s.Dependents(uid)), func(reconcile.Object) bool { return true })
 	case waiting(&v.Object.Meta):
-		// What owns itself does not wait for itself; upstream would for ever.
+		// An object that owns itself does not wait for itself; upstream would wait forever.
 		return pick(s.Dependents(uid), func(d reconcile.Object) bool { return d.GetUID() != uid && blocksOwner(d, uid) })
 	case v.Object.Meta.DeletionTimestamp == nil && !v.any(Solid) && v.any(Waiting):
 		all := s.Dependents(uid)
@@ -151,9 +151,8 @@ func relevant(s reconcile.Snapshot, k events.Key, v View) []Object {
 	}
 }
 
-// behind are dependents in another order where they are more than a turn can hold: first
-// those behind the last one of a turn that failed. So dependents that refuse to be changed
-// keep off no others.
+// behind rotates the dependents if they exceed burst: it begins after the last one of the
+// last turn that acted. So dependents that refuse to be changed do not block the others.
 //
 // Upstream: orphanDependents tries all of them.
 func behind(s reconcile.Snapshot, k events.Key, owner metav1.Object, dependents []reconcile.Object) []reconcile.Object {
@@ -187,7 +186,7 @@ func pick(from []reconcile.Object, wanted func(reconcile.Object) bool) []Object 
 	return picked
 }
 
-// refusal is the failure that the next decision heeds, if the last one failed.
+// refusal returns the first failure of the last acting turn; nil if none failed.
 func refusal(s reconcile.Snapshot, k events.Key, found metav1.Object) *Refusal {
 	last, ok := reconcile.LastOf(s, k, events.Act, found)
 	if !ok {
@@ -204,7 +203,7 @@ func (v View) any(state State) bool {
 	return slices.ContainsFunc(v.Owners, func(o Owner) bool { return o.State == state })
 }
 
-// refs are the owner references whose owner is in one of the states.
+// refs returns the references whose owner has one of the states.
 func (v View) refs(states ...State) []metav1.OwnerReference {
 	var refs []metav1.OwnerReference
 	for i, ref := range v.Object.Meta.OwnerReferences {
@@ -215,14 +214,12 @@ func (v View) refs(states ...State) []metav1.OwnerReference {
 	return refs
 }
 
-// waiting is true for an object that is being deleted and stays until its
-// blocking dependents are gone.
+// waiting tells whether an object is being deleted and waits for the dependents that block it.
 func waiting(o metav1.Object) bool {
 	return o.GetDeletionTimestamp() != nil && slices.Contains(o.GetFinalizers(), metav1.FinalizerDeleteDependents)
 }
 
-// orphaning is true for an object that is being deleted and stays until its
-// dependents have forgotten it.
+// orphaning tells whether an object is being deleted and waits until no dependent refers to it.
 func orphaning(o metav1.Object) bool {
 	return o.GetDeletionTimestamp() != nil && slices.Contains(o.GetFinalizers(), metav1.FinalizerOrphanDependents)
 }

@@ -14,8 +14,9 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// A round that was dated an hour ahead was one of now: the next one comes after a period, what
-// was recommended then counts for a window, and the round after it is not taken for an earlier one.
+// A clock that was an hour ahead dates a round. The round counts as one of now: the next
+// one comes after a period, its recommendation counts for a window, and the round after
+// it does not count as an earlier one.
 func TestARoundOfAClockThatWasAhead(t *testing.T) {
 	key, ahead := events.Key{Namespace: reconciletest.Namespace, Name: "web"}, now.Add(time.Hour)
 	h := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: "h", ResourceVersion: "1"}}
@@ -60,8 +61,8 @@ func TestARoundOfAClockThatWasAhead(t *testing.T) {
 	}
 }
 
-// The question of a round that another replica may have ended already, unheard, begins another
-// round: it is behind that one, also in the same moment, and its scale is remembered.
+// After the question of a round that another replica may have finished unseen, a new
+// round begins. It is later than that one, even at the same time, and its scale is remembered.
 func TestTwoRoundsOfOneMoment(t *testing.T) {
 	key := events.Key{Namespace: reconciletest.Namespace, Name: "web"}
 	h := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: "h", ResourceVersion: "2"}}

@@ -1,26 +1,24 @@
-// Package horizontalpodautoscaler keeps a target's pods as many as it takes for each to
-// be as busy as an autoscaler wants.
+// Package horizontalpodautoscaler scales the target of each autoscaler so that its pods
+// use as much of a metric as the autoscaler wants.
 //
-// How busy pods are is not watched, and the target of an autoscaler may be of any kind.
-// So each autoscaler's turn comes round in [Config].Period, and a round has three steps,
-// each on record:
+// No watch reports metrics, and the target may be of any kind. So each autoscaler has a
+// round every [Config].Period, and a round has three steps, each on record:
 //
-//   - It asks for the scale of its target, and for the metrics. The writer reads both;
-//     the answer has the few numbers that count.
-//   - It judges: of what each metric proposes the most, not less than was recommended a
-//     while ago (so that it does not go up and down), no faster than it may, and within
-//     its bounds. If that is another number of replicas the scale is written, on condition
-//     that no other client has written it since.
-//   - It tells how that went, in its status and in Events.
+//   - Ask: the controller asks for the scale of the target, and for the metrics. The
+//     writer reads both and answers with the few numbers that count.
+//   - Judge: the controller takes the highest proposal of all metrics, not below recent
+//     recommendations (so that the number does not oscillate), within the rate limits and
+//     the bounds. If that is another number of replicas, it writes the scale, on
+//     condition that no other client has written it since.
+//   - Report: the controller writes the result to the status and to Events.
 //
-// What was recommended and done before is remembered in the note of the last step,
-// which outlives this process. Upstream keeps it in memory: a new leader there
-// waits for a window again before it takes pods away, and may add a period's worth too
-// many.
+// The note of the last step has the earlier recommendations and changes, so they survive
+// a restart of the process. Upstream keeps them in memory: a new leader there waits for a
+// whole window before it scales down, and may scale up by a whole period's worth too much.
 //
-// The scale is of its target alone; a pod that several autoscalers select counts for
-// none of them, and they say so. Of an autoscaler of a kind that is not built in it is
-// known only which target it has, and not which pods that selects.
+// An autoscaler scales only its own target. A pod that several autoscalers select counts
+// for none of them, and their status says so. For a target of a kind that is not built
+// in, the controller knows its name but not which pods it selects.
 //
 // Upstream: pkg/controller/podautoscaler.
 package horizontalpodautoscaler
@@ -44,23 +42,22 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Config is what the controller needs to know. Zero values mean upstream's; less than
-// zero means none.
+// Config configures the controller. Zero values mean upstream's defaults; negative values mean 0.
 type Config struct {
-	// Period is how often an autoscaler looks; 15 s.
+	// Period is the interval between two rounds of an autoscaler; default 15 s.
 	Period time.Duration `json:"period,omitempty"`
-	// Stabilization is for how long it does not go below what it recommended, where
-	// its behavior does not say; 5 min.
+	// Stabilization is the window of the recommendations below which an autoscaler does
+	// not scale down, unless its behavior sets one; default 5 min.
 	Stabilization time.Duration `json:"stabilization,omitempty"`
-	// Tolerance is by which part a metric may differ from what it should be, where its
-	// behavior does not say; 0.1.
+	// Tolerance is the relative deviation of a metric from its target that causes no
+	// scaling, unless the autoscaler's behavior sets one; default 0.1.
 	Tolerance float64 `json:"tolerance,omitempty"`
-	// Startup is for how long after its start the CPU that a pod uses counts only when
-	// it is ready; 5 min. Readiness is how long after its start a pod that was not ready
-	// since then counts as never ready; 30 s.
+	// Startup is how long after the start of a pod its CPU usage counts only while it is
+	// ready; default 5 min. A pod that became unready within Readiness of its start
+	// counts as never ready; default 30 s.
 	Startup   time.Duration `json:"startup,omitempty"`
 	Readiness time.Duration `json:"readiness,omitempty"`
-	// Gates are the feature gates that are not at Kubernetes' defaults.
+	// Gates are the feature gates that differ from Kubernetes' defaults.
 	Gates gate.Set `json:"-"`
 }
 
@@ -76,13 +73,13 @@ func (c Config) filled() Config {
 	}
 }
 
-// Settings are a configuration as turns record it.
+// Settings is the configuration in the form that turns record.
 type Settings struct {
 	Autoscaling Config   `json:"autoscaling"`
 	Gates       gate.Set `json:"gates,omitempty"`
 }
 
-// New makes the controller. A key is an autoscaler.
+// New returns the controller. A key is an autoscaler.
 func New(config Config) reconcile.Controller[View] {
 	config.Gates = config.Gates.Of(gate.HPAScaleToZero, gate.HPAConfigurableTolerance, gate.PodLevelResources)
 	filled := config.filled()
@@ -117,56 +114,57 @@ func New(config Config) reconcile.Controller[View] {
 	}
 }
 
-// scale is the subresource that says how many pods a target wants.
+// scale is the subresource with the desired and the current number of replicas of a target.
 const scale = "scale"
 
-// View is what one turn can see.
+// View is the input of one turn.
 type View struct {
 	Autoscaler *autoscalingv2.HorizontalPodAutoscaler `json:"autoscaler"`
-	// Memory is what is known of the rounds that are over.
+	// Memory is the memory of the finished rounds.
 	Memory Memory `json:"memory,omitzero"`
-	// Known is when Memory.Asked was, on the clock of who looks, where that lies ahead of it.
+	// Known is Memory.Asked by this process's clock, if a clock that was ahead dated
+	// Memory.Asked later than that; otherwise zero.
 	Known time.Time `json:"known,omitzero"`
-	// Begun is the round of the last question or write, where none is known to be over that
-	// began then or later, whether it counts any more or not.
+	// Begun is the start of the round of the last question or write, if that is after
+	// Memory.Asked, even if its answer no longer counts.
 	Begun time.Time `json:"begun,omitzero"`
 
-	// Asked is when the round began that is not over, zero where there is none: its
-	// question was answered At, or without success.
+	// Asked is the start of the round in progress, zero if there is none. Its question
+	// was answered, or failed, at At.
 	Asked time.Time `json:"asked,omitzero"`
 	At    time.Time `json:"at,omitzero"`
-	// Readings is the answer.
+	// Readings is the answer to the question.
 	Readings *events.Readings `json:"readings,omitempty"`
-	// Pods are those that the scale selects; Unselected is why it cannot select any.
+	// Pods are the pods that the scale's selector matches. Unselected is the error of an
+	// invalid selector.
 	Pods       []*corev1.Pod `json:"pods,omitempty"`
 	Unselected string        `json:"unselected,omitempty"`
-	// Rivals are all autoscalers, as namespace/name, that select some of them, if
-	// others do.
+	// Rivals are all autoscalers, as namespace/name, that select some of these pods, if
+	// more than one does.
 	Rivals []string `json:"rivals,omitempty"`
 
-	// Verdict is what was judged, where a scale was written because of it, and Tried
-	// what came of that.
+	// Verdict is the judgement for which the scale was written, Tried the result of that write.
 	Verdict *Verdict `json:"verdict,omitempty"`
 	Tried   *Tried   `json:"tried,omitempty"`
 }
 
-// Tried is what became of the write of a scale.
+// Tried is the result of the write of a scale.
 type Tried struct {
 	OK bool `json:"ok,omitempty"`
-	// Version stood in the way, where another client had written it.
+	// Version is the conflicting version, if another client has written the scale.
 	Version string `json:"version,omitempty"`
 	Message string `json:"message,omitempty"`
 }
 
-// Memory is what must not be forgotten from one round to the next.
+// Memory is the state that each round hands on to the next.
 type Memory struct {
-	// Asked is when the last round began that is over. It tells the rounds of an autoscaler
-	// apart, and goes on from one to the next also where the clock goes back.
+	// Asked is the start of the last finished round. It identifies a round of an
+	// autoscaler, and increases from one round to the next even if the clock goes back.
 	Asked time.Time `json:"asked,omitzero"`
-	// Recommended is how many replicas there should have been, when, before that was
-	// held back: oldest first, as far as it may matter yet.
+	// Recommended has the recommended numbers of replicas before stabilization and
+	// limits, oldest first, as far as they may still matter.
 	Recommended []Count `json:"recommended,omitempty"`
-	// Added and Removed is by how many replicas a scale was changed, when.
+	// Added and Removed have the numbers of replicas by which a scale was changed.
 	Added   []Count `json:"added,omitempty"`
 	Removed []Count `json:"removed,omitempty"`
 }
@@ -177,8 +175,8 @@ type Count struct {
 	At       time.Time `json:"at"`
 }
 
-// note is what comes back of a command: when the round began, the verdict of a scale
-// that is written, and the memory when the round is over.
+// note is what a command carries and its outcome returns: the start of the round, the
+// verdict for which a scale is written, and the memory at the end of the round.
 type note struct {
 	Asked   time.Time `json:"asked"`
 	Verdict *Verdict  `json:"verdict,omitempty"`
@@ -219,10 +217,10 @@ func noteOf(r events.Result) *note {
 	return &n
 }
 
-// hear takes in what came of the last question or write, of a round that is not over. An
-// answer counts only if the autoscaler is current: as it was when it was asked for. Its
-// readings are told apart by the positions of the metrics in the spec, and its scale is that
-// of the target then.
+// hear reads the result of the last question or write of a round in progress. An answer
+// counts only if current is true: the autoscaler has not changed since the question. The
+// positions of the metrics in the spec identify the readings, and the scale is that of
+// the target at that time.
 func (v *View) hear(r events.Result, at time.Time, current bool) {
 	n := noteOf(r)
 	if n != nil && n.Asked.After(v.Memory.Asked) {
@@ -251,7 +249,7 @@ func (v *View) hear(r events.Result, at time.Time, current bool) {
 	}
 }
 
-// pick finds the pods that the scale selects, and who else selects some of them.
+// pick finds the pods that the scale selects, and the other autoscalers that select some of them.
 func (v *View) pick(s reconcile.Snapshot) {
 	said := v.Readings.Scale.Selector
 	selector, err := labels.Parse(said)
@@ -280,8 +278,8 @@ func (v *View) pick(s reconcile.Snapshot) {
 	}
 }
 
-// selecting tells whether an autoscaler selects pods: its last round went as far as their
-// metrics. Until then, and while its target is switched off, it stands in the way of no other.
+// selecting tells whether an autoscaler selects pods: its last round reached their
+// metrics. Until then, and while its target has 0 replicas, it conflicts with no other autoscaler.
 //
 // Upstream: a selector that is remembered from the first computeReplicasForMetrics on, until
 // the process ends. Here the status tells, which outlives it.
@@ -303,8 +301,8 @@ func kindOf(ref autoscalingv2.CrossVersionObjectReference) schema.GroupKind {
 	return schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind()
 }
 
-// selectorOf is what a target selects that is of a kind that is read; nothing where that
-// is not known.
+// selectorOf returns the selector of a target of a built-in kind; it matches nothing if
+// the selector is not known.
 func selectorOf(s reconcile.Snapshot, namespace string, ref autoscalingv2.CrossVersionObjectReference) labels.Selector {
 	kind, ok := s.KindOf(kindOf(ref).Group, ref.Kind)
 	if !ok {

@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	// lasting is how old an answer may be for pods to be added or taken away because of
-	// it: a reconciler that comes back after an outage asks anew.
+	// lasting is the maximum age of an answer that may change the number of pods: a
+	// reconciler that returns after an outage asks again.
 	lasting = 30 * time.Second
-	// attempts is how often a scale is written that others write at the same time.
+	// attempts is the maximum number of writes of a scale that other clients write concurrently.
 	//
 	// Upstream: client-go/util/retry, DefaultRetry.
 	attempts = 5
@@ -31,7 +31,7 @@ func (c Config) decide(v View, now time.Time) reconcile.Decision {
 	return d
 }
 
-// round is the next step of the round that is under way, or begins one.
+// round takes the next step of the round in progress, or begins a round.
 func (c Config) round(v View, now time.Time) reconcile.Decision {
 	h := v.Autoscaler
 	next := latest(v.asked(), h.CreationTimestamp.Time).Add(c.Period)
@@ -57,7 +57,7 @@ func (c Config) round(v View, now time.Time) reconcile.Decision {
 	}
 }
 
-// asked is when the last round began that is over.
+// asked returns the start of the last finished round.
 func (v View) asked() time.Time {
 	if !v.Known.IsZero() {
 		return v.Known
@@ -65,8 +65,9 @@ func (v View) asked() time.Time {
 	return v.Memory.Asked
 }
 
-// round is the moment of a round that begins now: behind the last one, which may be of this
-// very moment, or of a clock that was ahead, and may be over without being known to be.
+// round returns the start of a round that begins now. It is always after the previous
+// round, which may have the same time, come from a clock that was ahead, or be finished
+// without being known as such.
 func (v View) round(now time.Time) time.Time {
 	return latest(now, latest(v.Memory.Asked, v.Begun).Add(time.Nanosecond))
 }
@@ -78,7 +79,7 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// ask asks for the scale, and for the metrics where they would count.
+// ask asks for the scale, and for the metrics if they would count.
 func (c Config) ask(v View, now time.Time) events.Command {
 	h := v.Autoscaler
 	ref := h.Spec.ScaleTargetRef
@@ -88,16 +89,16 @@ func (c Config) ask(v View, now time.Time) events.Command {
 	return command
 }
 
-// least is how many replicas there must be.
+// least returns the minimum number of replicas.
 func (v View) least() int32 { return ptr.Deref(v.Autoscaler.Spec.MinReplicas, 1) }
 
-// again tells whether a scale is to be written again, as it was judged, since only its
-// version stood in the way.
+// again tells whether the same verdict's scale must be written again, since only a
+// conflict prevented the write.
 func (v View) again() bool {
 	return !v.Tried.OK && v.Tried.Version != "" && v.Verdict.Attempt < attempts
 }
 
-// write writes the scale, on condition that it has a version.
+// write writes the scale, on condition that it still has this version.
 func (v View) write(verdict Verdict, version, because string) reconcile.Decision {
 	verdict.Attempt++
 	to := verdict.Scale
@@ -115,8 +116,8 @@ func (v View) write(verdict Verdict, version, because string) reconcile.Decision
 	return reconcile.Do(because, command)
 }
 
-// tell ends the round: it remembers, and says in the status and in Events how it went.
-// It waits until nothing of the round is under way any more.
+// tell ends the round: it records the memory, and writes the result to the status and to
+// Events. It waits until no command of the round is in flight.
 func (d Verdict) tell(v View, now time.Time) reconcile.Decision {
 	h := v.Autoscaler
 	remember := events.Command{Verb: events.VerbRecord, Note: reconcile.Body(note{Asked: d.Memory.Asked, Memory: &d.Memory})}

@@ -42,8 +42,8 @@ func TestLaws(t *testing.T) {
 	)
 }
 
-// bounded: a scale is written within the bounds, on the version that was read, and
-// never where the target is switched off.
+// bounded checks that a scale is written within the bounds, with the version that was
+// read, and never for a target that is switched off.
 func bounded(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	h := v.Autoscaler
 	for _, command := range c.Decide(v, now).Commands {
@@ -74,7 +74,7 @@ func (v View) scale() events.Scale {
 	return *v.Readings.Scale
 }
 
-// mindful: a report that ends a round remembers it, and knows how many were recommended.
+// mindful checks that a report that ends a round records it, with the recommendations.
 func mindful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	d := c.Decide(v, now)
 	for i, command := range d.Commands {
@@ -95,7 +95,7 @@ func mindful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) er
 	return nil
 }
 
-// carriedOut is the view when what was decided has been done, and answered.
+// carriedOut returns the view after the commands are applied and answered.
 func carriedOut(v View, d reconcile.Decision, now time.Time) View {
 	for _, c := range d.Commands {
 		var n note
@@ -245,8 +245,8 @@ func anyMetric(t *rapid.T) autoscalingv2.MetricSpec {
 	}).Draw(t, "metric")
 }
 
-// What came back of the last turns is what a round goes on with; what is of another
-// autoscaler of that name, or of a round that is over, is not.
+// A round continues with the results of the last turns, but not with those of an earlier
+// autoscaler of that name, or of a finished round.
 func TestObserve(t *testing.T) {
 	asked := now.Add(-2 * time.Second)
 	key := events.Key{Namespace: reconciletest.Namespace, Name: "h"}
@@ -296,8 +296,8 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-// Two autoscalers of one target, or of targets that select the same pods, are rivals. One
-// that does nothing is no rival: its target is switched off, or it has not looked at metrics
+// Two autoscalers of one target, or of targets that select the same pods, are rivals. An
+// inactive one is no rival: its target is switched off, or it has not evaluated metrics
 // yet.
 func TestRivals(t *testing.T) {
 	key := events.Key{Namespace: reconciletest.Namespace, Name: "a"}
@@ -343,7 +343,7 @@ func TestRivals(t *testing.T) {
 	}
 }
 
-// What is remembered is what could still be the highest or the lowest of a window.
+// The memory keeps only recommendations that may still be the highest or the lowest of a window.
 func TestMemoryIsBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var d Verdict

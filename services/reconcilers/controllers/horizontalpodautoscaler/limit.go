@@ -8,8 +8,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// normalize holds back what is wanted of an autoscaler without a behavior: it is not
-// fewer than was recommended in a while, and no more than twice what there is, or four.
+// normalize limits the wanted replicas of an autoscaler without a behavior: not below the
+// recommendations of the stabilization window, and not above twice the current number, or four.
 //
 // Upstream: normalizeDesiredReplicas, convertDesiredReplicasWithRules.
 func (c Config) normalize(h *autoscalingv2.HorizontalPodAutoscaler, d *Verdict, wanted, least int32, now time.Time) int32 {
@@ -38,7 +38,7 @@ func (c Config) normalize(h *autoscalingv2.HorizontalPodAutoscaler, d *Verdict, 
 	}
 }
 
-// bound says that a limit is in the way, unbound that none is.
+// bound reports that a limit applies, unbound that none does.
 func (d *Verdict) bound(at int32, reason, message string, now time.Time) int32 {
 	d.set(autoscalingv2.ScalingLimited, true, reason, message, now)
 	return at
@@ -49,7 +49,7 @@ func (d *Verdict) unbound(at int32, now time.Time) int32 {
 	return at
 }
 
-// Without rules the API server would have filled in these.
+// The API server's defaults fill in missing rules.
 //
 // Upstream: pkg/apis/autoscaling/v2/defaults.go.
 func rulesOf(given *autoscalingv2.HPAScalingRules, window time.Duration, policies ...autoscalingv2.HPAScalingPolicy) rules {
@@ -66,7 +66,7 @@ func rulesOf(given *autoscalingv2.HPAScalingRules, window time.Duration, policie
 	return r
 }
 
-// rules are those of one direction.
+// rules are the scaling rules of one direction.
 type rules struct {
 	window   time.Duration
 	choose   autoscalingv2.ScalingPolicySelect
@@ -79,7 +79,7 @@ func (c Config) rules(b *autoscalingv2.HorizontalPodAutoscalerBehavior) (grow, s
 	return rulesOf(b.ScaleUp, 0, four, all), rulesOf(b.ScaleDown, c.Stabilization.Truncate(time.Second), all)
 }
 
-// behave holds back what is wanted as the autoscaler's behavior asks.
+// behave limits the wanted replicas by the autoscaler's behavior.
 //
 // Upstream: normalizeDesiredReplicasWithBehaviors, stabilizeRecommendationWithBehaviors
 // and convertDesiredReplicasWithBehaviorRate.
@@ -120,9 +120,9 @@ func (c Config) behave(h *autoscalingv2.HorizontalPodAutoscaler, d *Verdict, wan
 	}
 }
 
-// limit is how many replicas there may be at most, or must be at least, so that no more
-// come or go in any period than the policies allow: of several policies the one counts
-// that allows the most, or the least where that is asked for.
+// limit returns the maximum (grows) or minimum number of replicas at which no period
+// exceeds its policy. Of several policies the one that allows the largest change counts,
+// or the smallest if the rules select that.
 //
 // Upstream: calculateScaleUpLimitWithScalingRules, calculateScaleDownLimitWithBehaviors.
 func (r rules) limit(current int32, m Memory, now time.Time, grows bool) int32 {
@@ -147,8 +147,8 @@ func (r rules) limit(current int32, m Memory, now time.Time, grows bool) int32 {
 	return limit
 }
 
-// allows is how many replicas a policy allows, of those at the start of its period.
-// Part of a pod more is one; part of a pod less, too.
+// allows returns the number of replicas that a policy allows, given the number at the
+// start of its period. Fractions are rounded up when growing and down when shrinking.
 func allows(p autoscalingv2.HPAScalingPolicy, start int32, grows bool) int32 {
 	part := float64(p.Value) / 100
 	switch {

@@ -10,9 +10,9 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// Pods go once none of the recommendations in a window was higher, and come once none was
-// lower. Without a behavior what was recommended at the very begin of the window counts, and
-// with one it does not.
+// Replicas are removed once no recommendation in a window was higher, and added once none
+// was lower. A recommendation at the very beginning of the window counts without a
+// behavior, and does not with one.
 //
 // Upstream: stabilizeRecommendation and stabilizeRecommendationWithBehaviors.
 func TestWhatWasRecommendedHoldsBack(t *testing.T) {
@@ -60,7 +60,7 @@ func TestWhatWasRecommendedHoldsBack(t *testing.T) {
 	}
 }
 
-// How many come or go at once, and what users are told of it.
+// The maximum change of replicas at once, and the condition that reports it.
 //
 // Upstream: convertDesiredReplicasWithRules and convertDesiredReplicasWithBehaviorRate.
 func TestHowFastReplicasChange(t *testing.T) {
@@ -149,7 +149,7 @@ func reasonOf(s autoscalingv2.HorizontalPodAutoscalerStatus, kind autoscalingv2.
 	return ""
 }
 
-// What held replicas back is said in a condition.
+// A condition reports what held the number of replicas back.
 func TestWhatHoldsBackIsTold(t *testing.T) {
 	rules := func(seconds int32) *autoscalingv2.HPAScalingRules {
 		return &autoscalingv2.HPAScalingRules{StabilizationWindowSeconds: ptr.To(seconds)}

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// noted is the memory as an outcome tells of it: nothing in it was later than that.
+// noted returns the memory with its times limited to the decision that wrote them.
 func (m Memory) noted(told events.Outcome) Memory {
 	m.Recommended, m.Added, m.Removed = noted(m.Recommended, told), noted(m.Added, told), noted(m.Removed, told)
 	return m
@@ -23,9 +23,8 @@ func noted(counts []Count, told events.Outcome) []Count {
 	return counts
 }
 
-// recommend remembers a recommendation, and forgets those that cannot matter any more:
-// they are older than any window, or others came after them that are as high, and others
-// that are as low.
+// recommend adds a recommendation and drops those that cannot matter any more: older than
+// any window, or followed by one at least as high and one at least as low.
 func (d *Verdict) recommend(replicas int32, window time.Duration, now time.Time) {
 	kept := []Count{{replicas, now}}
 	high, low := replicas, replicas
@@ -40,8 +39,8 @@ func (d *Verdict) recommend(replicas int32, window time.Duration, now time.Time)
 	d.Memory.Recommended = kept
 }
 
-// remember remembers by how many replicas a scale was changed, where policies limit that.
-// What is older than any of their periods is forgotten.
+// remember records a change of the scale, if policies limit changes. It drops changes
+// older than the longest period.
 //
 // Upstream: storeScaleEvent.
 func (d *Verdict) remember(b *autoscalingv2.HorizontalPodAutoscalerBehavior, from, to int32, now time.Time) {
@@ -63,7 +62,7 @@ func (d *Verdict) remember(b *autoscalingv2.HorizontalPodAutoscalerBehavior, fro
 	}
 }
 
-// sum is how many replicas came or went after a moment.
+// sum returns how many replicas were added or removed after since.
 func sum(changes []Count, since time.Time) (n int32) {
 	for _, c := range changes {
 		if c.At.After(since) {

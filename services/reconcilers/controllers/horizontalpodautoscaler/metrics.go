@@ -6,9 +6,9 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// The metrics, with upstream's names. How long a reconciliation takes is from the
-// question to the verdict, a computation from the request of the metrics API to its
-// answer: judging takes no time to speak of.
+// The metrics, with upstream's names. The duration of a reconciliation is the time from
+// the question to the verdict. The duration of a computation is the time from the request
+// to the metrics API to its answer, because the evaluation itself takes negligible time.
 //
 // Upstream: pkg/controller/podautoscaler/monitor.
 const (
@@ -54,7 +54,7 @@ var metrics = []reconcile.Metric{
 	},
 }
 
-// computed is what one metric came to, as far as it is counted.
+// computed is the counted part of the result of one metric.
 type computed struct {
 	Type    string  `json:"type"`
 	Action  string  `json:"action"`
@@ -62,7 +62,7 @@ type computed struct {
 	Took    float64 `json:"took,omitempty"`
 }
 
-// action is what a proposal alone would do, compared with what the status says.
+// action returns the change that a proposal alone would make, compared with the status.
 func action(p proposal, current int32) string {
 	switch {
 	case p.failure != "" || p.replicas == current:
@@ -74,7 +74,7 @@ func action(p proposal, current int32) string {
 	}
 }
 
-// figures are what is counted of a round that is over.
+// figures returns the metric values of a finished round.
 func (d Verdict) figures(now time.Time) (all []reconcile.Figure) {
 	did, trouble := none, orNone(d.Trouble)
 	switch {
@@ -99,7 +99,7 @@ func orNone(trouble string) string {
 	return trouble
 }
 
-// figures are what is so at any time.
+// figures returns the gauges of an autoscaler.
 func (v View) figures() []reconcile.Figure {
 	h := v.Autoscaler
 	all := []reconcile.Figure{{Metric: autoscalers, Value: 1}}

@@ -14,18 +14,17 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/kube/pod"
 )
 
-// crowd is the pods, by how their metrics count.
+// crowd groups the pods by how their metrics count.
 type crowd struct {
-	used    map[string]int64 // thousandths, of those that count
+	used    map[string]int64 // in thousandths, of the pods that count
 	ready   int
-	unready []string // not yet as busy as they will be, or not by what they do
-	missing []string // of which nothing is known
+	unready []string // pending, or still starting
+	missing []string // without a sample
 }
 
 var errUnready = errors.New("did not receive metrics for targeted pods (pods might be unready)")
 
-// crowd groups the pods by how the samples of a resource count, or of another metric
-// where there is none.
+// crowd groups the pods by how the samples of a resource count, or of another metric if of is empty.
 //
 // Upstream: groupPods.
 func (j judged) crowd(of corev1.ResourceName) (crowd, error) {
@@ -59,8 +58,9 @@ func (j judged) crowd(of corev1.ResourceName) (crowd, error) {
 	return c, nil
 }
 
-// starting tells whether the CPU that a pod uses is that of its start: it has not been
-// measured for a whole window since the pod was ready; or later, the pod never was.
+// starting tells whether a pod's CPU usage may be that of its start. Within Startup: the
+// pod is not ready, or its sample does not cover a whole window since it became ready.
+// Later: the pod was never ready.
 func (c Config) starting(p *corev1.Pod, s events.Sample, now time.Time) bool {
 	at := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady })
 	if at < 0 || p.Status.StartTime == nil {
@@ -78,10 +78,9 @@ func (c Config) starting(p *corev1.Pod, s events.Sample, now time.Time) bool {
 	return unready && start.Add(c.Readiness).After(since)
 }
 
-// fill assumes something of the pods that do not count otherwise, so that they speak
-// against what the others want: those of which nothing is known use as much as they
-// may where fewer are wanted, and nothing where more are; and those that are not ready
-// use nothing where more are wanted.
+// fill assumes values for the remaining pods that oppose the change. Pods without a
+// sample use the maximum when scaling down, and nothing when scaling up. Unready pods use
+// nothing when scaling up.
 func (c *crowd) fill(ratio float64, most func(name string) int64) {
 	for _, name := range c.missing {
 		switch {
@@ -98,8 +97,8 @@ func (c *crowd) fill(ratio float64, most func(name string) int64) {
 	}
 }
 
-// count is how many replicas a crowd wants: what it wants by those pods alone of which
-// all is known, unless the others speak against it.
+// count returns the number of replicas that a crowd needs: the number from the pods with
+// complete data, unless the assumptions about the others reverse or cancel the change.
 //
 // Upstream: the common end of GetResourceReplicas and calcPlainMetricReplicas.
 func (j judged) count(c *crowd, ratio float64, most func(string) int64, again func() (float64, error)) (int32, error) {
@@ -119,13 +118,13 @@ func (j judged) count(c *crowd, ratio float64, most func(string) int64, again fu
 	}
 	n := ceil(anew * float64(len(c.used)))
 	if anew < 1 && n > j.wanted() || anew > 1 && n < j.wanted() {
-		return j.wanted(), nil // there are more or fewer of them than are wanted
+		return j.wanted(), nil // the number of pods differs from the wanted one
 	}
 	return n, nil
 }
 
-// average is how many replicas it takes for each pod to have as much as it should of
-// something, and how much each has.
+// average returns the number of replicas at which the average usage of each pod meets the
+// target, and the present average.
 func (j judged) average(target int64, of corev1.ResourceName) (replicas int32, usage int64, err error) {
 	c, err := j.crowd(of)
 	if err != nil {
@@ -145,9 +144,8 @@ func (j judged) average(target int64, of corev1.ResourceName) (replicas int32, u
 	return replicas, usage, err
 }
 
-// utilization is how many replicas it takes for each pod to use the share of what it
-// requests of a resource that it should, or one of its containers; and which share each
-// uses, and how much that is.
+// utilization returns the number of replicas at which the pods, or one container of each,
+// use the target percentage of their requests, the present percentage, and the average usage.
 func (j judged) utilization(target int32, of corev1.ResourceName, container string) (replicas, share int32, usage int64, err error) {
 	c, err := j.crowd(of)
 	if err != nil {
@@ -168,7 +166,7 @@ func (j judged) utilization(target int32, of corev1.ResourceName, container stri
 	return replicas, share, usage, err
 }
 
-// share is how much of what they request pods use, in per cent, and each on average.
+// share returns the pods' usage in per cent of their requests, and the average usage of a pod.
 func (c *crowd) share(requests map[string]int64) (percent int32, each int64, err error) {
 	var used, requested, pods int64
 	for name, n := range c.used {
@@ -182,8 +180,8 @@ func (c *crowd) share(requests map[string]int64) (percent int32, each int64, err
 	return int32(used * 100 / requested), used / pods, nil
 }
 
-// requests is how much of a resource each pod requests, or one container of it. Of several
-// that do not say so the first by name is blamed.
+// requests returns how much of a resource each pod, or one of its containers, requests.
+// If several pods lack a request, the error names the first by name.
 //
 // Upstream: calculateRequests.
 func (j judged) requests(of corev1.ResourceName, container string) (map[string]int64, error) {

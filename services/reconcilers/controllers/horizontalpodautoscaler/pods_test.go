@@ -22,10 +22,10 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// measured is a view of a target that asks for so many replicas, with pods that request one
-// CPU each. A text is a pod: "ready", "pending", "failed", "leaving" or "starting", and how
-// many thousandths of a CPU it uses, "-" where that is not known; "gone" is a sample of a pod
-// that is not there.
+// measured returns a view of a target that asks for wanted replicas, with pods that
+// request one CPU each. A text is a pod: "ready", "pending", "failed", "leaving" or
+// "starting", and its usage in thousandths of a CPU, "-" if it has no sample; "gone" is a
+// sample of a pod that does not exist.
 func measured(wanted int32, texts ...string) View {
 	v := View{Autoscaler: &autoscalingv2.HorizontalPodAutoscaler{}, Readings: &events.Readings{Scale: &events.Scale{
 		Replicas: wanted, Current: wanted, Selector: "app=web",
@@ -67,14 +67,14 @@ func measuredPod(name, state string) *corev1.Pod {
 	return p
 }
 
-// use is a metric of the CPU that pods use: a share of what they request.
+// use returns a CPU metric with a target utilization.
 func use(percent int32) autoscalingv2.MetricSpec {
 	return autoscalingv2.MetricSpec{Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{
 		Name: corev1.ResourceCPU, Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: &percent},
 	}}
 }
 
-// Pods that do not count speak against what the others want.
+// Pods without usable samples oppose the change that the others want.
 //
 // Upstream: GetResourceReplicas and groupPods.
 func TestHowManyReplicasPodsWant(t *testing.T) {
@@ -115,7 +115,7 @@ func TestHowManyReplicasPodsWant(t *testing.T) {
 	}
 }
 
-// A pod that has been ready for a whole window of its metric is as busy as it will be.
+// A pod that has been ready for a whole window of its metric no longer counts as starting.
 func TestWhichPodsStart(t *testing.T) {
 	for what, c := range map[string]struct {
 		started, since, measured time.Duration // ago
@@ -150,7 +150,7 @@ func TestWhichPodsStart(t *testing.T) {
 	}
 }
 
-// What a pod requests is the sum of its containers', or what it says for all of them.
+// A pod's request is the sum of its containers', or its pod-level request.
 func TestWhatAPodRequests(t *testing.T) {
 	list := func(cpu string) corev1.ResourceList {
 		if cpu == "" {
@@ -202,7 +202,7 @@ func TestWhatAPodRequests(t *testing.T) {
 	}
 }
 
-// Numbers that make no sense become none, or the most that there may be.
+// Invalid numbers become 0 or the maximum.
 func TestNumbersAreBounded(t *testing.T) {
 	for n, want := range map[float64]int32{1.2: 2, 3: 3, math.Inf(1): math.MaxInt32, 1e12: math.MaxInt32} {
 		if got := ceil(n); got != want {
@@ -218,7 +218,7 @@ func TestNumbersAreBounded(t *testing.T) {
 	}
 }
 
-// What else a metric can be of, and how it fails.
+// Metrics of other sources, and their failures.
 func TestMetricsOfOtherThings(t *testing.T) {
 	value := resource.MustParse("10")
 	all := autoscalingv2.MetricTarget{Type: autoscalingv2.ValueMetricType, Value: &value}
@@ -238,7 +238,7 @@ func TestMetricsOfOtherThings(t *testing.T) {
 	const neither = "neither a value target nor an average value target was set"
 	for what, c := range map[string]struct {
 		spec    autoscalingv2.MetricSpec
-		sum     int64 // -1: it could not be read
+		sum     int64 // -1: the reading failed
 		pods    []string
 		want    int32
 		failure string
@@ -278,7 +278,7 @@ func TestMetricsOfOtherThings(t *testing.T) {
 	}
 }
 
-// How far a metric may be off, in each direction, an autoscaler may say where the gate is on.
+// With the gate an autoscaler may set its tolerance in each direction.
 func TestTolerance(t *testing.T) {
 	h := &autoscalingv2.HorizontalPodAutoscaler{}
 	h.Spec.Behavior = &autoscalingv2.HorizontalPodAutoscalerBehavior{
@@ -295,7 +295,7 @@ func TestTolerance(t *testing.T) {
 	}
 }
 
-// A target of which no pods are known has none that another autoscaler could have.
+// A target whose selector is not known has no pods that another autoscaler could share.
 func TestSelectorsOfTargets(t *testing.T) {
 	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: reconciletest.Namespace, Name: "odd"}}
 	set.Spec.Selector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Near"}}}

@@ -21,13 +21,13 @@ type proposal struct {
 	metric   string // what it is called
 	status   autoscalingv2.MetricStatus
 
-	// failure is why it cannot tell, in full, and cause without what is around it;
-	// reason is a word for it.
+	// failure is the full error of a metric without a result, cause the error without
+	// context, and reason its code.
 	failure, cause, reason string
 	trouble                string
 }
 
-// band is by which part less and more than it should a metric may be.
+// band is the tolerance below and above the target.
 type band struct{ less, more float64 }
 
 func (b band) holds(ratio float64) bool { return 1-b.less <= ratio && ratio <= 1+b.more }
@@ -45,12 +45,12 @@ func (c Config) band(h *autoscalingv2.HorizontalPodAutoscaler) band {
 	return b
 }
 
-// errNoTarget: it is not said how much it should be.
+// errNoTarget reports that a metric has no target value.
 func errNoTarget(source, targets string) error {
 	return fmt.Errorf("invalid %s metric source: neither %s was set", source, targets)
 }
 
-// proposal is that of a metric, or why there is none.
+// proposal evaluates one metric.
 //
 // Upstream: computeReplicasForMetric, with the same words around each error.
 func (c Config) proposal(v View, spec autoscalingv2.MetricSpec, r events.Reading, now time.Time) proposal {
@@ -89,15 +89,15 @@ func (c Config) proposal(v View, spec autoscalingv2.MetricSpec, r events.Reading
 	return p
 }
 
-// said is an error in upstream's words, which users read in conditions and Events.
+// said returns an error in upstream's words, which users read in conditions and Events.
 func said(format string, args ...any) error { return fmt.Errorf(format, args...) }
 
-// wrap puts words around an error.
+// wrap returns a function that adds context to an error.
 func wrap[T any](format string, of T) func(error) error {
 	return func(err error) error { return fmt.Errorf(format, of, err) }
 }
 
-// judged is a metric that is being judged.
+// judged is a metric under evaluation.
 type judged struct {
 	view    View
 	reading events.Reading
@@ -106,11 +106,11 @@ type judged struct {
 	now     time.Time
 }
 
-// The replicas that the scale asks for, and those that there are.
+// The desired and the current replicas of the scale.
 func (j judged) wanted() int32 { return j.view.Readings.Scale.Replicas }
 func (j judged) there() int32  { return j.view.Readings.Scale.Current }
 
-// value is the sum of all samples, as far as there are such numbers.
+// value returns the sum of all samples, at most MaxInt64.
 func (j judged) value() (sum int64) {
 	for _, s := range j.reading.Samples {
 		if s.Milli > 0 && sum > math.MaxInt64-s.Milli {
@@ -121,7 +121,8 @@ func (j judged) value() (sum int64) {
 	return sum
 }
 
-// current is what a proposal says of a resource, until it is put where it belongs.
+// current returns the value that a proposal reports about a resource, until the caller
+// moves it to its final field.
 func current(p proposal) autoscalingv2.MetricValueStatus {
 	if p.status.Resource == nil {
 		return autoscalingv2.MetricValueStatus{}
@@ -133,12 +134,12 @@ func milli(value int64, format resource.Format) *resource.Quantity {
 	return resource.NewMilliQuantity(value, format)
 }
 
-// resource is how many replicas it takes for each to use as much of a resource as it
-// should: of what it asks for, or in numbers.
+// resource returns the number of replicas at which each pod uses the target amount of a
+// resource, absolute or relative to its request.
 func (j judged) resource(of corev1.ResourceName, container string, target autoscalingv2.MetricTarget) (proposal, error) {
 	format := resource.DecimalSI
 	if of == corev1.ResourceMemory {
-		format = resource.BinarySI // as the metrics server says it
+		format = resource.BinarySI // the format of the metrics server
 	}
 	says := func(replicas int32, metric string, status autoscalingv2.MetricValueStatus) proposal {
 		return proposal{replicas: replicas, metric: metric, status: autoscalingv2.MetricStatus{Resource: &autoscalingv2.ResourceMetricStatus{Current: status}}}
@@ -172,8 +173,7 @@ func (j judged) resource(of corev1.ResourceName, container string, target autosc
 	}
 }
 
-// ofPods is how many replicas it takes for the metric to be as much as it should on
-// average.
+// ofPods returns the number of replicas at which the average of a pod metric meets its target.
 func (j judged) ofPods(m *autoscalingv2.PodsMetricSource) (proposal, error) {
 	switch {
 	case j.reading.Failure != "":
@@ -188,8 +188,8 @@ func (j judged) ofPods(m *autoscalingv2.PodsMetricSource) (proposal, error) {
 	}}, err
 }
 
-// ofObject is how many replicas it takes for a metric of one object to be as much as it
-// should, or as much for each of them.
+// ofObject returns the number of replicas at which a metric of one object meets its
+// target, in total or per replica.
 func (j judged) ofObject(m *autoscalingv2.ObjectMetricSource) (p proposal, around func(error) error, err error) {
 	outer := wrap("failed to get %s metric value: %w", "object")
 	p.status = autoscalingv2.MetricStatus{
@@ -220,7 +220,7 @@ func (j judged) ofObject(m *autoscalingv2.ObjectMetricSource) (p proposal, aroun
 	return p, outer, err
 }
 
-// external is the same of a metric of nothing in the cluster: of the sum of its values.
+// external does the same for the sum of the values of a metric outside the cluster.
 func (j judged) external(m *autoscalingv2.ExternalMetricSource) (p proposal, around func(error) error, err error) {
 	outer := wrap("failed to get %s external metric value: %w", m.Metric.Name)
 	within := outer
@@ -250,7 +250,7 @@ func (j judged) external(m *autoscalingv2.ExternalMetricSource) (p proposal, aro
 	return p, within, err
 }
 
-// shared is how many replicas it takes where a value is shared by those that serve.
+// shared returns the number of replicas at which a value that the ready pods share meets its target.
 //
 // Upstream: getUsageRatioReplicaCount.
 func (j judged) shared(target int64) (int32, error) {
@@ -274,8 +274,8 @@ func (j judged) shared(target int64) (int32, error) {
 
 var errNoPods = errors.New("no pods returned by selector while calculating replica count")
 
-// each is how many replicas it takes for each to have no more of a value than it should,
-// and how much each has.
+// each returns the number of replicas at which each has at most the target share of a
+// value, and the present share.
 //
 // Upstream: GetObjectPerPodMetricReplicas, GetExternalPerPodMetricReplicas.
 func (j judged) each(target int64) (replicas int32, usage int64) {
@@ -290,7 +290,7 @@ func (j judged) each(target int64) (replicas int32, usage int64) {
 	return replicas, whole(math.Ceil(float64(sum) / float64(there)))
 }
 
-// ceil is a number of replicas, as far as there are such numbers.
+// ceil rounds up to a number of replicas, at most MaxInt32; 0 for NaN.
 func ceil(replicas float64) int32 {
 	switch {
 	case math.IsNaN(replicas):
@@ -302,8 +302,8 @@ func ceil(replicas float64) int32 {
 	}
 }
 
-// whole is a number as an integer. A share among no pods is none; upstream says whatever
-// the processor makes of it.
+// whole returns a number as an integer. A share among no pods is 0; upstream's result
+// depends on the processor.
 func whole(n float64) int64 {
 	if math.IsNaN(n) || math.IsInf(n, 0) {
 		return 0

@@ -17,30 +17,29 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Verdict is what a round comes to.
+// Verdict is the result of a round.
 type Verdict struct {
-	// Because is the reason in a word, for the record; Reason is what users are told
-	// of a change.
+	// Because is the reason on record; Reason is the reason in the Event about a change.
 	Because string `json:"because,omitempty"`
 	Reason  string `json:"reason,omitempty"`
-	// Scale is that of the target as it was read, To how many replicas it should ask
-	// for.
+	// Scale is the target's scale as it was read, To the number of replicas that it
+	// should ask for.
 	Scale events.Scale `json:"scale,omitzero"`
 	To    int32        `json:"to"`
 	// Attempt counts how often the scale has been written.
 	Attempt int `json:"attempt,omitempty"`
-	// Status is what the autoscaler's is to be, Notices what users are told, Memory
-	// what is remembered.
+	// Status is the new status of the autoscaler, Notices the Events, Memory the state
+	// for the next round.
 	Status  autoscalingv2.HorizontalPodAutoscalerStatus `json:"status,omitzero"`
 	Notices []Told                                      `json:"notices,omitempty"`
 	Memory  Memory                                      `json:"memory,omitzero"`
-	// Asked is when the round began.
+	// Asked is the start of the round.
 	Asked time.Time `json:"asked,omitzero"`
-	// Computed is what each metric came to.
+	// Computed is the result of each metric.
 	Computed []computed `json:"computed,omitempty"`
-	// Trouble is of which kind what went wrong is, as upstream's metrics have it.
+	// Trouble is the error label of upstream's metrics; empty without an error.
 	Trouble string `json:"trouble,omitempty"`
-	// Moved is true when the scale was changed.
+	// Moved is true if the scale was changed.
 	Moved bool `json:"moved,omitempty"`
 }
 
@@ -55,22 +54,22 @@ func notice(h *autoscalingv2.HorizontalPodAutoscaler, severity, reason, message 
 	return events.Notice{About: reconcile.About(kinds.HorizontalPodAutoscalers.Kind, h), Type: severity, Reason: reason, Message: message}
 }
 
-// begin is the verdict before anything is known.
+// begin returns the initial verdict of a round.
 func (v View) begin(asked time.Time) Verdict {
 	d := Verdict{Asked: asked, Status: *v.Autoscaler.Status.DeepCopy(), Memory: v.Memory, Because: "its target has as many pods as it needs"}
 	d.Memory.Asked = asked
 	return d
 }
 
-// rescales tells whether another number of replicas is wanted.
+// rescales tells whether the verdict changes the number of replicas.
 func (d *Verdict) rescales() bool { return d.To != d.Scale.Replicas }
 
-// warn tells users of something that went wrong.
+// warn adds a Warning Event.
 func (d *Verdict) warn(reason, message string) {
 	d.Notices = append(d.Notices, Told{corev1.EventTypeWarning, reason, message})
 }
 
-// set says something in a condition.
+// set sets a condition.
 func (d *Verdict) set(kind autoscalingv2.HorizontalPodAutoscalerConditionType, so bool, reason, message string, now time.Time) {
 	status := corev1.ConditionFalse
 	if so {
@@ -88,13 +87,12 @@ func (d *Verdict) set(kind autoscalingv2.HorizontalPodAutoscalerConditionType, s
 	c.Status, c.Reason, c.Message = status, reason, message
 }
 
-// unset takes a condition away.
+// unset removes a condition.
 func (d *Verdict) unset(kind autoscalingv2.HorizontalPodAutoscalerConditionType) {
 	d.Status.Conditions = slices.DeleteFunc(d.Status.Conditions, func(c autoscalingv2.HorizontalPodAutoscalerCondition) bool { return c.Type == kind })
 }
 
-// say puts the numbers in the status. What was observed before is left out, as upstream
-// does.
+// say sets the numbers of the status. It drops observedGeneration, as upstream does.
 func (d *Verdict) say(desired int32, current []autoscalingv2.MetricStatus) {
 	d.Status = autoscalingv2.HorizontalPodAutoscalerStatus{
 		CurrentReplicas: d.Scale.Replicas, DesiredReplicas: desired, CurrentMetrics: current,
@@ -106,7 +104,7 @@ func same(a, b autoscalingv2.HorizontalPodAutoscalerStatus) bool {
 	return equality.Semantic.DeepEqual(a, b)
 }
 
-// unreadable is the verdict of a round where the scale cannot be read.
+// unreadable returns the verdict of a round in which the scale cannot be read.
 func (v View) unreadable(asked time.Time, trouble, why string, now time.Time) Verdict {
 	d := v.begin(asked)
 	d.Because, d.Trouble = "the scale of its target cannot be read", trouble
@@ -115,7 +113,7 @@ func (v View) unreadable(asked time.Time, trouble, why string, now time.Time) Ve
 	return d
 }
 
-// judge is the verdict on an answer.
+// judge returns the verdict on an answer.
 //
 // Upstream: reconcileAutoscaler.
 func (c Config) judge(v View, now time.Time) Verdict {
@@ -149,7 +147,7 @@ func (c Config) judge(v View, now time.Time) Verdict {
 	return d
 }
 
-// measure is the verdict where the metrics count.
+// measure returns the verdict of a round in which the metrics decide.
 //
 // Upstream: computeReplicasForMetrics, and the rest of reconcileAutoscaler.
 func (c Config) measure(v View, d Verdict, now time.Time) Verdict {
@@ -189,7 +187,7 @@ func (c Config) measure(v View, d Verdict, now time.Time) Verdict {
 	return d
 }
 
-// selects tells why it is not known whose pods they are, if so.
+// selects returns why it is not known which pods belong to the target; empty if it is known.
 //
 // Upstream: validateAndParseSelector.
 func (d *Verdict) selects(v View, now time.Time) (failure string) {
@@ -213,9 +211,9 @@ func (d *Verdict) selects(v View, now time.Time) (failure string) {
 	}
 }
 
-// propose asks every metric, and gives the proposal of the one that wants the most
-// replicas. One that cannot tell is in the way of taking pods away, and not of adding
-// some: best is nothing where none can tell. failure is what went wrong in any case.
+// propose evaluates every metric and returns the proposal with the most replicas. A
+// metric without a result prevents scaling down, not scaling up. best is empty if no
+// metric has a result. failure is the first error in any case.
 func (c Config) propose(v View, d *Verdict, now time.Time) (best proposal, statuses []autoscalingv2.MetricStatus, failure string) {
 	specs := v.Autoscaler.Spec.Metrics
 	statuses = make([]autoscalingv2.MetricStatus, len(specs))
@@ -249,7 +247,7 @@ func (c Config) propose(v View, d *Verdict, now time.Time) (best proposal, statu
 	return best, statuses, failure
 }
 
-// reading is what was read of a metric.
+// reading returns the reading of a metric.
 func (v View) reading(i int) events.Reading {
 	if i < len(v.Readings.Metrics) {
 		return v.Readings.Metrics[i]
@@ -257,10 +255,10 @@ func (v View) reading(i int) events.Reading {
 	return events.Reading{Failure: "it was not read"}
 }
 
-// tried is the verdict when the scale has been written, or could not be.
+// tried returns the verdict after the write of the scale succeeded or failed.
 func (c Config) tried(d Verdict, h *autoscalingv2.HorizontalPodAutoscaler, tried Tried, now time.Time) Verdict {
 	from, to := d.Scale.Replicas, d.To
-	d.Status, d.Notices = *d.Status.DeepCopy(), slices.Clone(d.Notices) // they are the view's
+	d.Status, d.Notices = *d.Status.DeepCopy(), slices.Clone(d.Notices) // both belong to the view
 	if !tried.OK {
 		d.Because, d.Trouble = "the scale of its target could not be written", internalError
 		d.warn("FailedRescale", fmt.Sprintf("New size: %d; reason: %s; error: %s", to, d.Reason, tried.Message))

@@ -10,9 +10,10 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 )
 
-// wakes tells whether an autoscaler looks at metrics while its target has no replicas: it has
-// taken the last one away itself, and there is a metric that needs none, or it must not leave
-// its target at zero any more. A target that another manager has set to zero is switched off.
+// wakes tells whether an autoscaler evaluates metrics while its target has 0 replicas:
+// the autoscaler itself removed the last one, and either a metric needs no pods or the
+// target may no longer stay at zero. A target that another manager has scaled to zero
+// stays switched off.
 //
 // Upstream: shouldComputeMetricsForZeroReplicas.
 func (c Config) wakes(h *autoscalingv2.HorizontalPodAutoscaler) bool {
@@ -22,15 +23,15 @@ func (c Config) wakes(h *autoscalingv2.HorizontalPodAutoscaler) bool {
 	return c.Gates.On(gate.HPAScaleToZero) && asleep && (ptr.Deref(h.Spec.MinReplicas, 1) != 0 || podless(h))
 }
 
-// podless tells whether one of the metrics is of something else than of the target's pods.
+// podless tells whether a metric measures something other than the target's pods.
 func podless(h *autoscalingv2.HorizontalPodAutoscaler) bool {
 	return slices.ContainsFunc(h.Spec.Metrics, func(m autoscalingv2.MetricSpec) bool {
 		return m.Type == autoscalingv2.ObjectMetricSourceType || m.Type == autoscalingv2.ExternalMetricSourceType
 	})
 }
 
-// zero says in the status, when the scale has been written, whether it was this autoscaler
-// that left its target without replicas.
+// zero sets the condition ScaledToZero after the scale was written: whether this
+// autoscaler scaled its target to zero.
 func (c Config) zero(d *Verdict, h *autoscalingv2.HorizontalPodAutoscaler, now time.Time) {
 	switch {
 	case !c.Gates.On(gate.HPAScaleToZero):

@@ -14,8 +14,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 )
 
-// An autoscaler that left its target without replicas looks at metrics that need no pods, and
-// wakes it; where another manager did, or the gate is off, it does not.
+// An autoscaler that scaled its target to zero evaluates metrics that need no pods, and
+// scales it up again. It does not if another manager scaled the target to zero, or if the gate is off.
 func TestScaleFromZero(t *testing.T) {
 	metric := func(kind autoscalingv2.MetricSourceType) []autoscalingv2.MetricSpec {
 		if kind == autoscalingv2.ResourceMetricSourceType {
@@ -67,7 +67,7 @@ func TestScaleFromZero(t *testing.T) {
 	}
 }
 
-// A target that an autoscaler left without replicas says so, where the gate is on.
+// With the gate a condition reports that the autoscaler scaled its target to zero.
 func TestWhatIsSaidOfZero(t *testing.T) {
 	queue := []autoscalingv2.MetricSpec{{Type: autoscalingv2.ObjectMetricSourceType}}
 	for what, c := range map[string]struct {

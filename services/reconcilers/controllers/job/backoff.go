@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// After a failure the next pod waits, twice as long after each.
+// The delay before the next pod after a failure. It doubles with each failure.
 //
 // Upstream: DefaultJobPodFailureBackOff and MaxJobPodFailureBackOff in
 // pkg/controller/job/job_controller.go.
@@ -19,21 +19,20 @@ const (
 	longestWait  = 10 * time.Minute
 )
 
-// patience is until when something waits that failed so often in a row, the last
-// time at a moment.
+// patience returns the end of the back-off after this many failures in a row, the last of
+// them at last. It is the zero time if there was no failure.
 func patience(failures int, last time.Time) time.Time {
 	if failures <= 0 {
 		return time.Time{}
 	}
 	wait := longestWait
-	if doublings := failures - 1; doublings < 6 { // 640 s are more than the longest
+	if doublings := failures - 1; doublings < 6 { // 640 s exceed longestWait
 		wait = min(shortestWait<<doublings, longestWait)
 	}
 	return last.Add(wait)
 }
 
-// rest is until when no pod is created because of those that failed since the last
-// success.
+// rest returns the time before which no pod is created, because of the failures since the last success.
 //
 // Upstream: pkg/controller/job/backoff_utils.go, which counts as it sees them end.
 func (s *sight) rest() time.Time {
@@ -50,7 +49,7 @@ func (s *sight) rest() time.Time {
 	return patience(failures, last)
 }
 
-// successes are when pods succeeded.
+// successes returns the times at which the visible pods succeeded.
 func (s *sight) successes() []time.Time {
 	var all []time.Time
 	for _, p := range s.pods {
@@ -61,16 +60,22 @@ func (s *sight) successes() []time.Time {
 	return all
 }
 
-// failures are when pods failed. A pod on its way out that is not kept was either
-// counted as a failure or was one too many, which cannot be seen; so such pods are
-// failures as far as the status has more of them than are seen. What it has beyond
-// that is gone, and counts as one, if the last thing that was done was to let go of
-// pods that are not there. Those that were too many are known, as long as every turn that
-// acts hands it on to the next, and no failures. The status has no failures that the rules ignore: a pod
-// that they would ignore failed, and was not one too many.
+// failures returns the times at which pods failed, as far as they can still be known:
+//
+//   - A visible pod that failed counts, except those in View.Surplus.
+//   - A terminating pod without the finalizer either was counted as a failure or was
+//     surplus; the pod does not show which. Such pods count, the latest first, as far as
+//     the status has more failures than are visible otherwise.
+//   - Failures of the status beyond those belong to deleted pods. Together they count as
+//     one, at View.LetGo, if the last acting turn removed the finalizer of a pod that is
+//     now deleted.
+//
+// View.Surplus is complete as long as every acting turn hands it on to the next; its pods
+// are no failures. The status does not count failures that the rules ignore, but a pod
+// with an ignored failure did fail, so it was not surplus.
 func (s *sight) failures() []time.Time {
 	var all, unsure []time.Time
-	seen := 0 // of those that the status has, or is to have
+	seen := 0 // pods that the status counts as failed, or will count
 	for _, p := range s.pods {
 		if !s.valid(p) || !s.hasFailed(p) || slices.Contains(s.view.Surplus, p.UID) {
 			continue
@@ -93,8 +98,8 @@ func (s *sight) failures() []time.Time {
 	return all
 }
 
-// ignoredOne tells whether what was let go and is gone can only have been a failure
-// that does not count: there are rules, and every success is still there.
+// ignoredOne tells whether the deleted pod of View.LetGo can only have been a failure
+// that the rules ignore: the Job has rules, and every counted success is still visible.
 func (s *sight) ignoredOne() bool {
 	return s.job.Spec.PodFailurePolicy != nil && s.succeeded <= len(s.successes())
 }
@@ -106,8 +111,8 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// restOf is until when no pod is created for an index, because of the one that it is
-// to replace.
+// restOf returns the time before which no pod is created for an index, because of the
+// failed pod that the new one replaces.
 func (s *sight) restOf(index int) time.Time {
 	p, ok := s.retained[index]
 	if !ok {
@@ -116,8 +121,8 @@ func (s *sight) restOf(index int) time.Time {
 	return patience(failuresOf(p)+ignoredOf(p)+1, endedAt(p))
 }
 
-// endedAt is when a pod ended: when its containers had, or it was not ready any
-// more, or a client deleted it; at worst when it was created.
+// endedAt returns when a pod ended: when its last container ended, else when it stopped
+// being ready, else when a client deleted it, else when it was created.
 func endedAt(p *corev1.Pod) time.Time {
 	if at, ok := containersEndedAt(p); ok {
 		return at
@@ -133,8 +138,8 @@ func endedAt(p *corev1.Pod) time.Time {
 	return p.CreationTimestamp.Time
 }
 
-// containersEndedAt is when the last container ended; ok is false where nothing says
-// so. Of those that are started first only the ones that run beside the others count.
+// containersEndedAt returns when the last container ended; ok is false if the statuses do
+// not say so. Of the init containers only sidecars count.
 //
 // Upstream: one that runs beside and has not ended hides what the others say; those hide
 // nothing of what runs beside them.
@@ -160,20 +165,22 @@ func containersEndedAt(p *corev1.Pod) (last time.Time, ok bool) {
 	return last, ok
 }
 
-// runsBeside tells whether a container that is started first goes on beside the others.
+// runsBeside tells whether an init container is a sidecar (restartPolicy Always).
 func runsBeside(p *corev1.Pod, name string) bool {
 	return slices.ContainsFunc(p.Spec.InitContainers, func(spec corev1.Container) bool {
 		return spec.Name == name && spec.RestartPolicy != nil && *spec.RestartPolicy == corev1.ContainerRestartPolicyAlways
 	})
 }
 
-// failuresOf is how often the index of a pod had failed before it, and ignoredOf
-// how often that was ignored. They are written on each pod for the one after it.
+// failuresOf returns how often the index had failed before this pod was created, and
+// ignoredOf how often the rules ignored a failure. Each pod carries both as annotations
+// for its successor.
 func failuresOf(p *corev1.Pod) int { return noted(p, batchv1.JobIndexFailureCountAnnotation) }
 
 func ignoredOf(p *corev1.Pod) int { return noted(p, batchv1.JobIndexIgnoredFailureCountAnnotation) }
 
-// noted is a number in an annotation; 0 when it is none, or no sensible one.
+// noted returns the number in an annotation; 0 if it is missing, invalid, negative or
+// above MaxInt32.
 func noted(p *corev1.Pod, annotation string) int {
 	n, err := strconv.Atoi(p.Annotations[annotation])
 	if err != nil || n < 0 || n > math.MaxInt32 {
@@ -182,7 +189,8 @@ func noted(p *corev1.Pod, annotation string) int {
 	return n
 }
 
-// exhausted tells whether a pod's failure is the one too many of its index.
+// exhausted tells whether the failure of a pod exceeds the back-off limit of its index,
+// or a rule fails the index.
 func (s *sight) exhausted(p *corev1.Pod) bool {
 	if !s.hasFailed(p) {
 		return false
@@ -191,9 +199,9 @@ func (s *sight) exhausted(p *corev1.Pod) bool {
 	return v.forIts || v.counts && failuresOf(p) >= number(s.job.Spec.BackoffLimitPerIndex, 0)
 }
 
-// retain finds for each index that is to be tried again, since none of the pods at
-// work has it, the failed pod that says how often it has failed: the one with the
-// highest count, and of those the last.
+// retain returns, for each index that must be retried, the failed pod that carries its
+// count of failures: the pod with the highest count, and among equals the last to end. An
+// index that one of atWork has is not retried.
 func (s *sight) retain(atWork []*corev1.Pod) map[int]*corev1.Pod {
 	busy := each(indexesOf(atWork)).with(s.done).with(s.lost)
 	retained := map[int]*corev1.Pod{}
@@ -210,9 +218,10 @@ func (s *sight) retain(atWork []*corev1.Pod) map[int]*corev1.Pod {
 	return retained
 }
 
-// relieve tells whether one of some pods has taken the place of a failed one that the
-// status does not have yet. That need not be kept as long as they are there; without
-// them it would be, and would not count until its index is tried again.
+// relieve tells whether one of the given pods replaced a failed pod that the status does
+// not have yet. While the replacement exists, the failed pod need not be retained, so it
+// is counted. Without the replacement it would be retained, and would not count until its
+// index is retried.
 func (s *sight) relieve(pods []*corev1.Pod) bool {
 	if !s.perIndex() {
 		return false

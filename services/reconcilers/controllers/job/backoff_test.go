@@ -29,7 +29,7 @@ func TestHowLongTheNextPodWaits(t *testing.T) {
 	}
 }
 
-// endingAt has a pod's container end at a moment.
+// endingAt makes a pod's container end at a time.
 func endingAt(at time.Time) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, stopped("c", 0, at))
@@ -44,7 +44,7 @@ func stopped(name string, code int32, at time.Time) corev1.ContainerStatus {
 	return corev1.ContainerStatus{Name: name, State: corev1.ContainerState{Terminated: end}}
 }
 
-// What failed up to the last success delays nothing, and a failure of the same second is not
+// Failures up to the last success delay nothing, and a failure in the same second is not
 // after it.
 //
 // Upstream: newBackoffRecord.

@@ -1,42 +1,41 @@
-// Package job runs pods to their end, as many as each Job asks for, and counts
-// how they ended.
+// Package job runs the pods of each Job to completion and counts how they ended.
 //
 // # A Job
 //
-// A Job keeps some pods at work until enough of them have succeeded, or too much
-// has gone wrong. What it counts must be counted once, although pods may be gone
-// by the time that they are counted. So each of its pods is created with a finalizer,
-// which keeps it until it is in the status:
+// A Job keeps pods running until enough of them have succeeded or too many have failed.
+// Each pod must be counted exactly once, although it may be deleted before the status
+// counts it. So the controller creates each pod with a finalizer, and removes the
+// finalizer only once the status has the pod:
 //
-//	the pod ends            its uid goes into status.uncountedTerminatedPods
-//	its uid is there        the finalizer is taken off it
-//	the finalizer is off    its uid goes, and the counter rises
+//	the pod ends              its uid goes into status.uncountedTerminatedPods
+//	the status has the uid    the finalizer is removed from the pod
+//	the finalizer is gone     the uid is removed, and the counter rises
 //
-// Each step rests on the one before as it was seen: on the status as it came
-// back, and on the pod as it came back. Whatever is lost or doubled in between,
-// no step can be made twice. With indexes, status.completedIndexes does for
-// successes what the uids do, since an index that is there is not counted again.
+// Each step is decided on the result of the one before, as the watch returned it: on the
+// status, and on the pod. So whatever is lost or redelivered in between, no step happens
+// twice. In an indexed Job, status.completedIndexes replaces the uids for successes,
+// because an index that is already listed is not counted again.
 //
 // # Its end
 //
-// A Job that is to end says so first (FailureTarget or SuccessCriteriaMet), then
-// its pods are deleted, each is counted, and when none is left that runs or leaves
-// it says how it ended (Failed or Complete). What was decided first stands.
+// A Job that is about to end first gets the condition FailureTarget or
+// SuccessCriteriaMet; whichever is set first stands. Then its pods are deleted and
+// counted. When no pod runs or terminates any more, the Job gets the condition Failed or
+// Complete.
 //
 // # Pods that no Job counts
 //
-// A pod with the finalizer whose Job is finished or gone has a key of its own: the
-// finalizer is taken off it, or it would stay for ever.
+// A pod with the finalizer whose Job has finished or is deleted has a key of its own. The
+// turn of that key removes the finalizer, which would otherwise keep the pod forever.
 //
-// # Failures, and patience
+// # Back-off after failures
 //
-// A pod that failed is replaced after ten seconds, after another failure twice as
-// that, ten minutes at most. How many failed since the last success, and when, is
-// read from the pods that are there; what failed and is gone counts as one more
-// failure, at the moment at which it was let go.
+// A failed pod is replaced after ten seconds. Each further failure doubles the delay, up
+// to ten minutes. The controller reads the number of failures since the last success, and
+// their times, from the pods that still exist. Failed pods that are deleted count
+// together as one more failure, at the time at which their finalizers were removed.
 //
-// Upstream: pkg/controller/job, which keeps those in memory and forgets them when
-// it restarts.
+// Upstream: pkg/controller/job, which keeps those in memory and forgets them when it restarts.
 package job
 
 import (
@@ -56,15 +55,15 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Burst is how many pods one turn has created, deleted or let go at most, and how
-// many uids wait in a status to be counted.
+// Burst is the maximum number of pods that one turn creates, deletes or removes the
+// finalizer from, and the maximum number of uids that wait in a status to be counted.
 const Burst = 500
 
-// Controller runs Jobs, under the default feature gates. A key is a Job or, where it names
-// a kind, a pod that belongs to no Job that counts it.
+// Controller runs Jobs under the default feature gates. A key is a Job or, if the key
+// names a kind, a pod that no Job will count.
 var Controller = New(nil)
 
-// New makes the controller, under feature gates that are not at their defaults.
+// New returns the controller with these feature gates changed from their defaults.
 func New(gates gate.Set) reconcile.Controller[View] {
 	gates = gates.Of(gate.MutableSchedulingDirectivesForSuspendedJobs)
 	return reconcile.Controller[View]{
@@ -101,23 +100,23 @@ func New(gates gate.Set) reconcile.Controller[View] {
 	}
 }
 
-// View is what one turn can see: a Job, or a pod that no Job counts.
+// View is the input of one turn: a Job with its pods, or a pod that no Job will count.
 type View struct {
 	Job *batchv1.Job `json:"job,omitempty"`
-	// Pods are those that the Job controls, and the orphans that it selects.
+	// Pods are the pods that the Job controls, and the orphans that its selector matches.
 	Pods []*corev1.Pod `json:"pods,omitempty"`
-	// Attempt tells the last turn that acted from all others, if something failed
-	// in it; else it is 0.
+	// Attempt is the number of the last acting turn if one of its commands failed;
+	// otherwise 0. It makes the names of a retry differ from those of the failed attempt.
 	Attempt uint64 `json:"attempt,omitempty"`
-	// LetGo is when pods that are not there any more had something taken off them,
-	// if that was the last thing that was done for the Job.
+	// LetGo is the time of the last acting turn if a pod that had exactly one command in
+	// it, the removal of its finalizer, has disappeared since; otherwise nil.
 	LetGo *time.Time `json:"letGo,omitempty"`
-	// Surplus are the pods, still on their way out, that were deleted because they were
+	// Surplus are the terminating pods that this controller deleted because there were
 	// too many.
 	Surplus []types.UID `json:"surplus,omitempty"`
-	// Told tells whether users have been told what is wrong with this version of the Job.
+	// Told is true if an Event has already reported what is wrong with this version of the Job.
 	Told bool `json:"told,omitempty"`
-	// Stray is the pod that no Job counts; Over tells that its Job is there, and has
+	// Stray is the pod that no Job will count. Over is true if its Job exists and has
 	// finished.
 	Stray *corev1.Pod `json:"stray,omitempty"`
 	Over  bool        `json:"over,omitempty"`
@@ -167,9 +166,9 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	return v, true
 }
 
-// became is what became of the pods that something was done to: missed tells whether
-// one that was let go, and nothing else, is not there; surplus are those that are, and
-// that were deleted besides.
+// became compares the results of the last acting turn with the snapshot. missed is true
+// if a pod that had exactly one command, the removal of its finalizer, has disappeared.
+// surplus are the pods that had a second command, their delete, and still exist.
 func became(s reconcile.Snapshot, results []events.Result) (missed bool, surplus []types.UID) {
 	done := map[types.UID]int{}
 	for _, r := range results {

@@ -121,10 +121,10 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-// Three pods at work are to be two, one, and then three again, while those that were too
-// many take their time to go. Two failures of long ago are in the status, and nowhere else.
-// None of the two that were too many may be taken for one of those, or the next creates wait.
-// Whether something held them back until they were counted makes no difference.
+// A Job with three active pods scales to two, to one, and back to three, while the
+// surplus pods are still terminating. Only the status has two old failures. The
+// controller must take neither surplus pod for one of them, or the next creates wait. It
+// makes no difference whether the finalizer held the surplus pods back until they were counted.
 func TestSurplusIsRememberedForMoreThanATurn(t *testing.T) {
 	t.Run("counted", func(t *testing.T) { surplusIsRemembered(t) })
 	t.Run("free", func(t *testing.T) {
@@ -212,9 +212,9 @@ func TestObserveRemembersWhatWasDone(t *testing.T) {
 	}
 }
 
-// Three failures of long ago are in the status. A pod that failed just now has the labels of
-// another Job: it is released, and gone with that. It was none of the three, so the creates
-// do not wait.
+// Three old failures are in the status. A pod that failed just now has the labels of
+// another Job, so it is released, and with that no longer visible. It was none of the
+// three, so the creates do not wait.
 func TestWhoIsReleasedWasNotCounted(t *testing.T) {
 	job := aJob(func(j *batchv1.Job) {
 		j.Spec.Parallelism, j.Spec.Completions = of(int32(1)), of(int32(9))
@@ -236,7 +236,7 @@ func TestWhoIsReleasedWasNotCounted(t *testing.T) {
 	}
 }
 
-// Of a completion mode that is unknown users are told once of each version of the Job.
+// An unknown completion mode is reported once for each version of the Job.
 func TestAnUnknownModeIsToldOnce(t *testing.T) {
 	job := aJob(func(j *batchv1.Job) { j.Spec.CompletionMode = of(batchv1.CompletionMode("Elastic")) })
 	world := reconciletest.NewWorld().Put(kinds.Jobs.Kind, job)

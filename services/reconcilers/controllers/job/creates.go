@@ -20,7 +20,7 @@ import (
 // indexVariable tells a container its index.
 const indexVariable = "JOB_COMPLETION_INDEX"
 
-// creates are new pods without indexes; they share one body.
+// creates returns count creates of pods without an index. They share one body.
 func (s *sight) creates(count int) []events.Command {
 	t := s.job.Spec.Template
 	t.Finalizers = withFinalizer(t.Finalizers)
@@ -32,7 +32,7 @@ func (s *sight) creates(count int) []events.Command {
 	return commands
 }
 
-// createsOf are new pods for indexes, as far as these may be tried again by now.
+// createsOf creates pods for those indexes whose back-off has passed.
 func (s *sight) createsOf(pending []int) reconcile.Decision {
 	d := reconcile.Decision{Because: "too few pods"}
 	var next time.Time
@@ -57,8 +57,8 @@ func (s *sight) createsOf(pending []int) reconcile.Decision {
 	return d
 }
 
-// createOf is a new pod for an index. It knows its index by label, annotation,
-// variable and host name; where failures are counted by index it bears the count.
+// createOf returns the create of the pod of an index. The pod has its index as label,
+// annotation, variable and host name, and the count of failures if the Job counts them by index.
 func (s *sight) createOf(index int) events.Command {
 	text := strconv.Itoa(index)
 	t := *s.job.Spec.Template.DeepCopy()
@@ -100,8 +100,8 @@ func (s *sight) taken(name string) bool {
 	return s.names[name]
 }
 
-// inherited is how often an index has failed, and how often that was ignored, the
-// pod that is replaced now included.
+// inherited returns how often an index has failed, and how often the rules ignored that,
+// including the pod that is replaced now.
 func (s *sight) inherited(index int) (failed, ignored int) {
 	p, ok := s.retained[index]
 	switch {
@@ -114,8 +114,8 @@ func (s *sight) inherited(index int) (failed, ignored int) {
 	}
 }
 
-// stemOf is the beginning of the name of a pod with an index: a Job with a long
-// name loses the end of it, and never the index.
+// stemOf returns the prefix of the name of an indexed pod. It truncates the name of a
+// long Job, never the index.
 func stemOf(job, index string) string {
 	end := "-" + index + "-"
 	return job[:min(len(job), names.StemLength-len(end))] + end
@@ -128,7 +128,7 @@ func withFinalizer(have []string) []string {
 	return append(slices.Clone(have), batchv1.JobTrackingFinalizer)
 }
 
-// tellIndex gives a container the variable with its index, if it has none of that
+// tellIndex adds the variable with the index to a container that has no variable of that
 // name.
 func tellIndex(c *corev1.Container) {
 	if slices.ContainsFunc(c.Env, func(v corev1.EnvVar) bool { return v.Name == indexVariable }) {

@@ -13,8 +13,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// decide claims the pods that are the Job's, has pods created or deleted, lets go of
-// those that are counted, and reports what is there.
+// decide adopts and releases pods, creates or deletes pods, removes the finalizer from
+// counted pods, and updates the status.
 func decide(v View, now time.Time) reconcile.Decision {
 	if v.Stray != nil {
 		return v.free()
@@ -42,13 +42,14 @@ func decide(v View, now time.Time) reconcile.Decision {
 	return v.handOn(d, note{})
 }
 
-// known tells whether a completion mode is one that this controller knows. The API
-// server admits no other; a newer one may.
+// known tells whether this controller supports a completion mode. Today's API server
+// admits no others; a newer one may.
 func known(mode *batchv1.CompletionMode) bool {
 	return mode == nil || *mode == batchv1.NonIndexedCompletion || *mode == batchv1.IndexedCompletion
 }
 
-// unknown tells users, once for each version of the Job, that nothing is done about it.
+// unknown sends one Event for each version of a Job whose completion mode is unsupported,
+// and does nothing else.
 //
 // Upstream: the Event is sent at every sync.
 func (v View) unknown() reconcile.Decision {
@@ -60,10 +61,10 @@ func (v View) unknown() reconcile.Decision {
 		"UnknownCompletionMode", "Skipped Job sync because completion mode is unknown")))
 }
 
-// letGo takes the finalizer off pods whose end is in the status.
+// letGo removes the finalizer from pods whose end is in the status.
 func (s *sight) letGo() reconcile.Decision {
 	if s.end != nil && !s.end.announced {
-		return reconcile.Decision{} // why comes first
+		return reconcile.Decision{} // the status must say why the Job ends first
 	}
 	var d reconcile.Decision
 	for _, p := range s.pods {
@@ -75,8 +76,7 @@ func (s *sight) letGo() reconcile.Decision {
 	return d
 }
 
-// over tells whether nothing more can come of a pod that would count, so that it
-// need not be kept.
+// over tells whether a pod can no longer change how it counts, so that the finalizer need not keep it.
 func (s *sight) over(p *corev1.Pod) bool {
 	switch index, _ := indexOf(p); {
 	case s.job.DeletionTimestamp != nil, p.Status.Phase == corev1.PodSucceeded:
@@ -90,11 +90,11 @@ func (s *sight) over(p *corev1.Pod) bool {
 	}
 }
 
-// uncounted tells whether a pod that is over has to be in the status and is not.
+// uncounted tells whether the status lacks a pod that is over and that it must have.
 func (s *sight) uncounted(p *corev1.Pod) bool { return s.succeeds(p) || s.fails(p) }
 
-// unlost tells whether a pod's index is not tried again for its failure, and the status does
-// not say so: when the pod is gone nothing else does.
+// unlost tells whether a pod is the reason why its index is not retried, and the status
+// does not list the index yet. Once the pod is deleted, nothing else records that.
 func (s *sight) unlost(p *corev1.Pod) bool {
 	index, _ := indexOf(p)
 	return s.perIndex() && s.lost.has(index) && !s.listedLost.has(index) && s.valid(p) && s.exhausted(p)
@@ -113,8 +113,8 @@ func (s *sight) succeeds(p *corev1.Pod) bool {
 	}
 }
 
-// fails tells whether a pod has failed, or is made to by the failure of its Job,
-// and the status does not say so.
+// fails tells whether the status lacks the failure of a pod: the pod failed, or the
+// failure of its Job ends it.
 func (s *sight) fails(p *corev1.Pod) bool {
 	switch {
 	case p.Status.Phase == corev1.PodSucceeded, s.dismissed(p), s.listed.failed[p.UID], !s.valid(p):
@@ -126,7 +126,7 @@ func (s *sight) fails(p *corev1.Pod) bool {
 	}
 }
 
-// nextDeadline asks for a turn when the Job has to have ended.
+// nextDeadline requests a wake at the deadline of the Job.
 func (s *sight) nextDeadline() reconcile.Decision {
 	if at, limited := s.deadline(); limited && s.end == nil {
 		return reconcile.Wake(at, "the Job has until then")

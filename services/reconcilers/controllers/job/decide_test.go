@@ -33,7 +33,7 @@ func TestLaws(t *testing.T) {
 	)
 }
 
-// statusOf is the status that a decision writes; nil when it writes none.
+// statusOf returns the status that a decision writes; nil if it writes none.
 func statusOf(d reconcile.Decision) *batchv1.JobStatus {
 	for _, c := range d.Commands {
 		if c.Subresource == "status" {
@@ -50,8 +50,7 @@ func listed(s batchv1.JobStatus) []types.UID {
 	return slices.Concat(s.UncountedTerminatedPods.Succeeded, s.UncountedTerminatedPods.Failed)
 }
 
-// slowToLetGo: the finalizer is taken off no pod that ended and counts before the
-// status says so.
+// slowToLetGo checks that no ended pod that counts loses its finalizer before the status has it.
 func slowToLetGo(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	for _, command := range c.Decide(v, now).Commands {
 		if command.Verb != events.VerbPatch || v.Job == nil {
@@ -74,8 +73,9 @@ func slowToLetGo(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time
 	return nil
 }
 
-// countingOnce: who is counted was listed and is let go; who is listed is kept and
-// was not; and nothing is listed and counted that the counters do not tell of.
+// countingOnce checks that a counted pod was listed and has no finalizer, that a listed
+// pod has the finalizer and was not listed before, and that the counters include every
+// pod that was counted.
 func countingOnce(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	d := c.Decide(v, now)
 	next := statusOf(d)
@@ -116,8 +116,8 @@ func countingOnce(_ *rapid.T, c reconcile.Controller[View], v View, now time.Tim
 	return nil
 }
 
-// measured: what is created and what dies brings the number of pods to no more than
-// there may be, under names and indexes that no pod at work has.
+// measured checks that creates and deletes bring the number of pods to no more than
+// allowed, and that no create uses the name or index of an active pod.
 func measured(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	if v.Job == nil {
 		return nil
@@ -158,8 +158,8 @@ func measured(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) e
 	return nil
 }
 
-// final: a Job says that it has ended when nothing of it is left, and after it had
-// said that it would.
+// final checks that a Job gets a final condition only when no pod is left to count, and
+// after its target condition.
 func final(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	next := statusOf(c.Decide(v, now))
 	if next == nil || !slices.ContainsFunc(next.Conditions, func(c batchv1.JobCondition) bool {
@@ -178,15 +178,16 @@ func final(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) erro
 	return nil
 }
 
-// announced tells whether a Job says that it is to end in one of some ways.
+// announced tells whether a status has one of these conditions.
 func announced(status batchv1.JobStatus, ends ...batchv1.JobConditionType) bool {
 	return slices.ContainsFunc(status.Conditions, func(c batchv1.JobCondition) bool {
 		return c.Status == corev1.ConditionTrue && slices.Contains(ends, c.Type)
 	})
 }
 
-// whyFirst: a pod that counts is deleted only on a view in which the Job says why, since
-// without that the deletion reads as a failure; and what says so waits for nothing else.
+// whyFirst checks that a counted pod is deleted only on a view in which the status says
+// why the Job ends, since otherwise the deletion reads as a failure; and that this report
+// waits for nothing else.
 func whyFirst(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	if v.Job == nil {
 		return nil
@@ -210,8 +211,8 @@ func whyFirst(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) e
 	return nil
 }
 
-// dismissedForGood: what becomes of a pod that leaves after the Job has succeeded is no
-// failure, whatever the clocks say of when it left.
+// dismissedForGood checks that a pod that terminates after the Job has succeeded is never
+// a failure, whatever the clocks say about when it was deleted.
 func dismissedForGood(t *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	if v.Job == nil {
 		return nil

@@ -8,20 +8,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// ending is why a Job is to end.
+// ending is why a Job must end.
 type ending struct {
 	// target is FailureTarget or SuccessCriteriaMet.
 	target          batchv1.JobConditionType
 	reason, message string
-	// announced is true when the status says so already.
+	// announced is true if the status already has the target condition.
 	announced bool
 }
 
 func (e *ending) failed() bool { return e.target == batchv1.JobFailureTarget }
 
-// ending finds the first reason to end, in this order: what has been announced
-// stands; then what went wrong; then what went well. So a Job that gets its last
-// success together with a failure too many fails.
+// ending returns the first reason to end, in this order: an announced end stands, then
+// failures, then successes. So a Job whose last success arrives together with one failure
+// too many fails.
 func (s *sight) ending() *ending {
 	for _, target := range []batchv1.JobConditionType{batchv1.JobSuccessCriteriaMet, batchv1.JobFailureTarget} {
 		if c, ok := conditionOf(s.job.Status.Conditions, target); ok {
@@ -57,8 +57,8 @@ func (s *sight) ending() *ending {
 	return nil
 }
 
-// excess is how many of the pods at work go anyway, so that nothing is left to wait
-// for when that is all of them.
+// excess is how many of the active pods this turn deletes anyway. If that is all of them,
+// the Job need not wait for them.
 func (s *sight) excess() int {
 	if s.job.DeletionTimestamp != nil {
 		return 0
@@ -74,11 +74,11 @@ func success(reason, message string) *ending {
 	return &ending{target: batchv1.JobSuccessCriteriaMet, reason: reason, message: message}
 }
 
-// limit is how many pods may fail. The API sets a missing number.
+// limit is how many pods may fail. The API server defaults a missing number to 6.
 func (s *sight) limit() int { return number(s.job.Spec.BackoffLimit, 6) }
 
-// restartsTooOften tells whether the containers of pods that restart them where
-// they are were started again as often as pods may fail.
+// restartsTooOften tells whether the containers of pods with restartPolicy OnFailure
+// restarted as often as pods may fail.
 func (s *sight) restartsTooOften() bool {
 	if s.job.Spec.Template.Spec.RestartPolicy != corev1.RestartPolicyOnFailure {
 		return false
@@ -98,8 +98,8 @@ func (s *sight) restartsTooOften() bool {
 	return restarts >= max(s.limit(), 1)
 }
 
-// deadline is when the Job has to have ended. A suspended one has none: the time
-// begins anew when it goes on.
+// deadline returns when the Job must have ended. A suspended Job has no deadline, because
+// resuming it restarts its clock.
 func (s *sight) deadline() (at time.Time, limited bool) {
 	if s.job.Spec.ActiveDeadlineSeconds == nil || s.job.Status.StartTime == nil || s.suspended() {
 		return time.Time{}, false
@@ -107,7 +107,7 @@ func (s *sight) deadline() (at time.Time, limited bool) {
 	return s.job.Status.StartTime.Add(time.Duration(*s.job.Spec.ActiveDeadlineSeconds) * time.Second), true
 }
 
-// conditionOf is a condition that holds.
+// conditionOf returns the condition of a type, and whether it is True.
 func conditionOf(conditions []batchv1.JobCondition, of batchv1.JobConditionType) (batchv1.JobCondition, bool) {
 	for _, c := range conditions {
 		if c.Type == of {

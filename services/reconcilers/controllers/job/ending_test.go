@@ -12,8 +12,8 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// The two parts of a decision are stored on their own. Whichever of them is stored alone,
-// a Job ends for the reason for which its end began.
+// The two parts of a decision are stored separately. Whichever of them is stored alone, a
+// Job ends for the reason for which its end began.
 func TestAJobEndsForItsFirstReason(t *testing.T) {
 	running := func(count int) (pods []*corev1.Pod) {
 		for i := range count {
@@ -47,7 +47,7 @@ func TestAJobEndsForItsFirstReason(t *testing.T) {
 			for n := range 4 {
 				d := decide(v, now)
 				lanes := stored
-				if n > 0 { // then everything goes its way
+				if n > 0 { // from then on everything is stored
 					lanes = []events.Lane{events.Act, events.Tell}
 				}
 				for _, lane := range lanes {

@@ -13,15 +13,15 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// ends: where each pod that is started succeeds, a Job that may run ends, and nothing of it is
-// left at work or kept from being deleted.
+// ends checks that a Job that may run ends if each started pod succeeds, and that none of
+// its pods is left active or with the finalizer.
 func ends(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	if v.Stray != nil || v.Job.DeletionTimestamp != nil || number(v.Job.Spec.Parallelism, 1) == 0 || *v.Job.Spec.Suspend {
 		return nil
 	}
-	told := len(v.Job.Status.Conditions) > 0 // an end that was announced before is not held against the counts
+	told := len(v.Job.Status.Conditions) > 0 // an end announced earlier is not compared with the counts
 	for range 60 {
-		now = now.Add(15 * time.Minute) // no rest after failures is as long
+		now = now.Add(15 * time.Minute) // longer than any back-off
 		v = carriedOut(v, now)
 		d := c.Decide(v, now)
 		if len(d.Commands) == 0 && d.WakeAt.IsZero() {
@@ -51,8 +51,7 @@ func over(v View, told bool) error {
 	return nil
 }
 
-// carriedOut is the view after nodes have ended the pods that are to go, and those that run
-// have succeeded.
+// carriedOut returns the view after terminating pods have ended and running ones have succeeded.
 func carriedOut(v View, now time.Time) View {
 	pods := v.Pods
 	v.Pods = nil

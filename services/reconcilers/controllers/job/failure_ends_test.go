@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// restarted is a pod whose containers were started again so often.
+// restarted returns a pod whose containers restarted this often.
 func restarted(phase corev1.PodPhase, containers, before int32) *corev1.Pod {
 	return aPod(fmt.Sprintf("sum-%s-%d-%d", phase, containers, before), phase, func(p *corev1.Pod) {
 		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", RestartCount: containers}}
@@ -19,7 +19,7 @@ func restarted(phase corev1.PodPhase, containers, before int32) *corev1.Pod {
 	})
 }
 
-// exitedWith is a pod with an index whose containers c and d ended with these codes.
+// exitedWith returns a pod with an index whose containers c and d ended with these exit codes.
 func exitedWith(index int, codes ...int32) *corev1.Pod {
 	return aPod(fmt.Sprintf("sum-%d", index), corev1.PodFailed, withIndex(index), func(p *corev1.Pod) {
 		for i, code := range codes {
@@ -36,7 +36,7 @@ func indexedJob(completions int32, edits ...func(*batchv1.Job)) *batchv1.Job {
 	}}, edits...)...)
 }
 
-// perIndex lets each index fail so often.
+// perIndex sets the back-off limit of each index.
 func perIndex(limit int32, edits ...func(*batchv1.Job)) func(*batchv1.Job) {
 	return func(j *batchv1.Job) {
 		j.Spec.BackoffLimit, j.Spec.BackoffLimitPerIndex = of(int32(1<<31-1)), of(limit)
@@ -55,7 +55,7 @@ func rule(action batchv1.PodFailurePolicyAction, edit func(*batchv1.PodFailurePo
 	}
 }
 
-// reasonOf is why a Job is to end; "" while it is not.
+// reasonOf returns the reason why a Job must end; "" if it must not.
 func reasonOf(j *batchv1.Job, pods ...*corev1.Pod) string {
 	if s := look(View{Job: j, Pods: pods}, pods, now); s.end != nil {
 		return s.end.reason
@@ -78,7 +78,7 @@ func holdReasons(t *testing.T, cases map[string]verdictCase) {
 	}
 }
 
-// A Job fails as soon as more has failed than may, and not before.
+// A Job fails as soon as its failures exceed the limit, and not before.
 func TestAJobFailsAtItsLimit(t *testing.T) {
 	failed := func(n int32, limit *int32) *batchv1.Job {
 		return aJob(func(j *batchv1.Job) { j.Spec.BackoffLimit, j.Status.Failed = limit, n })
@@ -107,8 +107,7 @@ func TestAJobFailsAtItsLimit(t *testing.T) {
 	})
 }
 
-// A Job with indexes fails when too many of them are lost, or when some are and no other
-// is left to be done.
+// An indexed Job fails when too many indexes have failed, or when some have and no other is left.
 func TestAJobFailsWithItsIndexes(t *testing.T) {
 	most := func(n int32) func(*batchv1.Job) { return func(j *batchv1.Job) { j.Spec.MaxFailedIndexes = of(n) } }
 	told := func(done, lost string) func(*batchv1.Job) {
@@ -129,7 +128,7 @@ func TestAJobFailsWithItsIndexes(t *testing.T) {
 	})
 }
 
-// A rule is about what it names: the codes of its container, a condition with its status.
+// A rule matches the exit codes of the container that it names, or a condition with its status.
 func TestWhatARuleIsAbout(t *testing.T) {
 	codes := func(container *string, operator batchv1.PodFailurePolicyOnExitCodesOperator, values ...int32) func(*batchv1.PodFailurePolicyRule) {
 		return func(r *batchv1.PodFailurePolicyRule) {
@@ -174,7 +173,7 @@ func TestWhatARuleIsAbout(t *testing.T) {
 	}
 }
 
-// A Job succeeds under the first of its rules that is met.
+// A Job succeeds under the first of its rules that is satisfied.
 func TestUnderWhichRuleAJobSucceeds(t *testing.T) {
 	rules := func(all ...batchv1.SuccessPolicyRule) func(*batchv1.Job) {
 		return func(j *batchv1.Job) { j.Spec.SuccessPolicy = &batchv1.SuccessPolicy{Rules: all} }
@@ -187,7 +186,7 @@ func TestUnderWhichRuleAJobSucceeds(t *testing.T) {
 	for what, c := range map[string]struct {
 		rules func(*batchv1.Job)
 		done  string
-		want  int // -1: none is met
+		want  int // -1: no rule is satisfied
 	}{
 		"too few":                        {rules(count(2)), "1", -1},
 		"enough":                         {rules(count(2)), "1,3", 0},
@@ -207,8 +206,8 @@ func TestUnderWhichRuleAJobSucceeds(t *testing.T) {
 	}
 }
 
-// A Job has enough when as many have succeeded as it asks for, or one where it does not
-// say, and nothing is at work that stays.
+// A Job has enough successes when it has completions of them, or one if completions is
+// not set, and no active pod stays.
 func TestWhenAJobHasEnough(t *testing.T) {
 	asks := func(completions *int32, succeeded int32, edits ...func(*batchv1.Job)) *batchv1.Job {
 		return aJob(append(edits, func(j *batchv1.Job) { j.Spec.Completions, j.Status.Succeeded = completions, succeeded })...)
@@ -228,7 +227,7 @@ func TestWhenAJobHasEnough(t *testing.T) {
 	})
 }
 
-// With an index that is not asked for a pod is of no account, and an index counts once.
+// A pod with an index beyond completions does not count, and an index counts once.
 func TestAnIndexCountsOnce(t *testing.T) {
 	job := indexedJob(3, func(j *batchv1.Job) { j.Status.CompletedIndexes, j.Status.Succeeded = "0", 1 })
 	pods := []*corev1.Pod{

@@ -20,7 +20,7 @@ const (
 	podsTracked     = "job_controller_terminated_pods_tracking_finalizer_total"
 )
 
-// metrics are those of upstream's that tell what became of Jobs.
+// metrics are the upstream metrics about the results of Jobs.
 //
 // Upstream: pkg/controller/job/metrics.
 var metrics = []reconcile.Metric{
@@ -32,7 +32,7 @@ var metrics = []reconcile.Metric{
 	{Name: podsTracked, Sort: reconcile.Counter, Labels: []string{"event"}, Help: "Ended pods with the finalizer of Jobs: add when one is noted, delete when it is let go. The difference is of pods that wait to be let go."},
 }
 
-// counted adds to the creates of a decision how they will count.
+// counted adds the metric values of its creates to a decision.
 func (s *sight) counted(d reconcile.Decision) reconcile.Decision {
 	reason := "new"
 	switch policy := s.job.Spec.PodReplacementPolicy; {
@@ -51,7 +51,7 @@ func (s *sight) counted(d reconcile.Decision) reconcile.Decision {
 	return d
 }
 
-// handled is the figure of the rule that a failed pod was under; none without a rule.
+// handled returns the metric value of the rule that matched a failed pod; none without a rule.
 func (s *sight) handled(p *corev1.Pod, of events.Ref) []reconcile.Figure {
 	action := s.verdict(p).action
 	if action == "" || p.Status.Phase == corev1.PodSucceeded {
@@ -60,8 +60,8 @@ func (s *sight) handled(p *corev1.Pod, of events.Ref) []reconcile.Figure {
 	return []reconcile.Figure{{Metric: failuresHandled, Value: 1, Labels: []string{action}, Of: of}}
 }
 
-// tracked is the figure of an ended pod that is noted (add) or let go (delete); none of one
-// that has not ended.
+// tracked returns the metric value of an ended pod that the status newly has (add) or
+// whose finalizer is removed (delete); none for a pod that has not ended.
 //
 // Upstream: counted as its informer sees the pod end, and the finalizer go.
 func tracked(p *corev1.Pod, event string, of events.Ref) []reconcile.Figure {
@@ -71,8 +71,8 @@ func tracked(p *corev1.Pod, event string, of events.Ref) []reconcile.Figure {
 	return []reconcile.Figure{{Metric: podsTracked, Value: 1, Labels: []string{event}, Of: of}}
 }
 
-// released are the figures of a pod that is let go. One that the status never had, since
-// it is ignored or dismissed, is noted with that.
+// released returns the metric values of a pod whose finalizer is removed. A pod that the
+// status never had, because it was ignored or dismissed, gets its add here too.
 func (s *sight) released(p *corev1.Pod) []reconcile.Figure {
 	of := events.Ref{Kind: kinds.Pods.Name, Namespace: p.Namespace, Name: p.Name}
 	figures := tracked(p, "delete", of)
@@ -87,8 +87,8 @@ func (s *sight) released(p *corev1.Pod) []reconcile.Figure {
 	return figures
 }
 
-// figures are what a status says that the one before did not; they count when it has
-// been written.
+// figures returns the differences between two statuses as metric values, which count once
+// the status update is applied.
 func (w *writing) figures(had batchv1.JobStatus, of events.Ref) (figures []reconcile.Figure) {
 	mode, limit := string(batchv1.NonIndexedCompletion), "global"
 	if w.indexed() {
@@ -98,7 +98,7 @@ func (w *writing) figures(had batchv1.JobStatus, of events.Ref) (figures []recon
 		limit = "perIndex"
 	}
 	count := func(metric string, more int32, labels ...string) {
-		if more >= 0 { // none at all is said, too, as upstream does
+		if more >= 0 { // a zero is emitted too, as upstream does
 			figures = append(figures, reconcile.Figure{Metric: metric, Value: float64(more), Labels: labels, Of: of})
 		}
 	}

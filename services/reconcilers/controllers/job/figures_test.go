@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// What a Job comes to is counted once on its way from its first pod to its end.
+// The results of a Job are counted once on its way from its first pod to its end.
 func TestAJobIsCountedOnce(t *testing.T) {
 	for what, c := range map[string]struct {
 		edit  func(*batchv1.Job)
@@ -61,15 +61,15 @@ func TestAJobIsCountedOnce(t *testing.T) {
 	}
 }
 
-// onDisruption is one rule for pods that were disrupted.
+// onDisruption returns a policy with one rule for disrupted pods.
 func onDisruption(action batchv1.PodFailurePolicyAction) *batchv1.PodFailurePolicy {
 	return &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{
 		Action: action, OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}},
 	}}}
 }
 
-// A failure that is ignored is in no status: it is counted as it is let go, and so is a
-// pod whose Job is gone.
+// An ignored failure is in no status: it counts in the metrics when its finalizer is
+// removed, and so does a pod whose Job is deleted.
 func TestWhatNoStatusHasIsCountedAsItIsLetGo(t *testing.T) {
 	ignored := aPod("sum-a", corev1.PodFailed, func(p *corev1.Pod) {
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}

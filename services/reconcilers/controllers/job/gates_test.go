@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 )
 
-// A Job that is suspended has no time at which it began, where the gate is on.
+// With the gate a suspended Job has no start time.
 func TestWhenASuspendedJobBegan(t *testing.T) {
 	for _, c := range []struct {
 		gates gate.Set
@@ -33,8 +33,7 @@ func TestWhenASuspendedJobBegan(t *testing.T) {
 	}
 }
 
-// A Job says that it is suspended together with the count of active pods that it has then:
-// 0, unless a pod cannot be deleted.
+// A status with the condition Suspended has 0 active pods, unless a pod cannot be deleted.
 func TestASuspendedJobHasNoActivePods(t *testing.T) {
 	for _, refused := range []bool{false, true} {
 		v := View{Job: aJob(func(j *batchv1.Job) { j.Spec.Suspend = of(true) })}

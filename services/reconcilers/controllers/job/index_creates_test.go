@@ -15,7 +15,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/kube/template"
 )
 
-// createdBy are the pods that a decision on a view creates, and when it asks again.
+// createdBy returns the pods that a decision on a view creates, and its wake.
 func createdBy(v View) (pods []*corev1.Pod, wake time.Time) {
 	d := decide(v, now)
 	for _, c := range d.Commands {
@@ -26,7 +26,7 @@ func createdBy(v View) (pods []*corev1.Pod, wake time.Time) {
 	return pods, d.WakeAt
 }
 
-// failedAgo is a failed pod of an index, whose container ended so long ago.
+// failedAgo returns a failed pod of an index, whose container ended ago.
 func failedAgo(name string, index int, ago time.Duration, edits ...func(*corev1.Pod)) *corev1.Pod {
 	p := exitedWith(index, 1)
 	p.Name, p.UID = name, "uid-"+p.UID
@@ -43,7 +43,7 @@ func countedBefore(failures, ignored string) func(*corev1.Pod) {
 	}
 }
 
-// listedAlready puts failed pods into the status, as they are before they are replaced.
+// listedAlready adds failed pods to the status, where they are before they are replaced.
 func listedAlready(pods ...*corev1.Pod) func(*batchv1.Job) {
 	return func(j *batchv1.Job) {
 		j.Status.UncountedTerminatedPods = &batchv1.UncountedTerminatedPods{}
@@ -53,13 +53,13 @@ func listedAlready(pods ...*corev1.Pod) func(*batchv1.Job) {
 	}
 }
 
-// An index that failed waits by itself: the others are tried meanwhile, and the decision
-// asks again when the first may be.
+// A failed index waits alone: other indexes are tried meanwhile, and the decision
+// requests a wake for the first that may be retried.
 func TestAnIndexWaitsByItself(t *testing.T) {
 	const s = time.Second
 	for what, c := range map[string]struct {
 		pods []*corev1.Pod
-		want []string // the indexes that are tried
+		want []string // indexes of the created pods
 		wake time.Duration
 	}{
 		"one waits, two are tried": {[]*corev1.Pod{failedAgo("a", 0, 4*s)}, []string{"1", "2"}, 6 * s},
@@ -87,8 +87,7 @@ func TestAnIndexWaitsByItself(t *testing.T) {
 	}
 }
 
-// A pod that replaces another one knows how often its index has failed, and how often
-// that did not count.
+// A replacement pod carries the counts of failures and of ignored failures of its index.
 func TestAPodInheritsTheFailuresOfItsIndex(t *testing.T) {
 	ignore := rule(batchv1.PodFailurePolicyActionIgnore, func(r *batchv1.PodFailurePolicyRule) {
 		r.OnExitCodes = &batchv1.PodFailurePolicyOnExitCodesRequirement{Operator: "In", Values: []int32{1}}
@@ -119,8 +118,8 @@ func TestAPodInheritsTheFailuresOfItsIndex(t *testing.T) {
 	}
 }
 
-// A container knows its index by a variable, unless its own template has one of that name;
-// a finalizer that the template has is not there twice.
+// A container gets its index as a variable, unless its template has one of that name. A
+// finalizer in the template is not duplicated.
 func TestATemplateWithTheVariableKeepsIt(t *testing.T) {
 	job := indexedJob(1, func(j *batchv1.Job) {
 		j.Spec.Template.Finalizers = []string{batchv1.JobTrackingFinalizer}
@@ -144,7 +143,7 @@ func TestATemplateWithTheVariableKeepsIt(t *testing.T) {
 	}
 }
 
-// A Job with a long name loses the end of it, and never the index.
+// The name of a long Job is truncated in its pods' names, never the index.
 func TestAPodOfAJobWithALongNameHasItsIndex(t *testing.T) {
 	long := strings.Repeat("x", 70)
 	if got := stemOf(long, "12"); len(got) != names.StemLength || !strings.HasSuffix(got, "x-12-") {
@@ -155,7 +154,7 @@ func TestAPodOfAJobWithALongNameHasItsIndex(t *testing.T) {
 	}
 }
 
-// Pods that are large are created in several turns.
+// Large pods are created in several turns.
 func TestLargePodsAreCreatedInTurns(t *testing.T) {
 	for weight, want := range map[int]int{template.Weight: 1, template.Weight / 3: 2, template.Weight / 8: 4} {
 		pods, _ := createdBy(View{Job: indexedJob(4, func(j *batchv1.Job) {
@@ -167,7 +166,7 @@ func TestLargePodsAreCreatedInTurns(t *testing.T) {
 	}
 }
 
-// A pod has a name that no other one has.
+// A new pod gets a name that no other pod has.
 func TestANameThatIsTaken(t *testing.T) {
 	job := aJob(func(j *batchv1.Job) { j.Spec.Parallelism, j.Spec.Completions = of(int32(1)), of(int32(1)) })
 	first, _ := createdBy(View{Job: job})
@@ -188,8 +187,9 @@ func TestANameThatIsTaken(t *testing.T) {
 	}
 }
 
-// A pod whose failure has its index not tried again is kept until the status says so, though
-// the pod is listed: without it nothing would say that the index has failed.
+// A pod whose failure ends the retries of its index is kept until the status has the
+// failed index, even if the status lists the pod: nothing else would record that the
+// index has failed.
 func TestThePodOfALostIndexIsKeptUntilTheStatusSaysSo(t *testing.T) {
 	p := failedAgo("a", 0, time.Hour, countedBefore("2", "0"))
 	for said, want := range map[string]bool{"": false, "1": false, "0": true, "0,2": true} {

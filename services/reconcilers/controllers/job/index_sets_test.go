@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// setOf are the numbers whose bit is set, written as a status does.
+// setOf returns the numbers whose bits are set, and their text in a status.
 func setOf(bits int) (numbers []int, text string) {
 	var parts []string
 	for first := 0; first < 8; first++ {
@@ -34,8 +34,7 @@ func setOf(bits int) (numbers []int, text string) {
 	return numbers, strings.Join(parts, ",")
 }
 
-// Indexes are sets of numbers: what is written is read again, and whatever is asked of one
-// or of two is what it is for sets.
+// Indexes are sets of numbers: parsing inverts formatting, and all operations agree with those of sets.
 func TestIndexesAreSets(t *testing.T) {
 	const sets = 1 << 6
 	for a := range sets {
@@ -64,7 +63,7 @@ func TestIndexesAreSets(t *testing.T) {
 	}
 }
 
-// What is no number is left out, and so is what is not asked for.
+// The parser skips parts that are no numbers, and numbers at or above the limit.
 func TestIndexesOfOthersAreRead(t *testing.T) {
 	for _, c := range []struct {
 		text  string

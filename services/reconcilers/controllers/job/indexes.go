@@ -9,15 +9,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// span is the numbers from first to last, both of them included.
+// span is the range from first to last, both inclusive.
 type span struct{ first, last int }
 
-// indexes are numbers, as spans in ascending order that do not touch.
+// indexes is a set of numbers, stored as ascending spans that neither overlap nor touch.
 type indexes []span
 
-// parseIndexes reads numbers below limit as a Job's status writes them: "1,3-5,7".
-// What is no number is left out, and so is all from the first number on that is not
-// below the limit.
+// parseIndexes parses the numbers below limit in the form of a Job's status: "1,3-5,7".
+// It skips parts that are no numbers, and stops at the first part that begins at or above limit.
 func parseIndexes(text string, limit int) indexes {
 	var all indexes
 	for part := range strings.SplitSeq(text, ",") {
@@ -46,7 +45,7 @@ func parseIndexes(text string, limit int) indexes {
 	return all
 }
 
-// String writes the numbers down: three and more in a row as a range.
+// String formats the set as the status does: three or more consecutive numbers as a range.
 func (x indexes) String() string {
 	parts := make([]string, 0, len(x))
 	for _, s := range x {
@@ -62,7 +61,7 @@ func (x indexes) String() string {
 	return strings.Join(parts, ",")
 }
 
-// count is how many numbers there are.
+// count returns the size of the set.
 func (x indexes) count() int {
 	n := 0
 	for _, s := range x {
@@ -76,7 +75,7 @@ func (x indexes) has(index int) bool {
 	return at < len(x) && x[at].first <= index
 }
 
-// with are the numbers and others.
+// with returns the union.
 func (x indexes) with(more indexes) indexes {
 	all := slices.Concat(x, more)
 	slices.SortFunc(all, func(a, b span) int { return a.first - b.first })
@@ -91,7 +90,7 @@ func (x indexes) with(more indexes) indexes {
 	return joined
 }
 
-// each are numbers, in any order, as indexes.
+// each returns the set of numbers given in any order.
 func each(numbers []int) indexes {
 	single := make(indexes, len(numbers))
 	for i, n := range numbers {
@@ -100,7 +99,7 @@ func each(numbers []int) indexes {
 	return indexes(nil).with(single)
 }
 
-// common is how many numbers are in both.
+// common returns the size of the intersection.
 func (x indexes) common(y indexes) int {
 	n := 0
 	for i, j := 0, 0; i < len(x) && j < len(y); {
@@ -116,7 +115,7 @@ func (x indexes) common(y indexes) int {
 	return n
 }
 
-// free are the first count numbers below limit that are not there.
+// free returns the first count numbers below limit that are not in the set.
 func (x indexes) free(count, limit int) []int {
 	var free []int
 	next := 0
@@ -129,17 +128,17 @@ func (x indexes) free(count, limit int) []int {
 	return free
 }
 
-// indexOf is the index that a pod was created with; ok is false when it has none.
+// indexOf returns the index that a pod was created with; ok is false if it has none.
 func indexOf(p *corev1.Pod) (index int, ok bool) {
 	text, some := p.Annotations[batchv1.JobCompletionIndexAnnotation]
 	if !some {
-		return 0, false // as every pod of most Jobs, each of which would cost an error
+		return 0, false // the common case: parsing "" would allocate an error for every pod
 	}
 	index, err := strconv.Atoi(text)
 	return index, err == nil && index >= 0
 }
 
-// indexesOf are the indexes of pods, in any order.
+// indexesOf returns the indexes of pods, in the order of the pods.
 func indexesOf(pods []*corev1.Pod) []int {
 	var all []int
 	for _, p := range pods {

@@ -14,8 +14,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// keysOfJob maps a Job to itself and, when it has finished or is gone, to the pods
-// that it leaves behind with the finalizer on them.
+// keysOfJob maps a Job to itself and, if it has finished or is deleted, to its pods that
+// still have the finalizer.
 func keysOfJob(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	at := now
 	if at.None() {
@@ -27,7 +27,7 @@ func keysOfJob(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 			continue
 		}
 		if job == was && !now.None() && now.GetUID() == was.GetUID() {
-			continue // it goes on, and now says whether it has finished
+			continue // the same Job still exists: now decides
 		}
 		for _, p := range reconcile.ControlledBy(s, kinds.Pods, job.GetUID()) {
 			if counted(p) {
@@ -51,8 +51,8 @@ func keyOfStray(p *corev1.Pod) events.Key {
 	return events.Key{Kind: kinds.Pods.Name, Namespace: p.GetNamespace(), Name: p.GetName()}
 }
 
-// keysOfPod maps a pod to the Job that controls it, the one that did before, for an
-// orphan to every Job that may adopt it, and to itself if it is a stray.
+// keysOfPod maps a pod to the Job that controls it, to the Job that did before, for an
+// orphan to every Job that may adopt it, and to the pod's own key if it is a stray.
 func keysOfPod(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	var keys []events.Key
 	for _, p := range []reconcile.Object{now, was} {
@@ -86,7 +86,7 @@ func keyOf(job *batchv1.Job) events.Key {
 	return events.Key{Namespace: job.Namespace, Name: job.Name}
 }
 
-// jobOf is the Job that controls a pod, if it is there.
+// jobOf returns the Job that controls a pod, if it exists.
 func jobOf(s reconcile.Snapshot, p reconcile.Object) (*batchv1.Job, bool) {
 	ref, ok := owner.Of(p)
 	if !ok {

@@ -11,20 +11,22 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// note is what a turn that acts hands on to the next one, since only the last outcome is
-// remembered. A pod takes its time to go, and meanwhile others may be created, or be too many.
+// note is what an acting turn hands on to the next one, because the memory keeps only the
+// last outcome of a key. A pod takes time to terminate, and meanwhile other turns may
+// create or delete pods.
 type note struct {
 	Surplus []types.UID `json:"surplus,omitempty"`
-	// Claims is set where pods only changed hands: a pod that is gone since was not counted.
+	// Claims is true for a turn that only adopted or released pods. If such a pod has
+	// disappeared since, it was not counted.
 	Claims bool `json:"claims,omitempty"`
 }
 
-// claims is the note of a turn in which pods change hands.
+// claims is the note of a turn that adopts or releases pods.
 var claims = note{Claims: true}
 
-// handOn has the next turn know, besides what n says, which pods were too many before this
-// one, and which that need not be let go are deleted by it: of those that are let go as
-// well, their two results tell.
+// handOn adds to the decision's note the pods that were surplus before this turn, and the
+// pods without a finalizer that this turn deletes. A pod with the finalizer is recognised
+// without a note, by its two results: one of the patch, one of the delete.
 func (v View) handOn(d reconcile.Decision, n note) reconcile.Decision {
 	at := slices.IndexFunc(d.Commands, func(c events.Command) bool { return c.Lane() == events.Act })
 	if at < 0 {
@@ -39,10 +41,10 @@ func (v View) handOn(d reconcile.Decision, n note) reconcile.Decision {
 	return d
 }
 
-// deletedFree are the pods that commands delete and that nothing holds back.
+// deletedFree returns the pods that the commands delete and that have no finalizer.
 func (v View) deletedFree(commands []events.Command) (deleted []types.UID) {
 	if !slices.ContainsFunc(commands, func(c events.Command) bool { return c.Verb == events.VerbDelete }) {
-		return nil // as a rule, and there may be thousands that ended
+		return nil // the common case: skip the loop, there may be thousands of ended pods
 	}
 	free := map[string]types.UID{}
 	for _, p := range v.Pods {
@@ -58,7 +60,7 @@ func (v View) deletedFree(commands []events.Command) (deleted []types.UID) {
 	return deleted
 }
 
-// handedOn is what the notes of a turn say together.
+// handedOn merges the notes of a turn.
 func handedOn(results []events.Result) (all note) {
 	for _, r := range results {
 		var n note
@@ -71,8 +73,8 @@ func handedOn(results []events.Result) (all note) {
 	return all
 }
 
-// with adds to pods that were too many those that were handed on as such, as far as they
-// are still there, and on their way out: a delete may have been refused.
+// with adds the handed-on surplus pods to surplus if they still exist and are
+// terminating: a delete may have been refused.
 func (v View) with(surplus, handed []types.UID) []types.UID {
 	for _, uid := range handed {
 		leaving := slices.ContainsFunc(v.Pods, func(p *corev1.Pod) bool { return p.UID == uid && p.DeletionTimestamp != nil })

@@ -11,8 +11,8 @@ import (
 
 func before(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
 
-// A pod ended when the last of its containers did that ends with it; else when it was not
-// ready any more, was deleted, or at worst was created.
+// A pod ended when the last of the containers that matter ended; else when it stopped
+// being ready, was deleted, or at worst was created.
 func TestTheEndsOfAPod(t *testing.T) {
 	const m = time.Minute
 	status := func(name string, ago time.Duration) corev1.ContainerStatus {
@@ -71,8 +71,8 @@ func TestTheEndsOfAPod(t *testing.T) {
 	}
 }
 
-// How long the next pod waits: by those that failed since the last success, the Job's own
-// and valid ones alone.
+// The back-off of the next pod depends on the failures since the last success, only of
+// valid pods of the Job itself.
 func TestWaitsAfterEachFailure(t *testing.T) {
 	const s = time.Second
 	ended := func(name string, phase corev1.PodPhase, ago time.Duration, edits ...func(*corev1.Pod)) *corev1.Pod {
@@ -88,7 +88,7 @@ func TestWaitsAfterEachFailure(t *testing.T) {
 	for what, c := range map[string]struct {
 		job  *batchv1.Job
 		pods []*corev1.Pod
-		want time.Duration // from now; 0: it does not
+		want time.Duration // from now; 0: no wait
 	}{
 		"nothing failed":                {aJob(), nil, 0},
 		"one failed":                    {aJob(), []*corev1.Pod{ended("a", "Failed", 4*s)}, 6 * s},
@@ -120,7 +120,7 @@ func TestWaitsAfterEachFailure(t *testing.T) {
 	}
 }
 
-// What a pod is created for, as it is counted.
+// The reason label of a created pod in the metrics.
 func TestWhatAPodIsCreatedFor(t *testing.T) {
 	leaving := aPod("sum-b", corev1.PodRunning, func(p *corev1.Pod) { p.DeletionTimestamp = of(before(time.Hour)) })
 	failed := aPod("sum-a", corev1.PodFailed, func(p *corev1.Pod) { p.Status.ContainerStatuses = exitedWith(0, 1).Status.ContainerStatuses })

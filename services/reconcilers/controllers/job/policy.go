@@ -8,16 +8,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// verdict is what a Job's rules say of a pod that failed.
+// verdict is how a Job's pod failure policy judges a failed pod.
 type verdict struct {
-	counts  bool   // towards the limits, and in the status
-	forIts  bool   // its index is not to be tried again
-	forAll  bool   // the Job is to end
-	message string // why, where it is
-	action  string // of the rule that fits; "" where none does
+	counts  bool   // the failure counts towards the limits and in the status
+	forIts  bool   // the index is not retried
+	forAll  bool   // the Job fails
+	message string // why the Job fails
+	action  string // action of the first rule that matches; "" if none does
 }
 
-// verdict finds the first rule that fits; without one, failures count.
+// verdict applies the first rule that matches; if none does, the failure counts.
 //
 // Upstream: pkg/controller/job/pod_failure_policy.go.
 func (s *sight) verdict(p *corev1.Pod) verdict {
@@ -44,7 +44,7 @@ func (s *sight) verdict(p *corev1.Pod) verdict {
 	return verdict{counts: true}
 }
 
-// fits tells whether a rule is about a pod, and what of the pod it is about.
+// fits tells whether a rule matches a pod, and describes the match.
 func fits(rule batchv1.PodFailurePolicyRule, p *corev1.Pod) (what string, ok bool) {
 	if rule.OnExitCodes != nil {
 		c, ok := exited(p, rule.OnExitCodes)
@@ -63,8 +63,7 @@ func fits(rule batchv1.PodFailurePolicyRule, p *corev1.Pod) (what string, ok boo
 	return "", false
 }
 
-// exited is the first container, those before and beside the others last, that
-// ended as a rule says.
+// exited returns the first container whose exit code a rule matches, init containers last.
 func exited(p *corev1.Pod, rule *batchv1.PodFailurePolicyOnExitCodesRequirement) (corev1.ContainerStatus, bool) {
 	for _, c := range slices.Concat(p.Status.ContainerStatuses, p.Status.InitContainerStatuses) {
 		end := c.State.Terminated
@@ -80,8 +79,7 @@ func exited(p *corev1.Pod, rule *batchv1.PodFailurePolicyOnExitCodesRequirement)
 	return corev1.ContainerStatus{}, false
 }
 
-// successRule is the position of the first rule under which what has succeeded is
-// enough.
+// successRule returns the position of the first rule that the succeeded indexes satisfy.
 //
 // Upstream: pkg/controller/job/success_policy.go.
 func (s *sight) successRule() (at int, met bool) {

@@ -11,9 +11,9 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// scale is what happens to pods: some are created or some are deleted, never both at once.
-// The pods of a Job that ends are deleted once it says why: a pod on its way out counts
-// as a failure otherwise, and then that is why the Job ends.
+// scale either creates or deletes pods, never both in one turn. It deletes the pods of a
+// Job that ends only after the status says why. Otherwise the terminating pods would
+// count as failures and become the reason why the Job ends.
 func (s *sight) scale() reconcile.Decision {
 	surplus := s.surplus()
 	switch {
@@ -24,7 +24,7 @@ func (s *sight) scale() reconcile.Decision {
 	case s.end != nil, s.job.DeletionTimestamp != nil:
 		return reconcile.Decision{}
 	case s.relieve(surplus):
-		return reconcile.Decision{} // those whose place they have taken are counted first
+		return reconcile.Decision{} // the failed pods that they replaced are counted first
 	case s.suspended() && len(surplus) > 0:
 		return reconcile.Do("the Job is suspended", s.removals(head(surplus, Burst))...)
 	case s.suspended():
@@ -50,8 +50,8 @@ func (s *sight) scale() reconcile.Decision {
 	}
 }
 
-// wanted is how many pods should be at work. A Job that does not say how many have
-// to succeed goes on until the first one has, and then starts no more.
+// wanted returns how many pods should be active. A Job without completions runs at its
+// parallelism until the first success, and then starts no more pods.
 func (s *sight) wanted() int {
 	parallelism := number(s.job.Spec.Parallelism, 1)
 	switch {
@@ -64,8 +64,8 @@ func (s *sight) wanted() int {
 	}
 }
 
-// surplus are the pods at work that should not be: those whose index is another's
-// too, or not asked for, and then as many as there are too many.
+// surplus returns the active pods to delete: first those with a duplicate or an invalid
+// index, then as many others as exceed the wanted number.
 func (s *sight) surplus() []*corev1.Pod {
 	excess := max(0, len(s.active)-s.wanted())
 	if s.suspended() {
@@ -78,8 +78,8 @@ func (s *sight) surplus() []*corev1.Pod {
 	return unfit
 }
 
-// unfit are the pods at work that bear no index which is asked for, and of those
-// that bear the same all but the best.
+// unfit splits the active pods of an indexed Job. unfit are those without a valid index
+// and, of those that share an index, all but the best; fit are the rest.
 func (s *sight) unfit() (unfit, fit []*corev1.Pod) {
 	if !s.indexed() {
 		return nil, slices.Clone(s.active)
@@ -107,7 +107,7 @@ func (s *sight) unfit() (unfit, fit []*corev1.Pod) {
 
 func head(pods []*corev1.Pod, count int) []*corev1.Pod { return pods[:min(len(pods), count)] }
 
-// deletions are the ends of pods that are counted.
+// deletions returns the deletes of pods that the Job counts.
 func (s *sight) deletions(toDelete []*corev1.Pod) []events.Command {
 	told := reconcile.Tell(
 		s.notice(corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: {name}"),
@@ -120,7 +120,7 @@ func (s *sight) deletions(toDelete []*corev1.Pod) []events.Command {
 	return commands
 }
 
-// removals are the ends of pods that are not: the finalizer goes first.
+// removals returns the deletes of pods that the Job does not count: each finalizer is removed first.
 func (s *sight) removals(toDelete []*corev1.Pod) []events.Command {
 	var commands []events.Command
 	for i, deletion := range s.deletions(toDelete) {
@@ -132,7 +132,7 @@ func (s *sight) removals(toDelete []*corev1.Pod) []events.Command {
 	return commands
 }
 
-// pending are the first indexes that no pod has seen to.
+// pending returns the first count indexes that are neither completed, failed nor active.
 func (s *sight) pending(count int) []int {
 	busy := s.done.with(s.lost).with(each(indexesOf(s.active)))
 	if s.replacesEnded() {
@@ -141,7 +141,7 @@ func (s *sight) pending(count int) []int {
 	return busy.free(count, s.completions())
 }
 
-// notice is told on the Job.
+// notice returns an Event about the Job.
 func (s *sight) notice(level, reason, message string) *events.Notice {
 	return &events.Notice{About: reconcile.About(kinds.Jobs.Kind, s.job), Type: level, Reason: reason, Message: message}
 }

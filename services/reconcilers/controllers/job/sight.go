@@ -12,36 +12,36 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/kube/pod"
 )
 
-// sight is what follows from what is seen of a Job and its pods.
+// sight is everything derived from the view of a Job and its pods.
 type sight struct {
 	job  *batchv1.Job
 	now  time.Time
 	view View
 
-	pods   []*corev1.Pod // the Job's own; by index, if they have one
+	pods   []*corev1.Pod // the pods that the Job controls, ordered by index if they have one
 	active []*corev1.Pod
 	ready  int
-	// leaving are the pods on their way out that have not ended.
+	// leaving are the terminating pods that have not ended.
 	leaving []*corev1.Pod
 
-	// listed are the uids that wait in the status to be counted.
+	// listed are the uids in status.uncountedTerminatedPods.
 	listed struct{ succeeded, failed map[types.UID]bool }
-	// succeeded and failed are how many pods ended well and badly, those that have
-	// not been counted yet included.
+	// succeeded and failed are the numbers of pods that ended well and badly, including
+	// those that the status has not counted yet.
 	succeeded, failed int
-	// done are the indexes that succeeded, told those of them that are in the status,
-	// lost those that will not be tried again, and listedLost those of them in the status.
+	// done are the indexes that succeeded, listedIndexes those of them in the status.
+	// lost are the indexes that will not be retried, listedLost those of them in the status.
 	done, listedIndexes, lost, listedLost indexes
-	// retained are the failed pods, by index, that are kept until another has taken
-	// their place, because that continues their count of failures.
+	// retained are the failed pods, by index, that keep their finalizer until a
+	// replacement exists, because the replacement continues their count of failures.
 	retained map[int]*corev1.Pod
-	// end is why the Job is to end; nil while it is not.
+	// end is why the Job must end; nil if it must not.
 	end *ending
-	// names are those of all pods that are seen; nil until one is asked for.
+	// names are the names of all pods of the view; nil until taken is called.
 	names map[string]bool
 }
 
-// look takes in what is seen. pods are those that the Job controls and selects.
+// look derives a sight from the view. pods are the pods that the Job controls and selects.
 func look(v View, pods []*corev1.Pod, now time.Time) *sight {
 	s := &sight{job: v.Job, now: now, view: v, pods: slices.Clone(pods)}
 	slices.SortStableFunc(s.pods, byIndex)
@@ -64,8 +64,8 @@ func look(v View, pods []*corev1.Pod, now time.Time) *sight {
 	return s
 }
 
-// byIndex puts pods without an index first, and those of one index in the order of
-// their names, whatever order they were given in.
+// byIndex orders pods by index, those without one first, and pods of the same index by
+// name. The order of the input does not matter.
 func byIndex(a, b *corev1.Pod) int {
 	return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(a.Name, b.Name))
 }
@@ -77,7 +77,7 @@ func place(p *corev1.Pod) int {
 	return -1
 }
 
-// tally counts what has ended.
+// tally counts the pods that have ended.
 func (s *sight) tally() {
 	s.listed.succeeded, s.listed.failed = map[types.UID]bool{}, map[types.UID]bool{}
 	if waiting := s.job.Status.UncountedTerminatedPods; waiting != nil {
@@ -103,7 +103,7 @@ func (s *sight) tally() {
 	}
 }
 
-// lookAtIndexes takes in what is seen of indexes.
+// lookAtIndexes derives the completed, failed and retained indexes.
 func (s *sight) lookAtIndexes() {
 	limit := s.completions()
 	s.listedIndexes = parseIndexes(s.job.Status.CompletedIndexes, limit)
@@ -130,15 +130,15 @@ func (s *sight) lookAtIndexes() {
 	}
 }
 
-// valid tells whether a pod counts: with indexes, one that has an index which is
-// asked for.
+// valid tells whether a pod counts: in an indexed Job, only a pod with an index below
+// completions does.
 func (s *sight) valid(p *corev1.Pod) bool {
 	index, ok := indexOf(p)
 	return !s.indexed() || ok && index < s.completions()
 }
 
-// hasFailed tells whether a pod counts as a failure: it failed, or it is being
-// deleted and need not have ended to be replaced.
+// hasFailed tells whether a pod counts as a failure: it failed, or it is terminating and
+// the Job replaces terminating pods without waiting for their end.
 func (s *sight) hasFailed(p *corev1.Pod) bool {
 	if p.Status.Phase == corev1.PodFailed {
 		return true
@@ -146,22 +146,23 @@ func (s *sight) hasFailed(p *corev1.Pod) bool {
 	return !s.replacesEnded() && p.DeletionTimestamp != nil && p.Status.Phase != corev1.PodSucceeded
 }
 
-// dismissed tells whether a pod leaves after the Job has said that it succeeds without
-// it: what becomes of it does not count. Whatever had ended by then was listed with those
-// words, and no pod is deleted for them before they are seen, so the record tells and no
-// clock has to.
+// dismissed tells whether a pod terminates after the Job has SuccessCriteriaMet: its end
+// does not count. Every pod that had ended by then was listed in the status update that
+// set the condition, and the controller deletes no pod for it before that update is seen.
+// So the recorded state decides this, and no clock has to.
 //
 // Upstream: pkg/controller/job, trackJobStatusAndRemoveFinalizers lets go of such a pod in
 // the sync that says so.
 func (s *sight) dismissed(p *corev1.Pod) bool { return s.leftFor(p, batchv1.JobSuccessCriteriaMet) }
 
-// leftFor tells whether a pod leaves and the Job says that it is to end.
+// leftFor tells whether a pod terminates while the Job has the target condition.
 func (s *sight) leftFor(p *corev1.Pod, target batchv1.JobConditionType) bool {
 	_, ok := conditionOf(s.job.Status.Conditions, target)
 	return ok && p.DeletionTimestamp != nil
 }
 
-// leftAt is when a pod was deleted; its deletionTimestamp is when it has to be gone.
+// leftAt returns when a client deleted the pod. Its deletionTimestamp is that time plus
+// the grace period.
 func leftAt(p *corev1.Pod) time.Time {
 	at := p.DeletionTimestamp.Time
 	if p.DeletionGracePeriodSeconds != nil {
@@ -170,8 +171,8 @@ func leftAt(p *corev1.Pod) time.Time {
 	return at
 }
 
-// replacesEnded tells whether pods are replaced when they have ended, and not as
-// soon as they are on their way out.
+// replacesEnded tells whether a pod is replaced only once it has ended, and not as soon
+// as it terminates.
 func (s *sight) replacesEnded() bool {
 	policy := s.job.Spec.PodReplacementPolicy
 	return s.job.Spec.PodFailurePolicy != nil || policy != nil && *policy == batchv1.Failed
@@ -186,10 +187,10 @@ func (s *sight) perIndex() bool { return s.indexed() && s.job.Spec.BackoffLimitP
 
 func (s *sight) suspended() bool { return s.job.Spec.Suspend != nil && *s.job.Spec.Suspend }
 
-// completions is how many pods have to succeed, where the Job says so.
+// completions returns how many pods must succeed; 0 if the Job does not say.
 func (s *sight) completions() int { return number(s.job.Spec.Completions, 0) }
 
-// number is a field, or what the API takes for it when it is missing.
+// number returns the value of a field, or missing if the field is nil.
 func number(field *int32, missing int) int {
 	if field == nil {
 		return missing

@@ -16,9 +16,9 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// report writes the status where it is not what it should be. What it counts it
-// counts once, so it must be sure of what it sees, if it counts anything. That the Job
-// ends, and why, is reported before anything is done about it.
+// report updates the status if it differs. A report that counts pods sets Sure, because
+// it must count each pod once. A report that the Job ends, and why, sets ReportFirst: it
+// must be seen before any pod is deleted.
 func (s *sight) report() reconcile.Decision {
 	w := &writing{sight: s, status: *s.job.Status.DeepCopy()}
 	if w.status.UncountedTerminatedPods == nil {
@@ -56,19 +56,19 @@ func (s *sight) report() reconcile.Decision {
 	return d
 }
 
-// writing is a status that is being written.
+// writing is a status update under construction.
 type writing struct {
 	*sight
 	status batchv1.JobStatus
-	told   *events.Notice  // when it has been written
-	more   []events.Notice // besides
-	noted  []*corev1.Pod   // that are listed now, and were not
+	told   *events.Notice  // Event to send once the update is applied
+	more   []events.Notice // further Events
+	noted  []*corev1.Pod   // newly listed as uncounted or completed
 }
 
-// moment is now as the API has it, in whole seconds.
+// moment returns the current time in whole seconds, as the API stores it.
 func (w *writing) moment() metav1.Time { return metav1.NewTime(w.now.Truncate(time.Second)) }
 
-// start notes when the Job began.
+// start sets the start time.
 func (w *writing) start() {
 	if w.status.StartTime == nil && !w.suspended() {
 		at := w.moment()
@@ -76,13 +76,13 @@ func (w *writing) start() {
 	}
 }
 
-// numbers are how many pods are where.
+// numbers sets the counts of active, ready and terminating pods.
 func (w *writing) numbers() {
 	ready, leaving := int32(w.ready), int32(len(w.leaving))
 	w.status.Active, w.status.Ready, w.status.Terminating = int32(len(w.active)), &ready, &leaving
 }
 
-// count moves pods that have been let go from the list to the counters.
+// count moves pods without the finalizer from the list of uids to the counters.
 func (w *writing) count() {
 	kept := map[types.UID]bool{}
 	for _, p := range w.pods {
@@ -99,12 +99,12 @@ func (w *writing) count() {
 	w.status.Failed += int32(failed - len(waiting.Failed))
 }
 
-// list notes pods that have ended, so that they can be let go.
+// list adds pods that have ended to the status, so that their finalizers can be removed.
 func (w *writing) list() {
 	waiting, done := w.status.UncountedTerminatedPods, []int(nil)
 	for _, p := range w.pods {
 		if len(done)+len(waiting.Succeeded)+len(waiting.Failed) >= Burst {
-			break // there will be room when these are counted
+			break // the next report has room again, once these are counted
 		}
 		if !counted(p) || !w.over(p) {
 			continue
@@ -128,7 +128,7 @@ func (w *writing) list() {
 	}
 }
 
-// indexes notes the indexes that are not tried again.
+// indexes sets status.failedIndexes, the indexes that are not retried.
 func (w *writing) indexes() {
 	if !w.indexed() {
 		return
@@ -140,9 +140,10 @@ func (w *writing) indexes() {
 	}
 }
 
-// suspend says whether the Job is suspended. When it goes on its time begins anew. The pods
-// at work are deleted first, unless a delete is refused: the API server lets users change
-// the resources of a suspended Job only while its status counts no active pods.
+// suspend sets the condition Suspended. Resuming a Job restarts its clock. The condition
+// becomes true only once the active pods are deleted, unless a delete was refused: the
+// API server lets users change the resources of a suspended Job only while its status
+// counts no active pods.
 //
 // Upstream: pkg/controller/job, syncJob deletes the pods and then writes the condition and
 // the count together. A Job that is about to end or to be deleted does not say so any more.
@@ -169,8 +170,8 @@ func (w *writing) suspend() {
 	}
 }
 
-// finish says that the Job is to end and, when nothing of it is left to be counted,
-// that it has.
+// finish sets the target condition of a Job that must end, and its final condition once
+// nothing is left to count.
 func (w *writing) finish() {
 	if w.end == nil {
 		return
@@ -197,8 +198,8 @@ func (w *writing) finish() {
 	}
 }
 
-// set makes a condition say something; changed is false when it says so already, or
-// when it would be the first to say that something is not so.
+// set sets a condition. changed is false if the condition has these values already, or if
+// it is missing and would be False.
 func (w *writing) set(of batchv1.JobConditionType, status corev1.ConditionStatus, reason, message string) (changed bool) {
 	at := slices.IndexFunc(w.status.Conditions, func(c batchv1.JobCondition) bool { return c.Type == of })
 	next := batchv1.JobCondition{

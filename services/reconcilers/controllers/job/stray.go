@@ -14,13 +14,12 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// counted tells whether a pod bears the finalizer that keeps it until it is in its
-// Job's status.
+// counted tells whether a pod has the finalizer that keeps it until its Job's status has it.
 func counted(p *corev1.Pod) bool { return slices.Contains(p.Finalizers, batchv1.JobTrackingFinalizer) }
 
-// stray tells whether a pod waits to be counted by a Job that never will: it has
-// none, or that has finished (over) or is gone. Pods of other kinds of owners, and
-// of Jobs that another controller manages, are theirs.
+// stray tells whether a pod has the finalizer, but no Job will count it: no object
+// controls it, or its Job has finished (over) or is deleted. Pods that belong to another
+// kind of owner, or to Jobs that another controller manages, are not strays.
 //
 // Upstream: pkg/controller/job/job_controller.go, handleSingleOrphanPod.
 func stray(s reconcile.Snapshot, p *corev1.Pod) (is, over bool) {
@@ -48,9 +47,10 @@ func elsewhere(job *batchv1.Job) bool {
 	return by != nil && *by != batchv1.JobControllerName
 }
 
-// free takes the finalizer off a stray. The view may have seen the pod before its
-// Job, and a Job that is there counts it: so of one that is not seen it has to be
-// true that it is not there, and an orphan must not have been adopted.
+// free removes the finalizer from a stray. The view may have the pod before its Job, and
+// a Job that exists counts its pods. So if the Job is not visible, the patch requires
+// that it is absent; if the pod is an orphan, the patch requires that it is unchanged, so
+// that no Job has adopted it.
 func (v View) free() reconcile.Decision {
 	if !counted(v.Stray) {
 		return reconcile.Nothing("the pod does not wait to be counted")
@@ -68,7 +68,7 @@ func (v View) free() reconcile.Decision {
 	return d
 }
 
-// release takes the finalizer off a pod.
+// release returns the patch that removes the finalizer from a pod.
 func release(p *corev1.Pod, with ...reconcile.Option) events.Command {
 	patch := map[string]any{"metadata": map[string]any{"$deleteFromPrimitiveList/finalizers": []string{batchv1.JobTrackingFinalizer}}}
 	return reconcile.Patch(kinds.Pods.Kind, p, types.StrategicMergePatchType, reconcile.Body(patch), with...)

@@ -21,7 +21,7 @@ import (
 
 var now = reconciletest.Now
 
-// aJob is a Job that wants three successes, two pods at a time.
+// aJob returns a Job with three completions and a parallelism of two.
 func aJob(edits ...func(*batchv1.Job)) *batchv1.Job {
 	j := &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "batch", Name: "sum", UID: "uid-sum", ResourceVersion: "1", Generation: 1},
@@ -43,7 +43,7 @@ func aJob(edits ...func(*batchv1.Job)) *batchv1.Job {
 
 func of[T any](value T) *T { return &value }
 
-// aPod is one of its pods, with the finalizer on it.
+// aPod returns one of its pods, with the finalizer.
 func aPod(name string, phase corev1.PodPhase, edits ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -87,7 +87,7 @@ func anyView(t *rapid.T) View {
 		}
 	}
 	v.Attempt = rapid.SampledFrom([]uint64{0, 0, 7}).Draw(t, "attempt")
-	if rapid.Bool().Draw(t, "reported") { // so that at times nothing is left but to wait
+	if rapid.Bool().Draw(t, "reported") { // so that sometimes there is nothing to do but wait
 		for range 6 {
 			v = applied(v, decide(v, now), now)
 		}
@@ -181,8 +181,7 @@ func anyPod(t *rapid.T, j *batchv1.Job, name string) *corev1.Pod {
 	return p
 }
 
-// anyList is a list of uids as it may be in a status: of pods that have ended, and
-// of pods that are gone.
+// anyList returns a list of uids as a status may have it: of ended pods, and of deleted ones.
 func anyList(t *rapid.T, pods []*corev1.Pod) *batchv1.UncountedTerminatedPods {
 	list := &batchv1.UncountedTerminatedPods{}
 	if rapid.IntRange(0, 3).Draw(t, "gone") == 3 {
@@ -209,7 +208,7 @@ func shuffled(t *rapid.T, v View) View {
 	return v
 }
 
-// applied is what the view is after every command succeeded.
+// applied returns the view after every command succeeded.
 func applied(v View, d reconcile.Decision, now time.Time) View {
 	v.Pods = slices.Clone(v.Pods)
 	for _, c := range d.Commands {
@@ -233,7 +232,7 @@ func applied(v View, d reconcile.Decision, now time.Time) View {
 		case c.Verb == events.VerbPatch:
 			v.Pods[at] = patched(v.Pods[at], c)
 			if len(v.Pods[at].OwnerReferences) == 0 {
-				v.Pods = slices.Delete(v.Pods, at, at+1) // released: out of sight
+				v.Pods = slices.Delete(v.Pods, at, at+1) // released: no longer visible
 				continue
 			}
 			v.Pods = vanish(v.Pods, at)
@@ -244,7 +243,7 @@ func applied(v View, d reconcile.Decision, now time.Time) View {
 	return v
 }
 
-// vanish takes a pod away that nothing keeps.
+// vanish removes a pod without finalizers.
 func vanish(pods []*corev1.Pod, at int) []*corev1.Pod {
 	if p := pods[at]; p.DeletionTimestamp != nil && len(p.Finalizers) == 0 {
 		return slices.Delete(pods, at, at+1)

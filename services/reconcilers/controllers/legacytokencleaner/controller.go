@@ -1,14 +1,13 @@
-// Package legacytokencleaner takes away what is left of the tokens that Kubernetes
-// before 1.24 made for every ServiceAccount: Secrets that no client has used for a year.
-// Such a token is declared invalid first, by a label, with which the API server no
-// longer accepts it; a user who still needs it can take the label off. A year later it
-// is deleted.
+// Package legacytokencleaner deletes unused tokens that Kubernetes before 1.24 created
+// for every ServiceAccount: Secrets that no client has used for a year. It first labels
+// such a token as invalid, so that the API server no longer accepts it; a user who still
+// needs the token can remove the label. A year later it deletes the token.
 //
-// Of a Secret only the API server sees more here than the metadata. That it
-// was made by Kubernetes shows in its account, which lists it. That it is a token is
-// not in the metadata: so each change is a patch that also says the type, which is
-// the same or is refused, since no client can change the type of a Secret. A delete comes
-// after such a patch that changes nothing.
+// The controller sees only the metadata of a Secret. That Kubernetes created the Secret
+// shows in its ServiceAccount, which lists it. The metadata does not show that the Secret
+// is a token. So each change is a patch that also contains the type, which the API server
+// refuses if it differs, because no client can change the type of a Secret. A delete
+// follows such a patch that changes nothing.
 package legacytokencleaner
 
 import (
@@ -27,11 +26,9 @@ import (
 )
 
 const (
-	// DefaultPeriod is how long a token must not have been used unless it is said
-	// otherwise.
+	// DefaultPeriod is the default of [Config].Period.
 	DefaultPeriod = 365 * 24 * time.Hour
-	// again is how often it is looked again at a token whose time has come, but which
-	// something keeps.
+	// again is the interval at which a token that is due, but that something keeps, is checked again.
 	again = 24 * time.Hour
 )
 
@@ -43,14 +40,14 @@ const (
 	invalidSince = "kubernetes.io/legacy-token-invalid-since"
 )
 
-// Config is what the controller needs to know.
+// Config configures the controller.
 type Config struct {
-	// Period is how long a token must not have been used before it is declared invalid,
-	// and how long after that it is deleted; 0 means [DefaultPeriod].
+	// Period is how long a token must have been unused before it is declared invalid, and
+	// how long after that it is deleted; 0 means [DefaultPeriod].
 	Period time.Duration `json:"tokenPeriod"`
 }
 
-// references are where containers name Secrets; values of variables are none.
+// references are the paths at which containers name Secrets, without values of variables.
 var references = func() []redact.Path {
 	paths := reconcile.Containers("envFrom")
 	for _, variables := range reconcile.Containers("env") {
@@ -59,7 +56,7 @@ var references = func() []redact.Path {
 	return paths
 }()
 
-// New makes the controller. A key is a Secret.
+// New returns the controller. A key is a Secret.
 func New(config Config) reconcile.Controller[View] {
 	config.Period = cmp.Or(config.Period, DefaultPeriod)
 	return reconcile.Controller[View]{
@@ -84,23 +81,23 @@ func New(config Config) reconcile.Controller[View] {
 	}
 }
 
-// View is what the turn of one Secret can see.
+// View is the input of the turn of one Secret.
 type View struct {
 	Secret *metav1.PartialObjectMetadata `json:"secret"`
 	Period time.Duration                 `json:"period"`
-	// Since is the day from which on the API server notes which tokens are used, as it
-	// writes it; "" when it does not say.
+	// Since is the day since which the API server has recorded the use of tokens, in its
+	// format; "" if that is not known.
 	Since string `json:"since,omitempty"`
-	// Listed is true when the account lists the Secret, as those do that Kubernetes
-	// made; Needed when a pod names it.
+	// Listed is true if the account lists the Secret, as it does for those that
+	// Kubernetes created. Needed is true if a pod names the Secret.
 	Listed bool `json:"listed,omitempty"`
 	Needed bool `json:"needed,omitempty"`
-	// Other is true when the API server has said that it is no token.
+	// Other is true if the API server has answered that the Secret is no token.
 	Other bool `json:"other,omitempty"`
 }
 
-// perhapsToken leaves out what says of no account that it is its token: the API server
-// takes no token without.
+// perhapsToken ignores Secrets that name no ServiceAccount, because the API server
+// accepts no token without that annotation.
 func perhapsToken(_ reconcile.Snapshot, _, now reconcile.Object) []events.Key {
 	if now.None() || now.GetAnnotations()[corev1.ServiceAccountNameKey] == "" {
 		return nil
@@ -124,10 +121,10 @@ func observe(s reconcile.Snapshot, k events.Key, period time.Duration) (View, bo
 	return v, true
 }
 
-// invalid is how the API server refuses to change what cannot be changed.
+// invalid is the status with which the API server refuses to change an immutable field.
 const invalid = 422
 
-// listed tells whether the account that a Secret names is there and lists it.
+// listed tells whether the ServiceAccount that a Secret names exists and lists it.
 func listed(s reconcile.Snapshot, secret *metav1.PartialObjectMetadata) bool {
 	account, ok := reconcile.Get(s, kinds.ServiceAccounts, secret.Namespace, secret.Annotations[corev1.ServiceAccountNameKey])
 	uid := types.UID(secret.Annotations[corev1.ServiceAccountUIDKey])
@@ -135,7 +132,7 @@ func listed(s reconcile.Snapshot, secret *metav1.PartialObjectMetadata) bool {
 		slices.ContainsFunc(account.Secrets, func(r corev1.ObjectReference) bool { return r.Name == secret.Name })
 }
 
-// needed tells whether a pod names a Secret, or may: of one that is too large for the
+// needed tells whether a pod names a Secret, or may: for a pod that is too large for the
 // bus only the metadata is known.
 func needed(s reconcile.Snapshot, secret *metav1.PartialObjectMetadata) bool {
 	return slices.ContainsFunc(s.List(kinds.Pods.Name, secret.Namespace), func(obj metav1.Object) bool {

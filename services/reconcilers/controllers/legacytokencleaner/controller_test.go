@@ -95,7 +95,7 @@ func TestWhoseTurn(t *testing.T) {
 	}
 }
 
-// Wherever a pod names a Secret, it is found.
+// names finds a Secret wherever a pod names it.
 func TestNames(t *testing.T) {
 	ref := &corev1.LocalObjectReference{Name: "s"}
 	volume := func(v corev1.VolumeSource) corev1.PodSpec {

@@ -12,12 +12,12 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// day is how dates are written. Days are those of UTC.
+// day is the format of dates, which are days in UTC.
 const day = time.DateOnly
 
-// decide waits until a token can be said not to have been used for long enough, then
-// declares it invalid, and a period later deletes it. The version of the Secret is a
-// condition of both: a use that is noted in between keeps it.
+// decide waits until a token is known to have been unused for the period, then declares
+// it invalid, and after another period deletes it. Both commands require that the Secret
+// is unchanged, so a use that the API server records in between keeps it.
 //
 // Upstream: pkg/controller/serviceaccount/legacy_serviceaccount_token_cleaner.go
 func decide(v View, now time.Time) reconcile.Decision {
@@ -46,8 +46,8 @@ func decide(v View, now time.Time) reconcile.Decision {
 	}
 }
 
-// wait looks again at a moment, and in any case every day: what keeps a token makes no
-// turn when it changes.
+// wait requests a wake at until, and at the latest within a day, because a change of what
+// keeps a token asks for no turn.
 func (v View) wait(now, until time.Time, because string) reconcile.Decision {
 	next := period.Next(v.Secret.UID, again, now)
 	if until.After(now) && until.Before(next) {
@@ -56,16 +56,17 @@ func (v View) wait(now, until time.Time, because string) reconcile.Decision {
 	return reconcile.Wake(next, because)
 }
 
-// declare says since when a token is invalid, and is refused for what is no token.
+// declare labels a token as invalid since today. The API server refuses the patch if the
+// Secret is no token.
 func (v View) declare(now time.Time) events.Command {
 	labels := map[string]string{invalidSince: now.UTC().Format(day)}
 	body := reconcile.Body(map[string]any{"metadata": map[string]any{"labels": labels}, "type": corev1.SecretTypeServiceAccountToken})
 	return reconcile.Patch(kinds.Secrets.Kind, v.Secret, types.MergePatchType, body, reconcile.IfUnchanged(v.Secret))
 }
 
-// unused is when a token will not have been used for a whole period, as far as is
-// known: it is that old, its last use is that long ago, and uses have been noted for
-// that long. known is false when one of these is written so that it cannot be read.
+// unused returns when a token will have been unused for a whole period, as far as is
+// known: the token is that old, its last use is that long ago, and the API server has
+// recorded uses for that long. known is false if one of these dates cannot be parsed.
 func (v View) unused() (at time.Time, known bool) {
 	noted, err := time.Parse(day, v.Since)
 	if err != nil {
@@ -82,14 +83,14 @@ func (v View) unused() (at time.Time, known bool) {
 	return at, true
 }
 
-// ended is when a token will have been invalid for a whole period; declared is false
-// when it has not been declared so, or it cannot be read when.
+// ended returns when a token will have been invalid for a whole period; declared is false
+// if it has no label with a valid date.
 func (v View) ended() (at time.Time, declared bool) {
 	from, err := time.Parse(day, v.Secret.Labels[invalidSince])
 	return after(from, v.Period), err == nil
 }
 
-// after is when a period has passed since the end of a day.
+// after returns the end of a day plus a period.
 func after(date time.Time, period time.Duration) time.Time { return date.AddDate(0, 0, 1).Add(period) }
 
 func later(a, b time.Time) time.Time {

@@ -51,7 +51,7 @@ func token(name string, created time.Time) *metav1.PartialObjectMetadata {
 	}}
 }
 
-// carriedOut gives the Secret the labels of the patch, or takes it away.
+// carriedOut gives the Secret the labels of the patch, or deletes it.
 func carriedOut(v View, d reconcile.Decision, at time.Time) View {
 	next := v.Secret.DeepCopy()
 	for _, c := range d.Commands {
@@ -71,8 +71,7 @@ func carriedOut(v View, d reconcile.Decision, at time.Time) View {
 	return v
 }
 
-// A token counts as used for the whole of the day that is noted, and everything is
-// waited for to the second.
+// A token counts as used for the whole recorded day, and every wait ends at the exact second.
 func TestTheLastDayCounts(t *testing.T) {
 	v := View{Secret: token("builder-token", now.AddDate(-3, 0, 0)), Period: DefaultPeriod, Since: "2020-01-01", Listed: true}
 	v.Secret.Labels[lastUsed] = "2029-06-01"

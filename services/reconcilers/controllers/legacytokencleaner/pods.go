@@ -16,7 +16,7 @@ func names(p *corev1.Pod, secret string) bool {
 		slices.ContainsFunc(containers(p), func(c corev1.EphemeralContainerCommon) bool { return slices.ContainsFunc(ofContainer(c), is) })
 }
 
-// containers are those of all sorts.
+// containers returns the containers of all types.
 func containers(p *corev1.Pod) (all []corev1.EphemeralContainerCommon) {
 	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
 		all = append(all, corev1.EphemeralContainerCommon(c))

@@ -15,8 +15,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// facet is one side of how the deletion goes: what is said of it when all is well, and
-// what when it is not.
+// facet is one condition of the deletion: its text when all is well, and its text
+// otherwise.
 type facet struct {
 	about            corev1.NamespaceConditionType
 	well, wellReason string
@@ -34,7 +34,8 @@ var facets = []facet{
 	{corev1.NamespaceFinalizersRemaining, "All content-preserving finalizers finished", "ContentHasNoFinalizers", "SomeFinalizersRemain", View.finalizers},
 }
 
-// conditions are the namespace's, as they should be. Others than ours stay.
+// conditions are the namespace's conditions as they should be. Those of other
+// components stay.
 func (v View) conditions(now time.Time) []corev1.NamespaceCondition {
 	all := slices.Clone(v.Namespace.Status.Conditions)
 	for _, f := range facets {
@@ -75,8 +76,9 @@ func (v View) failures() string {
 	return fmt.Sprintf("Failed to delete all resource types, %d remaining: %s", len(troubles), strings.Join(troubles, ", "))
 }
 
-// troubles are why kinds could not be emptied, one for each: it could not be listed, an
-// object was not deleted, or one is still there although nothing keeps it.
+// troubles are the reasons why kinds could not be emptied, one for each: the kind could
+// not be listed, an object was not deleted, or an object still exists although nothing
+// keeps it.
 func (v View) troubles() []string {
 	of := map[kinds.Name]string{}
 	for _, h := range v.Contents.Kinds {
@@ -88,7 +90,7 @@ func (v View) troubles() []string {
 		}
 	}
 	standing := v.standing()
-	for _, r := range slices.Backward(v.Refused) { // the first one counts
+	for _, r := range slices.Backward(v.Refused) { // the first refusal counts
 		if standing[r.UID] {
 			of[r.Kind] = r.Message
 		}

@@ -1,27 +1,29 @@
-// Package namespace empties namespaces that are being deleted, and lets them go.
+// Package namespace empties namespaces that are being deleted, and then removes their
+// finalizer.
 //
-// Only the API server knows what is in a namespace: of some kinds nothing is
-// watched, and a new kind may be served at any time. So it is asked. The writer looks
-// up all kinds that can be deleted, lists each of them live, and says what it found,
-// with the names and uids of what still stands; that answer is an outcome, on record
-// like any other. What stands is deleted, each object by its uid, and at the end of
-// the same turn the question is asked again. When an answer says that every kind is
-// known, could be listed, and has nothing, the namespace's finalizer is taken away, and
-// the API server lets the namespace go. So it is on record, too, on what that rested.
+// Only the API server knows what a namespace holds: some kinds are not watched, and a
+// new kind may be served at any time. So the controller asks. The writer discovers all
+// kinds that can be deleted, lists each of them live, and answers with what it found,
+// including the names and uids of remaining objects. That answer is an outcome and part
+// of the record. The controller deletes each remaining object by its uid, and asks
+// again at the end of the same turn. When an answer says that every kind is known,
+// could be listed and is empty, the controller removes the namespace's finalizer, and
+// the API server deletes the namespace. The record thus also shows why.
 //
-// Pods go first: while there are any, nothing else is looked at.
+// Pods come first: while a namespace holds any, the writer looks at nothing else.
 //
-// It begins some seconds after the namespace was deleted ([settle]), when every API
-// server knows that nothing new may be created in it. What takes its time to go (a pod
-// that has a grace period, an object with a finalizer) is looked at again soon, and
-// less and less often, yet never later than upstream would.
+// The controller begins some seconds after the deletion of the namespace ([settle]),
+// when every API server knows that nothing may be created in it any more. It soon looks
+// again at objects that take time (a pod with a grace period, an object with a
+// finalizer), then less and less often, but never later than upstream would.
 //
-// What is left, and what went wrong, is in the namespace's conditions, in upstream's
-// words. Upstream says that nothing remains while pods do; here they are counted.
+// The namespace's conditions report the remaining objects and the failures, in
+// upstream's words. Upstream reports that nothing remains while pods do; here the pods
+// are counted.
 //
-// Upstream deletes whole collections. One request for each object costs the API server
-// no more (it deletes the objects of a collection one after the other), each one's end
-// has its own cause on record, and none can hit another object of that name.
+// Upstream deletes whole collections. A request for each object costs the API server no
+// more (it deletes the objects of a collection one by one), each deletion has its own
+// cause on record, and none can hit another object of that name.
 package namespace
 
 import (
@@ -59,17 +61,17 @@ var Controller = reconcile.Controller[View]{
 // View is what one turn can see.
 type View struct {
 	Namespace *corev1.Namespace `json:"namespace"`
-	// Contents is what the namespace held at At; nil when that is not known, or not
-	// as of after the last deletions.
+	// Contents is what the namespace held at At; nil if that is not known, or is older
+	// than the last deletes.
 	Contents *events.Contents `json:"contents,omitempty"`
 	At       time.Time        `json:"at,omitzero"`
 	// Unread is an answer that could not be read.
 	Unread *reconcile.Unread `json:"unread,omitempty"`
-	// Refused are deletes before that which did not succeed, in their order.
+	// Refused are the deletes before At that did not succeed, in order.
 	Refused []Refusal `json:"refused,omitempty"`
-	// Deleted are objects that were deleted before that, as the API server said.
+	// Deleted are the objects deleted before At, according to the API server.
 	Deleted []types.UID `json:"deleted,omitempty"`
-	// Unsaid tells that what was last to be said of the namespace was refused.
+	// Unsaid tells that the API server refused the last report about the namespace.
 	Unsaid bool `json:"unsaid,omitempty"`
 }
 
@@ -116,7 +118,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	return v, true
 }
 
-// hear takes in an answer.
+// hear reads an answer.
 func (v *View) hear(r events.Result, at time.Time) {
 	contents := new(events.Contents)
 	if err := reconcile.Read(r, contents); err != nil {
@@ -126,7 +128,8 @@ func (v *View) hear(r events.Result, at time.Time) {
 	v.Contents, v.At = contents, at
 }
 
-// forget leaves out what was deleted and is gone: only what stands matters.
+// forget drops the deleted objects that are gone, because only remaining objects
+// matter.
 func (v *View) forget() {
 	if v.Contents == nil {
 		v.Deleted = nil

@@ -14,26 +14,26 @@ import (
 )
 
 const (
-	// settle is how long a namespace is left alone after it was deleted.
+	// settle is how long after its deletion a namespace is left alone.
 	//
 	// Upstream: pkg/controller/namespace, namespaceDeletionGracePeriod.
 	settle = 5 * time.Second
-	// soon is how soon it is looked again, at the earliest, at what takes its time to
-	// go, and seldom how late, where it cannot be told how long that will be.
+	// soon is the shortest time until the next look at objects that take time to be deleted.
+	// seldom is the longest where the expected time is not known.
 	soon   = 500 * time.Millisecond
 	seldom = time.Minute
-	// held is how long, in seconds, an object is expected to be held by finalizers.
+	// held is the expected time, in seconds, for which finalizers hold an object.
 	//
 	// Upstream: pkg/controller/namespace/deletion, finalizerEstimateSeconds.
 	held = 15
-	// behindAll comes after every name of an object: a kind all of which was tried waits
+	// behindAll sorts after every object's name: a kind whose objects were all tried waits
 	// there for the others.
 	behindAll = "~"
-	// lasting is how old an answer may be for the namespace to be let go because of it.
+	// lasting is how old an answer may be when the finalizer is removed because of it.
 	lasting = 30 * time.Second
 )
 
-// decide empties the namespace, and lets it go when it is empty.
+// decide empties the namespace, and removes its finalizer when it is empty.
 //
 // Upstream: pkg/controller/namespace/deletion, Delete and deleteAllContent.
 func decide(v View, now time.Time) reconcile.Decision {
@@ -55,8 +55,8 @@ func decide(v View, now time.Time) reconcile.Decision {
 	return v.judge(now)
 }
 
-// judge decides on an answer. Nothing is said of what is about to go, and what is to be said
-// comes first, unless it was refused.
+// judge decides on an answer. It reports nothing about objects that it is about to delete. A
+// report comes before other acts, unless the API server refused the last one.
 //
 // Upstream: pkg/controller/namespace/deletion, deleteAllContent, which goes on where the
 // conditions cannot be written.
@@ -78,8 +78,8 @@ func (v View) judge(now time.Time) reconcile.Decision {
 	return reconcile.Join(report, v.goOn(again, now))
 }
 
-// goOn waits for what is on its way out, deletes again what stays, asks again what there is,
-// or lets the namespace go.
+// goOn waits for terminating objects, deletes remaining ones again, asks again for the
+// contents, or removes the finalizer.
 func (v View) goOn(again []events.Command, now time.Time) reconcile.Decision {
 	next := v.next()
 	switch {
@@ -96,7 +96,7 @@ func (v View) goOn(again []events.Command, now time.Time) reconcile.Decision {
 	}
 }
 
-// begin is when the namespace may be emptied.
+// begin is when the controller may begin to empty the namespace.
 func (v View) begin() time.Time {
 	if v.Namespace.DeletionTimestamp == nil {
 		return time.Time{}
@@ -107,13 +107,14 @@ func (v View) begin() time.Time {
 // ask asks what is in the namespace.
 func (v View) ask() events.Command { return v.askBehind(nil) }
 
-// askBehind asks what is in the namespace, of some kinds what is behind a name.
+// askBehind asks what is in the namespace, for some kinds only after a name.
 func (v View) askBehind(names map[kinds.Name]string) events.Command {
 	return reconcile.AskContents(v.Namespace, events.ContentsQuestion{First: []kinds.Name{kinds.Pods.Name}, After: names})
 }
 
-// clear deletes objects, and asks what is left after that: where not all that stands was
-// named, what is behind them, so that those that cannot be deleted keep off no others.
+// clear deletes objects, and asks what is left after that. If the answer did not name all
+// remaining objects, it asks for those after the named ones, so that objects which cannot be
+// deleted hold up no others.
 func (v View) clear(because string, what []events.Command) reconcile.Decision {
 	var names map[kinds.Name]string
 	for _, h := range v.Contents.Kinds {
@@ -130,8 +131,8 @@ func (v View) clear(because string, what []events.Command) reconcile.Decision {
 	return reconcile.Do(because, append(what, v.askBehind(names))...)
 }
 
-// due are the deletes of what stands: fresh where it was not tried just before, again
-// where it was, without effect, or where all of its kind have been.
+// due are the deletes of remaining objects: fresh if they were not tried just before, again
+// if they were tried without effect, or if all of their kind were.
 func (v View) due() (fresh, again []events.Command) {
 	tried := map[types.UID]bool{}
 	for _, r := range v.Refused {
@@ -155,14 +156,14 @@ func (v View) due() (fresh, again []events.Command) {
 	return fresh, again
 }
 
-// empty is true when every kind is known, could be listed, and has nothing.
+// empty is true if every kind is known, could be listed and is empty.
 func (v View) empty() bool {
 	c := v.Contents
 	return len(c.Kinds) == 0 && !c.Partial && c.Undiscovered == "" && c.Unparsed == ""
 }
 
-// next is when what was there is looked at again: after half the time that this has
-// taken so far, or half the time that it is expected to take.
+// next is when to look again: after half the time that the deletion has taken so far, or
+// half the time that it is expected to take.
 func (v View) next() time.Time {
 	most := seldom
 	if estimate := v.estimate(); estimate > 0 && len(v.troubles()) == 0 {
@@ -171,8 +172,7 @@ func (v View) next() time.Time {
 	return v.At.Add(min(max(v.At.Sub(v.begin())/2, soon), most))
 }
 
-// estimate is how many seconds what is left is expected to take; 0 where it cannot
-// be told.
+// estimate is how many seconds the rest is expected to take; 0 if that is not known.
 func (v View) estimate() (seconds int64) {
 	for _, h := range v.Contents.Kinds {
 		switch {
@@ -185,8 +185,7 @@ func (v View) estimate() (seconds int64) {
 	return seconds
 }
 
-// since is for how many seconds the namespace had been on its way out when the answer
-// came.
+// since is for how many seconds the namespace had been terminating when the answer came.
 func (v View) since() int64 {
 	if v.Namespace.DeletionTimestamp == nil {
 		return 0
@@ -205,7 +204,7 @@ func (v View) waits() string {
 	}
 }
 
-// finalize lets the namespace go, as far as it is ours to do so.
+// finalize removes the finalizer "kubernetes", and no other.
 func (v View) finalize() events.Command {
 	ns := v.Namespace.DeepCopy()
 	ns.Spec.Finalizers = slices.DeleteFunc(ns.Spec.Finalizers, func(f corev1.FinalizerName) bool { return f == corev1.FinalizerKubernetes })

@@ -30,7 +30,7 @@ func TestLaws(t *testing.T) {
 		reconciletest.Law[View]{Name: "sure", Holds: sure}, reconciletest.Law[View]{Name: "orderly", Holds: orderly})
 }
 
-// anyView is a namespace in any state, with any answer.
+// anyView returns a namespace in any state, with any answer.
 func anyView(t *rapid.T) View {
 	v := View{Namespace: &corev1.Namespace{
 		ObjectMeta: metav1.ObjectMeta{Name: "shop", UID: "ns", ResourceVersion: "7"},
@@ -92,7 +92,7 @@ func anyContents(t *rapid.T) *events.Contents {
 	return c
 }
 
-// applied is the view after every command succeeded: what was deleted is gone.
+// applied returns the view after every command succeeded: the namespace is empty.
 func applied(v View, d reconcile.Decision, now time.Time) View {
 	for _, c := range d.Commands {
 		switch {
@@ -109,8 +109,8 @@ func applied(v View, d reconcile.Decision, now time.Time) View {
 	return v
 }
 
-// sure: a namespace is let go because of a whole answer that found nothing and is not
-// old, and for no other reason.
+// sure: a namespace is finalized only because of a recent, complete answer that found
+// nothing.
 func sure(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	for _, command := range c.Decide(v, now).Commands {
 		if command.Subresource != "finalize" {
@@ -126,8 +126,8 @@ func sure(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error
 	return nil
 }
 
-// orderly: a turn that deletes asks what is left, at the end; and nothing is deleted in a
-// namespace that lives, or was deleted a moment ago.
+// orderly: a turn that deletes asks last what is left. Nothing is deleted in a namespace
+// that lives, or was deleted a moment ago.
 func orderly(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	commands := c.Decide(v, now).Commands
 	at := slices.IndexFunc(commands, func(c events.Command) bool { return c.Verb == events.VerbDelete })
@@ -192,8 +192,8 @@ func TestWhoseTurnItIs(t *testing.T) {
 	}
 }
 
-// What takes its time to go is looked at ever less often, and never later than upstream
-// would.
+// The controller asks about a slow deletion ever less often, and never later than
+// upstream would.
 func TestWhenItIsLookedAtAgain(t *testing.T) {
 	deleted := metav1.NewTime(now)
 	for _, c := range []struct {
@@ -221,7 +221,7 @@ func TestWhenItIsLookedAtAgain(t *testing.T) {
 	}
 }
 
-// A namespace of which something is not known stays, whatever it says.
+// A namespace stays if something about its contents is unknown, whatever its status says.
 func TestOnlyWhatIsEmptyGoes(t *testing.T) {
 	deleted := metav1.NewTime(now.Add(-time.Minute))
 	for what, c := range map[string]struct {
@@ -251,8 +251,8 @@ func TestOnlyWhatIsEmptyGoes(t *testing.T) {
 	}
 }
 
-// Objects that cannot be deleted, more than an answer names, keep off nothing: neither
-// other kinds nor others of their kind, which are all tried before any is tried again.
+// Objects that cannot be deleted, even more than an answer names, delay neither other
+// kinds nor objects of their kind: every object is tried before any is tried again.
 func TestWhatCannotBeDeletedKeepsOffNothing(t *testing.T) {
 	deleted := metav1.NewTime(now.Add(-time.Minute))
 	stands := map[kinds.Name][]events.Standing{"services": nil, "configmaps": nil, "secrets": nil}
@@ -309,7 +309,7 @@ func TestWhatCannotBeDeletedKeepsOffNothing(t *testing.T) {
 	}
 }
 
-// answerTo is what the writer answers.
+// answerTo returns the writer's answer.
 func answerTo(t *testing.T, ask events.Command, stands map[kinds.Name][]events.Standing) *events.Contents {
 	t.Helper()
 	var question events.ContentsQuestion
@@ -326,8 +326,8 @@ func answerTo(t *testing.T, ask events.Command, stands map[kinds.Name][]events.S
 	return c
 }
 
-// A namespace goes though what its deletion comes to cannot be said: what was refused is said
-// again, and no longer comes first.
+// A namespace is finalized although the API server refuses its status: the status is written
+// again, and the finalize no longer waits for it.
 func TestANamespaceGoesThoughItsStatusIsRefused(t *testing.T) {
 	ns := &corev1.Namespace{
 		ObjectMeta: metav1.ObjectMeta{Name: "shop", UID: "ns", ResourceVersion: "7", DeletionTimestamp: &metav1.Time{Time: now.Add(-time.Minute)}},

@@ -15,17 +15,17 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// cluster is an API server with nodes, whose history reconcilers see late, and writers whose
-// requests come through late.
+// cluster is an API server with nodes. Reconcilers see its history late, and the writers'
+// requests arrive late.
 type cluster struct {
 	t       *rapid.T
-	history []map[string]Node // the last one is how it is now
-	seen    int               // how much of it the last turn had seen, and what it did
-	flights []flight          // requests that the writer made, and that may be carried out yet
+	history []map[string]Node // the last one is the present
+	seen    int               // how much of it the last turn had seen, with its own writes
+	flights []flight          // requests of the writer that may still arrive
 	memory  Memory
 	made    int
 	look    bool // the writer looks before it writes
-	keep    bool // the memory comes back
+	keep    bool // the memory of a turn is kept
 }
 
 // flight is a request to give a node ranges.
@@ -37,14 +37,14 @@ type flight struct {
 
 func (c *cluster) now() map[string]Node { return c.history[len(c.history)-1] }
 
-// change makes the next moment of the history.
+// change adds the next state to the history.
 func (c *cluster) change(change func(nodes map[string]Node)) {
 	next := maps.Clone(c.now())
 	change(next)
 	c.history = append(c.history, next)
 }
 
-// come adds a node, which may come with a range that no other has, as far as can be known.
+// come adds a node, which may have a range that no other node has, as far as can be known.
 func (c *cluster) come() {
 	c.made++
 	n := node(fmt.Sprint("n", rapid.IntRange(0, 7).Draw(c.t, "name")))
@@ -67,8 +67,8 @@ func (c *cluster) leave() {
 	}
 }
 
-// land carries out a request, if the API server takes it: the node is the one that is meant, and
-// has no other ranges. ok is true when it has the ranges then.
+// land carries out a request if the API server accepts it: the node has the uid of the request,
+// and no other ranges. ok is true if the node has the ranges then.
 func (c *cluster) land(f flight) (ok bool) {
 	n, there := c.now()[f.name]
 	if !there || n.UID != f.uid || len(n.Ranges) > 0 && !slices.Equal(n.Ranges, f.ranges) {
@@ -86,7 +86,7 @@ func (c *cluster) arrive() {
 	}
 }
 
-// sharer is another node that has a part of some ranges.
+// sharer returns another node whose ranges overlap with ranges.
 func (c *cluster) sharer(name string, ranges []string) string {
 	for _, n := range c.now() {
 		if n.Name != name && overlap(n.Ranges, ranges) {
@@ -101,8 +101,8 @@ func overlap(a, b []string) bool {
 	return some
 }
 
-// turn lets some reconciler decide on what it sees, which is no less than the last turn saw, and
-// a writer carry that out. Of each request it may not learn what became of it.
+// turn lets a reconciler decide on a view that is no older than the last turn's, and a writer carry
+// out the decision. A request may be done, lost for now, or done and repeated later.
 func (c *cluster) turn() {
 	c.seen = rapid.IntRange(c.seen, len(c.history)-1).Draw(c.t, "sees")
 	v := View{Memory: c.memory}
@@ -139,7 +139,7 @@ func (c *cluster) turn() {
 	}
 }
 
-// controllerOf is the controller of a cluster with some blocks of IPv4.
+// controllerOf returns the controller of a cluster with some blocks of IPv4.
 func controllerOf(blocks int) reconcile.Controller[View] {
 	bits := 24
 	for ; blocks > 1; blocks /= 2 {
@@ -148,7 +148,7 @@ func controllerOf(blocks int) reconcile.Controller[View] {
 	return New(Config{Cluster: []Range{{fmt.Sprintf("10.0.0.0/%d", bits), 24}}})
 }
 
-// shared is two nodes that have a part of one range, "" where there are none.
+// shared returns two nodes whose ranges overlap, "" if there are none.
 func (c *cluster) shared() string {
 	for _, name := range slices.Sorted(maps.Keys(c.now())) {
 		if other := c.sharer(name, c.now()[name].Ranges); other != "" {
@@ -158,7 +158,7 @@ func (c *cluster) shared() string {
 	return ""
 }
 
-// collide lets nodes come and go, turns be taken on late views, and requests come through late.
+// collide lets nodes come and go, turns decide on late views, and requests arrive late.
 func collide(t *rapid.T, look, keep bool) *cluster {
 	c := &cluster{t: t, history: []map[string]Node{{}}, look: look, keep: keep}
 	for range rapid.IntRange(1, 40).Draw(t, "steps") {
@@ -170,7 +170,7 @@ func collide(t *rapid.T, look, keep bool) *cluster {
 	return c
 }
 
-// No two nodes ever have one range, however late views are and requests come through.
+// No two nodes ever share a range, however late views and requests are.
 func TestNoTwoNodesEverHaveOneRange(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		if c := collide(t, true, true); c.shared() != "" {
@@ -179,7 +179,7 @@ func TestNoTwoNodesEverHaveOneRange(t *testing.T) {
 	})
 }
 
-// Neither the look of the writer nor what is kept for nodes would do alone.
+// Without the writer's look, or without the offers that are kept, two nodes can share a range.
 func TestWhatKeepsRangesApartIsNeeded(t *testing.T) {
 	for what, c := range map[string]struct{ look, keep bool }{"the look": {false, true}, "what is kept": {true, false}} {
 		found := false
@@ -193,11 +193,11 @@ func TestWhatKeepsRangesApartIsNeeded(t *testing.T) {
 	}
 }
 
-// Without anything in the way every node gets its range, as long as there are any.
+// Without delays and losses every node gets a range, as long as there are free ones.
 func TestEveryNodeGetsARange(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := collide(t, true, true)
-		for range 20 { // the view is of now, and nothing is lost
+		for range 20 { // each view is the present, and nothing is lost
 			c.seen = len(c.history) - 1
 			v := View{Memory: c.memory}
 			for _, n := range c.now() {

@@ -1,23 +1,22 @@
-// Package nodeipam gives every node a range of addresses for its pods: one of each range of the
-// cluster.
+// Package nodeipam gives every node one range of pod addresses from each range of the cluster.
 //
-// No two nodes may have one range, with any number of reconcilers and writers, and however late
-// a view is. Three things see to that:
+// No two nodes may have the same range, with any number of reconcilers and writers, and however
+// late a view is. Three things guarantee that:
 //
-//   - All nodes are one key. Its turns follow each other: one is decided when everything that
-//     the one before did has come back.
-//   - A range that was offered to a node is kept for it, until the node is seen with a range, or
-//     is gone. A request that was given up may still be carried out later, and the memory of the
-//     last turn ([Memory]) tells which those are. The node is offered the same range again.
-//   - The writer carries out a command only if no other node has an address of its range. It has
-//     listed the nodes live, just before. So a view that lacks what another program gave a node
-//     makes a turn that is refused, and no range with two nodes.
+//   - All nodes are one key. Its turns do not overlap: one is decided when everything that the one
+//     before did has come back.
+//   - A range that was offered to a node is kept for it until the node is seen with a range, or is
+//     deleted. A request that was given up may still be carried out later, and the memory of the
+//     last turn ([Memory]) holds the offers. The controller offers the node the same range again.
+//   - The writer carries out a command only if no other node has an address in its range, in a live
+//     list of the nodes just before. So if a view lacks a range that another program gave to a node,
+//     the writer refuses the command, and no range gets two nodes.
 //
-// A node keeps what it has: the API server lets no client change its ranges. Those that nodes come
-// with, those of Services, and whatever of them lies in a range of the cluster are left out. What
-// is free follows from the nodes that there are, so a range is free again when its node is gone,
-// and no restart forgets anything. Ranges are given in turn, so that one that has become free is
-// the last to be given again.
+// A node keeps its ranges, because the API server lets no client change them. The controller does
+// not assign ranges that nodes already have, those of Services, or anything that overlaps them.
+// The free ranges follow from the existing nodes, so a range is free again when its node is
+// deleted, and a restart loses nothing. Ranges are assigned in turn, so that a freed one is the
+// last to be assigned again.
 package nodeipam
 
 import (
@@ -33,21 +32,21 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Config is what the controller needs to know.
+// Config is the configuration of the controller.
 type Config struct {
 	// Cluster are the ranges of the cluster: one, or one of each family.
 	Cluster []Range `json:"cluster,omitempty"`
-	// Services are the ranges of Services, of which no node gets an address.
+	// Services are the ranges of Services, which no node gets.
 	Services []string `json:"services,omitempty"`
 }
 
-// Range is a range of the cluster, and the length of the prefix of a node's part of it.
+// Range is a range of the cluster, and the prefix length of a node's part of it.
 type Range struct {
 	CIDR string `json:"cidr"`
 	Mask int    `json:"mask"`
 }
 
-// Settings are a configuration as turns record it.
+// Settings is the configuration as turns record it.
 type Settings struct {
 	Ranges Config `json:"ranges"`
 }
@@ -61,7 +60,7 @@ const (
 // all is the key of all nodes.
 var all = events.Key{Name: "ranges"}
 
-// New makes the controller. Its one key is all nodes.
+// New returns the controller. Its only key is all nodes.
 func New(config Config) reconcile.Controller[View] {
 	return reconcile.Controller[View]{
 		Name:     "node-ipam-controller",
@@ -86,11 +85,11 @@ func New(config Config) reconcile.Controller[View] {
 type View struct {
 	Nodes  []Node `json:"nodes"`
 	Memory Memory `json:"memory,omitzero"`
-	// Told are the nodes of which it was told that there is no range for them, since a moment.
+	// Told are the nodes for which a missing range was reported, since a moment.
 	Told Told `json:"told,omitzero"`
 }
 
-// Node is what matters of a node.
+// Node is the part of a node on which decisions depend.
 type Node struct {
 	Name    string    `json:"name"`
 	UID     types.UID `json:"uid"`
@@ -99,12 +98,13 @@ type Node struct {
 	Deleted bool      `json:"deleted,omitempty"`
 }
 
-// Memory is what must not be forgotten from one turn to the next.
+// Memory is what one turn passes on to the next.
 type Memory struct {
-	// Last is the range of each of the cluster's that was given last. The next one is behind it.
+	// Last is the last assigned range of each cluster range. The search for the next begins after
+	// it.
 	Last []string `json:"last,omitempty"`
-	// Kept are the ranges that were offered to nodes that may not have them yet: of each node
-	// the newest offer last.
+	// Kept are the ranges offered to nodes that may not have them yet; the newest offer to a node
+	// comes last.
 	Kept []Offer `json:"kept,omitempty"`
 }
 
@@ -114,14 +114,14 @@ type Offer struct {
 	Ranges []string  `json:"ranges"`
 }
 
-// Told is of whom it was told that there is no range for them, and since when.
+// Told is the nodes for which a missing range was reported, and since when.
 type Told struct {
 	Nodes []types.UID `json:"nodes,omitempty"`
 	Since time.Time   `json:"since,omitzero"`
 }
 
-// keys asks for all nodes where one comes or goes, or its ranges change. What else becomes of a
-// node is of no matter, and it happens often.
+// keys maps a node to the key of all nodes if the node was created or deleted, or if its ranges
+// changed. Other changes of a node do not matter, and are frequent.
 func keys(_ reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	before, _ := was.Object.(*corev1.Node)
 	node, _ := now.Object.(*corev1.Node)
@@ -147,7 +147,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	return v, k == all
 }
 
-// noted reads the note that the last turn of a lane left, which each of its results may have.
+// noted reads the note of a lane's last turn, which any of its results may hold.
 func noted(s reconcile.Snapshot, k events.Key, lane events.Lane, note any) events.Outcome {
 	last, _ := reconcile.LastOfAny(s, k, lane)
 	for _, r := range last.Results {

@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// batch is how many nodes are given ranges in a turn, or told of. The memory of a turn
-	// with more results is not kept.
+	// batch is how many nodes get ranges, or Events, in one turn. The outcome of a turn with
+	// more results would not be remembered.
 	batch = 60
-	// again is after which time it is told again that there is no range for a node, and most
-	// of how many that is remembered.
+	// again is when a missing range is reported again, and most is for how many nodes that is
+	// remembered.
 	//
 	// Upstream: the limit of the back-off after which a node is looked at again.
 	again = 1000 * time.Second
@@ -46,25 +46,26 @@ var (
 	}
 )
 
-// judgement is a decision as it is made.
+// judgement is the state of a decision in progress.
 type judgement struct {
 	view   View
-	pools  []pool // with everything that no node may get
-	sure   []pool // the same without what is only kept for nodes
+	pools  []pool // with the ranges that no node may get, including the kept ones
+	sure   []pool // without the kept ones
 	kept   []Offer
 	last   []string
 	nodes  map[types.UID]Node // without ranges
 	offers map[types.UID][]string
-	lack   []Node // for which there was nothing
+	lack   []Node // nodes for which there was no range
 }
 
-// decide gives ranges to nodes that have none, and tells for which nodes there are none.
+// decide assigns ranges to nodes that have none, and reports the nodes for which there are
+// none.
 func (c Config) decide(v View, now time.Time) reconcile.Decision {
 	j := c.judge(v)
 	fresh, known := j.waiting()
 	d := j.give(fresh)
 	if len(d.Commands) == 0 {
-		d = j.give(known) // a request for these has failed, and may take long: the others come first
+		d = j.give(known) // a request for these has failed, and may take long, so the others come first
 	}
 	d = reconcile.Join(d, j.tell(now))
 	d.Sure = true
@@ -77,7 +78,7 @@ func (c Config) decide(v View, now time.Time) reconcile.Decision {
 	return d
 }
 
-// judge finds out what is used and what is kept.
+// judge determines which ranges are used and which are kept.
 func (c Config) judge(v View) *judgement {
 	j := &judgement{view: v, nodes: map[types.UID]Node{}, offers: map[types.UID][]string{}}
 	used := slices.Clone(c.Services)
@@ -98,7 +99,7 @@ func (c Config) judge(v View) *judgement {
 	}
 	for _, o := range v.Memory.Kept {
 		if _, waits := j.nodes[o.UID]; !waits {
-			continue // it has ranges, or is gone, and gets no others
+			continue // it has ranges, or was deleted, and gets no others
 		}
 		j.kept, j.offers[o.UID] = append(j.kept, o), o.Ranges
 		for i := range j.pools {
@@ -110,11 +111,11 @@ func (c Config) judge(v View) *judgement {
 	return j
 }
 
-// prefixes are the ranges that can be read.
+// prefixes are the ranges that can be parsed.
 func prefixes(texts []string) []netip.Prefix {
 	all := make([]netip.Prefix, 0, len(texts))
 	for _, text := range texts {
-		if r, err := events.ParseRange(text); err == nil { // the API server has seen to it
+		if r, err := events.ParseRange(text); err == nil { // the API server validates them
 			all = append(all, r)
 		}
 	}
@@ -129,8 +130,8 @@ func (p *pool) mark(ranges []netip.Prefix) {
 	}
 }
 
-// waiting are the nodes that have no ranges, the oldest first: those that were offered none,
-// and those that were.
+// waiting are the nodes without ranges, the oldest first: those without an offer, and those
+// with one.
 func (j *judgement) waiting() (fresh, known []Node) {
 	for _, n := range j.view.Nodes {
 		switch _, waits := j.nodes[n.UID]; {
@@ -170,8 +171,9 @@ func (j *judgement) give(nodes []Node) reconcile.Decision {
 	return d
 }
 
-// offer is a range of each of the cluster's for a node: those that were offered to it before,
-// if they can be its own, or else such as are free. A node gets all of them or none.
+// offer returns one range of each cluster range for a node: those that were offered to it
+// before, if they are still possible, and free ones otherwise. A node gets all of them or
+// none.
 func (j *judgement) offer(n Node) (ranges []string, figures []reconcile.Figure, ok bool) {
 	for i := range j.pools {
 		figures = append(figures, reconcile.Figure{Metric: allocations, Value: 1, Labels: []string{j.pools[i].cluster.String()}, Of: ref(n)})
@@ -198,8 +200,8 @@ func (j *judgement) offer(n Node) (ranges []string, figures []reconcile.Figure, 
 	return ranges, figures, len(ranges) > 0
 }
 
-// holds tells whether what was offered to a node is still what it could be offered: the ranges
-// of the cluster are the same, and no other node is seen to have a part of it.
+// holds tells whether an earlier offer is still possible: the cluster ranges are the same, and
+// no other node is seen with a part of the offer.
 func (j *judgement) holds(offered []string) bool {
 	ranges := prefixes(offered)
 	if len(offered) == 0 || len(ranges) != len(j.sure) {
@@ -225,7 +227,7 @@ func assign(n Node, ranges []string) events.Command {
 	return reconcile.Patch(kinds.Nodes.Kind, object, types.StrategicMergePatchType, body, reconcile.IfUnshared(), reconcile.Tell(nil, &told))
 }
 
-// tell is what users are told of a node.
+// tell is the Event about a node.
 //
 // Upstream: pkg/controller/util/node, RecordNodeStatusChange.
 func (n Node) tell(reason string) events.Notice {
@@ -235,7 +237,7 @@ func (n Node) tell(reason string) events.Notice {
 	}
 }
 
-// tell tells for which nodes there is no range: of each once, and of all of them again after a
+// tell reports the nodes for which there is no range: each once, and all of them again after a
 // while.
 func (j *judgement) tell(now time.Time) reconcile.Decision {
 	if len(j.lack) == 0 {

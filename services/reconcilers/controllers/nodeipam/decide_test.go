@@ -43,7 +43,7 @@ func TestLaws(t *testing.T) {
 		}))
 }
 
-// anyView is some nodes, of which a few have ranges, and what may be remembered of them.
+// anyView returns some nodes, of which a few have ranges, and some memory of them.
 func anyView(t *rapid.T) (v View) {
 	ranges := rapid.SampledFrom([][]string{nil, nil, nil, {"10.0.0.0/24", "fd00:1::/64"}, {"10.0.1.0/24"}, {"10.0.4.0/22", "fd00:1:0:4::/62"}, {"10.0.2.128/25"}, {"172.16.0.0/24"}, {"bad"}})
 	offer := rapid.SampledFrom([][]string{{"10.0.0.0/24", "fd00:1::/64"}, {"10.0.1.0/24", "fd00:1:0:2::/64"}, {"10.0.2.0/24"}, {"10.0.3.0/24", "fd00:1:0:3::/64"}, {"10.0.5.0/25", "fd00:1:0:7::/64"}})
@@ -70,7 +70,7 @@ func node(name string, ranges ...string) Node {
 	return Node{Name: name, UID: types.UID("uid-" + name), Ranges: ranges}
 }
 
-// given are the ranges that a decision gives, by the names of nodes.
+// given returns the ranges that a decision gives, by node name.
 func given(d reconcile.Decision) map[string][]string {
 	all := map[string][]string{}
 	for _, c := range d.Commands {
@@ -86,7 +86,7 @@ func given(d reconcile.Decision) map[string][]string {
 	return all
 }
 
-// remembered is the view with what the notes of a decision tell.
+// remembered returns the view with the notes of a decision.
 func remembered(v View, d reconcile.Decision) View {
 	for _, c := range d.Commands {
 		var err error
@@ -106,7 +106,7 @@ func remembered(v View, d reconcile.Decision) View {
 	return v
 }
 
-// applied is the view after a decision was carried out.
+// applied returns the view after a decision was carried out.
 func applied(v View, d reconcile.Decision, _ time.Time) View {
 	v = remembered(v, d)
 	v.Nodes = slices.Clone(v.Nodes)
@@ -118,8 +118,8 @@ func applied(v View, d reconcile.Decision, _ time.Time) View {
 	return v
 }
 
-// disjoint: what is given to a node is part of the ranges of the cluster, and nothing of it is
-// of another node's, given to another one, kept for another one, or of Services.
+// disjoint: the ranges that a node is given are part of the cluster's, and overlap neither with
+// ranges that another node has, is given or is offered, nor with those of Services.
 func disjoint(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	var others []events.Ranged
 	for _, n := range v.Nodes {
@@ -148,14 +148,14 @@ func disjoint(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) e
 	return nil
 }
 
-// isOffer tells whether ranges are what a node was offered, and not what it has: two that were
-// offered one range are of no turn of ours.
+// isOffer reports whether ranges are an offer to a node, and not what it has: no turn of this
+// controller offers one range to two nodes.
 func isOffer(v View, o events.Ranged) bool {
 	return slices.ContainsFunc(v.Memory.Kept, func(k Offer) bool { return slices.Equal(k.Ranges, o.Ranges) })
 }
 
-// complete: a node that has no ranges, and is not being deleted, gets one of each, and under the
-// condition that no other has it; no other node gets any.
+// complete: only a node that has no ranges and is not being deleted gets ranges: one of each
+// cluster range, under the condition that no other node has it.
 func complete(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	d := c.Decide(v, now)
 	for name, ranges := range given(d) {
@@ -175,8 +175,7 @@ func complete(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) e
 	return nil
 }
 
-// mindful: a turn that gives ranges notes what it gives, and everything that is kept for nodes that
-// have none yet.
+// mindful: a turn that gives ranges notes them, and all offers to nodes that have no ranges yet.
 func mindful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	d := c.Decide(v, now)
 	gives := given(d)
@@ -200,7 +199,7 @@ func mindful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) er
 	return nil
 }
 
-// outspoken: each node that has to go without is told of, or was within the last 1,000 seconds.
+// outspoken: each node that gets no range has an Event, now or within the last 1,000 seconds.
 func outspoken(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	d := c.Decide(v, now)
 	told := map[string]bool{}
@@ -224,7 +223,7 @@ func outspoken(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) 
 	return nil
 }
 
-// Blocks are given in turn, and one that has become free comes last.
+// Blocks are given in order, and a block that has become free comes last.
 func TestInTurn(t *testing.T) {
 	one := Config{Cluster: []Range{{"10.0.0.0/22", 24}}}
 	c := New(one)
@@ -241,7 +240,7 @@ func TestInTurn(t *testing.T) {
 	}
 }
 
-// A range is as free as its prefix says, whatever the lengths of the prefixes are.
+// A used prefix takes every block that it overlaps, whatever the lengths of both prefixes.
 func TestBlocks(t *testing.T) {
 	for _, c := range []struct {
 		cluster Range
@@ -279,7 +278,7 @@ func TestBlocks(t *testing.T) {
 	}
 }
 
-// The bookkeeping of blocks is that of a set of numbers.
+// The spans of used blocks behave like a set of numbers.
 func TestSpans(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, _ := newPool(Range{"10.0.0.0/26", 31})
@@ -371,7 +370,8 @@ func TestWhatIsSeen(t *testing.T) {
 	}
 }
 
-// What is told does not say what a range is short of where there is enough of the other.
+// A node gets a block of each cluster range, or none: node b gets no IPv4 block, because the
+// IPv6 range is full.
 func TestNodesGetAllOrNone(t *testing.T) {
 	c := New(Config{Cluster: []Range{{"10.0.0.0/22", 24}, {"fd00::/64", 64}}})
 	v := View{Nodes: []Node{node("a"), node("b")}}

@@ -5,28 +5,28 @@ import (
 	"slices"
 )
 
-// pool is a range of the cluster, cut into blocks of which each node gets one.
+// pool is a range of the cluster, divided into blocks of which each node gets one.
 //
 // Upstream: pkg/controller/nodeipam/ipam/cidrset, CidrSet.
 type pool struct {
 	cluster netip.Prefix
 	bits    int
 	blocks  uint64
-	used    []span // sorted, apart from each other
+	used    []span // sorted and disjoint
 }
 
-// span is some blocks: from its first to its last.
+// span is a run of blocks, from the first to the last.
 type span struct{ first, last uint64 }
 
 func newPool(r Range) (pool, bool) {
 	cluster, err := netip.ParsePrefix(r.CIDR)
 	if err != nil || r.Mask < cluster.Bits() || r.Mask > cluster.Addr().BitLen() || r.Mask-cluster.Bits() > 32 {
-		return pool{}, false // the flags have seen to it
+		return pool{}, false // the validation of the flags excludes this
 	}
 	return pool{cluster: cluster.Masked(), bits: r.Mask, blocks: 1 << (r.Mask - cluster.Bits())}, true
 }
 
-// span is the blocks that a range has addresses of; ok is false where there are none.
+// span returns the blocks that share addresses with a range; ok is false if there are none.
 func (p *pool) span(r netip.Prefix) (s span, ok bool) {
 	switch {
 	case !p.cluster.Overlaps(r):
@@ -42,8 +42,8 @@ func (p *pool) span(r netip.Prefix) (s span, ok bool) {
 	return s, true
 }
 
-// index is the number of the block that an address of the range is in: its bits between the
-// cluster's prefix and the end of a node's.
+// index is the number of the block that contains an address: its bits between the cluster's
+// prefix and the end of a node's.
 func (p *pool) index(a netip.Addr) (i uint64) {
 	bytes := a.AsSlice()
 	for bit := p.cluster.Bits(); bit < p.bits; bit++ {
@@ -52,14 +52,14 @@ func (p *pool) index(a netip.Addr) (i uint64) {
 	return i
 }
 
-// block is the range with a number.
+// block is the range of the block with a number.
 func (p *pool) block(i uint64) netip.Prefix {
 	bytes := p.cluster.Addr().AsSlice()
 	for bit := p.bits - 1; bit >= p.cluster.Bits(); bit-- {
 		bytes[bit/8] |= byte(i&1) << (7 - bit%8)
 		i >>= 1
 	}
-	a, _ := netip.AddrFromSlice(bytes) // as many bytes as an address has
+	a, _ := netip.AddrFromSlice(bytes) // the length is right for an address
 	return netip.PrefixFrom(a, p.bits)
 }
 
@@ -97,8 +97,8 @@ func (p *pool) count() (n uint64) {
 	return n
 }
 
-// next is the first block that is free behind the last one that was given, and how many of
-// those between are used. The blocks are a circle.
+// next returns the first free block after the last assigned one, and how many used blocks
+// lie between. The search wraps around.
 //
 // Upstream: AllocateNext.
 func (p *pool) next(last string) (r netip.Prefix, tries uint64, ok bool) {

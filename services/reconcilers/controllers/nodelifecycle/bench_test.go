@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// A zone of 1,700 nodes that all live is looked at every forty seconds.
+// A zone of 1,700 live nodes has a turn every forty seconds.
 func BenchmarkTheTurnOfALargeZone(b *testing.B) {
 	view := View{Zone: &Zone{Sight: events.Sight{Since: ago(time.Hour), Until: now}}}
 	for i := range 1700 {

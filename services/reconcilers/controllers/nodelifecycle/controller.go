@@ -1,28 +1,28 @@
-// Package nodelifecycle sees to it that everybody knows how the nodes are.
+// Package nodelifecycle marks nodes that are unhealthy or silent, and evicts their pods.
 //
-// What a node says of itself becomes taints that keep new pods away, and a node that
-// has said nothing for a while is said to be unknown; its pods are said not to be
-// ready, for its kubelet will not say so. Nodes that are not ready for longer get
-// taints that drive pods away, one node after the other: so few at a time in each
-// zone as the zone is badly off, and none at all when no node of the cluster is ready,
-// for then it is not the nodes that are to blame.
+// The controller turns the conditions of a node into taints that keep new pods away. It
+// sets the conditions of a node without heartbeats to Unknown, and sets its pods to not
+// ready, because the kubelet will not. A node that is not ready gets a NoExecute taint,
+// which evicts its pods. The controller taints one node of a zone at a time. Its rate
+// depends on how many nodes of the zone are not ready. It evicts nothing when no node of
+// the cluster is ready, because then the nodes are not the cause.
 //
 //	a node                              a zone
-//	  taints that say what it says        who has been silent for too long is unknown
-//	  labels of old and of today          who is not ready loses its pods, one by one
+//	  taints for its conditions           nodes that are silent for too long become unknown
+//	  old and current labels              nodes that are not ready are tainted one by one
 //	  its pods, when it is silent
 //
-// Silence is judged by what was recorded: when the watcher heard the node or its lease
-// the last time, and for how long it has heard leases without a break. So a node is
-// silent only where others were heard meanwhile, of which the API server's own lease
-// is always one. A watcher that was away, an API server that was, or a bus, make
-// no node silent: the time begins anew when a node is heard again. And a replica that
-// starts knows as much as one that ran all along: upstream forgets everything at a change
-// of leaders, takes the taints off all nodes, and begins again.
+// The controller judges silence by the record: when the watcher last heard the node or
+// its lease, and since when the watcher has heard leases without a break. A node is
+// therefore silent only if others, always including the API server's own lease, were
+// heard meanwhile. An outage of the watcher, the API server or the bus makes no node
+// silent: the time starts anew when the node is heard again. A replica that starts knows
+// as much as one that ran all along. Upstream forgets everything at a change of leaders,
+// takes the taints off all nodes, and begins again.
 //
-// Leases make no turns, as many as they are. A zone is looked at when the first of
-// its nodes could have been silent for too long, which with nodes that live is every
-// forty seconds.
+// Leases cause no turns, because there are so many. A zone gets a turn when the first of
+// its nodes could have been silent for too long, which is every forty seconds while the
+// nodes live.
 package nodelifecycle
 
 import (
@@ -36,19 +36,19 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Config is what the controller needs to know. What is 0 is upstream's default.
+// Config is the configuration of the controller. Zero values mean upstream's defaults.
 type Config struct {
-	// Grace is for how long a node may be silent (50 s), Startup for how long one that
-	// has never said anything (60 s).
+	// Grace is for how long a node may be silent (50 s), Startup for how long a node may
+	// that has never posted a status (60 s).
 	Grace   time.Duration `json:"grace,omitempty"`
 	Startup time.Duration `json:"startup,omitempty"`
-	// Rate is of how many nodes of a zone the pods go in a second (0.1), Secondary the
-	// same where many are not ready (0.01). Less than 0: of none.
+	// Rate is how many nodes of a zone are tainted NoExecute per second (0.1), Secondary
+	// the same where many nodes are not ready (0.01). Less than 0: none.
 	Rate      float32 `json:"rate,omitempty"`
 	Secondary float32 `json:"secondary,omitempty"`
-	// Many is the part of a zone's nodes that is not ready where many are (0.55), and
-	// Large how many nodes a zone has more than, for any pods to go then (50; less than
-	// 0: whatever it has).
+	// Many is the share of a zone's nodes that must be not ready for Secondary to apply
+	// (0.55). A zone with many such nodes must have more than Large nodes for any
+	// eviction (50; less than 0: no such minimum).
 	Many  float32 `json:"many,omitempty"`
 	Large int     `json:"large,omitempty"`
 }
@@ -62,12 +62,12 @@ func (c Config) filled() Config {
 	}
 }
 
-// Settings are a configuration as turns record it.
+// Settings is the configuration as turns record it.
 type Settings struct {
 	Nodes Config `json:"nodes"`
 }
 
-// New makes the controller. A key is a node or a zone.
+// New returns the controller. A key is a node or a zone.
 func New(config Config) reconcile.Controller[View] {
 	config = config.filled()
 	return reconcile.Controller[View]{
@@ -113,7 +113,7 @@ func (c Config) decide(v View, now time.Time) reconcile.Decision {
 	}
 }
 
-// labelsOfOld are the paths of the labels that are kept as those of today are.
+// labelsOfOld are the paths of the old labels that must equal the current ones.
 func labelsOfOld() (paths []string) {
 	for _, a := range aliases {
 		paths = append(paths, ".metadata.labels['"+a.old+"']")

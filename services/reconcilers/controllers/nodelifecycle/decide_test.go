@@ -117,7 +117,7 @@ func readyPod(p *corev1.Pod) {
 	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 }
 
-// applied is what the view is after every command succeeded.
+// applied returns the view after every command succeeded.
 func applied(v View, d reconcile.Decision, now time.Time) View {
 	for _, c := range d.Commands {
 		switch {
@@ -158,9 +158,9 @@ func merged(n *corev1.Node, c events.Command) *corev1.Node {
 	return &next
 }
 
-// merciful: no pods have to go from a node that is ready, or when none is; of more
-// than one node at once; or before it may be again. And no node is unknown that was heard
-// within the grace, or was not watched for as long.
+// merciful: no pods are evicted from a ready node, when no node is ready, from more than
+// one node at once, or before the rate allows it. And no node becomes unknown that was
+// heard within the grace period, or was not watched for as long.
 func merciful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	if v.Zone == nil {
 		return nil

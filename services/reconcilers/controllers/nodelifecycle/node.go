@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// warnings are the taints that conditions stand for.
+// warnings are the NoSchedule taints of conditions.
 //
 // Upstream: nodeConditionToTaintKeyStatusMap.
 var warnings = []struct {
@@ -30,8 +30,7 @@ var warnings = []struct {
 	{corev1.NodePIDPressure, corev1.ConditionTrue, corev1.TaintNodePIDPressure},
 }
 
-// warned are the keys of the taints with which a node keeps pods away that have no
-// node yet.
+// warned are the keys of the NoSchedule taints that a node should have.
 func warned(n *corev1.Node) (keys []string) {
 	for _, w := range warnings {
 		if c := condition(n, w.condition); c != nil && c.Status == w.status {
@@ -44,7 +43,7 @@ func warned(n *corev1.Node) (keys []string) {
 	return keys
 }
 
-// warning tells whether a taint is one that [warned] may ask for.
+// warning tells whether a taint is one that [warned] may return.
 func warning(t corev1.Taint) bool {
 	ours := t.Key == corev1.TaintNodeUnschedulable
 	for _, w := range warnings {
@@ -53,7 +52,7 @@ func warning(t corev1.Taint) bool {
 	return ours && t.Effect == corev1.TaintEffectNoSchedule
 }
 
-// taints are the keys of all taints that are ours.
+// taints are the keys of all taints that this controller manages.
 func taints() []string {
 	keys := []string{corev1.TaintNodeUnschedulable}
 	for _, w := range warnings {
@@ -62,7 +61,7 @@ func taints() []string {
 	return keys
 }
 
-// driven are the keys of the taints of ours with which a node has its pods go.
+// driven are the keys of the NoExecute taints of this controller that a node has.
 func driven(n *corev1.Node) (keys []string) {
 	for _, t := range n.Spec.Taints {
 		if driving(t) {
@@ -76,8 +75,8 @@ func driving(t corev1.Taint) bool {
 	return t.Effect == corev1.TaintEffectNoExecute && (t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable)
 }
 
-// driver is the key of the taint with which a node that is not ready has its pods go;
-// "" for one that is ready, or does not say.
+// driver is the key of the NoExecute taint for a node that is not ready; "" for one that
+// is ready or has no such condition.
 func driver(n *corev1.Node) string {
 	c := condition(n, corev1.NodeReady)
 	switch {
@@ -90,10 +89,10 @@ func driver(n *corev1.Node) string {
 	}
 }
 
-// mark sees to the taints and labels of a node.
+// mark corrects the taints and labels of a node.
 //
-// A node from which pods are evicted already because it is not ready, and that is now
-// unknown, or the other way round, gets the other taint at once: no pod is left to spare.
+// A node that already evicts its pods gets the other NoExecute taint at once when it
+// changes between not ready and unknown, because no pods remain that a delay could save.
 func (v View) mark(now time.Time) reconcile.Decision {
 	n, drives := v.Node, driven(v.Node)
 	switch {
@@ -121,19 +120,19 @@ func (v View) mark(now time.Time) reconcile.Decision {
 	return reconcile.Do(because, patched(n, patch))
 }
 
-// marked tells whether [View.mark] has nothing to do with a node from which no pods are
-// evicted. Until then the node is left to its own key: the zone's would write the same
-// list at the same version, and one of the two would conflict.
+// marked tells whether [View.mark] has nothing to do for a node that evicts no pods. Until
+// then only the node's own key writes the node. The zone's key would write the same list
+// at the same version, and one of the two would conflict.
 func marked(n *corev1.Node) bool {
 	_, retainted := retaint(n, warned(n), driven(n), time.Time{})
 	return !retainted && len(relabelled(n)) == 0
 }
 
-// retaint gives a node's taints with those of ours that it is to have, and whether they
-// are others than it has.
+// retaint returns a node's taints with the wanted taints of this controller, and whether
+// they differ from those that the node has.
 func retaint(n *corev1.Node, warns, drives []string, now time.Time) (taints []corev1.Taint, changed bool) {
 	missing := map[corev1.TaintEffect][]string{corev1.TaintEffectNoSchedule: warns, corev1.TaintEffectNoExecute: drives}
-	taints = []corev1.Taint{} // the last one leaves a list that is empty
+	taints = []corev1.Taint{} // an empty list removes the last taint
 	for _, t := range n.Spec.Taints {
 		at := slices.Index(missing[t.Effect], t.Key)
 		if at < 0 && (warning(t) || driving(t)) {
@@ -155,7 +154,7 @@ func retaint(n *corev1.Node, warns, drives []string, now time.Time) (taints []co
 	return taints, changed
 }
 
-// aliases are labels of old, by those that took their place.
+// aliases are old labels and the current labels that replaced them.
 //
 // Upstream: labelReconcileInfo.
 var aliases = []struct{ today, old string }{
@@ -163,7 +162,7 @@ var aliases = []struct{ today, old string }{
 	{corev1.LabelArchStable, "beta.kubernetes.io/arch"},
 }
 
-// relabelled are the labels of old that do not say what those of today do.
+// relabelled are the old labels whose values differ from the current ones.
 func relabelled(n *corev1.Node) map[string]string {
 	labels := map[string]string{}
 	for _, a := range aliases {
@@ -175,16 +174,17 @@ func relabelled(n *corev1.Node) map[string]string {
 	return labels
 }
 
-// patched is a change of a node as it is. A list of taints has no parts that could be
-// changed alone.
+// patched is a patch of a node that is conditional on its resourceVersion, because a list
+// of taints can only be replaced as a whole.
 func patched(n *corev1.Node, patch map[string]any) events.Command {
 	return reconcile.Patch(kinds.Nodes.Kind, n, types.StrategicMergePatchType, reconcile.Body(patch), reconcile.IfUnchanged(n))
 }
 
-// most is how many pods are reported on in a turn, so that its outcome is remembered.
+// most is how many pods a turn reports on. With more, the outcome would not be remembered.
 const most = 60
 
-// report tells that a node is there, and that the pods of a silent one are not ready.
+// report records that a node was registered, and sets the pods of a silent node to not
+// ready.
 func (v View) report(now time.Time) reconcile.Decision {
 	var reports []reconcile.Decision
 	if v.Known != v.Node.UID {
@@ -197,8 +197,8 @@ func (v View) report(now time.Time) reconcile.Decision {
 	return reconcile.Join(reports...)
 }
 
-// unready says of the pods of a silent node that they are not ready. A kubelet that renews
-// its lease after it was found silent will say so, or not, and is not contradicted.
+// unready sets the pods of a silent node to not ready. It does not contradict a kubelet
+// that renewed its lease after the node was found silent.
 //
 // Upstream does so once, when it finds the node silent; and forgets it when it is
 // stopped in between.
@@ -219,7 +219,7 @@ func (v View) unready(now time.Time) (commands []events.Command) {
 	return commands
 }
 
-// farewell tells that a node is gone.
+// farewell records that a node was removed.
 func (v View) farewell() reconcile.Decision {
 	if v.Known == "" {
 		return reconcile.Nothing("the node is gone, and it has been told")

@@ -14,53 +14,54 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// View is what one turn can see: of a node, of one that is gone, or of a zone.
+// View is what one turn can see: of a node, of a deleted node, or of a zone.
 type View struct {
-	// Node is the node, and Known the uid of the one of that name that was heard of last.
+	// Node is the node. Known is the uid of the node of that name that the last Event was
+	// about.
 	Node  *corev1.Node `json:"node,omitempty"`
 	Known types.UID    `json:"known,omitempty"`
-	// Name is the node's, when it is gone.
+	// Name is the name of a deleted node.
 	Name string `json:"name,omitempty"`
-	// Renewed is when its lease was last heard; Pods are its pods that are ready, where
-	// the node is unknown.
+	// Renewed is when the watcher last heard the node's lease. Pods are the node's ready
+	// pods. Both are set only if the node is unknown.
 	Renewed time.Time     `json:"renewed,omitzero"`
 	Pods    []*corev1.Pod `json:"pods,omitempty"`
 
 	Zone *Zone `json:"zone,omitempty"`
-	// FullDisruption: nodes of the cluster count, and none of those is ready.
+	// FullDisruption: the cluster has nodes that count, and none of them is ready.
 	FullDisruption bool `json:"fullDisruption,omitempty"`
-	// Silenced: some of them say that they are ready, and all of these have been silent for
-	// too long, which cannot be written. Sound is until when one of them need not be heard.
-	// Both are of a zone.
+	// Silenced, for a zone: nodes of the cluster say that they are ready, and all of those
+	// have been silent for too long, which cannot be written. Sound is until when one of
+	// them may be silent.
 	Silenced bool      `json:"silenced,omitempty"`
 	Sound    time.Time `json:"sound,omitzero"`
 }
 
 // Zone is what the turn of a zone can see.
 type Zone struct {
-	// Name is what metrics call it.
+	// Name is the name of the zone in metrics.
 	Name    string   `json:"name"`
 	Members []Member `json:"members"`
-	// Sight is for how long leases have been heard without a break.
+	// Sight is for how long the watcher has heard leases without a break.
 	Sight events.Sight `json:"sight"`
-	// Last is when a node of the zone was last tainted so that its pods are evicted, or
-	// refused that; Failed is the node that did. A conflict uses no slot of the rate, and
-	// nor does a node that was deleted meanwhile.
+	// Last is when a NoExecute taint for a node of the zone was last applied or refused;
+	// Failed is the node if it was refused. A conflict and a deleted node do not count
+	// against the rate.
 	Last   time.Time `json:"last,omitzero"`
 	Failed string    `json:"failed,omitempty"`
 }
 
-// Member is a node of a zone, and when it and its lease were last heard.
+// Member is a node of a zone, and when the watcher last heard it and its lease.
 type Member struct {
 	Node    *corev1.Node `json:"node"`
 	Heard   time.Time    `json:"heard,omitzero"`
 	Renewed time.Time    `json:"renewed,omitzero"`
 }
 
-// colon is in the name of each zone's key, and in that of no node.
+// colon is part of the name of each zone's key. No node's name has one.
 const colon = ":"
 
-// zoneOf is the key of a node's zone, and what metrics call it.
+// zoneOf is the key of a node's zone, and the zone's name in metrics.
 //
 // Upstream: component-helpers/node/topology, GetZoneKey.
 func zoneOf(n *corev1.Node) (key events.Key, name string) {
@@ -97,7 +98,7 @@ func unknown(n *corev1.Node) bool {
 	return c != nil && c.Status == corev1.ConditionUnknown
 }
 
-// counts is false for a node that says nothing about how its zone is.
+// counts is false for a node that is excluded from the disruption state of its zone.
 func counts(n *corev1.Node) bool {
 	_, excluded := n.Labels[exclude]
 	return !excluded
@@ -105,10 +106,10 @@ func counts(n *corev1.Node) bool {
 
 const exclude = "node.kubernetes.io/exclude-disruption"
 
-// healthy is a node that counts and is ready.
+// healthy is true for a node that counts and is ready.
 func healthy(n *corev1.Node) bool { return counts(n) && ready(n) }
 
-// atLeast tells whether as many nodes are healthy.
+// atLeast tells whether at least enough nodes are healthy.
 func atLeast(enough int, nodes []*corev1.Node) bool {
 	found := 0
 	for _, n := range nodes {
@@ -122,16 +123,16 @@ func atLeast(enough int, nodes []*corev1.Node) bool {
 	return found == enough
 }
 
-// fullDisruption tells whether nodes count and none of those is ready. Where all are
-// excluded there is no such state, and pods are evicted as ever.
+// fullDisruption tells whether some nodes count and none of them is ready. If all nodes are
+// excluded there is no full disruption, and pods are evicted as usual.
 //
 // Upstream: handleDisruption; nodes that are excluded are in no zone there.
 func fullDisruption(nodes []*corev1.Node) bool {
 	return slices.ContainsFunc(nodes, counts) && !slices.ContainsFunc(nodes, healthy)
 }
 
-// silenced tells whether nodes count and say that they are ready, and all of these have been
-// silent for too long; or else until when one of them need not be heard.
+// silenced tells whether some nodes count and say that they are ready, and all of those have
+// been silent for too long. If not, sound is until when one of them may be silent.
 func (c Config) silenced(s reconcile.Snapshot, nodes []*corev1.Node) (all bool, sound time.Time) {
 	sight := s.Sight(kinds.Leases.Name)
 	for _, n := range nodes {
@@ -146,7 +147,7 @@ func (c Config) silenced(s reconcile.Snapshot, nodes []*corev1.Node) (all bool, 
 	return all, time.Time{}
 }
 
-// member is a node, and when it and its lease were last heard.
+// member is a node, and when the watcher last heard it and its lease.
 func member(s reconcile.Snapshot, n *corev1.Node) Member {
 	return Member{n, s.Heard(kinds.Nodes.Name, "", n.Name), s.Heard(kinds.Leases.Name, corev1.NamespaceNodeLease, n.Name)}
 }
@@ -191,13 +192,14 @@ func (c Config) observeZone(s reconcile.Snapshot, k events.Key) (View, bool) {
 	}
 	v := View{Zone: z, FullDisruption: fullDisruption(nodes)}
 	if slices.ContainsFunc(z.Members, func(m Member) bool { return driver(m.Node) != "" || len(driven(m.Node)) > 0 }) {
-		v.Silenced, v.Sound = c.silenced(s, nodes) // else no pods have to go
+		v.Silenced, v.Sound = c.silenced(s, nodes) // without such a node no pods are evicted
 	}
 	return v, len(z.Members) > 0
 }
 
-// slot is when the last try to evict used one, zero for a try that used none, since it met
-// another version, no node, or a later turn; failed is the node that refused.
+// slot is when the last attempt to taint a node used the rate. It is zero for an attempt
+// that did not, because of a conflict, a deleted node or a stale turn. failed is the node
+// that refused.
 func slot(last events.Outcome) (used time.Time, failed string) {
 	failure, ok := last.Failure()
 	switch {
@@ -210,8 +212,8 @@ func slot(last events.Outcome) (used time.Time, failed string) {
 	}
 }
 
-// keysOfNode maps a node to itself; to its zone, where that may have to do with it; and
-// to more, where it decides whether the whole cluster is disrupted.
+// keysOfNode maps a node to its own key, to its zone's key if the change concerns the zone,
+// and to the keys of [disrupted] if the change may begin or end a full disruption.
 func keysOfNode(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	before, _ := was.Object.(*corev1.Node)
 	node, _ := now.Object.(*corev1.Node)
@@ -238,7 +240,7 @@ func keysOfNode(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	return keys
 }
 
-// stand is what of a node its zone goes by.
+// stand are the properties of a node on which its zone's decisions depend.
 type stand struct {
 	zone    events.Key
 	counts  bool
@@ -263,8 +265,8 @@ func turns(before, now *corev1.Node) bool {
 	return before == nil || now == nil || counts(before) != counts(now) || healthy(before) != healthy(now)
 }
 
-// disrupted are the keys for which it matters whether the whole cluster is, where next to
-// no node is healthy: all zones, and the nodes from which pods are evicted.
+// disrupted adds the keys that depend on a full disruption, if fewer than few nodes are
+// healthy: all zones, and the nodes whose pods are evicted.
 func disrupted(s reconcile.Snapshot, add func(events.Key)) {
 	nodes := reconcile.List(s, kinds.Nodes, "")
 	if atLeast(few, nodes) {
@@ -278,11 +280,11 @@ func disrupted(s reconcile.Snapshot, add func(events.Key)) {
 	}
 }
 
-// few is how many nodes are healthy where one more or less may matter. Several may have
-// become so since the last turn.
+// few is the number of healthy nodes from which one more or less cannot matter. It is more
+// than 1, because several nodes may have become healthy since the last turn.
 const few = 8
 
-// keysOfPod maps a pod that is ready to its node, where that is unknown.
+// keysOfPod maps a ready pod to its node if that is unknown.
 func keysOfPod(s reconcile.Snapshot, _, now reconcile.Object) []events.Key {
 	p, ok := now.Object.(*corev1.Pod)
 	if !ok || p.Spec.NodeName == "" || !pod.Ready(p) {

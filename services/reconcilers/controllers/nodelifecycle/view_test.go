@@ -95,8 +95,7 @@ func TestObserveAZone(t *testing.T) {
 	}
 }
 
-// Whether all nodes that say that they are ready are silent is judged of the whole cluster, of
-// those that count.
+// Silenced depends on all nodes of the cluster that are not excluded and report that they are ready.
 func TestObserveSilenceElsewhere(t *testing.T) {
 	key := events.Key{Name: ":a"}
 	world := reconciletest.NewWorld(kinds.Leases.Kind).

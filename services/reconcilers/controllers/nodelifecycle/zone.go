@@ -15,8 +15,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// The metrics, with upstream's names. What upstream measures of its rounds
-// (update_node_health_duration_seconds and the like) has nothing here to be measured.
+// The metrics, with upstream's names. Upstream also measures its rounds
+// (update_node_health_duration_seconds and others), which do not exist here.
 const (
 	health    = "node_collector_zone_health"
 	size      = "node_collector_zone_size"
@@ -34,16 +34,16 @@ var (
 	}
 )
 
-// look is how often a zone is looked at that would have a silent node if anybody were
-// heard. batch is how many nodes are said to be silent in a turn.
+// look is how often a zone is checked that would have a silent node if the watcher heard leases.
+// batch is how many nodes one turn sets to unknown.
 const (
 	look  = 5 * time.Second
 	batch = 100
 )
 
-// decideZone says who of a zone is silent, and has the pods of one node go that is not ready
-// if that may be. Where pods are going it looks again when the last node that is ready could
-// have been silent for too long.
+// decideZone sets silent nodes of a zone to unknown, and taints one node that is not ready if
+// the rate allows it. While pods are being evicted, it asks for another turn when the last ready
+// node could have been silent for too long.
 func (v View) decideZone(c Config, now time.Time) reconcile.Decision {
 	z := v.Zone
 	silence, silent := z.silence(c, now)
@@ -63,9 +63,9 @@ func (z *Zone) figure(metric string, value float64) reconcile.Figure {
 	return reconcile.Figure{Metric: metric, Value: value, Labels: []string{z.Name}}
 }
 
-// figures are how many nodes of the zone count, and how many of them are not ready. One that
-// is silent is not, before that is said, too: where it cannot be said at once the pods of
-// others would go in a zone of which most nodes are silent.
+// figures are how many nodes of the zone count, and how many of those are not ready. A silent
+// node counts as not ready even before its conditions are written. Otherwise, while that takes
+// more than one turn, other nodes' pods would be evicted in a zone with mostly silent nodes.
 func (z *Zone) figures(silent map[string]bool) (counted, down int) {
 	for _, m := range z.Members {
 		if m.Node != nil && counts(m.Node) {
@@ -77,7 +77,7 @@ func (z *Zone) figures(silent map[string]bool) (counted, down int) {
 	return counted, down
 }
 
-// silence says of nodes that have been silent for too long that they are unknown.
+// silence sets the conditions of nodes that have been silent for too long to Unknown.
 func (z *Zone) silence(c Config, now time.Time) (d reconcile.Decision, silent map[string]bool) {
 	silent = map[string]bool{}
 	var quiet []*corev1.Node
@@ -106,9 +106,8 @@ func (z *Zone) silence(c Config, now time.Time) (d reconcile.Decision, silent ma
 	return d, silent
 }
 
-// due is behind which moment a node that is not heard by then has been silent for too
-// long. Who is not watched says nothing by being silent, so it is counted from when the
-// watch began, at the earliest.
+// due is the moment after which a node that has not been heard counts as silent. It counts from
+// the beginning of the watch at the earliest, because an unwatched node's silence says nothing.
 func (m Member) due(c Config, sight events.Sight) time.Time {
 	since := latest(sight.Since, m.Renewed)
 	if condition(m.Node, corev1.NodeReady) == nil {
@@ -124,7 +123,7 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// later is a moment, or where that has come, the next one of every fifth second.
+// later returns at if it lies ahead, and otherwise the next multiple of look.
 func later(at, now time.Time) time.Time {
 	if at.After(now) {
 		return at
@@ -132,13 +131,13 @@ func later(at, now time.Time) time.Time {
 	return now.Truncate(look).Add(look)
 }
 
-// stopped are the conditions that are not known of a silent node. Its network is not
-// the node's to speak of.
+// stopped are the conditions that become Unknown for a silent node. NetworkUnavailable is not
+// among them, because the node does not report it.
 var stopped = []corev1.NodeConditionType{
 	corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure,
 }
 
-// hush says that a node is silent.
+// hush sets the conditions of a silent node to Unknown.
 //
 // Upstream: tryUpdateNodeHealth.
 func hush(n *corev1.Node, now time.Time) events.Command {
@@ -168,8 +167,8 @@ func hush(n *corev1.Node, now time.Time) events.Command {
 	return command
 }
 
-// evict taints one node that is not ready, so that its pods go: the one that has been so
-// for longest, as often as the zone's rate allows.
+// evict taints one node that is not ready, so that its pods are evicted: the one that has been
+// not ready for longest, as often as the zone's rate allows.
 func (v View) evict(c Config, silent map[string]bool, now time.Time) reconcile.Decision {
 	z := v.Zone
 	rate, waiting := z.rate(c, silent), z.waiting(silent)
@@ -195,9 +194,9 @@ func (v View) evict(c Config, silent map[string]bool, now time.Time) reconcile.D
 	return d
 }
 
-// spare takes the taints off that drive pods away, where all nodes are silent that say that they
-// are ready. Their statuses cannot be written, so no node's own key hears of it. It is looked
-// again for one that is back, which changes nothing either.
+// spare removes the NoExecute taints if all nodes that say they are ready are silent. Their
+// statuses cannot be written, so the nodes' own keys get no turn about it. spare asks for
+// another turn, because a node that is heard again causes no turn either.
 //
 // Upstream: handleDisruption, where a node whose status was refused is left out.
 func (z *Zone) spare(now time.Time) reconcile.Decision {
@@ -211,7 +210,7 @@ func (z *Zone) spare(now time.Time) reconcile.Decision {
 	return d
 }
 
-// driven are the nodes of the zone from which pods are evicted, by name.
+// driven are the nodes of the zone whose pods are evicted, sorted by name.
 func (z *Zone) driven() (nodes []*corev1.Node) {
 	for _, m := range z.Members {
 		if m.Node != nil && len(driven(m.Node)) > 0 {
@@ -222,15 +221,15 @@ func (z *Zone) driven() (nodes []*corev1.Node) {
 	return nodes
 }
 
-// interval is the time between two nodes. Rates are read in single precision, as upstream
-// does, and their last digits mean nothing.
+// interval is the time between two nodes. Rates are in single precision, as upstream, so the
+// result is rounded to milliseconds.
 func interval(rate float32) time.Duration {
 	return time.Duration(float64(time.Second) / float64(rate)).Round(time.Millisecond)
 }
 
-// waiting are the nodes that are not ready and whose pods stay as yet, in the order in
-// which they became so; one that could not be tainted the last time waits for the others.
-// A node is not among them before its own key has marked it ([marked]).
+// waiting are the nodes that are not ready and whose pods are not evicted yet, in the order in
+// which they became so. A node whose last taint failed comes after the others. A node is
+// excluded until its own key has marked it ([marked]).
 func (z *Zone) waiting(silent map[string]bool) (waiting []*corev1.Node) {
 	for _, m := range z.Members {
 		if m.Node != nil && driver(m.Node) != "" && len(driven(m.Node)) == 0 && !silent[m.Node.Name] && marked(m.Node) {
@@ -250,9 +249,9 @@ func (z *Zone) waiting(silent map[string]bool) (waiting []*corev1.Node) {
 	return waiting
 }
 
-// rate is of how many nodes the pods may go in a second: of fewer where many nodes are
-// not ready, and of none in a small zone of which that is so. A zone in which none is
-// ready is an island of its own.
+// rate is how many nodes per second may be tainted NoExecute: fewer if many nodes of the zone
+// are not ready, and none if such a zone is small. A zone without a ready node is judged apart
+// from the others and has the normal rate.
 //
 // Upstream: ComputeZoneState and setLimiterInZone.
 func (z *Zone) rate(c Config, silent map[string]bool) float32 {

@@ -17,7 +17,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// The label excludes a node from the health of its zone, and not from eviction.
+// The label excludes a node from the health of its zone, but not from eviction.
 func TestPodsAreEvictedWhereAllNodesAreExcluded(t *testing.T) {
 	excluded := func(n *corev1.Node) { n.Labels = map[string]string{exclude: ""} }
 	silent := tainted(corev1.TaintNodeUnreachable, corev1.TaintEffectNoSchedule)
@@ -34,7 +34,7 @@ func TestPodsAreEvictedWhereAllNodesAreExcluded(t *testing.T) {
 	}
 }
 
-// The last node that is no longer excluded, or that is, decides for all zones too.
+// A single node that becomes excluded, or is no longer, can decide for all zones, so all have a turn.
 func TestAnExclusionIsHeardOfByAllZones(t *testing.T) {
 	excluded := node("n1", in("", "a"), is("False"))
 	excluded.Labels[exclude] = ""
@@ -44,7 +44,7 @@ func TestAnExclusionIsHeardOfByAllZones(t *testing.T) {
 	}
 }
 
-// cluster is an API server with nodes, and the turns that are due.
+// cluster is an API server with nodes, and the pending turns.
 type cluster struct {
 	t     *testing.T
 	world *reconciletest.World
@@ -68,8 +68,8 @@ func (c *cluster) put(n *corev1.Node) {
 	c.due = append(c.due, c.world.Keys(controller, kinds.Nodes.Kind, was, n)...)
 }
 
-// step decides for all keys that are due on one view, as replicas do, and carries out what
-// was decided after that, in the order given by the last bits of a number.
+// step decides for all due keys on one view, as replicas do, and then carries out the
+// decisions, in an order given by the last bits of a number.
 func (c *cluster) step(order int) {
 	slices.SortFunc(c.due, func(a, b events.Key) int { return cmp.Compare(a.Name, b.Name) })
 	due := slices.Compact(c.due)
@@ -115,8 +115,8 @@ func (c *cluster) carry(key events.Key, command events.Command) {
 	c.world.Remember(events.Outcome{Key: key, Lane: events.Act, At: c.now, UID: n.UID, Results: []events.Result{result}})
 }
 
-// Many nodes fall silent at one moment: the taints of a node and the eviction from it are two
-// keys' work on one list, they never conflict, and not one slot of the rate is lost.
+// Many nodes fall silent at one moment. A node's taints and its eviction are the work of two
+// keys on one list; they never conflict, and no slot of the rate is lost.
 func TestManySilentNodesAreEvictedAtTheRate(t *testing.T) {
 	for order := range 2 {
 		c := &cluster{t: t, world: reconciletest.NewWorld(), now: now, wakes: map[events.Key]time.Time{}}

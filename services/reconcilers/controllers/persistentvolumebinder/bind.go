@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// bind makes the first write that is missing of those of the claim's turn.
+// bind makes the first missing write among those that are the claim's turn to make.
 //
 // Upstream: bind. There one sync makes all four writes, and the volume is called bound before
 // the claim has its name.
@@ -44,19 +44,20 @@ func (v View) bind(volume *corev1.PersistentVolume, now time.Time) reconcile.Dec
 	return reconcile.Do("the claim and its volume have each other", reconcile.UpdateStatus(kinds.PersistentVolumeClaims.Kind, next))
 }
 
-// mark sets an annotation, if it is not there.
+// mark sets an annotation if it does not exist.
 func mark(notes map[string]string, name string) {
 	if _, there := notes[name]; !there {
 		notes[name] = "yes"
 	}
 }
 
-// reserve writes the claim into a volume, at the version that was seen. That it was not reserved
-// by a user is noted, since it may be undone then.
+// reserve writes the claim into a volume, at the version that was seen. An annotation records
+// that the controller and not a user reserved it, because only then may giveBack remove the
+// reservation.
 //
 // Upstream: GetBindVolumeToClaim.
 func (v View) reserve(volume *corev1.PersistentVolume) reconcile.Decision {
-	next := *volume // shallow: what changes in it is made anew
+	next := *volume // the changed parts are made anew
 	if !holds(volume, v.Claim) {
 		if next.Annotations = maps.Clone(volume.Annotations); next.Annotations == nil {
 			next.Annotations = map[string]string{}
@@ -68,12 +69,12 @@ func (v View) reserve(volume *corev1.PersistentVolume) reconcile.Decision {
 	return reconcile.Do("the volume "+volume.Name+" fits the claim", reconcile.Update(kinds.PersistentVolumes.Kind, &next))
 }
 
-// status is the claim with its status in a phase, bound to a volume, or nil: to none. It also
-// tells whether that differs from what the claim says.
+// status returns the claim with its status in a phase, bound to a volume (nil: to none), and
+// whether that differs from the current status.
 //
 // Upstream: updateClaimStatus.
 func (v View) status(phase corev1.PersistentVolumeClaimPhase, volume *corev1.PersistentVolume) (next *corev1.PersistentVolumeClaim, differs bool) {
-	claim := *v.Claim // shallow: what changes in it is made anew
+	claim := *v.Claim // the changed parts are made anew
 	next = &claim
 	was, s := v.Claim.Status, &next.Status
 	s.Phase = phase
@@ -92,8 +93,8 @@ func (v View) status(phase corev1.PersistentVolumeClaimPhase, volume *corev1.Per
 	return next, true
 }
 
-// capacityOf is the capacity of a claim that gets bound to a volume. While the file system on
-// the volume is to grow, it is still that of before.
+// capacityOf is the capacity of a claim that becomes bound to a volume. While the file system on
+// the volume is still to be expanded, it is the old capacity.
 func capacityOf(volume *corev1.PersistentVolume, was corev1.ResourceList) corev1.ResourceList {
 	size := volume.Spec.Capacity[corev1.ResourceStorage]
 	if before, resized := volume.Annotations[resizedFrom]; resized {

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// decideClaim takes a claim one step further.
+// decideClaim takes the next step of a claim.
 //
 // Upstream: pkg/controller/volume/persistentvolume, syncClaim.
 func (v View) decideClaim(now time.Time) reconcile.Decision {
@@ -41,7 +41,8 @@ func (v View) stepOfClaim(now time.Time) reconcile.Decision {
 	}
 }
 
-// search finds a volume for a claim that names none, or has one made.
+// search finds a volume for a claim that names none, or asks a provisioner for
+// one.
 //
 // Upstream: syncUnboundClaim.
 func (v View) search(now time.Time) reconcile.Decision {
@@ -77,7 +78,7 @@ func (v View) assign() reconcile.Decision {
 	return d
 }
 
-// awaited is what the claim waits for.
+// awaited is the Event that says what the claim waits for.
 //
 // Upstream: emitEventForUnboundDelayBindingClaim.
 func (v View) awaited() events.Notice {
@@ -91,7 +92,7 @@ func (v View) awaited() events.Notice {
 	}
 }
 
-// take binds a claim to the volume that it names, if it can have that.
+// take binds a claim to the volume that it names, if that is possible.
 func (v View) take(now time.Time) reconcile.Decision {
 	switch volume := v.Named; {
 	case volume == nil:
@@ -113,7 +114,7 @@ func (v View) take(now time.Time) reconcile.Decision {
 	}
 }
 
-// keep repairs a binding that was complete, or says that it is lost.
+// keep repairs a binding that was complete, or reports that it is lost.
 //
 // Upstream: syncBoundClaim. There what is not seen counts as not there.
 func (v View) keep(now time.Time) reconcile.Decision {
@@ -146,7 +147,7 @@ func (v View) lose(because, reason, message string) reconcile.Decision {
 	return reconcile.Do(because, reconcile.UpdateStatus(kinds.PersistentVolumeClaims.Kind, next, reconcile.Tell(&notice, nil)))
 }
 
-// pending says that the claim has no volume.
+// pending sets the claim's phase to Pending, without a volume.
 func (v View) pending(because string) reconcile.Decision {
 	next, differs := v.status(corev1.ClaimPending, nil)
 	if !differs {
@@ -155,9 +156,9 @@ func (v View) pending(because string) reconcile.Decision {
 	return reconcile.Do(because, reconcile.UpdateStatus(kinds.PersistentVolumeClaims.Kind, next))
 }
 
-// update changes the claim, without its status.
+// update changes the claim, except for its status.
 func (v View) update(because string, change func(*corev1.PersistentVolumeClaim), with ...reconcile.Option) reconcile.Decision {
-	next := *v.Claim // shallow: what changes in it is made anew
+	next := *v.Claim // the changed parts are made anew
 	next.Annotations = maps.Clone(next.Annotations)
 	if next.Annotations == nil {
 		next.Annotations = map[string]string{}

@@ -1,16 +1,16 @@
-// Package persistentvolumebinder binds PersistentVolumeClaims to PersistentVolumes, asks for
-// volumes that are not there yet, and lets go of those whose claims are gone.
+// Package persistentvolumebinder binds PersistentVolumeClaims to PersistentVolumes, asks
+// provisioners for missing volumes, and releases volumes whose claims are deleted.
 //
 //	a claim                             a volume
-//	  finds a volume, or is promised one  is available while no claim has it
+//	  finds a volume, or asks for one     is available while no claim has it
 //	  the volume gets its name            is bound while its claim says so
 //	  it gets the volume's name           is given back if its claim has another
-//	  it says that it is bound            is released when its claim is gone
-//	  is lost when its volume is gone     says why what it held is not deleted
+//	  it says that it is bound            is released when its claim is deleted
+//	  is lost when its volume is deleted  says why its storage is not deleted
 //
-// A binding is four writes to two objects, and each may be the last for a while: another
-// replica goes on, or another program has come in between. So each turn looks at what is there,
-// and makes the first write that is missing. The order is what keeps two claims off one volume:
+// A binding is four writes to two objects, and it may stop after each: another replica goes on,
+// or another program has written in between. So each turn looks at the current state and makes
+// the first missing write. The order keeps two claims off one volume:
 //
 //  1. the claim's turn writes the claim into the volume, at the version that was seen free;
 //  2. the claim's turn writes the volume into the claim, once the volume is seen to have it;
@@ -21,11 +21,11 @@
 // claim that finds two volumes can have one name, which cannot be changed; the other volume is
 // given back.
 //
-// What is seen of claims may be older than what is seen of volumes. A volume is released, and a
-// claim called lost, only after the API server has been asked for the other one.
+// The view of claims may be older than the view of volumes. The controller releases a volume,
+// or calls a claim lost, only after it has asked the API server for the other object.
 //
-// Volumes are made and deleted by the provisioners of storage drivers, which act on the
-// annotations that are written here. The controller itself creates and deletes nothing.
+// Provisioners of storage drivers create and delete the volumes. They act on the annotations
+// that this controller writes. The controller itself creates and deletes nothing.
 package persistentvolumebinder
 
 import (
@@ -41,16 +41,16 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Config is what the controller is configured with.
+// Config is the configuration of the controller.
 type Config struct {
-	// Static is true where no volumes are asked of provisioners.
+	// Static is true if the controller asks no provisioner for volumes.
 	Static bool `json:"staticVolumes,omitempty"`
 }
 
 // Controller is the binder with upstream's defaults. A key is a claim or a volume.
 var Controller = New(Config{})
 
-// New makes the controller.
+// New returns the controller.
 func New(config Config) reconcile.Controller[View] {
 	return reconcile.Controller[View]{
 		Name:     "persistentvolume-binder-controller",
@@ -82,7 +82,7 @@ func New(config Config) reconcile.Controller[View] {
 			{Kind: kinds.PersistentVolumeClaims.Kind, On: reconcile.Itself, Reasons: []string{
 				waitForConsumer, waitForPod, failedBinding, lost, misbound, provisioningFailed, externalProvisioning,
 			}},
-			{Kind: kinds.PersistentVolumeClaims.Kind, Reasons: []string{mismatch}}, // of a volume's turn, too
+			{Kind: kinds.PersistentVolumeClaims.Kind, Reasons: []string{mismatch}}, // a volume's turn records them, too
 			{Kind: kinds.PersistentVolumes.Kind, On: reconcile.Itself, Reasons: []string{mismatch, unknownPolicy, failedDelete, failedRecycle}},
 		},
 		Remembers: true,
@@ -127,47 +127,48 @@ const (
 type View struct {
 	// Claim is the claim whose turn it is; nil in the turn of a volume.
 	Claim *corev1.PersistentVolumeClaim `json:"claim,omitempty"`
-	// Named is the volume that the claim names; nil where it is not seen.
+	// Named is the volume that the claim names; nil if it is not seen.
 	Named *corev1.PersistentVolume `json:"named,omitempty"`
-	// Volumes are those that a claim which names none may have, by name.
+	// Volumes are the volumes that a claim which names none may have, by name.
 	Volumes []*corev1.PersistentVolume `json:"volumes,omitempty"`
-	// Class is the claim's StorageClass; nil where there is none.
+	// Class is the claim's StorageClass; nil if there is none.
 	Class *storagev1.StorageClass `json:"class,omitempty"`
-	// Asked is when its provisioner was asked for a volume; zero where that is not known.
+	// Asked is when the controller asked the provisioner for a volume; zero if that is not
+	// known.
 	Asked time.Time `json:"asked,omitzero"`
 	// Default is the name of the default StorageClass, if the claim has none.
 	Default string `json:"default,omitempty"`
-	// Waiting are the pods of the claim that have no node yet, by name. They are looked for if
-	// the claim waits for one.
+	// Waiting are the pods of the claim that have no node yet, by name. They are collected only
+	// if the claim waits for a pod.
 	Waiting []string `json:"waiting,omitempty"`
-	// Static is true where no volumes are asked of provisioners.
+	// Static is true if the controller asks no provisioner for volumes.
 	Static bool `json:"static,omitempty"`
 
 	// Volume is the volume whose turn it is; nil in the turn of a claim.
 	Volume *corev1.PersistentVolume `json:"persistentVolume,omitempty"`
-	// Holder is the claim of the name that the volume says it is bound to.
+	// Holder is the claim that the volume names.
 	Holder *corev1.PersistentVolumeClaim `json:"holder,omitempty"`
 
-	// Live is what the API server said of the other one.
+	// Live is what the API server said of the other object.
 	Live *Live `json:"live,omitempty"`
 	// Unread is an answer that could not be read.
 	Unread *reconcile.Unread `json:"unread,omitempty"`
-	// Told is what the last report told, at ToldAt.
+	// Told are the Events of the last report, at ToldAt.
 	Told   []string  `json:"told,omitempty"`
 	ToldAt time.Time `json:"toldAt,omitzero"`
 }
 
 // Live is what the API server said of the claim that a volume names, or of the volume that a
-// claim names, when it was asked about the one as it is seen now.
+// claim names. The question was decided on the key's object as it is seen now.
 type Live struct {
-	// There tells whether there is one of the name.
+	// There tells whether the object exists.
 	There bool `json:"there,omitempty"`
-	// Claim is the uid of the claim, or of the claim that the volume says it is bound to.
+	// Claim is the uid of the claim, or of the claim that the volume names.
 	Claim types.UID `json:"claim,omitempty"`
 	At    time.Time `json:"at"`
 }
 
-// lasting is for how long an answer counts.
+// lasting is for how long an answer is valid.
 const lasting = 30 * time.Second
 
 func decide(v View, now time.Time) reconcile.Decision {

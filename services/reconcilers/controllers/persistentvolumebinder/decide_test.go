@@ -44,7 +44,7 @@ func class(name string, age time.Duration, annotation string) *storagev1.Storage
 	return c
 }
 
-// Whose turn a change makes it.
+// The keys to which changes map.
 func TestKeys(t *testing.T) {
 	a, b, c, d := pvc("a", "1Gi"), named(pvc("b", "1Gi"), "v"), of(pvc("c", "1Gi"), fast), named(pvc("d", "1Gi"), "w")
 	v, w := pv("v", "1Gi"), boundTo(pv("w", "1Gi"), d)
@@ -146,7 +146,7 @@ func TestObserveClaim(t *testing.T) {
 	}
 }
 
-// Answers count for the object that they are about, as long as that does not change.
+// An answer is valid for the object that it is about, until that changes.
 func TestAnswers(t *testing.T) {
 	claim := named(pvc("a", "1Gi"), "v")
 	claim.Annotations = map[string]string{completed: "yes"}
@@ -198,7 +198,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// What was told is told again after a while, and at once if it is something else.
+// The same Event is recorded again after a while, and another one at once.
 func TestTellsOnceInAWhile(t *testing.T) {
 	claim := pvc("a", "1Gi")
 	key := keyOfClaim(claim.Namespace, "a")
@@ -227,7 +227,7 @@ func TestTellsOnceInAWhile(t *testing.T) {
 	}
 }
 
-// What is counted.
+// The figures of a volume, of a claim, and of a default class that is assigned.
 func TestFigures(t *testing.T) {
 	claim := of(pvc("a", "1Gi"), fast)
 	claim.Status.Phase, claim.Spec.VolumeAttributesClassName = corev1.ClaimBound, ptr("gold")
@@ -246,8 +246,8 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// Of many claims that look for a volume at once each finds one of its own, or nearly: a
-// claim that meets another one at its volume has to begin again.
+// Claims that search at once spread over the volumes of one size, because a claim that
+// loses its volume to another has to begin again.
 func TestClaimsSpreadOverVolumesOfOneSize(t *testing.T) {
 	const many = 200
 	world := reconciletest.NewWorld(kinds.StorageClasses.Kind, kinds.Pods.Kind)
@@ -265,7 +265,7 @@ func TestClaimsSpreadOverVolumesOfOneSize(t *testing.T) {
 		}
 		chosen[v.match(false).Name] = true
 	}
-	// Thrown at random, they hit 126 of 200.
+	// A random choice hits 126 of 200.
 	if len(chosen) < 100 || chosen["larger"] {
 		t.Errorf("%d claims want %d volumes, the larger one among them: %t", many, len(chosen), chosen["larger"])
 	}
@@ -290,7 +290,7 @@ func TestOfManyVolumesTheBestAreSeen(t *testing.T) {
 	}
 }
 
-// How long it took until a claim got the volume for which its provisioner was asked.
+// The time from the request to a provisioner until the claim gets its volume is measured.
 func TestHowLongAProvisionerTook(t *testing.T) {
 	claim := of(pvc("a", "1Gi"), fast)
 	claim.Annotations = map[string]string{provisioner: "csi.example.com"}

@@ -30,8 +30,8 @@ func keyOfVolume(name string) events.Key {
 	return events.Key{Kind: kinds.PersistentVolumes.Name, Name: name}
 }
 
-// keysOfClaim maps a claim to itself, to the volume that it names, and where that is new to all
-// volumes that say they are bound to it.
+// keysOfClaim maps a claim to itself and to the volume that it names. If the volume's name is
+// new, it also maps to all volumes that name the claim.
 func keysOfClaim(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	var all keys.Set
 	before, _ := was.Object.(*corev1.PersistentVolumeClaim)
@@ -57,8 +57,9 @@ func keysOfClaim(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	return all.All()
 }
 
-// keysOfVolume maps a volume to itself, to the claims that it says it is bound to, to those that
-// name it where that is another one, and while it is free to those that may have it.
+// keysOfVolume maps a volume to itself and to the claims in its claimRef. If the claimRef is
+// new, it also maps to the claims that name the volume, and while the volume is free to the
+// claims that may have it.
 func keysOfVolume(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	var all keys.Set
 	var holders [2]corev1.ObjectReference
@@ -87,7 +88,7 @@ func keysOfVolume(s reconcile.Snapshot, was, now reconcile.Object) []events.Key 
 	return all.All()
 }
 
-// keysOfClass maps a class to the claims without a volume that are of it, or of none.
+// keysOfClass maps a class to the claims without a volume that have this class or none.
 func keysOfClass(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	class, there := now.Object.(*storagev1.StorageClass)
 	if !there {
@@ -104,8 +105,8 @@ func keysOfClass(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	return all.All()
 }
 
-// keysOfPod maps a pod to its claims without a volume, when it begins or ceases to wait for a
-// node. They say for which pods they wait.
+// keysOfPod maps a pod to its claims without a volume when it begins or ceases to wait for a
+// node, because the claims report the pods that they wait for.
 func keysOfPod(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	before, _ := was.Object.(*corev1.Pod)
 	after, _ := now.Object.(*corev1.Pod)

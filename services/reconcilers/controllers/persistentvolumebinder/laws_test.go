@@ -164,7 +164,7 @@ func anyVolumeView(t *rapid.T) View {
 
 func ptr[T any](value T) *T { return &value }
 
-// toldBefore has what would be told now have been told some minutes ago.
+// toldBefore marks the Events of the present decision as recorded some minutes ago.
 func (v *View) toldBefore(t *rapid.T) {
 	if !rapid.Bool().Draw(t, "told before") {
 		return
@@ -179,7 +179,7 @@ func (v *View) toldBefore(t *rapid.T) {
 }
 
 // exclusive: a claim is written only into a volume that no other claim has, a volume only into a
-// claim that has none, and a binding is undone only of a claim that has another volume.
+// claim that has none, and a binding is undone only if the claim has another volume.
 func exclusive(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	for _, command := range c.Decide(v, now).Commands {
 		switch {
@@ -231,8 +231,8 @@ func (v View) mayBind(next *corev1.PersistentVolume) error {
 	return nil
 }
 
-// careful: a claim is called lost, and a volume released, only because of an answer of the API
-// server that is not old, or because of what cannot change any more.
+// careful: a claim is called lost, and a volume released, only because of a recent answer of the
+// API server, or because of facts that cannot change any more.
 func careful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	fresh := v.Live != nil && now.Sub(v.Live.At) < 30*time.Second
 	for _, command := range c.Decide(v, now).Commands {
@@ -260,8 +260,8 @@ func careful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) er
 	return nil
 }
 
-// storable: the reconcilers, which know no object but the key's when they hold a turn against the
-// promise, leave what is about another one to the writer.
+// storable: the reconcilers check a turn against the promise with the key's object alone. They refuse
+// no command: the check of commands about another object is left to the writer.
 func storable(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	d, own := c.Describe(), v.own()
 	t := events.Turn{Key: keyOfVolume(own.GetName()), Kind: kinds.PersistentVolumes.Name, UID: own.GetUID(), ResourceVersion: own.GetResourceVersion()}
@@ -277,7 +277,7 @@ func storable(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) e
 	return nil
 }
 
-// complete: both are called bound only when each has the other one, the volume first.
+// complete: a claim and a volume become Bound only when each names the other, the volume first.
 func complete(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	for _, command := range c.Decide(v, now).Commands {
 		var next struct{ Status struct{ Phase string } }

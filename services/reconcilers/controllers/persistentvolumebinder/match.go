@@ -19,7 +19,7 @@ func has(obj metav1.Object, annotation string) bool {
 	return there
 }
 
-// hasClass tells whether a claim says of which class it is, if only that it is of none.
+// hasClass tells whether a claim sets a class, be it the empty one.
 func hasClass(claim *corev1.PersistentVolumeClaim) bool {
 	return has(claim, corev1.BetaStorageClassAnnotation) || claim.Spec.StorageClassName != nil
 }
@@ -45,13 +45,13 @@ func orNone(name *string) string {
 	return *name
 }
 
-// holds tells whether a volume says that it is bound to a claim, or to a claim of that name.
+// holds tells whether a volume's claimRef is a claim, or the claim's name without a uid.
 func holds(volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) bool {
 	ref := volume.Spec.ClaimRef
 	return ref != nil && ref.Namespace == claim.Namespace && ref.Name == claim.Name && (ref.UID == "" || ref.UID == claim.UID)
 }
 
-// late tells whether the claim gets no volume before it has a pod. ok is false where its class
+// late tells whether the claim gets a volume only once it has a pod. ok is false if the class
 // does not say so.
 //
 // Upstream: IsDelayBindingMode.
@@ -66,10 +66,10 @@ func (v View) late() (late, ok bool) {
 	}
 }
 
-// match is the volume that a claim gets which names none; nil where there is none. Of all sets of
-// access modes that will do, one with few modes goes before one with more. In a set the volume
-// goes first that says it is bound to the claim, then the smallest that is free. Where the
-// claim waits for a pod, the scheduler chooses among those that are free.
+// match is the volume for a claim that names none; nil if there is none. Among the suitable sets
+// of access modes, one with fewer modes comes first. Within a set, a volume that names the claim
+// comes first, then the smallest free one. If the claim waits for a pod, the scheduler chooses
+// among the free volumes.
 //
 // Upstream: findByClaim, FindMatchingVolume. Which of several sets with as many modes, and which
 // of several volumes of one size, is chance there.
@@ -111,9 +111,8 @@ func fits(volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim, 
 	}
 }
 
-// better tells whether a volume goes before another one. Of several free ones of one size
-// each claim has its own order: of many claims that look for volumes at once, most do
-// not meet another one at theirs.
+// better tells whether one volume is preferred to another. Each claim has its own order of free
+// volumes of one size, so that of many claims which search at once few choose the same volume.
 func better(volume, than *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) bool {
 	modes, others := modesOf(volume), modesOf(than)
 	if c := cmp.Or(cmp.Compare(len(modes), len(others)), slices.Compare(modes, others)); c != 0 {
@@ -123,7 +122,7 @@ func better(volume, than *corev1.PersistentVolume, claim *corev1.PersistentVolum
 		return holds(volume, claim)
 	}
 	if holds(volume, claim) {
-		return volume.Name < than.Name // which of several is the user's affair
+		return volume.Name < than.Name // the user decides which of several
 	}
 	size, other := volume.Spec.Capacity[corev1.ResourceStorage], than.Spec.Capacity[corev1.ResourceStorage]
 	return cmp.Or(size.Cmp(other), cmp.Compare(rank(volume, claim), rank(than, claim)), cmp.Compare(volume.Name, than.Name)) < 0

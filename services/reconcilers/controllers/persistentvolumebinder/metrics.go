@@ -48,7 +48,7 @@ var metrics = []reconcile.Metric{
 	},
 }
 
-// countedClaim is the claim among all claims.
+// countedClaim counts the claim among all claims.
 func (v View) countedClaim() reconcile.Figure {
 	metric := unboundClaims
 	if v.Claim.Status.Phase == corev1.ClaimBound {
@@ -57,7 +57,7 @@ func (v View) countedClaim() reconcile.Figure {
 	return reconcile.Figure{Metric: metric, Value: 1, Labels: []string{v.Claim.Namespace, classOf(v.Claim), orNone(v.Claim.Spec.VolumeAttributesClassName)}}
 }
 
-// countedVolume is the volume among all volumes.
+// countedVolume counts the volume among all volumes.
 func (v View) countedVolume() []reconcile.Figure {
 	metric, plugin := unboundVolumes, "N/A"
 	if v.Volume.Status.Phase == corev1.VolumeBound {
@@ -75,7 +75,7 @@ func (v View) countedVolume() []reconcile.Figure {
 	}
 }
 
-// assigned counts the default classes that are given, and those that are not.
+// assigned counts the default classes that were assigned, and those that were not.
 func (v View) assigned() []reconcile.Figure {
 	return []reconcile.Figure{
 		{Metric: retroactive, Value: 1, Of: v.ref()},
@@ -84,8 +84,8 @@ func (v View) assigned() []reconcile.Figure {
 	}
 }
 
-// provisioned measures how long it took until the claim got the volume for which its provisioner was
-// asked; nothing where it is not known when that was.
+// provisioned measures the time from the request to the provisioner until the claim had its volume.
+// It is empty if the time of the request is not known.
 func (v View) provisioned(now time.Time) []reconcile.Figure {
 	if v.Asked.IsZero() {
 		return nil
@@ -95,8 +95,8 @@ func (v View) provisioned(now time.Time) []reconcile.Figure {
 	return append(v.refused(by), reconcile.Figure{Metric: operationTook, Value: took.Seconds(), Labels: []string{by, "provision"}, Of: v.ref()})
 }
 
-// refused counts the claims that could not be told which provisioner is to make their volume, or
-// that they have it.
+// refused counts the claims into which the controller could not write the provisioner or the
+// volume.
 func (v View) refused(by string) []reconcile.Figure {
 	labels := []string{by, "provision"}
 	return []reconcile.Figure{

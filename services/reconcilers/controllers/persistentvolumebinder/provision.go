@@ -12,15 +12,15 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// inTree is how the names of provisioners begin that are part of Kubernetes. hostPath is the
-// only one that is left, and makes directories of the machine on which it runs.
+// inTree is the prefix of the names of provisioners that are part of Kubernetes. hostPath is
+// the only one that is left, and creates directories on the machine on which it runs.
 const (
 	inTree   = "kubernetes.io/"
 	hostPath = inTree + "host-path"
 	nfs      = inTree + "nfs"
 )
 
-// drivers are the storage drivers that in-tree provisioners have become.
+// drivers are the storage drivers that replaced in-tree provisioners.
 //
 // Upstream: k8s.io/csi-translation-lib, and pkg/volume/csimigration.
 var drivers = map[string]string{
@@ -33,8 +33,8 @@ var drivers = map[string]string{
 	inTree + "portworx-volume": "pxd.portworx.com",
 }
 
-// migrated are annotations that say which driver a provisioner has become, and whether others
-// are there. known is false where the object is of no provisioner.
+// migrated returns the annotations with the driver that replaced a provisioner, and whether
+// they differ from those of the object. known is false if the object has no provisioner.
 //
 // Upstream: updateMigrationAnnotations.
 func migrated(notes map[string]string, provisioner string, known bool) (next map[string]string, differ bool) {
@@ -78,7 +78,7 @@ func (v View) fail(because, message string, now time.Time) reconcile.Decision {
 	return v.tell(now, because, warning(provisioningFailed, message))
 }
 
-// external leaves the claim to a provisioner outside.
+// external leaves the claim to an external provisioner.
 //
 // Upstream: provisionClaimOperationExternal, setClaimProvisioner.
 func (v View) external(by string, now time.Time) reconcile.Decision {
@@ -90,7 +90,7 @@ func (v View) external(by string, now time.Time) reconcile.Decision {
 		"the provisioner is running and correctly registered.", by)))
 }
 
-// ask writes down which provisioner is to make the claim's volume.
+// ask writes the provisioner of the volume into the claim.
 func (v View) ask(by string) reconcile.Decision {
 	failed := warning(provisioningFailed, "Error saving claim: {error}")
 	failed.About = reconcile.About(kinds.PersistentVolumeClaims.Kind, v.Claim)
@@ -102,7 +102,7 @@ func (v View) ask(by string) reconcile.Decision {
 	return d
 }
 
-// local is the provisioner of directories, which is switched off.
+// local is the host-path provisioner, which is disabled.
 //
 // Upstream: provisionClaimOperation, with --enable-hostpath-provisioner=false.
 func (v View) local(now time.Time) reconcile.Decision {

@@ -20,34 +20,33 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// A binding is several writes to two objects. The law is held here against every order in which
-// they can be made: each turn is decided on claims as they were at any earlier moment, and on
-// volumes as they were at any other one, but for moments before those of the key's last turn; of
-// what it wants any one command is carried out, at any later moment; and users, the scheduler and provisioners do what they do in between.
+// A binding is several writes to two objects, and these tests try every order of them. A turn sees
+// claims of any earlier moment, and volumes of any other one, but no older ones than the key's last
+// turn saw. Any one of its commands is carried out, on the present objects. Users, the scheduler and
+// provisioners act in between.
 //
-// In no such order are two claims bound to one volume, is a volume taken from a claim that has
-// no other, is a claim called lost whose volume is there, or a volume released whose claim
-// is. And from wherever it was interrupted the controller comes to an end in which all claims are
-// bound that can be.
+// In no order are two claims bound to one volume, is a volume taken from a claim that has no other,
+// is a claim called lost whose volume exists, or a volume released whose claim exists. From every
+// state the controller comes to an end in which all claims are bound that can be.
 
-// place is what happens in every order: objects, and what others do once each, or not.
+// place is a situation to explore: objects, and what others may do once each.
 type place struct {
 	claims  []*corev1.PersistentVolumeClaim
 	volumes []*corev1.PersistentVolume
 	class   *storagev1.StorageClass
 	others  []other
 	// bound is how many claims are bound in the end, if the others have done everything; 0: it
-	// depends on when.
+	// depends on the order.
 	bound int
 }
 
-// other does something to what there is; false: it cannot be done now.
+// other changes the present state; false: it cannot do so now.
 type other struct {
 	name string
 	does func(*truth) bool
 }
 
-// truth is what there is: what each object was at every moment is in the histories.
+// truth is the present state: each object as JSON, by name.
 type truth struct {
 	claims, volumes map[string]string
 	version         int
@@ -86,13 +85,13 @@ func (w *truth) put(obj metav1.Object) {
 	}
 }
 
-// state is where an order of steps has come to.
+// state is the state after a sequence of steps.
 type state struct {
 	truth
 	pastClaims, pastVolumes []map[string]string
-	done                    string // of the others, in letters
+	done                    string // what the others have done, as letters
 	answers                 map[events.Key]string
-	since                   map[events.Key][2]int // how old claims and volumes may be at most, by place in the past
+	since                   map[events.Key][2]int // by key, the oldest claims and volumes that a turn may see: indexes of the past
 }
 
 func (s state) digest() string {
@@ -107,7 +106,7 @@ func (s state) digest() string {
 	return string(reconcile.Body([]any{s.pastClaims, s.pastVolumes, s.done, keys}))
 }
 
-// explorer goes through all orders.
+// explorer tries all orders.
 type explorer struct {
 	t     *testing.T
 	place place
@@ -142,7 +141,7 @@ func explore(t *testing.T, p place) *explorer {
 	return e
 }
 
-// keys are those of all that there was in the beginning or is now.
+// keys returns the keys of all objects, of the start and of the present.
 func (e *explorer) keys(s state) (keys []events.Key) {
 	for _, name := range slices.Sorted(maps.Keys(union(s.pastClaims[0], s.claims))) {
 		keys = append(keys, keyOfClaim(reconciletest.Namespace, name))
@@ -159,7 +158,7 @@ func union(a, b map[string]string) map[string]string {
 	return all
 }
 
-// next are the states one step on.
+// next returns the states after one more step.
 func (e *explorer) next(s state) (all []state) {
 	for i, o := range e.place.others {
 		letter := string(rune('a' + i))
@@ -191,7 +190,7 @@ func (e *explorer) next(s state) (all []state) {
 	return all
 }
 
-// to is the state in which something has changed.
+// to returns the state after a change.
 func (s state) to(after truth) state {
 	next := state{truth: after, pastClaims: s.pastClaims, pastVolumes: s.pastVolumes, done: s.done, answers: s.answers, since: s.since}
 	if !maps.Equal(after.claims, s.claims) {
@@ -203,7 +202,7 @@ func (s state) to(after truth) state {
 	return next
 }
 
-// ask is what a key's turn wants on a view.
+// ask returns the commands of a key's turn on a view, without Events.
 func (e *explorer) ask(key events.Key, claims, volumes map[string]string, answer string) []events.Command {
 	id := string(reconcile.Body([]any{key, claims, volumes, answer}))
 	if commands, known := e.asked[id]; known {
@@ -234,7 +233,7 @@ func (e *explorer) ask(key events.Key, claims, volumes map[string]string, answer
 	return acts
 }
 
-// carry carries out a command on what there is; false where that changes nothing.
+// carry carries out a command on the state; false if it changes nothing.
 func (e *explorer) carry(s state, key events.Key, c events.Command) (state, bool) {
 	if c.Verb == events.VerbAsk {
 		return s.answered(key, c)
@@ -271,7 +270,7 @@ func (e *explorer) carry(s state, key events.Key, c events.Command) (state, bool
 	return s.to(after), true
 }
 
-// answered has the API server answer a question.
+// answered makes the API server answer a question; false if the answer is known.
 func (s state) answered(key events.Key, c events.Command) (state, bool) {
 	o := events.Outcome{Key: key, Lane: events.Act, At: now}
 	about, text := s.volumes[key.Name], s.claims[c.Name]
@@ -294,7 +293,7 @@ func (s state) answered(key events.Key, c events.Command) (state, bool) {
 	return to, to.answers[key] != s.answers[key]
 }
 
-// lawful holds the law against a write of the controller.
+// lawful checks a write of the controller against the law.
 func (e *explorer) lawful(s state, after truth) {
 	live := map[types.UID]*corev1.PersistentVolumeClaim{}
 	for name := range after.claims {
@@ -329,7 +328,7 @@ func (e *explorer) lawful(s state, after truth) {
 	}
 }
 
-// keeps: a volume stays with the claim that it has, unless that has another one or is gone.
+// keeps: a volume stays with its claim, unless the claim has another volume or was deleted.
 func (e *explorer) keeps(name string, was, is *corev1.PersistentVolume, live map[types.UID]*corev1.PersistentVolumeClaim) {
 	if was.Spec.ClaimRef == nil || live[was.Spec.ClaimRef.UID] == nil {
 		return
@@ -343,8 +342,8 @@ func (e *explorer) keeps(name string, was, is *corev1.PersistentVolume, live map
 	}
 }
 
-// settles: from here, if everything is seen and nothing else happens, it comes to an end in
-// which nothing is left over.
+// settles checks that the controller comes to an end from here, with nothing left over, if it sees
+// everything and nothing else happens.
 func (e *explorer) settles(s state) {
 	id := string(reconcile.Body([]any{s.claims, s.volumes}))
 	if e.ends[id] {
@@ -410,7 +409,7 @@ func (e *explorer) ended(s state, all bool) {
 	}
 }
 
-// deletes has a user delete a claim.
+// deletes lets a user delete a claim.
 func deletes(name string) other {
 	return other{"delete " + name, func(w *truth) bool {
 		_, there := w.claims[name]
@@ -419,7 +418,7 @@ func deletes(name string) other {
 	}}
 }
 
-// loses has a user delete a volume by force.
+// loses lets a user delete a volume by force.
 func loses(name string) other {
 	return other{"lose " + name, func(w *truth) bool {
 		_, there := w.volumes[name]
@@ -428,7 +427,7 @@ func loses(name string) other {
 	}}
 }
 
-// creates has a user create a claim of the name of one that is gone.
+// creates lets a user create a claim with the name of a deleted one.
 func creates(name, uid string) other {
 	return other{"create " + uid, func(w *truth) bool {
 		if w.claims[name] != "" {
@@ -441,7 +440,7 @@ func creates(name, uid string) other {
 	}}
 }
 
-// reserves has the scheduler, or a user, write a claim into a volume that is free.
+// reserves lets the scheduler, or a user, write a claim into a free volume.
 func reserves(volume, claim string, byUser bool) other {
 	return other{"reserve " + volume, func(w *truth) bool {
 		v, c := w.volume(volume), w.claim(claim)
@@ -459,7 +458,7 @@ func reserves(volume, claim string, byUser bool) other {
 	}}
 }
 
-// provisions has a provisioner make a volume.
+// provisions lets a provisioner create a volume.
 func provisions(v *corev1.PersistentVolume) other {
 	return other{"provision " + v.Name, func(w *truth) bool {
 		w.put(v.DeepCopy())
@@ -502,8 +501,8 @@ func TestNothingIsLostOrSharedInAnyOrder(t *testing.T) {
 	}
 }
 
-// sameChoice are two volumes of which the claims a and b want the same: others would never
-// meet at one.
+// sameChoice returns two volumes of which the claims a and b want the same one. Other claims would
+// never compete.
 func sameChoice(t *testing.T) []*corev1.PersistentVolume {
 	for i := range 100 {
 		x, y := pv("x", "1Gi"), pv(fmt.Sprint("y", i), "1Gi")

@@ -36,12 +36,12 @@ func warning(reason, message string) events.Notice {
 	return events.Notice{Type: corev1.EventTypeWarning, Reason: reason, Message: message}
 }
 
-// again is when the same is told again. An API server keeps Events for an hour, and who looks at
-// a claim that waits is to find out why.
+// again is when the same Event is recorded again. An API server keeps Events for an hour, and a
+// user who looks at a waiting claim must find the reason.
 const again = 15 * time.Minute
 
-// waits says that the claim has no volume, in its status and with an Event, unless that was
-// told a short while ago.
+// waits sets the claim to Pending and records an Event, unless that was recorded a short while
+// ago.
 //
 // Upstream: each sync tells it, every 15 seconds or more often.
 func (v View) waits(now time.Time, because string, notice events.Notice) reconcile.Decision {
@@ -50,7 +50,7 @@ func (v View) waits(now time.Time, because string, notice events.Notice) reconci
 	return d
 }
 
-// tell has users told something about the claim.
+// tell records an Event about the claim.
 func (v View) tell(now time.Time, because string, notice events.Notice) reconcile.Decision {
 	notice.About = reconcile.About(kinds.PersistentVolumeClaims.Kind, v.Claim)
 	return v.record(now, because, notice)
@@ -61,7 +61,7 @@ type told struct {
 	Told string `json:"told"`
 }
 
-// record writes Events, unless all of them were told a short while ago.
+// record records Events, unless all of them were recorded a short while ago.
 func (v View) record(now time.Time, because string, notices ...events.Notice) reconcile.Decision {
 	until := v.ToldAt.Add(again)
 	d := reconcile.Decision{Because: because}

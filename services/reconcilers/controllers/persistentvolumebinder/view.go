@@ -43,8 +43,8 @@ func observeClaim(s reconcile.Snapshot, k events.Key) (View, bool) {
 	return v, true
 }
 
-// asked is when the claim's provisioner was asked for a volume, if that was the last thing that was
-// done about the claim; zero where it was not.
+// asked is when the provisioner was asked for a volume, if that was the last act for the claim;
+// otherwise zero.
 func asked(s reconcile.Snapshot, k events.Key, claim *corev1.PersistentVolumeClaim) time.Time {
 	last, ok := reconcile.LastOf(s, k, events.Act, claim)
 	if !ok || len(last.Results) != 1 {
@@ -57,7 +57,7 @@ func asked(s reconcile.Snapshot, k events.Key, claim *corev1.PersistentVolumeCla
 	return last.Decided
 }
 
-// look looks for what a claim may have that names no volume.
+// look collects the volumes and the class that a claim without a volume may have.
 func (v *View) look(s reconcile.Snapshot) {
 	claim := v.Claim
 	selector, err := selectorOf(claim)
@@ -77,11 +77,11 @@ func (v *View) look(s reconcile.Snapshot) {
 	}
 }
 
-// mostOffered bounds the volumes that a claim's turn sees. It takes the best; with thousands of
-// free volumes their number would make up most of what the turns of as many claims cost.
+// mostOffered bounds the volumes in a claim's view. The claim takes the best one. With thousands of
+// free volumes, all of them would make up most of the cost of as many claims' turns.
 const mostOffered = 4
 
-// offer takes in a volume that fits, and leaves out the worst where there are too many.
+// offer adds a suitable volume, and drops the worst if there are too many.
 func (v *View) offer(volume *corev1.PersistentVolume) {
 	v.Volumes = append(v.Volumes, volume)
 	if len(v.Volumes) <= mostOffered {
@@ -96,7 +96,7 @@ func (v *View) offer(volume *corev1.PersistentVolume) {
 	v.Volumes = slices.Delete(v.Volumes, worst, worst+1)
 }
 
-// defaultClass is the name of the newest StorageClass that is marked as the default one.
+// defaultClass is the name of the newest StorageClass that is marked as default.
 //
 // Upstream: pkg/volume/util, GetDefaultClass.
 func defaultClass(s reconcile.Snapshot) string {
@@ -125,7 +125,7 @@ func waiting(s reconcile.Snapshot, claim *corev1.PersistentVolumeClaim) (names [
 	return names
 }
 
-// waits tells whether a pod has no node, and may get one.
+// waits tells whether a pod has no node and may still get one.
 func waits(p *corev1.Pod) bool {
 	return p.Spec.NodeName == "" && p.DeletionTimestamp == nil && !pod.Terminal(p)
 }
@@ -156,7 +156,7 @@ func observeVolume(s reconcile.Snapshot, k events.Key) (View, bool) {
 	return v, true
 }
 
-// hear takes in an answer about an object of a kind.
+// hear reads an answer about an object of a kind.
 func (v *View) hear(last events.Outcome, kind kinds.Kind) {
 	for _, r := range last.Results {
 		if r.Ref.Kind != kind.Name {
@@ -178,7 +178,7 @@ func (v *View) hear(last events.Outcome, kind kinds.Kind) {
 	}
 }
 
-// claimIn is the claim that an answer is, or that the volume in it is bound to.
+// claimIn returns the claim in an answer, or the claim to which the volume in it is bound.
 func claimIn(r events.Result, kind kinds.Kind) (*Live, error) {
 	if kind.Name == kinds.PersistentVolumeClaims.Name {
 		var claim corev1.PersistentVolumeClaim
@@ -194,7 +194,7 @@ func claimIn(r events.Result, kind kinds.Kind) (*Live, error) {
 	return live, err
 }
 
-// recall notes what the last report told.
+// recall reads the Events of the last report.
 func (v *View) recall(s reconcile.Snapshot, k events.Key) {
 	last, ok := reconcile.LastOf(s, k, events.Tell, v.own())
 	if !ok {

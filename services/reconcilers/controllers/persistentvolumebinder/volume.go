@@ -16,7 +16,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// decideVolume takes a volume one step further.
+// decideVolume takes the next step of a volume.
 //
 // Upstream: pkg/controller/volume/persistentvolume, syncVolume.
 func (v View) decideVolume(now time.Time) reconcile.Decision {
@@ -48,7 +48,7 @@ func (v View) stepOfVolume(now time.Time) reconcile.Decision {
 	}
 }
 
-// held judges a volume whose claim is seen.
+// held decides about a volume whose claim is seen.
 func (v View) held(now time.Time) reconcile.Decision {
 	claim, volume := v.Holder, v.Volume
 	switch name := claim.Spec.VolumeName; {
@@ -70,8 +70,8 @@ func (v View) held(now time.Time) reconcile.Decision {
 	}
 }
 
-// tidy corrects the annotation that says which driver the volume's provisioner has become, and
-// the finalizers of what deletes the storage. wants is false where they are right.
+// tidy corrects the annotation with the driver that replaced the volume's provisioner, and the
+// finalizers of the component that deletes the storage. wants is false if both are right.
 //
 // Upstream: updateVolumeMigrationAnnotationsAndFinalizers.
 func (v View) tidy() (d reconcile.Decision, wants bool) {
@@ -84,12 +84,12 @@ func (v View) tidy() (d reconcile.Decision, wants bool) {
 	if !moved && slices.Equal(guards, v.Volume.Finalizers) {
 		return d, false
 	}
-	next := *v.Volume // shallow: what changes in it is made anew
+	next := *v.Volume // the changed parts are made anew
 	next.Annotations, next.Finalizers = notes, guards
 	return reconcile.Do("the volume does not say rightly who deletes it", reconcile.Update(kinds.PersistentVolumes.Kind, &next)), true
 }
 
-// guarded are the finalizers that a volume of a provisioner is to have.
+// guarded are the finalizers that a provisioned volume should have.
 //
 // Upstream: modifyDeletionFinalizers.
 func guarded(finalizers []string, by string, policy corev1.PersistentVolumeReclaimPolicy) []string {
@@ -110,7 +110,7 @@ func guarded(finalizers []string, by string, policy corev1.PersistentVolumeRecla
 	return next.Finalizers
 }
 
-// phase says in which phase the volume is.
+// phase sets the volume's phase.
 func (v View) phase(phase corev1.PersistentVolumePhase, because string) reconcile.Decision {
 	if v.Volume.Status.Phase == phase {
 		return reconcile.Nothing(because)
@@ -119,17 +119,17 @@ func (v View) phase(phase corev1.PersistentVolumePhase, because string) reconcil
 }
 
 func (v View) in(phase corev1.PersistentVolumePhase, message string) *corev1.PersistentVolume {
-	next := *v.Volume // shallow: what changes in it are values
+	next := *v.Volume // only values change
 	next.Status.Phase, next.Status.Message = phase, message
 	return &next
 }
 
-// giveBack undoes the first write of a binding to a claim that has another volume by now. What a
-// user has reserved for claims of that name stays so.
+// giveBack undoes the first write of a binding to a claim that has another volume now. A user's
+// reservation for the claim's name stays.
 //
 // Upstream: unbindVolume.
 func (v View) giveBack() reconcile.Decision {
-	next := *v.Volume // shallow: what changes in it is made anew
+	next := *v.Volume // the changed parts are made anew
 	if has(&next, byController) {
 		next.Annotations = maps.Clone(next.Annotations)
 		delete(next.Annotations, byController)
@@ -142,7 +142,7 @@ func (v View) giveBack() reconcile.Decision {
 	return reconcile.Do("the volume's claim has another one", reconcile.Update(kinds.PersistentVolumes.Kind, &next))
 }
 
-// reclaim says what becomes of a released volume, as far as that is not for others to do.
+// reclaim reports what happens to a released volume, as far as provisioners do not handle it.
 //
 // Upstream: reclaimVolume.
 func (v View) reclaim() reconcile.Decision {
@@ -173,7 +173,7 @@ func (v View) failed(because, reason, message string) reconcile.Decision {
 	return reconcile.Do(because, reconcile.UpdateStatus(kinds.PersistentVolumes.Kind, v.in(corev1.VolumeFailed, message), reconcile.Tell(&notice, nil)))
 }
 
-// undeletable is why a volume is deleted by nothing; nil where something outside may do it.
+// undeletable is why nothing can delete a volume; nil if an external component may.
 //
 // Upstream: findDeletablePlugin. Directories are deleted there, on the machine on which
 // kube-controller-manager runs.
@@ -196,7 +196,7 @@ func undeletable(volume *corev1.PersistentVolume) error {
 	}
 }
 
-// temporary is what upstream deletes of a machine.
+// temporary matches the directories that upstream deletes.
 var temporary = regexp.MustCompile("/tmp/.+")
 
 // remains is why a directory is not deleted.

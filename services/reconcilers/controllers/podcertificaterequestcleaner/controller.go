@@ -1,9 +1,9 @@
 // Package podcertificaterequestcleaner deletes PodCertificateRequests a quarter of an hour after
-// they were made. A kubelet that gets the certificate of a pod does so within seconds, and reads
-// it at once; what is left over would pile up.
+// their creation. A kubelet gets a pod's certificate within seconds and reads it at once, so
+// older requests would only pile up.
 //
-// The API is off unless the API server is told to serve it: the controller runs where
-// --feature-gates says so, as upstream's does.
+// The API is off by default: the controller runs where --feature-gates says that the API server
+// serves it, as upstream's does.
 package podcertificaterequestcleaner
 
 import (
@@ -20,7 +20,7 @@ import (
 // kept is for how long a request is kept.
 const kept = 15 * time.Minute
 
-// Controller deletes requests whose time is up.
+// Controller deletes expired requests.
 var Controller = reconcile.Controller[View]{
 	Name:     "podcertificaterequest-cleaner-controller",
 	Identity: "podcertificaterequestcleaner",
@@ -29,7 +29,7 @@ var Controller = reconcile.Controller[View]{
 	Writes: reconcile.Writes{
 		{Verb: events.VerbDelete, Kind: kinds.PodCertificateRequests.Name, On: reconcile.Itself},
 	},
-	Settings: gate.Set{gate.PodCertificateRequest: true}.Settings(), // it ran, so they are served
+	Settings: gate.Set{gate.PodCertificateRequest: true}.Settings(), // the controller runs only where they are served
 	Observe:  observe,
 	Decide:   decide,
 }
@@ -44,8 +44,8 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	return View{Request: request}, ok
 }
 
-// decide deletes a request whose time is up, whatever has become of it. Only another one of
-// its name is spared.
+// decide deletes an expired request, whatever its result. The uid protects a new request of the
+// same name.
 //
 // Upstream: pkg/controller/certificates/cleaner, PCRCleanerController, which looks at all
 // requests every five minutes.

@@ -1,12 +1,10 @@
-// Package podgc ends pods that no other component will: those whose node is gone, those
-// that are to go and never had a node, those that are to go and whose node was
-// declared out of service, and the oldest of those that have ended, when there are too
-// many of them.
+// Package podgc deletes pods that no other component will: pods whose node was deleted,
+// terminating pods that never had a node, terminating pods whose node was declared out
+// of service, and the oldest of the ended pods when there are too many.
 //
-// That a node is not there is believed after it has been so for [quarantine], and
-// when the API server says so, too: a node that is made anew keeps its pods. When that
-// time began is remembered by a request that changes nothing, whose outcome has a
-// date.
+// A node counts as deleted after it has been missing for [quarantine], and if the API
+// server confirms it, because a node that is created again keeps its pods. A request
+// that changes nothing records the beginning of that time in its outcome.
 package podgc
 
 import (
@@ -25,25 +23,25 @@ import (
 // quarantine is how long a node must have been missing.
 const quarantine = 40 * time.Second
 
-// DefaultThreshold is how many pods that have ended are kept unless it is said
-// otherwise. Burst is how many of the others go in one turn at most.
+// DefaultThreshold is the default number of ended pods that are kept. Burst is how many
+// of the others one turn deletes at most.
 const (
 	DefaultThreshold = 12500
 	Burst            = 500
 )
 
-// finished is the key of the pods that have ended, all together. It is no pod's: it
-// has no namespace.
+// finished is the key of all ended pods together. It is no pod's key, because it has no
+// namespace.
 var finished = events.Key{Name: "finished"}
 
-// Config is what the controller needs to know.
+// Config is the configuration of the controller.
 type Config struct {
-	// Threshold is how many pods that have ended are kept; 0 means [DefaultThreshold],
-	// less than 0 all.
+	// Threshold is how many ended pods are kept; 0 means [DefaultThreshold], less than
+	// 0 all.
 	Threshold int `json:"terminatedPods"`
 }
 
-// New makes the controller. A key is a pod, or all that have ended.
+// New returns the controller. A key is a pod, or all ended pods.
 func New(config Config) reconcile.Controller[View] {
 	config.Threshold = cmp.Or(config.Threshold, DefaultThreshold)
 	return reconcile.Controller[View]{
@@ -72,19 +70,19 @@ func New(config Config) reconcile.Controller[View] {
 
 // View is what one turn can see.
 type View struct {
-	// Pod is nil for the key of those that have ended.
+	// Pod is nil for the key of the ended pods.
 	Pod *corev1.Pod `json:"pod,omitempty"`
-	// Node is the pod's, nil when it has none or that is not there.
+	// Node is the pod's node, nil if it has none or the node does not exist.
 	Node *corev1.Node `json:"node,omitempty"`
-	// Since is when its node was first missed; zero when that is not known.
+	// Since is when the node was first missed; zero if that is not known.
 	Since time.Time `json:"since,omitzero"`
-	// Excess are the pods that have ended and are not to be kept, those first that
-	// should go first, up to [Burst].
+	// Excess are the ended pods that are not to be kept, in the order in which they
+	// should be deleted, up to [Burst].
 	Excess []*corev1.Pod `json:"excess,omitempty"`
 }
 
-// keysOfPod maps a pod to itself where something may be wrong with it, and one that
-// has ended to all of those.
+// keysOfPod maps a pod to itself if it may have to be deleted, and an ended pod to the
+// key of all of them.
 func keysOfPod(s reconcile.Snapshot, _, now reconcile.Object) []events.Key {
 	p, ok := now.Object.(*corev1.Pod)
 	if !ok {
@@ -100,8 +98,8 @@ func keysOfPod(s reconcile.Snapshot, _, now reconcile.Object) []events.Key {
 	return keys
 }
 
-// keysOfNode maps a node that is gone to its pods, and one that is out of service to
-// those that are to go.
+// keysOfNode maps a deleted node to its pods, and a node that is out of service to its
+// terminating pods.
 func keysOfNode(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	node := now
 	if node.None() {
@@ -126,8 +124,8 @@ func ended(p *corev1.Pod) bool {
 	return p.Status.Phase != corev1.PodPending && p.Status.Phase != corev1.PodRunning && p.Status.Phase != corev1.PodUnknown
 }
 
-// outOfService is true for a node that is not ready and that a user has declared
-// gone for good.
+// outOfService is true for a node that is not ready and has the taint by which users
+// declare it out of service.
 func outOfService(n *corev1.Node) bool {
 	ready := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
@@ -154,8 +152,8 @@ func observe(s reconcile.Snapshot, k events.Key, threshold int) (View, bool) {
 	return v, true
 }
 
-// excess are the pods that have ended beyond as many as are kept: first those that
-// were evicted, then the oldest.
+// excess are the ended pods beyond the number that is kept: evicted ones first, then
+// the oldest.
 func excess(pods []*corev1.Pod, threshold int) []*corev1.Pod {
 	all := slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return !ended(p) })
 	if threshold < 0 || len(all) <= threshold {
@@ -168,8 +166,8 @@ func excess(pods []*corev1.Pod, threshold int) []*corev1.Pod {
 	return all[:min(len(all), Burst)]
 }
 
-// dismissed tells whether a pod has been deleted without waiting for its node. It
-// is held by a finalizer, and to delete it again would do nothing, over and over.
+// dismissed tells whether a pod has been deleted with a grace period of zero. A
+// finalizer holds it, and another delete would do nothing, again and again.
 func dismissed(p *corev1.Pod) bool {
 	return p.DeletionTimestamp != nil && p.DeletionGracePeriodSeconds != nil && *p.DeletionGracePeriodSeconds == 0
 }
@@ -181,5 +179,5 @@ func evicted(p *corev1.Pod) int {
 	return 0
 }
 
-// done is true for a pod of which nothing runs any more.
+// done is true for a pod without running containers.
 func done(p *corev1.Pod) bool { return pod.Terminal(p) }

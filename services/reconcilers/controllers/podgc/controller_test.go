@@ -47,7 +47,7 @@ func TestLaws(t *testing.T) {
 }
 
 // merciful: a pod that has its node, or whose node is missing for less than the
-// quarantine, is neither ended nor said to have failed.
+// quarantine, is neither deleted nor marked as failed.
 func merciful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	if v.Pod == nil || v.Pod.DeletionTimestamp != nil || v.Node == nil && v.Pod.Spec.NodeName != "" && !v.Since.IsZero() && now.Sub(v.Since) >= quarantine {
 		return nil
@@ -64,8 +64,8 @@ func merciful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) e
 	return nil
 }
 
-// exact: only the pod that was seen is ended, not one of the same uid that is as a
-// backup of the storage had it.
+// exact: every command names the version that was seen, because a restored backup of
+// etcd may have a pod of the same uid in another state.
 func exact(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	for _, command := range c.Decide(v, now).Commands {
 		if command.If.ResourceVersion == "" {
@@ -77,7 +77,7 @@ func exact(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) erro
 
 var errMercy = errors.New("a pod is ended without need")
 
-// applied is what the view is after every command succeeded.
+// applied returns the view after every command succeeded.
 func applied(v View, d reconcile.Decision, now time.Time) View {
 	for _, c := range d.Commands {
 		switch {
@@ -116,9 +116,9 @@ func TestOutOfService(t *testing.T) {
 	}
 }
 
-// TestWhatWasBegunIsEnded: a pod that was said to have failed since its node is deleted goes at
-// once, also when it is forgotten since when. What else it was disrupted by is no such word:
-// its node may be back.
+// TestWhatWasBegunIsEnded: a pod that was marked as failed because its node is deleted is deleted
+// at once, even if the time since when the node is missing is forgotten. Another disruption does
+// not count: the node may be back.
 func TestWhatWasBegunIsEnded(t *testing.T) {
 	disrupted := func(status corev1.ConditionStatus, reason string) corev1.PodCondition {
 		return corev1.PodCondition{Type: corev1.DisruptionTarget, Status: status, Reason: reason}

@@ -14,11 +14,11 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// reason is why a pod says that it was disrupted.
+// reason is the reason of the pod's disruption condition.
 const reason = "DeletionByPodGC"
 
-// decide ends pods. One that has not is said to have failed first, for no other
-// component would say so.
+// decide deletes pods. It first sets a pod that has not ended to Failed, because no
+// other component would.
 //
 // Upstream: pkg/controller/podgc, which looks at all pods every 20 seconds.
 func decide(v View, now time.Time) reconcile.Decision {
@@ -40,7 +40,7 @@ func decide(v View, now time.Time) reconcile.Decision {
 	}
 }
 
-// forget deletes the pods that have ended and are not to be kept.
+// forget deletes the ended pods that are not to be kept.
 func (v View) forget() reconcile.Decision {
 	commands := make([]events.Command, 0, len(v.Excess))
 	for _, p := range v.Excess {
@@ -49,7 +49,7 @@ func (v View) forget() reconcile.Decision {
 	return counted("terminated", reconcile.Do("more pods have ended than are kept", commands...))
 }
 
-// orphaned ends a pod whose node is gone, when that has been so for long enough.
+// orphaned ends a pod whose node has been missing for long enough.
 func (v View) orphaned(now time.Time) reconcile.Decision {
 	until := v.Since.Add(quarantine)
 	switch {
@@ -57,7 +57,7 @@ func (v View) orphaned(now time.Time) reconcile.Decision {
 		return v.end("the pod's node is no more", &corev1.PodCondition{})
 	case v.Since.IsZero():
 		noted := reconcile.Do("the pod's node is not there: that is noted", v.status(map[string]any{}))
-		noted.WakeAt = now.Add(quarantine) // nothing changes that could ask before
+		noted.WakeAt = now.Add(quarantine) // no change will ask before
 		return noted
 	case until.After(now):
 		return reconcile.Wake(until, "the pod's node has not been missing for long")
@@ -75,10 +75,10 @@ func (v View) marked() bool {
 	})
 }
 
-// end says that a pod has failed, with a condition where its node is gone, and
-// when that is said deletes it. Both rest on the node's absence then, which the writer
-// proves, and on the pod as it was seen: in a storage that was restored from a backup
-// a pod that was to go may be one that no client has deleted, with the same uid.
+// end sets a pod to Failed, with a condition if its node was deleted, and then deletes
+// it. If the node was deleted, both depend on its absence, which the writer proves.
+// Both also depend on the pod's version: in a storage that was restored from a backup,
+// a pod that had been terminating may not be deleted at all, with the same uid.
 func (v View) end(because string, disrupted *corev1.PodCondition) reconcile.Decision {
 	var with []reconcile.Option
 	if disrupted != nil {
@@ -96,7 +96,7 @@ func (v View) end(because string, disrupted *corev1.PodCondition) reconcile.Deci
 	return reconcile.Do(because, v.status(map[string]any{"status": status}, with...))
 }
 
-// status changes the status of the pod as it was seen.
+// status patches the status of the pod at the version that was seen.
 func (v View) status(body map[string]any, with ...reconcile.Option) events.Command {
 	body["metadata"] = map[string]any{"uid": v.Pod.UID, "resourceVersion": v.Pod.ResourceVersion}
 	c := reconcile.Patch(kinds.Pods.Kind, v.Pod, types.StrategicMergePatchType, reconcile.Body(body), append(with, reconcile.IfUnchanged(v.Pod))...)
@@ -104,7 +104,7 @@ func (v View) status(body map[string]any, with ...reconcile.Option) events.Comma
 	return c
 }
 
-// deletion is the end of a pod as it was seen, at once.
+// deletion deletes a pod at the version that was seen, with a grace period of zero.
 func deletion(p *corev1.Pod, with ...reconcile.Option) events.Command {
 	c := reconcile.Delete(kinds.Pods.Kind, p, append(with, reconcile.IfUnchanged(p))...)
 	c.GraceSeconds = ptr.To(int64(0))

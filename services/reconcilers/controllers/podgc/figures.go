@@ -10,7 +10,7 @@ const (
 	failed  = "pod_gc_collector_force_delete_pod_errors_total"
 )
 
-// metrics are upstream's, with its labels: the namespace is one of them.
+// metrics are upstream's, with its labels, one of which is the namespace.
 //
 // Upstream: pkg/controller/podgc/metrics. Some that could not be deleted are among
 // those that were, there.
@@ -19,7 +19,7 @@ var metrics = []reconcile.Metric{
 	{Name: failed, Sort: reconcile.Counter, Labels: []string{"namespace", "reason"}, Help: "Pods that were to be deleted at once and could not be."},
 }
 
-// counted adds to the deletions of a decision how they will count.
+// counted adds the figures of the deletes to a decision.
 func counted(reason string, d reconcile.Decision) reconcile.Decision {
 	for _, c := range d.Commands {
 		if c.Verb == events.VerbDelete {

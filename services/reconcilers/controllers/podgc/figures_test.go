@@ -8,8 +8,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// A pod that is deleted counts once, with its namespace and why; one that is only said
-// to have failed does not count yet.
+// A deleted pod counts once, with its namespace and the reason; a pod that is only marked
+// as failed does not count yet.
 func TestWhoIsDeletedIsCounted(t *testing.T) {
 	gone := reconciletest.Pod("p", reconciletest.InPhase(corev1.PodFailed), reconciletest.Deleted[*corev1.Pod](now))
 	d := decide(View{Pod: gone}, now)

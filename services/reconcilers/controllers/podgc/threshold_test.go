@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// endedPods are so many pods that have ended, the oldest first.
+// endedPods returns count pods that have ended, the oldest first.
 func endedPods(count int) (pods []*corev1.Pod) {
 	for i := range count {
 		p := reconciletest.Pod(fmt.Sprintf("p%05d", i), reconciletest.On("n1"))
@@ -24,7 +24,7 @@ func endedPods(count int) (pods []*corev1.Pod) {
 	return pods
 }
 
-// As many pods as are kept are kept, to the last one.
+// Exactly as many ended pods are kept as the threshold says, the newest ones.
 func TestHowManyEndedPodsAreKept(t *testing.T) {
 	for _, c := range []struct {
 		threshold, pods int
@@ -45,8 +45,8 @@ func TestHowManyEndedPodsAreKept(t *testing.T) {
 	}
 }
 
-// Without a number the default is kept; where as many have ended as are kept there is
-// nothing to look at.
+// A threshold of 0 means the default. If no more pods have ended than the threshold, there
+// is no view.
 func TestTheThresholdIsWhatIsSaid(t *testing.T) {
 	for threshold, want := range map[int]string{0: `{"terminatedPods":12500}`, 7: `{"terminatedPods":7}`, -1: `{"terminatedPods":-1}`} {
 		if got := string(New(Config{Threshold: threshold}).Settings); got != want {

@@ -1,10 +1,10 @@
-// Package podgroupprotection keeps PodGroups from being deleted while pods that have not ended
-// are in them, by a finalizer. The API server's admission puts it on new groups; a deleted one
-// loses it when no such pod names it any more.
+// Package podgroupprotection protects PodGroups that contain pods which have not ended, by a
+// finalizer. The API server's admission adds it to new groups; the controller removes it from
+// a deleted group when no such pod names it any more.
 //
-// What is seen of the pods may be older than the deletion, so it only tells when a group
-// stays. The finalizer goes under the condition that nothing needs the group: the writer
-// lists the pods of its namespace live, just before it.
+// The view of pods may be older than the deletion, so a pod in it only shows that the group
+// must stay. The removal of the finalizer is conditional on nothing needing the group: the
+// writer lists the pods of its namespace live just before.
 //
 // The API is alpha: the controller runs where --feature-gates says that the API server serves
 // it (GenericWorkload), as upstream's does.
@@ -27,7 +27,7 @@ import (
 // guard is the finalizer.
 const guard = "scheduling.k8s.io/podgroup-protection"
 
-// Controller is the group protection controller. A key is a PodGroup.
+// Controller is the PodGroup protection controller. A key is a PodGroup.
 var Controller = reconcile.Controller[View]{
 	Name:  "podgroup-protection-controller",
 	Queue: "podgroupprotection",
@@ -39,7 +39,7 @@ var Controller = reconcile.Controller[View]{
 	Writes: reconcile.Writes{
 		{Verb: events.VerbUpdate, Kind: kinds.PodGroups.Name, On: reconcile.Itself, Changes: []string{".metadata.finalizers"}, Unused: true},
 	},
-	Settings: gate.Set{gate.GenericWorkload: true}.Settings(), // it ran, so they are served
+	Settings: gate.Set{gate.GenericWorkload: true}.Settings(), // the controller runs only where they are served
 	Observe:  observe,
 	Decide:   decide,
 }
@@ -47,12 +47,11 @@ var Controller = reconcile.Controller[View]{
 // View is what the turn of one group can see.
 type View struct {
 	Group *schedulingv1alpha2.PodGroup `json:"group"`
-	// Pod is one that has not ended and is in the group. It is looked for when the group
-	// is deleted.
+	// Pod is a pod of the group that has not ended. It is collected only for a deleted group.
 	Pod string `json:"pod,omitempty"`
 }
 
-// groupsOf are the groups that a pod is in, and was in before.
+// groupsOf maps a pod to its group, and to its earlier one.
 func groupsOf(_ reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	var keys []events.Key
 	for _, obj := range []reconcile.Object{now, was} {
@@ -82,7 +81,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	return v, true
 }
 
-// decide lets a group go that no pod needs.
+// decide removes the finalizer of a deleted group that no pod needs.
 //
 // Upstream: pkg/controller/scheduling/podgroupprotection, processPodGroup.
 func decide(v View, _ time.Time) reconcile.Decision {

@@ -49,8 +49,8 @@ func TestLaws(t *testing.T) {
 	}))
 }
 
-// sure: the finalizer goes off a group that is deleted and in which no pod is seen, under the
-// condition that there is none; all others stay.
+// sure: the finalizer is removed only from a deleted group in which no pod is seen, under the
+// condition that the group is unused. Other finalizers stay.
 func sure(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	for _, command := range c.Decide(v, now).Commands {
 		var next schedulingv1alpha2.PodGroup
@@ -69,7 +69,7 @@ func sure(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error
 	return nil
 }
 
-// in is a pod in a group, in a phase.
+// in returns a pod of a group, in a phase.
 func in(name string, of string, phase corev1.PodPhase) *corev1.Pod {
 	p := reconciletest.Pod(name, reconciletest.InPhase(phase))
 	p.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: &of}
@@ -115,8 +115,7 @@ func leaving(p *corev1.Pod) *corev1.Pod {
 	return p
 }
 
-// Whose turn it is when a pod changes: that of the group that it is in, and of the one that a
-// pod of its name was in.
+// A change of a pod maps to the pod's group, and to the group of the earlier pod of its name.
 func TestKeys(t *testing.T) {
 	world, other := reconciletest.NewWorld(kinds.Pods.Kind), events.Key{Namespace: key.Namespace, Name: "other"}
 	was, now := in("p", "gang", corev1.PodRunning), in("p", "other", corev1.PodPending)

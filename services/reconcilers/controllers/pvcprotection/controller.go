@@ -1,12 +1,12 @@
-// Package pvcprotection keeps PersistentVolumeClaims that pods use from being
-// deleted, by a finalizer: every claim gets it, and a deleted one loses it when no
-// pod that was given a node uses it.
+// Package pvcprotection protects PersistentVolumeClaims that pods use, by a finalizer: every
+// claim gets it, and the controller removes it from a deleted claim when no scheduled pod
+// uses the claim.
 //
-// What is seen of the pods may be older than the claim, so it only tells when a claim
-// stays. Before one is let go, the writer is asked which pods there are: it lists them
-// live, after the deletion of the claim was seen. The scheduler gives no pod a node
-// whose claim is deleted, so a pod that is in no such answer will not use it. The
-// answer is on record, and the claim is let go because of it and nothing else.
+// The view of pods may be older than the claim, so a pod in it only shows that the claim
+// must stay. Before the controller releases a claim, it asks the writer, which lists the
+// pods live after the deletion of the claim was seen. The scheduler does not schedule a pod
+// whose claim is deleted, so a pod that is not in that answer will not use it. The answer is
+// on record, and is the only reason to release the claim.
 package pvcprotection
 
 import (
@@ -22,22 +22,22 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// guard is the finalizer. The API server's admission puts it on new claims; the
-// controller sees to those of before.
+// guard is the finalizer. The API server's admission adds it to new claims; the controller
+// adds it to older ones.
 const guard = "kubernetes.io/pvc-protection"
 
 const (
-	// lasting is how old an answer may be for the claim to be let go because of it.
+	// lasting is how old an answer may be when the claim is released because of it.
 	lasting = 30 * time.Second
-	// again is when it is asked again after an answer that names a pod. Such a pod is
-	// seen a moment later, and then its end is waited for; or it has gone already.
+	// again is when to ask again after an answer that names a pod. That pod is seen a moment
+	// later, and then the controller waits for its end; or it has gone already.
 	again = time.Second
 )
 
-// Controller is the claim protection controller, under the default feature gates.
+// Controller is the claim protection controller under the default feature gates.
 var Controller = New(nil)
 
-// New makes the controller, under feature gates that are not at their defaults.
+// New returns the controller under feature gates that differ from their defaults.
 func New(gates gate.Set) reconcile.Controller[View] {
 	gates = gates.Of(gate.PersistentVolumeClaimUnusedSinceTime)
 	tracks := gates.On(gate.PersistentVolumeClaimUnusedSinceTime)
@@ -72,21 +72,21 @@ func New(gates gate.Set) reconcile.Controller[View] {
 // View is what the turn of one claim can see.
 type View struct {
 	Claim *corev1.PersistentVolumeClaim `json:"claim"`
-	// Seen are the pods that may need it, as far as is seen. They are collected for a
-	// claim that is deleted.
+	// Seen are the pods that may need the claim, as far as seen. They are collected only for
+	// a deleted claim.
 	Seen events.Users `json:"seen,omitzero"`
-	// Users are those that there were at At, when the writer was asked about the claim
-	// as it is seen now; nil when it was not.
+	// Users are the pods at At, from the writer's answer about the claim as it is seen now;
+	// nil if there is none.
 	Users *events.Users `json:"users,omitempty"`
 	At    time.Time     `json:"at,omitzero"`
 	// Unread is an answer that could not be read.
 	Unread *reconcile.Unread `json:"unread,omitempty"`
-	// Use is whether a pod refers to the claim; empty where that is not told, since the
-	// feature gate PersistentVolumeClaimUnusedSinceTime is off, or the claim is deleted.
+	// Use is whether a pod refers to the claim; empty if the feature gate
+	// PersistentVolumeClaimUnusedSinceTime is off, or the claim is deleted.
 	Use Use `json:"use,omitempty"`
 }
 
-// claimsOf are the claims that a pod uses, and used before.
+// claimsOf maps a pod to the claims that it uses, and used before.
 func claimsOf(_ reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	var keys []events.Key
 	for _, obj := range []reconcile.Object{now, was} {
@@ -116,7 +116,8 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	for _, p := range reconcile.List(s, kinds.Pods, k.Namespace) {
 		v.Seen.Take(p, k.Name)
 	}
-	// The claim may have lived at another version, in a past that a backup has brought back.
+	// The claim may have had this uid at another version, in a past that a backup has
+	// restored.
 	if last, ok := reconcile.Answers(s, k, found); ok {
 		for _, r := range last.Results {
 			v.hear(r, last.At)
@@ -125,7 +126,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	return v, true
 }
 
-// hear takes in an answer.
+// hear reads an answer.
 func (v *View) hear(r events.Result, at time.Time) {
 	if r.Status != events.Answered {
 		return

@@ -64,7 +64,7 @@ func TestLaws(t *testing.T) {
 	}), now, reconciletest.Content(3, applied), reconciletest.Law[View]{Name: "sure", Holds: sure})
 }
 
-// anyUsers are some pods that need the claim, or do not.
+// anyUsers returns some pods that need the claim, or do not.
 func anyUsers(t *rapid.T) events.Users {
 	var all events.Users
 	all.Pods = rapid.SampledFrom([][]events.User{nil, {{Name: "p", UID: "up"}}, {{Name: "c", UID: "uc", Own: true}}}).Draw(t, "users")
@@ -75,7 +75,7 @@ func anyUsers(t *rapid.T) events.Users {
 	return all
 }
 
-// applied is the view after a decision was carried out, when no pod uses the claim.
+// applied returns the view after a decision was carried out, if no pod uses the claim.
 func applied(v View, d reconcile.Decision, now time.Time) View {
 	for _, c := range d.Commands {
 		if c.Verb == events.VerbAsk {
@@ -90,8 +90,8 @@ func applied(v View, d reconcile.Decision, now time.Time) View {
 	return v
 }
 
-// sure: a claim is let go because of an answer that names no pod that needs it and is
-// not old, and for no other reason.
+// sure: the finalizer is removed only because of a recent answer that names no pod that
+// needs the claim.
 func sure(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	for _, command := range c.Decide(v, now).Commands {
 		next := new(corev1.PersistentVolumeClaim)
@@ -105,7 +105,7 @@ func sure(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error
 	return nil
 }
 
-// Who needs the claim, and who does not.
+// Which pods need a claim, and which do not.
 func TestUses(t *testing.T) {
 	mine := deleted(pvc("p-data"), time.Hour)
 	owner := ephemeral("p")
@@ -150,7 +150,7 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-// An answer counts for the claim that it is about, as long as that does not change.
+// An answer counts for the claim that it is about, as long as the claim does not change.
 func TestAnswers(t *testing.T) {
 	claim := deleted(pvc("c"), time.Hour)
 	key := events.Key{Namespace: reconciletest.Namespace, Name: "c"}

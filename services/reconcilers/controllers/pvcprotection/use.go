@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Use is whether a pod refers to a claim.
+// Use tells whether a pod refers to a claim.
 type Use string
 
 const (
@@ -21,7 +21,7 @@ const (
 	unused Use = "unused"
 )
 
-// useOf looks for a pod that refers to a claim and has not ended, with a node or without.
+// useOf looks for a pod that refers to a claim and has not ended, scheduled or not.
 //
 // Upstream: podUsesPVCForUnusedSince. A pod that is not seen in its cache is looked for live,
 // too; here a pod that is seen later corrects the condition.
@@ -41,7 +41,7 @@ func useOf(s reconcile.Snapshot, claim *corev1.PersistentVolumeClaim) Use {
 	return unused
 }
 
-// over tells whether a pod has ended, or is being deleted and nothing of it runs.
+// over tells whether a pod has ended, or is being deleted and has no running container.
 //
 // Upstream: pkg/volume/util, IsPodTerminated.
 func over(p *corev1.Pod) bool {
@@ -49,7 +49,7 @@ func over(p *corev1.Pod) bool {
 	return pod.Terminal(p) || p.DeletionTimestamp != nil && !slices.ContainsFunc(p.Status.ContainerStatuses, runs)
 }
 
-// untold tells whether the claim's condition says otherwise, or nothing.
+// untold tells whether the claim's condition is missing or differs.
 func (u Use) untold(claim *corev1.PersistentVolumeClaim) bool {
 	at := conditionOf(claim)
 	switch u {
@@ -68,7 +68,7 @@ func conditionOf(claim *corev1.PersistentVolumeClaim) int {
 	})
 }
 
-// tell says it in the condition.
+// tell writes the condition.
 //
 // Upstream: updateUnusedCondition.
 func (u Use) tell(claim *corev1.PersistentVolumeClaim, now time.Time) reconcile.Decision {

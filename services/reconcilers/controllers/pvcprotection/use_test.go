@@ -14,8 +14,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// Where the gate is on the condition Unused follows the pods that refer to a claim, with a
-// node or without, until they have ended.
+// With the gate on, the condition Unused follows the pods that refer to a claim, with a node or
+// without, until they have ended.
 func TestUnusedSince(t *testing.T) {
 	waiting := user("p", "c")
 	waiting.Spec.NodeName = ""
@@ -31,7 +31,7 @@ func TestUnusedSince(t *testing.T) {
 		claim string
 		pods  []*corev1.Pod
 		said  corev1.ConditionStatus
-		want  corev1.ConditionStatus // empty: nothing is told
+		want  corev1.ConditionStatus // empty: nothing is written
 	}{
 		"none, and nothing said":             {"c", nil, "", "True"},
 		"none, as was said":                  {"c", nil, "True", ""},

@@ -1,6 +1,6 @@
-// Package pvprotection keeps PersistentVolumes that a claim is bound to from being
-// deleted, by a finalizer: every volume gets it, and a deleted one loses it when it
-// is not bound.
+// Package pvprotection protects PersistentVolumes that are bound to a claim, by a
+// finalizer: every volume gets it, and the controller removes it from a deleted
+// volume that is not bound.
 package pvprotection
 
 import (
@@ -14,8 +14,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// guard is the finalizer. The API server's admission puts it on new volumes; the
-// controller sees to those of before.
+// guard is the finalizer. The API server's admission adds it to new volumes; the
+// controller adds it to older ones.
 const guard = "kubernetes.io/pv-protection"
 
 // Controller is the volume protection controller.

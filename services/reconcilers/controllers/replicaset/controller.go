@@ -1,5 +1,5 @@
-// Package replicaset keeps as many pods running as each ReplicaSet asks for. How,
-// says package [replicas], for ReplicaSets and ReplicationControllers alike.
+// Package replicaset keeps as many pods running as each ReplicaSet wants. Package
+// [replicas] implements this for ReplicaSets and ReplicationControllers alike.
 package replicaset
 
 import (
@@ -12,10 +12,10 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Controller keeps the number of pods of ReplicaSets, under the default feature gates.
+// Controller is the ReplicaSet controller under the default feature gates.
 var Controller = New(nil)
 
-// New makes the controller, under feature gates that are not at their defaults.
+// New returns the controller under feature gates that differ from their defaults.
 func New(gates gate.Set) reconcile.Controller[replicas.View] {
 	gates = gates.Of(gate.PodDeletionCost, gate.DeploymentReplicaSetTerminatingReplicas)
 	sets := replicas.Sets[*appsv1.ReplicaSet]{

@@ -6,5 +6,5 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// That the laws hold is shown in package replicas.
+// The tests of package replicas show that the laws hold.
 func TestStories(t *testing.T) { reconciletest.Stories(t, Controller) }

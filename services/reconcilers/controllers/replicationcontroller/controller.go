@@ -1,7 +1,6 @@
-// Package replicationcontroller keeps as many pods running as each
-// ReplicationController asks for. To [replicas] it is an older kind of ReplicaSet: its
-// selector is a plain map, its status does not count the pods on their way out, and it
-// knows of no siblings.
+// Package replicationcontroller keeps as many pods running as each ReplicationController wants.
+// Package [replicas] treats it as an older kind of ReplicaSet: its selector is a plain map, its
+// status does not count terminating pods, and it has no sibling sets.
 package replicationcontroller
 
 import (
@@ -15,10 +14,10 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Controller keeps the number of pods of ReplicationControllers, under the default feature gates.
+// Controller is the ReplicationController controller under the default feature gates.
 var Controller = New(nil)
 
-// New makes the controller, under feature gates that are not at their defaults.
+// New returns the controller under feature gates that differ from their defaults.
 func New(gates gate.Set) reconcile.Controller[replicas.View] {
 	gates = gates.Of(gate.PodDeletionCost)
 	sets := replicas.Sets[*corev1.ReplicationController]{
@@ -46,7 +45,7 @@ func New(gates gate.Set) reconcile.Controller[replicas.View] {
 	}
 }
 
-// replicaSet is what a ReplicationController amounts to.
+// replicaSet converts a ReplicationController to a ReplicaSet.
 //
 // Upstream: pkg/controller/replication/conversion.go. A missing template, which
 // the API does not allow, is one without labels: nothing can be created of it.
@@ -75,7 +74,7 @@ func replicaSet(rc *corev1.ReplicationController) *appsv1.ReplicaSet {
 	return set
 }
 
-// reported is the ReplicationController of a set with another status.
+// reported converts a set with another status back to a ReplicationController.
 func reported(set *appsv1.ReplicaSet, status appsv1.ReplicaSetStatus) metav1.Object {
 	rc := &corev1.ReplicationController{
 		TypeMeta:   metav1.TypeMeta{APIVersion: kinds.ReplicationControllers.APIVersion(), Kind: kinds.ReplicationControllers.Kind.Kind},

@@ -59,8 +59,8 @@ func web(count int32) *corev1.ReplicationController {
 	}
 }
 
-// Nothing of an object is lost on the way through a ReplicaSet, or its status
-// would be written for ever.
+// The conversion to a ReplicaSet and back loses nothing of an object; otherwise
+// its status would be written for ever.
 func TestThereAndBack(t *testing.T) {
 	rc := web(3)
 	set := replicaSet(rc)

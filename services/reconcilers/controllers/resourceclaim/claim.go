@@ -15,7 +15,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// lasting is for how long an answer counts.
+// lasting is for how long an answer is valid.
 const lasting = 30 * time.Second
 
 func observeClaim(s reconcile.Snapshot, k events.Key) (View, bool) {
@@ -51,8 +51,8 @@ func observeClaim(s reconcile.Snapshot, k events.Key) (View, bool) {
 	return v, true
 }
 
-// podsOf are the names of the pods that a claim is reserved for, and of the one that it was made
-// for, each once.
+// podsOf are the names of the pods for which a claim is reserved, and of the pod for which it was
+// created, each once.
 func podsOf(claim *resourcev1.ResourceClaim) (names []string) {
 	for _, by := range claim.Status.ReservedFor {
 		if device.IsPod(by) && !slices.Contains(names, by.Name) {
@@ -65,7 +65,7 @@ func podsOf(claim *resourcev1.ResourceClaim) (names []string) {
 	return names
 }
 
-// hear takes in an answer.
+// hear reads an answer.
 func (v *View) hear(r events.Result, at time.Time) {
 	if r.Ref.Kind != kinds.Pods.Name || r.Status != events.Answered && r.Status != events.Absent {
 		return
@@ -83,22 +83,22 @@ func (v *View) hear(r events.Result, at time.Time) {
 	v.Live[r.Ref.Name] = p.UID
 }
 
-// fate is what is known of a pod.
+// fate is the known state of a pod.
 type fate int
 
 const (
-	// unknown pods are to be asked for.
+	// unknown: the API server must be asked for the pod.
 	unknown fate = iota
-	// there are pods that may run, or need what they have.
+	// there: the pod may run, or need its reservation.
 	there
-	// ended are pods that are seen, and of which no container runs or will.
+	// ended: the pod is seen, and none of its containers runs or will run.
 	ended
-	// gone are pods that are known not to exist any more.
+	// gone: the pod is known not to exist any more.
 	gone
 )
 
-// fateOf is what is known of the pod of a name and uid. One that is not seen, or of which
-// another one has the name, counts as gone because of an answer alone.
+// fateOf is the state of the pod with a name and uid. A pod that is not seen, or whose name
+// another pod has, is gone only if an answer of the API server says so.
 func (v View) fateOf(name string, uid types.UID, now time.Time) fate {
 	if p := v.seen(name); p != nil && p.UID == uid {
 		if done(p) {
@@ -116,7 +116,7 @@ func (v View) fateOf(name string, uid types.UID, now time.Time) fate {
 	}
 }
 
-// seen is the pod that is seen under a name; nil where there is none.
+// seen is the pod that is seen under a name; nil if there is none.
 func (v View) seen(name string) *corev1.Pod {
 	for _, p := range v.Pods {
 		if p.Name == name {
@@ -126,23 +126,23 @@ func (v View) seen(name string) *corev1.Pod {
 	return nil
 }
 
-// sees tells whether a pod is seen, and not another one of its name.
+// sees tells whether the pod with this uid is seen, and not another one of its name.
 func (v View) sees(name string, uid types.UID) bool {
 	p := v.seen(name)
 	return p != nil && p.UID == uid
 }
 
-// prospects is what is to become of a claim.
+// prospects are the changes that a claim needs.
 type prospects struct {
-	// reserved are the reservations that stay, and those that are made.
+	// reserved are the reservations that stay, and the new ones.
 	reserved []resourcev1.ResourceClaimConsumerReference
-	// changed: those are others than there are.
+	// changed: reserved differs from the claim's reservations.
 	changed bool
-	// unsure are the names of the pods of which it is not known whether they are there.
+	// unsure are the names of the pods whose existence is not known.
 	unsure []string
-	// unneeded: it was made for a pod that does not need it any more.
+	// unneeded: the claim was created for a pod that does not need it any more.
 	unneeded bool
-	// unseen: a pod that is not seen is there.
+	// unseen: a pod exists that is not seen.
 	unseen bool
 }
 
@@ -188,8 +188,8 @@ func (p *prospects) ask(name string) {
 	}
 }
 
-// decideClaim takes back and makes reservations, lets go of devices that are not used, and deletes
-// what was made for a pod that has ended.
+// decideClaim removes and makes reservations, deallocates unused devices, and deletes a claim
+// whose pod has ended.
 //
 // Upstream: pkg/controller/resourceclaim, syncClaim.
 func (v View) decideClaim(now time.Time) reconcile.Decision {
@@ -231,10 +231,10 @@ func (v View) ask(names []string) (all []events.Command) {
 	return all
 }
 
-// report says for which pods the claim is reserved, and has its devices let go of. It waits for
-// a view in which everything that was done for the claim is seen.
+// report writes the reservations of the claim, and deallocates its devices if deallocated is true.
+// It waits for a view that includes everything done for the claim.
 func (v View) report(because string, reserved []resourcev1.ResourceClaimConsumerReference, deallocated bool) reconcile.Decision {
-	next := *v.Claim // shallow: what changes in it is made anew
+	next := *v.Claim // the changed parts are made anew
 	next.Status.ReservedFor = reserved
 	if deallocated {
 		next.Status.Allocation = nil

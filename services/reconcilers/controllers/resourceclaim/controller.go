@@ -1,19 +1,20 @@
-// Package resourceclaim looks after ResourceClaims: it makes those that pods ask for by a
-// template, and says in the pods' statuses what they are called; it reserves claims for pods
-// that were given a node without the scheduler; and it takes reservations of pods back that
-// have ended or are gone. A claim that is reserved for no pod any more loses its devices, and
-// one that was made for a pod that has ended is deleted.
+// Package resourceclaim manages ResourceClaims. It creates the claims that pods request by
+// templates, and writes their names into the pods' statuses. It reserves claims for pods that
+// got a node without the scheduler, and removes reservations of pods that have ended or were
+// deleted. A claim without a reservation loses its devices. A claim that was created for a pod
+// is deleted when the pod has ended.
 //
 //	a pod                             a claim
-//	  its claims are made               reservations of pods that have ended are taken back
-//	  its status says their names       reservations are made for pods that have a node
-//	                                    its devices are let go of, and its finalizer removed
-//	                                    it is deleted with what it was made for
+//	  its claims are created            reservations of pods that have ended are removed
+//	  its status gets their names       reservations are made for pods that have a node
+//	                                    its devices are deallocated, and its finalizer removed
+//	                                    it is deleted after the pod that it was created for
 //
-// A reservation keeps devices from other pods, so it must not be taken from a pod that may
-// still run. What is seen of the pods may be older than the claim: a pod that is not seen, or
-// seen under another uid, may be one that was created and scheduled a moment ago. The API server
-// is asked for it first, and the reservation is taken back because of the answer.
+// A reservation keeps devices from other pods, so the controller must not remove it while the
+// pod may still run. The view of pods may be older than the claim: a pod that is not seen, or is
+// seen under another uid, may have been created and scheduled a moment ago. The controller
+// therefore asks the API server for the pod first, and removes the reservation because of the
+// answer.
 package resourceclaim
 
 import (
@@ -38,13 +39,13 @@ const protection = resourcev1.Finalizer
 // made are the paths that a new claim may hold.
 var made = []string{".metadata.labels", ".metadata.annotations", ".metadata.ownerReferences", ".spec"}
 
-// templates are those that a pod asks for claims by.
+// templates are the templates by which a pod requests claims.
 var templates = &reconcile.Named{Kind: kinds.ResourceClaimTemplates.Name, By: ".spec.resourceClaims[*].resourceClaimTemplateName"}
 
 // Controller is the claim controller under the default feature gates. A key is a claim or a pod.
 var Controller = New(nil)
 
-// New makes the controller, under feature gates that are not at their defaults.
+// New returns the controller under feature gates that differ from their defaults.
 func New(gates gate.Set) reconcile.Controller[View] {
 	gates = gates.Of(gate.DRAPrioritizedList)
 	return reconcile.Controller[View]{
@@ -90,31 +91,32 @@ func New(gates gate.Set) reconcile.Controller[View] {
 type View struct {
 	// Claim is the claim whose turn it is; nil in the turn of a pod.
 	Claim *resourcev1.ResourceClaim `json:"resourceClaim,omitempty"`
-	// Pods are those that are seen under the names of the pods that the claim is reserved
-	// for, or was made for.
+	// Pods are the pods that are seen under the names of the pods for which the claim is
+	// reserved or was created.
 	Pods []*corev1.Pod `json:"pods,omitempty"`
-	// Waiting are the pods that were given a node and have no reservation, by name.
+	// Waiting are the pods that have a node and no reservation, by name.
 	Waiting []*corev1.Pod `json:"waiting,omitempty"`
-	// Live is the uid of the pod of a name at At, when the API server was asked about the claim
-	// as it is seen now; empty where there was none.
+	// Live is the uid of each pod name at At, from the API server's answers about the claim as
+	// it is seen now; empty if no pod had the name.
 	Live map[string]types.UID `json:"live,omitempty"`
 	At   time.Time            `json:"at,omitzero"`
 	// Unread is an answer that could not be read.
 	Unread *reconcile.Unread `json:"unread,omitempty"`
-	// Deallocated is true where the claim is as this controller's last report on it has left it.
+	// Deallocated is true if the claim is unchanged since this controller's last report on it.
 	Deallocated bool `json:"deallocated,omitempty"`
 
 	// Pod is the pod whose turn it is; nil in the turn of a claim.
 	Pod *corev1.Pod `json:"pod,omitempty"`
-	// Claims are those that the pod names or controls, Templates those that it names.
+	// Claims are the claims that the pod names or controls, Templates the templates that it
+	// names.
 	Claims    []*resourcev1.ResourceClaim         `json:"claims,omitempty"`
 	Templates []*resourcev1.ResourceClaimTemplate `json:"templates,omitempty"`
-	// Names are those of the claims that may have to be made, by entry of the pod.
+	// Names are the names of the claims that may have to be created, by entry of the pod.
 	Names map[string]string `json:"names,omitempty"`
-	// Told are the names of what the last report told.
+	// Told are the names of the Events of the last report.
 	Told []string `json:"told,omitempty"`
 
-	// Gates are the feature gates that are not at their defaults.
+	// Gates are the feature gates that differ from their defaults.
 	Gates gate.Set `json:"gates,omitempty"`
 }
 
@@ -140,9 +142,9 @@ func keyOfClaim(namespace, name string) events.Key {
 	return events.Key{Namespace: namespace, Name: name}
 }
 
-// keysOfPod maps a pod to itself where a claim of it is missing, and to its claims: those that
-// are to be reserved for it, or where it has ended or is gone all of them. It is gone as well
-// where another one has its name.
+// keysOfPod maps a pod to itself if it lacks a claim, and to the claims that are to be reserved
+// for it. A pod that has ended or was deleted maps to all its claims. A pod with another uid
+// means that the earlier pod was deleted.
 func keysOfPod(s reconcile.Snapshot, was, now reconcile.Object) (keys []events.Key) {
 	before, _ := was.Object.(*corev1.Pod)
 	p, there := now.Object.(*corev1.Pod)
@@ -173,8 +175,8 @@ func work(s reconcile.Snapshot, p *corev1.Pod) (keys []events.Key) {
 	return keys
 }
 
-// claimsOf are the claims of a pod: those that it names, and those that were made for it. Of the
-// latter it may not have been seen to say the names, where a list has skipped that.
+// claimsOf are the claims of a pod: those that it names, and those that were created for it. The
+// pod may never have been seen with the names of the latter, because a list can skip versions.
 func claimsOf(s reconcile.Snapshot, p *corev1.Pod) (keys []events.Key) {
 	for i := range p.Spec.ResourceClaims {
 		if _, name := device.ClaimOf(p, &p.Spec.ResourceClaims[i]); name != "" {
@@ -190,8 +192,8 @@ func claimsOf(s reconcile.Snapshot, p *corev1.Pod) (keys []events.Key) {
 	return keys
 }
 
-// keysOfClaim maps a claim to itself, and to what there is to do for the pods that name it, and
-// for the pod that it was made for.
+// keysOfClaim maps a claim to itself, and to the keys with work for the pods that name it and
+// for the pod for which it was created.
 func keysOfClaim(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	claim, there := now.Object.(*resourcev1.ResourceClaim)
 	if !there {
@@ -201,7 +203,7 @@ func keysOfClaim(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	}
 	keys := []events.Key{keyOfClaim(claim.Namespace, claim.Name)}
 	if before, seen := was.Object.(*resourcev1.ResourceClaim); seen && !now.None() && alike(before, claim) {
-		return keys // drivers write what they do with devices into claims, and there may be many pods
+		return keys // drivers write device state into claims, and there may be many pods
 	}
 	owner, _ := ownerOf(claim)
 	for _, p := range reconcile.List(s, kinds.Pods, claim.Namespace) {
@@ -212,14 +214,14 @@ func keysOfClaim(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	return keys
 }
 
-// alike tells whether two versions of a claim leave the same to do for its pods.
+// alike tells whether two versions of a claim cause the same work for its pods.
 func alike(a, b *resourcev1.ResourceClaim) bool {
 	return a.UID == b.UID && (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) && (a.Status.Allocation == nil) == (b.Status.Allocation == nil) &&
 		slices.Equal(a.Status.ReservedFor, b.Status.ReservedFor) && equality.Semantic.DeepEqual(a.OwnerReferences, b.OwnerReferences) &&
 		a.Annotations[resourcev1.PodResourceClaimAnnotation] == b.Annotations[resourcev1.PodResourceClaimAnnotation]
 }
 
-// keysOfTemplate maps a template to the pods that ask for claims by it.
+// keysOfTemplate maps a template to the pods that request claims by it.
 func keysOfTemplate(s reconcile.Snapshot, _, now reconcile.Object) (keys []events.Key) {
 	if now.None() {
 		return nil

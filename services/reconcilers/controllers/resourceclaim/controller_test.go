@@ -24,7 +24,7 @@ func world() *reconciletest.World {
 	return reconciletest.NewWorld(kinds.Pods.Kind, kinds.ResourceClaims.Kind, kinds.ResourceClaimTemplates.Kind)
 }
 
-// using names a claim that exists without it.
+// using returns a pod that names a claim that exists without it.
 func using(name, claim string) *corev1.Pod {
 	p := reconciletest.Pod(name)
 	p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "e", ResourceClaimName: &claim}}
@@ -147,7 +147,8 @@ func TestWhoseTurnATemplateIs(t *testing.T) {
 	}
 }
 
-// A pod gets a reservation when it has all claims that are made for it, and those before.
+// A pod on a node gets a reservation of a claim when it has all claims that are made for it, and
+// those before this one.
 func TestReserves(t *testing.T) {
 	shared := claim("shared")
 	two := func(first corev1.PodResourceClaim) *corev1.Pod {
@@ -269,7 +270,7 @@ func TestWhatAPodSees(t *testing.T) {
 	}
 }
 
-// Gates that are not the controller's are none of its settings.
+// Gates that the controller does not read are not in its settings.
 func TestGates(t *testing.T) {
 	c := New(gate.Set{gate.DRAPrioritizedList: false, gate.PodDeletionCost: false})
 	w := world().Put(kinds.Pods.Kind, pod("p", "a"))

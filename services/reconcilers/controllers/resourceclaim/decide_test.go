@@ -25,7 +25,7 @@ import (
 
 var now = reconciletest.Now
 
-// pod asks for claims by the template "t", one for each entry.
+// pod returns a pod that asks for claims by the template "t", one for each entry.
 func pod(name string, entries ...string) *corev1.Pod {
 	p := reconciletest.Pod(name)
 	for _, e := range entries {
@@ -34,7 +34,7 @@ func pod(name string, entries ...string) *corev1.Pod {
 	return p
 }
 
-// says is what a pod says of the claim of an entry.
+// says adds the claim of an entry to a pod's status.
 func says(p *corev1.Pod, entry, claim string) *corev1.Pod {
 	p.Status.ResourceClaimStatuses = append(p.Status.ResourceClaimStatuses, corev1.PodResourceClaimStatus{Name: entry, ResourceClaimName: &claim})
 	return p
@@ -50,7 +50,7 @@ func plan(name string) *resourcev1.ResourceClaimTemplate {
 	}
 }
 
-// claim has devices, and is reserved for pods.
+// claim returns a claim that has devices and is reserved for pods.
 func claim(name string, reservedFor ...*corev1.Pod) *resourcev1.ResourceClaim {
 	c := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
 		Namespace: reconciletest.Namespace, Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1", Finalizers: []string{protection},
@@ -66,7 +66,7 @@ func reference(name string, uid types.UID) resourcev1.ResourceClaimConsumerRefer
 	return resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: name, UID: uid}
 }
 
-// of is a claim that was made for an entry of a pod.
+// of marks a claim as made for an entry of a pod.
 func of(p *corev1.Pod, entry string, c *resourcev1.ResourceClaim) *resourcev1.ResourceClaim {
 	c.OwnerReferences = []metav1.OwnerReference{owner.Reference(kinds.Pods.Kind, p)}
 	metav1.SetMetaDataAnnotation(&c.ObjectMeta, resourcev1.PodResourceClaimAnnotation, entry)
@@ -186,7 +186,7 @@ func anyClaim(t *rapid.T) View {
 	return v
 }
 
-// applied is the view after every command succeeded; a pod that was asked for is not there.
+// applied returns the view after every command succeeded; a pod that was asked about does not exist.
 func applied(v View, d reconcile.Decision, now time.Time) View {
 	v.Claims = slices.Clone(v.Claims)
 	for _, c := range d.Commands {
@@ -226,7 +226,7 @@ func decoded[T any](body json.RawMessage, into *T) *T {
 	return into
 }
 
-// single: a claim is made only for an entry that has none, and one only.
+// single: a claim is created only for an entry that has none, and only one.
 func single(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	had := map[string]bool{}
 	for _, c := range v.Claims {
@@ -248,8 +248,8 @@ func single(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) err
 	return nil
 }
 
-// keeping: a reservation is taken back only from a pod that is seen to have ended, or that the
-// API server did not have a moment ago; a claim is deleted only for such a one.
+// keeping: a reservation is removed only from a pod that is seen to have ended, or that the
+// API server did not have a moment ago; a claim is deleted only for such a pod.
 func keeping(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	certain := func(name string, uid types.UID) bool {
 		for _, p := range v.Pods {
@@ -278,8 +278,8 @@ func keeping(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) er
 	return nil
 }
 
-// lending: devices are let go of only when the claim is reserved for no pod, and the finalizer
-// stays for as long as there are devices.
+// lending: devices are deallocated only when the claim is reserved for no pod, and the
+// finalizer stays while the claim has devices.
 func lending(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	for _, command := range c.Decide(v, now).Commands {
 		if command.Verb != events.VerbUpdate {
@@ -311,7 +311,7 @@ func TestStem(t *testing.T) {
 	}
 }
 
-// What cannot be made is told once; what comes before it is made first.
+// A claim that cannot be created is reported once; those before it are created first.
 func TestWhatCannotBeMadeIsToldOnce(t *testing.T) {
 	p := pod("p", "a", "b")
 	p.Spec.ResourceClaims[1].ResourceClaimTemplateName = ptr.To("missing")
@@ -358,7 +358,7 @@ func TestAFullClaim(t *testing.T) {
 	}
 }
 
-// A claim that a pod was seen to need is looked at again when the answer is old.
+// A claim whose pod exists, by an answer of the API server, has a turn when the answer is old.
 func TestAPodThatIsNotSeen(t *testing.T) {
 	v := View{Claim: claim("c", reconciletest.Pod("a")), Live: map[string]types.UID{"a": "uid-a"}, At: now}
 	if d := decide(v, now); !d.WakeAt.Equal(now.Add(lasting)) || len(d.Commands) > 0 {
@@ -371,7 +371,7 @@ func TestAPodThatIsNotSeen(t *testing.T) {
 	}
 }
 
-// The gauge tells claims from each other.
+// The gauge's labels are whether a claim has devices, whether it has admin access, and its origin.
 func TestCounted(t *testing.T) {
 	plain, admin, extended := claim("c"), of(reconciletest.Pod("p"), "e", claim("c")), claim("c")
 	plain.Status.Allocation = nil

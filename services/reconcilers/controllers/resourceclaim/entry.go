@@ -21,7 +21,7 @@ func names(p *corev1.Pod, claim string) bool {
 	return false
 }
 
-// finder finds a claim of a namespace by its name; nil where there is none.
+// finder finds a claim of a namespace by its name; nil if there is none.
 type finder func(name string) *resourcev1.ResourceClaim
 
 func lookup(s reconcile.Snapshot, namespace string) finder {
@@ -31,15 +31,15 @@ func lookup(s reconcile.Snapshot, namespace string) finder {
 	}
 }
 
-// done tells whether it is certain that no container of a pod runs, or ever will.
+// done tells whether certainly no container of a pod runs or will ever run.
 //
 // Upstream: isPodDone.
 func done(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed || p.DeletionTimestamp != nil && p.Spec.NodeName == ""
 }
 
-// lacks tells whether a claim of a pod is to be made, or its name to be said. A claim of the
-// recorded name that is not the pod's is left alone until there is something else to do for it.
+// lacks tells whether a claim of a pod must be created, or its name written into the pod's
+// status. A claim that has the recorded name but is not the pod's causes no turn by itself.
 //
 // Upstream: podNeedsWork. A pod that has ended needs no claims there, either, but may get them
 // made after a restart, to be deleted again.
@@ -61,9 +61,9 @@ func lacks(p *corev1.Pod, of finder) bool {
 	return false
 }
 
-// reserves tells whether a claim is to be reserved for a pod: one that has a node although the
-// claim is not reserved for it, so that it did not come there by the scheduler. It needs all
-// the claims that it asks for by templates first, and those that it names before this one.
+// reserves tells whether a claim is to be reserved for a pod: the pod has a node but no
+// reservation, so the scheduler did not place it. The pod must have all its claims from
+// templates first, and all claims that it names before this one.
 //
 // Upstream: syncPod. A pod that has ended is given reservations there, which are taken back.
 func reserves(p *corev1.Pod, claim *resourcev1.ResourceClaim, of finder) bool {
@@ -88,7 +88,7 @@ func reserves(p *corev1.Pod, claim *resourcev1.ResourceClaim, of finder) bool {
 	return found
 }
 
-// ownerOf is the pod that a claim was made for.
+// ownerOf is the pod for which a claim was created.
 //
 // Upstream: owningPod.
 func ownerOf(claim *resourcev1.ResourceClaim) (pod metav1.OwnerReference, ok bool) {
@@ -99,7 +99,7 @@ func ownerOf(claim *resourcev1.ResourceClaim) (pod metav1.OwnerReference, ok boo
 	return ref, true
 }
 
-// byAdmin tells whether a spec asks for devices that others have, which only administrators may.
+// byAdmin tells whether a spec asks for admin access to devices in use.
 func byAdmin(spec resourcev1.ResourceClaimSpec) bool {
 	for _, r := range spec.Devices.Requests {
 		if r.Exactly != nil && r.Exactly.AdminAccess != nil && *r.Exactly.AdminAccess {
@@ -109,7 +109,7 @@ func byAdmin(spec resourcev1.ResourceClaimSpec) bool {
 	return false
 }
 
-// prioritized tells whether a spec has a list of devices of which the first will do.
+// prioritized tells whether a spec has a list of alternative devices, in order of preference.
 func prioritized(spec resourcev1.ResourceClaimSpec) bool {
 	for _, r := range spec.Devices.Requests {
 		if len(r.FirstAvailable) > 0 {

@@ -25,7 +25,7 @@ var metrics = []reconcile.Metric{
 	},
 }
 
-// counted is the claim among all claims.
+// counted counts the claim among all claims.
 func (v View) counted() reconcile.Figure {
 	source := ""
 	switch {

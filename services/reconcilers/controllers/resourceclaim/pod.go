@@ -19,7 +19,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// failed is the reason of the Event that a claim cannot be made.
+// failed is the reason of the Event that a claim cannot be created.
 const failed = "FailedResourceClaimCreation"
 
 func observePod(s reconcile.Snapshot, k events.Key) (View, bool) {
@@ -60,7 +60,7 @@ func observePod(s reconcile.Snapshot, k events.Key) (View, bool) {
 	return v, true
 }
 
-// refused are the names that others had when the last claims were to be made.
+// refused are the names that were taken when the last claims were to be created.
 func refused(s reconcile.Snapshot, k events.Key, p *corev1.Pod) map[string]bool {
 	taken := map[string]bool{}
 	if last, ok := reconcile.LastOf(s, k, events.Act, p); ok {
@@ -73,8 +73,8 @@ func refused(s reconcile.Snapshot, k events.Key, p *corev1.Pod) map[string]bool 
 	return taken
 }
 
-// name gives an entry's claim its name. It follows from the pod's uid and the entry, so that
-// who makes the claim again makes the same one.
+// name gives an entry's claim its name. It derives the name from the pod's uid and the entry, so
+// that a repeated create creates the same claim.
 func (v *View) name(e *corev1.PodResourceClaim, taken func(string) bool) {
 	if v.Names == nil {
 		v.Names = map[string]string{}
@@ -86,8 +86,8 @@ func (v *View) name(e *corev1.PodResourceClaim, taken func(string) bool) {
 	})[0]
 }
 
-// stem is the beginning of the name of a claim. Of long names both parts are shortened, so that
-// something is left of the entry's.
+// stem is the beginning of a claim's name. It shortens both parts of long names, so that some of
+// the entry's name remains.
 //
 // Upstream: handleClaim, generateName.
 func stem(pod, entry string) string {
@@ -99,8 +99,8 @@ func stem(pod, entry string) string {
 	return pod[:len(pod)*longest/len(whole)] + "-" + entry[:len(entry)*longest/len(whole)]
 }
 
-// claim is the claim of an entry that asks for it by a template: the one that the status names,
-// if it is the pod's, or one that was made for the entry; nil where there is none.
+// claim is the claim of an entry that requests it by a template: the claim that the status
+// names, if the pod owns it, or one that was created for the entry; nil if there is none.
 func (v View) claim(e *corev1.PodResourceClaim) *resourcev1.ResourceClaim {
 	if what, name := device.ClaimOf(v.Pod, e); what == device.Made {
 		if claim := v.find(name); claim != nil && owner.Controls(v.Pod, claim) {
@@ -124,8 +124,8 @@ func (v View) find(name string) *resourcev1.ResourceClaim {
 	return nil
 }
 
-// decidePod makes the claims that a pod asks for by templates, and says their names when all are
-// there. An entry of which no claim can be made holds up those after it.
+// decidePod creates the claims that a pod requests by templates, and writes their names into the
+// pod's status when all exist. An entry for which no claim can be created delays those after it.
 //
 // Upstream: pkg/controller/resourceclaim, syncPod.
 func (v View) decidePod() reconcile.Decision {
@@ -163,7 +163,8 @@ func (v View) decidePod() reconcile.Decision {
 	return reconcile.Do("the pod does not say what its claims are called", v.say(said))
 }
 
-// templateOf is the template of an entry; nil where no claim can be made of it, with the reason.
+// templateOf is the template of an entry; nil if no claim can be created from it, with the
+// reason.
 func (v View) templateOf(e *corev1.PodResourceClaim) (t *resourcev1.ResourceClaimTemplate, why string) {
 	if e.ResourceClaimTemplateName == nil {
 		return nil, fmt.Sprintf(`checking for claim before creating it: pod "%s/%s", spec.resourceClaim %q: none of the supported fields are set`, v.Pod.Namespace, v.Pod.Name, e.Name)
@@ -180,7 +181,7 @@ func (v View) templateOf(e *corev1.PodResourceClaim) (t *resourcev1.ResourceClai
 	return nil, fmt.Sprintf("resource claim template %q: resourceclaimtemplate.resource.k8s.io %q not found", *e.ResourceClaimTemplateName, *e.ResourceClaimTemplateName)
 }
 
-// create adds the request for an entry's claim, and that it is counted.
+// create adds the create of an entry's claim, and its figures.
 func (v View) create(d *reconcile.Decision, e *corev1.PodResourceClaim, t *resourcev1.ResourceClaimTemplate) {
 	annotations := map[string]string{}
 	maps.Copy(annotations, t.Spec.Annotations)
@@ -199,8 +200,8 @@ func (v View) create(d *reconcile.Decision, e *corev1.PodResourceClaim, t *resou
 		reconcile.Figure{Metric: created, Value: 1, Labels: []string{"failure", admin}, Of: c.Ref(), Failed: true})
 }
 
-// say writes the names of the pod's claims into its status: all of them, since what one manager
-// applied before and leaves out is removed.
+// say writes the names of the pod's claims into its status: all of them, because server-side
+// apply removes a name that this field manager applied before and leaves out.
 func (v View) say(said []corev1.PodResourceClaimStatus) events.Command {
 	c := reconcile.Patch(kinds.Pods.Kind, v.Pod, types.ApplyPatchType, reconcile.Body(map[string]any{
 		"apiVersion": kinds.Pods.APIVersion(), "kind": kinds.Pods.Kind.Kind,
@@ -211,8 +212,8 @@ func (v View) say(said []corev1.PodResourceClaimStatus) events.Command {
 	return c
 }
 
-// tell has users told, once, why no claim can be made for an entry. What ends that is another
-// template.
+// tell records, once, why no claim can be created for an entry. Only another template can change
+// that.
 //
 // Upstream: said again with every retry.
 func (v View) tell(e *corev1.PodResourceClaim, why string) reconcile.Decision {

@@ -1,13 +1,13 @@
 // Package resourcepoolstatusrequest answers ResourcePoolStatusRequests: how many devices the pools
 // of a driver have, and how many of them are allocated.
 //
-// A request is answered once, with what is seen at one moment, and never again. The answer waits
-// until every pool in it has all slices of its newest generation; so the request is looked at
-// again when a slice of its driver changes. An hour after its answer a request is deleted, and a
-// day after it was created where none could be given.
+// The controller answers a request once, from one view. It waits until every pool in the answer
+// has all slices of its newest generation, so a changed slice of the driver causes a turn. The
+// controller deletes a request an hour after its answer, or a day after its creation if it could
+// not answer.
 //
-// The API is alpha: the controller runs where --feature-gates says that the API server serves
-// it (DRAResourcePoolStatus), as upstream's does.
+// The API is alpha: the controller runs where --feature-gates says that the API server serves it
+// (DRAResourcePoolStatus), as upstream's does.
 package resourcepoolstatusrequest
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Controller answers requests, and deletes those whose time is up.
+// Controller answers requests, and deletes expired ones.
 var Controller = reconcile.Controller[View]{
 	Name: "resourcepoolstatusrequest-controller",
 	Owns: &kinds.ResourcePoolStatusRequests.Kind,
@@ -36,12 +36,12 @@ var Controller = reconcile.Controller[View]{
 		{Verb: events.VerbDelete, Kind: kinds.ResourcePoolStatusRequests.Name, On: reconcile.Itself},
 	},
 	Metrics:  metrics,
-	Settings: gate.Set{gate.DRAResourcePoolStatus: true}.Settings(), // it ran, so they are served
+	Settings: gate.Set{gate.DRAResourcePoolStatus: true}.Settings(), // the controller runs only where they are served
 	Observe:  observe,
 	Decide:   decide,
 }
 
-// waiting are the requests that wait for an answer about pools of a slice's driver.
+// waiting maps a slice to the unanswered requests about its driver.
 func waiting(s reconcile.Snapshot, was, now reconcile.Object) (keys []events.Key) {
 	drivers := map[string]bool{}
 	for _, obj := range []metav1.Object{was.Object, now.Object} {

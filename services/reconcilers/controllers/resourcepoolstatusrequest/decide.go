@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// answered is how long a request is kept after its answer, pending how long one that has none.
+	// answered is how long a request is kept after its answer, pending how long without one.
 	answered = time.Hour
 	pending  = 24 * time.Hour
 )
 
-// decide answers a request that has no answer, once all pools in it are complete, and deletes one
-// whose time is up.
+// decide answers a request once all pools in the answer are complete, and deletes an expired
+// request.
 //
 // Upstream: pkg/controller/resourcepoolstatusrequest, syncRequest and shouldDeleteRequest.
 func decide(v View, now time.Time) reconcile.Decision {
@@ -42,8 +42,7 @@ func decide(v View, now time.Time) reconcile.Decision {
 	}
 }
 
-// end is when the time of the request is up, and why; zero where it does not say since when it
-// is as it is.
+// end is when the request expires, and why; zero if the request has no time from which to count.
 func (v View) end() (at time.Time, because string) {
 	if v.Request.Status == nil {
 		return after(v.Request.CreationTimestamp, pending), "the request has waited a day for its answer"
@@ -58,7 +57,7 @@ func (v View) end() (at time.Time, because string) {
 	return after(since, answered), "the request was answered an hour ago"
 }
 
-// after is a while after a moment; zero where that is not told.
+// after adds a duration to a moment; zero if the moment is not known.
 func after(at metav1.Time, while time.Duration) time.Time {
 	if at.IsZero() {
 		return time.Time{}
@@ -66,8 +65,7 @@ func after(at metav1.Time, while time.Duration) time.Time {
 	return at.Add(while)
 }
 
-// answer writes the answer. It is a sum of what is seen at one moment, which is not put right
-// later.
+// answer writes the answer. It is a sum over one view, which is never corrected later.
 //
 // Upstream: calculatePoolStatus. Devices count as allocated once for each result that names their
 // pool, and none counts as unavailable yet.
@@ -91,7 +89,7 @@ func (v View) answer(now time.Time) reconcile.Decision {
 	return d
 }
 
-// status is what the answer tells of a complete pool.
+// status is the answer about a complete pool.
 func (p Pool) status(driver string) resourcev1alpha3.PoolStatus {
 	s := resourcev1alpha3.PoolStatus{
 		Driver: driver, PoolName: p.Name, Generation: p.Generation,
@@ -120,7 +118,7 @@ var metrics = []reconcile.Metric{
 		Buckets: []float64{.001, .002, .004, .008, .016, .032, .064, .128, .256, .512, 1.024, 2.048, 4.096, 8.192, 16.384}},
 }
 
-// figures are what is counted of an answer, whether or not it can be written.
+// figures are the figures of an answer, for both results of the write.
 func figures(request *resourcev1alpha3.ResourcePoolStatusRequest) []reconcile.Figure {
 	of, driver := events.Ref{Kind: kinds.ResourcePoolStatusRequests.Name, Name: request.Name}, []string{request.Spec.Driver}
 	return []reconcile.Figure{

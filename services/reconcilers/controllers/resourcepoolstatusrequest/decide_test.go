@@ -30,7 +30,7 @@ func TestLaws(t *testing.T) {
 		reconciletest.Law[View]{Name: "on time", Holds: onTime})
 }
 
-// anyView is a request of some age about some pools, perhaps with a status.
+// anyView returns a request of some age about some pools, perhaps with a status.
 func anyView(t *rapid.T) View {
 	v := View{Request: &resourcev1alpha3.ResourcePoolStatusRequest{ObjectMeta: metav1.ObjectMeta{Name: "gpus", UID: "u", ResourceVersion: "7"}}}
 	v.Request.CreationTimestamp = ago(t, "created, minutes ago")
@@ -57,7 +57,7 @@ func anyView(t *rapid.T) View {
 	return v
 }
 
-// ago is a moment near to one at which a time is up; seldom none.
+// ago returns a moment near the end of a time limit; seldom none.
 func ago(t *rapid.T, what string) metav1.Time {
 	minutes := rapid.SampledFrom([]int{0, 1, 59, 60, 61, 24*60 - 1, 24 * 60, 24*60 + 1, -1}).Draw(t, what)
 	if minutes < 0 {
@@ -66,7 +66,7 @@ func ago(t *rapid.T, what string) metav1.Time {
 	return metav1.NewTime(now.Add(-time.Duration(minutes) * time.Minute))
 }
 
-// applied is the view after a decision was carried out.
+// applied returns the view after a decision was carried out.
 func applied(v View, d reconcile.Decision, now time.Time) View {
 	for _, c := range d.Commands {
 		if c.Verb == events.VerbDelete {
@@ -88,7 +88,7 @@ func answerIn(c events.Command) (*resourcev1alpha3.ResourcePoolStatusRequest, er
 	return next, json.Unmarshal(c.Body, next)
 }
 
-// once: what has a status gets no other one, whatever it says.
+// once: a request with a status gets no other one, whatever the status is.
 func once(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	for _, command := range c.Decide(v, now).Commands {
 		if command.Verb != events.VerbDelete && v.Request.Status != nil {
@@ -98,8 +98,8 @@ func once(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error
 	return nil
 }
 
-// addingUp: an answer says how many pools there are, and of the first ones, as many as are asked
-// for, how many devices they have; each of these is complete. It is counted on a view of one moment.
+// addingUp: an answer has the number of pools, and the devices of the first ones, as many as the
+// request's limit; each of these is complete. The view is of one moment.
 func addingUp(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	d := c.Decide(v, now)
 	if len(d.Commands) == 0 || d.Commands[0].Verb == events.VerbDelete {
@@ -130,7 +130,7 @@ func addingUp(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) e
 }
 
 // onTime: a request is deleted when its answer is an hour old, or when it has waited a day, and
-// not before; one that need not wait gets its answer at once.
+// not before. A request whose pools are complete gets its answer at once.
 func onTime(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	d := c.Decide(v, now)
 	deleted := len(d.Commands) > 0 && d.Commands[0].Verb == events.VerbDelete
@@ -158,8 +158,8 @@ func onTime(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) err
 	}
 }
 
-// Each answer is counted under its driver, and how long it took, whether it could be written or
-// not; one that could not is counted as that, too.
+// Each answer is counted under its driver, with its duration, whether it could be written or not. One
+// that could not be written counts as an error, too.
 func TestFigures(t *testing.T) {
 	v := View{Request: &resourcev1alpha3.ResourcePoolStatusRequest{ObjectMeta: metav1.ObjectMeta{Name: "gpus", UID: "u", ResourceVersion: "7", CreationTimestamp: metav1.NewTime(now)}}}
 	v.Request.Spec.Driver = "gpu.example.com"

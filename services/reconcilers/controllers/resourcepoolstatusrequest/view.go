@@ -16,21 +16,22 @@ import (
 // View is what the turn of one request can see.
 type View struct {
 	Request *resourcev1alpha3.ResourcePoolStatusRequest `json:"request"`
-	// Pools are those that it asks about, sorted by name; none where it has its answer.
+	// Pools are the requested pools, sorted by name; none if the request has its answer.
 	Pools []Pool `json:"pools,omitempty"`
 }
 
-// Pool is what is known of a pool of the driver: its slices of the newest generation.
+// Pool is the known state of a pool: its slices of the newest generation.
 type Pool struct {
 	Name       string `json:"name"`
 	Generation int64  `json:"generation"`
-	// Slices is how many there are, Expected how many there are to be.
+	// Slices is how many slices exist, Expected how many there should be.
 	Slices   int32 `json:"slices"`
 	Expected int64 `json:"expected"`
-	// Devices is how many they have together, Allocated how many of the pool claims have.
+	// Devices is how many devices the slices have, Allocated how many of them are allocated to
+	// claims.
 	Devices   int32 `json:"devices"`
 	Allocated int32 `json:"allocated,omitempty"`
-	// Node is the one that all of them are of; empty where there is none.
+	// Node is the node of all slices; empty if they differ or have none.
 	Node string `json:"node,omitempty"`
 }
 
@@ -72,8 +73,7 @@ func poolsOf(s reconcile.Snapshot, spec resourcev1alpha3.ResourcePoolStatusReque
 	return pools
 }
 
-// with is a pool together with one more slice; p is nil before the first. A newer generation
-// takes the place of the older ones.
+// with adds a slice to a pool; p is nil before the first. A newer generation replaces older ones.
 //
 // Upstream: calculatePoolStatus, which takes the number of slices from the one that is listed
 // first where slices disagree about it, which is chance.
@@ -91,10 +91,10 @@ func (p *Pool) with(slice *resourcev1.ResourceSlice) *Pool {
 	return p
 }
 
-// complete tells whether all slices of the newest generation are there.
+// complete tells whether all slices of the newest generation exist.
 func (p Pool) complete() bool { return int64(p.Slices) >= p.Expected }
 
-// told are the pools of which the answer tells: the first ones by name, as many as are asked for.
+// told are the pools in the answer: the first ones by name, up to the requested limit.
 func (v View) told() []Pool {
 	most := ptr.Deref(v.Request.Spec.Limit, resourcev1alpha3.ResourcePoolStatusRequestLimitDefault)
 	return v.Pools[:min(len(v.Pools), int(max(most, 0)))]

@@ -30,7 +30,7 @@ func slice(name, driver, pool string, generation, expected int64, node string, d
 	return s
 }
 
-// claim is one with devices, each named by its driver and pool; allocated is false for one that
+// claim returns a claim with devices, each named by its driver and pool; if allocated is false, it
 // has none yet.
 func claim(name string, allocated bool, of ...[2]string) *resourcev1.ResourceClaim {
 	c := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
@@ -48,7 +48,7 @@ func TestObserve(t *testing.T) {
 	const gpu, nic = "gpu.example.com", "nic.example.com"
 	world := reconciletest.NewWorld().Put(kinds.ResourceSlices.Kind,
 		slice("a", gpu, "one", 1, 1, "n", 4), slice("b", gpu, "one", 2, 2, "n", 2), slice("c", gpu, "one", 2, 2, "n", 3), // the first is of an older generation
-		slice("d", gpu, "two", 1, 2, "n", 1), slice("e", gpu, "two", 1, 3, "m", 1), // which disagree about how many there are
+		slice("d", gpu, "two", 1, 2, "n", 1), slice("e", gpu, "two", 1, 3, "m", 1), // they disagree about the number of slices
 		slice("f", nic, "one", 9, 1, "n", 8), slice("g", gpu, "zero", 0, 0, "", 0),
 	).Put(kinds.ResourceClaims.Kind,
 		claim("a", true, [2]string{gpu, "one"}, [2]string{gpu, "one"}, [2]string{nic, "one"}), claim("b", false), claim("c", true, [2]string{gpu, "two"}, [2]string{gpu, "gone"}),
@@ -77,7 +77,7 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-// What is seen of a pool does not depend on which of its slices are called what.
+// The view of a pool does not depend on the names of its slices.
 func TestPoolsAreTheSameInAnyOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var all []*resourcev1.ResourceSlice

@@ -34,8 +34,9 @@ func storageClass(c *corev1.PersistentVolumeClaim) string {
 	return ptr.Deref(c.Spec.StorageClassName, "")
 }
 
-// storage is how much a claim asks for, in whole bytes, or has been given where that
-// is more: an expansion that is taken back has been made. nil when it does not say.
+// storage is how much a claim requests, in whole bytes, or has been allocated if that
+// is more, because a reduced request does not undo an expansion. nil if the claim
+// requests none.
 func storage(c *corev1.PersistentVolumeClaim) *resource.Quantity {
 	amount, ok := c.Spec.Resources.Requests[corev1.ResourceStorage]
 	if !ok {
@@ -48,15 +49,15 @@ func storage(c *corev1.PersistentVolumeClaim) *resource.Quantity {
 	return &amount
 }
 
-// wholeBytes rounds up, since a quota may not say a fraction.
+// wholeBytes rounds up, because a quota may not hold a fraction.
 func wholeBytes(amount resource.Quantity) resource.Quantity {
 	rounded := amount.DeepCopy()
 	rounded.RoundUp(0)
 	return rounded
 }
 
-// attributes are the VolumeAttributesClasses that a claim asks for, has, or is on its
-// way to.
+// attributes are the VolumeAttributesClasses that a claim requests, has, or is
+// changing to.
 func attributes(c *corev1.PersistentVolumeClaim) []string {
 	target := ""
 	if under := c.Status.ModifyVolumeStatus; under != nil {

@@ -1,18 +1,16 @@
-// Package resourcequota says on every ResourceQuota how much of it is used: how many
-// objects of a kind there are in its namespace, and what they ask for.
+// Package resourcequota writes the usage of every ResourceQuota into its status: how many
+// objects of a kind its namespace holds, and what they request.
 //
-// The API server enforces quotas: a client that makes something is refused when it would be
-// too much, and charged before it is made. What is taken back is not told to the quota,
-// so this controller counts again when something has gone, ended or shrunk, when the
-// limits have changed, and from time to time. Whatever is made is none of its business;
-// so how things are counted must be the same here as in the API server, or what is
-// used would go up and down.
+// The API server enforces quotas: it refuses a create that would exceed one, and charges
+// the quota before it creates the object. It does not credit the quota when objects go, so
+// this controller counts again when something was deleted, has ended or shrunk, when the
+// limits have changed, and from time to time. It ignores creates. It must therefore count
+// exactly as the API server does, or the usage would go up and down.
 //
-// Between charge and create an object is not there to be counted, and a count in that
-// moment takes its charge back. Upstream finds that out the next time that it counts
-// everything, minutes later. Here a count that changed something is repeated after
-// [recount]. And a pod that should have ended by now and has not is let off when its
-// time is up, not when something else happens.
+// Between charge and create an object does not exist yet, and a count in that moment takes
+// its charge back. Upstream corrects that in its next full count, minutes later. Here a
+// count that changed the usage is repeated after [recount]. And a terminating pod that
+// should have gone stops counting when its time is up, not at the next event.
 package resourcequota
 
 import (
@@ -29,25 +27,26 @@ import (
 )
 
 const (
-	// DefaultPeriod is how often everything is counted again unless it is said otherwise.
+	// DefaultPeriod is how often the controller counts everything again by default.
 	DefaultPeriod = 5 * time.Minute
-	// recount is how long after a change of what is used it is counted again.
+	// recount is how long after a change of the usage the controller counts again.
 	recount = 10 * time.Second
-	// search is how often it is looked whether the cluster has by now what it did not
-	// have: until it has been counted, the API server lets no client make any.
+	// search is how often the controller checks whether the cluster has by now a kind that
+	// it lacked: until that kind has been counted, the API server lets no client create its
+	// objects.
 	search = 30 * time.Second
 )
 
-// Config is what the controller needs to know.
+// Config is the configuration of the controller.
 type Config struct {
-	// Period is how often everything is counted again; 0 means [DefaultPeriod], less
-	// than 0 never.
+	// Period is how often the controller counts everything again; 0 means [DefaultPeriod],
+	// less than 0 never.
 	Period time.Duration `json:"quotaPeriod"`
-	// Gates are the feature gates that are not at Kubernetes' defaults.
+	// Gates are the feature gates that differ from Kubernetes' defaults.
 	Gates gate.Set `json:"gates,omitempty"`
 }
 
-// New makes the controller. A key is a ResourceQuota.
+// New returns the controller. A key is a ResourceQuota.
 func New(config Config) reconcile.Controller[View] {
 	config.Period = cmp.Or(config.Period, DefaultPeriod)
 	config.Gates = config.Gates.Of(gate.PodLevelResources, gate.DRAExtendedResource)
@@ -72,8 +71,8 @@ func New(config Config) reconcile.Controller[View] {
 	}
 }
 
-// View is what the turn of one quota can see: of each kind what it limits, and
-// nothing of those that it does not.
+// View is what the turn of one quota can see: the objects of the kinds that it limits, and
+// no others.
 type View struct {
 	Quota  *corev1.ResourceQuota `json:"quota"`
 	Period time.Duration         `json:"period,omitempty"`
@@ -82,11 +81,11 @@ type View struct {
 	Pods     []*corev1.Pod                   `json:"pods,omitempty"`
 	Services []*corev1.Service               `json:"services,omitempty"`
 	Claims   []*corev1.PersistentVolumeClaim `json:"claims,omitempty"`
-	// Devices are the claims to devices, Classes what they claim.
+	// Devices are the ResourceClaims, Classes the DeviceClasses that they request.
 	Devices []*resourcev1.ResourceClaim `json:"devices,omitempty"`
 	Classes []*resourcev1.DeviceClass   `json:"classes,omitempty"`
-	// Counts are how many objects there are of the kinds of which only the number is
-	// limited, by the name that the quota has for it.
+	// Counts are the numbers of objects of the kinds of which the quota limits only the
+	// number, by the quota's name for each.
 	Counts map[corev1.ResourceName]int64 `json:"counts,omitempty"`
 }
 

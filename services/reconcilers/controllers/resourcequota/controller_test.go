@@ -130,8 +130,8 @@ func TestWhoseTurn(t *testing.T) {
 
 func unique(keys []events.Key) []events.Key { return slices.Compact(keys) }
 
-// Every quota is counted again in each period, not all of them at once; never, where
-// that is asked for.
+// Every quota is counted again in each period, and quotas are spread over it. With a
+// negative period they are never counted again.
 func TestThePeriod(t *testing.T) {
 	moments := map[time.Time]bool{}
 	for _, uid := range []types.UID{"a", "b", "c", "d"} {

@@ -12,9 +12,9 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// decide says what is used where that has not been said, and looks again in time. The
-// write rests on the version of the quota that was seen: a charge of the API server in
-// between has it decided anew.
+// decide writes the usage if it differs, and asks for the next count. The write is
+// conditional on the version of the quota, so a charge by the API server in between
+// causes a new decision.
 //
 // Upstream: pkg/controller/resourcequota/resource_quota_controller.go.
 func decide(v View, now time.Time) reconcile.Decision {
@@ -34,15 +34,16 @@ func decide(v View, now time.Time) reconcile.Decision {
 }
 
 func (v View) tell(because string, used corev1.ResourceList, now, next time.Time) reconcile.Decision {
-	told := *v.Quota // shallow: its status is made anew
+	told := *v.Quota // the status is made anew
 	told.Status = corev1.ResourceQuotaStatus{Hard: v.Quota.Spec.Hard, Used: used}
 	d := reconcile.Do(because, reconcile.UpdateStatus(kinds.ResourceQuotas.Kind, &told))
 	d.WakeAt = earlier(next, now.Add(recount))
 	return d
 }
 
-// used is what is used of everything that the quota limits. What cannot be measured,
-// such as objects of a kind that the cluster does not have, stays as it was.
+// used is the usage of everything that the quota limits. Names that cannot be
+// measured, such as objects of a kind that the cluster does not have, keep their
+// values.
 func (v View) used(now time.Time) corev1.ResourceList {
 	total, hard := corev1.ResourceList{}, v.Quota.Spec.Hard
 	for name := range hard {
@@ -56,9 +57,8 @@ func (v View) used(now time.Time) corev1.ResourceList {
 	return total
 }
 
-// measure is what all meters show, under the names that the quota limits. Only pods
-// and claims can be in scopes: of everything else nothing counts in a quota that has
-// some.
+// measure is the sum of all meters, for the names that the quota limits. Only pods and
+// claims can be in scopes, so nothing else counts in a quota with scopes.
 func (v View) measure(now time.Time) corev1.ResourceList {
 	sum, scopes, m := corev1.ResourceList{}, scopes(v.Quota), v.meters()
 	add := func(used corev1.ResourceList) {
@@ -100,8 +100,8 @@ func (v View) measure(now time.Time) corev1.ResourceList {
 	return sum
 }
 
-// next is when to count again although nothing happens: every period, each quota at a
-// moment of its own, and when a pod should have gone. Zero means never.
+// next is when to count again if nothing happens: once every period, with an offset
+// for each quota, and when a terminating pod should have gone. Zero means never.
 func (v View) next(now time.Time) (at time.Time) {
 	at = period.Next(v.Quota.UID, v.Period, now)
 	if freed := v.freed(now); !freed.IsZero() {
@@ -110,8 +110,8 @@ func (v View) next(now time.Time) (at time.Time) {
 	return at
 }
 
-// freed is when less will be used, since a pod should have gone by then; zero for
-// never.
+// freed is when the usage will fall because a terminating pod should have gone; zero
+// means never.
 func (v View) freed(now time.Time) time.Time {
 	var moments []time.Time
 	for _, p := range v.Pods {
@@ -124,7 +124,7 @@ func (v View) freed(now time.Time) time.Time {
 	}
 	slices.SortFunc(moments, time.Time.Compare)
 	used := v.measure(now)
-	for _, at := range moments { // mostly the first: what a pod leaves to its claim to pay is not freed
+	for _, at := range moments { // mostly the first: a charge that passes from a pod to its claim is not freed
 		if !equal(v.measure(at), used) {
 			return at
 		}
@@ -132,7 +132,7 @@ func (v View) freed(now time.Time) time.Time {
 	return time.Time{}
 }
 
-// charges tells whether a pod uses anything limited for as long as it has not ended.
+// charges tells whether a pod uses anything limited while it has not ended.
 func (v View) charges(p *corev1.Pod, now time.Time) bool {
 	if !inAll(p, scopes(v.Quota), v.inScope) {
 		return false
@@ -152,8 +152,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// equal tells whether two lists say the same amounts of the same, however they are
-// written.
+// equal tells whether two lists have the same names and amounts, in any notation.
 func equal(a, b corev1.ResourceList) bool {
 	if len(a) != len(b) {
 		return false

@@ -169,7 +169,7 @@ func TestWhatClaimsUse(t *testing.T) {
 	must(t, "one that asks for nothing", claimUsage(&corev1.PersistentVolumeClaim{}), count...)
 }
 
-// gold is a class whose devices pods may ask for as an extended resource.
+// gold returns a class whose devices pods may ask for as an extended resource.
 func gold() *resourcev1.DeviceClass {
 	return &resourcev1.DeviceClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "gold"}, Spec: resourcev1.DeviceClassSpec{ExtendedResourceName: ptr.To("example.com/gpu")},
@@ -208,7 +208,8 @@ func TestWhatDevicesUse(t *testing.T) {
 	}, own...)...)
 }
 
-// What a pod pays for its claim does not pay again; and no other pod pays.
+// The extended resource that a pod's request pays is not counted again in the pod's own claim.
+// Every other claim counts in full.
 func TestWhatAPodHasPaid(t *testing.T) {
 	pod := reconciletest.Pod("p", asking(amounts("example.com/gpu", "2"), nil))
 	claim := func(name string) *resourcev1.ResourceClaim {

@@ -14,10 +14,10 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 )
 
-// deviceUsage is what a claim to devices uses. Its devices count by their class, and
-// also as the extended resources as which pods may ask for them, as far as its pod
-// does not count for those itself: a claim that was made for what a pod requests would
-// be charged twice.
+// deviceUsage is the usage of a ResourceClaim. Its devices count by class, and also as
+// the extended resources by which pods may request them, except for the part that its
+// pod itself uses. Otherwise a claim created for a pod's extended resources would be
+// charged twice.
 //
 // Upstream: pkg/quota/v1/evaluator/core/resource_claims.go.
 func (v View) deviceUsage(c *resourcev1.ResourceClaim, now time.Time) corev1.ResourceList {
@@ -46,13 +46,13 @@ func (v View) deviceUsage(c *resourcev1.ResourceClaim, now time.Time) corev1.Res
 	return used
 }
 
-// atMost is how many devices of each class a request may get.
+// atMost is how many devices of each class a request may get at most.
 func atMost(r resourcev1.DeviceRequest) map[string]int64 {
 	devices := map[string]int64{}
 	if r.Exactly != nil && len(r.FirstAvailable) == 0 {
 		devices[r.Exactly.DeviceClassName] = number(r.Exactly.AllocationMode, r.Exactly.Count)
 	}
-	for _, option := range r.FirstAvailable { // it will be one of them
+	for _, option := range r.FirstAvailable { // one of them will be chosen
 		if n := number(option.AllocationMode, option.Count); n > devices[option.DeviceClassName] {
 			devices[option.DeviceClassName] = n
 		}
@@ -65,14 +65,13 @@ func number(mode resourcev1.DeviceAllocationMode, count int64) int64 {
 	case resourcev1.DeviceAllocationModeExactCount:
 		return count
 	case resourcev1.DeviceAllocationModeAll:
-		return resourcev1.AllocationResultsMaxSize // it is not known yet
+		return resourcev1.AllocationResultsMaxSize // the number is not known yet
 	default:
 		return 0 // of a newer API server
 	}
 }
 
-// asExtended is the use of device classes as the extended resources that stand for
-// them.
+// asExtended is the usage of device classes in terms of their extended resources.
 func (v View) asExtended(used corev1.ResourceList) corev1.ResourceList {
 	also := corev1.ResourceList{}
 	for name, amount := range maps.Clone(used) {
@@ -90,9 +89,9 @@ func (v View) asExtended(used corev1.ResourceList) corev1.ResourceList {
 	return also
 }
 
-// paidByPod is what the pod that a claim was made for uses itself; nil for every other
-// claim. Anybody can write an owner and an annotation, so the pod must know of the
-// claim, or at least of no other one.
+// paidByPod is the usage of the pod for which a claim was created; nil for any other
+// claim. Any user can write an owner and an annotation, so the pod must name this
+// claim in its status, or no claim at all, and then only the oldest claim counts.
 func (v View) paidByPod(c *resourcev1.ResourceClaim, now time.Time) corev1.ResourceList {
 	owner := podOf(c)
 	if owner == nil {
@@ -111,7 +110,7 @@ func (v View) paidByPod(c *resourcev1.ResourceClaim, now time.Time) corev1.Resou
 	return nil
 }
 
-// podOf is the pod whose extended resources a claim says that it was made for.
+// podOf is the pod for whose extended resources a claim says that it was created.
 func podOf(c *resourcev1.ResourceClaim) *metav1.OwnerReference {
 	owner := metav1.GetControllerOfNoCopy(c)
 	if c.Annotations[resourcev1.ExtendedResourceClaimAnnotation] != "true" || owner == nil || owner.Kind != "Pod" || owner.APIVersion != "v1" {
@@ -120,8 +119,8 @@ func podOf(c *resourcev1.ResourceClaim) *metav1.OwnerReference {
 	return owner
 }
 
-// oldest tells whether a claim is the first of those that say that they were made for
-// a pod.
+// oldest tells whether a claim is the first of those that say that they were created
+// for a pod.
 func (v View) oldest(c *resourcev1.ResourceClaim, owner *metav1.OwnerReference) bool {
 	for _, other := range v.Devices {
 		if same := podOf(other); same == nil || same.UID != owner.UID {

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// limited is a quota that is new, or has other limits. What is used is written by us,
-// and by the API server with each charge.
+// limited maps a quota to itself if it is new or its limits have changed. This
+// controller itself writes the usage, and so does the API server with each charge.
 func limited(_ reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	next, ok := now.Object.(*corev1.ResourceQuota)
 	if !ok {
@@ -22,9 +22,9 @@ func limited(_ reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	return []events.Key{{Namespace: next.Namespace, Name: next.Name}}
 }
 
-// cameOrWent are the quotas that limit what has gone. What is new has been charged;
-// only a quota that could not be told how many there are, since the kind was not known
-// then, has not heard of it.
+// cameOrWent maps a deleted object to the quotas that limit it. A new object has been
+// charged, so it maps only to quotas that have no usage for it, because its kind was
+// not known before.
 func cameOrWent(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	switch {
 	case now.None() && was.None():
@@ -33,15 +33,15 @@ func cameOrWent(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 		return quotas(s, was, tracks)
 	case was.None():
 		return quotas(s, now, lacks)
-	case was.GetUID() != now.GetUID(): // a deletion and a create in one
+	case was.GetUID() != now.GetUID(): // a delete and a create in one change
 		return quotas(s, now, tracks)
 	default:
 		return nil
 	}
 }
 
-// changed are the quotas that limit what uses another amount, or may count in another
-// one, than before.
+// changed maps an object to the quotas that limit it, if its usage or its scopes may
+// have changed.
 //
 // Upstream: pkg/quota/v1/install/update_filter.go.
 func changed(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
@@ -66,7 +66,7 @@ func changed(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	return quotas(s, now, tracks)
 }
 
-// quotas are those of an object's namespace that are concerned by it.
+// quotas are the quotas of an object's namespace for which concerned is true.
 func quotas(s reconcile.Snapshot, o reconcile.Object, concerned func(*corev1.ResourceQuota, corev1.ResourceName, meter) bool) []events.Key {
 	if o.GetNamespace() == "" {
 		return nil
@@ -76,7 +76,7 @@ func quotas(s reconcile.Snapshot, o reconcile.Object, concerned func(*corev1.Res
 		of   *meter
 	)
 	for _, q := range reconcile.List(s, kinds.ResourceQuotas, o.GetNamespace()) {
-		if of == nil { // most namespaces have no quota, and need not know the meters
+		if of == nil { // most namespaces have no quota, and need no meter
 			m := meterOf(s, o.Kind.Name)
 			of = &m
 		}
@@ -90,16 +90,16 @@ func quotas(s reconcile.Snapshot, o reconcile.Object, concerned func(*corev1.Res
 	return keys
 }
 
-// tracks tells whether a quota limits by a name what a meter measures.
+// tracks tells whether a name of a quota limits what a meter measures.
 func tracks(_ *corev1.ResourceQuota, name corev1.ResourceName, m meter) bool { return m.measures(name) }
 
-// lacks tells whether it does, and does not say how much of it is used.
+// lacks tells whether it does, and the quota has no usage for the name.
 func lacks(q *corev1.ResourceQuota, name corev1.ResourceName, m meter) bool {
 	_, told := q.Status.Used[name]
 	return !told && m.measures(name)
 }
 
-// meterOf is what measures the objects of a kind.
+// meterOf is the meter for the objects of a kind.
 func meterOf(s reconcile.Snapshot, kind kinds.Name) meter {
 	v := View{}
 	if kind == kinds.ResourceClaims.Name {
@@ -122,8 +122,9 @@ func meterOf(s reconcile.Snapshot, kind kinds.Name) meter {
 	}
 }
 
-// podDiffers tells whether a pod may use another amount: it was resized, has a
-// deadline by now or none any more, or has ended. That it is overdue tells the wake.
+// podDiffers tells whether a pod's usage may have changed: it was resized, its
+// deadline was set or removed, or it has ended. A wake covers the pods that become
+// overdue.
 func podDiffers(last, next *corev1.Pod) bool {
 	return terminating(last) != terminating(next) ||
 		!ended(last) && ended(next) ||
@@ -142,8 +143,8 @@ func resized(last, next []corev1.ContainerStatus) bool {
 	return false
 }
 
-// claimDiffers tells whether a claim uses another amount of storage, or other classes.
-// Upstream means to compare the same, and takes every change for one.
+// claimDiffers tells whether a claim's storage or its classes have changed. Upstream
+// intends the same comparison, but counts every change.
 func claimDiffers(last, next *corev1.PersistentVolumeClaim) bool {
 	a, b := storage(last), storage(next)
 	return (a == nil) != (b == nil) || a != nil && a.Cmp(*b) != 0 || !equality.Semantic.DeepEqual(attributes(last), attributes(next))

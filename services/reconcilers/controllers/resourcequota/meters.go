@@ -11,8 +11,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 )
 
-// meter measures the objects of one kind: it knows the names under which quotas limit
-// what they use.
+// meter measures the objects of one kind: it knows the names by which quotas limit
+// their usage.
 type meter struct {
 	measures func(corev1.ResourceName) bool
 }
@@ -27,7 +27,7 @@ func (m meter) limited(q *corev1.ResourceQuota) bool {
 	return false
 }
 
-// meters are those that do more than count.
+// meters are the meters of the kinds with more than a count.
 type meters struct{ pods, services, claims, devices meter }
 
 func (v View) meters() meters {
@@ -36,7 +36,7 @@ func (v View) meters() meters {
 	}
 }
 
-// counts is how the number of a kind's objects is called.
+// counts is the prefix of the names for numbers of objects.
 const counts = "count/"
 
 func count(kind kinds.Name) corev1.ResourceName { return corev1.ResourceName(counts + string(kind)) }
@@ -49,8 +49,8 @@ var aliases = map[corev1.ResourceName]kinds.Name{
 	corev1.ResourceSecrets:                "secrets",
 }
 
-// countOf is the kind whose objects a name counts, and nothing more is measured of;
-// ok is false for every other name.
+// countOf is the kind of which a name limits only the number of objects; ok is false
+// for every other name.
 func countOf(name corev1.ResourceName) (kind kinds.Name, ok bool) {
 	if kind, ok := aliases[name]; ok {
 		return kind, true
@@ -79,14 +79,13 @@ func ofPods(name corev1.ResourceName) bool {
 		strings.HasPrefix(string(name), corev1.ResourceRequestsHugePagesPrefix) || extended(name)
 }
 
-// extended tells whether a name limits the requests of what nodes have besides what
-// Kubernetes knows, such as GPUs.
+// extended tells whether a name limits requests of extended resources, such as GPUs.
 func extended(name corev1.ResourceName) bool {
 	what, requested := strings.CutPrefix(string(name), corev1.DefaultResourceRequestsPrefix)
 	return requested && (!native(name) || strings.HasPrefix(what, resourcev1.ResourceDeviceClassPrefix))
 }
 
-// native tells whether a name is of Kubernetes' own resources.
+// native tells whether a name belongs to Kubernetes' own resources.
 func native(name corev1.ResourceName) bool {
 	return !strings.Contains(string(name), "/") || strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
 }
@@ -99,7 +98,7 @@ func ofServices(name corev1.ResourceName) bool {
 	return false
 }
 
-// perStorageClass stands between a storage class and what is limited of it.
+// perStorageClass is between the name of a storage class and the limited resource.
 const perStorageClass = ".storageclass.storage.k8s.io/"
 
 func ofClaims(name corev1.ResourceName) bool {
@@ -128,8 +127,8 @@ func (v View) ofDevices(name corev1.ResourceName) bool {
 	})
 }
 
-// alias is the extended resource as which a class' devices may be requested, "" for
-// none.
+// alias is the extended resource by which pods may request a class' devices; "" if
+// there is none.
 func alias(c *resourcev1.DeviceClass) string {
 	if c.Spec.ExtendedResourceName == nil {
 		return ""

@@ -17,8 +17,8 @@ import (
 
 var one = *resource.NewQuantity(1, resource.DecimalSI)
 
-// podUsage is what a pod uses. One that has ended, or should have, is there and uses
-// nothing.
+// podUsage is the usage of a pod. A pod that has ended, or is overdue, counts as an
+// object and uses nothing.
 //
 // Upstream: pkg/quota/v1/evaluator/core/pods.go, PodUsageFunc.
 func (v View) podUsage(p *corev1.Pod, now time.Time) corev1.ResourceList {
@@ -27,7 +27,7 @@ func (v View) podUsage(p *corev1.Pod, now time.Time) corev1.ResourceList {
 		return used
 	}
 	how := podresource.PodResourcesOptions{
-		UseStatusResources:    true, // what a resize has reached counts, too
+		UseStatusResources:    true, // a resize in progress counts, too
 		SkipPodLevelResources: !v.Gates.On(gate.PodLevelResources),
 	}
 	requests, limits := podresource.PodRequests(p, how), podresource.PodLimits(p, how)
@@ -54,7 +54,8 @@ func requested(name corev1.ResourceName) corev1.ResourceName {
 	return corev1.DefaultResourceRequestsPrefix + name
 }
 
-// countsAsExtended tells whether what a pod requests under a name can be limited.
+// countsAsExtended tells whether a quota can limit a pod's requests of a name as an
+// extended resource.
 //
 // Upstream: pkg/scheduler/util, IsDRAExtendedResourceName.
 func countsAsExtended(name corev1.ResourceName) bool {
@@ -69,14 +70,14 @@ func ended(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
 }
 
-// overdue tells whether a pod that is to go has had all the time that it was given.
-// Its node is lost, and no quota should have to pay for it.
+// overdue tells whether a terminating pod has used up its grace period. Its node is
+// lost, and no quota should be charged for it.
 func overdue(p *corev1.Pod, now time.Time) bool {
 	at, leaving := due(p)
 	return leaving && !now.Before(at)
 }
 
-// due is when a pod that is to go should have gone.
+// due is when a terminating pod should have gone.
 func due(p *corev1.Pod) (at time.Time, leaving bool) {
 	if p.DeletionTimestamp == nil || p.DeletionGracePeriodSeconds == nil {
 		return time.Time{}, false
@@ -84,7 +85,7 @@ func due(p *corev1.Pod) (at time.Time, leaving bool) {
 	return p.DeletionTimestamp.Add(time.Duration(*p.DeletionGracePeriodSeconds) * time.Second), true
 }
 
-// inScope tells whether a pod counts in one scope of a quota.
+// inScope tells whether a pod is in one scope of a quota.
 func (v View) inScope(p *corev1.Pod, scope corev1.ScopedResourceSelectorRequirement) bool {
 	switch scope.ScopeName {
 	case corev1.ResourceQuotaScopeTerminating:
@@ -104,12 +105,12 @@ func (v View) inScope(p *corev1.Pod, scope corev1.ScopedResourceSelectorRequirem
 	}
 }
 
-// terminating tells whether a pod has a deadline.
+// terminating tells whether a pod has an active deadline.
 func terminating(p *corev1.Pod) bool {
 	return p.Spec.ActiveDeadlineSeconds != nil && *p.Spec.ActiveDeadlineSeconds >= 0
 }
 
-// bestEffort tells whether a pod is promised nothing.
+// bestEffort tells whether a pod has the QoS class BestEffort.
 func (v View) bestEffort(p *corev1.Pod) bool {
 	if p.Status.QOSClass != "" {
 		return p.Status.QOSClass == corev1.PodQOSBestEffort
@@ -121,7 +122,8 @@ func (v View) bestEffort(p *corev1.Pod) bool {
 	return !slices.ContainsFunc(p.Spec.Containers, asks) && !slices.ContainsFunc(p.Spec.InitContainers, asks)
 }
 
-// promises tells whether any processor or memory is asked for.
+// promises tells whether a container or pod requests, or is limited in, CPU or
+// memory.
 func promises(r corev1.ResourceRequirements) bool {
 	for _, list := range []corev1.ResourceList{r.Requests, r.Limits} {
 		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
@@ -133,8 +135,8 @@ func promises(r corev1.ResourceRequirements) bool {
 	return false
 }
 
-// crossesNamespaces tells whether a pod is near or far from pods of other namespaces
-// by its own wish.
+// crossesNamespaces tells whether a pod has affinity or anti-affinity terms about
+// other namespaces.
 func crossesNamespaces(p *corev1.Pod) bool {
 	if p.Spec.Affinity == nil {
 		return false

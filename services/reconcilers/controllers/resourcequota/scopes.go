@@ -6,7 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// scopes are all that an object must be in to count, the older form among them.
+// scopes are all scopes of a quota, including those in the older form. An
+// object must be in all of them to count.
 func scopes(q *corev1.ResourceQuota) []corev1.ScopedResourceSelectorRequirement {
 	var all []corev1.ScopedResourceSelectorRequirement
 	for _, name := range q.Spec.Scopes {
@@ -23,7 +24,8 @@ func inAll[T any](object T, scopes []corev1.ScopedResourceSelectorRequirement, i
 	return !slices.ContainsFunc(scopes, func(s corev1.ScopedResourceSelectorRequirement) bool { return !in(object, s) })
 }
 
-// selects tells whether a scope selects what has one of these classes, or none.
+// selects tells whether a scope selects an object with these classes, or
+// without any.
 func selects(scope corev1.ScopedResourceSelectorRequirement, classes []string) bool {
 	listed := func(class string) bool { return slices.Contains(scope.Values, class) }
 	switch scope.Operator {
@@ -40,7 +42,7 @@ func selects(scope corev1.ScopedResourceSelectorRequirement, classes []string) b
 	}
 }
 
-// classesOf are the names that say something, each once.
+// classesOf are the names that are not empty, each once.
 func classesOf(names ...string) []string {
 	names = slices.DeleteFunc(names, func(name string) bool { return name == "" })
 	slices.Sort(names)

@@ -98,7 +98,7 @@ func TestScopesOfClaims(t *testing.T) {
 	}
 }
 
-// Whatever is no pod and no claim does not count in a quota with scopes.
+// In a quota with scopes, only pods and claims count.
 func TestOnlyWhatCanBeInAScopeCounts(t *testing.T) {
 	hard := amounts("pods", "9", "services", "9", "secrets", "9")
 	v := View{

@@ -7,7 +7,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// exposure is how a Service is reached from outside; "" for one that is not.
+// exposure is the type of a Service that is reachable from outside; "" for one
+// that is not.
 func exposure(s *corev1.Service) corev1.ServiceType {
 	switch s.Spec.Type {
 	case corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer:
@@ -29,7 +30,7 @@ func serviceUsage(s *corev1.Service) corev1.ResourceList {
 	return used
 }
 
-// nodePorts is how many ports of every node a Service takes, or is going to.
+// nodePorts is how many ports of every node a Service uses or will use.
 func nodePorts(s *corev1.Service) (ports int64) {
 	switch allocate := s.Spec.AllocateLoadBalancerNodePorts; {
 	case exposure(s) == "":

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// What a quota says is used, of everything that it can limit, by one object of each sort.
+// The usage that a quota reports for every resource that it can limit, with a few objects.
 func TestWhatAQuotaSays(t *testing.T) {
 	pod := reconciletest.Pod("p", asking(
 		amounts("cpu", "1", "memory", "2", "ephemeral-storage", "3", "hugepages-2Mi", "4", "example.com/gpu", "5"),
@@ -42,7 +42,7 @@ func TestWhatAQuotaSays(t *testing.T) {
 	must(t, "of what is not counted it", v.used(now))
 }
 
-// A quota is looked at again when a pod that it counts should have gone.
+// A quota has a turn when a terminating pod that it counts should be gone.
 func TestWhenAPodIsFreed(t *testing.T) {
 	const grace = 30 * time.Second
 	for what, c := range map[string]struct {
@@ -87,7 +87,7 @@ func TestWhenAPodIsFreed(t *testing.T) {
 	}
 }
 
-// A request is for devices of a class, or for those of one of several.
+// A request with a class and with alternatives counts as its alternatives alone.
 func TestARequestThatIsBoth(t *testing.T) {
 	both := exactly("gold", 2)
 	both.FirstAvailable = []resourcev1.DeviceSubRequest{{DeviceClassName: "tin", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 3}}
@@ -99,15 +99,14 @@ func TestARequestThatIsBoth(t *testing.T) {
 	}
 }
 
-// What is not said is every five minutes, and the gates of others are not its own.
+// The default period is five minutes, and gates that the controller does not read are no settings.
 func TestDefaults(t *testing.T) {
 	if got := string(New(Config{Gates: gate.Set{gate.HPAScaleToZero: true}}).Settings); got != `{"quotaPeriod":300000000000}` {
 		t.Errorf("the settings are %s", got)
 	}
 }
 
-// The classes of a claim, of which it may have several, are told once, and the order does
-// not matter.
+// The two classes of a claim, wanted and current, are compared without order.
 func TestClassesOfAClaim(t *testing.T) {
 	c := func(now, current string) *corev1.PersistentVolumeClaim {
 		return &corev1.PersistentVolumeClaim{

@@ -1,8 +1,9 @@
-// Package rootcapublisher puts the cluster's root certificate into every
+// Package rootcapublisher publishes the cluster's root certificate in every
 // namespace, as the ConfigMap "kube-root-ca.crt".
 //
-// Pods need it to trust the API server. The ConfigMap is made with a namespace,
-// made anew when a client deletes it, and set right when a client changes it.
+// Pods need it to trust the API server. The controller creates the ConfigMap for
+// each namespace, creates it again when a client deletes it, and corrects it
+// when a client changes it.
 package rootcapublisher
 
 import (
@@ -26,14 +27,14 @@ const (
 // Name is the controller's name.
 const Name = "root-ca-certificate-publisher-controller"
 
-// Config is what the publisher needs to know.
+// Config is the configuration of the publisher.
 type Config struct {
 	// RootCA is the certificate bundle to publish, PEM-encoded. The controller
-	// must not be run without one: it would publish that nothing is trusted.
+	// must not run without one, because it would publish an empty bundle.
 	RootCA []byte `json:"rootCA"`
 }
 
-// New makes the publisher of a certificate bundle. A key is a namespace.
+// New returns the publisher of a certificate bundle. A key is a namespace.
 func New(config Config) reconcile.Controller[View] {
 	bundle := string(config.RootCA)
 	return reconcile.Controller[View]{
@@ -59,16 +60,17 @@ func New(config Config) reconcile.Controller[View] {
 // View is what the turn of one namespace can see.
 type View struct {
 	Namespace string `json:"namespace"`
-	// Bundle is what should be published.
+	// Bundle is the bundle to publish.
 	Bundle string `json:"bundle"`
-	// Published is the ConfigMap as it is, nil when there is none.
+	// Published is the existing ConfigMap, nil if there is none.
 	Published *corev1.ConfigMap `json:"published,omitempty"`
-	// Terminating is true when the namespace is on its way out and takes nothing
-	// new.
+	// Terminating is true if the namespace is terminating and accepts no new
+	// objects.
 	Terminating bool `json:"terminating,omitempty"`
 }
 
-// appeared is a namespace that is new, or changed while it is active.
+// appeared maps a namespace to itself if it is new, or changed while it is
+// active.
 func appeared(_ reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	if now.None() {
 		return nil
@@ -80,8 +82,7 @@ func appeared(_ reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	return []events.Key{{Name: namespace.Name}}
 }
 
-// touched is the namespace of a ConfigMap of ours that a client changed or
-// deleted.
+// touched maps a published ConfigMap to its namespace.
 func touched(_ reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	if now.None() {
 		now = was

@@ -25,8 +25,8 @@ func decide(v View, _ time.Time) reconcile.Decision {
 	}
 }
 
-// right compares the data exactly but asks for any description at all: what an
-// administrator wrote there stays.
+// right compares the data exactly but accepts any description, so that an
+// administrator may write another.
 func (v View) right() bool {
 	return maps.Equal(v.Published.Data, v.data()) && v.Published.Annotations[annotation] != ""
 }

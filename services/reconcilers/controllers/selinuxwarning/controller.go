@@ -1,20 +1,20 @@
-// Package selinuxwarning warns of pods that cannot use a volume together on a node with
-// SELinux. Such a node may mount a volume with a label: then all its pods there need the same
-// one, and none of them may have the volume relabelled file by file instead.
+// Package selinuxwarning warns about pods that cannot use a volume together on a node with
+// SELinux. Such a node may mount a volume with a label. Then all its pods there need the same
+// label, and none of them may have the volume relabelled file by file instead.
 //
 //	a volume                                 a pod
-//	  its pods are compared, two by two,       it is told of volumes that its own containers
-//	  and both are told where they conflict    mount with two labels
+//	  its pods are compared in pairs           it is told of volumes that its own containers
+//	  both of a conflicting pair are told      mount with two labels
 //
-// Nothing is written but Events. Which pods conflict now is a metric as well.
+// The controller writes nothing but Events. A metric shows the present conflicts.
 //
-// The key of a volume is its unique name, as nodes have it: two PersistentVolumes may be one
-// volume, and a pod may name one without a claim. So all pods that use a volume are judged in
-// one turn, by one replica, which alone counts their conflicts. Whether they are on one node
-// is not asked: they may be tomorrow.
+// The key of a volume is its unique name, as nodes use it, because two PersistentVolumes may
+// be the same volume, and a pod may name one without a claim. So one replica judges all pods
+// that use a volume in one turn, and it alone counts their conflicts. The controller does not
+// check whether the pods are on one node, because they may be later.
 //
-// A conflict is told once, to both pods. What was told comes back with the outcome of the
-// turn, so that a restart tells nothing again.
+// A conflict is reported once, to both pods. The outcome of the turn records what was
+// reported, so that a restart reports nothing again.
 package selinuxwarning
 
 import (
@@ -34,7 +34,7 @@ const (
 	multiple = "MultipleSELinuxLabels"
 )
 
-// Controller warns. A key is a pod, or the name of a volume without a namespace.
+// Controller reports conflicts. A key is a pod, or the name of a volume without a namespace.
 var Controller = reconcile.Controller[View]{
 	Name:   "selinux-warning-controller",
 	Source: "selinux_warning",
@@ -58,32 +58,33 @@ var Controller = reconcile.Controller[View]{
 
 // View is what the turn of one pod or volume can see.
 type View struct {
-	// Pod is the one whose turn it is; nil in the turn of a volume.
+	// Pod is the pod whose turn it is; nil in the turn of a volume.
 	Pod *corev1.Pod `json:"pod,omitempty"`
-	// Found are those of its volumes of which it is known what is behind them.
+	// Found are the pod's volumes whose backing volume is known.
 	Found []string `json:"found,omitempty"`
-	// Told are those of which it was told that they are mounted with two labels.
+	// Told are the volumes about which the pod was told that they are mounted with two
+	// labels.
 	Told []string `json:"told,omitempty"`
 
-	// Name is that of the volume whose turn it is.
+	// Name is the name of the volume whose turn it is.
 	Name string `json:"name,omitempty"`
-	// Mounts is true where nodes may mount the volume with a label.
+	// Mounts is true if nodes may mount the volume with a label.
 	Mounts bool `json:"mounts,omitempty"`
 	// Uses are the pods that use the volume and have not ended.
 	Uses []Use `json:"uses,omitempty"`
-	// Known are those that were told of all their conflicts, by uid, with the digest of what
-	// they wanted then.
+	// Known are the pods that were told of all their conflicts, by uid, with the digest of
+	// what they wanted then.
 	Known map[types.UID]string `json:"known,omitempty"`
 }
 
 // Use is a pod that uses the volume.
 type Use struct {
 	Pod *corev1.Pod `json:"pod"`
-	// Volumes are those of its volumes that are this one, by which its containers mount it.
+	// Volumes are the pod's names for the volume, by which its containers mount it.
 	Volumes []string `json:"volumes"`
 }
 
-// note is what comes back with the last report.
+// note is what the last report recorded.
 type note struct {
 	Volumes []string             `json:"volumes,omitempty"`
 	Known   map[types.UID]string `json:"known,omitempty"`

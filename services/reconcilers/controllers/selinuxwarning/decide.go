@@ -16,17 +16,17 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Bounds, for volumes that very many pods use: upstream's recorder of Events lets 25 about a pod
-// pass at once, too.
+// Bounds for volumes that very many pods use. Upstream's Event recorder also limits a pod to a
+// burst of 25 Events.
 const (
-	mostOfPod  = 25          // others of which a pod is told when it comes
-	mostAtOnce = 200         // Events of a turn, after which no further pod is looked at
+	mostOfPod  = 25          // other pods of which a new pod is told
+	mostAtOnce = 200         // Events of a turn after which no further pod is compared
 	mostShown  = 10_000      // conflicts of a volume in the metric
-	pause      = time.Second // until the next pods are looked at
-	longest    = 512         // bytes of a label that are shown
+	pause      = time.Second // until the next pods are compared
+	longest    = 512         // bytes of a label in an Event
 )
 
-// within tells the pod of volumes that its containers mount with two labels.
+// within reports the volumes that the pod's containers mount with two labels.
 //
 // Upstream: pkg/controller/volume/selinuxwarning, syncPod, which tells it again and again.
 func (v View) within() reconcile.Decision {
@@ -54,7 +54,7 @@ func (v View) within() reconcile.Decision {
 	return d
 }
 
-// compare tells pods that use the volume where they conflict, and counts that.
+// compare reports conflicts between pods that use the volume, and counts them.
 func (v View) compare(now time.Time) reconcile.Decision {
 	wants := v.wants()
 	d := reconcile.Nothing("no pods that use the volume conflict")
@@ -76,7 +76,7 @@ func (v View) compare(now time.Time) reconcile.Decision {
 	return d
 }
 
-// wants are what the pods want, in the order of their names.
+// wants are the wants of the pods, sorted by name.
 func (v View) wants() (all []want) {
 	for _, u := range v.Uses {
 		if w, ok := v.wantOf(u); ok {
@@ -89,16 +89,16 @@ func (v View) wants() (all []want) {
 	return all
 }
 
-// news are what pods are to be told that they were not.
+// news are the reports that pods have not had yet.
 type news struct {
 	commands []events.Command
 	known    map[types.UID]string
 	more     bool
 }
 
-// news compares those who were not told yet, one after the other, with those who were and with
-// one another, so that each two are compared once. Those without a conflict are not known: who
-// comes to conflict with them is told of them.
+// news compares the pods without a report, one by one, with those that had one and with each
+// other, so that each pair is compared once. Pods without a conflict are not in known: a pod
+// that later conflicts with one reports to both.
 func (v View) news(wants []want) (n news) {
 	n.known = map[types.UID]string{}
 	var settled, changed []want
@@ -124,7 +124,7 @@ func (v View) news(wants []want) (n news) {
 	return n
 }
 
-// add tells a pod and those that it conflicts with.
+// add reports the conflicts between a pod and others.
 func (n *news) add(w want, settled []want) {
 	told := 0
 	for _, other := range settled {
@@ -142,19 +142,19 @@ func (n *news) add(w want, settled []want) {
 	}
 }
 
-// forgets tells whether what is known of a pod that uses the volume is another thing now.
+// forgets tells whether the record about a pod that uses the volume has changed.
 func (n *news) forgets(v View, wants []want) bool {
 	return slices.ContainsFunc(wants, func(w want) bool { return n.known[w.pod.UID] != v.Known[w.pod.UID] })
 }
 
-// conflict is what a pod is told of another one.
+// conflict is a report to a pod about another one.
 type conflict struct {
 	property, reason  string
 	pod, other        *corev1.Pod
 	value, otherValue string
 }
 
-// conflicts are those of two pods, as the first one is told of them.
+// conflicts are the conflicts of two pods, as reported to the first one.
 //
 // Upstream: pkg/controller/volume/selinuxwarning/cache, AddVolume.
 func conflicts(a, b want) (all []conflict) {
@@ -167,7 +167,7 @@ func conflicts(a, b want) (all []conflict) {
 	return all
 }
 
-// shown is a label as users see it. SELinux has none that is longer than a page of memory.
+// shown is a label in an Event. No valid SELinux label is longer than a memory page.
 func shown(label string) string {
 	if len(label) <= longest {
 		return label
@@ -175,12 +175,12 @@ func shown(label string) string {
 	return strings.ToValidUTF8(label[:longest], "") + "..."
 }
 
-// turned is the conflict as the other pod is told of it.
+// turned is the conflict as reported to the other pod.
 func (c conflict) turned() conflict {
 	return conflict{c.property, c.reason, c.other, c.pod, c.otherValue, c.value}
 }
 
-// tell tells a pod of a conflict. Of pods in other namespaces nothing is said.
+// tell is the Event about a conflict. It names no pods of other namespaces.
 //
 // Upstream: pkg/controller/volume/selinuxwarning/cache, EventMessage, which lacks a space, too.
 func (c conflict) tell() events.Command {
@@ -194,7 +194,7 @@ func (c conflict) tell() events.Command {
 	})
 }
 
-// figures are the conflicts of all pods, of each two both ways.
+// figures are the conflicts of all pods, each pair in both directions.
 func figures(wants []want) (all []reconcile.Figure) {
 	for i, a := range wants {
 		for _, b := range wants[i+1:] {

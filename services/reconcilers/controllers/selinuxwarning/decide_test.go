@@ -33,7 +33,7 @@ func TestLawsOfPods(t *testing.T) {
 	reconciletest.Laws(t, Controller, rapid.Custom(anyOwn), now, reconciletest.Content(2, told))
 }
 
-// mutual: who conflicts with another one is in the metric with it, both ways, and no other pair is.
+// mutual: the metric has every pair of pods that conflict, in both orders, and no other pair.
 func mutual(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	want := map[string]bool{}
 	for i, a := range v.Uses {
@@ -63,8 +63,8 @@ func mutual(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) err
 	return nil
 }
 
-// once: from a view in which no pod was told, every conflict is told to both pods, once; when
-// all were told, nothing is.
+// once: if no Events were recorded before, each pod of a conflict gets one Event. No Event is
+// recorded again.
 func once(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	v.Known = nil
 	d := c.Decide(v, now)
@@ -89,7 +89,7 @@ func sameNamespace(v View) bool {
 	return !slices.ContainsFunc(v.Uses, func(u Use) bool { return u.Pod.Namespace != v.Uses[0].Pod.Namespace })
 }
 
-// discreet: no pod is told the name of one in another namespace.
+// discreet: no Event of a pod names a pod in another namespace.
 func discreet(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	for _, command := range c.Decide(v, now).Commands {
 		for _, u := range v.Uses {
@@ -101,7 +101,7 @@ func discreet(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) e
 	return nil
 }
 
-// told is the view after all was told that a decision tells.
+// told returns the view after all Events of a decision were recorded.
 func told(v View, d reconcile.Decision, _ time.Time) View {
 	for _, c := range d.Commands {
 		var n note
@@ -155,7 +155,7 @@ func anyPod(t *rapid.T, namespace, name string) *corev1.Pod {
 	return p
 }
 
-// anyVolume is one that some pods use, of which some were told.
+// anyVolume returns a volume that some pods use, some of which have their Events.
 func anyVolume(t *rapid.T) View {
 	v := View{Name: "kubernetes.io/csi/d^vol", Mounts: rapid.IntRange(0, 4).Draw(t, "mounts") > 0}
 	for i := range rapid.IntRange(0, 4).Draw(t, "pods") {
@@ -178,7 +178,7 @@ func anyVolume(t *rapid.T) View {
 	return v
 }
 
-// anyOwn is the view of a pod.
+// anyOwn returns the view of a pod.
 func anyOwn(t *rapid.T) View {
 	some := [][]string{nil, {"data"}, {"data", "other"}}
 	v := View{Pod: anyPod(t, "shop", "web"), Found: rapid.SampledFrom(some).Draw(t, "found"), Told: rapid.SampledFrom(some).Draw(t, "told")}
@@ -188,7 +188,7 @@ func anyOwn(t *rapid.T) View {
 	return v
 }
 
-// many is a volume that many pods use, each of which wants another label.
+// many returns a volume that n pods use, each of which wants another label.
 func many(n int) View {
 	v := View{Name: "kubernetes.io/csi/d^vol", Mounts: true}
 	for i := range n {
@@ -200,8 +200,8 @@ func many(n int) View {
 	return v
 }
 
-// Of a volume that very many pods use no turn is larger than a message may be; the turns after it
-// tell the rest, and end.
+// If very many pods use a volume, every turn still fits into a message. The next turns record the
+// other Events, and come to an end.
 func TestManyPods(t *testing.T) {
 	v, at := many(200), now
 	about, turns := map[string]int{}, 0
@@ -232,8 +232,8 @@ func TestManyPods(t *testing.T) {
 	}
 }
 
-// Pods that were told and want something else, but have to wait until others have been told, are
-// told later all the same.
+// A pod that has its Events and now wants another label may have to wait until others have theirs.
+// It gets new Events later.
 func TestWhoHasToWaitIsNotForgotten(t *testing.T) {
 	v := many(60)
 	last := v.Uses[59].Pod.UID
@@ -244,7 +244,7 @@ func TestWhoHasToWaitIsNotForgotten(t *testing.T) {
 	}
 }
 
-// No label is longer than what users can read.
+// Events and metrics cut a label that is too long to read.
 func TestALongLabel(t *testing.T) {
 	v := many(2)
 	v.Uses[0].Pod.Spec.SecurityContext.SELinuxOptions.Level = strings.Repeat("ä", 1<<16)
@@ -291,7 +291,7 @@ func TestLabelsThatConflict(t *testing.T) {
 	}
 }
 
-// Options without anything are no label; that a container gives them is one nevertheless.
+// The options of a container replace those of its pod, even if they are empty.
 func TestLabelsOfContainers(t *testing.T) {
 	options := func(level string) *corev1.SecurityContext {
 		return &corev1.SecurityContext{SELinuxOptions: &corev1.SELinuxOptions{Level: level}}
@@ -326,7 +326,7 @@ func TestLabelsOfContainers(t *testing.T) {
 	}
 }
 
-// What was told comes back with whatever result has a note.
+// The view has the note of the result that has one.
 func TestNotes(t *testing.T) {
 	noting := func(text string) events.Result {
 		return events.Result{Answer: &events.Answer{Note: json.RawMessage(text)}}

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// addTold adds a pod that is to be told of its own containers.
+// addTold adds a pod whose own containers conflict.
 func addTold(all *keys.Set, p *corev1.Pod) {
 	if pod.Terminal(p) {
 		return
@@ -26,9 +26,9 @@ func addTold(all *keys.Set, p *corev1.Pod) {
 	}
 }
 
-// keysOfPod maps a pod that comes, ends or goes to its volumes, and to itself.
+// keysOfPod maps a pod that was created, deleted or has ended to its volumes and itself.
 func keysOfPod(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
-	// Nothing else that counts of a pod can change.
+	// No other relevant part of a pod can change.
 	same := func(a, b *corev1.Pod) bool {
 		return pod.Terminal(a) == pod.Terminal(b) && len(a.Spec.EphemeralContainers) == len(b.Spec.EphemeralContainers)
 	}
@@ -47,7 +47,7 @@ func keysOfPod(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	return all.All()
 }
 
-// keysOfClaim maps a claim that is bound, or ceases to be, to its volumes.
+// keysOfClaim maps a claim that becomes bound or unbound to its volume.
 func keysOfClaim(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	same := func(a, b *corev1.PersistentVolumeClaim) bool { return claim.Volume(a) == claim.Volume(b) }
 	var all keys.Set
@@ -59,8 +59,7 @@ func keysOfClaim(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	return all.All()
 }
 
-// addUsed adds a volume that pods use by a claim, and those of the pods that are to be told of their
-// own containers.
+// addUsed adds a volume that pods use by a claim, and the pods whose own containers conflict.
 func addUsed(all *keys.Set, s reconcile.Snapshot, pv *corev1.PersistentVolume, by *corev1.PersistentVolumeClaim) {
 	v, ok := volumeOf(pv)
 	if !ok {
@@ -77,7 +76,7 @@ func addUsed(all *keys.Set, s reconcile.Snapshot, pv *corev1.PersistentVolume, b
 	}
 }
 
-// keysOfVolume maps a volume that is bound, or ceases to be, to itself.
+// keysOfVolume maps a volume that becomes bound or unbound to itself.
 func keysOfVolume(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	var all keys.Set
 	for _, pv := range keys.Sides(was, now, sameBinding) {
@@ -88,7 +87,7 @@ func keysOfVolume(s reconcile.Snapshot, was, now reconcile.Object) []events.Key 
 	return all.All()
 }
 
-// sameBinding tells whether a volume is the same one still, of the same claim.
+// sameBinding tells whether a PersistentVolume still has the same volume and the same claim.
 func sameBinding(a, b *corev1.PersistentVolume) bool {
 	if (a.Spec.ClaimRef == nil) != (b.Spec.ClaimRef == nil) || a.Spec.ClaimRef != nil && a.Spec.ClaimRef.UID != b.Spec.ClaimRef.UID {
 		return false
@@ -98,8 +97,7 @@ func sameBinding(a, b *corev1.PersistentVolume) bool {
 	return x == y && readX == readY
 }
 
-// keysOfDriver maps a driver whose volumes begin or cease to be mounted with labels to all its
-// volumes.
+// keysOfDriver maps a driver to all its volumes if its support for mounts with labels has changed.
 func keysOfDriver(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	before, _ := was.Object.(*storagev1.CSIDriver)
 	driver, _ := now.Object.(*storagev1.CSIDriver)

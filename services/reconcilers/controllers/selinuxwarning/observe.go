@@ -44,7 +44,7 @@ func observePod(s reconcile.Snapshot, k events.Key) (View, bool) {
 	return v, true
 }
 
-// noted is what the last report noted.
+// noted returns the note of the last report.
 func noted(last events.Outcome) (n note) {
 	for _, r := range last.Results {
 		if r.Answer != nil && len(r.Answer.Note) > 0 && json.Unmarshal(r.Answer.Note, &n) == nil {
@@ -54,7 +54,7 @@ func noted(last events.Outcome) (n note) {
 	return note{}
 }
 
-// byClaim finds the pods that use the volume by claims that are bound to it.
+// byClaim finds the pods that use the volume through bound claims.
 func byClaim(s reconcile.Snapshot, k events.Key, v *View) {
 	for _, pv := range reconcile.List(s, kinds.PersistentVolumes, "") {
 		of, ok := volumeOf(pv)
@@ -89,8 +89,8 @@ func byName(s reconcile.Snapshot, k events.Key, v *View) {
 	}
 }
 
-// use takes in a pod by those of its volumes that are the one whose turn it is. The node of a pod
-// that has ended lets go of its volumes.
+// use adds a pod with those of its volumes that are the one whose turn it is. It skips a pod that
+// has ended, because the node releases its volumes.
 func (v *View) use(p *corev1.Pod, is func(*corev1.Volume) bool) {
 	if pod.Terminal(p) {
 		return

@@ -49,7 +49,7 @@ func level(of string) *corev1.SecurityContext {
 	return &corev1.SecurityContext{SELinuxOptions: &corev1.SELinuxOptions{Level: of}}
 }
 
-// mixed has a second container mount the volume, which wants another label.
+// mixed makes a second container, which wants another label, mount the volume.
 func (s *scene) mixed() *scene {
 	s.pod.Spec.Containers[1].VolumeMounts = s.pod.Spec.Containers[0].VolumeMounts
 	return s
@@ -60,8 +60,8 @@ func (s *scene) world() *reconciletest.World {
 		Put(kinds.PersistentVolumeClaims.Kind, s.claim).Put(kinds.Pods.Kind, s.pod)
 }
 
-// What makes a pod use a volume, and what not. Where it is not known what is behind a pod's
-// volume, the pod is not told of it either.
+// The conditions under which a pod uses a volume. If it is unknown what is behind a pod's volume,
+// the pod gets no Event about it either.
 func TestWhoUsesAVolume(t *testing.T) {
 	own := func(s *scene) {
 		s.pod.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}
@@ -107,8 +107,8 @@ func TestWhoUsesAVolume(t *testing.T) {
 	}
 }
 
-// A volume that has two PersistentVolumes, of two namespaces, is one; and a pod that has both is
-// one that uses it.
+// A volume with several PersistentVolumes, claimed in two namespaces, counts as one volume. A pod
+// with two of them counts once.
 func TestOneVolumeOfTwoClaims(t *testing.T) {
 	s := newScene()
 	world := s.world()
@@ -133,7 +133,7 @@ func TestOneVolumeOfTwoClaims(t *testing.T) {
 	}
 }
 
-// Which volumes nodes may mount with labels, and what they call them.
+// The volumes that nodes may mount with labels, and the nodes' names for them.
 func TestPlugins(t *testing.T) {
 	lun := int32(3)
 	portal := &corev1.ISCSIPersistentVolumeSource{TargetPortal: "10.0.0.1:3260", IQN: "iqn.2030-01.com.example:disk", Lun: 2}
@@ -158,7 +158,7 @@ func TestPlugins(t *testing.T) {
 			corev1.PersistentVolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: "aws://us-east-1/vol-1"}},
 			corev1.VolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: "aws://us-east-1/vol-1"}}, "ebs.csi.aws.com",
 		},
-		"": { // such nodes mount without labels, or for one pod alone
+		"": { // nodes mount these without labels, or for one pod alone
 			corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "s", Path: "/"}},
 			corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "d"}}, "",
 		},
@@ -198,7 +198,7 @@ func TestPlugins(t *testing.T) {
 	}
 }
 
-// What a driver that has taken over cannot read is not known.
+// A volume that the translation for its CSI driver cannot read is unknown.
 func TestVolumesThatCannotBeTranslated(t *testing.T) {
 	s := newScene()
 	s.pv.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: "aws://"}}
@@ -211,7 +211,7 @@ func TestVolumesThatCannotBeTranslated(t *testing.T) {
 	}
 }
 
-// A name that is too long for a key is cut, and another one of the same beginning is another key.
+// A name that is too long for a key is cut. Another name with the same beginning gives another key.
 func TestLongNames(t *testing.T) {
 	long := func(end string) events.Key { return volume{name: strings.Repeat("ä", 4000) + end}.key() }
 	if a, b := long("a"), long("b"); a == b || len(a.Name) > 253 || strings.ToValidUTF8(a.Name, "?") != a.Name {
@@ -231,7 +231,7 @@ func TestLongNames(t *testing.T) {
 	}
 }
 
-// What was told of a pod is not believed of another one of its name.
+// Events that were recorded for a pod do not count for another pod of its name.
 func TestWhatWasTold(t *testing.T) {
 	s := newScene().mixed()
 	for uid, want := range map[string]int{"p": 0, "before": 1} {
@@ -280,8 +280,8 @@ func TestWhoseTurn(t *testing.T) {
 	for what, c := range map[string]struct {
 		kind     kinds.Kind
 		was, now metav1.Object
-		want     []events.Key // of a pod whose containers agree; where they do not the pod's, too
-		own      bool         // the pod's is there then
+		want     []events.Key // if the pod's containers agree
+		own      bool         // if they disagree, the pod's own key is added
 	}{
 		"a pod comes":             {kinds.Pods.Kind, nil, is.pod, plain, true},
 		"a pod is seen again":     {kinds.Pods.Kind, same.pod, is.pod, nil, false},
@@ -343,7 +343,7 @@ func TestWhoseTurnWithoutUsers(t *testing.T) {
 	}
 }
 
-// A driver that has taken over has volumes that pods name without a claim.
+// A CSI driver that has taken over an in-tree plugin has volumes that pods name without a claim.
 func TestWhoseTurnOfADriverThatHasTakenOver(t *testing.T) {
 	s := newScene()
 	s.driver.Name = "ebs.csi.aws.com"

@@ -15,13 +15,13 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// volume is one that nodes may mount with a label, by the name that they have for it; the name
-// of others is empty. Of all plugins that can be those of drivers, of iSCSI and of Fibre
-// Channel. A driver says so itself.
+// volume is a volume that nodes may mount with a label, by its unique name on nodes; the name of
+// any other volume is empty. Such volumes are those of CSI drivers, iSCSI and Fibre Channel. A
+// driver says itself whether it supports it.
 type volume struct{ name, driver string }
 
-// key is the volume's key. A name in which a pod's author says more than the names of objects
-// can have is cut short.
+// key is the volume's key. It shortens a name that is longer than object names can be, which a
+// pod's author can cause.
 func (v volume) key() events.Key {
 	const most = 253
 	if len(v.name) <= most {
@@ -32,7 +32,7 @@ func (v volume) key() events.Key {
 	return events.Key{Name: strings.ToValidUTF8(v.name[:most-len(suffix)], "") + suffix}
 }
 
-// is tells whether the volume is that of a key.
+// is tells whether the volume has a key.
 func (v volume) is(k events.Key) bool { return v.name != "" && v.key() == k }
 
 // mounts tells whether nodes may mount the volume with a label.
@@ -52,8 +52,8 @@ func inline(k events.Key) bool {
 	return !csis || csi.TakenOver(of.Driver)
 }
 
-// volumeOf is the volume behind a PersistentVolume; ok is false where it would be a driver's that
-// has taken over, and cannot be.
+// volumeOf is the volume behind a PersistentVolume; ok is false if it belongs to a driver that
+// replaced an in-tree plugin and cannot be translated.
 func volumeOf(pv *corev1.PersistentVolume) (v volume, ok bool) {
 	if of, csis := csi.VolumeOf(pv); csis {
 		return volume{string(of.Name()), of.Driver}, true
@@ -71,11 +71,11 @@ func volumeOf(pv *corev1.PersistentVolume) (v volume, ok bool) {
 	}
 }
 
-// named is the volume that a pod names without a claim. One of a driver lives as long as its pod,
-// which shares it with none.
+// named is the volume that a pod names without a claim. An inline volume of a CSI driver lives as
+// long as its pod, which shares it with no other.
 func named(of *corev1.Volume, namespace string) (v volume, ok bool) {
 	if of.Projected != nil || of.ConfigMap != nil || of.Secret != nil || of.EmptyDir != nil || of.HostPath != nil {
-		return v, true // nearly all are: the turn of a volume looks at those of every pod
+		return v, true // nearly all are, and the turn of a volume looks at those of every pod
 	}
 	taken, migrated, ok := csi.Inline(of, namespace)
 	switch {
@@ -92,14 +92,14 @@ func named(of *corev1.Volume, namespace string) (v volume, ok bool) {
 	}
 }
 
-// target is a volume of iSCSI.
+// target is an iSCSI volume.
 //
 // Upstream: pkg/volume/iscsi, GetVolumeName.
 func target(portal, iqn string, lun int32) volume {
 	return volume{name: fmt.Sprintf("kubernetes.io/iscsi/%s:%s:%d", portal, iqn, lun)}
 }
 
-// channel is a volume of Fibre Channel.
+// channel is a Fibre Channel volume.
 //
 // Upstream: pkg/volume/fc, GetVolumeName.
 func channel(of *corev1.FCVolumeSource) volume {
@@ -113,7 +113,7 @@ func channel(of *corev1.FCVolumeSource) volume {
 	}
 }
 
-// behind is the volume behind one of a pod's; ok is false where that is not known.
+// behind is the volume behind a pod's volume; ok is false if that is not known.
 //
 // Upstream: pkg/controller/volume/attachdetach/util, CreateVolumeSpec.
 func behind(s reconcile.Snapshot, p *corev1.Pod, of *corev1.Volume) (v volume, ok bool) {

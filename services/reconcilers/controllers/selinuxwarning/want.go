@@ -9,17 +9,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// want is what a pod wants of the volume.
+// want is how a pod wants to use the volume.
 type want struct {
 	pod *corev1.Pod
-	// label is that with which the volume is to be mounted; empty where it is to be mounted
-	// without, and relabelled file by file.
+	// label is the label with which the volume is to be mounted; empty if it is to be mounted
+	// without one and relabelled file by file.
 	label  string
 	policy string
 }
 
-// wantOf is what a use wants; ok is false where containers of the pod want several labels. Of a
-// volume that the pod has twice, it is what the first of the two wants that wants one label.
+// wantOf is the want of a use; ok is false if containers of the pod want several labels. If the
+// pod has the volume twice, the first with one label counts.
 //
 // Upstream: pkg/volume/util, GetMountSELinuxLabel; pkg/controller/volume/selinuxwarning,
 // syncVolume. There the last one counts, in the order of a set.
@@ -53,7 +53,7 @@ func policyOf(p *corev1.Pod) string {
 	return string(corev1.SELinuxChangePolicyMountOption)
 }
 
-// containers are all containers of a pod, with the volumes that they mount and their options.
+// containers calls each for all containers of a pod.
 func containers(p *corev1.Pod, each func(mounts []corev1.VolumeMount, own *corev1.SecurityContext)) {
 	for i := range p.Spec.InitContainers {
 		each(p.Spec.InitContainers[i].VolumeMounts, p.Spec.InitContainers[i].SecurityContext)
@@ -66,7 +66,7 @@ func containers(p *corev1.Pod, each func(mounts []corev1.VolumeMount, own *corev
 	}
 }
 
-// mountedBy tells whether a container mounts a volume of its pod. As a device none is labelled.
+// mountedBy tells whether a container mounts a volume of its pod. A block device has no label.
 func mountedBy(p *corev1.Pod, volume string) (mounted bool) {
 	containers(p, func(mounts []corev1.VolumeMount, _ *corev1.SecurityContext) {
 		mounted = mounted || names(mounts, volume)
@@ -78,8 +78,8 @@ func names(mounts []corev1.VolumeMount, volume string) bool {
 	return slices.ContainsFunc(mounts, func(m corev1.VolumeMount) bool { return m.Name == volume })
 }
 
-// labelsIn are the labels with which containers of a pod mount a volume, each once. One that
-// says nothing of its options, as its pod does not, has no label, not even an empty one.
+// labelsIn are the labels with which containers of a pod mount a volume, each once. A container
+// without SELinux options, of its own or of its pod, has no label, not even an empty one.
 func labelsIn(p *corev1.Pod, volume string) (all []string) {
 	containers(p, func(mounts []corev1.VolumeMount, own *corev1.SecurityContext) {
 		options := optionsOf(p, own)
@@ -104,7 +104,7 @@ func optionsOf(p *corev1.Pod, own *corev1.SecurityContext) *corev1.SELinuxOption
 	}
 }
 
-// labelOf writes options as a label. What they leave out only the node knows.
+// labelOf encodes options as a label. Only the node knows the parts that they leave out.
 //
 // Upstream: pkg/controller/volume/selinuxwarning/translator.
 func labelOf(o *corev1.SELinuxOptions) string {
@@ -114,8 +114,8 @@ func labelOf(o *corev1.SELinuxOptions) string {
 	return strings.Join([]string{o.User, o.Role, o.Type, o.Level}, ":")
 }
 
-// labelsConflict tells whether two labels are never one on any node: user, role and type that one
-// of them leaves out may be the other's, a level may not.
+// labelsConflict tells whether two labels cannot be the same on any node: a missing user, role or
+// type may equal the other's, a missing level may not.
 //
 // Upstream: pkg/controller/volume/selinuxwarning/translator, Conflicts.
 func labelsConflict(a, b string) bool {
@@ -131,13 +131,13 @@ func labelsConflict(a, b string) bool {
 	return x[3] != y[3]
 }
 
-// parts are user, role, type and level of a label; the level may have colons.
+// parts are the user, role, type and level of a label; the level may contain colons.
 func parts(label string) (all [4]string) {
 	copy(all[:], strings.SplitN(label, ":", 4))
 	return all
 }
 
-// digest tells one want of a pod from another.
+// digest identifies a pod's want.
 func (w want) digest() string {
 	sum := sha256.Sum256([]byte(w.label + "\x00" + w.policy))
 	return hex.EncodeToString(sum[:8])

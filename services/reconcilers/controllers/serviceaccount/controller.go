@@ -1,7 +1,8 @@
-// Package serviceaccount gives every namespace its "default" ServiceAccount.
+// Package serviceaccount creates the "default" ServiceAccount in every
+// namespace.
 //
-// Pods that name no account run as that one, so an active namespace must have
-// it; when a client deletes it, it is made anew.
+// Pods that name no account use it, so an active namespace must have it; when a
+// client deletes it, the controller creates it again.
 package serviceaccount
 
 import (
@@ -14,7 +15,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// accounts are what every namespace has, sorted.
+// accounts are the accounts of every namespace, sorted.
 //
 // Upstream: pkg/controller/serviceaccount/serviceaccounts_controller.go,
 // DefaultServiceAccountsControllerOptions.
@@ -41,11 +42,11 @@ var Controller = reconcile.Controller[View]{
 // View is what the turn of one namespace can see.
 type View struct {
 	Namespace *corev1.Namespace `json:"namespace"`
-	// Missing are the accounts that it should have and has not, sorted.
+	// Missing are the accounts that the namespace lacks, sorted.
 	Missing []string `json:"missing,omitempty"`
 }
 
-// missed is the namespace of an account that is gone and should be there.
+// missed maps a deleted account that should exist to its namespace.
 func missed(_ reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	if !now.None() || was.None() || !slices.Contains(accounts, was.GetName()) {
 		return nil

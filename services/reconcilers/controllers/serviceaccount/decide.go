@@ -13,7 +13,8 @@ import (
 func decide(v View, _ time.Time) reconcile.Decision {
 	switch {
 	case v.Namespace.Status.Phase != corev1.NamespaceActive:
-		// Where the view is behind, the API server refuses until it has caught up.
+		// If the view is stale, the API server refuses the create until the view
+		// has caught up.
 		return reconcile.Nothing("the namespace is not active")
 	case len(v.Missing) == 0:
 		return reconcile.Nothing("the namespace has its accounts")

@@ -1,13 +1,13 @@
-// Package serviceaccounttoken fills in the tokens of service accounts that are kept in
-// Secrets: a user who makes a Secret of that type, and names an account in an annotation,
-// finds token, root certificate and namespace in it a moment later. A token goes with its
-// account, and an account forgets the token that is gone.
+// Package serviceaccounttoken fills in the service account tokens in Secrets: a user who
+// creates a Secret of that type, with an account in an annotation, finds the token, the root
+// certificate and the namespace in it a moment later. The controller deletes a token whose
+// account was deleted, and removes a deleted token from its account's list.
 //
-// Of a Secret no reconciler sees more than the metadata. What it holds, and whether it is
-// a token at all, the writer finds out, with the key that signs: it completes what is asked
-// for here with what the Secret lacks, and says no more than whether it did. So each
-// version of a Secret is looked at once. Before a token is deleted, a patch proves that it
-// is one.
+// Reconcilers see only the metadata of a Secret. The writer, which has the signing key,
+// finds out what the Secret holds and whether it is a token at all. It adds what the Secret
+// lacks to the controller's request, and answers only whether it did. So the controller asks
+// once for each version of a Secret. Before it deletes a token, a patch proves that the
+// Secret is one.
 package serviceaccounttoken
 
 import (
@@ -28,17 +28,17 @@ import (
 // Name is the controller's name.
 const Name = "serviceaccount-token-controller"
 
-// Config is what the controller needs to know.
+// Config is the configuration of the controller.
 type Config struct {
-	// RootCA is the root certificate that the writer puts beside each token, PEM-encoded;
-	// empty when it uses its own. Another one makes every token's turn.
+	// RootCA is the root certificate that the writer adds to each token, PEM-encoded; empty
+	// if the writer uses its own. Another certificate causes a turn of every token.
 	RootCA []byte `json:"rootCA,omitempty"`
-	// Tokens is true where the writer has the key that signs tokens. Without, the
-	// controller must not be run.
+	// Tokens is true if the writer has the key that signs tokens. Without it the controller
+	// must not run.
 	Tokens bool `json:"tokens"`
 }
 
-// New makes the controller. A key is a Secret.
+// New returns the controller. A key is a Secret.
 func New(config Config) reconcile.Controller[View] {
 	sum := sha256.Sum256(config.RootCA)
 	root := hex.EncodeToString(sum[:8])
@@ -72,38 +72,37 @@ func New(config Config) reconcile.Controller[View] {
 
 // View is what the turn of one Secret can see.
 type View struct {
-	// Secret is nil when it is gone.
+	// Secret is nil if it was deleted.
 	Secret *metav1.PartialObjectMetadata `json:"secret,omitempty"`
-	// Account is the uid of the account that it names, as far as is seen.
+	// Account is the uid of the account that the Secret names, as far as seen.
 	Account types.UID `json:"account,omitempty"`
 	// Root is a digest of the root certificate.
 	Root string `json:"root,omitempty"`
-	// Filled is true when the writer has looked at this version of it, and with this
-	// root certificate nothing is lacking; Unfit when the API server does not take what
-	// this version lacks; Other when it is no token, and never will be.
+	// Filled is true if the writer has checked this version of the Secret and nothing is
+	// missing with this root certificate. Unfit is true if the API server refuses what this
+	// version lacks. Other is true if the Secret is no token and never will be.
 	Filled bool `json:"filled,omitempty"`
 	Unfit  bool `json:"unfit,omitempty"`
 	Other  bool `json:"other,omitempty"`
-	// Gone is its name when it is gone, or when another one had the name before, and Lists
-	// are the accounts that may list that.
+	// Gone is the name of a deleted Secret, or of an earlier one of the same name. Lists are
+	// the accounts that may list it.
 	Gone  string                   `json:"gone,omitempty"`
 	Lists []*corev1.ServiceAccount `json:"lists,omitempty"`
 }
 
-// note is what comes back of each command on a Secret.
+// note is the note of each command on a Secret.
 type note struct {
-	// Account and UID are of the account that it names, Root is the view's.
+	// Account and UID are of the account that the Secret names, Root is the view's.
 	Account string    `json:"account"`
 	UID     types.UID `json:"uid,omitempty"`
 	Root    string    `json:"root,omitempty"`
-	// Proof is true when the command says nothing but that it is a token, Gone when it
-	// takes one that is gone off the account's list.
+	// Proof is true if the command only proves that the Secret is a token. Gone is true if
+	// it removes a deleted token from the account's list.
 	Proof bool `json:"proof,omitempty"`
 	Gone  bool `json:"gone,omitempty"`
 }
 
-// perhapsToken leaves out what says of no account that it is its token: it is none, or
-// of none.
+// perhapsToken skips Secrets that name no account, because they are no tokens of one.
 func perhapsToken(_ reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	if now.None() {
 		now = was
@@ -114,7 +113,7 @@ func perhapsToken(_ reconcile.Snapshot, was, now reconcile.Object) []events.Key 
 	return []events.Key{{Namespace: now.GetNamespace(), Name: now.GetName()}}
 }
 
-// tokensOf are the tokens of an account that comes or goes.
+// tokensOf maps a created or deleted account to its tokens.
 func tokensOf(s reconcile.Snapshot, was, now reconcile.Object) (keys []events.Key) {
 	if !was.None() && !now.None() && was.GetUID() == now.GetUID() {
 		return nil
@@ -155,13 +154,13 @@ func observe(s reconcile.Snapshot, k events.Key, root string) (View, bool) {
 	return v, true
 }
 
-// named is the account that a Secret names, and its uid, where it says which.
+// named is the account that a Secret names, and its uid if the Secret has that.
 func named(secret metav1.Object) (name string, uid types.UID) {
 	said := secret.GetAnnotations()
 	return said[corev1.ServiceAccountNameKey], types.UID(said[corev1.ServiceAccountUIDKey])
 }
 
-// remember takes in what came of the last turn of this Secret.
+// remember reads the results of the last turn of this Secret.
 func (v *View) remember(last events.Outcome) {
 	for _, r := range last.Results {
 		n, ok := noteOf(r)
@@ -177,11 +176,11 @@ func (v *View) remember(last events.Outcome) {
 	}
 }
 
-// invalid is how the API server answers to a patch that says another type, and to all
-// else that it does not take.
+// invalid is the API server's answer to a patch of the type, and to everything else that it
+// does not accept.
 const invalid = 422
 
-// isNone tells whether a result says that the Secret is no token.
+// isNone tells whether a result shows that the Secret is no token.
 func isNone(r events.Result, n note) bool {
 	return r.Code == invalid && (n.Proof || r.Reason == events.NoToken)
 }
@@ -193,9 +192,9 @@ func noteOf(r events.Result) (n note, ok bool) {
 	return n, json.Unmarshal(r.Answer.Note, &n) == nil
 }
 
-// lists are the accounts that may list a token that is gone. It is the one whose it was,
-// whatever is seen of its list, which may be older; where that is not remembered, all that
-// are seen to list it.
+// lists are the accounts that may list a deleted token: the account that owned it, whatever
+// the view of its list is, which may be older. If the owner is not remembered, all accounts
+// that are seen to list it.
 func lists(s reconcile.Snapshot, k events.Key, last events.Outcome) (all []*corev1.ServiceAccount) {
 	whose, forgotten := ownerOf(last)
 	for _, account := range reconcile.List(s, kinds.ServiceAccounts, k.Namespace) {
@@ -207,8 +206,8 @@ func lists(s reconcile.Snapshot, k events.Key, last events.Outcome) (all []*core
 	return all
 }
 
-// before is the account that may list the token that had the name before, unless it is
-// the one whose the token of that name is now.
+// before is the account that may list the previous token of the name, unless it also owns
+// the present one.
 func before(s reconcile.Snapshot, k events.Key, last events.Outcome, now string) []*corev1.ServiceAccount {
 	whose, _ := ownerOf(last)
 	account, ok := reconcile.Get(s, kinds.ServiceAccounts, k.Namespace, whose.Account)
@@ -218,8 +217,8 @@ func before(s reconcile.Snapshot, k events.Key, last events.Outcome, now string)
 	return []*corev1.ServiceAccount{account}
 }
 
-// ownerOf is whose the Secret of an outcome was: no account's, when it was no token, or when
-// its end has been dealt with. forgotten is true when the outcome does not say.
+// ownerOf is the account that owned the Secret of an outcome; none if the Secret was no
+// token, or its deletion has been handled. forgotten is true if the outcome does not tell.
 func ownerOf(last events.Outcome) (whose note, forgotten bool) {
 	forgotten = true
 	for _, r := range last.Results {
@@ -235,10 +234,10 @@ func ownerOf(last events.Outcome) (whose note, forgotten bool) {
 	return whose, forgotten
 }
 
-// is tells whether an account is the one that is noted.
+// is tells whether an account is the noted one.
 func (n note) is(account *corev1.ServiceAccount) bool {
 	return n.Account != "" && account.Name == n.Account && (n.UID == "" || n.UID == account.UID)
 }
 
-// patches are those of Secrets.
+// patches are the patch types for Secrets.
 var patches = []types.PatchType{types.MergePatchType}

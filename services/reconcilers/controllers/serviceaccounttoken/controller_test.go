@@ -54,8 +54,7 @@ func leaving(a *corev1.ServiceAccount) *corev1.ServiceAccount {
 	return a
 }
 
-// What was found out counts for the Secret, the version and the certificate that it was
-// found out for.
+// An outcome counts for the Secret, the version and the root certificate that it is about.
 func TestWhatIsRemembered(t *testing.T) {
 	fill, proof := note{Account: "builder", UID: "b", Root: "5a"}, note{Account: "builder", Proof: true}
 	for what, c := range map[string]struct {
@@ -98,8 +97,8 @@ func outcome(r events.Result, n any, uid types.UID, at string) events.Outcome {
 	return events.Outcome{Key: key, Lane: events.Act, UID: uid, ResourceVersion: at, Results: []events.Result{r}}
 }
 
-// A token that is gone is taken off the list of the account whose it was, which may not be
-// seen to list it yet; where it is not remembered which that was, off every list.
+// A deleted token is removed from the list of its account, which may not be seen to list it
+// yet. If the account is not remembered, the token is removed from every list.
 func TestWhoListsWhatIsGone(t *testing.T) {
 	lists := []*corev1.ServiceAccount{account("builder", "b", "pull", "key"), account("deployer", "d", "key"), account("none", "n", "other")}
 	did := events.Result{Status: events.Applied, Version: "7"}
@@ -133,8 +132,8 @@ func TestWhoListsWhatIsGone(t *testing.T) {
 	}
 }
 
-// A token that has the name of another one says nothing of that one's end, which may have
-// been overtaken.
+// A new token may take the name of another one before the deletion of that was seen. The
+// earlier token is removed from its account's list all the same.
 func TestWhoListsTheOneBefore(t *testing.T) {
 	did := events.Result{Status: events.Applied, Version: "6"}
 	for what, c := range map[string]struct {
@@ -198,7 +197,7 @@ func TestWhoseTurn(t *testing.T) {
 	}
 }
 
-// Another root certificate is another digest, and none is one, too.
+// Every root certificate has its own digest, and so has none.
 func TestTheRootCertificateIsToldApart(t *testing.T) {
 	seen := map[string]bool{}
 	for _, ca := range []string{"", "a", "b"} {

@@ -11,8 +11,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// decide has a token filled in, deletes one whose account is gone, and takes one that is
-// gone itself off its account's list.
+// decide fills in a token, deletes one whose account was deleted, and removes a deleted
+// one from its account's list.
 //
 // Upstream: pkg/controller/serviceaccount/tokens_controller.go
 func decide(v View, _ time.Time) reconcile.Decision {
@@ -46,14 +46,14 @@ func (v View) prove() events.Command {
 	return reconcile.ProveToken(v.Secret, reconcile.Noting(note{Account: name, UID: uid, Proof: true}))
 }
 
-// remove deletes the token, if there is no such account.
+// remove deletes the token on the condition that the account does not exist.
 func (v View) remove() events.Command {
 	name, uid := named(v.Secret)
 	account := metav1.OwnerReference{APIVersion: "v1", Kind: kinds.ServiceAccounts.Kind.Kind, Name: name, UID: uid}
 	return reconcile.Delete(kinds.Secrets.Kind, v.Secret, reconcile.IfUnchanged(v.Secret), reconcile.IfAbsent(account))
 }
 
-// forget takes the token off the lists as they are, whatever is seen of them.
+// forget removes the token from the present lists, whatever the view of them is.
 func (v View) forget() []events.Command {
 	var patches []events.Command
 	body := reconcile.Body(map[string]any{"secrets": []map[string]string{{"$patch": "delete", "name": v.Gone}}})

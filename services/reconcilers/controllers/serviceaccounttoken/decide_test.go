@@ -54,7 +54,7 @@ func account(name string, uid types.UID, secrets ...string) *corev1.ServiceAccou
 	return a
 }
 
-// token says that it is of an account, "builder", and of which one unless uid is "".
+// token returns a token of the account "builder", with the account's uid unless that is "".
 func token(name string, uid types.UID) *metav1.PartialObjectMetadata {
 	s := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 		Namespace: reconciletest.Namespace, Name: name, UID: "4f1c", ResourceVersion: "7",
@@ -66,7 +66,7 @@ func token(name string, uid types.UID) *metav1.PartialObjectMetadata {
 	return s
 }
 
-// carriedOut fills the token, deletes it, or takes it off the lists.
+// carriedOut fills the token, deletes it, or removes it from the lists.
 func carriedOut(v View, d reconcile.Decision, at time.Time) View {
 	for _, c := range d.Commands {
 		switch {
@@ -75,7 +75,7 @@ func carriedOut(v View, d reconcile.Decision, at time.Time) View {
 		case c.Verb == events.VerbDelete:
 			v.Secret = v.Secret.DeepCopy()
 			reconciletest.Deleted[*metav1.PartialObjectMetadata](at)(v.Secret)
-		case v.Secret == nil: // no turn asks for what is gone
+		case v.Secret == nil: // a deleted token has no further turn
 			v = View{Secret: token("key", "b"), Account: "b", Filled: true}
 		case len(v.Lists) > 0: // and filled in a moment later
 			v = View{Secret: v.Secret, Account: "b", Filled: true}

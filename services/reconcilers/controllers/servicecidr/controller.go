@@ -1,16 +1,16 @@
-// Package servicecidr keeps ServiceCIDRs, the ranges from which Services get their addresses,
-// for as long as one of these addresses needs them.
+// Package servicecidr protects ServiceCIDRs, the ranges of the Services' addresses, while
+// addresses need them.
 //
-// Every ServiceCIDR gets a finalizer, and a condition that says that it is ready. One that is
-// deleted stays while an IPAddress is in it, and in no other ServiceCIDR that stays; its
-// condition says so. The finalizer is taken off ten seconds after the deletion, when the
-// allocators of all API servers know of it and give out no address of the range any more.
+// Every ServiceCIDR gets a finalizer and the condition Ready. A deleted one stays while it
+// contains an IPAddress that no other remaining ServiceCIDR contains; its condition says so.
+// The controller removes the finalizer ten seconds after the deletion, when the allocators of
+// all API servers know of it and allocate no more addresses of the range.
 //
-// What is seen of the addresses may be older than that, so it only tells when a ServiceCIDR
-// stays. The finalizer goes under a condition of the command: the writer lists the addresses
-// and the ranges live, just before it, and refuses where an address would be left in none.
-// Another ServiceCIDR counts for as long as it has the finalizer and is not being deleted
-// itself: then it can go only after such a look of its own, which finds the same address.
+// The view of addresses may be older than that, so an address in it only shows that a
+// ServiceCIDR must stay. The removal of the finalizer is conditional: the writer lists the
+// addresses and the ranges live just before, and refuses if an address would be in no range.
+// Another ServiceCIDR counts while it has the finalizer and is not being deleted, because it
+// can then go only after such a check of its own, which finds the same address.
 package servicecidr
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Controller is the controller of ServiceCIDRs. A key is one of them.
+// Controller is the ServiceCIDR controller. A key is a ServiceCIDR.
 var Controller = reconcile.Controller[View]{
 	Name:     "service-cidr-controller",
 	Identity: "service-cidrs-controller",
@@ -49,11 +49,11 @@ var Controller = reconcile.Controller[View]{
 // View is what the turn of one ServiceCIDR can see.
 type View struct {
 	ServiceCIDR *networkingv1.ServiceCIDR `json:"serviceCIDR"`
-	// Address is an IPAddress that needs it. It is looked for when it is deleted.
+	// Address is an IPAddress that needs the range. It is collected only for a deleted one.
 	Address string `json:"address,omitempty"`
 }
 
-// itAndOverlapping are a ServiceCIDR that changes and those that share addresses with it.
+// itAndOverlapping maps a ServiceCIDR to itself and to those with common addresses.
 func itAndOverlapping(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	var keys []events.Key
 	for _, obj := range []reconcile.Object{now, was} {
@@ -73,8 +73,8 @@ func itAndOverlapping(s reconcile.Snapshot, was, now reconcile.Object) []events.
 	return keys
 }
 
-// deletedAround are the ServiceCIDRs that are being deleted and that an address is in. Of
-// others no address is asked.
+// deletedAround maps an address to the ServiceCIDRs that contain it and are being deleted.
+// Others do not depend on addresses.
 func deletedAround(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	if now.None() {
 		now = was

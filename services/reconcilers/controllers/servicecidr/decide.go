@@ -16,16 +16,17 @@ import (
 )
 
 const (
-	// grace is how long it takes at most until the allocators of all API servers have heard
-	// that a ServiceCIDR is deleted.
+	// grace is the longest time until the allocators of all API servers know that a
+	// ServiceCIDR is deleted.
 	//
 	// Upstream: pkg/controller/servicecidrs, deletionGracePeriod.
 	grace = 10 * time.Second
-	// notReady is the reason of the Event where the condition cannot be written.
+	// notReady is the reason of the Event if the condition cannot be written.
 	notReady = "KubernetesServiceCIDRError"
 )
 
-// decide protects a ServiceCIDR, says that it is ready, and lets it go when nothing needs it.
+// decide adds the finalizer, sets the condition, and removes the finalizer when no address
+// needs the range.
 //
 // Upstream: pkg/controller/servicecidrs, sync.
 func decide(v View, now time.Time) reconcile.Decision {
@@ -46,7 +47,7 @@ func decide(v View, now time.Time) reconcile.Decision {
 	}
 }
 
-// protect puts the finalizer on.
+// protect adds the finalizer.
 func (v View) protect(guarded bool) reconcile.Decision {
 	if guarded {
 		return reconcile.Nothing("the ServiceCIDR is protected, and ready")
@@ -54,13 +55,13 @@ func (v View) protect(guarded bool) reconcile.Decision {
 	return reconcile.Do("the ServiceCIDR is not protected yet", v.patch(map[string]any{"finalizers": []string{events.RangeFinalizer}}))
 }
 
-// patch changes finalizers by a strategic merge, which leaves those of others alone.
+// patch changes finalizers by a strategic merge, which leaves other finalizers alone.
 func (v View) patch(metadata map[string]any, with ...reconcile.Option) events.Command {
 	body := reconcile.Body(map[string]any{"metadata": metadata})
 	return reconcile.Patch(kinds.ServiceCIDRs.Kind, v.ServiceCIDR, types.StrategicMergePatchType, body, with...)
 }
 
-// The conditions that are said.
+// The conditions.
 var (
 	ready = metav1.Condition{Status: metav1.ConditionTrue, Message: "Kubernetes Service CIDR is ready"}
 
@@ -70,7 +71,7 @@ var (
 	}
 )
 
-// say writes a condition, where it is not there.
+// say writes a condition if it differs.
 func (v View) say(want metav1.Condition, now time.Time) reconcile.Decision {
 	own := v.ServiceCIDR
 	because := "the ServiceCIDR is ready"

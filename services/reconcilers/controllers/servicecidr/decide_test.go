@@ -30,7 +30,7 @@ func TestLaws(t *testing.T) {
 		reconciletest.Law[View]{Name: "sure", Holds: sure}, reconciletest.Law[View]{Name: "truthful", Holds: truthful})
 }
 
-// anyView is a ServiceCIDR that may be deleted, and needed.
+// anyView returns a ServiceCIDR that may be deleted, and needed.
 func anyView(t *rapid.T) View {
 	v := View{ServiceCIDR: serviceCIDR("a", "10.0.0.0/24")}
 	v.ServiceCIDR.Finalizers = rapid.SampledFrom([][]string{nil, {events.RangeFinalizer}, {"x", events.RangeFinalizer}, {"x"}}).Draw(t, "finalizers")
@@ -46,7 +46,7 @@ func anyView(t *rapid.T) View {
 	return v
 }
 
-// applied is the view after a decision was carried out.
+// applied returns the view after a decision was carried out.
 func applied(v View, d reconcile.Decision, _ time.Time) View {
 	next := View{ServiceCIDR: v.ServiceCIDR.DeepCopy(), Address: v.Address}
 	for _, c := range d.Commands {
@@ -69,8 +69,8 @@ func applied(v View, d reconcile.Decision, _ time.Time) View {
 	return next
 }
 
-// sure: the finalizer goes off a ServiceCIDR that was deleted ten seconds ago and that no
-// address is seen to need, under the condition that none does, and off no other one.
+// sure: the finalizer is removed only from a ServiceCIDR that was deleted ten seconds ago
+// and that no seen address needs, under the condition that no address needs it.
 func sure(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	for _, command := range c.Decide(v, now).Commands {
 		if !strings.Contains(string(command.Body), "deleteFromPrimitiveList") {
@@ -89,8 +89,8 @@ func sure(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error
 	return nil
 }
 
-// truthful: it is said to be ready only while it is not deleted, and not to be only while an
-// address needs it.
+// truthful: a written status says Ready exactly if the ServiceCIDR is not deleted, and not Ready
+// only while an address needs it.
 func truthful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	for _, command := range c.Decide(v, now).Commands {
 		if command.Subresource != "status" {
@@ -162,7 +162,7 @@ func TestWhatNeedsADeletedServiceCIDR(t *testing.T) {
 	}
 }
 
-// Whose turn it is when a ServiceCIDR, or an address, changes.
+// The keys to which a change of a ServiceCIDR, or of an address, maps.
 func TestKeys(t *testing.T) {
 	world := reconciletest.NewWorld(kinds.IPAddresses.Kind)
 	for _, c := range []*networkingv1.ServiceCIDR{

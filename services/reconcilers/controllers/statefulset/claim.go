@@ -17,7 +17,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// claimName is the name of the claim that a pod has of a template.
+// claimName is the name of a pod's claim for a template.
 func (v View) claimName(t *corev1.PersistentVolumeClaim, ordinal int) string {
 	return t.Name + "-" + v.Set.Name + "-" + strconv.Itoa(ordinal)
 }
@@ -31,7 +31,7 @@ func (v View) claim(name string) *corev1.PersistentVolumeClaim {
 	return nil
 }
 
-// volumes are those of a pod: its claims, and what the template has besides.
+// volumes are those of a pod: its claims, and the other volumes of the template.
 func (v View) volumes(ordinal int, given []corev1.Volume) []corev1.Volume {
 	var volumes []corev1.Volume
 	for i := range v.Set.Spec.VolumeClaimTemplates {
@@ -48,8 +48,8 @@ func (v View) volumes(ordinal int, given []corev1.Volume) []corev1.Volume {
 	return volumes
 }
 
-// missing are the creates of claims that a pod should have. leaving are those that it
-// has and that are being deleted.
+// missing returns the creates of the claims that a pod lacks, and its claims that are being
+// deleted.
 func (s stage) missing(ordinal int) (creates []events.Command, leaving []*corev1.PersistentVolumeClaim) {
 	for i := range s.Set.Spec.VolumeClaimTemplates {
 		t := &s.Set.Spec.VolumeClaimTemplates[i]
@@ -70,8 +70,9 @@ func (s stage) missing(ordinal int) (creates []events.Command, leaving []*corev1
 	return creates, leaving
 }
 
-// made is a new claim of a template, which may be a claim that a user has copied whole. What
-// the API server sets on every new object is left out, since it is not promised.
+// made builds a claim from a template, which may be a claim that a user has copied whole. It
+// leaves out the fields that the API server sets on every new object, because the promise
+// does not allow them.
 //
 // Upstream: getPersistentVolumeClaims.
 func (s stage) made(t *corev1.PersistentVolumeClaim, name string) *corev1.PersistentVolumeClaim {
@@ -87,7 +88,7 @@ func (s stage) made(t *corev1.PersistentVolumeClaim, name string) *corev1.Persis
 	return claim
 }
 
-// holder is what owns a claim, and takes the claim along when it is deleted.
+// holder is the owner of a claim, with which the claim is deleted.
 type holder int
 
 const (
@@ -96,7 +97,7 @@ const (
 	thePod
 )
 
-// holder is what should own the claims of a number, by the retention policy:
+// holder is the owner that the claims of an ordinal should have, by the retention policy:
 //
 //	whenDeleted  whenScaled  of a replica  of a pod beyond the replicas
 //	Retain       Retain      none          none
@@ -116,8 +117,8 @@ func (v View) holder(ordinal int) holder {
 	}
 }
 
-// retention is the retention policy: whether claims are deleted with the set, and with a
-// pod that is scaled down.
+// retention is the retention policy: whether claims are deleted with the set, and whether
+// with a pod that is scaled down.
 func (v View) retention() (withSet, withPod bool) {
 	policy := v.Set.Spec.PersistentVolumeClaimRetentionPolicy
 	if policy == nil {
@@ -127,8 +128,8 @@ func (v View) retention() (withSet, withPod bool) {
 		policy.WhenScaled == appsv1.DeletePersistentVolumeClaimRetentionPolicyType
 }
 
-// stale tells whether a claim of a pod that is not there still goes with one that
-// was. A pod that took it now would lose it.
+// stale tells whether a claim of a missing pod is still owned by the previous pod of that
+// name. A new pod that used the claim would lose it.
 func (s stage) stale(ordinal int) bool {
 	if _, withPod := s.retention(); !withPod {
 		return false
@@ -148,15 +149,15 @@ func names(r metav1.OwnerReference, version, kind, name string) bool {
 	return r.APIVersion == version && r.Kind == kind && r.Name == name
 }
 
-// bond is a claim of the set and what bears on its owners.
+// bond is a claim of the set with the objects that decide about its owners.
 type bond struct {
 	*corev1.PersistentVolumeClaim
 	stage
 	ordinal int
-	pod     *corev1.Pod // nil where it is not there
+	pod     *corev1.Pod // nil if it does not exist
 }
 
-// bonds are the claims of a number that are there.
+// bonds are the existing claims of an ordinal.
 func (s stage) bonds(ordinal int, p *corev1.Pod) []bond {
 	var all []bond
 	for i := range s.Set.Spec.VolumeClaimTemplates {
@@ -167,8 +168,8 @@ func (s stage) bonds(ordinal int, p *corev1.Pod) []bond {
 	return all
 }
 
-// owned are the updates that give claims the owners that they should have, as soon as
-// their pod is there or to be created: a set may be deleted, or a pod, before that pod is
+// owned are the updates that give claims the owners that they should have, as soon as their
+// pod exists or is to be created, because the set or a pod may be deleted before that pod is
 // ready.
 //
 // Upstream: isClaimOwnerUpToDate and updateClaimOwnerRefForSetAndPod, after the create of
@@ -186,13 +187,13 @@ func (s stage) owned(ordinal int, p *corev1.Pod) []events.Command {
 	return commands
 }
 
-// settled tells whether nothing is to be done about a claim's owners. A claim of a set or
-// pod that had the names before is left alone.
+// settled tells whether a claim's owners need no update. A claim of an earlier set or pod
+// with the same name is left alone.
 func (b bond) settled() bool {
 	return b.foreign() || slices.EqualFunc(sorted(b.owners()), sorted(b.OwnerReferences), sameOwner)
 }
 
-// foreign tells whether the claim is of a set or pod that had the names before.
+// foreign tells whether the claim belongs to an earlier set or pod with the same name.
 func (b bond) foreign() bool {
 	return slices.ContainsFunc(b.OwnerReferences, func(r metav1.OwnerReference) bool {
 		return b.mine(r) && r.UID != b.Set.UID && (b.pod == nil || r.UID != b.pod.UID)
@@ -205,7 +206,8 @@ func (b bond) mine(r metav1.OwnerReference) bool {
 		names(r, kinds.Pods.APIVersion(), kinds.Pods.Kind.Kind, b.name(b.ordinal))
 }
 
-// controlled tells whether the claim has another controller, where that matters.
+// controlled tells whether another controller owns the claim and a part of the retention
+// policy is Delete.
 func (b bond) controlled() bool {
 	withSet, withPod := b.retention()
 	return (withSet || withPod) && slices.ContainsFunc(b.OwnerReferences, func(r metav1.OwnerReference) bool {
@@ -234,7 +236,7 @@ func (b bond) owners() []metav1.OwnerReference {
 	return refs
 }
 
-// tell has users told, on the set, of an update of the claim's owners.
+// tell sets the Events about the set that report an update of the claim's owners.
 func (b bond) tell() reconcile.Option {
 	of := "Update Pod " + b.name(b.ordinal) + " in StatefulSet " + b.Set.Name
 	failed := b.notice(corev1.EventTypeWarning, "FailedUpdate", of+" failed error: could not update claim "+b.Name+" for delete policy ownerRefs: {error}")
@@ -244,7 +246,7 @@ func (b bond) tell() reconcile.Option {
 	return reconcile.Tell(nil, failed)
 }
 
-// conflict tells users that another controller has the claim.
+// conflict is the Event that another controller owns the claim.
 func (b bond) conflict() *events.Notice {
 	return b.notice(corev1.EventTypeWarning, "ConflictingController", "PersistentVolumeClaim "+b.Name+
 		" has a conflicting OwnerReference that acts as a manging controller, the retention policy is ignored for this claim")

@@ -46,8 +46,8 @@ func TestWhatOwnsAClaim(t *testing.T) {
 	}
 }
 
-// Where order does not matter a pod whose claims are there is created, although the claim of
-// another is not: that may be refused for good.
+// Where order does not matter, a pod with claims is created although another pod lacks a claim,
+// because the API server may refuse that claim for good.
 //
 // Upstream: a claim that cannot be created keeps off the replicas after it only.
 func TestAPodDoesNotWaitForTheClaimsOfOthers(t *testing.T) {
@@ -68,8 +68,9 @@ func TestAPodDoesNotWaitForTheClaimsOfOthers(t *testing.T) {
 	}
 }
 
-// A template may be a claim as a program or a user has it: a name to generate others from, and what
-// the API server has set. The first is kept, as upstream keeps it, the rest is left out.
+// A template may be a claim that a program or a user copied: with a generateName, and with fields
+// that the API server has set. The controller keeps the first, as upstream does, and leaves out the
+// rest.
 func TestAClaimIsMadeOfAWholeTemplate(t *testing.T) {
 	v := View{Set: stateful("web", 1)}
 	at := metav1.NewTime(now)
@@ -105,9 +106,8 @@ func TestAClaimIsMadeOfAWholeTemplate(t *testing.T) {
 	}
 }
 
-// held: a turn that does nothing to pods and claims leaves no claim of a pod that is there
-// without the owner that it should have, unless the claim is being deleted. A set may be deleted
-// before a pod is ready.
+// held: a turn that does nothing to pods and claims leaves no claim of an existing pod without its
+// owner, unless the claim is being deleted, because the set may be deleted before a pod is ready.
 func held(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	if v.Set.DeletionTimestamp != nil {
 		return nil

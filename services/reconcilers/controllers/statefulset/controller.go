@@ -1,13 +1,14 @@
-// Package statefulset keeps the pods of each StatefulSet, every one with a name,
-// a number and volumes of its own.
+// Package statefulset keeps the pods of each StatefulSet, each with its own name, ordinal and
+// volumes.
 //
-// Pods are created in the order of their numbers and go in the opposite one, each when
-// all before it are available, or all at once if the set wants that. What the pods
-// are to be is kept in ControllerRevisions, so that a set can be between two of them:
-// pods below the partition stay with the current revision, those above are replaced
-// one by one, the highest number first, or as many together as the set says where the
-// feature gate MaxUnavailableStatefulSet is on. Claims stay when their pods go, unless the set
-// says otherwise. Since names are fixed, no pod is created while another has its name.
+// The controller creates pods in the order of their ordinals and deletes them in the opposite
+// order. Each step waits until all pods before it are available, unless the set is parallel.
+// ControllerRevisions hold the pod templates, so that a set can be between two of them: pods
+// below the partition stay at the current revision, and the controller replaces the others one
+// by one, the highest ordinal first. With the feature gate MaxUnavailableStatefulSet it
+// replaces as many together as the set allows. Claims outlive their pods unless the set says
+// otherwise. Since pod names are fixed, the controller creates no pod while another pod has
+// its name.
 package statefulset
 
 import (
@@ -28,14 +29,14 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Burst is how many creates or deletions one turn decides at most, where a set lets
-// all of them happen at once.
+// Burst is how many creates or deletes one turn decides at most, where a set allows all of
+// them at once.
 const Burst = 500
 
-// Controller keeps the pods of StatefulSets, under the default feature gates.
+// Controller is the StatefulSet controller under the default feature gates.
 var Controller = New(nil)
 
-// New makes the controller, under feature gates that are not at their defaults.
+// New returns the controller under feature gates that differ from their defaults.
 func New(gates gate.Set) reconcile.Controller[View] {
 	gates = gates.Of(gate.MaxUnavailableStatefulSet, gate.StatefulSetSemanticRevisionComparison)
 	return reconcile.Controller[View]{
@@ -79,7 +80,7 @@ func New(gates gate.Set) reconcile.Controller[View] {
 	}
 }
 
-// creates is the promise to create pods of the set's template, as it is or as a revision has
+// creates is the promise to create pods from the set's template, as it is or as a revision has
 // it, each with its own name and volumes.
 func creates() reconcile.Write {
 	w := template.Creates([]string{
@@ -101,23 +102,24 @@ func selectorOf(set *appsv1.StatefulSet) *metav1.LabelSelector { return set.Spec
 // View is what one turn can see.
 type View struct {
 	Set *appsv1.StatefulSet `json:"set"`
-	// Pods are those that the set controls, and the orphans that it selects.
+	// Pods are the pods that the set controls, and the orphans that its selector matches.
 	Pods []*corev1.Pod `json:"pods,omitempty"`
-	// Claims are those that have the names of the set's.
+	// Claims are the claims that have the names of the set's claims.
 	Claims []*corev1.PersistentVolumeClaim `json:"claims,omitempty"`
-	// Revisions are those that the set controls, and the orphans that it selects.
+	// Revisions are the revisions that the set controls, and the orphans that its selector
+	// matches.
 	Revisions []*appsv1.ControllerRevision `json:"revisions,omitempty"`
 	// Taken are the names of other revisions that begin with the set's name.
 	Taken []string `json:"taken,omitempty"`
-	// Squatters are the names of the set's pods that other pods have.
+	// Squatters are names of the set's pods that other pods have.
 	Squatters []string `json:"squatters,omitempty"`
-	// Told are the names of hints that the last report told, and that were so.
+	// Told are the names of the hints that the last report told and that still applied then.
 	Told []string `json:"told,omitempty"`
-	// Gates are the feature gates that are not at their defaults.
+	// Gates are the feature gates that differ from their defaults.
 	Gates gate.Set `json:"gates,omitempty"`
 }
 
-// keysOfPod maps a pod to the sets of its owners, as for all sets, and to the one
+// keysOfPod maps a pod to the set that owns it or whose selector matches it, and to the set
 // that waits for its name.
 func keysOfPod(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	keys := owner.Keys(kinds.StatefulSets, selectorOf)(s, was, now)
@@ -136,7 +138,7 @@ func keysOfPod(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	return keys
 }
 
-// keysOfClaim maps a claim to the sets whose template it may be made of.
+// keysOfClaim maps a claim to the sets that may have a template for it.
 //
 // Upstream: claims make no set's turn; a set that waits for one tries again.
 func keysOfClaim(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
@@ -153,7 +155,7 @@ func keysOfClaim(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	return keys
 }
 
-// ofSet tells whether a claim has the name of one of the set's.
+// ofSet tells whether a claim has the name of one of the set's claims.
 func ofSet(set *appsv1.StatefulSet, claim string) bool {
 	return slices.ContainsFunc(set.Spec.VolumeClaimTemplates, func(t corev1.PersistentVolumeClaim) bool {
 		number, ok := strings.CutPrefix(claim, t.Name+"-"+set.Name+"-")

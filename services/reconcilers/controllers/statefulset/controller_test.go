@@ -20,7 +20,7 @@ var (
 	web = events.Key{Namespace: reconciletest.Namespace, Name: "web"}
 )
 
-// stateful is a set like a ReplicaSet, with one claim for each pod.
+// stateful returns a set like a ReplicaSet, with one claim for each pod.
 func stateful(name string, replicas int32) *appsv1.StatefulSet {
 	like := reconciletest.ReplicaSet(name, replicas)
 	set := &appsv1.StatefulSet{ObjectMeta: like.ObjectMeta, Spec: appsv1.StatefulSetSpec{
@@ -95,8 +95,9 @@ func TestWhoseTurn(t *testing.T) {
 	}
 }
 
-// The names of revisions are upstream's, so that a set that changes hands has none
-// twice. The bytes and the hash are those of kube-controller-manager 1.36.
+// The names of revisions are upstream's, so that a set which changes its
+// controller gets no revision twice. The bytes and the hash are those of
+// kube-controller-manager 1.36.
 func TestRevisionsAreUpstreams(t *testing.T) {
 	if got := hashOf([]byte(`{"spec":{"template":{"$patch":"replace"}}}`), 0); got != "589f85db5b" {
 		t.Errorf("the hash is %s", got)

@@ -16,8 +16,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// decide claims what is the set's, has the revision that it wants, brings the pods
-// to what that says, and reports what is there.
+// decide adopts and releases pods and revisions, creates the revision of the template, brings
+// the pods to the wanted state, and reports the status.
 func decide(v View, now time.Time) reconcile.Decision {
 	selector, ok := label.Selector(v.Set.Spec.Selector)
 	if !ok {
@@ -41,15 +41,15 @@ func decide(v View, now time.Time) reconcile.Decision {
 	return reconcile.Join(s.act(), s.truncate(), s.report(), s.nextAvailable())
 }
 
-// stage is a set with its pods in their places.
+// stage is a set with its pods by position.
 type stage struct {
 	View
 	history
 	now time.Time
-	// pods are all of the set's.
+	// pods are all pods of the set.
 	pods []*corev1.Pod
-	// replicas are the pods that there should be, by position; nil where one is
-	// missing. condemned are those beyond, highest number first.
+	// replicas are the wanted pods by position, nil where one is missing. condemned are the
+	// others, highest ordinal first.
 	replicas, condemned []*corev1.Pod
 }
 
@@ -67,8 +67,8 @@ func (v View) stage(mine []*corev1.Pod, h history, now time.Time) stage {
 	return s
 }
 
-// act is what happens to pods and claims: first to those that there should be,
-// then to those that there should not, then to those of another revision.
+// act decides about pods and claims: first about the wanted pods, then about the condemned
+// ones, then about those of another revision.
 //
 // Upstream: pkg/controller/statefulset, updateStatefulSet.
 func (s stage) act() reconcile.Decision {
@@ -84,8 +84,8 @@ func (s stage) act() reconcile.Decision {
 	return reconcile.Nothing("the pods are as they should be")
 }
 
-// fill goes through the pods that there should be. Where order matters, the first
-// that is not available ends it.
+// fill goes through the wanted pods. Where order matters, it stops at the first that is not
+// available.
 func (s stage) fill() (reconcile.Decision, bool) {
 	var claims, commands []events.Command
 	for at := range s.replicas {
@@ -102,8 +102,9 @@ func (s stage) fill() (reconcile.Decision, bool) {
 	return d, len(d.Commands) > 0
 }
 
-// steps has claims created before the pods that need them, and no others wait for them: a
-// claim may be refused for good.
+// steps puts the commands of positions and the creates of claims in one decision. A pod is
+// not created in the same turn as its claims, but pods do not wait for the claims of others,
+// because the API server may refuse a claim for good.
 func (s stage) steps(claims, commands []events.Command) reconcile.Decision {
 	because := "pods are not as they should be"
 	if len(claims) > 0 {
@@ -113,16 +114,16 @@ func (s stage) steps(claims, commands []events.Command) reconcile.Decision {
 	return reconcile.Do(because, all[:min(len(all), Burst)]...)
 }
 
-// replica is what happens at a position: creates of claims, and what may come after
-// them. wait is why the positions after it have to wait, if they do.
+// replica is what happens at a position: creates of claims, and the other commands. wait is
+// why later positions have to wait; empty if they need not.
 type replica struct {
 	claims, commands []events.Command
 	wait             string
-	// hints are what users are told once while it is so.
+	// hints are Events to record once while their cause lasts.
 	hints []hint
 }
 
-// replica is what happens to the pod at a position and its claims.
+// replica decides about the pod at a position and its claims.
 //
 // Upstream: processReplica. There a pod whose volumes are not the set's is updated,
 // which the API allows for none; here it is left as it is.
@@ -159,8 +160,8 @@ func (s stage) replica(at int) replica {
 	return r
 }
 
-// absent is what happens at a position without a pod: its claims come first. Their
-// owners do not wait until the pod is there, which may never be.
+// absent decides about a position without a pod: its claims come first. It sets the owners of
+// the claims in the turn that creates the pod, because the pod may never exist.
 func (s stage) absent(ordinal int) replica {
 	claims, leaving := s.missing(ordinal)
 	switch {
@@ -173,7 +174,7 @@ func (s stage) absent(ordinal int) replica {
 	return replica{commands: commands, wait: "a pod is created after the other", hints: s.conflicts(ordinal, nil)}
 }
 
-// unwell is why the pods after one have to wait; empty where they need not.
+// unwell is why later pods have to wait for one; empty if they need not.
 func (s stage) unwell(p *corev1.Pod) string {
 	switch {
 	case p.DeletionTimestamp != nil:
@@ -187,7 +188,8 @@ func (s stage) unwell(p *corev1.Pod) string {
 	}
 }
 
-// keep has the claims of the pods that there should not be go with them, or not.
+// keep updates the owners of the claims of condemned pods, so that the claims go with the
+// pods or stay.
 func (s stage) keep() (reconcile.Decision, bool) {
 	var commands []events.Command
 	for _, p := range s.condemned {
@@ -196,9 +198,9 @@ func (s stage) keep() (reconcile.Decision, bool) {
 	return reconcile.Do("claims of pods that go", commands...), len(commands) > 0
 }
 
-// shrink deletes pods that there should not be: the highest number first, and the
-// next one when that is gone and all others are well. The lowest that is not well
-// need not be.
+// shrink deletes the condemned pods, the highest ordinal first. It deletes the next one when
+// the last has gone and all others are available. Only [stage.firstUnavailable] may be
+// unavailable itself.
 //
 // Upstream: processCondemned.
 func (s stage) shrink() (reconcile.Decision, bool) {
@@ -219,8 +221,8 @@ func (s stage) shrink() (reconcile.Decision, bool) {
 	return reconcile.Do("there are too many pods", commands[:min(len(commands), Burst)]...), len(commands) > 0
 }
 
-// roll deletes one pod of another revision, the highest number first, when those
-// above it are available; or several, where the feature gate MaxUnavailableStatefulSet is on.
+// roll deletes one pod of another revision, the highest ordinal first, when those above it
+// are available; with the feature gate MaxUnavailableStatefulSet it may delete several.
 func (s stage) roll() (reconcile.Decision, bool) {
 	if s.Set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType {
 		return reconcile.Nothing("pods are replaced when somebody deletes them"), true
@@ -242,8 +244,8 @@ func (s stage) roll() (reconcile.Decision, bool) {
 	return reconcile.Decision{}, false
 }
 
-// firstUnavailable is the lowest pod beyond those that there should be that is not well; nil
-// when all are. It is asked where order matters, and the others are well already.
+// firstUnavailable is the condemned pod with the lowest ordinal that is unavailable; nil if
+// none is. The caller has checked that order matters and that the wanted pods are available.
 func (s stage) firstUnavailable() *corev1.Pod {
 	for _, p := range slices.Backward(s.condemned) {
 		if s.unavailable(p) {

@@ -39,8 +39,7 @@ func TestLaws(t *testing.T) {
 	)
 }
 
-// careful: no name is given that another pod has, and only the set's own pods are
-// deleted.
+// careful: the controller uses no name of another pod, and deletes only the set's own pods.
 func careful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	for _, command := range c.Decide(v, now).Commands {
 		at := slices.IndexFunc(v.Pods, func(p *corev1.Pod) bool { return p.Name == command.Name })
@@ -55,9 +54,9 @@ func careful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) er
 	return nil
 }
 
-// orderly: where order matters, one pod at a time is created or deleted, and none is
-// created after one that is not available. As many are deleted as may be unavailable, where
-// the feature gate MaxUnavailableStatefulSet is on.
+// orderly: where order matters, a turn creates or deletes one pod at a time, and creates
+// none after one that is not available. With the feature gate MaxUnavailableStatefulSet it
+// deletes as many as may be unavailable.
 func orderly(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	if v.atOnce() {
 		return nil
@@ -182,8 +181,7 @@ func shuffled(t *rapid.T, v View) View {
 	return v
 }
 
-// applied is what the view is after every command succeeded and new pods became
-// ready long ago.
+// applied returns the view after every command succeeded and new pods became ready long ago.
 func applied(v View, d reconcile.Decision, _ time.Time) View {
 	v.Pods, v.Claims, v.Revisions = slices.Clone(v.Pods), slices.Clone(v.Claims), slices.Clone(v.Revisions)
 	for _, c := range d.Commands {
@@ -249,8 +247,8 @@ func parsed[T any](body json.RawMessage) *T {
 	return &value
 }
 
-// A revision that an older API wrote down is the same in other words, and no pod is
-// replaced for it.
+// A revision that an older API server encoded differently holds the same template, so no
+// pod is replaced for it.
 func TestARevisionInOtherWordsIsTheSame(t *testing.T) {
 	v := View{Set: stateful("web", 0)}
 	r := v.revision(revision.Patch(&v.Set.Spec.Template), 1)
@@ -261,7 +259,7 @@ func TestARevisionInOtherWordsIsTheSame(t *testing.T) {
 	}
 }
 
-// What rests on the status says so: it has to wait for a report that is under way.
+// A decision that depends on the status says so: it must wait for a report in flight.
 func TestCreatesRestOnTheStatusOnlyWhereItSaysWhatTheyAreMadeOf(t *testing.T) {
 	rolling := func(r *appsv1.RollingUpdateStatefulSetStrategy) appsv1.StatefulSetUpdateStrategy {
 		return appsv1.StatefulSetUpdateStrategy{Type: appsv1.RollingUpdateStatefulSetStrategyType, RollingUpdate: r}
@@ -295,7 +293,7 @@ func TestCreatesRestOnTheStatusOnlyWhereItSaysWhatTheyAreMadeOf(t *testing.T) {
 	}
 }
 
-// A field of the template that the API gives a default now replaces no pods, also when the
+// A default that the API newly gives to a field of the template replaces no pods, even if the
 // set changes otherwise at the same time.
 func TestANewDefaultIsNoOtherRevision(t *testing.T) {
 	v := View{Set: stateful("web", 0)}

@@ -11,20 +11,20 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// hint is something that users are told once while it is so. Its name tells it from
-// others.
+// hint is an Event that the controller records once while its cause lasts. The name
+// identifies the cause.
 type hint struct {
 	name   string
 	notice *events.Notice
 }
 
-// note is what a report keeps for the one after it: the names of the hints that have
-// been told and are still so.
+// note is what a report stores for the next one: the names of the hints that were told
+// and still apply.
 type note struct {
 	Told []string `json:"told"`
 }
 
-// remember takes in what the last report noted.
+// remember reads the notes of the last report.
 func (v *View) remember(results []events.Result) {
 	for _, r := range results {
 		n := note{}
@@ -34,8 +34,8 @@ func (v *View) remember(results []events.Result) {
 	}
 }
 
-// telling are the Events of hints that have not been told, behind them the note of all;
-// none where there is no hint.
+// telling returns the Events of hints that have not been told, followed by the note of
+// all hints; none if there is no hint.
 func (s stage) telling() []events.Command {
 	var commands []events.Command
 	n := note{}
@@ -51,7 +51,7 @@ func (s stage) telling() []events.Command {
 	return append(commands, events.Command{Verb: events.VerbRecord, Note: reconcile.Body(n)})
 }
 
-// hints are those of the positions that [stage.fill] comes to.
+// hints are those of the positions that [stage.fill] reaches.
 func (s stage) hints() []hint {
 	if s.Set.DeletionTimestamp != nil {
 		return nil
@@ -67,7 +67,7 @@ func (s stage) hints() []hint {
 	return all
 }
 
-// blocked says that a pod is not created because claims of it are being deleted.
+// blocked is the hint that a pod is not created because claims of it are being deleted.
 //
 // Upstream: CreateStatefulPod and createPersistentVolumeClaims.
 func (s stage) blocked(ordinal int, leaving []*corev1.PersistentVolumeClaim) hint {
@@ -86,8 +86,8 @@ func (s stage) blocked(ordinal int, leaving []*corev1.PersistentVolumeClaim) hin
 	}
 }
 
-// conflicts say that claims of a pod have another controller, where no update of their
-// owners tells so.
+// conflicts are the hints that claims of a pod have another controller, where no update
+// of their owners reports it.
 //
 // Upstream: UpdatePodClaimForRetentionPolicy.
 func (s stage) conflicts(ordinal int, p *corev1.Pod) []hint {

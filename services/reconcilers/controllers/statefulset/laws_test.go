@@ -18,8 +18,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// arrives: where nodes and the garbage collector do their part, the set ends with the pods
-// that it should have, no others, and each of the revision that it should be of.
+// arrives: if nodes and the garbage collector do their part, the set ends with exactly the
+// wanted pods, each of the right revision.
 func arrives(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	if v.Set.DeletionTimestamp != nil {
 		return nil
@@ -59,9 +59,9 @@ func arrived(v View) error {
 	return nil
 }
 
-// tended is the view after nodes have ended the pods that are to go, and started the
-// others, and the garbage collector has deleted the claims of pods that are gone. Users
-// delete pods beyond the replicas that have failed: of several, each waits for the other.
+// tended returns the view after nodes have ended the deleted pods and started the others,
+// and the garbage collector has deleted the claims of deleted pods. Users delete failed
+// pods beyond the replicas, because several of them would wait for each other.
 func tended(v View, now time.Time) View {
 	there := map[string]bool{string(v.Set.UID): true}
 	pods := v.Pods
@@ -85,9 +85,9 @@ func tended(v View, now time.Time) View {
 	return v
 }
 
-// gentle: of pods that are to be replaced by others of another revision, none goes while one
-// above it is not available, also where pods are created and deleted all at once. With the
-// feature gate MaxUnavailableStatefulSet no more are unavailable than may be.
+// gentle: no pod is replaced by one of another revision while a pod above it is not available,
+// also under the policy Parallel. With the feature gate MaxUnavailableStatefulSet, no more pods
+// are unavailable than allowed.
 func gentle(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	s := v.stage(v.members(), history{}, now)
 	goes := map[string]bool{}
@@ -116,8 +116,8 @@ func gentle(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) err
 	return nil
 }
 
-// durable: no pod is created that would take a claim which goes with a pod before it: the
-// garbage collector is about to delete that.
+// durable: no pod is created that would use a claim owned by the previous pod of its name,
+// because the garbage collector is about to delete that claim.
 func durable(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	_, withPod := v.retention()
 	for _, command := range c.Decide(v, now).Commands {

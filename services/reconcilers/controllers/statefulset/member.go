@@ -19,7 +19,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// wanted is how many pods there should be. The API sets a missing number to 1.
+// wanted is how many pods the set wants. The API server sets a missing number to 1.
 func (v View) wanted() int {
 	if v.Set.Spec.Replicas == nil {
 		return 1
@@ -27,7 +27,7 @@ func (v View) wanted() int {
 	return int(*v.Set.Spec.Replicas)
 }
 
-// start is the lowest number.
+// start is the lowest ordinal.
 func (v View) start() int {
 	if v.Set.Spec.Ordinals == nil {
 		return 0
@@ -35,7 +35,7 @@ func (v View) start() int {
 	return int(v.Set.Spec.Ordinals.Start)
 }
 
-// partition is the position below which pods stay with the current revision.
+// partition is the position below which pods stay at the current revision.
 func (v View) partition() int {
 	if r := v.Set.Spec.UpdateStrategy.RollingUpdate; r != nil && r.Partition != nil {
 		return int(*r.Partition)
@@ -43,10 +43,10 @@ func (v View) partition() int {
 	return 0
 }
 
-// atOnce is true for a set that cares for no order.
+// atOnce is true for a set with parallel pod management.
 func (v View) atOnce() bool { return v.Set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement }
 
-// ordinal is the number of a pod, -1 for one that is named otherwise.
+// ordinal is the ordinal of a pod, or -1 if its name has none.
 func (v View) ordinal(p *corev1.Pod) int {
 	text, ok := strings.CutPrefix(p.Name, v.Set.Name+"-")
 	number, err := strconv.ParseInt(text, 10, 32)
@@ -58,13 +58,13 @@ func (v View) ordinal(p *corev1.Pod) int {
 
 func (v View) name(ordinal int) string { return v.Set.Name + "-" + strconv.Itoa(ordinal) }
 
-// occupied tells whether a pod has a name that is not the set's: another owner's, or
-// one without an owner that is on its way out and so is not adopted.
+// occupied tells whether a pod that is not the set's has a name: a pod of another owner,
+// or an orphan that is being deleted and therefore not adopted.
 func (s stage) occupied(name string) bool {
 	return slices.Contains(s.Squatters, name) || slices.ContainsFunc(s.Pods, func(p *corev1.Pod) bool { return p.Name == name })
 }
 
-// members are the pods with a name of the set's, in the order of names.
+// members are the pods with a name of the set's, sorted by name.
 func (v View) members() []*corev1.Pod {
 	var members []*corev1.Pod
 	for _, p := range v.Pods {
@@ -76,7 +76,8 @@ func (v View) members() []*corev1.Pod {
 	return members
 }
 
-// releases give up the pods that have the set's reference and no name of its.
+// releases remove the set's owner reference from pods that do not have a name of the
+// set's.
 func (v View) releases() []events.Command {
 	var commands []events.Command
 	for _, p := range v.Pods {
@@ -88,7 +89,7 @@ func (v View) releases() []events.Command {
 	return commands
 }
 
-// running is true for a pod that runs and says that it can serve.
+// running is true for a pod that runs and is ready.
 func running(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning && pod.Ready(p) }
 
 func (s stage) available(p *corev1.Pod) bool {
@@ -97,15 +98,15 @@ func (s stage) available(p *corev1.Pod) bool {
 
 func (s stage) unavailable(p *corev1.Pod) bool { return p.DeletionTimestamp != nil || !s.available(p) }
 
-// divided is true for a set that may have pods created of the current revision. Which one
-// that is only the status says; and where the set has no partition also up to which
-// number, as before the API filled one in.
+// divided is true for a set that may create pods of the current revision. Only the status
+// says which revision that is, and, where the set has no partition, below which ordinal
+// it applies, as before the API server filled in a partition.
 func (v View) divided() bool {
 	strategy := v.Set.Spec.UpdateStrategy
 	return strategy.Type == appsv1.RollingUpdateStatefulSetStrategyType && (strategy.RollingUpdate == nil || v.partition() > 0)
 }
 
-// create is a new pod with a number, of the revision that this is to have.
+// create creates the pod with an ordinal, from the revision that the pod is to have.
 //
 // Upstream: pkg/controller/statefulset, newVersionedStatefulSetPod.
 func (s stage) create(ordinal int) events.Command {
@@ -133,7 +134,7 @@ func (s stage) deletion(p *corev1.Pod) events.Command {
 	return reconcile.Delete(kinds.Pods.Kind, p, s.tell("Delete"))
 }
 
-// rename sets the labels right that say which pod it is.
+// rename corrects the labels that identify the pod.
 func (s stage) rename(p *corev1.Pod) events.Command {
 	patch := map[string]any{"metadata": map[string]any{"uid": p.UID, "labels": map[string]string{
 		appsv1.StatefulSetPodNameLabel: p.Name, appsv1.PodIndexLabel: strconv.Itoa(s.ordinal(p)),
@@ -141,7 +142,7 @@ func (s stage) rename(p *corev1.Pod) events.Command {
 	return reconcile.Patch(kinds.Pods.Kind, p, types.StrategicMergePatchType, reconcile.Body(patch), s.tell("Update"))
 }
 
-// tell has users told, on the set, what became of a pod.
+// tell sets the Events about the set that report the result for a pod.
 func (s stage) tell(verb string) reconcile.Option {
 	of := verb + " Pod {name} in StatefulSet " + s.Set.Name
 	return reconcile.Tell(

@@ -8,8 +8,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// No reader waits for the steps to the pods that are wanted, but one that reads from the
-// status which ones are created.
+// A status is passing, because no reader waits for it, until all wanted pods exist, are available
+// and have the update revision; but not if the status decides which pods are created.
 func TestOnlyTheStepsOfASetPass(t *testing.T) {
 	for what, c := range map[string]struct {
 		replicas, available, updated int32 // of 3

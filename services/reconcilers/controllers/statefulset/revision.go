@@ -20,23 +20,24 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// hashLabel tells revisions apart. longest is what is left of a set's name in that
-// of a revision.
+// hashLabel tells revisions apart. longest is how much of a set's name the name of a
+// revision keeps.
 const (
 	hashLabel = "controller.kubernetes.io/hash"
 	longest   = 223
 )
 
-// history is what a set was and is to be.
+// history is the revisions of a set.
 type history struct {
 	// past are all revisions, the oldest first.
 	past []*appsv1.ControllerRevision
-	// current is what pods are that are not updated yet, update what they are to be.
+	// current is the revision of pods that are not updated yet, update the one that
+	// they are to have.
 	current, update *appsv1.ControllerRevision
 }
 
-// history finds the revisions of the set. create is not nil where there is none yet
-// for its template, or where one of before becomes the newest again.
+// history finds the revisions of the set. create is not nil if the set needs a new
+// revision for its template, or if an earlier revision becomes the newest again.
 //
 // Upstream: getStatefulSetRevisions. It compares bytes, and with the newest also what
 // it comes to when the defaults of the API are filled in.
@@ -74,8 +75,8 @@ func (v View) history() (h history, create *events.Command) {
 	return h, create
 }
 
-// template is what a revision says that pods are made of. One that cannot be read
-// says what the set does.
+// template is the pod template of a revision, or the set's own if the revision cannot
+// be read.
 func (v View) template(r *appsv1.ControllerRevision) *corev1.PodTemplateSpec {
 	if t, ok := revision.Template(r); ok {
 		return t
@@ -87,8 +88,8 @@ func revisionPrefix(set *appsv1.StatefulSet) string {
 	return set.Name[:min(len(set.Name), longest)] + "-"
 }
 
-// revision is a new one. Its name is a hash of what it holds, and of a number that
-// makes it another one where that name is taken.
+// revision returns a new revision. Its name is a hash of its data and of a collision
+// count, which increases until the name is free.
 func (v View) revision(data []byte, number int64) *appsv1.ControllerRevision {
 	taken := slices.Clone(v.Taken)
 	for _, r := range v.Revisions {
@@ -123,11 +124,11 @@ func hashOf(data []byte, collisions int64) string {
 	return rand.SafeEncodeString(strconv.FormatUint(uint64(sum.Sum32()), 10))
 }
 
-// revisionOf is the name of the revision that a pod was made of.
+// revisionOf is the name of the revision from which a pod was created.
 func revisionOf(p *corev1.Pod) string { return p.Labels[appsv1.StatefulSetRevisionLabel] }
 
-// truncate forgets the oldest revisions that nothing is of, beyond as many as the
-// set wants to keep.
+// truncate deletes the oldest revisions that no pod has, beyond as many as the set
+// wants to keep.
 func (s stage) truncate() reconcile.Decision {
 	live := map[string]bool{s.current.Name: true, s.update.Name: true}
 	for _, p := range s.pods {

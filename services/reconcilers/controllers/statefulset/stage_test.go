@@ -22,10 +22,10 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// lined is a set without claims whose pods are available after 20 seconds, with a revision
-// old and one new. Each text is the pod of a number: its revision and, after dashes, what is
-// odd with it: late (available in 15 seconds), unready, pending, failed, leaving, unnamed
-// (without the label that has its name).
+// lined returns a set without claims whose pods are available after 20 seconds, with an old
+// and a new revision. Each text describes the pod of a number: its revision and, after dashes,
+// what is odd about it: late (available in 15 seconds), unready, pending, failed, leaving,
+// unnamed (without the label that has its name).
 func lined(replicas int32, pods ...string) View {
 	set := stateful("web", replicas)
 	set.Spec.VolumeClaimTemplates, set.Spec.MinReadySeconds = nil, 20
@@ -73,9 +73,9 @@ func linedPod(set *appsv1.StatefulSet, name, revision string, odd []string) *cor
 	return p
 }
 
-// moves are what a turn does, and why: "+" and "-" for creates and deletes, "=" for patches
-// and updates with the reason that is told when it is done, "!" for Events, and when the next
-// turn is. The status is what it should be, and notes are left out.
+// moves returns what a turn does, and why: "+" and "-" for creates and deletes, "=" for patches
+// and updates with the reason of their Event, "!" for other Events, and when the next turn is.
+// The status counts as written already, and notes are left out.
 func moves(v View) string {
 	d := decide(v, now)
 	for _, c := range d.Commands {
@@ -131,7 +131,7 @@ func policy(deleted, scaled bool) *appsv1.StatefulSetPersistentVolumeClaimRetent
 	return &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{WhenDeleted: of[deleted], WhenScaled: of[scaled]}
 }
 
-// both makes one edit of several.
+// both combines several edits.
 func both(edits ...func(*View)) func(*View) {
 	return func(v *View) {
 		for _, edit := range edits {
@@ -314,7 +314,7 @@ func TestVolumes(t *testing.T) {
 	}
 }
 
-// Several claims that keep a pod from being created are told of together.
+// Several claims that block the create of a pod are reported together.
 func TestSeveralClaimsBlockAPod(t *testing.T) {
 	for n, want := range []string{1: "failed error: pvc c0 is being deleted", 2: "failed error: [pvc c0 is being deleted, pvc c1 is being deleted]"} {
 		var leaving []*corev1.PersistentVolumeClaim
@@ -331,7 +331,7 @@ func TestSeveralClaimsBlockAPod(t *testing.T) {
 	}
 }
 
-// What a report told is seen at the turns after it. A set of the same name begins anew.
+// The view has the note of the last report, unless that was about an earlier set of the same name.
 func TestWhatWasToldIsSeen(t *testing.T) {
 	set := stateful("web", 1)
 	note := func(text string) events.Result {
@@ -355,7 +355,7 @@ func TestWhatWasToldIsSeen(t *testing.T) {
 	}
 }
 
-// A set that would own everything is seen without its pods. The gates are on record.
+// A set without a selector is seen without its pods. The view has the gates.
 func TestWhatIsSeenOfOddSets(t *testing.T) {
 	set := stateful("web", 1)
 	set.Spec.Selector = nil
@@ -379,15 +379,15 @@ func TestAVeryLargeSet(t *testing.T) {
 	}
 }
 
-// Old revisions beyond the limit are forgotten, the oldest first, but for those that pods
-// are of.
+// Old revisions beyond the limit are deleted, the oldest first, except for those that existing
+// pods have.
 //
 // Upstream: truncateHistory.
 func TestRevisionsThatAreForgotten(t *testing.T) {
 	for what, c := range map[string]struct {
 		limit *int32
 		old   int
-		of    int // the old revision that a pod is of; 0: none
+		of    int // the old revision of a pod; 0: no such pod
 		want  []string
 	}{
 		"as many as may be":       {ptr.To[int32](2), 2, 0, nil},
@@ -422,8 +422,7 @@ func TestRevisionsThatAreForgotten(t *testing.T) {
 	}
 }
 
-// A status keeps the conditions that others have set, and does not count a pod of which
-// nothing is known yet.
+// A status keeps the conditions of other programs, and does not count a pod without a phase.
 func TestWhatAStatusKeeps(t *testing.T) {
 	v := lined(2, "new", "new")
 	v.Pods[1].Status = corev1.PodStatus{}

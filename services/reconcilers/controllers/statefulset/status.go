@@ -10,8 +10,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// report writes the status where it is not what it should be, and tells what has not
-// been told. How often names of revisions were taken is no reason to.
+// report updates the status if it differs, and records Events that have not been recorded.
+// A changed collision count alone is no reason for an update.
 func (s stage) report() reconcile.Decision {
 	next, had := s.status(), s.Set.Status
 	told := s.telling()
@@ -30,16 +30,16 @@ func (s stage) report() reconcile.Decision {
 	return d
 }
 
-// passing tells whether a status will soon be another one, and no reader waits for it: not
-// all pods are there, available and of the update revision, and which ones are created is
-// not read from it.
+// passing tells whether a status is an intermediate one that no reader waits for: not all
+// pods exist, are available and have the update revision, and the status does not decide
+// which pods are created.
 func (s stage) passing(next appsv1.StatefulSetStatus) bool {
 	wanted := int32(s.wanted())
 	there := next.Replicas == wanted && next.AvailableReplicas == wanted && next.UpdatedReplicas == wanted
 	return !there && !s.divided() && next.ObservedGeneration == s.Set.Status.ObservedGeneration
 }
 
-// figures are what is compared of a status.
+// figures are the compared fields of a status.
 type figures struct {
 	replicas, ready, available, current, updated int32
 	currentRevision, updateRevision              string
@@ -49,11 +49,11 @@ func counts(s appsv1.StatefulSetStatus) figures {
 	return figures{s.Replicas, s.ReadyReplicas, s.AvailableReplicas, s.CurrentReplicas, s.UpdatedReplicas, s.CurrentRevision, s.UpdateRevision}
 }
 
-// status is what is seen. When all pods that there should be are of the update
-// revision and ready, that is the current one.
+// status computes the status from what is seen. When all wanted pods have the update
+// revision and are ready, that becomes the current revision.
 //
-// Upstream: computeReplicaStatus and completeRollingUpdate. It takes a pod that it
-// deletes from the current ones at once; here that is so when it is seen.
+// Upstream: computeReplicaStatus and completeRollingUpdate. It takes a pod that it deletes
+// from the current ones at once; here that is so when it is seen.
 func (s stage) status() appsv1.StatefulSetStatus {
 	next := appsv1.StatefulSetStatus{
 		ObservedGeneration: s.Set.Generation, CurrentRevision: s.current.Name, UpdateRevision: s.update.Name,

@@ -18,7 +18,7 @@ const (
 
 var labels = []string{"statefulset_namespace", "statefulset_name", "pod_management_policy"}
 
-// metrics are those that upstream has under the gate MaxUnavailableStatefulSet.
+// metrics are upstream's metrics under the feature gate MaxUnavailableStatefulSet.
 //
 // Upstream: pkg/controller/statefulset/metrics.
 var metrics = []reconcile.Metric{
@@ -26,7 +26,7 @@ var metrics = []reconcile.Metric{
 	{Name: unavailableReplicas, Sort: reconcile.Gauge, Labels: labels, Help: "Pods of a StatefulSet that are missing or unavailable. Only where the feature gate MaxUnavailableStatefulSet is on."},
 }
 
-// measured is what is decided, and the gauges.
+// measured adds the gauges to the decision.
 func measured(v View, now time.Time) reconcile.Decision {
 	d := decide(v, now)
 	d.Figures = append(d.Figures, v.figures(now)...)
@@ -54,8 +54,8 @@ func (v View) figures(now time.Time) []reconcile.Figure {
 	return all
 }
 
-// maxUnavailable is how many pods may be unavailable in a rolling update: 1 by default, and
-// at least. valid is false for a text that is no percentage, which the API refuses.
+// maxUnavailable is how many pods may be unavailable in a rolling update: at least 1, which
+// is the default. valid is false for a text that is no percentage, which the API refuses.
 //
 // Upstream: getStatefulSetMaxUnavailable.
 func (v View) maxUnavailable() (limit int, valid bool) {
@@ -67,7 +67,7 @@ func (v View) maxUnavailable() (limit int, valid bool) {
 	return max(limit, 1), err == nil
 }
 
-// countUnavailable is how many of the pods that there should be are missing or unavailable.
+// countUnavailable counts the wanted pods that are missing or unavailable.
 func (s stage) countUnavailable() (count int) {
 	for _, p := range s.replicas {
 		if p == nil || s.unavailable(p) {
@@ -77,8 +77,9 @@ func (s stage) countUnavailable() (count int) {
 	return count
 }
 
-// rollSeveral deletes pods of another revision, the highest number first, until as many are
-// unavailable as may be. Pods below the partition are not deleted, and count.
+// rollSeveral deletes pods of another revision, the highest ordinal first, until
+// maxUnavailable pods are unavailable. It deletes no pods below the partition, but counts
+// them.
 //
 // Upstream: updateStatefulSetAfterInvariantEstablished. A pod of another revision that is
 // unavailable already counts twice, and is not replaced where it alone is as many as may be.

@@ -17,7 +17,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// several is a set of ten pods of the revision before. Those named are not available.
+// several returns a set of ten pods of the previous revision; the given ones are not available.
 func several(most *intstr.IntOrString, partition int32, unavailable ...int) View {
 	set := stateful("web", 10)
 	set.Spec.PodManagementPolicy = appsv1.ParallelPodManagement
@@ -43,7 +43,7 @@ func several(most *intstr.IntOrString, partition int32, unavailable ...int) View
 	return v
 }
 
-// Where the gate is on, as many pods are replaced together as may be unavailable.
+// With the gate on, as many pods are replaced together as may be unavailable.
 func TestSeveralRollTogether(t *testing.T) {
 	number := func(n int32) *intstr.IntOrString { return ptr.To(intstr.FromInt32(n)) }
 	percent := func(s string) *intstr.IntOrString { return ptr.To(intstr.FromString(s)) }
@@ -91,7 +91,7 @@ func TestSeveralRollTogether(t *testing.T) {
 	}
 }
 
-// The gauges are there where the gate is on, whatever is decided.
+// With the gate on, every decision has the gauges, unless maxUnavailable is invalid.
 func TestUnavailablePodsAreMeasured(t *testing.T) {
 	most := ptr.To(intstr.FromInt32(3))
 	deletedByUsers := func(v *View) {
@@ -125,7 +125,7 @@ func TestUnavailablePodsAreMeasured(t *testing.T) {
 	}
 }
 
-// What differs from the defaults is on record with the turns, and decides.
+// The settings have the controller's gates that differ from the defaults, and no others.
 func TestGates(t *testing.T) {
 	set := gate.Set{gate.MaxUnavailableStatefulSet: true}
 	if text := string(New(set).Settings); text != `{"gates":{"MaxUnavailableStatefulSet":true}}` || New(gate.Set{gate.StorageVersionAPI: true}).Settings != nil {
@@ -133,7 +133,7 @@ func TestGates(t *testing.T) {
 	}
 }
 
-// A revision from before a default of the API is of another template, where the gate is off.
+// With the gate off, a revision from before a default of the API counts as another template.
 func TestRevisionsAreComparedByTheGate(t *testing.T) {
 	v := several(nil, 0)
 	v.Set.Spec.Template = *revision.Defaulted(&v.Set.Spec.Template)

@@ -1,15 +1,14 @@
-// Package storageversiongc takes API servers that are gone out of StorageVersions.
+// Package storageversiongc removes API servers that no longer exist from StorageVersions.
 //
-// Each API server writes down, for each resource, in which version it stores objects.
-// It has an identity, a lease in kube-system with a label; when the lease is gone the
-// server is, and what it wrote down is taken out. Where no server is left, the
-// StorageVersion goes.
+// Each API server records, for each resource, in which version it stores objects. Its
+// identity is a labelled lease in kube-system. When the lease is gone, so is the server, and
+// the controller removes its entries. A StorageVersion without entries is deleted.
 //
-// Leases are renewed all the time and make no turns, so a StorageVersion is looked at
-// when it changes, and once a minute: a server's lease outlives it by an hour, and
-// no component waits for its end. A lease that is not seen is asked for, since an API server
-// writes its lease and its entries at about the same time, and the one may be seen
-// before the other. What is taken out is on record with the answer that it rests on.
+// Leases are renewed all the time and cause no turns, so a StorageVersion gets a turn when
+// it changes and once a minute: a server's lease outlives the server by an hour, and no
+// component waits for its end. The controller asks for a lease that it does not see, because
+// an API server writes its lease and its entries at about the same time, and one may be seen
+// before the other. The record holds the answer because of which entries were removed.
 //
 // The API is alpha: the controller runs where --feature-gates says that the API server
 // serves it, as upstream's does.
@@ -34,7 +33,7 @@ const (
 	apiServer = "kube-apiserver"
 )
 
-// Controller takes API servers that are gone out of StorageVersions.
+// Controller removes deleted API servers from StorageVersions.
 var Controller = reconcile.Controller[View]{
 	Name:     "storageversion-garbage-collector-controller",
 	Aliases:  []string{"storage-version-gc"},
@@ -51,7 +50,7 @@ var Controller = reconcile.Controller[View]{
 		{Verb: events.VerbDelete, Kind: kinds.StorageVersions.Name, On: reconcile.Itself, Unchanged: true},
 	},
 	Remembers: true,
-	Settings:  json.RawMessage(`{"storageVersions":true}`), // it ran, so they are served
+	Settings:  json.RawMessage(`{"storageVersions":true}`), // the controller runs only where they are served
 	Observe:   observe,
 	Decide:    decide,
 }
@@ -61,9 +60,9 @@ type View struct {
 	StorageVersion *apiserverinternalv1alpha1.StorageVersion `json:"storageVersion"`
 	// Unseen are the servers in it, each once, whose lease is not seen.
 	Unseen []string `json:"unseen,omitempty"`
-	// Leases is which servers had a lease at At, when it was asked about the
-	// StorageVersion as it is seen now; a server that is not in it was not asked for,
-	// or the API server could not say.
+	// Leases tells which servers had a lease at At, in the answers about the StorageVersion
+	// as it is seen now. A server that is not in it was not asked for, or the API server
+	// could not answer.
 	Leases map[string]bool `json:"leases,omitempty"`
 	At     time.Time       `json:"at,omitzero"`
 	// Unread is an answer that could not be read.
@@ -83,7 +82,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 			v.Unseen = append(v.Unseen, server)
 		}
 	}
-	// A server that has written something since may have a lease by now.
+	// A server that has written since may have a lease by now.
 	if last, ok := reconcile.Answers(s, k, found); ok {
 		for _, r := range last.Results {
 			v.hear(r, last.At)
@@ -93,7 +92,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	return v, true
 }
 
-// hear takes in an answer.
+// hear reads an answer.
 func (v *View) hear(r events.Result, at time.Time) {
 	if r.Ref.Kind != kinds.Leases.Name || r.Status != events.Answered && r.Status != events.Absent {
 		return

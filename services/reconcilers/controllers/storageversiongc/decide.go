@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// often is how often it is looked whether all servers have their leases.
+	// often is how often the controller checks that all servers have their leases.
 	often = time.Minute
-	// lasting is for how long an answer counts.
+	// lasting is for how long an answer is valid.
 	lasting = 30 * time.Second
 )
 
-// decide takes out the servers that have no lease.
+// decide removes the servers that have no lease.
 //
 // Upstream: pkg/controller/storageversiongc, syncStorageVersion and
 // processDeletedLease.
@@ -54,12 +54,12 @@ func (v View) ask() []events.Command {
 	return all
 }
 
-// told tells whether all that is not seen has been asked for, with an answer.
+// told tells whether there is an answer about every unseen lease.
 func (v View) told() bool {
 	return !slices.ContainsFunc(v.Unseen, func(server string) bool { _, ok := v.Leases[server]; return !ok })
 }
 
-// left is what the servers have written down that are not known to be gone.
+// left are the entries of the servers that are not known to be gone.
 func (v View) left() []apiserverinternalv1alpha1.ServerStorageVersion {
 	return slices.DeleteFunc(slices.Clone(v.StorageVersion.Status.StorageVersions), func(s apiserverinternalv1alpha1.ServerStorageVersion) bool {
 		lives, told := v.Leases[s.APIServerID]
@@ -67,7 +67,7 @@ func (v View) left() []apiserverinternalv1alpha1.ServerStorageVersion {
 	})
 }
 
-// without is the StorageVersion as what is left says.
+// without is the StorageVersion with the remaining entries.
 //
 // Upstream: k8s.io/apiserver/pkg/storageversion, SetCommonEncodingVersion.
 func (v View) without(left []apiserverinternalv1alpha1.ServerStorageVersion, now time.Time) *apiserverinternalv1alpha1.StorageVersion {
@@ -95,7 +95,7 @@ func (v View) without(left []apiserverinternalv1alpha1.ServerStorageVersion, now
 	return next
 }
 
-// common is the version in which all servers store objects; nil where they differ.
+// common is the version in which all servers store objects; nil if they differ.
 func common(left []apiserverinternalv1alpha1.ServerStorageVersion) *string {
 	for _, s := range left {
 		if s.EncodingVersion != left[0].EncodingVersion {

@@ -38,8 +38,8 @@ func written(servers ...string) *apiserverinternalv1alpha1.StorageVersion {
 	return sv
 }
 
-// anyView is a StorageVersion of some servers, of which some are not seen and some have
-// been asked for.
+// anyView returns a StorageVersion of some servers. Some have no lease in the view, and
+// some have been asked about.
 func anyView(t *rapid.T) View {
 	v := View{StorageVersion: written()}
 	for i := range rapid.IntRange(0, 3).Draw(t, "servers") {
@@ -63,7 +63,7 @@ func anyView(t *rapid.T) View {
 	return v
 }
 
-// applied is the view after a decision was carried out, where no lease is there that is
+// applied returns the view after a decision was carried out, if no lease exists that is
 // not seen.
 func applied(v View, d reconcile.Decision, now time.Time) View {
 	for _, c := range d.Commands {
@@ -94,8 +94,8 @@ func names(sv *apiserverinternalv1alpha1.StorageVersion, server string) bool {
 	return slices.ContainsFunc(sv.Status.StorageVersions, func(s apiserverinternalv1alpha1.ServerStorageVersion) bool { return s.APIServerID == server })
 }
 
-// sure: a server is taken out because of an answer that is not old and says that it has
-// no lease, and for no other reason; no other one is.
+// sure: a turn that writes removes exactly the unseen servers that have no lease by a
+// recent answer.
 func sure(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	for _, command := range c.Decide(v, now).Commands {
 		next := new(apiserverinternalv1alpha1.StorageVersion)
@@ -158,8 +158,8 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-// When a server is gone, what the others agree on is said, and since when: anew where that,
-// or whether they agree, is other than before.
+// When a server is removed, the status has the version on which the others agree. The time of
+// the condition changes only if that version, or whether they agree, changes.
 func TestWhatIsLeftAgrees(t *testing.T) {
 	since := metav1.NewTime(now.Add(-time.Hour))
 	for name, c := range map[string]struct {

@@ -1,25 +1,25 @@
-// Package storageversionmigrator has the objects of a resource written again, as a
-// StorageVersionMigration asks for, so that all of them are stored in the version in which the
-// API server stores them now.
+// Package storageversionmigrator rewrites the objects of a resource, as a
+// StorageVersionMigration requests, so that all of them are stored in the API server's present
+// storage version.
 //
-// Of the migrations of one resource one runs at a time, the oldest first. It goes in steps, each
-// of which its status says:
+// One migration of a resource runs at a time, the oldest first. It has these steps, and its
+// status shows each:
 //
-//   - it begins to run; a CustomResourceDefinition of the resource is marked;
-//   - the writer finds out how the resource is served, and where a list of it stands: that is
-//     the status's resourceVersion;
-//   - page by page, the writer lists what has not changed since that version, and an empty
-//     patch has each object written again, under its uid and its version. Whatever was
-//     changed, deleted or made anew in between needs it no more;
-//   - it has succeeded, or failed; the CustomResourceDefinition loses its old stored versions,
-//     if it did not change meanwhile, and the migration runs no more.
+//   - it begins to run; the controller marks the resource's CustomResourceDefinition;
+//   - the writer finds out how the resource is served, and the resourceVersion of a list of it, which
+//     becomes the status's resourceVersion;
+//   - page by page, the writer lists the objects that have not changed since that version, and an
+//     empty patch rewrites each, conditional on its uid and version. An object that was changed,
+//     deleted or created again in between needs no rewrite;
+//   - it has succeeded or failed; the CustomResourceDefinition loses its old stored versions if it
+//     did not change meanwhile, and the migration stops running.
 //
-// Nothing is remembered but the outcome of the last turn: a page, what became of its objects,
-// and the next page. Where that is lost the migration begins with the first page again, in
-// which the objects that were written before do not count.
+// The controller depends on no state but the outcome of the last turn: a page, the results for
+// its objects, and the next page. If that is lost, the migration begins again with the first
+// page, which skips the objects that were already rewritten.
 //
-// The API is off unless it is asked for: the controller runs where --feature-gates says that
-// the API server serves it (StorageVersionMigrator), as upstream's does.
+// The API is off by default: the controller runs where --feature-gates says that the API server
+// serves it (StorageVersionMigrator), as upstream's does.
 package storageversionmigrator
 
 import (
@@ -40,7 +40,8 @@ import (
 
 type migration = storagemigrationv1beta1.StorageVersionMigration
 
-// definitions are CustomResourceDefinitions, of which only what is asked for is known.
+// definitions are CustomResourceDefinitions. They are not watched, so only answers about them
+// are known.
 var definitions = kinds.CustomResourceDefinitions
 
 // Controller is the migrator. A key is a StorageVersionMigration.
@@ -59,7 +60,7 @@ var Controller = reconcile.Controller[View]{
 		{Verb: events.VerbUpdate, Kind: kinds.StorageVersionMigrations.Name, Subresource: "status", On: reconcile.Itself},
 	},
 	Remembers: true,
-	Settings:  gate.Set{gate.StorageVersionMigrator: true}.Settings(), // it ran, so they are served
+	Settings:  gate.Set{gate.StorageVersionMigrator: true}.Settings(), // the controller runs only where they are served
 	Observe:   observe,
 	Decide:    decide,
 }
@@ -67,29 +68,29 @@ var Controller = reconcile.Controller[View]{
 // View is what the turn of one migration can see.
 type View struct {
 	Migration *migration `json:"migration"`
-	// Ahead is another migration of the resource, which comes first. It is looked for before
-	// this one runs.
+	// Ahead is another migration of the resource, which comes first. It is looked for only
+	// before this one runs.
 	Ahead string `json:"ahead,omitempty"`
-	// Definition is that of the resource, when it was asked for at the migration's version;
-	// nil when it was not, or could not be written as it was.
+	// Definition is the definition of the resource, from an answer at the migration's version;
+	// nil if there is no answer, or if the definition had changed when it was to be written.
 	Definition *Definition `json:"definition,omitempty"`
-	// Marked is true when the definition has been written since.
+	// Marked is true if the controller has written the definition since.
 	Marked bool `json:"marked,omitempty"`
-	// Question is what was last asked of the resource's objects, and Objects the answer; nil
-	// where there is none.
+	// Question is the last question about the resource's objects, and Objects the answer; nil if
+	// there is none.
 	Question *events.ObjectsQuestion `json:"question,omitempty"`
 	Objects  *events.Objects         `json:"objects,omitempty"`
-	// Refused is why an object could not be written, and never will be; Undone is true where
-	// one was not written for any other reason.
+	// Refused is why an object can never be written; Undone is true if one was not written for
+	// another reason.
 	Refused string `json:"refused,omitempty"`
 	Undone  bool   `json:"undone,omitempty"`
-	// At is when the last answer came, and Unread one that could not be read.
+	// At is when the last answer came, and Unread an answer that could not be read.
 	At     time.Time         `json:"at,omitzero"`
 	Unread *reconcile.Unread `json:"unread,omitempty"`
 }
 
-// ofTheResource are the migrations of the resource of one that changes. One that has taken the
-// name of another may be of another resource.
+// ofTheResource maps a migration to all migrations of its resource. A new migration of the same
+// name may be of another resource.
 func ofTheResource(s reconcile.Snapshot, was, now reconcile.Object) (keys []events.Key) {
 	for _, obj := range []reconcile.Object{now, was} {
 		of, ok := obj.Object.(*migration)
@@ -128,14 +129,14 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 		v.hear(r, last.At)
 	}
 	if last.ResourceVersion != m.ResourceVersion {
-		v.Definition = nil // it was asked for in another step
+		v.Definition = nil // it was the answer of another step
 	}
 	if told, ok := reconcile.LastOf(s, k, events.Tell, m); ok && told.ResourceVersion == m.ResourceVersion && !told.Decided.Before(last.Decided) {
 		for _, r := range told.Results {
 			if r.Ref.Kind == definitions.Name {
 				v.Marked = r.OK()
 				if !v.Marked {
-					v.Definition = nil // it has changed, or is gone
+					v.Definition = nil // it has changed, or was deleted
 				}
 			}
 		}
@@ -143,7 +144,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	return v, true
 }
 
-// ahead is a migration of the same resource that comes first: one that runs, or an older one.
+// ahead is a migration of the same resource that comes first: a running one, or an older one.
 //
 // Upstream: pkg/controller/storageversionmigrator, getSVMsForResource.
 func ahead(m *migration, all []*migration) string {
@@ -171,7 +172,7 @@ func ended(m *migration) bool {
 	return succeeded(m) || apimeta.IsStatusConditionTrue(m.Status.Conditions, string(storagemigrationv1beta1.MigrationFailed))
 }
 
-// hear takes in what became of a command of the last turn.
+// hear reads the result of a command of the last turn.
 func (v *View) hear(r events.Result, at time.Time) {
 	v.At = at
 	switch {
@@ -188,7 +189,7 @@ func (v *View) hear(r events.Result, at time.Time) {
 	}
 }
 
-// answered takes in the answer to a question about the resource's objects.
+// answered reads the answer to a question about the resource's objects.
 func (v *View) answered(r events.Result, at time.Time) {
 	if r.Status != events.Answered {
 		return
@@ -207,12 +208,12 @@ func (v *View) answered(r events.Result, at time.Time) {
 	}
 }
 
-// resource is the migration's, as kinds are named.
+// resource is the name of the migration's resource.
 func (v View) resource() kinds.Name {
 	return kinds.NameOf(v.Migration.Spec.Resource.Group, v.Migration.Spec.Resource.Resource)
 }
 
-// condition is one that the status gets.
+// condition builds a condition for the status.
 func condition(what storagemigrationv1beta1.MigrationConditionType, reason, message string, now time.Time) metav1.Condition {
 	return metav1.Condition{
 		Type: string(what), Status: metav1.ConditionTrue, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),

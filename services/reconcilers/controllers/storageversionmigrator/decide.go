@@ -16,14 +16,14 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// known is how long a resource may be unknown to the API server before its migration fails: it
-// may be a new one.
+// known is how long the API server may not know a resource before its migration fails, because
+// it may be a new one.
 const known = time.Minute
 
-// again is when a resource that is not known is asked for again.
+// again is when to ask again for an unknown resource.
 const again = 5 * time.Second
 
-// decide takes a migration a step further.
+// decide takes the next step of a migration.
 //
 // Upstream: pkg/controller/storageversionmigrator, of which the three controllers are one here.
 func decide(v View, now time.Time) reconcile.Decision {
@@ -47,8 +47,8 @@ func decide(v View, now time.Time) reconcile.Decision {
 	}
 }
 
-// defined asks for the definition of the resource, or has it written where that is not done;
-// done is true where nothing is left to do about it.
+// defined asks for the definition of the resource, or writes it; done is true if nothing is
+// left to do about it.
 func (v View) defined(now time.Time, write func(Definition) events.Command) (d reconcile.Decision, done bool) {
 	switch {
 	case v.Migration.Spec.Resource.Group == "": // no definition is of the core group
@@ -62,7 +62,7 @@ func (v View) defined(now time.Time, write func(Definition) events.Command) (d r
 	}
 }
 
-// begin has the migration run.
+// begin starts the migration.
 func (v View) begin(now time.Time) reconcile.Decision {
 	begun := func(d Definition) events.Command { return d.begun(v.Migration.Name, now) }
 	if d, done := v.defined(now, begun); !done {
@@ -72,7 +72,7 @@ func (v View) begin(now time.Time) reconcile.Decision {
 		condition(storagemigrationv1beta1.MigrationRunning, "MigrationRunning", "The migration is running", now))
 }
 
-// finish has a migration that has ended run no more.
+// finish stops a migration that has ended.
 func (v View) finish(now time.Time) reconcile.Decision {
 	finished := func(d Definition) events.Command { return d.finished(succeeded(v.Migration), now) }
 	if d, done := v.defined(now, finished); !done {
@@ -83,7 +83,7 @@ func (v View) finish(now time.Time) reconcile.Decision {
 	return v.say("the migration has ended", over)
 }
 
-// mark finds out how the resource is served, and where it stands.
+// mark finds out how the resource is served, and its resourceVersion.
 func (v View) mark(now time.Time) reconcile.Decision {
 	found := v.Objects
 	switch {
@@ -102,18 +102,18 @@ func (v View) mark(now time.Time) reconcile.Decision {
 	return reconcile.Do("it is known where the resource stands", reconcile.UpdateStatus(kinds.StorageVersionMigrations.Kind, next))
 }
 
-// lacking is why what is served cannot be written again.
+// lacking is why the served resource cannot be rewritten.
 func (v View) lacking() string {
 	return fmt.Sprintf("resource %q does not support discovery operations: %v", v.served(), events.Rewritten)
 }
 
-// served is the resource as it is served, in upstream's words.
+// served is the served resource, in upstream's words.
 func (v View) served() string {
 	of := v.Migration.Spec.Resource
 	return schema.GroupVersionResource{Group: of.Group, Version: v.Objects.Version, Resource: of.Resource}.String()
 }
 
-// migrate has what is on the last page written again, and asks for the next one.
+// migrate rewrites the objects of the last page, and asks for the next page.
 func (v View) migrate(now time.Time) reconcile.Decision {
 	at := v.Migration.Status.ResourceVersion
 	first := events.ObjectsQuestion{Version: at}
@@ -126,7 +126,7 @@ func (v View) migrate(now time.Time) reconcile.Decision {
 		return v.say("everything has been written again", condition(storagemigrationv1beta1.MigrationSucceeded, "StorageVersionMigrationSucceeded", "", now))
 	case v.Objects.Kind == "":
 		return v.unknown(now, "migration encountered unhandled error: unable to obtain GVR from discovery", first)
-	case len(v.Objects.Lacking) > 0: // nothing was listed, which does not mean that there is nothing
+	case len(v.Objects.Lacking) > 0: // the writer listed nothing, which does not mean that there are no objects
 		return v.fail("migration encountered unhandled error: "+v.lacking(), now)
 	}
 	next := events.ObjectsQuestion{Version: at, From: v.Objects.More, Last: v.Objects.More == ""}
@@ -137,9 +137,9 @@ func (v View) migrate(now time.Time) reconcile.Decision {
 	return reconcile.Do("a page of objects may be stored as it was", append(commands, v.question(next))...)
 }
 
-// rewrite has an object written as it is. The API server writes what it would store otherwise
-// than it is stored, although the patch changes nothing; by its uid and version the patch is a
-// conflict where the object is another one, or was written since.
+// rewrite writes an object as it is. The patch changes nothing, but the API server writes an
+// object whose storage version has changed. Because of the uid and the version, the patch is a
+// conflict if the object was replaced or written since.
 //
 // Upstream: runMigration, with an empty server-side apply, for which it must be allowed to
 // create any object.
@@ -159,7 +159,7 @@ func (v View) question(q events.ObjectsQuestion) events.Command {
 	return reconcile.AskObjects(kinds.StorageVersionMigrations.Kind, v.Migration, q)
 }
 
-// unknown fails a migration whose resource is not served, unless it is a new one.
+// unknown fails a migration whose resource is not served, unless the migration is new.
 func (v View) unknown(now time.Time, message string, question events.ObjectsQuestion) reconcile.Decision {
 	end, next := v.Migration.CreationTimestamp.Add(known), v.At.Add(again)
 	switch {

@@ -45,7 +45,7 @@ const (
 	wrong = storagemigrationv1beta1.MigrationFailed
 )
 
-// anyView is a migration in any of its steps, with what may be known in it.
+// anyView returns a migration in any of its steps, with what may be known in it.
 func anyView(t *rapid.T) View {
 	v := View{Migration: of("m")}
 	for _, what := range []storagemigrationv1beta1.MigrationConditionType{runs, good, wrong} {
@@ -78,8 +78,8 @@ func anyView(t *rapid.T) View {
 	return v
 }
 
-// answered is the view after a decision was carried out, in a world in which the resource is
-// served and has nothing.
+// answered returns the view after a decision was carried out, if the resource is served and has
+// no objects.
 func answered(v View, d reconcile.Decision, _ time.Time) View {
 	next := View{Migration: v.Migration, Ahead: v.Ahead, Definition: v.Definition, Marked: v.Marked, At: now}
 	for _, c := range d.Commands {
@@ -104,10 +104,9 @@ func answered(v View, d reconcile.Decision, _ time.Time) View {
 	return next
 }
 
-// sure: objects are written again only by a migration that runs, and nothing in them changes;
-// it goes on only after a page that could be listed, and succeeds only after the last one, with
-// nothing left undone; old stored versions go only after a success, where the definition has not
-// changed since it was marked.
+// sure: only a running migration writes objects, and without a change. It goes on only after a page
+// that could be listed, and succeeds only after the last page, with nothing left undone. Old stored
+// versions are removed only after a success, if the definition has not changed since it was marked.
 func sure(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	for _, command := range c.Decide(v, now).Commands {
 		var body struct {
@@ -141,7 +140,7 @@ func asksForMore(c events.Command) bool {
 	return c.Verb == events.VerbAsk && c.Kind != definitions.Name && json.Unmarshal(c.Body, &q) == nil && (q.From != "" || q.Last)
 }
 
-// Which migration comes first: one that runs, or the oldest that has not ended.
+// The migration that comes first is one that runs, or else the oldest that has not ended.
 func TestWhichComesFirst(t *testing.T) {
 	older := func(m *migration) *migration {
 		m.CreationTimestamp = metav1.NewTime(now.Add(-2 * time.Hour))
@@ -189,7 +188,7 @@ func result(kind kinds.Name, name string, status events.Status, code int, note, 
 	return r
 }
 
-// What the last turn brought back.
+// What the view has of the last turn's results.
 func TestWhatIsHeard(t *testing.T) {
 	asks := kinds.StorageVersionMigrations.Name
 	const question, page = `{"resource":"widgets.example.com","version":"100","from":"x"}`, `{"version":"v2","kind":"Widget","objects":[{"name":"w","uid":"u","resourceVersion":"5"}],"more":"y"}`
@@ -228,7 +227,7 @@ func TestWhatIsHeard(t *testing.T) {
 	}
 }
 
-// A definition counts as marked when it was written after it was asked for, and in this step.
+// A definition counts as marked if it was written after it was asked for, in the same step.
 func TestWhenADefinitionIsMarked(t *testing.T) {
 	answer := result(definitions.Name, "widgets.example.com", events.Answered, 0, "", `{"metadata":{"name":"widgets.example.com","uid":"d"}}`)
 	for what, c := range map[string]struct {
@@ -256,8 +255,8 @@ func TestWhenADefinitionIsMarked(t *testing.T) {
 	}
 }
 
-// A migration that takes the name of another one, in one change, lets those go on that waited for
-// the other.
+// If a migration replaces another one of its name, in one change, those that waited for the other
+// have a turn, too.
 func TestWhoseTurnAMigrationIs(t *testing.T) {
 	waits, gone, comes := of("waits"), of("m"), of("m")
 	comes.UID, comes.Spec.Resource.Resource = "uid-other", "gadgets"

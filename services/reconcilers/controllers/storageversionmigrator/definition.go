@@ -14,22 +14,22 @@ import (
 // migrating is the condition of a definition whose objects are migrated.
 const migrating = "StorageMigrating"
 
-// Definition is what is known of a CustomResourceDefinition. The zero value is that of a
-// resource without one.
+// Definition is the known part of a CustomResourceDefinition. The zero value means that the
+// resource has none.
 type Definition struct {
 	Name            string    `json:"name,omitempty"`
 	UID             types.UID `json:"uid,omitempty"`
 	ResourceVersion string    `json:"resourceVersion,omitempty"`
 	Generation      int64     `json:"generation,omitempty"`
-	// Since is the generation at which it was marked; 0 where it was not.
+	// Since is the generation at which the controller marked it; 0 if it did not.
 	Since int64 `json:"since,omitempty"`
-	// Storage is the version in which its objects are stored now, and Stored are those in
-	// which some may be.
+	// Storage is the present storage version, and Stored are the versions in which some
+	// objects may be stored.
 	Storage string   `json:"storage,omitempty"`
 	Stored  []string `json:"stored,omitempty"`
 }
 
-// body is what a definition says, as far as it matters.
+// body is the relevant part of a definition.
 type body struct {
 	metav1.PartialObjectMetadata
 	Spec struct {
@@ -62,20 +62,21 @@ func definitionOf(r events.Result, at time.Time) (*Definition, *reconcile.Unread
 	return d, nil
 }
 
-// object is what a command is about.
+// object is the object of a command.
 func (d Definition) object() metav1.Object {
 	return &metav1.ObjectMeta{Name: d.Name, UID: d.UID, ResourceVersion: d.ResourceVersion}
 }
 
-// begun says in the definition that the objects are migrated.
+// begun writes into the definition that a migration runs.
 //
 // Upstream: pkg/controller/storageversionmigrator, markAsActive.
 func (d Definition) begun(by string, now time.Time) events.Command {
 	return d.say("True", "MigrationRunning", "Migration "+by+" is running", d.Stored, now)
 }
 
-// finished says that they are migrated no more, and takes away the versions in which none are
-// stored by now: if nothing has changed since it was marked, and all of them were written.
+// finished writes that the migration has ended. It removes the versions in which no object is
+// stored any more, if all objects were rewritten and the definition has not changed since it
+// was marked.
 //
 // Upstream: pkg/controller/storageversionmigrator, finishCRDMigration, which takes them away
 // after a failure, too.
@@ -91,9 +92,9 @@ func (d Definition) finished(success bool, now time.Time) events.Command {
 	}
 }
 
-// say applies a condition, and the versions in which objects may be stored: what is left out
-// of an apply is taken away if the one before had it. The version of the definition is a
-// condition: of another one it may be no more so.
+// say applies a condition and the stored versions, because server-side apply removes a field
+// that was applied before and is left out. The command is conditional on the definition's
+// version, because for another version they may be wrong.
 func (d Definition) say(is, reason, message string, stored []string, now time.Time) events.Command {
 	status := map[string]any{"conditions": []any{map[string]any{
 		"type": migrating, "status": is, "reason": reason, "message": message,

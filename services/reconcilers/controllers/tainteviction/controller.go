@@ -1,17 +1,17 @@
-// Package tainteviction deletes pods from nodes that drive them away: from those with a
-// taint of the effect NoExecute that a pod does not tolerate at once, and from those
-// with one that it tolerates for a while, when that is over.
+// Package tainteviction deletes pods from nodes with NoExecute taints: at once if the pod does
+// not tolerate a taint, and after the toleration's time if it tolerates one for a while.
 //
-// For how long a pod stays is decided when it is first seen on such a node, and noted;
-// the note survives the process that made it, and so the time is not begun anew by a restart, as
-// it is upstream. Other taints that come meanwhile do not change it. When no taint is
-// left that the pod does not tolerate for good, its time is called off.
+// The controller decides when it first sees the pod on such a node how long the pod may stay,
+// and records that in a note. The note survives the process, so a restart does not begin the
+// time anew, as it does upstream. Other taints that come meanwhile do not change it. When no
+// taint is left that the pod does not tolerate for good, the controller cancels the deletion.
 //
-//	not all taints tolerated     say why, then delete
-//	all tolerated, some a while  note when, wake then, say why, delete
-//	all tolerated for good       call off what was noted
+//	not all taints tolerated     set the condition, then delete
+//	all tolerated, some a while  record the time, wake then, set the condition, delete
+//	all tolerated for good       cancel the recorded deletion
 //
-// Upstream deletes by name whatever has it by then. Here the pod is meant.
+// Upstream deletes any pod that has the name by then. Here the delete is conditional on the
+// pod's uid.
 package tainteviction
 
 import (
@@ -27,11 +27,10 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Controller is the taint eviction controller under the default feature gates. A key is a
-// pod.
+// Controller is the taint eviction controller under the default feature gates. A key is a pod.
 var Controller = New(nil)
 
-// New makes the controller, under feature gates that are not at their defaults.
+// New returns the controller under feature gates that differ from their defaults.
 func New(gates gate.Set) reconcile.Controller[View] {
 	gates = gates.Of(gate.TaintTolerationComparisonOperators)
 	return reconcile.Controller[View]{
@@ -66,16 +65,17 @@ func New(gates gate.Set) reconcile.Controller[View] {
 // View is what the turn of one pod can see.
 type View struct {
 	Pod *corev1.Pod `json:"pod"`
-	// Taints are those of its node that drive pods away.
+	// Taints are the NoExecute taints of its node.
 	Taints []corev1.Taint `json:"taints,omitempty"`
-	// Stay is for how long the pod was said to stay; nil when nothing was said, or it
-	// was called off.
+	// Stay is the recorded time for which the pod may stay; nil if there is none, or it was
+	// cancelled.
 	Stay *Stay `json:"stay,omitempty"`
-	// Gates are the feature gates that are not at their defaults.
+	// Gates are the feature gates that differ from their defaults.
 	Gates gate.Set `json:"gates,omitempty"`
 }
 
-// Stay is the time that a pod has left on a node. It is noted with what is done for it.
+// Stay is the time for which a pod may stay on a node. It is the note of the commands for the
+// pod.
 type Stay struct {
 	Since time.Time `json:"since"`
 	Until time.Time `json:"until"`
@@ -96,7 +96,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	return v, true
 }
 
-// noted is what an outcome says of a pod's stay.
+// noted reads a pod's stay from an outcome.
 func noted(o events.Outcome) *Stay {
 	for _, r := range o.Results {
 		var stay Stay
@@ -108,12 +108,12 @@ func noted(o events.Outcome) *Stay {
 	return nil
 }
 
-// driving are the taints of a node that drive pods away.
+// driving are the NoExecute taints of a node.
 func driving(n *corev1.Node) []corev1.Taint {
 	return slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t corev1.Taint) bool { return t.Effect != corev1.TaintEffectNoExecute })
 }
 
-// keysOfPod maps a pod to itself, where its node drives pods away.
+// keysOfPod maps a pod to itself if its node has NoExecute taints.
 func keysOfPod(s reconcile.Snapshot, _, now reconcile.Object) []events.Key {
 	p, ok := now.Object.(*corev1.Pod)
 	if !ok {
@@ -125,7 +125,7 @@ func keysOfPod(s reconcile.Snapshot, _, now reconcile.Object) []events.Key {
 	return []events.Key{{Namespace: p.Namespace, Name: p.Name}}
 }
 
-// keysOfNode maps a node to its pods, when it drives them away, or does not any more.
+// keysOfNode maps a node to its pods if its NoExecute taints have changed.
 func keysOfNode(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	node, there := now.Object.(*corev1.Node)
 	if !there {

@@ -16,7 +16,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// why is the reason under which a pod says that it was driven away.
+// why is the reason of the pod's disruption condition.
 const why = "DeletionByTaintManager"
 
 const (
@@ -30,7 +30,7 @@ var metrics = []reconcile.Metric{
 		Buckets: []float64{0.005, 0.025, 0.1, 0.5, 1, 2.5, 10, 30, 60, 120, 180, 240}},
 }
 
-// decide deletes a pod whose node drives it away, when it may not stay any longer.
+// decide deletes a pod when its node's taints do not let it stay any longer.
 //
 // Upstream: pkg/controller/tainteviction, processPodOnNode.
 func decide(v View, now time.Time) reconcile.Decision {
@@ -59,8 +59,8 @@ func decide(v View, now time.Time) reconcile.Decision {
 	}
 }
 
-// tolerates tells whether the pod tolerates all taints, and for how long: the shortest
-// time that any of them is tolerated for, of those with a limit.
+// tolerates tells whether the pod tolerates all taints, and for how long: the shortest of
+// the limited tolerations.
 func (v View) tolerates() (all bool, patience time.Duration, limited bool) {
 	numbers := v.Gates.On(gate.TaintTolerationComparisonOperators)
 	for _, t := range v.Taints {
@@ -77,24 +77,24 @@ func (v View) tolerates() (all bool, patience time.Duration, limited bool) {
 	return true, patience, limited
 }
 
-// outlived tells whether the pod has outlived its stay: all taints came after it was
-// over, so what drove the pod away then went unseen, and these are others. A taint that is
-// to come does not say when it came.
+// outlived tells whether the pod has outlived its stay: all taints were added after its
+// end, so the earlier taints were removed unseen, and these are others. A taint time in
+// the future does not count.
 func (v View) outlived(now time.Time) bool {
 	return !slices.ContainsFunc(v.Taints, func(t corev1.Taint) bool {
 		return t.TimeAdded == nil || !t.TimeAdded.After(v.Stay.Until) || reconcile.Ahead(t.TimeAdded.Time, now)
 	})
 }
 
-// note remembers for how long the pod stays.
+// note records for how long the pod stays.
 func (v View) note(stay Stay) reconcile.Decision {
 	d := reconcile.Do("the pod tolerates its node for a while", events.Command{Verb: events.VerbRecord, Note: reconcile.Body(stay)})
 	d.WakeAt = stay.Until
 	return d
 }
 
-// end says that the pod is disrupted, and when that is said deletes it. One that is
-// being deleted already says so, too: how it ended may be judged by that.
+// end sets the pod's disruption condition, and then deletes the pod. A pod that is already
+// being deleted gets the condition, too, because components may judge its end by it.
 //
 // Upstream: addConditionAndDeletePod.
 func (v View) end(because string, stay *Stay, now time.Time) reconcile.Decision {
@@ -112,7 +112,7 @@ func (v View) end(because string, stay *Stay, now time.Time) reconcile.Decision 
 		c := reconcile.Patch(kinds.Pods.Kind, v.Pod, types.StrategicMergePatchType, reconcile.Body(mark))
 		c.Subresource = "status"
 		if stay != nil {
-			c.Note = reconcile.Body(stay) // what was noted before is forgotten
+			c.Note = reconcile.Body(stay) // otherwise the earlier note would be lost
 		}
 		return reconcile.Do(because, c)
 	}
@@ -127,13 +127,13 @@ func (v View) end(because string, stay *Stay, now time.Time) reconcile.Decision 
 	return d
 }
 
-// marked tells whether the pod says already that it is driven away.
+// marked tells whether the pod already has the condition.
 func (v View) marked() bool {
 	said := v.disruption()
 	return said.Status == corev1.ConditionTrue && said.Reason == why
 }
 
-// disruption is what the pod says of being disrupted.
+// disruption is the pod's disruption condition.
 func (v View) disruption() corev1.PodCondition {
 	for _, c := range v.Pod.Status.Conditions {
 		if c.Type == corev1.DisruptionTarget {
@@ -143,7 +143,7 @@ func (v View) disruption() corev1.PodCondition {
 	return corev1.PodCondition{}
 }
 
-// record tells of the pod, with its name in the message.
+// record is an Event about the pod, with its name in the message.
 func (v View) record(message string) events.Command {
 	about := corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: v.Pod.Namespace, Name: v.Pod.Name, UID: v.Pod.UID}
 	return reconcile.Record(events.Notice{

@@ -68,7 +68,7 @@ func mark(p *corev1.Pod, since time.Time) {
 	})
 }
 
-// applied is what the view is after every command succeeded.
+// applied returns the view after every command succeeded.
 func applied(v View, d reconcile.Decision, now time.Time) View {
 	for _, c := range d.Commands {
 		if c.Verb == events.VerbDelete {
@@ -87,8 +87,8 @@ func applied(v View, d reconcile.Decision, now time.Time) View {
 	return v
 }
 
-// mild: a pod that tolerates every taint of its node is not deleted before the shortest
-// time is over for which it does, if a time was noted; and never where there is none.
+// mild: a pod that tolerates every taint of its node is not deleted before its shortest
+// toleration ends, counted from a noted stay, and never if no toleration is limited.
 func mild(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	all, patience, limited := v.tolerates()
 	if !all || limited && (patience == 0 || v.Stay != nil && !v.Stay.Until.After(now)) {
@@ -214,7 +214,7 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-// A note without an end is none, and the gates are seen.
+// A note without an end is no stay, and the view has the gates.
 func TestWhatIsSeenBesides(t *testing.T) {
 	for text, want := range map[string]bool{`{}`: false, `{"until":"2030-01-01T00:00:00Z"}`: true, `{"until":7}`: false} {
 		o := events.Outcome{Results: []events.Result{{}, {Answer: &events.Answer{Note: json.RawMessage(text)}}}}
@@ -241,8 +241,8 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// A stay that a clock noted that was an hour ahead began when it was heard of. A taint that is
-// to come does not begin it anew, and one that was added when it was over does.
+// A stay that was noted by a clock an hour ahead begins when the note is received. A taint from the
+// future does not begin it anew; a taint that was added after its end does.
 func TestStaysOfAClockThatWasAhead(t *testing.T) {
 	p := reconciletest.Pod("p", reconciletest.On("n1"))
 	p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists, TolerationSeconds: ptr.To(int64(60))}}

@@ -20,8 +20,8 @@ func conditionIn(t *testing.T, body json.RawMessage) corev1.PodCondition {
 	return p.Status.Conditions[0]
 }
 
-// A pod that is being deleted already says that it is disrupted, for what judges why it
-// ended, such as a Job's pod failure policy; it is not deleted again.
+// A terminating pod gets the condition DisruptionTarget, for readers of the reason why it
+// ended, such as a Job's pod failure policy. It is not deleted again.
 func TestATerminatingPodSaysThatItIsDisrupted(t *testing.T) {
 	v := View{Pod: reconciletest.Pod("p", reconciletest.On("n1")), Taints: []corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoExecute}}}
 	reconciletest.Deleted[*corev1.Pod](now)(v.Pod)
@@ -41,7 +41,7 @@ func TestATerminatingPodSaysThatItIsDisrupted(t *testing.T) {
 	}
 }
 
-// A pod that was disrupted before, for another reason, is so since then.
+// A pod that was disrupted before, for another reason, keeps the time of that disruption.
 func TestADisruptionKeepsItsTime(t *testing.T) {
 	before := metav1.NewTime(now.Add(-time.Hour))
 	for status, want := range map[corev1.ConditionStatus]metav1.Time{corev1.ConditionTrue: before, corev1.ConditionFalse: metav1.NewTime(now)} {

@@ -1,10 +1,11 @@
-// Package tokencleaner deletes bootstrap tokens that have expired: Secrets in kube-system
-// with which nodes join a cluster.
+// Package tokencleaner deletes expired bootstrap tokens: Secrets in kube-system with which
+// nodes join a cluster.
 //
-// Nothing but the metadata of a Secret is seen here, so neither its type nor when it expires
-// is. The writer is asked for that, once for each version of a Secret, and tells nothing else
-// of what the Secret holds. The turn comes when the token expires. The delete holds for the
-// version that the answer is about: a token that was prolonged in the meantime stays.
+// Reconcilers see only the metadata of a Secret, so neither its type nor its expiry. The
+// controller asks the writer for these once for each version of a Secret, and the writer
+// answers nothing else about the Secret. The turn comes when the token expires. The delete is
+// conditional on the version that the answer is about, so a token that was prolonged in the
+// meantime stays.
 package tokencleaner
 
 import (
@@ -17,7 +18,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Controller deletes tokens that have expired. A key is a Secret.
+// Controller deletes expired tokens. A key is a Secret.
 var Controller = reconcile.Controller[View]{
 	Name:     "token-cleaner-controller",
 	Aliases:  []string{"tokencleaner"},
@@ -37,15 +38,14 @@ var Controller = reconcile.Controller[View]{
 // View is what the turn of one Secret can see.
 type View struct {
 	Secret *metav1.PartialObjectMetadata `json:"secret"`
-	// Expiry is what the writer told of the Secret as it is seen; nil when it has not been
-	// asked, or has not answered.
+	// Expiry is the writer's answer about the Secret; nil if there is none.
 	Expiry *events.Expiry `json:"expiry,omitempty"`
 	// Unread is an answer that could not be read.
 	Unread *reconcile.Unread `json:"unread,omitempty"`
 }
 
-// inSystem leaves out Secrets of other namespaces, of which none is a bootstrap token, and
-// those that are gone.
+// inSystem skips Secrets of other namespaces, which are no bootstrap tokens, and deleted
+// ones.
 func inSystem(_ reconcile.Snapshot, _, now reconcile.Object) []events.Key {
 	if now.None() || now.GetNamespace() != metav1.NamespaceSystem {
 		return nil
@@ -67,8 +67,8 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	return v, true
 }
 
-// hear takes in an answer. That a Secret is of another type holds for every version of it,
-// all else for the one that was asked about.
+// hear reads an answer. That a Secret has another type is valid for all its versions,
+// everything else only for the version that was asked about.
 func (v *View) hear(r events.Result, same bool, at time.Time) {
 	if r.Status != events.Answered {
 		return

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// decide finds out when a token expires, and deletes it then.
+// decide finds out when a token expires, and then deletes it.
 //
 // Upstream: pkg/controller/bootstrap, evalSecret.
 func decide(v View, now time.Time) reconcile.Decision {
@@ -29,7 +29,7 @@ func decide(v View, now time.Time) reconcile.Decision {
 	}
 }
 
-// remove deletes the token, as it is seen.
+// remove deletes the token at the version that was seen.
 func (v View) remove(because string) reconcile.Decision {
 	return reconcile.Do(because, reconcile.Delete(kinds.Secrets.Kind, v.Secret, reconcile.IfUnchanged(v.Secret)))
 }

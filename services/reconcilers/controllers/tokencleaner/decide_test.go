@@ -51,7 +51,7 @@ func secret(version string) *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: "u", ResourceVersion: version}}
 }
 
-// carriedOut answers that the token has expired, or takes it away.
+// carriedOut answers that the token has expired, or deletes it.
 func carriedOut(v View, d reconcile.Decision, at time.Time) View {
 	for _, c := range d.Commands {
 		switch {
@@ -65,8 +65,8 @@ func carriedOut(v View, d reconcile.Decision, at time.Time) View {
 	return v
 }
 
-// sure: only a token is deleted of which the writer has told that it has expired, and only in
-// the version of which it has told; and one that will expire has its turn at that moment.
+// sure: a token is deleted only if the writer has answered that it has expired, and only in the
+// version of the answer. A token that will expire has its turn at that moment.
 func sure(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	d, expired := c.Decide(v, now), v.Expiry != nil && v.Expiry.Passed(now)
 	gone := slices.IndexFunc(d.Commands, func(c events.Command) bool { return c.Verb == events.VerbDelete })
@@ -84,8 +84,8 @@ func sure(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error
 	}
 }
 
-// An answer counts for the version that it is about. That a Secret is of another type counts
-// for as long as there is the Secret.
+// An answer counts for the version that it is about. An answer that a Secret has another type
+// counts as long as the Secret exists.
 func TestWhatAnAnswerIsAbout(t *testing.T) {
 	expired, other := events.Expiry{Unreadable: true}, events.Expiry{Other: true}
 	for what, c := range map[string]struct {
@@ -125,7 +125,7 @@ func TestWhatAnAnswerIsAbout(t *testing.T) {
 	}
 }
 
-// Secrets of kube-system alone are looked at, for as long as they are there.
+// Only Secrets of kube-system have turns, as long as they exist.
 func TestWhoseTurn(t *testing.T) {
 	world, own, elsewhere := reconciletest.NewWorld(), secret("7"), secret("7")
 	elsewhere.Namespace = "shop"

@@ -1,5 +1,5 @@
-// Package ttl tells the kubelet of each node for how long it may believe what it
-// has read of Secrets and ConfigMaps: the longer, the more nodes there are to ask.
+// Package ttl tells the kubelet of each node for how long it may cache Secrets and
+// ConfigMaps: the longer, the more nodes the cluster has.
 package ttl
 
 import (
@@ -31,7 +31,7 @@ var Controller = reconcile.Controller[View]{
 // View is what the turn of one node can see.
 type View struct {
 	Node *corev1.Node `json:"node"`
-	// Nodes is how many there are, and Step the last of [steps] that any of them is told.
+	// Nodes is the number of nodes, and Step the last of [steps] that any node has.
 	Nodes int `json:"nodes"`
 	Step  int `json:"step,omitempty"`
 }
@@ -46,8 +46,8 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	return v, ok
 }
 
-// step is a time for clusters of a size. The sizes overlap, so that a node more or
-// less does not change everything to and fro.
+// step is a TTL for a range of cluster sizes. The ranges overlap, so that one node more
+// or less does not change the TTL back and forth.
 type step struct {
 	least, most int
 	seconds     string
@@ -66,13 +66,13 @@ func decide(v View, _ time.Time) reconcile.Decision {
 		reconcile.Patch(kinds.Nodes.Kind, v.Node, types.StrategicMergePatchType, reconcile.Body(patch)))
 }
 
-// stepOf is the step of what a node is told; the first where that is none.
+// stepOf is the step of a node's annotation; the first if the annotation has none.
 func stepOf(said string) int {
 	return max(0, slices.IndexFunc(steps, func(s step) bool { return s.seconds == said }))
 }
 
-// wanted is the time for a number of nodes: that of the step that the cluster is on
-// where that fits, else what comes next.
+// wanted is the TTL for a number of nodes: that of the present step if it fits, otherwise
+// of the nearest one that does.
 //
 // Upstream: one remembers the step that the cluster is on. The nodes' annotations
 // remember it here, so nothing is forgotten at a restart.

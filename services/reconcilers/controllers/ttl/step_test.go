@@ -10,8 +10,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// All nodes of a cluster are told the same, also where its size is in two steps: a new one
-// what the others are told, and in the end one time.
+// All nodes of a cluster get the same TTL, even if its size lies in two steps: a new node gets
+// the TTL of others, and in the end all have one.
 func TestTheStepIsTheClusters(t *testing.T) {
 	world := reconciletest.NewWorld()
 	for i := range 95 {

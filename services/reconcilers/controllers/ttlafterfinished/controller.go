@@ -1,6 +1,5 @@
-// Package ttlafterfinished takes finished Jobs away. One that has ended, well or
-// badly, and says for how long it wants to be kept after that, is deleted when
-// that time has passed; its pods go first.
+// Package ttlafterfinished deletes finished Jobs, well or badly ended, when
+// their ttlSecondsAfterFinished has passed. The pods of a Job go first.
 package ttlafterfinished
 
 import (
@@ -12,7 +11,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Controller deletes Jobs whose time is up.
+// Controller deletes expired Jobs.
 var Controller = reconcile.Controller[View]{
 	Name:    "ttl-after-finished-controller",
 	Aliases: []string{"ttl-after-finished"},

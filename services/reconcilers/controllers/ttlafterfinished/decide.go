@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// delay is how long after their time Jobs are deleted.
+// delay is how long after their expiry Jobs are deleted.
 //
 // Upstream: pkg/controller/ttlafterfinished/metrics.
 var delay = reconcile.Metric{
@@ -20,7 +20,7 @@ var delay = reconcile.Metric{
 }
 
 // decide deletes a Job in the foreground, so that it stays until its pods have
-// gone. That the Job is unchanged is a condition of the delete: a client may have
+// gone. The delete is conditional on the Job's version, because a client may have
 // given it more time.
 //
 // Upstream: pkg/controller/ttlafterfinished, which reads the Job once more before.
@@ -40,8 +40,8 @@ func decide(v View, now time.Time) reconcile.Decision {
 	return d
 }
 
-// expiry is when the Job's time is up; mortal is false when that is never. A Job
-// that does not say when it finished has no time to count from.
+// expiry is when the Job expires; mortal is false if it never does. A Job without
+// a finish time has no time to count from.
 func (v View) expiry() (at time.Time, mortal bool) {
 	end, finished := job.Finished(v.Job)
 	if kept := v.Job.Spec.TTLSecondsAfterFinished; kept != nil && finished && !end.LastTransitionTime.IsZero() {

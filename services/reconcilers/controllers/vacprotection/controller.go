@@ -1,6 +1,6 @@
-// Package vacprotection keeps VolumeAttributesClasses that volumes or claims use from
-// being deleted, by a finalizer: every class gets it, and a deleted one loses it when
-// nothing names it any more.
+// Package vacprotection protects VolumeAttributesClasses that volumes or claims use,
+// by a finalizer: every class gets it, and the controller removes it from a deleted
+// class when no object names the class any more.
 package vacprotection
 
 import (
@@ -40,12 +40,12 @@ var Controller = reconcile.Controller[View]{
 // View is what the turn of one class can see.
 type View struct {
 	Class *storagev1.VolumeAttributesClass `json:"class"`
-	// User is a claim or volume that names the class. It is looked for when the class
-	// is deleted.
+	// User is a claim or volume that names the class. It is collected only for a
+	// deleted class.
 	User string `json:"user,omitempty"`
 }
 
-// keysOfUser maps a claim or a volume to the classes that it names, and named before.
+// keysOfUser maps a claim or volume to the classes that it names, and named before.
 func keysOfUser(_ reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	var keys []events.Key
 	for _, obj := range []reconcile.Object{now, was} {
@@ -58,8 +58,8 @@ func keysOfUser(_ reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	return keys
 }
 
-// classes are those that a claim or a volume names: the one that it has, the one that
-// it wants, and the one that it is on the way to.
+// classes are the classes that a claim or volume names: the current one, the
+// requested one, and the target of a modification.
 func classes(obj reconcile.Object) []string {
 	var names []string
 	switch o := obj.Object.(type) {
@@ -82,7 +82,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	return View{Class: class, User: user(s, class.Name)}, true
 }
 
-// user is a claim or volume that names a class, "" when there is none.
+// user is a claim or volume that names a class; "" if there is none.
 //
 // Upstream: looked for in the cache, too. What was made a moment before the class was
 // deleted may be missed.

@@ -41,7 +41,7 @@ func TestLaws(t *testing.T) {
 	}))
 }
 
-// users name the class in each of the ways that there are.
+// users returns objects that name the class, one for each way to do so.
 func users(name string) map[string]reconcile.Object {
 	claim := func(edit func(*corev1.PersistentVolumeClaim)) reconcile.Object {
 		c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "c"}}

@@ -1,11 +1,11 @@
-// Package validatingadmissionpolicystatus says in a ValidatingAdmissionPolicy which of
-// its expressions do not fit the kinds that it is about: a field that no object of the
-// kind has, a number compared with a text. Such a policy is enforced nevertheless; who
-// wrote it should know.
+// Package validatingadmissionpolicystatus reports in a ValidatingAdmissionPolicy which of
+// its expressions do not fit the kinds that it matches: a field that no object of the
+// kind has, a number compared with a string. The API server enforces such a policy
+// nevertheless, so its author should know.
 //
-// That takes the schemas of the API server and a compiler of expressions, so the writer
-// is asked. It is asked once for each generation of a policy; the answer is on record,
-// and the status says it.
+// The check needs the schemas of the API server and a compiler of expressions, so the
+// controller asks the writer, once for each generation of a policy. The answer is on
+// record, and the status reports it.
 package validatingadmissionpolicystatus
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Controller says which expressions of policies do not fit.
+// Controller reports expressions of policies that do not fit.
 var Controller = reconcile.Controller[View]{
 	Name:   "validatingadmissionpolicy-status-controller",
 	Queue:  "validatingadmissionpolicy-status",
@@ -36,8 +36,8 @@ var Controller = reconcile.Controller[View]{
 // View is what the turn of one policy can see.
 type View struct {
 	Policy *admissionregistrationv1.ValidatingAdmissionPolicy `json:"policy"`
-	// Types is which of its expressions do not fit, when it was asked about the policy as
-	// it is seen now; nil when it was not.
+	// Types are the expressions that do not fit, from the answer about the policy as it
+	// is seen now; nil if there is none.
 	Types *events.Types `json:"types,omitempty"`
 	// Unread is an answer that could not be read.
 	Unread *reconcile.Unread `json:"unread,omitempty"`
@@ -57,7 +57,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	return v, true
 }
 
-// hear takes in an answer.
+// hear reads an answer.
 func (v *View) hear(r events.Result, at time.Time) {
 	if r.Status != events.Answered {
 		return
@@ -70,7 +70,7 @@ func (v *View) hear(r events.Result, at time.Time) {
 	v.Types = types
 }
 
-// decide says what the answer says.
+// decide writes the answer into the status.
 //
 // Upstream: pkg/controller/validatingadmissionpolicystatus, reconcile.
 func decide(v View, now time.Time) reconcile.Decision {

@@ -43,7 +43,7 @@ func TestLaws(t *testing.T) {
 	}), reconciletest.Now, reconciletest.Content(3, applied), reconciletest.Law[View]{Name: "truthful", Holds: truthful})
 }
 
-// applied is the view after a decision was carried out.
+// applied returns the view after a decision was carried out.
 func applied(v View, d reconcile.Decision, _ time.Time) View {
 	if d.Commands[0].Verb == events.VerbAsk {
 		return View{Policy: v.Policy, Types: &events.Types{}}
@@ -59,8 +59,8 @@ func written(c events.Command) *admissionregistrationv1.ValidatingAdmissionPolic
 	return next
 }
 
-// truthful: the status says what the answer says, of this generation, and leaves alone
-// what others say.
+// truthful: the status has the answer's warnings and this generation, and keeps the
+// conditions of other programs.
 func truthful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	for _, command := range c.Decide(v, now).Commands {
 		if command.Verb == events.VerbAsk {

@@ -1,7 +1,7 @@
-// Package volumeexpander tells who is to make a volume larger whose claim asks for more than
-// it has. No volume is expanded here: that is for the resizer of its CSI driver, which knows
-// by itself which volumes are its own, unless they still name an in-tree plugin that the
-// driver has taken over from. The claims of those get an annotation that names the driver.
+// Package volumeexpander reports which component expands a volume whose claim requests more
+// than it has. It expands no volume itself: the resizer of the CSI driver does, which
+// recognizes its own volumes, unless they still name an in-tree plugin that the driver has
+// replaced. The claims of those get an annotation that names the driver.
 package volumeexpander
 
 import (
@@ -15,14 +15,14 @@ import (
 const (
 	// resizer is the annotation that names the driver whose resizer expands the volume.
 	resizer = "volume.kubernetes.io/storage-resizer"
-	// before is an annotation of a volume with the capacity that it had before the kubelet
-	// began to expand its filesystem.
+	// before is an annotation of a volume with the capacity from before the kubelet began to
+	// expand its file system.
 	before = "volume.alpha.kubernetes.io/pre-resize-capacity"
 	// external is the reason of the Events.
 	external = "ExternalExpanding"
 )
 
-// Controller tells who is to expand a volume. A key is a claim.
+// Controller reports which component expands a volume. A key is a claim.
 var Controller = reconcile.Controller[View]{
 	Name:     "persistentvolume-expander-controller",
 	Aliases:  []string{"persistentvolume-expander"},
@@ -49,13 +49,13 @@ var Controller = reconcile.Controller[View]{
 // View is what the turn of one claim can see.
 type View struct {
 	Claim *corev1.PersistentVolumeClaim `json:"claim"`
-	// Volume is the one that the claim names; nil while it is not seen.
+	// Volume is the volume that the claim names; nil while it is not seen.
 	Volume *corev1.PersistentVolume `json:"volume,omitempty"`
-	// Told are the names of what the last report told.
+	// Told are the names of the Events of the last report.
 	Told []string `json:"told,omitempty"`
 }
 
-// claimOf maps a volume to the claim that it is bound to.
+// claimOf maps a volume to the claim to which it is bound.
 func claimOf(_ reconcile.Snapshot, _, now reconcile.Object) []events.Key {
 	if pv, ok := now.Object.(*corev1.PersistentVolume); ok && pv.Spec.ClaimRef != nil {
 		return []events.Key{{Namespace: pv.Spec.ClaimRef.Namespace, Name: pv.Spec.ClaimRef.Name}}

@@ -14,8 +14,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// decide tells, once for what the claim asks for and has, that its volume is to be expanded,
-// and names the resizer where the volume does not.
+// decide records, once for each requested and actual size, that the volume is to be expanded,
+// and names the resizer if the volume does not.
 //
 // Upstream: pkg/controller/volume/expand.
 func decide(v View, _ time.Time) reconcile.Decision {
@@ -41,19 +41,20 @@ func decide(v View, _ time.Time) reconcile.Decision {
 	}
 }
 
-// bound tells whether the volume is the claim's.
+// bound tells whether the volume is bound to the claim.
 func (v View) bound() bool {
 	ref := v.Volume.Spec.ClaimRef
 	return ref != nil && ref.Namespace == v.Claim.Namespace && ref.UID == v.Claim.UID
 }
 
-// wants tells whether the claim asks for more than it has, or its volume is still on the way.
+// wants tells whether the claim requests more than it has, or its volume is still being
+// expanded.
 func (v View) wants() bool {
 	asked, had := v.Claim.Spec.Resources.Requests[corev1.ResourceStorage], v.Claim.Status.Capacity[corev1.ResourceStorage]
 	return asked.Cmp(had) > 0 || metav1.HasAnnotation(v.Volume.ObjectMeta, before)
 }
 
-// tell has users told, once for a size.
+// tell records an Event, once for a size.
 //
 // Upstream: said again with every start, and whatever grew.
 func (v View) tell(because, message string) reconcile.Decision {
@@ -64,7 +65,7 @@ func (v View) tell(because, message string) reconcile.Decision {
 	return reconcile.Do(because, c)
 }
 
-// said is the Event that tells a message about the sizes that the claim asks for and has.
+// said is the Event with a message about the requested and the actual size.
 func (v View) said(message string) events.Command {
 	asked, had := v.Claim.Spec.Resources.Requests[corev1.ResourceStorage], v.Claim.Status.Capacity[corev1.ResourceStorage]
 	c := reconcile.Record(v.notice(corev1.EventTypeNormal, message))
@@ -72,7 +73,7 @@ func (v View) said(message string) events.Command {
 	return c
 }
 
-// name is the request to name the driver whose resizer is to expand the volume.
+// name is the request that names the driver whose resizer is to expand the volume.
 func (v View) name(driver string) events.Command {
 	failed := v.notice(corev1.EventTypeWarning, "error setting resizer annotation to pvc "+v.Claim.Namespace+"/"+v.Claim.Name+", with error {error}")
 	c := reconcile.Patch(kinds.PersistentVolumeClaims.Kind, v.Claim, types.StrategicMergePatchType, reconcile.Body(map[string]any{

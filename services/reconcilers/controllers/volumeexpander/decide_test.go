@@ -28,7 +28,7 @@ func TestLaws(t *testing.T) {
 		reconciletest.Law[View]{Name: "to the point", Holds: toThePoint})
 }
 
-// applied is the view after every command succeeded.
+// applied returns the view after every command succeeded.
 func applied(v View, d reconcile.Decision, _ time.Time) View {
 	claim := *v.Claim
 	v.Claim, v.Told = &claim, nil
@@ -43,8 +43,8 @@ func applied(v View, d reconcile.Decision, _ time.Time) View {
 	return v
 }
 
-// toThePoint: a claim that asks for no more than it has is left alone, and so is one whose
-// volume is another's. What is told is told of the claim, and names no other plugin.
+// toThePoint: a claim that asks for no more than it has, or whose volume is another claim's, is
+// left alone. Only a volume of an in-tree plugin that was migrated gets the name of a resizer.
 func toThePoint(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	d := c.Decide(v, now)
 	asked, had := v.Claim.Spec.Resources.Requests[corev1.ResourceStorage], v.Claim.Status.Capacity[corev1.ResourceStorage]
@@ -62,7 +62,7 @@ func toThePoint(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time)
 
 const driver = "ebs.csi.aws.com"
 
-// anyView is a claim that asks for something, with some volume.
+// anyView returns a claim that asks for a size, with some volume.
 func anyView(t *rapid.T) View {
 	size := func(what string) corev1.ResourceList {
 		text := rapid.SampledFrom([]string{"", "5Gi", "5120Mi", "10Gi"}).Draw(t, what)

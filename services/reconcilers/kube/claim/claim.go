@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Volume is the name of the volume that a claim is bound to; empty where it is bound to none.
+// Volume is the name of the volume to which a claim is bound; empty if there is none.
 func Volume(claim *corev1.PersistentVolumeClaim) string {
 	if claim.Status.Phase != corev1.ClaimBound {
 		return ""
@@ -23,7 +23,7 @@ func Bound(pv *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) boo
 	return Volume(claim) == pv.Name && pv.Spec.ClaimRef != nil && pv.Spec.ClaimRef.UID == claim.UID
 }
 
-// Of is the claim that a volume is bound to; nil where there is none.
+// Of returns the claim to which a volume is bound; nil if there is none.
 func Of(s reconcile.Snapshot, pv *corev1.PersistentVolume) *corev1.PersistentVolumeClaim {
 	ref := pv.Spec.ClaimRef
 	if ref == nil {
@@ -36,8 +36,8 @@ func Of(s reconcile.Snapshot, pv *corev1.PersistentVolume) *corev1.PersistentVol
 	return claim
 }
 
-// Used tells whether a volume of a pod is a claim. A claim for an ephemeral volume is the pod's
-// only if the pod controls it.
+// Used tells whether a volume of a pod is a claim. The claim of an ephemeral volume must be
+// controlled by the pod.
 func Used(p *corev1.Pod, of *corev1.Volume, claim *corev1.PersistentVolumeClaim) bool {
 	name, own := events.ClaimOf(p, of)
 	return name == claim.Name && p.Namespace == claim.Namespace && (!own || owner.Controls(p, claim))

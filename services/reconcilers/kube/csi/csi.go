@@ -1,5 +1,5 @@
-// Package csi knows which volumes are of CSI drivers: those that name a driver, and those of
-// in-tree plugins of which drivers have taken over everything.
+// Package csi knows which volumes belong to CSI drivers: those that name a driver, and those
+// of in-tree plugins that drivers have replaced.
 package csi
 
 import (
@@ -11,8 +11,8 @@ import (
 	translation "k8s.io/csi-translation-lib"
 )
 
-// Migrated is the in-tree plugin of a PersistentVolume and the driver that has taken over from
-// it; ok is false for a volume that no driver has taken over.
+// Migrated returns the in-tree plugin of a PersistentVolume and the driver that replaced it;
+// ok is false if no driver did.
 //
 // Upstream: pkg/volume/csimigration. Every plugin that can be translated is, since 1.32.
 func Migrated(pv *corev1.PersistentVolume) (plugin, driver string, ok bool) {
@@ -25,14 +25,14 @@ func Migrated(pv *corev1.PersistentVolume) (plugin, driver string, ok bool) {
 	return plugin, driver, err == nil
 }
 
-// Plugin is the name of the plugin that speaks with all drivers, in the names of volumes.
+// Plugin is the name of the plugin for all CSI drivers, as in the names of volumes.
 const Plugin = "kubernetes.io/csi"
 
-// Volume is a volume as its driver knows it.
+// Volume identifies a volume to its driver.
 type Volume struct{ Driver, Handle string }
 
-// VolumeOf is the volume behind a PersistentVolume, also of one that names an in-tree plugin
-// that a driver has taken over from; ok is false for a volume of no driver.
+// VolumeOf returns the volume behind a PersistentVolume, including one that names an in-tree
+// plugin which a driver has replaced; ok is false for a volume of no driver.
 //
 // Upstream: pkg/volume/csimigration, TranslateInTreeSpecToCSI.
 func VolumeOf(pv *corev1.PersistentVolume) (v Volume, ok bool) {
@@ -50,14 +50,15 @@ func VolumeOf(pv *corev1.PersistentVolume) (v Volume, ok bool) {
 	return Volume{Driver: source.Driver, Handle: source.VolumeHandle}, true
 }
 
-// silently calls what would log: a decision says why it is made, and nothing else does.
+// silently calls a function that would log, with no logger, because only a decision's reason
+// explains it.
 func silently[Logger any](translate func(Logger, *corev1.PersistentVolume) (*corev1.PersistentVolume, error), pv *corev1.PersistentVolume) (*corev1.PersistentVolume, error) {
 	var none Logger
 	return translate(none, pv)
 }
 
-// Inline is the volume behind one that a pod names itself, of an in-tree plugin that a driver
-// has taken over; migrated is false for a volume of no such plugin, ok where it cannot be
+// Inline returns the volume behind an inline volume of a pod, of an in-tree plugin that a
+// driver has replaced. migrated is false for a volume of another plugin, ok if it cannot be
 // translated.
 //
 // Upstream: pkg/volume/csimigration, TranslateInTreeSpecToCSI.
@@ -73,24 +74,25 @@ func Inline(of *corev1.Volume, namespace string) (v Volume, migrated, ok bool) {
 	return Volume{Driver: pv.Spec.CSI.Driver, Handle: pv.Spec.CSI.VolumeHandle}, true, true
 }
 
-// silentlyIn is [silently] of a volume that a pod of a namespace names.
+// silentlyIn is [silently] for an inline volume of a pod in a namespace.
 func silentlyIn[Logger any](translate func(Logger, *corev1.Volume, string) (*corev1.PersistentVolume, error), of *corev1.Volume, namespace string) (*corev1.PersistentVolume, error) {
 	var none Logger
 	return translate(none, of, namespace)
 }
 
-// TakenOver tells whether a driver has taken over from an in-tree plugin.
+// TakenOver tells whether a driver has replaced an in-tree plugin.
 func TakenOver(driver string) bool { return translation.New().IsMigratedCSIDriverByName(driver) }
 
-// Name is what nodes call the volume in their statuses.
+// Name is the name of the volume in the statuses of nodes.
 func (v Volume) Name() corev1.UniqueVolumeName {
 	return corev1.UniqueVolumeName(Plugin + "/" + v.Driver + separator + v.Handle)
 }
 
-// separator is between driver and handle in names.
+// separator is between the driver and the handle in names.
 const separator = "^"
 
-// Named is the volume of a name that nodes give it; ok is false where it is of no driver.
+// Named returns the volume with a name in the statuses of nodes; ok is false if it has no
+// driver.
 func Named(name corev1.UniqueVolumeName) (v Volume, ok bool) {
 	of, ok := strings.CutPrefix(string(name), Plugin+"/")
 	if !ok {

@@ -1,4 +1,4 @@
-// Package device knows how pods and their claims to devices find each other.
+// Package device relates pods to their ResourceClaims.
 package device
 
 import (
@@ -6,24 +6,25 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 )
 
-// Standing is what a pod says of the claim of one of its entries.
+// Standing is the state of the claim of a pod's entry.
 type Standing string
 
 // The standings.
 const (
-	// Unsupported entries name neither a claim nor a template: they are of a newer API.
+	// Unsupported entries name neither a claim nor a template: they come from a newer API.
 	Unsupported Standing = "unsupported"
-	// Unneeded is a claim of which the status says that the pod does without.
+	// Unneeded: the pod's status says that the entry needs no claim.
 	Unneeded Standing = "unneeded"
-	// Unnamed is one of a template of which the status does not say what it is called.
+	// Unnamed: the entry names a template, and the status has no name of a claim yet.
 	Unnamed Standing = "unnamed"
-	// Made is one of a template of which the status does. It must be the pod's.
+	// Made: the entry names a template, and the status has the name. The pod must own that
+	// claim.
 	Made Standing = "made"
-	// Given is one that exists without the pod.
+	// Given: the entry names a claim that exists independently of the pod.
 	Given Standing = "given"
 )
 
-// ClaimOf is what a pod says of an entry, and the name of its claim where that is known.
+// ClaimOf returns the state of an entry, and the name of its claim if that is known.
 //
 // Upstream: k8s.io/dynamic-resource-allocation/resourceclaim, Name.
 func ClaimOf(p *corev1.Pod, e *corev1.PodResourceClaim) (Standing, string) {
@@ -47,8 +48,7 @@ func ClaimOf(p *corev1.Pod, e *corev1.PodResourceClaim) (Standing, string) {
 	return Unnamed, ""
 }
 
-// IsPod tells whether a claim is reserved for a pod, and not for something that is not known
-// here.
+// IsPod tells whether a reservation is for a pod, and not for a consumer of an unknown kind.
 func IsPod(by resourcev1.ResourceClaimConsumerReference) bool {
 	return by.APIGroup == "" && by.Resource == "pods"
 }
@@ -63,7 +63,8 @@ func Reserved(claim *resourcev1.ResourceClaim, p *corev1.Pod) bool {
 	return false
 }
 
-// Tolerates tells whether a toleration is of a taint. Which effects count is for others to say.
+// Tolerates tells whether a toleration tolerates a taint. The caller decides which effects
+// count.
 //
 // Upstream: k8s.io/dynamic-resource-allocation/resourceclaim, ToleratesTaint.
 func Tolerates(by resourcev1.DeviceToleration, t resourcev1.DeviceTaint) bool {
@@ -72,7 +73,7 @@ func Tolerates(by resourcev1.DeviceToleration, t resourcev1.DeviceTaint) bool {
 		return false
 	case by.Operator == resourcev1.DeviceTolerationOpExists:
 		return true
-	default: // a newer operator is of none
+	default: // an operator of a newer API matches nothing
 		return (by.Operator == "" || by.Operator == resourcev1.DeviceTolerationOpEqual) && by.Value == t.Value
 	}
 }

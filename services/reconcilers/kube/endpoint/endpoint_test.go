@@ -28,7 +28,8 @@ func addresses(all []discoveryv1.Endpoint) (ips []string) {
 	return ips
 }
 
-// What has a place keeps it, as it is now; the rest is handed out in order.
+// An endpoint in a slice stays there, with its present fields; the others are handed out in
+// order.
 func TestSet(t *testing.T) {
 	s := endpoint.NewSet([]discoveryv1.Endpoint{at("a", true), at("b", false), at("c", true), at("d", true), at("b", true)})
 	kept, touched := s.Keep([]discoveryv1.Endpoint{at("c", true), at("gone", true)})
@@ -145,8 +146,8 @@ func TestWhatAnEndpointIs(t *testing.T) {
 	}
 }
 
-// A slice on its way out is about to be gone with what is in it, and those that others have
-// signed are theirs.
+// A slice that is being deleted takes its endpoints with it, and slices of other managers do
+// not count.
 func TestSlicesOfAService(t *testing.T) {
 	slice := func(name, service, manager string, edits ...reconciletest.Edit[*discoveryv1.EndpointSlice]) *discoveryv1.EndpointSlice {
 		s := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{

@@ -1,5 +1,5 @@
-// Package endpoint knows the two kinds of objects that say where services can be
-// reached: EndpointSlices, and the older Endpoints with their subsets.
+// Package endpoint knows the two kinds of objects that hold the endpoints of services:
+// EndpointSlices, and the older Endpoints with their subsets.
 package endpoint
 
 import (
@@ -16,8 +16,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// KeysOfSlice maps a slice that a manager has signed to the name of the service that
-// it is for, and of the one that it was for.
+// KeysOfSlice maps a slice with a manager's label to the name of its service, and to
+// that of its earlier service.
 func KeysOfSlice(manager string) func(reconcile.Snapshot, reconcile.Object, reconcile.Object) []events.Key {
 	return func(_ reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 		var keys []events.Key
@@ -34,8 +34,8 @@ func KeysOfSlice(manager string) func(reconcile.Snapshot, reconcile.Object, reco
 	}
 }
 
-// Slices are those for a service that a manager has signed, but for those on their way
-// out.
+// Slices are the slices of a service with a manager's label, except for those that are
+// being deleted.
 func Slices(s reconcile.Snapshot, service events.Key, manager string) []*discoveryv1.EndpointSlice {
 	var found []*discoveryv1.EndpointSlice
 	for _, slice := range reconcile.List(s, kinds.EndpointSlices, service.Namespace) {
@@ -47,7 +47,7 @@ func Slices(s reconcile.Snapshot, service events.Key, manager string) []*discove
 	return found
 }
 
-// PortsKey is the same for the same ports, in whatever order.
+// PortsKey is a string that is equal for the same ports in any order.
 func PortsKey(ports []discoveryv1.EndpointPort) string {
 	keys := make([]string, 0, len(ports))
 	for _, p := range ports {
@@ -58,7 +58,7 @@ func PortsKey(ports []discoveryv1.EndpointPort) string {
 	return strings.Join(keys, ",")
 }
 
-// Identity is what makes an endpoint this one; all else of it may change.
+// Identity identifies an endpoint; its other fields may change.
 //
 // Upstream: k8s.io/endpointslice/util, hashEndpoint.
 func Identity(e discoveryv1.Endpoint) string {
@@ -70,8 +70,8 @@ func Identity(e discoveryv1.Endpoint) string {
 	return strings.Join(append(addresses, ptr.Deref(e.Hostname, ""), ref.Namespace, ref.Name), " ")
 }
 
-// Equal compares what may change of an endpoint. Hints are compared where they are
-// given.
+// Equal compares the fields of an endpoint that may change, except for hints, which
+// the code that sets them compares.
 //
 // Upstream: k8s.io/endpointslice/util, EndpointsEqualBeyondHash.
 func Equal(a, b discoveryv1.Endpoint) bool {
@@ -80,7 +80,7 @@ func Equal(a, b discoveryv1.Endpoint) bool {
 		ptr.Equal(a.Conditions.Terminating, b.Conditions.Terminating) && sameTarget(a.TargetRef, b.TargetRef)
 }
 
-// sameTarget takes no note of versions: slices of long ago may have some.
+// sameTarget ignores resource versions, which old slices may have.
 func sameTarget(a, b *corev1.ObjectReference) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -90,13 +90,13 @@ func sameTarget(a, b *corev1.ObjectReference) bool {
 	return x == y
 }
 
-// Set is endpoints that have no place yet, in order.
+// Set holds endpoints that are not in a slice yet, in order.
 type Set struct {
 	order []string
 	left  map[string]discoveryv1.Endpoint
 }
 
-// NewSet is a set of endpoints; of two that are the same the later counts.
+// NewSet returns a set of endpoints; of two with the same identity the later counts.
 func NewSet(endpoints []discoveryv1.Endpoint) *Set {
 	s := &Set{left: make(map[string]discoveryv1.Endpoint, len(endpoints))}
 	for _, e := range endpoints {
@@ -109,11 +109,11 @@ func NewSet(endpoints []discoveryv1.Endpoint) *Set {
 	return s
 }
 
-// Len is how many have no place yet.
+// Len is how many endpoints are not in a slice yet.
 func (s *Set) Len() int { return len(s.left) }
 
-// Keep takes those out that a slice has, as they are now; touched tells whether one
-// of them is another than it was.
+// Keep removes the endpoints of a slice from the set and returns them as they are now;
+// touched tells whether one of them has changed.
 func (s *Set) Keep(had []discoveryv1.Endpoint) (kept []discoveryv1.Endpoint, touched bool) {
 	for _, old := range had {
 		key := Identity(old)
@@ -128,7 +128,7 @@ func (s *Set) Keep(had []discoveryv1.Endpoint) (kept []discoveryv1.Endpoint, tou
 	return kept, touched
 }
 
-// Take takes out the first count, or as many as are left.
+// Take removes and returns the first count endpoints, or as many as are left.
 func (s *Set) Take(count int) []discoveryv1.Endpoint {
 	taken := make([]discoveryv1.Endpoint, 0, max(min(count, len(s.left)), 0))
 	for len(s.order) > 0 && len(taken) < count {
@@ -141,7 +141,7 @@ func (s *Set) Take(count int) []discoveryv1.Endpoint {
 	return taken
 }
 
-// PerSync are upstream's buckets of how many endpoints a sync changed.
+// PerSync are upstream's histogram buckets for the endpoints that a sync changed.
 func PerSync() []float64 {
 	var bounds []float64
 	for bound := 2.0; len(bounds) < 15; bound *= 2 {

@@ -13,13 +13,13 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Spot tells addresses apart: pods may share that of their node.
+// Spot identifies an address, because pods may share the address of their node.
 type Spot struct {
 	ip  string
 	uid types.UID
 }
 
-// SpotOf is the spot of an address.
+// SpotOf returns the spot of an address.
 func SpotOf(a *corev1.EndpointAddress) Spot {
 	if a.TargetRef == nil {
 		return Spot{ip: a.IP}
@@ -27,15 +27,15 @@ func SpotOf(a *corev1.EndpointAddress) Spot {
 	return Spot{a.IP, a.TargetRef.UID}
 }
 
-// bundle is the addresses behind one port, and whether each is ready.
+// bundle holds the addresses behind one port, and whether each is ready.
 type bundle struct {
 	port  corev1.EndpointPort
 	none  bool // no port at all
 	ready map[Spot]bool
 }
 
-// Repacked puts addresses with the same ports together, in upstream's order. What
-// is not ready anywhere on a port is not ready there.
+// Repacked groups addresses with the same ports, in upstream's order. An address
+// that is not ready in any subset with a port is not ready for that port.
 //
 // Upstream: pkg/api/v1/endpoints, RepackSubsets.
 func Repacked(subsets []corev1.EndpointSubset) []corev1.EndpointSubset {
@@ -106,7 +106,7 @@ func samePort(a, b corev1.EndpointPort) bool {
 	return a.Name == b.Name && a.Port == b.Port && a.Protocol == b.Protocol && ptr.Equal(a.AppProtocol, b.AppProtocol)
 }
 
-// subset is the bundle without its port, and a key for it.
+// subset is the bundle as a subset without its port, and a key for it.
 func (b *bundle) subset(addresses map[Spot]corev1.EndpointAddress) (string, *corev1.EndpointSubset) {
 	var subset corev1.EndpointSubset
 	var key strings.Builder
@@ -128,8 +128,8 @@ func (b *bundle) subset(addresses map[Spot]corev1.EndpointAddress) (string, *cor
 	return key.String(), &subset
 }
 
-// byDigest is an order that means nothing, but is upstream's: a controller that
-// takes over has nothing to write.
+// byDigest is upstream's order, which has no other meaning. With it, a controller
+// that takes over has nothing to write.
 func byDigest[T any](a, b T) int { return bytes.Compare(digest(a), digest(b)) }
 
 func digest(value any) []byte {

@@ -1,9 +1,9 @@
-// Package gate knows the feature gates of kube-controller-manager: their stages and defaults
-// in Kubernetes 1.36, which of them controllers here read, and which are of no consequence.
+// Package gate knows the feature gates of kube-controller-manager: their stages and defaults in
+// Kubernetes 1.36, which of them controllers here read, and which have no effect.
 //
-// A controller takes a [Set] and asks it at the place where upstream asks its gates. What
-// differs from the defaults is in the controller's settings, and so in its turns: the past is
-// decided again under the gates of the time.
+// A controller takes a [Set] and asks it where upstream asks its gates. The gates that differ
+// from their defaults are part of the controller's settings and so of its turns. Replay
+// therefore decides under the gates of the time.
 package gate
 
 import (
@@ -16,7 +16,7 @@ import (
 // Stage is how settled a feature is.
 type Stage string
 
-// The stages of Kubernetes. GA is written as nothing, as upstream has it.
+// The stages of Kubernetes. GA is the empty string, as upstream.
 const (
 	Alpha      Stage = "ALPHA"
 	Beta       Stage = "BETA"
@@ -77,8 +77,8 @@ var readers = map[string][]string{
 	PodLevelResources:                           {"horizontal-pod-autoscaler-controller", "resourcequota-controller"},
 }
 
-// fixed are gates that upstream's code of a controller here reads, of which that controller
-// has one state only, and why.
+// fixed are gates that upstream's code of a controller reads but that have one value only for
+// that controller here, and the reason.
 var fixed = map[string]string{
 	"WorkloadWithJob":           "job-controller makes no Workloads and PodGroups; leave the gate off, and run job-controller in kube-controller-manager if Jobs need them (--controllers=*,-job-controller)",
 	"DRAWorkloadResourceClaims": "resourceclaim-controller makes no claims of PodGroups and reserves none for them, and device-taint-eviction-controller evicts no pods for those; leave the gate off, and run both in kube-controller-manager if PodGroups need them (--controllers=*,-resourceclaim-controller,-device-taint-eviction-controller)",
@@ -88,18 +88,18 @@ var fixed = map[string]string{
 type Gate struct {
 	Name  string
 	Stage Stage
-	// On is its default; Locked: it cannot be set otherwise.
+	// On is the default; Locked: it cannot be changed.
 	On, Locked bool
-	// Needs are the gates that must be on for it to be on.
+	// Needs are the gates that must be on for this one to be on.
 	Needs []string
-	// Readers are the controllers here that read it. It is without effect where there are none.
+	// Readers are the controllers here that read the gate. Without any it has no effect.
 	Readers []string
-	// Fixed is why it can have no other value here than its default, although upstream has
+	// Fixed is why the gate can only have its default value here, although upstream allows
 	// both; empty for most.
 	Fixed string
 }
 
-// Known is every gate that kube-controller-manager knows, sorted by name.
+// Known returns every gate that kube-controller-manager knows, sorted by name.
 func Known() []Gate {
 	var all []Gate
 	for _, group := range known {
@@ -111,7 +111,7 @@ func Known() []Gate {
 	return all
 }
 
-// Set is what gates are set to that differ from their defaults; nil for none.
+// Set holds the gates that differ from their defaults; nil for none.
 type Set map[string]bool
 
 // On tells whether a gate is on. The name must be one of the constants here.
@@ -122,7 +122,7 @@ func (s Set) On(name string) bool {
 	return defaults[name]
 }
 
-// defaults are those of all gates.
+// defaults are the defaults of all gates.
 var defaults = func() map[string]bool {
 	on := map[string]bool{}
 	for _, g := range Known() {
@@ -131,7 +131,7 @@ var defaults = func() map[string]bool {
 	return on
 }()
 
-// Of is the part of a set that is about some gates; nil where that is none.
+// Of returns the part of a set about some gates; nil if it is empty.
 func (s Set) Of(names ...string) Set {
 	part := maps.Clone(s)
 	maps.DeleteFunc(part, func(name string, _ bool) bool { return !slices.Contains(names, name) })
@@ -141,8 +141,8 @@ func (s Set) Of(names ...string) Set {
 	return part
 }
 
-// Settings are a set as a controller that has no other settings records it; nil for none, as
-// where there were no gates.
+// Settings encodes a set for a controller that has no other settings; nil for an empty set, as
+// before there were gates.
 func (s Set) Settings() json.RawMessage {
 	if len(s) == 0 {
 		return nil

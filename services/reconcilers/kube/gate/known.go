@@ -1,7 +1,7 @@
 package gate
 
-// known are the feature gates that kube-controller-manager 1.36.3 knows, by stage, default, and
-// whether they are locked to it. Package oracle holds the table against upstream's own.
+// known are the feature gates of kube-controller-manager 1.36.3, by stage, default, and whether
+// they are locked to it. Package oracle compares the table with upstream's own.
 var known = []struct {
 	stage      Stage
 	on, locked bool

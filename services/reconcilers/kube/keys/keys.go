@@ -1,4 +1,4 @@
-// Package keys collects the keys whose turn a change of an object asks for.
+// Package keys collects the keys to which a change of an object maps.
 package keys
 
 import (
@@ -8,13 +8,13 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Set is keys in the order in which they were added, each once. The zero value is empty.
+// Set holds keys in the order in which they were added, each once. The zero value is empty.
 type Set struct {
 	all []events.Key
 	has map[events.Key]bool
 }
 
-// Add adds a key. One without a name is none.
+// Add adds a key, unless it has no name.
 func (s *Set) Add(key events.Key) {
 	if key.Name == "" || s.has[key] {
 		return
@@ -28,11 +28,11 @@ func (s *Set) Add(key events.Key) {
 // Has tells whether a key was added.
 func (s *Set) Has(key events.Key) bool { return s.has[key] }
 
-// All are the keys; nil where there are none.
+// All returns the keys; nil if there are none.
 func (s *Set) All() []events.Key { return s.all }
 
-// Sides are the object of a change as it is and as it was, in this order and as far as there is
-// either. There are none where the change is of one object that is the same in all that counts.
+// Sides returns the object of a change as it is and as it was, in this order, as far as each
+// exists. It returns none for a change of one object in which same is true.
 func Sides[T metav1.Object](was, now reconcile.Object, same func(was, now T) bool) (sides []T) {
 	before, existed := was.Object.(T)
 	after, exists := now.Object.(T)
@@ -48,7 +48,7 @@ func Sides[T metav1.Object](was, now reconcile.Object, same func(was, now T) boo
 	return sides
 }
 
-// Newest is the object of a change as it is or, where it is gone, as it was.
+// Newest returns the object of a change as it is or, if it was deleted, as it was.
 func Newest(was, now reconcile.Object) reconcile.Object {
 	if now.None() {
 		return was

@@ -1,5 +1,5 @@
-// Package label answers questions about labels and selectors. Nothing in it
-// changes what it is given.
+// Package label answers questions about labels and selectors. It changes none of its
+// arguments.
 package label
 
 import (
@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Selector is an API selector, ready to match. ok is false when it can select
-// nothing that anyone meant: it is malformed, missing or empty. No retry makes such a
-// selector better, so it is a value and not an error.
+// Selector returns an API selector, ready to match. ok is false for a selector that is
+// malformed, missing or empty, and so selects nothing on purpose. No retry makes it
+// better, so this is no error.
 //
 // Upstream: an empty selector is refused by the API's validation; should one
 // creep in, it matches nothing, not everything.
@@ -27,8 +27,8 @@ func Selector(s *metav1.LabelSelector) (selector labels.Selector, ok bool) {
 	return selector, true
 }
 
-// plain tells whether a selector asks for labels that are well formed at first sight.
-// Nearly all do, and the library's look, by regular expressions, was a twelfth of a turn.
+// plain tells whether a selector has only labels that are obviously well-formed. Nearly
+// all do, and the library's check, by regular expressions, took a twelfth of a turn.
 func plain(s *metav1.LabelSelector) bool {
 	if s == nil || len(s.MatchLabels) == 0 || len(s.MatchExpressions) > 0 {
 		return false
@@ -41,7 +41,7 @@ func plain(s *metav1.LabelSelector) bool {
 	return true
 }
 
-// word tells whether something is a label's value, or its key without a prefix.
+// word tells whether a string is a valid label value, or a label key without a prefix.
 func word(s string) bool {
 	for i := range len(s) {
 		letter := 'a' <= s[i] && s[i] <= 'z' || 'A' <= s[i] && s[i] <= 'Z' || '0' <= s[i] && s[i] <= '9'
@@ -59,7 +59,7 @@ func Selects(s *metav1.LabelSelector, obj metav1.Object) bool {
 	return ok && selector.Matches(labels.Set(obj.GetLabels()))
 }
 
-// With is a copy of labels with one more.
+// With returns a copy of labels with one more.
 func With(have map[string]string, key, value string) map[string]string {
 	more := make(map[string]string, len(have)+1)
 	maps.Copy(more, have)
@@ -67,7 +67,7 @@ func With(have map[string]string, key, value string) map[string]string {
 	return more
 }
 
-// SelectorWith is a copy of an API selector that asks for one more label.
+// SelectorWith returns a copy of an API selector that requires one more label.
 func SelectorWith(s *metav1.LabelSelector, key, value string) *metav1.LabelSelector {
 	more := s.DeepCopy()
 	if more == nil {
@@ -77,7 +77,7 @@ func SelectorWith(s *metav1.LabelSelector, key, value string) *metav1.LabelSelec
 	return more
 }
 
-// Covers tells whether labels have every label that is wanted, with its value.
+// Covers tells whether labels include all wanted labels, with their values.
 func Covers(have, wanted map[string]string) bool {
 	for key, value := range wanted {
 		if got, ok := have[key]; !ok || got != value {

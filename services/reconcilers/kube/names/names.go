@@ -1,6 +1,6 @@
-// Package names derives the names of created objects. Upstream leaves the last
-// characters of a name to chance; ours follow from what the create was decided
-// on, so that a decision made twice gives one object and not two.
+// Package names derives the names of created objects. Upstream ends a name with
+// random characters. Here they are derived from the inputs of the decision, so that
+// a decision made twice creates one object and not two.
 package names
 
 import (
@@ -20,13 +20,13 @@ const (
 	// that no suffix spells a word. Upstream: util/rand's alphabet.
 	alphabet     = "bcdfghjklmnpqrstvwxz2456789"
 	suffixLength = 5
-	// StemLength is what the API server keeps of a generateName, in characters.
+	// StemLength is how many characters of a generateName the API server keeps.
 	// Upstream: apiserver/pkg/storage/names.
 	StemLength = 63 - suffixLength
 )
 
-// Prefix is the generateName of an owner's dependents: its name and a dash,
-// without the dash if that would be too long a name.
+// Prefix is the generateName of an owner's dependents: its name and a dash, without
+// the dash if the name would be too long.
 //
 // Upstream: pkg/controller/controller_utils.go, the prefix of pods.
 func Prefix(owner string) string {
@@ -36,24 +36,22 @@ func Prefix(owner string) string {
 	return owner + "-"
 }
 
-// Derives tells whether a name has the shape of those that an owner's
-// dependents are given.
+// Derives tells whether a name has the form of the names of an owner's dependents.
 func Derives(owner, name string) bool {
 	suffix, ok := strings.CutPrefix(name, stem(owner))
 	return ok && len(suffix) == suffixLength && strings.Trim(suffix, alphabet) == ""
 }
 
-// Derived gives count different names for dependents that an owner is to have.
-// They follow from the owner's uid and resourceVersion, the attempt (any number
-// that changes when an earlier attempt under these names did not work out) and
-// the position; no name is given for which taken is true. The first names do
-// not depend on how many are asked for.
+// Derived returns count different names for new dependents of an owner. They depend
+// on the owner's uid and resourceVersion, the attempt (any number that changes when
+// an earlier attempt with these names failed) and the position. It skips names for
+// which taken is true. The first names do not depend on count.
 func Derived(owner metav1.Object, attempt uint64, count int, taken func(name string) bool) []string {
 	return Suffixed(stem(owner.GetName()), owner, attempt, count, taken)
 }
 
-// Suffixed are such names under a stem of the caller's own, which must leave room
-// for a suffix; see [StemLength].
+// Suffixed returns such names with another base, which must leave room for a suffix;
+// see [StemLength].
 func Suffixed(base string, owner metav1.Object, attempt uint64, count int, taken func(name string) bool) []string {
 	seed := string(owner.GetUID()) + "/" + owner.GetResourceVersion() + "/" + strconv.FormatUint(attempt, 10) + "/"
 	given := make(map[string]bool, count)
@@ -69,8 +67,8 @@ func Suffixed(base string, owner metav1.Object, attempt uint64, count int, taken
 	return derived
 }
 
-// Attempt is the attempt after what a key last did for an owner: another number than
-// before if that failed, and 0 if it did not.
+// Attempt is the attempt number for an owner's next creates: another number than
+// before if the key's last turn failed, and 0 otherwise.
 func Attempt(s reconcile.Snapshot, k events.Key, owner metav1.Object) uint64 {
 	last, ok := reconcile.LastOf(s, k, events.Act, owner)
 	if !ok {
@@ -99,8 +97,8 @@ func suffix(seed string) string {
 	return string(text[:])
 }
 
-// mix spreads every bit of a hash over all of it: FNV alone leaves the last
-// bytes of its input, where positions differ, in few bits of the sum.
+// mix spreads every bit of a hash over all bits, because FNV leaves the last bytes
+// of its input, where positions differ, in few bits of the sum.
 func mix(h uint64) uint64 {
 	h ^= h >> 33
 	h *= 0xff51afd7ed558ccd

@@ -8,8 +8,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Candidates are the objects of a kind that [Claims] may have something to say of:
-// those that the owner controls, and the orphans that its selector matches.
+// Candidates returns the objects of a kind that [Claims] may decide about: those
+// that the owner controls, and the orphans that its selector matches.
 func Candidates[T metav1.Object](s reconcile.Snapshot, kind kinds.Of[T], owner metav1.Object, selector labels.Selector) []T {
 	var all []T
 	for _, obj := range reconcile.ControlledBy(s, kind, owner.GetUID()) {

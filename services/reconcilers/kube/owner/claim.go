@@ -12,32 +12,32 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Claimant is an owner that looks for its own.
+// Claimant is an owner that claims objects.
 type Claimant struct {
 	Kind     kinds.Kind
 	Owner    metav1.Object
 	Selector labels.Selector
-	// Finalizer is put on what is adopted and taken off what is released; empty is
+	// Finalizer is added to adopted objects and removed from released ones; empty:
 	// none. Only kinds that have a Go type can be claimed with one.
 	Finalizer string
 }
 
-// Claim says which of some objects are the claimant's and which should change
-// hands. Objects keep the order in which they were given.
+// Claim sorts objects by whether they belong to the claimant, and holds the
+// commands that adopt and release. Objects keep their order.
 type Claim[T metav1.Object] struct {
-	// Mine has the owner's reference already and matches its selector.
+	// Mine have the owner's reference and match its selector.
 	Mine []T
-	// Adopted matches and has no controller; it is the owner's once Commands
-	// are carried out, and not before: the owner may be gone by then.
+	// Adopted match and have no controller. They belong to the owner once Commands
+	// are carried out, and not before, because the owner may be deleted by then.
 	Adopted []T
-	// Released has the owner's reference but does not match any more.
+	// Released have the owner's reference but do not match any more.
 	Released []T
 	// Commands adopt and release, sorted by the objects' names.
 	Commands []events.Command
 }
 
-// Claims sorts objects of a kind by whether they are the claimant's. An owner on
-// its way out keeps what it has and takes or gives up nothing.
+// Claims sorts objects of a kind by whether they belong to the claimant. An owner
+// that is being deleted keeps what it has, and adopts and releases nothing.
 //
 // Upstream: pkg/controller/controller_ref_manager.go, ClaimObject. Where that
 // looks whether the owner still lives before the first adoption, each adoption

@@ -11,9 +11,9 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Keys maps a dependent, such as a pod, to the owner of a kind that controls it,
-// the one that did before, and for an orphan to every owner that may adopt it: those
-// in its namespace whose selector matches it.
+// Keys maps a dependent, such as a pod, to the owner of a kind that controls it and
+// to the one that did before. An orphan maps to every owner that may adopt it: those
+// in its namespace whose selector matches.
 //
 // Upstream: the pod handlers of the controllers of sets. There an orphan whose
 // labels and owners are as before concerns no owner; here it always does, because a
@@ -43,7 +43,7 @@ func Keys[T metav1.Object](kind kinds.Of[T], selector func(T) *metav1.LabelSelec
 	}
 }
 
-// adoptable is true for an orphan that is not on its way out.
+// adoptable is true for an orphan that is not being deleted.
 func adoptable(dependent reconcile.Object) bool {
 	if dependent.None() || dependent.GetDeletionTimestamp() != nil || len(dependent.GetLabels()) == 0 {
 		return false
@@ -52,7 +52,7 @@ func adoptable(dependent reconcile.Object) bool {
 	return !controlled
 }
 
-// controllerOf is the owner of a kind that controls a dependent.
+// controllerOf returns the owner of a kind that controls a dependent.
 func controllerOf[T metav1.Object](s reconcile.Snapshot, kind kinds.Of[T], dependent reconcile.Object) (owner T, ok bool) {
 	if dependent.None() {
 		return owner, false

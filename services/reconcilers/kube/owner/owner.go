@@ -1,5 +1,5 @@
-// Package owner knows who controls an object, and plans how objects change
-// hands.
+// Package owner knows which object controls another, and plans adoptions and
+// releases.
 package owner
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// Of is the reference to the controller of an object; ok is false for an
+// Of returns the reference to the controller of an object; ok is false for an
 // orphan.
 func Of(obj metav1.Object) (controller metav1.OwnerReference, ok bool) {
 	if ref := metav1.GetControllerOfNoCopy(obj); ref != nil {
@@ -18,22 +18,22 @@ func Of(obj metav1.Object) (controller metav1.OwnerReference, ok bool) {
 	return metav1.OwnerReference{}, false
 }
 
-// Controls tells whether an object is controlled by an owner.
+// Controls tells whether an owner controls an object.
 func Controls(owner, obj metav1.Object) bool {
 	ref := metav1.GetControllerOfNoCopy(obj)
 	return ref != nil && ref.UID == owner.GetUID()
 }
 
-// Refers tells whether a reference is to an object of a kind. The group counts,
-// the version does not: an object is the same in every version.
+// Refers tells whether a reference names an object of a kind. It compares the
+// group but not the version, because an object is the same in every version.
 func Refers(ref metav1.OwnerReference, kind kinds.Kind, owner metav1.Object) bool {
 	group, err := schema.ParseGroupVersion(ref.APIVersion)
 	return err == nil && group.Group == kind.Name.Group() && ref.Kind == kind.Kind &&
 		ref.Name == owner.GetName() && ref.UID == owner.GetUID()
 }
 
-// Reference is what the objects that an owner controls carry. While such an
-// object is there, an owner that is deleted in the foreground stays.
+// Reference is the controller reference to an owner. It blocks a foreground
+// deletion of the owner while the dependent exists.
 func Reference(kind kinds.Kind, owner metav1.Object) metav1.OwnerReference {
 	yes := true
 	return metav1.OwnerReference{

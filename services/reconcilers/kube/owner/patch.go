@@ -11,8 +11,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Adopt gives an object a controller, if that lives and the object is still the
-// same.
+// Adopt gives an object a controller, on the condition that the owner is not
+// being deleted and the object has the same uid.
 func Adopt(kind kinds.Kind, obj metav1.Object, ownerKind kinds.Kind, owner metav1.Object) events.Command {
 	reference := Reference(ownerKind, owner)
 	alive := reconcile.IfAlive(ownerKind, owner)
@@ -23,7 +23,7 @@ func Adopt(kind kinds.Kind, obj metav1.Object, ownerKind kinds.Kind, owner metav
 	return patch(kind, obj, []metav1.OwnerReference{reference}, alive)
 }
 
-// Release takes the references to owners off an object.
+// Release removes the references to owners from an object.
 func Release(kind kinds.Kind, obj metav1.Object, owners ...types.UID) events.Command {
 	if !mergesByKey(kind) {
 		kept := slices.DeleteFunc(slices.Clone(obj.GetOwnerReferences()), func(r metav1.OwnerReference) bool {
@@ -34,7 +34,7 @@ func Release(kind kinds.Kind, obj metav1.Object, owners ...types.UID) events.Com
 	return patch(kind, obj, removals(owners...))
 }
 
-// removal takes the reference with a uid out of a list that is merged.
+// removal removes the reference with a uid from a merged list.
 type removal struct {
 	Patch string    `json:"$patch"`
 	UID   types.UID `json:"uid"`
@@ -49,13 +49,13 @@ func removals(owners ...types.UID) []removal {
 }
 
 // mergesByKey tells whether the API server can merge owner references one by
-// one. It can for the kinds that it has Go types for; for custom resources a
-// patch must give the whole list. Taking a built-in kind that is not known here
-// for a custom one costs a conflict at worst.
+// one. It can for kinds with Go types; a patch of a custom resource must give
+// the whole list. To take an unknown built-in kind for a custom one costs a
+// conflict at worst.
 func mergesByKey(kind kinds.Kind) bool { return kinds.Scheme().Recognizes(kind.GVK()) }
 
-// patch merges references into those that are there. The uid in it makes the
-// API server refuse the patch for another object of that name.
+// patch merges references into the existing ones. The uid in it makes the API
+// server refuse the patch for another object of that name.
 func patch(kind kinds.Kind, obj metav1.Object, references any, with ...reconcile.Option) events.Command {
 	return marked(kind, obj, map[string]any{"ownerReferences": references}, with...)
 }
@@ -67,9 +67,10 @@ func marked(kind kinds.Kind, obj metav1.Object, metadata map[string]any, with ..
 	return reconcile.Patch(kind, obj, types.StrategicMergePatchType, reconcile.Body(body), with...)
 }
 
-// replace gives the whole list, and so only if no client changed the object.
+// replace gives the whole list, on the condition that no client has changed the
+// object.
 func replace(kind kinds.Kind, obj metav1.Object, references []metav1.OwnerReference, with ...reconcile.Option) events.Command {
-	var list any // null takes the field away
+	var list any // null removes the field
 	if len(references) > 0 {
 		list = references
 	}

@@ -1,4 +1,4 @@
-// Package period says when it is an object's turn in what is done again and again.
+// Package period computes when periodic work for an object is due.
 package period
 
 import (
@@ -8,9 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Next is the first moment after now at which it is an object's turn, of one in each
-// period. Each object has a moment of its own, so that not all of them come at once;
-// it does not depend on when the object was looked at last. Zero when the period is none.
+// Next is the first moment after now at which periodic work for an object is due. Each
+// object has its own offset in the period, so that they are not all due at once. The
+// moment does not depend on earlier turns. It is zero if the period is not positive.
 func Next(of types.UID, every time.Duration, now time.Time) time.Time {
 	if every <= 0 {
 		return time.Time{}

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Every object has its turn once in each period, whenever it is looked at.
+// Every object is due once in each period, whenever it is looked at.
 func TestNext(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		uid := types.UID(rapid.String().Draw(t, "uid"))

@@ -6,9 +6,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// AsGood tells whether it is chance which of two pods [ToDelete] puts first: they
-// differ at most in how old they are, and on its scale of powers of two by no more
-// than one step, which a moment may decide.
+// AsGood tells whether [ToDelete] might as well put one pod before the other as
+// the reverse. The two differ at most in their ages, and by at most one step on
+// the scale of powers of two, which a moment may change.
 func AsGood(a, b *corev1.Pod, crowd Crowd, costs bool, now time.Time) bool {
 	x, y := weigh(a, crowd, costs, now), weigh(b, crowd, costs, now)
 	if !x.since.near(y.since) || !x.created.near(y.created) {

@@ -8,8 +8,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Least gives pods in the order in which they are missed, least first, by what they
-// are alone: costs and neighbours do not count, and times count to the second.
+// Least sorts pods by which should be deleted first, by their own properties alone:
+// deletion costs and other pods on the node do not count, and times count to the
+// second.
 //
 // Upstream: pkg/controller/controller_utils.go, ActivePods.
 func Least(pods []*corev1.Pod) []*corev1.Pod {
@@ -37,7 +38,7 @@ func Least(pods []*corev1.Pod) []*corev1.Pod {
 	return sorted
 }
 
-// lateFirst compares moments; an unknown one is the latest.
+// lateFirst compares moments; an unknown one counts as the latest.
 func lateFirst(a, b time.Time) int {
 	return cmp.Or(falseFirst(!a.IsZero(), !b.IsZero()), b.Compare(a))
 }

@@ -1,5 +1,5 @@
-// Package pod answers the questions that controllers ask about pods: is it
-// there, does it serve, and which one goes first.
+// Package pod answers the questions that controllers ask about pods: whether one is
+// active, ready or available, and which one to delete first.
 package pod
 
 import (
@@ -13,20 +13,20 @@ func Terminal(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
-// Active is true for a pod that runs or will, and is not on its way out.
+// Active is true for a pod that has not ended and is not being deleted.
 func Active(p *corev1.Pod) bool { return !Terminal(p) && p.DeletionTimestamp == nil }
 
-// Terminating is true for a pod on its way out that has not ended yet.
+// Terminating is true for a pod that is being deleted and has not ended.
 func Terminating(p *corev1.Pod) bool { return !Terminal(p) && p.DeletionTimestamp != nil }
 
-// Ready is true when the pod says that it can serve.
+// Ready is true if the pod has the condition Ready.
 func Ready(p *corev1.Pod) bool {
 	_, ready := ReadySince(p)
 	return ready
 }
 
-// ReadySince is the moment at which the pod became ready; the zero moment when
-// it did not say.
+// ReadySince is the moment at which the pod became ready; the zero time if the
+// condition does not say.
 func ReadySince(p *corev1.Pod) (since time.Time, ready bool) {
 	for i := range p.Status.Conditions {
 		if c := &p.Status.Conditions[i]; c.Type == corev1.PodReady {
@@ -39,7 +39,7 @@ func ReadySince(p *corev1.Pod) (since time.Time, ready bool) {
 	return time.Time{}, false
 }
 
-// Available is true when the pod has been ready for long enough.
+// Available is true if the pod has been ready for minReadySeconds.
 func Available(p *corev1.Pod, minReadySeconds int32, now time.Time) bool {
 	if minReadySeconds == 0 {
 		return Ready(p)
@@ -48,8 +48,8 @@ func Available(p *corev1.Pod, minReadySeconds int32, now time.Time) bool {
 	return ok && !at.After(now)
 }
 
-// AvailableAt is the moment at which a ready pod is or becomes available. ok is
-// false when none is known: the pod is not ready, or does not say since when.
+// AvailableAt is the moment at which a ready pod is or becomes available. ok is false
+// if it is not known: the pod is not ready, or does not say since when.
 func AvailableAt(p *corev1.Pod, minReadySeconds int32) (at time.Time, ok bool) {
 	since, ready := ReadySince(p)
 	if !ready || since.IsZero() {
@@ -58,14 +58,13 @@ func AvailableAt(p *corev1.Pod, minReadySeconds int32) (at time.Time, ok bool) {
 	return since.Add(time.Duration(minReadySeconds) * time.Second), true
 }
 
-// Sidecar tells whether an init container runs beside the others, as long as they
-// do.
+// Sidecar tells whether an init container is a sidecar.
 func Sidecar(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
-// NextAvailable is when the next of some ready pods becomes available; the zero moment
-// when there is none to wait for.
+// NextAvailable is when the next of some ready pods becomes available; the zero time
+// if there is none to wait for.
 func NextAvailable(pods []*corev1.Pod, minReadySeconds int32, now time.Time) (next time.Time) {
 	if minReadySeconds == 0 {
 		return next

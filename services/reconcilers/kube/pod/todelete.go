@@ -10,26 +10,24 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Crowd counts pods by node; it says how many stand where one stands.
+// Crowd counts pods by node.
 type Crowd map[string]int
 
-// Join counts an active pod; others are no company.
+// Join counts a pod if it is active.
 func (c Crowd) Join(p *corev1.Pod) {
 	if Active(p) {
 		c[p.Spec.NodeName]++
 	}
 }
 
-// ToDelete picks count pods that should go first when there are too many, first
-// to go first. crowd counts the pods that are related to these, by node, so that
-// nodes with many lose one before nodes with few; it may be nil. costs tells whether
-// [DeletionCost] counts.
+// ToDelete picks count pods to delete when there are too many, first to go first.
+// crowd counts related pods by node, so that nodes with many lose one before nodes
+// with few; it may be nil. costs tells whether [DeletionCost] counts.
 //
-// Upstream: pkg/controller/controller_utils.go, ActivePodsWithRanks. As there,
-// times count by powers of two, so that about equally old pods go in the order of
-// their uids, which is as good as chance. That makes the comparison of three
-// pods circular at times; sorting by name first keeps the outcome a matter of
-// the pods alone.
+// Upstream: pkg/controller/controller_utils.go, ActivePodsWithRanks. As there, times
+// count by powers of two, so that about equally old pods go in the order of their
+// uids, which is as good as chance. That makes the comparison of three pods circular
+// at times; sorting by name first keeps the outcome a matter of the pods alone.
 func ToDelete(pods []*corev1.Pod, crowd Crowd, costs bool, count int, now time.Time) []*corev1.Pod {
 	candidates := make([]candidate, len(pods))
 	for i, p := range pods {
@@ -46,7 +44,7 @@ func ToDelete(pods []*corev1.Pod, crowd Crowd, costs bool, count int, now time.T
 	return toDelete
 }
 
-// candidate is what a pod's worth rests on, read once.
+// candidate holds the properties by which pods are compared, read once.
 type candidate struct {
 	pod      *corev1.Pod
 	assigned bool
@@ -56,7 +54,7 @@ type candidate struct {
 	crowd    int
 	since    age // ready since
 	restarts int
-	sidecars int // restarts of containers that run beside
+	sidecars int // restarts of sidecars
 	created  age
 }
 
@@ -90,7 +88,7 @@ func byName(a, b candidate) int {
 	return cmp.Or(cmp.Compare(a.pod.Namespace, b.pod.Namespace), cmp.Compare(a.pod.Name, b.pod.Name))
 }
 
-// byWorth puts first what is missed least.
+// byWorth sorts the pod to delete first to the front.
 func byWorth(a, b candidate) int {
 	order := cmp.Or(
 		falseFirst(a.assigned, b.assigned),
@@ -120,7 +118,7 @@ func falseFirst(a, b bool) int {
 	}
 }
 
-// youngFirst compares moments; an unknown one is the youngest.
+// youngFirst compares moments; an unknown one counts as the youngest.
 func youngFirst(a, b candidate, of, than age) int {
 	switch {
 	case of.at.Equal(than.at):
@@ -133,9 +131,9 @@ func youngFirst(a, b candidate, of, than age) int {
 	return cmp.Or(cmp.Compare(of.rank, than.rank), cmp.Compare(a.pod.UID, b.pod.UID))
 }
 
-// ageOf ranks in whole numbers, where upstream takes a floating-point logarithm:
-// the two differ only within parts of 10^16 of a power of two, and whole numbers
-// are the same on every machine.
+// ageOf computes the rank with integers, where upstream takes a floating-point
+// logarithm. The two differ only within parts of 10^16 of a power of two, and
+// integers give the same result on every machine.
 func ageOf(at, now time.Time) age {
 	rank := -1
 	if passed := now.Sub(at); passed > 0 {
@@ -157,8 +155,8 @@ func phase(p *corev1.Pod) int {
 	}
 }
 
-// DeletionCost is what the pod's owner says that losing it costs; 0 when it
-// says nothing, or nothing sensible.
+// DeletionCost is the cost of deleting the pod according to its annotation; 0 if
+// there is none, or none that is valid.
 //
 // Upstream: a plus sign and leading zeros are not sensible.
 func DeletionCost(p *corev1.Pod) int32 {
@@ -185,7 +183,7 @@ func restarts(p *corev1.Pod) (regular, sidecars int) {
 	return regular, sidecars
 }
 
-// beside tells whether an init container runs beside the others.
+// beside tells whether an init container is a sidecar.
 func beside(p *corev1.Pod, name string) bool {
 	for i := range p.Spec.InitContainers {
 		if c := &p.Spec.InitContainers[i]; c.Name == name && Sidecar(c) {

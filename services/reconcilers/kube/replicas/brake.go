@@ -8,26 +8,26 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/kube/owner"
 )
 
-// A node may turn pods away for good as soon as it gets them: what they ask of
-// it is forbidden there, or it is not the node that the scheduler takes it for.
-// A set replaces what failed, so the two can go round together as fast as the
-// API server lets them. Some failures in a row are ordinary, as when a node
-// restarts. After that the set rests before its next creates, each time as long
-// as it has been going on.
+// A node may reject pods for good as soon as it gets them: they ask for something
+// that is forbidden there, or the node is not what the scheduler takes it for. A
+// set replaces failed pods, so the two can go round together as fast as the API
+// server allows. Some failures in a row are ordinary, as when a node restarts.
+// After that the set rests before its next creates, each time for as long as the
+// failures have lasted.
 //
 // Upstream: there is no such brake, and a set like that makes pods by the
 // thousand (kubernetes/kubernetes #72593, #130411).
 const (
-	// patience is how many pods may be turned away before the set rests.
+	// patience is how many pods may be rejected before the set rests.
 	patience = 10
 	// shortestRest and longestRest bound the rest.
 	shortestRest = time.Second
 	longestRest  = 5 * time.Minute
 )
 
-// rest is until when no pod should be created, because those that were created last
-// were turned away; the zero moment when there is nothing to wait for. A create
-// that lies ahead was dated by another clock and does not count.
+// rest is until when the set should create no pod, because nodes rejected the last
+// ones; the zero time if there is nothing to wait for. A creation time in the
+// future comes from another clock and does not count.
 func (v View) rest(now time.Time) time.Time {
 	var accepted time.Time
 	for _, p := range v.Pods {
@@ -55,10 +55,10 @@ func (v View) rest(now time.Time) time.Time {
 	return last.Add(min(max(last.Sub(first), shortestRest), longestRest))
 }
 
-// turnedAway tells whether a pod failed before any of its containers was made.
+// turnedAway tells whether a pod failed before any of its containers was created.
 func turnedAway(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed && !started(p) }
 
-// started tells whether a node has taken a pod.
+// started tells whether a node has started a pod.
 func started(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodRunning || p.Status.Phase == corev1.PodSucceeded ||
 		len(p.Status.ContainerStatuses)+len(p.Status.InitContainerStatuses) > 0

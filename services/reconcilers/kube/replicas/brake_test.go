@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// A node turns every pod away at once. Each is replaced, but ever more slowly.
+// A node rejects every pod at once. The set replaces each, but ever more slowly.
 func TestPodsThatAreTurnedAwayAreReplacedEverMoreSlowly(t *testing.T) {
 	v := View{Set: reconciletest.ReplicaSet("web", 3)}
 	clock, perMinute := now, map[int]int{}

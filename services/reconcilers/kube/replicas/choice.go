@@ -10,7 +10,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/kube/pod"
 )
 
-// AsGood tells whether it is chance which of two pods of a set goes first.
+// AsGood tells whether [Sets.Decide] might as well have deleted the pod other
+// as the pod chosen.
 func AsGood(v View, chosen, other types.UID, now time.Time) bool {
 	a, b := v.pod(chosen), v.pod(other)
 	return a != nil && b != nil && pod.AsGood(a, b, v.Crowd, v.Gates.On(gate.PodDeletionCost), now)

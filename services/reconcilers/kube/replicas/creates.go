@@ -10,15 +10,15 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// fertile is true when pods can be made of the template. Without labels they
-// would not be the set's.
+// fertile is true if pods can be created from the template. A pod without labels
+// would not match the selector.
 //
 // Upstream: pkg/controller/controller_utils.go, createPods.
 func (v View) fertile() bool { return len(v.Set.Spec.Template.Labels) > 0 }
 
-// creates are new pods. All share one body; their names differ from those of the
-// pods that are there, whatever their state, and from those that an attempt
-// which failed was to use.
+// creates returns creates of pods. All share one body. Their names differ from
+// those of all existing pods, whatever their state, and from those of a failed
+// attempt.
 func (s Sets[T]) creates(v View, count int) []events.Command {
 	taken := make(map[string]bool, len(v.Pods))
 	for _, p := range v.Pods {
@@ -40,7 +40,7 @@ func (s Sets[T]) creates(v View, count int) []events.Command {
 	return commands
 }
 
-// deletions are the ends of pods.
+// deletions returns deletes of pods.
 func (s Sets[T]) deletions(v View, toDelete []*corev1.Pod) []events.Command {
 	told := reconcile.Tell(
 		s.notice(v, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: {name}"),
@@ -53,7 +53,7 @@ func (s Sets[T]) deletions(v View, toDelete []*corev1.Pod) []events.Command {
 	return commands
 }
 
-// notice is told on the set.
+// notice is an Event about the set.
 func (s Sets[T]) notice(v View, level, reason, message string) *events.Notice {
 	return &events.Notice{
 		About: reconcile.About(s.Kind.Kind, v.Set), Type: level, Reason: reason, Message: message,

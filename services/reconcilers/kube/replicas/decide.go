@@ -13,8 +13,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Decide claims the pods that are the set's, brings their number to what it
-// asks for, and reports what is there.
+// Decide adopts and releases pods, brings their number to the wanted one, and
+// reports the status.
 func (s Sets[T]) Decide(v View, now time.Time) reconcile.Decision {
 	selector, ok := label.Selector(v.Set.Spec.Selector)
 	if !ok {
@@ -27,11 +27,11 @@ func (s Sets[T]) Decide(v View, now time.Time) reconcile.Decision {
 		s.report(v, claim, selector, now),
 		v.nextAvailable(claim.Mine, now),
 	)
-	d.StatusBlind = true // pods are counted, never what was said of them
+	d.StatusBlind = true // the decision counts pods and reads nothing of the status
 	return d
 }
 
-// living are the pods that may be claimed.
+// living are the pods that the set may claim.
 func (v View) living() []*corev1.Pod {
 	living := make([]*corev1.Pod, 0, len(v.Pods))
 	for _, p := range v.Pods {
@@ -42,9 +42,9 @@ func (v View) living() []*corev1.Pod {
 	return living
 }
 
-// scale is what happens to pods. Those that change hands do so first and alone:
-// whether an orphan could be adopted is known only afterwards, and a pod that
-// was not must neither be counted nor deleted.
+// scale decides about pods. Adoptions and releases come first and alone: only
+// their outcome tells whether an orphan was adopted, and a pod that was not
+// must neither be counted nor deleted.
 //
 // Upstream: a claim that fails ends the sync before anything is scaled.
 func (s Sets[T]) scale(v View, claim owner.Claim[*corev1.Pod], now time.Time) reconcile.Decision {

@@ -30,8 +30,8 @@ func TestLaws(t *testing.T) {
 	)
 }
 
-// measured: creates and deletions bring the number of pods to what is wanted and
-// never past it, under names that no pod has.
+// measured: creates and deletes bring the number of pods to the wanted one and
+// never past it, with names that no pod has.
 func measured(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	var created, died []string
 	for _, command := range c.Decide(v, now).Commands {

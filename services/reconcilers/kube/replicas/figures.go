@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// ageRatio tells how much older than the youngest pod those are that go first.
+// ageRatio is how much older than the youngest pod the deleted pods are.
 //
 // Upstream: pkg/controller/replicaset/metrics.
 var ageRatio = reconcile.Metric{
@@ -18,8 +18,8 @@ var ageRatio = reconcile.Metric{
 	Buckets: []float64{0.25, 0.5, 1, 2, 4, 8},
 }
 
-// ageRatios are the ratios of the ready pods among those that are to be deleted. There are none
-// where all pods go, since then nothing was chosen.
+// ageRatios are the ratios of the ready pods among those to be deleted. There are none if all
+// pods are deleted, because then nothing was chosen.
 //
 // Upstream: pkg/controller/replicaset/replica_set.go, which divides whole
 // milliseconds.

@@ -8,8 +8,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// No reader waits for the steps to the number that is wanted, but a Deployment that rolls
-// does.
+// No reader waits for the steps to the wanted number, except a Deployment during a
+// rollout.
 func TestOnlyTheStepsOfASetPass(t *testing.T) {
 	for what, c := range map[string]struct {
 		replicas, available int32 // of 3

@@ -1,14 +1,14 @@
-// Package replicas keeps as many pods running as a set of them asks for,
-// whatever kind of object the set is.
+// Package replicas keeps as many pods running as a set wants, for ReplicaSets and
+// ReplicationControllers.
 //
-// A set claims the pods that its selector matches, gives up those that it does
-// not match any more, and then has pods created or deleted until their number is
-// right, at most [Burst] at a time. What it finds it reports in its status. That
-// no turn is taken on a view older than the last one's effects is the shell's
-// business; here every decision is plain arithmetic over what is seen.
+// A set adopts the pods that its selector matches, releases those that it does not match
+// any more, and creates or deletes pods until their number is right, at most [Burst] at
+// a time. It reports the result in its status. The shell makes sure that no turn is
+// decided on a view older than the effects of the last one, so the decisions here only
+// count what is seen.
 //
-// Here every set is a ReplicaSet. What tells the kinds apart is in [Sets], and each
-// controller of a kind says it.
+// The code here treats every set as a ReplicaSet. [Sets] holds the differences between
+// the kinds, which the controller of each kind fills in.
 package replicas
 
 import (
@@ -29,30 +29,29 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Burst is how many creates or deletions one turn decides at most.
+// Burst is how many creates or deletes one turn decides at most.
 const Burst = 500
 
-// DesiredNote is where a Deployment writes on its ReplicaSets how many replicas it wants
-// of all of them together.
+// DesiredNote is the annotation in which a Deployment writes, on each of its
+// ReplicaSets, the replicas that it wants in total.
 const DesiredNote = "deployment.kubernetes.io/desired-replicas"
 
-// Metrics are those of every controller of sets.
+// Metrics are the metrics of every controller of sets.
 func Metrics() []reconcile.Metric { return []reconcile.Metric{ageRatio} }
 
 // Sets is one kind of sets.
 type Sets[T metav1.Object] struct {
 	Kind kinds.Of[T]
-	// ReplicaSet is what a set of this kind amounts to. It may share parts with it.
+	// ReplicaSet returns a set as a ReplicaSet. It may share parts with the set.
 	ReplicaSet func(T) *appsv1.ReplicaSet
-	// With is a set with another status. It may share parts with the old one.
+	// With returns a set with another status. It may share parts with the old one.
 	With func(set *appsv1.ReplicaSet, status appsv1.ReplicaSetStatus) metav1.Object
-	// CountsLeaving tells whether the status says how many pods are on their way
-	// out.
+	// CountsLeaving tells whether the status counts terminating pods.
 	CountsLeaving bool
-	// Siblings tells whether pods go first from where the sets of one controller have
-	// many.
+	// Siblings tells whether pods are deleted first from nodes with many pods of the
+	// sets of one controller.
 	Siblings bool
-	// Gates are the feature gates that are not at their defaults.
+	// Gates are the feature gates that differ from their defaults.
 	Gates gate.Set
 }
 
@@ -66,7 +65,7 @@ func (s Sets[T]) Writes() reconcile.Writes {
 	}
 }
 
-// Tells is what users are told in Events.
+// Tells is the promise of the Events.
 func (s Sets[T]) Tells() reconcile.Tells {
 	return reconcile.Tells{{
 		Kind: s.Kind.Kind, On: reconcile.Itself, Reasons: []string{"SuccessfulCreate", "FailedCreate", "SuccessfulDelete", "FailedDelete"},
@@ -85,27 +84,28 @@ func (s Sets[T]) Inputs() []reconcile.Input {
 type View struct {
 	// Set is the set, as a ReplicaSet.
 	Set *appsv1.ReplicaSet `json:"set"`
-	// Pods are those that the set controls, and the orphans that it selects.
+	// Pods are the pods that the set controls, and the orphans that its selector
+	// matches.
 	Pods []*corev1.Pod `json:"pods,omitempty"`
 	// Crowd counts, by node, the active pods of this set and of the other sets
 	// of its controller. It is collected only when there are pods to spare.
 	Crowd pod.Crowd `json:"crowd,omitempty"`
-	// Failure is what failed when this set last had pods claimed, created or
-	// deleted; nil when nothing did.
+	// Failure is what failed when this set last adopted, created or deleted pods; nil
+	// when nothing did.
 	Failure *Failure `json:"failure,omitempty"`
-	// Gates are the feature gates that are not at their defaults.
+	// Gates are the feature gates that differ from their defaults.
 	Gates gate.Set `json:"gates,omitempty"`
 }
 
 // Failure is how an attempt of a set ended.
 type Failure struct {
-	// Attempt tells this attempt from all others.
+	// Attempt identifies the attempt.
 	Attempt uint64 `json:"attempt"`
-	// Result is the fate of the first command that failed.
+	// Result is the result of the first command that failed.
 	Result events.Result `json:"result"`
 }
 
-// Observe collects the view of a set; ok is false when it is gone.
+// Observe collects the view of a set; ok is false when it was deleted.
 func (s Sets[T]) Observe(snapshot reconcile.Snapshot, k events.Key) (View, bool) {
 	found, ok := reconcile.Get(snapshot, s.Kind, k.Namespace, k.Name)
 	if !ok {
@@ -149,8 +149,8 @@ func failure(s reconcile.Snapshot, k events.Key, set *appsv1.ReplicaSet) *Failur
 	return &Failure{Attempt: last.Turn, Result: result}
 }
 
-// crowd counts the pods that are related to a set's own: whatever the sets of
-// the same controller select.
+// crowd counts the pods that are related to a set's own: those that the sets of the same
+// controller select.
 //
 // Upstream: pkg/controller/replicaset/replica_set.go, getIndirectlyRelatedPods;
 // a set without a controller has no relations, not even with itself.
@@ -178,7 +178,7 @@ func (s Sets[T]) crowd(snapshot reconcile.Snapshot, set *appsv1.ReplicaSet) pod.
 	return company
 }
 
-// wanted is how many pods there should be. The API sets a missing number to 1.
+// wanted is how many pods the set wants. The API server sets a missing number to 1.
 func (v View) wanted() int {
 	if v.Set.Spec.Replicas == nil {
 		return 1

@@ -20,7 +20,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// report writes the status where it is not what it should be.
+// report writes the status if it differs.
 func (s Sets[T]) report(v View, claim owner.Claim[*corev1.Pod], selector labels.Selector, now time.Time) reconcile.Decision {
 	status := v.count(claim.Mine, selector, now)
 	if !s.CountsLeaving || !v.Gates.On(gate.DeploymentReplicaSetTerminatingReplicas) {
@@ -36,9 +36,9 @@ func (s Sets[T]) report(v View, claim owner.Claim[*corev1.Pod], selector labels.
 	return d
 }
 
-// passing tells whether a status will soon be another one, and no reader waits for it: not
-// all pods are there and available, and it says nothing else that is new. A Deployment
-// that rolls does wait for what each of its sets has.
+// passing tells whether a status is an intermediate one that no reader waits for: not all
+// pods exist and are available, and nothing else in the status is new. During a rollout a
+// Deployment does wait for the status of each of its sets.
 func (v View) passing(status appsv1.ReplicaSetStatus) bool {
 	was, wanted := v.Set.Status, int32(v.wanted())
 	if desired, rolls := v.Set.Annotations[DesiredNote]; rolls && desired != strconv.Itoa(int(wanted)) {
@@ -48,7 +48,7 @@ func (v View) passing(status appsv1.ReplicaSetStatus) bool {
 		status.ObservedGeneration == was.ObservedGeneration && len(status.Conditions) == len(was.Conditions)
 }
 
-// count is the numbers of the status.
+// count computes the numbers of the status.
 //
 // Upstream: pkg/controller/replicaset/replica_set_utils.go, calculateStatus.
 func (v View) count(mine []*corev1.Pod, selector labels.Selector, now time.Time) appsv1.ReplicaSetStatus {
@@ -73,7 +73,7 @@ func (v View) count(mine []*corev1.Pod, selector labels.Selector, now time.Time)
 	return status
 }
 
-// conditions are the set's, with ReplicaFailure while creates or deletions fail.
+// conditions are the set's conditions, with ReplicaFailure while creates or deletes fail.
 //
 // Upstream: as long as the condition is there it keeps the words and the time of
 // the first failure.
@@ -97,7 +97,7 @@ func isReplicaFailure(c appsv1.ReplicaSetCondition) bool {
 	return c.Type == appsv1.ReplicaSetReplicaFailure
 }
 
-// trouble says why the number of pods is still wrong, if that is a failure.
+// trouble is why the number of pods is still wrong, if the reason is a failure.
 func (v View) trouble(claim owner.Claim[*corev1.Pod]) (reason, message string, failed bool) {
 	surplus := len(claim.Mine) - v.wanted()
 	switch {
@@ -116,9 +116,8 @@ func (v View) trouble(claim owner.Claim[*corev1.Pod]) (reason, message string, f
 	}
 }
 
-// serious tells whether the API server let something not happen. After a
-// conflict, or a turn that came too late to be carried out, the next turn simply
-// sees more.
+// serious tells whether the API server prevented the change. After a conflict, or a turn
+// that came too late to be carried out, the next turn sees more.
 //
 // Upstream: what fails because the namespace is going away counts as done.
 func (f *Failure) serious() bool {
@@ -132,16 +131,16 @@ func (f *Failure) serious() bool {
 	}
 }
 
-// failedCreate tells whether the failure was that of a create: no pod has the
-// name, and it is one that we give. It may have been another kind of command,
-// for what is wanted may have changed since.
+// failedCreate tells whether the failure was that of a create: no pod has the name, and
+// the name is one that the set gives. The turn need not be of the same kind as the present
+// one, because the wanted number may have changed since.
 func (v View) failedCreate() bool {
 	name := v.Failure.Result.Ref.Name
 	return names.Derives(v.Set.Name, name) && !v.sees(name)
 }
 
-// failedDeletion tells whether the failure may have been that of a deletion: the pod
-// is still there.
+// failedDeletion tells whether the failure may have been that of a delete: the pod still
+// exists.
 func (v View) failedDeletion() bool {
 	return v.Failure.Result.Status != events.Absent && v.sees(v.Failure.Result.Ref.Name)
 }

@@ -87,8 +87,8 @@ func TestWhichFailuresAreTold(t *testing.T) {
 	}
 }
 
-// At most 500 pods are created or deleted in a turn, as upstream does; and what is decided
-// does not rest on the status.
+// A turn creates or deletes at most 500 pods, as upstream does; and the decision does not
+// depend on the status.
 func TestBursts(t *testing.T) {
 	v := View{Set: reconciletest.ReplicaSet("web", 2000)}
 	d := decide(v, now)
@@ -97,8 +97,8 @@ func TestBursts(t *testing.T) {
 	}
 }
 
-// A set that pods are turned away from rests for five minutes at most, and as long as it
-// has been so.
+// A set whose pods are rejected rests for as long as that has lasted, and for five minutes
+// at most.
 func TestHowLongASetRests(t *testing.T) {
 	for first, want := range map[time.Duration]time.Duration{0: time.Second, time.Minute: time.Minute, time.Hour: 5 * time.Minute} {
 		v := View{Set: reconciletest.ReplicaSet("web", 3)}

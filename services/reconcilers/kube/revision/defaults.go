@@ -11,9 +11,9 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// HoldsByDefault is [Holds] after the defaults of the API have been filled in: a field of
-// the template that the API gives a default now, and did not when the revision was made,
-// is no other template. Pods are not replaced for it.
+// HoldsByDefault is [Holds] with the defaults of the API filled in. A field that has a
+// default now, and had none when the revision was created, makes no other template, so
+// pods are not replaced for it.
 //
 // Upstream: setMatchesLatestExistingRevision of the StatefulSet controller.
 func HoldsByDefault(r *appsv1.ControllerRevision, t *corev1.PodTemplateSpec) bool {
@@ -21,13 +21,14 @@ func HoldsByDefault(r *appsv1.ControllerRevision, t *corev1.PodTemplateSpec) boo
 	return ok && equality.Semantic.DeepEqual(Defaulted(held), t)
 }
 
-// Defaulted is a pod template as the API server of Kubernetes 1.36 gives it back.
+// Defaulted is a pod template with the defaults that the API server of Kubernetes 1.36
+// fills in.
 //
 // Upstream: SetObjectDefaults_StatefulSet in pkg/apis/apps/v1.
 func Defaulted(t *corev1.PodTemplateSpec) *corev1.PodTemplateSpec {
 	var tree map[string]any
 	if err := json.Unmarshal(reconcile.Body(t), &tree); err != nil {
-		return t // impossible: it was written just now
+		return t // impossible: it was encoded just now
 	}
 	if spec, ok := tree["spec"].(map[string]any); ok {
 		for _, d := range defaults {
@@ -36,13 +37,13 @@ func Defaulted(t *corev1.PodTemplateSpec) *corev1.PodTemplateSpec {
 	}
 	full := new(corev1.PodTemplateSpec)
 	if err := json.Unmarshal(reconcile.Body(tree), full); err != nil {
-		return t // impossible: the defaults are of the types of their fields
+		return t // impossible: the defaults have the types of their fields
 	}
 	return full
 }
 
-// preset is the default of a field. path leads to it through fields, and through lists of
-// which all elements are meant.
+// preset is the default of a field. path leads to it through fields, and through every
+// element of lists.
 type preset struct {
 	path  string
 	value func(of map[string]any) any
@@ -50,7 +51,7 @@ type preset struct {
 
 var defaults = all()
 
-// fill gives a field its default wherever its parent is there and it is not.
+// fill sets a field to its default where the parent exists and the field does not.
 func fill(of any, path []string, value func(map[string]any) any) {
 	switch of := of.(type) {
 	case []any:
@@ -137,7 +138,7 @@ func ofContainers() []preset {
 	return presets
 }
 
-// emptyDir is the source of a volume that has a name and no source.
+// emptyDir is the default source of a volume without a source.
 func emptyDir(volume map[string]any) any {
 	if len(volume) > 1 {
 		return nil
@@ -145,7 +146,7 @@ func emptyDir(volume map[string]any) any {
 	return map[string]any{}
 }
 
-// pullPolicy is the policy for the image that a field names.
+// pullPolicy is the default pull policy for the image that a field names.
 func pullPolicy(field string) func(map[string]any) any {
 	return func(of map[string]any) any {
 		image, _ := of[field].(string)

@@ -1,5 +1,5 @@
-// Package revision knows how ControllerRevisions hold what the pods of a set were made
-// of, so that a set can go back to it.
+// Package revision reads and writes the pod templates that ControllerRevisions hold, so
+// that a set can roll back to them.
 package revision
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Patch is a template as revisions hold it: what makes a set one of that template.
+// Patch is a template as revisions hold it: a patch that gives a set this template.
 //
 // Upstream: getPatch of the controllers of StatefulSets and DaemonSets. Its bytes are
 // hashed into names, and kube-controller-manager compares them.
@@ -34,7 +34,7 @@ func Patch(t *corev1.PodTemplateSpec) []byte {
 }
 
 // Creates is the promise to create revisions that hold [Patch] of the template in the key's
-// object, and nothing else: pods may be created of what they hold.
+// object, and nothing else, because controllers create pods from revisions.
 func Creates() reconcile.Write {
 	const template, patch = ".data.spec.template", "['$patch']"
 	return reconcile.Write{
@@ -45,8 +45,8 @@ func Creates() reconcile.Write {
 	}
 }
 
-// Of are the revisions that a set controls and the orphans that it selects, and the names
-// of others that begin as those of the set's would: they are taken.
+// Of returns the revisions that a set controls and the orphans that its selector matches,
+// and the names of other revisions with the set's prefix, which are taken.
 func Of(s reconcile.Snapshot, set metav1.Object, selector labels.Selector, prefix string) (own []*appsv1.ControllerRevision, taken []string) {
 	own = owner.Candidates(s, kinds.ControllerRevisions, set, selector)
 	for _, r := range reconcile.List(s, kinds.ControllerRevisions, set.GetNamespace()) {
@@ -58,7 +58,7 @@ func Of(s reconcile.Snapshot, set metav1.Object, selector labels.Selector, prefi
 	return own, taken
 }
 
-// Template is what a revision holds; ok is false where that is no template.
+// Template is the template that a revision holds; ok is false if it holds none.
 func Template(r *appsv1.ControllerRevision) (t *corev1.PodTemplateSpec, ok bool) {
 	var said struct {
 		Spec struct {
@@ -69,15 +69,15 @@ func Template(r *appsv1.ControllerRevision) (t *corev1.PodTemplateSpec, ok bool)
 	return said.Spec.Template, err == nil && said.Spec.Template != nil
 }
 
-// Holds tells whether a revision is of a template. They are compared by what they
-// mean: an older API wrote down the same template in other words, and that is no
-// reason to replace pods.
+// Holds tells whether a revision holds a template. It compares their meaning: an older API
+// server may have encoded the same template differently, which is no reason to replace
+// pods.
 func Holds(r *appsv1.ControllerRevision, t *corev1.PodTemplateSpec) bool {
 	held, ok := Template(r)
 	return ok && equality.Semantic.DeepEqual(held, t)
 }
 
-// Sorted are revisions, the oldest first.
+// Sorted returns revisions, the oldest first.
 func Sorted(revisions []*appsv1.ControllerRevision) []*appsv1.ControllerRevision {
 	sorted := slices.Clone(revisions)
 	slices.SortStableFunc(sorted, func(a, b *appsv1.ControllerRevision) int {

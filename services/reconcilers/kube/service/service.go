@@ -1,5 +1,5 @@
-// Package service answers the questions that controllers ask about Services: which
-// pods do they stand for, under which ports and addresses.
+// Package service answers the questions that controllers ask about Services: which pods
+// they select, and the ports and addresses of those.
 package service
 
 import (
@@ -18,14 +18,13 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Selects tells whether a service stands for what has these labels. Without a
-// selector it stands for nothing, with an empty one for everything.
+// Selects tells whether a service selects an object with these labels. Without a
+// selector it selects nothing, with an empty one everything.
 func Selects(s *corev1.Service, labels map[string]string) bool {
 	return s.Spec.Selector != nil && label.Covers(labels, s.Spec.Selector)
 }
 
-// Pods are the pods that a service stands for, whatever their state, sorted by
-// name.
+// Pods are the pods that a service selects, whatever their state, sorted by name.
 func Pods(snapshot reconcile.Snapshot, s *corev1.Service) []*corev1.Pod {
 	var pods []*corev1.Pod
 	for _, p := range reconcile.List(snapshot, kinds.Pods, s.Namespace) {
@@ -36,8 +35,7 @@ func Pods(snapshot reconcile.Snapshot, s *corev1.Service) []*corev1.Pod {
 	return pods
 }
 
-// KeysOfPod maps a pod to the services that stand for it, and to those that did
-// before.
+// KeysOfPod maps a pod to the services that select it, and to those that did before.
 //
 // Upstream: k8s.io/endpointslice/util, where a pod that changes in nothing that
 // endpoints are made of concerns no service. Here it always does, because a change that
@@ -62,26 +60,25 @@ func Key(obj metav1.Object) events.Key {
 	return events.Key{Namespace: obj.GetNamespace(), Name: obj.GetName()}
 }
 
-// Headless is true for a service without an address of its own.
+// Headless is true for a service without a cluster IP.
 func Headless(s *corev1.Service) bool {
 	return s.Spec.ClusterIP == corev1.ClusterIPNone || s.Spec.ClusterIP == ""
 }
 
-// Reachable tells whether a pod has an address and may answer there. One on its
-// way out may, too.
+// Reachable tells whether a pod has an address and may answer there. A terminating pod
+// may, too.
 func Reachable(p *corev1.Pod) bool {
 	return !pod.Terminal(p) && (p.Status.PodIP != "" || len(p.Status.PodIPs) > 0)
 }
 
-// Hostname is the name under which the service's domain has the pod; ok is false
-// when it has none.
+// Hostname is the pod's name in the service's domain; ok is false if it has none.
 func Hostname(s *corev1.Service, p *corev1.Pod) (name string, ok bool) {
 	named := p.Spec.Hostname != "" && p.Spec.Subdomain == s.Name && s.Namespace == p.Namespace
 	return p.Spec.Hostname, named
 }
 
-// Port is where a pod listens for a port of a service; ok is false when it does
-// not: it has no port of that name and protocol.
+// Port is the pod's port for a port of a service; ok is false if the pod has no port of
+// that name and protocol.
 //
 // Upstream: pkg/api/v1/pod, FindPort. Ports of sidecars count, after all others.
 func Port(p *corev1.Pod, port *corev1.ServicePort) (number int32, ok bool) {
@@ -104,7 +101,7 @@ func Port(p *corev1.Pod, port *corev1.ServicePort) (number int32, ok bool) {
 	return 0, false
 }
 
-// Address is an IP address in its usual form; ok is false for what is none.
+// Address parses an IP address; ok is false for any other text.
 //
 // Upstream: k8s.io/utils/net, ParseIPSloppy. Leading zeros are no sign of octal
 // numbers.

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/validate/content"
 )
 
-// Tolerated tells whether one of some tolerations is of a taint. Tolerations of greater or
-// lesser numbers (Gt, Lt) count where numbers is true, which is where the feature gate
+// Tolerated tells whether one of some tolerations tolerates a taint. The operators Gt and Lt
+// count only if numbers is true, which means that the feature gate
 // TaintTolerationComparisonOperators is on.
 //
 // Upstream: k8s.io/api, ToleratesTaint, which wants a logger.
@@ -29,8 +29,8 @@ func Tolerated(t corev1.Taint, by []corev1.Toleration, numbers bool) bool {
 	})
 }
 
-// beyond tells whether a taint's number is greater, or less, than a toleration's. What is no
-// whole number in plain digits is neither.
+// beyond tells whether a taint's number is greater, or less, than a toleration's. A value
+// that is not a decimal integer is neither.
 func beyond(has, limit string, how corev1.TolerationOperator) bool {
 	if len(content.IsDecimalInteger(has)) > 0 || len(content.IsDecimalInteger(limit)) > 0 {
 		return false

@@ -11,12 +11,12 @@ import (
 	"k8s.io/utils/dump"
 )
 
-// Hash is a short text that tells a template from others, for labels and names.
-// collisions makes it another one when two templates had the same.
+// Hash is a short string that tells a template from others, for labels and names.
+// collisions changes it when two templates have the same hash.
 //
-// It follows from the Go type of a template, which changes with the version of
-// Kubernetes, so nothing may rest on computing it again later: whether something is
-// of a template is decided by comparing templates.
+// It depends on the Go type of a template, which changes with the version of
+// Kubernetes. No code may compute it again later: code compares templates to find
+// out whether an object is of one.
 //
 // Upstream: pkg/controller/controller_utils.go, ComputeHash.
 func Hash(t *corev1.PodTemplateSpec, collisions *int32) string {

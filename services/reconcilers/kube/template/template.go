@@ -1,4 +1,4 @@
-// Package template makes pods of templates.
+// Package template creates pods from templates.
 package template
 
 import (
@@ -13,25 +13,25 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Weight bounds the bodies of the creates in one turn, in bytes, where each has its own:
-// a turn is one message.
+// Weight bounds the total size in bytes of a turn's create bodies, where each has its
+// own, because a turn is one message.
 const Weight = 1 << 20
 
-// Pod is the body that all pods of one template and owner are created with. It has
-// no name: that is the command's. Make it once for a burst.
+// Pod is the body of the creates of all pods of one template and owner. It has no name,
+// because the command has it. Callers build it once for a burst.
 //
 // Upstream: pkg/controller/controller_utils.go, GetPodFromTemplate.
 func Pod(t *corev1.PodTemplateSpec, kind kinds.Kind, parent metav1.Object) json.RawMessage {
 	return PodUnder(names.Prefix(parent.GetName()), t, kind, parent)
 }
 
-// PodUnder is such a body with a generateName of the caller's own.
+// PodUnder is such a body with another generateName.
 func PodUnder(generateName string, t *corev1.PodTemplateSpec, kind kinds.Kind, parent metav1.Object) json.RawMessage {
 	return reconcile.Body(under(generateName, t, kind, parent))
 }
 
-// Object is the pod of which that is the body, for an owner that makes each of its
-// pods another one. It shares its parts with the template.
+// Object is the pod behind that body, for an owner that changes each of its pods. It
+// shares its parts with the template.
 func Object(t *corev1.PodTemplateSpec, kind kinds.Kind, parent metav1.Object) *corev1.Pod {
 	return under(names.Prefix(parent.GetName()), t, kind, parent)
 }

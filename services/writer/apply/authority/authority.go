@@ -1,9 +1,10 @@
-// Package authority signs certificates as the signers that Kubernetes has itself, as
-// kube-controller-manager signs them.
+// Package authority signs certificates for Kubernetes' own signers, as kube-controller-manager
+// does.
 //
-// The holder of a key of a signer may be any of its subjects: of the signer of clients any user
-// and group. So the keys are in no other package, and the package judges each request itself:
-// what is not approved, or breaks the rules of its signer, is not signed for any caller.
+// A process that has a signer's key can be any subject of the signer: with that of the signer of
+// client certificates, any user and group. So no other package has the keys, and this one judges
+// each request itself: it signs no request that is not approved or breaks the rules of its signer,
+// whatever the caller.
 package authority
 
 import (
@@ -20,18 +21,19 @@ import (
 	"github.com/millrace/millrace/pkg/events/csr"
 )
 
-// Longest is for how long a certificate is good at most, where nothing else is said.
+// Longest is the default maximum validity of a certificate.
 //
 // Upstream: --cluster-signing-duration.
 const Longest = 365 * 24 * time.Hour
 
 const (
-	// backdated is how much older than it is each certificate says to be: clocks differ.
+	// backdated is how far before its signing a certificate begins to be valid, because clocks
+	// differ.
 	backdated = 5 * time.Minute
-	// shortest is for how long a certificate is good at least, however short the request
-	// wants it. It is longer than what it is backdated by.
+	// shortest is the minimum validity of a certificate, however short the request wants it. It is
+	// longer than backdated.
 	shortest = 10 * time.Minute
-	// short certificates end when they were asked to, all others as much sooner as they begin.
+	// Certificates shorter than short end as requested; all others end earlier by backdated.
 	short = 8 * time.Hour
 )
 
@@ -41,14 +43,14 @@ type Authority struct {
 	longest time.Duration
 }
 
-// Files are where the certificate of a signer is, and its key.
+// Files are the paths of a signer's certificate and key.
 type Files struct{ Certificate, Key string }
 
-// New makes an authority of the files of each signer, which are read again whenever they have
-// changed. No certificate is good for longer than longest; 0 means [Longest].
+// New makes an authority from the files of each signer. It reads changed files again. No
+// certificate is valid for longer than longest; 0 means [Longest].
 //
-// Errors: a signer is none of Kubernetes'; files cannot be read, are no certificate and its
-// key, or have several certificates. They do not repeat what is in the files.
+// Errors: a signer is not one of Kubernetes'; files cannot be read, are not a certificate and its
+// key, or have several certificates. The errors do not repeat the content of the files.
 func New(signers map[string]Files, longest time.Duration) (*Authority, error) {
 	if longest == 0 {
 		longest = Longest
@@ -71,19 +73,19 @@ func New(signers map[string]Files, longest time.Duration) (*Authority, error) {
 	return a, nil
 }
 
-// ErrNoKey is why nothing is signed for a signer whose key is not here.
+// ErrNoKey is returned for a signer whose key this process does not have.
 var ErrNoKey = errors.New("this writer has no key of that signer: give it --cluster-signing-cert-file and --cluster-signing-key-file, or those of the one signer")
 
-// ErrSettled is why a request is not signed that is not approved, or was answered before.
+// ErrSettled is returned for a request that is not approved, or was answered before.
 var ErrSettled = errors.New("the request is not to be signed")
 
-// Violation is the rule of its signer that a request breaks. It is not signed then, and never
-// will be.
+// Violation is a rule of its signer that a request breaks. The authority never signs such a
+// request.
 type Violation string
 
 func (v Violation) Error() string { return string(v) }
 
-// Certify makes the certificate that a request asks for, in PEM.
+// Certify returns the certificate that a request asks for, in PEM.
 //
 // Errors: [ErrNoKey], [ErrSettled], a [Violation]; the request cannot be read or is not signed
 // with its own key, the files have become unusable, or the signer's own certificate has
@@ -115,8 +117,8 @@ func (a *Authority) Certify(request *certificatesv1.CertificateSigningRequest, n
 	return key.sign(template, now)
 }
 
-// template is the certificate before it is signed: the subject, names and key of the request,
-// for the usages that it names. Extensions that it asks for are left out.
+// template returns the certificate before it is signed: the subject, names and key of the request,
+// for the usages that it names. It omits the extensions that the request asks for.
 //
 // Upstream: pkg/controller/certificates/authority, Sign and PermissiveSigningPolicy.
 func (a *Authority) template(asked *x509.CertificateRequest, spec certificatesv1.CertificateSigningRequestSpec, now time.Time) (*x509.Certificate, error) {
@@ -141,7 +143,7 @@ func (a *Authority) template(asked *x509.CertificateRequest, spec certificatesv1
 	}, nil
 }
 
-// duration is for how long a certificate is good.
+// duration returns the validity of a certificate.
 //
 // Upstream: pkg/controller/certificates/signer, duration.
 func (a *Authority) duration(seconds *int32) time.Duration {
@@ -158,7 +160,7 @@ func (a *Authority) duration(seconds *int32) time.Duration {
 	}
 }
 
-// sign makes a certificate of a template, which ends with the signer's own at the latest.
+// sign signs a template. The certificate ends with the signer's own at the latest.
 func (p *pair) sign(template *x509.Certificate, now time.Time) ([]byte, error) {
 	own, key, err := p.current()
 	if err != nil {

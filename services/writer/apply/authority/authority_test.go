@@ -29,11 +29,11 @@ import (
 
 var now = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// ca is the certificate of a signer and its key.
+// ca is a signer's certificate and key.
 type ca struct {
 	key              crypto.Signer
 	own              *x509.Certificate
-	certificate, pem []byte // and the key in PEM
+	certificate, pem []byte // the certificate, and the key in PEM
 }
 
 func newCA(t *testing.T, name string, until time.Time) ca {
@@ -61,7 +61,7 @@ func newCA(t *testing.T, name string, until time.Time) ca {
 	return ca{key, own, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})}
 }
 
-// files are where the certificate and the key are written to.
+// files are the paths to which the certificate and the key are written.
 func files(t *testing.T, c ca) authority.Files {
 	t.Helper()
 	dir := t.TempDir()
@@ -93,7 +93,7 @@ func opened(t *testing.T, f authority.Files, longest time.Duration) *authority.A
 
 var requester, _ = rsa.GenerateKey(rand.Reader, 2048)
 
-// request is an approved one for a signer, or what change makes of what it asks for.
+// request returns an approved request for a signer, as changed by change.
 func request(t *testing.T, signer string, change func(*x509.CertificateRequest), usages ...certificatesv1.KeyUsage) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
 	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:n1", Organization: []string{"system:nodes"}}}
@@ -123,8 +123,8 @@ func read(t *testing.T, text []byte) *x509.Certificate {
 	return c
 }
 
-// A certificate is what was asked for, for the usages that were named, and nothing more: it
-// signs no others, whatever extensions the request has.
+// A certificate has what was requested, for the requested usages, and nothing more: it is no CA,
+// whatever extensions the request has.
 func TestCertificates(t *testing.T) {
 	signer := newCA(t, "ca", now.Add(10*365*24*time.Hour))
 	a := opened(t, files(t, signer), 0)
@@ -159,22 +159,22 @@ func TestCertificates(t *testing.T) {
 	if err != nil || read(t, other).SerialNumber.Cmp(c.SerialNumber) == 0 || c.SerialNumber.BitLen() < 64 {
 		t.Errorf("the serial number is %v twice, %v", c.SerialNumber, err)
 	}
-	for range 40 { // RFC 5280 has them in 20 bytes
+	for range 40 { // RFC 5280 allows 20 bytes
 		if text, err = a.Certify(request(t, csr.LegacyUnknown, nil, "client auth"), now); err != nil || read(t, text).SerialNumber.BitLen() > 128 {
 			t.Fatalf("the serial number is %v, %v", read(t, text).SerialNumber, err)
 		}
 	}
 }
 
-// A certificate is good for as long as was asked for, within bounds, and from some minutes
-// ago on; never for longer than the signer's own.
+// A certificate is valid for the requested time, within bounds, from some minutes ago, and never
+// for longer than the signer's own.
 func TestForHowLong(t *testing.T) {
 	const day = 24 * time.Hour
 	seconds := func(d time.Duration) *int32 { return new(int32(d / time.Second)) }
 	for what, c := range map[string]struct {
 		longest time.Duration
 		asked   *int32
-		own     time.Duration // the signer's
+		own     time.Duration // the signer's own validity
 		want    time.Duration
 	}{
 		"nothing is said":               {0, nil, 9999 * day, 365*day - 5*time.Minute},
@@ -210,8 +210,8 @@ func TestForHowLong(t *testing.T) {
 	}
 }
 
-// For every caller: what is not approved, was answered, is for another signer, breaks a rule or is
-// not of its own key is not signed.
+// Whatever the caller, a request that is not approved, was answered, is for another signer, breaks
+// a rule, or is not signed with its own key is not signed.
 func TestWhatIsNotSigned(t *testing.T) {
 	signer := newCA(t, "ca", now.Add(time.Hour))
 	a, err := authority.New(map[string]authority.Files{csr.KubeletClient: files(t, signer)}, 0)
@@ -261,8 +261,8 @@ func TestWhatIsNotSigned(t *testing.T) {
 	}
 }
 
-// Files that change are read again, and signed with at once; files that are no pair for the
-// moment leave in force what was.
+// Changed files are read again, and sign at once; files that are temporarily no pair leave the
+// previous one in force.
 func TestFilesThatChange(t *testing.T) {
 	until := now.Add(time.Hour)
 	first, second := newCA(t, "first", until), newCA(t, "second", until)
@@ -304,7 +304,7 @@ func TestFilesThatChange(t *testing.T) {
 	}
 }
 
-// What is no certificate and its key is refused, and not repeated.
+// Files that are not a certificate and its key are refused, and their content is not repeated.
 func TestBadFiles(t *testing.T) {
 	one, other := newCA(t, "one", now), newCA(t, "other", now)
 	for want, c := range map[string]ca{

@@ -11,15 +11,15 @@ import (
 	"sync"
 )
 
-// pair is the certificate of a signer and its key, as they are in files.
+// pair is a signer's certificate and key, read from files.
 type pair struct {
 	files Files
 
 	mu               sync.Mutex
-	certificate, key []byte // what is in force, as it was read
+	certificate, key []byte // the pair in force, as read
 	own              *x509.Certificate
 	signer           crypto.Signer
-	several          bool // what is in force are several certificates: nothing is signed
+	several          bool // the certificate file has several: nothing is signed
 }
 
 // open reads the files for the first time.
@@ -32,19 +32,19 @@ func open(files Files) (*pair, error) {
 	return p, err
 }
 
-// current is what is in the files now. Files that cannot be read, or of which one has been
-// replaced and the other one not yet, leave in force what was.
+// current reads the files again and returns the pair in force. It keeps the previous pair if the
+// files cannot be read, or if only one of them has been replaced yet.
 //
 // Upstream: k8s.io/apiserver/pkg/server/dynamiccertificates, which watches them, and
 // pkg/controller/certificates/signer, currentCA.
 func (p *pair) current() (*x509.Certificate, crypto.Signer, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_ = p.read() // what was read before is still in force
+	_ = p.read() // on an error the previous pair stays in force
 	return p.force()
 }
 
-// read takes over what is in the files, if it is a certificate and its key.
+// read puts the content of the files in force, if it is a certificate and its key.
 func (p *pair) read() error {
 	certificate, err := os.ReadFile(p.files.Certificate)
 	if err != nil {
@@ -58,7 +58,7 @@ func (p *pair) read() error {
 		return nil
 	}
 	both, err := tls.X509KeyPair(certificate, key)
-	if err != nil { // its words may repeat what is in the files
+	if err != nil { // its message may repeat the content of the files
 		return fmt.Errorf("%s and %s are no certificate in PEM and its key", p.files.Certificate, p.files.Key)
 	}
 	signer, ok := both.PrivateKey.(crypto.Signer)
@@ -69,7 +69,7 @@ func (p *pair) read() error {
 	return nil
 }
 
-// force is what is in force.
+// force returns the pair in force.
 func (p *pair) force() (*x509.Certificate, crypto.Signer, error) {
 	if p.several {
 		return nil, nil, errors.New(p.files.Certificate + " has several certificates, and the signer has one")

@@ -1,9 +1,9 @@
-// Package mint makes the tokens of service accounts that live in Secrets, as
-// kube-controller-manager makes them: they name the account and the Secret, are good for
-// every audience, and do not expire. The API server takes them as long as both exist.
+// Package mint signs the service account tokens that live in Secrets, as kube-controller-manager
+// does: they name the account and the Secret, are valid for every audience, and do not expire. The
+// API server accepts them while both exist.
 //
-// A process that has the key may be any service account. So the key is in no other package, and
-// of what it signs nothing is kept here.
+// A process that has the key can impersonate any service account. So no other package has the key,
+// and this one keeps none of the tokens.
 package mint
 
 import (
@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// issuer is who the tokens say that they are from.
+// issuer is the issuer of the tokens.
 //
 // Upstream: pkg/serviceaccount, LegacyIssuer.
 const issuer = "kubernetes/serviceaccount"
@@ -33,7 +33,7 @@ type Mint struct {
 	rootCA []byte
 }
 
-// Subject is whose token is made, and which Secret it is for.
+// Subject is the account of a token, and the Secret that the token is for.
 type Subject struct {
 	Namespace, Account string
 	UID                types.UID
@@ -50,10 +50,10 @@ type claims struct {
 	Namespace string    `json:"kubernetes.io/serviceaccount/namespace"`
 }
 
-// New makes a mint of a private key in PEM, RSA or ECDSA (PKCS#1, PKCS#8 or SEC 1), and of
-// the root certificate, in PEM, that goes with each token; without one none does.
+// New makes a mint from a private key in PEM, RSA or ECDSA (PKCS#1, PKCS#8 or SEC 1), and from the
+// root certificate, in PEM, that goes with each token; an empty one goes with none.
 //
-// Errors: the text has no such key, or its curve is not P-256, P-384 or P-521. They do not
+// Errors: the text has no such key, or its curve is not P-256, P-384 or P-521. The errors do not
 // repeat the text.
 func New(key, rootCA []byte) (*Mint, error) {
 	private, err := keyutil.ParsePrivateKeyPEM(key)
@@ -78,7 +78,7 @@ func New(key, rootCA []byte) (*Mint, error) {
 	return &Mint{signer: signer, rootCA: rootCA}, nil
 }
 
-// methodOf is how a key signs, and its public part.
+// methodOf returns the signature algorithm of a key, and its public part.
 func methodOf(private any) (jose.SignatureAlgorithm, any, error) {
 	switch key := private.(type) {
 	case *rsa.PrivateKey:
@@ -99,7 +99,7 @@ func methodOf(private any) (jose.SignatureAlgorithm, any, error) {
 	}
 }
 
-// RootCA is the root certificate that goes with each token; empty when none does.
+// RootCA returns the root certificate that goes with each token; empty if none does.
 func (m *Mint) RootCA() []byte { return m.rootCA }
 
 // Token makes a token.

@@ -33,7 +33,7 @@ func block(t *testing.T, kind string) func(der []byte, err error) []byte {
 	}
 }
 
-// A token says what kube-controller-manager's says, and is signed as the key can.
+// A token has the claims of kube-controller-manager's, and is signed as the key can.
 func TestTokens(t *testing.T) {
 	old, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
@@ -101,7 +101,7 @@ func holds(t *testing.T, what, token, algorithm string, key crypto.Signer) {
 	}
 }
 
-// What is no key is refused without being repeated.
+// A text that is no key is refused without being repeated.
 func TestBadKeys(t *testing.T) {
 	small, err := ecdsa.GenerateKey(elliptic.P224(), rand.Reader)
 	if err != nil {
@@ -123,7 +123,7 @@ func TestBadKeys(t *testing.T) {
 	}
 }
 
-// With a key that is too weak to sign there is an error and no token.
+// A key that is too weak to sign gives an error and no token.
 func TestAWeakKeyMakesNoToken(t *testing.T) {
 	var weak []byte
 	t.Run("the key", func(t *testing.T) {

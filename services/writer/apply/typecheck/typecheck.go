@@ -1,9 +1,9 @@
-// Package typecheck finds expressions of admission policies that do not fit the types of
-// the objects that the policies are about.
+// Package typecheck finds expressions of admission policies that do not fit the types of the
+// policies' objects.
 //
-// The work is upstream's own type checker, the one that kube-controller-manager uses, on
-// the schemas that the API server serves. It brings the library of CEL and much of the
-// API server's own along, so nothing but a program's wiring imports this package.
+// It uses upstream's own type checker, that of kube-controller-manager, on the schemas that the
+// API server serves. The checker depends on the CEL library and much of the API server's code, so
+// only a program's wiring imports this package.
 package typecheck
 
 import (
@@ -20,14 +20,13 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// Check finds the expressions that do not fit. It asks the API server for schemas, and
-// takes some tenths of a second for a policy about several kinds.
+// Check finds the expressions that do not fit. It reads schemas from the API server, and takes
+// some tenths of a second for a policy about several kinds.
 //
-// A kind that is not served, or has no schema, is left out, as upstream does. Upstream
-// leaves out what it could not find out, too; here that is an error, and the check may be
-// tried again.
+// A kind that is not served, or has no schema, is skipped, as upstream does. Upstream also skips
+// kinds that it failed to look up; here that is an error, so that the check can be retried.
 //
-// Errors: the API server did not say which kinds there are, or gave no schemas.
+// Errors: the API server did not return the kinds or the schemas.
 func Check(policy *admissionregistrationv1.ValidatingAdmissionPolicy, disco discovery.DiscoveryInterface, mapper meta.RESTMapper) ([]admissionregistrationv1.ExpressionWarning, error) {
 	var lost losses
 	checker := validating.TypeChecker{
@@ -41,7 +40,7 @@ func Check(policy *admissionregistrationv1.ValidatingAdmissionPolicy, disco disc
 	return warnings, nil
 }
 
-// losses are what the checker would rather not know.
+// losses collects the errors that the checker ignores.
 type losses struct {
 	mu  sync.Mutex
 	all []error
@@ -59,13 +58,13 @@ func (l *losses) err() error {
 	return errors.Join(l.all...)
 }
 
-// schemas notes why a schema could not be had.
+// schemas records why a schema could not be read.
 type schemas struct {
 	resolver.SchemaResolver
 	lost *losses
 }
 
-// ResolveSchema is the schema of a kind.
+// ResolveSchema returns the schema of a kind.
 func (s schemas) ResolveSchema(of schema.GroupVersionKind) (*spec.Schema, error) {
 	found, err := s.SchemaResolver.ResolveSchema(of)
 	if err != nil && !errors.Is(err, resolver.ErrSchemaNotFound) {
@@ -74,16 +73,16 @@ func (s schemas) ResolveSchema(of schema.GroupVersionKind) (*spec.Schema, error)
 	return found, err
 }
 
-// resources notes why it is unknown whether there is a kind.
+// resources records why a kind could not be looked up.
 type resources struct {
 	meta.RESTMapper
 	lost *losses
 }
 
-// Reset has the kinds looked up anew.
+// Reset makes the next lookup repeat discovery.
 func (r resources) Reset() { meta.MaybeResetRESTMapper(r.RESTMapper) }
 
-// KindsFor are the kinds behind a resource.
+// KindsFor returns the kinds of a resource.
 func (r resources) KindsFor(of schema.GroupVersionResource) ([]schema.GroupVersionKind, error) {
 	found, err := r.RESTMapper.KindsFor(of)
 	if err != nil && !meta.IsNoMatchError(err) {

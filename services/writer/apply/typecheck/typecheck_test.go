@@ -15,7 +15,7 @@ import (
 	"github.com/millrace/millrace/services/writer/apply/typecheck"
 )
 
-// served is an API server that serves no schemas, or does not say.
+// served is an API server without schemas, or one that fails.
 type served struct {
 	discovery.DiscoveryInterface
 	err error
@@ -25,7 +25,7 @@ func (s served) OpenAPIV3() openapi.Client { return s }
 
 func (s served) Paths() (map[string]openapi.GroupVersion, error) { return nil, s.err }
 
-// mapped knows of pods, or does not say.
+// mapped maps pods, or fails.
 type mapped struct {
 	meta.RESTMapper
 	err    error
@@ -58,9 +58,8 @@ func policyOf(resource string) *admissionregistrationv1.ValidatingAdmissionPolic
 	}
 }
 
-// What is not served is left out of a check, and what could not be found out is an error:
-// otherwise a policy would be called right that was not checked. A kind that is not
-// known yet is looked up anew.
+// A kind that is not served is skipped, and a failed lookup is an error: otherwise a policy that
+// was not checked would count as correct. An unknown kind is looked up again.
 func TestWhatCouldNotBeFoundOutIsAnError(t *testing.T) {
 	cut := errors.New("connection refused")
 	for name, c := range map[string]struct {

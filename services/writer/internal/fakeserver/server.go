@@ -1,6 +1,5 @@
-// Package fakeserver is an API server for tests: it stores objects, keeps the
-// conditions of writes, and can be told to lose answers. It knows no schema, no
-// defaults and no admission.
+// Package fakeserver is an API server for tests: it stores objects, checks the preconditions of
+// writes, and can lose answers on request. It knows no schema, no defaults and no admission.
 package fakeserver
 
 import (
@@ -22,7 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Request is a request that arrived.
+// Request is a request that the server received.
 type Request struct {
 	Method, Path string
 	Query        url.Values
@@ -30,25 +29,26 @@ type Request struct {
 	Body         []byte
 }
 
-// Fault is what goes wrong with a request. The zero value is nothing.
+// Fault is what goes wrong with a request; the zero value is no fault.
 type Fault struct {
 	// Lost carries the request out and drops the connection before the answer.
 	Lost bool
 	// Code answers with a status instead of carrying the request out.
 	Code int
-	// RetryAfter goes with Code, in seconds; Message says why, if not that the test asked.
+	// RetryAfter goes with Code, in seconds. Message replaces the message that the test asked for
+	// it.
 	RetryAfter int
 	Message    string
-	// Continue is the token that goes with Code 410, for those who can do with a list that
-	// is not of one version.
+	// Continue is the token that goes with Code 410, for clients that accept pages of different
+	// versions.
 	Continue string
-	// Unserved answers as an API server does that does not serve the resource.
+	// Unserved answers like an API server that does not serve the resource.
 	Unserved bool
-	// Late is how much later than its beginning a watch tells something, or ends.
+	// Late delays the events of a watch, and its end.
 	Late time.Duration
 }
 
-// change is one of the past, of which watches are told.
+// change is a past change, to be sent to watches.
 type change struct {
 	path    string
 	version int
@@ -66,11 +66,11 @@ type Server struct {
 	requests []Request
 	objects  map[string]map[string]any // by path
 	version  int
-	created  map[string]int // how often something was made at a path
-	past     []change       // what a watch is told
+	created  map[string]int // how often an object was created at a path
+	past     []change       // the history that watches are sent
 }
 
-// New starts a server that ends with the test.
+// New starts a server that stops when the test ends.
 func New(t testing.TB) *Server {
 	s := &Server{objects: map[string]map[string]any{}, created: map[string]int{}, answered: map[string]int{}}
 	s.Server = httptest.NewServer(http.HandlerFunc(s.serve))
@@ -78,36 +78,35 @@ func New(t testing.TB) *Server {
 	return s
 }
 
-// Break sets what goes wrong from now on.
+// Break sets the function that picks the fault of each later request.
 func (s *Server) Break(fault func(Request) Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fault = fault
 }
 
-// Hold sets what every request waits for before it is looked at, from now on.
+// Hold sets a function that every later request waits for before it is processed.
 func (s *Server) Hold(hold func(Request)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.hold = hold
 }
 
-// Answered is how many requests of a method and path ("POST /api/...") have been
-// answered.
+// Answered returns how many requests of a method and path ("POST /api/...") have been answered.
 func (s *Server) Answered(what string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.answered[what]
 }
 
-// Remove takes an object away, whatever its conditions.
+// Remove deletes an object, whatever its preconditions.
 func (s *Server) Remove(path string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.end(path)
 }
 
-// end takes an object away, if it is there.
+// end deletes an object, if it exists.
 func (s *Server) end(path string) {
 	if object, ok := s.objects[path]; ok {
 		s.version++
@@ -116,35 +115,35 @@ func (s *Server) end(path string) {
 	delete(s.objects, path)
 }
 
-// Requests are the requests that arrived, in order.
+// Requests returns the requests received, in order.
 func (s *Server) Requests() []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.requests)
 }
 
-// Paths are the paths of all objects, sorted.
+// Paths returns the paths of all objects, sorted.
 func (s *Server) Paths() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Sorted(maps.Keys(s.objects))
 }
 
-// Created is how often an object was made at a path.
+// Created returns how often an object was created at a path.
 func (s *Server) Created(path string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.created[path]
 }
 
-// Put stores an object and gives its metadata.
+// Put stores an object and returns the resourceVersion of the write.
 func (s *Server) Put(path, uid string, object map[string]any) (version string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.put(path, uid, object)
 }
 
-// Get is the object at a path, nil if there is none.
+// Get returns the object at a path, nil if there is none.
 func (s *Server) Get(path string) map[string]any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -224,7 +223,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	reply(w, code, answer)
 }
 
-// tell answers a watch with what has happened to one name since a version, and ends it.
+// tell answers a watch with the changes of one name since a version, and ends it.
 func (s *Server) tell(w http.ResponseWriter, r Request) {
 	since, _ := strconv.Atoi(r.Query.Get("resourceVersion"))
 	for _, c := range s.past {
@@ -272,7 +271,7 @@ func (s *Server) answer(r Request) (int, any) {
 	}
 }
 
-// list is everything at a path that is that of all objects of a kind.
+// list returns the objects of a collection; ok is false if the path is none.
 func (s *Server) list(path string) (items []any, ok bool) {
 	if !slices.Contains([]string{"pods", "replicasets", "ipaddresses", "servicecidrs", "secrets", "nodes"}, path[strings.LastIndex(path, "/")+1:]) {
 		return nil, false
@@ -286,7 +285,7 @@ func (s *Server) list(path string) (items []any, ok bool) {
 	return items, true
 }
 
-// within tells whether an object is among all of a kind, in one namespace or in all of them.
+// within tells whether an object is in a collection, of one namespace or of all.
 func within(at, path string) bool {
 	if name, under := strings.CutPrefix(at, path+"/"); under {
 		return !strings.Contains(name, "/")
@@ -298,9 +297,9 @@ func within(at, path string) bool {
 	return under && len(parts) == 3 && parts[1] == resource
 }
 
-// page is a list, or the part of it that was asked for.
+// page returns a list, or the requested page of it.
 func page(items []any, query url.Values, version int) map[string]any {
-	from, _ := strconv.Atoi(query.Get("continue")) // we made it
+	from, _ := strconv.Atoi(query.Get("continue")) // this server issued it
 	metadata := map[string]any{"resourceVersion": strconv.Itoa(version)}
 	list := map[string]any{"kind": "List", "items": items[from:], "metadata": metadata}
 	if limit, err := strconv.Atoi(query.Get("limit")); err == nil && from+limit < len(items) {
@@ -313,7 +312,7 @@ func page(items []any, query url.Values, version int) map[string]any {
 // Allowed is the group whose members may do everything; others may do nothing.
 const Allowed = "allowed"
 
-// review answers whether a user may do something. Nothing is kept of it.
+// review answers whether a user may do something. It stores nothing.
 func review(r Request) (int, any) {
 	var object map[string]any
 	if err := json.Unmarshal(r.Body, &object); err != nil {
@@ -414,7 +413,7 @@ func reply(w http.ResponseWriter, code int, body any) {
 	_ = json.NewEncoder(w).Encode(body) // a client that went away is part of the tests
 }
 
-// discovery is what the server says that it serves.
+// discovery has the server's discovery documents.
 var discovery = map[string]any{
 	"/readyz": metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusSuccess},
 	"/api":    metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}},

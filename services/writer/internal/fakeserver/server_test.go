@@ -15,7 +15,7 @@ import (
 
 const pods = "/api/v1/namespaces/ns/pods"
 
-// ask makes a request, and gives the code and the body of the answer; 0: there is none.
+// ask makes a request, and returns the code and the body of the answer; 0 if there is none.
 func ask(t *testing.T, s *fakeserver.Server, method, path, body string) (code int, answer string, header http.Header) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, s.URL+path, strings.NewReader(body))
@@ -34,8 +34,7 @@ func ask(t *testing.T, s *fakeserver.Server, method, path, body string) (code in
 	return got.StatusCode, strings.TrimSpace(string(text)), got.Header
 }
 
-// What is written is stored under the conditions that are said, and what is not as it should be is
-// refused.
+// A write is stored if its preconditions hold; an invalid one is refused.
 func TestWrites(t *testing.T) {
 	s := fakeserver.New(t)
 	version := s.Put(pods+"/a", "u", map[string]any{"spec": "x", "metadata": map[string]any{"name": "a", "labels": "l"}})
@@ -79,7 +78,7 @@ func TestWrites(t *testing.T) {
 	}
 }
 
-// Lists are of one namespace or of all, whole or by pages, of one name or of one type.
+// Lists cover one namespace or all, whole or in pages, one name or one type.
 func TestLists(t *testing.T) {
 	s := fakeserver.New(t)
 	for i := range 3 {
@@ -119,14 +118,14 @@ func TestLists(t *testing.T) {
 	}
 }
 
-// A watch is told what has happened to one name since a version, and ends.
+// A watch gets the changes of one name since a version, and ends.
 func TestWatches(t *testing.T) {
 	s := fakeserver.New(t)
 	s.Put(pods+"/a", "u", map[string]any{})
 	s.Put(pods+"/b", "v", map[string]any{})
 	s.Put(pods+"/a", "u", map[string]any{})
 	s.Remove(pods + "/a")
-	s.Remove(pods + "/a") // it is not there any more
+	s.Remove(pods + "/a") // it does not exist any more
 	for since, want := range map[string]string{"0": "MODIFIED MODIFIED DELETED", "1": "MODIFIED DELETED", "3": "DELETED", "4": ""} {
 		_, answer, _ := ask(t, s, "GET", pods+"?watch=true&fieldSelector=metadata.name%3Da&resourceVersion="+since, "")
 		var got []string
@@ -143,7 +142,7 @@ func TestWatches(t *testing.T) {
 	}
 }
 
-// What a test has go wrong goes wrong, and is noted all the same.
+// A fault that a test sets takes effect, and the request is recorded all the same.
 func TestFaults(t *testing.T) {
 	s := fakeserver.New(t)
 	for _, c := range []struct {
@@ -183,7 +182,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// Users of one group may do everything, others nothing; what is served is told.
+// Users of one group may do everything, others nothing; discovery lists what is served.
 func TestReviewsAndDiscovery(t *testing.T) {
 	s := fakeserver.New(t)
 	const reviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
