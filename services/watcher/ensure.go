@@ -14,8 +14,8 @@ import (
 	"github.com/millrace/millrace/services/watcher/translate"
 )
 
-// ensure makes the kind's streams where they are missing. Where they are there
-// in another form or version it settles which of the two is to be.
+// ensure creates the kind's streams where they are missing. Where they exist in another form or
+// version, settle decides which of the two to use.
 func (k *kindWatch) ensure(ctx context.Context) error {
 	if k.ensured && k.source != nil {
 		return nil
@@ -40,18 +40,18 @@ func (k *kindWatch) ensure(ctx context.Context) error {
 	return nil
 }
 
-// orphaned tells whether a kind has a state and no log, which are going to be
-// made anew together.
+// orphaned tells whether a kind has a state stream but no log; ensure recreates both together. It
+// looks at the state first: another watcher may create both between the two looks, the log first.
 func orphaned(ctx context.Context, b bus.Bus, kind kinds.Name) bool {
-	if _, err := b.StreamState(ctx, subject.LogStream(kind)); !errors.Is(err, bus.ErrNoStream) {
+	if _, err := b.StreamState(ctx, subject.StateStream(kind)); err != nil {
 		return false
 	}
-	_, err := b.StreamState(ctx, subject.StateStream(kind))
-	return err == nil
+	_, err := b.StreamState(ctx, subject.LogStream(kind))
+	return errors.Is(err, bus.ErrNoStream)
 }
 
-// inherit takes from a state without its log how far the kind had been watched: an
-// epoch never comes twice.
+// inherit takes the position from a state stream that has lost its log, because no epoch may be
+// used twice.
 func (k *kindWatch) inherit(ctx context.Context) {
 	k.distrust(klog.FromContext(ctx).WithValues("kind", k.kind.Name), events.Hole{Reason: "the log is not there any more, and its state was"})
 	m, there, err := k.bus.Last(ctx, subject.StateStream(k.kind.Name), subject.Mark(k.kind.Name))
@@ -63,7 +63,7 @@ func (k *kindWatch) inherit(ctx context.Context) {
 	}
 }
 
-// settle handles streams with other settings than wanted.
+// settle handles streams whose settings differ from the wanted ones.
 func (k *kindWatch) settle(ctx context.Context, refused error) error {
 	have, there, err := storedKind(ctx, k.bus, k.kind.Name)
 	if err != nil {
@@ -74,7 +74,7 @@ func (k *kindWatch) settle(ctx context.Context, refused error) error {
 	}
 	use, remake := translate.Settle(have, k.kind, k.served)
 	if remake {
-		// What reads them notices, and reads the new ones from their start.
+		// Readers notice, and read the new streams from their start.
 		klog.FromContext(ctx).Info("Making the streams of a kind anew, since it is to be on the bus otherwise",
 			"kind", k.kind.Name, "have", have, "haveForm", have.Form, "want", use, "wantForm", use.Form)
 		if err := k.bus.Forget(ctx, k.kind.Name); err != nil {
@@ -102,8 +102,8 @@ func storedKind(ctx context.Context, b bus.Bus, name kinds.Name) (kind kinds.Kin
 	return kind, false, nil
 }
 
-// advise says what to do about settings that cannot be settled here: to make
-// the streams anew would throw away a record that an operator wants to keep.
+// advise tells the operator what to do about settings that settle cannot reconcile. The watcher
+// does not recreate the streams, because the operator may want to keep their record.
 func advise(kind kinds.Name, err error) error {
 	if !errors.Is(err, bus.ErrSettings) {
 		return err

@@ -17,10 +17,34 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/services/watcher/translate"
 )
 
-// An object proves history of the epoch that is watched, among the last messages of the log.
+// made is a bus on which another watcher makes the streams of a kind behind the first look at one.
+type made struct {
+	bus.Bus
+	looks int
+}
+
+func (m *made) StreamState(ctx context.Context, stream string) (bus.State, error) {
+	state, err := m.Bus.StreamState(ctx, stream)
+	if m.looks++; m.looks == 1 {
+		err = errors.Join(err, m.Bus.EnsureKind(ctx, kinds.Pods.Kind))
+	}
+	return state, err
+}
+
+// A kind whose streams another watcher makes at the same moment is not orphaned.
+func TestStreamsThatAreMadeMeanwhile(t *testing.T) {
+	t.Parallel()
+	b := &made{Bus: memory.New(memory.Options{})}
+	if orphaned(t.Context(), b, "pods") || b.looks == 0 {
+		t.Errorf("the kind is orphaned, after %d looks", b.looks)
+	}
+}
+
+// An object among the last messages of the log proves the history of the watched epoch.
 func TestWhatProvesHistory(t *testing.T) {
 	t.Parallel()
 	k, a := recorded(t, 3, 0)
@@ -51,7 +75,7 @@ func TestWhatProvesHistory(t *testing.T) {
 	}
 }
 
-// A stream is read up to where it stood, for as long as something comes.
+// replay reads a stream up to its end at the start, as long as messages arrive.
 func TestAStreamIsReadToItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, a := recorded(t, 5, 0)
@@ -101,7 +125,7 @@ func TestAStreamIsReadToItsEnd(t *testing.T) {
 	})
 }
 
-// A state is waited for until it has what was appended; one that stands still is damaged.
+// The watcher waits until a state has what was appended; a state that stands still is damaged.
 func TestAStateIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, a := recorded(t, 3, 0)
@@ -132,7 +156,7 @@ func TestAStateIsWaitedFor(t *testing.T) {
 	})
 }
 
-// Silence goes on while this process is there to hear it.
+// A silence lasts only while this process runs and can hear.
 func TestASilenceIsHeard(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -147,7 +171,8 @@ func TestASilenceIsHeard(t *testing.T) {
 	}
 }
 
-// What the bus has of a kind is kept where it can be, and what to do is said where it cannot.
+// The watcher keeps a kind's streams where it can, and tells the operator what to do where it
+// cannot.
 func TestStreamsOfOtherSettings(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -201,7 +226,7 @@ func TestStreamsOfOtherSettings(t *testing.T) {
 	}
 }
 
-// A kind that cannot be watched for half a minute is told of, with since when.
+// The watcher reports a kind that it could not watch for half a minute, and since when.
 func TestWhichKindsAreNotWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &kindWatch{kind: kinds.Pods.Kind, metrics: newMetrics()}
@@ -236,7 +261,8 @@ func TestWhichKindsAreNotWatched(t *testing.T) {
 	})
 }
 
-// After a refusal the next attempt waits longer than after no answer, and as long as the refusal says.
+// After a refusal the next attempt waits longer than after a missing answer, and at least as long
+// as the refusal says.
 func TestHowLongAnAttemptWaits(t *testing.T) {
 	t.Parallel()
 	answer := func(code, seconds int) error {
@@ -267,7 +293,7 @@ func TestHowLongAnAttemptWaits(t *testing.T) {
 	}
 }
 
-// An object has room again as its bytes become less with time.
+// An object gains room as time pays for its bytes.
 func TestTheRoomOfAnObject(t *testing.T) {
 	t.Parallel()
 	b := bounds{Bound: Bound{Burst: 1000, PerSecond: 100}}
@@ -300,7 +326,7 @@ func TestTheRoomOfAnObject(t *testing.T) {
 	}
 }
 
-// Versions wait when there is no room; the newest is what counts, and those before it are counted.
+// A version waits when there is no room; only the newest waits, and earlier ones are counted.
 func TestVersionsThatWait(t *testing.T) {
 	t.Parallel()
 	b, now := bounds{Bound: Bound{Burst: 100, PerSecond: 100}}, time.Now()
@@ -369,7 +395,7 @@ func TestVersionsThatWait(t *testing.T) {
 	}
 }
 
-// Before the memory for what waits is spent the oldest is recorded.
+// The watcher records the oldest waiting version before the waiting ones exceed their memory.
 func TestWhatWaitsHasABound(t *testing.T) {
 	t.Parallel()
 	b, now := bounds{Bound: Bound{Burst: 1, PerSecond: 1}}, time.Now()
@@ -387,7 +413,7 @@ func TestWhatWaitsHasABound(t *testing.T) {
 	}
 }
 
-// How far back the log must reach follows from what is there, and from the room that it has.
+// reach follows from the number of objects and from the log's room.
 func TestHowFarTheLogReaches(t *testing.T) {
 	t.Parallel()
 	with := func(objects, room uint64, counted bool) *kindWatch {
