@@ -107,4 +107,6 @@ func TestAJobThatStaysHoldsNoRunBack(t *testing.T) {
 	does("another create was refused", now, events.VerbDelete)
 	v.Did[0].Ref.Name, v.Did[0].Status = old.Name, events.Skipped
 	does("another command was", now, events.VerbDelete)
+	v.Did[0].Status, v.Did[0].Reason = events.Refused, "Stale"
+	does("the API server was not asked", now, events.VerbDelete)
 }

@@ -118,10 +118,12 @@ func (r *review) clear(runs bool) reconcile.Decision {
 	return reconcile.Do("more Jobs have ended than are kept", r.deletions(ended)...)
 }
 
-// stays tells whether the last turn failed to delete a Job.
+// stays tells whether the API server refused to delete a Job in the last turn. A writer that skips
+// the delete, or refuses the turn as stale, has not asked it.
 func (r *review) stays(job *batchv1.Job) bool {
 	return slices.ContainsFunc(r.did, func(did events.Result) bool {
-		return did.Ref.Name == job.Name && !did.OK() && did.Status != events.Skipped
+		asked := did.Status != events.Skipped && (did.Status != events.Refused || did.Reason != "Stale")
+		return did.Ref.Name == job.Name && !did.OK() && asked
 	})
 }
 
