@@ -175,18 +175,18 @@ func TestWhichStreamsAreRemoved(t *testing.T) {
 		change  func(*ailing)
 		removed bool
 	}{
-		"nothing":                       {0, false, func(*ailing) {}, true},
-		"an object":                     {1, false, func(*ailing) {}, false},
-		"an object and a mark":          {1, true, func(*ailing) {}, false},
-		"a mark":                        {0, true, func(*ailing) {}, true},
-		"a mark behind what is no more": {1, true, func(a *ailing) { a.states[logW] = bus.State{First: 2, Last: 2, Messages: 1} }, true},
-		"the last is not there":         {0, true, func(a *ailing) { a.missing[1] = true }, false},
-		"the last is torn":              {0, true, func(a *ailing) { a.torn[1] = true }, false},
-		"the log is away":               {0, false, func(a *ailing) { a.state[logW] = away }, false},
-		"the state is away":             {0, false, func(a *ailing) { a.state[stateW] = away }, false},
-		"the state has something":       {0, false, func(a *ailing) { a.states[stateW] = bus.State{Messages: 1} }, false},
-		"a mark, the state has it":      {0, true, func(a *ailing) { a.states[stateW] = bus.State{Messages: 1} }, true},
-		"they cannot be removed":        {0, false, func(a *ailing) { a.forgotten = away }, false},
+		"nothing":                        {0, false, func(*ailing) {}, true},
+		"an object":                      {1, false, func(*ailing) {}, false},
+		"an object and a mark":           {1, true, func(*ailing) {}, false},
+		"a mark":                         {0, true, func(*ailing) {}, true},
+		"a mark behind what has expired": {1, true, func(a *ailing) { a.states[logW] = bus.State{First: 2, Last: 2, Messages: 1} }, true},
+		"the last is not there":          {0, true, func(a *ailing) { a.missing[1] = true }, false},
+		"the last is torn":               {0, true, func(a *ailing) { a.torn[1] = true }, false},
+		"the log is away":                {0, false, func(a *ailing) { a.state[logW] = away }, false},
+		"the state is away":              {0, false, func(a *ailing) { a.state[stateW] = away }, false},
+		"the state has something":        {0, false, func(a *ailing) { a.states[stateW] = bus.State{Messages: 1} }, false},
+		"a mark, the state has it":       {0, true, func(a *ailing) { a.states[stateW] = bus.State{Messages: 1} }, true},
+		"they cannot be removed":         {0, false, func(a *ailing) { a.forgotten = away }, false},
 	} {
 		a := anAiling(memory.New(memory.Options{}))
 		widgetsOn(t, a, c.objects)

@@ -95,7 +95,7 @@ func TestTheLogTakesOver(t *testing.T) {
 		"a hole in a batch": {log: logged(1, 2, 3, 5), batched: true, want: errHole, position: 2},
 		"begins later":      {log: logged(4, 5), want: errHole, position: 2},
 		"with a torn one":   {log: torn, want: events.ErrDamaged, position: 4},
-		"is no more":        {log: logged(1, 2, 3), ends: bus.ErrNoStream, want: bus.ErrOvertaken, position: 3},
+		"is deleted":        {log: logged(1, 2, 3), ends: bus.ErrNoStream, want: bus.ErrOvertaken, position: 3},
 		"made anew":         {ends: bus.ErrOvertaken, want: bus.ErrOvertaken, position: 2},
 		"cannot be read":    {ends: events.ErrDamaged, position: 2},
 	} {

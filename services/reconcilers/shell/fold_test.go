@@ -162,7 +162,7 @@ func TestHowAnObjectIsTakenIn(t *testing.T) {
 			t.Errorf("%s: held is %s, and it has changed: %t", what, got, changed)
 		}
 		if end, ended := k.gone["uid-p"]; ended != (c.ends != "") || ended && end.version != fmt.Sprint(c.version) {
-			t.Errorf("%s: the bearer before has ended: %t, %+v", what, ended, end)
+			t.Errorf("%s: the previous object of the name has ended: %t, %+v", what, ended, end)
 		}
 	}
 }
