@@ -414,6 +414,24 @@ func TestHowStreamsAreCompared(t *testing.T) {
 	}
 }
 
+// A state stream that another process creates between the two looks, behind its log, has not lost it.
+func TestAStateThatIsMadeMeanwhile(t *testing.T) {
+	t.Parallel()
+	o := known(t)
+	log, state := o.logSettings(kinds.Pods.Kind), o.stateSettings(kinds.Pods.Kind)
+	nothing, both := having(), having(log, state)
+	looks := 0
+	a := &answers{stream: func(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
+		if looks++; looks == 1 {
+			return nothing(ctx, name)
+		}
+		return both(ctx, name)
+	}}
+	if err := (own{a.bus(o)}).kind(t.Context(), kinds.Pods.Kind); err != nil || looks != 2 || slices.Contains(a.asked, "delete "+state.Name) {
+		t.Errorf("after %d looks: %v, %q", looks, err, a.asked)
+	}
+}
+
 // Missing streams are created; a stream that another process created first is compared.
 func TestHowStreamsAreMade(t *testing.T) {
 	t.Parallel()

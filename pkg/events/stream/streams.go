@@ -25,10 +25,12 @@ func (b *Bus) EnsureKind(ctx context.Context, kind kinds.Kind) error {
 func (b own) kind(ctx context.Context, kind kinds.Kind) error {
 	defer b.listing.drop()
 	log, state := b.options.logSettings(kind), b.options.stateSettings(kind)
-	there, err := b.compare(ctx, log, state)
+	// Look at the state first: another process may create both between the two looks, the log first.
+	there, err := b.compare(ctx, state, log)
 	if err != nil {
 		return fmt.Errorf("ensure the streams of %s: %w", kind.Name, err)
 	}
+	slices.Reverse(there)
 	if there[1] && !there[0] {
 		if err := b.remove(ctx, state.Name); err != nil {
 			return fmt.Errorf("remove the state stream that lost its log: %w", err)
