@@ -167,7 +167,7 @@ func TestSelection(t *testing.T) {
 		want []string
 	}{
 		{options{by: "millrace"}, []string{"[a] one", "[b] three"}},
-		{options{by: "nobody"}, []string{"[a] one", "[b] three"}},
+		{options{by: "none"}, []string{"[a] one", "[b] three"}},
 		{options{by: "kcm"}, []string{"[a] one", "[a] two", "[b] three", "[c] four"}},
 		{options{by: "millrace", all: true}, []string{"[a] one", "[a] two", "[b] three", "[c] four"}},
 		{options{by: "millrace", focus: "[a]"}, []string{"[a] one"}},

@@ -41,7 +41,7 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.by, "by", "millrace", "who runs the controllers under test: millrace, kcm (the baseline), shadow (kcm, with millrace beside it, which is compared), or nobody (the negative control, in which tests must fail)")
+	flag.StringVar(&o.by, "by", "millrace", "who runs the controllers under test: millrace, kcm (the baseline), shadow (kcm, with millrace beside it, which is compared), or none (the negative control, in which tests must fail)")
 	flag.StringVar(&o.which, "controllers", "", "the controllers under test (default: all that Millrace has; in the negative control without those for which each namespace waits); kube-controller-manager runs all others")
 	flag.StringVar(&o.list, "tests", "", "file of names of tests, instead of those of test/e2e")
 	flag.StringVar(&o.focus, "focus", "", "run only tests whose name contains this")
@@ -170,7 +170,7 @@ func (s *session) play(ctx context.Context, cluster *stage) error {
 
 // limitOf is the limit of a test that takes this long with kube-controller-manager.
 func (o options) limitOf(took time.Duration) time.Duration {
-	if o.by == "nobody" {
+	if o.by == "none" {
 		return took + time.Minute
 	}
 	return o.limit

@@ -19,7 +19,7 @@ type runner struct {
 var runners = []runner{
 	{"kcm", "baseline.tsv", "kube-controller-manager"},
 	{"millrace", "millrace.tsv", "Millrace"},
-	{"nobody", "nobody.tsv", "no controllers"},
+	{"none", "none.tsv", "no controllers"},
 }
 
 const recordHead = "# What came of the tests with %s on this cluster: state, seconds, test, failure. Written by go run ./cmd/e2e --record.\n"
@@ -33,7 +33,7 @@ const newerHead = "# Tests that a recorded run is older than, and whose run: nam
 func record(root string, o options) error {
 	i := slices.IndexFunc(runners, func(r runner) bool { return r.by == o.by })
 	if i < 0 {
-		return fmt.Errorf("record the results of --by=%s: only those of kcm, millrace and nobody are kept", o.by)
+		return fmt.Errorf("record the results of --by=%s: only those of kcm, millrace and none are kept", o.by)
 	}
 	l, err := readLists(root)
 	if err != nil {

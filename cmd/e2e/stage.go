@@ -36,7 +36,7 @@ func underTest(o options) []string {
 	switch {
 	case o.which != "":
 		return strings.Split(o.which, ",")
-	case o.by == "nobody":
+	case o.by == "none":
 		return slices.DeleteFunc(replaced(), func(name string) bool { return slices.Contains(furniture, name) })
 	}
 	return replaced()
@@ -61,9 +61,9 @@ func start(ctx context.Context, o options) (*stage, error) {
 	switch o.by {
 	case "kcm", "shadow":
 		others = localcluster.AllControllers
-	case "millrace", "nobody":
+	case "millrace", "none":
 	default:
-		return nil, fmt.Errorf("--by=%s: it is millrace, kcm, shadow or nobody", o.by)
+		return nil, fmt.Errorf("--by=%s: it is millrace, kcm, shadow or none", o.by)
 	}
 	// The cluster counts as started when its nodes have no taint, and by then only kube-controller-manager
 	// runs and can remove it.
