@@ -28,7 +28,7 @@ CONCURRENT = $(addprefix ./,$(sort $(dir $(shell grep -rlE --include='*.go' --ex
 DAY := $(shell expr $$(date -u +%s) / 86400 % 7)
 # The levels of make test that run two at a time: those that mostly wait beside those that mostly compute.
 # The promises and the control planes of system come before them, with the machine for themselves.
-LEVELS := unit oracle sim observability ui fuzz-some mutants-some
+LEVELS := unit oracle sim chart observability ui fuzz-some mutants-some
 # What rapid draws, other examples each day, as the worlds of sim: what passes once passes again that day.
 export RAPID_SEED ?= $(shell expr $$(date -u +%s) / 86400)
 # Tests of test/system whose records are in the corpus.
@@ -37,7 +37,7 @@ CORPUS := ^Test(Life|PodsFollowTheLoad|ThePastIsDecidedAgain|NamespacesGoWhenThe
 ALONE := ^Test(Failover|Stall|CutOff|Rescale|ThreeNodes|ATenantCannotFillTheBus|Torture|WatcherAgainstARealAPIServer)$$
 
 .DEFAULT_GOAL := help
-.PHONY: accounts corpus corpus-record help build release sbom profile image images compose-test run demo programs test unit sim sim-evidence sieve oracle promises system rbac e2e observability ui torture bench fuzz fuzz-some mutants mutants-some race race-some check lint stories tidy clean
+.PHONY: accounts chart corpus corpus-record help build release sbom profile image images compose-test run demo programs test unit sim sim-evidence sieve oracle promises system rbac e2e observability ui torture bench fuzz fuzz-some mutants mutants-some race race-some check lint stories tidy clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -128,7 +128,9 @@ promises: build $(GOTESTSUM) ## what is promised in seconds when a process dies,
 
 system: build $(GOTESTSUM) ## real etcd, kube-apiserver and JetStream, built on first use: all but the promises
 	$(call tests,$@) -count=1 ./test/system/... ./test/rights/... ./test/trace/... ./test/shadow/... -skip '$(ALONE)' -p 1 -parallel 4 -timeout 50m
-	cd test/helm && export GOWORK=off && $(call tests,$@-helm) -count=1 -timeout 30m ./cluster
+
+chart: build $(GOTESTSUM) ## install, upgrade and remove the Helm chart against a real API server
+	cd test/helm && export GOWORK=off && $(call tests,$@) -count=1 -timeout 30m ./cluster
 
 observability: $(GOTESTSUM) ## what an operator sees: metrics of the running services, rules, dashboards, runbook
 	cd test/observability/rules && GOWORK=off $(GO) test -timeout 20m ./...

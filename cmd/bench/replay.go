@@ -278,7 +278,7 @@ func (r *rehearsal) say(ctx context.Context, kind kinds.Kind, object runtime.Obj
 
 // turn decides about the ReplicaSet of the pod that changed last, and stores the turn.
 func (r *rehearsal) turn(ctx context.Context, b *stream.Bus, controller reconcile.Any, place int) error {
-	sight, err := r.seen.See(r.position, nil)
+	sight, err := r.seen.ViewAt(r.position, nil)
 	if err != nil {
 		return err
 	}

@@ -113,7 +113,7 @@ func TestWhatHasNotHadItsTurnIsMeasured(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		w, _ := inMemoryWorld(ctx, t)
-		if err := w.bus.Forget(ctx, kinds.ServiceAccounts.Name); err != nil {
+		if err := w.bus.DeleteKind(ctx, kinds.ServiceAccounts.Name); err != nil {
 			t.Fatal(err)
 		}
 		w.open(ctx, kinds.ServiceAccounts.Kind) // without a mark: it is not completely recorded

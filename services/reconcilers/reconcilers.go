@@ -206,7 +206,7 @@ func (s *Service) stored() (n int) {
 
 // fit: a replica that has not folded the present state leaves the work to replicas that have.
 func (s *Service) fit() bool {
-	return !slices.ContainsFunc(s.loops, func(l *shell.Loop) bool { return !l.Awake() })
+	return !slices.ContainsFunc(s.loops, func(l *shell.Loop) bool { return !l.HasOpened() })
 }
 
 // busTime is the time by the clock of the bus, as far as known.

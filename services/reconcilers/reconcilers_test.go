@@ -133,7 +133,7 @@ func TestFirstListIsAwaited(t *testing.T) {
 			}
 		}
 		w.writing(ctx, t, 0)
-		if err := w.bus.Forget(ctx, kinds.ServiceAccounts.Name); err != nil {
+		if err := w.bus.DeleteKind(ctx, kinds.ServiceAccounts.Name); err != nil {
 			t.Fatal(err)
 		}
 		w.start(ctx)

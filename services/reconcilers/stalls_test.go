@@ -175,7 +175,7 @@ func TestAControllerWhoseTurnsHaveNoWriterIsNamed(t *testing.T) {
 // The watcher may not list a kind: it creates the kind's streams, and never marks them.
 func TestAControllerThatWaitsForAKindIsNamed(t *testing.T) {
 	whatStalls(t, events.NotRead, func(ctx context.Context, w *world) {
-		if err := w.bus.Forget(ctx, kinds.ServiceAccounts.Name); err != nil {
+		if err := w.bus.DeleteKind(ctx, kinds.ServiceAccounts.Name); err != nil {
 			w.t.Fatal(err)
 		}
 		w.open(ctx, kinds.ServiceAccounts.Kind)

@@ -196,7 +196,7 @@ func (w *world) tell(ctx context.Context, kind kinds.Kind, ref events.Ref) {
 func (w *world) remake(ctx context.Context, kind kinds.Kind) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err := w.bus.Forget(ctx, kind.Name); err != nil {
+	if err := w.bus.DeleteKind(ctx, kind.Name); err != nil {
 		w.t.Fatal(err)
 	}
 	w.open(ctx, kind)
@@ -240,7 +240,7 @@ func (w *world) write(ctx context.Context, slowly time.Duration) {
 		if err != nil && ctx.Err() == nil {
 			w.t.Errorf("store outcome: %v", err)
 		}
-		d.Done()
+		d.Ack()
 	})
 }
 

@@ -113,7 +113,7 @@ func (b *bounds) account(uid types.UID, now time.Time) *account {
 	a := b.objects[key]
 	if a == nil {
 		if len(b.objects) >= max(b.sweepAt, fewBusy) {
-			b.sweep(now)
+			b.dropIdle(now)
 		}
 		if b.objects == nil {
 			b.objects = map[uint64]*account{}
@@ -142,18 +142,18 @@ func (b *bounds) drop(a *account) {
 	if b.leftOut != nil {
 		b.leftOut(len(a.waits.delta.Body))
 	}
-	b.free(a)
+	b.clear(a)
 }
 
-// free empties the waiting place of an account.
-func (b *bounds) free(a *account) {
+// clear empties the waiting place of an account.
+func (b *bounds) clear(a *account) {
 	b.waiting -= len(a.waits.delta.Body)
 	b.waits--
 	a.waits = nil
 }
 
-// recorded notes that the log has the newest version of an object, or its end.
-func (b *bounds) recorded(d events.Delta) {
+// noteRecorded notes that the log has the newest version of an object, or its end.
+func (b *bounds) noteRecorded(d events.Delta) {
 	a := b.objects[hashOf(string(d.UID))]
 	if a == nil {
 		return
@@ -163,15 +163,15 @@ func (b *bounds) recorded(d events.Delta) {
 	}
 }
 
-// ends leaves out the waiting version of an object whose end is about to be recorded.
-func (b *bounds) ends(uid types.UID) {
+// dropAtEnd leaves out the waiting version of an object whose end is about to be recorded.
+func (b *bounds) dropAtEnd(uid types.UID) {
 	if a := b.objects[hashOf(string(uid))]; a != nil {
 		b.drop(a)
 	}
 }
 
-// sweep forgets the accounts of objects that are not busy.
-func (b *bounds) sweep(now time.Time) {
+// dropIdle forgets the accounts of objects that are not busy.
+func (b *bounds) dropIdle(now time.Time) {
 	for key, a := range b.objects {
 		if a.waits == nil && !now.Before(a.idle) {
 			delete(b.objects, key)
@@ -183,13 +183,13 @@ func (b *bounds) sweep(now time.Time) {
 	b.sweepAt = 2 * len(b.objects)
 }
 
-// abandon forgets the waiting versions, because the session that begins meets them again. A session
+// dropAll forgets the waiting versions, because the session that begins meets them again. A session
 // that resumes starts before the left-out versions and meets these again, too; then their counts
 // are cleared.
-func (b *bounds) abandon(resumed bool) {
+func (b *bounds) dropAll(resumed bool) {
 	for _, a := range b.objects {
 		if a.waits != nil {
-			b.free(a)
+			b.clear(a)
 		}
 		if resumed {
 			a.left = events.Left{}
@@ -227,8 +227,8 @@ func (b *bounds) due(all bool, now time.Time) (due []*account, next time.Time) {
 	return due, next
 }
 
-// withhold keeps a version that exceeds the bound of its object, and tells whether it did.
-func (k *kindWatch) withhold(d events.Delta, wrote translate.Writers, first bool) bool {
+// holdBack keeps a version that exceeds the bound of its object, and tells whether it did.
+func (k *kindWatch) holdBack(d events.Delta, wrote translate.Writers, first bool) bool {
 	if k.bounds.off() {
 		return false
 	}
@@ -249,8 +249,8 @@ func (k *kindWatch) wakeAt(at time.Time) {
 		return // an earlier wake-up is pending
 	}
 	k.waking = at
-	bell := k.bell
-	time.AfterFunc(time.Until(at), func() { knock(bell) })
+	bell := k.wake
+	time.AfterFunc(time.Until(at), func() { signal(bell) })
 }
 
 // recordWaiting appends the waiting versions that have room by now, or all of them. The log already
@@ -261,13 +261,13 @@ func (k *kindWatch) recordWaiting(ctx context.Context, all bool) error {
 	due, next := k.bounds.due(all, time.Now())
 	for _, a := range due {
 		w := *a.waits
-		k.bounds.free(a)
+		k.bounds.clear(a)
 		w.delta.Sync, w.delta.At, w.delta.Left = true, time.Now(), a.left
 		k.bounds.charge(a, w.delta, w.delta.At)
 		if err := k.append(ctx, w.delta); err != nil {
 			return err
 		}
-		k.bounds.recorded(w.delta)
+		k.bounds.noteRecorded(w.delta)
 		k.writers.note(k.kind.Name, events.Is, w.delta.UID, w.wrote)
 	}
 	if !next.IsZero() {
@@ -281,7 +281,7 @@ func (k *kindWatch) recordWaiting(ctx context.Context, all bool) error {
 
 // catchUp records the waiting versions when a watch ends, so that the next session can resume.
 func (k *kindWatch) catchUp(ctx context.Context) error {
-	if k.bounds.waits == 0 || k.torn {
+	if k.bounds.waits == 0 || k.unsure {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settling)

@@ -194,7 +194,7 @@ func TestBoundsTakeMemoryForBusyObjectsOnly(t *testing.T) {
 	if most > 2*fewBusy {
 		t.Errorf("%d objects are kept account of, where one is busy at a time", most)
 	}
-	if b.sweep(now.Add(time.Second)); len(b.objects) != 0 {
+	if b.dropIdle(now.Add(time.Second)); len(b.objects) != 0 {
 		t.Errorf("%d are at rest and kept account of", len(b.objects))
 	}
 	for i := range 200 {
@@ -202,7 +202,7 @@ func TestBoundsTakeMemoryForBusyObjectsOnly(t *testing.T) {
 		b.admits(version(i, 1<<20), translate.Writers{}, false, now)
 		due, _ := b.due(false, now)
 		for _, a := range due {
-			b.free(a)
+			b.clear(a)
 		}
 		if b.waiting > maxWaiting {
 			t.Fatalf("%d bytes wait", b.waiting)
@@ -264,7 +264,7 @@ func TestWhenTheNextVersionIsDue(t *testing.T) {
 func waitingFor(t *testing.T, bound Bound) *kindWatch {
 	t.Helper()
 	k, _ := recorded(t, 3, 0)
-	k.bell, k.bounds.Bound = make(chan struct{}, 1), bound
+	k.wake, k.bounds.Bound = make(chan struct{}, 1), bound
 	return k
 }
 
@@ -291,28 +291,28 @@ func rings(bell chan struct{}) bool {
 func TestWhatIsKeptBackWakesTheWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := waitingFor(t, Bound{Burst: -1})
-		if k.withhold(pod(8, 1<<20), translate.Writers{}, false) || len(k.bounds.objects) != 0 {
+		if k.holdBack(pod(8, 1<<20), translate.Writers{}, false) || len(k.bounds.objects) != 0 {
 			t.Errorf("without a bound something is kept back, or %d accounts", len(k.bounds.objects))
 		}
 		k.bounds.Bound = Bound{Burst: 100, PerSecond: 100}
-		if k.withhold(pod(8, 100), translate.Writers{}, false) || !k.waking.IsZero() {
+		if k.holdBack(pod(8, 100), translate.Writers{}, false) || !k.waking.IsZero() {
 			t.Errorf("what is within the bound is kept back, and wakes the watch at %v", k.waking)
 		}
-		if !k.withhold(pod(9, 50), translate.Writers{}, false) {
+		if !k.holdBack(pod(9, 50), translate.Writers{}, false) {
 			t.Error("what is beyond the bound is not kept back")
 		}
 		time.Sleep(499 * time.Millisecond) // virtual
-		if rings(k.bell) {
+		if rings(k.wake) {
 			t.Error("it wakes before there is room")
 		}
-		if time.Sleep(time.Millisecond); !rings(k.bell) {
+		if time.Sleep(time.Millisecond); !rings(k.wake) {
 			t.Error("it does not wake when there is room")
 		}
 		k.bounds.Bound = Bound{Burst: 100, PerSecond: 1}
-		if k.withhold(pod(10, maxWaiting), translate.Writers{}, false); rings(k.bell) {
+		if k.holdBack(pod(10, maxWaiting), translate.Writers{}, false); rings(k.wake) {
 			t.Error("it wakes although no more waits than may")
 		}
-		if k.withhold(pod(11, maxWaiting+1), translate.Writers{}, false); !rings(k.bell) {
+		if k.holdBack(pod(11, maxWaiting+1), translate.Writers{}, false); !rings(k.wake) {
 			t.Error("it does not wake at once although more waits than may")
 		}
 	})
@@ -326,7 +326,7 @@ func TestAWatchWakesOnceForWhatComesLater(t *testing.T) {
 		var rung []time.Duration
 		to := func(at time.Duration) {
 			for time.Since(began) < at {
-				if time.Sleep(time.Second); rings(k.bell) {
+				if time.Sleep(time.Second); rings(k.wake) {
 					rung = append(rung, time.Since(began))
 				}
 			}
@@ -360,17 +360,17 @@ func TestWhatWaitsIsRecordedInTime(t *testing.T) {
 		}
 		other := pod(8, 100)
 		other.UID, other.Ref.Name = "u1", "p1"
-		k.withhold(pod(8, 100), translate.Writers{}, false)
-		k.withhold(pod(9, 40), translate.Writers{}, false)
-		k.withhold(pod(10, 50), translate.Writers{}, false)
-		k.withhold(other, translate.Writers{}, false)
+		k.holdBack(pod(8, 100), translate.Writers{}, false)
+		k.holdBack(pod(9, 40), translate.Writers{}, false)
+		k.holdBack(pod(10, 50), translate.Writers{}, false)
+		k.holdBack(other, translate.Writers{}, false)
 		other.Body = make([]byte, 80)
-		k.withhold(other, translate.Writers{}, false)
+		k.holdBack(other, translate.Writers{}, false)
 		if err := k.recordWaiting(t.Context(), false); err != nil {
 			t.Fatal(err)
 		}
 		said("before there is room")
-		if time.Sleep(500 * time.Millisecond); !rings(k.bell) { // virtual
+		if time.Sleep(500 * time.Millisecond); !rings(k.wake) { // virtual
 			t.Error("it does not wake for the first one")
 		}
 		if err := k.recordWaiting(t.Context(), false); err != nil {
@@ -383,7 +383,7 @@ func TestWhatWaitsIsRecordedInTime(t *testing.T) {
 		if k.bounds.left("u0") != (events.Left{}) {
 			t.Errorf("%+v is left out of what is recorded", k.bounds.left("u0"))
 		}
-		if time.Sleep(300 * time.Millisecond); !rings(k.bell) {
+		if time.Sleep(300 * time.Millisecond); !rings(k.wake) {
 			t.Error("it does not wake for the other one")
 		}
 		if err := k.recordWaiting(t.Context(), false); err != nil {
@@ -397,15 +397,15 @@ func TestWhatWaitsIsRecordedInTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		said("when nothing waits", "is p0", "is p1", "mark")
-		if !k.withhold(pod(11, 40), translate.Writers{}, false) {
+		if !k.holdBack(pod(11, 40), translate.Writers{}, false) {
 			t.Error("what is recorded late does not count")
 		}
-		k.withhold(pod(12, 100), translate.Writers{}, false)
+		k.holdBack(pod(12, 100), translate.Writers{}, false)
 		if err := k.recordWaiting(t.Context(), true); err != nil {
 			t.Fatal(err)
 		}
 		said("of all, without a mark", "is p0", "is p1", "mark", "is p0")
-		k.withhold(pod(13, 100), translate.Writers{}, false)
+		k.holdBack(pod(13, 100), translate.Writers{}, false)
 		k.appender = &refusing{k.appender, bus.ErrOvertaken}
 		if err := k.recordWaiting(t.Context(), true); !errors.Is(err, bus.ErrOvertaken) {
 			t.Errorf("of what the log refuses: %v", err)
@@ -426,11 +426,11 @@ func TestTheEndOfAWatchCatchesUp(t *testing.T) {
 		"something waits": {true, false, "[is p0 mark]"}, "nothing waits": {false, false, "[]"}, "the log is torn": {true, true, "[]"},
 	} {
 		k := waitingFor(t, Bound{Burst: 100, PerSecond: 100})
-		k.withhold(pod(8, 100), translate.Writers{}, false)
+		k.holdBack(pod(8, 100), translate.Writers{}, false)
 		if c.waits {
-			k.withhold(pod(9, 100), translate.Writers{}, false)
+			k.holdBack(pod(9, 100), translate.Writers{}, false)
 		}
-		k.torn = c.torn
+		k.unsure = c.torn
 		if err := k.catchUp(ended); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}

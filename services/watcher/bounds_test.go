@@ -22,22 +22,22 @@ import (
 // A ledger counts objects, and links each delta to the last message that is not a mark.
 func TestALedgerTellsWhatIsBefore(t *testing.T) {
 	t.Parallel()
-	l := &ledger{}
+	l := &logState{}
 	d := events.Delta{Kind: "pods", Op: events.Is, Ref: events.Ref{Kind: "pods", Name: "a"}, UID: "u", ResourceVersion: "1"}
-	l.enter(&d)
-	if d.Census.Known || !l.torn || d.Before.Known {
-		t.Errorf("who has not counted says %+v, %+v, torn %t", d.Census, d.Before, l.torn)
+	l.completeDelta(&d)
+	if d.Census.Known || !l.unsure || d.Before.Known {
+		t.Errorf("who has not counted says %+v, %+v, torn %t", d.Census, d.Before, l.unsure)
 	}
 	m := events.Seal(events.EncodeDelta(d))
-	if l.appended(events.Is, m, 7); l.torn || l.after.Sequence != 7 || l.after.Sum != m.Get(events.HeaderSum) {
-		t.Errorf("after it comes %+v, torn %t", l.after, l.torn)
+	if l.noteAppended(events.Is, m, 7); l.unsure || l.after.Sequence != 7 || l.after.Sum != m.Get(events.HeaderSum) {
+		t.Errorf("after it comes %+v, torn %t", l.after, l.unsure)
 	}
 	l.counted = true
 	mark := events.Delta{Kind: "pods", Op: events.Mark}
-	if l.enter(&mark); !mark.Census.Known || mark.Census.Objects != 1 || mark.After.Sequence != 7 {
+	if l.completeDelta(&mark); !mark.Census.Known || mark.Census.Objects != 1 || mark.After.Sequence != 7 {
 		t.Errorf("a mark says %+v after %+v", mark.Census, mark.After)
 	}
-	if l.appended(events.Mark, m, 8); l.after.Sequence != 7 {
+	if l.noteAppended(events.Mark, m, 8); l.after.Sequence != 7 {
 		t.Errorf("after a mark comes %+v", l.after)
 	}
 	var none places
@@ -47,36 +47,36 @@ func TestALedgerTellsWhatIsBefore(t *testing.T) {
 	if some.note(events.Gone, "x", 4); len(none)+len(some) != 0 {
 		t.Error("what has gone is somewhere")
 	}
-	h := holding{}
+	h := stateContents{}
 	census := h.tally.Census()
-	if !h.agrees(census) || (&holding{anew: true}).agrees(census) || (&holding{broken: []events.Delta{{}}}).agrees(census) {
+	if !h.matches(census) || (&stateContents{fresh: true}).matches(census) || (&stateContents{broken: []events.Delta{{}}}).matches(census) {
 		t.Error("a state that is new or broken agrees")
 	}
 }
 
-// The watcher remembers at most mostWriters writers, and forgets those that are silent.
+// The watcher remembers at most maxWriters writers, and forgets those that are silent.
 func TestMadeUpWritersAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCauses(tracetest.New().Tracer("watcher", trace.Options{}))
+		c := newRecentWrites(tracetest.New().Tracer("watcher", trace.Options{}))
 		write := func(writer, id string) trace.Write {
 			return trace.Write{Writer: writer, ID: id, Begins: true, About: aPod("a")}
 		}
-		for i := range mostWriters {
-			c.tell(write(fmt.Sprint("w", i), "1"))
+		for i := range maxWriters {
+			c.receive(write(fmt.Sprint("w", i), "1"))
 		}
-		if c.tell(write("late", "1")); c.flying != mostWriters || len(c.words) != mostWriters {
-			t.Errorf("%d writes of %d writers are under way", c.flying, len(c.words))
+		if c.receive(write("late", "1")); c.inFlightCount != maxWriters || len(c.lastHeard) != maxWriters {
+			t.Errorf("%d writes of %d writers are under way", c.inFlightCount, len(c.lastHeard))
 		}
-		c.tell(write("w0", "1")) // again
-		c.tell(write("w0", "2"))
-		if c.flying != mostWriters+1 {
-			t.Errorf("%d writes are under way", c.flying)
+		c.receive(write("w0", "1")) // again
+		c.receive(write("w0", "2"))
+		if c.inFlightCount != maxWriters+1 {
+			t.Errorf("%d writes are under way", c.inFlightCount)
 		}
-		c.roll(trace.Roll{Writer: "w0", Open: []string{"2"}})
-		if c.roll(trace.Roll{Writer: "late"}); c.flying != mostWriters {
-			t.Errorf("after a roll %d writes are under way", c.flying)
+		c.endUnlisted(trace.Roll{Writer: "w0", Open: []string{"2"}})
+		if c.endUnlisted(trace.Roll{Writer: "late"}); c.inFlightCount != maxWriters {
+			t.Errorf("after a roll %d writes are under way", c.inFlightCount)
 		}
-		time.Sleep(quiet) // virtual
+		time.Sleep(writerTimeout) // virtual
 		if c.silent("w1") {
 			t.Error("a writer is silent too soon")
 		}
@@ -85,7 +85,7 @@ func TestMadeUpWritersAreForgotten(t *testing.T) {
 		if !c.silent("w1") || c.await(version{"u", "1"}, false, aPod("a"), look) {
 			t.Error("a silent writer is waited for")
 		}
-		c.tell(write("late", "1"))
+		c.receive(write("late", "1"))
 		if !c.await(version{"u", "1"}, false, aPod("a"), look) || c.await(version{"u", "1"}, false, aPod("b"), look) || len(c.waiting) != 1 {
 			t.Errorf("a write under way is not waited for, or another one: %d wait", len(c.waiting))
 		}
@@ -93,23 +93,23 @@ func TestMadeUpWritersAreForgotten(t *testing.T) {
 		if len(c.waiting) != 1 {
 			t.Error("who waits twice is told twice")
 		}
-		c.tell(trace.Write{Writer: "late", ID: "1", About: aPod("a"), UID: "u", Version: "1", Ends: true, Trace: events.Trace{Parent: "p"}})
-		if _, ours := c.of(version{"u", "1"}, false); !ours || len(look) != 1 || len(c.waiting) != 0 {
+		c.receive(trace.Write{Writer: "late", ID: "1", About: aPod("a"), UID: "u", Version: "1", Ends: true, Trace: events.Trace{Parent: "p"}})
+		if _, ours := c.traceOf(version{"u", "1"}, false); !ours || len(look) != 1 || len(c.waiting) != 0 {
 			t.Error("the answer of a write is not known, or not told")
 		}
-		if _, ours := c.of(version{"u", "2"}, false); ours {
+		if _, ours := c.traceOf(version{"u", "2"}, false); ours {
 			t.Error("another version is ours")
 		}
-		if _, ours := c.of(version{"u", "2"}, true); !ours {
+		if _, ours := c.traceOf(version{"u", "2"}, true); !ours {
 			t.Error("the end is not ours")
 		}
-		before := c.flying
-		if c.despair(aPod("a")); c.flying != 0 || before == 0 {
-			t.Errorf("%d writes are under way of what is despaired of, before %d", c.flying, before)
+		before := c.inFlightCount
+		if c.giveUp(aPod("a")); c.inFlightCount != 0 || before == 0 {
+			t.Errorf("%d writes are under way of what is despaired of, before %d", c.inFlightCount, before)
 		}
-		c.tell(write("late", "9"))
-		if c.deafen(); c.flying != 0 || len(c.flights) != 0 {
-			t.Errorf("%d writes are under way of which no one is heard", c.flying)
+		c.receive(write("late", "9"))
+		if c.endAllWrites(); c.inFlightCount != 0 || len(c.inFlight) != 0 {
+			t.Errorf("%d writes are under way of which no one is heard", c.inFlightCount)
 		}
 	})
 }
@@ -122,7 +122,7 @@ func TestWhenKindsAreLookedForAgain(t *testing.T) {
 	now := time.Now()
 	until := func(change func()) time.Duration {
 		service.mu.Lock()
-		service.config.Scope, service.waiting, service.finding, service.stirred = All, false, nil, now.Add(-time.Hour)
+		service.config.Scope, service.waiting, service.discoveryErr, service.makerChangedAt = All, false, nil, now.Add(-time.Hour)
 		change()
 		service.mu.Unlock()
 		return service.untilDiscovery(now)
@@ -132,15 +132,15 @@ func TestWhenKindsAreLookedForAgain(t *testing.T) {
 	}
 	for what, change := range map[string]func(){
 		"something waits":   func() { service.waiting = true },
-		"it failed":         func() { service.finding = away },
-		"a kind was made":   func() { service.stirred = now.Add(-discoverSettled + 1) },
+		"it failed":         func() { service.discoveryErr = away },
+		"a kind was made":   func() { service.makerChangedAt = now.Add(-discoverSettled + 1) },
 		"makers are hidden": func() { service.config.Scope = Other },
 	} {
-		if got := until(change); got != discoverEvery && !(what == "makers are hidden" && service.watchesMakers()) {
+		if got := until(change); got != discoverEvery && !(what == "makers are hidden" && service.watchesDefiners()) {
 			t.Errorf("%s: in %v", what, got)
 		}
 	}
-	if got := until(func() { service.stirred = now.Add(-discoverSettled) }); got != discoverResting {
+	if got := until(func() { service.makerChangedAt = now.Add(-discoverSettled) }); got != discoverResting {
 		t.Errorf("when a kind was made long ago: in %v", got)
 	}
 }
@@ -151,29 +151,29 @@ func TestAHolderIsChallenged(t *testing.T) {
 	k, a := recorded(t, 1, 0)
 	s, _ := start(t, serve(t), memory.New(memory.Options{}), "one")
 	service := &Service{config: Config{Bus: a}, members: s.members}
-	g := service.challenge(t.Context(), "pods", nil)
+	g := service.askWatcher(t.Context(), "pods", nil)
 	if g == nil || g.shown || g.from != 2 {
 		t.Fatalf("at first it is %+v", g)
 	}
 	since := g.since
-	if g = service.challenge(t.Context(), "pods", g); g.shown || !g.since.Equal(since) {
+	if g = service.askWatcher(t.Context(), "pods", g); g.shown || !g.since.Equal(since) {
 		t.Errorf("while nothing is shown it is %+v", g)
 	}
 	if err := k.mark(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if g = service.challenge(t.Context(), "pods", g); !g.shown {
+	if g = service.askWatcher(t.Context(), "pods", g); !g.shown {
 		t.Errorf("when it is shown it is %+v", g)
 	}
 	a.state[logPods] = away
-	if again := service.challenge(t.Context(), "pods", g); again != g {
+	if again := service.askWatcher(t.Context(), "pods", g); again != g {
 		t.Errorf("what was shown is asked for again: %+v", again)
 	}
-	if none := service.challenge(t.Context(), "pods", nil); none != nil {
+	if none := service.askWatcher(t.Context(), "pods", nil); none != nil {
 		t.Errorf("of a bus that is away it is %+v", none)
 	}
 	delete(a.state, logPods)
-	if other := service.challenge(t.Context(), "pods", &guarded{holder: "other", shown: true, from: 9}); other.shown || other.from != 3 {
+	if other := service.askWatcher(t.Context(), "pods", &kindGuard{holder: "other", shown: true, from: 9}); other.shown || other.from != 3 {
 		t.Errorf("of another holder it is %+v", other)
 	}
 }
@@ -184,14 +184,14 @@ func TestOneKindStandsForItsHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, a := recorded(t, 1, 0)
 		service := &Service{config: Config{Bus: a}}
-		held := map[kinds.Name]*guarded{"pods": {holder: "x", shown: true}, "services": {holder: "x", shown: true}, "nodes": {holder: "y"}}
-		witnesses := map[string]*witness{}
-		hear := func() { service.hearWitnesses(t.Context(), held, witnesses) }
+		held := map[kinds.Name]*kindGuard{"pods": {holder: "x", shown: true}, "services": {holder: "x", shown: true}, "nodes": {holder: "y"}}
+		witnesses := map[string]*replicaLog{}
+		hear := func() { service.checkReplicas(t.Context(), held, witnesses) }
 		hear()
 		if w := witnesses["x"]; len(witnesses) != 1 || w.kind != "pods" || w.end != 2 {
 			t.Fatalf("the witnesses are %+v", witnesses)
 		}
-		time.Sleep(doubtAfter - 1) // virtual
+		time.Sleep(unshownAfter - 1) // virtual
 		if hear(); len(held) != 3 {
 			t.Errorf("before three seconds are over there are %d", len(held))
 		}
@@ -199,7 +199,7 @@ func TestOneKindStandsForItsHolder(t *testing.T) {
 			t.Fatal(err)
 		}
 		hear()
-		time.Sleep(doubtAfter - 1)
+		time.Sleep(unshownAfter - 1)
 		if hear(); len(held) != 3 {
 			t.Errorf("after a word there are %d", len(held))
 		}
@@ -230,7 +230,7 @@ func TestTheScrubberFindsHoles(t *testing.T) {
 	}
 	s := &scrubber{bus: k.bus, kind: "pods", next: 1}
 	a.missing[6], a.missing[5] = true, true
-	if held, err := s.held(t.Context(), 6); err != nil || held != 4 {
+	if held, err := s.lastHeld(t.Context(), 6); err != nil || held != 4 {
 		t.Errorf("it holds up to %d, %v", held, err)
 	}
 	a.follow = events.ErrDamaged
@@ -249,10 +249,10 @@ func TestTheScrubberFindsHoles(t *testing.T) {
 func TestWhatLivesBeforeTheWindow(t *testing.T) {
 	t.Parallel()
 	k, _ := recorded(t, 2, 0)
-	if ghost, err := k.searchBefore(t.Context(), "pods", 1); err != nil || ghost != nil {
+	if ghost, err := k.searchStaleBefore(t.Context(), "pods", 1); err != nil || ghost != nil {
 		t.Errorf("before the first there is %+v, %v", ghost, err)
 	}
-	if ghost, err := k.searchBefore(t.Context(), "pods", 2); err != nil || ghost == nil || ghost.End != 3 || !strings.Contains(ghost.Hole.Reason, "message 1 of the state") {
+	if ghost, err := k.searchStaleBefore(t.Context(), "pods", 2); err != nil || ghost == nil || ghost.End != 3 || !strings.Contains(ghost.Hole.Reason, "message 1 of the state") {
 		t.Errorf("before the second there is %+v, %v", ghost, err)
 	}
 }
@@ -278,7 +278,7 @@ func TestWhenAFightIsOne(t *testing.T) {
 		f, found := fights{}, 0
 		for i := range fightReturns + 2 {
 			d := events.Delta{UID: "u", Generation: int64(i + 2), At: now.Add(time.Duration(i) * c.each), Proven: c.proven, By: events.Manager{Name: c.managers[i%len(c.managers)]}}
-			if one, ok := f.see(d, func() []byte { return []byte(c.texts[i%len(c.texts)]) }); ok {
+			if one, ok := f.observe(d, func() []byte { return []byte(c.texts[i%len(c.texts)]) }); ok {
 				if found++; one.times != fightReturns || strings.Join(one.managers, "") != "ab" || strings.Join(one.fields, "") != ".spec.x" {
 					t.Errorf("%s: it is %+v", what, one)
 				}
@@ -290,17 +290,17 @@ func TestWhenAFightIsOne(t *testing.T) {
 	}
 	f := fights{}
 	for what, d := range map[string]events.Delta{"the first generation": {UID: "u", Generation: 1}, "no wish": {UID: "v", Generation: 3}} {
-		if _, ok := f.see(d, func() []byte { return nil }); ok {
+		if _, ok := f.observe(d, func() []byte { return nil }); ok {
 			t.Errorf("%s is a fight", what)
 		}
-		if _, known := f.contests.get(d.UID); known {
+		if _, known := f.specs.get(d.UID); known {
 			t.Errorf("%s is remembered", what)
 		}
 	}
-	if got := strings.Join(between([]byte(`{"a":1,"b":{"c":1},"d":1,"e":1}`), []byte(`{"a":2,"b":{"c":2},"d":2,"e":2}`)), " "); got != ".spec.a .spec.b.c .spec.d" {
+	if got := strings.Join(changedFields([]byte(`{"a":1,"b":{"c":1},"d":1,"e":1}`), []byte(`{"a":2,"b":{"c":2},"d":2,"e":2}`)), " "); got != ".spec.a .spec.b.c .spec.d" {
 		t.Errorf("between them are %s", got)
 	}
-	if between([]byte("{"), []byte("{}")) != nil || between([]byte("{}"), []byte("{")) != nil {
+	if changedFields([]byte("{"), []byte("{}")) != nil || changedFields([]byte("{}"), []byte("{")) != nil {
 		t.Error("what cannot be read differs")
 	}
 }
@@ -345,7 +345,7 @@ func TestAnIntentHasNoOrder(t *testing.T) {
 	with := func(change func(*metav1.ObjectMeta)) intent {
 		m := &metav1.ObjectMeta{Labels: map[string]string{"a": "b"}}
 		change(m)
-		return intentOf(m)
+		return intentIn(m)
 	}
 	plain := with(func(*metav1.ObjectMeta) {})
 	for what, change := range map[string]func(*metav1.ObjectMeta){

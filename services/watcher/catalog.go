@@ -14,12 +14,12 @@ import (
 // discover keeps the catalog up to date, if the config asks for every kind.
 func (s *Service) discover(ctx context.Context) {
 	for s.config.Every && ctx.Err() == nil {
-		s.search(ctx)
+		s.findKinds(ctx)
 		timer := time.NewTimer(s.untilDiscovery(time.Now()))
 		select {
 		case <-ctx.Done():
 		case <-timer.C:
-		case <-s.stir:
+		case <-s.makerChanged:
 			pause(ctx, discoverEvery/4) // the API server needs a moment to serve the change
 		}
 		timer.Stop()
@@ -32,21 +32,21 @@ func (s *Service) untilDiscovery(now time.Time) time.Duration {
 	others := s.members.Others()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if others > 0 || !s.watchesMakers() || s.waiting || s.finding != nil || now.Sub(s.stirred) < discoverSettled {
+	if others > 0 || !s.watchesDefiners() || s.waiting || s.discoveryErr != nil || now.Sub(s.makerChangedAt) < discoverSettled {
 		return discoverEvery
 	}
 	return discoverResting
 }
 
-// makers are the kinds that define other kinds.
-var makers = map[kinds.Name]bool{
+// kindDefiners are the kinds that define other kinds.
+var kindDefiners = map[kinds.Name]bool{
 	kinds.NameOf("apiextensions.k8s.io", "customresourcedefinitions"): true,
 	kinds.NameOf("apiregistration.k8s.io", "apiservices"):             true,
 }
 
-// watchesMakers tells whether the makers are in this watcher's scope.
-func (s *Service) watchesMakers() bool {
-	for kind := range makers {
+// watchesDefiners tells whether the makers are in this watcher's scope.
+func (s *Service) watchesDefiners() bool {
+	for kind := range kindDefiners {
 		if !s.config.Scope.Has(kind) {
 			return false
 		}
@@ -54,22 +54,22 @@ func (s *Service) watchesMakers() bool {
 	return true
 }
 
-// unsettle notes that a maker has changed, and starts a discovery.
-func (s *Service) unsettle(now time.Time) {
+// noteMakerChange notes that a maker has changed, and starts a discovery.
+func (s *Service) noteMakerChange(now time.Time) {
 	s.mu.Lock()
-	s.stirred = now
+	s.makerChangedAt = now
 	s.mu.Unlock()
-	knock(s.stir)
+	signal(s.makerChanged)
 }
 
-func (s *Service) search(ctx context.Context) {
+func (s *Service) findKinds(ctx context.Context) {
 	request, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	catalog, fresh, err := s.source.Discover(request)
 	if ctx.Err() != nil {
 		return
 	}
-	s.note(ctx, &s.finding, err)
+	s.note(ctx, &s.discoveryErr, err)
 	if err != nil {
 		s.metrics.undiscovered.Inc()
 		return
@@ -100,9 +100,9 @@ func contains(list []kinds.Kind, name kinds.Name) bool {
 	return slices.ContainsFunc(list, func(k kinds.Kind) bool { return k.Name == name })
 }
 
-// mine tells whether a kind falls to this watcher. Another watcher may believe the same for a
+// fallsHere tells whether a kind falls to this watcher. Another watcher may believe the same for a
 // moment; the log then refuses one of them.
-func (s *Service) mine(kind kinds.Name) bool {
+func (s *Service) fallsHere(kind kinds.Name) bool {
 	return s.config.Scope.Has(kind) && s.members.First(string(kind))
 }
 
@@ -112,27 +112,27 @@ func (s *Service) reconcile(ctx context.Context, moved <-chan struct{}) {
 	want, catalog, searched := s.wanted()
 	watched := 0
 	for _, kind := range want {
-		if s.here(kind.Name) {
+		if s.watchesHere(kind.Name) {
 			s.start(ctx, kind)
 			watched++
 		}
 	}
-	s.stop(func(kind kinds.Name) bool { return !s.mine(kind) && !s.taken[kind] })
+	s.stop(func(kind kinds.Name) bool { return !s.fallsHere(kind) && !s.taken[kind] })
 	if watched != s.watched {
 		klog.FromContext(ctx).Info("Sharing the kinds out", "id", s.members.ID(), "watched", watched, "left", len(want)-watched)
 		s.watched = watched
 	}
-	s.standBy(ctx, want, moved)
+	s.ensureOthers(ctx, want, moved)
 	if s.config.Every && searched {
-		s.sweep(ctx, want, catalog)
+		s.endUnserved(ctx, want, catalog)
 	}
 }
 
-// standBy creates the streams of kinds that fall to other watchers, so that this watcher can take
+// ensureOthers creates the streams of kinds that fall to other watchers, so that this watcher can take
 // over a kind without delay.
-func (s *Service) standBy(ctx context.Context, want []kinds.Kind, moved <-chan struct{}) {
+func (s *Service) ensureOthers(ctx context.Context, want []kinds.Kind, moved <-chan struct{}) {
 	for _, kind := range want {
-		if s.warm[kind.Name] || !s.config.Scope.Has(kind.Name) || s.mine(kind.Name) || orphaned(ctx, s.config.Bus, kind.Name) {
+		if s.ensured[kind.Name] || !s.config.Scope.Has(kind.Name) || s.fallsHere(kind.Name) || orphaned(ctx, s.config.Bus, kind.Name) {
 			continue
 		}
 		select {
@@ -146,7 +146,7 @@ func (s *Service) standBy(ctx context.Context, want []kinds.Kind, moved <-chan s
 			klog.FromContext(ctx).V(2).Info("Leaving the streams of a kind to its watcher", "kind", kind.Name, "because", err)
 			continue
 		}
-		s.warm[kind.Name] = true
+		s.ensured[kind.Name] = true
 	}
 }
 
@@ -172,15 +172,15 @@ func (s *Service) start(ctx context.Context, kind kinds.Kind) {
 	}
 	ctx, stop := context.WithCancel(ctx)
 	r := &running{stop: stop, done: make(chan struct{}), watch: &kindWatch{
-		kind: kind, bus: s.config.Bus, open: s.source.Kind, metrics: s.metrics, epoch: s.epoch, age: defaultLogAge, hide: s.config.Hide,
+		kind: kind, bus: s.config.Bus, open: s.source.Kind, metrics: s.metrics, epoch: s.epoch, age: defaultLogAge, redact: s.config.Hide,
 		want:    func() kinds.Kind { return s.wantedNow(kind) },
 		served:  func(version string) bool { return s.serves(kind.Name, version) },
-		ensured: s.warm[kind.Name], overtaken: func() { s.yield(kind.Name) }, tracing: newTracing(s.causes),
-		news: make(chan struct{}, 1), doubts: make(chan struct{}, 1), asks: make(chan struct{}, 1), bygone: make(chan struct{}, 1),
+		ensured: s.ensured[kind.Name], overtaken: func() { s.giveUpTaken(kind.Name) }, tracing: newTracing(s.writes),
+		reports: make(chan struct{}, 1), epochClaims: make(chan struct{}, 1), shownAsked: make(chan struct{}, 1), staleSearch: make(chan struct{}, 1),
 		bounds: bounds{Bound: s.config.Bound.or(DefaultBound), leftOut: s.metrics.leaves(kind.Name)},
 	}}
-	if makers[kind.Name] {
-		r.watch.changed = func() { s.unsettle(time.Now()) }
+	if kindDefiners[kind.Name] {
+		r.watch.changed = func() { s.noteMakerChange(time.Now()) }
 	}
 	s.kinds[kind.Name] = r
 	s.metrics.begin(kind.Name)

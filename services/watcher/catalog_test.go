@@ -45,7 +45,7 @@ func idle(t *testing.T, b bus.Bus, options ...func(*Config)) (*Service, *server)
 	go func() { defer close(done); service.members.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
 	time.Sleep(2 * time.Second) // virtual
-	if !service.mine("pods") && config.Scope != Other {
+	if !service.fallsHere("pods") && config.Scope != Other {
 		t.Fatal("kinds do not fall to a watcher that is alone")
 	}
 	return service, s
@@ -76,55 +76,55 @@ func TestWhatASearchTells(t *testing.T) {
 		if _, _, searched := service.wanted(); searched || service.checkSynced() == nil {
 			t.Error("before discovery has answered it is known what to watch")
 		}
-		service.search(ctx)
+		service.findKinds(ctx)
 		want, _, searched := service.wanted()
 		if !woken() || !searched || len(want) != 1 || want[0].Name != "pods" {
 			t.Errorf("at first it finds %v", want)
 		}
-		if service.search(ctx); woken() {
+		if service.findKinds(ctx); woken() {
 			t.Error("when nothing has changed it wakes")
 		}
 		service.await(true)
-		if service.search(ctx); !woken() {
+		if service.findKinds(ctx); !woken() {
 			t.Error("while something waits it does not wake")
 		}
 		service.await(false)
 		service.reminder = time.Now().Add(1)
-		if service.search(ctx); woken() {
+		if service.findKinds(ctx); woken() {
 			t.Error("it wakes before it is to be reminded")
 		}
 		time.Sleep(1) // virtual
-		if service.search(ctx); !woken() {
+		if service.findKinds(ctx); !woken() {
 			t.Error("it does not wake when it is to be reminded")
 		}
 		service.reminder = time.Time{}
 		s.refuse[""] = 503
 		for range 2 {
-			service.search(ctx)
+			service.findKinds(ctx)
 		}
 		s.refuse[""] = 403
-		service.search(ctx)
-		if woken() || service.finding == nil {
+		service.findKinds(ctx)
+		if woken() || service.discoveryErr == nil {
 			t.Error("what fails wakes it")
 		}
 		clear(s.refuse)
 		for range 2 {
-			service.search(ctx)
+			service.findKinds(ctx)
 		}
 		if got := strings.Count(log(), "of no use"); got != 2 {
 			t.Errorf("of two ways to fail it tells %d", got)
 		}
-		if got := strings.Count(log(), "The API server answers"); got != 1 || service.finding != nil {
-			t.Errorf("that it goes on is told %d times, and it fails with %v", got, service.finding)
+		if got := strings.Count(log(), "The API server answers"); got != 1 || service.discoveryErr != nil {
+			t.Errorf("that it goes on is told %d times, and it fails with %v", got, service.discoveryErr)
 		}
 		ended, cancel := context.WithCancel(ctx)
 		cancel()
 		s.refuse[""] = 500
-		if service.search(ended); service.finding != nil {
-			t.Errorf("what is ended fails with %v", service.finding)
+		if service.findKinds(ended); service.discoveryErr != nil {
+			t.Errorf("what is ended fails with %v", service.discoveryErr)
 		}
-		if service.note(ended, &service.finding, away); service.finding != nil {
-			t.Errorf("what is ended is kept as %v", service.finding)
+		if service.note(ended, &service.discoveryErr, away); service.discoveryErr != nil {
+			t.Errorf("what is ended is kept as %v", service.discoveryErr)
 		}
 	})
 }
@@ -132,14 +132,14 @@ func TestWhatASearchTells(t *testing.T) {
 // A change of a CRD or an APIService starts a discovery at once.
 func TestAChangedDefinitionStirs(t *testing.T) {
 	t.Parallel()
-	service, now := &Service{stir: make(chan struct{}, 1)}, time.Now()
-	service.unsettle(now)
-	if service.unsettle(now.Add(1)); len(service.stir) != 1 || !service.stirred.Equal(now.Add(1)) {
-		t.Errorf("it is stirred %d times, last at %v", len(service.stir), service.stirred)
+	service, now := &Service{makerChanged: make(chan struct{}, 1)}, time.Now()
+	service.noteMakerChange(now)
+	if service.noteMakerChange(now.Add(1)); len(service.makerChanged) != 1 || !service.makerChangedAt.Equal(now.Add(1)) {
+		t.Errorf("it is stirred %d times, last at %v", len(service.makerChanged), service.makerChangedAt)
 	}
 }
 
-// standBy creates the streams of kinds that fall to other watchers, except for kinds that are out
+// ensureOthers creates the streams of kinds that fall to other watchers, except for kinds that are out
 // of scope, orphaned, or have streams already; it stops when the kinds move.
 func TestTheStreamsOfOthersAreMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -157,7 +157,7 @@ func TestTheStreamsOfOthersAreMade(t *testing.T) {
 			}
 			return names
 		}
-		if service.standBy(ctx, want, nil); len(made()) != 0 || len(service.warm) != 0 {
+		if service.ensureOthers(ctx, want, nil); len(made()) != 0 || len(service.ensured) != 0 {
 			t.Errorf("the streams of its own kinds are made: %v", made())
 		}
 		stop := pretends(t, a, "other", BuiltIn)
@@ -174,26 +174,26 @@ func TestTheStreamsOfOthersAreMade(t *testing.T) {
 		}
 		first, second, third := theirs[0], theirs[1], theirs[2]
 		a.state[subject.LogStream(first.Name)], a.states[subject.StateStream(first.Name)] = bus.ErrNoStream, bus.State{Last: 1}
-		service.warm[second.Name] = true
+		service.ensured[second.Name] = true
 		moved := make(chan struct{})
-		service.standBy(ctx, append(theirs[:3:3], kinds.Secrets.Kind), moved)
-		if got := made(); len(got) != 1 || got[0] != third.Name || !service.warm[third.Name] || service.warm[first.Name] {
+		service.ensureOthers(ctx, append(theirs[:3:3], kinds.Secrets.Kind), moved)
+		if got := made(); len(got) != 1 || got[0] != third.Name || !service.ensured[third.Name] || service.ensured[first.Name] {
 			t.Errorf("made are the streams of %v, want those of %s", got, third.Name)
 		}
 		clear(a.state)
 		clear(a.states)
 		a.ensure = errors.New("refused")
-		if service.standBy(ctx, theirs[:1], moved); service.warm[first.Name] || !strings.Contains(log(), "Leaving the streams of a kind") {
-			t.Errorf("streams that cannot be made are there: %t, and it tells\n%s", service.warm[first.Name], log())
+		if service.ensureOthers(ctx, theirs[:1], moved); service.ensured[first.Name] || !strings.Contains(log(), "Leaving the streams of a kind") {
+			t.Errorf("streams that cannot be made are there: %t, and it tells\n%s", service.ensured[first.Name], log())
 		}
 		a.ensure = nil
 		close(moved)
-		if service.standBy(ctx, theirs[:1], moved); service.warm[first.Name] {
+		if service.ensureOthers(ctx, theirs[:1], moved); service.ensured[first.Name] {
 			t.Error("streams are made when the kinds have moved")
 		}
 		ended, cancel := context.WithCancel(ctx)
 		cancel()
-		if service.standBy(ended, theirs[:1], make(chan struct{})); service.warm[first.Name] {
+		if service.ensureOthers(ended, theirs[:1], make(chan struct{})); service.ensured[first.Name] {
 			t.Error("streams are made by what is ended")
 		}
 	})
@@ -228,10 +228,10 @@ func TestHowManyKindsAreWatchedIsTold(t *testing.T) {
 		service.reconcile(ctx, nil)
 		watched := 0
 		for _, k := range service.config.Kinds {
-			if service.watches(k.Name) != service.mine(k.Name) {
-				t.Errorf("%s is watched: %t, and falls to this watcher: %t", k.Name, service.watches(k.Name), service.mine(k.Name))
+			if service.watches(k.Name) != service.fallsHere(k.Name) {
+				t.Errorf("%s is watched: %t, and falls to this watcher: %t", k.Name, service.watches(k.Name), service.fallsHere(k.Name))
 			}
-			watched += count(service.mine(k.Name))
+			watched += count(service.fallsHere(k.Name))
 		}
 		if got := strings.Count(log(), "Sharing the kinds out"); got != 2 || service.watched != watched || watched == len(service.config.Kinds) {
 			t.Errorf("it is told %d times that %d kinds are watched, of which %d are", got, service.watched, watched)
@@ -306,9 +306,9 @@ func TestWhichEpochIsSeen(t *testing.T) {
 		service := &Service{config: Config{Bus: a}, epoch: storageepoch.New(), kinds: map[kinds.Name]*running{}}
 		ctx := t.Context()
 		doubts := func(kind kinds.Name) chan struct{} {
-			watch := &kindWatch{doubts: make(chan struct{}, 1)}
+			watch := &kindWatch{epochClaims: make(chan struct{}, 1)}
 			service.kinds[kind] = &running{watch: watch}
-			return watch.doubts
+			return watch.epochClaims
 		}
 		tell := func(kind kinds.Kind, d events.Delta) {
 			t.Helper()

@@ -24,35 +24,35 @@ func TestMadeUpWritesAreBounded(t *testing.T) {
 }
 
 func boundMadeUpWrites(t *testing.T) {
-	c := newCauses(tracetest.New().Tracer("watcher", trace.Options{}))
+	c := newRecentWrites(tracetest.New().Tracer("watcher", trace.Options{}))
 	about := func(n int) events.Ref { return events.Ref{Kind: "pods", Name: fmt.Sprint("p-", n)} }
 	honest := trace.Write{Writer: "w", ID: "1", About: about(-1), Begins: true}
-	c.tell(honest)
+	c.receive(honest)
 	for n := range 200_000 {
-		c.tell(trace.Write{Writer: fmt.Sprint("ghost-", n%100), ID: fmt.Sprint(n), About: about(n % 500), Begins: true})
+		c.receive(trace.Write{Writer: fmt.Sprint("ghost-", n%100), ID: fmt.Sprint(n), About: about(n % 500), Begins: true})
 	}
 	for n := range 1000 {
-		c.roll(trace.Roll{Writer: fmt.Sprint("stranger-", n), Open: []string{}})
+		c.endUnlisted(trace.Roll{Writer: fmt.Sprint("stranger-", n), Open: []string{}})
 	}
-	c.roll(trace.Roll{Writer: "w", Open: []string{"1"}})
+	c.endUnlisted(trace.Roll{Writer: "w", Open: []string{"1"}})
 	flights := 0
-	for _, of := range c.flights {
+	for _, of := range c.inFlight {
 		flights += len(of)
 	}
-	if len(c.words) > mostWriters || flights > mostFlights || flights != c.flying {
-		t.Errorf("%d writers and %d writes are remembered (counted %d), want %d and %d at most", len(c.words), flights, c.flying, mostWriters, mostFlights)
+	if len(c.lastHeard) > maxWriters || flights > maxWritesInFlight || flights != c.inFlightCount {
+		t.Errorf("%d writers and %d writes are remembered (counted %d), want %d and %d at most", len(c.lastHeard), flights, c.inFlightCount, maxWriters, maxWritesInFlight)
 	}
 	if !c.await(version{uid: "u", number: "2"}, false, honest.About, make(chan struct{}, 1)) {
 		t.Error("a change does not wait for the write of a writer that was there before")
 	}
-	c.despair(about(0))
+	c.giveUp(about(0))
 	for n := range 100 {
-		c.roll(trace.Roll{Writer: fmt.Sprint("ghost-", n), Open: []string{}})
+		c.endUnlisted(trace.Roll{Writer: fmt.Sprint("ghost-", n), Open: []string{}})
 	}
 	c.end(honest)
 	c.end(honest) // which changes nothing
-	if len(c.flights) != 0 || c.flying != 0 {
-		t.Errorf("%d objects have writes under way, and %d are counted, want none", len(c.flights), c.flying)
+	if len(c.inFlight) != 0 || c.inFlightCount != 0 {
+		t.Errorf("%d objects have writes under way, and %d are counted, want none", len(c.inFlight), c.inFlightCount)
 	}
 }
 
@@ -67,16 +67,16 @@ func TestMadeUpDamageIsBounded(t *testing.T) {
 	say := func(reason string) {
 		data, err := json.Marshal(events.Damage{Kind: kinds.Pods.Name, Hole: events.Hole{Reason: reason}, End: 2})
 		if err == nil {
-			err = b.Say(events.DamageTopic, data)
+			err = b.Broadcast(events.DamageTopic, data)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	began := time.Now()
-	for time.Since(began) < 2*lookEvery {
+	for time.Since(began) < 2*checkEvery {
 		say(strings.Repeat("no report ", 100_000))
-		time.Sleep(lookEvery / 10)
+		time.Sleep(checkEvery / 10)
 	}
 	if got := len(logOf(t, b)); got != 2 {
 		t.Fatalf("a report of a megabyte has been looked into: %d messages", got)

@@ -14,18 +14,18 @@ import (
 )
 
 const (
-	// lookEvery is how soon a session acts on a reader's report of damage. lookStreams is how often
-	// it checks the streams; lookResting where nothing has been appended since, as in most kinds
+	// checkEvery is how soon a session acts on a reader's report of damage. checkStreamsEvery is how often
+	// it checks the streams; checkStreamsIdle where nothing has been appended since, as in most kinds
 	// most of the time.
-	lookEvery   = time.Second
-	lookStreams = 10 * time.Second
-	lookResting = 2 * time.Minute
-	// mendEvery bounds how often a state stream is recreated.
-	mendEvery = time.Minute
-	// followLooks is how many polls in a row may find that a state does not move while it lacks the
+	checkEvery        = time.Second
+	checkStreamsEvery = 10 * time.Second
+	checkStreamsIdle  = 2 * time.Minute
+	// repairEvery bounds how often a state stream is recreated.
+	repairEvery = time.Minute
+	// mirrorChecks is how many polls in a row may find that a state does not move while it lacks the
 	// repair: three seconds of them. Polls are counted, not time, because a machine that was
 	// stopped has not polled.
-	followLooks = int(3 * time.Second / mirrorPoll)
+	mirrorChecks = int(3 * time.Second / mirrorPoll)
 )
 
 // listen passes the readers' damage reports to the watches, until the context ends.
@@ -45,7 +45,7 @@ func (s *Service) listen(ctx context.Context) {
 		})
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "Cannot hear the readers of the logs")
-			pause(ctx, lookEvery)
+			pause(ctx, checkEvery)
 		}
 	}
 }
@@ -55,40 +55,40 @@ func (k *kindWatch) report(d events.Damage) {
 	k.mu.Lock()
 	k.reported = &d
 	k.mu.Unlock()
-	knock(k.news)
+	signal(k.reports)
 }
 
-// distrust has everything listed and compared, and logs the damage.
-func (k *kindWatch) distrust(log klog.Logger, h events.Hole) {
-	k.expired, k.doubted, k.hole = true, true, h
+// markDamaged has everything listed and compared, and logs the damage.
+func (k *kindWatch) markDamaged(log klog.Logger, h events.Hole) {
+	k.expired, k.damaged, k.nextGap = true, true, h
 	k.metrics.damage.WithLabelValues(string(k.kind.Name)).Inc()
 	log.Error(nil, "The record is damaged; everything is listed, compared and said again, and a gap recorded",
 		"because", h.Reason, "from", h.From, "to", h.To)
 }
 
-// look returns an error when something is wrong with the log or the state: a reader reports damage,
+// checkStreams returns an error when something is wrong with the log or the state: a reader reports damage,
 // or a stream is not as the session left it.
-func (k *kindWatch) look(ctx context.Context) error {
+func (k *kindWatch) checkStreams(ctx context.Context) error {
 	k.mu.Lock()
 	d := k.reported
 	k.reported = nil
 	k.mu.Unlock()
-	if d != nil && !k.answered(ctx, *d) {
-		if err := k.asked(*d); err != nil {
+	if d != nil && !k.agreesByNow(ctx, *d) {
+		if err := k.reportedDamage(*d); err != nil {
 			return err
 		}
 	}
 	if err := k.record(ctx); err != nil {
 		return err
 	}
-	if k.lookedAt.IsZero() { // the session has just read the streams
-		k.lookedAt = time.Now()
+	if k.checkedAt.IsZero() { // the session has just read the streams
+		k.checkedAt = time.Now()
 	}
-	if since := time.Since(k.lookedAt); since < lookStreams || since < lookResting && k.atRest() {
+	if since := time.Since(k.checkedAt); since < checkStreamsEvery || since < checkStreamsIdle && k.atRest() {
 		return nil
 	}
-	k.lookedAt, k.looked = time.Now(), k.appender.Last()
-	k.bounds.sweep(k.lookedAt)
+	k.checkedAt, k.checkedEnd = time.Now(), k.appender.Last()
+	k.bounds.dropIdle(k.checkedAt)
 	if err := k.flush(ctx); err != nil {
 		return err
 	}
@@ -105,23 +105,23 @@ func (k *kindWatch) look(ctx context.Context) error {
 	case !log.Created.Equal(k.created), log.Last != k.appender.Last(), !state.Created.Equal(k.state), state.Last > log.Last:
 		return fmt.Errorf("look at the streams of %s: %w", k.kind.Name, bus.ErrOvertaken) // the next session finds out why
 	}
-	k.hold(ctx, log)
+	k.noteLimits(ctx, log)
 	switch {
-	case state.Last == log.Last || state.Last != k.behind:
-		k.behind, k.behindAt = state.Last, time.Now()
-	case time.Since(k.behindAt) > mirrorPatience:
-		k.renew = true
+	case state.Last == log.Last || state.Last != k.mirrorAt:
+		k.mirrorAt, k.mirrorBehindSince = state.Last, time.Now()
+	case time.Since(k.mirrorBehindSince) > mirrorPatience:
+		k.recreateState = true
 		return fmt.Errorf("%w: the state of %s has stood still at message %d of %d for %v",
 			events.ErrDamaged, k.kind.Name, state.Last, log.Last, mirrorPatience)
 	}
 	return nil
 }
 
-// answered tells whether a suspicion needs no comparison: the log agrees by now with what the API
+// agreesByNow tells whether a suspicion needs no comparison: the log agrees by now with what the API
 // server said of the object, or the log cannot be read and the reader will report again. A reader
 // that has heard nothing for a while, since no watcher ran, suspects damage just when the new
 // watchers record the change.
-func (k *kindWatch) answered(ctx context.Context, d events.Damage) bool {
+func (k *kindWatch) agreesByNow(ctx context.Context, d events.Damage) bool {
 	if !d.Suspected || d.About.Kind != k.kind.Name {
 		return false
 	}
@@ -136,17 +136,17 @@ func (k *kindWatch) answered(ctx context.Context, d events.Damage) bool {
 	return err == nil && d.Settled(delta)
 }
 
-// asked returns an error when a reader has found damage after the last repair. Damage that returns
-// within mendEvery is in the state stream itself, so asked has that stream recreated. A mere
+// reportedDamage returns an error when a reader has found damage after the last repair. Damage that returns
+// within repairEvery is in the state stream itself, so asked has that stream recreated. A mere
 // suspicion causes one comparison a minute at most.
-func (k *kindWatch) asked(d events.Damage) error {
-	again := time.Since(k.heard) < mendEvery
+func (k *kindWatch) reportedDamage(d events.Damage) error {
+	again := time.Since(k.reportActedOn) < repairEvery
 	switch {
-	case d.End < k.mended, again && (d.Suspected || time.Since(k.renewed) < mendEvery):
+	case d.End < k.repairedAt, again && (d.Suspected || time.Since(k.stateRecreatedAt) < repairEvery):
 		return nil
 	case again:
-		k.renew = true
+		k.recreateState = true
 	}
-	k.heard = time.Now()
+	k.reportActedOn = time.Now()
 	return fmt.Errorf("%w: a reader found that %s", events.ErrDamaged, d.Hole.Reason)
 }

@@ -199,17 +199,17 @@ func TestAStateThatGoesOnIsNoDamage(t *testing.T) {
 // reader that listens all the time notices silence in time.
 func TestAStoppedReaderHearsNoSilence(t *testing.T) {
 	now := time.Now()
-	s := silence{heard: now}
-	if lasts := s.goesOn(now.Add(time.Hour)); lasts != mostHeard {
+	s := quietTime{lastRan: now}
+	if lasts := s.elapsed(now.Add(time.Hour)); lasts != maxElapsed {
 		t.Errorf("after a stop of an hour it lasts for %v", lasts)
 	}
-	s = silence{heard: now}
+	s = quietTime{lastRan: now}
 	for range int(mirrorPatience / mirrorPoll) {
 		now = now.Add(mirrorPoll)
-		s.goesOn(now)
+		s.elapsed(now)
 	}
-	if s.lasts != mirrorPatience {
-		t.Errorf("who has listened for %v has heard %v", mirrorPatience, s.lasts)
+	if s.total != mirrorPatience {
+		t.Errorf("who has listened for %v has heard %v", mirrorPatience, s.total)
 	}
 }
 
@@ -256,7 +256,7 @@ func TestReadersAreHeard(t *testing.T) {
 			t.Fatal(err)
 		}
 		until(t, func() bool {
-			if err := b.Say(events.DamageTopic, data); err != nil {
+			if err := b.Broadcast(events.DamageTopic, data); err != nil {
 				t.Fatal(err)
 			}
 			log := logOf(t, b)
@@ -369,13 +369,13 @@ func TestASuspicionThatTheLogHasAnsweredIsNone(t *testing.T) {
 		"the log has never had it":                  {events.Damage{Kind: "pods", Suspected: true, About: events.Ref{Kind: "pods", Namespace: "default", Name: "c"}, UID: "c", Removed: true}, false},
 		"it is damage, and no suspicion":            {events.Damage{Kind: "pods", About: suspicion("b", true).About, UID: suspicion("b", true).UID, Removed: true}, false},
 	} {
-		if got := k.answered(t.Context(), c.damage); got != c.answered {
+		if got := k.agreesByNow(t.Context(), c.damage); got != c.answered {
 			t.Errorf("%s: answered %t, want %t", name, got, c.answered)
 		}
 	}
 	// A bus without a leader for a moment is no reason for a gap: the reader reports again.
 	k.bus = &ailing{Bus: b, last: map[string]error{logPods: away}}
-	if !k.answered(t.Context(), suspicion("a", true)) {
+	if !k.agreesByNow(t.Context(), suspicion("a", true)) {
 		t.Error("a suspicion is taken for damage while the log cannot be asked")
 	}
 }
@@ -414,16 +414,16 @@ func TestASuspicionIsLookedIntoOnceAMinute(t *testing.T) {
 	t.Parallel()
 	k := &kindWatch{}
 	suspicion := events.Damage{Kind: "pods", End: 9, Suspected: true}
-	if err := k.asked(suspicion); !errors.Is(err, events.ErrDamaged) {
+	if err := k.reportedDamage(suspicion); !errors.Is(err, events.ErrDamaged) {
 		t.Errorf("the first: %v", err)
 	}
 	for range 3 {
-		if err := k.asked(suspicion); err != nil || k.renew {
-			t.Errorf("again: %v, renewed %t", err, k.renew)
+		if err := k.reportedDamage(suspicion); err != nil || k.recreateState {
+			t.Errorf("again: %v, renewed %t", err, k.recreateState)
 		}
 	}
-	k.heard = time.Now().Add(-mendEvery)
-	if err := k.asked(suspicion); !errors.Is(err, events.ErrDamaged) || k.renew {
-		t.Errorf("after a minute: %v, renewed %t", err, k.renew)
+	k.reportActedOn = time.Now().Add(-repairEvery)
+	if err := k.reportedDamage(suspicion); !errors.Is(err, events.ErrDamaged) || k.recreateState {
+		t.Errorf("after a minute: %v, renewed %t", err, k.recreateState)
 	}
 }

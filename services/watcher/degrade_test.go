@@ -91,7 +91,7 @@ func TestTooManyRequestsAreAskedAgainAsLateAsTold(t *testing.T) {
 
 func TestPatienceIsShortWithWhoIsAwayAndLongWithWhoRefuses(t *testing.T) {
 	t.Parallel()
-	var p patience
+	var p retryPause
 	away, busy := errors.New("connection refused"), apierrors.NewInternalError(errors.New("webhook"))
 	var longest time.Duration
 	for range 50 {
@@ -167,7 +167,7 @@ func TestBookmarksAreStoredButNotEach(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.bookmark()
-	if err := watch.hear(t.Context(), <-reader.ResultChan()); err != nil {
+	if err := watch.handleEvent(t.Context(), <-reader.ResultChan()); err != nil {
 		t.Fatal(err)
 	}
 	log := logOf(t, b)
@@ -271,13 +271,13 @@ func TestADocumentThatIsNotUpToDateRetiresNothing(t *testing.T) {
 	until(t, func() bool { return fmt.Sprint(ops(logOfKind(t, b, "widgets.example.com"))) == "[is w mark]" })
 	stop() // it would sweep beside us
 	s.set(func() { s.stale = true })
-	service.search(t.Context())
+	service.findKinds(t.Context())
 	want, catalog, _ := service.wanted()
 	if contains(want, "widgets.example.com") || !catalog.Silent["example.com"] {
 		t.Fatalf("the stale group gave %v, silent %v", want, catalog.Silent)
 	}
-	service.sweep(t.Context(), want, catalog)
-	if mine := service.mine("widgets.example.com"); !mine || len(service.missing) != 0 {
+	service.endUnserved(t.Context(), want, catalog)
+	if mine := service.fallsHere("widgets.example.com"); !mine || len(service.missing) != 0 {
 		t.Errorf("%v count as missing, of a kind that is its own: %t", service.missing, mine)
 	}
 }

@@ -23,12 +23,12 @@ func (k *kindWatch) ensure(ctx context.Context) error {
 	var err error
 	if !k.ensured {
 		if orphaned(ctx, k.bus, k.kind.Name) {
-			k.inherit(ctx)
+			k.takePosition(ctx)
 		}
 		err = k.bus.EnsureKind(ctx, k.kind)
 	}
 	if errors.Is(err, bus.ErrSettings) {
-		err = k.settle(ctx, err)
+		err = k.settleSettings(ctx, err)
 	}
 	if err != nil {
 		return err
@@ -50,10 +50,10 @@ func orphaned(ctx context.Context, b bus.Bus, kind kinds.Name) bool {
 	return errors.Is(err, bus.ErrNoStream)
 }
 
-// inherit takes the position from a state stream that has lost its log, because no epoch may be
+// takePosition takes the position from a state stream that has lost its log, because no epoch may be
 // used twice.
-func (k *kindWatch) inherit(ctx context.Context) {
-	k.distrust(klog.FromContext(ctx).WithValues("kind", k.kind.Name), events.Hole{Reason: "the log is not there any more, and its state was"})
+func (k *kindWatch) takePosition(ctx context.Context) {
+	k.markDamaged(klog.FromContext(ctx).WithValues("kind", k.kind.Name), events.Hole{Reason: "the log is not there any more, and its state was"})
 	m, there, err := k.bus.Last(ctx, subject.StateStream(k.kind.Name), subject.Mark(k.kind.Name))
 	if err != nil || !there {
 		return
@@ -63,8 +63,8 @@ func (k *kindWatch) inherit(ctx context.Context) {
 	}
 }
 
-// settle handles streams whose settings differ from the wanted ones.
-func (k *kindWatch) settle(ctx context.Context, refused error) error {
+// settleSettings handles streams whose settings differ from the wanted ones.
+func (k *kindWatch) settleSettings(ctx context.Context, refused error) error {
 	have, there, err := storedKind(ctx, k.bus, k.kind.Name)
 	if err != nil {
 		return err
@@ -77,7 +77,7 @@ func (k *kindWatch) settle(ctx context.Context, refused error) error {
 		// Readers notice, and read the new streams from their start.
 		klog.FromContext(ctx).Info("Making the streams of a kind anew, since it is to be on the bus otherwise",
 			"kind", k.kind.Name, "have", have, "haveForm", have.Form, "want", use, "wantForm", use.Form)
-		if err := k.bus.Forget(ctx, k.kind.Name); err != nil {
+		if err := k.bus.DeleteKind(ctx, k.kind.Name); err != nil {
 			return err
 		}
 		k.cursor, k.latest = translate.Cursor{}, noDelta

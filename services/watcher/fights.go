@@ -29,8 +29,8 @@ const (
 	// the fight again after as many more.
 	fightReturns = 10
 	fightWindow  = 10 * time.Minute
-	// contested bounds the remembered objects whose specification was changed.
-	contested = 1 << 10
+	// maxContested bounds the remembered objects whose specification was changed.
+	maxContested = 1 << 10
 	// namedFields bounds the fields that a report of a fight names.
 	namedFields = 3
 )
@@ -38,11 +38,11 @@ const (
 // fights finds the fights among the changes of a kind. It ignores objects that have no
 // specification with a generation, such as ConfigMaps.
 type fights struct {
-	contests generations[types.UID, contest]
+	specs generations[types.UID, specHistory]
 }
 
-// contest is what the watcher knows about an object whose specification was changed.
-type contest struct {
+// specHistory is what the watcher knows about an object whose specification was changed.
+type specHistory struct {
 	generation  int64
 	now, before [sha256.Size]byte // hashes of the specification and of the one before it
 	text        []byte            // the specification, once it has returned to an earlier one
@@ -58,14 +58,14 @@ type fight struct {
 	since            time.Time
 }
 
-// see takes in a change, and tells whether it completes a fight. It calls wish only for changes of
+// observe takes in a change, and tells whether it completes a fight. It calls wish only for changes of
 // the specification, which are few.
-func (f *fights) see(d events.Delta, wish func() []byte) (found fight, ok bool) {
-	c, known := f.contests.get(d.UID)
+func (f *fights) observe(d events.Delta, wish func() []byte) (found fight, ok bool) {
+	c, known := f.specs.get(d.UID)
 	if d.Generation <= 1 || known && c.generation == d.Generation {
 		return fight{}, false // the specification has not changed
 	}
-	f.contests.limit = contested
+	f.specs.limit = maxContested
 	text := wish()
 	if text == nil {
 		return fight{}, false
@@ -77,14 +77,14 @@ func (f *fights) see(d events.Delta, wish func() []byte) (found fight, ok bool) 
 		c.now = sum
 	case sum == c.now: // another reason for a new generation, such as a deletion
 	default:
-		found, ok = c.turn(d, sum, text)
+		found, ok = c.changed(d, sum, text)
 	}
-	f.contests.put(d.UID, c)
+	f.specs.put(d.UID, c)
 	return found, ok
 }
 
-// turn takes in a changed specification.
-func (c *contest) turn(d events.Delta, sum [sha256.Size]byte, text []byte) (found fight, ok bool) {
+// changed takes in a changed specification.
+func (c *specHistory) changed(d events.Delta, sum [sha256.Size]byte, text []byte) (found fight, ok bool) {
 	returned := sum == c.before
 	if !returned || d.At.Sub(c.since) > fightWindow {
 		c.returns, c.since, c.managers, c.text = 0, d.At, map[string]bool{}, nil
@@ -101,13 +101,13 @@ func (c *contest) turn(d events.Delta, sum [sha256.Size]byte, text []byte) (foun
 	if c.returns++; c.returns < fightReturns || len(c.managers) < 2 {
 		return fight{}, false
 	}
-	found = fight{managers: slices.Sorted(maps.Keys(c.managers)), fields: between(last, text), times: c.returns, since: c.since}
+	found = fight{managers: slices.Sorted(maps.Keys(c.managers)), fields: changedFields(last, text), times: c.returns, since: c.since}
 	c.returns, c.since = 0, d.At
 	return found, true
 }
 
-// between returns fields in which two specifications differ, at most namedFields of them.
-func between(a, b []byte) (fields []string) {
+// changedFields returns fields in which two specifications differ, at most namedFields of them.
+func changedFields(a, b []byte) (fields []string) {
 	var was, is any
 	if json.Unmarshal(a, &was) != nil || json.Unmarshal(b, &is) != nil {
 		return nil
@@ -132,8 +132,8 @@ func between(a, b []byte) (fields []string) {
 	return fields
 }
 
-// wishOf returns an object's specification as JSON; nil where it has none.
-func wishOf(obj runtime.Object) []byte {
+// specOf returns an object's specification as JSON; nil where it has none.
+func specOf(obj runtime.Object) []byte {
 	var spec any
 	if custom, ok := obj.(*unstructured.Unstructured); ok {
 		spec = custom.Object["spec"]
@@ -149,8 +149,8 @@ func wishOf(obj runtime.Object) []byte {
 	return text
 }
 
-// told decodes the object of a delta as the record has it; nil when it cannot be read.
-func (k *kindWatch) told(d events.Delta) runtime.Object {
+// decodeRecorded decodes the object of a delta as the record has it; nil when it cannot be read.
+func (k *kindWatch) decodeRecorded(d events.Delta) runtime.Object {
 	kind := k.kind
 	kind.Form = d.Form
 	m, err := kinds.Decode(kind, d.ContentType, d.Body)
@@ -161,18 +161,18 @@ func (k *kindWatch) told(d events.Delta) runtime.Object {
 	return obj
 }
 
-// referee logs a fight that a change completes. It logs no values, which may be secret.
-func (k *kindWatch) referee(ctx context.Context, d events.Delta, obj runtime.Object) {
+// logFight logs a fight that a change completes. It logs no values, which may be secret.
+func (k *kindWatch) logFight(ctx context.Context, d events.Delta, obj runtime.Object) {
 	if d.Op != events.Is || d.Sync {
 		return
 	}
 	wish := func() []byte {
 		if _, raw := obj.(*kinds.Raw); raw {
-			obj = k.told(d)
+			obj = k.decodeRecorded(d)
 		}
-		return wishOf(obj)
+		return specOf(obj)
 	}
-	if f, found := k.fights.see(d, wish); found {
+	if f, found := k.fights.observe(d, wish); found {
 		k.metrics.fights.WithLabelValues(string(k.kind.Name)).Inc()
 		klog.FromContext(ctx).Info("Managers write an object back and forth: let only one of them set these fields",
 			"object", d.Ref.String(), "managers", f.managers, "fields", f.fields, "times", fmt.Sprintf("%d since %s", f.times, f.since.UTC().Format(time.RFC3339)))

@@ -59,8 +59,8 @@ func TestAFightIsTold(t *testing.T) {
 			at, told := time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC), 0
 			for i, w := range c.changes {
 				d := events.Delta{UID: "u", Generation: int64(i + 2), At: at.Add(time.Duration(i) * c.every), By: events.Manager{Name: w.by}, Proven: !c.guessed}
-				found, ok := f.see(d, func() []byte { return []byte(w.wish) })
-				if _, again := f.see(d, func() []byte { t.Error("a report of the status is looked at"); return nil }); again {
+				found, ok := f.observe(d, func() []byte { return []byte(w.wish) })
+				if _, again := f.observe(d, func() []byte { t.Error("a report of the status is looked at"); return nil }); again {
 					t.Error("a report of the status makes a fight")
 				}
 				if !ok {
@@ -78,20 +78,20 @@ func TestAFightIsTold(t *testing.T) {
 	}
 }
 
-// TestWishes: wishOf reads the specification of an object of any type.
+// TestWishes: specOf reads the specification of an object of any type.
 func TestWishes(t *testing.T) {
 	t.Parallel()
 	custom := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"size": int64(3)}}}
-	if got := string(wishOf(custom)); got != `{"size":3}` {
+	if got := string(specOf(custom)); got != `{"size":3}` {
 		t.Errorf("a custom object is to be %s", got)
 	}
-	if got := string(wishOf(&corev1.Node{Spec: corev1.NodeSpec{Unschedulable: true}})); got != `{"unschedulable":true}` {
+	if got := string(specOf(&corev1.Node{Spec: corev1.NodeSpec{Unschedulable: true}})); got != `{"unschedulable":true}` {
 		t.Errorf("a node is to be %s", got)
 	}
-	if got := wishOf(&corev1.ConfigMap{Data: map[string]string{"a": "b"}}); got != nil {
+	if got := specOf(&corev1.ConfigMap{Data: map[string]string{"a": "b"}}); got != nil {
 		t.Errorf("a ConfigMap is to be %s", got)
 	}
-	if got := wishOf(&metav1.PartialObjectMetadata{}); got != nil {
+	if got := specOf(&metav1.PartialObjectMetadata{}); got != nil {
 		t.Errorf("metadata is to be %s", got)
 	}
 }
@@ -130,7 +130,7 @@ func TestWhenAFightIsToldAgain(t *testing.T) {
 		f := fights{}
 		for i := range 40 {
 			d := events.Delta{UID: "u", Generation: int64(i + 2), At: began.Add(time.Duration(i) * every), Proven: true, By: events.Manager{Name: fmt.Sprint("m", i%2)}}
-			if found, ok := f.see(d, func() []byte { return fmt.Appendf(nil, `{"x":%d}`, i%2) }); ok {
+			if found, ok := f.observe(d, func() []byte { return fmt.Appendf(nil, `{"x":%d}`, i%2) }); ok {
 				at, since = append(at, i), append(since, found.since.Sub(began))
 			}
 		}
@@ -154,26 +154,26 @@ func TestWhatIsRememberedOfFights(t *testing.T) {
 	t.Parallel()
 	f := fights{}
 	see := func(uid types.UID, generation int64) {
-		f.see(events.Delta{UID: uid, Generation: generation, At: time.Now()}, func() []byte { return []byte(`{"x":1}`) })
+		f.observe(events.Delta{UID: uid, Generation: generation, At: time.Now()}, func() []byte { return []byte(`{"x":1}`) })
 	}
 	for generation, want := range map[int64]bool{0: false, 1: false, 2: true} {
 		uid := types.UID(fmt.Sprint("g", generation))
 		see(uid, generation)
-		if _, known := f.contests.get(uid); known != want {
+		if _, known := f.specs.get(uid); known != want {
 			t.Errorf("an object of generation %d is remembered: %t", generation, known)
 		}
 	}
 	for i := range 511 {
 		see(types.UID(fmt.Sprint(i)), 2)
 	}
-	if _, known := f.contests.get("g2"); !known {
+	if _, known := f.specs.get("g2"); !known {
 		t.Error("it is forgotten behind 511 others")
 	}
 	for i := range 1024 {
 		see(types.UID(fmt.Sprint("more", i)), 2)
 	}
-	if _, known := f.contests.get("g2"); known || len(f.contests.young)+len(f.contests.old) > 1024 {
-		t.Errorf("%d objects are remembered, the first: %t", len(f.contests.young)+len(f.contests.old), known)
+	if _, known := f.specs.get("g2"); known || len(f.specs.young)+len(f.specs.old) > 1024 {
+		t.Errorf("%d objects are remembered, the first: %t", len(f.specs.young)+len(f.specs.old), known)
 	}
 }
 
@@ -212,7 +212,7 @@ func TestWhichChangesMakeAFight(t *testing.T) {
 				t.Fatal(err)
 			}
 			d.By, d.Proven = events.Manager{Name: fmt.Sprint("m", i%2)}, true
-			k.referee(ctx, d, c.form(p))
+			k.logFight(ctx, d, c.form(p))
 		}
 		if got := testutil.ToFloat64(k.metrics.fights.WithLabelValues("pods")); got != c.fights {
 			t.Errorf("%s: %v fights are counted, want %v", what, got, c.fights)
@@ -232,19 +232,19 @@ func TestWhatWasToldIsRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, whole := k.told(d).(*corev1.Pod)
-		_, brief := k.told(d).(*metav1.PartialObjectMetadata)
+		_, whole := k.decodeRecorded(d).(*corev1.Pod)
+		_, brief := k.decodeRecorded(d).(*metav1.PartialObjectMetadata)
 		if whole != (size == translate.Whole) || brief == whole {
-			t.Errorf("in size %d it is read as %T", size, k.told(d))
+			t.Errorf("in size %d it is read as %T", size, k.decodeRecorded(d))
 		}
 	}
-	if got := k.told(events.Delta{Form: kinds.Full, ContentType: kinds.Protobuf, Body: []byte("torn")}); got != nil {
+	if got := k.decodeRecorded(events.Delta{Form: kinds.Full, ContentType: kinds.Protobuf, Body: []byte("torn")}); got != nil {
 		t.Errorf("what is torn is read as %v", got)
 	}
-	if got := wishOf(&unstructured.Unstructured{Object: map[string]any{"spec": make(chan int)}}); got != nil {
+	if got := specOf(&unstructured.Unstructured{Object: map[string]any{"spec": make(chan int)}}); got != nil {
 		t.Errorf("what cannot be written is wanted as %s", got)
 	}
-	if got := wishOf(nil); got != nil {
+	if got := specOf(nil); got != nil {
 		t.Errorf("of nothing is wanted %s", got)
 	}
 }

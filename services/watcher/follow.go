@@ -34,16 +34,16 @@ func (k *kindWatch) watch(ctx context.Context, w watch.Interface, resumed bool) 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	_, over := k.epoch.Now()
-	proved := k.proving(ctx, resumed, nil)
+	proved := k.startProof(ctx, resumed, nil)
 	k.note(nil)
-	flush, keyframes := time.NewTimer(flushAfter), time.NewTimer(k.soon())
+	flush, keyframes := time.NewTimer(flushAfter), time.NewTimer(k.minKeyframeWait())
 	defer flush.Stop()
 	defer keyframes.Stop()
-	look := newLookTimer()
+	look := newCheckTimer()
 	defer look.timer.Stop()
 	for {
-		if k.outlived() {
-			return errOutlived
+		if k.inOldEpoch() {
+			return errOldEpoch
 		}
 		var err error
 		clean := k.dirty.IsZero()
@@ -52,29 +52,29 @@ func (k *kindWatch) watch(ctx context.Context, w watch.Interface, resumed bool) 
 			return ctx.Err()
 		case event, open := <-w.ResultChan():
 			if !open {
-				return errors.Join(k.release(ctx, true), k.flush(ctx), errEnded)
+				return errors.Join(k.releaseHeld(ctx, true), k.flush(ctx), errEnded)
 			}
-			err = k.receive(ctx, event)
+			err = k.receiveEvent(ctx, event)
 		case <-over:
-		case <-k.bell:
-			err = errors.Join(k.release(ctx, false), k.recordWaiting(ctx, false))
+		case <-k.wake:
+			err = errors.Join(k.releaseHeld(ctx, false), k.recordWaiting(ctx, false))
 		case err = <-proved:
-		case <-k.doubts:
-			k.proving(ctx, true, proved)
-		case <-k.asks:
-			err = k.show(ctx)
+		case <-k.epochClaims:
+			k.startProof(ctx, true, proved)
+		case <-k.shownAsked:
+			err = k.showWatched(ctx)
 		case <-flush.C:
 			err = k.flush(ctx)
 		case <-keyframes.C:
-			err = k.repeat(ctx, keyframes)
-		case <-k.news:
+			err = k.recordKeyframes(ctx, keyframes)
+		case <-k.reports:
 			look.wake()
 		case <-look.timer.C:
-			if err := k.look(ctx); err != nil {
+			if err := k.checkStreams(ctx); err != nil {
 				return err
 			}
 			look.again(k.atRest())
-			if k.crowded(&k.window) || k.pressed() {
+			if k.crowded(&k.window) || k.aboutToExpire() {
 				keyframes.Reset(0)
 			}
 		}
@@ -88,11 +88,11 @@ func (k *kindWatch) watch(ctx context.Context, w watch.Interface, resumed bool) 
 	}
 }
 
-func (k *kindWatch) hear(ctx context.Context, event watch.Event) error {
+func (k *kindWatch) handleEvent(ctx context.Context, event watch.Event) error {
 	if event.Type == watch.Error {
 		return apierrors.FromObject(event.Object)
 	}
-	k.sighted()
+	k.extendSight()
 	m, err := meta.Accessor(event.Object)
 	if err != nil {
 		return fmt.Errorf("read a watch event: %w", err)
@@ -116,7 +116,7 @@ func (k *kindWatch) hear(ctx context.Context, event watch.Event) error {
 	stamp := k.stamp(false)
 	stamp.Writers = k.writers.of(m.GetUID(), event.Type == watch.Added)
 	stamp.First = event.Type == watch.Added
-	if err := k.say(ctx, op, event.Object, stamp); err != nil {
+	if err := k.appendObject(ctx, op, event.Object, stamp); err != nil {
 		return err
 	}
 	k.cursor.Version = version
@@ -126,8 +126,8 @@ func (k *kindWatch) hear(ctx context.Context, event watch.Event) error {
 	return nil
 }
 
-// repeat records the keyframes that are due, and sets the timer to the next check.
-func (k *kindWatch) repeat(ctx context.Context, timer *time.Timer) error {
+// recordKeyframes records the keyframes that are due, and sets the timer to the next check.
+func (k *kindWatch) recordKeyframes(ctx context.Context, timer *time.Timer) error {
 	again, err := k.keyframes(ctx)
 	if err == nil {
 		timer.Reset(again)
@@ -135,10 +135,10 @@ func (k *kindWatch) repeat(ctx context.Context, timer *time.Timer) error {
 	return err
 }
 
-// proving proves the history beside the watch, where there is a reason to. A channel that exists
+// startProof proves the history beside the watch, where there is a reason to. A channel that exists
 // already means that the reason is a mere claim; then only errRewound ends the watch, and a missing
 // answer does not.
-func (k *kindWatch) proving(ctx context.Context, reason bool, proved chan error) chan error {
+func (k *kindWatch) startProof(ctx context.Context, reason bool, proved chan error) chan error {
 	claimed := proved != nil
 	if !claimed {
 		proved = make(chan error, 1)
@@ -160,8 +160,8 @@ func (k *kindWatch) proving(ctx context.Context, reason bool, proved chan error)
 	return proved
 }
 
-// sighted extends the sight of a kind of heartbeats: the watch has just heard of it.
-func (k *kindWatch) sighted() {
+// extendSight extends the sight of a kind of heartbeats: the watch has just heard of it.
+func (k *kindWatch) extendSight() {
 	if kinds.IsHeartbeat(k.kind.Name) {
 		k.sight = k.sight.Heard(time.Now())
 	}
@@ -180,8 +180,8 @@ func (k *kindWatch) mark(ctx context.Context) error {
 	return k.flush(ctx)
 }
 
-// say appends an object, in the largest size that fits.
-func (k *kindWatch) say(ctx context.Context, op events.Op, obj runtime.Object, s translate.Stamp) error {
+// appendObject appends an object, in the largest size that fits.
+func (k *kindWatch) appendObject(ctx context.Context, op events.Op, obj runtime.Object, s translate.Stamp) error {
 	m, err := meta.Accessor(obj)
 	if err != nil {
 		return fmt.Errorf("read the metadata of an object of %s: %w", k.kind.Name, err)
@@ -199,16 +199,16 @@ func (k *kindWatch) say(ctx context.Context, op events.Op, obj runtime.Object, s
 	}
 	switch {
 	case op == events.Gone:
-		k.bounds.ends(d.UID)
-	case !s.Sync && k.withhold(d, wrote, s.First):
+		k.bounds.dropAtEnd(d.UID)
+	case !s.Sync && k.holdBack(d, wrote, s.First):
 		return nil
 	}
 	d.Left = k.bounds.left(d.UID)
-	span := k.traced(&d, m)
+	span := k.beginSpan(&d, m)
 	err = k.append(ctx, d)
-	k.sent(span, d.UID, err)
+	k.keepSpan(span, d.UID, err)
 	if err == nil {
-		k.bounds.recorded(d)
+		k.bounds.noteRecorded(d)
 		k.writers.note(k.kind.Name, op, d.UID, wrote)
 	}
 	switch {
@@ -217,13 +217,13 @@ func (k *kindWatch) say(ctx context.Context, op events.Op, obj runtime.Object, s
 		k.limits[s.Size] = len(d.Body)
 	case err == nil && op == events.Is && !s.Sync:
 		k.latest = proofOf(d)
-		k.referee(ctx, d, obj)
+		k.logFight(ctx, d, obj)
 	}
 	return err
 }
 
 func (k *kindWatch) append(ctx context.Context, d events.Delta) error {
-	k.enter(&d)
+	k.completeDelta(&d)
 	d.Waits = uint64(k.bounds.waits)
 	m := events.EncodeDelta(d)
 	m.Subject = subject.Mark(k.kind.Name)
@@ -237,8 +237,8 @@ func (k *kindWatch) append(ctx context.Context, d events.Delta) error {
 	if err := k.appender.Append(ctx, m); err != nil {
 		return err
 	}
-	k.appended(d.Op, m, k.appender.Last())
-	k.writers.said = k.appender.Last()
+	k.noteAppended(d.Op, m, k.appender.Last())
+	k.writers.lastAppended = k.appender.Last()
 	k.metrics.deltas.WithLabelValues(string(k.kind.Name), string(d.Op)).Inc()
 	return nil
 }
@@ -251,7 +251,7 @@ func (k *kindWatch) flush(ctx context.Context) error {
 		return err
 	}
 	k.stored = k.appender.Last()
-	k.arrived(stays)
+	k.endStoredSpans(stays)
 	took := time.Since(k.dirty).Seconds()
 	k.metrics.lag.WithLabelValues(string(k.kind.Name)).Set(took)
 	k.metrics.stored.WithLabelValues(string(k.kind.Name)).Observe(took)

@@ -35,7 +35,7 @@ func aVersion(name string, version int, edit ...func(*corev1.Pod)) *corev1.Pod {
 // brings makes a watch hear an event.
 func brings(t *testing.T, k *kindWatch, what watch.EventType, p *corev1.Pod) {
 	t.Helper()
-	if err := k.hear(t.Context(), watch.Event{Type: what, Object: p}); err != nil {
+	if err := k.handleEvent(t.Context(), watch.Event{Type: what, Object: p}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -79,18 +79,18 @@ func TestWhatAWatchBrings(t *testing.T) {
 		}
 		brings(t, k, watch.Bookmark, aVersion("", 14))
 		at("the same bookmark", "14", "is a", "is a", "gone a", "mark")
-		if err := k.hear(t.Context(), watch.Event{Type: watch.Added, Object: &metav1.Status{}}); err == nil {
+		if err := k.handleEvent(t.Context(), watch.Event{Type: watch.Added, Object: &metav1.Status{}}); err == nil {
 			t.Error("what is no object is heard")
 		}
-		if err := k.hear(t.Context(), watch.Event{Type: watch.Error, Object: &metav1.Status{Reason: metav1.StatusReasonExpired, Code: 410}}); err == nil || strings.Contains(err.Error(), "read a watch event") {
+		if err := k.handleEvent(t.Context(), watch.Event{Type: watch.Error, Object: &metav1.Status{Reason: metav1.StatusReasonExpired, Code: 410}}); err == nil || strings.Contains(err.Error(), "read a watch event") {
 			t.Errorf("an error is heard as %v", err)
 		}
 		k.appender = &refusing{k.appender, bus.ErrOvertaken}
-		if err := k.hear(t.Context(), watch.Event{Type: watch.Added, Object: aVersion("b", 15)}); !errors.Is(err, bus.ErrOvertaken) || k.cursor.Version != "14" {
+		if err := k.handleEvent(t.Context(), watch.Event{Type: watch.Added, Object: aVersion("b", 15)}); !errors.Is(err, bus.ErrOvertaken) || k.cursor.Version != "14" {
 			t.Errorf("what is not stored moves the position to %s: %v", k.cursor.Version, err)
 		}
 		k.marked = time.Time{}
-		if err := k.hear(t.Context(), watch.Event{Type: watch.Bookmark, Object: aVersion("", 16)}); !errors.Is(err, bus.ErrOvertaken) {
+		if err := k.handleEvent(t.Context(), watch.Event{Type: watch.Bookmark, Object: aVersion("", 16)}); !errors.Is(err, bus.ErrOvertaken) {
 			t.Errorf("a mark that is not stored: %v", err)
 		}
 	})
@@ -153,10 +153,14 @@ func TestAFlushKnowsWhatIsStored(t *testing.T) {
 		"a mark":    func() error { return k.mark(t.Context()) },
 		"keyframes": func() error { k.dirty = time.Now(); _, err := k.keyframes(t.Context()); return err },
 		"a look": func() error {
-			k.dirty, k.lookedAt = time.Now(), time.Now().Add(-lookResting)
-			return k.look(t.Context())
+			k.dirty, k.checkedAt = time.Now(), time.Now().Add(-checkStreamsIdle)
+			return k.checkStreams(t.Context())
 		},
-		"renewing": func() error { k.dirty, k.renew = time.Now(), true; _, err := k.holds(t.Context(), 1); return err },
+		"renewing": func() error {
+			k.dirty, k.recreateState = time.Now(), true
+			_, err := k.readContents(t.Context(), 1)
+			return err
+		},
 	} {
 		if err := do(); !errors.Is(err, away) {
 			t.Errorf("%s goes on without: %v", what, err)
@@ -205,7 +209,7 @@ func TestHowMuchOfAnObjectIsSaid(t *testing.T) {
 		k.limits = c.limits
 		s := k.stamp(false)
 		s.Writers = translate.Unwritten()
-		if err := k.say(t.Context(), events.Is, aVersion("a", 10, large), s); err != nil {
+		if err := k.appendObject(t.Context(), events.Is, aVersion("a", 10, large), s); err != nil {
 			t.Fatal(err)
 		}
 		d := lastOf(t, k.bus, "pods")
@@ -216,14 +220,14 @@ func TestHowMuchOfAnObjectIsSaid(t *testing.T) {
 	k, _ := recorded(t, 0, 0)
 	k.appender = &refusing{k.appender, bus.ErrTooLarge}
 	for i, want := range [][translate.Bare]int{{whole, 0}, {whole, brief}, {whole, brief}} {
-		if err := k.say(t.Context(), events.Is, aVersion("a", 10, large), k.stamp(false)); !errors.Is(err, bus.ErrTooLarge) || k.limits != want {
+		if err := k.appendObject(t.Context(), events.Is, aVersion("a", 10, large), k.stamp(false)); !errors.Is(err, bus.ErrTooLarge) || k.limits != want {
 			t.Errorf("what does not fit the %d. time makes the limits %v, want %v: %v", i+1, k.limits, want, err)
 		}
 	}
 	if k.latest.UID != "" || len(k.writers.objects) != 0 {
 		t.Errorf("what was refused is remembered: %+v, %v", k.latest, k.writers.objects)
 	}
-	if err := k.say(t.Context(), events.Is, &metav1.Status{}, k.stamp(false)); err == nil {
+	if err := k.appendObject(t.Context(), events.Is, &metav1.Status{}, k.stamp(false)); err == nil {
 		t.Error("what is no object is said")
 	}
 }
@@ -235,7 +239,7 @@ func TestWhatIsSaidIsRemembered(t *testing.T) {
 	k, _ := recorded(t, 0, 0)
 	say := func(op events.Op, version int, sync bool) {
 		t.Helper()
-		if err := k.say(t.Context(), op, aVersion("a", version, func(p *corev1.Pod) { p.UID = "u" }), k.stamp(sync)); err != nil {
+		if err := k.appendObject(t.Context(), op, aVersion("a", version, func(p *corev1.Pod) { p.UID = "u" }), k.stamp(sync)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -244,8 +248,8 @@ func TestWhatIsSaidIsRemembered(t *testing.T) {
 		t.Errorf("what a relist finds proves %+v, and %d are remembered", k.latest, len(k.writers.objects))
 	}
 	say(events.Is, 11, false)
-	if k.latest.ResourceVersion != "11" || k.latest.UID != "u" || k.latest.Ref != aPod("a") || k.latest.Op != events.Is || k.writers.said != k.appender.Last() {
-		t.Errorf("what a watch brings proves %+v, up to %d", k.latest, k.writers.said)
+	if k.latest.ResourceVersion != "11" || k.latest.UID != "u" || k.latest.Ref != aPod("a") || k.latest.Op != events.Is || k.writers.lastAppended != k.appender.Last() {
+		t.Errorf("what a watch brings proves %+v, up to %d", k.latest, k.writers.lastAppended)
 	}
 	say(events.Gone, 12, false)
 	if k.latest.ResourceVersion != "11" || len(k.writers.objects) != 0 {
@@ -259,12 +263,12 @@ func TestWhatIsSaidIsRemembered(t *testing.T) {
 	if later := aDelta("b", 2); k.append(t.Context(), later) != nil || !k.dirty.Equal(d.At) {
 		t.Errorf("it has been waiting since %v", k.dirty)
 	}
-	if k.torn {
+	if k.unsure {
 		t.Error("what is appended is not")
 	}
 	k.appender = &refusing{k.appender, bus.ErrOvertaken}
-	if err := k.append(t.Context(), d); err == nil || !k.torn {
-		t.Errorf("what is refused: %v, torn %t", err, k.torn)
+	if err := k.append(t.Context(), d); err == nil || !k.unsure {
+		t.Errorf("what is refused: %v, torn %t", err, k.unsure)
 	}
 }
 
@@ -293,27 +297,27 @@ func TestAWatchIsProvedBesideIt(t *testing.T) {
 			}
 		}
 		ctx := t.Context()
-		if _, came := comes(k.proving(ctx, false, nil)); came {
+		if _, came := comes(k.startProof(ctx, false, nil)); came {
 			t.Error("without a reason it is looked into")
 		}
 		k.cursor.Version = "1"
-		if err, came := comes(k.proving(ctx, true, nil)); err != nil || !came {
+		if err, came := comes(k.startProof(ctx, true, nil)); err != nil || !came {
 			t.Errorf("of what is as it was comes %t, %v", came, err)
 		}
 		s.refuse["pods"] = 403
-		if err, came := comes(k.proving(ctx, true, nil)); err == nil || !came {
+		if err, came := comes(k.startProof(ctx, true, nil)); err == nil || !came {
 			t.Errorf("of what is refused comes %t, %v", came, err)
 		}
 		proved := make(chan error, 1)
-		if _, came := comes(k.proving(ctx, true, proved)); came {
+		if _, came := comes(k.startProof(ctx, true, proved)); came {
 			t.Error("a claim that cannot be looked into ends the watch")
 		}
 		clear(s.refuse)
-		if _, came := comes(k.proving(ctx, true, proved)); came {
+		if _, came := comes(k.startProof(ctx, true, proved)); came {
 			t.Error("a claim that is not so ends the watch")
 		}
 		k.cursor.Version = "99"
-		if err, came := comes(k.proving(ctx, true, proved)); !errors.Is(err, errRewound) || !came {
+		if err, came := comes(k.startProof(ctx, true, proved)); !errors.Is(err, errRewound) || !came {
 			t.Errorf("of a claim that is so comes %t, %v", came, err)
 		}
 	})

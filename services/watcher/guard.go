@@ -26,28 +26,28 @@ const (
 	// watchedTopic is the topic on which watchers ask which of them watches a kind.
 	watchedTopic = "watched"
 	// guardEvery is how often a watcher checks the kinds whose watcher has not shown itself, and
-	// takeAfter how long it waits before it takes such a kind.
-	guardEvery = 500 * time.Millisecond
-	takeAfter  = 5 * time.Second
+	// takeOverAfter how long it waits before it takes such a kind.
+	guardEvery    = 500 * time.Millisecond
+	takeOverAfter = 5 * time.Second
 	// askAfter is how long the log of a witness may stand still before its watcher is asked for a
-	// mark, and doubtAfter before that watcher is doubted. doubtAfter and takeAfter together are
+	// mark, and unshownAfter before that watcher is doubted. unshownAfter and takeOverAfter together are
 	// less than ten seconds.
-	askAfter   = 1500 * time.Millisecond
-	doubtAfter = 3 * time.Second
+	askAfter     = 1500 * time.Millisecond
+	unshownAfter = 3 * time.Second
 	// showEvery bounds how often a watcher shows that it watches a kind.
 	showEvery = 2 * time.Second
 )
 
-// guarded is what this watcher knows of a kind that falls to another one.
-type guarded struct {
+// kindGuard is what this watcher knows of a kind that falls to another one.
+type kindGuard struct {
 	holder string
 	since  time.Time // when this watcher began to ask
 	from   uint64    // the last sequence of the log then
 	shown  bool
 }
 
-// witness is the kind whose log shows that a replica lives.
-type witness struct {
+// replicaLog is the kind whose log shows that a replica lives.
+type replicaLog struct {
 	kind  kinds.Name
 	end   uint64    // the last sequence of its log
 	since time.Time // when that was first seen
@@ -55,38 +55,38 @@ type witness struct {
 
 // guard makes sure that a watcher watches each kind that falls to others, until the context ends.
 func (s *Service) guard(ctx context.Context) {
-	held, witnesses := map[kinds.Name]*guarded{}, map[string]*witness{}
+	held, witnesses := map[kinds.Name]*kindGuard{}, map[string]*replicaLog{}
 	for ctx.Err() == nil {
 		pause(ctx, guardEvery)
 		want, _, _ := s.wanted()
 		here := map[kinds.Name]bool{}
 		for _, kind := range want {
 			here[kind.Name] = true
-			if s.members.Check() != nil || s.mine(kind.Name) || s.watches(kind.Name) {
+			if s.members.Check() != nil || s.fallsHere(kind.Name) || s.watches(kind.Name) {
 				delete(held, kind.Name)
-			} else if g := s.challenge(ctx, kind.Name, held[kind.Name]); g != nil {
+			} else if g := s.askWatcher(ctx, kind.Name, held[kind.Name]); g != nil {
 				held[kind.Name] = g
 			}
 		}
-		s.hearWitnesses(ctx, held, witnesses)
+		s.checkReplicas(ctx, held, witnesses)
 		unshown := 0
 		for kind, g := range held {
 			switch {
 			case !here[kind]:
 				delete(held, kind)
-			case !g.shown && time.Since(g.since) >= takeAfter:
+			case !g.shown && time.Since(g.since) >= takeOverAfter:
 				klog.FromContext(ctx).Error(nil, "A kind falls to a watcher that does not watch it; it is watched here", "kind", kind, "fallsTo", g.holder)
 				delete(held, kind)
 				s.take(kind)
-			case !g.shown && time.Since(g.since) >= takeAfter/2:
+			case !g.shown && time.Since(g.since) >= takeOverAfter/2:
 				unshown++
 			}
 		}
 		s.mu.Lock()
-		s.unshown = unshown
+		s.unshownKinds = unshown
 		taken := 0
 		for kind := range s.taken {
-			if !s.mine(kind) {
+			if !s.fallsHere(kind) {
 				taken++
 			}
 		}
@@ -95,9 +95,9 @@ func (s *Service) guard(ctx context.Context) {
 	}
 }
 
-// challenge asks which watcher watches a kind, unless one has shown it, and checks whether one has
+// askWatcher asks which watcher watches a kind, unless one has shown it, and checks whether one has
 // by now. It returns g unchanged when the log cannot be read.
-func (s *Service) challenge(ctx context.Context, kind kinds.Name, g *guarded) *guarded {
+func (s *Service) askWatcher(ctx context.Context, kind kinds.Name, g *kindGuard) *kindGuard {
 	holder := s.members.Holder(string(kind))
 	if g != nil && g.shown && g.holder == holder {
 		return g
@@ -107,40 +107,40 @@ func (s *Service) challenge(ctx context.Context, kind kinds.Name, g *guarded) *g
 		return g // the bus is unreachable, or the streams do not exist yet
 	}
 	if g == nil || g.shown {
-		g = &guarded{since: time.Now(), from: log.Last}
+		g = &kindGuard{since: time.Now(), from: log.Last}
 	}
 	if g.holder, g.shown = holder, log.Last > g.from; !g.shown {
-		_ = s.config.Bus.Say(watchedTopic, []byte(kind)) // and again
+		_ = s.config.Bus.Broadcast(watchedTopic, []byte(kind)) // and again
 	}
 	return g
 }
 
-// hearWitnesses checks whether the replicas that have shown that they watch kinds still live. It
+// checkReplicas checks whether the replicas that have shown that they watch kinds still live. It
 // forgets what a replica has shown whose witness stands still.
-func (s *Service) hearWitnesses(ctx context.Context, held map[kinds.Name]*guarded, witnesses map[string]*witness) {
+func (s *Service) checkReplicas(ctx context.Context, held map[kinds.Name]*kindGuard, witnesses map[string]*replicaLog) {
 	shown := map[string][]kinds.Name{}
 	for kind, g := range held {
 		if g.shown {
 			shown[g.holder] = append(shown[g.holder], kind)
 		}
 	}
-	maps.DeleteFunc(witnesses, func(holder string, w *witness) bool { return !slices.Contains(shown[holder], w.kind) })
+	maps.DeleteFunc(witnesses, func(holder string, w *replicaLog) bool { return !slices.Contains(shown[holder], w.kind) })
 	for holder, watched := range shown {
 		w := witnesses[holder]
 		if w == nil {
-			w = &witness{kind: slices.Min(watched)}
+			w = &replicaLog{kind: slices.Min(watched)}
 			witnesses[holder] = w
 		}
 		log, err := s.config.Bus.StreamState(ctx, subject.LogStream(w.kind))
 		switch still := time.Since(w.since); {
 		case err != nil || log.Last != w.end:
 			w.end, w.since = log.Last, time.Now()
-		case still >= doubtAfter:
+		case still >= unshownAfter:
 			for _, kind := range watched {
 				delete(held, kind)
 			}
 		case still >= askAfter:
-			_ = s.config.Bus.Say(watchedTopic, []byte(w.kind)) // and again
+			_ = s.config.Bus.Broadcast(watchedTopic, []byte(w.kind)) // and again
 		}
 	}
 }
@@ -153,15 +153,15 @@ func (s *Service) take(kind kinds.Name) {
 	s.wakeUp()
 }
 
-// here tells whether this watcher is to watch a kind.
-func (s *Service) here(kind kinds.Name) bool {
+// watchesHere tells whether this watcher is to watch a kind.
+func (s *Service) watchesHere(kind kinds.Name) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.taken[kind] || s.mine(kind)
+	return s.taken[kind] || s.fallsHere(kind)
 }
 
-// yield gives up a taken kind, since another watcher has appended to its log.
-func (s *Service) yield(kind kinds.Name) {
+// giveUpTaken gives up a taken kind, since another watcher has appended to its log.
+func (s *Service) giveUpTaken(kind kinds.Name) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.taken[kind] {
@@ -170,29 +170,29 @@ func (s *Service) yield(kind kinds.Name) {
 	}
 }
 
-// answer shows other watchers which kinds this one watches, until the context ends.
-func (s *Service) answer(ctx context.Context) {
+// answerGuards shows other watchers which kinds this one watches, until the context ends.
+func (s *Service) answerGuards(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := s.config.Bus.Listen(ctx, watchedTopic, func(kind []byte) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if r := s.kinds[kinds.Name(kind)]; r != nil {
-				knock(r.watch.asks)
+				signal(r.watch.shownAsked)
 			}
 		})
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "Cannot hear who asks for the watchers of kinds")
-			pause(ctx, lookEvery)
+			pause(ctx, checkEvery)
 		}
 	}
 }
 
-// show appends a mark, which proves that this watcher watches the kind.
-func (k *kindWatch) show(ctx context.Context) error {
-	if time.Since(k.showed) < showEvery {
+// showWatched appends a mark, which proves that this watcher watches the kind.
+func (k *kindWatch) showWatched(ctx context.Context) error {
+	if time.Since(k.shownAt) < showEvery {
 		return nil
 	}
-	k.showed = time.Now()
+	k.shownAt = time.Now()
 	return k.mark(ctx)
 }
 
@@ -201,8 +201,8 @@ func (k *kindWatch) show(ctx context.Context) error {
 func (s *Service) checkWatched() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.unshown > 0 {
-		return fmt.Errorf("%d kinds fall to other watchers, and none of those has shown that it watches them", s.unshown)
+	if s.unshownKinds > 0 {
+		return fmt.Errorf("%d kinds fall to other watchers, and none of those has shown that it watches them", s.unshownKinds)
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ func pretends(t *testing.T, b bus.Bus, id string, scope Scope) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		for ctx.Err() == nil {
-			_ = b.Say("watchers", fmt.Appendf(nil, `{"id":%q,"group":%q}`, id, scope.group()))
+			_ = b.Broadcast("watchers", fmt.Appendf(nil, `{"id":%q,"group":%q}`, id, scope.group()))
 			pause(ctx, heartbeat)
 		}
 	}()
@@ -84,7 +84,7 @@ func TestAKindThatAnotherDoesNotWatchIsTaken(t *testing.T) {
 		taken := when(func() bool {
 			return !slices.ContainsFunc(theirs, func(k kinds.Name) bool { return !service.watches(k) })
 		})
-		if taken-unshown != takeAfter/2 || taken < takeAfter || taken > takeAfter+2*time.Second {
+		if taken-unshown != takeOverAfter/2 || taken < takeOverAfter || taken > takeOverAfter+2*time.Second {
 			t.Errorf("the check fails after %v, and the kinds are watched after %v", unshown, taken)
 		}
 		time.Sleep(guardEvery)
@@ -99,7 +99,7 @@ func TestAKindThatAnotherDoesNotWatchIsTaken(t *testing.T) {
 			t.Errorf("it is not synced: %v", service.checkSynced())
 		}
 		for _, k := range resources {
-			if got := b.told(string(k)); got != count(slices.Contains(theirs, k))*(int(takeAfter/guardEvery)+1) {
+			if got := b.told(string(k)); got != count(slices.Contains(theirs, k))*(int(takeOverAfter/guardEvery)+1) {
 				t.Errorf("%s is asked for %d times", k, got)
 			}
 		}
@@ -122,7 +122,7 @@ func TestAKindThatAnotherDoesNotWatchIsTaken(t *testing.T) {
 		if got := testutil.ToFloat64(service.metrics.taken); got != float64(len(theirs)-1) {
 			t.Errorf("%v kinds are counted as taken, want %d", got, len(theirs)-1)
 		}
-		if time.Sleep(takeAfter + 2*guardEvery); !service.watches(first) || !slices.Contains(ops(logOfKind(t, b, first)), "is a") {
+		if time.Sleep(takeOverAfter + 2*guardEvery); !service.watches(first) || !slices.Contains(ops(logOfKind(t, b, first)), "is a") {
 			t.Errorf("%s is not watched again, and its log tells %v", first, ops(logOfKind(t, b, first)))
 		}
 		leave()
@@ -146,7 +146,7 @@ func TestThatAKindIsWatchedIsShown(t *testing.T) {
 		var shown []time.Duration
 		for began, marks := time.Now(), 1; time.Since(began) < 9*time.Second; time.Sleep(100 * time.Millisecond) {
 			for _, kind := range []string{"pods", "nodes", ""} {
-				if err := b.Say(watchedTopic, []byte(kind)); err != nil {
+				if err := b.Broadcast(watchedTopic, []byte(kind)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -165,10 +165,10 @@ func TestAHolderThatStandsStillIsAsked(t *testing.T) {
 		_, a := recorded(t, 1, 0)
 		c := &cable{Bus: a}
 		service := &Service{config: Config{Bus: c}}
-		held := map[kinds.Name]*guarded{"pods": {holder: "x", shown: true}}
-		witnesses := map[string]*witness{}
+		held := map[kinds.Name]*kindGuard{"pods": {holder: "x", shown: true}}
+		witnesses := map[string]*replicaLog{}
 		asks := func() int {
-			service.hearWitnesses(t.Context(), held, witnesses)
+			service.checkReplicas(t.Context(), held, witnesses)
 			return len(c.said)
 		}
 		if got := asks(); got != 0 {
@@ -183,7 +183,7 @@ func TestAHolderThatStandsStillIsAsked(t *testing.T) {
 			t.Errorf("after 1.5 s it is asked %d times: %s", got, c.said)
 		}
 		a.state[logPods] = away
-		time.Sleep(doubtAfter)
+		time.Sleep(unshownAfter)
 		if asks(); len(held) != 1 {
 			t.Error("a bus that is away shows that its holder is")
 		}
@@ -198,18 +198,18 @@ func TestAHolderThatStandsStillIsAsked(t *testing.T) {
 func TestAKindIsGivenUpOnce(t *testing.T) {
 	t.Parallel()
 	service := &Service{taken: map[kinds.Name]bool{"pods": true}, changed: make(chan struct{}, 1)}
-	service.yield("nodes")
+	service.giveUpTaken("nodes")
 	if len(service.changed) != 0 || !service.taken["pods"] {
 		t.Error("a kind is given up that was not taken")
 	}
-	if service.yield("pods"); len(service.changed) != 1 || service.taken["pods"] {
+	if service.giveUpTaken("pods"); len(service.changed) != 1 || service.taken["pods"] {
 		t.Error("a kind that was taken is not given up")
 	}
 	<-service.changed
 	if service.take("pods"); len(service.changed) != 1 || !service.taken["pods"] {
 		t.Error("a kind is not taken")
 	}
-	if service.unshown = 1; service.checkWatched() == nil {
+	if service.unshownKinds = 1; service.checkWatched() == nil {
 		t.Error("one kind that is not shown to be watched is none")
 	}
 }

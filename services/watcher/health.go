@@ -21,7 +21,7 @@ func (s *Service) checkSynced() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, kind := range want {
-		if !s.mine(kind.Name) && !s.taken[kind.Name] {
+		if !s.fallsHere(kind.Name) && !s.taken[kind.Name] {
 			continue
 		}
 		r := s.kinds[kind.Name]
@@ -41,7 +41,7 @@ func (s *Service) Checks() map[string]func() error {
 		"api": func() error {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			return cmp.Or(s.api, s.finding)
+			return cmp.Or(s.apiErr, s.discoveryErr)
 		},
 		"bus":      s.config.Bus.Healthy,
 		"replicas": s.members.Check,
@@ -55,5 +55,5 @@ func (s *Service) Collectors() []prometheus.Collector {
 	members := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "millrace_watcher_members", Help: "Watchers that this one hears on the bus, itself among them; 33 at most.",
 	}, func() float64 { return float64(s.members.Members()) })
-	return append(append(s.metrics.collectors(), members), s.causes.collectors()...)
+	return append(append(s.metrics.collectors(), members), s.writes.collectors()...)
 }

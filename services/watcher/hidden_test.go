@@ -123,10 +123,10 @@ func TestARuleReachesWhatIsSaidAgain(t *testing.T) {
 	config := Config{}
 	hides(t)(&config)
 	k := &kindWatch{
-		kind: kinds.Pods.Kind, bus: b, metrics: newMetrics(), appender: appender, hide: config.Hide,
+		kind: kinds.Pods.Kind, bus: b, metrics: newMetrics(), appender: appender, redact: config.Hide,
 		age: time.Nanosecond, marked: time.Now().Add(time.Hour),
 	}
-	if err := k.bury(t.Context(), 2); err != nil {
+	if err := k.recordDeleted(t.Context(), 2); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := k.keyframes(t.Context()); err != nil {

@@ -34,7 +34,7 @@ func TestForgedEpochsMakeNoRelist(t *testing.T) {
 			lists, asked := s.listed(), len(s.asks())
 			began := time.Now()
 			for n := 0; time.Since(began) < 3*time.Second; n++ {
-				if err := b.Say("epoch", fmt.Appendf(nil, `{"epoch":%d,"by":"mallory"}`, epoch(n))); err != nil {
+				if err := b.Broadcast("epoch", fmt.Appendf(nil, `{"epoch":%d,"by":"mallory"}`, epoch(n))); err != nil {
 					t.Fatal(err)
 				}
 				time.Sleep(10 * time.Millisecond)
@@ -105,7 +105,7 @@ func TestADeadWatcherIsReplacedAlthoughItIsHeard(t *testing.T) {
 	died := time.Now()
 	go func() {
 		for t.Context().Err() == nil {
-			_ = b.Say("watchers", []byte(`{"id":"watcher-0"}`))
+			_ = b.Broadcast("watchers", []byte(`{"id":"watcher-0"}`))
 			time.Sleep(heartbeat)
 		}
 	}()
@@ -141,7 +141,7 @@ func TestMadeUpWatchersLeaveNoKindUnwatched(t *testing.T) {
 			go func() {
 				for n := 0; t.Context().Err() == nil; n++ {
 					for i := range 200 {
-						_ = b.Say("watchers", fmt.Appendf(nil, `{"id":%q}`, ghost(n, i)))
+						_ = b.Broadcast("watchers", fmt.Appendf(nil, `{"id":%q}`, ghost(n, i)))
 					}
 					time.Sleep(100 * time.Millisecond)
 				}

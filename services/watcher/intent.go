@@ -14,8 +14,8 @@ import (
 // statusOf is the subresource that status reports are written to.
 const statusOf = "status"
 
-// beating are the kinds whose status is a heartbeat: a trace through it would have no end.
-var beating = map[kinds.Name]bool{
+// heartbeatStatus are the kinds whose status is a heartbeat: a trace through it would have no end.
+var heartbeatStatus = map[kinds.Name]bool{
 	kinds.NameOf("", "nodes"): true, kinds.NameOf("coordination.k8s.io", "leases"): true,
 	kinds.NameOf("", "events"): true, kinds.NameOf("events.k8s.io", "events"): true,
 }
@@ -29,15 +29,15 @@ type seen struct {
 // intent is what a version of an object asks for, as much of it as tells whether the next version
 // asks for anything new.
 type intent struct {
-	generation int64
-	deleting   bool
-	node       string // the node that a Pod is bound to
-	notes      uint64 // a hash of labels, annotations, finalizers and owners
+	generation   int64
+	deleting     bool
+	node         string // the node that a Pod is bound to
+	metadataHash uint64 // a hash of labels, annotations, finalizers and owners
 }
 
-var noting = maphash.MakeSeed()
+var hashMetadata = maphash.MakeSeed()
 
-func intentOf(m metav1.Object) intent {
+func intentIn(m metav1.Object) intent {
 	i := intent{generation: m.GetGeneration(), deleting: m.GetDeletionTimestamp() != nil}
 	switch pod := m.(type) {
 	case *corev1.Pod:
@@ -46,7 +46,7 @@ func intentOf(m metav1.Object) intent {
 		i.node = pod.NodeName()
 	}
 	note := func(what, key, value string) { // a sum, so the order does not matter
-		i.notes += maphash.Comparable(noting, [3]string{what, key, value})
+		i.metadataHash += maphash.Comparable(hashMetadata, [3]string{what, key, value})
 	}
 	for key, value := range m.GetLabels() {
 		note("label", key, value)
@@ -63,52 +63,52 @@ func intentOf(m metav1.Object) intent {
 	return i
 }
 
-// reports tells whether a change that none of our writers made asks for nothing new: it reports a
+// isReport tells whether a change that none of our writers made asks for nothing new: it reports a
 // status, binds a Pod, or ends an object that was being deleted. Such a change continues the trace
 // of what it reports on. The generation decides, because a client that writes a status may have
 // changed labels in the same second, and managedFields do not tell the two apart. Only for kinds
 // without generations do managedFields decide.
-func (c *causes) reports(d events.Delta, before, now intent) bool {
+func (c *recentWrites) isReport(d events.Delta, before, now intent) bool {
 	switch {
-	case beating[d.Kind] || now.generation != before.generation:
+	case heartbeatStatus[d.Kind] || now.generation != before.generation:
 		return false
 	case d.Op == events.Gone:
 		return before.deleting
-	case now.deleting != before.deleting || c.seemsMissed(d):
+	case now.deleting != before.deleting || c.mayBeMissed(d):
 		return false
 	case before.node == "" && now.node != "":
 		return true // a binding may also add labels of the node
 	default:
-		return now.notes == before.notes && now.node == before.node && (now.generation > 0 || d.By.Subresource == statusOf)
+		return now.metadataHash == before.metadataHash && now.node == before.node && (now.generation > 0 || d.By.Subresource == statusOf)
 	}
 }
 
-// seemsMissed tells whether a status seems to be a report of one of our controllers although no
+// mayBeMissed tells whether a status seems to be a report of one of our controllers although no
 // writer has reported the write: such a status does not continue the trace of the version before.
-func (c *causes) seemsMissed(d events.Delta) bool {
+func (c *recentWrites) mayBeMissed(d events.Delta) bool {
 	ours := func(m events.Manager) bool { return m.Name == events.FieldManager && m.Subresource == statusOf }
 	for _, m := range d.Beside {
 		if !d.Proven && ours(m) {
-			return c.told()
+			return c.writersReport()
 		}
 	}
-	return ours(d.By) && c.told()
+	return ours(d.By) && c.writersReport()
 }
 
 // origin returns where a version of an object comes from.
 func (k *kindWatch) origin(d events.Delta, m metav1.Object) trace.Origin {
 	v := version{d.UID, d.ResourceVersion}
 	o := trace.Origin{Labels: m.GetLabels(), Notes: m.GetAnnotations()}
-	o.Cause, o.Ours = k.causes.of(v, d.Op == events.Gone)
+	o.Cause, o.Ours = k.writes.traceOf(v, d.Op == events.Gone)
 	before, known := k.versions.get(d.UID)
 	o.Before = before.trace
 	if o.Ours {
 		return o
 	}
-	o.Reports = known && k.causes.reports(d, before.intent, intentOf(m))
+	o.Reports = known && k.writes.isReport(d, before.intent, intentIn(m))
 	if d.Op == events.Is {
-		k.causes.foreign(v, untracked{k.kind.Name, k.why})
-		o.Missed = !known && !beating[d.Kind] && d.By.Name == events.FieldManager && k.causes.told()
+		k.writes.recordUntracked(v, untracked{k.kind.Name, k.why})
+		o.Missed = !known && !heartbeatStatus[d.Kind] && d.By.Name == events.FieldManager && k.writes.writersReport()
 	}
 	return o
 }

@@ -67,9 +67,9 @@ func TestWhatWantsNothingNew(t *testing.T) {
 		if c.op != "" {
 			d.Op = c.op
 		}
-		told := newCauses(tracetest.New().Tracer("watcher", trace.Options{}))
-		told.tell(trace.Write{ID: "w", Begins: true})
-		if got := told.reports(d, intentOf(was), intentOf(is)); got != c.want {
+		told := newRecentWrites(tracetest.New().Tracer("watcher", trace.Options{}))
+		told.receive(trace.Write{ID: "w", Begins: true})
+		if got := told.isReport(d, intentIn(was), intentIn(is)); got != c.want {
 			t.Errorf("%s: it reports: %t, want %t", name, got, c.want)
 		}
 	}
@@ -122,14 +122,14 @@ func TestAnIntentOfWhatIsSent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := intentOf(raw), intentOf(p); got != want || got.node != "n" {
+	if got, want := intentIn(raw), intentIn(p); got != want || got.node != "n" {
 		t.Errorf("it wants %+v as it is sent, and %+v in its type", got, want)
 	}
 	other := p.DeepCopy()
-	if other.OwnerReferences[0].Name = "other"; intentOf(other) == intentOf(p) {
+	if other.OwnerReferences[0].Name = "other"; intentIn(other) == intentIn(p) {
 		t.Error("another owner is the same")
 	}
-	if other.OwnerReferences[0].Name = "owner"; intentOf(other) != intentOf(p) {
+	if other.OwnerReferences[0].Name = "owner"; intentIn(other) != intentIn(p) {
 		t.Error("the same owner is another")
 	}
 }
@@ -155,10 +155,10 @@ func TestWhereAVersionComesFrom(t *testing.T) {
 	} {
 		k := traceable(t, memory.New(memory.Options{}), tracetest.New())
 		if c.told {
-			k.causes.tell(trace.Write{ID: "other", About: aPod("other"), Begins: true})
+			k.writes.receive(trace.Write{ID: "other", About: aPod("other"), Begins: true})
 		}
 		if c.writes {
-			k.causes.tell(trace.Write{ID: "1", About: aPod("a"), UID: "u", Version: "7", Trace: events.Trace{Parent: request}})
+			k.writes.receive(trace.Write{ID: "1", About: aPod("a"), UID: "u", Version: "7", Trace: events.Trace{Parent: request}})
 		}
 		d := aDelta("a", 7)
 		if d.Kind = "pods"; c.kind != "" {
@@ -168,7 +168,7 @@ func TestWhereAVersionComesFrom(t *testing.T) {
 			p.Generation, p.Labels, p.Annotations = 2, map[string]string{"l": "1"}, map[string]string{"n": "2"}
 		})
 		if c.known {
-			k.versions.put("u", seen{events.Trace{Parent: "before"}, intentOf(p)})
+			k.versions.put("u", seen{events.Trace{Parent: "before"}, intentIn(p)})
 		}
 		c.change(&d)
 		k.why = late
@@ -179,7 +179,7 @@ func TestWhereAVersionComesFrom(t *testing.T) {
 		if o.Labels["l"] != "1" || o.Notes["n"] != "2" {
 			t.Errorf("%s: it has the labels %v and notes %v", what, o.Labels, o.Notes)
 		}
-		g, given := k.causes.given.get(version{"u", "7"})
+		g, given := k.writes.untracked.get(version{"u", "7"})
 		if given != (!c.is && d.Op == events.Is) || given && g != (untracked{"pods", late}) {
 			t.Errorf("%s: it goes on as %+v: %t", what, g, given)
 		}

@@ -47,35 +47,35 @@ func (k *kindWatch) reach() uint64 {
 	return reach
 }
 
-// pressed tells whether the log is about to lose an object to its size limit, or because its age
+// aboutToExpire tells whether the log is about to lose an object to its size limit, or because its age
 // limit was lowered.
-func (k *kindWatch) pressed() bool {
-	if k.shorter {
-		k.shorter = false
+func (k *kindWatch) aboutToExpire() bool {
+	if k.ageLowered {
+		k.ageLowered = false
 		return true
 	}
 	since := k.window.Since()
 	return k.room > 0 && since > 0 && k.appender.Last() > since+k.reach()
 }
 
-// hold takes in the log's limits, which an operator may change at any time.
-func (k *kindWatch) hold(ctx context.Context, log bus.State) {
+// noteLimits takes in the log's limits, which an operator may change at any time.
+func (k *kindWatch) noteLimits(ctx context.Context, log bus.State) {
 	age := cmp.Or(log.Keeps.Age, defaultLogAge)
-	k.age, k.shorter, k.room = age, k.shorter || age < k.age, 0
+	k.age, k.ageLowered, k.room = age, k.ageLowered || age < k.age, 0
 	if limit := uint64(log.Keeps.Bytes); limit > 0 && log.Bytes >= limit/4 {
 		k.room = max(1, uint64(float64(limit)/float64(log.Bytes)*float64(log.Messages)))
 	}
 	objects := k.tally.Census().Objects
 	narrow := k.room > 0 && k.counted && k.room < 4*objects
-	if narrow && !k.narrow {
+	if narrow && !k.overfull {
 		klog.FromContext(ctx).Info("The log is too small for what is there: objects that do not change fall out of it, and are in the state alone. Keep more (--retention)",
 			"kind", k.kind.Name, "bytes", log.Keeps.Bytes, "messages", k.room, "objects", objects)
 	}
-	k.narrow = narrow
+	k.overfull = narrow
 }
 
-// soon is the shortest wait before the next keyframes.
-func (k *kindWatch) soon() time.Duration { return min(keyframeSoon, k.age/8) }
+// minKeyframeWait is the shortest wait before the next keyframes.
+func (k *kindWatch) minKeyframeWait() time.Duration { return min(keyframeSoon, k.age/8) }
 
 // keyframes records the oldest objects again before the log forgets them: those that are older than
 // half of the log's age. It also does so when so many tombstones follow them that a reader would
@@ -99,7 +99,7 @@ func (k *kindWatch) keyframes(ctx context.Context) (again time.Duration, err err
 		return 0, fmt.Errorf("look at the state of %s: %w", k.kind.Name, err)
 	}
 	if at.Last < k.appender.Last() {
-		return k.soon(), nil // the state lags, and may hold outdated deltas
+		return k.minKeyframeWait(), nil // the state lags, and may hold outdated deltas
 	}
 	due, window, again, err := k.oldest(ctx, at)
 	if err != nil {
@@ -107,7 +107,7 @@ func (k *kindWatch) keyframes(ctx context.Context) (again time.Duration, err err
 	}
 	moved := window.Since() != k.window.Since()
 	for _, d := range due {
-		if err := k.append(ctx, translate.Again(translate.Hidden(k.kind, d, k.hide), k.stamp(true))); err != nil {
+		if err := k.append(ctx, translate.Again(translate.Hidden(k.kind, d, k.redact), k.stamp(true))); err != nil {
 			return 0, err
 		}
 	}
@@ -138,7 +138,7 @@ func (k *kindWatch) oldest(ctx context.Context, at bus.State) (due []events.Delt
 		case d.Op != events.Is:
 			return nil
 		case len(due) == keyframeBatch:
-			if again = k.soon(); time.Since(m.Time) > k.age/4*3 {
+			if again = k.minKeyframeWait(); time.Since(m.Time) > k.age/4*3 {
 				again = min(again, keyframeUrgent)
 			}
 			return errEnough
@@ -148,8 +148,8 @@ func (k *kindWatch) oldest(ctx context.Context, at bus.State) (due []events.Delt
 			if k.room > 0 {
 				w.Begin(m.Sequence) // pressed compares with it
 			}
-			if again = max(k.soon(), min(left, again)); behind > k.reach()/2 {
-				again = k.soon()
+			if again = max(k.minKeyframeWait(), min(left, again)); behind > k.reach()/2 {
+				again = k.minKeyframeWait()
 			}
 			return errEnough
 		}

@@ -147,7 +147,7 @@ func TestEndsDoNotPileUpBeforeReaders(t *testing.T) {
 		t.Error("it is crowded still")
 	}
 	h, err := readState(t.Context(), k.bus, "pods", last.Since, uint64(len(log)))
-	if err != nil || !h.agrees(census) {
+	if err != nil || !h.matches(census) {
 		t.Errorf("since %d there are %v (%v), want %v", last.Since, h.tally.Census(), err, census)
 	}
 	if all, err := readState(t.Context(), k.bus, "pods", 1, uint64(len(log))); err != nil || all.window.Since() < last.Since {
@@ -194,7 +194,7 @@ func TestCountingBeginsWhereEverythingIsThere(t *testing.T) {
 				newest.Census.Objects++
 			}
 			b := &begun{Bus: k.bus}
-			k.bus, k.ledger = b, ledger{}
+			k.bus, k.logState = b, logState{}
 			whole, err := k.count(t.Context(), newest, tc.since)
 			if err != nil || whole != tc.whole || !slices.Equal(b.at, tc.want) {
 				t.Errorf("read from %v, whole %t (%v), want %v and %t", b.at, whole, err, tc.want, tc.whole)
@@ -217,19 +217,19 @@ func TestCountingBeginsWhereEverythingIsThere(t *testing.T) {
 func TestGhostsBeforeTheWindow(t *testing.T) {
 	t.Parallel()
 	k := past(t, memory.New(memory.Options{}), 2, 10)
-	if ghost, err := k.searchBefore(t.Context(), "pods", 3); err != nil || ghost == nil || ghost.End < 23 {
+	if ghost, err := k.searchStaleBefore(t.Context(), "pods", 3); err != nil || ghost == nil || ghost.End < 23 {
 		t.Errorf("found %+v (%v), want the object of message 1", ghost, err)
 	}
-	if ghost, err := k.searchBefore(t.Context(), "pods", 1); err != nil || ghost != nil {
+	if ghost, err := k.searchStaleBefore(t.Context(), "pods", 1); err != nil || ghost != nil {
 		t.Errorf("found %+v (%v) where there is nothing", ghost, err)
 	}
 	k.window.Begin(3)
-	k.suspectPast()
-	if k.before != 3 {
+	k.suspectStale()
+	if k.staleBefore != 3 {
 		t.Error("the past is not suspected")
 	}
-	k.before = 0
-	if k.suspectPast(); k.before != 0 {
+	k.staleBefore = 0
+	if k.suspectStale(); k.staleBefore != 0 {
 		t.Error("it is suspected again, although nothing happened")
 	}
 }
@@ -413,7 +413,7 @@ func TestKeyframesOfAStateThatLags(t *testing.T) {
 	state.Last--
 	a.states[statePod] = state
 	k.age = time.Hour
-	if said, again := repeats(t, k); said != "" || again != k.soon() {
+	if said, again := repeats(t, k); said != "" || again != k.minKeyframeWait() {
 		t.Errorf("of a state that lags it says %q, and looks again in %v", said, again)
 	}
 	clear(a.states)
@@ -454,7 +454,7 @@ func TestWhenALogIsPressed(t *testing.T) {
 		if c.since > 0 {
 			k.window.Begin(c.since)
 		}
-		if got := k.pressed(); got != c.pressed {
+		if got := k.aboutToExpire(); got != c.pressed {
 			t.Errorf("%s: it is pressed: %t", what, got)
 		}
 	}
@@ -503,21 +503,21 @@ func TestThatALogIsTooSmallIsToldOnce(t *testing.T) {
 	k := past(t, memory.New(memory.Options{}), 100, 0)
 	ctx, log := logged(t)
 	small, large := bus.State{Keeps: bus.Retention{Bytes: 3990}, Bytes: 1000, Messages: 100}, bus.State{Keeps: bus.Retention{Bytes: 40000}, Bytes: 40000, Messages: 4000}
-	k.hold(ctx, large)
-	if log() != "" || k.narrow {
+	k.noteLimits(ctx, large)
+	if log() != "" || k.overfull {
 		t.Errorf("of a log that is large enough it tells\n%s", log())
 	}
-	k.hold(ctx, small)
-	k.hold(ctx, small)
+	k.noteLimits(ctx, small)
+	k.noteLimits(ctx, small)
 	if got := strings.Count(log(), "The log is too small"); got != 1 {
 		t.Errorf("of a log that is too small it tells %d times", got)
 	}
 	k.counted = false
-	if k.hold(ctx, small); k.narrow {
+	if k.noteLimits(ctx, small); k.overfull {
 		t.Error("of what is not counted the log is too small")
 	}
 	k.counted = true
-	if k.hold(ctx, small); strings.Count(log(), "The log is too small") != 2 {
+	if k.noteLimits(ctx, small); strings.Count(log(), "The log is too small") != 2 {
 		t.Error("it is not told again")
 	}
 }

@@ -24,14 +24,14 @@ var errEnded = errors.New("the API server ended the watch")
 
 // kindWatch keeps the log of one kind. One goroutine calls run.
 type kindWatch struct {
-	kind    kinds.Kind
-	bus     bus.Bus
-	metrics *metrics
-	hide    redact.Policy
-	age     time.Duration // how long the log keeps a delta
-	room    uint64        // how many messages the log's size limit allows; 0 means no bound
-	narrow  bool          // room is too small for the objects that exist
-	shorter bool          // age has become less, and the watch has not acted on that yet
+	kind       kinds.Kind
+	bus        bus.Bus
+	metrics    *metrics
+	redact     redact.Policy
+	age        time.Duration // how long the log keeps a delta
+	room       uint64        // how many messages the log's size limit allows; 0 means no bound
+	overfull   bool          // room is too small for the objects that exist
+	ageLowered bool          // age has become less, and the watch has not acted on that yet
 	// open opens the kind at the API server, want is how the kind is wanted by now, and served
 	// tells whether the API server serves it in a version.
 	open   func(kinds.Kind) (*source.Kind, error)
@@ -42,7 +42,7 @@ type kindWatch struct {
 	ensured  bool // the streams existed, as wanted, at the last check
 	appender bus.Appender
 	state    time.Time // when the state stream was created
-	ledger
+	logState
 	tracing
 	writers writers
 	fights  fights
@@ -54,29 +54,29 @@ type kindWatch struct {
 	epoch   *storageepoch.Tracker // the storage's epoch; deltas belong to it, or to a later one
 	// limits are the sizes of bodies that did not fit the bus, by Size (whole and brief); 0: none
 	// yet.
-	limits [translate.Bare]int
-	marked time.Time
-	showed time.Time // when the watch last showed that it watches the kind
+	limits  [translate.Bare]int
+	marked  time.Time
+	shownAt time.Time // when the watch last showed that it watches the kind
 	// overtaken is called when another watcher has appended to the log.
 	overtaken func()
 	dirty     time.Time // when the oldest delta not known to be stored was received
 	// searched: the watch has read what lies before the window, or is going to.
 	searched bool
 
-	mu       sync.Mutex
-	synced   bool
-	err      error
-	failing  time.Time      // since when err has not been nil
-	before   uint64         // the search reads what lies before this message; 0: nothing
-	reported *events.Damage // a reader's report that the watch has not looked at yet
-	findings []events.Hole  // the scrubber's findings that are not recorded yet
+	mu          sync.Mutex
+	synced      bool
+	err         error
+	failing     time.Time      // since when err has not been nil
+	staleBefore uint64         // the search reads what lies before this message; 0: nothing
+	reported    *events.Damage // a reader's report that the watch has not looked at yet
+	findings    []events.Hole  // the scrubber's findings that are not recorded yet
 
 	// changed is called for each change that the watch receives; may be nil.
-	changed func()
-	news    chan struct{} // a token: reported or findings is new
-	doubts  chan struct{} // a token: another process says that the storage went back
-	asks    chan struct{} // a token: another watcher asks who watches the kind
-	bygone  chan struct{} // a token: before is set
+	changed     func()
+	reports     chan struct{} // a token: reported or findings is new
+	epochClaims chan struct{} // a token: another process says that the storage went back
+	shownAsked  chan struct{} // a token: another watcher asks who watches the kind
+	staleSearch chan struct{} // a token: before is set
 }
 
 func (k *kindWatch) status() (synced bool, err error) {
@@ -119,9 +119,9 @@ func (k *kindWatch) run(ctx context.Context) {
 	var beside sync.WaitGroup
 	kind := k.kind.Name
 	beside.Go(func() { k.scrub(ctx, kind) })
-	beside.Go(func() { k.searchPast(ctx, kind) })
+	beside.Go(func() { k.searchStale(ctx, kind) })
 	defer func() { cancel(); beside.Wait() }()
-	var p patience
+	var p retryPause
 	log := klog.FromContext(ctx).WithValues("kind", k.kind.Name)
 	for ctx.Err() == nil {
 		began := time.Now()
@@ -130,7 +130,7 @@ func (k *kindWatch) run(ctx context.Context) {
 			return
 		}
 		if time.Since(began) > settledAfter {
-			p = patience{}
+			p = retryPause{}
 		}
 		if errors.Is(err, bus.ErrOvertaken) {
 			k.overtaken()
@@ -140,15 +140,15 @@ func (k *kindWatch) run(ctx context.Context) {
 		case errors.Is(err, errEnded), errors.Is(err, bus.ErrTooLarge), errors.Is(err, bus.ErrOvertaken):
 			log.V(2).Info("Resuming", "because", err)
 		case errors.Is(err, events.ErrDamaged):
-			k.distrust(log, events.Hole{Reason: err.Error()})
+			k.markDamaged(log, events.Hole{Reason: err.Error()})
 		case source.Expired(err):
 			k.expired = true
-			k.hole = events.Hole{Reason: "the API server has forgotten the changes behind the position"}
+			k.nextGap = events.Hole{Reason: "the API server has forgotten the changes behind the position"}
 			log.V(2).Info("Relisting", "because", err)
 		case errors.Is(err, errRewound):
 			k.expired = true
 			k.epoch.Begin(events.NextEpoch(k.cursor.Epoch))
-			k.hole = events.Hole{Reason: err.Error()}
+			k.nextGap = events.Hole{Reason: err.Error()}
 			log.Info("Relisting in a new epoch", "because", err)
 		case source.Unreachable(err):
 			// Service.note logs this once for all kinds.
@@ -176,7 +176,7 @@ func (k *kindWatch) session(ctx context.Context) error {
 	k.appender, k.dirty = appender, time.Time{}
 	defer appender.Close()
 	k.writers.resume(appender.Last())
-	defer k.vouch(ctx)
+	defer k.endLastSpans(ctx)
 	resumable, err := k.resume(ctx)
 	if err != nil {
 		return err
@@ -185,8 +185,8 @@ func (k *kindWatch) session(ctx context.Context) error {
 	resumed := resumable && !k.expired
 	if resumed {
 		k.epoch.Begin(k.cursor.Epoch)
-		k.suspectPast()
-		k.bounds.abandon(true)
+		k.suspectStale()
+		k.bounds.dropAll(true)
 		w, err = k.source.Watch(ctx, k.cursor.Version)
 	} else {
 		w, err = k.relist(ctx)
@@ -206,5 +206,5 @@ func (k *kindWatch) session(ctx context.Context) error {
 }
 
 func (k *kindWatch) stamp(sync bool) translate.Stamp {
-	return translate.Stamp{At: time.Now(), Epoch: k.cursor.Epoch, Sync: sync, Hole: k.hole, Hide: k.hide}
+	return translate.Stamp{At: time.Now(), Epoch: k.cursor.Epoch, Sync: sync, Hole: k.nextGap, Hide: k.redact}
 }

@@ -86,11 +86,11 @@ func (a *ailing) EnsureKind(ctx context.Context, kind kinds.Kind) error {
 	return a.Bus.EnsureKind(ctx, kind)
 }
 
-func (a *ailing) Forget(ctx context.Context, kind kinds.Name) error {
+func (a *ailing) DeleteKind(ctx context.Context, kind kinds.Name) error {
 	if a.forgotten != nil {
 		return a.forgotten
 	}
-	return a.Bus.Forget(ctx, kind)
+	return a.Bus.DeleteKind(ctx, kind)
 }
 
 var (
@@ -135,27 +135,34 @@ func TestWhatIsNotAnsweredIsAnError(t *testing.T) {
 		fails []string
 	}{
 		"resume": {func(ctx context.Context, k *kindWatch) error {
-			k.ledger = ledger{}
+			k.logState = logState{}
 			_, err := k.resume(ctx)
 			return err
 		}, []string{"the log", "the state", "a message", "the mark", "the reading"}},
-		"holds": {func(ctx context.Context, k *kindWatch) error { _, err := k.holds(ctx, 1); return err }, []string{"the state", "the reading"}},
-		"renew": {func(ctx context.Context, k *kindWatch) error { k.renew = true; _, err := k.holds(ctx, 1); return err }, []string{"the state"}},
+		"holds": {func(ctx context.Context, k *kindWatch) error { _, err := k.readContents(ctx, 1); return err }, []string{"the state", "the reading"}},
+		"renew": {func(ctx context.Context, k *kindWatch) error {
+			k.recreateState = true
+			_, err := k.readContents(ctx, 1)
+			return err
+		}, []string{"the state"}},
 		"past": {func(ctx context.Context, k *kindWatch) error {
 			k.cursor = translate.Cursor{}
-			_, err := k.past(ctx)
+			_, err := k.knownPosition(ctx)
 			return err
 		}, []string{"a message"}},
 		"recollect": {func(ctx context.Context, k *kindWatch) error {
-			return k.recollect(ctx, holding{state: translate.NewState()})
+			return k.addFromLog(ctx, stateContents{state: translate.NewState()})
 		}, []string{"the log", "a message", "the mark", "the reading"}},
-		"followed":  {func(ctx context.Context, k *kindWatch) error { return k.followed(ctx) }, []string{"the state"}},
+		"followed":  {func(ctx context.Context, k *kindWatch) error { return k.awaitMirror(ctx) }, []string{"the state"}},
 		"keyframes": {func(ctx context.Context, k *kindWatch) error { _, err := k.keyframes(ctx); return err }, []string{"the state", "the reading"}},
-		"stands":    {func(ctx context.Context, k *kindWatch) error { return k.stands(ctx) }, []string{"the log"}},
-		"search":    {func(ctx context.Context, k *kindWatch) error { _, err := k.searchBefore(ctx, "pods", 2); return err }, []string{"the state", "the reading"}},
-		"settled":   {func(ctx context.Context, k *kindWatch) error { return k.settled(ctx, bus.State{Last: 4}, 9) }, []string{"the log"}},
-		"bury":      {func(ctx context.Context, k *kindWatch) error { return k.bury(ctx, 99) }, []string{"a message"}},
-		"told":      {func(ctx context.Context, k *kindWatch) error { _, err := lastTold(ctx, k.bus, "pods"); return err }, []string{"the log", "a message"}},
+		"stands":    {func(ctx context.Context, k *kindWatch) error { return k.logUnchanged(ctx) }, []string{"the log"}},
+		"search": {func(ctx context.Context, k *kindWatch) error {
+			_, err := k.searchStaleBefore(ctx, "pods", 2)
+			return err
+		}, []string{"the state", "the reading"}},
+		"settled": {func(ctx context.Context, k *kindWatch) error { return k.staysShorter(ctx, bus.State{Last: 4}, 9) }, []string{"the log"}},
+		"bury":    {func(ctx context.Context, k *kindWatch) error { return k.recordDeleted(ctx, 99) }, []string{"a message"}},
+		"told":    {func(ctx context.Context, k *kindWatch) error { _, err := lastTold(ctx, k.bus, "pods"); return err }, []string{"the log", "a message"}},
 		"scrub": {func(ctx context.Context, k *kindWatch) error {
 			_, err := (&scrubber{bus: k.bus, kind: "pods"}).pass(ctx)
 			return err
@@ -193,16 +200,16 @@ func TestALookFindsStreamsOfOthers(t *testing.T) {
 		k.created, k.state = log.Created, state.Created
 		c.change(&log, &state)
 		a.states[logPods], a.states[statePod] = log, state
-		k.lookedAt = time.Now().Add(-lookResting)
-		if err := k.look(t.Context()); !errors.Is(err, c.err) {
+		k.checkedAt = time.Now().Add(-checkStreamsIdle)
+		if err := k.checkStreams(t.Context()); !errors.Is(err, c.err) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	for what, err := range map[string]error{"is gone": bus.ErrNoStream, "is away": away} {
 		for _, stream := range []string{logPods, statePod} {
 			k, a := recorded(t, 1, 0)
-			a.state[stream], k.lookedAt = err, time.Now().Add(-lookResting)
-			if got := k.look(t.Context()); errors.Is(got, bus.ErrNoStream) != (err == bus.ErrNoStream) || err == away && got != nil {
+			a.state[stream], k.checkedAt = err, time.Now().Add(-checkStreamsIdle)
+			if got := k.checkStreams(t.Context()); errors.Is(got, bus.ErrNoStream) != (err == bus.ErrNoStream) || err == away && got != nil {
 				t.Errorf("%s %s: %v", stream, what, got)
 			}
 		}
@@ -218,8 +225,8 @@ func TestAStateThatStandsStillIsDamaged(t *testing.T) {
 		behind := func(last uint64) error {
 			state.Last = last
 			a.states[statePod] = state
-			k.lookedAt = time.Now().Add(-lookResting)
-			return k.look(t.Context())
+			k.checkedAt = time.Now().Add(-checkStreamsIdle)
+			return k.checkStreams(t.Context())
 		}
 		if err := behind(2); err != nil {
 			t.Errorf("at first: %v", err)
@@ -233,8 +240,8 @@ func TestAStateThatStandsStillIsDamaged(t *testing.T) {
 			t.Errorf("it stands still for 20 s: %v", err)
 		}
 		time.Sleep(1)
-		if err := behind(3); !errors.Is(err, events.ErrDamaged) || !k.renew {
-			t.Errorf("it stands still for longer: %v, to be made anew: %t", err, k.renew)
+		if err := behind(3); !errors.Is(err, events.ErrDamaged) || !k.recreateState {
+			t.Errorf("it stands still for longer: %v, to be made anew: %t", err, k.recreateState)
 		}
 	})
 }
@@ -247,16 +254,16 @@ func TestHowOftenTheStreamsAreLookedAt(t *testing.T) {
 		k.created, k.state = log.Created, state.Created
 		looks := func() bool {
 			t.Helper()
-			before := k.lookedAt
-			if err := k.look(t.Context()); err != nil {
+			before := k.checkedAt
+			if err := k.checkStreams(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			return !before.IsZero() && k.lookedAt.After(before)
+			return !before.IsZero() && k.checkedAt.After(before)
 		}
 		if looks() {
 			t.Error("what the session has just read is looked at")
 		}
-		time.Sleep(lookStreams - 1) // virtual
+		time.Sleep(checkStreamsEvery - 1) // virtual
 		if looks() {
 			t.Error("it is looked at before ten seconds are over")
 		}
@@ -264,7 +271,7 @@ func TestHowOftenTheStreamsAreLookedAt(t *testing.T) {
 		if !looks() || !k.atRest() {
 			t.Error("it is not looked at after ten seconds")
 		}
-		time.Sleep(lookResting - 1)
+		time.Sleep(checkStreamsIdle - 1)
 		if looks() {
 			t.Error("at rest it is looked at before two minutes are over")
 		}
@@ -290,20 +297,20 @@ func TestAReportIsLookedInto(t *testing.T) {
 		"again":                       {time.Second, 0, events.Damage{End: 9}, true, true},
 		"a suspicion, again":          {time.Second, 0, events.Damage{End: 9, Suspected: true}, false, false},
 		"again, and just made anew":   {time.Second, time.Second, events.Damage{End: 9}, false, false},
-		"again, and made anew before": {time.Second, mendEvery, events.Damage{End: 9}, true, true},
-		"after a minute":              {mendEvery, 0, events.Damage{End: 9}, true, false},
-		"a suspicion, after a minute": {mendEvery, 0, events.Damage{End: 9, Suspected: true}, true, false},
+		"again, and made anew before": {time.Second, repairEvery, events.Damage{End: 9}, true, true},
+		"after a minute":              {repairEvery, 0, events.Damage{End: 9}, true, false},
+		"a suspicion, after a minute": {repairEvery, 0, events.Damage{End: 9, Suspected: true}, true, false},
 	} {
 		k := &kindWatch{}
-		k.mended = 5
+		k.repairedAt = 5
 		if c.heard > 0 {
-			k.heard = time.Now().Add(-c.heard)
+			k.reportActedOn = time.Now().Add(-c.heard)
 		}
 		if c.renewed > 0 {
-			k.renewed = time.Now().Add(-c.renewed)
+			k.stateRecreatedAt = time.Now().Add(-c.renewed)
 		}
-		if err := k.asked(c.damage); errors.Is(err, events.ErrDamaged) != c.damaged || k.renew != c.renew {
-			t.Errorf("%s: %v, to be made anew: %t", what, err, k.renew)
+		if err := k.reportedDamage(c.damage); errors.Is(err, events.ErrDamaged) != c.damaged || k.recreateState != c.renew {
+			t.Errorf("%s: %v, to be made anew: %t", what, err, k.recreateState)
 		}
 	}
 }
@@ -327,11 +334,11 @@ func TestWhatTheEndOfALogTells(t *testing.T) {
 		if k.state = a.stands(t, statePod).Created; k.mark(t.Context()) != nil { // which proves the state
 			t.Fatal("it cannot be marked")
 		}
-		k.ledger = ledger{}
+		k.logState = logState{}
 		c.change(k, a)
 		resumed, err := k.resume(t.Context())
-		if !errors.Is(err, c.err) || resumed != (c.reason == "" && c.err == nil) || k.hole.Reason != c.reason {
-			t.Errorf("%s: resumed %t, %v, the hole is %+v", what, resumed, err, k.hole)
+		if !errors.Is(err, c.err) || resumed != (c.reason == "" && c.err == nil) || k.nextGap.Reason != c.reason {
+			t.Errorf("%s: resumed %t, %v, the hole is %+v", what, resumed, err, k.nextGap)
 		}
 	}
 }
@@ -345,21 +352,21 @@ func TestALogThatHasLostItsEnd(t *testing.T) {
 		if whole, err := k.complete(t.Context(), log, state); err != nil || whole {
 			t.Errorf("it is whole: %t, %v", whole, err)
 		}
-		if last := k.appender.Last(); last != log.Last+2 || k.hole.From != log.Last+1 || k.hole.To != log.Last+2 || k.counted {
-			t.Errorf("it ends at %d, the hole is %+v, counted: %t", last, k.hole, k.counted)
+		if last := k.appender.Last(); last != log.Last+2 || k.nextGap.From != log.Last+1 || k.nextGap.To != log.Last+2 || k.counted {
+			t.Errorf("it ends at %d, the hole is %+v, counted: %t", last, k.nextGap, k.counted)
 		}
 		k, a = recorded(t, 3, 0)
 		k.created, k.stored = log.Created, log.Last+maxPad+1
 		if k.created = a.stands(t, logPods).Created; true {
 			whole, err := k.complete(t.Context(), a.stands(t, logPods), state)
-			if err != nil || whole || !k.renew || k.appender.Last() != log.Last {
-				t.Errorf("of much that is lost: whole %t, %v, to be made anew: %t, it ends at %d", whole, err, k.renew, k.appender.Last())
+			if err != nil || whole || !k.recreateState || k.appender.Last() != log.Last {
+				t.Errorf("of much that is lost: whole %t, %v, to be made anew: %t, it ends at %d", whole, err, k.recreateState, k.appender.Last())
 			}
 		}
 		k, a = recorded(t, 3, 0)
 		k.created = a.stands(t, logPods).Created.Add(-time.Hour)
-		if whole, err := k.complete(t.Context(), a.stands(t, logPods), bus.State{Last: 2}); err != nil || whole || k.hole.Reason != "the log was made anew" || k.renew {
-			t.Errorf("of a log that was made anew: whole %t, %v, %+v", whole, err, k.hole)
+		if whole, err := k.complete(t.Context(), a.stands(t, logPods), bus.State{Last: 2}); err != nil || whole || k.nextGap.Reason != "the log was made anew" || k.recreateState {
+			t.Errorf("of a log that was made anew: whole %t, %v, %+v", whole, err, k.nextGap)
 		}
 		k, a = recorded(t, 3, 0)
 		if whole, err := k.complete(t.Context(), a.stands(t, logPods), a.stands(t, statePod)); err != nil || !whole || k.stored != log.Last {
@@ -373,22 +380,22 @@ func TestALogThatGoesOnIsAnothers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, a := recorded(t, 3, 0)
 		began := time.Now()
-		if err := k.settled(t.Context(), a.stands(t, logPods), 9); err != nil || time.Since(began) < settlePatience {
+		if err := k.staysShorter(t.Context(), a.stands(t, logPods), 9); err != nil || time.Since(began) < shorterLogPatience {
 			t.Errorf("of a log at rest: %v, after %v", err, time.Since(began))
 		}
-		if err := k.settled(t.Context(), bus.State{Last: 3}, 9); !errors.Is(err, bus.ErrOvertaken) {
+		if err := k.staysShorter(t.Context(), bus.State{Last: 3}, 9); !errors.Is(err, bus.ErrOvertaken) {
 			t.Errorf("of one that has gone on: %v", err)
 		}
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := k.settled(ended, a.stands(t, logPods), 9); !errors.Is(err, context.Canceled) {
+		if err := k.staysShorter(ended, a.stands(t, logPods), 9); !errors.Is(err, context.Canceled) {
 			t.Errorf("of one that no one waits for: %v", err)
 		}
-		if err := k.stands(t.Context()); err != nil {
+		if err := k.logUnchanged(t.Context()); err != nil {
 			t.Errorf("a log that ends where it did: %v", err)
 		}
 		a.states[logPods] = bus.State{Last: 9}
-		if err := k.stands(t.Context()); !errors.Is(err, bus.ErrOvertaken) {
+		if err := k.logUnchanged(t.Context()); !errors.Is(err, bus.ErrOvertaken) {
 			t.Errorf("a log that goes on: %v", err)
 		}
 	})
@@ -399,17 +406,17 @@ func TestALogThatGoesOnIsAnothers(t *testing.T) {
 func TestWhatIsBuriedIsFound(t *testing.T) {
 	t.Parallel()
 	k, a := recorded(t, 2, 0)
-	if err := k.bury(t.Context(), 1); err != nil {
+	if err := k.recordDeleted(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
 	if last, _, err := stored(t.Context(), k.bus, logPods, k.appender.Last()); err != nil || last.Op != events.Gone || last.Ref.Name != "p0" || !last.Sync {
 		t.Errorf("the end is %+v, %v", last, err)
 	}
-	if err := k.bury(t.Context(), 99); !errors.Is(err, bus.ErrOvertaken) || !strings.Contains(err.Error(), "read message 99 of the state of pods") {
+	if err := k.recordDeleted(t.Context(), 99); !errors.Is(err, bus.ErrOvertaken) || !strings.Contains(err.Error(), "read message 99 of the state of pods") {
 		t.Errorf("of what is nowhere: %v", err)
 	}
 	a.torn[2] = true
-	if err := k.bury(t.Context(), 2); !errors.Is(err, events.ErrDamaged) {
+	if err := k.recordDeleted(t.Context(), 2); !errors.Is(err, events.ErrDamaged) {
 		t.Errorf("of what is torn: %v", err)
 	}
 }
@@ -418,18 +425,18 @@ func TestWhatIsBuriedIsFound(t *testing.T) {
 func TestThePastOfAState(t *testing.T) {
 	t.Parallel()
 	k, a := recorded(t, 3, 0)
-	if c, err := k.past(t.Context()); err != nil || c.Version != "9" {
+	if c, err := k.knownPosition(t.Context()); err != nil || c.Version != "9" {
 		t.Errorf("where it is known: %+v, %v", c, err)
 	}
 	k.cursor = translate.Cursor{}
 	a.torn[4] = true
-	if c, err := k.past(t.Context()); err != nil || c.Version != "7" {
+	if c, err := k.knownPosition(t.Context()); err != nil || c.Version != "7" {
 		t.Errorf("behind a message that is torn: %+v, %v", c, err)
 	}
 	for at := range uint64(5) {
 		a.missing[at] = true
 	}
-	if c, err := k.past(t.Context()); err != nil || c.Version != "" {
+	if c, err := k.knownPosition(t.Context()); err != nil || c.Version != "" {
 		t.Errorf("of nothing: %+v, %v", c, err)
 	}
 }

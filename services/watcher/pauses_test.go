@@ -31,10 +31,10 @@ func (c *closed) Listen(_ context.Context, topic string, _ func([]byte)) error {
 func TestWhatCannotBeHeardIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &closed{memory.New(memory.Options{}), map[string]int{}}
-		s := &Service{config: Config{Bus: c}, causes: newCauses(tracetest.New().Tracer("watcher", trace.Options{})), kinds: map[kinds.Name]*running{}}
-		s.causes.tell(trace.Write{Writer: "w", ID: "1", Begins: true, About: aPod("a")})
+		s := &Service{config: Config{Bus: c}, writes: newRecentWrites(tracetest.New().Tracer("watcher", trace.Options{})), kinds: map[kinds.Name]*running{}}
+		s.writes.receive(trace.Write{Writer: "w", ID: "1", Begins: true, About: aPod("a")})
 		for topic, listen := range map[string]func(context.Context){
-			events.DamageTopic: s.listen, watchedTopic: s.answer, trace.Writes: func(ctx context.Context) { s.causes.listen(ctx, c, s.watches) },
+			events.DamageTopic: s.listen, watchedTopic: s.answerGuards, trace.Writes: func(ctx context.Context) { s.writes.listen(ctx, c, s.watches) },
 		} {
 			logging, log := logged(t)
 			ctx, cancel := context.WithCancel(logging)
@@ -44,12 +44,12 @@ func TestWhatCannotBeHeardIsTriedAgain(t *testing.T) {
 				t.Errorf("%s is tried %d times in 4.5 s, and it tells\n%s", topic, got, log())
 			}
 		}
-		if s.causes.flying != 0 {
+		if s.writes.inFlightCount != 0 {
 			t.Error("a write of which nothing can be heard is waited for")
 		}
-		none := newCauses(nil)
+		none := newRecentWrites(nil)
 		none.listen(t.Context(), c, s.watches)
-		if c.tried[trace.Writes] != 5 || len(none.collectors()) != 0 || len(s.causes.collectors()) != 1 {
+		if c.tried[trace.Writes] != 5 || len(none.collectors()) != 0 || len(s.writes.collectors()) != 1 {
 			t.Errorf("without traces it listens, %d times", c.tried[trace.Writes])
 		}
 	})
@@ -59,7 +59,7 @@ func TestWhatCannotBeHeardIsTriedAgain(t *testing.T) {
 // until it is woken.
 func TestASessionRestsUntilItIsWoken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLookTimer()
+		l := newCheckTimer()
 		after := func() time.Duration {
 			began := time.Now()
 			<-l.timer.C
@@ -96,7 +96,7 @@ func TestASessionRestsUntilItIsWoken(t *testing.T) {
 		looked, behind uint64
 		rests          bool
 	}{{2, 2, true}, {1, 2, false}, {2, 1, false}, {1, 1, false}} {
-		if k.looked, k.behind = c.looked, c.behind; k.atRest() != c.rests {
+		if k.checkedEnd, k.mirrorAt = c.looked, c.behind; k.atRest() != c.rests {
 			t.Errorf("what was looked at up to %d, with a state up to %d, is at rest: %t", c.looked, c.behind, k.atRest())
 		}
 	}
@@ -106,7 +106,7 @@ func TestASessionRestsUntilItIsWoken(t *testing.T) {
 func TestHowPausesGrow(t *testing.T) {
 	t.Parallel()
 	for range 50 {
-		var p patience
+		var p retryPause
 		for _, want := range []time.Duration{50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, 600 * time.Millisecond, 600 * time.Millisecond} {
 			if got := p.next(away); got < want/2 || got > want*3/2 {
 				t.Fatalf("a pause is %v, want about %v", got, want)
@@ -128,17 +128,17 @@ func TestHowPausesGrow(t *testing.T) {
 func TestThePastIsSearched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, a := recorded(t, 2, 0)
-		k.bygone, k.news = make(chan struct{}, 1), make(chan struct{}, 1)
+		k.staleSearch, k.reports = make(chan struct{}, 1), make(chan struct{}, 1)
 		logging, log := logged(t)
 		ctx, cancel := context.WithCancel(logging)
 		done := make(chan struct{})
-		go func() { defer close(done); k.searchPast(ctx, "pods") }()
+		go func() { defer close(done); k.searchStale(ctx, "pods") }()
 		found := func() *events.Damage {
 			k.mu.Lock()
 			defer k.mu.Unlock()
 			return k.reported
 		}
-		k.suspectPast()         // of a window that begins with the first message
+		k.suspectStale()        // of a window that begins with the first message
 		time.Sleep(time.Minute) // virtual
 		if found() != nil {
 			t.Errorf("before the first message there is %+v", found())
@@ -146,21 +146,21 @@ func TestThePastIsSearched(t *testing.T) {
 		k.searched = false
 		k.window.Begin(2)
 		a.fails(statePod, away)
-		k.suspectPast()
-		time.Sleep(behindAfter - 1)
+		k.suspectStale()
+		time.Sleep(staleSearchAfter - 1)
 		if strings.Contains(log(), "Cannot read what ended long ago") {
 			t.Error("it is read at once")
 		}
-		time.Sleep(1 + behindAfter)
+		time.Sleep(1 + staleSearchAfter)
 		synctest.Wait()
 		if got := strings.Count(log(), "Cannot read what ended long ago"); got != 2 || found() != nil {
 			t.Errorf("of a state that is away it tells %d times, and %+v", got, found())
 		}
 		a.fails(statePod, nil)
-		time.Sleep(behindAfter)
+		time.Sleep(staleSearchAfter)
 		synctest.Wait()
-		if d := found(); d == nil || d.Kind != "pods" || d.End != 3 || len(k.news) != 1 {
-			t.Errorf("found is %+v, and told %d times", d, len(k.news))
+		if d := found(); d == nil || d.Kind != "pods" || d.End != 3 || len(k.reports) != 1 {
+			t.Errorf("found is %+v, and told %d times", d, len(k.reports))
 		}
 		k.reported = nil
 		time.Sleep(time.Minute)
@@ -177,8 +177,8 @@ func TestThePastIsReadSlowly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, _ := recorded(t, 0, 4500)
 		began := time.Now()
-		found, err := k.searchBefore(t.Context(), "pods", k.appender.Last())
-		if took := time.Since(began); err != nil || found != nil || took != 2*behindPause {
+		found, err := k.searchStaleBefore(t.Context(), "pods", k.appender.Last())
+		if took := time.Since(began); err != nil || found != nil || took != 2*staleSearchPause {
 			t.Errorf("it takes %v, and finds %+v, %v", took, found, err)
 		}
 	})
@@ -188,7 +188,7 @@ func TestThePastIsReadSlowly(t *testing.T) {
 func TestWhenALogIsReadThrough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, a := recorded(t, 5, 0)
-		k.news = make(chan struct{}, 1)
+		k.reports = make(chan struct{}, 1)
 		logging, log := logged(t)
 		ctx, cancel := context.WithCancel(logging)
 		done := make(chan struct{})
@@ -200,21 +200,21 @@ func TestWhenALogIsReadThrough(t *testing.T) {
 			defer k.mu.Unlock()
 			return len(k.findings)
 		}
-		if time.Sleep(scrubFirst - 1); found() != 0 || len(k.news) != 0 { // virtual
+		if time.Sleep(scrubFirst - 1); found() != 0 || len(k.reports) != 0 { // virtual
 			t.Error("it is read before ten minutes are over")
 		}
 		time.Sleep(scrubFirst + scrubPause)
 		first := found()
-		if first == 0 || len(k.news) != 1 {
-			t.Errorf("after twenty minutes %d holes are found, and told %d times", first, len(k.news))
+		if first == 0 || len(k.reports) != 1 {
+			t.Errorf("after twenty minutes %d holes are found, and told %d times", first, len(k.reports))
 		}
-		<-k.news
+		<-k.reports
 		time.Sleep(scrubEvery - scrubFirst - scrubPause - 1)
-		if found() != first || len(k.news) != 0 {
+		if found() != first || len(k.reports) != 0 {
 			t.Errorf("before six hours are over %d holes are found", found()-first)
 		}
 		a.fails(logPods, away)
-		if time.Sleep(scrubFirst + 2*scrubPause); found() != first || !strings.Contains(log(), "Cannot read the log through") || len(k.news) != 1 {
+		if time.Sleep(scrubFirst + 2*scrubPause); found() != first || !strings.Contains(log(), "Cannot read the log through") || len(k.reports) != 1 {
 			t.Errorf("of a log that is away %d holes are found, and it tells\n%s", found()-first, log())
 		}
 		a.fails(logPods, nil)

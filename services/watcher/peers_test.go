@@ -40,14 +40,14 @@ type cable struct {
 
 var errDead = errors.New("the connection is dead")
 
-func (c *cable) Say(topic string, data []byte) error {
+func (c *cable) Broadcast(topic string, data []byte) error {
 	if c.mute.Load() {
 		return nil
 	}
 	c.mu.Lock()
 	c.said = append(c.said, data)
 	c.mu.Unlock()
-	return c.Bus.Say(topic, data)
+	return c.Bus.Broadcast(topic, data)
 }
 
 func (c *cable) own(data []byte) bool {

@@ -15,19 +15,19 @@ import (
 // of a backup.
 var errRewound = errors.New("the API server's history is not the one that was watched")
 
-// recallDepth bounds how far back the log is searched for an object.
-const recallDepth = 16
+// latestDepth bounds how far back the log is searched for an object.
+const latestDepth = 16
 
 var noDelta events.Delta
 
-// recall sets latest to the newest object in the log, unless it is known.
-func (k *kindWatch) recall(ctx context.Context, newest events.Delta, last uint64) error {
+// findLatest sets latest to the newest object in the log, unless it is known.
+func (k *kindWatch) findLatest(ctx context.Context, newest events.Delta, last uint64) error {
 	for depth := uint64(0); k.latest.UID == ""; depth++ {
 		if newest.Op == events.Is && newest.Epoch == k.cursor.Epoch {
 			k.latest = proofOf(newest)
 			return nil
 		}
-		if depth == recallDepth || depth+1 >= last {
+		if depth == latestDepth || depth+1 >= last {
 			return nil
 		}
 		var err error

@@ -33,12 +33,12 @@ func marked(t *testing.T) (*kindWatch, *ailing) {
 // resumes makes a watch that knows nothing read its log.
 func resumes(t *testing.T, k *kindWatch) (ok bool, reason string) {
 	t.Helper()
-	k.ledger, k.cursor, k.latest = ledger{}, translate.Cursor{}, noDelta
+	k.logState, k.cursor, k.latest = logState{}, translate.Cursor{}, noDelta
 	ok, err := k.resume(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ok, k.hole.Reason
+	return ok, k.nextGap.Reason
 }
 
 // A watch resumes from the newest delta only if that is a position. Otherwise it notes since when
@@ -79,8 +79,8 @@ func TestWhatAWatchGoesOnFrom(t *testing.T) {
 		if ok != (c.reason == "") || reason != c.reason || k.cursor.Version != c.version {
 			t.Errorf("%s: it is resumed at %q: %t, %s", what, k.cursor.Version, ok, reason)
 		}
-		if k.hole.Since.Equal(time.Unix(1e9, 0)) != c.since {
-			t.Errorf("%s: changes may be missing since %v", what, k.hole.Since)
+		if k.nextGap.Since.Equal(time.Unix(1e9, 0)) != c.since {
+			t.Errorf("%s: changes may be missing since %v", what, k.nextGap.Since)
 		}
 	}
 }
@@ -140,7 +140,7 @@ func TestANewRuleIsMarked(t *testing.T) {
 	}
 	config := Config{}
 	hides(t)(&config)
-	k.hide = config.Hide
+	k.redact = config.Hide
 	if ok, _ := resumes(t, k); !ok || lastOf(t, k.bus, "pods").Redaction != events.Redacted {
 		t.Errorf("with a rule the last is %+v, resumed: %t", lastOf(t, k.bus, "pods"), ok)
 	}
@@ -175,8 +175,8 @@ func TestWhetherALogIsWhole(t *testing.T) {
 			last := log.Last
 			k.counted = true
 			whole, err := k.complete(t.Context(), log, state)
-			if err != nil || whole != c.whole || k.hole.Reason != c.reason || k.renew != c.renew || k.appender.Last() != last+c.padded {
-				t.Errorf("%s: whole %t, %v, %+v, to be made anew: %t, it ends at %d", what, whole, err, k.hole, k.renew, k.appender.Last())
+			if err != nil || whole != c.whole || k.nextGap.Reason != c.reason || k.recreateState != c.renew || k.appender.Last() != last+c.padded {
+				t.Errorf("%s: whole %t, %v, %+v, to be made anew: %t, it ends at %d", what, whole, err, k.nextGap, k.recreateState, k.appender.Last())
 			}
 			if k.stored < last || !k.created.Equal(log.Created) || !k.state.Equal(state.Created) {
 				t.Errorf("%s: it is stored up to %d, log and state made at %v and %v", what, k.stored, k.created, k.state)
@@ -184,8 +184,8 @@ func TestWhetherALogIsWhole(t *testing.T) {
 			if anew := c.created > 0; anew != (k.latest.UID == "") || anew && k.after != (events.Link{}) {
 				t.Errorf("%s: what proves its history is %+v, behind %+v", what, k.latest, k.after)
 			}
-			if c.padded > 0 && (k.stored != last+c.padded || k.hole.From != last+1 || k.hole.To != last+c.padded || lastOf(t, k.bus, "pods").Census.Known) {
-				t.Errorf("%s: stored up to %d, with a hole %+v and %+v", what, k.stored, k.hole, lastOf(t, k.bus, "pods").Census)
+			if c.padded > 0 && (k.stored != last+c.padded || k.nextGap.From != last+1 || k.nextGap.To != last+c.padded || lastOf(t, k.bus, "pods").Census.Known) {
+				t.Errorf("%s: stored up to %d, with a hole %+v and %+v", what, k.stored, k.nextGap, lastOf(t, k.bus, "pods").Census)
 			}
 		}
 		// A watcher that has just started knows no log. A log that is younger and shorter than its
@@ -198,8 +198,8 @@ func TestWhetherALogIsWhole(t *testing.T) {
 			log, state := a.stands(t, logPods), a.stands(t, statePod)
 			k.created, k.stored = time.Time{}, 0
 			state.Last, log.Created = log.Last+1, state.Created.Add(c.younger)
-			if _, err := k.complete(t.Context(), log, state); err != nil || k.hole.Reason != c.reason {
-				t.Errorf("a log that is %s than its state: %v, %+v", what, err, k.hole)
+			if _, err := k.complete(t.Context(), log, state); err != nil || k.nextGap.Reason != c.reason {
+				t.Errorf("a log that is %s than its state: %v, %+v", what, err, k.nextGap)
 			}
 		}
 		k, a := recorded(t, 3, 0)
@@ -285,16 +285,16 @@ func TestWhetherTheStateIsWhole(t *testing.T) {
 		"one of them damaged": {func(k *kindWatch, a *ailing, _ *events.Delta) {
 			k.bus = &worn{Bus: a, damaged: map[string]bool{at(statePod, 2): true}}
 		}, false, "the state has 3 objects, 1 of them damaged, where the log says 3", nil},
-		"made anew": {func(k *kindWatch, _ *ailing, _ *events.Delta) { k.renew = true }, false, "", nil},
+		"made anew": {func(k *kindWatch, _ *ailing, _ *events.Delta) { k.recreateState = true }, false, "", nil},
 		"away":      {func(_ *kindWatch, a *ailing, _ *events.Delta) { a.state[statePod] = away }, false, "", away},
 	} {
 		k, a := recorded(t, 3, 0)
 		newest := events.Delta{Census: k.tally.Census()}
-		k.ledger = ledger{}
+		k.logState = logState{}
 		c.change(k, a, &newest)
 		whole, err := k.count(t.Context(), newest, 1)
-		if whole != c.whole || !errors.Is(err, c.err) || k.hole.Reason != c.reason {
-			t.Errorf("%s: whole %t, %v, %+v", what, whole, err, k.hole)
+		if whole != c.whole || !errors.Is(err, c.err) || k.nextGap.Reason != c.reason {
+			t.Errorf("%s: whole %t, %v, %+v", what, whole, err, k.nextGap)
 		}
 	}
 	k, a := recorded(t, 3, 0)
@@ -321,14 +321,14 @@ func TestWhetherTheStateIsWhole(t *testing.T) {
 // where the newest delta does not agree with the state.
 func TestWhatTheLogKnowsBesides(t *testing.T) {
 	t.Parallel()
-	missing := func(k *kindWatch, h holding) []uint64 {
+	missing := func(k *kindWatch, h stateContents) []uint64 {
 		t.Helper()
-		if err := k.recollect(t.Context(), h); err != nil {
+		if err := k.addFromLog(t.Context(), h); err != nil {
 			t.Fatal(err)
 		}
 		return h.state.Compare("", 0).Missing()
 	}
-	empty := func() holding { return holding{state: translate.NewState()} }
+	empty := func() stateContents { return stateContents{state: translate.NewState()} }
 	k, a := marked(t)
 	if got := missing(k, empty()); !slices.Equal(got, []uint64{1, 2, 3}) {
 		t.Errorf("of a state that lacks all, the log knows %v", got)
@@ -337,7 +337,7 @@ func TestWhatTheLogKnowsBesides(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	agreeing := holding{state: translate.NewState(), tally: h.tally}
+	agreeing := stateContents{state: translate.NewState(), tally: h.tally}
 	if got := missing(k, agreeing); len(got) != 0 {
 		t.Errorf("of a state that agrees with the log, the log knows %v", got)
 	}
@@ -377,14 +377,14 @@ func TestWhatTheLogKnowsBesides(t *testing.T) {
 	clear(a.states)
 	a.follow = events.ErrDamaged
 	ctx, told := logged(t)
-	if err := k.recollect(ctx, empty()); err != nil || !strings.Contains(told(), "The log cannot be read to its end") {
+	if err := k.addFromLog(ctx, empty()); err != nil || !strings.Contains(told(), "The log cannot be read to its end") {
 		t.Errorf("of a log that cannot be read: %v, and it tells\n%s", err, told())
 	}
-	if k.appender = (&opened{nil, 0}); k.recollect(t.Context(), empty()) != nil {
+	if k.appender = (&opened{nil, 0}); k.addFromLog(t.Context(), empty()) != nil {
 		t.Error("an empty log is read")
 	}
 	a.last[logPods] = away
-	if _, err := k.saidSince(t.Context()); !errors.Is(err, away) {
+	if _, err := k.recordedSince(t.Context()); !errors.Is(err, away) {
 		t.Errorf("of a mark that is away: %v", err)
 	}
 }
@@ -397,13 +397,13 @@ func TestHowASessionEnds(t *testing.T) {
 		overtaken := 0
 		k.overtaken = func() { overtaken++ }
 		k.want = func() kinds.Kind { return kinds.Nodes.Kind }
-		k.epoch, k.news, k.bygone = storageepoch.New(), make(chan struct{}, 1), make(chan struct{}, 1)
+		k.epoch, k.reports, k.staleSearch = storageepoch.New(), make(chan struct{}, 1), make(chan struct{}, 1)
 		ends := func(err error, within time.Duration) string {
 			t.Helper()
 			logging, log := logged(t)
 			ctx, cancel := context.WithTimeout(logging, within) // virtual
 			defer cancel()
-			k.ensured, k.kind, a.ensure, k.expired, k.hole, k.doubted = false, kinds.Pods.Kind, err, false, events.Hole{}, false
+			k.ensured, k.kind, a.ensure, k.expired, k.nextGap, k.damaged = false, kinds.Pods.Kind, err, false, events.Hole{}, false
 			k.run(ctx)
 			return log()
 		}
@@ -416,11 +416,11 @@ func TestHowASessionEnds(t *testing.T) {
 		if log := ends(fmt.Errorf("x: %w", errEnded), 10*time.Millisecond); !strings.Contains(log, "Resuming") {
 			t.Errorf("of a watch that has ended:\n%s", log)
 		}
-		if log := ends(fmt.Errorf("y: %w", events.ErrDamaged), 10*time.Millisecond); !k.expired || !k.doubted || k.hole.Reason != "y: "+events.ErrDamaged.Error() || !strings.Contains(log, "The record is damaged") {
-			t.Errorf("of damage: %+v:\n%s", k.hole, log)
+		if log := ends(fmt.Errorf("y: %w", events.ErrDamaged), 10*time.Millisecond); !k.expired || !k.damaged || k.nextGap.Reason != "y: "+events.ErrDamaged.Error() || !strings.Contains(log, "The record is damaged") {
+			t.Errorf("of damage: %+v:\n%s", k.nextGap, log)
 		}
-		if log := ends(fmt.Errorf("z: %w", errRewound), 10*time.Millisecond); !k.expired || k.hole.Reason != "z: "+errRewound.Error() || !strings.Contains(log, "Relisting in a new epoch") {
-			t.Errorf("of a storage that went back: %+v:\n%s", k.hole, log)
+		if log := ends(fmt.Errorf("z: %w", errRewound), 10*time.Millisecond); !k.expired || k.nextGap.Reason != "z: "+errRewound.Error() || !strings.Contains(log, "Relisting in a new epoch") {
+			t.Errorf("of a storage that went back: %+v:\n%s", k.nextGap, log)
 		}
 		if epoch, _ := k.epoch.Now(); epoch != k.cursor.Epoch+1 {
 			t.Errorf("the epoch is %d behind %d", epoch, k.cursor.Epoch)
@@ -475,7 +475,7 @@ func TestFindingsBecomeGaps(t *testing.T) {
 		t.Errorf("of a log that refuses: %v", err)
 	}
 	k.findings = []events.Hole{{Reason: "c"}}
-	if err := k.look(t.Context()); !errors.Is(err, bus.ErrOvertaken) {
+	if err := k.checkStreams(t.Context()); !errors.Is(err, bus.ErrOvertaken) {
 		t.Errorf("a look that finds a log that refuses: %v", err)
 	}
 }

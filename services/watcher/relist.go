@@ -17,19 +17,19 @@ import (
 // relist compares a list of all objects with the recorded ones, records the differences, and
 // returns the watch that continues from the list.
 func (k *kindWatch) relist(ctx context.Context) (watch.Interface, error) {
-	first := k.appender.Last() == 0 && k.cursor.Version == "" && k.hole.Reason == ""
-	span := k.causes.relist(k.kind.Name)
+	first := k.appender.Last() == 0 && k.cursor.Version == "" && k.nextGap.Reason == ""
+	span := k.writes.relist(k.kind.Name)
 	defer span.End()
-	h, err := k.holds(ctx, 1)
+	h, err := k.readContents(ctx, 1)
 	if err != nil {
 		return nil, err
 	}
-	if err := k.recollect(ctx, h); err != nil {
+	if err := k.addFromLog(ctx, h); err != nil {
 		return nil, err
 	}
-	k.found(h)
-	k.counted = false        // the census is wrong until the relist has recorded everything
-	past, err := k.past(ctx) // a state that was recreated does not know it
+	k.countFrom(h)
+	k.counted = false                 // the census is wrong until the relist has recorded everything
+	past, err := k.knownPosition(ctx) // a state that was recreated does not know it
 	if err != nil {
 		return nil, err
 	}
@@ -45,23 +45,23 @@ func (k *kindWatch) relist(ctx context.Context) (watch.Interface, error) {
 	k.epoch.Begin(r.Epoch())
 	k.cursor, k.latest = translate.Cursor{Epoch: r.Epoch()}, noDelta
 	k.writers.forget()
-	k.bounds.abandon(false)
-	version, w, err := k.source.Open(ctx, func(obj runtime.Object, gone bool) error { return k.find(ctx, r, obj, gone) })
+	k.bounds.dropAll(false)
+	version, w, err := k.source.Open(ctx, func(obj runtime.Object, gone bool) error { return k.recordListed(ctx, r, obj, gone) })
 	if err != nil {
 		return nil, err
 	}
-	if err := k.conclude(ctx, r, h.broken, version, first); err != nil {
+	if err := k.finishRelist(ctx, r, h.broken, version, first); err != nil {
 		w.Stop()
 		return nil, err
 	}
 	return w, nil
 }
 
-// conclude ends a relist: it records the objects that the list did not find as gone, and the
+// finishRelist ends a relist: it records the objects that the list did not find as gone, and the
 // position.
-func (k *kindWatch) conclude(ctx context.Context, r *translate.Relist, broken []events.Delta, version string, first bool) error {
+func (k *kindWatch) finishRelist(ctx context.Context, r *translate.Relist, broken []events.Delta, version string, first bool) error {
 	for _, sequence := range r.Missing() {
-		if err := k.bury(ctx, sequence); err != nil {
+		if err := k.recordDeleted(ctx, sequence); err != nil {
 			return err
 		}
 	}
@@ -69,7 +69,7 @@ func (k *kindWatch) conclude(ctx context.Context, r *translate.Relist, broken []
 		if r.Seen(d.Ref) {
 			continue // find has recorded it again
 		}
-		if err := k.append(ctx, translate.Tombstone(translate.Hidden(k.kind, d, k.hide), k.stamp(true))); err != nil {
+		if err := k.append(ctx, translate.Tombstone(translate.Hidden(k.kind, d, k.redact), k.stamp(true))); err != nil {
 			return err
 		}
 	}
@@ -81,26 +81,26 @@ func (k *kindWatch) conclude(ctx context.Context, r *translate.Relist, broken []
 		}
 	}
 	k.counted = true
-	k.sighted()
+	k.extendSight()
 	if err := k.mark(ctx); err != nil {
 		return err
 	}
-	if k.doubted {
-		if err := k.followed(ctx); err != nil {
+	if k.damaged {
+		if err := k.awaitMirror(ctx); err != nil {
 			return err
 		}
 	}
-	k.hole, k.doubted, k.mended = events.Hole{}, false, k.appender.Last()
+	k.nextGap, k.damaged, k.repairedAt = events.Hole{}, false, k.appender.Last()
 	return nil
 }
 
-// followed makes sure that the state stream reaches the end of the log: a mirror that meets a
+// awaitMirror makes sure that the state stream reaches the end of the log: a mirror that meets a
 // damaged message while it replaces it stands still. A mirror that moves is only slow.
 //
 // Errors: events.ErrDamaged, when the mirror stands still; the next session recreates the state.
-func (k *kindWatch) followed(ctx context.Context) error {
+func (k *kindWatch) awaitMirror(ctx context.Context) error {
 	at, looks := uint64(0), 0
-	for ; looks < followLooks; pause(ctx, mirrorPoll) {
+	for ; looks < mirrorChecks; pause(ctx, mirrorPoll) {
 		state, err := k.bus.StreamState(ctx, subject.StateStream(k.kind.Name))
 		if err != nil {
 			return fmt.Errorf("look at the state of %s: %w", k.kind.Name, err)
@@ -115,12 +115,12 @@ func (k *kindWatch) followed(ctx context.Context) error {
 			return err
 		}
 	}
-	k.renew = true
+	k.recreateState = true
 	return fmt.Errorf("%w: the state of %s does not follow its log any more", events.ErrDamaged, k.kind.Name)
 }
 
-// find records a listed object unless the bus knows it in this version.
-func (k *kindWatch) find(ctx context.Context, r *translate.Relist, obj runtime.Object, gone bool) error {
+// recordListed records a listed object unless the bus knows it in this version.
+func (k *kindWatch) recordListed(ctx context.Context, r *translate.Relist, obj runtime.Object, gone bool) error {
 	m, err := meta.Accessor(obj)
 	if err != nil {
 		return fmt.Errorf("read a listed object: %w", err)
@@ -128,7 +128,7 @@ func (k *kindWatch) find(ctx context.Context, r *translate.Relist, obj runtime.O
 	ref := events.Ref{Kind: k.kind.Name, Namespace: m.GetNamespace(), Name: m.GetName()}
 	if gone {
 		if r.Lose(ref, m.GetUID()) {
-			return k.say(ctx, events.Gone, obj, k.stamp(true))
+			return k.appendObject(ctx, events.Gone, obj, k.stamp(true))
 		}
 		return nil
 	}
@@ -140,15 +140,15 @@ func (k *kindWatch) find(ctx context.Context, r *translate.Relist, obj runtime.O
 		k.writers.note(k.kind.Name, events.Is, m.GetUID(), translate.WritersOf(m.GetManagedFields()))
 		return nil
 	case finding.Replaced != 0:
-		if err := k.bury(ctx, finding.Replaced); err != nil {
+		if err := k.recordDeleted(ctx, finding.Replaced); err != nil {
 			return err
 		}
 	}
-	return k.say(ctx, events.Is, obj, k.stamp(true))
+	return k.appendObject(ctx, events.Is, obj, k.stamp(true))
 }
 
-// bury records the end of an object that the state stream, or the log alone, says exists.
-func (k *kindWatch) bury(ctx context.Context, sequence uint64) error {
+// recordDeleted records the end of an object that the state stream, or the log alone, says exists.
+func (k *kindWatch) recordDeleted(ctx context.Context, sequence uint64) error {
 	d, there, err := stored(ctx, k.bus, subject.StateStream(k.kind.Name), sequence)
 	if err == nil && !there {
 		d, there, err = stored(ctx, k.bus, subject.LogStream(k.kind.Name), sequence)
@@ -159,5 +159,5 @@ func (k *kindWatch) bury(ctx context.Context, sequence uint64) error {
 	if !there {
 		return fmt.Errorf("read message %d of the state of %s: %w", sequence, k.kind.Name, bus.ErrOvertaken)
 	}
-	return k.append(ctx, translate.Tombstone(translate.Hidden(k.kind, d, k.hide), k.stamp(true)))
+	return k.append(ctx, translate.Tombstone(translate.Hidden(k.kind, d, k.redact), k.stamp(true)))
 }

@@ -51,7 +51,7 @@ func beside(t *testing.T) (*kindWatch, *ailing, *server) {
 func TestWhatARelistSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, _, s := beside(t)
-		k.hole, k.doubted = events.Hole{Reason: "of a test"}, true
+		k.nextGap, k.damaged = events.Hole{Reason: "of a test"}, true
 		k.latest, k.limits = aDelta("p0", 7), [2]int{}
 		k.writers.note("pods", events.Is, "x", translate.WritersOf(nil))
 		k.bounds.Bound = Bound{Burst: 1, PerSecond: 1}
@@ -84,8 +84,8 @@ func TestWhatARelistSays(t *testing.T) {
 		if h := hole(t, log[3]); h.Reason != "of a test" {
 			t.Errorf("the gap says %+v", h)
 		}
-		if k.cursor.Version != "20" || k.latest.UID != "" || k.hole.Reason != "" || k.doubted || k.mended != k.appender.Last() || !k.counted {
-			t.Errorf("it goes on from %+v with %+v, %+v, doubted %t, mended up to %d", k.cursor, k.latest, k.hole, k.doubted, k.mended)
+		if k.cursor.Version != "20" || k.latest.UID != "" || k.nextGap.Reason != "" || k.damaged || k.repairedAt != k.appender.Last() || !k.counted {
+			t.Errorf("it goes on from %+v with %+v, %+v, doubted %t, mended up to %d", k.cursor, k.latest, k.nextGap, k.damaged, k.repairedAt)
 		}
 		if len(k.writers.objects) != 3 || k.bounds.waits != 0 {
 			t.Errorf("%d are remembered, and %d wait", len(k.writers.objects), k.bounds.waits)
@@ -108,7 +108,7 @@ func TestWhichListIsTheFirst(t *testing.T) {
 		}{
 			"the first":           {func(*kindWatch) {}, false},
 			"a position is known": {func(k *kindWatch) { k.cursor.Version = "3" }, true},
-			"a reason is":         {func(k *kindWatch) { k.hole.Reason = "of a test" }, true},
+			"a reason is":         {func(k *kindWatch) { k.nextGap.Reason = "of a test" }, true},
 		} {
 			k, _, _ := beside(t)
 			k.bus = memory.New(memory.Options{})
@@ -119,7 +119,7 @@ func TestWhichListIsTheFirst(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			k.appender, k.ledger, k.dirty = log, ledger{}, time.Time{}
+			k.appender, k.logState, k.dirty = log, logState{}, time.Time{}
 			c.change(k)
 			w, err := k.relist(t.Context())
 			if err != nil {
@@ -171,7 +171,7 @@ func TestARelistStaysInTheEpochOfTheLog(t *testing.T) {
 					t.Fatal("it cannot be appended")
 				}
 			}
-			if err := errors.Join(k.flush(t.Context()), a.Bus.Renew(t.Context(), k.kind)); err != nil {
+			if err := errors.Join(k.flush(t.Context()), a.Bus.RecreateState(t.Context(), k.kind)); err != nil {
 				t.Fatal(err)
 			}
 			k.cursor, k.counted = translate.Cursor{}, false
@@ -233,7 +233,7 @@ func TestWhatAListFinds(t *testing.T) {
 	find := func(name, uid string, version int, gone bool, want ...string) {
 		t.Helper()
 		before := len(logOf(t, k.bus))
-		err := k.find(t.Context(), r, aVersion(name, version, func(p *corev1.Pod) { p.UID = types.UID(uid); byWriter("kubectl")(p) }), gone)
+		err := k.recordListed(t.Context(), r, aVersion(name, version, func(p *corev1.Pod) { p.UID = types.UID(uid); byWriter("kubectl")(p) }), gone)
 		if got := ops(logOf(t, k.bus)[before:]); err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("of %s %s it says %v, %v, want %v", name, uid, got, err, want)
 		}
@@ -250,11 +250,11 @@ func TestWhatAListFinds(t *testing.T) {
 	if d := lastOf(t, k.bus, "pods"); !d.Sync || d.Op != events.Gone {
 		t.Errorf("the end is %+v", d)
 	}
-	if err := k.find(t.Context(), r, aVersion("p1", 3, func(p *corev1.Pod) { p.UID = "u1" }), false); !errors.Is(err, errRewound) || !strings.Contains(err.Error(), "is at 3") {
+	if err := k.recordListed(t.Context(), r, aVersion("p1", 3, func(p *corev1.Pod) { p.UID = "u1" }), false); !errors.Is(err, errRewound) || !strings.Contains(err.Error(), "is at 3") {
 		t.Errorf("of an earlier version: %v", err)
 	}
 	k.appender = &refusing{k.appender, bus.ErrOvertaken}
-	if err := k.find(t.Context(), r, aVersion("p2", 11, func(p *corev1.Pod) { p.UID = "third" }), false); !errors.Is(err, bus.ErrOvertaken) {
+	if err := k.recordListed(t.Context(), r, aVersion("p2", 11, func(p *corev1.Pod) { p.UID = "third" }), false); !errors.Is(err, bus.ErrOvertaken) {
 		t.Errorf("of a log that refuses: %v", err)
 	}
 }
@@ -265,33 +265,33 @@ func TestWhatIsDamagedIsEnded(t *testing.T) {
 	t.Parallel()
 	k, a := recorded(t, 3, 0)
 	k.bus = &worn{Bus: a, damaged: map[string]bool{at(statePod, 1): true, at(statePod, 2): true}}
-	h, err := k.holds(t.Context(), 1)
+	h, err := k.readContents(t.Context(), 1)
 	if err != nil || len(h.broken) != 2 || h.broken[0].UID != "u0" || k.places == nil {
 		t.Fatalf("it holds %+v, %v", h, err)
 	}
 	r := h.state.Compare("9", 0)
 	for i, version := range map[int]int{0: 7, 2: 7} {
-		if err := k.find(t.Context(), r, aVersion(fmt.Sprint("p", i), version, func(p *corev1.Pod) { p.UID = types.UID(fmt.Sprint("u", i)) }), false); err != nil {
+		if err := k.recordListed(t.Context(), r, aVersion(fmt.Sprint("p", i), version, func(p *corev1.Pod) { p.UID = types.UID(fmt.Sprint("u", i)) }), false); err != nil {
 			t.Fatal(err)
 		}
 	}
 	k.state = time.Unix(7, 0)
-	if err := k.conclude(t.Context(), r, h.broken, "12", true); err != nil {
+	if err := k.finishRelist(t.Context(), r, h.broken, "12", true); err != nil {
 		t.Fatal(err)
 	}
 	if got := fmt.Sprint(ops(logOf(t, a)[4:])); got != "[is p0 gone p1 mark]" {
 		t.Errorf("it says %s", got)
 	}
 	lease := &kindWatch{kind: kinds.Leases.Kind, bus: a, metrics: newMetrics(), appender: k.appender}
-	if err := lease.conclude(t.Context(), translate.NewState().Compare("", 0), nil, "1", true); err != nil || lease.sight.Until.IsZero() {
+	if err := lease.finishRelist(t.Context(), translate.NewState().Compare("", 0), nil, "1", true); err != nil || lease.sight.Until.IsZero() {
 		t.Errorf("when leases have been listed they have been seen until %v, %v", lease.sight.Until, err)
 	}
-	k.doubted = true
+	k.damaged = true
 	a.states[statePod] = bus.State{Last: 1}
 	ended, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(100*time.Millisecond, cancel)
-	if err := k.conclude(ended, translate.NewState().Compare("", 0), nil, "12", true); !errors.Is(err, context.Canceled) || !k.doubted {
-		t.Errorf("of a state that does not follow: %v, doubted %t", err, k.doubted)
+	if err := k.finishRelist(ended, translate.NewState().Compare("", 0), nil, "12", true); !errors.Is(err, context.Canceled) || !k.damaged {
+		t.Errorf("of a state that does not follow: %v, doubted %t", err, k.damaged)
 	}
 }
 
@@ -302,7 +302,7 @@ func TestStreamsThatAreMadeAnew(t *testing.T) {
 	ctx, log := logged(t)
 	k, a := recorded(t, 1, 0)
 	k.latest, k.kind.Version = aDelta("p0", 1), "v2"
-	if err := k.settle(ctx, bus.ErrSettings); err != nil || k.cursor.Version != "" || k.latest.UID != "" || k.kind.Version != "v2" {
+	if err := k.settleSettings(ctx, bus.ErrSettings); err != nil || k.cursor.Version != "" || k.latest.UID != "" || k.kind.Version != "v2" {
 		t.Errorf("it goes on from %+v with %+v, %v", k.cursor, k.latest, err)
 	}
 	if got := a.stands(t, logPods); got.Last != 0 || !strings.Contains(log(), "Making the streams of a kind anew") {
@@ -310,17 +310,17 @@ func TestStreamsThatAreMadeAnew(t *testing.T) {
 	}
 	k, a = recorded(t, 1, 0)
 	k.kind.Form = kinds.Metadata
-	if err := k.settle(ctx, bus.ErrSettings); err != nil || k.kind != kinds.Pods.Kind || k.cursor.Version != "9" || a.stands(t, logPods).Last != 2 {
+	if err := k.settleSettings(ctx, bus.ErrSettings); err != nil || k.kind != kinds.Pods.Kind || k.cursor.Version != "9" || a.stands(t, logPods).Last != 2 {
 		t.Errorf("what answers for it is made anew, or not used: %+v, %v", k.kind, err)
 	}
 	k.kind = kinds.Nodes.Kind
-	if err := k.settle(ctx, bus.ErrSettings); !errors.Is(err, bus.ErrSettings) || !strings.Contains(err.Error(), "Start with the settings") {
+	if err := k.settleSettings(ctx, bus.ErrSettings); !errors.Is(err, bus.ErrSettings) || !strings.Contains(err.Error(), "Start with the settings") {
 		t.Errorf("of a kind that is not there: %v", err)
 	}
 	k, _ = recorded(t, 1, 0)
 	k.cursor = translate.Cursor{}
-	if k.inherit(ctx); k.cursor != (translate.Cursor{Version: "9"}) || k.hole.Reason != "the log is not there any more, and its state was" {
-		t.Errorf("what is inherited is %+v, %+v", k.cursor, k.hole)
+	if k.takePosition(ctx); k.cursor != (translate.Cursor{Version: "9"}) || k.nextGap.Reason != "the log is not there any more, and its state was" {
+		t.Errorf("what is inherited is %+v, %+v", k.cursor, k.nextGap)
 	}
 }
 
@@ -328,15 +328,15 @@ func TestStreamsThatAreMadeAnew(t *testing.T) {
 func TestWhatIsHiddenIsHiddenInTheEnd(t *testing.T) {
 	t.Parallel()
 	k, _ := recorded(t, 0, 0)
-	if err := k.say(t.Context(), events.Is, aVersion("a", 10, plants("one")), k.stamp(false)); err != nil {
+	if err := k.appendObject(t.Context(), events.Is, aVersion("a", 10, plants("one")), k.stamp(false)); err != nil {
 		t.Fatal(err)
 	}
 	rule, err := redact.Parse("pods:.metadata.annotations['example.com/token']")
 	if err != nil {
 		t.Fatal(err)
 	}
-	k.hide = redact.Policy{Rules: redact.Rules{rule}}
-	if err := k.bury(t.Context(), k.appender.Last()); err != nil {
+	k.redact = redact.Policy{Rules: redact.Rules{rule}}
+	if err := k.recordDeleted(t.Context(), k.appender.Last()); err != nil {
 		t.Fatal(err)
 	}
 	if d := lastOf(t, k.bus, "pods"); d.Op != events.Gone || strings.Count(string(d.Body), canary) >= 2 || !strings.Contains(string(d.Body), "kept") {

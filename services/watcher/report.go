@@ -13,16 +13,16 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// reportLook is how often a watcher checks which of its kinds it cannot watch.
-const reportLook = 5 * time.Second
+// reportEvery is how often a watcher checks which of its kinds it cannot watch.
+const reportEvery = 5 * time.Second
 
-// tellUnwatched reports on the bus which kinds this watcher cannot watch, so that readers of the
+// reportUnwatched reports on the bus which kinds this watcher cannot watch, so that readers of the
 // record learn why a controller waits for one, until the context ends. It reports nothing while
 // there are none.
-func (s *Service) tellUnwatched(ctx context.Context) {
+func (s *Service) reportUnwatched(ctx context.Context) {
 	var said []events.Unwatched
 	var at time.Time
-	for number := 1; ctx.Err() == nil; pause(ctx, reportLook) {
+	for number := 1; ctx.Err() == nil; pause(ctx, reportEvery) {
 		now := s.unwatched(time.Now())
 		if slices.Equal(now, said) && (len(now) == 0 || time.Since(at) < events.ReportEvery) {
 			continue

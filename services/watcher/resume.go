@@ -19,8 +19,8 @@ import (
 // recreates the state instead.
 const maxPad = 10_000
 
-// settlePatience is how long a log must stay shorter than it was to count as cut.
-const settlePatience = time.Second
+// shorterLogPatience is how long a log must stay shorter than it was to count as cut.
+const shorterLogPatience = time.Second
 
 // resume reads the position in the newest message of the log. It makes sure that log and state,
 // either of which may have been damaged or recreated, are what they were when that message was
@@ -34,12 +34,12 @@ func (k *kindWatch) resume(ctx context.Context) (ok bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("look at the state of %s: %w", k.kind.Name, err)
 	}
-	k.hold(ctx, log)
+	k.noteLimits(ctx, log)
 	last := k.appender.Last()
 	if last == 0 {
 		k.gap = events.Place{Known: true}
 	}
-	defer k.dateHole()
+	defer k.setGapStart()
 	if log.Last != last {
 		return false, fmt.Errorf("open the log of %s: %w", k.kind.Name, bus.ErrOvertaken)
 	}
@@ -61,33 +61,33 @@ func (k *kindWatch) resume(ctx context.Context) (ok bool, err error) {
 		k.gap = proof.Before
 	}
 	if err == nil && translate.Ended(newest) {
-		k.hole = events.Hole{Reason: "the API server did not serve the kind"}
+		k.nextGap = events.Hole{Reason: "the API server did not serve the kind"}
 		return false, nil
 	}
 	if newest.Waits > 0 {
-		k.hole = events.Hole{Reason: "versions that waited to be recorded were not, when their watcher ended"}
+		k.nextGap = events.Hole{Reason: "versions that waited to be recorded were not, when their watcher ended"}
 		return false, nil
 	}
 	cursor, ok := translate.Resume(newest)
 	if !ok {
-		k.hole = events.Hole{Reason: "a relist was not finished"}
+		k.nextGap = events.Hole{Reason: "a relist was not finished"}
 		return false, nil
 	}
 	if err != nil || !translate.Proves(proof, k.state) {
-		k.hole = events.Hole{Reason: "the state stream has been made anew"}
+		k.nextGap = events.Hole{Reason: "the state stream has been made anew"}
 		return false, nil
 	}
 	if whole, err := k.count(ctx, newest, proof.Since); err != nil || !whole {
 		return false, err
 	}
 	k.cursor = cursor
-	return true, k.takeUp(ctx, newest, last, proof.Redaction)
+	return true, k.resumeFrom(ctx, newest, last, proof.Redaction)
 }
 
-// takeUp resumes from the newest delta. It appends a mark at once where the last mark's Redaction
+// resumeFrom resumes from the newest delta. It appends a mark at once where the last mark's Redaction
 // is not the policy's, because writers rely on it.
-func (k *kindWatch) takeUp(ctx context.Context, newest events.Delta, last uint64, said events.Redaction) error {
-	if err := k.recall(ctx, newest, last); err != nil || said == translate.Redaction(k.kind.Name, k.hide) {
+func (k *kindWatch) resumeFrom(ctx context.Context, newest events.Delta, last uint64, said events.Redaction) error {
+	if err := k.findLatest(ctx, newest, last); err != nil || said == translate.Redaction(k.kind.Name, k.redact) {
 		return err
 	}
 	return k.mark(ctx)
@@ -107,10 +107,10 @@ func (k *kindWatch) noteEnd(newest events.Delta, sequence uint64) {
 	}
 }
 
-// dateHole sets when the hole that may become a gap begins.
-func (k *kindWatch) dateHole() {
-	if k.hole.Since.IsZero() {
-		k.hole.Since = k.since
+// setGapStart sets when the hole that may become a gap begins.
+func (k *kindWatch) setGapStart() {
+	if k.nextGap.Since.IsZero() {
+		k.nextGap.Since = k.since
 	}
 }
 
@@ -125,22 +125,22 @@ func (k *kindWatch) complete(ctx context.Context, log, state bus.State) (bool, e
 		lost = max(lost, k.stored)
 	}
 	if !anew && lost > log.Last {
-		if err := k.settled(ctx, log, lost); err != nil {
+		if err := k.staysShorter(ctx, log, lost); err != nil {
 			return false, err
 		}
 	}
 	k.created, k.stored, k.state = log.Created, log.Last, state.Created
 	switch {
 	case anew:
-		k.distrust(logger, events.Hole{Reason: "the log was made anew"})
-		k.after, k.latest, k.renew = events.Link{}, noDelta, state.Last > log.Last
+		k.markDamaged(logger, events.Hole{Reason: "the log was made anew"})
+		k.after, k.latest, k.recreateState = events.Link{}, noDelta, state.Last > log.Last
 		return false, nil
 	case lost <= log.Last:
 		return true, nil
 	}
-	k.distrust(logger, events.Hole{Reason: "the log has lost its end", From: log.Last + 1, To: lost})
+	k.markDamaged(logger, events.Hole{Reason: "the log has lost its end", From: log.Last + 1, To: lost})
 	if lost-log.Last > maxPad {
-		k.renew = true
+		k.recreateState = true
 		return false, nil
 	}
 	if err := k.link(ctx, log); err != nil {
@@ -155,12 +155,12 @@ func (k *kindWatch) complete(ctx context.Context, log, state bus.State) (bool, e
 	return false, k.flush(ctx)
 }
 
-// settled makes sure that a log stays shorter than it was. In a NATS cluster, a server that has
+// staysShorter makes sure that a log stays shorter than it was. In a NATS cluster, a server that has
 // just become the leader of the stream may not have read all of its messages.
 //
 // Errors: bus.ErrOvertaken, when the log grows after all.
-func (k *kindWatch) settled(ctx context.Context, log bus.State, lost uint64) error {
-	for end := time.Now().Add(settlePatience); time.Now().Before(end); pause(ctx, mirrorPoll) {
+func (k *kindWatch) staysShorter(ctx context.Context, log bus.State, lost uint64) error {
+	for end := time.Now().Add(shorterLogPatience); time.Now().Before(end); pause(ctx, mirrorPoll) {
 		now, err := k.bus.StreamState(ctx, subject.LogStream(k.kind.Name))
 		if err != nil {
 			return fmt.Errorf("look at the log of %s: %w", k.kind.Name, err)
@@ -182,12 +182,12 @@ func (k *kindWatch) newest(ctx context.Context, log bus.State) (d events.Delta, 
 	d, there, err := stored(ctx, k.bus, stream, log.Last)
 	switch {
 	case errors.Is(err, events.ErrDamaged):
-		k.distrust(logger, events.Hole{Reason: "the end of the log is damaged", From: log.Last, To: log.Last})
+		k.markDamaged(logger, events.Hole{Reason: "the end of the log is damaged", From: log.Last, To: log.Last})
 		return noDelta, nil
 	case err != nil:
 		return noDelta, err
 	case !there:
-		k.hole = events.Hole{Reason: "the end of the log is not there any more"}
+		k.nextGap = events.Hole{Reason: "the end of the log is not there any more"}
 		return noDelta, nil
 	case d.After.Sequence < log.First:
 		return d, nil
@@ -197,7 +197,7 @@ func (k *kindWatch) newest(ctx context.Context, log bus.State) (d events.Delta, 
 		return noDelta, fmt.Errorf("read the log of %s: %w", k.kind.Name, err)
 	}
 	if !there || before.Get(events.HeaderSum) != d.After.Sum || events.Verify(before) != nil {
-		k.distrust(logger, events.Hole{
+		k.markDamaged(logger, events.Hole{
 			Reason: "a message at the end of the log is lost or damaged", From: d.After.Sequence, To: d.After.Sequence,
 		})
 		return noDelta, nil
@@ -208,7 +208,7 @@ func (k *kindWatch) newest(ctx context.Context, log bus.State) (d events.Delta, 
 // link finds the last message that is not a mark, near the end of the log.
 func (k *kindWatch) link(ctx context.Context, log bus.State) error {
 	k.after = events.Link{}
-	for at := log.Last; at >= log.First && at > 0 && log.Last-at < recallDepth; at-- {
+	for at := log.Last; at >= log.First && at > 0 && log.Last-at < latestDepth; at-- {
 		m, there, err := k.bus.At(ctx, subject.LogStream(k.kind.Name), at)
 		if err != nil {
 			return fmt.Errorf("read the log of %s: %w", k.kind.Name, err)
@@ -236,36 +236,36 @@ func (k *kindWatch) count(ctx context.Context, newest events.Delta, since uint64
 	if newest.Census.Known && k.counted && k.tally.Census() == newest.Census && k.window.Since() <= since {
 		return true, nil
 	}
-	h, err := k.holds(ctx, max(since, 1))
-	if err == nil && since > 1 && !h.agrees(newest.Census) {
-		h, err = k.holds(ctx, 1)
+	h, err := k.readContents(ctx, max(since, 1))
+	if err == nil && since > 1 && !h.matches(newest.Census) {
+		h, err = k.readContents(ctx, 1)
 	}
 	if err != nil {
 		return false, err
 	}
-	k.found(h)
+	k.countFrom(h)
 	has := k.tally.Census()
-	if h.anew {
+	if h.fresh {
 		return false, nil
 	}
 	if len(h.broken) == 0 && (!newest.Census.Known || has == newest.Census) {
 		return true, nil
 	}
 	if len(h.broken) == 0 {
-		if err := k.stands(ctx); err != nil {
+		if err := k.logUnchanged(ctx); err != nil {
 			return false, err
 		}
 	}
-	k.distrust(klog.FromContext(ctx).WithValues("kind", k.kind.Name), events.Hole{Reason: fmt.Sprintf(
+	k.markDamaged(klog.FromContext(ctx).WithValues("kind", k.kind.Name), events.Hole{Reason: fmt.Sprintf(
 		"the state has %d objects, %d of them damaged, where the log says %d", int(has.Objects)+len(h.broken), len(h.broken), newest.Census.Objects)})
 	return false, nil
 }
 
-// stands makes sure that the log has not grown while its state was read: a new delta of an object
+// logUnchanged makes sure that the log has not grown while its state was read: a new delta of an object
 // replaces the state's message about that object, which the reader then never meets.
 //
 // Errors: bus.ErrOvertaken, when the log has grown.
-func (k *kindWatch) stands(ctx context.Context) error {
+func (k *kindWatch) logUnchanged(ctx context.Context) error {
 	log, err := k.bus.StreamState(ctx, subject.LogStream(k.kind.Name))
 	if err != nil {
 		return fmt.Errorf("look at the log of %s: %w", k.kind.Name, err)

@@ -122,8 +122,8 @@ func TestAQuietObjectStaysThoughTheLogIsSmall(t *testing.T) {
 	turnedOver := 0
 	for i := 0; turnedOver < 5; i++ {
 		log := standing(t, b, subject.LogStream("pods"))
-		k.hold(t.Context(), log)
-		if k.pressed() {
+		k.noteLimits(t.Context(), log)
+		if k.aboutToExpire() {
 			if _, err := k.keyframes(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -150,10 +150,10 @@ func TestALogThatIsTooSmallIsNotFilledWithWhatIsThere(t *testing.T) {
 	t.Parallel()
 	k := past(t, memory.New(memory.Options{LogBytes: 2_000}), 200, 0)
 	log := standing(t, k.bus, subject.LogStream("pods"))
-	if k.hold(t.Context(), log); !k.narrow {
+	if k.noteLimits(t.Context(), log); !k.overfull {
 		t.Errorf("%d bytes are enough for 200 objects", log.Keeps.Bytes)
 	}
-	if k.pressed() {
+	if k.aboutToExpire() {
 		t.Errorf("a log of %d messages is to have 200 objects", log.Messages)
 	}
 }
@@ -164,13 +164,13 @@ func TestAShorterAgeIsNoticed(t *testing.T) {
 	t.Parallel()
 	k := past(t, memory.New(memory.Options{}), 3, 0)
 	log := standing(t, k.bus, subject.LogStream("pods"))
-	k.hold(t.Context(), log)
-	k.shorter = false
-	if k.hold(t.Context(), log); k.pressed() {
+	k.noteLimits(t.Context(), log)
+	k.ageLowered = false
+	if k.noteLimits(t.Context(), log); k.aboutToExpire() {
 		t.Fatal("nothing has changed")
 	}
 	log.Keeps.Age /= 2
-	if k.hold(t.Context(), log); k.age != log.Keeps.Age || !k.pressed() || k.pressed() {
+	if k.noteLimits(t.Context(), log); k.age != log.Keeps.Age || !k.aboutToExpire() || k.aboutToExpire() {
 		t.Errorf("an age of %v is not noticed once", k.age)
 	}
 }

@@ -57,7 +57,7 @@ func (k *kindWatch) scrub(ctx context.Context, kind kinds.Name) {
 		k.mu.Lock()
 		k.findings = append(k.findings, found...)
 		k.mu.Unlock()
-		knock(k.news)
+		signal(k.reports)
 	}
 }
 
@@ -70,7 +70,7 @@ func (s *scrubber) pass(ctx context.Context) ([]events.Hole, error) {
 	s.recorded = map[[2]uint64]bool{}
 	for s.next = log.First; s.next <= log.Last; {
 		// A message at the end may have expired, and would never come.
-		held, err := s.held(ctx, log.Last)
+		held, err := s.lastHeld(ctx, log.Last)
 		if err != nil {
 			return nil, err
 		}
@@ -89,8 +89,8 @@ func (s *scrubber) pass(ctx context.Context) ([]events.Hole, error) {
 	return slices.DeleteFunc(s.found, known), nil
 }
 
-// held returns the last message that the log holds, up to a sequence.
-func (s *scrubber) held(ctx context.Context, last uint64) (uint64, error) {
+// lastHeld returns the last message that the log holds, up to a sequence.
+func (s *scrubber) lastHeld(ctx context.Context, last uint64) (uint64, error) {
 	for ; last >= s.next; last-- {
 		if _, there, err := s.bus.At(ctx, subject.LogStream(s.kind), last); err != nil || there {
 			return last, err

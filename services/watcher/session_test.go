@@ -35,7 +35,7 @@ type following struct {
 func follows(t *testing.T, k *kindWatch) *following {
 	t.Helper()
 	k.epoch, k.tracing = storageepoch.New(), newTracing(nil)
-	k.doubts, k.asks, k.news = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
+	k.epochClaims, k.shownAsked, k.reports = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 	k.created, k.state = standing(t, k.bus, logPods).Created, standing(t, k.bus, statePod).Created
 	ctx, cancel := context.WithCancel(t.Context())
 	f := &following{kindWatch: k, w: watch.NewFake(), stop: cancel, err: make(chan error, 1), from: k.appender.Last()}
@@ -72,7 +72,7 @@ func TestWhatEndsAWatch(t *testing.T) {
 		}{
 			"the server":        {func(f *following) { f.w.Add(aVersion("a", 10)); f.w.Stop() }, errEnded, "is a"},
 			"its context":       {func(f *following) { f.stop() }, context.Canceled, ""},
-			"another epoch":     {func(f *following) { f.kindWatch.epoch.Begin(5) }, errOutlived, ""},
+			"another epoch":     {func(f *following) { f.kindWatch.epoch.Begin(5) }, errOldEpoch, ""},
 			"what is no object": {func(f *following) { f.w.Add(&metav1.Status{}) }, nil, ""},
 			"an error": {func(f *following) {
 				f.w.Error(&metav1.Status{Reason: metav1.StatusReasonExpired, Code: 410, Status: metav1.StatusFailure})
@@ -117,7 +117,7 @@ func TestWhatIsAskedOfAWatch(t *testing.T) {
 		if synced, err := k.status(); !synced || err != nil {
 			t.Errorf("what is watched is synced: %t, %v", synced, err)
 		}
-		knock(k.asks)
+		signal(k.shownAsked)
 		if got := f.said(t); got != "mark" {
 			t.Errorf("when it is asked for a sign it says %q", got)
 		}
@@ -136,7 +136,7 @@ func TestWhatIsAskedOfAWatch(t *testing.T) {
 		time.Sleep(4*time.Minute + 300*time.Millisecond)
 		rests := f.said(t)
 		k.report(events.Damage{Kind: "pods", End: 9, Hole: events.Hole{Reason: "of a test"}})
-		time.Sleep(lookEvery - 1)
+		time.Sleep(checkEvery - 1)
 		if err := f.ends(); err != nil {
 			t.Errorf("it looks before a second is over: %v", err)
 		}
@@ -171,11 +171,11 @@ func TestWhatAWatchSaysByItself(t *testing.T) {
 		} {
 			if k.age = 24 * time.Hour; what == "a log that keeps less" {
 				time.Sleep(13 * time.Hour)
-				k.shorter = true
+				k.ageLowered = true
 			}
 			k.marked = time.Now()
 			f := follows(t, k)
-			time.Sleep(lookEvery - 1)
+			time.Sleep(checkEvery - 1)
 			if got := f.said(t); got != "" {
 				t.Errorf("with %s it says %q before it has looked", what, got)
 			}
@@ -194,7 +194,7 @@ func TestAResumedWatchIsProved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, resumed := range []bool{true, false} {
 			k, _, s := beside(t)
-			k.tracing, k.doubts, k.asks, k.news = newTracing(nil), make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
+			k.tracing, k.epochClaims, k.shownAsked, k.reports = newTracing(nil), make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 			k.cursor, k.latest = translate.Cursor{Version: "99"}, noDelta
 			ctx, cancel := context.WithCancel(t.Context())
 			ends := make(chan error, 1)
@@ -204,7 +204,7 @@ func TestAResumedWatchIsProved(t *testing.T) {
 				if len(ends) != 0 {
 					t.Errorf("what was listed is asked for: %v", <-ends)
 				}
-				knock(k.doubts)
+				signal(k.epochClaims)
 			}
 			if synctest.Wait(); len(ends) != 1 || !errors.Is(<-ends, errRewound) {
 				t.Errorf("resumed %t: it goes on although the storage went back", resumed)

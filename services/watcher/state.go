@@ -27,25 +27,25 @@ const (
 // errEnough stops the read of a stream.
 var errEnough = errors.New("enough")
 
-// silence is how long nothing has arrived while this process was able to receive: what was sent
+// quietTime is how long nothing has arrived while this process was able to receive: what was sent
 // while the process was stopped, or while the bus was unreachable, is still to arrive.
-type silence struct {
-	lasts time.Duration
-	heard time.Time // the last moment at which this process ran
+type quietTime struct {
+	total   time.Duration
+	lastRan time.Time // the last moment at which this process ran
 }
 
-// mostHeard bounds the time that one call of goesOn adds; calls come every [mirrorPoll].
-const mostHeard = time.Second
+// maxElapsed bounds the time that one call of elapsed adds; calls come every [mirrorPoll].
+const maxElapsed = time.Second
 
-// goesOn returns how long the silence has lasted by now.
-func (s *silence) goesOn(now time.Time) time.Duration {
-	s.lasts, s.heard = s.lasts+min(now.Sub(s.heard), mostHeard), now
-	return s.lasts
+// elapsed returns how long the silence has lasted by now.
+func (s *quietTime) elapsed(now time.Time) time.Duration {
+	s.total, s.lastRan = s.total+min(now.Sub(s.lastRan), maxElapsed), now
+	return s.total
 }
 
 // caughtUp waits until the state stream holds the log up to a sequence.
 func caughtUp(ctx context.Context, b bus.Bus, kind kinds.Name, sequence uint64) (state bus.State, err error) {
-	still, at := silence{heard: time.Now()}, uint64(0)
+	still, at := quietTime{lastRan: time.Now()}, uint64(0)
 	for {
 		if state, err = b.StreamState(ctx, subject.StateStream(kind)); err != nil {
 			return state, fmt.Errorf("look at the state of %s: %w", kind, err)
@@ -54,8 +54,8 @@ func caughtUp(ctx context.Context, b bus.Bus, kind kinds.Name, sequence uint64) 
 		case state.Last >= sequence:
 			return state, nil
 		case state.Last != at:
-			still, at = silence{heard: time.Now()}, state.Last
-		case still.goesOn(time.Now()) > mirrorPatience:
+			still, at = quietTime{lastRan: time.Now()}, state.Last
+		case still.elapsed(time.Now()) > mirrorPatience:
 			return state, fmt.Errorf("%w: the state of %s has stood still at message %d of %d for %v", events.ErrDamaged, kind, at, sequence, mirrorPatience)
 		}
 		pause(ctx, mirrorPoll)
@@ -65,26 +65,26 @@ func caughtUp(ctx context.Context, b bus.Bus, kind kinds.Name, sequence uint64) 
 	}
 }
 
-// holding is what a state stream holds of a kind.
-type holding struct {
+// stateContents is what a state stream holds of a kind.
+type stateContents struct {
 	state  *translate.State
 	tally  events.Tally
 	places places
 	window translate.Window
 	broken []events.Delta // the objects of damaged messages, as far as their subjects tell
-	anew   bool           // it holds nothing, because the stream was just created
+	fresh  bool           // it holds nothing, because the stream was just created
 }
 
-// agrees tells whether the holding certainly has a census.
-func (h *holding) agrees(census events.Census) bool {
-	return !h.anew && len(h.broken) == 0 && h.tally.Census() == census
+// matches tells whether the holding certainly has a census.
+func (h *stateContents) matches(census events.Census) bool {
+	return !h.fresh && len(h.broken) == 0 && h.tally.Census() == census
 }
 
 // readState folds the state stream from a message on, once the stream holds the log up to a
 // sequence. It leaves out damaged messages and lists their objects in broken.
 //
 // Errors: events.ErrDamaged, when the stream as a whole cannot be read.
-func readState(ctx context.Context, b bus.Bus, kind kinds.Name, from, sequence uint64) (h holding, err error) {
+func readState(ctx context.Context, b bus.Bus, kind kinds.Name, from, sequence uint64) (h stateContents, err error) {
 	h.state, h.places = translate.NewState(), places{}
 	stream, err := caughtUp(ctx, b, kind, sequence)
 	if err != nil {
@@ -116,41 +116,41 @@ func readState(ctx context.Context, b bus.Bus, kind kinds.Name, from, sequence u
 	return h, err
 }
 
-// holds reads the state stream from a message on. It recreates a stream that cannot be read; the
+// readContents reads the state stream from a message on. It recreates a stream that cannot be read; the
 // relist then records everything again.
-func (k *kindWatch) holds(ctx context.Context, from uint64) (holding, error) {
-	if !k.renew {
+func (k *kindWatch) readContents(ctx context.Context, from uint64) (stateContents, error) {
+	if !k.recreateState {
 		h, err := readState(ctx, k.bus, k.kind.Name, from, k.appender.Last())
 		if !errors.Is(err, events.ErrDamaged) {
 			k.places = h.places
 			return h, err
 		}
-		k.distrust(klog.FromContext(ctx).WithValues("kind", k.kind.Name), events.Hole{Reason: err.Error()})
+		k.markDamaged(klog.FromContext(ctx).WithValues("kind", k.kind.Name), events.Hole{Reason: err.Error()})
 	}
 	if err := k.flush(ctx); err != nil {
-		return holding{}, err
+		return stateContents{}, err
 	}
-	if err := k.bus.Renew(ctx, k.kind); err != nil {
-		return holding{}, err
+	if err := k.bus.RecreateState(ctx, k.kind); err != nil {
+		return stateContents{}, err
 	}
 	made, err := k.bus.StreamState(ctx, subject.StateStream(k.kind.Name))
 	if err != nil {
-		return holding{}, fmt.Errorf("look at the state of %s: %w", k.kind.Name, err)
+		return stateContents{}, fmt.Errorf("look at the state of %s: %w", k.kind.Name, err)
 	}
-	k.state, k.renew, k.renewed = made.Created, false, time.Now()
+	k.state, k.recreateState, k.stateRecreatedAt = made.Created, false, time.Now()
 	k.places = nil // the log may have deltas of objects that are to be recorded again
-	return holding{state: translate.NewState(), anew: true}, nil
+	return stateContents{state: translate.NewState(), fresh: true}, nil
 }
 
-// past returns how far the kind has been watched, as far as that is known without its state: by this
+// knownPosition returns how far the kind has been watched, as far as that is known without its state: by this
 // process, or by the end of the log. Of an epoch in which the log has nothing but what a relist recorded
 // the version is unknown.
-func (k *kindWatch) past(ctx context.Context) (translate.Cursor, error) {
+func (k *kindWatch) knownPosition(ctx context.Context) (translate.Cursor, error) {
 	if k.cursor.Version != "" {
 		return k.cursor, nil
 	}
 	past, last := k.cursor, k.appender.Last()
-	for at := last; at > 0 && last-at < recallDepth; at-- {
+	for at := last; at > 0 && last-at < latestDepth; at-- {
 		d, there, err := stored(ctx, k.bus, subject.LogStream(k.kind.Name), at)
 		if err != nil && !errors.Is(err, events.ErrDamaged) {
 			return past, err
@@ -191,11 +191,11 @@ func replay(ctx context.Context, b bus.Bus, stream string, from uint64, at bus.S
 	}()
 	poll := time.NewTicker(mirrorPoll)
 	defer poll.Stop()
-	still, read := silence{heard: time.Now()}, max(from, 1)-1
+	still, read := quietTime{lastRan: time.Now()}, max(from, 1)-1
 	for got := uint64(0); got < at.Messages && read < at.Last; {
 		select {
 		case batch := <-batches:
-			still = silence{heard: time.Now()}
+			still = quietTime{lastRan: time.Now()}
 			for _, m := range batch {
 				if m.Sequence > at.Last {
 					return nil
@@ -209,7 +209,7 @@ func replay(ctx context.Context, b bus.Bus, stream string, from uint64, at bus.S
 			if err := left(ctx, b, stream, from, read, &at); err != nil {
 				return err
 			}
-			if still.goesOn(time.Now()) > mirrorPatience && got < at.Messages && read < at.Last {
+			if still.elapsed(time.Now()) > mirrorPatience && got < at.Messages && read < at.Last {
 				return fmt.Errorf("%w: of %s nothing came for %v behind message %d of %d", events.ErrDamaged, stream, mirrorPatience, read, at.Last)
 			}
 		case err := <-failed:
@@ -228,7 +228,7 @@ func left(ctx context.Context, b bus.Bus, stream string, from, read uint64, at *
 		return fmt.Errorf("look at %s: %w", stream, err)
 	}
 	at.Messages = min(at.Messages, now.Messages)
-	for range recallDepth {
+	for range latestDepth {
 		if from <= 1 || at.Last <= read {
 			return nil
 		}

@@ -63,7 +63,7 @@ func TestWhatAStateHolds(t *testing.T) {
 			t.Errorf("the places are %v", h.places)
 		}
 	}
-	if _, err := k.holds(t.Context(), 1); err != nil || k.places[hashOf(subject.Delta(aPod("p0")))] != 1 {
+	if _, err := k.readContents(t.Context(), 1); err != nil || k.places[hashOf(subject.Delta(aPod("p0")))] != 1 {
 		t.Errorf("the places are not kept: %v, %v", k.places, err)
 	}
 	ends := past(t, memory.New(memory.Options{}), 0, 3)
@@ -78,22 +78,22 @@ func TestAStateIsMadeAnew(t *testing.T) {
 	k, a := recorded(t, 3, 0)
 	k.places = places{}
 	before := a.stands(t, statePod).Created
-	k.renew, k.cursor = true, translate.Cursor{Version: "50", Epoch: 2}
-	h, err := k.holds(t.Context(), 1)
-	if err != nil || !h.anew || len(h.broken) != 0 || k.renew || k.places != nil || time.Since(k.renewed) > time.Minute {
-		t.Errorf("made anew it is %+v, %v, at %v", h, err, k.renewed)
+	k.recreateState, k.cursor = true, translate.Cursor{Version: "50", Epoch: 2}
+	h, err := k.readContents(t.Context(), 1)
+	if err != nil || !h.fresh || len(h.broken) != 0 || k.recreateState || k.places != nil || time.Since(k.stateRecreatedAt) > time.Minute {
+		t.Errorf("made anew it is %+v, %v, at %v", h, err, k.stateRecreatedAt)
 	}
 	if state := a.stands(t, statePod); state.Messages != 0 || !k.state.Equal(state.Created) || state.Created.Before(before) {
 		t.Errorf("the state has %d messages, and was made at %v, not %v", state.Messages, state.Created, k.state)
 	}
-	if past, err := k.past(t.Context()); err != nil || past != (translate.Cursor{Version: "50", Epoch: 2}) {
+	if past, err := k.knownPosition(t.Context()); err != nil || past != (translate.Cursor{Version: "50", Epoch: 2}) {
 		t.Errorf("it has been watched up to %+v, %v", past, err)
 	}
 	k, a = recorded(t, 3, 0)
 	k.bus = &torn{a}
 	ctx, log := logged(t)
-	if h, err := k.holds(ctx, 1); err != nil || !h.anew || !k.doubted || k.hole.Reason == "" {
-		t.Errorf("one that cannot be read is %+v, %v, %+v:\n%s", h, err, k.hole, log())
+	if h, err := k.readContents(ctx, 1); err != nil || !h.fresh || !k.damaged || k.nextGap.Reason == "" {
+		t.Errorf("one that cannot be read is %+v, %v, %+v:\n%s", h, err, k.nextGap, log())
 	}
 }
 
@@ -119,7 +119,7 @@ func TestHowFarBackThePastIsLookedFor(t *testing.T) {
 	is := func(what, version string, epoch uint64, proof string) {
 		t.Helper()
 		k.cursor = translate.Cursor{}
-		if c, err := k.past(t.Context()); err != nil || c.Version != version || c.Epoch != epoch {
+		if c, err := k.knownPosition(t.Context()); err != nil || c.Version != version || c.Epoch != epoch {
 			t.Errorf("%s: it has been watched up to %+v, %v; want %s", what, c, err, version)
 		}
 		last := k.appender.Last()
@@ -128,7 +128,7 @@ func TestHowFarBackThePastIsLookedFor(t *testing.T) {
 			t.Fatal(err)
 		}
 		k.latest, k.cursor.Epoch = noDelta, 3
-		if err := k.recall(t.Context(), newest, last); err != nil || k.latest.ResourceVersion != proof {
+		if err := k.findLatest(t.Context(), newest, last); err != nil || k.latest.ResourceVersion != proof {
 			t.Errorf("%s: its history is proved by %+v, %v; want %q", what, k.latest, err, proof)
 		}
 	}
@@ -151,11 +151,11 @@ func TestHowFarBackThePastIsLookedFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := first.recall(t.Context(), newest, 2); err != nil || first.latest.ResourceVersion != "7" {
+	if err := first.findLatest(t.Context(), newest, 2); err != nil || first.latest.ResourceVersion != "7" {
 		t.Errorf("of the first message the history is proved by %+v, %v", first.latest, err)
 	}
 	known := first.latest
-	if err := first.recall(t.Context(), aDelta("other", 99), 2); err != nil || first.latest.UID != known.UID {
+	if err := first.findLatest(t.Context(), aDelta("other", 99), 2); err != nil || first.latest.UID != known.UID {
 		t.Errorf("what is known is looked for again: %+v, %v", first.latest, err)
 	}
 }
@@ -247,7 +247,7 @@ func TestWhatASessionNeedsIsThere(t *testing.T) {
 		t.Errorf("of what is all there: %v, opened %d times", err, opened)
 	}
 	k.ensured, a.ensure = false, nil
-	if err := k.ensure(t.Context()); err != nil || opened != 2 || !k.ensured || k.doubted {
+	if err := k.ensure(t.Context()); err != nil || opened != 2 || !k.ensured || k.damaged {
 		t.Errorf("of streams that were not: %v, opened %d times", err, opened)
 	}
 	k.ensured, fails = false, away
@@ -256,7 +256,7 @@ func TestWhatASessionNeedsIsThere(t *testing.T) {
 	}
 	fails, k.cursor = nil, translate.Cursor{}
 	a.state[logPods] = bus.ErrNoStream
-	if err := k.ensure(t.Context()); err != nil || !k.doubted || k.cursor.Version != "9" {
+	if err := k.ensure(t.Context()); err != nil || !k.damaged || k.cursor.Version != "9" {
 		t.Errorf("of a state without a log: %v, from %+v", err, k.cursor)
 	}
 }
@@ -283,7 +283,7 @@ func TestWhatCannotBeReportedIsReportedLater(t *testing.T) {
 		ctx, log := logged(t)
 		ctx, cancel := context.WithTimeout(ctx, 82*time.Second)
 		defer cancel()
-		service.tellUnwatched(ctx)
+		service.reportUnwatched(ctx)
 		var at []time.Duration
 		state := standing(t, b, subject.StatusStream)
 		for sequence := state.First; sequence <= state.Last; sequence++ {

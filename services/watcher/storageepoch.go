@@ -16,9 +16,9 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// share tells other processes which epoch the storage is in, and checks their claims, until the
+// shareEpoch tells other processes which epoch the storage is in, and checks their claims, until the
 // context ends.
-func (s *Service) share(ctx context.Context) {
+func (s *Service) shareEpoch(ctx context.Context) {
 	log := klog.FromContext(ctx)
 	s.epoch.Share(ctx, storageepoch.Config{
 		Bus: s.config.Bus, ID: s.members.ID(), Check: s.epochSeen,
@@ -33,8 +33,8 @@ func (s *Service) share(ctx context.Context) {
 	})
 }
 
-// looksAtOnce bounds the logs that are read at the same time.
-const looksAtOnce = 16
+// maxLogReads bounds the logs that are read at the same time.
+const maxLogReads = 16
 
 // epochSeen returns the newest epoch in the logs, which are fenced. At the first check of a claim,
 // one watch of this watcher also asks the API server for its position: that of the kind with the
@@ -48,7 +48,7 @@ func (s *Service) epochSeen(ctx context.Context, first bool) (epoch uint64, err 
 	var mu sync.Mutex
 	var latest events.Delta
 	looking, ctx := errgroup.WithContext(ctx)
-	looking.SetLimit(looksAtOnce)
+	looking.SetLimit(maxLogReads)
 	for _, kind := range all {
 		looking.Go(func() error {
 			d, err := lastTold(ctx, s.config.Bus, kind.Name)
@@ -65,7 +65,7 @@ func (s *Service) epochSeen(ctx context.Context, first bool) (epoch uint64, err 
 	if first && latest.Kind != "" {
 		s.mu.Lock()
 		if r := s.kinds[latest.Kind]; r != nil {
-			knock(r.watch.doubts)
+			signal(r.watch.epochClaims)
 		}
 		s.mu.Unlock()
 	}
@@ -90,11 +90,11 @@ func lastTold(ctx context.Context, b bus.Bus, kind kinds.Name) (events.Delta, er
 	return d, nil
 }
 
-// errOutlived: the watch of another kind has found out that the storage went back.
-var errOutlived = fmt.Errorf("%w, as another kind has shown", errRewound)
+// errOldEpoch: the watch of another kind has found out that the storage went back.
+var errOldEpoch = fmt.Errorf("%w, as another kind has shown", errRewound)
 
-// outlived tells whether the storage is in a later epoch than this watch.
-func (k *kindWatch) outlived() bool {
+// inOldEpoch tells whether the storage is in a later epoch than this watch.
+func (k *kindWatch) inOldEpoch() bool {
 	epoch, _ := k.epoch.Now()
 	return epoch > k.cursor.Epoch
 }

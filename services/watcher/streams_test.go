@@ -52,25 +52,25 @@ func TestWhatProvesHistory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := k.recall(t.Context(), last, 4); err != nil || k.latest.Ref.Name != "p2" || k.latest.Body != nil {
+	if err := k.findLatest(t.Context(), last, 4); err != nil || k.latest.Ref.Name != "p2" || k.latest.Body != nil {
 		t.Errorf("behind a mark: %+v, %v", k.latest, err)
 	}
 	k.latest, k.cursor.Epoch = noDelta, 3
-	if err := k.recall(t.Context(), last, 4); err != nil || k.latest.UID != "" {
+	if err := k.findLatest(t.Context(), last, 4); err != nil || k.latest.UID != "" {
 		t.Errorf("of another epoch: %+v, %v", k.latest, err)
 	}
 	k.cursor.Epoch = 0
 	a.torn[3] = true
-	if err := k.recall(t.Context(), last, 4); err != nil || k.latest.UID != "" {
+	if err := k.findLatest(t.Context(), last, 4); err != nil || k.latest.UID != "" {
 		t.Errorf("of what is torn: %+v, %v", k.latest, err)
 	}
 	delete(a.torn, 3)
 	a.missing[3] = true
-	if err := k.recall(t.Context(), last, 4); err != nil || k.latest.UID != "" {
+	if err := k.findLatest(t.Context(), last, 4); err != nil || k.latest.UID != "" {
 		t.Errorf("of what is not there: %+v, %v", k.latest, err)
 	}
 	a.at[logPods] = away
-	if err := k.recall(t.Context(), last, 4); !errors.Is(err, away) {
+	if err := k.findLatest(t.Context(), last, 4); !errors.Is(err, away) {
 		t.Errorf("of a bus that is away: %v", err)
 	}
 }
@@ -142,15 +142,15 @@ func TestAStateIsWaitedFor(t *testing.T) {
 			t.Errorf("no one waits: %v", err)
 		}
 		a.states[statePod] = bus.State{Last: 4, Messages: 3}
-		if err := k.followed(t.Context()); err != nil {
+		if err := k.awaitMirror(t.Context()); err != nil {
 			t.Errorf("a state that follows its log: %v", err)
 		}
 		a.states[statePod] = bus.State{Last: 3, Messages: 3}
 		began = time.Now()
-		if err := k.followed(t.Context()); !errors.Is(err, events.ErrDamaged) || !k.renew || time.Since(began) < 3*time.Second {
-			t.Errorf("a state that does not: %v, to be made anew: %t, after %v", err, k.renew, time.Since(began))
+		if err := k.awaitMirror(t.Context()); !errors.Is(err, events.ErrDamaged) || !k.recreateState || time.Since(began) < 3*time.Second {
+			t.Errorf("a state that does not: %v, to be made anew: %t, after %v", err, k.recreateState, time.Since(began))
 		}
-		if err := k.followed(ended); !errors.Is(err, context.Canceled) {
+		if err := k.awaitMirror(ended); !errors.Is(err, context.Canceled) {
 			t.Errorf("a state that no one waits for: %v", err)
 		}
 	})
@@ -160,12 +160,12 @@ func TestAStateIsWaitedFor(t *testing.T) {
 func TestASilenceIsHeard(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	s := silence{heard: now}
+	s := quietTime{lastRan: now}
 	for _, c := range []struct{ after, want time.Duration }{
 		{300 * time.Millisecond, 300 * time.Millisecond}, {700 * time.Millisecond, time.Second}, {time.Hour, 2 * time.Second}, {time.Second, 3 * time.Second},
 	} {
 		now = now.Add(c.after)
-		if got := s.goesOn(now); got != c.want {
+		if got := s.elapsed(now); got != c.want {
 			t.Errorf("after %v it has lasted %v, want %v", c.after, got, c.want)
 		}
 	}
@@ -178,10 +178,10 @@ func TestStreamsOfOtherSettings(t *testing.T) {
 	ctx := t.Context()
 	refused := fmt.Errorf("make: %w", bus.ErrSettings)
 	k, a := recorded(t, 1, 0)
-	if err := k.settle(ctx, refused); !errors.Is(err, bus.ErrSettings) || !strings.Contains(err.Error(), "Start with the settings that the streams of pods have") {
+	if err := k.settleSettings(ctx, refused); !errors.Is(err, bus.ErrSettings) || !strings.Contains(err.Error(), "Start with the settings that the streams of pods have") {
 		t.Errorf("of the kind as it is: %v", err)
 	}
-	if a.kinds = away; !errors.Is(k.settle(ctx, refused), away) {
+	if a.kinds = away; !errors.Is(k.settleSettings(ctx, refused), away) {
 		t.Error("which kinds there are is not told, and it is settled")
 	}
 	if got := advise("pods", away); got != away {
@@ -205,11 +205,11 @@ func TestStreamsOfOtherSettings(t *testing.T) {
 		t.Error("a log that is away is gone")
 	}
 	k.cursor = translate.Cursor{}
-	if k.inherit(ctx); k.cursor.Version != "9" || !k.doubted || k.hole.Reason == "" {
-		t.Errorf("what is inherited is %+v, %+v", k.cursor, k.hole)
+	if k.takePosition(ctx); k.cursor.Version != "9" || !k.damaged || k.nextGap.Reason == "" {
+		t.Errorf("what is inherited is %+v, %+v", k.cursor, k.nextGap)
 	}
 	k.cursor, a.last[statePod] = translate.Cursor{}, away
-	if k.inherit(ctx); k.cursor.Version != "" {
+	if k.takePosition(ctx); k.cursor.Version != "" {
 		t.Errorf("of a state that is away %+v is inherited", k.cursor)
 	}
 	delete(a.last, statePod)
@@ -217,11 +217,11 @@ func TestStreamsOfOtherSettings(t *testing.T) {
 	other.Version = "v9"
 	k.kind, k.served = other, func(string) bool { return false }
 	a.forgotten = away
-	if err := k.settle(ctx, refused); !errors.Is(err, away) {
+	if err := k.settleSettings(ctx, refused); !errors.Is(err, away) {
 		t.Errorf("streams that cannot be removed are made anew: %v", err)
 	}
 	a.forgotten, a.ensure = nil, refused
-	if err := k.settle(ctx, refused); !errors.Is(err, bus.ErrSettings) || !strings.Contains(err.Error(), "Start with the settings") {
+	if err := k.settleSettings(ctx, refused); !errors.Is(err, bus.ErrSettings) || !strings.Contains(err.Error(), "Start with the settings") {
 		t.Errorf("streams that cannot be made anew: %v", err)
 	}
 }
@@ -269,7 +269,7 @@ func TestHowLongAnAttemptWaits(t *testing.T) {
 		return apierrors.NewGenericServerResponse(code, "watch", schema.GroupResource{}, "", "", seconds, true)
 	}
 	longest := func(err error) (wait time.Duration) {
-		var p patience
+		var p retryPause
 		for range 30 {
 			wait = max(wait, p.next(err))
 		}
@@ -287,7 +287,7 @@ func TestHowLongAnAttemptWaits(t *testing.T) {
 			t.Errorf("%s: it waits %v, want between %v and %v", what, got, c.least, c.most)
 		}
 	}
-	var p patience
+	var p retryPause
 	if first := p.next(away); first < firstPause/2 || first > firstPause*3/2 {
 		t.Errorf("at first it waits %v", first)
 	}
@@ -363,17 +363,17 @@ func TestVersionsThatWait(t *testing.T) {
 	if admits(is("a", 50, true), false, 0) {
 		t.Error("what changes while it is being deleted does not wait")
 	}
-	b.ends("a")
-	b.ends("c")
+	b.dropAtEnd("a")
+	b.dropAtEnd("c")
 	if b.waits != 0 || b.left("a").Versions != 3 {
 		t.Errorf("at its end %d wait, and %+v was left out", b.waits, b.left("a"))
 	}
-	b.recorded(events.Delta{UID: "a", Op: events.Is})
-	b.recorded(events.Delta{UID: "c", Op: events.Is})
+	b.noteRecorded(events.Delta{UID: "a", Op: events.Is})
+	b.noteRecorded(events.Delta{UID: "c", Op: events.Is})
 	if b.left("a") != (events.Left{}) || len(b.objects) != 2 {
 		t.Errorf("once it is recorded %+v was left out, of %d objects", b.left("a"), len(b.objects))
 	}
-	if b.recorded(events.Delta{UID: "a", Op: events.Gone}); len(b.objects) != 1 {
+	if b.noteRecorded(events.Delta{UID: "a", Op: events.Gone}); len(b.objects) != 1 {
 		t.Errorf("of what has gone %d objects are known", len(b.objects))
 	}
 	if due, next := b.due(true, now); due != nil || !next.IsZero() {
@@ -381,16 +381,16 @@ func TestVersionsThatWait(t *testing.T) {
 	}
 	admits(is("b", 100, false), false, 0)
 	b.objects[hashOf("b")].left.Versions = 7
-	if b.abandon(false); b.waits != 0 || b.left("b").Versions != 7 {
+	if b.dropAll(false); b.waits != 0 || b.left("b").Versions != 7 {
 		t.Errorf("when it is listed %d wait, and %+v was left out", b.waits, b.left("b"))
 	}
-	if b.abandon(true); b.left("b").Versions != 0 {
+	if b.dropAll(true); b.left("b").Versions != 0 {
 		t.Errorf("when it is resumed %+v was left out", b.left("b"))
 	}
-	if b.sweep(now); len(b.objects) != 1 || b.sweepAt != 2 {
+	if b.dropIdle(now); len(b.objects) != 1 || b.sweepAt != 2 {
 		t.Errorf("of a busy object %d are known", len(b.objects))
 	}
-	if b.sweep(now.Add(time.Hour)); b.objects != nil || b.sweepAt != 0 {
+	if b.dropIdle(now.Add(time.Hour)); b.objects != nil || b.sweepAt != 0 {
 		t.Errorf("of one at rest %d are known", len(b.objects))
 	}
 }
@@ -449,20 +449,20 @@ func TestHowFarTheLogReaches(t *testing.T) {
 		"a small size":    {bus.State{Keeps: bus.Retention{Bytes: 3990}, Bytes: 1000, Messages: 100}, defaultLogAge, 399, true},
 		"hardly a size":   {bus.State{Keeps: bus.Retention{Bytes: 4}, Bytes: 1000, Messages: 1}, defaultLogAge, 1, true},
 	} {
-		if k.hold(t.Context(), c.log); k.age != c.age || k.room != c.room || k.narrow != c.narrow {
-			t.Errorf("%s: it keeps %v, room for %d, narrow %t", what, k.age, k.room, k.narrow)
+		if k.noteLimits(t.Context(), c.log); k.age != c.age || k.room != c.room || k.overfull != c.narrow {
+			t.Errorf("%s: it keeps %v, room for %d, narrow %t", what, k.age, k.room, k.overfull)
 		}
 	}
 	k = with(1, 0, true)
 	k.age = time.Hour
-	if k.hold(t.Context(), bus.State{Keeps: bus.Retention{Age: time.Hour}}); k.shorter {
+	if k.noteLimits(t.Context(), bus.State{Keeps: bus.Retention{Age: time.Hour}}); k.ageLowered {
 		t.Error("the same age is shorter")
 	}
-	if k.hold(t.Context(), bus.State{Keeps: bus.Retention{Age: time.Minute}}); !k.shorter || k.soon() != time.Minute/8 {
-		t.Errorf("an age that is less is not shorter, or it is looked in %v", k.soon())
+	if k.noteLimits(t.Context(), bus.State{Keeps: bus.Retention{Age: time.Minute}}); !k.ageLowered || k.minKeyframeWait() != time.Minute/8 {
+		t.Errorf("an age that is less is not shorter, or it is looked in %v", k.minKeyframeWait())
 	}
 	k.age = 24 * time.Hour
-	if k.soon() != keyframeSoon {
-		t.Errorf("of a long age it is looked in %v", k.soon())
+	if k.minKeyframeWait() != keyframeSoon {
+		t.Errorf("of a long age it is looked in %v", k.minKeyframeWait())
 	}
 }

@@ -35,12 +35,12 @@ const (
 // (grace) counts from the arrival of each change, so many changes are not delayed for longer than
 // one.
 type tracing struct {
-	causes *causes
-	// bell rings when a writer has reported, when a change has waited for grace, or when there is
+	writes *recentWrites
+	// wake rings when a writer has reported, when a change has waited for grace, or when there is
 	// room for a version that waits (bound.go).
-	bell     chan struct{}
+	wake     chan struct{}
 	held     []held
-	alarm    time.Time                    // when bell rings for the first held change
+	wakeTime time.Time                    // when bell rings for the first held change
 	why      attribution                  // the attribution of the change that is released now
 	versions generations[types.UID, seen] // of the newest delta, by object
 	sending  []sending
@@ -64,14 +64,14 @@ type sending struct {
 	at   time.Time
 }
 
-func newTracing(c *causes) tracing {
-	return tracing{causes: c, bell: make(chan struct{}, 1), versions: generations[types.UID, seen]{limit: 1 << 14}}
+func newTracing(c *recentWrites) tracing {
+	return tracing{writes: c, wake: make(chan struct{}, 1), versions: generations[types.UID, seen]{limit: 1 << 14}}
 }
 
-// receive takes in an event, which goes on once its cause may be known.
-func (k *kindWatch) receive(ctx context.Context, event watch.Event) error {
-	if k.causes == nil {
-		return k.hear(ctx, event)
+// receiveEvent takes in an event, which goes on once its cause may be known.
+func (k *kindWatch) receiveEvent(ctx context.Context, event watch.Event) error {
+	if k.writes == nil {
+		return k.handleEvent(ctx, event)
 	}
 	h := held{event: event, until: time.Now().Add(grace), gone: event.Type == watch.Deleted}
 	if m, err := meta.Accessor(event.Object); err == nil {
@@ -79,24 +79,24 @@ func (k *kindWatch) receive(ctx context.Context, event watch.Event) error {
 		h.version = version{m.GetUID(), m.GetResourceVersion()}
 	}
 	k.held = append(k.held, h)
-	return k.release(ctx, false)
+	return k.releaseHeld(ctx, false)
 }
 
-// release passes on the changes that no longer wait, or all of them at the end of a watch.
-func (k *kindWatch) release(ctx context.Context, all bool) error {
+// releaseHeld passes on the changes that no longer wait, or all of them at the end of a watch.
+func (k *kindWatch) releaseHeld(ctx context.Context, all bool) error {
 	for len(k.held) > 0 {
 		h := k.held[0]
 		switch k.why = unheard; {
 		case all, len(k.held) >= maxHeld:
 			k.why = hurried
-		case k.waits(h):
+		case k.stillWaits(h):
 			return nil
 		}
 		k.held[0] = held{}
 		if k.held = k.held[1:]; len(k.held) == 0 {
 			k.held = nil
 		}
-		if err := k.hear(ctx, h.event); err != nil {
+		if err := k.handleEvent(ctx, h.event); err != nil {
 			k.held = nil // the next session meets them again
 			return err
 		}
@@ -104,47 +104,47 @@ func (k *kindWatch) release(ctx context.Context, all bool) error {
 	return nil
 }
 
-// waits tells whether a change still waits, and sets the alarm for the end of its wait.
-func (k *kindWatch) waits(h held) bool {
-	if !k.causes.await(h.version, h.gone, h.about, k.bell) {
+// stillWaits tells whether a change still waits, and sets the alarm for the end of its wait.
+func (k *kindWatch) stillWaits(h held) bool {
+	if !k.writes.await(h.version, h.gone, h.about, k.wake) {
 		return false
 	}
 	left := time.Until(h.until)
 	if left <= 0 {
-		k.causes.despair(h.about)
+		k.writes.giveUp(h.about)
 		k.why = waited
 		return false
 	}
-	if !k.alarm.Equal(h.until) {
-		k.alarm = h.until
-		bell := k.bell
-		time.AfterFunc(left, func() { knock(bell) })
+	if !k.wakeTime.Equal(h.until) {
+		k.wakeTime = h.until
+		bell := k.wake
+		time.AfterFunc(left, func() { signal(bell) })
 	}
 	return true
 }
 
-// knock sends a token that makes a watch look again, unless one is pending.
-func knock(look chan<- struct{}) {
+// signal sends a token that makes a watch look again, unless one is pending.
+func signal(look chan<- struct{}) {
 	select {
 	case look <- struct{}{}:
 	default:
 	}
 }
 
-// traced begins the span of a delta and gives the delta its context.
-func (k *kindWatch) traced(d *events.Delta, m metav1.Object) *trace.Span {
-	if k.causes == nil || d.Sync {
+// beginSpan begins the span of a delta and gives the delta its context.
+func (k *kindWatch) beginSpan(d *events.Delta, m metav1.Object) *trace.Span {
+	if k.writes == nil || d.Sync {
 		return nil
 	}
-	span := k.causes.tracer.Delta(*d, k.origin(*d, m))
+	span := k.writes.tracer.Delta(*d, k.origin(*d, m))
 	if d.Trace = span.Trace(); span != nil {
-		k.versions.put(d.UID, seen{d.Trace, intentOf(m)})
+		k.versions.put(d.UID, seen{d.Trace, intentIn(m)})
 	}
 	return span
 }
 
-// sent keeps a span whose delta was handed to the appender.
-func (k *kindWatch) sent(span *trace.Span, of types.UID, err error) {
+// keepSpan keeps a span whose delta was handed to the appender.
+func (k *kindWatch) keepSpan(span *trace.Span, of types.UID, err error) {
 	switch {
 	case span == nil:
 	case err != nil:
@@ -154,8 +154,8 @@ func (k *kindWatch) sent(span *trace.Span, of types.UID, err error) {
 	}
 }
 
-// arrived ends the spans of the deltas that are stored.
-func (k *kindWatch) arrived(stored func(sending) bool) {
+// endStoredSpans ends the spans of the deltas that are stored.
+func (k *kindWatch) endStoredSpans(stored func(sending) bool) {
 	for _, s := range k.sending {
 		if stored(s) {
 			s.span.Stored(s.link.Sequence)
@@ -168,8 +168,8 @@ func (k *kindWatch) arrived(stored func(sending) bool) {
 	k.sending = k.sending[:0]
 }
 
-// vouch ends the spans of those of the session's last deltas that are stored.
-func (k *kindWatch) vouch(ctx context.Context) {
+// endLastSpans ends the spans of those of the session's last deltas that are stored.
+func (k *kindWatch) endLastSpans(ctx context.Context) {
 	k.held = nil
 	if len(k.sending) == 0 {
 		return
@@ -177,7 +177,7 @@ func (k *kindWatch) vouch(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settling)
 	defer cancel()
 	flushed := k.appender.Flush(ctx) == nil
-	k.arrived(func(s sending) bool {
+	k.endStoredSpans(func(s sending) bool {
 		if flushed {
 			return true
 		}

@@ -68,7 +68,7 @@ func labelled(with string) func(*corev1.Pod) {
 
 func tell(t *testing.T, b bus.Bus, w trace.Write) {
 	t.Helper()
-	if err := b.Say(trace.Writes, w.Encode()); err != nil {
+	if err := b.Broadcast(trace.Writes, w.Encode()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -78,7 +78,7 @@ func known(t *testing.T, b bus.Bus, s *Service, w trace.Write) {
 	t.Helper()
 	until(t, func() bool {
 		tell(t, b, w)
-		_, ours := s.causes.of(version{w.UID, w.Version}, false)
+		_, ours := s.writes.traceOf(version{w.UID, w.Version}, false)
 		return ours
 	})
 }
@@ -155,7 +155,7 @@ func TestAChangeOfOursGoesOnInItsTrace(t *testing.T) {
 func (k *kindWatch) meets(t *testing.T, name, version string) {
 	t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), ResourceVersion: version}}
-	if err := k.receive(t.Context(), watch.Event{Type: watch.Added, Object: pod}); err != nil {
+	if err := k.receiveEvent(t.Context(), watch.Event{Type: watch.Added, Object: pod}); err != nil {
 		t.Fatal(err)
 	}
 	for at := range k.held {
@@ -163,15 +163,15 @@ func (k *kindWatch) meets(t *testing.T, name, version string) {
 	}
 }
 
-// goesOn checks that the log has that many deltas, after the bell has rung.
+// elapsed checks that the log has that many deltas, after the bell has rung.
 func (k *kindWatch) goesOn(t *testing.T, b bus.Bus, want int) {
 	t.Helper()
 	select {
-	case <-k.bell:
+	case <-k.wake:
 	default:
 		t.Error("the bell does not say that there is news")
 	}
-	if err := k.release(t.Context(), false); err != nil {
+	if err := k.releaseHeld(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
 	if got := len(logOf(t, b)); got != want {
@@ -193,13 +193,13 @@ func TestAChangeWaitsForTheWriteUnderWay(t *testing.T) {
 	if got := len(logOf(t, b)); got != 1 {
 		t.Fatalf("%d deltas went on, want that which no writer is writing", got)
 	}
-	k.causes.tell(trace.Write{ID: "w", About: aPod("late"), Begins: true})
+	k.writes.receive(trace.Write{ID: "w", About: aPod("late"), Begins: true})
 	k.meets(t, "late", "2")
 	k.meets(t, "behind", "3")
 	if got := len(logOf(t, b)); got != 1 {
 		t.Fatalf("%d deltas went on without waiting", got-1)
 	}
-	k.causes.tell(trace.Write{ID: "w", About: aPod("late"), UID: "late", Version: "2", Trace: events.Trace{Parent: request}})
+	k.writes.receive(trace.Write{ID: "w", About: aPod("late"), UID: "late", Version: "2", Trace: events.Trace{Parent: request}})
 	k.goesOn(t, b, 3)
 	eventually(t, b, "is before", "is late", "is behind")
 	if got := trace.Context(logOf(t, b)[1].Trace).TraceID(); got != trace.Context(events.Trace{Parent: request}).TraceID() {
@@ -214,15 +214,15 @@ func TestAWriteThatFailsHoldsUpNothing(t *testing.T) {
 	b := memory.New(memory.Options{})
 	k := traceable(t, b, tracetest.New())
 	for _, id := range []string{"one", "two"} {
-		k.causes.tell(trace.Write{ID: id, About: aPod("a"), Begins: true})
+		k.writes.receive(trace.Write{ID: id, About: aPod("a"), Begins: true})
 	}
 	k.meets(t, "a", "1")
-	k.causes.tell(trace.Write{ID: "one", About: aPod("a")})
+	k.writes.receive(trace.Write{ID: "one", About: aPod("a")})
 	k.goesOn(t, b, 0)
-	k.causes.tell(trace.Write{ID: "two", About: aPod("a")})
+	k.writes.receive(trace.Write{ID: "two", About: aPod("a")})
 	k.goesOn(t, b, 1)
-	if len(k.causes.flights) != 0 {
-		t.Errorf("under way are still %v", k.causes.flights)
+	if len(k.writes.inFlight) != 0 {
+		t.Errorf("under way are still %v", k.writes.inFlight)
 	}
 }
 
@@ -232,29 +232,29 @@ func TestAWriterThatIsKilledHoldsUpOneChange(t *testing.T) {
 	t.Parallel()
 	b := memory.New(memory.Options{})
 	k := traceable(t, b, tracetest.New())
-	k.causes.tell(trace.Write{ID: "killed", About: aPod("a"), Begins: true})
+	k.writes.receive(trace.Write{ID: "killed", About: aPod("a"), Begins: true})
 	k.meets(t, "a", "1")
 	k.held[0].until = time.Now()
-	if err := k.release(t.Context(), false); err != nil {
+	if err := k.releaseHeld(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
 	k.meets(t, "a", "2")
 	if got := len(logOf(t, b)); got != 2 {
 		t.Fatalf("%d deltas went on, want 2", got)
 	}
-	k.causes.tell(trace.Write{ID: "lost", About: aPod("a"), Begins: true})
+	k.writes.receive(trace.Write{ID: "lost", About: aPod("a"), Begins: true})
 	k.meets(t, "a", "3")
-	k.causes.deafen()
+	k.writes.endAllWrites()
 	k.goesOn(t, b, 3)
-	k.causes.tell(trace.Write{Writer: "mute", ID: "forgotten", About: aPod("b"), Begins: true})
-	k.causes.words["mute"] = time.Now().Add(-2 * quiet)
+	k.writes.receive(trace.Write{Writer: "mute", ID: "forgotten", About: aPod("b"), Begins: true})
+	k.writes.lastHeard["mute"] = time.Now().Add(-2 * writerTimeout)
 	k.meets(t, "b", "4")
 	if got := len(logOf(t, b)); got != 4 {
 		t.Errorf("%d deltas went on, want that too of whose writer nothing is heard", got)
 	}
-	k.causes.roll(trace.Roll{Writer: "another"})
-	if _, known := k.causes.words["mute"]; known || len(k.causes.flights) > 0 {
-		t.Errorf("it is remembered: %t, with the writes %v", known, k.causes.flights)
+	k.writes.endUnlisted(trace.Roll{Writer: "another"})
+	if _, known := k.writes.lastHeard["mute"]; known || len(k.writes.inFlight) > 0 {
+		t.Errorf("it is remembered: %t, with the writes %v", known, k.writes.inFlight)
 	}
 }
 
@@ -265,25 +265,25 @@ func TestAWordThatIsLostHoldsUpNothingAfterTheRoll(t *testing.T) {
 	b := memory.New(memory.Options{})
 	k := traceable(t, b, tracetest.New())
 	for _, id := range []string{"lost", "open"} {
-		k.causes.tell(trace.Write{Writer: "w", ID: id, About: aPod(id), Begins: true})
+		k.writes.receive(trace.Write{Writer: "w", ID: id, About: aPod(id), Begins: true})
 	}
-	k.causes.tell(trace.Write{Writer: "other", ID: "lost", About: aPod("theirs"), Begins: true})
+	k.writes.receive(trace.Write{Writer: "other", ID: "lost", About: aPod("theirs"), Begins: true})
 	for i, name := range []string{"lost", "open"} {
 		k.meets(t, name, fmt.Sprint(i+1))
 	}
-	k.causes.roll(trace.Roll{Writer: "w", Open: []string{"lost", "open"}})
-	if err := k.release(t.Context(), false); err != nil {
+	k.writes.endUnlisted(trace.Roll{Writer: "w", Open: []string{"lost", "open"}})
+	if err := k.releaseHeld(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
 	if got := len(logOf(t, b)); got != 0 {
 		t.Fatalf("%d deltas went on, although the roll names their writes", got)
 	}
-	k.causes.roll(trace.Roll{Writer: "w", Open: []string{"open"}})
+	k.writes.endUnlisted(trace.Roll{Writer: "w", Open: []string{"open"}})
 	k.goesOn(t, b, 1)
 	k.meets(t, "theirs", "3")
-	k.causes.tell(trace.Write{Writer: "w", ID: "open", About: aPod("open"), UID: "open", Version: "2"})
+	k.writes.receive(trace.Write{Writer: "w", ID: "open", About: aPod("open"), UID: "open", Version: "2"})
 	k.goesOn(t, b, 2)
-	k.causes.tell(trace.Write{Writer: "other", ID: "lost", About: aPod("theirs")})
+	k.writes.receive(trace.Write{Writer: "other", ID: "lost", About: aPod("theirs")})
 	k.goesOn(t, b, 3)
 }
 
@@ -292,9 +292,9 @@ func TestMissedCausesAreCountedByReason(t *testing.T) {
 	b := memory.New(memory.Options{})
 	k := traceable(t, b, tracetest.New())
 	answer := func(name, version string) {
-		k.causes.tell(trace.Write{ID: name, About: aPod(name), UID: types.UID(name), Version: version})
+		k.writes.receive(trace.Write{ID: name, About: aPod(name), UID: types.UID(name), Version: version})
 	}
-	begin := func(name string) { k.causes.tell(trace.Write{ID: name, About: aPod(name), Begins: true}) }
+	begin := func(name string) { k.writes.receive(trace.Write{ID: name, About: aPod(name), Begins: true}) }
 	k.meets(t, "unheard", "1")
 	answer("unheard", "1")
 	k.meets(t, "late", "2")
@@ -303,31 +303,31 @@ func TestMissedCausesAreCountedByReason(t *testing.T) {
 	begin("waited")
 	k.meets(t, "waited", "3")
 	k.held[0].until = time.Now()
-	if err := k.release(t.Context(), false); err != nil {
+	if err := k.releaseHeld(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
 	answer("waited", "3")
 	begin("hurried")
 	k.meets(t, "hurried", "4")
-	if err := k.release(t.Context(), true); err != nil {
+	if err := k.releaseHeld(t.Context(), true); err != nil {
 		t.Fatal(err)
 	}
 	answer("hurried", "4")
 	begin("in time")
 	k.meets(t, "in time", "5")
 	answer("in time", "5")
-	if err := k.release(t.Context(), false); err != nil {
+	if err := k.releaseHeld(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
 	if got := len(logOf(t, b)); got != 5 {
 		t.Fatalf("%d deltas went on, want 5", got)
 	}
 	for _, reason := range []attribution{unheard, late, waited, hurried} {
-		if got := testutil.ToFloat64(k.causes.missed.WithLabelValues("pods", string(reason))); got != 1 {
+		if got := testutil.ToFloat64(k.writes.missed.WithLabelValues("pods", string(reason))); got != 1 {
 			t.Errorf("%v causes are counted as %s, want 1", got, reason)
 		}
 	}
-	if got := testutil.CollectAndCount(k.causes.missed); got != 4 {
+	if got := testutil.CollectAndCount(k.writes.missed); got != 4 {
 		t.Errorf("%d reasons are counted, want 4", got)
 	}
 }
@@ -349,9 +349,9 @@ func TestAWriterIsToldThatItIsHeard(t *testing.T) {
 	if got := <-heard; got != "here" {
 		t.Errorf("%q is heard", got)
 	}
-	service.causes.mu.Lock()
-	defer service.causes.mu.Unlock()
-	if !service.causes.flights[aPod("a")][flight{"w", "here"}] {
+	service.writes.mu.Lock()
+	defer service.writes.mu.Unlock()
+	if !service.writes.inFlight[aPod("a")][flight{"w", "here"}] {
 		t.Error("it is not known, although that was said")
 	}
 }
@@ -368,10 +368,10 @@ func TestAWriterThatDoesNotTell(t *testing.T) {
 	if span := spans(t, r, 1)[0]; span.Parent.IsValid() || !strings.Contains(span.Attributes[trace.Outcome], "missed") {
 		t.Errorf("parent %v, %q", span.Parent.IsValid(), span.Attributes[trace.Outcome])
 	}
-	if !service.causes.told() {
+	if !service.writes.writersReport() {
 		t.Error("it does not know that writers tell of their writes")
 	}
-	if got := testutil.CollectAndCount(service.causes.missed); got != 0 {
+	if got := testutil.CollectAndCount(service.writes.missed); got != 0 {
 		t.Errorf("%d kinds have missed causes, although no writer has told of any", got)
 	}
 	eventually(t, b, "is a")
@@ -381,7 +381,7 @@ func TestAWriterThatDoesNotTell(t *testing.T) {
 		}
 	}
 	until(t, func() bool {
-		return testutil.ToFloat64(service.causes.missed.WithLabelValues("pods", string(unheard))) == 1
+		return testutil.ToFloat64(service.writes.missed.WithLabelValues("pods", string(unheard))) == 1
 	})
 }
 
@@ -445,15 +445,15 @@ func TestWhatIsNotStoredHasNoSpan(t *testing.T) {
 	pod := func(version string) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", UID: "u", ResourceVersion: version}}
 	}
-	if err := k.say(t.Context(), events.Is, pod("1"), k.stamp(false)); err == nil {
+	if err := k.appendObject(t.Context(), events.Is, pod("1"), k.stamp(false)); err == nil {
 		t.Fatal("the log takes it")
 	}
-	k.vouch(t.Context())
+	k.endLastSpans(t.Context())
 	if got := len(r.Spans()); got != 0 {
 		t.Errorf("%d spans of what was refused", got)
 	}
 	k.appender = log
-	if err := k.say(t.Context(), events.Is, pod("2"), k.stamp(false)); err != nil {
+	if err := k.appendObject(t.Context(), events.Is, pod("2"), k.stamp(false)); err != nil {
 		t.Fatal(err)
 	}
 	if got := len(r.Spans()); got != 0 {
@@ -462,8 +462,8 @@ func TestWhatIsNotStoredHasNoSpan(t *testing.T) {
 	if err := log.Close(); err != nil { // Flush fails from now on
 		t.Fatal(err)
 	}
-	k.vouch(t.Context())
-	k.vouch(t.Context())
+	k.endLastSpans(t.Context())
+	k.endLastSpans(t.Context())
 	if got := len(r.Spans()); got != 1 {
 		t.Errorf("%d spans of what was stored, want 1", got)
 	}
@@ -481,6 +481,6 @@ func traceable(t *testing.T, b bus.Bus, r *tracetest.Recorder) *kindWatch {
 	}
 	return &kindWatch{
 		kind: kinds.Pods.Kind, bus: b, metrics: newMetrics(), appender: log,
-		tracing: newTracing(newCauses(r.Tracer("watcher", trace.Options{}))),
+		tracing: newTracing(newRecentWrites(r.Tracer("watcher", trace.Options{}))),
 	}
 }

@@ -22,18 +22,18 @@ import (
 // a mark that says that nothing is left. It records that mark again in every later epoch, and
 // before the last one expires, for as long as the kind has streams.
 
-// markAgain is the interval between marks of a kind that is not served. Marks expire after an hour.
-const markAgain = 20 * time.Minute
+// remarkEvery is the interval between marks of a kind that is not served. Marks expire after an hour.
+const remarkEvery = 20 * time.Minute
 
-// retirement is what this watcher has recorded of a kind that is not served.
-type retirement struct {
+// retiredKind is what this watcher has recorded of a kind that is not served.
+type retiredKind struct {
 	epoch uint64
 	at    time.Time
 	err   error // why it could not be recorded; nil: it was
 }
 
-// sweep ends the kinds that are on the bus but not served.
-func (s *Service) sweep(ctx context.Context, want []kinds.Kind, catalog source.Catalog) {
+// endUnserved ends the kinds that are on the bus but not served.
+func (s *Service) endUnserved(ctx context.Context, want []kinds.Kind, catalog source.Catalog) {
 	all, err := s.config.Bus.Kinds(ctx)
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot look for kinds that are served no more")
@@ -42,7 +42,7 @@ func (s *Service) sweep(ctx context.Context, want []kinds.Kind, catalog source.C
 	}
 	waiting := false
 	for _, kind := range all {
-		if !s.mine(kind.Name) {
+		if !s.fallsHere(kind.Name) {
 			delete(s.retired, kind.Name)
 			continue
 		}
@@ -58,25 +58,25 @@ func (s *Service) sweep(ctx context.Context, want []kinds.Kind, catalog source.C
 			waiting = true
 			continue
 		}
-		if err := s.end(ctx, kind); err != nil {
+		if err := s.endKind(ctx, kind); err != nil {
 			if before := s.retired[kind.Name].err; fmt.Sprint(before) != fmt.Sprint(err) {
 				klog.FromContext(ctx).Error(err, "Cannot retire a kind that is served no more", "kind", kind.Name)
 			}
-			s.retired[kind.Name] = retirement{err: err}
+			s.retired[kind.Name] = retiredKind{err: err}
 			waiting = true
 		}
 	}
 	s.await(waiting)
-	s.remind()
+	s.setNextMark()
 }
 
-// end retires a kind that is not served, unless that was done recently and in this epoch. It
+// endKind retires a kind that is not served, unless that was done recently and in this epoch. It
 // removes the streams of a retired kind when they hold nothing but marks.
-func (s *Service) end(ctx context.Context, kind kinds.Kind) error {
+func (s *Service) endKind(ctx context.Context, kind kinds.Kind) error {
 	epoch, _ := s.epoch.Now()
 	said, retired := s.retired[kind.Name]
 	retired = retired && said.err == nil
-	if retired && s.forget(ctx, kind.Name) || retired && said.epoch >= epoch && time.Since(said.at) < markAgain {
+	if retired && s.removeRetired(ctx, kind.Name) || retired && said.epoch >= epoch && time.Since(said.at) < remarkEvery {
 		return nil
 	}
 	s.stop(func(name kinds.Name) bool { return name == kind.Name })
@@ -84,18 +84,18 @@ func (s *Service) end(ctx context.Context, kind kinds.Kind) error {
 	if err != nil {
 		return err
 	}
-	s.retired[kind.Name] = retirement{epoch: epoch, at: time.Now()}
+	s.retired[kind.Name] = retiredKind{epoch: epoch, at: time.Now()}
 	if !retired {
 		klog.FromContext(ctx).Info("A kind is served no more; its objects have been reported gone", "kind", kind.Name)
 	}
 	return nil
 }
 
-// remind sets when the kinds that are not served need their next mark.
-func (s *Service) remind() {
+// setNextMark sets when the kinds that are not served need their next mark.
+func (s *Service) setNextMark() {
 	var next time.Time
 	for _, said := range s.retired {
-		if at := said.at.Add(markAgain); next.IsZero() || at.Before(next) {
+		if at := said.at.Add(remarkEvery); next.IsZero() || at.Before(next) {
 			next = at
 		}
 	}
@@ -104,29 +104,29 @@ func (s *Service) remind() {
 	s.reminder = next
 }
 
-// forget removes the streams of a retired kind when they hold nothing but marks, because all else
+// removeRetired removes the streams of a retired kind when they hold nothing but marks, because all else
 // has expired. It tells whether it removed them.
-func (s *Service) forget(ctx context.Context, kind kinds.Name) bool {
+func (s *Service) removeRetired(ctx context.Context, kind kinds.Name) bool {
 	log, err := s.config.Bus.StreamState(ctx, subject.LogStream(kind))
-	if err != nil || log.Messages > 0 && !s.spent(ctx, kind, log) {
+	if err != nil || log.Messages > 0 && !s.onlyMarks(ctx, kind, log) {
 		return false
 	}
 	if state, err := s.config.Bus.StreamState(ctx, subject.StateStream(kind)); err != nil || log.Messages == 0 && state.Messages > 0 {
 		return false
 	}
-	if err := s.config.Bus.Forget(ctx, kind); err != nil {
+	if err := s.config.Bus.DeleteKind(ctx, kind); err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot remove the empty streams of a kind that is served no more", "kind", kind)
 		return false
 	}
 	delete(s.missing, kind)
 	delete(s.retired, kind)
-	delete(s.warm, kind)
+	delete(s.ensured, kind)
 	return true
 }
 
-// spent tells whether a log holds marks alone: its last mark links to the last message that is not
+// onlyMarks tells whether a log holds marks alone: its last mark links to the last message that is not
 // a mark, and that message has expired.
-func (s *Service) spent(ctx context.Context, kind kinds.Name, log bus.State) bool {
+func (s *Service) onlyMarks(ctx context.Context, kind kinds.Name, log bus.State) bool {
 	last, there, err := stored(ctx, s.config.Bus, subject.LogStream(kind), log.Last)
 	return err == nil && there && last.Op == events.Mark && last.After.Sequence < log.First
 }
@@ -139,7 +139,7 @@ func (s *Service) retire(ctx context.Context, kind kinds.Kind) (epoch uint64, er
 		return 0, err
 	}
 	defer appender.Close()
-	k := &kindWatch{kind: kind, bus: s.config.Bus, metrics: s.metrics, hide: s.config.Hide, appender: appender, epoch: s.epoch}
+	k := &kindWatch{kind: kind, bus: s.config.Bus, metrics: s.metrics, redact: s.config.Hide, appender: appender, epoch: s.epoch}
 	log, err := s.config.Bus.StreamState(ctx, subject.LogStream(kind.Name))
 	if err != nil {
 		return 0, fmt.Errorf("look at the log of %s: %w", kind.Name, err)
@@ -151,7 +151,7 @@ func (s *Service) retire(ctx context.Context, kind kinds.Kind) (epoch uint64, er
 	if err != nil {
 		return 0, err
 	}
-	k.found(h)
+	k.countFrom(h)
 	position, err := s.position(ctx)
 	if err != nil {
 		return 0, err
@@ -161,7 +161,7 @@ func (s *Service) retire(ctx context.Context, kind kinds.Kind) (epoch uint64, er
 	s.epoch.Begin(r.Epoch())
 	k.cursor = translate.Cursor{Version: position, Epoch: r.Epoch()}
 	for _, sequence := range r.Missing() {
-		if err := k.bury(ctx, sequence); err != nil {
+		if err := k.recordDeleted(ctx, sequence); err != nil {
 			return 0, err
 		}
 	}

@@ -50,7 +50,7 @@ func TestWhatCannotBeRetiredIsTriedAgain(t *testing.T) {
 		service, s := idle(t, a)
 		widgetsOn(t, a, 2)
 		ctx, log := logged(t)
-		sweep := func() { service.sweep(ctx, nil, source.Catalog{}) }
+		sweep := func() { service.endUnserved(ctx, nil, source.Catalog{}) }
 		said := func(what, want string) {
 			t.Helper()
 			if got := strings.Join(ops(logOfKind(t, a.Bus, widgets)), " "); got != want {
@@ -95,7 +95,7 @@ func TestWhatCannotBeRetiredIsTriedAgain(t *testing.T) {
 		said("before it is retired", "is w0 is w1")
 		const gone = "is w0 is w1 gone w0 gone w1 mark"
 		at := time.Now()
-		if sweep(); service.waiting || service.retired[widgets].err != nil || !service.retired[widgets].at.Equal(at) || !service.reminder.Equal(at.Add(markAgain)) {
+		if sweep(); service.waiting || service.retired[widgets].err != nil || !service.retired[widgets].at.Equal(at) || !service.reminder.Equal(at.Add(remarkEvery)) {
 			t.Errorf("retired: waiting %t, %+v, reminded at %v", service.waiting, service.retired, service.reminder)
 		}
 		said("when it is retired", gone)
@@ -103,7 +103,7 @@ func TestWhatCannotBeRetiredIsTriedAgain(t *testing.T) {
 		if mark.ResourceVersion != "1" || !mark.Census.Known || mark.Census.Objects != 0 || mark.After.Sequence != 4 || mark.Since != 1 {
 			t.Errorf("the mark is %+v", mark)
 		}
-		time.Sleep(markAgain - 1)
+		time.Sleep(remarkEvery - 1)
 		sweep()
 		said("before twenty minutes are over", gone)
 		time.Sleep(1)
@@ -142,9 +142,9 @@ func TestWhichKindsAreMissing(t *testing.T) {
 			if err := b.EnsureKind(t.Context(), c.kind); err != nil {
 				t.Fatal(err)
 			}
-			service.sweep(t.Context(), nil, source.Catalog{})
-			service.missing[widgets], service.retired[widgets] = time.Now(), retirement{err: away}
-			if service.sweep(t.Context(), c.want, source.Catalog{Silent: c.silent}); (len(service.missing) == 1) != c.missing || (len(service.retired) == 1) != c.missing || service.waiting != c.missing {
+			service.endUnserved(t.Context(), nil, source.Catalog{})
+			service.missing[widgets], service.retired[widgets] = time.Now(), retiredKind{err: away}
+			if service.endUnserved(t.Context(), c.want, source.Catalog{Silent: c.silent}); (len(service.missing) == 1) != c.missing || (len(service.retired) == 1) != c.missing || service.waiting != c.missing {
 				t.Errorf("%s: missing %v, retired %v, waiting %t", what, service.missing, service.retired, service.waiting)
 			}
 		}
@@ -154,12 +154,12 @@ func TestWhichKindsAreMissing(t *testing.T) {
 			t.Fatal(err)
 		}
 		service.config.Scope = BuiltIn
-		service.retired[widgets] = retirement{at: time.Now()}
-		if service.sweep(t.Context(), nil, source.Catalog{}); len(service.missing) != 0 || len(service.retired) != 0 || service.waiting || !service.reminder.IsZero() {
+		service.retired[widgets] = retiredKind{at: time.Now()}
+		if service.endUnserved(t.Context(), nil, source.Catalog{}); len(service.missing) != 0 || len(service.retired) != 0 || service.waiting || !service.reminder.IsZero() {
 			t.Errorf("of another's kind: missing %v, retired %v, waiting %t", service.missing, service.retired, service.waiting)
 		}
-		service.retired = map[kinds.Name]retirement{"a": {at: time.Unix(300, 0)}, "b": {at: time.Unix(100, 0)}, "c": {at: time.Unix(200, 0)}}
-		if service.remind(); !service.reminder.Equal(time.Unix(100, 0).Add(markAgain)) {
+		service.retired = map[kinds.Name]retiredKind{"a": {at: time.Unix(300, 0)}, "b": {at: time.Unix(100, 0)}, "c": {at: time.Unix(200, 0)}}
+		if service.setNextMark(); !service.reminder.Equal(time.Unix(100, 0).Add(remarkEvery)) {
 			t.Errorf("it is reminded at %v", service.reminder)
 		}
 	})
@@ -202,10 +202,10 @@ func TestWhichStreamsAreRemoved(t *testing.T) {
 		}
 		c.change(a)
 		service := &Service{
-			config: Config{Bus: a}, missing: map[kinds.Name]time.Time{widgets: {}}, retired: map[kinds.Name]retirement{widgets: {}}, warm: map[kinds.Name]bool{widgets: true},
+			config: Config{Bus: a}, missing: map[kinds.Name]time.Time{widgets: {}}, retired: map[kinds.Name]retiredKind{widgets: {}}, ensured: map[kinds.Name]bool{widgets: true},
 		}
-		removed := service.forget(t.Context(), widgets)
-		left := len(service.missing) + len(service.retired) + len(service.warm)
+		removed := service.removeRetired(t.Context(), widgets)
+		left := len(service.missing) + len(service.retired) + len(service.ensured)
 		_, err := a.Bus.StreamState(t.Context(), logW)
 		if removed != c.removed || (left == 0) != c.removed || (err != nil) != c.removed {
 			t.Errorf("%s: removed %t, %d remembered, the log: %v", what, removed, left, err)

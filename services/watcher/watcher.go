@@ -75,30 +75,30 @@ type Service struct {
 	source  *source.Source
 	members *membership.Membership
 	metrics *metrics
-	causes  *causes // nil without traces
+	writes  *recentWrites // nil without traces
 	epoch   *storageepoch.Tracker
 
-	mu       sync.Mutex
-	api      error // of the newest probe; nil: the API server answered
-	finding  error // of the newest discovery; nil: it succeeded
-	catalog  source.Catalog
-	searched bool      // discovery has answered, or is not needed
-	waiting  bool      // a kind is missing, and may have to be retired
-	stirred  time.Time // when a CRD or an APIService last changed (makers)
-	reminder time.Time // when the mark of an unserved kind is due again; zero: none is
-	kinds    map[kinds.Name]*running
-	taken    map[kinds.Name]bool // watched here although they fall to others; see guard.go
-	unshown  int                 // kinds whose watcher has not shown that it watches them
+	mu             sync.Mutex
+	apiErr         error // of the newest probe; nil: the API server answered
+	discoveryErr   error // of the newest discovery; nil: it succeeded
+	catalog        source.Catalog
+	searched       bool      // discovery has answered, or is not needed
+	waiting        bool      // a kind is missing, and may have to be retired
+	makerChangedAt time.Time // when a CRD or an APIService last changed (makers)
+	reminder       time.Time // when the mark of an unserved kind is due again; zero: none is
+	kinds          map[kinds.Name]*running
+	taken          map[kinds.Name]bool // watched here although they fall to others; see guard.go
+	unshownKinds   int                 // kinds whose watcher has not shown that it watches them
 
 	// missing is since when a kind has not been served, and retired what was recorded about that.
 	// Only the loop of Run uses them.
 	missing map[kinds.Name]time.Time
-	retired map[kinds.Name]retirement
+	retired map[kinds.Name]retiredKind
 	watched int // the last count of watched kinds; likewise
-	// warm are the kinds whose streams are known to exist; likewise.
-	warm    map[kinds.Name]bool
-	changed chan struct{} // the catalog changed
-	stir    chan struct{} // the catalog is about to change
+	// ensured are the kinds whose streams are known to exist; likewise.
+	ensured      map[kinds.Name]bool
+	changed      chan struct{} // the catalog changed
+	makerChanged chan struct{} // the catalog is about to change
 }
 
 type running struct {
@@ -124,13 +124,13 @@ func New(config Config) (*Service, error) {
 		return nil, err
 	}
 	service := &Service{
-		config: config, source: s, metrics: newMetrics(), causes: newCauses(config.Trace), epoch: storageepoch.New(), searched: !config.Every,
-		kinds: map[kinds.Name]*running{}, taken: map[kinds.Name]bool{}, missing: map[kinds.Name]time.Time{}, retired: map[kinds.Name]retirement{},
-		warm: map[kinds.Name]bool{}, changed: make(chan struct{}, 1), stir: make(chan struct{}, 1), stirred: time.Now(),
+		config: config, source: s, metrics: newMetrics(), writes: newRecentWrites(config.Trace), epoch: storageepoch.New(), searched: !config.Every,
+		kinds: map[kinds.Name]*running{}, taken: map[kinds.Name]bool{}, missing: map[kinds.Name]time.Time{}, retired: map[kinds.Name]retiredKind{},
+		ensured: map[kinds.Name]bool{}, changed: make(chan struct{}, 1), makerChanged: make(chan struct{}, 1), makerChangedAt: time.Now(),
 	}
 	service.members = membership.New(membership.Config{
 		Bus: config.Bus, Service: "watchers", Group: config.Scope.group(), ID: config.ID, Reach: s.Reach,
-		Reached: func(ctx context.Context, err error) { service.note(ctx, &service.api, err) },
+		Reached: func(ctx context.Context, err error) { service.note(ctx, &service.apiErr, err) },
 	})
 	return service, nil
 }
@@ -152,11 +152,11 @@ func (s *Service) Run(ctx context.Context) error {
 	talking.Go(func() { s.members.Run(talk) })
 	looking.Go(func() { s.discover(ctx) })
 	looking.Go(func() { s.listen(ctx) })
-	looking.Go(func() { s.share(ctx) })
+	looking.Go(func() { s.shareEpoch(ctx) })
 	looking.Go(func() { s.guard(ctx) })
-	looking.Go(func() { s.answer(ctx) })
-	looking.Go(func() { s.tellUnwatched(ctx) })
-	looking.Go(func() { s.causes.listen(ctx, s.config.Bus, s.watches) })
+	looking.Go(func() { s.answerGuards(ctx) })
+	looking.Go(func() { s.reportUnwatched(ctx) })
+	looking.Go(func() { s.writes.listen(ctx, s.config.Bus, s.watches) })
 	for ctx.Err() == nil {
 		moved := s.members.Changed()
 		_, over := s.epoch.Now()
@@ -177,14 +177,14 @@ func (s *Service) Run(ctx context.Context) error {
 
 // reach waits until the API server accepts the watcher's credentials.
 func (s *Service) reach(ctx context.Context) error {
-	var p patience
+	var p retryPause
 	refusals, until := 0, time.Now().Add(startPatience)
 	for {
 		err := s.ask(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
-		s.note(ctx, &s.api, err)
+		s.note(ctx, &s.apiErr, err)
 		switch {
 		case err == nil:
 			return nil

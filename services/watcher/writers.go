@@ -12,13 +12,13 @@ import (
 // an object. For an object that it does not remember, as after a restart, the author of the next
 // version is unknown, and not a guess.
 type writers struct {
-	objects map[uint64]translate.Writers
-	said    uint64 // the last message that this watcher appended
+	objects      map[uint64]translate.Writers
+	lastAppended uint64 // the last message that this watcher appended
 }
 
-// fleeting are the kinds that writers does not remember: they are many or change often, and their
+// notRemembered are the kinds that writers does not remember: they are many or change often, and their
 // creation, or the second of an entry, tells their authors.
-var fleeting = map[kinds.Name]bool{
+var notRemembered = map[kinds.Name]bool{
 	kinds.Leases.Name: true, kinds.NameOf("", "events"): true, kinds.NameOf("events.k8s.io", "events"): true,
 }
 
@@ -33,7 +33,7 @@ func (w *writers) of(uid types.UID, created bool) translate.Writers {
 // note remembers the managers of an appended version, or forgets a deleted object.
 func (w *writers) note(kind kinds.Name, op events.Op, uid types.UID, wrote translate.Writers) {
 	switch {
-	case fleeting[kind]:
+	case notRemembered[kind]:
 	case op == events.Gone:
 		delete(w.objects, hashOf(string(uid)))
 	default:
@@ -47,7 +47,7 @@ func (w *writers) note(kind kinds.Name, op events.Op, uid types.UID, wrote trans
 // resume forgets everything if the log does not end with this watcher's last message: then the
 // watch continues from other versions than the remembered ones.
 func (w *writers) resume(last uint64) {
-	if w.said != last {
+	if w.lastAppended != last {
 		w.forget()
 	}
 }

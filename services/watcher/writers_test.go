@@ -79,7 +79,7 @@ func TestTheAuthorIsToldAcrossBrokenWatches(t *testing.T) {
 func TestWhatIsRememberedIsOfTheEndOfTheLog(t *testing.T) {
 	t.Parallel()
 	for last, kept := range map[uint64]bool{5: true, 3: false, 7: false} {
-		w := writers{said: 5}
+		w := writers{lastAppended: 5}
 		w.note("pods", events.Is, "u1", translate.WritersOf(nil))
 		w.note("leases.coordination.k8s.io", events.Is, "u2", translate.WritersOf(nil))
 		w.note("pods", events.Is, "u3", translate.WritersOf(nil))

@@ -12,8 +12,8 @@ import (
 var held = claim.Place{Controller: "rs", Sequence: 7}
 
 // holding returns the flights of a writer that has listened for a while and has a turn.
-func holding() *flights {
-	h := newFlights("a", newMetrics())
+func holding() *inFlightTurns {
+	h := newInFlightTurns("a", newMetrics())
 	for range 3 {
 		listen(h, claim.Interval)
 	}
@@ -22,8 +22,8 @@ func holding() *flights {
 }
 
 // hears delivers a heartbeat of another writer.
-func hears(h *flights, number uint64, turns ...uint64) {
-	h.hear(events.Heartbeat{Writer: "b", Number: number, Turns: map[string][]uint64{held.Controller: turns}}.Encode())
+func hears(h *inFlightTurns, number uint64, turns ...uint64) {
+	h.receive(events.Heartbeat{Writer: "b", Number: number, Turns: map[string][]uint64{held.Controller: turns}}.Encode())
 }
 
 // A writer begins a turn that may have been begun before only after its own claim has come back,
@@ -42,7 +42,7 @@ func TestAClaimIsAnnounced(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := newFlights("a", newMetrics())
+				h := newInFlightTurns("a", newMetrics())
 				for range 4 {
 					listen(h, claim.Interval)
 				}
@@ -53,7 +53,7 @@ func TestAClaimIsAnnounced(t *testing.T) {
 				ctx, stop := context.WithCancel(t.Context())
 				defer stop()
 				answer := make(chan bool, 1)
-				go func() { answer <- h.announced(ctx, held) }()
+				go func() { answer <- h.awaitAnnounced(ctx, held) }()
 				synctest.Wait()
 				select {
 				case <-answer:

@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// hearing is how long a write waits for the watchers. They answer within a fraction of a
+	// announceAckTimeout is how long a write waits for the watchers. They answer within a fraction of a
 	// millisecond, or some tens on an overloaded machine; only one that was killed or is cut off
 	// never does.
-	hearing = 250 * time.Millisecond
-	// maxUnsaid bounds the answers that are kept until the bus is back.
-	maxUnsaid = 1024
+	announceAckTimeout = 250 * time.Millisecond
+	// maxUnsent bounds the answers that are kept until the bus is back.
+	maxUnsent = 1024
 )
 
 // announcer announces each write to the watchers, where there are traces: before it is sent, so
@@ -34,13 +34,13 @@ type announcer struct {
 	bus bus.Peers
 	id  string
 	log *slog.Logger
-	// hearing bounds how long a write waits until the watchers know of it.
-	hearing time.Duration
+	// ackTimeout bounds how long a write waits until the watchers know of it.
+	ackTimeout time.Duration
 
-	mu     sync.Mutex
-	open   map[string]call // the writes in flight, by ID
-	deaf   map[kinds.Name]bool
-	unsaid []trace.Write // answers that the bus did not take
+	mu           sync.Mutex
+	open         map[string]call // the writes in flight, by ID
+	unheardKinds map[kinds.Name]bool
+	unsent       []trace.Write // answers that the bus did not take
 }
 
 // call is a write in flight; heard is closed when a watcher knows of it.
@@ -54,29 +54,29 @@ func newAnnouncer(c Config, id string) *announcer {
 	if c.Trace == nil {
 		return nil
 	}
-	return &announcer{bus: c.Bus, id: id, log: c.Log, hearing: hearing, open: map[string]call{}, deaf: map[kinds.Name]bool{}}
+	return &announcer{bus: c.Bus, id: id, log: c.Log, ackTimeout: announceAckTimeout, open: map[string]call{}, unheardKinds: map[kinds.Name]bool{}}
 }
 
-// teller returns nil without traces.
-func (c *announcer) teller() func(context.Context, trace.Write) {
+// forTraces returns nil without traces.
+func (c *announcer) forTraces() func(context.Context, trace.Write) {
 	if c == nil {
 		return nil
 	}
-	return c.tell
+	return c.announce
 }
 
-// tell announces the beginning or the end of a write. At the beginning it waits for a watcher.
-func (c *announcer) tell(ctx context.Context, w trace.Write) {
+// announce announces the beginning or the end of a write. At the beginning it waits for a watcher.
+func (c *announcer) announce(ctx context.Context, w trace.Write) {
 	w.Writer = c.id
 	if !w.Begins {
-		c.ended(w)
+		c.announceEnd(w)
 		return
 	}
-	heard, wait := c.begins(w)
-	if !c.say(w.Encode()) || !wait {
+	heard, wait := c.announceBegin(w)
+	if !c.send(w.Encode()) || !wait {
 		return
 	}
-	timer := time.NewTimer(c.hearing)
+	timer := time.NewTimer(c.ackTimeout)
 	defer timer.Stop()
 	select {
 	case <-heard:
@@ -84,48 +84,48 @@ func (c *announcer) tell(ctx context.Context, w trace.Write) {
 	case <-timer.C:
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.deaf[w.About.Kind] = true
+		c.unheardKinds[w.About.Kind] = true
 	}
 }
 
-func (c *announcer) begins(w trace.Write) (heard <-chan struct{}, wait bool) {
+func (c *announcer) announceBegin(w trace.Write) (heard <-chan struct{}, wait bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	own := call{w.About.Kind, make(chan struct{})}
 	c.open[w.ID] = own
-	return own.heard, !c.deaf[own.kind]
+	return own.heard, !c.unheardKinds[own.kind]
 }
 
-// ended announces the answer to a write before it removes the write from the roll, since a roll
+// announceEnd announces the answer to a write before it removes the write from the roll, since a roll
 // without the write tells the watchers that it is over.
-func (c *announcer) ended(w trace.Write) {
-	said := c.say(w.Encode())
+func (c *announcer) announceEnd(w trace.Write) {
+	said := c.send(w.Encode())
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !said && len(c.unsaid) < maxUnsaid {
-		c.unsaid = append(c.unsaid, w) // and in flight until then
+	if !said && len(c.unsent) < maxUnsent {
+		c.unsent = append(c.unsent, w) // and in flight until then
 		return
 	}
 	delete(c.open, w.ID)
 }
 
-func (c *announcer) say(word []byte) bool {
-	err := c.bus.Say(trace.Writes, word)
+func (c *announcer) send(word []byte) bool {
+	err := c.bus.Broadcast(trace.Writes, word)
 	if err != nil {
 		c.log.Debug("cannot tell of a write", "err", err)
 	}
 	return err == nil
 }
 
-// hear processes the answer of a watcher.
-func (c *announcer) hear(id []byte) {
+// receive processes the answer of a watcher.
+func (c *announcer) receive(id []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	own, ok := c.open[string(id)]
 	if !ok {
 		return
 	}
-	delete(c.deaf, own.kind)
+	delete(c.unheardKinds, own.kind)
 	select {
 	case <-own.heard: // another watcher has answered before
 	default:
@@ -133,8 +133,8 @@ func (c *announcer) hear(id []byte) {
 	}
 }
 
-// keep receives the watchers' answers and sends the roll until the context ends.
-func (c *announcer) keep(ctx context.Context) {
+// run receives the watchers' answers and sends the roll until the context ends.
+func (c *announcer) run(ctx context.Context) {
 	if c == nil {
 		return
 	}
@@ -142,29 +142,29 @@ func (c *announcer) keep(ctx context.Context) {
 	defer hears.Wait()
 	hears.Go(func() {
 		for ctx.Err() == nil {
-			if err := c.bus.Listen(ctx, trace.HeardBy(c.id), c.hear); err != nil {
+			if err := c.bus.Listen(ctx, trace.HeardBy(c.id), c.receive); err != nil {
 				c.log.Warn("cannot hear the watchers", "err", err)
 				wait(ctx, trace.RollEvery)
 			}
 		}
 	})
 	for ctx.Err() == nil {
-		c.callRoll()
+		c.sendInFlight()
 		wait(ctx, trace.RollEvery)
 	}
 }
 
-// callRoll sends the answers that the bus did not take before, then the roll of the writes in
+// sendInFlight sends the answers that the bus did not take before, then the roll of the writes in
 // flight. It holds the lock so that none begins meanwhile: watchers take a write that is missing
 // from the roll for one that is over.
-func (c *announcer) callRoll() {
+func (c *announcer) sendInFlight() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for len(c.unsaid) > 0 && c.say(c.unsaid[0].Encode()) {
-		delete(c.open, c.unsaid[0].ID)
-		c.unsaid = c.unsaid[1:]
+	for len(c.unsent) > 0 && c.send(c.unsent[0].Encode()) {
+		delete(c.open, c.unsent[0].ID)
+		c.unsent = c.unsent[1:]
 	}
 	open := slices.AppendSeq(make([]string, 0, len(c.open)), maps.Keys(c.open))
 	slices.Sort(open)
-	c.say(trace.Roll{Writer: c.id, Open: open}.Encode())
+	c.send(trace.Roll{Writer: c.id, Open: open}.Encode())
 }

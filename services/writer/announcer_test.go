@@ -25,11 +25,11 @@ type lossy struct {
 	down atomic.Bool
 }
 
-func (l *lossy) Say(topic string, data []byte) error {
+func (l *lossy) Broadcast(topic string, data []byte) error {
 	if l.down.Load() {
 		return errors.New("no connection")
 	}
-	return l.Bus.Say(topic, data)
+	return l.Bus.Broadcast(topic, data)
 }
 
 // crying returns an announcer whose writes wait for a watcher without limit, and the messages that
@@ -39,7 +39,7 @@ func crying(t *testing.T) (c *announcer, b *lossy, writes chan trace.Write, roll
 	b = &lossy{Bus: memory.New(memory.Options{})}
 	t.Cleanup(func() { _ = b.Close() })
 	c = newAnnouncer(Config{Bus: b, Log: slog.New(slog.DiscardHandler), Trace: tracetest.New().Tracer("writer", trace.Options{})}, "w")
-	c.hearing = time.Hour
+	c.ackTimeout = time.Hour
 	writes, rolls = make(chan trace.Write, 64), make(chan trace.Roll, 1024)
 	go func() {
 		_ = b.Listen(t.Context(), trace.Writes, func(data []byte) {
@@ -55,7 +55,7 @@ func crying(t *testing.T) (c *announcer, b *lossy, writes chan trace.Write, roll
 	}()
 	ctx, cancel := context.WithCancel(t.Context())
 	kept := make(chan struct{})
-	go func() { defer close(kept); c.keep(ctx) }()
+	go func() { defer close(kept); c.run(ctx) }()
 	t.Cleanup(func() { cancel(); <-kept })
 	<-rolls // the listener is subscribed
 	return c, b, writes, rolls
@@ -68,7 +68,7 @@ func begins(id string) trace.Write {
 // begin announces a write, and returns a channel that is closed when the write may be sent.
 func (c *announcer) beginsTo(w trace.Write) (sent chan struct{}) {
 	sent = make(chan struct{})
-	go func() { defer close(sent); c.tell(context.Background(), w) }()
+	go func() { defer close(sent); c.announce(context.Background(), w) }()
 	return sent
 }
 
@@ -85,7 +85,7 @@ func waits(t *testing.T, sent chan struct{}) {
 func heard(t *testing.T, b bus.Bus, id string, sent chan struct{}) {
 	t.Helper()
 	for end := time.After(5 * time.Minute); ; {
-		if err := b.Say(trace.HeardBy("w"), []byte(id)); err != nil { // the announcer may not be listening yet
+		if err := b.Broadcast(trace.HeardBy("w"), []byte(id)); err != nil { // the announcer may not be listening yet
 			t.Fatal(err)
 		}
 		select {
@@ -111,7 +111,7 @@ func TestAWriteIsSentWhenItIsHeard(t *testing.T) {
 	heard(t, b, "one", one)
 	waits(t, two)
 	heard(t, b, "two", two)
-	c.hear([]byte("two")) // another watcher
+	c.receive([]byte("two")) // another watcher
 }
 
 // TestNoWriteWaitsForTheDeaf: after no watcher of a kind has answered, further writes are
@@ -119,10 +119,10 @@ func TestAWriteIsSentWhenItIsHeard(t *testing.T) {
 func TestNoWriteWaitsForTheDeaf(t *testing.T) {
 	t.Parallel()
 	c, b, writes, _ := crying(t)
-	c.hearing = 1
-	c.tell(t.Context(), begins("one"))
-	c.hearing = time.Hour
-	c.tell(t.Context(), begins("two"))
+	c.ackTimeout = 1
+	c.announce(t.Context(), begins("one"))
+	c.ackTimeout = time.Hour
+	c.announce(t.Context(), begins("two"))
 	<-writes
 	if w := <-writes; w.ID != "two" || !w.Begins {
 		t.Errorf("told of %+v", w)
@@ -133,13 +133,13 @@ func TestNoWriteWaitsForTheDeaf(t *testing.T) {
 	<-writes
 	waits(t, sent)
 	heard(t, b, "three", sent)
-	c.hear([]byte("two")) // at last
+	c.receive([]byte("two")) // at last
 	again := c.beginsTo(begins("four"))
 	<-writes
 	waits(t, again)
 	ended, stop := context.WithCancel(t.Context())
 	stop()
-	c.tell(ended, begins("five")) // a writer that stops waits for no watcher
+	c.announce(ended, begins("five")) // a writer that stops waits for no watcher
 	heard(t, b, "four", again)
 }
 
@@ -148,18 +148,18 @@ func TestNoWriteWaitsForTheDeaf(t *testing.T) {
 func TestTheRollNamesWhatIsUnderWay(t *testing.T) {
 	t.Parallel()
 	c, b, writes, rolls := crying(t)
-	c.hearing = 1
+	c.ackTimeout = 1
 	for _, id := range []string{"open", "ended", "unsaid"} {
-		c.tell(t.Context(), begins(id))
+		c.announce(t.Context(), begins(id))
 		<-writes
 	}
-	c.tell(t.Context(), trace.Write{ID: "ended"})
+	c.announce(t.Context(), trace.Write{ID: "ended"})
 	if w := <-writes; w.ID != "ended" || w.Begins || w.Writer != "w" {
 		t.Errorf("told of %+v", w)
 	}
 	b.down.Store(true)
-	c.tell(t.Context(), trace.Write{ID: "unsaid", UID: "u", Version: "7"})
-	c.callRoll()
+	c.announce(t.Context(), trace.Write{ID: "unsaid", UID: "u", Version: "7"})
+	c.sendInFlight()
 	b.down.Store(false)
 	if w := <-writes; w.ID != "unsaid" || w.Version != "7" {
 		t.Errorf("told of %+v", w)
@@ -187,7 +187,7 @@ type words struct {
 	said [][]byte
 }
 
-func (w *words) Say(_ string, data []byte) error {
+func (w *words) Broadcast(_ string, data []byte) error {
 	if w.down {
 		return away
 	}
@@ -207,7 +207,7 @@ func TestForHowLongAWriteWaits(t *testing.T) {
 		c := telling(b)
 		took := func(w trace.Write) time.Duration {
 			began := time.Now()
-			c.tell(t.Context(), w)
+			c.announce(t.Context(), w)
 			return time.Since(began)
 		}
 		if first, second := took(begins("one")), took(begins("two")); first != 250*time.Millisecond || second != 0 {
@@ -219,7 +219,7 @@ func TestForHowLongAWriteWaits(t *testing.T) {
 		if waited := took(other); waited != 0 {
 			t.Errorf("one of which no watcher can be told waits %v", waited)
 		}
-		c.hear([]byte("none")) // an unknown write
+		c.receive([]byte("none")) // an unknown write
 	})
 }
 
@@ -230,24 +230,24 @@ func TestAnswersThatAreNotTaken(t *testing.T) {
 	c := telling(b)
 	for i := range 1025 {
 		w := begins(fmt.Sprint("write-", i))
-		c.begins(w)
+		c.announceBegin(w)
 		w.Begins = false
-		c.ended(w)
+		c.announceEnd(w)
 	}
-	if len(c.unsaid) != 1024 || len(c.open) != 1024 {
-		t.Errorf("of 1025 answers %d are kept, and %d writes are under way", len(c.unsaid), len(c.open))
+	if len(c.unsent) != 1024 || len(c.open) != 1024 {
+		t.Errorf("of 1025 answers %d are kept, and %d writes are under way", len(c.unsent), len(c.open))
 	}
-	c.callRoll()
-	if len(c.unsaid) != 1024 || len(c.open) != 1024 {
-		t.Errorf("while the bus is away %d answers are kept, and %d writes are under way", len(c.unsaid), len(c.open))
+	c.sendInFlight()
+	if len(c.unsent) != 1024 || len(c.open) != 1024 {
+		t.Errorf("while the bus is away %d answers are kept, and %d writes are under way", len(c.unsent), len(c.open))
 	}
 	b.down = false
 	for i := range 20 {
-		c.begins(begins(fmt.Sprint("open-", i)))
+		c.announceBegin(begins(fmt.Sprint("open-", i)))
 	}
-	c.callRoll()
+	c.sendInFlight()
 	roll, ok := trace.DecodeRoll(b.said[len(b.said)-1])
-	if len(b.said) != 1025 || !ok || roll.Writer != "w" || len(roll.Open) != 20 || !slices.IsSorted(roll.Open) || len(c.unsaid) != 0 {
+	if len(b.said) != 1025 || !ok || roll.Writer != "w" || len(roll.Open) != 20 || !slices.IsSorted(roll.Open) || len(c.unsent) != 0 {
 		t.Errorf("when it is back %d words are said, the last one is %+v", len(b.said), roll)
 	}
 }
@@ -256,15 +256,15 @@ func TestAnswersThatAreNotTaken(t *testing.T) {
 // intervals.
 func TestAWriterThatTellsNothing(t *testing.T) {
 	none := newAnnouncer(Config{}, "w")
-	if none.teller() != nil || telling(nil).teller() == nil {
+	if none.forTraces() != nil || telling(nil).forTraces() == nil {
 		t.Error("without traces something is told, or with them nothing")
 	}
-	none.keep(t.Context())
+	none.run(t.Context())
 	synctest.Test(t, func(t *testing.T) {
 		b := &mute{Bus: &words{}}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
-		go func() { telling(b).keep(ctx); close(ended) }()
+		go func() { telling(b).run(ctx); close(ended) }()
 		time.Sleep(10*trace.RollEvery + trace.RollEvery/2) // virtual
 		stop()
 		<-ended

@@ -72,7 +72,7 @@ func TestWhatIsNoTurnOfThisWriter(t *testing.T) {
 		"of another controller": {other, "term: the turn of ds in the stream of rs"}, "of no controller": {nowhere, "term: "}, "parked": {parked, "done"},
 		"that repeats one that another writer may have": {elsewhere, "later 200ms"},
 	} {
-		if got := howIsAnswered(w.carry(t.Context(), c.d, true)); !strings.HasPrefix(got, c.want) {
+		if got := howIsAnswered(w.execute(t.Context(), c.d, true)); !strings.HasPrefix(got, c.want) {
 			t.Errorf("a turn %s is answered %q, want %q", what, got, c.want)
 		}
 	}
@@ -86,7 +86,7 @@ func TestWhatIsNoTurnOfThisWriter(t *testing.T) {
 	if w.config.Turns, err = sign.TrustFile(keys.Turns.Public, nil); err != nil {
 		t.Fatal(err)
 	}
-	if got := howIsAnswered(w.carry(t.Context(), given{message: m}, true)); !strings.HasPrefix(got, "term: ") {
+	if got := howIsAnswered(w.execute(t.Context(), given{message: m}, true)); !strings.HasPrefix(got, "term: ") {
 		t.Errorf("a turn that is not signed is answered %q", got)
 	}
 	if o, some := outcomeOn(t, b); !some || len(o.Results) != 1 || o.Results[0].Reason != events.BadSignature {
@@ -113,24 +113,24 @@ func TestATurnThatIsNotNewIsLookedInto(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w, m, b := onRecord(t, func(a *ailing) { a.last[outcomes] = c.last })
 			if c.settled {
-				if err := w.settle(t.Context(), m, events.Turn{Controller: "rs", Key: web, Lane: events.Act}, nil); err != nil || len(b.puts) != 1 {
+				if err := w.storeOutcome(t.Context(), m, events.Turn{Controller: "rs", Key: web, Lane: events.Act}, nil); err != nil || len(b.puts) != 1 {
 					t.Fatal(err)
 				}
 			}
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
-			w.flights.take(claim.Place{Controller: "rs", Sequence: m.Sequence}, given{message: m}, false, func() {})
+			w.inFlight.take(claim.Place{Controller: "rs", Sequence: m.Sequence}, given{message: m}, false, func() {})
 			if c.ours {
 				for range 4 {
-					listen(w.flights, claim.Interval)
+					listen(w.inFlight, claim.Interval)
 				}
 			}
 			if c.told {
-				go func() { time.Sleep(claim.Interval / 2); listen(w.flights, claim.Interval) }()
+				go func() { time.Sleep(claim.Interval / 2); listen(w.inFlight, claim.Interval) }()
 			} else {
 				go func() { time.Sleep(claim.Interval / 4); stop() }()
 			}
-			answer, known := w.known(ctx, m, events.Act, web, c.begun)
+			answer, known := w.answerKnown(ctx, m, events.Act, web, c.begun)
 			if known != (c.want != "") || known && howIsAnswered(answer) != c.want {
 				t.Errorf("%s: known %t, want %q", what, known, c.want)
 			}
@@ -156,12 +156,12 @@ func carrying(t *testing.T, change func(*ailing), api roundTrip) (*executor, eve
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.door, w.teller, w.config.MaxAge = door, apply.NewTeller(door, testingclock.NewFakePassiveClock(time.Now())), time.Hour
-	w.time.told, w.time.heard = time.Now(), time.Now()
+	w.api, w.teller, w.config.MaxAge = door, apply.NewEventRecorder(door, testingclock.NewFakePassiveClock(time.Now())), time.Hour
+	w.time.busReading, w.time.localReading = time.Now(), time.Now()
 	var hearing sync.WaitGroup
 	hearing.Go(func() {
 		for t.Context().Err() == nil {
-			listen(w.flights, claim.Interval/4)
+			listen(w.inFlight, claim.Interval/4)
 		}
 	})
 	t.Cleanup(hearing.Wait)
@@ -197,14 +197,14 @@ func TestATurnThatIsGivenUp(t *testing.T) {
 			})
 			turn := events.Turn{Controller: "rs", Key: web, Lane: events.Act, Now: time.Now(), Commands: []events.Command{end}}
 			if c.taken {
-				w.flights.take(claim.Place{Controller: "rs", Sequence: m.Sequence}, given{message: m}, true, func() {})
+				w.inFlight.take(claim.Place{Controller: "rs", Sequence: m.Sequence}, given{message: m}, true, func() {})
 			}
 			stored := time.Now()
 			time.Sleep(time.Millisecond) // virtual
-			got := howIsAnswered(w.carryOut(ctx, m, turn, false))
+			got := howIsAnswered(w.executeTurn(ctx, m, turn, false))
 			time.Sleep(2 * claim.Interval)
-			if w.flights.watched(stored) == c.given || got != c.want {
-				t.Errorf("%s: it is answered %q, want %q; what was stored before is taken for new: %t", what, got, c.want, w.flights.watched(stored))
+			if w.inFlight.watched(stored) == c.given || got != c.want {
+				t.Errorf("%s: it is answered %q, want %q; what was stored before is taken for new: %t", what, got, c.want, w.inFlight.watched(stored))
 			}
 		})
 	}
@@ -215,12 +215,12 @@ func TestAnUncertainTurnEndsWithTheWriter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, m, _ := onRecord(t, func(*ailing) {})
 		for range 4 {
-			listen(w.flights, claim.Interval)
+			listen(w.inFlight, claim.Interval)
 		}
 		at := claim.Place{Controller: "rs", Sequence: m.Sequence}
-		w.flights.take(at, given{message: m}, true, func() {})
+		w.inFlight.take(at, given{message: m}, true, func() {})
 		ctx, stop := context.WithCancel(t.Context())
-		holds := w.holds(ctx, m, events.Turn{Lane: events.Act, Key: web})
+		holds := w.claimTurn(ctx, m, events.Turn{Lane: events.Act, Key: web})
 		if !holds() {
 			t.Error("it is not held")
 		}
@@ -237,14 +237,14 @@ func TestAnUncertainTurnEndsWithTheWriter(t *testing.T) {
 func TestWhetherATurnWasBegun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := anExecutor(t)
-		w.time.told, w.time.heard = time.Now(), time.Now()
+		w.time.busReading, w.time.localReading = time.Now(), time.Now()
 		for range 8 {
-			listen(w.flights, claim.Interval)
+			listen(w.inFlight, claim.Interval)
 		}
 		at := claim.Place{Controller: "rs", Sequence: 7}
-		w.flights.take(at, nothing{}, false, func() {})
+		w.inFlight.take(at, nothing{}, false, func() {})
 		for attempt, want := range map[int][2]bool{1: {false, true}, 2: {true, false}} {
-			if begun, untouched := w.begun(stored{sequence: 7, attempt: attempt, time: time.Now()}); begun != want[0] || untouched != want[1] {
+			if begun, untouched := w.mayHaveBegun(stored{sequence: 7, attempt: attempt, time: time.Now()}); begun != want[0] || untouched != want[1] {
 				t.Errorf("delivered %d times it has begun: %t, untouched: %t", attempt, begun, untouched)
 			}
 		}
@@ -259,8 +259,8 @@ func TestATurnThatWaitsIsHandedBack(t *testing.T) {
 	stop()
 	how := ""
 	w.take(reading, t.Context(), answeredAs{given{message: m}, &how})
-	w.flights.turns.Wait()
-	if how != "later 0s" || !w.flights.claims.Empty() {
+	w.inFlight.turns.Wait()
+	if how != "later 0s" || !w.inFlight.claims.Empty() {
 		t.Errorf("it is answered %q", how)
 	}
 }
@@ -271,9 +271,9 @@ type answeredAs struct {
 	how *string
 }
 
-func (a answeredAs) Done()                 { *a.how = "done" }
-func (a answeredAs) Later(d time.Duration) { *a.how = "later " + d.String() }
-func (a answeredAs) Term(why string)       { *a.how = "term: " + why }
+func (a answeredAs) Ack()                         { *a.how = "done" }
+func (a answeredAs) NakWithDelay(d time.Duration) { *a.how = "later " + d.String() }
+func (a answeredAs) Term(why string)              { *a.how = "term: " + why }
 
 // A panic of the writer is the outcome of the turn that caused it, if the outcome has a subject.
 func TestAFaultIsAnOutcome(t *testing.T) {
@@ -311,11 +311,11 @@ func TestAnOutcomeIsSigned(t *testing.T) {
 	if w.config.Sign, err = sign.SignerFile(keys.Outcomes.Private, nil); err != nil {
 		t.Fatal(err)
 	}
-	w.time.told, w.time.heard = time.Now(), time.Now()
+	w.time.busReading, w.time.localReading = time.Now(), time.Now()
 	m.Time = time.Unix(1234, 5)
 	turn := events.Turn{Controller: "rs", Key: web, Lane: events.Act, Commands: make([]events.Command, 3)}
 	results := []events.Result{{Status: events.Refused, Reason: plan.NotPromised}, {Command: 1, Status: events.Applied}, {Command: 2, Status: events.Failed, Reason: plan.Redacted}}
-	if err := w.settle(t.Context(), m, turn, results); err != nil {
+	if err := w.storeOutcome(t.Context(), m, turn, results); err != nil {
 		t.Fatal(err)
 	}
 	if b.ids[0] != "TURN_rs:1:1234000000005" {
@@ -367,15 +367,15 @@ func TestWhichOutcomesCount(t *testing.T) {
 		"stored before the turn in this place": {nil, Config{}, true, false},
 	} {
 		w, m, _ := onRecord(t, func(*ailing) {})
-		w.time.told, w.time.heard, w.config.Sign = time.Now(), time.Now(), c.by
-		if err := w.settle(t.Context(), m, events.Turn{Controller: "rs", Key: web, Lane: events.Act}, nil); err != nil {
+		w.time.busReading, w.time.localReading, w.config.Sign = time.Now(), time.Now(), c.by
+		if err := w.storeOutcome(t.Context(), m, events.Turn{Controller: "rs", Key: web, Lane: events.Act}, nil); err != nil {
 			t.Fatal(err)
 		}
 		w.config.Sign, w.config.Turns, w.config.Outcomes = c.config.Sign, c.config.Turns, c.config.Outcomes
 		if c.early {
 			m.Time = m.Time.Add(time.Hour)
 		}
-		if settled, err := w.settled(t.Context(), m, events.Act, web); err != nil || settled != c.want {
+		if settled, err := w.hasOutcome(t.Context(), m, events.Act, web); err != nil || settled != c.want {
 			t.Errorf("%s: it counts: %t, %v", what, settled, err)
 		}
 		if bad := sumOf(t, w.metrics.alarms, "rs", "BadOutcome"); (bad == 1) != (!c.want && !c.early) {
@@ -423,9 +423,9 @@ func TestWhichHeartbeatsAreToBeSigned(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.time.told, s.time.heard = time.Now().Add(-2*time.Hour), time.Now() // two hours off this machine's clock
+		s.time.busReading, s.time.localReading = time.Now().Add(-2*time.Hour), time.Now() // two hours off this machine's clock
 		text := (events.Heartbeat{Writer: "b", Number: 1}).Encode()
-		if signed, unsigned := s.flights.signed(s.flights.sign(text)), s.flights.signed(text); signed != c.signed || unsigned != c.unsigned {
+		if signed, unsigned := s.inFlight.signed(s.inFlight.sign(text)), s.inFlight.signed(text); signed != c.signed || unsigned != c.unsigned {
 			t.Errorf("%s: what it says itself counts: %t; what is not signed: %t", what, signed, unsigned)
 		}
 		if strings.Contains(log.String(), "speaks as a writer") != !c.unsigned {
@@ -442,12 +442,12 @@ func TestWhatTheSpanOfATurnSays(t *testing.T) {
 	for _, c := range []struct{ status, reason, failure string }{{"applied", "", ""}, {"refused", "NotPromised", "NotPromised"}} {
 		o := events.Outcome{Results: []events.Result{{Status: events.Status(c.status), Reason: c.reason}}}
 		span := tracer.Relist("pods")
-		became(span, o)
+		recordOutcome(span, o)
 		span.End()
 		spans := r.Spans()
 		if last := spans[len(spans)-1]; last.Attributes[trace.Outcome] != c.status || last.Failure != c.failure {
 			t.Errorf("of a turn that is %s it says %+v", c.status, last)
 		}
-		became(nil, o)
+		recordOutcome(nil, o)
 	}
 }

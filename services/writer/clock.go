@@ -14,9 +14,9 @@ import (
 // machine with a wrong time would refuse every turn as too old. The writer reads the bus's clock
 // at intervals and extrapolates from the last reading with the monotonic clock.
 type busTime struct {
-	mu    sync.Mutex
-	told  time.Time // the time that the bus gave
-	heard time.Time // the local time of that reading
+	mu           sync.Mutex
+	busReading   time.Time // the time that the bus gave
+	localReading time.Time // the local time of that reading
 }
 
 const (
@@ -37,8 +37,8 @@ func (t *busTime) read(ctx context.Context, b bus.Bus, stream string) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.heard.IsZero() || time.Since(asked) < slowAnswer {
-		t.told, t.heard = state.Now, asked
+	if t.localReading.IsZero() || time.Since(asked) < slowAnswer {
+		t.busReading, t.localReading = state.Now, asked
 	}
 	return nil
 }
@@ -47,7 +47,7 @@ func (t *busTime) read(ctx context.Context, b bus.Bus, stream string) error {
 func (t *busTime) known() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return !t.heard.IsZero()
+	return !t.localReading.IsZero()
 }
 
 // begin reads the clock for the first time. It retries time-outs until the bus answers, since a
@@ -62,8 +62,8 @@ func (t *busTime) begin(ctx context.Context, b bus.Bus, stream string, log *slog
 	}
 }
 
-// keep reads the clock every clockRead until the context ends.
-func (t *busTime) keep(ctx context.Context, b bus.Bus, stream string) {
+// run reads the clock every clockRead until the context ends.
+func (t *busTime) run(ctx context.Context, b bus.Bus, stream string) {
 	for ctx.Err() == nil {
 		wait(ctx, clockRead)
 		_ = t.read(ctx, b, stream) // without the bus there are no turns either
@@ -75,5 +75,5 @@ func (t *busTime) keep(ctx context.Context, b bus.Bus, stream string) {
 func (t *busTime) now() time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.told.Add(time.Since(t.heard))
+	return t.busReading.Add(time.Since(t.localReading))
 }

@@ -61,7 +61,7 @@ func TestHowOftenTheClockIsRead(t *testing.T) {
 		b, clock := &slowClock{}, &busTime{}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
-		go func() { clock.keep(ctx, b, "pods"); close(ended) }()
+		go func() { clock.run(ctx, b, "pods"); close(ended) }()
 		time.Sleep(35 * time.Second) // virtual
 		synctest.Wait()
 		if b.reads != 3 {

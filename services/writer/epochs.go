@@ -30,11 +30,11 @@ type epochs struct {
 	epoch *storageepoch.Tracker // of the storage
 
 	mu    sync.Mutex
-	known map[kinds.Name]*term
+	known map[kinds.Name]*kindEpoch
 }
 
-// term is the last known epoch of one kind.
-type term struct {
+// kindEpoch is the last known epoch of one kind.
+type kindEpoch struct {
 	epoch    uint64
 	ok       bool // the kind has an epoch
 	at, used time.Time
@@ -48,21 +48,21 @@ type edge struct {
 }
 
 const (
-	// reviewed is how often the epochs in use are looked up again, and unused is how long after
+	// refreshEvery is how often the epochs in use are looked up again, and unused is how long after
 	// its last use a kind is still refreshed.
-	reviewed = time.Second
-	unused   = 10 * reviewed
-	// atOnce is how many kinds are looked up at a time.
-	atOnce = 16
+	refreshEvery = time.Second
+	unused       = 10 * refreshEvery
+	// maxLookups is how many kinds are looked up at a time.
+	maxLookups = 16
 )
 
 func newEpochs(b bus.Bus) *epochs {
-	return &epochs{bus: b, epoch: storageepoch.New(), known: map[kinds.Name]*term{}}
+	return &epochs{bus: b, epoch: storageepoch.New(), known: map[kinds.Name]*kindEpoch{}}
 }
 
-// of returns the epochs of some kinds, at most two reviews old. A kind that is not watched, or has
+// ofKinds returns the epochs of some kinds, at most two reviews old. A kind that is not watched, or has
 // nothing stored, has none.
-func (e *epochs) of(ctx context.Context, some []kinds.Name) (events.Epochs, error) {
+func (e *epochs) ofKinds(ctx context.Context, some []kinds.Name) (events.Epochs, error) {
 	found := events.Epochs{}
 	var unknown []kinds.Name
 	for _, kind := range some {
@@ -72,18 +72,18 @@ func (e *epochs) of(ctx context.Context, some []kinds.Name) (events.Epochs, erro
 			found[kind] = now.epoch
 		}
 	}
-	return found, e.lookAll(ctx, unknown, func(kind kinds.Name, now term) {
+	return found, e.lookUpAll(ctx, unknown, func(kind kinds.Name, now kindEpoch) {
 		if now.ok {
 			found[kind] = now.epoch
 		}
 	})
 }
 
-// lookAll looks up kinds, atOnce at a time, and calls tell for each, one call at a time. A turn
+// lookUpAll looks up kinds, maxLookups at a time, and calls tell for each, one call at a time. A turn
 // may rest on all kinds and should not wait for sequential lookups.
-func (e *epochs) lookAll(ctx context.Context, some []kinds.Name, tell func(kinds.Name, term)) error {
+func (e *epochs) lookUpAll(ctx context.Context, some []kinds.Name, tell func(kinds.Name, kindEpoch)) error {
 	looking, ctx := errgroup.WithContext(ctx)
-	looking.SetLimit(atOnce)
+	looking.SetLimit(maxLookups)
 	var telling sync.Mutex
 	for _, kind := range some {
 		looking.Go(func() error {
@@ -117,11 +117,11 @@ func (e *epochs) check(ctx context.Context) (uint64, error) {
 	e.mu.Lock()
 	for _, k := range all {
 		if names = append(names, k.Name); e.known[k.Name] == nil {
-			e.known[k.Name] = &term{}
+			e.known[k.Name] = &kindEpoch{}
 		}
 	}
 	e.mu.Unlock()
-	err = e.lookAll(ctx, names, func(kinds.Name, term) {})
+	err = e.lookUpAll(ctx, names, func(kinds.Name, kindEpoch) {})
 	return e.storage(), err
 }
 
@@ -138,22 +138,22 @@ func (e *epochs) await(ctx context.Context, rests uint64) error {
 	return nil
 }
 
-func (e *epochs) recent(kind kinds.Name) (now term, known bool) {
+func (e *epochs) recent(kind kinds.Name) (now kindEpoch, known bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	at, ok := e.known[kind]
 	if !ok {
-		at = &term{}
+		at = &kindEpoch{}
 		e.known[kind] = at
 	}
 	at.used = time.Now()
-	return *at, at.used.Sub(at.at) < 2*reviewed
+	return *at, at.used.Sub(at.at) < 2*refreshEvery
 }
 
-// keep refreshes the kinds in use until the context ends.
-func (e *epochs) keep(ctx context.Context) {
+// run refreshes the kinds in use until the context ends.
+func (e *epochs) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		wait(ctx, reviewed)
+		wait(ctx, refreshEvery)
 		var used []kinds.Name
 		e.mu.Lock()
 		for kind, at := range e.known {
@@ -162,22 +162,22 @@ func (e *epochs) keep(ctx context.Context) {
 			}
 		}
 		e.mu.Unlock()
-		_ = e.lookAll(ctx, used, func(kinds.Name, term) {}) // without the bus, callers look up themselves
+		_ = e.lookUpAll(ctx, used, func(kinds.Name, kindEpoch) {}) // without the bus, callers look up themselves
 	}
 }
 
 // lookUp looks up the epoch of a kind, and shares a lookup of it that is in flight.
-func (e *epochs) lookUp(ctx context.Context, kind kinds.Name) (term, error) {
-	now, err, _ := e.looking.Do(string(kind), func() (any, error) { return e.look(context.WithoutCancel(ctx), kind) })
+func (e *epochs) lookUp(ctx context.Context, kind kinds.Name) (kindEpoch, error) {
+	now, err, _ := e.looking.Do(string(kind), func() (any, error) { return e.readEpoch(context.WithoutCancel(ctx), kind) })
 	if err != nil {
-		return term{}, fmt.Errorf("look up the epoch of %s: %w", kind, err)
+		return kindEpoch{}, fmt.Errorf("look up the epoch of %s: %w", kind, err)
 	}
-	return now.(term), nil
+	return now.(kindEpoch), nil
 }
 
-// look reads the newest message of a kind's state stream, or its last mark if that message has
+// readEpoch reads the newest message of a kind's state stream, or its last mark if that message has
 // expired. It reads nothing if the stream still ends where it did at the last reading.
-func (e *epochs) look(ctx context.Context, kind kinds.Name) (term, error) {
+func (e *epochs) readEpoch(ctx context.Context, kind kinds.Name) (kindEpoch, error) {
 	began := time.Now()
 	state, err := e.bus.StreamState(ctx, subject.StateStream(kind))
 	end := edge{state.Created, state.Last}
@@ -192,7 +192,7 @@ func (e *epochs) look(ctx context.Context, kind kinds.Name) (term, error) {
 		m, ok, err = endOf(ctx, e.bus, kind, state)
 	}
 	if err != nil && !errors.Is(err, events.ErrDamaged) && !errors.Is(err, bus.ErrNoStream) {
-		return term{}, err
+		return kindEpoch{}, err
 	}
 	var d events.Delta
 	if err == nil && ok {
@@ -212,12 +212,12 @@ func (e *epochs) look(ctx context.Context, kind kinds.Name) (term, error) {
 }
 
 // unchanged returns the known epoch of a kind if its state stream still ends where it was read.
-func (e *epochs) unchanged(kind kinds.Name, end edge, now time.Time) (term, bool) {
+func (e *epochs) unchanged(kind kinds.Name, end edge, now time.Time) (kindEpoch, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	at := e.known[kind]
 	if !at.ok || at.read.last != end.last || !at.read.created.Equal(end.created) {
-		return term{}, false
+		return kindEpoch{}, false
 	}
 	at.at = now
 	return *at, true

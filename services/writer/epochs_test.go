@@ -77,7 +77,7 @@ func TestATurnThatRestsOnManyKindsLooksAtThemTogether(t *testing.T) {
 		many := []kinds.Name{kinds.Pods.Name, kinds.Jobs.Name, kinds.Nodes.Name}
 		done := make(chan events.Epochs)
 		go func() {
-			found, err := e.of(t.Context(), many)
+			found, err := e.ofKinds(t.Context(), many)
 			if err != nil {
 				t.Error(err)
 			}
@@ -109,7 +109,7 @@ func TestNotAllKindsAreLookedAtAtOnce(t *testing.T) {
 		}
 		done := make(chan error)
 		go func() {
-			_, err := newEpochs(b).of(t.Context(), many)
+			_, err := newEpochs(b).ofKinds(t.Context(), many)
 			done <- err
 		}()
 		synctest.Wait()
@@ -128,10 +128,10 @@ func TestAnEpochStaysKnown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := newEpochs(&asked{epoch: 1, last: 5})
-		if _, err := e.of(t.Context(), []kinds.Name{kinds.Pods.Name}); err != nil {
+		if _, err := e.ofKinds(t.Context(), []kinds.Name{kinds.Pods.Name}); err != nil {
 			t.Fatal(err)
 		}
-		go e.keep(t.Context())
+		go e.run(t.Context())
 		for range 3 {
 			time.Sleep(5*time.Second + time.Millisecond) // virtual
 			if now, known := e.recent(kinds.Pods.Name); !known || now.epoch != 1 {
@@ -186,7 +186,7 @@ func TestACrowdOfTurnsLooksOnce(t *testing.T) {
 		found := make(chan events.Epochs, 10)
 		for range cap(found) {
 			go func() {
-				epochs, err := e.of(t.Context(), []kinds.Name{kinds.Pods.Name})
+				epochs, err := e.ofKinds(t.Context(), []kinds.Name{kinds.Pods.Name})
 				if err != nil {
 					t.Error(err)
 				}

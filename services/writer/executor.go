@@ -43,42 +43,44 @@ func (s *Service) executor(p *Profile) *executor {
 // it has to.
 func (x *executor) take(reading, working context.Context, d bus.Delivery) {
 	at := claim.Place{Controller: x.profile.Name, Sequence: d.Message().Sequence}
-	fresh := x.fresh(d)
-	x.flights.take(at, d, fresh, func() {
+	fresh := x.isFirstDelivery(d)
+	x.inFlight.take(at, d, fresh, func() {
 		select {
 		case x.slots <- struct{}{}:
 			defer func() { <-x.slots }()
 		case <-reading.Done():
-			x.flights.answer(at, func(d bus.Delivery) { d.Later(0) }) // for another writer
+			x.inFlight.answer(at, func(d bus.Delivery) { d.NakWithDelay(0) }) // for another writer
 			return
 		}
-		x.flights.answer(at, x.guarded(working, d, fresh))
+		x.inFlight.answer(at, x.guarded(working, d, fresh))
 	})
 }
 
-// fresh tells whether this is the first delivery of a turn, as far as this writer can know.
+// isFirstDelivery tells whether this is the first delivery of a turn, as far as this writer can know.
 // Another writer may have a turn that is not fresh in flight, or may have done it in part or
 // completely. That also goes for an old turn: the consumer may have lost its state, and with it
 // the earlier delivery.
-func (x *executor) fresh(d bus.Delivery) bool { return d.Attempt() <= 1 && x.age(d) <= claim.AckWait }
+func (x *executor) isFirstDelivery(d bus.Delivery) bool {
+	return d.Attempt() <= 1 && x.age(d) <= claim.AckWait
+}
 
 // age is the time since a turn was stored, by the clock of the bus.
 func (x *executor) age(d bus.Delivery) time.Duration { return x.time.now().Sub(d.Message().Time) }
 
-// begun tells whether a turn that no writer has in flight may have been carried out in part. A
+// mayHaveBegun tells whether a turn that no writer has in flight may have been carried out in part. A
 // turn that has only waited behind many others has not: the bus counts no earlier delivery, and
 // had the bus lost that count, this writer would have heard the other writer's heartbeats.
 // untouched tells whether there has been no other writer at all.
-func (x *executor) begun(d bus.Delivery) (begun, untouched bool) {
+func (x *executor) mayHaveBegun(d bus.Delivery) (begun, untouched bool) {
 	stored := time.Now().Add(-x.age(d))
-	if d.Attempt() > 1 || !x.flights.watched(stored) {
+	if d.Attempt() > 1 || !x.inFlight.watched(stored) {
 		return true, false
 	}
-	return false, x.flights.alone(claim.Place{Controller: x.profile.Name, Sequence: d.Message().Sequence}, stored)
+	return false, x.inFlight.alone(claim.Place{Controller: x.profile.Name, Sequence: d.Message().Sequence}, stored)
 }
 
-// carry carries a turn out and returns the answer to its delivery.
-func (x *executor) carry(ctx context.Context, d bus.Delivery, fresh bool) (answer func(bus.Delivery)) {
+// execute carries a turn out and returns the answer to its delivery.
+func (x *executor) execute(ctx context.Context, d bus.Delivery, fresh bool) (answer func(bus.Delivery)) {
 	m := d.Message()
 	controller, lane, key, err := subject.ParseTurn(m.Subject)
 	if err == nil && controller != x.profile.Name {
@@ -88,40 +90,40 @@ func (x *executor) carry(ctx context.Context, d bus.Delivery, fresh bool) (answe
 		return x.terminate(m, err) // no reconciler waits for an outcome under such a subject
 	}
 	if err := x.config.Turns.Turn(m, x.config.MaxAge); err != nil {
-		return x.refuse(ctx, m, lane, key, err)
+		return x.refuseMessage(ctx, m, lane, key, err)
 	}
 	if lane == events.Park {
-		return bus.Delivery.Done
+		return bus.Delivery.Ack
 	}
 	begun, untouched := false, fresh
 	if !fresh {
-		begun, untouched = x.begun(d)
+		begun, untouched = x.mayHaveBegun(d)
 	}
 	if !untouched {
-		if answer, known := x.known(ctx, m, lane, key, begun); known {
+		if answer, known := x.answerKnown(ctx, m, lane, key, begun); known {
 			return answer
 		}
 	}
 	turn, err := read(m, lane, key, controller, x.profile.Owns)
 	if err != nil {
-		return x.refuse(ctx, m, lane, key, err)
+		return x.refuseMessage(ctx, m, lane, key, err)
 	}
-	if turn.Repeats > 0 && x.flights.elsewhere(claim.Place{Controller: x.profile.Name, Sequence: turn.Repeats}) {
-		return func(d bus.Delivery) { d.Later(claim.Interval) }
+	if turn.Repeats > 0 && x.inFlight.elsewhere(claim.Place{Controller: x.profile.Name, Sequence: turn.Repeats}) {
+		return func(d bus.Delivery) { d.NakWithDelay(claim.Interval) }
 	}
 	ctx, span := x.traced(ctx, d, turn)
 	defer span.End()
-	return x.carryOut(ctx, m, turn, begun || turn.Repeats > 0)
+	return x.executeTurn(ctx, m, turn, begun || turn.Repeats > 0)
 }
 
-// refuse settles a message that no honest reconciler has written. It stores an outcome, since the
+// refuseMessage settles a message that no honest reconciler has written. It stores an outcome, since the
 // message has its place in the order of turns; see [events.BadSignature] for what that does not
 // say.
-func (x *executor) refuse(ctx context.Context, m events.Message, lane events.Lane, key events.Key, err error) func(bus.Delivery) {
+func (x *executor) refuseMessage(ctx context.Context, m events.Message, lane events.Lane, key events.Key, err error) func(bus.Delivery) {
 	turn := events.Turn{Controller: x.profile.Name, Lane: lane, Key: key, Commands: make([]events.Command, 1)}
 	refusal := plan.Refusal{Reason: fault(err), Message: err.Error()}
-	if unsettled := x.settle(ctx, m, turn, refusal.Refuse(turn)); unsettled != nil {
-		return x.later(m, unsettled)
+	if unsettled := x.storeOutcome(ctx, m, turn, refusal.Refuse(turn)); unsettled != nil {
+		return x.handBack(m, unsettled)
 	}
 	return x.terminate(m, err)
 }
@@ -137,39 +139,39 @@ func fault(err error) string {
 	return "Malformed"
 }
 
-// known returns the answer to a turn that is not fresh, if another writer has it in flight or
+// answerKnown returns the answer to a turn that is not fresh, if another writer has it in flight or
 // nothing is left to do. Turns of one key and lane follow each other: if this turn or a later one
 // has an outcome, this turn is settled, and if there is a later turn, that one is to be carried
 // out instead.
-func (x *executor) known(ctx context.Context, m events.Message, lane events.Lane, key events.Key, begun bool) (answer func(bus.Delivery), known bool) {
+func (x *executor) answerKnown(ctx context.Context, m events.Message, lane events.Lane, key events.Key, begun bool) (answer func(bus.Delivery), known bool) {
 	at := claim.Place{Controller: x.profile.Name, Sequence: m.Sequence}
-	if !x.flights.claim(at) || begun && !x.flights.announced(ctx, at) {
-		return func(d bus.Delivery) { d.Later(claim.Interval) }, true
+	if !x.inFlight.claim(at) || begun && !x.inFlight.awaitAnnounced(ctx, at) {
+		return func(d bus.Delivery) { d.NakWithDelay(claim.Interval) }, true
 	}
-	settled, err := x.over(ctx, m, lane, key)
+	settled, err := x.isSettled(ctx, m, lane, key)
 	switch {
 	case err != nil:
-		return x.later(m, err), true
+		return x.handBack(m, err), true
 	case settled:
-		return bus.Delivery.Done, true
+		return bus.Delivery.Ack, true
 	default:
 		return nil, false
 	}
 }
 
-// over tells whether nothing is left to do for a turn: it or a later one of its key and lane has
+// isSettled tells whether nothing is left to do for a turn: it or a later one of its key and lane has
 // an outcome, or there is a later turn.
-func (x *executor) over(ctx context.Context, m events.Message, lane events.Lane, key events.Key) (bool, error) {
-	settled, err := x.settled(ctx, m, lane, key)
+func (x *executor) isSettled(ctx context.Context, m events.Message, lane events.Lane, key events.Key) (bool, error) {
+	settled, err := x.hasOutcome(ctx, m, lane, key)
 	if err != nil || settled {
 		return settled, err
 	}
-	return x.followed(ctx, m)
+	return x.hasLater(ctx, m)
 }
 
-// gone tells whether the stream lost a turn together with its end. The reconcilers then ask its
+// isLost tells whether the stream lost a turn together with its end. The reconcilers then ask its
 // key again and decide as if there had been no such turn.
-func (x *executor) gone(ctx context.Context, m events.Message) (bool, error) {
+func (x *executor) isLost(ctx context.Context, m events.Message) (bool, error) {
 	there, ok, err := x.config.Bus.At(ctx, m.Stream, m.Sequence)
 	if errors.Is(err, events.ErrDamaged) {
 		return false, nil
@@ -177,10 +179,10 @@ func (x *executor) gone(ctx context.Context, m events.Message) (bool, error) {
 	return err == nil && !(ok && there.Time.Equal(m.Time)), err
 }
 
-// aged refuses a turn that was stored too long ago by the clock of the bus, since the clocks of
+// refuseOld refuses a turn that was stored too long ago by the clock of the bus, since the clocks of
 // the reconcilers and of the writer may be wrong. The bus's time says nothing of a repetition,
 // which has just been stored: only the reconcilers' time tells how old that is.
-func (x *executor) aged(m events.Message, turn events.Turn) plan.Refusal {
+func (x *executor) refuseOld(m events.Message, turn events.Turn) plan.Refusal {
 	if turn.Repeats > 0 {
 		return plan.Aged(turn, x.config.Clock.Now(), x.config.MaxAge)
 	}
@@ -188,9 +190,9 @@ func (x *executor) aged(m events.Message, turn events.Turn) plan.Refusal {
 	return plan.Aged(turn, x.time.now(), x.config.MaxAge)
 }
 
-// followed tells whether there is a later turn of the key and lane. It returns false if the newest
+// hasLater tells whether there is a later turn of the key and lane. It returns false if the newest
 // one is damaged: that turn has its place in the order, but which one is unknown.
-func (x *executor) followed(ctx context.Context, m events.Message) (bool, error) {
+func (x *executor) hasLater(ctx context.Context, m events.Message) (bool, error) {
 	last, ok, err := x.config.Bus.Last(ctx, m.Stream, m.Subject)
 	if errors.Is(err, events.ErrDamaged) {
 		return false, nil
@@ -210,50 +212,50 @@ func read(m events.Message, lane events.Lane, key events.Key, controller string,
 	return turn, plan.Check(turn, owns)
 }
 
-func (x *executor) carryOut(ctx context.Context, m events.Message, turn events.Turn, again bool) func(bus.Delivery) {
+func (x *executor) executeTurn(ctx context.Context, m events.Message, turn events.Turn, again bool) func(bus.Delivery) {
 	began := x.config.Clock.Now()
 	refusal, own, err := x.refusal(ctx, m, turn)
 	if err != nil {
-		return x.later(m, err)
+		return x.handBack(m, err)
 	}
 	p := plan.New(turn, plan.Options{
-		Again: again, DryRun: x.config.Mode == DryRun, Off: x.config.Mode == Off, Refused: refusal, Promised: x.profile.Allowed, Fits: x.profile.fits(turn, own, x.stands(ctx, turn)),
+		Again: again, DryRun: x.config.Mode == DryRun, Off: x.config.Mode == Off, Refused: refusal, Promised: x.profile.Allowed, Fits: x.profile.fits(turn, own, x.recordedObjects(ctx, turn)),
 	})
-	holds := x.holds(ctx, m, turn)
+	holds := x.claimTurn(ctx, m, turn)
 	if again {
-		holds = x.unless(ctx, m, turn, holds)
+		holds = x.untilOutcome(ctx, m, turn, holds)
 	}
-	results, done := x.door.Carry(ctx, x.profile.actor(), p, holds, func(command, try int) string { return auditID(m, command, try) })
+	results, done := x.api.Execute(ctx, x.profile.actor(), p, holds, func(command, try int) string { return auditID(m, command, try) })
 	switch {
 	case !holds():
-		return x.lost(m)
+		return x.dropLost(m)
 	case !done:
-		x.flights.giveUp()
-		return func(d bus.Delivery) { d.Later(x.share.back()) }
+		x.inFlight.giveUp()
+		return func(d bus.Delivery) { d.NakWithDelay(x.share.redeliveryDelay()) }
 	}
-	if err := x.settle(ctx, m, turn, results); err != nil {
-		x.flights.giveUp()
-		return x.later(m, err)
+	if err := x.storeOutcome(ctx, m, turn, results); err != nil {
+		x.inFlight.giveUp()
+		return x.handBack(m, err)
 	}
-	x.remark(m, turn, results)
+	x.logResult(m, turn, results)
 	exemplar.Observe(x.metrics.turns.WithLabelValues(x.profile.Name, string(turn.Lane)), x.config.Clock.Since(began).Seconds(), turn.Trace)
 	for _, telling := range plan.Tellings(turn, results) {
-		x.teller.Tell(apply.Story{
+		x.teller.Record(apply.EventStory{
 			Actor: x.profile.actor(), Source: x.profile.Source, ID: auditID(m, telling.Command, 1), Telling: telling,
 		})
 	}
-	return bus.Delivery.Done
+	return bus.Delivery.Ack
 }
 
 // refusal returns why the whole turn may not be carried out, and the newest delta of its object.
 func (x *executor) refusal(ctx context.Context, m events.Message, turn events.Turn) (refused plan.Refusal, own events.Delta, err error) {
-	if old := x.aged(m, turn); old != (plan.Refusal{}) {
+	if old := x.refuseOld(m, turn); old != (plan.Refusal{}) {
 		return old, own, nil
 	}
 	if err := x.epochs.await(ctx, turn.Epochs.Newest()); err != nil {
 		return refused, own, err
 	}
-	now, err := x.epochs.of(ctx, slices.Collect(maps.Keys(turn.Seen)))
+	now, err := x.epochs.ofKinds(ctx, slices.Collect(maps.Keys(turn.Seen)))
 	if err != nil {
 		return refused, own, err
 	}
@@ -261,7 +263,7 @@ func (x *executor) refusal(ctx context.Context, m events.Message, turn events.Tu
 		return over, own, nil
 	}
 	ref := events.Ref{Kind: cmp.Or(turn.Kind, turn.Key.Kind, x.profile.Owns), Namespace: turn.Key.Namespace, Name: turn.Key.Name}
-	if turn.Lane != events.Act && !restates(turn) || ref.Kind == "" {
+	if turn.Lane != events.Act && !updatesStatus(turn) || ref.Kind == "" {
 		return refused, own, nil
 	}
 	m, ok, err := x.config.Bus.Last(ctx, subject.StateStream(ref.Kind), subject.Delta(ref))
@@ -279,8 +281,8 @@ func (x *executor) refusal(ctx context.Context, m events.Message, turn events.Tu
 	return plan.Stale(turn, own, ok), own, nil
 }
 
-// believes returns nil if a writer has stored the outcome, and else why it does not count.
-func (x *executor) believes(m events.Message) error {
+// checkOutcome returns nil if a writer has stored the outcome, and else why it does not count.
+func (x *executor) checkOutcome(m events.Message) error {
 	if x.config.Outcomes != nil {
 		return x.config.Outcomes.Outcome(m)
 	}
@@ -290,14 +292,14 @@ func (x *executor) believes(m events.Message) error {
 	return x.config.Sign.OwnOutcome(m)
 }
 
-// settled tells whether a turn, or a later one of its key and lane, has an outcome. An outcome
+// hasOutcome tells whether a turn, or a later one of its key and lane, has an outcome. An outcome
 // that cannot be read, or that no writer has signed, does not count: carrying the turn out again
 // will find its effects.
-func (x *executor) settled(ctx context.Context, m events.Message, lane events.Lane, key events.Key) (bool, error) {
+func (x *executor) hasOutcome(ctx context.Context, m events.Message, lane events.Lane, key events.Key) (bool, error) {
 	controller := x.profile.Name
 	last, ok, err := x.config.Bus.Last(ctx, subject.OutcomeStream(controller), subject.Outcome(controller, lane, key))
 	if err == nil && ok {
-		if err := x.believes(last); err != nil {
+		if err := x.checkOutcome(last); err != nil {
 			x.log(m).Error("an outcome does not count", "outcome", last.Sequence, "err", err)
 			x.metrics.alarms.WithLabelValues(controller, "BadOutcome").Inc()
 			return false, nil
@@ -334,32 +336,32 @@ func (x *executor) history(ctx context.Context) func(events.Message) bool {
 		if err != nil || lane == events.Park {
 			return err == nil
 		}
-		settled, err := x.settled(ctx, m, lane, key)
+		settled, err := x.hasOutcome(ctx, m, lane, key)
 		return err == nil && settled
 	}
 }
 
-// holds returns the claim on a turn. While another writer may have the turn, the claim waits until
+// claimTurn returns the claim on a turn. While another writer may have the turn, the claim waits until
 // no writer has it or the claim is lost.
-func (x *executor) holds(ctx context.Context, m events.Message, turn events.Turn) func() bool {
+func (x *executor) claimTurn(ctx context.Context, m events.Message, turn events.Turn) func() bool {
 	at := claim.Place{Controller: x.profile.Name, Sequence: m.Sequence}
 	return func() bool {
 		for {
-			switch x.flights.standing(at) {
+			switch x.inFlight.standing(at) {
 			case claim.Held:
 				return true
 			case claim.Lost:
 				return false
 			case claim.Free:
-				over, err := x.over(ctx, m, turn.Lane, turn.Key)
+				over, err := x.isSettled(ctx, m, turn.Lane, turn.Key)
 				if err == nil && !over {
-					over, err = x.gone(ctx, m)
+					over, err = x.isLost(ctx, m)
 				}
 				switch {
 				case err == nil && over:
 					return false
 				case err == nil:
-					x.flights.regain(at)
+					x.inFlight.regain(at)
 					continue
 				}
 			case claim.Uncertain:
@@ -371,40 +373,40 @@ func (x *executor) holds(ctx context.Context, m events.Message, turn events.Turn
 	}
 }
 
-// glance is how often a writer checks whether another one has settled a turn. A turn of many
+// outcomeCheckEvery is how often a writer checks whether another one has settled a turn. A turn of many
 // commands must not query the bus before each of them.
-const glance = 50 * time.Millisecond
+const outcomeCheckEvery = 50 * time.Millisecond
 
-// unless returns the claim on a turn that another writer may have had. The claim ends soon after
+// untilOutcome returns the claim on a turn that another writer may have had. The claim ends soon after
 // the turn has an outcome.
-func (x *executor) unless(ctx context.Context, m events.Message, turn events.Turn, holds func() bool) func() bool {
+func (x *executor) untilOutcome(ctx context.Context, m events.Message, turn events.Turn, holds func() bool) func() bool {
 	settled, looked := false, time.Time{}
 	return func() bool {
 		if settled || !holds() {
 			return false
 		}
-		if time.Since(looked) >= glance {
-			found, err := x.settled(ctx, m, turn.Lane, turn.Key)
+		if time.Since(looked) >= outcomeCheckEvery {
+			found, err := x.hasOutcome(ctx, m, turn.Lane, turn.Key)
 			settled, looked = err == nil && found, time.Now()
 		}
 		return !settled
 	}
 }
 
-// lost drops a turn whose claim was lost. The writer does not answer it: the bus might take that
+// dropLost drops a turn whose claim was lost. The writer does not answer it: the bus might take that
 // for the answer of the writer that has the turn now.
-func (x *executor) lost(m events.Message) func(bus.Delivery) {
-	x.flights.giveUp()
+func (x *executor) dropLost(m events.Message) func(bus.Delivery) {
+	x.inFlight.giveUp()
 	x.log(m).Warn("let go of a turn that another writer may have")
 	return func(bus.Delivery) {}
 }
 
-// settling bounds how long a writer retries to store an outcome. The bus deduplicates outcomes for
+// outcomePatience bounds how long a writer retries to store an outcome. The bus deduplicates outcomes for
 // longer than that, so it still knows of one that another writer stored meanwhile.
-const settling = 90 * time.Second
+const outcomePatience = 90 * time.Second
 
-// settle stores the outcome of a turn.
-func (x *executor) settle(ctx context.Context, m events.Message, turn events.Turn, results []events.Result) error {
+// storeOutcome stores the outcome of a turn.
+func (x *executor) storeOutcome(ctx context.Context, m events.Message, turn events.Turn, results []events.Result) error {
 	span := trace.From(ctx)
 	outcome := events.Outcome{
 		Controller: turn.Controller, Key: turn.Key, Lane: turn.Lane, Turn: m.Sequence, Decided: turn.Now,
@@ -430,12 +432,12 @@ func (x *executor) settle(ctx context.Context, m events.Message, turn events.Tur
 		return err
 	}
 	pauses := backoff.WithContext(backoff.NewExponentialBackOff(
-		backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(settling),
+		backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(outcomePatience),
 	), ctx)
 	if err := backoff.Retry(put, pauses); err != nil {
 		return fmt.Errorf("store the outcome of turn %d of %s: %w", m.Sequence, turn.Controller, err)
 	}
-	became(span, outcome)
+	recordOutcome(span, outcome)
 	for _, r := range results {
 		verb := plan.VerbOf(verbAt(turn, r.Command))
 		x.metrics.results.WithLabelValues(x.profile.Name, verb, string(r.Status)).Inc()
@@ -449,7 +451,7 @@ func (x *executor) settle(ctx context.Context, m events.Message, turn events.Tur
 // epochsOf returns the epochs of the kinds that a turn and its results are about. It returns none
 // if they cannot be looked up; the reader then has to go by the time.
 func (x *executor) epochsOf(ctx context.Context, turn events.Turn, results []events.Result) events.Epochs {
-	found, err := x.epochs.of(ctx, events.Concerns(turn.Kind, results))
+	found, err := x.epochs.ofKinds(ctx, events.Concerns(turn.Kind, results))
 	if err != nil {
 		x.config.Log.Warn("cannot tell the epoch of an outcome", "controller", x.profile.Name, "err", err)
 	}
@@ -463,14 +465,14 @@ func (x *executor) terminate(m events.Message, err error) func(bus.Delivery) {
 	return func(d bus.Delivery) { d.Term(err.Error()) }
 }
 
-// later hands a turn back if the bus does not answer, or if the turn was interrupted before its
+// handBack hands a turn back if the bus does not answer, or if the turn was interrupted before its
 // first request.
-func (x *executor) later(m events.Message, err error) func(bus.Delivery) {
+func (x *executor) handBack(m events.Message, err error) func(bus.Delivery) {
 	if errors.Is(err, context.Canceled) {
-		return func(d bus.Delivery) { d.Later(x.share.back()) }
+		return func(d bus.Delivery) { d.NakWithDelay(x.share.redeliveryDelay()) }
 	}
 	x.log(m).Warn("put off a turn", "err", err)
-	return func(d bus.Delivery) { d.Later(time.Second) }
+	return func(d bus.Delivery) { d.NakWithDelay(time.Second) }
 }
 
 // auditID names a request of a command: the stream and sequence of its turn, the command's

@@ -51,7 +51,7 @@ func TestWhichOutcomesSettleATurn(t *testing.T) {
 		if _, err := b.Bus.Put(t.Context(), o, "o"); err != nil {
 			t.Fatal(err)
 		}
-		if settled, err := w.settled(t.Context(), m, events.Act, key); settled != c.want || err != nil {
+		if settled, err := w.hasOutcome(t.Context(), m, events.Act, key); settled != c.want || err != nil {
 			t.Errorf("%s: settled %t, %v", what, settled, err)
 		}
 	}
@@ -77,7 +77,7 @@ func TestHowOldATurnIs(t *testing.T) {
 		w.config.MaxAge = time.Minute
 		now := time.Now()
 		w.config.Clock = testingclock.NewFakePassiveClock(now)
-		w.time.told, w.time.heard = now, now
+		w.time.busReading, w.time.localReading = now, now
 		for what, c := range map[string]struct {
 			stored, decided time.Duration
 			repeats         uint64
@@ -91,7 +91,7 @@ func TestHowOldATurnIs(t *testing.T) {
 		} {
 			m := events.Message{Time: now.Add(-c.stored)}
 			turn := events.Turn{Now: now.Add(-c.decided), Repeats: c.repeats}
-			if got := w.aged(m, turn); (got != plan.Refusal{}) != c.old {
+			if got := w.refuseOld(m, turn); (got != plan.Refusal{}) != c.old {
 				t.Errorf("%s: %+v", what, got)
 			}
 		}
@@ -102,14 +102,14 @@ func TestHowOldATurnIs(t *testing.T) {
 		}{
 			"at once": {1, 0, true}, "again": {2, 0, false}, "late": {1, claim.AckWait, true}, "too late": {1, claim.AckWait + 1, false},
 		} {
-			if got := w.fresh(stored{attempt: c.attempt, time: now.Add(-c.stored)}); got != c.fresh {
+			if got := w.isFirstDelivery(stored{attempt: c.attempt, time: now.Add(-c.stored)}); got != c.fresh {
 				t.Errorf("%s: fresh %t", what, got)
 			}
 		}
-		if begun, untouched := w.begun(stored{attempt: 2, time: now}); !begun || untouched {
+		if begun, untouched := w.mayHaveBegun(stored{attempt: 2, time: now}); !begun || untouched {
 			t.Errorf("one that comes again has begun: %t, untouched: %t", begun, untouched)
 		}
-		if begun, untouched := w.begun(stored{attempt: 1, time: now}); !begun || untouched {
+		if begun, untouched := w.mayHaveBegun(stored{attempt: 1, time: now}); !begun || untouched {
 			t.Errorf("one that no one has watched has begun: %t, untouched: %t", begun, untouched)
 		}
 	})
@@ -123,7 +123,7 @@ func TestATurnIsGoneOnWithUnlessItHasItsOutcome(t *testing.T) {
 		w, m, b := onRecord(t, func(*ailing) {})
 		turn := events.Turn{Controller: "rs", Key: key, Lane: events.Act}
 		held := true
-		goes := w.unless(t.Context(), m, turn, func() bool { return held })
+		goes := w.untilOutcome(t.Context(), m, turn, func() bool { return held })
 		if !goes() {
 			t.Error("it is not begun with")
 		}
@@ -143,11 +143,11 @@ func TestATurnIsGoneOnWithUnlessItHasItsOutcome(t *testing.T) {
 			t.Error("it is gone on with although it has its outcome")
 		}
 		held = false
-		if w.unless(t.Context(), m, turn, func() bool { return held })() {
+		if w.untilOutcome(t.Context(), m, turn, func() bool { return held })() {
 			t.Error("it is gone on with although it is in another hand")
 		}
 		b.last[subject.OutcomeStream("rs")] = away
-		if !w.unless(t.Context(), m, turn, func() bool { return true })() {
+		if !w.untilOutcome(t.Context(), m, turn, func() bool { return true })() {
 			t.Error("what is not known ends a turn")
 		}
 	})
@@ -157,7 +157,7 @@ func TestATurnIsGoneOnWithUnlessItHasItsOutcome(t *testing.T) {
 func TestWhyATurnIsRefused(t *testing.T) {
 	w, m, b := onRecord(t, func(*ailing) {})
 	w.config.MaxAge = time.Hour
-	w.time.told, w.time.heard = time.Now(), time.Now()
+	w.time.busReading, w.time.localReading = time.Now(), time.Now()
 	if err := b.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +202,7 @@ func TestWhyATurnIsRefused(t *testing.T) {
 	if _, _, err := w.refusal(t.Context(), m, rests); !errors.Is(err, away) {
 		t.Errorf("of an epoch that is not told: %v", err)
 	}
-	if answer, known := w.known(t.Context(), m, events.Act, events.Key{Namespace: "ns", Name: "web"}, false); answer == nil || !known {
+	if answer, known := w.answerKnown(t.Context(), m, events.Act, events.Key{Namespace: "ns", Name: "web"}, false); answer == nil || !known {
 		t.Error("a turn that is not in this hand is gone on with")
 	}
 }
@@ -213,9 +213,9 @@ type answered struct {
 	how *string
 }
 
-func (a answered) Done()                 { *a.how = "done" }
-func (a answered) Later(d time.Duration) { *a.how = "later " + d.String() }
-func (a answered) Term(why string)       { *a.how = "term: " + why }
+func (a answered) Ack()                         { *a.how = "done" }
+func (a answered) NakWithDelay(d time.Duration) { *a.how = "later " + d.String() }
+func (a answered) Term(why string)              { *a.how = "term: " + why }
 
 func howIsAnswered(answer func(bus.Delivery)) (how string) {
 	answer(answered{how: &how})
@@ -225,14 +225,14 @@ func howIsAnswered(answer func(bus.Delivery)) (how string) {
 // A turn that cannot be carried out is redelivered after a second, or at once if the writer stops.
 func TestHowATurnIsPutOff(t *testing.T) {
 	w, m, _ := onRecord(t, func(*ailing) {})
-	if got := howIsAnswered(w.later(m, away)); got != "later 1s" {
+	if got := howIsAnswered(w.handBack(m, away)); got != "later 1s" {
 		t.Errorf("it is answered %q", got)
 	}
-	if got := howIsAnswered(w.later(m, fmt.Errorf("x: %w", context.Canceled))); got != "later 0s" {
+	if got := howIsAnswered(w.handBack(m, fmt.Errorf("x: %w", context.Canceled))); got != "later 0s" {
 		t.Errorf("where the writer stops it is answered %q", got)
 	}
 	w.share.leave(true)
-	if got := howIsAnswered(w.later(m, context.Canceled)); got != "later 300ms" {
+	if got := howIsAnswered(w.handBack(m, context.Canceled)); got != "later 300ms" {
 		t.Errorf("where the turns are left to others it is answered %q", got)
 	}
 	if got := howIsAnswered(w.terminate(m, errors.New("torn"))); got != "term: torn" {
@@ -244,7 +244,7 @@ func TestHowATurnIsPutOff(t *testing.T) {
 func TestARefusedTurnHasItsOutcome(t *testing.T) {
 	key := events.Key{Namespace: "ns", Name: "web"}
 	w, m, b := onRecord(t, func(*ailing) {})
-	if got := howIsAnswered(w.refuse(t.Context(), m, events.Act, key, events.ErrDamaged)); !strings.HasPrefix(got, "term: ") {
+	if got := howIsAnswered(w.refuseMessage(t.Context(), m, events.Act, key, events.ErrDamaged)); !strings.HasPrefix(got, "term: ") {
 		t.Errorf("it is answered %q", got)
 	}
 	last, ok, err := b.Bus.Last(t.Context(), subject.OutcomeStream("rs"), subject.Outcome("rs", events.Act, key))
@@ -253,11 +253,11 @@ func TestARefusedTurnHasItsOutcome(t *testing.T) {
 		t.Errorf("its outcome is %+v (%t, %v)", o, ok, err)
 	}
 	b.put = bus.ErrTooLarge
-	if got := howIsAnswered(w.refuse(t.Context(), m, events.Act, key, events.ErrDamaged)); got != "later 1s" || len(b.puts) != 2 {
+	if got := howIsAnswered(w.refuseMessage(t.Context(), m, events.Act, key, events.ErrDamaged)); got != "later 1s" || len(b.puts) != 2 {
 		t.Errorf("without an outcome it is answered %q, after %d tries", got, len(b.puts)-1)
 	}
 	b.put = bus.ErrClosed
-	if err := w.settle(t.Context(), m, events.Turn{Controller: "rs", Key: key, Lane: events.Act}, nil); !errors.Is(err, bus.ErrClosed) || !strings.Contains(err.Error(), "store the outcome of turn 1 of rs") || len(b.puts) != 3 {
+	if err := w.storeOutcome(t.Context(), m, events.Turn{Controller: "rs", Key: key, Lane: events.Act}, nil); !errors.Is(err, bus.ErrClosed) || !strings.Contains(err.Error(), "store the outcome of turn 1 of rs") || len(b.puts) != 3 {
 		t.Errorf("on a bus that is closed: %v, after %d tries", err, len(b.puts)-2)
 	}
 }
@@ -268,7 +268,7 @@ func TestAnOutcomeIsStoredAgain(t *testing.T) {
 		w, m, b := onRecord(t, func(a *ailing) { a.put = away })
 		turn := events.Turn{Controller: "rs", Key: events.Key{Namespace: "ns", Name: "web"}, Lane: events.Act, Kind: "pods", UID: "u", ResourceVersion: "5"}
 		done := make(chan error, 1)
-		go func() { done <- w.settle(t.Context(), m, turn, nil) }()
+		go func() { done <- w.storeOutcome(t.Context(), m, turn, nil) }()
 		time.Sleep(20 * time.Second) // virtual
 		if tries := b.takes(); tries < 10 || tries > 60 {
 			t.Errorf("in 20 s it was tried %d times", tries)
@@ -281,7 +281,7 @@ func TestAnOutcomeIsStoredAgain(t *testing.T) {
 			t.Errorf("the outcome is %+v, %v", o, err)
 		}
 		turn.Epochs = events.Epochs{"pods": 3} // not the epoch of the outcome
-		if err := w.settle(t.Context(), m, turn, nil); err != nil {
+		if err := w.storeOutcome(t.Context(), m, turn, nil); err != nil {
 			t.Fatal(err)
 		}
 		var other events.Outcome
@@ -290,7 +290,7 @@ func TestAnOutcomeIsStoredAgain(t *testing.T) {
 		}
 		b.put = away
 		began := time.Now()
-		if err := w.settle(t.Context(), m, turn, nil); !errors.Is(err, away) || time.Since(began) < settling/2 || time.Since(began) > 2*settling {
+		if err := w.storeOutcome(t.Context(), m, turn, nil); !errors.Is(err, away) || time.Since(began) < outcomePatience/2 || time.Since(began) > 2*outcomePatience {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
 	})
@@ -339,8 +339,8 @@ func TestWhatATurnIsComparedWith(t *testing.T) {
 			t.Errorf("command %d is %q", at, got)
 		}
 	}
-	if restates(turn) || !restates(events.Turn{Commands: []events.Command{{Verb: events.VerbUpdate, Subresource: "status"}}}) ||
-		restates(events.Turn{Commands: []events.Command{{Verb: events.VerbPatch, Subresource: "status"}}}) {
+	if updatesStatus(turn) || !updatesStatus(events.Turn{Commands: []events.Command{{Verb: events.VerbUpdate, Subresource: "status"}}}) ||
+		updatesStatus(events.Turn{Commands: []events.Command{{Verb: events.VerbPatch, Subresource: "status"}}}) {
 		t.Error("a turn that writes a status is not told from others")
 	}
 	body, err := kinds.Encode(kinds.Pods.Kind, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
@@ -368,10 +368,10 @@ func TestWhatATurnIsComparedWith(t *testing.T) {
 		}
 	}
 	w, _, b := onRecord(t, func(a *ailing) { a.lastOf = away })
-	if o := w.stands(t.Context(), turn)(podRef("a")); o != nil {
+	if o := w.recordedObjects(t.Context(), turn)(podRef("a")); o != nil {
 		t.Errorf("of a bus that is away %v is known", o)
 	}
-	if b.lastOf = nil; w.stands(t.Context(), turn)(podRef("a")) != nil {
+	if b.lastOf = nil; w.recordedObjects(t.Context(), turn)(podRef("a")) != nil {
 		t.Error("of a kind without streams something is known")
 	}
 }
@@ -405,10 +405,10 @@ func TestDefaultsOfAWriter(t *testing.T) {
 // A writer takes no turns while it leaves them to others; it gives up those that it has, once.
 func TestTurnsThatAreLeftToOthers(t *testing.T) {
 	s := newShare(recorded(t), membership.Config{ID: "a"})
-	first, takes := s.holding(t.Context())
-	again, _ := s.holding(t.Context())
-	if !takes || first != again || first.Err() != nil || s.back() != 0 {
-		t.Errorf("turns are not taken: %t, %v, back in %v", takes, first.Err(), s.back())
+	first, takes := s.turnContext(t.Context())
+	again, _ := s.turnContext(t.Context())
+	if !takes || first != again || first.Err() != nil || s.redeliveryDelay() != 0 {
+		t.Errorf("turns are not taken: %t, %v, back in %v", takes, first.Err(), s.redeliveryDelay())
 	}
 	s.leave(false)
 	if first.Err() != nil {
@@ -416,11 +416,11 @@ func TestTurnsThatAreLeftToOthers(t *testing.T) {
 	}
 	s.leave(true)
 	s.leave(true)
-	if hand, takes := s.holding(t.Context()); hand != nil || takes || first.Err() == nil || s.back() != 300*time.Millisecond {
-		t.Errorf("turns that are left are taken: %t, %v, back in %v", takes, first.Err(), s.back())
+	if hand, takes := s.turnContext(t.Context()); hand != nil || takes || first.Err() == nil || s.redeliveryDelay() != 300*time.Millisecond {
+		t.Errorf("turns that are left are taken: %t, %v, back in %v", takes, first.Err(), s.redeliveryDelay())
 	}
 	s.leave(false)
-	if next, takes := s.holding(t.Context()); !takes || next == first || next.Err() != nil {
+	if next, takes := s.turnContext(t.Context()); !takes || next == first || next.Err() != nil {
 		t.Error("turns are not taken again")
 	}
 }
@@ -440,7 +440,7 @@ func TestHeartbeatsAreProvenByTheClock(t *testing.T) {
 	if !s.signedHeartbeat(text) {
 		t.Error("before the clock is known a heartbeat does not count")
 	}
-	s.time.told, s.time.heard = time.Now(), time.Now()
+	s.time.busReading, s.time.localReading = time.Now(), time.Now()
 	if s.signedHeartbeat(text) {
 		t.Error("a heartbeat counts that is not signed")
 	}

@@ -18,7 +18,7 @@ func anExecutor(t *testing.T) *executor {
 		t.Fatal(err)
 	}
 	return &executor{
-		Service: &Service{config: Config{Bus: b, Log: slog.New(slog.DiscardHandler)}, flights: newFlights("a", newMetrics())}, profile: &Profile{Name: "rs"},
+		Service: &Service{config: Config{Bus: b, Log: slog.New(slog.DiscardHandler)}, inFlight: newInFlightTurns("a", newMetrics())}, profile: &Profile{Name: "rs"},
 	}
 }
 
@@ -48,7 +48,7 @@ func TestALaterTurnTakesAnEarlierOnesPlace(t *testing.T) {
 	stored(events.Tell, 0) // of the other lane
 	check := func(m events.Message, want bool) {
 		t.Helper()
-		if got, err := w.followed(t.Context(), m); err != nil || got != want {
+		if got, err := w.hasLater(t.Context(), m); err != nil || got != want {
 			t.Errorf("turn %d is followed by another one: %t (%v), want %t", m.Sequence, got, err, want)
 		}
 	}
@@ -64,12 +64,12 @@ type silent struct {
 	*testing.T
 }
 
-func (s silent) Done() { s.Error("a turn that may be in another hand was answered") }
+func (s silent) Ack() { s.Error("a turn that may be in another hand was answered") }
 
 // A turn whose claim was lost is not answered: the bus would take the answer for that of the
 // writer that has it now.
 func TestALostTurnIsNotAnswered(t *testing.T) {
 	t.Parallel()
 	var d bus.Delivery = silent{T: t}
-	anExecutor(t).lost(events.Message{Sequence: 7})(d)
+	anExecutor(t).dropLost(events.Message{Sequence: 7})(d)
 }

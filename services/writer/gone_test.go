@@ -26,8 +26,8 @@ func TestALostTurnIsNotGoneOnWith(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				w, h := anExecutor(t), newFlights("a", newMetrics())
-				w.flights = h
+				w, h := anExecutor(t), newInFlightTurns("a", newMetrics())
+				w.inFlight = h
 				turn := events.Turn{Controller: "rs", Key: events.Key{Namespace: "ns", Name: "web"}, Lane: events.Act, Now: time.Now()}
 				m, err := events.EncodeJSON(turn, events.Trace{})
 				if err != nil {
@@ -52,7 +52,7 @@ func TestALostTurnIsNotGoneOnWith(t *testing.T) {
 				for range 4 {
 					listen(h, claim.Interval)
 				}
-				if got := w.holds(t.Context(), m, turn)(); got != tc.want {
+				if got := w.claimTurn(t.Context(), m, turn)(); got != tc.want {
 					t.Errorf("it is gone on with: %t, want %t", got, tc.want)
 				}
 			})

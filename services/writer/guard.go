@@ -25,7 +25,7 @@ func (x *executor) guarded(ctx context.Context, d bus.Delivery, fresh bool) (ans
 			answer = x.panicked(ctx, d.Message(), cause, debug.Stack())
 		}
 	}()
-	return x.carry(ctx, d, fresh)
+	return x.execute(ctx, d, fresh)
 }
 
 // panicked settles a turn that made this writer panic. Which of its effects are there is unknown.
@@ -39,8 +39,8 @@ func (x *executor) panicked(ctx context.Context, m events.Message, cause any, st
 	}
 	turn := events.Turn{Controller: controller, Lane: lane, Key: key}
 	failed := []events.Result{{Status: events.Failed, Reason: plan.ReasonPanicked, Message: err.Error(), Unsure: true}}
-	if unsettled := x.settle(ctx, m, turn, failed); unsettled != nil {
-		return x.later(m, unsettled)
+	if unsettled := x.storeOutcome(ctx, m, turn, failed); unsettled != nil {
+		return x.handBack(m, unsettled)
 	}
 	return func(d bus.Delivery) { d.Term(err.Error()) }
 }
@@ -61,9 +61,9 @@ func verbAt(t events.Turn, command int) events.Verb {
 	return t.Commands[command].Verb
 }
 
-// restates tells whether a turn updates a status. The body of such an update also has the object's
+// updatesStatus tells whether a turn updates a status. The body of such an update also has the object's
 // metadata, which must match the live object's.
-func restates(t events.Turn) bool {
+func updatesStatus(t events.Turn) bool {
 	return slices.ContainsFunc(t.Commands, func(c events.Command) bool {
 		return c.Verb == events.VerbUpdate && c.Subresource == "status"
 	})
@@ -84,10 +84,10 @@ func objectOf(d events.Delta) metav1.Object {
 	return decoded
 }
 
-// stands returns a function that reads an object that a turn changes or names, from the state
+// recordedObjects returns a function that reads an object that a turn changes or names, from the state
 // stream. The first read of a kind looks up all objects of it that the turn changes. If the bus
 // cannot be asked the function returns nil, and the command is stale.
-func (x *executor) stands(ctx context.Context, turn events.Turn) func(events.Ref) metav1.Object {
+func (x *executor) recordedObjects(ctx context.Context, turn events.Turn) func(events.Ref) metav1.Object {
 	found := map[events.Ref]metav1.Object{}
 	return func(ref events.Ref) metav1.Object {
 		if _, asked := found[ref]; !asked {

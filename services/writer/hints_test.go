@@ -25,7 +25,7 @@ func (s *scene) attack(every time.Duration, forge func(n int) (topic, text strin
 	go func() {
 		for n := 0; ; n++ {
 			topic, text := forge(n)
-			_ = s.bus.Say(topic, []byte(text))
+			_ = s.bus.Broadcast(topic, []byte(text))
 			select {
 			case <-s.Context().Done():
 				return

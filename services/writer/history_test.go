@@ -126,7 +126,7 @@ func TestRedeliveryOfEverything(t *testing.T) {
 		"its place is lost": func(s *scene) {
 			ctx, cancel := context.WithCancel(s.Context())
 			job := bus.Work{Stream: subject.TurnStream(controller), Durable: "writer", AckWait: time.Second, MaxPending: 1}
-			s.must(s.bus.Work(ctx, job, func(d bus.Delivery) { d.Later(0); cancel() }))
+			s.must(s.bus.Work(ctx, job, func(d bus.Delivery) { d.NakWithDelay(0); cancel() }))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

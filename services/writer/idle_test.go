@@ -20,7 +20,7 @@ func TestAnEmptyHandSaysSoLessOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory.New(memory.Options{})
 		defer b.Close()
-		h, at := newFlights("a", newMetrics()), claim.Place{Controller: "rs", Sequence: 7}
+		h, at := newInFlightTurns("a", newMetrics()), claim.Place{Controller: "rs", Sequence: 7}
 		var mu sync.Mutex
 		var heard []events.Heartbeat
 		go func() {
@@ -31,7 +31,7 @@ func TestAnEmptyHandSaysSoLessOften(t *testing.T) {
 				heard = append(heard, said)
 			})
 		}()
-		go h.keep(t.Context(), bus.Peers(b), slog.New(slog.DiscardHandler))
+		go h.run(t.Context(), bus.Peers(b), slog.New(slog.DiscardHandler))
 		after := func(act func(), d time.Duration) []events.Heartbeat {
 			mu.Lock()
 			heard = nil
@@ -66,7 +66,7 @@ func TestAnEmptyHandSaysSoLessOften(t *testing.T) {
 		}
 		release := func() {
 			close(done)
-			h.answer(at, bus.Delivery.Done)
+			h.answer(at, bus.Delivery.Ack)
 		}
 		// Another writer may wait for this heartbeat.
 		if said := after(release, claim.Interval+claim.Interval/4); len(said) != 1 || len(said[0].Turns["rs"]) != 0 {

@@ -46,8 +46,8 @@ func TestTurnsAreLeftSoonToWritersThatReachTheAPIServer(t *testing.T) {
 			if took := time.Since(begun); took > 1550*time.Millisecond {
 				t.Errorf("interrupted after %v", took)
 			}
-			if _, takes := all[0].holding(ctx); takes || all[0].back() != heardBy {
-				t.Errorf("it takes turns, to hand them back after %v", all[0].back())
+			if _, takes := all[0].turnContext(ctx); takes || all[0].redeliveryDelay() != unfitKnownAfter {
+				t.Errorf("it takes turns, to hand them back after %v", all[0].redeliveryDelay())
 			}
 			cut[1].Store(true)
 			time.Sleep(time.Minute)
@@ -57,7 +57,7 @@ func TestTurnsAreLeftSoonToWritersThatReachTheAPIServer(t *testing.T) {
 			cut[0].Store(false)
 			cut[1].Store(false)
 			time.Sleep(5 * time.Second)
-			if inFlight(t, all[0], ctx).Err() != nil || all[0].back() != 0 {
+			if inFlight(t, all[0], ctx).Err() != nil || all[0].redeliveryDelay() != 0 {
 				t.Error("it does not take turns again")
 			}
 		})
@@ -66,7 +66,7 @@ func TestTurnsAreLeftSoonToWritersThatReachTheAPIServer(t *testing.T) {
 
 func inFlight(t *testing.T, s *share, ctx context.Context) context.Context {
 	t.Helper()
-	hand, takes := s.holding(ctx)
+	hand, takes := s.turnContext(ctx)
 	if !takes {
 		t.Fatal("it takes no turns")
 	}

@@ -32,19 +32,19 @@ func failureOf(turn events.Turn, results []events.Result) (events.Result, bool) 
 	return events.Outcome{Results: slices.DeleteFunc(slices.Clone(results), told)}.Failure()
 }
 
-// remark logs the result of a turn: every turn at the level everyTurn, and always a failure,
+// logResult logs the result of a turn: every turn at the level everyTurn, and always a failure,
 // unless the turn was only stale. It logs a repeated failure once a minute, with a count.
-func (x *executor) remark(m events.Message, turn events.Turn, results []events.Result) {
+func (x *executor) logResult(m events.Message, turn events.Turn, results []events.Result) {
 	failure, failed := failureOf(turn, results)
 	late := failure.Status == events.Conflict || failure.Reason == "Stale"
-	of := turnsOf{x.profile.Name, turn.Key, turn.Lane}
+	of := turnSource{x.profile.Name, turn.Key, turn.Lane}
 	if !failed {
-		x.failing.succeeded(of)
+		x.failing.forget(of)
 	}
 	if failed && !late {
 		verb := verbAt(turn, failure.Command)
 		why := cause{verb, string(failure.Ref.Kind), failure.Status, failure.Code, failure.Reason}
-		if times, since, say := x.failing.failed(of, why, x.config.Clock.Now()); say {
+		if times, since, say := x.failing.count(of, why, x.config.Clock.Now()); say {
 			log := x.log(m).With("because", turn.Because, "verb", string(verb), "object", failure.Ref.String(),
 				"status", string(failure.Status), "code", failure.Code, "reason", failure.Reason, "err", failure.Message)
 			if times > 1 {

@@ -10,7 +10,7 @@ import (
 )
 
 type metrics struct {
-	door     *apply.Metrics
+	api      *apply.Metrics
 	results  *prometheus.CounterVec
 	alarms   *prometheus.CounterVec
 	inFlight *prometheus.GaugeVec
@@ -26,7 +26,7 @@ var reasons = []string{"Malformed", "Damaged", events.BadSignature, "BadOutcome"
 
 func newMetrics(controllers ...Profile) *metrics {
 	m := &metrics{
-		door: apply.NewMetrics(),
+		api: apply.NewMetrics(),
 		results: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "millrace_writer_results_total",
 			Help: "Commands, by what became of them.",
@@ -70,5 +70,5 @@ func newMetrics(controllers ...Profile) *metrics {
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return append(m.door.Collectors(), m.results, m.alarms, m.inFlight, m.expiries, m.turns, m.claims, m.strange)
+	return append(m.api.Collectors(), m.results, m.alarms, m.inFlight, m.expiries, m.turns, m.claims, m.strange)
 }

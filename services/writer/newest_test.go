@@ -15,13 +15,13 @@ type numbered struct {
 }
 
 func (n numbered) Attempt() int { return n.attempt }
-func (n numbered) Working()     { *n.working++ }
+func (n numbered) InProgress()  { *n.working++ }
 
 // A turn that is redelivered while in flight is carried out once. The writer marks its newest
 // delivery as in progress, and answers that one.
 func TestTheNewestDeliveryIsAnswered(t *testing.T) {
 	t.Parallel()
-	h, at := newFlights("a", newMetrics()), claim.Place{Controller: "rs", Sequence: 7}
+	h, at := newInFlightTurns("a", newMetrics()), claim.Place{Controller: "rs", Sequence: 7}
 	carried, first, second := 0, 0, 0
 	hold := make(chan struct{})
 	carry := func() { carried++; <-hold }
@@ -29,7 +29,7 @@ func TestTheNewestDeliveryIsAnswered(t *testing.T) {
 	h.take(at, numbered{attempt: 2, working: &second}, false, carry)
 	deliveries, _ := h.heartbeat()
 	for _, d := range deliveries {
-		d.Working()
+		d.InProgress()
 	}
 	if first != 0 || second != 2 { // once on arrival, once with the heartbeat
 		t.Errorf("the first delivery was renewed %d times, the second %d times", first, second)

@@ -289,11 +289,11 @@ type tether struct {
 
 var errCut = errors.New("cut off")
 
-func (c *tether) Say(topic string, data []byte) error {
+func (c *tether) Broadcast(topic string, data []byte) error {
 	if c.cut.Load() {
 		return errCut
 	}
-	return c.Bus.Say(topic, data)
+	return c.Bus.Broadcast(topic, data)
 }
 
 func (c *tether) Put(ctx context.Context, m events.Message, id string) (uint64, error) {
@@ -339,9 +339,9 @@ type loose struct {
 	by *tether
 }
 
-func (l loose) Working() {
+func (l loose) InProgress() {
 	if !l.by.cut.Load() {
-		l.Delivery.Working()
+		l.Delivery.InProgress()
 	}
 }
 

@@ -165,7 +165,7 @@ func TestWhatIsKnownOfAName(t *testing.T) {
 	if known, err := previousObjects(recorded(t, podIs("a", "5")))(t.Context(), podRef("c"), 1); err != nil || known != (plan.Known{Told: "5", Hidden: true}) {
 		t.Errorf("of a record with nothing but one object: %+v, %v", known, err)
 	}
-	if it, err := hidden(t.Context(), garbled{b}, "pods", 9); err != nil || !it {
+	if it, err := mayLackChanges(t.Context(), garbled{b}, "pods", 9); err != nil || !it {
 		t.Errorf("behind a mark that cannot be read something is hidden: %t, %v", it, err)
 	}
 	state, log := subject.StateStream("pods"), subject.LogStream("pods")
@@ -195,7 +195,7 @@ func TestTheVersionAtAPlaceOfALog(t *testing.T) {
 	for what, m := range map[string]events.Message{
 		"of a list": events.Seal(whole), "of another subject": {Subject: "x"}, "that cannot be read": {Subject: subject.Delta(sync.Ref)},
 	} {
-		if got := told(m); got != "" {
+		if got := completeUpTo(m); got != "" {
 			t.Errorf("a message %s tells of version %q", what, got)
 		}
 	}
@@ -266,7 +266,7 @@ func TestEpochsThatCannotBeLookedUp(t *testing.T) {
 		"nothing was said":    {&ailing{Bus: recorded(t)}, nil},
 		"the end is not told": {&ailing{Bus: b, at: map[string]error{subject.StateStream("pods"): away}}, away},
 	} {
-		found, err := newEpochs(c.bus).of(t.Context(), some)
+		found, err := newEpochs(c.bus).ofKinds(t.Context(), some)
 		if !errors.Is(err, c.err) || len(found) != 0 || err != nil && !strings.Contains(err.Error(), "look up the epoch of pods") {
 			t.Errorf("%s: %v, %v", what, found, err)
 		}
@@ -274,18 +274,18 @@ func TestEpochsThatCannotBeLookedUp(t *testing.T) {
 	later := markOf("4", 0)
 	later.Epoch = 7
 	e := newEpochs(recorded(t, later))
-	if found, err := e.of(t.Context(), some); err != nil || found["pods"] != 7 || e.storage() != 7 {
+	if found, err := e.ofKinds(t.Context(), some); err != nil || found["pods"] != 7 || e.storage() != 7 {
 		t.Errorf("the epochs are %v, %v, that of the storage %d", found, err, e.storage())
 	}
-	if found, err := e.of(t.Context(), some); err != nil || found["pods"] != 7 {
+	if found, err := e.ofKinds(t.Context(), some); err != nil || found["pods"] != 7 {
 		t.Errorf("from memory the epochs are %v, %v", found, err)
 	}
-	if found, err := newEpochs(garbled{b}).of(t.Context(), some); err != nil || len(found) != 0 {
+	if found, err := newEpochs(garbled{b}).ofKinds(t.Context(), some); err != nil || len(found) != 0 {
 		t.Errorf("of an end that cannot be read the epochs are %v, %v", found, err)
 	}
 	none := newEpochs(recorded(t))
 	for range 2 { // from memory, too
-		if found, err := none.of(t.Context(), some); err != nil || len(found) != 0 {
+		if found, err := none.ofKinds(t.Context(), some); err != nil || len(found) != 0 {
 			t.Errorf("of a kind of which nothing is said the epochs are %v, %v", found, err)
 		}
 	}
@@ -305,7 +305,7 @@ func TestForHowLongAnEpochCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &asked{epoch: 1, last: 5}
 		e := newEpochs(b)
-		if _, err := e.of(t.Context(), []kinds.Name{"pods"}); err != nil {
+		if _, err := e.ofKinds(t.Context(), []kinds.Name{"pods"}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2*time.Second - 1) // virtual
@@ -317,7 +317,7 @@ func TestForHowLongAnEpochCounts(t *testing.T) {
 			t.Error("after two seconds it counts")
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		go e.keep(ctx)
+		go e.run(ctx)
 		before := b.states.Load()
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
@@ -330,7 +330,7 @@ func TestForHowLongAnEpochCounts(t *testing.T) {
 }
 
 func TestWhatIsInFlightIsTold(t *testing.T) {
-	f := newFlights("a", newMetrics())
+	f := newInFlightTurns("a", newMetrics())
 	key := events.Key{Namespace: "ns", Name: "web"}
 	hold := make(chan struct{})
 	for _, sequence := range []uint64{9, 7, 8, 21, 13, 19, 11, 17, 15} {
@@ -341,12 +341,12 @@ func TestWhatIsInFlightIsTold(t *testing.T) {
 		f.take(claim.Place{Controller: "rs", Sequence: sequence}, stored{sequence: sequence, on: subject.Turn("rs", events.Act, of)}, true, func() { <-hold })
 	}
 	f.take(claim.Place{Controller: "rs", Sequence: 6}, stored{sequence: 6, on: "x"}, true, func() { <-hold })
-	all := f.of("rs", key)
+	all := f.ofKey("rs", key)
 	sorted := slices.IsSortedFunc(all, func(a, b events.TurnState) int { return cmp.Compare(a.Turn, b.Turn) })
 	if len(all) != 8 || !sorted || all[0].Turn != 7 || all[7].Turn != 21 || all[0].Lane != events.Act || all[0].Attempt != 1 {
 		t.Errorf("in flight are %+v", all)
 	}
-	if others := f.of("ds", key); len(others) != 0 {
+	if others := f.ofKey("ds", key); len(others) != 0 {
 		t.Errorf("of another controller %+v", others)
 	}
 	close(hold)
@@ -383,20 +383,20 @@ func TestWhichHeartbeatsCount(t *testing.T) {
 		"none":                  {[]byte("{"), true, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			f := newFlights("a", newMetrics())
+			f := newInFlightTurns("a", newMetrics())
 			for range 4 {
 				listen(f, claim.Interval)
 			}
 			f.signed = func([]byte) bool { return c.signed }
-			if f.hear(c.text); f.elsewhere(at) != c.counts {
+			if f.receive(c.text); f.elsewhere(at) != c.counts {
 				t.Errorf("%s: the turn is elsewhere: %t", what, !c.counts)
 			}
 		})
 	}
-	f := newFlights("a", newMetrics())
+	f := newInFlightTurns("a", newMetrics())
 	f.signed = func([]byte) bool { t.Error("the own heartbeat is to be proved"); return false }
 	_, own := f.heartbeat()
-	f.hear(own.Encode())
+	f.receive(own.Encode())
 }
 
 func TestWhatIsWrongWithATurn(t *testing.T) {
@@ -490,7 +490,7 @@ func TestWhenATurnIsOver(t *testing.T) {
 		"the turn is gone, and not asked": {func(a *ailing) { a.at[turns] = away }, nil},
 	} {
 		w, m, _ := onRecord(t, c.change)
-		if over, err := w.over(t.Context(), m, events.Act, key); over || !errors.Is(err, c.err) {
+		if over, err := w.isSettled(t.Context(), m, events.Act, key); over || !errors.Is(err, c.err) {
 			t.Errorf("%s: it is over: %t, %v", what, over, err)
 		}
 	}
@@ -508,13 +508,13 @@ func TestWhenATurnIsOver(t *testing.T) {
 	} {
 		w, m, _ := onRecord(t, c.change)
 		m.Time = m.Time.Add(c.at)
-		if gone, err := w.gone(t.Context(), m); gone != c.gone || !errors.Is(err, c.err) {
+		if gone, err := w.isLost(t.Context(), m); gone != c.gone || !errors.Is(err, c.err) {
 			t.Errorf("%s: it is gone: %t, %v", what, gone, err)
 		}
 	}
 	w, m, _ := onRecord(t, func(*ailing) {})
 	m.Sequence = 9
-	if gone, err := w.gone(t.Context(), m); !gone || err != nil {
+	if gone, err := w.isLost(t.Context(), m); !gone || err != nil {
 		t.Errorf("one that is not there is gone: %t, %v", gone, err)
 	}
 	old := w.history(t.Context())

@@ -21,10 +21,10 @@ func previousObjects(b bus.Bus) func(context.Context, events.Ref, uint64) (plan.
 		// This comes first: the later lookups then see at least as much of the record.
 		m, ok, err := newest(ctx, b, ref.Kind)
 		if err == nil && ok {
-			known.Told = told(m)
+			known.Told = completeUpTo(m)
 		}
 		if err == nil {
-			known.Hidden, err = hidden(ctx, b, ref.Kind, seen)
+			known.Hidden, err = mayLackChanges(ctx, b, ref.Kind, seen)
 			known.Hidden = known.Hidden || m.Sequence < seen // another log than the one that the decision read
 		}
 		if err == nil && !known.Hidden {
@@ -43,9 +43,9 @@ func previousObjects(b bus.Bus) func(context.Context, events.Ref, uint64) (plan.
 	}
 }
 
-// hidden tells whether the record may lack changes after a message of a kind's log: there is a gap
+// mayLackChanges tells whether the record may lack changes after a message of a kind's log: there is a gap
 // after that message, or no mark says where the last gap is.
-func hidden(ctx context.Context, b bus.Bus, kind kinds.Name, seen uint64) (bool, error) {
+func mayLackChanges(ctx context.Context, b bus.Bus, kind kinds.Name, seen uint64) (bool, error) {
 	m, ok, err := b.Last(ctx, subject.StateStream(kind), subject.Mark(kind))
 	if err != nil || !ok {
 		return true, err
@@ -64,27 +64,27 @@ func hidden(ctx context.Context, b bus.Bus, kind kinds.Name, seen uint64) (bool,
 	}
 }
 
-// nearby bounds how many messages back versionAt looks if the message itself has expired.
-const nearby = 4
+// versionSearch bounds how many messages back versionAt looks if the message itself has expired.
+const versionSearch = 4
 
 // versionAt returns a version that a kind had at a message of its log or shortly before, and "" if
 // these messages have expired.
 func versionAt(ctx context.Context, b bus.Bus, kind kinds.Name, sequence uint64) (string, error) {
-	for at := sequence; at > 0 && sequence-at < nearby; at-- {
+	for at := sequence; at > 0 && sequence-at < versionSearch; at-- {
 		m, ok, err := b.At(ctx, subject.LogStream(kind), at)
 		switch {
 		case err != nil:
 			return "", err
 		case ok:
-			return told(m), nil
+			return completeUpTo(m), nil
 		}
 	}
 	return "", nil
 }
 
-// told returns the version up to which the record is complete with this delta. It returns "" for a
+// completeUpTo returns the version up to which the record is complete with this delta. It returns "" for a
 // delta of a list, which comes in any order, and for one that cannot be read.
-func told(m events.Message) string {
+func completeUpTo(m events.Message) string {
 	ref, err := subject.ParseDelta(m.Subject)
 	if err != nil {
 		return ""

@@ -44,7 +44,7 @@ func TestTheOutcomeOfALostTurnSettlesNoOther(t *testing.T) {
 			t.Fatalf("there %t, %v", ok, err)
 		}
 		put(events.Outcome{Controller: "rs", Key: key, Lane: events.Act, Turn: 1, Decided: tc.decided}, subject.Outcome("rs", events.Act, key))
-		if got, err := w.settled(t.Context(), turn, events.Act, key); err != nil || got != tc.want {
+		if got, err := w.hasOutcome(t.Context(), turn, events.Act, key); err != nil || got != tc.want {
 			t.Errorf("an outcome %s settles it: %t (%v), want %t", name, got, err, tc.want)
 		}
 	}
@@ -57,14 +57,14 @@ type dated struct {
 	later  *int
 }
 
-func (d dated) Message() events.Message { return events.Message{Sequence: 7, Time: d.stored} }
-func (d dated) Later(time.Duration)     { *d.later++ }
+func (d dated) Message() events.Message    { return events.Message{Sequence: 7, Time: d.stored} }
+func (d dated) NakWithDelay(time.Duration) { *d.later++ }
 
 // A turn that took the sequence of a lost one that is still in flight here waits for it: the lost
 // turn's answer must not acknowledge it.
 func TestATurnInTheLostOnesPlaceWaits(t *testing.T) {
 	t.Parallel()
-	h, at := newFlights("a", newMetrics()), claim.Place{Controller: "rs", Sequence: 7}
+	h, at := newInFlightTurns("a", newMetrics()), claim.Place{Controller: "rs", Sequence: 7}
 	hold, later, stored := make(chan struct{}), 0, time.Now()
 	var carried atomic.Int64
 	carry := func() { carried.Add(1); <-hold }

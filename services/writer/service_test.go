@@ -317,7 +317,7 @@ func (s *scene) redeliver(n int) {
 	ctx, cancel := context.WithCancel(s.Context())
 	taken := 0
 	s.must(s.bus.Work(ctx, bus.Work{Stream: subject.TurnStream(controller), Durable: "writer", AckWait: time.Second}, func(d bus.Delivery) {
-		d.Later(0)
+		d.NakWithDelay(0)
 		if taken++; taken == n {
 			cancel()
 		}
@@ -331,7 +331,7 @@ func (s *scene) unanswered() int {
 	n := 0
 	s.must(s.bus.Work(ctx, bus.Work{Stream: subject.TurnStream(controller), Durable: "writer", AckWait: time.Second}, func(d bus.Delivery) {
 		n++
-		d.Later(0)
+		d.NakWithDelay(0)
 	}))
 	return n
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// heardBy is when the other writers have heard that this one is unfit, and ask for its turns.
-const heardBy = 300 * time.Millisecond
+// unfitKnownAfter is when the other writers have heard that this one is unfit, and ask for its turns.
+const unfitKnownAfter = 300 * time.Millisecond
 
 // share is a writer's share of the work: the turns of the controllers for which this writer ranks
 // first. A writer that is cut off from the API server leaves its turns, also those in flight, to
@@ -22,10 +22,10 @@ const heardBy = 300 * time.Millisecond
 type share struct {
 	membership.Ranked
 
-	mu   sync.Mutex
-	left bool            // this writer leaves its turns to others
-	hand context.Context // the context of the turns in flight; nil before the first
-	drop context.CancelFunc
+	mu          sync.Mutex
+	left        bool            // this writer leaves its turns to others
+	turnsCtx    context.Context // the context of the turns in flight; nil before the first
+	cancelTurns context.CancelFunc
 }
 
 // newShare shares the work with the other writers of the membership. It fills in the bus and the
@@ -56,33 +56,33 @@ func (s *share) leave(left bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.left = left
-	if left && s.drop != nil {
-		s.drop()
-		s.hand, s.drop = nil, nil
+	if left && s.cancelTurns != nil {
+		s.cancelTurns()
+		s.turnsCtx, s.cancelTurns = nil, nil
 	}
 }
 
-// holding returns the context for a turn that is taken now. It ends with all, or when this writer
+// turnContext returns the context for a turn that is taken now. It ends with all, or when this writer
 // leaves its turns to others. takes is false while it does, for a turn that was on its way.
-func (s *share) holding(all context.Context) (hand context.Context, takes bool) {
+func (s *share) turnContext(all context.Context) (hand context.Context, takes bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.left {
 		return nil, false
 	}
-	if s.hand == nil {
-		s.hand, s.drop = context.WithCancel(all)
+	if s.turnsCtx == nil {
+		s.turnsCtx, s.cancelTurns = context.WithCancel(all)
 	}
-	return s.hand, true
+	return s.turnsCtx, true
 }
 
-// back returns the redelivery delay of a turn that is handed back: while this writer leaves its
+// redeliveryDelay returns the redelivery delay of a turn that is handed back: while this writer leaves its
 // turns to others, long enough for another one to ask for them.
-func (s *share) back() time.Duration {
+func (s *share) redeliveryDelay() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.left {
-		return heardBy
+		return unfitKnownAfter
 	}
 	return 0
 }

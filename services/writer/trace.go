@@ -14,8 +14,8 @@ func (x *executor) traced(ctx context.Context, d bus.Delivery, turn events.Turn)
 	return trace.With(ctx, span), span
 }
 
-// became records the outcome of a turn in its span.
-func became(span *trace.Span, o events.Outcome) {
+// recordOutcome records the outcome of a turn in its span.
+func recordOutcome(span *trace.Span, o events.Outcome) {
 	if span == nil {
 		return
 	}

@@ -54,7 +54,7 @@ func (s *scene) heard() func() []trace.Write {
 		})
 	}()
 	s.eventually("listener", func() bool { // what is said before that is lost
-		s.must(s.bus.Say(trace.Writes, trace.Roll{Writer: "another", Open: []string{}}.Encode()))
+		s.must(s.bus.Broadcast(trace.Writes, trace.Roll{Writer: "another", Open: []string{}}.Encode()))
 		mu.Lock()
 		defer mu.Unlock()
 		return listening
@@ -202,7 +202,7 @@ func TestAWriteThatIsRefusedIsToldToHaveEnded(t *testing.T) {
 		})
 	}()
 	s.eventually("listener", func() bool { // what is said before that is lost
-		s.must(s.bus.Say(trace.Writes, trace.Roll{Writer: "another", Open: []string{}}.Encode()))
+		s.must(s.bus.Broadcast(trace.Writes, trace.Roll{Writer: "another", Open: []string{}}.Encode()))
 		return len(listening) > 0
 	})
 	s.api.Break(func(q fakeserver.Request) fakeserver.Fault {

@@ -121,22 +121,22 @@ const (
 	// heartbeatTimeout is how long the writer stays ready without hearing its own heartbeats.
 	heartbeatTimeout  = 5 * time.Second
 	defaultConcurrent = 50
-	// ahead is the number of turns in flight for each slot of Concurrent.
-	ahead = 2
+	// maxPending is the number of turns in flight for each slot of Concurrent.
+	maxPending = 2
 )
 
 // Service is a writer.
 type Service struct {
 	config    Config
-	door      *apply.Door
-	teller    *apply.Teller
+	api       *apply.Client
+	teller    *apply.EventRecorder
 	metrics   *metrics
-	flights   *flights
+	inFlight  *inFlightTurns
 	announcer *announcer // nil without traces
 	epochs    *epochs
 	time      busTime
 	share     *share
-	failing   failing
+	failing   repeatedFailures
 	unsigned  rate.Sometimes // bounds the log lines about ignored heartbeats
 
 	mu   sync.Mutex
@@ -172,8 +172,8 @@ func New(c Config) (*Service, error) {
 	announcer := newAnnouncer(c, id)
 	door, err := apply.New(apply.Config{
 		REST: c.REST, Impersonate: c.Impersonate, DryRun: c.Mode == DryRun,
-		MaxInFlight: c.MaxInFlight, QPS: c.QPS, Burst: c.Burst, Patience: c.Patience, Known: previousObjects(c.Bus), Metrics: m.door,
-		Trace: c.Trace, Tell: announcer.teller(), Mint: c.Mint, Authority: c.Authority, Types: c.Types, Hides: hiding(c.Bus, c.Clock), Panicked: m.panicked(c.Log),
+		MaxInFlight: c.MaxInFlight, QPS: c.QPS, Burst: c.Burst, Patience: c.Patience, Known: previousObjects(c.Bus), Metrics: m.api,
+		Trace: c.Trace, Announce: announcer.forTraces(), Mint: c.Mint, Authority: c.Authority, Types: c.Types, Hides: hiding(c.Bus, c.Clock), Panicked: m.panicked(c.Log),
 	}, actors)
 	if err != nil {
 		return nil, fmt.Errorf("make a writer: %w", err)
@@ -183,12 +183,12 @@ func New(c Config) (*Service, error) {
 		probe = func(context.Context) error { return nil } // it makes no requests
 	}
 	s := &Service{
-		unsigned: rate.Sometimes{Interval: 10 * time.Second}, config: c, door: door, teller: apply.NewTeller(door, c.Clock), metrics: m, flights: newFlights(id, m), announcer: announcer,
+		unsigned: rate.Sometimes{Interval: 10 * time.Second}, config: c, api: door, teller: apply.NewEventRecorder(door, c.Clock), metrics: m, inFlight: newInFlightTurns(id, m), announcer: announcer,
 		epochs: newEpochs(c.Bus), idle: errors.New("not started"),
 	}
 	replicas := membership.Config{ID: id, Reach: probe, Sign: s.signHeartbeat}
-	if s.flights.sign = s.signHeartbeat; c.Sign != nil || c.Outcomes != nil {
-		s.flights.signed, replicas.Signed = s.signedHeartbeat, s.signedHeartbeat
+	if s.inFlight.sign = s.signHeartbeat; c.Sign != nil || c.Outcomes != nil {
+		s.inFlight.signed, replicas.Signed = s.signedHeartbeat, s.signedHeartbeat
 	}
 	s.share = newShare(c.Bus, replicas)
 	return s, nil
@@ -240,57 +240,57 @@ func (s *Service) Run(ctx context.Context) error {
 	var background sync.WaitGroup
 	background.Go(func() { s.teller.Run(working) })
 	background.Go(func() { s.share.run(sharing) })
-	background.Go(func() { s.epochs.keep(working) })
+	background.Go(func() { s.epochs.run(working) })
 	background.Go(func() { s.shareEpochs(working) })
-	background.Go(func() { s.flights.keep(working, s.config.Bus, s.config.Log) })
-	background.Go(func() { s.announcer.keep(working) })
+	background.Go(func() { s.inFlight.run(working, s.config.Bus, s.config.Log) })
+	background.Go(func() { s.announcer.run(working) })
 	defer background.Wait()
 	defer stop()
 	defer leave()
 
 	for _, p := range s.config.Controllers {
 		if err := s.config.Bus.EnsureController(ctx, p.Name); err != nil {
-			return s.become(fmt.Errorf("make the streams of %s: %w", p.Name, err))
+			return s.setIdle(fmt.Errorf("make the streams of %s: %w", p.Name, err))
 		}
 	}
 	for _, p := range s.config.Controllers[:min(1, len(s.config.Controllers))] {
 		stream := subject.TurnStream(p.Name)
 		if err := s.time.begin(ctx, s.config.Bus, stream, s.config.Log); err != nil {
-			return s.become(fmt.Errorf("read the clock of the bus: %w", err))
+			return s.setIdle(fmt.Errorf("read the clock of the bus: %w", err))
 		}
-		background.Go(func() { s.time.keep(working, s.config.Bus, stream) })
+		background.Go(func() { s.time.run(working, s.config.Bus, stream) })
 	}
-	s.become(nil)
+	s.setIdle(nil)
 	readers, reading := errgroup.WithContext(ctx)
 	for i := range s.config.Controllers {
 		t := s.executor(&s.config.Controllers[i])
-		most := ahead * cap(t.slots)
-		s.flights.limit(t.profile.Name, most)
+		most := maxPending * cap(t.slots)
+		s.inFlight.limit(t.profile.Name, most)
 		readers.Go(func() error {
 			w := bus.Work{
 				Stream: subject.TurnStream(t.profile.Name), Durable: durable,
 				AckWait: claim.AckWait, MaxPending: most, Since: s.config.Since, Known: t.history(reading),
 			}
 			return s.share.Work(reading, w, func(d bus.Delivery) {
-				if hand, takes := s.share.holding(working); takes {
+				if hand, takes := s.share.turnContext(working); takes {
 					t.take(reading, hand, d)
 				} else {
-					d.Later(heardBy)
+					d.NakWithDelay(unfitKnownAfter)
 				}
 			})
 		})
 	}
 	err := readers.Wait()
-	s.become(errors.New("stopped"))
-	s.flights.drain(s.config.Drain, stop)
+	s.setIdle(errors.New("stopped"))
+	s.inFlight.drain(s.config.Drain, stop)
 	if err != nil {
 		return fmt.Errorf("read turns: %w", err)
 	}
 	return nil
 }
 
-// become remembers why the writer takes no turns, and returns that.
-func (s *Service) become(err error) error {
+// setIdle remembers why the writer takes no turns, and returns that.
+func (s *Service) setIdle(err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.idle = err
@@ -304,7 +304,7 @@ func (s *Service) Checks() map[string]func() error {
 		"writer": func() error {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			if s.idle == nil && s.flights.deaf() {
+			if s.idle == nil && s.inFlight.unheardFor() {
 				return fmt.Errorf("does not hear its own heartbeats on %q: is the bus away, or may this writer not publish and subscribe there?", events.Writers)
 			}
 			return s.idle
@@ -314,14 +314,14 @@ func (s *Service) Checks() map[string]func() error {
 		"writer-api": func() error {
 			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 			defer cancel()
-			return s.door.Ready(ctx)
+			return s.api.Ready(ctx)
 		},
 	}
 }
 
 // Key returns the turns of a controller's key that this writer has in flight, the oldest first.
 func (s *Service) Key(controller string, key events.Key) []events.TurnState {
-	return s.flights.of(controller, key)
+	return s.inFlight.ofKey(controller, key)
 }
 
 // Collectors returns the metrics.

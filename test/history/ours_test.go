@@ -79,7 +79,7 @@ func (p *ours) work() {
 	p.Fatal("the engine does not come to rest")
 }
 
-// Store implements [shell.Door]: it stores the turn, carries it out, and reports its outcome.
+// Store implements [shell.IO]: it stores the turn, carries it out, and reports its outcome.
 func (p *ours) Store(t events.Turn, expect uint64) {
 	p.asked = append(p.asked, func() {
 		at := subject.Turn(p.name, t.Lane, t.Key)
@@ -108,7 +108,7 @@ func (p *ours) outcome(t events.Turn, sequence uint64) {
 	p.engine.Outcome(sequence, o)
 }
 
-// Recall implements [shell.Door].
+// Recall implements [shell.IO].
 func (p *ours) Recall(key events.Key, lane events.Lane) {
 	p.asked = append(p.asked, func() {
 		at := subject.Turn(p.name, lane, key)
@@ -123,12 +123,12 @@ func (p *ours) Recall(key events.Key, lane events.Lane) {
 	})
 }
 
-// Schedule implements [shell.Door]; here only the engine's own timer counts.
+// Schedule implements [shell.IO]; here only the engine's own timer counts.
 func (p *ours) Schedule(w events.Wake) {
 	p.asked = append(p.asked, func() { p.engine.Scheduled(w.Key, w.At, nil) })
 }
 
-// Reach implements [shell.Door].
+// Reach implements [shell.IO].
 func (p *ours) Reach(kind kinds.Name) {
 	p.asked = append(p.asked, func() { p.engine.Reached(kind, p.counts[kind], nil) })
 }

@@ -53,7 +53,7 @@ func TestDamagedStateBehindTheWatcher(t *testing.T) {
 	w.settle()
 	quit()
 	w.views()
-	if err := w.bus.Renew(t.Context(), kinds.Pods.Kind); err != nil { // the renewed state is empty
+	if err := w.bus.RecreateState(t.Context(), kinds.Pods.Kind); err != nil { // the renewed state is empty
 		t.Fatal(err)
 	}
 	w.decide()
@@ -70,7 +70,7 @@ func TestWhatEndsWhileTheStateIsMadeAnew(t *testing.T) {
 	w.past()
 	w.api.remove(podName(7))
 	w.api.remove(podName(8))
-	if err := w.bus.Renew(t.Context(), kinds.Pods.Kind); err != nil {
+	if err := w.bus.RecreateState(t.Context(), kinds.Pods.Kind); err != nil {
 		t.Fatal(err)
 	}
 	w.watch()
@@ -114,7 +114,7 @@ func TestStreamsThatAreMadeAnew(t *testing.T) {
 	w.decide()
 	w.settle()
 	w.views()
-	if err := w.bus.Forget(t.Context(), kinds.Pods.Name); err != nil {
+	if err := w.bus.DeleteKind(t.Context(), kinds.Pods.Name); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.bus.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {

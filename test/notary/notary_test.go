@@ -204,7 +204,7 @@ func TestTheNotarysRights(t *testing.T) {
 		},
 		"set a wake":               func() error { return one.Schedule(t.Context(), events.Wake{Controller: "c", Key: key}) },
 		"make streams":             func() error { return one.EnsureKind(t.Context(), kinds.ConfigMaps.Kind) },
-		"remove those of a kind":   func() error { return one.Forget(t.Context(), kinds.Pods.Name) },
+		"remove those of a kind":   func() error { return one.DeleteKind(t.Context(), kinds.Pods.Name) },
 		"import something as ours": func() error { return one.Import(t.Context(), f, "OUTCOME_x", nil) },
 	} {
 		var refusal *stream.Refusal
@@ -237,7 +237,7 @@ func TestTheNotarySurvives(t *testing.T) {
 		t.Errorf("found after a restart of the notary: %v", r.Findings)
 	}
 
-	must(t, errors.Join(all.Forget(t.Context(), kinds.Pods.Name), all.EnsureKind(t.Context(), kinds.Pods.Kind)))
+	must(t, errors.Join(all.DeleteKind(t.Context(), kinds.Pods.Name), all.EnsureKind(t.Context(), kinds.Pods.Kind)))
 	tell(t, all, 60, 20)
 	r := s.proven(all)
 	if len(r.Findings) != 1 || r.Findings[0].Stream != "EV_pods" || !strings.Contains(r.Findings[0].What, "made anew") {

@@ -329,7 +329,7 @@ func TestTheExitCodeOfVerify(t *testing.T) {
 // removed deletes streams from the bus: first a log, then the notary's stream.
 func (d *engine) removed(key string) {
 	d.Helper()
-	must(d.T, d.bus.Forget(d.Context(), kinds.Pods.Name))
+	must(d.T, d.bus.DeleteKind(d.Context(), kinds.Pods.Name))
 	if said, code := d.run("verify", key); code != 2 || !strings.Contains(said, "EV_pods: the stream is left out") {
 		d.Errorf("without a log that was signed: exit code %d\n%s", code, said)
 	}

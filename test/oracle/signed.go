@@ -156,7 +156,7 @@ func asTheWriter(request *certificatesv1.CertificateSigningRequest) (written []b
 var certifier = apply.Actor{Controller: "certificatesigningrequest-signing-controller", Identity: "certificate-controller"}
 
 // signersDoor is the writer's door with the keys of all signers, in front of an API server.
-func signersDoor(server http.RoundTripper, now time.Time) *apply.Door {
+func signersDoor(server http.RoundTripper, now time.Time) *apply.Client {
 	files := map[string]authority.Files{}
 	for _, name := range csr.Signers() {
 		files[name] = signerFiles()

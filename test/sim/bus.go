@@ -405,8 +405,8 @@ func (p *delivery) take() {
 	p.at = p.durable.bus.now().Add(claim.AckWait)
 }
 
-// Done: never again.
-func (p *delivery) Done() {
+// Ack: never again.
+func (p *delivery) Ack() {
 	if b := p.durable.bus; b.loseAcks > 0 {
 		b.loseAcks--
 		return
@@ -417,8 +417,8 @@ func (p *delivery) Done() {
 	}
 }
 
-// Later: again after a delay.
-func (p *delivery) Later(delay time.Duration) { p.at = p.durable.bus.now().Add(delay) }
+// NakWithDelay: again after a delay.
+func (p *delivery) NakWithDelay(delay time.Duration) { p.at = p.durable.bus.now().Add(delay) }
 
-// Working: not answered yet, but being worked on.
-func (p *delivery) Working() { p.at = p.durable.bus.now().Add(claim.AckWait) }
+// InProgress: not answered yet, but being worked on.
+func (p *delivery) InProgress() { p.at = p.durable.bus.now().Add(claim.AckWait) }

@@ -380,7 +380,7 @@ func (w *World) restart() {
 	for _, r := range w.replicas {
 		for _, d := range r.engines {
 			d.connection++
-			d.Doubt()
+			d.Invalidate()
 		}
 	}
 	w.pulse = w.now.Add(2 * skew)

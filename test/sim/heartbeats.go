@@ -17,7 +17,7 @@ func (w *World) heartbeats(to time.Time) {
 	if w.atRest() {
 		return
 	}
-	if to.Sub(w.pulse) > claim.Doubt*2 { // after a day in which no process could act
+	if to.Sub(w.pulse) > claim.UncertainFor*2 { // after a day in which no process could act
 		w.pulse = to.Add(-claim.Interval)
 	}
 	for at := w.pulse.Add(claim.Interval); !at.After(to); at = at.Add(claim.Interval) {

@@ -79,7 +79,7 @@ func (r *replica) behind() bool {
 
 // awake tells whether a replica has caught up, and can work.
 func (r *replica) awake() bool {
-	return !r.stalled() && !slices.ContainsFunc(r.engines, func(d *engine) bool { return !d.Awake() })
+	return !r.stalled() && !slices.ContainsFunc(r.engines, func(d *engine) bool { return !d.HasOpened() })
 }
 
 // fair is the replica's share of the keys, as far as it knows the others: it shares with the
@@ -166,7 +166,7 @@ func (f *follower) ready() bool {
 
 // behind tells whether the follower waits until a watcher says again what the stream has lost.
 func (f *follower) behind() bool {
-	return !f.opened && f.folded >= f.goal && f.replica.memory.Behind(f.stream.kind.Name)
+	return !f.opened && f.folded >= f.goal && f.replica.memory.BehindKnown(f.stream.kind.Name)
 }
 
 // asks is when it next asks the watchers.
@@ -285,7 +285,7 @@ func (d *engine) own(share shell.Share) {
 
 // maps records the keys that a change asks for, and returns those that the engine is told.
 func (d *engine) maps(keys []events.Key) []events.Key {
-	if !d.replica.folding || !d.Awake() {
+	if !d.replica.folding || !d.HasOpened() {
 		return keys // an engine that opens asks about every key
 	}
 	for _, key := range keys {
@@ -313,7 +313,7 @@ func reads(c reconcile.Any, served []kinds.Kind) []kinds.Name {
 	return out
 }
 
-// Store implements shell.Door.
+// Store implements shell.IO.
 func (d *engine) Store(t events.Turn, expect uint64) {
 	seen, connection := d.looks.of(t), d.connection
 	d.request(func() func() {
@@ -337,7 +337,7 @@ func (d *engine) Store(t events.Turn, expect uint64) {
 	})
 }
 
-// Recall implements shell.Door.
+// Recall implements shell.IO.
 func (d *engine) Recall(key events.Key, of events.Lane) {
 	d.request(func() func() {
 		w := d.replica.world
@@ -355,7 +355,7 @@ func (d *engine) Recall(key events.Key, of events.Lane) {
 	})
 }
 
-// Schedule implements shell.Door.
+// Schedule implements shell.IO.
 func (d *engine) Schedule(wake events.Wake) {
 	d.request(func() func() {
 		w := d.replica.world
@@ -368,7 +368,7 @@ func (d *engine) Schedule(wake events.Wake) {
 	})
 }
 
-// Reach implements shell.Door.
+// Reach implements shell.IO.
 func (d *engine) Reach(kind kinds.Name) {
 	d.request(func() func() {
 		end := d.replica.world.bus.kinds[kind].end()
@@ -407,7 +407,7 @@ func (d hearing) ready() bool {
 func (d hearing) act() {
 	if d.breaks != d.book.breaks {
 		d.breaks, d.heard = d.book.breaks, len(d.book.outcomes)
-		d.Doubt()
+		d.Invalidate()
 		return
 	}
 	d.heard++

@@ -97,7 +97,7 @@ func (c *carrying) moves() bool {
 	if c.plan == nil {
 		return x.claims.Announced(c.after) || x.claims.Elsewhere(c.at(), now)
 	}
-	return x.claims.Standing(c.at(), now) != claim.Uncertain
+	return x.claims.Status(c.at(), now) != claim.Uncertain
 }
 
 // take takes a delivered turn.
@@ -110,7 +110,7 @@ func (x *writer) take(p *delivery, b *book) {
 	attempts := p.attempts
 	p.take()
 	if slices.ContainsFunc(x.hands, func(known *carrying) bool { return known.at() == c.at() && known.place != c.place }) {
-		p.Later(claim.Interval) // the turn that had its place is lost, and still in flight
+		p.NakWithDelay(claim.Interval) // the turn that had its place is lost, and still in flight
 		return
 	}
 	anew := attempts > 0 || b.work.before(stored)
@@ -126,18 +126,18 @@ func (x *writer) take(p *delivery, b *book) {
 	x.hands = append(x.hands, c)
 	untouched := fresh
 	if !fresh {
-		c.begun = anew || !x.claims.Watched(stored, now)
-		untouched = !c.begun && x.claims.Alone(c.at(), stored, now)
+		c.begun = anew || !x.claims.NoneBegunSince(stored, now)
+		untouched = !c.begun && x.claims.NeverDelivered(c.at(), stored, now)
 	}
 	switch {
 	case untouched:
 		x.begin(c)
 	case !x.claims.Claim(c.at(), now):
-		x.release(c, func() { p.Later(claim.Interval) })
+		x.release(c, func() { p.NakWithDelay(claim.Interval) })
 	case c.begun:
-		c.after = x.claims.Said()
+		c.after = x.claims.Sent()
 	case c.over():
-		x.release(c, p.Done)
+		x.release(c, p.Ack)
 	default:
 		x.begin(c)
 	}
@@ -147,9 +147,9 @@ func (x *writer) take(p *delivery, b *book) {
 func (x *writer) announced(c *carrying) {
 	switch {
 	case x.claims.Elsewhere(c.at(), x.world.now):
-		x.release(c, func() { c.delivery.Later(claim.Interval) })
+		x.release(c, func() { c.delivery.NakWithDelay(claim.Interval) })
 	case c.over():
-		x.release(c, c.delivery.Done)
+		x.release(c, c.delivery.Ack)
 	default:
 		x.begin(c)
 	}
@@ -165,10 +165,10 @@ func (c *carrying) over() bool {
 // answer.
 func (x *writer) holds(c *carrying) bool {
 	now := x.world.now
-	if x.claims.Standing(c.at(), now) == claim.Free && !c.over() && c.book.holds(c.place) {
-		x.claims.Regain(c.at(), now)
+	if x.claims.Status(c.at(), now) == claim.Free && !c.over() && c.book.holds(c.place) {
+		x.claims.HoldAgain(c.at(), now)
 	}
-	if x.claims.Standing(c.at(), now) != claim.Held || c.begun && c.book.settled(c.turn, c.place) {
+	if x.claims.Status(c.at(), now) != claim.Held || c.begun && c.book.settled(c.turn, c.place) {
 		x.claims.GiveUp(now)
 		x.release(c, func() {})
 		return false
@@ -189,7 +189,7 @@ func (x *writer) release(c *carrying, answer func()) {
 func (x *writer) begin(c *carrying) {
 	t, stored := c.turn, c.place.at
 	if repeats := (claim.Place{Controller: t.Controller, Sequence: t.Repeats}); t.Repeats > 0 && x.claims.Elsewhere(repeats, x.world.now) {
-		x.release(c, func() { c.delivery.Later(claim.Interval) })
+		x.release(c, func() { c.delivery.NakWithDelay(claim.Interval) })
 		return
 	}
 	c.begun = c.begun || t.Repeats > 0
@@ -325,7 +325,7 @@ func (x *writer) finish(c *carrying, results []events.Result) {
 	}
 	x.world.guard.tells(c.turn, plan.Tellings(c.turn, results))
 	c.book.settle(o, c.place)
-	x.release(c, c.delivery.Done)
+	x.release(c, c.delivery.Ack)
 }
 
 // fate is the result of a request.

@@ -473,12 +473,12 @@ func (a mutedAppender) Append(ctx context.Context, m events.Message) error {
 	return a.Appender.Append(ctx, m)
 }
 
-func (m *muted) Say(topic string, data []byte) error {
+func (m *muted) Broadcast(topic string, data []byte) error {
 	m.said.Add(1)
 	if m.muted.Load() {
 		return nil
 	}
-	return m.Bus.Say(topic, data)
+	return m.Bus.Broadcast(topic, data)
 }
 
 func (m *muted) Append(ctx context.Context, kind kinds.Name) (bus.Appender, error) {

@@ -41,7 +41,7 @@ func (w *world) skip() {
 	defer cancel()
 	// However late the acknowledgement is, the turn does not come again.
 	job := bus.Work{Stream: subject.TurnStream(copier), Durable: "writer", AckWait: time.Hour, Since: time.Hour}
-	w.must(w.bus.Work(ctx, job, func(d bus.Delivery) { d.Done(); cancel() }))
+	w.must(w.bus.Work(ctx, job, func(d bus.Delivery) { d.Ack(); cancel() }))
 	w.eventually("the turn is answered", func() bool {
 		all, err := w.bus.Consumers(w.Context(), job.Stream)
 		w.must(err)

@@ -101,7 +101,7 @@ func jetStream(s stream.Inspection, w Wanted) Finding {
 	case s.Silent != nil:
 		return found(CheckJetStream, Failed, "JetStream does not answer %s: %v", user(w.User), s.Silent).
 			so("let this user use JetStream (deployments/nats/accounts.conf), and look whether the bus has all its servers")
-	case s.Made:
+	case s.StreamsExist:
 		return found(CheckJetStream, OK, "JetStream answers, and has the streams of Millrace")
 	}
 	return found(CheckJetStream, OK, "JetStream answers; the streams of Millrace are made when it starts")
@@ -111,7 +111,7 @@ func busServers(s stream.Inspection, w Wanted) Finding {
 	switch {
 	case s.Silent != nil:
 		return found(CheckBusServers, NotChecked, "JetStream does not answer")
-	case s.Made && s.Copies != w.Replicas:
+	case s.StreamsExist && s.Copies != w.Replicas:
 		return found(CheckBusServers, Failed, "the streams have %s each, and --stream-replicas says %d", copies(s.Copies), w.Replicas).
 			so("start with --stream-replicas=%d, or change the streams first (nats stream edit --replicas=%d)", s.Copies, w.Replicas)
 	case s.Servers < w.Replicas:
@@ -141,9 +141,9 @@ func busAccount(s stream.Inspection, w Wanted) Finding {
 	a := s.Account
 	left := a.MostStored - int64(max(a.Stored, a.Reserved))
 	switch {
-	case s.Unasked != nil:
-		return found(CheckBusAccount, NotChecked, "the limits of the account are not known: %v", s.Unasked)
-	case a.MostStreams > 0 && !s.Made && a.Streams+w.Streams > a.MostStreams:
+	case s.AccountError != nil:
+		return found(CheckBusAccount, NotChecked, "the limits of the account are not known: %v", s.AccountError)
+	case a.MostStreams > 0 && !s.StreamsExist && a.Streams+w.Streams > a.MostStreams:
 		return found(CheckBusAccount, Failed, "the account may have %d streams, of which it has %d, and Millrace makes about %d more", a.MostStreams, a.Streams, w.Streams).
 			so("raise the limit of streams of the account, or run fewer --controllers")
 	case a.MostStored >= 0 && left < LeastDisk:

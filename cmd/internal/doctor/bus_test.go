@@ -31,13 +31,13 @@ func TestBus(t *testing.T) {
 			s.Version, s.Shortcomings = "2.14.0", []stream.Shortcoming{{Reason: stream.ReasonVersion, What: "NATS 2.14.0 is older", Cure: "upgrade"}}
 		}, CheckBusVersion, Warning, "older…upgrade"},
 		{"JetStream with streams", nil, CheckJetStream, OK, "has the streams"},
-		{"JetStream without", func(s *stream.Inspection, _ *Wanted) { s.Made = false }, CheckJetStream, OK, "are made"},
+		{"JetStream without", func(s *stream.Inspection, _ *Wanted) { s.StreamsExist = false }, CheckJetStream, OK, "are made"},
 		{"no JetStream", func(s *stream.Inspection, _ *Wanted) { s.JetStream, s.Silent = false, errors.New("no responders") }, CheckJetStream, Failed, "off…store_dir"},
 		{"not for this user", func(s *stream.Inspection, _ *Wanted) { s.Silent = errors.New("no responders") }, CheckJetStream, Failed, "does not answer millrace…accounts.conf"},
 		{"servers of a silent bus", func(s *stream.Inspection, _ *Wanted) { s.Silent = errors.New("no responders") }, CheckBusServers, NotChecked, ""},
 		{"three servers", nil, CheckBusServers, OK, "3 servers, with 3 copies"},
 		{"one server", func(s *stream.Inspection, w *Wanted) { s.Servers, s.Copies, s.Online, w.Replicas = 1, 1, 0, 1 }, CheckBusServers, OK, "1 server, with 1 copy"},
-		{"too few", func(s *stream.Inspection, _ *Wanted) { s.Made, s.Servers = false, 1 }, CheckBusServers, Failed, "1 server…--stream-replicas=1"},
+		{"too few", func(s *stream.Inspection, _ *Wanted) { s.StreamsExist, s.Servers = false, 1 }, CheckBusServers, Failed, "1 server…--stream-replicas=1"},
 		{"other copies", func(s *stream.Inspection, w *Wanted) { w.Replicas = 1 }, CheckBusServers, Failed, "3 copies…--stream-replicas=3"},
 		{"one is away", func(s *stream.Inspection, _ *Wanted) { s.Online = 2 }, CheckBusServers, Warning, "2 of 3"},
 		{"no limit", nil, CheckBusAccount, OK, "no limit"},
@@ -49,12 +49,12 @@ func TestBus(t *testing.T) {
 			s.Account = stream.Account{MostStored: 20 * gib, Stored: 20 * gib}
 		}, CheckBusAccount, Failed, "0 B left"},
 		{"too few streams", func(s *stream.Inspection, _ *Wanted) {
-			s.Made, s.Account = false, stream.Account{MostStored: -1, MostStreams: 10}
+			s.StreamsExist, s.Account = false, stream.Account{MostStored: -1, MostStreams: 10}
 		}, CheckBusAccount, Failed, "10 streams…about 90"},
 		{"streams that are made", func(s *stream.Inspection, _ *Wanted) {
 			s.Account = stream.Account{MostStored: -1, MostStreams: 95, Streams: 90}
 		}, CheckBusAccount, OK, "90 streams"},
-		{"may not ask", func(s *stream.Inspection, _ *Wanted) { s.Unasked = errors.New("may not") }, CheckBusAccount, NotChecked, "may not"},
+		{"may not ask", func(s *stream.Inspection, _ *Wanted) { s.AccountError = errors.New("may not") }, CheckBusAccount, NotChecked, "may not"},
 		{"no store tells", nil, CheckBusStore, NotChecked, "--nats-monitoring"},
 		{"a store", func(s *stream.Inspection, _ *Wanted) { s.Stores = []stream.Store{store("a", gib)} }, CheckBusStore, OK, "a has 19 GiB of 20 GiB left"},
 		{"a store that fills up", func(s *stream.Inspection, _ *Wanted) { s.Stores = []stream.Store{store("a", gib), store("b", 18*gib)} }, CheckBusStore, Warning, "b has 2 GiB"},
@@ -82,8 +82,8 @@ func TestBus(t *testing.T) {
 		{"a clock that is ahead", func(s *stream.Inspection, _ *Wanted) { s.Told.At = now.Add(time.Minute) }, CheckClockBus, Warning, "ahead"},
 	} {
 		s := stream.Inspection{
-			Server: "tls://a:4222", Version: "2.15.2", Encrypted: true, JetStream: true, Made: true, Copies: 3, Online: 3, Servers: 3, Payload: 8 << 20,
-			Told: stream.Told{At: now, Asked: now, Answered: now}, Account: stream.Account{MostStored: -1, MostStreams: -1},
+			Server: "tls://a:4222", Version: "2.15.2", Encrypted: true, JetStream: true, StreamsExist: true, Copies: 3, Online: 3, Servers: 3, Payload: 8 << 20,
+			Told: stream.ClockReading{At: now, Asked: now, Answered: now}, Account: stream.Account{MostStored: -1, MostStreams: -1},
 		}
 		w := Wanted{Address: "tls://a:4222", User: "millrace", Replicas: 3, Streams: 90}
 		if c.spoil != nil {

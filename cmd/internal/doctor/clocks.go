@@ -12,19 +12,19 @@ import (
 const mostApart = 2 * time.Second
 
 // ServerClock checks the API server's clock.
-func ServerClock(t stream.Told) Finding {
+func ServerClock(t stream.ClockReading) Finding {
 	if t.At.IsZero() {
 		return found(CheckClockServer, NotChecked, "the API server's answers have no Date header")
 	}
-	return clock(CheckClockServer, "the API server", t.Apart(), t.Answered.Sub(t.Asked))
+	return clock(CheckClockServer, "the API server", t.Offset(), t.Answered.Sub(t.Asked))
 }
 
 // BusClock checks the clock of the bus.
-func BusClock(t stream.Told) Finding {
+func BusClock(t stream.ClockReading) Finding {
 	if t.At.IsZero() {
 		return found(CheckClockBus, NotChecked, "the bus tells the time with its streams, and there are none as yet")
 	}
-	return clock(CheckClockBus, "the bus", t.Apart(), t.Answered.Sub(t.Asked))
+	return clock(CheckClockBus, "the bus", t.Offset(), t.Answered.Sub(t.Asked))
 }
 
 func clock(check, of string, apart, took time.Duration) Finding {

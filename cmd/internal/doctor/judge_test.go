@@ -199,16 +199,16 @@ func TestNeeded(t *testing.T) {
 
 func TestClocks(t *testing.T) {
 	t.Parallel()
-	told := func(late time.Duration) stream.Told {
-		return stream.Told{At: now.Add(late), Asked: now, Answered: now.Add(40 * time.Millisecond)}
+	told := func(late time.Duration) stream.ClockReading {
+		return stream.ClockReading{At: now.Add(late), Asked: now, Answered: now.Add(40 * time.Millisecond)}
 	}
 	expect(t, []expectation{
 		{"agrees", ServerClock(told(0)), OK, "40ms"},
 		{"a little ahead", ServerClock(told(2 * time.Second)), OK, ""},
 		{"ahead", ServerClock(told(time.Minute)), Warning, "59.96s ahead of…NTP"},
 		{"behind", BusClock(told(-time.Hour)), Warning, "the bus is 1h0m0s behind"},
-		{"not told", ServerClock(stream.Told{}), NotChecked, "Date"},
-		{"not told by the bus", BusClock(stream.Told{}), NotChecked, "streams"},
+		{"not told", ServerClock(stream.ClockReading{}), NotChecked, "Date"},
+		{"not told by the bus", BusClock(stream.ClockReading{}), NotChecked, "streams"},
 	})
 }
 

@@ -288,7 +288,7 @@ func answer(ctx context.Context, b bus.Bus, stream, durable string) error {
 	ctx, done := context.WithCancel(ctx)
 	defer done()
 	return b.Work(ctx, bus.Work{Stream: stream, Durable: durable, AckWait: time.Minute}, func(d bus.Delivery) {
-		d.Done()
+		d.Ack()
 		if d.Message().Sequence >= end.Last {
 			done()
 		}

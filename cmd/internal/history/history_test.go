@@ -211,7 +211,7 @@ func expectAnswered(t *testing.T, b *stream.Bus, w bus.Work) {
 		t.Fatal(err)
 	}
 	var first uint64
-	if err := b.Work(ctx, w, func(d bus.Delivery) { first = d.Message().Sequence; d.Done(); done() }); err != nil {
+	if err := b.Work(ctx, w, func(d bus.Delivery) { first = d.Message().Sequence; d.Ack(); done() }); err != nil {
 		t.Fatal(err)
 	}
 	if first != before.Last+1 {

@@ -86,10 +86,10 @@ func TestHalfAnExportIsNone(t *testing.T) {
 				_, err := archive.Export(t.Context(), on, to, s)
 				return err
 			}
-			whole, all := &memory.Cut{Notarized: b}, &refusing{}
+			whole, all := &memory.Cut{NotaryBus: b}, &refusing{}
 			must(t, export(whole, all))
 			for call := 1; call <= whole.Calls(); call++ {
-				on := &memory.Cut{Notarized: b, Call: call}
+				on := &memory.Cut{NotaryBus: b, Call: call}
 				if err := export(on, io.Discard); on.Calls() >= call && !errors.Is(err, memory.ErrCut) {
 					t.Errorf("%s: call %d of %d is cut, and the export says %v", name, call, whole.Calls(), err)
 				}

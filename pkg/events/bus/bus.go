@@ -33,7 +33,7 @@ type Bus interface {
 	Publisher
 	Reader
 	Queue
-	Looker
+	LastReader
 	Peers
 	// Healthy is nil while the bus is usable; otherwise the error says what is wrong.
 	Healthy() error
@@ -54,12 +54,12 @@ type Streams interface {
 	EnsureController(ctx context.Context, controller string) error
 	// Kinds are the kinds whose streams exist, sorted by name.
 	Kinds(ctx context.Context) ([]kinds.Kind, error)
-	// Renew replaces the state stream of a kind by an empty one, because its content cannot be
+	// RecreateState replaces the state stream of a kind by an empty one, because its content cannot be
 	// read or trusted. The new stream gets what is stored in the log from then on, under the
 	// log's sequences; the watcher that calls Renew publishes every object again.
-	Renew(ctx context.Context, kind kinds.Kind) error
-	// Forget removes the streams of a kind that the API server no longer serves.
-	Forget(ctx context.Context, kind kinds.Name) error
+	RecreateState(ctx context.Context, kind kinds.Kind) error
+	// DeleteKind removes the streams of a kind that the API server no longer serves.
+	DeleteKind(ctx context.Context, kind kinds.Name) error
 	// StreamState is where a stream stands.
 	StreamState(ctx context.Context, stream string) (State, error)
 }
@@ -158,14 +158,14 @@ type Queue interface {
 	// few times a second, and acknowledges everything up to the sequence that it returns; dealt
 	// must not block. The consumer outlives its reader for [Abandoned].
 	Consume(ctx context.Context, stream string, from uint64, dealt func() uint64, handle func(batch []events.Message) error) error
-	// Left is the sequence up to which the readers of a stream that have ended had processed it:
+	// Acknowledged is the sequence up to which the readers of a stream that have ended had processed it:
 	// the lowest, if there were several. ok is false when no reader ended lately. A reader whose
 	// process is suspended has not ended.
-	Left(ctx context.Context, stream string) (dealt uint64, ok bool, err error)
+	Acknowledged(ctx context.Context, stream string) (dealt uint64, ok bool, err error)
 }
 
-// Looker reads the last messages of many subjects at once.
-type Looker interface {
+// LastReader reads the last messages of many subjects at once.
+type LastReader interface {
 	// LastOf is Last for many subjects: the newest message of each subject that has one, by
 	// subject. Each was the newest of its subject at some moment of the call, not all at the
 	// same moment. Many subjects cost little more than one.
@@ -227,25 +227,25 @@ type Delivery interface {
 	// message older than the consumer counts as delivered before, because an earlier consumer
 	// may have delivered it.
 	Attempt() int
-	// Done: do not redeliver.
-	Done()
-	// Later: redeliver after a delay of at most a minute.
-	Later(delay time.Duration)
+	// Ack: do not redeliver.
+	Ack()
+	// NakWithDelay: redeliver after a delay of at most a minute.
+	NakWithDelay(delay time.Duration)
 	// Term: do not redeliver, for this reason.
 	Term(reason string)
-	// Working: still being processed; restarts AckWait.
-	Working()
+	// InProgress: still being processed; restarts AckWait.
+	InProgress()
 }
 
 // Peers carries messages that are worthless a second later: heartbeats.
 type Peers interface {
-	// Say sends data to all current listeners of a topic, without storing it.
-	Say(topic string, data []byte) error
+	// Broadcast sends data to all current listeners of a topic, without storing it.
+	Broadcast(topic string, data []byte) error
 	// Listen receives messages on a topic until the context ends, or until it may have missed
 	// one. An error says why it cannot receive.
 	Listen(ctx context.Context, topic string, hear func(data []byte)) error
-	// Absent tells whether no process listens on a topic at the moment; the server closes the
+	// NoListeners tells whether no process listens on a topic at the moment; the server closes the
 	// connection of a process that has died. It is false if the bus does not answer before the
 	// context ends. Listeners receive an empty message.
-	Absent(ctx context.Context, topic string) bool
+	NoListeners(ctx context.Context, topic string) bool
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// Notarized is a bus for a notary, which reads its streams and stores its signed pages in a
+// NotaryBus is a bus for a notary, which reads its streams and stores its signed pages in a
 // stream of its own.
-type Notarized interface {
+type NotaryBus interface {
 	Archive
 	// EnsureNotary creates the notary's stream, which keeps messages for at least the duration
 	// keep; 0 means for ever. It never shortens an existing retention.

@@ -191,12 +191,12 @@ type slowly struct {
 	takes time.Duration
 }
 
-func (s slowly) Absent(ctx context.Context, topic string) bool {
+func (s slowly) NoListeners(ctx context.Context, topic string) bool {
 	select {
 	case <-ctx.Done():
 		return false
 	case <-time.After(s.takes):
-		return s.Bus.Absent(ctx, topic)
+		return s.Bus.NoListeners(ctx, topic)
 	}
 }
 
@@ -339,14 +339,14 @@ func TestWhoseHeartbeatsCount(t *testing.T) {
 			`{"id":"b","group":"g"}`: 2, `{"id":"b","group":"g","standing":1}`: 2, `{"id":"b","group":"g","standing":2}`: 2, `{"id":"b"}`: 1, `{"id":"b","group":"h"}`: 1,
 			`{"id":"b","group":"g","standing":3}`: 1, `{"id":"b","group":"g","standing":-1}`: 1, `{"id":"b","group":"g","bye":true}`: 1, `{`: 1, `{"id":"","group":"g"}`: 1,
 		} {
-			if err := b.Say("toy", []byte(text)); err != nil {
+			if err := b.Broadcast("toy", []byte(text)); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
 			if got := r.Members(); got != want {
 				t.Errorf("after %s %d are there, want %d", text, got, want)
 			}
-			if err := b.Say("toy", []byte(`{"id":"b","group":"g","bye":true}`)); err != nil {
+			if err := b.Broadcast("toy", []byte(`{"id":"b","group":"g","bye":true}`)); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()

@@ -144,7 +144,7 @@ func TestChangesOfRankAreFollowedSeldom(t *testing.T) {
 		const while = 40 * time.Second
 		for began, n := time.Now(), 0; time.Since(began) < while; n++ {
 			for ghost := range 3 {
-				if err := b.Say("toy", fmt.Appendf(nil, `{"id":"ghost-%d-%d"}`, n, ghost)); err != nil {
+				if err := b.Broadcast("toy", fmt.Appendf(nil, `{"id":"ghost-%d-%d"}`, n, ghost)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -184,7 +184,7 @@ func TestAHeartbeatThatIsNotSignedDoesNotCount(t *testing.T) {
 					said = append(said, `{"id":"other","bye":true}`, `{"id":"self","bye":true}`)
 				}
 				for _, text := range said {
-					if err := b.Say("toy", []byte(text)); err != nil {
+					if err := b.Broadcast("toy", []byte(text)); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -176,7 +176,7 @@ func (r *Membership) turn() (wait time.Duration) {
 // say returns no error: a replica that is not heard, even by itself, counts as cut off.
 func (r *Membership) say(b announcement) {
 	if data, err := json.Marshal(b); err == nil {
-		_ = r.config.Bus.Say(r.config.Service, r.config.Sign(data))
+		_ = r.config.Bus.Broadcast(r.config.Service, r.config.Sign(data))
 	}
 }
 

@@ -26,12 +26,12 @@ type replica struct {
 	leave func()
 }
 
-func (r *replica) Say(topic string, data []byte) error {
+func (r *replica) Broadcast(topic string, data []byte) error {
 	r.said.Add(1)
 	if r.cut.Load() {
 		return nil
 	}
-	return r.Bus.Say(topic, data)
+	return r.Bus.Broadcast(topic, data)
 }
 
 func (r *replica) Listen(ctx context.Context, topic string, hear func([]byte)) error {
@@ -301,7 +301,7 @@ func TestDeliveriesFollowTheMembership(t *testing.T) {
 			go func() {
 				err := ranked.Work(ctx, bus.Work{Stream: subject.TurnStream("toy"), Durable: "d"}, func(d bus.Delivery) {
 					got[i].Add(1)
-					d.Done()
+					d.Ack()
 				})
 				if err != nil {
 					t.Error(err)

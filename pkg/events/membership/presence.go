@@ -74,7 +74,7 @@ func (r *Membership) overdue() (ids []string) {
 func (r *Membership) miss(ctx context.Context, id string) {
 	ctx, done := context.WithTimeout(ctx, askingFor)
 	defer done()
-	if r.config.Bus.Absent(ctx, r.topic(id)) && r.hear(announcement{ID: id, Group: r.config.Group, Bye: true}) {
+	if r.config.Bus.NoListeners(ctx, r.topic(id)) && r.hear(announcement{ID: id, Group: r.config.Group, Bye: true}) {
 		r.tell()
 	}
 }

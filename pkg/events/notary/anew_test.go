@@ -24,7 +24,7 @@ func (d *disk) Save(text []byte) error {
 }
 
 // replaceable is a bus whose owner removes and re-creates streams.
-type replaceable struct{ bus.Notarized }
+type replaceable struct{ bus.NotaryBus }
 
 // forged is a bus on which a forged stream replaces the signed one, without any page.
 func (w *world) forged() *memory.Bus {
@@ -48,7 +48,7 @@ func TestTheRecordIsNotBegunAnewInSilence(t *testing.T) {
 		w.must(running.Round(w.Context()))
 		forged := w.forged()
 		defer forged.Close()
-		at.Notarized = forged
+		at.NotaryBus = forged
 		verify := func() *notary.Report {
 			r, err := notary.Verify(w.Context(), at, notary.Trust{Known: w.known})
 			w.must(err)
@@ -85,9 +85,9 @@ func TestTheRecordIsNotBegunAnewInSilence(t *testing.T) {
 		again := w.forged()
 		defer again.Close()
 		told := notaryOf(true)
-		at.Notarized = again
+		at.NotaryBus = again
 		w.must(told.Round(w.Context()))
-		at.Notarized = forged
+		at.NotaryBus = forged
 		if err := told.Round(w.Context()); !errors.Is(err, notary.ErrGone) {
 			t.Errorf("told once, the notary begins anew twice: %v", err)
 		}

@@ -35,14 +35,14 @@ func (w *world) large(n int) {
 
 // shortened is a bus on which the front of the turns is gone, with the given retention.
 type shortened struct {
-	bus.Notarized
+	bus.NotaryBus
 	from    uint64
 	keeps   bus.Retention
 	bounded bus.Bound
 }
 
 func (s *shortened) StreamState(ctx context.Context, name string) (bus.State, error) {
-	state, err := s.Notarized.StreamState(ctx, name)
+	state, err := s.NotaryBus.StreamState(ctx, name)
 	if name == turns {
 		state.Keeps, state.Bounded, state.First = s.keeps, s.bounded, max(state.First, s.from)
 	}
@@ -53,14 +53,14 @@ func (s *shortened) Read(ctx context.Context, p bus.Passage, handle func([]event
 	if p.Stream == turns {
 		p.From = max(p.From, s.from)
 	}
-	return s.Notarized.Read(ctx, p, handle)
+	return s.NotaryBus.Read(ctx, p, handle)
 }
 
 // TestACutByHandIsTold from one that a limit in bytes makes: the bus leaves as much as the limit
 // allows, less one message.
 func TestACutByHandIsTold(t *testing.T) {
 	live(t, 14, memory.Options{}, func(w *world) {
-		on := &shortened{Notarized: w.bus, keeps: bus.Retention{Bytes: 32 * mib}}
+		on := &shortened{NotaryBus: w.bus, keeps: bus.Retention{Bytes: 32 * mib}}
 		signing := notary.New(on, notary.Options{Signer: w.signer, Known: w.known})
 		for range 4 {
 			w.large(10)
@@ -87,7 +87,7 @@ func TestACutByHandIsTold(t *testing.T) {
 // page records that already or not, even if the limit of the stream was raised by then.
 func TestRoomThatWasMadeIsNoCut(t *testing.T) {
 	live(t, 15, memory.Options{}, func(w *world) {
-		on := &shortened{Notarized: w.bus}
+		on := &shortened{NotaryBus: w.bus}
 		signing := notary.New(on, notary.Options{Signer: w.signer, Known: w.known})
 		w.large(40)
 		w.must(signing.Round(w.Context()))
@@ -156,7 +156,7 @@ func TestLessIsKeptThanWasSigned(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			live(t, 16, memory.Options{}, func(w *world) {
-				on := &shortened{Notarized: w.bus}
+				on := &shortened{NotaryBus: w.bus}
 				signing := notary.New(on, notary.Options{Signer: w.signer, Known: w.known})
 				for _, keeps := range c.keeps {
 					on.keeps = keeps

@@ -36,7 +36,7 @@ func TestARoundThatIsCutIsMadeUpFor(t *testing.T) {
 		for at := 0; at <= calls; at++ {
 			live(t, 21, memory.Options{}, func(w *world) {
 				w.happens()
-				on := &memory.Cut{Notarized: w.bus, Call: at, Answered: answered}
+				on := &memory.Cut{NotaryBus: w.bus, Call: at, Answered: answered}
 				n := notary.New(on, notary.Options{Signer: w.signer, Known: w.known, Memory: &disk{}})
 				switch err := n.Round(w.Context()); {
 				case at == 0:
@@ -66,9 +66,9 @@ func TestHalfAVerificationIsNone(t *testing.T) {
 			w.happens()
 			w.sign()
 		}
-		short := &shortened{Notarized: w.bus, from: 3} // so that Verify reads the state again for the missing front
+		short := &shortened{NotaryBus: w.bus, from: 3} // so that Verify reads the state again for the missing front
 		verify := func(at int) (*memory.Cut, error) {
-			on := &memory.Cut{Notarized: short, Call: at}
+			on := &memory.Cut{NotaryBus: short, Call: at}
 			_, err := notary.Verify(w.Context(), on, notary.Trust{Known: w.known})
 			return on, err
 		}
@@ -84,7 +84,7 @@ func TestHalfAVerificationIsNone(t *testing.T) {
 
 // torn is a bus that cannot read a stream beyond that many messages.
 type torn struct {
-	bus.Notarized
+	bus.NotaryBus
 	stream string
 	after  int
 	as     error
@@ -92,10 +92,10 @@ type torn struct {
 
 func (d *torn) Read(ctx context.Context, p bus.Passage, handle func([]events.Message) error) error {
 	if p.Stream != d.stream {
-		return d.Notarized.Read(ctx, p, handle)
+		return d.NotaryBus.Read(ctx, p, handle)
 	}
 	left := d.after
-	err := d.Notarized.Read(ctx, p, func(batch []events.Message) error {
+	err := d.NotaryBus.Read(ctx, p, func(batch []events.Message) error {
 		batch = batch[:min(left, len(batch))]
 		left -= len(batch)
 		return handle(batch)
@@ -112,7 +112,7 @@ func TestWhatCannotBeReadIsAFinding(t *testing.T) {
 			w.sign()
 		}
 		verify := func(on *torn) (*notary.Report, error) {
-			on.Notarized, on.as = w.bus, cmp.Or(on.as, fmt.Errorf("%w: a block is torn", events.ErrDamaged))
+			on.NotaryBus, on.as = w.bus, cmp.Or(on.as, fmt.Errorf("%w: a block is torn", events.ErrDamaged))
 			return notary.Verify(w.Context(), on, notary.Trust{Known: w.known})
 		}
 		r, err := verify(&torn{stream: turns, after: 2})
@@ -148,7 +148,7 @@ func TestWhatCannotBeReadIsAFinding(t *testing.T) {
 
 // vanishing is a bus on which the turns are deleted while they are read.
 type vanishing struct {
-	bus.Notarized
+	bus.NotaryBus
 	read, back bool
 }
 
@@ -157,14 +157,14 @@ func (v *vanishing) Read(ctx context.Context, p bus.Passage, handle func([]event
 		v.read = true
 		return fmt.Errorf("%w: %s", bus.ErrNoStream, turns)
 	}
-	return v.Notarized.Read(ctx, p, handle)
+	return v.NotaryBus.Read(ctx, p, handle)
 }
 
 func (v *vanishing) StreamState(ctx context.Context, name string) (bus.State, error) {
 	if name == turns && v.read && !v.back {
 		return bus.State{}, fmt.Errorf("%w: %s", bus.ErrNoStream, turns)
 	}
-	return v.Notarized.StreamState(ctx, name)
+	return v.NotaryBus.StreamState(ctx, name)
 }
 
 // TestAStreamThatIsRemovedMeanwhile does not fail a round; a stream that exists but cannot be
@@ -172,15 +172,15 @@ func (v *vanishing) StreamState(ctx context.Context, name string) (bus.State, er
 func TestAStreamThatIsRemovedMeanwhile(t *testing.T) {
 	live(t, 24, memory.Options{}, func(w *world) {
 		w.happens()
-		n := notary.New(&vanishing{Notarized: w.bus}, notary.Options{Signer: w.signer, Known: w.known})
+		n := notary.New(&vanishing{NotaryBus: w.bus}, notary.Options{Signer: w.signer, Known: w.known})
 		w.must(n.Round(w.Context()))
-		n = notary.New(&vanishing{Notarized: w.bus, back: true}, notary.Options{Signer: w.signer, Known: w.known})
+		n = notary.New(&vanishing{NotaryBus: w.bus, back: true}, notary.Options{Signer: w.signer, Known: w.known})
 		if err := n.Round(w.Context()); !errors.Is(err, bus.ErrNoStream) || !strings.Contains(err.Error(), turns) {
 			t.Errorf("of a stream that is there and not read: %v", err)
 		}
 		w.happens()
 		w.sign()
-		r, err := notary.Verify(w.Context(), &vanishing{Notarized: w.bus}, notary.Trust{Known: w.known})
+		r, err := notary.Verify(w.Context(), &vanishing{NotaryBus: w.bus}, notary.Trust{Known: w.known})
 		w.must(err)
 		if len(r.Findings) == 0 || slices.ContainsFunc(r.Findings, func(f notary.Finding) bool { return f.Stream != turns }) {
 			t.Errorf("of a stream that is removed while it is verified: %v", r.Findings)
@@ -190,7 +190,7 @@ func TestAStreamThatIsRemovedMeanwhile(t *testing.T) {
 
 // contested is a bus on which other publishers are always faster on one subject.
 type contested struct {
-	bus.Notarized
+	bus.NotaryBus
 	subject string
 	tries   int
 }
@@ -200,7 +200,7 @@ func (c *contested) Store(ctx context.Context, m events.Message, expect uint64) 
 		c.tries++
 		return 0, fmt.Errorf("%w: it was another notary", bus.ErrOvertaken)
 	}
-	return c.Notarized.Store(ctx, m, expect)
+	return c.NotaryBus.Store(ctx, m, expect)
 }
 
 // TestOthersMayBeQuicker: the notary retries a page once, and tries a list three times; if the
@@ -209,7 +209,7 @@ func TestOthersMayBeQuicker(t *testing.T) {
 	for on, tries := range map[string]int{subject.Notary(turns): 2, listSubject: 3} {
 		live(t, 25, memory.Options{}, func(w *world) {
 			w.happens()
-			b := &contested{Notarized: w.bus, subject: on}
+			b := &contested{NotaryBus: w.bus, subject: on}
 			w.must(notary.New(b, notary.Options{Signer: w.signer, Known: w.known}).Round(w.Context()))
 			if b.tries != tries {
 				t.Errorf("under %s it was tried %d times, want %d", on, b.tries, tries)
@@ -224,7 +224,7 @@ func TestTwoNotariesInOneRound(t *testing.T) {
 	live(t, 26, memory.Options{}, func(w *world) {
 		w.happens()
 		other := w.notary()
-		on := &before{Notarized: w.bus, other: func() { w.must(other.Round(w.Context())) }}
+		on := &before{NotaryBus: w.bus, other: func() { w.must(other.Round(w.Context())) }}
 		w.must(notary.New(on, notary.Options{Signer: w.signer, Known: w.known}).Round(w.Context()))
 		w.happens()
 		w.must(notary.New(on, notary.Options{Signer: w.signer, Known: w.known}).Round(w.Context()))
@@ -236,13 +236,13 @@ func TestTwoNotariesInOneRound(t *testing.T) {
 
 // before is a bus that calls a function before it stores anything.
 type before struct {
-	bus.Notarized
+	bus.NotaryBus
 	other func()
 }
 
 func (b *before) Store(ctx context.Context, m events.Message, expect uint64) (uint64, error) {
 	b.other()
-	return b.Notarized.Store(ctx, m, expect)
+	return b.NotaryBus.Store(ctx, m, expect)
 }
 
 // faulty is a Memory that fails to load or to save.

@@ -115,7 +115,7 @@ func TestAStreamThatWasMadeAnew(t *testing.T) {
 	live(t, 44, memory.Options{}, func(w *world) {
 		w.happens()
 		w.sign()
-		w.must(w.bus.Forget(w.Context(), "pods"))
+		w.must(w.bus.DeleteKind(w.Context(), "pods"))
 		time.Sleep(time.Minute) // of virtual time
 		w.must(w.bus.EnsureKind(w.Context(), w.logs["pods"].kind))
 		*w.logs["pods"] = log{kind: w.logs["pods"].kind, uids: w.logs["pods"].uids}

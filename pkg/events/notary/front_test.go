@@ -18,12 +18,12 @@ import (
 
 // keeping is a bus whose streams have the given retention.
 type keeping struct {
-	bus.Notarized
+	bus.NotaryBus
 	keeps bus.Retention
 }
 
 func (k *keeping) StreamState(ctx context.Context, name string) (bus.State, error) {
-	state, err := k.Notarized.StreamState(ctx, name)
+	state, err := k.NotaryBus.StreamState(ctx, name)
 	state.Keeps = k.keeps
 	return state, err
 }

@@ -104,7 +104,7 @@ func TestTheStreamsAreListed(t *testing.T) {
 func TestAStreamThatIsRemovedIsOnRecord(t *testing.T) {
 	live(t, 6, memory.Options{}, func(w *world) {
 		w.steps(40)
-		w.must(w.bus.Forget(w.Context(), kinds.Pods.Name))
+		w.must(w.bus.DeleteKind(w.Context(), kinds.Pods.Name))
 		w.sign()
 		f := w.export(archive.Selection{})
 		lists := 0
@@ -135,7 +135,7 @@ func TestAStreamThatIsRemovedIsOnRecord(t *testing.T) {
 func TestAListOfBeforeIsNotBelieved(t *testing.T) {
 	live(t, 6, memory.Options{}, func(w *world) {
 		own := &disk{}
-		earlier := &earlier{Notarized: w.bus}
+		earlier := &earlier{NotaryBus: w.bus}
 		sign := func() {
 			w.turn()
 			w.must(notary.New(earlier, notary.Options{Signer: w.signer, Known: w.known, Memory: own}).Round(w.Context()))
@@ -160,12 +160,12 @@ func TestAListOfBeforeIsNotBelieved(t *testing.T) {
 
 // earlier is a bus on which an older list is the last one.
 type earlier struct {
-	bus.Notarized
+	bus.NotaryBus
 	list *events.Message
 }
 
 func (b *earlier) Last(ctx context.Context, stream, of string) (events.Message, bool, error) {
-	m, ok, err := b.Notarized.Last(ctx, stream, of)
+	m, ok, err := b.NotaryBus.Last(ctx, stream, of)
 	if of == listSubject && b.list != nil {
 		m.Data, m.Header = b.list.Data, b.list.Header
 	}
@@ -179,7 +179,7 @@ func (f *file) pages() []events.Message { return f.messages[subject.NotaryStream
 func TestWhatExpiredIsListedNoMore(t *testing.T) {
 	live(t, 6, memory.Options{LogAge: time.Hour}, func(w *world) {
 		w.steps(40)
-		w.must(w.bus.Forget(w.Context(), kinds.Pods.Name))
+		w.must(w.bus.DeleteKind(w.Context(), kinds.Pods.Name))
 		for range 27 {
 			time.Sleep(time.Hour) // of virtual time
 			w.turn()
@@ -263,7 +263,7 @@ func TestARecordWithoutLists(t *testing.T) {
 
 // filtered is a bus without the messages of one subject.
 type filtered struct {
-	bus.Notarized
+	bus.NotaryBus
 	subject string
 }
 
@@ -271,14 +271,14 @@ func (f *filtered) Last(ctx context.Context, stream, of string) (events.Message,
 	if of == f.subject {
 		return events.Message{}, false, nil
 	}
-	return f.Notarized.Last(ctx, stream, of)
+	return f.NotaryBus.Last(ctx, stream, of)
 }
 
 // TestListsThatAreGone are an error, like missing pages.
 func TestListsThatAreGone(t *testing.T) {
 	live(t, 10, memory.Options{}, func(w *world) {
 		own := &disk{}
-		of := func(b bus.Notarized, anew bool) *notary.Notary {
+		of := func(b bus.NotaryBus, anew bool) *notary.Notary {
 			return notary.New(b, notary.Options{Signer: w.signer, Known: w.known, Memory: own, BeginAnew: anew})
 		}
 		w.turn()
@@ -295,7 +295,7 @@ func TestListsThatAreGone(t *testing.T) {
 
 // refusing is a bus that stores no page about one stream.
 type refusing struct {
-	bus.Notarized
+	bus.NotaryBus
 	stream string
 }
 
@@ -303,13 +303,13 @@ func (r *refusing) Store(ctx context.Context, m events.Message, expect uint64) (
 	if m.Subject == subject.Notary(r.stream) {
 		return 0, errors.New("permission denied")
 	}
-	return r.Notarized.Store(ctx, m, expect)
+	return r.NotaryBus.Store(ctx, m, expect)
 }
 
 // TestWhatIsNotSignedIsTold for each stream, even if no stream could be read.
 func TestWhatIsNotSignedIsTold(t *testing.T) {
 	live(t, 11, memory.Options{}, func(w *world) {
-		on := &refusing{Notarized: w.bus}
+		on := &refusing{NotaryBus: w.bus}
 		n := notary.New(on, notary.Options{Signer: w.signer, Known: w.known})
 		w.turn()
 		w.must(n.Round(w.Context()))
@@ -344,7 +344,7 @@ func TestWhatIsNotSignedIsTold(t *testing.T) {
 func TestListsGoOnWherePagesBeginAnew(t *testing.T) {
 	live(t, 52, memory.Options{}, func(w *world) {
 		own := &disk{}
-		round := func(on bus.Notarized, anew bool) error {
+		round := func(on bus.NotaryBus, anew bool) error {
 			return notary.New(on, notary.Options{Signer: w.signer, Known: w.known, Memory: own, BeginAnew: anew}).Round(w.Context())
 		}
 		w.turn()

@@ -50,7 +50,7 @@ const (
 // Notary signs the streams of a bus. It needs permission to read, and to publish on the notary's
 // subjects.
 type Notary struct {
-	bus bus.Notarized
+	bus bus.NotaryBus
 	Options
 
 	heads map[string]*head
@@ -78,7 +78,7 @@ type head struct {
 }
 
 // New makes a notary.
-func New(b bus.Notarized, o Options) *Notary {
+func New(b bus.NotaryBus, o Options) *Notary {
 	o.Every = cmp.Or(o.Every, defaultEvery)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

@@ -22,7 +22,7 @@ import (
 
 // rounds is a bus that records the start of each round, and answers as told.
 type rounds struct {
-	bus.Notarized
+	bus.NotaryBus
 	hangs bool
 
 	mu    sync.Mutex
@@ -42,7 +42,7 @@ func (r *rounds) Kinds(ctx context.Context) ([]kinds.Kind, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r.Notarized.Kinds(ctx)
+	return r.NotaryBus.Kinds(ctx)
 }
 
 func (r *rounds) fail(err error) {
@@ -67,7 +67,7 @@ func TestANotaryMakesItsRounds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			live(t, 31, memory.Options{}, func(w *world) {
 				w.turn()
-				began, on := time.Now(), &rounds{Notarized: w.bus, hangs: c.hangs}
+				began, on := time.Now(), &rounds{NotaryBus: w.bus, hangs: c.hangs}
 				n := notary.New(on, notary.Options{Signer: w.signer, Known: w.known, Every: c.every})
 				if n.Healthy() == nil {
 					t.Error("it is healthy before any round")
@@ -104,7 +104,7 @@ func TestANotaryMakesItsRounds(t *testing.T) {
 func TestAFailureIsLoggedOnce(t *testing.T) {
 	live(t, 32, memory.Options{}, func(w *world) {
 		var out bytes.Buffer
-		on := &rounds{Notarized: w.bus, fails: errors.New("it is away")}
+		on := &rounds{NotaryBus: w.bus, fails: errors.New("it is away")}
 		n := notary.New(on, notary.Options{Signer: w.signer, Known: w.known, Log: slog.New(slog.NewTextHandler(&out, nil))})
 		ctx, stop := context.WithCancel(w.Context())
 		ended := make(chan error, 1)
@@ -181,18 +181,18 @@ func TestAPageIsBounded(t *testing.T) {
 // asked is a bus that records the retention requested for pages, and whose streams have the
 // given retention.
 type asked struct {
-	bus.Notarized
+	bus.NotaryBus
 	keeps map[string]bus.Retention
 	keep  []time.Duration
 }
 
 func (a *asked) EnsureNotary(ctx context.Context, keep time.Duration) error {
 	a.keep = append(a.keep, keep)
-	return a.Notarized.EnsureNotary(ctx, keep)
+	return a.NotaryBus.EnsureNotary(ctx, keep)
 }
 
 func (a *asked) StreamState(ctx context.Context, name string) (bus.State, error) {
-	state, err := a.Notarized.StreamState(ctx, name)
+	state, err := a.NotaryBus.StreamState(ctx, name)
 	if keeps, told := a.keeps[name]; told {
 		state.Keeps = keeps
 	}
@@ -214,7 +214,7 @@ func TestPagesAreKeptADayLonger(t *testing.T) {
 	} {
 		live(t, 35, memory.Options{}, func(w *world) {
 			w.turn()
-			on := &asked{Notarized: w.bus, keeps: c.keeps}
+			on := &asked{NotaryBus: w.bus, keeps: c.keeps}
 			n := notary.New(on, notary.Options{Signer: w.signer, Known: w.known})
 			w.must(n.Round(w.Context()))
 			w.turn()
@@ -269,13 +269,13 @@ func TestHowLongASignatureMayTake(t *testing.T) {
 
 // without is a bus without one message.
 type without struct {
-	bus.Notarized
+	bus.NotaryBus
 	stream   string
 	sequence uint64
 }
 
 func (o *without) Read(ctx context.Context, p bus.Passage, handle func([]events.Message) error) error {
-	return o.Notarized.Read(ctx, p, func(batch []events.Message) error {
+	return o.NotaryBus.Read(ctx, p, func(batch []events.Message) error {
 		return handle(slices.DeleteFunc(batch, func(m events.Message) bool { return m.Stream == o.stream && m.Sequence == o.sequence }))
 	})
 }
@@ -320,7 +320,7 @@ func TestAMarkMayGoWhenItsTimeHasCome(t *testing.T) {
 // TestAFrontMayGoWhenItsTimeHasCome, likewise.
 func TestAFrontMayGoWhenItsTimeHasCome(t *testing.T) {
 	live(t, 38, memory.Options{}, func(w *world) {
-		on := &shortened{Notarized: w.bus, keeps: bus.Retention{Age: time.Hour}}
+		on := &shortened{NotaryBus: w.bus, keeps: bus.Retention{Age: time.Hour}}
 		w.turn()
 		at := time.Now()
 		w.turn()
@@ -365,11 +365,11 @@ func TestAStreamThatWentBeforeTheFirstList(t *testing.T) {
 		live(t, 40, memory.Options{}, func(w *world) {
 			w.happens()
 			own := &disk{}
-			round := func(on bus.Notarized) error {
+			round := func(on bus.NotaryBus) error {
 				return notary.New(on, notary.Options{Signer: w.signer, Known: w.known, Memory: own}).Round(w.Context())
 			}
-			w.must(round(&contested{Notarized: w.bus, subject: listSubject})) // the bus stores no list
-			w.must(w.bus.Forget(w.Context(), kinds.Pods.Name))
+			w.must(round(&contested{NotaryBus: w.bus, subject: listSubject})) // the bus stores no list
+			w.must(w.bus.DeleteKind(w.Context(), kinds.Pods.Name))
 			time.Sleep(waited) // of virtual time
 			w.turn()
 			w.must(round(w.bus))
@@ -385,7 +385,7 @@ func TestAStreamThatWentBeforeTheFirstList(t *testing.T) {
 // TestWhereAStreamStands: from its first existing message, or after its end.
 func TestWhereAStreamStands(t *testing.T) {
 	live(t, 54, memory.Options{}, func(w *world) {
-		on := &shortened{Notarized: w.bus, keeps: bus.Retention{Age: time.Hour}}
+		on := &shortened{NotaryBus: w.bus, keeps: bus.Retention{Age: time.Hour}}
 		for range 3 {
 			w.turn()
 		}

@@ -22,7 +22,7 @@ import (
 type withoutAt struct{ *memory.Cut }
 
 func (b withoutAt) At(ctx context.Context, stream string, sequence uint64) (events.Message, bool, error) {
-	return b.Notarized.At(ctx, stream, sequence)
+	return b.NotaryBus.At(ctx, stream, sequence)
 }
 
 // eventful is a record with every type of content.
@@ -142,7 +142,7 @@ func TestHalfAnAnswerIsNone(t *testing.T) {
 
 func (w *world) cutEverywhere(name string, ask func(b *memory.Cut) error) {
 	w.Helper()
-	whole := &memory.Cut{Notarized: w.bus}
+	whole := &memory.Cut{NotaryBus: w.bus}
 	if err := ask(whole); err != nil {
 		w.Errorf("%s: with nothing cut: %v", name, err)
 	}
@@ -150,7 +150,7 @@ func (w *world) cutEverywhere(name string, ask func(b *memory.Cut) error) {
 		w.Errorf("%s: the bus is not asked", name)
 	}
 	for at := 1; at <= whole.Calls(); at++ {
-		b := &memory.Cut{Notarized: w.bus, Call: at}
+		b := &memory.Cut{NotaryBus: w.bus, Call: at}
 		// The number of parallel calls may be lower in this run.
 		if err := ask(b); b.Calls() >= at && !errors.Is(err, memory.ErrCut) {
 			w.Errorf("%s: call %d of %d is cut, and the answer is no error of it: %v", name, at, whole.Calls(), err)

@@ -209,7 +209,7 @@ func TestAuthorsAreThoseOfTheHistories(t *testing.T) {
 			w.Errorf("%d authors are named", len(hands))
 		}
 		w.wait(time.Second)
-		if _, err := record.New(&memory.Cut{Notarized: w.bus, Call: 1}).Authors(w.Context(), kinds.Pods.Kind, s.Entries); !errors.Is(err, memory.ErrCut) {
+		if _, err := record.New(&memory.Cut{NotaryBus: w.bus, Call: 1}).Authors(w.Context(), kinds.Pods.Kind, s.Entries); !errors.Is(err, memory.ErrCut) {
 			w.Errorf("with the connection cut: %v", err)
 		}
 	})

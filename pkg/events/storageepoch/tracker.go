@@ -108,7 +108,7 @@ func (e *Tracker) Share(ctx context.Context, c Config) {
 // Say publishes a claim.
 func Say(b bus.Peers, claim Claim) error {
 	data, _ := json.Marshal(claim) // a number and a string always have a JSON form
-	return b.Say(topic, data)
+	return b.Broadcast(topic, data)
 }
 
 func (e *Tracker) listen(ctx context.Context, c Config) {

@@ -22,14 +22,14 @@ type heralds struct {
 	away error
 }
 
-func (h *heralds) Say(topic string, data []byte) error {
+func (h *heralds) Broadcast(topic string, data []byte) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.away != nil {
 		return h.away
 	}
 	h.said = append(h.said, string(data))
-	return h.Peers.Say(topic, data)
+	return h.Peers.Broadcast(topic, data)
 }
 
 func (h *heralds) lost(err error) {
@@ -116,7 +116,7 @@ func TestWhatOneHasFoundOutAllKnow(t *testing.T) {
 			t.Errorf("who came later knows of epoch %d, want 3", got)
 		}
 		for _, data := range []string{`{"epoch":2}`, `{"epoch":`, `{"epoch":-1}`, `{}`, `{"epoch":4}`, `{"epoch":18446744073709551615}`} {
-			if err := b.Say("epoch", []byte(data)); err != nil {
+			if err := b.Broadcast("epoch", []byte(data)); err != nil {
 				t.Fatal(err)
 			}
 			if got := now(heard); got != 3 {

@@ -140,7 +140,7 @@ func TestEachServiceSaysItsOwn(t *testing.T) {
 			}
 		}
 		var refusal *stream.Refusal
-		if err := b.Forget(t.Context(), "none"); errors.As(err, &refusal) == (user == "watcher") {
+		if err := b.DeleteKind(t.Context(), "none"); errors.As(err, &refusal) == (user == "watcher") {
 			t.Errorf("the %s takes streams away: %v", user, err)
 		}
 	}

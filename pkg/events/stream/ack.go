@@ -23,11 +23,11 @@ const (
 // acks are the reply subjects of a session's messages that can still be acknowledged.
 type acks struct {
 	mu      sync.Mutex
-	replies []reply // by their sequences
+	replies []pendingAck // by their sequences
 }
 
-// reply is the reply subject of a message.
-type reply struct {
+// pendingAck is the reply subject of a message.
+type pendingAck struct {
 	sequence uint64
 	to       string
 }
@@ -35,7 +35,7 @@ type reply struct {
 func (a *acks) add(sequence uint64, to string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.replies = append(a.replies, reply{sequence, to}); len(a.replies) < mostReplies {
+	if a.replies = append(a.replies, pendingAck{sequence, to}); len(a.replies) < mostReplies {
 		return
 	}
 	kept := a.replies[:0]
@@ -47,9 +47,9 @@ func (a *acks) add(sequence uint64, to string) {
 	a.replies = kept
 }
 
-// upTo returns the reply subject that acknowledges everything up to a sequence; "" if nothing
+// replyUpTo returns the reply subject that acknowledges everything up to a sequence; "" if nothing
 // is new.
-func (a *acks) upTo(sequence uint64) (to string) {
+func (a *acks) replyUpTo(sequence uint64) (to string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	n := 0
@@ -67,9 +67,9 @@ func (a *acks) clear() {
 	a.replies = nil
 }
 
-// acking ticks when it is time to acknowledge; never for a reader that does not.
-func (f *follower) acking() (tick <-chan time.Time, done func()) {
-	if f.dealt == nil {
+// ackTicks ticks when it is time to acknowledge; never for a reader that does not.
+func (f *follower) ackTicks() (tick <-chan time.Time, done func()) {
+	if f.processed == nil {
 		return nil, func() {}
 	}
 	t := time.NewTicker(ackEvery)
@@ -79,27 +79,27 @@ func (f *follower) acking() (tick <-chan time.Time, done func()) {
 // acknowledge tells the server how far the reader has dealt with the stream. The next
 // acknowledgement makes up for a lost one.
 func (f *follower) acknowledge() {
-	if to := f.acks.upTo(f.dealt()); to != "" {
+	if to := f.acks.replyUpTo(f.processed()); to != "" {
 		_ = f.bus.conn.Publish(to, nil)
 	}
 }
 
-// leave deletes the consumer of a session. It keeps that of a reader that acknowledges and
+// deleteConsumer deletes the consumer of a session. It keeps that of a reader that acknowledges and
 // ends, so that the reader's successor knows how far it got.
-func (f *follower) leave(ctx context.Context, name string) {
-	if f.acks.clear(); f.dealt == nil || ctx.Err() == nil {
+func (f *follower) deleteConsumer(ctx context.Context, name string) {
+	if f.acks.clear(); f.processed == nil || ctx.Err() == nil {
 		f.bus.make.leave(f.stream, name)
 	}
 }
 
-// ended tells whether a consumer belongs to a reader that acknowledges and has ended: it has no
+// hasEndedReader tells whether a consumer belongs to a reader that acknowledges and has ended: it has no
 // pending pull request.
-func ended(info *jetstream.ConsumerInfo) bool {
+func hasEndedReader(info *jetstream.ConsumerInfo) bool {
 	return info.Config.AckPolicy == jetstream.AckAllPolicy && info.NumWaiting == 0
 }
 
-// Left is how far ended readers had dealt with a stream; see [bus.Queue].
-func (b *Bus) Left(ctx context.Context, stream string) (dealt uint64, ok bool, err error) {
+// Acknowledged is how far ended readers had dealt with a stream; see [bus.Queue].
+func (b *Bus) Acknowledged(ctx context.Context, stream string) (dealt uint64, ok bool, err error) {
 	request, done := b.guarded(ctx, "CONSUMER.LIST."+stream)
 	defer done()
 	handle, err := b.handle(request, stream)
@@ -108,7 +108,7 @@ func (b *Bus) Left(ctx context.Context, stream string) (dealt uint64, ok bool, e
 	}
 	list := handle.ListConsumers(request)
 	for info := range list.Info() {
-		if !ended(info) {
+		if !hasEndedReader(info) {
 			continue
 		}
 		if floor := max(info.AckFloor.Stream, info.Config.OptStartSeq-1); !ok || floor < dealt {

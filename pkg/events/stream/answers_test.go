@@ -122,8 +122,8 @@ func (d described) CachedInfo() *jetstream.ConsumerInfo { return d.info }
 // bus is one on such a server.
 func (a *answers) bus(o Options) *Bus {
 	o.Timeout, o.Log = max(o.Timeout, time.Second), slog.New(slog.DiscardHandler)
-	b := &Bus{options: o, js: a, stats: newStats(), closed: make(chan struct{}), shaken: make(chan struct{}), waiting: map[*guard]struct{}{}}
-	b.make = own{b}
+	b := &Bus{options: o, js: a, stats: newStats(), closed: make(chan struct{}), mayHaveMissed: make(chan struct{}), waiting: map[*requestGuard]struct{}{}}
+	b.make = direct{b}
 	return b
 }
 
@@ -232,7 +232,7 @@ func TestWhenAConsumerStandsBeyondItsStream(t *testing.T) {
 			defer done()
 			broken := make(chan error, 1)
 			w := &worker{bus: a.bus(Options{}), work: bus.Work{Stream: "TURN_c", Durable: "writer"}}
-			w.watch(ctx, broken, 5*time.Second)
+			w.watchPosition(ctx, broken, 5*time.Second)
 			took := time.Since(began)
 			select {
 			case err := <-broken:
@@ -339,7 +339,7 @@ func TestHowAConsumerIsMade(t *testing.T) {
 		"changed, and is not there":   {update, nil, several.config(), away, "find", away},
 	} {
 		a := &answers{refuses: c.refuses, consumer: func() (*jetstream.ConsumerInfo, error) { return &jetstream.ConsumerInfo{Config: c.have}, c.finds }}
-		got, err := own{a.bus(Options{})}.consumer(t.Context(), c.order)
+		got, err := direct{a.bus(Options{})}.consumer(t.Context(), c.order)
 		if asked := strings.Join(a.asked, " "); asked != c.asked || !errors.Is(err, c.err) || (err == nil) != (c.err == nil) || err == nil && got == nil {
 			t.Errorf("%s: %s, %v, want %s", name, asked, err, c.asked)
 		}
@@ -350,7 +350,7 @@ func TestHowAConsumerIsMade(t *testing.T) {
 	a := &answers{}
 	for name, o := range map[string]consumerOrder{"reader-": {Acks: true}, "r": {Acks: true, name: "r"}, "": {}} {
 		a.made = nil
-		if _, err := (own{a.bus(Options{})}).consumer(t.Context(), o); err != nil {
+		if _, err := (direct{a.bus(Options{})}).consumer(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
 		if got := a.made[0].Durable + a.made[0].Name; !strings.HasPrefix(got, name) || (len(got) > 7) != (name == "reader-") {
@@ -400,7 +400,7 @@ func TestHowStreamsAreCompared(t *testing.T) {
 			return &jetstream.StreamInfo{Config: c.have}, c.finds
 		}}
 		b := a.bus(o)
-		b.options.asks = c.asks
+		b.options.orders = c.asks
 		there, err := b.compare(t.Context(), want)
 		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) || len(a.streams) != c.updates || err == nil && !slices.Equal(there, []bool{c.there}) {
 			t.Errorf("one %s: there: %v, changed to %+v, %v; want %q", name, there, a.streams, err, c.says)
@@ -427,7 +427,7 @@ func TestAStateThatIsMadeMeanwhile(t *testing.T) {
 		}
 		return both(ctx, name)
 	}}
-	if err := (own{a.bus(o)}).kind(t.Context(), kinds.Pods.Kind); err != nil || looks != 2 || slices.Contains(a.asked, "delete "+state.Name) {
+	if err := (direct{a.bus(o)}).kind(t.Context(), kinds.Pods.Kind); err != nil || looks != 2 || slices.Contains(a.asked, "delete "+state.Name) {
 		t.Errorf("after %d looks: %v, %q", looks, err, a.asked)
 	}
 }
@@ -456,7 +456,7 @@ func TestHowStreamsAreMade(t *testing.T) {
 		"it could not be made": {[]bool{false, true}, map[string]error{"create stream": errors.New("no")}, log, nil, "create stream EV_pods: no"},
 	} {
 		a := &answers{refuses: c.refuses, stream: standingAt(&jetstream.StreamInfo{Config: c.have})}
-		err := own{a.bus(o)}.create(t.Context(), c.there, log, state)
+		err := direct{a.bus(o)}.create(t.Context(), c.there, log, state)
 		var made []string
 		for _, s := range a.streams {
 			made = append(made, s.Name)

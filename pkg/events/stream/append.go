@@ -41,9 +41,9 @@ type appender struct {
 	bus    *Bus
 	kind   kinds.Name
 	stream string
-	// life ends when the server refuses our subject, or with Close.
-	life    context.Context
-	end     func()
+	// ctx ends when the server refuses our subject, or with Close.
+	ctx     context.Context
+	cancel  func()
 	answers *nats.Subscription
 	inbox   string
 
@@ -52,15 +52,15 @@ type appender struct {
 	err  error // the first error; sticky
 	// stored is the last sequence that is known to be stored.
 	stored atomic.Uint64
-	// heard holds a token when an answer has come.
-	heard chan struct{}
+	// answered holds a token when an answer has come.
+	answered chan struct{}
 
-	mu     sync.Mutex
-	batch  *ingest.Batch
-	before uint64 // the log's last sequence before the batch
-	open   []int  // the sizes of what is not known to be stored, oldest first
-	size   int    // their sum
-	used   time.Time
+	mu          sync.Mutex
+	batch       *ingest.Batch
+	before      uint64 // the log's last sequence before the batch
+	unconfirmed []int  // the sizes of what is not known to be stored, oldest first
+	size        int    // their sum
+	used        time.Time
 	// connection is the connection's own count of reconnects when the batch began. The callback
 	// of a reconnect may run too late, after the first message that follows the reconnect.
 	connection uint64
@@ -73,14 +73,14 @@ func (b *Bus) Append(ctx context.Context, kind kinds.Name) (bus.Appender, error)
 	if err != nil {
 		return nil, fmt.Errorf("open the log of %s: %w", kind, err)
 	}
-	a := &appender{bus: b, kind: kind, stream: stream, last: state.Last, age: state.Keeps.Age, inbox: b.conn.NewInbox(), heard: make(chan struct{}, 1)}
-	if a.answers, err = b.conn.Subscribe(a.inbox+".>", a.hear); err != nil {
+	a := &appender{bus: b, kind: kind, stream: stream, last: state.Last, age: state.Keeps.Age, inbox: b.conn.NewInbox(), answered: make(chan struct{}, 1)}
+	if a.answers, err = b.conn.Subscribe(a.inbox+".>", a.receive); err != nil {
 		return nil, fmt.Errorf("open the log of %s: %w", kind, translated(ctx, err))
 	}
-	a.life, a.end = b.guarded(context.Background(), subject.Log(kind)[:len(subject.Log(kind))-1])
+	a.ctx, a.cancel = b.guarded(context.Background(), subject.Log(kind)[:len(subject.Log(kind))-1])
 	a.stored.Store(state.Last)
 	if b.options.Replicas > 1 {
-		go b.pace(a.life, kind, &a.stored)
+		go b.keepMirrorMoving(a.ctx, kind, &a.stored)
 	}
 	return a, nil
 }
@@ -90,13 +90,13 @@ func (a *appender) Append(ctx context.Context, m events.Message) error {
 		return a.err
 	}
 	size := len(m.Data) + len(m.Subject)
-	room, err := a.within(maxInFlight-1, maxBytesInFlight-size)
+	room, err := a.awaitRoom(maxInFlight-1, maxBytesInFlight-size)
 	switch {
 	case err != nil:
 		return a.fail(err)
 	case !room:
 		// Free half of the room at once: waiting for each single message costs far more.
-		if err := a.reap(ctx, maxInFlight/2, maxBytesInFlight/2); err != nil {
+		if err := a.awaitAnswers(ctx, maxInFlight/2, maxBytesInFlight/2); err != nil {
 			return err
 		}
 	}
@@ -123,12 +123,12 @@ func (a *appender) next(size int) string {
 		a.batch, a.before, a.connection = ingest.New(a.inbox, nuid.Next()), a.last, connection
 	}
 	a.used = now
-	a.open, a.size = append(a.open, size), a.size+size
+	a.unconfirmed, a.size = append(a.unconfirmed, size), a.size+size
 	return a.batch.Next()
 }
 
-// hear handles an answer of the server.
-func (a *appender) hear(m *nats.Msg) {
+// receive handles an answer of the server.
+func (a *appender) receive(m *nats.Msg) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.batch == nil || !a.batch.Owns(m.Subject) {
@@ -139,14 +139,14 @@ func (a *appender) hear(m *nats.Msg) {
 	} else {
 		a.batch.Hear(m.Data)
 	}
-	done := len(a.open) - a.batch.Open()
-	for _, size := range a.open[:done] {
+	done := len(a.unconfirmed) - a.batch.Open()
+	for _, size := range a.unconfirmed[:done] {
 		a.size -= size
 	}
-	a.open = a.open[:copy(a.open, a.open[done:])]
+	a.unconfirmed = a.unconfirmed[:copy(a.unconfirmed, a.unconfirmed[done:])]
 	a.stored.Store(a.before + a.batch.Stored())
 	select {
-	case a.heard <- struct{}{}:
+	case a.answered <- struct{}{}:
 	default:
 	}
 }
@@ -168,29 +168,29 @@ func (a *appender) Flush(ctx context.Context) error {
 	if a.err != nil {
 		return a.err
 	}
-	return a.reap(ctx, 0, 0)
+	return a.awaitAnswers(ctx, 0, 0)
 }
 
-// within tells whether at most so many messages and bytes are in flight.
+// awaitRoom tells whether at most so many messages and bytes are in flight.
 //
 // Errors: the reason why the server stores no more of the sent messages.
-func (a *appender) within(messages, bytes int) (bool, error) {
+func (a *appender) awaitRoom(messages, bytes int) (bool, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.batch != nil && a.batch.Err() != nil {
 		return false, a.batch.Err()
 	}
-	return len(a.open) <= messages && a.size <= bytes, nil
+	return len(a.unconfirmed) <= messages && a.size <= bytes, nil
 }
 
-// reap waits until at most so many messages and bytes are in flight. When no answer comes it
+// awaitAnswers waits until at most so many messages and bytes are in flight. When no answer comes it
 // pings the server once; the server then has as long as for any request.
-func (a *appender) reap(ctx context.Context, messages, bytes int) error {
+func (a *appender) awaitAnswers(ctx context.Context, messages, bytes int) error {
 	patience := a.bus.options.Timeout / 2
 	silence := time.NewTimer(patience)
 	defer silence.Stop()
 	for asked := false; ; {
-		done, err := a.within(messages, bytes)
+		done, err := a.awaitRoom(messages, bytes)
 		switch {
 		case err != nil:
 			return a.fail(err)
@@ -198,7 +198,7 @@ func (a *appender) reap(ctx context.Context, messages, bytes int) error {
 			return nil
 		}
 		select {
-		case <-a.heard:
+		case <-a.answered:
 			asked = false
 		case <-silence.C:
 			if asked {
@@ -210,8 +210,8 @@ func (a *appender) reap(ctx context.Context, messages, bytes int) error {
 			asked = true
 		case <-ctx.Done():
 			return a.fail(ctx.Err())
-		case <-a.life.Done():
-			return a.fail(context.Cause(a.life))
+		case <-a.ctx.Done():
+			return a.fail(context.Cause(a.ctx))
 		case <-a.bus.closed:
 			return a.fail(bus.ErrClosed)
 		}
@@ -228,10 +228,10 @@ func (a *appender) ping() error {
 }
 
 func (a *appender) fail(err error) error {
-	err = translated(a.life, err)
-	if unanswered(err) {
+	err = translated(a.ctx, err)
+	if hasNoListener(err) {
 		// The log is gone, or the server is only just starting.
-		if _, lookup := a.bus.info(a.life, a.stream); errors.Is(lookup, bus.ErrNoStream) {
+		if _, lookup := a.bus.info(a.ctx, a.stream); errors.Is(lookup, bus.ErrNoStream) {
 			err = lookup
 		}
 	}
@@ -246,6 +246,6 @@ func (a *appender) Close() error {
 	if !errors.Is(a.err, bus.ErrClosed) {
 		a.err = fmt.Errorf("append to %s: %w", a.stream, bus.ErrClosed)
 	}
-	a.end()
+	a.cancel()
 	return a.answers.Unsubscribe()
 }

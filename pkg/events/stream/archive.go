@@ -63,7 +63,7 @@ func (b *Bus) Consumers(ctx context.Context, stream string) ([]bus.Consumer, err
 		c := bus.Consumer{
 			Name: info.Name, Answered: info.AckFloor.Stream,
 			Unanswered: info.NumAckPending, Pending: int(info.NumPending), Again: info.NumRedelivered,
-			Ended: ended(info),
+			Ended: hasEndedReader(info),
 		}
 		if info.Delivered.Last != nil {
 			c.Active = *info.Delivered.Last
@@ -96,10 +96,10 @@ func (b *Bus) Read(ctx context.Context, p bus.Passage, handle func([]events.Mess
 	if b.options.Guest {
 		return b.guestRead(ctx, p, handle)
 	}
-	r := &passage{bus: b, Passage: p, handle: handle}
+	r := &read{bus: b, Passage: p, handle: handle}
 	if r.backedUp(at) {
 		err := r.backup(ctx)
-		if over, err := r.over(ctx, err); over {
+		if over, err := r.finished(ctx, err); over {
 			return err
 		}
 		r.noBackup(err)
@@ -107,10 +107,10 @@ func (b *Bus) Read(ctx context.Context, p bus.Passage, handle func([]events.Mess
 	for attempt := 0; ; attempt++ {
 		before := r.From
 		err := r.session(ctx)
-		if over, err := r.over(ctx, err); over {
+		if over, err := r.finished(ctx, err); over {
 			return err
 		}
-		if final(err) || attempt == readAttempts {
+		if isPermanent(err) || attempt == readAttempts {
 			return fmt.Errorf("read %s: %w", p.Stream, err)
 		}
 		if r.From != before {
@@ -120,9 +120,9 @@ func (b *Bus) Read(ctx context.Context, p bus.Passage, handle func([]events.Mess
 	}
 }
 
-// over tells whether the read is complete, and its result: all was read, the handler returned
+// finished tells whether the read is complete, and its result: all was read, the handler returned
 // an error, or the caller's context has ended.
-func (r *passage) over(ctx context.Context, err error) (over bool, result error) {
+func (r *read) finished(ctx context.Context, err error) (over bool, result error) {
 	var own *handlerError
 	switch {
 	case err == nil:
@@ -145,9 +145,9 @@ const (
 	readBatch = 512
 )
 
-// passage is one read. Each session has its own consumer, and goes on where the session before
+// read is one read. Each session has its own consumer, and goes on where the session before
 // ended.
-type passage struct {
+type read struct {
 	bus *Bus
 	bus.Passage
 	handle func([]events.Message) error
@@ -155,7 +155,7 @@ type passage struct {
 	stuckAt uint64
 }
 
-func (r *passage) session(ctx context.Context) error {
+func (r *read) session(ctx context.Context) error {
 	if r.From > r.To {
 		return nil
 	}
@@ -170,8 +170,8 @@ func (r *passage) session(ctx context.Context) error {
 	if info.NumPending == 0 {
 		return nil
 	}
-	feed := newFeed(r.Stream)
-	feed.enough = int(min(readBatch, r.To-max(r.From, 1)+1))
+	feed := newPrefetch(r.Stream)
+	feed.wakeAt = int(min(readBatch, r.To-max(r.From, 1)+1))
 	consuming, err := source.Consume(feed.receive, r.bus.pulling(feed)...)
 	if err != nil {
 		return translated(request, err)
@@ -181,7 +181,7 @@ func (r *passage) session(ctx context.Context) error {
 	return r.consume(request, feed)
 }
 
-func (r *passage) consumer() consumerOrder {
+func (r *read) consumer() consumerOrder {
 	c := consumerOrder{Stream: r.Stream, Subject: r.Subject, HeadersOnly: r.HeadersOnly, From: r.From}
 	if r.From == 0 && !r.Since.IsZero() {
 		c.Since = &r.Since
@@ -190,7 +190,7 @@ func (r *passage) consumer() consumerOrder {
 }
 
 // consume takes messages until the end of the passage.
-func (r *passage) consume(ctx context.Context, feed *feed) error {
+func (r *read) consume(ctx context.Context, feed *prefetch) error {
 	patience := time.NewTimer(readStuck)
 	defer patience.Stop()
 	for {
@@ -205,7 +205,7 @@ func (r *passage) consume(ctx context.Context, feed *feed) error {
 		case <-feed.ready:
 		}
 		batch, behind, broken := feed.take()
-		over, err := r.hand(batch)
+		over, err := r.deliver(batch)
 		switch {
 		case err != nil, over:
 			return err
@@ -214,16 +214,16 @@ func (r *passage) consume(ctx context.Context, feed *feed) error {
 		case len(batch) > 0 && behind == 0:
 			return nil
 		case len(batch) == 0 && waited:
-			return r.stuck()
+			return r.stuckError()
 		}
 		patience.Reset(readStuck)
 	}
 }
 
-// stuck is the error of a session that gets no messages. A server that stalls for a while looks
+// stuckError is the error of a session that gets no messages. A server that stalls for a while looks
 // like one that cannot read its messages; stuck reports damage only when a second session gets
 // no further.
-func (r *passage) stuck() error {
+func (r *read) stuckError() error {
 	at := max(r.From, 1)
 	if r.stuckAt == at {
 		return fmt.Errorf("%w: the server has more messages from %d on and does not deliver them", events.ErrDamaged, r.From)
@@ -232,9 +232,9 @@ func (r *passage) stuck() error {
 	return fmt.Errorf("nothing came for %v", readStuck)
 }
 
-// hand gives the handler the messages of a batch that belong to the passage; over tells whether
+// deliver gives the handler the messages of a batch that belong to the passage; over tells whether
 // the passage is complete.
-func (r *passage) hand(batch []events.Message) (over bool, err error) {
+func (r *read) deliver(batch []events.Message) (over bool, err error) {
 	n := len(batch)
 	for n > 0 && batch[n-1].Sequence > r.To {
 		n--

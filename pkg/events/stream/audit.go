@@ -43,33 +43,33 @@ const (
 var reasons = []string{ReasonReplicas, ReasonServers, ReasonSync, ReasonUnseen, ReasonVersion, ReasonPayload, ReasonClock}
 
 const (
-	// enough replicas, on as many servers: the loss of one loses nothing, and the loss of the
+	// minReplicas replicas, on as many servers: the loss of one loses nothing, and the loss of the
 	// next during the repair costs only time.
-	enough = 3
-	// leastPayload holds the largest object that etcd takes by default, 1.5 MiB,
+	minReplicas = 3
+	// minPayload holds the largest object that etcd takes by default, 1.5 MiB,
 	// as JSON.
-	leastPayload = 4 << 20
-	// mostSkew bounds the difference of the clocks: wakes and ages go by the server's.
-	mostSkew = 2 * time.Second
+	minPayload = 4 << 20
+	// maxClockSkew bounds the difference of the clocks: wakes and ages go by the server's.
+	maxClockSkew = 2 * time.Second
 	// fetchTimeout bounds one request to a monitoring endpoint.
 	fetchTimeout = 5 * time.Second
 )
 
-// leastVersion is the oldest server that the tests have run against.
-var leastVersion = [2]int{2, 15}
+// minVersion is the oldest server that the tests have run against.
+var minVersion = [2]int{2, 15}
 
-// observed is the facts about the bus that Audit judges.
-type observed struct {
-	replicas int // replicas of our streams
-	online   int // online replicas of a stream; 0: not known
-	version  string
-	payload  int64
-	told     Told
-	sync     map[string]time.Duration // the sync interval by server; 0: always
-	mute     []string                 // monitoring endpoints that did not answer, with the reason
-	made     bool                     // our streams exist
-	stores   []Store                  // of the servers that report them
-	servers  int                      // servers of the cluster, if one reports the number
+// busFacts is the facts about the bus that Audit judges.
+type busFacts struct {
+	replicas        int // replicas of our streams
+	online          int // online replicas of a stream; 0: not known
+	version         string
+	payload         int64
+	serverTime      ClockReading
+	sync            map[string]time.Duration // the sync interval by server; 0: always
+	silentEndpoints []string                 // monitoring endpoints that did not answer, with the reason
+	streamsExist    bool                     // our streams exist
+	stores          []Store                  // of the servers that report them
+	servers         int                      // servers of the cluster, if one reports the number
 }
 
 // Audit checks the bus, and returns the reasons why an audit cannot rest on its record; none
@@ -79,7 +79,7 @@ type observed struct {
 // [Options.Monitoring], and without a server in this process, that is unknown and a
 // shortcoming.
 func (b *Bus) Audit(ctx context.Context) ([]Shortcoming, error) {
-	seen, err := b.observe(ctx)
+	seen, err := b.collectFacts(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("look at the bus: %w", err)
 	}
@@ -94,8 +94,8 @@ func (b *Bus) Audit(ctx context.Context) ([]Shortcoming, error) {
 	return found, nil
 }
 
-func (b *Bus) observe(ctx context.Context) (observed, error) {
-	seen := observed{
+func (b *Bus) collectFacts(ctx context.Context) (busFacts, error) {
+	seen := busFacts{
 		replicas: b.options.Replicas, version: b.conn.ConnectedServerVersion(), payload: b.conn.MaxPayload(),
 		sync: map[string]time.Duration{},
 	}
@@ -109,14 +109,14 @@ func (b *Bus) observe(ctx context.Context) (observed, error) {
 	for _, endpoint := range b.options.Monitoring {
 		v, err := b.varz(ctx, endpoint)
 		if err != nil {
-			seen.mute = append(seen.mute, err.Error())
+			seen.silentEndpoints = append(seen.silentEndpoints, err.Error())
 			continue
 		}
 		seen.add(v)
 	}
 	var asked time.Time
 	var info *jetstream.StreamInfo
-	err := b.insist(ctx, "look at its settings", func() (err error) { // the servers may be electing a leader
+	err := b.retryPassing(ctx, "look at its settings", func() (err error) { // the servers may be electing a leader
 		asked = time.Now()
 		info, err = b.info(ctx, subject.WakeStream) // every installation has it
 		return err
@@ -127,8 +127,8 @@ func (b *Bus) observe(ctx context.Context) (observed, error) {
 	case err != nil:
 		return seen, err
 	}
-	seen.made, seen.replicas = true, info.Config.Replicas
-	seen.told = Told{At: info.TimeStamp, Asked: asked, Answered: time.Now()}
+	seen.streamsExist, seen.replicas = true, info.Config.Replicas
+	seen.serverTime = ClockReading{At: info.TimeStamp, Asked: asked, Answered: time.Now()}
 	if info.Cluster != nil && info.Config.Replicas > 1 {
 		seen.online = 1
 		for _, peer := range info.Cluster.Replicas {
@@ -141,7 +141,7 @@ func (b *Bus) observe(ctx context.Context) (observed, error) {
 }
 
 // add records the facts that a server reports about itself.
-func (o *observed) add(v *server.Varz) {
+func (o *busFacts) add(v *server.Varz) {
 	o.payload = min(o.payload, int64(v.MaxPayload))
 	if Older(v.Version, o.version) {
 		o.version = v.Version
@@ -161,48 +161,48 @@ func (o *observed) add(v *server.Varz) {
 }
 
 // judge lists the shortcomings, the worst first.
-func (o observed) judge() (found []Shortcoming) {
+func (o busFacts) judge() (found []Shortcoming) {
 	miss := func(reason, cure, what string, args ...any) {
 		found = append(found, Shortcoming{Reason: reason, What: fmt.Sprintf(what, args...), Cure: cure})
 	}
 	pass := func() { found[len(found)-1].Passing = true }
-	if o.replicas < enough {
+	if o.replicas < minReplicas {
 		miss(ReasonReplicas, "run three NATS servers and set --stream-replicas=3",
 			"every stream has %d copy only, so that the loss of one disk loses the record", o.replicas)
 	}
-	if o.online > 0 && o.online < enough {
+	if o.online > 0 && o.online < minReplicas {
 		miss(ReasonServers, "bring the missing NATS servers back",
 			"%d of %d copies are there and complete, so that the loss of one more server stops the bus", o.online, o.replicas)
 		pass()
 	}
-	for _, name := range o.late() {
+	for _, name := range o.lateSyncing() {
 		miss(ReasonSync, "set sync_interval: always in NATS, or --sync-interval=always for millrace bus and run",
 			"NATS server %s syncs every %v, so that a power failure loses what was acknowledged since", name, o.sync[name])
 	}
 	switch {
-	case len(o.sync)+len(o.mute) < max(o.replicas, 1):
+	case len(o.sync)+len(o.silentEndpoints) < max(o.replicas, 1):
 		miss(ReasonUnseen, "set --nats-monitoring to the monitoring addresses of all NATS servers",
 			"it is unknown whether all NATS servers sync every message before they acknowledge it")
-	case len(o.mute) > 0:
-		miss(ReasonUnseen, "bring it back, or correct --nats-monitoring", "a NATS server does not say how often it syncs: %s", strings.Join(o.mute, "; "))
+	case len(o.silentEndpoints) > 0:
+		miss(ReasonUnseen, "bring it back, or correct --nats-monitoring", "a NATS server does not say how often it syncs: %s", strings.Join(o.silentEndpoints, "; "))
 		pass()
 	}
-	if o.version != "" && Older(o.version, fmt.Sprintf("%d.%d", leastVersion[0], leastVersion[1])) {
-		miss(ReasonVersion, fmt.Sprintf("upgrade NATS to %d.%d or later", leastVersion[0], leastVersion[1]),
+	if o.version != "" && Older(o.version, fmt.Sprintf("%d.%d", minVersion[0], minVersion[1])) {
+		miss(ReasonVersion, fmt.Sprintf("upgrade NATS to %d.%d or later", minVersion[0], minVersion[1]),
 			"NATS %s is older than what Millrace was tested with", o.version)
 	}
-	if o.payload < leastPayload {
+	if o.payload < minPayload {
 		miss(ReasonPayload, "set max_payload: 8MB in NATS", "a message holds %d bytes only, so that large objects are not recorded whole", o.payload)
 	}
-	if skew := o.told.Apart().Abs(); skew > mostSkew {
+	if skew := o.serverTime.Offset().Abs(); skew > maxClockSkew {
 		miss(ReasonClock, "synchronise the clocks", "the clocks of NATS and of this machine differ by %v", skew.Round(time.Millisecond))
 		pass()
 	}
 	return found
 }
 
-// late are the servers that acknowledge messages before they are on disk.
-func (o observed) late() (names []string) {
+// lateSyncing are the servers that acknowledge messages before they are on disk.
+func (o busFacts) lateSyncing() (names []string) {
 	for name, every := range o.sync {
 		if every > 0 {
 			names = append(names, name)

@@ -27,12 +27,12 @@ import (
 // When the backup fails, the passage stays where it is, and a consumer delivers the rest.
 
 const (
-	// backupLeast is the least number of messages of a stream that is read from a backup.
-	backupLeast = 2000
-	// backupPiece is the size of one piece, and backupAhead bounds the pieces that are in
+	// minBackupBytes is the least number of messages of a stream that is read from a backup.
+	minBackupBytes = 2000
+	// backupChunk is the size of one piece, and maxBackupAhead bounds the pieces that are in
 	// flight or wait for the handler. Both are in compressed bytes.
-	backupPiece = 128 << 10
-	backupAhead = 4 << 20
+	backupChunk    = 128 << 10
+	maxBackupAhead = 4 << 20
 	// backupVersion is the first server whose backups hold messages, not files.
 	backupVersion = "2.15"
 	// backupEntry is more than the largest message, in bytes.
@@ -41,12 +41,12 @@ const (
 
 // backedUp tells whether to read a passage from a backup, which always has the whole stream:
 // only if at least half of the stream is wanted.
-func (r *passage) backedUp(at bus.State) bool {
+func (r *read) backedUp(at bus.State) bool {
 	o := r.bus.options
 	if !o.Backups || o.APIPrefix != "" || r.bus.mayNotBackUp.Load() || Older(r.bus.conn.ConnectedServerVersion(), backupVersion) {
 		return false
 	}
-	if r.HeadersOnly || r.Subject != "" || r.From == 0 && !r.Since.IsZero() || at.Messages < backupLeast {
+	if r.HeadersOnly || r.Subject != "" || r.From == 0 && !r.Since.IsZero() || at.Messages < minBackupBytes {
 		return false
 	}
 	from := max(r.From, at.First)
@@ -55,19 +55,19 @@ func (r *passage) backedUp(at bus.State) bool {
 
 // backup reads the passage from a backup of its stream. After an error, From is the sequence at
 // which to go on.
-func (r *passage) backup(ctx context.Context) error {
-	shaken := r.bus.whenShaken()
+func (r *read) backup(ctx context.Context) error {
+	shaken := r.bus.onMayHaveMissed()
 	request, done := r.bus.guarded(ctx, r.Stream)
 	defer done()
-	p := &pieces{ctx: request, bus: r.bus, shaken: shaken, come: make(chan *nats.Msg, backupAhead/backupPiece+2)}
+	p := &backupReader{ctx: request, bus: r.bus, shaken: shaken, incoming: make(chan *nats.Msg, maxBackupAhead/backupChunk+2)}
 	inbox := r.bus.conn.NewInbox()
-	sub, err := r.bus.conn.ChanSubscribe(inbox, p.come)
+	sub, err := r.bus.conn.ChanSubscribe(inbox, p.incoming)
 	if err != nil {
 		return translated(request, err)
 	}
 	defer func() { _ = sub.Unsubscribe() }()
 	text, err := json.Marshal(server.JSApiStreamSnapshotRequest{
-		DeliverSubject: inbox, NoConsumers: true, ChunkSize: backupPiece, WindowSize: backupAhead,
+		DeliverSubject: inbox, NoConsumers: true, ChunkSize: backupChunk, WindowSize: maxBackupAhead,
 	})
 	if err != nil {
 		return fmt.Errorf("write the request: %w", err)
@@ -78,7 +78,7 @@ func (r *passage) backup(ctx context.Context) error {
 	if err := r.bus.ask(asking, r.bus.apiSubject(server.JSApiStreamSnapshotT, r.Stream), text, &begun, &begun.ApiResponse); err != nil {
 		return translated(request, err)
 	}
-	err = r.unpack(archive.NewReader(bufio.NewReaderSize(s2.NewReader(p), backupPiece)))
+	err = r.unpack(archive.NewReader(bufio.NewReaderSize(s2.NewReader(p), backupChunk)))
 	var own *handlerError
 	if err != nil && p.err != nil && !errors.As(err, &own) {
 		return fmt.Errorf("receive a backup: %w", translated(request, p.err)) // the reader that unpacks it only reports that it is incomplete
@@ -88,7 +88,7 @@ func (r *passage) backup(ctx context.Context) error {
 
 // unpack hands over the messages of the passage in a backup. The backup begins with an entry
 // for the stream's state, and ends with an entry without a name.
-func (r *passage) unpack(in *archive.Reader) error {
+func (r *read) unpack(in *archive.Reader) error {
 	batch := make([]events.Message, 0, readBatch)
 	for {
 		entry, err := in.Next()
@@ -97,7 +97,7 @@ func (r *passage) unpack(in *archive.Reader) error {
 		}
 		switch {
 		case entry.Name == "":
-			_, err := r.hand(batch)
+			_, err := r.deliver(batch)
 			return err
 		case entry.Sequence < max(r.From, 1):
 			continue
@@ -109,7 +109,7 @@ func (r *passage) unpack(in *archive.Reader) error {
 		if batch = append(batch, m); len(batch) == readBatch {
 			// hand drops messages beyond the passage, but unpack reads the backup to its end:
 			// the server logs a backup that is not read to its end as failed.
-			if _, err := r.hand(batch); err != nil {
+			if _, err := r.deliver(batch); err != nil {
 				return err
 			}
 			batch = make([]events.Message, 0, readBatch)
@@ -155,19 +155,19 @@ func headersOf(text string) (map[string][]string, error) {
 	return header, nil
 }
 
-// pieces is an incoming backup.
-type pieces struct {
-	ctx    context.Context
-	bus    *Bus
-	shaken <-chan struct{}
-	come   chan *nats.Msg
-	count  int
-	rest   []byte // of the last piece
-	err    error  // why there is no more
+// backupReader is an incoming backup.
+type backupReader struct {
+	ctx       context.Context
+	bus       *Bus
+	shaken    <-chan struct{}
+	incoming  chan *nats.Msg
+	count     int
+	remaining []byte // of the last piece
+	err       error  // why there is no more
 }
 
-func (p *pieces) Read(into []byte) (int, error) {
-	for len(p.rest) == 0 {
+func (p *backupReader) Read(into []byte) (int, error) {
+	for len(p.remaining) == 0 {
 		if p.err == nil {
 			p.err = p.next()
 		}
@@ -175,29 +175,29 @@ func (p *pieces) Read(into []byte) (int, error) {
 			return 0, p.err
 		}
 	}
-	n := copy(into, p.rest)
-	p.rest = p.rest[n:]
+	n := copy(into, p.remaining)
+	p.remaining = p.remaining[n:]
 	return n, nil
 }
 
 // next takes the next piece; io.EOF is the end.
-func (p *pieces) next() error {
+func (p *backupReader) next() error {
 	patience := time.NewTimer(readStuck)
 	defer patience.Stop()
 	select {
 	case <-p.shaken: // takes precedence over the pieces that have already arrived
-		return errShaken
+		return errMayHaveMissed
 	default:
 	}
 	var m *nats.Msg
 	select {
-	case m = <-p.come:
+	case m = <-p.incoming:
 	case <-p.ctx.Done():
 		return context.Cause(p.ctx)
 	case <-p.bus.closed:
 		return bus.ErrClosed
 	case <-p.shaken:
-		return errShaken
+		return errMayHaveMissed
 	case <-patience.C:
 		return fmt.Errorf("nothing came for %v", readStuck)
 	}
@@ -209,18 +209,18 @@ func (p *pieces) next() error {
 	}
 	if m.Reply != "" { // all pieces but the last are numbered, and need an answer
 		if p.count++; m.Reply[strings.LastIndexByte(m.Reply, '.')+1:] != strconv.Itoa(p.count) {
-			return fmt.Errorf("%w: %s is not piece %d", errShaken, m.Reply, p.count)
+			return fmt.Errorf("%w: %s is not piece %d", errMayHaveMissed, m.Reply, p.count)
 		}
 		if err := m.Respond(nil); err != nil {
 			return err
 		}
 	}
-	p.rest = m.Data
+	p.remaining = m.Data
 	return nil
 }
 
 // noBackup records why a backup failed.
-func (r *passage) noBackup(err error) {
+func (r *read) noBackup(err error) {
 	var refusal *Refusal
 	if errors.As(err, &refusal) {
 		r.bus.mayNotBackUp.Store(true)

@@ -89,7 +89,7 @@ func BenchmarkWork(b *testing.B) {
 	var done atomic.Int64
 	job := bus.Work{Stream: subject.LogStream("pods"), Durable: "c"}
 	err := on.Work(ctx, job, func(d bus.Delivery) {
-		d.Done()
+		d.Ack()
 		if done.Add(1) == int64(b.N) {
 			cancel()
 		}

@@ -68,7 +68,7 @@ func (o ServerOptions) join(settings *server.Options) error {
 		if cluster.TLSConfig, err = o.Cluster.TLS.routes(o.Log); err != nil {
 			return err
 		}
-		cluster.TLSTimeout = handshake
+		cluster.TLSTimeout = handshakeTimeout
 	}
 	if cluster.Port, err = strconv.Atoi(listen.Port()); err != nil || cluster.Port <= 0 {
 		return fmt.Errorf("cluster listen address: port %q: want a number from 1", listen.Port())

@@ -36,15 +36,15 @@ type Bus struct {
 	mu sync.Mutex
 	// refusal is the last error about this connection's permissions.
 	refusal error
-	// unprovided is when a request last found no provisioner; zero: the last request found one.
-	unprovided time.Time
-	// down is the reason why the connection is down.
-	down error
-	// shaken is closed, and replaced, when deliveries may have been lost: after
+	// noProvisionerSince is when a request last found no provisioner; zero: the last request found one.
+	noProvisionerSince time.Time
+	// disconnectErr is the reason why the connection is down.
+	disconnectErr error
+	// mayHaveMissed is closed, and replaced, when deliveries may have been lost: after
 	// a reconnect, or when this process was too slow to read.
-	shaken chan struct{}
+	mayHaveMissed chan struct{}
 	// waiting are the requests that a refusal can end.
-	waiting map[*guard]struct{}
+	waiting map[*requestGuard]struct{}
 }
 
 var _ bus.Bus = (*Bus)(nil)
@@ -58,11 +58,11 @@ func Connect(ctx context.Context, options Options) (*Bus, error) {
 	}
 	b := &Bus{
 		options: options, stats: newStats(),
-		closed: make(chan struct{}), shaken: make(chan struct{}), waiting: map[*guard]struct{}{},
+		closed: make(chan struct{}), mayHaveMissed: make(chan struct{}), waiting: map[*requestGuard]struct{}{},
 	}
-	b.make = own{b}
-	if options.asks {
-		b.make = &asking{Bus: b}
+	b.make = direct{b}
+	if options.orders {
+		b.make = &viaProvisioner{Bus: b}
 	}
 	if b.conn, err = b.dial(ctx); err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
@@ -90,8 +90,8 @@ func (b *Bus) dial(ctx context.Context) (*nats.Conn, error) {
 			return conn, nil
 		case errors.Is(err, ErrTLS):
 			return nil, err
-		case b.options.AtOnce && absent(err) != nil:
-			return nil, fmt.Errorf("%w: %w", ErrNoServer, absent(err))
+		case b.options.AtOnce && noServerReason(err) != nil:
+			return nil, fmt.Errorf("%w: %w", ErrNoServer, noServerReason(err))
 		case errors.Is(err, nats.ErrAuthorization), b.options.Server != nil && !errors.Is(err, nats.ErrTimeout), !pause(ctx, attempt):
 			return nil, err
 		}
@@ -118,12 +118,12 @@ func (b *Bus) Healthy() error {
 		return bus.ErrClosed
 	case b.refusal != nil:
 		return b.refusal
-	case b.conn.IsConnected() && time.Since(b.unprovided) < unprovidedFor:
+	case b.conn.IsConnected() && time.Since(b.noProvisionerSince) < noProvisionerFor:
 		return ErrNoProvisioner
 	case b.conn.IsConnected():
 		return nil
-	case b.down != nil:
-		return fmt.Errorf("disconnected from NATS: %w", b.down)
+	case b.disconnectErr != nil:
+		return fmt.Errorf("disconnected from NATS: %w", b.disconnectErr)
 	default:
 		return errors.New("disconnected from NATS")
 	}
@@ -143,7 +143,7 @@ func (b *Bus) Close() error {
 
 func (b *Bus) onDisconnect(_ *nats.Conn, err error) {
 	b.mu.Lock()
-	b.down = err
+	b.disconnectErr = err
 	b.mu.Unlock()
 	select {
 	case <-b.closed:
@@ -154,9 +154,9 @@ func (b *Bus) onDisconnect(_ *nats.Conn, err error) {
 
 func (b *Bus) onReconnect(conn *nats.Conn) {
 	b.mu.Lock()
-	b.refusal, b.down = nil, nil
+	b.refusal, b.disconnectErr = nil, nil
 	b.mu.Unlock()
-	b.shake()
+	b.checkReaders()
 	b.options.Log.Info("reconnected to NATS", "server", conn.ConnectedUrlRedacted())
 }
 
@@ -167,28 +167,28 @@ func (b *Bus) onError(_ *nats.Conn, _ *nats.Subscription, err error) {
 		b.refuse(err)
 	case errors.Is(err, nats.ErrSlowConsumer):
 		b.stats.dropped.Inc()
-		b.shake()
+		b.checkReaders()
 	}
 	b.options.Log.Warn("NATS connection", "error", err)
 }
 
-// shake makes every reader check that it has missed no message.
-func (b *Bus) shake() {
+// checkReaders makes every reader check that it has missed no message.
+func (b *Bus) checkReaders() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	close(b.shaken)
-	b.shaken = make(chan struct{})
+	close(b.mayHaveMissed)
+	b.mayHaveMissed = make(chan struct{})
 }
 
-func (b *Bus) whenShaken() <-chan struct{} {
+func (b *Bus) onMayHaveMissed() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.shaken
+	return b.mayHaveMissed
 }
 
-// guard ends a request that the server has refused. The server's error names the subject, never
+// requestGuard ends a request that the server has refused. The server's error names the subject, never
 // the request, so each request registers a word to look for in it.
-type guard struct {
+type requestGuard struct {
 	about  string
 	cancel context.CancelCauseFunc
 }
@@ -197,7 +197,7 @@ type guard struct {
 // must call the function at the end of the request.
 func (b *Bus) guarded(ctx context.Context, about string) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	g := &guard{about: about, cancel: cancel}
+	g := &requestGuard{about: about, cancel: cancel}
 	b.mu.Lock()
 	b.waiting[g] = struct{}{}
 	b.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 )
 
-// lookupPatience bounds the lookup of a stream or consumer.
-const lookupPatience = 2 * time.Second
+// lookupTimeout bounds the lookup of a stream or consumer.
+const lookupTimeout = 2 * time.Second
 
 // consumerOrder describes a wanted consumer. It has no delivery subject (the reader pulls), so
 // a service may send it to the provisioner.
@@ -59,7 +59,7 @@ func (o consumerOrder) config() jetstream.ConsumerConfig {
 		c.DeliverPolicy = jetstream.DeliverAllPolicy
 		// The server keeps the pull requests ordered by rank, and forgets those of a connection
 		// that has closed.
-		c.PriorityPolicy, c.PriorityGroups = jetstream.PriorityPolicyPrioritized, []string{everybody}
+		c.PriorityPolicy, c.PriorityGroups = jetstream.PriorityPolicyPrioritized, []string{allControllers}
 	}
 	if o.Since != nil {
 		c.DeliverPolicy, c.OptStartSeq, c.OptStartTime = jetstream.DeliverByStartTimePolicy, 0, o.Since
@@ -68,14 +68,14 @@ func (o consumerOrder) config() jetstream.ConsumerConfig {
 }
 
 // consumer creates a consumer, or changes an existing one.
-func (b own) consumer(ctx context.Context, o consumerOrder) (jetstream.Consumer, error) {
+func (b direct) consumer(ctx context.Context, o consumerOrder) (jetstream.Consumer, error) {
 	if o.Acks && o.name == "" {
 		o.name = "reader-" + nuid.Next()
 	}
 	want := o.config()
 	switch {
 	case o.Remake:
-		removal, done := context.WithTimeout(ctx, lookupPatience)
+		removal, done := context.WithTimeout(ctx, lookupTimeout)
 		defer done()
 		err := b.js.DeleteConsumer(removal, o.Stream, o.Durable)
 		if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
@@ -98,14 +98,14 @@ func (b own) consumer(ctx context.Context, o consumerOrder) (jetstream.Consumer,
 		return made, err
 	}
 	found, finding := b.js.Consumer(ctx, o.Stream, o.Durable)
-	if finding != nil || !o.like(found.CachedInfo().Config) {
+	if finding != nil || !o.matches(found.CachedInfo().Config) {
 		return nil, err
 	}
 	return found, nil
 }
 
-// like tells whether an existing consumer has the wanted settings, apart from its start.
-func (o consumerOrder) like(have jetstream.ConsumerConfig) bool {
+// matches tells whether an existing consumer has the wanted settings, apart from its start.
+func (o consumerOrder) matches(have jetstream.ConsumerConfig) bool {
 	want := o.config()
 	return have.AckWait == want.AckWait && have.MaxAckPending == want.MaxAckPending &&
 		have.HeadersOnly == want.HeadersOnly && have.FilterSubject == want.FilterSubject &&
@@ -114,14 +114,14 @@ func (o consumerOrder) like(have jetstream.ConsumerConfig) bool {
 
 // leave deletes a reader's consumer, without waiting for the answer: the server would delete it
 // after a while anyway.
-func (b own) leave(stream, consumer string) {
+func (b direct) leave(stream, consumer string) {
 	_ = b.conn.Publish(b.api("CONSUMER.DELETE."+stream+"."+consumer), nil)
 }
 
-// mostPending bounds the unanswered deliveries that an order may ask for.
-const mostPending = 1 << 20
+// maxPendingLimit bounds the unanswered deliveries that an order may ask for.
+const maxPendingLimit = 1 << 20
 
-// sane tells whether an order's numbers are within the bounds of a service.
-func (o consumerOrder) sane() bool {
-	return o.AckWait >= 0 && o.AckWait <= time.Hour && o.MaxPending >= 0 && o.MaxPending <= mostPending
+// validate tells whether an order's numbers are within the bounds of a service.
+func (o consumerOrder) validate() bool {
+	return o.AckWait >= 0 && o.AckWait <= time.Hour && o.MaxPending >= 0 && o.MaxPending <= maxPendingLimit
 }

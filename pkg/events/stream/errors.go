@@ -37,9 +37,9 @@ var ErrNoServer = errors.New("no server")
 // accept.
 var ErrUnauthorized = nats.ErrAuthorization
 
-// absent is the reason why no server listens at an address; nil if one may. The client library
+// noServerReason is the reason why no server listens at an address; nil if one may. The client library
 // returns ErrNoServers when every address refused the connection.
-func absent(err error) error {
+func noServerReason(err error) error {
 	var lookup *net.DNSError
 	switch {
 	case errors.Is(err, nats.ErrNoServers):
@@ -87,16 +87,16 @@ func translated(ctx context.Context, err error) error {
 	return err
 }
 
-// final tells whether retrying cannot help against an error.
-func final(err error) bool {
+// isPermanent tells whether retrying cannot help against an error.
+func isPermanent(err error) bool {
 	var refusal *Refusal
 	return errors.Is(err, bus.ErrNoStream) || errors.Is(err, bus.ErrOvertaken) ||
 		errors.Is(err, bus.ErrClosed) || errors.Is(err, events.ErrDamaged) || errors.As(err, &refusal)
 }
 
-// unanswered tells whether a request had no listener: the stream does not exist, or the server
+// hasNoListener tells whether a request had no listener: the stream does not exist, or the server
 // is still starting.
-func unanswered(err error) bool {
+func hasNoListener(err error) bool {
 	return errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse)
 }
 

@@ -62,7 +62,7 @@ func TestErrorsHaveTheNamesOfTheBus(t *testing.T) {
 // The end of a request ends its context, and no later refusal does.
 func TestARequestThatIsOver(t *testing.T) {
 	t.Parallel()
-	b := &Bus{waiting: map[*guard]struct{}{}, stats: newStats()}
+	b := &Bus{waiting: map[*requestGuard]struct{}{}, stats: newStats()}
 	over, done := b.guarded(t.Context(), "TURN_c")
 	other, end := b.guarded(t.Context(), "TURN_c")
 	defer end()
@@ -96,8 +96,8 @@ func TestWhatWaitingMends(t *testing.T) {
 		{nats.ErrReconnectBufExceeded, false, true, false}, {nats.ErrConnectionReconnecting, false, true, false}, {context.Canceled, false, false, false},
 	} {
 		err := fmt.Errorf("do it: %w", c.err)
-		if final(err) != c.final || passing(err) != c.passing || doubtful(err) != c.doubtful {
-			t.Errorf("%v is final: %t, passes: %t, may pass: %t", err, final(err), passing(err), doubtful(err))
+		if isPermanent(err) != c.final || isPassing(err) != c.passing || mayBePermanent(err) != c.doubtful {
+			t.Errorf("%v is final: %t, passes: %t, may pass: %t", err, isPermanent(err), isPassing(err), mayBePermanent(err))
 		}
 	}
 }
@@ -110,7 +110,7 @@ func TestWhereNoServerListens(t *testing.T) {
 	for _, c := range []struct{ err, want error }{
 		{fmt.Errorf("connect: %w", nats.ErrNoServers), syscall.ECONNREFUSED}, {fmt.Errorf("dial: %w", unknown), unknown}, {fmt.Errorf("dial: %w", failing), nil}, {nats.ErrTimeout, nil}, {nil, nil},
 	} {
-		if got := absent(c.err); got != c.want {
+		if got := noServerReason(c.err); got != c.want {
 			t.Errorf("of %v: %v, want %v", c.err, got, c.want)
 		}
 	}
@@ -162,7 +162,7 @@ func insisting(t *testing.T, err error, until, ends time.Duration) (tried int, t
 		b, began := &Bus{options: Options{Log: slog.New(slog.NewTextHandler(&out, nil))}}, time.Now()
 		ctx, stop := context.WithTimeout(t.Context(), ends)
 		defer stop()
-		got = b.insist(ctx, "do it", func() error {
+		got = b.retryPassing(ctx, "do it", func() error {
 			if tried++; time.Since(began) >= until {
 				return nil
 			}

@@ -17,21 +17,21 @@ func (s *Server) Compact(stream string) error {
 }
 
 // Shake has readers believe that deliveries may be missing, as after a reconnect.
-func (b *Bus) Shake() { b.shake() }
+func (b *Bus) Shake() { b.checkReaders() }
 
 // Absent is why no server listens at an address, as far as an error tells.
-var Absent = absent
+var Absent = noServerReason
 
 // What bounds streams, for tests.
 var (
-	Bounded   = bounded
+	Bounded   = boundsFor
 	NoteBound = noteBound
 	BoundOf   = boundOf
 )
 
 // Passing tells the errors that end by themselves when a cluster has chosen a leader.
 func Passing(err error) bool {
-	return passing(err) || errors.Is(err, errShaken) || errors.Is(err, ingest.ErrBroken) || errors.Is(err, nats.ErrTimeout)
+	return isPassing(err) || errors.Is(err, errMayHaveMissed) || errors.Is(err, ingest.ErrBroken) || errors.Is(err, nats.ErrTimeout)
 }
 
 // OrderReader has the provisioner make a reader's consumer, which nothing reads then.
@@ -54,7 +54,7 @@ func (b *Bus) ConsumerNames(ctx context.Context, stream string) (all []string, e
 }
 
 // MostReaders bounds the readers of a user at a stream.
-const MostReaders = mostReaders
+const MostReaders = maxReadersPerStream
 
 // BacklogBytes bounds what waits to be heard on a topic.
 const BacklogBytes = backlogBytes

@@ -30,7 +30,7 @@ func (m sentMsg) Headers() nats.Header { return nil }
 func (m sentMsg) Data() []byte         { return make([]byte, m.size) }
 
 // isReady tells whether there is something to take.
-func (f *feed) isReady() bool {
+func (f *prefetch) isReady() bool {
 	select {
 	case <-f.ready:
 		return true
@@ -44,17 +44,17 @@ func (f *feed) isReady() bool {
 func TestAFeedEndsWhereSomethingIsMissing(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		then func(f *feed)
+		then func(f *prefetch)
 		err  error // nil: any
 	}{
-		"a delivery is missing":     {func(f *feed) { f.receive(sentMsg{sequence: 9, delivery: 4}) }, errShaken},
-		"a delivery comes twice":    {func(f *feed) { f.receive(sentMsg{sequence: 7, delivery: 2}) }, errShaken},
-		"the client says an error":  {func(f *feed) { f.fail(nats.ErrTimeout); f.fail(nats.ErrNoResponders) }, nats.ErrTimeout},
-		"the place cannot be read ": {func(f *feed) { f.receive(blankReply{}) }, nil},
+		"a delivery is missing":     {func(f *prefetch) { f.receive(sentMsg{sequence: 9, delivery: 4}) }, errMayHaveMissed},
+		"a delivery comes twice":    {func(f *prefetch) { f.receive(sentMsg{sequence: 7, delivery: 2}) }, errMayHaveMissed},
+		"the client says an error":  {func(f *prefetch) { f.fail(nats.ErrTimeout); f.fail(nats.ErrNoResponders) }, nats.ErrTimeout},
+		"the place cannot be read ": {func(f *prefetch) { f.receive(blankReply{}) }, nil},
 	} {
-		f := newFeed("S")
+		f := newPrefetch("S")
 		var got []uint64
-		f.got = func(sequence uint64, reply string) { got = append(got, sequence) }
+		f.onReceived = func(sequence uint64, reply string) { got = append(got, sequence) }
 		f.receive(sentMsg{sequence: 5, delivery: 1, pending: 8})
 		f.receive(sentMsg{sequence: 7, delivery: 2, pending: 7})
 		batch, behind, err := f.take()
@@ -79,7 +79,7 @@ func TestAFeedIsBounded(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ size, most int }{"messages": {0, heldMessages}, "bytes": {1 << 20, 32}} {
 		synctest.Test(t, func(t *testing.T) {
-			f := newFeed("S")
+			f := newPrefetch("S")
 			sent := 0
 			go func() {
 				for n := range c.most + 2 {
@@ -108,8 +108,8 @@ func TestAFeedIsBounded(t *testing.T) {
 // does not have.
 func TestAFeedWaitsForEnough(t *testing.T) {
 	t.Parallel()
-	f := newFeed("S")
-	f.enough = 3
+	f := newPrefetch("S")
+	f.wakeAt = 3
 	for n, step := range []struct {
 		pending, size int
 		ready         bool
@@ -134,7 +134,7 @@ func TestWhatIsFresh(t *testing.T) {
 	batch := []events.Message{{Sequence: 3}, {Sequence: 4}, {Sequence: 8}}
 	for next, want := range map[uint64]int{1: 3, 3: 3, 4: 2, 5: 1, 8: 1, 9: 0} {
 		f := &follower{next: next}
-		if got := f.fresh(batch); len(got) != want {
+		if got := f.withoutRead(batch); len(got) != want {
 			t.Errorf("from %d on %d are fresh, want %d", next, len(got), want)
 		}
 	}
@@ -164,9 +164,9 @@ func TestWhenAStreamIsDamaged(t *testing.T) {
 		err    error
 	}{
 		{source{pending: 0}, 7, 0, nil}, {source{err: away}, 7, 0, away}, {source{pending: 5}, 7, 1, nil}, {source{pending: 0}, 7, 0, nil},
-		{source{pending: 5}, 7, 1, nil}, {source{pending: 5}, 7, 0, errShaken}, // a session that only lost its request is begun anew
+		{source{pending: 5}, 7, 1, nil}, {source{pending: 5}, 7, 0, errMayHaveMissed}, // a session that only lost its request is begun anew
 		{source{pending: 5}, 7, 1, nil}, {source{pending: 5}, 7, 0, events.ErrDamaged},
-		{source{pending: 5}, 9, 1, nil}, {source{pending: 5}, 9, 0, errShaken}, // it got further meanwhile
+		{source{pending: 5}, 9, 1, nil}, {source{pending: 5}, 9, 0, errMayHaveMissed}, // it got further meanwhile
 	} {
 		f.next = step.next
 		var err error
@@ -214,12 +214,12 @@ func TestWhichStreamWasRead(t *testing.T) {
 	} {
 		f := &follower{next: 7, created: made, last: at, read: c.read}
 		found := kept{info: &jetstream.StreamInfo{Created: c.made, State: jetstream.StreamState{LastSeq: c.last}}, at: c.at, err: c.err}
-		if err := f.same(t.Context(), found); !errors.Is(err, c.want) {
+		if err := f.sameStream(t.Context(), found); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 	}
 	f := &follower{next: 1}
-	if err := f.same(t.Context(), kept{info: &jetstream.StreamInfo{Created: made}}); err != nil || !f.created.Equal(made) {
+	if err := f.sameStream(t.Context(), kept{info: &jetstream.StreamInfo{Created: made}}); err != nil || !f.created.Equal(made) {
 		t.Errorf("the first time: %v, made at %v", err, f.created)
 	}
 }
@@ -248,12 +248,12 @@ func TestHowLongADeltaIsKept(t *testing.T) {
 // precedence.
 func TestWhatIsUnderWay(t *testing.T) {
 	t.Parallel()
-	a := &appender{open: []int{10, 20}, size: 30}
+	a := &appender{unconfirmed: []int{10, 20}, size: 30}
 	for _, c := range []struct {
 		messages, bytes int
 		within          bool
 	}{{2, 30, true}, {1, 30, false}, {2, 29, false}, {3, 31, true}} {
-		if got, err := a.within(c.messages, c.bytes); got != c.within || err != nil {
+		if got, err := a.awaitRoom(c.messages, c.bytes); got != c.within || err != nil {
 			t.Errorf("two messages of 30 bytes are within %d and %d: %t, %v", c.messages, c.bytes, got, err)
 		}
 	}
@@ -262,7 +262,7 @@ func TestWhatIsUnderWay(t *testing.T) {
 	if a.batch.Fail(broken); a.batch.Err() == nil {
 		t.Fatal("the batch goes on")
 	}
-	if got, err := a.within(9, 99); got || !errors.Is(err, broken) {
+	if got, err := a.awaitRoom(9, 99); got || !errors.Is(err, broken) {
 		t.Errorf("of a batch that is broken: %t, %v", got, err)
 	}
 }

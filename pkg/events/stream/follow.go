@@ -25,14 +25,14 @@ const (
 	readerIdle = time.Minute
 	// stuckPoll is after how long without messages a reader asks the server whether it still
 	// has some, and stuckPolls how often in a row the server may say so in a session. While the
-	// server has none, the reader asks less and less often (rhythm.resting): the server fails
+	// server has none, the reader asks less and less often (rhythm.consumerChecksIdle): the server fails
 	// to read old messages, and a reader waits for those from the beginning.
 	stuckPoll  = 2 * time.Second
 	stuckPolls = 2
 )
 
-// errShaken ends a session after which deliveries may be missing.
-var errShaken = errors.New("deliveries may have been lost")
+// errMayHaveMissed ends a session after which deliveries may be missing.
+var errMayHaveMissed = errors.New("deliveries may have been lost")
 
 // follower is one call of Follow. Each session has its own consumer. A session reads again what
 // the session before received and did not hand over.
@@ -45,8 +45,8 @@ type follower struct {
 	created time.Time // when the stream was created, as of the first session
 	stuckAt uint64    // the sequence at which an earlier session was stuck; 0: none was
 
-	dealt func() uint64 // see [bus.Queue]; nil: nothing is acknowledged
-	acks  acks
+	processed func() uint64 // see [bus.Queue]; nil: nothing is acknowledged
+	acks      acks
 }
 
 // Follow reads a stream in order and goes on for ever; see [bus.Reader].
@@ -63,7 +63,7 @@ func (b *Bus) Consume(ctx context.Context, stream string, from uint64, dealt fun
 	if b.options.Guest {
 		return b.guestFollow(ctx, stream, from, handle) // guests have no consumers
 	}
-	return b.follow(ctx, &follower{bus: b, stream: stream, next: max(from, 1), dealt: dealt}, handle)
+	return b.follow(ctx, &follower{bus: b, stream: stream, next: max(from, 1), processed: dealt}, handle)
 }
 
 func (b *Bus) follow(ctx context.Context, f *follower, handle func([]events.Message) error) error {
@@ -78,7 +78,7 @@ func (b *Bus) follow(ctx context.Context, f *follower, handle func([]events.Mess
 			return nil
 		case errors.As(err, &own):
 			return own.err
-		case final(err):
+		case isPermanent(err):
 			return fmt.Errorf("follow %s: %w", stream, err)
 		}
 		if f.next != before {
@@ -97,27 +97,27 @@ func (e *handlerError) Error() string { return e.err.Error() }
 
 func (f *follower) session(ctx context.Context, handle func([]events.Message) error) error {
 	// Before the first request, so that no disturbance is missed.
-	shaken := f.bus.whenShaken()
+	shaken := f.bus.onMayHaveMissed()
 	request, done := f.bus.guarded(ctx, f.stream)
 	defer done()
 	source, err := f.open(request)
 	if err != nil {
 		return translated(request, err)
 	}
-	feed := newFeed(f.stream)
-	if f.dealt != nil {
-		feed.got = f.acks.add
+	feed := newPrefetch(f.stream)
+	if f.processed != nil {
+		feed.onReceived = f.acks.add
 	}
 	consuming, err := source.Consume(feed.receive, f.bus.pulling(feed)...)
 	if err != nil {
 		return translated(request, err)
 	}
-	defer f.leave(ctx, source.CachedInfo().Name)
+	defer f.deleteConsumer(ctx, source.CachedInfo().Name)
 	defer consuming.Stop()
 	defer feed.close()
 	idle := time.NewTimer(stuckPoll)
 	defer idle.Stop()
-	acking, done := f.acking()
+	acking, done := f.ackTicks()
 	defer done()
 	for stuck, rest := 0, stuckPoll; ; {
 		select {
@@ -128,7 +128,7 @@ func (f *follower) session(ctx context.Context, handle func([]events.Message) er
 			if stuck, err = f.stuck(request, source, stuck); err != nil {
 				return translated(request, err)
 			}
-			if rest = min(2*rest, f.bus.options.rhythm().resting); stuck > 0 {
+			if rest = min(2*rest, f.bus.options.intervals().consumerChecksIdle); stuck > 0 {
 				rest = stuckPoll
 			}
 			idle.Reset(rest)
@@ -138,13 +138,13 @@ func (f *follower) session(ctx context.Context, handle func([]events.Message) er
 		case <-f.bus.closed:
 			return bus.ErrClosed
 		case <-shaken:
-			return errShaken
+			return errMayHaveMissed
 		case <-feed.ready:
 		}
 		batch, _, err := feed.take()
 		stuck, rest = 0, stuckPoll
 		idle.Reset(rest)
-		if err := f.hand(f.fresh(batch), handle); err != nil {
+		if err := f.deliver(f.withoutRead(batch), handle); err != nil {
 			return err
 		}
 		if err != nil {
@@ -154,11 +154,11 @@ func (f *follower) session(ctx context.Context, handle func([]events.Message) er
 }
 
 // pulling is the options of a reader's pull requests.
-func (b *Bus) pulling(feed *feed) []jetstream.PullConsumeOpt {
-	rhythm := b.options.rhythm()
+func (b *Bus) pulling(feed *prefetch) []jetstream.PullConsumeOpt {
+	rhythm := b.options.intervals()
 	return []jetstream.PullConsumeOpt{
 		jetstream.PullMaxMessagesWithBytesLimit(pullMessages, pullBytes),
-		jetstream.PullHeartbeat(rhythm.heartbeat), jetstream.PullExpiry(max(rhythm.asking, jetstream.DefaultExpires)),
+		jetstream.PullHeartbeat(rhythm.heartbeat), jetstream.PullExpiry(max(rhythm.pullExpiry, jetstream.DefaultExpires)),
 		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { feed.fail(err) }),
 	}
 }
@@ -177,12 +177,12 @@ func (f *follower) stuck(ctx context.Context, source jetstream.Consumer, before 
 		return before + 1, nil
 	case f.stuckAt != f.next:
 		f.stuckAt = f.next
-		return 0, errShaken
+		return 0, errMayHaveMissed
 	}
 	return 0, fmt.Errorf("%w: the server has %d messages from %d on and does not deliver them", events.ErrDamaged, info.NumPending, f.next)
 }
 
-func (f *follower) hand(batch []events.Message, handle func([]events.Message) error) error {
+func (f *follower) deliver(batch []events.Message, handle func([]events.Message) error) error {
 	if len(batch) == 0 {
 		return nil
 	}
@@ -200,8 +200,8 @@ func (f *follower) hand(batch []events.Message, handle func([]events.Message) er
 	return nil
 }
 
-// fresh is a batch without the messages that the handler received in an earlier session.
-func (f *follower) fresh(batch []events.Message) []events.Message {
+// withoutRead is a batch without the messages that the handler received in an earlier session.
+func (f *follower) withoutRead(batch []events.Message) []events.Message {
 	for len(batch) > 0 && batch[0].Sequence < f.next {
 		batch = batch[1:]
 	}
@@ -212,9 +212,9 @@ func (f *follower) fresh(batch []events.Message) []events.Message {
 // the one that was read so far. In this order the consumer belongs to the checked stream,
 // because a stream that is recreated loses its consumers.
 func (f *follower) open(ctx context.Context) (jetstream.Consumer, error) {
-	order := consumerOrder{Stream: f.stream, From: f.next, Acks: f.dealt != nil}
+	order := consumerOrder{Stream: f.stream, From: f.next, Acks: f.processed != nil}
 	if order.Acks {
-		order.From = min(f.next, f.dealt()+1)
+		order.From = min(f.next, f.processed()+1)
 	}
 	source, err := f.bus.make.consumer(ctx, order)
 	if err != nil {
@@ -229,19 +229,19 @@ func (f *follower) open(ctx context.Context) (jetstream.Consumer, error) {
 
 // check looks the stream up at its leader; its error is that of same.
 func (f *follower) check(ctx context.Context) error {
-	lookup, done := context.WithTimeout(ctx, lookupPatience)
+	lookup, done := context.WithTimeout(ctx, lookupTimeout)
 	defer done()
 	handle, err := f.bus.led(lookup, f.stream)
 	if err != nil {
 		return err
 	}
-	return f.same(lookup, handle)
+	return f.sameStream(lookup, handle)
 }
 
-// same returns ErrOvertaken when the stream was recreated, when its sequences went back, or
+// sameStream returns ErrOvertaken when the stream was recreated, when its sequences went back, or
 // when another message has the sequence of the last one read: then the server has lost messages
 // that it had acknowledged, and has gone on without them.
-func (f *follower) same(ctx context.Context, handle jetstream.Stream) error {
+func (f *follower) sameStream(ctx context.Context, handle jetstream.Stream) error {
 	info := handle.CachedInfo()
 	if f.created.IsZero() {
 		f.created = info.Created
@@ -266,36 +266,36 @@ func (f *follower) same(ctx context.Context, handle jetstream.Stream) error {
 	return nil
 }
 
-// feed takes messages from the client library's goroutine and keeps them until the handler is
+// prefetch takes messages from the client library's goroutine and keeps them until the handler is
 // free. When it is full it blocks that goroutine.
-type feed struct {
+type prefetch struct {
 	stream string
 	ready  chan struct{} // holds a token when take has something to return
-	enough int           // messages that are worth a wake-up, if the server has more
+	wakeAt int           // messages that are worth a wake-up, if the server has more
 
-	mu       sync.Mutex
-	room     sync.Cond
-	batch    []events.Message
-	size     int
-	received uint64 // the consumer's count of deliveries
-	behind   uint64 // messages that the server has after the last received one
-	err      error
-	closed   bool
-	got      func(sequence uint64, reply string) // may be nil
+	mu         sync.Mutex
+	spaceFree  sync.Cond
+	batch      []events.Message
+	size       int
+	received   uint64 // the consumer's count of deliveries
+	behind     uint64 // messages that the server has after the last received one
+	err        error
+	closed     bool
+	onReceived func(sequence uint64, reply string) // may be nil
 }
 
-func newFeed(stream string) *feed {
-	f := &feed{stream: stream, ready: make(chan struct{}, 1)}
-	f.room.L = &f.mu
+func newPrefetch(stream string) *prefetch {
+	f := &prefetch{stream: stream, ready: make(chan struct{}, 1)}
+	f.spaceFree.L = &f.mu
 	return f
 }
 
-func (f *feed) receive(m jetstream.Msg) {
-	p, err := placeOf(m.Reply())
+func (f *prefetch) receive(m jetstream.Msg) {
+	p, err := deliveryPositionOf(m.Reply())
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for !f.closed && (len(f.batch) >= heldMessages || f.size >= heldBytes) {
-		f.room.Wait()
+		f.spaceFree.Wait()
 	}
 	switch {
 	case f.closed || f.err != nil:
@@ -303,22 +303,22 @@ func (f *feed) receive(m jetstream.Msg) {
 	case err != nil:
 		f.err = err
 	case p.delivery != f.received+1:
-		f.err = fmt.Errorf("%w: delivery %d after %d", errShaken, p.delivery, f.received)
+		f.err = fmt.Errorf("%w: delivery %d after %d", errMayHaveMissed, p.delivery, f.received)
 	default:
-		if f.received++; f.got != nil {
-			f.got(p.sequence, m.Reply())
+		if f.received++; f.onReceived != nil {
+			f.onReceived(p.sequence, m.Reply())
 		}
 		f.batch = append(f.batch, delivered(f.stream, m, p))
 		f.size += len(m.Data())
 		f.behind = p.pending
-		if len(f.batch) < f.enough && f.size < heldBytes && p.pending > 0 {
+		if len(f.batch) < f.wakeAt && f.size < heldBytes && p.pending > 0 {
 			return
 		}
 	}
 	f.signal()
 }
 
-func (f *feed) fail(err error) {
+func (f *prefetch) fail(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.err == nil {
@@ -327,7 +327,7 @@ func (f *feed) fail(err error) {
 	f.signal()
 }
 
-func (f *feed) signal() {
+func (f *prefetch) signal() {
 	select {
 	case f.ready <- struct{}{}:
 	default:
@@ -336,7 +336,7 @@ func (f *feed) signal() {
 
 // take returns all received messages, how many more the server has, and the error that followed
 // them.
-func (f *feed) take() (batch []events.Message, behind uint64, err error) {
+func (f *prefetch) take() (batch []events.Message, behind uint64, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	batch = f.batch
@@ -345,13 +345,13 @@ func (f *feed) take() (batch []events.Message, behind uint64, err error) {
 		// The next batch is likely to be as large.
 		f.batch = make([]events.Message, 0, min(n, pullMessages))
 	}
-	f.room.Broadcast()
+	f.spaceFree.Broadcast()
 	return batch, f.behind, f.err
 }
 
-func (f *feed) close() {
+func (f *prefetch) close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.closed = true
-	f.room.Broadcast()
+	f.spaceFree.Broadcast()
 }

@@ -40,10 +40,10 @@ func FuzzOrder(f *testing.F) {
 			}
 		}
 		c := o.Consumer
-		if c == nil || !c.sane() {
+		if c == nil || !c.validate() {
 			return
 		}
-		if c.AckWait < 0 || c.MaxPending < 0 || c.MaxPending > mostPending {
+		if c.AckWait < 0 || c.MaxPending < 0 || c.MaxPending > maxPendingLimit {
 			t.Errorf("%+v is sane", c)
 		}
 		for _, user := range []string{access.Writer, access.Reconciler, access.NotaryUser, access.Reader, "", "writer-2"} {

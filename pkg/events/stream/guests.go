@@ -25,21 +25,21 @@ const (
 // MainUser is the user who may do everything, on a server without accounts.
 const MainUser = "millrace"
 
-// door admits users with the right password, and this process. It refuses all others, also
+// authenticator admits users with the right password, and this process. It refuses all others, also
 // clients without a user. An empty password admits no user.
-type door struct {
+type authenticator struct {
 	main, guest string
 	guests      func() *server.Account
 }
 
-// fromWithin tells whether a connection comes from this process, that is through a [net.Pipe].
-func fromWithin(c server.ClientAuthentication) bool {
+// isInProcess tells whether a connection comes from this process, that is through a [net.Pipe].
+func isInProcess(c server.ClientAuthentication) bool {
 	address := c.RemoteAddress()
 	return address != nil && address.Network() == "pipe"
 }
 
-// knows checks a user's password.
-func (d door) knows(user, password string) bool {
+// verify checks a user's password.
+func (d authenticator) verify(user, password string) bool {
 	is := func(name, own string) bool {
 		return user == name && own != "" && subtle.ConstantTimeCompare([]byte(password), []byte(own)) == 1
 	}
@@ -47,12 +47,12 @@ func (d door) knows(user, password string) bool {
 }
 
 // Check implements [server.Authentication].
-func (d *door) Check(c server.ClientAuthentication) bool {
+func (d *authenticator) Check(c server.ClientAuthentication) bool {
 	given := c.GetOpts()
 	switch {
-	case fromWithin(c):
+	case isInProcess(c):
 		return true
-	case !d.knows(given.Username, given.Password):
+	case !d.verify(given.Username, given.Password):
 		return false
 	case given.Username == MainUser:
 		return true

@@ -32,22 +32,22 @@ import (
 // Services refuse such a stream, because its settings differ from theirs.
 const importedKey = "millrace.imported"
 
-// imported is the state of the original stream of an imported one.
-type imported struct {
-	Now     time.Time `json:"now"`
-	Created time.Time `json:"created"`
-	Whole   uint64    `json:"whole,omitempty"`
-	Begins  time.Time `json:"begins,omitzero"`
+// originalState is the state of the original stream of an imported one.
+type originalState struct {
+	Now           time.Time `json:"now"`
+	Created       time.Time `json:"created"`
+	CompleteSince uint64    `json:"whole,omitempty"`
+	Begins        time.Time `json:"begins,omitzero"`
 }
 
-// recall makes the state of an imported stream that of its original.
-func recall(s *bus.State, metadata map[string]string) {
-	var was imported
+// restoreState makes the state of an imported stream that of its original.
+func restoreState(s *bus.State, metadata map[string]string) {
+	var was originalState
 	if json.Unmarshal([]byte(metadata[importedKey]), &was) != nil {
 		return // not an imported stream
 	}
 	s.Created, s.Now = was.Created, was.Now
-	if s.Whole = was.Whole; was.Whole > 0 {
+	if s.Whole = was.CompleteSince; was.CompleteSince > 0 {
 		s.Begins = was.Begins
 	}
 }
@@ -76,18 +76,18 @@ func (b *Bus) MayImport(ctx context.Context) error {
 // record.
 func importable(name string, kind *kinds.Kind) bool {
 	if kind != nil {
-		return name == subject.LogStream(kind.Name) && plain.MatchString(kind.Name.Token())
+		return name == subject.LogStream(kind.Name) && plainName.MatchString(kind.Name.Token())
 	}
 	for _, prefix := range []string{subject.TurnStream(""), subject.OutcomeStream(""), subject.ShadowStream("")} {
 		if controller, ours := strings.CutPrefix(name, prefix); ours {
-			return plain.MatchString(controller)
+			return plainName.MatchString(controller)
 		}
 	}
 	return name == subject.NotaryStream
 }
 
-// plain is what names of kinds and controllers consist of.
-var plain = regexp.MustCompile(`^[a-z0-9_-]{1,253}$`)
+// plainName is what names of kinds and controllers consist of.
+var plainName = regexp.MustCompile(`^[a-z0-9_-]{1,253}$`)
 
 // fits makes sure that a message could have been stored in a stream, and that the server reads
 // it as it was in the file.
@@ -123,7 +123,7 @@ func (b *Bus) Import(ctx context.Context, from bus.Archive, name string, kind *k
 	if err != nil {
 		return fmt.Errorf("import %s: %w", name, err)
 	}
-	i := &importing{from: from, into: b, settings: b.options.readOnly(name, kind, was)}
+	i := &restore{from: from, into: b, settings: b.options.readOnly(name, kind, was)}
 	if err := i.restore(ctx, was); err != nil {
 		return fmt.Errorf("import %s: %w", name, err)
 	}
@@ -133,7 +133,7 @@ func (b *Bus) Import(ctx context.Context, from bus.Archive, name string, kind *k
 	state := b.options.stateSettings(*kind)
 	state.AllowMsgTTL = false
 	state.Metadata = maps.Clone(i.settings.Metadata)
-	return own{b}.create(ctx, []bool{false}, state)
+	return direct{b}.create(ctx, []bool{false}, state)
 }
 
 // readOnly is the settings of an imported stream.
@@ -148,7 +148,7 @@ func (o Options) readOnly(name string, kind *kinds.Kind, was bus.State) jetstrea
 	if kind != nil {
 		c.Metadata = kindMetadata(*kind)
 	}
-	text, _ := json.Marshal(imported{was.Now, was.Created, was.Whole, was.Begins}) // times and a number: cannot fail
+	text, _ := json.Marshal(originalState{was.Now, was.Created, was.Whole, was.Begins}) // times and a number: cannot fail
 	c.Metadata[importedKey] = string(text)
 	return c
 }
@@ -165,7 +165,7 @@ func importSubject(name string) string {
 	return strings.ToLower(word) + "." + of + ".>"
 }
 
-type importing struct {
+type restore struct {
 	from     bus.Archive
 	into     *Bus
 	settings jetstream.StreamConfig
@@ -175,7 +175,7 @@ type importing struct {
 const chunkSize = 256 << 10
 
 // restore sends the backup to the server while write produces it.
-func (i *importing) restore(ctx context.Context, state bus.State) error {
+func (i *restore) restore(ctx context.Context, state bus.State) error {
 	var begun server.JSApiStreamRestoreResponse
 	request := struct {
 		Config jetstream.StreamConfig `json:"config"`
@@ -213,7 +213,7 @@ func standing(s bus.State) server.StreamState {
 }
 
 // write writes the backup: the stream's state, its messages, and an empty entry.
-func (i *importing) write(ctx context.Context, to io.Writer, state bus.State) error {
+func (i *restore) write(ctx context.Context, to io.Writer, state bus.State) error {
 	packed := s2.NewWriter(to)
 	out := archive.NewWriter(packed)
 	text, err := json.Marshal(standing(state))
@@ -279,7 +279,7 @@ func (b *Bus) apiSubject(form, stream string) string {
 
 // ask sends a JetStream API request for which the client library has no function.
 func (b *Bus) ask(ctx context.Context, on string, request []byte, answer any, response *server.ApiResponse) error {
-	asking, cancel := context.WithTimeout(ctx, restorePatience)
+	asking, cancel := context.WithTimeout(ctx, restoreTimeout)
 	defer cancel()
 	m, err := b.conn.RequestWithContext(asking, on, request)
 	if err != nil || len(m.Data) == 0 {
@@ -294,5 +294,5 @@ func (b *Bus) ask(ctx context.Context, on string, request []byte, answer any, re
 	return nil
 }
 
-// restorePatience bounds the server's answer to one request or chunk.
-const restorePatience = time.Minute
+// restoreTimeout bounds the server's answer to one request or chunk.
+const restoreTimeout = time.Minute

@@ -24,19 +24,19 @@ type Inspection struct {
 	// does not answer this user; nil: it does.
 	JetStream bool
 	Silent    error
-	// Made tells whether Millrace's streams exist, Copies their number of replicas, now or
+	// StreamsExist tells whether Millrace's streams exist, Copies their number of replicas, now or
 	// later, and Online how many replicas of a stream are online and current; 0: not known.
-	Made           bool
+	StreamsExist   bool
 	Copies, Online int
 	// Servers is the number of servers of the bus, as far as this user can tell.
 	Servers int
 	// Payload is the size of the largest message.
 	Payload int64
 	// Told is the server's clock.
-	Told Told
+	Told ClockReading
 	// Account is the limits of the account, valid if Unasked is nil.
-	Account Account
-	Unasked error
+	Account      Account
+	AccountError error
 	// Stores are those of the servers that report them.
 	Stores []Store
 	// Shortcomings are what [Bus.Audit] finds.
@@ -58,13 +58,13 @@ type Store struct {
 	Used, Most uint64
 }
 
-// accountPatience bounds the request for the account's limits, which the server may leave
+// accountTimeout bounds the request for the account's limits, which the server may leave
 // unanswered.
-const accountPatience = 3 * time.Second
+const accountTimeout = 3 * time.Second
 
-// errLent: the users of deployments/nats/accounts.conf import JetStream's API without the
+// errNoAccountInfo: the users of deployments/nats/accounts.conf import JetStream's API without the
 // request for the account's limits.
-var errLent = errors.New("this user of the bus may not ask for it")
+var errNoAccountInfo = errors.New("this user of the bus may not ask for it")
 
 // Inspect asks the bus, until the context ends. The inspection says what did not answer.
 func (b *Bus) Inspect(ctx context.Context) Inspection {
@@ -73,15 +73,15 @@ func (b *Bus) Inspect(ctx context.Context) Inspection {
 	if _, err := b.conn.TLSConnectionState(); err == nil {
 		s.Encrypted = true
 	}
-	seen, err := b.observe(ctx)
+	seen, err := b.collectFacts(ctx)
 	s.Silent = err
-	s.Version, s.Payload, s.Told, s.Stores = seen.version, seen.payload, seen.told, seen.stores
-	s.Made, s.Copies, s.Online = seen.made, seen.replicas, seen.online
+	s.Version, s.Payload, s.Told, s.Stores = seen.version, seen.payload, seen.serverTime, seen.stores
+	s.StreamsExist, s.Copies, s.Online = seen.streamsExist, seen.replicas, seen.online
 	s.Servers = max(b.servers(), seen.servers, seen.online)
 	if s.Silent == nil {
 		s.Shortcomings = seen.judge()
 	}
-	s.Account, s.Unasked = b.account(ctx)
+	s.Account, s.AccountError = b.account(ctx)
 	return s
 }
 
@@ -109,13 +109,13 @@ func (b *Bus) servers() int {
 // counts for the whole connection ([Bus.Healthy]): so account asks on a connection of its own.
 func (b *Bus) account(ctx context.Context) (a Account, err error) {
 	if _, ours := access.LoginOf(b.options.user); ours {
-		return a, errLent
+		return a, errNoAccountInfo
 	}
-	ctx, done := context.WithTimeout(ctx, accountPatience)
+	ctx, done := context.WithTimeout(ctx, accountTimeout)
 	defer done()
 	ctx, refuse := context.WithCancelCause(ctx)
 	defer refuse(nil)
-	conn, err := nats.Connect(b.options.URL, append(b.options.nats(b), nats.NoReconnect(), nats.Timeout(accountPatience),
+	conn, err := nats.Connect(b.options.URL, append(b.options.nats(b), nats.NoReconnect(), nats.Timeout(accountTimeout),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refuse(err) }),
 		nats.DisconnectErrHandler(func(*nats.Conn, error) {}))...)
 	if err != nil {
@@ -131,7 +131,7 @@ func (b *Bus) account(ctx context.Context) (a Account, err error) {
 	}
 	info, err := js.AccountInfo(ctx)
 	if errors.Is(context.Cause(ctx), nats.ErrPermissionViolation) {
-		return a, errLent
+		return a, errNoAccountInfo
 	}
 	if err != nil {
 		return a, fmt.Errorf("ask about the account: %w", err)

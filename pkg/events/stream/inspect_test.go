@@ -57,18 +57,18 @@ func TestInspection(t *testing.T) {
 	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", Name: "one"})
 	b := connect(t, stream.Options{URL: s.URL(), Monitoring: []string{monitor(t, s)}})
 	before := b.Inspect(t.Context())
-	if before.Silent != nil || before.Made || !before.JetStream || before.Copies != 1 || before.Servers != 1 || !before.Told.At.IsZero() || before.Encrypted || before.Inside {
+	if before.Silent != nil || before.StreamsExist || !before.JetStream || before.Copies != 1 || before.Servers != 1 || !before.Told.At.IsZero() || before.Encrypted || before.Inside {
 		t.Errorf("before there are streams: %+v", before)
 	}
 	if err := b.EnsureController(t.Context(), "c"); err != nil {
 		t.Fatal(err)
 	}
 	after := b.Inspect(t.Context())
-	if after.Silent != nil || !after.Made || after.Told.At.IsZero() || after.Told.Apart() != 0 || after.Payload != 8<<20 || after.Version == "" || after.Server != s.URL() {
+	if after.Silent != nil || !after.StreamsExist || after.Told.At.IsZero() || after.Told.Offset() != 0 || after.Payload != 8<<20 || after.Version == "" || after.Server != s.URL() {
 		t.Errorf("with streams: %+v", after)
 	}
-	if after.Unasked != nil || after.Account.MostStored >= 0 || after.Account.Streams < 2 {
-		t.Errorf("the account: %+v, %v", after.Account, after.Unasked)
+	if after.AccountError != nil || after.Account.MostStored >= 0 || after.Account.Streams < 2 {
+		t.Errorf("the account: %+v, %v", after.Account, after.AccountError)
 	}
 	if len(after.Stores) != 1 || after.Stores[0].Server != "one" || after.Stores[0].Most == 0 {
 		t.Errorf("the stores: %+v", after.Stores)
@@ -77,7 +77,7 @@ func TestInspection(t *testing.T) {
 		t.Error("one server is audit grade")
 	}
 	inside := connect(t, stream.Options{Server: s}).Inspect(t.Context())
-	if !inside.Inside || !inside.Made || inside.Unasked != nil {
+	if !inside.Inside || !inside.StreamsExist || inside.AccountError != nil {
 		t.Errorf("from within: %+v", inside)
 	}
 }
@@ -88,20 +88,20 @@ func TestInspectionOfLimits(t *testing.T) {
 	t.Parallel()
 	address := plain(t, limited, true)
 	all := connect(t, stream.Options{URL: "nats://millrace:a@" + address}).Inspect(t.Context())
-	if all.Unasked != nil || all.Account.MostStored != 1<<30 || all.Account.MostStreams != 40 {
-		t.Errorf("the account: %+v, %v", all.Account, all.Unasked)
+	if all.AccountError != nil || all.Account.MostStored != 1<<30 || all.Account.MostStreams != 40 {
+		t.Errorf("the account: %+v, %v", all.Account, all.AccountError)
 	}
 	b := connect(t, stream.Options{URL: "nats://narrow:b@" + address})
 	began := time.Now()
 	some := b.Inspect(t.Context())
-	if some.Silent != nil || some.Unasked == nil || !strings.Contains(some.Unasked.Error(), "may not ask") {
+	if some.Silent != nil || some.AccountError == nil || !strings.Contains(some.AccountError.Error(), "may not ask") {
 		t.Errorf("a user who may not ask: %+v", some)
 	}
 	if err := b.Healthy(); err != nil {
 		t.Errorf("the refusal harmed the connection: %v (%v)", err, time.Since(began))
 	}
 	for _, user := range []string{"watcher", "reader", "provisioner"} {
-		if s := connect(t, stream.Options{URL: as(user, stock(t))}).Inspect(t.Context()); s.Unasked == nil || s.Silent != nil {
+		if s := connect(t, stream.Options{URL: as(user, stock(t))}).Inspect(t.Context()); s.AccountError == nil || s.Silent != nil {
 			t.Errorf("the user %s: %+v", user, s)
 		}
 	}

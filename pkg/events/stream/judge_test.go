@@ -9,38 +9,38 @@ import (
 // TestJudge: each thing that can be seen has its reason, at its bound.
 func TestJudge(t *testing.T) {
 	t.Parallel()
-	good := func() observed {
-		return observed{
+	good := func() busFacts {
+		return busFacts{
 			replicas: 3, online: 3, version: "2.15.2", payload: 8 << 20,
 			sync: map[string]time.Duration{"a": 0, "b": 0, "c": 0},
 		}
 	}
 	for _, c := range []struct {
 		name  string
-		spoil func(*observed)
+		spoil func(*busFacts)
 		want  string // a reason; with "..." it is passing
 	}{
-		{"nothing", func(*observed) {}, ""},
-		{"one copy", func(o *observed) { o.replicas, o.online = 1, 0 }, "replicas"},
-		{"two of three are there", func(o *observed) { o.online = 2 }, "servers..."},
-		{"one syncs late", func(o *observed) { o.sync["b"] = time.Second }, "sync"},
-		{"one was never seen", func(o *observed) { delete(o.sync, "b") }, "unseen"},
-		{"one is away", func(o *observed) { delete(o.sync, "b"); o.mute = []string{"refused"} }, "unseen..."},
-		{"an older server", func(o *observed) { o.version = "2.9.99" }, "version"},
-		{"a newer server", func(o *observed) { o.version = "3.0.0-beta" }, ""},
-		{"one copy on one server", func(o *observed) {
-			*o = observed{replicas: 1, version: "2.15.2", payload: 8 << 20, sync: map[string]time.Duration{"a": 0}}
+		{"nothing", func(*busFacts) {}, ""},
+		{"one copy", func(o *busFacts) { o.replicas, o.online = 1, 0 }, "replicas"},
+		{"two of three are there", func(o *busFacts) { o.online = 2 }, "servers..."},
+		{"one syncs late", func(o *busFacts) { o.sync["b"] = time.Second }, "sync"},
+		{"one was never seen", func(o *busFacts) { delete(o.sync, "b") }, "unseen"},
+		{"one is away", func(o *busFacts) { delete(o.sync, "b"); o.silentEndpoints = []string{"refused"} }, "unseen..."},
+		{"an older server", func(o *busFacts) { o.version = "2.9.99" }, "version"},
+		{"a newer server", func(o *busFacts) { o.version = "3.0.0-beta" }, ""},
+		{"one copy on one server", func(o *busFacts) {
+			*o = busFacts{replicas: 1, version: "2.15.2", payload: 8 << 20, sync: map[string]time.Duration{"a": 0}}
 		}, "replicas"},
-		{"no copy yet, and nothing seen", func(o *observed) { *o = observed{version: "2.15.2", payload: 8 << 20} }, "replicas unseen"},
-		{"a server that says no version", func(o *observed) { o.version = "" }, ""},
-		{"the oldest server", func(o *observed) { o.version = "2.15" }, ""},
-		{"messages of 4 MiB", func(o *observed) { o.payload = 4 << 20 }, ""},
-		{"messages of less", func(o *observed) { o.payload = 4<<20 - 1 }, "payload"},
-		{"small messages", func(o *observed) { o.payload = 1 << 20 }, "payload"},
-		{"clocks", func(o *observed) { o.told = toldAfter(3 * time.Second) }, "clock..."},
-		{"clocks, as much as may be", func(o *observed) { o.told = toldAfter(2 * time.Second) }, ""},
-		{"clocks, a little more", func(o *observed) { o.told = toldAfter(2*time.Second + 1) }, "clock..."},
-		{"clocks, a little", func(o *observed) { o.told = toldAfter(time.Second) }, ""},
+		{"no copy yet, and nothing seen", func(o *busFacts) { *o = busFacts{version: "2.15.2", payload: 8 << 20} }, "replicas unseen"},
+		{"a server that says no version", func(o *busFacts) { o.version = "" }, ""},
+		{"the oldest server", func(o *busFacts) { o.version = "2.15" }, ""},
+		{"messages of 4 MiB", func(o *busFacts) { o.payload = 4 << 20 }, ""},
+		{"messages of less", func(o *busFacts) { o.payload = 4<<20 - 1 }, "payload"},
+		{"small messages", func(o *busFacts) { o.payload = 1 << 20 }, "payload"},
+		{"clocks", func(o *busFacts) { o.serverTime = toldAfter(3 * time.Second) }, "clock..."},
+		{"clocks, as much as may be", func(o *busFacts) { o.serverTime = toldAfter(2 * time.Second) }, ""},
+		{"clocks, a little more", func(o *busFacts) { o.serverTime = toldAfter(2*time.Second + 1) }, "clock..."},
+		{"clocks, a little", func(o *busFacts) { o.serverTime = toldAfter(time.Second) }, ""},
 	} {
 		o := good()
 		c.spoil(&o)
@@ -64,16 +64,16 @@ func TestJudge(t *testing.T) {
 // TestLateServersAreNamed in their order, so that the same is said each time.
 func TestLateServersAreNamed(t *testing.T) {
 	t.Parallel()
-	o := observed{sync: map[string]time.Duration{"d": time.Second, "b": time.Second, "a": time.Second, "e": 0, "c": time.Second}}
-	if got := strings.Join(o.late(), " "); got != "a b c d" {
+	o := busFacts{sync: map[string]time.Duration{"d": time.Second, "b": time.Second, "a": time.Second, "e": 0, "c": time.Second}}
+	if got := strings.Join(o.lateSyncing(), " "); got != "a b c d" {
 		t.Errorf("late are %s", got)
 	}
 }
 
 // toldAfter is a moment that an answer told so long after it came.
-func toldAfter(late time.Duration) Told {
+func toldAfter(late time.Duration) ClockReading {
 	asked := time.Unix(1000, 0)
-	return Told{At: asked.Add(late), Asked: asked, Answered: asked}
+	return ClockReading{At: asked.Add(late), Asked: asked, Answered: asked}
 }
 
 // TestApart: what the way of the answer, or the precision of the moment, explains is no
@@ -87,12 +87,12 @@ func TestApart(t *testing.T) {
 		{-time.Second, time.Second, 0}, {-3 * time.Second, time.Second, -2 * time.Second},
 		{-time.Millisecond, time.Second, 0}, {3 * time.Second, time.Second, 2 * time.Second},
 	} {
-		told := Told{At: asked.Add(c.at), Precision: c.precision, Asked: asked, Answered: asked.Add(time.Second)}
-		if got := told.Apart(); got != c.want {
+		told := ClockReading{At: asked.Add(c.at), Precision: c.precision, Asked: asked, Answered: asked.Add(time.Second)}
+		if got := told.Offset(); got != c.want {
 			t.Errorf("told %v after the question, to %v: %v apart, want %v", c.at, c.precision, got, c.want)
 		}
 	}
-	if got := (Told{Asked: asked, Answered: asked}).Apart(); got != 0 {
+	if got := (ClockReading{Asked: asked, Answered: asked}).Offset(); got != 0 {
 		t.Errorf("nothing told: %v apart", got)
 	}
 }

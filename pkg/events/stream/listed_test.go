@@ -164,15 +164,15 @@ func TestConsumersOfAStream(t *testing.T) {
 	passing := &jetstream.ConsumerInfo{Name: "x", Config: jetstream.ConsumerConfig{Name: "x"}}
 	a := &answers{refuses: map[string]error{}, stream: standingAt(&jetstream.StreamInfo{})}
 	b := a.bus(Options{})
-	if _, ok, err := b.Left(t.Context(), "TURN_c"); ok || err != nil {
+	if _, ok, err := b.Acknowledged(t.Context(), "TURN_c"); ok || err != nil {
 		t.Errorf("of a stream without readers one has ended: %v", err)
 	}
 	a.readers = []*jetstream.ConsumerInfo{worker, passing, reader("reads", 1, 1, 1)}
-	if _, ok, err := b.Left(t.Context(), "TURN_c"); ok || err != nil {
+	if _, ok, err := b.Acknowledged(t.Context(), "TURN_c"); ok || err != nil {
 		t.Errorf("of a stream whose readers read one has ended: %v", err)
 	}
 	a.readers = append(a.readers, reader("b", 9, 1, 0), reader("a", 0, 8, 0), reader("c", 8, 1, 0))
-	if dealt, ok, err := b.Left(t.Context(), "TURN_c"); !ok || dealt != 7 || err != nil { // that began with message 8
+	if dealt, ok, err := b.Acknowledged(t.Context(), "TURN_c"); !ok || dealt != 7 || err != nil { // that began with message 8
 		t.Errorf("those that have ended had come to %d (%t), %v", dealt, ok, err)
 	}
 	found, err := b.Consumers(t.Context(), "TURN_c")
@@ -190,7 +190,7 @@ func TestConsumersOfAStream(t *testing.T) {
 	if _, err := b.Consumers(t.Context(), "TURN_c"); err == nil || !strings.Contains(err.Error(), "list the consumers of TURN_c: away") {
 		t.Errorf("of a server that is away: %v", err)
 	}
-	if _, _, err := b.Left(t.Context(), "TURN_c"); err == nil || !strings.Contains(err.Error(), "list the readers of TURN_c: away") {
+	if _, _, err := b.Acknowledged(t.Context(), "TURN_c"); err == nil || !strings.Contains(err.Error(), "list the readers of TURN_c: away") {
 		t.Errorf("of a server that is away: %v", err)
 	}
 }
@@ -219,7 +219,7 @@ func TestReadersThatNothingReadsAreRemoved(t *testing.T) {
 		for i := range c.reading {
 			a.readers = append(a.readers, reader(fmt.Sprint("watcher-", i), 1, time.Hour))
 		}
-		p := &provider{own: own{a.bus(Options{})}}
+		p := &provider{direct: direct{a.bus(Options{})}}
 		names, err := p.listReaders(t.Context(), "watcher", "STATE_pods")
 		removed := 0
 		for _, what := range a.asked {
@@ -230,7 +230,7 @@ func TestReadersThatNothingReadsAreRemoved(t *testing.T) {
 		}
 	}
 	a := &answers{refuses: map[string]error{"list consumers": errors.New("away")}, stream: standingAt(&jetstream.StreamInfo{})}
-	if _, err := (&provider{own: own{a.bus(Options{})}}).listReaders(t.Context(), "watcher", "STATE_pods"); err == nil || !strings.Contains(err.Error(), "list the consumers of STATE_pods: away") {
+	if _, err := (&provider{direct: direct{a.bus(Options{})}}).listReaders(t.Context(), "watcher", "STATE_pods"); err == nil || !strings.Contains(err.Error(), "list the consumers of STATE_pods: away") {
 		t.Errorf("of a server that is away: %v", err)
 	}
 }
@@ -257,7 +257,7 @@ func TestWhenStreamsAreBounded(t *testing.T) {
 	} {
 		a := &answers{refuses: c.refuses, there: there}
 		s := a.bus(Options{}).StoreLimit(c.most)
-		err := s.look(t.Context())
+		err := s.freeSpace(t.Context())
 		bounded := map[string]int64{}
 		for _, stream := range a.streams {
 			bounded[stream.Name] = stream.MaxBytes
@@ -268,8 +268,8 @@ func TestWhenStreamsAreBounded(t *testing.T) {
 		if fmt.Sprint(bounded) != fmt.Sprint(c.bounded) || (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) || s.cut.Load() != uint64(len(c.bounded)) {
 			t.Errorf("%s: bounded are %v, %v; want %v, %q", name, bounded, err, c.bounded, c.says)
 		}
-		if listed := c.refuses["list streams"] == nil; s.looked.Load() != listed || listed && s.used.Load() != 800*mb {
-			t.Errorf("%s: it has been looked at: %t, and used are %d", name, s.looked.Load(), s.used.Load())
+		if listed := c.refuses["list streams"] == nil; s.checked.Load() != listed || listed && s.used.Load() != 800*mb {
+			t.Errorf("%s: it has been looked at: %t, and used are %d", name, s.checked.Load(), s.used.Load())
 		}
 	}
 }

@@ -35,7 +35,7 @@ func TestKindsAreThoseThatThereAre(t *testing.T) {
 	are(kinds.Pods.Kind)
 	must(other.EnsureKind(t.Context(), kinds.Deployments.Kind))
 	are(kinds.Deployments.Kind, kinds.Pods.Kind)
-	must(other.Forget(t.Context(), kinds.Deployments.Name))
+	must(other.DeleteKind(t.Context(), kinds.Deployments.Name))
 	are(kinds.Pods.Kind)
 
 	appender, err := other.Append(t.Context(), kinds.Pods.Name)
@@ -52,7 +52,7 @@ func TestKindsAreThoseThatThereAre(t *testing.T) {
 	<-reading
 	brief := kinds.Pods.Kind
 	brief.Form = kinds.Metadata
-	must(other.Forget(t.Context(), kinds.Pods.Name))
+	must(other.DeleteKind(t.Context(), kinds.Pods.Name))
 	must(other.EnsureKind(t.Context(), brief))
 	if err := <-ended; !errors.Is(err, bus.ErrOvertaken) && !errors.Is(err, bus.ErrNoStream) {
 		t.Fatalf("the reader of a stream that was made anew ended with: %v", err)

@@ -33,14 +33,14 @@ const (
 	lookupLast = "Nats-Last-Sequence"
 )
 
-// errNotTogether: the server does not look up many subjects together, or cannot read one of the
+// errNoBatchLookup: the server does not look up many subjects together, or cannot read one of the
 // messages.
-var errNotTogether = errors.New("no answer for many subjects together")
+var errNoBatchLookup = errors.New("no answer for many subjects together")
 
-// LastOf is the newest message of each of many subjects; see [bus.Looker].
+// LastOf is the newest message of each of many subjects; see [bus.LastReader].
 func (b *Bus) LastOf(ctx context.Context, stream string, subjects []string) (map[string]events.Message, error) {
 	found := make(map[string]events.Message, len(subjects))
-	together, err := b.together(ctx, stream, len(subjects))
+	together, err := b.canLookUpTogether(ctx, stream, len(subjects))
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +48,7 @@ func (b *Bus) LastOf(ctx context.Context, stream string, subjects []string) (map
 		if together {
 			err = b.lookUp(ctx, stream, some, found)
 		}
-		if !together || errors.Is(err, errNotTogether) {
+		if !together || errors.Is(err, errNoBatchLookup) {
 			err = b.oneByOne(ctx, stream, some, found)
 		}
 		if err != nil {
@@ -58,20 +58,20 @@ func (b *Bus) LastOf(ctx context.Context, stream string, subjects []string) (map
 	return found, nil
 }
 
-// together tells whether to look up so many subjects of a stream with one request. A guest's
+// canLookUpTogether tells whether to look up so many subjects of a stream with one request. A guest's
 // request goes through another account, which lets only one message of the answer through.
-func (b *Bus) together(ctx context.Context, stream string, subjects int) (bool, error) {
-	if subjects < 2 || b.options.APIPrefix != "" && !b.options.asks {
+func (b *Bus) canLookUpTogether(ctx context.Context, stream string, subjects int) (bool, error) {
+	if subjects < 2 || b.options.APIPrefix != "" && !b.options.orders {
 		return false, nil
 	}
 	handle, err := b.reading(ctx, stream)
 	return err == nil && handle.CachedInfo().Config.AllowDirect, err
 }
 
-// togetherOn is the subject for looking up many subjects of a stream. Other accounts import it
+// batchLookupSubject is the subject for looking up many subjects of a stream. Other accounts import it
 // under a name of its own, since it has many answers.
-func (b *Bus) togetherOn(stream string) string {
-	if b.options.asks {
+func (b *Bus) batchLookupSubject(stream string) string {
+	if b.options.orders {
 		return access.Many + "." + stream
 	}
 	return b.apiSubject(server.JSDirectMsgGetT, stream)
@@ -99,35 +99,35 @@ func (b *Bus) lookUp(ctx context.Context, stream string, subjects []string, foun
 	defer done()
 	request, cancel := context.WithTimeout(request, b.options.Timeout)
 	defer cancel()
-	l := lookup{bus: b, stream: stream, shaken: b.whenShaken(), come: make(chan *nats.Msg, len(subjects)+1), found: found}
+	l := lookup{bus: b, stream: stream, shaken: b.onMayHaveMissed(), answers: make(chan *nats.Msg, len(subjects)+1), found: found}
 	inbox := b.conn.NewInbox()
-	sub, err := b.conn.ChanSubscribe(inbox, l.come)
+	sub, err := b.conn.ChanSubscribe(inbox, l.answers)
 	if err == nil {
 		defer func() { _ = sub.Unsubscribe() }()
 	}
 	for left := uint64(1); left > 0 && err == nil; {
 		var question []byte
 		if question, err = json.Marshal(server.JSApiMsgGetRequest{MultiLastFor: subjects, MaxBytes: lookupBytes}); err == nil {
-			err = b.conn.PublishRequest(b.togetherOn(stream), inbox, question)
+			err = b.conn.PublishRequest(b.batchLookupSubject(stream), inbox, question)
 		}
 		if err == nil {
 			left, err = l.receive(request)
 		}
 		subjects = slices.DeleteFunc(slices.Clone(subjects), func(s string) bool { _, known := found[s]; return known })
 	}
-	if err == nil || errors.Is(err, errNotTogether) {
+	if err == nil || errors.Is(err, errNoBatchLookup) {
 		return err
 	}
-	return b.unread(ctx, request, stream, err)
+	return b.readError(ctx, request, stream, err)
 }
 
 // lookup is one request about many subjects.
 type lookup struct {
-	bus    *Bus
-	stream string
-	shaken <-chan struct{}
-	come   chan *nats.Msg
-	found  map[string]events.Message
+	bus     *Bus
+	stream  string
+	shaken  <-chan struct{}
+	answers chan *nats.Msg
+	found   map[string]events.Message
 }
 
 // receive reads one answer to its end, and returns how many messages are left.
@@ -141,7 +141,7 @@ func (l *lookup) receive(ctx context.Context) (left uint64, err error) {
 			return l.end(m, status, last)
 		}
 		if before, _ := number(m.Header.Get(lookupLast)); before != last {
-			return 0, fmt.Errorf("%w: message %d came behind %d", errShaken, before, last)
+			return 0, fmt.Errorf("%w: message %d came behind %d", errMayHaveMissed, before, last)
 		}
 		found, err := lookedUp(l.stream, m)
 		if err != nil {
@@ -154,14 +154,14 @@ func (l *lookup) receive(ctx context.Context) (left uint64, err error) {
 
 func (l *lookup) next(ctx context.Context) (*nats.Msg, error) {
 	select {
-	case m := <-l.come:
+	case m := <-l.answers:
 		return m, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	case <-l.bus.closed:
 		return nil, bus.ErrClosed
 	case <-l.shaken:
-		return nil, errShaken
+		return nil, errMayHaveMissed
 	}
 }
 
@@ -173,14 +173,14 @@ func (l *lookup) end(m *nats.Msg, status string, last uint64) (left uint64, err 
 	case status == "404" && what == "No Results":
 		return 0, nil
 	case status != "204":
-		return 0, fmt.Errorf("%w: %s %s", errNotTogether, status, what)
+		return 0, fmt.Errorf("%w: %s %s", errNoBatchLookup, status, what)
 	}
 	if at, _ := number(m.Header.Get(lookupLast)); at != last {
-		return 0, fmt.Errorf("%w: the last message is %d, and %d was received", errShaken, at, last)
+		return 0, fmt.Errorf("%w: the last message is %d, and %d was received", errMayHaveMissed, at, last)
 	}
 	left, ok := number(m.Header.Get("Nats-Num-Pending"))
 	if !ok || left > 0 && last == 0 {
-		return 0, fmt.Errorf("%w: %d messages are left, and none came", errNotTogether, left)
+		return 0, fmt.Errorf("%w: %d messages are left, and none came", errNoBatchLookup, left)
 	}
 	return left, nil
 }

@@ -41,15 +41,15 @@ func TestAnAnswerToManyQuestions(t *testing.T) {
 		"nothing":                         {answer: []*nats.Msg{status("404", "No Results", 0, 0)}},
 		"two":                             {answer: []*nats.Msg{message(3, 0), message(8, 3), status("204", "EOB", 8, 0)}, found: 2},
 		"two, and there are more":         {answer: []*nats.Msg{message(3, 0), message(8, 3), status("204", "EOB", 8, 5)}, found: 2, left: 5},
-		"one got lost":                    {answer: []*nats.Msg{message(3, 0), message(9, 8)}, found: 1, err: errShaken},
-		"the first got lost":              {answer: []*nats.Msg{message(8, 3)}, err: errShaken},
-		"the last got lost":               {answer: []*nats.Msg{message(3, 0), status("204", "EOB", 8, 0)}, found: 1, err: errShaken},
-		"one that the server cannot read": {answer: []*nats.Msg{message(3, 0), status("404", "Message Not Found", 0, 0)}, found: 1, err: errNotTogether},
-		"too many":                        {answer: []*nats.Msg{status("413", "Too Many Results", 0, 0)}, err: errNotTogether},
-		"more, without end":               {answer: []*nats.Msg{status("204", "EOB", 0, 5)}, err: errNotTogether},
+		"one got lost":                    {answer: []*nats.Msg{message(3, 0), message(9, 8)}, found: 1, err: errMayHaveMissed},
+		"the first got lost":              {answer: []*nats.Msg{message(8, 3)}, err: errMayHaveMissed},
+		"the last got lost":               {answer: []*nats.Msg{message(3, 0), status("204", "EOB", 8, 0)}, found: 1, err: errMayHaveMissed},
+		"one that the server cannot read": {answer: []*nats.Msg{message(3, 0), status("404", "Message Not Found", 0, 0)}, found: 1, err: errNoBatchLookup},
+		"too many":                        {answer: []*nats.Msg{status("413", "Too Many Results", 0, 0)}, err: errNoBatchLookup},
+		"more, without end":               {answer: []*nats.Msg{status("204", "EOB", 0, 5)}, err: errNoBatchLookup},
 		"no such stream":                  {answer: []*nats.Msg{status("503", "", 0, 0)}, err: nats.ErrNoResponders},
 		"without a time":                  {answer: []*nats.Msg{undated}, word: "read the time of message 3"},
-		"shaken":                          {err: errShaken},
+		"shaken":                          {err: errMayHaveMissed},
 	} {
 		come, shaken := make(chan *nats.Msg, len(c.answer)), make(chan struct{})
 		for _, m := range c.answer {
@@ -58,7 +58,7 @@ func TestAnAnswerToManyQuestions(t *testing.T) {
 		if len(c.answer) == 0 {
 			close(shaken)
 		}
-		l := lookup{bus: &Bus{closed: make(chan struct{})}, stream: "TURN_c", shaken: shaken, come: come, found: map[string]events.Message{}}
+		l := lookup{bus: &Bus{closed: make(chan struct{})}, stream: "TURN_c", shaken: shaken, answers: come, found: map[string]events.Message{}}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // which passes only where what is missing goes unnoticed
 		left, err := l.receive(ctx)
 		cancel()
@@ -69,7 +69,7 @@ func TestAnAnswerToManyQuestions(t *testing.T) {
 			t.Errorf("%s: found %d, %d are left; want %d and %d", name, len(l.found), left, c.found, c.left)
 		}
 	}
-	l := lookup{bus: &Bus{closed: make(chan struct{})}, come: make(chan *nats.Msg), shaken: make(chan struct{})}
+	l := lookup{bus: &Bus{closed: make(chan struct{})}, answers: make(chan *nats.Msg), shaken: make(chan struct{})}
 	close(l.bus.closed)
 	if _, err := l.next(t.Context()); !errors.Is(err, bus.ErrClosed) {
 		t.Errorf("the bus is closed: %v, want ErrClosed", err)

@@ -85,7 +85,7 @@ func TestForHowLongPagesAreKept(t *testing.T) {
 			c.change(&have)
 		}
 		a := &answers{stream: having(have), refuses: c.refuses}
-		err := own{a.bus(o)}.notary(t.Context(), c.keep)
+		err := direct{a.bus(o)}.notary(t.Context(), c.keep)
 		var updates []time.Duration
 		for _, s := range a.streams {
 			if updates = append(updates, s.MaxAge); !s.DenyPurge {
@@ -97,11 +97,11 @@ func TestForHowLongPagesAreKept(t *testing.T) {
 		}
 	}
 	a := &answers{stream: having()}
-	if err := (own{a.bus(o)}).notary(t.Context(), hour); err != nil || len(a.streams) != 1 || a.streams[0].MaxAge != hour {
+	if err := (direct{a.bus(o)}).notary(t.Context(), hour); err != nil || len(a.streams) != 1 || a.streams[0].MaxAge != hour {
 		t.Errorf("where there is none %+v is made, %v", a.streams, err)
 	}
 	a.refuses = map[string]error{"create stream": errors.New("no")}
-	if err := (own{a.bus(o)}).notary(t.Context(), hour); err == nil || !strings.Contains(err.Error(), "ensure the notary's stream") {
+	if err := (direct{a.bus(o)}).notary(t.Context(), hour); err == nil || !strings.Contains(err.Error(), "ensure the notary's stream") {
 		t.Errorf("where none can be made: %v", err)
 	}
 }
@@ -116,30 +116,30 @@ func TestTheStreamsOfAKind(t *testing.T) {
 	for name, c := range map[string]struct {
 		have    []jetstream.StreamConfig
 		refuses map[string]error
-		do      func(b own) error
+		do      func(b direct) error
 		does    string
 		says    string
 	}{
-		"none":                          {nil, nil, func(b own) error { return b.kind(t.Context(), kinds.Pods.Kind) }, "create stream, create stream", ""},
-		"both":                          {[]jetstream.StreamConfig{log, state}, nil, func(b own) error { return b.kind(t.Context(), kinds.Pods.Kind) }, "", ""},
-		"a log":                         {[]jetstream.StreamConfig{log}, nil, func(b own) error { return b.kind(t.Context(), kinds.Pods.Kind) }, "create stream", ""},
-		"a state":                       {[]jetstream.StreamConfig{state}, nil, func(b own) error { return b.kind(t.Context(), kinds.Pods.Kind) }, "delete STATE_pods, create stream, create stream", ""},
-		"a state that cannot go":        {[]jetstream.StreamConfig{state}, map[string]error{"delete STATE_pods": errors.New("no")}, func(b own) error { return b.kind(t.Context(), kinds.Pods.Kind) }, "delete STATE_pods", "remove the state stream that lost its log"},
-		"a state that has gone":         {[]jetstream.StreamConfig{state}, map[string]error{"delete STATE_pods": gone}, func(b own) error { return b.kind(t.Context(), kinds.Pods.Kind) }, "delete STATE_pods, create stream, create stream", ""},
-		"a log that cannot be made":     {nil, map[string]error{"create stream": errors.New("no")}, func(b own) error { return b.kind(t.Context(), kinds.Pods.Kind) }, "create stream", "ensure the streams of pods"},
-		"a state that is renewed":       {[]jetstream.StreamConfig{log, state}, nil, func(b own) error { return b.renew(t.Context(), kinds.Pods.Kind) }, "delete STATE_pods, create stream", ""},
-		"a state without a log":         {[]jetstream.StreamConfig{state}, nil, func(b own) error { return b.renew(t.Context(), kinds.Pods.Kind) }, "", "renew the state of pods"},
-		"a state that is not removed":   {[]jetstream.StreamConfig{log}, map[string]error{"delete STATE_pods": errors.New("no")}, func(b own) error { return b.renew(t.Context(), kinds.Pods.Kind) }, "delete STATE_pods", "renew the state of pods: delete stream STATE_pods: no"},
-		"a state that is not made anew": {[]jetstream.StreamConfig{log}, map[string]error{"create stream": errors.New("no")}, func(b own) error { return b.renew(t.Context(), kinds.Pods.Kind) }, "delete STATE_pods, create stream", "renew the state of pods"},
-		"what is forgotten":             {nil, map[string]error{"delete STATE_pods": gone}, func(b own) error { return b.forget(t.Context(), kinds.Pods.Name) }, "delete STATE_pods, delete EV_pods", ""},
-		"what cannot be forgotten":      {nil, map[string]error{"delete STATE_pods": errors.New("no")}, func(b own) error { return b.forget(t.Context(), kinds.Pods.Name) }, "delete STATE_pods", "forget pods"},
-		"the streams of a controller":   {nil, nil, func(b own) error { return b.controller(t.Context(), "c") }, "create stream, create stream, create stream, create stream", ""},
-		"those that cannot be made":     {nil, map[string]error{"create stream": errors.New("no")}, func(b own) error { return b.controller(t.Context(), "c") }, "create stream", "ensure the streams of c"},
-		"the stream of a shadow":        {nil, nil, func(b own) error { return b.shadow(t.Context(), "c") }, "create stream", ""},
-		"one that cannot be made":       {nil, map[string]error{"create stream": errors.New("no")}, func(b own) error { return b.shadow(t.Context(), "c") }, "create stream", "ensure the stream of the shadow of c"},
+		"none":                          {nil, nil, func(b direct) error { return b.kind(t.Context(), kinds.Pods.Kind) }, "create stream, create stream", ""},
+		"both":                          {[]jetstream.StreamConfig{log, state}, nil, func(b direct) error { return b.kind(t.Context(), kinds.Pods.Kind) }, "", ""},
+		"a log":                         {[]jetstream.StreamConfig{log}, nil, func(b direct) error { return b.kind(t.Context(), kinds.Pods.Kind) }, "create stream", ""},
+		"a state":                       {[]jetstream.StreamConfig{state}, nil, func(b direct) error { return b.kind(t.Context(), kinds.Pods.Kind) }, "delete STATE_pods, create stream, create stream", ""},
+		"a state that cannot go":        {[]jetstream.StreamConfig{state}, map[string]error{"delete STATE_pods": errors.New("no")}, func(b direct) error { return b.kind(t.Context(), kinds.Pods.Kind) }, "delete STATE_pods", "remove the state stream that lost its log"},
+		"a state that has gone":         {[]jetstream.StreamConfig{state}, map[string]error{"delete STATE_pods": gone}, func(b direct) error { return b.kind(t.Context(), kinds.Pods.Kind) }, "delete STATE_pods, create stream, create stream", ""},
+		"a log that cannot be made":     {nil, map[string]error{"create stream": errors.New("no")}, func(b direct) error { return b.kind(t.Context(), kinds.Pods.Kind) }, "create stream", "ensure the streams of pods"},
+		"a state that is renewed":       {[]jetstream.StreamConfig{log, state}, nil, func(b direct) error { return b.renew(t.Context(), kinds.Pods.Kind) }, "delete STATE_pods, create stream", ""},
+		"a state without a log":         {[]jetstream.StreamConfig{state}, nil, func(b direct) error { return b.renew(t.Context(), kinds.Pods.Kind) }, "", "renew the state of pods"},
+		"a state that is not removed":   {[]jetstream.StreamConfig{log}, map[string]error{"delete STATE_pods": errors.New("no")}, func(b direct) error { return b.renew(t.Context(), kinds.Pods.Kind) }, "delete STATE_pods", "renew the state of pods: delete stream STATE_pods: no"},
+		"a state that is not made anew": {[]jetstream.StreamConfig{log}, map[string]error{"create stream": errors.New("no")}, func(b direct) error { return b.renew(t.Context(), kinds.Pods.Kind) }, "delete STATE_pods, create stream", "renew the state of pods"},
+		"what is forgotten":             {nil, map[string]error{"delete STATE_pods": gone}, func(b direct) error { return b.forget(t.Context(), kinds.Pods.Name) }, "delete STATE_pods, delete EV_pods", ""},
+		"what cannot be forgotten":      {nil, map[string]error{"delete STATE_pods": errors.New("no")}, func(b direct) error { return b.forget(t.Context(), kinds.Pods.Name) }, "delete STATE_pods", "forget pods"},
+		"the streams of a controller":   {nil, nil, func(b direct) error { return b.controller(t.Context(), "c") }, "create stream, create stream, create stream, create stream", ""},
+		"those that cannot be made":     {nil, map[string]error{"create stream": errors.New("no")}, func(b direct) error { return b.controller(t.Context(), "c") }, "create stream", "ensure the streams of c"},
+		"the stream of a shadow":        {nil, nil, func(b direct) error { return b.shadow(t.Context(), "c") }, "create stream", ""},
+		"one that cannot be made":       {nil, map[string]error{"create stream": errors.New("no")}, func(b direct) error { return b.shadow(t.Context(), "c") }, "create stream", "ensure the stream of the shadow of c"},
 	} {
 		a := &answers{stream: having(c.have...), refuses: c.refuses}
-		err := c.do(own{a.bus(o)})
+		err := c.do(direct{a.bus(o)})
 		does := slices.DeleteFunc(a.asked, func(what string) bool { return what == "stream" })
 		if got := strings.Join(does, ", "); got != c.does || (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %s, %v; want %s, %q", name, got, err, c.does, c.says)
@@ -173,8 +173,8 @@ func TestHowManyKindsAreRecorded(t *testing.T) {
 		"where they are untold": {1999, nil, map[string]error{"list names": errors.New("away")}, 0, "away"},
 	} {
 		a := &answers{stream: having(c.have...), there: there(c.kinds), refuses: c.refuses}
-		p := &provider{own: own{a.bus(o)}}
-		_, err := p.do(t.Context(), access.Watcher, access.MakeKind, order{Kind: &kinds.Pods.Kind})
+		p := &provider{direct: direct{a.bus(o)}}
+		_, err := p.carryOut(t.Context(), access.Watcher, access.MakeKind, order{Kind: &kinds.Pods.Kind})
 		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) || len(a.streams) != c.made {
 			t.Errorf("%s: %d streams are made, %v; want %d, %q", name, len(a.streams), err, c.made, c.says)
 		}
@@ -201,9 +201,9 @@ func TestOrdersThatAreCarriedOut(t *testing.T) {
 		"one that acknowledges":   {access.Reconciler, access.MakeConsumer, order{Consumer: &consumerOrder{Stream: "EV_pods", Acks: true}}, "create", "reconcilers-"},
 	} {
 		a := &answers{stream: having()}
-		p := &provider{own: own{a.bus(o)}, controllers: []string{"c", "namespace-controller"}}
-		p.readers = newReaders(func(context.Context, string, string) ([]string, error) { return nil, nil })
-		done, err := p.do(t.Context(), c.user, c.verb, c.order)
+		p := &provider{direct: direct{a.bus(o)}, controllers: []string{"c", "namespace-controller"}}
+		p.readers = newReaderQuota(func(context.Context, string, string) ([]string, error) { return nil, nil })
+		done, err := p.carryOut(t.Context(), c.user, c.verb, c.order)
 		if err != nil || !slices.ContainsFunc(a.asked, func(what string) bool { return strings.HasPrefix(what, c.does) }) || !strings.HasPrefix(done.Name, c.says) || (done.Name == "") != (c.says == "") {
 			t.Errorf("%s: %v, named %q, %v", name, a.asked, done.Name, err)
 		}
@@ -212,13 +212,13 @@ func TestOrdersThatAreCarriedOut(t *testing.T) {
 		}
 	}
 	a := &answers{stream: having(), refuses: map[string]error{"create": errors.New("no")}}
-	p := &provider{own: own{a.bus(o)}}
-	p.readers = newReaders(func(context.Context, string, string) ([]string, error) { return nil, nil })
-	if _, err := p.do(t.Context(), access.Watcher, access.MakeConsumer, order{Consumer: &consumerOrder{Stream: "EV_pods"}}); err == nil || p.readers.total[access.Watcher] != 0 {
+	p := &provider{direct: direct{a.bus(o)}}
+	p.readers = newReaderQuota(func(context.Context, string, string) ([]string, error) { return nil, nil })
+	if _, err := p.carryOut(t.Context(), access.Watcher, access.MakeConsumer, order{Consumer: &consumerOrder{Stream: "EV_pods"}}); err == nil || p.readers.total[access.Watcher] != 0 {
 		t.Errorf("of one that was not made: %v, counted are %v", err, p.readers.total)
 	}
-	p.readers = newReaders(func(context.Context, string, string) ([]string, error) { return nil, bus.ErrNoStream })
-	if _, err := p.do(t.Context(), access.Watcher, access.MakeConsumer, order{Consumer: &consumerOrder{Stream: "EV_x"}}); !errors.Is(err, bus.ErrNoStream) {
+	p.readers = newReaderQuota(func(context.Context, string, string) ([]string, error) { return nil, bus.ErrNoStream })
+	if _, err := p.carryOut(t.Context(), access.Watcher, access.MakeConsumer, order{Consumer: &consumerOrder{Stream: "EV_x"}}); !errors.Is(err, bus.ErrNoStream) {
 		t.Errorf("of a stream that is not there: %v", err)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// place is the position of a delivery in its stream and in its consumer.
-type place struct {
+// deliveryPosition is the position of a delivery in its stream and in its consumer.
+type deliveryPosition struct {
 	attempt  int
 	sequence uint64
 	delivery uint64 // the consumer's own count, without holes
@@ -19,13 +19,13 @@ type place struct {
 	pending  uint64 // messages behind this one
 }
 
-// placeOf reads the reply subject of a delivery without allocating, since this
+// deliveryPositionOf reads the reply subject of a delivery without allocating, since this
 // is done for every message:
 //
 //	$JS.ACK.<stream>.<consumer>.<attempt>.<sequence>.<delivery>.<nanoseconds>.<pending>
 //
 // or the same with two more tokens before the stream and perhaps one at the end.
-func placeOf(reply string) (place, error) {
+func deliveryPositionOf(reply string) (deliveryPosition, error) {
 	before := 4
 	if strings.Count(reply, ".") > 8 {
 		before = 6
@@ -41,11 +41,11 @@ func placeOf(reply string) (place, error) {
 		token, rest, more = strings.Cut(rest, ".")
 		n, ok := number(token)
 		if !ok || !more && i+1 < len(numbers) {
-			return place{}, fmt.Errorf("%q is not the reply subject of a delivery", reply)
+			return deliveryPosition{}, fmt.Errorf("%q is not the reply subject of a delivery", reply)
 		}
 		numbers[i] = n
 	}
-	return place{int(numbers[0]), numbers[1], numbers[2], time.Unix(0, int64(numbers[3])), numbers[4]}, nil
+	return deliveryPosition{int(numbers[0]), numbers[1], numbers[2], time.Unix(0, int64(numbers[3])), numbers[4]}, nil
 }
 
 func number(digits string) (n uint64, ok bool) {
@@ -60,19 +60,19 @@ func number(digits string) (n uint64, ok bool) {
 }
 
 // delivered is the message of a delivery; it shares headers and body with it.
-func delivered(stream string, m jetstream.Msg, p place) events.Message {
+func delivered(stream string, m jetstream.Msg, p deliveryPosition) events.Message {
 	return events.Message{
 		Subject: m.Subject(), Header: m.Headers(), Data: m.Data(),
 		Stream: stream, Sequence: p.sequence, Time: p.time,
 	}
 }
 
-// told are the headers with which the server describes a message that it returns to a request.
+// serverHeaders are the headers with which the server describes a message that it returns to a request.
 // They are not part of the message: a consumer delivers it without them.
-var told = []string{jetstream.StreamHeader, jetstream.SubjectHeader, jetstream.SequenceHeader, "Nats-Time-Stamp", "Nats-Num-Pending", lookupLast}
+var serverHeaders = []string{jetstream.StreamHeader, jetstream.SubjectHeader, jetstream.SequenceHeader, "Nats-Time-Stamp", "Nats-Num-Pending", lookupLast}
 
 func stored(stream string, m *jetstream.RawStreamMsg) events.Message {
-	for _, key := range told {
+	for _, key := range serverHeaders {
 		delete(m.Header, key)
 	}
 	return events.Message{

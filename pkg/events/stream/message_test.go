@@ -11,25 +11,25 @@ import (
 )
 
 func TestPlaceOf(t *testing.T) {
-	want := place{attempt: 2, sequence: 1234567890123, delivery: 45, time: time.Unix(0, 1700000000123456789), pending: 7}
+	want := deliveryPosition{attempt: 2, sequence: 1234567890123, delivery: 45, time: time.Unix(0, 1700000000123456789), pending: 7}
 	for _, reply := range []string{
 		"$JS.ACK.STATE_pods.replicaset-controller.2.1234567890123.45.1700000000123456789.7",
 		"$JS.ACK.domain.hash.STATE_pods.replicaset-controller.2.1234567890123.45.1700000000123456789.7",
 		"$JS.ACK._.hash.STATE_pods.replicaset-controller.2.1234567890123.45.1700000000123456789.7.random",
 	} {
-		if got, err := placeOf(reply); err != nil || got != want {
+		if got, err := deliveryPositionOf(reply); err != nil || got != want {
 			t.Errorf("%s is %+v, %v; want %+v", reply, got, err, want)
 		}
 		least := math.Inf(1) // others of this process may allocate meanwhile
 		for range 5 {
-			least = min(least, testing.AllocsPerRun(10, func() { _, _ = placeOf(reply) }))
+			least = min(least, testing.AllocsPerRun(10, func() { _, _ = deliveryPositionOf(reply) }))
 		}
 		if least > 0 {
 			t.Errorf("%s: %v allocations", reply, least)
 		}
 	}
 	for _, reply := range []string{"", "_INBOX.abc", "$JS.ACK.s.c.1.2.3", "$JS.ACK.s.c.1.x.3.4.5", "$JS.ACK.s.c.1..3.4.5", "$JS.ACK.s.c.1.:.3.4.5", "$JS.ACK.s.c.1./.3.4.5", "$JS.ACK.s.c.1.2.3.4."} {
-		if got, err := placeOf(reply); err == nil {
+		if got, err := deliveryPositionOf(reply); err == nil {
 			t.Errorf("%q is taken for %+v", reply, got)
 		}
 	}
@@ -40,9 +40,9 @@ func TestMomentIsNeverEarly(t *testing.T) {
 	for _, at := range []time.Time{
 		{}, time.Unix(1700000000, 1), time.Unix(1700000000, 999999999), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC),
 	} {
-		got, err := time.Parse(time.RFC3339, moment(at))
+		got, err := time.Parse(time.RFC3339, formatTime(at))
 		if err != nil {
-			t.Errorf("%v is written as %s, which the server cannot read", at, moment(at))
+			t.Errorf("%v is written as %s, which the server cannot read", at, formatTime(at))
 		}
 		if got.Before(at) && at.Year() < 2261 {
 			t.Errorf("%v is written as %v, earlier", at, got)

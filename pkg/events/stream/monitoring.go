@@ -25,7 +25,7 @@ func (s *Server) Monitoring() map[string]http.Handler {
 // Admits checks a user's password, for HTTP pages beside the bus. A server without users admits
 // none. Admits cannot check a password of which the accounts have only a hash.
 func (s *Server) Admits(user, password string) bool {
-	known := door{main: s.options.Password, guest: s.options.GuestPassword}.knows(user, password)
+	known := authenticator{main: s.options.Password, guest: s.options.GuestPassword}.verify(user, password)
 	for _, u := range s.users {
 		if u.Username == user && u.Password != "" && !strings.HasPrefix(u.Password, hashed) {
 			known = known || subtle.ConstantTimeCompare([]byte(password), []byte(u.Password)) == 1
@@ -61,7 +61,7 @@ func (b *Bus) varz(ctx context.Context, endpoint string) (*server.Varz, error) {
 	}
 	defer response.Body.Close()
 	switch {
-	case response.StatusCode == http.StatusUnauthorized && request.URL.Scheme != "https" && !near(request.URL):
+	case response.StatusCode == http.StatusUnauthorized && request.URL.Scheme != "https" && !isLocal(request.URL):
 		return nil, fmt.Errorf("%s answers %s: name it with https, over which this service says who it is", request.URL.Redacted(), response.Status)
 	case response.StatusCode != http.StatusOK:
 		return nil, fmt.Errorf("%s answers %s", request.URL.Redacted(), response.Status)
@@ -73,8 +73,8 @@ func (b *Bus) varz(ctx context.Context, endpoint string) (*server.Varz, error) {
 	return v, nil
 }
 
-// near tells whether a URL points to this machine.
-func near(u *url.URL) bool {
+// isLocal tells whether a URL points to this machine.
+func isLocal(u *url.URL) bool {
 	at, err := netip.ParseAddr(u.Hostname())
 	return u.Hostname() == "localhost" || err == nil && at.IsLoopback()
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-var _ bus.Notarized = (*Bus)(nil)
+var _ bus.NotaryBus = (*Bus)(nil)
 
-// EnsureNotary makes the notary's stream; see [bus.Notarized].
+// EnsureNotary makes the notary's stream; see [bus.NotaryBus].
 func (b *Bus) EnsureNotary(ctx context.Context, keep time.Duration) error {
-	return b.insist(ctx, "make the notary's stream", func() error { return b.make.notary(ctx, keep) })
+	return b.retryPassing(ctx, "make the notary's stream", func() error { return b.make.notary(ctx, keep) })
 }
 
-func (b own) notary(ctx context.Context, keep time.Duration) error {
+func (b direct) notary(ctx context.Context, keep time.Duration) error {
 	want := b.options.notarySettings(keep)
 	info, err := b.info(ctx, want.Name)
 	switch {

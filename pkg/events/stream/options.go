@@ -58,8 +58,8 @@ type Options struct {
 
 	// user is the connection's user. asks tells that the provisioner creates this process's
 	// streams and consumers.
-	user string
-	asks bool
+	user   string
+	orders bool
 
 	// AtOnce makes [ErrNoServer] the error of [Connect] when every address refuses the
 	// connection or has an unknown name. Without it Connect retries until its context
@@ -124,12 +124,12 @@ func (o Options) withDefaults() (Options, error) {
 	if err := errors.Join(wrong...); err != nil {
 		return o, fmt.Errorf("stream options: %w", err)
 	}
-	return o.introduced(), nil
+	return o.forUser(), nil
 }
 
-// introduced fills in the options that follow from the connection's user, if it is one of
+// forUser fills in the options that follow from the connection's user, if it is one of
 // [Users].
-func (o Options) introduced() Options {
+func (o Options) forUser() Options {
 	o.user = o.User
 	first, _, _ := strings.Cut(o.URL, ",")
 	if u, err := url.Parse(strings.TrimSpace(first)); err == nil && u.User != nil && o.user == "" {
@@ -139,7 +139,7 @@ func (o Options) introduced() Options {
 	if !ok {
 		return o
 	}
-	o.asks, o.Guest = login.Asks, o.Guest || login.Guest
+	o.orders, o.Guest = login.Asks, o.Guest || login.Guest
 	o.APIPrefix, o.InboxPrefix = cmp.Or(o.APIPrefix, login.API), cmp.Or(o.InboxPrefix, login.Inbox)
 	return o
 }

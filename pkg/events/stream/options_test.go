@@ -76,9 +76,9 @@ func TestAUserIsIntroduced(t *testing.T) {
 		"no one":                  {Options{URL: "nats://a:1"}, "", false, false, "", ""},
 		"no URL":                  {Options{URL: "://"}, "", false, false, "", ""},
 	} {
-		o := c.options.introduced()
-		if o.user != c.user || o.asks != c.asks || o.Guest != c.guest || o.APIPrefix != c.api || o.InboxPrefix != c.inbox {
-			t.Errorf("%s: it comes as %q, asks: %t, a guest: %t, by %q and %q", name, o.user, o.asks, o.Guest, o.APIPrefix, o.InboxPrefix)
+		o := c.options.forUser()
+		if o.user != c.user || o.orders != c.asks || o.Guest != c.guest || o.APIPrefix != c.api || o.InboxPrefix != c.inbox {
+			t.Errorf("%s: it comes as %q, asks: %t, a guest: %t, by %q and %q", name, o.user, o.orders, o.Guest, o.APIPrefix, o.InboxPrefix)
 		}
 	}
 }
@@ -240,7 +240,7 @@ func TestHowMuchIsKept(t *testing.T) {
 			have.Metadata[keptSince] = c.since
 		}
 		b := &Bus{options: o}
-		b.options.asks = c.asks
+		b.options.orders = c.asks
 		if got := b.resizes(have, turns); got != c.resizes {
 			t.Errorf("%s: it is kept otherwise: %t", name, got)
 		}
@@ -342,7 +342,7 @@ func TestWhereAMonitoringPageIs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := near(u); got != want {
+		if got := isLocal(u); got != want {
 			t.Errorf("%s is of this machine: %t", text, got)
 		}
 	}

@@ -46,14 +46,14 @@ func TestHowRefusalsAreTold(t *testing.T) {
 func TestWhetherThereIsAProvisioner(t *testing.T) {
 	t.Parallel()
 	b := &Bus{}
-	b.provided(fmt.Errorf("ask: %w", nats.ErrNoResponders))
-	if b.unprovided.IsZero() || time.Since(b.unprovided) > time.Minute {
-		t.Errorf("where none answers there is none since %v", b.unprovided)
+	b.noteProvisioner(fmt.Errorf("ask: %w", nats.ErrNoResponders))
+	if b.noProvisionerSince.IsZero() || time.Since(b.noProvisionerSince) > time.Minute {
+		t.Errorf("where none answers there is none since %v", b.noProvisionerSince)
 	}
 	for _, err := range []error{nil, nats.ErrTimeout} {
-		b.unprovided = time.Now()
-		if b.provided(err); !b.unprovided.IsZero() {
-			t.Errorf("after %v there is none since %v", err, b.unprovided)
+		b.noProvisionerSince = time.Now()
+		if b.noteProvisioner(err); !b.noProvisionerSince.IsZero() {
+			t.Errorf("after %v there is none since %v", err, b.noProvisionerSince)
 		}
 	}
 }
@@ -103,7 +103,7 @@ func TestWhichConsumersAreLike(t *testing.T) {
 	o := consumerOrder{Durable: "writer", AckWait: time.Second, MaxPending: 7, Subject: "a", HeadersOnly: true}
 	have := o.config()
 	have.DeliverPolicy, have.OptStartSeq = jetstream.DeliverByStartSequencePolicy, 9
-	if !o.like(have) {
+	if !o.matches(have) {
 		t.Error("one that began elsewhere is another")
 	}
 	for name, change := range map[string]func(c *jetstream.ConsumerConfig){
@@ -112,7 +112,7 @@ func TestWhichConsumersAreLike(t *testing.T) {
 		"groups": func(c *jetstream.ConsumerConfig) { c.PriorityGroups = nil },
 	} {
 		other := have
-		if change(&other); o.like(other) {
+		if change(&other); o.matches(other) {
 			t.Errorf("one of another %s is the same", name)
 		}
 	}
@@ -121,7 +121,7 @@ func TestWhichConsumersAreLike(t *testing.T) {
 		pending int
 		sane    bool
 	}{{0, 0, true}, {time.Hour, 1 << 20, true}, {-1, 0, false}, {time.Hour + 1, 0, false}, {0, -1, false}, {0, 1<<20 + 1, false}} {
-		if got := (consumerOrder{AckWait: c.wait, MaxPending: c.pending}).sane(); got != c.sane {
+		if got := (consumerOrder{AckWait: c.wait, MaxPending: c.pending}).validate(); got != c.sane {
 			t.Errorf("a wait of %v and %d pending are sane: %t", c.wait, c.pending, got)
 		}
 	}
@@ -134,7 +134,7 @@ func TestWhatAGuestHears(t *testing.T) {
 	for stream, want := range map[string]string{
 		"EV_pods": "ev.pods.>", "STATE_pods": "ev.pods.>", "TURN_c": "turn.c.>", "OUTCOME_c": "outcome.c.>", "WAKE": "", "NOTARY": "", "SHADOW_c": "", "STATUS": "",
 	} {
-		if got := heard(stream); got != want {
+		if got := hintSubject(stream); got != want {
 			t.Errorf("of %s it hears %q, want %q", stream, got, want)
 		}
 	}
@@ -146,7 +146,7 @@ func TestWhatAGuestHears(t *testing.T) {
 func TestWhenAGuestLooks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := &ear{bus: &Bus{closed: make(chan struct{})}, life: t.Context(), done: func() {}, hints: make(chan struct{}, earBacklog)}
+		e := &hintListener{bus: &Bus{closed: make(chan struct{})}, ctx: t.Context(), stop: func() {}, hints: make(chan struct{}, maxHints)}
 		shaken := make(chan struct{})
 		waits := func(when string, found int, want time.Duration) {
 			t.Helper()
@@ -158,28 +158,28 @@ func TestWhenAGuestLooks(t *testing.T) {
 		}
 		waits("at rest", 0, 2*time.Second)
 		waits("still at rest", 0, 2*time.Second)
-		e.hear(nil)
+		e.onHint(nil)
 		waits("with a hint", 0, 0) // the look was before it
 		for wait := 5 * time.Millisecond; wait <= 320*time.Millisecond; wait *= 2 {
 			waits("for what was heard", 0, wait)
 		}
 		waits("when nothing came of it", 0, 2*time.Second)
-		e.hear(nil)
-		e.hear(nil)
+		e.onHint(nil)
+		e.onHint(nil)
 		waits("with two hints", 0, 0)
 		waits("when one is found", 1, 20*time.Millisecond)
 		waits("for the other", 0, 10*time.Millisecond)
 		waits("when it is found", 1, 20*time.Millisecond+2*time.Second)
 		waits("when more is found than was heard", 7, 20*time.Millisecond+2*time.Second)
-		go func() { time.Sleep(time.Second); e.hear(nil) }()
+		go func() { time.Sleep(time.Second); e.onHint(nil) }()
 		waits("until a hint comes", 0, time.Second)
-		for range earBacklog + 7 {
-			e.hear(nil)
+		for range maxHints + 7 {
+			e.onHint(nil)
 		}
-		if e.count(); e.owed != earBacklog+1 {
-			t.Errorf("%d hints are counted", e.owed)
+		if e.count(); e.expected != maxHints+1 {
+			t.Errorf("%d hints are counted", e.expected)
 		}
-		e.found(e.owed)
+		e.found(e.expected)
 		close(shaken)
 		waits("when something may be lost", 0, 0)
 	})
@@ -217,8 +217,8 @@ func TestWhatShowsAHistory(t *testing.T) {
 		if c.known != nil {
 			w.work.Known = func(events.Message) bool { return c.known() }
 		}
-		p := place{attempt: c.attempt, time: c.stored, pending: c.pending}
-		if got := w.history(blankMsg{}, &p); got != c.want || p.attempt != c.attempts {
+		p := deliveryPosition{attempt: c.attempt, time: c.stored, pending: c.pending}
+		if got := w.isRedeliveringHistory(blankMsg{}, &p); got != c.want || p.attempt != c.attempts {
 			t.Errorf("%s: it is a history: %t, attempt %d", name, got, p.attempt)
 		}
 	}
@@ -266,7 +266,7 @@ func TestOrdersThatAreRefused(t *testing.T) {
 		"to remove nothing":                         {access.Writer, access.Leave, order{Name: "writer-1"}, "no consumer of the user"},
 		"to remove another's":                       {access.Writer, access.Leave, order{Name: "watcher-1", Consumer: &consumerOrder{Stream: "EV_pods"}}, "no consumer of the user"},
 	} {
-		if _, err := p.do(t.Context(), c.user, c.verb, c.order); err == nil || !strings.Contains(err.Error(), c.says) {
+		if _, err := p.carryOut(t.Context(), c.user, c.verb, c.order); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v, want %q", name, err, c.says)
 		}
 	}
@@ -299,11 +299,11 @@ func (s noted) TermWithReason(r string) error      { return s.note("term: " + r)
 func TestHowADeliveryIsAnswered(t *testing.T) {
 	t.Parallel()
 	var said []string
-	d := &delivery{wire: noted{said: &said}, stream: "TURN_c", place: place{attempt: 3, sequence: 7, time: time.Unix(7, 0)}}
-	d.Done()
-	d.Working()
+	d := &delivery{wire: noted{said: &said}, stream: "TURN_c", place: deliveryPosition{attempt: 3, sequence: 7, time: time.Unix(7, 0)}}
+	d.Ack()
+	d.InProgress()
 	for _, delay := range []time.Duration{-1, 0, 1, time.Minute, time.Minute + 1} {
-		d.Later(delay)
+		d.NakWithDelay(delay)
 	}
 	d.Term(" it is\r\n no  use")
 	want := []string{"done", "working", "again", "again", "again in 1ns", "again in 1m0s", "again in 1m0s", "term: it is no use"}
@@ -345,7 +345,7 @@ func TestWhatAWorkerAsksFor(t *testing.T) {
 		asking int
 		want   bool
 	}{"one that has ended": {jetstream.AckAllPolicy, 0, true}, "one that reads": {jetstream.AckAllPolicy, 1, false}, "of several": {jetstream.AckExplicitPolicy, 0, false}, "that does not acknowledge": {jetstream.AckNonePolicy, 0, false}} {
-		if got := ended(&jetstream.ConsumerInfo{Config: jetstream.ConsumerConfig{AckPolicy: c.policy}, NumWaiting: c.asking}); got != c.want {
+		if got := hasEndedReader(&jetstream.ConsumerInfo{Config: jetstream.ConsumerConfig{AckPolicy: c.policy}, NumWaiting: c.asking}); got != c.want {
 			t.Errorf("the consumer of %s has ended: %t", name, got)
 		}
 	}

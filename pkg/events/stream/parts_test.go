@@ -188,21 +188,21 @@ func TestAStoreThatWasClosedInOrder(t *testing.T) {
 	s := &Server{options: ServerOptions{Dir: t.TempDir()}}
 	for i, want := range []bool{false, true, false} {
 		if i == 1 {
-			if err := s.closed(); err != nil {
+			if err := s.markClosed(); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if got, err := s.opened(); got != want || err != nil {
+		if got, err := s.wasClosedCleanly(); got != want || err != nil {
 			t.Errorf("at look %d it was closed in order: %t, %v", i, got, err)
 		}
 	}
 	if err := os.MkdirAll(s.options.Dir+"/closed/x", 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := s.opened(); got || err == nil {
+	if got, err := s.wasClosedCleanly(); got || err == nil {
 		t.Errorf("where that cannot be told it was: %t, %v", got, err)
 	}
-	if err := s.closed(); err == nil {
+	if err := s.markClosed(); err == nil {
 		t.Error("where that cannot be noted there is no error")
 	}
 }
@@ -299,12 +299,12 @@ func TestWhatIsSoundInABlock(t *testing.T) {
 		"zeroes at the end":                {[][]byte{one, make([]byte, 100)}, [][]byte{one, make([]byte, 100)}, 0},
 		"damage, and the end of a writing": {[][]byte{changed(one, 4), three, two[:20]}, [][]byte{three, two[:20]}, 1},
 	} {
-		sound, damaged, err := soundRecords(slices.Concat(c.block...), "EV_pods", "/data/msgs/1.blk")
+		sound, damaged, err := withoutDamaged(slices.Concat(c.block...), "EV_pods", "/data/msgs/1.blk")
 		if err != nil || damaged != c.damaged || !bytes.Equal(sound, slices.Concat(c.sound...)) {
 			t.Errorf("%s: %d are damaged, and %q is sound, %v", name, damaged, sound, err)
 		}
 	}
-	if _, damaged, _ := soundRecords(slices.Clone(one), "EV_pods", "/data/msgs/2.blk"); damaged != 1 {
+	if _, damaged, _ := withoutDamaged(slices.Clone(one), "EV_pods", "/data/msgs/2.blk"); damaged != 1 {
 		t.Error("a record of another block is sound")
 	}
 }
@@ -337,13 +337,13 @@ func TestWhatIsImported(t *testing.T) {
 		was := bus.State{Now: now, Created: made, Whole: whole, Begins: begins}
 		c := (Options{Replicas: 1}).readOnly("TURN_c", nil, was)
 		is := bus.State{Begins: time.Unix(8, 0)}
-		recall(&is, c.Metadata)
+		restoreState(&is, c.Metadata)
 		if !is.Now.Equal(now) || !is.Created.Equal(made) || is.Whole != whole || is.Begins.Equal(begins) != (whole > 0) || !c.AllowDirect || !c.DenyPurge || c.MaxAge != 0 {
 			t.Errorf("it remembers %+v, want %+v; it is made as %+v", is, was, c)
 		}
 	}
 	is := bus.State{Whole: 3, Created: made}
-	if recall(&is, map[string]string{"other": "x"}); is.Whole != 3 || !is.Created.Equal(made) {
+	if restoreState(&is, map[string]string{"other": "x"}); is.Whole != 3 || !is.Created.Equal(made) {
 		t.Errorf("what was not imported has become %+v", is)
 	}
 	if c := (Options{Replicas: 1}).readOnly("EV_pods", &kinds.Pods.Kind, bus.State{}); c.AllowDirect || c.Metadata[kindKey] == "" {

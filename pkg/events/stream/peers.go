@@ -20,16 +20,16 @@ const (
 	backlogBytes = 32 << 20
 )
 
-// Say publishes to all listeners of a topic; see [bus.Peers].
-func (b *Bus) Say(topic string, data []byte) error {
+// Broadcast publishes to all listeners of a topic; see [bus.Peers].
+func (b *Bus) Broadcast(topic string, data []byte) error {
 	if err := b.conn.Publish(peerPrefix+topic, data); err != nil {
 		return fmt.Errorf("say on %s: %w", topic, translated(context.Background(), err))
 	}
 	return nil
 }
 
-// Absent tells whether nothing listens on a topic; see [bus.Peers].
-func (b *Bus) Absent(ctx context.Context, topic string) bool {
+// NoListeners tells whether nothing listens on a topic; see [bus.Peers].
+func (b *Bus) NoListeners(ctx context.Context, topic string) bool {
 	_, err := b.conn.RequestWithContext(ctx, peerPrefix+topic, nil)
 	return errors.Is(err, nats.ErrNoResponders)
 }
@@ -37,7 +37,7 @@ func (b *Bus) Absent(ctx context.Context, topic string) bool {
 // Listen hears a topic until the connection was lost, or the listener too slow; see
 // [bus.Peers].
 func (b *Bus) Listen(ctx context.Context, topic string, hear func(data []byte)) error {
-	shaken := b.whenShaken()
+	shaken := b.onMayHaveMissed()
 	life, done := b.guarded(ctx, peerPrefix+topic)
 	defer done()
 	sub, err := b.conn.SubscribeSync(peerPrefix + topic)

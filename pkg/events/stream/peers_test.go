@@ -27,7 +27,7 @@ func TestWhatWaitsToBeHeardIsBounded(t *testing.T) {
 		})
 	}()
 	say := func(data []byte) {
-		if err := mouth.Say("writers", data); err != nil {
+		if err := mouth.Broadcast("writers", data); err != nil {
 			t.Fatal(err)
 		}
 	}

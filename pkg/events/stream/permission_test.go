@@ -40,7 +40,7 @@ func TestRefusalsAreErrorsAtOnce(t *testing.T) {
 		"StreamState": func(b *stream.Bus) error { _, err := b.StreamState(ctx, "TURN_c"); return err },
 		"Last":        func(b *stream.Bus) error { _, _, err := b.Last(ctx, "TURN_c", turn.Subject); return err },
 		"Kinds":       func(b *stream.Bus) error { _, err := b.Kinds(ctx); return err },
-		"Forget":      func(b *stream.Bus) error { return b.Forget(ctx, kinds.Pods.Name) },
+		"Forget":      func(b *stream.Bus) error { return b.DeleteKind(ctx, kinds.Pods.Name) },
 		"Follow":      func(b *stream.Bus) error { return b.Follow(ctx, "EV_pods", 0, nil) },
 		"Work":        func(b *stream.Bus) error { return b.Work(ctx, bus.Work{Stream: "TURN_c", Durable: "w"}, nil) },
 		"Listen":      func(b *stream.Bus) error { return b.Listen(ctx, "watcher", func([]byte) {}) },

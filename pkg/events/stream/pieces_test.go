@@ -53,9 +53,9 @@ func TestPieces(t *testing.T) {
 		{"the last one is short", []*nats.Msg{{Data: []byte("1")}, status("204")}, ""},
 		{"there is none", []*nats.Msg{{}}, ""},
 	} {
-		p := &pieces{ctx: context.Background(), bus: &Bus{}, come: make(chan *nats.Msg, len(c.come))}
+		p := &backupReader{ctx: context.Background(), bus: &Bus{}, incoming: make(chan *nats.Msg, len(c.come))}
 		for _, m := range c.come {
-			p.come <- m
+			p.incoming <- m
 		}
 		_, err := io.ReadAll(p)
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
@@ -64,7 +64,7 @@ func TestPieces(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := (&pieces{ctx: ended, bus: &Bus{}}).Read(make([]byte, 1)); !errors.Is(err, context.Canceled) {
+	if _, err := (&backupReader{ctx: ended, bus: &Bus{}}).Read(make([]byte, 1)); !errors.Is(err, context.Canceled) {
 		t.Errorf("the reader does not wait any more: %v", err)
 	}
 }
@@ -87,7 +87,7 @@ func TestABackupWithoutItsEnd(t *testing.T) {
 	for cut := range whole.Len() + 1 {
 		var got []string
 		calls := 0
-		r := &passage{Passage: bus.Passage{To: 2}, handle: func(batch []events.Message) error {
+		r := &read{Passage: bus.Passage{To: 2}, handle: func(batch []events.Message) error {
 			calls++
 			for _, m := range batch {
 				got = append(got, m.Subject)

@@ -15,38 +15,38 @@ import (
 // that far again. Or the consumer goes through its history once more.
 var errPositionLost = errors.New("the consumer has lost its place")
 
-// doubt is how long a consumer may seem to be beyond its stream: different servers may report
+// positionDoubtFor is how long a consumer may seem to be beyond its stream: different servers may report
 // the two positions.
-const doubt = time.Second
+const positionDoubtFor = time.Second
 
-// trouble ends a session, unless it has an error already.
-func trouble(broken chan<- error, err error) {
+// endSession ends a session, unless it has an error already.
+func endSession(broken chan<- error, err error) {
 	select {
 	case broken <- err:
 	default:
 	}
 }
 
-// history tells whether a delivery shows that the consumer goes through its history again. A
+// isRedeliveringHistory tells whether a delivery shows that the consumer goes through its history again. A
 // message older than the consumer counts as delivered before, since an earlier consumer may
 // have delivered it.
-func (w *worker) history(m jetstream.Msg, p *place) bool {
+func (w *worker) isRedeliveringHistory(m jetstream.Msg, p *deliveryPosition) bool {
 	if w.work.Since <= 0 || p.attempt > 1 {
 		return false
 	}
 	if p.time.Before(w.made) {
 		p.attempt++
 	}
-	if p.pending <= bus.Backlog || time.Since(p.time) <= w.work.Since || time.Since(w.asked) < doubt {
+	if p.pending <= bus.Backlog || time.Since(p.time) <= w.work.Since || time.Since(w.asked) < positionDoubtFor {
 		return false
 	}
 	w.asked = time.Now()
 	return w.work.Known == nil || w.work.Known(delivered(w.work.Stream, m, *p))
 }
 
-// watch ends the session when the consumer is beyond the end of its stream. It checks at once,
+// watchPosition ends the session when the consumer is beyond the end of its stream. It checks at once,
 // and then at the usual interval.
-func (w *worker) watch(ctx context.Context, broken chan<- error, usual time.Duration) {
+func (w *worker) watchPosition(ctx context.Context, broken chan<- error, usual time.Duration) {
 	suspected := false
 	for wait := time.Duration(0); ; {
 		timer := time.NewTimer(wait)
@@ -56,21 +56,21 @@ func (w *worker) watch(ctx context.Context, broken chan<- error, usual time.Dura
 			return
 		case <-timer.C:
 		}
-		switch beyond, err := w.beyond(ctx); {
+		switch beyond, err := w.isBeyondEnd(ctx); {
 		case err != nil || !beyond:
 			suspected, wait = false, usual
 		case suspected:
-			trouble(broken, errPositionLost)
+			endSession(broken, errPositionLost)
 			return
 		default:
-			suspected, wait = true, doubt
+			suspected, wait = true, positionDoubtFor
 		}
 	}
 }
 
-// beyond reads the consumer's position before the stream's end, so that messages stored in
+// isBeyondEnd reads the consumer's position before the stream's end, so that messages stored in
 // between do not count.
-func (w *worker) beyond(ctx context.Context) (bool, error) {
+func (w *worker) isBeyondEnd(ctx context.Context) (bool, error) {
 	request, done := w.bus.guarded(ctx, w.work.Stream)
 	defer done()
 	found, err := w.bus.js.Consumer(request, w.work.Stream, w.work.Durable)

@@ -39,7 +39,7 @@ func working(t *testing.T, b bus.Bus, w bus.Work) <-chan bus.Delivery {
 	t.Cleanup(func() { <-ended })
 	go func() {
 		defer close(ended)
-		_ = b.Work(t.Context(), w, func(d bus.Delivery) { d.Done(); came <- d })
+		_ = b.Work(t.Context(), w, func(d bus.Delivery) { d.Ack(); came <- d })
 	}()
 	return came
 }

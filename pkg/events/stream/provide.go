@@ -21,21 +21,21 @@ import (
 )
 
 const (
-	// mostKinds bounds the kinds whose streams a watcher may order.
-	mostKinds = 2000
-	// ordersAtOnce bounds the orders that a provisioner works on, and orderBacklog the waiting
+	// maxKinds bounds the kinds whose streams a watcher may order.
+	maxKinds = 2000
+	// maxOrders bounds the orders that a provisioner works on, and orderBacklog the waiting
 	// ones.
-	ordersAtOnce, orderBacklog = 16, 1024
+	maxOrders, orderBacklog = 16, 1024
 	// orderBytes bounds an order; a valid one is smaller.
 	orderBytes = 64 << 10
 )
 
 // provider carries out the orders of services.
 type provider struct {
-	own
+	direct
 	controllers []string
-	kinds       sync.Mutex // held while a kind is made, so that mostKinds holds
-	readers     *readers
+	kinds       sync.Mutex // held while a kind is made, so that maxKinds holds
+	readers     *readerQuota
 }
 
 // Provide creates the streams and consumers that services order, with the settings that follow
@@ -46,8 +46,8 @@ type provider struct {
 //
 // Errors: it may not subscribe to orders, or the bus was closed.
 func (b *Bus) Provide(ctx context.Context, controllers []string) error {
-	p := &provider{own: own{b}, controllers: controllers}
-	p.readers = newReaders(p.listReaders)
+	p := &provider{direct: direct{b}, controllers: controllers}
+	p.readers = newReaderQuota(p.listReaders)
 	life, done := b.guarded(ctx, access.Provision)
 	defer done()
 	orders := make(chan *nats.Msg, orderBacklog)
@@ -59,7 +59,7 @@ func (b *Bus) Provide(ctx context.Context, controllers []string) error {
 	var working sync.WaitGroup
 	defer working.Wait()
 	working.Go(func() { p.adopt(life) })
-	slots := make(chan struct{}, ordersAtOnce)
+	slots := make(chan struct{}, maxOrders)
 	for {
 		select {
 		case m := <-orders:
@@ -80,12 +80,12 @@ func (b *Bus) Provide(ctx context.Context, controllers []string) error {
 func (p *provider) adopt(ctx context.Context) {
 	all, err := p.Kinds(ctx)
 	for _, kind := range all {
-		err = errors.Join(err, p.own.kind(ctx, kind))
+		err = errors.Join(err, p.direct.kind(ctx, kind))
 	}
 	known, listing := p.Controllers(ctx)
 	err = errors.Join(err, listing)
 	for _, controller := range known {
-		err = errors.Join(err, p.own.controller(ctx, controller))
+		err = errors.Join(err, p.direct.controller(ctx, controller))
 	}
 	if err != nil && ctx.Err() == nil {
 		p.options.Log.Warn("streams are not as this provisioner wants them", "error", err)
@@ -95,18 +95,18 @@ func (p *provider) adopt(ctx context.Context) {
 // serve answers one order.
 func (p *provider) serve(ctx context.Context, m *nats.Msg) {
 	var done answer
-	ctx, cancel := context.WithTimeout(ctx, orderPatience)
+	ctx, cancel := context.WithTimeout(ctx, orderTimeout)
 	defer cancel()
 	token := strings.Split(m.Subject, ".")
 	user, verb := token[1], token[2]
 	o, err := readOrder(m.Data)
 	if err == nil {
-		done, err = p.do(ctx, user, verb, o)
+		done, err = p.carryOut(ctx, user, verb, o)
 	}
 	if err != nil {
 		done = answerOf(err)
 	}
-	if err != nil && (!errors.Is(err, errNotYet) || p.readers.tells(time.Now())) {
+	if err != nil && (!errors.Is(err, errNotYet) || p.readers.mayLog(time.Now())) {
 		p.options.Log.Warn("an order was not carried out", "user", user, "order", verb, "error", err)
 	}
 	text, err := json.Marshal(done)
@@ -128,9 +128,9 @@ func readOrder(text []byte) (o order, err error) {
 	return o, nil
 }
 
-// do carries out an order. The server's permissions decide which user may give which order; do
+// carryOut carries out an order. The server's permissions decide which user may give which order; do
 // checks the content.
-func (p *provider) do(ctx context.Context, user, verb string, o order) (answer, error) {
+func (p *provider) carryOut(ctx context.Context, user, verb string, o order) (answer, error) {
 	switch verb {
 	case access.MakeKind, access.RenewKind, access.ForgetKind, access.StepDown:
 		return answer{}, p.ofKind(ctx, verb, o.Kind)
@@ -139,24 +139,24 @@ func (p *provider) do(ctx context.Context, user, verb string, o order) (answer, 
 			return answer{}, fmt.Errorf("%q is no controller of this version", o.Controller)
 		}
 		if verb == access.MakeShadow {
-			return answer{}, p.own.shadow(ctx, o.Controller)
+			return answer{}, p.direct.shadow(ctx, o.Controller)
 		}
 		if slices.Contains(access.SplitWriters, user) && !access.Carries(user, o.Controller) {
 			return answer{}, fmt.Errorf("%s is not among the controllers of the user %s", o.Controller, user)
 		}
-		return answer{}, p.own.controller(ctx, o.Controller)
+		return answer{}, p.direct.controller(ctx, o.Controller)
 	case access.MakeNotary:
 		if o.Keep < 0 {
 			return answer{}, fmt.Errorf("pages of a notary are to be kept for %v", o.Keep)
 		}
-		return answer{}, p.own.notary(ctx, o.Keep)
+		return answer{}, p.direct.notary(ctx, o.Keep)
 	case access.MakeConsumer:
 		return p.consumerFor(ctx, user, o.Consumer)
 	case access.Leave:
 		if o.Consumer == nil || !strings.HasPrefix(o.Name, user+"-") {
 			return answer{}, fmt.Errorf("%q is no consumer of the user %s", o.Name, user)
 		}
-		p.own.leave(o.Consumer.Stream, o.Name)
+		p.direct.leave(o.Consumer.Stream, o.Name)
 		p.readers.left(readerKey{user, o.Consumer.Stream}, o.Name)
 		return answer{}, nil
 	}
@@ -165,37 +165,37 @@ func (p *provider) do(ctx context.Context, user, verb string, o order) (answer, 
 
 // ofKind carries out an order about the streams of a kind.
 func (p *provider) ofKind(ctx context.Context, verb string, kind *kinds.Kind) error {
-	if kind == nil || !kindName.MatchString(string(kind.Name)) || len(kind.Name) > longest {
+	if kind == nil || !kindName.MatchString(string(kind.Name)) || len(kind.Name) > maxNameLength {
 		return fmt.Errorf("the order names no kind: %+v", kind)
 	}
 	switch verb {
 	case access.ForgetKind:
-		return p.own.forget(ctx, kind.Name)
+		return p.direct.forget(ctx, kind.Name)
 	case access.StepDown:
-		return p.own.stepDown(ctx, kind.Name)
+		return p.direct.stepDown(ctx, kind.Name)
 	}
 	if !word.MatchString(kind.Version) || !word.MatchString(kind.Kind) || kind.Form != kinds.Full && kind.Form != kinds.Metadata {
 		return fmt.Errorf("no kind is like this: %+v", kind)
 	}
 	if verb == access.RenewKind {
-		return p.own.renew(ctx, *kind)
+		return p.direct.renew(ctx, *kind)
 	}
 	p.kinds.Lock()
 	defer p.kinds.Unlock()
 	if _, err := p.info(ctx, subject.LogStream(kind.Name)); errors.Is(err, bus.ErrNoStream) {
 		logs, err := p.logs(ctx)
-		if err == nil && len(logs) >= mostKinds {
+		if err == nil && len(logs) >= maxKinds {
 			err = fmt.Errorf("there are %d kinds already, which is as many as are recorded", len(logs))
 		}
 		if err != nil {
 			return err
 		}
 	}
-	return p.own.kind(ctx, *kind)
+	return p.direct.kind(ctx, *kind)
 }
 
-// longest is the length that the API server bounds names to.
-const longest = 253
+// maxNameLength is the length that the API server bounds names to.
+const maxNameLength = 253
 
 var (
 	kindName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`)
@@ -205,7 +205,7 @@ var (
 // consumerFor makes a consumer for a user.
 func (p *provider) consumerFor(ctx context.Context, user string, o *consumerOrder) (answer, error) {
 	switch {
-	case o == nil || !o.sane():
+	case o == nil || !o.validate():
 		return answer{}, fmt.Errorf("no consumer is like this: %+v", o)
 	case o.Durable == "" && (o.Update || o.Remake || o.Acks && user != access.Reconciler || user == access.NotaryUser):
 		return answer{}, fmt.Errorf("the user %s has no such consumer", user)
@@ -214,7 +214,7 @@ func (p *provider) consumerFor(ctx context.Context, user string, o *consumerOrde
 	case o.Durable == "":
 		return p.readerFor(ctx, user, o)
 	}
-	made, err := p.own.consumer(ctx, *o)
+	made, err := p.direct.consumer(ctx, *o)
 	if err != nil {
 		return answer{}, translated(ctx, err)
 	}
@@ -231,7 +231,7 @@ func (p *provider) readerFor(ctx context.Context, user string, o *consumerOrder)
 		return answer{}, translated(ctx, err)
 	}
 	o.name = user + "-" + nuid.Next()
-	_, err = p.own.consumer(ctx, *o)
+	_, err = p.direct.consumer(ctx, *o)
 	if err != nil {
 		counts("")
 		return answer{}, translated(ctx, err)

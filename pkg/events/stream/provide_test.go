@@ -95,8 +95,8 @@ func TestServicesWorkUnderAccounts(t *testing.T) {
 	if page := passageOf(t, notary, bus.Passage{Stream: subject.LogStream("pods")}); len(page) != 60 {
 		t.Errorf("the notary reads %d deltas", len(page))
 	}
-	must(watcher.Renew(ctx, kinds.Pods.Kind))
-	must(watcher.Forget(ctx, kinds.Pods.Name))
+	must(watcher.RecreateState(ctx, kinds.Pods.Kind))
+	must(watcher.DeleteKind(ctx, kinds.Pods.Name))
 	if _, err := watcher.StreamState(ctx, subject.LogStream("pods")); !errors.Is(err, bus.ErrNoStream) {
 		t.Errorf("a kind that was forgotten: %v", err)
 	}
@@ -123,7 +123,7 @@ func consumed(t *testing.T, b *stream.Bus, from string, messages int) {
 		t.Errorf("%s is read up to %d of %d: %v", from, last.Load(), messages, err)
 	}
 	eventually(t, "what was read of "+from+" is acknowledged", func() bool {
-		dealt, ok, err := b.Left(t.Context(), from)
+		dealt, ok, err := b.Acknowledged(t.Context(), from)
 		return err == nil && ok && dealt == last.Load()
 	})
 }
@@ -134,7 +134,7 @@ func worked(t *testing.T, b *stream.Bus, w bus.Work) {
 	ctx, stop := context.WithTimeout(t.Context(), streamtest.Patience)
 	defer stop()
 	done := false
-	err := b.Work(ctx, w, func(d bus.Delivery) { d.Done(); done = true; stop() })
+	err := b.Work(ctx, w, func(d bus.Delivery) { d.Ack(); done = true; stop() })
 	if err != nil || !done {
 		t.Errorf("work on %s as %s: %t, %v", w.Stream, w.Durable, done, err)
 	}
@@ -159,7 +159,7 @@ func TestPeersHearWhoMayTellThem(t *testing.T) {
 			for _, speaker := range p.from {
 				mouth := connect(t, stream.Options{URL: as(speaker, address)})
 				eventually(t, listener+" hears "+speaker+" on "+topic, func() bool {
-					if err := mouth.Say(topic, []byte(speaker)); err != nil {
+					if err := mouth.Broadcast(topic, []byte(speaker)); err != nil {
 						t.Fatal(err)
 					}
 					select {
@@ -175,7 +175,7 @@ func TestPeersHearWhoMayTellThem(t *testing.T) {
 					continue
 				}
 				mouth := connect(t, stream.Options{URL: as(speaker, address)})
-				if err := mouth.Say(topic, []byte("forged")); err != nil {
+				if err := mouth.Broadcast(topic, []byte("forged")); err != nil {
 					t.Fatal(err)
 				}
 				var refusal *stream.Refusal
@@ -236,7 +236,7 @@ func TestOrdersAreChecked(t *testing.T) {
 			ctx, stop := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer stop()
 			err := watcher.Consume(ctx, "EV_pods", 1, func() uint64 { return 0 }, func([]events.Message) error { return nil })
-			if _, ok, _ := connect(t, streamOptions(address)).Left(t.Context(), "EV_pods"); !ok {
+			if _, ok, _ := connect(t, streamOptions(address)).Acknowledged(t.Context(), "EV_pods"); !ok {
 				return errors.New("no such consumer was made")
 			}
 			return err
@@ -348,7 +348,7 @@ func TestTwoThatStartTogether(t *testing.T) {
 			all.Go(func() {
 				<-starting
 				job := bus.Work{Stream: subject.TurnStream(controller), Durable: "writer", Since: time.Minute}
-				if err := b.Work(ctx, job, func(d bus.Delivery) { d.Done(); got <- struct{}{} }); err != nil {
+				if err := b.Work(ctx, job, func(d bus.Delivery) { d.Ack(); got <- struct{}{} }); err != nil {
 					t.Error(err)
 				}
 			})

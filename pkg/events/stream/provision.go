@@ -37,11 +37,11 @@ type maker interface {
 	leave(stream, consumer string)
 }
 
-// own creates them directly.
-type own struct{ *Bus }
+// direct creates them directly.
+type direct struct{ *Bus }
 
-// asking has the provisioner create them.
-type asking struct{ *Bus }
+// viaProvisioner has the provisioner create them.
+type viaProvisioner struct{ *Bus }
 
 // ErrNoProvisioner: no provisioner answers.
 var ErrNoProvisioner = errors.New("no provisioner answers, who makes streams and consumers on a bus with accounts: start millrace provisioner, with the user provisioner")
@@ -73,11 +73,11 @@ const (
 // errNotYet: the provisioner could not carry out the order at the moment.
 var errNotYet = errors.New("not at the moment")
 
-// orderPatience bounds an order: a service orders many streams at the same time.
-const orderPatience = 30 * time.Second
+// orderTimeout bounds an order: a service orders many streams at the same time.
+const orderTimeout = 30 * time.Second
 
 // order sends an order to the provisioner and returns its answer.
-func (b *asking) order(ctx context.Context, verb string, o order) (answer, error) {
+func (b *viaProvisioner) order(ctx context.Context, verb string, o order) (answer, error) {
 	on := access.Provision + "." + b.options.user + "." + verb
 	text, err := json.Marshal(o)
 	if err != nil {
@@ -85,10 +85,10 @@ func (b *asking) order(ctx context.Context, verb string, o order) (answer, error
 	}
 	request, done := b.guarded(ctx, on)
 	defer done()
-	waiting, cancel := context.WithTimeout(request, orderPatience)
+	waiting, cancel := context.WithTimeout(request, orderTimeout)
 	defer cancel()
 	m, err := b.conn.RequestWithContext(waiting, on, text)
-	b.provided(err)
+	b.noteProvisioner(err)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
 		return answer{}, ErrNoProvisioner
@@ -121,29 +121,29 @@ func answerOf(err error) answer {
 		a.Code = codeSettings
 	case errors.Is(err, bus.ErrNoStream):
 		a.Code = codeNoStream
-	case passing(err):
+	case isPassing(err):
 		a.Code = codePassing
 	}
 	return a
 }
 
-// unprovidedFor is for how long [Bus.Healthy] reports a missing provisioner. A service orders a
+// noProvisionerFor is for how long [Bus.Healthy] reports a missing provisioner. A service orders a
 // missing stream again within [longPause]. When it stops ordering, another service has had the
 // stream created, and the provisioner is no longer needed.
-const unprovidedFor = 3 * longPause
+const noProvisionerFor = 3 * longPause
 
-// provided remembers whether there is a provisioner, for [Bus.Healthy].
-func (b *Bus) provided(err error) {
+// noteProvisioner remembers whether there is a provisioner, for [Bus.Healthy].
+func (b *Bus) noteProvisioner(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.unprovided = (time.Time{}); errors.Is(err, nats.ErrNoResponders) {
-		b.unprovided = time.Now()
+	if b.noProvisionerSince = (time.Time{}); errors.Is(err, nats.ErrNoResponders) {
+		b.noProvisionerSince = time.Now()
 	}
 }
 
 // ensure has the provisioner create missing streams. It compares the existing ones, except for
 // their retention, which is the provisioner's business.
-func (b *asking) ensure(ctx context.Context, verb string, o order, wanted ...jetstream.StreamConfig) error {
+func (b *viaProvisioner) ensure(ctx context.Context, verb string, o order, wanted ...jetstream.StreamConfig) error {
 	for asked := false; ; asked = true {
 		there, err := b.compare(ctx, wanted...)
 		at := slices.Index(there, false)
@@ -159,7 +159,7 @@ func (b *asking) ensure(ctx context.Context, verb string, o order, wanted ...jet
 	}
 }
 
-func (b *asking) kind(ctx context.Context, kind kinds.Kind) error {
+func (b *viaProvisioner) kind(ctx context.Context, kind kinds.Kind) error {
 	defer b.listing.drop()
 	if err := b.ensure(ctx, access.MakeKind, order{Kind: &kind}, b.options.logSettings(kind), b.options.stateSettings(kind)); err != nil {
 		return fmt.Errorf("ensure the streams of %s: %w", kind.Name, err)
@@ -167,21 +167,21 @@ func (b *asking) kind(ctx context.Context, kind kinds.Kind) error {
 	return nil
 }
 
-func (b *asking) controller(ctx context.Context, controller string) error {
+func (b *viaProvisioner) controller(ctx context.Context, controller string) error {
 	if err := b.ensure(ctx, access.MakeController, order{Controller: controller}, b.options.controllerSettings(controller)...); err != nil {
 		return fmt.Errorf("ensure the streams of %s: %w", controller, err)
 	}
 	return nil
 }
 
-func (b *asking) shadow(ctx context.Context, controller string) error {
+func (b *viaProvisioner) shadow(ctx context.Context, controller string) error {
 	if err := b.ensure(ctx, access.MakeShadow, order{Controller: controller}, b.options.shadowSettings(controller)); err != nil {
 		return fmt.Errorf("ensure the stream of the shadow of %s: %w", controller, err)
 	}
 	return nil
 }
 
-func (b *asking) notary(ctx context.Context, keep time.Duration) error {
+func (b *viaProvisioner) notary(ctx context.Context, keep time.Duration) error {
 	info, err := b.info(ctx, subject.NotaryStream)
 	if err == nil {
 		want := b.options.notarySettings(keep)
@@ -202,26 +202,26 @@ func (b *asking) notary(ctx context.Context, keep time.Duration) error {
 	return nil
 }
 
-func (b *asking) forget(ctx context.Context, kind kinds.Name) error {
+func (b *viaProvisioner) forget(ctx context.Context, kind kinds.Name) error {
 	if _, err := b.order(ctx, access.ForgetKind, order{Kind: &kinds.Kind{Name: kind}}); err != nil {
 		return fmt.Errorf("forget %s: %w", kind, err)
 	}
 	return nil
 }
 
-func (b *asking) renew(ctx context.Context, kind kinds.Kind) error {
+func (b *viaProvisioner) renew(ctx context.Context, kind kinds.Kind) error {
 	if _, err := b.order(ctx, access.RenewKind, order{Kind: &kind}); err != nil {
 		return fmt.Errorf("renew the state of %s: %w", kind.Name, err)
 	}
 	return nil
 }
 
-func (b *asking) stepDown(ctx context.Context, kind kinds.Name) error {
+func (b *viaProvisioner) stepDown(ctx context.Context, kind kinds.Name) error {
 	_, err := b.order(ctx, access.StepDown, order{Kind: &kinds.Kind{Name: kind}})
 	return err
 }
 
-func (b *asking) consumer(ctx context.Context, o consumerOrder) (jetstream.Consumer, error) {
+func (b *viaProvisioner) consumer(ctx context.Context, o consumerOrder) (jetstream.Consumer, error) {
 	made, err := b.order(ctx, access.MakeConsumer, order{Consumer: &o})
 	if err != nil {
 		return nil, fmt.Errorf("make a consumer of %s: %w", o.Stream, err)
@@ -229,7 +229,7 @@ func (b *asking) consumer(ctx context.Context, o consumerOrder) (jetstream.Consu
 	return b.js.Consumer(ctx, o.Stream, made.Name)
 }
 
-func (b *asking) leave(stream, consumer string) {
+func (b *viaProvisioner) leave(stream, consumer string) {
 	text, err := json.Marshal(order{Consumer: &consumerOrder{Stream: stream}, Name: consumer})
 	if err == nil {
 		_ = b.conn.Publish(access.Provision+"."+b.options.user+"."+access.Leave, text)

@@ -36,16 +36,16 @@ func (b *Bus) Schedule(ctx context.Context, w events.Wake) error {
 	}
 	m.Subject = subject.Schedule(w.Controller, w.Key)
 	_, err = b.publish(ctx, m,
-		jetstream.ScheduleHeader, "@at "+moment(w.At),
+		jetstream.ScheduleHeader, "@at "+formatTime(w.At),
 		jetstream.ScheduleTargetHeader, subject.Wake(w.Controller, w.Key),
 		jetstream.ScheduleTTLHeader, seconds(wakeAge),
 	)
 	return err
 }
 
-// moment formats a time, limited to the range of int64 nanoseconds since 1970 that the server
+// formatTime formats a time, limited to the range of int64 nanoseconds since 1970 that the server
 // uses.
-func moment(at time.Time) string {
+func formatTime(at time.Time) string {
 	first, last := time.Unix(0, 0), time.Date(2261, 1, 1, 0, 0, 0, 0, time.UTC)
 	switch {
 	case at.Before(first):
@@ -62,7 +62,7 @@ func (b *Bus) publish(ctx context.Context, m events.Message, more ...string) (ui
 	defer done()
 	ack, err := b.js.PublishMsg(request, outgoing(m, more...))
 	if err != nil {
-		if unanswered(err) {
+		if hasNoListener(err) {
 			err = b.whyUnanswered(ctx, m.Subject, err)
 		}
 		err = translated(request, err)
@@ -79,7 +79,7 @@ func (b *Bus) whyUnanswered(ctx context.Context, subject string, err error) erro
 	request, done := b.guarded(ctx, "STREAM.NAMES")
 	defer done()
 	if _, lookup := b.js.StreamNameBySubject(request, subject); lookup != nil {
-		if named := translated(request, lookup); final(named) {
+		if named := translated(request, lookup); isPermanent(named) {
 			return named
 		}
 	}

@@ -44,19 +44,19 @@ func (b *Bus) get(ctx context.Context, stream string, ask getter) (events.Messag
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 		return events.Message{}, false, nil
 	}
-	return events.Message{}, false, b.unread(ctx, request, stream, err)
+	return events.Message{}, false, b.readError(ctx, request, stream, err)
 }
 
-// unread says why a stream could not be read with a request.
-func (b *Bus) unread(ctx, request context.Context, stream string, err error) error {
+// readError says why a stream could not be read with a request.
+func (b *Bus) readError(ctx, request context.Context, stream string, err error) error {
 	// A stream that is gone does not answer direct gets at all.
-	if unanswered(err) {
+	if hasNoListener(err) {
 		if _, lookup := b.handle(ctx, stream); errors.Is(lookup, bus.ErrNoStream) {
 			err = lookup
 		}
 	}
 	err = translated(request, err)
-	if final(err) {
+	if isPermanent(err) {
 		b.handles.Delete(stream)
 	}
 	return fmt.Errorf("read stream %s: %w", stream, err)

@@ -19,53 +19,53 @@ import (
 // that starts gets a consumer as soon as the provisioner has deleted unused ones.
 
 const (
-	// mostReaders bounds the readers of a user at one stream: 32 replicas with three each,
+	// maxReadersPerStream bounds the readers of a user at one stream: 32 replicas with three each,
 	// which is more than any service has, and some that have died lately.
-	mostReaders = 128
-	// mostOfUser bounds the readers of a user at all streams.
-	mostOfUser = 8192
+	maxReadersPerStream = 128
+	// maxReadersPerUser bounds the readers of a user at all streams.
+	maxReadersPerUser = 8192
 	// readerUnused is the age from which the provisioner deletes an unused consumer to make
 	// room. A live reader always has a pull request pending, or starts a new session.
 	readerUnused = 5 * time.Second
-	// countAgain is the least interval between two counts of a user's readers at a stream.
-	countAgain = time.Second
-	// tellRefusals is the least interval between two refusals in the log.
-	tellRefusals = 10 * time.Second
+	// recountAfter is the least interval between two counts of a user's readers at a stream.
+	recountAfter = time.Second
+	// logRefusalsEvery is the least interval between two refusals in the log.
+	logRefusalsEvery = 10 * time.Second
 )
 
-// readers counts the readers' consumers, for a provisioner. It is safe for concurrent use. Each
+// readerQuota counts the readers' consumers, for a provisioner. It is safe for concurrent use. Each
 // of several provisioners counts the consumers that it creates, and asks the server for all of
 // them whenever it reaches a bound.
-type readers struct {
+type readerQuota struct {
 	// list returns the names of a user's consumers at a stream, without those that it has just
 	// deleted.
 	list func(ctx context.Context, user, stream string) ([]string, error)
 
-	mu    sync.Mutex
-	of    map[readerKey]*counted
-	total map[string]int // by user, including those being created
-	told  time.Time
+	mu       sync.Mutex
+	of       map[readerKey]*readerCount
+	total    map[string]int // by user, including those being created
+	loggedAt time.Time
 }
 
 // readerKey is a user at a stream.
 type readerKey struct{ user, stream string }
 
-// counted are the readers of a user at a stream.
-type counted struct {
+// readerCount are the readers of a user at a stream.
+type readerCount struct {
 	made   map[string]time.Time // when each was created, or first seen
 	making int
 	at     time.Time // when the server last listed them
 }
 
-func newReaders(list func(ctx context.Context, user, stream string) ([]string, error)) *readers {
-	return &readers{list: list, of: map[readerKey]*counted{}, total: map[string]int{}}
+func newReaderQuota(list func(ctx context.Context, user, stream string) ([]string, error)) *readerQuota {
+	return &readerQuota{list: list, of: map[readerKey]*readerCount{}, total: map[string]int{}}
 }
 
 // admit reserves one more reader of a user at a stream. The caller must then call made, with
 // the consumer's name, or with an empty name if it was not created.
 //
 // Errors: the user is at its bound (errNotYet); the server does not answer.
-func (r *readers) admit(ctx context.Context, at readerKey) (made func(name string), err error) {
+func (r *readerQuota) admit(ctx context.Context, at readerKey) (made func(name string), err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for asked := false; ; asked = true {
@@ -73,36 +73,36 @@ func (r *readers) admit(ctx context.Context, at readerKey) (made func(name strin
 		here, all := len(c.made)+c.making, r.total[at.user]
 		stale := at
 		switch {
-		case all >= mostOfUser:
-			stale = r.oldest(at.user)
-		case here < mostReaders && !c.at.IsZero():
+		case all >= maxReadersPerUser:
+			stale = r.longestUncounted(at.user)
+		case here < maxReadersPerStream && !c.at.IsZero():
 			c.making++
 			r.total[at.user]++
 			return func(name string) { r.made(at, name) }, nil
 		}
-		if asked && !c.at.IsZero() || time.Since(r.counted(stale).at) < countAgain {
-			r.tidy(at)
+		if asked && !c.at.IsZero() || time.Since(r.counted(stale).at) < recountAfter {
+			r.dropIdle(at)
 			return nil, fmt.Errorf("%w: the user %s has %d readers of %s and %d in all, and may have %d and %d", errNotYet,
-				at.user, here, at.stream, all, mostReaders, mostOfUser)
+				at.user, here, at.stream, all, maxReadersPerStream, maxReadersPerUser)
 		}
 		if err := r.count(ctx, stale); err != nil {
-			r.tidy(at)
+			r.dropIdle(at)
 			return nil, err
 		}
 	}
 }
 
-func (r *readers) counted(at readerKey) *counted {
+func (r *readerQuota) counted(at readerKey) *readerCount {
 	c := r.of[at]
 	if c == nil {
-		c = &counted{made: map[string]time.Time{}}
+		c = &readerCount{made: map[string]time.Time{}}
 		r.of[at] = c
 	}
 	return c
 }
 
-// oldest is the stream whose readers of a user were counted longest ago.
-func (r *readers) oldest(user string) (found readerKey) {
+// longestUncounted is the stream whose readers of a user were counted longest ago.
+func (r *readerQuota) longestUncounted(user string) (found readerKey) {
 	var since time.Time
 	for at, c := range r.of {
 		if at.user == user && len(c.made) > 0 && (found.user == "" || c.at.Before(since)) {
@@ -114,7 +114,7 @@ func (r *readers) oldest(user string) (found readerKey) {
 
 // count asks the server for the readers of a user at a stream. It releases the lock during the
 // request.
-func (r *readers) count(ctx context.Context, at readerKey) error {
+func (r *readerQuota) count(ctx context.Context, at readerKey) error {
 	began := time.Now()
 	r.counted(at).at = began
 	r.mu.Unlock()
@@ -145,7 +145,7 @@ func (r *readers) count(ctx context.Context, at readerKey) error {
 }
 
 // made records a created reader.
-func (r *readers) made(at readerKey, name string) {
+func (r *readerQuota) made(at readerKey, name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := r.of[at]
@@ -154,11 +154,11 @@ func (r *readers) made(at readerKey, name string) {
 	} else {
 		c.made[name] = time.Now()
 	}
-	r.tidy(at)
+	r.dropIdle(at)
 }
 
 // left records a deleted reader.
-func (r *readers) left(at readerKey, name string) {
+func (r *readerQuota) left(at readerKey, name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := r.of[at]
@@ -167,11 +167,11 @@ func (r *readers) left(at readerKey, name string) {
 	}
 	delete(c.made, name)
 	r.total[at.user]--
-	r.tidy(at)
+	r.dropIdle(at)
 }
 
-// tidy drops the entries of a user that has no readers.
-func (r *readers) tidy(at readerKey) {
+// dropIdle drops the entries of a user that has no readers.
+func (r *readerQuota) dropIdle(at readerKey) {
 	if c := r.of[at]; c != nil && len(c.made)+c.making == 0 {
 		delete(r.of, at)
 	}
@@ -180,18 +180,18 @@ func (r *readers) tidy(at readerKey) {
 	}
 }
 
-// tells tells whether to log a refusal now.
-func (r *readers) tells(now time.Time) bool {
+// mayLog tells whether to log a refusal now.
+func (r *readerQuota) mayLog(now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.told.IsZero() && now.Sub(r.told) < tellRefusals {
+	if !r.loggedAt.IsZero() && now.Sub(r.loggedAt) < logRefusalsEvery {
 		return false
 	}
-	r.told = now
+	r.loggedAt = now
 	return true
 }
 
-// listReaders lists the readers of a user at a stream. At mostReaders or more it first deletes
+// listReaders lists the readers of a user at a stream. At maxReadersPerStream or more it first deletes
 // the unused ones.
 func (p *provider) listReaders(ctx context.Context, user, stream string) (names []string, err error) {
 	handle, err := p.handle(ctx, stream)
@@ -213,7 +213,7 @@ func (p *provider) listReaders(ctx context.Context, user, stream string) (names 
 	if err := translated(request, list.Err()); err != nil {
 		return nil, fmt.Errorf("list the consumers of %s: %w", stream, err)
 	}
-	if len(names) < mostReaders {
+	if len(names) < maxReadersPerStream {
 		return names, nil
 	}
 	gone := map[string]bool{}

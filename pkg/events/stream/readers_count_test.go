@@ -16,7 +16,7 @@ func TestReadersOfAUserAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		there := map[readerKey][]string{}
-		r := newReaders(func(_ context.Context, user, stream string) ([]string, error) {
+		r := newReaderQuota(func(_ context.Context, user, stream string) ([]string, error) {
 			return slices.Clone(there[readerKey{user, stream}]), nil
 		})
 		made := 0
@@ -41,8 +41,8 @@ func TestReadersOfAUserAreBounded(t *testing.T) {
 				refused++
 			}
 		}
-		if made != mostOfUser || refused != 10_000-mostOfUser {
-			t.Fatalf("%d are made and %d refused, want %d made", made, refused, mostOfUser)
+		if made != maxReadersPerUser || refused != 10_000-maxReadersPerUser {
+			t.Fatalf("%d are made and %d refused, want %d made", made, refused, maxReadersPerUser)
 		}
 		if err := order("writer", "STATE_0"); err != nil {
 			t.Errorf("another user: %v", err)
@@ -54,7 +54,7 @@ func TestReadersOfAUserAreBounded(t *testing.T) {
 			t.Errorf("after one has left: %v", err)
 		}
 		clear(there) // the server has removed them, without a word
-		time.Sleep(2 * countAgain)
+		time.Sleep(2 * recountAfter)
 		if err := order("watcher", "STATE_9"); err != nil {
 			t.Errorf("after all are gone: %v", err)
 		}
@@ -72,10 +72,10 @@ func TestReadersOfAUserAreBounded(t *testing.T) {
 func TestReadersThatCannotBeListed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := newReaders(func(context.Context, string, string) ([]string, error) { return nil, &Refusal{errors.New("denied")} })
+		r := newReaderQuota(func(context.Context, string, string) ([]string, error) { return nil, &Refusal{errors.New("denied")} })
 		at := readerKey{"watcher", "STATE_pods"}
 		order := func() (n int) {
-			for i := range 2 * mostReaders {
+			for i := range 2 * maxReadersPerStream {
 				if counts, err := r.admit(t.Context(), at); err == nil {
 					counts(fmt.Sprint(time.Now().UnixNano(), "-", i))
 					n++
@@ -83,12 +83,12 @@ func TestReadersThatCannotBeListed(t *testing.T) {
 			}
 			return n
 		}
-		if got := order(); got != mostReaders {
-			t.Errorf("%d are made, want %d", got, mostReaders)
+		if got := order(); got != maxReadersPerStream {
+			t.Errorf("%d are made, want %d", got, maxReadersPerStream)
 		}
 		time.Sleep(2*readerIdle + time.Second)
-		if got := order(); got != mostReaders {
-			t.Errorf("later %d are made, want %d", got, mostReaders)
+		if got := order(); got != maxReadersPerStream {
+			t.Errorf("later %d are made, want %d", got, maxReadersPerStream)
 		}
 	})
 }
@@ -99,7 +99,7 @@ func TestAReaderIsCountedOnce(t *testing.T) {
 	t.Parallel()
 	at := readerKey{"watcher", "STATE_pods"}
 	var there []string
-	r := newReaders(func(context.Context, string, string) ([]string, error) { return there, nil })
+	r := newReaderQuota(func(context.Context, string, string) ([]string, error) { return there, nil })
 	admit := func() func(string) {
 		t.Helper()
 		made, err := r.admit(t.Context(), at)
@@ -140,15 +140,15 @@ func TestWhichReadersAreCountedAgain(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	some := map[string]time.Time{"x": now}
-	r := newReaders(nil)
-	r.of = map[readerKey]*counted{
+	r := newReaderQuota(nil)
+	r.of = map[readerKey]*readerCount{
 		{"watcher", "a"}: {made: some, at: now.Add(-time.Minute)}, {"watcher", "b"}: {made: some, at: now.Add(-time.Hour)},
 		{"watcher", "c"}: {made: map[string]time.Time{}, at: now.Add(-24 * time.Hour)}, {"writer", "d"}: {made: some, at: now.Add(-24 * time.Hour)},
 	}
-	if got := r.oldest("watcher"); got.stream != "b" {
+	if got := r.longestUncounted("watcher"); got.stream != "b" {
 		t.Errorf("those at %q are counted again", got.stream)
 	}
-	if got := r.oldest("notary"); got != (readerKey{}) {
+	if got := r.longestUncounted("notary"); got != (readerKey{}) {
 		t.Errorf("of a user without readers those of %+v are counted", got)
 	}
 }
@@ -156,13 +156,13 @@ func TestWhichReadersAreCountedAgain(t *testing.T) {
 // TestARefusalIsLoggedSeldom: a flood of orders must not be one of lines.
 func TestARefusalIsLoggedSeldom(t *testing.T) {
 	t.Parallel()
-	r, now := newReaders(nil), time.Now()
+	r, now := newReaderQuota(nil), time.Now()
 	for _, step := range []struct {
 		after time.Duration
 		want  bool
 	}{{0, true}, {0, false}, {10*time.Second - 1, false}, {1, true}, {time.Second, false}, {time.Hour, true}} {
 		now = now.Add(step.after)
-		if got := r.tells(now); got != step.want {
+		if got := r.mayLog(now); got != step.want {
 			t.Errorf("%v later it is logged: %t", step.after, got)
 		}
 	}

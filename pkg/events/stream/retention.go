@@ -65,7 +65,7 @@ func keeps(c jetstream.StreamConfig) bus.Retention {
 // resizes tells whether a stream's retention differs from the wanted one and this process may
 // change it.
 func (b *Bus) resizes(have, want jetstream.StreamConfig) bool {
-	if b.options.asks || !sized(want) || keeps(have) == keeps(want) {
+	if b.options.orders || !sized(want) || keeps(have) == keeps(want) {
 		return false
 	}
 	since, err := time.Parse(time.RFC3339Nano, have.Metadata[keptSince])

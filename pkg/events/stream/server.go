@@ -72,7 +72,7 @@ type Server struct {
 	lock    *lock
 	options ServerOptions
 	guests  atomic.Pointer[server.Account] // nil: there are none
-	room    *room
+	space   *storeSpace
 	users   []*server.User // of the accounts
 }
 
@@ -110,7 +110,7 @@ func (s *Server) start() error {
 		return err
 	}
 	err := s.launch()
-	if worthwhile, failed := s.setAside(err); !worthwhile {
+	if worthwhile, failed := s.quarantineStreams(err); !worthwhile {
 		return errors.Join(err, failed)
 	}
 	return s.launch()
@@ -129,11 +129,11 @@ func (s *Server) launch() error {
 		return err
 	}
 	if s.options.GuestPassword != "" || s.options.Password != "" {
-		settings.CustomClientAuthentication = &door{s.options.Password, s.options.GuestPassword, s.guests.Load}
+		settings.CustomClientAuthentication = &authenticator{s.options.Password, s.options.GuestPassword, s.guests.Load}
 	}
 	s.users = settings.Users
-	s.room = &room{options: s.options}
-	s.room.enlist(settings)
+	s.space = &storeSpace{options: s.options}
+	s.space.addUser(settings)
 	if s.nats, err = server.NewServer(settings); err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func (s *Server) launch() error {
 	if err != nil {
 		return errors.Join(err, s.stop())
 	}
-	s.room.begin(s.nats)
+	s.space.start(s.nats)
 	return nil
 }
 
@@ -225,7 +225,7 @@ func (o ServerOptions) encrypt(settings *server.Options) (err error) {
 	if settings.TLSConfig, err = o.TLS.config(o.Log); err != nil {
 		return err
 	}
-	settings.TLS, settings.TLSTimeout = true, handshake
+	settings.TLS, settings.TLSTimeout = true, handshakeTimeout
 	settings.TLSVerify = o.TLS.ClientCAFile != ""
 	return nil
 }
@@ -248,7 +248,7 @@ func (s *Server) complete(expected []string, log *serverLog) error {
 	if len(damaged) == 0 {
 		return nil
 	}
-	return &damagedError{streams: damaged, why: log.lastWarning()}
+	return &unreadableStreamsError{streams: damaged, why: log.lastWarning()}
 }
 
 // streamsOnDisk are the names of the streams in the data directory.
@@ -284,14 +284,14 @@ func (s *Server) Close() error {
 		// The server still writes: no other process may get the directory.
 		return err
 	}
-	return errors.Join(s.closed(), s.lock.release())
+	return errors.Join(s.markClosed(), s.lock.release())
 }
 
 func (s *Server) stop() error {
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
-		s.room.stop()
+		s.space.stop()
 		s.nats.Shutdown()
 		s.nats.WaitForShutdown()
 	}()

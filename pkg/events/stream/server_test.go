@@ -250,7 +250,7 @@ func watch(t *testing.T, b *stream.Bus) (read, worked *tally) {
 		job := bus.Work{Stream: subject.StateStream("pods"), Durable: "c", AckWait: 2 * time.Second}
 		err := b.Work(ctx, job, func(d bus.Delivery) {
 			worked.add(d.Message().Sequence)
-			d.Done()
+			d.Ack()
 		})
 		if err != nil {
 			t.Errorf("the worker ended: %v", err)

@@ -12,27 +12,27 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-var _ bus.Beside = (*Bus)(nil)
+var _ bus.ShadowBus = (*Bus)(nil)
 
 // ShadowUser is the user of shadows that have an account of their own
 // (deployments/nats/accounts.conf): guests that may also publish their findings.
 const ShadowUser = access.Shadow
 
-// EnsureShadow creates the stream of a controller's shadow; see [bus.Beside]. A guest may not
+// EnsureShadow creates the stream of a controller's shadow; see [bus.ShadowBus]. A guest may not
 // create a stream, since its creator could have it publish anything on any subject: a guest
 // waits for the stream.
 func (b *Bus) EnsureShadow(ctx context.Context, controller string) error {
 	if b.options.Guest {
 		return b.awaitShadow(ctx, controller)
 	}
-	return b.insist(ctx, "make the stream of the shadow of "+controller, func() error { return b.make.shadow(ctx, controller) })
+	return b.retryPassing(ctx, "make the stream of the shadow of "+controller, func() error { return b.make.shadow(ctx, controller) })
 }
 
 // awaitShadow waits until another process has created the stream.
 func (b *Bus) awaitShadow(ctx context.Context, controller string) error {
 	for attempt := 0; ; attempt++ {
 		_, err := b.info(ctx, subject.ShadowStream(controller))
-		if !errors.Is(err, bus.ErrNoStream) && !passing(err) {
+		if !errors.Is(err, bus.ErrNoStream) && !isPassing(err) {
 			return err
 		}
 		if attempt == 10 {
@@ -44,7 +44,7 @@ func (b *Bus) awaitShadow(ctx context.Context, controller string) error {
 	}
 }
 
-func (b own) shadow(ctx context.Context, controller string) error {
+func (b direct) shadow(ctx context.Context, controller string) error {
 	wanted := b.options.shadowSettings(controller)
 	there, err := b.compare(ctx, wanted)
 	if err == nil {

@@ -16,11 +16,11 @@ import (
 // the same rule as the embedded server: see room.go. Any number of processes may do so on one
 // bus. It lists and updates streams, and deletes none.
 type StoreLimit struct {
-	bus    *Bus
-	most   uint64
-	used   atomic.Uint64
-	cut    atomic.Uint64
-	looked atomic.Bool
+	bus     *Bus
+	most    uint64
+	used    atomic.Uint64
+	cut     atomic.Uint64
+	checked atomic.Bool
 }
 
 // StoreLimit returns one for servers that each hold a replica of all streams and may store at
@@ -29,20 +29,20 @@ func (b *Bus) StoreLimit(most int64) *StoreLimit {
 	return &StoreLimit{bus: b, most: uint64(max(most, 0))}
 }
 
-// fastest is the assumed greatest growth of a store in bytes a second: the less is left, the
+// maxGrowth is the assumed greatest growth of a store in bytes a second: the less is left, the
 // more often StoreLimit checks.
-const fastest = 100 << 20
+const maxGrowth = 100 << 20
 
-// roomAtRest is the longest interval between two checks.
-const roomAtRest = 5 * time.Second
+// spaceCheckIdle is the longest interval between two checks.
+const spaceCheckIdle = 5 * time.Second
 
 // Run makes room until the context ends; it then returns nil.
 func (s *StoreLimit) Run(ctx context.Context) error {
 	for {
-		if err := s.look(ctx); err != nil && ctx.Err() == nil {
+		if err := s.freeSpace(ctx); err != nil && ctx.Err() == nil {
 			s.bus.options.Log.Warn("cannot make room in the store", "error", err)
 		}
-		timer := time.NewTimer(s.rest())
+		timer := time.NewTimer(s.untilScarce())
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -52,15 +52,15 @@ func (s *StoreLimit) Run(ctx context.Context) error {
 	}
 }
 
-// rest is the time within which the store cannot become scarce.
-func (s *StoreLimit) rest() time.Duration {
+// untilScarce is the time within which the store cannot become scarce.
+func (s *StoreLimit) untilScarce() time.Duration {
 	left := scarce*float64(s.most) - float64(s.used.Load())
-	return min(max(time.Duration(left/fastest*float64(time.Second)), roomEvery), roomAtRest)
+	return min(max(time.Duration(left/maxGrowth*float64(time.Second)), spaceCheckEvery), spaceCheckIdle)
 }
 
-// look bounds streams if the store is scarce.
-func (s *StoreLimit) look(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, orderPatience)
+// freeSpace bounds streams if the store is scarce.
+func (s *StoreLimit) freeSpace(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, orderTimeout)
 	defer cancel()
 	sizes, configs, used := map[string]uint64{}, map[string]jetstream.StreamConfig{}, uint64(0)
 	list := s.bus.js.ListStreams(ctx)
@@ -72,11 +72,11 @@ func (s *StoreLimit) look(ctx context.Context) error {
 		return fmt.Errorf("list the streams: %w", translated(ctx, err))
 	}
 	s.used.Store(used)
-	s.looked.Store(true)
+	s.checked.Store(true)
 	if float64(used) < scarce*float64(s.most) {
 		return nil
 	}
-	bounds := bounded(sizes, used, s.most)
+	bounds := boundsFor(sizes, used, s.most)
 	for _, name := range slices.Sorted(maps.Keys(bounds)) {
 		c := configs[name]
 		c.MaxBytes, c.Metadata = int64(bounds[name]), noteBound(c.Metadata, int64(bounds[name]), time.Now())
@@ -96,7 +96,7 @@ func (s *StoreLimit) Describe(ch chan<- *prometheus.Desc) { describeStore(ch) }
 // Collect makes a StoreLimit a [prometheus.Collector]: no metrics before the first look at the
 // streams.
 func (s *StoreLimit) Collect(ch chan<- prometheus.Metric) {
-	if s.looked.Load() {
+	if s.checked.Load() {
 		collectStore(ch, s.used.Load(), s.most, s.cut.Load())
 	}
 }

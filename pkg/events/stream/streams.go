@@ -19,10 +19,10 @@ import (
 // recreates a state stream whose log is missing: that stream would wait for sequences that the
 // new log does not have.
 func (b *Bus) EnsureKind(ctx context.Context, kind kinds.Kind) error {
-	return b.insist(ctx, "make the streams of "+string(kind.Name), func() error { return b.make.kind(ctx, kind) })
+	return b.retryPassing(ctx, "make the streams of "+string(kind.Name), func() error { return b.make.kind(ctx, kind) })
 }
 
-func (b own) kind(ctx context.Context, kind kinds.Kind) error {
+func (b direct) kind(ctx context.Context, kind kinds.Kind) error {
 	defer b.listing.drop()
 	log, state := b.options.logSettings(kind), b.options.stateSettings(kind)
 	// Look at the state first: another process may create both between the two looks, the log first.
@@ -46,10 +46,10 @@ func (b own) kind(ctx context.Context, kind kinds.Kind) error {
 // EnsureController creates the turn and outcome stream of a controller, and the shared streams
 // of wakes and status reports; see [bus.Streams].
 func (b *Bus) EnsureController(ctx context.Context, controller string) error {
-	return b.insist(ctx, "make the streams of "+controller, func() error { return b.make.controller(ctx, controller) })
+	return b.retryPassing(ctx, "make the streams of "+controller, func() error { return b.make.controller(ctx, controller) })
 }
 
-func (b own) controller(ctx context.Context, controller string) error {
+func (b direct) controller(ctx context.Context, controller string) error {
 	wanted := b.options.controllerSettings(controller)
 	there, err := b.compare(ctx, wanted...)
 	if err == nil {
@@ -102,7 +102,7 @@ func (b *Bus) upgrade(ctx context.Context, have *jetstream.StreamConfig, want je
 	next := *have
 	next.DenyPurge, next.AllowBatchPublish = have.DenyPurge || want.DenyPurge, want.AllowBatchPublish
 	same := next.DenyPurge == have.DenyPurge && next.AllowBatchPublish == have.AllowBatchPublish
-	if b.options.asks || same || have.Sealed || len(differences(retained(want, next), want)) > 0 {
+	if b.options.orders || same || have.Sealed || len(differences(retained(want, next), want)) > 0 {
 		return nil
 	}
 	request, done := b.guarded(ctx, have.Name)
@@ -114,7 +114,7 @@ func (b *Bus) upgrade(ctx context.Context, have *jetstream.StreamConfig, want je
 	return nil
 }
 
-func (b own) create(ctx context.Context, there []bool, wanted ...jetstream.StreamConfig) error {
+func (b direct) create(ctx context.Context, there []bool, wanted ...jetstream.StreamConfig) error {
 	for i, want := range wanted {
 		if there[i] {
 			continue
@@ -140,13 +140,13 @@ func (b own) create(ctx context.Context, there []bool, wanted ...jetstream.Strea
 	return nil
 }
 
-// Forget deletes the streams of a kind; a missing stream is no error.
-func (b *Bus) Forget(ctx context.Context, kind kinds.Name) error {
+// DeleteKind deletes the streams of a kind; a missing stream is no error.
+func (b *Bus) DeleteKind(ctx context.Context, kind kinds.Name) error {
 	defer b.listing.drop()
 	return b.make.forget(ctx, kind)
 }
 
-func (b own) forget(ctx context.Context, kind kinds.Name) error {
+func (b direct) forget(ctx context.Context, kind kinds.Name) error {
 	// Delete the mirror first, so that it never exists without its log.
 	for _, name := range []string{subject.StateStream(kind), subject.LogStream(kind)} {
 		if err := b.remove(ctx, name); err != nil {
@@ -156,11 +156,13 @@ func (b own) forget(ctx context.Context, kind kinds.Name) error {
 	return nil
 }
 
-// Renew recreates the state stream of a kind, empty; see [bus.Streams]. The new stream does not
+// RecreateState recreates the state stream of a kind, empty; see [bus.Streams]. The new stream does not
 // begin with the log's messages, which may be unreadable.
-func (b *Bus) Renew(ctx context.Context, kind kinds.Kind) error { return b.make.renew(ctx, kind) }
+func (b *Bus) RecreateState(ctx context.Context, kind kinds.Kind) error {
+	return b.make.renew(ctx, kind)
+}
 
-func (b own) renew(ctx context.Context, kind kinds.Kind) error {
+func (b direct) renew(ctx context.Context, kind kinds.Kind) error {
 	log, err := b.StreamState(ctx, subject.LogStream(kind.Name))
 	if err != nil {
 		return fmt.Errorf("renew the state of %s: %w", kind.Name, err)
@@ -176,7 +178,7 @@ func (b own) renew(ctx context.Context, kind kinds.Kind) error {
 	return nil
 }
 
-func (b own) remove(ctx context.Context, name string) error {
+func (b direct) remove(ctx context.Context, name string) error {
 	request, done := b.guarded(ctx, name)
 	defer done()
 	if err := translated(request, b.js.DeleteStream(request, name)); err != nil && !errors.Is(err, bus.ErrNoStream) {
@@ -203,7 +205,7 @@ func stateOf(info *jetstream.StreamInfo) bus.State {
 	if s.Messages == 0 {
 		s.First, s.Begins = s.Last+1, time.Time{}
 	}
-	recall(&s, info.Config.Metadata)
+	restoreState(&s, info.Config.Metadata)
 	return s
 }
 
@@ -226,7 +228,7 @@ func (b *Bus) handle(ctx context.Context, name string) (handle jetstream.Stream,
 		deadline = time.Now().Add(b.options.Timeout)
 	}
 	for {
-		lookup, end := context.WithTimeout(request, min(lookupPatience, b.options.Timeout))
+		lookup, end := context.WithTimeout(request, min(lookupTimeout, b.options.Timeout))
 		handle, err = b.led(lookup, name)
 		end()
 		again := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errNotLed) && pause(request, 0)

@@ -20,13 +20,13 @@ import (
 // Only when two sessions in a row get no further is the record damaged.
 func TestOneSilenceIsNoDamage(t *testing.T) {
 	t.Parallel()
-	r := &passage{}
+	r := &read{}
 	for _, step := range []struct {
 		from    uint64
 		damaged bool
 	}{{0, false}, {1, true}, {7, false}, {9, false}, {9, true}} {
 		r.From = step.from
-		if err := r.stuck(); err == nil || errors.Is(err, events.ErrDamaged) != step.damaged {
+		if err := r.stuckError(); err == nil || errors.Is(err, events.ErrDamaged) != step.damaged {
 			t.Errorf("nothing comes from %d on: %v; damaged should be %t", step.from, err, step.damaged)
 		}
 	}
@@ -55,17 +55,17 @@ func TestWhatBelongsToAPassage(t *testing.T) {
 			batch = append(batch, events.Message{Sequence: n})
 		}
 		var handed []uint64
-		r := &passage{Passage: bus.Passage{From: 2, To: 5}, handle: func(batch []events.Message) error {
+		r := &read{Passage: bus.Passage{From: 2, To: 5}, handle: func(batch []events.Message) error {
 			for _, m := range batch {
 				handed = append(handed, m.Sequence)
 			}
 			return nil
 		}}
-		if over, err := r.hand(batch); over != c.over || err != nil || !slices.Equal(handed, c.handed) || r.From != c.next {
+		if over, err := r.deliver(batch); over != c.over || err != nil || !slices.Equal(handed, c.handed) || r.From != c.next {
 			t.Errorf("%s: %v are handed over, it is over: %t, and goes on at %d, %v", name, handed, over, r.From, err)
 		}
-		r = &passage{Passage: bus.Passage{From: 2, To: 5}, handle: func([]events.Message) error { return enough }}
-		if over, err := r.hand(batch); len(c.handed) > 0 && (over || err == nil || err.Error() != enough.Error() || r.From != 2) {
+		r = &read{Passage: bus.Passage{From: 2, To: 5}, handle: func([]events.Message) error { return enough }}
+		if over, err := r.deliver(batch); len(c.handed) > 0 && (over || err == nil || err.Error() != enough.Error() || r.From != 2) {
 			t.Errorf("%s, when the handler has had enough: over: %t, from %d, %v", name, over, r.From, err)
 		}
 	}
@@ -77,7 +77,7 @@ func TestWhenAPassageIsOver(t *testing.T) {
 	enough, other := errors.New("enough"), errors.New("other")
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	r := &passage{Passage: bus.Passage{Stream: "S"}}
+	r := &read{Passage: bus.Passage{Stream: "S"}}
 	for name, c := range map[string]struct {
 		ctx       context.Context
 		err, want error
@@ -90,7 +90,7 @@ func TestWhenAPassageIsOver(t *testing.T) {
 		"it was read, and is to end":            {ended, nil, nil, true},
 		"the handler's error, and it is to end": {ended, &handlerError{enough}, enough, true},
 	} {
-		if over, err := r.over(c.ctx, c.err); over != c.over || !errors.Is(err, c.want) {
+		if over, err := r.finished(c.ctx, c.err); over != c.over || !errors.Is(err, c.want) {
 			t.Errorf("%s: over: %t, %v, want %t, %v", name, over, err, c.over, c.want)
 		}
 	}
@@ -110,49 +110,49 @@ func TestHowLongAPassageIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	away := errors.New("away")
 	for name, c := range map[string]struct {
-		does func(t *testing.T, f *feed, b *Bus, cancel context.CancelCauseFunc)
+		does func(t *testing.T, f *prefetch, b *Bus, cancel context.CancelCauseFunc)
 		took time.Duration
 		says string // "": nothing
 		next uint64
 	}{
-		"all that there is": {func(_ *testing.T, f *feed, _ *Bus, _ context.CancelCauseFunc) {
+		"all that there is": {func(_ *testing.T, f *prefetch, _ *Bus, _ context.CancelCauseFunc) {
 			f.receive(sentMsg{sequence: 3, delivery: 1, pending: 1})
 			f.receive(sentMsg{sequence: 4, delivery: 2})
 		}, 0, "", 5},
-		"up to the end": {func(_ *testing.T, f *feed, _ *Bus, _ context.CancelCauseFunc) {
+		"up to the end": {func(_ *testing.T, f *prefetch, _ *Bus, _ context.CancelCauseFunc) {
 			f.receive(sentMsg{sequence: 9, delivery: 1, pending: 7})
 		}, 0, "", 10},
-		"slowly": {func(_ *testing.T, f *feed, _ *Bus, _ context.CancelCauseFunc) {
+		"slowly": {func(_ *testing.T, f *prefetch, _ *Bus, _ context.CancelCauseFunc) {
 			time.Sleep(4 * time.Second) // of virtual time
 			f.receive(sentMsg{sequence: 3, delivery: 1, pending: 1})
 			time.Sleep(4 * time.Second)
 			f.receive(sentMsg{sequence: 4, delivery: 2})
 		}, 8 * time.Second, "", 5},
-		"slowly, with a sign of nothing": {func(_ *testing.T, f *feed, _ *Bus, _ context.CancelCauseFunc) {
+		"slowly, with a sign of nothing": {func(_ *testing.T, f *prefetch, _ *Bus, _ context.CancelCauseFunc) {
 			f.receive(sentMsg{sequence: 3, delivery: 1, pending: 1})
 			time.Sleep(time.Second)
 			f.signal()
 			time.Sleep(time.Second)
 			f.receive(sentMsg{sequence: 4, delivery: 2})
 		}, 2 * time.Second, "", 5},
-		"nothing comes": {func(*testing.T, *feed, *Bus, context.CancelCauseFunc) {}, 5 * time.Second, "nothing came for 5s", 1},
-		"nothing more comes": {func(_ *testing.T, f *feed, _ *Bus, _ context.CancelCauseFunc) {
+		"nothing comes": {func(*testing.T, *prefetch, *Bus, context.CancelCauseFunc) {}, 5 * time.Second, "nothing came for 5s", 1},
+		"nothing more comes": {func(_ *testing.T, f *prefetch, _ *Bus, _ context.CancelCauseFunc) {
 			time.Sleep(4 * time.Second)
 			f.receive(sentMsg{sequence: 3, delivery: 1, pending: 1})
 		}, 9 * time.Second, "nothing came for 5s", 4},
-		"something is missing": {func(_ *testing.T, f *feed, _ *Bus, _ context.CancelCauseFunc) {
+		"something is missing": {func(_ *testing.T, f *prefetch, _ *Bus, _ context.CancelCauseFunc) {
 			f.receive(sentMsg{sequence: 3, delivery: 1, pending: 2})
 			f.receive(sentMsg{sequence: 5, delivery: 3})
-		}, 0, errShaken.Error(), 4},
-		"the bus is closed": {func(_ *testing.T, _ *feed, b *Bus, _ context.CancelCauseFunc) { close(b.closed) }, 0, bus.ErrClosed.Error(), 1},
-		"it is to end":      {func(_ *testing.T, _ *feed, _ *Bus, cancel context.CancelCauseFunc) { cancel(away) }, 0, "away", 1},
+		}, 0, errMayHaveMissed.Error(), 4},
+		"the bus is closed": {func(_ *testing.T, _ *prefetch, b *Bus, _ context.CancelCauseFunc) { close(b.closed) }, 0, bus.ErrClosed.Error(), 1},
+		"it is to end":      {func(_ *testing.T, _ *prefetch, _ *Bus, cancel context.CancelCauseFunc) { cancel(away) }, 0, "away", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b, f, began := &Bus{closed: make(chan struct{})}, newFeed("S"), time.Now()
+				b, f, began := &Bus{closed: make(chan struct{})}, newPrefetch("S"), time.Now()
 				ctx, cancel := context.WithCancelCause(t.Context())
 				defer cancel(nil)
-				r := &passage{bus: b, Passage: bus.Passage{From: 1, To: 9}, handle: func([]events.Message) error { return nil }}
+				r := &read{bus: b, Passage: bus.Passage{From: 1, To: 9}, handle: func([]events.Message) error { return nil }}
 				go c.does(t, f, b, cancel)
 				synctest.Wait() // what comes at once has come
 				err := r.consume(ctx, f)
@@ -170,15 +170,15 @@ func TestWhatAHandlerHasHad(t *testing.T) {
 	t.Parallel()
 	enough, at := errors.New("enough"), time.Unix(7, 0)
 	f := &follower{bus: &Bus{stats: newStats()}, stream: "S", next: 2}
-	if err := f.hand(nil, func([]events.Message) error { return enough }); err != nil || f.read {
+	if err := f.deliver(nil, func([]events.Message) error { return enough }); err != nil || f.read {
 		t.Errorf("nothing was handed over: %v", err)
 	}
 	batch := []events.Message{events.Seal(events.Message{Sequence: 3}), {Sequence: 4}, {Sequence: 6, Time: at}}
-	err := f.hand(batch, func([]events.Message) error { return enough })
+	err := f.deliver(batch, func([]events.Message) error { return enough })
 	if own, ok := err.(*handlerError); !ok || own.err != enough || f.next != 2 || f.read {
 		t.Errorf("what it has refused: %v, from %d on", err, f.next)
 	}
-	if err := f.hand(batch, func(batch []events.Message) error { clear(batch); return nil }); err != nil || f.next != 7 || !f.last.Equal(at) || !f.read {
+	if err := f.deliver(batch, func(batch []events.Message) error { clear(batch); return nil }); err != nil || f.next != 7 || !f.last.Equal(at) || !f.read {
 		t.Errorf("what it has had: %v, from %d on, at %v", err, f.next, f.last)
 	}
 	if got := testutil.ToFloat64(f.bus.stats.unsealed.WithLabelValues("S")); got != 4 {

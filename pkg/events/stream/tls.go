@@ -30,8 +30,8 @@ type TLSOptions struct {
 // On tells whether connections are encrypted.
 func (o TLSOptions) On() bool { return o != TLSOptions{} }
 
-// handshake bounds the TLS handshake, in seconds.
-const handshake = 5
+// handshakeTimeout bounds the TLS handshake, in seconds.
+const handshakeTimeout = 5
 
 // config is the TLS configuration of a listener, which checks for changed files at each
 // connection.
@@ -41,7 +41,7 @@ func (o TLSOptions) config(log *slog.Logger) (*tls.Config, error) {
 	if o.CertFile == "" || o.KeyFile == "" {
 		return nil, errors.New("TLS needs both a certificate and its key: name the two files")
 	}
-	f := &fresh{files: o, log: log}
+	f := &reloadingTLS{files: o, log: log}
 	config, err := f.read()
 	if err != nil {
 		return nil, err
@@ -77,8 +77,8 @@ func (o TLSOptions) routes(log *slog.Logger) (*tls.Config, error) {
 	return config, nil
 }
 
-// fresh is a TLS configuration that follows its files.
-type fresh struct {
+// reloadingTLS is a TLS configuration that follows its files.
+type reloadingTLS struct {
 	files TLSOptions
 	log   *slog.Logger
 
@@ -88,7 +88,7 @@ type fresh struct {
 	seen [3]time.Time
 }
 
-func (f *fresh) now() *tls.Config {
+func (f *reloadingTLS) now() *tls.Config {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.changed() == f.seen {
@@ -105,7 +105,7 @@ func (f *fresh) now() *tls.Config {
 }
 
 // changed is when each file was modified; zero for a missing file.
-func (f *fresh) changed() (times [3]time.Time) {
+func (f *reloadingTLS) changed() (times [3]time.Time) {
 	for i, file := range []string{f.files.CertFile, f.files.KeyFile, f.files.ClientCAFile} {
 		if info, err := os.Stat(file); err == nil {
 			times[i] = info.ModTime()
@@ -114,7 +114,7 @@ func (f *fresh) changed() (times [3]time.Time) {
 	return times
 }
 
-func (f *fresh) read() (*tls.Config, error) {
+func (f *reloadingTLS) read() (*tls.Config, error) {
 	f.seen = f.changed()
 	own, err := tls.LoadX509KeyPair(f.files.CertFile, f.files.KeyFile)
 	if err != nil {

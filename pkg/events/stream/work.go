@@ -24,13 +24,13 @@ const (
 
 	// drainTime bounds the wait for the return of fetched deliveries.
 	drainTime = 500 * time.Millisecond
-	// everybody is the one priority group that all workers of a consumer join.
-	everybody = "all"
+	// allControllers is the one priority group that all workers of a consumer join.
+	allControllers = "all"
 
 	defaultAckWait    = 30 * time.Second
 	defaultMaxPending = 5000
-	// maxLater bounds a delay: until it has passed, the delivery counts against MaxPending.
-	maxLater = time.Minute
+	// maxRedeliveryDelay bounds a delay: until it has passed, the delivery counts against MaxPending.
+	maxRedeliveryDelay = time.Minute
 )
 
 // Work consumes a stream through a durable consumer; see [bus.Reader]. It calls the handler for
@@ -44,7 +44,7 @@ func (b *Bus) Work(ctx context.Context, w bus.Work, handle func(bus.Delivery)) e
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case final(err) && !errors.Is(err, bus.ErrOvertaken):
+		case isPermanent(err) && !errors.Is(err, bus.ErrOvertaken):
 			return fmt.Errorf("work on %s as %s: %w", w.Stream, w.Durable, err)
 		}
 		if time.Since(began) > longPause {
@@ -67,7 +67,7 @@ type worker struct {
 }
 
 func (w *worker) session(ctx context.Context) error {
-	shaken := w.bus.whenShaken()
+	shaken := w.bus.onMayHaveMissed()
 	request, done := w.bus.guarded(ctx, w.work.Stream)
 	defer done()
 	consumer, err := w.durable(request)
@@ -77,25 +77,25 @@ func (w *worker) session(ctx context.Context) error {
 	w.made = consumer.CachedInfo().Created
 	broken := make(chan error, 1)
 	engine := &engine{worker: w, broken: broken}
-	rhythm := w.bus.options.rhythm()
+	rhythm := w.bus.options.intervals()
 	consuming, err := consumer.Consume(engine.receive,
 		jetstream.PullMaxMessagesWithBytesLimit(min(workMessages, w.maxPending()), pullBytes),
-		jetstream.PullHeartbeat(rhythm.heartbeat), jetstream.PullExpiry(rhythm.asking),
-		jetstream.PullPriorityGroup(everybody), jetstream.PullPrioritized(w.rank()),
-		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { trouble(broken, err) }))
+		jetstream.PullHeartbeat(rhythm.heartbeat), jetstream.PullExpiry(rhythm.pullExpiry),
+		jetstream.PullPriorityGroup(allControllers), jetstream.PullPrioritized(w.rank()),
+		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { endSession(broken, err) }))
 	if err != nil {
 		return translated(request, err)
 	}
 	defer drain(consuming)
 	defer engine.close()
-	go w.watch(request, broken, rhythm.patrol)
+	go w.watchPosition(request, broken, rhythm.consumerChecks)
 	select {
 	case <-request.Done():
 		return context.Cause(request)
 	case <-w.bus.closed:
 		return bus.ErrClosed
 	case <-shaken:
-		return errShaken
+		return errMayHaveMissed
 	case err := <-broken:
 		w.positionLost = errors.Is(err, errPositionLost)
 		return translated(request, err)
@@ -135,7 +135,7 @@ func (w *worker) order() consumerOrder {
 // of an existing consumer, unless the consumer has lost its position.
 func (w *worker) durable(ctx context.Context) (jetstream.Consumer, error) {
 	order := w.order()
-	lookup, done := context.WithTimeout(ctx, lookupPatience)
+	lookup, done := context.WithTimeout(ctx, lookupTimeout)
 	defer done()
 	found, err := w.bus.js.Consumer(lookup, w.work.Stream, w.work.Durable)
 	switch {
@@ -150,7 +150,7 @@ func (w *worker) durable(ctx context.Context) (jetstream.Consumer, error) {
 		order.Remake = true
 		return w.bus.make.consumer(ctx, order)
 	}
-	if order.like(found.CachedInfo().Config) {
+	if order.matches(found.CachedInfo().Config) {
 		return found, nil
 	}
 	order.Update = true
@@ -174,14 +174,14 @@ func (d *engine) receive(m jetstream.Msg) {
 		return
 	}
 	w := d.worker
-	p, err := placeOf(m.Reply())
+	p, err := deliveryPositionOf(m.Reply())
 	if err != nil {
 		w.bus.options.Log.Error("a delivery without a place", "stream", w.work.Stream, "error", err)
 		return
 	}
-	if w.history(m, &p) {
+	if w.isRedeliveringHistory(m, &p) {
 		d.closed = true
-		trouble(d.broken, errPositionLost)
+		endSession(d.broken, errPositionLost)
 		return
 	}
 	if p.attempt > 1 {
@@ -202,20 +202,20 @@ func (d *engine) close() {
 type delivery struct {
 	wire   jetstream.Msg
 	stream string
-	place  place
+	place  deliveryPosition
 }
 
 func (d *delivery) Message() events.Message { return delivered(d.stream, d.wire, d.place) }
 func (d *delivery) Attempt() int            { return d.place.attempt }
-func (d *delivery) Done()                   { _ = d.wire.Ack() }
-func (d *delivery) Working()                { _ = d.wire.InProgress() }
+func (d *delivery) Ack()                    { _ = d.wire.Ack() }
+func (d *delivery) InProgress()             { _ = d.wire.InProgress() }
 
-func (d *delivery) Later(delay time.Duration) {
+func (d *delivery) NakWithDelay(delay time.Duration) {
 	if delay <= 0 {
 		_ = d.wire.Nak()
 		return
 	}
-	_ = d.wire.NakWithDelay(min(delay, maxLater))
+	_ = d.wire.NakWithDelay(min(delay, maxRedeliveryDelay))
 }
 
 // Term sends the reason to the server, which publishes it as an advisory.

@@ -51,7 +51,7 @@ func TestAConsumerWithoutRanksIsTakenOver(t *testing.T) {
 	attempts := map[string]int{}
 	err = b.Work(ctx, bus.Work{Stream: subject.TurnStream(controller), Durable: "writer", AckWait: time.Second, Rank: 2}, func(d bus.Delivery) {
 		attempts[string(d.Message().Data)] = d.Attempt()
-		d.Done()
+		d.Ack()
 		if len(attempts) == 2 {
 			cancel()
 		}

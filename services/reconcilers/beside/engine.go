@@ -36,7 +36,7 @@ type kept struct {
 type answer struct {
 	decision reconcile.Decision
 	wants    []shadow.Want
-	sight    shell.Sight
+	sight    shell.TurnView
 	seen     events.Position
 	own      metav1.Object
 }
@@ -52,7 +52,7 @@ func (d *engine) ask(at events.Position, key events.Key, now time.Time, last fun
 	}()
 	a.seen = d.reads(at)
 	var err error
-	if a.sight, err = d.world.sight.See(a.seen, last); err != nil {
+	if a.sight, err = d.world.sight.ViewAt(a.seen, last); err != nil {
 		return answer{}, false
 	}
 	if a.decision, ok = d.controller.Ask(a.sight, key, now); !ok {
@@ -92,7 +92,7 @@ func (d *engine) keys(was, now reconcile.Object) (keys []events.Key) {
 			d.broken(events.Key{}, p)
 		}
 	}()
-	s, err := d.world.sight.See(d.reads(d.world.at), nil)
+	s, err := d.world.sight.ViewAt(d.reads(d.world.at), nil)
 	if err != nil {
 		return nil
 	}
@@ -117,7 +117,7 @@ func (d *engine) keys(was, now reconcile.Object) (keys []events.Key) {
 func (d *engine) all() (keys []events.Key) {
 	known := map[events.Key]bool{}
 	for name, kind := range d.world.kinds {
-		s, err := d.world.sight.See(d.reads(d.world.at), nil)
+		s, err := d.world.sight.ViewAt(d.reads(d.world.at), nil)
 		if err != nil {
 			return nil
 		}
@@ -196,7 +196,7 @@ func (a asker) AsGood(key events.Key, view shadow.View, chosen, other events.Ref
 	if !ok || !known {
 		return false
 	}
-	s, err := a.engine.world.sight.See(a.engine.reads(at), nil)
+	s, err := a.engine.world.sight.ViewAt(a.engine.reads(at), nil)
 	if err != nil {
 		return false
 	}
@@ -206,7 +206,7 @@ func (a asker) AsGood(key events.Key, view shadow.View, chosen, other events.Ref
 
 // Object implements [shadow.Asker].
 func (a asker) Object(key events.Key) metav1.Object {
-	s, err := a.engine.world.sight.See(a.engine.reads(a.at), nil)
+	s, err := a.engine.world.sight.ViewAt(a.engine.reads(a.at), nil)
 	if err != nil {
 		return nil
 	}

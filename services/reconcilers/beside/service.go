@@ -23,7 +23,7 @@ import (
 // Bus is what the service needs of a bus. It reads logs and states, and publishes
 // on the subjects of shadows.
 type Bus interface {
-	bus.Beside
+	bus.ShadowBus
 	bus.Archive
 }
 

@@ -288,7 +288,7 @@ func TestBeginsAnew(t *testing.T) {
 	s.told()
 	service := s.run(time.Minute)
 	s.ready(service)
-	must(t, s.bus.Forget(t.Context(), kinds.ConfigMaps.Name))
+	must(t, s.bus.DeleteKind(t.Context(), kinds.ConfigMaps.Name))
 	must(t, s.bus.EnsureKind(t.Context(), kinds.ConfigMaps.Kind))
 	log, err := s.bus.Append(t.Context(), kinds.ConfigMaps.Name)
 	must(t, err)

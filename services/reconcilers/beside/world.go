@@ -85,7 +85,7 @@ func (w *world) object(at events.Position, kind kinds.Kind, ref events.Ref) reco
 	if ref.Name == "" {
 		return reconcile.Object{}
 	}
-	s, err := w.sight.See(at, nil)
+	s, err := w.sight.ViewAt(at, nil)
 	if err != nil {
 		return reconcile.Object{}
 	}

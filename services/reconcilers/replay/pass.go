@@ -44,7 +44,7 @@ type pending struct {
 	Case
 	recorded *recorded
 	decide   func(now time.Time) reconcile.Decision
-	earlier  bool          // see [shell.Sight]
+	earlier  bool          // see [shell.TurnView]
 	done     chan struct{} // nil: not handed to a judge
 }
 
@@ -169,9 +169,9 @@ func (p *pass) unjudged(c *pending, why Why, detail string) error {
 
 // ask lets the controller observe. Its view does not change, so it decides, and is
 // compared, while the memory moves on.
-func (p *pass) ask(c *pending, controller reconcile.Any, s shell.Sight) {
+func (p *pass) ask(c *pending, controller reconcile.Any, s shell.TurnView) {
 	c.guard(func() { c.decide, _ = controller.Look(s, c.Turn.Key) })
-	c.earlier = *s.Earlier
+	c.earlier = *s.AskedUnheard
 	if p.options.Views && c.Broken == "" {
 		c.guard(func() { c.view(controller, s) })
 	}
@@ -231,7 +231,7 @@ func (c *Case) view(controller reconcile.Any, s reconcile.Snapshot) {
 
 // see moves the memory to what a turn saw. why is the reason if that is impossible;
 // another pass may reach a turn that is Expired without a detail.
-func (p *pass) see(ctx context.Context, t *recorded, heard func(events.Key, events.Lane) (events.Outcome, bool)) (s shell.Sight, why Why, detail string, err error) {
+func (p *pass) see(ctx context.Context, t *recorded, heard func(events.Key, events.Lane) (events.Outcome, bool)) (s shell.TurnView, why Why, detail string, err error) {
 	ends := ""
 	for kind, position := range t.turn.Seen {
 		l, err := p.reach(ctx, kind, position)
@@ -252,14 +252,14 @@ func (p *pass) see(ctx context.Context, t *recorded, heard func(events.Key, even
 			ends = fmt.Sprintf("it had read the log of %s up to message %d, and the last one that is kept is %d", kind, position, head)
 		}
 	}
-	if s, err = p.past.See(t.turn.Seen, heard); err != nil {
+	if s, err = p.past.ViewAt(t.turn.Seen, heard); err != nil {
 		return s, "", "", err
 	}
 	switch {
 	case t.turn.Digest != 0 && s.Digest == t.turn.Digest:
 		return s, "", "", nil // the digest proves that nothing is missing that the turn saw
-	case len(s.Lacking) > 0:
-		return s, Expired, "not all is on record that was there of " + names(s.Lacking), nil
+	case len(s.Incomplete) > 0:
+		return s, Expired, "not all is on record that was there of " + names(s.Incomplete), nil
 	case t.turn.Digest == 0:
 		return s, "", "", nil
 	case ends != "":

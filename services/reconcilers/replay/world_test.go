@@ -156,7 +156,7 @@ func (w *world) decide(at uint64, prefix string) events.Turn {
 	for of, o := range w.outcome {
 		t.Heard[of] = events.Heard{Turn: o.Turn, At: o.At}
 	}
-	sight, err := w.seen.See(t.Seen, func(_ events.Key, of events.Lane) (events.Outcome, bool) {
+	sight, err := w.seen.ViewAt(t.Seen, func(_ events.Key, of events.Lane) (events.Outcome, bool) {
 		o, ok := w.outcome[of]
 		return o, ok
 	})

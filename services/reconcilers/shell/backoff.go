@@ -7,9 +7,9 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// soonest is the least time between two tries of a failing turn when changes of objects other
+// minRetryInterval is the least time between two tries of a failing turn when changes of objects other
 // than the key's own end its back-off.
-const soonest = time.Second
+const minRetryInterval = time.Second
 
 // backoff is until when a lane waits because of its failures. A change that another
 // program made ends the wait, once: it may be the cure, or need a turn more than the failure
@@ -28,16 +28,16 @@ func (d *Engine) backoff(e *entry, l *lane, a answer) time.Time {
 			return time.Time{}
 		}
 	}
-	if d.stirred(e, l) {
-		return earliest(l.notBefore, l.failed.Add(soonest))
+	if d.hasForeignChange(e, l) {
+		return earliest(l.notBefore, l.failed.Add(minRetryInterval))
 	}
 	return l.notBefore
 }
 
-// stirred tells whether a change asks for the key that the lane's last turn had not seen, that
+// hasForeignChange tells whether a change asks for the key that the lane's last turn had not seen, that
 // another program made, and that is not of the key's own object.
-func (d *Engine) stirred(e *entry, l *lane) (some bool) {
-	d.memory.look(d.name, nil, func(s scene) {
+func (d *Engine) hasForeignChange(e *entry, l *lane) (some bool) {
+	d.memory.view(d.name, nil, func(s snapshot) {
 		some = slices.ContainsFunc(e.triggers, func(t events.Trigger) bool {
 			if t.Ref.Kind == "" || t.Ref == d.own(e.key) || t.Sequence <= l.saw[t.Ref.Kind] {
 				return false
@@ -50,7 +50,7 @@ func (d *Engine) stirred(e *entry, l *lane) (some bool) {
 }
 
 // is tells whether an object is now as a result left it.
-func (s scene) is(r events.Result) bool {
+func (s snapshot) is(r events.Result) bool {
 	k, ok := s.kind(r.Ref.Kind)
 	if !ok || !r.OK() {
 		return false

@@ -40,7 +40,7 @@ func BenchmarkFoldWhileManyRead(b *testing.B) {
 				case <-stop:
 					return
 				case <-time.After(pause):
-					m.look(name, nil, func(s scene) { s.List(kinds.Pods.Name, "") })
+					m.view(name, nil, func(s snapshot) { s.List(kinds.Pods.Name, "") })
 				}
 			}
 		})

@@ -35,13 +35,13 @@ func (b *torn) Listen(ctx context.Context, _ string, _ func([]byte)) error {
 	return nil
 }
 
-func (b *torn) Say(string, []byte) error { return nil }
+func (b *torn) Broadcast(string, []byte) error { return nil }
 
 func (b *torn) Consume(ctx context.Context, stream string, from uint64, _ func() uint64, handle func([]events.Message) error) error {
 	return b.Follow(ctx, stream, from, handle)
 }
 
-func (*torn) Left(context.Context, string) (uint64, bool, error) { return 0, false, nil }
+func (*torn) Acknowledged(context.Context, string) (uint64, bool, error) { return 0, false, nil }
 
 func (b *torn) Follow(ctx context.Context, _ string, from uint64, handle func([]events.Message) error) error {
 	b.mu.Lock()
@@ -120,13 +120,13 @@ func TestWhatWasMissedIsRecalled(t *testing.T) {
 func TestTheUrgentGoFirst(t *testing.T) {
 	var q queue
 	unasked, asked, known, risen := &entry{}, &entry{}, &entry{}, &entry{}
-	q.push(unasked, epoch, idly)
-	q.push(risen, epoch, idly)
-	q.push(asked, epoch, urgently)
-	q.push(known, epoch, urgently)
-	q.push(risen, epoch, urgently)
-	q.push(known, epoch, atOnce)
-	q.push(known, epoch, idly)
+	q.push(unasked, epoch, whenIdle)
+	q.push(risen, epoch, whenIdle)
+	q.push(asked, epoch, afterChange)
+	q.push(known, epoch, afterChange)
+	q.push(risen, epoch, afterChange)
+	q.push(known, epoch, afterRecall)
+	q.push(known, epoch, whenIdle)
 	for i, want := range []*entry{known, asked, risen, unasked, nil} {
 		if got := q.pop(); got != want {
 			t.Errorf("number %d is another one", i)

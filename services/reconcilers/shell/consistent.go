@@ -32,7 +32,7 @@ func (m *Memory) caughtUp(kind kinds.Name) bool {
 }
 
 // inconsistent tells whether a kind that the controller reads is inconsistent.
-func (s scene) inconsistent() bool {
+func (s snapshot) inconsistent() bool {
 	for at, k := range s.memory.kinds {
 		if k.inconsistent && s.reader.reads(at) {
 			return true
@@ -41,20 +41,20 @@ func (s scene) inconsistent() bool {
 	return false
 }
 
-// revisitInconsistent looks again at the keys that wait for a consistent snapshot, if there is
+// requeueInconsistent looks again at the keys that wait for a consistent snapshot, if there is
 // one now.
-func (d *Engine) revisitInconsistent() {
+func (d *Engine) requeueInconsistent() {
 	if len(d.inconsistent) == 0 {
 		return
 	}
 	inconsistent := false
-	d.memory.look(d.name, nil, func(s scene) { inconsistent = s.inconsistent() || d.skewed(s) })
+	d.memory.view(d.name, nil, func(s snapshot) { inconsistent = s.inconsistent() || d.skewed(s) })
 	if inconsistent {
 		return
 	}
 	waiting := d.inconsistent
 	d.inconsistent, d.freedAt = nil, d.now
 	for _, e := range waiting {
-		d.revisit(e)
+		d.requeue(e)
 	}
 }

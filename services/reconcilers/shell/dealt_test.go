@@ -44,7 +44,7 @@ func TestOnlyWhatWasNotDealtWithAsksForTurns(t *testing.T) {
 					t.Error(err)
 				}
 				var got []uint64
-				all := f.Memory.readers["toy"].take()
+				all := f.Memory.readers["toy"].takeChanges()
 				for _, k := range all.keys {
 					for _, why := range all.causes[k].triggers {
 						got = append(got, why.Sequence)
@@ -68,7 +68,7 @@ type predecessor struct {
 	known bool
 }
 
-func (b *predecessor) Left(context.Context, string) (uint64, bool, error) {
+func (b *predecessor) Acknowledged(context.Context, string) (uint64, bool, error) {
 	return b.left, b.known, nil
 }
 

@@ -11,7 +11,7 @@
 // all of them, as an informer's first list does.
 //
 // An Engine has no goroutine, clock or I/O of its own. Its caller tells it what happened, and
-// the engine requests work through its [Door], so that the live loop and a simulation with
+// the engine requests work through its [IO], so that the live loop and a simulation with
 // virtual time run the same code.
 //
 // An engine decides nothing before its view is complete. It starts shut for each kind that its
@@ -33,7 +33,7 @@
 //	one listener per engine     what writers have in flight  -> its engine
 //	one inspector per engine    TURN, OUTCOME, WAKE: is it all there? -> its engine
 //	one goroutine per engine    its events, one after the other
-//	short-lived ones            one Store, Schedule or Reach of a Door, or many Recalls
+//	short-lived ones            one Store, Schedule or Reach of the IO, or many Recalls
 //
 // Locks: Memory has one RWMutex. Each controller's pending changes have a mutex of their own,
 // which is taken while the RWMutex is held, never the other way round.

@@ -12,7 +12,7 @@ import (
 
 // Engine is the engine of one controller: a state machine for a single goroutine. The loop
 // reports events through its methods, [Engine.Step] makes one turn, and the engine requests I/O
-// through its Door.
+// through its IO.
 //
 // Two rules keep it safe beside other replicas. It stores a turn with the sequence of the last
 // turn of the key and lane that it knows, so that the bus refuses one of two engines. And it
@@ -26,36 +26,36 @@ type Engine struct {
 	every      bool                // the controller reads all kinds
 	gauges     map[string]bool     // the names of the metrics that are gauges
 	memory     *Memory
-	door       Door
+	io         IO
 	settings   Settings
 
-	now       time.Time
-	entries   map[events.Key]*entry
-	queue     queue
-	timers    timers
-	awaiting  map[kinds.Name][]*entry
-	rechecked map[kinds.Name]uint64 // by kind: deltas folded when its awaiting keys were last checked
-	reaching  map[kinds.Name]bool
-	shut      map[kinds.Name]bool
-	epochs    map[kinds.Name]uint64 // of the kinds that were opened
-	turning   map[kinds.Name]bool   // shut because the kind is being listed in a new epoch
-	share     Share
-	taken     map[kinds.Name]uint64 // by kind: the sequence up to which changes were mapped to keys
+	now          time.Time
+	entries      map[events.Key]*entry
+	queue        queue
+	timers       timers
+	awaiting     map[kinds.Name][]*entry
+	rechecked    map[kinds.Name]uint64 // by kind: deltas folded when its awaiting keys were last checked
+	reaching     map[kinds.Name]bool
+	shut         map[kinds.Name]bool
+	epochs       map[kinds.Name]uint64 // of the kinds that were opened
+	listingEpoch map[kinds.Name]bool   // shut because the kind is being listed in a new epoch
+	share        Share
+	taken        map[kinds.Name]uint64 // by kind: the sequence up to which changes were mapped to keys
 	// inconsistent are keys with commands that wait for a consistent snapshot.
 	inconsistent []*entry
-	standing
-	skew        epochSkew // the newest epoch that kinds had to catch up with
-	askedAll    bool
-	storing     int
-	discoveries int                  // discoveries begun
-	discovered  int                  // the newest discovery that has ended
-	attended    time.Time            // when a writer's heartbeat last came
-	inFlight    map[uint64]time.Time // by turn: when a writer last reported it in flight
-	reached     uint64               // the newest turn in flight at a writer that is full
-	crowded     time.Time            // when that writer reported it
-	tally       Tally
-	parked      map[events.Key]*entry
-	suspected   map[kinds.Name]time.Time // when the watchers were asked to compare
+	waitRecord
+	skew          epochSkew // the newest epoch that kinds had to catch up with
+	askedAll      bool
+	storing       int
+	discoveries   int                  // discoveries begun
+	discovered    int                  // the newest discovery that has ended
+	writersSeen   time.Time            // when a writer's heartbeat last came
+	inFlight      map[uint64]time.Time // by turn: when a writer last reported it in flight
+	writerReached uint64               // the newest turn in flight at a writer that is full
+	writerFullAt  time.Time            // when that writer reported it
+	tally         Tally
+	parked        map[events.Key]*entry
+	suspected     map[kinds.Name]time.Time // when the watchers were asked to compare
 }
 
 // Tally counts what an engine did. All but Depth and Parked only grow.
@@ -81,31 +81,31 @@ type entry struct {
 	since time.Time // when the bus stored the oldest change that waits for a turn
 	first bool      // a turn was asked for without a known cause: its turn may begin a trace
 
-	round        *round
-	missed       bool // the key was to be looked at during the round
-	inquire      bool // recall the key even if it wants nothing: a stream has lost messages
-	recalling    int  // recalls without an answer
-	recallFailed bool
-	unsettled    bool // a lane was unsettled when the recall began
-	known        bool // both lanes have been recalled from the streams
-	act, tell    lane
-	wrote        string        // the version that the newest write of the key's own object made
-	listed       []kinds.Name  // the kinds whose awaiting list has this entry
-	worried      bool          // a timer is set that checks effects that have not come back
-	acted, told  time.Time     // when this engine last stored a turn that acts, and a report
-	passedOver   time.Time     // since when reports have waited while acts went ahead; zero: none has
-	took         time.Duration // how long the last report took until its outcome was known
-	unsure       time.Time     // when a report last had to wait for the outcome of an act
+	round          *round
+	missed         bool // the key was to be looked at during the round
+	mustRecall     bool // recall the key even if it wants nothing: a stream has lost messages
+	recalling      int  // recalls without an answer
+	recallFailed   bool
+	unsettled      bool // a lane was unsettled when the recall began
+	known          bool // both lanes have been recalled from the streams
+	act, tell      lane
+	wrote          string        // the version that the newest write of the key's own object made
+	listed         []kinds.Name  // the kinds whose awaiting list has this entry
+	effectCheckSet bool          // a timer is set that checks effects that have not come back
+	acted, told    time.Time     // when this engine last stored a turn that acts, and a report
+	passedOver     time.Time     // since when reports have waited while acts went ahead; zero: none has
+	took           time.Duration // how long the last report took until its outcome was known
+	unsure         time.Time     // when a report last had to wait for the outcome of an act
 
-	wake    time.Time // the moment of the scheduled wake
-	alarm   time.Time // the earliest timer that looks at the key again
-	retries int       // because of Decision.Retry or errors of the bus
-	until   time.Time // no turn before this: the bus failed, or the key broke
-	broken  int       // attempts in a row that broke
-	parking string    // why the key is being parked; empty: it is not
-	parked  *Parked
-	message bool   // the key is the name of an object that cannot be decoded or mapped
-	version string // of that object
+	wake        time.Time // the moment of the scheduled wake
+	requeueTime time.Time // the earliest timer that looks at the key again
+	retries     int       // because of Decision.Retry or errors of the bus
+	until       time.Time // no turn before this: the bus failed, or the key broke
+	broken      int       // attempts in a row that broke
+	parking     string    // why the key is being parked; empty: it is not
+	parked      *Parked
+	message     bool   // the key is the name of an object that cannot be decoded or mapped
+	version     string // of that object
 }
 
 // round is a turn whose stores and wake are in flight.
@@ -119,18 +119,18 @@ type round struct {
 }
 
 // NewEngine makes an engine. The memory must know the controller ([Memory.Register]).
-func NewEngine(controller reconcile.Any, memory *Memory, door Door, settings Settings, now time.Time) *Engine {
+func NewEngine(controller reconcile.Any, memory *Memory, door IO, settings Settings, now time.Time) *Engine {
 	described := controller.Describe()
 	d := &Engine{
 		name: described.Name, controller: controller, described: described,
-		memory: memory, door: door, settings: settings.filled(), now: now,
+		memory: memory, io: door, settings: settings.filled(), now: now,
 		entries: map[events.Key]*entry{}, share: Everything, taken: map[kinds.Name]uint64{},
 		awaiting: map[kinds.Name][]*entry{}, rechecked: map[kinds.Name]uint64{}, reaching: map[kinds.Name]bool{}, shut: map[kinds.Name]bool{},
 		parked: map[events.Key]*entry{}, named: map[kinds.Name]bool{}, inFlight: map[uint64]time.Time{},
 		suspected: map[kinds.Name]time.Time{},
-		epochs:    map[kinds.Name]uint64{}, turning: map[kinds.Name]bool{},
-		standing: standing{pending: map[*entry]time.Time{}, forgotten: map[kinds.Name]bool{}},
-		gauges:   map[string]bool{},
+		epochs:    map[kinds.Name]uint64{}, listingEpoch: map[kinds.Name]bool{},
+		waitRecord: waitRecord{pending: map[*entry]time.Time{}, forgotten: map[kinds.Name]bool{}},
+		gauges:     map[string]bool{},
 	}
 	for _, m := range described.Metrics {
 		if m.Sort == reconcile.Gauge || m.Sort == reconcile.Mark {
@@ -162,7 +162,7 @@ func (d *Engine) Shut(kind kinds.Name) {
 		d.shutSince = d.now
 	}
 	d.shut[kind] = true
-	delete(d.turning, kind)
+	delete(d.listingEpoch, kind)
 }
 
 // Open says that a kind is folded far enough. A kind that was not shut may be opened.
@@ -175,13 +175,13 @@ func (d *Engine) Open(kind kinds.Name) {
 	if delete(d.shut, kind); shut && len(d.shut) == 0 {
 		d.freedAt = d.now
 	}
-	told := d.turning[kind] // while the new epoch was listed, changes asked for turns
-	delete(d.turning, kind)
+	told := d.listingEpoch[kind] // while the new epoch was listed, changes asked for turns
+	delete(d.listingEpoch, kind)
 	delete(d.forgotten, kind)
 	d.epochs[kind], _ = d.memory.epoch(kind)
 	for _, e := range d.awaiting[kind] {
-		d.date(&e.act)
-		d.date(&e.tell)
+		d.setEpochs(&e.act)
+		d.setEpochs(&e.tell)
 	}
 	d.recheck(kind)
 	d.Folded(kind)
@@ -194,26 +194,26 @@ func (d *Engine) Open(kind kinds.Name) {
 	}
 }
 
-// Awake tells whether the engine is open, or has been open once.
-func (d *Engine) Awake() bool { return d.askedAll || len(d.shut) == 0 }
+// HasOpened tells whether the engine is open, or has been open once.
+func (d *Engine) HasOpened() bool { return d.askedAll || len(d.shut) == 0 }
 
-// turnOver shuts the engine while a kind is being listed in a new epoch: the API server was
+// shutForEpoch shuts the engine while a kind is being listed in a new epoch: the API server was
 // restored to an earlier time, and an object of the old epoch that has not been reported again
 // may not exist in the new one.
-func (d *Engine) turnOver(kind kinds.Name) {
+func (d *Engine) shutForEpoch(kind kinds.Name) {
 	if !d.reads(kind) {
 		return
 	}
 	epoch, told := d.memory.epoch(kind)
-	if d.Awake() {
+	if d.HasOpened() {
 		d.newEpoch(epoch)
 	}
 	switch {
-	case d.turning[kind] && told:
+	case d.listingEpoch[kind] && told:
 		d.Open(kind)
 	case !d.shut[kind] && !told && epoch > d.epochs[kind]:
 		d.Shut(kind)
-		d.turning[kind] = true
+		d.listingEpoch[kind] = true
 	case !d.shut[kind]:
 		d.epochs[kind] = epoch
 	}
@@ -248,11 +248,11 @@ func (d *Engine) Forgot(kind kinds.Name, keys []events.Key) {
 		// The memory has forgotten the effects that had come back: the fence has to wait for
 		// them anew, recalling its lanes from the streams.
 		e.act.outcome, e.tell.outcome = 0, 0
-		if e.doubt(); !settled {
+		if e.invalidate(); !settled {
 			// Its awaited effects may never be reported again: their objects may be deleted by
 			// now.
-			e.inquire = true
-			d.demand(e, idly)
+			e.mustRecall = true
+			d.enqueue(e, whenIdle)
 		}
 	}
 	d.Ask(keys...)
@@ -264,7 +264,7 @@ func (d *Engine) Ask(keys ...events.Key) {
 		if d.owns(k) {
 			e := d.entry(k)
 			e.first = true
-			d.demand(e, idly)
+			d.enqueue(e, whenIdle)
 		}
 	}
 }
@@ -279,14 +279,14 @@ func (d *Engine) AskAll() { d.askAbout() }
 func (d *Engine) askAbout(some ...kinds.Name) {
 	keys, unread := d.keys(some...)
 	d.Ask(keys...)
-	d.take(news{unmapped: unread})
+	d.takeChanges(mapped{unmapped: unread})
 }
 
 // keys maps the objects in the memory to keys, of all kinds or of some. unread are the objects
 // that cannot be decoded or mapped.
 func (d *Engine) keys(some ...kinds.Name) (keys []events.Key, unread []unmapped) {
 	var set keySet
-	d.memory.look(d.name, nil, func(s scene) {
+	d.memory.view(d.name, nil, func(s snapshot) {
 		if len(some) == 0 {
 			some = slices.Sorted(maps.Keys(s.memory.kinds))
 		}
@@ -348,7 +348,7 @@ func (d *Engine) Step() bool {
 	if d.settings.Waited != nil {
 		d.settings.Waited(d.now.Sub(e.queuedAt))
 	}
-	d.turn(e)
+	d.takeTurn(e)
 	return true
 }
 
@@ -388,8 +388,8 @@ func (d *Engine) sorted() []*entry {
 	})
 }
 
-// demand makes a key dirty and queues it, unless another replica owns it.
-func (d *Engine) demand(e *entry, as rank) {
+// enqueue makes a key dirty and queues it, unless another replica owns it.
+func (d *Engine) enqueue(e *entry, as rank) {
 	if d.entries[e.key] != e || !d.owns(e.key) {
 		return
 	}
@@ -397,33 +397,33 @@ func (d *Engine) demand(e *entry, as rank) {
 		delete(d.pending, e) // since when it wanted what it has had
 	}
 	e.dirty = true
-	d.pend(e)
+	d.markPending(e)
 	if d.queue.push(e, d.now, as) {
 		d.tally.Adds++
 	}
 }
 
-// revisit queues a dirty key again, because something that it waited for may have happened.
-func (d *Engine) revisit(e *entry) { d.revisitAs(e, urgently) }
+// requeue queues a dirty key again, because something that it waited for may have happened.
+func (d *Engine) requeue(e *entry) { d.requeueAs(e, afterChange) }
 
-func (d *Engine) revisitAs(e *entry, as rank) {
+func (d *Engine) requeueAs(e *entry, as rank) {
 	if e.dirty && d.entries[e.key] == e {
 		d.queue.push(e, d.now, as)
 	}
 }
 
-// alarm sets a timer that looks at a key again if it is still dirty then. A pending earlier
-// alarm makes a later one unnecessary, because every look sets the alarms that it needs.
-func (d *Engine) alarm(e *entry, at time.Time) {
-	if !e.alarm.IsZero() && !at.Before(e.alarm) {
+// requeueAt sets a timer that looks at a key again if it is still dirty then. A pending earlier
+// requeueAt makes a later one unnecessary, because every look sets the alarms that it needs.
+func (d *Engine) requeueAt(e *entry, at time.Time) {
+	if !e.requeueTime.IsZero() && !at.Before(e.requeueTime) {
 		return
 	}
-	e.alarm = at
+	e.requeueTime = at
 	d.timers.set(at, func() {
-		if e.alarm.Equal(at) {
-			e.alarm = time.Time{}
+		if e.requeueTime.Equal(at) {
+			e.requeueTime = time.Time{}
 		}
-		d.revisit(e)
+		d.requeue(e)
 	})
 }
 

@@ -563,17 +563,17 @@ func TestTheEarliestAlarmOfAKeyCounts(t *testing.T) {
 	e.dirty = true
 	at := func(s int) time.Time { return epoch.Add(time.Duration(s) * time.Second) }
 	for _, s := range []int{10, 20, 10, 5} {
-		o.engine.alarm(e, at(s))
+		o.engine.requeueAt(e, at(s))
 	}
-	if len(o.engine.timers.list) != 2 || !e.alarm.Equal(at(5)) {
-		t.Errorf("%d are set, and the key is looked at at %v", len(o.engine.timers.list), e.alarm)
+	if len(o.engine.timers.list) != 2 || !e.requeueTime.Equal(at(5)) {
+		t.Errorf("%d are set, and the key is looked at at %v", len(o.engine.timers.list), e.requeueTime)
 	}
-	if o.engine.Advance(at(5)); !e.alarm.IsZero() || !e.queued {
-		t.Errorf("in time it is looked at: %t, and again at %v", e.queued, e.alarm)
+	if o.engine.Advance(at(5)); !e.requeueTime.IsZero() || !e.queued {
+		t.Errorf("in time it is looked at: %t, and again at %v", e.queued, e.requeueTime)
 	}
-	o.engine.alarm(e, at(15))
-	if o.engine.Advance(at(10)); !e.alarm.Equal(at(15)) {
-		t.Errorf("an earlier one has called off a later one: %v", e.alarm)
+	o.engine.requeueAt(e, at(15))
+	if o.engine.Advance(at(10)); !e.requeueTime.Equal(at(15)) {
+		t.Errorf("an earlier one has called off a later one: %v", e.requeueTime)
 	}
 	e.queued = false
 	delete(o.engine.entries, web)

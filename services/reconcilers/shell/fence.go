@@ -23,13 +23,13 @@ type lane struct {
 	turn      uint64             // sequence of the last turn stored, as far as is known
 	decided   time.Time          // when that turn was decided; zero: not known
 	outcome   uint64             // sequence of the turn that the newest outcome answers
-	effects   []due              // applied results that have not come back
+	effects   []effect           // applied results that have not come back
 	failures  int                // failed turns in a row
 	notBefore time.Time          // no turn before this, because of the failures
 	failed    time.Time          // when the last failure was known
 	tried     string             // the version of the key's own object in the last turn
 	saw       events.Position    // the positions that the last turn had seen; nil once it succeeded
-	journey   journey            // stages of the last turn
+	stages    stageTimes         // stages of the last turn
 	figures   []reconcile.Figure // figures that count once the last turn's outcome is known
 	last      events.Outcome     // the newest outcome, if remember is set
 	by        time.Time          // when last was known, if its date is later than that; else zero
@@ -75,30 +75,30 @@ func (d *Engine) Outcome(sequence uint64, o events.Outcome) {
 	if !ok {
 		if !o.OK() { // a successful one is recalled when its key is asked for
 			e = d.entry(o.Key)
-			e.caused(cause)
-			d.demand(e, urgently)
+			e.addTrigger(cause)
+			d.enqueue(e, afterChange)
 		}
 		return
 	}
 	l := e.lane(o.Lane)
-	if o.Turn <= l.outcome || d.unproven(e, l, o) || d.replaced(e, l, o) {
+	if o.Turn <= l.outcome || d.ignoreForged(e, l, o) || d.ignoreReplaced(e, l, o) {
 		return
 	}
-	d.foreign(e, l, o.Turn)
+	d.recallForeign(e, l, o.Turn)
 	if o.Lane == events.Tell && o.Turn == l.turn {
 		e.took = min(d.now.Sub(e.told), d.settings.Progress)
 	}
-	d.answered(o, d.took(l, o))
-	d.learn(e, l, o, l.failures+1)
-	e.caused(cause)
-	if d.clear(e); l.settled() {
-		d.demand(e, urgently)
+	d.answered(o, d.turnDuration(l, o))
+	d.applyOutcome(e, l, o, l.failures+1)
+	e.addTrigger(cause)
+	if d.dropReturned(e); l.settled() {
+		d.enqueue(e, afterChange)
 	}
 }
 
-// learn takes in the newest outcome of a lane. If it is a failure, failures is how many in a
+// applyOutcome takes in the newest outcome of a lane. If it is a failure, failures is how many in a
 // row that makes.
-func (d *Engine) learn(e *entry, l *lane, o events.Outcome, failures int) {
+func (d *Engine) applyOutcome(e *entry, l *lane, o events.Outcome, failures int) {
 	if l.outcome = o.Turn; o.Turn > l.turn {
 		l.turn, l.decided = o.Turn, o.Decided
 	}
@@ -110,12 +110,12 @@ func (d *Engine) learn(e *entry, l *lane, o events.Outcome, failures int) {
 	if o.Ahead(d.now) {
 		l.by = d.now
 	}
-	d.tellFigures(l, o)
-	d.land(l, o)
+	d.reportFigures(l, o)
+	d.outcomeKnown(l, o)
 	l.effects = seen(l.effects)
 	for _, r := range o.Results {
-		if d.reads(r.Ref.Kind) && leavesTrace(r) {
-			u := due{result: r, discovery: d.discoveries + 1, since: d.now}
+		if d.reads(r.Ref.Kind) && becomesVisible(r) {
+			u := effect{result: r, discovery: d.discoveries + 1, since: d.now}
 			u.epoch, u.dated = o.Epochs[r.Ref.Kind]
 			l.effects = append(l.effects, u)
 		}
@@ -124,10 +124,10 @@ func (d *Engine) learn(e *entry, l *lane, o events.Outcome, failures int) {
 		}
 	}
 	if l == &e.act {
-		l.effects = append(l.effects, d.decided(e, o)...)
+		l.effects = append(l.effects, d.ownVersion(e, o)...)
 	}
-	d.await(e, l)
-	d.weigh(l, o)
+	d.awaitEffects(e, l)
+	d.countNoOps(l, o)
 	if o.OK() {
 		l.failures, l.notBefore, l.saw = 0, time.Time{}, nil
 		return
@@ -167,13 +167,13 @@ func (d *Engine) recall(e *entry) {
 func (d *Engine) recallLane(e *entry, of events.Lane) {
 	e.recalling++
 	d.storing++
-	d.door.Recall(e.key, of)
+	d.io.Recall(e.key, of)
 }
 
-// Recalled answers [Door.Recall].
+// Recalled answers [IO.Recall].
 func (d *Engine) Recalled(key events.Key, of events.Lane, past Past, err error) {
 	d.storing--
-	d.replied(&d.recallRefusal, err)
+	d.recordReply(&d.recallRefusal, err)
 	e, ok := d.entries[key]
 	if !ok {
 		return
@@ -192,26 +192,26 @@ func (d *Engine) Recalled(key events.Key, of events.Lane, past Past, err error) 
 	}
 	if e.recallFailed {
 		e.recallFailed = false
-		d.unsuspect(e)
-		d.later(e)
-		d.dismiss(e)
+		d.dropSuspicions(e)
+		d.retryLater(e)
+		d.dropUnowned(e)
 		return
 	}
-	e.known, e.inquire = true, false
-	d.clear(e)
-	d.hurry(e)
+	e.known, e.mustRecall = true, false
+	d.dropReturned(e)
+	d.checkRecalledEffects(e)
 	d.repeat(e)
 	if e.unsettled && e.act.settled() && e.tell.settled() {
-		d.demand(e, atOnce) // the engine missed the outcome
+		d.enqueue(e, afterRecall) // the engine missed the outcome
 	}
-	d.revisitAs(e, atOnce)
-	d.dismiss(e)
+	d.requeueAs(e, afterRecall)
+	d.dropUnowned(e)
 }
 
-// hurry checks at once for effects that came and went before this engine opened.
-func (d *Engine) hurry(e *entry) {
+// checkRecalledEffects checks at once for effects that came and went before this engine opened.
+func (d *Engine) checkRecalledEffects(e *entry) {
 	if len(e.act.effects)+len(e.tell.effects) > 0 {
-		d.impatient(e)
+		d.checkEffects(e)
 	}
 }
 
@@ -227,7 +227,7 @@ func (d *Engine) merge(e *entry, of events.Lane, past Past) {
 	if past.Turn != nil {
 		l.tried, decided = past.Turn.ResourceVersion, past.Turn.Now
 	}
-	d.placed(l, past.Sequence, decided)
+	d.setTurn(l, past.Sequence, decided)
 	if l.suspected {
 		l.past = past.Turn
 	}
@@ -236,7 +236,7 @@ func (d *Engine) merge(e *entry, of events.Lane, past Past) {
 		if past.Turn != nil && o.Turn == past.Sequence {
 			failures = max(past.Turn.Attempt, 1)
 		}
-		d.learn(e, l, *o, failures)
+		d.applyOutcome(e, l, *o, failures)
 		l.turn, l.decided = past.Sequence, decided
 	} else if o != nil && o.Turn == l.outcome && past.Turn != nil && o.Turn == past.Sequence && l.failures > 0 {
 		l.failures = max(l.failures, past.Turn.Attempt)
@@ -253,8 +253,8 @@ func (d *Engine) merge(e *entry, of events.Lane, past Past) {
 	if heard > past.Sequence && l.outcome < past.Sequence {
 		e.recallFailed = true // the outcome that was heard may be newer than the recalled ones
 	}
-	d.sight(e, l, past.Turn)
-	d.watch(e, of)
+	d.awaitPositions(e, l, past.Turn)
+	d.watchOutcome(e, of)
 }
 
 // outlived tells whether the newest outcome of a lane answers another turn than the one that
@@ -270,41 +270,41 @@ func (l *lane) outlived(past Past) bool {
 // sameMoment tells whether two moments may be the same one; zero means not known.
 func sameMoment(a, b time.Time) bool { return a.IsZero() || b.IsZero() || a.Equal(b) }
 
-// replaced ignores the outcome of a turn that was lost with the end of its stream, and whose
+// ignoreReplaced ignores the outcome of a turn that was lost with the end of its stream, and whose
 // sequence the last turn has taken: the last turn is still in flight. It has the key recalled,
 // so that the engine awaits what the lost turn did.
-func (d *Engine) replaced(e *entry, l *lane, o events.Outcome) bool {
+func (d *Engine) ignoreReplaced(e *entry, l *lane, o events.Outcome) bool {
 	if o.Turn != l.turn || o.IsOf(l.turn, l.decided) {
 		return false
 	}
-	e.doubt()
+	e.invalidate()
 	return true
 }
 
-// Doubt says that the engine may have missed turns or outcomes. Every key has to be recalled
+// Invalidate says that the engine may have missed turns or outcomes. Every key has to be recalled
 // before its next turn, and a key that awaits an outcome or an effect at once.
-func (d *Engine) Doubt() {
+func (d *Engine) Invalidate() {
 	for _, e := range d.sorted() {
-		if e.doubt(); !e.act.settled() || !e.tell.settled() {
-			e.inquire = true
-			d.demand(e, idly)
+		if e.invalidate(); !e.act.settled() || !e.tell.settled() {
+			e.mustRecall = true
+			d.enqueue(e, whenIdle)
 		}
-		d.revisit(e)
+		d.requeue(e)
 	}
 }
 
-// doubt has a key recalled before its next turn. A recall in flight does not count: it began
+// invalidate has a key recalled before its next turn. A recall in flight does not count: it began
 // before there was a reason for it, and one half of it may be merged already.
-func (e *entry) doubt() {
+func (e *entry) invalidate() {
 	e.known = false
 	e.recallFailed = e.recalling > 0
 }
 
-// Stored answers [Door.Store].
+// Stored answers [IO.Store].
 func (d *Engine) Stored(key events.Key, of events.Lane, sequence uint64, err error) {
 	d.storing--
 	if !errors.Is(err, bus.ErrOvertaken) && !errors.Is(err, bus.ErrTooLarge) {
-		d.replied(&d.storeRefusal, err)
+		d.recordReply(&d.storeRefusal, err)
 	}
 	e, ok := d.entries[key]
 	if !ok {
@@ -321,8 +321,8 @@ func (d *Engine) Stored(key events.Key, of events.Lane, sequence uint64, err err
 		return
 	}
 	if err == nil {
-		d.accepted(e, of, sequence, decided)
-		d.finish(e, false)
+		d.turnAccepted(e, of, sequence, decided)
+		d.answerRound(e, false)
 		return
 	}
 	e.known = false // another replica was first, or it is not known what is stored
@@ -330,18 +330,18 @@ func (d *Engine) Stored(key events.Key, of events.Lane, sequence uint64, err err
 	case errors.Is(err, bus.ErrOvertaken):
 		d.tally.Overtaken++
 	case errors.Is(err, bus.ErrTooLarge):
-		d.strike(e, "store a turn: "+err.Error())
+		d.countBroken(e, "store a turn: "+err.Error())
 	default:
-		d.later(e)
+		d.retryLater(e)
 	}
-	d.finish(e, true)
+	d.answerRound(e, true)
 }
 
-func (d *Engine) accepted(e *entry, of events.Lane, sequence uint64, decided time.Time) {
+func (d *Engine) turnAccepted(e *entry, of events.Lane, sequence uint64, decided time.Time) {
 	d.decidedAt, e.retries = d.now, 0
-	d.put(e, e.lane(of), sequence, decided)
-	d.embark(e.lane(of), sequence)
-	d.watch(e, of)
+	d.recordStored(e, e.lane(of), sequence, decided)
+	d.turnStored(e.lane(of), sequence)
+	d.watchOutcome(e, of)
 	if of == events.Act {
 		d.tally.Acts++
 		e.acted = d.now
@@ -351,18 +351,18 @@ func (d *Engine) accepted(e *entry, of events.Lane, sequence uint64, decided tim
 	e.told, e.passedOver = d.now, time.Time{}
 }
 
-// put says that a turn of this engine, decided at a moment, was stored at a sequence. The
+// recordStored says that a turn of this engine, decided at a moment, was stored at a sequence. The
 // engine may have heard an outcome of that sequence before: of this turn, or of one that was
 // lost with the end of the stream.
-func (d *Engine) put(e *entry, l *lane, sequence uint64, decided time.Time) {
+func (d *Engine) recordStored(e *entry, l *lane, sequence uint64, decided time.Time) {
 	switch {
 	case l.turn < sequence:
-		d.placed(l, sequence, decided)
+		d.setTurn(l, sequence, decided)
 	case l.turn > sequence: // another engine stored one, or the outcome heard is of a lost turn
-		e.doubt()
+		e.invalidate()
 	case !sameMoment(l.decided, decided):
 		l.outcome, l.decided, l.since = sequence-1, decided, d.now
-		e.doubt()
+		e.invalidate()
 	}
 }
 
@@ -385,10 +385,10 @@ func (d *Engine) paced(e *entry, ahead, passing bool) time.Time {
 	return e.told.Add(max(d.settings.Pace, min(2*e.took, d.settings.Progress)))
 }
 
-// progress is until when the engine does not ask the controller for reports while an act of the
+// progressAt is until when the engine does not ask the controller for reports while an act of the
 // key is under way. If the last answer was a report that has to be sure, the next one would be
 // the same: it costs a look at everything, and stores nothing.
-func (d *Engine) progress(e *entry) time.Time {
+func (d *Engine) progressAt(e *entry) time.Time {
 	return latest(d.paced(e, false, false), e.unsure.Add(d.settings.Progress))
 }
 
@@ -396,12 +396,12 @@ func (d *Engine) progress(e *entry) time.Time {
 // the key, and end for all keys at once.
 const mostRefused = 10 * time.Second
 
-// later has a key wait because a request to the bus failed.
-func (d *Engine) later(e *entry) {
+// retryLater has a key wait because a request to the bus failed.
+func (d *Engine) retryLater(e *entry) {
 	e.retries++
 	d.tally.Retries++
 	e.until = d.now.Add(min(d.settings.delay(e.retries), mostRefused))
-	d.alarm(e, e.until)
+	d.requeueAt(e, e.until)
 }
 
 // last implements Last of [reconcile.Snapshot].
@@ -425,8 +425,8 @@ func (d *Engine) lastOf(key events.Key) func(events.Key, events.Lane) (events.Ou
 	}
 }
 
-// heard names the outcomes that [Engine.lastOf] gives.
-func (e *entry) heard() map[events.Lane]events.Heard {
+// heardOutcomes names the outcomes that [Engine.lastOf] gives.
+func (e *entry) heardOutcomes() map[events.Lane]events.Heard {
 	var all map[events.Lane]events.Heard
 	for _, of := range []events.Lane{events.Act, events.Tell} {
 		if l := e.lane(of); l.remember {

@@ -261,7 +261,7 @@ func TestAnOutcomeEndsRepetitions(t *testing.T) {
 		e := o.engine.entry(web)
 		e.act.turn, e.act.repeats = 9, 3
 		o.engine.inFlight = map[uint64]time.Time{8: epoch, 9: epoch, 10: epoch}
-		o.engine.learn(e, &e.act, events.Outcome{Key: web, Lane: events.Act, Turn: turn}, 1)
+		o.engine.applyOutcome(e, &e.act, events.Outcome{Key: web, Lane: events.Act, Turn: turn}, 1)
 		if _, has := o.engine.inFlight[turn]; e.act.repeats != want || has || len(o.engine.inFlight) != 2 || !o.engine.heardAt.Equal(o.now) {
 			t.Errorf("after the outcome of turn %d there were %d repetitions, and a writer has %v", turn, e.act.repeats, o.engine.inFlight)
 		}
@@ -283,7 +283,7 @@ func TestWhenTheLastTurnWasDecided(t *testing.T) {
 		o := open(t, Settings{})
 		e := o.engine.entry(web)
 		e.act.turn, e.act.decided = 9, epoch
-		o.engine.learn(e, &e.act, cameOf(c.turn, c.decided, nothing), 1)
+		o.engine.applyOutcome(e, &e.act, cameOf(c.turn, c.decided, nothing), 1)
 		if l := e.act; l.turn != c.want.turn || !l.decided.Equal(c.want.decided) || l.outcome != c.turn {
 			t.Errorf("%s: the last is %d of %v", what, l.turn, l.decided)
 		}
@@ -307,7 +307,7 @@ func TestWhichVersionTheControllerWrote(t *testing.T) {
 		o := open(t, Settings{})
 		e := o.engine.entry(web)
 		e.wrote = "3"
-		o.engine.learn(e, &e.act, cameOf(9, epoch, c.result), 1)
+		o.engine.applyOutcome(e, &e.act, cameOf(9, epoch, c.result), 1)
 		if e.wrote != c.want {
 			t.Errorf("%s: version %s, want %s", what, e.wrote, c.want)
 		}
@@ -320,13 +320,13 @@ func TestWhatAnOutcomeLeavesToBeSeen(t *testing.T) {
 	for of, want := range map[events.Lane]string{events.Act: "pods 5 in 4, replicasets.apps 9 in 2", events.Tell: "pods 5 in 4"} {
 		o := open(t, Settings{})
 		e := o.engine.entry(web)
-		e.lane(of).effects = []due{{result: events.Result{Ref: podOf("old")}}, {result: events.Result{Ref: podOf("")}, seen: 4}}
+		e.lane(of).effects = []effect{{result: events.Result{Ref: podOf("old")}}, {result: events.Result{Ref: podOf("")}, seen: 4}}
 		o.engine.discoveries = 6
 		came := events.Outcome{
 			Key: web, Lane: of, Turn: 9, ResourceVersion: "9", Results: []events.Result{created("p", "5"), {Status: events.Applied, Ref: events.Ref{Kind: "configmaps"}, Version: "5"}, {Status: events.Refused, Ref: podOf("q")}},
 			Epochs: events.Epochs{"pods": 4, kinds.ReplicaSets.Name: 2},
 		}
-		o.engine.learn(e, e.lane(of), came, 1)
+		o.engine.applyOutcome(e, e.lane(of), came, 1)
 		var got []string
 		for _, u := range e.lane(of).effects[1:] {
 			if got = append(got, fmt.Sprint(u.result.Ref.Kind, " ", u.result.Version, " in ", u.epoch)); u.discovery != 7 || !u.dated || !u.since.Equal(o.now) {
@@ -351,12 +351,12 @@ func TestHowATurnBacksOff(t *testing.T) {
 		e.act.saw = events.Position{"pods": 1}
 		for i, want := range waits {
 			o.pass(time.Minute)
-			o.engine.learn(e, &e.act, cameOf(uint64(i+1), epoch, events.Result{Status: status}), i+1)
+			o.engine.applyOutcome(e, &e.act, cameOf(uint64(i+1), epoch, events.Result{Status: status}), i+1)
 			if l := e.act; !l.notBefore.Equal(o.now.Add(want)) || l.failures != i+1 || !l.failed.Equal(o.now) || l.saw == nil || o.engine.tally.Retries != i+1 {
 				t.Errorf("%s, %d times: it waits for %v, want %v; %+v", status, i+1, l.notBefore.Sub(o.now), want, l)
 			}
 		}
-		o.engine.learn(e, &e.act, cameOf(9, epoch, events.Result{Status: events.Applied}), 5)
+		o.engine.applyOutcome(e, &e.act, cameOf(9, epoch, events.Result{Status: events.Applied}), 5)
 		if l := e.act; l.failures != 0 || !l.notBefore.IsZero() || l.saw != nil || o.engine.tally.Retries != len(waits) {
 			t.Errorf("after it went well: %+v", l)
 		}
@@ -399,7 +399,7 @@ func TestARecallThatFailsLeavesNoSuspicion(t *testing.T) {
 		t.Errorf("the lane is %+v after %d retries", e.act, e.retries)
 	}
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 2, 0, ""))
-	o.engine.Doubt()
+	o.engine.Invalidate()
 	o.pass(time.Second)
 	o.recalled(underWay(10), Past{})
 	o.none()
@@ -440,7 +440,7 @@ func TestAMissedOutcomeAsksForATurn(t *testing.T) {
 		o.engine.recall(e)
 		o.engine.Recalled(web, events.Act, c.act, nil)
 		o.engine.Recalled(web, events.Tell, c.tell, nil)
-		if e.dirty != c.want || c.want && (!e.queued || e.rank != atOnce) || !e.known {
+		if e.dirty != c.want || c.want && (!e.queued || e.rank != afterRecall) || !e.known {
 			t.Errorf("%s: it asks for a turn: %t, as %d", what, e.dirty, e.rank)
 		}
 	}
@@ -525,7 +525,7 @@ func TestInDoubtAKeyThatWaitsIsLookedAt(t *testing.T) {
 	o := open(t, Settings{})
 	waits, rests := o.engine.entry(web), o.engine.entry(events.Key{Name: "db"})
 	waits.dirty = true
-	if o.engine.Doubt(); !waits.queued || rests.queued || waits.inquire || rests.dirty {
+	if o.engine.Invalidate(); !waits.queued || rests.queued || waits.mustRecall || rests.dirty {
 		t.Errorf("a key that waits is looked at: %t, and one that wants nothing: %t", waits.queued, rests.queued)
 	}
 }

@@ -35,7 +35,7 @@ type change struct {
 // position reached. It decodes the bodies before it takes the write lock, so that readers do
 // not wait for that. A message that is no delta, which only a foreign publisher can cause,
 // moves the position and nothing else. So does a damaged message, which Fold remembers
-// ([Memory.wholeness]).
+// ([Memory.completeness]).
 func (m *Memory) Fold(kind kinds.Name, batch []events.Message) uint64 {
 	m.mu.RLock()
 	k, ok := m.kinds[kind]
@@ -71,7 +71,7 @@ func (m *Memory) Fold(kind kinds.Name, batch []events.Message) uint64 {
 	k.compareCensus()
 	for _, controller := range m.names {
 		r := m.readers[controller]
-		r.tell(scene{memory: m, reader: r}, kind, changes)
+		r.mapChanges(snapshot{memory: m, reader: r}, kind, changes)
 	}
 	return k.position
 }
@@ -142,40 +142,40 @@ func (m *Memory) fold(k *kindMemory, f fact) (change, bool) {
 		if d.Op != events.Gone {
 			return change{}, false
 		}
-		return m.gone(k, at, f) // a deletion needs no body
+		return m.applyGone(k, at, f) // a deletion needs no body
 	case d.Op == events.Mark:
 		k.mark, k.marked, k.markAt = d.ResourceVersion, d.Epoch, f.sequence
 		return change{}, false
 	case d.Op == events.Is:
 		delete(k.damaged, at)
-		return m.is(k, at, f)
+		return m.applyIs(k, at, f)
 	case d.Op == events.Gone:
 		delete(k.damaged, at)
-		return m.gone(k, at, f)
+		return m.applyGone(k, at, f)
 	default:
 		return change{}, false
 	}
 }
 
-func (m *Memory) is(k *kindMemory, at name, f fact) (change, bool) {
+func (m *Memory) applyIs(k *kindMemory, at name, f fact) (change, bool) {
 	d := f.delta
-	if t, dead := k.gone[d.UID]; dead && !newer(d, t.epoch, t.version) {
+	if t, dead := k.gone[d.UID]; dead && !isNewer(d, t.epoch, t.version) {
 		return change{}, false
 	}
 	c, heard, without := change{ref: d.Ref, now: f.object}, d.At, false
 	if old, ok := k.objects[at]; ok {
-		if !newer(d, old.epoch, old.version) {
+		if !isNewer(d, old.epoch, old.version) {
 			return change{}, false
 		}
 		if c.was = old.object; old.uid != d.UID {
 			// In the state stream the new object of that name has overwritten the old one's
 			// deletion.
-			k.bury(tombstone{uid: old.uid, version: d.ResourceVersion, epoch: d.Epoch, at: d.At, name: at})
+			k.addTombstone(tombstone{uid: old.uid, version: d.ResourceVersion, epoch: d.Epoch, at: d.At, name: at})
 		} else if silent(old.object, f.object) {
 			heard, without = old.heard, true
 		}
 	}
-	m.put(k, at, &held{d.Ref, &state{d.UID, d.ResourceVersion, d.Epoch, f.object, heard, without}})
+	m.put(k, at, &cachedObject{d.Ref, &state{d.UID, d.ResourceVersion, d.Epoch, f.object, heard, without}})
 	return c, true
 }
 
@@ -190,10 +190,10 @@ func silent(was, now reconcile.Object) bool {
 	return some && more && a.Equal(&b)
 }
 
-// gone takes in a deletion. A deletion later than the held object removes that object too,
+// applyGone takes in a deletion. A deletion later than the held object removes that object too,
 // whatever its uid: the state stream keeps one message per name, so a later object of the name,
 // deleted by now, has overwritten the deletion of the held one.
-func (m *Memory) gone(k *kindMemory, at name, f fact) (change, bool) {
+func (m *Memory) applyGone(k *kindMemory, at name, f fact) (change, bool) {
 	d := f.delta
 	_, known := k.gone[d.UID]
 	old, held := k.objects[at]
@@ -203,31 +203,31 @@ func (m *Memory) gone(k *kindMemory, at name, f fact) (change, bool) {
 	}
 	t := tombstone{uid: d.UID, version: version, epoch: d.Epoch, at: d.At, name: at}
 	switch {
-	case held && old.uid == d.UID && olderThan(d, old):
+	case held && old.uid == d.UID && isOlder(d, old):
 		return change{}, false
-	case held && (old.uid == d.UID || newer(d, old.epoch, old.version)):
+	case held && (old.uid == d.UID || isNewer(d, old.epoch, old.version)):
 		m.drop(k, old)
-		k.bury(tombstone{uid: old.uid, version: version, epoch: d.Epoch, at: d.At, name: at})
+		k.addTombstone(tombstone{uid: old.uid, version: version, epoch: d.Epoch, at: d.At, name: at})
 		if !f.object.None() {
-			k.bury(t)
+			k.addTombstone(t)
 		}
 		return change{ref: d.Ref, was: old.object}, true
 	case known || f.object.None():
 		return change{}, false
 	}
-	k.bury(t)
+	k.addTombstone(t)
 	return change{ref: d.Ref, was: f.object}, true
 }
 
-// olderThan tells whether a delta is older than the held object. A deletion may have the
+// isOlder tells whether a delta is older than the held object. A deletion may have the
 // version of the last change.
-func olderThan(d events.Delta, h *held) bool {
+func isOlder(d events.Delta, h *cachedObject) bool {
 	return d.Epoch < h.epoch || d.Epoch == h.epoch && kinds.CompareVersions(d.ResourceVersion, h.version) < 0
 }
 
-// newer tells whether a delta is later than an epoch and version. A later epoch is later
+// isNewer tells whether a delta is later than an epoch and version. A later epoch is later
 // whatever the versions are: the API server was restored from a backup.
-func newer(d events.Delta, epoch uint64, version string) bool {
+func isNewer(d events.Delta, epoch uint64, version string) bool {
 	if d.Epoch != epoch {
 		return d.Epoch > epoch
 	}

@@ -110,7 +110,7 @@ func TestHowAnEndIsTakenIn(t *testing.T) {
 			m.fold(k, fact{sequence: 1, delta: events.Delta{Op: events.Is, Ref: podOf("p"), UID: "uid-p", ResourceVersion: "5", Epoch: c.held}, object: reconcile.Object{Object: aPod("p", "web", 5)}})
 		}
 		if c.dead != "" {
-			k.bury(tombstone{uid: c.dead, name: name{"default", "other"}})
+			k.addTombstone(tombstone{uid: c.dead, name: name{"default", "other"}})
 		}
 		c.end.Op, c.end.Ref = events.Gone, podOf("p")
 		made, changed := m.fold(k, fact{sequence: 2, delta: c.end, object: c.of})
@@ -155,7 +155,7 @@ func TestHowAnObjectIsTakenIn(t *testing.T) {
 			return m.fold(k, fact{delta: events.Delta{Op: events.Is, Ref: podOf("p"), UID: uid, ResourceVersion: fmt.Sprint(version)}, object: reconcile.Object{Kind: kinds.Pods.Kind, Object: pod}})
 		}
 		told("uid-p", 5)
-		k.bury(tombstone{uid: "dead", version: "7", name: name{"default", "other"}})
+		k.addTombstone(tombstone{uid: "dead", version: "7", name: name{"default", "other"}})
 		made, changed := told(c.uid, c.version)
 		h := k.objects[name{"default", "p"}]
 		if got := fmt.Sprint(h.uid, " ", h.version); got != c.want || changed != c.was || changed && (made.was.GetUID() != "uid-p" || made.now.GetUID() != c.uid) {
@@ -195,11 +195,11 @@ func TestWhatCannotBeReadOfAnObject(t *testing.T) {
 	} {
 		m, k := pods()
 		m.Fold(kinds.Pods.Name, []events.Message{held})
-		m.readers["toy"].take()
+		m.readers["toy"].takeChanges()
 		if at := m.Fold(kinds.Pods.Name, []events.Message{c.message}); at != 2 {
 			t.Errorf("%s: it is folded up to %d", what, at)
 		}
-		news := m.readers["toy"].take()
+		news := m.readers["toy"].takeChanges()
 		var told []string
 		for _, u := range news.unmapped {
 			if told = append(told, u.ref.Name+" "+u.version); u.reason == "" {

@@ -33,19 +33,19 @@ type Follower struct {
 	// repaired. May be nil.
 	Troubled func(error)
 
-	goal     edge   // how far the kind reached when following began
-	floor    uint64 // sequence up to which this process need not deal with the log
-	adopted  bool   // the position that an earlier process had acknowledged has been looked up
-	skipping bool   // folding did not begin with the first message
-	misled   bool   // skipping has missed objects once
-	opened   bool
-	doubt    events.Doubt
-	trouble  trouble
+	goal        streamEnd // how far the kind reached when following began
+	floor       uint64    // sequence up to which this process need not deal with the log
+	adopted     bool      // the position that an earlier process had acknowledged has been looked up
+	skipping    bool      // folding did not begin with the first message
+	mustReadAll bool      // skipping has missed objects once
+	opened      bool
+	doubt       events.Doubt
+	trouble     damageReport
 
-	asking   trouble     // of a silence, not of the messages
-	patience *time.Timer // runs while the session waits for a silence to end
-	bearing  bool
-	resigned bool // the wait has ended, and no watcher had spoken
+	silence   damageReport // of a silence, not of the messages
+	waitTimer *time.Timer  // runs while the session waits for a silence to end
+	waiting   bool
+	waitEnded bool // the wait has ended, and no watcher had spoken
 }
 
 // Follow runs until the context ends or the stream is gone. It opens the engines when the kind
@@ -55,25 +55,25 @@ type Follower struct {
 // Errors: the stream does not exist, or was deleted ([bus.ErrNoStream]). Then its objects are
 // forgotten and the engines stay shut.
 func (f *Follower) Follow(ctx context.Context) error {
-	var complaining sync.WaitGroup
+	var reporting sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)
-	defer func() { cancel(); complaining.Wait() }()
-	complaining.Go(func() { f.trouble.complain(ctx, f.Bus) })
-	complaining.Go(func() { f.asking.complain(ctx, f.Bus) })
+	defer func() { cancel(); reporting.Wait() }()
+	reporting.Go(func() { f.trouble.run(ctx, f.Bus) })
+	reporting.Go(func() { f.silence.run(ctx, f.Bus) })
 	for ctx.Err() == nil {
 		err := f.session(ctx)
 		if errors.Is(err, events.ErrDamaged) {
-			f.damaged(ctx, err)
+			f.reportDamage(ctx, err)
 		}
-		f.misled = f.misled || errors.Is(err, errMisled)
-		if errors.Is(err, bus.ErrOvertaken) || errors.Is(err, bus.ErrNoStream) || errors.Is(err, events.ErrDamaged) || errors.Is(err, errMisled) {
+		f.mustReadAll = f.mustReadAll || errors.Is(err, errSkippedObjects)
+		if errors.Is(err, bus.ErrOvertaken) || errors.Is(err, bus.ErrNoStream) || errors.Is(err, events.ErrDamaged) || errors.Is(err, errSkippedObjects) {
 			f.forget()
 		}
 		if errors.Is(err, bus.ErrNoStream) {
 			f.Memory.Unfollow(f.Kind.Name)
 			return fmt.Errorf("follow %s: %w", f.Kind.Name, err)
 		}
-		f.resigned = errors.Is(err, errSilence)
+		f.waitEnded = errors.Is(err, errSilence)
 		if err != nil {
 			pause(ctx)
 		}
@@ -86,32 +86,32 @@ func (f *Follower) session(ctx context.Context) (err error) {
 	defer cancel(nil)
 	kind := f.Kind.Name
 	f.Memory.Follow(f.Kind)
-	f.opened, f.doubt, f.bearing = false, events.Doubt{}, false
-	f.patience = time.AfterFunc(silencePatience, func() { cancel(errSilence) })
-	f.patience.Stop()
-	defer f.spoken()
-	if f.goal, err = end(ctx, f.Bus, kind); err != nil {
+	f.opened, f.doubt, f.waiting = false, events.Doubt{}, false
+	f.waitTimer = time.AfterFunc(silencePatience, func() { cancel(errSilence) })
+	f.waitTimer.Stop()
+	defer f.stopWaiting()
+	if f.goal, err = kindEnd(ctx, f.Bus, kind); err != nil {
 		return err
 	}
-	if err := f.adopt(ctx); err != nil {
+	if err := f.findFloor(ctx); err != nil {
 		return err
 	}
 	if err := f.open(ctx); err != nil {
 		return err
 	}
-	defer f.trouble.lasting(func(err error) { cancel(err) })()
-	from, err := f.begin(ctx)
+	defer f.trouble.afterLasting(func(err error) { cancel(err) })()
+	from, err := f.startSequence(ctx)
 	if err != nil {
 		return err
 	}
 	err = f.Bus.Follow(ctx, subject.StateStream(kind), from, func(batch []events.Message) error {
-		if err := f.take(ctx, batch); err != nil || !f.abreast() {
+		if err := f.take(ctx, batch); err != nil || !f.canFollowLog() {
 			return err
 		}
-		return errAbreast
+		return errCaughtUp
 	})
-	if errors.Is(err, errAbreast) {
-		err = f.log(ctx)
+	if errors.Is(err, errCaughtUp) {
+		err = f.followLog(ctx)
 	}
 	if cause := context.Cause(ctx); err == nil && (errors.Is(cause, events.ErrDamaged) || errors.Is(cause, errSilence)) {
 		return cause
@@ -119,17 +119,17 @@ func (f *Follower) session(ctx context.Context) (err error) {
 	return err
 }
 
-// adopt finds out from which sequence on changes ask for turns, if nothing has been folded yet:
+// findFloor finds out from which sequence on changes ask for turns, if nothing has been folded yet:
 // behind what a process before this one acknowledged, so that each turn names the changes that
 // it answers, or else behind the end of the stream when this process started. The engines ask
 // about the keys of all existing objects in any case.
-func (f *Follower) adopt(ctx context.Context) error {
+func (f *Follower) findFloor(ctx context.Context) error {
 	if f.Memory.Position(f.Kind.Name) > 0 {
 		return nil
 	}
 	f.floor = f.goal.sequence
 	if !f.adopted {
-		left, ok, err := f.Bus.Left(ctx, subject.LogStream(f.Kind.Name))
+		left, ok, err := f.Bus.Acknowledged(ctx, subject.LogStream(f.Kind.Name))
 		if err != nil && !errors.Is(err, bus.ErrNoStream) {
 			return fmt.Errorf("look how far %s was dealt with: %w", f.Kind.Name, err)
 		}
@@ -146,7 +146,7 @@ func (f *Follower) adopt(ctx context.Context) error {
 func (f *Follower) dealt() uint64 {
 	least := f.Memory.Position(f.Kind.Name)
 	for _, l := range f.Loops {
-		least = min(least, l.dealtWith(f.Kind.Name))
+		least = min(least, l.processedUpTo(f.Kind.Name))
 	}
 	return max(least, f.floor)
 }
@@ -156,7 +156,7 @@ func (f *Follower) take(ctx context.Context, batch []events.Message) error {
 	stored := batch[len(batch)-1].Time
 	f.Memory.Fold(f.Kind.Name, batch)
 	f.tell(func(d *Engine) { d.Folded(f.Kind.Name) })
-	if err := f.judge(ctx); err != nil {
+	if err := f.checkCensus(ctx); err != nil {
 		return err
 	}
 	if err := f.open(ctx); err != nil {
@@ -168,17 +168,17 @@ func (f *Follower) take(ctx context.Context, batch []events.Message) error {
 	return nil
 }
 
-// judge returns ErrDamaged when what has been folded is wrong. While there is trouble already
+// checkCensus returns ErrDamaged when what has been folded is wrong. While there is trouble already
 // the follower goes on folding, because the repair arrives through the same stream.
-func (f *Follower) judge(ctx context.Context) error {
-	w := f.Memory.wholeness(f.Kind.Name)
-	if w.broken != nil && f.trouble.what() == nil {
+func (f *Follower) checkCensus(ctx context.Context) error {
+	w := f.Memory.completeness(f.Kind.Name)
+	if w.broken != nil && f.trouble.current() == nil {
 		return w.broken
 	}
 	if w.position < f.goal.sequence {
 		return nil
 	}
-	verdict, err := f.doubt.Judge(w.said, w.has, w.position, f.reach(ctx))
+	verdict, err := f.doubt.Judge(w.told, w.held, w.position, f.reach(ctx))
 	if verdict != events.Unsure && f.Memory.caughtUp(f.Kind.Name) {
 		f.tell(func(d *Engine) { d.Folded(f.Kind.Name) })
 	}
@@ -187,18 +187,18 @@ func (f *Follower) judge(ctx context.Context) error {
 		return fmt.Errorf("look whether %s is whole: %w", f.Kind.Name, err)
 	case verdict == events.Whole:
 		if f.skipping = false; f.trouble.end() {
-			f.Memory.absolve(f.Kind.Name)
+			f.Memory.clearDamage(f.Kind.Name)
 			f.troubled(nil)
 		}
 	case verdict == events.Wrong && f.skipping:
-		return errMisled
+		return errSkippedObjects
 	case verdict == events.Wrong:
 		err := fmt.Errorf("%w: message %d of %s says that there are %d objects, and those folded are %d (%v, %v)", events.ErrDamaged,
-			w.position, subject.StateStream(f.Kind.Name), w.said.Objects, w.has.Objects, w.said, w.has)
-		if f.trouble.what() == nil {
+			w.position, subject.StateStream(f.Kind.Name), w.told.Objects, w.held.Objects, w.told, w.held)
+		if f.trouble.current() == nil {
 			return err
 		}
-		f.damaged(ctx, err)
+		f.reportDamage(ctx, err)
 	}
 	return nil
 }
@@ -208,7 +208,7 @@ func (f *Follower) judge(ctx context.Context) error {
 func (f *Follower) reach(ctx context.Context) func() (held, last uint64, err error) {
 	return func() (held, last uint64, err error) {
 		stream := subject.StateStream(f.Kind.Name)
-		found, err := edgeOf(ctx, f.Bus, stream)
+		found, err := streamEndOf(ctx, f.Bus, stream)
 		if err != nil {
 			return 0, 0, err
 		}
@@ -217,8 +217,8 @@ func (f *Follower) reach(ctx context.Context) func() (held, last uint64, err err
 	}
 }
 
-// damaged asks the watchers to list the kind again.
-func (f *Follower) damaged(ctx context.Context, err error) {
+// reportDamage asks the watchers to list the kind again.
+func (f *Follower) reportDamage(ctx context.Context, err error) {
 	state, _ := f.Bus.StreamState(ctx, subject.StateStream(f.Kind.Name)) // 0 on error: the report looks again
 	f.trouble.begin(err, events.Damage{Kind: f.Kind.Name, Hole: events.Hole{Reason: err.Error()}, End: state.Last})
 	f.troubled(err)
@@ -236,7 +236,7 @@ func (f *Follower) troubled(err error) {
 const listedBefore = 2 * time.Hour
 
 // listed tells whether a kind without a mark was listed completely long ago.
-func (e edge) listed(now time.Time) bool {
+func (e streamEnd) listed(now time.Time) bool {
 	return e.spent || e.sequence > 0 && now.Sub(e.stored) > listedBefore
 }
 
@@ -244,38 +244,38 @@ func (e edge) listed(now time.Time) bool {
 // list of a kind, an object that is missing may only be unreported, and no controller may
 // create it again.
 func (f *Follower) open(ctx context.Context) error {
-	position, marked := f.Memory.stand(f.Kind.Name)
-	if f.opened || position < f.goal.sequence || !marked && !f.goal.listed(time.Now()) || !f.believed(ctx) {
+	position, marked := f.Memory.progress(f.Kind.Name)
+	if f.opened || position < f.goal.sequence || !marked && !f.goal.listed(time.Now()) || !f.isConsistent(ctx) {
 		return nil
 	}
-	if !f.resigned {
-		silent, err := f.silent(ctx, position)
+	if !f.waitEnded {
+		silent, err := f.findSilence(ctx, position)
 		if err != nil {
 			return fmt.Errorf("look how far %s reaches: %w", f.Kind.Name, err)
 		}
 		if silent {
-			f.bear()
+			f.waitForWatcher()
 			return nil
 		}
 	}
-	f.spoken()
+	f.stopWaiting()
 	f.opened = true
 	f.tell(func(d *Engine) { d.Open(f.Kind.Name) })
 	return nil
 }
 
-// believed tells whether nothing contradicts what has been folded: no damage, no relist in
+// isConsistent tells whether nothing contradicts what has been folded: no damage, no relist in
 // progress, and no census that differs. After damage a census has to confirm it.
-func (f *Follower) believed(ctx context.Context) bool {
-	if f.trouble.what() != nil {
+func (f *Follower) isConsistent(ctx context.Context) bool {
+	if f.trouble.current() != nil {
 		return false
 	}
-	w := f.Memory.wholeness(f.Kind.Name)
+	w := f.Memory.completeness(f.Kind.Name)
 	if w.listing {
 		return false
 	}
 	doubt := f.doubt // a copy: judge counts batches in its own
-	verdict, err := doubt.Judge(w.said, w.has, w.position, f.reach(ctx))
+	verdict, err := doubt.Judge(w.told, w.held, w.position, f.reach(ctx))
 	return err == nil && (verdict == events.Whole || verdict == events.Untold)
 }
 
@@ -283,7 +283,7 @@ func (f *Follower) believed(ctx context.Context) bool {
 // first: an engine must not decide while the memory is half forgotten.
 func (f *Follower) forget() {
 	for _, l := range f.Loops {
-		l.Shutter(f.Kind.Name)
+		l.ShutNow(f.Kind.Name)
 	}
 	keys := f.Memory.Forget(f.Kind.Name)
 	for _, l := range f.Loops {

@@ -53,20 +53,20 @@ func (b edges) At(_ context.Context, stream string, at uint64) (events.Message, 
 func TestEndIsThatOfLogAndState(t *testing.T) {
 	for name, tc := range map[string]struct {
 		log, state shape
-		want       edge
+		want       streamEnd
 	}{
-		"both whole":                    {shape{5, 5}, shape{5, 5}, edge{sequence: 5, stored: epoch}},
-		"state lags":                    {shape{5, 5}, shape{2, 2}, edge{sequence: 5, stored: epoch}},
-		"state has nothing yet":         {shape{5, 5}, shape{0, 0}, edge{sequence: 5, stored: epoch}},
-		"log has expired":               {shape{5, 0}, shape{5, 5}, edge{sequence: 5, stored: epoch}},
-		"the log's end has expired":     {shape{5, 3}, shape{5, 5}, edge{sequence: 5, stored: epoch}},
-		"the end of both has expired":   {shape{5, 3}, shape{5, 4}, edge{sequence: 4, stored: epoch}},
-		"the log's end is not in state": {shape{5, 4}, shape{1, 1}, edge{sequence: 4, stored: epoch}},
-		"everything has expired":        {shape{5, 0}, shape{5, 0}, edge{spent: true}},
-		"nothing was ever told":         {shape{0, 0}, shape{0, 0}, edge{}},
+		"both whole":                    {shape{5, 5}, shape{5, 5}, streamEnd{sequence: 5, stored: epoch}},
+		"state lags":                    {shape{5, 5}, shape{2, 2}, streamEnd{sequence: 5, stored: epoch}},
+		"state has nothing yet":         {shape{5, 5}, shape{0, 0}, streamEnd{sequence: 5, stored: epoch}},
+		"log has expired":               {shape{5, 0}, shape{5, 5}, streamEnd{sequence: 5, stored: epoch}},
+		"the log's end has expired":     {shape{5, 3}, shape{5, 5}, streamEnd{sequence: 5, stored: epoch}},
+		"the end of both has expired":   {shape{5, 3}, shape{5, 4}, streamEnd{sequence: 4, stored: epoch}},
+		"the log's end is not in state": {shape{5, 4}, shape{1, 1}, streamEnd{sequence: 4, stored: epoch}},
+		"everything has expired":        {shape{5, 0}, shape{5, 0}, streamEnd{spent: true}},
+		"nothing was ever told":         {shape{0, 0}, shape{0, 0}, streamEnd{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got, err := end(t.Context(), edges{log: tc.log, state: tc.state}, kinds.Pods.Name); err != nil || got != tc.want {
+			if got, err := kindEnd(t.Context(), edges{log: tc.log, state: tc.state}, kinds.Pods.Name); err != nil || got != tc.want {
 				t.Errorf("the end is %+v (%v), want %+v", got, err, tc.want)
 			}
 		})
@@ -99,24 +99,24 @@ func TestOpensWhenToldWhole(t *testing.T) {
 	}
 	long := time.Now().Add(-2 * listedBefore)
 	for name, tc := range map[string]struct {
-		goal  edge
+		goal  streamEnd
 		told  []events.Message
 		want  bool
 		state shape
 	}{
-		"never listed":                        {edge{}, nil, false, shape{}},
-		"listed, nothing there":               {edge{sequence: 1, stored: time.Now()}, []events.Message{markAt(kinds.Pods.Kind, "1", 1)}, true, shape{}},
-		"being listed":                        {edge{sequence: 2, stored: time.Now()}, []events.Message{pod(1), pod(2)}, false, shape{}},
-		"listed":                              {edge{sequence: 2, stored: time.Now()}, []events.Message{pod(1), pod(2), markAt(kinds.Pods.Kind, "2", 3)}, true, shape{}},
-		"listed, half folded":                 {edge{sequence: 9, stored: time.Now()}, []events.Message{pod(1), markAt(kinds.Pods.Kind, "2", 3)}, false, shape{}},
-		"its mark has expired":                {edge{sequence: 2, stored: long}, []events.Message{pod(1), pod(2)}, true, shape{}},
-		"its mark has expired, half folded":   {edge{sequence: 2, stored: long}, []events.Message{pod(1)}, false, shape{}},
-		"being listed anew":                   {edge{sequence: 2, stored: time.Now()}, []events.Message{markAt(kinds.Pods.Kind, "1", 1), again(2, "")}, false, shape{}},
-		"said again, all there":               {edge{sequence: 2, stored: time.Now()}, []events.Message{markAt(kinds.Pods.Kind, "1", 1), again(2, whole(2))}, true, shape{}},
-		"nothing there, its mark has expired": {edge{spent: true}, nil, true, shape{}},
-		"its end has expired":                 {edge{sequence: 2, stored: long}, []events.Message{pod(1), pod(2)}, false, shape{9, 2}},
-		"its end has expired, all counted":    {edge{sequence: 2, stored: long}, []events.Message{pod(1), again(2, whole(1, 2))}, false, shape{9, 2}},
-		"more is to come":                     {edge{sequence: 2, stored: long}, []events.Message{pod(1), again(2, whole(1, 2))}, true, shape{9, 3}},
+		"never listed":                        {streamEnd{}, nil, false, shape{}},
+		"listed, nothing there":               {streamEnd{sequence: 1, stored: time.Now()}, []events.Message{markAt(kinds.Pods.Kind, "1", 1)}, true, shape{}},
+		"being listed":                        {streamEnd{sequence: 2, stored: time.Now()}, []events.Message{pod(1), pod(2)}, false, shape{}},
+		"listed":                              {streamEnd{sequence: 2, stored: time.Now()}, []events.Message{pod(1), pod(2), markAt(kinds.Pods.Kind, "2", 3)}, true, shape{}},
+		"listed, half folded":                 {streamEnd{sequence: 9, stored: time.Now()}, []events.Message{pod(1), markAt(kinds.Pods.Kind, "2", 3)}, false, shape{}},
+		"its mark has expired":                {streamEnd{sequence: 2, stored: long}, []events.Message{pod(1), pod(2)}, true, shape{}},
+		"its mark has expired, half folded":   {streamEnd{sequence: 2, stored: long}, []events.Message{pod(1)}, false, shape{}},
+		"being listed anew":                   {streamEnd{sequence: 2, stored: time.Now()}, []events.Message{markAt(kinds.Pods.Kind, "1", 1), again(2, "")}, false, shape{}},
+		"said again, all there":               {streamEnd{sequence: 2, stored: time.Now()}, []events.Message{markAt(kinds.Pods.Kind, "1", 1), again(2, whole(2))}, true, shape{}},
+		"nothing there, its mark has expired": {streamEnd{spent: true}, nil, true, shape{}},
+		"its end has expired":                 {streamEnd{sequence: 2, stored: long}, []events.Message{pod(1), pod(2)}, false, shape{9, 2}},
+		"its end has expired, all counted":    {streamEnd{sequence: 2, stored: long}, []events.Message{pod(1), again(2, whole(1, 2))}, false, shape{9, 2}},
+		"more is to come":                     {streamEnd{sequence: 2, stored: long}, []events.Message{pod(1), again(2, whole(1, 2))}, true, shape{9, 3}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := Follower{Bus: edges{state: tc.state}, Memory: NewMemory(), Kind: kinds.Pods.Kind, goal: tc.goal}
@@ -152,7 +152,9 @@ func (b *flawed) StreamState(ctx context.Context, stream string) (bus.State, err
 	return state, cmp.Or(b.says("state"), err)
 }
 
-func (b *flawed) Left(context.Context, string) (uint64, bool, error) { return 0, true, b.says("left") }
+func (b *flawed) Acknowledged(context.Context, string) (uint64, bool, error) {
+	return 0, true, b.says("left")
+}
 
 func (b *flawed) Last(ctx context.Context, stream, subject string) (events.Message, bool, error) {
 	m, there, err := b.telling.Last(ctx, stream, subject)
@@ -198,12 +200,12 @@ func TestASessionEndsWhereAKindCannotBeOpened(t *testing.T) {
 // gone, and again if the bus returns an error. A kind that has been folded needs no answer.
 func TestHowFarWasDealtWithIsAskedOnce(t *testing.T) {
 	b := &flawed{}
-	f := Follower{Bus: b, Memory: NewMemory(), Kind: kinds.Pods.Kind, goal: edge{sequence: 5}}
+	f := Follower{Bus: b, Memory: NewMemory(), Kind: kinds.Pods.Kind, goal: streamEnd{sequence: 5}}
 	f.Memory.Follow(f.Kind)
 	adopt := func(what string, left error, asked int, floor uint64, fails bool) {
 		t.Helper()
 		b.errs = map[string]error{"left": left}
-		if err := f.adopt(t.Context()); (err != nil) != fails || b.asked["left"] != asked || f.floor != floor || f.Memory.kinds["pods"].dealt != floor && !fails {
+		if err := f.findFloor(t.Context()); (err != nil) != fails || b.asked["left"] != asked || f.floor != floor || f.Memory.kinds["pods"].dealt != floor && !fails {
 			t.Errorf("%s: asked %d times, it goes on behind %d (%v)", what, b.asked["left"], f.floor, err)
 		}
 	}
@@ -222,7 +224,7 @@ func TestHowFarWasDealtWithIsAskedOnce(t *testing.T) {
 func TestHowOldWhatIsFoldedIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ages []time.Duration
-		f := Follower{Bus: edges{log: shape{2, 2}, state: shape{2, 2}}, Memory: NewMemory(), Kind: kinds.Pods.Kind, goal: edge{sequence: 2}, Folded: func(age time.Duration) { ages = append(ages, age) }}
+		f := Follower{Bus: edges{log: shape{2, 2}, state: shape{2, 2}}, Memory: NewMemory(), Kind: kinds.Pods.Kind, goal: streamEnd{sequence: 2}, Folded: func(age time.Duration) { ages = append(ages, age) }}
 		f.Memory.Follow(f.Kind)
 		take := func(messages []events.Message) {
 			for i := range messages {
@@ -264,28 +266,28 @@ func TestWhenWhatIsFoldedIsJudged(t *testing.T) {
 		"its end has expired":           {2, shape{9, 2}, false, false, nil, false, 1},
 		"something is missing":          {2, shape{2, 2}, false, false, events.ErrDamaged, false, 1},
 		"something still is":            {2, shape{2, 2}, true, false, nil, false, 1},
-		"it did not begin at the start": {2, shape{2, 2}, false, true, errMisled, false, 1},
+		"it did not begin at the start": {2, shape{2, 2}, false, true, errSkippedObjects, false, 1},
 	} {
 		o := open(t, Settings{})
 		l := NewLoop(&shrunk{}, toy(), o.memory, Settings{}, nil)
-		f := Follower{Bus: edges{log: c.state, state: c.state}, Memory: o.memory, Kind: kinds.Pods.Kind, Loops: []*Loop{l}, goal: edge{sequence: c.goal}, skipping: c.skipping}
+		f := Follower{Bus: edges{log: c.state, state: c.state}, Memory: o.memory, Kind: kinds.Pods.Kind, Loops: []*Loop{l}, goal: streamEnd{sequence: c.goal}, skipping: c.skipping}
 		torn := errors.New("torn")
 		if c.trouble {
 			f.trouble.begin(torn, events.Damage{})
 		}
 		f.Memory.Fold("pods", []events.Message{logged(1)[0], two})
-		err := f.judge(t.Context())
+		err := f.checkCensus(t.Context())
 		if !errors.Is(err, c.want) || (err != nil) != (c.want != nil) || f.Memory.kinds["pods"].inconsistent != c.inconsistent || len(l.inbox) != c.tells {
 			t.Errorf("%s: %v, it is of one moment: %t, and %d things are told", what, err, !f.Memory.kinds["pods"].inconsistent, len(l.inbox))
 		}
-		if damage := f.trouble.what(); c.trouble && (damage == nil || errors.Is(damage, torn) || f.trouble.damage.End != c.state.last || f.trouble.damage.Kind != "pods") {
+		if damage := f.trouble.current(); c.trouble && (damage == nil || errors.Is(damage, torn) || f.trouble.damage.End != c.state.last || f.trouble.damage.Kind != "pods") {
 			t.Errorf("%s: the trouble is %v, %+v", what, damage, f.trouble.damage)
 		}
 	}
-	f := Follower{Bus: &flawed{errs: map[string]error{"state": errors.New("away")}}, Memory: NewMemory(), Kind: kinds.Pods.Kind, goal: edge{sequence: 2}}
+	f := Follower{Bus: &flawed{errs: map[string]error{"state": errors.New("away")}}, Memory: NewMemory(), Kind: kinds.Pods.Kind, goal: streamEnd{sequence: 2}}
 	f.Memory.Follow(f.Kind)
 	f.Memory.Fold("pods", []events.Message{logged(1)[0], two})
-	if err := f.judge(t.Context()); err == nil || err.Error() != "look whether pods is whole: away" || f.believed(t.Context()) {
+	if err := f.checkCensus(t.Context()); err == nil || err.Error() != "look whether pods is whole: away" || f.isConsistent(t.Context()) {
 		t.Errorf("where the bus does not say it is judged %v", err)
 	}
 }
@@ -305,7 +307,7 @@ func TestHowFarAStateReaches(t *testing.T) {
 
 // A kind without a mark counts as listed two hours after its last change.
 func TestWhenAKindWithoutAMarkIsListed(t *testing.T) {
-	if now := epoch; (edge{sequence: 1, stored: now.Add(-2 * time.Hour)}).listed(now) || !(edge{sequence: 1, stored: now.Add(-2*time.Hour - 1)}).listed(now) {
+	if now := epoch; (streamEnd{sequence: 1, stored: now.Add(-2 * time.Hour)}).listed(now) || !(streamEnd{sequence: 1, stored: now.Add(-2*time.Hour - 1)}).listed(now) {
 		t.Error("it is listed at another time")
 	}
 }
@@ -315,7 +317,7 @@ func TestWhenAKindWithoutAMarkIsListed(t *testing.T) {
 func TestASessionGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &telling{state: bus.State{First: 1, Last: 2, Messages: 9}, told: map[string][]events.Message{podState: logged(1, 2)}}
-		f := Follower{Bus: b, Memory: NewMemory(), Kind: kinds.Pods.Kind, opened: true, bearing: true}
+		f := Follower{Bus: b, Memory: NewMemory(), Kind: kinds.Pods.Kind, opened: true, waiting: true}
 		differ(t, &f.doubt)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
@@ -339,7 +341,7 @@ func TestWhatIsForgottenAfterASession(t *testing.T) {
 		"no more":                 {bus.ErrNoStream, true, false},
 		"made anew":               {fmt.Errorf("follow: %w", bus.ErrOvertaken), true, false},
 		"damaged":                 {fmt.Errorf("follow: %w", events.ErrDamaged), true, false},
-		"not all behind its mark": {errMisled, true, true},
+		"not all behind its mark": {errSkippedObjects, true, true},
 		"away":                    {bus.ErrClosed, false, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -366,8 +368,8 @@ func TestWhatIsForgottenAfterASession(t *testing.T) {
 			if forgot := memory.Count("pods") == 0; forgot != c.forgets || l.engine.forgotten["pods"] != c.forgets || l.engine.shut["pods"] != c.forgets {
 				t.Errorf("%s: it is forgotten: %t, and it is shut for %v", what, forgot, l.engine.shut)
 			}
-			if told := len(trouble) == 1 && trouble[0] == c.ends; told != (what == "damaged") || f.misled != c.misled {
-				t.Errorf("%s: told is %v, and it was misled: %t", what, trouble, f.misled)
+			if told := len(trouble) == 1 && trouble[0] == c.ends; told != (what == "damaged") || f.mustReadAll != c.misled {
+				t.Errorf("%s: told is %v, and it was misled: %t", what, trouble, f.mustReadAll)
 			}
 		})
 	}
@@ -376,7 +378,7 @@ func TestWhatIsForgottenAfterASession(t *testing.T) {
 // hearing is a bus on which one can speak.
 type hearing struct{ *telling }
 
-func (hearing) Say(string, []byte) error { return nil }
+func (hearing) Broadcast(string, []byte) error { return nil }
 
 // A follower that a mark has misled once reads everything from then on.
 func TestAFollowerIsMisledOnce(t *testing.T) {
@@ -388,7 +390,7 @@ func TestAFollowerIsMisledOnce(t *testing.T) {
 		f := &Follower{Bus: b, Memory: NewMemory(), Kind: kinds.Pods.Kind}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		if err := f.Follow(ctx); err != nil || !slices.Equal(b.begun, []uint64{7, 1, 10}) || f.Memory.Count("pods") != 2 || !f.misled {
+		if err := f.Follow(ctx); err != nil || !slices.Equal(b.begun, []uint64{7, 1, 10}) || f.Memory.Count("pods") != 2 || !f.mustReadAll {
 			t.Errorf("it began with %v, and has %d pods (%v)", b.begun, f.Memory.Count("pods"), err)
 		}
 	})

@@ -29,7 +29,7 @@ func TestWhereAFollowerBegins(t *testing.T) {
 		"a mark of all":         {0, func(*Follower) {}, 1, false},
 		"a mark from the first": {1, func(*Follower) {}, 1, false},
 		"a mark from later on":  {2, func(*Follower) {}, 2, true},
-		"it was misled":         {2, func(f *Follower) { f.misled, f.skipping = true, true }, 1, false},
+		"it was misled":         {2, func(f *Follower) { f.mustReadAll, f.skipping = true, true }, 1, false},
 		"in trouble":            {2, func(f *Follower) { f.trouble.begin(errors.New("torn"), events.Damage{}) }, 1, false},
 		"something was folded":  {2, func(f *Follower) { f.Memory.Fold("pods", []events.Message{markAt(kinds.Pods.Kind, "5", 3)}) }, 4, false},
 	} {
@@ -43,12 +43,12 @@ func TestWhereAFollowerBegins(t *testing.T) {
 		f := &Follower{Bus: b, Memory: NewMemory(), Kind: kinds.Pods.Kind}
 		f.Memory.Follow(f.Kind)
 		c.change(f)
-		if from, err := f.begin(t.Context()); err != nil || from != c.from || f.skipping != c.skipping {
+		if from, err := f.startSequence(t.Context()); err != nil || from != c.from || f.skipping != c.skipping {
 			t.Errorf("%s: from %d, skipping: %t, %v", what, from, f.skipping, err)
 		}
 	}
 	f := &Follower{Bus: failing{stock: stocked(t, 1), last: errors.New("away")}, Memory: NewMemory(), Kind: kinds.Pods.Kind}
-	if _, err := f.begin(t.Context()); err == nil || !strings.Contains(err.Error(), "look where to begin with pods: away") {
+	if _, err := f.startSequence(t.Context()); err == nil || !strings.Contains(err.Error(), "look where to begin with pods: away") {
 		t.Errorf("of a bus that is away: %v", err)
 	}
 }
@@ -69,10 +69,10 @@ func TestAFollowerInTroubleSaysSo(t *testing.T) {
 		synctest.Wait()
 		f := &Follower{Bus: b, Memory: NewMemory(), Kind: kinds.Nodes.Kind} // of which there is no stream
 		f.trouble.begin(errors.New("torn"), events.Damage{Kind: "nodes", End: 1})
-		f.asking.begin(errors.New("silent"), events.Damage{Kind: "pods"})
+		f.silence.begin(errors.New("silent"), events.Damage{Kind: "pods"})
 		done := make(chan error, 1)
-		go func() { f.trouble.complain(ctx, b); done <- nil }()
-		go f.asking.complain(ctx, b)
+		go func() { f.trouble.run(ctx, b); done <- nil }()
+		go f.silence.run(ctx, b)
 		time.Sleep(2*time.Second + 1) // virtual
 		synctest.Wait()
 		if !slices.Contains(said, "nodes") || !slices.Contains(said, "pods") {
@@ -110,11 +110,11 @@ func TestALossIsToldWhenItIsSeenTwice(t *testing.T) {
 		l := NewLoop(b, toy(), m, Settings{Lost: func(stream string, what error) { lost = append(lost, stream+": "+what.Error()) }}, nil)
 		compare := func(what string, tells int, fails bool) {
 			t.Helper()
-			if err := l.compare(t.Context(), stream); (err != nil) != fails || len(lost) != tells {
+			if err := l.checkStream(t.Context(), stream); (err != nil) != fails || len(lost) != tells {
 				t.Errorf("%s: %v, told are %q", what, err, lost)
 			}
 		}
-		l.ledger.saw(stream, 5, "a")
+		l.witnesses.observe(stream, 5, "a")
 		compare("whole", 0, false)
 		b.err = errors.New("away")
 		compare("a bus that is away", 0, true)
@@ -144,8 +144,8 @@ func TestALoopHasItsTime(t *testing.T) {
 		if rung.Sub(began) != 3*time.Second {
 			t.Errorf("it rang after %v", rung.Sub(began))
 		}
-		if !l.Awake() || len(l.Parked()) != 0 || l.Busy() != 0 {
-			t.Errorf("it is awake: %t, busy for %v", l.Awake(), l.Busy())
+		if !l.HasOpened() || len(l.Parked()) != 0 || l.Busy() != 0 {
+			t.Errorf("it is awake: %t, busy for %v", l.HasOpened(), l.Busy())
 		}
 		cancel()
 		synctest.Wait()
@@ -158,7 +158,7 @@ func TestALoopHasItsTime(t *testing.T) {
 // An error of either stream leaves the edge of a kind unknown.
 func TestTheEdgeOfEitherStream(t *testing.T) {
 	for _, stream := range []string{subject.LogStream("pods"), subject.StateStream("pods")} {
-		if _, err := end(t.Context(), half{stocked(t, 2), stream}, "pods"); err == nil {
+		if _, err := kindEnd(t.Context(), half{stocked(t, 2), stream}, "pods"); err == nil {
 			t.Errorf("of %s that is away the edge is known", stream)
 		}
 	}
@@ -199,15 +199,15 @@ func TestWhichTraceATurnGoesOn(t *testing.T) {
 		t.Error("of nothing there is a newest")
 	}
 	for i := range uint64(4) {
-		e.caused(events.Trigger{Sequence: i})
+		e.addTrigger(events.Trigger{Sequence: i})
 	}
 	if e.newest().Sequence != 3 {
 		t.Errorf("the newest is %v", e.newest())
 	}
-	if e.served(events.Trigger{Sequence: 1}); len(e.triggers) != 2 || e.triggers[0].Sequence != 2 {
+	if e.dropServed(events.Trigger{Sequence: 1}); len(e.triggers) != 2 || e.triggers[0].Sequence != 2 {
 		t.Errorf("behind the second are %v", e.triggers)
 	}
-	if e.served(events.Trigger{Sequence: 99}); len(e.triggers) != 2 {
+	if e.dropServed(events.Trigger{Sequence: 99}); len(e.triggers) != 2 {
 		t.Errorf("behind one that is not there are %v", e.triggers)
 	}
 	if e.woken(events.Trace{}); !e.first || len(e.triggers) != 2 {
@@ -248,8 +248,8 @@ func TestWithWhichStatusATurnEnds(t *testing.T) {
 	if !slices.Equal(codes, []int{200, 200, 403, 500}) {
 		t.Errorf("they end with %v", codes)
 	}
-	l := &lane{journey: journey{turn: 7, decided: o.engine.now.Add(-time.Second)}}
-	if own, other := o.engine.took(l, events.Outcome{Turn: 7}), o.engine.took(l, events.Outcome{Turn: 8}); own != time.Second || other != 0 {
+	l := &lane{stages: stageTimes{turn: 7, decided: o.engine.now.Add(-time.Second)}}
+	if own, other := o.engine.turnDuration(l, events.Outcome{Turn: 7}), o.engine.turnDuration(l, events.Outcome{Turn: 8}); own != time.Second || other != 0 {
 		t.Errorf("they took %v and %v", own, other)
 	}
 }
@@ -265,16 +265,16 @@ func TestWhatAWriterSaysItHas(t *testing.T) {
 		o.engine.Heartbeat(b)
 	}
 	heartbeat(false, 7, 9)
-	if d := o.engine; !d.attended.Equal(d.now) || len(d.inFlight) != 2 || d.reached != 0 {
-		t.Errorf("in flight are %v, reached is %d", d.inFlight, d.reached)
+	if d := o.engine; !d.writersSeen.Equal(d.now) || len(d.inFlight) != 2 || d.writerReached != 0 {
+		t.Errorf("in flight are %v, reached is %d", d.inFlight, d.writerReached)
 	}
-	if heartbeat(true); o.engine.reached != 0 {
+	if heartbeat(true); o.engine.writerReached != 0 {
 		t.Error("a writer that is full of nothing has reached something")
 	}
-	if heartbeat(true, 8, 12, 3); o.engine.reached != 12 || !o.engine.crowded.Equal(o.engine.now) {
-		t.Errorf("reached is %d", o.engine.reached)
+	if heartbeat(true, 8, 12, 3); o.engine.writerReached != 12 || !o.engine.writerFullAt.Equal(o.engine.now) {
+		t.Errorf("reached is %d", o.engine.writerReached)
 	}
-	for i := range uint64(crowd) {
+	for i := range uint64(inFlightKept) {
 		heartbeat(false, 100+i)
 	}
 	o.engine.now = o.engine.now.Add(o.engine.settings.Orphan + 1)
@@ -287,9 +287,9 @@ func TestWhatAWriterSaysItHas(t *testing.T) {
 func TestAKeyAwaitsEachKindOnce(t *testing.T) {
 	o := open(t, Settings{})
 	e := o.engine.entry(web)
-	e.act.effects = []due{of("pods", "a", "u", "5", false), of("pods", "b", "v", "6", false)}
-	o.engine.await(e, &e.act)
-	if len(o.engine.awaiting["pods"]) != 1 || len(e.listed) != 1 || !e.awaits("pods") || e.awaits("nodes") || !e.worried {
+	e.act.effects = []effect{of("pods", "a", "u", "5", false), of("pods", "b", "v", "6", false)}
+	o.engine.awaitEffects(e, &e.act)
+	if len(o.engine.awaiting["pods"]) != 1 || len(e.listed) != 1 || !e.awaits("pods") || e.awaits("nodes") || !e.effectCheckSet {
 		t.Errorf("awaited are %v by %d keys", e.listed, len(o.engine.awaiting["pods"]))
 	}
 	if state := e.act.state(); len(state.Unseen) != 2 || state.Unseen[1].Name != "b" {
@@ -299,7 +299,7 @@ func TestAKeyAwaitsEachKindOnce(t *testing.T) {
 	if o.engine.recheck("pods"); len(o.engine.awaiting["pods"]) != 0 || len(e.listed) != 0 {
 		t.Errorf("what has come is awaited by %d keys", len(o.engine.awaiting["pods"]))
 	}
-	if o.engine.await(e, &lane{}); len(e.listed) != 0 {
+	if o.engine.awaitEffects(e, &lane{}); len(e.listed) != 0 {
 		t.Error("nothing is awaited")
 	}
 }

@@ -55,11 +55,11 @@ func FuzzFold(f *testing.F) {
 			facts = append(facts, Read(kind, m))
 		}
 		back.Fold(kind.Name, facts)
-		then, err := back.See(events.Position{kind.Name: 2}, nil)
+		then, err := back.ViewAt(events.Position{kind.Name: 2}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		now := scene{memory: memory, reader: back.reader}
+		now := snapshot{memory: memory, reader: back.reader}
 		var held, seen []string
 		for _, o := range now.List(kind.Name, "") {
 			held = append(held, o.GetNamespace()+"/"+o.GetName())

@@ -64,10 +64,10 @@ func TestWhenAnObjectWasHeard(t *testing.T) {
 		for i, message := range log {
 			m.Fold(c.kind.Name, []events.Message{message})
 			h.Fold(c.kind.Name, []Fact{Read(c.kind, message)})
-			m.look("c", nil, func(s scene) { hears(t, s, c.kind.Name, i, heard[i], sights[i]) })
+			m.view("c", nil, func(s snapshot) { hears(t, s, c.kind.Name, i, heard[i], sights[i]) })
 		}
 		for _, i := range []int{3, 1, 7, 4, 5, 0, 6, 2} {
-			sight, err := h.See(events.Position{c.kind.Name: uint64(i + 1)}, nil)
+			sight, err := h.ViewAt(events.Position{c.kind.Name: uint64(i + 1)}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

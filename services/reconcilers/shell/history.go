@@ -55,7 +55,7 @@ type Fact struct {
 // Read decodes a message of a kind's log, which is most of the work of folding it. It is safe
 // for concurrent use.
 func Read(kind kinds.Kind, m events.Message) Fact {
-	f := Fact{fact: readBy((*fact).glance, kind, m), message: m}
+	f := Fact{fact: readBy((*fact).decodeOwners, kind, m), message: m}
 	f.message.Data, f.delta.Body = nil, nil
 	return f
 }
@@ -63,7 +63,7 @@ func Read(kind kinds.Kind, m events.Message) Fact {
 // ReadDelta is Read for a delta that has been decoded already.
 func ReadDelta(kind kinds.Kind, sequence uint64, d events.Delta) Fact {
 	f := Fact{fact: fact{sequence: sequence, delta: d}}
-	f.glance(kind)
+	f.decodeOwners(kind)
 	f.delta.Body = nil
 	return f
 }
@@ -138,7 +138,7 @@ func (h *History) fold(t *track, f Fact) {
 	s.whole = t.whole
 	if s.ref = f.delta.Ref; changed {
 		s.now = t.state(at)
-		fade(s.was)
+		dropDecoded(s.was)
 	} else {
 		s.ref, s.was = events.Ref{}, nil
 	}
@@ -202,36 +202,36 @@ func (h *History) move(t *track, to int) {
 func (h *History) put(t *track, ref events.Ref, is *state) {
 	at := name{ref.Namespace, ref.Name} // empty for a step without an object: nothing is held there
 	if is != nil {
-		h.memory.put(t.kind, at, &held{ref, is})
+		h.memory.put(t.kind, at, &cachedObject{ref, is})
 	} else if old, ok := t.kind.objects[at]; ok {
 		h.memory.drop(t.kind, old)
 	}
 }
 
-// Sight is the view of a turn.
-type Sight struct {
+// TurnView is the view of a turn.
+type TurnView struct {
 	// Snapshot is valid until the next call of a method of the History.
 	reconcile.Snapshot
 	// Digest is the digest that a turn with this view records ([events.Turn]).
 	Digest uint64
-	// Lacking are the kinds of which messages or objects are known to be missing, in no order.
-	Lacking []kinds.Name
-	// Earlier becomes true when a controller asks when an object was last heard, and that
+	// Incomplete are the kinds of which messages or objects are known to be missing, in no order.
+	Incomplete []kinds.Name
+	// AskedUnheard becomes true when a controller asks when an object was last heard, and that
 	// object has changed without a heartbeat since. A reader that began with the newest
 	// versions took the change for a heartbeat.
-	Earlier *bool
+	AskedUnheard *bool
 }
 
-// See gives the view at positions: of the kinds in seen, and of no others. last gives the
+// ViewAt gives the view at positions: of the kinds in seen, and of no others. last gives the
 // outcomes for [reconcile.Snapshot].
 //
 // Errors: a position is older than the History keeps, or of a kind that has not begun.
-func (h *History) See(seen events.Position, last func(events.Key, events.Lane) (events.Outcome, bool)) (Sight, error) {
-	s := Sight{Earlier: new(bool)}
+func (h *History) ViewAt(seen events.Position, last func(events.Key, events.Lane) (events.Outcome, bool)) (TurnView, error) {
+	s := TurnView{AskedUnheard: new(bool)}
 	for kind, position := range seen {
 		t, ok := h.tracks[kind]
 		if !ok || position < t.begin.sequence {
-			return Sight{}, fmt.Errorf("message %d of the log of %s is further back than is remembered", position, kind)
+			return TurnView{}, fmt.Errorf("message %d of the log of %s is further back than is remembered", position, kind)
 		}
 		if t.head <= position {
 			h.move(t, len(t.steps))
@@ -240,11 +240,11 @@ func (h *History) See(seen events.Position, last func(events.Key, events.Lane) (
 		}
 		s.Digest += t.shown
 		if !t.present().whole {
-			s.Lacking = append(s.Lacking, kind)
+			s.Incomplete = append(s.Incomplete, kind)
 		}
 	}
 	h.restrict(seen)
-	s.Snapshot = scene{memory: h.memory, reader: h.reader, last: last, earlier: s.Earlier}
+	s.Snapshot = snapshot{memory: h.memory, reader: h.reader, last: last, earlier: s.AskedUnheard}
 	return s, nil
 }
 

@@ -40,7 +40,7 @@ func past(n int, random *rand.Rand) []events.Message {
 }
 
 // shown prints the answers to all queries of a snapshot of pods.
-func shown(s scene) string {
+func shown(s snapshot) string {
 	text := ""
 	for _, o := range s.List("pods", "") {
 		_, found := s.ByUID(o.GetUID())
@@ -68,7 +68,7 @@ func TestHistoryShowsEveryPositionAsItWas(t *testing.T) {
 	plain.Follow(kinds.Pods.Kind)
 	wants, digests := []string{""}, []uint64{0}
 	take := func() {
-		plain.look(toy().Describe().Name, nil, func(s scene) {
+		plain.view(toy().Describe().Name, nil, func(s snapshot) {
 			wants, digests = append(wants, shown(s)), append(digests, s.digest(events.Position{"pods": 1}))
 		})
 	}
@@ -91,12 +91,12 @@ func TestHistoryShowsEveryPositionAsItWas(t *testing.T) {
 			h.Fold("pods", read1(log[folded-1]))
 		}
 		at := random.IntN(folded + 1)
-		sight, err := h.See(events.Position{"pods": uint64(at)}, nil)
+		sight, err := h.ViewAt(events.Position{"pods": uint64(at)}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := shown(sight.Snapshot.(scene)); got != wants[at] || sight.Digest != digests[at] || len(sight.Lacking) > 0 {
-			t.Fatalf("at message %d of %d is seen\n%s(digest %x, lacking %v), want\n%s(digest %x)", at, folded, got, sight.Digest, sight.Lacking, wants[at], digests[at])
+		if got := shown(sight.Snapshot.(snapshot)); got != wants[at] || sight.Digest != digests[at] || len(sight.Incomplete) > 0 {
+			t.Fatalf("at message %d of %d is seen\n%s(digest %x, lacking %v), want\n%s(digest %x)", at, folded, got, sight.Digest, sight.Incomplete, wants[at], digests[at])
 		}
 	}
 	if folded < len(log) {
@@ -107,11 +107,11 @@ func TestHistoryShowsEveryPositionAsItWas(t *testing.T) {
 func TestHistoryKnowsWhatItLacks(t *testing.T) {
 	log := past(40, rand.New(rand.NewPCG(2, 2)))
 	lacks := func(h *History, at uint64) bool {
-		sight, err := h.See(events.Position{"pods": at}, nil)
+		sight, err := h.ViewAt(events.Position{"pods": at}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return len(sight.Lacking) > 0
+		return len(sight.Incomplete) > 0
 	}
 
 	h := NewHistory(0)
@@ -122,10 +122,10 @@ func TestHistoryKnowsWhatItLacks(t *testing.T) {
 	if !lacks(h, 20) || !lacks(h, 21) {
 		t.Error("what was there before the begin does not lack")
 	}
-	if _, err := h.See(events.Position{"pods": 19}, nil); err == nil {
+	if _, err := h.ViewAt(events.Position{"pods": 19}, nil); err == nil {
 		t.Error("what is before the begin was seen")
 	}
-	if _, err := h.See(events.Position{"replicasets.apps": 1}, nil); err == nil {
+	if _, err := h.ViewAt(events.Position{"replicasets.apps": 1}, nil); err == nil {
 		t.Error("a kind that nothing began with was seen")
 	}
 
@@ -165,7 +165,7 @@ func TestHistoryBeginsWithTheLastSight(t *testing.T) {
 	for _, there := range [][]Fact{{early, late}, {late, early}} {
 		h := NewHistory(0)
 		h.Begin(kinds.Leases.Kind, 9, there, true)
-		s, err := h.See(events.Position{kinds.Leases.Name: 9}, nil)
+		s, err := h.ViewAt(events.Position{kinds.Leases.Name: 9}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -185,12 +185,12 @@ func TestHistoryTellsOfEarlierSignsOfLife(t *testing.T) {
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "worker", Namespace: "kube-node-lease", UID: "1", ResourceVersion: fmt.Sprint(sequence)}}
 		lease.Spec.RenewTime = &metav1.MicroTime{Time: epoch.Add(time.Duration(renewed) * time.Minute)}
 		h.Fold(kinds.Leases.Name, []Fact{Read(kinds.Leases.Kind, delta(kinds.Leases.Kind, events.Is, lease, sequence))})
-		s, err := h.See(events.Position{kinds.Leases.Name: sequence}, nil)
+		s, err := h.ViewAt(events.Position{kinds.Leases.Name: sequence}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.Heard(kinds.Leases.Name, "kube-node-lease", "worker"); *s.Earlier != (sequence == 2) {
-			t.Errorf("after version %d an earlier sign of life is told: %v", sequence, *s.Earlier)
+		if s.Heard(kinds.Leases.Name, "kube-node-lease", "worker"); *s.AskedUnheard != (sequence == 2) {
+			t.Errorf("after version %d an earlier sign of life is told: %v", sequence, *s.AskedUnheard)
 		}
 	}
 }
@@ -213,7 +213,7 @@ func TestHistoryShowsNoKindThatWasNotSeen(t *testing.T) {
 		{events.Position{"replicasets.apps": 0}, false},
 		{events.Position{"pods": 20}, true},
 	} {
-		s, err := h.See(c.seen, nil)
+		s, err := h.ViewAt(c.seen, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -268,7 +268,7 @@ func TestHistoryKnowsWhereALogHasAHole(t *testing.T) {
 				if back {
 					at = len(c.want) - 1 - i
 				}
-				s, err := h.See(events.Position{"pods": uint64(at)}, nil)
+				s, err := h.ViewAt(events.Position{"pods": uint64(at)}, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -278,7 +278,7 @@ func TestHistoryKnowsWhereALogHasAHole(t *testing.T) {
 						there++
 					}
 				}
-				if lacks := len(s.Lacking) > 0; lacks != c.want[at] || len(s.List("pods", "")) != there || (s.Digest != 0) != (there > 0) {
+				if lacks := len(s.Incomplete) > 0; lacks != c.want[at] || len(s.List("pods", "")) != there || (s.Digest != 0) != (there > 0) {
 					t.Errorf("%s: at %d something is missing: %t, and there are %d pods, want %d", what, at, lacks, len(s.List("pods", "")), there)
 				}
 			}
@@ -295,7 +295,7 @@ func TestHistoryGoesPastWhatChangesNothing(t *testing.T) {
 		h.Fold("pods", read1(delta(kinds.Pods.Kind, events.Is, aPod("p", "web", version), uint64(i+1))))
 	}
 	for _, at := range []uint64{1, 2, 3, 2, 1, 3} {
-		s, err := h.See(events.Position{"pods": at}, nil)
+		s, err := h.ViewAt(events.Position{"pods": at}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -314,8 +314,8 @@ func TestHistoryBeginsWithWhatIsThere(t *testing.T) {
 	m.Fold("pods", []events.Message{ofPods(d, 7)})
 	h := NewHistory(0)
 	h.Begin(kinds.Pods.Kind, 9, []Fact{f}, true)
-	s, err := h.See(events.Position{"pods": 9}, nil)
-	if err != nil || names(s.List("pods", "")) != "default/p 5" || s.Digest != k.tally.Census().Of("pods") || s.Digest == 0 || len(s.Lacking) > 0 {
+	s, err := h.ViewAt(events.Position{"pods": 9}, nil)
+	if err != nil || names(s.List("pods", "")) != "default/p 5" || s.Digest != k.tally.Census().Of("pods") || s.Digest == 0 || len(s.Incomplete) > 0 {
 		t.Errorf("there is %q, with a digest of %x, %v", names(s.List("pods", "")), s.Digest, err)
 	}
 	if from, head, ok := h.Known("pods"); from != 9 || head != 9 || !ok {
@@ -324,7 +324,7 @@ func TestHistoryBeginsWithWhatIsThere(t *testing.T) {
 	if from, head, ok := h.Known("nodes"); from != 0 || head != 0 || ok {
 		t.Errorf("what never began is known from %d to %d", from, head)
 	}
-	if s, err := h.See(events.Position{"pods": 8}, nil); err == nil || s.Snapshot != nil {
+	if s, err := h.ViewAt(events.Position{"pods": 8}, nil); err == nil || s.Snapshot != nil {
 		t.Error("what was before it is seen")
 	}
 }
@@ -343,7 +343,7 @@ func TestHistoryKeepsNoBodyTwice(t *testing.T) {
 	h := NewHistory(0)
 	h.Begin(kinds.Pods.Kind, 0, nil, true)
 	h.Fold("pods", []Fact{read})
-	if s, err := h.See(events.Position{"pods": 1}, nil); err != nil || len(s.List("pods", "")) != 1 {
+	if s, err := h.ViewAt(events.Position{"pods": 1}, nil); err != nil || len(s.List("pods", "")) != 1 {
 		t.Fatalf("it is not seen: %v", err)
 	}
 	first := h.tracks["pods"].steps[0].now.object.Object.(*lazy)

@@ -31,7 +31,7 @@ func TestWhatAResultLeavesToBeSeen(t *testing.T) {
 		{events.Result{Status: events.Refused, Version: "5"}, false},
 		{events.Result{Status: events.Answered, Version: "5"}, false},
 	} {
-		if leavesTrace(c.result) != c.some {
+		if becomesVisible(c.result) != c.some {
 			t.Errorf("%+v: %t", c.result, !c.some)
 		}
 	}
@@ -65,8 +65,8 @@ func TestOutcomesThatChangedNothing(t *testing.T) {
 		{[]events.Result{same, applied}, false, false}, {[]events.Result{answered}, false, true}, {[]events.Result{same, answered}, false, true},
 	} {
 		o := events.Outcome{Results: c.results}
-		if changedNothing(o) != c.none || answers(o) != c.answers {
-			t.Errorf("%+v: it changed nothing: %t, it answers: %t", c.results, changedNothing(o), answers(o))
+		if changedNothing(o) != c.none || hasAnswer(o) != c.answers {
+			t.Errorf("%+v: it changed nothing: %t, it answers: %t", c.results, changedNothing(o), hasAnswer(o))
 		}
 	}
 }
@@ -112,12 +112,12 @@ func TestWhichPartsOfADecisionPass(t *testing.T) {
 		"too early":      {some, true, epoch.Add(1), false, epoch.Add(1)},
 		"in time":        {some, true, epoch, true, time.Time{}},
 	} {
-		if pass, until := passes(c.part, c.open, c.notBefore, epoch); pass != c.pass || !until.Equal(c.until) {
+		if pass, until := laneMayStore(c.part, c.open, c.notBefore, epoch); pass != c.pass || !until.Equal(c.until) {
 			t.Errorf("%s: it passes: %t, or waits until %v", what, pass, until)
 		}
 	}
 	record := events.Command{Verb: events.VerbRecord}
-	if !onlyRecords(reconcile.Do("so", record, record)) || onlyRecords(reconcile.Do("so", record, events.Command{Verb: events.VerbUpdate})) {
+	if !onlyEvents(reconcile.Do("so", record, record)) || onlyEvents(reconcile.Do("so", record, events.Command{Verb: events.VerbUpdate})) {
 		t.Error("what only makes Events is not told from what does more")
 	}
 }
@@ -175,9 +175,9 @@ func TestATurnInThePlaceOfALostOne(t *testing.T) {
 	}
 }
 
-// scenery is a memory of pods: "there" is at version 5, "replaced" was taken over by another
+// withPods is a memory of pods: "there" is at version 5, "replaced" was taken over by another
 // pod at 6, "dead" was deleted at 7, and the mark is at 9.
-func scenery(t *testing.T, see func(scene)) {
+func withPods(t *testing.T, see func(snapshot)) {
 	t.Helper()
 	m := NewMemory()
 	m.Follow(kinds.Pods.Kind)
@@ -200,22 +200,22 @@ func scenery(t *testing.T, see func(scene)) {
 	torn = events.EncodeDelta(d)
 	torn.Subject, torn.Sequence = subject.Delta(d.Ref), 8
 	m.Fold(kinds.Pods.Name, []events.Message{torn})
-	m.look("toy", nil, see)
+	m.view("toy", nil, see)
 }
 
-func of(kind kinds.Name, called string, uid types.UID, version string, removed bool) due {
-	return due{result: events.Result{
+func of(kind kinds.Name, called string, uid types.UID, version string, removed bool) effect {
+	return effect{result: events.Result{
 		Ref: events.Ref{Kind: kind, Namespace: "default", Name: called}, UID: uid, Version: version, Removed: removed,
 	}}
 }
 
 // An effect has returned when the memory has its version, a later one, or its deletion.
 func TestWhichEffectsHaveReturned(t *testing.T) {
-	dated := func(u due, epoch uint64) due { u.dated, u.epoch = true, epoch; return u }
-	position := func(u due, seen uint64) due { u.seen = seen; return u }
-	scenery(t, func(s scene) {
+	dated := func(u effect, epoch uint64) effect { u.dated, u.epoch = true, epoch; return u }
+	position := func(u effect, seen uint64) effect { u.seen = seen; return u }
+	withPods(t, func(s snapshot) {
 		for what, c := range map[string]struct {
-			due  due
+			due  effect
 			back bool
 		}{
 			"a version that is there":          {of("pods", "there", "uid-there", "5", false), true},
@@ -240,7 +240,7 @@ func TestWhichEffectsHaveReturned(t *testing.T) {
 			"a position that was not":          {position(of("pods", "there", "", "5", false), 9), false},
 			"a position of another kind":       {position(of("jobs.batch", "there", "", "5", false), 1), false},
 		} {
-			if s.returned(c.due) != c.back {
+			if s.hasReturned(c.due) != c.back {
 				t.Errorf("%s: it is seen: %t", what, !c.back)
 			}
 		}
@@ -250,11 +250,11 @@ func TestWhichEffectsHaveReturned(t *testing.T) {
 // beyond holds for an effect up to whose version its kind has been reported; the effect is lost
 // when the state stream has been read to its end, too.
 func TestWhichEffectsAreLost(t *testing.T) {
-	with := func(u due, goal, seen uint64) due { u.goal, u.seen = goal, seen; return u }
-	dated := func(u due, epoch uint64) due { u.dated, u.epoch = true, epoch; return u }
-	scenery(t, func(s scene) {
+	with := func(u effect, goal, seen uint64) effect { u.goal, u.seen = goal, seen; return u }
+	dated := func(u effect, epoch uint64) effect { u.dated, u.epoch = true, epoch; return u }
+	withPods(t, func(s snapshot) {
 		for what, c := range map[string]struct {
-			due          due
+			due          effect
 			beyond, lost bool
 		}{
 			"before the mark":               {of("pods", "none", "u", "8", false), true, false},
@@ -275,7 +275,7 @@ func TestWhichEffectsAreLost(t *testing.T) {
 			"a position not told again":     {with(of("pods", "none", "u", "10", false), 9, 3), true, false},
 			"a kind not followed, with end": {with(of("jobs.batch", "none", "u", "8", false), 1, 0), false, false},
 		} {
-			if beyond, lost := s.beyond(c.due), s.lost(c.due); beyond != c.beyond || lost != c.lost {
+			if beyond, lost := s.reportedBeyond(c.due), s.lost(c.due); beyond != c.beyond || lost != c.lost {
 				t.Errorf("%s: it is beyond: %t, lost: %t", what, beyond, lost)
 			}
 		}
@@ -284,9 +284,9 @@ func TestWhichEffectsAreLost(t *testing.T) {
 
 // The memory and the API server disagree about an object when only one of them has it.
 func TestWhichResultsDiverge(t *testing.T) {
-	scenery(t, func(s scene) {
+	withPods(t, func(s snapshot) {
 		for what, c := range map[string]struct {
-			of     due
+			of     effect
 			status events.Status
 			is     bool
 		}{
@@ -303,14 +303,14 @@ func TestWhichResultsDiverge(t *testing.T) {
 		} {
 			r := c.of.result
 			r.Status = c.status
-			if s.diverges(r) != c.is {
+			if s.contradicts(r) != c.is {
 				t.Errorf("%s: %t", what, !c.is)
 			}
 		}
 	})
 }
 
-// A scene does not show kinds that the controller does not read.
+// A snapshot does not show kinds that the controller does not read.
 func TestASceneShowsWhatIsRead(t *testing.T) {
 	m := NewMemory()
 	m.Follow(kinds.Nodes.Kind)
@@ -319,7 +319,7 @@ func TestASceneShowsWhatIsRead(t *testing.T) {
 	node := delta(kinds.Nodes.Kind, events.Is, aPod("n", "web", 5), 1)
 	m.Fold(kinds.Nodes.Name, []events.Message{node})
 	m.Fold(kinds.Pods.Name, []events.Message{delta(kinds.Pods.Kind, events.Is, aPod("p", "web", 5), 1), delta(kinds.Pods.Kind, events.Is, aPod("q", "", 6), 2)})
-	m.look("toy", nil, func(s scene) {
+	m.view("toy", nil, func(s snapshot) {
 		if _, ok := s.Get("nodes", "default", "n"); ok || s.List("nodes", "") != nil || s.ControlledBy("nodes", "uid-web") != nil || s.Orphans("nodes", "default") != nil {
 			t.Error("nodes are seen")
 		}
@@ -361,7 +361,7 @@ func TestWhichVersionIsNewer(t *testing.T) {
 		{1, 0, "4", true, false}, {0, 1, "6", false, true}, {2, 2, "6", true, false},
 	} {
 		d := events.Delta{Epoch: c.epoch, ResourceVersion: c.version}
-		if newer(d, c.than, "5") != c.newer || olderThan(d, &held{state: &state{epoch: c.than, version: "5"}}) != c.older {
+		if isNewer(d, c.than, "5") != c.newer || isOlder(d, &cachedObject{state: &state{epoch: c.than, version: "5"}}) != c.older {
 			t.Errorf("%s of epoch %d, than 5 of epoch %d: newer %t", c.version, c.epoch, c.than, !c.newer)
 		}
 	}
@@ -392,7 +392,7 @@ func TestObjectsInTheSameIndexes(t *testing.T) {
 func TestHowLongTheDeadAreRemembered(t *testing.T) {
 	bury := func(k *kindMemory, n int, at time.Time) {
 		uid := types.UID(fmt.Sprint("u", n))
-		k.bury(tombstone{uid: uid, at: at, name: name{"ns", fmt.Sprint("n", n)}})
+		k.addTombstone(tombstone{uid: uid, at: at, name: name{"ns", fmt.Sprint("n", n)}})
 	}
 	k := newKindMemory(kinds.Pods.Kind)
 	k.newest = epoch
@@ -407,7 +407,7 @@ func TestHowLongTheDeadAreRemembered(t *testing.T) {
 		t.Errorf("%d are remembered when one is buried twice", len(k.gone))
 	}
 	bury(k, tombstoneMax, epoch)
-	if _, first := k.gone["u0"]; first || len(k.gone) != tombstoneMax || len(k.last) != tombstoneMax || len(k.dying) != tombstoneMax {
+	if _, first := k.gone["u0"]; first || len(k.gone) != tombstoneMax || len(k.last) != tombstoneMax || len(k.tombstones) != tombstoneMax {
 		t.Errorf("%d are remembered, by %d names, the first among them: %t", len(k.gone), len(k.last), first)
 	}
 	k = newKindMemory(kinds.Pods.Kind)
@@ -418,7 +418,7 @@ func TestHowLongTheDeadAreRemembered(t *testing.T) {
 		t.Errorf("%d are remembered after ten minutes", len(k.gone))
 	}
 	k.newest = epoch.Add(10*time.Minute + 1)
-	k.bury(tombstone{uid: "other", at: k.newest, name: name{"ns", "n1"}})
+	k.addTombstone(tombstone{uid: "other", at: k.newest, name: name{"ns", "n1"}})
 	if _, first := k.gone["u1"]; first || len(k.gone) != 3 || k.last[name{"ns", "n1"}] != "other" {
 		t.Errorf("%d are remembered after more than ten minutes, the first among them: %t", len(k.gone), first)
 	}
@@ -426,23 +426,23 @@ func TestHowLongTheDeadAreRemembered(t *testing.T) {
 
 func TestAKindThatIsNotFollowedIsNowhere(t *testing.T) {
 	m := NewMemory()
-	position, marked := m.stand("pods")
+	position, marked := m.progress("pods")
 	number, told := m.epoch("pods")
-	if m.Position("pods") != 0 || position != 0 || marked || number != 0 || !told || m.Count("pods") != 0 || m.wholeness("pods") != (wholeness{}) || m.Forget("pods") != nil {
+	if m.Position("pods") != 0 || position != 0 || marked || number != 0 || !told || m.Count("pods") != 0 || m.completeness("pods") != (completeness{}) || m.Forget("pods") != nil {
 		t.Error("a kind that is not followed has something")
 	}
 	if m.Fold("pods", []events.Message{markAt(kinds.Pods.Kind, "5", 3)}) != 0 {
 		t.Error("a kind that is not followed is folded")
 	}
 	m.Dealt("pods", 3)
-	m.absolve("pods")
+	m.clearDamage("pods")
 	m.Follow(kinds.Pods.Kind)
-	position, marked = m.stand("pods")
+	position, marked = m.progress("pods")
 	if position != 0 || marked {
 		t.Error("a kind of which nothing was folded is marked")
 	}
 	m.Fold("pods", []events.Message{markAt(kinds.Pods.Kind, "5", 3)})
-	if position, marked = m.stand("pods"); position != 3 || !marked || m.Position("pods") != 3 {
+	if position, marked = m.progress("pods"); position != 3 || !marked || m.Position("pods") != 3 {
 		t.Errorf("a kind that was marked stands at %d, %t", position, marked)
 	}
 }
@@ -470,14 +470,14 @@ func TestCausesAreBounded(t *testing.T) {
 	if len(c.triggers) != events.MaxTriggers || c.triggers[len(c.triggers)-1].Sequence != 200 {
 		t.Errorf("named are %d, the last %v", len(c.triggers), c.triggers[len(c.triggers)-1])
 	}
-	c.wait(Backlog{Kind: "pods", Sequence: 300})
+	c.addOldest(Backlog{Kind: "pods", Sequence: 300})
 	want := []Backlog{{"pods", uint64(100 - events.MaxTriggers - 4), epoch}, {"nodes", 200, epoch}}
 	if !slices.Equal(c.oldest, want) {
 		t.Errorf("waiting are %v, want %v", c.oldest, want)
 	}
 	e := &entry{}
 	for i := range events.MaxTriggers + 2 {
-		e.caused(events.Trigger{Sequence: uint64(i)})
+		e.addTrigger(events.Trigger{Sequence: uint64(i)})
 	}
 	if len(e.triggers) != events.MaxTriggers || e.triggers[0].Sequence != 2 {
 		t.Errorf("an entry has %d causes, the first %v", len(e.triggers), e.triggers[0])

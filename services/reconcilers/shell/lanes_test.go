@@ -78,7 +78,7 @@ func TestWhereATurnIsPut(t *testing.T) {
 		o := open(t, Settings{})
 		e := o.engine.entry(web)
 		e.known, e.act = true, lane{turn: c.turn, decided: c.decided, outcome: 3}
-		o.engine.put(e, &e.act, 7, epoch)
+		o.engine.recordStored(e, &e.act, 7, epoch)
 		if e.act.turn != c.want.turn || !e.act.decided.Equal(c.want.decided) || e.act.outcome != c.want.outcome || e.known != c.known {
 			t.Errorf("%s: %+v, known: %t", what, e.act, e.known)
 		}
@@ -150,7 +150,7 @@ func TestWhenAReportMayGo(t *testing.T) {
 		}
 	}
 	unsure := &entry{told: told, unsure: epoch.Add(time.Hour)}
-	if got := o.engine.progress(unsure); !got.Equal(epoch.Add(time.Hour + 700*time.Millisecond)) {
+	if got := o.engine.progressAt(unsure); !got.Equal(epoch.Add(time.Hour + 700*time.Millisecond)) {
 		t.Errorf("after one that was unsure in %v", got.Sub(epoch))
 	}
 }
@@ -175,11 +175,11 @@ func TestWhichOutcomesAreRemembered(t *testing.T) {
 	if _, ok := o.engine.lastOf(events.Key{Name: "x"})(events.Key{Name: "x"}, events.Act); ok {
 		t.Error("an outcome of a key that is not known is remembered")
 	}
-	if heard := e.heard(); len(heard) != 1 || heard[events.Act].Turn != 7 {
+	if heard := e.heardOutcomes(); len(heard) != 1 || heard[events.Act].Turn != 7 {
 		t.Errorf("heard are %+v", heard)
 	}
-	if e.act.remember = false; e.heard() != nil {
-		t.Errorf("of nothing that is remembered %+v is heard", e.heard())
+	if e.act.remember = false; e.heardOutcomes() != nil {
+		t.Errorf("of nothing that is remembered %+v is heard", e.heardOutcomes())
 	}
 }
 
@@ -216,7 +216,7 @@ func TestWhatChangesNothingWaits(t *testing.T) {
 	l.noOps.decide(same)
 	unchanged := events.Outcome{Results: []events.Result{{Status: events.Unchanged}}}
 	for round, wait := range []time.Duration{0, time.Second, 2 * time.Second, 4 * time.Second} {
-		o.engine.weigh(l, unchanged)
+		o.engine.countNoOps(l, unchanged)
 		if got := l.noOps.waits(same).Sub(o.engine.now); got != wait {
 			t.Errorf("after round %d it waits %v, want %v", round, got, wait)
 		}
@@ -225,12 +225,12 @@ func TestWhatChangesNothingWaits(t *testing.T) {
 		}
 		l.noOps.decide(same)
 	}
-	o.engine.weigh(l, events.Outcome{Results: []events.Result{{Status: events.Applied}}})
+	o.engine.countNoOps(l, events.Outcome{Results: []events.Result{{Status: events.Applied}}})
 	if !l.noOps.waits(same).IsZero() {
 		t.Error("what has changed something waits")
 	}
-	o.engine.weigh(l, unchanged)
-	o.engine.weigh(l, unchanged)
+	o.engine.countNoOps(l, unchanged)
+	o.engine.countNoOps(l, unchanged)
 	if l.noOps.decide(other); !l.noOps.waits(other).IsZero() || l.noOps.rounds != 0 {
 		t.Error("a decision for something else waits")
 	}
@@ -258,7 +258,7 @@ func TestAKindIsFollowedAsItIsDescribed(t *testing.T) {
 	m.Follow(kinds.Pods.Kind)
 	m.Fold(kinds.Pods.Name, []events.Message{delta(kinds.Pods.Kind, events.Is, aPod("p", "", 1), 1)})
 	m.Follow(later)
-	m.look("toy", nil, func(s scene) {
+	m.view("toy", nil, func(s snapshot) {
 		if k, ok := s.Kind("pods"); !ok || k.Version != "v2" || len(s.List("pods", "")) != 1 {
 			t.Errorf("it is %+v, with %d objects", k, len(s.List("pods", "")))
 		}
@@ -270,7 +270,7 @@ func TestHistoryReachesAsFarAsItMay(t *testing.T) {
 	h := NewHistory(2)
 	h.Begin(kinds.Pods.Kind, 0, nil, true)
 	at := func(position uint64) (pods int, err error) {
-		s, err := h.See(events.Position{"pods": position}, nil)
+		s, err := h.ViewAt(events.Position{"pods": position}, nil)
 		if err != nil {
 			return 0, err
 		}
@@ -309,7 +309,7 @@ func TestHistorySeesForHowLong(t *testing.T) {
 		h.Fold(kinds.Leases.Name, []Fact{Read(kinds.Leases.Kind, m)})
 	}
 	for _, position := range []uint64{2, 1, 2} {
-		s, err := h.See(events.Position{kinds.Leases.Name: position}, nil)
+		s, err := h.ViewAt(events.Position{kinds.Leases.Name: position}, nil)
 		if err != nil || s.Sight(kinds.Leases.Name) != sights[position-1] {
 			t.Errorf("at %d it is %v, %v", position, s.Sight(kinds.Leases.Name), err)
 		}

@@ -18,9 +18,9 @@ type lazy struct {
 	body          []byte // in protobuf
 }
 
-// fade drops the decoded form of an object that has been replaced, which takes several times
+// dropDecoded drops the decoded form of an object that has been replaced, which takes several times
 // the room of its body: hardly any reader goes back to it. A reader that has it keeps it.
-func fade(s *state) {
+func dropDecoded(s *state) {
 	if s == nil {
 		return
 	}
@@ -45,8 +45,8 @@ func (l *lazy) whole() metav1.Object {
 	return l.Object
 }
 
-// glance is decode for a History. It decodes bodies that are not in protobuf at once.
-func (f *fact) glance(kind kinds.Kind) {
+// decodeOwners is decode for a History. It decodes bodies that are not in protobuf at once.
+func (f *fact) decodeOwners(kind kinds.Kind) {
 	if f.delta.Op != events.Is && f.delta.Op != events.Gone {
 		return
 	}
@@ -65,8 +65,8 @@ func (f *fact) glance(kind kinds.Kind) {
 	f.object = reconcile.Object{Kind: kind, Object: &lazy{owners: owners, kind: kind, body: f.delta.Body}}
 }
 
-// seen is the object as a snapshot has it; ok is false for one that cannot be decoded.
-func (h *held) seen() (obj metav1.Object, ok bool) {
+// decoded is the object as a snapshot has it; ok is false for one that cannot be decoded.
+func (h *cachedObject) decoded() (obj metav1.Object, ok bool) {
 	obj = whole(h.object.Object)
 	return obj, obj != nil
 }
@@ -78,8 +78,8 @@ func whole(obj metav1.Object) metav1.Object {
 	return obj
 }
 
-func (h *held) seenAs() (obj reconcile.Object, ok bool) {
+func (h *cachedObject) decodedObject() (obj reconcile.Object, ok bool) {
 	obj = reconcile.Object{Kind: h.object.Kind}
-	obj.Object, ok = h.seen()
+	obj.Object, ok = h.decoded()
 	return obj, ok
 }

@@ -18,7 +18,7 @@ func TestAnOldVersionIsLetGoOf(t *testing.T) {
 	h.Begin(kinds.Pods.Kind, 0, nil, true)
 	ask := func(at int) {
 		t.Helper()
-		s, err := h.See(events.Position{"pods": uint64(at)}, nil)
+		s, err := h.ViewAt(events.Position{"pods": uint64(at)}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,10 +48,10 @@ func TestAnOldVersionIsLetGoOf(t *testing.T) {
 	ask(2)
 
 	read := &state{object: reconcile.Object{Object: aPod("q", "", 1)}}
-	if fade(read); read.object.Object == nil {
+	if dropDecoded(read); read.object.Object == nil {
 		t.Error("what was read in whole has nothing left")
 	}
-	fade(nil)
+	dropDecoded(nil)
 }
 
 // changed is a delta message with something changed in it.
@@ -96,7 +96,7 @@ func TestHowMuchOfABodyIsRead(t *testing.T) {
 			t.Errorf("%s: it is read when it is asked for: %t", what, later)
 		}
 		h.Fold("pods", []Fact{f})
-		s, err := h.See(events.Position{"pods": 1}, nil)
+		s, err := h.ViewAt(events.Position{"pods": 1}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,8 +105,8 @@ func TestHowMuchOfABodyIsRead(t *testing.T) {
 			t.Errorf("%s: it is shown: %t, a %T", what, there, pod)
 		}
 		_, by := s.ByUID("uid-p")
-		if n := len(s.List("pods", "")); by != c.shown || (n == 1) != c.shown || len(s.Lacking) == 1 != c.lacking {
-			t.Errorf("%s: it is found by its uid: %t, %d are listed, lacking are %v", what, by, n, s.Lacking)
+		if n := len(s.List("pods", "")); by != c.shown || (n == 1) != c.shown || len(s.Incomplete) == 1 != c.lacking {
+			t.Errorf("%s: it is found by its uid: %t, %d are listed, lacking are %v", what, by, n, s.Incomplete)
 		}
 		if n, m := len(s.ControlledBy("pods", "uid-web")), len(s.Dependents("uid-web")); (n == 1) != c.owned || (m == 1) != c.owned {
 			t.Errorf("%s: %d are controlled, %d are dependents", what, n, m)
@@ -121,7 +121,7 @@ func TestHistoryKnowsAnEndBeforeTheLife(t *testing.T) {
 	h.Begin(kinds.Pods.Kind, 0, nil, true)
 	h.Fold("pods", read1(delta(kinds.Pods.Kind, events.Gone, aPod("p", "", 5), 1)))
 	h.Fold("pods", read1(delta(kinds.Pods.Kind, events.Is, aPod("p", "", 4), 2)))
-	s, err := h.See(events.Position{"pods": 2}, nil)
+	s, err := h.ViewAt(events.Position{"pods": 2}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,19 +16,19 @@ import (
 // Loop runs one engine against a bus. All events of the engine go through one channel to one
 // goroutine.
 type Loop struct {
-	bus     bus.Bus
-	engine  *Engine
-	inbox   chan func()
-	clock   func() time.Time
-	settled chan struct{} // closed when Run has returned
-	calls   chan struct{} // bounds the calls in flight
-	ledger  *ledger
-	ahead   atomic.Int64 // how far the bus's clock is ahead of ours, in nanoseconds
+	bus       bus.Bus
+	engine    *Engine
+	inbox     chan func()
+	clock     func() time.Time
+	settled   chan struct{} // closed when Run has returned
+	calls     chan struct{} // bounds the calls in flight
+	witnesses *witnesses
+	busAhead  atomic.Int64 // how far the bus's clock is ahead of ours, in nanoseconds
 
 	// sought are the lanes to be recalled, and seeking counts the recalls in flight. Only the
 	// loop's goroutine uses them.
 	sought  []laneOf
-	seeking int
+	recalls int
 
 	mu       sync.Mutex
 	tally    Tally
@@ -36,7 +36,7 @@ type Loop struct {
 	counted  time.Time             // when dealt was last computed
 	stale    bool                  // dealt may be out of date
 	parked   []Parked
-	awake    bool  // the engine has been open once
+	opened   bool  // the engine has been open once
 	failure  error // the last error of the loop's own streams
 	failedAt time.Time
 	failing  time.Time // since when errors have followed one another
@@ -62,8 +62,8 @@ func NewLoop(b bus.Bus, controller reconcile.Any, memory *Memory, settings Setti
 		settled: make(chan struct{}), calls: make(chan struct{}, maxCalls), worked: worked,
 	}
 	settings.Suspect = l.suspect
-	l.engine = NewEngine(controller, memory, &door{loop: l}, settings, l.clock())
-	l.ledger = newLedger(l.Name())
+	l.engine = NewEngine(controller, memory, &busIO{loop: l}, settings, l.clock())
+	l.witnesses = newWitnesses(l.Name())
 	if l.engine.every {
 		l.engine.Shut(unfound) // decide nothing before discovery has found the kinds
 	}
@@ -74,12 +74,12 @@ func NewLoop(b bus.Bus, controller reconcile.Any, memory *Memory, settings Setti
 func (l *Loop) Name() string { return l.engine.Name() }
 
 // Shut keeps the engine from deciding until the kind has been folded. It must not be called
-// once Run has begun; [Loop.Shutter] may be.
+// once Run has begun; [Loop.ShutNow] may be.
 func (l *Loop) Shut(kind kinds.Name) { l.engine.Shut(kind) }
 
-// Shutter shuts the engine for a kind while it runs, and waits until it is shut or the loop has
+// ShutNow shuts the engine for a kind while it runs, and waits until it is shut or the loop has
 // ended.
-func (l *Loop) Shutter(kind kinds.Name) {
+func (l *Loop) ShutNow(kind kinds.Name) {
 	shut := make(chan struct{})
 	if !l.Tell(func(d *Engine) { d.Shut(kind); close(shut) }) {
 		return
@@ -113,18 +113,18 @@ func (l *Loop) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		l.engine.Advance(l.clock())
 		l.drain()
-		busy := l.steps()
-		l.seek()
+		busy := l.runTurns()
+		l.recallSought()
 		l.publish()
 		if busy {
 			continue
 		}
-		l.rest(ctx, timer)
+		l.waitForEvent(ctx, timer)
 	}
-	l.end()
+	l.finishCalls()
 }
 
-func (l *Loop) rest(ctx context.Context, timer *time.Timer) {
+func (l *Loop) waitForEvent(ctx context.Context, timer *time.Timer) {
 	wait := time.Hour
 	if next, ok := l.engine.Next(); ok {
 		wait = max(next.Sub(l.clock()), 0)
@@ -153,13 +153,13 @@ func (l *Loop) drain() {
 	}
 }
 
-func (l *Loop) steps() (busy bool) {
+func (l *Loop) runTurns() (busy bool) {
 	for range burst {
 		if !l.engine.Busy() {
 			return false
 		}
 		start := time.Now()
-		l.mark(start)
+		l.setBusy(start)
 		l.engine.Step()
 		if l.worked != nil {
 			l.worked(time.Since(start))
@@ -168,14 +168,14 @@ func (l *Loop) steps() (busy bool) {
 	return l.engine.Busy()
 }
 
-func (l *Loop) mark(since time.Time) {
+func (l *Loop) setBusy(since time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.busy = since
 }
 
 func (l *Loop) publish() {
-	tally, parked, awake, working := l.engine.Tally(), l.engine.Parked(), l.engine.Awake(), l.engine.Working()
+	tally, parked, awake, working := l.engine.Tally(), l.engine.Parked(), l.engine.HasOpened(), l.engine.Working()
 	var dealt map[kinds.Name]uint64
 	now := time.Now()
 	if l.stale = now.Sub(l.counted) < countEvery; !l.stale && awake {
@@ -183,7 +183,7 @@ func (l *Loop) publish() {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.tally, l.parked, l.awake, l.working, l.busy = tally, parked, awake, working, time.Time{}
+	l.tally, l.parked, l.opened, l.working, l.busy = tally, parked, awake, working, time.Time{}
 	if dealt != nil {
 		l.dealt = dealt
 	}
@@ -193,18 +193,18 @@ func (l *Loop) publish() {
 // changes.
 const countEvery = 100 * time.Millisecond
 
-// dealtWith is the sequence up to which the engine has dealt with the changes of a kind.
-func (l *Loop) dealtWith(kind kinds.Name) uint64 {
+// processedUpTo is the sequence up to which the engine has dealt with the changes of a kind.
+func (l *Loop) processedUpTo(kind kinds.Name) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.dealt[kind]
 }
 
-func (l *Loop) end() {
+func (l *Loop) finishCalls() {
 	limit := time.NewTimer(drainTime)
 	defer limit.Stop()
 	for l.engine.Storing() > 0 {
-		l.seek()
+		l.recallSought()
 		select {
 		case say := <-l.inbox:
 			say()
@@ -227,9 +227,9 @@ func (l *Loop) Backlog(ctx context.Context) (backlog map[kinds.Name]Backlog, ok 
 	return ask(ctx, l, (*Engine).Backlog)
 }
 
-// offer queues say for the loop's goroutine. It returns false when the loop has ended, or has
+// queue queues say for the loop's goroutine. It returns false when the loop has ended, or has
 // no room before the context ends.
-func (l *Loop) offer(ctx context.Context, say func()) bool {
+func (l *Loop) queue(ctx context.Context, say func()) bool {
 	select {
 	case l.inbox <- say:
 		return true
@@ -239,11 +239,11 @@ func (l *Loop) offer(ctx context.Context, say func()) bool {
 	return false
 }
 
-// Awake tells whether the engine is open, or has been open once.
-func (l *Loop) Awake() bool {
+// HasOpened tells whether the engine is open, or has been open once.
+func (l *Loop) HasOpened() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.awake
+	return l.opened
 }
 
 // Parked are the parked keys and messages, sorted by key.
@@ -269,12 +269,12 @@ func (l *Loop) call(run func(ctx context.Context) func(*Engine)) {
 	go func() {
 		l.calls <- struct{}{}
 		defer func() { <-l.calls }()
-		l.answer(run)
+		l.respond(run)
 	}()
 }
 
-// answer runs a blocking operation and passes its answer to the engine.
-func (l *Loop) answer(run func(ctx context.Context) func(*Engine)) {
+// respond runs a blocking operation and passes its answer to the engine.
+func (l *Loop) respond(run func(ctx context.Context) func(*Engine)) {
 	// A turn in flight is stored even while the process is ending.
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
@@ -292,35 +292,35 @@ func (l *Loop) suspect(d events.Damage) {
 	})
 }
 
-// door is the Door of an engine on a bus.
-type door struct{ loop *Loop }
+// busIO is the IO of an engine on a bus.
+type busIO struct{ loop *Loop }
 
-var _ Door = (*door)(nil)
+var _ IO = (*busIO)(nil)
 
-func (o *door) Store(t events.Turn, expect uint64) {
+func (o *busIO) Store(t events.Turn, expect uint64) {
 	o.loop.call(func(ctx context.Context) func(*Engine) {
 		sequence, err := o.loop.sendTurn(ctx, t, expect)
 		if err == nil {
-			o.loop.ledger.saw(subject.TurnStream(t.Controller), sequence, subject.Turn(t.Controller, t.Lane, t.Key))
+			o.loop.witnesses.observe(subject.TurnStream(t.Controller), sequence, subject.Turn(t.Controller, t.Lane, t.Key))
 		}
 		return func(d *Engine) { d.Stored(t.Key, t.Lane, sequence, err) }
 	})
 }
 
-func (o *door) Recall(key events.Key, lane events.Lane) {
+func (o *busIO) Recall(key events.Key, lane events.Lane) {
 	o.loop.sought = append(o.loop.sought, laneOf{key, lane})
 }
 
-func (o *door) Schedule(w events.Wake) {
+func (o *busIO) Schedule(w events.Wake) {
 	o.loop.call(func(ctx context.Context) func(*Engine) {
 		err := o.loop.bus.Schedule(ctx, w)
 		return func(d *Engine) { d.Scheduled(w.Key, w.At, err) }
 	})
 }
 
-func (o *door) Reach(kind kinds.Name) {
+func (o *busIO) Reach(kind kinds.Name) {
 	o.loop.call(func(ctx context.Context) func(*Engine) {
-		found, err := end(ctx, o.loop.bus, kind)
+		found, err := kindEnd(ctx, o.loop.bus, kind)
 		return func(d *Engine) { d.Reached(kind, found.sequence, err) }
 	})
 }

@@ -89,7 +89,7 @@ func TestALoopDoesWhatItsEngineDecides(t *testing.T) {
 		if err != nil || !there || m.Subject != subject.Turn("toy", events.Act, web) {
 			t.Errorf("stored is %q, %t, %v", m.Subject, there, err)
 		}
-		if w := l.ledger.of(subject.TurnStream("toy")); w.sequence != 1 || w.subject != m.Subject {
+		if w := l.witnesses.get(subject.TurnStream("toy")); w.sequence != 1 || w.subject != m.Subject {
 			t.Errorf("remembered of it is %+v", w)
 		}
 		if got := l.Tally(); got.Acts != 1 || got.Retries != 1 || turns < 2 {
@@ -166,7 +166,7 @@ func TestTurnsAreMadeInBursts(t *testing.T) {
 		turns int
 		busy  bool
 	}{{64, true}, {128, true}, {130, false}, {130, false}} {
-		if busy := l.steps(); busy != want.busy || turns != want.turns {
+		if busy := l.runTurns(); busy != want.busy || turns != want.turns {
 			t.Errorf("after burst %d there were %d turns, and there is more: %t", i+1, turns, busy)
 		}
 	}
@@ -210,11 +210,11 @@ func TestALoopOfEveryKindWaitsForTheDiscovery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := looped(&counter{stock: stocked(t, 0)}, spread(), Settings{}, nil)
 		stop := runs(t, l)
-		if l.Awake() {
+		if l.HasOpened() {
 			t.Error("it is awake, and nothing was found")
 		}
 		l.Tell(func(d *Engine) { d.Discover(); d.Discovered() })
-		if synctest.Wait(); !l.Awake() {
+		if synctest.Wait(); !l.HasOpened() {
 			t.Error("everything is found, and it is not awake")
 		}
 		stop()
@@ -232,10 +232,10 @@ func TestHowOftenItIsCounted(t *testing.T) {
 				m := delta(kinds.ReplicaSets.Kind, events.Is, aSet("web", version, 0, 0, ""), uint64(version))
 				l.engine.memory.Fold(kinds.ReplicaSets.Name, []events.Message{m})
 				l.engine.Folded(kinds.ReplicaSets.Name)
-				l.steps()
+				l.runTurns()
 			}
 			l.publish()
-			if got := l.dealtWith(kinds.ReplicaSets.Name); got != want || l.stale != stale {
+			if got := l.processedUpTo(kinds.ReplicaSets.Name); got != want || l.stale != stale {
 				t.Errorf("%s: dealt with up to %d, and it may be further: %t", what, got, l.stale)
 			}
 		}
@@ -280,7 +280,7 @@ func TestALoopAnswers(t *testing.T) {
 		if k, ok := l.Key(t.Context(), web); !ok || !k.Checks[1].Holds || k.Checks[1].Condition != events.OtherReplica {
 			t.Errorf("of a key that is another replica's it says %+v, %t", k.Checks, ok)
 		}
-		l.mark(time.Now().Add(-events.Standstill))
+		l.setBusy(time.Now().Add(-events.Standstill))
 		if s, stalled, known := l.Stall(t.Context()); !known || !stalled || s.Condition != events.Deciding {
 			t.Errorf("while it decides it says %+v, %t, %t", s, stalled, known)
 		}
@@ -293,9 +293,9 @@ func TestALoopTellsWhereAKindEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := looped(&counter{stock: stocked(t, 3)}, toy(), Settings{}, nil)
 		e := l.engine.entry(web)
-		e.act.effects = []due{{result: events.Result{Ref: podOf("p"), Version: "9"}, asked: true}}
+		e.act.effects = []effect{{result: events.Result{Ref: podOf("p"), Version: "9"}, asked: true}}
 		l.engine.awaitKind(e, "pods")
-		l.engine.door.Reach("pods")
+		l.engine.io.Reach("pods")
 		(<-l.inbox)()
 		if e.act.effects[0].goal != 4 {
 			t.Errorf("it goes as far as %d", e.act.effects[0].goal)

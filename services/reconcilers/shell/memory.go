@@ -17,7 +17,7 @@ import (
 type Memory struct {
 	mu         sync.RWMutex
 	kinds      map[kinds.Name]*kindMemory
-	uids       map[types.UID]*held
+	uids       map[types.UID]*cachedObject
 	dependents index[types.UID]
 	readers    map[string]*reader
 	names      []string // of readers, in the order of their arrival
@@ -36,11 +36,11 @@ type kindMemory struct {
 	newest   time.Time
 	sight    events.Sight // of a kind whose objects are heartbeats
 
-	objects map[name]*held
-	gone    map[types.UID]tombstone
-	dying   []types.UID // uids in gone, in the order of their deletion
-	last    map[name]types.UID
-	damaged map[name]damage
+	objects    map[name]*cachedObject
+	gone       map[types.UID]tombstone
+	tombstones []types.UID // uids in gone, in the order of their deletion
+	last       map[name]types.UID
+	damaged    map[name]damage
 
 	tally   events.Tally  // tally of the deltas folded
 	told    events.Census // the census of the last message folded
@@ -78,7 +78,7 @@ type damage struct {
 
 // Tombstones are kept for a while, so that the fence recognises the deletion of an object that
 // it waits for. The fence finds a deletion whose tombstone has been dropped by its slow path
-// ([scene.lost]).
+// ([snapshot.lost]).
 const (
 	tombstoneAge = 10 * time.Minute
 	tombstoneMax = 20000
@@ -87,7 +87,7 @@ const (
 // NewMemory makes an empty memory.
 func NewMemory() *Memory {
 	return &Memory{
-		kinds: map[kinds.Name]*kindMemory{}, uids: map[types.UID]*held{},
+		kinds: map[kinds.Name]*kindMemory{}, uids: map[types.UID]*cachedObject{},
 		dependents: index[types.UID]{}, readers: map[string]*reader{},
 	}
 }
@@ -105,7 +105,7 @@ func (m *Memory) Follow(kind kinds.Kind) {
 
 func newKindMemory(kind kinds.Kind) *kindMemory {
 	return &kindMemory{
-		kind: kind, objects: map[name]*held{}, gone: map[types.UID]tombstone{},
+		kind: kind, objects: map[name]*cachedObject{}, gone: map[types.UID]tombstone{},
 		last: map[name]types.UID{}, damaged: map[name]damage{},
 		all: newObjectSet(), controllers: index[types.UID]{}, uncontrolled: index[string]{},
 	}
@@ -142,9 +142,9 @@ func (m *Memory) Position(kind kinds.Name) uint64 {
 	return 0
 }
 
-// stand is the sequence up to which the kind has been folded, and whether a mark was among
+// progress is the sequence up to which the kind has been folded, and whether a mark was among
 // those messages: the watcher had then reported everything of the kind.
-func (m *Memory) stand(kind kinds.Name) (position uint64, marked bool) {
+func (m *Memory) progress(kind kinds.Name) (position uint64, marked bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if k, ok := m.kinds[kind]; ok {
@@ -153,21 +153,21 @@ func (m *Memory) stand(kind kinds.Name) (position uint64, marked bool) {
 	return 0, false
 }
 
-// wholeness says how complete a kind is: the census as of a position, the tally of what has
+// completeness says how complete a kind is: the census as of a position, the tally of what has
 // been folded, and the damage on the way. Objects whose bodies cannot be decoded count as
 // present.
-type wholeness struct {
-	said, has events.Census
-	position  uint64
-	listing   bool // a relist is in progress
-	broken    error
+type completeness struct {
+	told, held events.Census
+	position   uint64
+	listing    bool // a relist is in progress
+	broken     error
 }
 
-func (m *Memory) wholeness(kind kinds.Name) (w wholeness) {
+func (m *Memory) completeness(kind kinds.Name) (w completeness) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if k, ok := m.kinds[kind]; ok {
-		w = wholeness{k.told, k.tally.Census(), k.position, k.listing, k.broken}
+		w = completeness{k.told, k.tally.Census(), k.position, k.listing, k.broken}
 	}
 	return w
 }
@@ -183,8 +183,8 @@ func (m *Memory) epoch(kind kinds.Name) (epoch uint64, told bool) {
 	return 0, true
 }
 
-// absolve says that the damage of a kind has been repaired.
-func (m *Memory) absolve(kind kinds.Name) {
+// clearDamage says that the damage of a kind has been repaired.
+func (m *Memory) clearDamage(kind kinds.Name) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if k, ok := m.kinds[kind]; ok {
@@ -215,7 +215,7 @@ func (m *Memory) Forget(kind kinds.Name) map[string][]events.Key {
 	keys := map[string][]events.Key{}
 	for _, controller := range m.names {
 		r, set := m.readers[controller], keySet{}
-		s := scene{memory: m, reader: r}
+		s := snapshot{memory: m, reader: r}
 		for h := range k.all.Scan {
 			found, _ := r.keys(s, change{ref: h.ref, was: h.object})
 			set.add(found...)
@@ -240,7 +240,7 @@ func (m *Memory) Unfollow(kind kinds.Name) {
 }
 
 // put adds an object in place of the one held under its name.
-func (m *Memory) put(k *kindMemory, at name, fresh *held) {
+func (m *Memory) put(k *kindMemory, at name, fresh *cachedObject) {
 	old, ok := k.objects[at]
 	if ok && old.uid == fresh.uid && sameIndexes(old.object, fresh.object) {
 		old.state = fresh.state
@@ -262,7 +262,7 @@ func (m *Memory) put(k *kindMemory, at name, fresh *held) {
 	}
 }
 
-func (m *Memory) drop(k *kindMemory, h *held) {
+func (m *Memory) drop(k *kindMemory, h *cachedObject) {
 	at := name{h.ref.Namespace, h.ref.Name}
 	delete(k.objects, at)
 	if m.uids[h.uid] == h {
@@ -296,22 +296,22 @@ func sameIndexes(a, b reconcile.Object) bool {
 
 func controls(o metav1.OwnerReference) bool { return o.Controller != nil && *o.Controller }
 
-// bury adds a tombstone and drops the oldest ones.
-func (k *kindMemory) bury(t tombstone) {
+// addTombstone adds a tombstone and drops the oldest ones.
+func (k *kindMemory) addTombstone(t tombstone) {
 	if _, known := k.gone[t.uid]; !known {
-		k.dying = append(k.dying, t.uid)
+		k.tombstones = append(k.tombstones, t.uid)
 	}
 	k.gone[t.uid] = t
 	k.last[t.name] = t.uid
-	for len(k.dying) > 0 {
-		oldest := k.gone[k.dying[0]]
-		if len(k.dying) <= tombstoneMax && k.newest.Sub(oldest.at) <= tombstoneAge {
+	for len(k.tombstones) > 0 {
+		oldest := k.gone[k.tombstones[0]]
+		if len(k.tombstones) <= tombstoneMax && k.newest.Sub(oldest.at) <= tombstoneAge {
 			return
 		}
 		delete(k.gone, oldest.uid)
 		if k.last[oldest.name] == oldest.uid {
 			delete(k.last, oldest.name)
 		}
-		k.dying = k.dying[1:]
+		k.tombstones = k.tombstones[1:]
 	}
 }

@@ -104,7 +104,7 @@ func check(t *rapid.T, m *Memory, model map[string]metav1.Object, owners, spaces
 		}
 		return ""
 	}
-	m.look("toy", nil, func(s scene) {
+	m.view("toy", nil, func(s snapshot) {
 		same("all", names(s.List(kinds.Pods.Name, "")), search(func(metav1.Object) bool { return true }))
 		for _, ns := range spaces {
 			same("namespace", names(s.List(kinds.Pods.Name, ns)), search(func(o metav1.Object) bool { return o.GetNamespace() == ns }))
@@ -138,7 +138,7 @@ func TestMemoryIgnoresThePast(t *testing.T) {
 	other := aPod("p", "web", 4)
 	other.UID = "former"
 	o.fold(kinds.Pods.Kind, events.Gone, other)
-	o.memory.look("toy", nil, func(s scene) {
+	o.memory.view("toy", nil, func(s snapshot) {
 		if got := names(s.List(kinds.Pods.Name, "")); got != "default/p 5" {
 			t.Errorf("the memory holds %q", got)
 		}
@@ -156,7 +156,7 @@ func TestLaterEpochIsLater(t *testing.T) {
 	m := delta(kinds.Pods.Kind, events.Is, aPod("p", "", 20), 2)
 	m.Header[events.HeaderEpoch] = []string{"1"}
 	o.memory.Fold(kinds.Pods.Name, []events.Message{m})
-	o.memory.look("toy", nil, func(s scene) {
+	o.memory.view("toy", nil, func(s snapshot) {
 		if got := names(s.Orphans(kinds.Pods.Name, "default")); got != "default/p 20" {
 			t.Errorf("after the restore the memory holds %q", got)
 		}
@@ -182,14 +182,14 @@ func TestSceneIsLimitedToWhatIsRead(t *testing.T) {
 	o := open(t, Settings{})
 	o.memory.Register(reconcile.Description{Name: "narrow", Inputs: []reconcile.Input{{Kind: kinds.ReplicaSets.Kind}}})
 	o.fold(kinds.Pods.Kind, events.Is, aPod("p", "web", 1))
-	o.memory.look("narrow", nil, func(s scene) {
+	o.memory.view("narrow", nil, func(s snapshot) {
 		_, byUID := s.ByUID("uid-p")
 		_, kind := s.KindOf("", "Pod")
 		if byUID || kind || len(s.Dependents("uid-web")) > 0 || len(s.List(kinds.Pods.Name, "")) > 0 || len(s.seen()) != 1 {
 			t.Error("a kind that is not read can be seen")
 		}
 	})
-	o.memory.look("toy", nil, func(s scene) {
+	o.memory.view("toy", nil, func(s snapshot) {
 		if k, ok := s.KindOf("", "Pod"); !ok || k.Name != kinds.Pods.Name {
 			t.Error("a kind that is read is not found")
 		}
@@ -250,7 +250,7 @@ func TestAForgottenKindIsFoundInNoWay(t *testing.T) {
 	o.memory.Forget(kinds.Pods.Name)
 	known := func(want bool) {
 		t.Helper()
-		o.memory.look("toy", nil, func(s scene) {
+		o.memory.view("toy", nil, func(s snapshot) {
 			_, byUID := s.ByUID("uid-p")
 			if _, known := s.Kind(kinds.Pods.Name); byUID || known != want || len(s.Dependents("uid-web")) > 0 || len(s.List(kinds.Pods.Name, "")) > 0 ||
 				len(s.ControlledBy(kinds.Pods.Name, "uid-web")) > 0 || len(s.Orphans(kinds.Pods.Name, "default")) > 0 {
@@ -272,10 +272,10 @@ func TestDamageCountsUntilItIsMadeGood(t *testing.T) {
 	}
 	m := events.Seal(delta(kinds.Pods.Kind, events.Is, aPod("p", "web", 1), 1))
 	m.Header[events.HeaderRV] = []string{"9"}
-	if o.memory.Fold(kinds.Pods.Name, []events.Message{m}); o.memory.wholeness(kinds.Pods.Name).broken == nil {
+	if o.memory.Fold(kinds.Pods.Name, []events.Message{m}); o.memory.completeness(kinds.Pods.Name).broken == nil {
 		t.Error("a message whose sums do not hold is no damage")
 	}
-	if o.memory.absolve(kinds.Pods.Name); o.memory.wholeness(kinds.Pods.Name).broken != nil {
+	if o.memory.clearDamage(kinds.Pods.Name); o.memory.completeness(kinds.Pods.Name).broken != nil {
 		t.Error("it counts although it was made good")
 	}
 }
@@ -284,7 +284,7 @@ func TestDamageCountsUntilItIsMadeGood(t *testing.T) {
 func TestAnEndOfLongAgoIsNotRemembered(t *testing.T) {
 	k := newKindMemory(kinds.Pods.Kind)
 	k.newest = epoch.Add(tombstoneAge + 1)
-	if k.bury(tombstone{uid: "u", at: epoch, name: name{"default", "p"}}); len(k.gone)+len(k.last)+len(k.dying) != 0 {
-		t.Errorf("remembered are %v, %v and %v", k.gone, k.last, k.dying)
+	if k.addTombstone(tombstone{uid: "u", at: epoch, name: name{"default", "p"}}); len(k.gone)+len(k.last)+len(k.tombstones) != 0 {
+		t.Errorf("remembered are %v, %v and %v", k.gone, k.last, k.tombstones)
 	}
 }

@@ -75,13 +75,13 @@ func (d *Engine) recheckMoved(kind kinds.Name) {
 	for _, at := range names {
 		have[at] = true
 	}
-	d.recheckIf(kind, func(e *entry) bool { return e.mayMove(kind, have) })
+	d.recheckIf(kind, func(e *entry) bool { return e.mayHaveReturned(kind, have) })
 }
 
-// mayMove tells whether a fold may have brought a key an effect on one of the objects of a
+// mayHaveReturned tells whether a fold may have brought a key an effect on one of the objects of a
 // kind, or one that rests on how far the kind was folded; or whether the key no longer waits
 // for the kind.
-func (e *entry) mayMove(kind kinds.Name, names map[name]bool) bool {
+func (e *entry) mayHaveReturned(kind kinds.Name, names map[name]bool) bool {
 	waits := false
 	for _, l := range []*lane{&e.act, &e.tell} {
 		for i := range l.effects {

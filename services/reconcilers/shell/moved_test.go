@@ -84,7 +84,7 @@ func TestWhoWaitsIsLookedAtInTime(t *testing.T) {
 			}
 			before := o.engine.effects()
 			for _, e := range o.engine.sorted() {
-				o.engine.clear(e)
+				o.engine.dropReturned(e)
 			}
 			after := o.engine.effects()
 			if before != after {
@@ -118,12 +118,12 @@ func (o *office) awaits(r *rand.Rand, version int, epoch uint64) {
 		result.Version = strconv.Itoa(version + r.IntN(12))
 	}
 	l := e.lane([]events.Lane{events.Act, events.Tell}[r.IntN(2)])
-	o.engine.learn(e, l, events.Outcome{Key: e.key, Turn: l.outcome + 1, Results: []events.Result{result}, Epochs: events.Epochs{kinds.Pods.Name: epoch}}, 1)
+	o.engine.applyOutcome(e, l, events.Outcome{Key: e.key, Turn: l.outcome + 1, Results: []events.Result{result}, Epochs: events.Epochs{kinds.Pods.Name: epoch}}, 1)
 	if r.IntN(4) == 0 {
 		kind, at := kinds.Pods.Name, o.engine.position(kinds.Pods.Name)
-		o.engine.sight(e, l, &events.Turn{Seen: events.Position{kind: at + uint64(r.IntN(6))}})
+		o.engine.awaitPositions(e, l, &events.Turn{Seen: events.Position{kind: at + uint64(r.IntN(6))}})
 	}
-	o.engine.clear(e)
+	o.engine.dropReturned(e)
 }
 
 // reached tells the engine, as if it had asked, that the state stream ends near its folded
@@ -175,27 +175,27 @@ func anything(r *rand.Rand, version int, epoch, sequence uint64) events.Message 
 // position of the kind. A key that no longer waits for the kind is checked, too.
 func TestWhoseWaitsMayEnd(t *testing.T) {
 	folded := map[name]bool{{"default", "p"}: true}
-	at := func(u due, seen, goal uint64) due { u.seen, u.goal = seen, goal; return u }
+	at := func(u effect, seen, goal uint64) effect { u.seen, u.goal = seen, goal; return u }
 	p, q, other := of("pods", "p", "u", "5", false), of("pods", "q", "u", "5", false), of("nodes", "p", "u", "5", false)
 	for what, c := range map[string]struct {
-		act, tell []due
+		act, tell []effect
 		may       bool
 	}{
-		"one that was folded":           {[]due{p}, nil, true},
-		"a report's that was folded":    {nil, []due{p}, true},
-		"the second of two":             {[]due{q, p}, nil, true},
-		"another one":                   {[]due{q}, nil, false},
-		"a report's":                    {nil, []due{q}, false},
-		"one of another kind's":         {[]due{other, q}, nil, false},
-		"one of another kind's alone":   {[]due{other}, nil, true},
+		"one that was folded":           {[]effect{p}, nil, true},
+		"a report's that was folded":    {nil, []effect{p}, true},
+		"the second of two":             {[]effect{q, p}, nil, true},
+		"another one":                   {[]effect{q}, nil, false},
+		"a report's":                    {nil, []effect{q}, false},
+		"one of another kind's":         {[]effect{other, q}, nil, false},
+		"one of another kind's alone":   {[]effect{other}, nil, true},
 		"nothing":                       {nil, nil, true},
-		"a position":                    {[]due{at(q, 1, 0)}, nil, true},
-		"the end of a stream":           {[]due{at(q, 0, 1)}, nil, true},
-		"a position of another kind":    {[]due{at(other, 1, 0), q}, nil, false},
-		"the end of another's, and one": {[]due{at(other, 0, 1), p}, nil, true},
+		"a position":                    {[]effect{at(q, 1, 0)}, nil, true},
+		"the end of a stream":           {[]effect{at(q, 0, 1)}, nil, true},
+		"a position of another kind":    {[]effect{at(other, 1, 0), q}, nil, false},
+		"the end of another's, and one": {[]effect{at(other, 0, 1), p}, nil, true},
 	} {
 		e := &entry{act: lane{effects: c.act}, tell: lane{effects: c.tell}}
-		if e.mayMove("pods", folded) != c.may {
+		if e.mayHaveReturned("pods", folded) != c.may {
 			t.Errorf("%s: %t", what, !c.may)
 		}
 	}
@@ -224,8 +224,8 @@ func TestTheFirstMessageOfAKindIsNoticed(t *testing.T) {
 		t.Error("what has come is awaited")
 	}
 	e := o.engine.entry(web)
-	e.act.effects = []due{of("pods", "q", "u", "9", false)}
-	o.engine.await(e, &e.act)
+	e.act.effects = []effect{of("pods", "q", "u", "9", false)}
+	o.engine.awaitEffects(e, &e.act)
 	o.fold(kinds.Pods.Kind, events.Is, aPod("r", "", 6))
 	if o.engine.rechecked[kinds.Pods.Name] != 2 {
 		t.Errorf("after the second message it has looked at %d", o.engine.rechecked[kinds.Pods.Name])

@@ -30,8 +30,8 @@ type noOps struct {
 	since     time.Time
 }
 
-// weigh records whether an outcome changed nothing, and whether it contradicts the view.
-func (d *Engine) weigh(l *lane, o events.Outcome) {
+// countNoOps records whether an outcome changed nothing, and whether it contradicts the view.
+func (d *Engine) countNoOps(l *lane, o events.Outcome) {
 	v := &l.noOps
 	switch {
 	case !changedNothing(o):
@@ -42,7 +42,7 @@ func (d *Engine) weigh(l *lane, o events.Outcome) {
 		v.until = d.now.Add(d.settings.delay(v.rounds))
 		v.rounds++
 	}
-	at, found := d.diverges(o.Results)
+	at, found := d.contradiction(o.Results)
 	switch {
 	case !found:
 		v.divergent = ""
@@ -77,12 +77,12 @@ func (v *noOps) decide(commands []events.Command) {
 	}
 }
 
-// diverges is the first result that contradicts the memory about whether its object exists. For
+// contradiction is the first result that contradicts the memory about whether its object exists. For
 // a moment that is normal.
-func (d *Engine) diverges(results []events.Result) (at events.Result, found bool) {
-	d.memory.look(d.name, nil, func(s scene) {
+func (d *Engine) contradiction(results []events.Result) (at events.Result, found bool) {
+	d.memory.view(d.name, nil, func(s snapshot) {
 		for _, r := range results {
-			if !d.shut[r.Ref.Kind] && s.diverges(r) {
+			if !d.shut[r.Ref.Kind] && s.contradicts(r) {
 				at, found = r, true
 				return
 			}
@@ -91,7 +91,7 @@ func (d *Engine) diverges(results []events.Result) (at events.Result, found bool
 	return at, found
 }
 
-func (s scene) diverges(r events.Result) bool {
+func (s snapshot) contradicts(r events.Result) bool {
 	k, ok := s.memory.kinds[r.Ref.Kind]
 	if !ok || r.UID == "" {
 		return false
@@ -103,14 +103,14 @@ func (s scene) diverges(r events.Result) bool {
 	return r.Status == events.Unchanged && r.Version != "" && !there
 }
 
-// overdue reports effects that have been awaited for suspectAfter, if the memory contradicts
+// reportOverdue reports effects that have been awaited for suspectAfter, if the memory contradicts
 // them.
-func (d *Engine) overdue(effects []due) {
+func (d *Engine) reportOverdue(effects []effect) {
 	for _, u := range effects {
 		if d.now.Sub(u.since) < suspectAfter {
 			continue
 		}
-		if at, found := d.diverges([]events.Result{u.result}); found {
+		if at, found := d.contradiction([]events.Result{u.result}); found {
 			d.reportDivergence(at)
 		}
 	}

@@ -103,7 +103,7 @@ func TestWhenADisagreementIsSuspected(t *testing.T) {
 	weigh := func(what string, after time.Duration, came events.Outcome, want int) {
 		t.Helper()
 		o.engine.now = o.engine.now.Add(after)
-		if o.engine.weigh(l, came); told != want {
+		if o.engine.countNoOps(l, came); told != want {
 			t.Errorf("%s: it was suspected %d times, want %d", what, told, want)
 		}
 	}
@@ -130,16 +130,16 @@ func TestWhichOverdueEffectsAreSuspected(t *testing.T) {
 	o.fold(kinds.Pods.Kind, events.Is, aPod("a", "", 1))
 	o.fold(kinds.Pods.Kind, events.Is, aPod("b", "", 2))
 	o.engine.now = o.engine.now.Add(time.Hour)
-	at := func(called string, age time.Duration) due {
+	at := func(called string, age time.Duration) effect {
 		u := of("pods", called, aPod(called, "", 1).UID, "", true)
 		u.since = o.engine.now.Add(-age)
 		return u
 	}
-	o.engine.overdue([]due{at("a", 10*time.Second-1), at("none", time.Minute)})
+	o.engine.reportOverdue([]effect{at("a", 10*time.Second-1), at("none", time.Minute)})
 	if len(told) != 0 {
 		t.Errorf("suspected are %v", told)
 	}
-	if o.engine.overdue([]due{at("a", 10*time.Second-1), at("b", 10*time.Second)}); len(told) != 1 || told[0] != "b" {
+	if o.engine.reportOverdue([]effect{at("a", 10*time.Second-1), at("b", 10*time.Second)}); len(told) != 1 || told[0] != "b" {
 		t.Errorf("suspected are %v", told)
 	}
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// held is an object in the memory. A newer version replaces its state, which is never changed
+// cachedObject is an object in the memory. A newer version replaces its state, which is never changed
 // in place. Readers see it only under the memory's lock.
-type held struct {
+type cachedObject struct {
 	ref events.Ref
 	*state
 }
@@ -33,10 +33,10 @@ type state struct {
 // objectSet is a set of held objects, ordered by kind, namespace and name. Adding or deleting
 // one costs about as much among a hundred thousand as among ten. It is changed only under the
 // memory's lock.
-type objectSet = btree.BTreeG[*held]
+type objectSet = btree.BTreeG[*cachedObject]
 
 func newObjectSet() *objectSet {
-	return btree.NewBTreeGOptions(func(a, b *held) bool { return compareRefs(a.ref, b.ref) < 0 }, btree.Options{NoLocks: true, Degree: setDegree})
+	return btree.NewBTreeGOptions(func(a, b *cachedObject) bool { return compareRefs(a.ref, b.ref) < 0 }, btree.Options{NoLocks: true, Degree: setDegree})
 }
 
 // setDegree bounds the room of a small set: most sets have the few objects of one owner.
@@ -47,9 +47,9 @@ func compareRefs(a, b events.Ref) int {
 }
 
 // in yields the objects of a namespace, by name.
-func (k *kindMemory) in(namespace string) iter.Seq[*held] {
-	return func(yield func(*held) bool) {
-		k.all.Ascend(&held{ref: events.Ref{Kind: k.kind.Name, Namespace: namespace}}, func(h *held) bool {
+func (k *kindMemory) in(namespace string) iter.Seq[*cachedObject] {
+	return func(yield func(*cachedObject) bool) {
+		k.all.Ascend(&cachedObject{ref: events.Ref{Kind: k.kind.Name, Namespace: namespace}}, func(h *cachedObject) bool {
 			return h.ref.Namespace == namespace && yield(h)
 		})
 	}
@@ -58,7 +58,7 @@ func (k *kindMemory) in(namespace string) iter.Seq[*held] {
 // index files held objects under a property that they share.
 type index[K comparable] map[K]*objectSet
 
-func (x index[K]) put(under K, h *held) {
+func (x index[K]) put(under K, h *cachedObject) {
 	s, ok := x[under]
 	if !ok {
 		s = newObjectSet()
@@ -67,7 +67,7 @@ func (x index[K]) put(under K, h *held) {
 	s.Set(h)
 }
 
-func (x index[K]) remove(under K, h *held) {
+func (x index[K]) remove(under K, h *cachedObject) {
 	s, ok := x[under]
 	if !ok {
 		return
@@ -78,8 +78,8 @@ func (x index[K]) remove(under K, h *held) {
 }
 
 // at yields the objects under a key, in order.
-func (x index[K]) at(under K) iter.Seq[*held] {
-	return func(yield func(*held) bool) {
+func (x index[K]) at(under K) iter.Seq[*cachedObject] {
+	return func(yield func(*cachedObject) bool) {
 		if s, ok := x[under]; ok {
 			s.Scan(yield)
 		}
@@ -97,10 +97,10 @@ func (x index[K]) count(under K) int {
 // list returns the objects under a key as a controller sees them.
 func (x index[K]) list(under K) []metav1.Object { return objects(x.count(under), x.at(under)) }
 
-func objects(n int, items iter.Seq[*held]) []metav1.Object {
+func objects(n int, items iter.Seq[*cachedObject]) []metav1.Object {
 	out := make([]metav1.Object, 0, n)
 	for h := range items {
-		if obj, ok := h.seen(); ok {
+		if obj, ok := h.decoded(); ok {
 			out = append(out, obj)
 		}
 	}

@@ -16,10 +16,10 @@ import (
 func TestObjectSetsAreSortedMaps(t *testing.T) {
 	for seed := range uint64(100) {
 		random := rand.New(rand.NewPCG(seed, 1))
-		k, of, want := newKindMemory(kinds.Pods.Kind), index[int]{}, map[events.Ref]*held{}
+		k, of, want := newKindMemory(kinds.Pods.Kind), index[int]{}, map[events.Ref]*cachedObject{}
 		for range 400 {
 			ref := events.Ref{Kind: kinds.Pods.Name, Namespace: fmt.Sprint("ns", random.IntN(4)), Name: fmt.Sprint("p", random.IntN(30))}
-			h := &held{ref: ref}
+			h := &cachedObject{ref: ref}
 			if random.IntN(3) == 0 {
 				k.all.Delete(h)
 				of.remove(len(ref.Name), h)
@@ -30,22 +30,22 @@ func TestObjectSetsAreSortedMaps(t *testing.T) {
 			of.put(len(ref.Name), h)
 			want[ref] = h
 		}
-		sorted := func(some func(*held) bool) []*held {
-			kept := slices.DeleteFunc(slices.Collect(maps.Values(want)), func(h *held) bool { return !some(h) })
-			slices.SortFunc(kept, func(a, b *held) int { return compareRefs(a.ref, b.ref) })
+		sorted := func(some func(*cachedObject) bool) []*cachedObject {
+			kept := slices.DeleteFunc(slices.Collect(maps.Values(want)), func(h *cachedObject) bool { return !some(h) })
+			slices.SortFunc(kept, func(a, b *cachedObject) int { return compareRefs(a.ref, b.ref) })
 			return kept
 		}
-		if all := sorted(func(*held) bool { return true }); !slices.Equal(k.all.Items(), all) {
+		if all := sorted(func(*cachedObject) bool { return true }); !slices.Equal(k.all.Items(), all) {
 			t.Fatalf("seed %d: a kind has %d items, and a map holds %d", seed, k.all.Len(), len(all))
 		}
 		for n := range 5 { // of the last there are none
 			space := fmt.Sprint("ns", n)
-			if got, want := slices.Collect(k.in(space)), sorted(func(h *held) bool { return h.ref.Namespace == space }); !slices.Equal(got, want) {
+			if got, want := slices.Collect(k.in(space)), sorted(func(h *cachedObject) bool { return h.ref.Namespace == space }); !slices.Equal(got, want) {
 				t.Fatalf("seed %d: %s has %d items, and a map holds %d", seed, space, len(got), len(want))
 			}
 		}
 		for length := range 4 {
-			got, want := slices.Collect(of.at(length)), sorted(func(h *held) bool { return len(h.ref.Name) == length })
+			got, want := slices.Collect(of.at(length)), sorted(func(h *cachedObject) bool { return len(h.ref.Name) == length })
 			if !slices.Equal(got, want) || of.count(length) != len(want) {
 				t.Fatalf("seed %d: under %d there are %d items (%d), and a map holds %d", seed, length, len(got), of.count(length), len(want))
 			}

@@ -20,14 +20,14 @@ type Parked struct {
 // maxReason bounds the reason of a parked key, which may quote a panic.
 const maxReason = 4 << 10
 
-// strike counts an attempt at a key that broke. After Attempts in a row it parks the key; a key
+// countBroken counts an attempt at a key that broke. After Attempts in a row it parks the key; a key
 // that was parked before gets a single attempt.
-func (d *Engine) strike(e *entry, reason string) {
+func (d *Engine) countBroken(e *entry, reason string) {
 	e.broken++
 	d.tally.Broken++
 	if e.parked == nil && e.broken < d.settings.Attempts {
 		e.until = d.now.Add(d.settings.delay(e.broken))
-		d.alarm(e, e.until)
+		d.requeueAt(e, e.until)
 		return
 	}
 	d.park(e, reason)
@@ -54,7 +54,7 @@ func (d *Engine) recallPark(e *entry) {
 		return
 	}
 	d.storing++
-	d.door.Recall(e.key, events.Park)
+	d.io.Recall(e.key, events.Park)
 }
 
 func (d *Engine) parkRecalled(e *entry, past Past, err error) {
@@ -63,7 +63,7 @@ func (d *Engine) parkRecalled(e *entry, past Past, err error) {
 		return
 	}
 	d.storing++
-	d.door.Store(events.Turn{
+	d.io.Store(events.Turn{
 		Controller: d.name, Key: e.key, Lane: events.Park, Triggers: slices.Clone(e.triggers),
 		Now: d.now, Because: e.parking, Code: d.settings.Code, Trace: e.trace(),
 	}, past.Sequence)
@@ -84,8 +84,8 @@ func (d *Engine) parkStored(e *entry, err error) {
 		e.parked = &Parked{Key: e.key, Reason: reason, At: d.now}
 		d.parked[e.key] = e
 	}
-	d.revisit(e)
-	d.dismiss(e)
+	d.requeue(e)
+	d.dropUnowned(e)
 }
 
 func (d *Engine) parkLater(e *entry) {
@@ -93,8 +93,8 @@ func (d *Engine) parkLater(e *entry) {
 	d.timers.set(d.now.Add(d.settings.delay(e.retries)), func() { d.recallPark(e) })
 }
 
-// mend records that a key was decided without breaking.
-func (d *Engine) mend(e *entry) {
+// clearBroken records that a key was decided without breaking.
+func (d *Engine) clearBroken(e *entry) {
 	e.broken, e.until = 0, time.Time{}
 	if e.parked != nil {
 		e.parked = nil
@@ -118,13 +118,13 @@ func (d *Engine) Unpark(key events.Key) bool {
 	if !ok {
 		return false
 	}
-	if d.mend(e); e.message {
+	if d.clearBroken(e); e.message {
 		keys, reason, _ := d.mapped(events.Ref(key))
 		if d.Ask(keys...); reason != "" {
 			d.park(e, reason)
 		}
 		return true
 	}
-	d.demand(e, urgently)
+	d.enqueue(e, afterChange)
 	return true
 }

@@ -10,9 +10,9 @@ type rank int
 
 // The ranks, the last one first.
 const (
-	idly     rank = iota // no message asks for the key
-	urgently             // a message asks for the key
-	atOnce               // the key was looked at, and lacked only its recall
+	whenIdle    rank = iota // no message asks for the key
+	afterChange             // a message asks for the key
+	afterRecall             // the key was looked at, and lacked only its recall
 	ranks
 )
 

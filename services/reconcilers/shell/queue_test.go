@@ -11,17 +11,17 @@ import (
 func TestAKeyStandsInALineOnce(t *testing.T) {
 	var q queue
 	e := &entry{}
-	if !q.push(e, epoch, urgently) || q.push(e, epoch.Add(time.Hour), urgently) || q.push(e, epoch, idly) {
+	if !q.push(e, epoch, afterChange) || q.push(e, epoch.Add(time.Hour), afterChange) || q.push(e, epoch, whenIdle) {
 		t.Error("it is new, and then it is not")
 	}
-	if !e.queuedAt.Equal(epoch) || q.depth != 1 || len(q.lines[urgently]) != 1 || len(q.lines[idly]) != 0 {
+	if !e.queuedAt.Equal(epoch) || q.depth != 1 || len(q.lines[afterChange]) != 1 || len(q.lines[whenIdle]) != 0 {
 		t.Errorf("it stands there since %v, of %d; lines are %v", e.queuedAt, q.depth, q.lines)
 	}
-	line := q.lines[urgently]
+	line := q.lines[afterChange]
 	if q.pop() != e || line[0] != nil || e.queued || q.depth != 0 || q.pop() != nil {
 		t.Error("it is kept when it has been served")
 	}
-	if !q.push(e, epoch.Add(time.Minute), idly) || !e.queuedAt.Equal(epoch.Add(time.Minute)) {
+	if !q.push(e, epoch.Add(time.Minute), whenIdle) || !e.queuedAt.Equal(epoch.Add(time.Minute)) {
 		t.Errorf("later it stands there since %v", e.queuedAt)
 	}
 }

@@ -73,7 +73,7 @@ func TestChangesAheadOfTheEngineAreOneTurn(t *testing.T) {
 func TestNothingIsKeptOfWhatAsksForNoTurn(t *testing.T) {
 	o, _ := watched(t)
 	o.memory.Fold(kinds.ReplicaSets.Name, []events.Message{delta(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""), 1)})
-	if n := o.memory.readers["toy"].news; len(n.keys)+len(n.causes)+len(n.unmapped) > 0 {
+	if n := o.memory.readers["toy"].changes; len(n.keys)+len(n.causes)+len(n.unmapped) > 0 {
 		t.Errorf("it keeps %+v", n)
 	}
 }

@@ -18,13 +18,13 @@ type reader struct {
 	inputs map[kinds.Name][]reconcile.Input
 	every  []reconcile.Input
 
-	mu   sync.Mutex
-	news news // news since the engine last took them
+	mu      sync.Mutex
+	changes mapped // news since the engine last took them
 }
 
-// news is the result of mapping changes: keys that need a turn, and changes that cannot be
+// mapped is the result of mapping changes: keys that need a turn, and changes that cannot be
 // mapped.
-type news struct {
+type mapped struct {
 	keys     []events.Key // in the order in which they were first asked for
 	causes   map[events.Key]*causes
 	unmapped []unmapped
@@ -71,8 +71,8 @@ func (r *reader) maps(kind kinds.Name) bool {
 	return slices.ContainsFunc(r.every, some) || slices.ContainsFunc(r.inputs[kind], some)
 }
 
-// tell maps changes of a kind to keys, for the engine to take.
-func (r *reader) tell(s scene, kind kinds.Name, changes []change) {
+// mapChanges maps changes of a kind to keys, for the engine to take.
+func (r *reader) mapChanges(s snapshot, kind kinds.Name, changes []change) {
 	if len(changes) == 0 || !r.maps(kind) {
 		return
 	}
@@ -83,16 +83,16 @@ func (r *reader) tell(s scene, kind kinds.Name, changes []change) {
 		if reason == "" {
 			keys, err := r.keys(s, c)
 			for _, k := range keys {
-				r.news.add(k, c)
+				r.changes.addKey(k, c)
 			}
 			if err == nil {
 				continue
 			}
 			reason = err.Error()
 		}
-		r.news.unmapped = append(r.news.unmapped, unmapped{c.ref, c.version, reason})
-		if len(r.news.unmapped) > mostUnmapped {
-			r.news.unmapped = r.news.unmapped[1:]
+		r.changes.unmapped = append(r.changes.unmapped, unmapped{c.ref, c.version, reason})
+		if len(r.changes.unmapped) > mostUnmapped {
+			r.changes.unmapped = r.changes.unmapped[1:]
 		}
 	}
 }
@@ -100,7 +100,7 @@ func (r *reader) tell(s scene, kind kinds.Name, changes []change) {
 // mostUnmapped bounds the unmapped changes while an engine takes no news.
 const mostUnmapped = 1024
 
-func (n *news) add(k events.Key, c change) {
+func (n *mapped) addKey(k events.Key, c change) {
 	if n.causes == nil {
 		n.causes = map[events.Key]*causes{}
 	}
@@ -116,11 +116,11 @@ func (c *causes) add(t events.Trigger, stored time.Time) {
 	if c.triggers = append(c.triggers, t); len(c.triggers) > events.MaxTriggers {
 		c.triggers = c.triggers[1:]
 	}
-	c.wait(Backlog{t.Ref.Kind, t.Sequence, stored})
+	c.addOldest(Backlog{t.Ref.Kind, t.Sequence, stored})
 }
 
-// wait records a change that waits for its turn.
-func (c *causes) wait(b Backlog) {
+// addOldest records a change that waits for its turn.
+func (c *causes) addOldest(b Backlog) {
 	for i := range c.oldest {
 		if have := &c.oldest[i]; have.Kind == b.Kind {
 			if b.Sequence < have.Sequence {
@@ -132,18 +132,18 @@ func (c *causes) wait(b Backlog) {
 	c.oldest = append(c.oldest, b)
 }
 
-// take returns the news since the last call.
-func (r *reader) take() news {
+// takeChanges returns the news since the last call.
+func (r *reader) takeChanges() mapped {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	taken := r.news
-	r.news = news{}
+	taken := r.changes
+	r.changes = mapped{}
 	return taken
 }
 
 // keys maps one change to keys. It returns a panic of the mapping as an error, so that the fold
 // goes on.
-func (r *reader) keys(s scene, c change) (keys []events.Key, err error) {
+func (r *reader) keys(s snapshot, c change) (keys []events.Key, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("map %v to keys: panic: %v", c.ref, p)

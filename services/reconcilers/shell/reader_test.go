@@ -50,7 +50,7 @@ func TestEveryKeyOfAChangeIsKept(t *testing.T) {
 	for version := 1; version <= last; version++ {
 		touch(version)
 	}
-	all := m.readers["toy"].take()
+	all := m.readers["toy"].takeChanges()
 	if len(all.keys) != many {
 		t.Fatalf("%d keys are asked for, want %d", len(all.keys), many)
 	}
@@ -63,7 +63,7 @@ func TestEveryKeyOfAChangeIsKept(t *testing.T) {
 			t.Fatalf("%v waits since %+v, want %+v", k, why.oldest, want)
 		}
 	}
-	if again := m.readers["toy"].take(); len(again.keys) > 0 {
+	if again := m.readers["toy"].takeChanges(); len(again.keys) > 0 {
 		t.Errorf("what was taken is asked for again: %v", again.keys)
 	}
 }

@@ -27,16 +27,16 @@ type laneOf struct {
 	lane events.Lane
 }
 
-// recaller is the part of a bus that a recall uses.
-type recaller interface {
-	bus.Looker
+// recallBus is the part of a bus that a recall uses.
+type recallBus interface {
+	bus.LastReader
 	StreamState(ctx context.Context, stream string) (bus.State, error)
 }
 
 // recall looks up the past of each lane in the streams, in the order of lanes. It reads the
 // last turns before the last outcomes: an outcome stored in between answers a turn that was
 // read or a later one, so none is missing.
-func recall(ctx context.Context, b recaller, controller string, lanes []laneOf, by Signatures) ([]Past, error) {
+func recall(ctx context.Context, b recallBus, controller string, lanes []laneOf, by Signatures) ([]Past, error) {
 	asked, answers := make([]string, len(lanes)), make([]string, len(lanes))
 	for i, l := range lanes {
 		asked[i], answers[i] = subject.Turn(controller, l.lane, l.key), subject.Outcome(controller, l.lane, l.key)
@@ -49,10 +49,10 @@ func recall(ctx context.Context, b recaller, controller string, lanes []laneOf, 
 	if err != nil {
 		return nil, fmt.Errorf("recall outcomes of %s: %w", controller, err)
 	}
-	pasts, reach := make([]Past, len(lanes)), reach{bus: b, controller: controller}
+	pasts, reach := make([]Past, len(lanes)), outcomeReach{bus: b, controller: controller}
 	for i := range lanes {
 		turn, some := turns[asked[i]]
-		past := by.remembered(turn, some, outcomes[answers[i]])
+		past := by.pastOf(turn, some, outcomes[answers[i]])
 		if open := past.Outcome == nil || past.Outcome.Turn < past.Sequence; some && open {
 			if past.Dropped, err = reach.dropped(ctx, turn); err != nil {
 				return nil, err
@@ -63,20 +63,20 @@ func recall(ctx context.Context, b recaller, controller string, lanes []laneOf, 
 	return pasts, nil
 }
 
-// remembered is the past of a lane, from its last turn, if there is one, and its last outcome.
-func (s Signatures) remembered(turn events.Message, some bool, outcome events.Message) (past Past) {
+// pastOf is the past of a lane, from its last turn, if there is one, and its last outcome.
+func (s Signatures) pastOf(turn events.Message, some bool, outcome events.Message) (past Past) {
 	if some {
 		past.Sequence = turn.Sequence
 		// A turn that cannot be decoded, or that no reconciler signed, still has its place in
 		// the order.
-		if t := new(events.Turn); s.ours(turn) && events.DecodeJSON(turn, t) == nil {
+		if t := new(events.Turn); s.acceptsTurn(turn) && events.DecodeJSON(turn, t) == nil {
 			past.Turn = t
 		}
 	}
 	// An outcome that cannot be decoded, or that no writer signed, counts as none: the turn
 	// will be stored again and the writer will find it done. And the refusal of a forged turn
 	// says nothing about the turns before it.
-	if o := new(events.Outcome); outcome.Sequence > 0 && s.believes(outcome) && events.DecodeJSON(outcome, o) == nil && (past.Turn != nil || !o.Forged()) {
+	if o := new(events.Outcome); outcome.Sequence > 0 && s.acceptsOutcome(outcome) && events.DecodeJSON(outcome, o) == nil && (past.Turn != nil || !o.Forged()) {
 		if some && supersedes(turn, past.Turn, outcome, *o) {
 			o.Turn = turn.Sequence - 1 // it answers a lost turn, whose sequence this turn has taken
 		}
@@ -85,8 +85,8 @@ func (s Signatures) remembered(turn events.Message, some bool, outcome events.Me
 	return past
 }
 
-// apart is the largest difference allowed between the clocks of reconcilers.
-const apart = time.Second
+// maxClockSkew is the largest difference allowed between the clocks of reconcilers.
+const maxClockSkew = time.Second
 
 // supersedes tells whether the last turn of a lane was stored after the stream had lost its
 // end, and with it the turn that the outcome answers. If the outcome answers a lost turn at a
@@ -102,13 +102,13 @@ func supersedes(m events.Message, turn *events.Turn, outcome events.Message, o e
 	case o.Turn == m.Sequence:
 		return !o.IsOf(m.Sequence, turn.Now)
 	default:
-		return o.Decided.Add(apart).Before(turn.Now)
+		return o.Decided.Add(maxClockSkew).Before(turn.Now)
 	}
 }
 
-// reach is how far back the outcomes of a controller go, looked up at the first use.
-type reach struct {
-	bus        recaller
+// outcomeReach is how far back the outcomes of a controller go, looked up at the first use.
+type outcomeReach struct {
+	bus        recallBus
 	controller string
 	known      bool
 	at         bus.State
@@ -117,7 +117,7 @@ type reach struct {
 // dropped tells whether the outcome stream no longer reaches back to a turn: both streams are
 // bounded by size, and outcomes may take more room than turns. No writer carries out a turn
 // that old, and its effects came back long ago.
-func (r *reach) dropped(ctx context.Context, turn events.Message) (bool, error) {
+func (r *outcomeReach) dropped(ctx context.Context, turn events.Message) (bool, error) {
 	if !r.known {
 		s, err := r.bus.StreamState(ctx, subject.OutcomeStream(r.controller))
 		if err != nil {
@@ -131,21 +131,21 @@ func (r *reach) dropped(ctx context.Context, turn events.Message) (bool, error) 
 	return r.at.Messages == 0 || bus.Before(turn, events.Message{Time: r.at.Begins}), nil
 }
 
-// seek starts the recall of the sought lanes. If maxRecalls batches are in flight, the rest
+// recallSought starts the recall of the sought lanes. If maxRecalls batches are in flight, the rest
 // waits for one of them to end: its answer wakes the loop, which calls seek again.
-func (l *Loop) seek() {
-	for len(l.sought) > 0 && l.seeking < maxRecalls {
+func (l *Loop) recallSought() {
+	for len(l.sought) > 0 && l.recalls < maxRecalls {
 		n := min(len(l.sought), recallMost)
 		lanes := l.sought[:n:n]
 		l.sought = l.sought[n:]
-		l.seeking++
-		go l.answer(func(ctx context.Context) func(*Engine) {
+		l.recalls++
+		go l.respond(func(ctx context.Context) func(*Engine) {
 			pasts, err := recall(ctx, l.bus, l.Name(), lanes, l.engine.settings.Signatures)
 			if err != nil {
 				pasts = make([]Past, len(lanes))
 			}
 			return func(d *Engine) {
-				l.seeking--
+				l.recalls--
 				for i, at := range lanes {
 					d.Recalled(at.key, at.lane, pasts[i], err)
 				}

@@ -146,11 +146,11 @@ func TestAFailedRecallIsTriedAgain(t *testing.T) {
 	l := multitude(b, 3)
 	for l.engine.Step() {
 	}
-	l.seek()
+	l.recallSought()
 	say := <-l.inbox
 	say()
-	if l.engine.Tally().Retries != 3 || l.seeking != 0 || l.engine.Storing() != 0 {
-		t.Errorf("%d retries, %d under way, %d answers to come", l.engine.Tally().Retries, l.seeking, l.engine.Storing())
+	if l.engine.Tally().Retries != 3 || l.recalls != 0 || l.engine.Storing() != 0 {
+		t.Errorf("%d retries, %d under way, %d answers to come", l.engine.Tally().Retries, l.recalls, l.engine.Storing())
 	}
 }
 
@@ -196,7 +196,7 @@ func TestHowMuchIsRecalledTogether(t *testing.T) {
 	l := multitude(b, 0)
 	l.engine.entry(web).parking = "it breaks"
 	l.engine.recallPark(l.engine.entry(web))
-	l.seek()
+	l.recallSought()
 	(<-l.inbox)()
 	if want := []string{"TURN_toy 1", "OUTCOME_toy 1"}; !slices.Equal(b.asked, want) {
 		t.Errorf("it asked %q, want %q", b.asked, want)
@@ -214,7 +214,7 @@ func TestNoOutcomeIsNoForgery(t *testing.T) {
 		t.Fatal(err)
 	}
 	by := Signatures{Outcomes: trust, Refused: func(events.Message, error) { t.Error("an outcome that is not there is refused") }}
-	if past := by.remembered(events.Message{}, false, events.Message{Time: time.Now()}); past.Outcome != nil || past.Sequence != 0 {
+	if past := by.pastOf(events.Message{}, false, events.Message{Time: time.Now()}); past.Outcome != nil || past.Sequence != 0 {
 		t.Errorf("remembered is %+v", past)
 	}
 }

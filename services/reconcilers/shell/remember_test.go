@@ -19,11 +19,11 @@ func TestSuccessesAreRememberedWhereTheyMatter(t *testing.T) {
 	}{
 		{"the controller does not ask", false, 1, events.Unchanged, false},
 		{"the controller asks", true, 1, events.Unchanged, true},
-		{"a crowd", true, memorable + 1, events.Unchanged, false},
+		{"a crowd", true, maxRemembered + 1, events.Unchanged, false},
 		{"as many as are remembered", true, 64, events.Unchanged, true},
 		{"one more than that", true, 65, events.Unchanged, false},
-		{"a crowd, and an answer", true, memorable + 1, events.Answered, true},
-		{"a crowd, and an answer that is not asked for", false, memorable + 1, events.Answered, false},
+		{"a crowd, and an answer", true, maxRemembered + 1, events.Answered, true},
+		{"a crowd, and an answer that is not asked for", false, maxRemembered + 1, events.Answered, false},
 	} {
 		o := begun(t, Settings{})
 		o.engine.described.Remembers = c.remembers

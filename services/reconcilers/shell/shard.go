@@ -52,7 +52,7 @@ func (d *Engine) Own(share Share) {
 			d.release(e)
 		}
 	}
-	if gained == 0 || !d.Awake() {
+	if gained == 0 || !d.HasOpened() {
 		return // an engine that opens asks about every key
 	}
 	keys, unread := d.keys()
@@ -61,23 +61,23 @@ func (d *Engine) Own(share Share) {
 			d.Ask(k)
 		}
 	}
-	d.take(news{unmapped: slices.DeleteFunc(unread, func(u unmapped) bool { return !gained.Has(Shard(events.Key(u.ref))) })})
+	d.takeChanges(mapped{unmapped: slices.DeleteFunc(unread, func(u unmapped) bool { return !gained.Has(Shard(events.Key(u.ref))) })})
 }
 
 // release drops what a key wants, and the key when nothing of it is in flight.
 func (d *Engine) release(e *entry) {
 	e.dirty, e.causes, e.first = false, causes{}, false
-	e.doubt()
+	e.invalidate()
 	if e.parked != nil {
 		e.parked = nil
 		delete(d.parked, e.key)
 	}
-	d.gauge(e.key, nil)
-	d.dismiss(e)
+	d.reportGauges(e.key, nil)
+	d.dropUnowned(e)
 }
 
-// dismiss drops a key of another replica when nothing of it is in flight here.
-func (d *Engine) dismiss(e *entry) {
+// dropUnowned drops a key of another replica when nothing of it is in flight here.
+func (d *Engine) dropUnowned(e *entry) {
 	busy := e.round != nil || e.recalling > 0 || e.parking != "" || e.act.repeating || e.tell.repeating
 	if !busy && d.entries[e.key] == e && !d.owns(e.key) {
 		delete(d.entries, e.key)

@@ -204,7 +204,7 @@ func TestWhatKeepsAKeyThatWasGivenAway(t *testing.T) {
 		e := o.engine.entry(web)
 		o.engine.share = 0
 		c.change(o, e)
-		if o.engine.dismiss(e); (len(o.engine.entries) == 1) != c.kept {
+		if o.engine.dropUnowned(e); (len(o.engine.entries) == 1) != c.kept {
 			t.Errorf("%s: %d keys are known", what, len(o.engine.entries))
 		}
 	}

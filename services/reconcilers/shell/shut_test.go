@@ -25,25 +25,25 @@ func TestWhatThereIsIsAskedAboutOnce(t *testing.T) {
 	o := open(t, Settings{})
 	o.memory.Dealt(kinds.ReplicaSets.Name, 1)
 	o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, ""))
-	if o.engine.Open(kinds.Pods.Name); len(o.engine.entries) > 0 || !o.engine.Awake() {
+	if o.engine.Open(kinds.Pods.Name); len(o.engine.entries) > 0 || !o.engine.HasOpened() {
 		t.Errorf("a kind that was never shut is opened, and %v are asked about", o.known())
 	}
 	o.engine.Shut(kinds.Pods.Name)
 	o.engine.Shut(kinds.ReplicaSets.Name)
 	o.engine.Open(kinds.Nodes.Name)
 	o.engine.Open(kinds.Pods.Name)
-	if len(o.engine.entries) > 0 || o.engine.Awake() || o.engine.Busy() || o.engine.Step() {
+	if len(o.engine.entries) > 0 || o.engine.HasOpened() || o.engine.Busy() || o.engine.Step() {
 		t.Errorf("before all has been read %v are asked about", o.known())
 	}
 	o.engine.Open(kinds.ReplicaSets.Name)
-	if !cmp.Equal(o.known(), []string{"web"}) || !o.engine.Awake() || !o.engine.Busy() || !o.engine.entries[web].first {
+	if !cmp.Equal(o.known(), []string{"web"}) || !o.engine.HasOpened() || !o.engine.Busy() || !o.engine.entries[web].first {
 		t.Errorf("when all has been read %v are asked about", o.known())
 	}
 	if !o.engine.Step() || o.engine.Step() || o.engine.Busy() {
 		t.Error("it has another key than the one")
 	}
 	o.engine.Shut(kinds.ReplicaSets.Name)
-	if !o.engine.Awake() {
+	if !o.engine.HasOpened() {
 		t.Error("what has seen all is not awake while a kind is read again")
 	}
 }
@@ -84,10 +84,10 @@ func TestANewEpochAsksForWhatItChanges(t *testing.T) {
 	o.tell(kinds.Pods.Kind, delta(kinds.Pods.Kind, events.Is, aPod("a", "web", 1), 0), 0)
 	o.run()
 	o.tell(kinds.Pods.Kind, delta(kinds.Pods.Kind, events.Is, aPod("b", "db", 2), 0), 1)
-	if !o.engine.shut[kinds.Pods.Name] || !o.engine.turning[kinds.Pods.Name] || !cmp.Equal(o.known(), []string{"db"}) {
+	if !o.engine.shut[kinds.Pods.Name] || !o.engine.listingEpoch[kinds.Pods.Name] || !cmp.Equal(o.known(), []string{"db"}) {
 		t.Errorf("in the middle of the new epoch it is shut for %v, and knows %v", o.engine.shut, o.known())
 	}
-	if o.tell(kinds.Pods.Kind, markAt(kinds.Pods.Kind, "3", 0), 1); len(o.engine.shut)+len(o.engine.turning) > 0 || o.engine.epochs[kinds.Pods.Name] != 1 {
+	if o.tell(kinds.Pods.Kind, markAt(kinds.Pods.Kind, "3", 0), 1); len(o.engine.shut)+len(o.engine.listingEpoch) > 0 || o.engine.epochs[kinds.Pods.Name] != 1 {
 		t.Errorf("when it has been told it is shut for %v", o.engine.shut)
 	}
 	if n := o.engine.Tally().Nothing; n != 2 {
@@ -105,7 +105,7 @@ func TestWhatBeginsNoEpoch(t *testing.T) {
 	o.tell(kinds.Pods.Kind, delta(kinds.Pods.Kind, events.Is, aPod("a", "web", 4), 0), 1)
 	o.memory.Follow(kinds.Nodes.Kind)
 	o.tell(kinds.Nodes.Kind, delta(kinds.Nodes.Kind, events.Is, aPod("n", "", 4), 0), 7)
-	if len(o.engine.shut)+len(o.engine.turning) > 0 || o.engine.skew.epoch != 1 {
+	if len(o.engine.shut)+len(o.engine.listingEpoch) > 0 || o.engine.skew.epoch != 1 {
 		t.Errorf("it is shut for %v, in epoch %d", o.engine.shut, o.engine.skew.epoch)
 	}
 }
@@ -117,7 +117,7 @@ func TestAnEpochOfAKindThatIsBeingRead(t *testing.T) {
 	o.engine.Shut(kinds.Pods.Name)
 	o.tell(kinds.Pods.Kind, delta(kinds.Pods.Kind, events.Is, aPod("a", "web", 1), 0), 1)
 	o.tell(kinds.Pods.Kind, markAt(kinds.Pods.Kind, "3", 0), 1)
-	if !o.engine.shut[kinds.Pods.Name] || len(o.engine.turning) > 0 || o.engine.skew != (epochSkew{}) {
+	if !o.engine.shut[kinds.Pods.Name] || len(o.engine.listingEpoch) > 0 || o.engine.skew != (epochSkew{}) {
 		t.Errorf("it is shut for %v, and in %+v", o.engine.shut, o.engine.skew)
 	}
 	o.engine.Open(kinds.Pods.Name)
@@ -155,12 +155,12 @@ func TestAForgottenKindShutsAndDoubts(t *testing.T) {
 	if !o.engine.shut[kinds.Pods.Name] || e.known || e.act.outcome != 0 || e.tell.outcome != 0 || !cmp.Equal(o.known(), []string{"db", "web"}) {
 		t.Errorf("it is shut for %v, knows %v, and of one %+v", o.engine.shut, o.known(), e)
 	}
-	if w := o.engine.closed(epoch); w.condition != events.CacheInconsistent {
+	if w := o.engine.whyShut(epoch); w.condition != events.CacheInconsistent {
 		t.Errorf("it waits because of %s", w.condition)
 	}
 	o.engine.Open(kinds.Pods.Name)
 	o.engine.Shut(kinds.Pods.Name)
-	if w := o.engine.closed(epoch); w.condition != events.NotRead {
+	if w := o.engine.whyShut(epoch); w.condition != events.NotRead {
 		t.Errorf("when it is read for another reason it waits because of %s", w.condition)
 	}
 }
@@ -172,10 +172,10 @@ func TestAKindThatIsOpenedIsLookedAt(t *testing.T) {
 	e := o.engine.entry(web)
 	o.engine.Shut(kinds.Pods.Name)
 	o.memory.Fold("pods", []events.Message{delta(kinds.Pods.Kind, events.Is, aPod("p", "", 5), 1)})
-	e.act.effects = []due{of("pods", "p", "uid-p", "5", false), of("pods", "q", "", "6", false)}
-	e.tell.effects = []due{of("pods", "q", "", "6", false)}
-	o.engine.await(e, &e.act)
-	o.engine.await(e, &e.tell)
+	e.act.effects = []effect{of("pods", "p", "uid-p", "5", false), of("pods", "q", "", "6", false)}
+	e.tell.effects = []effect{of("pods", "q", "", "6", false)}
+	o.engine.awaitEffects(e, &e.act)
+	o.engine.awaitEffects(e, &e.tell)
 	o.engine.Open(kinds.Pods.Name)
 	if len(e.act.effects) != 1 || !e.act.effects[0].dated || len(e.tell.effects) != 1 || !e.tell.effects[0].dated || o.engine.taken["pods"] != 1 {
 		t.Errorf("awaited are %+v and %+v", e.act.effects, e.tell.effects)
@@ -187,8 +187,8 @@ func TestAKindThatIsOpenedIsLookedAt(t *testing.T) {
 func TestAKindThatIsReadAgainIsLookedAtWhole(t *testing.T) {
 	o := open(t, Settings{})
 	e := o.engine.entry(web)
-	e.act.effects = []due{of("pods", "p", "uid-p", "50", false)}
-	o.engine.await(e, &e.act)
+	e.act.effects = []effect{of("pods", "p", "uid-p", "50", false)}
+	o.engine.awaitEffects(e, &e.act)
 	for i := range 5 {
 		o.fold(kinds.Pods.Kind, events.Is, aPod("a", "", i+1))
 	}

@@ -24,8 +24,8 @@ type Signatures struct {
 	Refused func(m events.Message, err error)
 }
 
-// believes tells whether a writer signed an outcome.
-func (s Signatures) believes(m events.Message) bool {
+// acceptsOutcome tells whether a writer signed an outcome.
+func (s Signatures) acceptsOutcome(m events.Message) bool {
 	err := s.Outcomes.Outcome(m)
 	if err != nil && s.Refused != nil {
 		s.Refused(m, err)
@@ -33,8 +33,8 @@ func (s Signatures) believes(m events.Message) bool {
 	return err == nil
 }
 
-// ours tells whether a reconciler signed a turn.
-func (s Signatures) ours(m events.Message) bool {
+// acceptsTurn tells whether a reconciler signed a turn.
+func (s Signatures) acceptsTurn(m events.Message) bool {
 	if s.Turns != nil {
 		return s.Turns.Turn(m, sign.TurnWithin) == nil
 	}
@@ -56,31 +56,31 @@ func (s Signatures) Heartbeat(text []byte, now time.Time) error {
 	}
 }
 
-// proves tells whether a writer signed a heartbeat. A forged one would keep a turn whose
+// isSigned tells whether a writer signed a heartbeat. A forged one would keep a turn whose
 // outcome is lost from being stored again.
-func (l *Loop) proves(heartbeat []byte) bool {
+func (l *Loop) isSigned(heartbeat []byte) bool {
 	return l.engine.settings.Signatures.Outcomes.Hint(events.Writers, heartbeat, l.BusTime()) == nil
 }
 
-// tick records how far the clock of the bus is ahead. The bus stamps the turns by its clock.
+// setBusTime records how far the clock of the bus is ahead. The bus stamps the turns by its clock.
 // Signing by the same clock keeps the signatures of a process valid whose own clock is wrong.
-func (l *Loop) tick(s bus.State) {
+func (l *Loop) setBusTime(s bus.State) {
 	if !s.Now.IsZero() {
-		l.ahead.Store(int64(s.Now.Sub(l.clock())))
+		l.busAhead.Store(int64(s.Now.Sub(l.clock())))
 	}
 }
 
 // BusTime is the time by the clock of the bus, as far as it is known.
-func (l *Loop) BusTime() time.Time { return l.clock().Add(time.Duration(l.ahead.Load())) }
+func (l *Loop) BusTime() time.Time { return l.clock().Add(time.Duration(l.busAhead.Load())) }
 
-// unproven ignores the outcome of a forged turn. The forged turn may be stored behind a turn in
+// ignoreForged ignores the outcome of a forged turn. The forged turn may be stored behind a turn in
 // flight, and its refusal must not count as that turn's outcome. The key is recalled instead.
 // The recall finds a turn without an outcome, which the engine stores again without commands
 // after Orphan.
-func (d *Engine) unproven(e *entry, l *lane, o events.Outcome) bool {
+func (d *Engine) ignoreForged(e *entry, l *lane, o events.Outcome) bool {
 	if !o.Forged() || o.Turn == l.turn {
 		return false
 	}
-	e.doubt()
+	e.invalidate()
 	return true
 }

@@ -80,7 +80,7 @@ func TestOnlyWhatIsSignedIsRemembered(t *testing.T) {
 		{"an unsigned turn, refused", turn(false), outcome(true, events.BadSignature), false, false},
 		{"a turn of ours, refused", turn(true), outcome(true, events.BadSignature), true, true},
 	} {
-		past := by.remembered(c.turn, true, c.outcome)
+		past := by.pastOf(c.turn, true, c.outcome)
 		if past.Sequence != 7 || (past.Turn != nil) != c.knows || (past.Outcome != nil) != c.answered {
 			t.Errorf("%s: %+v", c.name, past)
 		}
@@ -228,7 +228,7 @@ func TestWhoseTurnsAndHeartbeatsCount(t *testing.T) {
 		"before anything had to be signed":   {Signatures{Sign: young.turns, Outcomes: young.outcomeTrust}, nil, true},
 		"before that, and there are no keys": {Signatures{Outcomes: young.outcomeTrust}, nil, true},
 	} {
-		if got := c.by.ours(turn(c.signer)); got != c.counts {
+		if got := c.by.acceptsTurn(turn(c.signer)); got != c.counts {
 			t.Errorf("%s: a turn counts: %t", what, got)
 		}
 		if err := c.by.Heartbeat(hint(c.signer), now); (err == nil) != c.counts {
@@ -244,8 +244,8 @@ func TestTheClockOfTheBus(t *testing.T) {
 	if !l.BusTime().Equal(epoch) {
 		t.Errorf("before it has said anything it is %v", l.BusTime())
 	}
-	l.tick(bus.State{Now: epoch.Add(time.Hour)})
-	l.tick(bus.State{})
+	l.setBusTime(bus.State{Now: epoch.Add(time.Hour)})
+	l.setBusTime(bus.State{})
 	if !l.BusTime().Equal(epoch.Add(time.Hour)) {
 		t.Errorf("when its clock is an hour ahead it is %v", l.BusTime())
 	}

@@ -23,20 +23,20 @@ const silencePatience = time.Minute
 // errSilence ends a session in which no watcher has reported within silencePatience.
 var errSilence = errors.New("no watcher has said what there is")
 
-// silent tells whether the state stream has held messages behind the last one folded, or now
+// findSilence tells whether the state stream has held messages behind the last one folded, or now
 // ends before what the memory knew. Then it asks the watchers.
-func (f *Follower) silent(ctx context.Context, position uint64) (bool, error) {
+func (f *Follower) findSilence(ctx context.Context, position uint64) (bool, error) {
 	stream := subject.StateStream(f.Kind.Name)
 	state, err := f.Bus.StreamState(ctx, stream)
-	if err == nil && f.Memory.Behind(f.Kind.Name) {
-		f.asking.begin(fmt.Errorf("%s has lost its end, and no watcher has said since what there is", stream),
+	if err == nil && f.Memory.BehindKnown(f.Kind.Name) {
+		f.silence.begin(fmt.Errorf("%s has lost its end, and no watcher has said since what there is", stream),
 			events.Damage{Kind: f.Kind.Name, Hole: events.Hole{Reason: "the state has lost its end"}, End: state.Last})
 		return true, nil
 	}
 	if err != nil || position == 0 || position >= state.Last {
 		return false, err
 	}
-	held, err := edgeOf(ctx, f.Bus, stream)
+	held, err := streamEndOf(ctx, f.Bus, stream)
 	if err != nil || held.sequence > position {
 		return false, err
 	}
@@ -44,23 +44,23 @@ func (f *Follower) silent(ctx context.Context, position uint64) (bool, error) {
 	if now, err := f.Bus.StreamState(ctx, stream); err != nil || now.Last > state.Last {
 		return false, err
 	}
-	f.asking.begin(fmt.Errorf("message %d of %s has expired, and no watcher has said since what there is", state.Last, stream),
+	f.silence.begin(fmt.Errorf("message %d of %s has expired, and no watcher has said since what there is", state.Last, stream),
 		events.Damage{Kind: f.Kind.Name, Hole: events.Hole{Reason: "the end of the state has expired"}, End: state.Last})
 	return true, nil
 }
 
-// bear starts the wait for a watcher, at whose end the session breaks off.
-func (f *Follower) bear() {
-	if f.patience != nil && !f.bearing {
-		f.bearing = true
-		f.patience.Reset(silencePatience)
+// waitForWatcher starts the wait for a watcher, at whose end the session breaks off.
+func (f *Follower) waitForWatcher() {
+	if f.waitTimer != nil && !f.waiting {
+		f.waiting = true
+		f.waitTimer.Reset(silencePatience)
 	}
 }
 
-// spoken ends the wait.
-func (f *Follower) spoken() {
-	f.asking.end()
-	if f.patience != nil {
-		f.patience.Stop()
+// stopWaiting ends the wait.
+func (f *Follower) stopWaiting() {
+	f.silence.end()
+	if f.waitTimer != nil {
+		f.waitTimer.Stop()
 	}
 }

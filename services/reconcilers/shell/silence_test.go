@@ -27,13 +27,13 @@ func (b hushed) At(ctx context.Context, stream string, at uint64) (events.Messag
 	return m, ok, err
 }
 
-func (b hushed) Say(string, []byte) error { b.asked.Add(1); return nil }
+func (b hushed) Broadcast(string, []byte) error { b.asked.Add(1); return nil }
 
 func (b hushed) Consume(ctx context.Context, stream string, from uint64, _ func() uint64, handle func([]events.Message) error) error {
 	return b.Follow(ctx, stream, from, handle)
 }
 
-func (hushed) Left(context.Context, string) (uint64, bool, error) { return 0, false, nil }
+func (hushed) Acknowledged(context.Context, string) (uint64, bool, error) { return 0, false, nil }
 
 func (b hushed) Follow(ctx context.Context, _ string, from uint64, handle func([]events.Message) error) error {
 	if from == 1 {
@@ -125,9 +125,9 @@ func (b busy) At(_ context.Context, _ string, at uint64) (events.Message, bool, 
 func TestABusyStreamIsNotSilent(t *testing.T) {
 	stored := uint64(3)
 	f := &Follower{Bus: busy{stored: &stored}, Memory: NewMemory(), Kind: kinds.Pods.Kind}
-	silent, err := f.silent(t.Context(), 2)
-	if err != nil || silent || f.asking.what() != nil {
-		t.Errorf("it is said to be silent: %t (%v), and the watchers are asked: %v", silent, err, f.asking.what())
+	silent, err := f.findSilence(t.Context(), 2)
+	if err != nil || silent || f.silence.current() != nil {
+		t.Errorf("it is said to be silent: %t (%v), and the watchers are asked: %v", silent, err, f.silence.current())
 	}
 }
 
@@ -176,20 +176,20 @@ func TestNoAnswerIsNoSilence(t *testing.T) {
 		"how far it reaches": {states: 0, at: 9}, "its edge": {states: 1, at: 9}, "its last message": {states: 2, at: 0}, "how far it reaches now": {states: 2, at: 9},
 	} {
 		b.edges = edges{state: shape{9, 2}}
-		f := &Follower{Bus: b, Memory: NewMemory(), Kind: kinds.Pods.Kind, goal: edge{sequence: 2, stored: epoch.AddDate(-20, 0, 0)}}
+		f := &Follower{Bus: b, Memory: NewMemory(), Kind: kinds.Pods.Kind, goal: streamEnd{sequence: 2, stored: epoch.AddDate(-20, 0, 0)}}
 		f.Memory.Follow(f.Kind)
 		f.Memory.Fold(f.Kind.Name, []events.Message{markAt(kinds.Pods.Kind, "5", 2)})
-		if err := f.open(t.Context()); !errors.Is(err, bus.ErrClosed) || f.opened || f.asking.what() != nil {
-			t.Errorf("of a bus that does not say %s: %v, opened: %t, asked because of %v", what, err, f.opened, f.asking.what())
+		if err := f.open(t.Context()); !errors.Is(err, bus.ErrClosed) || f.opened || f.silence.current() != nil {
+			t.Errorf("of a bus that does not say %s: %v, opened: %t, asked because of %v", what, err, f.opened, f.silence.current())
 		}
 	}
 	f := &Follower{Bus: edges{state: shape{1, 0}}, Memory: NewMemory(), Kind: kinds.Pods.Kind}
 	f.Memory.Follow(f.Kind)
-	if silent, err := f.silent(t.Context(), 0); silent || err != nil {
+	if silent, err := f.findSilence(t.Context(), 0); silent || err != nil {
 		t.Errorf("of a kind of which nothing was folded it is silent: %t, %v", silent, err)
 	}
 	f.Bus = edges{state: shape{3, 2}}
-	if silent, err := f.silent(t.Context(), 1); silent || err != nil {
+	if silent, err := f.findSilence(t.Context(), 1); silent || err != nil {
 		t.Errorf("of a stream that holds more than was folded it is silent: %t, %v", silent, err)
 	}
 }
@@ -198,19 +198,19 @@ func TestNoAnswerIsNoSilence(t *testing.T) {
 func TestTheWaitForAWatcherBeginsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		resigned := 0
-		f := &Follower{patience: time.AfterFunc(silencePatience, func() { resigned++ })}
-		f.patience.Stop()
-		f.bear()
+		f := &Follower{waitTimer: time.AfterFunc(silencePatience, func() { resigned++ })}
+		f.waitTimer.Stop()
+		f.waitForWatcher()
 		time.Sleep(silencePatience / 2) // virtual
-		f.bear()
+		f.waitForWatcher()
 		time.Sleep(silencePatience / 2)
 		if synctest.Wait(); resigned != 1 {
 			t.Errorf("after a minute it has resigned %d times", resigned)
 		}
-		f = &Follower{patience: time.AfterFunc(silencePatience, func() { resigned++ })}
-		f.patience.Stop()
-		f.bear()
-		f.spoken()
+		f = &Follower{waitTimer: time.AfterFunc(silencePatience, func() { resigned++ })}
+		f.waitTimer.Stop()
+		f.waitForWatcher()
+		f.stopWaiting()
 		time.Sleep(2 * silencePatience)
 		if synctest.Wait(); resigned != 1 {
 			t.Error("it resigns although a watcher has spoken")

@@ -24,7 +24,7 @@ type epochSkew struct {
 
 // epochSkew tells whether a kind that the controller reads has not reached the newest epoch of
 // any kind, or has not been listed completely in it.
-func (s scene) epochSkew() (newest uint64, apart bool) {
+func (s snapshot) epochSkew() (newest uint64, apart bool) {
 	for _, k := range s.memory.kinds {
 		newest = max(newest, k.epoch)
 	}
@@ -40,7 +40,7 @@ func (s scene) epochSkew() (newest uint64, apart bool) {
 }
 
 // skewed tells whether decisions have to wait because kinds are in several epochs.
-func (d *Engine) skewed(s scene) bool {
+func (d *Engine) skewed(s snapshot) bool {
 	newest, apart := s.epochSkew()
 	if !apart {
 		return false
@@ -54,6 +54,6 @@ func (d *Engine) skewed(s scene) bool {
 func (d *Engine) newEpoch(epoch uint64) {
 	if epoch > d.skew.epoch {
 		d.skew = epochSkew{epoch, d.now}
-		d.timers.set(d.now.Add(MaxEpochSkew), d.revisitInconsistent)
+		d.timers.set(d.now.Add(MaxEpochSkew), d.requeueInconsistent)
 	}
 }

@@ -85,15 +85,15 @@ func TestKeysThatHaveNoTurn(t *testing.T) {
 	o.engine.Ask(web)
 	nothing := o.engine.Tally().Nothing
 	o.run()
-	if o.engine.Tally().Nothing != nothing || !e.alarm.Equal(e.until) {
-		t.Errorf("before its time it has a turn; it is looked at in %v", e.alarm.Sub(o.now))
+	if o.engine.Tally().Nothing != nothing || !e.requeueTime.Equal(e.until) {
+		t.Errorf("before its time it has a turn; it is looked at in %v", e.requeueTime.Sub(o.now))
 	}
 	o.pass(time.Hour)
 	if o.engine.Tally().Nothing != nothing+1 {
 		t.Error("in its time it has no turn")
 	}
 	gone := &entry{key: events.Key{Name: "gone"}}
-	if o.engine.demand(gone, urgently); gone.dirty || gone.queued {
+	if o.engine.enqueue(gone, afterChange); gone.dirty || gone.queued {
 		t.Error("a key that is not known asks for a turn")
 	}
 	if o.engine.Unpark(events.Key{Name: "gone"}) {
@@ -150,9 +150,9 @@ func TestInDoubtWhatIsUnderWayIsRecalled(t *testing.T) {
 		e := o.engine.entry(web)
 		e.known = true
 		c.change(e)
-		o.engine.Doubt()
-		if e.inquire != c.again || e.dirty != c.again || e.known {
-			t.Errorf("%s: it is asked for: %t, known: %t", what, e.inquire, e.known)
+		o.engine.Invalidate()
+		if e.mustRecall != c.again || e.dirty != c.again || e.known {
+			t.Errorf("%s: it is asked for: %t, known: %t", what, e.mustRecall, e.known)
 		}
 	}
 }
@@ -170,20 +170,22 @@ func TestWhenATurnIsSuspected(t *testing.T) {
 		"it is being recalled":   {func(_ *office, e *entry) { e.recalling = 1 }, false},
 		"it is being repeated":   {func(_ *office, e *entry) { e.act.repeating = true }, false},
 		"a writer has it":        {func(o *office, _ *entry) { o.engine.inFlight[7] = o.now.Add(-time.Second) }, false},
-		"writers are not so far": {func(o *office, _ *entry) { o.engine.reached, o.engine.crowded = 6, o.now }, false},
-		"writers were not":       {func(o *office, _ *entry) { o.engine.reached, o.engine.crowded = 6, o.now.Add(-attendance-1) }, true},
-		"writers are as far":     {func(o *office, _ *entry) { o.engine.reached, o.engine.crowded = 7, o.now }, true},
-		"no writer is there":     {func(o *office, _ *entry) { o.engine.attended = o.now.Add(-attendance - 1) }, false},
-		"it was stored lately":   {func(o *office, e *entry) { e.act.since = o.now.Add(-9 * time.Second) }, false},
-		"it was repeated once":   {func(_ *office, e *entry) { e.act.repeats = 1 }, false},
-		"long ago":               {func(o *office, e *entry) { e.act.repeats, e.act.since = 9, o.now.Add(-10<<5*time.Second) }, true},
-		"not so long ago":        {func(o *office, e *entry) { e.act.repeats, e.act.since = 9, o.now.Add(-10<<5*time.Second+1) }, false},
+		"writers are not so far": {func(o *office, _ *entry) { o.engine.writerReached, o.engine.writerFullAt = 6, o.now }, false},
+		"writers were not": {func(o *office, _ *entry) {
+			o.engine.writerReached, o.engine.writerFullAt = 6, o.now.Add(-maxHeartbeatAge-1)
+		}, true},
+		"writers are as far":   {func(o *office, _ *entry) { o.engine.writerReached, o.engine.writerFullAt = 7, o.now }, true},
+		"no writer is there":   {func(o *office, _ *entry) { o.engine.writersSeen = o.now.Add(-maxHeartbeatAge - 1) }, false},
+		"it was stored lately": {func(o *office, e *entry) { e.act.since = o.now.Add(-9 * time.Second) }, false},
+		"it was repeated once": {func(_ *office, e *entry) { e.act.repeats = 1 }, false},
+		"long ago":             {func(o *office, e *entry) { e.act.repeats, e.act.since = 9, o.now.Add(-10<<5*time.Second) }, true},
+		"not so long ago":      {func(o *office, e *entry) { e.act.repeats, e.act.since = 9, o.now.Add(-10<<5*time.Second+1) }, false},
 	} {
 		o := open(t, Settings{})
 		e := o.engine.entry(web)
-		e.known, e.act.turn, e.act.since, o.engine.attended = true, 7, o.now.Add(-10*time.Second), o.now
+		e.known, e.act.turn, e.act.since, o.engine.writersSeen = true, 7, o.now.Add(-10*time.Second), o.now
 		c.change(o, e)
-		o.engine.suspect(e, events.Act)
+		o.engine.checkOutcome(e, events.Act)
 		if e.act.suspected != c.is || (len(o.recalls) == 2) != c.is {
 			t.Errorf("%s: suspected: %t, recalled are %v", what, e.act.suspected, o.recalls)
 		}
@@ -197,7 +199,7 @@ func TestAnEngineIsShutWhenItIsSaid(t *testing.T) {
 		m.Register(toy().Describe())
 		l := NewLoop(&shrunk{}, toy(), m, Settings{}, nil)
 		shut := false
-		go func() { l.Shutter("pods"); shut = true }()
+		go func() { l.ShutNow("pods"); shut = true }()
 		synctest.Wait()
 		if shut {
 			t.Error("it is shut before it runs")
@@ -245,11 +247,11 @@ func TestHistoryKnowsWhatIsMissing(t *testing.T) {
 	h.Begin(kinds.Pods.Kind, 0, nil, true)
 	lacking := func(position uint64) int {
 		t.Helper()
-		s, err := h.See(events.Position{"pods": position}, nil)
+		s, err := h.ViewAt(events.Position{"pods": position}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return len(s.Lacking)
+		return len(s.Incomplete)
 	}
 	fold := func(m events.Message) { h.Fold("pods", []Fact{Read(kinds.Pods.Kind, m)}) }
 	fold(events.Seal(delta(kinds.Pods.Kind, events.Is, aPod("a", "", 1), 1)))

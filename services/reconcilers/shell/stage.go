@@ -28,8 +28,8 @@ const (
 // Stages are all stages, in order.
 var Stages = []Stage{Decided, Stored, Written, Seen}
 
-// journey is the progress of a lane's last turn, if this engine made it.
-type journey struct {
+// stageTimes is the progress of a lane's last turn, if this engine made it.
+type stageTimes struct {
 	trace   events.Trace
 	decided time.Time
 	since   time.Time // the end of its last stage
@@ -37,61 +37,61 @@ type journey struct {
 	written bool
 }
 
-// depart begins the journey of a turn that is decided now.
-func (d *Engine) depart(e *entry, l *lane) {
-	l.journey = journey{trace: e.trace(), decided: d.now, since: d.now}
+// beginStages begins the stages of a turn that is decided now.
+func (d *Engine) beginStages(e *entry, l *lane) {
+	l.stages = stageTimes{trace: e.trace(), decided: d.now, since: d.now}
 	if !e.since.IsZero() {
-		d.passed(Decided, max(d.now.Sub(e.since), 0), l.journey.trace)
+		d.reportStage(Decided, max(d.now.Sub(e.since), 0), l.stages.trace)
 	}
 }
 
-// embark ends the stage to the bus.
-func (d *Engine) embark(l *lane, sequence uint64) {
-	d.arrive(&l.journey, Stored)
-	l.journey.turn = sequence
+// turnStored ends the stage to the bus.
+func (d *Engine) turnStored(l *lane, sequence uint64) {
+	d.endStage(&l.stages, Stored)
+	l.stages.turn = sequence
 }
 
-// land ends the stage to the API server, when the outcome of a turn is known.
-func (d *Engine) land(l *lane, o events.Outcome) {
-	switch j := &l.journey; {
+// outcomeKnown ends the stage to the API server, when the outcome of a turn is known.
+func (d *Engine) outcomeKnown(l *lane, o events.Outcome) {
+	switch j := &l.stages; {
 	case j.turn == 0, o.Turn < j.turn:
 		return // of an earlier turn
 	case o.Turn > j.turn:
-		*j = journey{} // others have gone on
+		*j = stageTimes{} // others have gone on
 		return
 	}
-	d.arrive(&l.journey, Written)
-	l.journey.written = true
+	d.endStage(&l.stages, Written)
+	l.stages.written = true
 }
 
-// home ends the journey when every effect has come back. A turn without effects has no stage
+// effectsSeen ends the stages when every effect has come back. A turn without effects has no stage
 // Seen.
-func (d *Engine) home(l *lane) {
-	if !l.journey.written || !l.settled() {
+func (d *Engine) effectsSeen(l *lane) {
+	if !l.stages.written || !l.settled() {
 		return
 	}
 	for _, r := range l.last.Results {
-		if d.reads(r.Ref.Kind) && leavesTrace(r) {
-			d.arrive(&l.journey, Seen)
+		if d.reads(r.Ref.Kind) && becomesVisible(r) {
+			d.endStage(&l.stages, Seen)
 			break
 		}
 	}
-	l.journey = journey{}
+	l.stages = stageTimes{}
 }
 
-func (d *Engine) arrive(j *journey, stage Stage) {
-	d.passed(stage, d.now.Sub(j.since), j.trace)
+func (d *Engine) endStage(j *stageTimes, stage Stage) {
+	d.reportStage(stage, d.now.Sub(j.since), j.trace)
 	j.since = d.now
 }
 
-func (d *Engine) passed(stage Stage, took time.Duration, trace events.Trace) {
+func (d *Engine) reportStage(stage Stage, took time.Duration, trace events.Trace) {
 	if d.settings.Passed != nil {
 		d.settings.Passed(stage, took, trace)
 	}
 }
 
-// holds reports the kind of the effect that a shut fence waits for, if it waits for an effect.
-func (d *Engine) holds(e *entry) {
+// reportHeld reports the kind of the effect that a shut fence waits for, if it waits for an effect.
+func (d *Engine) reportHeld(e *entry) {
 	for _, l := range []*lane{&e.act, &e.tell} {
 		if len(l.effects) > 0 && d.settings.Held != nil {
 			d.settings.Held(l.effects[0].result.Ref.Kind)

@@ -106,9 +106,9 @@ func TestTheWayBackOfATurn(t *testing.T) {
 		o.engine.Outcome(10, events.Outcome{Controller: "toy", Key: web, Lane: events.Act, Turn: 10, Results: c.results})
 		for i, name := range []string{"p", "q", "p", "q"} {
 			o.fold(kinds.Pods.Kind, events.Is, aPod(name, "web", 5+i))
-			o.engine.clear(o.engine.entries[web])
+			o.engine.dropReturned(o.engine.entries[web])
 		}
-		if got, want := fmt.Sprint(stages), fmt.Sprintf("[stored %s]", c.want); got != want || l.journey != (journey{}) {
+		if got, want := fmt.Sprint(stages), fmt.Sprintf("[stored %s]", c.want); got != want || l.stages != (stageTimes{}) {
 			t.Errorf("%s: the stages are %s, want %s", what, got, want)
 		}
 	}
@@ -170,16 +170,16 @@ func TestAKeyThatWaitsIsToldOnce(t *testing.T) {
 	o := open(t, Settings{Held: func(kind kinds.Name) { held = append(held, kind) }})
 	sets := of(kinds.ReplicaSets.Name, "web", "u", "5", false)
 	for what, c := range map[string]struct {
-		act, tell []due
+		act, tell []effect
 		want      []kinds.Name
 	}{
 		"nothing":    {nil, nil, nil},
-		"an act":     {[]due{of("pods", "p", "u", "5", false), sets}, nil, []kinds.Name{"pods"}},
-		"a report":   {nil, []due{sets}, []kinds.Name{kinds.ReplicaSets.Name}},
-		"both of it": {[]due{of("pods", "p", "u", "5", false)}, []due{sets}, []kinds.Name{"pods"}},
+		"an act":     {[]effect{of("pods", "p", "u", "5", false), sets}, nil, []kinds.Name{"pods"}},
+		"a report":   {nil, []effect{sets}, []kinds.Name{kinds.ReplicaSets.Name}},
+		"both of it": {[]effect{of("pods", "p", "u", "5", false)}, []effect{sets}, []kinds.Name{"pods"}},
 	} {
 		held = nil
-		if o.engine.holds(&entry{act: lane{effects: c.act}, tell: lane{effects: c.tell}}); !slices.Equal(held, c.want) {
+		if o.engine.reportHeld(&entry{act: lane{effects: c.act}, tell: lane{effects: c.tell}}); !slices.Equal(held, c.want) {
 			t.Errorf("%s: it waits for %v, want %v", what, held, c.want)
 		}
 	}
@@ -194,8 +194,8 @@ func TestTheOldestThatWaitsIsTold(t *testing.T) {
 	one, two := o.engine.entry(web), o.engine.entry(events.Key{Name: "db"})
 	one.oldest = []Backlog{b("pods", 7), b("nodes", 4)}
 	two.oldest, two.round = []Backlog{b("pods", 5)}, &round{waiting: []Backlog{b("nodes", 3), b("jobs.batch", 9)}}
-	o.engine.pend(one)
-	o.engine.pend(two)
+	o.engine.markPending(one)
+	o.engine.markPending(two)
 	want := map[kinds.Name]Backlog{"pods": b("pods", 5), "nodes": b("nodes", 3), "jobs.batch": b("jobs.batch", 9)}
 	for range 10 { // the keys come in any order
 		if got := o.engine.Backlog(); !cmp.Equal(got, want) {

@@ -18,8 +18,8 @@ import (
 // [events.Standstill], the engine names its condition. Waits that end by time, such as a
 // back-off, do not count, and neither does a parked key.
 
-// standing is what an engine records of its waits.
-type standing struct {
+// waitRecord is what an engine records of its waits.
+type waitRecord struct {
 	// pending are the keys that wanted a turn or an outcome when they were last checked, and
 	// since when. [Engine.Stall] drops those that want nothing any more; they start anew when
 	// they are asked for a turn again.
@@ -38,8 +38,8 @@ type standing struct {
 	storeRefusal, recallRefusal refusal
 }
 
-// pend notes that a key wants something.
-func (d *Engine) pend(e *entry) {
+// markPending notes that a key wants something.
+func (d *Engine) markPending(e *entry) {
 	if _, known := d.pending[e]; !known {
 		d.pending[e] = d.now
 	}
@@ -52,8 +52,8 @@ type refusal struct {
 	since time.Time
 }
 
-// replied records the bus's answer to a request.
-func (d *Engine) replied(to *refusal, err error) {
+// recordReply records the bus's answer to a request.
+func (d *Engine) recordReply(to *refusal, err error) {
 	d.repliedAt = d.now
 	if to.err == nil {
 		to.since = d.now
@@ -106,15 +106,15 @@ func (d *Engine) waits() []wait {
 			return nil
 		}
 		if d.askedAll {
-			return []wait{d.closed(latest(d.shutSince, oldest))}
+			return []wait{d.whyShut(latest(d.shutSince, oldest))}
 		}
-		return []wait{d.closed(d.shutSince)}
+		return []wait{d.whyShut(d.shutSince)}
 	}
 	var all []wait
 	if len(d.inconsistent) > 0 {
-		all = append(all, d.unclear())
+		all = append(all, d.whyInconsistent())
 	}
-	return append(all, d.holdings()...)
+	return append(all, d.keyHolds()...)
 }
 
 // work drops the keys that want nothing any more, and returns since when the oldest of the
@@ -142,8 +142,8 @@ func (e *entry) wants() bool {
 // come. The lane of a key that is in doubt may only be unknown: the key's next turn recalls it.
 func (e *entry) awaitsLane(l *lane) bool { return !l.settled() && (e.known || l.watched) }
 
-// closed is why the engine is shut.
-func (d *Engine) closed(since time.Time) wait {
+// whyShut is why the engine is shut.
+func (d *Engine) whyShut(since time.Time) wait {
 	w := wait{condition: events.NotRead, since: since}
 	for kind := range d.shut {
 		switch {
@@ -153,7 +153,7 @@ func (d *Engine) closed(since time.Time) wait {
 			w.about = append(w.about, string(kind))
 		}
 		switch {
-		case d.turning[kind]:
+		case d.listingEpoch[kind]:
 			w.condition = events.EpochNotTold
 		case d.forgotten[kind] && w.condition == events.NotRead:
 			w.condition = events.CacheInconsistent
@@ -163,10 +163,10 @@ func (d *Engine) closed(since time.Time) wait {
 	return w
 }
 
-// unclear is why keys wait for a consistent snapshot.
-func (d *Engine) unclear() wait {
+// whyInconsistent is why keys wait for a consistent snapshot.
+func (d *Engine) whyInconsistent() wait {
 	w := wait{condition: events.CacheInconsistent, since: d.heldSince}
-	d.memory.look(d.name, nil, func(s scene) {
+	d.memory.view(d.name, nil, func(s snapshot) {
 		if newest, apart := s.epochSkew(); apart {
 			w.condition = events.EpochNotTold
 			w.about = s.lagging(newest)
@@ -182,15 +182,15 @@ func (d *Engine) unclear() wait {
 	return w
 }
 
-// holdings are the conditions that hold single keys back. Each counts since its oldest key
+// keyHolds are the conditions that hold single keys back. Each counts since its oldest key
 // began to wait, or since the condition last released a key.
-func (d *Engine) holdings() []wait {
+func (d *Engine) keyHolds() []wait {
 	found := map[events.Condition]*wait{}
 	for e, since := range d.pending {
 		if slices.Contains(d.inconsistent, e) {
-			continue // [Engine.unclear] reports the condition of all of these
+			continue // [Engine.whyInconsistent] reports the condition of all of these
 		}
-		condition, h, ok := d.holding(e, since)
+		condition, h, ok := d.firstHold(e, since)
 		if !ok || condition.OfKey() {
 			continue
 		}
@@ -214,9 +214,9 @@ func (d *Engine) holdings() []wait {
 	return all
 }
 
-// attendance says whether writers send heartbeats.
-func (d *Engine) attendance() string {
-	if d.now.Sub(d.attended) > attendance {
+// describeWriters says whether writers send heartbeats.
+func (d *Engine) describeWriters() string {
+	if d.now.Sub(d.writersSeen) > maxHeartbeatAge {
 		return "no writer says that it is there"
 	}
 	return "writers are there, and none has its turns"
@@ -224,7 +224,7 @@ func (d *Engine) attendance() string {
 
 // lagging are the kinds that the controller reads and that have not been listed completely in
 // an epoch.
-func (s scene) lagging(epoch uint64) (behind []string) {
+func (s snapshot) lagging(epoch uint64) (behind []string) {
 	for at, k := range s.memory.kinds {
 		if min(k.epoch, k.marked) < epoch && s.reader.reads(at) {
 			behind = append(behind, string(at))

@@ -193,7 +193,7 @@ func TestADecisionThatDoesNotEndStalls(t *testing.T) {
 			s, stalled, _ := l.stalled()
 			return s, stalled
 		}
-		l.mark(time.Now())
+		l.setBusy(time.Now())
 		time.Sleep(events.Standstill - 1) // virtual
 		if s, stalled := ask(); stalled {
 			t.Errorf("too early: %+v", s)
@@ -225,7 +225,7 @@ func TestWhatIsWork(t *testing.T) {
 		is     bool
 	}{
 		"nothing":                 {func(*Engine) {}, false},
-		"a key that wants a turn": {func(d *Engine) { d.pend(d.entry(web)) }, true},
+		"a key that wants a turn": {func(d *Engine) { d.markPending(d.entry(web)) }, true},
 		"a key that sees nothing": {func(d *Engine) { d.inconsistent = []*entry{{}} }, true},
 		"a kind to be read first": {func(d *Engine) { d.Shut("pods") }, true},
 		"a kind to be read again": {func(d *Engine) { d.askedAll = true; d.Shut("pods") }, false},
@@ -240,7 +240,7 @@ func TestWhatIsWork(t *testing.T) {
 // A key wants something while it waits for a turn, has a round, or waits for the outcome or
 // effects of its last turn.
 func TestWhatAKeyWants(t *testing.T) {
-	under, due := lane{turn: 7, outcome: 6}, lane{effects: []due{{}}}
+	under, due := lane{turn: 7, outcome: 6}, lane{effects: []effect{{}}}
 	for what, c := range map[string]struct {
 		entry entry
 		wants bool
@@ -290,7 +290,7 @@ func TestSinceWhenTheBusRefuses(t *testing.T) {
 		t.Helper()
 		o.now = o.now.Add(time.Second)
 		o.engine.Advance(o.now)
-		if o.engine.replied(&r, err); !errors.Is(r.err, want.err) || want.err != nil && !r.since.Equal(want.since) || !o.engine.repliedAt.Equal(o.now) {
+		if o.engine.recordReply(&r, err); !errors.Is(r.err, want.err) || want.err != nil && !r.since.Equal(want.since) || !o.engine.repliedAt.Equal(o.now) {
 			t.Errorf("it has refused since %v: %v; it answered at %v", r.since, r.err, o.engine.repliedAt)
 		}
 	}
@@ -312,14 +312,14 @@ func TestWhyAnEngineIsShut(t *testing.T) {
 		}
 		is := func(want events.Condition) {
 			t.Helper()
-			if w := d.closed(epoch); w.condition != want || !slices.Equal(w.about, []string{"events", "nodes", "pods", "the kinds that there are"}) || !w.since.Equal(epoch) {
+			if w := d.whyShut(epoch); w.condition != want || !slices.Equal(w.about, []string{"events", "nodes", "pods", "the kinds that there are"}) || !w.since.Equal(epoch) {
 				t.Fatalf("it says %+v, want %s", w, want)
 			}
 		}
 		is(events.NotRead)
 		d.forgotten["nodes"] = true
 		is(events.CacheInconsistent)
-		d.turning["pods"] = true
+		d.listingEpoch["pods"] = true
 		is(events.EpochNotTold)
 	}
 }
@@ -402,14 +402,14 @@ func TestWhatHoldsSingleKeys(t *testing.T) {
 	add("b", time.Second, under)
 	add("c", 3*time.Second, under)
 	waits := func(kind kinds.Name) func(*entry) {
-		return func(e *entry) { e.act.effects = []due{of(kind, "p", "u", "5", false)} }
+		return func(e *entry) { e.act.effects = []effect{of(kind, "p", "u", "5", false)} }
 	}
 	add("d", 4*time.Second, waits(kinds.ReplicaSets.Name))
 	add("e", 5*time.Second, waits(kinds.Pods.Name))
 	add("f", 6*time.Second, waits(kinds.Pods.Name))
 	add("parked", 0, func(e *entry) { e.parked = &Parked{} })
 	d.inconsistent = []*entry{add("inconsistent", -time.Hour, under)}
-	all := d.holdings()
+	all := d.keyHolds()
 	if len(all) != 2 {
 		t.Fatalf("they wait under %+v", all)
 	}
@@ -421,9 +421,9 @@ func TestWhatHoldsSingleKeys(t *testing.T) {
 			t.Errorf("they wait under %+v, want %+v", got, want)
 		}
 	}
-	for since, there := range map[time.Duration]bool{attendance: true, attendance + 1: false} {
-		if d.attended = d.now.Add(-since); (d.attendance() == "writers are there, and none has its turns") != there {
-			t.Errorf("%v after a writer was heard: %s", since, d.attendance())
+	for since, there := range map[time.Duration]bool{maxHeartbeatAge: true, maxHeartbeatAge + 1: false} {
+		if d.writersSeen = d.now.Add(-since); (d.describeWriters() == "writers are there, and none has its turns") != there {
+			t.Errorf("%v after a writer was heard: %s", since, d.describeWriters())
 		}
 	}
 }

@@ -95,7 +95,7 @@ func (b *stock) Store(ctx context.Context, m events.Message, expect uint64) (uin
 	return b.put(stream, m), nil
 }
 
-func (b *stock) Say(topic string, data []byte) error {
+func (b *stock) Broadcast(topic string, data []byte) error {
 	b.mu.Lock()
 	ears := b.ears[topic]
 	b.mu.Unlock()

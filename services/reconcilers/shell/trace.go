@@ -29,9 +29,9 @@ func (c *causes) trace() (found events.Trace) {
 
 func ofOutcome(t events.Trigger) bool { return strings.HasPrefix(t.Stream, subject.OutcomeStream("")) }
 
-// served drops the causes up to the last one that a round had: they have had their turn, and
+// dropServed drops the causes up to the last one that a round had: they have had their turn, and
 // the turns of later ones are not theirs.
-func (e *entry) served(last events.Trigger) {
+func (e *entry) dropServed(last events.Trigger) {
 	for i, t := range e.triggers {
 		if t == last {
 			e.triggers = e.triggers[i+1:]
@@ -55,11 +55,11 @@ func (e *entry) woken(by events.Trace) {
 		e.first = true
 		return
 	}
-	e.caused(events.Trigger{Stream: subject.WakeStream, Trace: by})
+	e.addTrigger(events.Trigger{Stream: subject.WakeStream, Trace: by})
 }
 
-// process begins the span of a question to the controller.
-func (d *Engine) process(e *entry, a *answer) *trace.Span {
+// beginProcessSpan begins the span of a question to the controller.
+func (d *Engine) beginProcessSpan(e *entry, a *answer) *trace.Span {
 	if a.began.IsZero() {
 		return nil
 	}
@@ -69,13 +69,13 @@ func (d *Engine) process(e *entry, a *answer) *trace.Span {
 	return d.settings.Trace.Process(q)
 }
 
-// resolved makes the spans of an answer of which something is stored. The trace of the stored
+// traceDecision makes the spans of an answer of which something is stored. The trace of the stored
 // turn continues from there.
-func (d *Engine) resolved(e *entry, a *answer) {
-	process := d.process(e, a)
+func (d *Engine) traceDecision(e *entry, a *answer) {
+	process := d.beginProcessSpan(e, a)
 	reconcile := d.settings.Trace.Reconcile(process, d.name, a.began)
 	if a.first {
-		reconcile = d.first(e, a)
+		reconcile = d.beginTrace(e, a)
 	}
 	reconcile.Set(trace.Because.String(a.decision.Because), trace.Commands.Int(len(a.decision.Commands)))
 	a.trace = reconcile.Or(a.trace)
@@ -83,8 +83,8 @@ func (d *Engine) resolved(e *entry, a *answer) {
 	process.End()
 }
 
-// first begins a trace for a turn without a known cause.
-func (d *Engine) first(e *entry, a *answer) *trace.Span {
+// beginTrace begins a trace for a turn without a known cause.
+func (d *Engine) beginTrace(e *entry, a *answer) *trace.Span {
 	var labels map[string]string
 	if a.object != nil {
 		labels = a.object.GetLabels()
@@ -92,9 +92,9 @@ func (d *Engine) first(e *entry, a *answer) *trace.Span {
 	return d.settings.Trace.First(trace.Question{Controller: d.name, About: d.own(e.key)}, labels, d.now)
 }
 
-// undecided makes the one span of an answer without commands. It makes none when an outcome
+// traceNoCommands makes the one span of an answer without commands. It makes none when an outcome
 // asked: nearly every outcome leads to such an answer, which is not worth a span.
-func (d *Engine) undecided(e *entry, a *answer) {
+func (d *Engine) traceNoCommands(e *entry, a *answer) {
 	if a.began.IsZero() {
 		return
 	}
@@ -103,15 +103,15 @@ func (d *Engine) undecided(e *entry, a *answer) {
 			return
 		}
 	}
-	process := d.process(e, a)
+	process := d.beginProcessSpan(e, a)
 	process.Set(trace.Because.String(a.decision.Because), trace.Outcome.String("nothing"))
 	a.trace = process.Or(a.trace)
 	process.End()
 }
 
-// broke makes the span of a question without an answer, because the key broke.
-func (d *Engine) broke(e *entry, a *answer) {
-	process := d.process(e, a)
+// traceBroken makes the span of a question without an answer, because the key broke.
+func (d *Engine) traceBroken(e *entry, a *answer) {
+	process := d.beginProcessSpan(e, a)
 	process.Fail("broken")
 	process.End()
 }
@@ -125,7 +125,7 @@ func (l *Loop) sendTurn(ctx context.Context, t events.Turn, expect uint64) (uint
 	switch {
 	case err == nil:
 		span.Stored(sequence)
-		remark(t, sequence)
+		logTurn(t, sequence)
 	case errors.Is(err, bus.ErrOvertaken):
 		span.Set(trace.Outcome.String("overtaken"))
 		span.Fail("overtaken")

@@ -256,7 +256,7 @@ func (refusing) Store(context.Context, events.Message, uint64) (uint64, error) {
 func TestWhatARoundHadIsDropped(t *testing.T) {
 	a, b := events.Trigger{Sequence: 1}, events.Trigger{Sequence: 2}
 	e := &entry{causes: causes{triggers: []events.Trigger{a, a, b}}}
-	if e.served(a); len(e.triggers) != 2 || e.triggers[0] != a {
+	if e.dropServed(a); len(e.triggers) != 2 || e.triggers[0] != a {
 		t.Errorf("left are %v", e.triggers)
 	}
 }

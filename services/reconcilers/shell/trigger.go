@@ -14,28 +14,28 @@ import (
 // Folded says that the memory has folded more of a kind. The engine asks about the keys that
 // the changes concern.
 func (d *Engine) Folded(kind kinds.Name) {
-	d.turnOver(kind)
+	d.shutForEpoch(kind)
 	d.recheckMoved(kind)
-	var all news
-	d.memory.look(d.name, nil, func(s scene) {
-		all = s.reader.take()
+	var all mapped
+	d.memory.view(d.name, nil, func(s snapshot) {
+		all = s.reader.takeChanges()
 		if k, ok := s.kind(kind); ok {
 			d.taken[kind] = k.position
 		}
 	})
-	d.take(all)
+	d.takeChanges(all)
 	d.restore(kind)
-	d.revisitInconsistent()
+	d.requeueInconsistent()
 }
 
-// take asks about the keys that changes concern, and parks the changes that cannot be decoded
+// takeChanges asks about the keys that changes concern, and parks the changes that cannot be decoded
 // or mapped.
-func (d *Engine) take(all news) {
+func (d *Engine) takeChanges(all mapped) {
 	for _, k := range all.keys {
 		if d.owns(k) {
 			e := d.entry(k)
-			e.asked(*all.causes[k])
-			d.demand(e, urgently)
+			e.addCauses(*all.causes[k])
+			d.enqueue(e, afterChange)
 		}
 	}
 	for _, u := range all.unmapped {
@@ -57,20 +57,20 @@ func (d *Engine) Dealt() map[kinds.Name]uint64 {
 	return dealt
 }
 
-// asked records the changes that ask for a turn of the key.
-func (e *entry) asked(why causes) {
+// addCauses records the changes that ask for a turn of the key.
+func (e *entry) addCauses(why causes) {
 	for _, t := range why.triggers {
-		e.caused(t)
+		e.addTrigger(t)
 	}
 	for _, b := range why.oldest {
-		if e.wait(b); e.since.IsZero() || b.Stored.Before(e.since) {
+		if e.addOldest(b); e.since.IsZero() || b.Stored.Before(e.since) {
 			e.since = b.Stored
 		}
 	}
 }
 
-// caused records one trigger that asks for a turn of the key.
-func (e *entry) caused(t events.Trigger) {
+// addTrigger records one trigger that asks for a turn of the key.
+func (e *entry) addTrigger(t events.Trigger) {
 	if e.triggers = append(e.triggers, t); len(e.triggers) > events.MaxTriggers {
 		e.triggers = e.triggers[len(e.triggers)-events.MaxTriggers:]
 	}
@@ -82,7 +82,7 @@ func (d *Engine) restore(kind kinds.Name) {
 	for key, e := range d.parked {
 		if e.message && key.Kind == kind {
 			if keys, reason, version := d.mapped(events.Ref(key)); version != e.version && reason == "" {
-				d.mend(e)
+				d.clearBroken(e)
 				d.Ask(keys...)
 			}
 		}
@@ -92,7 +92,7 @@ func (d *Engine) restore(kind kinds.Name) {
 // mapped returns the keys of an object as it is now, or why it cannot be decoded or mapped, and
 // its version. Of a deleted object it returns the version alone.
 func (d *Engine) mapped(ref events.Ref) (keys []events.Key, reason, version string) {
-	d.memory.look(d.name, nil, func(s scene) {
+	d.memory.view(d.name, nil, func(s snapshot) {
 		k, ok := s.kind(ref.Kind)
 		if !ok {
 			return
@@ -124,8 +124,8 @@ func (d *Engine) Wake(sequence uint64, w events.Wake) {
 	}
 	e := d.entry(w.Key)
 	e.first = e.first || w.Trace.Parent == ""
-	e.caused(events.Trigger{Stream: subject.WakeStream, Sequence: sequence, Trace: w.Trace})
-	d.demand(e, urgently)
+	e.addTrigger(events.Trigger{Stream: subject.WakeStream, Sequence: sequence, Trace: w.Trace})
+	d.enqueue(e, afterChange)
 }
 
 // answered reports how a turn ended.
@@ -142,11 +142,11 @@ func (d *Engine) answered(o events.Outcome, took time.Duration) {
 	d.settings.Answered(code, took)
 }
 
-// took is how long a turn took, from its decision until now; 0 where that is not known because
+// turnDuration is how long a turn took, from its decision until now; 0 where that is not known because
 // another replica made it.
-func (d *Engine) took(l *lane, o events.Outcome) time.Duration {
-	if l.journey.turn == o.Turn {
-		return d.now.Sub(l.journey.decided)
+func (d *Engine) turnDuration(l *lane, o events.Outcome) time.Duration {
+	if l.stages.turn == o.Turn {
+		return d.now.Sub(l.stages.decided)
 	}
 	return 0
 }

@@ -17,7 +17,7 @@ func TestAWakeAsksForATurn(t *testing.T) {
 		o.engine.Wake(7, events.Wake{Controller: "toy", Key: web, Trace: by})
 		e := o.engine.entries[web]
 		want := events.Trigger{Stream: subject.WakeStream, Sequence: 7, Trace: by}
-		if !slices.Equal(e.triggers, []events.Trigger{want}) || !e.dirty || e.rank != urgently || e.first != (by.Parent == "") {
+		if !slices.Equal(e.triggers, []events.Trigger{want}) || !e.dirty || e.rank != afterChange || e.first != (by.Parent == "") {
 			t.Errorf("it wants a turn: %t, because of %v; it may begin a trace: %t", e.dirty, e.triggers, e.first)
 		}
 		o.engine.Wake(8, events.Wake{Controller: "toy", Key: web, Trace: events.Trace{Parent: "q"}})
@@ -35,7 +35,7 @@ func TestSinceWhenAChangeWaits(t *testing.T) {
 	at := func(minutes int) time.Time { return epoch.Add(time.Duration(minutes) * time.Minute) }
 	e := &entry{}
 	for _, c := range []struct{ stored, want int }{{5, 5}, {7, 5}, {3, 3}} {
-		e.asked(causes{triggers: []events.Trigger{{Sequence: uint64(c.stored)}}, oldest: []Backlog{{"pods", uint64(c.stored), at(c.stored)}}})
+		e.addCauses(causes{triggers: []events.Trigger{{Sequence: uint64(c.stored)}}, oldest: []Backlog{{"pods", uint64(c.stored), at(c.stored)}}})
 		if !e.since.Equal(at(c.want)) {
 			t.Errorf("after one of minute %d it waits since %v", c.stored, e.since)
 		}

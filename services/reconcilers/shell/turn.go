@@ -30,8 +30,8 @@ type answer struct {
 	first bool         // no cause is known that is traced
 }
 
-// turn gives a key its turn, as far as it may have one now.
-func (d *Engine) turn(e *entry) {
+// takeTurn gives a key its turn, as far as it may have one now.
+func (d *Engine) takeTurn(e *entry) {
 	switch {
 	case e.round != nil:
 		e.missed = true
@@ -39,18 +39,18 @@ func (d *Engine) turn(e *entry) {
 	case !e.dirty, e.recalling > 0, e.parking != "":
 		return // the end of the round, recall or parking looks again
 	case d.now.Before(e.until):
-		d.alarm(e, e.until)
+		d.requeueAt(e, e.until)
 		return
 	}
-	if e.inquire && !e.known {
+	if e.mustRecall && !e.known {
 		d.recall(e)
 		return
 	}
-	d.clear(e)
-	if e.known && !d.mayAct(e) && (!e.mayTell() || d.now.Before(d.progress(e))) {
+	d.dropReturned(e)
+	if e.known && !d.mayAct(e) && (!e.mayTell() || d.now.Before(d.progressAt(e))) {
 		d.tally.Shut++
-		d.holds(e)
-		d.alarmPaced(e)
+		d.reportHeld(e)
+		d.requeueAtProgress(e)
 		return // both lanes are shut; the outcome, effect or alarm that opens them looks again
 	}
 	began := d.settings.Trace.Now(e.trace())
@@ -60,13 +60,13 @@ func (d *Engine) turn(e *entry) {
 	}
 	a.first = e.first && a.trace.Parent == ""
 	if a.broken != "" {
-		d.broke(e, &a)
-		d.strike(e, a.broken)
+		d.traceBroken(e, &a)
+		d.countBroken(e, a.broken)
 		return
 	}
-	d.gauge(e.key, a.decision.Figures)
+	d.reportGauges(e.key, a.decision.Figures)
 	if len(a.decision.Commands) > 0 {
-		d.carry(e, a)
+		d.storeDecision(e, a)
 		return
 	}
 	d.tally.Nothing++
@@ -77,10 +77,10 @@ func (d *Engine) turn(e *entry) {
 		return
 	}
 	e.retries = 0
-	d.undecided(e, &a)
-	r := d.open(e, false, time.Time{})
+	d.traceNoCommands(e, &a)
+	r := d.beginRound(e, false, time.Time{})
 	d.schedule(e, r, a)
-	d.conclude(e, r)
+	d.endIdleRound(e, r)
 	d.forget(e, a)
 }
 
@@ -93,8 +93,8 @@ func (d *Engine) ask(e *entry) (a answer) {
 			a = answer{broken: fmt.Sprintf("panic: %v", p)}
 		}
 	}()
-	d.memory.look(d.name, d.lastOf(e.key), func(s scene) {
-		d.take(s.reader.take()) // so that the turn names every change that asked for it
+	d.memory.view(d.name, d.lastOf(e.key), func(s snapshot) {
+		d.takeChanges(s.reader.takeChanges()) // so that the turn names every change that asked for it
 		a.decision, a.ok = d.controller.Ask(s, e.key, d.now)
 		if len(a.decision.Commands) == 0 {
 			return // most turns decide nothing, and record nothing
@@ -111,27 +111,27 @@ func (d *Engine) ask(e *entry) (a answer) {
 			a.tell, e.unsure = false, d.now
 		}
 		a.seen, a.epochs = s.seen(), s.epochs()
-		a.digest, a.heard = s.digest(a.seen), e.heard()
+		a.digest, a.heard = s.digest(a.seen), e.heardOutcomes()
 		own := d.own(e.key)
 		a.object, _ = s.Get(own.Kind, own.Namespace, own.Name)
 	})
 	return a
 }
 
-// promised tells whether commands that are about to be stored are within what the controller
-// promised to write. A command that is not counts as an attempt at the key that broke. Commands
+// withinPromise tells whether commands that are about to be stored are within what the controller
+// withinPromise to write. A command that is not counts as an attempt at the key that broke. Commands
 // that the fence holds back are not checked, because they are decided again.
-func (d *Engine) promised(e *entry, a *answer, next ...events.Command) bool {
-	a.broken = d.breach(e.key, *a, next)
+func (d *Engine) withinPromise(e *entry, a *answer, next ...events.Command) bool {
+	a.broken = d.outsidePromise(e.key, *a, next)
 	if a.broken != "" {
-		d.broke(e, a)
-		d.strike(e, a.broken)
+		d.traceBroken(e, a)
+		d.countBroken(e, a.broken)
 	}
 	return a.broken == ""
 }
 
-// breach describes the first command that the controller has not promised, or returns "".
-func (d *Engine) breach(key events.Key, a answer, next []events.Command) string {
+// outsidePromise describes the first command that the controller has not promised, or returns "".
+func (d *Engine) outsidePromise(key events.Key, a answer, next []events.Command) string {
 	t := events.Turn{Key: key}
 	if a.object != nil {
 		t.Kind, t.UID, t.ResourceVersion = d.own(key).Kind, a.object.GetUID(), a.object.GetResourceVersion()
@@ -151,11 +151,11 @@ func (d *Engine) breach(key events.Key, a answer, next []events.Command) string 
 	return ""
 }
 
-// carry stores the commands of a decision, lane by lane, as far as the fence allows. Commands
+// storeDecision stores the commands of a decision, lane by lane, as far as the fence allows. Commands
 // that the fence holds back are decided again.
-func (d *Engine) carry(e *entry, a answer) {
+func (d *Engine) storeDecision(e *entry, a answer) {
 	if !e.known {
-		if d.promised(e, &a, a.decision.Commands...) {
+		if d.withinPromise(e, &a, a.decision.Commands...) {
 			d.recall(e)
 		}
 		return
@@ -163,8 +163,8 @@ func (d *Engine) carry(e *entry, a answer) {
 	act, tell := a.decision.In(events.Act), a.decision.In(events.Tell)
 	var held time.Time // until when a part must wait; zero where an event ends the wait
 	// The engine never sees an Event come back, so no act can wait for one.
-	first := a.decision.ReportFirst && !onlyRecords(tell)
-	doAct, actHeld := passes(act, a.act && !first, latest(d.backoff(e, &e.act, a), e.act.noOps.waits(act.Commands)), d.now)
+	first := a.decision.ReportFirst && !onlyEvents(tell)
+	doAct, actHeld := laneMayStore(act, a.act && !first, latest(d.backoff(e, &e.act, a), e.act.noOps.waits(act.Commands)), d.now)
 	ahead := doAct && a.decision.StatusBlind
 	if ahead && len(tell.Commands) > 0 && e.passedOver.IsZero() {
 		e.passedOver = d.now
@@ -173,8 +173,8 @@ func (d *Engine) carry(e *entry, a answer) {
 	if !first {
 		pace = d.paced(e, ahead, a.decision.Passing)
 	}
-	doTell, tellHeld := passes(tell, a.tell, latest(latest(d.backoff(e, &e.tell, a), pace), e.tell.noOps.waits(tell.Commands)), d.now)
-	if len(act.Commands) > 0 && !doAct && a.decision.Sure && onlyRecords(tell) {
+	doTell, tellHeld := laneMayStore(tell, a.tell, latest(latest(d.backoff(e, &e.tell, a), pace), e.tell.noOps.waits(tell.Commands)), d.now)
+	if len(act.Commands) > 0 && !doAct && a.decision.Sure && onlyEvents(tell) {
 		doTell, tellHeld = false, actHeld
 	}
 	dropped := len(act.Commands) > 0 && !doAct || len(tell.Commands) > 0 && !doTell
@@ -182,13 +182,13 @@ func (d *Engine) carry(e *entry, a answer) {
 		d.tally.Shut++
 		held = earliest(actHeld, tellHeld)
 	}
-	if doAct && !d.promised(e, &a, act.Commands...) || doTell && !d.promised(e, &a, tell.Commands...) {
+	if doAct && !d.withinPromise(e, &a, act.Commands...) || doTell && !d.withinPromise(e, &a, tell.Commands...) {
 		return
 	}
 	if doAct || doTell {
-		d.resolved(e, &a)
+		d.traceDecision(e, &a)
 	}
-	r := d.open(e, dropped, held)
+	r := d.beginRound(e, dropped, held)
 	d.schedule(e, r, a)
 	if doAct {
 		d.store(e, r, a, act, events.Act)
@@ -199,19 +199,19 @@ func (d *Engine) carry(e *entry, a answer) {
 	if doAct || doTell {
 		e.since = time.Time{}
 	}
-	d.conclude(e, r)
+	d.endIdleRound(e, r)
 }
 
-// onlyRecords tells whether a part of a decision has only Kubernetes Events, which inform users
+// onlyEvents tells whether a part of a decision has only Kubernetes Events, which inform users
 // and change nothing. Events that accompany an act wait for it: emitted alone they would be
 // emitted again at once, because the next view is the same.
-func onlyRecords(part reconcile.Decision) bool {
+func onlyEvents(part reconcile.Decision) bool {
 	return !slices.ContainsFunc(part.Commands, func(c events.Command) bool { return c.Verb != events.VerbRecord })
 }
 
-// passes tells whether a part of a decision may be stored now, and otherwise until when it has
+// laneMayStore tells whether a part of a decision may be stored now, and otherwise until when it has
 // to wait, if only time holds it back.
-func passes(part reconcile.Decision, open bool, notBefore, now time.Time) (pass bool, until time.Time) {
+func laneMayStore(part reconcile.Decision, open bool, notBefore, now time.Time) (pass bool, until time.Time) {
 	switch {
 	case len(part.Commands) == 0 || !open:
 		return false, time.Time{}
@@ -222,12 +222,12 @@ func passes(part reconcile.Decision, open bool, notBefore, now time.Time) (pass 
 	}
 }
 
-// open begins a round. When a part of the decision was dropped, the key stays dirty.
-func (d *Engine) open(e *entry, dropped bool, held time.Time) *round {
+// beginRound begins a round. When a part of the decision was dropped, the key stays dirty.
+func (d *Engine) beginRound(e *entry, dropped bool, held time.Time) *round {
 	r := &round{}
 	e.round, e.missed = r, false
 	if dropped && !held.IsZero() {
-		d.alarm(e, held)
+		d.requeueAt(e, held)
 	}
 	if dropped {
 		return r
@@ -238,17 +238,17 @@ func (d *Engine) open(e *entry, dropped bool, held time.Time) *round {
 	return r
 }
 
-// conclude ends a round that waits for no answer.
-func (d *Engine) conclude(e *entry, r *round) {
+// endIdleRound ends a round that waits for no answer.
+func (d *Engine) endIdleRound(e *entry, r *round) {
 	if r.left == 0 {
 		r.left = 1
-		d.finish(e, false)
+		d.answerRound(e, false)
 	}
 }
 
-// finish counts an answer that a round waited for. After a failed round the key wants another
+// answerRound counts an answer that a round waited for. After a failed round the key wants another
 // turn.
-func (d *Engine) finish(e *entry, failed bool) {
+func (d *Engine) answerRound(e *entry, failed bool) {
 	r := e.round
 	if r == nil {
 		return
@@ -260,25 +260,25 @@ func (d *Engine) finish(e *entry, failed bool) {
 	e.round = nil
 	if r.failed {
 		for _, b := range r.waiting {
-			e.wait(b)
+			e.addOldest(b)
 		}
 		e.dirty, e.first = e.dirty || e.parking == "" && d.owns(e.key), e.first || r.first
-		d.revisit(e)
-		d.dismiss(e)
+		d.requeue(e)
+		d.dropUnowned(e)
 		return
 	}
 	if r.whole {
-		d.mend(e)
-		e.served(r.last)
+		d.clearBroken(e)
+		e.dropServed(r.last)
 	}
 	if !e.dirty {
 		e.causes, e.since = causes{}, time.Time{}
 	}
 	if e.missed {
 		e.missed = false
-		d.revisit(e)
+		d.requeue(e)
 	}
-	d.dismiss(e)
+	d.dropUnowned(e)
 }
 
 func (d *Engine) store(e *entry, r *round, a answer, part reconcile.Decision, of events.Lane) {
@@ -300,21 +300,21 @@ func (d *Engine) store(e *entry, r *round, a answer, part reconcile.Decision, of
 		t.WakeAt = &at
 	}
 	l.tried, l.saw, l.storing = t.ResourceVersion, t.Seen, t.Now
-	d.depart(e, l)
+	d.beginStages(e, l)
 	d.measure(l, part.Figures)
 	t.Pack()
 	r.left++
 	d.storing++
-	d.door.Store(t, l.turn)
+	d.io.Store(t, l.turn)
 }
 
 // retry asks about a key again after its back-off.
 func (d *Engine) retry(e *entry, a answer) {
 	e.retries++
 	d.tally.Retries++
-	r := d.open(e, true, d.now.Add(d.settings.delay(e.retries)))
+	r := d.beginRound(e, true, d.now.Add(d.settings.delay(e.retries)))
 	d.schedule(e, r, a)
-	d.conclude(e, r)
+	d.endIdleRound(e, r)
 }
 
 // schedule sets the wake that a decision asks for, if it is in the future.
@@ -336,18 +336,18 @@ func (d *Engine) wakeAt(e *entry, r *round, at time.Time, because string, trace 
 		if e.wake.Equal(at) {
 			e.wake = time.Time{}
 			e.woken(trace)
-			d.demand(e, urgently)
+			d.enqueue(e, afterChange)
 		}
 	})
 	r.left++
 	d.storing++
-	d.door.Schedule(events.Wake{Controller: d.name, Key: e.key, At: at, Because: because, Trace: trace})
+	d.io.Schedule(events.Wake{Controller: d.name, Key: e.key, At: at, Because: because, Trace: trace})
 }
 
-// Scheduled answers [Door.Schedule].
+// Scheduled answers [IO.Schedule].
 func (d *Engine) Scheduled(key events.Key, at time.Time, err error) {
 	d.storing--
-	d.replied(&d.storeRefusal, err)
+	d.recordReply(&d.storeRefusal, err)
 	e, ok := d.entries[key]
 	if !ok {
 		return
@@ -356,9 +356,9 @@ func (d *Engine) Scheduled(key events.Key, at time.Time, err error) {
 		if e.wake.Equal(at) {
 			e.wake = time.Time{}
 		}
-		d.later(e)
+		d.retryLater(e)
 	}
-	d.finish(e, err != nil)
+	d.answerRound(e, err != nil)
 }
 
 // forget deletes the entry of a key that has no object and waits for nothing.
@@ -369,9 +369,9 @@ func (d *Engine) forget(e *entry, a answer) {
 	}
 }
 
-func (d *Engine) alarmPaced(e *entry) {
-	if at := d.progress(e); e.mayTell() && d.now.Before(at) {
-		d.alarm(e, at)
+func (d *Engine) requeueAtProgress(e *entry) {
+	if at := d.progressAt(e); e.mayTell() && d.now.Before(at) {
+		d.requeueAt(e, at)
 	}
 }
 

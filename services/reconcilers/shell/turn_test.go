@@ -212,7 +212,7 @@ func TestWhatIsBeyondTheWritesIsNotStored(t *testing.T) {
 			o.recalled(Past{}, Past{})
 		}
 		e := o.engine.entries[web]
-		broken := o.engine.breach(web, answer{object: aSet("web", 1, 1, 0, "")}, []events.Command{c.command})
+		broken := o.engine.outsidePromise(web, answer{object: aSet("web", 1, 1, 0, "")}, []events.Command{c.command})
 		if !strings.Contains(broken, c.breaks) || (broken == "") != (c.breaks == "") || (e.broken == 1) != (c.breaks != "") || (len(o.stored) == 1) != (c.breaks == "") || len(o.takeRecalls()) != 0 {
 			t.Errorf("%s: broken %d times, because %q; %d turns are stored", what, e.broken, broken, len(o.stored))
 		}
@@ -298,7 +298,7 @@ func TestAKeyIsInquiredAboutBeforeItIsDecidedAbout(t *testing.T) {
 	o := open(t, Settings{})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, ""))
 	nothing := o.engine.Tally().Nothing
-	o.engine.entries[web].inquire = true
+	o.engine.entries[web].mustRecall = true
 	o.engine.Ask(web)
 	if o.run(); o.engine.Tally().Nothing != nothing || len(o.recalls) != 2 {
 		t.Errorf("it was decided about %d times, and recalled are %v", o.engine.Tally().Nothing-nothing, o.recalls)
@@ -358,7 +358,7 @@ func TestWhenARoundIsOver(t *testing.T) {
 	if o.engine.Tally().Nothing != nothing || !e.missed {
 		t.Error("a turn is made during the round")
 	}
-	o.engine.finish(&entry{}, true) // an answer for a round that is over
+	o.engine.answerRound(&entry{}, true) // an answer for a round that is over
 	shut := o.engine.Tally().Shut
 	if o.answer(events.Tell, 11, nil); e.round != nil || e.missed || o.engine.Tally().Nothing != nothing || o.engine.Tally().Shut != shut+1 {
 		t.Errorf("after it the round is %+v, and it was looked at %d times", e.round, o.engine.Tally().Shut-shut)
@@ -423,8 +423,8 @@ func TestWhatIsAskedWhileLanesAreShut(t *testing.T) {
 		o.engine.Ask(web)
 		o.run()
 		alarm := time.Duration(0)
-		if !e.alarm.IsZero() {
-			alarm = e.alarm.Sub(epoch)
+		if !e.requeueTime.IsZero() {
+			alarm = e.requeueTime.Sub(epoch)
 		}
 		if asked != c.asked || o.engine.Tally().Shut != before+1 || alarm != c.alarm {
 			t.Errorf("%s: asked %d times, held back %d times, to be looked at in %v", what, asked, o.engine.Tally().Shut-before, alarm)

@@ -52,12 +52,12 @@ func TestWhatIsNotWholeIsNotBelieved(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var trouble []error
 			f := Follower{
-				Bus: edges{state: shape{3, 3}}, Memory: NewMemory(), Kind: kinds.Pods.Kind, goal: edge{sequence: 3},
+				Bus: edges{state: shape{3, 3}}, Memory: NewMemory(), Kind: kinds.Pods.Kind, goal: streamEnd{sequence: 3},
 				Troubled: func(err error) { trouble = append(trouble, err) },
 			}
 			f.Memory.Follow(f.Kind)
 			f.Memory.Fold(f.Kind.Name, tc.told)
-			err := f.judge(t.Context())
+			err := f.checkCensus(t.Context())
 			if tc.broken != errors.Is(err, events.ErrDamaged) || !tc.broken && err != nil {
 				t.Fatalf("judged %v", err)
 			}
@@ -65,23 +65,23 @@ func TestWhatIsNotWholeIsNotBelieved(t *testing.T) {
 				return
 			}
 			// After the second fold the engine stays shut until a census agrees.
-			f.damaged(t.Context(), err)
+			f.reportDamage(t.Context(), err)
 			if err := f.open(t.Context()); err != nil || f.opened || len(trouble) != 1 || trouble[0] == nil {
 				t.Errorf("in trouble, opened %t, told %v", f.opened, trouble)
 			}
 			f.Memory.Forget(f.Kind.Name)
 			f.Memory.Fold(f.Kind.Name, tc.told) // damage on disk comes again
-			if err := f.judge(t.Context()); err != nil || f.believed(t.Context()) {
+			if err := f.checkCensus(t.Context()); err != nil || f.isConsistent(t.Context()) {
 				t.Errorf("folded again: %v", err)
 			}
 			three := markAt(kinds.Pods.Kind, "3", 6)
 			f.Memory.Fold(f.Kind.Name, []events.Message{again(one, 4), again(two, 5), three})
-			if err := f.judge(t.Context()); err != nil || f.believed(t.Context()) {
+			if err := f.checkCensus(t.Context()); err != nil || f.isConsistent(t.Context()) {
 				t.Errorf("without a census: %v", err)
 			}
 			for at := range uint64(2) {
 				f.Memory.Fold(f.Kind.Name, []events.Message{said(markAt(kinds.Pods.Kind, "4", 7+at), one, two)})
-				if err := f.judge(t.Context()); err != nil {
+				if err := f.checkCensus(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -104,7 +104,7 @@ type heard struct {
 	said chan []byte
 }
 
-func (h heard) Say(topic string, data []byte) error {
+func (h heard) Broadcast(topic string, data []byte) error {
 	if topic == events.DamageTopic {
 		h.said <- data
 	}
@@ -114,12 +114,12 @@ func (h heard) Say(topic string, data []byte) error {
 // TestTroubleIsSaidUntilItEnds, so that a watcher that comes late hears it.
 func TestTroubleIsSaidUntilItEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var trouble trouble
+		var trouble damageReport
 		b := heard{said: make(chan []byte, 100)}
-		go trouble.complain(t.Context(), b)
+		go trouble.run(t.Context(), b)
 		wait := func(want int) {
 			t.Helper()
-			<-time.After(10 * complainEvery)
+			<-time.After(10 * reportEvery)
 			synctest.Wait()
 			if got := len(b.said); got != want {
 				t.Fatalf("in ten seconds it was said %d times, want %d", got, want)
@@ -157,16 +157,16 @@ func TestTroubleIsSaidWithTheEndOfTheState(t *testing.T) {
 		var last atomic.Uint64
 		b := mute{heard: heard{said: make(chan []byte, 100)}, last: &last}
 		f := &Follower{Bus: b, Memory: NewMemory(), Kind: kinds.Pods.Kind}
-		f.damaged(t.Context(), events.ErrDamaged)
-		go f.trouble.complain(t.Context(), b)
-		time.Sleep(3*complainEvery + 1)
+		f.reportDamage(t.Context(), events.ErrDamaged)
+		go f.trouble.run(t.Context(), b)
+		time.Sleep(3*reportEvery + 1)
 		if len(b.said) != 0 {
 			t.Errorf("it was said %d times without an end", len(b.said))
 		}
 		last.Store(7)
-		time.Sleep(2 * complainEvery)
+		time.Sleep(2 * reportEvery)
 		last.Store(9)
-		time.Sleep(2 * complainEvery)
+		time.Sleep(2 * reportEvery)
 		synctest.Wait()
 		if len(b.said) != 4 {
 			t.Fatalf("it was said %d times", len(b.said))

@@ -17,16 +17,16 @@ import (
 // A reader keeps a bounded number of changes that cannot be mapped.
 func TestWhatCannotBeMappedIsBounded(t *testing.T) {
 	r := newReader(toy().Describe())
-	r.tell(scene{reader: r}, "nodes", []change{{ref: events.Ref{Kind: "nodes", Name: "n"}, damage: "torn"}})
-	if all := r.take(); len(all.unmapped) != 0 {
+	r.mapChanges(snapshot{reader: r}, "nodes", []change{{ref: events.Ref{Kind: "nodes", Name: "n"}, damage: "torn"}})
+	if all := r.takeChanges(); len(all.unmapped) != 0 {
 		t.Errorf("of a kind that is not read %v is told", all.unmapped)
 	}
 	var changes []change
 	for i := range mostUnmapped + 1 {
 		changes = append(changes, change{ref: events.Ref{Kind: "pods", Name: fmt.Sprint(i)}, damage: "torn"})
 	}
-	r.tell(scene{reader: r}, "pods", changes)
-	if all := r.take(); len(all.unmapped) != 1024 || all.unmapped[0].ref.Name != "1" || all.unmapped[0].reason != "torn" {
+	r.mapChanges(snapshot{reader: r}, "pods", changes)
+	if all := r.takeChanges(); len(all.unmapped) != 1024 || all.unmapped[0].ref.Name != "1" || all.unmapped[0].reason != "torn" {
 		t.Errorf("told are %d", len(all.unmapped))
 	}
 }
@@ -102,7 +102,7 @@ func TestALoopThatDoesNotAnswer(t *testing.T) {
 		for len(l.inbox) < cap(l.inbox) {
 			l.Tell(func(*Engine) {})
 		}
-		if l.offer(soon, func() {}) {
+		if l.queue(soon, func() {}) {
 			t.Error("a loop whose inbox is full takes a question")
 		}
 		ended, end := context.WithCancel(t.Context())
@@ -114,10 +114,10 @@ func TestALoopThatDoesNotAnswer(t *testing.T) {
 				break
 			}
 		}
-		if len(l.inbox) == cap(l.inbox) && (l.Tell(func(*Engine) {}) || l.offer(t.Context(), func() {})) {
+		if len(l.inbox) == cap(l.inbox) && (l.Tell(func(*Engine) {}) || l.queue(t.Context(), func() {})) {
 			t.Error("a loop that has ended takes a question")
 		}
-		l.Shutter("pods") // and does not block
+		l.ShutNow("pods") // and does not block
 	})
 }
 
@@ -198,7 +198,7 @@ func TestWhichOutcomesAreDropped(t *testing.T) {
 		"long ago, and it reaches far": {bus.State{Last: 9, Messages: 3, Now: epoch.Add(old), Begins: epoch.Add(time.Second)}, false},
 		"not so long ago":              {bus.State{Last: 9, Now: epoch.Add(old - 1)}, false},
 	} {
-		r := reach{controller: "toy", known: true, at: c.state}
+		r := outcomeReach{controller: "toy", known: true, at: c.state}
 		if is, err := r.dropped(t.Context(), events.Message{Time: epoch}); is != c.is || err != nil {
 			t.Errorf("%s: %t, %v", what, is, err)
 		}
@@ -208,32 +208,32 @@ func TestWhichOutcomesAreDropped(t *testing.T) {
 // The edge of a kind is the last message that its log or its state stream holds.
 func TestTheEdgeOfAKind(t *testing.T) {
 	b := stocked(t, 3)
-	found, err := end(t.Context(), b, "pods")
+	found, err := kindEnd(t.Context(), b, "pods")
 	if err != nil || found.sequence != 3 || found.spent || found.stored.IsZero() {
 		t.Errorf("it ends at %+v, %v", found, err)
 	}
-	if found, err := end(t.Context(), stocked(t, 0), "pods"); err != nil || found != (edge{}) {
+	if found, err := kindEnd(t.Context(), stocked(t, 0), "pods"); err != nil || found != (streamEnd{}) {
 		t.Errorf("a kind of which nothing was told ends at %+v, %v", found, err)
 	}
-	if _, err := end(t.Context(), failing{stock: b, state: errors.New("away")}, "pods"); err == nil {
+	if _, err := kindEnd(t.Context(), failing{stock: b, state: errors.New("away")}, "pods"); err == nil {
 		t.Error("of a bus that is away an end is known")
 	}
-	if _, err := end(t.Context(), failing{stock: b, at: errors.New("torn")}, "pods"); err == nil {
+	if _, err := kindEnd(t.Context(), failing{stock: b, at: errors.New("torn")}, "pods"); err == nil {
 		t.Error("of a message that cannot be read an end is known")
 	}
-	if _, err := end(t.Context(), b, "nodes"); !errors.Is(err, bus.ErrNoStream) {
+	if _, err := kindEnd(t.Context(), b, "nodes"); !errors.Is(err, bus.ErrNoStream) {
 		t.Errorf("of a kind that is not there: %v", err)
 	}
 	now := epoch.Add(3 * time.Hour)
 	for what, c := range map[string]struct {
-		edge   edge
+		edge   streamEnd
 		listed bool
 	}{
-		"nothing was ever told":  {edge{}, false},
-		"all has gone by age":    {edge{spent: true}, true},
-		"told two hours ago":     {edge{sequence: 3, stored: now.Add(-listedBefore)}, false},
-		"told before that":       {edge{sequence: 3, stored: now.Add(-listedBefore - 1)}, true},
-		"nothing told, long ago": {edge{stored: epoch}, false},
+		"nothing was ever told":  {streamEnd{}, false},
+		"all has gone by age":    {streamEnd{spent: true}, true},
+		"told two hours ago":     {streamEnd{sequence: 3, stored: now.Add(-listedBefore)}, false},
+		"told before that":       {streamEnd{sequence: 3, stored: now.Add(-listedBefore - 1)}, true},
+		"nothing told, long ago": {streamEnd{stored: epoch}, false},
 	} {
 		if c.edge.listed(now) != c.listed {
 			t.Errorf("%s: it was listed: %t", what, !c.listed)
@@ -241,7 +241,7 @@ func TestTheEdgeOfAKind(t *testing.T) {
 	}
 }
 
-// edgeOf looks for the end of a stream over some holes, and not for ever.
+// streamEndOf looks for the end of a stream over some holes, and not for ever.
 func TestTheEdgeOfAStreamWithHoles(t *testing.T) {
 	for what, c := range map[string]struct {
 		first, last uint64
@@ -260,7 +260,7 @@ func TestTheEdgeOfAStreamWithHoles(t *testing.T) {
 			held[at] = "x"
 		}
 		b := &witnessed{tape: tape{held: held}, state: bus.State{First: c.first, Last: c.last, Messages: 1}}
-		if found, err := edgeOf(t.Context(), b, "S"); err != nil || found.sequence != c.want || b.reads != c.asked {
+		if found, err := streamEndOf(t.Context(), b, "S"); err != nil || found.sequence != c.want || b.reads != c.asked {
 			t.Errorf("%s: it ends at %d, %v, after %d questions", what, found.sequence, err, b.reads)
 		}
 	}
@@ -292,39 +292,39 @@ func TestADamagedWitnessIsALoss(t *testing.T) {
 
 func TestWhatALedgerKnows(t *testing.T) {
 	stream := subject.TurnStream("toy")
-	l := newLedger("toy")
-	if !l.news(stream) {
+	l := newWitnesses("toy")
+	if !l.hasNews(stream) {
 		t.Error("a stream that was never looked at has no news")
 	}
-	l.note(stream, bus.State{Last: 5, Created: epoch}, false)
-	l.note(stream, bus.State{Last: 4, Created: epoch}, false)
-	if w := l.of(stream); l.news(stream) || w.last != 5 || !w.created.Equal(epoch) {
-		t.Errorf("it is known as %+v, with news: %t", w, l.news(stream))
+	l.record(stream, bus.State{Last: 5, Created: epoch}, false)
+	l.record(stream, bus.State{Last: 4, Created: epoch}, false)
+	if w := l.get(stream); l.hasNews(stream) || w.last != 5 || !w.created.Equal(epoch) {
+		t.Errorf("it is known as %+v, with news: %t", w, l.hasNews(stream))
 	}
-	l.saw(stream, 5, "a")
-	if l.news(stream) {
+	l.observe(stream, 5, "a")
+	if l.hasNews(stream) {
 		t.Error("what was there when it was looked at is news")
 	}
-	l.saw(stream, 6, "b")
-	l.saw("OTHER", 9, "x")
-	if w := l.of(stream); !l.news(stream) || w.sequence != 6 || w.subject != "b" {
-		t.Errorf("it is known as %+v, with news: %t", w, l.news(stream))
+	l.observe(stream, 6, "b")
+	l.observe("OTHER", 9, "x")
+	if w := l.get(stream); !l.hasNews(stream) || w.sequence != 6 || w.subject != "b" {
+		t.Errorf("it is known as %+v, with news: %t", w, l.hasNews(stream))
 	}
-	w := l.of(stream)
-	l.saw(stream, 7, "c")
-	if l.proved(stream, w, bus.State{}); !l.of(stream).read.IsZero() {
+	w := l.get(stream)
+	l.observe(stream, 7, "c")
+	if l.confirm(stream, w, bus.State{}); !l.get(stream).read.IsZero() {
 		t.Error("a witness that has been overtaken is proved")
 	}
-	l.proved(stream, l.of(stream), bus.State{Last: 7})
-	if w := l.of(stream); w.read.IsZero() || w.state.Last != 7 {
+	l.confirm(stream, l.get(stream), bus.State{Last: 7})
+	if w := l.get(stream); w.read.IsZero() || w.state.Last != 7 {
 		t.Errorf("a witness is not proved: %+v", w)
 	}
-	if l.doubt(); !l.of(stream).read.IsZero() {
+	if l.reread(); !l.get(stream).read.IsZero() {
 		t.Error("a witness in doubt need not be read")
 	}
 	l.suspect()
 	l.suspect() // and does not wait
-	if len(l.suspicion) != 1 {
+	if len(l.checkNow) != 1 {
 		t.Error("two suspicions are not one")
 	}
 }
@@ -365,22 +365,22 @@ func TestTroubleIsSaidWhileItLasts(t *testing.T) {
 		var said int
 		go func() { _ = b.Listen(ctx, events.DamageTopic, func([]byte) { said++ }) }()
 		synctest.Wait()
-		var of trouble
-		if of.end() || of.what() != nil || of.say(ctx, b) != nil {
+		var of damageReport
+		if of.end() || of.current() != nil || of.send(ctx, b) != nil {
 			t.Error("there is trouble before it has begun")
 		}
-		of.lasting(func(error) { t.Error("what has not begun lasts") })()
-		go of.complain(ctx, b)
+		of.afterLasting(func(error) { t.Error("what has not begun lasts") })()
+		go of.run(ctx, b)
 		of.begin(errors.New("torn"), events.Damage{Kind: "pods"})
 		of.begin(errors.New("torn"), events.Damage{Kind: "pods"})
 		lasted := 0
-		stop := of.lasting(func(err error) { lasted++ })
+		stop := of.afterLasting(func(err error) { lasted++ })
 		time.Sleep(3*time.Second + 1) // virtual
 		synctest.Wait()
-		if said != 3 || lasted != 0 || of.what() == nil {
+		if said != 3 || lasted != 0 || of.current() == nil {
 			t.Errorf("in three seconds it was said %d times, and has lasted %d times", said, lasted)
 		}
-		time.Sleep(troubleLasts)
+		time.Sleep(damageLasts)
 		synctest.Wait()
 		if stop(); lasted != 1 {
 			t.Errorf("after half a minute it has lasted %d times", lasted)

@@ -34,16 +34,16 @@ func TestAWitnessAtRestIsNotReadAgainAndAgain(t *testing.T) {
 			tape:  tape{held: map[uint64]string{5: "c", 6: "d"}},
 			state: bus.State{First: 3, Last: 5, Messages: 3, Bytes: 100, Created: epoch},
 		}
-		l := &Loop{bus: b, ledger: newLedger("toy")}
-		l.ledger.saw(stream, 5, "c")
+		l := &Loop{bus: b, witnesses: newWitnesses("toy")}
+		l.witnesses.observe(stream, 5, "c")
 		look := func(why string, reads int) {
 			t.Helper()
 			before := b.reads
-			now, lost, err := l.look(t.Context(), stream)
+			now, lost, err := l.checkWitness(t.Context(), stream)
 			if err != nil || lost != nil {
 				t.Errorf("%s: lost %v (%v)", why, lost, err)
 			}
-			l.ledger.note(stream, now, false)
+			l.witnesses.record(stream, now, false)
 			if got := b.reads - before; got != reads {
 				t.Errorf("%s: read %d times, want %d", why, got, reads)
 			}
@@ -52,16 +52,16 @@ func TestAWitnessAtRestIsNotReadAgainAndAgain(t *testing.T) {
 		look("at rest", 0)
 		b.state.Bytes++
 		look("other bytes", 1)
-		l.ledger.saw(stream, 6, "d")
+		l.witnesses.observe(stream, 6, "d")
 		b.state.Last, b.state.Messages = 6, 4
 		look("another witness", 1)
-		l.ledger.doubt()
+		l.witnesses.reread()
 		look("in doubt", 1)
 		time.Sleep(restRead)
 		look("much later", 1)
 		b.held = nil
 		b.state.Bytes--
-		if _, lost, err := l.look(t.Context(), stream); lost == nil || err != nil {
+		if _, lost, err := l.checkWitness(t.Context(), stream); lost == nil || err != nil {
 			t.Errorf("a witness that is gone: lost %v (%v)", lost, err)
 		}
 	})

@@ -16,7 +16,7 @@ import (
 )
 
 // askOf reads an object, or a subresource of it, that is named as in an owner reference.
-func (d *Door) askOf(ctx context.Context, a Actor, client rest.Interface, r plan.Request) plan.Response {
+func (d *Client) askOf(ctx context.Context, a Actor, client rest.Interface, r plan.Request) plan.Response {
 	mapped, err := d.mapping.find(*r.Owner)
 	switch {
 	case meta.IsNoMatchError(err):
@@ -29,16 +29,16 @@ func (d *Door) askOf(ctx context.Context, a Actor, client rest.Interface, r plan
 	if mapped.Scope.Name() != meta.RESTScopeNameNamespace {
 		r.Namespace = ""
 	}
-	response := d.look(ctx, a, client, r)
+	response := d.readObject(ctx, a, client, r)
 	if response.Code == http.StatusNotFound && r.Subresource != "" {
-		return d.lacking(resource, r, response)
+		return d.distinguishMissing(resource, r, response)
 	}
 	return response
 }
 
-// lacking distinguishes a missing object from a resource without the requested subresource.
-func (d *Door) lacking(resource schema.GroupVersionResource, r plan.Request, response plan.Response) plan.Response {
-	list, err := d.disco.ServerResourcesForGroupVersion(resource.GroupVersion().String())
+// distinguishMissing distinguishes a missing object from a resource without the requested subresource.
+func (d *Client) distinguishMissing(resource schema.GroupVersionResource, r plan.Request, response plan.Response) plan.Response {
+	list, err := d.discovery.ServerResourcesForGroupVersion(resource.GroupVersion().String())
 	if err != nil {
 		return refusal(err, 0)
 	}

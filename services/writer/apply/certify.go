@@ -25,7 +25,7 @@ import (
 // the version seen, and the signer; its word alone signs nothing.
 //
 // Upstream: pkg/controller/certificates/signer, handle.
-func (d *Door) certify(ctx context.Context, client rest.Interface, r plan.Request, auditID string) plan.Response {
+func (d *Client) certify(ctx context.Context, client rest.Interface, r plan.Request, auditID string) plan.Response {
 	if d.config.Authority == nil {
 		return plan.Response{Code: http.StatusForbidden, Reason: events.NoKey, Message: authority.ErrNoKey.Error()}
 	}
@@ -70,7 +70,7 @@ func (d *Door) certify(ctx context.Context, client rest.Interface, r plan.Reques
 }
 
 // statusOf returns the fields to add to the status of a request.
-func (d *Door) statusOf(request *certificatesv1.CertificateSigningRequest) (map[string]any, *plan.Response) {
+func (d *Client) statusOf(request *certificatesv1.CertificateSigningRequest) (map[string]any, *plan.Response) {
 	now := d.config.Clock.Now()
 	certificate, err := d.config.Authority.Certify(request, now)
 	var broken authority.Violation

@@ -25,14 +25,14 @@ import (
 const (
 	metadataOfAll = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1," +
 		"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
-	// abreast is how many kinds of a namespace are listed concurrently.
-	abreast = 8
+	// maxLists is how many kinds of a namespace are listed concurrently.
+	maxLists = 8
 )
 
-// search finds out what a namespace holds ([events.Contents]). It reads the namespace last: the
+// contentsOf finds out what a namespace holds ([events.Contents]). It reads the namespace last: the
 // namespace existed during the lists, so the listed objects were in it, and not in a later one of
 // its name.
-func (d *Door) search(ctx context.Context, a Actor, client rest.Interface, r plan.Request) plan.Response {
+func (d *Client) contentsOf(ctx context.Context, a Actor, client rest.Interface, r plan.Request) plan.Response {
 	var question events.ContentsQuestion
 	if len(r.Body) > 0 {
 		if err := json.Unmarshal(r.Body, &question); err != nil {
@@ -61,7 +61,7 @@ func (d *Door) search(ctx context.Context, a Actor, client rest.Interface, r pla
 	}
 	found.Limit(question.After)
 	r.Verb, r.Subresource, r.Body = plan.Look, "", nil
-	response := d.look(ctx, a, client, r)
+	response := d.readObject(ctx, a, client, r)
 	if response.Code == http.StatusOK {
 		response.Body, _ = json.Marshal(found.Contents) // it has only fields that encoding/json accepts
 	}
@@ -84,8 +84,8 @@ type searched struct {
 
 // listable returns the namespaced kinds that can be deleted and listed, in their group's preferred
 // version. gone is the answer if discovery failed completely.
-func (d *Door) listable() (s *searched, gone *plan.Response) {
-	lists, err := d.disco.ServerPreferredNamespacedResources()
+func (d *Client) listable() (s *searched, gone *plan.Response) {
+	lists, err := d.discovery.ServerPreferredNamespacedResources()
 	if err != nil && len(lists) == 0 {
 		answer := refusal(err, 0)
 		return nil, &answer
@@ -113,9 +113,9 @@ func (d *Door) listable() (s *searched, gone *plan.Response) {
 }
 
 // list lists kinds, abreast at a time.
-func (s *searched) list(ctx context.Context, d *Door, client rest.Interface, r plan.Request, of []resource) {
+func (s *searched) list(ctx context.Context, d *Client, client rest.Interface, r plan.Request, of []resource) {
 	var under sync.WaitGroup
-	turns := make(chan struct{}, abreast)
+	turns := make(chan struct{}, maxLists)
 	for _, kind := range of {
 		turns <- struct{}{}
 		under.Go(func() {
@@ -141,7 +141,7 @@ func (s *searched) list(ctx context.Context, d *Door, client rest.Interface, r p
 // although its group says so, has nothing to delete.
 //
 // Upstream: pkg/controller/namespace/deletion, listCollection.
-func (d *Door) listAll(ctx context.Context, client rest.Interface, r plan.Request) (items []metav1.PartialObjectMetadata, failure string) {
+func (d *Client) listAll(ctx context.Context, client rest.Interface, r plan.Request) (items []metav1.PartialObjectMetadata, failure string) {
 	request := to(client, http.MethodGet, collection(r)).SetHeader("Accept", metadataOfAll)
 	span := d.trace(ctx, r, collection, "")
 	carry(span, request)

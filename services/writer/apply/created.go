@@ -18,13 +18,13 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// sample bounds how many objects of a namespace are read to see whether the record lags.
-const sample = 500
+// recordSample bounds how many objects of a namespace are read to see whether the record lags.
+const recordSample = 500
 
-// recollection is the time-out of a watch in seconds. The API server sends its watch history at
+// historyTimeout is the time-out of a watch in seconds. The API server sends its watch history at
 // once, and then ends the watch itself: everything sent before the end has arrived here, however
 // slow the connection. A client that ends the watch itself would not know that.
-const recollection = "1"
+const historyTimeout = "1"
 
 // createdBefore answers a create that may have happened before in place of the API server, unless
 // it is certain that the create has not happened. The API server alone does not suffice: it
@@ -32,8 +32,8 @@ const recollection = "1"
 // has deleted meanwhile would exist again. The record alone does not suffice either: it may lag.
 // So the door asks the API server for its version, and the record whether it has reached that
 // version.
-func (d *Door) createdBefore(ctx context.Context, client rest.Interface, r plan.Request) (answer plan.Response, settled bool) {
-	doubt, failed := d.stands(ctx, client, r)
+func (d *Client) createdBefore(ctx context.Context, client rest.Interface, r plan.Request) (answer plan.Response, settled bool) {
+	doubt, failed := d.listExisting(ctx, client, r)
 	if failed != nil {
 		failed.Stood = r.Stood
 		return *failed, true
@@ -53,7 +53,7 @@ func (d *Door) createdBefore(ctx context.Context, client rest.Interface, r plan.
 			Code: http.StatusConflict, Reason: string(metav1.StatusReasonAlreadyExists), Message: "it is there, or the record knows that it was created, or has a gap in which it may have been",
 		}, true
 	case plan.Unheard:
-		answer, settled = d.remembered(ctx, client, r, doubt.Known)
+		answer, settled = d.watchHistory(ctx, client, r, doubt.Known)
 		answer.Stood = doubt.At
 		return answer, settled
 	case plan.Unclear:
@@ -63,19 +63,19 @@ func (d *Door) createdBefore(ctx context.Context, client rest.Interface, r plan.
 	}
 }
 
-// remembered searches the API server's own watch history for an object of the name, if the record
+// watchHistory searches the API server's own watch history for an object of the name, if the record
 // is silent: perhaps no watcher watches the kind. A history that does not reach back, or may not
 // be read, proves nothing; then a longer silence has to.
-func (d *Door) remembered(ctx context.Context, client rest.Interface, r plan.Request, known plan.Known) (answer plan.Response, settled bool) {
+func (d *Client) watchHistory(ctx context.Context, client rest.Interface, r plan.Request, known plan.Known) (answer plan.Response, settled bool) {
 	if known.Since == "" {
-		return d.silent(ctx, client, r, known.Told)
+		return d.concludeAbsent(ctx, client, r, known.Told)
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.config.Timeout)
 	defer cancel()
 	began := time.Now()
 	stream, err := to(client, http.MethodGet, collection(r)).
 		SetHeader("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json").
-		Param("watch", "true").Param("timeoutSeconds", recollection).
+		Param("watch", "true").Param("timeoutSeconds", historyTimeout).
 		Param("resourceVersion", known.Since).Param("fieldSelector", byName(r)).
 		MaxRetries(0).Stream(ctx)
 	response := plan.Response{Code: http.StatusOK}
@@ -86,7 +86,7 @@ func (d *Door) remembered(ctx context.Context, client rest.Interface, r plan.Req
 	switch {
 	case err == nil:
 	case response.Code >= 400 && response.Code < 500 && response.Code != http.StatusTooManyRequests:
-		return d.silent(ctx, client, r, known.Told)
+		return d.concludeAbsent(ctx, client, r, known.Told)
 	default:
 		return response, true // it is asked again
 	}
@@ -102,15 +102,15 @@ func (d *Door) remembered(ctx context.Context, client rest.Interface, r plan.Req
 			Code: http.StatusConflict, Reason: string(metav1.StatusReasonAlreadyExists), Message: "the API server remembers that it was created",
 		}, true
 	default:
-		return d.silent(ctx, client, r, known.Told) // the history does not reach back
+		return d.concludeAbsent(ctx, client, r, known.Told) // the history does not reach back
 	}
 }
 
-// silent concludes from silence that a create has not happened, once the silence has lasted long
+// concludeAbsent concludes from silence that a create has not happened, once the silence has lasted long
 // enough. It must last longer if the kind has changed in other namespaces and the record does not
 // have that either, since then perhaps no watcher watches the kind. An API server that has just
 // started has no watch history, and the watchers lost their connections together with it.
-func (d *Door) silent(ctx context.Context, client rest.Interface, r plan.Request, told string) (answer plan.Response, settled bool) {
+func (d *Client) concludeAbsent(ctx context.Context, client rest.Interface, r plan.Request, told string) (answer plan.Response, settled bool) {
 	if r.InDoubt < plan.Believed {
 		return plan.Response{Reason: "NoAnswer", Message: "the record is silent, and the API server does not remember"}, true
 	}
@@ -118,7 +118,7 @@ func (d *Door) silent(ctx context.Context, client rest.Interface, r plan.Request
 		return plan.Response{}, false
 	}
 	r.Namespace = ""
-	everywhere, failed := d.stands(ctx, client, r)
+	everywhere, failed := d.listExisting(ctx, client, r)
 	switch {
 	case failed != nil:
 		return *failed, true // it is asked again
@@ -129,22 +129,22 @@ func (d *Door) silent(ctx context.Context, client rest.Interface, r plan.Request
 	}
 }
 
-// stands reads the API server's version and the objects of the kind. Without the right to list it
+// listExisting reads the API server's version and the objects of the kind. Without the right to list it
 // returns an empty Doubt, and only the record counts.
-func (d *Door) stands(ctx context.Context, client rest.Interface, r plan.Request) (doubt plan.Doubt, failed *plan.Response) {
+func (d *Client) listExisting(ctx context.Context, client rest.Interface, r plan.Request) (doubt plan.Doubt, failed *plan.Response) {
 	request := to(client, http.MethodGet, collection(r)).
 		SetHeader("Accept", metadataOfAll)
 	if r.InDoubt < plan.Quiet { // Newest is not needed before
 		request.Param("fieldSelector", byName(r))
 	} else {
-		request.Param("limit", strconv.Itoa(sample))
+		request.Param("limit", strconv.Itoa(recordSample))
 	}
 	began := time.Now()
 	result := request.MaxRetries(0).Do(ctx)
 	response, fails := d.failure(ctx, result, r)
 	d.config.Metrics.requested(plan.Look, response, time.Since(began))
 	switch {
-	case fails && refused(response) && r.InDoubt < plan.Believed:
+	case fails && isOwnRefusal(response) && r.InDoubt < plan.Believed:
 		return plan.Doubt{}, &response // an API server that has just started may not know the writer's roles yet
 	case fails && response.Code >= 400 && response.Code < 500 && response.Code != http.StatusTooManyRequests:
 		return plan.Doubt{}, nil

@@ -1,14 +1,14 @@
 // Package apply is the writer's door to the API server: it makes the requests of a plan with the
 // identity of the controller that decided, and returns the answers.
 //
-// For each turn one goroutine ([Door.Carry]) talks to the plan. Each request has a goroutine of
+// For each turn one goroutine ([Client.Execute]) talks to the plan. Each request has a goroutine of
 // its own, and one semaphore bounds all of them:
 //
 //	Carry ──Next──► request ──┐
 //	   ▲            request ──┼──► in flight (MaxInFlight) ──► API server
 //	   └──Answer── request ◄──┘
 //
-// [Teller] writes Kubernetes Events from one goroutine behind a bounded queue, so that Events
+// [EventRecorder] writes Kubernetes Events from one goroutine behind a bounded queue, so that Events
 // never delay a turn.
 //
 // Identity. With Impersonate the door makes a controller's requests as its service account in

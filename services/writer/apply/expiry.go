@@ -17,9 +17,9 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// expiry finds out when a bootstrap token expires ([events.Expiry]). It does not read a Secret of
+// tokenExpiry finds out when a bootstrap token expires ([events.Expiry]). It does not read a Secret of
 // another type: it selects by name and type, and reads only metadata if there is no such Secret.
-func (d *Door) expiry(ctx context.Context, a Actor, client rest.Interface, r plan.Request) plan.Response {
+func (d *Client) tokenExpiry(ctx context.Context, a Actor, client rest.Interface, r plan.Request) plan.Response {
 	tokens, response := d.bootstrapTokens(ctx, client, r, r.Name)
 	if response.Code != http.StatusOK {
 		return response
@@ -27,7 +27,7 @@ func (d *Door) expiry(ctx context.Context, a Actor, client rest.Interface, r pla
 	answer := events.Expiry{Other: true}
 	if len(tokens) == 0 {
 		r.Verb, r.Subresource, r.Body = plan.Look, "", nil
-		if response = d.look(ctx, a, client, r); response.Code != http.StatusOK {
+		if response = d.readObject(ctx, a, client, r); response.Code != http.StatusOK {
 			return response
 		}
 	} else {
@@ -41,7 +41,7 @@ func (d *Door) expiry(ctx context.Context, a Actor, client rest.Interface, r pla
 // bootstrapTokens lists bootstrap tokens from the storage: the one of a name, or all if the name
 // is empty. The tokens must not leave this package, nor may any words about them but the package's
 // own.
-func (d *Door) bootstrapTokens(ctx context.Context, client rest.Interface, r plan.Request, name string) (tokens []corev1.Secret, response plan.Response) {
+func (d *Client) bootstrapTokens(ctx context.Context, client rest.Interface, r plan.Request, name string) (tokens []corev1.Secret, response plan.Response) {
 	selected := fields.OneTermEqualSelector("type", string(events.BootstrapToken))
 	if name != "" {
 		selected = fields.AndSelectors(fields.OneTermEqualSelector("metadata.name", name), selected)

@@ -116,7 +116,7 @@ func carriesOut(t *testing.T, turn events.Turn, answers []byte) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*away)
 	defer cancel()
-	results, done := door.Carry(ctx, actor, plan.New(turn, plan.Options{}), always, func(command, try int) string { return fmt.Sprint(command, try) })
+	results, done := door.Execute(ctx, actor, plan.New(turn, plan.Options{}), always, func(command, try int) string { return fmt.Sprint(command, try) })
 	if !done || len(results) != len(turn.Commands) {
 		t.Fatalf("%d commands have %d results, done %v, after %v", len(turn.Commands), len(results), done, time.Since(s.back.Add(-away)))
 	}

@@ -14,16 +14,16 @@ const NotImpersonated = plan.ReasonNotImpersonated
 // cannotImpersonate is in the API server's message of every such refusal.
 const cannotImpersonate = "cannot impersonate"
 
-// refused tells whether a request was refused because of the writer's own rights.
-func refused(r plan.Response) bool {
+// isOwnRefusal tells whether a request was refused because of the writer's own rights.
+func isOwnRefusal(r plan.Response) bool {
 	return r.Code == http.StatusForbidden && strings.Contains(r.Message, cannotImpersonate)
 }
 
-// impersonated adds which roles are missing if a request was refused because of the writer's
+// explainRefusal adds which roles are missing if a request was refused because of the writer's
 // rights, and not the controller's. If both ways of impersonation fail the API server names only
 // one of them.
-func impersonated(a Actor, r plan.Response) plan.Response {
-	if !refused(r) {
+func explainRefusal(a Actor, r plan.Response) plan.Response {
+	if !isOwnRefusal(r) {
 		return r
 	}
 	r.Reason = NotImpersonated

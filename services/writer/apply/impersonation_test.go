@@ -14,7 +14,7 @@ func TestARefusalSaysWhetherTheWriterLacksTheRight(t *testing.T) {
 		`serviceaccounts.authentication.k8s.io "replicaset-controller" is forbidden: User "w" cannot impersonate:serviceaccount resource "serviceaccounts" in API group "authentication.k8s.io"`,
 		`pods is forbidden: User "w" cannot impersonate-on:serviceaccount:create resource "pods" in API group "" in the namespace "ns"`,
 	} {
-		got := impersonated(actor, plan.Response{Code: 403, Reason: "Forbidden", Message: said})
+		got := explainRefusal(actor, plan.Response{Code: 403, Reason: "Forbidden", Message: said})
 		if got.Reason != NotImpersonated || !strings.Contains(got.Message, "millrace rbac") || !strings.Contains(got.Message, "as replicaset-controller") || !strings.HasSuffix(got.Message, said) {
 			t.Errorf("%s\nbecame %+v", said, got)
 		}
@@ -23,7 +23,7 @@ func TestARefusalSaysWhetherTheWriterLacksTheRight(t *testing.T) {
 		{Code: 403, Reason: "Forbidden", Message: `pods is forbidden: User "system:serviceaccount:kube-system:replicaset-controller" cannot create resource "pods"`},
 		{Code: 404, Reason: "NotFound", Message: "the user cannot impersonate"},
 	} {
-		if got := impersonated(actor, r); got.Reason != r.Reason || got.Message != r.Message {
+		if got := explainRefusal(actor, r); got.Reason != r.Reason || got.Message != r.Message {
 			t.Errorf("%+v became %+v", r, got)
 		}
 	}
@@ -33,7 +33,7 @@ func TestARefusalSaysWhetherTheWriterLacksTheRight(t *testing.T) {
 // server's, which may be a webhook's, do not.
 func TestALackingRightIsToldOfWhatIsHidden(t *testing.T) {
 	actor := Actor{Controller: "root-ca-certificate-publisher-controller", Identity: "root-ca-cert-publisher"}
-	got := impersonated(actor, discreet(plan.Response{Code: 403, Reason: "Forbidden", Message: "cannot impersonate, and the value is hunter2"}))
+	got := explainRefusal(actor, redactRefusal(plan.Response{Code: 403, Reason: "Forbidden", Message: "cannot impersonate, and the value is hunter2"}))
 	if got.Reason != NotImpersonated || !strings.HasPrefix(got.Message, "the writer may not do this as root-ca-cert-publisher: give it the roles") || strings.Contains(got.Message, "hunter2") {
 		t.Errorf("told is %+v", got)
 	}

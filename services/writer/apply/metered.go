@@ -122,7 +122,7 @@ func (m *meter) ofObject(ctx context.Context, metric autoscalingv2.MetricIdentif
 	kind, path, name := schema.FromAPIVersionAndKind(of.APIVersion, of.Kind).GroupKind(), []string{"metrics", metric.Name}, "metrics"
 	var err error
 	if kind != (schema.GroupKind{Kind: "Namespace"}) {
-		if name, err = m.door.mapping.resource(kind); err != nil {
+		if name, err = m.api.mapping.resource(kind); err != nil {
 			return nil, fmt.Errorf(unfetched, "custom", err)
 		}
 		path = []string{name, of.Name, metric.Name}
@@ -203,9 +203,9 @@ func (m *mapping) resource(kind schema.GroupKind) (string, error) {
 	return mapped[0].Resource.GroupResource().String(), nil
 }
 
-// named adds the requested resource to an error that is not the API's own, as a client of that API
+// addResource adds the requested resource to an error that is not the API's own, as a client of that API
 // would.
-func named(err error, of schema.GroupVersionResource) error {
+func addResource(err error, of schema.GroupVersionResource) error {
 	var status *apierrors.StatusError
 	if !errors.As(err, &status) || refusal(err, 0).Cause != string(metav1.CauseTypeUnexpectedServerResponse) {
 		return err

@@ -19,7 +19,7 @@ import (
 // objects finds out how a resource is served, and which objects of it are stored
 // ([events.Objects]). It reads the object that the ask is about last: that object existed during
 // the list, so the list was made for it.
-func (d *Door) objects(ctx context.Context, a Actor, client rest.Interface, r plan.Request) plan.Response {
+func (d *Client) objects(ctx context.Context, a Actor, client rest.Interface, r plan.Request) plan.Response {
 	var question events.ObjectsQuestion
 	if err := json.Unmarshal(r.Body, &question); err != nil {
 		return plan.Response{Code: http.StatusBadRequest, Reason: "Malformed", Message: err.Error()}
@@ -38,7 +38,7 @@ func (d *Door) objects(ctx context.Context, a Actor, client rest.Interface, r pl
 		}
 	}
 	r.Verb, r.Subresource, r.Body = plan.Look, "", nil
-	response := d.look(ctx, a, client, r)
+	response := d.readObject(ctx, a, client, r)
 	if response.Code == http.StatusOK {
 		response.Body, _ = json.Marshal(found) // it has only fields that encoding/json accepts
 	}
@@ -46,8 +46,8 @@ func (d *Door) objects(ctx context.Context, a Actor, client rest.Interface, r pl
 }
 
 // served finds out how a resource is served. gone is the answer if discovery of its group failed.
-func (d *Door) served(resource kinds.Name, found *events.Objects) (served bool, gone *plan.Response) {
-	lists, err := d.disco.ServerPreferredResources()
+func (d *Client) served(resource kinds.Name, found *events.Objects) (served bool, gone *plan.Response) {
+	lists, err := d.discovery.ServerPreferredResources()
 	for _, list := range lists {
 		of, parsed := schema.ParseGroupVersion(list.GroupVersion)
 		for i := range list.APIResources {
@@ -82,7 +82,7 @@ func (d *Door) served(resource kinds.Name, found *events.Objects) (served bool, 
 
 // stored lists a page, or only returns the version of the list. An object that has not changed
 // since the question's version is on one of the pages, whichever versions the pages have.
-func (d *Door) stored(ctx context.Context, client rest.Interface, r plan.Request, question events.ObjectsQuestion, found *events.Objects) plan.Response {
+func (d *Client) stored(ctx context.Context, client rest.Interface, r plan.Request, question events.ObjectsQuestion, found *events.Objects) plan.Response {
 	var page metav1.PartialObjectMetadataList
 	response := d.page(ctx, client, r, listing{accept: metadataOfSome, mixed: true}, question.From, &page)
 	if response.Code != http.StatusOK {

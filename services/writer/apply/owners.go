@@ -25,21 +25,21 @@ type coordinate struct {
 
 // lookAtOwner reads an object as an owner reference names it. It merges concurrent reads of one
 // owner, as the dependents of a deleted owner make them.
-func (d *Door) lookAtOwner(ctx context.Context, a Actor, client rest.Interface, r plan.Request) plan.Response {
+func (d *Client) lookAtOwner(ctx context.Context, a Actor, client rest.Interface, r plan.Request) plan.Response {
 	at := coordinate{
 		owner: metav1.OwnerReference{
 			APIVersion: r.Owner.APIVersion, Kind: r.Owner.Kind, Name: r.Owner.Name, UID: r.Owner.UID,
 		},
 		namespace: r.Namespace,
 	}
-	answer, _, _ := d.looking.Do(fmt.Sprint(a, at), func() (any, error) {
+	answer, _, _ := d.ownerReads.Do(fmt.Sprint(a, at), func() (any, error) {
 		return d.findOwner(ctx, a, client, r, at), nil
 	})
 	return answer.(plan.Response)
 }
 
-func (d *Door) findOwner(ctx context.Context, a Actor, client rest.Interface, r plan.Request, at coordinate) plan.Response {
-	if _, gone := d.absent.Get(at); gone {
+func (d *Client) findOwner(ctx context.Context, a Actor, client rest.Interface, r plan.Request, at coordinate) plan.Response {
+	if _, gone := d.absentOwnerCache.Get(at); gone {
 		return plan.Response{Code: http.StatusNotFound, Reason: string(metav1.StatusReasonNotFound)}
 	}
 	owner := at.owner
@@ -61,7 +61,7 @@ func (d *Door) findOwner(ctx context.Context, a Actor, client rest.Interface, r 
 		}
 		look.Namespace = r.Namespace
 	}
-	response := d.look(ctx, a, client, look)
+	response := d.readObject(ctx, a, client, look)
 	if response.Code == http.StatusNotFound && response.Cause == string(metav1.CauseTypeUnexpectedServerResponse) {
 		// The resource is missing, and not the object: the API server no longer serves the kind,
 		// and discovery is stale. Whether the owner exists is unknown.
@@ -71,7 +71,7 @@ func (d *Door) findOwner(ctx context.Context, a Actor, client rest.Interface, r 
 	// An owner reference without a uid matches whatever uid the object has.
 	other := owner.UID != "" && response.Object.UID != owner.UID
 	if response.Code == http.StatusNotFound || response.Code == http.StatusOK && other {
-		d.absent.Add(at, struct{}{}, proofAge)
+		d.absentOwnerCache.Add(at, struct{}{}, proofAge)
 	}
 	return response
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // orphaned makes a door delete a pod if its owner, the ReplicaSet ns/web with a uid, is absent.
-func orphaned(t *testing.T, s *fakeserver.Server, d *apply.Door, pod string, owner types.UID) events.Result {
+func orphaned(t *testing.T, s *fakeserver.Server, d *apply.Client, pod string, owner types.UID) events.Result {
 	t.Helper()
 	s.Put(podPath+pod, pod, map[string]any{})
 	c := deletion(pod, types.UID(pod))

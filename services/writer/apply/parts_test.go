@@ -106,24 +106,24 @@ func TestWhatMetadataSay(t *testing.T) {
 // A request waits as long as the API server asked, or with exponential back-off; its patience
 // begins with the first one.
 func TestHowLongARequestWaits(t *testing.T) {
-	d := &Door{config: Config{Patience: time.Minute}}
-	patient := map[int]*patience{}
-	if got := d.pause(patient, plan.Request{Command: 3, After: time.Second}); got != 0 {
+	d := &Client{config: Config{Patience: time.Minute}}
+	patient := map[int]*retryBudget{}
+	if got := d.pauseBefore(patient, plan.Request{Command: 3, After: time.Second}); got != 0 {
 		t.Errorf("the first waits %v", got)
 	}
 	until := patient[3].until
 	if left := time.Until(until); left > time.Minute || left < 50*time.Second {
 		t.Errorf("it is given up in %v", left)
 	}
-	if got := d.pause(patient, plan.Request{Command: 3, Wait: true, After: 3 * time.Second}); got != 3*time.Second {
+	if got := d.pauseBefore(patient, plan.Request{Command: 3, Wait: true, After: 3 * time.Second}); got != 3*time.Second {
 		t.Errorf("one that was told waits %v", got)
 	}
-	if got := d.pause(patient, plan.Request{Command: 3, Wait: true}); got < 50*time.Millisecond || got > 150*time.Millisecond {
+	if got := d.pauseBefore(patient, plan.Request{Command: 3, Wait: true}); got < 50*time.Millisecond || got > 150*time.Millisecond {
 		t.Errorf("the next waits %v", got)
 	}
 	longest := time.Duration(0)
 	for range 30 {
-		longest = max(longest, d.pause(patient, plan.Request{Command: 3, Wait: true}))
+		longest = max(longest, d.pauseBefore(patient, plan.Request{Command: 3, Wait: true}))
 	}
 	if longest < 2500*time.Millisecond || longest > 7500*time.Millisecond || !patient[3].until.Equal(until) {
 		t.Errorf("the longest wait is %v", longest)
@@ -132,10 +132,10 @@ func TestHowLongARequestWaits(t *testing.T) {
 	if b := p.pauses.(*backoff.ExponentialBackOff); b.InitialInterval != 100*time.Millisecond || b.MaxInterval != 5*time.Second || b.MaxElapsedTime != 0 {
 		t.Errorf("the waits are from %v to %v, for %v", b.InitialInterval, b.MaxInterval, b.MaxElapsedTime)
 	}
-	if p.inDoubt() != 0 || p.doubted.IsZero() {
+	if p.doubtDuration() != 0 || p.doubtedSince.IsZero() {
 		t.Error("a doubt has lasted before it began")
 	}
-	if p.doubted = p.doubted.Add(-time.Hour); p.inDoubt() < time.Hour {
+	if p.doubtedSince = p.doubtedSince.Add(-time.Hour); p.doubtDuration() < time.Hour {
 		t.Error("a doubt does not last")
 	}
 }
@@ -173,11 +173,11 @@ func TestWhatAPodUses(t *testing.T) {
 func TestErrorsOfOtherServersAreNamed(t *testing.T) {
 	of := schema.GroupVersionResource{Group: "custom.metrics.k8s.io", Version: "v1beta1", Resource: "pods"}
 	plain, known := errors.New("x"), apierrors.NewNotFound(schema.GroupResource{Resource: "y"}, "z")
-	if named(plain, of) != plain || named(known, of) != error(known) {
+	if addResource(plain, of) != plain || addResource(known, of) != error(known) {
 		t.Error("what is known is named otherwise")
 	}
 	foreign := apierrors.NewGenericServerResponse(503, "get", schema.GroupResource{}, "", "it is down", 7, true)
-	err := named(foreign, of)
+	err := addResource(foreign, of)
 	if seconds, _ := apierrors.SuggestsClientDelay(err); seconds != 7 || !apierrors.IsServiceUnavailable(err) {
 		t.Errorf("it is told as %v", err)
 	}
@@ -190,8 +190,8 @@ func TestErrorsOfOtherServersAreNamed(t *testing.T) {
 // default one.
 func TestTheEventOfAStory(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-	teller := NewTeller(&Door{}, testingclock.NewFakePassiveClock(now))
-	story := Story{Source: "s", ID: "a"}
+	teller := NewEventRecorder(&Client{}, testingclock.NewFakePassiveClock(now))
+	story := EventStory{Source: "s", ID: "a"}
 	story.Telling.Notice = events.Notice{About: corev1.ObjectReference{Kind: "Node", Name: "n"}, Type: "Normal", Reason: "R", Message: "m"}
 	e := teller.event(story)
 	if e.Namespace != "default" || e.Count != 1 || !e.FirstTimestamp.Time.Equal(now) || !e.LastTimestamp.Time.Equal(now) || e.Source.Component != "s" || e.ReportingController != "s" || e.Reason != "R" {
@@ -214,7 +214,7 @@ func TestWhichListsGoOn(t *testing.T) {
 		err  error
 		want string
 	}{"it has expired": {status(metav1.StatusReasonExpired), "next"}, "it is gone": {status(metav1.StatusReasonGone), ""}, "no answer": {errors.New("x"), ""}, "it has not": {nil, ""}} {
-		if got := renewed(c.err); got != c.want {
+		if got := renewedToken(c.err); got != c.want {
 			t.Errorf("%s: it goes on with %q, want %q", what, got, c.want)
 		}
 	}

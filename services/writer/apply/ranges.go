@@ -28,7 +28,7 @@ type rangedList struct {
 
 // ranges finds out which address ranges the objects of a kind have, by a list from the storage and
 // not from the API server's cache. It omits objects without one.
-func (d *Door) ranges(ctx context.Context, client rest.Interface, r plan.Request) plan.Response {
+func (d *Client) ranges(ctx context.Context, client rest.Interface, r plan.Request) plan.Response {
 	found := []events.Ranged{}
 	of := plan.Request{Command: r.Command, Verb: r.Verb, Kind: r.Kind, Version: r.Version}
 	response := pages(ctx, d, client, of, listing{accept: wholeObject}, func(page *rangedList) string {

@@ -21,7 +21,7 @@ import (
 
 // readings finds out how many pods an object has and how busy they are ([events.Readings]). The
 // answer also says what could not be read: the controller judges that and may ask again.
-func (d *Door) readings(ctx context.Context, a Actor, client rest.Interface, r plan.Request) plan.Response {
+func (d *Client) readings(ctx context.Context, a Actor, client rest.Interface, r plan.Request) plan.Response {
 	var question events.ReadingsQuestion
 	if err := json.Unmarshal(r.Body, &question); err != nil {
 		return plan.Response{Code: http.StatusBadRequest, Reason: "Malformed", Message: err.Error()}
@@ -36,7 +36,7 @@ func (d *Door) readings(ctx context.Context, a Actor, client rest.Interface, r p
 	} else {
 		found.Scale = scale
 		if question.Counts(scale.Replicas) && scale.Selector != "" {
-			meter := meter{door: d, client: client, request: r, selector: scale.Selector}
+			meter := meter{api: d, client: client, request: r, selector: scale.Selector}
 			for _, m := range question.Metrics {
 				found.Metrics = append(found.Metrics, meter.read(ctx, m))
 			}
@@ -55,7 +55,7 @@ func (d *Door) readings(ctx context.Context, a Actor, client rest.Interface, r p
 // scaleOf reads the scale of an object, under the first resource served for the kind that has it.
 //
 // Upstream: pkg/controller/podautoscaler, scaleForResourceMappings.
-func (d *Door) scaleOf(ctx context.Context, a Actor, client rest.Interface, r plan.Request) (*events.Scale, *plan.Response) {
+func (d *Client) scaleOf(ctx context.Context, a Actor, client rest.Interface, r plan.Request) (*events.Scale, *plan.Response) {
 	mappings, err := d.mapping.all(schema.FromAPIVersionAndKind(r.Owner.APIVersion, r.Owner.Kind).GroupKind())
 	if err != nil {
 		said := refusal(err, http.StatusNotFound)
@@ -70,7 +70,7 @@ func (d *Door) scaleOf(ctx context.Context, a Actor, client rest.Interface, r pl
 			Command: r.Command, Verb: plan.Read, Namespace: r.Namespace, Name: r.Owner.Name, Subresource: "scale",
 			Kind: kinds.NameOf(mapped.Resource.Group, mapped.Resource.Resource), Version: mapped.Resource.Version,
 		}
-		response := d.look(ctx, a, client, look)
+		response := d.readObject(ctx, a, client, look)
 		var scale autoscalingv1.Scale
 		if response.Code == http.StatusOK {
 			if err := json.Unmarshal(response.Body, &scale); err == nil {
@@ -90,7 +90,7 @@ func (d *Door) scaleOf(ctx context.Context, a Actor, client rest.Interface, r pl
 
 // meter reads metrics for one question.
 type meter struct {
-	door     *Door
+	api      *Client
 	client   rest.Interface
 	request  plan.Request
 	selector string
@@ -147,20 +147,20 @@ func (m *meter) get(ctx context.Context, about kinds.Name, of schema.GroupVersio
 			request.Param(name, value)
 		}
 	}
-	span := m.door.trace(ctx, m.request, template, "")
+	span := m.api.trace(ctx, m.request, template, "")
 	carry(span, request)
 	began := time.Now()
 	result := request.MaxRetries(0).Do(ctx)
 	var response plan.Response
 	err := result.StatusCode(&response.Code).Error()
 	if err != nil {
-		err = named(err, of)
-		response = m.door.refusal(ctx, asked, err, response.Code)
+		err = addResource(err, of)
+		response = m.api.refusal(ctx, asked, err, response.Code)
 	}
-	m.door.config.Metrics.requestedIn(span.Trace(), m.request.Verb, response, time.Since(began))
+	m.api.config.Metrics.requestedIn(span.Trace(), m.request.Verb, response, time.Since(began))
 	traced(span, response)
 	switch {
-	case err != nil && m.door.confidential(ctx, asked):
+	case err != nil && m.api.confidential(ctx, asked):
 		return errors.New(response.Message)
 	case err != nil:
 		return err

@@ -32,7 +32,7 @@ func ofWeb(kind string, metrics ...autoscalingv2.MetricSpec) events.Command {
 	}
 }
 
-func read(t *testing.T, d *apply.Door, c events.Command) (said events.Readings) {
+func read(t *testing.T, d *apply.Client, c events.Command) (said events.Readings) {
 	t.Helper()
 	r := carry(t, d, plan.Options{}, c)[0]
 	if r.Status != events.Answered || r.Answer == nil || string(r.Answer.Note) != `{"a":1}` {

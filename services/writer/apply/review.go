@@ -19,7 +19,7 @@ import (
 // review asks the API server, as the controller, whether a user may do something
 // ([events.Review]). It reads the object that the ask is about last: the object existed when the
 // API server answered.
-func (d *Door) review(ctx context.Context, a Actor, client rest.Interface, r plan.Request) plan.Response {
+func (d *Client) review(ctx context.Context, a Actor, client rest.Interface, r plan.Request) plan.Response {
 	var asked authorizationv1.SubjectAccessReviewSpec
 	if err := json.Unmarshal(r.Body, &asked); err != nil {
 		return plan.Response{Code: http.StatusBadRequest, Reason: "Malformed", Message: err.Error()}
@@ -29,7 +29,7 @@ func (d *Door) review(ctx context.Context, a Actor, client rest.Interface, r pla
 		return response
 	}
 	r.Verb, r.Subresource, r.Body = plan.Look, "", nil
-	response = d.look(ctx, a, client, r)
+	response = d.readObject(ctx, a, client, r)
 	if response.Code == http.StatusOK {
 		response.Body, _ = json.Marshal(events.Review{Of: asked.ResourceAttributes, Status: status}) // it has only fields that encoding/json accepts
 	}
@@ -37,7 +37,7 @@ func (d *Door) review(ctx context.Context, a Actor, client rest.Interface, r pla
 }
 
 // reviewed makes a SubjectAccessReview, and returns its status and the API server's answer.
-func (d *Door) reviewed(ctx context.Context, client rest.Interface, r plan.Request, asked authorizationv1.SubjectAccessReviewSpec) (authorizationv1.SubjectAccessReviewStatus, plan.Response) {
+func (d *Client) reviewed(ctx context.Context, client rest.Interface, r plan.Request, asked authorizationv1.SubjectAccessReviewSpec) (authorizationv1.SubjectAccessReviewStatus, plan.Response) {
 	var response plan.Response
 	one := authorizationv1.SubjectAccessReview{Spec: asked}
 	one.APIVersion, one.Kind = authorizationv1.SchemeGroupVersion.String(), "SubjectAccessReview"

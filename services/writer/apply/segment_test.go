@@ -74,7 +74,7 @@ func TestAPanicIsAnAnswer(t *testing.T) {
 				panics.Add(1)
 			}
 		}
-		c.Tell = faulty("web-1")
+		c.Announce = faulty("web-1")
 	})
 	results := carry(t, d, plan.Options{}, creates(3)...)
 	for i, r := range results {

@@ -41,7 +41,7 @@ func newCodecs() serializer.CodecFactory {
 }
 
 // send makes a request about the object that it names.
-func (d *Door) send(ctx context.Context, client rest.Interface, r plan.Request, auditID string) plan.Response {
+func (d *Client) send(ctx context.Context, client rest.Interface, r plan.Request, auditID string) plan.Response {
 	request := d.address(client, r)
 	accept := metadataOnly
 	switch r.Verb {
@@ -75,7 +75,7 @@ func (d *Door) send(ctx context.Context, client rest.Interface, r plan.Request, 
 	} else {
 		auditID = ""
 	}
-	answered := d.tells(ctx, r)
+	answered := d.announce(ctx, r)
 	span := d.trace(ctx, r, path, auditID)
 	carry(span, request)
 	began := time.Now()
@@ -94,7 +94,7 @@ var methods = map[plan.Verb]string{
 }
 
 // address begins a request about an object.
-func (d *Door) address(client rest.Interface, r plan.Request) *rest.Request {
+func (d *Client) address(client rest.Interface, r plan.Request) *rest.Request {
 	return to(client, methods[r.Verb], path(r))
 }
 
@@ -135,7 +135,7 @@ func collection(r plan.Request) []string {
 }
 
 // answer reads the answer of the API server.
-func (d *Door) answer(ctx context.Context, result rest.Result, r plan.Request) plan.Response {
+func (d *Client) answer(ctx context.Context, result rest.Result, r plan.Request) plan.Response {
 	response, failed := d.failure(ctx, result, r)
 	if failed {
 		return response
@@ -155,7 +155,7 @@ func (d *Door) answer(ctx context.Context, result rest.Result, r plan.Request) p
 
 // failure returns the answer to a request that failed. The status in the body has the reason;
 // Retry-After is a header, which only the error without the body has.
-func (d *Door) failure(ctx context.Context, result rest.Result, r plan.Request) (response plan.Response, failed bool) {
+func (d *Client) failure(ctx context.Context, result rest.Result, r plan.Request) (response plan.Response, failed bool) {
 	said := result.StatusCode(&response.Code).Error()
 	if said == nil {
 		return response, false

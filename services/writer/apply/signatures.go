@@ -33,7 +33,7 @@ const (
 // allows no patch.
 //
 // Upstream: pkg/controller/bootstrap, signConfigMap.
-func (d *Door) sign(ctx context.Context, a Actor, client rest.Interface, r plan.Request, auditID string) plan.Response {
+func (d *Client) sign(ctx context.Context, a Actor, client rest.Interface, r plan.Request, auditID string) plan.Response {
 	var patch filling // only the preconditions count
 	if err := json.Unmarshal(r.Body, &patch); err != nil {
 		return plan.Response{Code: http.StatusBadRequest, Reason: "Malformed", Message: err.Error()}
@@ -44,7 +44,7 @@ func (d *Door) sign(ctx context.Context, a Actor, client rest.Interface, r plan.
 	}
 	look := r
 	look.Verb, look.Subresource, look.Body = plan.Read, "", nil
-	got := d.look(ctx, a, client, look)
+	got := d.readObject(ctx, a, client, look)
 	if got.Code != http.StatusOK {
 		return got
 	}
@@ -57,7 +57,7 @@ func (d *Door) sign(ctx context.Context, a Actor, client rest.Interface, r plan.
 	if json.Unmarshal(got.Body, &object) != nil || json.Unmarshal(got.Body, &data) != nil {
 		return plan.Response{Reason: "NoAnswer", Message: "the API server's answer is no ConfigMap"}
 	}
-	next, told := resigned(data.Data, tokens, d.config.Clock.Now())
+	next, told := newSignatures(data.Data, tokens, d.config.Clock.Now())
 	if got.Body = nil; !maps.Equal(next, data.Data) {
 		object["data"], _ = json.Marshal(next) // strings always have a JSON form
 		r.Verb, r.Subresource, r.PatchType = plan.Update, "", ""
@@ -70,9 +70,9 @@ func (d *Door) sign(ctx context.Context, a Actor, client rest.Interface, r plan.
 	return got
 }
 
-// resigned returns the new data of the ConfigMap, and whose signatures it then has. Without
+// newSignatures returns the new data of the ConfigMap, and whose signatures it then has. Without
 // content to sign the data stays as it is.
-func resigned(data map[string]string, tokens []corev1.Secret, now time.Time) (next map[string]string, told events.Signatures) {
+func newSignatures(data map[string]string, tokens []corev1.Secret, now time.Time) (next map[string]string, told events.Signatures) {
 	content, there := data[signed]
 	if !there {
 		return data, told
@@ -84,7 +84,7 @@ func resigned(data map[string]string, tokens []corev1.Secret, now time.Time) (ne
 		if !may {
 			continue
 		}
-		next[signature+id] = detached(content, id, key)
+		next[signature+id] = detachedSignature(content, id, key)
 		told.By = append(told.By, tokens[i].Name)
 		if at := events.ExpiryOf(&tokens[i]).At; at != nil && (told.Until == nil || at.Before(*told.Until)) {
 			told.Until = at
@@ -93,11 +93,11 @@ func resigned(data map[string]string, tokens []corev1.Secret, now time.Time) (ne
 	return next, told
 }
 
-// detached returns the signature of a content by a token, as a JWS without the content. An id is
+// detachedSignature returns the signature of a content by a token, as a JWS without the content. An id is
 // six letters or digits, so it needs no escapes.
 //
 // Upstream: k8s.io/cluster-bootstrap/token/jws, ComputeDetachedSignature.
-func detached(content, id, key string) string {
+func detachedSignature(content, id, key string) string {
 	encode := base64.RawURLEncoding.EncodeToString
 	header := encode([]byte(`{"alg":"HS256","kid":"` + id + `"}`))
 	sum := hmac.New(sha256.New, []byte(key))

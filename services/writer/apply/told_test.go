@@ -33,7 +33,7 @@ func TestWhatWatchersAreTold(t *testing.T) {
 	var mu sync.Mutex
 	var told []trace.Write
 	listen := func(c *apply.Config) {
-		c.Tell = func(_ context.Context, w trace.Write) {
+		c.Announce = func(_ context.Context, w trace.Write) {
 			mu.Lock()
 			defer mu.Unlock()
 			told = append(told, w)

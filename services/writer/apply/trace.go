@@ -16,7 +16,7 @@ import (
 )
 
 // trace starts the span of a request within that of its turn. path makes the request's path.
-func (d *Door) trace(ctx context.Context, r plan.Request, path func(plan.Request) []string, auditID string) *trace.Span {
+func (d *Client) trace(ctx context.Context, r plan.Request, path func(plan.Request) []string, auditID string) *trace.Span {
 	if d.config.Trace == nil || trace.From(ctx) == nil {
 		return nil
 	}
@@ -43,27 +43,27 @@ func traced(span *trace.Span, response plan.Response) {
 	span.End()
 }
 
-// tells announces that a write is going to be sent, and waits until the watchers know. The
+// announce announces that a write is going to be sent, and waits until the watchers know. The
 // function that it returns announces the result. The caller must call it, or the watchers would
 // hold back changes of the object. Kubernetes Events are not announced: they are part of no trace.
-func (d *Door) tells(ctx context.Context, r plan.Request) (answered func(*trace.Span, plan.Response)) {
-	if d.config.Tell == nil || !r.Verb.Writes() || d.config.DryRun || r.Kind == kinds.Events.Name {
+func (d *Client) announce(ctx context.Context, r plan.Request) (answered func(*trace.Span, plan.Response)) {
+	if d.config.Announce == nil || !r.Verb.Writes() || d.config.DryRun || r.Kind == kinds.Events.Name {
 		return func(*trace.Span, plan.Response) {}
 	}
 	w := trace.Write{ID: rand.Text(), About: events.Ref{Kind: r.Kind, Namespace: r.Namespace, Name: r.Name}, Begins: true}
-	d.config.Tell(ctx, w)
+	d.config.Announce(ctx, w)
 	return func(span *trace.Span, response plan.Response) {
 		w.Begins = false
 		if response.Code >= 200 && response.Code < 300 {
-			w.UID, w.Version = cmp.Or(response.Object.UID, condemned(r)), response.Object.ResourceVersion
+			w.UID, w.Version = cmp.Or(response.Object.UID, deletedUID(r)), response.Object.ResourceVersion
 			w.Ends, w.Trace = r.Verb == plan.Delete || response.Object.Deleting, span.Trace()
 		}
-		d.config.Tell(ctx, w)
+		d.config.Announce(ctx, w)
 	}
 }
 
-// condemned returns the uid that a delete requires: the answer may name no object.
-func condemned(r plan.Request) types.UID {
+// deletedUID returns the uid that a delete requires: the answer may name no object.
+func deletedUID(r plan.Request) types.UID {
 	if r.Delete == nil || r.Delete.Preconditions == nil || r.Delete.Preconditions.UID == nil {
 		return ""
 	}

@@ -23,7 +23,7 @@ type TypeCheck func(*admissionregistrationv1.ValidatingAdmissionPolicy, discover
 // types finds out which expressions of a policy have type errors ([events.Types]). Every client
 // may read schemas, so the writer reads them as itself. It reads the policy last: the policy
 // existed during the check.
-func (d *Door) types(ctx context.Context, a Actor, client rest.Interface, r plan.Request) plan.Response {
+func (d *Client) types(ctx context.Context, a Actor, client rest.Interface, r plan.Request) plan.Response {
 	if d.config.Types == nil {
 		return plan.Response{Code: http.StatusNotImplemented, Reason: plan.ReasonLacking, Message: "this writer checks no types"}
 	}
@@ -31,12 +31,12 @@ func (d *Door) types(ctx context.Context, a Actor, client rest.Interface, r plan
 	if err := json.Unmarshal(r.Body, policy); err != nil {
 		return plan.Response{Code: http.StatusBadRequest, Reason: "Malformed", Message: err.Error()}
 	}
-	warnings, err := d.config.Types(policy, d.disco, d.mapping.mapper)
+	warnings, err := d.config.Types(policy, d.discovery, d.mapping.mapper)
 	if err != nil {
 		return plan.Response{Reason: "NoAnswer", Message: err.Error()} // this says nothing of the policy
 	}
 	r.Verb, r.Subresource, r.Body = plan.Look, "", nil
-	response := d.look(ctx, a, client, r)
+	response := d.readObject(ctx, a, client, r)
 	if response.Code == http.StatusOK {
 		response.Body, _ = json.Marshal(events.Types{Warnings: warnings}) // it has only fields that encoding/json accepts
 	}

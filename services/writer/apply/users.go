@@ -26,7 +26,7 @@ const pageOfUsers = 500
 // users finds out what may use an object ([events.Users]), by lists from the storage and not from
 // the API server's cache. It reads the object last: the object existed during the lists, so the
 // users are its own, and not those of a later object of its name.
-func (d *Door) users(ctx context.Context, a Actor, client rest.Interface, r plan.Request) plan.Response {
+func (d *Client) users(ctx context.Context, a Actor, client rest.Interface, r plan.Request) plan.Response {
 	find := d.usersAmongPods
 	if r.Kind == kinds.ServiceCIDRs.Name {
 		find = d.usersOfRange
@@ -36,14 +36,14 @@ func (d *Door) users(ctx context.Context, a Actor, client rest.Interface, r plan
 		return response
 	}
 	r.Verb, r.Subresource, r.Body = plan.Look, "", nil
-	if response = d.look(ctx, a, client, r); response.Code == http.StatusOK {
+	if response = d.readObject(ctx, a, client, r); response.Code == http.StatusOK {
 		response.Body, _ = json.Marshal(found) // it has only fields that encoding/json accepts
 	}
 	return response
 }
 
 // usersAmongPods returns the pods that may use a claim, or that are in a pod group.
-func (d *Door) usersAmongPods(ctx context.Context, client rest.Interface, r plan.Request) (found events.Users, response plan.Response) {
+func (d *Client) usersAmongPods(ctx context.Context, client rest.Interface, r plan.Request) (found events.Users, response plan.Response) {
 	pods := plan.Request{Command: r.Command, Verb: r.Verb, Kind: kinds.Pods.Name, Version: kinds.Pods.Version, Namespace: r.Namespace}
 	response = pages(ctx, d, client, pods, listing{accept: wholeObject}, func(page *corev1.PodList) string {
 		for i := range page.Items {
@@ -61,7 +61,7 @@ func (d *Door) usersAmongPods(ctx context.Context, client rest.Interface, r plan
 
 // usersOfRange returns the addresses that need a ServiceCIDR. It lists the ServiceCIDRs after the
 // addresses: a ServiceCIDR that remains then existed before an address relied on it.
-func (d *Door) usersOfRange(ctx context.Context, client rest.Interface, r plan.Request) (found events.Users, response plan.Response) {
+func (d *Client) usersOfRange(ctx context.Context, client rest.Interface, r plan.Request) (found events.Users, response plan.Response) {
 	var addresses []metav1.PartialObjectMetadata
 	of := plan.Request{Command: r.Command, Verb: r.Verb, Kind: kinds.IPAddresses.Name, Version: kinds.IPAddresses.Version}
 	managed := labels.Set{networkingv1.LabelManagedBy: events.AddressManager}.String()
@@ -104,7 +104,7 @@ type listing struct {
 
 // pages lists a kind page by page and calls take with each page; take returns the page's continue
 // token. pages returns the API server's last answer, or its refusal.
-func pages[T any](ctx context.Context, d *Door, client rest.Interface, r plan.Request, how listing, take func(*T) (more string)) plan.Response {
+func pages[T any](ctx context.Context, d *Client, client rest.Interface, r plan.Request, how listing, take func(*T) (more string)) plan.Response {
 	for more := ""; ; {
 		page := new(T)
 		response := d.page(ctx, client, r, how, more, page)
@@ -118,7 +118,7 @@ func pages[T any](ctx context.Context, d *Door, client rest.Interface, r plan.Re
 }
 
 // page reads a page of a list, from a continue token on.
-func (d *Door) page(ctx context.Context, client rest.Interface, r plan.Request, how listing, more string, page any) (response plan.Response) {
+func (d *Client) page(ctx context.Context, client rest.Interface, r plan.Request, how listing, more string, page any) (response plan.Response) {
 	request := to(client, http.MethodGet, collection(r)).SetHeader("Accept", how.accept).Param("limit", strconv.Itoa(pageOfUsers))
 	if how.labels != "" {
 		request.Param("labelSelector", how.labels)
@@ -143,7 +143,7 @@ func (d *Door) page(ctx context.Context, client rest.Interface, r plan.Request, 
 	}
 	d.config.Metrics.requestedIn(span.Trace(), r.Verb, response, time.Since(began))
 	traced(span, response)
-	if next := renewed(err); how.mixed && next != "" {
+	if next := renewedToken(err); how.mixed && next != "" {
 		how.mixed = false // the new token has no version: it cannot expire
 		return d.page(ctx, client, r, how, next, page)
 	}
@@ -153,8 +153,8 @@ func (d *Door) page(ctx context.Context, client rest.Interface, r plan.Request, 
 	return response
 }
 
-// renewed returns the continue token with which an expired list can go on; "" if there is none.
-func renewed(err error) string {
+// renewedToken returns the continue token with which an expired list can go on; "" if there is none.
+func renewedToken(err error) string {
 	var status apierrors.APIStatus
 	if !apierrors.IsResourceExpired(err) || !errors.As(err, &status) {
 		return ""

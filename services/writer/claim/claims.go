@@ -18,14 +18,14 @@ const (
 	Expiry = AckWait * 4 / 5
 	// Listening is how long a writer listens before it takes what may be in flight elsewhere.
 	Listening = 2 * Interval
-	// Doubt is how long after the last heartbeat that came back in time a turn may be uncertain
+	// UncertainFor is how long after the last heartbeat that came back in time a turn may be uncertain
 	// before the writer gives it up. The bus keeps messages for a stopped writer for longer than
 	// this.
-	Doubt = 8 * time.Second
-	// forgotten is when a silent writer is forgotten.
-	forgotten = 2 * Doubt
-	// onTheWay is how many own heartbeats may be outstanding.
-	onTheWay = 64
+	UncertainFor = 8 * time.Second
+	// forgetAfter is when a silent writer is forgotten.
+	forgetAfter = 2 * UncertainFor
+	// maxOnTheWay is how many own heartbeats may be outstanding.
+	maxOnTheWay = 64
 )
 
 // Place identifies a stored turn: the controller's stream and the sequence in it.
@@ -34,12 +34,12 @@ type Place struct {
 	Sequence   uint64
 }
 
-// Standing is the state of a turn in flight.
-type Standing int
+// Status is the state of a turn in flight.
+type Status int
 
 const (
 	// Held: the bus gives the turn to no other writer.
-	Held Standing = iota
+	Held Status = iota
 	// Uncertain: another writer may have the turn; this one must make no more requests for it.
 	Uncertain
 	// Free: another writer may have had the turn and be done with it; none has it now.
@@ -49,29 +49,29 @@ const (
 )
 
 // String returns the name of the standing.
-func (s Standing) String() string {
+func (s Status) String() string {
 	return [...]string{"Held", "Uncertain", "Free", "Lost"}[s]
 }
 
 // Claims is what a writer knows of the turns that it and others have in flight. It is not safe for
 // concurrent use. All times must come from one clock that does not go back.
 type Claims struct {
-	id        string
-	flights   map[Place]*flight
-	most      map[string]int       // how many turns of a controller the bus gives at a time
-	number    uint64               // the number of the last own heartbeat
-	saidAt    map[uint64]time.Time // when the own heartbeats that have not come back were sent
-	heard     uint64               // the newest heartbeat that came back
-	confirmed time.Time            // when that heartbeat was sent
-	since     time.Time            // since when heartbeats come back in time
-	expiries  int                  // how often heartbeats did not come back in time
-	unheard   time.Time            // when this writer may last have missed heartbeats of others
-	others    map[string]other
-	contests  map[Place]*contest // turns that others claim and that this writer was asked for
-	crowded   time.Time          // when a writer beyond the bounds was last heard
-	company   time.Time          // since when other writers have been known; zero if there are none
-	given     time.Time          // when a writer last gave up a turn that it may have begun
-	newest    map[string]uint64  // the newest turn taken, by controller
+	id              string
+	inFlight        map[Place]*flight
+	most            map[string]int       // how many turns of a controller the bus gives at a time
+	number          uint64               // the number of the last own heartbeat
+	sentAt          map[uint64]time.Time // when the own heartbeats that have not come back were sent
+	heard           uint64               // the newest heartbeat that came back
+	confirmed       time.Time            // when that heartbeat was sent
+	since           time.Time            // since when heartbeats come back in time
+	expiries        int                  // how often heartbeats did not come back in time
+	unheard         time.Time            // when this writer may last have missed heartbeats of others
+	others          map[string]other
+	contests        map[Place]*contestedTurn // turns that others claim and that this writer was asked for
+	unknownWriterAt time.Time                // when a writer beyond the bounds was last heard
+	othersSince     time.Time                // since when other writers have been known; zero if there are none
+	gaveUpAt        time.Time                // when a writer last gave up a turn that it may have begun
+	newest          map[string]uint64        // the newest turn taken, by controller
 }
 
 // flight is a turn in flight.
@@ -95,8 +95,8 @@ type other struct {
 // New returns the claims of a writer that has just started, under an ID of its own.
 func New(id string, now time.Time) *Claims {
 	return &Claims{
-		id: id, flights: map[Place]*flight{}, most: map[string]int{}, saidAt: map[uint64]time.Time{},
-		confirmed: now, since: now, unheard: now, others: map[string]other{}, newest: map[string]uint64{}, contests: map[Place]*contest{},
+		id: id, inFlight: map[Place]*flight{}, most: map[string]int{}, sentAt: map[uint64]time.Time{},
+		confirmed: now, since: now, unheard: now, others: map[string]other{}, newest: map[string]uint64{}, contests: map[Place]*contestedTurn{},
 	}
 }
 
@@ -107,19 +107,19 @@ func (c *Claims) Limit(controller string, most int) { c.most[controller] = most 
 // heartbeat claims a fresh turn, one that comes for the first time as far as this writer can know.
 // It claims another one only after [Claims.Claim].
 func (c *Claims) Take(at Place, fresh bool, now time.Time) (known bool) {
-	if _, known = c.flights[at]; known {
+	if _, known = c.inFlight[at]; known {
 		return true
 	}
-	c.flights[at] = &flight{said: fresh, expiries: c.expiries, first: at.Sequence > c.newest[at.Controller], taken: now}
+	c.inFlight[at] = &flight{said: fresh, expiries: c.expiries, first: at.Sequence > c.newest[at.Controller], taken: now}
 	c.newest[at.Controller] = max(c.newest[at.Controller], at.Sequence)
 	return false
 }
 
 // Release removes a turn that is no longer in flight here.
-func (c *Claims) Release(at Place) { delete(c.flights, at) }
+func (c *Claims) Release(at Place) { delete(c.inFlight, at) }
 
 // Empty tells whether nothing is in flight here.
-func (c *Claims) Empty() bool { return len(c.flights) == 0 }
+func (c *Claims) Empty() bool { return len(c.inFlight) == 0 }
 
 // Claim claims a turn for this writer, and returns false if the turn may be in flight elsewhere.
 // The next heartbeat tells the others.
@@ -127,7 +127,7 @@ func (c *Claims) Claim(at Place, now time.Time) bool {
 	if c.Elsewhere(at, now) {
 		return false
 	}
-	if f, ok := c.flights[at]; ok {
+	if f, ok := c.inFlight[at]; ok {
 		f.said, f.contested, f.expiries = true, false, c.expiries
 	}
 	return true
@@ -135,28 +135,28 @@ func (c *Claims) Claim(at Place, now time.Time) bool {
 
 // Elsewhere tells whether a turn may be in flight elsewhere.
 func (c *Claims) Elsewhere(at Place, now time.Time) bool {
-	return !c.listens(now) || c.claimed(at, now) && c.believes(at, now)
+	return !c.hearsAll(now) || c.claimed(at, now) && c.believes(at, now)
 }
 
-// listens tells whether this writer hears itself, and has for long enough to have received all
+// hearsAll tells whether this writer hears itself, and has for long enough to have received all
 // heartbeats of the others but those of the last moment.
-func (c *Claims) listens(now time.Time) bool {
+func (c *Claims) hearsAll(now time.Time) bool {
 	return now.Sub(c.confirmed) < Expiry && c.confirmed.Sub(c.since) >= Listening
 }
 
-// Said returns the number of the last heartbeat sent; later heartbeats announce what is claimed
+// Sent returns the number of the last heartbeat sent; later heartbeats announce what is claimed
 // now.
-func (c *Claims) Said() uint64 { return c.number }
+func (c *Claims) Sent() uint64 { return c.number }
 
 // Announced tells whether a heartbeat later than a number has come back, so that all writers know
 // what this one has claimed.
 func (c *Claims) Announced(after uint64) bool { return c.heard > after }
 
-// Watched tells whether no other writer can have begun a turn since a moment without this one
+// NoneBegunSince tells whether no other writer can have begun a turn since a moment without this one
 // knowing. This writer must have received all heartbeats of the others since before then, even if
 // late, no other writer may have fallen silent, and no writer may have given up a turn since.
-func (c *Claims) Watched(since, now time.Time) bool {
-	if !c.listens(now) || c.unheard.Add(Listening).After(since) || !c.given.Before(since) {
+func (c *Claims) NoneBegunSince(since, now time.Time) bool {
+	if !c.hearsAll(now) || c.unheard.Add(Listening).After(since) || !c.gaveUpAt.Before(since) {
 		return false
 	}
 	for _, p := range c.others {
@@ -167,13 +167,13 @@ func (c *Claims) Watched(since, now time.Time) bool {
 	return true
 }
 
-// Alone tells whether a turn that was stored at a moment was never given to any writer before:
+// NeverDelivered tells whether a turn that was stored at a moment was never given to any writer before:
 // this writer has heard no other one for longer than the turn exists, and reaches it for the first
-// time. If so, the next heartbeat claims the turn. Alone is false for a turn as old as [Doubt],
+// time. If so, the next heartbeat claims the turn. Alone is false for a turn as old as [UncertainFor],
 // since the reconcilers may have stored a repetition of it.
-func (c *Claims) Alone(at Place, stored, now time.Time) bool {
-	f, ok := c.flights[at]
-	if !ok || !f.first || len(c.others) > 0 || now.Sub(stored) >= Doubt {
+func (c *Claims) NeverDelivered(at Place, stored, now time.Time) bool {
+	f, ok := c.inFlight[at]
+	if !ok || !f.first || len(c.others) > 0 || now.Sub(stored) >= UncertainFor {
 		return false
 	}
 	f.said = true
@@ -181,17 +181,17 @@ func (c *Claims) Alone(at Place, stored, now time.Time) bool {
 }
 
 // GiveUp records that this writer gives up a turn that it may have begun, without an outcome.
-func (c *Claims) GiveUp(now time.Time) { c.given = now }
+func (c *Claims) GiveUp(now time.Time) { c.gaveUpAt = now }
 
-// Standing returns the standing of a turn.
-func (c *Claims) Standing(at Place, now time.Time) Standing {
-	f, quiet := c.flights[at], now.Sub(c.confirmed) >= Expiry
+// Status returns the standing of a turn.
+func (c *Claims) Status(at Place, now time.Time) Status {
+	f, quiet := c.inFlight[at], now.Sub(c.confirmed) >= Expiry
 	switch {
 	case f == nil, c.overdue(f, now):
 		return Lost
 	case f.expiries == c.expiries && !quiet:
 		return Held
-	case f.contested, now.Sub(c.last(f)) >= Doubt:
+	case f.contested, now.Sub(c.last(f)) >= UncertainFor:
 		return Lost
 	case quiet, c.confirmed.Sub(c.since) < Listening:
 		return Uncertain
@@ -208,20 +208,20 @@ func (c *Claims) last(f *flight) time.Time {
 	return f.until
 }
 
-// Regain holds a turn again if it is [Free].
-func (c *Claims) Regain(at Place, now time.Time) {
-	if c.Standing(at, now) == Free {
-		c.flights[at].expiries = c.expiries
+// HoldAgain holds a turn again if it is [Free].
+func (c *Claims) HoldAgain(at Place, now time.Time) {
+	if c.Status(at, now) == Free {
+		c.inFlight[at].expiries = c.expiries
 	}
 }
 
-// Deaf returns the time since the last heartbeat that came back was sent.
-func (c *Claims) Deaf(now time.Time) time.Duration { return now.Sub(c.confirmed) }
+// UnheardFor returns the time since the last heartbeat that came back was sent.
+func (c *Claims) UnheardFor(now time.Time) time.Duration { return now.Sub(c.confirmed) }
 
 // Missed records that this writer may have missed heartbeats of others.
 func (c *Claims) Missed(now time.Time) {
 	c.unheard = now
-	for _, f := range c.flights {
+	for _, f := range c.inFlight {
 		f.contested = true
 	}
 }

@@ -90,7 +90,7 @@ func TestWhatHasOnlyWaitedIsKnown(t *testing.T) {
 		}, true},
 		"the other one is forgotten": {func(mine, theirs party) {
 			talk(mine, theirs)
-			for range forgotten / Interval {
+			for range forgetAfter / Interval {
 				listen(mine, Interval)
 			}
 			listen(mine, Interval)
@@ -144,8 +144,8 @@ func TestWhoIsAloneKnowsWhatItHasNotHad(t *testing.T) {
 			mine.Release(Place{"rs", 7})
 		}, false},
 		"another writer is there":  {func(mine, theirs party) { talk(mine, theirs) }, false},
-		"another writer was there": {func(mine, theirs party) { talk(mine, theirs); listen(mine, forgotten-Interval); listen(mine, 0) }, false},
-		"it is hardly remembered":  {func(party, party) { time.Sleep(forgotten) }, false},
+		"another writer was there": {func(mine, theirs party) { talk(mine, theirs); listen(mine, forgetAfter-Interval); listen(mine, 0) }, false},
+		"it is hardly remembered":  {func(party, party) { time.Sleep(forgetAfter) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -24,7 +24,7 @@ func TestMadeUpWritersAreBounded(t *testing.T) {
 func TestMadeUpClaimsAreBounded(t *testing.T) {
 	h := newParty("self")
 	here := Place{"toy", 1 << 40}
-	h.flights[here] = &flight{taken: time.Now()}
+	h.inFlight[here] = &flight{taken: time.Now()}
 	for writer := range 50 {
 		turns := make([]uint64, 10_000)
 		for i := range turns {
@@ -39,7 +39,7 @@ func TestMadeUpClaimsAreBounded(t *testing.T) {
 	if claims > mostClaims {
 		t.Errorf("%d claims are remembered, want %d at most", claims, mostClaims)
 	}
-	h.contests[here] = &contest{since: time.Now(), asked: time.Now()}
+	h.contests[here] = &contestedTurn{since: time.Now(), deliveredAt: time.Now()}
 	h.hear(events.Heartbeat{Writer: "ghost-49", Number: 2, Turns: map[string][]uint64{"toy": {here.Sequence}}})
 	if !h.claimed(here, time.Now()) {
 		t.Error("a claim on a turn that is here does not count")

@@ -19,11 +19,11 @@ const (
 // Heartbeat returns the next heartbeat.
 func (c *Claims) Heartbeat(now time.Time) events.Heartbeat {
 	c.number++
-	c.saidAt[c.number] = now
-	delete(c.saidAt, c.number-onTheWay)
+	c.sentAt[c.number] = now
+	delete(c.sentAt, c.number-maxOnTheWay)
 	c.forget(now)
 	said := events.Heartbeat{Writer: c.id, Number: c.number, Turns: map[string][]uint64{}, Waiting: map[string][]uint64{}}
-	for at, f := range c.flights {
+	for at, f := range c.inFlight {
 		turns := said.Waiting
 		if f.said {
 			turns = said.Turns
@@ -44,18 +44,18 @@ func (c *Claims) Heartbeat(now time.Time) events.Heartbeat {
 // writer may have begun turns until its expiry.
 func (c *Claims) forget(now time.Time) {
 	for id, p := range c.others {
-		if now.Sub(p.at) < forgotten {
+		if now.Sub(p.at) < forgetAfter {
 			continue
 		}
-		if delete(c.others, id); p.at.Add(Expiry).After(c.given) {
-			c.given = p.at.Add(Expiry)
+		if delete(c.others, id); p.at.Add(Expiry).After(c.gaveUpAt) {
+			c.gaveUpAt = p.at.Add(Expiry)
 		}
 	}
 	if len(c.others) == 0 {
-		c.company = time.Time{}
+		c.othersSince = time.Time{}
 	}
 	for at, k := range c.contests {
-		if now.Sub(k.asked) >= forgotten {
+		if now.Sub(k.deliveredAt) >= forgetAfter {
 			delete(c.contests, at)
 		}
 	}
@@ -71,13 +71,13 @@ func (c *Claims) Hear(b events.Heartbeat, now time.Time) (expired bool) {
 	before, known := c.others[b.Writer]
 	switch {
 	case !known && len(c.others) >= mostOthers:
-		c.strange(b, now)
+		c.hearUnknownWriter(b, now)
 		return false
 	case known && b.Number <= before.number: // a copy
 		return false
 	}
-	if c.company.IsZero() {
-		c.company = now
+	if c.othersSince.IsZero() {
+		c.othersSince = now
 	}
 	if b.Number != before.number+1 {
 		c.Missed(now)
@@ -99,12 +99,12 @@ func (c *Claims) note(b events.Heartbeat, now time.Time) {
 		for _, sequence := range turns {
 			at := Place{controller, sequence}
 			if len(p.turns) >= room {
-				c.strange(b, now)
+				c.hearUnknownWriter(b, now)
 				return
 			}
 			p.turns[at] = true
-			c.repeated(at, now)
-			if f, ok := c.flights[at]; ok {
+			c.noteClaim(at, now)
+			if f, ok := c.inFlight[at]; ok {
 				f.contested = true
 			}
 		}
@@ -113,13 +113,13 @@ func (c *Claims) note(b events.Heartbeat, now time.Time) {
 
 // confirm processes the writer's own heartbeat, and counts an expiry if it comes back too late.
 func (c *Claims) confirm(number uint64, now time.Time) (expired bool) {
-	said, ok := c.saidAt[number]
+	said, ok := c.sentAt[number]
 	if !ok || !said.After(c.confirmed) {
 		return false
 	}
-	delete(c.saidAt, number)
+	delete(c.sentAt, number)
 	if expired = now.Sub(c.confirmed) >= Expiry; expired {
-		for _, f := range c.flights {
+		for _, f := range c.inFlight {
 			f.until = c.last(f)
 		}
 		c.expiries++

@@ -50,18 +50,18 @@ func TestWritersOfAllVersionsGoByTheSameMeasures(t *testing.T) {
 		"a heartbeat every":   {Interval, 200 * time.Millisecond},
 		"an expiry after":     {Expiry, 800 * time.Millisecond},
 		"listening for":       {Listening, 400 * time.Millisecond},
-		"given up after":      {Doubt, 8 * time.Second},
-		"forgotten after":     {forgotten, 16 * time.Second},
-		"believed for":        {believed, 2 * time.Minute},
-		"let go after":        {longestFlight, 90 * time.Second},
-		"believed anew after": {pause, 750 * time.Millisecond},
+		"given up after":      {UncertainFor, 8 * time.Second},
+		"forgotten after":     {forgetAfter, 16 * time.Second},
+		"believed for":        {claimBelieved, 2 * time.Minute},
+		"let go after":        {maxFlight, 90 * time.Second},
+		"believed anew after": {redeliveryPause, 750 * time.Millisecond},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s %v, want %v", name, c.got, c.want)
 		}
 	}
-	if onTheWay != 64 || mostOthers != 64 || mostClaims != 65536 {
-		t.Errorf("remembered are %d heartbeats, %d writers, %d turns", onTheWay, mostOthers, mostClaims)
+	if maxOnTheWay != 64 || mostOthers != 64 || mostClaims != 65536 {
+		t.Errorf("remembered are %d heartbeats, %d writers, %d turns", maxOnTheWay, mostOthers, mostClaims)
 	}
 }
 
@@ -102,7 +102,7 @@ func TestWhenAWriterListens(t *testing.T) {
 func TestWhenAClaimIsAnnounced(t *testing.T) {
 	w := newWriter()
 	w.echo(Interval)
-	claimed := w.Said()
+	claimed := w.Sent()
 	if w.Announced(claimed) || !w.Announced(claimed-1) {
 		t.Error("a claim is announced by the heartbeat before it")
 	}
@@ -119,11 +119,11 @@ func TestWhenAnotherWriterIsSilent(t *testing.T) {
 	w.says(4*Interval, "b", 1)
 	w.until(5*Interval, 7*Interval)
 	heard := 4 * Interval
-	if !w.Watched(w.at(heard), w.at(heard+Expiry-1)) || w.Watched(w.at(heard), w.at(heard+Expiry)) {
+	if !w.NoneBegunSince(w.at(heard), w.at(heard+Expiry-1)) || w.NoneBegunSince(w.at(heard), w.at(heard+Expiry)) {
 		t.Error("it is silent after 800 ms, not before")
 	}
 	w.says(heard+Expiry, "b", 1)
-	if w.Watched(w.at(heard), w.at(heard+Expiry)) {
+	if w.NoneBegunSince(w.at(heard), w.at(heard+Expiry)) {
 		t.Error("a copy counts as a heartbeat of its own")
 	}
 }
@@ -133,13 +133,13 @@ func TestWhenAnotherWriterIsSilent(t *testing.T) {
 func TestATurnThatNoWriterHad(t *testing.T) {
 	w := newWriter()
 	w.Take(held, false, w.start)
-	if w.Alone(held, w.start, w.at(Doubt)) {
+	if w.NeverDelivered(held, w.start, w.at(UncertainFor)) {
 		t.Error("it knows of a turn that is there for 8 s")
 	}
 	if said := w.Heartbeat(w.at(Interval)); len(said.Turns[held.Controller]) != 0 {
 		t.Errorf("it says to have in flight %v", said.Turns)
 	}
-	if !w.Alone(held, w.start, w.at(Doubt-1)) {
+	if !w.NeverDelivered(held, w.start, w.at(UncertainFor-1)) {
 		t.Error("it does not know of a turn that is there for less")
 	}
 	if said := w.Heartbeat(w.at(2 * Interval)); !slices.Equal(said.Turns[held.Controller], []uint64{held.Sequence}) {
@@ -153,17 +153,17 @@ func TestHowATurnStands(t *testing.T) {
 	w := newWriter()
 	w.until(Interval, 3*Interval)
 	w.Take(held, true, w.at(3*Interval))
-	stands := func(d time.Duration, want Standing) {
+	stands := func(d time.Duration, want Status) {
 		t.Helper()
-		if got := w.Standing(held, w.at(d)); got != want {
+		if got := w.Status(held, w.at(d)); got != want {
 			t.Errorf("after %v it stands at %d, want %d", d, got, want)
 		}
 	}
 	last := 3 * Interval
 	stands(last+Expiry-1, Held)
 	stands(last+Expiry, Uncertain)
-	stands(last+Doubt-1, Uncertain)
-	stands(last+Doubt, Lost)
+	stands(last+UncertainFor-1, Uncertain)
+	stands(last+UncertainFor, Lost)
 	if !w.echo(last + Expiry) {
 		t.Error("a heartbeat that comes back after 800 ms shows no expiry")
 	}
@@ -192,7 +192,7 @@ func TestWhatStrangersSayCountsForAWhile(t *testing.T) {
 	if !w.Elsewhere(held, w.at(said+Expiry-1)) || w.Elsewhere(held, w.at(said+Expiry)) {
 		t.Error("what a stranger says counts for 800 ms")
 	}
-	if w.Watched(w.at(3*Interval), w.at(said)) {
+	if w.NoneBegunSince(w.at(3*Interval), w.at(said)) {
 		t.Error("it knows what there is, although there was no room for a writer")
 	}
 	w.Take(other, false, w.at(said+Expiry-Interval))
@@ -236,23 +236,23 @@ func TestHowLongAWriterIsBelieved(t *testing.T) {
 	}
 	first := 5 * Interval
 	talk(first, first, held.Sequence)
-	talk(first+Interval, first+believed, held.Sequence)
+	talk(first+Interval, first+claimBelieved, held.Sequence)
 	// The first claim was no repetition: the bound counts from the second one on.
-	if !w.Elsewhere(held, w.at(first+Interval+believed-1)) || w.Elsewhere(held, w.at(first+Interval+believed)) {
+	if !w.Elsewhere(held, w.at(first+Interval+claimBelieved-1)) || w.Elsewhere(held, w.at(first+Interval+claimBelieved)) {
 		t.Error("a claim is believed for two minutes")
 	}
-	last := first + believed
-	w.echo(last + pause - 1)
+	last := first + claimBelieved
+	w.echo(last + redeliveryPause - 1)
 	number++
-	w.says(last+pause-1, "b", number, held.Sequence)
-	if w.Elsewhere(held, w.at(last+pause+Interval-1)) {
+	w.says(last+redeliveryPause-1, "b", number, held.Sequence)
+	if w.Elsewhere(held, w.at(last+redeliveryPause+Interval-1)) {
 		t.Error("a claim is believed anew after less than 750 ms")
 	}
-	last += pause - 1
-	w.echo(last + pause)
+	last += redeliveryPause - 1
+	w.echo(last + redeliveryPause)
 	number++
-	w.says(last+pause, "b", number, held.Sequence)
-	if !w.Elsewhere(held, w.at(last+pause)) {
+	w.says(last+redeliveryPause, "b", number, held.Sequence)
+	if !w.Elsewhere(held, w.at(last+redeliveryPause)) {
 		t.Error("a claim is not believed anew after 750 ms")
 	}
 }
@@ -271,11 +271,11 @@ func TestWhichContestsAreKept(t *testing.T) {
 	if _, kept := w.contests[Place{held.Controller, 8}]; !kept {
 		t.Error("what was asked for here is not kept")
 	}
-	w.Heartbeat(w.at(4*Interval + forgotten - 1))
+	w.Heartbeat(w.at(4*Interval + forgetAfter - 1))
 	if len(w.contests) != 2 {
 		t.Errorf("after less than 16 s %d are kept, want 2", len(w.contests))
 	}
-	w.Heartbeat(w.at(4*Interval + forgotten))
+	w.Heartbeat(w.at(4*Interval + forgetAfter))
 	if _, kept := w.contests[held]; kept || len(w.contests) != 1 {
 		t.Errorf("after 16 s %v are kept", w.contests)
 	}
@@ -288,8 +288,8 @@ func TestWhenATurnIsLetGo(t *testing.T) {
 		comes, goes time.Duration // the other writer
 		lost        time.Duration // zero: never
 	}{
-		"in company since before": {0, time.Hour, 10*time.Second + longestFlight},
-		"in company since later":  {40 * time.Second, time.Hour, 40*time.Second + longestFlight},
+		"in company since before": {0, time.Hour, 10*time.Second + maxFlight},
+		"in company since later":  {40 * time.Second, time.Hour, 40*time.Second + maxFlight},
 		"alone again":             {0, 20 * time.Second, 0},
 	} {
 		w, number := newWriter(), uint64(0)
@@ -309,7 +309,7 @@ func TestWhenATurnIsLetGo(t *testing.T) {
 			if c.lost > 0 && d >= c.lost {
 				want = Lost
 			}
-			if got := w.Standing(held, w.at(d)); got != want {
+			if got := w.Status(held, w.at(d)); got != want {
 				t.Fatalf("%s: after %v it stands at %d, want %d", name, d, got, want)
 			}
 		}
@@ -321,7 +321,7 @@ func TestWhichHeartbeatsCount(t *testing.T) {
 	w := newWriter()
 	deaf := func(when string, now, want time.Duration) {
 		t.Helper()
-		if got := w.Deaf(w.at(now)); got != want {
+		if got := w.UnheardFor(w.at(now)); got != want {
 			t.Errorf("%s it is deaf for %v, want %v", when, got, want)
 		}
 	}
@@ -337,13 +337,13 @@ func TestWhichHeartbeatsCount(t *testing.T) {
 	}
 	deaf("after the first", 4, 2)
 	third := w.Heartbeat(w.at(5))
-	for range onTheWay - 1 {
+	for range maxOnTheWay - 1 {
 		w.Heartbeat(w.at(6))
 	}
 	w.Hear(third, w.at(7))
 	deaf("after one with 63 behind it", 7, 2)
 	fourth := w.Heartbeat(w.at(8))
-	for range onTheWay {
+	for range maxOnTheWay {
 		w.Heartbeat(w.at(9))
 	}
 	w.Hear(fourth, w.at(10))
@@ -356,13 +356,13 @@ func TestWhenAWriterIsForgotten(t *testing.T) {
 	if w.says(0, "b", 1) || w.says(0, "b", 1) {
 		t.Error("another writer's heartbeat shows an expiry")
 	}
-	w.Take(held, false, w.at(forgotten))
-	w.Heartbeat(w.at(forgotten - 1))
-	if w.Alone(held, w.at(forgotten), w.at(forgotten)) {
+	w.Take(held, false, w.at(forgetAfter))
+	w.Heartbeat(w.at(forgetAfter - 1))
+	if w.NeverDelivered(held, w.at(forgetAfter), w.at(forgetAfter)) {
 		t.Error("it is forgotten after less than 16 s")
 	}
-	w.Heartbeat(w.at(forgotten))
-	if !w.Alone(held, w.at(forgotten), w.at(forgotten)) {
+	w.Heartbeat(w.at(forgetAfter))
+	if !w.NeverDelivered(held, w.at(forgetAfter), w.at(forgetAfter)) {
 		t.Error("it is not forgotten after 16 s")
 	}
 }

@@ -14,10 +14,10 @@ func newParty(id string) party { return party{New(id, time.Now())} }
 func (p party) take(at Place, fresh bool)         { p.Take(at, fresh, time.Now()) }
 func (p party) claim(at Place) bool               { return p.Claim(at, time.Now()) }
 func (p party) elsewhere(at Place) bool           { return p.Elsewhere(at, time.Now()) }
-func (p party) watched(since time.Time) bool      { return p.Watched(since, time.Now()) }
-func (p party) alone(at Place, of time.Time) bool { return p.Alone(at, of, time.Now()) }
-func (p party) standing(at Place) Standing        { return p.Standing(at, time.Now()) }
-func (p party) regain(at Place)                   { p.Regain(at, time.Now()) }
+func (p party) watched(since time.Time) bool      { return p.NoneBegunSince(since, time.Now()) }
+func (p party) alone(at Place, of time.Time) bool { return p.NeverDelivered(at, of, time.Now()) }
+func (p party) standing(at Place) Status          { return p.Status(at, time.Now()) }
+func (p party) regain(at Place)                   { p.HoldAgain(at, time.Now()) }
 func (p party) giveUp()                           { p.GiveUp(time.Now()) }
 func (p party) missed()                           { p.Missed(time.Now()) }
 func (p party) heartbeat() events.Heartbeat       { return p.Heartbeat(time.Now()) }

@@ -12,7 +12,7 @@ import (
 func TestAnExpiryShakesTheClaim(t *testing.T) {
 	for name, c := range map[string]struct {
 		happens func(party)
-		want    Standing
+		want    Status
 	}{
 		"heartbeats come back in time": {func(h party) { time.Sleep(Expiry - Interval - time.Millisecond); listen(h, 0); listen(h, Expiry/2) }, Held},
 		"a Interval is late":           {func(party) { time.Sleep(Expiry) }, Uncertain},
@@ -23,14 +23,14 @@ func TestAnExpiryShakesTheClaim(t *testing.T) {
 		"it goes on":                   {func(h party) { again(h); h.regain(held) }, Held},
 		"it has another expiry":        {func(h party) { again(h); time.Sleep(Expiry); h.regain(held) }, Uncertain},
 		"the second Expiry is past":    {func(h party) { again(h); h.regain(held); time.Sleep(Expiry); listen(h, 0) }, Uncertain},
-		"it was stopped for long":      {func(h party) { time.Sleep(Doubt); again(h) }, Lost},
+		"it was stopped for long":      {func(h party) { time.Sleep(UncertainFor); again(h) }, Lost},
 		"it expiries all the time": {func(h party) {
 			for range 8 {
-				time.Sleep(Doubt / 8)
+				time.Sleep(UncertainFor / 8)
 				listen(h, 0)
 			}
 		}, Lost},
-		"nothing is heard any more":            {func(party) { time.Sleep(Doubt) }, Lost},
+		"nothing is heard any more":            {func(party) { time.Sleep(UncertainFor) }, Lost},
 		"another writer has it":                {func(h party) { time.Sleep(Expiry); hears(h, 1, held.Sequence); again(h) }, Lost},
 		"another writer had it":                {func(h party) { time.Sleep(Expiry); hears(h, 1, held.Sequence); hears(h, 2); again(h) }, Lost},
 		"another writer has another turn":      {func(h party) { time.Sleep(Expiry); hears(h, 1, 8); again(h) }, Free},

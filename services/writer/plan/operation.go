@@ -307,7 +307,7 @@ func (d *operation) afterUnused(r Response) {
 	case !r.ok():
 		d.end(r, events.Refused)
 	case !object(r.Body) || json.Unmarshal(r.Body, &found) != nil:
-		d.refuse("InUse", "nobody can tell whether anything needs the object")
+		d.refuse("InUse", "it is unknown whether anything needs the object")
 	case found.Count > 0:
 		d.refuse("InUse", found.String())
 	default:

@@ -90,7 +90,7 @@ func (s *Shop) Scale(ctx context.Context, by string, n int32) error {
 	}
 	verb, because := events.VerbPatch, "as many as are wanted"
 	if s.Set.UID == "" {
-		verb, because = events.VerbCreate, "there is no replica set of the template"
+		verb, because = events.VerbCreate, "no ReplicaSet matches the pod template"
 	}
 	turn, err := s.Decide(ctx, Deployments, events.Act, web, because, []events.Command{{Verb: verb, Kind: "replicasets.apps", Namespace: "shop", Name: "web-1"}}, Trigger(web, said))
 	if err != nil {

@@ -68,8 +68,8 @@ func (b *Bus) acknowledge(r *reading, dealt uint64) {
 	r.dealt = max(r.dealt, dealt)
 }
 
-// Left is how far ended readers had dealt with a stream; see [bus.Queue].
-func (b *Bus) Left(ctx context.Context, name string) (dealt uint64, ok bool, err error) {
+// Acknowledged is how far ended readers had dealt with a stream; see [bus.Queue].
+func (b *Bus) Acknowledged(ctx context.Context, name string) (dealt uint64, ok bool, err error) {
 	err = b.do(ctx, func() error {
 		s, err := b.stream(name)
 		if err != nil {

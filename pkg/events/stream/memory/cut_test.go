@@ -40,19 +40,19 @@ func TestEachCallCanBeCut(t *testing.T) {
 		for _, answered := range []bool{false, true} {
 			inTime(t, memory.Options{}, func(t *testing.T, b *memory.Bus) {
 				must(t, b.EnsureNotary(t.Context(), time.Hour))
-				if err := call(t.Context(), &memory.Cut{Notarized: b, Call: 1, Answered: answered}); !errors.Is(err, memory.ErrCut) {
+				if err := call(t.Context(), &memory.Cut{NotaryBus: b, Call: 1, Answered: answered}); !errors.Is(err, memory.ErrCut) {
 					t.Errorf("%s at the cut (carried out: %t): %v", name, answered, err)
 				}
 			})
 		}
 		inTime(t, memory.Options{}, func(t *testing.T, b *memory.Bus) {
 			must(t, b.EnsureNotary(t.Context(), time.Hour))
-			on := &memory.Cut{Notarized: b, Call: 2}
+			on := &memory.Cut{NotaryBus: b, Call: 2}
 			if err := call(t.Context(), on); err != nil || on.Calls() != 1 {
 				t.Errorf("%s before the cut: %v, and there were %d calls", name, err, on.Calls())
 			}
 			over, end := context.WithCancel(t.Context())
-			if end(); !errors.Is(call(over, &memory.Cut{Notarized: b}), context.Canceled) {
+			if end(); !errors.Is(call(over, &memory.Cut{NotaryBus: b}), context.Canceled) {
 				t.Errorf("%s hides what the bus says", name)
 			}
 		})

@@ -221,7 +221,7 @@ func TestAStreamThatLosesItsEnd(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() {
-			ended <- b.Work(ctx, bus.Work{Stream: stored, Durable: "w"}, func(d bus.Delivery) { given = append(given, d.Message().Sequence); d.Done() })
+			ended <- b.Work(ctx, bus.Work{Stream: stored, Durable: "w"}, func(d bus.Delivery) { given = append(given, d.Message().Sequence); d.Ack() })
 		}()
 		for _, key := range []string{"a", "b", "a", "a"} {
 			time.Sleep(1)
@@ -275,7 +275,7 @@ func TestWhatReadersLeft(t *testing.T) {
 		}
 		left := func(when string, want uint64, some bool) {
 			t.Helper()
-			if got, ok, err := b.Left(t.Context(), stored); err != nil || got != want || ok != some {
+			if got, ok, err := b.Acknowledged(t.Context(), stored); err != nil || got != want || ok != some {
 				t.Errorf("%s it was dealt with up to %d, %t (%v), want %d, %t", when, got, ok, err, want, some)
 			}
 		}
@@ -310,7 +310,7 @@ func TestWhatReadersLeft(t *testing.T) {
 		if found, err := b.Consumers(t.Context(), stored); err != nil || len(found) != 0 {
 			t.Errorf("when ten minutes have passed there are %+v (%v)", found, err)
 		}
-		if _, _, err := b.Left(t.Context(), "TURN_none"); !errors.Is(err, bus.ErrNoStream) {
+		if _, _, err := b.Acknowledged(t.Context(), "TURN_none"); !errors.Is(err, bus.ErrNoStream) {
 			t.Errorf("of a stream that is not there: %v", err)
 		}
 	})
@@ -349,12 +349,12 @@ func TestWhenADeliveryComesAgain(t *testing.T) {
 			t.Errorf("%d wait for an answer", n)
 		}
 		for _, d := range all[3:] {
-			d.Done()
+			d.Ack()
 		}
 		if n := took(0); n != 1 {
 			t.Errorf("then %d come", n)
 		}
-		all[len(all)-1].Done()
+		all[len(all)-1].Ack()
 		if n := took(30*time.Second - 1); n != 0 {
 			t.Errorf("%d come again too soon", n)
 		}
@@ -365,10 +365,10 @@ func TestWhenADeliveryComesAgain(t *testing.T) {
 			t.Errorf("when three have come again they stand at %+v (%v)", found, err)
 		}
 		again := slices.Clone(all[len(all)-3:])
-		again[0].Later(time.Hour)
-		again[1].Later(-time.Hour)
-		again[2].Later(time.Second)
-		again[2].Done() // it has been answered
+		again[0].NakWithDelay(time.Hour)
+		again[1].NakWithDelay(-time.Hour)
+		again[2].NakWithDelay(time.Second)
+		again[2].Ack() // it has been answered
 		for i, step := range []struct {
 			after time.Duration
 			want  int
@@ -386,7 +386,7 @@ func TestWhenADeliveryComesAgain(t *testing.T) {
 		if n := took(1); n != 1 || all[len(all)-1].Attempt() != 3 {
 			t.Errorf("after a minute %d come", n)
 		}
-		all[len(all)-1].Done()
+		all[len(all)-1].Ack()
 		if n := took(time.Hour); n != 0 {
 			t.Errorf("when all are answered %d come", n)
 		}
@@ -460,12 +460,12 @@ func TestABusThatIsClosed(t *testing.T) {
 			}
 		}
 		_, state := b.StreamState(t.Context(), stored)
-		for _, err := range []error{b.Healthy(), state, a.Append(t.Context(), events.Message{}), b.Say("topic", nil)} {
+		for _, err := range []error{b.Healthy(), state, a.Append(t.Context(), events.Message{}), b.Broadcast("topic", nil)} {
 			if !errors.Is(err, bus.ErrClosed) {
 				t.Errorf("then: %v", err)
 			}
 		}
-		if b.Absent(t.Context(), "topic") {
+		if b.NoListeners(t.Context(), "topic") {
 			t.Error("a bus that is closed knows who is absent")
 		}
 	})
@@ -490,11 +490,11 @@ func TestWhoHearsWhatIsSaid(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
-		if b.Absent(t.Context(), "a") || b.Absent(t.Context(), "b") || !b.Absent(t.Context(), "c") {
+		if b.NoListeners(t.Context(), "a") || b.NoListeners(t.Context(), "b") || !b.NoListeners(t.Context(), "c") {
 			t.Error("it is not known who is absent")
 		}
 		for range 300 {
-			must(t, b.Say("a", []byte("x")))
+			must(t, b.Broadcast("a", []byte("x")))
 			synctest.Wait()
 		}
 		close(busy)
@@ -506,7 +506,7 @@ func TestWhoHearsWhatIsSaid(t *testing.T) {
 		for range 3 {
 			must(t, <-ended)
 		}
-		if !b.Absent(t.Context(), "a") {
+		if !b.NoListeners(t.Context(), "a") {
 			t.Error("one that has gone listens")
 		}
 	})

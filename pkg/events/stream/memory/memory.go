@@ -130,8 +130,8 @@ func (b *Bus) Kinds(ctx context.Context) (found []kinds.Kind, err error) {
 	return found, err
 }
 
-// Renew recreates the state stream of a kind, empty; see [bus.Streams].
-func (b *Bus) Renew(ctx context.Context, kind kinds.Kind) error {
+// RecreateState recreates the state stream of a kind, empty; see [bus.Streams].
+func (b *Bus) RecreateState(ctx context.Context, kind kinds.Kind) error {
 	return b.do(ctx, func() error {
 		log, err := b.stream(subject.LogStream(kind.Name))
 		if err != nil {
@@ -144,8 +144,8 @@ func (b *Bus) Renew(ctx context.Context, kind kinds.Kind) error {
 	})
 }
 
-// Forget removes the streams of a kind; see [bus.Streams].
-func (b *Bus) Forget(ctx context.Context, kind kinds.Name) error {
+// DeleteKind removes the streams of a kind; see [bus.Streams].
+func (b *Bus) DeleteKind(ctx context.Context, kind kinds.Name) error {
 	return b.do(ctx, func() error {
 		for _, name := range []string{subject.StateStream(kind), subject.LogStream(kind)} {
 			if s := b.streams[name]; s != nil {

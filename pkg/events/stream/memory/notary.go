@@ -8,9 +8,9 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-var _ bus.Notarized = (*Bus)(nil)
+var _ bus.NotaryBus = (*Bus)(nil)
 
-// EnsureNotary makes the notary's stream; see [bus.Notarized].
+// EnsureNotary makes the notary's stream; see [bus.NotaryBus].
 func (b *Bus) EnsureNotary(ctx context.Context, keep time.Duration) error {
 	return b.do(ctx, func() error {
 		s := b.streams[subject.NotaryStream]

@@ -17,7 +17,7 @@ func (b *Bus) Last(ctx context.Context, name, subject string) (events.Message, b
 	return b.get(ctx, name, func(s *stream) uint64 { return s.newest[subject] })
 }
 
-// LastOf is the newest message of each of many subjects; see [bus.Looker].
+// LastOf is the newest message of each of many subjects; see [bus.LastReader].
 func (b *Bus) LastOf(ctx context.Context, name string, subjects []string) (map[string]events.Message, error) {
 	found := make(map[string]events.Message, len(subjects))
 	err := b.do(ctx, func() error {
@@ -107,9 +107,9 @@ func (f *follower) read(ctx context.Context) (batch []events.Message, changed <-
 	return batch, changed, err
 }
 
-// Say publishes to every listener of a topic; see [bus.Peers]. A listener that is too slow
+// Broadcast publishes to every listener of a topic; see [bus.Peers]. A listener that is too slow
 // misses the message.
-func (b *Bus) Say(topic string, data []byte) error {
+func (b *Bus) Broadcast(topic string, data []byte) error {
 	return b.do(context.Background(), func() error {
 		for _, l := range b.listeners {
 			if l.topic != topic {
@@ -124,8 +124,8 @@ func (b *Bus) Say(topic string, data []byte) error {
 	})
 }
 
-// Absent tells whether nothing listens on a topic; see [bus.Peers].
-func (b *Bus) Absent(ctx context.Context, topic string) (absent bool) {
+// NoListeners tells whether nothing listens on a topic; see [bus.Peers].
+func (b *Bus) NoListeners(ctx context.Context, topic string) (absent bool) {
 	_ = b.do(ctx, func() error {
 		absent = !slices.ContainsFunc(b.listeners, func(l *listener) bool { return l.topic == topic })
 		return nil

@@ -7,9 +7,9 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-var _ bus.Beside = (*Bus)(nil)
+var _ bus.ShadowBus = (*Bus)(nil)
 
-// EnsureShadow makes the stream of a controller's shadow; see [bus.Beside].
+// EnsureShadow makes the stream of a controller's shadow; see [bus.ShadowBus].
 func (b *Bus) EnsureShadow(ctx context.Context, controller string) error {
 	return b.do(ctx, func() error {
 		if name := subject.ShadowStream(controller); b.streams[name] == nil {

@@ -207,18 +207,18 @@ type delivery struct {
 
 func (d *delivery) Message() events.Message { return d.message }
 func (d *delivery) Attempt() int            { return d.attempt }
-func (d *delivery) Term(string)             { d.Done() }
+func (d *delivery) Term(string)             { d.Ack() }
 
-// Done takes effect even when a redelivery of the message is due or has happened.
-func (d *delivery) Done() {
+// Ack takes effect even when a redelivery of the message is due or has happened.
+func (d *delivery) Ack() {
 	d.once.Do(func() { d.pending(func(n uint64, _ *pending) { d.durable.dismiss(n) }) })
 }
 
-func (d *delivery) Later(delay time.Duration) {
+func (d *delivery) NakWithDelay(delay time.Duration) {
 	d.once.Do(func() { d.postpone(min(max(delay, 0), maxLater)) })
 }
 
-func (d *delivery) Working() { d.postpone(d.ackWait) }
+func (d *delivery) InProgress() { d.postpone(d.ackWait) }
 
 // postpone does nothing when the message has been redelivered since: then it belongs to its
 // newer delivery.

@@ -75,7 +75,7 @@ func TestWhatIsWorkedOnDoesNotComeAgain(t *testing.T) {
 		standing("at first", bus.Consumer{Answered: 0, Unanswered: 1, Pending: 1})
 		stop()
 		time.Sleep(time.Second)
-		d.Working()
+		d.InProgress()
 		taken, stop = takes(t, b, bus.Work{AckWait: time.Second, MaxPending: 1})
 		time.Sleep(time.Second - 1)
 		synctest.Wait()
@@ -87,7 +87,7 @@ func TestWhatIsWorkedOnDoesNotComeAgain(t *testing.T) {
 			t.Errorf("then came %d, attempt %d", again.Message().Sequence, again.Attempt())
 		}
 		standing("when it has come again", bus.Consumer{Answered: 0, Unanswered: 1, Pending: 1, Again: 1})
-		d.Done()
+		d.Ack()
 		if next := <-taken; next.Message().Sequence != 2 || next.Attempt() != 1 {
 			t.Errorf("behind it came %d, attempt %d", next.Message().Sequence, next.Attempt())
 		}
@@ -99,7 +99,7 @@ func TestWhatIsWorkedOnDoesNotComeAgain(t *testing.T) {
 // What is not there, or too large, is an error.
 func TestWhatCannotBeDone(t *testing.T) {
 	b := turns(t, 0)
-	if err := b.Renew(t.Context(), kinds.Pods.Kind); !errors.Is(err, bus.ErrNoStream) {
+	if err := b.RecreateState(t.Context(), kinds.Pods.Kind); !errors.Is(err, bus.ErrNoStream) {
 		t.Errorf("a kind that is not there is renewed: %v", err)
 	}
 	m := events.Message{Subject: subject.Turn("c", events.Act, events.Key{Name: "a"}), Data: make([]byte, 8<<20-1000)}

@@ -82,7 +82,7 @@ func (a *answering) answer(round int) {
 	if a.late {
 		return
 	}
-	held.Later(0)
+	held.NakWithDelay(0)
 	if d := a.next(a.worker); string(d.Message().Data) != "working" {
 		a.wrong = append(a.wrong, fmt.Sprintf("after Later(0) came %s", d.Message().Data))
 	}
@@ -97,13 +97,13 @@ func (a *answering) first() (held bus.Delivery) {
 		switch name := string(d.Message().Data); name {
 		case "later":
 			a.begun[name] = time.Now()
-			d.Later(300 * time.Millisecond)
+			d.NakWithDelay(300 * time.Millisecond)
 		case "term":
 			d.Term("cannot be\nread")
 		case "working":
 			held = d
 		case "done":
-			d.Done()
+			d.Ack()
 		}
 		a.did()
 	}
@@ -121,7 +121,7 @@ func (a *answering) hear(held bus.Delivery) {
 	for deadline := time.After(3 * a.wait); deadline != nil; {
 		select {
 		case <-tick.C:
-			held.Working()
+			held.InProgress()
 		case <-deadline:
 			deadline = nil
 		case d := <-a.worker.deliveries:
@@ -131,7 +131,7 @@ func (a *answering) hear(held bus.Delivery) {
 			if took := time.Since(a.begun[name]); d.Attempt() != 2 || took < least-50*time.Millisecond {
 				a.wrong = append(a.wrong, fmt.Sprintf("%s came again after %v, attempt %d", name, took, d.Attempt()))
 			}
-			d.Done()
+			d.Ack()
 		}
 		a.did()
 	}

@@ -45,7 +45,7 @@ func Archived(t *testing.T, whole bus.Bus, as func(bus.Archive) bus.Archive) {
 	k.must(a.Flush(k.ctx))
 	k.eventually("the state has everything", func() bool { return k.state(subject.StateStream("pods")).Last == objects*rounds })
 	standing(k, filled)
-	k.must(whole.(bus.Beside).EnsureShadow(k.ctx, inShadow))
+	k.must(whole.(bus.ShadowBus).EnsureShadow(k.ctx, inShadow))
 	b = as(filled)
 	one := subject.Delta(events.Ref{Kind: "pods", Namespace: "default", Name: "pod-2"})
 	archivePassages(k, b, one, objects, rounds)
@@ -173,7 +173,7 @@ func standing(k *kit, b archive) {
 	go func() {
 		_ = b.Work(k.ctx, bus.Work{Stream: subject.TurnStream(controller), Durable: "worker", MaxPending: 2}, func(d bus.Delivery) {
 			if d.Message().Sequence == 1 {
-				d.Done()
+				d.Ack()
 			}
 		})
 	}()

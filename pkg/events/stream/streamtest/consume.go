@@ -61,7 +61,7 @@ func testConsumeWhatIsLeft(t *testing.T, b bus.Bus) {
 	left := func(want uint64, known bool) {
 		t.Helper()
 		k.eventually(fmt.Sprintf("%d are dealt with (%t)", want, known), func() bool {
-			dealt, ok, err := b.Left(k.ctx, log)
+			dealt, ok, err := b.Acknowledged(k.ctx, log)
 			return err == nil && dealt == want && ok == known
 		})
 	}
@@ -82,7 +82,7 @@ func testConsumeWhatIsLeft(t *testing.T, b bus.Bus) {
 	first.cancel()
 	k.must(k.end(first))
 	left(7, true)
-	if _, _, err := b.Left(k.ctx, subject.LogStream("nodes")); !errors.Is(err, bus.ErrNoStream) {
+	if _, _, err := b.Acknowledged(k.ctx, subject.LogStream("nodes")); !errors.Is(err, bus.ErrNoStream) {
 		t.Errorf("what is left of no stream: %v, want ErrNoStream", err)
 	}
 }

@@ -19,7 +19,7 @@ import (
 
 // Whole is a bus with all interfaces that this suite tests.
 type Whole interface {
-	bus.Beside
+	bus.ShadowBus
 	bus.Archive
 }
 
@@ -218,14 +218,14 @@ func (p *patient) EnsureShadow(ctx context.Context, controller string) error {
 	return p.insist(ctx, func() error { return p.Whole.EnsureShadow(ctx, controller) })
 }
 
-func (p *patient) Renew(ctx context.Context, kind kinds.Kind) error {
+func (p *patient) RecreateState(ctx context.Context, kind kinds.Kind) error {
 	p.forgets()
-	return p.insist(ctx, func() error { return p.Whole.Renew(ctx, kind) })
+	return p.insist(ctx, func() error { return p.Whole.RecreateState(ctx, kind) })
 }
 
-func (p *patient) Forget(ctx context.Context, kind kinds.Name) error {
+func (p *patient) DeleteKind(ctx context.Context, kind kinds.Name) error {
 	p.forgets()
-	return p.insist(ctx, func() error { return p.Whole.Forget(ctx, kind) })
+	return p.insist(ctx, func() error { return p.Whole.DeleteKind(ctx, kind) })
 }
 
 // forgets: messages that were stored may be gone.

@@ -105,7 +105,7 @@ func testAppendAfterForget(t *testing.T, b bus.Bus) {
 	k := newKit(t, b)
 	a := k.appender(kinds.Pods.Kind)
 	k.append(a, k.pod("a", 1))
-	k.must(b.Forget(k.ctx, kinds.Pods.Name))
+	k.must(b.DeleteKind(k.ctx, kinds.Pods.Name))
 	err := a.Append(k.ctx, k.pod("a", 2))
 	if err == nil {
 		err = a.Flush(k.ctx)
@@ -285,7 +285,7 @@ func testLargestObject(t *testing.T, b bus.Bus) {
 		if !bytes.Equal(d.Message().Data, body) {
 			t.Errorf("a body of %d bytes was delivered as %d", len(body), len(d.Message().Data))
 		}
-		d.Done()
+		d.Ack()
 	}
 	k.eventually("all is read", func() bool { return len(r.messages()) == n })
 	for _, m := range r.messages() {

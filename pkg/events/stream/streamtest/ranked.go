@@ -39,10 +39,10 @@ func (c *contest) reached(w, other *working) {
 		c.store(1)
 		select {
 		case d := <-w.deliveries:
-			d.Done()
+			d.Ack()
 			return true
 		case d := <-other.deliveries:
-			d.Done()
+			d.Ack()
 			return false
 		}
 	})
@@ -57,12 +57,12 @@ func (c *contest) hold(sequence uint64, attempt int) bus.Delivery {
 		select {
 		case d := <-c.first.deliveries:
 			if d.Message().Sequence != sequence {
-				d.Done()
+				d.Ack()
 			} else if d.Attempt() >= attempt {
 				return d
 			}
 		case d := <-c.second.deliveries:
-			d.Done()
+			d.Ack()
 			return nil
 		case <-patience:
 			c.Fatalf("message %d has not come for the %d. time", sequence, attempt)
@@ -83,12 +83,12 @@ func (c *contest) undivided() (left uint64, all bool) {
 			return left, false
 		}
 		if attempt == 2 {
-			d.Later(0)
+			d.NakWithDelay(0)
 		}
 	}
 	select {
 	case d := <-c.second.deliveries:
-		d.Done()
+		d.Ack()
 		return left, false
 	case <-time.After(50 * time.Millisecond):
 		return left, true
@@ -101,7 +101,7 @@ func testWorkRanked(t *testing.T, b bus.Bus) {
 	c := &contest{kit: newKit(t, b), job: bus.Work{Stream: subject.TurnStream(controller), Durable: "writer", AckWait: 500 * time.Millisecond}}
 	c.second = c.ranked(4)
 	c.store(1)
-	c.next(c.second).Done()
+	c.next(c.second).Ack()
 	c.first = c.ranked(1)
 	left, all := c.undivided()
 	if !all {
@@ -116,7 +116,7 @@ func testWorkRanked(t *testing.T, b bus.Bus) {
 			t.Errorf("the second got message %d, want %d and %d", n, left, c.stored)
 		}
 		delete(want, d.Message().Sequence)
-		d.Done()
+		d.Ack()
 	}
 	c.reached(c.ranked(0), c.second)
 }

@@ -139,7 +139,7 @@ func testFollowForgotten(t *testing.T, b bus.Bus) {
 	k.append(k.appender(kinds.Pods.Kind), k.pod("a", 1))
 	r := k.follow(subject.StateStream("pods"), 0)
 	k.eventually("the stream is read", func() bool { return len(r.messages()) == 1 })
-	k.must(b.Forget(k.ctx, kinds.Pods.Name))
+	k.must(b.DeleteKind(k.ctx, kinds.Pods.Name))
 	if err := k.end(r); !errors.Is(err, bus.ErrNoStream) {
 		t.Errorf("Follow of a stream that disappeared: %v, want ErrNoStream", err)
 	}
@@ -169,8 +169,8 @@ func testWork(t *testing.T, b bus.Bus) {
 			m.Stream != job.Stream || m.Time.IsZero() || m.Get(events.HeaderContentType) != kinds.JSON {
 			t.Fatalf("delivery %d is %+v, attempt %d", i, m, d.Attempt())
 		}
-		d.Done()
-		d.Done() // a second answer is harmless
+		d.Ack()
+		d.Ack() // a second answer is harmless
 	}
 	k.stop(w)
 	// The position is kept under the name, and only there.
@@ -208,7 +208,7 @@ func testWorkShared(t *testing.T, b bus.Bus) {
 		}
 		seen[d.Message().Sequence]++
 		shares[from]++
-		d.Done()
+		d.Ack()
 	}
 	for sequence, times := range seen {
 		if times != 1 {
@@ -222,7 +222,7 @@ func testWorkShared(t *testing.T, b bus.Bus) {
 		k.must(err)
 	}
 	for range 20 {
-		k.next(two).Done()
+		k.next(two).Ack()
 	}
 }
 
@@ -235,7 +235,7 @@ func testWorkMaxPending(t *testing.T, b bus.Bus) {
 	w := k.work(bus.Work{Stream: subject.TurnStream(controller), Durable: "writer", MaxPending: 3})
 	held := []bus.Delivery{k.next(w), k.next(w), k.next(w)}
 	k.silence(w, 300*time.Millisecond)
-	held[1].Done()
+	held[1].Ack()
 	if d := k.next(w); d.Message().Sequence != 4 {
 		t.Errorf("the fourth delivery is of %d", d.Message().Sequence)
 	}
@@ -262,7 +262,7 @@ func testWorkCoalesces(t *testing.T, b bus.Bus) {
 	if young.Message().Sequence != 51 || young.Attempt() != 1 {
 		t.Errorf("then came %d, attempt %d; want 51, 1", young.Message().Sequence, young.Attempt())
 	}
-	d.Later(0) // an answer for a removed message has no effect
-	young.Done()
+	d.NakWithDelay(0) // an answer for a removed message has no effect
+	young.Ack()
 	k.silence(w, 300*time.Millisecond)
 }

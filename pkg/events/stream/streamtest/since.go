@@ -48,13 +48,13 @@ func (k *kit) since(since time.Duration) (seen bool) {
 	if string(d.Message().Data) != "young" || d.Attempt() != 2 {
 		k.Errorf("first comes %s, attempt %d; want young, which may have come before", d.Message().Data, d.Attempt())
 	}
-	d.Done()
+	d.Ack()
 	store("new")
 	d = k.next(w)
 	if string(d.Message().Data) != "new" || d.Attempt() != 1 {
 		k.Errorf("then comes %s, attempt %d; want new, which cannot have come before", d.Message().Data, d.Attempt())
 	}
-	d.Done()
+	d.Ack()
 	return true
 }
 

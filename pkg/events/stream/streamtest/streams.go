@@ -60,8 +60,8 @@ func testSettings(t *testing.T, b bus.Bus) {
 func testForget(t *testing.T, b bus.Bus) {
 	k := newKit(t, b)
 	k.append(k.appender(kinds.Pods.Kind), k.pod("a", 1))
-	k.must(b.Forget(k.ctx, kinds.Pods.Name))
-	k.must(b.Forget(k.ctx, kinds.Pods.Name)) // it has been forgotten already
+	k.must(b.DeleteKind(k.ctx, kinds.Pods.Name))
+	k.must(b.DeleteKind(k.ctx, kinds.Pods.Name)) // it has been forgotten already
 	found, err := b.Kinds(k.ctx)
 	k.must(err)
 	if len(found) != 0 {
@@ -95,7 +95,7 @@ func testRenew(t *testing.T, b bus.Bus) {
 		})
 	}()
 	<-reading
-	k.must(b.Renew(k.ctx, kinds.Pods.Kind))
+	k.must(b.RecreateState(k.ctx, kinds.Pods.Kind))
 	if err := <-ended; !errors.Is(err, bus.ErrOvertaken) && !errors.Is(err, bus.ErrNoStream) {
 		t.Errorf("a reader of the state that is no more: %v", err)
 	}
@@ -190,7 +190,7 @@ func testClose(t *testing.T, b bus.Bus) {
 	w := k.work(bus.Work{Stream: subject.StateStream("pods"), Durable: "d"})
 	a := k.appender(kinds.Pods.Kind)
 	k.append(a, k.pod("a", 1))
-	k.next(w).Done()
+	k.next(w).Ack()
 	k.eventually("the reader has read", func() bool { return len(r.messages()) == 1 })
 	k.must(b.Close())
 	k.must(b.Close()) // again: nothing happens
@@ -230,14 +230,14 @@ func testPeers(t *testing.T, b bus.Bus) {
 		})
 	}()
 	k.eventually("a listener hears", func() bool {
-		k.must(b.Say("watcher", []byte("alive")))
-		k.must(b.Say("other", []byte("elsewhere")))
+		k.must(b.Broadcast("watcher", []byte("alive")))
+		k.must(b.Broadcast("other", []byte("elsewhere")))
 		return len(heard) > 0
 	})
 	absent := func(topic string) bool {
 		asking, done := context.WithTimeout(k.ctx, 100*time.Millisecond)
 		defer done()
-		return b.Absent(asking, topic)
+		return b.NoListeners(asking, topic)
 	}
 	if absent("watcher") || !absent("other") {
 		t.Errorf("absent: the topic that is listened to %t, the other one %t", absent("watcher"), absent("other"))

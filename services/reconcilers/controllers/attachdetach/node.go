@@ -35,19 +35,19 @@ func (v View) detach(c Config, now time.Time) reconcile.Decision {
 	for _, l := range leaving {
 		told.Leaving = append(told.Leaving, l.Attachment.UID)
 	}
-	d := reconcile.Nothing("what is attached to the node is wanted there, and listed")
+	d := reconcile.Nothing("the volumes attached to the node are needed and listed in its status")
 	switch {
 	case v.Node != nil && !sameNames(list, v.Node.Status.VolumesAttached):
-		d = reconcile.Do("what the status of the node lists is not what is attached to it and stays", v.patch(list, told))
+		d = reconcile.Do("the node's status does not list the volumes that stay attached", v.patch(list, told))
 	case !v.timed(since):
 		c := events.Command{Verb: events.VerbRecord, Note: reconcile.Body(told)}
-		d = reconcile.Do("it changes which volumes the node is to let go of", c)
+		d = reconcile.Do("the list of volumes to detach from the node is changing", c)
 	case len(leaving) > 0:
 		d = v.remove(leaving)
 	case !end.IsZero():
-		d = reconcile.Wake(end, "the node is not ready, and may use volumes that no pod wants any more")
+		d = reconcile.Wake(end, "the node is not ready, and may use volumes that no pod needs")
 	case len(since) > 0:
-		d = reconcile.Nothing("the node uses volumes that no pod wants any more")
+		d = reconcile.Nothing("the node still uses volumes that no pod needs")
 	}
 	d.Sure, d.WakeAt = true, end
 	d.Figures = append(d.Figures, v.counted()...)
@@ -157,13 +157,13 @@ func (v View) patch(list []corev1.AttachedVolume, told note) events.Command {
 
 // remove returns the decision to detach volumes.
 func (v View) remove(leaving []leave) reconcile.Decision {
-	d := reconcile.Do("no pod on the node wants what is attached to it")
+	d := reconcile.Do("no pod on the node uses the volumes attached to it")
 	for i := range leaving {
 		l := &leaving[i]
 		c := reconcile.Delete(kinds.VolumeAttachments.Kind, &l.Attachment)
 		d.Commands = append(d.Commands, c)
 		if l.forced != "" {
-			d.Because = "no pod on the node wants what is attached to it, and it is not waited for the node any longer"
+			d.Because = "no pod on the node uses the volumes attached to it, and it is not waited for the node any longer"
 			d.Figures = append(d.Figures, reconcile.Figure{Metric: forced, Value: 1, Labels: []string{l.forced}, Of: c.Ref()})
 		}
 	}

@@ -30,11 +30,11 @@ func (v View) attach(now time.Time) reconcile.Decision {
 	places := v.places()
 	switch {
 	case !ok:
-		return reconcile.Nothing("the volume is of no CSI driver")
+		return reconcile.Nothing("the volume has no CSI driver")
 	case len(places) == 0:
-		return reconcile.Nothing("no pod with a node wants the volume to be attached")
+		return reconcile.Nothing("no scheduled pod uses the volume")
 	}
-	d := reconcile.Nothing("the volume is attached, or being attached, where pods want it")
+	d := reconcile.Nothing("the volume is attached, or being attached, to the nodes of its pods")
 	news := v.news()
 	asked := false
 	for _, at := range places {

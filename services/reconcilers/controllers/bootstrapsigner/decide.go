@@ -19,13 +19,13 @@ const rest = 10 * time.Second
 func decide(v View, now time.Time) reconcile.Decision {
 	switch again := v.again(); {
 	case v.Unfit:
-		return reconcile.Nothing("the API server does not take the signatures")
+		return reconcile.Nothing("the API server rejects the signatures")
 	case !v.Signed:
 		return v.sign("the ConfigMap or a token has changed, and signatures may be missing")
 	case again.IsZero():
-		return reconcile.Nothing("the ConfigMap has its signatures, and no token that signs expires")
+		return reconcile.Nothing("the ConfigMap has its signatures, and no signing token expires")
 	case now.Before(again) && v.Unseen:
-		return reconcile.Wake(again, "a token signed that is not seen, and will come into sight or is gone")
+		return reconcile.Wake(again, "a signing token exists that the cache does not have")
 	case now.Before(again):
 		return reconcile.Wake(again, "the ConfigMap has its signatures until a token expires")
 	case v.Unseen:

@@ -81,7 +81,7 @@ func decide(v View, _ time.Time) reconcile.Decision {
 	case v.Malformed:
 		return reconcile.Nothing("a selector of the aggregation rule is malformed")
 	case equality.Semantic.DeepEqual(rules, v.Role.Rules):
-		return reconcile.Nothing("the role has the rules of its parts")
+		return reconcile.Nothing("the role has the rules of the aggregated roles")
 	}
 	// Upstream: server-side apply. The uid makes the API server refuse it for another
 	// role of this name.
@@ -89,7 +89,7 @@ func decide(v View, _ time.Time) reconcile.Decision {
 		"apiVersion": kinds.ClusterRoles.APIVersion(), "kind": kinds.ClusterRoles.Kind.Kind,
 		"metadata": map[string]any{"name": v.Role.Name, "uid": v.Role.UID}, "rules": rules,
 	}
-	return reconcile.Do("the role has other rules than its parts",
+	return reconcile.Do("the role's rules differ from those of the aggregated roles",
 		reconcile.Patch(kinds.ClusterRoles.Kind, v.Role, types.ApplyPatchType, reconcile.Body(body)))
 }
 

@@ -17,11 +17,11 @@ func decide(v View, _ time.Time) reconcile.Decision {
 	case v.Wanted != "" && v.Bundle == nil:
 		return reconcile.Do("the root certificate is not published yet", reconcile.Create(kinds.ClusterTrustBundles.Kind, "", v.Name, reconcile.Body(v.fresh())))
 	case v.Wanted != "" && v.Bundle.Spec.TrustBundle != v.Wanted:
-		return reconcile.Do("something else is published than the root certificate", reconcile.Update(kinds.ClusterTrustBundles.Kind, v.righted()))
+		return reconcile.Do("the published bundle is not the root certificate", reconcile.Update(kinds.ClusterTrustBundles.Kind, v.righted()))
 	case v.Wanted != "":
 		return reconcile.Nothing("the root certificate is published")
 	case v.Bundle == nil:
-		return reconcile.Nothing("the bundle is gone")
+		return reconcile.Nothing("the bundle does not exist")
 	case v.Bundle.DeletionTimestamp != nil:
 		return reconcile.Nothing("the bundle is being deleted")
 	case !v.Succeeded:

@@ -28,7 +28,7 @@ func (r *review) run() reconcile.Decision {
 	if zone := cj.Spec.TimeZone; zone != nil {
 		if _, err := time.LoadLocation(*zone); err != nil {
 			r.hint("UnknownTimeZone", *zone, fmt.Sprintf("invalid timeZone: %q: %s", *zone, err))
-			return reconcile.Nothing("nobody knows the time zone")
+			return reconcile.Nothing("the time zone is unknown")
 		}
 	}
 	if cj.Spec.Suspend != nil && *cj.Spec.Suspend {
@@ -37,7 +37,7 @@ func (r *review) run() reconcile.Decision {
 	plan, err := parse(cj)
 	if err != nil {
 		r.hint("UnparseableSchedule", cj.Spec.Schedule, fmt.Sprintf("unparseable schedule: %q : %s", cj.Spec.Schedule, err))
-		return reconcile.Nothing("the schedule cannot be read")
+		return reconcile.Nothing("the schedule is invalid")
 	}
 	if namesZone(cj) {
 		r.hint("UnsupportedSchedule", cj.Spec.Schedule, fmt.Sprintf("CRON_TZ or TZ used in schedule %q is not officially supported, "+
@@ -50,15 +50,15 @@ func (r *review) run() reconcile.Decision {
 	next, ever := plan.next(begin)
 	if !ever {
 		r.hint("InvalidSchedule", cj.Spec.Schedule, "invalid schedule: "+cj.Spec.Schedule+" : time difference between two schedules is less than 1 second")
-		return reconcile.Nothing("the schedule has no moment")
+		return reconcile.Nothing("the schedule has no next run")
 	}
 	moment, missed := plan.last(begin, r.now)
 	if !missed {
-		return reconcile.Wake(next, "the next run is to come")
+		return reconcile.Wake(next, "the next run is not due")
 	}
 	if !moment.After(r.schedule.Since) {
 		next, _ = plan.next(moment)
-		return reconcile.Wake(next, "the schedule was changed after its last moment")
+		return reconcile.Wake(next, "the schedule was changed after its last run was due")
 	}
 	return r.start(plan, begin, moment)
 }
@@ -73,7 +73,7 @@ func (r *review) start(plan plan, begin, moment time.Time) reconcile.Decision {
 	}
 	name := nameOf(cj, moment)
 	if r.late(moment) {
-		return reconcile.Wake(next, "it is too late for the last run")
+		return reconcile.Wake(next, "the starting deadline of the last run has passed")
 	}
 	if cutoff, limited := r.cutoff(); plan.missed(later(begin, cutoff, limited), r.now) {
 		r.hint("TooManyMissedTimes", name, "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew")
@@ -85,15 +85,15 @@ func (r *review) start(plan plan, begin, moment time.Time) reconcile.Decision {
 		return reconcile.Wake(next, "another owner's Job has the name of this run's")
 	case cj.Spec.ConcurrencyPolicy == batchv1.ForbidConcurrent && len(r.active) > 0:
 		r.hint("JobAlreadyActive", name, "Not starting job because prior execution is running and concurrency policy is Forbid")
-		return reconcile.Wake(next, "the run before is at work, and this one is left out")
+		return reconcile.Wake(next, "the previous run is active, and this run is skipped")
 	case cj.Spec.ConcurrencyPolicy == batchv1.ReplaceConcurrent && len(r.working()) > 0 && !r.said():
-		return reconcile.Wake(next, "the run before is at work, and stays until the status says that it has begun")
+		return reconcile.Wake(next, "the previous run is active, and the status must record its start first")
 	case cj.Spec.ConcurrencyPolicy == batchv1.ReplaceConcurrent && len(r.working()) > 0:
-		return reconcile.Do("the run before is at work, and this one takes its place", r.deletions(r.working())...)
+		return reconcile.Do("the previous run is active, and this run replaces it", r.deletions(r.working())...)
 	case r.exists(name):
 		return reconcile.Wake(next, "the CronJob has a Job with the name of this run's")
 	}
-	d := reconcile.Do("the moment of a run has come", r.create(name, moment))
+	d := reconcile.Do("a run is due", r.create(name, moment))
 	d.Figures = []reconcile.Figure{{Metric: skew.Name, Value: r.now.Sub(moment).Seconds()}}
 	d.WakeAt = next
 	return d

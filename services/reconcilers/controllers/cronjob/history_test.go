@@ -99,7 +99,7 @@ func TestAJobThatStaysHoldsNoRunBack(t *testing.T) {
 	if at := decide(v, now).WakeAt; !at.Equal(last.Add(time.Minute)) {
 		t.Errorf("it stays: the next turn is at %v", at)
 	}
-	does("it stays, and the moment of a run has come", next, events.VerbCreate)
+	does("it stays, and a run is due", next, events.VerbCreate)
 	v.CronJob.Spec.Suspend = new(bool)
 	*v.CronJob.Spec.Suspend = true
 	does("it stays, and no run is to come", now, events.VerbDelete)

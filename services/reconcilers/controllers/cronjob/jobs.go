@@ -115,7 +115,7 @@ func (r *review) clear(runs bool) reconcile.Decision {
 	if len(ended) == 0 || runs && slices.ContainsFunc(ended, r.stays) {
 		return reconcile.Decision{}
 	}
-	return reconcile.Do("more Jobs have ended than are kept", r.deletions(ended)...)
+	return reconcile.Do("there are more finished Jobs than the history limit", r.deletions(ended)...)
 }
 
 // stays tells whether the API server refused to delete a Job in the last turn. A writer that skips

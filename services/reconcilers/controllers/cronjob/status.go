@@ -225,9 +225,9 @@ func (r *review) report() reconcile.Decision {
 func (r *review) record() reconcile.Decision {
 	switch {
 	case slices.ContainsFunc(r.hints, func(h hint) bool { return !slices.Contains(r.told, h.name) }):
-		return reconcile.Do("there is something to be told", r.records()...)
+		return reconcile.Do("there are Events to record", r.records()...)
 	case r.cronJob.DeletionTimestamp == nil && (r.noted == nil || *r.noted != r.schedule):
-		return reconcile.Do("the schedule is noted", r.records()...)
+		return reconcile.Do("the new schedule is recorded", r.records()...)
 	default:
 		return reconcile.Decision{}
 	}

@@ -55,13 +55,13 @@ func decide(v View, now time.Time) reconcile.Decision {
 	case v.judged():
 		return reconcile.Nothing("the request was approved or denied")
 	case len(enough) == 0:
-		return reconcile.Nothing("the request is not one of a kubelet for a client certificate, so it is left to others")
+		return reconcile.Nothing("the request is not a kubelet's request for a client certificate")
 	case allowed && fresh:
 		return reconcile.Do("the requester may "+means[enough[asked]], reconcile.UpdateApproval(kinds.CertificateSigningRequests.Kind, v.approved(said[enough[asked]])))
 	case asked >= 0 && !allowed && fresh && asked < len(enough)-1:
 		return v.ask(now, enough[asked+1])
 	case asked == len(enough)-1 && !allowed && now.Before(again):
-		return reconcile.Wake(again, "the requester has no permission that is enough for an approval")
+		return reconcile.Wake(again, "the requester has no permission that suffices for approval")
 	default:
 		return v.ask(now, enough[0])
 	}

@@ -29,9 +29,9 @@ func decide(v View, now time.Time) reconcile.Decision {
 	case v.Request.DeletionTimestamp != nil:
 		return reconcile.Nothing("the request is being deleted")
 	case end.IsZero():
-		return reconcile.Nothing("the request does not say since when it is as it is")
+		return reconcile.Nothing("the request has no time of its last condition")
 	case now.Before(end):
-		return reconcile.Wake(end, "the request is kept for now")
+		return reconcile.Wake(end, "the request has not expired")
 	default:
 		return reconcile.Do(because, reconcile.Delete(kinds.CertificateSigningRequests.Kind, v.Request, reconcile.IfUnchanged(v.Request)))
 	}

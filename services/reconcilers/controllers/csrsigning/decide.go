@@ -17,15 +17,15 @@ func decide(v View, _ time.Time) reconcile.Decision {
 	_, _, impossible := csr.Usages(v.Request.Spec.Usages)
 	switch {
 	case !v.Signs:
-		return reconcile.Nothing("the request is for a signer whose key is not here")
+		return reconcile.Nothing("this controller has no key of the signer")
 	case settled != "":
 		return reconcile.Nothing(settled)
 	case unreadable != nil:
-		return reconcile.Nothing("what the request asks for cannot be read")
+		return reconcile.Nothing("the certificate request is malformed")
 	case csr.Violation(v.Request.Spec.SignerName, asked, v.Request.Spec.Usages) != "":
-		return reconcile.Do("the request is approved, and breaks the rules of its signer: it fails", v.certify())
+		return reconcile.Do("the request is approved, and violates the rules of its signer", v.certify())
 	case impossible != nil:
-		return reconcile.Nothing("no certificate is for what the request wants one for")
+		return reconcile.Nothing("the requested usages are not allowed for the signer")
 	default:
 		return reconcile.Do("the request is approved and has no certificate yet", v.certify())
 	}

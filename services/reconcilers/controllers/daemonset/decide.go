@@ -33,7 +33,7 @@ func decide(v View, now time.Time) reconcile.Decision {
 	pods := owner.Claims(claimant, kinds.Pods, v.Pods)
 	revisions := owner.Claims(claimant, kinds.ControllerRevisions, v.Revisions)
 	if changes := slices.Concat(revisions.Commands, pods.Commands); len(changes) > 0 {
-		return reconcile.Do("pods or revisions change hands", changes[:min(len(changes), Burst)]...)
+		return reconcile.Do("pods or revisions are adopted or released", changes[:min(len(changes), Burst)]...)
 	}
 	h, change := v.history(pods.Mine)
 	if len(change.Commands) > 0 {

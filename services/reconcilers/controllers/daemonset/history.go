@@ -66,7 +66,7 @@ func (v View) history(mine []*corev1.Pod) (h history, change reconcile.Decision)
 	case current[0].Revision <= newest:
 		again := *current[0] // shallow: only the number changes
 		again.Revision = newest + 1
-		return h, reconcile.Do("the template is that of an older revision", reconcile.Update(kinds.ControllerRevisions.Kind, &again))
+		return h, reconcile.Do("the template equals an older revision", reconcile.Update(kinds.ControllerRevisions.Kind, &again))
 	}
 	return h, change
 }
@@ -90,9 +90,9 @@ func (v View) merge(others []*appsv1.ControllerRevision, hash string, mine []*co
 		revisions = append(revisions, reconcile.Delete(kinds.ControllerRevisions.Kind, r))
 	}
 	if len(pods) > 0 {
-		return reconcile.Do("pods are of a revision that is there twice", pods[:min(len(pods), Burst)]...)
+		return reconcile.Do("pods have a duplicate revision", pods[:min(len(pods), Burst)]...)
 	}
-	return reconcile.Do("a revision is there twice", revisions...)
+	return reconcile.Do("two revisions have the same template", revisions...)
 }
 
 // create creates the revision of the set's template. If another revision has its name, it
@@ -104,7 +104,7 @@ func (v View) create(number int64) reconcile.Decision {
 	if slices.Contains(v.Taken, name) || slices.ContainsFunc(v.Revisions, own) {
 		counted := v.reported(v.Set.Status)
 		counted.Status.CollisionCount = ptr.To(ptr.Deref(v.Set.Status.CollisionCount, 0) + 1)
-		return reconcile.Do("another revision has the name of the template's", reconcile.UpdateStatus(kinds.DaemonSets.Kind, counted))
+		return reconcile.Do("another revision has the name for the template's revision", reconcile.UpdateStatus(kinds.DaemonSets.Kind, counted))
 	}
 	r := &appsv1.ControllerRevision{
 		TypeMeta: metav1.TypeMeta{APIVersion: kinds.ControllerRevisions.APIVersion(), Kind: kinds.ControllerRevisions.Kind.Kind},
@@ -114,7 +114,7 @@ func (v View) create(number int64) reconcile.Decision {
 		},
 		Data: runtime.RawExtension{Raw: revision.Patch(&v.Set.Spec.Template)}, Revision: number,
 	}
-	return reconcile.Do("the template is of another revision",
+	return reconcile.Do("the template has no revision yet",
 		reconcile.Create(kinds.ControllerRevisions.Kind, v.Set.Namespace, name, reconcile.Body(r)))
 }
 
@@ -148,5 +148,5 @@ func (s *stage) forget() reconcile.Decision {
 	if len(commands) == 0 {
 		return reconcile.Decision{}
 	}
-	return reconcile.Do("there are more old revisions than wanted", commands...)
+	return reconcile.Do("there are more old revisions than the history limit", commands...)
 }

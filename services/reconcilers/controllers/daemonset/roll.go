@@ -19,7 +19,7 @@ import (
 // nodes' names.
 func (s *stage) roll() reconcile.Decision {
 	if s.Set.Spec.UpdateStrategy.Type != appsv1.RollingUpdateDaemonSetStrategyType {
-		return reconcile.Nothing("pods are replaced when somebody deletes them")
+		return reconcile.Nothing("pods are replaced when a user deletes them")
 	}
 	surge, unavailable, ok := s.limits()
 	switch {
@@ -105,7 +105,7 @@ func (s *stage) replace(unavailable int) reconcile.Decision {
 }
 
 // outdated is why pods are replaced.
-const outdated = "pods are of another revision"
+const outdated = "pods have another revision"
 
 // awaits requests a wake when the next of these pods becomes available.
 func (s *stage) awaits(w *work, pods []*corev1.Pod) {

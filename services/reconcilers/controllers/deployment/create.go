@@ -35,14 +35,14 @@ func (r *rollout) bear(rolling bool) reconcile.Decision {
 	case failed && failure.Cause != string(corev1.NamespaceTerminatingCause):
 		why := fmt.Sprintf("Failed to create new replica set %q: %s", created.Name, failure.Message)
 		return reconcile.Join(
-			reconcile.Do("there is no replica set of the template, and the last attempt to make one failed", r.create(created)),
+			reconcile.Do("no ReplicaSet matches the pod template, and the last attempt to create one failed", r.create(created)),
 			r.progressing(corev1.ConditionFalse, reasonCreateError, why),
 		)
 	case failed:
-		return reconcile.Do("there is no replica set of the template, and the namespace is going away", r.create(created))
+		return reconcile.Do("no ReplicaSet matches the pod template, and the namespace is being deleted", r.create(created))
 	default:
 		r.begun = created.Name
-		return reconcile.Join(reconcile.Do("there is no replica set of the template", r.create(created)), r.report(rolling))
+		return reconcile.Join(reconcile.Do("no ReplicaSet matches the pod template", r.create(created)), r.report(rolling))
 	}
 }
 
@@ -114,5 +114,5 @@ func (r *rollout) collide(name string) reconcile.Decision {
 	count++
 	seen := reported(r.deployment)
 	seen.Status.CollisionCount = &count
-	return reconcile.Do("another replica set is called "+name, reconcile.UpdateStatus(kinds.Deployments.Kind, seen))
+	return reconcile.Do("another ReplicaSet is named "+name, reconcile.UpdateStatus(kinds.Deployments.Kind, seen))
 }

@@ -32,7 +32,7 @@ func decide(v View, now time.Time) reconcile.Decision {
 	switch {
 	case len(claim.Commands) > 0:
 		// No other command: only the outcome tells whether an orphan could be adopted.
-		return reconcile.Do("replica sets change hands", claim.Commands...)
+		return reconcile.Do("ReplicaSets are adopted or released", claim.Commands...)
 	case d.DeletionTimestamp != nil:
 		return r.leave()
 	case d.Spec.Paused:

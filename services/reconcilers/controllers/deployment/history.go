@@ -35,7 +35,7 @@ func (r *rollout) forget() reconcile.Decision {
 	if len(commands) == 0 {
 		return reconcile.Decision{}
 	}
-	return reconcile.Do("the history is longer than its limit", commands...)
+	return reconcile.Do("there are more old ReplicaSets than the history limit", commands...)
 }
 
 // counts tells whether the new set's next revision depends on that of an old one.

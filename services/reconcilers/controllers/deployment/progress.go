@@ -198,5 +198,5 @@ func (r *rollout) progressing(status corev1.ConditionStatus, reason, message str
 	}
 	seen := reported(r.deployment)
 	seen.Status.Conditions = r.renew(seen.Status.Conditions, condition{appsv1.DeploymentProgressing, status, reason, message})
-	return reconcile.Do("the rollout cannot begin", reconcile.UpdateStatus(kinds.Deployments.Kind, seen))
+	return reconcile.Do("the rollout cannot start", reconcile.UpdateStatus(kinds.Deployments.Kind, seen))
 }

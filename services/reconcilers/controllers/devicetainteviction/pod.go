@@ -99,19 +99,19 @@ func (v View) decidePod(now time.Time) reconcile.Decision {
 	case v.Pod.DeletionTimestamp != nil:
 		return reconcile.Nothing("the pod is being deleted")
 	case !driven && v.Announced:
-		return reconcile.Do("the pod may stay after all", v.record("Cancelling deletion"))
+		return reconcile.Do("the eviction of the pod is cancelled", v.record("Cancelling deletion"))
 	case !driven:
-		return reconcile.Nothing("the pod tolerates its devices, or has none that drive it away")
+		return reconcile.Nothing("the pod tolerates the taints of its devices")
 	case now.Before(at) && v.Announced:
-		return reconcile.Wake(at, "the pod tolerates its devices for a while")
+		return reconcile.Wake(at, "the pod tolerates the taints of its devices for a time")
 	case now.Before(at):
-		d := reconcile.Do("the pod tolerates its devices for a while", events.Command{Verb: events.VerbRecord, Note: reconcile.Body(announcement{true})})
+		d := reconcile.Do("the pod tolerates the taints of its devices for a time", events.Command{Verb: events.VerbRecord, Note: reconcile.Body(announcement{true})})
 		d.WakeAt = at
 		return d
 	case !v.marked():
 		return v.mark(now)
 	default:
-		d := reconcile.Do("the pod does not tolerate its devices", reconcile.Delete(kinds.Pods.Kind, v.Pod, reconcile.Tell(v.record("Marking for deletion").OnApplied, nil)))
+		d := reconcile.Do("the pod does not tolerate the taints of its devices", reconcile.Delete(kinds.Pods.Kind, v.Pod, reconcile.Tell(v.record("Marking for deletion").OnApplied, nil)))
 		ref := events.Ref{Kind: kinds.Pods.Name, Namespace: v.Pod.Namespace, Name: v.Pod.Name}
 		d.Figures = []reconcile.Figure{{Metric: deletions, Value: 1, Of: ref}, {Metric: latency, Value: now.Sub(at).Seconds(), Of: ref}}
 		return d
@@ -132,7 +132,7 @@ func (v View) mark(now time.Time) reconcile.Decision {
 	}}}}
 	c := reconcile.Patch(kinds.Pods.Kind, v.Pod, types.StrategicMergePatchType, reconcile.Body(body))
 	c.Subresource, c.Note = "status", reconcile.Body(announcement{true})
-	return reconcile.Do("the pod does not tolerate its devices", c)
+	return reconcile.Do("the pod does not tolerate the taints of its devices", c)
 }
 
 // marked tells whether the pod has this controller's condition.

@@ -131,11 +131,11 @@ func (v View) decideRule(now time.Time) reconcile.Decision {
 	case v.Rule.DeletionTimestamp != nil:
 		return reconcile.Nothing("the rule is being deleted")
 	case same:
-		return reconcile.Nothing("the rule says what it does")
+		return reconcile.Nothing("the rule's status is up to date")
 	case current && v.Rule.Spec.Taint.Effect == resourcev1beta2.DeviceTaintEffectNone && is.Reason == next.Reason:
-		return reconcile.Nothing("the rule says what it would do as it was when it was made")
+		return reconcile.Nothing("the rule's status shows its effect at its creation")
 	case current && now.Before(is.LastTransitionTime.Add(often)) && !now.Before(is.LastTransitionTime.Time):
-		return reconcile.Wake(is.LastTransitionTime.Add(often), "the rule has said what it does a moment ago")
+		return reconcile.Wake(is.LastTransitionTime.Add(often), "the rule's status was updated a moment ago")
 	}
 	next.LastTransitionTime = metav1.NewTime(now.Truncate(time.Second))
 	c := reconcile.Patch(kinds.DeviceTaintRules.Kind, v.Rule, types.ApplyPatchType, reconcile.Body(map[string]any{
@@ -144,7 +144,7 @@ func (v View) decideRule(now time.Time) reconcile.Decision {
 		"status":   map[string]any{"conditions": []metav1.Condition{next}},
 	}))
 	c.Subresource, c.Note = "status", reconcile.Body(tally)
-	return reconcile.Do("the rule does not say what it does", c)
+	return reconcile.Do("the rule's status is not up to date", c)
 }
 
 // condition returns the rule's condition EvictionInProgress.

@@ -44,21 +44,21 @@ func decide(v View, now time.Time) reconcile.Decision {
 	var all scales
 	switch {
 	case v.Select != "":
-		return v.failSafe("the budget's selector is no selector", v.Select, notice(corev1.EventTypeWarning, noPods, "Failed to get pods: "+v.Select), now)
+		return v.failSafe("the budget's selector is invalid", v.Select, notice(corev1.EventTypeWarning, noPods, "Failed to get pods: "+v.Select), now)
 	case v.counts():
 		all = v.scales(now)
 	case v.Budget.Spec.MinAvailable != nil:
 		all.expected = int32(len(v.Pods))
 	}
 	if len(all.ask) > 0 {
-		return reconcile.Do("how many pods there should be must be asked for", all.ask...)
+		return reconcile.Do("the scale of the pods' controller must be read", all.ask...)
 	}
 	desired, err := v.desired(all.expected)
 	if err != nil && all.failure == "" {
 		all.failure = err.Error()
 	}
 	d := v.report(all, desired, now)
-	return reconcile.Join(d, wake(all.stale, "how many pods there should be is to be asked for again"))
+	return reconcile.Join(d, wake(all.stale, "the scale of the pods' controller must be read again"))
 }
 
 // wake requests a turn at a time, unless that is zero.
@@ -73,7 +73,7 @@ func wake(at time.Time, because string) reconcile.Decision {
 func (v View) report(all scales, desired int32, now time.Time) reconcile.Decision {
 	if all.failure != "" {
 		told := notice(corev1.EventTypeWarning, failed, "Failed to calculate the number of expected pods: "+all.failure)
-		return v.failSafe("how many pods there should be is not known", all.failure, told, now)
+		return v.failSafe("the expected number of pods is unknown", all.failure, told, now)
 	}
 	disrupted, late, until := v.disrupted(now)
 	status := policyv1.PodDisruptionBudgetStatus{
@@ -90,7 +90,7 @@ func (v View) report(all scales, desired int32, now time.Time) reconcile.Decisio
 		condition.Reason, condition.Status = policyv1.SufficientPodsReason, metav1.ConditionTrue
 	}
 	d := v.write("the budget's status is not up to date", status, condition, now)
-	recheck := wake(until, "a pod that was to go may not have gone by then")
+	recheck := wake(until, "an evicted pod may not be deleted by then")
 	if len(d.Commands) == 0 {
 		return reconcile.Join(d, recheck)
 	}
@@ -251,9 +251,9 @@ func (v View) decideOnPod(now time.Time) reconcile.Decision {
 func (v View) share() reconcile.Decision {
 	switch {
 	case slices.Equal(v.Several, v.Told):
-		return reconcile.Nothing("users know how many budgets the pod has")
+		return reconcile.Nothing("the Event about the pod's budgets is recorded")
 	case len(v.Several) == 0:
-		return reconcile.Do("the pod does not have several budgets any more", events.Command{Verb: events.VerbRecord}) // only for its note
+		return reconcile.Do("the pod no longer has several budgets", events.Command{Verb: events.VerbRecord}) // only for its note
 	}
 	return reconcile.Do("the pod has several budgets", reconcile.Record(events.Notice{
 		About: reconcile.About(kinds.Pods.Kind, v.Pod), Type: corev1.EventTypeWarning, Reason: multiple,
@@ -264,11 +264,11 @@ func (v View) share() reconcile.Decision {
 // takeBack sets the condition of a disruption that did not happen to False.
 func takeBack(p *corev1.Pod, now time.Time) reconcile.Decision {
 	if !claimsDisruption(p) {
-		return reconcile.Nothing("the pod does not say that it is disrupted, or is right")
+		return reconcile.Nothing("the pod's DisruptionTarget condition is absent or correct")
 	}
 	said, _ := disruption(p)
 	if until := said.LastTransitionTime.Add(staleTimeout); now.Before(until) {
-		return reconcile.Wake(until, "the pod has not been said to be disrupted for long")
+		return reconcile.Wake(until, "the pod's DisruptionTarget condition is not stale yet")
 	}
 	// A strategic merge keeps fields that it does not name, so the patch names each field
 	// that it clears.
@@ -279,5 +279,5 @@ func takeBack(p *corev1.Pod, now time.Time) reconcile.Decision {
 	body := map[string]any{"metadata": map[string]any{"uid": p.UID}, "status": map[string]any{"conditions": []any{taken}}}
 	c := reconcile.Patch(kinds.Pods.Kind, p, types.StrategicMergePatchType, reconcile.Body(body), reconcile.IfUnchanged(p))
 	c.Subresource = "status"
-	return reconcile.Do("the pod was said to be disrupted, and was not", c)
+	return reconcile.Do("the pod has a stale DisruptionTarget condition", c)
 }

@@ -20,22 +20,22 @@ import (
 func decide(v View, _ time.Time) reconcile.Decision {
 	switch {
 	case v.Service == nil && v.Endpoints == nil:
-		return reconcile.Nothing("neither the service nor its endpoints are there")
+		return reconcile.Nothing("neither the Service nor its Endpoints exist")
 	case v.Service == nil && elects(v.Endpoints):
-		return reconcile.Nothing("no service has these endpoints: they elect a leader")
+		return reconcile.Nothing("the Endpoints are used for leader election")
 	case v.Service == nil:
 		return reconcile.Do("the service is gone", reconcile.Delete(kinds.Endpoints.Kind, v.Endpoints))
 	case !v.published():
-		return reconcile.Nothing("the endpoints of this service are somebody else's to publish")
+		return reconcile.Nothing("another controller publishes the endpoints of this Service")
 	}
 	subsets, whole := endpoint.Repacked(v.subsets()), true
 	if count(subsets) > capacity {
 		subsets, whole = truncated(subsets), false
 	}
 	if v.right(subsets, whole) {
-		return reconcile.Nothing("the endpoints say what is there")
+		return reconcile.Nothing("the Endpoints are up to date")
 	}
-	return reconcile.Do("the endpoints do not say what is there", v.write(subsets, whole))
+	return reconcile.Do("the Endpoints are not up to date", v.write(subsets, whole))
 }
 
 func elects(e *corev1.Endpoints) bool {

@@ -19,7 +19,7 @@ import (
 
 func decide(v View, _ time.Time) reconcile.Decision {
 	if !v.published() {
-		return reconcile.Nothing("the endpoints of this service are somebody else's to publish")
+		return reconcile.Nothing("another controller publishes the endpoints of this Service")
 	}
 	v = v.sorted()
 	var all changes
@@ -39,9 +39,9 @@ func decide(v View, _ time.Time) reconcile.Decision {
 		}
 	}
 	commands := v.commands(all)
-	d := reconcile.Nothing("the slices say what is there")
+	d := reconcile.Nothing("the EndpointSlices are up to date")
 	if len(commands) > 0 {
-		d = reconcile.Do("the slices do not say what is there", commands...)
+		d = reconcile.Do("the EndpointSlices are not up to date", commands...)
 		d.Figures = v.counted(commands, all)
 	}
 	d = reconcile.Join(d, v.news(now))

@@ -54,7 +54,7 @@ func toldOf(s reconcile.Snapshot, k events.Key, svc *corev1.Service) (told Told)
 // Upstream: tells all of it at every sync, and that hints are on once.
 func (v View) news(now Told) reconcile.Decision {
 	if now.equal(v.Told) {
-		return reconcile.Nothing("users know of its hints and pods")
+		return reconcile.Nothing("Events about its hints and pods are recorded")
 	}
 	var told []events.Command
 	for _, family := range slices.Sorted(maps.Keys(joined(v.Told.Hints, now.Hints))) {
@@ -70,7 +70,7 @@ func (v View) news(now Told) reconcile.Decision {
 		told = []events.Command{{Verb: events.VerbRecord}} // only for its note
 	}
 	told[len(told)-1].Note = reconcile.Body(now)
-	return reconcile.Do("users have not been told of its hints, or of nodes that are missing", told...)
+	return reconcile.Do("Events about its hints or missing nodes are not recorded", told...)
 }
 
 func (v View) change(was, is string) (level, reason, message string) {

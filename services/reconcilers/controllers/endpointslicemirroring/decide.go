@@ -30,9 +30,9 @@ func decide(v View, _ time.Time) reconcile.Decision {
 		c.create = nil // the garbage collector would have to delete them again
 	}
 	commands := v.commands(c)
-	d := reconcile.Nothing("the mirrors show what is there")
+	d := reconcile.Nothing("the mirrored EndpointSlices are up to date")
 	if len(commands) > 0 {
-		d = reconcile.Do("the mirrors do not show what is there", append(commands, v.told(left)...)...)
+		d = reconcile.Do("the mirrored EndpointSlices are not up to date", append(commands, v.told(left)...)...)
 		d.Figures = append(counted(commands), c.figures(left)...)
 	}
 	d.Figures = append(d.Figures, totals(wanted)...)
@@ -52,7 +52,7 @@ func (v View) unwanted() (why string, never bool) {
 		return "the service has a selector: its endpoints are known better than by a mirror", true
 	}
 	_, never = v.Endpoints.Annotations[election]
-	return "no service has these endpoints: they elect a leader", never
+	return "the Endpoints are used for leader election", never
 }
 
 // none deletes all mirrors.

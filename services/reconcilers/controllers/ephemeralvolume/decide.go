@@ -30,9 +30,9 @@ var metrics = []reconcile.Metric{
 // a claim that cannot be created, so the Event is about that one alone.
 func decide(v View, _ time.Time) reconcile.Decision {
 	if v.Pod.DeletionTimestamp != nil {
-		return reconcile.Nothing("the pod is on its way out")
+		return reconcile.Nothing("the pod is being deleted")
 	}
-	d := reconcile.Nothing("the pod has the claims that it wants")
+	d := reconcile.Nothing("the pod has its claims")
 	d.StatusBlind = true
 	for _, volume := range wanted(v.Pod) {
 		name := nameOf(v.Pod, volume)
@@ -72,7 +72,7 @@ func (v View) create(volume *corev1.Volume) events.Command {
 func (v View) conflict(volume *corev1.Volume, had *corev1.PersistentVolumeClaim) reconcile.Decision {
 	name := "FailedBinding " + string(had.UID)
 	if slices.Contains(v.Told, name) {
-		return reconcile.Nothing("a claim of that name is not the pod's, which was told")
+		return reconcile.Nothing("a claim of that name is not the pod's, and the Event is recorded")
 	}
 	c := reconcile.Record(*v.notice(volume, fmt.Sprintf("PVC %s/%s was not created for pod %s/%s (pod is not owner)",
 		had.Namespace, had.Name, v.Pod.Namespace, v.Pod.Name)))

@@ -116,7 +116,7 @@ func (v View) goInOrder(dead []metav1.OwnerReference) reconcile.Decision {
 	// each would wait for the other. Without blockOwnerDeletion no owner waits for the
 	// object. Upstream also acts on this suspicion, without proof.
 	if blocking := v.blocking(); len(blocking) > 0 && waiting(&v.Dependents[0].Meta) {
-		return reconcile.Do("may be part of a circle of owners", v.unblock(blocking, dead))
+		return reconcile.Do("may be part of an ownership cycle", v.unblock(blocking, dead))
 	}
 	return reconcile.Do("an owner waits for it, and it has dependents", v.delete(metav1.DeletePropagationForeground, dead))
 }

@@ -38,7 +38,7 @@ func (c Config) round(v View, now time.Time) reconcile.Decision {
 	_, malformed := schema.ParseGroupVersion(h.Spec.ScaleTargetRef.APIVersion)
 	switch {
 	case v.Verdict != nil && v.Tried != nil && v.again():
-		return v.write(*v.Verdict, v.Tried.Version, "somebody else has written the scale")
+		return v.write(*v.Verdict, v.Tried.Version, "another client has written the scale")
 	case v.Verdict != nil && v.Tried != nil:
 		return c.tried(*v.Verdict, h, *v.Tried, now).tell(v, now)
 	case v.Readings != nil && now.Sub(v.At) <= lasting:
@@ -49,11 +49,11 @@ func (c Config) round(v View, now time.Time) reconcile.Decision {
 		}
 		return verdict.tell(v, now)
 	case now.Before(next):
-		return reconcile.Wake(next, "its target was looked at a moment ago")
+		return reconcile.Wake(next, "the target was read a moment ago")
 	case malformed != nil:
 		return v.unreadable(v.round(now), specError, malformed.Error(), now).tell(v, now)
 	default:
-		return reconcile.Do("it is time to look at its target", c.ask(v, now))
+		return reconcile.Do("the target must be read", c.ask(v, now))
 	}
 }
 

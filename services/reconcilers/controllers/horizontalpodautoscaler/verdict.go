@@ -56,7 +56,7 @@ func notice(h *autoscalingv2.HorizontalPodAutoscaler, severity, reason, message 
 
 // begin returns the initial verdict of a round.
 func (v View) begin(asked time.Time) Verdict {
-	d := Verdict{Asked: asked, Status: *v.Autoscaler.Status.DeepCopy(), Memory: v.Memory, Because: "its target has as many pods as it needs"}
+	d := Verdict{Asked: asked, Status: *v.Autoscaler.Status.DeepCopy(), Memory: v.Memory, Because: "the target has the desired number of pods"}
 	d.Memory.Asked = asked
 	return d
 }

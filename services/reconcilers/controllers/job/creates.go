@@ -51,7 +51,7 @@ func (s *sight) createsOf(pending []int) reconcile.Decision {
 		d.Commands = append(d.Commands, create)
 	}
 	if len(d.Commands) == 0 && !next.IsZero() {
-		return reconcile.Wake(next, "too few pods, but it is not long since the last one of each index failed")
+		return reconcile.Wake(next, "too few pods, but each index backs off after a failure")
 	}
 	d.WakeAt = next
 	return d

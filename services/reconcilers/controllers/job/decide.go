@@ -35,10 +35,10 @@ func decide(v View, now time.Time) reconcile.Decision {
 		Kind: kinds.Jobs.Kind, Owner: v.Job, Selector: selector, Finalizer: batchv1.JobTrackingFinalizer,
 	}, kinds.Pods, v.Pods)
 	if len(claim.Commands) > 0 {
-		return v.handOn(reconcile.Do("pods change hands", claim.Commands[:min(len(claim.Commands), Burst)]...), claims)
+		return v.handOn(reconcile.Do("pods are adopted or released", claim.Commands[:min(len(claim.Commands), Burst)]...), claims)
 	}
 	s := look(v, claim.Mine, now)
-	d := reconcile.Join(s.counted(s.scale()), s.letGo(), s.report(), s.nextDeadline(), reconcile.Nothing("as many pods as wanted"))
+	d := reconcile.Join(s.counted(s.scale()), s.letGo(), s.report(), s.nextDeadline(), reconcile.Nothing("the number of pods is as desired"))
 	return v.handOn(d, note{})
 }
 
@@ -129,7 +129,7 @@ func (s *sight) fails(p *corev1.Pod) bool {
 // nextDeadline requests a wake at the deadline of the Job.
 func (s *sight) nextDeadline() reconcile.Decision {
 	if at, limited := s.deadline(); limited && s.end == nil {
-		return reconcile.Wake(at, "the Job has until then")
+		return reconcile.Wake(at, "the Job has a deadline")
 	}
 	return reconcile.Decision{}
 }

@@ -20,7 +20,7 @@ func (s *sight) scale() reconcile.Decision {
 	case s.end != nil && !s.end.announced:
 		return reconcile.Decision{}
 	case s.end != nil && len(s.active) > 0:
-		return reconcile.Do("the Job ends, and so do its pods", s.deletions(head(s.active, Burst))...)
+		return reconcile.Do("the Job ends, and its pods are deleted", s.deletions(head(s.active, Burst))...)
 	case s.end != nil, s.job.DeletionTimestamp != nil:
 		return reconcile.Decision{}
 	case s.relieve(surplus):
@@ -42,7 +42,7 @@ func (s *sight) scale() reconcile.Decision {
 	case s.perIndex():
 		return s.createsOf(s.pending(min(lack, Burst)))
 	case rest.After(s.now):
-		return reconcile.Wake(rest, "too few pods, but it is not long since the last one failed")
+		return reconcile.Wake(rest, "too few pods, but the Job backs off after a failure")
 	case s.indexed():
 		return s.createsOf(s.pending(min(lack, Burst)))
 	default:

@@ -44,7 +44,7 @@ func (s *sight) report() reconcile.Decision {
 	job.Status = w.status
 	because, ends := "the status has changed", s.end != nil && !s.end.announced
 	if ends {
-		because = "the Job ends, and says why before its pods are deleted"
+		because = "the Job's end is recorded before its pods are deleted"
 	}
 	d := reconcile.Do(because, reconcile.UpdateStatus(kinds.Jobs.Kind, &job, reconcile.Tell(w.told, nil)))
 	d.Figures = w.figures(had, d.Commands[0].Ref())

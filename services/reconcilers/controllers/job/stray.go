@@ -53,7 +53,7 @@ func elsewhere(job *batchv1.Job) bool {
 // that no Job has adopted it.
 func (v View) free() reconcile.Decision {
 	if !counted(v.Stray) {
-		return reconcile.Nothing("the pod does not wait to be counted")
+		return reconcile.Nothing("the pod has no Job tracking finalizer to remove")
 	}
 	ref, controlled := owner.Of(v.Stray)
 	var with []reconcile.Option
@@ -63,7 +63,7 @@ func (v View) free() reconcile.Decision {
 	case !v.Over:
 		with = append(with, reconcile.IfAbsent(ref))
 	}
-	d := reconcile.Do("the pod waits to be counted, and nobody counts it", release(v.Stray, with...))
+	d := reconcile.Do("the pod has a Job tracking finalizer, and no Job to track it", release(v.Stray, with...))
 	d.Figures = slices.Concat(tracked(v.Stray, "add", d.Commands[0].Ref()), tracked(v.Stray, "delete", d.Commands[0].Ref()))
 	return d
 }

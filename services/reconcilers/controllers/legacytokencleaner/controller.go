@@ -92,7 +92,7 @@ type View struct {
 	// Kubernetes created. Needed is true if a pod names the Secret.
 	Listed bool `json:"listed,omitempty"`
 	Needed bool `json:"needed,omitempty"`
-	// Other is true if the API server has answered that the Secret is no token.
+	// Other is true if the API server has answered that the Secret is not a service account token.
 	Other bool `json:"other,omitempty"`
 }
 

@@ -27,7 +27,7 @@ func decide(v View, now time.Time) reconcile.Decision {
 	case v.Secret.DeletionTimestamp != nil:
 		return reconcile.Nothing("the Secret is being deleted")
 	case v.Other:
-		return reconcile.Nothing("the Secret is no token")
+		return reconcile.Nothing("the Secret is not a service account token")
 	case !known:
 		return v.wait(now, time.Time{}, "it is not known since when the token has not been used")
 	case now.Before(unused):
@@ -37,7 +37,7 @@ func decide(v View, now time.Time) reconcile.Decision {
 	case v.Needed:
 		return v.wait(now, time.Time{}, "a pod has the token")
 	case !declared:
-		return reconcile.Do("nobody has used the token for long enough: it is declared invalid", v.declare(now))
+		return reconcile.Do("the token has not been used for long enough: it is marked invalid", v.declare(now))
 	case now.Before(ended):
 		return v.wait(now, ended, "the token has been declared invalid")
 	default:

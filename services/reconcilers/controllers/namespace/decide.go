@@ -44,11 +44,11 @@ func decide(v View, now time.Time) reconcile.Decision {
 	case ns.Status.Phase != corev1.NamespaceTerminating:
 		said := ns.DeepCopy()
 		said.Status.Phase = corev1.NamespaceTerminating
-		return reconcile.Do("the namespace is being deleted, and does not say so", reconcile.UpdateStatus(kinds.Namespaces.Kind, said))
+		return reconcile.Do("the namespace is being deleted, and its phase is not Terminating", reconcile.UpdateStatus(kinds.Namespaces.Kind, said))
 	case len(ns.Spec.Finalizers) == 0:
 		return reconcile.Nothing("the namespace has been emptied")
 	case now.Before(begin):
-		return reconcile.Wake(begin, "the namespace was deleted a moment ago")
+		return reconcile.Wake(begin, "the namespace has just been deleted")
 	case v.Contents == nil:
 		return v.Unread.Ask(now, "what is in the namespace is not known", v.ask())
 	}
@@ -71,7 +71,7 @@ func (v View) judge(now time.Time) reconcile.Decision {
 	}
 	said := v.Namespace.DeepCopy()
 	said.Status.Conditions = conditions
-	report := reconcile.Do("how its deletion goes has changed", reconcile.UpdateStatus(kinds.Namespaces.Kind, said))
+	report := reconcile.Do("the progress of the deletion has changed", reconcile.UpdateStatus(kinds.Namespaces.Kind, said))
 	if !v.Unsaid {
 		return report
 	}
@@ -88,9 +88,9 @@ func (v View) goOn(again []events.Command, now time.Time) reconcile.Decision {
 	case len(again) > 0:
 		return v.clear("what is in the namespace did not go when it was deleted", again)
 	case v.empty() && !slices.Contains(v.Namespace.Spec.Finalizers, corev1.FinalizerKubernetes):
-		return reconcile.Nothing("the namespace is empty, and has finalizers of others")
+		return reconcile.Nothing("the namespace is empty, and other controllers' finalizers remain")
 	case !v.empty(), now.Sub(v.At) > lasting:
-		return reconcile.Do("what was in the namespace may be gone by now", v.ask())
+		return reconcile.Do("the namespace may be empty by now", v.ask())
 	default:
 		return reconcile.Do("the namespace is empty", v.finalize())
 	}
@@ -200,7 +200,7 @@ func (v View) waits() string {
 	case c.Partial:
 		return "its pods are on their way out"
 	default:
-		return "what is in the namespace is on its way out"
+		return "what is in the namespace is being deleted"
 	}
 }
 

@@ -150,7 +150,7 @@ func (j *judgement) waiting() (fresh, known []Node) {
 
 // give offers ranges to some nodes, as far as there are any.
 func (j *judgement) give(nodes []Node) reconcile.Decision {
-	d := reconcile.Nothing("every node has its ranges, or there are none")
+	d := reconcile.Nothing("every node has its ranges, or no ranges are left")
 	for _, n := range nodes {
 		if len(d.Commands) == batch {
 			break

@@ -108,11 +108,11 @@ func (v View) mark(now time.Time) reconcile.Decision {
 	because := "its taints and labels say how the node is"
 	if len(labels) > 0 {
 		patch["metadata"] = map[string]any{"labels": labels}
-		because = "its labels of old do not say what those of today do"
+		because = "the beta labels differ from the stable ones"
 	}
 	if retainted {
 		patch["spec"] = map[string]any{"taints": taints}
-		because = "its taints do not say how the node is"
+		because = "the taints do not match the node's conditions"
 	}
 	if len(patch) == 0 {
 		return reconcile.Nothing(because)
@@ -192,7 +192,7 @@ func (v View) report(now time.Time) reconcile.Decision {
 		reports = append(reports, reconcile.Do("the node is new", reconcile.Record(about(v.Node.Name, v.Node.UID, "RegisteredNode", message))))
 	}
 	if unready := v.unready(now); len(unready) > 0 {
-		reports = append(reports, reconcile.Do("the node is silent, and its pods say that they are ready", unready...))
+		reports = append(reports, reconcile.Do("the node is unreachable, and its pods are marked ready", unready...))
 	}
 	return reconcile.Join(reports...)
 }
@@ -222,7 +222,7 @@ func (v View) unready(now time.Time) (commands []events.Command) {
 // farewell records that a node was removed.
 func (v View) farewell() reconcile.Decision {
 	if v.Known == "" {
-		return reconcile.Nothing("the node is gone, and it has been told")
+		return reconcile.Nothing("the node is deleted, and the Event is recorded")
 	}
 	message := fmt.Sprintf("Node %s event: Removing Node %[1]s from Controller", v.Name)
 	return reconcile.Do("the node is gone", reconcile.Record(about(v.Name, v.Known, "RemovingNode", message)))

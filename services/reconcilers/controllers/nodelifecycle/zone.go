@@ -176,18 +176,18 @@ func (v View) evict(c Config, silent map[string]bool, now time.Time) reconcile.D
 	case v.Silenced:
 		return z.spare(now)
 	case len(waiting) == 0:
-		return reconcile.Nothing("no pods have to go")
+		return reconcile.Nothing("no pods are to be evicted")
 	case v.FullDisruption:
-		return reconcile.Nothing("no node is ready, so it is not the nodes that are to blame")
+		return reconcile.Nothing("no node is ready, so no pods are evicted")
 	case rate <= 0:
-		return reconcile.Nothing("too many nodes are not ready for any pods to go")
+		return reconcile.Nothing("too many nodes are not ready to evict pods")
 	}
 	if next := z.Last.Add(interval(rate)); next.After(now) {
-		return reconcile.Wake(next, "pods of one node after the other have to go")
+		return reconcile.Wake(next, "evictions are limited to one node at a time")
 	}
 	n := waiting[0]
 	taints, _ := retaint(n, warned(n), []string{driver(n)}, now)
-	d := reconcile.Do("a node is not ready, so its pods have to go", patched(n, map[string]any{"spec": map[string]any{"taints": taints}}))
+	d := reconcile.Do("a node is not ready, so its pods are evicted", patched(n, map[string]any{"spec": map[string]any{"taints": taints}}))
 	count := z.figure(evictions, 1)
 	count.Of = events.Ref{Kind: kinds.Nodes.Name, Name: n.Name}
 	d.Figures = append(d.Figures, count)
@@ -200,7 +200,7 @@ func (v View) evict(c Config, silent map[string]bool, now time.Time) reconcile.D
 //
 // Upstream: handleDisruption, where a node whose status was refused is left out.
 func (z *Zone) spare(now time.Time) reconcile.Decision {
-	d := reconcile.Wake(later(time.Time{}, now), "all nodes are silent that say that they are ready, so it is not the nodes that are to blame")
+	d := reconcile.Wake(later(time.Time{}, now), "no ready node sends heartbeats, so no pods are evicted")
 	for _, n := range z.driven() {
 		if len(d.Commands) < batch {
 			taints, _ := retaint(n, warned(n), nil, now)

@@ -32,16 +32,16 @@ func (v View) bind(volume *corev1.PersistentVolume, now time.Time) reconcile.Dec
 		d.Figures = v.provisioned(now)
 		return d
 	case volume.Status.Phase != corev1.VolumeBound:
-		return reconcile.Nothing("the claim has its volume, which does not say yet that it is bound")
+		return reconcile.Nothing("the claim has its volume, whose phase is not Bound yet")
 	}
 	if _, sized := volume.Spec.Capacity[corev1.ResourceStorage]; !sized && v.Claim.Status.Phase != corev1.ClaimBound {
-		return reconcile.Nothing("the claim's volume does not say how large it is")
+		return reconcile.Nothing("the claim's volume has no capacity")
 	}
 	next, differs := v.status(corev1.ClaimBound, volume)
 	if !differs {
 		return reconcile.Nothing("the claim is bound to its volume")
 	}
-	return reconcile.Do("the claim and its volume have each other", reconcile.UpdateStatus(kinds.PersistentVolumeClaims.Kind, next))
+	return reconcile.Do("the claim and the volume are bound to each other", reconcile.UpdateStatus(kinds.PersistentVolumeClaims.Kind, next))
 }
 
 // mark sets an annotation if it does not exist.

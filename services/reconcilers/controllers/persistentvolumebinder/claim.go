@@ -48,7 +48,7 @@ func (v View) stepOfClaim(now time.Time) reconcile.Decision {
 func (v View) search(now time.Time) reconcile.Decision {
 	late, ok := v.late()
 	if !ok {
-		return reconcile.Nothing("the claim's class does not say when its volumes are bound")
+		return reconcile.Nothing("the claim's class has no volume binding mode")
 	}
 	if volume := v.match(late); volume != nil {
 		return v.bind(volume, now)
@@ -133,7 +133,7 @@ func (v View) keep(now time.Time) reconcile.Decision {
 	case v.Live.Claim != "" && v.Live.Claim != v.Claim.UID:
 		return v.lose("the claim's volume is bound to another claim", misbound, "Two claims are bound to the same volume, this one is bound incorrectly")
 	default:
-		return reconcile.Wake(v.Live.At.Add(lasting), "the claim's volume is there, though that is not seen yet")
+		return reconcile.Wake(v.Live.At.Add(lasting), "the claim's volume exists, and the cache does not have it yet")
 	}
 }
 

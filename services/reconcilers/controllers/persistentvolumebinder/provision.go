@@ -56,7 +56,7 @@ func migrated(notes map[string]string, provisioner string, known bool) (next map
 func (v View) provision(class string, now time.Time) reconcile.Decision {
 	switch {
 	case v.Static:
-		return reconcile.Nothing("no volume fits the claim, and none are asked of provisioners")
+		return reconcile.Nothing("no volume matches the claim, and its class has no provisioner")
 	case v.Class == nil:
 		return v.fail("the claim's class is not there", fmt.Sprintf("storageclass.storage.k8s.io %q not found", class), now)
 	}

@@ -42,7 +42,7 @@ func (v View) stepOfVolume(now time.Time) reconcile.Decision {
 	case v.Live == nil || !now.Before(v.Live.At.Add(lasting)):
 		return v.Unread.Ask(now, "it is not known whether the volume's claim is there", reconcile.AskFor(kinds.PersistentVolumeClaims.Kind, ref.Namespace, ref.Name))
 	case v.Live.There && v.Live.Claim == ref.UID:
-		return reconcile.Wake(v.Live.At.Add(lasting), "the volume's claim is there, though it is not seen yet")
+		return reconcile.Wake(v.Live.At.Add(lasting), "the volume's claim exists, and the cache does not have it yet")
 	default:
 		return v.phase(corev1.VolumeReleased, "the volume's claim is gone")
 	}
@@ -58,7 +58,7 @@ func (v View) held(now time.Time) reconcile.Decision {
 		about.About, other.About = reconcile.About(kinds.PersistentVolumes.Kind, volume), reconcile.About(kinds.PersistentVolumeClaims.Kind, claim)
 		return v.record(now, "the volume is of another mode than its claim", about, other)
 	case name == "":
-		return reconcile.Nothing("the volume's claim does not have it yet")
+		return reconcile.Nothing("the volume's claim is not bound to it yet")
 	case name == volume.Name:
 		return v.phase(corev1.VolumeBound, "the volume and its claim have each other")
 	case !has(volume, provisionedBy) || volume.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete:
@@ -86,7 +86,7 @@ func (v View) tidy() (d reconcile.Decision, wants bool) {
 	}
 	next := *v.Volume // the changed parts are made anew
 	next.Annotations, next.Finalizers = notes, guards
-	return reconcile.Do("the volume does not say rightly who deletes it", reconcile.Update(kinds.PersistentVolumes.Kind, &next)), true
+	return reconcile.Do("the volume's deletion finalizers are not up to date", reconcile.Update(kinds.PersistentVolumes.Kind, &next)), true
 }
 
 // guarded are the finalizers that a provisioned volume should have.
@@ -139,7 +139,7 @@ func (v View) giveBack() reconcile.Decision {
 		ref.UID = ""
 		next.Spec.ClaimRef = &ref
 	}
-	return reconcile.Do("the volume's claim has another one", reconcile.Update(kinds.PersistentVolumes.Kind, &next))
+	return reconcile.Do("the volume's claim is bound to another volume", reconcile.Update(kinds.PersistentVolumes.Kind, &next))
 }
 
 // reclaim reports what happens to a released volume, as far as provisioners do not handle it.
@@ -151,7 +151,7 @@ func (v View) reclaim() reconcile.Decision {
 	}
 	switch v.Volume.Spec.PersistentVolumeReclaimPolicy {
 	case corev1.PersistentVolumeReclaimRetain:
-		return reconcile.Nothing("the volume is released, and kept")
+		return reconcile.Nothing("the volume is released, and retained")
 	case corev1.PersistentVolumeReclaimRecycle:
 		return v.failed("no volumes are recycled", failedRecycle, "No recycler plugin found for the volume!")
 	case corev1.PersistentVolumeReclaimDelete:

@@ -54,8 +54,8 @@ func decide(v View, now time.Time) reconcile.Decision {
 	case v.Request.DeletionTimestamp != nil:
 		return reconcile.Nothing("the request is being deleted")
 	case now.Before(end):
-		return reconcile.Wake(end, "the request is not a quarter of an hour old")
+		return reconcile.Wake(end, "the request is not older than 15 minutes")
 	default:
-		return reconcile.Do("the request is a quarter of an hour old", reconcile.Delete(kinds.PodCertificateRequests.Kind, v.Request))
+		return reconcile.Do("the request is older than 15 minutes", reconcile.Delete(kinds.PodCertificateRequests.Kind, v.Request))
 	}
 }

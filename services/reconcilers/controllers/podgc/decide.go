@@ -26,17 +26,17 @@ func decide(v View, now time.Time) reconcile.Decision {
 	case v.Pod == nil:
 		return v.forget()
 	case dismissed(v.Pod) && done(v.Pod):
-		return reconcile.Nothing("the pod has been deleted, and something else holds it")
+		return reconcile.Nothing("the pod is being deleted, and its finalizers remain")
 	case v.Pod.Spec.NodeName == "" && v.Pod.DeletionTimestamp != nil:
-		return counted("unscheduled", v.end("the pod is to go, and never had a node", nil))
+		return counted("unscheduled", v.end("the pod is being deleted, and was never scheduled", nil))
 	case v.Pod.Spec.NodeName == "":
 		return reconcile.Nothing("the pod has no node yet")
 	case v.Node == nil:
 		return counted("orphaned", v.orphaned(now))
 	case v.Pod.DeletionTimestamp != nil && outOfService(v.Node):
-		return counted("out-of-service", v.end("the pod is to go, and its node is out of service", nil))
+		return counted("out-of-service", v.end("the pod is being deleted, and its node is out of service", nil))
 	default:
-		return reconcile.Nothing("the pod has its node")
+		return reconcile.Nothing("the pod's node exists")
 	}
 }
 
@@ -46,7 +46,7 @@ func (v View) forget() reconcile.Decision {
 	for _, p := range v.Excess {
 		commands = append(commands, deletion(p))
 	}
-	return counted("terminated", reconcile.Do("more pods have ended than are kept", commands...))
+	return counted("terminated", reconcile.Do("there are more terminated pods than the threshold", commands...))
 }
 
 // orphaned ends a pod whose node has been missing for long enough.
@@ -54,15 +54,15 @@ func (v View) orphaned(now time.Time) reconcile.Decision {
 	until := v.Since.Add(quarantine)
 	switch {
 	case v.marked():
-		return v.end("the pod's node is no more", &corev1.PodCondition{})
+		return v.end("the pod's node does not exist", &corev1.PodCondition{})
 	case v.Since.IsZero():
-		noted := reconcile.Do("the pod's node is not there: that is noted", v.status(map[string]any{}))
+		noted := reconcile.Do("the pod's node is missing; the time is recorded", v.status(map[string]any{}))
 		noted.WakeAt = now.Add(quarantine) // no change will ask before
 		return noted
 	case until.After(now):
-		return reconcile.Wake(until, "the pod's node has not been missing for long")
+		return reconcile.Wake(until, "the pod's node has not been missing for long enough")
 	}
-	return v.end("the pod's node is no more", &corev1.PodCondition{
+	return v.end("the pod's node does not exist", &corev1.PodCondition{
 		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, ObservedGeneration: v.Pod.Generation,
 		LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)), Reason: reason, Message: "PodGC: node no longer exists",
 	})

@@ -90,12 +90,12 @@ func decide(v View, _ time.Time) reconcile.Decision {
 	case next.DeletionTimestamp == nil:
 		return reconcile.Nothing("the group is not deleted")
 	case !finalizer.Has(&next, guard):
-		return reconcile.Nothing("the group is deleted, and not held by us")
+		return reconcile.Nothing("the group is deleted, and has no finalizer of this controller")
 	case v.Pod != "":
 		return reconcile.Nothing("the group is deleted, but the pod " + v.Pod + " is in it")
 	default:
 		finalizer.Remove(&next, guard)
-		return reconcile.Do("the group is deleted, and no pod is seen that is in it",
+		return reconcile.Do("the group is deleted, and has no pods",
 			reconcile.Update(kinds.PodGroups.Kind, &next, reconcile.IfUnused()))
 	}
 }

@@ -151,15 +151,15 @@ func decide(v View, now time.Time) reconcile.Decision {
 	case !deleted:
 		return reconcile.Nothing("the claim is protected")
 	case !guarded:
-		return reconcile.Nothing("the claim is deleted, and not held by us")
+		return reconcile.Nothing("the claim is deleted, and has no finalizer of this controller")
 	case v.Seen.Need(v.Claim):
 		return reconcile.Nothing("the claim is deleted, but a pod uses it")
 	case v.Users == nil:
 		return v.Unread.Ask(now, "the claim is deleted, and no pod is seen that uses it", reconcile.AskUsers(v.Claim))
 	case v.Users.Need(v.Claim) && now.Before(v.At.Add(again)):
-		return reconcile.Wake(v.At.Add(again), "the claim is deleted, but a pod uses it that is not seen yet")
+		return reconcile.Wake(v.At.Add(again), "the claim is deleted, but a pod uses it that the cache does not have yet")
 	case v.Users.Need(v.Claim), now.Sub(v.At) > lasting:
-		return reconcile.Do("the pods that use the claim may be others by now", reconcile.AskUsers(v.Claim))
+		return reconcile.Do("the pods that use the claim may have changed", reconcile.AskUsers(v.Claim))
 	default:
 		finalizer.Remove(&next, guard)
 		return reconcile.Do("the claim is deleted, and no pod uses it", reconcile.Update(kinds.PersistentVolumeClaims.Kind, &next))

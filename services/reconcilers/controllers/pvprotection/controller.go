@@ -53,7 +53,7 @@ func decide(v View, _ time.Time) reconcile.Decision {
 	case !deleted:
 		return reconcile.Nothing("the volume is protected")
 	case !guarded:
-		return reconcile.Nothing("the volume is deleted, and not held by us")
+		return reconcile.Nothing("the volume is deleted, and has no finalizer of this controller")
 	case next.Status.Phase == corev1.VolumeBound:
 		return reconcile.Nothing("the volume is deleted, but a claim is bound to it")
 	default:

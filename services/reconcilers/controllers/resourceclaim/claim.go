@@ -215,11 +215,11 @@ func (v View) step(now time.Time) reconcile.Decision {
 	case held && free && v.Deallocated && claim.Status.Allocation == nil:
 		return v.release("the devices of the claim were let go of")
 	case p.unneeded:
-		return reconcile.Do("the pod that the claim was made for does not need it any more", reconcile.Delete(kinds.ResourceClaims.Kind, claim))
+		return reconcile.Do("the claim's pod no longer needs it", reconcile.Delete(kinds.ResourceClaims.Kind, claim))
 	case p.unseen:
-		return reconcile.Wake(v.At.Add(lasting), "a pod that the claim is for is there, though it is not seen yet")
+		return reconcile.Wake(v.At.Add(lasting), "a pod that the claim is reserved for exists, and the cache does not have it yet")
 	default:
-		return reconcile.Nothing("nothing is to be done for the claim")
+		return reconcile.Nothing("the claim is up to date")
 	}
 }
 

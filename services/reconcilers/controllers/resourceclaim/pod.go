@@ -133,7 +133,7 @@ func (v View) decidePod() reconcile.Decision {
 	case v.Pod.DeletionTimestamp != nil:
 		return reconcile.Nothing("the pod is being deleted")
 	case !lacks(v.Pod, v.find):
-		return reconcile.Nothing("the pod lacks no claims")
+		return reconcile.Nothing("the pod has its claims")
 	}
 	d := reconcile.Decision{}
 	var said []corev1.PodResourceClaimStatus
@@ -160,7 +160,7 @@ func (v View) decidePod() reconcile.Decision {
 	if len(d.Commands) > 0 {
 		return d
 	}
-	return reconcile.Do("the pod does not say what its claims are called", v.say(said))
+	return reconcile.Do("the pod's status does not list its claims", v.say(said))
 }
 
 // templateOf is the template of an entry; nil if no claim can be created from it, with the
@@ -219,11 +219,11 @@ func (v View) say(said []corev1.PodResourceClaimStatus) events.Command {
 func (v View) tell(e *corev1.PodResourceClaim, why string) reconcile.Decision {
 	name := failed + " " + e.Name + ": " + why
 	if slices.Contains(v.Told, name) {
-		return reconcile.Nothing("a claim of the pod cannot be made, which was told")
+		return reconcile.Nothing("a claim of the pod cannot be created, and the Event is recorded")
 	}
 	c := reconcile.Record(*v.notice(e, why))
 	c.Kind, c.Version, c.Namespace, c.Name = kinds.Events.Name, kinds.Events.Version, v.Pod.Namespace, name
-	return reconcile.Do("a claim of the pod cannot be made", c)
+	return reconcile.Do("a claim of the pod cannot be created", c)
 }
 
 func (v View) notice(e *corev1.PodResourceClaim, message string) *events.Notice {

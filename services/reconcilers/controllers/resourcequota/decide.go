@@ -29,7 +29,7 @@ func decide(v View, now time.Time) reconcile.Decision {
 	case !equal(used, status.Used):
 		return v.tell("another amount is used than the quota says", used, now, next)
 	default:
-		return reconcile.Wake(next, "the quota says what is used")
+		return reconcile.Wake(next, "the quota's status is up to date")
 	}
 }
 

@@ -50,7 +50,7 @@ func TestObserve(t *testing.T) {
 	}
 	world.Put(kinds.Namespaces.Kind, namespace("shop", corev1.NamespaceTerminating))
 	if v, _ := controller.Observe(world, key); !v.Terminating {
-		t.Error("the view does not show that the namespace is on its way out")
+		t.Error("the view does not show that the namespace is being deleted")
 	}
 	world.Put(kinds.ConfigMaps.Kind, published("kube-root-ca.crt"))
 	if v, _ := controller.Observe(world, key); v.Published == nil {

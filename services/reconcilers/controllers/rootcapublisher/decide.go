@@ -14,11 +14,11 @@ import (
 func decide(v View, _ time.Time) reconcile.Decision {
 	switch {
 	case v.Published != nil && v.right():
-		return reconcile.Nothing("published as it should be")
+		return reconcile.Nothing("the ConfigMap is up to date")
 	case v.Published != nil:
-		return reconcile.Do("published otherwise than it should be", reconcile.Update(kinds.ConfigMaps.Kind, v.righted()))
+		return reconcile.Do("the ConfigMap is not up to date", reconcile.Update(kinds.ConfigMaps.Kind, v.righted()))
 	case v.Terminating:
-		return reconcile.Nothing("the namespace is on its way out")
+		return reconcile.Nothing("the namespace is being deleted")
 	default:
 		return reconcile.Do("not published in the namespace yet",
 			reconcile.Create(kinds.ConfigMaps.Kind, v.Namespace, configMap, reconcile.Body(v.fresh())))

@@ -30,7 +30,7 @@ const (
 //
 // Upstream: pkg/controller/volume/selinuxwarning, syncPod, which tells it again and again.
 func (v View) within() reconcile.Decision {
-	d := reconcile.Nothing("no volume is known that the pod mounts with two SELinux labels")
+	d := reconcile.Nothing("no volume is mounted with two SELinux labels")
 	var told []string
 	for _, volume := range v.Found {
 		if pod.Terminal(v.Pod) || len(labelsIn(v.Pod, volume)) < 2 || slices.Contains(told, volume) {

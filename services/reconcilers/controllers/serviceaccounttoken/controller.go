@@ -80,7 +80,7 @@ type View struct {
 	Root string `json:"root,omitempty"`
 	// Filled is true if the writer has checked this version of the Secret and nothing is
 	// missing with this root certificate. Unfit is true if the API server refuses what this
-	// version lacks. Other is true if the Secret is no token and never will be.
+	// version lacks. Other is true if the Secret is not a service account token and never will be.
 	Filled bool `json:"filled,omitempty"`
 	Unfit  bool `json:"unfit,omitempty"`
 	Other  bool `json:"other,omitempty"`
@@ -180,7 +180,7 @@ func (v *View) remember(last events.Outcome) {
 // does not accept.
 const invalid = 422
 
-// isNone tells whether a result shows that the Secret is no token.
+// isNone tells whether a result shows that the Secret is not a service account token.
 func isNone(r events.Result, n note) bool {
 	return r.Code == invalid && (n.Proof || r.Reason == events.NoToken)
 }

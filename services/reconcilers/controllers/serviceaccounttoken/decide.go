@@ -22,17 +22,17 @@ func decide(v View, _ time.Time) reconcile.Decision {
 	case len(v.Lists) > 0:
 		return reconcile.Do("another token had the name before, and its account may list it", v.forget()...)
 	case v.Other:
-		return reconcile.Nothing("the Secret is no token")
+		return reconcile.Nothing("the Secret is not a service account token")
 	case v.Secret.DeletionTimestamp != nil:
 		return reconcile.Nothing("the token is being deleted")
 	case v.Account == "":
-		return reconcile.Do("the account of the token is gone", v.prove(), v.remove())
+		return reconcile.Do("the token's service account does not exist", v.prove(), v.remove())
 	case v.Filled:
-		return reconcile.Nothing("the token is filled in")
+		return reconcile.Nothing("the token is complete")
 	case v.Unfit:
-		return reconcile.Nothing("the API server does not take what the token lacks")
+		return reconcile.Nothing("the API server rejects the token's data")
 	default:
-		return reconcile.Do("the token may lack something", v.fill())
+		return reconcile.Do("the token may be incomplete", v.fill())
 	}
 }
 

@@ -38,11 +38,11 @@ func decide(v View, now time.Time) reconcile.Decision {
 	case v.Address != "":
 		return v.say(terminating, now)
 	case !guarded:
-		return reconcile.Nothing("the ServiceCIDR is deleted, and not held by us")
+		return reconcile.Nothing("the ServiceCIDR is deleted, and has no finalizer of this controller")
 	case now.Before(own.DeletionTimestamp.Add(grace)):
-		return reconcile.Wake(own.DeletionTimestamp.Add(grace), "the ServiceCIDR is deleted, and allocators may not know it yet")
+		return reconcile.Wake(own.DeletionTimestamp.Add(grace), "the ServiceCIDR is deleted, and API servers may not have seen it yet")
 	default:
-		return reconcile.Do("the ServiceCIDR is deleted, and no address is seen that needs it",
+		return reconcile.Do("the ServiceCIDR is deleted, and no address needs it",
 			v.patch(map[string]any{"$deleteFromPrimitiveList/finalizers": []string{events.RangeFinalizer}}, reconcile.IfUnused()))
 	}
 }

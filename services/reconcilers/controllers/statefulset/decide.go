@@ -27,7 +27,7 @@ func decide(v View, now time.Time) reconcile.Decision {
 	pods := owner.Claims(claimant, kinds.Pods, v.members())
 	revisions := owner.Claims(claimant, kinds.ControllerRevisions, v.Revisions)
 	if changes := slices.Concat(revisions.Commands, pods.Commands, v.releases()); len(changes) > 0 {
-		return reconcile.Do("pods or revisions change hands", changes[:min(len(changes), Burst)]...)
+		return reconcile.Do("pods or revisions are adopted or released", changes[:min(len(changes), Burst)]...)
 	}
 	h, create := v.history()
 	switch {
@@ -35,7 +35,7 @@ func decide(v View, now time.Time) reconcile.Decision {
 		return reconcile.Nothing("the set is being deleted")
 	case create != nil:
 		// First and alone: a client that sees a pod can look up what it was made of.
-		return reconcile.Do("the template is of another revision", *create)
+		return reconcile.Do("the template has no revision yet", *create)
 	}
 	s := v.stage(pods.Mine, h, now)
 	return reconcile.Join(s.act(), s.truncate(), s.report(), s.nextAvailable())
@@ -81,7 +81,7 @@ func (s stage) act() reconcile.Decision {
 			return d
 		}
 	}
-	return reconcile.Nothing("the pods are as they should be")
+	return reconcile.Nothing("the pods are as desired")
 }
 
 // fill goes through the wanted pods. Where order matters, it stops at the first that is not
@@ -108,7 +108,7 @@ func (s stage) fill() (reconcile.Decision, bool) {
 func (s stage) steps(claims, commands []events.Command) reconcile.Decision {
 	because := "pods are not as they should be"
 	if len(claims) > 0 {
-		because = "claims are not as they should be"
+		because = "claims do not match the set's policy"
 	}
 	all := slices.Concat(commands, claims)
 	return reconcile.Do(because, all[:min(len(all), Burst)]...)
@@ -195,7 +195,7 @@ func (s stage) keep() (reconcile.Decision, bool) {
 	for _, p := range s.condemned {
 		commands = append(commands, s.owned(s.ordinal(p), p)...)
 	}
-	return reconcile.Do("claims of pods that go", commands...), len(commands) > 0
+	return reconcile.Do("the owners of the claims of deleted pods change", commands...), len(commands) > 0
 }
 
 // shrink deletes the condemned pods, the highest ordinal first. It deletes the next one when
@@ -209,11 +209,11 @@ func (s stage) shrink() (reconcile.Decision, bool) {
 		switch {
 		case p.DeletionTimestamp != nil && s.atOnce():
 		case p.DeletionTimestamp != nil:
-			return reconcile.Nothing("a pod is on its way out"), true
+			return reconcile.Nothing("a pod is being deleted"), true
 		case s.atOnce():
 			commands = append(commands, s.deletion(p))
 		case !(running(p) && s.available(p)) && p != s.firstUnavailable():
-			return reconcile.Nothing("a pod is not well, and others go when all are"), true
+			return reconcile.Nothing("a pod is not healthy, and others are replaced when all are"), true
 		default:
 			return reconcile.Do("there are too many pods", s.deletion(p)), true
 		}
@@ -225,7 +225,7 @@ func (s stage) shrink() (reconcile.Decision, bool) {
 // are available; with the feature gate MaxUnavailableStatefulSet it may delete several.
 func (s stage) roll() (reconcile.Decision, bool) {
 	if s.Set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType {
-		return reconcile.Nothing("pods are replaced when somebody deletes them"), true
+		return reconcile.Nothing("pods are replaced when a user deletes them"), true
 	}
 	if s.Gates.On(gate.MaxUnavailableStatefulSet) {
 		return s.rollSeveral()
@@ -236,7 +236,7 @@ func (s stage) roll() (reconcile.Decision, bool) {
 		case p == nil:
 			return reconcile.Nothing("a pod is missing"), true
 		case revisionOf(p) != s.update.Name && p.DeletionTimestamp == nil:
-			return reconcile.Do("a pod is of another revision", s.deletion(p)), true
+			return reconcile.Do("a pod has another revision", s.deletion(p)), true
 		case s.unavailable(p):
 			return reconcile.Nothing("a pod is not available"), true
 		}

@@ -147,5 +147,5 @@ func (s stage) truncate() reconcile.Decision {
 	if limit < 0 || len(old) <= limit {
 		return reconcile.Decision{}
 	}
-	return reconcile.Do("there are more old revisions than wanted", old[:len(old)-limit]...)
+	return reconcile.Do("there are more old revisions than the history limit", old[:len(old)-limit]...)
 }

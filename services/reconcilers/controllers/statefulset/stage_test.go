@@ -142,7 +142,7 @@ func both(edits ...func(*View)) func(*View) {
 
 // Upstream: updateStatefulSet.
 func TestStepByStep(t *testing.T) {
-	const wrong, many, rolls = "pods are not as they should be:", "there are too many pods:", "a pod is of another revision:"
+	const wrong, many, rolls = "pods are not as they should be:", "there are too many pods:", "a pod has another revision:"
 	onDelete := func(v *View) { v.Set.Spec.UpdateStrategy.Type = appsv1.OnDeleteStatefulSetStrategyType }
 	partition := func(v *View) { v.Set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To[int32](1) }
 	squat := func(v *View) { v.Squatters = []string{"web-1"} }
@@ -174,36 +174,36 @@ func TestStepByStep(t *testing.T) {
 		"a name that another has does not stop it": {lined(3, "new", "", ""), both(parallel, squat), wrong + " +web-2"},
 		"nor are others replaced meanwhile":        {lined(2, "old", ""), both(parallel, squat), "a pod is missing:"},
 
-		"claims come first":                         {lined(1, ""), claims(), "claims are not as they should be: +data-web-0"},
+		"claims come first":                         {lined(1, ""), claims(), "claims do not match the set's policy: +data-web-0"},
 		"then their pod":                            {lined(1, ""), claims(0), wrong + " +web-0"},
-		"a pending pod gets its claims":             {lined(1, "new-pending"), claims(), "claims are not as they should be: +data-web-0"},
-		"one that runs does not":                    {lined(1, "new"), claims(), "the pods are as they should be:"},
-		"one that leaves is told":                   {lined(1, ""), leavingClaim, "there is something to be told: !FailedCreate"},
+		"a pending pod gets its claims":             {lined(1, "new-pending"), claims(), "claims do not match the set's policy: +data-web-0"},
+		"one that runs does not":                    {lined(1, "new"), claims(), "the pods are as desired:"},
+		"one that leaves is told":                   {lined(1, ""), leavingClaim, "there are Events to record: !FailedCreate"},
 		"and no more at the next turn":              {lined(1, ""), both(leavingClaim, func(v *View) { v.Told = []string{"blocked web-0 uid-data-web-0"} }), "a claim is being deleted:"},
 		"nor of a set that goes":                    {lined(1, ""), both(leavingClaim, func(v *View) { reconciletest.Deleted[*appsv1.StatefulSet](now)(v.Set) }), "the set is being deleted:"},
 		"under a pending pod that is no news":       {lined(1, "new-pending"), leavingClaim, "a claim is being deleted:"},
 		"and those after it wait":                   {lined(2, "new-pending", ""), leavingClaim, "a claim is being deleted:"},
-		"of two that are blocked the first is told": {lined(2, "", ""), both(leavingClaim, func(v *View) { reconciletest.Deleted[*corev1.PersistentVolumeClaim](now)(v.Claims[1]) }), "there is something to be told: !FailedCreate"},
-		"but both where all are asked for":          {lined(2, "", ""), both(parallel, leavingClaim, func(v *View) { reconciletest.Deleted[*corev1.PersistentVolumeClaim](now)(v.Claims[1]) }), "there is something to be told: !FailedCreate !FailedCreate"},
+		"of two that are blocked the first is told": {lined(2, "", ""), both(leavingClaim, func(v *View) { reconciletest.Deleted[*corev1.PersistentVolumeClaim](now)(v.Claims[1]) }), "there are Events to record: !FailedCreate"},
+		"but both where all are asked for":          {lined(2, "", ""), both(parallel, leavingClaim, func(v *View) { reconciletest.Deleted[*corev1.PersistentVolumeClaim](now)(v.Claims[1]) }), "there are Events to record: !FailedCreate !FailedCreate"},
 		"a claim that goes with the pod before":     {lined(1, ""), stale, "a claim still goes with the pod before:"},
 		"but not where the policy says otherwise":   {lined(1, ""), kept, wrong + " +web-0 !ConflictingController"},
 		"a claim gets its owner with its pod":       {lined(1, ""), goes, wrong + " +web-0 =data-web-0"},
 		"and is told of where the pod is there":     {lined(1, "new"), goes, wrong + " =data-web-0(SuccessfulUpdate)"},
 		"but not while it is waited for":            {lined(1, "new-unready"), goes, wrong + " =data-web-0"},
 		"a conflict is told of as such, and once":   {lined(1, "new-pending"), both(goes, func(v *View) { controlledByOther(v); v.Told = []string{"conflict uid-data-web-0"} }), "a pod is not ready:"},
-		"a conflict of a pending pod is told of":    {lined(1, "new-pending"), both(goes, controlledByOther), "there is something to be told: !ConflictingController"},
-		"one of a pod that runs has been told of":   {lined(1, "new"), both(goes, controlledByOther), "the pods are as they should be:"},
+		"a conflict of a pending pod is told of":    {lined(1, "new-pending"), both(goes, controlledByOther), "there are Events to record: !ConflictingController"},
+		"one of a pod that runs has been told of":   {lined(1, "new"), both(goes, controlledByOther), "the pods are as desired:"},
 
 		"the highest goes first":                {lined(1, "new", "new", "new"), nil, many + " -web-2"},
-		"one at a time":                         {lined(1, "new", "new", "new-leaving"), nil, "a pod is on its way out:"},
+		"one at a time":                         {lined(1, "new", "new", "new-leaving"), nil, "a pod is being deleted:"},
 		"or all at once":                        {lined(1, "new", "new", "new"), parallel, many + " -web-2 -web-1"},
 		"but for those that go":                 {lined(1, "new", "new", "new-leaving"), parallel, many + " -web-1"},
 		"when all go the rest follows":          {lined(1, "old", "new-leaving"), parallel, rolls + " -web-0"},
 		"one that is not well may go":           {lined(1, "new", "new-unready"), nil, many + " -web-1"},
 		"also when others are well":             {lined(1, "new", "new", "new-unready"), nil, many + " -web-2"},
-		"but not before the lowest that is not": {lined(1, "new", "new-unready", "new-unready"), nil, "a pod is not well, and others go when all are:"},
+		"but not before the lowest that is not": {lined(1, "new", "new-unready", "new-unready"), nil, "a pod is not healthy, and others are replaced when all are:"},
 		"one that is late is not well":          {lined(1, "new", "new-unready", "new-late"), nil, "a ready pod is not available yet: again in 15s"},
-		"one that does not run is not well":     {lined(1, "new", "new-unready", "new-pending"), nil, "a pod is not well, and others go when all are:"},
+		"one that does not run is not well":     {lined(1, "new", "new-unready", "new-pending"), nil, "a pod is not healthy, and others are replaced when all are:"},
 		"one that is well goes before":          {lined(1, "new", "new-unready", "new"), nil, many + " -web-2"},
 		"those that there should be come first": {lined(1, "new-unready", "new"), nil, "a pod is not ready:"},
 
@@ -211,9 +211,9 @@ func TestStepByStep(t *testing.T) {
 		"then the next of them":             {lined(3, "old", "old", "new"), nil, rolls + " -web-1"},
 		"when it is available":              {lined(3, "old", "old", "new-late"), parallel, "a ready pod is not available yet: again in 15s"},
 		"or has gone":                       {lined(2, "old", "old-leaving"), parallel, "a pod is not available:"},
-		"down to the partition":             {lined(2, "old", "new"), partition, "the pods are as they should be:"},
+		"down to the partition":             {lined(2, "old", "new"), partition, "the pods are as desired:"},
 		"and no further":                    {lined(2, "old", "old"), partition, rolls + " -web-1"},
-		"none, where users delete them":     {lined(2, "old", "old"), onDelete, "pods are replaced when somebody deletes them:"},
+		"none, where users delete them":     {lined(2, "old", "old"), onDelete, "pods are replaced when a user deletes them:"},
 		"a partition that is not said is 0": {lined(1, "old"), func(v *View) { v.Set.Spec.UpdateStrategy.RollingUpdate.Partition = nil }, rolls + " -web-0"},
 		"a number that is not said is 1":    {lined(2), func(v *View) { v.Set.Spec.Replicas = nil; parallel(v) }, wrong + " +web-0"},
 		"a set that goes gets no revision":  {lined(1), func(v *View) { v.Revisions = nil; reconciletest.Deleted[*appsv1.StatefulSet](now)(v.Set) }, "the set is being deleted:"},

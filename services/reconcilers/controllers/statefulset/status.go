@@ -17,7 +17,7 @@ func (s stage) report() reconcile.Decision {
 	told := s.telling()
 	if next.ObservedGeneration <= had.ObservedGeneration && counts(next) == counts(had) {
 		if len(told) > 1 {
-			return reconcile.Do("there is something to be told", told...)
+			return reconcile.Do("there are Events to record", told...)
 		}
 		return reconcile.Decision{}
 	}

@@ -99,7 +99,7 @@ func (s stage) rollSeveral() (reconcile.Decision, bool) {
 	case len(deletes) == 0:
 		return reconcile.Decision{}, false
 	case left <= 0:
-		return reconcile.Nothing("as many pods are unavailable as may be"), true
+		return reconcile.Nothing("as many pods are unavailable as allowed"), true
 	}
-	return reconcile.Do("pods are of another revision", deletes[:min(len(deletes), left, Burst)]...), true
+	return reconcile.Do("pods have another revision", deletes[:min(len(deletes), left, Burst)]...), true
 }

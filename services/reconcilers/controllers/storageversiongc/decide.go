@@ -31,17 +31,17 @@ func decide(v View, now time.Time) reconcile.Decision {
 	case sv.DeletionTimestamp != nil:
 		return reconcile.Nothing("the StorageVersion is being deleted")
 	case len(sv.Status.StorageVersions) == 0:
-		return reconcile.Nothing("no API server has written anything down")
+		return reconcile.Nothing("no API server has recorded a version")
 	case len(v.Unseen) == 0:
 		return reconcile.Wake(period.Next(sv.UID, often, now), "every API server in it has its lease")
 	case !v.told() || !now.Before(v.At.Add(lasting)):
 		return v.Unread.Ask(now, "the lease of an API server in it is not seen", v.ask()...)
 	case len(left) == len(sv.Status.StorageVersions):
-		return reconcile.Wake(v.At.Add(lasting), "every API server in it has its lease, though not all are seen")
+		return reconcile.Wake(v.At.Add(lasting), "every API server in it has its lease, and the cache does not have all yet")
 	case len(left) == 0:
-		return reconcile.Do("every API server in it is gone", reconcile.Delete(kinds.StorageVersions.Kind, sv, reconcile.IfUnchanged(sv)))
+		return reconcile.Do("none of its API servers exists", reconcile.Delete(kinds.StorageVersions.Kind, sv, reconcile.IfUnchanged(sv)))
 	default:
-		return reconcile.Do("an API server in it is gone", reconcile.UpdateStatus(kinds.StorageVersions.Kind, v.without(left, now)))
+		return reconcile.Do("one of its API servers no longer exists", reconcile.UpdateStatus(kinds.StorageVersions.Kind, v.without(left, now)))
 	}
 }
 

@@ -56,7 +56,7 @@ func (v View) defined(now time.Time, write func(Definition) events.Command) (d r
 	case v.Definition == nil:
 		return v.Unread.Ask(now, "the resource may have a definition", reconcile.AskFor(definitions, "", string(v.resource()))), false
 	case v.Definition.UID != "" && !v.Marked:
-		return reconcile.Do("the definition of the resource does not say what the migration does", write(*v.Definition)), false
+		return reconcile.Do("the CustomResourceDefinition's status does not show the migration", write(*v.Definition)), false
 	default:
 		return d, true
 	}
@@ -99,7 +99,7 @@ func (v View) mark(now time.Time) reconcile.Decision {
 	}
 	next := v.Migration.DeepCopy()
 	next.Status.ResourceVersion = found.At
-	return reconcile.Do("it is known where the resource stands", reconcile.UpdateStatus(kinds.StorageVersionMigrations.Kind, next))
+	return reconcile.Do("the version of the resource's storage is known", reconcile.UpdateStatus(kinds.StorageVersionMigrations.Kind, next))
 }
 
 // lacking is why the served resource cannot be rewritten.
@@ -134,7 +134,7 @@ func (v View) migrate(now time.Time) reconcile.Decision {
 	for _, o := range v.Objects.Objects {
 		commands = append(commands, v.rewrite(o))
 	}
-	return reconcile.Do("a page of objects may be stored as it was", append(commands, v.question(next))...)
+	return reconcile.Do("a page of objects may be stored in the old version", append(commands, v.question(next))...)
 }
 
 // rewrite writes an object as it is. The patch changes nothing, but the API server writes an

@@ -41,21 +41,21 @@ func decide(v View, now time.Time) reconcile.Decision {
 	}
 	switch {
 	case v.Pod.DeletionTimestamp != nil && v.marked():
-		return reconcile.Nothing("the pod is on its way out")
+		return reconcile.Nothing("the pod is being deleted")
 	case !bears:
-		return v.end("the pod does not tolerate its node", nil, now)
+		return v.end("the pod does not tolerate its node's taints", nil, now)
 	case !limited && v.Stay != nil:
-		return reconcile.Do("the pod may stay after all", v.record("Cancelling deletion of Pod %s"))
+		return reconcile.Do("the eviction of the pod is cancelled", v.record("Cancelling deletion of Pod %s"))
 	case !limited:
-		return reconcile.Nothing("the pod tolerates its node")
+		return reconcile.Nothing("the pod tolerates its node's taints")
 	case stay == nil && patience > 0:
 		return v.note(Stay{now, now.Add(patience)})
 	case stay == nil:
-		return v.end("the pod tolerates its node for no time at all", nil, now)
+		return v.end("the pod tolerates its node's taints for zero seconds", nil, now)
 	case stay.Until.After(now):
-		return reconcile.Wake(stay.Until, "the pod tolerates its node for a while")
+		return reconcile.Wake(stay.Until, "the pod tolerates its node's taints for a time")
 	default:
-		return v.end("the pod has tolerated its node for as long as it does", stay, now)
+		return v.end("the pod's toleration of its node's taints has expired", stay, now)
 	}
 }
 
@@ -88,7 +88,7 @@ func (v View) outlived(now time.Time) bool {
 
 // note records for how long the pod stays.
 func (v View) note(stay Stay) reconcile.Decision {
-	d := reconcile.Do("the pod tolerates its node for a while", events.Command{Verb: events.VerbRecord, Note: reconcile.Body(stay)})
+	d := reconcile.Do("the pod tolerates its node's taints for a time", events.Command{Verb: events.VerbRecord, Note: reconcile.Body(stay)})
 	d.WakeAt = stay.Until
 	return d
 }

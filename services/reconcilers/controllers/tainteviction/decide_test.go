@@ -262,11 +262,11 @@ func TestStaysOfAClockThatWasAhead(t *testing.T) {
 		now   time.Time
 		want  string
 	}{
-		{"added by that clock", ahead, now.Add(time.Second), "the pod tolerates its node for a while"},
-		{"added by that clock, and the time is over", ahead, now.Add(time.Minute), "the pod has tolerated its node for as long as it does"},
-		{"added before", now.Add(-time.Second), now.Add(time.Minute), "the pod has tolerated its node for as long as it does"},
-		{"added after the time was over", now.Add(2 * time.Minute), now.Add(3 * time.Minute), "the pod tolerates its node for a while"},
-		{"added just now by a clock that is a little ahead", now.Add(2*time.Minute + 10*time.Second), now.Add(2 * time.Minute), "the pod tolerates its node for a while"},
+		{"added by that clock", ahead, now.Add(time.Second), "the pod tolerates its node's taints for a time"},
+		{"added by that clock, and the time is over", ahead, now.Add(time.Minute), "the pod's toleration of its node's taints has expired"},
+		{"added before", now.Add(-time.Second), now.Add(time.Minute), "the pod's toleration of its node's taints has expired"},
+		{"added after the time was over", now.Add(2 * time.Minute), now.Add(3 * time.Minute), "the pod tolerates its node's taints for a time"},
+		{"added just now by a clock that is a little ahead", now.Add(2*time.Minute + 10*time.Second), now.Add(2 * time.Minute), "the pod tolerates its node's taints for a time"},
 	} {
 		at := metav1.NewTime(c.added)
 		v := View{Pod: p, Stay: stay, Taints: []corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoExecute, TimeAdded: &at}}}

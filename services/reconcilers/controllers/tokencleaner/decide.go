@@ -17,7 +17,7 @@ func decide(v View, now time.Time) reconcile.Decision {
 	case e == nil:
 		return v.Unread.Ask(now, "it is not known whether the Secret is a bootstrap token, and when it expires", reconcile.AskExpiry(v.Secret))
 	case e.Other:
-		return reconcile.Nothing("the Secret is no bootstrap token")
+		return reconcile.Nothing("the Secret is not a bootstrap token")
 	case e.Unreadable:
 		return v.remove("when the token expires cannot be read, so it counts as expired")
 	case e.At == nil:

@@ -59,10 +59,10 @@ var steps = []step{{0, 100, "0"}, {90, 500, "15"}, {450, 1000, "30"}, {900, 2000
 func decide(v View, _ time.Time) reconcile.Decision {
 	want := wanted(v.Step, v.Nodes)
 	if v.Node.Annotations[corev1.ObjectTTLAnnotationKey] == want {
-		return reconcile.Nothing("the node is told what fits the size of the cluster")
+		return reconcile.Nothing("the node's TTL annotation matches the cluster's size")
 	}
 	patch := map[string]any{"metadata": map[string]any{"annotations": map[string]string{corev1.ObjectTTLAnnotationKey: want}}}
-	return reconcile.Do("the node is not told what fits the size of the cluster",
+	return reconcile.Do("the node's TTL annotation does not match the cluster's size",
 		reconcile.Patch(kinds.Nodes.Kind, v.Node, types.StrategicMergePatchType, reconcile.Body(patch)))
 }
 

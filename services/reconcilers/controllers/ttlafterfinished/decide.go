@@ -30,11 +30,11 @@ func decide(v View, now time.Time) reconcile.Decision {
 	case v.Job.DeletionTimestamp != nil:
 		return reconcile.Nothing("the Job is being deleted")
 	case !mortal:
-		return reconcile.Nothing("the Job has not finished, or is kept for ever")
+		return reconcile.Nothing("the Job has not finished, or has no TTL")
 	case now.Before(expiry):
-		return reconcile.Wake(expiry, "the Job has finished and its time is not up")
+		return reconcile.Wake(expiry, "the Job has finished, and its TTL has not expired")
 	}
-	d := reconcile.Do("the Job has finished and its time is up",
+	d := reconcile.Do("the Job has finished, and its TTL has expired",
 		reconcile.Delete(kinds.Jobs.Kind, v.Job, reconcile.IfUnchanged(v.Job), reconcile.Propagate(metav1.DeletePropagationForeground)))
 	d.Figures = []reconcile.Figure{{Metric: delay.Name, Value: now.Sub(expiry).Seconds()}}
 	return d

@@ -107,11 +107,11 @@ func decide(v View, _ time.Time) reconcile.Decision {
 	case !deleted:
 		return reconcile.Nothing("the class is protected")
 	case !guarded:
-		return reconcile.Nothing("the class is deleted, and not held by us")
+		return reconcile.Nothing("the class is deleted, and has no finalizer of this controller")
 	case v.User != "":
 		return reconcile.Nothing("the class is deleted, but " + v.User + " uses it")
 	default:
 		finalizer.Remove(&next, guard)
-		return reconcile.Do("the class is deleted, and nothing uses it", reconcile.Update(kinds.VolumeAttributesClasses.Kind, &next))
+		return reconcile.Do("the class is deleted, and is not in use", reconcile.Update(kinds.VolumeAttributesClasses.Kind, &next))
 	}
 }

@@ -78,7 +78,7 @@ func decide(v View, now time.Time) reconcile.Decision {
 	case policy.DeletionTimestamp != nil:
 		return reconcile.Nothing("the policy is being deleted")
 	case policy.Generation <= policy.Status.ObservedGeneration:
-		return reconcile.Nothing("the policy's expressions have been looked at")
+		return reconcile.Nothing("the policy's expressions are type-checked")
 	case v.Types == nil:
 		return v.Unread.Ask(now, "it is not known whether the policy's expressions fit", reconcile.AskTypes(policy))
 	default:

@@ -27,7 +27,7 @@ func decide(v View, _ time.Time) reconcile.Decision {
 	case !v.bound():
 		return reconcile.Nothing("the volume is not bound to the claim")
 	case !v.wants():
-		return reconcile.Nothing("the claim has what it asks for")
+		return reconcile.Nothing("the claim has the requested capacity")
 	}
 	plugin, driver, migrated := csi.Migrated(v.Volume)
 	switch {
@@ -36,7 +36,7 @@ func decide(v View, _ time.Time) reconcile.Decision {
 	case v.Claim.Annotations[resizer] == driver:
 		return v.tell("the claim waits for the resizer that it names", "CSI migration enabled for "+plugin+"; waiting for external resizer to expand the pvc")
 	default:
-		return reconcile.Do("the claim does not name the resizer of its volume",
+		return reconcile.Do("the claim has no annotation with the resizer of its volume",
 			v.said("CSI migration enabled for "+plugin+"; waiting for external resizer to expand the pvc"), v.name(driver))
 	}
 }

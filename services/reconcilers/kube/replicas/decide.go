@@ -53,11 +53,11 @@ func (s Sets[T]) scale(v View, claim owner.Claim[*corev1.Pod], now time.Time) re
 	case v.Set.DeletionTimestamp != nil:
 		return reconcile.Nothing("the set is being deleted")
 	case len(claim.Commands) > 0:
-		return reconcile.Do("pods change hands", claim.Commands[:min(len(claim.Commands), Burst)]...)
+		return reconcile.Do("pods are adopted or released", claim.Commands[:min(len(claim.Commands), Burst)]...)
 	case surplus < 0 && !v.fertile():
 		return reconcile.Nothing("the template has no labels")
 	case surplus < 0 && v.rest(now).After(now):
-		return reconcile.Wake(v.rest(now), "too few pods, but nodes turn them away as fast as they are created")
+		return reconcile.Wake(v.rest(now), "too few pods, but nodes reject them as fast as they are created")
 	case surplus < 0:
 		return reconcile.Do("too few pods", s.creates(v, min(-surplus, Burst))...)
 	case surplus > 0:
@@ -66,7 +66,7 @@ func (s Sets[T]) scale(v View, claim owner.Claim[*corev1.Pod], now time.Time) re
 		d.Figures = ageRatios(claim.Mine, toDelete, now)
 		return d
 	default:
-		return reconcile.Nothing("as many pods as wanted")
+		return reconcile.Nothing("the number of pods is as desired")
 	}
 }
 

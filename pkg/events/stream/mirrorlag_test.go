@@ -1,0 +1,105 @@
+package stream
+
+import (
+	"testing"
+	"time"
+)
+
+// A state that is stuck behind its log for two checks in a row, after the one that found it
+// there, gets a new leader, which has time to catch up.
+func TestAStateThatStandsStill(t *testing.T) {
+	t.Parallel()
+	p := mirrorLag{}
+	if p.needsCheck(0) || p.untilNextCheck() != mirrorCheckEvery {
+		t.Error("an empty log is waited for")
+	}
+	for i, step := range []struct {
+		stored uint64
+		due    bool
+		at     uint64 // where the state is found
+		stands bool
+		wait   time.Duration
+	}{
+		{5, true, 5, false, time.Second},             // it has come to its end
+		{5, false, 0, false, time.Second},            // and nothing more was stored
+		{9, true, 7, false, 300 * time.Millisecond},  // behind, on its way
+		{9, true, 7, false, 300 * time.Millisecond},  // still there
+		{9, true, 7, true, 5 * time.Second},          // and again
+		{9, true, 7, false, 300 * time.Millisecond},  // the new leader has its time
+		{9, true, 8, false, 300 * time.Millisecond},  // it moves
+		{9, true, 8, false, 300 * time.Millisecond},  // and stands
+		{9, true, 9, false, time.Second},             // it has caught up
+		{12, true, 9, false, 300 * time.Millisecond}, // more was stored, and it stands where it was
+		{12, true, 9, true, 5 * time.Second},
+		{12, true, 12, false, time.Second},
+	} {
+		if got := p.needsCheck(step.stored); got != step.due {
+			t.Errorf("step %d: it is looked at: %t", i, got)
+		}
+		if step.due {
+			if got := p.isStuck(step.at); got != step.stands {
+				t.Errorf("step %d: it stands: %t", i, got)
+			}
+		}
+		if got := p.untilNextCheck(); got != step.wait {
+			t.Errorf("step %d: the next look is in %v, want %v", i, got, step.wait)
+		}
+	}
+}
+
+// acks drops half of the reply subjects when they are many, and finds the newest that was dealt
+// with.
+func TestAnswersForMessages(t *testing.T) {
+	t.Parallel()
+	var a acks
+	if a.replyUpTo(7) != "" {
+		t.Error("of no messages there is an answer")
+	}
+	for n := uint64(1); n <= 5; n++ {
+		a.add(n*10, string(rune('a'+n)))
+	}
+	for _, step := range []struct {
+		to   uint64
+		want string
+	}{{9, ""}, {10, "b"}, {10, ""}, {35, "d"}, {50, "f"}, {99, ""}} {
+		if got := a.replyUpTo(step.to); got != step.want {
+			t.Errorf("up to %d the answer is %q, want %q", step.to, got, step.want)
+		}
+	}
+	for n := range uint64(mostReplies) {
+		if a.add(n, "x"); len(a.replies) > mostReplies {
+			t.Fatalf("%d answers are kept", len(a.replies))
+		}
+	}
+	if len(a.replies) != mostReplies/2 || a.replies[0].sequence != 1 || a.replies[len(a.replies)-1].sequence != mostReplies-1 {
+		t.Errorf("of %d answers %d are kept, from %d on", mostReplies, len(a.replies), a.replies[0].sequence)
+	}
+	if a.clear(); a.replyUpTo(1<<62) != "" {
+		t.Error("what was let go is answered")
+	}
+}
+
+// StoreLimit checks a store more often the less is left of it, so that it cannot fill in
+// between.
+func TestHowOftenAStoreIsLookedAt(t *testing.T) {
+	t.Parallel()
+	const gib = 1 << 30
+	b := &Bus{}
+	for used, want := range map[uint64]time.Duration{
+		0: 5 * time.Second, 80 * gib / 100: 200 * time.Millisecond, gib: 200 * time.Millisecond, 2 * gib: 200 * time.Millisecond,
+	} {
+		s := b.StoreLimit(gib)
+		s.used.Store(used)
+		if got := s.untilScarce(); got != want {
+			t.Errorf("with %d bytes of a GiB it is looked at again in %v, want %v", used, got, want)
+		}
+	}
+	s := b.StoreLimit(10 * gib)
+	s.used.Store(8*gib - 100<<20)
+	if got := s.untilScarce(); got < 999*time.Millisecond || got > 1001*time.Millisecond {
+		t.Errorf("with room for a second it is looked at again in %v", got)
+	}
+	if s := b.StoreLimit(-1); s.most != 0 {
+		t.Errorf("a store of -1 bytes has %d", s.most)
+	}
+}

@@ -1,0 +1,78 @@
+package shell
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+)
+
+// deaf is a bus whose streams cannot be followed.
+type deaf struct{ bus.Bus }
+
+func (deaf) StreamState(context.Context, string) (bus.State, error) { return bus.State{}, nil }
+
+func (deaf) Follow(context.Context, string, uint64, func([]events.Message) error) error {
+	return bus.ErrNoStream
+}
+
+func TestAStreamThatCannotBeFollowedIsTrouble(t *testing.T) {
+	memory := NewMemory()
+	memory.Register(toy().Describe())
+	l := NewLoop(deaf{}, toy(), memory, Settings{}, nil)
+	if err := l.Trouble(); err != nil {
+		t.Fatalf("trouble before anything was tried: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go l.followOutcomes(ctx, func() {})
+	for deadline := time.Now().Add(5 * time.Minute); l.Trouble() == nil; {
+		if time.Now().After(deadline) {
+			t.Fatal("an engine that hears no outcomes is in no trouble")
+		}
+		time.Sleep(time.Millisecond) // between looks
+	}
+}
+
+// Trouble lasts when it goes on for half a minute after lasting was called. Trouble that began
+// later, ended by then, or whose timer was stopped, does not.
+func TestWhatTroubleLasts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		torn := errors.New("torn")
+		for what, c := range map[string]struct {
+			change func(*damageReport)
+			lasts  time.Duration // 0: it does not
+		}{
+			"it goes on": {func(*damageReport) {}, 30 * time.Second},
+			"another is called off": {func(of *damageReport) {
+				of.afterLasting(func(error) { t.Error("it lasts although that was called off") })()
+			}, 30 * time.Second},
+			"over": {func(of *damageReport) { time.AfterFunc(time.Second, func() { of.end() }) }, 0},
+		} {
+			var of damageReport
+			of.begin(torn, events.Damage{})
+			began, lasted := time.Now(), time.Duration(0)
+			stop := of.afterLasting(func(err error) {
+				if lasted = time.Since(began); !errors.Is(err, torn) {
+					t.Errorf("%s: it lasts because of %v", what, err)
+				}
+			})
+			c.change(&of)
+			time.Sleep(time.Minute) // virtual
+			synctest.Wait()
+			if stop(); lasted != c.lasts {
+				t.Errorf("%s: it has lasted after %v, want %v", what, lasted, c.lasts)
+			}
+		}
+		var of damageReport
+		of.afterLasting(func(error) { t.Error("what began later lasts") })
+		time.Sleep(10 * time.Second)
+		of.begin(torn, events.Damage{})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+	})
+}

@@ -1,0 +1,244 @@
+package shell
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// The engine asks for the end of the stream of an effect that has not come back within
+// Patience: once until the bus answers, and again if the answer is an error.
+func TestAnEffectThatStaysAwayIsAskedAbout(t *testing.T) {
+	o := begun(t, Settings{Patience: 3 * time.Second})
+	o.outcome(events.Act, 10, created("p", "5"))
+	o.mark(kinds.Pods.Kind, "6", 1)
+	asked := func(what string, want int) {
+		t.Helper()
+		if len(o.reaches) != want {
+			t.Errorf("%s: it was asked %d times where the stream ends, want %d", what, len(o.reaches), want)
+		}
+	}
+	o.pass(3*time.Second - 1)
+	asked("before the patience is over", 0)
+	o.pass(1)
+	asked("when it is over", 1)
+	o.pass(time.Minute)
+	asked("while there is no answer", 1)
+	o.engine.Reached(kinds.Pods.Name, 0, errors.New("away"))
+	o.run()
+	o.none()
+	o.pass(3 * time.Second)
+	asked("where the bus did not say", 2)
+	o.engine.Reached(kinds.Pods.Name, 2, nil)
+	o.run()
+	o.none()
+	o.pass(time.Minute)
+	asked("while it is read to there", 2)
+	o.mark(kinds.Pods.Kind, "7", 2)
+	o.take(events.Act)
+}
+
+// The engine does not ask about an effect beyond the version up to which its kind has been
+// reported.
+func TestOnlyWhatCanBeLostIsAskedAbout(t *testing.T) {
+	o := begun(t, Settings{})
+	o.outcome(events.Act, 10, created("p", "5"), created("q", "9"))
+	o.mark(kinds.Pods.Kind, "6", 1)
+	o.pass(time.Minute)
+	asked := func() (all []string) {
+		for _, u := range o.engine.entries[web].act.effects {
+			if u.asked {
+				all = append(all, u.result.Ref.Name)
+			}
+		}
+		return all
+	}
+	if got := asked(); !cmp.Equal(got, []string{"p"}) {
+		t.Errorf("asked about are %v", got)
+	}
+	o.engine.Reached(kinds.Pods.Name, 1, nil)
+	o.run()
+	o.none() // the other one is still to come
+	if e := o.engine.entries[web]; len(e.act.effects) != 1 || e.act.effects[0].goal != 0 {
+		t.Errorf("awaited are %+v", e.act.effects)
+	}
+	o.change(kinds.Pods.Kind, events.Is, aPod("q", "web", 9))
+	if len(o.stored) == 0 {
+		t.Error("when all are seen or lost, the key has no turn")
+	}
+}
+
+// The end of a stream concerns only the effects that the engine asked about before.
+func TestOfWhichEffectsAnAnswerIs(t *testing.T) {
+	o := open(t, Settings{})
+	e := o.engine.entry(web)
+	asked := func(u effect, goal uint64) effect { u.asked, u.goal = true, goal; return u }
+	e.act.effects = []effect{
+		asked(of("pods", "a", "u", "5", false), 0), of("pods", "b", "u", "5", false), asked(of("pods", "c", "u", "5", false), 5),
+		asked(of(kinds.ReplicaSets.Name, "d", "u", "5", false), 0),
+	}
+	e.tell.effects = []effect{asked(of("pods", "e", "u", "5", false), 0)}
+	o.engine.awaitEffects(e, &e.act)
+	o.engine.awaitEffects(e, &e.tell)
+	o.engine.reaching["pods"] = true
+	o.engine.Reached("pods", 7, nil)
+	var goals []uint64
+	for _, u := range append(e.act.effects, e.tell.effects...) {
+		goals = append(goals, u.goal)
+	}
+	if want := []uint64{8, 0, 5, 0, 8}; !cmp.Equal(goals, want) || o.engine.reaching["pods"] {
+		t.Errorf("they are read up to %v, want %v", goals, want)
+	}
+}
+
+// A key has one timer that checks its awaited effects, and none when it awaits nothing.
+func TestAKeyLooksAfterItsEffectsOnce(t *testing.T) {
+	o := open(t, Settings{})
+	e := o.engine.entry(web)
+	if o.engine.awaitEffects(e, &e.act); e.effectCheckSet || len(o.engine.timers.list) != 0 {
+		t.Error("a key that awaits nothing looks after something")
+	}
+	e.act.effects, e.tell.effects = []effect{of("pods", "a", "u", "5", false)}, []effect{of("pods", "b", "u", "5", false)}
+	for range 3 {
+		o.engine.awaitEffects(e, &e.act)
+		o.engine.awaitEffects(e, &e.tell)
+	}
+	for range 3 {
+		if !e.effectCheckSet || len(o.engine.timers.list) != 1 {
+			t.Fatalf("it looks after them: %t, with %d timers", e.effectCheckSet, len(o.engine.timers.list))
+		}
+		o.pass(o.engine.settings.Patience)
+	}
+	e.act.effects, e.tell.effects = nil, nil
+	if o.pass(o.engine.settings.Patience); e.effectCheckSet || len(o.engine.timers.list) != 0 {
+		t.Errorf("when nothing is awaited it looks after it: %t, with %d timers", e.effectCheckSet, len(o.engine.timers.list))
+	}
+}
+
+// A key that was dismissed asks for nothing.
+func TestAKeyThatIsGoneIsNotLookedAfter(t *testing.T) {
+	o := open(t, Settings{})
+	gone := &entry{key: web, dirty: true}
+	gone.act.effects = []effect{of("pods", "p", "u", "5", false)}
+	o.mark(kinds.Pods.Kind, "6", 1)
+	if o.engine.checkEffects(gone); len(o.reaches) > 0 || gone.effectCheckSet || o.engine.Busy() {
+		t.Errorf("it asks where %v end; it is looked after: %t", o.reaches, gone.effectCheckSet)
+	}
+}
+
+// A key is asked for a turn when all effects of a lane have come back, and no sooner.
+func TestWhatHasComeBackAsksForATurn(t *testing.T) {
+	back, out := of("pods", "p", "uid-p", "5", false), of("pods", "q", "uid-q", "6", false)
+	for what, c := range map[string]struct {
+		act, tell []effect
+		want      bool
+	}{
+		"an act":                    {[]effect{back}, nil, true},
+		"a report":                  {nil, []effect{back}, true},
+		"an act, and no report":     {[]effect{back}, []effect{out}, true},
+		"a report, and no act":      {[]effect{out}, []effect{back}, true},
+		"a part of an act":          {[]effect{back, out}, nil, false},
+		"a part of a report":        {nil, []effect{out, back}, false},
+		"nothing":                   {[]effect{out}, []effect{out}, false},
+		"as much of both as awaits": {[]effect{back}, []effect{back}, true},
+	} {
+		for how, look := range map[string]func(*office, *entry){
+			"folded":    func(o *office, _ *entry) { o.engine.recheck("pods") },
+			"impatient": func(o *office, e *entry) { o.engine.checkEffects(e) },
+		} {
+			o := open(t, Settings{})
+			e := o.engine.entry(web)
+			o.memory.Fold("pods", []events.Message{delta(kinds.Pods.Kind, events.Is, aPod("p", "", 5), 1)})
+			e.act.effects, e.tell.effects = append([]effect(nil), c.act...), append([]effect(nil), c.tell...)
+			o.engine.awaitEffects(e, &e.act)
+			o.engine.awaitEffects(e, &e.tell)
+			o.pass(time.Second)
+			look(o, e)
+			if e.dirty != c.want || e.queued != c.want {
+				t.Errorf("%s, %s: it asks for a turn: %t", what, how, e.dirty)
+			}
+			if left := e.awaits("pods"); left != (len(o.engine.awaiting["pods"]) == 1) && how == "folded" {
+				t.Errorf("%s: it awaits pods: %t, and is listed: %v", what, left, o.engine.awaiting)
+			}
+			if seen := o.engine.seenAt.Equal(o.now); seen != (what != "nothing") {
+				t.Errorf("%s, %s: something has been seen: %t", what, how, seen)
+			}
+		}
+	}
+}
+
+// Each key that awaits a kind is checked when the kind is folded, whatever the result for the
+// others.
+func TestEachKeyThatAwaitsAKindIsLookedAt(t *testing.T) {
+	o := open(t, Settings{})
+	var all []*entry
+	for i, name := range []string{"a", "b", "c", "d"} {
+		e := o.engine.entry(events.Key{Namespace: "default", Name: name})
+		e.act.effects = []effect{of("pods", []string{"p", "q"}[i%2], "", "5", false)}
+		o.engine.awaitEffects(e, &e.act)
+		all = append(all, e)
+	}
+	o.memory.Fold("pods", []events.Message{delta(kinds.Pods.Kind, events.Is, aPod("p", "", 5), 1)})
+	o.engine.recheckIf("pods", func(e *entry) bool { return e != all[0] })
+	var left []string
+	for _, e := range o.engine.awaiting["pods"] {
+		left = append(left, e.key.Name)
+	}
+	if want := []string{"a", "b", "d"}; !cmp.Equal(left, want) || !all[0].awaits("pods") || len(all[2].listed) != 0 || len(all[1].listed) != 1 {
+		t.Errorf("pods are awaited by %v, want %v", left, want)
+	}
+}
+
+// An effect is nowhere when a discovery that cannot have missed its kind has not found it,
+// unless the engine waits for the kind's stream.
+func TestWhichEffectsAreNowhere(t *testing.T) {
+	o := open(t, Settings{})
+	o.memory.Follow(kinds.Nodes.Kind)
+	o.engine.named = map[kinds.Name]bool{"jobs.batch": true}
+	o.engine.shut["leases.coordination.k8s.io"] = true
+	o.engine.discoveries, o.engine.discovered = 4, 3
+	o.memory.view("toy", nil, func(s snapshot) {
+		for what, c := range map[string]struct {
+			kind      kinds.Name
+			discovery int
+			want      bool
+		}{
+			"found by no discovery":         {"configmaps", 2, true},
+			"not by the one that it needed": {"configmaps", 3, true},
+			"that discovery goes on":        {"configmaps", 4, false},
+			"it is followed":                {"nodes", 2, false},
+			"it is named":                   {"jobs.batch", 2, false},
+			"it is being read":              {"leases.coordination.k8s.io", 2, false},
+		} {
+			u := of(c.kind, "x", "u", "5", false)
+			u.discovery = c.discovery
+			if got := o.engine.hasNoStream(s, u); got != c.want {
+				t.Errorf("%s: %t", what, got)
+			}
+		}
+	})
+}
+
+// An effect has the present epoch of its kind, once the kind is open, unless the writer has
+// named its epoch.
+func TestWhenAnEffectIsDated(t *testing.T) {
+	o := open(t, Settings{})
+	o.tell(kinds.Pods.Kind, markAt(kinds.Pods.Kind, "5", 0), 4)
+	told := of("pods", "told", "u", "5", false)
+	told.dated, told.epoch = true, 2
+	l := &lane{effects: []effect{of("pods", "p", "u", "5", false), told, of("jobs.batch", "j", "u", "5", false)}}
+	o.engine.shut["pods"] = true
+	if o.engine.setEpochs(l); l.effects[0].dated {
+		t.Error("it is dated while its kind is being read")
+	}
+	delete(o.engine.shut, "pods")
+	o.engine.setEpochs(l)
+	if got := l.effects; !got[0].dated || got[0].epoch != 4 || got[1].epoch != 2 || got[2].dated {
+		t.Errorf("they are %+v", got)
+	}
+}

@@ -1,0 +1,301 @@
+package shell
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// The outcomes of turns that were settled long ago are lost. The engine recalls even a key that
+// wants nothing, and stores its turn again, so that the record has the outcome.
+func TestLostOutcomesAreFoundAgain(t *testing.T) {
+	o := begun(t, Settings{})
+	o.outcome(events.Act, 10, created("p", "5"))
+	o.fold(kinds.Pods.Kind, events.Is, aPod("p", "web", 5))
+	o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", 6, 1, 1, ""))
+	o.run()
+	o.none()
+	o.engine.Lost(subject.OutcomeStream("toy"))
+	o.run()
+	o.recalled(underWay(10), Past{})
+	o.none()
+	o.attend(12 * time.Second)
+	o.recalled(underWay(10), Past{})
+	if again := o.take(events.Act); again.Repeats != 10 {
+		t.Errorf("stored %+v", again)
+	}
+}
+
+// A turn whose change was dealt with long ago is lost.
+func TestALostTurnIsMadeAgain(t *testing.T) {
+	o := begun(t, Settings{})
+	o.engine.Lost(subject.TurnStream("toy"))
+	o.run()
+	o.recalled(Past{}, Past{})
+	if turn := o.take(events.Act); turn.expect != 0 || turn.Repeats != 0 {
+		t.Errorf("stored %+v", turn)
+	}
+}
+
+func TestLostWakesAreSetAgain(t *testing.T) {
+	o := open(t, Settings{})
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, "wakes"))
+	o.engine.Scheduled(web, o.wakes[0].At, nil)
+	o.engine.Lost(subject.WakeStream)
+	o.run()
+	if len(o.wakes) != 2 || !o.wakes[1].At.Equal(o.wakes[0].At) {
+		t.Errorf("the wakes are %+v", o.wakes)
+	}
+}
+
+// tape is a bus with one stream.
+type tape struct {
+	bus.Bus
+	held map[uint64]string // subjects
+}
+
+func (t tape) At(_ context.Context, _ string, at uint64) (events.Message, bool, error) {
+	subject, ok := t.held[at]
+	return events.Message{Subject: subject, Sequence: at}, ok, nil
+}
+
+// A loss shows in a stream's end, its creation time, or the message at the sequence of the
+// witness. A message dropped by its age is no loss.
+func TestLossesAreTold(t *testing.T) {
+	whole := map[uint64]string{3: "a", 4: "b", 5: "c"}
+	for name, tc := range map[string]struct {
+		state bus.State
+		held  map[uint64]string
+		lost  bool
+	}{
+		"nothing":        {bus.State{First: 3, Last: 5, Created: epoch}, whole, false},
+		"growth":         {bus.State{First: 3, Last: 9, Created: epoch}, whole, false},
+		"the end":        {bus.State{First: 3, Last: 4, Created: epoch}, whole, true},
+		"everything":     {bus.State{First: 1, Last: 0, Created: epoch}, nil, true},
+		"made anew":      {bus.State{First: 3, Last: 5, Created: epoch.Add(time.Hour)}, whole, true},
+		"in its place":   {bus.State{First: 3, Last: 9, Created: epoch}, map[uint64]string{5: "x"}, true},
+		"a hole":         {bus.State{First: 3, Last: 9, Created: epoch}, map[uint64]string{6: "x"}, true},
+		"dropped by age": {bus.State{First: 6, Last: 9, Created: epoch}, map[uint64]string{6: "x"}, false},
+		"empty by age":   {bus.State{First: 6, Last: 5, Created: epoch}, nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newWitnesses("toy")
+			stream := subject.TurnStream("toy")
+			l.observe(stream, 5, "c")
+			l.observe(stream, 4, "b") // heard late
+			l.record(stream, bus.State{First: 3, Last: 5, Created: epoch}, false)
+			lost, err := loss(t.Context(), tape{held: tc.held}, stream, l.get(stream), tc.state)
+			if err != nil || (lost != nil) != tc.lost {
+				t.Errorf("lost: %v (%v)", lost, err)
+			}
+		})
+	}
+}
+
+// A loss is reported once: the loop then forgets everything older.
+func TestALossIsToldOnce(t *testing.T) {
+	l, stream := newWitnesses("toy"), subject.TurnStream("toy")
+	l.observe(stream, 5, "c")
+	now := bus.State{First: 1, Last: 2, Created: epoch}
+	l.record(stream, now, true)
+	if lost, err := loss(t.Context(), tape{}, stream, l.get(stream), now); err != nil || lost != nil {
+		t.Errorf("lost again: %v (%v)", lost, err)
+	}
+}
+
+// The result of a recall that began before a loss may be lost by now, and its two halves may be
+// from before and after. The key is recalled again before the engine decides, and its turn is
+// stored behind the last one that the stream has then.
+func TestARecallFromBeforeTheLossDoesNotCount(t *testing.T) {
+	before := Past{Sequence: 9, Turn: &events.Turn{}, Outcome: &events.Outcome{Key: web, Lane: events.Act, Turn: 9}}
+	after := Past{Sequence: 3, Turn: &events.Turn{}, Outcome: &events.Outcome{Key: web, Lane: events.Act, Turn: 3}}
+	lost := map[string]func(o *office){
+		"a stream of turns":    func(o *office) { o.engine.Lost(subject.TurnStream("toy")) },
+		"a stream of outcomes": func(o *office) { o.engine.Lost(subject.OutcomeStream("toy")) },
+		"perhaps either":       func(o *office) { o.engine.Invalidate() },
+	}
+	for name, lose := range lost {
+		for answered := range 3 { // how many answers of the recall came before
+			o := open(t, Settings{})
+			o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
+			if got := o.takeRecalls(); len(got) != 2 {
+				t.Fatalf("recalls are %v", got)
+			}
+			answers := []func(){
+				func() { o.engine.Recalled(web, events.Act, before, nil) },
+				func() { o.engine.Recalled(web, events.Tell, Past{}, nil) },
+			}
+			for _, answer := range answers[:answered] {
+				answer()
+			}
+			lose(o)
+			for _, answer := range answers[answered:] {
+				answer()
+			}
+			o.run()
+			o.none()
+			o.pass(time.Second)
+			o.recalled(after, Past{})
+			if turn := o.take(events.Act); turn.expect != 3 {
+				t.Errorf("%s is lost after %d answers: stored behind %d, want 3", name, answered, turn.expect)
+			}
+		}
+	}
+}
+
+// guarded is a bus whose streams are all alike. It counts how often each is inspected.
+type guarded struct {
+	bus.Bus
+	looked map[string]int
+	state  bus.State
+	later  bus.State // the state when it is inspected again; zero: the same
+	err    error
+	at     error
+	before func()
+}
+
+func (b *guarded) StreamState(_ context.Context, stream string) (bus.State, error) {
+	if b.looked[stream]++; b.before != nil {
+		b.before()
+	}
+	now := b.state
+	if b.later.Last > 0 {
+		b.state = b.later
+	}
+	return now, b.err
+}
+
+func (b *guarded) At(context.Context, string, uint64) (events.Message, bool, error) {
+	return events.Message{Subject: "a"}, b.at == nil, b.at
+}
+
+func (b *guarded) all() (n int) {
+	for _, looked := range b.looked {
+		n += looked
+	}
+	return n
+}
+
+// A stream is inspected when the loop begins, every twenty seconds, within five seconds after a
+// message was stored in it, and at once when a consumer has broken off.
+func TestHowOftenStreamsAreInspected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, turns := &guarded{looked: map[string]int{}, state: bus.State{First: 1, Created: epoch}}, subject.TurnStream("toy")
+		l := looped(b, toy(), Settings{}, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		go l.checkStreams(ctx)
+		is := func(what string, after time.Duration, turnsLooked, all int) {
+			t.Helper()
+			time.Sleep(after) // virtual
+			synctest.Wait()
+			if b.looked[turns] != turnsLooked || b.all() != all {
+				t.Errorf("%s: turns were looked at %d times, all streams %d times; want %d and %d", what, b.looked[turns], b.all(), turnsLooked, all)
+			}
+		}
+		is("at first", 0, 1, 3)
+		is("before it is time", 20*time.Second-1, 1, 3)
+		is("in time", 1, 2, 6)
+		b.state = bus.State{First: 1, Last: 1, Messages: 1, Created: epoch}
+		l.witnesses.observe(turns, 1, "a")
+		is("just after something was stored", 5*time.Second-1, 2, 6)
+		is("five seconds after", 1, 3, 7)
+		is("at rest", 5*time.Second, 3, 7)
+		l.witnesses.byStream[turns].read = time.Now()
+		l.witnesses.suspect()
+		is("in doubt", 0, 4, 10)
+		b.err = errors.New("away")
+		is("away", 10*time.Second, 4, 10)
+		is("away, in time", 10*time.Second, 5, 13)
+		if err := l.Trouble(); err == nil || !strings.HasPrefix(err.Error(), "inspect ") || !strings.HasSuffix(err.Error(), ": away") {
+			t.Errorf("its trouble is %v", err)
+		}
+		is("away, and again", 5*time.Second, 6, 16)
+		time.Sleep(recent + 1)
+		b.before = cancel
+		is("at the end", 5*time.Second-recent-1, 7, 19)
+		if err := l.Trouble(); err != nil {
+			t.Errorf("what is cut short at the end is trouble: %v", err)
+		}
+	})
+}
+
+// A witness that could not be read is read the next time, whatever the stream's state is.
+func TestAWitnessThatCouldNotBeReadIsReadAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stream := subject.TurnStream("toy")
+		b := &guarded{looked: map[string]int{}, state: bus.State{First: 1, Last: 1, Messages: 1, Created: epoch, Now: time.Now().Add(time.Hour)}}
+		l := looped(b, toy(), Settings{}, nil)
+		l.witnesses.observe(stream, 1, "a")
+		b.at = errors.New("away")
+		if _, lost, err := l.checkWitness(t.Context(), stream); lost != nil || err == nil {
+			t.Errorf("of a witness that cannot be read: lost %v, %v", lost, err)
+		}
+		if !l.witnesses.get(stream).read.IsZero() {
+			t.Error("a witness that could not be read has been read")
+		}
+		if b.at = nil; !l.BusTime().Equal(time.Now().Add(time.Hour)) {
+			t.Errorf("by the clock of the bus it is %v", l.BusTime())
+		}
+		if now, lost, err := l.checkWitness(t.Context(), stream); lost != nil || err != nil || now.Last != 1 || l.witnesses.get(stream).read.IsZero() {
+			t.Errorf("when it can be read: %+v, lost %v, %v", now, lost, err)
+		}
+	})
+}
+
+// A server that lags behind the others has lost nothing.
+func TestAServerThatLagsHasLostNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stream := subject.TurnStream("toy")
+		b := &guarded{looked: map[string]int{}, state: bus.State{First: 1, Last: 4, Created: epoch}, later: bus.State{First: 1, Last: 5, Created: epoch}}
+		l := looped(b, toy(), Settings{Lost: func(stream string, what error) { t.Errorf("%s has lost something: %v", stream, what) }}, nil)
+		l.witnesses.observe(stream, 5, "a")
+		began := time.Now()
+		if err := l.checkStream(t.Context(), stream); err != nil || b.looked[stream] != 2 || time.Since(began) != 250*time.Millisecond || len(l.inbox) != 0 {
+			t.Errorf("%v after %v and %d looks; the engine is told %d things", err, time.Since(began), b.looked[stream], len(l.inbox))
+		}
+		b.state, b.later = bus.State{First: 1, Last: 4, Created: epoch}, bus.State{}
+		l.engine.settings.Lost = nil // without a receiver
+		if err := l.checkStream(t.Context(), stream); err != nil || len(l.inbox) != 1 {
+			t.Errorf("of a loss: %v, and the engine is told %d things", err, len(l.inbox))
+		}
+	})
+}
+
+// The newest stored message is the witness from then on.
+func TestTheLastMessageIsTheWitness(t *testing.T) {
+	l, stream := newWitnesses("toy"), subject.TurnStream("toy")
+	l.observe(stream, 5, "a")
+	l.observe(stream, 5, "b")
+	if w := l.get(stream); w.subject != "b" {
+		t.Errorf("the witness is %+v", w)
+	}
+	if restRead != 10*time.Minute {
+		t.Errorf("a witness is read again after %v", restRead)
+	}
+}
+
+// A loss concerns only the keys that this replica owns.
+func TestALossConcernsOwnKeys(t *testing.T) {
+	o := open(t, Settings{})
+	o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, ""))
+	o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("db", 2, 0, 0, ""))
+	o.run()
+	o.engine.Own(Everything &^ Share(0).With(Shard(web)))
+	o.engine.Lost(subject.TurnStream("toy"))
+	for key, e := range o.engine.entries {
+		if key == web || !e.mustRecall {
+			t.Errorf("%v is to be recalled: %t", key, e.mustRecall)
+		}
+	}
+	if len(o.engine.entries) != 1 {
+		t.Errorf("%d keys are known", len(o.engine.entries))
+	}
+}

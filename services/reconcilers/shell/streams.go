@@ -1,0 +1,181 @@
+package shell
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/sign"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// outcomesSince is how old a turn has to be before a missing outcome counts as dropped, and not
+// as on its way.
+const outcomesSince = 10 * time.Minute
+
+func storeTurn(ctx context.Context, b bus.Publisher, t events.Turn, expect uint64, signer *sign.Signer, now time.Time) (uint64, error) {
+	m, err := events.EncodeJSON(t, t.Trace)
+	if err != nil {
+		return 0, fmt.Errorf("store turn of %s for %v: %w", t.Controller, t.Key, err)
+	}
+	m.Subject = subject.Turn(t.Controller, t.Lane, t.Key)
+	signer.Turn(m, expect, now)
+	sequence, err := b.Store(ctx, m, expect)
+	if err != nil {
+		return 0, fmt.Errorf("store turn of %s for %v: %w", t.Controller, t.Key, err)
+	}
+	return sequence, nil
+}
+
+// streamEnd is the last message that a stream holds.
+type streamEnd struct {
+	sequence uint64    // sequence of that message; 0: the stream holds none
+	stored   time.Time // when the bus stored it
+	spent    bool      // the stream has held messages and holds none now
+}
+
+// kindEnd is the edge of a kind: the last message that its state stream holds or is about to hold.
+// The state stream mirrors the log with the same sequences, and may lag behind it, so the log
+// knows. But the state stream still has messages that the log has dropped by their age.
+func kindEnd(ctx context.Context, b bus.Bus, kind kinds.Name) (streamEnd, error) {
+	log, err := streamEndOf(ctx, b, subject.LogStream(kind))
+	if err != nil {
+		return streamEnd{}, err
+	}
+	state, err := streamEndOf(ctx, b, subject.StateStream(kind))
+	if log.sequence > state.sequence || state.sequence == 0 {
+		return log, err
+	}
+	return state, err
+}
+
+// scan bounds the search for the last message of a stream whose end has
+// expired.
+const scan = 1000
+
+// streamEndOf finds the last message that a stream holds. The message at the stream's last sequence
+// may have expired, and then no follower will ever get it.
+func streamEndOf(ctx context.Context, b bus.Bus, stream string) (streamEnd, error) {
+	state, err := b.StreamState(ctx, stream)
+	if err != nil || state.Messages == 0 {
+		return streamEnd{spent: state.Last > 0}, err
+	}
+	at := state.Last
+	for ; at > state.First && state.Last-at < scan; at-- {
+		if m, ok, err := b.At(ctx, stream, at); err != nil || ok {
+			return streamEnd{sequence: at, stored: m.Time}, err
+		}
+	}
+	m, _, err := b.At(ctx, stream, at)
+	return streamEnd{sequence: at, stored: m.Time}, err
+}
+
+// Serve feeds the engine from the controller's own streams until the context ends. It calls
+// ready once the engine can miss no outcome any more.
+func (l *Loop) Serve(ctx context.Context, ready func()) {
+	go l.hearWriters(ctx)
+	go l.checkStreams(ctx)
+	l.followOutcomes(ctx, ready)
+}
+
+// hearWriters tells the engine which turns the writers have in flight, and every half of
+// attendance that writers exist.
+func (l *Loop) hearWriters(ctx context.Context) {
+	var told time.Time
+	for ctx.Err() == nil {
+		err := l.bus.Listen(ctx, events.Writers, func(data []byte) {
+			b, ok := events.DecodeHeartbeat(data)
+			if now := l.clock(); ok && (len(b.InFlight(l.Name())) > 0 || now.Sub(told) > maxHeartbeatAge/2) && l.isSigned(data) {
+				told = now
+				l.Tell(func(d *Engine) { d.Heartbeat(b) })
+			}
+		})
+		if err != nil {
+			l.fail(fmt.Errorf("hear the writers: %w", err))
+			pause(ctx)
+		}
+	}
+}
+
+// recent is how long a failure counts as present. A lasting failure repeats within that time.
+const recent = 2 * time.Second
+
+func (l *Loop) fail(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.clock()
+	if l.failure == nil || now.Sub(l.failedAt) > recent {
+		l.failing = now
+	}
+	l.failure, l.failedAt = err, now
+}
+
+// Trouble is the error that keeps deliveries from the engine; nil if there is none.
+func (l *Loop) Trouble() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.failure == nil || l.clock().Sub(l.failedAt) > recent {
+		return nil
+	}
+	return l.failure
+}
+
+// outcomeAt is an outcome and its sequence in the stream.
+type outcomeAt struct {
+	events.Outcome
+	sequence uint64
+}
+
+// followOutcomes passes every outcome to the engine, other replicas' included, from now on.
+// When the consumer breaks off, the engine has to recall what it missed. followOutcomes skips
+// an outcome that cannot be decoded, or is not signed by a writer.
+func (l *Loop) followOutcomes(ctx context.Context, ready func()) {
+	stream := subject.OutcomeStream(l.Name())
+	for ctx.Err() == nil {
+		state, err := l.bus.StreamState(ctx, stream)
+		if err != nil {
+			l.fail(fmt.Errorf("follow %s: %w", stream, err))
+			pause(ctx)
+			continue
+		}
+		l.setBusTime(state)
+		l.Tell((*Engine).Invalidate)
+		ready()
+		err = l.bus.Follow(ctx, stream, state.Last+1, func(batch []events.Message) error {
+			outcomes := make([]outcomeAt, 0, len(batch))
+			for _, m := range batch {
+				h := outcomeAt{sequence: m.Sequence}
+				if l.engine.settings.Signatures.acceptsOutcome(m) && events.DecodeJSON(m, &h.Outcome) == nil {
+					outcomes = append(outcomes, h)
+				}
+			}
+			newest := batch[len(batch)-1]
+			l.witnesses.observe(stream, newest.Sequence, newest.Subject)
+			l.Tell(func(d *Engine) {
+				for _, h := range outcomes {
+					d.Outcome(h.sequence, h.Outcome)
+				}
+			})
+			return nil
+		})
+		l.witnesses.suspect()
+		if err != nil {
+			l.fail(fmt.Errorf("follow %s: %w", stream, err))
+			pause(ctx)
+		}
+	}
+}
+
+// pause waits before a retry, so that a loop does not spin while the bus is unreachable.
+func pause(ctx context.Context) {
+	const while = 250 * time.Millisecond
+	timer := time.NewTimer(while)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

@@ -1,0 +1,198 @@
+package shell
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// hall is a bus whose heartbeats of writers and outcomes come from the test.
+type hall struct {
+	*stock
+	said    chan []byte           // closed: writers cannot be heard
+	batches chan []events.Message // closed: outcomes cannot be followed
+	away    atomic.Bool           // StreamState fails
+	ears    atomic.Int32
+	looks   atomic.Int32
+}
+
+func (b *hall) Listen(ctx context.Context, _ string, hear func([]byte)) error {
+	b.ears.Add(1)
+	for {
+		select {
+		case text, open := <-b.said:
+			if !open {
+				return errors.New("no ear")
+			}
+			hear(text)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (b *hall) StreamState(ctx context.Context, stream string) (bus.State, error) {
+	if b.looks.Add(1); b.away.Load() {
+		return bus.State{}, errors.New("no state")
+	}
+	return b.stock.StreamState(ctx, stream)
+}
+
+func (b *hall) Follow(ctx context.Context, _ string, from uint64, handle func([]events.Message) error) error {
+	for {
+		select {
+		case batch, open := <-b.batches:
+			if !open {
+				return errors.New("no stream")
+			}
+			if batch[0].Sequence = from; handle(batch) != nil {
+				return errors.New("not taken")
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// The engine is told once a second of writers without turns of its controller, and always of
+// the others. A loop that cannot listen retries four times a second.
+func TestHowOftenAnEngineIsToldOfWriters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &hall{stock: stocked(t, 0), said: make(chan []byte)}
+		l := looped(b, toy(), Settings{}, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		var hearing sync.WaitGroup
+		hearing.Go(func() { l.hearWriters(ctx) })
+		say := func(what string, after time.Duration, text []byte, told int) {
+			t.Helper()
+			time.Sleep(after) // virtual
+			b.said <- text
+			if synctest.Wait(); len(l.inbox) != told {
+				t.Errorf("%s: the engine was told %d things, want %d", what, len(l.inbox), told)
+			}
+		}
+		idle, at := events.Heartbeat{Writer: "w"}.Encode(), events.Heartbeat{Writer: "w", Turns: map[string][]uint64{"toy": {7}}}.Encode()
+		say("at first", 0, idle, 1)
+		say("no message of a writer", time.Hour, []byte("{}"), 1)
+		say("long after", 0, idle, 2)
+		say("just after", time.Second, idle, 2)
+		say("a second after", 1, idle, 3)
+		say("at work", 0, at, 4)
+		say("still at work", 0, at, 5)
+		for len(l.inbox) > 0 {
+			(<-l.inbox)()
+		}
+		if len(l.engine.inFlight) != 1 || l.engine.writersSeen.IsZero() {
+			t.Errorf("in flight are %v", l.engine.inFlight)
+		}
+		close(b.said)
+		time.Sleep(time.Second - 1)
+		if synctest.Wait(); b.ears.Load() != 4 {
+			t.Errorf("in a second it listened %d times", b.ears.Load())
+		}
+		if err := l.Trouble(); err == nil || err.Error() != "hear the writers: no ear" {
+			t.Errorf("its trouble is %v", err)
+		}
+		cancel()
+		hearing.Wait()
+		if time.Sleep(1750*time.Millisecond + 1); l.Trouble() == nil {
+			t.Error("a failure of two seconds ago does not count")
+		}
+		if time.Sleep(1); l.Trouble() != nil {
+			t.Error("a failure of more than two seconds ago counts")
+		}
+	})
+}
+
+// An engine gets every outcome from the moment when it is ready. Whenever following begins
+// anew, the engine doubts its keys, and the loop inspects its streams.
+func TestAnEngineHearsItsOutcomes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &hall{stock: stocked(t, 0), batches: make(chan []events.Message)}
+		stream := subject.OutcomeStream("toy")
+		b.put(stream, events.Message{Subject: "old"})
+		b.away.Store(true)
+		l := looped(b, toy(), Settings{}, nil)
+		l.clock = func() time.Time { return time.Now().Add(-time.Hour) }
+		e := l.engine.entry(web)
+		doubted := func(what string, want bool) {
+			t.Helper()
+			synctest.Wait()
+			e.known = true
+			for len(l.inbox) > 0 {
+				(<-l.inbox)()
+			}
+			if e.known == want {
+				t.Errorf("%s: its keys are in doubt: %t", what, !want)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ready, done := 0, make(chan struct{})
+		go func() { defer close(done); l.followOutcomes(ctx, func() { ready++ }) }()
+		doubted("before it is known where they end", false)
+		if err := l.Trouble(); ready > 0 || err == nil || err.Error() != "follow "+stream+": no state" {
+			t.Errorf("its trouble is %v, and it is ready %d times", err, ready)
+		}
+		b.away.Store(false)
+		time.Sleep(250 * time.Millisecond) // virtual
+		doubted("when it begins", true)
+		if ready != 1 || b.looks.Load() != 2 || !l.BusTime().Equal(time.Now()) {
+			t.Errorf("it is ready %d times after %d looks; by the clock of the bus it is %v", ready, b.looks.Load(), l.BusTime())
+		}
+		outcome := func(turn uint64) events.Message {
+			m, err := events.EncodeJSON(events.Outcome{Controller: "toy", Key: web, Lane: events.Act, Turn: turn}, events.Trace{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.Subject, m.Sequence = subject.Outcome("toy", events.Act, web), 9
+			return m
+		}
+		b.batches <- []events.Message{outcome(7), {Subject: "torn", Data: []byte("torn")}, outcome(8)}
+		doubted("an outcome of another replica's", true)
+		if e.act.outcome != 8 || len(e.triggers) != 2 || e.triggers[0].Sequence != 2 || e.triggers[1].Sequence != 9 {
+			t.Errorf("heard is of turn %d, because of %v", e.act.outcome, e.triggers)
+		}
+		if w := l.witnesses.get(stream); w.sequence != 9 || w.subject != subject.Outcome("toy", events.Act, web) || len(l.witnesses.checkNow) != 0 {
+			t.Errorf("of the outcomes it remembers %+v", w)
+		}
+		close(b.batches)
+		if synctest.Wait(); len(l.witnesses.checkNow) != 1 {
+			t.Error("when they break off no stream is looked at")
+		}
+		if err := l.Trouble(); err == nil || err.Error() != "follow "+stream+": no stream" {
+			t.Errorf("its trouble is %v", err)
+		}
+		time.Sleep(time.Second - 1)
+		if synctest.Wait(); ready != 4 {
+			t.Errorf("in a second it was ready %d times more", ready-1)
+		}
+		cancel()
+		<-done
+	})
+}
+
+// Serve listens to the writers, follows the outcomes and inspects the streams.
+func TestAnEngineIsServed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &hall{stock: stocked(t, 0), said: make(chan []byte), batches: make(chan []events.Message)}
+		b.streams[subject.WakeStream] = nil
+		l := looped(b, toy(), Settings{}, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		ready, done := false, make(chan struct{})
+		go func() { defer close(done); l.Serve(ctx, func() { ready = true }) }()
+		if synctest.Wait(); !ready || b.ears.Load() != 1 || b.looks.Load() != 4 || l.Trouble() != nil {
+			t.Errorf("it is ready: %t; it hears writers %d times, and has looked %d times", ready, b.ears.Load(), b.looks.Load())
+		}
+		cancel()
+		<-done
+		synctest.Wait()
+	})
+}

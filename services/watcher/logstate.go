@@ -1,0 +1,104 @@
+package watcher
+
+import (
+	"hash/maphash"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/watcher/translate"
+)
+
+// logState is what a watcher knows of the log that it keeps, so that it notices losses: the objects
+// as of the last message, and what the next message must link to.
+type logState struct {
+	tally   events.Tally // of the objects that exist
+	counted bool         // the tally is known
+	window  translate.Window
+	after   events.Link // the last message that is not a mark
+	unsure  bool        // a delta has been counted, and is not known to be appended
+	stored  uint64      // the last sequence that is known to be stored
+	created time.Time   // when the log was created; zero: not known
+	// places are the log's last sequences about each object that exists, by a hash of the subject;
+	// nil while unknown. gap is the place of the log's last gap.
+	places places
+	gap    events.Place
+	since  time.Time // when the log was last known to be complete
+	// sight is how long the watcher has watched a kind of heartbeats without a break.
+	sight events.Sight
+
+	nextGap           events.Hole // what the next gap reports
+	damaged           bool        // the log or the state is damaged
+	repairedAt        uint64      // the sequence at which the last relist ended
+	reportActedOn     time.Time   // when the last reader's report was acted on
+	recreateState     bool        // the next read of the state recreates it
+	stateRecreatedAt  time.Time   // when the state was last recreated
+	checkedAt         time.Time   // when the streams were last checked, and the log's end then
+	checkedEnd        uint64
+	mirrorAt          uint64 // the state's last sequence when it lagged, and since when
+	mirrorBehindSince time.Time
+}
+
+// completeDelta completes a delta that is the next one of the log.
+func (l *logState) completeDelta(d *events.Delta) {
+	l.tally.Fold(*d)
+	l.unsure = true
+	if l.counted {
+		d.Census = l.tally.Census()
+	}
+	d.After, d.Sight = l.after, l.sight
+	switch {
+	case d.Ref.Name == "":
+		d.Before = l.gap
+	case l.places != nil:
+		d.Before = events.Place{Known: true, Sequence: l.places[hashOf(subject.Delta(d.Ref))]}
+	default:
+		d.Before = events.Place{}
+	}
+}
+
+// noteAppended notes a message that was handed to the appender.
+func (l *logState) noteAppended(op events.Op, m events.Message, sequence uint64) {
+	l.unsure = false
+	switch op {
+	case events.Is, events.Gone:
+		l.places.note(op, m.Subject, sequence)
+	case events.Gap:
+		l.gap = events.Place{Known: true, Sequence: sequence}
+	case events.Mark:
+	}
+	l.window.Fold(op, sequence, time.Now())
+	if op != events.Mark {
+		l.after = events.Link{Sequence: sequence, Sum: m.Get(events.HeaderSum)}
+	}
+}
+
+// countFrom starts the count from what a state stream holds.
+func (l *logState) countFrom(h stateContents) { l.tally, l.window, l.counted = h.tally, h.window, true }
+
+// places are sequences by a hash of the subject: 16 bytes and map overhead for each object. If two
+// objects have the same hash, a link leads to the wrong one, which a reader that follows it
+// notices.
+type places map[uint64]uint64
+
+var seed = maphash.MakeSeed()
+
+func hashOf(subject string) uint64 { return maphash.String(seed, subject) }
+
+// note takes in the place of an object's delta. It forgets deleted objects, because names that are
+// never used again would fill the memory.
+func (p places) note(op events.Op, subject string, sequence uint64) {
+	switch {
+	case p == nil:
+	case op == events.Gone:
+		delete(p, hashOf(subject))
+	default:
+		p[hashOf(subject)] = sequence
+	}
+}
+
+// crowded tells whether a window has so many tombstones that the watcher should record the oldest
+// objects again.
+func (k *kindWatch) crowded(w *translate.Window) bool {
+	return k.counted && w.Crowded(k.tally.Census().Objects, time.Now().Add(-k.age))
+}

@@ -1,0 +1,317 @@
+package watcher
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/trace"
+)
+
+// maxRememberedWrites bounds the remembered writes: a minute of them, at a thousand a second.
+const maxRememberedWrites = 1 << 16
+
+const (
+	// maxWriters bounds the remembered writers, and maxWritesInFlight their writes in flight, because
+	// every process that may publish on the topic can invent them. A watch does not wait for a
+	// write that exceeds the bounds: its change begins a trace of its own.
+	maxWriters        = 64
+	maxWritesInFlight = 16384
+)
+
+// writerTimeout is how long a writer may be silent before its writes in flight count as ended: it was
+// killed, or is cut off.
+const writerTimeout = 6 * trace.RollEvery
+
+// attribution is why a version that our writer made was recorded as another client's.
+type attribution string
+
+const (
+	unheard attribution = "unheard" // no message about the write had arrived
+	late    attribution = "late"    // the message that it was in flight arrived after the change
+	waited  attribution = "waited"  // the writer did not report the result within grace
+	hurried attribution = "hurried" // too many changes waited behind it, or the watch ended
+)
+
+// version is a version of an object. An empty number stands for the version that ends the object.
+type version struct {
+	uid    types.UID
+	number string
+}
+
+// recentWrites holds what the writers have reported about their recent writes. It is safe for concurrent
+// use.
+type recentWrites struct {
+	tracer *trace.Tracer
+	missed *prometheus.CounterVec
+
+	mu            sync.Mutex
+	writes        generations[version, events.Trace]
+	untracked     generations[version, untracked] // versions recorded as another client's
+	waiting       []chan struct{}
+	heard         bool                           // a writer has reported a write
+	inFlight      map[events.Ref]map[flight]bool // the writes in flight, by object
+	inFlightCount int                            // the number of writes in flight
+	lastHeard     map[string]time.Time           // when a writer was last heard
+}
+
+// flight identifies a write in flight.
+type flight struct{ writer, id string }
+
+// untracked is the kind of a version that was recorded as another client's, and why it was.
+type untracked struct {
+	kind kinds.Name
+	why  attribution
+}
+
+// newRecentWrites returns nil without a tracer; traces are off then.
+func newRecentWrites(t *trace.Tracer) *recentWrites {
+	if t == nil {
+		return nil
+	}
+	return &recentWrites{
+		tracer: t, inFlight: map[events.Ref]map[flight]bool{}, lastHeard: map[string]time.Time{},
+		writes: generations[version, events.Trace]{limit: maxRememberedWrites}, untracked: generations[version, untracked]{limit: maxRememberedWrites},
+		missed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "millrace_watcher_missed_causes_total",
+			Help: "Changes of our own writers of which none had told in time; each has begun a trace of its own.",
+		}, []string{"kind", "reason"}),
+	}
+}
+
+// listen receives the writers' messages until the context ends. It acknowledges to a writer each
+// write that begins on a kind that this watcher watches.
+func (c *recentWrites) listen(ctx context.Context, b bus.Peers, watched func(kinds.Name) bool) {
+	for c != nil && ctx.Err() == nil {
+		err := b.Listen(ctx, trace.Writes, func(data []byte) {
+			w, ok := trace.DecodeWrite(data)
+			if !ok {
+				if r, ok := trace.DecodeRoll(data); ok {
+					c.endUnlisted(r)
+				}
+				return
+			}
+			c.receive(w)
+			if w.Begins && w.Writer != "" && watched(w.About.Kind) {
+				_ = b.Broadcast(trace.HeardBy(w.Writer), []byte(w.ID)) // if this fails, the writer waits until its time-out
+			}
+		})
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot hear what the writers write")
+			c.endAllWrites()
+			pause(ctx, checkEvery)
+		}
+	}
+}
+
+// relist begins the span of a relist, which has no cause.
+func (c *recentWrites) relist(kind kinds.Name) *trace.Span {
+	if c == nil {
+		return nil
+	}
+	return c.tracer.Relist(kind)
+}
+
+func (c *recentWrites) collectors() []prometheus.Collector {
+	if c == nil {
+		return nil
+	}
+	return []prometheus.Collector{c.missed}
+}
+
+// receive takes in a message about a write that begins or ends.
+func (c *recentWrites) receive(w trace.Write) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.heard = true
+	known := c.noteWriter(w.Writer)
+	if w.Begins {
+		if !known || c.inFlightCount >= maxWritesInFlight {
+			return
+		}
+		flights := c.inFlight[w.About]
+		if flights == nil {
+			flights = map[flight]bool{}
+			c.inFlight[w.About] = flights
+		}
+		before := len(flights)
+		flights[flight{w.Writer, w.ID}] = true
+		c.inFlightCount += len(flights) - before
+		return
+	}
+	began := c.end(w)
+	if v := (version{w.UID, w.Version}); w.Version != "" {
+		c.writes.put(v, w.Trace)
+		c.countMissed(v, began)
+	}
+	if w.Ends {
+		c.writes.put(version{uid: w.UID}, w.Trace)
+	}
+	c.wakeWaiting()
+}
+
+// countMissed counts a version of our writers that was recorded as another client's.
+func (c *recentWrites) countMissed(v version, began bool) {
+	g, ok := c.untracked.get(v)
+	if !ok {
+		return
+	}
+	if g.why == unheard && began {
+		g.why = late
+	}
+	c.missed.WithLabelValues(string(g.kind), string(g.why)).Inc()
+}
+
+// end removes a write in flight, and tells whether there was one.
+func (c *recentWrites) end(w trace.Write) (began bool) {
+	flights, one := c.inFlight[w.About], flight{w.Writer, w.ID}
+	if began = flights[one]; began {
+		c.inFlightCount--
+	}
+	if delete(flights, one); len(flights) == 0 {
+		delete(c.inFlight, w.About)
+	}
+	return began
+}
+
+// endUnlisted ends the writes in flight that a writer's roll does not name, because the message that they
+// ended was lost. It also ends the writes of silent writers.
+func (c *recentWrites) endUnlisted(r trace.Roll) {
+	open := make(map[string]bool, len(r.Open))
+	for _, id := range r.Open {
+		open[id] = true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.noteWriter(r.Writer) {
+		return
+	}
+	c.forget(func(f flight) bool { return f.writer == r.Writer && !open[f.id] || c.silent(f.writer) })
+	c.forgetSilentWriters()
+}
+
+// forgetSilentWriters forgets the silent writers.
+func (c *recentWrites) forgetSilentWriters() {
+	maps.DeleteFunc(c.lastHeard, func(writer string, _ time.Time) bool { return c.silent(writer) })
+}
+
+// noteWriter notes that a writer is alive, and tells whether there is room for it.
+func (c *recentWrites) noteWriter(writer string) bool {
+	if _, known := c.lastHeard[writer]; !known && len(c.lastHeard) >= maxWriters {
+		if c.forgetSilentWriters(); len(c.lastHeard) >= maxWriters {
+			return false
+		}
+	}
+	c.lastHeard[writer] = time.Now()
+	return true
+}
+
+// silent tells whether a writer has sent nothing for longer than quiet.
+func (c *recentWrites) silent(writer string) bool {
+	return time.Since(c.lastHeard[writer]) > writerTimeout
+}
+
+// forget ends the writes in flight that which selects.
+func (c *recentWrites) forget(which func(flight) bool) {
+	forgot := false
+	for about, flights := range c.inFlight {
+		before := len(flights)
+		maps.DeleteFunc(flights, func(f flight, _ bool) bool { return which(f) })
+		c.inFlightCount -= before - len(flights)
+		forgot = forgot || len(flights) < before
+		if len(flights) == 0 {
+			delete(c.inFlight, about)
+		}
+	}
+	if forgot {
+		c.wakeWaiting()
+	}
+}
+
+// wakeWaiting wakes the watches that wait for a write.
+func (c *recentWrites) wakeWaiting() {
+	for _, look := range c.waiting {
+		signal(look)
+	}
+	c.waiting = nil
+}
+
+// endAllWrites ends all writes in flight when the topic cannot be heard, so that no change waits for a
+// message that will not come.
+func (c *recentWrites) endAllWrites() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.inFlight)
+	c.inFlightCount = 0
+	c.wakeWaiting()
+}
+
+// traceOf returns the trace of the write that made a version; ours is false when no such write is known.
+func (c *recentWrites) traceOf(v version, gone bool) (cause events.Trace, ours bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.find(v, gone)
+}
+
+// recordUntracked remembers a version that is recorded as another client's. Only a writer's later message
+// proves that the version was ours: the object itself does not, since bindings and scaling leave no
+// name there.
+func (c *recentWrites) recordUntracked(v version, g untracked) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.untracked.put(v, g)
+}
+
+func (c *recentWrites) find(v version, gone bool) (cause events.Trace, ours bool) {
+	if cause, ours = c.writes.get(v); !ours && gone {
+		cause, ours = c.writes.get(version{uid: v.uid})
+	}
+	return cause, ours
+}
+
+// await tells whether a write in flight may make a version. If so, it sends a token to look when
+// more is known.
+func (c *recentWrites) await(v version, gone bool, about events.Ref, look chan struct{}) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	awaited := false
+	for f := range c.inFlight[about] {
+		awaited = awaited || !c.silent(f.writer)
+	}
+	if !awaited {
+		return false
+	}
+	if _, known := c.find(v, gone); known {
+		return false
+	}
+	if !slices.Contains(c.waiting, look) {
+		c.waiting = append(c.waiting, look)
+	}
+	return true
+}
+
+// giveUp ends the writes in flight of an object: one change has waited for them without a result,
+// and no other change is to wait for them.
+func (c *recentWrites) giveUp(about events.Ref) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.inFlightCount -= len(c.inFlight[about])
+	delete(c.inFlight, about)
+}
+
+// writersReport tells whether writers report their writes at all. Only then is a version without a report a
+// miss.
+func (c *recentWrites) writersReport() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.heard
+}

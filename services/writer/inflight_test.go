@@ -1,0 +1,205 @@
+package writer
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/stream/memory"
+	"github.com/millrace/millrace/services/writer/claim"
+)
+
+// listen sends a writer's heartbeat, which comes back after a while.
+func listen(f *inFlightTurns, after time.Duration) {
+	_, said := f.heartbeat()
+	time.Sleep(after)
+	f.receive(said.Encode())
+}
+
+// nothing is a delivery that ignores its answers.
+type nothing struct{}
+
+var _ bus.Delivery = nothing{}
+
+func (nothing) Message() events.Message    { return events.Message{} }
+func (nothing) Attempt() int               { return 1 }
+func (nothing) Ack()                       {}
+func (nothing) NakWithDelay(time.Duration) {}
+func (nothing) Term(string)                {}
+func (nothing) InProgress()                {}
+
+// worked counts how often a turn is marked as in progress.
+type worked struct {
+	nothing
+	times *atomic.Int32
+}
+
+func (w worked) InProgress() { w.times.Add(1) }
+
+// A writer marks its turns in flight as in progress while it runs. When it has stopped it sends
+// one more heartbeat: the turns handed back must not seem to be in flight.
+func TestWhatIsInFlightIsSaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory.New(memory.Options{})
+		defer b.Close()
+		var heard, times atomic.Int32
+		go func() { _ = b.Listen(t.Context(), events.Writers, func([]byte) { heard.Add(1) }) }()
+		f, hold := newInFlightTurns("a", newMetrics()), make(chan struct{})
+		f.take(held, worked{times: &times}, true, func() { <-hold })
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { f.run(ctx, b, slog.New(slog.DiscardHandler)); close(ended) }()
+		time.Sleep(5*claim.Interval + claim.Interval/2) // virtual
+		if n := times.Load(); n != 6 {
+			t.Errorf("it is said to be worked on %d times in five intervals, and at once", n)
+		}
+		before := heard.Load()
+		stop()
+		<-ended
+		synctest.Wait()
+		if more, said := times.Load()-6, heard.Load()-before; more != 0 || said != 1 {
+			t.Errorf("when it stops the writer works on it %d times more, and says %d heartbeats", more, said)
+		}
+		close(hold)
+		f.turns.Wait()
+	})
+}
+
+// mute is a bus on which Listen fails.
+type mute struct {
+	bus.Bus
+	tries atomic.Int32
+}
+
+func (m *mute) Listen(context.Context, string, func([]byte)) error {
+	m.tries.Add(1)
+	return away
+}
+
+// A writer that cannot listen for the others retries at intervals, and counts their heartbeats
+// meanwhile as missed.
+func TestAWriterThatCannotHear(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &mute{Bus: memory.New(memory.Options{})}
+		defer b.Bus.Close()
+		f := newInFlightTurns("a", newMetrics())
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { f.run(ctx, b, slog.New(slog.DiscardHandler)); close(ended) }()
+		time.Sleep(10*claim.Interval + claim.Interval/2) // virtual
+		stop()
+		<-ended
+		if n := b.tries.Load(); n != 11 {
+			t.Errorf("in ten intervals it tries %d times", n)
+		}
+		stored := time.Now()
+		for range 4 {
+			listen(f, claim.Interval)
+		}
+		if f.watched(stored) {
+			t.Error("what others said while they could not be heard is taken for known")
+		}
+		if later := time.Now().Add(claim.Listening); !f.watched(later) {
+			t.Error("what others say from now on is not")
+		}
+	})
+}
+
+// The metric counts heartbeats that come back too late, and only those.
+func TestLateHeartbeatsAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newInFlightTurns("a", newMetrics())
+		for range 3 {
+			listen(f, claim.Interval)
+		}
+		if n := sumOf(t, f.metrics.expiries); n != 0 {
+			t.Errorf("of a writer that hears itself %v heartbeats are counted", n)
+		}
+		time.Sleep(claim.Expiry) // virtual
+		listen(f, claim.Interval)
+		if n := sumOf(t, f.metrics.expiries); n != 1 {
+			t.Errorf("of a writer that did not hear itself once %v heartbeats are counted", n)
+		}
+	})
+}
+
+// sumOf sums a metric over all labels, or those with some values.
+func sumOf(t *testing.T, c prometheus.Collector, labels ...string) (sum float64) {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(c)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			has := map[string]bool{}
+			for _, l := range m.GetLabel() {
+				has[l.GetValue()] = true
+			}
+			if !slices.ContainsFunc(labels, func(l string) bool { return !has[l] }) {
+				sum += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return sum
+}
+
+// A writer that does not hear itself for five seconds is not ready: it takes turns, and may make
+// no requests for them.
+func TestAWriterThatIsDeafIsNotReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory.New(memory.Options{})
+		defer b.Close()
+		s, err := New(Config{REST: &rest.Config{Host: "http://api.invalid"}, Bus: b})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ready := s.Checks()["writer"]
+		time.Sleep(5 * time.Second) // virtual
+		if err := ready(); err == nil || err.Error() != "not started" {
+			t.Errorf("before it takes turns: %v", err)
+		}
+		s.setIdle(nil)
+		if err := ready(); err == nil || !strings.Contains(err.Error(), "does not hear its own") {
+			t.Errorf("after five seconds: %v", err)
+		}
+		listen(s.inFlight, 0)
+		time.Sleep(5*time.Second - 1)
+		if err := ready(); err != nil {
+			t.Errorf("after less than that: %v", err)
+		}
+	})
+}
+
+// Turns in flight have a limited time when the writer stops; only turns that take longer are cut
+// off.
+func TestWhatIsInFlightMayEnd(t *testing.T) {
+	for takes, want := range map[time.Duration]struct {
+		cut  bool
+		took time.Duration
+	}{time.Second: {false, time.Second}, time.Minute: {true, 10 * time.Second}} {
+		synctest.Test(t, func(t *testing.T) {
+			f, ctx := newInFlightTurns("a", newMetrics()), t.Context()
+			ctx, stop := context.WithCancel(ctx)
+			defer stop()
+			f.take(held, nothing{}, true, func() { wait(ctx, takes) })
+			began, cut := time.Now(), false
+			f.drain(10*time.Second, func() { cut = true; stop() })
+			if took := time.Since(began); took != want.took || cut != want.cut {
+				t.Errorf("of a turn that takes %v the end is waited for %v, and it is cut short: %t", takes, took, cut)
+			}
+		})
+	}
+}
