@@ -243,14 +243,14 @@ func (k *kindWatch) holdBack(d events.Delta, wrote translate.Writers, first bool
 	return true
 }
 
-// wakeAt rings the watch's bell at a moment, so that it checks the waiting versions.
+// wakeAt signals the watch at a moment, so that it checks the waiting versions.
 func (k *kindWatch) wakeAt(at time.Time) {
 	if !k.waking.IsZero() && !at.Before(k.waking) && time.Now().Before(k.waking) {
 		return // an earlier wake-up is pending
 	}
 	k.waking = at
-	bell := k.wake
-	time.AfterFunc(time.Until(at), func() { signal(bell) })
+	wake := k.wake
+	time.AfterFunc(time.Until(at), func() { signal(wake) })
 }
 
 // recordWaiting appends the waiting versions that have room by now, or all of them. The log already

@@ -276,11 +276,11 @@ func pod(version, bytes int) events.Delta {
 	}
 }
 
-// rings tells whether a bell has rung, and takes its token.
-func rings(bell chan struct{}) bool {
+// rings tells whether a wake has rung, and takes its token.
+func rings(wake chan struct{}) bool {
 	synctest.Wait()
 	select {
-	case <-bell:
+	case <-wake:
 		return true
 	default:
 		return false

@@ -122,7 +122,7 @@ func TestWhenKindsAreLookedForAgain(t *testing.T) {
 	now := time.Now()
 	until := func(change func()) time.Duration {
 		service.mu.Lock()
-		service.config.Scope, service.waiting, service.discoveryErr, service.makerChangedAt = All, false, nil, now.Add(-time.Hour)
+		service.config.Scope, service.waiting, service.discoveryErr, service.definerChangedAt = All, false, nil, now.Add(-time.Hour)
 		change()
 		service.mu.Unlock()
 		return service.untilDiscovery(now)
@@ -133,14 +133,14 @@ func TestWhenKindsAreLookedForAgain(t *testing.T) {
 	for what, change := range map[string]func(){
 		"something waits":   func() { service.waiting = true },
 		"it failed":         func() { service.discoveryErr = away },
-		"a kind was made":   func() { service.makerChangedAt = now.Add(-discoverSettled + 1) },
+		"a kind was made":   func() { service.definerChangedAt = now.Add(-discoverSettled + 1) },
 		"makers are hidden": func() { service.config.Scope = Other },
 	} {
 		if got := until(change); got != discoverEvery && !(what == "makers are hidden" && service.watchesDefiners()) {
 			t.Errorf("%s: in %v", what, got)
 		}
 	}
-	if got := until(func() { service.makerChangedAt = now.Add(-discoverSettled) }); got != discoverResting {
+	if got := until(func() { service.definerChangedAt = now.Add(-discoverSettled) }); got != discoverResting {
 		t.Errorf("when a kind was made long ago: in %v", got)
 	}
 }
@@ -249,11 +249,11 @@ func TestTheScrubberFindsHoles(t *testing.T) {
 func TestWhatLivesBeforeTheWindow(t *testing.T) {
 	t.Parallel()
 	k, _ := recorded(t, 2, 0)
-	if ghost, err := k.searchStaleBefore(t.Context(), "pods", 1); err != nil || ghost != nil {
-		t.Errorf("before the first there is %+v, %v", ghost, err)
+	if stale, err := k.searchStaleBefore(t.Context(), "pods", 1); err != nil || stale != nil {
+		t.Errorf("before the first there is %+v, %v", stale, err)
 	}
-	if ghost, err := k.searchStaleBefore(t.Context(), "pods", 2); err != nil || ghost == nil || ghost.End != 3 || !strings.Contains(ghost.Hole.Reason, "message 1 of the state") {
-		t.Errorf("before the second there is %+v, %v", ghost, err)
+	if stale, err := k.searchStaleBefore(t.Context(), "pods", 2); err != nil || stale == nil || stale.End != 3 || !strings.Contains(stale.Hole.Reason, "message 1 of the state") {
+		t.Errorf("before the second there is %+v, %v", stale, err)
 	}
 }
 
@@ -289,7 +289,7 @@ func TestWhenAFightIsOne(t *testing.T) {
 		}
 	}
 	f := fights{}
-	for what, d := range map[string]events.Delta{"the first generation": {UID: "u", Generation: 1}, "no wish": {UID: "v", Generation: 3}} {
+	for what, d := range map[string]events.Delta{"the first generation": {UID: "u", Generation: 1}, "no spec": {UID: "v", Generation: 3}} {
 		if _, ok := f.observe(d, func() []byte { return nil }); ok {
 			t.Errorf("%s is a fight", what)
 		}

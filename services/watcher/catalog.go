@@ -19,7 +19,7 @@ func (s *Service) discover(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-timer.C:
-		case <-s.makerChanged:
+		case <-s.definerChanged:
 			pause(ctx, discoverEvery/4) // the API server needs a moment to serve the change
 		}
 		timer.Stop()
@@ -32,7 +32,7 @@ func (s *Service) untilDiscovery(now time.Time) time.Duration {
 	others := s.members.Others()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if others > 0 || !s.watchesDefiners() || s.waiting || s.discoveryErr != nil || now.Sub(s.makerChangedAt) < discoverSettled {
+	if others > 0 || !s.watchesDefiners() || s.waiting || s.discoveryErr != nil || now.Sub(s.definerChangedAt) < discoverSettled {
 		return discoverEvery
 	}
 	return discoverResting
@@ -44,7 +44,7 @@ var kindDefiners = map[kinds.Name]bool{
 	kinds.NameOf("apiregistration.k8s.io", "apiservices"):             true,
 }
 
-// watchesDefiners tells whether the makers are in this watcher's scope.
+// watchesDefiners tells whether the kind definers are in this watcher's scope.
 func (s *Service) watchesDefiners() bool {
 	for kind := range kindDefiners {
 		if !s.config.Scope.Has(kind) {
@@ -54,12 +54,12 @@ func (s *Service) watchesDefiners() bool {
 	return true
 }
 
-// noteMakerChange notes that a maker has changed, and starts a discovery.
-func (s *Service) noteMakerChange(now time.Time) {
+// noteDefinerChange notes that a CRD or an APIService has changed, and starts a discovery.
+func (s *Service) noteDefinerChange(now time.Time) {
 	s.mu.Lock()
-	s.makerChangedAt = now
+	s.definerChangedAt = now
 	s.mu.Unlock()
-	signal(s.makerChanged)
+	signal(s.definerChanged)
 }
 
 func (s *Service) findKinds(ctx context.Context) {
@@ -180,7 +180,7 @@ func (s *Service) start(ctx context.Context, kind kinds.Kind) {
 		bounds: bounds{Bound: s.config.Bound.or(DefaultBound), leftOut: s.metrics.leaves(kind.Name)},
 	}}
 	if kindDefiners[kind.Name] {
-		r.watch.changed = func() { s.noteMakerChange(time.Now()) }
+		r.watch.changed = func() { s.noteDefinerChange(time.Now()) }
 	}
 	s.kinds[kind.Name] = r
 	s.metrics.begin(kind.Name)

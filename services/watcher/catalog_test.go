@@ -132,10 +132,10 @@ func TestWhatASearchTells(t *testing.T) {
 // A change of a CRD or an APIService starts a discovery at once.
 func TestAChangedDefinitionStirs(t *testing.T) {
 	t.Parallel()
-	service, now := &Service{makerChanged: make(chan struct{}, 1)}, time.Now()
-	service.noteMakerChange(now)
-	if service.noteMakerChange(now.Add(1)); len(service.makerChanged) != 1 || !service.makerChangedAt.Equal(now.Add(1)) {
-		t.Errorf("it is stirred %d times, last at %v", len(service.makerChanged), service.makerChangedAt)
+	service, now := &Service{definerChanged: make(chan struct{}, 1)}, time.Now()
+	service.noteDefinerChange(now)
+	if service.noteDefinerChange(now.Add(1)); len(service.definerChanged) != 1 || !service.definerChangedAt.Equal(now.Add(1)) {
+		t.Errorf("it is stirred %d times, last at %v", len(service.definerChanged), service.definerChangedAt)
 	}
 }
 

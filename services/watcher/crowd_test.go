@@ -29,7 +29,7 @@ func boundMadeUpWrites(t *testing.T) {
 	honest := trace.Write{Writer: "w", ID: "1", About: about(-1), Begins: true}
 	c.receive(honest)
 	for n := range 200_000 {
-		c.receive(trace.Write{Writer: fmt.Sprint("ghost-", n%100), ID: fmt.Sprint(n), About: about(n % 500), Begins: true})
+		c.receive(trace.Write{Writer: fmt.Sprint("stale-", n%100), ID: fmt.Sprint(n), About: about(n % 500), Begins: true})
 	}
 	for n := range 1000 {
 		c.endUnlisted(trace.Roll{Writer: fmt.Sprint("stranger-", n), Open: []string{}})
@@ -47,7 +47,7 @@ func boundMadeUpWrites(t *testing.T) {
 	}
 	c.giveUp(about(0))
 	for n := range 100 {
-		c.endUnlisted(trace.Roll{Writer: fmt.Sprint("ghost-", n), Open: []string{}})
+		c.endUnlisted(trace.Roll{Writer: fmt.Sprint("stale-", n), Open: []string{}})
 	}
 	c.end(honest)
 	c.end(honest) // which changes nothing

@@ -137,7 +137,7 @@ func (k *kindWatch) agreesByNow(ctx context.Context, d events.Damage) bool {
 }
 
 // reportedDamage returns an error when a reader has found damage after the last repair. Damage that returns
-// within repairEvery is in the state stream itself, so asked has that stream recreated. A mere
+// within repairEvery is in the state stream itself, so reportedDamage has that stream recreated. A mere
 // suspicion causes one comparison a minute at most.
 func (k *kindWatch) reportedDamage(d events.Damage) error {
 	again := time.Since(k.reportActedOn) < repairEvery

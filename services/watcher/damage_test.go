@@ -219,21 +219,21 @@ func TestAGhostIsBuried(t *testing.T) {
 	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	s.change("ADDED", "a", 0)
-	s.change("ADDED", "ghost", 0)
+	s.change("ADDED", "stale", 0)
 	_, stop := start(t, s, b, "one")
 	until(t, func() bool { return len(logOf(t, b)) == 3 })
 	stop()
 	var of uint64
 	for i, d := range logOf(t, b) {
-		if d.Ref.Name == "ghost" {
+		if d.Ref.Name == "stale" {
 			of = uint64(i + 1)
 		}
 	}
-	s.change("DELETED", "ghost", 0)
+	s.change("DELETED", "stale", 0)
 	s.forget()
 	start(t, s, &worn{b, map[string]bool{at(subject.StateStream("pods"), of): true}, nil}, "two")
 	until(t, func() bool { return len(logOf(t, b)) == 6 })
-	if got := fmt.Sprint(ops(logOf(t, b)[3:])); got != "[gone ghost gap mark]" {
+	if got := fmt.Sprint(ops(logOf(t, b)[3:])); got != "[gone stale gap mark]" {
 		t.Errorf("the relist told %s", got)
 	}
 	if c := logOf(t, b)[5].Census; c.Objects != 1 {

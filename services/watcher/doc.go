@@ -37,7 +37,7 @@
 // The state holds the tombstones of a day, and readers need none of them. Every mark names the
 // message since which every existing object has been recorded (the window). When too many
 // tombstones lie behind that message, the watcher records the oldest objects again (keyframe.go).
-// It reads what lies before the window when a session has begun (ghosts.go). See docs/adr/0013.
+// It reads what lies before the window when a session has begun (stale.go). See docs/adr/0013.
 //
 // # More than one watcher
 //

@@ -58,15 +58,15 @@ type fight struct {
 	since            time.Time
 }
 
-// observe takes in a change, and tells whether it completes a fight. It calls wish only for changes of
+// observe takes in a change, and tells whether it completes a fight. It calls spec only for changes of
 // the specification, which are few.
-func (f *fights) observe(d events.Delta, wish func() []byte) (found fight, ok bool) {
+func (f *fights) observe(d events.Delta, spec func() []byte) (found fight, ok bool) {
 	c, known := f.specs.get(d.UID)
 	if d.Generation <= 1 || known && c.generation == d.Generation {
 		return fight{}, false // the specification has not changed
 	}
 	f.specs.limit = maxContested
-	text := wish()
+	text := spec()
 	if text == nil {
 		return fight{}, false
 	}
@@ -166,13 +166,13 @@ func (k *kindWatch) logFight(ctx context.Context, d events.Delta, obj runtime.Ob
 	if d.Op != events.Is || d.Sync {
 		return
 	}
-	wish := func() []byte {
+	spec := func() []byte {
 		if _, raw := obj.(*kinds.Raw); raw {
 			obj = k.decodeRecorded(d)
 		}
 		return specOf(obj)
 	}
-	if f, found := k.fights.observe(d, wish); found {
+	if f, found := k.fights.observe(d, spec); found {
 		k.metrics.fights.WithLabelValues(string(k.kind.Name)).Inc()
 		klog.FromContext(ctx).Info("Managers write an object back and forth: let only one of them set these fields",
 			"object", d.Ref.String(), "managers", f.managers, "fields", f.fields, "times", fmt.Sprintf("%d since %s", f.times, f.since.UTC().Format(time.RFC3339)))

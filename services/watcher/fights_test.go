@@ -21,7 +21,7 @@ import (
 )
 
 // written is one change of a specification.
-type written struct{ by, wish string }
+type written struct{ by, spec string }
 
 // TestAFightIsTold: the watcher finds two managers that write the same fields back and forth, and
 // names them and the fields. It finds nothing in changes that only look like a fight.
@@ -47,11 +47,11 @@ func TestAFightIsTold(t *testing.T) {
 		guessed bool
 	}{
 		"back and forth":                  {two(small, large), time.Second, 2, false},
-		"by one manager":                  {two(small, written{small.by, large.wish}), time.Second, 0, false},
+		"by one manager":                  {two(small, written{small.by, large.spec}), time.Second, 0, false},
 		"never the same again":            {onward(), time.Second, 0, false},
 		"a few times":                     {two(small, large)[:fightReturns], time.Second, 0, false},
 		"slowly":                          {two(small, large), 5 * time.Minute, 0, false},
-		"the same by one after the other": {two(small, written{large.by, small.wish}), time.Second, 0, false},
+		"the same by one after the other": {two(small, written{large.by, small.spec}), time.Second, 0, false},
 		"by who is only guessed":          {two(small, large), time.Second, 0, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -59,7 +59,7 @@ func TestAFightIsTold(t *testing.T) {
 			at, told := time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC), 0
 			for i, w := range c.changes {
 				d := events.Delta{UID: "u", Generation: int64(i + 2), At: at.Add(time.Duration(i) * c.every), By: events.Manager{Name: w.by}, Proven: !c.guessed}
-				found, ok := f.observe(d, func() []byte { return []byte(w.wish) })
+				found, ok := f.observe(d, func() []byte { return []byte(w.spec) })
 				if _, again := f.observe(d, func() []byte { t.Error("a report of the status is looked at"); return nil }); again {
 					t.Error("a report of the status makes a fight")
 				}

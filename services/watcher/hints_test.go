@@ -131,9 +131,9 @@ func TestADeadWatcherIsReplacedAlthoughItIsHeard(t *testing.T) {
 // new ones, and the real watchers watch them all the same.
 func TestMadeUpWatchersLeaveNoKindUnwatched(t *testing.T) {
 	t.Parallel()
-	for name, ghost := range map[string]func(n, i int) string{
-		"always the same":      func(_, i int) string { return fmt.Sprint("ghost-", i) },
-		"renewed continuously": func(n, i int) string { return fmt.Sprint("ghost-", n, "-", i) },
+	for name, stale := range map[string]func(n, i int) string{
+		"always the same":      func(_, i int) string { return fmt.Sprint("stale-", i) },
+		"renewed continuously": func(n, i int) string { return fmt.Sprint("stale-", n, "-", i) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -141,7 +141,7 @@ func TestMadeUpWatchersLeaveNoKindUnwatched(t *testing.T) {
 			go func() {
 				for n := 0; t.Context().Err() == nil; n++ {
 					for i := range 200 {
-						_ = b.Broadcast("watchers", fmt.Appendf(nil, `{"id":%q}`, ghost(n, i)))
+						_ = b.Broadcast("watchers", fmt.Appendf(nil, `{"id":%q}`, stale(n, i)))
 					}
 					time.Sleep(100 * time.Millisecond)
 				}

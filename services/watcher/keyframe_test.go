@@ -61,7 +61,7 @@ func TestWhatWasCountedAsGoneIsNotSaidAgain(t *testing.T) {
 	s, b := serve(t), memory.New(memory.Options{})
 	_, stop := start(t, s, b, "one")
 	s.change("ADDED", "a", 0)
-	s.change("ADDED", "ghost", 0)
+	s.change("ADDED", "stale", 0)
 	until(t, func() bool { return len(logOf(t, b)) == 3 })
 	stop()
 	before := logOf(t, b)
@@ -74,7 +74,7 @@ func TestWhatWasCountedAsGoneIsNotSaidAgain(t *testing.T) {
 		age: time.Nanosecond, cursor: translate.Cursor{Version: "9"}, marked: time.Now().Add(time.Hour),
 	}
 	for _, d := range before {
-		if d.Ref.Name != "ghost" {
+		if d.Ref.Name != "stale" {
 			k.tally.Fold(d)
 		}
 	}
@@ -217,11 +217,11 @@ func TestCountingBeginsWhereEverythingIsThere(t *testing.T) {
 func TestGhostsBeforeTheWindow(t *testing.T) {
 	t.Parallel()
 	k := past(t, memory.New(memory.Options{}), 2, 10)
-	if ghost, err := k.searchStaleBefore(t.Context(), "pods", 3); err != nil || ghost == nil || ghost.End < 23 {
-		t.Errorf("found %+v (%v), want the object of message 1", ghost, err)
+	if stale, err := k.searchStaleBefore(t.Context(), "pods", 3); err != nil || stale == nil || stale.End < 23 {
+		t.Errorf("found %+v (%v), want the object of message 1", stale, err)
 	}
-	if ghost, err := k.searchStaleBefore(t.Context(), "pods", 1); err != nil || ghost != nil {
-		t.Errorf("found %+v (%v) where there is nothing", ghost, err)
+	if stale, err := k.searchStaleBefore(t.Context(), "pods", 1); err != nil || stale != nil {
+		t.Errorf("found %+v (%v) where there is nothing", stale, err)
 	}
 	k.window.Begin(3)
 	k.suspectStale()

@@ -197,7 +197,7 @@ func TestWhenAKindIsRetired(t *testing.T) {
 		if got := log(); got != "is w mark gone w mark" || service.watches(widgets) {
 			t.Fatalf("after ten seconds it is told as %s, and watched: %t", got, service.watches(widgets))
 		}
-		time.Sleep(remarkEvery - 15*time.Second)
+		time.Sleep(retiredMarkEvery - 15*time.Second)
 		if got := log(); got != "is w mark gone w mark" {
 			t.Errorf("before twenty minutes are over it is told as %s", got)
 		}

@@ -14,7 +14,7 @@ import (
 )
 
 // Before the window of a state stream there are only tombstones (translate.Window). A bus that has
-// lost its index has older messages of deleted objects (ghosts) there again. A reader of the window
+// lost its index has older messages of deleted objects there again, which are stale. A reader of the window
 // does not see them, but a writer that asks for one object does. So when a session has begun on a
 // window, the watcher reads what lies before it as well, once busier processes have had time to
 // start.
@@ -39,7 +39,7 @@ func (k *kindWatch) suspectStale() {
 	signal(k.staleSearch)
 }
 
-// searchStale looks for ghosts after each suspectStale, until the context ends.
+// searchStale looks for stale objects after each suspectStale, until the context ends.
 func (k *kindWatch) searchStale(ctx context.Context, kind kinds.Name) {
 	for {
 		select {
@@ -55,7 +55,7 @@ func (k *kindWatch) searchStale(ctx context.Context, kind kinds.Name) {
 		if since <= 1 {
 			continue
 		}
-		ghost, err := k.searchStaleBefore(ctx, kind, since)
+		stale, err := k.searchStaleBefore(ctx, kind, since)
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
@@ -64,14 +64,14 @@ func (k *kindWatch) searchStale(ctx context.Context, kind kinds.Name) {
 			k.staleBefore = since
 			k.mu.Unlock()
 			signal(k.staleSearch)
-		case ghost != nil:
-			k.report(*ghost)
+		case stale != nil:
+			k.report(*stale)
 		}
 	}
 }
 
 // searchStaleBefore looks for a message before since by which a state stream says that an object exists.
-func (k *kindWatch) searchStaleBefore(ctx context.Context, kind kinds.Name, since uint64) (ghost *events.Damage, err error) {
+func (k *kindWatch) searchStaleBefore(ctx context.Context, kind kinds.Name, since uint64) (stale *events.Damage, err error) {
 	stream := subject.StateStream(kind)
 	at, err := k.bus.StreamState(ctx, stream)
 	if err != nil {
@@ -86,7 +86,7 @@ func (k *kindWatch) searchStaleBefore(ctx context.Context, kind kinds.Name, sinc
 		if m.Get(events.HeaderOp) != string(events.Is) {
 			return nil
 		}
-		ghost = &events.Damage{Kind: kind, End: end, Hole: events.Hole{
+		stale = &events.Damage{Kind: kind, End: end, Hole: events.Hole{
 			Reason: fmt.Sprintf("message %d of the state tells of an object, and nothing is there before message %d", m.Sequence, since),
 		}}
 		return errEnough
@@ -94,5 +94,5 @@ func (k *kindWatch) searchStaleBefore(ctx context.Context, kind kinds.Name, sinc
 	if errors.Is(err, errEnough) {
 		err = nil
 	}
-	return ghost, err
+	return stale, err
 }

@@ -75,7 +75,7 @@ type stateContents struct {
 	fresh  bool           // it holds nothing, because the stream was just created
 }
 
-// matches tells whether the holding certainly has a census.
+// matches tells whether the contents certainly has a census.
 func (h *stateContents) matches(census events.Census) bool {
 	return !h.fresh && len(h.broken) == 0 && h.tally.Census() == census
 }

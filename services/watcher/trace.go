@@ -40,7 +40,7 @@ type tracing struct {
 	// room for a version that waits (bound.go).
 	wake     chan struct{}
 	held     []held
-	wakeTime time.Time                    // when bell rings for the first held change
+	wakeTime time.Time                    // when wake is signalled for the first held change
 	why      attribution                  // the attribution of the change that is released now
 	versions generations[types.UID, seen] // of the newest delta, by object
 	sending  []sending
@@ -104,7 +104,7 @@ func (k *kindWatch) releaseHeld(ctx context.Context, all bool) error {
 	return nil
 }
 
-// stillWaits tells whether a change still waits, and sets the alarm for the end of its wait.
+// stillWaits tells whether a change still waits, and sets wakeTime to the end of its wait.
 func (k *kindWatch) stillWaits(h held) bool {
 	if !k.writes.await(h.version, h.gone, h.about, k.wake) {
 		return false
@@ -117,8 +117,8 @@ func (k *kindWatch) stillWaits(h held) bool {
 	}
 	if !k.wakeTime.Equal(h.until) {
 		k.wakeTime = h.until
-		bell := k.wake
-		time.AfterFunc(left, func() { signal(bell) })
+		wake := k.wake
+		time.AfterFunc(left, func() { signal(wake) })
 	}
 	return true
 }

@@ -163,13 +163,13 @@ func (k *kindWatch) meets(t *testing.T, name, version string) {
 	}
 }
 
-// elapsed checks that the log has that many deltas, after the bell has rung.
+// elapsed checks that the log has that many deltas, after the watch was signalled.
 func (k *kindWatch) goesOn(t *testing.T, b bus.Bus, want int) {
 	t.Helper()
 	select {
 	case <-k.wake:
 	default:
-		t.Error("the bell does not say that there is news")
+		t.Error("the wake does not say that there is news")
 	}
 	if err := k.releaseHeld(t.Context(), false); err != nil {
 		t.Fatal(err)

@@ -22,8 +22,8 @@ import (
 // a mark that says that nothing is left. It records that mark again in every later epoch, and
 // before the last one expires, for as long as the kind has streams.
 
-// remarkEvery is the interval between marks of a kind that is not served. Marks expire after an hour.
-const remarkEvery = 20 * time.Minute
+// retiredMarkEvery is the interval between marks of a kind that is not served. Marks expire after an hour.
+const retiredMarkEvery = 20 * time.Minute
 
 // retiredKind is what this watcher has recorded of a kind that is not served.
 type retiredKind struct {
@@ -76,7 +76,7 @@ func (s *Service) endKind(ctx context.Context, kind kinds.Kind) error {
 	epoch, _ := s.epoch.Now()
 	said, retired := s.retired[kind.Name]
 	retired = retired && said.err == nil
-	if retired && s.removeRetired(ctx, kind.Name) || retired && said.epoch >= epoch && time.Since(said.at) < remarkEvery {
+	if retired && s.removeRetired(ctx, kind.Name) || retired && said.epoch >= epoch && time.Since(said.at) < retiredMarkEvery {
 		return nil
 	}
 	s.stop(func(name kinds.Name) bool { return name == kind.Name })
@@ -95,7 +95,7 @@ func (s *Service) endKind(ctx context.Context, kind kinds.Kind) error {
 func (s *Service) setNextMark() {
 	var next time.Time
 	for _, said := range s.retired {
-		if at := said.at.Add(remarkEvery); next.IsZero() || at.Before(next) {
+		if at := said.at.Add(retiredMarkEvery); next.IsZero() || at.Before(next) {
 			next = at
 		}
 	}

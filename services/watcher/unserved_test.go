@@ -95,7 +95,7 @@ func TestWhatCannotBeRetiredIsTriedAgain(t *testing.T) {
 		said("before it is retired", "is w0 is w1")
 		const gone = "is w0 is w1 gone w0 gone w1 mark"
 		at := time.Now()
-		if sweep(); service.waiting || service.retired[widgets].err != nil || !service.retired[widgets].at.Equal(at) || !service.reminder.Equal(at.Add(remarkEvery)) {
+		if sweep(); service.waiting || service.retired[widgets].err != nil || !service.retired[widgets].at.Equal(at) || !service.reminder.Equal(at.Add(retiredMarkEvery)) {
 			t.Errorf("retired: waiting %t, %+v, reminded at %v", service.waiting, service.retired, service.reminder)
 		}
 		said("when it is retired", gone)
@@ -103,7 +103,7 @@ func TestWhatCannotBeRetiredIsTriedAgain(t *testing.T) {
 		if mark.ResourceVersion != "1" || !mark.Census.Known || mark.Census.Objects != 0 || mark.After.Sequence != 4 || mark.Since != 1 {
 			t.Errorf("the mark is %+v", mark)
 		}
-		time.Sleep(remarkEvery - 1)
+		time.Sleep(retiredMarkEvery - 1)
 		sweep()
 		said("before twenty minutes are over", gone)
 		time.Sleep(1)
@@ -159,7 +159,7 @@ func TestWhichKindsAreMissing(t *testing.T) {
 			t.Errorf("of another's kind: missing %v, retired %v, waiting %t", service.missing, service.retired, service.waiting)
 		}
 		service.retired = map[kinds.Name]retiredKind{"a": {at: time.Unix(300, 0)}, "b": {at: time.Unix(100, 0)}, "c": {at: time.Unix(200, 0)}}
-		if service.setNextMark(); !service.reminder.Equal(time.Unix(100, 0).Add(remarkEvery)) {
+		if service.setNextMark(); !service.reminder.Equal(time.Unix(100, 0).Add(retiredMarkEvery)) {
 			t.Errorf("it is reminded at %v", service.reminder)
 		}
 	})

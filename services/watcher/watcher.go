@@ -78,17 +78,17 @@ type Service struct {
 	writes  *recentWrites // nil without traces
 	epoch   *storageepoch.Tracker
 
-	mu             sync.Mutex
-	apiErr         error // of the newest probe; nil: the API server answered
-	discoveryErr   error // of the newest discovery; nil: it succeeded
-	catalog        source.Catalog
-	searched       bool      // discovery has answered, or is not needed
-	waiting        bool      // a kind is missing, and may have to be retired
-	makerChangedAt time.Time // when a CRD or an APIService last changed (makers)
-	reminder       time.Time // when the mark of an unserved kind is due again; zero: none is
-	kinds          map[kinds.Name]*running
-	taken          map[kinds.Name]bool // watched here although they fall to others; see guard.go
-	unshownKinds   int                 // kinds whose watcher has not shown that it watches them
+	mu               sync.Mutex
+	apiErr           error // of the newest probe; nil: the API server answered
+	discoveryErr     error // of the newest discovery; nil: it succeeded
+	catalog          source.Catalog
+	searched         bool      // discovery has answered, or is not needed
+	waiting          bool      // a kind is missing, and may have to be retired
+	definerChangedAt time.Time // when a CRD or an APIService last changed (makers)
+	reminder         time.Time // when the mark of an unserved kind is due again; zero: none is
+	kinds            map[kinds.Name]*running
+	taken            map[kinds.Name]bool // watched here although they fall to others; see guard.go
+	unshownKinds     int                 // kinds whose watcher has not shown that it watches them
 
 	// missing is since when a kind has not been served, and retired what was recorded about that.
 	// Only the loop of Run uses them.
@@ -96,9 +96,9 @@ type Service struct {
 	retired map[kinds.Name]retiredKind
 	watched int // the last count of watched kinds; likewise
 	// ensured are the kinds whose streams are known to exist; likewise.
-	ensured      map[kinds.Name]bool
-	changed      chan struct{} // the catalog changed
-	makerChanged chan struct{} // the catalog is about to change
+	ensured        map[kinds.Name]bool
+	changed        chan struct{} // the catalog changed
+	definerChanged chan struct{} // the catalog is about to change
 }
 
 type running struct {
@@ -126,7 +126,7 @@ func New(config Config) (*Service, error) {
 	service := &Service{
 		config: config, source: s, metrics: newMetrics(), writes: newRecentWrites(config.Trace), epoch: storageepoch.New(), searched: !config.Every,
 		kinds: map[kinds.Name]*running{}, taken: map[kinds.Name]bool{}, missing: map[kinds.Name]time.Time{}, retired: map[kinds.Name]retiredKind{},
-		ensured: map[kinds.Name]bool{}, changed: make(chan struct{}, 1), makerChanged: make(chan struct{}, 1), makerChangedAt: time.Now(),
+		ensured: map[kinds.Name]bool{}, changed: make(chan struct{}, 1), definerChanged: make(chan struct{}, 1), definerChangedAt: time.Now(),
 	}
 	service.members = membership.New(membership.Config{
 		Bus: config.Bus, Service: "watchers", Group: config.Scope.group(), ID: config.ID, Reach: s.Reach,

@@ -90,7 +90,7 @@ func (a *appender) Append(ctx context.Context, m events.Message) error {
 		return a.err
 	}
 	size := len(m.Data) + len(m.Subject)
-	room, err := a.awaitRoom(maxInFlight-1, maxBytesInFlight-size)
+	room, err := a.hasRoom(maxInFlight-1, maxBytesInFlight-size)
 	switch {
 	case err != nil:
 		return a.fail(err)
@@ -171,10 +171,10 @@ func (a *appender) Flush(ctx context.Context) error {
 	return a.awaitAnswers(ctx, 0, 0)
 }
 
-// awaitRoom tells whether at most so many messages and bytes are in flight.
+// hasRoom tells whether at most so many messages and bytes are in flight.
 //
 // Errors: the reason why the server stores no more of the sent messages.
-func (a *appender) awaitRoom(messages, bytes int) (bool, error) {
+func (a *appender) hasRoom(messages, bytes int) (bool, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.batch != nil && a.batch.Err() != nil {
@@ -190,7 +190,7 @@ func (a *appender) awaitAnswers(ctx context.Context, messages, bytes int) error 
 	silence := time.NewTimer(patience)
 	defer silence.Stop()
 	for asked := false; ; {
-		done, err := a.awaitRoom(messages, bytes)
+		done, err := a.hasRoom(messages, bytes)
 		switch {
 		case err != nil:
 			return a.fail(err)

@@ -253,7 +253,7 @@ func TestWhatIsUnderWay(t *testing.T) {
 		messages, bytes int
 		within          bool
 	}{{2, 30, true}, {1, 30, false}, {2, 29, false}, {3, 31, true}} {
-		if got, err := a.awaitRoom(c.messages, c.bytes); got != c.within || err != nil {
+		if got, err := a.hasRoom(c.messages, c.bytes); got != c.within || err != nil {
 			t.Errorf("two messages of 30 bytes are within %d and %d: %t, %v", c.messages, c.bytes, got, err)
 		}
 	}
@@ -262,7 +262,7 @@ func TestWhatIsUnderWay(t *testing.T) {
 	if a.batch.Fail(broken); a.batch.Err() == nil {
 		t.Fatal("the batch goes on")
 	}
-	if got, err := a.awaitRoom(9, 99); got || !errors.Is(err, broken) {
+	if got, err := a.hasRoom(9, 99); got || !errors.Is(err, broken) {
 		t.Errorf("of a batch that is broken: %t, %v", got, err)
 	}
 }

@@ -128,7 +128,7 @@ func readOrder(text []byte) (o order, err error) {
 	return o, nil
 }
 
-// carryOut carries out an order. The server's permissions decide which user may give which order; do
+// carryOut carries out an order. The server's permissions decide which user may give which order; it
 // checks the content.
 func (p *provider) carryOut(ctx context.Context, user, verb string, o order) (answer, error) {
 	switch verb {

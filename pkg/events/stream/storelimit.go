@@ -13,7 +13,7 @@ import (
 )
 
 // StoreLimit makes room on servers that do not do so themselves, such as stock NATS servers, by
-// the same rule as the embedded server: see room.go. Any number of processes may do so on one
+// the same rule as the embedded server: see storespace.go. Any number of processes may do so on one
 // bus. It lists and updates streams, and deletes none.
 type StoreLimit struct {
 	bus     *Bus
