@@ -360,9 +360,13 @@ func (w *World) SkipAhead() {
 	}
 }
 
-// LoseTurns removes the last turns of every controller. If a watcher runs, it says their
-// effects first: no process could know of an effect that no record and no delta has.
+// LoseTurns removes the last turns of every controller, after the watchers have said their
+// effects. It does nothing while a watcher stands still: no process could know of an effect that
+// no record and no delta has (docs/doubled-or-lost.md).
 func (w *World) LoseTurns(n int) {
+	if slices.ContainsFunc(w.watchers, func(x *watcher) bool { return x.stalled() }) {
+		return
+	}
 	w.tell()
 	w.note("fault: the last %d turns of each controller are lost", n)
 	for _, b := range w.bus.books {
