@@ -163,7 +163,7 @@ type backupReader struct {
 	incoming  chan *nats.Msg
 	count     int
 	remaining []byte // of the last piece
-	err       error  // why there is no more
+	err       error  // why nothing follows
 }
 
 func (p *backupReader) Read(into []byte) (int, error) {
