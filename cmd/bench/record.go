@@ -198,7 +198,7 @@ func decided(ctx context.Context, b *stream.Bus, controller string, own events.D
 	turn := events.Turn{
 		Controller: controller, Key: key, Lane: events.Act, Kind: own.Kind, UID: own.UID, ResourceVersion: own.ResourceVersion, Generation: own.Generation,
 		Now: time.Now(), Because: "too few", Seen: events.Position{own.Kind: at},
-		Triggers: []events.Trigger{{Stream: subject.StateStream(own.Kind), Sequence: at, Ref: own.Ref}},
+		Triggers: []events.Trigger{{Stream: subject.LogStream(own.Kind), Sequence: at, Ref: own.Ref}},
 		Commands: []events.Command{{Verb: events.VerbCreate, Kind: made.Kind, Namespace: made.Ref.Namespace, Name: made.Ref.Name}},
 	}
 	m, err := events.EncodeJSON(turn, events.Trace{})

@@ -135,29 +135,8 @@ func rehearsed(ctx context.Context, r rehearsal, do func(b *stream.Bus, dir stri
 	if err := r.make(ctx, b); err != nil {
 		return fmt.Errorf("make a record: %w", err)
 	}
-	if err := r.rest(ctx, b); err != nil {
-		return err
-	}
+	r.seen, r.logs, r.tallies, r.pods = nil, nil, nil, nil // not to be measured
 	return do(b, dir)
-}
-
-// rest waits until the state streams have mirrored all deltas, so that the mirroring is not measured, and
-// releases the memory in which the record was made.
-func (r *rehearsal) rest(ctx context.Context, b *stream.Bus) error {
-	for kind := range r.logs {
-		for {
-			state, err := b.StreamState(ctx, subject.StateStream(kind))
-			if err != nil {
-				return fmt.Errorf("wait for the state of %s: %w", kind, err)
-			}
-			if state.Last >= r.position[kind] {
-				break
-			}
-			time.Sleep(100 * time.Millisecond)
-		}
-	}
-	*r = rehearsal{sets: r.sets, turns: r.turns, changes: r.changes}
-	return nil
 }
 
 // rehearsal makes a record by deciding: pods change, and the ReplicaSet of the pod that changed last has its

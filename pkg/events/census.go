@@ -10,7 +10,7 @@ import (
 )
 
 // Census counts the objects of a kind that exist after one delta of its log, with a digest that
-// does not depend on their order. A reader that has folded the log or the state up to that delta
+// does not depend on their order. A reader that has folded the log up to that delta
 // has the same census; otherwise the reader lacks objects, or holds objects that should not
 // exist.
 type Census struct {
@@ -63,7 +63,7 @@ type Tally struct {
 	digest  uint64
 }
 
-// Fold applies the next delta of a log or state stream.
+// Fold applies the next delta of a log.
 func (t *Tally) Fold(d Delta) {
 	if d.Op != Is && d.Op != Gone {
 		return
@@ -110,69 +110,6 @@ func hashes(d Delta) (name, object uint64) {
 // Census is the census of all deltas folded so far.
 func (t *Tally) Census() Census {
 	return Census{Known: true, Objects: uint64(len(t.objects)), Digest: t.digest}
-}
-
-// Verdict is the result of comparing a reader's census with the expected one.
-type Verdict int
-
-const (
-	// Untold: the expected census is not known.
-	Untold Verdict = iota
-	// Whole: the reader holds exactly the objects that exist.
-	Whole
-	// Unsure: the reader has more messages to read, and overwritten messages may explain the
-	// difference.
-	Unsure
-	// Wrong: the reader or its stream lacks objects, or holds too many.
-	Wrong
-)
-
-// Doubt judges a reader that follows a state stream. Such a reader may differ from a delta's
-// census and still be right: the stream keeps one message per object, so the reader misses
-// versions that were overwritten before it read them. The overwriting message then follows soon.
-// So a difference counts only at the very end of the stream, or when it is unchanged at or past
-// the message that was the last one when the difference was first seen. The zero value is ready
-// to use.
-type Doubt struct {
-	objects, digest uint64
-	until           uint64 // last message when the difference was first seen; 0: no difference
-}
-
-// Settled tells whether no difference is waiting for an explanation.
-func (d *Doubt) Settled() bool { return *d == Doubt{} }
-
-// Judge compares said, the census of the delta that was folded last, with has, the reader's own.
-// position is the sequence of that delta. end gives the last message that the stream holds, and
-// the last one that it ever had; Judge calls it only when the two censuses differ.
-//
-// Errors: those of end.
-func (d *Doubt) Judge(said, has Census, position uint64, end func() (held, last uint64, err error)) (Verdict, error) {
-	if !said.Known {
-		return Untold, nil
-	}
-	if said == has {
-		*d = Doubt{}
-		return Whole, nil
-	}
-	if position < d.until {
-		return Unsure, nil // the difference may still be explained: do not call end yet
-	}
-	now := Doubt{objects: said.Objects - has.Objects, digest: said.Digest - has.Digest}
-	if d.until != 0 && now.objects == d.objects && now.digest == d.digest {
-		return Wrong, nil
-	}
-	held, last, err := end()
-	switch {
-	case err != nil:
-		return Unsure, err
-	case position >= last, position >= held && has.Objects > said.Objects:
-		return Wrong, nil // expired messages cannot explain additional objects
-	case position >= held:
-		return Untold, nil // the last messages were deletes or marks, and have expired
-	}
-	now.until = last
-	*d = now
-	return Unsure, nil
 }
 
 // Link is a message's sequence in its log, and its sum. Sum is empty when a version without sums

@@ -69,42 +69,6 @@ func TestACensusTellsWhatIsThere(t *testing.T) {
 	}
 }
 
-func TestADifferenceCountsOnlyWhereNothingExplainsIt(t *testing.T) {
-	census := func(n uint64) events.Census { return events.Census{Known: true, Objects: n, Digest: n << 40} }
-	ends := func(held, last uint64) func() (uint64, uint64, error) {
-		return func() (uint64, uint64, error) { return held, last, nil }
-	}
-	never := func() (uint64, uint64, error) { t.Error("the end was asked for"); return 0, 0, nil }
-	type step struct {
-		said, has events.Census
-		position  uint64
-		end       func() (uint64, uint64, error)
-		want      events.Verdict
-	}
-	for name, steps := range map[string][]step{
-		"nothing is said":             {{events.Census{}, census(3), 7, never, events.Untold}},
-		"equal":                       {{census(3), census(3), 7, never, events.Whole}},
-		"different at the end":        {{census(3), census(2), 7, ends(7, 7), events.Wrong}},
-		"the end has expired":         {{census(3), census(2), 7, ends(7, 9), events.Untold}},
-		"what has expired is back":    {{census(3), census(4), 7, ends(7, 9), events.Wrong}},
-		"different, and then equal":   {{census(3), census(2), 7, ends(9, 9), events.Unsure}, {census(4), census(4), 8, never, events.Whole}},
-		"the same behind the end":     {{census(3), census(2), 7, ends(9, 9), events.Unsure}, {census(4), census(3), 9, never, events.Wrong}},
-		"the same before the end":     {{census(3), census(2), 7, ends(9, 9), events.Unsure}, {census(4), census(3), 8, never, events.Unsure}},
-		"another before the end":      {{census(3), census(2), 7, ends(9, 9), events.Unsure}, {census(6), census(3), 8, never, events.Unsure}, {census(7), census(6), 9, never, events.Wrong}},
-		"always another":              {{census(3), census(2), 7, ends(9, 9), events.Unsure}, {census(6), census(3), 9, ends(12, 12), events.Unsure}},
-		"forgotten when it was equal": {{census(3), census(2), 7, ends(9, 9), events.Unsure}, {census(4), census(4), 8, never, events.Whole}, {census(3), census(2), 10, ends(12, 12), events.Unsure}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var d events.Doubt
-			for i, s := range steps {
-				if got, err := d.Judge(s.said, s.has, s.position, s.end); got != s.want || err != nil {
-					t.Errorf("step %d: %v, %v; want %v", i, got, err, s.want)
-				}
-			}
-		})
-	}
-}
-
 func TestATallyIsSmall(t *testing.T) {
 	var before, after runtime.MemStats
 	var tally events.Tally

@@ -18,7 +18,7 @@ type Damage struct {
 	Kind kinds.Name `json:"kind"`
 	By   string     `json:"by,omitempty"`
 	Hole Hole       `json:"hole"`
-	// End is the last sequence of the kind's state stream when the reader found the damage. A
+	// End is the last sequence of the kind's log when the reader found the damage. A
 	// watcher that has repaired the streams at a later sequence need not list again.
 	End uint64 `json:"end"`
 	// Suspected: the streams are consistent in themselves, but contradict the API server's

@@ -22,7 +22,7 @@ const (
 	// is about no object.
 	Mark Op = "mark"
 	// Gap reports that changes may be missing before this point: the watcher lost its resume
-	// position, and has compared a relist with the state. It is about no object, and stays in
+	// position, and has compared a relist with the log. It is about no object, and stays in
 	// the record as a visible hole. Its body is a [Hole].
 	Gap Op = "gap"
 )
@@ -79,7 +79,7 @@ type Delta struct {
 	// After, the log is damaged.
 	After Link
 	// Since, of a mark: every object that exists has a message in the log at this sequence or
-	// later, so that a reader of the state that starts here sees all objects. 0: no watcher has
+	// later, so that a reader of the log that starts there sees all objects. 0: no watcher has
 	// checked.
 	Since uint64
 	// Before is the sequence of the object's previous message in the log; for a mark or a gap,

@@ -41,7 +41,7 @@ func (k Key) Slot() int { return SlotOf(k.Namespace, k.Name) }
 func (r Ref) Slot() int { return SlotOf(r.Namespace, r.Name) }
 
 // Slots is the number of slots. It never changes: an object that moved to another slot would be
-// in its state stream twice.
+// in two slots of its log: readers could not tell which of its messages is the last.
 const Slots = 16
 
 // SlotOf spreads objects over [Slots] slots by namespace, so that an owner and its dependents

@@ -394,36 +394,6 @@ func TestAMarkWithoutALink(t *testing.T) {
 	}
 }
 
-// A difference counts as unchanged only if both the number and the digest are.
-func TestWhichDifferencesAreTheSame(t *testing.T) {
-	census := func(objects, digest uint64) events.Census {
-		return events.Census{Known: true, Objects: objects, Digest: digest}
-	}
-	end := func(last uint64) func() (uint64, uint64, error) {
-		return func() (uint64, uint64, error) { return last, last, nil }
-	}
-	var number, kind events.Doubt
-	if !number.Settled() {
-		t.Error("there is a doubt at first")
-	}
-	if got, _ := number.Judge(census(3, 7), census(2, 7), 7, end(9)); got != events.Unsure || number.Settled() {
-		t.Errorf("a difference in number alone: %v", got)
-	}
-	if got, _ := kind.Judge(census(3, 30), census(3, 10), 7, end(9)); got != events.Unsure {
-		t.Errorf("a difference in kind alone: %v", got)
-	}
-	if got, _ := kind.Judge(census(3, 50), census(3, 10), 9, end(12)); got != events.Unsure {
-		t.Errorf("another difference in kind: %v", got)
-	}
-	if got, _ := kind.Judge(census(3, 50), census(3, 10), 12, end(12)); got != events.Wrong {
-		t.Errorf("the same difference in kind: %v", got)
-	}
-	away := errors.New("away")
-	if got, err := new(events.Doubt).Judge(census(3, 30), census(2, 10), 7, func() (uint64, uint64, error) { return 0, 0, away }); got != events.Unsure || !errors.Is(err, away) {
-		t.Errorf("an end that is not known: %v, %v", got, err)
-	}
-}
-
 // Readers of different versions count the same objects.
 func TestACensusOnTheWire(t *testing.T) {
 	var tally events.Tally

@@ -83,7 +83,7 @@ func TestATurnIsInTheTraceOfItsNewestCause(t *testing.T) {
 			}
 			return false
 		})
-		want := "[send TURN_copies reconcile copies process STATE_configmaps]"
+		want := "[send TURN_copies reconcile copies process EV_configmaps]"
 		eventually(t, "the way back is "+want, func() bool { return fmt.Sprint(wayBack(r.Spans(), turn)) == want })
 	})
 }

@@ -47,10 +47,10 @@ func TestALedgerTellsWhatIsBefore(t *testing.T) {
 	if some.note(events.Gone, "x", 4); len(none)+len(some) != 0 {
 		t.Error("what has gone is somewhere")
 	}
-	h := stateContents{}
-	census := h.tally.Census()
-	if !h.matches(census) || (&stateContents{fresh: true}).matches(census) || (&stateContents{broken: []events.Delta{{}}}).matches(census) {
-		t.Error("a state that is new or broken agrees")
+	c := contents{}
+	census := c.tally.Census()
+	if !c.matches(census) || (contents{unreadable: true}).matches(census) || (contents{broken: map[events.Ref]events.Delta{{}: {}}}).matches(census) {
+		t.Error("contents that lack something agree")
 	}
 }
 
@@ -242,18 +242,6 @@ func TestTheScrubberFindsHoles(t *testing.T) {
 	a.follow = nil
 	if _, err := (&scrubber{bus: k.bus, kind: "pods"}).pass(ended); err == nil {
 		t.Error("what is ended is read through")
-	}
-}
-
-// The search before the window ends at the first object that a message says exists.
-func TestWhatLivesBeforeTheWindow(t *testing.T) {
-	t.Parallel()
-	k, _ := recorded(t, 2, 0)
-	if stale, err := k.searchStaleBefore(t.Context(), "pods", 1); err != nil || stale != nil {
-		t.Errorf("before the first there is %+v, %v", stale, err)
-	}
-	if stale, err := k.searchStaleBefore(t.Context(), "pods", 2); err != nil || stale == nil || stale.End != 3 || !strings.Contains(stale.Hole.Reason, "message 1 of the state") {
-		t.Errorf("before the second there is %+v, %v", stale, err)
 	}
 }
 

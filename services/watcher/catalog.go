@@ -132,7 +132,7 @@ func (s *Service) reconcile(ctx context.Context, moved <-chan struct{}) {
 // over a kind without delay.
 func (s *Service) ensureOthers(ctx context.Context, want []kinds.Kind, moved <-chan struct{}) {
 	for _, kind := range want {
-		if s.ensured[kind.Name] || !s.config.Scope.Has(kind.Name) || s.fallsHere(kind.Name) || orphaned(ctx, s.config.Bus, kind.Name) {
+		if s.ensured[kind.Name] || !s.config.Scope.Has(kind.Name) || s.fallsHere(kind.Name) {
 			continue
 		}
 		select {
@@ -176,7 +176,7 @@ func (s *Service) start(ctx context.Context, kind kinds.Kind) {
 		want:    func() kinds.Kind { return s.wantedNow(kind) },
 		served:  func(version string) bool { return s.serves(kind.Name, version) },
 		ensured: s.ensured[kind.Name], overtaken: func() { s.giveUpTaken(kind.Name) }, tracing: newTracing(s.writes),
-		reports: make(chan struct{}, 1), epochClaims: make(chan struct{}, 1), shownAsked: make(chan struct{}, 1), staleSearch: make(chan struct{}, 1),
+		reports: make(chan struct{}, 1), epochClaims: make(chan struct{}, 1), shownAsked: make(chan struct{}, 1),
 		bounds: bounds{Bound: s.config.Bound.or(DefaultBound), leftOut: s.metrics.leaves(kind.Name)},
 	}}
 	if kindDefiners[kind.Name] {

@@ -29,8 +29,5 @@ func (l *checkTimer) again(rest bool) {
 	l.timer.Reset(wait)
 }
 
-// atRest tells whether nothing has been appended since the last check of the streams, and the state
-// held all of the log then.
-func (k *kindWatch) atRest() bool {
-	return k.appender.Last() == k.checkedEnd && k.mirrorAt == k.checkedEnd
-}
+// atRest tells whether nothing has been appended since the last check of the log.
+func (k *kindWatch) atRest() bool { return k.appender.Last() == k.checkedEnd }

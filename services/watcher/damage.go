@@ -20,12 +20,8 @@ const (
 	checkEvery        = time.Second
 	checkStreamsEvery = 10 * time.Second
 	checkStreamsIdle  = 2 * time.Minute
-	// repairEvery bounds how often a state stream is recreated.
+	// repairEvery bounds how often a reader's report has every object recorded again.
 	repairEvery = time.Minute
-	// mirrorChecks is how many polls in a row may find that a state does not move while it lacks the
-	// repair: three seconds of them. Polls are counted, not time, because a machine that was
-	// stopped has not polled.
-	mirrorChecks = int(3 * time.Second / mirrorPoll)
 )
 
 // listen passes the readers' damage reports to the watches, until the context ends.
@@ -66,8 +62,8 @@ func (k *kindWatch) markDamaged(log klog.Logger, h events.Hole) {
 		"because", h.Reason, "from", h.From, "to", h.To)
 }
 
-// checkStreams returns an error when something is wrong with the log or the state: a reader reports damage,
-// or a stream is not as the session left it.
+// checkStreams returns an error when something is wrong with the log: a reader reports damage, or the log
+// is not as the session left it.
 func (k *kindWatch) checkStreams(ctx context.Context) error {
 	k.mu.Lock()
 	d := k.reported
@@ -92,29 +88,31 @@ func (k *kindWatch) checkStreams(ctx context.Context) error {
 	if err := k.flush(ctx); err != nil {
 		return err
 	}
-	var state bus.State
 	log, err := k.bus.StreamState(ctx, subject.LogStream(k.kind.Name))
-	if err == nil {
-		state, err = k.bus.StreamState(ctx, subject.StateStream(k.kind.Name))
-	}
 	switch {
 	case errors.Is(err, bus.ErrNoStream):
-		return fmt.Errorf("look at the streams of %s: %w", k.kind.Name, err)
+		return fmt.Errorf("look at the log of %s: %w", k.kind.Name, err)
 	case err != nil:
 		return nil // the bus is unreachable; the next append fails
-	case !log.Created.Equal(k.created), log.Last != k.appender.Last(), !state.Created.Equal(k.state), state.Last > log.Last:
-		return fmt.Errorf("look at the streams of %s: %w", k.kind.Name, bus.ErrOvertaken) // the next session finds out why
+	case !log.Created.Equal(k.created), log.Last != k.appender.Last():
+		return fmt.Errorf("look at the log of %s: %w", k.kind.Name, bus.ErrOvertaken) // the next session finds out why
 	}
 	k.noteLimits(ctx, log)
-	switch {
-	case state.Last == log.Last || state.Last != k.mirrorAt:
-		k.mirrorAt, k.mirrorBehindSince = state.Last, time.Now()
-	case time.Since(k.mirrorBehindSince) > mirrorPatience:
-		k.recreateState = true
-		return fmt.Errorf("%w: the state of %s has stood still at message %d of %d for %v",
-			events.ErrDamaged, k.kind.Name, state.Last, log.Last, mirrorPatience)
+	return k.checkDropped(log)
+}
+
+// checkDropped returns an error when the log has dropped the last delta of an object that exists, as when
+// its limits were lowered a lot at once. Then everything is listed and recorded again, at most once in
+// repairEvery.
+func (k *kindWatch) checkDropped(log bus.State) error {
+	if !k.counted || k.since == 0 || k.since >= log.First || time.Since(k.reportActedOn) < repairEvery {
+		return nil
 	}
-	return nil
+	if k.since = k.places.oldest(); k.since == 0 || k.since >= log.First {
+		return nil
+	}
+	k.reportActedOn = time.Now()
+	return fmt.Errorf("%w: the log has dropped objects that exist (message %d, and it begins with %d): keep more of it (--retention)", events.ErrDamaged, k.since, log.First)
 }
 
 // agreesByNow tells whether a suspicion needs no comparison: the log agrees by now with what the API
@@ -137,15 +135,15 @@ func (k *kindWatch) agreesByNow(ctx context.Context, d events.Damage) bool {
 }
 
 // reportedDamage returns an error when a reader has found damage after the last repair. Damage that returns
-// within repairEvery is in the state stream itself, so reportedDamage has that stream recreated. A mere
-// suspicion causes one comparison a minute at most.
+// within repairEvery lies where readers begin, so reportedDamage has every object recorded again behind it. A
+// mere suspicion causes one comparison a minute at most.
 func (k *kindWatch) reportedDamage(d events.Damage) error {
 	again := time.Since(k.reportActedOn) < repairEvery
 	switch {
-	case d.End < k.repairedAt, again && (d.Suspected || time.Since(k.stateRecreatedAt) < repairEvery):
+	case d.End < k.repairedAt, again && (d.Suspected || time.Since(k.recordAllAt) < repairEvery):
 		return nil
 	case again:
-		k.recreateState = true
+		k.recordAll, k.recordAllAt = true, time.Now()
 	}
 	k.reportActedOn = time.Now()
 	return fmt.Errorf("%w: a reader found that %s", events.ErrDamaged, d.Hole.Reason)

@@ -46,6 +46,27 @@ func (w *worn) At(ctx context.Context, stream string, sequence uint64) (events.M
 	return m, there, nil
 }
 
+// Last also loses or damages the message.
+func (w *worn) Last(ctx context.Context, stream, subject string) (events.Message, bool, error) {
+	m, there, err := w.Bus.Last(ctx, stream, subject)
+	if !there || err != nil {
+		return m, there, err
+	}
+	m, there = w.wear(m)
+	return m, there, nil
+}
+
+// StreamState does not count what was lost.
+func (w *worn) StreamState(ctx context.Context, stream string) (bus.State, error) {
+	state, err := w.Bus.StreamState(ctx, stream)
+	for sequence := state.First; err == nil && sequence <= state.Last; sequence++ {
+		if w.lost[at(stream, sequence)] {
+			state.Messages--
+		}
+	}
+	return state, err
+}
+
 func (w *worn) Follow(ctx context.Context, stream string, from uint64, handle func([]events.Message) error) error {
 	return w.Bus.Follow(ctx, stream, from, func(batch []events.Message) error {
 		kept := batch[:0]
@@ -70,7 +91,6 @@ func hole(t *testing.T, d events.Delta) (h events.Hole) {
 // something, and the second watcher starts. (F13)
 func TestWhatADiskDidIsMended(t *testing.T) {
 	t.Parallel()
-	log, state := subject.LogStream("pods"), subject.StateStream("pods")
 	for name, tc := range map[string]struct {
 		wear []string // what is damaged; with a minus, what is lost
 		said []string // by the second watcher
@@ -78,13 +98,14 @@ func TestWhatADiskDidIsMended(t *testing.T) {
 		why  string
 	}{
 		"nothing":                        {nil, nil, 0, ""},
-		"the end of the log is damaged":  {[]string{at(log, 4)}, []string{"gap", "mark"}, 4, "the end of the log is damaged"},
-		"the end of the log is lost":     {[]string{"-" + at(log, 4)}, []string{"gap", "mark"}, 0, "not there any more"},
-		"what lies before it is damaged": {[]string{at(log, 3)}, []string{"gap", "mark"}, 3, "lost or damaged"},
-		"what lies before it is lost":    {[]string{"-" + at(log, 3)}, []string{"gap", "mark"}, 3, "lost or damaged"},
-		"an object is damaged":           {[]string{at(state, 2)}, []string{"is", "gap", "mark"}, 0, "3 objects, 1 of them damaged, where the log says 3"},
-		"an object is lost":              {[]string{"-" + at(state, 1)}, []string{"is", "gap", "mark"}, 0, "2 objects, 0 of them damaged, where the log says 3"},
-		"all objects are damaged":        {[]string{at(state, 1), at(state, 2), at(state, 3)}, []string{"is", "is", "is", "gap", "mark"}, 0, "3 of them damaged"},
+		"the end is damaged":             {[]string{at(logPods, 4)}, []string{"gap", "mark"}, 4, "the end of the log is damaged"},
+		"the end is lost":                {[]string{"-" + at(logPods, 4)}, []string{"gap", "mark"}, 0, "not there any more"},
+		"what lies before it is damaged": {[]string{at(logPods, 3)}, []string{"is", "gap", "mark"}, 3, "lost or damaged"},
+		"what lies before it is lost":    {[]string{"-" + at(logPods, 3)}, []string{"is", "gap", "mark"}, 3, "lost or damaged"},
+		"an object is damaged":           {[]string{at(logPods, 2)}, []string{"is", "gap", "mark"}, 0, "3 objects, 1 of them damaged, where its last message says 3"},
+		"an object is lost":              {[]string{"-" + at(logPods, 1)}, []string{"is", "gap", "mark"}, 0, "2 objects, 0 of them damaged, where its last message says 3"},
+		"two objects are damaged":        {[]string{at(logPods, 1), at(logPods, 2)}, []string{"is", "is", "gap", "mark"}, 0, "2 of them damaged"},
+		"everything is damaged":          {[]string{at(logPods, 1), at(logPods, 2), at(logPods, 3), at(logPods, 4)}, []string{"is", "is", "is", "gap", "mark"}, 4, "the end of the log is damaged"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, b := serve(t), memory.New(memory.Options{})
@@ -125,13 +146,13 @@ func TestWhatADiskDidIsMended(t *testing.T) {
 	}
 }
 
-// overtaking is a bus on which the newest message of pods arrives while the state is read.
+// overtaking is a bus on which the newest message of pods arrives when the last mark is looked up.
 type overtaking struct {
 	bus.Bus
 	came atomic.Bool
 }
 
-// before returns a stream's end as it was before that message.
+// before returns the log's end as it was before that message.
 func (l *overtaking) before(last uint64) uint64 {
 	if l.came.Load() {
 		return last
@@ -141,7 +162,7 @@ func (l *overtaking) before(last uint64) uint64 {
 
 func (l *overtaking) StreamState(ctx context.Context, stream string) (bus.State, error) {
 	state, err := l.Bus.StreamState(ctx, stream)
-	if stream == subject.LogStream("pods") || stream == subject.StateStream("pods") {
+	if stream == logPods {
 		state.Last = l.before(state.Last)
 	}
 	return state, err
@@ -155,11 +176,11 @@ func (l *overtaking) Append(ctx context.Context, kind kinds.Name) (bus.Appender,
 	return &opened{a, l.before(a.Last())}, nil
 }
 
-func (l *overtaking) Follow(ctx context.Context, stream string, from uint64, handle func([]events.Message) error) error {
-	if stream == subject.StateStream("pods") {
-		l.came.Store(true)
+func (l *overtaking) Last(ctx context.Context, stream, of string) (events.Message, bool, error) {
+	if of == subject.Mark("pods") {
+		defer l.came.Store(true)
 	}
-	return l.Bus.Follow(ctx, stream, from, handle)
+	return l.Bus.Last(ctx, stream, of)
 }
 
 // opened is an appender that knows no message later than those at the time when it was opened.
@@ -170,10 +191,17 @@ type opened struct {
 
 func (o *opened) Last() uint64 { return o.last }
 
-// TestAStateThatGoesOnIsNoDamage: what another watcher appends while this one reads the state
-// removes an object's message that this one has not met yet. It then opens the log anew, and
-// records nothing again.
-func TestAStateThatGoesOnIsNoDamage(t *testing.T) {
+// Append is refused where another watcher has appended since.
+func (o *opened) Append(ctx context.Context, m events.Message) error {
+	if o.last != o.Appender.Last() {
+		return bus.ErrOvertaken
+	}
+	return o.Appender.Append(ctx, m)
+}
+
+// TestALogThatGoesOnIsNoDamage: another watcher appends while this one finds out what exists, so the
+// log refuses what this one appends. It then opens the log anew, and records nothing again.
+func TestALogThatGoesOnIsNoDamage(t *testing.T) {
 	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	s.change("ADDED", "a", 0)
@@ -204,17 +232,17 @@ func TestAStoppedReaderHearsNoSilence(t *testing.T) {
 		t.Errorf("after a stop of an hour it lasts for %v", lasts)
 	}
 	s = quietTime{lastRan: now}
-	for range int(mirrorPatience / mirrorPoll) {
-		now = now.Add(mirrorPoll)
+	for range int(readPatience / readPoll) {
+		now = now.Add(readPoll)
 		s.elapsed(now)
 	}
-	if s.total != mirrorPatience {
-		t.Errorf("who has listened for %v has heard %v", mirrorPatience, s.total)
+	if s.total != readPatience {
+		t.Errorf("who has listened for %v has heard %v", readPatience, s.total)
 	}
 }
 
-// TestAGhostIsBuried: an object was deleted while no watcher ran, and the state's message about it
-// is damaged.
+// TestAGhostIsBuried: an object was deleted while no watcher ran, and the log's message about it is
+// damaged.
 func TestAGhostIsBuried(t *testing.T) {
 	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
@@ -231,7 +259,7 @@ func TestAGhostIsBuried(t *testing.T) {
 	}
 	s.change("DELETED", "stale", 0)
 	s.forget()
-	start(t, s, &worn{b, map[string]bool{at(subject.StateStream("pods"), of): true}, nil}, "two")
+	start(t, s, &worn{b, map[string]bool{at(logPods, of): true}, nil}, "two")
 	until(t, func() bool { return len(logOf(t, b)) == 6 })
 	if got := fmt.Sprint(ops(logOf(t, b)[3:])); got != "[gone stale gap mark]" {
 		t.Errorf("the relist told %s", got)
@@ -242,14 +270,13 @@ func TestAGhostIsBuried(t *testing.T) {
 }
 
 // TestReadersAreHeard: the watcher acts on a reader's report once, however often the reader repeats
-// it. When the damage returns at once, the watcher recreates the state.
+// it. When the damage returns at once, the watcher records every object again.
 func TestReadersAreHeard(t *testing.T) {
 	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	s.change("ADDED", "a", 0)
 	start(t, s, b, "one")
 	until(t, func() bool { return len(logOf(t, b)) == 2 })
-	made := stateMade(t, b)
 	told := func(end uint64, reason string) {
 		data, err := json.Marshal(events.Damage{Kind: "pods", Hole: events.Hole{Reason: reason}, End: end})
 		if err != nil {
@@ -270,25 +297,14 @@ func TestReadersAreHeard(t *testing.T) {
 	if got := fmt.Sprint(ops(logOf(t, b))); got != "[is a mark gap mark]" {
 		t.Errorf("the log is %s: of one damage there is one gap", got)
 	}
-	if !stateMade(t, b).Equal(made) {
-		t.Error("the state was made anew at once")
-	}
 	told(4, "it still does")
-	if got := fmt.Sprint(ops(logOf(t, b))); got != "[is a mark gap mark is a gap mark]" {
-		t.Errorf("the log is %s: a new state needs everything", got)
+	log := logOf(t, b)
+	if got := fmt.Sprint(ops(log)); got != "[is a mark gap mark is a gap mark]" {
+		t.Fatalf("the log is %s: where readers begin, everything is to be said again", got)
 	}
-	if stateMade(t, b).Equal(made) {
-		t.Error("the state was not made anew")
+	if !log[4].Sync || log[6].Since != 5 || log[6].Census.Objects != 1 {
+		t.Errorf("it is said again %+v, and readers begin with %d", log[4], log[6].Since)
 	}
-}
-
-func stateMade(t *testing.T, b bus.Bus) time.Time {
-	t.Helper()
-	at, err := b.StreamState(t.Context(), subject.StateStream("pods"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return at.Created
 }
 
 // TestTheLogIsReadThrough: the scrubber finds holes that no gap reports yet, and the session
@@ -331,8 +347,7 @@ func TestTheLogIsReadThrough(t *testing.T) {
 }
 
 // TestASuspicionThatTheLogHasAnsweredIsNone: a reader that has read nothing for long, since no
-// watcher ran or its state stood still, suspects damage although the log by now agrees with the API
-// server.
+// watcher ran, suspects damage although the log by now agrees with the API server.
 func TestASuspicionThatTheLogHasAnsweredIsNone(t *testing.T) {
 	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
@@ -409,7 +424,7 @@ func TestAnAnsweredSuspicionIsNoDamage(t *testing.T) {
 	}
 }
 
-// TestASuspicionIsLookedIntoOnceAMinute, and it is no reason to recreate the state.
+// TestASuspicionIsLookedIntoOnceAMinute, and it is no reason to record everything again.
 func TestASuspicionIsLookedIntoOnceAMinute(t *testing.T) {
 	t.Parallel()
 	k := &kindWatch{}
@@ -418,12 +433,12 @@ func TestASuspicionIsLookedIntoOnceAMinute(t *testing.T) {
 		t.Errorf("the first: %v", err)
 	}
 	for range 3 {
-		if err := k.reportedDamage(suspicion); err != nil || k.recreateState {
-			t.Errorf("again: %v, renewed %t", err, k.recreateState)
+		if err := k.reportedDamage(suspicion); err != nil || k.recordAll {
+			t.Errorf("again: %v, all again %t", err, k.recordAll)
 		}
 	}
 	k.reportActedOn = time.Now().Add(-repairEvery)
-	if err := k.reportedDamage(suspicion); !errors.Is(err, events.ErrDamaged) || k.recreateState {
-		t.Errorf("after a minute: %v, renewed %t", err, k.recreateState)
+	if err := k.reportedDamage(suspicion); !errors.Is(err, events.ErrDamaged) || k.recordAll {
+		t.Errorf("after a minute: %v, all again %t", err, k.recordAll)
 	}
 }

@@ -5,10 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -196,70 +195,44 @@ func TestKindsComeAndGoAndComeBack(t *testing.T) {
 // TestTheStreamsOfARetiredKindGo: the watcher removes them when everything in them has expired, and
 // not before.
 func TestTheStreamsOfARetiredKindGo(t *testing.T) {
-	t.Parallel()
-	s, b := serve(t), &scribe{Bus: memory.New(memory.Options{LogAge: 3 * time.Second})}
-	service, _ := start(t, s, b, "one", every)
-	s.changeOf("widgets", "ADDED", "w", func(*corev1.Pod) {})
-	s.set(func() { s.custom = true })
-	stream := subject.LogStream("widgets.example.com")
-	there := func() bool { _, err := b.StreamState(t.Context(), stream); return err == nil }
-	// Whatever was told, a moment later it may have expired.
-	told := func(what string) bool { return slices.Contains(b.of("widgets.example.com"), what) }
-	until(t, func() bool { return told("is w") && told("mark") })
-	s.set(func() { s.custom = false })
-	s.cut()
-	until(t, func() bool { return told("gone w") })
-	until(t, func() bool { service.wakeUp(); return !there() })
-	b.forget()
-	s.set(func() { s.custom = true })
-	until(t, func() bool { return told("is w") })
-}
-
-// scribe is a bus that remembers each append.
-type scribe struct {
-	bus.Bus
-	mu   sync.Mutex
-	said map[kinds.Name][]string
-}
-
-func (n *scribe) of(kind kinds.Name) []string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return slices.Clone(n.said[kind])
-}
-
-func (n *scribe) forget() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	clear(n.said)
-}
-
-func (n *scribe) Append(ctx context.Context, kind kinds.Name) (bus.Appender, error) {
-	a, err := n.Bus.Append(ctx, kind)
-	return &scribbled{a, n, kind}, err
-}
-
-type scribbled struct {
-	bus.Appender
-	in   *scribe
-	kind kinds.Name
-}
-
-func (n *scribbled) Append(ctx context.Context, m events.Message) error {
-	d, err := decode(m)
-	if err != nil {
-		return err
-	}
-	if err := n.Appender.Append(ctx, m); err != nil {
-		return err
-	}
-	n.in.mu.Lock()
-	defer n.in.mu.Unlock()
-	if n.in.said == nil {
-		n.in.said = map[kinds.Name][]string{}
-	}
-	n.in.said[n.kind] = append(n.in.said[n.kind], ops([]events.Delta{d})...)
-	return nil
+	synctest.Test(t, func(t *testing.T) {
+		const age = time.Minute
+		s, d := offline()
+		b := memory.New(memory.Options{LogAge: age})
+		service, _ := start(t, s, b, "one", d.config, every)
+		s.changeOf("widgets", "ADDED", "w", func(*corev1.Pod) {})
+		s.set(func() { s.custom = true })
+		stream := subject.LogStream("widgets.example.com")
+		told := func() string { return strings.Join(ops(logOfKind(t, b, "widgets.example.com")), " ") }
+		time.Sleep(10 * time.Second) // virtual, as all of them here
+		if got := told(); got != "is w mark" {
+			t.Fatalf("at first the log tells %q", got)
+		}
+		s.set(func() { s.custom = false })
+		s.cut()
+		time.Sleep(goneAfter + 10*time.Second)
+		if got := told(); !strings.HasSuffix(got, "gone w mark") {
+			t.Fatalf("when it is served no more the log tells %q", got)
+		}
+		ended := standing(t, b, stream).Last
+		time.Sleep(age - 15*time.Second)
+		service.wakeUp() // as its reminder does, later
+		time.Sleep(time.Second)
+		if at := standing(t, b, stream); at.Last != ended {
+			t.Errorf("before everything has expired it ends with %d, want %d", at.Last, ended)
+		}
+		time.Sleep(30 * time.Second)
+		service.wakeUp()
+		time.Sleep(time.Second)
+		if _, err := b.StreamState(t.Context(), stream); !errors.Is(err, bus.ErrNoStream) {
+			t.Errorf("when everything has expired it is there: %v", err)
+		}
+		s.set(func() { s.custom = true })
+		time.Sleep(15 * time.Second)
+		if got := told(); got != "is w mark" {
+			t.Errorf("when it is served again the log tells %q", got)
+		}
+	})
 }
 
 func TestADocumentThatIsNotUpToDateRetiresNothing(t *testing.T) {
@@ -369,60 +342,6 @@ func TestOneKindTellsTheOthersOfABackup(t *testing.T) {
 	}
 }
 
-// remade is a bus whose state stream looks recreated, and lacks an object.
-type remade struct {
-	bus.Bus
-	made  time.Time
-	lacks string
-}
-
-func (r *remade) StreamState(ctx context.Context, stream string) (bus.State, error) {
-	state, err := r.Bus.StreamState(ctx, stream)
-	if stream == subject.StateStream("pods") {
-		state.Created = r.made
-		if state.Messages > 0 && r.lacks != "" {
-			state.Messages--
-		}
-	}
-	return state, err
-}
-
-func (r *remade) Follow(ctx context.Context, stream string, from uint64, handle func([]events.Message) error) error {
-	return r.Bus.Follow(ctx, stream, from, func(batch []events.Message) error {
-		kept := batch[:0]
-		for _, m := range batch {
-			if r.lacks == "" || !strings.HasSuffix(m.Subject, "."+r.lacks) {
-				kept = append(kept, m)
-			}
-		}
-		return handle(kept)
-	})
-}
-
-func TestAStateThatWasMadeAnewIsFilledAgain(t *testing.T) {
-	t.Parallel()
-	s, b := serve(t), memory.New(memory.Options{})
-	s.change("ADDED", "a", 0)
-	s.change("ADDED", "b", 0)
-	_, stop := start(t, s, b, "one")
-	until(t, func() bool { return len(logOf(t, b)) == 3 })
-	stop()
-	anew := &remade{Bus: b, made: time.Now(), lacks: "a"}
-	_, stop = start(t, s, anew, "two")
-	until(t, func() bool { return len(logOf(t, b)) == 6 })
-	if got := fmt.Sprint(ops(logOf(t, b)[3:])); got != "[is a gap mark]" || !logOf(t, b)[3].Sync {
-		t.Errorf("the relist told %s", got)
-	}
-	stop()
-	lists := s.listed()
-	start(t, s, &remade{Bus: b, made: anew.made}, "three")
-	s.change("ADDED", "c", 0)
-	until(t, func() bool { return len(logOf(t, b)) == 7 })
-	if got := s.listed(); got != lists {
-		t.Error("a state that is known to be whole was compared again")
-	}
-}
-
 func TestAKindThatIsWantedOtherwise(t *testing.T) {
 	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
@@ -455,31 +374,30 @@ func TestAKindThatIsWantedOtherwise(t *testing.T) {
 	stop()
 }
 
-// shortened is a bus whose log has lost messages that its state still holds.
-type shortened struct {
-	bus.Bus
-	state uint64
-}
-
-func (r *shortened) StreamState(ctx context.Context, stream string) (bus.State, error) {
-	state, err := r.Bus.StreamState(ctx, stream)
-	if stream == subject.StateStream("pods") {
-		state.Last = max(state.Last, r.state)
-	}
-	return state, err
-}
-
+// TestALogThatLostItsEndIsPaddedAndCompared: the watcher that stored what is lost still runs.
 func TestALogThatLostItsEndIsPaddedAndCompared(t *testing.T) {
-	t.Parallel()
-	s, b := serve(t), memory.New(memory.Options{})
-	s.change("ADDED", "a", 0)
-	_, stop := start(t, s, b, "one")
-	until(t, func() bool { return len(logOf(t, b)) == 2 })
-	stop()
-	s.change("DELETED", "a", 0)
-	start(t, s, &shortened{b, 5}, "two")
-	until(t, func() bool {
-		return fmt.Sprint(ops(logOf(t, b))) == "[is a mark gap gap gap gone a gap mark]"
+	synctest.Test(t, func(t *testing.T) {
+		s, d := offline()
+		b := memory.New(memory.Options{})
+		s.change("ADDED", "a", 0)
+		start(t, s, b, "one", d.config)
+		time.Sleep(5 * time.Second) // virtual, as all of them here
+		for range 3 {
+			s.change("MODIFIED", "a", 0)
+		}
+		time.Sleep(time.Second) // they are flushed
+		if err := b.Truncate(logPods, 2); err != nil {
+			t.Fatal(err)
+		}
+		s.change("DELETED", "a", 0)
+		time.Sleep(5 * time.Second)
+		log := logOf(t, b)
+		if got := fmt.Sprint(ops(log)); got != "[is a mark gap gap gap gone a gap mark]" {
+			t.Fatalf("the log tells %s", got)
+		}
+		if h := hole(t, log[6]); h.From != 3 || h.To != 5 || log[7].Census.Objects != 0 || log[7].Since != 8 {
+			t.Errorf("the gap says %+v, and the mark %d objects since %d", h, log[7].Census.Objects, log[7].Since)
+		}
 	})
 }
 

@@ -7,17 +7,16 @@
 //	  ├─── reconcile     starts and stops kindWatch.run, as the other two say
 //	  └─── kindWatch.run   per kind: session after session
 //	         └ session     open the log, find the position; resume, or relist
-//	                       and compare with the state; then watch
+//	                       and compare with the log; then watch
 //
 // # What a log promises
 //
 // The log of a kind has the order of the API server's watch. It has no gap, and it has each (uid,
 // resourceVersion) once, except for deltas that are marked as repeated (Sync). The position to
 // resume from is in the log itself. The position is lost where the API server has forgotten the
-// changes after it, where the bus has lost the end of the log, or where the state stream was
-// recreated and may lack objects. The watcher then compares a relist with the state stream. It
-// records what changed, records missing objects as gone, and records a Gap: changes before the Gap
-// may be missing from the record. Where the API server's storage has gone back, as after the
+// changes after it, or where the bus has lost or damaged a part of the log. The watcher then compares
+// a relist with what the log says. It records what changed, records missing objects as gone, and
+// records a Gap: changes before the Gap may be missing from the record. Where the API server's storage has gone back, as after the
 // restore of a backup, the watcher begins a new epoch and records every object again; a version has
 // a meaning only within its epoch. An epoch is the same for all kinds: the watcher that finds out
 // tells the other kinds, the other watchers and the writers.
@@ -25,19 +24,19 @@
 // # Damage
 //
 // Every delta carries a census (how many objects there are after it, and the sum of their hashes)
-// and a link to the message that it was stored behind. The watcher compares log and state with
-// these when a session begins. It compares the ends of both every ten seconds, or every two minutes
+// and a link to the message that it was stored behind. The watcher compares the log with
+// these when a session begins. It looks at the end of the log every ten seconds, or every two minutes
 // where nothing has been appended. Readers report what does not fit, and the watcher then compares
-// again. A relist repairs the damage: the watcher records what the state lacks or has wrong, or
-// recreates a state that cannot be read, and the Gap says why and which messages were lost. A
-// scrubber slowly reads the whole log. See docs/adr/0009.
+// again. A relist repairs the damage: the watcher records what the log lacks or has wrong, and the
+// Gap says why and which messages were lost. Where a part of the log cannot be read, or a reader
+// reports damage again at once, the watcher records every object again behind it. A scrubber slowly
+// reads the whole log. See docs/adr/0009.
 //
 // # Where readers begin
 //
-// The state holds the tombstones of a day, and readers need none of them. Every mark names the
-// message since which every existing object has been recorded (the window). When too many
-// tombstones lie behind that message, the watcher records the oldest objects again (keyframe.go).
-// It reads what lies before the window when a session has begun (stale.go). See docs/adr/0013.
+// Every mark names the message since which every existing object has been recorded; a reader that
+// wants what exists reads the log from there. When too many messages follow that one, the watcher
+// records the oldest objects again (keyframe.go). See docs/adr/0041.
 //
 // # More than one watcher
 //

@@ -7,14 +7,12 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
-	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/watcher/translate"
 )
 
-// ensure creates the kind's streams where they are missing. Where they exist in another form or
+// ensure creates the kind's log where it is missing. Where it exists in another form or
 // version, settle decides which of the two to use.
 func (k *kindWatch) ensure(ctx context.Context) error {
 	if k.ensured && k.source != nil {
@@ -22,9 +20,6 @@ func (k *kindWatch) ensure(ctx context.Context) error {
 	}
 	var err error
 	if !k.ensured {
-		if orphaned(ctx, k.bus, k.kind.Name) {
-			k.takePosition(ctx)
-		}
 		err = k.bus.EnsureKind(ctx, k.kind)
 	}
 	if errors.Is(err, bus.ErrSettings) {
@@ -38,29 +33,6 @@ func (k *kindWatch) ensure(ctx context.Context) error {
 	}
 	k.ensured = true
 	return nil
-}
-
-// orphaned tells whether a kind has a state stream but no log; ensure recreates both together. It
-// looks at the state first: another watcher may create both between the two looks, the log first.
-func orphaned(ctx context.Context, b bus.Bus, kind kinds.Name) bool {
-	if _, err := b.StreamState(ctx, subject.StateStream(kind)); err != nil {
-		return false
-	}
-	_, err := b.StreamState(ctx, subject.LogStream(kind))
-	return errors.Is(err, bus.ErrNoStream)
-}
-
-// takePosition takes the position from a state stream that has lost its log, because no epoch may be
-// used twice.
-func (k *kindWatch) takePosition(ctx context.Context) {
-	k.markDamaged(klog.FromContext(ctx).WithValues("kind", k.kind.Name), events.Hole{Reason: "the log is not there any more, and its state was"})
-	m, there, err := k.bus.Last(ctx, subject.StateStream(k.kind.Name), subject.Mark(k.kind.Name))
-	if err != nil || !there {
-		return
-	}
-	if mark, err := decode(m); err == nil {
-		k.cursor = translate.Cursor{Version: mark.ResourceVersion, Epoch: mark.Epoch}
-	}
 }
 
 // settleSettings handles streams whose settings differ from the wanted ones.

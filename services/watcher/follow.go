@@ -21,7 +21,7 @@ import (
 const (
 	// markEvery bounds how often the watcher stores a quiet kind's position. The API server can
 	// resume a watch from an older position than that; and an append to an idle stream makes NATS
-	// read the newest blocks of log and state from disk, of up to 8 MB each.
+	// read the newest block of the log from disk, of up to 8 MB.
 	markEvery = 5 * time.Minute
 	// flushAfter bounds how long a failure to store a delta may go unnoticed.
 	flushAfter = 25 * time.Millisecond
@@ -74,7 +74,7 @@ func (k *kindWatch) watch(ctx context.Context, w watch.Interface, resumed bool) 
 				return err
 			}
 			look.again(k.atRest())
-			if k.crowded(&k.window) || k.aboutToExpire() {
+			if k.aboutToExpire() || k.tooFarBack() {
 				keyframes.Reset(0)
 			}
 		}
@@ -172,8 +172,8 @@ func (k *kindWatch) mark(ctx context.Context) error {
 		return err
 	}
 	k.marked = time.Now()
-	d := translate.Mark(k.kind.Name, k.cursor.Version, k.state, k.stamp(false))
-	d.Since = k.window.Since()
+	d := translate.Mark(k.kind.Name, k.cursor.Version, k.stamp(false))
+	d.Since = k.recordedSince()
 	if err := k.append(ctx, d); err != nil {
 		return err
 	}

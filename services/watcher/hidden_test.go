@@ -126,6 +126,7 @@ func TestARuleReachesWhatIsSaidAgain(t *testing.T) {
 		kind: kinds.Pods.Kind, bus: b, metrics: newMetrics(), appender: appender, redact: config.Hide,
 		age: time.Nanosecond, marked: time.Now().Add(time.Hour),
 	}
+	counts(t, k)
 	if err := k.recordDeleted(t.Context(), 2); err != nil {
 		t.Fatal(err)
 	}

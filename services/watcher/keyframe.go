@@ -27,14 +27,14 @@ const (
 	keyframeLate = 10 * time.Minute
 	// reachLeast, or reachTimes as many messages as there are objects, is how many messages may
 	// follow an object's last delta before the watcher records the object again.
-	reachLeast, reachTimes = 20_000, 5
+	reachLeast, reachTimes = 5_000, 3
 )
 
-// reach bounds how far back a reader must read that asks which objects existed at a moment, in a
-// kind of which few objects change all the time and most never do. It costs at most a fifth more
-// messages. Where the log is bounded by size, reach is at most half of what the log holds, so that
-// the watcher records an unchanged object again before it falls out; but at least twice the number
-// of objects, or the log would hold nothing but keyframes.
+// reach bounds how many messages a reader that starts has to read: in a kind of which few objects
+// change all the time and most never do, the watcher records the others again. It costs at most a
+// third more messages. Where the log is bounded by size, reach is at most half of what the log holds,
+// so that an unchanged object is recorded again before it falls out; but at least twice the number of
+// objects, or the log would hold nothing but keyframes.
 func (k *kindWatch) reach() uint64 {
 	if !k.counted {
 		return math.MaxUint64
@@ -54,8 +54,14 @@ func (k *kindWatch) aboutToExpire() bool {
 		k.ageLowered = false
 		return true
 	}
-	since := k.window.Since()
-	return k.room > 0 && since > 0 && k.appender.Last() > since+k.reach()
+	return k.room > 0 && k.since > 0 && k.appender.Last() > k.since+k.reach()
+}
+
+// tooFarBack tells whether a reader that starts has to read far more than it should. In a kind that
+// changes fast, that may happen long before the keyframes' timer fires.
+func (k *kindWatch) tooFarBack() bool {
+	reach := k.reach()
+	return k.counted && k.since > 0 && k.appender.Last() > k.since+reach+reach/2
 }
 
 // noteLimits takes in the log's limits, which an operator may change at any time.
@@ -68,7 +74,7 @@ func (k *kindWatch) noteLimits(ctx context.Context, log bus.State) {
 	objects := k.tally.Census().Objects
 	narrow := k.room > 0 && k.counted && k.room < 4*objects
 	if narrow && !k.overfull {
-		klog.FromContext(ctx).Info("The log is too small for what is there: objects that do not change fall out of it, and are in the state alone. Keep more (--retention)",
+		klog.FromContext(ctx).Info("The log is too small for what is there: objects that do not change fall out of it, and are recorded again all the time. Keep more (--retention)",
 			"kind", k.kind.Name, "bytes", log.Keeps.Bytes, "messages", k.room, "objects", objects)
 	}
 	k.overfull = narrow
@@ -77,13 +83,23 @@ func (k *kindWatch) noteLimits(ctx context.Context, log bus.State) {
 // minKeyframeWait is the shortest wait before the next keyframes.
 func (k *kindWatch) minKeyframeWait() time.Duration { return min(keyframeSoon, k.age/8) }
 
+// recordedSince is the message since which every existing object has been recorded, for the next mark;
+// 0 where that is not known.
+func (k *kindWatch) recordedSince() uint64 {
+	if !k.counted {
+		return 0
+	}
+	if k.since = k.places.oldest(); k.since == 0 {
+		return k.appender.Last() + 1 // nothing exists: the mark itself
+	}
+	return k.since
+}
+
 // keyframes records the oldest objects again before the log forgets them: those that are older than
-// half of the log's age. It also does so when so many tombstones follow them that a reader would
-// spend its start on those (translate.Window), or so many messages that a reader of the past would
-// have to go back far ([kindWatch.reach]). It returns how long to wait before the next check. The
-// state stream is in the order of age.
+// half of the log's age, and those that more messages follow than a reader should have to read
+// ([kindWatch.reach]). It returns how long to wait before the next check.
 //
-// Errors: events.ErrDamaged, when the state has an object that does not exist.
+// Errors: events.ErrDamaged, when the log has an object that does not exist.
 func (k *kindWatch) keyframes(ctx context.Context) (again time.Duration, err error) {
 	if err := k.flush(ctx); err != nil {
 		return 0, err
@@ -94,74 +110,63 @@ func (k *kindWatch) keyframes(ctx context.Context) (again time.Duration, err err
 			return 0, err
 		}
 	}
-	at, err := k.bus.StreamState(ctx, subject.StateStream(k.kind.Name))
-	if err != nil {
-		return 0, fmt.Errorf("look at the state of %s: %w", k.kind.Name, err)
+	if k.recordedSince(); k.since == 0 {
+		return min(keyframeLate, k.age/8), nil
 	}
-	if at.Last < k.appender.Last() {
-		return k.minKeyframeWait(), nil // the state lags, and may hold outdated deltas
+	due, again, err := k.oldest(ctx)
+	if err != nil || len(due) == 0 {
+		return again, err
 	}
-	due, window, again, err := k.oldest(ctx, at)
-	if err != nil {
-		return 0, err
-	}
-	moved := window.Since() != k.window.Since()
 	for _, d := range due {
 		if err := k.append(ctx, translate.Again(translate.Hidden(k.kind, d, k.redact), k.stamp(true))); err != nil {
 			return 0, err
 		}
 	}
-	if !moved {
-		return again, nil
-	}
-	// Only now, after these have been recorded: no object may exist before the window.
-	k.window = window
 	return again, k.mark(ctx)
 }
 
-// oldest returns the objects to record again, the window that remains afterwards, and how long to
-// wait before the next check.
+// oldest returns the objects to record again, and how long to wait before the next check.
 //
-// It does not return a message that the tally contradicts, since that would count from then on:
-// NATS knows only from its index that an older message of an object was removed, and when it loses
-// the index after the object's tombstone has expired, the message is back.
-func (k *kindWatch) oldest(ctx context.Context, at bus.State) (due []events.Delta, w translate.Window, again time.Duration, err error) {
-	w, again = k.window, min(keyframeLate, k.age/8)
-	err = replay(ctx, k.bus, subject.StateStream(k.kind.Name), w.Since(), at, func(m events.Message) error {
+// It does not return a message that the tally contradicts, since that would count from then on.
+func (k *kindWatch) oldest(ctx context.Context) (due []events.Delta, again time.Duration, err error) {
+	log := bus.State{Last: k.appender.Last(), Messages: k.appender.Last()}
+	again = min(keyframeLate, k.age/8)
+	err = replay(ctx, k.bus, subject.LogStream(k.kind.Name), k.since, log, func(m events.Message) error {
+		if k.places[hashOf(m.Subject)] != m.Sequence {
+			return nil // a later delta of the object follows, or it is no object
+		}
+		wait, isDue := k.untilDue(m, log.Last-m.Sequence)
+		if !isDue || len(due) == keyframeBatch {
+			again = min(again, wait)
+			return errEnough
+		}
 		d, err := decode(m)
-		switch {
-		case err != nil:
+		if err != nil {
 			return err
-		case d.Op == events.Gone:
-			w.Begin(m.Sequence + 1)
-			return nil
-		case d.Op != events.Is:
-			return nil
-		case len(due) == keyframeBatch:
-			if again = k.minKeyframeWait(); time.Since(m.Time) > k.age/4*3 {
-				again = min(again, keyframeUrgent)
-			}
-			return errEnough
 		}
-		behind := at.Last - m.Sequence
-		if left := time.Until(m.Time.Add(k.age / 2)); left > 0 && !k.crowded(&w) && behind <= k.reach() {
-			if k.room > 0 {
-				w.Begin(m.Sequence) // pressed compares with it
-			}
-			if again = max(k.minKeyframeWait(), min(left, again)); behind > k.reach()/2 {
-				again = k.minKeyframeWait()
-			}
-			return errEnough
-		}
-		if k.counted && !k.tally.Holds(d) {
-			return fmt.Errorf("%w: message %d of the state of %s tells of %v, which the log does not have so", events.ErrDamaged, m.Sequence, k.kind.Name, d.Ref)
+		if !k.tally.Holds(d) {
+			return fmt.Errorf("%w: message %d of the log of %s tells of %v, which the log does not have so", events.ErrDamaged, m.Sequence, k.kind.Name, d.Ref)
 		}
 		due = append(due, d)
-		w.Begin(m.Sequence + 1)
 		return nil
 	})
 	if errors.Is(err, errEnough) {
 		err = nil
 	}
-	return due, w, again, err
+	return due, again, err
+}
+
+// untilDue tells whether the object of a message that so many messages follow is to be recorded again,
+// and otherwise when to look next; for one that is due, how long it can wait.
+func (k *kindWatch) untilDue(m events.Message, behind uint64) (wait time.Duration, due bool) {
+	left, reach := time.Until(m.Time.Add(k.age/2)), k.reach()
+	switch {
+	case behind > reach+reach/2, left < -k.age/4:
+		return min(k.minKeyframeWait(), keyframeUrgent), true
+	case behind > reach, left <= 0:
+		return k.minKeyframeWait(), true
+	case behind > reach/2:
+		return k.minKeyframeWait(), false
+	}
+	return max(k.minKeyframeWait(), left), false
 }

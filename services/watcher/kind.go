@@ -39,9 +39,8 @@ type kindWatch struct {
 	served func(version string) bool
 
 	source   *source.Kind
-	ensured  bool // the streams existed, as wanted, at the last check
+	ensured  bool // the log existed, as wanted, at the last check
 	appender bus.Appender
-	state    time.Time // when the state stream was created
 	logState
 	tracing
 	writers writers
@@ -60,23 +59,19 @@ type kindWatch struct {
 	// overtaken is called when another watcher has appended to the log.
 	overtaken func()
 	dirty     time.Time // when the oldest delta not known to be stored was received
-	// searched: the watch has read what lies before the window, or is going to.
-	searched bool
 
-	mu          sync.Mutex
-	synced      bool
-	err         error
-	failing     time.Time      // since when err has not been nil
-	staleBefore uint64         // the search reads what lies before this message; 0: nothing
-	reported    *events.Damage // a reader's report that the watch has not looked at yet
-	findings    []events.Hole  // the scrubber's findings that are not recorded yet
+	mu       sync.Mutex
+	synced   bool
+	err      error
+	failing  time.Time      // since when err has not been nil
+	reported *events.Damage // a reader's report that the watch has not looked at yet
+	findings []events.Hole  // the scrubber's findings that are not recorded yet
 
 	// changed is called for each change that the watch receives; may be nil.
 	changed     func()
 	reports     chan struct{} // a token: reported or findings is new
 	epochClaims chan struct{} // a token: another process says that the storage went back
 	shownAsked  chan struct{} // a token: another watcher asks who watches the kind
-	staleSearch chan struct{} // a token: before is set
 }
 
 func (k *kindWatch) status() (synced bool, err error) {
@@ -119,7 +114,6 @@ func (k *kindWatch) run(ctx context.Context) {
 	var beside sync.WaitGroup
 	kind := k.kind.Name
 	beside.Go(func() { k.scrub(ctx, kind) })
-	beside.Go(func() { k.searchStale(ctx, kind) })
 	defer func() { cancel(); beside.Wait() }()
 	var p retryPause
 	log := klog.FromContext(ctx).WithValues("kind", k.kind.Name)
@@ -135,7 +129,6 @@ func (k *kindWatch) run(ctx context.Context) {
 		if errors.Is(err, bus.ErrOvertaken) {
 			k.overtaken()
 		}
-		k.searched = k.searched && errors.Is(err, errEnded)
 		switch {
 		case errors.Is(err, errEnded), errors.Is(err, bus.ErrTooLarge), errors.Is(err, bus.ErrOvertaken):
 			log.V(2).Info("Resuming", "because", err)
@@ -185,7 +178,6 @@ func (k *kindWatch) session(ctx context.Context) error {
 	resumed := resumable && !k.expired
 	if resumed {
 		k.epoch.Begin(k.cursor.Epoch)
-		k.suspectStale()
 		k.bounds.dropAll(true)
 		w, err = k.source.Watch(ctx, k.cursor.Version)
 	} else {
@@ -197,6 +189,11 @@ func (k *kindWatch) session(ctx context.Context) error {
 		if ctx.Err() != nil || errors.Is(err, errEnded) {
 			err = errors.Join(err, k.catchUp(ctx))
 		}
+	}
+	if resumed && source.Unreachable(err) && time.Since(k.marked) > markEvery {
+		// Readers that start need a mark, also while the API server is away.
+		_, failed := k.keyframes(ctx)
+		err = errors.Join(err, failed)
 	}
 	if source.Ahead(err) {
 		// Either this API server lags behind another one, or the storage has gone back.

@@ -6,7 +6,6 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/subject"
-	"github.com/millrace/millrace/services/watcher/translate"
 )
 
 // logState is what a watcher knows of the log that it keeps, so that it notices losses: the objects
@@ -14,29 +13,29 @@ import (
 type logState struct {
 	tally   events.Tally // of the objects that exist
 	counted bool         // the tally is known
-	window  translate.Window
-	after   events.Link // the last message that is not a mark
-	unsure  bool        // a delta has been counted, and is not known to be appended
-	stored  uint64      // the last sequence that is known to be stored
-	created time.Time   // when the log was created; zero: not known
-	// places are the log's last sequences about each object that exists, by a hash of the subject;
-	// nil while unknown. gap is the place of the log's last gap.
-	places places
-	gap    events.Place
-	since  time.Time // when the log was last known to be complete
+	after   events.Link  // the last message that is not a mark
+	unsure  bool         // a delta has been counted, and is not known to be appended
+	stored  uint64       // the last sequence that is known to be stored
+	created time.Time    // when the log was created; zero: not known
+	// places are the log's last sequences about each object that exists, by a hash of the subject.
+	// since is the oldest of them, as of the last mark. unlinked: a part of the log cannot be read,
+	// so an object without a place may have deltas all the same.
+	places   places // nil: not known
+	since    uint64
+	unlinked bool
+	gap      events.Place // the place of the log's last gap
+	whole    time.Time    // when the log was last known to be complete
 	// sight is how long the watcher has watched a kind of heartbeats without a break.
 	sight events.Sight
 
-	nextGap           events.Hole // what the next gap reports
-	damaged           bool        // the log or the state is damaged
-	repairedAt        uint64      // the sequence at which the last relist ended
-	reportActedOn     time.Time   // when the last reader's report was acted on
-	recreateState     bool        // the next read of the state recreates it
-	stateRecreatedAt  time.Time   // when the state was last recreated
-	checkedAt         time.Time   // when the streams were last checked, and the log's end then
-	checkedEnd        uint64
-	mirrorAt          uint64 // the state's last sequence when it lagged, and since when
-	mirrorBehindSince time.Time
+	nextGap       events.Hole // what the next gap reports
+	damaged       bool        // the log is damaged
+	repairedAt    uint64      // the sequence at which the last relist ended
+	reportActedOn time.Time   // when the last reader's report was acted on
+	recordAll     bool        // the next relist records every object again
+	recordAllAt   time.Time   // when a reader's report last had that done
+	checkedAt     time.Time   // when the log was last checked, and its end then
+	checkedEnd    uint64
 }
 
 // completeDelta completes a delta that is the next one of the log.
@@ -50,7 +49,7 @@ func (l *logState) completeDelta(d *events.Delta) {
 	switch {
 	case d.Ref.Name == "":
 		d.Before = l.gap
-	case l.places != nil:
+	case l.places != nil && !l.unlinked:
 		d.Before = events.Place{Known: true, Sequence: l.places[hashOf(subject.Delta(d.Ref))]}
 	default:
 		d.Before = events.Place{}
@@ -67,14 +66,16 @@ func (l *logState) noteAppended(op events.Op, m events.Message, sequence uint64)
 		l.gap = events.Place{Known: true, Sequence: sequence}
 	case events.Mark:
 	}
-	l.window.Fold(op, sequence, time.Now())
 	if op != events.Mark {
 		l.after = events.Link{Sequence: sequence, Sum: m.Get(events.HeaderSum)}
 	}
 }
 
-// countFrom starts the count from what a state stream holds.
-func (l *logState) countFrom(h stateContents) { l.tally, l.window, l.counted = h.tally, h.window, true }
+// countFrom starts the count from what the log says.
+func (l *logState) countFrom(c contents) {
+	l.tally, l.places, l.counted, l.unlinked = c.tally, c.places, true, c.unreadable
+	l.since = l.places.oldest()
+}
 
 // places are sequences by a hash of the subject: 16 bytes and map overhead for each object. If two
 // objects have the same hash, a link leads to the wrong one, which a reader that follows it
@@ -97,8 +98,13 @@ func (p places) note(op events.Op, subject string, sequence uint64) {
 	}
 }
 
-// crowded tells whether a window has so many tombstones that the watcher should record the oldest
-// objects again.
-func (k *kindWatch) crowded(w *translate.Window) bool {
-	return k.counted && w.Crowded(k.tally.Census().Objects, time.Now().Add(-k.age))
+// oldest is the first message of the log that a reader needs to know every object that exists; 0
+// where none does.
+func (p places) oldest() (sequence uint64) {
+	for _, at := range p {
+		if sequence == 0 || at < sequence {
+			sequence = at
+		}
+	}
+	return sequence
 }

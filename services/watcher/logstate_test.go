@@ -38,6 +38,12 @@ func TestEveryDeltaSaysWhereItsObjectWasSaidBefore(t *testing.T) {
 	if l.completeDelta(&d); d.Before.Known {
 		t.Errorf("who does not know the places says %+v", d.Before)
 	}
+	for unreadable, known := range map[bool]bool{true: false, false: true} {
+		l.countFrom(contents{places: places{hashOf(subject.Delta(a)): 9, hashOf(subject.Delta(b)): 6}, unreadable: unreadable})
+		if l.completeDelta(&d); d.Before.Known != known || l.since != 6 || !l.counted {
+			t.Errorf("where a part of the log cannot be read (%t), before it is %+v, and everything is there since %d", unreadable, d.Before, l.since)
+		}
+	}
 }
 
 func TestLeasesSayForHowLongTheyHaveBeenWatched(t *testing.T) {

@@ -49,7 +49,7 @@ func newMetrics() *metrics {
 			Name: "garbagecollector_controller_resources_sync_error_total", Help: "Times that the kinds which the API server serves could not be found out.",
 		}),
 		relists: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "millrace_watcher_relists_total", Help: "Lists that were compared with the state.",
+			Name: "millrace_watcher_relists_total", Help: "Lists that were compared with the log.",
 		}, []string{"kind"}),
 		gaps: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "millrace_watcher_gaps_total", Help: "Gaps recorded, before which changes may be missing.",

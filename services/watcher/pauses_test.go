@@ -92,12 +92,9 @@ func TestASessionRestsUntilItIsWoken(t *testing.T) {
 		}
 	})
 	k, _ := recorded(t, 1, 0)
-	for _, c := range []struct {
-		looked, behind uint64
-		rests          bool
-	}{{2, 2, true}, {1, 2, false}, {2, 1, false}, {1, 1, false}} {
-		if k.checkedEnd, k.mirrorAt = c.looked, c.behind; k.atRest() != c.rests {
-			t.Errorf("what was looked at up to %d, with a state up to %d, is at rest: %t", c.looked, c.behind, k.atRest())
+	for looked, rests := range map[uint64]bool{2: true, 1: false} {
+		if k.checkedEnd = looked; k.atRest() != rests {
+			t.Errorf("what was looked at up to %d is at rest: %t", looked, k.atRest())
 		}
 	}
 }
@@ -121,67 +118,6 @@ func TestHowPausesGrow(t *testing.T) {
 	if took := time.Since(began); took > time.Minute {
 		t.Errorf("what is ended pauses for %v", took)
 	}
-}
-
-// The watcher reads what lies before the window five seconds after a session has begun, again after
-// an error, and reports what it finds.
-func TestThePastIsSearched(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k, a := recorded(t, 2, 0)
-		k.staleSearch, k.reports = make(chan struct{}, 1), make(chan struct{}, 1)
-		logging, log := logged(t)
-		ctx, cancel := context.WithCancel(logging)
-		done := make(chan struct{})
-		go func() { defer close(done); k.searchStale(ctx, "pods") }()
-		found := func() *events.Damage {
-			k.mu.Lock()
-			defer k.mu.Unlock()
-			return k.reported
-		}
-		k.suspectStale()        // of a window that begins with the first message
-		time.Sleep(time.Minute) // virtual
-		if found() != nil {
-			t.Errorf("before the first message there is %+v", found())
-		}
-		k.searched = false
-		k.window.Begin(2)
-		a.fails(statePod, away)
-		k.suspectStale()
-		time.Sleep(staleSearchAfter - 1)
-		if strings.Contains(log(), "Cannot read what ended long ago") {
-			t.Error("it is read at once")
-		}
-		time.Sleep(1 + staleSearchAfter)
-		synctest.Wait()
-		if got := strings.Count(log(), "Cannot read what ended long ago"); got != 2 || found() != nil {
-			t.Errorf("of a state that is away it tells %d times, and %+v", got, found())
-		}
-		a.fails(statePod, nil)
-		time.Sleep(staleSearchAfter)
-		synctest.Wait()
-		if d := found(); d == nil || d.Kind != "pods" || d.End != 3 || len(k.reports) != 1 {
-			t.Errorf("found is %+v, and told %d times", d, len(k.reports))
-		}
-		k.reported = nil
-		time.Sleep(time.Minute)
-		if found() != nil {
-			t.Errorf("it is found again: %+v", found())
-		}
-		cancel()
-		<-done
-	})
-}
-
-// The search pauses for a tenth of a second after each two thousand messages.
-func TestThePastIsReadSlowly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k, _ := recorded(t, 0, 4500)
-		began := time.Now()
-		found, err := k.searchStaleBefore(t.Context(), "pods", k.appender.Last())
-		if took := time.Since(began); err != nil || found != nil || took != 2*staleSearchPause {
-			t.Errorf("it takes %v, and finds %+v, %v", took, found, err)
-		}
-	})
 }
 
 // The scrubber reads a log ten to twenty minutes after the start, and then every six hours.

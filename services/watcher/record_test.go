@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -19,12 +18,11 @@ import (
 	"github.com/millrace/millrace/services/watcher/translate"
 )
 
-// marked is a watch of pods whose last mark proves the state, on an ailing bus; the log has
-// three objects, a mark, and that mark.
+// marked is a watch of pods on an ailing bus; the log has three objects, and two marks.
 func marked(t *testing.T) (*kindWatch, *ailing) {
 	t.Helper()
 	k, a := recorded(t, 3, 0)
-	if k.state = a.stands(t, statePod).Created; k.mark(t.Context()) != nil {
+	if k.mark(t.Context()) != nil {
 		t.Fatal("it cannot be marked")
 	}
 	return k, a
@@ -59,13 +57,25 @@ func TestWhatAWatchGoesOnFrom(t *testing.T) {
 		reason, version string
 		since           bool // it is known since when
 	}{
-		"a mark":                    {func(*testing.T, *kindWatch) {}, "", "9", false},
-		"a change":                  {appends(events.Delta{Op: events.Is, Ref: aPod("p0"), UID: "u0", ResourceVersion: "12"}), "", "12", true},
-		"an end":                    {appends(events.Delta{Op: events.Gone, Ref: aPod("p0"), UID: "u0", ResourceVersion: "13"}), "", "13", true},
-		"a finding":                 {appends(events.Delta{Op: events.Is, Ref: aPod("p0"), UID: "u0", ResourceVersion: "12", Sync: true}), "a relist was not finished", "", false},
-		"a gap":                     {appends(events.Delta{Op: events.Gap, ResourceVersion: "12", ContentType: kinds.JSON, Body: []byte("{}")}), "a relist was not finished", "", false},
-		"what is not served":        {appends(translate.Unserved("pods", "12", translate.Stamp{})), "the API server did not serve the kind", "", true},
-		"a mark of another state":   {appends(translate.Mark("pods", "12", time.Unix(1, 0), translate.Stamp{})), "the state stream has been made anew", "", true},
+		"a mark":             {func(*testing.T, *kindWatch) {}, "", "9", false},
+		"a change":           {appends(events.Delta{Op: events.Is, Ref: aPod("p0"), UID: "u0", ResourceVersion: "12"}), "", "12", true},
+		"an end":             {appends(events.Delta{Op: events.Gone, Ref: aPod("p0"), UID: "u0", ResourceVersion: "13"}), "", "13", true},
+		"a finding":          {appends(events.Delta{Op: events.Is, Ref: aPod("p0"), UID: "u0", ResourceVersion: "12", Sync: true}), "a relist was not finished", "", false},
+		"a gap":              {appends(events.Delta{Op: events.Gap, ResourceVersion: "12", ContentType: kinds.JSON, Body: []byte("{}")}), "a relist was not finished", "", false},
+		"what is not served": {appends(translate.Unserved("pods", "12", translate.Stamp{})), "the API server did not serve the kind", "", true},
+		"a change behind a gap": {func(t *testing.T, k *kindWatch) {
+			appends(translate.Gap("pods", "12", translate.Stamp{}))(t, k)
+			appends(events.Delta{Op: events.Is, Ref: aPod("p0"), UID: "u0", ResourceVersion: "13"})(t, k)
+		}, "the last mark of the log is damaged or missing", "", true},
+		"a change behind a gap and a mark": {func(t *testing.T, k *kindWatch) {
+			appends(translate.Gap("pods", "12", translate.Stamp{}))(t, k)
+			appends(translate.Mark("pods", "12", translate.Stamp{}))(t, k)
+			appends(events.Delta{Op: events.Is, Ref: aPod("p0"), UID: "u0", ResourceVersion: "13"})(t, k)
+		}, "", "13", true},
+		"a change behind a damaged mark": {func(t *testing.T, k *kindWatch) {
+			appends(events.Delta{Op: events.Is, Ref: aPod("p0"), UID: "u0", ResourceVersion: "12"})(t, k)
+			k.bus = &worn{Bus: k.bus, damaged: map[string]bool{at(logPods, 5): true}}
+		}, "the last mark of the log is damaged or missing", "", true},
 		"a mark without a position": {func(t *testing.T, k *kindWatch) { k.cursor.Version = ""; _ = k.mark(t.Context()) }, "a relist was not finished", "", false},
 		"what waits": {func(t *testing.T, k *kindWatch) {
 			k.bounds.waits = 1
@@ -98,12 +108,11 @@ func TestWhereTheLastGapLies(t *testing.T) {
 	}
 	is := func(what string, want events.Place) {
 		t.Helper()
-		state := k.state
 		resumes(t, k)
 		if k.gap != want {
 			t.Errorf("%s: the last gap is at %+v, want %+v", what, k.gap, want)
 		}
-		k.state, k.cursor.Version = state, "9"
+		k.cursor.Version = "9"
 	}
 	is("of marks that do not say", events.Place{})
 	appends(translate.Gap("pods", "9", translate.Stamp{}))
@@ -125,7 +134,7 @@ func TestWhereTheLastGapLies(t *testing.T) {
 		t.Errorf("of a log with one mark the gap is known: %+v", empty.gap)
 	}
 	empty.appender = &opened{nil, 0}
-	empty.bus.(*ailing).states[logPods], empty.bus.(*ailing).states[statePod] = bus.State{}, bus.State{}
+	empty.bus.(*ailing).states[logPods] = bus.State{}
 	if ok, _ := resumes(t, empty); ok || empty.gap != (events.Place{Known: true}) {
 		t.Errorf("of an empty log it is at %+v, resumed: %t", empty.gap, ok)
 	}
@@ -152,64 +161,52 @@ func TestWhetherALogIsWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for what, c := range map[string]struct {
 			stored  uint64 // an offset from the log's end
-			state   uint64 // likewise
 			created time.Duration
 			whole   bool
 			reason  string
 			padded  uint64
-			renew   bool
 		}{
-			"it ends where it did":            {0, 0, 0, true, "", 0, false},
-			"it has lost one":                 {1, 0, 0, false, "the log has lost its end", 1, false},
-			"the state knows of one more":     {0, 1, 0, false, "the log has lost its end", 1, false},
-			"it has lost two, of which one":   {1, 2, 0, false, "the log has lost its end", 2, false},
-			"it has lost ten thousand":        {maxPad, 0, 0, false, "the log has lost its end", maxPad, false},
-			"it has lost more":                {maxPad + 1, 0, 0, false, "the log has lost its end", 0, true},
-			"it is younger":                   {1, 0, time.Hour, false, "the log was made anew", 0, false},
-			"it is younger, the state longer": {1, 1, time.Hour, false, "the log was made anew", 0, true},
+			"it ends where it did":     {0, 0, true, "", 0},
+			"it has lost one":          {1, 0, false, "the log has lost its end", 1},
+			"it has lost ten thousand": {maxPad, 0, false, "the log has lost its end", maxPad},
+			"it has lost more":         {maxPad + 1, 0, false, "the log has lost its end", 0},
+			"it is younger":            {1, time.Hour, false, "the log was made anew", 0},
 		} {
 			k, a := recorded(t, 3, 0)
-			log, state := a.stands(t, logPods), a.stands(t, statePod)
-			state.Last += c.state
+			log := a.stands(t, logPods)
 			k.created, k.stored, k.latest = log.Created.Add(-c.created), log.Last+c.stored, aDelta("p0", 1)
 			last := log.Last
 			k.counted = true
-			whole, err := k.complete(t.Context(), log, state)
-			if err != nil || whole != c.whole || k.nextGap.Reason != c.reason || k.recreateState != c.renew || k.appender.Last() != last+c.padded {
-				t.Errorf("%s: whole %t, %v, %+v, to be made anew: %t, it ends at %d", what, whole, err, k.nextGap, k.recreateState, k.appender.Last())
+			whole, err := k.complete(t.Context(), log)
+			if err != nil || whole != c.whole || k.nextGap.Reason != c.reason || k.appender.Last() != last+c.padded || k.damaged == c.whole {
+				t.Errorf("%s: whole %t, %v, %+v, it ends at %d", what, whole, err, k.nextGap, k.appender.Last())
 			}
-			if k.stored < last || !k.created.Equal(log.Created) || !k.state.Equal(state.Created) {
-				t.Errorf("%s: it is stored up to %d, log and state made at %v and %v", what, k.stored, k.created, k.state)
+			if k.stored < last || !k.created.Equal(log.Created) {
+				t.Errorf("%s: it is stored up to %d, and was made at %v", what, k.stored, k.created)
 			}
 			if anew := c.created > 0; anew != (k.latest.UID == "") || anew && k.after != (events.Link{}) {
 				t.Errorf("%s: what proves its history is %+v, behind %+v", what, k.latest, k.after)
 			}
-			if c.padded > 0 && (k.stored != last+c.padded || k.nextGap.From != last+1 || k.nextGap.To != last+c.padded || lastOf(t, k.bus, "pods").Census.Known) {
+			if c.padded > 0 && (k.stored != last+c.padded || k.nextGap.From != last+1 || k.nextGap.To != last+c.padded || k.counted || lastOf(t, k.bus, "pods").Census.Known) {
 				t.Errorf("%s: stored up to %d, with a hole %+v and %+v", what, k.stored, k.nextGap, lastOf(t, k.bus, "pods").Census)
 			}
 		}
-		// A watcher that has just started knows no log. A log that is younger and shorter than its
-		// state was recreated.
-		for what, c := range map[string]struct {
-			younger time.Duration
-			reason  string
-		}{"younger": {1, "the log was made anew"}, "as old": {0, "the log has lost its end"}, "older": {-1, "the log has lost its end"}} {
-			k, a := recorded(t, 3, 0)
-			log, state := a.stands(t, logPods), a.stands(t, statePod)
-			k.created, k.stored = time.Time{}, 0
-			state.Last, log.Created = log.Last+1, state.Created.Add(c.younger)
-			if _, err := k.complete(t.Context(), log, state); err != nil || k.nextGap.Reason != c.reason {
-				t.Errorf("a log that is %s than its state: %v, %+v", what, err, k.nextGap)
-			}
-		}
+		// A watcher that has just started knows no log.
 		k, a := recorded(t, 3, 0)
 		log := a.stands(t, logPods)
+		k.created, k.stored = time.Time{}, 0
+		if whole, err := k.complete(t.Context(), log); err != nil || !whole || k.stored != log.Last {
+			t.Errorf("of a log that is seen for the first time: whole %t, %v, stored up to %d", whole, err, k.stored)
+		}
+		k, a = recorded(t, 3, 0)
+		log = a.stands(t, logPods)
 		k.created, k.stored, k.appender = log.Created, log.Last+1, &refusing{k.appender, bus.ErrOvertaken}
-		if _, err := k.complete(t.Context(), log, a.stands(t, statePod)); !errors.Is(err, bus.ErrOvertaken) {
+		if _, err := k.complete(t.Context(), log); !errors.Is(err, bus.ErrOvertaken) {
 			t.Errorf("a log that refuses its pad: %v", err)
 		}
+		k.stored = log.Last + 1
 		a.state[logPods] = away
-		if _, err := k.complete(t.Context(), log, bus.State{Last: 99, Created: log.Created}); !errors.Is(err, away) {
+		if _, err := k.complete(t.Context(), log); !errors.Is(err, away) {
 			t.Errorf("a log that is away: %v", err)
 		}
 	})
@@ -265,128 +262,86 @@ func TestWhatTheNextMessageComesBehind(t *testing.T) {
 	}
 }
 
-// The watch compares the state with the census of the log, without reading it if the tally is
-// known.
-func TestWhetherTheStateIsWhole(t *testing.T) {
+// The watch compares what the log tells with the census of its newest delta, without reading it if
+// the tally is known.
+func TestWhetherTheLogTellsOfAll(t *testing.T) {
 	t.Parallel()
+	more := func(k *kindWatch, d *events.Delta) {
+		mark := translate.Mark("pods", "9", k.stamp(false))
+		if mark.Census = d.Census; true {
+			mark.Census.Objects++
+		}
+		_ = k.append(t.Context(), mark)
+		d.Census = mark.Census
+	}
 	for what, c := range map[string]struct {
 		change func(*kindWatch, *ailing, *events.Delta)
 		whole  bool
 		reason string
 		err    error
 	}{
-		"as the log says":         {func(*kindWatch, *ailing, *events.Delta) {}, true, "", nil},
-		"the log does not say":    {func(_ *kindWatch, _ *ailing, d *events.Delta) { d.Census = events.Census{} }, true, "", nil},
-		"fewer than the log says": {func(_ *kindWatch, _ *ailing, d *events.Delta) { d.Census.Objects++ }, false, "the state has 3 objects, 0 of them damaged, where the log says 4", nil},
+		"as the log says": {func(*kindWatch, *ailing, *events.Delta) {}, true, "", nil},
+		"the log does not say": {func(k *kindWatch, _ *ailing, d *events.Delta) {
+			_ = k.append(t.Context(), translate.Mark("pods", "9", k.stamp(false)))
+			d.Census = events.Census{}
+		}, true, "", nil},
+		"fewer than the log says": {func(k *kindWatch, _ *ailing, d *events.Delta) { more(k, d) }, false, "the log tells of 3 objects, 0 of them damaged, where its last message says 4", nil},
 		"fewer, and the log is on": {func(_ *kindWatch, a *ailing, d *events.Delta) {
-			d.Census.Objects++
 			a.states[logPods] = bus.State{Last: 9}
+			d.Census.Objects++
 		}, false, "", bus.ErrOvertaken},
 		"one of them damaged": {func(k *kindWatch, a *ailing, _ *events.Delta) {
-			k.bus = &worn{Bus: a, damaged: map[string]bool{at(statePod, 2): true}}
-		}, false, "the state has 3 objects, 1 of them damaged, where the log says 3", nil},
-		"made anew": {func(k *kindWatch, _ *ailing, _ *events.Delta) { k.recreateState = true }, false, "", nil},
-		"away":      {func(_ *kindWatch, a *ailing, _ *events.Delta) { a.state[statePod] = away }, false, "", away},
+			k.bus = &worn{Bus: a, damaged: map[string]bool{at(logPods, 2): true}}
+		}, false, "the log tells of 3 objects, 1 of them damaged, where its last message says 3", nil},
+		"damaged, and the log does not say": {func(k *kindWatch, a *ailing, d *events.Delta) {
+			_ = k.append(t.Context(), translate.Mark("pods", "9", k.stamp(false)))
+			d.Census = events.Census{}
+			k.bus = &worn{Bus: a, damaged: map[string]bool{at(logPods, 2): true}}
+		}, false, "the log tells of 3 objects, 1 of them damaged, where its last message says 0", nil},
+		"it cannot be read": {func(_ *kindWatch, a *ailing, _ *events.Delta) { a.follow = events.ErrDamaged }, false, unreadable, nil},
+		"it cannot be read, nor does it say": {func(k *kindWatch, a *ailing, d *events.Delta) {
+			_ = k.append(t.Context(), translate.Mark("pods", "9", k.stamp(false)))
+			d.Census = events.Census{}
+			a.follow = events.ErrDamaged
+		}, false, unreadable, nil},
+		"away": {func(_ *kindWatch, a *ailing, _ *events.Delta) { a.follow = away }, false, "", away},
 	} {
 		k, a := recorded(t, 3, 0)
 		newest := events.Delta{Census: k.tally.Census()}
 		k.logState = logState{}
 		c.change(k, a, &newest)
-		whole, err := k.count(t.Context(), newest, 1)
-		if whole != c.whole || !errors.Is(err, c.err) || k.nextGap.Reason != c.reason {
+		ctx, _ := logged(t)
+		whole, err := k.count(ctx, ends(k), newest, 1)
+		if whole != c.whole || !errors.Is(err, c.err) || k.nextGap.Reason != c.reason || k.damaged != (c.reason != "") {
 			t.Errorf("%s: whole %t, %v, %+v", what, whole, err, k.nextGap)
+		}
+		if c.err == nil && (!k.counted || k.places == nil) {
+			t.Errorf("%s: it is not counted", what)
 		}
 	}
 	k, a := recorded(t, 3, 0)
 	newest := events.Delta{Census: k.tally.Census()}
-	a.state[statePod] = away // the watch must not read it
-	if whole, err := k.count(t.Context(), newest, 1); err != nil || !whole {
+	a.follow = away // the watch must not read it
+	if whole, err := k.count(t.Context(), ends(k), newest, 1); err != nil || !whole {
 		t.Errorf("what has been counted all along is whole: %t, %v", whole, err)
 	}
 	for what, change := range map[string]func(*kindWatch, *events.Delta){
 		"not counted": func(k *kindWatch, _ *events.Delta) { k.counted = false }, "another census": func(_ *kindWatch, d *events.Delta) { d.Census.Objects++ },
-		"an unknown census": func(_ *kindWatch, d *events.Delta) { d.Census.Known = false }, "a later window": func(k *kindWatch, _ *events.Delta) { k.window.Begin(2) },
+		"an unknown census": func(_ *kindWatch, d *events.Delta) { d.Census.Known = false },
 	} {
 		k, a := recorded(t, 3, 0)
 		newest := events.Delta{Census: k.tally.Census()}
-		a.state[statePod] = away
+		a.follow = away
 		change(k, &newest)
-		if _, err := k.count(t.Context(), newest, 1); !errors.Is(err, away) {
-			t.Errorf("%s: the state is not read: %v", what, err)
+		if _, err := k.count(t.Context(), ends(k), newest, 1); !errors.Is(err, away) {
+			t.Errorf("%s: the log is not read: %v", what, err)
 		}
 	}
 }
 
-// recollect adds what the log knows to a state that lacks it, as far back as the newest mark says,
-// where the newest delta does not agree with the state.
-func TestWhatTheLogKnowsBesides(t *testing.T) {
-	t.Parallel()
-	missing := func(k *kindWatch, h stateContents) []uint64 {
-		t.Helper()
-		if err := k.addFromLog(t.Context(), h); err != nil {
-			t.Fatal(err)
-		}
-		return h.state.Compare("", 0).Missing()
-	}
-	empty := func() stateContents { return stateContents{state: translate.NewState()} }
-	k, a := marked(t)
-	if got := missing(k, empty()); !slices.Equal(got, []uint64{1, 2, 3}) {
-		t.Errorf("of a state that lacks all, the log knows %v", got)
-	}
-	h, err := readState(t.Context(), k.bus, "pods", 1, k.appender.Last())
-	if err != nil {
-		t.Fatal(err)
-	}
-	agreeing := stateContents{state: translate.NewState(), tally: h.tally}
-	if got := missing(k, agreeing); len(got) != 0 {
-		t.Errorf("of a state that agrees with the log, the log knows %v", got)
-	}
-	a.torn[k.appender.Last()] = true
-	if got := missing(k, agreeing); len(got) != 3 {
-		t.Errorf("where the newest is torn, the log knows %v", got)
-	}
-	clear(a.torn)
-	a.missing[k.appender.Last()] = true
-	if got := missing(k, agreeing); len(got) != 3 {
-		t.Errorf("where the newest is not there, the log knows %v", got)
-	}
-	clear(a.missing)
-	broken := empty()
-	broken.broken = []events.Delta{{Ref: aPod("p1")}}
-	if got := missing(k, broken); !slices.Equal(got, []uint64{1, 3}) {
-		t.Errorf("of a state with a damaged message, the log knows %v", got)
-	}
-	k.bus = &worn{Bus: a, damaged: map[string]bool{at(logPods, 2): true}}
-	if got := missing(k, empty()); !slices.Equal(got, []uint64{1, 3}) {
-		t.Errorf("where a message of the log is damaged, it knows %v", got)
-	}
-	k.bus = a
-	k.window.Begin(3)
-	if k.mark(t.Context()) != nil {
-		t.Fatal("it cannot be marked")
-	}
-	if got := missing(k, empty()); !slices.Equal(got, []uint64{3}) {
-		t.Errorf("where everything is there since message 3, the log knows %v", got)
-	}
-	log := a.stands(t, logPods)
-	log.First, log.Messages = 4, log.Messages-3
-	a.states[logPods] = log
-	if got := missing(k, empty()); len(got) != 0 {
-		t.Errorf("of a log that begins behind them, it knows %v", got)
-	}
-	clear(a.states)
-	a.follow = events.ErrDamaged
-	ctx, told := logged(t)
-	if err := k.addFromLog(ctx, empty()); err != nil || !strings.Contains(told(), "The log cannot be read to its end") {
-		t.Errorf("of a log that cannot be read: %v, and it tells\n%s", err, told())
-	}
-	if k.appender = (&opened{nil, 0}); k.addFromLog(t.Context(), empty()) != nil {
-		t.Error("an empty log is read")
-	}
-	a.last[logPods] = away
-	if _, err := k.recordedSince(t.Context()); !errors.Is(err, away) {
-		t.Errorf("of a mark that is away: %v", err)
-	}
+// ends is the state of a log that nothing has been dropped from.
+func ends(k *kindWatch) bus.State {
+	return bus.State{First: 1, Last: k.appender.Last(), Messages: k.appender.Last()}
 }
 
 // A session that fails is followed by one that knows the reason; a session whose context has ended
@@ -397,7 +352,7 @@ func TestHowASessionEnds(t *testing.T) {
 		overtaken := 0
 		k.overtaken = func() { overtaken++ }
 		k.want = func() kinds.Kind { return kinds.Nodes.Kind }
-		k.epoch, k.reports, k.staleSearch = storageepoch.New(), make(chan struct{}, 1), make(chan struct{}, 1)
+		k.epoch, k.reports = storageepoch.New(), make(chan struct{}, 1)
 		ends := func(err error, within time.Duration) string {
 			t.Helper()
 			logging, log := logged(t)
@@ -433,13 +388,6 @@ func TestHowASessionEnds(t *testing.T) {
 		}
 		if ends(fmt.Errorf("x: %w", bus.ErrNoStream), 10*time.Millisecond); k.kind.Name != "nodes" || k.ensured {
 			t.Errorf("without a stream it is wanted as %s", k.kind.Name)
-		}
-		k.searched = true
-		if ends(fmt.Errorf("x: %w", errEnded), 10*time.Millisecond); !k.searched {
-			t.Error("a watch that has ended has the past searched")
-		}
-		if ends(errors.New("odd"), 10*time.Millisecond); k.searched {
-			t.Error("after what is odd the past is not suspected")
 		}
 		ended, cancel := context.WithCancel(t.Context())
 		if cancel(); true {

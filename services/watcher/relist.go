@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/klog/v2"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
@@ -20,20 +21,23 @@ func (k *kindWatch) relist(ctx context.Context) (watch.Interface, error) {
 	first := k.appender.Last() == 0 && k.cursor.Version == "" && k.nextGap.Reason == ""
 	span := k.writes.relist(k.kind.Name)
 	defer span.End()
-	h, err := k.readContents(ctx, 1)
+	if err := k.flush(ctx); err != nil {
+		return nil, err
+	}
+	c, _, err := readLog(ctx, k.bus, k.kind.Name)
 	if err != nil {
 		return nil, err
 	}
-	if err := k.addFromLog(ctx, h); err != nil {
-		return nil, err
+	if c.unreadable {
+		k.markDamaged(klog.FromContext(ctx).WithValues("kind", k.kind.Name), events.Hole{Reason: unreadable})
 	}
-	k.countFrom(h)
+	k.countFrom(c)
 	k.counted = false                 // the census is wrong until the relist has recorded everything
-	past, err := k.knownPosition(ctx) // a state that was recreated does not know it
+	past, err := k.knownPosition(ctx) // a part of the log may be unreadable
 	if err != nil {
 		return nil, err
 	}
-	h.state.Fold(events.Delta{Kind: k.kind.Name, Op: events.Mark, ResourceVersion: past.Version, Epoch: past.Epoch}, 0)
+	c.state.Fold(events.Delta{Kind: k.kind.Name, Op: events.Mark, ResourceVersion: past.Version, Epoch: past.Epoch}, 0)
 	k.metrics.relists.WithLabelValues(string(k.kind.Name)).Inc()
 	// The epoch must be known before the first finding is recorded.
 	position, _, err := k.source.Position(ctx, "", "")
@@ -41,7 +45,10 @@ func (k *kindWatch) relist(ctx context.Context) (watch.Interface, error) {
 		return nil, err
 	}
 	epoch, _ := k.epoch.Now()
-	r := h.state.Compare(position, epoch)
+	r := c.state.Compare(position, epoch)
+	if c.unreadable || k.recordAll {
+		r.Again()
+	}
 	k.epoch.Begin(r.Epoch())
 	k.cursor, k.latest = translate.Cursor{Epoch: r.Epoch()}, noDelta
 	k.writers.forget()
@@ -50,7 +57,7 @@ func (k *kindWatch) relist(ctx context.Context) (watch.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := k.finishRelist(ctx, r, h.broken, version, first); err != nil {
+	if err := k.finishRelist(ctx, r, c.broken, version, first); err != nil {
 		w.Stop()
 		return nil, err
 	}
@@ -59,19 +66,9 @@ func (k *kindWatch) relist(ctx context.Context) (watch.Interface, error) {
 
 // finishRelist ends a relist: it records the objects that the list did not find as gone, and the
 // position.
-func (k *kindWatch) finishRelist(ctx context.Context, r *translate.Relist, broken []events.Delta, version string, first bool) error {
-	for _, sequence := range r.Missing() {
-		if err := k.recordDeleted(ctx, sequence); err != nil {
-			return err
-		}
-	}
-	for _, d := range broken {
-		if r.Seen(d.Ref) {
-			continue // find has recorded it again
-		}
-		if err := k.append(ctx, translate.Tombstone(translate.Hidden(k.kind, d, k.redact), k.stamp(true))); err != nil {
-			return err
-		}
+func (k *kindWatch) finishRelist(ctx context.Context, r *translate.Relist, broken map[events.Ref]events.Delta, version string, first bool) error {
+	if err := k.recordEnds(ctx, r, broken); err != nil {
+		return err
 	}
 	k.cursor.Version = version
 	if !first {
@@ -80,43 +77,31 @@ func (k *kindWatch) finishRelist(ctx context.Context, r *translate.Relist, broke
 			return err
 		}
 	}
-	k.counted = true
+	k.counted, k.unlinked = true, false
 	k.extendSight()
 	if err := k.mark(ctx); err != nil {
 		return err
 	}
-	if k.damaged {
-		if err := k.awaitMirror(ctx); err != nil {
-			return err
-		}
-	}
-	k.nextGap, k.damaged, k.repairedAt = events.Hole{}, false, k.appender.Last()
+	k.nextGap, k.damaged, k.recordAll, k.repairedAt = events.Hole{}, false, false, k.appender.Last()
 	return nil
 }
 
-// awaitMirror makes sure that the state stream reaches the end of the log: a mirror that meets a
-// damaged message while it replaces it stands still. A mirror that moves is only slow.
-//
-// Errors: events.ErrDamaged, when the mirror stands still; the next session recreates the state.
-func (k *kindWatch) awaitMirror(ctx context.Context) error {
-	at, looks := uint64(0), 0
-	for ; looks < mirrorChecks; pause(ctx, mirrorPoll) {
-		state, err := k.bus.StreamState(ctx, subject.StateStream(k.kind.Name))
-		if err != nil {
-			return fmt.Errorf("look at the state of %s: %w", k.kind.Name, err)
-		}
-		if state.Last >= k.appender.Last() {
-			return nil
-		}
-		if looks++; state.Last != at {
-			at, looks = state.Last, 0
-		}
-		if err := ctx.Err(); err != nil {
+// recordEnds records the objects that the list did not find as gone.
+func (k *kindWatch) recordEnds(ctx context.Context, r *translate.Relist, broken map[events.Ref]events.Delta) error {
+	for _, sequence := range r.Missing() {
+		if err := k.recordDeleted(ctx, sequence); err != nil {
 			return err
 		}
 	}
-	k.recreateState = true
-	return fmt.Errorf("%w: the state of %s does not follow its log any more", events.ErrDamaged, k.kind.Name)
+	for _, d := range broken {
+		if r.Seen(d.Ref) {
+			continue // the list has it, and it has been recorded again
+		}
+		if err := k.append(ctx, translate.Tombstone(translate.Hidden(k.kind, d, k.redact), k.stamp(true))); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // recordListed records a listed object unless the bus knows it in this version.
@@ -147,17 +132,14 @@ func (k *kindWatch) recordListed(ctx context.Context, r *translate.Relist, obj r
 	return k.appendObject(ctx, events.Is, obj, k.stamp(true))
 }
 
-// recordDeleted records the end of an object that the state stream, or the log alone, says exists.
+// recordDeleted records the end of an object that the log says exists.
 func (k *kindWatch) recordDeleted(ctx context.Context, sequence uint64) error {
-	d, there, err := stored(ctx, k.bus, subject.StateStream(k.kind.Name), sequence)
-	if err == nil && !there {
-		d, there, err = stored(ctx, k.bus, subject.LogStream(k.kind.Name), sequence)
-	}
+	d, there, err := stored(ctx, k.bus, subject.LogStream(k.kind.Name), sequence)
 	if err != nil {
 		return err
 	}
 	if !there {
-		return fmt.Errorf("read message %d of the state of %s: %w", sequence, k.kind.Name, bus.ErrOvertaken)
+		return fmt.Errorf("read message %d of the log of %s: %w", sequence, k.kind.Name, bus.ErrOvertaken)
 	}
 	return k.append(ctx, translate.Tombstone(translate.Hidden(k.kind, d, k.redact), k.stamp(true)))
 }

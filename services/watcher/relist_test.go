@@ -1,7 +1,6 @@
 package watcher
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -29,6 +28,12 @@ import (
 func beside(t *testing.T) (*kindWatch, *ailing, *server) {
 	t.Helper()
 	k, a := recorded(t, 3, 0)
+	return k, a, served(t, k)
+}
+
+// served gives a watch of pods the server that [beside] tells of.
+func served(t *testing.T, k *kindWatch) *server {
+	t.Helper()
 	service, s := idle(t, memory.New(memory.Options{}))
 	from, err := service.source.Kind(kinds.Pods.Kind)
 	if err != nil {
@@ -43,7 +48,7 @@ func beside(t *testing.T) (*kindWatch, *ailing, *server) {
 		})
 	}
 	s.version = 20
-	return k, a, s
+	return s
 }
 
 // A relist records changed, new and missing objects, and a gap, since changes may be missing before
@@ -78,8 +83,13 @@ func TestWhatARelistSays(t *testing.T) {
 			}
 		}
 		mark := log[4]
-		if mark.Census.Objects != 3 || mark.ResourceVersion != "20" || !translate.Proves(mark, k.state) || log[3].ResourceVersion != "20" {
+		if mark.Census.Objects != 3 || mark.ResourceVersion != "20" || mark.Since != 1 || log[3].ResourceVersion != "20" {
 			t.Errorf("the mark is %+v", mark)
+		}
+		for _, d := range log[:3] {
+			if want := (events.Place{Known: true, Sequence: map[string]uint64{"p1": 2, "p2": 3}[d.Ref.Name]}); d.Before != want {
+				t.Errorf("before the finding of %s is %+v, want %+v", d.Ref.Name, d.Before, want)
+			}
 		}
 		if h := hole(t, log[3]); h.Reason != "of a test" {
 			t.Errorf("the gap says %+v", h)
@@ -94,6 +104,91 @@ func TestWhatARelistSays(t *testing.T) {
 			if c != 1 {
 				t.Errorf("%v %s are counted", c, what)
 			}
+		}
+	})
+}
+
+// A relist records every listed object again where a part of the log cannot be read, or where a reader
+// has reported damage twice. Then readers begin behind the damage.
+func TestARelistThatSaysEverythingAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for what, c := range map[string]struct {
+			change func(*kindWatch, *ailing)
+			said   string
+			reason string
+			linked bool
+		}{
+			"a part cannot be read": {func(k *kindWatch, a *ailing) { k.bus = &cut{a, 1} }, "is p0 is p1 is p3 gap mark", "a part of the log cannot be read", false},
+			"nothing can":           {func(k *kindWatch, a *ailing) { k.bus = &torn{a} }, "is p0 is p1 is p3 gap mark", "a part of the log cannot be read", false},
+			"a second report": {func(k *kindWatch, _ *ailing) {
+				_ = k.reportedDamage(events.Damage{End: 9})
+				_ = k.reportedDamage(events.Damage{End: 9})
+				k.nextGap.Reason = "a reader said so"
+			}, "is p0 is p1 is p3 gone p2 gap mark", "a reader said so", true},
+		} {
+			k, a, _ := beside(t)
+			c.change(k, a)
+			ctx, _ := logged(t)
+			w, err := k.relist(ctx)
+			if err != nil {
+				t.Fatal(what, err)
+			}
+			w.Stop()
+			log := logOf(t, a.Bus)[4:]
+			got := ops(log)
+			if slices.Sort(got[:3]); strings.Join(got, " ") != c.said {
+				t.Fatalf("%s: it says %v", what, got)
+			}
+			for _, d := range log[:3] {
+				if !d.Sync || d.Before.Known != c.linked {
+					t.Errorf("%s: of %s it says sync %t, before it %+v", what, d.Ref.Name, d.Sync, d.Before)
+				}
+			}
+			gap, mark := log[len(log)-2], log[len(log)-1]
+			if h := hole(t, gap); h.Reason != c.reason {
+				t.Errorf("%s: the gap says %+v", what, h)
+			}
+			if mark.Since != 5 || mark.Census.Objects != 3 || k.unlinked || k.recordAll || k.damaged {
+				t.Errorf("%s: the mark says %d objects since %d, unlinked %t, all again %t", what, mark.Census.Objects, mark.Since, k.unlinked, k.recordAll)
+			}
+			if c, err := readContents(t.Context(), a.Bus, "pods", mark.Since, a.stands(t, logPods)); err != nil || !c.matches(mark.Census) {
+				t.Errorf("%s: from there the log tells of %v, %v", what, c.tally.Census(), err)
+			}
+		}
+	})
+}
+
+// A log that has dropped an object that exists, since it was made smaller, gets it again.
+func TestWhatALogHasDroppedIsSaidAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := past(t, memory.New(memory.Options{LogBytes: 1000}), 3, 0)
+		s := served(t, k)
+		k.created = standing(t, k.bus, logPods).Created
+		busy := aDelta("p1", 15)
+		busy.UID, busy.Body = "u1", []byte(strings.Repeat("x", 300))
+		for range 4 {
+			if err := k.append(t.Context(), busy); err != nil {
+				t.Fatal(err)
+			}
+		}
+		k.checkedAt = time.Now().Add(-checkStreamsIdle)
+		if err := k.checkStreams(t.Context()); !errors.Is(err, events.ErrDamaged) || !strings.Contains(err.Error(), "the log has dropped objects") {
+			t.Fatalf("it is found: %v", err)
+		}
+		before := k.appender.Last()
+		w, err := k.relist(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Stop()
+		synctest.Wait()
+		said := ops(toldSince(t, k.bus, before))
+		if slices.Sort(said[:2]); fmt.Sprint(said) != "[is p0 is p3 gap mark]" {
+			t.Errorf("it says %v", said)
+		}
+		mark := lastOf(t, k.bus, "pods")
+		if first := standing(t, k.bus, logPods).First; mark.Since < first || mark.Census.Objects != 3 || s.isServing() != 0 {
+			t.Errorf("the mark says %d objects since %d, and the log begins with %d", mark.Census.Objects, mark.Since, first)
 		}
 	})
 }
@@ -133,8 +228,8 @@ func TestWhichListIsTheFirst(t *testing.T) {
 	})
 }
 
-// A storage that is before the watched position begins a new epoch, even where the streams do not
-// know the position.
+// A storage that is before the watched position begins a new epoch, even where the log does not know
+// the position.
 func TestARelistOfAnEarlierStorage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, _, _ := beside(t)
@@ -150,8 +245,8 @@ func TestARelistOfAnEarlierStorage(t *testing.T) {
 	})
 }
 
-// A relist stays in the epoch of the log where the state stream has been recreated and this process has
-// not learned of the epoch in another way: no epoch goes back, or is used twice.
+// A relist stays in the epoch of the log where that cannot be read through and this process has not
+// learned of the epoch in another way: no epoch goes back, or is used twice.
 func TestARelistStaysInTheEpochOfTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for what, c := range map[string]struct {
@@ -171,11 +266,10 @@ func TestARelistStaysInTheEpochOfTheLog(t *testing.T) {
 					t.Fatal("it cannot be appended")
 				}
 			}
-			if err := errors.Join(k.flush(t.Context()), a.Bus.RecreateState(t.Context(), k.kind)); err != nil {
-				t.Fatal(err)
-			}
+			a.follow = events.ErrDamaged
 			k.cursor, k.counted = translate.Cursor{}, false
-			w, err := k.relist(t.Context())
+			ctx, _ := logged(t)
+			w, err := k.relist(ctx)
 			if err != nil {
 				t.Fatal(what, err)
 			}
@@ -194,8 +288,13 @@ func TestWhatIsInTheWayOfARelist(t *testing.T) {
 			change func(*kindWatch, *ailing, *server)
 			err    error
 		}{
-			"the state is away":         {func(_ *kindWatch, a *ailing, _ *server) { a.state[statePod] = away }, away},
-			"the mark is away":          {func(k *kindWatch, a *ailing, _ *server) { a.last[logPods] = away; a.torn[4] = true }, away},
+			"the log is away":     {func(_ *kindWatch, a *ailing, _ *server) { a.state[logPods] = away }, away},
+			"its end is away":     {func(_ *kindWatch, a *ailing, _ *server) { a.at[logPods] = away }, away},
+			"the mark is away":    {func(_ *kindWatch, a *ailing, _ *server) { a.last[logPods] = away }, away},
+			"the reading is away": {func(_ *kindWatch, a *ailing, _ *server) { a.follow = away }, away},
+			"what was sent is not stored": {func(k *kindWatch, _ *ailing, _ *server) {
+				k.appender, k.dirty = &unflushed{k.appender}, time.Now()
+			}, away},
 			"the server refuses":        {func(_ *kindWatch, _ *ailing, s *server) { s.refuse["pods"] = http.StatusForbidden }, nil},
 			"the log refuses":           {func(k *kindWatch, _ *ailing, _ *server) { k.appender = &refusing{k.appender, bus.ErrOvertaken} }, bus.ErrOvertaken},
 			"what is gone is not there": {func(_ *kindWatch, a *ailing, _ *server) { a.missing[3] = true }, bus.ErrOvertaken},
@@ -225,7 +324,7 @@ func TestWhatIsInTheWayOfARelist(t *testing.T) {
 func TestWhatAListFinds(t *testing.T) {
 	t.Parallel()
 	k, _ := recorded(t, 3, 0)
-	h, err := readState(t.Context(), k.bus, "pods", 1, k.appender.Last())
+	h, _, err := readLog(t.Context(), k.bus, "pods")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,44 +358,44 @@ func TestWhatAListFinds(t *testing.T) {
 	}
 }
 
-// The relist records the end of an object whose message in the state is damaged, unless the object
-// was listed, and without hidden values.
+// The relist records the end of an object whose last message is damaged, unless the object was listed,
+// and without hidden values.
 func TestWhatIsDamagedIsEnded(t *testing.T) {
 	t.Parallel()
 	k, a := recorded(t, 3, 0)
-	k.bus = &worn{Bus: a, damaged: map[string]bool{at(statePod, 1): true, at(statePod, 2): true}}
-	h, err := k.readContents(t.Context(), 1)
-	if err != nil || len(h.broken) != 2 || h.broken[0].UID != "u0" || k.places == nil {
-		t.Fatalf("it holds %+v, %v", h, err)
+	k.bus = &worn{Bus: a, damaged: map[string]bool{at(logPods, 1): true, at(logPods, 2): true}}
+	h, _, err := readLog(t.Context(), k.bus, "pods")
+	if err != nil || len(h.broken) != 2 || h.broken[aPod("p0")].UID != "u0" {
+		t.Fatalf("it tells of %+v, %v", h, err)
 	}
+	k.countFrom(h)
 	r := h.state.Compare("9", 0)
 	for i, version := range map[int]int{0: 7, 2: 7} {
 		if err := k.recordListed(t.Context(), r, aVersion(fmt.Sprint("p", i), version, func(p *corev1.Pod) { p.UID = types.UID(fmt.Sprint("u", i)) }), false); err != nil {
 			t.Fatal(err)
 		}
 	}
-	k.state = time.Unix(7, 0)
 	if err := k.finishRelist(t.Context(), r, h.broken, "12", true); err != nil {
 		t.Fatal(err)
 	}
 	if got := fmt.Sprint(ops(logOf(t, a)[4:])); got != "[is p0 gone p1 mark]" {
 		t.Errorf("it says %s", got)
 	}
+	if mark := lastOf(t, a, "pods"); mark.Census.Objects != 2 || mark.Since != 3 {
+		t.Errorf("the mark says %d objects since %d", mark.Census.Objects, mark.Since)
+	}
 	lease := &kindWatch{kind: kinds.Leases.Kind, bus: a, metrics: newMetrics(), appender: k.appender}
 	if err := lease.finishRelist(t.Context(), translate.NewState().Compare("", 0), nil, "1", true); err != nil || lease.sight.Until.IsZero() {
 		t.Errorf("when leases have been listed they have been seen until %v, %v", lease.sight.Until, err)
 	}
-	k.damaged = true
-	a.states[statePod] = bus.State{Last: 1}
-	ended, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(100*time.Millisecond, cancel)
-	if err := k.finishRelist(ended, translate.NewState().Compare("", 0), nil, "12", true); !errors.Is(err, context.Canceled) || !k.damaged {
-		t.Errorf("of a state that does not follow: %v, doubted %t", err, k.damaged)
+	k.damaged, k.recordAll, k.counted = true, true, false
+	k.appender = &refusing{k.appender, bus.ErrOvertaken}
+	if err := k.finishRelist(t.Context(), translate.NewState().Compare("", 0), nil, "12", true); !errors.Is(err, bus.ErrOvertaken) || !k.damaged || !k.recordAll {
+		t.Errorf("of a log that refuses its mark: %v, damaged %t, all again %t", err, k.damaged, k.recordAll)
 	}
 }
 
-// The watch recreates streams with another form or version, and then knows nothing about the kind.
-// From a state without a log it takes the position.
+// The watch recreates a log with another form or version, and then knows nothing about the kind.
 func TestStreamsThatAreMadeAnew(t *testing.T) {
 	t.Parallel()
 	ctx, log := logged(t)
@@ -316,11 +415,6 @@ func TestStreamsThatAreMadeAnew(t *testing.T) {
 	k.kind = kinds.Nodes.Kind
 	if err := k.settleSettings(ctx, bus.ErrSettings); !errors.Is(err, bus.ErrSettings) || !strings.Contains(err.Error(), "Start with the settings") {
 		t.Errorf("of a kind that is not there: %v", err)
-	}
-	k, _ = recorded(t, 1, 0)
-	k.cursor = translate.Cursor{}
-	if k.takePosition(ctx); k.cursor != (translate.Cursor{Version: "9"}) || k.nextGap.Reason != "the log is not there any more, and its state was" {
-		t.Errorf("what is inherited is %+v, %+v", k.cursor, k.nextGap)
 	}
 }
 

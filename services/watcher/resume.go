@@ -15,24 +15,19 @@ import (
 	"github.com/millrace/millrace/services/watcher/translate"
 )
 
-// maxPad bounds the gaps that take the place of lost messages, one for each. Beyond it the watcher
-// recreates the state instead.
+// maxPad bounds the gaps that take the place of lost messages, one for each.
 const maxPad = 10_000
 
 // shorterLogPatience is how long a log must stay shorter than it was to count as cut.
 const shorterLogPatience = time.Second
 
-// resume reads the position in the newest message of the log. It makes sure that log and state,
-// either of which may have been damaged or recreated, are what they were when that message was
-// stored. If they are not, ok is false, and the session relists.
+// resume reads the position in the newest message of the log. It makes sure that the log, which may
+// have been damaged or recreated, is what it was when that message was stored. If it is not, ok is
+// false, and the session relists.
 func (k *kindWatch) resume(ctx context.Context) (ok bool, err error) {
 	log, err := k.bus.StreamState(ctx, subject.LogStream(k.kind.Name))
 	if err != nil {
 		return false, fmt.Errorf("look at the log of %s: %w", k.kind.Name, err)
-	}
-	state, err := k.bus.StreamState(ctx, subject.StateStream(k.kind.Name))
-	if err != nil {
-		return false, fmt.Errorf("look at the state of %s: %w", k.kind.Name, err)
 	}
 	k.noteLimits(ctx, log)
 	last := k.appender.Last()
@@ -43,7 +38,7 @@ func (k *kindWatch) resume(ctx context.Context) (ok bool, err error) {
 	if log.Last != last {
 		return false, fmt.Errorf("open the log of %s: %w", k.kind.Name, bus.ErrOvertaken)
 	}
-	whole, err := k.complete(ctx, log, state)
+	whole, err := k.complete(ctx, log)
 	if err != nil || !whole || last == 0 {
 		return false, err
 	}
@@ -52,8 +47,8 @@ func (k *kindWatch) resume(ctx context.Context) (ok bool, err error) {
 		return false, err
 	}
 	k.noteEnd(newest, last)
-	mark, there, err := k.bus.Last(ctx, subject.LogStream(k.kind.Name), subject.Mark(k.kind.Name))
-	if err != nil || !there {
+	mark, _, err := k.bus.Last(ctx, subject.LogStream(k.kind.Name), subject.Mark(k.kind.Name))
+	if err != nil {
 		return false, err
 	}
 	proof, err := decode(mark)
@@ -73,11 +68,11 @@ func (k *kindWatch) resume(ctx context.Context) (ok bool, err error) {
 		k.nextGap = events.Hole{Reason: "a relist was not finished"}
 		return false, nil
 	}
-	if err != nil || !translate.Proves(proof, k.state) {
-		k.nextGap = events.Hole{Reason: "the state stream has been made anew"}
+	if err != nil || proof.Op != events.Mark {
+		k.nextGap = events.Hole{Reason: "the last mark of the log is damaged or missing"}
 		return false, nil
 	}
-	if whole, err := k.count(ctx, newest, proof.Since); err != nil || !whole {
+	if whole, err := k.count(ctx, log, newest, proof.Since); err != nil || !whole {
 		return false, err
 	}
 	k.cursor = cursor
@@ -103,44 +98,39 @@ func (k *kindWatch) noteEnd(newest events.Delta, sequence uint64) {
 	case newest.Op == events.Gap:
 		k.gap = events.Place{Known: true, Sequence: sequence}
 	case !newest.Sync:
-		k.since = newest.At
+		k.whole = newest.At
 	}
 }
 
 // setGapStart sets when the hole that may become a gap begins.
 func (k *kindWatch) setGapStart() {
 	if k.nextGap.Since.IsZero() {
-		k.nextGap.Since = k.since
+		k.nextGap.Since = k.whole
 	}
 }
 
 // complete tells whether the log is the one that was written, up to its end. Where the log has lost
-// its end, complete appends gaps in place of the lost messages: otherwise the state would skip what
-// is stored now under the same sequences.
-func (k *kindWatch) complete(ctx context.Context, log, state bus.State) (bool, error) {
+// its end, complete appends gaps in place of the lost messages: otherwise what is stored now would
+// have the sequences of what readers have seen.
+func (k *kindWatch) complete(ctx context.Context, log bus.State) (bool, error) {
 	logger := klog.FromContext(ctx).WithValues("kind", k.kind.Name)
-	anew := !k.created.IsZero() && !log.Created.Equal(k.created) || state.Last > log.Last && log.Created.After(state.Created)
-	lost := state.Last
-	if !anew {
-		lost = max(lost, k.stored)
-	}
+	anew, lost := !k.created.IsZero() && !log.Created.Equal(k.created), k.stored
 	if !anew && lost > log.Last {
 		if err := k.staysShorter(ctx, log, lost); err != nil {
 			return false, err
 		}
 	}
-	k.created, k.stored, k.state = log.Created, log.Last, state.Created
+	k.created, k.stored = log.Created, log.Last
 	switch {
 	case anew:
 		k.markDamaged(logger, events.Hole{Reason: "the log was made anew"})
-		k.after, k.latest, k.recreateState = events.Link{}, noDelta, state.Last > log.Last
+		k.after, k.latest = events.Link{}, noDelta
 		return false, nil
 	case lost <= log.Last:
 		return true, nil
 	}
 	k.markDamaged(logger, events.Hole{Reason: "the log has lost its end", From: log.Last + 1, To: lost})
 	if lost-log.Last > maxPad {
-		k.recreateState = true
 		return false, nil
 	}
 	if err := k.link(ctx, log); err != nil {
@@ -160,7 +150,7 @@ func (k *kindWatch) complete(ctx context.Context, log, state bus.State) (bool, e
 //
 // Errors: bus.ErrOvertaken, when the log grows after all.
 func (k *kindWatch) staysShorter(ctx context.Context, log bus.State, lost uint64) error {
-	for end := time.Now().Add(shorterLogPatience); time.Now().Before(end); pause(ctx, mirrorPoll) {
+	for end := time.Now().Add(shorterLogPatience); time.Now().Before(end); pause(ctx, readPoll) {
 		now, err := k.bus.StreamState(ctx, subject.LogStream(k.kind.Name))
 		if err != nil {
 			return fmt.Errorf("look at the log of %s: %w", k.kind.Name, err)
@@ -228,50 +218,36 @@ func (k *kindWatch) link(ctx context.Context, log bus.State) error {
 	return nil
 }
 
-// count makes sure that the state holds the objects of the newest delta's census, and starts the
-// tally from them. It reads the state from since, which the last mark names as the start of the
-// window. Where the census does not fit, it reads all of the state. A watcher that has counted all
-// along need not read.
-func (k *kindWatch) count(ctx context.Context, newest events.Delta, since uint64) (whole bool, err error) {
-	if newest.Census.Known && k.counted && k.tally.Census() == newest.Census && k.window.Since() <= since {
+// count makes sure that the log has the objects of its newest delta's census, and starts the tally
+// from them. It reads from since, which the last mark names. A watcher that has counted all along need
+// not read.
+func (k *kindWatch) count(ctx context.Context, log bus.State, newest events.Delta, since uint64) (whole bool, err error) {
+	if newest.Census.Known && k.counted && k.tally.Census() == newest.Census {
 		return true, nil
 	}
-	h, err := k.readContents(ctx, max(since, 1))
-	if err == nil && since > 1 && !h.matches(newest.Census) {
-		h, err = k.readContents(ctx, 1)
-	}
+	c, err := readSince(ctx, k.bus, k.kind.Name, log, max(since, 1), newest.Census)
 	if err != nil {
 		return false, err
 	}
-	k.countFrom(h)
-	has := k.tally.Census()
-	if h.fresh {
-		return false, nil
-	}
-	if len(h.broken) == 0 && (!newest.Census.Known || has == newest.Census) {
+	k.countFrom(c)
+	if c.matches(newest.Census) || c.readable() && !newest.Census.Known {
 		return true, nil
 	}
-	if len(h.broken) == 0 {
-		if err := k.logUnchanged(ctx); err != nil {
-			return false, err
-		}
+	now, err := k.bus.StreamState(ctx, subject.LogStream(k.kind.Name))
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("look at the log of %s: %w", k.kind.Name, err)
+	case now.Last != log.Last:
+		return false, fmt.Errorf("read the log of %s, which another watcher appends to: %w", k.kind.Name, bus.ErrOvertaken)
 	}
-	k.markDamaged(klog.FromContext(ctx).WithValues("kind", k.kind.Name), events.Hole{Reason: fmt.Sprintf(
-		"the state has %d objects, %d of them damaged, where the log says %d", int(has.Objects)+len(h.broken), len(h.broken), newest.Census.Objects)})
+	reason := unreadable
+	if !c.unreadable {
+		reason = fmt.Sprintf("the log tells of %d objects, %d of them damaged, where its last message says %d",
+			int(c.tally.Census().Objects)+len(c.broken), len(c.broken), newest.Census.Objects)
+	}
+	k.markDamaged(klog.FromContext(ctx).WithValues("kind", k.kind.Name), events.Hole{Reason: reason})
 	return false, nil
 }
 
-// logUnchanged makes sure that the log has not grown while its state was read: a new delta of an object
-// replaces the state's message about that object, which the reader then never meets.
-//
-// Errors: bus.ErrOvertaken, when the log has grown.
-func (k *kindWatch) logUnchanged(ctx context.Context) error {
-	log, err := k.bus.StreamState(ctx, subject.LogStream(k.kind.Name))
-	if err != nil {
-		return fmt.Errorf("look at the log of %s: %w", k.kind.Name, err)
-	}
-	if log.Last != k.appender.Last() {
-		return fmt.Errorf("read the state of %s, whose log has gone on from %d to %d: %w", k.kind.Name, k.appender.Last(), log.Last, bus.ErrOvertaken)
-	}
-	return nil
-}
+// unreadable is the reason of a gap where the bus cannot deliver a part of the log.
+const unreadable = "a part of the log cannot be read"

@@ -36,7 +36,7 @@ func follows(t *testing.T, k *kindWatch) *following {
 	t.Helper()
 	k.epoch, k.tracing = storageepoch.New(), newTracing(nil)
 	k.epochClaims, k.shownAsked, k.reports = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
-	k.created, k.state = standing(t, k.bus, logPods).Created, standing(t, k.bus, statePod).Created
+	k.created = standing(t, k.bus, logPods).Created
 	ctx, cancel := context.WithCancel(t.Context())
 	f := &following{kindWatch: k, w: watch.NewFake(), stop: cancel, err: make(chan error, 1), from: k.appender.Last()}
 	go func() { f.err <- k.watch(ctx, f.w, false) }()
@@ -148,7 +148,7 @@ func TestWhatIsAskedOfAWatch(t *testing.T) {
 }
 
 // A watch without events still marks its position. It records objects again when the log needs it:
-// at the first look, where the window is crowded.
+// at the first look, where readers begin too far back.
 func TestWhatAWatchSaysByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, _ := recorded(t, 1, 0)
@@ -167,7 +167,7 @@ func TestWhatAWatchSaysByItself(t *testing.T) {
 		}
 		f.stop()
 		for what, k := range map[string]*kindWatch{
-			"a crowded window": past(t, memory.New(memory.Options{}), 2, 5100), "a log that keeps less": past(t, memory.New(memory.Options{}), 2, 0),
+			"too many messages": past(t, memory.New(memory.Options{}), 2, 5100), "a log that keeps less": past(t, memory.New(memory.Options{}), 2, 0),
 		} {
 			if k.age = 24 * time.Hour; what == "a log that keeps less" {
 				time.Sleep(13 * time.Hour)
@@ -179,7 +179,7 @@ func TestWhatAWatchSaysByItself(t *testing.T) {
 			if got := f.said(t); got != "" {
 				t.Errorf("with %s it says %q before it has looked", what, got)
 			}
-			time.Sleep(1)
+			time.Sleep(1 + readPoll) // an expired mark is waited for
 			if got := f.said(t); got != "is p0 is p1 mark" {
 				t.Errorf("with %s it says %q", what, got)
 			}
@@ -248,4 +248,43 @@ func TestWhatAWatcherIsMadeOf(t *testing.T) {
 	if fmt.Sprint(DefaultBound) != "{8388608 102400}" {
 		t.Errorf("the bound is %v where none is said", DefaultBound)
 	}
+}
+
+// While the API server does not answer, the watcher goes on marking, and records again what would
+// fall out of the log. Then it resumes, and no gap is needed.
+func TestReadersAreServedWhileTheServerIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, d := offline()
+		b := memory.New(memory.Options{LogAge: time.Hour})
+		s.change("ADDED", "a", 0)
+		start(t, s, b, "one", d.config)
+		time.Sleep(5 * time.Second) // virtual, as all of them here
+		d.reachable(false)
+		s.cut()
+		from := time.Now()
+		time.Sleep(50 * time.Minute)
+		said := toldSince(t, b, 2)
+		last := from
+		for _, m := range said {
+			if m.Op == events.Mark {
+				if m.Census.Objects != 1 || m.Since == 0 || m.ResourceVersion == "" || m.At.Sub(last) > markEvery+10*time.Second {
+					t.Errorf("after %v there is the mark %+v", m.At.Sub(last), m)
+				}
+				last = m.At
+			}
+		}
+		if time.Since(last) > markEvery+10*time.Second {
+			t.Errorf("the last mark is %v old", time.Since(last))
+		}
+		if got := strings.Join(ops(said), " "); strings.Count(got, "is a") != 1 || len(said) > 15 {
+			t.Errorf("it says %q", got)
+		}
+		before := standing(t, b, logPods).Last
+		d.reachable(true)
+		s.change("MODIFIED", "a", 0)
+		time.Sleep(10 * time.Second)
+		if got := strings.Join(ops(toldSince(t, b, before)), " "); strings.TrimPrefix(got, "mark ") != "is a" || s.listed() != 1 {
+			t.Errorf("when it answers again it says %q, after %d lists", got, s.listed())
+		}
+	})
 }

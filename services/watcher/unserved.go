@@ -111,9 +111,6 @@ func (s *Service) removeRetired(ctx context.Context, kind kinds.Name) bool {
 	if err != nil || log.Messages > 0 && !s.onlyMarks(ctx, kind, log) {
 		return false
 	}
-	if state, err := s.config.Bus.StreamState(ctx, subject.StateStream(kind)); err != nil || log.Messages == 0 && state.Messages > 0 {
-		return false
-	}
 	if err := s.config.Bus.DeleteKind(ctx, kind); err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot remove the empty streams of a kind that is served no more", "kind", kind)
 		return false
@@ -147,26 +144,24 @@ func (s *Service) retire(ctx context.Context, kind kinds.Kind) (epoch uint64, er
 	if err := k.link(ctx, log); err != nil {
 		return 0, err
 	}
-	h, err := readState(ctx, s.config.Bus, kind.Name, 1, appender.Last())
+	c, _, err := readLog(ctx, s.config.Bus, kind.Name)
 	if err != nil {
 		return 0, err
 	}
-	k.countFrom(h)
+	k.countFrom(c)
 	position, err := s.position(ctx)
 	if err != nil {
 		return 0, err
 	}
 	epoch, _ = s.epoch.Now()
-	r := h.state.Compare(position, epoch)
+	r := c.state.Compare(position, epoch)
 	s.epoch.Begin(r.Epoch())
 	k.cursor = translate.Cursor{Version: position, Epoch: r.Epoch()}
-	for _, sequence := range r.Missing() {
-		if err := k.recordDeleted(ctx, sequence); err != nil {
-			return 0, err
-		}
+	if err := k.recordEnds(ctx, r, c.broken); err != nil {
+		return 0, err
 	}
 	d := translate.Unserved(kind.Name, position, k.stamp(false))
-	d.Since = k.window.Since()
+	d.Since = k.recordedSince()
 	if err := k.append(ctx, d); err != nil {
 		return 0, err
 	}

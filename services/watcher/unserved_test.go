@@ -77,11 +77,11 @@ func TestWhatCannotBeRetiredIsTriedAgain(t *testing.T) {
 			t.Errorf("a log that is away: waiting %t, %+v, and it tells\n%s", service.waiting, service.retired, log())
 		}
 		delete(a.state, subject.LogStream(widgets))
-		a.state[subject.StateStream(widgets)] = away
+		a.last[subject.LogStream(widgets)] = away
 		if sweep(); strings.Count(log(), "Cannot retire") != 2 {
-			t.Errorf("a state that is away is told as\n%s", log())
+			t.Errorf("a mark that is away is told as\n%s", log())
 		}
-		delete(a.state, subject.StateStream(widgets))
+		delete(a.last, subject.LogStream(widgets))
 		s.set(func() { s.refuse["namespaces"] = 403 })
 		if sweep(); strings.Count(log(), "Cannot retire") != 3 {
 			t.Errorf("a position that is not told is told as\n%s", log())
@@ -100,7 +100,7 @@ func TestWhatCannotBeRetiredIsTriedAgain(t *testing.T) {
 		}
 		said("when it is retired", gone)
 		mark := lastOf(t, a.Bus, widgets)
-		if mark.ResourceVersion != "1" || !mark.Census.Known || mark.Census.Objects != 0 || mark.After.Sequence != 4 || mark.Since != 1 {
+		if mark.ResourceVersion != "1" || !mark.Census.Known || mark.Census.Objects != 0 || mark.After.Sequence != 4 || mark.Since != 5 {
 			t.Errorf("the mark is %+v", mark)
 		}
 		time.Sleep(retiredMarkEvery - 1)
@@ -168,7 +168,7 @@ func TestWhichKindsAreMissing(t *testing.T) {
 // The watcher removes the streams of a retired kind when they hold marks alone, or nothing.
 func TestWhichStreamsAreRemoved(t *testing.T) {
 	t.Parallel()
-	logW, stateW := subject.LogStream(widgets), subject.StateStream(widgets)
+	logW := subject.LogStream(widgets)
 	for what, c := range map[string]struct {
 		objects int
 		mark    bool
@@ -183,9 +183,6 @@ func TestWhichStreamsAreRemoved(t *testing.T) {
 		"the last is not there":          {0, true, func(a *ailing) { a.missing[1] = true }, false},
 		"the last is torn":               {0, true, func(a *ailing) { a.torn[1] = true }, false},
 		"the log is away":                {0, false, func(a *ailing) { a.state[logW] = away }, false},
-		"the state is away":              {0, false, func(a *ailing) { a.state[stateW] = away }, false},
-		"the state has something":        {0, false, func(a *ailing) { a.states[stateW] = bus.State{Messages: 1} }, false},
-		"a mark, the state has it":       {0, true, func(a *ailing) { a.states[stateW] = bus.State{Messages: 1} }, true},
 		"they cannot be removed":         {0, false, func(a *ailing) { a.forgotten = away }, false},
 	} {
 		a := anAiling(memory.New(memory.Options{}))

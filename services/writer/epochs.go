@@ -17,8 +17,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// epochs knows the epoch of each kind, which it reads from the newest delta of the kind's state
-// stream. It refreshes the kinds in use in the background for a while, so that turns need not wait
+// epochs knows the epoch of each kind, which it reads from the newest delta of the kind's log.
+// It refreshes the kinds in use in the background for a while, so that turns need not wait
 // for a lookup.
 type epochs struct {
 	bus bus.Bus
@@ -175,11 +175,11 @@ func (e *epochs) lookUp(ctx context.Context, kind kinds.Name) (kindEpoch, error)
 	return now.(kindEpoch), nil
 }
 
-// readEpoch reads the newest message of a kind's state stream, or its last mark if that message has
+// readEpoch reads the newest message of a kind's log, or its last mark if that message has
 // expired. It reads nothing if the stream still ends where it did at the last reading.
 func (e *epochs) readEpoch(ctx context.Context, kind kinds.Name) (kindEpoch, error) {
 	began := time.Now()
-	state, err := e.bus.StreamState(ctx, subject.StateStream(kind))
+	state, err := e.bus.StreamState(ctx, subject.LogStream(kind))
 	end := edge{state.Created, state.Last}
 	if err == nil {
 		if now, same := e.unchanged(kind, end, began); same {
@@ -211,7 +211,7 @@ func (e *epochs) readEpoch(ctx context.Context, kind kinds.Name) (kindEpoch, err
 	return *at, nil
 }
 
-// unchanged returns the known epoch of a kind if its state stream still ends where it was read.
+// unchanged returns the known epoch of a kind if its log still ends where it was read.
 func (e *epochs) unchanged(kind kinds.Name, end edge, now time.Time) (kindEpoch, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -223,10 +223,10 @@ func (e *epochs) unchanged(kind kinds.Name, end edge, now time.Time) (kindEpoch,
 	return *at, true
 }
 
-// newest returns the newest message of a kind's state stream, or its last mark if that message has
+// newest returns the newest message of a kind's log, or its last mark if that message has
 // expired.
 func newest(ctx context.Context, b bus.Bus, kind kinds.Name) (m events.Message, ok bool, err error) {
-	state, err := b.StreamState(ctx, subject.StateStream(kind))
+	state, err := b.StreamState(ctx, subject.LogStream(kind))
 	if err != nil {
 		return m, false, err
 	}
@@ -235,7 +235,7 @@ func newest(ctx context.Context, b bus.Bus, kind kinds.Name) (m events.Message, 
 
 // endOf is [newest] for a given state of the stream.
 func endOf(ctx context.Context, b bus.Bus, kind kinds.Name, state bus.State) (m events.Message, ok bool, err error) {
-	stream := subject.StateStream(kind)
+	stream := subject.LogStream(kind)
 	if state.Messages > 0 {
 		m, ok, err = b.At(ctx, stream, state.Last)
 	}

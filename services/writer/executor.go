@@ -266,7 +266,7 @@ func (x *executor) refusal(ctx context.Context, m events.Message, turn events.Tu
 	if turn.Lane != events.Act && !updatesStatus(turn) || ref.Kind == "" {
 		return refused, own, nil
 	}
-	m, ok, err := x.config.Bus.Last(ctx, subject.StateStream(ref.Kind), subject.Delta(ref))
+	m, ok, err := x.config.Bus.Last(ctx, subject.LogStream(ref.Kind), subject.Delta(ref))
 	if errors.Is(err, bus.ErrNoStream) {
 		return refused, own, nil // the kind is not watched: the conditions of the commands must suffice
 	}

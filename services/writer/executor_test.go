@@ -161,7 +161,7 @@ func TestWhyATurnIsRefused(t *testing.T) {
 	if err := b.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
 		t.Fatal(err)
 	}
-	state := subject.StateStream("pods")
+	log := subject.LogStream("pods")
 	turn := events.Turn{Controller: "rs", Key: events.Key{Kind: "pods", Namespace: "ns", Name: "a"}, Lane: events.Act}
 	seen := turn
 	seen.Kind, seen.UID = "pods", "u"
@@ -185,7 +185,7 @@ func TestWhyATurnIsRefused(t *testing.T) {
 		"a kind without a stream":              {unwatched, nil, "", nil},
 		"a key that is no object":              {nowhere, away, "", nil},
 	} {
-		b.last[state] = c.last
+		b.last[log] = c.last
 		refused, _, err := w.refusal(t.Context(), m, c.turn)
 		if !errors.Is(err, c.err) || refused.Reason != c.refused {
 			t.Errorf("%s: %+v, %v", what, refused, err)

@@ -84,8 +84,8 @@ func objectOf(d events.Delta) metav1.Object {
 	return decoded
 }
 
-// recordedObjects returns a function that reads an object that a turn changes or names, from the state
-// stream. The first read of a kind looks up all objects of it that the turn changes. If the bus
+// recordedObjects returns a function that reads an object that a turn changes or names, from the log
+// of its kind. The first read of a kind looks up all objects of it that the turn changes. If the bus
 // cannot be asked the function returns nil, and the command is stale.
 func (x *executor) recordedObjects(ctx context.Context, turn events.Turn) func(events.Ref) metav1.Object {
 	found := map[events.Ref]metav1.Object{}
@@ -110,13 +110,13 @@ func changedWith(turn events.Turn, ref events.Ref) []events.Ref {
 	return refs
 }
 
-// lookUp reads objects of one kind from its state stream. An object that cannot be read is nil.
+// lookUp reads objects of one kind from its log. An object that cannot be read is nil.
 func (x *executor) lookUp(ctx context.Context, refs []events.Ref) map[events.Ref]metav1.Object {
 	subjects := make([]string, len(refs))
 	for i, ref := range refs {
 		subjects[i] = subject.Delta(ref)
 	}
-	messages, err := x.config.Bus.LastOf(ctx, subject.StateStream(refs[0].Kind), subjects)
+	messages, err := x.config.Bus.LastOf(ctx, subject.LogStream(refs[0].Kind), subjects)
 	objects := make(map[events.Ref]metav1.Object, len(refs))
 	for i, ref := range refs {
 		m, there := messages[subjects[i]]

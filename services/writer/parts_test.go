@@ -83,6 +83,19 @@ func (a *ailing) Put(ctx context.Context, m events.Message, id string) (uint64, 
 	return a.Bus.Put(ctx, m, id)
 }
 
+// holed is a bus that cannot deliver one message of each stream.
+type holed struct {
+	bus.Bus
+	missing uint64
+}
+
+func (h holed) At(ctx context.Context, stream string, sequence uint64) (events.Message, bool, error) {
+	if sequence == h.missing {
+		return events.Message{}, false, away
+	}
+	return h.Bus.At(ctx, stream, sequence)
+}
+
 // garbled is a bus whose messages are all unreadable.
 type garbled struct{ bus.Bus }
 
@@ -168,12 +181,11 @@ func TestWhatIsKnownOfAName(t *testing.T) {
 	if it, err := mayLackChanges(t.Context(), garbled{b}, "pods", 9); err != nil || !it {
 		t.Errorf("behind a mark that cannot be read something is hidden: %t, %v", it, err)
 	}
-	state, log := subject.StateStream("pods"), subject.LogStream("pods")
-	for what, a := range map[string]*ailing{
-		"where the state stands": {state: away}, "the last of the state": {last: map[string]error{state: away}},
-		"a message of the log": {at: map[string]error{log: away}}, "a message of the state": {at: map[string]error{state: away}},
+	log := subject.LogStream("pods")
+	for what, a := range map[string]bus.Bus{
+		"where the log stands": &ailing{Bus: b, state: away}, "the last of a name": &ailing{Bus: b, last: map[string]error{log: away}},
+		"the end of the log": &ailing{Bus: b, at: map[string]error{log: away}}, "the message that the decision saw": holed{b, 2},
 	} {
-		a.Bus = b
 		if known, err := previousObjects(a)(t.Context(), podRef("a"), 2); !errors.Is(err, away) || !strings.Contains(err.Error(), "in the record") || known != (plan.Known{}) {
 			t.Errorf("%s is not told: %+v, %v", what, known, err)
 		}
@@ -262,9 +274,9 @@ func TestEpochsThatCannotBeLookedUp(t *testing.T) {
 	}{
 		"the bus is away":     {&ailing{Bus: b, state: away}, away},
 		"no stream":           {&ailing{Bus: b, state: fmt.Errorf("look: %w", bus.ErrNoStream)}, nil},
-		"the end is torn":     {&ailing{Bus: b, at: map[string]error{subject.StateStream("pods"): events.ErrDamaged}}, nil},
+		"the end is torn":     {&ailing{Bus: b, at: map[string]error{subject.LogStream("pods"): events.ErrDamaged}}, nil},
 		"nothing was said":    {&ailing{Bus: recorded(t)}, nil},
-		"the end is not told": {&ailing{Bus: b, at: map[string]error{subject.StateStream("pods"): away}}, away},
+		"the end is not told": {&ailing{Bus: b, at: map[string]error{subject.LogStream("pods"): away}}, away},
 	} {
 		found, err := newEpochs(c.bus).ofKinds(t.Context(), some)
 		if !errors.Is(err, c.err) || len(found) != 0 || err != nil && !strings.Contains(err.Error(), "look up the epoch of pods") {

@@ -12,10 +12,9 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// previousObjects returns a function that looks up whether an object ever had a name, in the state
-// stream of its kind, which keeps deleted objects for as long as the record goes back. The
-// function also returns up to which version the record is complete, and whether it may have a gap
-// since the message seen of the log.
+// previousObjects returns a function that looks up whether an object ever had a name, in the log
+// of its kind. The function also returns up to which version the record is complete, and whether it
+// may have a gap since the message seen of the log.
 func previousObjects(b bus.Bus) func(context.Context, events.Ref, uint64) (plan.Known, error) {
 	return func(ctx context.Context, ref events.Ref, seen uint64) (known plan.Known, err error) {
 		// This comes first: the later lookups then see at least as much of the record.
@@ -31,7 +30,7 @@ func previousObjects(b bus.Bus) func(context.Context, events.Ref, uint64) (plan.
 			known.Since, err = versionAt(ctx, b, ref.Kind, seen)
 		}
 		if err == nil {
-			_, known.Created, err = b.Last(ctx, subject.StateStream(ref.Kind), subject.Delta(ref))
+			_, known.Created, err = b.Last(ctx, subject.LogStream(ref.Kind), subject.Delta(ref))
 		}
 		switch {
 		case errors.Is(err, bus.ErrNoStream):
@@ -46,7 +45,7 @@ func previousObjects(b bus.Bus) func(context.Context, events.Ref, uint64) (plan.
 // mayLackChanges tells whether the record may lack changes after a message of a kind's log: there is a gap
 // after that message, or no mark says where the last gap is.
 func mayLackChanges(ctx context.Context, b bus.Bus, kind kinds.Name, seen uint64) (bool, error) {
-	m, ok, err := b.Last(ctx, subject.StateStream(kind), subject.Mark(kind))
+	m, ok, err := b.Last(ctx, subject.LogStream(kind), subject.Mark(kind))
 	if err != nil || !ok {
 		return true, err
 	}

@@ -50,7 +50,7 @@ func hiding(b bus.Bus, c clock.PassiveClock) func(context.Context, kinds.Name) b
 
 // redactionOf returns the redaction in the newest mark or gap of a kind.
 func redactionOf(ctx context.Context, b bus.Bus, kind kinds.Name) (events.Redaction, error) {
-	m, ok, err := b.Last(ctx, subject.StateStream(kind), subject.Mark(kind))
+	m, ok, err := b.Last(ctx, subject.LogStream(kind), subject.Mark(kind))
 	if err != nil || !ok {
 		return "", err
 	}

@@ -73,7 +73,7 @@ func TestWhatIsHiddenIsAskedAgain(t *testing.T) {
 	unredacted := markOf("3", 0)
 	unredacted.Redaction = events.Unredacted
 	b := recorded(t, unredacted)
-	broken := &ailing{Bus: b, last: map[string]error{subject.StateStream("pods"): away, subject.StateStream("widgets.e"): away}}
+	broken := &ailing{Bus: b, last: map[string]error{subject.LogStream("pods"): away, subject.LogStream("widgets.e"): away}}
 	torn := &tearing{Bus: b, torn: true}
 	for what, c := range map[string]struct {
 		bus  bus.Bus

@@ -448,8 +448,8 @@ func TestAWriterIsReadyWhileItTakesTurns(t *testing.T) {
 	}
 }
 
-// asking is a bus that records how turns are requested, and counts the requests for the state of
-// pods.
+// asking is a bus that records how turns are requested, and counts the requests for where the
+// log of pods stands.
 type asking struct {
 	bus.Bus
 	works chan bus.Work
@@ -465,7 +465,7 @@ func (a *asking) Work(ctx context.Context, w bus.Work, handle func(bus.Delivery)
 }
 
 func (a *asking) StreamState(ctx context.Context, stream string) (bus.State, error) {
-	if stream == subject.StateStream(kinds.Pods.Name) {
+	if stream == subject.LogStream(kinds.Pods.Name) {
 		a.pods.Add(1)
 	}
 	return a.Bus.StreamState(ctx, stream)

@@ -3,236 +3,352 @@ package integrity_test
 import (
 	"bytes"
 	"encoding/hex"
+	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// TestDamagedState: while the bus is down, one bit is flipped in the last message of a live
-// object in the state. The bus silently omits the message. (F13)
-func TestDamagedState(t *testing.T) {
+// TestDamagedMessage: while the bus is down, one bit is flipped in a message of the log that a reader
+// needs. The bus silently omits the message. If it was the last one, the log is shorter, and only a
+// process that has seen the end notices; the API server still has what is missing. (F13)
+func TestDamagedMessage(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 50)
-	w.open()
-	w.past()
-	w.close()
-	flip(t, blocks(t, w.store, "STATE_pods"), "node-of-7-")
-	w.open()
-	w.watch()
-	w.decide()
-	w.settle()
-	w.truthful()
-	w.told("the state has 49 objects")
+	for _, tc := range []struct {
+		name  string
+		which func(log []events.Message) events.Message
+		says  string
+		stale bool // the controller may be shown what was lost behind the log's end
+	}{
+		{"the first object", func(log []events.Message) events.Message { return unchanged(log) }, "the log tells of 49 objects", false},
+		{"in the middle", func(log []events.Message) events.Message { return unchanged(log[len(log)/2:]) }, "the log tells of 49 objects", false},
+		{"the newest mark", func(log []events.Message) events.Message { return newest(log, events.Mark) }, "the last mark of the log is damaged or missing", false},
+		{"the newest object", func(log []events.Message) events.Message { return newest(log, events.Is) }, "", true},
+	} {
+		for _, crash := range []bool{false, true} {
+			t.Run(tc.name+map[bool]string{true: ", after a crash"}[crash], func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t, 50)
+				w.open()
+				w.past()
+				w.restart(crash, func(store string) { flip(t, blocks(t, store, "EV_pods"), tc.which(w.log)) })
+				w.watch()
+				w.decide()
+				w.settle()
+				w.told(tc.says)
+				w.whole()
+				if !tc.stale {
+					w.truthful()
+				}
+				w.goesOn()
+			})
+		}
+	}
+}
+
+// TestDamageBehindTheWatcher: the watcher outlives the bus. It has counted all along, so it does not
+// read the log. Reconcilers that start find the damage, and ask for the repair. (F13)
+func TestDamageBehindTheWatcher(t *testing.T) {
+	t.Parallel()
+	for name, which := range map[string]func(log []events.Message) events.Message{
+		"the first object": unchanged,
+		"in the middle":    func(log []events.Message) events.Message { return unchanged(log[len(log)/2:]) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, 50)
+			w.open()
+			w.outlive()
+			w.watch()
+			w.sees()()
+			w.restart(false, func(store string) { flip(t, blocks(t, store, "EV_pods"), which(w.log)) })
+			w.decide()
+			w.settle()
+			w.told("a reader found that")
+			w.whole()
+			w.truthful()
+			w.goesOn()
+		})
+	}
+}
+
+// unchanged is the first message about a pod that does not change in the past.
+func unchanged(log []events.Message) events.Message {
+	i := slices.IndexFunc(log, func(m events.Message) bool {
+		ref, err := subject.ParseDelta(m.Subject)
+		return err == nil && ref.Name != "" && ref.Name != podName(3)
+	})
+	return log[i]
+}
+
+// newest is the last message with an operation.
+func newest(log []events.Message, op events.Op) events.Message {
+	for _, m := range slices.Backward(log) {
+		if m.Get(events.HeaderOp) == string(op) {
+			return m
+		}
+	}
+	return events.Message{}
 }
 
 // past waits until everything is recorded and seen, and stops watcher and controller.
 func (w *world) past() {
 	w.Helper()
 	stop := w.watch()
-	quit := w.decide()
-	w.settle()
+	quit := w.sees()
 	quit()
 	stop()
-	w.views()
 }
 
-// TestDamagedStateBehindTheWatcher: the same, with a watcher that has counted all along and
-// does not read the state; the reconcilers detect the damage. (F13)
-func TestDamagedStateBehindTheWatcher(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, 50)
-	w.open()
-	w.watch()
-	quit := w.decide()
+// sees waits until a controller has seen everything, and a change, and keeps the log as it is then.
+func (w *world) sees() (quit func()) {
+	w.Helper()
+	quit = w.decide()
 	w.settle()
-	quit()
-	w.views()
-	if err := w.bus.RecreateState(t.Context(), kinds.Pods.Kind); err != nil { // the renewed state is empty
-		t.Fatal(err)
-	}
-	w.decide()
-	w.settle()
-	w.truthful()
-}
-
-// TestWhatEndsWhileTheStateIsMadeAnew: an empty state knows no pod that could have been
-// deleted; the log does, and gets a tombstone for each pod that no longer exists. (F15)
-func TestWhatEndsWhileTheStateIsMadeAnew(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, 50)
-	w.open()
-	w.past()
-	w.api.remove(podName(7))
-	w.api.remove(podName(8))
-	if err := w.bus.RecreateState(t.Context(), kinds.Pods.Kind); err != nil {
-		t.Fatal(err)
-	}
-	w.watch()
-	w.told("the state stream has been made anew")
-	w.decide()
-	w.settle()
-	w.truthful()
-	for _, name := range []string{subject.LogStream("pods"), subject.StateStream("pods")} {
-		if said := difference(w.lives(name), w.api.versions()); said != "" {
-			t.Errorf("%s: %s", name, said)
-		}
-	}
-}
-
-// lives are the versions of all pods that exist according to a stream, by name.
-func (w *world) lives(stream string) map[string]string {
-	there := map[string]string{}
-	for _, m := range w.read(stream) {
-		ref, err := subject.ParseDelta(m.Subject)
-		if err != nil {
-			w.Fatal(err)
-		}
-		switch d, err := events.DecodeDelta(ref, m); {
-		case err != nil:
-			w.Fatal(err)
-		case d.Op == events.Is:
-			there[ref.Name] = d.ResourceVersion
-		case d.Op == events.Gone:
-			delete(there, ref.Name)
-		}
-	}
-	return there
-}
-
-// TestStreamsThatAreMadeAnew, empty, while watcher and reconcilers use them. (F15)
-func TestStreamsThatAreMadeAnew(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, 50)
-	w.open()
-	w.watch()
-	w.decide()
+	w.api.put(podName(3), "changed")
 	w.settle()
 	w.views()
-	if err := w.bus.DeleteKind(t.Context(), kinds.Pods.Name); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.bus.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
-		t.Fatal(err)
-	}
-	w.eventually("the log is whole again", func() bool {
-		at, err := w.bus.StreamState(t.Context(), subject.StateStream("pods"))
-		return err == nil && at.Messages == 51
-	})
-	w.told("the log was made anew")
+	w.log = w.read(subject.LogStream("pods"))
+	return quit
+}
+
+// goesOn changes a pod, and waits until the controller is shown that.
+func (w *world) goesOn() {
+	w.Helper()
+	w.api.put(podName(4), "goes-on")
 	w.settle()
-	w.api.put("one-more", "")
-	w.eventually("work goes on", func() bool {
-		for _, view := range w.views() {
-			if len(view) == 51 {
-				return true
+}
+
+// TestALogThatIsMadeAnew: the log is deleted, and maybe another one begins, empty. What exists is
+// recorded from its first message on, and nothing else. (F15)
+func TestALogThatIsMadeAnew(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name              string
+		watched, read, on bool // behind a watcher, behind reconcilers; the log is there at once
+	}{
+		{"deleted behind both", true, true, false},
+		{"emptied behind both", true, true, true},
+		{"emptied behind the watcher", true, false, true},
+		{"deleted behind the reconcilers", false, true, false},
+		{"emptied behind the reconcilers", false, true, true},
+		{"deleted while no service runs", false, false, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, 50)
+			w.open()
+			stop := w.watch()
+			quit := w.sees()
+			if !tc.read {
+				quit()
 			}
-			if len(view) != 50 {
-				t.Fatalf("the controller was shown %d pods", len(view))
+			if !tc.watched {
+				stop()
+				w.api.remove(podName(7))
+				w.api.remove(podName(8))
 			}
+			w.makeAnew(tc.on)
+			says := "the log was made anew"
+			if !tc.watched { // no service knows that there was another log
+				says = ""
+				w.watch()
+			}
+			w.told(says)
+			if !tc.read {
+				w.decide()
+			}
+			w.settle()
+			w.whole()
+			w.truthful()
+			if log := w.read(subject.LogStream("pods")); log[0].Sequence != 1 {
+				t.Errorf("the log begins with message %d", log[0].Sequence)
+			}
+			w.goesOn()
+		})
+	}
+}
+
+// makeAnew deletes the log, and has another one begin.
+func (w *world) makeAnew(another bool) {
+	w.Helper()
+	if err := w.bus.DeleteKind(w.Context(), kinds.Pods.Name); err != nil {
+		w.Fatal(err)
+	}
+	if !another {
+		return
+	}
+	if err := w.bus.EnsureKind(w.Context(), kinds.Pods.Kind); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// TestALogWhoseFilesAreEmpty: the files with the messages are empty, or gone, when the bus starts. Its
+// index, which a crash leaves unwritten, still has the number of the last message.
+func TestALogWhoseFilesAreEmpty(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name       string
+		empty      func(file string) error
+		run, crash bool // run: the services outlive the bus
+		says       string
+	}{
+		{"empty behind the services", empty, true, false, "the end of the log is not there any more"},
+		{"empty behind the services, after a crash", empty, true, true, "the log has lost its end"},
+		{"gone behind the services", os.Remove, true, false, "the end of the log is not there any more"},
+		{"gone behind the services, after a crash", os.Remove, true, true, "the log has lost its end"},
+		{"empty", empty, false, false, "the end of the log is not there any more"},
+		{"empty, after a crash", empty, false, true, ""}, // as if there had never been a message
+		{"gone", os.Remove, false, false, "the end of the log is not there any more"},
+		{"gone, after a crash", os.Remove, false, true, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, 50)
+			w.open()
+			w.outlive()
+			stop := w.watch()
+			quit := w.sees()
+			if !tc.run {
+				quit()
+				stop()
+			}
+			w.restart(tc.crash, func(store string) {
+				for _, file := range blocks(t, store, "EV_pods") {
+					if err := tc.empty(file); err != nil {
+						t.Fatal(err)
+					}
+				}
+			})
+			if !tc.run {
+				w.watch()
+				w.decide()
+				w.settle()
+			}
+			w.told(tc.says)
+			w.whole()
+			w.goesOn()
+			w.neverFewer(50)
+		})
+	}
+}
+
+func empty(file string) error { return os.Truncate(file, 0) }
+
+// neverFewer fails the test if the controller was shown fewer pods.
+func (w *world) neverFewer(pods int) {
+	w.Helper()
+	for _, view := range w.views() {
+		if len(view) < pods {
+			w.Errorf("the controller was shown %d pods, and there are at least %d", len(view), pods)
 		}
-		return false
-	})
+	}
 }
 
 // TestBlocksThatCannotBeRead: the bus omits the damaged messages of a block. It stops at a
 // compressed block that it cannot decompress, and reports that only in its log; after a crash
-// it does not serve the stream at all. (F13)
+// it sets the block aside. (F13)
 func TestBlocksThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
-		name, stream  string
-		packed, crash bool // an earlier version compressed the state
-		says          string
-		holes         int // in the log, for a reader of all of it
+		name                 string
+		packed, crash, watch bool // watch: the watcher outlives the bus
+		says                 string
 	}{
-		{"of the state", subject.StateStream("pods"), false, false, "the state has", 0},
-		{"of the state, after a crash", subject.StateStream("pods"), false, true, "the state has", 0},
-		{"of a packed state", subject.StateStream("pods"), true, false, "does not deliver them", 0},
-		{"of the log, after a crash", subject.LogStream("pods"), false, true, "", 1},
-		{"of a packed state, after a crash", subject.StateStream("pods"), true, true, "the state has", 0},
+		{"not packed", false, false, false, "the log tells of"},
+		{"not packed, after a crash", false, true, false, "the log tells of"},
+		{"packed", true, false, false, "a part of the log cannot be read"},
+		{"packed, after a crash", true, true, false, "the log tells of"},
+		{"packed, behind a watcher", true, false, true, "a part of the log cannot be read"},
+		{"packed, behind a watcher, after a crash", true, true, true, "a reader found that"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, 0)
 			w.open() // and cleanly closed once, so that there is an index from then
-			if tc.packed {
-				w.pack()
+			if !tc.packed {
+				w.unpack()
 			}
 			w.close()
 			w.fill()
 			w.open()
+			w.outlive()
 			stop := w.watch()
-			quit := w.decide()
-			w.settle()
-			image := w.image()
-			quit()
-			stop()
-			w.close()
-			w.views()
-			if tc.crash {
-				w.store = image
+			w.sees()()
+			if !tc.watch {
+				stop()
 			}
-			files := blocks(t, w.store, tc.stream)
-			if len(files) < 3 {
-				t.Fatalf("%s has %d blocks; only whole ones are packed, and the last one is the server's to mend", tc.stream, len(files))
+			w.restart(tc.crash, func(store string) { turnBlock(t, store) })
+			if !tc.watch {
+				w.watch()
 			}
-			data, err := os.ReadFile(files[1])
-			if err != nil {
-				t.Fatal(err)
-			}
-			data[len(data)/2] ^= 4
-			if err := os.WriteFile(files[1], data, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			w.open()
-			w.watch()
 			w.decide()
 			w.settle()
-			w.truthful()
 			w.told(tc.says)
-			if holes := len(w.holes()); holes != tc.holes {
-				t.Errorf("the log has %d holes, want %d", holes, tc.holes)
+			w.whole()
+			w.truthful()
+			if holes, _ := w.gaps(1); len(holes) != 1 {
+				t.Errorf("it was repaired %d times: %q", len(holes), holes)
 			}
+			w.goesOn()
 		})
 	}
 }
 
+// turnBlock flips a bit in the middle of the second block of the log: only whole blocks are packed,
+// and the last one is the server's to mend.
+func turnBlock(t *testing.T, store string) {
+	t.Helper()
+	files := blocks(t, store, "EV_pods")
+	if len(files) < 3 {
+		t.Fatalf("the log has %d blocks", len(files))
+	}
+	data, err := os.ReadFile(files[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[len(data)/2] ^= 4
+	if err := os.WriteFile(files[1], data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestALogThatIsSetAside: the bus cannot read a log at all. A new log begins, and continues in
-// the epoch of the state. (F13)
+// the epoch that the watcher knows. (F13)
 func TestALogThatIsSetAside(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 20)
 	w.open()
 	stop := w.watch()
-	quit := w.decide()
-	w.settle()
-	quit()
+	w.sees()()
 	stop()
 	w.api.restored()
-	stop = w.watch()
-	w.told("history is not the one that was watched")
-	stop()
-	w.close()
-	w.views()
-	meta := filepath.Join(filepath.Dir(filepath.Dir(blocks(t, w.store, "EV_pods")[0])), "meta.inf")
-	if err := os.Truncate(meta, 10); err != nil {
-		t.Fatal(err)
-	}
-	w.open()
+	w.outlive()
 	w.watch()
+	w.told("history is not the one that was watched")
+	w.restart(false, func(store string) {
+		meta := filepath.Join(filepath.Dir(filepath.Dir(blocks(t, store, "EV_pods")[0])), "meta.inf")
+		if err := os.Truncate(meta, 10); err != nil {
+			t.Fatal(err)
+		}
+	})
 	w.decide()
 	w.settle()
+	w.told("the log was made anew")
+	w.whole()
 	w.truthful()
-	w.told("the log is not there any more")
 	log := w.read(subject.LogStream("pods"))
 	if epoch := log[len(log)-1].Get(events.HeaderEpoch); epoch != "1" {
-		t.Errorf("the new log is in epoch %q, and the state was in epoch 1", epoch)
+		t.Errorf("the new log is in epoch %q, and the old one was in epoch 1", epoch)
 	}
 	if kept, err := filepath.Glob(filepath.Join(w.store, "damaged", "EV_pods-*")); err != nil || len(kept) != 1 {
 		t.Errorf("set aside are %v, %v", kept, err)
@@ -262,21 +378,75 @@ func (w *world) told(reason string) {
 	})
 }
 
-// flip flips a bit of a text at its last place in some blocks.
-func flip(t *testing.T, files []string, text string) {
+// whole waits until a reader that begins where the newest mark says finds everything that exists, and
+// the census of the last message agrees.
+func (w *world) whole() {
+	w.Helper()
+	w.eventually("a reader that starts finds what exists", func() bool {
+		there, err := w.start()
+		return err == nil && maps.Equal(there, w.api.versions())
+	})
+}
+
+// start reads the log as a reader that starts does. It returns the versions of the pods that exist, by
+// name.
+//
+// Errors: events.ErrDamaged, when the reader would notice that they are others.
+func (w *world) start() (there map[string]string, err error) {
+	w.Helper()
+	since, err := bus.RecordedSince(w.Context(), w.bus, "pods")
+	if err != nil {
+		return nil, err
+	}
+	log, _ := w.readFrom(subject.LogStream("pods"), since)
+	there = map[string]string{}
+	var tally events.Tally
+	var census events.Census
+	for _, m := range log {
+		ref, err := subject.ParseDelta(m.Subject)
+		if err != nil {
+			w.Fatal(err)
+		}
+		d, err := events.DecodeDelta(ref, m)
+		if err != nil {
+			return nil, err
+		}
+		tally.Fold(d)
+		census = d.Census
+		switch d.Op {
+		case events.Is:
+			there[ref.Name] = d.ResourceVersion
+		case events.Gone:
+			delete(there, ref.Name)
+		case events.Mark, events.Gap:
+		}
+	}
+	if !census.Known || census != tally.Census() {
+		return nil, fmt.Errorf("%w: the last message counts %v, and those read are %v", events.ErrDamaged, census, tally.Census())
+	}
+	return there, nil
+}
+
+// flip flips a bit of a message at its last place in some blocks: of its body, or, if it has none, of
+// its sum.
+func flip(t *testing.T, files []string, m events.Message) {
 	t.Helper()
+	text := m.Data
+	if len(text) == 0 {
+		text = []byte(m.Get(events.HeaderSum))
+	}
 	for i := len(files) - 1; i >= 0; i-- {
 		data, err := os.ReadFile(files[i])
 		if err != nil {
 			t.Fatal(err)
 		}
-		if at := bytes.LastIndex(data, []byte(text)); at >= 0 {
-			data[at] ^= 4
+		if at := bytes.LastIndex(data, text); at >= 0 {
+			data[at+len(text)/2] ^= 4
 			if err := os.WriteFile(files[i], data, 0o600); err != nil {
 				t.Fatal(err)
 			}
 			return
 		}
 	}
-	t.Fatalf("no block has %q", text)
+	t.Fatalf("no block has message %d", m.Sequence)
 }

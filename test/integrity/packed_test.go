@@ -8,13 +8,13 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// pack creates the streams of the kind as earlier versions did, with a compressed state.
-func (w *world) pack() {
+// unpack creates the log of the kind as an operator may have it, or a cluster: not compressed.
+func (w *world) unpack() {
 	w.Helper()
 	if err := w.bus.EnsureKind(w.Context(), kinds.Pods.Kind); err != nil {
 		w.Fatal(err)
 	}
-	w.adjust(subject.StateStream("pods"), func(c *jetstream.StreamConfig) { c.Compression = jetstream.S2Compression })
+	w.adjust(subject.LogStream("pods"), func(c *jetstream.StreamConfig) { c.Compression = jetstream.NoCompression })
 }
 
 // adjust changes the settings of a stream, as an operator may.

@@ -1,6 +1,7 @@
 package integrity_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,12 +37,15 @@ type world struct {
 	*testing.T
 	api   *api
 	store string
-	limit int64         // of each log, in bytes; 0: none
-	age   time.Duration // of each log; 0: a day
+	limit int64 // of each log, in bytes; 0: none
+	// listen is the address of the bus once the services have to outlive it; empty: any address,
+	// and the services are connected within the process.
+	listen string
 
 	server *stream.Server
 	bus    *stream.Bus
-	keys   sign.Provided // of a secured world
+	log    []events.Message // the log, as the past has left it
+	keys   sign.Provided    // of a secured world
 
 	mu    sync.Mutex
 	shown []map[string]string // the controller's views, as versions by name
@@ -61,17 +65,24 @@ func (w *world) open() {
 	var err error
 	// Never synced, and so never compacted: the disk has exactly what was written.
 	if w.server, err = stream.Serve(stream.ServerOptions{
-		Dir: w.store, Listen: "127.0.0.1:0", SyncInterval: time.Hour, StartTimeout: patience, StopTimeout: patience,
+		Dir: w.store, Listen: cmp.Or(w.listen, "127.0.0.1:0"), SyncInterval: time.Hour, StartTimeout: patience, StopTimeout: patience,
 	}); err != nil {
 		w.Fatal(err)
 	}
 	w.bus = w.connect("test", patience)
 }
 
+// outlive has the services that start from now on outlive the bus.
+func (w *world) outlive() { w.listen = strings.TrimPrefix(w.server.URL(), "nats://") }
+
 // connect returns a connection whose requests have this time-out; 0: that of a service.
 func (w *world) connect(name string, timeout time.Duration) *stream.Bus {
 	w.Helper()
-	b, err := stream.Connect(w.Context(), stream.Options{Server: w.server, Name: name, LogBytes: w.limit, LogAge: w.age, Timeout: timeout})
+	o := stream.Options{Server: w.server, Name: name, LogBytes: w.limit, Timeout: timeout}
+	if w.listen != "" {
+		o.Server, o.URL = nil, w.server.URL()
+	}
+	b, err := stream.Connect(w.Context(), o)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -84,6 +95,19 @@ func (w *world) close() {
 	if err := w.server.Close(); err != nil {
 		w.Fatal(err)
 	}
+}
+
+// restart stops the bus, or crashes it, damages its files, and starts it again.
+func (w *world) restart(crash bool, damage func(store string)) {
+	w.Helper()
+	store := w.store
+	if crash {
+		store = w.image()
+	}
+	w.close()
+	damage(store)
+	w.store = store
+	w.open()
 }
 
 // watch runs a watcher until stop is called.

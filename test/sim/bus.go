@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/services/writer/claim"
 )
 
-// Bus is a toy version of the streams: logs and states of kinds, and the books of controllers.
+// Bus is a toy version of the streams: the logs of kinds, and the books of controllers.
 type Bus struct {
 	now      func() time.Time
 	kinds    map[kinds.Name]*stream
@@ -23,17 +23,16 @@ type Bus struct {
 	loseAcks int
 }
 
-// stream is the log of a kind and the state stream that mirrors it. Sequences
-// count from 1, so a message's place is its sequence less one.
+// stream is the log of a kind. Sequences count from 1, so a message's place is its sequence less
+// one.
 type stream struct {
 	kind   kinds.Kind
-	made   time.Time // the state stream; no two have been made at the same time
 	log    []*message
-	state  []*message
-	newest map[events.Ref]uint64 // in the state, by object; the zero Ref is for marks
-	tally  events.Tally          // of what the state holds
-	// breaks counts how often the state lost messages that readers knew.
-	breaks int
+	newest map[events.Ref]uint64 // by object; the zero Ref is for marks
+	tally  events.Tally          // of the objects that exist
+	// breaks counts how often the log lost messages that readers knew, and made how often it was
+	// recreated.
+	breaks, made int
 }
 
 type message struct {
@@ -45,7 +44,7 @@ type message struct {
 func newBus(now func() time.Time, served []kinds.Kind) *Bus {
 	b := &Bus{now: now, kinds: map[kinds.Name]*stream{}, books: map[string]*book{}, subjects: map[events.Ref]string{}}
 	for _, k := range served {
-		b.kinds[k.Name] = &stream{kind: k, made: now(), newest: map[events.Ref]uint64{}}
+		b.kinds[k.Name] = &stream{kind: k, newest: map[events.Ref]uint64{}}
 	}
 	return b
 }
@@ -58,15 +57,14 @@ func (b *Bus) append(d events.Delta, expect uint64) error {
 		return bus.ErrOvertaken
 	}
 	s.tally.Fold(d)
-	d.Census = s.tally.Census()
+	if d.Census = s.tally.Census(); d.Op == events.Mark {
+		d.Since = s.since()
+	}
 	m := &message{sequence: expect + 1, delta: d, wire: events.EncodeDelta(d)}
 	m.wire.Subject = b.subject(d)
-	m.wire.Stream, m.wire.Sequence, m.wire.Time = subject.StateStream(d.Kind), m.sequence, b.now()
+	m.wire.Stream, m.wire.Sequence, m.wire.Time = subject.LogStream(d.Kind), m.sequence, b.now()
 	s.log = append(s.log, m)
-	if m.sequence > uint64(len(s.state)) { // a state does not take again what it has already
-		s.state = append(s.state, m)
-		s.newest[d.Ref] = m.sequence
-	}
+	s.newest[d.Ref] = m.sequence
 	return nil
 }
 
@@ -85,45 +83,45 @@ func (b *Bus) subject(d events.Delta) string {
 	return text
 }
 
-// current tells whether a message is still in the state stream.
+// current tells whether no later message is about the same object.
 func (s *stream) current(m *message) bool { return s.newest[m.delta.Ref] == m.sequence }
 
-// end is the last sequence of the state stream.
-func (s *stream) end() uint64 { return uint64(len(s.state)) }
+// end is the last sequence of the log.
+func (s *stream) end() uint64 { return uint64(len(s.log)) }
 
-// read returns the messages behind one sequence and up to another, at most so many, and the
-// sequence that it reached.
-func (s *stream) read(from, to uint64, most int, held func(*message) bool) (batch []events.Message, at uint64) {
-	at = from
-	for at < to {
-		m := s.state[at]
-		at++
-		if held(m) {
-			if batch = append(batch, m.wire); len(batch) == most {
-				break
-			}
+// since is the message since which every existing object has been recorded, for the next mark.
+func (s *stream) since() uint64 {
+	since := s.end() + 1
+	for _, sequence := range s.newest {
+		if sequence < since && s.log[sequence-1].delta.Op == events.Is {
+			since = sequence
 		}
 	}
-	return batch, at
+	return since
 }
 
-// copy is the messages in the state stream when it ended at a sequence.
-func (s *stream) copy(end uint64) map[uint64]bool {
-	newest := map[events.Ref]uint64{}
-	for _, m := range s.state[:end] {
-		newest[m.delta.Ref] = m.sequence
+// begin is the message with which a reader of the log begins that ends at a sequence.
+func (s *stream) begin(end uint64) uint64 {
+	for i := int(end) - 1; i >= 0; i-- {
+		if d := s.log[i].delta; d.Op == events.Mark {
+			return d.Since
+		}
 	}
-	held := map[uint64]bool{}
-	for _, sequence := range newest {
-		held[sequence] = true
+	return 1
+}
+
+// read returns the messages behind one sequence and up to another, at most so many.
+func (s *stream) read(from, to uint64, most int) (batch []events.Message) {
+	for ; from < to && len(batch) < most; from++ {
+		batch = append(batch, s.log[from].wire)
 	}
-	return held
+	return batch
 }
 
 // live is the newest delta of an object.
 func (s *stream) live(ref events.Ref) (events.Delta, bool) {
 	if at := s.newest[ref]; at > 0 {
-		return s.state[at-1].delta, true
+		return s.log[at-1].delta, true
 	}
 	return events.Delta{}, false
 }
@@ -132,34 +130,30 @@ func (s *stream) live(ref events.Ref) (events.Delta, bool) {
 func (b *Bus) epochs(some iter.Seq[kinds.Name]) events.Epochs {
 	found := events.Epochs{}
 	for kind := range some {
-		if s := b.kinds[kind]; s != nil && len(s.state) > 0 {
-			found[kind] = s.state[len(s.state)-1].delta.Epoch
+		if s := b.kinds[kind]; s != nil && len(s.log) > 0 {
+			found[kind] = s.log[len(s.log)-1].delta.Epoch
 		}
 	}
 	return found
 }
 
-// lose removes the last messages of the log, and of the state unless only the log is hit, like
-// a power failure that hits messages not yet on disk.
-func (s *stream) lose(n int, state bool) {
+// lose removes the last messages of the log, like a power failure that hits messages not yet on
+// disk.
+func (s *stream) lose(n int) {
 	s.log = s.log[: len(s.log)-min(n, len(s.log)) : len(s.log)-min(n, len(s.log))]
-	if !state {
-		return
-	}
-	s.state = s.state[:len(s.log):len(s.log)]
 	s.newest, s.tally = map[events.Ref]uint64{}, events.Tally{}
-	for _, m := range s.state {
+	for _, m := range s.log {
 		s.newest[m.delta.Ref] = m.sequence
 		s.tally.Fold(m.delta)
 	}
 	s.breaks++
 }
 
-// empty recreates both streams.
-func (s *stream) empty(now time.Time) {
-	s.log, s.state, s.newest = nil, nil, map[events.Ref]uint64{}
-	s.made, s.tally = now, events.Tally{}
+// empty recreates the log.
+func (s *stream) empty() {
+	s.log, s.newest, s.tally = nil, map[events.Ref]uint64{}, events.Tally{}
 	s.breaks++
+	s.made++
 }
 
 // book is the streams of one controller.

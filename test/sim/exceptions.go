@@ -16,6 +16,7 @@ const (
 	staleSets
 	given
 	forgotten
+	unnoticed
 	goneUnsaid
 	wentBack
 	foundWritten
@@ -54,6 +55,7 @@ var reasons = [exceptions]struct{ name, why string }{
 	staleSets:         {"I5 of a set that says more are available than it asks for", "its status is of before it was made smaller, and a Deployment knows no better, as upstream's reconcileOldReplicaSets (pkg/controller/deployment/rolling.go), which believes status.availableReplicas whatever generation it is of"},
 	given:             {"I2 of a pod that its owner was given", "another controller or a user gave it since the turn looked, so the turn could not count it"},
 	forgotten:         {"I10 of a log that has lost its end", "what it had said of an object that is gone by now it does not say again"},
+	unnoticed:         {"I10 of a log that has lost its end, by what it had said", "a process that has not noticed the loss yet has seen it"},
 	goneUnsaid:        {"I10 of an object that is gone", "a list that was compared tells only that it is not there, in the version that was known"},
 	wentBack:          {"A2 of a scale that went to and fro", "what went the other way may be remembered for longer than it is true, as upstream does"},
 	foundWritten:      {"A2 of a scale that a turn found as it should be", "a user has written it, and the controller may take it for its own, as upstream does"},

@@ -34,7 +34,7 @@ var ClockJumps = []Fault{jumpClock}
 var Redeliveries = []Fault{forgetWork, deliverAgain, ownAll, ownNothing}
 
 // Losses are what a power failure of the bus may remove from the logs of kinds.
-var Losses = []Fault{loseLog, loseLogAndState, emptyKind}
+var Losses = []Fault{loseLog, emptyKind}
 
 // All is every fault that happens now and then, and Worst adds the disasters.
 var (
@@ -219,7 +219,8 @@ func (w *World) RestartBehind(i, behind int) {
 	for _, f := range w.replicas[i].followers {
 		if end := int(f.stream.end()); end > 0 {
 			f.old = uint64(max(end-behind, 1))
-			f.copied, f.goal = f.stream.copy(f.old), min(f.goal, f.old)
+			f.goal = min(f.goal, f.old)
+			f.folded = f.stream.begin(f.goal) - 1
 			f.replica.memory.Dealt(f.stream.kind.Name, f.goal)
 		}
 	}
@@ -413,27 +414,24 @@ func (w *World) LoseOutcomes(n int) {
 
 func (w *World) anyStream() *stream { return w.bus.kinds[w.served[w.roll(len(w.served))].Name] }
 
-// loseLog removes the end of a log whose state keeps it.
-func loseLog(w *World) { w.LoseTail(w.anyStream(), 1+w.roll(5), false) }
-
-// loseLogAndState removes the end of both.
-func loseLogAndState(w *World) { w.LoseTail(w.anyStream(), 1+w.roll(5), true) }
+// loseLog removes the end of a log.
+func loseLog(w *World) { w.LoseTail(w.anyStream(), 1+w.roll(5)) }
 
 // LoseTail removes the last messages of a kind.
-func (w *World) LoseTail(s *stream, n int, state bool) {
-	w.note("fault: the log of %s loses its last %d messages; its state too: %v", s.kind.Name, n, state)
-	s.lose(n, state)
+func (w *World) LoseTail(s *stream, n int) {
+	w.note("fault: the log of %s loses its last %d messages", s.kind.Name, n)
+	s.lose(n)
 	w.guard.lost(s.kind.Name, s.end())
 	w.reopen(s)
 }
 
 func emptyKind(w *World) { w.EmptyKind(w.anyStream()) }
 
-// EmptyKind recreates the streams of a kind while processes use them.
+// EmptyKind recreates the log of a kind while processes use them.
 func (w *World) EmptyKind(s *stream) {
-	w.note("fault: the streams of %s are made anew", s.kind.Name)
+	w.note("fault: the log of %s is made anew", s.kind.Name)
 	w.guard.lost(s.kind.Name, 0)
-	s.empty(w.now.Add(time.Nanosecond * time.Duration(s.breaks+1)))
+	s.empty()
 	w.reopen(s)
 }
 

@@ -99,6 +99,7 @@ type heard struct {
 	epoch   uint64
 	version string
 	told    map[events.Ref][]telling // of the epoch, in order
+	lost    map[events.Ref][]telling // what the log had told, and lost
 	// vague: the log has lost deltas, and the watcher has not yet said all of them again.
 	vague bool
 }
@@ -113,7 +114,11 @@ type telling struct {
 // tells is the first place in a log whose readers know a version of an object; ok is false when
 // no place does yet.
 func (h *heard) tells(ref events.Ref, version string) (sequence uint64, ok bool) {
-	for _, t := range h.told[ref] {
+	return first(h.told[ref], version)
+}
+
+func first(told []telling, version string) (sequence uint64, ok bool) {
+	for _, t := range told {
 		if kinds.CompareVersions(t.version, version) >= 0 {
 			return t.sequence, true
 		}
@@ -134,7 +139,7 @@ func newGuard(w *World) *guard {
 		warned: map[warning]warned{},
 	}
 	for _, k := range w.served {
-		g.logs[k.Name] = &heard{told: map[events.Ref][]telling{}}
+		g.logs[k.Name] = &heard{told: map[events.Ref][]telling{}, lost: map[events.Ref][]telling{}}
 	}
 	return g
 }
@@ -317,9 +322,12 @@ func (w *World) stored(d *engine, t events.Turn, sequence uint64, seen *look) {
 			continue // versions of an earlier epoch are not comparable
 		}
 		said, known := log.tells(r.Ref, r.Version)
+		was, had := first(log.lost[r.Ref], r.Version)
 		obj := g.world.api.Get(r.Ref)
 		switch {
 		case known && said <= seen:
+		case had && was <= seen:
+			g.spare(unnoticed)
 		case !known && log.vague:
 			g.spare(forgotten)
 		case !known && (obj == nil || kinds.CompareVersions(obj.GetResourceVersion(), r.Version) < 0):
@@ -387,7 +395,12 @@ func (w *World) said(s *stream, d events.Delta) {
 func (g *guard) lost(kind kinds.Name, last uint64) {
 	log := g.logs[kind]
 	for ref, told := range log.told {
-		log.told[ref] = slices.DeleteFunc(told, func(t telling) bool { return t.sequence > last })
+		log.told[ref] = slices.DeleteFunc(told, func(t telling) bool {
+			if t.sequence > last {
+				log.lost[ref] = append(log.lost[ref], t)
+			}
+			return t.sequence > last
+		})
 	}
 	log.version, log.vague = "", true
 }

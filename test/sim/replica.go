@@ -40,6 +40,7 @@ func newReplica(w *World) *replica {
 			}
 		}
 		f.goal, f.breaks = f.stream.end(), f.stream.breaks
+		f.folded = f.stream.begin(f.goal) - 1
 		r.memory.Dealt(k.Name, f.goal)
 		r.followers = append(r.followers, f)
 	}
@@ -112,7 +113,7 @@ func (r sharing) act() {
 	}
 }
 
-// follower folds the state stream of one kind into its replica's memory.
+// follower folds the log of one kind into its replica's memory.
 type follower struct {
 	replica *replica
 	stream  *stream
@@ -125,9 +126,8 @@ type follower struct {
 	asked   time.Time // when watchers were last asked to compare again
 	// old is the end of the follower's outdated copy of the stream; 0: it reads the stream
 	// itself.
-	old    uint64
-	copied map[uint64]bool // the messages in that copy
-	late   time.Duration   // for how long it has run without reading what the stream has
+	old  uint64
+	late time.Duration // for how long it has run without reading what the stream has
 	// holds are messages that it must not see before the log has something newer about their
 	// objects.
 	holds []*hold
@@ -147,7 +147,7 @@ func (f *follower) reach() uint64 {
 	}
 	now := f.replica.world.now
 	for _, h := range f.holds {
-		if h.sequence <= f.folded || h.sequence > end || !f.stream.current(f.stream.state[h.sequence-1]) {
+		if h.sequence <= f.folded || h.sequence > end || !f.stream.current(f.stream.log[h.sequence-1]) {
 			continue
 		}
 		if h.since.IsZero() {
@@ -184,8 +184,8 @@ func (f *follower) act() {
 		f.replica.world.ask(f.stream)
 		return
 	}
-	batch, at := f.stream.read(f.folded, f.reach(), 1+f.replica.world.roll(8), f.held)
-	f.folded = at
+	batch := f.stream.read(f.folded, f.reach(), 1+f.replica.world.roll(8))
+	f.folded += uint64(len(batch))
 	if len(batch) > 0 {
 		f.replica.folding = true
 		f.replica.memory.Fold(kind, batch)
@@ -204,10 +204,6 @@ func (f *follower) act() {
 	f.open()
 }
 
-// held tells whether a message is readable: a state holds messages that have no successor, and
-// an outdated copy those that had none then.
-func (f *follower) held(m *message) bool { return f.stream.current(m) || f.copied[m.sequence] }
-
 // open opens the engines as soon as the memory is complete.
 func (f *follower) open() {
 	if f.opened || f.folded < f.goal || !f.marked || f.behind() {
@@ -219,8 +215,8 @@ func (f *follower) open() {
 	}
 }
 
-// forget drops the memory of a stream that was recreated or has lost its end, and reads it from
-// its start.
+// forget drops the memory of a stream that was recreated or has lost its end, and begins
+// anew.
 func (f *follower) forget() {
 	kind := f.stream.kind.Name
 	for _, d := range f.engines {
@@ -230,8 +226,9 @@ func (f *follower) forget() {
 	for _, d := range f.engines {
 		d.Forgot(kind, keys[d.Name()])
 	}
-	f.folded, f.goal, f.marked, f.opened = 0, f.stream.end(), false, false
-	f.breaks, f.old, f.copied, f.holds = f.stream.breaks, 0, nil, nil
+	f.goal, f.marked, f.opened = f.stream.end(), false, false
+	f.folded = f.stream.begin(f.goal) - 1
+	f.breaks, f.old, f.holds = f.stream.breaks, 0, nil
 	f.replica.memory.Dealt(kind, f.goal)
 }
 

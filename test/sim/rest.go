@@ -70,7 +70,7 @@ func (w *World) meanwhile() {
 func (w *World) asSaid() error {
 	for _, c := range w.api.kinds {
 		s, live := w.bus.kinds[c.kind.Name], 0
-		for _, m := range s.state {
+		for _, m := range s.log {
 			if !s.current(m) || m.delta.Op != events.Is {
 				continue
 			}

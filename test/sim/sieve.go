@@ -62,7 +62,6 @@ const (
 	// Losses of the bus, of By messages, or of the kind or book with that number.
 	EmptyKind    What = "empty-kind"
 	LoseLog      What = "lose-log"
-	LoseState    What = "lose-log-and-state"
 	LoseTurns    What = "lose-turns"
 	LoseOutcomes What = "lose-outcomes"
 	// Consumers that are recreated, or are further than they should be.
@@ -136,9 +135,9 @@ func (b *Blow) lose(w *World) {
 	switch b.What {
 	case EmptyKind:
 		w.EmptyKind(w.bus.kinds[w.served[b.By-1].Name])
-	case LoseLog, LoseState:
+	case LoseLog:
 		for _, k := range w.served {
-			w.LoseTail(w.bus.kinds[k.Name], b.By, b.What == LoseState)
+			w.LoseTail(w.bus.kinds[k.Name], b.By)
 		}
 	case LoseTurns:
 		w.LoseTurns(b.By)
@@ -234,7 +233,7 @@ func Recorded(s Scenario, o Options, controllers []reconcile.Any) (*Record, erro
 	r.Picture, r.Tally, r.requests, r.kinds = w.Picture(), w.Tally(), w.asked, len(w.served)
 	for _, k := range w.served {
 		stream := w.bus.kinds[k.Name]
-		for _, m := range stream.state {
+		for _, m := range stream.log {
 			if m.delta.Ref.Name != "" && !stream.current(m) {
 				r.overtaken = append(r.overtaken, Place{k.Name, m.sequence})
 			}
@@ -342,7 +341,7 @@ func (r *Record) losses() iter.Seq[Blow] {
 					return
 				}
 			}
-			for _, what := range []What{EmptyKind, LoseLog, LoseState, LoseTurns, LoseOutcomes} {
+			for _, what := range []What{EmptyKind, LoseLog, LoseTurns, LoseOutcomes} {
 				for by := 1; by <= most && (what != EmptyKind || by <= r.kinds); by++ {
 					if !yield(Blow{What: what, At: at, By: by}) {
 						return

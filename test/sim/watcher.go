@@ -46,6 +46,8 @@ type kindWatch struct {
 	// resting is until when it does not retry to open a session.
 	resting time.Time
 	last    uint64 // of the log, as far as this session knows
+	stored  uint64 // the last message that this process knows to have been stored
+	made    int    // how often the log had been recreated then
 	cursor  translate.Cursor
 	latest  events.Delta   // the newest object that it said: proof of history
 	found   []events.Delta // by a relist, and not said yet
@@ -59,7 +61,7 @@ func newWatcher(w *World) *watcher {
 	x := &watcher{process: process{world: w}}
 	for _, c := range w.api.kinds {
 		x.kinds = append(x.kinds, &kindWatch{
-			world: w, watcher: x, stream: w.bus.kinds[c.kind.Name], from: c, server: w.servers[0],
+			world: w, watcher: x, stream: w.bus.kinds[c.kind.Name], from: c, server: w.servers[0], made: w.bus.kinds[c.kind.Name].made,
 		})
 	}
 	return x
@@ -119,11 +121,16 @@ func (k *kindWatch) act() {
 
 // begin opens a session.
 func (k *kindWatch) begin() {
-	k.last, k.found = uint64(len(k.stream.log)), nil
-	if k.stream.end() > k.last {
+	k.last, k.found = k.stream.end(), nil
+	switch {
+	case k.made != k.stream.made:
+		k.made, k.stored, k.expired = k.stream.made, k.last, true
+	case k.stored > k.last:
+		k.expired = true
 		k.pad()
 		return
 	}
+	k.stored = k.last
 	if !k.resume() || k.expired || k.outlived() {
 		k.relist()
 		return
@@ -143,9 +150,9 @@ func (k *kindWatch) begin() {
 	}
 }
 
-// pad makes the log as long as its state, with gaps.
+// pad makes the log as long as it was, with gaps.
 func (k *kindWatch) pad() {
-	for k.last < k.stream.end() {
+	for k.last < k.stored {
 		if !k.append(translate.Gap(k.from.kind.Name, "", k.stamp(false))) {
 			return
 		}
@@ -163,7 +170,7 @@ func (k *kindWatch) resume() bool {
 			mark = d
 		}
 	}
-	if !translate.Proves(mark, k.stream.made) {
+	if mark.Op != events.Mark {
 		return false
 	}
 	var ok bool
@@ -197,10 +204,8 @@ func (k *kindWatch) proves() bool {
 func (k *kindWatch) relist() {
 	first := k.last == 0 && k.cursor.Version == ""
 	state := translate.NewState()
-	for _, m := range k.stream.state {
-		if k.stream.current(m) {
-			state.Fold(m.delta, m.sequence)
-		}
+	for _, m := range k.stream.log[k.stream.begin(k.last)-1:] {
+		state.Fold(m.delta, m.sequence)
 	}
 	version := strconv.FormatInt(k.world.api.version, 10)
 	r := state.Compare(version, k.world.epoch)
@@ -227,12 +232,12 @@ func (k *kindWatch) relist() {
 	if !first {
 		k.found = append(k.found, translate.Gap(k.from.kind.Name, version, k.stamp(false)))
 	}
-	k.found = append(k.found, translate.Mark(k.from.kind.Name, version, k.stream.made, k.stamp(false)))
+	k.found = append(k.found, translate.Mark(k.from.kind.Name, version, k.stamp(false)))
 	k.open = true
 }
 
 func (k *kindWatch) bury(sequence uint64) {
-	k.found = append(k.found, translate.Tombstone(k.stream.state[sequence-1].delta, k.stamp(true)))
+	k.found = append(k.found, translate.Tombstone(k.stream.log[sequence-1].delta, k.stamp(true)))
 }
 
 // hear says the next change.
@@ -274,6 +279,7 @@ func (k *kindWatch) append(d events.Delta) bool {
 		return false
 	}
 	k.last++
+	k.stored = k.last
 	k.world.said(k.stream, d)
 	return true
 }
@@ -298,7 +304,7 @@ func (k *kindWatch) bookmark() {
 		return
 	}
 	k.cursor.Version = strconv.FormatInt(max(k.server.position(), number(k.cursor.Version)), 10)
-	if k.append(translate.Mark(k.from.kind.Name, k.cursor.Version, k.stream.made, k.stamp(false))) {
+	if k.append(translate.Mark(k.from.kind.Name, k.cursor.Version, k.stamp(false))) {
 		k.marked = k.world.now
 	}
 }

@@ -451,7 +451,7 @@ func (w *World) release() (some bool) {
 	for _, r := range w.replicas {
 		for _, f := range r.followers {
 			some = some || f.old > 0 && f.old < f.stream.end()
-			f.old, f.copied = 0, nil
+			f.old = 0
 		}
 	}
 	for _, s := range w.servers {

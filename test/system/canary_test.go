@@ -53,7 +53,6 @@ const (
 var mayTell = map[string]map[string]string{
 	copyOfDeployment: {
 		"EV_deployments_apps":        "the controller writes the object back as a whole, with its status",
-		"STATE_deployments_apps":     "likewise",
 		"TURN_deployment-controller": "the status that it writes has the object around it",
 		inExport:                     "it has these streams",
 		inPage:                       "it shows what is recorded",
@@ -62,9 +61,7 @@ var mayTell = map[string]map[string]string{
 		"OUTCOME_deployment-controller": "nothing of ReplicaSets is hidden, so that users see why a write was refused",
 		"TURN_deployment-controller":    "it is in the condition ReplicaFailure",
 		"EV_deployments_apps":           "likewise",
-		"STATE_deployments_apps":        "likewise",
 		"EV_events":                     "it is in the Event FailedCreate",
-		"STATE_events":                  "likewise",
 		inExport:                        "it has these streams",
 		inPage:                          "it shows what is recorded",
 		inLog:                           "a turn that did not succeed has a line",
@@ -157,7 +154,7 @@ func TestNothingConfidentialIsTold(t *testing.T) {
 	})
 	searched = s.places(t, m)
 	for _, name := range []string{ofConfig, packedInConfig} {
-		if found := searched.found(values[name]); !slices.Equal(found, []string{"EV_configmaps", "STATE_configmaps", inExport, inPage}) {
+		if found := searched.found(values[name]); !slices.Equal(found, []string{"EV_configmaps", inExport, inPage}) {
 			t.Errorf("with --redact=configmaps: %s is in %v", name, found)
 		}
 	}

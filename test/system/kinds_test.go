@@ -113,7 +113,7 @@ func told(t *testing.T, b bus.Bus, op events.Op, kind kinds.Name, object metav1.
 	t.Helper()
 	ref := events.Ref{Kind: kind, Namespace: object.Namespace, Name: object.Name}
 	eventually(t, fmt.Sprintf("the bus has %v", ref), func() string {
-		m, there, err := b.Last(t.Context(), subject.StateStream(kind), subject.Delta(ref))
+		m, there, err := b.Last(t.Context(), subject.LogStream(kind), subject.Delta(ref))
 		if errors.Is(err, bus.ErrNoStream) || (err == nil && !there) {
 			return "it has nothing of it"
 		}

@@ -159,7 +159,7 @@ func streams(t *testing.T, b bus.Bus) []string {
 	must(t, err)
 	names := []string{subject.WakeStream}
 	for _, k := range kinds {
-		names = append(names, subject.LogStream(k.Name), subject.StateStream(k.Name))
+		names = append(names, subject.LogStream(k.Name))
 	}
 	for _, controller := range running() {
 		names = append(names, subject.TurnStream(controller), subject.OutcomeStream(controller))

@@ -228,7 +228,7 @@ func streamsOf(t *testing.T, config controllers.Config, names []string) (all []s
 		d := c.Describe()
 		all = append(all, subject.TurnStream(d.Name), subject.OutcomeStream(d.Name))
 		for _, in := range d.Inputs {
-			all = append(all, subject.LogStream(in.Kind.Name), subject.StateStream(in.Kind.Name))
+			all = append(all, subject.LogStream(in.Kind.Name))
 		}
 	}
 	return all

@@ -166,7 +166,7 @@ func TestTraces(t *testing.T) {
 // aTurn has the spans of every turn with commands, by controller and by the kind whose change caused the
 // turn.
 const aTurn = `
-millrace-reconcilers: process STATE_%[2]s
+millrace-reconcilers: process EV_%[2]s
   millrace-reconcilers: reconcile %[1]s
     millrace-reconcilers: send TURN_%[1]s
       millrace-writer: process TURN_%[1]s`

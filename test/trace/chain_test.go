@@ -198,13 +198,13 @@ func (w *world) story() (missing []string) {
 	}
 	for _, line := range []string{
 		"watcher: send EV_deployments_apps",
-		"  reconcilers: process STATE_deployments_apps",
+		"  reconcilers: process EV_deployments_apps",
 		"    reconcilers: reconcile deployment-controller",
 		"      reconcilers: send TURN_deployment-controller",
 		"        writer: process TURN_deployment-controller",
 		"          writer: POST /apis/apps/v1/namespaces/{namespace}/replicasets",
 		"            watcher: send EV_replicasets_apps",
-		"              reconcilers: process STATE_replicasets_apps",
+		"              reconcilers: process EV_replicasets_apps",
 		"                reconcilers: reconcile replicaset-controller",
 		"                  reconcilers: send TURN_replicaset-controller",
 		"                    writer: process TURN_replicaset-controller",

@@ -77,13 +77,10 @@ var gapCauses = map[string]func(Fault) bool{
 	// The watcher was stopped in the middle of the relist.
 	"a relist was not finished": func(f Fault) bool { return f.of("watcher", "bus", "kube-apiserver", "etcd") },
 	"versions that waited":      func(f Fault) bool { return f.of("watcher", "bus") },
-	// The bus mirrors a log to its state stream, and resumes late after the loss of a server. No
-	// message is missing then, but the watcher cannot know that.
-	"has stood still":                         func(f Fault) bool { return f.of("bus") },
-	"nothing came for":                        func(f Fault) bool { return f.of("bus") },
-	", 0 of them damaged, where the log says": func(f Fault) bool { return f.of("bus") },
-	// A bus server that comes back may report another creation time of the state stream.
-	"the state stream has been made anew": func(f Fault) bool { return f.of("bus") },
+	// The bus may deliver late after the loss of a server. No message is missing then, but the
+	// watcher cannot know that.
+	"nothing came for":                 func(f Fault) bool { return f.of("bus") },
+	"a part of the log cannot be read": func(f Fault) bool { return f.of("bus") || f.takes() },
 }
 
 // forgets is whether a fault may expire resourceVersions: a kube-apiserver that starts has no

@@ -30,8 +30,8 @@ type History struct {
 	Writes   []Write   // the audit log, in its order: what Millrace asked for, and deletes of others
 	Turns    []Turn    // of all controllers; each controller's in the order of its stream
 	Outcomes []Outcome // likewise
-	// Logs and States are the streams of the kinds, in their order.
-	Logs, States map[kinds.Name][]Entry
+	// Logs are the logs of the kinds, in their order.
+	Logs map[kinds.Name][]Entry
 	// Leaks are the places where the value of the canary Secret was found.
 	Leaks []string
 	// Faults are the injected faults, and the starts of processes: each unsure result and each
@@ -166,7 +166,7 @@ type place struct {
 
 func (p place) String() string { return fmt.Sprintf("turn %d of %s", p.sequence, p.controller) }
 
-// Entry is one message of a kind's log or state stream.
+// Entry is one message of a kind's log.
 type Entry struct {
 	Sequence uint64
 	Op       events.Op
@@ -175,6 +175,7 @@ type Entry struct {
 	Revision int64
 	Epoch    uint64
 	Sync     bool
+	Since    uint64    `json:",omitzero"`  // of a mark: since which message every existing object has been recorded
 	At       time.Time `json:",omitzero"`  // when it was stored
 	Why      string    `json:",omitempty"` // the reason of a gap
 }

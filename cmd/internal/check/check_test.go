@@ -95,7 +95,17 @@ func TestEachRuleBites(t *testing.T) {
 			log = slices.Replace(log, i, i+1, Entry{Op: events.Gap, Ref: log[0].Ref, Revision: gone}, Entry{Op: events.Mark, Ref: log[0].Ref, Revision: gone})
 			renumber(h, log)
 		}},
-		{rule: "I9", name: "another state", forge: func(h *History) { h.States[pods] = nil }},
+		{rule: "I9", name: "another state behind the last mark", forge: func(h *History) {
+			log := slices.Clone(h.Logs[pods])
+			again := log[slices.IndexFunc(log, func(e Entry) bool { return e.Op == events.Gone })-1]
+			again.Sync = true
+			renumber(h, append(log, again))
+		}},
+		{rule: "I9", name: "a reader begins behind an object", forge: func(h *History) {
+			log := slices.Clone(h.Logs[pods])
+			log[len(log)-1].Since++
+			renumber(h, log)
+		}},
 		{rule: "I10", name: "its own writes unseen", forge: func(h *History) { turnOf(h, setter, 2).Seen[pods] = 1 }},
 		{rule: "I11", name: "a loop", forge: func(h *History) {
 			w := *lastWrite(h, "TURN_"+setter)
@@ -151,8 +161,8 @@ func TestEachRuleBites(t *testing.T) {
 		}},
 		{rule: "unsure", name: "a turn that was slow, and few others were", forge: func(h *History) { slowTurns(h, manySlow-1, "") }},
 		{rule: "unsure", name: "a turn that was slow with others, and lost an answer", forge: func(h *History) { slowTurns(h, manySlow, "TURN_x.1.0") }},
-		{rule: "gaps", name: "a state that cannot be read, and no server of the bus was away", forge: func(h *History) {
-			at := confess(h, "damaged: of STATE_pods nothing came for 20s behind message 27 of 260")
+		{rule: "gaps", name: "a log that does not come, and no server of the bus was away", forge: func(h *History) {
+			at := confess(h, "damaged: of EV_pods nothing came for 20s behind message 27 of 260")
 			h.Faults = []Fault{faultAt("kill", "kube-apiserver", at)}
 		}},
 		{rule: "gaps", name: "without a fault", forge: func(h *History) { confess(h, "the API server has forgotten the changes") }},
@@ -164,9 +174,13 @@ func TestEachRuleBites(t *testing.T) {
 			at := confess(h, "a message of the log is damaged")
 			h.Faults = []Fault{faultAt("kill", "bus-1", at)}
 		}},
-		{rule: "gaps", name: "a copy that is late, and no server of the bus was away", forge: func(h *History) {
-			at := confess(h, "the state has 42 objects, 0 of them damaged, where the log says 41")
+		{rule: "gaps", name: "a log that cannot be read, and no server of the bus was away", forge: func(h *History) {
+			at := confess(h, "a part of the log cannot be read")
 			h.Faults = []Fault{faultAt("kill", "kube-apiserver", at)}
+		}},
+		{rule: "gaps", name: "a log that lacks an object, and no disk was lost", forge: func(h *History) {
+			at := confess(h, "the log tells of 41 objects, 0 of them damaged, where its last message says 42")
+			h.Faults = []Fault{faultAt("kill", "bus-3", at)}
 		}},
 		{rule: "gaps", name: "too much is hidden", tell: func(s *story) {
 			for range mostHidden + 2 {
@@ -302,12 +316,12 @@ func TestWhatIsNoViolation(t *testing.T) {
 			at := confess(h, "the API server has forgotten the changes")
 			h.Faults = []Fault{{Kind: "pause", Target: "watcher-1", Began: at.Add(-longAway), Ended: at}}
 		}},
-		{name: "a copy that is late after a server of the bus was away", forge: func(h *History) {
-			at := confess(h, "the state has 42 objects, 0 of them damaged, where the log says 41")
+		{name: "a log that cannot be read after a server of the bus was away", forge: func(h *History) {
+			at := confess(h, "a part of the log cannot be read")
 			h.Faults = []Fault{faultAt("kill", "bus-3", at.Add(-afterGap/2))}
 		}},
-		{name: "a state that cannot be read after a server of the bus was away", forge: func(h *History) {
-			at := confess(h, "damaged: of STATE_pods nothing came for 20s behind message 27 of 260")
+		{name: "a log that does not come after a server of the bus was away", forge: func(h *History) {
+			at := confess(h, "damaged: of EV_pods nothing came for 20s behind message 27 of 260")
 			h.Faults = []Fault{faultAt("kill", "bus-3", at.Add(-afterGap/2))}
 		}},
 		{name: "many turns that came late, and one that cannot know who began it", forge: func(h *History) { slowTurns(h, manySlow, "") }},
@@ -315,6 +329,10 @@ func TestWhatIsNoViolation(t *testing.T) {
 			at := confess(h, "the log was made anew")
 			h.Faults = []Fault{faultAt(diskLost, "bus-1", at)}
 			turnOf(h, setter, 2).Seen[pods] = 1000
+		}},
+		{name: "a part of a disk that was lost", forge: func(h *History) {
+			at := confess(h, "a part of the log cannot be read")
+			h.Faults = []Fault{faultAt(diskLost, "bus-1", at)}
 		}},
 		{name: "an outcome that admits that it is not known", forge: func(h *History) {
 			h.Faults = []Fault{faultAt("half-open", "writer-1>api", h.Turns[0].At)}

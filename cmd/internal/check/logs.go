@@ -25,7 +25,7 @@ func logged(b *books) []Violation {
 		if changes := stored[kind]; len(changes) > 0 {
 			j.compare(changes)
 			j.fold(changes)
-			j.state(b.States[kind], changes)
+			j.end(changes)
 		}
 		found = append(found, j.found...)
 		for end, n := range j.hidden {
@@ -157,21 +157,32 @@ func (j *logJudge) fold(changes []*Change) {
 	}
 }
 
-// state compares the state stream with the storage at the end.
-func (j *logJudge) state(state []Entry, changes []*Change) {
+// end compares with the storage what a reader finds that begins where the newest mark tells it to.
+func (j *logJudge) end(changes []*Change) {
+	since := uint64(0)
+	for _, e := range j.log {
+		if e.Op == events.Mark || e.Op == events.Gap {
+			since = e.Since
+		}
+	}
 	here, there := map[events.Ref]edition{}, map[events.Ref]edition{}
-	for _, e := range state {
-		if e.Op == events.Is {
+	for _, e := range j.log {
+		if e.Sequence < since {
+			continue
+		}
+		switch e.Op {
+		case events.Is:
 			here[e.Ref] = edition{e.UID, e.Revision}
-		} else {
+		case events.Gone:
 			delete(here, e.Ref)
+		case events.Mark, events.Gap:
 		}
 	}
 	for _, c := range changes {
 		store(there, c)
 	}
 	if text := difference(here, there); text != "" {
-		j.add(nil, "ends in a state stream in which %s", text)
+		j.add(nil, "gives a reader that begins at message %d a state in which %s", max(since, 1), text)
 	}
 }
 

@@ -40,7 +40,7 @@ func newStory() *story {
 		now: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), revision: 100, live: map[types.UID]Object{},
 		turns: map[string]uint64{}, outcomes: map[string]uint64{},
 	}
-	s.h.Logs, s.h.States = map[kinds.Name][]Entry{}, map[kinds.Name][]Entry{}
+	s.h.Logs = map[kinds.Name][]Entry{}
 	for _, kind := range []kinds.Name{pods, replicaSets, deployments, statefulSets, daemonSets, jobs, cronJobs, replicationControllers, budgets} {
 		s.tell(Entry{Op: events.Mark, Ref: events.Ref{Kind: kind}, Revision: s.revision})
 	}
@@ -148,20 +148,20 @@ func (s *story) revisionOf(uid types.UID) int64 {
 	return 0
 }
 
-// history ends the story: the state streams have the last entries of the logs.
+// history ends the story: the last mark of each log says since when every object has been recorded.
 func (s *story) history() *History {
 	for kind, log := range s.h.Logs {
-		last := map[events.Ref]Entry{}
+		last := map[events.Ref]uint64{}
 		for _, e := range log {
-			last[e.Ref] = e
-		}
-		s.h.States[kind] = nil
-		for _, e := range log {
-			if last[e.Ref] == e {
-				s.h.States[kind] = append(s.h.States[kind], e)
+			if last[e.Ref] = e.Sequence; e.Op != events.Is {
+				delete(last, e.Ref)
 			}
 		}
-		s.tell(Entry{Op: events.Mark, Ref: events.Ref{Kind: kind}, Revision: s.revision})
+		since := uint64(len(log) + 1)
+		for _, sequence := range last {
+			since = min(since, sequence)
+		}
+		s.tell(Entry{Op: events.Mark, Ref: events.Ref{Kind: kind}, Revision: s.revision, Since: since})
 	}
 	return &s.h
 }

@@ -4,9 +4,12 @@
 package history
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -70,7 +73,7 @@ type present struct {
 var errRead = errors.New("read")
 
 func (p Past) read(ctx context.Context, b bus.Bus) (*present, error) {
-	now, log, state := &present{places: map[events.Ref]uint64{}}, subject.LogStream(p.Kind), subject.StateStream(p.Kind)
+	now, log := &present{places: map[events.Ref]uint64{}}, subject.LogStream(p.Kind)
 	mark, there, err := b.Last(ctx, log, subject.Mark(p.Kind))
 	if err != nil {
 		return nil, err
@@ -85,9 +88,10 @@ func (p Past) read(ctx context.Context, b bus.Bus) (*present, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = b.Follow(ctx, state, 1, func(batch []events.Message) error {
+	last := map[events.Ref]events.Delta{}
+	err = b.Follow(ctx, log, max(now.mark.Since, 1), func(batch []events.Message) error {
 		for _, m := range batch {
-			if err := now.take(m); err != nil {
+			if err := now.take(m, last); err != nil {
 				return err
 			}
 			if m.Sequence >= end.Last {
@@ -101,14 +105,15 @@ func (p Past) read(ctx context.Context, b bus.Bus) (*present, error) {
 		return nil, ctx.Err()
 	case !errors.Is(err, errRead):
 		return nil, err
-	case len(now.objects) == 0:
+	case len(last) == 0:
 		return nil, errors.New("no object to make a past for")
 	}
+	now.objects = slices.SortedFunc(maps.Values(last), func(a, b events.Delta) int { return cmp.Compare(now.places[a.Ref], now.places[b.Ref]) })
 	return now, nil
 }
 
-// take adds a message of the state.
-func (n *present) take(m events.Message) error {
+// take adds a message of the log; last is the last delta of each object that exists.
+func (n *present) take(m events.Message, last map[events.Ref]events.Delta) error {
 	d, err := decode(m)
 	if err != nil {
 		return err
@@ -117,9 +122,13 @@ func (n *present) take(m events.Message) error {
 	if n.after = d.After; d.Op != events.Mark {
 		n.after = events.Link{Sequence: m.Sequence, Sum: m.Get(events.HeaderSum)}
 	}
-	if d.Op == events.Is {
-		n.objects = append(n.objects, d)
-		n.places[d.Ref] = m.Sequence
+	switch d.Op {
+	case events.Is:
+		last[d.Ref], n.places[d.Ref] = d, m.Sequence
+	case events.Gone:
+		delete(last, d.Ref)
+		delete(n.places, d.Ref)
+	case events.Mark, events.Gap:
 	}
 	return nil
 }
@@ -133,8 +142,7 @@ func decode(m events.Message) (events.Delta, error) {
 }
 
 // deltas stores the deltas. After the existing objects come the last passing ones, at most as
-// many as objects, since a watcher allows that many tombstones before it records keyframes;
-// then the mark.
+// many as objects, as between two keyframes; then the mark.
 func (p Past) deltas(ctx context.Context, b bus.Bus, now *present) error {
 	log, err := b.Append(ctx, p.Kind)
 	if err != nil {

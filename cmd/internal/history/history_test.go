@@ -33,16 +33,20 @@ func TestThePresentStaysAsItIs(t *testing.T) {
 	if err := (history.Past{Kind: "pods", Controller: controller, Messages: 1000}).Make(ctx, b); err != nil {
 		t.Fatal(err)
 	}
-	last, there := fold(ctx, t, b)
+	since, err := bus.RecordedSince(ctx, b, "pods")
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, there, folded := fold(ctx, t, b, since)
 	if fmt.Sprint(there) != fmt.Sprint(want) {
-		t.Errorf("the state holds %v, want %v", there, want)
+		t.Errorf("a reader that begins at message %d finds %v, want %v", since, there, want)
 	}
 	if last.Op != events.Mark {
 		t.Errorf("the newest delta is %q, want the mark that a watcher resumes from", last.Op)
 	}
 	expectBooks(ctx, t, b)
-	if state, err := b.StreamState(ctx, subject.StateStream("pods")); err != nil || state.Messages != 7+66+1 {
-		t.Errorf("the state holds %d messages (%v), want 7 objects, the ends of 66, and the mark", state.Messages, err)
+	if folded != 7+7*6+1 {
+		t.Errorf("it reads %d messages, want 7 objects, the lives of as many that are gone, and the mark", folded)
 	}
 	for stream, least := range map[string]uint64{
 		subject.LogStream("pods"): 750, subject.TurnStream(controller): 100, subject.OutcomeStream(controller): 100,
@@ -71,7 +75,7 @@ func open(t *testing.T) *stream.Bus {
 	return b
 }
 
-// populate records a few pods in the log, and returns their versions.
+// populate records a few pods in the log, and one that is gone, and returns their versions.
 func populate(ctx context.Context, t *testing.T, b *stream.Bus) map[string]string {
 	t.Helper()
 	if err := b.EnsureKind(ctx, kinds.Pods.Kind); err != nil {
@@ -86,25 +90,33 @@ func populate(ctx context.Context, t *testing.T, b *stream.Bus) map[string]strin
 	}
 	defer log.Close()
 	want := map[string]string{}
-	for i := range 7 {
+	tell := func(op events.Op, name string, version int) {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-			Name: fmt.Sprint("web-", i), Namespace: fmt.Sprint("ns-", i%2), UID: types.UID(fmt.Sprint("uid-", i)), ResourceVersion: fmt.Sprint(100_000 + i),
+			Name: name, Namespace: fmt.Sprint("ns-", version%2), UID: types.UID("uid-" + name), ResourceVersion: fmt.Sprint(version),
 		}}
 		body, err := kinds.Encode(kinds.Pods.Kind, pod)
 		if err != nil {
 			t.Fatal(err)
 		}
 		d := events.Delta{
-			Kind: "pods", Ref: events.Ref{Kind: "pods", Namespace: pod.Namespace, Name: pod.Name}, Op: events.Is,
+			Kind: "pods", Ref: events.Ref{Kind: "pods", Namespace: pod.Namespace, Name: pod.Name}, Op: op,
 			UID: pod.UID, ResourceVersion: pod.ResourceVersion, Form: kinds.Full, ContentType: kinds.Protobuf, Body: body,
 		}
-		want[d.Ref.String()] = d.ResourceVersion
+		if want[d.Ref.String()] = d.ResourceVersion; op == events.Gone {
+			delete(want, d.Ref.String())
+		}
 		m := events.EncodeDelta(d)
 		m.Subject = subject.Delta(d.Ref)
 		if err := log.Append(ctx, m); err != nil {
 			t.Fatal(err)
 		}
 	}
+	for i := range 7 {
+		tell(events.Is, fmt.Sprint("web-", i), 100_000+i)
+	}
+	tell(events.Is, "web-0", 100_010)
+	tell(events.Is, "gone", 100_011)
+	tell(events.Gone, "gone", 100_013)
 	m := events.EncodeDelta(events.Delta{Kind: "pods", Op: events.Mark, ResourceVersion: "200000"})
 	m.Subject = subject.Mark("pods")
 	if err := log.Append(ctx, m); err != nil {
@@ -116,8 +128,8 @@ func populate(ctx context.Context, t *testing.T, b *stream.Bus) map[string]strin
 	return want
 }
 
-// fold reads the state of pods to its end.
-func fold(ctx context.Context, t *testing.T, b *stream.Bus) (last events.Delta, there map[string]string) {
+// fold reads the log of pods from a message to its end.
+func fold(ctx context.Context, t *testing.T, b *stream.Bus, from uint64) (last events.Delta, there map[string]string, folded int) {
 	t.Helper()
 	log, err := b.StreamState(ctx, subject.LogStream("pods"))
 	if err != nil {
@@ -126,7 +138,8 @@ func fold(ctx context.Context, t *testing.T, b *stream.Bus) (last events.Delta, 
 	ctx, done := context.WithCancel(ctx)
 	defer done()
 	there = map[string]string{}
-	err = b.Follow(ctx, subject.StateStream("pods"), 1, func(batch []events.Message) error {
+	err = b.Follow(ctx, subject.LogStream("pods"), from, func(batch []events.Message) error {
+		folded += len(batch)
 		for _, m := range batch {
 			ref, err := subject.ParseDelta(m.Subject)
 			if err != nil {
@@ -151,7 +164,7 @@ func fold(ctx context.Context, t *testing.T, b *stream.Bus) (last events.Delta, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return last, there
+	return last, there, folded
 }
 
 // expectBooks verifies the log as its readers do: no message is missing before another, and

@@ -24,14 +24,14 @@ type directory struct {
 // kindNames has the names of one kind.
 type kindNames struct {
 	mu   sync.Mutex
-	read uint64 // up to this sequence of the state
+	read uint64 // up to this sequence of the log
 	// there is true for an object that exists, and false for a deleted one.
 	there map[events.Ref]bool
 	gone  int
 }
 
 // forgotten is how many more names of deleted objects than of existing ones a kindNames
-// keeps. Above that it reads the whole state again.
+// keeps. Above that it begins again.
 const forgotten = 20_000
 
 func newDirectory(archive bus.Archive) *directory {
@@ -60,13 +60,17 @@ func (d *directory) each(ctx context.Context, kind kinds.Name, handle func(ref e
 }
 
 func (s *kindNames) refresh(ctx context.Context, archive bus.Archive, kind kinds.Name) error {
-	stream := subject.StateStream(kind)
+	stream := subject.LogStream(kind)
 	state, err := archive.StreamState(ctx, stream)
 	if err != nil {
 		return err
 	}
 	if s.there == nil || state.Last < s.read || s.gone > len(s.there)-s.gone+forgotten { // a recreated stream begins at 1 again
-		s.there, s.read, s.gone = map[events.Ref]bool{}, 0, 0
+		since, err := bus.RecordedSince(ctx, archive, kind)
+		if err != nil {
+			return err
+		}
+		s.there, s.read, s.gone = map[events.Ref]bool{}, since-1, 0
 	}
 	if state.Last == s.read {
 		return nil

@@ -77,8 +77,12 @@ func (s *Session) names(ctx context.Context, kind kinds.Kind) ([]string, error) 
 		namespace = s.Namespace
 	}
 	there := map[string]bool{}
-	passage := bus.Passage{Stream: subject.StateStream(kind.Name), Subject: subject.DeltasIn(kind.Name, namespace), HeadersOnly: true}
-	err := s.Bus.Read(ctx, passage, func(batch []events.Message) error {
+	since, err := bus.RecordedSince(ctx, s.Bus, kind.Name)
+	if err != nil {
+		return nil, err
+	}
+	passage := bus.Passage{Stream: subject.LogStream(kind.Name), Subject: subject.DeltasIn(kind.Name, namespace), From: since, HeadersOnly: true}
+	err = s.Bus.Read(ctx, passage, func(batch []events.Message) error {
 		for _, m := range batch {
 			if ref, err := subject.ParseDelta(m.Subject); err == nil {
 				there[ref.Name] = m.Get(events.HeaderOp) == string(events.Is)

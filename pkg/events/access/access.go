@@ -67,9 +67,7 @@ const (
 // The verbs of requests to the provisioner.
 const (
 	MakeKind       = "kind"
-	RenewKind      = "renew"
 	ForgetKind     = "forget"
-	StepDown       = "stepdown"
 	MakeController = "controller"
 	MakeShadow     = "shadow"
 	MakeNotary     = "notary"

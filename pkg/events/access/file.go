@@ -80,7 +80,7 @@ func New(controllers []string) File {
 func provisioner(controllers []string) User {
 	u := User{Name: Provisioner, AnswersWhatItHears: true, Subscribe: []string{Inbox(Provisioner) + ".>", Provision + ".*.*"}}
 	for _, question := range []string{
-		"STREAM.NAMES", "STREAM.LIST", "STREAM.INFO.*", "STREAM.CREATE.*", "STREAM.UPDATE.*", "STREAM.DELETE.*", "STREAM.LEADER.STEPDOWN.*",
+		"STREAM.NAMES", "STREAM.LIST", "STREAM.INFO.*", "STREAM.CREATE.*", "STREAM.UPDATE.*", "STREAM.DELETE.*",
 		"CONSUMER.CREATE.>", "CONSUMER.INFO.*.*", "CONSUMER.LIST.*", "CONSUMER.DELETE.*.*",
 	} {
 		u.Publish = append(u.Publish, jetStream+"."+question)

@@ -48,7 +48,7 @@ func services(controllers []string) []service {
 			says:   []string{"ev.>", "status.watchers"},
 			own:    []string{"watchers", "watchers.*", "watched", "epoch"},
 			tells:  []telling{{"epoch", writerAccounts(controllers)}, {"heard.>", writerAccounts(controllers)}},
-			orders: []string{MakeKind, RenewKind, ForgetKind, StepDown, MakeShadow, MakeConsumer, Leave},
+			orders: []string{MakeKind, ForgetKind, MakeShadow, MakeConsumer, Leave},
 		},
 		{
 			// The provisioner names the consumers of its readers, and the readers acknowledge

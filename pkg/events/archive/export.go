@@ -184,13 +184,7 @@ func (e *export) look(ctx context.Context, s *Stream) (err error) {
 	if !e.Until.IsZero() {
 		return e.end(ctx, s)
 	}
-	if s.Consumers, err = e.from.Consumers(ctx, s.Name); err != nil || s.Kind == nil {
-		return err
-	}
-	s.StateConsumers, err = e.from.Consumers(ctx, subject.StateStream(s.Kind.Name))
-	if errors.Is(err, bus.ErrNoStream) {
-		return nil
-	}
+	s.Consumers, err = e.from.Consumers(ctx, s.Name)
 	return err
 }
 

@@ -100,7 +100,6 @@ func readAll(text []byte) error {
 	for _, kind := range have {
 		_, err := record.New(f).At(ctx, kind, "", record.Moment{Time: time.Unix(0, 1<<61)})
 		keep(err)
-		keep(readStream(ctx, f, "STATE_"+kind.Name.Token()))
 	}
 	for _, s := range f.Streams() {
 		keep(readStream(ctx, f, s.Name))

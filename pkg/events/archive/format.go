@@ -53,10 +53,8 @@ type Stream struct {
 	// State is the state of the stream at the export. First and Messages count only what is in
 	// the file.
 	State bus.State `json:"state"`
-	// Consumers are the consumers of the stream at the export, and StateConsumers those of the
-	// state stream that belongs to a log.
-	Consumers      []bus.Consumer `json:"consumers,omitempty"`
-	StateConsumers []bus.Consumer `json:"stateConsumers,omitempty"`
+	// Consumers are the consumers of the stream at the export.
+	Consumers []bus.Consumer `json:"consumers,omitempty"`
 }
 
 // index locates everything in a file.

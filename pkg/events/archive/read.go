@@ -17,24 +17,12 @@ import (
 
 var _ bus.Archive = (*File)(nil)
 
-// view is a stream under the requested name. The state stream of a kind is a view of its log:
-// the last message of each subject.
-type view struct {
-	*stream
-	name  string
-	state bool
-}
-
-func (f *File) view(name string) (view, error) {
+// stream finds a stream by its name.
+func (f *File) stream(name string) (*stream, error) {
 	if s := f.streams[name]; s != nil {
-		return view{s, name, false}, nil
+		return s, nil
 	}
-	if kind, ok := subject.KindOfStream(name); ok && name == subject.StateStream(kind) {
-		if s := f.streams[subject.LogStream(kind)]; s != nil {
-			return view{s, name, true}, nil
-		}
-	}
-	return view{}, fmt.Errorf("stream %s in %s: %w", name, f.name, bus.ErrNoStream)
+	return nil, fmt.Errorf("stream %s in %s: %w", name, f.name, bus.ErrNoStream)
 }
 
 // Kinds are the kinds whose logs are in the file, sorted by name.
@@ -71,75 +59,52 @@ func (f *File) named(prefix string) (found []string) {
 
 // StreamState is the state of a stream at the export. Now is when the file ends.
 func (f *File) StreamState(_ context.Context, name string) (bus.State, error) {
-	v, err := f.view(name)
-	if err != nil || !v.state {
-		if err == nil {
-			return v.State, nil
-		}
-		return bus.State{}, err
-	}
-	subjects, err := f.postings(v.stream)
+	s, err := f.stream(name)
 	if err != nil {
 		return bus.State{}, err
 	}
-	state := v.State
-	state.Messages, state.First, state.Whole, state.Begins = uint64(subjects.len()), state.Last+1, 0, time.Time{}
-	for n := range subjects.len() {
-		_, last, _ := subjects.line(n)
-		state.First = min(state.First, last)
-	}
-	return state, nil
+	return s.State, nil
 }
 
 // Consumers are the consumers of a stream at the export, sorted by name; none in a file that was
 // exported up to an earlier moment (Until).
 func (f *File) Consumers(_ context.Context, name string) ([]bus.Consumer, error) {
-	v, err := f.view(name)
+	s, err := f.stream(name)
 	if err != nil {
 		return nil, err
 	}
-	if v.state {
-		return v.StateConsumers, nil
-	}
-	return v.Stream.Consumers, nil
+	return s.Stream.Consumers, nil
 }
 
 // Last is the newest message of a subject.
 func (f *File) Last(_ context.Context, name, on string) (m events.Message, ok bool, err error) {
-	v, err := f.view(name)
+	s, err := f.stream(name)
 	if err != nil {
 		return m, false, err
 	}
-	subjects, err := f.postings(v.stream)
+	subjects, err := f.postings(s)
 	last, blocks := subjects.find(on)
 	if err != nil || last == 0 {
 		return m, false, err
 	}
-	m, ok, err = f.at(v, blocks[len(blocks)-1], last)
+	m, ok, err = f.at(s, blocks[len(blocks)-1], last)
 	if err == nil && (!ok || m.Subject != on) {
-		return events.Message{}, false, f.damaged(v.stream, fmt.Sprintf("message %d", last), fmt.Errorf("%w: it is not the last one of %s", errText, on))
+		return events.Message{}, false, f.damaged(s, fmt.Sprintf("message %d", last), fmt.Errorf("%w: it is not the last one of %s", errText, on))
 	}
 	return m, ok, err
 }
 
 // At is the message at a sequence.
 func (f *File) At(_ context.Context, name string, sequence uint64) (m events.Message, ok bool, err error) {
-	v, err := f.view(name)
+	s, err := f.stream(name)
 	if err != nil {
 		return m, false, err
 	}
-	n := v.blockOf(sequence)
-	if n == len(v.Blocks) || v.Blocks[n].First > sequence {
+	n := s.blockOf(sequence)
+	if n == len(s.Blocks) || s.Blocks[n].First > sequence {
 		return m, false, nil
 	}
-	if m, ok, err = f.at(v, n, sequence); err != nil || !ok || !v.state {
-		return m, ok, err
-	}
-	subjects, err := f.postings(v.stream)
-	if err != nil || subjects.last(m.Subject) != sequence {
-		return events.Message{}, false, err
-	}
-	return m, true, nil
+	return f.at(s, n, sequence)
 }
 
 // blockOf is the first block that ends at or after a sequence.
@@ -148,8 +113,8 @@ func (s *stream) blockOf(sequence uint64) int {
 }
 
 // at is a message of block n.
-func (f *File) at(v view, n int, sequence uint64) (m events.Message, ok bool, err error) {
-	u, err := f.load(v.stream, n)
+func (f *File) at(s *stream, n int, sequence uint64) (m events.Message, ok bool, err error) {
+	u, err := f.load(s, n)
 	if err != nil {
 		return m, false, err
 	}
@@ -157,8 +122,8 @@ func (f *File) at(v view, n int, sequence uint64) (m events.Message, ok bool, er
 	if i == len(u.places) || u.places[i].sequence != sequence {
 		return m, false, nil
 	}
-	if m, err = u.places[i].message(v.name, u.text, false); err != nil {
-		return m, false, f.damaged(v.stream, fmt.Sprintf("message %d", sequence), err)
+	if m, err = u.places[i].message(s.Name, u.text, false); err != nil {
+		return m, false, f.damaged(s, fmt.Sprintf("message %d", sequence), err)
 	}
 	return m, true, nil
 }
@@ -179,23 +144,23 @@ func (f *File) Next(ctx context.Context, name, on string, from uint64) (m events
 
 // Read passes a passage of a stream to the handler, in order, one block at a time.
 func (f *File) Read(ctx context.Context, p bus.Passage, handle func(batch []events.Message) error) error {
-	v, err := f.view(p.Stream)
+	s, err := f.stream(p.Stream)
 	if err != nil {
 		return err
 	}
-	want, blocks, err := f.wanted(v, p)
+	want, blocks, err := f.wanted(s, p)
 	if err != nil {
 		return err
 	}
 	load := f.load
-	if p.Subject == "" && !v.state {
+	if p.Subject == "" {
 		load = f.read // a reader of the whole stream does not come back to a block soon: no caching
 	}
 	for _, n := range blocks {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("read %s: %w", p.Stream, err)
 		}
-		u, err := load(v.stream, n)
+		u, err := load(s, n)
 		if err != nil {
 			return err
 		}
@@ -208,9 +173,9 @@ func (f *File) Read(ctx context.Context, p bus.Passage, handle func(batch []even
 				continue
 			}
 			p.From = at.sequence // all later messages count, whatever their times
-			m, err := at.message(v.name, u.text, p.HeadersOnly)
+			m, err := at.message(s.Name, u.text, p.HeadersOnly)
 			if err != nil {
-				return f.damaged(v.stream, fmt.Sprintf("message %d", at.sequence), err)
+				return f.damaged(s, fmt.Sprintf("message %d", at.sequence), err)
 			}
 			batch = append(batch, m)
 		}
@@ -233,30 +198,27 @@ func nanoseconds(t time.Time) int64 {
 }
 
 // wanted finds the blocks of a passage, and the filter for their messages.
-func (f *File) wanted(v view, p bus.Passage) (want func(place) bool, blocks []int, err error) {
-	first, end := v.blockOf(p.From), len(v.Blocks)
+func (f *File) wanted(s *stream, p bus.Passage) (want func(place) bool, blocks []int, err error) {
+	first, end := s.blockOf(p.From), len(s.Blocks)
 	if p.From == 0 {
 		since := nanoseconds(p.Since)
-		first = sort.Search(end, func(i int) bool { return v.Blocks[i].Latest >= since })
+		first = sort.Search(end, func(i int) bool { return s.Blocks[i].Latest >= since })
 	}
 	if p.To != 0 {
-		end = sort.Search(end, func(i int) bool { return v.Blocks[i].First > p.To })
+		end = sort.Search(end, func(i int) bool { return s.Blocks[i].First > p.To })
 	}
-	if p.Subject == "" && !v.state {
+	if p.Subject == "" {
 		for n := first; n < end; n++ {
 			blocks = append(blocks, n)
 		}
 		return func(place) bool { return true }, blocks, nil
 	}
-	subjects, err := f.postings(v.stream)
+	subjects, err := f.postings(s)
 	if err != nil {
 		return nil, nil, err
 	}
-	in := make([]bool, len(v.Blocks))
+	in := make([]bool, len(s.Blocks))
 	subjects.each(p.Subject, func(_ uint64, found []int) {
-		if v.state {
-			found = found[len(found)-1:]
-		}
 		for _, n := range found {
 			in[n] = true
 		}
@@ -266,13 +228,7 @@ func (f *File) wanted(v view, p bus.Passage) (want func(place) bool, blocks []in
 			blocks = append(blocks, n)
 		}
 	}
-	return func(at place) bool {
-		if p.Subject != "" && !subject.Matches(p.Subject, at.subject) {
-			return false
-		}
-		last := subjects.last(at.subject)
-		return last != 0 && (!v.state || last == at.sequence)
-	}, blocks, nil
+	return func(at place) bool { return subject.Matches(p.Subject, at.subject) && subjects.last(at.subject) != 0 }, blocks, nil
 }
 
 // Follow reads the file's messages of a stream, and then waits for the end of the context,

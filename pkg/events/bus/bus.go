@@ -6,10 +6,12 @@ package bus
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
 )
 
 // Errors that callers branch on. Implementations wrap them.
@@ -43,22 +45,17 @@ type Bus interface {
 
 // Streams creates and removes streams, with settings that lose no messages.
 type Streams interface {
-	// EnsureKind creates the log and state stream of a kind and records the kind in their
-	// metadata. If a stream exists with other settings, the error is ErrSettings and names the
-	// differences. The retention of a log is the exception: it is changed to the requested one,
-	// unless a process that started later has set another. EnsureKind creates a state stream
-	// that is missing beside an existing log.
+	// EnsureKind creates the log of a kind and records the kind in its metadata. If the log
+	// exists with other settings, the error is ErrSettings and names the differences. Its
+	// retention is the exception: it is changed to the requested one, unless a process that
+	// started later has set another.
 	EnsureKind(ctx context.Context, kind kinds.Kind) error
 	// EnsureController creates the turn and outcome streams of a controller, the wake stream,
 	// and the stream of the reconcilers' reports, in the same way.
 	EnsureController(ctx context.Context, controller string) error
-	// Kinds are the kinds whose streams exist, sorted by name.
+	// Kinds are the kinds whose logs exist, sorted by name.
 	Kinds(ctx context.Context) ([]kinds.Kind, error)
-	// RecreateState replaces the state stream of a kind by an empty one, because its content cannot be
-	// read or trusted. The new stream gets what is stored in the log from then on, under the
-	// log's sequences; the watcher that calls Renew publishes every object again.
-	RecreateState(ctx context.Context, kind kinds.Kind) error
-	// DeleteKind removes the streams of a kind that the API server no longer serves.
+	// DeleteKind removes the log of a kind that the API server no longer serves.
 	DeleteKind(ctx context.Context, kind kinds.Name) error
 	// StreamState is where a stream stands.
 	StreamState(ctx context.Context, stream string) (State, error)
@@ -248,4 +245,26 @@ type Peers interface {
 	// connection of a process that has died. It is false if the bus does not answer before the
 	// context ends. Listeners receive an empty message.
 	NoListeners(ctx context.Context, topic string) bool
+}
+
+// LastGetter finds the newest message of a subject; see [Reader].
+type LastGetter interface {
+	Last(ctx context.Context, stream, subject string) (m events.Message, ok bool, err error)
+}
+
+// RecordedSince is the message of a kind's log since which every existing object has been
+// recorded, as the newest mark of the log says; 1 where no mark says it. A reader of the log that
+// begins there knows all objects of the kind when it has read as far as that mark.
+//
+// Errors: those of the bus. A damaged mark says nothing.
+func RecordedSince(ctx context.Context, b LastGetter, kind kinds.Name) (uint64, error) {
+	m, there, err := b.Last(ctx, subject.LogStream(kind), subject.Mark(kind))
+	if err != nil {
+		return 0, fmt.Errorf("look since when everything is recorded of %s: %w", kind, err)
+	}
+	mark, unread := events.DecodeDelta(events.Ref{Kind: kind}, m)
+	if !there || unread != nil {
+		return 1, nil
+	}
+	return max(mark.Since, 1), nil
 }

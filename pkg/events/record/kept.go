@@ -14,15 +14,14 @@ type Stock struct {
 	Stream string `json:"stream"`
 	// Of is the stream's kind or controller; "" for the wake stream.
 	Of string `json:"of,omitempty"`
-	// Keeps is the stream's retention; a zero field is no limit. A state stream keeps the last
-	// delta of each object for as long as the object exists.
+	// Keeps is the stream's retention; a zero field is no limit.
 	Keeps    bus.Retention `json:"keeps"`
 	Messages uint64        `json:"messages"`
 	Bytes    uint64        `json:"bytes"`
 	// Since is when the first stored message was stored; zero when there is none.
 	Since time.Time `json:"since,omitzero"`
 	// PerDay is the growth in bytes a day, at the current average rate; 0 when not known,
-	// because the stream is too young or is a state.
+	// because the stream is too young.
 	PerDay uint64 `json:"bytesPerDay,omitempty"`
 	// Reach is how far back the stream will reach at that rate, and Full the size that it will
 	// have then; 0 when not known.
@@ -33,7 +32,7 @@ type Stock struct {
 // young is the age that a stream must have before its rate is known.
 const young = time.Minute
 
-// Retention gives the streams of every kind and controller: logs and states first, then turns
+// Retention gives the streams of every kind and controller: logs first, then turns
 // and outcomes, then shadows, each sorted by name, and the wake stream.
 func (r *Record) Retention(ctx context.Context) ([]Stock, error) {
 	all, err := r.bus.Kinds(ctx)
@@ -51,7 +50,7 @@ func (r *Record) Retention(ctx context.Context) ([]Stock, error) {
 	var kept []Stock
 	for _, kind := range all {
 		of := string(kind.Name)
-		kept = append(kept, Stock{Stream: subject.LogStream(kind.Name), Of: of}, Stock{Stream: subject.StateStream(kind.Name), Of: of})
+		kept = append(kept, Stock{Stream: subject.LogStream(kind.Name), Of: of})
 	}
 	for _, c := range controllers {
 		kept = append(kept, Stock{Stream: subject.TurnStream(c), Of: c}, Stock{Stream: subject.OutcomeStream(c), Of: c})

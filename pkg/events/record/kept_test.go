@@ -23,11 +23,11 @@ func TestWhatAStreamWillComeTo(t *testing.T) {
 			4 * mega, 2 * mega, 12 * time.Hour},
 		"a size that it never reaches": {state(6*time.Hour, mega, bus.Retention{Age: 48 * time.Hour, Bytes: 9 * mega}),
 			4 * mega, 8 * mega, 48 * time.Hour},
-		"old enough":    {state(time.Minute, 1440, bus.Retention{Age: time.Hour}), 1440 * 1440, 1440 * 60, time.Hour},
-		"too young":     {state(time.Minute-1, mega, bus.Retention{Age: time.Hour}), 0, 0, 0},
-		"a state":       {state(time.Hour, mega, bus.Retention{}), 0, 0, 0},
-		"empty so far":  {bus.State{First: 1, Now: now, Keeps: bus.Retention{Age: time.Hour}}, 0, 0, 0},
-		"just as full ": {state(48*time.Hour, 8*mega, bus.Retention{Age: 48 * time.Hour}), 4 * mega, 8 * mega, 48 * time.Hour},
+		"old enough":     {state(time.Minute, 1440, bus.Retention{Age: time.Hour}), 1440 * 1440, 1440 * 60, time.Hour},
+		"too young":      {state(time.Minute-1, mega, bus.Retention{Age: time.Hour}), 0, 0, 0},
+		"without bounds": {state(time.Hour, mega, bus.Retention{}), 0, 0, 0},
+		"empty so far":   {bus.State{First: 1, Now: now, Keeps: bus.Retention{Age: time.Hour}}, 0, 0, 0},
+		"just as full ":  {state(48*time.Hour, 8*mega, bus.Retention{Age: 48 * time.Hour}), 4 * mega, 8 * mega, 48 * time.Hour},
 	} {
 		var k Stock
 		if k.take(c.state); k.PerDay != c.perDay || k.Full != c.full || k.Reach != c.reach {

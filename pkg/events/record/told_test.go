@@ -314,7 +314,7 @@ func TestHowMuchIsKept(t *testing.T) {
 		var want []string
 		for _, kind := range []kinds.Name{"deployments.apps", "pods", "replicasets.apps"} {
 			n := map[kinds.Name]int{"pods": 1}[kind]
-			want = append(want, fmt.Sprintf("%s %s %d", subject.LogStream(kind), kind, n), fmt.Sprintf("%s %s %d", subject.StateStream(kind), kind, n))
+			want = append(want, fmt.Sprintf("%s %s %d", subject.LogStream(kind), kind, n))
 		}
 		for _, c := range []string{deployments, replicaSets} {
 			want = append(want, fmt.Sprintf("%s %s 0", subject.TurnStream(c), c), fmt.Sprintf("%s %s 0", subject.OutcomeStream(c), c))

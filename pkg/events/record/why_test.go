@@ -22,8 +22,10 @@ func TestWhyTellsTheNewestOfWhatAsked(t *testing.T) {
 		other := w.is(pod("x"), "kubelet", func(o metav1.Object) { o.(*corev1.Pod).Status.Phase = corev1.PodFailed })
 		deleted := w.is(pod("a"), "kubectl-delete", func(o metav1.Object) { now := metav1.Now(); o.SetDeletionTimestamp(&now) })
 		made := w.delta(pod("b"), events.Is, events.FieldManager, nil)
+		former := trigger(pod("x"), other)
+		former.Stream = "STATE_pods" // as earlier versions name it, with the log's sequence
 		turn := w.decide(replicaSets, webSet, "too few Pods", []events.Command{create(pod("b"))},
-			trigger(pod("a"), unready), trigger(pod("x"), other), trigger(pod("a"), deleted))
+			trigger(pod("a"), unready), former, trigger(pod("a"), deleted))
 		w.done(replicaSets, webSet, turn, made)
 		w.say(made)
 		c, err := w.record.Why(w.Context(), kinds.Pods.Kind, pod("b"), record.Question{})

@@ -233,7 +233,7 @@ func (w *world) outcome(controller string, own events.Ref, turn uint64, status e
 }
 
 func trigger(ref events.Ref, sequence uint64) events.Trigger {
-	return events.Trigger{Stream: subject.StateStream(ref.Kind), Sequence: sequence, Ref: ref}
+	return events.Trigger{Stream: subject.LogStream(ref.Kind), Sequence: sequence, Ref: ref}
 }
 
 func replicas(n int32) func(metav1.Object) {

@@ -160,9 +160,9 @@ func TestAccountsKeepTheirStreams(t *testing.T) {
 		if round == 0 {
 			recorded(t, b)
 		}
-		at, err := b.StreamState(t.Context(), subject.StateStream("pods"))
+		at, err := b.StreamState(t.Context(), subject.LogStream("pods"))
 		if err != nil || at.Last != 300 {
-			t.Errorf("start %d: the state of pods ends at %d: %v", round, at.Last, err)
+			t.Errorf("start %d: the log of pods ends at %d: %v", round, at.Last, err)
 		}
 		if err := errors.Join(b.Close(), s.Close()); err != nil {
 			t.Fatal(err)

@@ -414,24 +414,6 @@ func TestHowStreamsAreCompared(t *testing.T) {
 	}
 }
 
-// A state stream that another process creates between the two looks, behind its log, has not lost it.
-func TestAStateThatIsMadeMeanwhile(t *testing.T) {
-	t.Parallel()
-	o := known(t)
-	log, state := o.logSettings(kinds.Pods.Kind), o.stateSettings(kinds.Pods.Kind)
-	nothing, both := having(), having(log, state)
-	looks := 0
-	a := &answers{stream: func(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
-		if looks++; looks == 1 {
-			return nothing(ctx, name)
-		}
-		return both(ctx, name)
-	}}
-	if err := (direct{a.bus(o)}).kind(t.Context(), kinds.Pods.Kind); err != nil || looks != 2 || slices.Contains(a.asked, "delete "+state.Name) {
-		t.Errorf("after %d looks: %v, %q", looks, err, a.asked)
-	}
-}
-
 // Missing streams are created; a stream that another process created first is compared.
 func TestHowStreamsAreMade(t *testing.T) {
 	t.Parallel()
@@ -439,7 +421,7 @@ func TestHowStreamsAreMade(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log, state := o.logSettings(kinds.Pods.Kind), o.stateSettings(kinds.Pods.Kind)
+	log, turns := o.logSettings(kinds.Pods.Kind), o.turnSettings("c")
 	taken := map[string]error{"create stream": jetstream.ErrStreamNameAlreadyInUse}
 	for name, c := range map[string]struct {
 		there   []bool
@@ -448,15 +430,15 @@ func TestHowStreamsAreMade(t *testing.T) {
 		made    []string
 		says    string
 	}{
-		"both":                 {[]bool{false, false}, nil, log, []string{"EV_pods", "STATE_pods"}, ""},
-		"one":                  {[]bool{true, false}, nil, log, []string{"STATE_pods"}, ""},
+		"both":                 {[]bool{false, false}, nil, log, []string{"EV_pods", "TURN_c"}, ""},
+		"one":                  {[]bool{true, false}, nil, log, []string{"TURN_c"}, ""},
 		"none":                 {[]bool{true, true}, nil, log, nil, ""},
 		"another was quicker":  {[]bool{false, true}, taken, log, nil, ""},
-		"and has made another": {[]bool{false, true}, taken, state, nil, "create stream EV_pods"},
+		"and has made another": {[]bool{false, true}, taken, turns, nil, "create stream EV_pods"},
 		"it could not be made": {[]bool{false, true}, map[string]error{"create stream": errors.New("no")}, log, nil, "create stream EV_pods: no"},
 	} {
 		a := &answers{refuses: c.refuses, stream: standingAt(&jetstream.StreamInfo{Config: c.have})}
-		err := direct{a.bus(o)}.create(t.Context(), c.there, log, state)
+		err := direct{a.bus(o)}.create(t.Context(), c.there, log, turns)
 		var made []string
 		for _, s := range a.streams {
 			made = append(made, s.Name)

@@ -79,9 +79,6 @@ func (b *Bus) Append(ctx context.Context, kind kinds.Name) (bus.Appender, error)
 	}
 	a.ctx, a.cancel = b.guarded(context.Background(), subject.Log(kind)[:len(subject.Log(kind))-1])
 	a.stored.Store(state.Last)
-	if b.options.Replicas > 1 {
-		go b.keepMirrorMoving(a.ctx, kind, &a.stored)
-	}
 	return a, nil
 }
 
@@ -151,17 +148,13 @@ func (a *appender) receive(m *nats.Msg) {
 	}
 }
 
-// lifetime is the TTL of a message in log and state. A tombstone leaves the state when no
-// reader can resume before it any more, a mark when there are newer marks.
+// lifetime is the TTL of a message; "" for as long as the log keeps all messages. Newer marks
+// replace a mark.
 func (a *appender) lifetime(m events.Message) string {
-	switch events.Op(m.Get(events.HeaderOp)) {
-	case events.Gone:
-		return seconds(cmp.Or(a.age, defaultLogAge))
-	case events.Mark:
-		return seconds(min(markAge, cmp.Or(a.age, defaultLogAge)))
-	default:
+	if events.Op(m.Get(events.HeaderOp)) != events.Mark {
 		return ""
 	}
+	return seconds(min(markAge, cmp.Or(a.age, defaultLogAge)))
 }
 
 func (a *appender) Flush(ctx context.Context) error {

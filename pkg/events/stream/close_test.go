@@ -25,7 +25,7 @@ func TestCloseIsBounded(t *testing.T) {
 		}
 		for i := range perKind {
 			durable := jetstream.ConsumerConfig{Durable: fmt.Sprint("controller-", i), AckPolicy: jetstream.AckExplicitPolicy}
-			if _, err := js.CreateConsumer(t.Context(), subject.StateStream(k.Name), durable); err != nil {
+			if _, err := js.CreateConsumer(t.Context(), subject.LogStream(k.Name), durable); err != nil {
 				t.Fatal(err)
 			}
 		}

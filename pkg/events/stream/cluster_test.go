@@ -53,7 +53,7 @@ func TestAClientRidesOutChangesOfLeader(t *testing.T) {
 	if err := errors.Join(b.EnsureKind(t.Context(), kinds.Pods.Kind), b.EnsureController(t.Context(), "toy")); err != nil {
 		t.Fatal(err)
 	}
-	c.unsettle(subject.LogStream("pods"), subject.StateStream("pods"), subject.TurnStream("toy"), subject.OutcomeStream("toy"))
+	c.unsettle(subject.LogStream("pods"), subject.TurnStream("toy"), subject.OutcomeStream("toy"))
 	streamtest.Orderly(t, b, "toy", 200)
 }
 
@@ -98,8 +98,8 @@ func TestNothingIsPackedInACluster(t *testing.T) {
 			t.Errorf("%s is packed with %v", info.Config.Name, info.Config.Compression)
 		}
 	}
-	if list.Err() != nil || seen != 6 {
-		t.Errorf("%d streams (%v), want 6", seen, list.Err())
+	if list.Err() != nil || seen != 5 {
+		t.Errorf("%d streams (%v), want 5", seen, list.Err())
 	}
 }
 

@@ -118,6 +118,14 @@ func (b direct) leave(stream, consumer string) {
 	_ = b.conn.Publish(b.api("CONSUMER.DELETE."+stream+"."+consumer), nil)
 }
 
+// api is the subject of a JetStream API request.
+func (b *Bus) api(request string) string {
+	if b.options.APIPrefix != "" {
+		return b.options.APIPrefix + "." + request
+	}
+	return "$JS.API." + request
+}
+
 // maxPendingLimit bounds the unanswered deliveries that an order may ask for.
 const maxPendingLimit = 1 << 20
 

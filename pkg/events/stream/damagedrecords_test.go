@@ -36,7 +36,7 @@ func TestABitDoesNotKeepTheServerFromStarting(t *testing.T) {
 			if tc.crashed {
 				forget(t, dir)
 			}
-			blocks := filepath.Join(dir, "jetstream", "$G", "streams", subject.StateStream(kinds.Pods.Name), "msgs", "1.blk")
+			blocks := filepath.Join(dir, "jetstream", "$G", "streams", subject.LogStream(kinds.Pods.Name), "msgs", "1.blk")
 			data, err := os.ReadFile(blocks)
 			if err != nil {
 				t.Fatal(err)
@@ -48,12 +48,12 @@ func TestABitDoesNotKeepTheServerFromStarting(t *testing.T) {
 			}
 			b := connect(t, stream.Options{Server: serve(t, stream.ServerOptions{Dir: dir})})
 			for i := range uint64(told) {
-				m, there, err := b.At(t.Context(), subject.StateStream(kinds.Pods.Name), i+1)
+				m, there, err := b.At(t.Context(), subject.LogStream(kinds.Pods.Name), i+1)
 				if err != nil || there != (i != damaged) || there && m.Subject != podDelta(fmt.Sprint("pod-", i), 0).Subject {
 					t.Errorf("message %d is there: %t, under %s (%v)", i+1, there, m.Subject, err)
 				}
 			}
-			if kept, err := filepath.Glob(filepath.Join(dir, "damaged", "STATE_pods-1.blk-*")); err != nil || len(kept) != 1 {
+			if kept, err := filepath.Glob(filepath.Join(dir, "damaged", "EV_pods-1.blk-*")); err != nil || len(kept) != 1 {
 				t.Errorf("set aside are %v, %v", kept, err)
 			}
 		})
@@ -63,8 +63,7 @@ func TestABitDoesNotKeepTheServerFromStarting(t *testing.T) {
 // recordHead is what stands before the subject of a message in a block.
 const recordHead = 22
 
-// tell leaves a store with a log and a state that end with a mark, which has a time
-// to live.
+// tell leaves a store with a log that ends with a mark, which has a time to live.
 func tell(t *testing.T, dir string, pods int) {
 	t.Helper()
 	s := serve(t, stream.ServerOptions{Dir: dir})
@@ -89,10 +88,6 @@ func tell(t *testing.T, dir string, pods int) {
 	if err := a.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the state has all", func() bool {
-		at, err := b.StreamState(t.Context(), subject.StateStream(kinds.Pods.Name))
-		return err == nil && at.Last == uint64(pods+1)
-	})
 	_ = b.Close()
 	if err := s.Close(); err != nil {
 		t.Fatal(err)

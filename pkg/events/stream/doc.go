@@ -4,8 +4,6 @@
 // Streams, by kind and by controller:
 //
 //	EV_<kind>             every delta, kept by age and size; one fenced publisher
-//	STATE_<kind>          mirror of it with one message per subject: the last
-//	                      delta of each object, under the log's own sequence
 //	TURN_<controller>     turns, kept by age and size
 //	OUTCOME_<controller>  outcomes, likewise
 //	WAKE                  wakes, set and fired, one of each per key
@@ -17,13 +15,12 @@
 //     refuses a second publisher or a lost message at once ([bus.Appender]).
 //   - A reader of a stream is an ephemeral consumer. The reader creates a new one, from the
 //     next sequence, whenever there is any doubt: a reconnect, a missing heartbeat, a hole
-//     in the consumer's own count (never in the stream's: a state stream is full of holes).
+//     in the consumer's own count (never in the stream's: expired marks leave holes there).
 //   - A reader that wants most of a stream, and has the right, gets it from a backup
 //     ([Options].Backups): the same messages, packed together in large pieces. When the
 //     backup fails, a consumer delivers the rest.
-//   - No reader uses direct gets on a log: the log's mirror would answer them too, without
-//     the messages that it has coalesced away. So EV has allow_direct off, and STATE
-//     inherits mirror_direct off from it.
+//   - No reader uses direct gets on a log, which a replica that lags would answer too. So
+//     EV has allow_direct off.
 //   - One request looks up many subjects ([Bus.LastOf]). Each message of the answer names
 //     the sequence before it, so the reader notices a missing message.
 //   - On a bus with accounts only the provisioner creates streams and consumers

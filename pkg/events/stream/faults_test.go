@@ -72,7 +72,7 @@ func TestClusterFaults(t *testing.T) {
 		if t.Logf("%s: all went on within %v", fault.name, took); took > promised {
 			t.Errorf("%s: all went on within %v, want %v at most", fault.name, took, promised)
 		}
-		c.complete(js, subject.LogStream("pods"), subject.StateStream("pods"))
+		c.complete(js, subject.LogStream("pods"))
 	}
 	traffic.end()
 	traffic.check()

@@ -224,17 +224,16 @@ func TestWhichStreamWasRead(t *testing.T) {
 	}
 }
 
-// A tombstone stays in the state for as long as the log keeps messages, a mark for at most an
-// hour, and an object until it is deleted.
+// A mark is kept for at most an hour, and all else for as long as the log keeps messages.
 func TestHowLongADeltaIsKept(t *testing.T) {
 	t.Parallel()
 	of := func(op events.Op) events.Message {
 		return events.Message{Header: map[string][]string{events.HeaderOp: {string(op)}}}
 	}
 	for age, want := range map[time.Duration]map[events.Op]string{
-		0:                {events.Gone: "86400s", events.Mark: "3600s", events.Is: "", events.Gap: ""},
-		30 * time.Minute: {events.Gone: "1800s", events.Mark: "1800s", events.Is: ""},
-		2 * time.Hour:    {events.Gone: "7200s", events.Mark: "3600s", events.Is: ""},
+		0:                {events.Gone: "", events.Mark: "3600s", events.Is: "", events.Gap: ""},
+		30 * time.Minute: {events.Gone: "", events.Mark: "1800s", events.Is: ""},
+		2 * time.Hour:    {events.Gone: "", events.Mark: "3600s", events.Is: ""},
 	} {
 		for op, want := range want {
 			if got := (&appender{age: age}).lifetime(of(op)); got != want {

@@ -32,10 +32,6 @@ func recorded(t *testing.T, b *stream.Bus) {
 	if _, err := b.Store(t.Context(), events.Message{Subject: subject.Turn("c", events.Act, events.Key{Name: "a"}), Data: []byte("{}")}, 0); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the state follows", func() bool {
-		s, err := b.StreamState(t.Context(), subject.StateStream("pods"))
-		return err == nil && s.Last == 300
-	})
 }
 
 // guest connects who may only read.
@@ -78,8 +74,8 @@ func compareReaders(t *testing.T, b, g *stream.Bus) {
 	}
 	for name, p := range map[string]bus.Passage{
 		"all": {Stream: log}, "a part": {Stream: log, From: 20, To: 170}, "since": {Stream: log, Since: middle.Time},
-		"of one": {Stream: log, Subject: middle.Subject}, "a state": {Stream: subject.StateStream("pods")},
-		"turns": {Stream: subject.TurnStream("c")}, "nothing": {Stream: log, From: 301},
+		"of one": {Stream: log, Subject: middle.Subject},
+		"turns":  {Stream: subject.TurnStream("c")}, "nothing": {Stream: log, From: 301},
 	} {
 		if want, got := passage(t, b, p), passage(t, g, p); want != got || name == "all" && len(got) < 1000 {
 			t.Errorf("%s: a guest reads\n%s\nand others\n%s", name, got, want)
@@ -102,8 +98,8 @@ func compareReaders(t *testing.T, b, g *stream.Bus) {
 	if !errors.Is(err, errRead) {
 		t.Errorf("followed %d messages: %v", got, err)
 	}
-	state, other := subject.StateStream("pods"), podDelta("pod-7", 0).Subject
-	found, err := g.LastOf(t.Context(), state, []string{middle.Subject, other, "ev.pods.0.default.none"})
+	other := podDelta("pod-7", 0).Subject
+	found, err := g.LastOf(t.Context(), log, []string{middle.Subject, other, "ev.pods.0.default.none"})
 	if err != nil || len(found) != 2 || found[middle.Subject].Sequence == 0 || found[other].Sequence == 0 {
 		t.Errorf("of three subjects a guest finds %d, %v", len(found), err)
 	}
@@ -113,18 +109,12 @@ func compareReaders(t *testing.T, b, g *stream.Bus) {
 }
 
 // expectPrompt: a guest that follows gets messages long before its own polling would find them,
-// of a state as of a log, one by one and many at once; and a refused message, which it hears
-// too, costs nothing.
+// one by one and many at once; and a refused message, which it hears too, costs nothing.
 func expectPrompt(t *testing.T, b, g *stream.Bus) {
 	t.Helper()
 	const messages, most, bound = 24, 2, 30 * time.Second
 	begun := time.Now()
-	for _, name := range []string{subject.LogStream("pods"), subject.StateStream("pods"), subject.TurnStream("c")} {
-		eventually(t, "the state follows", func() bool { // or it would say what is of the past
-			log, failed := g.StreamState(t.Context(), subject.LogStream("pods"))
-			state, err := g.StreamState(t.Context(), subject.StateStream("pods"))
-			return failed == nil && err == nil && state.Last == log.Last
-		})
+	for _, name := range []string{subject.LogStream("pods"), subject.TurnStream("c")} {
 		at, err := g.StreamState(t.Context(), name)
 		if err != nil {
 			t.Fatal(err)
@@ -216,7 +206,7 @@ func TestAGuestChangesNothing(t *testing.T) {
 
 func expectPowerless(t *testing.T, b *stream.Bus, address string) {
 	t.Helper()
-	streams := []string{subject.LogStream("pods"), subject.StateStream("pods"), subject.TurnStream("c"), subject.OutcomeStream("c"), subject.WakeStream}
+	streams := []string{subject.LogStream("pods"), subject.TurnStream("c"), subject.OutcomeStream("c"), subject.WakeStream}
 	stand := func() (text string) {
 		for _, name := range streams {
 			at, err := b.StreamState(t.Context(), name)
@@ -241,7 +231,7 @@ func expectPowerless(t *testing.T, b *stream.Bus, address string) {
 	for _, prefix := range []string{"$JS.API.", stream.GuestPrefix + "."} {
 		for _, question := range []string{
 			"STREAM.CREATE.X", "STREAM.UPDATE.EV_pods", "STREAM.DELETE.TURN_c", "STREAM.PURGE.TURN_c", "STREAM.MSG.DELETE.TURN_c",
-			"STREAM.SNAPSHOT.TURN_c", "STREAM.LEADER.STEPDOWN.STATE_pods", "CONSUMER.CREATE.TURN_c", "CONSUMER.CREATE.TURN_c.w",
+			"STREAM.SNAPSHOT.TURN_c", "STREAM.LEADER.STEPDOWN.EV_pods", "CONSUMER.CREATE.TURN_c", "CONSUMER.CREATE.TURN_c.w",
 			"CONSUMER.DURABLE.CREATE.TURN_c.w", "CONSUMER.DELETE.TURN_c.w", "CONSUMER.MSG.NEXT.TURN_c.w", "CONSUMER.PAUSE.TURN_c.w",
 		} {
 			body := []byte(`{"stream_name":"TURN_c","config":{"durable_name":"w","name":"w","deliver_subject":"` + turn + `","ack_policy":"none"}}`)

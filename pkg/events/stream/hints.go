@@ -37,7 +37,7 @@ const (
 // hear them.
 func hintSubject(stream string) string {
 	if kind, ok := subject.KindOfStream(stream); ok {
-		return subject.Log(kind) // a state is a mirror of the log
+		return subject.Log(kind)
 	}
 	if controller, ok := strings.CutPrefix(stream, subject.TurnStream("")); ok {
 		return subject.Turns(controller)

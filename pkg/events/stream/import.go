@@ -103,9 +103,9 @@ func fits(stream string, m events.Message) error {
 	return nil
 }
 
-// Import creates a stream with the messages of another one, under their sequences and times,
-// and for a log its state too. The server keeps an imported stream for ever. Nothing expires in
-// it, and no service works on it.
+// Import creates a stream with the messages of another one, under their sequences and times.
+// The server keeps an imported stream for ever. Nothing expires in it, and no service works on
+// it.
 //
 // Errors: the name is not that of a stream of the record; the stream exists already; the
 // original cannot be read, or the stream cannot be created.
@@ -127,13 +127,7 @@ func (b *Bus) Import(ctx context.Context, from bus.Archive, name string, kind *k
 	if err := i.restore(ctx, was); err != nil {
 		return fmt.Errorf("import %s: %w", name, err)
 	}
-	if kind == nil {
-		return nil
-	}
-	state := b.options.stateSettings(*kind)
-	state.AllowMsgTTL = false
-	state.Metadata = maps.Clone(i.settings.Metadata)
-	return direct{b}.create(ctx, []bool{false}, state)
+	return nil
 }
 
 // readOnly is the settings of an imported stream.

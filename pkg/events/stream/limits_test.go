@@ -41,11 +41,6 @@ func TestStoreIsFull(t *testing.T) {
 	if more, err := fillUp(t, b, 10); err != nil || more != 10 {
 		t.Errorf("with room again %d were stored: %v", more, err)
 	}
-	eventually(t, "the state follows", func() bool {
-		log, failed := b.StreamState(t.Context(), subject.LogStream("pods"))
-		state, err := b.StreamState(t.Context(), subject.StateStream("pods"))
-		return err == nil && failed == nil && state.Last == log.Last
-	})
 }
 
 // fillUp appends pods that do not compress, one by one, and gives how many are

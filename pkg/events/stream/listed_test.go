@@ -72,8 +72,8 @@ func TestWhenLogsAreDescribed(t *testing.T) {
 			return of(jetstream.StreamConfig{Name: subject.LogStream(kind.Name), Metadata: kindMetadata(kind)}, 0)
 		}
 		pods, nodes := log(kinds.Pods.Kind), log(kinds.Nodes.Kind)
-		stranger, state := of(jetstream.StreamConfig{Name: "OTHER"}, 0), of(jetstream.StreamConfig{Name: "STATE_pods", Metadata: kindMetadata(kinds.Pods.Kind)}, 0)
-		a := &answers{refuses: map[string]error{}, there: []*jetstream.StreamInfo{stranger, state, pods}}
+		stranger, former := of(jetstream.StreamConfig{Name: "OTHER"}, 0), of(jetstream.StreamConfig{Name: "STATE_pods", Metadata: kindMetadata(kinds.Pods.Kind)}, 0)
+		a := &answers{refuses: map[string]error{}, there: []*jetstream.StreamInfo{stranger, former, pods}}
 		b := a.bus(Options{})
 		expect := func(when, asked, want string) {
 			t.Helper()
@@ -89,7 +89,7 @@ func TestWhenLogsAreDescribed(t *testing.T) {
 		}
 		expect("at first", "list streams", "pods")
 		expect("again", "list names", "pods")
-		a.there = []*jetstream.StreamInfo{pods, nodes, stranger, state}
+		a.there = []*jetstream.StreamInfo{pods, nodes, stranger, former}
 		expect("with another", "list names, list streams", "nodes pods")
 		time.Sleep(time.Minute) // of virtual time
 		expect("after a minute", "list streams", "nodes pods")
@@ -220,7 +220,7 @@ func TestReadersThatNothingReadsAreRemoved(t *testing.T) {
 			a.readers = append(a.readers, reader(fmt.Sprint("watcher-", i), 1, time.Hour))
 		}
 		p := &provider{direct: direct{a.bus(Options{})}}
-		names, err := p.listReaders(t.Context(), "watcher", "STATE_pods")
+		names, err := p.listReaders(t.Context(), "watcher", "EV_pods")
 		removed := 0
 		for _, what := range a.asked {
 			removed += map[bool]int{true: 1}[what == "delete"]
@@ -230,7 +230,7 @@ func TestReadersThatNothingReadsAreRemoved(t *testing.T) {
 		}
 	}
 	a := &answers{refuses: map[string]error{"list consumers": errors.New("away")}, stream: standingAt(&jetstream.StreamInfo{})}
-	if _, err := (&provider{direct: direct{a.bus(Options{})}}).listReaders(t.Context(), "watcher", "STATE_pods"); err == nil || !strings.Contains(err.Error(), "list the consumers of STATE_pods: away") {
+	if _, err := (&provider{direct: direct{a.bus(Options{})}}).listReaders(t.Context(), "watcher", "EV_pods"); err == nil || !strings.Contains(err.Error(), "list the consumers of EV_pods: away") {
 		t.Errorf("of a server that is away: %v", err)
 	}
 }

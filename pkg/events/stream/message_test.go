@@ -13,9 +13,9 @@ import (
 func TestPlaceOf(t *testing.T) {
 	want := deliveryPosition{attempt: 2, sequence: 1234567890123, delivery: 45, time: time.Unix(0, 1700000000123456789), pending: 7}
 	for _, reply := range []string{
-		"$JS.ACK.STATE_pods.replicaset-controller.2.1234567890123.45.1700000000123456789.7",
-		"$JS.ACK.domain.hash.STATE_pods.replicaset-controller.2.1234567890123.45.1700000000123456789.7",
-		"$JS.ACK._.hash.STATE_pods.replicaset-controller.2.1234567890123.45.1700000000123456789.7.random",
+		"$JS.ACK.EV_pods.replicaset-controller.2.1234567890123.45.1700000000123456789.7",
+		"$JS.ACK.domain.hash.EV_pods.replicaset-controller.2.1234567890123.45.1700000000123456789.7",
+		"$JS.ACK._.hash.EV_pods.replicaset-controller.2.1234567890123.45.1700000000123456789.7.random",
 	} {
 		if got, err := deliveryPositionOf(reply); err != nil || got != want {
 			t.Errorf("%s is %+v, %v; want %+v", reply, got, err, want)

@@ -3,7 +3,6 @@ package stream
 import (
 	"errors"
 	"log/slog"
-	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -126,7 +125,7 @@ func TestEachSettingThatCountsIsCompared(t *testing.T) {
 	log := o.logSettings(kinds.Pods.Kind)
 	for says, change := range map[string]func(c *jetstream.StreamConfig){
 		"subjects is [x], want [ev.pods.>]":        func(c *jetstream.StreamConfig) { c.Subjects = []string{"x"} },
-		`mirror is "x", want ""`:                   func(c *jetstream.StreamConfig) { c.Mirror = &jetstream.StreamSource{Name: "x"}; c.Duplicates = 0 },
+		"mirror is true, want false":               func(c *jetstream.StreamConfig) { c.Mirror = &jetstream.StreamSource{Name: "x"} },
 		"sources is 1, want 0":                     func(c *jetstream.StreamConfig) { c.Sources = []*jetstream.StreamSource{{}} },
 		"retention is Interest, want Limits":       func(c *jetstream.StreamConfig) { c.Retention = jetstream.InterestPolicy },
 		"discard is DiscardNew, want DiscardOld":   func(c *jetstream.StreamConfig) { c.Discard = jetstream.DiscardNew },
@@ -154,40 +153,27 @@ func TestEachSettingThatCountsIsCompared(t *testing.T) {
 		c := log
 		change(&c)
 		found := differences(c, log)
-		if !slices.ContainsFunc(found, func(d string) bool { return strings.HasPrefix(d, says) }) || len(found) > 2 || len(found) == 2 && c.Mirror == nil {
+		if !slices.ContainsFunc(found, func(d string) bool { return strings.HasPrefix(d, says) }) || len(found) != 1 {
 			t.Errorf("it differs in %q, want %q", found, says)
 		}
 	}
 }
 
-// What an operator may set, and where a mirror began, makes no difference; a mirror of a part is one.
+// What an operator may set makes no difference.
 func TestWhichSettingsMakeNoDifference(t *testing.T) {
 	t.Parallel()
 	o, err := Options{URL: "a"}.withDefaults()
 	if err != nil {
 		t.Fatal(err)
 	}
-	log, state := o.logSettings(kinds.Pods.Kind), o.stateSettings(kinds.Pods.Kind)
-	if found := append(differences(log, log), differences(state, state)...); len(found) > 0 {
+	log := o.logSettings(kinds.Pods.Kind)
+	if found := differences(log, log); len(found) > 0 {
 		t.Errorf("of itself it differs in %v", found)
 	}
 	same := log
 	same.Subjects, same.Compression, same.Description, same.MaxMsgs, same.MaxBytes = slices.Clone(log.Subjects), jetstream.NoCompression, "mine", -1, 0
 	if found := differences(same, log); len(found) > 0 {
 		t.Errorf("in what an operator may set it differs in %v", found)
-	}
-	for _, of := range []jetstream.StreamSource{{Name: "EV_pods", FilterSubject: "x"}, {Name: "EV_pods", SubjectTransforms: []jetstream.SubjectTransformConfig{{}}}} {
-		c := state
-		c.Mirror = &of
-		if found := differences(c, state); !slices.Equal(found, []string{`mirror is "EV_pods (in part)", want "EV_pods"`}) {
-			t.Errorf("a mirror of a part differs in %v", found)
-		}
-	}
-	renewed := state
-	renewed.Mirror = &jetstream.StreamSource{Name: "EV_pods", OptStartSeq: 7}
-	renewed.Duplicates = time.Hour
-	if found := differences(renewed, state); len(found) > 0 {
-		t.Errorf("a mirror that was renewed differs in %v", found)
 	}
 }
 
@@ -215,8 +201,8 @@ func TestHowMuchIsKept(t *testing.T) {
 	if other := o.turnSettings("other"); other.Duplicates != 2*time.Minute || keeps(other) != (bus.Retention{Age: time.Hour, Bytes: 7}) {
 		t.Errorf("other turns keep %+v, and ids for %v", keeps(other), other.Duplicates)
 	}
-	if sized(o.stateSettings(kinds.Pods.Kind)) || sized(o.wakeSettings()) || sized(o.statusSettings()) {
-		t.Error("a state, wakes or reports are kept for as long as is said")
+	if sized(o.wakeSettings()) || sized(o.statusSettings()) {
+		t.Error("wakes or reports are kept for as long as is said")
 	}
 	if got := keeps(jetstream.StreamConfig{MaxBytes: -1}); got != (bus.Retention{}) {
 		t.Errorf("of no bound is kept %+v", got)
@@ -280,9 +266,10 @@ func TestAKindGoesWithItsStream(t *testing.T) {
 	if _, ours, err := kindOf(map[string]string{kindKey: "{"}); ours || err == nil {
 		t.Errorf("a stream with a kind that cannot be read is ours: %t, %v", ours, err)
 	}
-	state := Options{Replicas: 3}.stateSettings(kinds.Pods.Kind)
-	if !maps.Equal(state.Metadata, kindMetadata(kinds.Pods.Kind)) || state.MaxMsgsPerSubject != 1 || state.Replicas != 3 || state.MirrorDirect {
-		t.Errorf("a state is made as %+v", state)
+	log := Options{Replicas: 3}.logSettings(kinds.Pods.Kind)
+	kind, ours, err := kindOf(log.Metadata)
+	if err != nil || !ours || kind != kinds.Pods.Kind || log.MaxMsgsPerSubject > 0 || log.Replicas != 3 || log.AllowDirect {
+		t.Errorf("a log is made as %+v", log)
 	}
 	for replicas, want := range map[int]jetstream.StoreCompression{1: jetstream.S2Compression, 3: jetstream.NoCompression} {
 		if got := (Options{Replicas: replicas}).wakeSettings().Compression; got != want {

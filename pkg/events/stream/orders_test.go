@@ -127,12 +127,11 @@ func TestWhichConsumersAreLike(t *testing.T) {
 	}
 }
 
-// A guest hears the logs, and what is said of a state is said in its log; turns and outcomes;
-// and nothing else.
+// A guest hears the logs, turns and outcomes, and nothing else.
 func TestWhatAGuestHears(t *testing.T) {
 	t.Parallel()
 	for stream, want := range map[string]string{
-		"EV_pods": "ev.pods.>", "STATE_pods": "ev.pods.>", "TURN_c": "turn.c.>", "OUTCOME_c": "outcome.c.>", "WAKE": "", "NOTARY": "", "SHADOW_c": "", "STATUS": "",
+		"EV_pods": "ev.pods.>", "TURN_c": "turn.c.>", "OUTCOME_c": "outcome.c.>", "WAKE": "", "NOTARY": "", "SHADOW_c": "", "STATUS": "",
 	} {
 		if got := hintSubject(stream); got != want {
 			t.Errorf("of %s it hears %q, want %q", stream, got, want)
@@ -250,12 +249,13 @@ func TestOrdersThatAreRefused(t *testing.T) {
 		"streams of another writer's controller":    {access.WriterCollectors, access.MakeController, order{Controller: "c"}, "not among the controllers"},
 		"pages that are kept for less than nothing": {access.NotaryUser, access.MakeNotary, order{Keep: -1}, "to be kept for -1ns"},
 		"what is no verb":                           {access.Watcher, "remove", order{}, "nothing that a provisioner"},
+		"what an earlier version ordered":           {access.Watcher, "renew", order{Kind: &kinds.Pods.Kind}, "nothing that a provisioner"},
 		"no kind":                                   {access.Watcher, access.ForgetKind, order{}, "names no kind"},
 		"a kind with a name that is none":           {access.Watcher, access.ForgetKind, order{Kind: &kinds.Kind{Name: "a.>"}}, "names no kind"},
-		"a kind with a name that is too long":       {access.Watcher, access.StepDown, order{Kind: &kinds.Kind{Name: kinds.Name(strings.Repeat("a", 254))}}, "names no kind"},
+		"a kind with a name that is too long":       {access.Watcher, access.ForgetKind, order{Kind: &kinds.Kind{Name: kinds.Name(strings.Repeat("a", 254))}}, "names no kind"},
 		"a kind without a version":                  {access.Watcher, access.MakeKind, order{Kind: pods(func(k *kinds.Kind) { k.Version = "" })}, "no kind is like this"},
-		"a kind without a word for it":              {access.Watcher, access.RenewKind, order{Kind: pods(func(k *kinds.Kind) { k.Kind = "*" })}, "no kind is like this"},
-		"a kind in no form":                         {access.Watcher, access.RenewKind, order{Kind: pods(func(k *kinds.Kind) { k.Form = "half" })}, "no kind is like this"},
+		"a kind without a word for it":              {access.Watcher, access.MakeKind, order{Kind: pods(func(k *kinds.Kind) { k.Kind = "*" })}, "no kind is like this"},
+		"a kind in no form":                         {access.Watcher, access.MakeKind, order{Kind: pods(func(k *kinds.Kind) { k.Form = "half" })}, "no kind is like this"},
 		"no consumer":                               {access.Writer, access.MakeConsumer, order{}, "no consumer is like this"},
 		"a consumer that waits for hours":           {access.Writer, access.MakeConsumer, order{Consumer: &consumerOrder{AckWait: 2 * time.Hour}}, "no consumer is like this"},
 		"to change a reader's":                      {access.Reconciler, access.MakeConsumer, order{Consumer: &consumerOrder{Update: true}}, "has no such consumer"},

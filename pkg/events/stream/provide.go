@@ -132,7 +132,7 @@ func readOrder(text []byte) (o order, err error) {
 // checks the content.
 func (p *provider) carryOut(ctx context.Context, user, verb string, o order) (answer, error) {
 	switch verb {
-	case access.MakeKind, access.RenewKind, access.ForgetKind, access.StepDown:
+	case access.MakeKind, access.ForgetKind:
 		return answer{}, p.ofKind(ctx, verb, o.Kind)
 	case access.MakeController, access.MakeShadow:
 		if !slices.Contains(p.controllers, o.Controller) {
@@ -168,17 +168,11 @@ func (p *provider) ofKind(ctx context.Context, verb string, kind *kinds.Kind) er
 	if kind == nil || !kindName.MatchString(string(kind.Name)) || len(kind.Name) > maxNameLength {
 		return fmt.Errorf("the order names no kind: %+v", kind)
 	}
-	switch verb {
-	case access.ForgetKind:
+	if verb == access.ForgetKind {
 		return p.direct.forget(ctx, kind.Name)
-	case access.StepDown:
-		return p.direct.stepDown(ctx, kind.Name)
 	}
 	if !word.MatchString(kind.Version) || !word.MatchString(kind.Kind) || kind.Form != kinds.Full && kind.Form != kinds.Metadata {
 		return fmt.Errorf("no kind is like this: %+v", kind)
-	}
-	if verb == access.RenewKind {
-		return p.direct.renew(ctx, *kind)
 	}
 	p.kinds.Lock()
 	defer p.kinds.Unlock()

@@ -66,7 +66,7 @@ func TestServicesWorkUnderAccounts(t *testing.T) {
 	read := make(chan error, 1)
 	go func() {
 		n := 0
-		read <- decider.Follow(ctx, subject.StateStream("pods"), 1, func(batch []events.Message) error {
+		read <- decider.Follow(ctx, subject.LogStream("pods"), 1, func(batch []events.Message) error {
 			if n += len(batch); n >= 60 {
 				return errRead
 			}
@@ -95,7 +95,6 @@ func TestServicesWorkUnderAccounts(t *testing.T) {
 	if page := passageOf(t, notary, bus.Passage{Stream: subject.LogStream("pods")}); len(page) != 60 {
 		t.Errorf("the notary reads %d deltas", len(page))
 	}
-	must(watcher.RecreateState(ctx, kinds.Pods.Kind))
 	must(watcher.DeleteKind(ctx, kinds.Pods.Name))
 	if _, err := watcher.StreamState(ctx, subject.LogStream("pods")); !errors.Is(err, bus.ErrNoStream) {
 		t.Errorf("a kind that was forgotten: %v", err)
@@ -105,6 +104,25 @@ func TestServicesWorkUnderAccounts(t *testing.T) {
 			t.Errorf("the %s: %v", user, err)
 		}
 	}
+}
+
+// TestWhatAnEarlierVersionMadeIsRemovedUnderAccounts, by the provisioner, which the watcher has no
+// other reason to ask.
+func TestWhatAnEarlierVersionMadeIsRemovedUnderAccounts(t *testing.T) {
+	t.Parallel()
+	address := shop(t)
+	watcher, js := connect(t, stream.Options{URL: as("watcher", address)}), admin(t, as("millrace", address))
+	if err := watcher.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := publish(t.Context(), watcher, 0, 5); err != nil {
+		t.Fatal(err)
+	}
+	formerState(t, js)
+	if err := watcher.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
+		t.Fatal(err)
+	}
+	expectLogAlone(t, js, watcher)
 }
 
 // consumed reads so many messages, acknowledges them, and finds that it has.

@@ -31,8 +31,6 @@ type maker interface {
 	shadow(ctx context.Context, controller string) error
 	notary(ctx context.Context, keep time.Duration) error
 	forget(ctx context.Context, kind kinds.Name) error
-	renew(ctx context.Context, kind kinds.Kind) error
-	stepDown(ctx context.Context, kind kinds.Name) error
 	consumer(ctx context.Context, o consumerOrder) (jetstream.Consumer, error)
 	leave(stream, consumer string)
 }
@@ -161,8 +159,13 @@ func (b *viaProvisioner) ensure(ctx context.Context, verb string, o order, wante
 
 func (b *viaProvisioner) kind(ctx context.Context, kind kinds.Kind) error {
 	defer b.listing.drop()
-	if err := b.ensure(ctx, access.MakeKind, order{Kind: &kind}, b.options.logSettings(kind), b.options.stateSettings(kind)); err != nil {
-		return fmt.Errorf("ensure the streams of %s: %w", kind.Name, err)
+	o := order{Kind: &kind}
+	err := b.ensure(ctx, access.MakeKind, o, b.options.logSettings(kind))
+	if _, missing := b.info(ctx, formerState(kind.Name)); err == nil && missing == nil {
+		_, err = b.order(ctx, access.MakeKind, o) // the provisioner removes it
+	}
+	if err != nil {
+		return fmt.Errorf("ensure the log of %s: %w", kind.Name, err)
 	}
 	return nil
 }
@@ -207,18 +210,6 @@ func (b *viaProvisioner) forget(ctx context.Context, kind kinds.Name) error {
 		return fmt.Errorf("forget %s: %w", kind, err)
 	}
 	return nil
-}
-
-func (b *viaProvisioner) renew(ctx context.Context, kind kinds.Kind) error {
-	if _, err := b.order(ctx, access.RenewKind, order{Kind: &kind}); err != nil {
-		return fmt.Errorf("renew the state of %s: %w", kind.Name, err)
-	}
-	return nil
-}
-
-func (b *viaProvisioner) stepDown(ctx context.Context, kind kinds.Name) error {
-	_, err := b.order(ctx, access.StepDown, order{Kind: &kinds.Kind{Name: kind}})
-	return err
 }
 
 func (b *viaProvisioner) consumer(ctx context.Context, o consumerOrder) (jetstream.Consumer, error) {

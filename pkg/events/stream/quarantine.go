@@ -143,7 +143,7 @@ func (s *Server) quarantine(from, name string) error {
 	return nil
 }
 
-// quarantineStreams moves the folders of damaged logs and states aside, where an operator can still
+// quarantineStreams moves the folders of damaged logs aside, where an operator can still
 // inspect them, and tells whether a start without them makes sense. The API server still has
 // their content: the watcher lists everything and records a gap. No other component has turns
 // and outcomes, so an operator must decide about those.

@@ -37,29 +37,29 @@ func TestReadersOfAUserAreBounded(t *testing.T) {
 		}
 		refused := 0
 		for i := range 10_000 {
-			if order("watcher", fmt.Sprint("STATE_", i%1000)) != nil {
+			if order("watcher", fmt.Sprint("EV_", i%1000)) != nil {
 				refused++
 			}
 		}
 		if made != maxReadersPerUser || refused != 10_000-maxReadersPerUser {
 			t.Fatalf("%d are made and %d refused, want %d made", made, refused, maxReadersPerUser)
 		}
-		if err := order("writer", "STATE_0"); err != nil {
+		if err := order("writer", "EV_0"); err != nil {
 			t.Errorf("another user: %v", err)
 		}
-		at := readerKey{"watcher", "STATE_7"}
+		at := readerKey{"watcher", "EV_7"}
 		r.left(at, there[at][0])
 		there[at] = there[at][1:]
-		if err := order("watcher", "STATE_8"); err != nil {
+		if err := order("watcher", "EV_8"); err != nil {
 			t.Errorf("after one has left: %v", err)
 		}
 		clear(there) // the server has removed them, without a word
 		time.Sleep(2 * recountAfter)
-		if err := order("watcher", "STATE_9"); err != nil {
+		if err := order("watcher", "EV_9"); err != nil {
 			t.Errorf("after all are gone: %v", err)
 		}
 		for i := range 1000 {
-			_, _ = r.admit(t.Context(), readerKey{"watcher", fmt.Sprint("STATE_none-", i)})
+			_, _ = r.admit(t.Context(), readerKey{"watcher", fmt.Sprint("EV_none-", i)})
 		}
 		if len(r.of) > 2100 {
 			t.Errorf("%d streams are remembered", len(r.of))
@@ -73,7 +73,7 @@ func TestReadersThatCannotBeListed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newReaderQuota(func(context.Context, string, string) ([]string, error) { return nil, &Refusal{errors.New("denied")} })
-		at := readerKey{"watcher", "STATE_pods"}
+		at := readerKey{"watcher", "EV_pods"}
 		order := func() (n int) {
 			for i := range 2 * maxReadersPerStream {
 				if counts, err := r.admit(t.Context(), at); err == nil {
@@ -97,7 +97,7 @@ func TestReadersThatCannotBeListed(t *testing.T) {
 // second deletes, do not count.
 func TestAReaderIsCountedOnce(t *testing.T) {
 	t.Parallel()
-	at := readerKey{"watcher", "STATE_pods"}
+	at := readerKey{"watcher", "EV_pods"}
 	var there []string
 	r := newReaderQuota(func(context.Context, string, string) ([]string, error) { return there, nil })
 	admit := func() func(string) {
@@ -127,7 +127,7 @@ func TestAReaderIsCountedOnce(t *testing.T) {
 	admit()("")
 	expect("when nothing came of another", 1)
 	r.left(at, "watcher-2")
-	r.left(readerKey{"watcher", "STATE_nodes"}, "watcher-1")
+	r.left(readerKey{"watcher", "EV_nodes"}, "watcher-1")
 	expect("when strangers have left", 1)
 	r.left(at, "watcher-1")
 	expect("when it has left", 0)

@@ -20,7 +20,7 @@ import (
 // bound, and a replica of the same service that starts later gets a consumer as soon as the
 // provisioner finds the others unused.
 func TestMadeUpReadersAreBounded(t *testing.T) {
-	const orders, at = 10_000, "STATE_pods"
+	const orders, at = 10_000, "EV_pods"
 	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", Accounts: accountsOf(t, access.New(measured))})
 	provisioner := provide(t, s.URL())
 	as := func(user string) *stream.Bus { return connect(t, stream.Options{URL: as(user, s.URL())}) }

@@ -54,8 +54,7 @@ func retained(other, c jetstream.StreamConfig) jetstream.StreamConfig {
 	return c
 }
 
-// sized tells whether Millrace sets a stream's retention. State streams keep the last message
-// of every object, and wakes wait until they fire.
+// sized tells whether Millrace sets a stream's retention. Wakes wait until they fire.
 func sized(want jetstream.StreamConfig) bool { return want.Metadata[keptSince] != "" }
 
 func keeps(c jetstream.StreamConfig) bus.Retention {

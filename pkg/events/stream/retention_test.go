@@ -50,7 +50,7 @@ func TestTheLastWordHolds(t *testing.T) {
 	old := ensured(t, s, began, day)
 	expectKept(t, old, "at first", day, of...)
 	expectKept(t, old, "at first", bus.Retention{Age: 48 * time.Hour, Bytes: 1 << 20}, rest...)
-	expectKept(t, old, "at first", bus.Retention{}, subject.StateStream("pods"), subject.WakeStream)
+	expectKept(t, old, "at first", bus.Retention{}, subject.WakeStream)
 	appender, err := old.Append(t.Context(), "pods")
 	if err != nil {
 		t.Fatal(err)
@@ -104,11 +104,11 @@ func TestWhatWasChangedByHand(t *testing.T) {
 	expectKept(t, b, "by hand", bus.Retention{Age: 3 * time.Hour, Bytes: 1 << 20}, "EV_pods")
 	expectKept(t, ensured(t, s, began.Add(time.Second), bus.Retention{Age: time.Hour}), "then", bus.Retention{Age: time.Hour, Bytes: 1 << 20}, "EV_pods")
 
-	edit("STATE_pods", func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour })
-	if err := b.EnsureKind(t.Context(), kinds.Pods.Kind); !errors.Is(err, bus.ErrSettings) || !strings.Contains(err.Error(), "STATE_pods: max_age") {
-		t.Errorf("a state that forgets what is there: %v", err)
+	edit("WAKE", func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour })
+	if err := b.EnsureController(t.Context(), "c"); !errors.Is(err, bus.ErrSettings) || !strings.Contains(err.Error(), "WAKE: max_age") {
+		t.Errorf("wakes that are forgotten before they fire: %v", err)
 	}
-	edit("STATE_pods", func(c *jetstream.StreamConfig) { c.MaxAge = 0 })
+	edit("WAKE", func(c *jetstream.StreamConfig) { c.MaxAge = 0 })
 	edit("TURN_c", func(c *jetstream.StreamConfig) { c.Duplicates = time.Second })
 	if err := b.EnsureController(t.Context(), "c"); !errors.Is(err, bus.ErrSettings) || !strings.Contains(err.Error(), "duplicate_window") {
 		t.Errorf("turns of which ids are forgotten at once: %v", err)

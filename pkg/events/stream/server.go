@@ -77,10 +77,9 @@ type Server struct {
 }
 
 // Serve starts a server on a data directory. When it returns, a standalone server has restored
-// every stream, and every state stream follows its log again (the server's log names those that
-// do not). A server of a cluster listens, and waits for the others; see [Server.Healthy].
+// every stream. A server of a cluster listens, and waits for the others; see [Server.Healthy].
 //
-// Serve sets an unreadable log or state aside, and the watcher begins a new one; the server's
+// Serve sets an unreadable log aside, and the watcher begins a new one; the server's
 // log says so.
 //
 // Errors: the settings are invalid, the directory cannot be created or written, another process
@@ -177,9 +176,6 @@ func (s *Server) open(expected []string, log *serverLog) error {
 	if s.options.clustered() {
 		return nil
 	}
-	if err := s.connectMirrors(); err != nil {
-		return err
-	}
 	if err := s.complete(expected, log); err != nil || s.options.Listen == "" {
 		return err
 	}
@@ -249,6 +245,15 @@ func (s *Server) complete(expected []string, log *serverLog) error {
 		return nil
 	}
 	return &unreadableStreamsError{streams: damaged, why: log.lastWarning()}
+}
+
+// streams are the streams that the server has; none before it has created the first one.
+func (s *Server) streams() ([]server.StreamDetail, error) {
+	account, err := s.nats.JszAccount(&server.JSzOptions{Account: s.options.account(), Streams: true})
+	if err != nil {
+		return nil, fmt.Errorf("list the streams: %w", err)
+	}
+	return account.Streams, nil
 }
 
 // streamsOnDisk are the names of the streams in the data directory.

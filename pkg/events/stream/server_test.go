@@ -80,8 +80,7 @@ func TestDamagedStreamIsNamed(t *testing.T) {
 	serve(t, stream.ServerOptions{Dir: dir})
 }
 
-// TestDamagedLogIsSetAside, and begins anew with its state: what it held the API
-// server still has.
+// TestDamagedLogIsSetAside, and begins anew: what it held the API server still has.
 func TestDamagedLogIsSetAside(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -101,7 +100,6 @@ func TestDamagedLogIsSetAside(t *testing.T) {
 	if aside, err := filepath.Glob(filepath.Join(dir, "damaged", "EV_pods-*", "meta.inf")); err != nil || len(aside) != 1 {
 		t.Errorf("set aside are %v, %v", aside, err)
 	}
-	// STATE_pods has lost its log: both are made anew.
 	if err := b.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +110,7 @@ func TestDamagedLogIsSetAside(t *testing.T) {
 	if err := errors.Join(a.Append(t.Context(), podDelta("a", 1)), a.Flush(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	err = b.Follow(t.Context(), subject.StateStream("pods"), 0, func(batch []events.Message) error { return errRead })
+	err = b.Follow(t.Context(), subject.LogStream("pods"), 0, func(batch []events.Message) error { return errRead })
 	if !errors.Is(err, errRead) {
 		t.Fatal(err)
 	}
@@ -229,14 +227,14 @@ func (s *tally) distinct() []uint64 {
 	return slices.Compact(all)
 }
 
-// watch follows and works on the state of pods until the test ends.
+// watch follows and works on the log of pods until the test ends.
 func watch(t *testing.T, b *stream.Bus) (read, worked *tally) {
 	read, worked = &tally{}, &tally{}
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	t.Cleanup(func() { cancel(); wg.Wait() })
 	wg.Go(func() {
-		err := b.Follow(ctx, subject.StateStream("pods"), 0, func(batch []events.Message) error {
+		err := b.Follow(ctx, subject.LogStream("pods"), 0, func(batch []events.Message) error {
 			for _, m := range batch {
 				read.add(m.Sequence)
 			}
@@ -247,7 +245,7 @@ func watch(t *testing.T, b *stream.Bus) (read, worked *tally) {
 		}
 	})
 	wg.Go(func() {
-		job := bus.Work{Stream: subject.StateStream("pods"), Durable: "c", AckWait: 2 * time.Second}
+		job := bus.Work{Stream: subject.LogStream("pods"), Durable: "c", AckWait: 2 * time.Second}
 		err := b.Work(ctx, job, func(d bus.Delivery) {
 			worked.add(d.Message().Sequence)
 			d.Ack()

@@ -56,28 +56,13 @@ func (o Options) packing() jetstream.StoreCompression {
 	return jetstream.S2Compression
 }
 
-// logSettings is the settings of a log. AllowDirect must stay off, or the state stream would
-// answer direct gets in the log's name.
+// logSettings is the settings of a log. AllowDirect is off: any replica would answer a direct get,
+// also one that lags behind the log's leader.
 func (o Options) logSettings(kind kinds.Kind) jetstream.StreamConfig {
 	c := o.record(string(kind.Name), subject.LogStream(kind.Name), logWindow, subject.Log(kind.Name))
 	c.AllowMsgTTL, c.AllowBatchPublish = true, true
 	maps.Copy(c.Metadata, kindMetadata(kind))
 	return c
-}
-
-// stateSettings is the settings of a state stream, which is not compressed because every reader
-// reads all of it at its start. The remaining messages are scattered over the blocks. The
-// server decompresses a whole block for each reader, and decides by the compressed size whether
-// a block is worth compacting.
-func (o Options) stateSettings(kind kinds.Kind) jetstream.StreamConfig {
-	return jetstream.StreamConfig{
-		Name: subject.StateStream(kind.Name), Mirror: &jetstream.StreamSource{Name: subject.LogStream(kind.Name)},
-		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld,
-		Storage: jetstream.FileStorage, Compression: jetstream.NoCompression, Replicas: o.Replicas,
-		MaxMsgsPerSubject: 1, MaxBytes: -1,
-		AllowMsgTTL: true, AllowDirect: true,
-		Metadata: kindMetadata(kind),
-	}
 }
 
 func (o Options) turnSettings(controller string) jetstream.StreamConfig {
@@ -148,7 +133,7 @@ type setting struct {
 
 var settings = []setting{
 	{"subjects", func(c jetstream.StreamConfig) any { return slices.Sorted(slices.Values(c.Subjects)) }},
-	{"mirror", func(c jetstream.StreamConfig) any { return mirrored(c) }},
+	{"mirror", func(c jetstream.StreamConfig) any { return c.Mirror != nil }},
 	{"sources", func(c jetstream.StreamConfig) any { return len(c.Sources) }},
 	{"retention", func(c jetstream.StreamConfig) any { return c.Retention }},
 	{"discard", func(c jetstream.StreamConfig) any { return c.Discard }},
@@ -159,7 +144,7 @@ var settings = []setting{
 	{"max_msgs", func(c jetstream.StreamConfig) any { return unlimited(c.MaxMsgs) }},
 	{"max_msgs_per_subject", func(c jetstream.StreamConfig) any { return unlimited(c.MaxMsgsPerSubject) }},
 	{"max_msg_size", func(c jetstream.StreamConfig) any { return unlimited(int64(c.MaxMsgSize)) }},
-	{"duplicate_window", func(c jetstream.StreamConfig) any { return window(c) }},
+	{"duplicate_window", func(c jetstream.StreamConfig) any { return c.Duplicates }},
 	{"allow_direct", func(c jetstream.StreamConfig) any { return c.AllowDirect }},
 	{"mirror_direct", func(c jetstream.StreamConfig) any { return c.MirrorDirect }},
 	{"allow_msg_ttl", func(c jetstream.StreamConfig) any { return c.AllowMsgTTL }},
@@ -195,30 +180,10 @@ func text(value any) string {
 	return fmt.Sprint(value)
 }
 
-// mirrored is the name of the mirrored stream. The mirror's start does not matter: the watcher
-// says everything again into a renewed mirror.
-func mirrored(c jetstream.StreamConfig) string {
-	if c.Mirror == nil {
-		return ""
-	}
-	if c.Mirror.FilterSubject != "" || len(c.Mirror.SubjectTransforms) > 0 {
-		return c.Mirror.Name + " (in part)"
-	}
-	return c.Mirror.Name
-}
-
 // unlimited maps every way to say "no limit" to -1.
 func unlimited(n int64) int64 {
 	if n <= 0 {
 		return -1
 	}
 	return n
-}
-
-// window is the zero duration for mirrors: no client publishes to them.
-func window(c jetstream.StreamConfig) time.Duration {
-	if c.Mirror != nil {
-		return 0
-	}
-	return c.Duplicates
 }

@@ -57,40 +57,71 @@ func TestEveryDifferenceIsNamedAndNothingChanged(t *testing.T) {
 			t.Errorf("the error says %q: %v", word, err)
 		}
 	}
-	if _, err := b.StreamState(t.Context(), subject.StateStream("pods")); !errors.Is(err, bus.ErrNoStream) {
-		t.Errorf("the state stream was made beside a log with other settings (%v)", err)
+	found, err := js.Stream(t.Context(), "EV_pods")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := found.CachedInfo().Config; !c.AllowDirect || c.MaxAge != time.Hour || c.Storage != jetstream.MemoryStorage {
+		t.Errorf("a log with other settings was changed to %+v", c)
 	}
 }
 
-// Earlier versions packed the state. It is used as it is.
-func TestStateIsNotPackedAndMayBe(t *testing.T) {
+// A log is compressed. One that an operator has decompressed is used as it is.
+func TestALogIsPackedAndNeedNotBe(t *testing.T) {
 	t.Parallel()
 	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0"})
 	js := admin(t, s.URL())
 	b := connect(t, stream.Options{URL: s.URL()})
-	if err := b.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
-		t.Fatal(err)
-	}
-	for name, want := range map[string]jetstream.StoreCompression{"STATE_pods": jetstream.NoCompression, "EV_pods": jetstream.S2Compression} {
-		made, err := js.Stream(t.Context(), name)
+	for _, want := range []jetstream.StoreCompression{jetstream.S2Compression, jetstream.NoCompression} {
+		if err := b.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
+			t.Errorf("the log of pods: %v", err)
+		}
+		made, err := js.Stream(t.Context(), "EV_pods")
 		if err != nil {
 			t.Fatal(err)
 		}
 		config := made.CachedInfo().Config
 		if config.Compression != want {
-			t.Errorf("%s is packed with %v, want %v", name, config.Compression, want)
+			t.Errorf("it is packed with %v, want %v", config.Compression, want)
 		}
-		config.Compression = jetstream.S2Compression
+		config.Compression = jetstream.NoCompression
 		if _, err := js.UpdateStream(t.Context(), config); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := b.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
-		t.Errorf("a state that is packed: %v", err)
+}
+
+// formerState makes what an earlier version kept beside the log of pods: the last message of each
+// object.
+func formerState(t *testing.T, js jetstream.JetStream) {
+	t.Helper()
+	log, err := js.Stream(t.Context(), "EV_pods")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: "STATE_pods", Mirror: &jetstream.StreamSource{Name: "EV_pods"}, MaxMsgsPerSubject: 1, AllowMsgTTL: true, AllowDirect: true,
+		Metadata: log.CachedInfo().Config.Metadata,
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
-func TestStateIsRemadeBesideItsLog(t *testing.T) {
+// expectLogAlone: the log of pods has 5 messages, and there is nothing beside it.
+func expectLogAlone(t *testing.T, js jetstream.JetStream, b *stream.Bus) {
+	t.Helper()
+	if _, err := js.Stream(t.Context(), "STATE_pods"); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.Errorf("what an earlier version made is still there: %v", err)
+	}
+	if at, err := b.StreamState(t.Context(), "EV_pods"); err != nil || at.Messages != 5 || at.Last != 5 {
+		t.Errorf("of 5 messages the log has %d up to %d (%v)", at.Messages, at.Last, err)
+	}
+}
+
+// TestWhatAnEarlierVersionMadeIsRemoved, when the kind is ensured or forgotten, and the log stays
+// as it is.
+func TestWhatAnEarlierVersionMadeIsRemoved(t *testing.T) {
 	t.Parallel()
 	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0"})
 	js := admin(t, s.URL())
@@ -101,41 +132,24 @@ func TestStateIsRemadeBesideItsLog(t *testing.T) {
 	if _, err := publish(t.Context(), b, 0, 5); err != nil {
 		t.Fatal(err)
 	}
-	state := subject.StateStream("pods")
-	eventually(t, "the state has caught up", func() bool {
-		s, err := b.StreamState(t.Context(), state)
-		return err == nil && s.Last == 5
-	})
-	reader := make(chan error, 1)
-	first := make(chan struct{})
-	go func() {
-		reader <- b.Follow(t.Context(), state, 0, func(batch []events.Message) error {
-			if batch[0].Sequence == 1 {
-				close(first)
-			}
-			return nil
-		})
-	}()
-	<-first
-	if err := js.DeleteStream(t.Context(), state); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-reader; !errors.Is(err, bus.ErrNoStream) && !errors.Is(err, bus.ErrOvertaken) {
-		t.Errorf("the reader of a state that was removed: %v", err)
+	formerState(t, js)
+	if found, err := b.Kinds(t.Context()); err != nil || len(found) != 1 {
+		t.Errorf("the kinds are %v (%v)", found, err)
 	}
 	if err := b.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the state is what it was", func() bool {
-		s, err := b.StreamState(t.Context(), state)
-		return err == nil && s.Last == 5 && s.Messages == 5
-	})
-	info, err := js.Stream(t.Context(), state)
-	if err != nil {
+	expectLogAlone(t, js, b)
+	formerState(t, js)
+	if err := b.DeleteKind(t.Context(), kinds.Pods.Name); err != nil {
 		t.Fatal(err)
 	}
-	if info.CachedInfo().Config.MirrorDirect {
-		t.Error("the state answers direct gets in the log's name")
+	names := js.StreamNames(t.Context())
+	for name := range names.Name() {
+		t.Errorf("after the kind is forgotten there is %s", name)
+	}
+	if err := names.Err(); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -155,7 +169,7 @@ func TestReaderNoticesRemadeStream(t *testing.T) {
 	log := subject.LogStream("pods")
 	err := b.Follow(t.Context(), log, 0, func(batch []events.Message) error {
 		// While the reader is busy, the log is made anew, and grows longer.
-		if err := errors.Join(js.DeleteStream(t.Context(), subject.StateStream("pods")), js.DeleteStream(t.Context(), log)); err != nil {
+		if err := js.DeleteStream(t.Context(), log); err != nil {
 			return err
 		}
 		if err := b.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {

@@ -26,7 +26,7 @@ import (
 // or not. Instead, all streams share the store. When it becomes scarce, room bounds the largest
 // streams, all to the same size, until there is room again: first the logs, and turns and
 // outcomes only when no log is larger than [minKept]. So a busy kind cannot take what the
-// others have. Room never bounds states, wakes and signatures: their messages are not lost.
+// others have. Room never bounds wakes and signatures: their messages are not lost.
 //
 // A bounded log drops its oldest messages at once, as a log does whose retention is shortened;
 // its watcher says again what still exists.

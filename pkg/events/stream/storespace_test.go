@@ -71,7 +71,7 @@ func tenant(t *testing.T, server prometheus.Collector, b *stream.Bus) {
 			turns++
 		}
 	}
-	for name, want := range map[string]uint64{subject.LogStream("pods"): 20, subject.TurnStream("c"): turns, subject.StateStream("configmaps"): 1} {
+	for name, want := range map[string]uint64{subject.LogStream("pods"): 20, subject.TurnStream("c"): turns} {
 		if s, err := b.StreamState(ctx, name); err != nil || s.Messages != want || s.Keeps.Bytes != 0 {
 			t.Errorf("%s has %d messages and keeps %v, want %d and no bound (%v)", name, s.Messages, s.Keeps, want, err)
 		}
@@ -89,7 +89,7 @@ func tenant(t *testing.T, server prometheus.Collector, b *stream.Bus) {
 }
 
 // TestATenantCannotFillTheStore: a tenant that writes far more than fits pushes out only its
-// own messages; other kinds, turns and states keep all of theirs.
+// own messages; other kinds and turns keep all of theirs.
 func TestATenantCannotFillTheStore(t *testing.T) {
 	server := serve(t, stream.ServerOptions{MaxStore: 96 << 20})
 	b := connect(t, stream.Options{Server: server})
@@ -244,9 +244,9 @@ func TestTheLargestAreBoundedFirst(t *testing.T) {
 		"one log":              {map[string]uint64{"EV_a": 700 * mb, "EV_b": 200 * mb, "TURN_c": 50 * mb}, "map[EV_a:500]"},
 		"two logs":             {map[string]uint64{"EV_a": 450 * mb, "EV_b": 400 * mb, "EV_c": 100 * mb}, "map[EV_a:325 EV_b:325]"},
 		"turns":                {map[string]uint64{"EV_a": 50 * mb, "TURN_c": 600 * mb, "OUTCOME_c": 300 * mb}, "map[EV_a:16 TURN_c:434]"},
-		"more than there is":   {map[string]uint64{"EV_a": 20 * mb, "TURN_c": 20 * mb, "STATE_a": 910 * mb}, "map[EV_a:16 TURN_c:16]"},
+		"more than there is":   {map[string]uint64{"EV_a": 20 * mb, "TURN_c": 20 * mb, "WAKE": 910 * mb}, "map[EV_a:16 TURN_c:16]"},
 		"one as large already": {map[string]uint64{"EV_a": 550 * mb, "EV_b": 350 * mb, "EV_c": 50 * mb}, "map[EV_a:350]"},
-		"nothing to spare":     {map[string]uint64{"STATE_a": 900 * mb, "WAKE": 50 * mb}, "map[]"},
+		"nothing to spare":     {map[string]uint64{"NOTARY": 900 * mb, "WAKE": 50 * mb}, "map[]"},
 	} {
 		got := stream.Bounded(c.sizes, 950*mb, 1000*mb)
 		for name := range got {

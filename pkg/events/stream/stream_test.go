@@ -55,7 +55,7 @@ func TestConformsOverTCP(t *testing.T) {
 	})
 }
 
-func TestTombstonesExpire(t *testing.T) {
+func TestLogsExpire(t *testing.T) {
 	t.Parallel()
 	const age = 2 * time.Second
 	streamtest.Expire(t, age, func(t *testing.T) bus.Bus {

@@ -15,33 +15,31 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// EnsureKind creates the log and the state stream of a kind; see [bus.Streams]. It deletes and
-// recreates a state stream whose log is missing: that stream would wait for sequences that the
-// new log does not have.
+// EnsureKind creates the log of a kind; see [bus.Streams]. It deletes what an earlier version kept
+// beside it.
 func (b *Bus) EnsureKind(ctx context.Context, kind kinds.Kind) error {
-	return b.retryPassing(ctx, "make the streams of "+string(kind.Name), func() error { return b.make.kind(ctx, kind) })
+	return b.retryPassing(ctx, "make the log of "+string(kind.Name), func() error { return b.make.kind(ctx, kind) })
 }
 
 func (b direct) kind(ctx context.Context, kind kinds.Kind) error {
 	defer b.listing.drop()
-	log, state := b.options.logSettings(kind), b.options.stateSettings(kind)
-	// Look at the state first: another process may create both between the two looks, the log first.
-	there, err := b.compare(ctx, state, log)
+	log := b.options.logSettings(kind)
+	there, err := b.compare(ctx, log)
+	if err == nil {
+		err = b.create(ctx, there, log)
+	}
+	if err == nil {
+		err = b.remove(ctx, formerState(kind.Name))
+	}
 	if err != nil {
-		return fmt.Errorf("ensure the streams of %s: %w", kind.Name, err)
-	}
-	slices.Reverse(there)
-	if there[1] && !there[0] {
-		if err := b.remove(ctx, state.Name); err != nil {
-			return fmt.Errorf("remove the state stream that lost its log: %w", err)
-		}
-		there[1] = false
-	}
-	if err := b.create(ctx, there, log, state); err != nil {
-		return fmt.Errorf("ensure the streams of %s: %w", kind.Name, err)
+		return fmt.Errorf("ensure the log of %s: %w", kind.Name, err)
 	}
 	return nil
 }
+
+// formerState is the stream in which earlier versions kept the last message of each object of a
+// kind: a mirror of the log.
+func formerState(kind kinds.Name) string { return "STATE_" + kind.Token() }
 
 // EnsureController creates the turn and outcome stream of a controller, and the shared streams
 // of wakes and status reports; see [bus.Streams].
@@ -140,40 +138,17 @@ func (b direct) create(ctx context.Context, there []bool, wanted ...jetstream.St
 	return nil
 }
 
-// DeleteKind deletes the streams of a kind; a missing stream is no error.
+// DeleteKind deletes the log of a kind; a missing log is no error.
 func (b *Bus) DeleteKind(ctx context.Context, kind kinds.Name) error {
 	defer b.listing.drop()
 	return b.make.forget(ctx, kind)
 }
 
 func (b direct) forget(ctx context.Context, kind kinds.Name) error {
-	// Delete the mirror first, so that it never exists without its log.
-	for _, name := range []string{subject.StateStream(kind), subject.LogStream(kind)} {
+	for _, name := range []string{formerState(kind), subject.LogStream(kind)} {
 		if err := b.remove(ctx, name); err != nil {
 			return fmt.Errorf("forget %s: %w", kind, err)
 		}
-	}
-	return nil
-}
-
-// RecreateState recreates the state stream of a kind, empty; see [bus.Streams]. The new stream does not
-// begin with the log's messages, which may be unreadable.
-func (b *Bus) RecreateState(ctx context.Context, kind kinds.Kind) error {
-	return b.make.renew(ctx, kind)
-}
-
-func (b direct) renew(ctx context.Context, kind kinds.Kind) error {
-	log, err := b.StreamState(ctx, subject.LogStream(kind.Name))
-	if err != nil {
-		return fmt.Errorf("renew the state of %s: %w", kind.Name, err)
-	}
-	settings := b.options.stateSettings(kind)
-	settings.Mirror.OptStartSeq = log.Last + 1
-	if err := b.remove(ctx, settings.Name); err != nil {
-		return fmt.Errorf("renew the state of %s: %w", kind.Name, err)
-	}
-	if err := b.create(ctx, []bool{false}, settings); err != nil {
-		return fmt.Errorf("renew the state of %s: %w", kind.Name, err)
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 func TestWhatANotaryVouchesFor(t *testing.T) {
 	for stream, want := range map[string]bool{
 		subject.LogStream("pods"): true, subject.TurnStream("c"): true, subject.OutcomeStream("c"): true, subject.ShadowStream("c"): true,
-		subject.StateStream("pods"): false, subject.WakeStream: false, subject.StatusStream: false, subject.NotaryStream: false, "": false,
+		"STATE_pods": false, subject.WakeStream: false, subject.StatusStream: false, subject.NotaryStream: false, "": false,
 	} {
 		if got := subject.Notarized(stream); got != want {
 			t.Errorf("of %q it is said %v", stream, got)

@@ -44,11 +44,8 @@ const (
 // LogStream is the stream that holds every delta of a kind.
 func LogStream(kind kinds.Name) string { return "EV_" + kind.Token() }
 
-// StateStream is the stream that holds the last delta of each object of a kind.
-func StateStream(kind kinds.Name) string { return "STATE_" + kind.Token() }
-
-// KindOfStream is the kind of a log or state stream; ok is false for any other
-// stream.
+// KindOfStream is the kind of a log, or of the stream beside it that triggers of earlier
+// versions name (STATE_<kind>, with the log's sequences); ok is false for any other stream.
 func KindOfStream(stream string) (kind kinds.Name, ok bool) {
 	for _, prefix := range []string{"EV_", "STATE_"} {
 		if token, found := strings.CutPrefix(stream, prefix); found {

@@ -36,7 +36,7 @@ func change(b *testing.B, tracer *trace.Tracer, version string) {
 	seen.End()
 	process := tracer.Process(trace.Question{
 		Controller: "c", About: d.Ref, Parent: cause, Began: tracer.Now(cause),
-		Triggers: []events.Trigger{{Stream: "STATE_pods", Sequence: 7, Trace: cause}},
+		Triggers: []events.Trigger{{Stream: "EV_pods", Sequence: 7, Trace: cause}},
 	})
 	reconcile := tracer.Reconcile(process, "c", tracer.Now(cause))
 	decided := turn(reconcile.Or(cause))

@@ -3,7 +3,7 @@
 // to everything that they lead to.
 //
 //	watcher      send EV_<kind>            a change; the root where no writer of ours made it
-//	reconcilers  process STATE_<kind>      a turn, and what asked for it
+//	reconcilers  process EV_<kind>         a turn, and what asked for it
 //	               reconcile <controller>  the decision, where it is one
 //	                 send TURN_<controller>
 //	writer       process TURN_<controller>

@@ -180,12 +180,12 @@ func TestAllCausesAreLinked(t *testing.T) {
 	other := strings.Replace(sampled, "0af7", "1af7", 1)
 	began := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	q := trace.Question{Controller: "c", About: events.Ref{Name: "web"}, Parent: events.Trace{Parent: sampled}, Began: began, Triggers: []events.Trigger{
-		{Stream: "STATE_a", Sequence: 1, Trace: events.Trace{Parent: other}}, {Stream: "STATE_b", Sequence: 2},
-		{Stream: "STATE_c", Sequence: 3, Trace: events.Trace{Parent: sampled}},
+		{Stream: "EV_a", Sequence: 1, Trace: events.Trace{Parent: other}}, {Stream: "EV_b", Sequence: 2},
+		{Stream: "EV_c", Sequence: 3, Trace: events.Trace{Parent: sampled}},
 	}}
 	tracer.Process(q).End()
 	got := tells(t, r, map[attribute.Key]string{trace.Sequence: "3", "messaging.batch.message_count": "3"})
-	if got.Name != "process STATE_c" || len(got.Links) != 1 || got.Links[0].SpanContext.TraceID().String() != other[3:35] || got.Parent.TraceID().String() != sampled[3:35] {
+	if got.Name != "process EV_c" || len(got.Links) != 1 || got.Links[0].SpanContext.TraceID().String() != other[3:35] || got.Parent.TraceID().String() != sampled[3:35] {
 		t.Errorf("%s has the parent %v and the links %v", got.Name, got.Parent, got.Links)
 	}
 }

@@ -161,14 +161,14 @@ func TestAReplayIsInNoTraceThatWasRecorded(t *testing.T) {
 	tracer, root := r.Tracer("replay", trace.Options{Limits: trace.Limits{Age: 1}}).Replay("yesterday") // the limits do not apply to a replay
 	process := tracer.Process(trace.Question{
 		Controller: "c", About: events.Ref{Name: "web"}, Parent: events.Trace{Parent: sampled, Began: 1},
-		Triggers: []events.Trigger{{Stream: "STATE_pods", Sequence: 3, Trace: events.Trace{Parent: sampled, Began: 1}}},
+		Triggers: []events.Trigger{{Stream: "EV_pods", Sequence: 3, Trace: events.Trace{Parent: sampled, Began: 1}}},
 	})
 	reconcile := tracer.Reconcile(process, "c", time.Time{})
 	reconcile.End()
 	process.End()
 	tracer.Delta(delta("u", "1"), trace.Origin{}).End()
 	root.End()
-	want := "replay: replay yesterday\n  replay: process STATE_pods [1 links]\n    replay: reconcile c\n  replay: send EV_pods\n"
+	want := "replay: replay yesterday\n  replay: process EV_pods [1 links]\n    replay: reconcile c\n  replay: send EV_pods\n"
 	if got := r.Tree(); got != want {
 		t.Errorf("the traces are\n%swant\n%s", got, want)
 	}

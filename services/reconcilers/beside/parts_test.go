@@ -96,7 +96,7 @@ func TestAKindThatCannotBeReadEndsTheSession(t *testing.T) {
 		want   string
 	}{
 		"the kinds": {func(a *ailing) { a.kinds = away }, "look for kinds"}, "what there is": {func(a *ailing) { a.read = away }, "read what there is of configmaps"},
-		"the mark": {func(a *ailing) { a.last = away }, "look whether all of configmaps has been told"},
+		"the mark": {func(a *ailing) { a.last = away }, "look since when everything is recorded of configmaps"},
 	} {
 		x, a, _ := onAiling(t, copies)
 		c.change(a)
@@ -141,8 +141,7 @@ func TestWhichKindsAreJoined(t *testing.T) {
 	}
 }
 
-// A kind counts as not completely recorded until a mark follows, unless its last change is old
-// (TestAMarkThatHasExpired).
+// A kind counts as not completely recorded until a mark follows.
 func TestWhatHasNotBeenTold(t *testing.T) {
 	x, _, s := onAiling(t, copies)
 	from, err := x.begin(t.Context(), kinds.ConfigMaps.Kind)

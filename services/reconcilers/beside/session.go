@@ -125,38 +125,48 @@ func (x *session) join(ctx context.Context, readers *sync.WaitGroup, fail contex
 	return missing, nil
 }
 
-// begin reads the state of a kind, and returns where its log continues.
+// begin reads the log of a kind up to its end, and returns where it continues.
 func (x *session) begin(ctx context.Context, kind kinds.Kind) (from uint64, err error) {
-	var (
-		there []shell.Fact
-		last  events.Message
-	)
-	b, stream := x.service.config.Bus, subject.StateStream(kind.Name)
-	err = b.Read(ctx, bus.Passage{Stream: stream}, func(batch []events.Message) error {
+	b, stream := x.service.config.Bus, subject.LogStream(kind.Name)
+	since, err := bus.RecordedSince(ctx, b, kind.Name)
+	if err != nil {
+		return 0, err
+	}
+	last := map[string]events.Message{} // by subject
+	listed := false
+	err = b.Read(ctx, bus.Passage{Stream: stream, From: since}, func(batch []events.Message) error {
 		for _, m := range batch {
-			there, last = append(there, shell.Read(kind, m)), m
+			last[m.Subject], from = m, m.Sequence
+			d := x.noteEpoch(kind.Name, m)
+			listed = listed || d.Op == events.Mark || d.Census.Known
 		}
 		return nil
 	})
 	if err != nil {
 		return 0, fmt.Errorf("read what there is of %s: %w", kind.Name, err)
 	}
-	_, marked, err := b.Last(ctx, stream, subject.Mark(kind.Name))
-	if err != nil {
-		return 0, fmt.Errorf("look whether all of %s has been told: %w", kind.Name, err)
+	var there []shell.Fact
+	for _, m := range last {
+		there = append(there, shell.Read(kind, m))
 	}
-	x.world.begin(kind, last.Sequence, there)
-	if ref, err := subject.ParseDelta(last.Subject); err == nil {
-		if d, err := events.DecodeDelta(ref, last); err == nil {
-			x.world.epochs[kind.Name] = d.Epoch
-		}
-	}
-	// A mark expires after an hour; a kind whose last change is long before that has
-	// been told completely.
-	if !marked && (last.Sequence == 0 || time.Since(last.Time) < 2*time.Hour) {
+	x.world.begin(kind, from, there)
+	if !listed {
 		x.untold[kind.Name] = true
 	}
-	return last.Sequence + 1, nil
+	return from + 1, nil
+}
+
+// noteEpoch notes the epoch of a message, and returns its delta; the zero delta if it has none.
+func (x *session) noteEpoch(kind kinds.Name, m events.Message) (d events.Delta) {
+	ref, err := subject.ParseDelta(m.Subject)
+	if err == nil {
+		d, err = events.DecodeDelta(ref, m)
+	}
+	if err != nil {
+		return events.Delta{}
+	}
+	x.world.epochs[kind] = d.Epoch
+	return d
 }
 
 // read reads the log of a kind until that is impossible.

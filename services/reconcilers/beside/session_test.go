@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -297,15 +298,17 @@ func TestHowOftenKindsAreLookedFor(t *testing.T) {
 	}
 }
 
-// A kind whose last change is two hours old counts as completely recorded, even if its mark has expired.
+// A kind counts as completely recorded while its log has a mark, and a mark expires: a kind without any is
+// not told, however old its last change is.
 func TestAMarkThatHasExpired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, _, s := onAiling(t, copies)
 		s.say(kinds.ConfigMaps.Kind, "web", "m", "kubectl", nil)
+		s.told()
 		for _, step := range []struct {
 			after  time.Duration
 			untold bool
-		}{{2*time.Hour - 1, true}, {1, false}} {
+		}{{0, false}, {2 * time.Hour, true}} {
 			time.Sleep(step.after) // virtual
 			x, _, _ := newAgain(t, s)
 			if _, err := x.begin(t.Context(), kinds.ConfigMaps.Kind); err != nil || x.untold["configmaps"] != step.untold {
@@ -313,6 +316,36 @@ func TestAMarkThatHasExpired(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A session begins with the last state of each object that is recorded since the message that the newest
+// mark names, and continues behind the end of the log.
+func TestWhatASessionBeginsWith(t *testing.T) {
+	_, _, s := onAiling(t, copies)
+	say := func(names ...string) {
+		for _, name := range names {
+			s.say(kinds.ConfigMaps.Kind, name, "m", "kubectl", map[string]string{"n": fmt.Sprint(s.version)})
+		}
+	}
+	say("gone", "old", "web", "web", "passing") // messages 1 to 5
+	s.ends(kinds.ConfigMaps.Kind, "gone", "m")
+	s.append("configmaps", subject.Mark("configmaps"), events.Delta{Op: events.Mark, Since: 3})
+	s.ends(kinds.ConfigMaps.Kind, "passing", "m")
+	say("late")
+	x, _, _ := newAgain(t, s)
+	from, err := x.begin(t.Context(), kinds.ConfigMaps.Kind)
+	if err != nil || from != 10 || x.untold["configmaps"] {
+		t.Errorf("it goes on from %d (%v), untold: %t", from, err, x.untold["configmaps"])
+	}
+	there := map[string]string{}
+	for _, name := range []string{"gone", "old", "web", "passing", "late"} {
+		if o := x.world.object(x.world.at, kinds.ConfigMaps.Kind, events.Ref{Kind: "configmaps", Namespace: name, Name: "m"}); !o.None() {
+			there[name] = o.GetLabels()["n"]
+		}
+	}
+	if want := map[string]string{"web": "3", "late": "8"}; !maps.Equal(there, want) {
+		t.Errorf("it begins with %v, want %v", there, want)
+	}
 }
 
 // feeding is a bus whose Follow delivers one batch and ends.

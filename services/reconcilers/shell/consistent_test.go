@@ -29,9 +29,8 @@ func counted(t *testing.T, log ...events.Message) []events.Message {
 	return log
 }
 
-// A follower passes the sequence at which a pod was created, because the pod has changed since.
-// The engine must not decide on the pods that were created later alone: neither to act, nor to
-// report a state that never was.
+// A log has lost the message with which a pod was created. The engine must not decide on the pods that
+// were created later alone: neither to act, nor to report a state that never was.
 func TestNothingIsDecidedOnAnInconsistentView(t *testing.T) {
 	o, kind := open(t, Settings{}), kinds.Pods.Kind
 	log := counted(t,
@@ -44,7 +43,7 @@ func TestNothingIsDecidedOnAnInconsistentView(t *testing.T) {
 		o.engine.Folded(kind.Name)
 		o.run()
 	}
-	fold(log[1]) // the third message has overwritten the first
+	fold(log[1]) // without the first
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 7, ""))
 	o.recalled(Past{}, Past{})
 	o.none()

@@ -117,7 +117,7 @@ func (t *damageReport) send(ctx context.Context, b bus.Bus) error {
 		return nil
 	}
 	if damage.End == 0 {
-		state, err := b.StreamState(ctx, subject.StateStream(damage.Kind))
+		state, err := b.StreamState(ctx, subject.LogStream(damage.Kind))
 		if err != nil {
 			return fmt.Errorf("report damage of %s: %w", damage.Kind, err)
 		}
@@ -135,7 +135,7 @@ func report(b bus.Bus, d events.Damage) error {
 
 // suspect reports a suspicion once: the loop that has it will report it again.
 func suspect(ctx context.Context, b bus.Bus, d events.Damage) error {
-	state, err := b.StreamState(ctx, subject.StateStream(d.Kind))
+	state, err := b.StreamState(ctx, subject.LogStream(d.Kind))
 	if err != nil {
 		return fmt.Errorf("report a suspicion about %s: %w", d.Kind, err)
 	}

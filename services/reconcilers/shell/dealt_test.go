@@ -31,7 +31,7 @@ func TestOnlyWhatWasNotDealtWithAsksForTurns(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := &predecessor{telling: telling{
-					state: bus.State{First: 1, Last: 5, Messages: 5}, told: map[string][]events.Message{podState: logged(1, 3, 4, 5)},
+					state: bus.State{First: 1, Last: 5, Messages: 5}, told: logged(1, 3, 4, 5),
 				}, left: tc.left, known: tc.known}
 				f := Follower{Bus: b, Memory: NewMemory(), Kind: kinds.Pods.Kind}
 				f.Memory.Register(choosy(new(int)).Describe())

@@ -28,7 +28,7 @@
 //
 // The goroutines are all in the loop:
 //
-//	one follower per kind       STATE_<kind>, EV_<kind>      -> Memory.Fold -> every engine
+//	one follower per kind       EV_<kind>                    -> Memory.Fold -> every engine
 //	one follower per engine     OUTCOME_<controller>         -> its engine
 //	one listener per engine     what writers have in flight  -> its engine
 //	one inspector per engine    TURN, OUTCOME, WAKE: is it all there? -> its engine

@@ -157,7 +157,7 @@ func (d *Engine) hasNoStream(s snapshot, u effect) bool {
 
 // lost tells whether an effect cannot come back any more: it was made and undone while the
 // streams kept no trace of it. The kind's log has been folded beyond the effect's version, and
-// the state stream up to its end as looked up after that.
+// up to its end as looked up after that.
 func (s snapshot) lost(u effect) bool {
 	k, ok := s.memory.kinds[u.result.Ref.Kind]
 	return ok && u.goal > 0 && k.position >= u.goal-1 && s.reportedBeyond(u) && (u.seen == 0 || k.reportedAgain(u))
@@ -230,8 +230,8 @@ func (d *Engine) scheduleEffectCheck(e *entry) {
 	})
 }
 
-// Reached answers [IO.Reach]: the state stream of the kind ended at sequence
-// when it was looked at.
+// Reached answers [IO.Reach]: the log of the kind ended at sequence when it was
+// looked at.
 func (d *Engine) Reached(kind kinds.Name, sequence uint64, err error) {
 	delete(d.reaching, kind)
 	if err != nil {

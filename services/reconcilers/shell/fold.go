@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// fact is one decoded message of a state stream or log.
+// fact is one decoded message of a log.
 type fact struct {
 	sequence uint64
 	stored   time.Time // when the bus had the message
@@ -31,7 +31,7 @@ type change struct {
 	was, now reconcile.Object
 }
 
-// Fold takes in a batch of messages of a kind's state stream or log, in order, and returns the
+// Fold takes in a batch of messages of a kind's log, in order, and returns the
 // position reached. It decodes the bodies before it takes the write lock, so that readers do
 // not wait for that. A message that is no delta, which only a foreign publisher can cause,
 // moves the position and nothing else. So does a damaged message, which Fold remembers
@@ -123,6 +123,9 @@ func (m *Memory) fold(k *kindMemory, f fact) (change, bool) {
 		k.broken = f.broken
 		return change{}, false
 	}
+	if d.Census.Known {
+		k.broken = nil
+	}
 	k.tally.Fold(d)
 	k.moved.add(d, k.epoch)
 	k.epoch = max(k.epoch, d.Epoch)
@@ -168,8 +171,7 @@ func (m *Memory) applyIs(k *kindMemory, at name, f fact) (change, bool) {
 			return change{}, false
 		}
 		if c.was = old.object; old.uid != d.UID {
-			// In the state stream the new object of that name has overwritten the old one's
-			// deletion.
+			// The log has lost the old one's deletion.
 			k.addTombstone(tombstone{uid: old.uid, version: d.ResourceVersion, epoch: d.Epoch, at: d.At, name: at})
 		} else if silent(old.object, f.object) {
 			heard, without = old.heard, true
@@ -191,8 +193,7 @@ func silent(was, now reconcile.Object) bool {
 }
 
 // applyGone takes in a deletion. A deletion later than the held object removes that object too,
-// whatever its uid: the state stream keeps one message per name, so a later object of the name,
-// deleted by now, has overwritten the deletion of the held one.
+// whatever its uid: the log has lost what happened between the two.
 func (m *Memory) applyGone(k *kindMemory, at name, f fact) (change, bool) {
 	d := f.delta
 	_, known := k.gone[d.UID]

@@ -16,39 +16,44 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// A follower begins behind what it has folded, or at the sequence since which, by the last
-// mark, everything has been reported.
+// A follower begins behind what it has folded, or with the message since which, by the last message on
+// the subject of marks, every object has been recorded.
 func TestWhereAFollowerBegins(t *testing.T) {
+	mark := func(since uint64) events.Message {
+		m := events.EncodeDelta(events.Delta{Kind: "pods", Op: events.Mark, ResourceVersion: "5", Since: since})
+		m.Subject = subject.Mark("pods")
+		return m
+	}
 	for what, c := range map[string]struct {
-		since    uint64
-		change   func(*Follower)
-		from     uint64
-		skipping bool
+		marks  []events.Message
+		change func(*Follower)
+		from   uint64
 	}{
-		"no mark":               {99, func(*Follower) {}, 1, false},
-		"a mark of all":         {0, func(*Follower) {}, 1, false},
-		"a mark from the first": {1, func(*Follower) {}, 1, false},
-		"a mark from later on":  {2, func(*Follower) {}, 2, true},
-		"it was misled":         {2, func(f *Follower) { f.mustReadAll, f.skipping = true, true }, 1, false},
-		"in trouble":            {2, func(f *Follower) { f.trouble.begin(errors.New("torn"), events.Damage{}) }, 1, false},
-		"something was folded":  {2, func(f *Follower) { f.Memory.Fold("pods", []events.Message{markAt(kinds.Pods.Kind, "5", 3)}) }, 4, false},
+		"no mark":               {nil, func(*Follower) {}, 1},
+		"a mark that says none": {[]events.Message{mark(0)}, func(*Follower) {}, 1},
+		"a mark from the first": {[]events.Message{mark(1)}, func(*Follower) {}, 1},
+		"a mark from later on":  {[]events.Message{mark(2)}, func(*Follower) {}, 2},
+		"several":               {[]events.Message{mark(1), mark(3)}, func(*Follower) {}, 3},
+		"a gap behind a mark":   {[]events.Message{mark(2), gapAt(kinds.Pods.Kind, 0)}, func(*Follower) {}, 1},
+		"a mark behind a gap":   {[]events.Message{gapAt(kinds.Pods.Kind, 0), mark(3)}, func(*Follower) {}, 3},
+		"a damaged mark":        {[]events.Message{mark(1), ruined(mark(2))}, func(*Follower) {}, 1},
+		"in trouble":            {[]events.Message{mark(2)}, func(f *Follower) { f.trouble.begin(errors.New("torn"), events.Damage{}) }, 2},
+		"something was folded":  {[]events.Message{mark(2)}, func(f *Follower) { f.Memory.Fold("pods", logged(3)) }, 4},
+		"folded, but forgotten": {[]events.Message{mark(2)}, func(f *Follower) { f.Memory.Fold("pods", logged(3)); f.forget() }, 2},
 	} {
 		b := stocked(t, 1)
-		if c.since != 99 {
-			m := events.EncodeDelta(events.Delta{Kind: "pods", Op: events.Mark, ResourceVersion: "5", Since: c.since})
-			m.Subject = subject.Mark("pods")
-			b.put(subject.LogStream("pods"), m)
-			b.put(subject.StateStream("pods"), m)
+		for _, m := range c.marks {
+			b.put(podLog, m)
 		}
 		f := &Follower{Bus: b, Memory: NewMemory(), Kind: kinds.Pods.Kind}
 		f.Memory.Follow(f.Kind)
 		c.change(f)
-		if from, err := f.startSequence(t.Context()); err != nil || from != c.from || f.skipping != c.skipping {
-			t.Errorf("%s: from %d, skipping: %t, %v", what, from, f.skipping, err)
+		if from, err := f.startSequence(t.Context()); err != nil || from != c.from {
+			t.Errorf("%s: from %d, %v", what, from, err)
 		}
 	}
 	f := &Follower{Bus: failing{stock: stocked(t, 1), last: errors.New("away")}, Memory: NewMemory(), Kind: kinds.Pods.Kind}
-	if _, err := f.startSequence(t.Context()); err == nil || !strings.Contains(err.Error(), "look where to begin with pods: away") {
+	if _, err := f.startSequence(t.Context()); err == nil || !strings.Contains(err.Error(), "look since when everything is recorded of pods: away") {
 		t.Errorf("of a bus that is away: %v", err)
 	}
 }
@@ -153,28 +158,6 @@ func TestALoopHasItsTime(t *testing.T) {
 			t.Error("it goes on when it has ended")
 		}
 	})
-}
-
-// An error of either stream leaves the edge of a kind unknown.
-func TestTheEdgeOfEitherStream(t *testing.T) {
-	for _, stream := range []string{subject.LogStream("pods"), subject.StateStream("pods")} {
-		if _, err := kindEnd(t.Context(), half{stocked(t, 2), stream}, "pods"); err == nil {
-			t.Errorf("of %s that is away the edge is known", stream)
-		}
-	}
-}
-
-// half is a bus of which one stream is unreachable.
-type half struct {
-	*stock
-	stream string
-}
-
-func (h half) StreamState(ctx context.Context, stream string) (bus.State, error) {
-	if stream == h.stream {
-		return bus.State{}, errors.New("away")
-	}
-	return h.stock.StreamState(ctx, stream)
 }
 
 // A turn continues the trace of the newest traced change, before that of an outcome.

@@ -21,7 +21,7 @@ type IO interface {
 	Recall(key events.Key, lane events.Lane)
 	// Schedule sets the wake of a key. Answer: [Engine.Scheduled].
 	Schedule(wake events.Wake)
-	// Reach finds the last sequence of a kind's state stream. Answer:
+	// Reach finds the last sequence of a kind's log. Answer:
 	// [Engine.Reached].
 	Reach(kind kinds.Name)
 }

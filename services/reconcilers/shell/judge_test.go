@@ -248,7 +248,7 @@ func TestWhichEffectsHaveReturned(t *testing.T) {
 }
 
 // beyond holds for an effect up to whose version its kind has been reported; the effect is lost
-// when the state stream has been read to its end, too.
+// when the log has been read to its end, too.
 func TestWhichEffectsAreLost(t *testing.T) {
 	with := func(u effect, goal, seen uint64) effect { u.goal, u.seen = goal, seen; return u }
 	dated := func(u effect, epoch uint64) effect { u.dated, u.epoch = true, epoch; return u }
@@ -435,7 +435,6 @@ func TestAKindThatIsNotFollowedIsNowhere(t *testing.T) {
 		t.Error("a kind that is not followed is folded")
 	}
 	m.Dealt("pods", 3)
-	m.clearDamage("pods")
 	m.Follow(kinds.Pods.Kind)
 	position, marked = m.progress("pods")
 	if position != 0 || marked {

@@ -320,7 +320,7 @@ func (o *busIO) Schedule(w events.Wake) {
 
 func (o *busIO) Reach(kind kinds.Name) {
 	o.loop.call(func(ctx context.Context) func(*Engine) {
-		found, err := kindEnd(ctx, o.loop.bus, kind)
-		return func(d *Engine) { d.Reached(kind, found.sequence, err) }
+		found, err := logEnd(ctx, o.loop.bus, kind)
+		return func(d *Engine) { d.Reached(kind, found, err) }
 	})
 }

@@ -288,7 +288,7 @@ func TestALoopAnswers(t *testing.T) {
 	})
 }
 
-// An engine that asks for the end of a kind gets that of the kind's state stream.
+// An engine that asks for the end of a kind gets that of the kind's log.
 func TestALoopTellsWhereAKindEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := looped(&counter{stock: stocked(t, 3)}, toy(), Settings{}, nil)

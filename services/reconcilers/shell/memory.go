@@ -13,7 +13,7 @@ import (
 )
 
 // Memory is the cache: the newest state of every object of the kinds that are followed. It is
-// disposable, because the state streams rebuild it, and safe for concurrent use.
+// disposable, because the logs rebuild it, and safe for concurrent use.
 type Memory struct {
 	mu         sync.RWMutex
 	kinds      map[kinds.Name]*kindMemory
@@ -45,8 +45,8 @@ type kindMemory struct {
 	tally   events.Tally  // tally of the deltas folded
 	told    events.Census // the census of the last message folded
 	listing bool          // the last message is of a relist that has not ended
-	broken  error         // error of the last message with wrong checksums
-	// inconsistent: the held objects are not the state of any single moment.
+	broken  error         // error of a message with wrong checksums, behind which there was no census yet
+	// inconsistent: the held objects are not those that the last message counted.
 	inconsistent bool
 	// dealt is the sequence up to which changes ask for no turns: the engines ask about every
 	// object when they open.
@@ -142,13 +142,14 @@ func (m *Memory) Position(kind kinds.Name) uint64 {
 	return 0
 }
 
-// progress is the sequence up to which the kind has been folded, and whether a mark was among
-// those messages: the watcher had then reported everything of the kind.
-func (m *Memory) progress(kind kinds.Name) (position uint64, marked bool) {
+// progress is the sequence up to which the kind has been folded, and whether the watcher had
+// reported everything of the kind by then: a mark was among those messages, or the last one has a
+// census, which a watcher gives only when it has listed the kind.
+func (m *Memory) progress(kind kinds.Name) (position uint64, listed bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if k, ok := m.kinds[kind]; ok {
-		return k.position, k.mark != ""
+		return k.position, k.mark != "" || k.told.Known
 	}
 	return 0, false
 }
@@ -181,15 +182,6 @@ func (m *Memory) epoch(kind kinds.Name) (epoch uint64, told bool) {
 		return k.epoch, k.marked == k.epoch
 	}
 	return 0, true
-}
-
-// clearDamage says that the damage of a kind has been repaired.
-func (m *Memory) clearDamage(kind kinds.Name) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if k, ok := m.kinds[kind]; ok {
-		k.broken = nil
-	}
 }
 
 // Count is the number of objects of a kind.

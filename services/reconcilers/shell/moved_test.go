@@ -126,7 +126,7 @@ func (o *office) awaits(r *rand.Rand, version int, epoch uint64) {
 	o.engine.dropReturned(e)
 }
 
-// reached tells the engine, as if it had asked, that the state stream ends near its folded
+// reached tells the engine, as if it had asked, that the log ends near its folded
 // position.
 func (o *office) reached(r *rand.Rand) {
 	for _, e := range o.engine.entries {

@@ -109,7 +109,7 @@ func (n *mapped) addKey(k events.Key, c change) {
 		all = &causes{}
 		n.causes[k], n.keys = all, append(n.keys, k)
 	}
-	all.add(events.Trigger{Stream: subject.StateStream(c.ref.Kind), Sequence: c.sequence, Ref: c.ref, Trace: c.trace}, c.stored)
+	all.add(events.Trigger{Stream: subject.LogStream(c.ref.Kind), Sequence: c.sequence, Ref: c.ref, Trace: c.trace}, c.stored)
 }
 
 func (c *causes) add(t events.Trigger, stored time.Time) {

@@ -179,8 +179,7 @@ func (r *replica) Reach(kind kinds.Name) {
 	r.call(func() { r.engine.Reached(kind, uint64(len(r.town.logs[kind])), nil) })
 }
 
-// fold folds the next message of a kind, or several at once without those that a later one has
-// overwritten, as the state stream does.
+// fold folds the next messages of a kind at once.
 func (r *replica) fold(kind kinds.Name, n int) bool {
 	if r.follow(kind) {
 		return true
@@ -190,17 +189,9 @@ func (r *replica) fold(kind kinds.Name, n int) bool {
 	if n <= 0 {
 		return false
 	}
-	var batch []events.Message
-	for i, m := range log[at : at+n] {
-		if !slices.ContainsFunc(log[at+i+1:], func(later events.Message) bool { return later.Subject == m.Subject }) {
-			batch = append(batch, m)
-		}
-	}
 	r.folded[kind] = at + n
-	if len(batch) > 0 {
-		r.memory.Fold(kind, batch)
-		r.engine.Folded(kind)
-	}
+	r.memory.Fold(kind, log[at:at+n])
+	r.engine.Folded(kind)
 	if r.folded[kind] >= r.goal[kind] {
 		r.engine.Open(kind)
 	}

@@ -25,15 +25,13 @@ type stock struct {
 // stocked is a bus with the streams of the toy and of some pods.
 func stocked(t *testing.T, pods int) *stock {
 	t.Helper()
-	log, state := subject.LogStream("pods"), subject.StateStream("pods")
+	log := subject.LogStream("pods")
 	b := &stock{
-		streams: map[string][]events.Message{subject.TurnStream("toy"): nil, subject.OutcomeStream("toy"): nil, log: nil, state: nil},
+		streams: map[string][]events.Message{subject.TurnStream("toy"): nil, subject.OutcomeStream("toy"): nil, log: nil},
 		ears:    map[string][]func([]byte){},
 	}
 	for i := range pods {
-		m := delta(kinds.Pods.Kind, events.Is, aPod(fmt.Sprint("p", i), "", i+1), 0)
-		b.put(log, m)
-		b.put(state, m)
+		b.put(log, delta(kinds.Pods.Kind, events.Is, aPod(fmt.Sprint("p", i), "", i+1), 0))
 	}
 	return b
 }

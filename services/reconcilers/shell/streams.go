@@ -30,47 +30,24 @@ func storeTurn(ctx context.Context, b bus.Publisher, t events.Turn, expect uint6
 	return sequence, nil
 }
 
-// streamEnd is the last message that a stream holds.
-type streamEnd struct {
-	sequence uint64    // sequence of that message; 0: the stream holds none
-	stored   time.Time // when the bus stored it
-	spent    bool      // the stream has held messages and holds none now
-}
-
-// kindEnd is the edge of a kind: the last message that its state stream holds or is about to hold.
-// The state stream mirrors the log with the same sequences, and may lag behind it, so the log
-// knows. But the state stream still has messages that the log has dropped by their age.
-func kindEnd(ctx context.Context, b bus.Bus, kind kinds.Name) (streamEnd, error) {
-	log, err := streamEndOf(ctx, b, subject.LogStream(kind))
-	if err != nil {
-		return streamEnd{}, err
-	}
-	state, err := streamEndOf(ctx, b, subject.StateStream(kind))
-	if log.sequence > state.sequence || state.sequence == 0 {
-		return log, err
-	}
-	return state, err
-}
-
-// scan bounds the search for the last message of a stream whose end has
-// expired.
+// scan bounds the search for the last message of a log whose last marks have expired.
 const scan = 1000
 
-// streamEndOf finds the last message that a stream holds. The message at the stream's last sequence
-// may have expired, and then no follower will ever get it.
-func streamEndOf(ctx context.Context, b bus.Bus, stream string) (streamEnd, error) {
-	state, err := b.StreamState(ctx, stream)
-	if err != nil || state.Messages == 0 {
-		return streamEnd{spent: state.Last > 0}, err
+// logEnd is the sequence of the last message that a kind's log holds; 0: it holds none. The
+// message at the log's last sequence may have expired, and then no follower will ever get it.
+func logEnd(ctx context.Context, b bus.Bus, kind kinds.Name) (uint64, error) {
+	stream := subject.LogStream(kind)
+	log, err := b.StreamState(ctx, stream)
+	if err != nil || log.Messages == 0 {
+		return 0, err
 	}
-	at := state.Last
-	for ; at > state.First && state.Last-at < scan; at-- {
-		if m, ok, err := b.At(ctx, stream, at); err != nil || ok {
-			return streamEnd{sequence: at, stored: m.Time}, err
+	at := log.Last
+	for ; at > log.First && log.Last-at < scan; at-- {
+		if _, there, err := b.At(ctx, stream, at); err != nil || there {
+			return at, err
 		}
 	}
-	m, _, err := b.At(ctx, stream, at)
-	return streamEnd{sequence: at, stored: m.Time}, err
+	return at, nil
 }
 
 // Serve feeds the engine from the controller's own streams until the context ends. It calls

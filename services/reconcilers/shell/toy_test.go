@@ -154,7 +154,7 @@ type object interface {
 	runtime.Object
 }
 
-// delta is an object's message as the state stream has it.
+// delta is an object's message as the log has it.
 func delta(kind kinds.Kind, op events.Op, obj object, sequence uint64) events.Message {
 	body, err := kinds.Encode(kind, obj)
 	if err != nil {

@@ -46,10 +46,10 @@ func TestManyCausesAreOneSpan(t *testing.T) {
 	o.run()
 	o.recalled(Past{}, Past{})
 	o.in(t, "the turn", o.take(events.Act).Turn, 3)
-	if got, want := r.Tree(), "(orphan) r: process STATE_replicasets_apps [2 links]\n  r: reconcile toy\n"; got != want {
+	if got, want := r.Tree(), "(orphan) r: process EV_replicasets_apps [2 links]\n  r: reconcile toy\n"; got != want {
 		t.Errorf("the traces are\n%swant\n%s", got, want)
 	}
-	if s := r.Named("process STATE_replicasets_apps")[0]; s.Attributes["messaging.batch.message_count"] != "3" {
+	if s := r.Named("process EV_replicasets_apps")[0]; s.Attributes["messaging.batch.message_count"] != "3" {
 		t.Errorf("the span is %+v", s)
 	}
 }
@@ -152,7 +152,7 @@ func (o *office) tracedAs(version int, annotation string, by int) {
 // An answer without commands is one span, in which its wake is. A question without an answer is
 // a failed span. A decision's span has its reason and the number of its commands.
 func TestWhatTheSpansOfAnswersSay(t *testing.T) {
-	const question = "process STATE_replicasets_apps"
+	const question = "process EV_replicasets_apps"
 	r := tracetest.New()
 	o := open(t, Settings{Trace: r.Tracer("r", trace.Options{})})
 	o.tracedAs(1, "wakes", 1)

@@ -28,7 +28,7 @@ func said(m events.Message, pods ...events.Message) events.Message {
 }
 
 // TestWhatIsNotWholeIsNotBelieved: the follower's verdict on what it has folded, at the end of
-// its stream.
+// its log.
 func TestWhatIsNotWholeIsNotBelieved(t *testing.T) {
 	pod := func(at uint64) events.Message {
 		return delta(kinds.Pods.Kind, events.Is, aPod(fmt.Sprint("p", at), "", int(at)), at)
@@ -39,25 +39,25 @@ func TestWhatIsNotWholeIsNotBelieved(t *testing.T) {
 	for name, tc := range map[string]struct {
 		told   []events.Message
 		broken bool
-		found  int // times that the damage is found again at the end of the second fold
+		found  int // times that the damage is found again before a census agrees
 	}{
 		"whole":               {[]events.Message{one, two, said(mark, one, two)}, false, 0},
 		"no census":           {[]events.Message{one, two, mark}, false, 0},
 		"one is missing":      {[]events.Message{two, said(mark, one, two)}, true, 1},
 		"one too many":        {[]events.Message{one, two, said(mark, two)}, true, 1},
 		"one is another":      {[]events.Message{one, two, said(mark, one, pod(3))}, true, 1},
-		"one is damaged":      {[]events.Message{one, damaged, mark}, true, 0},
-		"the mark is damaged": {[]events.Message{one, two, {Subject: mark.Subject, Sequence: 3, Header: map[string][]string{events.HeaderSum: {"0"}}}}, true, 0},
+		"one is damaged":      {[]events.Message{one, damaged, mark}, true, 2},
+		"the mark is damaged": {[]events.Message{one, two, {Subject: mark.Subject, Sequence: 3, Header: map[string][]string{events.HeaderSum: {"0"}}}}, true, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var trouble []error
 			f := Follower{
-				Bus: edges{state: shape{3, 3}}, Memory: NewMemory(), Kind: kinds.Pods.Kind, goal: streamEnd{sequence: 3},
+				Bus: edges{log: shape{3, 3}}, Memory: NewMemory(), Kind: kinds.Pods.Kind, goal: 3,
 				Troubled: func(err error) { trouble = append(trouble, err) },
 			}
 			f.Memory.Follow(f.Kind)
 			f.Memory.Fold(f.Kind.Name, tc.told)
-			err := f.checkCensus(t.Context())
+			err := f.checkCensus()
 			if tc.broken != errors.Is(err, events.ErrDamaged) || !tc.broken && err != nil {
 				t.Fatalf("judged %v", err)
 			}
@@ -65,27 +65,27 @@ func TestWhatIsNotWholeIsNotBelieved(t *testing.T) {
 				return
 			}
 			// After the second fold the engine stays shut until a census agrees.
-			f.reportDamage(t.Context(), err)
-			if err := f.open(t.Context()); err != nil || f.opened || len(trouble) != 1 || trouble[0] == nil {
+			f.reportDamage(err)
+			if f.open(); f.opened || len(trouble) != 1 || trouble[0] == nil {
 				t.Errorf("in trouble, opened %t, told %v", f.opened, trouble)
 			}
 			f.Memory.Forget(f.Kind.Name)
 			f.Memory.Fold(f.Kind.Name, tc.told) // damage on disk comes again
-			if err := f.checkCensus(t.Context()); err != nil || f.isConsistent(t.Context()) {
+			if err := f.checkCensus(); err != nil || f.isConsistent() {
 				t.Errorf("folded again: %v", err)
 			}
 			three := markAt(kinds.Pods.Kind, "3", 6)
 			f.Memory.Fold(f.Kind.Name, []events.Message{again(one, 4), again(two, 5), three})
-			if err := f.checkCensus(t.Context()); err != nil || f.isConsistent(t.Context()) {
+			if err := f.checkCensus(); err != nil || f.isConsistent() {
 				t.Errorf("without a census: %v", err)
 			}
 			for at := range uint64(2) {
 				f.Memory.Fold(f.Kind.Name, []events.Message{said(markAt(kinds.Pods.Kind, "4", 7+at), one, two)})
-				if err := f.checkCensus(t.Context()); err != nil {
+				if err := f.checkCensus(); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if err := f.open(t.Context()); err != nil || !f.opened || len(trouble) != 2+min(tc.found, 1) || trouble[len(trouble)-1] != nil {
+			if f.open(); !f.opened || len(trouble) != 2+tc.found || trouble[len(trouble)-1] != nil {
 				t.Errorf("mended, opened %t, told %v", f.opened, trouble)
 			}
 		})
@@ -152,12 +152,12 @@ func (m mute) StreamState(context.Context, string) (bus.State, error) {
 
 // A watcher ignores a report without End. A follower whose bus did not tell the end when the trouble
 // began asks for it before it reports, and keeps that end.
-func TestTroubleIsSaidWithTheEndOfTheState(t *testing.T) {
+func TestTroubleIsSaidWithTheEndOfTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var last atomic.Uint64
 		b := mute{heard: heard{said: make(chan []byte, 100)}, last: &last}
 		f := &Follower{Bus: b, Memory: NewMemory(), Kind: kinds.Pods.Kind}
-		f.reportDamage(t.Context(), events.ErrDamaged)
+		f.reportDamage(events.ErrDamaged)
 		go f.trouble.run(t.Context(), b)
 		time.Sleep(3*reportEvery + 1)
 		if len(b.said) != 0 {

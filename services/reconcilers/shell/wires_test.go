@@ -205,44 +205,28 @@ func TestWhichOutcomesAreDropped(t *testing.T) {
 	}
 }
 
-// The edge of a kind is the last message that its log or its state stream holds.
-func TestTheEdgeOfAKind(t *testing.T) {
+// The end of a kind is the last message that its log holds.
+func TestTheEndOfAKind(t *testing.T) {
 	b := stocked(t, 3)
-	found, err := kindEnd(t.Context(), b, "pods")
-	if err != nil || found.sequence != 3 || found.spent || found.stored.IsZero() {
-		t.Errorf("it ends at %+v, %v", found, err)
+	if end, err := logEnd(t.Context(), b, "pods"); err != nil || end != 3 {
+		t.Errorf("it ends at %d, %v", end, err)
 	}
-	if found, err := kindEnd(t.Context(), stocked(t, 0), "pods"); err != nil || found != (streamEnd{}) {
-		t.Errorf("a kind of which nothing was told ends at %+v, %v", found, err)
+	if end, err := logEnd(t.Context(), stocked(t, 0), "pods"); err != nil || end != 0 {
+		t.Errorf("a kind of which nothing was told ends at %d, %v", end, err)
 	}
-	if _, err := kindEnd(t.Context(), failing{stock: b, state: errors.New("away")}, "pods"); err == nil {
+	if _, err := logEnd(t.Context(), failing{stock: b, state: errors.New("away")}, "pods"); err == nil {
 		t.Error("of a bus that is away an end is known")
 	}
-	if _, err := kindEnd(t.Context(), failing{stock: b, at: errors.New("torn")}, "pods"); err == nil {
+	if _, err := logEnd(t.Context(), failing{stock: b, at: errors.New("torn")}, "pods"); err == nil {
 		t.Error("of a message that cannot be read an end is known")
 	}
-	if _, err := kindEnd(t.Context(), b, "nodes"); !errors.Is(err, bus.ErrNoStream) {
+	if _, err := logEnd(t.Context(), b, "nodes"); !errors.Is(err, bus.ErrNoStream) {
 		t.Errorf("of a kind that is not there: %v", err)
-	}
-	now := epoch.Add(3 * time.Hour)
-	for what, c := range map[string]struct {
-		edge   streamEnd
-		listed bool
-	}{
-		"nothing was ever told":  {streamEnd{}, false},
-		"all has gone by age":    {streamEnd{spent: true}, true},
-		"told two hours ago":     {streamEnd{sequence: 3, stored: now.Add(-listedBefore)}, false},
-		"told before that":       {streamEnd{sequence: 3, stored: now.Add(-listedBefore - 1)}, true},
-		"nothing told, long ago": {streamEnd{stored: epoch}, false},
-	} {
-		if c.edge.listed(now) != c.listed {
-			t.Errorf("%s: it was listed: %t", what, !c.listed)
-		}
 	}
 }
 
-// streamEndOf looks for the end of a stream over some holes, and not for ever.
-func TestTheEdgeOfAStreamWithHoles(t *testing.T) {
+// logEnd looks for the end of a log over some holes, and not for ever.
+func TestTheEndOfALogWithHoles(t *testing.T) {
 	for what, c := range map[string]struct {
 		first, last uint64
 		held        []uint64
@@ -251,17 +235,18 @@ func TestTheEdgeOfAStreamWithHoles(t *testing.T) {
 	}{
 		"no hole":                   {1, 9, []uint64{9}, 9, 1},
 		"a hole at the end":         {1, 9, []uint64{7}, 7, 3},
-		"the first only":            {7, 9, []uint64{7}, 7, 3},
-		"one":                       {9, 9, []uint64{9}, 9, 1},
-		"more holes than are asked": {1, 5000, []uint64{1}, 4000, scan + 1},
+		"the first only":            {7, 9, []uint64{7}, 7, 2},
+		"one":                       {9, 9, []uint64{9}, 9, 0},
+		"none":                      {10, 9, nil, 0, 0},
+		"more holes than are asked": {1, 5000, []uint64{1}, 4000, scan},
 	} {
 		held := map[uint64]string{}
 		for _, at := range c.held {
 			held[at] = "x"
 		}
-		b := &witnessed{tape: tape{held: held}, state: bus.State{First: c.first, Last: c.last, Messages: 1}}
-		if found, err := streamEndOf(t.Context(), b, "S"); err != nil || found.sequence != c.want || b.reads != c.asked {
-			t.Errorf("%s: it ends at %d, %v, after %d questions", what, found.sequence, err, b.reads)
+		b := &witnessed{tape: tape{held: held}, state: bus.State{First: c.first, Last: c.last, Messages: uint64(len(held))}}
+		if end, err := logEnd(t.Context(), b, "pods"); err != nil || end != c.want || b.reads != c.asked {
+			t.Errorf("%s: it ends at %d, %v, after %d questions", what, end, err, b.reads)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package translate_test
 import (
 	"slices"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -54,25 +53,50 @@ func TestWhatAListedObjectIs(t *testing.T) {
 	}
 }
 
-// TestWhatTheLogAloneKnows: of what the state has lost the log counts, and it is said
-// again, or its end is; of what the state has the log is not asked.
-func TestWhatTheLogAloneKnows(t *testing.T) {
-	lost := func(name string) events.Ref { return events.Ref{Kind: "pods", Namespace: "default", Name: name} }
-	s := told(events.Gone)
-	s.Recall(events.Delta{Op: events.Is, Ref: web, UID: "u", ResourceVersion: "6", Epoch: 3}, 30)
-	for i, name := range []string{"there", "other", "missing", "ended", "ended"} {
-		s.Recall(events.Delta{Op: events.Is, Ref: lost(name), UID: "u", ResourceVersion: "6", Epoch: 3}, uint64(31+i))
+// TestWhatIsSaidAllAgain: every listed object is said again, and nothing else is judged otherwise.
+func TestWhatIsSaidAllAgain(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		was     events.Op
+		uid     types.UID
+		version string
+		want    translate.Finding
+	}{
+		{"as it was", events.Is, "u", "7", translate.Finding{Changed: true}},
+		{"changed", events.Is, "u", "8", translate.Finding{Changed: true}},
+		{"older", events.Is, "u", "6", translate.Finding{Rewound: true}},
+		{"another of that name", events.Is, "v", "8", translate.Finding{Changed: true, Replaced: 40}},
+		{"risen from the dead", events.Gone, "u", "7", translate.Finding{Rewound: true}},
+	} {
+		r := told(c.was).Compare("7", 0)
+		r.Again()
+		if got := r.See(web, c.uid, c.version); got != c.want {
+			t.Errorf("%s: it is %+v, want %+v", c.name, got, c.want)
+		}
 	}
-	s.Recall(events.Delta{Op: events.Gone, Ref: lost("ended"), UID: "u", ResourceVersion: "6", Epoch: 3}, 36)
+	r := told(events.Is).Compare("7", 0)
+	if r.Again(); !slices.Equal(r.Missing(), []uint64{40}) {
+		t.Errorf("what was not found is %v", r.Missing())
+	}
+}
+
+// TestWhatIsForgotten: of an object whose last delta cannot be read nothing is known, but how far its
+// kind was watched is.
+func TestWhatIsForgotten(t *testing.T) {
+	s := told(events.Is)
+	s.Forget(web)
+	s.Forget(events.Ref{Kind: "pods", Namespace: "default", Name: "never there"})
 	r := s.Compare("7", 0)
-	if got, want := r.See(lost("there"), "u", "6"), (translate.Finding{Changed: true}); got != want {
-		t.Errorf("what is as the log says is %+v, want %+v", got, want)
+	if got := r.Missing(); len(got) != 0 {
+		t.Errorf("the ends of messages %v are to be said", got)
 	}
-	if got, want := r.See(lost("other"), "v", "7"), (translate.Finding{Changed: true, Replaced: 32}); got != want {
-		t.Errorf("another one is %+v, want %+v", got, want)
+	for _, changed := range []bool{true, false} { // it is new, and then known
+		if got, want := r.See(web, "u", "7"), (translate.Finding{Changed: changed}); got != want {
+			t.Errorf("listed, it is %+v, want %+v", got, want)
+		}
 	}
-	if got := r.Missing(); !slices.Equal(got, []uint64{33}) {
-		t.Errorf("the ends of messages %v are to be said, want that of 33", got)
+	if epoch := s.Compare("6", 0).Epoch(); epoch != 4 {
+		t.Errorf("before what was forgotten the epoch is %d", epoch)
 	}
 }
 
@@ -88,20 +112,6 @@ func TestWhatAPositionCovers(t *testing.T) {
 		if got := (translate.Cursor{Version: c.at}).Covers(c.version); got != c.want {
 			t.Errorf("%q covers %q: %t, want %t", c.at, c.version, got, c.want)
 		}
-	}
-}
-
-func TestAMarkProvesOneStateOnly(t *testing.T) {
-	made := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
-	mark := translate.Mark("pods", "7", made, translate.Stamp{At: now})
-	if !translate.Proves(mark, made) {
-		t.Error("a mark does not prove its own state")
-	}
-	if translate.Proves(mark, made.Add(time.Nanosecond)) {
-		t.Error("a mark proves a state that was made later")
-	}
-	if mark.Op = events.Gap; translate.Proves(mark, made) {
-		t.Error("a gap proves something")
 	}
 }
 

@@ -121,7 +121,7 @@ func FuzzRelist(f *testing.F) {
 			d := events.Delta{Op: []events.Op{events.Is, events.Gone, events.Mark, events.Gap}[what%4], Sync: what&4 != 0, Epoch: uint64(what >> 6), ResourceVersion: fmt.Sprint(what >> 3)}
 			d.Ref, d.UID = refOf(object), uidOf(object)
 			if what&8 != 0 {
-				state.Recall(d, uint64(i))
+				state.Forget(d.Ref)
 				continue
 			}
 			state.Fold(d, uint64(i))

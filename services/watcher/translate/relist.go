@@ -36,18 +36,16 @@ func Older(version, than string) bool {
 	return version != "" && than != "" && kinds.CompareVersions(version, than) < 0 && kinds.CompareVersions(than, version) > 0
 }
 
-// known is what the state stream holds of an object, or what the log does where the state holds
-// nothing.
+// known is what the log says of an object.
 type known struct {
 	gone     bool
-	lost     bool // the state stream lacks it
 	uid      types.UID
 	version  string
 	epoch    uint64
 	sequence uint64
 }
 
-// State is what the bus knows of one kind, folded from its state stream without bodies.
+// State is what the bus knows of one kind, folded from its log without bodies.
 type State struct {
 	objects map[events.Ref]known
 	newest  Cursor
@@ -56,7 +54,7 @@ type State struct {
 // NewState returns the state of a kind of which the bus knows nothing.
 func NewState() *State { return &State{objects: map[events.Ref]known{}} }
 
-// Fold takes in the next delta of the state stream.
+// Fold takes in the next delta of the log.
 func (s *State) Fold(d events.Delta, sequence uint64) {
 	version := d.ResourceVersion
 	if d.Op == events.Gone && d.Sync {
@@ -75,34 +73,15 @@ func (s *State) Fold(d events.Delta, sequence uint64) {
 	}
 }
 
-// Recall takes in the next delta of the log, after the state stream, which has lost messages, has
-// been folded. The log counts for an object of which the state holds nothing: if the object exists,
-// the relist records it again, and if it does not, the relist records its end.
-func (s *State) Recall(d events.Delta, sequence uint64) {
-	if d.Op != events.Is && d.Op != events.Gone {
-		return
-	}
-	if k, there := s.objects[d.Ref]; there && !k.lost {
-		return
-	}
-	s.objects[d.Ref] = known{d.Op == events.Gone, true, d.UID, d.ResourceVersion, d.Epoch, sequence}
-}
-
-// Empty tells whether the state holds no object that exists.
-func (s *State) Empty() bool {
-	for _, k := range s.objects {
-		if !k.gone {
-			return false
-		}
-	}
-	return true
-}
+// Forget forgets an object, whose last delta cannot be read.
+func (s *State) Forget(ref events.Ref) { delete(s.objects, ref) }
 
 // Relist compares what a list finds with the state.
 type Relist struct {
 	state *State
 	seen  map[events.Ref]struct{}
 	epoch uint64
+	again bool
 }
 
 // Compare begins a relist, which uses the state up. The relist's epoch is the later one of the
@@ -116,6 +95,9 @@ func (s *State) Compare(version string, epoch uint64) *Relist {
 	}
 	return r
 }
+
+// Again has every listed object recorded, also one that the bus knows.
+func (r *Relist) Again() { r.again = true }
 
 // Epoch is the epoch of everything that the relist finds.
 func (r *Relist) Epoch() uint64 { return r.epoch }
@@ -146,7 +128,7 @@ func (r *Relist) See(ref events.Ref, uid types.UID, version string) (f Finding) 
 	case k.uid != uid:
 		f.Changed, f.Replaced = true, k.sequence
 	default:
-		f.Changed = k.lost || k.version != version || k.epoch != r.epoch
+		f.Changed = r.again || k.version != version || k.epoch != r.epoch
 	}
 	r.seen[ref] = struct{}{}
 	if f.Changed {

@@ -27,22 +27,6 @@ func is(op events.Op, name, uid, version string) events.Delta {
 	return events.Delta{Op: op, Ref: refTo(name), UID: types.UID(uid), ResourceVersion: version, Epoch: 3}
 }
 
-func TestAStateIsEmptyUntilSomethingIsThere(t *testing.T) {
-	s := translate.NewState()
-	if !s.Empty() {
-		t.Error("what knows of nothing is not empty")
-	}
-	s.Fold(is(events.Gone, "a", "u", "5"), 1)
-	s.Fold(events.Delta{Op: events.Mark, ResourceVersion: "6", Epoch: 3}, 2)
-	s.Fold(events.Delta{Op: events.Gap, ResourceVersion: "6", Epoch: 3}, 3)
-	if !s.Empty() {
-		t.Error("of what is gone something is there")
-	}
-	if s.Fold(is(events.Is, "b", "u", "7"), 4); s.Empty() {
-		t.Error("it is empty, and something is there")
-	}
-}
-
 // A storage has gone back when its position is older than the newest that was told of its
 // epoch: whatever told it, in whatever order, and of no other epoch.
 func TestTheNewestPositionCounts(t *testing.T) {
@@ -151,7 +135,6 @@ func TestMarksAreNoObjects(t *testing.T) {
 	for what, d := range map[string]events.Delta{"a mark": {Op: events.Mark, ResourceVersion: "5", Epoch: 3}, "a gap": {Op: events.Gap, ResourceVersion: "5", Epoch: 3}} {
 		s := translate.NewState()
 		s.Fold(d, 7)
-		s.Recall(d, 7)
 		if got := s.Compare("9", 0).Missing(); len(got) != 0 {
 			t.Errorf("after %s messages %v are missing", what, got)
 		}
@@ -196,7 +179,10 @@ func TestTheMarkOfAKindThatIsNotServed(t *testing.T) {
 	if !translate.Ended(unserved) || unserved.Op != events.Mark || unserved.ResourceVersion != "7" {
 		t.Errorf("it does not say so: %+v", unserved)
 	}
-	served := translate.Mark("pods", "7", now, translate.Stamp{At: now})
+	if served := translate.Mark("pods", "7", translate.Stamp{At: now}); len(served.Body) != 0 || served.ContentType != "" {
+		t.Errorf("the mark of one that is served has a body: %+v", served)
+	}
+	served := translate.Mark("pods", "7", translate.Stamp{At: now})
 	damaged, gap := unserved, unserved
 	damaged.Body, gap.Op = []byte(`{"unserved":true`), events.Gap
 	for what, d := range map[string]events.Delta{"the mark of one that is served": served, "a damaged one": damaged, "a gap": gap} {
@@ -214,7 +200,7 @@ func TestMarksSayWhetherSomethingIsHidden(t *testing.T) {
 	}
 	for kind, want := range map[kinds.Name]events.Redaction{"pods": events.Redacted, "services": events.Unredacted} {
 		s := translate.Stamp{At: now, Hide: redact.Policy{Rules: redact.Rules{one}}}
-		if a, b := translate.Mark(kind, "7", now, s).Redaction, translate.Gap(kind, "7", s).Redaction; a != want || b != want {
+		if a, b := translate.Mark(kind, "7", s).Redaction, translate.Gap(kind, "7", s).Redaction; a != want || b != want {
 			t.Errorf("of %s they say %v and %v", kind, a, b)
 		}
 	}

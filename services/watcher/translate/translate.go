@@ -117,41 +117,32 @@ func whole(raw *kinds.Raw) (runtime.Object, metav1.Object, error) {
 	return obj, m, nil
 }
 
-// Mark reports that everything up to a version has been recorded. Its body names the state stream,
-// by when it was created, that is known to hold all of it.
-func Mark(kind kinds.Name, version string, state time.Time, s Stamp) events.Delta {
-	body, _ := json.Marshal(proof{State: state}) // a time of this millennium: cannot fail
+// Mark reports that everything up to a version has been recorded.
+func Mark(kind kinds.Name, version string, s Stamp) events.Delta {
 	return events.Delta{
 		Kind: kind, Op: events.Mark, ResourceVersion: version, Epoch: s.Epoch, At: s.At,
-		ContentType: kinds.JSON, Body: body, Redaction: Redaction(kind, s.Hide),
+		Redaction: Redaction(kind, s.Hide),
 	}
 }
 
-// proof is the body of a mark.
-type proof struct {
-	State    time.Time `json:"state"`
-	Unserved bool      `json:"unserved,omitempty"`
+// markBody is the body of a mark, if it has one.
+type markBody struct {
+	Unserved bool `json:"unserved,omitempty"`
 }
 
 // Unserved returns the mark of a kind that the API server does not serve: the kind has no objects.
 // A watch cannot resume from it.
 func Unserved(kind kinds.Name, version string, s Stamp) events.Delta {
-	d := Mark(kind, version, time.Time{}, s)
-	d.Body, _ = json.Marshal(proof{Unserved: true}) // a zero time and a bool: cannot fail
+	d := Mark(kind, version, s)
+	d.ContentType = kinds.JSON
+	d.Body, _ = json.Marshal(markBody{Unserved: true}) // a bool: cannot fail
 	return d
 }
 
 // Ended tells whether a mark says that its kind was not served.
 func Ended(mark events.Delta) bool {
-	var p proof
-	return mark.Op == events.Mark && json.Unmarshal(mark.Body, &p) == nil && p.Unserved
-}
-
-// Proves tells whether a mark says that the state stream that was created at that time holds
-// everything.
-func Proves(mark events.Delta, state time.Time) bool {
-	var p proof
-	return mark.Op == events.Mark && json.Unmarshal(mark.Body, &p) == nil && p.State.Equal(state)
+	var b markBody
+	return mark.Op == events.Mark && json.Unmarshal(mark.Body, &b) == nil && b.Unserved
 }
 
 // Gap reports that changes before this point may be missing.

@@ -207,9 +207,9 @@ func TestWhatIsAboutNoObjectIsSaidAsItIs(t *testing.T) {
 		d    events.Delta
 		hide redact.Policy
 	}{
-		"a mark":            {kinds.Pods.Kind, translate.Mark("pods", "7", now, translate.Stamp{}), pods},
+		"a mark":            {kinds.Pods.Kind, translate.Mark("pods", "7", translate.Stamp{}), pods},
 		"a gap":             {kinds.Pods.Kind, translate.Gap("pods", "7", translate.Stamp{}), pods},
-		"a mark of Secrets": {kinds.Secrets.Kind, translate.Mark("secrets", "7", now, translate.Stamp{}), redact.Policy{}},
+		"a mark of Secrets": {kinds.Secrets.Kind, translate.Mark("secrets", "7", translate.Stamp{}), redact.Policy{}},
 	} {
 		if d := translate.Hidden(c.kind, c.d, c.hide); !reflect.DeepEqual(d, c.d) {
 			t.Errorf("%s is said as %+v, %q", what, d, d.Body)
@@ -335,7 +335,7 @@ func (c *cluster) relist(epoch uint64, changes int) *translate.Relist {
 	for _, sequence := range r.Missing() {
 		c.bury(sequence, r.Epoch())
 	}
-	c.say(translate.Mark("pods", fmt.Sprint(c.clock), now, translate.Stamp{At: now, Epoch: r.Epoch()}))
+	c.say(translate.Mark("pods", fmt.Sprint(c.clock), translate.Stamp{At: now, Epoch: r.Epoch()}))
 	return r
 }
 

@@ -17,7 +17,7 @@ type Refusal struct{ Reason, Message string }
 //
 // A turn without a UID was decided when there was no such object.
 //
-// known is false if the state stream has no message for the object's name. If the decision saw the
+// known is false if the log has no message for the object's name. If the decision saw the
 // object, the object is then gone.
 func Stale(t events.Turn, live events.Delta, known bool) Refusal {
 	refuse := func(message string) Refusal { return Refusal{Reason: "Stale", Message: message} }

@@ -162,6 +162,7 @@ func TestRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	appendDelta(ctx, t, b, events.Delta{Kind: "pods", Op: events.Is, Ref: events.Ref{Kind: "pods", Namespace: "a", Name: "p"}, UID: "u", ResourceVersion: "5", ContentType: kinds.JSON, Body: []byte("{}")})
+	appendDelta(ctx, t, b, events.Delta{Kind: "pods", Op: events.Mark, ResourceVersion: "6", Since: 1})
 	key := events.Key{Namespace: "a", Name: "p"}
 	turn, err := events.EncodeJSON(events.Turn{Controller: "x", Lane: events.Act, Key: key, Because: canary, Commands: []events.Command{{Verb: events.VerbCreate}}}, events.Trace{})
 	turn.Subject = subject.Turn("x", events.Act, key)
@@ -175,8 +176,8 @@ func TestRecord(t *testing.T) {
 	if err := r.Read(ctx, &h); err != nil {
 		t.Fatal(err)
 	}
-	if len(h.Logs["pods"]) != 1 || h.Logs["pods"][0].Revision != 5 || len(h.States["pods"]) != 1 {
-		t.Errorf("the logs are %+v, the states %+v", h.Logs, h.States)
+	if log := h.Logs["pods"]; len(log) != 2 || log[0].Revision != 5 || log[1].Op != events.Mark || log[1].Since != 1 {
+		t.Errorf("the logs are %+v", h.Logs)
 	}
 	if len(h.Turns) != 1 || h.Turns[0].Sequence != 1 || len(h.Outcomes) != 1 || h.Outcomes[0].Turn != 1 {
 		t.Errorf("the turns are %+v, the outcomes %+v", h.Turns, h.Outcomes)
@@ -227,6 +228,9 @@ func appendDelta(ctx context.Context, t *testing.T, b *memory.Bus, d events.Delt
 	defer a.Close()
 	m := events.EncodeDelta(d)
 	m.Subject = subject.Delta(d.Ref)
+	if d.Op == events.Mark {
+		m.Subject = subject.Mark(d.Kind)
+	}
 	if err := a.Append(ctx, m); err != nil {
 		t.Fatal(err)
 	}

@@ -40,16 +40,13 @@ const patience = 2 * time.Minute
 //
 // Errors: a stream cannot be read, or has a message that is not Millrace's.
 func (r *Record) Read(ctx context.Context, h *check.History) error {
-	h.Logs, h.States = map[kinds.Name][]check.Entry{}, map[kinds.Name][]check.Entry{}
+	h.Logs = map[kinds.Name][]check.Entry{}
 	known, err := r.bus.Kinds(ctx)
 	if err != nil {
 		return err
 	}
 	for _, k := range known {
 		if h.Logs[k.Name], err = r.deltas(ctx, subject.LogStream(k.Name)); err != nil {
-			return err
-		}
-		if h.States[k.Name], err = r.deltas(ctx, subject.StateStream(k.Name)); err != nil {
 			return err
 		}
 	}
@@ -78,7 +75,7 @@ func (r *Record) deltas(ctx context.Context, stream string) ([]check.Entry, erro
 		}
 		all = append(all, check.Entry{
 			Sequence: m.Sequence, Op: d.Op, Ref: d.Ref, UID: d.UID, Revision: parse(d.ResourceVersion), Epoch: d.Epoch, Sync: d.Sync,
-			At: m.Time, Why: why(d),
+			Since: d.Since, At: m.Time, Why: why(d),
 		})
 		return nil
 	})

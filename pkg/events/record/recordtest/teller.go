@@ -201,5 +201,5 @@ func keyOf(own events.Delta) events.Key {
 
 // Trigger is the delta at a sequence as the trigger of a turn.
 func Trigger(d events.Delta, sequence uint64) events.Trigger {
-	return events.Trigger{Stream: subject.StateStream(d.Kind), Sequence: sequence, Ref: d.Ref}
+	return events.Trigger{Stream: subject.LogStream(d.Kind), Sequence: sequence, Ref: d.Ref}
 }

@@ -93,7 +93,7 @@ func TestHowAStreamStands(t *testing.T) {
 			t.Errorf("with two it stands at %+v, want %+v", got, want)
 		}
 		for stream, keeps := range map[string]bus.Retention{
-			"EV_pods": {Age: time.Hour, Bytes: 1 << 20}, "STATE_pods": {}, "OUTCOME_c": {Age: time.Hour, Bytes: 1 << 20}, "WAKE": {}, "STATUS": {Age: time.Minute, Bytes: 1 << 20},
+			"EV_pods": {Age: time.Hour, Bytes: 1 << 20}, "OUTCOME_c": {Age: time.Hour, Bytes: 1 << 20}, "WAKE": {}, "STATUS": {Age: time.Minute, Bytes: 1 << 20},
 		} {
 			if got := at(t, b, stream); got.Keeps != keeps {
 				t.Errorf("%s keeps %+v, want %+v", stream, got.Keeps, keeps)
@@ -137,29 +137,29 @@ func TestWhatIsKeptOfAStream(t *testing.T) {
 	})
 }
 
-// A mark goes after an hour, a tombstone with the log; what is there stays, however long.
+// A mark goes after an hour, and all else with the log.
 func TestHowLongDeltasStay(t *testing.T) {
 	for age, marks := range map[time.Duration]time.Duration{24 * time.Hour: time.Hour, 30 * time.Minute: 30 * time.Minute} {
 		inTime(t, memory.Options{LogAge: age}, func(t *testing.T, b *memory.Bus) {
 			tell(t, b, events.Is, "a")
 			tell(t, b, events.Gone, "b")
 			tell(t, b, events.Mark, "")
-			left := func() uint64 { return at(t, b, "STATE_pods").Messages }
+			expect := func(when string, want uint64) {
+				t.Helper()
+				if got := at(t, b, "EV_pods").Messages; got != want {
+					t.Errorf("of a log of %v %s %d are left, want %d", age, when, got, want)
+				}
+			}
 			time.Sleep(marks - 1)
-			if got := left(); got != 3 {
-				t.Errorf("before a mark's time %d are left", got)
-			}
+			expect("before a mark's time", 3)
 			time.Sleep(2)
-			if got := left(); marks < age && got != 2 || marks == age && got != 1 {
-				t.Errorf("behind a mark's time %d are left", got)
-			}
-			time.Sleep(age)
-			if got := left(); got != 1 {
-				t.Errorf("behind a tombstone's time %d are left", got)
-			}
-			time.Sleep(1000 * time.Hour)
-			if m, there, err := b.Last(t.Context(), "STATE_pods", subject.Delta(events.Ref{Kind: "pods", Namespace: "shop", Name: "a"})); err != nil || !there || m.Sequence != 1 {
-				t.Errorf("what is there is gone: %v", err)
+			expect("behind a mark's time", map[bool]uint64{true: 2}[marks < age])
+			time.Sleep(age - marks - 2)
+			expect("before its own time", map[bool]uint64{true: 2}[marks < age])
+			time.Sleep(2)
+			expect("behind its own time", 0)
+			if _, there, err := b.Last(t.Context(), "EV_pods", subject.Delta(events.Ref{Kind: "pods", Namespace: "shop", Name: "a"})); err != nil || there {
+				t.Errorf("what has expired is there: %t, %v", there, err)
 			}
 		})
 	}

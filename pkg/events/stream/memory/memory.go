@@ -82,7 +82,7 @@ func (wall) Now() time.Time { return time.Now() }
 
 func (wall) AfterFunc(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }
 
-// EnsureKind makes the log and state stream of a kind; see [bus.Streams].
+// EnsureKind makes the log of a kind; see [bus.Streams].
 func (b *Bus) EnsureKind(ctx context.Context, kind kinds.Kind) error {
 	return b.do(ctx, func() error {
 		if log, ok := b.streams[subject.LogStream(kind.Name)]; ok {
@@ -92,8 +92,7 @@ func (b *Bus) EnsureKind(ctx context.Context, kind kinds.Kind) error {
 			return nil
 		}
 		log := b.add(subject.LogStream(kind.Name), b.logAge, false)
-		log.mirror = b.add(subject.StateStream(kind.Name), 0, true)
-		log.kind, log.mirror.kind = &kind, &kind
+		log.kind = &kind
 		return nil
 	})
 }
@@ -120,7 +119,7 @@ func (b *Bus) EnsureController(ctx context.Context, controller string) error {
 func (b *Bus) Kinds(ctx context.Context) (found []kinds.Kind, err error) {
 	err = b.do(ctx, func() error {
 		for _, s := range b.streams {
-			if s.mirror != nil {
+			if s.kind != nil {
 				found = append(found, *s.kind)
 			}
 		}
@@ -130,28 +129,12 @@ func (b *Bus) Kinds(ctx context.Context) (found []kinds.Kind, err error) {
 	return found, err
 }
 
-// RecreateState recreates the state stream of a kind, empty; see [bus.Streams].
-func (b *Bus) RecreateState(ctx context.Context, kind kinds.Kind) error {
-	return b.do(ctx, func() error {
-		log, err := b.stream(subject.LogStream(kind.Name))
-		if err != nil {
-			return fmt.Errorf("renew the state of %s: %w", kind.Name, err)
-		}
-		log.mirror.end()
-		log.mirror = b.add(log.mirror.name, 0, true)
-		log.mirror.kind, log.mirror.last = &kind, log.last
-		return nil
-	})
-}
-
-// DeleteKind removes the streams of a kind; see [bus.Streams].
+// DeleteKind removes the log of a kind; see [bus.Streams].
 func (b *Bus) DeleteKind(ctx context.Context, kind kinds.Name) error {
 	return b.do(ctx, func() error {
-		for _, name := range []string{subject.StateStream(kind), subject.LogStream(kind)} {
-			if s := b.streams[name]; s != nil {
-				delete(b.streams, name)
-				s.end()
-			}
+		if s := b.streams[subject.LogStream(kind)]; s != nil {
+			delete(b.streams, s.name)
+			s.end()
 		}
 		return nil
 	})
@@ -174,17 +157,14 @@ func (b *Bus) StreamState(ctx context.Context, name string) (state bus.State, er
 }
 
 // Truncate removes all messages of a stream after a sequence, like a server that lost the
-// newest blocks of its disk. For a log it truncates the state too, which then lacks the objects
-// whose last change was lost.
+// newest blocks of its disk.
 func (b *Bus) Truncate(name string, last uint64) error {
 	return b.do(context.Background(), func() error {
 		s, err := b.stream(name)
 		if err != nil {
 			return err
 		}
-		for ; s != nil; s = s.mirror {
-			s.truncate(last)
-		}
+		s.truncate(last)
 		return nil
 	})
 }

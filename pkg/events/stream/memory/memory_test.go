@@ -22,7 +22,7 @@ func open(t *testing.T) bus.Bus {
 
 func TestConforms(t *testing.T) { streamtest.Conform(t, open) }
 
-func TestTombstonesExpire(t *testing.T) {
+func TestLogsExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // or a tombstone may be gone before anybody looks
 		streamtest.Expire(t, 500*time.Millisecond, func(t *testing.T) bus.Bus {
 			b := memory.New(memory.Options{LogAge: 500 * time.Millisecond})
@@ -81,7 +81,7 @@ func TestTruncateIsNoticed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	err = b.Follow(t.Context(), subject.StateStream("pods"), 0, func(batch []events.Message) error {
+	err = b.Follow(t.Context(), subject.LogStream("pods"), 0, func(batch []events.Message) error {
 		return b.Truncate(subject.LogStream("pods"), 1)
 	})
 	if !errors.Is(err, bus.ErrOvertaken) {

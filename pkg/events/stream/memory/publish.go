@@ -149,14 +149,10 @@ func (a *appender) Append(ctx context.Context, m events.Message) error {
 }
 
 func (a *appender) lifetime(m events.Message) time.Duration {
-	switch events.Op(m.Get(events.HeaderOp)) {
-	case events.Gone:
-		return a.bus.logAge
-	case events.Mark:
-		return min(markAge, a.bus.logAge)
-	default:
+	if events.Op(m.Get(events.HeaderOp)) != events.Mark {
 		return 0
 	}
+	return min(markAge, a.bus.logAge)
 }
 
 func (a *appender) Flush(ctx context.Context) error {

@@ -19,8 +19,7 @@ type stream struct {
 	kind     *kinds.Kind
 	created  time.Time
 	keeps    bus.Retention
-	coalesce bool    // keep the last message of each subject only
-	mirror   *stream // the state stream of a log
+	coalesce bool // keep the last message of each subject only
 
 	messages map[uint64]events.Message
 	order    []uint64 // their sequences, and some of removed messages
@@ -90,9 +89,6 @@ func (s *stream) insert(m events.Message, sequence uint64, at time.Time, ttl tim
 	s.changed = make(chan struct{})
 	for _, d := range s.durables {
 		d.poke()
-	}
-	if s.mirror != nil {
-		s.mirror.insert(m, sequence, at, ttl)
 	}
 }
 

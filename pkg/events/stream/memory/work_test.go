@@ -10,7 +10,6 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
-	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
@@ -99,9 +98,6 @@ func TestWhatIsWorkedOnDoesNotComeAgain(t *testing.T) {
 // What is not there, or too large, is an error.
 func TestWhatCannotBeDone(t *testing.T) {
 	b := turns(t, 0)
-	if err := b.RecreateState(t.Context(), kinds.Pods.Kind); !errors.Is(err, bus.ErrNoStream) {
-		t.Errorf("a kind that is not there is renewed: %v", err)
-	}
 	m := events.Message{Subject: subject.Turn("c", events.Act, events.Key{Name: "a"}), Data: make([]byte, 8<<20-1000)}
 	if _, err := b.Put(t.Context(), m, "a"); err != nil {
 		t.Errorf("a message of nearly 8 MiB: %v", err)

@@ -43,14 +43,12 @@ func Archived(t *testing.T, whole bus.Bus, as func(bus.Archive) bus.Archive) {
 		k.must(a.Append(k.ctx, k.pod(fmt.Sprint("pod-", i%objects), i+1)))
 	}
 	k.must(a.Flush(k.ctx))
-	k.eventually("the state has everything", func() bool { return k.state(subject.StateStream("pods")).Last == objects*rounds })
 	standing(k, filled)
 	k.must(whole.(bus.ShadowBus).EnsureShadow(k.ctx, inShadow))
 	b = as(filled)
 	one := subject.Delta(events.Ref{Kind: "pods", Namespace: "default", Name: "pod-2"})
 	archivePassages(k, b, one, objects, rounds)
 	archiveSingle(k, b, one)
-	archiveState(k, b, one)
 	archiveSame(k, b, subject.LogStream("pods"))
 	archiveSame(k, b, subject.TurnStream(controller))
 	archiveNames(k, b)
@@ -137,31 +135,6 @@ func archiveSame(k *kit, b bus.Archive, stream string) {
 			}
 		}
 	}))
-}
-
-// archiveState tests that the state of a kind has the last message of each object.
-func archiveState(k *kit, b bus.Archive, one string) {
-	stream := subject.StateStream("pods")
-	var got []uint64
-	k.must(read(k, b, bus.Passage{Stream: stream}, func(m events.Message) {
-		if got = append(got, m.Sequence); m.Stream != stream {
-			k.Errorf("a message of the state says that it is of %s", m.Stream)
-		}
-	}))
-	if !slices.Equal(got, stretch(4996, 5000, 1)) {
-		k.Errorf("the state has %v", got)
-	}
-	if state, err := b.StreamState(k.ctx, stream); err != nil || state.Messages != 5 || state.First != 4996 || state.Last != 5000 {
-		k.Errorf("the state stands at %+v, %v", state, err)
-	}
-	if m, ok, err := b.Last(k.ctx, stream, one); err != nil || !ok || m.Sequence != 4998 {
-		k.Errorf("the state of an object is %d, %v, %v", m.Sequence, ok, err)
-	}
-	for sequence, want := range map[uint64]bool{4990: false, 4997: true} {
-		if _, ok, err := b.At(k.ctx, stream, sequence); err != nil || ok != want {
-			k.Errorf("message %d of the state: %v, %v", sequence, ok, err)
-		}
-	}
 }
 
 // standing starts a consumer of the turns, and waits until the archive shows it.

@@ -91,7 +91,7 @@ func (p *patient) stale(ctx context.Context, stream string, missed uint64) bool 
 		return false
 	}
 	leader, err := p.StreamState(ctx, stream)
-	return err == nil && leader.Last >= missed // a state may not have got so far
+	return err == nil && leader.Last >= missed // or it is another stream of this name
 }
 
 // newer is the last sequence stored on a subject, if it is higher than another one; 0: none
@@ -145,13 +145,9 @@ func (p *patient) At(ctx context.Context, stream string, sequence uint64) (event
 		func(f found) uint64 { return p.missedAt(stream, sequence, f) })
 }
 
-// missedAt is what a lookup at a sequence missed: the message itself, or in a state stream the
-// message that has replaced it.
+// missedAt is what a lookup at a sequence missed: the message itself.
 func (p *patient) missedAt(stream string, sequence uint64, f found) uint64 {
 	_, ofKind := subject.KindOfStream(stream)
-	if f.there && ofKind && strings.HasPrefix(stream, subject.StateStream("")) {
-		return p.newer(f.Subject, f.Sequence)
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	there := sequence <= p.ends[stream] || ofKind && slices.Contains(slices.Collect(maps.Values(p.newest)), sequence)
@@ -216,11 +212,6 @@ func (p *patient) EnsureController(ctx context.Context, controller string) error
 
 func (p *patient) EnsureShadow(ctx context.Context, controller string) error {
 	return p.insist(ctx, func() error { return p.Whole.EnsureShadow(ctx, controller) })
-}
-
-func (p *patient) RecreateState(ctx context.Context, kind kinds.Kind) error {
-	p.forgets()
-	return p.insist(ctx, func() error { return p.Whole.RecreateState(ctx, kind) })
 }
 
 func (p *patient) DeleteKind(ctx context.Context, kind kinds.Name) error {

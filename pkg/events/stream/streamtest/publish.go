@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -119,34 +120,30 @@ func testAppendAfterForget(t *testing.T, b bus.Bus) {
 	}
 }
 
-func testState(t *testing.T, b bus.Bus) {
+func testNewest(t *testing.T, b bus.Bus) {
 	k := newKit(t, b)
 	a := k.appender(kinds.Pods.Kind)
-	mark := events.EncodeDelta(events.Delta{Kind: "pods", Op: events.Mark, ResourceVersion: "5"})
+	mark := events.EncodeDelta(events.Delta{Kind: "pods", Op: events.Mark, ResourceVersion: "5", Since: 3})
 	mark.Subject = subject.Mark("pods")
 	k.append(a, k.pod("a", 1), k.pod("b", 2), k.pod("a", 3), k.gone("b", 4), mark)
-	stream := subject.StateStream("pods")
-	k.eventually("the state holds the last of each", func() bool {
-		s := k.state(stream)
-		return s.Last == 5 && s.Messages == 3 && s.First == 3
-	})
+	stream := subject.LogStream("pods")
 	if m := k.last(stream, "a"); m.Sequence != 3 || m.Stream != stream || string(m.Data) != `{"version":3}` {
 		t.Errorf("a is %d of %s: %s", m.Sequence, m.Stream, m.Data)
 	}
 	if m := k.last(stream, "b"); m.Sequence != 4 || m.Get(events.HeaderOp) != "gone" {
 		t.Errorf("b is at %d, op %s", m.Sequence, m.Get(events.HeaderOp))
 	}
-	if _, ok, err := b.At(k.ctx, stream, 1); err != nil || ok {
-		t.Errorf("what was overwritten is in the state: %v, %v", ok, err)
+	if since, err := bus.RecordedSince(k.ctx, b, "pods"); err != nil || since != 3 {
+		t.Errorf("everything is recorded since %d, %v", since, err)
 	}
-	if m, ok, err := b.At(k.ctx, subject.LogStream("pods"), 1); err != nil || !ok || string(m.Data) != `{"version":1}` {
+	if m, ok, err := b.At(k.ctx, stream, 1); err != nil || !ok || string(m.Data) != `{"version":1}` {
 		t.Errorf("the log's first message: %s, %v, %v", m.Data, ok, err)
 	}
 }
 
-// testStateIsFoldOfLog: the state has the last message of each subject of the log, under the
-// same sequence, whatever was appended.
-func testStateIsFoldOfLog(t *testing.T, b bus.Bus) {
+// testLastIsFoldOfLog: the last message of each subject is the last one that was appended,
+// whatever was appended.
+func testLastIsFoldOfLog(t *testing.T, b bus.Bus) {
 	k := newKit(t, b)
 	a := k.appender(kinds.Pods.Kind)
 	version := 0
@@ -163,17 +160,15 @@ func testStateIsFoldOfLog(t *testing.T, b bus.Bus) {
 			r.Fatalf("the log ends at %d after %d messages", a.Last(), version)
 		}
 	})
-	k.eventually("the state has caught up", func() bool { return k.state(subject.StateStream("pods")).Last == uint64(version) })
-	reader := k.follow(subject.StateStream("pods"), 0)
-	// In a cluster the reader may read from a server that has not caught up yet, and get
-	// messages that are overwritten elsewhere.
-	k.eventually("the state is read, and is the fold", func() bool {
-		got := map[string]uint64{}
-		for _, m := range reader.messages() {
-			got[m.Subject] = m.Sequence
-		}
-		return maps.Equal(got, fold)
-	})
+	found, err := b.LastOf(k.ctx, subject.LogStream("pods"), slices.Collect(maps.Keys(fold)))
+	k.must(err)
+	got := map[string]uint64{}
+	for on, m := range found {
+		got[on] = m.Sequence
+	}
+	if !maps.Equal(got, fold) {
+		t.Errorf("the last messages are %v, want %v", got, fold)
+	}
 }
 
 func testStore(t *testing.T, b bus.Bus) {
@@ -278,8 +273,8 @@ func testLargestObject(t *testing.T, b bus.Bus) {
 		m.Data = body
 		k.append(a, m)
 	}
-	r := k.follow(subject.StateStream("pods"), 0)
-	w := k.work(bus.Work{Stream: subject.StateStream("pods"), Durable: "d"})
+	r := k.follow(subject.LogStream("pods"), 0)
+	w := k.work(bus.Work{Stream: subject.LogStream("pods"), Durable: "d"})
 	for range n {
 		d := k.next(w)
 		if !bytes.Equal(d.Message().Data, body) {

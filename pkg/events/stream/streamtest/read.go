@@ -110,15 +110,6 @@ func testFollow(t *testing.T, b bus.Bus) {
 		r.cancel()
 		k.must(k.end(r))
 	}
-	// A state has holes in its sequences, which are not gaps.
-	state := k.follow(subject.StateStream("pods"), 0)
-	k.eventually("the state is read", func() bool {
-		s := state.sequences()
-		return len(s) > 0 && s[len(s)-1] == 500
-	})
-	if !slices.IsSorted(state.sequences()) {
-		t.Errorf("the state came as %v", state.sequences())
-	}
 }
 
 func testFollowHandlerError(t *testing.T, b bus.Bus) {
@@ -137,7 +128,7 @@ func testFollowHandlerError(t *testing.T, b bus.Bus) {
 func testFollowForgotten(t *testing.T, b bus.Bus) {
 	k := newKit(t, b)
 	k.append(k.appender(kinds.Pods.Kind), k.pod("a", 1))
-	r := k.follow(subject.StateStream("pods"), 0)
+	r := k.follow(subject.LogStream("pods"), 0)
 	k.eventually("the stream is read", func() bool { return len(r.messages()) == 1 })
 	k.must(b.DeleteKind(k.ctx, kinds.Pods.Name))
 	if err := k.end(r); !errors.Is(err, bus.ErrNoStream) {
@@ -239,30 +230,4 @@ func testWorkMaxPending(t *testing.T, b bus.Bus) {
 	if d := k.next(w); d.Message().Sequence != 4 {
 		t.Errorf("the fourth delivery is of %d", d.Message().Sequence)
 	}
-}
-
-// testWorkCoalesces: on a state, an overwritten message is not delivered any more, and its
-// successor is, even while the overwritten one is in flight.
-func testWorkCoalesces(t *testing.T, b bus.Bus) {
-	k := newKit(t, b)
-	a := k.appender(kinds.Pods.Kind)
-	for i := 1; i <= 50; i++ {
-		k.must(a.Append(k.ctx, k.pod("a", i)))
-	}
-	k.must(a.Flush(k.ctx))
-	stream := subject.StateStream("pods")
-	k.eventually("the state has caught up", func() bool { return k.state(stream).Last == 50 })
-	w := k.work(bus.Work{Stream: stream, Durable: controller, MaxPending: 1})
-	d := k.next(w)
-	if d.Message().Sequence != 50 {
-		t.Errorf("the first delivery is of %d, want 50", d.Message().Sequence)
-	}
-	k.append(a, k.pod("a", 51))
-	young := k.next(w)
-	if young.Message().Sequence != 51 || young.Attempt() != 1 {
-		t.Errorf("then came %d, attempt %d; want 51, 1", young.Message().Sequence, young.Attempt())
-	}
-	d.NakWithDelay(0) // an answer for a removed message has no effect
-	young.Ack()
-	k.silence(w, 300*time.Millisecond)
 }

@@ -29,7 +29,7 @@ func testStreams(t *testing.T, b bus.Bus) {
 		t.Errorf("kinds are %+v, want %+v", found, want)
 	}
 	for _, stream := range []string{
-		subject.LogStream(widgets.Name), subject.StateStream(widgets.Name),
+		subject.LogStream(widgets.Name),
 		subject.TurnStream(controller), subject.OutcomeStream(controller), subject.WakeStream,
 	} {
 		s := k.state(stream)
@@ -67,54 +67,12 @@ func testForget(t *testing.T, b bus.Bus) {
 	if len(found) != 0 {
 		t.Errorf("after Forget there are %+v", found)
 	}
-	for _, stream := range []string{subject.LogStream("pods"), subject.StateStream("pods")} {
-		if _, err := b.StreamState(k.ctx, stream); !errors.Is(err, bus.ErrNoStream) {
-			t.Errorf("state of %s after Forget: %v, want ErrNoStream", stream, err)
-		}
+	if _, err := b.StreamState(k.ctx, subject.LogStream("pods")); !errors.Is(err, bus.ErrNoStream) {
+		t.Errorf("the log after Forget: %v, want ErrNoStream", err)
 	}
 	k.must(b.EnsureKind(k.ctx, kinds.Pods.Kind))
 	if s := k.state(subject.LogStream("pods")); s.Last != 0 {
 		t.Errorf("a log that was made anew stands at %+v", s)
-	}
-}
-
-func testRenew(t *testing.T, b bus.Bus) {
-	k := newKit(t, b)
-	a := k.appender(kinds.Pods.Kind)
-	k.append(a, k.pod("a", 1), k.pod("b", 2), k.pod("a", 3))
-	k.eventually("the state has its log", func() bool { return k.state(subject.StateStream("pods")).Last == 3 })
-	ended := make(chan error, 1)
-	reading := make(chan bool, 1)
-	go func() {
-		ended <- b.Follow(k.ctx, subject.StateStream("pods"), 1, func([]events.Message) error {
-			select {
-			case reading <- true:
-			default:
-			}
-			return nil
-		})
-	}()
-	<-reading
-	k.must(b.RecreateState(k.ctx, kinds.Pods.Kind))
-	if err := <-ended; !errors.Is(err, bus.ErrOvertaken) && !errors.Is(err, bus.ErrNoStream) {
-		t.Errorf("a reader of the state that is no more: %v", err)
-	}
-	if s := k.state(subject.StateStream("pods")); s.Messages != 0 {
-		t.Errorf("a renewed state holds %d messages", s.Messages)
-	}
-	k.append(a, k.pod("b", 4), k.pod("c", 5))
-	k.eventually("the renewed state has what was stored since", func() bool { return k.state(subject.StateStream("pods")).Last == 5 })
-	for name, want := range map[string]uint64{"b": 4, "c": 5} {
-		if got := k.last(subject.StateStream("pods"), name).Sequence; got != want {
-			t.Errorf("%s is at %d in the renewed state, want %d", name, got, want)
-		}
-	}
-	if _, there, err := b.Last(k.ctx, subject.StateStream("pods"), subject.Delta(podRef("a"))); there || err != nil {
-		t.Errorf("a, of before, is in the renewed state: %t, %v", there, err)
-	}
-	k.must(b.EnsureKind(k.ctx, kinds.Pods.Kind)) // its settings are right
-	if got := k.state(subject.LogStream("pods")).Messages; got != 5 {
-		t.Errorf("the log holds %d messages, want all 5", got)
 	}
 }
 
@@ -133,7 +91,7 @@ func testSealed(t *testing.T, b bus.Bus) {
 		return err == nil && there
 	})
 	for stream, on := range map[string]string{
-		subject.LogStream("pods"): subject.Delta(podRef("a")), subject.StateStream("pods"): subject.Delta(podRef("a")),
+		subject.LogStream("pods"):      subject.Delta(podRef("a")),
 		subject.TurnStream(controller): first.Subject, subject.OutcomeStream(controller): outcome.Subject,
 		subject.WakeStream: subject.Wake(controller, key("web")),
 	} {
@@ -166,16 +124,16 @@ func testNoStream(t *testing.T, b bus.Bus) {
 		"Store":  func(ctx context.Context) error { _, err := b.Store(ctx, m, 0); return err },
 		"Put":    func(ctx context.Context) error { _, err := b.Put(ctx, m, "id"); return err },
 		"Last": func(ctx context.Context) error {
-			_, _, err := b.Last(ctx, subject.StateStream(absent), "ev.x")
+			_, _, err := b.Last(ctx, subject.LogStream(absent), "ev.x")
 			return err
 		},
 		"At": func(ctx context.Context) error {
-			_, _, err := b.At(ctx, subject.StateStream(absent), 1)
+			_, _, err := b.At(ctx, subject.LogStream(absent), 1)
 			return err
 		},
-		"Follow": func(ctx context.Context) error { return b.Follow(ctx, subject.StateStream(absent), 0, nil) },
+		"Follow": func(ctx context.Context) error { return b.Follow(ctx, subject.LogStream(absent), 0, nil) },
 		"Work": func(ctx context.Context) error {
-			return b.Work(ctx, bus.Work{Stream: subject.StateStream(absent), Durable: "d"}, nil)
+			return b.Work(ctx, bus.Work{Stream: subject.LogStream(absent), Durable: "d"}, nil)
 		},
 	} {
 		if err := try(k.ctx); !errors.Is(err, bus.ErrNoStream) {
@@ -186,8 +144,8 @@ func testNoStream(t *testing.T, b bus.Bus) {
 
 func testClose(t *testing.T, b bus.Bus) {
 	k := newKit(t, b)
-	r := k.follow(subject.StateStream("pods"), 0)
-	w := k.work(bus.Work{Stream: subject.StateStream("pods"), Durable: "d"})
+	r := k.follow(subject.LogStream("pods"), 0)
+	w := k.work(bus.Work{Stream: subject.LogStream("pods"), Durable: "d"})
 	a := k.appender(kinds.Pods.Kind)
 	k.append(a, k.pod("a", 1))
 	k.next(w).Ack()

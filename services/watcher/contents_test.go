@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
@@ -18,83 +21,80 @@ import (
 	"github.com/millrace/millrace/services/watcher/translate"
 )
 
-// The watcher waits for a state until that has stood still for more than twenty seconds.
-func TestForHowLongAStateIsWaitedFor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k, a := recorded(t, 3, 0)
-		began := time.Now()
-		if _, err := caughtUp(t.Context(), k.bus, "pods", 5); !errors.Is(err, events.ErrDamaged) || time.Since(began) != mirrorPatience+mirrorPoll {
-			t.Errorf("one that stands still: %v, after %v", err, time.Since(began))
+// readContents folds a log without its damaged messages. An object whose last message is damaged does
+// not count, and is kept apart.
+func TestWhatALogTells(t *testing.T) {
+	t.Parallel()
+	k, a := recorded(t, 3, 0)
+	tells(t, k, 0) // message 5, behind the mark 4
+	log := a.stands(t, logPods)
+	for what, c := range map[string]struct {
+		damaged   uint64
+		objects   uint64
+		broken    string
+		p0, since uint64
+	}{
+		"nothing is damaged":       {0, 3, "", 5, 2},
+		"a mark":                   {4, 3, "", 5, 2},
+		"an earlier message of p0": {1, 3, "", 5, 2},
+		"the last message of p0":   {5, 2, "p0", 0, 2},
+		"the last message of p1":   {2, 2, "p1", 5, 3},
+	} {
+		h, err := readContents(t.Context(), &worn{Bus: a, damaged: map[string]bool{at(logPods, c.damaged): true}}, "pods", 1, log)
+		if err != nil || h.unreadable || h.tally.Census().Objects != c.objects || h.places.oldest() != c.since || h.places[hashOf(subject.Delta(aPod("p0")))] != c.p0 {
+			t.Errorf("%s: it tells of %d objects since %d, p0 at %v, %v", what, h.tally.Census().Objects, h.places.oldest(), h.places, err)
 		}
-		began = time.Now()
-		if got, err := caughtUp(t.Context(), &growing{a, began}, "pods", 7); err != nil || got.Last != 7 || time.Since(began) != 45*time.Second {
-			t.Errorf("one that goes on: %+v, %v, after %v", got, err, time.Since(began))
+		if missing := h.state.Compare("", 0).Missing(); uint64(len(missing)) != c.objects {
+			t.Errorf("%s: of nothing that is listed, messages %v are missing", what, missing)
 		}
-	})
+		d, broken := h.broken[aPod(c.broken)]
+		if broken != (c.broken != "") || broken != (len(h.broken) == 1) || broken && (d.Op != events.Is || d.UID != types.UID("u"+c.broken[1:]) || d.Kind != "pods") {
+			t.Errorf("%s: broken are %+v", what, h.broken)
+		}
+	}
+	end := aDelta("p0", 20)
+	end.UID, end.Op = "u0", events.Gone
+	if err := k.append(t.Context(), end); err != nil {
+		t.Fatal(err)
+	}
+	h, err := readContents(t.Context(), &worn{Bus: a, damaged: map[string]bool{at(logPods, 6): true}}, "pods", 1, a.stands(t, logPods))
+	if err != nil || len(h.broken) != 1 || h.broken[aPod("p0")].Op != events.Is {
+		t.Errorf("of a damaged end, broken are %+v, %v", h.broken, err)
+	}
 }
 
-// growing is a bus whose state of pods advances every fifteen seconds.
-type growing struct {
+// A part of the log that the bus cannot deliver is missing in the contents, as is what follows it.
+func TestALogThatCannotBeReadToItsEnd(t *testing.T) {
+	t.Parallel()
+	k, a := recorded(t, 3, 0)
+	census := k.tally.Census()
+	for what, c := range map[string]struct {
+		b       bus.Bus
+		objects uint64
+		reads   bool
+	}{"it can": {a, 3, true}, "nothing can": {&torn{a}, 0, false}, "two messages can": {&cut{a, 2}, 2, false}} {
+		h, end, err := readLog(t.Context(), c.b, "pods")
+		if err != nil || h.unreadable == c.reads || h.tally.Census().Objects != c.objects || h.matches(census) != c.reads || end.Op != events.Mark {
+			t.Errorf("%s be read: it tells of %d objects, unreadable %t, %v, and its end is %+v", what, h.tally.Census().Objects, h.unreadable, err, end)
+		}
+	}
+}
+
+// cut is a bus that cannot read its streams behind a message.
+type cut struct {
 	bus.Bus
-	began time.Time
+	after uint64
 }
 
-func (g *growing) StreamState(ctx context.Context, stream string) (bus.State, error) {
-	state, err := g.Bus.StreamState(ctx, stream)
-	state.Last += uint64(time.Since(g.began) / (15 * time.Second))
-	return state, err
-}
-
-// readState folds a state without its damaged messages. Where only tombstones are left, the window
-// begins behind the end of the stream.
-func TestWhatAStateHolds(t *testing.T) {
-	t.Parallel()
-	k, a := recorded(t, 3, 0)
-	h, err := readState(t.Context(), &worn{Bus: a, damaged: map[string]bool{at(statePod, 4): true}}, "pods", 1, 4)
-	if err != nil || len(h.broken) != 0 || h.tally.Census().Objects != 3 || h.window.Since() != 1 {
-		t.Errorf("with a damaged mark it holds %d objects since %d, %d damaged, %v", h.tally.Census().Objects, h.window.Since(), len(h.broken), err)
-	}
-	h, err = readState(t.Context(), &worn{Bus: a, damaged: map[string]bool{at(statePod, 1): true}}, "pods", 1, 4)
-	if err != nil || len(h.broken) != 1 || h.broken[0].Ref != aPod("p0") || h.tally.Census().Objects != 2 || h.window.Since() != 1 || len(h.state.Compare("", 0).Missing()) != 2 {
-		t.Errorf("with a damaged object it holds %d objects since %d, %+v damaged, %v", h.tally.Census().Objects, h.window.Since(), h.broken, err)
-	}
-	for i := range 3 {
-		if h.places[hashOf(subject.Delta(aPod(fmt.Sprint("p", i))))] != map[int]uint64{0: 0, 1: 2, 2: 3}[i] {
-			t.Errorf("the places are %v", h.places)
+func (c *cut) Follow(ctx context.Context, stream string, from uint64, handle func([]events.Message) error) error {
+	return c.Bus.Follow(ctx, stream, from, func(batch []events.Message) error {
+		for i, m := range batch {
+			if m.Sequence > c.after {
+				return errors.Join(handle(batch[:i]), fmt.Errorf("follow: %w", events.ErrDamaged))
+			}
 		}
-	}
-	if _, err := k.readContents(t.Context(), 1); err != nil || k.places[hashOf(subject.Delta(aPod("p0")))] != 1 {
-		t.Errorf("the places are not kept: %v, %v", k.places, err)
-	}
-	ends := past(t, memory.New(memory.Options{}), 0, 3)
-	if h, err = readState(t.Context(), ends.bus, "pods", 1, 7); err != nil || h.window.Since() != 8 {
-		t.Errorf("of ends alone everything is there since %d, %v", h.window.Since(), err)
-	}
-}
-
-// A recreated state is empty, but the known position is kept.
-func TestAStateIsMadeAnew(t *testing.T) {
-	t.Parallel()
-	k, a := recorded(t, 3, 0)
-	k.places = places{}
-	before := a.stands(t, statePod).Created
-	k.recreateState, k.cursor = true, translate.Cursor{Version: "50", Epoch: 2}
-	h, err := k.readContents(t.Context(), 1)
-	if err != nil || !h.fresh || len(h.broken) != 0 || k.recreateState || k.places != nil || time.Since(k.stateRecreatedAt) > time.Minute {
-		t.Errorf("made anew it is %+v, %v, at %v", h, err, k.stateRecreatedAt)
-	}
-	if state := a.stands(t, statePod); state.Messages != 0 || !k.state.Equal(state.Created) || state.Created.Before(before) {
-		t.Errorf("the state has %d messages, and was made at %v, not %v", state.Messages, state.Created, k.state)
-	}
-	if past, err := k.knownPosition(t.Context()); err != nil || past != (translate.Cursor{Version: "50", Epoch: 2}) {
-		t.Errorf("it has been watched up to %+v, %v", past, err)
-	}
-	k, a = recorded(t, 3, 0)
-	k.bus = &torn{a}
-	ctx, log := logged(t)
-	if h, err := k.readContents(ctx, 1); err != nil || !h.fresh || !k.damaged || k.nextGap.Reason == "" {
-		t.Errorf("one that cannot be read is %+v, %v, %+v:\n%s", h, err, k.nextGap, log())
-	}
+		return handle(batch)
+	})
 }
 
 // torn is a bus that cannot read its streams.
@@ -254,11 +254,6 @@ func TestWhatASessionNeedsIsThere(t *testing.T) {
 	if err := k.ensure(t.Context()); !errors.Is(err, away) || k.ensured {
 		t.Errorf("of a source that cannot be opened: %v", err)
 	}
-	fails, k.cursor = nil, translate.Cursor{}
-	a.state[logPods] = bus.ErrNoStream
-	if err := k.ensure(t.Context()); err != nil || !k.damaged || k.cursor.Version != "9" {
-		t.Errorf("of a state without a log: %v, from %+v", err, k.cursor)
-	}
 }
 
 // A report that cannot be stored is sent later, and again every twenty seconds, with the replica's
@@ -302,4 +297,75 @@ func TestWhatCannotBeReportedIsReportedLater(t *testing.T) {
 			t.Error("that it cannot report is not told")
 		}
 	})
+}
+
+// begun is a bus that notes where each read of a stream begins.
+type begun struct {
+	bus.Bus
+	at []uint64
+}
+
+func (b *begun) Follow(ctx context.Context, stream string, from uint64, handle func([]events.Message) error) error {
+	b.at = append(b.at, from)
+	return b.Bus.Follow(ctx, stream, from, handle)
+}
+
+// TestReadingBeginsWhereEverythingIsThere, and at the first message where the census then does not
+// fit.
+func TestReadingBeginsWhereEverythingIsThere(t *testing.T) {
+	t.Parallel()
+	marks := func(since, more uint64) func(*testing.T, *kindWatch) {
+		return func(t *testing.T, k *kindWatch) {
+			t.Helper()
+			d := translate.Mark("pods", "9", k.stamp(false))
+			d.Since, d.Census = since, k.tally.Census()
+			d.Census.Objects += more
+			k.counted = false
+			if err := k.append(t.Context(), d); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for name, tc := range map[string]struct {
+		change func(*testing.T, *kindWatch)
+		want   []uint64
+		whole  bool
+	}{
+		"from the first object on":  {marks(1, 0), []uint64{1}, true},
+		"no mark says it":           {marks(0, 0), []uint64{1}, true},
+		"from a later one on":       {func(t *testing.T, k *kindWatch) { tells(t, k, 0, 1, 2); marks(7, 0)(t, k) }, []uint64{7}, true},
+		"something is there before": {marks(2, 0), []uint64{2, 1}, true},
+		"something is lost":         {marks(2, 1), []uint64{2, 1}, false},
+		"something is lost from 1":  {marks(1, 1), []uint64{1}, false},
+		"the last has no census": {func(t *testing.T, k *kindWatch) {
+			tells(t, k, 0, 1, 2)
+			marks(7, 0)(t, k)
+			tells(t, k, 0) // not counted
+		}, []uint64{7, 1}, true},
+		"the last is damaged": {func(t *testing.T, k *kindWatch) {
+			tells(t, k, 0, 1, 2)
+			marks(7, 0)(t, k)
+			tells(t, k, 0)
+			k.bus = &worn{Bus: k.bus, damaged: map[string]bool{at(logPods, 11): true}}
+		}, []uint64{7, 1}, false},
+		"what lies before is damaged, and said again": {func(t *testing.T, k *kindWatch) {
+			tells(t, k, 0, 1, 2)
+			marks(7, 0)(t, k)
+			k.bus = &worn{Bus: k.bus, damaged: map[string]bool{at(logPods, 2): true}}
+		}, []uint64{7}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := past(t, memory.New(memory.Options{}), 3, 1)
+			tc.change(t, k)
+			b := &begun{Bus: k.bus}
+			c, end, err := readLog(t.Context(), b, "pods")
+			want := end.Census
+			if !want.Known {
+				want = k.tally.Census()
+			}
+			if whole := c.matches(want); err != nil || whole != tc.whole || !slices.Equal(b.at, tc.want) {
+				t.Errorf("read from %v, whole %t (%v), want %v and %t", b.at, whole, err, tc.want, tc.whole)
+			}
+		})
+	}
 }

@@ -5,48 +5,6 @@ import (
 	"time"
 )
 
-// A state that is stuck behind its log for two checks in a row, after the one that found it
-// there, gets a new leader, which has time to catch up.
-func TestAStateThatStandsStill(t *testing.T) {
-	t.Parallel()
-	p := mirrorLag{}
-	if p.needsCheck(0) || p.untilNextCheck() != mirrorCheckEvery {
-		t.Error("an empty log is waited for")
-	}
-	for i, step := range []struct {
-		stored uint64
-		due    bool
-		at     uint64 // where the state is found
-		stands bool
-		wait   time.Duration
-	}{
-		{5, true, 5, false, time.Second},             // it has come to its end
-		{5, false, 0, false, time.Second},            // and nothing more was stored
-		{9, true, 7, false, 300 * time.Millisecond},  // behind, on its way
-		{9, true, 7, false, 300 * time.Millisecond},  // still there
-		{9, true, 7, true, 5 * time.Second},          // and again
-		{9, true, 7, false, 300 * time.Millisecond},  // the new leader has its time
-		{9, true, 8, false, 300 * time.Millisecond},  // it moves
-		{9, true, 8, false, 300 * time.Millisecond},  // and stands
-		{9, true, 9, false, time.Second},             // it has caught up
-		{12, true, 9, false, 300 * time.Millisecond}, // more was stored, and it stands where it was
-		{12, true, 9, true, 5 * time.Second},
-		{12, true, 12, false, time.Second},
-	} {
-		if got := p.needsCheck(step.stored); got != step.due {
-			t.Errorf("step %d: it is looked at: %t", i, got)
-		}
-		if step.due {
-			if got := p.isStuck(step.at); got != step.stands {
-				t.Errorf("step %d: it stands: %t", i, got)
-			}
-		}
-		if got := p.untilNextCheck(); got != step.wait {
-			t.Errorf("step %d: the next look is in %v, want %v", i, got, step.wait)
-		}
-	}
-}
-
 // acks drops half of the reply subjects when they are many, and finds the newest that was dealt
 // with.
 func TestAnswersForMessages(t *testing.T) {
