@@ -41,8 +41,8 @@ type Follower struct {
 	opened  bool
 	trouble damageReport
 
-	silence   damageReport // of a silence, not of the messages
-	waitTimer *time.Timer  // runs while the session waits for a silence to end
+	lostEnd   damageReport // the log ends before what the memory knew
+	waitTimer *time.Timer  // runs while the session waits for a watcher
 	waiting   bool
 	waitEnded bool // the wait has ended, and no watcher had spoken
 }
@@ -58,7 +58,7 @@ func (f *Follower) Follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer func() { cancel(); reporting.Wait() }()
 	reporting.Go(func() { f.trouble.run(ctx, f.Bus) })
-	reporting.Go(func() { f.silence.run(ctx, f.Bus) })
+	reporting.Go(func() { f.lostEnd.run(ctx, f.Bus) })
 	for ctx.Err() == nil {
 		err := f.session(ctx)
 		if errors.Is(err, events.ErrDamaged) {
@@ -71,7 +71,7 @@ func (f *Follower) Follow(ctx context.Context) error {
 			f.Memory.Unfollow(f.Kind.Name)
 			return fmt.Errorf("follow %s: %w", f.Kind.Name, err)
 		}
-		f.waitEnded = errors.Is(err, errSilence)
+		f.waitEnded = errors.Is(err, errNoWatcher)
 		if err != nil {
 			pause(ctx)
 		}
@@ -85,7 +85,7 @@ func (f *Follower) session(ctx context.Context) (err error) {
 	kind := f.Kind.Name
 	f.Memory.Follow(f.Kind)
 	f.opened, f.waiting = false, false
-	f.waitTimer = time.AfterFunc(silencePatience, func() { cancel(errSilence) })
+	f.waitTimer = time.AfterFunc(lostEndPatience, func() { cancel(errNoWatcher) })
 	f.waitTimer.Stop()
 	defer f.stopWaiting()
 	if f.goal, err = logEnd(ctx, f.Bus, kind); err != nil {
@@ -101,7 +101,7 @@ func (f *Follower) session(ctx context.Context) (err error) {
 		return err
 	}
 	err = f.Bus.Consume(ctx, subject.LogStream(kind), from, f.dealt, f.take)
-	if cause := context.Cause(ctx); err == nil && (errors.Is(cause, events.ErrDamaged) || errors.Is(cause, errSilence)) {
+	if cause := context.Cause(ctx); err == nil && (errors.Is(cause, events.ErrDamaged) || errors.Is(cause, errNoWatcher)) {
 		return cause
 	}
 	return err

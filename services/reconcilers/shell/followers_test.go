@@ -74,10 +74,10 @@ func TestAFollowerInTroubleSaysSo(t *testing.T) {
 		synctest.Wait()
 		f := &Follower{Bus: b, Memory: NewMemory(), Kind: kinds.Nodes.Kind} // of which there is no stream
 		f.trouble.begin(errors.New("torn"), events.Damage{Kind: "nodes", End: 1})
-		f.silence.begin(errors.New("silent"), events.Damage{Kind: "pods"})
+		f.lostEnd.begin(errors.New("silent"), events.Damage{Kind: "pods"})
 		done := make(chan error, 1)
 		go func() { f.trouble.run(ctx, b); done <- nil }()
-		go f.silence.run(ctx, b)
+		go f.lostEnd.run(ctx, b)
 		time.Sleep(2*time.Second + 1) // virtual
 		synctest.Wait()
 		if !slices.Contains(said, "nodes") || !slices.Contains(said, "pods") {

@@ -81,11 +81,11 @@ func TestALostEndKeepsEnginesShut(t *testing.T) {
 	f.Memory.Fold(f.Kind.Name, known)
 	f.Memory.Forget(f.Kind.Name)
 	f.Memory.Fold(f.Kind.Name, known[:2])
-	if f.open(); f.opened || f.silence.current() == nil || f.silence.damage.End != 2 {
-		t.Errorf("opened %t, asks because of %v", f.opened, f.silence.current())
+	if f.open(); f.opened || f.lostEnd.current() == nil || f.lostEnd.damage.End != 2 {
+		t.Errorf("opened %t, asks because of %v", f.opened, f.lostEnd.current())
 	}
 	f.Memory.Fold(f.Kind.Name, []events.Message{again(known[2], 3), markAt(kinds.Pods.Kind, known[2].Get(events.HeaderRV), 4)})
-	if f.open(); !f.opened || f.silence.current() != nil {
-		t.Errorf("told again: opened %t, asks because of %v", f.opened, f.silence.current())
+	if f.open(); !f.opened || f.lostEnd.current() != nil {
+		t.Errorf("told again: opened %t, asks because of %v", f.opened, f.lostEnd.current())
 	}
 }

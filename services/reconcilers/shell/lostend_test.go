@@ -29,8 +29,8 @@ func TestALostEndIsAskedAbout(t *testing.T) {
 		opened        bool
 	}{
 		"nothing was lost":                  {left, nil, 0, 0, true},
-		"no watcher speaks":                 {append(left, is), nil, silencePatience - time.Second, 50, false},
-		"no watcher speaks for too long":    {append(left, is), nil, silencePatience + time.Second, 50, true},
+		"no watcher speaks":                 {append(left, is), nil, lostEndPatience - time.Second, 50, false},
+		"no watcher speaks for too long":    {append(left, is), nil, lostEndPatience + time.Second, 50, true},
 		"a watcher says that it changed":    {append(left, is), []events.Message{said(is, is), mark("3", 4, is)}, 0, 0, true},
 		"a watcher has not said everything": {append(left, is), []events.Message{said(is, is)}, 20 * time.Second, 19, false},
 		"a watcher says that it is gone":    {append(left, is), []events.Message{said(gone), mark("4", 4)}, 0, 0, true},
@@ -88,25 +88,25 @@ func TestTheWaitForAWatcherBeginsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		resigned := 0
 		begin := func() *Follower {
-			f := &Follower{Kind: kinds.Pods.Kind, waitTimer: time.AfterFunc(silencePatience, func() { resigned++ })}
+			f := &Follower{Kind: kinds.Pods.Kind, waitTimer: time.AfterFunc(lostEndPatience, func() { resigned++ })}
 			f.waitTimer.Stop()
 			f.waitForWatcher(2)
 			return f
 		}
 		f := begin()
-		time.Sleep(silencePatience / 2) // virtual
+		time.Sleep(lostEndPatience / 2) // virtual
 		f.waitForWatcher(3)
-		if d := f.silence.damage; f.silence.current() == nil || d.Kind != "pods" || d.End != 2 {
-			t.Errorf("it asks because of %v, with %+v", f.silence.current(), d)
+		if d := f.lostEnd.damage; f.lostEnd.current() == nil || d.Kind != "pods" || d.End != 2 {
+			t.Errorf("it asks because of %v, with %+v", f.lostEnd.current(), d)
 		}
-		time.Sleep(silencePatience / 2)
+		time.Sleep(lostEndPatience / 2)
 		if synctest.Wait(); resigned != 1 {
 			t.Errorf("after a minute it has resigned %d times", resigned)
 		}
 		f = begin()
 		f.stopWaiting()
-		time.Sleep(2 * silencePatience)
-		if synctest.Wait(); resigned != 1 || f.silence.current() != nil {
+		time.Sleep(2 * lostEndPatience)
+		if synctest.Wait(); resigned != 1 || f.lostEnd.current() != nil {
 			t.Error("it resigns, or asks, although a watcher has spoken")
 		}
 	})
