@@ -79,7 +79,7 @@ func (a *answering) answer(round int) {
 	if len(a.again) > 0 {
 		a.wrong = append(a.wrong, fmt.Sprintf("these came again: %v", a.again))
 	}
-	if a.late {
+	if a.late || a.again["working"] > 0 { // the one that was held is answered
 		return
 	}
 	held.NakWithDelay(0)
@@ -114,14 +114,19 @@ func (a *answering) first() (held bus.Delivery) {
 	return held
 }
 
-// hear sends Working at intervals, for three times AckWait, and counts the redeliveries.
+// hear sends InProgress at intervals, for three times AckWait, and counts the redeliveries. It is
+// late when AckWait has gone by half since the held delivery, or since the last InProgress: many
+// short steps can add up to that.
 func (a *answering) hear(held bus.Delivery) {
 	tick := time.NewTicker(a.wait / 5)
 	defer tick.Stop()
+	reported := a.begun["working"]
 	for deadline := time.After(3 * a.wait); deadline != nil; {
 		select {
 		case <-tick.C:
 			held.InProgress()
+			a.late = a.late || time.Since(reported) > a.wait/2
+			reported = time.Now()
 		case <-deadline:
 			deadline = nil
 		case d := <-a.worker.deliveries:
