@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
@@ -101,6 +102,21 @@ func (w *World) taken(cron *batchv1.CronJob, at time.Time) bool {
 	return job != nil && controllerOf(job) != cron.UID || w.guard.names[name]
 }
 
+// takenAhead tells whether the run of a later moment, which had come by a clock that was ahead,
+// was left out because its name was taken. By that clock it was the last run that was due.
+func (w *World) takenAhead(cron *batchv1.CronJob, after time.Time) bool {
+	if _, ever := w.guard.ahead[actLane{"cronjob-controller", events.Key{Namespace: cron.Namespace, Name: cron.Name}}]; !ever {
+		return false
+	}
+	for until := w.now.Add(farAhead); ; {
+		at, some := lastMoment(cron.Spec.Schedule, after, until)
+		if !some || w.taken(cron, at) {
+			return some
+		}
+		until = at.Add(-time.Minute)
+	}
+}
+
 // runsMade tells whether the last scheduled time of each CronJob has had its run. Of several
 // missed times only the last has a run, as upstream's policy is; and when the world is at rest,
 // no run is active that another one would wait for.
@@ -118,7 +134,7 @@ func (w *World) runsMade() error {
 		last := cron.Status.LastScheduleTime
 		switch {
 		case !due || *cron.Spec.Suspend || last != nil && !last.Time.Before(at):
-		case w.taken(cron, at):
+		case w.taken(cron, at), w.takenAhead(cron, at):
 			w.guard.spare(takenRun)
 		case other && w.options.Faults > 0:
 			w.guard.spare(heardLater)

@@ -65,7 +65,7 @@ var reasons = [exceptions]struct{ name, why string }{
 	heardNow:          {"F24 of a node that was heard at this very moment", "that is on its way to the process that decided"},
 	leavingOwner:      {"I4 of an object whose owner is on its way out", "a deletion in the foreground that a user turns into one that orphans races the collector, here as upstream"},
 	heardLater:        {"C1 of a moment of a schedule that was changed, where something goes wrong", "it begins with the next moment after reconcilers have heard of it"},
-	takenRun:          {"C1 of a moment whose Job has a name that is taken", "a Job of another owner leaves that run out"},
+	takenRun:          {"C1 and I1 of a moment whose Job has a name that is taken, or that of a later moment by a clock that is ahead", "a Job of another owner leaves that run out"},
 	keptOn:            {"I1 of a CronJob that could not delete a run, and has another to come", "it is tried again with that run, as upstream's cleanupFinishedJobs (pkg/controller/cronjob), of which an error asks for no retry"},
 	indexedWork:       {"I4 of a pod of a Job with indexes, at its effect", "another pod may have its index; the decision is judged by that"},
 	claimsCircle:      {"I1 of a StatefulSet that is deleted in the foreground while a claim goes with its pod", "the pod waits for the claim and the claim for the pod, for ever, as upstream's podUsesPVCForDeletion (pkg/controller/volume/pvcprotection), which lets go of a pod that has ended for ephemeral volumes alone; users delete such a set in the background"},

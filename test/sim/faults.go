@@ -176,12 +176,15 @@ func (w *World) StallWriter(i int) {
 	w.writers[i].asleep = w.now.Add(stall)
 }
 
+// farAhead is how far a clock of the reconcilers is ahead at most.
+const farAhead = time.Hour
+
 // jumpClock sets the clock of one process of the reconcilers. In a real process waits continue
 // when its clock is set, since they use a monotonic clock. A simulated process has only one
 // clock, so jumpClock starts a new process when it sets the clock back, or ahead while the
 // process may wait for kinds to be of one epoch.
 func jumpClock(w *World) {
-	i, ahead := w.roll(len(w.replicas)), []time.Duration{0, 10 * time.Minute, time.Hour}[w.roll(3)]
+	i, ahead := w.roll(len(w.replicas)), []time.Duration{0, 10 * time.Minute, farAhead}[w.roll(3)]
 	if r := w.replicas[i]; ahead < r.skew || w.epoch > 0 && (w.untold() || r.behind()) {
 		w.KillReplica(i)
 	}

@@ -317,7 +317,9 @@ func (d *engine) Store(t events.Turn, expect uint64) {
 		w := d.replica.world
 		sequence, err := uint64(0), errHiccup
 		if connection == d.connection {
-			sequence, err = d.book.store(t, expect)
+			if err = shell.CheckAge(t, d.replica.clock()); err == nil {
+				sequence, err = d.book.store(t, expect)
+			}
 		}
 		if err == nil {
 			w.stored(d, t, sequence, seen)

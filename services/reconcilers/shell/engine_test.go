@@ -342,6 +342,22 @@ func TestOvertakenRecallsAndLooksAgain(t *testing.T) {
 	}
 }
 
+// A turn that was not stored since its decision was too old is decided again at once.
+func TestAStaleDecisionIsMadeAgain(t *testing.T) {
+	o := open(t, Settings{})
+	s := o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
+	o.recalled(Past{}, Past{})
+	o.take(events.Act)
+	o.now = o.now.Add(time.Hour)
+	o.engine.Advance(o.now)
+	o.answer(events.Act, 0, ErrStale)
+	stillWaits(t, "stale", s)
+	o.recalled(Past{}, Past{})
+	if turn := o.take(events.Act); !turn.Now.Equal(o.now) {
+		t.Errorf("decided at %v, want %v", turn.Now, o.now)
+	}
+}
+
 func TestStoreErrorIsTriedAgain(t *testing.T) {
 	o := open(t, Settings{})
 	s := o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))

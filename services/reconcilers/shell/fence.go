@@ -303,7 +303,7 @@ func (e *entry) invalidate() {
 // Stored answers [IO.Store].
 func (d *Engine) Stored(key events.Key, of events.Lane, sequence uint64, err error) {
 	d.storing--
-	if !errors.Is(err, bus.ErrOvertaken) && !errors.Is(err, bus.ErrTooLarge) {
+	if !errors.Is(err, bus.ErrOvertaken) && !errors.Is(err, bus.ErrTooLarge) && !errors.Is(err, ErrStale) {
 		d.recordReply(&d.storeRefusal, err)
 	}
 	e, ok := d.entries[key]
@@ -329,6 +329,7 @@ func (d *Engine) Stored(key events.Key, of events.Lane, sequence uint64, err err
 	switch {
 	case errors.Is(err, bus.ErrOvertaken):
 		d.tally.Overtaken++
+	case errors.Is(err, ErrStale): // the next decision is up to date
 	case errors.Is(err, bus.ErrTooLarge):
 		d.countBroken(e, "store a turn: "+err.Error())
 	default:

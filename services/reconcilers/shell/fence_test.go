@@ -377,7 +377,7 @@ func TestAnswersAboutKeysThatAreGone(t *testing.T) {
 	if d := o.engine; d.storing != 0 || len(d.entries) != 0 || !d.repliedAt.Equal(o.now) || d.recallRefusal.err == nil || d.storeRefusal.err == nil {
 		t.Errorf("%d answers are to come, %d keys are known, the bus refuses because of %v and %v", d.storing, len(d.entries), d.recallRefusal.err, d.storeRefusal.err)
 	}
-	for _, err := range []error{bus.ErrOvertaken, bus.ErrTooLarge} {
+	for _, err := range []error{bus.ErrOvertaken, bus.ErrTooLarge, ErrStale} {
 		if o.engine.Stored(web, events.Act, 0, err); !errors.Is(o.engine.storeRefusal.err, refused) {
 			t.Errorf("%v says something of the bus", err)
 		}

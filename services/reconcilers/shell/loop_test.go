@@ -76,6 +76,34 @@ func runs(t *testing.T, l *Loop) (stop func() time.Duration) {
 	}
 }
 
+// A process that stands still between a decision and its storing does not store it: the writers
+// would take it for a new one. A repetition, which the writers judge by its decision, and a parked
+// turn are stored at any age.
+func TestALoopStoresNoOldDecision(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &counter{stock: stocked(t, 0)}
+		l := looped(b, toy(), Settings{}, func(time.Duration) {})
+		decided := l.clock()
+		turn := func(of events.Lane, repeats uint64) events.Turn {
+			return events.Turn{Controller: "toy", Key: web, Lane: of, Now: decided, Repeats: repeats}
+		}
+		time.Sleep(callTimeout)
+		if sequence, err := l.sendTurn(t.Context(), turn(events.Act, 0), 0); sequence != 1 || err != nil {
+			t.Errorf("in time: stored as %d, %v", sequence, err)
+		}
+		time.Sleep(1)
+		if _, err := l.sendTurn(t.Context(), turn(events.Act, 0), 1); !errors.Is(err, ErrStale) {
+			t.Errorf("too late: %v, want %v", err, ErrStale)
+		}
+		if sequence, err := l.sendTurn(t.Context(), turn(events.Act, 1), 1); sequence != 2 || err != nil {
+			t.Errorf("a repetition: stored as %d, %v", sequence, err)
+		}
+		if sequence, err := l.sendTurn(t.Context(), turn(events.Park, 0), 0); sequence != 3 || err != nil {
+			t.Errorf("a parked turn: stored as %d, %v", sequence, err)
+		}
+	})
+}
+
 // The loop stores the engine's turns, and sets its wakes; it sets a wake again that the bus
 // refused.
 func TestALoopDoesWhatItsEngineDecides(t *testing.T) {

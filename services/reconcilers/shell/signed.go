@@ -71,7 +71,10 @@ func (l *Loop) setBusTime(s bus.State) {
 }
 
 // BusTime is the time by the clock of the bus, as far as it is known.
-func (l *Loop) BusTime() time.Time { return l.clock().Add(time.Duration(l.busAhead.Load())) }
+func (l *Loop) BusTime() time.Time { return l.onBus(l.clock()) }
+
+// onBus converts a time by the clock of this process to the clock of the bus.
+func (l *Loop) onBus(at time.Time) time.Time { return at.Add(time.Duration(l.busAhead.Load())) }
 
 // ignoreForged ignores the outcome of a forged turn. The forged turn may be stored behind a turn in
 // flight, and its refusal must not count as that turn's outcome. The key is recalled instead.

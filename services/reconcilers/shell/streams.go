@@ -2,6 +2,7 @@ package shell
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -15,6 +16,22 @@ import (
 // outcomesSince is how old a turn has to be before a missing outcome counts as dropped, and not
 // as on its way.
 const outcomesSince = 10 * time.Minute
+
+// ErrStale means that a turn was decided too long ago to be stored: its process stood still in
+// between. The engine decides again.
+var ErrStale = errors.New("the decision is too old to be stored")
+
+// CheckAge refuses to store a turn that was decided more than callTimeout ago. The writers judge
+// the age of a turn by the time at which the bus stored it, and so would take an old decision for
+// a new one. A turn that is stored again was judged before, and a parked one asks for nothing.
+//
+// Errors: [ErrStale].
+func CheckAge(t events.Turn, now time.Time) error {
+	if age := now.Sub(t.Now); t.Repeats == 0 && t.Lane != events.Park && age > callTimeout {
+		return fmt.Errorf("store turn of %s for %v, decided %v ago: %w", t.Controller, t.Key, age.Round(time.Millisecond), ErrStale)
+	}
+	return nil
+}
 
 func storeTurn(ctx context.Context, b bus.Publisher, t events.Turn, expect uint64, signer *sign.Signer, now time.Time) (uint64, error) {
 	m, err := events.EncodeJSON(t, t.Trace)

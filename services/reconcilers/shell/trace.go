@@ -121,7 +121,13 @@ func (l *Loop) sendTurn(ctx context.Context, t events.Turn, expect uint64) (uint
 	span := l.engine.settings.Trace.Turn(t)
 	defer span.End()
 	t.Trace = span.Or(t.Trace)
-	sequence, err := storeTurn(ctx, l.bus, t, expect, l.engine.settings.Signatures.Sign, l.BusTime())
+	now := l.clock()
+	if err := CheckAge(t, now); err != nil {
+		span.Fail("too old")
+		return 0, err
+	}
+	// Signed as of now: if the process stands still here, the signature is too old for the writers.
+	sequence, err := storeTurn(ctx, l.bus, t, expect, l.engine.settings.Signatures.Sign, l.onBus(now))
 	switch {
 	case err == nil:
 		span.Stored(sequence)

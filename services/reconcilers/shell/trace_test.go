@@ -225,7 +225,7 @@ func TestATurnIsStoredWithinASpan(t *testing.T) {
 	r := tracetest.New()
 	b := stocked(t, 0)
 	l := looped(b, toy(), Settings{Trace: r.Tracer("r", trace.Options{})}, nil)
-	turn := events.Turn{Controller: "toy", Key: web, Lane: events.Act, Trace: caused(1)}
+	turn := events.Turn{Controller: "toy", Key: web, Lane: events.Act, Now: l.clock(), Trace: caused(1)}
 	if _, err := l.sendTurn(t.Context(), turn, 0); err != nil {
 		t.Fatal(err)
 	}
