@@ -21,6 +21,7 @@ type Fault struct {
 
 // The kinds of faults that causes name; see package fault.
 const (
+	halfOpen    = "half-open"
 	diskLost    = "lost disk"
 	diskDamaged = "damaged disk"
 	restored    = "restore"
@@ -38,10 +39,23 @@ func (f Fault) of(processes ...string) bool {
 // the storage.
 func (f Fault) takes() bool { return f.Kind == diskLost || f.Kind == diskDamaged || f.Kind == restored }
 
+// deadFor is for how long a service may use a connection that is half-open: it sends a ping when
+// nothing has arrived for 5 s, and closes the connection when that has no answer for 5 s.
+const deadFor = 10 * time.Second
+
+// over is when a fault has no effect any more on what begins later. The connections that it left
+// half-open stay so when it ends.
+func (f Fault) over() time.Time {
+	if found := f.Began.Add(deadFor); f.Kind == halfOpen && found.After(f.Ended) {
+		return found
+	}
+	return f.Ended
+}
+
 // Unsure results and gaps are accepted only if a fault explains them. These are the bounds, and
 // the reason for each.
 const (
-	// afterUnsure is how long after the end of a fault a turn may be stored for the fault to have
+	// afterUnsure is how long after a fault is over a turn may be stored for the fault to have
 	// affected it: a delivery to a process that ended is redelivered after some seconds.
 	afterUnsure = 5 * time.Second
 	// givenAgain is after what time the bus redelivers a turn to another writer. If at least
@@ -102,7 +116,7 @@ func gapCause(reason string) func(Fault) bool {
 // after before the first.
 func (b *books) explained(by func(Fault) bool, from, to time.Time, after time.Duration) bool {
 	return slices.ContainsFunc(b.Faults, func(f Fault) bool {
-		return by(f) && !f.Began.After(to) && !f.Ended.Add(after).Before(from)
+		return by(f) && !f.Began.After(to) && !f.over().Add(after).Before(from)
 	})
 }
 

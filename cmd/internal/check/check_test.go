@@ -155,6 +155,10 @@ func TestEachRuleBites(t *testing.T) {
 			h.Outcomes[0].Results[0].Unsure = true
 			h.Faults = []Fault{faultAt("kill", "writer-1", h.Turns[0].At.Add(-time.Minute))}
 		}},
+		{rule: "unsure", name: "after a dead connection was found", forge: func(h *History) {
+			h.Outcomes[0].Results[0].Unsure = true
+			h.Faults = []Fault{faultAt(halfOpen, "writer-1>api", h.Turns[0].At.Add(-deadFor-afterUnsure-1))}
+		}},
 		{rule: "unsure", name: "a fault of something else", forge: func(h *History) {
 			h.Outcomes[0].Results[0].Unsure = true
 			h.Faults = []Fault{faultAt("kill", "watcher-1", h.Turns[0].At)}
@@ -337,6 +341,12 @@ func TestWhatIsNoViolation(t *testing.T) {
 		{name: "an outcome that admits that it is not known", forge: func(h *History) {
 			h.Faults = []Fault{faultAt("half-open", "writer-1>api", h.Turns[0].At)}
 			h.Outcomes[0].Results[0].Status, h.Outcomes[0].Results[0].Unsure = events.Conflict, true
+		}},
+		{name: "an outcome that is not known, by a connection that had not been found dead", forge: func(h *History) {
+			h.Outcomes[0].Results[0].Status, h.Outcomes[0].Results[0].Unsure = events.Conflict, true
+			f := faultAt(halfOpen, "writer-1>api", h.Turns[0].At.Add(-deadFor-afterUnsure))
+			f.Ended = f.Began.Add(deadFor - time.Second)
+			h.Faults = []Fault{f}
 		}},
 		{name: "a delete of which it is not known whose it was", forge: func(h *History) {
 			h.Writes = slices.DeleteFunc(h.Writes, func(w Write) bool { return w.ID == "TURN_"+setter+".2.0" })
