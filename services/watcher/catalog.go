@@ -175,7 +175,7 @@ func (s *Service) start(ctx context.Context, kind kinds.Kind) {
 		kind: kind, bus: s.config.Bus, open: s.source.Kind, metrics: s.metrics, epoch: s.epoch, age: defaultLogAge, redact: s.config.Hide,
 		want:    func() kinds.Kind { return s.wantedNow(kind) },
 		served:  func(version string) bool { return s.serves(kind.Name, version) },
-		ensured: s.ensured[kind.Name], overtaken: func() { s.giveUpTaken(kind.Name) }, tracing: newTracing(s.writes),
+		ensured: s.ensured[kind.Name], resuming: &s.resuming, overtaken: func() { s.giveUpTaken(kind.Name) }, tracing: newTracing(s.writes),
 		reports: make(chan struct{}, 1), epochClaims: make(chan struct{}, 1), shownAsked: make(chan struct{}, 1),
 		bounds: bounds{Bound: s.config.Bound.or(DefaultBound), leftOut: s.metrics.leaves(kind.Name)},
 	}}

@@ -40,6 +40,7 @@ type kindWatch struct {
 
 	source   *source.Kind
 	ensured  bool // the log existed, as wanted, at the last check
+	resuming *resumeQueue
 	appender bus.Appender
 	logState
 	tracing
@@ -170,7 +171,9 @@ func (k *kindWatch) session(ctx context.Context) error {
 	defer appender.Close()
 	k.writers.resume(appender.Last())
 	defer k.endLastSpans(ctx)
+	release := k.resuming.acquire(ctx, appender.Last())
 	resumable, err := k.resume(ctx)
+	release()
 	if err != nil {
 		return err
 	}

@@ -89,6 +89,7 @@ type Service struct {
 	kinds            map[kinds.Name]*running
 	taken            map[kinds.Name]bool // watched here although they fall to others; see guard.go
 	unshownKinds     int                 // kinds whose watcher has not shown that it watches them
+	resuming         resumeQueue
 
 	// missing is since when a kind has not been served, and retired what was recorded about that.
 	// Only the loop of Run uses them.
