@@ -25,10 +25,11 @@ type Loop struct {
 	witnesses *witnesses
 	busAhead  atomic.Int64 // how far the bus's clock is ahead of ours, in nanoseconds
 
-	// sought are the lanes to be recalled, and seeking counts the recalls in flight. Only the
-	// loop's goroutine uses them.
+	// sought are the lanes to be recalled, recalls counts the recalls in flight, and storing the
+	// turns and wakes that are being stored. Only the loop's goroutine uses them.
 	sought  []laneOf
 	recalls int
+	storing int
 
 	mu       sync.Mutex
 	tally    Tally
@@ -46,8 +47,11 @@ type Loop struct {
 }
 
 const (
-	inboxSize   = 4096
-	maxCalls    = 256
+	inboxSize = 4096
+	maxCalls  = 256
+	// maxStoring is how many turns and wakes the loop stores at the same time. Beyond that it makes
+	// no more turns: on a slow bus they would grow old while they wait ([CheckAge]).
+	maxStoring  = maxCalls / 2
 	callTimeout = 5 * time.Second
 	drainTime   = 3 * time.Second
 	// burst is the number of turns between two reads of the inbox.
@@ -155,7 +159,7 @@ func (l *Loop) drain() {
 
 func (l *Loop) runTurns() (busy bool) {
 	for range burst {
-		if !l.engine.Busy() {
+		if !l.engine.Busy() || l.storing >= maxStoring {
 			return false
 		}
 		start := time.Now()
@@ -165,7 +169,7 @@ func (l *Loop) runTurns() (busy bool) {
 			l.worked(time.Since(start))
 		}
 	}
-	return l.engine.Busy()
+	return l.engine.Busy() && l.storing < maxStoring
 }
 
 func (l *Loop) setBusy(since time.Time) {
@@ -273,6 +277,18 @@ func (l *Loop) call(run func(ctx context.Context) func(*Engine)) {
 	}()
 }
 
+// store is a call that counts as storing until the engine has its answer.
+func (l *Loop) store(run func(ctx context.Context) func(*Engine)) {
+	l.storing++
+	l.call(func(ctx context.Context) func(*Engine) {
+		answer := run(ctx)
+		return func(d *Engine) {
+			l.storing--
+			answer(d)
+		}
+	})
+}
+
 // respond runs a blocking operation and passes its answer to the engine.
 func (l *Loop) respond(run func(ctx context.Context) func(*Engine)) {
 	// A turn in flight is stored even while the process is ending.
@@ -298,7 +314,7 @@ type busIO struct{ loop *Loop }
 var _ IO = (*busIO)(nil)
 
 func (o *busIO) Store(t events.Turn, expect uint64) {
-	o.loop.call(func(ctx context.Context) func(*Engine) {
+	o.loop.store(func(ctx context.Context) func(*Engine) {
 		sequence, err := o.loop.sendTurn(ctx, t, expect)
 		if err == nil {
 			o.loop.witnesses.observe(subject.TurnStream(t.Controller), sequence, subject.Turn(t.Controller, t.Lane, t.Key))
@@ -312,7 +328,7 @@ func (o *busIO) Recall(key events.Key, lane events.Lane) {
 }
 
 func (o *busIO) Schedule(w events.Wake) {
-	o.loop.call(func(ctx context.Context) func(*Engine) {
+	o.loop.store(func(ctx context.Context) func(*Engine) {
 		err := o.loop.bus.Schedule(ctx, w)
 		return func(d *Engine) { d.Scheduled(w.Key, w.At, err) }
 	})

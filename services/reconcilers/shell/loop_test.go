@@ -3,6 +3,7 @@ package shell
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -178,6 +179,32 @@ func TestCallsAreBounded(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
+	})
+}
+
+// A loop on a slow bus makes no turns in advance: they would be too old to be stored by the time of
+// their store. It goes on once the bus has stored some.
+func TestALoopWaitsForASlowBus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &counter{stock: stocked(t, 0), hold: make(chan struct{})}
+		var sets []*appsv1.ReplicaSet
+		for i := range 3 * maxStoring {
+			sets = append(sets, aSet(fmt.Sprint("web-", i), i+1, 1, 0, ""))
+		}
+		l := looped(b, toy(), Settings{}, nil, sets...)
+		stop := runs(t, l)
+		time.Sleep(callTimeout / 2) // virtual
+		synctest.Wait()
+		if most := maxStoring + 1; l.storing < maxStoring || l.storing > most { // a key may store two turns at once
+			t.Errorf("%d turns are being stored, want %d to %d", l.storing, maxStoring, most)
+		}
+		close(b.hold)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got := l.Tally().Acts; got != len(sets) || l.storing != 0 {
+			t.Errorf("%d acts of %d are stored, and %d are on their way", got, len(sets), l.storing)
+		}
+		stop()
 	})
 }
 
