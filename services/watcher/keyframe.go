@@ -27,7 +27,7 @@ const (
 	keyframeLate = 10 * time.Minute
 	// reachLeast, or reachTimes as many messages as there are objects, is how many messages may
 	// follow an object's last delta before the watcher records the object again.
-	reachLeast, reachTimes = 5_000, 3
+	reachLeast, reachTimes = 2_000, 3
 )
 
 // reach bounds how many messages a reader that starts has to read: in a kind of which few objects
