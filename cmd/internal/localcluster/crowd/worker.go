@@ -166,8 +166,14 @@ func (w *worker) remove(ctx context.Context) error {
 }
 
 func (w *worker) drop(ctx context.Context, t thing, policy metav1.DeletionPropagation) error {
-	if policy == metav1.DeletePropagationOrphan && !t.kind.adopts() {
+	switch {
+	case policy == metav1.DeletePropagationOrphan && !t.kind.adopts():
 		policy = metav1.DeletePropagationBackground // no object would adopt the orphans
+	case policy == metav1.DeletePropagationForeground && t.kind.name == "statefulset":
+		// A pod and the claim that goes with it would wait for each other for ever.
+		//
+		// Upstream: podUsesPVCForDeletion in pkg/controller/volume/pvcprotection.
+		policy = metav1.DeletePropagationBackground
 	}
 	err := t.kind.client(w.crowd, w.namespace).remove(ctx, t.name, metav1.DeleteOptions{PropagationPolicy: &policy})
 	if err == nil || isGone(err) {
