@@ -26,7 +26,7 @@ func newAccess() health.Access {
 // addAccess adds the flags for access to metrics and profiles.
 func addAccess(f *pflag.FlagSet, a *health.Access) {
 	f.StringSliceVar(&a.Always, "authorization-always-allow-paths", a.Always,
-		"`paths` of the health address that everyone may ask for, * at the end for all below; all others but those of health are answered on this machine, with the token of --metrics-token-file, and to users whom the API server lets get them")
+		"`paths` of the health address that are served without authorization, with * at the end for all paths below; all other paths, except health checks, need a request from this machine, the token of --metrics-token-file, or a user whom the API server authorizes")
 	f.StringVar(&a.TokenFile, "metrics-token-file", a.TokenFile,
 		"`file` with a token: a request with it as its bearer token may see /metrics and, with --profiling, /debug/pprof from anywhere; it may be replaced at any time")
 	f.BoolVar(&a.Strict, "authorization-of-loopback", a.Strict,
@@ -40,19 +40,19 @@ func addDelegation(f *pflag.FlagSet, o *delegated.Options) {
 	f.StringVar(&o.Authentication, "authentication-kubeconfig", o.Authentication, "kubeconfig `file` of a user that may create TokenReviews"+account)
 	f.BoolVar(&o.SkipLookup, "authentication-skip-lookup", o.SkipLookup, "do not look up the authorities of client certificates in the cluster")
 	f.BoolVar(&o.TolerateLookupFailure, "authentication-tolerate-lookup-failure", o.TolerateLookupFailure,
-		"start although that lookup fails with --authentication-kubeconfig: no client certificate is known then")
-	f.DurationVar(&o.TokenTTL, "authentication-token-webhook-cache-ttl", o.TokenTTL, "how long it is remembered whose a token is")
+		"with --authentication-kubeconfig, start even if that lookup fails; client certificates are then not accepted")
+	f.DurationVar(&o.TokenTTL, "authentication-token-webhook-cache-ttl", o.TokenTTL, "how long the user of a token is cached")
 	f.StringVar(&o.Authorization, "authorization-kubeconfig", o.Authorization, "kubeconfig `file` of a user that may create SubjectAccessReviews"+account)
-	f.DurationVar(&o.AllowTTL, "authorization-webhook-cache-authorized-ttl", o.AllowTTL, "how long it is remembered that a user may get a path")
-	f.DurationVar(&o.DenyTTL, "authorization-webhook-cache-unauthorized-ttl", o.DenyTTL, "how long it is remembered that a user may not")
+	f.DurationVar(&o.AllowTTL, "authorization-webhook-cache-authorized-ttl", o.AllowTTL, "how long the answer that a user may get a path is cached")
+	f.DurationVar(&o.DenyTTL, "authorization-webhook-cache-unauthorized-ttl", o.DenyTTL, "how long the answer that a user may not get a path is cached")
 	f.StringVar(&o.ClientCAFile, "client-ca-file", o.ClientCAFile, "`file` with the authorities of client certificates, in place of those in the cluster; the common name is the user")
 	front := &o.Front
 	f.StringVar(&front.CAFile, "requestheader-client-ca-file", front.CAFile, "`file` with the authorities of a proxy that names the user of a request in headers (default there is no such proxy)")
 	f.StringSliceVar(&front.Names, "requestheader-allowed-names", front.Names, "common `names` of that proxy's certificate (default any)")
-	f.StringSliceVar(&front.UserHeaders, "requestheader-username-headers", front.UserHeaders, "`headers` in which it names the user")
-	f.StringSliceVar(&front.UIDHeaders, "requestheader-uid-headers", front.UIDHeaders, "`headers` in which it names the user's UID")
-	f.StringSliceVar(&front.GroupHeaders, "requestheader-group-headers", front.GroupHeaders, "`headers` in which it names the user's groups")
-	f.StringSliceVar(&front.Extra, "requestheader-extra-headers-prefix", front.Extra, "`beginnings` of headers in which it says more of the user")
+	f.StringSliceVar(&front.UserHeaders, "requestheader-username-headers", front.UserHeaders, "`headers` with the user's name")
+	f.StringSliceVar(&front.UIDHeaders, "requestheader-uid-headers", front.UIDHeaders, "`headers` with the user's UID")
+	f.StringSliceVar(&front.GroupHeaders, "requestheader-group-headers", front.GroupHeaders, "`headers` with the user's groups")
+	f.StringSliceVar(&front.Extra, "requestheader-extra-headers-prefix", front.Extra, "`prefixes` of headers with extra attributes of the user")
 }
 
 // tlsOptions are the TLS flags of the health address.
@@ -66,14 +66,14 @@ type tlsOptions struct {
 
 func (o *tlsOptions) add(f *pflag.FlagSet) {
 	f.StringVar(&o.certFile, "tls-cert-file", o.certFile,
-		"`file` with the certificate of the health address, which is read again when it changes: then it speaks HTTPS alone (default both HTTP, and HTTPS with a certificate that no authority signed)")
+		"`file` with the certificate of the health address, which is read again when it changes; the address then serves HTTPS only (default: HTTP, and HTTPS with a self-signed certificate)")
 	f.StringVar(&o.keyFile, "tls-private-key-file", o.keyFile, "`file` with the key of --tls-cert-file")
-	f.StringVar(&o.certDir, "cert-dir", o.certDir, "`directory` of a certificate of the health address without --tls-cert-file, which is made where it is missing: health.crt and health.key")
-	f.StringVar(&o.minVersion, "tls-min-version", o.minVersion, "oldest `version` of TLS that the health address speaks (default VersionTLS12): VersionTLS12 or VersionTLS13")
-	f.StringSliceVar(&o.ciphers, "tls-cipher-suites", o.ciphers, "`cipher` suites of TLS 1.2 that the health address speaks (default Go's): "+strings.Join(cliflag.PreferredTLSCipherNames(), ", "))
-	f.Int32SliceVar(&o.curves, "tls-curve-preferences", o.curves, "`numbers` of the ways to agree on a key that the health address takes, as crypto/tls has them (CurveID), in any order (default Go's)")
+	f.StringVar(&o.certDir, "cert-dir", o.certDir, "`directory` of the self-signed certificate, health.crt and health.key, that the health address uses without --tls-cert-file; it is created if it does not exist")
+	f.StringVar(&o.minVersion, "tls-min-version", o.minVersion, "minimum TLS `version` of the health address (default VersionTLS12): VersionTLS12 or VersionTLS13")
+	f.StringSliceVar(&o.ciphers, "tls-cipher-suites", o.ciphers, "TLS 1.2 `cipher` suites of the health address (default Go's): "+strings.Join(cliflag.PreferredTLSCipherNames(), ", "))
+	f.Int32SliceVar(&o.curves, "tls-curve-preferences", o.curves, "`numbers` (CurveID of crypto/tls) of the key exchange mechanisms of the health address, in any order (default Go's)")
 	f.Var(cliflag.NewNamedCertKeyArray(&o.named), "tls-sni-cert-key",
-		"`files` of a certificate and its key for clients that ask for some names, such as a.crt,a.key:a.example,*.b.example; without names those of the certificate. May be given several times")
+		"`files` with a certificate and its key, and the server names (SNI) for which they are used, such as a.crt,a.key:a.example,*.b.example (default: the names in the certificate); may be repeated")
 }
 
 // alone is whether the health address serves HTTPS only.

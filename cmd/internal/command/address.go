@@ -28,8 +28,8 @@ func newAddressOptions() addressOptions {
 func (o *addressOptions) add(f *pflag.FlagSet, usage string) {
 	o.set = f
 	f.StringVar(&o.health, "health-address", o.health, usage)
-	f.IPVar(&o.bind, "bind-address", o.bind, "IP `address` to serve at --secure-port, by HTTPS alone, in place of --health-address")
-	f.IntVar(&o.port, "secure-port", o.port, "`port` to serve at --bind-address, by HTTPS alone, in place of --health-address; 0 serves nothing")
+	f.IPVar(&o.bind, "bind-address", o.bind, "IP `address` on which --secure-port is served, by HTTPS only, instead of --health-address")
+	f.IntVar(&o.port, "secure-port", o.port, "`port` of --bind-address, HTTPS only, instead of --health-address; 0 turns it off")
 }
 
 // address is where to serve, and whether by HTTPS only. Empty serves nothing.

@@ -23,15 +23,15 @@ func newAutoscalingOptions() autoscalingOptions {
 }
 
 func (o *autoscalingOptions) add(f *pflag.FlagSet) {
-	f.DurationVar(&o.period, "horizontal-pod-autoscaler-sync-period", o.period, "how often each autoscaler looks at its target and its metrics")
+	f.DurationVar(&o.period, "horizontal-pod-autoscaler-sync-period", o.period, "how often each autoscaler is evaluated")
 	f.DurationVar(&o.stabilization, "horizontal-pod-autoscaler-downscale-stabilization", o.stabilization,
-		"for how long an autoscaler does not go below what it recommended, where its behavior does not say; 0 for not at all")
+		"how long an autoscaler does not scale below its earlier recommendations, unless its behavior sets another window; 0 turns that off")
 	f.Float64Var(&o.tolerance, "horizontal-pod-autoscaler-tolerance", o.tolerance,
-		"by which part a metric may differ from what it should be, where an autoscaler's behavior does not say; 0 for not at all")
+		"relative deviation of a metric from its target that leads to no scaling, unless the autoscaler's behavior sets another one")
 	f.DurationVar(&o.startup, "horizontal-pod-autoscaler-cpu-initialization-period", o.startup,
-		"for how long after its start the CPU that a pod uses counts only once it has been ready for a while")
+		"time after the start of a pod in which CPU samples count only if the pod has been ready for a whole sample window")
 	f.DurationVar(&o.readiness, "horizontal-pod-autoscaler-initial-readiness-delay", o.readiness,
-		"for how long after its start a pod that stops being ready counts as one that has never been")
+		"time after the start of a pod in which a change of its readiness counts as initial readiness")
 }
 
 // config translates the flags to the controller's configuration. There 0 stands for the

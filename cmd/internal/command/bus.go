@@ -25,17 +25,17 @@ func newBus() *cobra.Command {
 	server.listen, server.alone = "127.0.0.1:4222", true
 	cmd := program{
 		use: "bus", aliases: []string{"nats"}, short: "Run the embedded NATS JetStream server alone",
-		long: `Runs the NATS JetStream server that "millrace run" embeds as a process of its own,
-for separate services. Alone, or as one of three that keep a copy of everything each:
+		long: `Runs the NATS JetStream server that "millrace run" embeds as a separate process, for
+separate services: standalone, or as one of three servers with a replica of every stream:
 
   millrace bus --name=a --nats-listen=10.0.0.1:4222 --cluster-listen=10.0.0.1:6222 \
     --routes=10.0.0.1:6222,10.0.0.2:6222,10.0.0.3:6222 --sync-interval=always \
     --nats-accounts=accounts.conf --cluster-password-file=cluster-password \
     --nats-tls-cert-file=tls.crt --nats-tls-key-file=tls.key --cluster-ca-file=ca.crt
 
-and so on for b and c. The services then take all three addresses in --nats-url, and
---stream-replicas=3. A stock NATS server of version 2.14 or later does as well.`,
-		flags: []func(*pflag.FlagSet){server.add, server.addCluster, service.add},
+and likewise for b and c. The services then need all three addresses in --nats-url, and
+--stream-replicas=3. A stock NATS server of version 2.14 or later can take its place.`,
+		flags: []func(*pflag.FlagSet){titled("bus server", server.add), titled("cluster", server.addCluster), titled("serving", service.add)},
 		run: func(ctx context.Context) error {
 			running, err := server.start()
 			if err != nil {
@@ -58,16 +58,16 @@ and so on for b and c. The services then take all three addresses in --nats-url,
 // addCluster adds the flags for accounts and clustering of a server in a process of its own, in NATS' terms.
 func (o *serverOptions) addCluster(f *pflag.FlagSet) {
 	f.StringVar(&o.accounts, "nats-accounts", o.accounts,
-		"`file` of NATS' own configuration with the accounts and users of everybody on the bus, such as deployments/nats/accounts.conf; without it the bus has the users millrace, who may do all, and reader. Streams that were made without it are not found with it")
-	f.StringVar(&o.name, "name", o.name, "name of the server in its cluster: no other has it, and it keeps it")
+		"NATS configuration `file` with the accounts and users of the bus, such as deployments/nats/accounts.conf; without it the bus has two users: millrace, with all permissions, and reader. Streams created without it are not visible with it")
+	f.StringVar(&o.name, "name", o.name, "name of the server, unique in its cluster; it must not change")
 	f.StringVar(&o.cluster.Listen, "cluster-listen", o.cluster.Listen,
-		"`address` for the other servers of the cluster; empty stands alone")
+		"`address` for the other servers of the cluster (default: the server is standalone)")
 	o.secure.addCluster(f)
-	f.StringVar(&o.cluster.Name, "cluster-name", "millrace", "name of the cluster, the same on each of its servers")
+	f.StringVar(&o.cluster.Name, "cluster-name", "millrace", "name of the cluster, the same on all its servers")
 	f.StringSliceVar(&o.cluster.Routes, "routes", o.cluster.Routes,
-		"`addresses` on which the servers of the cluster listen for each other; the own one may be among them")
+		"cluster `addresses` of the servers; that of this server may be included")
 	f.BoolVar(&o.cluster.NoAdvertise, "no-advertise", o.cluster.NoAdvertise,
-		"do not tell clients the addresses of the other servers: they use only those in their --nats-url, such as proxies'")
+		"do not advertise the addresses of the other servers to clients, which then use only those in their --nats-url, such as proxies")
 }
 
 // syncInterval is a duration or, as in NATS' configuration, "always".

@@ -42,10 +42,10 @@ type busKeyOptions struct {
 }
 
 func (o *busKeyOptions) add(f *pflag.FlagSet) {
-	f.StringVar(&o.accounts, "bus-accounts", o.accounts, "`directory=directory` of the bus's accounts, deployments/nats, and of a copy with the passwords in it (default none are made)")
+	f.StringVar(&o.accounts, "bus-accounts", o.accounts, "`directory=directory` of the bus's accounts, deployments/nats, and of a copy with the passwords in it (default: none)")
 	f.StringVar(&o.bus, "bus", "nats:4222", "`address` of the bus")
-	f.StringSliceVar(&o.logins, "bus-login-for", o.logins, "`user=directory` to which the bus's address with that user's password is written, bus.yaml, for --config")
-	f.StringSliceVar(&o.signing, "signing-keys-for", o.signing, "`user=directory` to which the keys are written with which that user signs, and tells what is signed: reconcilers, writer, those of the split writers, reader")
+	f.StringSliceVar(&o.logins, "bus-login-for", o.logins, "`user=directory` to which bus.yaml is written: the address of the bus with that user's password, for --config")
+	f.StringSliceVar(&o.signing, "signing-keys-for", o.signing, "`user=directory` to which the signing and verification keys of that user are written; users are reconcilers, writer, the split writers and reader")
 }
 
 // write makes the credentials that are missing in dir, and hands them out.
@@ -172,8 +172,8 @@ func newPassword() string { return "p" + rand.Text() }
 func newBusPasswords() *cobra.Command {
 	return &cobra.Command{
 		Use: "passwords", Short: "Print a new password for each user of deployments/nats/accounts.conf",
-		Long: `Prints a line NAME=PASSWORD for each user of deployments/nats/accounts.conf, new at each
-time: for the environment of a NATS server, or for a Secret.`,
+		Long: `Prints a line NAME=PASSWORD with a new password for each user of
+deployments/nats/accounts.conf, for the environment of a NATS server or for a Secret.`,
 		Example: "  millrace bus passwords | kubectl -n millrace-shadow create secret generic millrace-bus --from-env-file=/dev/stdin",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -192,12 +192,12 @@ func newBusAddress() *cobra.Command {
 	login, at, export := "", "", false
 	return program{
 		use: "bus-address", short: "Print the address of the bus, with a user's password",
-		long: `Prints the address in a bus.yaml that millrace control-plane keys has written, as it
-is seen from elsewhere: for --nats-url, or for MILLRACE_NATS_URL.`,
+		long: `Prints the address from a bus.yaml that millrace control-plane keys has written, as
+other machines reach it, for --nats-url or MILLRACE_NATS_URL.`,
 		flags: []func(*pflag.FlagSet){func(f *pflag.FlagSet) {
 			f.StringVar(&login, "login", "", "`file` with the user's login, bus.yaml")
-			f.StringVar(&at, "bus", "", "`address` of the bus as it is seen from there (default that in the file)")
-			f.BoolVar(&export, "export", false, "print lines for a shell, with the authority of the bus's certificate too")
+			f.StringVar(&at, "bus", "", "`address` of the bus from the client's side (default: the one in the file)")
+			f.BoolVar(&export, "export", false, "print shell export lines, with the CA of the bus's certificate")
 		}},
 		run: func(context.Context) error {
 			address, ca, err := busAddress(login, at)
@@ -240,9 +240,9 @@ func busAddress(login, at string) (address, ca string, err error) {
 func newBusKeys() *cobra.Command {
 	o, dir := busKeyOptions{}, ""
 	return program{
-		use: "bus-keys", short: "Make the passwords and the certificate of a bus, unless they are there",
+		use: "bus-keys", short: "Create the passwords and the certificate of a bus, unless they exist",
 		flags: []func(*pflag.FlagSet){o.add, func(f *pflag.FlagSet) {
-			f.StringVar(&dir, "dir", "", "`directory` in which all of them are kept")
+			f.StringVar(&dir, "dir", "", "`directory` for all keys")
 		}},
 		run: func(context.Context) error {
 			if dir == "" || o.accounts == "" {

@@ -132,16 +132,17 @@ func newBusSecrets() *cobra.Command {
 	var hosts []string
 	cmd := &cobra.Command{
 		Use: "secrets", Short: "Make the passwords, certificates and signing keys of a bus, as one Secret for each service",
-		Long: `Makes in --dir an authority, the certificate of the bus, a password for each of its users
-and the keys that sign turns and outcomes, and prints a Secret for each service with what
-it needs and nothing else: reconcilers alone have the private key of turns, writers alone
-those of outcomes. Writers that share out the controllers (deployments/kubernetes-split)
-have a user and a key each, which counts for its controllers alone. What is in --dir stays as it is: a second run prints the same, and what
-was changed in signing (docs/verify.md). Keep the directory: it gives every right on the
-bus. The key of a notary is not in it: millrace notary keys makes that elsewhere.
+		Long: `Creates in --dir a CA, the certificate of the bus, a password for each of its users, and
+the keys that sign turns and outcomes, and prints one Secret for each service with only
+what that service needs: only reconcilers get the private key of turns, only writers
+those of outcomes. Split writers (deployments/kubernetes-split) each have a user and a
+key, which is valid for its controllers only. Existing files in --dir are kept: a second
+run prints the same Secrets, with the changes made in signing (docs/verify.md). Keep the
+directory secret: it gives every permission on the bus. It does not have the key of a
+notary, which millrace notary keys creates elsewhere.
 
-With --files the Secrets are not printed, and are directories with a file for each entry:
-for services and NATS servers outside of Kubernetes (deployments/nats/nats.conf).`,
+With --files the Secrets are written as directories with a file for each entry, for
+services and NATS servers outside of Kubernetes (deployments/nats/nats.conf).`,
 		Example: "  millrace bus secrets --dir=millrace-credentials | kubectl apply -f -",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -158,10 +159,10 @@ for services and NATS servers outside of Kubernetes (deployments/nats/nats.conf)
 			return writeSecrets(cmd.OutOrStdout(), c.secrets(namespace))
 		},
 	}
-	cmd.Flags().StringVar(&dir, "dir", dir, "`directory` in which passwords and keys are kept")
+	cmd.Flags().StringVar(&dir, "dir", dir, "`directory` of the passwords and keys")
 	cmd.Flags().StringVar(&namespace, "namespace", namespace, "namespace of the Secrets")
-	cmd.Flags().StringVar(&files, "files", files, "`directory` in which a directory is made of each Secret, instead of printing them")
-	cmd.Flags().StringSliceVar(&hosts, "hosts", nil, "more `names` and addresses of the bus")
+	cmd.Flags().StringVar(&files, "files", files, "`directory` to which each Secret is written as a directory, instead of printing it")
+	cmd.Flags().StringSliceVar(&hosts, "hosts", nil, "additional `names` and addresses of the bus for its certificate")
 	return cmd
 }
 

@@ -39,16 +39,16 @@ func (o *securityOptions) add(f *pflag.FlagSet) {
 	f.StringVar(&o.tls.CertFile, "nats-tls-cert-file", o.tls.CertFile, "`file` with the certificate of the embedded NATS server, which is read again when it changes")
 	f.StringVar(&o.tls.KeyFile, "nats-tls-key-file", o.tls.KeyFile, "`file` with the key of --nats-tls-cert-file")
 	f.StringVar(&o.tls.ClientCAFile, "nats-tls-client-ca-file", o.tls.ClientCAFile,
-		"`file` with the authorities of clients' certificates: then every client needs one (--nats-cert-file)")
-	f.BoolVar(&o.insecure, "insecure-bus", o.insecure, "let a bus without users, or without TLS, be reached: any process that reaches it can order what the writer does")
+		"`file` with the CAs of client certificates; every client then needs one (--nats-cert-file)")
+	f.BoolVar(&o.insecure, "insecure-bus", o.insecure, "allow a bus that has no users or no TLS to listen beyond loopback: any process that reaches it can order writes")
 }
 
 // addCluster adds the flags of a server in a cluster.
 func (o *securityOptions) addCluster(f *pflag.FlagSet) {
-	f.StringVar(&o.clusterPassword, "cluster-password-file", o.clusterPassword, "`file` with the password that the servers of the cluster give to each other")
+	f.StringVar(&o.clusterPassword, "cluster-password-file", o.clusterPassword, "`file` with the password that the servers of the cluster use among each other")
 	f.StringVar(&o.passwords, "nats-passwords-file", o.passwords,
 		"`file` with a line NAME=PASSWORD for each variable of --nats-accounts, from millrace bus secrets (default the environment)")
-	f.StringVar(&o.clusterCA, "cluster-ca-file", o.clusterCA, "`file` with the authority of the certificates that the servers of the cluster show to each other (default that of --nats-tls-client-ca-file)")
+	f.StringVar(&o.clusterCA, "cluster-ca-file", o.clusterCA, "`file` with the CA of the cluster servers' certificates (default: --nats-tls-client-ca-file)")
 }
 
 // collectors export whether the bus runs with --insecure-bus.

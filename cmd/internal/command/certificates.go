@@ -44,7 +44,7 @@ func (o *certificateOptions) add(f *pflag.FlagSet) {
 	for i, s := range signerFlags {
 		add(&o.own[i], "cluster-signing-"+s.flag+"-", "the signer "+s.signer, "then signers without such a file sign nothing")
 	}
-	f.DurationVar(&o.longest, "cluster-signing-duration", o.longest, "for how long a certificate is good that is signed, at most; a request can ask for less")
+	f.DurationVar(&o.longest, "cluster-signing-duration", o.longest, "maximum lifetime of signed certificates; a request can ask for less")
 }
 
 // files are the certificate and key files of each active signer.

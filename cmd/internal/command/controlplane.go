@@ -20,9 +20,9 @@ import (
 // starts, such as docker compose.
 func newControlPlane() *cobra.Command {
 	group := &cobra.Command{
-		Use: "control-plane", Short: "What a control plane in containers needs besides its programs",
-		Long: `Keys, roles and simulated nodes for a control plane whose programs are started by
-another program, such as docker-compose.yaml: for trying out, not for production.`,
+		Use: "control-plane", Short: "Prepare a control plane in containers: keys, roles and simulated nodes",
+		Long: `Creates keys, roles and simulated nodes for a control plane whose programs are started
+otherwise, as by docker-compose.yaml. For trials, not for production.`,
 		Args: cobra.NoArgs,
 	}
 	group.AddCommand(newKeys(), newPrepare(), newKubeconfig(), newBusAddress(), newBusKeys())
@@ -48,14 +48,13 @@ func newKeys() *cobra.Command {
 	o, bus := elsewhereOptions{}, busKeyOptions{}
 	var kubeconfigs, certificates, notaries []string
 	return program{
-		use: "keys", short: "Make keys, certificates and kubeconfigs, unless they are there",
-		long: `Makes in --dir the keys and certificates that kubeadm would make, a kubeconfig for
-each user, kwok's configuration, and passwords for the bus. Keys that are there already
-stay.`,
+		use: "keys", short: "Create keys, certificates and kubeconfigs, unless they exist",
+		long: `Creates in --dir the keys and certificates that kubeadm would create, a kubeconfig for
+each user, kwok's configuration, and passwords for the bus. Existing keys are kept.`,
 		flags: []func(*pflag.FlagSet){o.add, bus.add, func(f *pflag.FlagSet) {
-			f.StringSliceVar(&kubeconfigs, "kubeconfig-for", nil, "`user=directory` to which that user's kubeconfig and the root certificate are copied too")
+			f.StringSliceVar(&kubeconfigs, "kubeconfig-for", nil, "`user=directory` to which that user's kubeconfig and the root certificate are also copied")
 			f.StringSliceVar(&notaries, "notary-keys-for", nil, "`directory=directory` of the key of a notary, notary.key, and of its public part, notary.key.pub")
-			f.StringSliceVar(&certificates, "root-certificate-for", nil, "`directory` to which the root certificate alone is copied too")
+			f.StringSliceVar(&certificates, "root-certificate-for", nil, "`directory` to which only the root certificate is copied")
 		}},
 		run: func(context.Context) error {
 			if err := o.check(); err != nil {
@@ -123,7 +122,7 @@ func newKubeconfig() *cobra.Command {
 	o, user := elsewhereOptions{}, ""
 	return program{
 		use: "kubeconfig", short: "Print a user's kubeconfig",
-		long: `Prints the kubeconfig of a user who reaches the API server under --server.`,
+		long: `Prints the kubeconfig of a user, with --server as the address of the API server.`,
 		flags: []func(*pflag.FlagSet){o.add, func(f *pflag.FlagSet) {
 			f.StringVar(&user, "user", string(localcluster.Admin), "`name` of the user")
 		}},

@@ -30,8 +30,8 @@ type devOptions struct {
 func (o *devOptions) add(f *pflag.FlagSet) {
 	f.StringVar(&o.dir, "cluster-dir", o.dir, "`directory` of the local control plane (default .millrace/cluster in the checkout)")
 	f.IntVar(&o.nodes, "nodes", o.nodes, "simulated nodes")
-	f.BoolVar(&o.fresh, "fresh", o.fresh, "start with an empty cluster and empty streams instead of those of the last time")
-	f.BoolVar(&o.jaeger, "jaeger", o.jaeger, "start Jaeger too, and send it the spans of everything")
+	f.BoolVar(&o.fresh, "fresh", o.fresh, "start with an empty cluster and empty streams instead of those of the last run")
+	f.BoolVar(&o.jaeger, "jaeger", o.jaeger, "also start Jaeger, and send all spans to it")
 }
 
 // newDev is the command that runs a local control plane and all services on it.
@@ -41,11 +41,11 @@ func newDev() *cobra.Command {
 	return program{
 		use: "dev", short: "Start a local control plane and run all services on it",
 		long: `Starts etcd, kube-apiserver, kube-scheduler and kwok's simulated nodes, built from
-their Go modules on first use, and runs everything on them. There is no
-kube-controller-manager. New nodes are not tainted as not ready, so that they are
-free without node-lifecycle-controller, too. Jaeger takes the spans of everything,
-for millrace trace to show; --jaeger=false saves the minutes that building it takes.`,
-		flags: append(o.flags(), dev.add), check: o.check,
+their Go modules on first use, and runs all services on them, without
+kube-controller-manager. New nodes are not tainted as not ready, so that pods are also
+scheduled without node-lifecycle-controller. Jaeger receives all spans, for millrace
+trace; --jaeger=false saves the minutes that building it takes.`,
+		flags: append(o.flags(), titled("control plane", dev.add)), check: o.check,
 		run: func(ctx context.Context) error { return dev.run(ctx, o) },
 	}.cobra()
 }

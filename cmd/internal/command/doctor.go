@@ -42,12 +42,12 @@ type doctorOptions struct {
 }
 
 func (o *doctorOptions) add(f *pflag.FlagSet) {
-	f.StringSliceVar(&o.of, "of", nil, "`parts` of Millrace whose rights are checked, each of which may have a user of its own: watcher, writer, metrics and leader, as for millrace rbac; or reconcilers, which do not ask the API server (default what millrace run needs)")
-	f.StringSliceVar(&o.custom, "custom-kinds", []string{rights.Any}, "`kinds` that Kubernetes does not have itself and that the roles name, as for millrace rbac")
-	f.StringVar(&o.as, "as", "", "`user` whose rights are checked in place of the own ones, such as system:serviceaccount:millrace-system:millrace-writer; it takes the right to impersonate that user")
-	f.StringVarP(&o.output, "output", "o", "table", "how to write it: table, json")
-	f.StringVar(&o.color, "color", "auto", "colours: auto, which is on a terminal, always or never")
-	f.DurationVar(&o.patience, "timeout", 30*time.Second, "how long all of it may take")
+	f.StringSliceVar(&o.of, "of", nil, "`parts` of Millrace whose rights are checked: watcher, writer, metrics, leader (as in millrace rbac), or reconcilers, which need none (default: those of millrace run)")
+	f.StringSliceVar(&o.custom, "custom-kinds", []string{rights.Any}, "custom `kinds` that the roles name, as in millrace rbac")
+	f.StringVar(&o.as, "as", "", "`user` whose rights are checked, such as system:serviceaccount:millrace-system:millrace-writer; needs the right to impersonate that user (default: the user of the kubeconfig)")
+	f.StringVarP(&o.output, "output", "o", "table", "output format: table, json")
+	f.StringVar(&o.color, "color", "auto", "colours: auto (on a terminal), always or never")
+	f.DurationVar(&o.patience, "timeout", 30*time.Second, "time limit of all checks")
 }
 
 // check validates only the doctor's own flags; examine checks all others.
@@ -68,7 +68,7 @@ func (o *doctorOptions) check() error {
 func newDoctor() *cobra.Command {
 	o := &doctorOptions{everything: newEverything()}
 	cmd := program{
-		use: "doctor", short: "Check whether Millrace can run here, and say what to do where it cannot",
+		use: "doctor", short: "Check whether Millrace can run here, and say what to do if it cannot",
 		long: `Checks the kubeconfig, the API server with its version, the rights that the chosen
 controllers need, whether a kube-controller-manager runs the same controllers, the bus
 with its servers, limits and settings, the clocks, the disk, and whether flags and files
@@ -76,10 +76,10 @@ contradict each other. It takes the flags of millrace run, from the same environ
 --config, and changes nothing. Each check is ok, a warning, failed or not checked, and
 says what was found and what to do.
 
-Services in processes of their own check the same at their start, and log what failed.
+Services in separate processes run the same checks at their start, and log what failed.
 
-It ends with 0 where nothing failed, and with 1 otherwise.`,
-		flags: append(o.flags(), o.cluster.add, o.add), check: o.check,
+The exit code is 0 if nothing failed, and 1 otherwise.`,
+		flags: append(o.flags(), titled("API server", o.cluster.add), titled("doctor", o.add)), check: o.check,
 		run: func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, o.patience)
 			defer cancel()

@@ -31,7 +31,7 @@ const (
 func (s *features) add(f *pflag.FlagSet) {
 	f.Var(cliflag.NewMapStringBool(&s.set), "feature-gates",
 		"feature gates of kube-controller-manager as `name=true,name=false`, with its defaults; also AllAlpha and AllBeta. "+
-			"Set the same as for kube-apiserver. These matter here: "+strings.Join(options(), ", "))
+			"Set them as for kube-apiserver. These have an effect here: "+strings.Join(options(), ", "))
 }
 
 // on is whether a gate is on that the process reads itself, and no controller. A nil s has all

@@ -20,13 +20,13 @@ func newHealthcheck() *cobra.Command {
 	service, page, patience := newServiceOptions(), "/readyz", 5*time.Second
 	return program{
 		use: "healthcheck", short: "Ask a service on this machine whether it is ready",
-		long: `Asks the service that listens on --health-address, and ends with 0 if it is well. The
-address is read as the service reads it, so that both share a setting.`,
+		long: `Asks the service that listens on --health-address. The exit code is 0 if it is ready.
+The address is read from the same settings as the service's.`,
 		flags: []func(*pflag.FlagSet){func(f *pflag.FlagSet) {
 			service.addressOptions.add(f, "`address` of the service's /healthz, /livez and /readyz")
 			service.tls.add(f)
 			f.StringVar(&page, "page", page, "`path` to ask for")
-			f.DurationVar(&patience, "timeout", patience, "how long it may take to answer")
+			f.DurationVar(&patience, "timeout", patience, "time limit for the answer")
 		}},
 		run: func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, patience)

@@ -13,12 +13,12 @@ import (
 func addElection(f *pflag.FlagSet, o *election.Options) {
 	const only = "; with --leader-elect alone"
 	f.BoolVar(&o.Elect, "leader-elect", o.Elect,
-		"act only while this process holds a Lease, where several have a bus of their own each; on a bus that they share (--nats-url) they share out the work, and need none")
-	f.DurationVar(&o.Lease, "leader-elect-lease-duration", o.Lease, "for how long the Lease counts that a leader does not renew"+only)
-	f.DurationVar(&o.Renew, "leader-elect-renew-deadline", o.Renew, "for how long a leader tries to renew it before it ends"+only)
-	f.DurationVar(&o.Retry, "leader-elect-retry-period", o.Retry, "how often it is tried to get or renew it"+only)
+		"act only while this process holds a Lease, for processes with a bus of their own each; processes on one bus (--nats-url) share the work and need no Lease")
+	f.DurationVar(&o.Lease, "leader-elect-lease-duration", o.Lease, "how long a Lease is valid that its leader does not renew"+only)
+	f.DurationVar(&o.Renew, "leader-elect-renew-deadline", o.Renew, "how long a leader tries to renew the Lease before it stops leading"+only)
+	f.DurationVar(&o.Retry, "leader-elect-retry-period", o.Retry, "interval of the attempts to acquire or renew the Lease"+only)
 	f.StringVar(&o.LeaseName, "leader-elect-resource-name", o.LeaseName,
-		"`name` of the Lease: by default kube-controller-manager's, so that one waits for the other; where the controllers are divided between the two, give another"+only)
+		"`name` of the Lease; the default is kube-controller-manager's, so that only one of the two acts. Set another name to run some controllers in each"+only)
 	f.StringVar(&o.LeaseNamespace, "leader-elect-resource-namespace", o.LeaseNamespace, "`namespace` of the Lease"+only)
 }
 

@@ -38,12 +38,12 @@ type rangeOptions struct {
 func newRangeOptions() rangeOptions { return rangeOptions{allocator: rangeAllocator} }
 
 func (o *rangeOptions) add(f *pflag.FlagSet) {
-	f.BoolVar(&o.allocate, "allocate-node-cidrs", o.allocate, "give every node a range of addresses for its pods (--cluster-cidr); without it node-ipam-controller is off")
-	f.StringVar(&o.cluster, "cluster-cidr", o.cluster, "`range` of the addresses of pods, or two, one of each IP family; with --allocate-node-cidrs alone")
-	f.StringVar(&o.services, "service-cluster-ip-range", o.services, "`range` of the addresses of Services, or two, one of each IP family, of which no node gets any; with --allocate-node-cidrs alone")
-	f.Int32Var(&o.mask, "node-cidr-mask-size", o.mask, "length of the prefix of a node's range in a cluster of one IP family; where it is not said, 24 for IPv4 and 64 for IPv6")
-	f.Int32Var(&o.mask4, "node-cidr-mask-size-ipv4", o.mask4, "the same for IPv4 in a cluster of both families; where it is not said, 24")
-	f.Int32Var(&o.mask6, "node-cidr-mask-size-ipv6", o.mask6, "the same for IPv6 in a cluster of both families; where it is not said, 64")
+	f.BoolVar(&o.allocate, "allocate-node-cidrs", o.allocate, "allocate a pod CIDR for each node from --cluster-cidr; without it node-ipam-controller is off")
+	f.StringVar(&o.cluster, "cluster-cidr", o.cluster, "`CIDR` of pods, or two, one for each IP family; only with --allocate-node-cidrs")
+	f.StringVar(&o.services, "service-cluster-ip-range", o.services, "`CIDR` of Services, or two, one for each IP family, which is not allocated to nodes; only with --allocate-node-cidrs")
+	f.Int32Var(&o.mask, "node-cidr-mask-size", o.mask, "mask size of a node's CIDR in a single-stack cluster (default 24 for IPv4, 64 for IPv6)")
+	f.Int32Var(&o.mask4, "node-cidr-mask-size-ipv4", o.mask4, "mask size of a node's IPv4 CIDR in a dual-stack cluster (default 24)")
+	f.Int32Var(&o.mask6, "node-cidr-mask-size-ipv6", o.mask6, "mask size of a node's IPv6 CIDR in a dual-stack cluster (default 64)")
 	f.StringVar(&o.allocator, "cidr-allocator-type", o.allocator, "how ranges are given; "+rangeAllocator+" is the only one that there is")
 }
 

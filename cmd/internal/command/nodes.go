@@ -25,12 +25,12 @@ func newNodeOptions() nodeOptions {
 
 func (o *nodeOptions) add(f *pflag.FlagSet) {
 	f.DurationVar(&o.grace, "node-monitor-grace-period", o.grace,
-		fmt.Sprintf("for how long a node may be silent before it is unknown; a watch that was away for less than %v is not noticed, so it should be well over that and the time between two renewals", events.Blind))
-	f.DurationVar(&o.startup, "node-startup-grace-period", o.startup, "the same for a node that has never said how it is")
-	f.Float32Var(&o.rate, "node-eviction-rate", o.rate, "nodes of a zone that are not ready whose pods go, in a second; 0 for none")
-	f.Float32Var(&o.secondary, "secondary-node-eviction-rate", o.secondary, "the same in a zone that is badly off (--unhealthy-zone-threshold) and large (--large-cluster-size-threshold)")
-	f.Float32Var(&o.badly, "unhealthy-zone-threshold", o.badly, "part of a zone's nodes, and three at least, that are not ready where it is badly off")
-	f.Int32Var(&o.large, "large-cluster-size-threshold", o.large, "nodes that a zone has more than where it is large; of a smaller one that is badly off no pods go")
+		fmt.Sprintf("how long a node may send no heartbeat before its status is unknown; must be well above the interval of the kubelets' heartbeats and above %v, the interruption of a watch that goes unnoticed", events.Blind))
+	f.DurationVar(&o.startup, "node-startup-grace-period", o.startup, "the same for a node that has never reported its status")
+	f.Float32Var(&o.rate, "node-eviction-rate", o.rate, "nodes per second whose pods are evicted when nodes fail in a healthy zone; 0 for none")
+	f.Float32Var(&o.secondary, "secondary-node-eviction-rate", o.secondary, "the same in an unhealthy zone (--unhealthy-zone-threshold) that is large (--large-cluster-size-threshold)")
+	f.Float32Var(&o.badly, "unhealthy-zone-threshold", o.badly, "fraction of a zone's nodes, at least three nodes, that must be not ready for the zone to be unhealthy")
+	f.Int32Var(&o.large, "large-cluster-size-threshold", o.large, "number of nodes above which a zone is large; from a smaller unhealthy zone no pods are evicted")
 }
 
 // config translates the flags to the controller's configuration.

@@ -26,10 +26,10 @@ type notaryOptions struct {
 func newNotaryOptions() notaryOptions { return notaryOptions{every: 10 * time.Second} }
 
 func (o *notaryOptions) add(f *pflag.FlagSet) {
-	f.StringVar(&o.key, "notary-key", o.key, "`file` with the private key with which the record is signed, from millrace notary keys (default: it is not signed)")
-	f.StringSliceVar(&o.known, "notary-known", o.known, "`files` with public keys of notaries whose work this one goes on with, as after a change of the key")
+	f.StringVar(&o.key, "notary-key", o.key, "`file` with the private key that signs the record, from millrace notary keys (default: the record is not signed)")
+	f.StringSliceVar(&o.known, "notary-known", o.known, "`files` with public keys of earlier notaries, whose signatures this one continues, as after a change of the key")
 	o.state.add(f)
-	f.DurationVar(&o.every, "notary-interval", o.every, "how often what is new in the record is signed")
+	f.DurationVar(&o.every, "notary-interval", o.every, "interval at which new messages of the record are signed")
 }
 
 // part is the notary of this process; nil without a key.
@@ -75,13 +75,13 @@ func (o *notaryOptions) part(b *stream.Bus) ([]part, error) {
 func newNotary() *cobra.Command {
 	bus, service, o := newBusOptions(), newServiceOptions(), newNotaryOptions()
 	cmd := program{
-		use: "notary", short: "Sign the record, so that millrace verify finds whatever is changed in it",
-		long: `Follows every log, the turns and the outcomes, and stores signed checkpoints of what
-they hold in a stream of its own. Any holder of the public key finds out with millrace
-verify what was changed, removed, inserted or reordered. Any number may run with the
-same key. It needs the bus and its key, and nothing of Kubernetes: run it where those
-who run the bus cannot read the key. millrace run does the same with --notary-key.`,
-		flags: []func(*pflag.FlagSet){bus.add, service.add, o.add},
+		use: "notary", short: "Sign the record, so that millrace verify finds every change to it",
+		long: `Follows every log and the streams of turns and outcomes, and stores signed checkpoints of
+their content in a stream of its own. With the public key, millrace verify finds what was
+changed, removed, inserted or reordered. Any number of notaries may run with the same key.
+A notary needs the bus and its key, and no access to Kubernetes: run it where the
+operators of the bus cannot read the key. millrace run does the same with --notary-key.`,
+		flags: []func(*pflag.FlagSet){titled("bus", bus.add), titled("serving", service.add), titled("notary", o.add)},
 		run: func(ctx context.Context) error {
 			if o.key == "" {
 				return errors.New("--notary-key is missing: name the file with the private key; millrace notary keys makes one")
@@ -105,10 +105,10 @@ who run the bus cannot read the key. millrace run does the same with --notary-ke
 
 func newNotaryKeys() *cobra.Command {
 	return &cobra.Command{
-		Use: "keys NAME FILE", Short: "Make the key of a notary in FILE, and its public part in FILE.pub",
-		Long: `Makes a new Ed25519 key. NAME tells people whose it is, such as
-notary.prod.example.com, and is a part of it. FILE is the notary's secret: every
-holder of it can sign a forged record. FILE.pub is for all who verify, and is printed.`,
+		Use: "keys NAME FILE", Short: "Create the key of a notary in FILE, and its public part in FILE.pub",
+		Long: `Creates a new Ed25519 key. NAME says whose key it is, such as notary.prod.example.com,
+and is part of it. FILE is secret: its holder can sign a forged record. FILE.pub is for
+verification, and is printed.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			private, public, err := notary.Generate(args[0])

@@ -20,8 +20,8 @@ type notaryState struct {
 }
 
 func (o *notaryState) add(f *pflag.FlagSet) {
-	f.StringVar(&o.file, "notary-state", o.file, "`file` in which the notary keeps what it has signed, apart from the bus (default: that of the key, with .state)")
-	f.BoolVar(&o.begin, "notary-begin-anew", o.begin, "begin the record anew, once, where what the notary has signed is on the bus no more; the first pages say so")
+	f.StringVar(&o.file, "notary-state", o.file, "`file` with the notary's own copy of what it has signed (default: the key file with the suffix .state)")
+	f.BoolVar(&o.begin, "notary-begin-anew", o.begin, "start once although what the notary has signed is no longer on the bus; the first pages record that")
 }
 
 // open opens the state file, and verifies that it can be written.

@@ -22,7 +22,7 @@ func newObjectBound() objectBound { return objectBound(watcher.DefaultBound) }
 func (o *objectBound) add(f *pflag.FlagSet) {
 	*o = newObjectBound()
 	f.Var(o, "object-bound",
-		"bytes of versions of one object that are recorded at once, and in each second that follows: the versions between are left out, the newest is recorded in the end, and the record says how many were left out. none records all of them")
+		"bytes of versions of one object that are recorded at once, and in each second after that. Versions beyond the limit are left out and counted in the record; the newest version is always recorded in the end. none records all")
 }
 
 // Set parses the flag.

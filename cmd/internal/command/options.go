@@ -102,28 +102,28 @@ func newControllerOptions() controllerOptions {
 
 func (o *controllerOptions) add(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.controllers, "controllers", o.controllers,
-		"controllers to run: '*' all that are on by default, 'name' that one, '-name' not that one; the first mention wins\nAll controllers: "+strings.Join(ours(), ", "))
+		"controllers to run: '*' enables all that are on by default, 'name' enables one, '-name' disables one; the first match wins\nAll controllers: "+strings.Join(ours(), ", "))
 	f.StringSliceVar(&o.shadow, "shadow", o.shadow,
-		"controllers of --controllers that only look on: they decide beside kube-controller-manager, write nothing, and are compared with it; '*' all of them")
+		"controllers of --controllers in shadow: they decide, write nothing, and are compared with kube-controller-manager; '*' for all")
 	f.BoolVar(&o.collect, "enable-garbage-collector", o.collect, "run the garbage collector; must be the same as kube-apiserver's flag")
-	f.IntVar(&o.endpoints, "max-endpoints-per-slice", o.endpoints, "endpoints that an EndpointSlice holds at most, from 1 to 1000")
-	f.IntVar(&o.mirrored, "mirroring-max-endpoints-per-subset", o.mirrored, "addresses of each subset of Endpoints that are mirrored to an EndpointSlice at most, from 1 to 1000")
-	f.IntVar(&o.finished, "terminated-pod-gc-threshold", o.finished, "pods that have ended and are kept; 0 or less keeps all")
+	f.IntVar(&o.endpoints, "max-endpoints-per-slice", o.endpoints, "maximum number of endpoints in an EndpointSlice, 1 to 1000")
+	f.IntVar(&o.mirrored, "mirroring-max-endpoints-per-subset", o.mirrored, "maximum number of addresses of each subset of Endpoints that are mirrored to an EndpointSlice, 1 to 1000")
+	f.IntVar(&o.finished, "terminated-pod-gc-threshold", o.finished, "number of terminated pods that are kept; 0 or less keeps all")
 	f.BoolVar(&o.patient, "disable-force-detach-on-timeout", o.patient,
-		"detach no volume because its node was not ready for six minutes and may still use it; only the taint node.kubernetes.io/out-of-service has it detached then")
-	f.DurationVar(&o.recount, "resource-quota-sync-period", o.recount, "how often what quotas limit is counted again although nothing has gone; 0 or less for never")
+		"do not detach volumes by force from a node that has been not ready for six minutes; only the taint node.kubernetes.io/out-of-service then detaches them")
+	f.DurationVar(&o.recount, "resource-quota-sync-period", o.recount, "interval of the full recount of quota usage; 0 or less for never")
 	f.DurationVar(&o.unused, "legacy-service-account-token-clean-up-period", o.unused,
-		"for how long no client must have used a token that Kubernetes made for a service account before it is declared invalid, and as long again before it is deleted")
-	f.BoolVar(&o.dynamic, "enable-dynamic-provisioning", o.dynamic, "ask the provisioners of StorageClasses for the volumes of claims")
+		"how long an automatically created service account token must be unused before it is marked invalid, and again before it is deleted")
+	f.BoolVar(&o.dynamic, "enable-dynamic-provisioning", o.dynamic, "provision volumes for claims by their StorageClasses")
 	f.StringVar(&o.keyFile, "service-account-private-key-file", o.keyFile,
 		"`file` with the private key, RSA or ECDSA, that signs tokens of service accounts; without it serviceaccount-token-controller is off. Only the writer reads it")
 	o.features.add(f)
-	o.nodes.add(f)
-	o.autoscaling.add(f)
-	o.ranges.add(f)
-	o.certificates.add(f)
+	titled("node lifecycle controller", o.nodes.add)(f)
+	titled("horizontal pod autoscaler", o.autoscaling.add)(f)
+	titled("node and Service ranges", o.ranges.add)(f)
+	titled("certificate signer", o.certificates.add)(f)
 	o.addRootCA(f)
-	addMoot(f)
+	titled("no-effect", addMoot)(f)
 }
 
 // config translates the flags to the configuration of the controllers.
@@ -241,18 +241,18 @@ func newBusOptions() busOptions {
 func (o *busOptions) add(f *pflag.FlagSet) {
 	o.at.Add(f)
 	f.StringSliceVar(&o.monitoring, "nats-monitoring", o.monitoring,
-		"monitoring `addresses` of all NATS servers, such as http://nats-0:8222, and for millrace bus its health address with https, over which the user and password of this service are shown; without them nothing tells when NATS syncs")
+		"monitoring `addresses` of all NATS servers, such as http://nats-0:8222; of millrace bus its health address with https, to which this service logs in with its user and password. Without them the sync interval of NATS is not known")
 	f.BoolVar(&o.auditGrade, "require-audit-grade", o.auditGrade,
-		"do not start on a bus whose settings could lose something that it has acknowledged; the log says what is missing in any case")
-	f.IntVar(&o.replicas, "stream-replicas", o.replicas, "copies of every stream: 1, or 3 on a cluster of three")
+		"do not start on a bus that could lose acknowledged messages with its present settings; the log names these settings in any case")
+	f.IntVar(&o.replicas, "stream-replicas", o.replicas, "replicas of each stream: 1, or 3 on a cluster of three servers")
 	o.addRetention(f)
 }
 
 func (o *busOptions) addRetention(f *pflag.FlagSet) {
-	f.DurationVar(&o.maxAge, "stream-max-age", o.maxAge, "how long the record keeps deltas, turns and outcomes, where --retention says nothing else; live objects never fall out of it")
-	f.Int64Var(&o.maxBytes, "stream-max-bytes", o.maxBytes, "limit of each stream of the record in bytes, where --retention says nothing else; 0 is no limit")
+	f.DurationVar(&o.maxAge, "stream-max-age", o.maxAge, "how long deltas, turns and outcomes are kept, unless --retention sets another time; existing objects never expire")
+	f.Int64Var(&o.maxBytes, "stream-max-bytes", o.maxBytes, "size limit of each stream in bytes, unless --retention sets another limit; 0 for none")
 	f.Var(&o.retention, "retention",
-		"how long, and in how many bytes, deltas of a kind or turns and outcomes of a controller are kept, such as pods=72h/2Gi,leases.coordination.k8s.io=1h,replicaset-controller=168h; the process that began last says it")
+		"age and size limits of a kind's deltas, or of a controller's turns and outcomes, such as pods=72h/2Gi,leases.coordination.k8s.io=1h,replicaset-controller=168h; the process that started last sets them")
 }
 
 // serverOptions are the flags of the embedded NATS server.
@@ -279,10 +279,10 @@ func (o *serverOptions) add(f *pflag.FlagSet) {
 	f.StringVar(&o.dataDir, "data-dir", o.dataDir, "`directory` of the streams")
 	f.StringVar(&o.listen, "nats-listen", o.listen, "`address` on which the embedded NATS server also serves other processes, such as 127.0.0.1:4222 (default none)")
 	f.StringVar(&o.guests, "reader-password-file", o.guests,
-		"`file` with the password of the user reader, who may read the record and do nothing else (nats://reader:PASSWORD@...); without it one is made, in the data directory")
+		"`file` with the password of the user reader, who can only read the record (nats://reader:PASSWORD@...); by default one is created in the data directory")
 	o.store.add(f)
 	o.secure.add(f)
-	f.Var((*syncInterval)(&o.sync), "sync-interval", "how often streams are forced to disk; 'always' is after every write, which no power failure can undo")
+	f.Var((*syncInterval)(&o.sync), "sync-interval", "interval at which streams are synced to disk; 'always' syncs after every write, so that a power failure loses nothing")
 }
 
 func defaultDataDir() string {
@@ -326,8 +326,8 @@ func (o *serviceOptions) add(f *pflag.FlagSet) {
 	addAccess(f, &o.access)
 	addDelegation(f, &o.delegated)
 	o.tls.add(f)
-	f.BoolVar(&o.profiling, "profiling", o.profiling, "serve /debug/pprof on the health address, to those who may see /metrics")
-	f.BoolVar(&o.contention, "contention-profiling", o.contention, "with --profiling, serve profiles of what goroutines wait for, too")
+	f.BoolVar(&o.profiling, "profiling", o.profiling, "serve /debug/pprof on the health address, with the access rules of /metrics")
+	f.BoolVar(&o.contention, "contention-profiling", o.contention, "with --profiling, also serve block profiles")
 	f.DurationVar(&o.grace, "shutdown-timeout", o.grace, "how long to finish what is in flight after SIGTERM")
 	f.DurationVar(&o.grace, "controller-shutdown-timeout", o.grace, "the same as --shutdown-timeout")
 }
@@ -355,11 +355,11 @@ func newWriterOptions() writerOptions {
 }
 
 func (o *writerOptions) add(f *pflag.FlagSet) {
-	f.StringVar(&o.mode, "mode", o.mode, "what the writer does with a decision: apply it, dry-run it on the API server, or off")
-	f.BoolVar(&o.impersonate, "use-service-account-credentials", o.impersonate, "write as each controller's own service account in kube-system (by impersonation)")
-	f.IntVar(&o.maxInFlight, "max-requests-in-flight", o.maxInFlight, "requests to the API server at once")
-	f.Float32Var(&o.qps, "kube-api-qps", o.qps, "requests to the API server for each controller in a second; less than 0 is no limit but the API server's own")
-	f.IntVar(&o.burst, "kube-api-burst", o.burst, "with --kube-api-qps, how many of them may follow each other at once")
+	f.StringVar(&o.mode, "mode", o.mode, "what the writer does with a turn: apply, dry-run (on the API server) or off")
+	f.BoolVar(&o.impersonate, "use-service-account-credentials", o.impersonate, "write as the service account of each controller in kube-system, by impersonation")
+	f.IntVar(&o.maxInFlight, "max-requests-in-flight", o.maxInFlight, "maximum number of concurrent requests to the API server")
+	f.Float32Var(&o.qps, "kube-api-qps", o.qps, "requests per second of each controller to the API server; below 0 only the API server's own limits hold")
+	f.IntVar(&o.burst, "kube-api-burst", o.burst, "with --kube-api-qps, the burst of requests that is allowed")
 	o.concurrent.add(f)
 }
 
@@ -382,6 +382,6 @@ func (o *writerOptions) check() error {
 func (c concurrency) add(f *pflag.FlagSet) {
 	for i := range c {
 		l := &c[i]
-		f.IntVar(&l.turns, l.flag, l.turns, "turns of "+l.of+" that are carried out at once")
+		f.IntVar(&l.turns, l.flag, l.turns, "number of turns of "+l.of+" that are carried out concurrently")
 	}
 }

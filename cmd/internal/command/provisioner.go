@@ -16,14 +16,14 @@ import (
 func newProvisioner() *cobra.Command {
 	bus, service, store := newBusOptions(), newServiceOptions(), storeSize(0)
 	return program{
-		use: "provisioner", short: "Make the streams and consumers that services ask for",
-		long: `Makes the streams and consumers of the services on a bus with accounts, where they may
-not make any themselves: who makes one can have the server send what is stored to any
-subject. It comes as the user provisioner, decides by its own flags what a stream looks
-like and how much of it is kept, and needs nothing of Kubernetes. Any number may run.
-With --nats-max-store it makes room on stock NATS servers before they are full.
-millrace run does the same; a bus without accounts needs none.`,
-		flags: []func(*pflag.FlagSet){bus.add, service.add, store.add},
+		use: "provisioner", short: "Create the streams and consumers that services ask for",
+		long: `Creates the streams and consumers of the services on a bus with accounts, where the
+services may not create any: a user that may can have the server send stored messages to
+any subject. The provisioner connects as the user provisioner. Its own flags determine
+the settings and the retention of the streams. It needs no access to Kubernetes, and any
+number may run. With --nats-max-store it frees space on stock NATS servers before they
+are full. millrace run does the same; a bus without accounts needs no provisioner.`,
+		flags: []func(*pflag.FlagSet){titled("bus", bus.add), titled("serving", service.add), titled("store", store.add)},
 		run: func(ctx context.Context) error {
 			b, err := bus.open(ctx, access.Provisioner, nil)
 			if err != nil {
@@ -57,10 +57,10 @@ func catalogued() (names []string) {
 // newBusAccounts is the command that prints the accounts and permissions of the bus.
 func newBusAccounts() *cobra.Command {
 	return &cobra.Command{
-		Use: "accounts", Short: "Print the accounts of a bus: who may do what on it",
-		Long: `Prints the accounts and users of a NATS server, in the words of its configuration, with
-what each service may publish, hear and ask: deployments/nats/accounts.conf. The passwords
-are variables of the server's environment; millrace bus passwords makes them.`,
+		Use: "accounts", Short: "Print the accounts of a bus, with the permissions of each user",
+		Long: `Prints the accounts and users of a NATS server with their permissions, as NATS
+configuration: deployments/nats/accounts.conf. The passwords are variables of the
+server's environment; millrace bus passwords creates them.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprint(cmd.OutOrStdout(), access.New(catalogued()))

@@ -37,16 +37,16 @@ const (
 )
 
 func (o *rbacOptions) add(f *pflag.FlagSet) {
-	f.StringSliceVar(&o.of, "of", []string{ofWatcher, ofWriter, ofMetrics}, "`parts` that are printed: the roles of the watcher and of the writer; metrics, by which the service accounts of these ask the API server who may see theirs; tokens, the role of the controller that makes tokens, which Kubernetes does not have; and leader, by which the same accounts hold the Lease of --leader-elect")
-	f.StringSliceVar(&o.controllers, "controllers", []string{"*", "-serviceaccount-token-controller"}, "controllers that run, as the services' flag of that name")
-	f.StringSliceVar(&o.custom, "custom-kinds", []string{rights.Any}, "`kinds` that Kubernetes does not have itself, such as widgets.example.com, where a controller reads every kind; '*' is all of them, and takes a \"*\" in the role")
+	f.StringSliceVar(&o.of, "of", []string{ofWatcher, ofWriter, ofMetrics}, "`parts` to print: watcher and writer, the roles of these services; metrics, the rights to authorize requests for their metrics; tokens, the role of serviceaccount-token-controller, which Kubernetes does not have; leader, the right to the Lease of --leader-elect")
+	f.StringSliceVar(&o.controllers, "controllers", []string{"*", "-serviceaccount-token-controller"}, "controllers that run, as in the services' flag of that name")
+	f.StringSliceVar(&o.custom, "custom-kinds", []string{rights.Any}, "custom `kinds`, such as widgets.example.com, for controllers that read every kind; '*' for all of them puts a \"*\" into the role")
 	f.StringVar(&o.impersonation, "impersonation", constrained, "how the writer impersonates: constrained, from Kubernetes 1.36, or classic")
 	f.StringVar(&o.namespace, "namespace", "millrace-system", "`namespace` of the services")
-	f.StringVar(&o.prefix, "prefix", "millrace", "`beginning` of the names of roles; service accounts always begin with millrace")
-	f.StringVar(&o.writer, "writer", "writer", "`end` of the names of the writer's roles and service account, where there are several writers")
-	f.StringVar(&o.account, "account", "", "`name` of a service account that there is already, to which the writer's roles are given (default one is made)")
-	f.StringVar(&o.user, "user", "", "`name` of a user with a certificate to whom all roles are given, where one process is watcher and writer; no service account is made")
-	f.IntVar(&o.watchers, "watchers", 2, "identities of watchers: 2, of which one has --scope=built-in and the other, which may read Secrets, --scope=other; or 1 for all")
+	f.StringVar(&o.prefix, "prefix", "millrace", "`prefix` of the names of roles; service accounts always begin with millrace")
+	f.StringVar(&o.writer, "writer", "writer", "`suffix` of the names of the writer's roles and service account, if there are several writers")
+	f.StringVar(&o.account, "account", "", "`name` of an existing service account that gets the writer's roles (default: a new one)")
+	f.StringVar(&o.user, "user", "", "`name` of a user that gets all roles, if one process is watcher and writer; no service account is printed")
+	f.IntVar(&o.watchers, "watchers", 2, "number of watcher identities: 2, one with --scope=built-in and one with --scope=other, which may read Secrets; or 1 for all kinds")
 }
 
 // check validates the flags.
@@ -77,8 +77,8 @@ func newRBAC() *cobra.Command {
 	return program{
 		use: "rbac", short: "Print the roles that the services need on the API server",
 		long: `Prints service accounts, roles and bindings with exactly the rights that the controllers
-need: for kubectl apply -f -, or to compare with what a cluster has. The files of
-deployments are its output.`,
+need, for kubectl apply -f -, or to compare them with those of a cluster. The files
+rbac.yaml under deployments are its output.`,
 		flags: []func(*pflag.FlagSet){o.add}, check: o.check,
 		run: func(context.Context) error {
 			text, err := o.yaml()

@@ -97,6 +97,7 @@ in the file given by --config; the command line wins, then the environment.`,
 	root.AddCommand(newServices()...)
 	root.AddCommand(newTrace(), newUI())
 	root.AddCommand(reader.Commands(Version)...)
+	group(root)
 	return root
 }
 
@@ -139,6 +140,7 @@ func (p program) cobra() *cobra.Command {
 		add(cmd.Flags())
 	}
 	cmd.Flags().StringVar(&file, "config", "", "YAML `file` with settings; see `millrace --help`")
-	logsapi.AddFlags(logging, cmd.Flags())
+	titled("logs", func(f *pflag.FlagSet) { logsapi.AddFlags(logging, f) })(cmd.Flags())
+	cmd.SetUsageFunc(showSections)
 	return cmd
 }

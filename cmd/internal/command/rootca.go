@@ -16,7 +16,7 @@ import (
 
 func (o *controllerOptions) addRootCA(f *pflag.FlagSet) {
 	f.StringVar(&o.rootCAFile, "root-ca-file", o.rootCAFile,
-		"`file` with the root certificates that root-ca-certificate-publisher-controller publishes, and that are put beside tokens of service accounts; without it those of the kubeconfig. Reconcilers in a process of their own have no kubeconfig: without the flag that controller is off there")
+		"`file` with the root certificates that root-ca-certificate-publisher-controller publishes and that service account tokens contain (default: those of the kubeconfig). Reconcilers in a separate process have no kubeconfig: without this flag that controller is off there")
 }
 
 // trust remembers the kubeconfig's certificate-authority as the root certificates, unless

@@ -45,8 +45,11 @@ func (o *everything) check() error {
 }
 
 func (o *everything) flags() []func(*pflag.FlagSet) {
-	return []func(*pflag.FlagSet){o.ctrl.add, o.bus.add, o.server.add, o.service.add, o.service.tracing.Add, o.watch.add, o.write.add, o.notary.add, o.signing.add,
-		func(f *pflag.FlagSet) { addElection(f, &o.election) }}
+	return []func(*pflag.FlagSet){
+		titled("controller", o.ctrl.add), titled("bus", o.bus.add), titled("bus server", o.server.add), titled("serving", o.service.add),
+		titled("tracing", o.service.tracing.Add), titled("watcher", o.watch.add), titled("writer", o.write.add), titled("notary", o.notary.add),
+		titled("signing", o.signing.add), titled("leader election", func(f *pflag.FlagSet) { addElection(f, &o.election) }),
+	}
 }
 
 // newRun is the command that runs all services in one process.
@@ -57,9 +60,9 @@ func newRun() *cobra.Command {
 		long: `Runs watcher, reconcilers and writer in one process on an embedded NATS JetStream
 server with a file store, or on the server that --nats-url names. The controllers
 that it runs must be off in kube-controller-manager: start that with
---controllers=*,-deployment-controller,... for each of them. Those that --shadow names
-stay on there: here they only look on, and are compared with it.`,
-		flags: append(o.flags(), o.cluster.add), check: o.check,
+--controllers=*,-deployment-controller,... for each of them. Controllers in --shadow must
+be on there: here they write nothing, and are compared with it.`,
+		flags: append(o.flags(), titled("API server", o.cluster.add)), check: o.check,
 		run: func(ctx context.Context) error {
 			config, err := o.cluster.connect(ctx)
 			if err != nil {

@@ -14,7 +14,7 @@ type scope struct{ of watcher.Scope }
 
 func (s *scope) add(f *pflag.FlagSet) {
 	f.Var(s, "scope",
-		"share of the kinds to watch: all; built-in, Kubernetes' own but Secrets; or other, Secrets and all that is not Kubernetes' own. So that two watchers can have identities with different rights: run some of built-in and some of other")
+		"kinds to watch: all; built-in, Kubernetes' own kinds except Secrets; or other, Secrets and custom kinds. Watchers of the last two have identities with different rights: run both")
 }
 
 func (s *scope) String() string {

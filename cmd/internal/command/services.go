@@ -39,8 +39,8 @@ func newWatcher() *cobra.Command {
 	return s.cobra(program{
 		use: "watcher", short: "Turn list/watch deltas of the API server into streams",
 		long: `Watches every kind that the controllers need and appends what it sees to the kind's
-log. Any number may run, all of them active: they share out the kinds.`,
-		flags: []func(*pflag.FlagSet){s.cluster.add, watch.add},
+log. Any number may run, all of them active: they share the kinds.`,
+		flags: []func(*pflag.FlagSet){titled("API server", s.cluster.add), titled("watcher", watch.add)},
 		run: func(ctx context.Context) error {
 			return s.run(ctx, "watcher", func(b *stream.Bus, chosen choice, tracer *trace.Tracer) ([]part, error) {
 				config, err := s.cluster.connect(ctx)
@@ -61,8 +61,8 @@ func newReconcilers() *cobra.Command {
 	return s.cobra(program{
 		use: "reconcilers", short: "Decide: from deltas to turns",
 		long: `Runs the controllers' decisions on the streams. It has no Kubernetes credentials.
-Any number may run, all of them active: they share out the controllers.`,
-		flags: []func(*pflag.FlagSet){keys.add},
+Any number may run, all of them active: they share the keys of each controller.`,
+		flags: []func(*pflag.FlagSet){titled("signing", keys.add)},
 		run: func(ctx context.Context) error {
 			return s.run(ctx, "reconcilers", func(b *stream.Bus, chosen choice, tracer *trace.Tracer) ([]part, error) {
 				signed, err := keys.load(len(chosen.acting) > 0)
@@ -82,9 +82,9 @@ func newWriter() *cobra.Command {
 	return s.cobra(program{
 		use: "writer", short: "Apply: from turns to API requests",
 		long: `Carries out the turns of the controllers with each controller's own identity, and
-publishes what became of every command. Any number may run, all of them active: they
-share out the controllers.`,
-		flags: []func(*pflag.FlagSet){s.cluster.add, write.add, keys.add}, check: write.check,
+publishes the outcome of every command. Any number may run, all of them active: they
+share the controllers.`,
+		flags: []func(*pflag.FlagSet){titled("API server", s.cluster.add), titled("writer", write.add), titled("signing", keys.add)}, check: write.check,
 		run: func(ctx context.Context) error {
 			return s.run(ctx, "writer", func(b *stream.Bus, chosen choice, tracer *trace.Tracer) ([]part, error) {
 				if len(chosen.acting) == 0 {
@@ -129,7 +129,8 @@ func newLone() *lone {
 
 // cobra adds the flags that every service has.
 func (s *lone) cobra(p program) *cobra.Command {
-	p.flags = append(p.flags, s.ctrl.add, s.at.add, s.service.add, s.service.tracing.Add, func(f *pflag.FlagSet) { addElection(f, &s.election) })
+	p.flags = append(p.flags, titled("controller", s.ctrl.add), titled("bus", s.at.add), titled("serving", s.service.add), titled("tracing", s.service.tracing.Add),
+		titled("leader election", func(f *pflag.FlagSet) { addElection(f, &s.election) }))
 	check := p.check
 	p.check = func() error {
 		all := errors.Join(s.ctrl.check(), s.service.check(), s.election.Check())
@@ -344,10 +345,10 @@ type watcherOptions struct {
 
 func (o *watcherOptions) add(f *pflag.FlagSet) {
 	f.Var(&o.redact, "redact",
-		"values that are hidden before anything is recorded, such as pods:.spec.containers[*].env[*].value; the data of ConfigMaps is hidden unless something else is said of them (configmaps: hides nothing), but of those that controllers read; the content of Secrets is never recorded")
+		"values that are not recorded, such as pods:.spec.containers[*].env[*].value. By default the data of ConfigMaps is hidden, except of those that controllers read; 'configmaps:' records it. The content of Secrets is never recorded")
 	o.scope.add(f)
 	o.bound.add(f)
-	f.StringSliceVar(&o.kinds, "kinds", o.kinds, "kinds to record besides those that the controllers need: '*' for the metadata of all (default none)")
+	f.StringSliceVar(&o.kinds, "kinds", o.kinds, "additional kinds to record, besides those that controllers need; '*' for the metadata of all (default: none)")
 }
 
 // check refuses unknown values of --kinds, and redactions of values that running controllers

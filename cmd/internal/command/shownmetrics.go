@@ -14,9 +14,9 @@ type metricOptions struct {
 }
 
 func (o *metricOptions) add(f *pflag.FlagSet) {
-	f.StringSliceVar(&o.disabled, "disabled-metrics", o.disabled, "`names` of metrics that are left out of /metrics")
+	f.StringSliceVar(&o.disabled, "disabled-metrics", o.disabled, "`names` of metrics that /metrics leaves out")
 	f.StringVar(&o.hidden, "show-hidden-metrics-for-version", o.hidden,
-		"tell those metrics of Kubernetes' libraries, too, that are hidden since this `version`, which can only be the one before: "+previous)
+		"also show the metrics of Kubernetes' libraries that are hidden since this `version`; only the previous one is possible: "+previous)
 }
 
 // check refuses a version other than the previous one.

@@ -27,10 +27,10 @@ type signingOptions struct {
 
 // add adds the flags, named after turns or outcomes.
 func (o *signingOptions) add(f *pflag.FlagSet) {
-	f.StringVar(&o.key, o.own+"-signing-key-file", o.key, "`file` with the private key with which every "+o.own+" is signed, from millrace signing-keys; it is read again when it changes")
-	f.StringVar(&o.keys, o.theirs+"-keys-file", o.keys, "`file` with the public keys of which one must have signed a "+o.theirs+" for it to count; it is read again when it changes")
-	f.StringVar(&o.kin, o.own+"-keys-file", o.kin, "`file` with the public keys of all who sign "+o.own+"s (default: the own key)")
-	f.BoolVar(&o.unsigned, "insecure-unsigned", o.unsigned, "do without signatures: any user that may publish turns on the bus orders writes")
+	f.StringVar(&o.key, o.own+"-signing-key-file", o.key, "`file` with the private key that signs every "+o.own+", from millrace signing-keys; it is read again when it changes")
+	f.StringVar(&o.keys, o.theirs+"-keys-file", o.keys, "`file` with the trusted public keys that verify a "+o.theirs+"; it is read again when it changes")
+	f.StringVar(&o.kin, o.own+"-keys-file", o.kin, "`file` with the trusted public keys of all processes that sign "+o.own+"s (default: the key of this process)")
+	f.BoolVar(&o.unsigned, "insecure-unsigned", o.unsigned, "do not sign and do not verify: any user of the bus that may publish turns can order writes")
 }
 
 // signed are the keys of a service; all are nil without signatures.
@@ -95,7 +95,7 @@ func (s signed) deciding() shell.Signatures {
 type signingDir string
 
 func (d *signingDir) add(f *pflag.FlagSet) {
-	f.StringVar((*string)(d), "signing-dir", string(*d), "`directory` of the keys that sign turns and outcomes, which are made at the first start; processes on one bus need the same ones (default: signing in --data-dir)")
+	f.StringVar((*string)(d), "signing-dir", string(*d), "`directory` of the keys that sign turns and outcomes, which are created at the first start; processes on one bus need the same keys (default: signing in --data-dir)")
 }
 
 // load reads the keys. At the first start it makes them, in a directory that only the user
@@ -136,14 +136,14 @@ func opened(p sign.Pair) (s signed, err error) {
 func newSigningKeys() *cobra.Command {
 	var of []string
 	cmd := &cobra.Command{
-		Use: "signing-keys FILE", Short: "Make a key that signs turns or outcomes in FILE, and its public part in FILE.pub",
-		Long: `Makes a new Ed25519 key. FILE is the secret of the service that signs with it, the
-reconcilers (turns) or the writer (outcomes). FILE.pub is for those who read what it
-signs; several such files in one are a trust file, and the headers Not-Before, Not-After
-and Revoked of a block (RFC 3339) bound when its key counts. To change a key, add the
-new one to the trust files, then give it to the service that signs, and then give the
-old one a Not-After: what it signed before goes on counting. With --controllers the key
-counts for these alone (the header Controllers), where several writers share them out.`,
+		Use: "signing-keys FILE", Short: "Create a key that signs turns or outcomes in FILE, and its public part in FILE.pub",
+		Long: `Creates a new Ed25519 key. FILE is the secret of the service that signs with it: the
+reconcilers (turns) or the writer (outcomes). FILE.pub is for the services that verify
+its signatures. A trust file is several such files in one; the headers Not-Before,
+Not-After and Revoked of a block (RFC 3339) limit when its key is valid. To change a key,
+add the new one to the trust files, then give it to the service that signs, and then give
+the old one a Not-After: its earlier signatures stay valid. With --controllers the key is
+valid for these controllers only (the header Controllers), for split writers.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, name := range of {
@@ -168,6 +168,6 @@ counts for these alone (the header Controllers), where several writers share the
 			return nil
 		},
 	}
-	cmd.Flags().StringSliceVar(&of, "controllers", nil, "`names` of the controllers for whose turns or outcomes the key counts (default all)")
+	cmd.Flags().StringSliceVar(&of, "controllers", nil, "`names` of the controllers whose turns or outcomes the key may sign (default: all)")
 	return cmd
 }

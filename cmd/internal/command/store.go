@@ -19,7 +19,7 @@ type storeSize int64
 
 func (s *storeSize) add(f *pflag.FlagSet) {
 	f.Var(s, "nats-max-store",
-		"bytes that the NATS server may store, such as 15Gi; from 80 percent on the oldest messages of its largest streams are dropped (default of the embedded server: three quarters of the disk that is free or used by them). With --nats-url: what each of the servers may store that --nats-url names, for stock ones, which do not make room themselves")
+		"store limit of the NATS server, such as 15Gi; from 80 percent of it on, the oldest messages of the largest streams are dropped (default of the embedded server: three quarters of the space that is free or in use by streams). With --nats-url: the limit of each stock NATS server, which does not drop messages by itself")
 }
 
 // Set parses the flag.

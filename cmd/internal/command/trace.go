@@ -32,13 +32,13 @@ func newTrace() *cobra.Command {
 	o := traceOptions{jaeger: localJaeger}
 	return reader.Program{
 		Use:   "trace KIND/NAME",
-		Short: "Show the trace of an object's newest change: what led to it, and what it led to",
-		Long: `Shows the trace of an object's newest change, or of the one to a version: the change
-that another client made, and every delta, turn and request that followed from it,
-with the requests to the API server; --all shows its and etcd's part. The record on the bus knows the trace, and
-Jaeger has its spans.
+		Short: "Show the trace of an object's newest change: its causes and its effects",
+		Long: `Shows the trace of an object's newest change, or of the change to a version: the change
+by another client, and every delta, turn and request that followed from it; --all also
+shows the spans of the API server and etcd. The record on the bus has the trace's ID, and
+Jaeger its spans.
 
-millrace why tells the same from the record alone, where nothing was traced.`,
+millrace why shows the same from the record alone, even if nothing was traced.`,
 		Example: `  millrace trace deploy/web
   millrace trace pod/web-5d4f8-x7x2p -n shop --rv 81442
   millrace trace deploy/web -o json`,
@@ -51,8 +51,8 @@ millrace why tells the same from the record alone, where nothing was traced.`,
 
 func (o *traceOptions) add(f *pflag.FlagSet) {
 	f.StringVar(&o.jaeger, "jaeger", o.jaeger, "`address` of Jaeger's query API")
-	f.BoolVar(&o.all, "all", o.all, "show also what the API server and etcd did within each request")
-	f.StringVar(&o.version, "rv", o.version, "the resource `version` that the change led to (default the newest change)")
+	f.BoolVar(&o.all, "all", o.all, "also show the spans of the API server and etcd within each request")
+	f.StringVar(&o.version, "rv", o.version, "the `resourceVersion` that the change resulted in (default: the newest change)")
 }
 
 func (o *traceOptions) run(ctx context.Context, s *reader.Session, args []string) error {

@@ -33,11 +33,11 @@ func newUI() *cobra.Command {
 	cmd := reader.Program{
 		Use:   "ui",
 		Short: "Serve the record as a web page",
-		Long: `Serves a web page that shows what is on record: objects as they are and as they were
-at any moment, what happened and why, and what differs between two versions. It needs
-the bus and nothing else, changes nothing, and shows everything that is on the bus: so it
-listens on this machine alone unless --listen says otherwise, and answers only those who
-come by the address that it prints, which holds a token.`,
+		Long: `Serves a web page that shows the record: objects as they are and as they were at any
+moment, what happened and why, and the differences between two versions. It needs only
+the bus and changes nothing. It shows everything that is on the bus, so by default it
+listens on loopback, and answers only requests with the token in the address that it
+prints.`,
 		Example: "  millrace ui\n  millrace ui --listen=127.0.0.1:0 -n shop",
 		Args:    cobra.NoArgs, Lasting: true, Outputs: []string{"page"},
 		Complete: func(*reader.Session, []string, string) []string { return nil },
@@ -51,9 +51,9 @@ come by the address that it prints, which holds a token.`,
 }
 
 func (o *uiOptions) add(f *pflag.FlagSet) {
-	f.StringVar(&o.listen, "listen", o.listen, "`address` of the page; port 0 takes any that is free")
-	f.BoolVar(&o.open, "no-token", o.open, "answer everyone who reaches the page, without a token")
-	f.StringSliceVar(&o.hosts, "host", o.hosts, "`names` under which the page may be asked for, besides localhost and addresses")
+	f.StringVar(&o.listen, "listen", o.listen, "`address` of the page; port 0 uses any free port")
+	f.BoolVar(&o.open, "no-token", o.open, "serve the page without a token to every client")
+	f.StringSliceVar(&o.hosts, "host", o.hosts, "host `names` that requests may have, besides localhost and IP addresses")
 }
 
 func (o *uiOptions) run(ctx context.Context, s *reader.Session, _ []string) error {

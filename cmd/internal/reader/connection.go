@@ -42,7 +42,7 @@ type Source struct {
 // Add adds the flags.
 func (s *Source) Add(f *pflag.FlagSet) {
 	s.Connection.Add(f)
-	f.StringVar(&s.Record, "record", s.Record, "`file` that millrace export wrote, to be read instead of a bus")
+	f.StringVar(&s.Record, "record", s.Record, "`file` from millrace export to read instead of the bus")
 }
 
 // Open opens the file or connects to the bus, and returns the function that closes it.
@@ -67,9 +67,9 @@ func (c *Connection) Add(f *pflag.FlagSet) {
 	f.StringVar(&c.User, "nats-user", c.User, "`name` of the user with the password in --nats-password-file")
 	f.StringVar(&c.PasswordFile, "nats-password-file", c.PasswordFile, "`file` with the password of --nats-user, which is read again at each connection")
 	f.StringVar(&c.Credentials, "nats-credentials", c.Credentials, "`file` with NATS credentials (JWT and seed)")
-	f.StringVar(&c.CAFile, "nats-ca-file", c.CAFile, "`file` with the certificate authority of the NATS server; it requires TLS")
-	f.StringVar(&c.CAData, "nats-ca-data", c.CAData, "the certificate authority of the NATS server itself, as PEM, in place of --nats-ca-file")
-	f.StringVar(&c.CertFile, "nats-cert-file", c.CertFile, "`file` with the client's certificate, for a NATS server that asks for one")
+	f.StringVar(&c.CAFile, "nats-ca-file", c.CAFile, "`file` with the CA of the NATS server's certificate; requires TLS")
+	f.StringVar(&c.CAData, "nats-ca-data", c.CAData, "CA of the NATS server's certificate in PEM, instead of --nats-ca-file")
+	f.StringVar(&c.CertFile, "nats-cert-file", c.CertFile, "`file` with the client certificate for the NATS server")
 	f.StringVar(&c.KeyFile, "nats-key-file", c.KeyFile, "`file` with the key of --nats-cert-file")
 }
 

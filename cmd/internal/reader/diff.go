@@ -18,16 +18,15 @@ import (
 func newDiff() *cobra.Command {
 	d := differing{}
 	return Program{
-		Use: "diff [KIND/NAME|KIND[,KIND...]] --from=MOMENT", Short: "Show what changed of an object, a kind or a namespace between two moments",
-		Long: `Shows the fields of an object that differ between two moments: how long ago (10m, 2d), a
-time, or a resourceVersion each. Of a kind, or, where none is named, of all kinds with
-namespaces, it shows the objects of the namespace that were created, deleted, replaced
-or changed.`,
+		Use: "diff [KIND/NAME|KIND[,KIND...]] --from=MOMENT", Short: "Show what changed in an object, a kind or a namespace between two moments",
+		Long: `Shows the fields of an object that differ between two moments: a duration ago (10m, 2d),
+a time, or a resourceVersion. For a kind, or by default for all namespaced kinds, it shows
+the objects of the namespace that were created, deleted, replaced or changed.`,
 		Example: "  millrace diff deploy/web --from=1h\n  millrace diff deploy/web --from=81723 --to=81911\n  millrace diff pods --from=10m\n  millrace diff -n shop --from=15:04 --to=15:10",
 		Args:    cobra.MaximumNArgs(2),
 		Flags: func(f *pflag.FlagSet) {
-			f.StringVar(&d.from, "from", d.from, "`moment` before: so long ago, a time, or a resourceVersion")
-			f.StringVar(&d.to, "to", d.to, "`moment` after (default now)")
+			f.StringVar(&d.from, "from", d.from, "first `moment`: a duration ago, a time, or a resourceVersion")
+			f.StringVar(&d.to, "to", d.to, "second `moment` (default: now)")
 			f.BoolVarP(&d.every, "all-namespaces", "A", d.every, "objects of all namespaces")
 		},
 		Run: func(ctx context.Context, s *Session, args []string) error {

@@ -37,19 +37,19 @@ type explained struct {
 func newExplain() *cobra.Command {
 	file, overwrite := "", false
 	return Program{
-		Use: "explain CONTROLLER/TURN|KIND/NAME", Short: "Write down what a turn saw and decided, as a story that is a test of its controller",
-		Long: `Writes one turn down: what the controller saw, when, and what it decided. The turn is
-named as why and replay name it, or it is the one behind the last change of an object
-that a controller of ours made. What is written is a story: saved in the testdata of its
-controller it is a test, which passes with the code that decided so.
+		Use: "explain CONTROLLER/TURN|KIND/NAME", Short: "Write what a turn saw and decided as a story, which is a test of its controller",
+		Long: `Writes one turn: what the controller saw, at what time, and what it decided. The turn is
+named as in why and replay, or it is the turn of the last change that Millrace made to an
+object. The output is a story: in the testdata directory of its controller it is a test,
+which passes with the code that made the decision.
 
-The view has the objects as they are on record. Read it before you share it.`,
+The story contains the recorded objects. Review it before you share it.`,
 		Example: "  millrace explain replicaset-controller/1734\n" +
 			"  millrace explain deploy/web --save=services/reconcilers/controllers/deployment/testdata/incident.txtar",
 		Args: cobra.RangeArgs(1, 2), Outputs: []string{"story", "json", "yaml"},
 		Flags: func(f *pflag.FlagSet) {
-			f.StringVar(&file, "save", file, "`file` that it is saved as (default: it is shown)")
-			f.BoolVar(&overwrite, "overwrite", overwrite, "replace the file where it exists")
+			f.StringVar(&file, "save", file, "`file` to save the story to (default: it is printed)")
+			f.BoolVar(&overwrite, "overwrite", overwrite, "overwrite an existing file")
 		},
 		Run: func(ctx context.Context, s *Session, args []string) error {
 			controller, turn, err := s.turnOf(ctx, args)

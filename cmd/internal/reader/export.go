@@ -34,21 +34,21 @@ type exporting struct {
 func newExport(version string) *cobra.Command {
 	x := exporting{}
 	return Program{
-		Use: "export FILE", Short: "Write the record, or a stretch of it, to one file",
-		Long: `Writes the record to one file, which every command reads that is given --record=FILE,
-with no cluster and no bus. Without flags that is all that is kept. A stretch begins
-with what counted then, so that a moment in it is answered as the bus would answer;
-what was before is not told. The file is packed with zstd; "zstd -dc FILE" shows it.`,
+		Use: "export FILE", Short: "Write the record, or a part of it, to one file",
+		Long: `Writes the record to one file, which every command can read with --record=FILE, without a
+cluster or a bus. By default that is everything that is kept. A part begins with the state
+at its beginning, so that commands give the same answers as on the bus for every moment
+within it. The file is compressed with zstd; "zstd -dc FILE" shows it.`,
 		Example: "  millrace export incident.millrace --since=1h\n  millrace why pod/web-x2x7p --record=incident.millrace\n" +
 			"  millrace export small.millrace --record=incident.millrace --kinds=pods,rs --since=15:04 --until=15:10",
 		Args: cobra.ExactArgs(1), Lasting: true,
 		Complete: func(*Session, []string, string) []string { return nil },
 		Flags: func(f *pflag.FlagSet) {
-			f.StringVar(&x.since, "since", x.since, "`moment` with which it begins: so long ago, or a time (default all that is kept)")
-			f.StringVar(&x.until, "until", x.until, "`moment` with which it ends (default now)")
-			f.StringSliceVar(&x.kinds, "kinds", x.kinds, "`kinds` whose deltas are written (default all)")
-			f.StringSliceVar(&x.controllers, "controllers", x.controllers, "`controllers` whose turns and outcomes are written (default all)")
-			f.BoolVar(&x.overwrite, "overwrite", x.overwrite, "replace the file where it exists")
+			f.StringVar(&x.since, "since", x.since, "`moment` of the beginning: a duration ago, or a time (default: everything that is kept)")
+			f.StringVar(&x.until, "until", x.until, "`moment` of the end (default: now)")
+			f.StringSliceVar(&x.kinds, "kinds", x.kinds, "`kinds` whose deltas are exported (default: all)")
+			f.StringSliceVar(&x.controllers, "controllers", x.controllers, "`controllers` whose turns and outcomes are exported (default: all)")
+			f.BoolVar(&x.overwrite, "overwrite", x.overwrite, "overwrite an existing file")
 		},
 		Run: func(ctx context.Context, s *Session, args []string) error {
 			selected, err := x.selection(ctx, s)

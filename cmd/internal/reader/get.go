@@ -44,21 +44,20 @@ func newGet() *cobra.Command {
 	g := getting{}
 	return Program{
 		Use: "get KIND[,KIND...] [NAME...]|KIND/NAME...|all", Short: "Show objects as they were at a moment",
-		Long: `Shows objects, or all of some kinds in a namespace or everywhere, as the record has them
-at a moment: how long ago (10m, 2d), a time (15:04:05, 2026-01-02T15:04:05Z), or a
-resourceVersion. Without --at that is now. "all" are the kinds that kubectl means by it.
-What is shown of a kind is counted against the census of that moment; when something is
-missing, or the moment lies within a gap, that is said, and the command ends with an
-error after the answer.
+		Long: `Shows objects, or all objects of some kinds in one or all namespaces, as they were at a
+moment: a duration ago (10m, 2d), a time (15:04:05, 2026-01-02T15:04:05Z), or a
+resourceVersion (default: now). "all" means the same kinds as for kubectl. The number of
+objects of a kind is compared with the census of that moment. If objects are missing, or
+the moment is within a gap, the command says so and exits with an error after the answer.
 
--o json and yaml give one object that was named as itself, and others as a List, as
-kubectl does; -o jsonpath is kubectl's.`,
+-o json and yaml print a single named object as itself and several objects as a List,
+like kubectl; -o jsonpath is that of kubectl.`,
 		Example: "  millrace get pods --at=10m\n  millrace get deploy web --at=15:04:05 -o yaml\n  millrace get rs -A --at=81723\n" +
 			"  millrace get all -l app=web -o wide\n  millrace get deploy,cm -o name\n  millrace get deploy/web -o jsonpath='{.spec.replicas}'",
 		Args:    cobra.MinimumNArgs(1),
 		Outputs: []string{"table", "wide", "name", "json", "yaml", "jsonpath="},
 		Flags: func(f *pflag.FlagSet) {
-			f.StringVar(&g.at, "at", g.at, "`moment`: so long ago, a time, or a resourceVersion (default now)")
+			f.StringVar(&g.at, "at", g.at, "`moment`: a duration ago, a time, or a resourceVersion (default: now)")
 			f.BoolVarP(&g.every, "all-namespaces", "A", g.every, "objects of all namespaces")
 			f.StringVarP(&g.selector, "selector", "l", g.selector, "label `selector`, such as app=web or 'tier in (a,b)'")
 		},

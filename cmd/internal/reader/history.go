@@ -23,18 +23,18 @@ func Commands(version string) []*cobra.Command {
 func newHistory() *cobra.Command {
 	limit, kept := 20, false
 	return Program{
-		Use: "history [KIND/NAME]", Short: "Show every version of an object: when, what changed, and who did it",
-		Long: `Shows the versions of an object that are on record, newest last, deleted ones too:
-when, what changed, and who did it: the field manager, or the controller of ours with
-the reason of its turn. Objects that had the same name one after the other are told
-apart by their uids. Gaps, in which versions may be missing, are part of the answer.
-Without an object it shows what happened in the namespace: changes of all objects, turns
-of controllers and their outcomes.`,
+		Use: "history [KIND/NAME]", Short: "Show every version of an object: when, what changed, and who changed it",
+		Long: `Shows the recorded versions of an object, newest last, also of a deleted one: when, what
+changed, and who changed it, which is the field manager, or Millrace's controller with the
+reason of its turn. Objects that had the same name one after the other are distinguished
+by their uids. Gaps, in which versions may be missing, are shown too. Without an object it
+shows what happened in the namespace: changes of all objects, turns of controllers and
+their outcomes.`,
 		Example: "  millrace history deploy/web\n  millrace history pod/web-6d5f7c9b4-x2x7p --limit=0 -o yaml\n  millrace history -n shop --limit=100",
 		Args:    cobra.RangeArgs(0, 2),
 		Flags: func(f *pflag.FlagSet) {
-			f.IntVar(&limit, "limit", limit, "how many versions, the newest; 0 is all that are kept")
-			f.BoolVar(&kept, "kept", kept, "show also when an unchanged object was said again to stay on record")
+			f.IntVar(&limit, "limit", limit, "number of versions to show, the newest ones; 0 for all")
+			f.BoolVar(&kept, "kept", kept, "also show when an unchanged object was recorded again so that it does not expire")
 		},
 		Run: func(ctx context.Context, s *Session, args []string) error {
 			if len(args) == 0 {

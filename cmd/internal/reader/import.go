@@ -14,13 +14,12 @@ import (
 
 func newImport() *cobra.Command {
 	return Program{
-		Use: "import FILE", Short: "Put a record from a file into a bus of its own",
-		Long: `Makes the streams of an exported file on a bus that no service uses, with the same
-sequences and times, for users who want to read them with tools of NATS. The commands
-that read the record need no bus: they take --record=FILE. The streams are kept for
-ever, and services refuse to work on them: this is no way to restore a bus that is in
-use. What was set to happen (WAKE) is left out, since it would. The server must be of
-version 2.15 or later.`,
+		Use: "import FILE", Short: "Put a record from a file into a separate bus",
+		Long: `Creates the streams of an exported file on a bus that no service uses, with the same
+sequences and times, for reading them with NATS tools. The commands that read the record
+need no bus: they take --record=FILE. The streams never expire, and services refuse to
+work on them, so this cannot restore a bus that is in use. Scheduled wakes (WAKE) are left
+out, because they would fire. The server must be of version 2.15 or later.`,
 		Example: "  millrace bus --data-dir=/tmp/incident &\n  millrace import incident.millrace",
 		Args:    cobra.ExactArgs(1), Lasting: true, Writes: true,
 		Complete: func(*Session, []string, string) []string { return nil },

@@ -26,8 +26,8 @@ type processes struct {
 
 func (p *processes) add(f *pflag.FlagSet) {
 	f.StringSliceVar(&p.addresses, "live", p.addresses,
-		"`addresses` of running reconcilers and writers, such as http://127.0.0.1:10260, to ask how they stand with the key now; a certificate is not verified on this machine")
-	f.StringVar(&p.tokenFile, "live-token-file", p.tokenFile, "`file` with the bearer token for them (default none, which does on their own machine)")
+		"`addresses` of running reconcilers and writers, such as http://127.0.0.1:10260, to ask for the present state of the key; certificates are not verified on loopback")
+	f.StringVar(&p.tokenFile, "live-token-file", p.tokenFile, "`file` with the bearer token for them (default: none, which is enough on the same machine)")
 }
 
 // maxKeyReport bounds the answer of a process, in bytes.

@@ -21,17 +21,17 @@ func newTail() *cobra.Command {
 	words, named, since, f := []string(nil), []string(nil), "", record.Filter{}
 	return Program{
 		Use: "tail", Short: "Show deltas, turns and outcomes as they are stored",
-		Long: `Shows what is stored from now on: deltas of objects, turns of controllers and their
-outcomes, and gaps. Naming kinds shows only their deltas, naming controllers only their
-turns and outcomes. --since shows also what was stored since a moment. It goes on until
-it is interrupted; --timeout bounds it.`,
+		Long: `Shows messages as they are stored: deltas of objects, turns of controllers and their
+outcomes, and gaps. With --kind it shows only deltas of these kinds, with --controller
+only turns and outcomes of these controllers. --since also shows messages stored since a
+moment. It runs until it is interrupted, or for --timeout.`,
 		Example: "  millrace tail --since=10m\n  millrace tail --kind=pods --kind=rs -n default\n  millrace tail --controller=replicaset-controller -o json",
 		Args:    cobra.NoArgs, Lasting: true, Outputs: []string{"table", "json"},
 		Complete: func(*Session, []string, string) []string { return nil },
 		Flags: func(flags *pflag.FlagSet) {
 			flags.StringSliceVar(&words, "kind", words, "`kinds` whose deltas are shown")
 			flags.StringSliceVar(&named, "controller", named, "`controllers` whose turns and outcomes are shown")
-			flags.StringVar(&since, "since", since, "`moment` from which on it is shown: so long ago, or a time (default now)")
+			flags.StringVar(&since, "since", since, "`moment` to start from: a duration ago, or a time (default: now)")
 			flags.StringVar(&f.Name, "name", f.Name, "`name` of the object or key")
 		},
 		Run: func(ctx context.Context, s *Session, _ []string) error {
@@ -62,7 +62,7 @@ func newLag() *cobra.Command {
 		Args:     cobra.NoArgs,
 		Complete: func(*Session, []string, string) []string { return nil },
 		Flags: func(f *pflag.FlagSet) {
-			f.BoolVar(&every, "all", every, "show also who is not behind, and the streams themselves")
+			f.BoolVar(&every, "all", every, "also show controllers and writers that are not behind, and the streams")
 		},
 		Run: func(ctx context.Context, s *Session, _ []string) error {
 			lags, err := record.New(s.Bus).Lags(ctx)
@@ -149,10 +149,10 @@ func ago(t time.Time) string {
 
 func newParked() *cobra.Command {
 	return Program{
-		Use: "parked", Short: "Show the keys that were set aside because their turns broke",
-		Long: `Shows the keys that controllers have set aside after several attempts that broke, with
-the reason. A later change of what the key reads has it tried again; when that stored a
-turn, its reason is shown. That it was tried again and wanted nothing leaves no trace.`,
+		Use: "parked", Short: "Show the keys that were parked because their turns failed again and again",
+		Long: `Shows the keys that controllers have parked after several failed attempts, with the
+reason. A later change of an object that the key reads retries it; if the retry stored a
+turn, its reason is shown. A retry that decided to do nothing is not recorded.`,
 		Args:     cobra.NoArgs,
 		Complete: func(*Session, []string, string) []string { return nil },
 		Run: func(ctx context.Context, s *Session, _ []string) error {

@@ -125,9 +125,9 @@ func (p Program) Command() *cobra.Command {
 func (o *Options) add(f *pflag.FlagSet, outputs []string) {
 	o.Source.Add(f)
 	f.StringVarP(&o.Namespace, "namespace", "n", o.Namespace, "namespace (default that of the kubeconfig's context)")
-	f.StringVarP(&o.Output, "output", "o", o.Output, "how to write it: "+strings.Join(outputs, ", "))
-	f.StringVar(&o.Color, "color", o.Color, "colours: auto, which is on a terminal, always or never")
-	f.DurationVar(&o.Timeout, "timeout", o.Timeout, "how long the answer may take; 0 is without limit")
+	f.StringVarP(&o.Output, "output", "o", o.Output, "output format: "+strings.Join(outputs, ", "))
+	f.StringVar(&o.Color, "color", o.Color, "colours: auto (on a terminal), always or never")
+	f.DurationVar(&o.Timeout, "timeout", o.Timeout, "time limit of the command; 0 for none")
 }
 
 // with opens a session and closes it.

@@ -47,26 +47,26 @@ type difference struct {
 func newReplay() *cobra.Command {
 	x := replaying{limit: 20}
 	return Program{
-		Use: "replay", Short: "Decide the recorded turns once more with this program, and show which ones come out otherwise",
-		Long: `Feeds the recorded changes and outcomes through the controllers of this program, asks
-them what they were asked then, and compares what they decide with the recorded turns,
-byte for byte. The program that recorded them decides the same. Another version shows
-which of its decisions are other ones. Nothing is written anywhere.
+		Use: "replay", Short: "Decide the recorded turns again with this program, and show which decisions differ",
+		Long: `Replays the recorded changes and outcomes through the controllers of this program, and
+compares their decisions with the recorded turns, byte for byte. The version that recorded
+the turns decides the same; another version shows where its decisions differ. Nothing is
+written.
 
-A turn of which the record does not have all that it saw cannot be judged: it is counted
-and named, and never taken for the same. It ends with an error when a turn differs; with
---strict also when one cannot be judged, or there is none.`,
+A turn cannot be judged if the record lacks some of what it saw; such turns are counted
+and named. The command exits with an error if a turn differs, and with --strict also if a
+turn cannot be judged, or if there are no turns.`,
 		Example: "  millrace replay\n  millrace replay --record=incident.millrace --since=15:04 --until=15:10\n" +
 			"  millrace replay --controller=replicaset-controller --key=default/web-6d5f7c9b4",
 		Args: cobra.NoArgs, Lasting: true,
 		Complete: func(*Session, []string, string) []string { return nil },
 		Flags: func(f *pflag.FlagSet) {
-			f.StringVar(&x.since, "since", x.since, "`moment` of the first turn: so long ago, or a time (default all that are kept)")
+			f.StringVar(&x.since, "since", x.since, "`moment` of the first turn: a duration ago, or a time (default: all that are kept)")
 			f.StringVar(&x.until, "until", x.until, "`moment` of the last turn (default now)")
 			f.StringSliceVar(&x.controllers, "controller", x.controllers, "`controllers` whose turns are replayed (default all on record)")
 			f.StringVar(&x.key, "key", x.key, "`key` whose turns are replayed, such as default/web (default all; with --namespace those in it)")
-			f.IntVar(&x.limit, "limit", x.limit, "how many turns are shown that differ, and that cannot be judged; 0 is all")
-			f.BoolVar(&x.strict, "strict", x.strict, "fail also when a turn cannot be judged, or there is none")
+			f.IntVar(&x.limit, "limit", x.limit, "number of turns to show that differ, and that cannot be judged; 0 for all")
+			f.BoolVar(&x.strict, "strict", x.strict, "also fail if a turn cannot be judged, or if there are no turns")
 		},
 		Run: func(ctx context.Context, s *Session, _ []string) error { return x.run(ctx, s) },
 	}.Command()

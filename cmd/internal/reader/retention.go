@@ -13,11 +13,11 @@ import (
 
 func newRetention() *cobra.Command {
 	return Program{
-		Use: "retention", Short: "Show how much of the record is kept, since when, and what it will take up",
-		Long: `Shows, of every kind and controller, how long and in how many bytes deltas, turns and
-outcomes are kept (the services' --retention, --stream-max-age and --stream-max-bytes),
-since when the record has them, and what it will take up at the pace so far. Objects
-that are there never fall out of it: a state has the last word about each.`,
+		Use: "retention", Short: "Show how much of the record is kept, since when, and how large it will be",
+		Long: `Shows, for every kind and controller, the limits of age and size of its deltas, turns and
+outcomes (--retention, --stream-max-age and --stream-max-bytes of the services), since when
+they are on record, and the expected size at the present rate. Existing objects never
+expire: they are recorded again before their last message does.`,
 		Args:     cobra.NoArgs,
 		Complete: func(*Session, []string, string) []string { return nil },
 		Run: func(ctx context.Context, s *Session, _ []string) error {

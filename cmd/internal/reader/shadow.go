@@ -33,29 +33,29 @@ func newShadow() *cobra.Command {
 	o := shadowOptions{examples: 3}
 	return Program{
 		Use: "shadow", Short: "Show how far the controllers in shadow agree with kube-controller-manager",
-		Long: `Shows, for each controller that only looks on (--shadow), how what it would have written
-compares with what kube-controller-manager wrote:
+		Long: `Shows, for each controller in shadow (--shadow), how the writes that it decided on compare
+with those of kube-controller-manager:
 
-  agreed      the same, at that moment
-  late        the same, on a view that was a little older or newer
-  coalesced   the same in other steps
-  vanished    wanted for a while, and its cause went away before anybody did it
-  unseen      it rests on an answer that only kube-controller-manager got, or on a gap
-  we-only     wanted all the time, and never done
-  kcm-only    done, and never wanted
-  differs     something else was done than was wanted
+  agreed      the same write, at that moment
+  late        the same write, on a view that was a little older or newer
+  coalesced   the same result in other steps
+  vanished    decided, and its cause disappeared before any write
+  unseen      it depends on an answer that only kube-controller-manager got, or on a gap
+  we-only     decided all the time, and never written
+  kcm-only    written, and never decided
+  differs     the write differs from the decision
 
-The last three are unexplained, and examples of them are shown: what either would have
-written, and the turn that wanted it, with what it had seen.`,
+The last three are unexplained. Examples of them show what each of the two wrote or would
+have written, and the turn with what it had seen.`,
 		Example:  "  millrace shadow\n  millrace shadow --controller=deployment-controller --differences --examples=20\n  millrace shadow --since=1h --exit-code",
 		Args:     cobra.NoArgs,
 		Complete: func(*Session, []string, string) []string { return nil },
 		Flags: func(f *pflag.FlagSet) {
-			f.StringSliceVar(&o.controllers, "controller", o.controllers, "`controllers` to show (default all that were ever in shadow)")
-			f.DurationVar(&o.since, "since", o.since, "only what was found in this time until now; 0 is all that is kept")
-			f.BoolVar(&o.differences, "differences", o.differences, "examples of differences alone, and no table")
-			f.IntVar(&o.examples, "examples", o.examples, "how many examples of each kind of difference, the newest; 0 is none")
-			f.BoolVar(&o.code, "exit-code", o.code, "end with an error where there are differences")
+			f.StringSliceVar(&o.controllers, "controller", o.controllers, "`controllers` to show (default: all that have been in shadow)")
+			f.DurationVar(&o.since, "since", o.since, "only findings of this last period; 0 for all that are kept")
+			f.BoolVar(&o.differences, "differences", o.differences, "show only examples of differences, and no table")
+			f.IntVar(&o.examples, "examples", o.examples, "number of examples of each kind of difference, the newest ones; 0 for none")
+			f.BoolVar(&o.code, "exit-code", o.code, "exit with an error if there are differences")
 		},
 		Run: func(ctx context.Context, s *Session, _ []string) error { return o.run(ctx, s) },
 	}.Command()

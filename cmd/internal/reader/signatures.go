@@ -21,8 +21,8 @@ import (
 type signatures struct{ turns, outcomes string }
 
 func (o *signatures) add(f *pflag.FlagSet) {
-	f.StringVar(&o.turns, "turn-keys-file", o.turns, "`file` with the public keys that may sign turns: whether each bears a signature that counts")
-	f.StringVar(&o.outcomes, "outcome-keys-file", o.outcomes, "`file` with those that may sign outcomes, likewise")
+	f.StringVar(&o.turns, "turn-keys-file", o.turns, "`file` with the public keys that may sign turns, to verify the signature of each")
+	f.StringVar(&o.outcomes, "outcome-keys-file", o.outcomes, "`file` with the public keys that may sign outcomes, to verify the signature of each")
 }
 
 // Signatures counts the signatures of all turns or of all outcomes.

@@ -40,28 +40,27 @@ type verifying struct {
 func newVerify() *cobra.Command {
 	v := verifying{}
 	return Program{
-		Use: "verify", Short: "Find out whether the record is whole, and whether anybody has changed it",
-		Long: `Reads the whole record and holds it against itself: sums, links, versions, and the
-count of the objects. That finds accidents. With --key it is also held against what the
-notary has signed: whatever was changed, removed, inserted or reordered is named, with
-its stream and sequence, and so is what is not signed yet. That works offline, over
-a file: --record=FILE. With --witness the newest checkpoints are remembered in a file,
-and next time a record that went back behind them is found. With --audit-log the writes
-in the API server's audit log are held against the outcomes on record. With
---turn-keys-file and --outcome-keys-file it checks who has signed each turn and each
-outcome. The exit code is 0 where nothing was found, 2 where something was, and 1 where
-the record could not be read, or the command line is wrong.`,
+		Use: "verify", Short: "Check that the record is complete and has not been changed",
+		Long: `Reads the whole record and checks its checksums, links, versions and numbers of objects,
+which finds accidents. With --key it also checks the signatures of the notary: every
+message that was changed, removed, inserted or reordered is named with its stream and
+sequence, and so is every message that is not signed yet. With --record=FILE this works
+offline. --witness keeps the newest checkpoints in a file, so that the next run finds a
+record that was rolled back. --audit-log compares the writes in the API server's audit log
+with the recorded outcomes. --turn-keys-file and --outcome-keys-file verify the signature
+of each turn and outcome. The exit code is 0 without findings, 2 with findings, and 1 if
+the record could not be read or the command line is wrong.`,
 		Example: "  millrace verify --key=notary.pub\n  millrace verify --key=notary.pub --record=incident.millrace\n" +
 			"  millrace verify --key=notary.pub --witness=checkpoints.json --audit-log=/var/log/kubernetes/audit.log",
 		Args: cobra.NoArgs, Lasting: true,
 		Complete: func(*Session, []string, string) []string { return nil },
 		Flags: func(f *pflag.FlagSet) {
-			f.StringSliceVar(&v.keys, "key", v.keys, "`files` with public keys of notaries, and when each counts")
+			f.StringSliceVar(&v.keys, "key", v.keys, "`files` with public keys of notaries, and when each is valid")
 			f.StringVar(&v.audit, "audit-log", v.audit, "`file` with the API server's audit log")
 			f.BoolVar(&v.every, "all", v.every, "show each stream")
-			f.BoolVar(&v.partial, "partial", v.partial, "whole streams may be missing that were signed, as in a file that was cut by an older version, which does not say so itself")
+			f.BoolVar(&v.partial, "partial", v.partial, "accept that whole signed streams are missing, as in a file that an older version has cut without a note")
 			v.signed.add(f)
-			f.StringVar(&v.witness, "witness", v.witness, "`file` that remembers the newest checkpoints from one time to the next")
+			f.StringVar(&v.witness, "witness", v.witness, "`file` that keeps the newest checkpoints from one run to the next")
 		},
 		Run: func(ctx context.Context, s *Session, _ []string) error {
 			err := v.run(ctx, s)

@@ -15,27 +15,27 @@ import (
 func newWhy() *cobra.Command {
 	at, audit, all, q := "", "", false, record.Question{}
 	return Program{
-		Use: "why KIND/NAME", Short: "Show the causes of a change, back to where it began",
-		Long: `Explains the last change of what is wanted of an object: its creation or deletion, its
-specification, its labels and annotations. --field explains the last change of a field,
---last the last change whatever it is, such as that of a status. Shown are which turn of
-which controller made it, for what reason, on which versions that was decided, and what
-led to those, back to the first cause, which is a change that no controller of ours made:
-a user's, a node's, or one that is kept no more.
+		Use: "why KIND/NAME", Short: "Show the causes of a change, back to the first one",
+		Long: `Explains the last change of an object's desired state: its creation or deletion, its
+specification, labels and annotations. --field explains the last change of a field, --last
+the last change of any kind, such as a status update. It shows the turn and controller
+that made the change, the reason, the versions that the decision was based on, and their
+causes, back to the first one: a change that Millrace did not make, such as a user's or a
+kubelet's, or one that is no longer kept.
 
-Who made a change is the controller whose turn is on record, or the field manager whose
-entry the change has changed, and otherwise unknown: a deletion and the binding of a pod
-leave none. --audit-log reads from the API server's audit log which user that was.`,
+The author of a change is the controller whose recorded turn made it, or else the field
+manager whose entry it updated, or else unknown: deletions and the binding of a pod have
+no field manager. --audit-log finds their users in the API server's audit log.`,
 		Example: "  millrace why pod/web-6d5f7c9b4-x2x7p\n  millrace why deploy/web --field=spec.replicas\n  millrace why rs/web-6d5f7c9b4 --at=15:04:05\n  millrace why pod/web-6d5f7c9b4-x2x7p --audit-log=/var/log/kubernetes/audit.log",
 		Args:    cobra.RangeArgs(1, 2),
 		Outputs: []string{"tree", "json", "yaml"},
 		Flags: func(f *pflag.FlagSet) {
-			f.StringVar(&at, "at", at, "`moment` at which it is explained: so long ago, a time, or a resourceVersion, which is then the version that is explained (default now)")
-			f.StringVar(&audit, "audit-log", audit, "`file` with the API server's audit log, which tells the users behind deletions and other changes without a field manager")
-			f.BoolVar(&q.Last, "last", q.Last, "explain the last change, also where that is only a report of what is seen")
-			f.StringVar(&q.Field, "field", q.Field, "`path` of a field: its last change is explained, such as spec.replicas")
-			f.BoolVar(&q.Reports, "reports", q.Reports, "follow also reports of what is seen, such as that pods became ready, back to where they came from")
-			f.BoolVar(&all, "changes", all, "show all fields that changed, not only those of the change that is explained")
+			f.StringVar(&at, "at", at, "`moment` of the explanation: a duration ago, a time, or the resourceVersion to explain (default: now)")
+			f.StringVar(&audit, "audit-log", audit, "`file` with the API server's audit log, for the users of deletions and other changes that have no field manager")
+			f.BoolVar(&q.Last, "last", q.Last, "explain the last change even if it is only a status report")
+			f.StringVar(&q.Field, "field", q.Field, "`path` of the field whose last change is explained, such as spec.replicas")
+			f.BoolVar(&q.Reports, "reports", q.Reports, "also follow status reports, such as pods that became ready, back to their causes")
+			f.BoolVar(&all, "changes", all, "show all fields that changed, not only those of the explained change")
 		},
 		Run: func(ctx context.Context, s *Session, args []string) error {
 			var err error

@@ -33,14 +33,14 @@ type whyNot struct {
 func newWhyNot() *cobra.Command {
 	controller, live := "", &processes{}
 	return Program{
-		Use: "why-not KIND/NAME [--controller=NAME]", Short: "Show why an object is not as it is wanted: what its controller saw, decided and waits for",
-		Long: `Shows what stands in the way of an object, as far as the record tells: its conditions,
-what became of the last turns about it, and the same of the objects that it owns; and
-how its controller stands with it: how far it has read, its last turns of the key and
-what became of them, and when it looks again. A controller that has answered the
-object's newest version without a turn has looked at it and wanted nothing. The
-controller is the one of the object's kind; --controller names another one. --live asks
-running reconcilers and writers, too, why the key waits at this moment.`,
+		Use: "why-not KIND/NAME [--controller=NAME]", Short: "Show why an object is not in its desired state: what its controller saw, decided and waits for",
+		Long: `Shows what keeps an object from its desired state, as far as the record has it: its
+conditions, the outcomes of the last turns that wrote it, and the same for the objects
+that it owns; and the state of its controller: how far it has read, its last turns for the
+key with their outcomes, and when it looks at the key again. If a controller has processed
+the object's newest version without a turn, it decided to do nothing. The controller is
+that of the object's kind, or --controller. --live also asks running reconcilers and
+writers why the key waits now.`,
 		Example: "  millrace why-not deploy/web\n  millrace why-not pod/web-6d5f7c9b4-x2x7p\n  millrace why-not deploy/web --controller=disruption-controller\n  millrace why-not deploy/web --live=http://127.0.0.1:10260",
 		Args:    cobra.RangeArgs(1, 2),
 		Flags: func(f *pflag.FlagSet) {

@@ -37,13 +37,13 @@ func NewOptions() Options { return Options{rate: -1} }
 // Add adds the flags.
 func (o *Options) Add(f *pflag.FlagSet) {
 	f.StringVar(&o.file, "tracing-config-file", o.file,
-		"`file` with a TracingConfiguration: the collector, the sampling rate, and rules for what is always or never traced")
+		"`file` with a TracingConfiguration: collector, sampling rate, and rules for what is always or never traced")
 	f.StringVar(&o.endpoint, "tracing-endpoint", o.endpoint,
 		"`address` of an OpenTelemetry collector that takes OTLP: host:port without TLS, or a URL (default $OTEL_EXPORTER_OTLP_ENDPOINT; none: no traces)")
 	f.StringVar(&o.protocol, "tracing-protocol", o.protocol,
-		"how the collector is spoken to: grpc or http/protobuf (default $OTEL_EXPORTER_OTLP_PROTOCOL, then grpc)")
+		"protocol of the collector: grpc or http/protobuf (default $OTEL_EXPORTER_OTLP_PROTOCOL, then grpc)")
 	f.Int32Var(&o.rate, "tracing-sampling-rate-per-million", o.rate,
-		"how many of a million traces are recorded; -1 is what the file or $OTEL_TRACES_SAMPLER says, or else all")
+		"number of traces recorded per million; -1 uses the file or $OTEL_TRACES_SAMPLER, or else records all")
 }
 
 // Endpoint sets the collector if neither flag nor file nor environment does.
