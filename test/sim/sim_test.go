@@ -411,23 +411,27 @@ func TestWorlds(t *testing.T) {
 func TestItBites(t *testing.T) {
 	for name, tc := range map[string]struct {
 		cheat  sim.Cheat
+		worlds string
 		ignore string
 		rule   string
 	}{
-		"half of the fence":                  {sim.HalfFence, "", "I8"},
-		"half of the fence, by what it does": {sim.HalfFence, "I8", "I2"},
-		"a fence in memory":                  {sim.MemoryFence, "", "I10"},
-		"a fence in memory, by what it does": {sim.MemoryFence, "I10", "I2"},
+		"half of the fence":                  {sim.HalfFence, "two of each", "", "I8"},
+		"half of the fence, by what it does": {sim.HalfFence, "two of each", "I8", "I2"},
+		"a fence in memory":                  {sim.MemoryFence, "two of each", "", "I10"},
+		// No process stores what it decided before it stood still. So the effect is rare, and in most
+		// shapes I8 is broken before.
+		"a fence in memory, by what it does": {sim.MemoryFence, "budgets", "I10", "I2"},
 		// Without conditions the request itself shows the mistake: since no turn is decided on
 		// an older view than the key's last one, it has no other effect.
-		"turns without conditions": {sim.Heedless, "", "I4"},
+		"turns without conditions": {sim.Heedless, "two of each", "", "I4"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for s := uint64(1); s <= 1000; s++ {
-				options := shapes["two of each"].options
+				worlds := shapes[tc.worlds]
+				options := worlds.options
 				options.Seed, options.Cheat, options.Ignore, options.Mute = s, tc.cheat, tc.ignore, true
-				if err := sim.New(options, workloads()).Run(); err != nil && strings.Contains(err.Error(), tc.rule) {
+				if err := sim.New(options, worlds.controllers()).Run(); err != nil && strings.Contains(err.Error(), tc.rule) {
 					return
 				}
 			}
