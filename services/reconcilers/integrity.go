@@ -30,16 +30,16 @@ func newIntegrity() *integrity {
 	return &integrity{
 		damaged: map[kinds.Name]error{},
 		found: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "millrace_reconcilers_damage_total", Help: "Times that the streams of a kind were found damaged, or not to be what the watcher says.",
+			Name: "millrace_reconcilers_damage_total", Help: "Times that the streams of a kind were damaged or contradicted the watcher's census.",
 		}, []string{"kind"}),
 		now: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "millrace_reconcilers_damaged", Help: "1 while nothing is decided on a kind because its streams are damaged.",
+			Name: "millrace_reconcilers_damaged", Help: "1 while controllers wait for a kind because its streams are damaged.",
 		}, []string{"kind"}),
 		losses: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "millrace_reconcilers_losses_total", Help: "Times that a stream of turns, outcomes or wakes had lost what it had acknowledged, and every key was asked again.",
+			Name: "millrace_reconcilers_losses_total", Help: "Times that a stream of turns, outcomes or wakes had lost acknowledged messages, and every key was requeued.",
 		}, []string{"controller", "stream"}),
 		forged: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "millrace_reconcilers_unproven_outcomes_total", Help: "Times that an outcome was read that no trusted writer has signed. It counts as none, and its turn is stored again.",
+			Name: "millrace_reconcilers_unproven_outcomes_total", Help: "Outcomes that were ignored because they have no trusted signature. Their turns are stored again.",
 		}, []string{"controller"}),
 	}
 }
@@ -49,7 +49,7 @@ func newIntegrity() *integrity {
 func (i *integrity) refused(controller string) func(events.Message, error) {
 	count := i.forged.WithLabelValues(controller)
 	return func(m events.Message, err error) {
-		klog.Background().Error(err, "An outcome does not count", "controller", controller, "subject", m.Subject, "sequence", m.Sequence)
+		klog.Background().Error(err, "Ignored an outcome without a trusted signature", "controller", controller, "subject", m.Subject, "sequence", m.Sequence)
 		count.Inc()
 	}
 }
@@ -60,7 +60,7 @@ func (i *integrity) lost(controller string) func(stream string, what error) {
 		i.losses.WithLabelValues(controller, stream) // so that the first loss is an increase
 	}
 	return func(stream string, what error) {
-		klog.Background().Error(what, "A stream has lost messages that it had acknowledged; every key is asked again", "controller", controller, "stream", stream)
+		klog.Background().Error(what, "A stream has lost acknowledged messages; requeuing every key", "controller", controller, "stream", stream)
 		i.losses.WithLabelValues(controller, stream).Inc()
 	}
 }
@@ -76,11 +76,11 @@ func (i *integrity) troubled(ctx context.Context, kind kinds.Name) func(error) {
 		if err == nil {
 			delete(i.damaged, kind)
 			i.now.WithLabelValues(string(kind)).Set(0)
-			log.Info("The streams of a kind are whole again")
+			log.Info("The streams of a kind are repaired")
 			return
 		}
 		if i.damaged[kind] == nil {
-			log.Error(err, "The streams of a kind are damaged; nothing is decided on it until the watcher has mended them")
+			log.Error(err, "The streams of a kind are damaged; its controllers wait until the watcher has repaired them")
 			i.found.WithLabelValues(string(kind)).Inc()
 		}
 		i.damaged[kind] = err

@@ -43,28 +43,28 @@ func newMetrics(s *Service) *metrics {
 		service:    s,
 		upstream:   newUpstream(s.config.Controllers),
 		turns:      of("turns_total", "Turns by lane; lane \"none\" decided nothing, lane \"repeated\" stored a turn again because no outcome of it came.", "lane"),
-		shut:       of("fence_waits_total", "Times that a turn, or a part of one, had to wait for earlier effects or for its pace."),
-		parked:     of("parked", "Keys and messages that are set aside."),
-		overtaken:  of("overtaken_total", "Turns thrown away because another replica had stored one of the key first."),
+		shut:       of("fence_waits_total", "Times that a turn, or one of its lanes, waited for earlier effects or for a rate limit."),
+		parked:     of("parked", "Keys and messages that are parked."),
+		overtaken:  of("overtaken_total", "Turns that were dropped because another replica had stored a turn of the key first."),
 		active:     of("active", "The share of the controller's keys that this replica decides about, from 0 to 1."),
-		members:    own("members", "Reconcilers that this one hears on the bus, itself among them; 33 at most. Where there are keys, those whose heartbeats are signed."),
+		members:    own("members", "Reconcilers whose heartbeats this one receives, itself included; 33 at most. With signing keys, only those with a trusted signature."),
 		broken:     of("broken_total", "Turns that panicked, broke a promise or were too large."),
-		behind:     of("controller_lag", "Sequences of a kind's log behind the oldest change that has not had its turn.", "kind"),
-		behindTime: of("controller_lag_seconds", "Age of the oldest change of a kind that has not had its turn; 0 when there is none.", "kind"),
+		behind:     of("controller_lag", "Sequences between the oldest change that is waiting for a turn and the end of a kind's log.", "kind"),
+		behindTime: of("controller_lag_seconds", "Age of the oldest change of a kind that is waiting for a turn; 0 without one.", "kind"),
 		lag:        own("lag", "Sequences of a kind's log that have not been folded.", "kind"),
 		lagTime:    own("lag_seconds", "Age of the oldest change of a kind that has not been folded; 0 when there is none.", "kind"),
 		foldAge: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "millrace_reconcilers_fold_age_seconds", Help: "How old changes were, since they were stored, when they had been folded.",
+			Name: "millrace_reconcilers_fold_age_seconds", Help: "Time between the storing of a change and its folding.",
 			Buckets: prometheus.ExponentialBuckets(0.5e-3, 2, 15),
 		}, []string{"kind"}),
 		stages: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "millrace_reconcilers_stage_duration_seconds",
-			Help: "How long changes took for a part of their way: from the bus until the turn was \"decided\", until it was \"stored\", until its outcome was known (\"written\"), and until all its effects were \"seen\".",
+			Help: "Duration of the stages of a change: from the bus to the decision (\"decided\"), to the stored turn (\"stored\"), to the outcome (\"written\"), and to the observation of all effects (\"seen\").",
 			// From half a millisecond to 66 seconds.
 			Buckets: prometheus.ExponentialBuckets(0.5e-3, 2, 18),
 		}, []string{"controller", "stage"}),
 		answers: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "millrace_reconcilers_answers_total", Help: "Turns by the HTTP status that they ended with; 200 for those that wanted nothing.",
+			Name: "millrace_reconcilers_answers_total", Help: "Turns by the HTTP status of their outcome; 200 for turns without commands.",
 		}, []string{"controller", "code"}),
 	}
 }

@@ -273,13 +273,13 @@ func TestAStallIsLoggedOnceInTenMinutes(t *testing.T) {
 		log     string
 	}{
 		{"nothing stands still", 0, none, false, ""},
-		{"one stands still", 0, stall(events.NotRead, "pods"), true, "A controller has work and decides nothing"},
+		{"one stands still", 0, stall(events.NotRead, "pods"), true, "A controller is stalled"},
 		{"it still does", 10*time.Minute - 1, stall(events.NotRead, "pods"), false, ""},
-		{"it has for ten minutes", 1, stall(events.NotRead, "pods"), false, "A controller has work and decides nothing"},
+		{"it has for ten minutes", 1, stall(events.NotRead, "pods"), false, "A controller is stalled"},
 		{"it is said of another kind", time.Second, stall(events.NotRead, "nodes"), true, ""},
 		{"it has been said", time.Second, stall(events.NotRead, "nodes"), false, ""},
-		{"for another reason", time.Second, stall(events.BusRefuses, "nodes"), true, "A controller has work and decides nothing"},
-		{"it goes on", 0, none, true, "The controller decides again"},
+		{"for another reason", time.Second, stall(events.BusRefuses, "nodes"), true, "A controller is stalled"},
+		{"it goes on", 0, none, true, "The controller is no longer stalled"},
 		{"all is well", 0, none, false, ""},
 	} {
 		now = now.Add(c.after)

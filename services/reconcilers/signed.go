@@ -28,7 +28,7 @@ func newSignatures(of shell.Signatures, now func() time.Time) *signatures {
 		of: of, now: now, tell: rate.Sometimes{Interval: 10 * time.Second},
 		unproven: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "millrace_reconcilers_unproven_heartbeats_total",
-			Help: "Times that a process said on the bus that it was a reconciler, and no trusted reconciler had signed that. It counts as not said.",
+			Help: "Heartbeats of reconcilers that were ignored because they have no trusted signature.",
 		}),
 	}
 }
@@ -45,7 +45,7 @@ func (s *signatures) signed(heartbeat []byte) bool {
 	}
 	s.unproven.Inc()
 	s.tell.Do(func() {
-		klog.Background().Error(err, "A process speaks as a reconciler on the bus, and no trusted reconciler has signed what it says; it counts as not said")
+		klog.Background().Error(err, "Ignored a reconciler's heartbeat without a trusted signature")
 	})
 	return false
 }

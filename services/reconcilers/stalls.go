@@ -49,10 +49,10 @@ func newStalls() *stalls {
 		clock: time.Now, found: map[string]events.Stall{}, told: map[string]time.Time{},
 		waiting: map[string]map[events.Condition]shell.Waiting{}, remarked: map[string]time.Time{},
 		seconds: prometheus.NewDesc("millrace_reconcilers_stalled_seconds",
-			"For how long the controller has had work and decided nothing, and the condition; 0 and the condition \"none\" while that is less than 30 s.",
+			"Time for which the controller has had work and decided nothing, by condition; 0 and the condition \"none\" below 30 s.",
 			[]string{"controller", "condition"}, nil),
 		keys: prometheus.NewDesc("millrace_reconcilers_waiting_keys",
-			"Keys that have waited for their turn, its outcome or its effects for more than 10 s, by condition; there is none without such keys.",
+			"Keys that have waited for a turn, its outcome or its effects for more than 10 s, by condition; absent without such keys.",
 			[]string{"controller", "condition"}, nil),
 	}
 }
@@ -100,14 +100,14 @@ func (s *stalls) take(found map[string]events.Stall) (changed bool) {
 		fresh := !was || before.Condition != stall.Condition
 		if changed = changed || fresh || before.Detail != stall.Detail; fresh || now.Sub(s.told[controller]) >= stallsRemind {
 			s.told[controller] = now
-			klog.Background().Error(errors.New(stall.String()), "A controller has work and decides nothing", "controller", controller,
+			klog.Background().Error(errors.New(stall.String()), "A controller is stalled", "controller", controller,
 				"condition", stall.Condition, "since", stall.Since, "waiting", stall.Work, "advice", stall.Condition.Advice())
 		}
 	}
 	for controller, stall := range s.found {
 		if _, still := found[controller]; !still {
 			changed = true
-			klog.Background().Info("The controller decides again", "controller", controller, "condition", stall.Condition, "since", stall.Since)
+			klog.Background().Info("The controller is no longer stalled", "controller", controller, "condition", stall.Condition, "since", stall.Since)
 		}
 	}
 	s.found = found

@@ -78,7 +78,7 @@ func whatStalls(t *testing.T, condition events.Condition, begin func(context.Con
 			for _, says := range []bool{
 				note() != nil && strings.Contains(note().Error(), condition.Reason()),
 				by == string(condition) && seconds >= events.Standstill.Seconds(),
-				strings.Contains(text.String(), `"A controller has work and decides nothing"`) && strings.Contains(text.String(), `condition="`+string(condition)+`"`),
+				strings.Contains(text.String(), `"A controller is stalled"`) && strings.Contains(text.String(), `condition="`+string(condition)+`"`),
 				len(reported(t, w).Stalled) == 1 && reported(t, w).Stalled[0].Condition == condition,
 			} {
 				if says {

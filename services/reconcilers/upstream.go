@@ -70,32 +70,32 @@ func newUpstream(controllers []reconcile.Any) upstream {
 		return prometheus.NewDesc("workqueue_"+name, help, []string{"name"}, nil)
 	}
 	u := upstream{
-		queueTime:  times("queue_duration_seconds", "How long keys stood in the queue."),
-		workTime:   times("work_duration_seconds", "How long turns took to decide."),
-		depth:      queue("depth", "Keys that wait for their turn."),
+		queueTime:  times("queue_duration_seconds", "Time that keys spent in the queue."),
+		workTime:   times("work_duration_seconds", "Duration of decisions."),
+		depth:      queue("depth", "Keys that wait for a turn."),
 		adds:       queue("adds_total", "Keys added to the queue."),
-		retries:    queue("retries_total", "Turns that had to be made again."),
-		unfinished: queue("unfinished_work_seconds", "Age of the turn that is being decided."),
-		longest:    queue("longest_running_processor_seconds", "Age of the oldest turn that is being decided."),
-		running:    prometheus.NewDesc("running_managed_controllers", "1 while the controller's work falls to this replica.", []string{"name", "manager"}, nil),
+		retries:    queue("retries_total", "Retried turns."),
+		unfinished: queue("unfinished_work_seconds", "Total age of the decisions in progress."),
+		longest:    queue("longest_running_processor_seconds", "Age of the oldest decision in progress."),
+		running:    prometheus.NewDesc("running_managed_controllers", "1 while the controller is assigned to this replica.", []string{"name", "manager"}, nil),
 		stale:      map[string]*prometheus.CounterVec{},
 		own:        newFigures(),
 		rootCA: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "root_ca_cert_publisher_sync_total", Help: "Namespaces that were looked at, by the HTTP status that this ended with.",
+			Name: "root_ca_cert_publisher_sync_total", Help: "Syncs of namespaces, by HTTP status.",
 		}, []string{"code"}),
 		rootCATime: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "root_ca_cert_publisher_sync_duration_seconds", Help: "Time from the decision on a namespace to its outcome, by HTTP status.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 		}, []string{"code"}),
 		bundles: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "clustertrustbundle_publisher_sync_total", Help: "Bundles that were looked at, by the HTTP status that this ended with.",
+			Name: "clustertrustbundle_publisher_sync_total", Help: "Syncs of bundles, by HTTP status.",
 		}, []string{"code"}),
 		bundleTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "clustertrustbundle_publisher_sync_duration_seconds", Help: "Time from the decision on a bundle to its outcome, by HTTP status.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 		}, []string{"code"}),
 		syncs: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "endpoint_slice_controller_syncs", Help: "Services that were looked at, by whether what their slices needed was done.",
+			Name: "endpoint_slice_controller_syncs", Help: "Syncs of services, by result.",
 		}, []string{"result"}),
 		mirrorTime: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "endpoint_slice_mirroring_controller_endpoints_sync_duration", Help: "Time in seconds from the decision on Endpoints to its outcome.",
@@ -115,7 +115,7 @@ func (u *upstream) add(d reconcile.Description) {
 	if subsystem, ok := staleSkips[d.Name]; ok {
 		u.stale[d.Name] = prometheus.NewCounterVec(prometheus.CounterOpts{
 			Subsystem: subsystem, Name: "stale_sync_skips_total",
-			Help: "Times that a turn had to wait until what the last one wrote was seen, by what had not been seen.",
+			Help: "Turns that waited until the writes of the previous turn were observed, by the resource that was stale.",
 		}, []string{"group", "resource"})
 		for _, w := range d.Writes { // so that the first wait is an increase
 			u.stale[d.Name].WithLabelValues(w.Kind.Group(), w.Kind.Resource())

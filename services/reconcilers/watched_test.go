@@ -307,7 +307,7 @@ func TestAForgedHeartbeatIsLoggedSeldom(t *testing.T) {
 			if s.signed([]byte(`{"id":"other"}`)) {
 				t.Error("it counts")
 			}
-			if logged := strings.Contains(said(), "A process speaks as a reconciler"); logged != step.logged {
+			if logged := strings.Contains(said(), "Ignored a reconciler's heartbeat"); logged != step.logged {
 				t.Errorf("%v later it is logged: %t", step.after, logged)
 			}
 		}

@@ -119,7 +119,7 @@ func (s *Service) reconcile(ctx context.Context, moved <-chan struct{}) {
 	}
 	s.stop(func(kind kinds.Name) bool { return !s.fallsHere(kind) && !s.taken[kind] })
 	if watched != s.watched {
-		klog.FromContext(ctx).Info("Sharing the kinds out", "id", s.members.ID(), "watched", watched, "left", len(want)-watched)
+		klog.FromContext(ctx).Info("Assigned kinds to watchers", "id", s.members.ID(), "watched", watched, "left", len(want)-watched)
 		s.watched = watched
 	}
 	s.ensureOthers(ctx, want, moved)

@@ -111,7 +111,7 @@ func TestWhatASearchTells(t *testing.T) {
 		for range 2 {
 			service.findKinds(ctx)
 		}
-		if got := strings.Count(log(), "of no use"); got != 2 {
+		if got := strings.Count(log(), "Cannot use the API server"); got != 2 {
 			t.Errorf("of two ways to fail it tells %d", got)
 		}
 		if got := strings.Count(log(), "The API server answers"); got != 1 || service.discoveryErr != nil {
@@ -207,7 +207,7 @@ func TestHowManyKindsAreWatchedIsTold(t *testing.T) {
 		for range 2 {
 			service.reconcile(ctx, nil)
 		}
-		if got := strings.Count(log(), "Sharing the kinds out"); got != 1 || service.watched != 2 || !strings.Contains(log(), "left=0") {
+		if got := strings.Count(log(), "Assigned kinds to watchers"); got != 1 || service.watched != 2 || !strings.Contains(log(), "left=0") {
 			t.Errorf("it is told %d times that %d kinds are watched:\n%s", got, service.watched, log())
 		}
 		if !service.watches("pods") || !service.watches("nodes") {
@@ -230,7 +230,7 @@ func TestHowManyKindsAreWatchedIsTold(t *testing.T) {
 			}
 			watched += count(service.fallsHere(k.Name))
 		}
-		if got := strings.Count(log(), "Sharing the kinds out"); got != 2 || service.watched != watched || watched == len(service.config.Kinds) {
+		if got := strings.Count(log(), "Assigned kinds to watchers"); got != 2 || service.watched != watched || watched == len(service.config.Kinds) {
 			t.Errorf("it is told %d times that %d kinds are watched, of which %d are", got, service.watched, watched)
 		}
 		stop()

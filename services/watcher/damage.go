@@ -40,7 +40,7 @@ func (s *Service) listen(ctx context.Context) {
 			}
 		})
 		if err != nil {
-			klog.FromContext(ctx).Error(err, "Cannot hear the readers of the logs")
+			klog.FromContext(ctx).Error(err, "Cannot subscribe to the readers' damage reports")
 			pause(ctx, checkEvery)
 		}
 	}
@@ -58,7 +58,7 @@ func (k *kindWatch) report(d events.Damage) {
 func (k *kindWatch) markDamaged(log klog.Logger, h events.Hole) {
 	k.expired, k.damaged, k.nextGap = true, true, h
 	k.metrics.damage.WithLabelValues(string(k.kind.Name)).Inc()
-	log.Error(nil, "The record is damaged; everything is listed, compared and said again, and a gap recorded",
+	log.Error(nil, "The record is damaged; relisting the kind and recording a gap",
 		"because", h.Reason, "from", h.From, "to", h.To)
 }
 

@@ -47,7 +47,7 @@ func (k *kindWatch) settleSettings(ctx context.Context, refused error) error {
 	use, remake := translate.Settle(have, k.kind, k.served)
 	if remake {
 		// Readers notice, and read the new streams from their start.
-		klog.FromContext(ctx).Info("Making the streams of a kind anew, since it is to be on the bus otherwise",
+		klog.FromContext(ctx).Info("Recreating the streams of a kind, because its form on the bus has changed",
 			"kind", k.kind.Name, "have", have, "haveForm", have.Form, "want", use, "wantForm", use.Form)
 		if err := k.bus.DeleteKind(ctx, k.kind.Name); err != nil {
 			return err

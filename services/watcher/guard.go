@@ -75,7 +75,7 @@ func (s *Service) guard(ctx context.Context) {
 			case !here[kind]:
 				delete(held, kind)
 			case !g.shown && time.Since(g.since) >= takeOverAfter:
-				klog.FromContext(ctx).Error(nil, "A kind falls to a watcher that does not watch it; it is watched here", "kind", kind, "fallsTo", g.holder)
+				klog.FromContext(ctx).Error(nil, "A kind is assigned to a watcher that does not watch it; watching it here", "kind", kind, "fallsTo", g.holder)
 				delete(held, kind)
 				s.take(kind)
 			case !g.shown && time.Since(g.since) >= takeOverAfter/2:
@@ -181,7 +181,7 @@ func (s *Service) answerGuards(ctx context.Context) {
 			}
 		})
 		if err != nil {
-			klog.FromContext(ctx).Error(err, "Cannot hear who asks for the watchers of kinds")
+			klog.FromContext(ctx).Error(err, "Cannot subscribe to the requests of other watchers")
 			pause(ctx, checkEvery)
 		}
 	}

@@ -53,7 +53,7 @@ func (s *Service) Checks() map[string]func() error {
 // Collectors returns the watcher's metrics.
 func (s *Service) Collectors() []prometheus.Collector {
 	members := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "millrace_watcher_members", Help: "Watchers that this one hears on the bus, itself among them; 33 at most.",
+		Name: "millrace_watcher_members", Help: "Watchers whose heartbeats this one receives, itself included; 33 at most.",
 	}, func() float64 { return float64(s.members.Members()) })
 	return append(append(s.metrics.collectors(), members), s.writes.collectors()...)
 }

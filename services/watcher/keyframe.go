@@ -74,7 +74,7 @@ func (k *kindWatch) noteLimits(ctx context.Context, log bus.State) {
 	objects := k.tally.Census().Objects
 	narrow := k.room > 0 && k.counted && k.room < 4*objects
 	if narrow && !k.overfull {
-		klog.FromContext(ctx).Info("The log is too small for what is there: objects that do not change fall out of it, and are recorded again all the time. Keep more (--retention)",
+		klog.FromContext(ctx).Info("The log is too small for its objects: unchanged objects expire and are recorded again all the time. Raise --retention",
 			"kind", k.kind.Name, "bytes", log.Keeps.Bytes, "messages", k.room, "objects", objects)
 	}
 	k.overfull = narrow

@@ -37,41 +37,41 @@ func newMetrics() *metrics {
 			Name: "millrace_watcher_deltas_total", Help: "Deltas appended to the logs.",
 		}, []string{"kind", "op"}),
 		lag: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "millrace_watcher_lag_seconds", Help: "Time from receiving the last change of a kind until it was stored.",
+			Name: "millrace_watcher_lag_seconds", Help: "Time between the receipt of the last change of a kind and its storing.",
 		}, []string{"kind"}),
 		stored: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "millrace_watcher_store_duration_seconds", Help: "Time from receiving changes of a kind until they were stored, by the oldest of those stored together.",
+			Name: "millrace_watcher_store_duration_seconds", Help: "Time between the receipt of changes of a kind and their storing, of the oldest in each batch.",
 			Buckets: prometheus.ExponentialBuckets(0.5e-3, 2, 15),
 		}, []string{"kind"}),
 		// Upstream: pkg/controller/garbagecollector/metrics. There it is the garbage
 		// collector that finds out which kinds there are.
 		undiscovered: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "garbagecollector_controller_resources_sync_error_total", Help: "Times that the kinds which the API server serves could not be found out.",
+			Name: "garbagecollector_controller_resources_sync_error_total", Help: "Discoveries of the API server's resources that failed.",
 		}),
 		relists: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "millrace_watcher_relists_total", Help: "Lists that were compared with the log.",
+			Name: "millrace_watcher_relists_total", Help: "Relists: lists of the API server that were compared with the log.",
 		}, []string{"kind"}),
 		gaps: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "millrace_watcher_gaps_total", Help: "Gaps recorded, before which changes may be missing.",
 		}, []string{"kind"}),
 		damage: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "millrace_watcher_damage_total", Help: "Times that messages of a kind's log or state were found lost or damaged.",
+			Name: "millrace_watcher_damage_total", Help: "Times that messages of a kind's log were lost or damaged.",
 		}, []string{"kind"}),
 		fights: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "millrace_watcher_fights_total", Help: "Times that two managers were found to write an object of a kind back and forth; the log names them.",
+			Name: "millrace_watcher_fights_total", Help: "Times that two field managers overwrote each other's changes of an object of a kind; the watcher's log names them.",
 		}, []string{"kind"}),
 		leftOut: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "millrace_watcher_left_out_versions_total", Help: "Versions that were left out of the record since their object is written faster than --object-bound records.",
+			Name: "millrace_watcher_left_out_versions_total", Help: "Versions that were left out of the record because their object changes faster than --object-bound allows.",
 		}, []string{"kind"}),
 		leftOutBytes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "millrace_watcher_left_out_bytes_total", Help: "Bytes of the versions that were left out of the record.",
 		}, []string{"kind"}),
 		degraded: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "millrace_watcher_degraded", Help: "1 while a kind cannot be watched.",
+			Name: "millrace_watcher_degraded", Help: "1 while the watcher cannot watch a kind.",
 		}, []string{"kind"}),
 		claims: newClaims(),
 		taken: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "millrace_watcher_taken_kinds", Help: "Kinds that this watcher watches although they fall to another one, which does not watch them.",
+			Name: "millrace_watcher_taken_kinds", Help: "Kinds that are assigned to another watcher and that this one watches, because the other does not.",
 		}),
 		active: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "millrace_watcher_active", Help: "1 while this watcher watches the kind.",
@@ -83,7 +83,7 @@ func newMetrics() *metrics {
 func newClaims() *prometheus.CounterVec {
 	claims := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "millrace_watcher_epoch_claims_total",
-		Help: "Claims of other processes that the API server's storage went back, by what this watcher found when it looked.",
+		Help: "Claims of other processes that the API server's storage was restored, by the result of this watcher's check.",
 	}, []string{"verdict"})
 	for _, v := range storageepoch.Verdicts {
 		claims.WithLabelValues(string(v))

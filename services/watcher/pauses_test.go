@@ -40,7 +40,7 @@ func TestWhatCannotBeHeardIsTriedAgain(t *testing.T) {
 			ctx, cancel := context.WithCancel(logging)
 			time.AfterFunc(4500*time.Millisecond, cancel) // virtual
 			listen(ctx)
-			if got := c.tried[topic]; got != 5 || strings.Count(log(), "Cannot hear") != 5 {
+			if got := c.tried[topic]; got != 5 || strings.Count(log(), "Cannot subscribe") != 5 {
 				t.Errorf("%s is tried %d times in 4.5 s, and it tells\n%s", topic, got, log())
 			}
 		}

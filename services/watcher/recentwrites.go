@@ -83,7 +83,7 @@ func newRecentWrites(t *trace.Tracer) *recentWrites {
 		writes: generations[version, events.Trace]{limit: maxRememberedWrites}, untracked: generations[version, untracked]{limit: maxRememberedWrites},
 		missed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "millrace_watcher_missed_causes_total",
-			Help: "Changes of our own writers of which none had told in time; each has begun a trace of its own.",
+			Help: "Changes by Millrace's writers that were not announced in time. Each has begun a new trace.",
 		}, []string{"kind", "reason"}),
 	}
 }
@@ -106,7 +106,7 @@ func (c *recentWrites) listen(ctx context.Context, b bus.Peers, watched func(kin
 			}
 		})
 		if err != nil {
-			klog.FromContext(ctx).Error(err, "Cannot hear what the writers write")
+			klog.FromContext(ctx).Error(err, "Cannot subscribe to the writers' announcements")
 			c.endAllWrites()
 			pause(ctx, checkEvery)
 		}

@@ -404,7 +404,7 @@ func TestStreamsThatAreMadeAnew(t *testing.T) {
 	if err := k.settleSettings(ctx, bus.ErrSettings); err != nil || k.cursor.Version != "" || k.latest.UID != "" || k.kind.Version != "v2" {
 		t.Errorf("it goes on from %+v with %+v, %v", k.cursor, k.latest, err)
 	}
-	if got := a.stands(t, logPods); got.Last != 0 || !strings.Contains(log(), "Making the streams of a kind anew") {
+	if got := a.stands(t, logPods); got.Last != 0 || !strings.Contains(log(), "Recreating the streams of a kind") {
 		t.Errorf("the log ends at %d, and it tells\n%s", got.Last, log())
 	}
 	k, a = recorded(t, 1, 0)

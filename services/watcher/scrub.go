@@ -167,7 +167,7 @@ func (k *kindWatch) record(ctx context.Context) error {
 		return nil
 	}
 	for _, h := range findings {
-		klog.FromContext(ctx).Error(nil, "The record is damaged; a gap says where", "kind", k.kind.Name, "because", h.Reason, "from", h.From, "to", h.To)
+		klog.FromContext(ctx).Error(nil, "The record is damaged; recorded a gap", "kind", k.kind.Name, "because", h.Reason, "from", h.From, "to", h.To)
 		k.metrics.damage.WithLabelValues(string(k.kind.Name)).Inc()
 		k.metrics.gaps.WithLabelValues(string(k.kind.Name)).Inc()
 		s := k.stamp(false)

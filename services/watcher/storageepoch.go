@@ -22,11 +22,11 @@ func (s *Service) shareEpoch(ctx context.Context) {
 	log := klog.FromContext(ctx)
 	s.epoch.Share(ctx, storageepoch.Config{
 		Bus: s.config.Bus, ID: s.members.ID(), Check: s.epochSeen,
-		Trouble: func(err error) { log.Error(err, "Cannot talk about the storage's epoch") },
+		Trouble: func(err error) { log.Error(err, "Cannot exchange the storage epoch") },
 		Judged: func(c storageepoch.Claim, v storageepoch.Verdict) {
 			s.metrics.claims.WithLabelValues(string(v)).Inc()
 			if v != storageepoch.Confirmed {
-				log.Error(nil, "Another process says that the API server's storage went back, and nothing here shows it; nothing is listed anew",
+				log.Error(nil, "Ignored a claim that the API server's storage was restored: this watcher has found no sign of it",
 					"epoch", c.Epoch, "by", c.By, "verdict", v)
 			}
 		},

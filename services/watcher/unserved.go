@@ -36,7 +36,7 @@ type retiredKind struct {
 func (s *Service) endUnserved(ctx context.Context, want []kinds.Kind, catalog source.Catalog) {
 	all, err := s.config.Bus.Kinds(ctx)
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Cannot look for kinds that are served no more")
+		klog.FromContext(ctx).Error(err, "Cannot find kinds that are no longer served")
 		s.await(true)
 		return
 	}
@@ -60,7 +60,7 @@ func (s *Service) endUnserved(ctx context.Context, want []kinds.Kind, catalog so
 		}
 		if err := s.endKind(ctx, kind); err != nil {
 			if before := s.retired[kind.Name].err; fmt.Sprint(before) != fmt.Sprint(err) {
-				klog.FromContext(ctx).Error(err, "Cannot retire a kind that is served no more", "kind", kind.Name)
+				klog.FromContext(ctx).Error(err, "Cannot retire a kind that is no longer served", "kind", kind.Name)
 			}
 			s.retired[kind.Name] = retiredKind{err: err}
 			waiting = true
@@ -86,7 +86,7 @@ func (s *Service) endKind(ctx context.Context, kind kinds.Kind) error {
 	}
 	s.retired[kind.Name] = retiredKind{epoch: epoch, at: time.Now()}
 	if !retired {
-		klog.FromContext(ctx).Info("A kind is served no more; its objects have been reported gone", "kind", kind.Name)
+		klog.FromContext(ctx).Info("A kind is no longer served; recorded its objects as deleted", "kind", kind.Name)
 	}
 	return nil
 }
@@ -112,7 +112,7 @@ func (s *Service) removeRetired(ctx context.Context, kind kinds.Name) bool {
 		return false
 	}
 	if err := s.config.Bus.DeleteKind(ctx, kind); err != nil {
-		klog.FromContext(ctx).Error(err, "Cannot remove the empty streams of a kind that is served no more", "kind", kind)
+		klog.FromContext(ctx).Error(err, "Cannot remove the empty streams of a kind that is no longer served", "kind", kind)
 		return false
 	}
 	delete(s.missing, kind)

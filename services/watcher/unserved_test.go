@@ -60,7 +60,7 @@ func TestWhatCannotBeRetiredIsTriedAgain(t *testing.T) {
 		if a.kinds = away; true {
 			sweep()
 		}
-		if a.kinds = nil; !service.waiting || len(service.missing) != 0 || !strings.Contains(log(), "Cannot look for kinds") {
+		if a.kinds = nil; !service.waiting || len(service.missing) != 0 || !strings.Contains(log(), "Cannot find kinds") {
 			t.Errorf("a bus that is away: waiting %t, missing %v", service.waiting, service.missing)
 		}
 		if sweep(); !service.waiting || len(service.missing) != 1 || !service.reminder.IsZero() {
@@ -115,7 +115,7 @@ func TestWhatCannotBeRetiredIsTriedAgain(t *testing.T) {
 		if got := lastOf(t, a.Bus, widgets).Epoch; got != 3 || service.retired[widgets].epoch != 3 {
 			t.Errorf("it is in epoch %d, and retired in %d", got, service.retired[widgets].epoch)
 		}
-		if got := strings.Count(log(), "A kind is served no more"); got != 1 {
+		if got := strings.Count(log(), "A kind is no longer served"); got != 1 {
 			t.Errorf("that it is served no more is told %d times", got)
 		}
 	})

@@ -217,7 +217,7 @@ func (s *Service) note(ctx context.Context, respect *error, err error) {
 	s.mu.Unlock()
 	switch log := klog.FromContext(ctx); {
 	case err != nil && fmt.Sprint(before) != fmt.Sprint(err):
-		log.Error(err, "The API server is of no use at the moment")
+		log.Error(err, "Cannot use the API server")
 	case err == nil && before != nil:
 		log.Info("The API server answers")
 	}

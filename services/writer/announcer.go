@@ -112,7 +112,7 @@ func (c *announcer) announceEnd(w trace.Write) {
 func (c *announcer) send(word []byte) bool {
 	err := c.bus.Broadcast(trace.Writes, word)
 	if err != nil {
-		c.log.Debug("cannot tell of a write", "err", err)
+		c.log.Debug("cannot announce a write", "err", err)
 	}
 	return err == nil
 }
@@ -143,7 +143,7 @@ func (c *announcer) run(ctx context.Context) {
 	hears.Go(func() {
 		for ctx.Err() == nil {
 			if err := c.bus.Listen(ctx, trace.HeardBy(c.id), c.receive); err != nil {
-				c.log.Warn("cannot hear the watchers", "err", err)
+				c.log.Warn("cannot subscribe to the watchers' requests", "err", err)
 				wait(ctx, trace.RollEvery)
 			}
 		}

@@ -428,7 +428,7 @@ func TestWhichHeartbeatsAreToBeSigned(t *testing.T) {
 		if signed, unsigned := s.inFlight.signed(s.inFlight.sign(text)), s.inFlight.signed(text); signed != c.signed || unsigned != c.unsigned {
 			t.Errorf("%s: what it says itself counts: %t; what is not signed: %t", what, signed, unsigned)
 		}
-		if strings.Contains(log.String(), "speaks as a writer") != !c.unsigned {
+		if strings.Contains(log.String(), "ignored a writer's heartbeat") != !c.unsigned {
 			t.Errorf("%s: the log is %q", what, log.String())
 		}
 	}

@@ -300,7 +300,7 @@ func (x *executor) hasOutcome(ctx context.Context, m events.Message, lane events
 	last, ok, err := x.config.Bus.Last(ctx, subject.OutcomeStream(controller), subject.Outcome(controller, lane, key))
 	if err == nil && ok {
 		if err := x.checkOutcome(last); err != nil {
-			x.log(m).Error("an outcome does not count", "outcome", last.Sequence, "err", err)
+			x.log(m).Error("ignored an outcome without a trusted signature", "outcome", last.Sequence, "err", err)
 			x.metrics.alarms.WithLabelValues(controller, "BadOutcome").Inc()
 			return false, nil
 		}
@@ -308,7 +308,7 @@ func (x *executor) hasOutcome(ctx context.Context, m events.Message, lane events
 		if err = events.DecodeJSON(last, &outcome); err == nil {
 			return outcome.Turn >= m.Sequence && !replaces(m, outcome) && !bus.Before(last, m), nil
 		}
-		x.log(m).Error("an outcome cannot be read", "outcome", last.Sequence, "err", err)
+		x.log(m).Error("cannot read an outcome", "outcome", last.Sequence, "err", err)
 		x.metrics.alarms.WithLabelValues(controller, "Damaged").Inc()
 		return false, nil
 	}
@@ -453,7 +453,7 @@ func (x *executor) storeOutcome(ctx context.Context, m events.Message, turn even
 func (x *executor) epochsOf(ctx context.Context, turn events.Turn, results []events.Result) events.Epochs {
 	found, err := x.epochs.ofKinds(ctx, events.Concerns(turn.Kind, results))
 	if err != nil {
-		x.config.Log.Warn("cannot tell the epoch of an outcome", "controller", x.profile.Name, "err", err)
+		x.config.Log.Warn("cannot determine the epoch of an outcome", "controller", x.profile.Name, "err", err)
 	}
 	return turn.Dated(results, found)
 }
@@ -471,7 +471,7 @@ func (x *executor) handBack(m events.Message, err error) func(bus.Delivery) {
 	if errors.Is(err, context.Canceled) {
 		return func(d bus.Delivery) { d.NakWithDelay(x.share.redeliveryDelay()) }
 	}
-	x.log(m).Warn("put off a turn", "err", err)
+	x.log(m).Warn("handed a turn back", "err", err)
 	return func(d bus.Delivery) { d.NakWithDelay(time.Second) }
 }
 

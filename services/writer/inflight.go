@@ -207,7 +207,7 @@ func (f *inFlightTurns) run(ctx context.Context, b bus.Peers, log *slog.Logger) 
 			err := b.Listen(ctx, events.Writers, f.receive)
 			f.missed()
 			if err != nil {
-				log.Warn("cannot hear the writers", "err", err)
+				log.Warn("cannot subscribe to the writers' heartbeats", "err", err)
 				wait(ctx, claim.Interval)
 			}
 		}
@@ -220,7 +220,7 @@ func (f *inFlightTurns) run(ctx context.Context, b bus.Peers, log *slog.Logger) 
 			}
 		}
 		if err := b.Broadcast(events.Writers, f.sign(said.Encode())); err != nil {
-			log.Debug("cannot say what is in flight", "err", err)
+			log.Debug("cannot publish the turns in flight", "err", err)
 		}
 	}
 	for ctx.Err() == nil {

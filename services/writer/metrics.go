@@ -29,31 +29,31 @@ func newMetrics(controllers ...Profile) *metrics {
 		api: apply.NewMetrics(),
 		results: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "millrace_writer_results_total",
-			Help: "Commands, by what became of them.",
+			Help: "Commands, by result.",
 		}, []string{"controller", "verb", "status"}),
 		alarms: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "millrace_writer_alarms_total",
-			Help: "Messages that no honest reconciler writes: malformed and damaged turns and those without a good signature, likewise outcomes, and broken promises; and faults of this writer.",
+			Help: "Turns and outcomes that are malformed, damaged or without a trusted signature, broken promises, and panics of this writer, by reason.",
 		}, []string{"controller", "reason"}),
 		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "millrace_writer_turns_in_flight",
-			Help: "Turns taken and not answered yet.",
+			Help: "Turns that were delivered and are not acknowledged yet.",
 		}, []string{"controller"}),
 		expiries: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "millrace_writer_claim_expiries_total",
-			Help: "Times that this writer was stopped, starved or cut off for so long that others may have had what was in its hand.",
+			Help: "Times that this writer lost its claims on turns because it was stopped, starved or partitioned.",
 		}),
 		claims: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "millrace_writer_epoch_claims_total",
-			Help: "Claims of other processes that the API server's storage went back, by what this writer found when it looked.",
+			Help: "Claims of other processes that the API server's storage was restored, by the result of this writer's check.",
 		}, []string{"verdict"}),
 		strange: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "millrace_writer_unproven_heartbeats_total",
-			Help: "Times that a process said on the bus which turns it has in flight, and no trusted writer had signed that. It counts as not said.",
+			Help: "Heartbeats of writers that were ignored because they have no trusted signature.",
 		}),
 		turns: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "millrace_writer_turn_duration_seconds",
-			Help:    "Time from starting a turn to its stored outcome.",
+			Help:    "Time between the start of a turn and its stored outcome.",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}, []string{"controller", "lane"}),
 	}

@@ -93,9 +93,9 @@ type activity struct {
 	controllers []Profile
 }
 
-var membersDesc = prometheus.NewDesc("millrace_writer_members", "Writers that this one hears on the bus, itself among them; 33 at most. Where there are keys, those whose heartbeats are signed.", nil, nil)
+var membersDesc = prometheus.NewDesc("millrace_writer_members", "Writers whose heartbeats this one receives, itself included; 33 at most. With signing keys, only those with a trusted signature.", nil, nil)
 
-var activeDesc = prometheus.NewDesc("millrace_writer_active", "1 while the controller's turns fall to this writer.", []string{"controller"}, nil)
+var activeDesc = prometheus.NewDesc("millrace_writer_active", "1 while the controller is assigned to this writer.", []string{"controller"}, nil)
 
 // Describe implements [prometheus.Collector].
 func (a activity) Describe(out chan<- *prometheus.Desc) {

@@ -32,7 +32,7 @@ func (s *Service) signedHeartbeat(text []byte) bool {
 	}
 	s.metrics.strange.Inc()
 	s.unsigned.Do(func() {
-		s.config.Log.Error("a process speaks as a writer on the bus, and no trusted writer has signed what it says; it counts as not said", "err", err)
+		s.config.Log.Error("ignored a writer's heartbeat without a trusted signature", "err", err)
 	})
 	return false
 }

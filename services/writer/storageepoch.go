@@ -13,11 +13,11 @@ func (s *Service) shareEpochs(ctx context.Context) {
 	s.epochs.epoch.Share(ctx, storageepoch.Config{
 		Bus: s.config.Bus, ID: s.share.Membership.ID(),
 		Check:   func(ctx context.Context, _ bool) (uint64, error) { return s.epochs.check(ctx) },
-		Trouble: func(err error) { s.config.Log.Warn("cannot talk about the storage's epoch", "err", err) },
+		Trouble: func(err error) { s.config.Log.Warn("cannot exchange the storage epoch", "err", err) },
 		Judged: func(c storageepoch.Claim, v storageepoch.Verdict) {
 			s.metrics.claims.WithLabelValues(string(v)).Inc()
 			if v != storageepoch.Confirmed {
-				s.config.Log.Error("another process says that the API server's storage went back, and no log shows it; turns are carried out as before",
+				s.config.Log.Error("ignored a claim that the API server's storage was restored: no log shows it",
 					"epoch", c.Epoch, "by", c.By, "verdict", v)
 			}
 		},

@@ -69,12 +69,12 @@ func tell(log klog.Logger, said map[string]bool, found []stream.Shortcoming) map
 	for _, s := range found {
 		now[s.Reason] = true
 		if !said[s.Reason] {
-			log.Info("The bus is not audit grade: "+s.What, "reason", s.Reason, "cure", s.Cure)
+			log.Info("The bus does not meet the requirements of an audit: "+s.What, "reason", s.Reason, "cure", s.Cure)
 		}
 	}
 	for reason := range said {
 		if !now[reason] {
-			log.Info("The bus is as an audit needs it again", "reason", reason)
+			log.Info("The bus meets the requirements of an audit again", "reason", reason)
 		}
 	}
 	return now

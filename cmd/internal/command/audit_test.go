@@ -48,7 +48,7 @@ func TestTellSaysThingsOnce(t *testing.T) {
 		said = tell(logger, said, found)
 	}
 	text := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
-	for line, n := range map[string]int{"not audit grade: this": 1, "not audit grade": 2, "again": 2, `reason="one"`: 2} {
+	for line, n := range map[string]int{"requirements of an audit: this": 1, "does not meet the requirements": 2, "again": 2, `reason="one"`: 2} {
 		if got := strings.Count(text, line); got != n {
 			t.Errorf("%q was said %d times, want %d:\n%s", line, got, n, text)
 		}

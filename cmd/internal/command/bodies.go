@@ -34,7 +34,7 @@ func setUp(ctx context.Context, logging *logsapi.LoggingConfiguration) error {
 		return err
 	}
 	if lowered {
-		klog.FromContext(ctx).Info("Levels from 8 on are taken for 7: at those the client library logs what is in requests and answers")
+		klog.FromContext(ctx).Info("Lowered the log level to 7: from level 8 on, client-go logs the bodies of requests and responses")
 	}
 	return nil
 }

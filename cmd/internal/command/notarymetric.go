@@ -13,7 +13,7 @@ import (
 type signedMetric struct{ signed func() map[string]time.Time }
 
 var signedSeconds = prometheus.NewDesc("millrace_notary_signed_seconds",
-	"How long ago this notary last found a stream signed up to its end, or first saw it; of a log with its kind, of others with the controller.",
+	"Time since this notary last found a stream signed up to its end, or first saw the stream. Logs are labelled with their kind, other streams with their controller.",
 	[]string{"stream", "kind", "controller"}, nil)
 
 // Describe implements [prometheus.Collector].

@@ -72,7 +72,7 @@ func (s *stateFile) Save(text []byte) error {
 // goneMetric exports whether the notary has stopped because what it has signed is gone from the bus.
 func goneMetric(n *notary.Notary) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "millrace_notary_gone", Help: "1 while what this notary has signed is on the bus no more, so that it signs nothing of that.",
+		Name: "millrace_notary_gone", Help: "1 while messages that this notary has signed are missing from the bus, so that it signs nothing.",
 	}, func() float64 {
 		if errors.Is(n.Healthy(), notary.ErrGone) {
 			return 1

@@ -136,6 +136,6 @@ func (r *running) stop(log klog.Logger, patience time.Duration) {
 	select {
 	case <-r.done:
 	case <-time.After(max(patience, 0)):
-		log.Info("Not finished in time; what it had in flight will be delivered again", "service", r.name)
+		log.Info("Did not finish in time; the bus will redeliver its messages in flight", "service", r.name)
 	}
 }

@@ -101,7 +101,7 @@ func (r *redaction) remark(ctx context.Context, chosen []reconcile.Any) {
 	create := events.Command{Verb: events.VerbCreate, Kind: kinds.Pods.Name}
 	for _, c := range chosen {
 		if d := c.Describe(); d.Writes.Allows(create) {
-			klog.FromContext(ctx).Info("What is hidden of pods is still told in the templates that this controller makes pods from, and in its turns; keep it in Secrets instead",
+			klog.FromContext(ctx).Info("The redaction of pods does not cover this controller's pod templates and turns; keep secret values in Secrets",
 				"controller", d.Name)
 		}
 	}

@@ -70,7 +70,7 @@ func (o *signingOptions) load(acts bool) (s signed, err error) {
 }
 
 func warn(err error) {
-	klog.Background().Error(err, "Cannot take over a file of signing keys")
+	klog.Background().Error(err, "Cannot reload a file of signing keys")
 }
 
 // unsignedCollector exports a metric if the service runs without signatures.
@@ -79,7 +79,7 @@ func unsignedCollector(signer *sign.Signer) []prometheus.Collector {
 		return nil
 	}
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "millrace_insecure_unsigned", Help: "1 where turns and outcomes count without a signature, as --insecure-unsigned asks for.",
+		Name: "millrace_insecure_unsigned", Help: "1 where turns and outcomes are accepted without a signature (--insecure-unsigned).",
 	})
 	g.Set(1)
 	return []prometheus.Collector{g}

@@ -19,7 +19,7 @@ func Build(version string) []prometheus.Collector {
 	commit, state, date := source(info)
 	platform := runtime.GOOS + "/" + runtime.GOARCH
 	return []prometheus.Collector{
-		constant("millrace_build_info", "1, labelled with what this program was built from.", prometheus.Labels{
+		constant("millrace_build_info", "1, labelled with the version, revision and Go version of this program.", prometheus.Labels{
 			"version": version, "revision": commit, "goversion": runtime.Version(),
 		}),
 		constant("kubernetes_build_info", "1, labelled with the release of Kubernetes whose libraries this program was built with.", prometheus.Labels{

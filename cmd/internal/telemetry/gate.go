@@ -30,7 +30,7 @@ type gate struct {
 func newGate(exporter sdk.SpanExporter) *gate {
 	g := &gate{spans: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "millrace_trace_spans_total",
-		Help: "Spans by what became of them: exported, failed (the collector did not take them), or dropped (too many waited).",
+		Help: "Spans by result: exported, failed (the collector refused them), or dropped (the queue was full).",
 	}, []string{"result"})}
 	for _, result := range []string{"exported", "failed", "dropped"} {
 		g.spans.WithLabelValues(result)

@@ -71,7 +71,7 @@ func (n *Notary) lastList(ctx context.Context) (*lists, error) {
 	if ok {
 		if h.last, err = openList(m, n.Known); err != nil {
 			h.last, h.breaks = nil, "the last list cannot be trusted: "+err.Error()
-			n.Log.Error("the last list of the streams cannot be trusted; they begin anew", "message", m.Sequence, "error", err)
+			n.Log.Error("the last list of streams has no trusted signature; starting new trees", "message", m.Sequence, "error", err)
 		}
 	}
 	known := n.own.List
@@ -119,7 +119,7 @@ func (n *Notary) nextList(h *lists, streams []string) *List {
 		l := known[name]
 		if l.Gone.IsZero() && !slices.Contains(streams, name) {
 			l.Gone = n.now
-			n.Log.Warn("a stream that was signed is there no more", "stream", name, "page", l.Page, "last", l.Last)
+			n.Log.Warn("a signed stream no longer exists", "stream", name, "page", l.Page, "last", l.Last)
 		}
 		if !l.Gone.IsZero() && n.kept > 0 && n.now.Sub(l.Gone) > n.kept {
 			continue // its messages would have expired

@@ -103,7 +103,7 @@ func (n *Notary) present(ctx context.Context) error {
 
 func (n *Notary) beginAnew(now time.Time) {
 	n.anew = fmt.Sprintf("begun on %s; nothing was vouched for before", now.UTC().Format(time.RFC3339))
-	n.Log.Warn("the record is begun anew, as told", "forgotten", len(n.own.Seen))
+	n.Log.Warn("restarting the record, as configured", "forgotten", len(n.own.Seen))
 	n.own, n.heads, n.lists, n.changed, n.BeginAnew = remembered{Seen: map[string]Checkpoint{}}, map[string]*head{}, nil, true, false
 }
 

@@ -104,7 +104,7 @@ func (n *Notary) Run(ctx context.Context) error {
 		}
 		n.mu.Lock()
 		if err != nil && (n.failed == nil || n.failed.Error() != err.Error()) {
-			n.Log.Error("not everything is signed; it is tried again", "error", err)
+			n.Log.Error("signing is incomplete; retrying", "error", err)
 		}
 		n.failed = err
 		n.mu.Unlock()
@@ -299,7 +299,7 @@ func (n *Notary) head(ctx context.Context, name string) (*head, error) {
 		h.sequence = m.Sequence
 		if err := h.take(m, name, n.Known); err != nil {
 			h.breaks = "the last page cannot be trusted: " + err.Error()
-			n.Log.Error("the last page about a stream cannot be trusted; a new tree begins", "stream", name, "page", m.Sequence, "error", err)
+			n.Log.Error("the last page of a stream has no trusted signature; starting a new tree", "stream", name, "page", m.Sequence, "error", err)
 		}
 	}
 	if n.missing(name, h) {
@@ -358,7 +358,7 @@ func openMessage(m events.Message, name string, known note.Verifiers) (*Page, er
 // begin begins a new tree with the first message that exists.
 func (n *Notary) begin(h *head, state bus.State) {
 	if h.breaks != "" {
-		n.Log.Warn("a new tree begins", "because", h.breaks)
+		n.Log.Warn("starting a new tree", "because", h.breaks)
 	}
 	h.tree = &Tree{}
 	h.page = &Page{Checkpoint: Checkpoint{Created: state.Created, Last: state.First - 1}}

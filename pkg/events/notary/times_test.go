@@ -113,7 +113,7 @@ func TestAFailureIsLoggedOnce(t *testing.T) {
 			t.Helper()
 			time.Sleep(after) // of virtual time
 			synctest.Wait()
-			if got := strings.Count(out.String(), "not everything is signed"); got != want || (n.Healthy() == nil) != healthy {
+			if got := strings.Count(out.String(), "signing is incomplete"); got != want || (n.Healthy() == nil) != healthy {
 				t.Errorf("%s %d lines are logged, want %d; healthy: %v", when, got, want, n.Healthy())
 			}
 		}

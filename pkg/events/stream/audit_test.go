@@ -112,7 +112,7 @@ func shortcomings(t *testing.T, name string, b *stream.Bus, want string, say ...
 	if i := slices.IndexFunc(say, func(word string) bool { return !strings.Contains(said, word) }); i >= 0 {
 		wrong = append(wrong, fmt.Sprintf("%s: nothing about %q in\n%s", name, say[i], said))
 	}
-	metric := "# HELP millrace_bus_audit_grade Whether the bus is as an audit of the record needs it (1) or not (0), by what is looked at.\n# TYPE millrace_bus_audit_grade gauge\n"
+	metric := "# HELP millrace_bus_audit_grade 1 where the bus meets a requirement of an audit, 0 where it does not, by requirement.\n# TYPE millrace_bus_audit_grade gauge\n"
 	for _, reason := range []string{"clock", "payload", "replicas", "servers", "sync", "unseen", "version"} {
 		value := "1"
 		if slices.Contains(strings.Fields(want), reason) {

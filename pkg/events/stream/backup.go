@@ -225,5 +225,5 @@ func (r *read) noBackup(err error) {
 	if errors.As(err, &refusal) {
 		r.bus.mayNotBackUp.Store(true)
 	}
-	r.bus.options.Log.Debug("a stream cannot be read from a backup", "stream", r.Stream, "from", r.From, "because", err)
+	r.bus.options.Log.Debug("cannot read a stream from a backup", "stream", r.Stream, "from", r.From, "because", err)
 }

@@ -55,7 +55,7 @@ func (s *Server) removeDamaged(stream, block string, data []byte) error {
 	if err := os.Rename(sifted, block); err != nil {
 		return fmt.Errorf("sift %s: %w", block, err)
 	}
-	s.options.Log.Error("damaged messages have been taken out of a block; all of it has been set aside",
+	s.options.Log.Error("removed damaged messages from a block, and quarantined the original",
 		"stream", stream, "block", filepath.Base(block), "messages", damaged)
 	return nil
 }

@@ -85,7 +85,7 @@ func (b *Bus) follow(ctx context.Context, f *follower, handle func([]events.Mess
 			attempt = 0
 		}
 		b.stats.restarts.WithLabelValues(stream).Inc()
-		b.options.Log.Debug("reading a stream anew", "stream", stream, "from", f.next, "because", err)
+		b.options.Log.Debug("reading a stream again", "stream", stream, "from", f.next, "because", err)
 		pause(ctx, attempt)
 	}
 }

@@ -88,7 +88,7 @@ func (p *provider) adopt(ctx context.Context) {
 		err = errors.Join(err, p.direct.controller(ctx, controller))
 	}
 	if err != nil && ctx.Err() == nil {
-		p.options.Log.Warn("streams are not as this provisioner wants them", "error", err)
+		p.options.Log.Warn("cannot bring streams to their configuration", "error", err)
 	}
 }
 
@@ -107,14 +107,14 @@ func (p *provider) serve(ctx context.Context, m *nats.Msg) {
 		done = answerOf(err)
 	}
 	if err != nil && (!errors.Is(err, errNotYet) || p.readers.mayLog(time.Now())) {
-		p.options.Log.Warn("an order was not carried out", "user", user, "order", verb, "error", err)
+		p.options.Log.Warn("cannot carry out a provisioning request", "user", user, "order", verb, "error", err)
 	}
 	text, err := json.Marshal(done)
 	if err == nil && m.Reply != "" {
 		err = m.Respond(text)
 	}
 	if err != nil {
-		p.options.Log.Warn("an order was not answered", "user", user, "order", verb, "error", err)
+		p.options.Log.Warn("cannot answer a provisioning request", "user", user, "order", verb, "error", err)
 	}
 }
 

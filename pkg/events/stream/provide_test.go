@@ -384,7 +384,7 @@ func TestTwoThatStartTogether(t *testing.T) {
 		stop()
 		all.Wait()
 	}
-	if text := told.String(); strings.Contains(text, "an order was not carried out") {
+	if text := told.String(); strings.Contains(text, "cannot carry out a provisioning request") {
 		t.Errorf("the provisioner complains:\n%s", text)
 	}
 }

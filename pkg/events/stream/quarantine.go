@@ -94,7 +94,7 @@ func (s *Server) checkBlock(stream, block string, inOrder bool) error {
 	if err := s.quarantine(block, stream+"-"+filepath.Base(block)); err != nil {
 		return err
 	}
-	s.options.Log.Error("a damaged block of messages has been set aside", "stream", stream, "block", filepath.Base(block), "because", why)
+	s.options.Log.Error("quarantined a damaged block of messages", "stream", stream, "block", filepath.Base(block), "because", why)
 	return nil
 }
 
@@ -162,7 +162,7 @@ func (s *Server) quarantineStreams(err error) (worthwhile bool, _ error) {
 		if err != nil && !errors.Is(err, os.ErrNotExist) { // the server removes some by itself
 			return false, err
 		}
-		s.options.Log.Error("a damaged stream has been set aside and begins anew", "stream", name, "because", damaged.why)
+		s.options.Log.Error("quarantined a damaged stream, and created an empty one", "stream", name, "because", damaged.why)
 	}
 	return true, nil
 }

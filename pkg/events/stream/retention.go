@@ -69,7 +69,7 @@ func (b *Bus) resizes(have, want jetstream.StreamConfig) bool {
 	}
 	since, err := time.Parse(time.RFC3339Nano, have.Metadata[keptSince])
 	if err == nil && !since.Before(b.options.Began) {
-		b.options.Log.Info("a stream is kept as long as a process says that began later", "stream", have.Name,
+		b.options.Log.Info("kept the retention of a stream that a newer process has set", "stream", have.Name,
 			"age", have.MaxAge, "bytes", have.MaxBytes, "wanted age", want.MaxAge, "wanted bytes", want.MaxBytes)
 		return false
 	}
@@ -92,7 +92,7 @@ func (b *Bus) resize(ctx context.Context, streams []jetstream.StreamConfig) erro
 		if err != nil {
 			return fmt.Errorf("change how much is kept of stream %s: %w", c.Name, err)
 		}
-		b.options.Log.Info("changed how much is kept of a stream", "stream", c.Name, "age", c.MaxAge, "bytes", c.MaxBytes)
+		b.options.Log.Info("changed the retention of a stream", "stream", c.Name, "age", c.MaxAge, "bytes", c.MaxBytes)
 	}
 	return nil
 }

@@ -33,16 +33,16 @@ func newStats() *stats {
 	return &stats{
 		published:   vec("published_total", "Messages stored, by stream.", "stream"),
 		refused:     vec("publish_failures_total", "Messages that were not stored, by reason.", "reason"),
-		redelivered: vec("redelivered_total", "Deliveries of messages that had been delivered before.", "stream", "consumer"),
-		recreated:   vec("astray_total", "Consumers made anew because they had lost their place: the stream is shorter than they had got, or they went through its history again.", "stream", "consumer"),
-		restarts:    vec("reader_restarts_total", "Times a reader or worker had to start anew.", "stream"),
-		dropped:     one("slow_reader_total", "Times this process was too slow to read what the server sent."),
-		unsealed:    vec("unsealed_total", "Messages read that bear no sum, since an older version stored them.", "stream"),
-		forbidden:   one("forbidden_total", "Requests that the server's permissions forbade."),
-		crowded:     vec("readers_refused_total", "Consumers of readers that the provisioner did not make, since the user has as many as it may, by user.", "user"),
+		redelivered: vec("redelivered_total", "Redeliveries of messages.", "stream", "consumer"),
+		recreated:   vec("astray_total", "Consumers that were recreated because they had lost their position: the stream is shorter than their position, or they delivered history again.", "stream", "consumer"),
+		restarts:    vec("reader_restarts_total", "Restarts of readers and workers.", "stream"),
+		dropped:     one("slow_reader_total", "Times that the NATS server reported this process as a slow consumer."),
+		unsealed:    vec("unsealed_total", "Messages without a checksum, stored by an older version.", "stream"),
+		forbidden:   one("forbidden_total", "Requests that the NATS server's permissions denied."),
+		crowded:     vec("readers_refused_total", "Consumers that the provisioner refused because the user has reached its limit, by user.", "user"),
 		audit: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "millrace", Subsystem: "bus", Name: "audit_grade",
-			Help: "Whether the bus is as an audit of the record needs it (1) or not (0), by what is looked at.",
+			Help: "1 where the bus meets a requirement of an audit, 0 where it does not, by requirement.",
 		}, []string{"reason"}),
 	}
 }

@@ -40,7 +40,7 @@ const spaceCheckIdle = 5 * time.Second
 func (s *StoreLimit) Run(ctx context.Context) error {
 	for {
 		if err := s.freeSpace(ctx); err != nil && ctx.Err() == nil {
-			s.bus.options.Log.Warn("cannot make room in the store", "error", err)
+			s.bus.options.Log.Warn("cannot free space in the store", "error", err)
 		}
 		timer := time.NewTimer(s.untilScarce())
 		select {
@@ -84,7 +84,7 @@ func (s *StoreLimit) freeSpace(ctx context.Context) error {
 			return fmt.Errorf("bound stream %s: %w", name, translated(ctx, err))
 		}
 		s.cut.Add(1)
-		s.bus.options.Log.Warn("the store is scarce: dropped the oldest messages of a stream, and bounded it", "stream", name,
+		s.bus.options.Log.Warn("the store is almost full: limited a stream, and dropped its oldest messages", "stream", name,
 			"bytes", sizes[name], "keeps", bounds[name], "used", used, "store", s.most)
 	}
 	return nil

@@ -84,7 +84,7 @@ func (r *storeSpace) start(s *server.Server) {
 				return
 			case <-tick.C:
 				if err := r.freeSpace(ctx); err != nil && ctx.Err() == nil {
-					r.options.Log.Warn("cannot make room in the store", "error", err)
+					r.options.Log.Warn("cannot free space in the store", "error", err)
 				}
 			}
 		}
@@ -131,7 +131,7 @@ func (r *storeSpace) freeSpace(ctx context.Context) error {
 			if err := r.bound(ctx, conn, c, bounds[name]); err != nil {
 				return err
 			}
-			r.options.Log.Warn("the store is scarce: dropped the oldest messages of a stream, and bounded it", "stream", name,
+			r.options.Log.Warn("the store is almost full: limited a stream, and dropped its oldest messages", "stream", name,
 				"bytes", sizes[name], "keeps", bounds[name], "used", used, "store", most)
 		}
 	}
@@ -271,9 +271,9 @@ func levelTo(some []string, sizes map[string]uint64, over uint64) (level, freed 
 }
 
 var (
-	storeUsed = prometheus.NewDesc("millrace_bus_store_bytes", "Bytes that the streams of this server take up, before they are packed.", nil, nil)
-	storeMost = prometheus.NewDesc("millrace_bus_store_limit_bytes", "Bytes that the streams of this server may take up.", nil, nil)
-	storeCuts = prometheus.NewDesc("millrace_bus_store_cuts_total", "Times this server bounded a stream because its store was scarce.", nil, nil)
+	storeUsed = prometheus.NewDesc("millrace_bus_store_bytes", "Bytes that the streams of this server use, before compression.", nil, nil)
+	storeMost = prometheus.NewDesc("millrace_bus_store_limit_bytes", "Bytes that the streams of this server may use.", nil, nil)
+	storeCuts = prometheus.NewDesc("millrace_bus_store_cuts_total", "Times that this server limited a stream because its store was almost full.", nil, nil)
 )
 
 // Describe makes a Server a [prometheus.Collector].

@@ -96,10 +96,10 @@ func (f *reloadingTLS) now() *tls.Config {
 	}
 	config, err := f.read()
 	if err != nil {
-		f.log.Error("the new TLS certificate cannot be used; the one before it stays in use", "error", err)
+		f.log.Error("cannot use the new TLS certificate; keeping the previous one", "error", err)
 		return f.config
 	}
-	f.log.Info("the TLS certificate was read again", "file", f.files.CertFile)
+	f.log.Info("reloaded the TLS certificate", "file", f.files.CertFile)
 	f.config = config
 	return config
 }

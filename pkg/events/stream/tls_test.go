@@ -173,7 +173,7 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 	}
 	a.write("server.key", []byte("no key"))
 	later()
-	if got := shown(); got != second || !strings.Contains(log.String(), "stays in use") {
+	if got := shown(); got != second || !strings.Contains(log.String(), "keeping the previous one") {
 		t.Errorf("with a broken file the certificate is %s, not %s; the log says %s", got, second, log.String())
 	}
 }

@@ -51,7 +51,7 @@ func (b *Bus) Work(ctx context.Context, w bus.Work, handle func(bus.Delivery)) e
 			attempt = 0
 		}
 		b.stats.restarts.WithLabelValues(w.Stream).Inc()
-		b.options.Log.Debug("attaching to a consumer anew", "stream", w.Stream, "consumer", w.Durable, "because", err)
+		b.options.Log.Debug("attaching to a consumer again", "stream", w.Stream, "consumer", w.Durable, "because", err)
 		pause(ctx, attempt)
 	}
 }
@@ -146,7 +146,7 @@ func (w *worker) durable(ctx context.Context) (jetstream.Consumer, error) {
 	}
 	if w.positionLost && found.CachedInfo().Created.Equal(w.made) { // no other worker has remade it
 		w.bus.stats.recreated.WithLabelValues(w.work.Stream, w.work.Durable).Inc()
-		w.bus.options.Log.Warn("making a consumer anew", "stream", w.work.Stream, "consumer", w.work.Durable, "because", errPositionLost)
+		w.bus.options.Log.Warn("recreating a consumer", "stream", w.work.Stream, "consumer", w.work.Durable, "because", errPositionLost)
 		order.Remake = true
 		return w.bus.make.consumer(ctx, order)
 	}
@@ -176,7 +176,7 @@ func (d *engine) receive(m jetstream.Msg) {
 	w := d.worker
 	p, err := deliveryPositionOf(m.Reply())
 	if err != nil {
-		w.bus.options.Log.Error("a delivery without a place", "stream", w.work.Stream, "error", err)
+		w.bus.options.Log.Error("a delivery has no sequence", "stream", w.work.Stream, "error", err)
 		return
 	}
 	if w.isRedeliveringHistory(m, &p) {

@@ -19,20 +19,20 @@ func newMetrics(controllers []reconcile.Any) *metrics {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "millrace_shadow_" + name, Help: help}, labels)
 	}
 	m := &metrics{
-		findings: counter("findings_total", "Writes of kube-controller-manager, and those that a shadow wanted, by how they compare; we-only, kcm-only and differs are unexplained.", "controller", "result"),
-		turns:    counter("turns_total", "Turns of shadows that were recorded, which no writer carries out.", "controller"),
+		findings: counter("findings_total", "Writes of kube-controller-manager and of a shadow, by the result of their comparison; we-only, kcm-only and differs are unexplained.", "controller", "result"),
+		turns:    counter("turns_total", "Recorded turns of shadows. No writer carries them out.", "controller"),
 		broken:   counter("broken_total", "Turns of shadows that panicked.", "controller"),
 		open: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "millrace_shadow_open", Help: "Writes that a shadow wants and kube-controller-manager has not done yet.",
+			Name: "millrace_shadow_open", Help: "Writes of a shadow that kube-controller-manager has not made yet.",
 		}, []string{"controller"}),
 		lag: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "millrace_shadow_lag_seconds", Help: "How far the comparison is behind the logs; it stays a second behind on purpose.",
+			Name: "millrace_shadow_lag_seconds", Help: "Lag of the comparison behind the logs; one second is intended.",
 		}),
 		late: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "millrace_shadow_late_total", Help: "Changes that came too late for their place in the order of all kinds.",
+			Name: "millrace_shadow_late_total", Help: "Changes that arrived too late to be compared in the order of all kinds.",
 		}),
 		restarts: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "millrace_shadow_restarts_total", Help: "Times that the comparison began anew.",
+			Name: "millrace_shadow_restarts_total", Help: "Restarts of the comparison.",
 		}),
 	}
 	for _, c := range controllers {

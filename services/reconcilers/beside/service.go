@@ -115,7 +115,7 @@ func (s *Service) Run(ctx context.Context) error {
 		}
 		s.become(err)
 		s.metrics.restarts.Inc()
-		klog.FromContext(ctx).Error(err, "The comparison begins anew")
+		klog.FromContext(ctx).Error(err, "Restarting the comparison")
 		wait(ctx, again)
 	}
 	s.become(errors.New("ended"))

@@ -418,7 +418,7 @@ func (x *session) put(ctx context.Context, m events.Message, id string) (sequenc
 			return sequence, err
 		}
 		if errors.Is(err, bus.ErrTooLarge) {
-			klog.FromContext(ctx).Error(err, "A shadow's message is too large for the bus and is left out", "subject", m.Subject)
+			klog.FromContext(ctx).Error(err, "Dropped a shadow's message that is too large for the bus", "subject", m.Subject)
 			return 0, nil
 		}
 		wait(ctx, again)

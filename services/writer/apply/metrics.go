@@ -23,16 +23,16 @@ func NewMetrics() *Metrics {
 	return &Metrics{
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "millrace_writer_request_duration_seconds",
-			Help:    "Time until the API server answered, by verb and status code (0: no answer).",
+			Help:    "Duration of requests to the API server, by verb and status code (0: no answer).",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 15},
 		}, []string{"verb", "code"}),
 		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "millrace_writer_retries_total",
-			Help: "Requests made again after an answer that asked for it or got lost.",
+			Help: "Retries of requests after a retriable or a lost answer.",
 		}, []string{"controller", "verb"}),
 		told: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "millrace_writer_events_total",
-			Help: "Kubernetes Events, by what became of them: told, filtered, refused, or dropped.",
+			Help: "Kubernetes Events, by result: told, filtered, refused, or dropped.",
 		}, []string{"controller", "result"}),
 	}
 }

@@ -23,19 +23,19 @@ const (
 var metrics = []reconcile.Metric{
 	{
 		Name: total, Sort: reconcile.Gauge, Labels: []string{"plugin_name", "state"},
-		Help: "Volumes that are to be attached to a node (desired_state_of_world), and that are or are being attached (actual_state_of_world).",
+		Help: "Volumes that should be attached to a node (desired_state_of_world), and volumes that are attached or being attached (actual_state_of_world).",
 	},
 	{
 		Name: inUse, Sort: reconcile.Gauge, Labels: []string{"node", "volume_plugin"},
-		Help: "Volumes that pods use on a node.",
+		Help: "Attachable volumes that the pods of a node use.",
 	},
 	{
 		Name: forced, Sort: reconcile.Counter, Labels: []string{"reason"},
-		Help: "Volumes that were detached although their node may use them. reason: timeout or out-of-service.",
+		Help: "Volumes that were detached by force although their node may still use them. reason: timeout or out-of-service.",
 	},
 	{
 		Name: took, Labels: []string{"volume_plugin", "operation_name", "status", "migrated"}, Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600},
-		Help: "Seconds from when a volume was to be attached until its driver had said what came of it. operation_name: volume_attach; status: success or fail-unknown.",
+		Help: "Seconds between the request to attach a volume and the driver's answer. operation_name: volume_attach; status: success or fail-unknown.",
 	},
 }
 

@@ -25,7 +25,7 @@ import (
 // start.
 var skew = reconcile.Metric{
 	Name:    "cronjob_controller_job_creation_skew_duration_seconds",
-	Help:    "How long after its moment a run was started.",
+	Help:    "Time between a scheduled run and the creation of its Job.",
 	Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512},
 }
 

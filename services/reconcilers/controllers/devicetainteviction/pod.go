@@ -25,8 +25,8 @@ const (
 
 // Upstream: pkg/controller/devicetainteviction/metrics.
 var metrics = []reconcile.Metric{
-	{Name: deletions, Help: "Pods that were deleted because their devices drive them away.", Sort: reconcile.Counter},
-	{Name: latency, Help: "Time from when a pod had to leave its devices until it was deleted.",
+	{Name: deletions, Help: "Pods that were deleted because of taints of their devices.", Sort: reconcile.Counter},
+	{Name: latency, Help: "Time between the moment when a taint of a device requires the deletion of a pod and that deletion.",
 		Buckets: []float64{0.005, 0.025, 0.1, 0.5, 1, 2.5, 10, 30, 60, 120, 180, 240}},
 }
 

@@ -32,12 +32,12 @@ const (
 // Upstream: k8s.io/endpointslice/metrics. What is counted "per sync" is there counted of
 // syncs that change nothing, too.
 var metrics = []reconcile.Metric{
-	{Name: addedPerSync, Buckets: endpoint.PerSync(), Help: "How many endpoints a change of a service's slices added."},
-	{Name: removedPerSync, Buckets: endpoint.PerSync(), Help: "How many endpoints a change of a service's slices took away."},
-	{Name: changedPerSync, Buckets: defaultBuckets, Labels: []string{"topology", "traffic_distribution"}, Help: "How many slices of a service were changed together."},
+	{Name: addedPerSync, Buckets: endpoint.PerSync(), Help: "Endpoints that one sync of a service added."},
+	{Name: removedPerSync, Buckets: endpoint.PerSync(), Help: "Endpoints that one sync of a service removed."},
+	{Name: changedPerSync, Buckets: defaultBuckets, Labels: []string{"topology", "traffic_distribution"}, Help: "EndpointSlices that one sync of a service changed."},
 	{Name: desired, Sort: reconcile.Gauge, Help: "Endpoints of services."},
 	{Name: actualSlices, Sort: reconcile.Gauge, Help: "EndpointSlices of services."},
-	{Name: desiredSlices, Sort: reconcile.Gauge, Help: "EndpointSlices that would do for the endpoints of services."},
+	{Name: desiredSlices, Sort: reconcile.Gauge, Help: "The smallest number of EndpointSlices that can hold the endpoints of all services."},
 	{Name: changed, Sort: reconcile.Counter, Labels: []string{"operation"}, Help: "Changes of EndpointSlices."},
 	{Name: byDistribution, Sort: reconcile.Gauge, Labels: []string{"traffic_distribution"}, Help: "Services that say which of their endpoints are to be preferred, by what they say."},
 }

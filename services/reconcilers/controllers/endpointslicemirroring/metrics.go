@@ -26,13 +26,13 @@ const (
 // Upstream: pkg/controller/endpointslicemirroring/metrics. What is counted "per sync"
 // is there counted of syncs that change nothing, too.
 var metrics = []reconcile.Metric{
-	{Name: addedPerSync, Buckets: endpoint.PerSync(), Help: "How many endpoints a change of mirrors added."},
-	{Name: updatedPerSync, Buckets: endpoint.PerSync(), Help: "How many endpoints a change of mirrors changed."},
-	{Name: removedPerSync, Buckets: endpoint.PerSync(), Help: "How many endpoints a change of mirrors took away."},
-	{Name: skippedPerSync, Buckets: endpoint.PerSync(), Help: "How many addresses were not mirrored since there were too many, or they were none."},
-	{Name: desired, Sort: reconcile.Gauge, Help: "Endpoints that are to be mirrored."},
+	{Name: addedPerSync, Buckets: endpoint.PerSync(), Help: "Endpoints that one sync of mirrored EndpointSlices added."},
+	{Name: updatedPerSync, Buckets: endpoint.PerSync(), Help: "Endpoints that one sync of mirrored EndpointSlices updated."},
+	{Name: removedPerSync, Buckets: endpoint.PerSync(), Help: "Endpoints that one sync of mirrored EndpointSlices removed."},
+	{Name: skippedPerSync, Buckets: endpoint.PerSync(), Help: "Addresses that one sync did not mirror because they are invalid or too many."},
+	{Name: desired, Sort: reconcile.Gauge, Help: "Endpoints that should be mirrored."},
 	{Name: actualSlices, Sort: reconcile.Gauge, Help: "EndpointSlices that mirror Endpoints."},
-	{Name: desiredSlices, Sort: reconcile.Gauge, Help: "EndpointSlices that would do to mirror Endpoints."},
+	{Name: desiredSlices, Sort: reconcile.Gauge, Help: "The smallest number of EndpointSlices that can mirror all Endpoints."},
 	{Name: changed, Sort: reconcile.Counter, Labels: []string{"operation"}, Help: "Changes of EndpointSlices that mirror Endpoints."},
 }
 

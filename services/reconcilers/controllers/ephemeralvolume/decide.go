@@ -21,8 +21,8 @@ const (
 
 // Upstream: pkg/controller/volume/ephemeral/metrics.
 var metrics = []reconcile.Metric{
-	{Name: created, Sort: reconcile.Counter, Help: "Claims of pods' own volumes that were asked for."},
-	{Name: failed, Sort: reconcile.Counter, Help: "Claims of pods' own volumes that could not be made."},
+	{Name: created, Sort: reconcile.Counter, Help: "Creations of claims for ephemeral volumes that were attempted."},
+	{Name: failed, Sort: reconcile.Counter, Help: "Creations of claims for ephemeral volumes that failed."},
 }
 
 // decide creates the missing claims, up to the first volume whose claim another object

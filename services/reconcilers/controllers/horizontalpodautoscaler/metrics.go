@@ -33,21 +33,21 @@ var buckets = []float64{
 var metrics = []reconcile.Metric{
 	{
 		Name: reconciliations, Sort: reconcile.Counter, Labels: []string{"action", "error"},
-		Help: "Rounds of autoscalers that are over. action: scale_up, scale_down or none; error: spec, internal or none.",
+		Help: "Reconciliations of autoscalers. action: scale_up, scale_down or none; error: spec, internal or none.",
 	},
 	{
 		Name: reconciling, Buckets: buckets, Labels: []string{"action", "error"},
-		Help: "Seconds from an autoscaler's question to the end of its round. The labels are those of the rounds.",
+		Help: "Seconds that one reconciliation of an autoscaler took. The labels are those of reconciliations_total.",
 	},
 	{
 		Name: computations, Sort: reconcile.Counter, Labels: []string{"action", "error", "metric_type"},
-		Help: "Metrics that autoscalers have judged. action is what it alone would do; metric_type is the type in the autoscaler's spec.",
+		Help: "Metric computations of autoscalers. action is what the metric alone asks for; metric_type is its type in the autoscaler's spec.",
 	},
 	{
 		Name: computing, Buckets: buckets, Labels: []string{"action", "error", "metric_type"},
-		Help: "Seconds that the metrics API took to tell a metric. The labels are those of the metrics judged.",
+		Help: "Seconds that the computation of a metric took. The labels are those of metric_computation_total.",
 	},
-	{Name: autoscalers, Sort: reconcile.Gauge, Help: "Autoscalers that are looked after."},
+	{Name: autoscalers, Sort: reconcile.Gauge, Help: "HorizontalPodAutoscalers."},
 	{
 		Name: desired, Sort: reconcile.Gauge, Labels: []string{"namespace", "hpa_name"},
 		Help: "Replicas that an autoscaler wants.",

@@ -26,10 +26,10 @@ const (
 var metrics = []reconcile.Metric{
 	{Name: jobsFinished, Sort: reconcile.Counter, Labels: []string{"completion_mode", "result", "reason"}, Help: "Jobs that have ended."},
 	{Name: podsFinished, Sort: reconcile.Counter, Labels: []string{"completion_mode", "result"}, Help: "Pods of Jobs that have ended and were counted."},
-	{Name: podsCreated, Sort: reconcile.Counter, Labels: []string{"reason", "status"}, Help: "Pods of Jobs that were asked for, by whether they are new or replace others, and by what came of it."},
-	{Name: indexesFinished, Sort: reconcile.Counter, Labels: []string{"status", "backoffLimit"}, Help: "Indexes of Jobs that are done with."},
-	{Name: failuresHandled, Sort: reconcile.Counter, Labels: []string{"action"}, Help: "Failed pods that a rule of their Job's podFailurePolicy was about, by its action."},
-	{Name: podsTracked, Sort: reconcile.Counter, Labels: []string{"event"}, Help: "Ended pods with the finalizer of Jobs: add when one is noted, delete when it is let go. The difference is of pods that wait to be let go."},
+	{Name: podsCreated, Sort: reconcile.Counter, Labels: []string{"reason", "status"}, Help: "Creations of pods of Jobs, by reason (new, or replacement of a failed or terminating pod) and by status."},
+	{Name: indexesFinished, Sort: reconcile.Counter, Labels: []string{"status", "backoffLimit"}, Help: "Indexes of Jobs that have finished."},
+	{Name: failuresHandled, Sort: reconcile.Counter, Labels: []string{"action"}, Help: "Failed pods that matched a rule of their Job's podFailurePolicy, by the rule's action."},
+	{Name: podsTracked, Sort: reconcile.Counter, Labels: []string{"event"}, Help: "Terminated pods with the finalizer of Jobs: add when the finalizer is observed, delete when it is removed. The difference is the number of pods whose finalizer is still to be removed."},
 }
 
 // counted adds the metric values of its creates to a decision.

@@ -39,10 +39,10 @@ const (
 var (
 	byRange = []string{"clusterCIDR"}
 	metrics = []reconcile.Metric{
-		{Name: allocations, Help: "Ranges that were given to nodes.", Sort: reconcile.Counter, Labels: byRange},
-		{Name: limit, Help: "How many ranges nodes can have.", Sort: reconcile.Gauge, Labels: byRange},
-		{Name: usage, Help: "The part of the ranges that is used, of 1.", Sort: reconcile.Gauge, Labels: byRange},
-		{Name: tried, Help: "Ranges in use that were passed over for a free one.", Labels: byRange, Buckets: []float64{1, 5, 25, 125, 625}},
+		{Name: allocations, Help: "Ranges that were allocated to nodes.", Sort: reconcile.Counter, Labels: byRange},
+		{Name: limit, Help: "The number of ranges that can be allocated.", Sort: reconcile.Gauge, Labels: byRange},
+		{Name: usage, Help: "The used share of the ranges, from 0 to 1.", Sort: reconcile.Gauge, Labels: byRange},
+		{Name: tried, Help: "Ranges in use that an allocation skipped.", Labels: byRange, Buckets: []float64{1, 5, 25, 125, 625}},
 	}
 )
 

@@ -27,10 +27,10 @@ const (
 var (
 	byZone  = []string{"zone"}
 	metrics = []reconcile.Metric{
-		{Name: health, Help: "How many of a hundred nodes of a zone are ready.", Sort: reconcile.Gauge, Labels: byZone},
-		{Name: size, Help: "Nodes of a zone that count.", Sort: reconcile.Gauge, Labels: byZone},
-		{Name: unhealthy, Help: "Nodes of a zone that count and are not ready.", Sort: reconcile.Gauge, Labels: byZone},
-		{Name: evictions, Help: "Nodes of a zone that were tainted so that their pods go.", Sort: reconcile.Counter, Labels: byZone},
+		{Name: health, Help: "Percentage of the nodes of a zone that are ready.", Sort: reconcile.Gauge, Labels: byZone},
+		{Name: size, Help: "Nodes of a zone.", Sort: reconcile.Gauge, Labels: byZone},
+		{Name: unhealthy, Help: "Nodes of a zone that are not ready.", Sort: reconcile.Gauge, Labels: byZone},
+		{Name: evictions, Help: "Nodes of a zone that were tainted for eviction.", Sort: reconcile.Counter, Labels: byZone},
 	}
 )
 

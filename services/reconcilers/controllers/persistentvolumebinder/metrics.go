@@ -38,13 +38,13 @@ var metrics = []reconcile.Metric{
 	{Name: unboundVolumes, Sort: reconcile.Gauge, Labels: ofVolumes, Help: "PersistentVolumes that are not bound."},
 	{Name: boundClaims, Sort: reconcile.Gauge, Labels: ofClaims, Help: "PersistentVolumeClaims that are bound."},
 	{Name: unboundClaims, Sort: reconcile.Gauge, Labels: ofClaims, Help: "PersistentVolumeClaims that are not bound."},
-	{Name: retroactive, Sort: reconcile.Counter, Help: "Claims that were to be given the default StorageClass after they were created."},
-	{Name: notRetroactive, Sort: reconcile.Counter, Help: "Those of them that were not given it."},
-	{Name: operationErrors, Sort: reconcile.Counter, Labels: ofOperations, Help: "Volumes that could not be asked of a provisioner, or not be bound when it had made them. operation_name: provision."},
-	{Name: errorsBefore136, Sort: reconcile.Counter, Labels: ofOperations, Help: "The same, under the name of before Kubernetes 1.36."},
+	{Name: retroactive, Sort: reconcile.Counter, Help: "Claims that were given the default StorageClass after their creation, or should have been."},
+	{Name: notRetroactive, Sort: reconcile.Counter, Help: "Claims that could not be given the default StorageClass after their creation."},
+	{Name: operationErrors, Sort: reconcile.Counter, Labels: ofOperations, Help: "Provisioning requests that could not be written, and provisioned volumes that could not be bound. operation_name: provision."},
+	{Name: errorsBefore136, Sort: reconcile.Counter, Labels: ofOperations, Help: "The same as volume_operation_errors_total, under its name before Kubernetes 1.36."},
 	{
 		Name: operationTook, Labels: ofOperations, Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600},
-		Help: "Seconds from when a provisioner was asked for a volume until that was bound. operation_name: provision.",
+		Help: "Seconds between the request to a provisioner and the binding of the volume. operation_name: provision.",
 	},
 }
 

@@ -15,8 +15,8 @@ const (
 // Upstream: pkg/controller/podgc/metrics. Some that could not be deleted are among
 // those that were, there.
 var metrics = []reconcile.Metric{
-	{Name: deleted, Sort: reconcile.Counter, Labels: []string{"namespace", "reason"}, Help: "Pods that were deleted at once, by why no other component would."},
-	{Name: failed, Sort: reconcile.Counter, Labels: []string{"namespace", "reason"}, Help: "Pods that were to be deleted at once and could not be."},
+	{Name: deleted, Sort: reconcile.Counter, Labels: []string{"namespace", "reason"}, Help: "Pods that were deleted by force, by reason."},
+	{Name: failed, Sort: reconcile.Counter, Labels: []string{"namespace", "reason"}, Help: "Forced deletions of pods that failed."},
 }
 
 // counted adds the figures of the deletes to a decision.

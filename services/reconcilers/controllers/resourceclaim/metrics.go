@@ -17,7 +17,7 @@ const (
 var metrics = []reconcile.Metric{
 	{
 		Name: created, Sort: reconcile.Counter, Labels: []string{"status", "admin_access"},
-		Help: "ResourceClaims that were to be made of templates. status: success or failure; admin_access: whether they ask for devices that others have.",
+		Help: "Creations of ResourceClaims from templates. status: success or failure; admin_access: whether they request admin access.",
 	},
 	{
 		Name: claims, Sort: reconcile.Gauge, Labels: []string{"allocated", "admin_access", "source"},

@@ -112,9 +112,9 @@ var byDriver = []string{"driver_name"}
 
 // Upstream: pkg/controller/resourcepoolstatusrequest/metrics.
 var metrics = []reconcile.Metric{
-	{Name: processed, Help: "Requests about pools of devices that an answer was written to, or was to be.", Sort: reconcile.Counter, Labels: byDriver},
-	{Name: failed, Help: "Requests about pools of devices whose answer could not be written.", Sort: reconcile.Counter, Labels: byDriver},
-	{Name: duration, Help: "Time in seconds from the decision on the answer of a request about pools of devices until its outcome.", Labels: byDriver,
+	{Name: processed, Help: "ResourcePoolStatusRequests that were processed.", Sort: reconcile.Counter, Labels: byDriver},
+	{Name: failed, Help: "ResourcePoolStatusRequests whose status could not be written.", Sort: reconcile.Counter, Labels: byDriver},
+	{Name: duration, Help: "Time in seconds between the decision about a ResourcePoolStatusRequest and its outcome.", Labels: byDriver,
 		Buckets: []float64{.001, .002, .004, .008, .016, .032, .064, .128, .256, .512, 1.024, 2.048, 4.096, 8.192, 16.384}},
 }
 

@@ -25,8 +25,8 @@ const (
 )
 
 var metrics = []reconcile.Metric{
-	{Name: deletions, Help: "Pods that were deleted because their nodes drive them away.", Sort: reconcile.Counter},
-	{Name: latency, Help: "Time from when a pod's stay was over until it was deleted.",
+	{Name: deletions, Help: "Pods that were deleted because of taints of their nodes.", Sort: reconcile.Counter},
+	{Name: latency, Help: "Time between the end of a pod's toleration and its deletion.",
 		Buckets: []float64{0.005, 0.025, 0.1, 0.5, 1, 2.5, 10, 30, 60, 120, 180, 240}},
 }
 

@@ -15,7 +15,7 @@ import (
 // Upstream: pkg/controller/ttlafterfinished/metrics.
 var delay = reconcile.Metric{
 	Name:    "ttl_after_finished_controller_job_deletion_duration_seconds",
-	Help:    "How long after its time was up a finished Job was deleted.",
+	Help:    "Time between the expiry of a finished Job and its deletion.",
 	Buckets: []float64{0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102.4, 204.8, 409.6, 819.2},
 }
 

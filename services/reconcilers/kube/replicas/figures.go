@@ -14,7 +14,7 @@ import (
 // Upstream: pkg/controller/replicaset/metrics.
 var ageRatio = reconcile.Metric{
 	Name:    "replicaset_controller_sorting_deletion_age_ratio",
-	Help:    "How many times as old as the youngest ready pod of its set each ready pod was that was chosen for deletion; whole numbers, and less than 2 as a rule.",
+	Help:    "The age of a ready pod that was chosen for deletion, divided by that of the youngest ready pod of its ReplicaSet, rounded down; below 2 as a rule.",
 	Buckets: []float64{0.25, 0.5, 1, 2, 4, 8},
 }
 
